@@ -1,0 +1,132 @@
+//! Element types.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The type of one element. `I4` to `F8E5M2` are for storage alone: no operation computes in them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum DType {
+    F64,
+    F32,
+    F16,
+    BF16,
+    I64,
+    I32,
+    I16,
+    I8,
+    U64,
+    U32,
+    U16,
+    U8,
+    Bool,
+    I4,
+    U4,
+    F8E4M3,
+    F8E5M2,
+}
+
+use DType::*;
+
+impl DType {
+    /// Every dtype, computing ones first.
+    pub const ALL: [DType; 17] = [
+        F64, F32, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8, Bool, I4, U4, F8E4M3, F8E5M2,
+    ];
+
+    /// The name in text: `f32`, `i64`, `bool`.
+    pub fn name(self) -> &'static str {
+        match self {
+            F64 => "f64",
+            F32 => "f32",
+            F16 => "f16",
+            BF16 => "bf16",
+            I64 => "i64",
+            I32 => "i32",
+            I16 => "i16",
+            I8 => "i8",
+            U64 => "u64",
+            U32 => "u32",
+            U16 => "u16",
+            U8 => "u8",
+            Bool => "bool",
+            I4 => "i4",
+            U4 => "u4",
+            F8E4M3 => "f8e4m3",
+            F8E5M2 => "f8e5m2",
+        }
+    }
+
+    /// The name NumPy, torch and JAX give it: `float32`, `int64`, `bool`.
+    pub fn array_name(self) -> &'static str {
+        match self {
+            F64 => "float64",
+            F32 => "float32",
+            F16 => "float16",
+            BF16 => "bfloat16",
+            I64 => "int64",
+            I32 => "int32",
+            I16 => "int16",
+            I8 => "int8",
+            U64 => "uint64",
+            U32 => "uint32",
+            U16 => "uint16",
+            U8 => "uint8",
+            Bool => "bool",
+            I4 => "int4",
+            U4 => "uint4",
+            F8E4M3 => "float8_e4m3fn",
+            F8E5M2 => "float8_e5m2",
+        }
+    }
+
+    /// Width of one element in bits.
+    pub fn bits(self) -> u32 {
+        match self {
+            F64 | I64 | U64 => 64,
+            F32 | I32 | U32 => 32,
+            F16 | BF16 | I16 | U16 => 16,
+            I8 | U8 | Bool | F8E4M3 | F8E5M2 => 8,
+            I4 | U4 => 4,
+        }
+    }
+
+    /// Bytes of one element in memory (4-bit elements are kept one to a byte).
+    pub fn bytes(self) -> usize {
+        (self.bits() as usize).div_ceil(8)
+    }
+
+    pub fn is_float(self) -> bool {
+        matches!(self, F64 | F32 | F16 | BF16 | F8E4M3 | F8E5M2)
+    }
+
+    pub fn is_signed_int(self) -> bool {
+        matches!(self, I64 | I32 | I16 | I8 | I4)
+    }
+
+    pub fn is_unsigned_int(self) -> bool {
+        matches!(self, U64 | U32 | U16 | U8 | U4)
+    }
+
+    pub fn is_int(self) -> bool {
+        self.is_signed_int() || self.is_unsigned_int()
+    }
+
+    /// Whether no operation computes in it.
+    pub fn is_storage_only(self) -> bool {
+        matches!(self, I4 | U4 | F8E4M3 | F8E5M2)
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for DType {
+    type Err = ();
+
+    fn from_str(s: &str) -> Result<DType, ()> {
+        DType::ALL.into_iter().find(|d| d.name() == s).ok_or(())
+    }
+}

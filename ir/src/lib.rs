@@ -1,0 +1,4 @@
+//! The intermediate representation of Mithril: the op table, types, graph, builder, text form,
+//! verifier, reference evaluator and diagnostics.
+
+pub mod dtype;
