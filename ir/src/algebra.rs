@@ -1,0 +1,321 @@
+//! The host language's algebra over values under construction: decompositions and gradients of the
+//! table, and rewrite rules, are written in it.
+
+use std::ops;
+
+use crate::attr::Attr;
+use crate::builder::Builder;
+use crate::dim::Dim;
+use crate::dtype::DType;
+use crate::graph::Value;
+use crate::op::infer::{as_int, as_ints, find_attr};
+use crate::op::{self, Op};
+use crate::shape::{Shape, Type};
+use crate::tensor::Tensor;
+
+/// A value of a function under construction. Errors are kept by the builder.
+#[derive(Clone, Copy)]
+pub struct Var<'a> {
+    pub builder: &'a Builder,
+    pub value: Value,
+}
+
+/// What a decomposition or a gradient rule of the table sees.
+pub struct Rule<'a> {
+    pub builder: &'a Builder,
+    pub op: Op,
+    pub operands: &'a [Var<'a>],
+    pub attrs: &'a [Attr],
+    /// The type of the result.
+    pub ty: &'a Type,
+    /// The result and its cotangent, for gradients alone.
+    pub result: Option<(Var<'a>, Var<'a>)>,
+}
+
+impl<'a> Rule<'a> {
+    pub fn arg(&self, i: usize) -> Var<'a> {
+        self.operands[i]
+    }
+
+    /// An operand that may have been left out.
+    pub fn optional(&self, i: usize) -> Option<Var<'a>> {
+        self.operands.get(i).copied()
+    }
+
+    /// The result of the operation that is differentiated.
+    pub fn y(&self) -> Var<'a> {
+        self.result.expect("gradient rules alone ask for the result").0
+    }
+
+    /// The cotangent of the result.
+    pub fn g(&self) -> Var<'a> {
+        self.result.expect("gradient rules alone ask for the cotangent").1
+    }
+
+    pub fn attr(&self, name: &str) -> &'a Attr {
+        find_attr(self.op, self.attrs, name)
+    }
+
+    pub fn int(&self, name: &str) -> i64 {
+        as_int(self.attr(name))
+    }
+
+    pub fn ints(&self, name: &str) -> Option<&'a [i64]> {
+        as_ints(self.attr(name))
+    }
+
+    pub fn float(&self, name: &str) -> Option<f64> {
+        match self.attr(name) {
+            Attr::Float(v) => Some(*v),
+            _ => None,
+        }
+    }
+
+    pub fn bool(&self, name: &str) -> bool {
+        matches!(self.attr(name), Attr::Bool(true))
+    }
+
+    pub fn dtype(&self, name: &str) -> Option<DType> {
+        match self.attr(name) {
+            Attr::DType(dtype) => Some(*dtype),
+            _ => None,
+        }
+    }
+
+    pub fn shape_attr(&self, name: &str) -> &'a Shape {
+        match self.attr(name) {
+            Attr::Shape(shape) => shape,
+            other => unreachable!("attributes are checked before use: {name} is {other:?}"),
+        }
+    }
+
+    /// An operation beside the operands, such as a ramp or a draw.
+    pub fn build(&self, name: &str, operands: &[Var<'a>], attrs: &[(&str, Attr)]) -> Var<'a> {
+        build(self.builder, name, operands, attrs)
+    }
+}
+
+/// Adds an operation; after an error it gives a value that is never used in a finished function.
+pub fn build<'a>(
+    builder: &'a Builder,
+    name: &str,
+    operands: &[Var<'a>],
+    attrs: &[(&str, Attr)],
+) -> Var<'a> {
+    let values: smallvec::SmallVec<[Value; 3]> = operands.iter().map(|v| v.value).collect();
+    let value = builder.op(name, &values, attrs).unwrap_or_else(|error| {
+        builder.fail(error);
+        values.first().copied().unwrap_or_else(|| builder.constant(Tensor::scalar(DType::F32, 0.0)))
+    });
+    Var { builder, value }
+}
+
+impl<'a> Var<'a> {
+    pub fn ty(self) -> Type {
+        self.builder.ty(self.value)
+    }
+
+    pub fn shape(self) -> Shape {
+        self.ty().shape
+    }
+
+    pub fn dtype(self) -> DType {
+        self.ty().dtype
+    }
+
+    /// The rank; unknown ranks are kept as an error, and give 0.
+    pub fn rank(self) -> usize {
+        self.shape().need_rank().unwrap_or_else(|error| {
+            self.builder.fail(error);
+            0
+        })
+    }
+
+    /// An operation on this value alone.
+    pub fn unary(self, name: &str, attrs: &[(&str, Attr)]) -> Var<'a> {
+        build(self.builder, name, &[self], attrs)
+    }
+
+    /// An operation on this value and another.
+    pub fn binary(self, name: &str, other: Var<'a>) -> Var<'a> {
+        build(self.builder, name, &[self, other], &[])
+    }
+
+    /// A scalar of this value's dtype.
+    pub fn scalar(self, value: f64) -> Var<'a> {
+        let tensor = Tensor::scalar(self.dtype(), value);
+        Var { builder: self.builder, value: self.builder.constant(tensor) }
+    }
+
+    /// The same value in every element of this one's shape.
+    pub fn full_like(self, value: f64) -> Var<'a> {
+        let shape = self.shape();
+        self.scalar(value).broadcast_to(shape)
+    }
+
+    pub fn exp(self) -> Var<'a> {
+        self.unary("exp", &[])
+    }
+
+    pub fn log(self) -> Var<'a> {
+        self.unary("log", &[])
+    }
+
+    pub fn sqrt(self) -> Var<'a> {
+        self.unary("sqrt", &[])
+    }
+
+    pub fn cast(self, dtype: DType) -> Var<'a> {
+        if self.dtype() == dtype { self } else { self.unary("cast", &[("dtype", dtype.into())]) }
+    }
+
+    pub fn stop_gradient(self) -> Var<'a> {
+        self.unary("stop_gradient", &[])
+    }
+
+    /// `sum`, `max`, `mean`, …: over `axes` (all where `None`).
+    pub fn reduce(self, name: &str, axes: Option<&[i64]>, keepdim: bool) -> Var<'a> {
+        self.unary(name, &[("axes", axes.into()), ("keepdim", keepdim.into())])
+    }
+
+    pub fn sum(self, axes: Option<&[i64]>, keepdim: bool) -> Var<'a> {
+        self.reduce("sum", axes, keepdim)
+    }
+
+    /// One where the condition (this value) holds, the other elsewhere.
+    pub fn select(self, yes: Var<'a>, no: Var<'a>) -> Var<'a> {
+        build(self.builder, "select", &[self, yes, no], &[])
+    }
+
+    /// The value itself where it has this shape already.
+    pub fn reshape(self, shape: Shape) -> Var<'a> {
+        if self.shape() == shape { self } else { self.unary("reshape", &[("shape", shape.into())]) }
+    }
+
+    pub fn broadcast_to(self, shape: Shape) -> Var<'a> {
+        if self.shape() == shape {
+            return self;
+        }
+        self.unary("broadcast_in_dim", &[("shape", shape.into())])
+    }
+
+    /// Sums what broadcasting repeated, back to `shape`.
+    pub fn sum_to(self, shape: Shape) -> Var<'a> {
+        if self.shape() == shape { self } else { self.unary("sum_to", &[("shape", shape.into())]) }
+    }
+
+    pub fn expand_dims(self, axes: &[i64]) -> Var<'a> {
+        self.unary("expand_dims", &[("axes", axes.into())])
+    }
+
+    pub fn squeeze(self, axes: &[i64]) -> Var<'a> {
+        self.unary("squeeze", &[("axes", axes.into())])
+    }
+
+    pub fn transpose(self, permutation: &[i64]) -> Var<'a> {
+        self.unary("transpose", &[("permutation", permutation.into())])
+    }
+
+    /// The last two axes exchanged.
+    pub fn swap_last(self) -> Var<'a> {
+        self.unary("swap_axes", &[("first", (-2).into()), ("second", (-1).into())])
+    }
+
+    pub fn matmul(self, other: Var<'a>) -> Var<'a> {
+        self.binary("matmul", other)
+    }
+
+    /// The dim of an axis as an `i64` scalar.
+    pub fn dim(self, axis: i64) -> Var<'a> {
+        self.unary("dim", &[("axis", axis.into())])
+    }
+
+    /// The product of the dims of these axes (all where `None`), as a scalar of this dtype.
+    pub fn count(self, axes: Option<&[i64]>) -> Var<'a> {
+        let shape = self.shape();
+        if let Some(Dim::Const(n)) = count_dims(&shape, axes) {
+            return self.scalar(n as f64);
+        }
+        self.unary("element_count", &[("axes", axes.into())]).cast(self.dtype())
+    }
+}
+
+/// The product of the dims of these axes, where they are known.
+pub fn count_dims(shape: &Shape, axes: Option<&[i64]>) -> Option<Dim> {
+    match axes {
+        None => shape.elements(),
+        Some(axes) => axes
+            .iter()
+            .map(|&a| shape.axis_from_back(a).ok().map(|b| shape.dims[shape.dims.len() - b].clone()))
+            .collect::<Option<Vec<Dim>>>()
+            .map(|dims| dims.into_iter().product()),
+    }
+}
+
+macro_rules! operator {
+    ($trait:ident, $method:ident, $op:literal) => {
+        impl<'a> ops::$trait for Var<'a> {
+            type Output = Var<'a>;
+
+            fn $method(self, other: Var<'a>) -> Var<'a> {
+                self.binary($op, other)
+            }
+        }
+
+        impl<'a> ops::$trait<f64> for Var<'a> {
+            type Output = Var<'a>;
+
+            fn $method(self, other: f64) -> Var<'a> {
+                self.binary($op, self.scalar(other))
+            }
+        }
+    };
+}
+
+operator!(Add, add, "add");
+operator!(Sub, sub, "sub");
+operator!(Mul, mul, "mul");
+operator!(Div, div, "div");
+
+impl<'a> ops::Neg for Var<'a> {
+    type Output = Var<'a>;
+
+    fn neg(self) -> Var<'a> {
+        self.unary("neg", &[])
+    }
+}
+
+/// The scalar expression of an elementwise operation as operations of the table, one per primitive.
+/// `values` are the operands and whatever names the expression was parsed with beyond them.
+pub fn expand<'a>(
+    builder: &'a Builder,
+    expr: &crate::scalar::Expr,
+    values: &[Var<'a>],
+    attrs: &[Attr],
+    dtype: DType,
+) -> Var<'a> {
+    use crate::scalar::Node;
+    let scalar = |x: f64| {
+        let value = builder.constant(Tensor::scalar(dtype, x));
+        Var { builder, value }
+    };
+    let mut terms: Vec<Var<'a>> = Vec::with_capacity(expr.nodes().len());
+    for node in expr.nodes() {
+        let term = match node {
+            Node::Const(x) => scalar(*x),
+            Node::Var(i) => values[*i as usize],
+            Node::Attr(i) => scalar(match &attrs[*i as usize] {
+                Attr::Float(x) => *x,
+                Attr::Int(x) => *x as f64,
+                other => unreachable!("expressions read numbers alone, not {other:?}"),
+            }),
+            Node::Prim(prim, args) => {
+                let operands: Vec<Var<'a>> =
+                    args[..prim.arity()].iter().map(|&a| terms[a as usize]).collect();
+                build(builder, op::of_prim(*prim).0.name, &operands, &[])
+            }
+        };
+        terms.push(term);
+    }
+    terms[expr.root()]
+}

@@ -1,0 +1,167 @@
+//! Attributes: what an operation knows beside its operands.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use crate::dtype::DType;
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+
+/// The value of an attribute. Floats compare and hash by their bits.
+#[derive(Clone, Debug)]
+pub enum Attr {
+    /// An optional attribute that was not given.
+    None,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Str(Arc<str>),
+    DType(DType),
+    Ints(Arc<[i64]>),
+    Shape(Shape),
+    /// The name of a function of the module.
+    Function(Arc<str>),
+    Tensor(Tensor),
+}
+
+/// What an attribute may hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AttrKind {
+    Bool,
+    Int,
+    Float,
+    Str,
+    DType,
+    Ints,
+    Shape,
+    Function,
+    Tensor,
+}
+
+impl AttrKind {
+    /// The name in messages and in the op reference.
+    pub fn name(self) -> &'static str {
+        match self {
+            AttrKind::Bool => "bool",
+            AttrKind::Int => "int",
+            AttrKind::Float => "float",
+            AttrKind::Str => "string",
+            AttrKind::DType => "dtype",
+            AttrKind::Ints => "list of ints",
+            AttrKind::Shape => "shape",
+            AttrKind::Function => "function",
+            AttrKind::Tensor => "tensor",
+        }
+    }
+}
+
+impl Attr {
+    /// Its kind; `None` has none.
+    pub fn kind(&self) -> Option<AttrKind> {
+        Some(match self {
+            Attr::None => return None,
+            Attr::Bool(_) => AttrKind::Bool,
+            Attr::Int(_) => AttrKind::Int,
+            Attr::Float(_) => AttrKind::Float,
+            Attr::Str(_) => AttrKind::Str,
+            Attr::DType(_) => AttrKind::DType,
+            Attr::Ints(_) => AttrKind::Ints,
+            Attr::Shape(_) => AttrKind::Shape,
+            Attr::Function(_) => AttrKind::Function,
+            Attr::Tensor(_) => AttrKind::Tensor,
+        })
+    }
+
+    pub fn ints(values: impl IntoIterator<Item = i64>) -> Attr {
+        Attr::Ints(values.into_iter().collect())
+    }
+}
+
+impl PartialEq for Attr {
+    fn eq(&self, other: &Attr) -> bool {
+        match (self, other) {
+            (Attr::None, Attr::None) => true,
+            (Attr::Bool(a), Attr::Bool(b)) => a == b,
+            (Attr::Int(a), Attr::Int(b)) => a == b,
+            (Attr::Float(a), Attr::Float(b)) => a.to_bits() == b.to_bits(),
+            (Attr::Str(a), Attr::Str(b)) | (Attr::Function(a), Attr::Function(b)) => a == b,
+            (Attr::DType(a), Attr::DType(b)) => a == b,
+            (Attr::Ints(a), Attr::Ints(b)) => a == b,
+            (Attr::Shape(a), Attr::Shape(b)) => a == b,
+            (Attr::Tensor(a), Attr::Tensor(b)) => a == b,
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Attr {}
+
+impl Hash for Attr {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        std::mem::discriminant(self).hash(state);
+        match self {
+            Attr::None => {}
+            Attr::Bool(v) => v.hash(state),
+            Attr::Int(v) => v.hash(state),
+            Attr::Float(v) => v.to_bits().hash(state),
+            Attr::Str(v) | Attr::Function(v) => v.hash(state),
+            Attr::DType(v) => v.hash(state),
+            Attr::Ints(v) => v.hash(state),
+            Attr::Shape(v) => v.hash(state),
+            Attr::Tensor(v) => v.hash(state),
+        }
+    }
+}
+impl From<bool> for Attr {
+    fn from(v: bool) -> Attr {
+        Attr::Bool(v)
+    }
+}
+
+impl From<i64> for Attr {
+    fn from(v: i64) -> Attr {
+        Attr::Int(v)
+    }
+}
+
+impl From<f64> for Attr {
+    fn from(v: f64) -> Attr {
+        Attr::Float(v)
+    }
+}
+
+impl From<DType> for Attr {
+    fn from(v: DType) -> Attr {
+        Attr::DType(v)
+    }
+}
+
+impl From<Shape> for Attr {
+    fn from(v: Shape) -> Attr {
+        Attr::Shape(v)
+    }
+}
+
+impl From<Tensor> for Attr {
+    fn from(v: Tensor) -> Attr {
+        Attr::Tensor(v)
+    }
+}
+
+impl From<&[i64]> for Attr {
+    fn from(v: &[i64]) -> Attr {
+        Attr::Ints(v.into())
+    }
+}
+
+impl From<&str> for Attr {
+    fn from(v: &str) -> Attr {
+        Attr::Str(v.into())
+    }
+}
+
+impl<T: Into<Attr>> From<Option<T>> for Attr {
+    fn from(v: Option<T>) -> Attr {
+        v.map_or(Attr::None, Into::into)
+    }
+}

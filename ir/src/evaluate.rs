@@ -1,0 +1,360 @@
+//! The reference evaluator: the one meaning of every operation.
+
+use rustc_hash::FxHashMap;
+
+use crate::algebra::{Rule, Var};
+use crate::attr::Attr;
+use crate::builder::Builder;
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dim::{Dim, Symbol};
+use crate::dtype::DType;
+use crate::eval::{Array, elementwise, index, layout};
+use crate::graph::{Function, Module, Operation, ResultDef, Role, Value};
+use crate::op::infer::{as_int, as_ints, find_attr};
+use crate::op::{Meaning, Op, expr};
+use crate::scalar::Scalar;
+use crate::shape::{Shape, Type};
+use crate::tensor::Tensor;
+
+/// What a kernel of the table sees: operands and attributes, with dims as numbers.
+pub struct Inputs<'a> {
+    op: Op,
+    args: &'a [&'a Array],
+    attrs: &'a [Attr],
+    dims: &'a Dims,
+    /// The dtype of the result.
+    result: DType,
+}
+
+/// What the symbols of a function stand for in one evaluation.
+#[derive(Default)]
+pub struct Dims {
+    dims: FxHashMap<Symbol, i64>,
+    leads: FxHashMap<Symbol, Vec<usize>>,
+}
+
+impl Dims {
+    fn get(&self, dim: &Dim) -> Option<i64> {
+        dim.evaluate(&|s| self.dims.get(s).copied())
+    }
+
+    /// The shape in numbers; at most one dim may stay unknown, as `None`.
+    fn shape(&self, shape: &Shape) -> Vec<Option<usize>> {
+        let lead = shape.lead.as_ref().and_then(|l| self.leads.get(l)).cloned().unwrap_or_default();
+        let dims = shape.dims.iter().map(|d| self.get(d).and_then(|v| usize::try_from(v).ok()));
+        lead.into_iter().map(Some).chain(dims).collect()
+    }
+
+    /// Learns the bare symbols of a type from an array of that type.
+    /// Errors: the array has another rank or another dim.
+    fn learn(&mut self, ty: &Type, actual: &[usize]) -> Result<(), String> {
+        let count = ty.shape.dims.len();
+        if actual.len() < count || (ty.shape.lead.is_none() && actual.len() > count) {
+            return Err(format!("{} dims for {ty}", actual.len()));
+        }
+        let (front, back) = actual.split_at(actual.len() - count);
+        if let Some(lead) = &ty.shape.lead {
+            self.leads.entry(lead.clone()).or_insert_with(|| front.to_vec());
+        }
+        for (dim, &size) in ty.shape.dims.iter().zip(back) {
+            match (dim.as_symbol(), self.get(dim)) {
+                (_, Some(known)) if known != size as i64 => {
+                    return Err(format!("a dim of {size} where {dim} is {known}"));
+                }
+                (Some(symbol), None) => {
+                    self.dims.insert(symbol.clone(), size as i64);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Inputs<'a> {
+    pub fn arg(&self, i: usize) -> &'a Array {
+        self.args[i]
+    }
+
+    pub fn args(&self) -> &'a [&'a Array] {
+        self.args
+    }
+
+    pub fn attr(&self, name: &str) -> &'a Attr {
+        find_attr(self.op, self.attrs, name)
+    }
+
+    pub fn bool(&self, name: &str) -> bool {
+        matches!(self.attr(name), Attr::Bool(true))
+    }
+
+    pub fn int(&self, name: &str) -> i64 {
+        as_int(self.attr(name))
+    }
+
+    pub fn ints(&self, name: &str) -> Option<&'a [i64]> {
+        as_ints(self.attr(name))
+    }
+
+    pub fn float(&self, name: &str) -> f64 {
+        match self.attr(name) {
+            Attr::Float(v) => *v,
+            other => unreachable!("attributes are checked before use: {name} is {other:?}"),
+        }
+    }
+
+    pub fn tensor(&self, name: &str) -> &'a Tensor {
+        match self.attr(name) {
+            Attr::Tensor(v) => v,
+            other => unreachable!("attributes are checked before use: {name} is {other:?}"),
+        }
+    }
+
+    /// The dtype of the result.
+    pub fn dtype(&self) -> DType {
+        self.result
+    }
+
+    /// `axes` of the first operand from the front; all where left out.
+    pub fn axes(&self) -> Vec<usize> {
+        match self.ints("axes") {
+            Some(_) => self.axes_of("axes", 0),
+            None => (0..self.arg(0).shape.len()).collect(),
+        }
+    }
+
+    /// The named axes of operand `i` from the front.
+    pub fn axes_of(&self, name: &str, i: usize) -> Vec<usize> {
+        let rank = self.arg(i).shape.len() as i64;
+        self.ints(name).unwrap_or(&[]).iter().map(|a| a.rem_euclid(rank.max(1)) as usize).collect()
+    }
+
+    /// `axis` of the first operand from the front, where it is given.
+    pub fn axis(&self) -> Option<usize> {
+        let rank = self.arg(0).shape.len() as i64;
+        match self.attr("axis") {
+            Attr::Int(axis) => Some(axis.rem_euclid(rank.max(1)) as usize),
+            _ => None,
+        }
+    }
+
+    pub fn required_axis(&self) -> usize {
+        self.axis().unwrap_or(0)
+    }
+
+    /// `axis` of the result, which has the shape of the attribute `shape`.
+    pub fn axis_of_result(&self) -> usize {
+        self.int("axis").rem_euclid(self.shape("shape").len().max(1) as i64) as usize
+    }
+
+    /// A shape attribute in numbers. A dim that stays unknown follows from the count of elements.
+    pub fn shape(&self, name: &str) -> Vec<usize> {
+        let Attr::Shape(shape) = self.attr(name) else { return Vec::new() };
+        let dims = self.dims.shape(shape);
+        let known: usize = dims.iter().flatten().product();
+        let open = self.args.first().map_or(0, |x| x.len()).checked_div(known).unwrap_or(0);
+        dims.into_iter().map(|d| d.unwrap_or(open)).collect()
+    }
+
+    /// A random key: the first operand.
+    pub fn key(&self) -> [u32; 2] {
+        let word = |i| match self.arg(0).get(i) {
+            Scalar::I(v) => v as u32,
+            Scalar::F(_) => 0,
+        };
+        [word(0), word(1)]
+    }
+
+    /// Scalar integer operands from number `from` on.
+    pub fn integers(&self, from: usize) -> Vec<i64> {
+        let value = |x: &&Array| match x.get(0) {
+            Scalar::I(v) => v,
+            Scalar::F(v) => v as i64,
+        };
+        self.args[from..].iter().map(value).collect()
+    }
+
+    /// Start, limit and step of each axis of the first operand, from the bounds in attributes.
+    pub fn bounds(&self) -> (Vec<i64>, Vec<i64>, Vec<i64>) {
+        let x = self.arg(0);
+        let limits: Vec<i64> = x.shape.iter().map(|&d| d as i64).collect();
+        let mut bounds = (vec![0; limits.len()], limits.clone(), vec![1; limits.len()]);
+        let axes = self.axes_of("axes", 0);
+        let (Attr::Shape(starts), Attr::Shape(ends)) = (self.attr("starts"), self.attr("limits"))
+        else {
+            return bounds;
+        };
+        let steps = self.ints("steps");
+        for (i, &axis) in axes.iter().enumerate() {
+            let length = limits[axis];
+            let place = |dim: &Dim| {
+                let at = self.dims.get(dim).unwrap_or(length);
+                if at < 0 { (at + length).max(0) } else { at.min(length) }
+            };
+            bounds.0[axis] = place(&starts.dims[i]);
+            bounds.1[axis] = place(&ends.dims[i]).max(bounds.0[axis]);
+            bounds.2[axis] = steps.map_or(1, |s| s[i]);
+        }
+        bounds
+    }
+}
+
+/// Runs a function of the module on arrays, in the order of its arguments.
+/// Errors: arguments that do not fit the signature, a guard that fails, an external function.
+pub fn evaluate(module: &Module, function: &Function, args: &[Tensor]) -> Result<Vec<Tensor>> {
+    let arrays: Vec<Array> = args.iter().map(Array::from).collect();
+    let results = run(module, function, arrays)?;
+    Ok(results.into_iter().map(|a| Tensor::from(&a)).collect())
+}
+
+fn run(module: &Module, function: &Function, args: Vec<Array>) -> Result<Vec<Array>> {
+    if function.external {
+        return Diagnostic::new(format!("`{}` is external: the evaluator has no body for it", function.name))
+            .err();
+    }
+    let mut dims = Dims::default();
+    learn_arguments(function, &args, &mut dims)?;
+    let mut values: Vec<Option<Array>> = args.into_iter().map(Some).collect();
+    values.resize(function.values.len(), None);
+    let mut uses = function.uses();
+    for op in &function.ops {
+        let results = step(module, function, op, &values, &dims).map_err(|mut error| {
+            error.place.get_or_insert_with(|| format!("block `{}`", op.loc));
+            error
+        })?;
+        for (value, array) in op.results().zip(results) {
+            let _ = dims.learn(function.ty(value), &array.shape);
+            values[value.index()] = Some(array);
+        }
+        for value in &op.operands {
+            uses[value.index()] -= 1;
+            if uses[value.index()] == 0 {
+                values[value.index()] = None;
+            }
+        }
+    }
+    Ok(function.results.iter().map(|r| values[r.value.index()].clone().expect("a result is live")).collect())
+}
+
+fn learn_arguments(function: &Function, args: &[Array], dims: &mut Dims) -> Result<()> {
+    if args.len() != function.args.len() {
+        return Diagnostic::new(format!("`{}` takes another number of arguments", function.name))
+            .got(args.len())
+            .expected(function.args.len())
+            .err();
+    }
+    for ((value, arg), array) in function.arguments().zip(args) {
+        let ty = function.ty(value);
+        let fits = if array.dtype == ty.dtype {
+            dims.learn(ty, &array.shape)
+        } else {
+            Err(format!("the dtype {}", array.dtype))
+        };
+        if let Err(why) = fits {
+            return Diagnostic::new(format!("the argument `{}` does not fit: {why}", arg.name))
+                .expected(ty)
+                .err();
+        }
+    }
+    for guard in &function.guards {
+        let (left, right) = (dims.get(&guard.left), dims.get(&guard.right));
+        if let (Some(l), Some(r)) = (left, right) {
+            if l != r {
+                return Diagnostic::new(format!("dims differ at run time: {} is {l}, {} is {r}", guard.left, guard.right))
+                    .expected(format!("{} == {}", guard.left, guard.right))
+                    .err();
+            }
+        }
+    }
+    Ok(())
+}
+
+fn step(
+    module: &Module,
+    function: &Function,
+    op: &Operation,
+    values: &[Option<Array>],
+    dims: &Dims,
+) -> Result<Vec<Array>> {
+    let args: Vec<&Array> = op
+        .operands
+        .iter()
+        .map(|v| values[v.index()].as_ref().expect("an operand is live until its last use"))
+        .collect();
+    match op.op.meaning {
+        Meaning::Function => {
+            let name = op.functions().next().expect("a call names its callee");
+            let callee = module.get(name).ok_or_else(|| {
+                Box::new(Diagnostic::new(format!("the module has no function `{name}`")))
+            })?;
+            run(module, callee, args.into_iter().cloned().collect())
+        }
+        Meaning::Scalar(_) | Meaning::Kernel(_) | Meaning::Decompose(_) => {
+            let result = function.ty(op.result());
+            apply(op.op, &args, &op.attrs, result.dtype, dims).map(|array| vec![array])
+        }
+    }
+}
+
+/// One operation on arrays: its expression, its kernel, or its decomposition on these shapes.
+fn apply(op: Op, args: &[&Array], attrs: &[Attr], result: DType, dims: &Dims) -> Result<Array> {
+    match op.meaning {
+        Meaning::Scalar(_) => {
+            let numbers: Vec<Scalar> = attrs.iter().map(scalar_attr).collect();
+            let expr = expr(op).expect("a scalar meaning has an expression");
+            elementwise::elementwise(expr, result, args, &numbers).map_err(internal)
+        }
+        Meaning::Kernel(kernel) => {
+            kernel(&Inputs { op, args, attrs, dims, result }).map_err(internal)
+        }
+        Meaning::Decompose(_) => decomposed(op, args, attrs, dims),
+        Meaning::Function => unreachable!("calls are evaluated by their module"),
+    }
+}
+
+fn scalar_attr(attr: &Attr) -> Scalar {
+    match attr {
+        Attr::Float(v) => Scalar::F(*v),
+        Attr::Int(v) => Scalar::I(*v),
+        _ => Scalar::F(f64::NAN),
+    }
+}
+
+fn internal(why: String) -> Box<Diagnostic> {
+    Box::new(Diagnostic::new(why))
+}
+
+/// Builds the decomposition for exactly these shapes and runs it.
+fn decomposed(op: Op, args: &[&Array], attrs: &[Attr], dims: &Dims) -> Result<Array> {
+    let builder = Builder::new(op.0.name);
+    let operands: Vec<Value> = args
+        .iter()
+        .enumerate()
+        .map(|(i, a)| builder.arg(format!("{i}"), Role::Data, Type::new(a.dtype, Shape::fixed(&a.shape))))
+        .collect();
+    let attrs: smallvec::SmallVec<[Attr; 2]> = attrs.iter().map(|a| fixed_attr(a, dims)).collect();
+    let value = decompose(&builder, op, &operands, &attrs)?;
+    let result = ResultDef { name: "output".into(), value, state: None };
+    let function = builder.finish(vec![result])?;
+    let args = args.iter().map(|a| (*a).clone()).collect();
+    Ok(run(&Module::new(), &function, args)?.remove(0))
+}
+
+fn fixed_attr(attr: &Attr, dims: &Dims) -> Attr {
+    let Attr::Shape(shape) = attr else { return attr.clone() };
+    let dim = |d: Option<usize>| d.map_or(Dim::Unknown, Dim::from);
+    Attr::Shape(Shape::new(dims.shape(shape).into_iter().map(dim)))
+}
+
+/// Builds the decomposition of a composite in place of the operation.
+/// Errors: types of the operands, or an operation that has no decomposition.
+pub fn decompose(builder: &Builder, op: Op, operands: &[Value], attrs: &[Attr]) -> Result<Value> {
+    let Meaning::Decompose(rule) = op.meaning else {
+        return Diagnostic::new(format!("`{}` is not a composite", op.name)).err();
+    };
+    let ty = builder.type_of(op, operands, attrs)?;
+    let vars: Vec<Var> = operands.iter().map(|v| builder.var(*v)).collect();
+    let result = rule(&Rule { builder, op, operands: &vars, attrs, ty: &ty, result: None });
+    builder.check()?;
+    Ok(result.value)
+}

@@ -1,0 +1,239 @@
+//! Functions and modules: straight lines of operations in order of their data flow.
+
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+use rustc_hash::FxBuildHasher;
+use smallvec::SmallVec;
+
+use crate::attr::Attr;
+use crate::dim::Dim;
+use crate::loc::Loc;
+use crate::op::Op;
+use crate::op::infer::find_attr;
+use crate::shape::{Guard, Type};
+
+/// A value of a function: an argument or a result of an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Value(pub u32);
+
+impl Value {
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What is known of a value.
+#[derive(Clone, Debug)]
+pub struct ValueInfo {
+    pub ty: Type,
+    /// A name from the user's terminals, for printing and generated source.
+    pub name: Option<Arc<str>>,
+    /// The elements of a small integer tensor, in row-major order, where they are dims.
+    pub known: Option<Arc<[Dim]>>,
+}
+
+/// What an argument is for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Role {
+    Data,
+    Param,
+    State,
+    Key,
+    Constant,
+}
+
+impl Role {
+    pub const ALL: [Role; 5] = [Role::Data, Role::Param, Role::State, Role::Key, Role::Constant];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Data => "data",
+            Role::Param => "param",
+            Role::State => "state",
+            Role::Key => "key",
+            Role::Constant => "constant",
+        }
+    }
+}
+
+/// An argument. Arguments are the first values of a function, in order.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Argument {
+    pub name: Arc<str>,
+    pub role: Role,
+    /// Whether the caller gives its memory up.
+    pub donated: bool,
+}
+
+/// A named result. `state` pairs it with the state argument it is the next value of.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ResultDef {
+    pub name: Arc<str>,
+    pub value: Value,
+    pub state: Option<Arc<str>>,
+}
+
+/// One operation. Its results are `results` consecutive values from `first` on.
+#[derive(Clone, Debug)]
+pub struct Operation {
+    pub op: Op,
+    pub operands: SmallVec<[Value; 3]>,
+    /// In the order of the table.
+    pub attrs: SmallVec<[Attr; 2]>,
+    pub first: Value,
+    pub results: u32,
+    pub loc: Loc,
+}
+
+impl Operation {
+    /// The only result, of any operation but a call.
+    pub fn result(&self) -> Value {
+        self.first
+    }
+
+    pub fn results(&self) -> impl DoubleEndedIterator<Item = Value> + use<> {
+        (self.first.0..self.first.0 + self.results).map(Value)
+    }
+
+    pub fn attr(&self, name: &str) -> &Attr {
+        find_attr(self.op, &self.attrs, name)
+    }
+
+    /// The functions it names.
+    pub fn functions(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.attrs.iter().filter_map(|a| match a {
+            Attr::Function(name) => Some(name),
+            _ => None,
+        })
+    }
+}
+
+/// A function: arguments, operations in order, named results.
+#[derive(Clone, Debug)]
+pub struct Function {
+    pub name: Arc<str>,
+    pub args: Vec<Argument>,
+    pub values: Vec<ValueInfo>,
+    pub ops: Vec<Operation>,
+    pub results: Vec<ResultDef>,
+    /// Equalities of dims to be checked at run time.
+    pub guards: Vec<Guard>,
+    /// Constraints of the signature: `batch <= 512`.
+    pub constraints: Vec<Constraint>,
+    /// A declaration (`extern`) has result types and no operations: its body is the target's.
+    pub external: bool,
+}
+
+/// `left <= right` or `left == right`, as the signature states it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Constraint {
+    pub left: Dim,
+    pub relation: Bound,
+    pub right: Dim,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Bound {
+    Equal,
+    AtMost,
+    AtLeast,
+}
+
+impl Function {
+    pub fn new(name: impl Into<Arc<str>>) -> Function {
+        Function {
+            name: name.into(),
+            args: Vec::new(),
+            values: Vec::new(),
+            ops: Vec::new(),
+            results: Vec::new(),
+            guards: Vec::new(),
+            constraints: Vec::new(),
+            external: false,
+        }
+    }
+
+    pub fn info(&self, value: Value) -> &ValueInfo {
+        &self.values[value.index()]
+    }
+
+    pub fn ty(&self, value: Value) -> &Type {
+        &self.values[value.index()].ty
+    }
+
+    /// The value of argument number `index`.
+    pub fn arg(&self, index: usize) -> Value {
+        debug_assert!(index < self.args.len());
+        Value(index as u32)
+    }
+
+    /// Arguments with their values.
+    pub fn arguments(&self) -> impl Iterator<Item = (Value, &Argument)> {
+        self.args.iter().enumerate().map(|(i, arg)| (Value(i as u32), arg))
+    }
+
+    /// The operation that makes each value; `None` for arguments. By value index.
+    pub fn definitions(&self) -> Vec<Option<u32>> {
+        let mut definitions = vec![None; self.values.len()];
+        for (i, op) in self.ops.iter().enumerate() {
+            for value in op.results() {
+                definitions[value.index()] = Some(i as u32);
+            }
+        }
+        definitions
+    }
+
+    /// How often each value is read, results included. By value index.
+    pub fn uses(&self) -> Vec<u32> {
+        let mut uses = vec![0; self.values.len()];
+        let operands = self.ops.iter().flat_map(|op| op.operands.iter().copied());
+        for value in operands.chain(self.results.iter().map(|r| r.value)) {
+            uses[value.index()] += 1;
+        }
+        uses
+    }
+}
+
+/// Functions by name, callees in any order. The first is the entry.
+#[derive(Clone, Debug, Default)]
+pub struct Module {
+    pub functions: IndexMap<Arc<str>, Arc<Function>, FxBuildHasher>,
+}
+
+impl Module {
+    pub fn new() -> Module {
+        Module::default()
+    }
+
+    /// A module of one function.
+    pub fn of(function: Function) -> Module {
+        let mut module = Module::new();
+        module.insert(function);
+        module
+    }
+
+    pub fn get(&self, name: &str) -> Option<&Arc<Function>> {
+        self.functions.get(name)
+    }
+
+    /// Adds the function, or replaces the one of its name in place.
+    pub fn insert(&mut self, function: Function) {
+        self.functions.insert(function.name.clone(), Arc::new(function));
+    }
+
+    /// The function a compile begins with.
+    pub fn entry(&self) -> Option<&Arc<Function>> {
+        self.functions.first().map(|(_, f)| f)
+    }
+
+    /// A name no function has yet: `base`, `base_1`, …
+    pub fn fresh_name(&self, base: &str) -> Arc<str> {
+        if !self.functions.contains_key(base) {
+            return base.into();
+        }
+        (1..).map(|i| Arc::from(format!("{base}_{i}")))
+            .find(|name: &Arc<str>| !self.functions.contains_key(name))
+            .expect("there are more names than functions")
+    }
+}

@@ -1,0 +1,59 @@
+//! Where an operation comes from: a set of block paths.
+
+use std::fmt;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+/// The set of block paths (`transformer.h.3.attn.c_proj`) an operation comes from, sorted.
+/// Merged operations carry the union; messages show the shortest.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct Loc(SmallVec<[Arc<str>; 1]>);
+
+impl Loc {
+    pub fn unknown() -> Loc {
+        Loc::default()
+    }
+
+    pub fn path(path: impl Into<Arc<str>>) -> Loc {
+        let path = path.into();
+        if path.is_empty() { Loc::default() } else { Loc(SmallVec::from_iter([path])) }
+    }
+
+    pub fn paths(&self) -> &[Arc<str>] {
+        &self.0
+    }
+
+    pub fn is_unknown(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The union with another location.
+    pub fn merge(&mut self, other: &Loc) {
+        for path in &other.0 {
+            if let Err(at) = self.0.binary_search(path) {
+                self.0.insert(at, path.clone());
+            }
+        }
+    }
+
+    /// The same paths inside the block `prefix`.
+    pub fn inside(&self, prefix: &Loc) -> Loc {
+        let Some(front) = prefix.shortest() else { return self.clone() };
+        if self.0.is_empty() {
+            return prefix.clone();
+        }
+        Loc(self.0.iter().map(|p| Arc::from(format!("{front}.{p}"))).collect())
+    }
+
+    /// The shortest path, the first of them where several are as short.
+    pub fn shortest(&self) -> Option<&str> {
+        self.0.iter().min_by_key(|p| p.len()).map(|p| &**p)
+    }
+}
+
+impl fmt::Display for Loc {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(self.shortest().unwrap_or("<unknown>"))
+    }
+}

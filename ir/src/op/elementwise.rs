@@ -1,0 +1,299 @@
+//! Elementwise operations that are scalar primitives: arithmetic, comparison, logic, choice.
+
+use super::{
+    Class, DTypeRule, Default, Gradient, Kind, Meaning, OpDef, Operand, Python, ShapeRule, all,
+    attr, operand, BASE,
+};
+use crate::attr::AttrKind;
+use crate::dtype::DType;
+
+/// What the families below have in common.
+pub(super) const ELEMENTWISE: OpDef =
+    OpDef { kind: Kind::Elementwise, shape: ShapeRule::Broadcast, ..BASE };
+
+pub(super) const FLOAT: &[Operand] = &[operand("x", Class::Float)];
+const NUMBER: &[Operand] = &[operand("x", Class::Number)];
+const BITS: &[Operand] = &[operand("x", Class::Bits)];
+const NUMBERS: &[Operand] = &[operand("x", Class::Number), operand("y", Class::Number)];
+const FLOATS: &[Operand] = &[operand("x", Class::Float), operand("y", Class::Float)];
+const INTS: &[Operand] = &[operand("x", Class::Int), operand("y", Class::Int)];
+const BITSES: &[Operand] = &[operand("x", Class::Bits), operand("y", Class::Bits)];
+const ANYS: &[Operand] = &[operand("x", Class::Any), operand("y", Class::Any)];
+
+const COMPARISON: OpDef = OpDef {
+    operands: NUMBERS,
+    dtype: DTypeRule::Fixed(DType::Bool),
+    gradient: Gradient::Zero,
+    ..ELEMENTWISE
+};
+const LOGIC: OpDef = OpDef { operands: BITSES, gradient: Gradient::Zero, ..ELEMENTWISE };
+const UNARY: OpDef = OpDef { operands: FLOAT, ..ELEMENTWISE };
+const BINARY: OpDef = OpDef { operands: NUMBERS, ..ELEMENTWISE };
+
+pub(super) const OPS: &[OpDef] = &[
+    OpDef {
+        name: "add",
+        doc: "The sum `x + y`.",
+        meaning: Meaning::Scalar("x + y"),
+        python: all("{x} + {y}"),
+        ..BINARY
+    },
+    OpDef {
+        name: "sub",
+        doc: "The difference `x - y`.",
+        meaning: Meaning::Scalar("x - y"),
+        python: all("{x} - {y}"),
+        ..BINARY
+    },
+    OpDef {
+        name: "mul",
+        doc: "The product `x * y`.",
+        meaning: Meaning::Scalar("x * y"),
+        python: all("{x} * {y}"),
+        ..BINARY
+    },
+    OpDef {
+        name: "div",
+        doc: "The quotient `x / y` of floats.",
+        operands: FLOATS,
+        meaning: Meaning::Scalar("x / y"),
+        python: all("{x} / {y}"),
+        ..ELEMENTWISE
+    },
+    OpDef {
+        name: "floor_div",
+        doc: "The quotient rounded towards minus infinity.",
+        meaning: Meaning::Scalar("x // y"),
+        python: all("{x} // {y}"),
+        note: "An integer divided by zero gives -1 (all bits set) on the evaluator and native \
+               targets; NumPy gives 0 with a warning and torch raises.",
+        ..BINARY
+    },
+    OpDef {
+        name: "mod",
+        doc: "The remainder of `floor_div`, with the sign of `y`.",
+        meaning: Meaning::Scalar("x % y"),
+        python: all("{x} % {y}"),
+        note: "The remainder of an integer by zero is `x` on the evaluator and native targets; \
+               NumPy gives 0 with a warning and torch raises.",
+        ..BINARY
+    },
+    OpDef {
+        name: "pow",
+        doc: "`x` to the power `y`.",
+        meaning: Meaning::Scalar("x ** y"),
+        python: all("{x} ** {y}"),
+        note: "A negative integer exponent gives 0 unless the base is 1 or -1; NumPy and torch raise.",
+        ..BINARY
+    },
+    OpDef {
+        name: "atan2",
+        doc: "The angle of the point (`y`, `x`), in radians from -pi to pi.",
+        operands: &[operand("x", Class::Float), operand("y", Class::Float)],
+        meaning: Meaning::Scalar("atan2(x, y)"),
+        python: Python { torch: "@atan2({x}, {y})", ..all("@arctan2({x}, {y})") },
+        ..ELEMENTWISE
+    },
+    OpDef {
+        name: "minimum",
+        doc: "The lesser of two numbers; NaN where either is.",
+        meaning: Meaning::Scalar("min(x, y)"),
+        python: all("@minimum({x}, {y})"),
+        ..BINARY
+    },
+    OpDef {
+        name: "maximum",
+        doc: "The greater of two numbers; NaN where either is.",
+        meaning: Meaning::Scalar("max(x, y)"),
+        python: all("@maximum({x}, {y})"),
+        ..BINARY
+    },
+    OpDef {
+        name: "eq",
+        doc: "Whether `x` equals `y`.",
+        operands: ANYS,
+        meaning: Meaning::Scalar("x == y"),
+        python: all("{x} == {y}"),
+        ..COMPARISON
+    },
+    OpDef {
+        name: "ne",
+        doc: "Whether `x` differs from `y`; true where either is NaN.",
+        operands: ANYS,
+        meaning: Meaning::Scalar("x != y"),
+        python: all("{x} != {y}"),
+        ..COMPARISON
+    },
+    OpDef {
+        name: "lt",
+        doc: "Whether `x` is less than `y`.",
+        meaning: Meaning::Scalar("x < y"),
+        python: all("{x} < {y}"),
+        ..COMPARISON
+    },
+    OpDef {
+        name: "le",
+        doc: "Whether `x` is at most `y`.",
+        meaning: Meaning::Scalar("x <= y"),
+        python: all("{x} <= {y}"),
+        ..COMPARISON
+    },
+    OpDef {
+        name: "gt",
+        doc: "Whether `x` is greater than `y`.",
+        meaning: Meaning::Scalar("x > y"),
+        python: all("{x} > {y}"),
+        ..COMPARISON
+    },
+    OpDef {
+        name: "ge",
+        doc: "Whether `x` is at least `y`.",
+        meaning: Meaning::Scalar("x >= y"),
+        python: all("{x} >= {y}"),
+        ..COMPARISON
+    },
+    OpDef {
+        name: "and",
+        doc: "Conjunction of bools; bit by bit of integers.",
+        meaning: Meaning::Scalar("x & y"),
+        python: all("{x} & {y}"),
+        ..LOGIC
+    },
+    OpDef {
+        name: "or",
+        doc: "Disjunction of bools; bit by bit of integers.",
+        meaning: Meaning::Scalar("x | y"),
+        python: all("{x} | {y}"),
+        ..LOGIC
+    },
+    OpDef {
+        name: "xor",
+        doc: "Exclusive disjunction of bools; bit by bit of integers.",
+        meaning: Meaning::Scalar("x ^ y"),
+        python: all("{x} ^ {y}"),
+        ..LOGIC
+    },
+    OpDef {
+        name: "not",
+        doc: "Negation of bools; bit by bit of integers.",
+        operands: BITS,
+        meaning: Meaning::Scalar("~x"),
+        python: all("~{x}"),
+        ..LOGIC
+    },
+    OpDef {
+        name: "shift_left",
+        doc: "The bits of `x` moved up by `y`, zeros moving in.",
+        operands: INTS,
+        meaning: Meaning::Scalar("x << y"),
+        python: all("{x} << {y}"),
+        note: "By the width or more gives 0 on the evaluator and native targets.",
+        ..LOGIC
+    },
+    OpDef {
+        name: "shift_right",
+        doc: "The bits of `x` moved down by `y`, copies of the sign moving in (zeros if unsigned).",
+        operands: INTS,
+        meaning: Meaning::Scalar("x >> y"),
+        python: all("{x} >> {y}"),
+        note: "By the width or more gives 0, or -1 of a negative `x`, on the evaluator and native targets.",
+        ..LOGIC
+    },
+    OpDef {
+        name: "select",
+        doc: "`yes` where `condition` holds, `no` elsewhere.",
+        operands: &[
+            operand("condition", Class::Bool).apart(),
+            operand("yes", Class::Any),
+            operand("no", Class::Any),
+        ],
+        meaning: Meaning::Scalar("select(condition, yes, no)"),
+        gradient: Gradient::Rule(|r| {
+            let zero = r.g().scalar(0.0);
+            vec![None, Some(r.arg(0).select(r.g(), zero)), Some(r.arg(0).select(zero, r.g()))]
+        }),
+        python: all("@where({condition}, {yes}, {no})"),
+        ..ELEMENTWISE
+    },
+    OpDef {
+        name: "cast",
+        doc: "The same numbers in another dtype.",
+        operands: &[operand("x", Class::Any)],
+        attrs: &[attr("dtype", AttrKind::DType, Default::Required)],
+        dtype: DTypeRule::Attr("dtype"),
+        meaning: Meaning::Scalar("cast(x)"),
+        gradient: Gradient::Rule(|r| {
+            let dtype = r.arg(0).dtype();
+            vec![dtype.is_float().then(|| r.g().cast(dtype))]
+        }),
+        python: Python { torch: "{x}.to({dtype})", ..all("{x}.astype({dtype})") },
+        note: "A float outside an integer's range gives the nearest end, NaN gives 0, on the \
+               evaluator and native targets; frameworks leave it undefined.",
+        ..ELEMENTWISE
+    },
+    OpDef {
+        name: "neg",
+        doc: "`-x`.",
+        operands: NUMBER,
+        meaning: Meaning::Scalar("-x"),
+        python: all("-{x}"),
+        ..ELEMENTWISE
+    },
+    OpDef {
+        name: "abs",
+        doc: "The absolute value.",
+        operands: NUMBER,
+        meaning: Meaning::Scalar("abs(x)"),
+        python: all("@abs({x})"),
+        ..ELEMENTWISE
+    },
+    OpDef {
+        name: "sign",
+        doc: "-1, 0 or 1 with the sign of `x`; NaN where `x` is.",
+        operands: NUMBER,
+        meaning: Meaning::Scalar("sign(x)"),
+        python: all("@sign({x})"),
+        gradient: Gradient::Zero,
+        ..ELEMENTWISE
+    },
+    OpDef {
+        name: "floor",
+        doc: "The greatest integer at most `x`.",
+        meaning: Meaning::Scalar("floor(x)"),
+        python: all("@floor({x})"),
+        gradient: Gradient::Zero,
+        ..UNARY
+    },
+    OpDef {
+        name: "ceil",
+        doc: "The least integer at least `x`.",
+        meaning: Meaning::Scalar("ceil(x)"),
+        python: all("@ceil({x})"),
+        gradient: Gradient::Zero,
+        ..UNARY
+    },
+    OpDef {
+        name: "round",
+        doc: "The nearest integer, halves to the even one.",
+        meaning: Meaning::Scalar("round(x)"),
+        python: all("@round({x})"),
+        gradient: Gradient::Zero,
+        ..UNARY
+    },
+    OpDef {
+        name: "is_nan",
+        doc: "Whether `x` is NaN.",
+        operands: FLOAT,
+        meaning: Meaning::Scalar("is_nan(x)"),
+        python: all("@isnan({x})"),
+        ..COMPARISON
+    },
+    OpDef {
+        name: "is_inf",
+        doc: "Whether `x` is infinite.",
+        operands: FLOAT,
+        meaning: Meaning::Scalar("is_inf(x)"),
+        python: all("@isinf({x})"),
+        ..COMPARISON
+    },
+];

@@ -1,0 +1,284 @@
+//! Reads and writes at positions that are data.
+
+use smallvec::SmallVec;
+
+use super::layout::axis_dim;
+use super::{
+    BASE, Class, DTypeRule, Default, Gradient, Infer, Kind, Meaning, OpDef, Python, ShapeRule, all,
+    attr, operand,
+};
+use crate::algebra::{Rule, Var};
+use crate::attr::{Attr, AttrKind};
+use crate::diagnostic::Result;
+use crate::dim::Dim;
+use crate::eval::index;
+use crate::shape::Shape;
+
+const INDEX: OpDef = OpDef { kind: Kind::Index, ..BASE };
+const AXIS: super::AttrDef = attr("axis", AttrKind::Int, Default::Required);
+const OUT_OF_RANGE: &str = "A negative index counts from the end; one still out of range is \
+    clamped on the evaluator and native targets. NumPy and torch raise.";
+
+const ANY: super::Operand = operand("x", Class::Any);
+const NUMBER: super::Operand = operand("x", Class::Number);
+const INDICES: super::Operand = operand("indices", Class::Int).apart();
+const UPDATES: super::Operand = operand("updates", Class::Number);
+
+pub(super) const OPS: &[OpDef] = &[
+    OpDef {
+        name: "take",
+        doc: "The slices of `x` at `indices` of `axis`, whose place the axes of `indices` take.",
+        operands: &[ANY, INDICES],
+        attrs: &[AXIS],
+        shape: ShapeRule::Rule(take_shape),
+        meaning: Meaning::Kernel(|i| Ok(index::take(i.arg(0), i.arg(1), i.required_axis()))),
+        gradient: Gradient::Rule(|r| {
+            let zeros = r.arg(0).full_like(0.0);
+            let attrs = [("axis", r.attr("axis").clone())];
+            vec![Some(r.build("scatter_add", &[zeros, r.arg(1), r.g()], &attrs)), None]
+        }),
+        python: Python {
+            torch: "_take({x}, {indices}, {axis})",
+            ..all("@take({x}, {indices}, axis={axis})")
+        },
+        known: Some(|cx| {
+            let (values, places) = (cx.known[0]?, cx.known[1]?);
+            let pick = |place: &Dim| {
+                let at = place.as_const()?;
+                let at = if at < 0 { at + values.len() as i64 } else { at };
+                values.get(usize::try_from(at).ok()?).cloned()
+            };
+            places.iter().map(pick).collect()
+        }),
+        note: OUT_OF_RANGE,
+        ..INDEX
+    },
+    OpDef {
+        name: "take_along",
+        doc: "For each place of `indices` the element of `x` at that index of `axis` and the same \
+              place of the other axes.",
+        operands: &[ANY, INDICES],
+        attrs: &[AXIS],
+        shape: ShapeRule::Rule(along_shape),
+        meaning: Meaning::Kernel(|i| Ok(index::take_along(i.arg(0), i.arg(1), i.required_axis()))),
+        gradient: Gradient::Rule(|r| {
+            let zeros = r.arg(0).full_like(0.0);
+            let attrs = [("axis", r.attr("axis").clone())];
+            vec![Some(r.build("scatter_add_along", &[zeros, r.arg(1), r.g()], &attrs)), None]
+        }),
+        python: Python {
+            torch: "@take_along_dim({x}, {indices}, {axis})",
+            ..all("@take_along_axis({x}, {indices}, {axis})")
+        },
+        note: OUT_OF_RANGE,
+        ..INDEX
+    },
+    OpDef {
+        name: "scatter_add",
+        doc: "`x` with each slice of `updates` added at its index of `axis`: the transpose of `take`.",
+        operands: &[NUMBER, INDICES, UPDATES],
+        attrs: &[AXIS],
+        shape: ShapeRule::Rule(scatter_shape),
+        meaning: Meaning::Kernel(|i| {
+            Ok(index::scatter_add(i.arg(0), i.arg(1), i.arg(2), i.required_axis()))
+        }),
+        gradient: Gradient::Rule(|r| {
+            let attrs = [("axis", r.attr("axis").clone())];
+            vec![Some(r.g()), None, Some(r.build("take", &[r.g(), r.arg(1)], &attrs))]
+        }),
+        python: all("_scatter_add({x}, {indices}, {updates}, {axis})"),
+        note: OUT_OF_RANGE,
+        ..INDEX
+    },
+    OpDef {
+        name: "scatter_add_along",
+        doc: "`x` with each element of `updates` added at its index of `axis`: \
+              the transpose of `take_along`.",
+        operands: &[NUMBER, INDICES, UPDATES],
+        attrs: &[AXIS],
+        meaning: Meaning::Kernel(|i| {
+            Ok(index::scatter_add_along(i.arg(0), i.arg(1), i.arg(2), i.required_axis()))
+        }),
+        gradient: Gradient::Rule(|r| {
+            let attrs = [("axis", r.attr("axis").clone())];
+            vec![Some(r.g()), None, Some(r.build("take_along", &[r.g(), r.arg(1)], &attrs))]
+        }),
+        python: Python {
+            torch: "@scatter_add({x}, {axis}, {indices}, {updates})",
+            ..all("_scatter_add_along({x}, {indices}, {updates}, {axis})")
+        },
+        note: OUT_OF_RANGE,
+        ..INDEX
+    },
+    OpDef {
+        name: "slice_update",
+        doc: "`x` with `update` written where `slice` of the same bounds would read.",
+        operands: &[ANY, operand("update", Class::Any)],
+        attrs: &[
+            attr("axes", AttrKind::Ints, Default::Required),
+            attr("starts", AttrKind::Shape, Default::Required),
+            attr("limits", AttrKind::Shape, Default::Required),
+            attr("steps", AttrKind::Ints, Default::None),
+        ],
+        meaning: Meaning::Kernel(|i| Ok(i.slice_update(0, 1))),
+        gradient: Gradient::Rule(|r| {
+            let attrs: Vec<(&str, Attr)> = ["axes", "starts", "limits", "steps"]
+                .map(|name| (name, r.attr(name).clone()))
+                .to_vec();
+            let zeros = r.arg(1).full_like(0.0);
+            let rest = r.build("slice_update", &[r.g(), zeros], &attrs);
+            vec![Some(rest), Some(r.g().unary("slice", &attrs))]
+        }),
+        ..INDEX
+    },
+    OpDef {
+        name: "dynamic_slice",
+        doc: "The block of `sizes` of `x` that begins at `starts`, moved inside where it would \
+              reach beyond.",
+        operands: &[ANY, operand("starts", Class::Int).apart().many()],
+        attrs: &[attr("sizes", AttrKind::Shape, Default::Required)],
+        shape: ShapeRule::Rule(|cx| {
+            let sizes = cx.shape_attr("sizes").clone();
+            starts_match(cx, 1, &sizes)?;
+            Ok(sizes)
+        }),
+        meaning: Meaning::Kernel(|i| Ok(index::dynamic_slice(i.arg(0), &i.args()[1..], &i.shape()))),
+        gradient: Gradient::Rule(|r| {
+            let zeros = r.arg(0).full_like(0.0);
+            let mut operands = vec![zeros, r.g()];
+            operands.extend(&r.operands[1..]);
+            let mut gradients = vec![None; r.operands.len()];
+            gradients[0] = Some(r.build("dynamic_update_slice", &operands, &[]));
+            gradients
+        }),
+        python: Python {
+            jax: "jax.lax.dynamic_slice({x}, ({starts},), {sizes})",
+            ..all("_dynamic_slice({x}, ({starts},), {sizes})")
+        },
+        ..INDEX
+    },
+    OpDef {
+        name: "dynamic_update_slice",
+        doc: "`x` with `update` written at `starts`, moved inside where it would reach beyond.",
+        operands: &[ANY, operand("update", Class::Any), operand("starts", Class::Int).apart().many()],
+        shape: ShapeRule::Rule(|cx| {
+            let update = cx.shape(1).clone();
+            starts_match(cx, 2, &update)?;
+            Ok(cx.shape(0).clone())
+        }),
+        meaning: Meaning::Kernel(|i| {
+            Ok(index::dynamic_update_slice(i.arg(0), i.arg(1), &i.args()[2..]))
+        }),
+        gradient: Gradient::Rule(|r| {
+            let zeros = r.arg(1).full_like(0.0);
+            let mut masked = vec![r.g(), zeros];
+            masked.extend(&r.operands[2..]);
+            let mut read = vec![r.g()];
+            read.extend(&r.operands[2..]);
+            let sizes = [("sizes", Attr::from(r.arg(1).shape()))];
+            let mut gradients = vec![None; r.operands.len()];
+            gradients[0] = Some(r.build("dynamic_update_slice", &masked, &[]));
+            gradients[1] = Some(r.build("dynamic_slice", &read, &sizes));
+            gradients
+        }),
+        python: Python {
+            jax: "jax.lax.dynamic_update_slice({x}, {update}, ({starts},))",
+            ..all("_dynamic_update_slice({x}, {update}, ({starts},))")
+        },
+        ..INDEX
+    },
+    OpDef {
+        name: "one_hot",
+        doc: "1 at each index along a new last axis of `classes`, 0 elsewhere; all 0 for an index \
+              out of range.",
+        kind: Kind::Composite,
+        operands: &[INDICES],
+        attrs: &[
+            attr("classes", AttrKind::Int, Default::Required),
+            attr("dtype", AttrKind::DType, Default::Required),
+        ],
+        shape: ShapeRule::Rule(|cx| {
+            let mut shape = cx.shape(0).clone();
+            shape.dims.push(Dim::Const(cx.int("classes")));
+            Ok(shape)
+        }),
+        dtype: DTypeRule::Attr("dtype"),
+        meaning: Meaning::Decompose(one_hot),
+        gradient: Gradient::Zero,
+        python: Python { jax: "jax.nn.one_hot({indices}, {classes}, dtype={dtype})", ..all("") },
+        ..BASE
+    },
+];
+
+fn take_shape(cx: &mut Infer) -> Result<Shape> {
+    let (x, indices) = (cx.shape(0), cx.shape(1));
+    let back = x.axis_from_back(cx.int("axis"))?;
+    let at = x.dims.len() - back;
+    match (&x.lead, &indices.lead) {
+        // Rank variables of the indices come first only where no axis stands before them.
+        (None, Some(_)) if at > 0 => return Err(indices.need_rank().unwrap_err()),
+        (Some(_), Some(_)) => return Err(indices.need_rank().unwrap_err()),
+        _ => {}
+    }
+    let mut dims: SmallVec<[Dim; 4]> = x.dims[..at].iter().cloned().collect();
+    dims.extend(indices.dims.iter().cloned());
+    dims.extend(x.dims[at + 1..].iter().cloned());
+    Ok(Shape { lead: x.lead.clone().or_else(|| indices.lead.clone()), dims })
+}
+
+fn along_shape(cx: &mut Infer) -> Result<Shape> {
+    let (x, indices) = (cx.shape(0).clone(), cx.shape(1).clone());
+    let back = x.axis_from_back(cx.int("axis"))?;
+    if x.dims.len() != indices.dims.len() || x.lead != indices.lead {
+        return cx.mismatch("`x` and `indices` have the same number of dims".to_string());
+    }
+    let at = x.dims.len() - back;
+    for axis in (0..x.dims.len()).filter(|&axis| axis != at) {
+        let what = format!("dims of `x` and `indices` in axis {axis}");
+        cx.unify(&x.dims[axis], &indices.dims[axis], &what)?;
+    }
+    Ok(indices)
+}
+
+fn scatter_shape(cx: &mut Infer) -> Result<Shape> {
+    let x = cx.shape(0).clone();
+    let expected = take_shape(cx)?;
+    let updates = cx.shape(2).clone();
+    if expected.dims.len() != updates.dims.len() {
+        return cx.mismatch(format!("`updates` has the shape that `take` would give, {expected}"));
+    }
+    for (a, b) in expected.dims.iter().zip(&updates.dims) {
+        cx.unify(a, b, "dims of `updates` and of what `take` would give")?;
+    }
+    Ok(x)
+}
+
+fn starts_match(cx: &mut Infer, from: usize, block: &Shape) -> Result<()> {
+    let x = cx.shape(0).clone();
+    let rank = x.need_rank()?;
+    if block.dims.len() != rank || cx.operands.len() - from != rank {
+        return cx.mismatch(format!("{rank} starts and sizes are needed, one for each axis"));
+    }
+    for i in from..cx.operands.len() {
+        if cx.shape(i).rank() != Some(0) {
+            return cx.mismatch("each start is a scalar".to_string());
+        }
+    }
+    for (axis, (size, dim)) in block.dims.iter().zip(&x.dims).enumerate() {
+        if let (Some(s), Some(d)) = (size.as_const(), axis_dim(&x, axis as i64)?.as_const()) {
+            if s > d {
+                return cx.mismatch(format!("the block of {size} is longer than axis {axis} of {dim}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn one_hot<'a>(r: &Rule<'a>) -> Var<'a> {
+    let indices = r.arg(0).expand_dims(&[-1]);
+    let classes = Shape::new([Dim::Const(r.int("classes"))]);
+    let attrs = [("shape", Attr::from(classes)), ("dtype", indices.dtype().into())];
+    let ramp = r.build("iota", &[], &attrs);
+    let dtype = r.dtype("dtype").unwrap_or(indices.dtype());
+    indices.binary("eq", ramp).cast(dtype)
+}

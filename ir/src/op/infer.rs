@@ -1,0 +1,248 @@
+//! Types of results: what the rules of the table see, and the checks all operations share.
+
+use crate::attr::Attr;
+use crate::diagnostic::{Diagnostic, Result, did_you_mean};
+use crate::dim::{Dim, Symbol};
+use crate::dtype::DType;
+use crate::op::{Arity, Class, DTypeRule, Op, ShapeRule};
+use crate::shape::{self, Guard, Shape, Type};
+
+/// What a rule knows of the operation whose result it types.
+pub struct Infer<'a> {
+    pub op: Op,
+    pub operands: &'a [&'a Type],
+    pub attrs: &'a [Attr],
+    /// Symbolic values of small integer operands.
+    pub known: &'a [Option<&'a [Dim]>],
+    pub guards: &'a mut Vec<Guard>,
+    /// Makes a rank variable or dim that is used nowhere else.
+    pub fresh: &'a mut dyn FnMut() -> Symbol,
+}
+
+impl Infer<'_> {
+    pub fn shape(&self, i: usize) -> &Shape {
+        &self.operands[i].shape
+    }
+
+    pub fn attr(&self, name: &str) -> &Attr {
+        find_attr(self.op, self.attrs, name)
+    }
+
+    pub fn int(&self, name: &str) -> i64 {
+        as_int(self.attr(name))
+    }
+
+    pub fn bool(&self, name: &str) -> bool {
+        matches!(self.attr(name), Attr::Bool(true))
+    }
+
+    pub fn ints(&self, name: &str) -> Option<&[i64]> {
+        as_ints(self.attr(name))
+    }
+
+    pub fn shape_attr(&self, name: &str) -> &Shape {
+        match self.attr(name) {
+            Attr::Shape(shape) => shape,
+            other => unreachable!("attributes are checked before inference: {name} is {other:?}"),
+        }
+    }
+
+    /// Equality of two dims, or an error that shows both.
+    pub fn unify(&mut self, a: &Dim, b: &Dim, what: &str) -> Result<Dim> {
+        match shape::unify(a, b, self.guards) {
+            Some(dim) => Ok(dim),
+            None => self.mismatch(format!("{what} differ: {a} against {b}")),
+        }
+    }
+
+    pub fn broadcast(&mut self, a: &Shape, b: &Shape) -> Result<Shape> {
+        shape::broadcast(a, b, self.guards, self.fresh)
+    }
+
+    /// An error of shapes, showing every operand's type.
+    pub fn mismatch<T>(&self, what: String) -> Result<T> {
+        Diagnostic::new(format!("Incompatible shapes during compilation: {what}"))
+            .got(self.describe())
+            .err()
+    }
+
+    /// The operands with their types: `x: [3 x 4], y: [5]`.
+    pub fn describe(&self) -> String {
+        let each = self.operands.iter().enumerate().map(|(i, ty)| {
+            let operand = self.op.operand(i);
+            match operand.arity {
+                Arity::Many => format!("{}[{}]: {}", operand.name, i + 1 - self.op.operands.len(), ty.shape),
+                Arity::One | Arity::Optional => format!("{}: {}", operand.name, ty.shape),
+            }
+        });
+        each.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// The attribute of this name, which the op has.
+pub fn find_attr<'a>(op: Op, attrs: &'a [Attr], name: &str) -> &'a Attr {
+    let at = op.attr_index(name).unwrap_or_else(|| panic!("`{}` has no attribute `{name}`", op.name));
+    &attrs[at]
+}
+
+pub fn as_int(attr: &Attr) -> i64 {
+    match attr {
+        Attr::Int(v) => *v,
+        other => unreachable!("attributes are checked before use: {other:?} is no int"),
+    }
+}
+
+pub fn as_ints(attr: &Attr) -> Option<&[i64]> {
+    match attr {
+        Attr::Ints(v) => Some(v),
+        _ => None,
+    }
+}
+
+impl Class {
+    pub fn accepts(self, dtype: DType) -> bool {
+        match self {
+            Class::Any => true,
+            Class::Number => (dtype.is_float() || dtype.is_int()) && !dtype.is_storage_only(),
+            Class::Float => dtype.is_float() && !dtype.is_storage_only(),
+            Class::Int => dtype.is_int() && !dtype.is_storage_only(),
+            Class::Bits => (dtype.is_int() && !dtype.is_storage_only()) || dtype == DType::Bool,
+            Class::Bool => dtype == DType::Bool,
+            Class::Key => dtype == DType::U32,
+        }
+    }
+
+    /// What it takes, in words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Any => "any dtype",
+            Class::Number => "a float or an integer",
+            Class::Float => "a float",
+            Class::Int => "an integer",
+            Class::Bits => "an integer or bool",
+            Class::Bool => "bool",
+            Class::Key => "a random key, tensor<2 x u32>",
+        }
+    }
+}
+
+/// The type of the result of any operation but a call. Attributes are complete and checked.
+/// Errors: number, dtypes or shapes of operands.
+pub fn infer(cx: &mut Infer) -> Result<Type> {
+    check_operands(cx)?;
+    let shape = match cx.op.shape {
+        ShapeRule::First => cx.shape(0).clone(),
+        ShapeRule::Rule(rule) => rule(cx)?,
+        ShapeRule::Broadcast => broadcast_all(cx)?,
+        ShapeRule::Signature => unreachable!("calls are typed by their signature"),
+    };
+    let dtype = match cx.op.dtype {
+        DTypeRule::Shared => shared_dtype(cx).expect("an op of shared dtype has such an operand"),
+        DTypeRule::Fixed(dtype) => dtype,
+        DTypeRule::Attr(name) => match cx.attr(name) {
+            Attr::DType(dtype) => *dtype,
+            Attr::Tensor(tensor) => tensor.dtype(),
+            _ => shared_dtype(cx).expect("a dtype attribute that may be left out follows the operands"),
+        },
+        DTypeRule::Signature => unreachable!("calls are typed by their signature"),
+    };
+    Ok(Type { shape, dtype })
+}
+
+fn broadcast_all(cx: &mut Infer) -> Result<Shape> {
+    let mut shape = cx.shape(0).clone();
+    for i in 1..cx.operands.len() {
+        let next = cx.shape(i).clone();
+        shape = cx.broadcast(&shape, &next).map_err(|mut error| {
+            error.facts.insert(0, ("operands".to_string(), cx.describe()));
+            error
+        })?;
+    }
+    Ok(shape)
+}
+
+fn shared_dtype(cx: &Infer) -> Option<DType> {
+    (0..cx.operands.len()).find(|&i| cx.op.operand(i).shared).map(|i| cx.operands[i].dtype)
+}
+
+fn check_operands(cx: &Infer) -> Result<()> {
+    let (least, most) = cx.op.arity();
+    let count = cx.operands.len();
+    if count < least || most.is_some_and(|m| count > m) {
+        let expected = match most {
+            Some(m) if m == least => format!("{least}"),
+            Some(m) => format!("{least} to {m}"),
+            None => format!("at least {least}"),
+        };
+        return Diagnostic::new(format!("`{}` takes another number of operands", cx.op.name))
+            .got(count)
+            .expected(expected)
+            .err();
+    }
+    let shared = shared_dtype(cx);
+    for (i, ty) in cx.operands.iter().enumerate() {
+        let operand = cx.op.operand(i);
+        if !operand.class.accepts(ty.dtype) {
+            return Diagnostic::new(format!("`{}` does not take this dtype", cx.op.name))
+                .got(format!("{}: {}", operand.name, ty.dtype))
+                .expected(operand.class.name())
+                .hint("make the dtype explicit with `cast`")
+                .err();
+        }
+        if operand.shared && shared != Some(ty.dtype) {
+            return dtypes_differ(cx);
+        }
+    }
+    Ok(())
+}
+
+fn dtypes_differ(cx: &Infer) -> Result<()> {
+    let dtypes: Vec<String> = (0..cx.operands.len())
+        .filter(|&i| cx.op.operand(i).shared)
+        .map(|i| format!("{}: {}", cx.op.operand(i).name, cx.operands[i].dtype))
+        .collect();
+    Diagnostic::new(format!("the operands of `{}` differ in dtype", cx.op.name))
+        .got(dtypes.join(", "))
+        .expected("one dtype: nothing is promoted silently")
+        .hint("make the dtypes agree with `cast`")
+        .err()
+}
+
+/// Attributes in the table's order with defaults filled in, from names and values.
+/// Errors: an unknown name, a wrong kind, a required one left out.
+pub fn complete_attrs(op: Op, given: &[(&str, Attr)]) -> Result<smallvec::SmallVec<[Attr; 2]>> {
+    for (name, _) in given {
+        if op.attr_index(name).is_none() {
+            let names = op.attrs.iter().map(|a| a.name);
+            let mut error = Diagnostic::new(format!("`{}` has no attribute `{name}`", op.name));
+            error.hint = did_you_mean(name, names);
+            return error.err();
+        }
+    }
+    op.attrs
+        .iter()
+        .map(|def| {
+            let value = given.iter().find(|(name, _)| *name == def.name).map(|(_, v)| v.clone());
+            match value.or_else(|| def.default.value()) {
+                Some(value) => check_attr(op, def, value),
+                None => Diagnostic::new(format!("`{}` needs the attribute `{}`", op.name, def.name))
+                    .expected(def.kind.name())
+                    .err(),
+            }
+        })
+        .collect()
+}
+
+fn check_attr(op: Op, def: &super::AttrDef, value: Attr) -> Result<Attr> {
+    use crate::attr::AttrKind;
+    let optional = matches!(def.default, super::Default::None);
+    match (&value, def.kind) {
+        (Attr::None, _) if optional => Ok(value),
+        (Attr::Int(v), AttrKind::Float) => Ok(Attr::Float(*v as f64)),
+        _ if value.kind() == Some(def.kind) => Ok(value),
+        _ => Diagnostic::new(format!("the attribute `{}` of `{}` is of another kind", def.name, op.name))
+            .got(value.kind().map_or("nothing", |k| k.name()))
+            .expected(def.kind.name())
+            .err(),
+    }
+}

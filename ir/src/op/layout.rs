@@ -1,0 +1,580 @@
+//! Operations that move or repeat elements by shape alone, and those that make shapes and ramps.
+
+use smallvec::SmallVec;
+
+use super::{
+    BASE, Class, DTypeRule, Default, Gradient, Infer, Kind, Meaning, OpDef, Python, ShapeRule, all,
+    attr, operand,
+};
+use crate::algebra::{Rule, Var};
+use crate::attr::{Attr, AttrKind};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dim::Dim;
+use crate::dtype::DType;
+use crate::eval::{layout, make};
+use crate::shape::{Shape, broadcast};
+
+const LAYOUT: OpDef =
+    OpDef { kind: Kind::Layout, operands: &[operand("x", Class::Any)], ..BASE };
+const SHAPE: super::AttrDef = attr("shape", AttrKind::Shape, Default::Required);
+const AXES: super::AttrDef = attr("axes", AttrKind::Ints, Default::Required);
+const AXIS: super::AttrDef = attr("axis", AttrKind::Int, Default::Required);
+const CONSTANT: OpDef = OpDef { kind: Kind::Constant, gradient: Gradient::Zero, ..BASE };
+
+pub(super) const OPS: &[OpDef] = &[
+    OpDef {
+        name: "constant",
+        doc: "A literal tensor.",
+        attrs: &[attr("value", AttrKind::Tensor, Default::Required)],
+        shape: ShapeRule::Rule(|cx| match cx.attr("value") {
+            Attr::Tensor(tensor) => Ok(Shape::fixed(tensor.shape())),
+            other => unreachable!("attributes are checked before inference: {other:?}"),
+        }),
+        dtype: DTypeRule::Attr("value"),
+        meaning: Meaning::Kernel(|i| Ok(i.tensor("value").into())),
+        known: Some(|cx| match cx.attr("value") {
+            Attr::Tensor(t) => Some(t.to_i64s().into_iter().map(Dim::from).collect()),
+            _ => None,
+        }),
+        ..CONSTANT
+    },
+    OpDef {
+        name: "iota",
+        doc: "0, 1, 2, … along `axis` of `shape`, repeated along the others.",
+        attrs: &[SHAPE, attr("axis", AttrKind::Int, Default::Int(0)), DTYPE],
+        shape: ShapeRule::Rule(iota_shape),
+        dtype: DTypeRule::Attr("dtype"),
+        meaning: Meaning::Kernel(|i| Ok(make::iota(&i.shape(), i.required_axis_of_result(), i.dtype()))),
+        python: Python {
+            numpy: "_iota({shape}, {axis}, {dtype})",
+            torch: "_iota({shape}, {axis}, {dtype})",
+            jax: "jax.lax.broadcasted_iota({dtype}, {shape}, {axis})",
+        },
+        ..CONSTANT
+    },
+    OpDef {
+        name: "dim",
+        doc: "The dim of `axis`, as a scalar.",
+        kind: Kind::Dim,
+        operands: &[operand("x", Class::Any)],
+        attrs: &[AXIS],
+        shape: ShapeRule::Rule(|cx| {
+            cx.shape(0).axis_from_back(cx.int("axis"))?;
+            Ok(Shape::scalar())
+        }),
+        dtype: DTypeRule::Fixed(DType::I64),
+        gradient: Gradient::Zero,
+        meaning: Meaning::Kernel(|i| {
+            Ok(make::integer(i.arg(0).shape[i.required_axis()] as i64))
+        }),
+        python: all("{x}.shape[{axis}]"),
+        known: Some(|cx| Some(vec![axis_dim(cx.shape(0), cx.int("axis")).ok()?.clone()])),
+        ..BASE
+    },
+    OpDef {
+        name: "element_count",
+        doc: "The product of the dims of `axes` (all where left out), as a scalar.",
+        kind: Kind::Dim,
+        operands: &[operand("x", Class::Any)],
+        attrs: &[attr("axes", AttrKind::Ints, Default::None)],
+        shape: ShapeRule::Rule(|_| Ok(Shape::scalar())),
+        dtype: DTypeRule::Fixed(DType::I64),
+        gradient: Gradient::Zero,
+        meaning: Meaning::Kernel(|i| {
+            let x = i.arg(0);
+            let axes = i.axes();
+            Ok(make::integer(axes.iter().map(|&a| x.shape[a] as i64).product()))
+        }),
+        python: Python { torch: "{x}.numel()", ..all("{x}.size") },
+        known: Some(|cx| Some(vec![crate::algebra::count_dims(cx.shape(0), cx.ints("axes"))?])),
+        ..BASE
+    },
+    OpDef {
+        name: "broadcast_in_dim",
+        doc: "`x` repeated to `shape`. Its axes become `axes` of the result; left out, they are \
+              the last ones, as NumPy broadcasts.",
+        attrs: &[SHAPE, attr("axes", AttrKind::Ints, Default::None)],
+        shape: ShapeRule::Rule(broadcast_shape),
+        meaning: Meaning::Kernel(|i| {
+            let x = i.arg(0);
+            let rank = i.shape().len();
+            let axes = match i.ints("axes") {
+                Some(axes) => axes.iter().map(|&a| a as usize).collect(),
+                None => (rank - x.shape.len()..rank).collect::<Vec<_>>(),
+            };
+            Ok(layout::broadcast_in_dim(x, &i.shape(), &axes))
+        }),
+        gradient: Gradient::Rule(broadcast_gradient),
+        python: Python {
+            torch: "_broadcast({x}, {shape}, {axes})",
+            ..all("_broadcast({x}, {shape}, {axes})")
+        },
+        ..LAYOUT
+    },
+    OpDef {
+        name: "sum_to",
+        doc: "The sum over whatever broadcasting `shape` to that of `x` would repeat.",
+        kind: Kind::Reduce,
+        operands: &[operand("x", Class::Number)],
+        attrs: &[SHAPE],
+        shape: ShapeRule::Rule(|cx| Ok(cx.shape_attr("shape").clone())),
+        meaning: Meaning::Kernel(|i| Ok(layout::sum_to(i.arg(0), &i.shape()))),
+        gradient: Gradient::Rule(|r| vec![Some(r.g().broadcast_to(r.arg(0).shape()))]),
+        python: all("_sum_to({x}, {shape})"),
+        ..LAYOUT
+    },
+    OpDef {
+        name: "reshape",
+        doc: "The same elements in row-major order in another shape; one dim may be `?`, \
+              which follows from the others.",
+        attrs: &[SHAPE],
+        shape: ShapeRule::Rule(reshape_shape),
+        meaning: Meaning::Kernel(|i| Ok(layout::reshape(i.arg(0), &i.shape()))),
+        gradient: Gradient::Rule(|r| vec![Some(r.g().reshape(r.arg(0).shape()))]),
+        python: all("{x}.reshape({shape})"),
+        known: Some(|cx| cx.known[0].map(<[Dim]>::to_vec)),
+        ..LAYOUT
+    },
+    OpDef {
+        name: "transpose",
+        doc: "Axis `i` of the result is axis `permutation[i]` of `x`.",
+        attrs: &[attr("permutation", AttrKind::Ints, Default::Required)],
+        shape: ShapeRule::Rule(transpose_shape),
+        meaning: Meaning::Kernel(|i| {
+            Ok(layout::transpose(i.arg(0), &i.axes_of("permutation", 0)))
+        }),
+        gradient: Gradient::Rule(|r| {
+            let permutation = r.ints("permutation").unwrap_or(&[]);
+            let rank = permutation.len() as i64;
+            let mut inverse = vec![0; permutation.len()];
+            for (to, &from) in permutation.iter().enumerate() {
+                inverse[from.rem_euclid(rank) as usize] = to as i64;
+            }
+            vec![Some(r.g().transpose(&inverse))]
+        }),
+        python: Python {
+            torch: "{x}.permute({permutation})",
+            ..all("@transpose({x}, {permutation})")
+        },
+        ..LAYOUT
+    },
+    OpDef {
+        name: "swap_axes",
+        doc: "Two axes exchanged.",
+        kind: Kind::Composite,
+        attrs: &[attr("first", AttrKind::Int, Default::Required), attr("second", AttrKind::Int, Default::Required)],
+        shape: ShapeRule::Rule(swap_shape),
+        meaning: Meaning::Decompose(|r| {
+            let rank = r.arg(0).rank() as i64;
+            let at = |name| r.int(name).rem_euclid(rank.max(1)) as usize;
+            let mut permutation: Vec<i64> = (0..rank).collect();
+            if rank > 0 {
+                permutation.swap(at("first"), at("second"));
+            }
+            r.arg(0).transpose(&permutation)
+        }),
+        gradient: Gradient::Rule(|r| {
+            let attrs = [("first", r.attr("first").clone()), ("second", r.attr("second").clone())];
+            vec![Some(r.g().unary("swap_axes", &attrs))]
+        }),
+        python: all("@swapaxes({x}, {first}, {second})"),
+        ..LAYOUT
+    },
+    OpDef {
+        name: "expand_dims",
+        doc: "Axes of size 1 inserted, at `axes` of the result.",
+        kind: Kind::Composite,
+        attrs: &[AXES],
+        shape: ShapeRule::Rule(expand_shape),
+        meaning: Meaning::Decompose(|r| r.arg(0).reshape(r.ty.shape.clone())),
+        gradient: Gradient::Rule(|r| vec![Some(r.g().reshape(r.arg(0).shape()))]),
+        python: Python { torch: "_expand_dims({x}, {axes})", ..all("@expand_dims({x}, {axes})") },
+        known: Some(|cx| cx.known[0].map(<[Dim]>::to_vec)),
+        ..LAYOUT
+    },
+    OpDef {
+        name: "squeeze",
+        doc: "Axes of size 1 taken away.",
+        kind: Kind::Composite,
+        attrs: &[AXES],
+        shape: ShapeRule::Rule(squeeze_shape),
+        meaning: Meaning::Decompose(|r| r.arg(0).reshape(r.ty.shape.clone())),
+        gradient: Gradient::Rule(|r| vec![Some(r.g().reshape(r.arg(0).shape()))]),
+        python: all("@squeeze({x}, {axes})"),
+        known: Some(|cx| cx.known[0].map(<[Dim]>::to_vec)),
+        ..LAYOUT
+    },
+    OpDef {
+        name: "slice",
+        doc: "Every `steps`-th element from `starts` up to, not including, `limits` of each of \
+              `axes`; a limit of `?` is the end.",
+        attrs: &[
+            AXES,
+            attr("starts", AttrKind::Shape, Default::Required),
+            attr("limits", AttrKind::Shape, Default::Required),
+            attr("steps", AttrKind::Ints, Default::None),
+        ],
+        shape: ShapeRule::Rule(slice_shape),
+        meaning: Meaning::Kernel(|i| Ok(i.slice(0))),
+        gradient: Gradient::Rule(slice_gradient),
+        known: Some(known_slice),
+        ..LAYOUT
+    },
+    OpDef {
+        name: "reverse",
+        doc: "The elements of each of `axes` in reverse order.",
+        attrs: &[AXES],
+        meaning: Meaning::Kernel(|i| Ok(layout::reverse(i.arg(0), &i.axes()))),
+        gradient: Gradient::Rule(|r| {
+            vec![Some(r.g().unary("reverse", &[("axes", r.attr("axes").clone())]))]
+        }),
+        python: Python { torch: "@flip({x}, {axes})", ..all("@flip({x}, {axes})") },
+        ..LAYOUT
+    },
+    OpDef {
+        name: "concat",
+        doc: "The inputs one after another along `axis`.",
+        operands: &[operand("inputs", Class::Any).many()],
+        attrs: &[AXIS],
+        shape: ShapeRule::Rule(concat_shape),
+        meaning: Meaning::Kernel(|i| Ok(layout::concat(i.args(), i.required_axis()))),
+        gradient: Gradient::Rule(concat_gradient),
+        python: Python {
+            torch: "@cat([{inputs}], {axis})",
+            ..all("@concatenate([{inputs}], {axis})")
+        },
+        known: Some(|cx| {
+            let parts: Option<Vec<&[Dim]>> = cx.known.iter().copied().collect();
+            Some(parts?.concat())
+        }),
+        ..LAYOUT
+    },
+    OpDef {
+        name: "pad",
+        doc: "`value` put before (`low`), after (`high`) and between (`interior`) the elements of \
+              each axis. Negative `low` and `high` crop.",
+        operands: &[operand("x", Class::Any), operand("value", Class::Any)],
+        attrs: &[
+            attr("low", AttrKind::Ints, Default::Required),
+            attr("high", AttrKind::Ints, Default::Required),
+            attr("interior", AttrKind::Ints, Default::None),
+        ],
+        shape: ShapeRule::Rule(pad_shape),
+        meaning: Meaning::Kernel(|i| {
+            let rank = i.arg(0).shape.len();
+            let zeros = vec![0; rank];
+            let interior = i.ints("interior").unwrap_or(&zeros);
+            let (low, high) = (i.ints("low").unwrap_or(&zeros), i.ints("high").unwrap_or(&zeros));
+            Ok(layout::pad(i.arg(0), i.arg(1), low, high, interior))
+        }),
+        gradient: Gradient::Rule(pad_gradient),
+        python: Python {
+            jax: "jax.lax.pad({x}, {value}, {padding})",
+            ..all("_pad({x}, {value}, {low}, {high}, {interior})")
+        },
+        ..LAYOUT
+    },
+];
+
+const DTYPE: super::AttrDef = attr("dtype", AttrKind::DType, Default::Required);
+
+/// The dim of an axis counted either way.
+pub(super) fn axis_dim(shape: &Shape, axis: i64) -> Result<&Dim> {
+    Ok(&shape.dims[shape.dims.len() - shape.axis_from_back(axis)?])
+}
+
+fn iota_shape(cx: &mut Infer) -> Result<Shape> {
+    let shape = cx.shape_attr("shape").clone();
+    shape.axis_from_back(cx.int("axis"))?;
+    Ok(shape)
+}
+
+fn broadcast_shape(cx: &mut Infer) -> Result<Shape> {
+    let (x, target) = (cx.shape(0).clone(), cx.shape_attr("shape").clone());
+    let Some(axes) = cx.ints("axes").map(<[i64]>::to_vec) else {
+        let mut guards = Vec::new();
+        let joined = broadcast(&x, &target, &mut guards, cx.fresh)?;
+        // A dim of 1 in the target must not be stretched by `x`.
+        let stretched = joined.lead.is_none() && joined.dims.len() != target.dims.len()
+            || joined.dims.iter().rev().zip(target.dims.iter().rev()).any(|(a, b)| {
+                b.as_const() == Some(1) && a.as_const() != Some(1)
+            });
+        if stretched && target.lead.is_none() {
+            return cx.mismatch(format!("{x} does not broadcast to {target}"));
+        }
+        cx.guards.extend(guards);
+        return Ok(target);
+    };
+    if x.need_rank()? != axes.len() {
+        return cx.mismatch(format!("{} axes are named for {x}", axes.len()));
+    }
+    for (dim, &axis) in x.dims.iter().zip(&axes) {
+        let to = axis_dim(&target, axis)?.clone();
+        if dim.as_const() != Some(1) {
+            cx.unify(dim, &to, "the dim and the one it broadcasts to")?;
+        }
+    }
+    Ok(target)
+}
+
+fn broadcast_gradient<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
+    let (x, g) = (r.arg(0), r.g());
+    let Some(axes) = r.ints("axes") else { return vec![Some(g.sum_to(x.shape()))] };
+    let rank = r.shape_attr("shape").dims.len() as i64;
+    let kept: Vec<i64> = axes.iter().map(|a| a.rem_euclid(rank.max(1))).collect();
+    let lost: Vec<i64> = (0..rank).filter(|a| !kept.contains(a)).collect();
+    let summed = if lost.is_empty() { g } else { g.sum(Some(&lost), false) };
+    let mut order: Vec<usize> = (0..kept.len()).collect();
+    order.sort_by_key(|&i| kept[i]);
+    let mut permutation = vec![0; kept.len()];
+    for (from, &to) in order.iter().enumerate() {
+        permutation[to] = from as i64;
+    }
+    let sorted = permutation.iter().enumerate().all(|(i, &p)| i as i64 == p);
+    let placed = if sorted { summed } else { summed.transpose(&permutation) };
+    vec![Some(placed.sum_to(x.shape()))]
+}
+
+/// `?` in the target follows from the count of elements, where that divides.
+fn reshape_shape(cx: &mut Infer) -> Result<Shape> {
+    let (x, target) = (cx.shape(0).clone(), cx.shape_attr("shape").clone());
+    let unknown = target.dims.iter().filter(|d| d.is_unknown()).count();
+    if unknown > 1 {
+        return cx.mismatch(format!("{target} leaves more than one dim open"));
+    }
+    if x.lead == target.lead && x.lead.is_some() && unknown == 0 {
+        let count = |s: &Shape| s.dims.iter().cloned().product::<Dim>();
+        let (from, to) = (count(&x), count(&target));
+        cx.unify(&from, &to, "numbers of elements")?;
+        return Ok(target);
+    }
+    let (Some(have), None) = (x.elements(), &target.lead) else { return Ok(target) };
+    let given: Dim = target.dims.iter().filter(|d| !d.is_unknown()).cloned().product();
+    if unknown == 0 {
+        if have.is_unknown() {
+            return Ok(target);
+        }
+        let what = format!("{x} does not reshape to {target}: the numbers of elements");
+        cx.unify(&have, &given, &what)?;
+        return Ok(target);
+    }
+    let missing = match have.exact_div(&given) {
+        Some(dim) => dim,
+        None if have.is_unknown() => Dim::Unknown,
+        None => match (have.as_const(), given.as_const()) {
+            (Some(h), Some(g)) => {
+                return cx.mismatch(format!("{h} elements do not divide into {target} by {g}"));
+            }
+            _ => have.floor_div(&given),
+        },
+    };
+    let dims = target.dims.iter().map(|d| if d.is_unknown() { missing.clone() } else { d.clone() });
+    Ok(Shape::new(dims))
+}
+
+fn transpose_shape(cx: &mut Infer) -> Result<Shape> {
+    let x = cx.shape(0).clone();
+    let rank = x.need_rank()?;
+    let permutation = cx.ints("permutation").unwrap_or(&[]).to_vec();
+    let mut seen = vec![false; rank];
+    let mut dims: SmallVec<[Dim; 4]> = SmallVec::new();
+    for &axis in &permutation {
+        let at = x.axis(axis)?;
+        if std::mem::replace(&mut seen[at], true) {
+            return cx.mismatch(format!("the permutation {permutation:?} names axis {axis} twice"));
+        }
+        dims.push(x.dims[at].clone());
+    }
+    if dims.len() != rank {
+        return cx.mismatch(format!("the permutation {permutation:?} is not one of {rank} axes"));
+    }
+    Ok(Shape { lead: None, dims })
+}
+
+fn swap_shape(cx: &mut Infer) -> Result<Shape> {
+    let mut shape = cx.shape(0).clone();
+    let count = shape.dims.len();
+    let first = count - shape.axis_from_back(cx.int("first"))?;
+    let second = count - shape.axis_from_back(cx.int("second"))?;
+    shape.dims.swap(first, second);
+    Ok(shape)
+}
+
+fn expand_shape(cx: &mut Infer) -> Result<Shape> {
+    let x = cx.shape(0);
+    let axes = cx.ints("axes").unwrap_or(&[]).to_vec();
+    if let Some(lead) = &x.lead {
+        let mut backs: Vec<i64> = axes.iter().map(|a| -a).collect();
+        backs.sort_unstable();
+        if backs.first().is_some_and(|&b| b <= 0) {
+            x.need_rank()?;
+        }
+        let mut dims: Vec<Dim> = x.dims.to_vec();
+        for back in backs {
+            let at = (dims.len() + 1).checked_sub(back as usize);
+            let Some(at) = at else {
+                return Err(x.need_trailing(back as usize - 1).unwrap_err());
+            };
+            dims.insert(at, Dim::Const(1));
+        }
+        return Ok(Shape::with_lead(lead.clone(), dims));
+    }
+    let rank = x.dims.len() + axes.len();
+    let result = Shape::new(std::iter::repeat_n(Dim::Const(1), rank));
+    let mut inserted = vec![false; rank];
+    for &axis in &axes {
+        let at = result.axis(axis)?;
+        if std::mem::replace(&mut inserted[at], true) {
+            return cx.mismatch(format!("axis {axis} is inserted twice"));
+        }
+    }
+    let mut own = x.dims.iter().cloned();
+    let dims = inserted.iter().map(|&new| {
+        if new { Dim::Const(1) } else { own.next().expect("as many old axes as there are gaps") }
+    });
+    Ok(Shape::new(dims.collect::<Vec<_>>()))
+}
+
+fn squeeze_shape(cx: &mut Infer) -> Result<Shape> {
+    let axes = cx.ints("axes").unwrap_or(&[]).to_vec();
+    for &axis in &axes {
+        let dim = axis_dim(cx.shape(0), axis)?.clone();
+        cx.unify(&dim, &Dim::Const(1), "a squeezed axis and 1")?;
+    }
+    super::reduce::without_axes(cx.shape(0), Some(&axes), false)
+}
+
+/// Start and limit of a slice within `0..=dim`: negative ones count from the end, `?` is the end.
+pub fn slice_bounds(start: &Dim, limit: &Dim, dim: &Dim) -> (Dim, Dim) {
+    let place = |bound: &Dim| match (bound.as_const(), dim.as_const()) {
+        (Some(b), Some(d)) => Dim::Const(if b < 0 { (b + d).max(0) } else { b.min(d) }),
+        (Some(b), None) if b < 0 => dim + b,
+        _ => bound.clone(),
+    };
+    (place(start), if limit.is_unknown() { dim.clone() } else { place(limit) })
+}
+
+fn slice_shape(cx: &mut Infer) -> Result<Shape> {
+    let mut shape = cx.shape(0).clone();
+    let axes = cx.ints("axes").unwrap_or(&[]).to_vec();
+    let (starts, limits) = (cx.shape_attr("starts").clone(), cx.shape_attr("limits").clone());
+    let steps = cx.ints("steps").map_or_else(|| vec![1; axes.len()], <[i64]>::to_vec);
+    if [starts.dims.len(), limits.dims.len(), steps.len()].iter().any(|&n| n != axes.len()) {
+        return cx.mismatch("axes, starts, limits and steps differ in number".to_string());
+    }
+    for (i, &axis) in axes.iter().enumerate() {
+        let at = shape.dims.len() - shape.axis_from_back(axis)?;
+        if steps[i] < 1 {
+            return Diagnostic::new("the step of a slice is at least 1").got(steps[i])
+                .hint("use `Flip` to go backwards").err();
+        }
+        let (start, limit) = slice_bounds(&starts.dims[i], &limits.dims[i], &shape.dims[at]);
+        let length = (&limit - &start).max(&Dim::Const(0));
+        shape.dims[at] = length.ceil_div(&Dim::Const(steps[i]));
+    }
+    Ok(shape)
+}
+
+fn known_slice(cx: &Infer) -> Option<Vec<Dim>> {
+    let values = cx.known[0]?;
+    let (starts, limits) = (cx.shape_attr("starts"), cx.shape_attr("limits"));
+    let (start, limit) = (starts.dims.first()?, limits.dims.first()?);
+    let (start, limit) = slice_bounds(start, limit, &Dim::from(values.len()));
+    let step = cx.ints("steps").map_or(1, |s| s[0]) as usize;
+    let range = start.as_const()? as usize..limit.as_const()? as usize;
+    Some(values.get(range)?.iter().step_by(step).cloned().collect())
+}
+
+/// The cotangent padded with zeros back to the operand's shape.
+fn slice_gradient<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
+    let x = r.arg(0);
+    let zeros = x.full_like(0.0);
+    let attrs: Vec<(&str, Attr)> =
+        ["axes", "starts", "limits", "steps"].map(|name| (name, r.attr(name).clone())).to_vec();
+    vec![Some(r.build("slice_update", &[zeros, r.g()], &attrs))]
+}
+
+fn concat_shape(cx: &mut Infer) -> Result<Shape> {
+    let mut shape = cx.shape(0).clone();
+    let back = shape.axis_from_back(cx.int("axis"))?;
+    for i in 1..cx.operands.len() {
+        let next = cx.shape(i).clone();
+        if next.dims.len() != shape.dims.len() {
+            let what = format!("inputs 0 and {i} have {} and {} dims", shape.dims.len(), next.dims.len());
+            return cx.mismatch(what);
+        }
+        let at = shape.dims.len() - back;
+        for axis in 0..shape.dims.len() {
+            shape.dims[axis] = if axis == at {
+                &shape.dims[axis] + &next.dims[axis]
+            } else {
+                let what = format!("dims of inputs 0 and {i} in axis {axis}");
+                cx.unify(&shape.dims[axis].clone(), &next.dims[axis], &what)?
+            };
+        }
+    }
+    Ok(shape)
+}
+
+fn concat_gradient<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
+    let axis = r.int("axis");
+    let mut start = Dim::Const(0);
+    r.operands
+        .iter()
+        .map(|x| {
+            let shape = x.shape();
+            let length = axis_dim(&shape, axis).cloned().unwrap_or(Dim::Unknown);
+            let limit = &start + &length;
+            let part = r.g().unary("slice", &[
+                ("axes", Attr::ints([axis])),
+                ("starts", Shape::new([start.clone()]).into()),
+                ("limits", Shape::new([limit.clone()]).into()),
+            ]);
+            start = limit;
+            Some(part)
+        })
+        .collect()
+}
+
+fn pad_shape(cx: &mut Infer) -> Result<Shape> {
+    let mut shape = cx.shape(0).clone();
+    let rank = shape.need_rank()?;
+    if cx.shape(1).rank() != Some(0) {
+        return cx.mismatch("the value that pads is a scalar".to_string());
+    }
+    let ints = |name| cx.ints(name).map_or_else(|| vec![0; rank], <[i64]>::to_vec);
+    let (low, high, interior) = (ints("low"), ints("high"), ints("interior"));
+    if [low.len(), high.len(), interior.len()].iter().any(|&n| n != rank) {
+        return cx.mismatch(format!("`low`, `high` and `interior` name {rank} axes each"));
+    }
+    if interior.iter().any(|&n| n < 0) {
+        return cx.mismatch("interior padding is not negative".to_string());
+    }
+    for (i, dim) in shape.dims.iter_mut().enumerate() {
+        let spread = match interior[i] {
+            0 => dim.clone(),
+            n => &*dim + &(&(&*dim + -1).max(&Dim::Const(0)) * &Dim::Const(n)),
+        };
+        *dim = (&spread + (low[i] + high[i])).max(&Dim::Const(0));
+    }
+    Ok(shape)
+}
+
+fn pad_gradient<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
+    let g = r.g();
+    let rank = r.arg(0).rank();
+    let ints = |name| r.ints(name).map_or_else(|| vec![0; rank], <[i64]>::to_vec);
+    let (low, high, interior) = (ints("low"), ints("high"), ints("interior"));
+    let negated = |v: &[i64]| Attr::ints(v.iter().map(|n| -n));
+    let cropped = r.build("pad", &[g, g.scalar(0.0)], &[("low", negated(&low)), ("high", negated(&high))]);
+    let mut dx = cropped;
+    if interior.iter().any(|&n| n != 0) {
+        dx = cropped.unary("slice", &[
+            ("axes", Attr::ints(0..rank as i64)),
+            ("starts", Shape::fixed(&vec![0; rank]).into()),
+            ("limits", Shape::new(vec![Dim::Unknown; rank]).into()),
+            ("steps", Attr::ints(interior.iter().map(|n| n + 1))),
+        ]);
+    }
+    vec![Some(dx), Some(g.sum(None, false) - dx.sum(None, false))]
+}

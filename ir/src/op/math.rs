@@ -1,0 +1,352 @@
+//! Elementwise operations of one float: elementary functions, and activations over them.
+
+use super::elementwise::{ELEMENTWISE, FLOAT};
+use super::{
+    Class, Default, Gradient, Meaning, OpDef, Operand, Python, all, attr, operand, DECOMPOSED,
+};
+use crate::attr::AttrKind;
+
+const UNARY: OpDef = OpDef { operands: FLOAT, ..ELEMENTWISE };
+const NUMBER: &[Operand] = &[operand("x", Class::Number)];
+
+/// A template of torch's `torch.nn.functional` and of `jax.nn`; NumPy spells the parts.
+const fn nn(torch: &'static str, jax: &'static str) -> Python {
+    Python { numpy: "", torch, jax }
+}
+
+/// The same name in every array module; `arc` forms are NumPy's own, so they differ in torch.
+const fn arc(numpy: &'static str, torch: &'static str) -> Python {
+    Python { numpy, torch, jax: numpy }
+}
+
+pub(super) const OPS: &[OpDef] = &[
+    OpDef {
+        name: "exp",
+        doc: "e to the power `x`.",
+        meaning: Meaning::Scalar("exp(x)"),
+        python: all("@exp({x})"),
+        ..UNARY
+    },
+    OpDef {
+        name: "expm1",
+        doc: "`exp(x) - 1`, precise near 0.",
+        meaning: Meaning::Scalar("expm1(x)"),
+        python: all("@expm1({x})"),
+        ..UNARY
+    },
+    OpDef {
+        name: "log",
+        doc: "The natural logarithm.",
+        meaning: Meaning::Scalar("log(x)"),
+        python: all("@log({x})"),
+        ..UNARY
+    },
+    OpDef {
+        name: "log1p",
+        doc: "`log(1 + x)`, precise near 0.",
+        meaning: Meaning::Scalar("log1p(x)"),
+        python: all("@log1p({x})"),
+        ..UNARY
+    },
+    OpDef {
+        name: "sqrt",
+        doc: "The square root.",
+        meaning: Meaning::Scalar("sqrt(x)"),
+        python: all("@sqrt({x})"),
+        ..UNARY
+    },
+    OpDef {
+        name: "sin",
+        doc: "The sine of an angle in radians.",
+        meaning: Meaning::Scalar("sin(x)"),
+        python: all("@sin({x})"),
+        ..UNARY
+    },
+    OpDef {
+        name: "cos",
+        doc: "The cosine of an angle in radians.",
+        meaning: Meaning::Scalar("cos(x)"),
+        python: all("@cos({x})"),
+        ..UNARY
+    },
+    OpDef {
+        name: "tan",
+        doc: "The tangent of an angle in radians.",
+        meaning: Meaning::Scalar("tan(x)"),
+        python: all("@tan({x})"),
+        ..UNARY
+    },
+    OpDef {
+        name: "asin",
+        doc: "The angle from -pi/2 to pi/2 whose sine is `x`.",
+        meaning: Meaning::Scalar("asin(x)"),
+        python: arc("@arcsin({x})", "@asin({x})"),
+        ..UNARY
+    },
+    OpDef {
+        name: "acos",
+        doc: "The angle from 0 to pi whose cosine is `x`.",
+        meaning: Meaning::Scalar("acos(x)"),
+        python: arc("@arccos({x})", "@acos({x})"),
+        ..UNARY
+    },
+    OpDef {
+        name: "atan",
+        doc: "The angle from -pi/2 to pi/2 whose tangent is `x`.",
+        meaning: Meaning::Scalar("atan(x)"),
+        python: arc("@arctan({x})", "@atan({x})"),
+        ..UNARY
+    },
+    OpDef {
+        name: "sinh",
+        doc: "The hyperbolic sine.",
+        meaning: Meaning::Scalar("sinh(x)"),
+        python: all("@sinh({x})"),
+        ..UNARY
+    },
+    OpDef {
+        name: "cosh",
+        doc: "The hyperbolic cosine.",
+        meaning: Meaning::Scalar("cosh(x)"),
+        python: all("@cosh({x})"),
+        ..UNARY
+    },
+    OpDef {
+        name: "tanh",
+        doc: "The hyperbolic tangent.",
+        meaning: Meaning::Scalar("tanh(x)"),
+        python: all("@tanh({x})"),
+        ..UNARY
+    },
+    OpDef {
+        name: "erf",
+        doc: "The error function.",
+        meaning: Meaning::Scalar("erf(x)"),
+        python: Python { numpy: "_erf({x})", torch: "@erf({x})", jax: "jax.scipy.special.erf({x})" },
+        ..UNARY
+    },
+    OpDef {
+        name: "square",
+        doc: "`x * x`.",
+        operands: NUMBER,
+        meaning: Meaning::Scalar("x * x"),
+        python: all("@square({x})"),
+        ..ELEMENTWISE
+    },
+    OpDef {
+        name: "reciprocal",
+        doc: "`1 / x`.",
+        meaning: Meaning::Scalar("1 / x"),
+        gradient: Gradient::Partials(&["-r * r"]),
+        python: Python { torch: "@reciprocal({x})", ..all("1 / {x}") },
+        ..UNARY
+    },
+    OpDef {
+        name: "sigmoid",
+        doc: "The logistic function `1 / (1 + exp(-x))`.",
+        meaning: Meaning::Scalar(
+            "select(x >= 0, 1 / (1 + t), t / (1 + t)) where t = exp(-abs(x))",
+        ),
+        gradient: Gradient::Partials(&["r * (1 - r)"]),
+        python: Python { numpy: "_sigmoid({x})", torch: "@sigmoid({x})", jax: "jax.nn.sigmoid({x})" },
+        ..UNARY
+    },
+    OpDef {
+        name: "softplus",
+        doc: "`log(1 + exp(beta * x)) / beta`.",
+        attrs: &[attr("beta", AttrKind::Float, Default::Float(1.0))],
+        meaning: Meaning::Scalar(
+            "(max(t, 0) + log1p(exp(-abs(t)))) / beta where t = beta * x",
+        ),
+        gradient: Gradient::Partials(&[
+            "select(x * beta >= 0, 1 / (1 + t), t / (1 + t)) where t = exp(-abs(beta * x))",
+        ]),
+        ..UNARY
+    },
+    OpDef {
+        name: "softsign",
+        doc: "`x / (1 + |x|)`.",
+        meaning: Meaning::Scalar("x / (1 + abs(x))"),
+        gradient: Gradient::Partials(&["1 / ((1 + abs(x)) * (1 + abs(x)))"]),
+        python: nn("F.softsign({x})", "jax.nn.soft_sign({x})"),
+        ..UNARY
+    },
+    OpDef {
+        name: "relu",
+        doc: "The positive part, `max(x, 0)`.",
+        operands: NUMBER,
+        meaning: Meaning::Scalar("max(x, 0)"),
+        gradient: Gradient::Partials(&["select(x > 0, 1, 0)"]),
+        python: Python { numpy: "@maximum({x}, 0)", torch: "@relu({x})", jax: "jax.nn.relu({x})" },
+        note: "The gradient at 0 is 0, as in torch and JAX.",
+        ..ELEMENTWISE
+    },
+    OpDef {
+        name: "leaky_relu",
+        doc: "`x` where positive, `slope * x` elsewhere.",
+        attrs: &[attr("slope", AttrKind::Float, Default::Float(0.01))],
+        meaning: Meaning::Scalar("select(x > 0, x, slope * x)"),
+        gradient: Gradient::Partials(&["select(x > 0, 1, slope)"]),
+        python: Python {
+            numpy: "@where({x} > 0, {x}, {slope} * {x})",
+            torch: "F.leaky_relu({x}, {slope})",
+            jax: "jax.nn.leaky_relu({x}, {slope})",
+        },
+        ..UNARY
+    },
+    OpDef {
+        name: "elu",
+        doc: "`x` where positive, `alpha * (exp(x) - 1)` elsewhere.",
+        attrs: &[attr("alpha", AttrKind::Float, Default::Float(1.0))],
+        meaning: Meaning::Scalar("select(x > 0, x, alpha * expm1(min(x, 0)))"),
+        gradient: Gradient::Partials(&["select(x > 0, 1, alpha * exp(min(x, 0)))"]),
+        python: nn("F.elu({x}[, alpha={alpha}])", "jax.nn.elu({x}[, alpha={alpha}])"),
+        ..UNARY
+    },
+    OpDef {
+        name: "selu",
+        doc: "The self-normalizing `elu` (Klambauer et al. 2017, eq. 2).",
+        meaning: Meaning::Scalar(
+            "1.0507009873554805 * select(x > 0, x, 1.6732632423543772 * expm1(min(x, 0)))",
+        ),
+        gradient: Gradient::Partials(&[
+            "1.0507009873554805 * select(x > 0, 1, 1.6732632423543772 * exp(min(x, 0)))",
+        ]),
+        python: nn("F.selu({x})", "jax.nn.selu({x})"),
+        ..UNARY
+    },
+    OpDef {
+        name: "gelu",
+        doc: "`x * P(X <= x)` for a standard normal X (Hendrycks & Gimpel 2016).",
+        meaning: Meaning::Scalar("0.5 * x * (1 + erf(x * 0.7071067811865476))"),
+        gradient: Gradient::Partials(&[
+            "0.5 * (1 + erf(x * 0.7071067811865476)) + x * 0.3989422804014327 * exp(-0.5 * x * x)",
+        ]),
+        python: nn("F.gelu({x})", "jax.nn.gelu({x}, approximate=False)"),
+        ..UNARY
+    },
+    OpDef {
+        name: "gelu_tanh",
+        doc: "`gelu` by its tanh approximation (Hendrycks & Gimpel 2016).",
+        meaning: Meaning::Scalar(
+            "0.5 * x * (1 + tanh(0.7978845608028654 * x * (1 + 0.044715 * x * x)))",
+        ),
+        gradient: Gradient::Partials(&[
+            "0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.7978845608028654 * (1 + 0.134145 * x * x) \
+             where t = tanh(0.7978845608028654 * x * (1 + 0.044715 * x * x))",
+        ]),
+        python: nn("F.gelu({x}, approximate=\"tanh\")", "jax.nn.gelu({x})"),
+        ..UNARY
+    },
+    OpDef {
+        name: "silu",
+        doc: "`x * sigmoid(x)`.",
+        meaning: Meaning::Scalar(
+            "x * select(x >= 0, 1 / (1 + t), t / (1 + t)) where t = exp(-abs(x))",
+        ),
+        gradient: Gradient::Partials(&[
+            "s * (1 + x * (1 - s)) \
+             where t = exp(-abs(x)); s = select(x >= 0, 1 / (1 + t), t / (1 + t))",
+        ]),
+        python: Python { numpy: "{x} * _sigmoid({x})", ..nn("F.silu({x})", "jax.nn.silu({x})") },
+        ..UNARY
+    },
+    OpDef {
+        name: "mish",
+        doc: "`x * tanh(softplus(x))` (Misra 2019).",
+        meaning: Meaning::Scalar("x * tanh(max(x, 0) + log1p(exp(-abs(x))))"),
+        gradient: Gradient::Partials(&[
+            "u + x * (1 - u * u) * select(x >= 0, 1 / (1 + t), t / (1 + t)) \
+             where t = exp(-abs(x)); u = tanh(max(x, 0) + log1p(t))",
+        ]),
+        python: nn("F.mish({x})", "jax.nn.mish({x})"),
+        ..UNARY
+    },
+    OpDef {
+        name: "hardswish",
+        doc: "`x * min(max(x + 3, 0), 6) / 6` (Howard et al. 2019).",
+        meaning: Meaning::Scalar("x * min(max(x + 3, 0), 6) / 6"),
+        gradient: Gradient::Partials(&[
+            "select(x < -3, 0, select(x > 3, 1, (2 * x + 3) / 6))",
+        ]),
+        python: nn("F.hardswish({x})", "jax.nn.hard_swish({x})"),
+        note: "At -3 and 3 frameworks take either side's slope.",
+        ..UNARY
+    },
+    OpDef {
+        name: "hard_sigmoid",
+        doc: "`min(max(x + 3, 0), 6) / 6`.",
+        meaning: Meaning::Scalar("min(max(x + 3, 0), 6) / 6"),
+        gradient: Gradient::Partials(&["select((x > -3) & (x < 3), 0.16666666666666666, 0)"]),
+        python: nn("F.hardsigmoid({x})", "jax.nn.hard_sigmoid({x})"),
+        ..UNARY
+    },
+    OpDef {
+        name: "clamp",
+        doc: "`x` held between `min` and `max`.",
+        attrs: &[
+            attr("min", AttrKind::Float, Default::Float(f64::NEG_INFINITY)),
+            attr("max", AttrKind::Float, Default::Float(f64::INFINITY)),
+        ],
+        meaning: Meaning::Scalar("min(max(x, min), max)"),
+        gradient: Gradient::Partials(&["select((x >= min) & (x <= max), 1, 0)"]),
+        python: Python {
+            torch: "@clamp({x}, {min}, {max})",
+            ..all("@clip({x}, {min}, {max})")
+        },
+        ..UNARY
+    },
+    OpDef {
+        name: "nan_to_num",
+        doc: "`x` with NaN replaced by 0 and infinities by the ends `low` and `high`.",
+        attrs: &[
+            attr("low", AttrKind::Float, Default::Required),
+            attr("high", AttrKind::Float, Default::Required),
+        ],
+        meaning: Meaning::Scalar("select(is_nan(x), 0, min(max(x, low), high))"),
+        gradient: Gradient::Partials(&["select(is_nan(x) | is_inf(x), 0, 1)"]),
+        python: Python {
+            jax: "@nan_to_num({x}, nan=0.0, neginf={low}, posinf={high})",
+            ..all("@nan_to_num({x}, nan=0.0, neginf={low}, posinf={high})")
+        },
+        ..UNARY
+    },
+    OpDef {
+        name: "robust_sqrt",
+        doc: "`sqrt(|x|)`, continued by the chord below `cutoff`, so that its gradient stays finite.",
+        attrs: &[attr("cutoff", AttrKind::Float, Default::Float(1e-30))],
+        meaning: Meaning::Scalar(
+            "select(a < cutoff, a / sqrt(cutoff), sqrt(max(a, cutoff))) where a = abs(x)",
+        ),
+        gradient: Gradient::Partials(&[
+            "sign(x) * select(a < cutoff, 1 / sqrt(cutoff), 0.5 / sqrt(max(a, cutoff))) \
+             where a = abs(x)",
+        ]),
+        python: DECOMPOSED,
+        ..UNARY
+    },
+    OpDef {
+        name: "robust_log",
+        doc: "`log(|x|)`, continued by its tangent below `cutoff`, so that it stays finite.",
+        attrs: &[attr("cutoff", AttrKind::Float, Default::Float(1e-30))],
+        meaning: Meaning::Scalar(
+            "select(a < cutoff, log(cutoff) + (a - cutoff) / cutoff, log(max(a, cutoff))) \
+             where a = abs(x)",
+        ),
+        gradient: Gradient::Partials(&["sign(x) / max(abs(x), cutoff)"]),
+        python: DECOMPOSED,
+        ..UNARY
+    },
+    OpDef {
+        name: "stable_reciprocal",
+        doc: "`1 / x`, continued by a line below `cutoff` in magnitude, so that it stays finite.",
+        attrs: &[attr("cutoff", AttrKind::Float, Default::Float(1e-30))],
+        meaning: Meaning::Scalar(
+            "select(abs(x) < cutoff, s * (2 - abs(x) / cutoff) / cutoff, s / max(abs(x), cutoff)) \
+             where s = select(x < 0, -1, 1)",
+        ),
+        gradient: Gradient::Partials(&["-1 / (t * t) where t = max(abs(x), cutoff)"]),
+        python: DECOMPOSED,
+        ..UNARY
+    },
+];

@@ -1,0 +1,355 @@
+//! The op table: one declaration per operation, every fact of it a field.
+//!
+//! Outside the table code matches on an op's [`Kind`], never on single ops. What follows from
+//! another field (broadcast gradients, costs, stubs, reference pages) is derived, not declared.
+
+use std::hash::{Hash, Hasher};
+use std::sync::LazyLock;
+
+use rustc_hash::FxHashMap;
+
+use crate::algebra::{Rule, Var};
+use crate::attr::{Attr, AttrKind};
+use crate::diagnostic::Result;
+use crate::dim::Dim;
+use crate::dtype::DType;
+use crate::eval::{Array, Inputs};
+use crate::scalar::Expr;
+use crate::shape::Shape;
+
+mod contraction;
+mod elementwise;
+mod function;
+mod index;
+pub mod infer;
+mod layout;
+mod math;
+mod nn;
+mod random;
+mod reduce;
+
+pub use infer::Infer;
+
+/// What sort of operation it is: the one thing code outside the table may match on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Kind {
+    /// One scalar expression, broadcast over its operands.
+    Elementwise,
+    /// Folds axes away, or scans along one.
+    Reduce,
+    /// Sums of products over contracted axes.
+    Contraction,
+    /// Moves or repeats elements, by shape alone.
+    Layout,
+    /// Reads or writes at positions that are data.
+    Index,
+    /// Orders elements along an axis.
+    Order,
+    /// Draws from an explicit key.
+    Random,
+    /// A literal tensor or a ramp.
+    Constant,
+    /// Reads a dim as a number.
+    Dim,
+    /// The identity, opaque to differentiation.
+    Barrier,
+    /// A function of other operations, which targets may take whole.
+    Composite,
+    /// Names functions of the module.
+    Call,
+}
+
+/// Which dtypes an operand takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Class {
+    Any,
+    /// Floats and integers.
+    Number,
+    Float,
+    Int,
+    /// Integers and bool.
+    Bits,
+    Bool,
+    /// A random key: `tensor<2 x u32>`.
+    Key,
+}
+
+/// How many values an operand stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Arity {
+    One,
+    /// May be left out, from the back.
+    Optional,
+    /// Any number; the last operand only.
+    Many,
+}
+
+/// One operand of an operation.
+#[derive(Clone, Copy, Debug)]
+pub struct Operand {
+    pub name: &'static str,
+    pub class: Class,
+    pub arity: Arity,
+    /// Whether it must share its dtype with the others so marked.
+    pub shared: bool,
+}
+
+/// An operand of the shared dtype.
+pub const fn operand(name: &'static str, class: Class) -> Operand {
+    Operand { name, class, arity: Arity::One, shared: true }
+}
+
+impl Operand {
+    /// Its dtype is its own.
+    pub const fn apart(self) -> Operand {
+        Operand { shared: false, ..self }
+    }
+
+    pub const fn optional(self) -> Operand {
+        Operand { arity: Arity::Optional, ..self }
+    }
+
+    pub const fn many(self) -> Operand {
+        Operand { arity: Arity::Many, ..self }
+    }
+}
+
+/// One attribute of an operation.
+#[derive(Clone, Copy, Debug)]
+pub struct AttrDef {
+    pub name: &'static str,
+    pub kind: AttrKind,
+    pub default: Default,
+}
+
+/// What an attribute is where it is not given.
+#[derive(Clone, Copy, Debug)]
+pub enum Default {
+    Required,
+    None,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+}
+
+pub const fn attr(name: &'static str, kind: AttrKind, default: Default) -> AttrDef {
+    AttrDef { name, kind, default }
+}
+
+impl Default {
+    /// The default as an attribute; `None`: it must be given.
+    pub fn value(self) -> Option<Attr> {
+        Some(match self {
+            Default::Required => return None,
+            Default::None => Attr::None,
+            Default::Bool(v) => Attr::Bool(v),
+            Default::Int(v) => Attr::Int(v),
+            Default::Float(v) => Attr::Float(v),
+        })
+    }
+}
+
+/// The shape of the result.
+#[derive(Clone, Copy)]
+pub enum ShapeRule {
+    /// All operands broadcast together.
+    Broadcast,
+    /// That of the first operand.
+    First,
+    Rule(fn(&mut Infer) -> Result<Shape>),
+    /// The signature of the named function decides; see `op::function`.
+    Signature,
+}
+
+/// The dtype of the result.
+#[derive(Clone, Copy)]
+pub enum DTypeRule {
+    /// The dtype the operands share.
+    Shared,
+    Fixed(DType),
+    /// The attribute of this name.
+    Attr(&'static str),
+    Signature,
+}
+
+/// What the operation computes.
+#[derive(Clone, Copy)]
+pub enum Meaning {
+    /// A scalar expression over the names of operands and attributes.
+    Scalar(&'static str),
+    Kernel(fn(&Inputs) -> Result<Array, String>),
+    /// A function of other operations.
+    Decompose(for<'a> fn(&Rule<'a>) -> Var<'a>),
+    /// The function it names; the evaluator calls it.
+    Function,
+}
+
+/// How it is differentiated in reverse.
+#[derive(Clone, Copy)]
+pub enum Gradient {
+    /// From its scalar expression or its decomposition.
+    Derived,
+    /// Partial derivatives by operand, over operand and attribute names, and `r` for the result.
+    Partials(&'static [&'static str]),
+    /// Cotangents by operand; `None` where there is none.
+    Rule(for<'a> fn(&Rule<'a>) -> Vec<Option<Var<'a>>>),
+    /// The result does not vary with its operands, or not smoothly anywhere.
+    Zero,
+}
+
+/// Spellings in Python frameworks as templates; empty where the framework lacks the op.
+///
+/// `{x}` is an operand or attribute; `@` the array module (`np`, `torch`, `jnp`);
+/// `[, axis={axis}]` is left out where its attributes have their defaults.
+#[derive(Clone, Copy)]
+pub struct Python {
+    pub numpy: &'static str,
+    pub torch: &'static str,
+    pub jax: &'static str,
+}
+
+/// One template for all frameworks.
+pub const fn all(template: &'static str) -> Python {
+    Python { numpy: template, torch: template, jax: template }
+}
+
+/// No framework takes it whole: it is decomposed.
+pub const DECOMPOSED: Python = all("");
+
+/// One operation. See the fields' types for what each says.
+pub struct OpDef {
+    pub name: &'static str,
+    pub doc: &'static str,
+    pub kind: Kind,
+    pub operands: &'static [Operand],
+    pub attrs: &'static [AttrDef],
+    pub shape: ShapeRule,
+    pub dtype: DTypeRule,
+    pub meaning: Meaning,
+    pub gradient: Gradient,
+    pub python: Python,
+    /// The symbolic value of a small integer result from those of its operands.
+    pub known: Option<fn(&Infer) -> Option<Vec<Dim>>>,
+    /// Float-safety notes and where results differ between targets, for the reference page.
+    pub note: &'static str,
+}
+
+/// What families of operations update.
+pub const BASE: OpDef = OpDef {
+    name: "",
+    doc: "",
+    kind: Kind::Composite,
+    operands: &[],
+    attrs: &[],
+    shape: ShapeRule::First,
+    dtype: DTypeRule::Shared,
+    meaning: Meaning::Function,
+    gradient: Gradient::Derived,
+    python: DECOMPOSED,
+    known: None,
+    note: "",
+};
+
+/// A reference to an entry of the table; equal by identity.
+#[derive(Clone, Copy)]
+pub struct Op(pub &'static OpDef);
+
+impl std::ops::Deref for Op {
+    type Target = OpDef;
+
+    fn deref(&self) -> &OpDef {
+        self.0
+    }
+}
+
+impl PartialEq for Op {
+    fn eq(&self, other: &Op) -> bool {
+        std::ptr::eq(self.0, other.0)
+    }
+}
+
+impl Eq for Op {}
+
+impl Hash for Op {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        std::ptr::from_ref(self.0).hash(state);
+    }
+}
+
+impl std::fmt::Debug for Op {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl OpDef {
+    /// Where the attribute stands; `None` where the op has none of that name.
+    pub fn attr_index(&self, name: &str) -> Option<usize> {
+        self.attrs.iter().position(|a| a.name == name)
+    }
+
+    /// The operand that value number `index` belongs to.
+    pub fn operand(&self, index: usize) -> &'static Operand {
+        &self.operands[index.min(self.operands.len() - 1)]
+    }
+
+    /// The fewest and the most values it takes.
+    pub fn arity(&self) -> (usize, Option<usize>) {
+        let least = self.operands.iter().filter(|o| o.arity == Arity::One).count();
+        let many = self.operands.iter().any(|o| o.arity == Arity::Many);
+        (least, (!many).then_some(self.operands.len()))
+    }
+}
+
+const TABLES: &[&[OpDef]] = &[
+    elementwise::OPS,
+    math::OPS,
+    reduce::OPS,
+    contraction::OPS,
+    layout::OPS,
+    index::OPS,
+    random::OPS,
+    function::OPS,
+    nn::OPS,
+];
+
+/// Every operation, in the order of the tables.
+pub fn table() -> impl Iterator<Item = Op> {
+    TABLES.iter().flat_map(|ops| ops.iter()).map(Op)
+}
+
+static BY_NAME: LazyLock<FxHashMap<&'static str, Op>> =
+    LazyLock::new(|| table().map(|op| (op.0.name, op)).collect());
+
+/// The operation of this name.
+pub fn find(name: &str) -> Option<Op> {
+    BY_NAME.get(name).copied()
+}
+
+/// The operation of this name, which the table has (a test walks all uses).
+pub fn get(name: &str) -> Op {
+    find(name).unwrap_or_else(|| panic!("the op table has no `{name}`"))
+}
+
+static EXPRS: LazyLock<FxHashMap<&'static str, Expr>> = LazyLock::new(|| {
+    table()
+        .filter_map(|op| match op.meaning {
+            Meaning::Scalar(text) => Some((op.0.name, parse(op, text, &[]))),
+            _ => None,
+        })
+        .collect()
+});
+
+/// The scalar expression of an elementwise operation.
+pub fn expr(op: Op) -> Option<&'static Expr> {
+    EXPRS.get(op.name)
+}
+
+/// Parses an expression over an op's operands, its attributes and further value names.
+pub fn parse(op: Op, text: &str, more: &[&str]) -> Expr {
+    let values: Vec<&str> =
+        op.operands.iter().map(|o| o.name).chain(more.iter().copied()).collect();
+    let attrs: Vec<&str> = op.attrs.iter().map(|a| a.name).collect();
+    Expr::parse(text, &values, &attrs)
+        .unwrap_or_else(|error| panic!("the expression of `{}`: {error}", op.name))
+}

@@ -1,0 +1,113 @@
+//! Draws from explicit keys: Threefry-2x32-20 in JAX's partitionable layout.
+
+use super::{
+    BASE, Class, DTypeRule, Default, Gradient, Infer, Kind, Meaning, OpDef, Operand, Python,
+    ShapeRule, all, attr, operand,
+};
+use crate::attr::AttrKind;
+use crate::diagnostic::Result;
+use crate::dim::Dim;
+use crate::dtype::DType;
+use crate::eval::threefry;
+use crate::shape::Shape;
+
+const KEY: &[Operand] = &[operand("key", Class::Key)];
+const SHAPE: super::AttrDef = attr("shape", AttrKind::Shape, Default::Required);
+const DTYPE: super::AttrDef = attr("dtype", AttrKind::DType, Default::Required);
+
+const DRAW: OpDef = OpDef {
+    kind: Kind::Random,
+    operands: KEY,
+    attrs: &[SHAPE, DTYPE],
+    shape: ShapeRule::Rule(drawn),
+    dtype: DTypeRule::Attr("dtype"),
+    gradient: Gradient::Zero,
+    ..BASE
+};
+
+pub(super) const OPS: &[OpDef] = &[
+    OpDef {
+        name: "random_bits",
+        doc: "Uniform unsigned integers of `dtype`. The bits are those of `jax.random.bits`.",
+        meaning: Meaning::Kernel(|i| threefry::random_bits(i.key(), &i.shape(), i.dtype())),
+        python: Python {
+            jax: "jax.random.bits({key}, {shape}, {dtype})",
+            ..all("_random_bits({key}, {shape}, {dtype})")
+        },
+        ..DRAW
+    },
+    OpDef {
+        name: "uniform",
+        doc: "Uniform floats in [`low`, `high`). The bits are those of `jax.random.uniform`.",
+        attrs: &[
+            SHAPE,
+            DTYPE,
+            attr("low", AttrKind::Float, Default::Float(0.0)),
+            attr("high", AttrKind::Float, Default::Float(1.0)),
+        ],
+        meaning: Meaning::Kernel(|i| {
+            threefry::uniform(i.key(), &i.shape(), i.dtype(), i.float("low"), i.float("high"))
+        }),
+        python: Python {
+            jax: "jax.random.uniform({key}, {shape}, {dtype}[, {low}, {high}])",
+            ..all("_uniform({key}, {shape}, {dtype}, {low}, {high})")
+        },
+        ..DRAW
+    },
+    OpDef {
+        name: "normal",
+        doc: "Standard normal floats: `sqrt(2) * erfinv(u)` of a uniform u in (-1, 1), \
+              as `jax.random.normal` draws them.",
+        meaning: Meaning::Kernel(|i| threefry::normal(i.key(), &i.shape(), i.dtype())),
+        python: Python {
+            jax: "jax.random.normal({key}, {shape}, {dtype})",
+            ..all("_normal({key}, {shape}, {dtype})")
+        },
+        note: "Targets agree within a few ulp: they differ in how they round the inverse error function.",
+        ..DRAW
+    },
+    OpDef {
+        name: "key_split",
+        doc: "`count` new keys from one, as rows. The bits are those of `jax.random.split`.",
+        attrs: &[attr("count", AttrKind::Int, Default::Int(2))],
+        shape: ShapeRule::Rule(|cx| {
+            key_shape(cx)?;
+            Ok(Shape::new([Dim::Const(cx.int("count")), Dim::Const(2)]))
+        }),
+        dtype: DTypeRule::Fixed(DType::U32),
+        meaning: Meaning::Kernel(|i| Ok(threefry::split(i.key(), i.int("count") as usize))),
+        python: Python {
+            jax: "jax.random.split({key}, {count})",
+            ..all("_key_split({key}, {count})")
+        },
+        ..DRAW
+    },
+    OpDef {
+        name: "key_fold",
+        doc: "A new key from one and a number. The bits are those of `jax.random.fold_in`.",
+        attrs: &[attr("data", AttrKind::Int, Default::Required)],
+        shape: ShapeRule::Rule(|cx| {
+            key_shape(cx)?;
+            Ok(Shape::fixed(&[2]))
+        }),
+        dtype: DTypeRule::Fixed(DType::U32),
+        meaning: Meaning::Kernel(|i| Ok(threefry::fold_in(i.key(), i.int("data") as u32))),
+        python: Python {
+            jax: "jax.random.fold_in({key}, {data})",
+            ..all("_key_fold({key}, {data})")
+        },
+        ..DRAW
+    },
+];
+
+fn key_shape(cx: &mut Infer) -> Result<()> {
+    match cx.shape(0).as_fixed() {
+        Some(dims) if dims != [2] => cx.mismatch("a random key is tensor<2 x u32>".to_string()),
+        _ => Ok(()),
+    }
+}
+
+fn drawn(cx: &mut Infer) -> Result<Shape> {
+    key_shape(cx)?;
+    Ok(cx.shape_attr("shape").clone())
+}

@@ -1,0 +1,339 @@
+//! Reductions and scans along axes.
+
+use super::{
+    BASE, Class, DECOMPOSED, DTypeRule, Default, Gradient, Infer, Kind, Meaning, OpDef, Python,
+    ShapeRule, all, attr, operand,
+};
+use crate::algebra::{Rule, Var};
+use crate::attr::AttrKind;
+use crate::diagnostic::Result;
+use crate::dim::Dim;
+use crate::dtype::DType;
+use crate::eval::{order, reduce};
+use crate::shape::Shape;
+
+const AXES: super::AttrDef = attr("axes", AttrKind::Ints, Default::None);
+const KEEPDIM: super::AttrDef = attr("keepdim", AttrKind::Bool, Default::Bool(false));
+const ACC: super::AttrDef = attr("acc", AttrKind::DType, Default::None);
+
+const REDUCE: OpDef = OpDef {
+    kind: Kind::Reduce,
+    operands: &[operand("x", Class::Number)],
+    attrs: &[AXES, KEEPDIM],
+    shape: ShapeRule::Rule(over_axes),
+    ..BASE
+};
+const ACCUMULATE: OpDef = OpDef { attrs: &[AXES, KEEPDIM, ACC], ..REDUCE };
+const TEST: OpDef =
+    OpDef { operands: &[operand("x", Class::Bool)], gradient: Gradient::Zero, ..REDUCE };
+const FIND: OpDef = OpDef {
+    attrs: &[attr("axis", AttrKind::Int, Default::None), KEEPDIM],
+    shape: ShapeRule::Rule(over_axis),
+    dtype: DTypeRule::Fixed(DType::I64),
+    gradient: Gradient::Zero,
+    ..REDUCE
+};
+const SCAN: OpDef = OpDef {
+    attrs: &[attr("axis", AttrKind::Int, Default::Required)],
+    shape: ShapeRule::Rule(along_axis),
+    ..REDUCE
+};
+const FLOATS: OpDef = OpDef { operands: &[operand("x", Class::Float)], ..REDUCE };
+
+pub(super) const OPS: &[OpDef] = &[
+    OpDef {
+        name: "sum",
+        doc: "The sum over `axes` (all where left out), accumulated in `acc`: \
+              f32 by default for f16 and bf16.",
+        meaning: Meaning::Kernel(|i| {
+            Ok(reduce::sum(i.arg(0), &i.axes(), i.bool("keepdim"), i.acc()))
+        }),
+        gradient: Gradient::Rule(|r| vec![Some(spread(r, r.g()))]),
+        python: Python {
+            torch: "@sum({x}[, dim={axes}][, keepdim={keepdim}][, dtype={narrow}])",
+            ..all("@sum({x}[, axis={axes}][, keepdims={keepdim}][, dtype={narrow}])")
+        },
+        ..ACCUMULATE
+    },
+    OpDef {
+        name: "prod",
+        doc: "The product over `axes` (all where left out).",
+        meaning: Meaning::Kernel(|i| Ok(reduce::prod(i.arg(0), &i.axes(), i.bool("keepdim")))),
+        gradient: Gradient::Rule(|r| vec![Some(prod_gradient(r))]),
+        python: Python {
+            torch: "_prod({x}, {axes}, {keepdim})",
+            ..all("@prod({x}[, axis={axes}][, keepdims={keepdim}][, dtype={narrow}])")
+        },
+        ..REDUCE
+    },
+    OpDef {
+        name: "max",
+        doc: "The greatest element over `axes` (all where left out); NaN where any is.",
+        meaning: Meaning::Kernel(|i| Ok(reduce::max(i.arg(0), &i.axes(), i.bool("keepdim")))),
+        gradient: Gradient::Rule(|r| vec![Some(extreme_gradient(r))]),
+        python: Python {
+            torch: "@amax({x}[, dim={axes}][, keepdim={keepdim}])",
+            ..all("@max({x}[, axis={axes}][, keepdims={keepdim}])")
+        },
+        note: "The gradient at ties splits evenly. The greatest of no elements is -inf (the least \
+               integer) on the evaluator and native targets; frameworks raise.",
+        ..REDUCE
+    },
+    OpDef {
+        name: "min",
+        doc: "The least element over `axes` (all where left out); NaN where any is.",
+        meaning: Meaning::Kernel(|i| Ok(reduce::min(i.arg(0), &i.axes(), i.bool("keepdim")))),
+        gradient: Gradient::Rule(|r| vec![Some(extreme_gradient(r))]),
+        python: Python {
+            torch: "@amin({x}[, dim={axes}][, keepdim={keepdim}])",
+            ..all("@min({x}[, axis={axes}][, keepdims={keepdim}])")
+        },
+        note: "The gradient at ties splits evenly. The least of no elements is inf (the greatest \
+               integer) on the evaluator and native targets; frameworks raise.",
+        ..REDUCE
+    },
+    OpDef {
+        name: "any",
+        doc: "Whether any element over `axes` (all where left out) holds.",
+        meaning: Meaning::Kernel(|i| Ok(reduce::any(i.arg(0), &i.axes(), i.bool("keepdim")))),
+        python: Python {
+            torch: "@any({x}[, dim={axes}][, keepdim={keepdim}])",
+            ..all("@any({x}[, axis={axes}][, keepdims={keepdim}])")
+        },
+        ..TEST
+    },
+    OpDef {
+        name: "all",
+        doc: "Whether every element over `axes` (all where left out) holds.",
+        meaning: Meaning::Kernel(|i| Ok(reduce::all(i.arg(0), &i.axes(), i.bool("keepdim")))),
+        python: Python {
+            torch: "@all({x}[, dim={axes}][, keepdim={keepdim}])",
+            ..all("@all({x}[, axis={axes}][, keepdims={keepdim}])")
+        },
+        ..TEST
+    },
+    OpDef {
+        name: "argmax",
+        doc: "The index of the first greatest element along `axis` (of all, flat, where left out).",
+        meaning: Meaning::Kernel(|i| Ok(reduce::argmax(i.arg(0), i.axis(), i.bool("keepdim")))),
+        python: Python {
+            torch: "@argmax({x}[, dim={axis}][, keepdim={keepdim}])",
+            ..all("@argmax({x}[, axis={axis}][, keepdims={keepdim}])")
+        },
+        note: "NaN counts as greatest.",
+        ..FIND
+    },
+    OpDef {
+        name: "argmin",
+        doc: "The index of the first least element along `axis` (of all, flat, where left out).",
+        meaning: Meaning::Kernel(|i| Ok(reduce::argmin(i.arg(0), i.axis(), i.bool("keepdim")))),
+        python: Python {
+            torch: "@argmin({x}[, dim={axis}][, keepdim={keepdim}])",
+            ..all("@argmin({x}[, axis={axis}][, keepdims={keepdim}])")
+        },
+        note: "NaN counts as least.",
+        ..FIND
+    },
+    OpDef {
+        name: "cumsum",
+        doc: "The running sum along `axis`.",
+        meaning: Meaning::Kernel(|i| Ok(reduce::cumsum(i.arg(0), i.required_axis()))),
+        gradient: Gradient::Rule(|r| {
+            let axis = [r.int("axis")];
+            let flipped = r.g().unary("reverse", &[("axes", axis[..].into())]);
+            let sums = flipped.unary("cumsum", &[("axis", axis[0].into())]);
+            vec![Some(sums.unary("reverse", &[("axes", axis[..].into())]))]
+        }),
+        python: Python {
+            torch: "@cumsum({x}, {axis}[, dtype={narrow}])",
+            ..all("@cumsum({x}, {axis}[, dtype={narrow}])")
+        },
+        ..SCAN
+    },
+    OpDef {
+        name: "sort",
+        doc: "The elements along `axis` in ascending (or `descending`) order; NaN is greatest.",
+        kind: Kind::Order,
+        attrs: &[
+            attr("axis", AttrKind::Int, Default::Int(-1)),
+            attr("descending", AttrKind::Bool, Default::Bool(false)),
+        ],
+        meaning: Meaning::Kernel(|i| {
+            Ok(order::sort(i.arg(0), i.required_axis(), i.bool("descending")))
+        }),
+        gradient: Gradient::Rule(|r| {
+            let axis = r.int("axis");
+            let attrs = [("axis", axis.into()), ("descending", r.bool("descending").into())];
+            let places = r.arg(0).unary("argsort", &attrs);
+            let zeros = r.arg(0).full_like(0.0);
+            let attrs = [("axis", axis.into())];
+            vec![Some(r.build("scatter_add_along", &[zeros, places, r.g()], &attrs))]
+        }),
+        python: Python {
+            numpy: "_sort({x}, {axis}, {descending})",
+            torch: "@sort({x}, dim={axis}[, descending={descending}], stable=True).values",
+            jax: "@sort({x}, axis={axis}[, descending={descending}])",
+        },
+        ..SCAN
+    },
+    OpDef {
+        name: "argsort",
+        doc: "The indices that would sort the elements along `axis`; equal ones keep their order.",
+        kind: Kind::Order,
+        attrs: &[
+            attr("axis", AttrKind::Int, Default::Int(-1)),
+            attr("descending", AttrKind::Bool, Default::Bool(false)),
+        ],
+        dtype: DTypeRule::Fixed(DType::I64),
+        meaning: Meaning::Kernel(|i| {
+            Ok(order::argsort(i.arg(0), i.required_axis(), i.bool("descending")))
+        }),
+        gradient: Gradient::Zero,
+        python: Python {
+            numpy: "_argsort({x}, {axis}, {descending})",
+            torch: "@argsort({x}, dim={axis}[, descending={descending}], stable=True)",
+            jax: "@argsort({x}, axis={axis}[, descending={descending}])",
+        },
+        ..SCAN
+    },
+    OpDef {
+        name: "mean",
+        doc: "The mean over `axes` (all where left out).",
+        kind: Kind::Composite,
+        meaning: Meaning::Decompose(|r| {
+            let x = r.arg(0);
+            let axes = r.ints("axes");
+            x.sum(axes, r.bool("keepdim")) / x.count(axes)
+        }),
+        python: Python {
+            torch: "@mean({x}[, dim={axes}][, keepdim={keepdim}])",
+            ..all("@mean({x}[, axis={axes}][, keepdims={keepdim}])")
+        },
+        ..FLOATS
+    },
+    OpDef {
+        name: "variance",
+        doc: "The mean squared distance from the mean over `axes` (all where left out), \
+              divided by the count less `correction`.",
+        kind: Kind::Composite,
+        attrs: &[AXES, KEEPDIM, attr("correction", AttrKind::Float, Default::Float(0.0))],
+        meaning: Meaning::Decompose(|r| {
+            let x = r.arg(0);
+            let axes = r.ints("axes");
+            let deviation = x - x.reduce("mean", axes, true);
+            let squares = (deviation * deviation).sum(axes, r.bool("keepdim"));
+            match r.float("correction") {
+                Some(c) if c != 0.0 => squares / (x.count(axes) - c),
+                _ => squares / x.count(axes),
+            }
+        }),
+        python: Python {
+            numpy: "@var({x}[, axis={axes}][, ddof={correction}][, keepdims={keepdim}])",
+            torch: "@var({x}, dim={axes}, correction={correction}[, keepdim={keepdim}])",
+            jax: "@var({x}[, axis={axes}][, ddof={correction}][, keepdims={keepdim}])",
+        },
+        ..FLOATS
+    },
+    OpDef {
+        name: "logsumexp",
+        doc: "`log(sum(exp(x)))` over `axes` (all where left out), without overflow.",
+        kind: Kind::Composite,
+        meaning: Meaning::Decompose(|r| {
+            let x = r.arg(0);
+            let axes = r.ints("axes");
+            let shift = finite_max(x, axes);
+            let total = (x - shift).exp().sum(axes, true).log() + shift;
+            match axes {
+                _ if r.bool("keepdim") => total,
+                Some(axes) => total.squeeze(axes),
+                None => total.reshape(Shape::scalar()),
+            }
+        }),
+        gradient: Gradient::Rule(|r| {
+            let weights = (r.arg(0) - spread(r, r.y())).exp();
+            vec![Some(spread(r, r.g()) * weights)]
+        }),
+        python: DECOMPOSED,
+        ..FLOATS
+    },
+];
+
+/// The greatest element, or 0 where that is infinite: a shift that keeps `exp` finite.
+pub(super) fn finite_max<'a>(x: Var<'a>, axes: Option<&[i64]>) -> Var<'a> {
+    let top = x.reduce("max", axes, true);
+    top.unary("is_inf", &[]).select(top.scalar(0.0), top).stop_gradient()
+}
+
+/// The shape without `axes`, or with 1 in their place.
+/// Errors: an axis that is out of range or named twice; an unknown rank that matters.
+pub fn without_axes(shape: &Shape, axes: Option<&[i64]>, keepdim: bool) -> Result<Shape> {
+    let Some(axes) = axes else {
+        return Ok(match keepdim {
+            false => Shape::scalar(),
+            true => Shape::new(std::iter::repeat_n(Dim::Const(1), shape.need_rank()?)),
+        });
+    };
+    let count = shape.dims.len();
+    let mut dropped = vec![false; count];
+    for &axis in axes {
+        let at = count - shape.axis_from_back(axis)?;
+        if std::mem::replace(&mut dropped[at], true) {
+            return crate::diagnostic::Diagnostic::new(format!("axis {axis} is named twice"))
+                .got(format!("axes {axes:?} of {shape}"))
+                .err();
+        }
+    }
+    let dims = shape.dims.iter().zip(&dropped).filter_map(|(dim, dropped)| match (dropped, keepdim) {
+        (false, _) => Some(dim.clone()),
+        (true, true) => Some(Dim::Const(1)),
+        (true, false) => None,
+    });
+    Ok(Shape { lead: shape.lead.clone(), dims: dims.collect() })
+}
+
+fn over_axes(cx: &mut Infer) -> Result<Shape> {
+    without_axes(cx.shape(0), cx.ints("axes"), cx.bool("keepdim"))
+}
+
+fn over_axis(cx: &mut Infer) -> Result<Shape> {
+    let axis = match cx.attr("axis") {
+        crate::attr::Attr::Int(axis) => Some(*axis),
+        _ => None,
+    };
+    without_axes(cx.shape(0), axis.as_ref().map(std::slice::from_ref), cx.bool("keepdim"))
+}
+
+fn along_axis(cx: &mut Infer) -> Result<Shape> {
+    cx.shape(0).axis_from_back(cx.int("axis"))?;
+    Ok(cx.shape(0).clone())
+}
+
+/// A reduced value repeated to the operand's shape again.
+fn spread<'a>(r: &Rule<'a>, reduced: Var<'a>) -> Var<'a> {
+    let shape = r.arg(0).shape();
+    match r.ints("axes") {
+        Some(axes) if !r.bool("keepdim") => reduced.expand_dims(axes).broadcast_to(shape),
+        _ => reduced.broadcast_to(shape),
+    }
+}
+
+fn extreme_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
+    let x = r.arg(0);
+    let ties = x.binary("eq", spread(r, r.y())).cast(x.dtype());
+    ties * spread(r, r.g() / ties.sum(r.ints("axes"), r.bool("keepdim")))
+}
+
+/// The product of the others: the whole divided by each element, but where an element is 0 the
+/// product of the rest, which is not 0 only if that is the one zero.
+fn prod_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
+    let x = r.arg(0);
+    let axes = r.ints("axes");
+    let zero = x.scalar(0.0);
+    let is_zero = x.binary("eq", zero);
+    let rest = is_zero.select(x.scalar(1.0), x).reduce("prod", axes, r.bool("keepdim"));
+    let zeros = is_zero.cast(x.dtype()).sum(axes, r.bool("keepdim"));
+    let alone = zeros.binary("eq", zero).select(zero, rest);
+    let alone = zeros.binary("eq", x.scalar(1.0)).select(alone, zero);
+    let others = spread(r, r.y()) / is_zero.select(x.scalar(1.0), x);
+    is_zero.select(spread(r, alone), others) * spread(r, r.g())
+}

@@ -1,0 +1,273 @@
+//! Shapes and tensor types.
+
+use std::fmt;
+
+use smallvec::SmallVec;
+
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dim::{Dim, Relation, Symbol};
+use crate::dtype::DType;
+
+/// The dims of a tensor, behind at most one leading rank variable: `*b x 784`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Shape {
+    /// Stands for any number of leading dims.
+    pub lead: Option<Symbol>,
+    pub dims: SmallVec<[Dim; 4]>,
+}
+
+/// The type of a value: `tensor<batch x 784 x f32>`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Type {
+    pub shape: Shape,
+    pub dtype: DType,
+}
+
+/// An equality of two dims that could not be decided at compile time and is checked at run time.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Guard {
+    pub left: Dim,
+    pub right: Dim,
+}
+
+impl Shape {
+    pub fn new(dims: impl IntoIterator<Item = Dim>) -> Shape {
+        Shape { lead: None, dims: dims.into_iter().collect() }
+    }
+
+    pub fn scalar() -> Shape {
+        Shape::default()
+    }
+
+    pub fn fixed(dims: &[usize]) -> Shape {
+        Shape::new(dims.iter().map(|&d| Dim::from(d)))
+    }
+
+    pub fn with_lead(lead: Symbol, dims: impl IntoIterator<Item = Dim>) -> Shape {
+        Shape { lead: Some(lead), dims: dims.into_iter().collect() }
+    }
+
+    /// The number of dims, where it is known.
+    pub fn rank(&self) -> Option<usize> {
+        self.lead.is_none().then_some(self.dims.len())
+    }
+
+    /// All dims as numbers, where all are known.
+    pub fn as_fixed(&self) -> Option<Vec<usize>> {
+        if self.lead.is_some() {
+            return None;
+        }
+        self.dims.iter().map(|d| d.as_const().and_then(|c| usize::try_from(c).ok())).collect()
+    }
+
+    /// The rank, or an error that names what would have to be known.
+    pub fn need_rank(&self) -> Result<usize> {
+        match &self.lead {
+            None => Ok(self.dims.len()),
+            Some(lead) => Err(Box::new(unknown_rank(lead, None))),
+        }
+    }
+
+    /// At least `count` trailing dims, or an error that names the rank variable to split.
+    pub fn need_trailing(&self, count: usize) -> Result<&[Dim]> {
+        match &self.lead {
+            _ if self.dims.len() >= count => Ok(&self.dims[self.dims.len() - count..]),
+            Some(lead) => Err(Box::new(unknown_rank(lead, Some(count)))),
+            None => Diagnostic::new(format!(
+                "Incompatible shapes during compilation: at least {count} dims are needed"
+            ))
+            .got(format!("{self} ({} dims)", self.dims.len()))
+            .err(),
+        }
+    }
+
+    /// The axis counted from the front, of a shape whose rank is known.
+    /// Errors: unknown rank, or an axis outside `-rank..rank`.
+    pub fn axis(&self, axis: i64) -> Result<usize> {
+        let rank = self.need_rank()? as i64;
+        let index = if axis < 0 { axis + rank } else { axis };
+        if (0..rank).contains(&index) {
+            return Ok(index as usize);
+        }
+        Err(Box::new(axis_range(axis, self, rank)))
+    }
+
+    /// The axis counted from the back (1 is the last). A rank variable allows negative axes alone.
+    pub fn axis_from_back(&self, axis: i64) -> Result<usize> {
+        if self.lead.is_none() {
+            return Ok(self.dims.len() - self.axis(axis)?);
+        }
+        if axis < 0 {
+            self.need_trailing(axis.unsigned_abs() as usize)?;
+            return Ok(axis.unsigned_abs() as usize);
+        }
+        self.need_rank()
+    }
+
+    /// Number of elements, as a polynomial; `None` behind a rank variable.
+    pub fn elements(&self) -> Option<Dim> {
+        self.lead.is_none().then(|| self.dims.iter().cloned().product())
+    }
+
+    pub fn for_each_symbol(&self, f: &mut dyn FnMut(&Symbol)) {
+        if let Some(lead) = &self.lead {
+            f(lead);
+        }
+        self.dims.iter().for_each(|d| d.for_each_symbol(f));
+    }
+
+    /// Replaces dim symbols by `dims` and the rank variable by `leads`.
+    pub fn substitute(
+        &self,
+        dims: &dyn Fn(&Symbol) -> Option<Dim>,
+        leads: &dyn Fn(&Symbol) -> Option<Shape>,
+    ) -> Shape {
+        let trailing = self.dims.iter().map(|d| d.substitute(dims));
+        match self.lead.as_ref().and_then(|lead| leads(lead)) {
+            Some(front) => Shape {
+                lead: front.lead,
+                dims: front.dims.into_iter().chain(trailing).collect(),
+            },
+            None => Shape { lead: self.lead.clone(), dims: trailing.collect() },
+        }
+    }
+}
+
+fn unknown_rank(lead: &Symbol, count: Option<usize>) -> Diagnostic {
+    let what = match count {
+        Some(n) => format!("the last {n} dims of `*{lead}` are needed here and are not known"),
+        None => format!("the rank of `*{lead}` is needed here and is not known"),
+    };
+    let mut diagnostic = Diagnostic::new(format!("Incompatible shapes during compilation: {what}"))
+        .hint("give the shape of the model's inputs with `shapes=`");
+    diagnostic.needs_rank = count.map(|n| (lead.clone(), n));
+    diagnostic
+}
+
+fn axis_range(axis: i64, shape: &Shape, rank: i64) -> Diagnostic {
+    let allowed = match rank {
+        0 => "none: a scalar has no axes".to_string(),
+        _ => format!("an axis from {} to {}", -rank, rank - 1),
+    };
+    Diagnostic::new(format!("Incompatible shapes during compilation: axis {axis} is out of range"))
+        .got(format!("axis {axis} of {shape}"))
+        .expected(allowed)
+}
+
+/// Equality of two dims: the one kept, with a guard where it could not be decided.
+/// `None`: they differ.
+pub fn unify(a: &Dim, b: &Dim, guards: &mut Vec<Guard>) -> Option<Dim> {
+    match a.compare(b) {
+        Relation::Equal => Some(a.clone()),
+        Relation::Different => None,
+        Relation::Undecided if a.is_unknown() => Some(b.clone()),
+        Relation::Undecided if b.is_unknown() => Some(a.clone()),
+        Relation::Undecided => {
+            guards.push(Guard { left: a.clone(), right: b.clone() });
+            Some(if b.as_const().is_some() { b.clone() } else { a.clone() })
+        }
+    }
+}
+
+/// NumPy's broadcasting of two shapes. A rank variable against another one gives a fresh one.
+/// Errors: the two dims that differ, by axis from the back.
+pub fn broadcast(
+    a: &Shape,
+    b: &Shape,
+    guards: &mut Vec<Guard>,
+    fresh: &mut dyn FnMut() -> Symbol,
+) -> Result<Shape> {
+    let count = a.dims.len().max(b.dims.len());
+    let mut dims: SmallVec<[Dim; 4]> = SmallVec::with_capacity(count);
+    // Dims of one side that meet the other side's rank variable are not known.
+    let hidden = |own: &Shape, other: &Shape| other.lead.is_some() && own.dims.len() > other.dims.len();
+    let obscured = hidden(a, b) || hidden(b, a);
+    let known = if obscured { a.dims.len().min(b.dims.len()) } else { count };
+    for i in (1..=known).rev() {
+        let dim = match (from_back(a, i), from_back(b, i)) {
+            (Some(x), Some(y)) => broadcast_dim(x, y, guards)
+                .ok_or_else(|| Box::new(incompatible(a, b, i)))?,
+            (Some(x), None) | (None, Some(x)) => x.clone(),
+            (None, None) => unreachable!("i is at most the longer rank"),
+        };
+        dims.push(dim);
+    }
+    let lead = match (&a.lead, &b.lead) {
+        _ if obscured => Some(fresh()),
+        (Some(x), Some(y)) if x != y => Some(fresh()),
+        (Some(x), _) | (None, Some(x)) => Some(x.clone()),
+        (None, None) => None,
+    };
+    Ok(Shape { lead, dims })
+}
+
+fn from_back(shape: &Shape, i: usize) -> Option<&Dim> {
+    shape.dims.len().checked_sub(i).map(|at| &shape.dims[at])
+}
+
+fn broadcast_dim(x: &Dim, y: &Dim, guards: &mut Vec<Guard>) -> Option<Dim> {
+    match (x.as_const(), y.as_const()) {
+        (Some(1), _) => Some(y.clone()),
+        (_, Some(1)) => Some(x.clone()),
+        _ => unify(x, y, guards),
+    }
+}
+
+fn incompatible(a: &Shape, b: &Shape, i: usize) -> Diagnostic {
+    let (x, y) = (from_back(a, i).unwrap(), from_back(b, i).unwrap());
+    Diagnostic::new("Incompatible shapes during compilation")
+        .got(format!("{a} and {b}: {x} against {y} in axis -{i}"))
+        .expected("dims that are equal, or 1, from the back")
+}
+
+impl Type {
+    pub fn new(dtype: DType, shape: Shape) -> Type {
+        Type { shape, dtype }
+    }
+
+    pub fn scalar(dtype: DType) -> Type {
+        Type { shape: Shape::scalar(), dtype }
+    }
+}
+
+/// A dim as it stands between the `x`s of a type: sums in parentheses.
+fn fmt_dim(dim: &Dim, f: &mut fmt::Formatter) -> fmt::Result {
+    match dim {
+        Dim::Const(c) => write!(f, "{c}"),
+        _ if dim.is_unknown() || dim.as_symbol().is_some() => write!(f, "{dim}"),
+        _ => write!(f, "({dim})"),
+    }
+}
+
+fn fmt_dims(shape: &Shape, f: &mut fmt::Formatter, last: Option<&str>) -> fmt::Result {
+    let mut separator = "";
+    if let Some(lead) = &shape.lead {
+        write!(f, "*{lead}")?;
+        separator = " x ";
+    }
+    for dim in &shape.dims {
+        f.write_str(separator)?;
+        fmt_dim(dim, f)?;
+        separator = " x ";
+    }
+    match last {
+        Some(text) => write!(f, "{separator}{text}"),
+        None => Ok(()),
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("[")?;
+        fmt_dims(self, f, None)?;
+        f.write_str("]")
+    }
+}
+
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("tensor<")?;
+        fmt_dims(&self.shape, f, Some(self.dtype.name()))?;
+        f.write_str(">")
+    }
+}

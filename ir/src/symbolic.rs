@@ -1,0 +1,76 @@
+//! Symbolic values of small integer tensors, so that arithmetic on dims folds to dims.
+
+use std::sync::Arc;
+
+use crate::attr::Attr;
+use crate::dim::Dim;
+use crate::op::{Infer, Kind, expr};
+use crate::scalar::{Expr, Node, Prim};
+use crate::shape::Type;
+
+/// The most elements that are tracked: more than any rank.
+const LIMIT: usize = 32;
+
+/// The elements of a result as dims, in row-major order; `None` where they are not known.
+pub fn value(cx: &Infer, ty: &Type) -> Option<Arc<[Dim]>> {
+    if !ty.dtype.is_int() {
+        return None;
+    }
+    let shape = ty.shape.as_fixed()?;
+    let count: usize = shape.iter().product();
+    if shape.len() > 1 || count > LIMIT {
+        return None;
+    }
+    let known = match cx.op.known {
+        Some(rule) => rule(cx)?,
+        None if cx.op.kind == Kind::Elementwise => elementwise(cx, count)?,
+        None => return None,
+    };
+    (known.len() == count && !known.iter().any(Dim::is_unknown)).then(|| known.into())
+}
+
+fn elementwise(cx: &Infer, count: usize) -> Option<Vec<Dim>> {
+    let expr = expr(cx.op)?;
+    if cx.operands.iter().any(|ty| !ty.dtype.is_int()) {
+        return None;
+    }
+    let operands: Option<Vec<&[Dim]>> = cx.known.iter().copied().collect();
+    let operands = operands?;
+    (0..count).map(|i| element(expr, &operands, cx.attrs, i)).collect()
+}
+
+fn element(expr: &Expr, operands: &[&[Dim]], attrs: &[Attr], i: usize) -> Option<Dim> {
+    let mut terms: Vec<Dim> = Vec::with_capacity(expr.nodes().len());
+    for node in expr.nodes() {
+        let term = match node {
+            Node::Const(x) if x.fract() == 0.0 => Dim::Const(*x as i64),
+            Node::Const(_) => return None,
+            Node::Var(v) => {
+                let elements = operands[*v as usize];
+                elements.get(if elements.len() == 1 { 0 } else { i })?.clone()
+            }
+            Node::Attr(a) => match attrs[*a as usize] {
+                Attr::Int(v) => Dim::Const(v),
+                _ => return None,
+            },
+            Node::Prim(prim, args) => {
+                let arg = |k: usize| &terms[args[k] as usize];
+                match prim {
+                    Prim::Neg => -arg(0),
+                    Prim::Add => arg(0) + arg(1),
+                    Prim::Sub => arg(0) - arg(1),
+                    Prim::Mul => arg(0) * arg(1),
+                    Prim::FloorDiv => arg(0).floor_div(arg(1)),
+                    Prim::Mod => arg(0).modulo(arg(1)),
+                    Prim::Min => arg(0).min(arg(1)),
+                    Prim::Max => arg(0).max(arg(1)),
+                    Prim::Cast => arg(0).clone(),
+                    // Dims have no bits, fractions or truth values.
+                    _ => return None,
+                }
+            }
+        };
+        terms.push(term);
+    }
+    Some(terms[expr.root() as usize].clone())
+}
