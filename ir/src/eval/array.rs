@@ -89,6 +89,16 @@ impl Array {
         self.data.get(i)
     }
 
+    /// The view of `shape` with these strides, starting at `start`, as an array of its own.
+    pub fn view(&self, shape: Vec<usize>, strides: &[isize], start: isize) -> Array {
+        let data = self.data.pick(Walk::new(&shape, strides, start));
+        Array {
+            dtype: self.dtype,
+            shape,
+            data,
+        }
+    }
+
     /// All elements in row-major order.
     pub fn elements(&self) -> impl Iterator<Item = Scalar> {
         (0..self.len()).map(|i| self.get(i))
@@ -119,10 +129,58 @@ impl From<&Array> for Tensor {
 }
 
 /// Row-major strides of `shape`, in elements.
-pub fn strides(shape: &[usize]) -> Vec<usize> {
+pub fn strides(shape: &[usize]) -> Vec<isize> {
     let mut out = vec![1; shape.len()];
     for d in (1..shape.len()).rev() {
-        out[d - 1] = out[d] * shape[d];
+        out[d - 1] = out[d] * shape[d] as isize;
     }
     out
+}
+
+/// The places of a strided view in row-major order: transposes, broadcasts (stride 0), slices and
+/// the elements that a reduction folds are all such views.
+pub struct Walk {
+    shape: Vec<usize>,
+    strides: Vec<isize>,
+    index: Vec<usize>,
+    at: isize,
+    left: usize,
+}
+
+impl Walk {
+    /// A view whose first element is at `start` and whose dims have these sizes and strides.
+    pub fn new(shape: &[usize], strides: &[isize], start: isize) -> Walk {
+        let (shape, strides) = (shape.to_vec(), strides.to_vec());
+        let left = shape.iter().product();
+        Walk {
+            index: vec![0; shape.len()],
+            shape,
+            strides,
+            at: start,
+            left,
+        }
+    }
+}
+
+impl Iterator for Walk {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        self.left = self.left.checked_sub(1)?;
+        let here = self.at as usize;
+        for d in (0..self.shape.len()).rev() {
+            self.index[d] += 1;
+            self.at += self.strides[d];
+            if self.index[d] < self.shape[d] {
+                break;
+            }
+            self.at -= self.strides[d] * self.shape[d] as isize;
+            self.index[d] = 0;
+        }
+        Some(here)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
 }

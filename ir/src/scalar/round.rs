@@ -149,6 +149,15 @@ pub fn decode(dtype: DType, bits: u64) -> f64 {
     if x.is_nan() { f64::NAN } else { x }
 }
 
+/// The number of bits that a float dtype keeps of a mantissa, without the leading one.
+pub fn mantissa_bits(dtype: DType) -> u32 {
+    match Format::of(dtype) {
+        Some(f) => f.man_bits,
+        None if dtype == DType::F32 => f32::MANTISSA_DIGITS - 1,
+        None => f64::MANTISSA_DIGITS - 1,
+    }
+}
+
 /// The largest finite value of a float dtype.
 pub fn max_finite(dtype: DType) -> f64 {
     match Format::of(dtype) {
