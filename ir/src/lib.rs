@@ -2,3 +2,6 @@
 //! verifier, reference evaluator and diagnostics.
 
 pub mod dtype;
+pub mod eval;
+pub mod scalar;
+pub mod tensor;

@@ -1,0 +1,66 @@
+//! Running sums and products.
+
+use super::array::{Array, Walk, strides};
+use super::{at, check_axes, others};
+use crate::dtype::DType;
+use crate::scalar::{Prim, Scalar, apply};
+
+/// Each element and all before it along `axis` (with `reverse`: after it) added. Accumulated in f64
+/// (integers: modulo 2⁶⁴), each result rounded from there. Shape and dtype stay.
+///
+/// # Errors
+/// For a bad axis.
+pub fn cumsum(x: &Array, axis: usize, reverse: bool) -> Result<Array, String> {
+    cumulate(x, axis, reverse, Prim::Add)
+}
+
+/// Likewise multiplied.
+///
+/// # Errors
+/// For a bad axis.
+pub fn cumprod(x: &Array, axis: usize, reverse: bool) -> Result<Array, String> {
+    cumulate(x, axis, reverse, Prim::Mul)
+}
+
+fn cumulate(x: &Array, axis: usize, reverse: bool, prim: Prim) -> Result<Array, String> {
+    check_axes(&[axis], x.shape.len())?;
+    let wide = if x.dtype.is_float() {
+        DType::F64
+    } else {
+        DType::I64
+    };
+    let first = Scalar::number(wide, if prim == Prim::Add { 0.0 } else { 1.0 });
+    let mut out = vec![first; x.len()];
+    for line in lines(x, axis) {
+        let mut total = first;
+        for k in 0..line.len {
+            let i = line.place(if reverse { line.len - 1 - k } else { k });
+            total = apply(prim, wide, &[total, x.get(i)], None);
+            out[i] = total.cast(wide, x.dtype);
+        }
+    }
+    Ok(Array::collect(x.dtype, x.shape.clone(), out.into_iter()))
+}
+
+/// The elements along one axis, all other indices being fixed.
+pub(super) struct Line {
+    start: usize,
+    step: usize,
+    pub len: usize,
+}
+
+impl Line {
+    /// The place of its `k`th element.
+    pub fn place(&self, k: usize) -> usize {
+        self.start + k * self.step
+    }
+}
+
+/// The lines of `x` along `axis`, which is a valid one.
+pub(super) fn lines(x: &Array, axis: usize) -> impl Iterator<Item = Line> + use<> {
+    let steps = strides(&x.shape);
+    let rest = others(&[axis], x.shape.len());
+    let (step, len) = (steps[axis] as usize, x.shape[axis]);
+    let starts = Walk::new(&at(&x.shape, &rest), &at(&steps, &rest), 0);
+    starts.map(move |start| Line { start, step, len })
+}

@@ -1,0 +1,180 @@
+//! Reductions over axes. With `keepdim` a reduced dim stays with size 1; no axes leave everything
+//! as it is, so a reduction to a scalar names them all.
+
+use super::array::{Array, Walk, strides};
+use super::{at, check_axes, others};
+use crate::dtype::DType;
+use crate::scalar::{Prim, Scalar, apply};
+
+/// The sum, accumulated in f64 (integers: modulo 2⁶⁴) in row-major order and rounded once to `out`,
+/// so at least as wide as any `acc=`; of nothing 0.
+///
+/// # Errors
+/// For a bad axis, or where one of the dtypes is a float and the other is not.
+pub fn sum(x: &Array, axes: &[usize], keepdim: bool, out: DType) -> Result<Array, String> {
+    accumulate(x, axes, keepdim, out, Prim::Add)
+}
+
+/// The product, likewise; of nothing 1.
+///
+/// # Errors
+/// As [`sum`].
+pub fn prod(x: &Array, axes: &[usize], keepdim: bool, out: DType) -> Result<Array, String> {
+    accumulate(x, axes, keepdim, out, Prim::Mul)
+}
+
+fn accumulate(
+    x: &Array,
+    axes: &[usize],
+    keepdim: bool,
+    out: DType,
+    prim: Prim,
+) -> Result<Array, String> {
+    if x.dtype.is_float() != out.is_float() {
+        return Err(format!("{} does not accumulate into {out}", x.dtype));
+    }
+    let wide = if out.is_float() {
+        DType::F64
+    } else {
+        DType::I64
+    };
+    let first = Scalar::number(wide, if prim == Prim::Add { 0.0 } else { 1.0 });
+    reduce(x, axes, keepdim, out, |places| {
+        let total = places.fold(first, |a, i| apply(prim, wide, &[a, x.get(i)], None));
+        total.cast(wide, out)
+    })
+}
+
+/// The greatest element; NaN where there is one; of nothing -inf, or the dtype's least integer.
+///
+/// # Errors
+/// For a bad axis.
+pub fn max(x: &Array, axes: &[usize], keepdim: bool) -> Result<Array, String> {
+    let least = match x.dtype {
+        DType::Bool => Scalar::bool(false),
+        d => Scalar::number(d, f64::NEG_INFINITY),
+    };
+    fold(x, axes, keepdim, Prim::Max, least)
+}
+
+/// The least element; NaN where there is one; of nothing inf, or the dtype's greatest integer.
+///
+/// # Errors
+/// For a bad axis.
+pub fn min(x: &Array, axes: &[usize], keepdim: bool) -> Result<Array, String> {
+    let greatest = match x.dtype {
+        DType::Bool => Scalar::bool(true),
+        d => Scalar::number(d, f64::INFINITY),
+    };
+    fold(x, axes, keepdim, Prim::Min, greatest)
+}
+
+/// Whether an element is not 0 (NaN is not); of nothing false.
+///
+/// # Errors
+/// For a bad axis.
+pub fn any(x: &Array, axes: &[usize], keepdim: bool) -> Result<Array, String> {
+    let truth = |mut places: Walk| Scalar::bool(places.any(|i| x.get(i).truth()));
+    reduce(x, axes, keepdim, DType::Bool, truth)
+}
+
+/// Whether all elements are not 0; of nothing true.
+///
+/// # Errors
+/// For a bad axis.
+pub fn all(x: &Array, axes: &[usize], keepdim: bool) -> Result<Array, String> {
+    let truth = |mut places: Walk| Scalar::bool(places.all(|i| x.get(i).truth()));
+    reduce(x, axes, keepdim, DType::Bool, truth)
+}
+
+fn fold(
+    x: &Array,
+    axes: &[usize],
+    keepdim: bool,
+    prim: Prim,
+    of_none: Scalar,
+) -> Result<Array, String> {
+    reduce(x, axes, keepdim, x.dtype, |places| {
+        places.fold(of_none, |a, i| apply(prim, x.dtype, &[a, x.get(i)], None))
+    })
+}
+
+/// Where along `axis` the greatest element is, as i64; without an axis, where in row-major order
+/// (`keepdim` then keeps every dim). The first of equals; the first NaN, if any; of nothing 0.
+///
+/// # Errors
+/// For a bad axis.
+pub fn argmax(x: &Array, axis: Option<usize>, keepdim: bool) -> Result<Array, String> {
+    arg(x, axis, keepdim, Prim::Gt)
+}
+
+/// Where the least element is, likewise.
+///
+/// # Errors
+/// For a bad axis.
+pub fn argmin(x: &Array, axis: Option<usize>, keepdim: bool) -> Result<Array, String> {
+    arg(x, axis, keepdim, Prim::Lt)
+}
+
+fn arg(x: &Array, axis: Option<usize>, keepdim: bool, better: Prim) -> Result<Array, String> {
+    let axes = axis.map_or_else(|| (0..x.shape.len()).collect(), |a| vec![a]);
+    let is_nan = |v: Scalar| matches!(v, Scalar::F(f) if f.is_nan());
+    reduce(x, &axes, keepdim, DType::I64, |places| {
+        let mut best: Option<(usize, Scalar)> = None;
+        for (n, i) in places.enumerate() {
+            let v = x.get(i);
+            let wins = best.is_none_or(|(_, b)| {
+                !is_nan(b) && (is_nan(v) || apply(better, x.dtype, &[v, b], None).truth())
+            });
+            if wins {
+                best = Some((n, v));
+            }
+        }
+        Scalar::I(best.map_or(0, |(n, _)| n as i64))
+    })
+}
+
+/// The inverse of broadcasting: `x` summed to `shape`, over the leading dims that it lacks and those
+/// where it has 1; the gradient of a broadcast operand.
+///
+/// # Errors
+/// When `shape` does not broadcast to that of `x`.
+pub fn sum_to(x: &Array, shape: &[usize]) -> Result<Array, String> {
+    let bad = || format!("{shape:?} does not broadcast to {:?}", x.shape);
+    let lead = x.shape.len().checked_sub(shape.len()).ok_or_else(bad)?;
+    let fits = |(&from, &to): (&usize, &usize)| from == to || to == 1;
+    if !x.shape[lead..].iter().zip(shape).all(fits) {
+        return Err(bad());
+    }
+    let lost = |&d: &usize| d < lead || (shape[d - lead] == 1 && x.shape[d] != 1);
+    let axes: Vec<usize> = (0..x.shape.len()).filter(lost).collect();
+    let mut out = sum(x, &axes, true, x.dtype)?;
+    out.shape = shape.to_vec();
+    Ok(out)
+}
+
+/// One `result` per element of the kept dims, from the places of the elements to fold.
+fn reduce(
+    x: &Array,
+    axes: &[usize],
+    keepdim: bool,
+    out: DType,
+    result: impl Fn(Walk) -> Scalar,
+) -> Result<Array, String> {
+    let rank = x.shape.len();
+    check_axes(axes, rank)?;
+    // In the order of the dims, whatever that of the axes: it decides ties and rounding.
+    let kept = others(axes, rank);
+    let folded = others(&kept, rank);
+    let steps = strides(&x.shape);
+    let (sizes, inner) = (at(&x.shape, &folded), at(&steps, &folded));
+    let outer = Walk::new(&at(&x.shape, &kept), &at(&steps, &kept), 0);
+    let elements = outer.map(|start| result(Walk::new(&sizes, &inner, start as isize)));
+    let size = |d: usize| if folded.contains(&d) { 1 } else { x.shape[d] };
+    let shape = if keepdim {
+        (0..rank).map(size).collect()
+    } else {
+        at(&x.shape, &kept)
+    };
+    Ok(Array::collect(out, shape, elements))
+}

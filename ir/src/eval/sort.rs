@@ -1,0 +1,69 @@
+//! Sorting along an axis.
+
+use super::array::Array;
+use super::check_axes;
+use super::cumulate::lines;
+use crate::dtype::DType;
+use crate::scalar::{Scalar, round};
+use std::cmp::Ordering;
+
+/// `x` sorted along `axis`. Equals (and so -0 and +0) keep their order, descending too. NaN counts as
+/// the greatest: last when ascending, first when descending.
+///
+/// # Errors
+/// For a bad axis.
+pub fn sort(x: &Array, axis: usize, descending: bool) -> Result<Array, String> {
+    let mut from: Vec<usize> = (0..x.len()).collect();
+    for_each_sorted(x, axis, descending, |place, source, _| from[place] = source)?;
+    Ok(Array {
+        dtype: x.dtype,
+        shape: x.shape.clone(),
+        data: x.data.pick(from.into_iter()),
+    })
+}
+
+/// The indices along `axis`, as i64, that put `x` in that order.
+///
+/// # Errors
+/// For a bad axis.
+pub fn argsort(x: &Array, axis: usize, descending: bool) -> Result<Array, String> {
+    let mut out = vec![Scalar::I(0); x.len()];
+    for_each_sorted(x, axis, descending, |place, _, k| {
+        out[place] = Scalar::I(k as i64)
+    })?;
+    Ok(Array::collect(DType::I64, x.shape.clone(), out.into_iter()))
+}
+
+/// Calls `put` with each place, the place of the element that belongs there, and its index.
+fn for_each_sorted(
+    x: &Array,
+    axis: usize,
+    descending: bool,
+    mut put: impl FnMut(usize, usize, usize),
+) -> Result<(), String> {
+    check_axes(&[axis], x.shape.len())?;
+    for line in lines(x, axis) {
+        let mut order: Vec<usize> = (0..line.len).collect();
+        order.sort_by(|&a, &b| {
+            let ascending = compare(x.dtype, x.get(line.place(a)), x.get(line.place(b)));
+            if descending {
+                ascending.reverse()
+            } else {
+                ascending
+            }
+        });
+        for (k, &source) in order.iter().enumerate() {
+            put(line.place(k), line.place(source), source);
+        }
+    }
+    Ok(())
+}
+
+fn compare(dtype: DType, a: Scalar, b: Scalar) -> Ordering {
+    match (a, b) {
+        (Scalar::F(a), Scalar::F(b)) => a
+            .partial_cmp(&b)
+            .unwrap_or_else(|| a.is_nan().cmp(&b.is_nan())),
+        (a, b) => round::wide(dtype, a.int()).cmp(&round::wide(dtype, b.int())),
+    }
+}
