@@ -8,6 +8,7 @@ use crate::builder::Builder;
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::graph::Value;
+use crate::scalar::expr::{Expr, Node};
 use crate::op::infer::{as_int, as_ints, find_attr};
 use crate::op::{self, Op};
 use crate::shape::{Shape, Type};
@@ -289,12 +290,11 @@ impl<'a> ops::Neg for Var<'a> {
 /// `values` are the operands and whatever names the expression was parsed with beyond them.
 pub fn expand<'a>(
     builder: &'a Builder,
-    expr: &crate::scalar::Expr,
+    expr: &Expr,
     values: &[Var<'a>],
     attrs: &[Attr],
     dtype: DType,
 ) -> Var<'a> {
-    use crate::scalar::Node;
     let scalar = |x: f64| {
         let value = builder.constant(Tensor::scalar(dtype, x));
         Var { builder, value }
@@ -317,5 +317,5 @@ pub fn expand<'a>(
         };
         terms.push(term);
     }
-    terms[expr.root()]
+    terms[expr.root() as usize]
 }

@@ -14,6 +14,8 @@ pub mod reduce;
 pub mod sort;
 pub mod threefry;
 
+pub use array::{Array, Data};
+
 /// That `axes` lie below `rank` and are all different.
 fn check_axes(axes: &[usize], rank: usize) -> Result<(), String> {
     for (i, axis) in axes.iter().enumerate() {

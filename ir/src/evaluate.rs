@@ -8,7 +8,7 @@ use crate::builder::Builder;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::{Dim, Symbol};
 use crate::dtype::DType;
-use crate::eval::{Array, elementwise, index, layout};
+use crate::eval::{Array, elementwise};
 use crate::graph::{Function, Module, Operation, ResultDef, Role, Value};
 use crate::op::infer::{as_int, as_ints, find_attr};
 use crate::op::{Meaning, Op, expr};

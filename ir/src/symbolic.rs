@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::attr::Attr;
 use crate::dim::Dim;
 use crate::op::{Infer, Kind, expr};
-use crate::scalar::{Expr, Node, Prim};
+use crate::scalar::Prim;
+use crate::scalar::expr::{Expr, Node};
 use crate::shape::Type;
 
 /// The most elements that are tracked: more than any rank.

@@ -75,6 +75,50 @@ pub fn broadcast_in_dim(x: &Array, shape: &[usize], dims: &[usize]) -> Result<Ar
 /// # Errors
 /// For lists of another length than the rank, a stride of 0, and bounds outside of `x`.
 pub fn slice(x: &Array, start: &[i64], limit: &[i64], stride: &[i64]) -> Result<Array, String> {
+    let (shape, steps, first) = strided(x, start, limit, stride)?;
+    Ok(x.view(shape, &steps, first))
+}
+
+/// `x` with `update` written where [`slice`] would read.
+///
+/// # Errors
+/// As [`slice`], and for an update of another dtype or shape than that slice.
+pub fn slice_update(
+    x: &Array,
+    update: &Array,
+    start: &[i64],
+    limit: &[i64],
+    stride: &[i64],
+) -> Result<Array, String> {
+    let (shape, steps, first) = strided(x, start, limit, stride)?;
+    if shape != update.shape || x.dtype != update.dtype {
+        return Err(format!("an update of {:?} does not fit a slice of {shape:?}", update.shape));
+    }
+    let mut out: Vec<Scalar> = x.elements().collect();
+    for (i, place) in Walk::new(&shape, &steps, first).enumerate() {
+        out[place] = update.get(i);
+    }
+    Ok(Array::collect(x.dtype, x.shape.clone(), out.into_iter()))
+}
+
+/// `x` with the elements of each of `axes` in reverse order.
+///
+/// # Errors
+/// For a bad axis.
+pub fn reverse(x: &Array, axes: &[usize]) -> Result<Array, String> {
+    super::check_axes(axes, x.shape.len())?;
+    let (mut steps, mut first) = (strides(&x.shape), 0);
+    for &axis in axes {
+        first += steps[axis] * (x.shape[axis].max(1) as isize - 1);
+        steps[axis] = -steps[axis];
+    }
+    Ok(x.view(x.shape.clone(), &steps, first))
+}
+
+/// Shape, strides and first place of a slice.
+type Strided = (Vec<usize>, Vec<isize>, isize);
+
+fn strided(x: &Array, start: &[i64], limit: &[i64], stride: &[i64]) -> Result<Strided, String> {
     let rank = x.shape.len();
     if [start, limit, stride].iter().any(|list| list.len() != rank) {
         return Err(format!(
@@ -110,7 +154,7 @@ pub fn slice(x: &Array, start: &[i64], limit: &[i64], stride: &[i64]) -> Result<
         steps.push(if count > 1 { own[d] * by as isize } else { 0 });
         first += if count > 0 { own[d] * from as isize } else { 0 };
     }
-    Ok(x.view(shape, &steps, first))
+    Ok((shape, steps, first))
 }
 
 /// The arrays one after the other along `axis`.

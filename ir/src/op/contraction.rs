@@ -34,9 +34,13 @@ pub(super) const OPS: &[OpDef] = &[
         shape: ShapeRule::Rule(dot_shape),
         meaning: Meaning::Kernel(|i| {
             let (x, y) = (i.arg(0), i.arg(1));
-            let batch = (i.axes_of("x_batch", 0), i.axes_of("y_batch", 1));
-            let contract = (i.axes_of("x_contract", 0), i.axes_of("y_contract", 1));
-            Ok(contract::dot_general(x, y, (&batch.0, &batch.1), (&contract.0, &contract.1), i.acc()))
+            let dims = contract::DotDims {
+                lhs_batch: i.axes_of("x_batch", 0),
+                rhs_batch: i.axes_of("y_batch", 1),
+                lhs_contract: i.axes_of("x_contract", 0),
+                rhs_contract: i.axes_of("y_contract", 1),
+            };
+            contract::dot_general(x, y, &dims, i.dtype())
         }),
         gradient: Gradient::Rule(dot_gradient),
         ..PAIR

@@ -11,7 +11,7 @@ use crate::algebra::{Rule, Var};
 use crate::attr::{Attr, AttrKind};
 use crate::diagnostic::Result;
 use crate::dim::Dim;
-use crate::eval::index;
+use crate::eval::{index, layout};
 use crate::shape::Shape;
 
 const INDEX: OpDef = OpDef { kind: Kind::Index, ..BASE };
@@ -31,7 +31,7 @@ pub(super) const OPS: &[OpDef] = &[
         operands: &[ANY, INDICES],
         attrs: &[AXIS],
         shape: ShapeRule::Rule(take_shape),
-        meaning: Meaning::Kernel(|i| Ok(index::take(i.arg(0), i.arg(1), i.required_axis()))),
+        meaning: Meaning::Kernel(|i| index::take(i.arg(0), i.arg(1), i.required_axis())),
         gradient: Gradient::Rule(|r| {
             let zeros = r.arg(0).full_like(0.0);
             let attrs = [("axis", r.attr("axis").clone())];
@@ -60,7 +60,7 @@ pub(super) const OPS: &[OpDef] = &[
         operands: &[ANY, INDICES],
         attrs: &[AXIS],
         shape: ShapeRule::Rule(along_shape),
-        meaning: Meaning::Kernel(|i| Ok(index::take_along(i.arg(0), i.arg(1), i.required_axis()))),
+        meaning: Meaning::Kernel(|i| index::take_along_axis(i.arg(0), i.arg(1), i.required_axis())),
         gradient: Gradient::Rule(|r| {
             let zeros = r.arg(0).full_like(0.0);
             let attrs = [("axis", r.attr("axis").clone())];
@@ -80,7 +80,7 @@ pub(super) const OPS: &[OpDef] = &[
         attrs: &[AXIS],
         shape: ShapeRule::Rule(scatter_shape),
         meaning: Meaning::Kernel(|i| {
-            Ok(index::scatter_add(i.arg(0), i.arg(1), i.arg(2), i.required_axis()))
+            index::scatter_add(i.arg(0), i.arg(1), i.arg(2), i.required_axis())
         }),
         gradient: Gradient::Rule(|r| {
             let attrs = [("axis", r.attr("axis").clone())];
@@ -97,7 +97,7 @@ pub(super) const OPS: &[OpDef] = &[
         operands: &[NUMBER, INDICES, UPDATES],
         attrs: &[AXIS],
         meaning: Meaning::Kernel(|i| {
-            Ok(index::scatter_add_along(i.arg(0), i.arg(1), i.arg(2), i.required_axis()))
+            index::scatter_add_along(i.arg(0), i.arg(1), i.arg(2), i.required_axis())
         }),
         gradient: Gradient::Rule(|r| {
             let attrs = [("axis", r.attr("axis").clone())];
@@ -120,7 +120,10 @@ pub(super) const OPS: &[OpDef] = &[
             attr("limits", AttrKind::Shape, Default::Required),
             attr("steps", AttrKind::Ints, Default::None),
         ],
-        meaning: Meaning::Kernel(|i| Ok(i.slice_update(0, 1))),
+        meaning: Meaning::Kernel(|i| {
+            let (starts, limits, steps) = i.bounds();
+            layout::slice_update(i.arg(0), i.arg(1), &starts, &limits, &steps)
+        }),
         gradient: Gradient::Rule(|r| {
             let attrs: Vec<(&str, Attr)> = ["axes", "starts", "limits", "steps"]
                 .map(|name| (name, r.attr(name).clone()))
@@ -142,7 +145,9 @@ pub(super) const OPS: &[OpDef] = &[
             starts_match(cx, 1, &sizes)?;
             Ok(sizes)
         }),
-        meaning: Meaning::Kernel(|i| Ok(index::dynamic_slice(i.arg(0), &i.args()[1..], &i.shape()))),
+        meaning: Meaning::Kernel(|i| {
+            index::dynamic_slice(i.arg(0), &i.integers(1), &i.shape("sizes"))
+        }),
         gradient: Gradient::Rule(|r| {
             let zeros = r.arg(0).full_like(0.0);
             let mut operands = vec![zeros, r.g()];
@@ -167,7 +172,7 @@ pub(super) const OPS: &[OpDef] = &[
             Ok(cx.shape(0).clone())
         }),
         meaning: Meaning::Kernel(|i| {
-            Ok(index::dynamic_update_slice(i.arg(0), i.arg(1), &i.args()[2..]))
+            index::dynamic_update_slice(i.arg(0), i.arg(1), &i.integers(2))
         }),
         gradient: Gradient::Rule(|r| {
             let zeros = r.arg(1).full_like(0.0);

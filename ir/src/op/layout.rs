@@ -11,7 +11,7 @@ use crate::attr::{Attr, AttrKind};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
-use crate::eval::{layout, make};
+use crate::eval::{Array, layout, reduce};
 use crate::shape::{Shape, broadcast};
 
 const LAYOUT: OpDef =
@@ -44,7 +44,7 @@ pub(super) const OPS: &[OpDef] = &[
         attrs: &[SHAPE, attr("axis", AttrKind::Int, Default::Int(0)), DTYPE],
         shape: ShapeRule::Rule(iota_shape),
         dtype: DTypeRule::Attr("dtype"),
-        meaning: Meaning::Kernel(|i| Ok(make::iota(&i.shape(), i.required_axis_of_result(), i.dtype()))),
+        meaning: Meaning::Kernel(|i| layout::iota(&i.shape("shape"), i.axis_of_result(), i.dtype())),
         python: Python {
             numpy: "_iota({shape}, {axis}, {dtype})",
             torch: "_iota({shape}, {axis}, {dtype})",
@@ -65,7 +65,7 @@ pub(super) const OPS: &[OpDef] = &[
         dtype: DTypeRule::Fixed(DType::I64),
         gradient: Gradient::Zero,
         meaning: Meaning::Kernel(|i| {
-            Ok(make::integer(i.arg(0).shape[i.required_axis()] as i64))
+            Ok(integer(i.arg(0).shape[i.required_axis()]))
         }),
         python: all("{x}.shape[{axis}]"),
         known: Some(|cx| Some(vec![axis_dim(cx.shape(0), cx.int("axis")).ok()?.clone()])),
@@ -82,8 +82,7 @@ pub(super) const OPS: &[OpDef] = &[
         gradient: Gradient::Zero,
         meaning: Meaning::Kernel(|i| {
             let x = i.arg(0);
-            let axes = i.axes();
-            Ok(make::integer(axes.iter().map(|&a| x.shape[a] as i64).product()))
+            Ok(integer(i.axes().iter().map(|&a| x.shape[a]).product()))
         }),
         python: Python { torch: "{x}.numel()", ..all("{x}.size") },
         known: Some(|cx| Some(vec![crate::algebra::count_dims(cx.shape(0), cx.ints("axes"))?])),
@@ -97,12 +96,12 @@ pub(super) const OPS: &[OpDef] = &[
         shape: ShapeRule::Rule(broadcast_shape),
         meaning: Meaning::Kernel(|i| {
             let x = i.arg(0);
-            let rank = i.shape().len();
-            let axes = match i.ints("axes") {
-                Some(axes) => axes.iter().map(|&a| a as usize).collect(),
-                None => (rank - x.shape.len()..rank).collect::<Vec<_>>(),
+            let shape = i.shape("shape");
+            let axes: Vec<usize> = match i.ints("axes") {
+                Some(axes) => axes.iter().map(|a| a.rem_euclid(shape.len() as i64) as usize).collect(),
+                None => (shape.len() - x.shape.len()..shape.len()).collect(),
             };
-            Ok(layout::broadcast_in_dim(x, &i.shape(), &axes))
+            layout::broadcast_in_dim(x, &shape, &axes)
         }),
         gradient: Gradient::Rule(broadcast_gradient),
         python: Python {
@@ -118,7 +117,7 @@ pub(super) const OPS: &[OpDef] = &[
         operands: &[operand("x", Class::Number)],
         attrs: &[SHAPE],
         shape: ShapeRule::Rule(|cx| Ok(cx.shape_attr("shape").clone())),
-        meaning: Meaning::Kernel(|i| Ok(layout::sum_to(i.arg(0), &i.shape()))),
+        meaning: Meaning::Kernel(|i| reduce::sum_to(i.arg(0), &i.shape("shape"))),
         gradient: Gradient::Rule(|r| vec![Some(r.g().broadcast_to(r.arg(0).shape()))]),
         python: all("_sum_to({x}, {shape})"),
         ..LAYOUT
@@ -129,7 +128,7 @@ pub(super) const OPS: &[OpDef] = &[
               which follows from the others.",
         attrs: &[SHAPE],
         shape: ShapeRule::Rule(reshape_shape),
-        meaning: Meaning::Kernel(|i| Ok(layout::reshape(i.arg(0), &i.shape()))),
+        meaning: Meaning::Kernel(|i| layout::reshape(i.arg(0), &i.shape("shape"))),
         gradient: Gradient::Rule(|r| vec![Some(r.g().reshape(r.arg(0).shape()))]),
         python: all("{x}.reshape({shape})"),
         known: Some(|cx| cx.known[0].map(<[Dim]>::to_vec)),
@@ -141,7 +140,7 @@ pub(super) const OPS: &[OpDef] = &[
         attrs: &[attr("permutation", AttrKind::Ints, Default::Required)],
         shape: ShapeRule::Rule(transpose_shape),
         meaning: Meaning::Kernel(|i| {
-            Ok(layout::transpose(i.arg(0), &i.axes_of("permutation", 0)))
+            layout::transpose(i.arg(0), &i.axes_of("permutation", 0))
         }),
         gradient: Gradient::Rule(|r| {
             let permutation = r.ints("permutation").unwrap_or(&[]);
@@ -215,7 +214,10 @@ pub(super) const OPS: &[OpDef] = &[
             attr("steps", AttrKind::Ints, Default::None),
         ],
         shape: ShapeRule::Rule(slice_shape),
-        meaning: Meaning::Kernel(|i| Ok(i.slice(0))),
+        meaning: Meaning::Kernel(|i| {
+            let (starts, limits, steps) = i.bounds();
+            layout::slice(i.arg(0), &starts, &limits, &steps)
+        }),
         gradient: Gradient::Rule(slice_gradient),
         known: Some(known_slice),
         ..LAYOUT
@@ -224,7 +226,7 @@ pub(super) const OPS: &[OpDef] = &[
         name: "reverse",
         doc: "The elements of each of `axes` in reverse order.",
         attrs: &[AXES],
-        meaning: Meaning::Kernel(|i| Ok(layout::reverse(i.arg(0), &i.axes()))),
+        meaning: Meaning::Kernel(|i| layout::reverse(i.arg(0), &i.axes())),
         gradient: Gradient::Rule(|r| {
             vec![Some(r.g().unary("reverse", &[("axes", r.attr("axes").clone())]))]
         }),
@@ -237,7 +239,7 @@ pub(super) const OPS: &[OpDef] = &[
         operands: &[operand("inputs", Class::Any).many()],
         attrs: &[AXIS],
         shape: ShapeRule::Rule(concat_shape),
-        meaning: Meaning::Kernel(|i| Ok(layout::concat(i.args(), i.required_axis()))),
+        meaning: Meaning::Kernel(|i| layout::concat(i.args(), i.required_axis())),
         gradient: Gradient::Rule(concat_gradient),
         python: Python {
             torch: "@cat([{inputs}], {axis})",
@@ -265,7 +267,7 @@ pub(super) const OPS: &[OpDef] = &[
             let zeros = vec![0; rank];
             let interior = i.ints("interior").unwrap_or(&zeros);
             let (low, high) = (i.ints("low").unwrap_or(&zeros), i.ints("high").unwrap_or(&zeros));
-            Ok(layout::pad(i.arg(0), i.arg(1), low, high, interior))
+            layout::pad(i.arg(0), i.arg(1), low, high, interior)
         }),
         gradient: Gradient::Rule(pad_gradient),
         python: Python {
@@ -277,6 +279,10 @@ pub(super) const OPS: &[OpDef] = &[
 ];
 
 const DTYPE: super::AttrDef = attr("dtype", AttrKind::DType, Default::Required);
+
+fn integer(value: usize) -> Array {
+    Array::from(&crate::tensor::Tensor::from_i64s(DType::I64, vec![], &[value as i64]))
+}
 
 /// The dim of an axis counted either way.
 pub(super) fn axis_dim(shape: &Shape, axis: i64) -> Result<&Dim> {

@@ -13,8 +13,10 @@ use crate::attr::{Attr, AttrKind};
 use crate::diagnostic::Result;
 use crate::dim::Dim;
 use crate::dtype::DType;
-use crate::eval::{Array, Inputs};
-use crate::scalar::Expr;
+use crate::eval::Array;
+use crate::evaluate::Inputs;
+use crate::scalar::expr::Expr;
+use crate::scalar::Prim;
 use crate::shape::Shape;
 
 mod contraction;
@@ -352,4 +354,22 @@ pub fn parse(op: Op, text: &str, more: &[&str]) -> Expr {
     let attrs: Vec<&str> = op.attrs.iter().map(|a| a.name).collect();
     Expr::parse(text, &values, &attrs)
         .unwrap_or_else(|error| panic!("the expression of `{}`: {error}", op.name))
+}
+
+static BY_PRIM: LazyLock<FxHashMap<Prim, Op>> = LazyLock::new(|| {
+    use crate::scalar::expr::Node;
+    let direct = |op: Op| match expr(op)?.nodes() {
+        [operands @ .., Node::Prim(prim, args)] => {
+            let plain = operands.iter().all(|n| matches!(n, Node::Var(_)));
+            let in_order = (0..prim.arity()).all(|i| operands.get(args[i] as usize) == Some(&Node::Var(i as u8)));
+            (plain && in_order).then_some((*prim, op))
+        }
+        _ => None,
+    };
+    table().filter_map(direct).collect()
+});
+
+/// The operation that is this scalar primitive alone.
+pub fn of_prim(prim: Prim) -> Op {
+    *BY_PRIM.get(&prim).unwrap_or_else(|| panic!("no operation is the primitive {prim:?} alone"))
 }

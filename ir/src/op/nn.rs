@@ -84,8 +84,9 @@ pub(super) const OPS: &[OpDef] = &[
             let scale = (variance + r.float("epsilon").unwrap_or(0.0)).sqrt();
             let scaled = deviation / scale;
             let inner = r.optional(1).map_or(r.g(), |w| r.g() * w);
-            let mean = |v: Var<'a>| v.reduce("mean", Some(&[-1]), true);
-            let dx = (inner - mean(inner) - scaled * mean(inner * scaled)) / scale;
+            let average = inner.reduce("mean", Some(&[-1]), true);
+            let common = (inner * scaled).reduce("mean", Some(&[-1]), true);
+            let dx = (inner - average - scaled * common) / scale;
             affine_gradients(r, dx, scaled)
         }),
         python: Python {

@@ -8,7 +8,7 @@ use crate::attr::AttrKind;
 use crate::diagnostic::Result;
 use crate::dim::Dim;
 use crate::dtype::DType;
-use crate::eval::threefry;
+use crate::eval::{layout, random, threefry};
 use crate::shape::Shape;
 
 const KEY: &[Operand] = &[operand("key", Class::Key)];
@@ -29,7 +29,9 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "random_bits",
         doc: "Uniform unsigned integers of `dtype`. The bits are those of `jax.random.bits`.",
-        meaning: Meaning::Kernel(|i| threefry::random_bits(i.key(), &i.shape(), i.dtype())),
+        meaning: Meaning::Kernel(|i| {
+            threefry::random_bits(i.key(), &i.shape("shape"), i.dtype().bits())
+        }),
         python: Python {
             jax: "jax.random.bits({key}, {shape}, {dtype})",
             ..all("_random_bits({key}, {shape}, {dtype})")
@@ -46,7 +48,7 @@ pub(super) const OPS: &[OpDef] = &[
             attr("high", AttrKind::Float, Default::Float(1.0)),
         ],
         meaning: Meaning::Kernel(|i| {
-            threefry::uniform(i.key(), &i.shape(), i.dtype(), i.float("low"), i.float("high"))
+            random::uniform(i.key(), &i.shape("shape"), i.dtype(), i.float("low"), i.float("high"))
         }),
         python: Python {
             jax: "jax.random.uniform({key}, {shape}, {dtype}[, {low}, {high}])",
@@ -58,7 +60,7 @@ pub(super) const OPS: &[OpDef] = &[
         name: "normal",
         doc: "Standard normal floats: `sqrt(2) * erfinv(u)` of a uniform u in (-1, 1), \
               as `jax.random.normal` draws them.",
-        meaning: Meaning::Kernel(|i| threefry::normal(i.key(), &i.shape(), i.dtype())),
+        meaning: Meaning::Kernel(|i| random::normal(i.key(), &i.shape("shape"), i.dtype())),
         python: Python {
             jax: "jax.random.normal({key}, {shape}, {dtype})",
             ..all("_normal({key}, {shape}, {dtype})")
@@ -75,7 +77,7 @@ pub(super) const OPS: &[OpDef] = &[
             Ok(Shape::new([Dim::Const(cx.int("count")), Dim::Const(2)]))
         }),
         dtype: DTypeRule::Fixed(DType::U32),
-        meaning: Meaning::Kernel(|i| Ok(threefry::split(i.key(), i.int("count") as usize))),
+        meaning: Meaning::Kernel(|i| Ok(threefry::key_array(&threefry::split(i.key(), i.int("count") as usize)))),
         python: Python {
             jax: "jax.random.split({key}, {count})",
             ..all("_key_split({key}, {count})")
@@ -91,7 +93,10 @@ pub(super) const OPS: &[OpDef] = &[
             Ok(Shape::fixed(&[2]))
         }),
         dtype: DTypeRule::Fixed(DType::U32),
-        meaning: Meaning::Kernel(|i| Ok(threefry::fold_in(i.key(), i.int("data") as u32))),
+        meaning: Meaning::Kernel(|i| {
+            let key = threefry::fold_in(i.key(), i.int("data") as u32);
+            layout::reshape(&threefry::key_array(&[key]), &[2])
+        }),
         python: Python {
             jax: "jax.random.fold_in({key}, {data})",
             ..all("_key_fold({key}, {data})")

@@ -9,7 +9,7 @@ use crate::attr::AttrKind;
 use crate::diagnostic::Result;
 use crate::dim::Dim;
 use crate::dtype::DType;
-use crate::eval::{order, reduce};
+use crate::eval::{cumulate, reduce, sort};
 use crate::shape::Shape;
 
 const AXES: super::AttrDef = attr("axes", AttrKind::Ints, Default::None);
@@ -46,7 +46,7 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "The sum over `axes` (all where left out), accumulated in `acc`: \
               f32 by default for f16 and bf16.",
         meaning: Meaning::Kernel(|i| {
-            Ok(reduce::sum(i.arg(0), &i.axes(), i.bool("keepdim"), i.acc()))
+            reduce::sum(i.arg(0), &i.axes(), i.bool("keepdim"), i.dtype())
         }),
         gradient: Gradient::Rule(|r| vec![Some(spread(r, r.g()))]),
         python: Python {
@@ -58,7 +58,9 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "prod",
         doc: "The product over `axes` (all where left out).",
-        meaning: Meaning::Kernel(|i| Ok(reduce::prod(i.arg(0), &i.axes(), i.bool("keepdim")))),
+        meaning: Meaning::Kernel(|i| {
+            reduce::prod(i.arg(0), &i.axes(), i.bool("keepdim"), i.dtype())
+        }),
         gradient: Gradient::Rule(|r| vec![Some(prod_gradient(r))]),
         python: Python {
             torch: "_prod({x}, {axes}, {keepdim})",
@@ -69,7 +71,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "max",
         doc: "The greatest element over `axes` (all where left out); NaN where any is.",
-        meaning: Meaning::Kernel(|i| Ok(reduce::max(i.arg(0), &i.axes(), i.bool("keepdim")))),
+        meaning: Meaning::Kernel(|i| reduce::max(i.arg(0), &i.axes(), i.bool("keepdim"))),
         gradient: Gradient::Rule(|r| vec![Some(extreme_gradient(r))]),
         python: Python {
             torch: "@amax({x}[, dim={axes}][, keepdim={keepdim}])",
@@ -82,7 +84,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "min",
         doc: "The least element over `axes` (all where left out); NaN where any is.",
-        meaning: Meaning::Kernel(|i| Ok(reduce::min(i.arg(0), &i.axes(), i.bool("keepdim")))),
+        meaning: Meaning::Kernel(|i| reduce::min(i.arg(0), &i.axes(), i.bool("keepdim"))),
         gradient: Gradient::Rule(|r| vec![Some(extreme_gradient(r))]),
         python: Python {
             torch: "@amin({x}[, dim={axes}][, keepdim={keepdim}])",
@@ -95,7 +97,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "any",
         doc: "Whether any element over `axes` (all where left out) holds.",
-        meaning: Meaning::Kernel(|i| Ok(reduce::any(i.arg(0), &i.axes(), i.bool("keepdim")))),
+        meaning: Meaning::Kernel(|i| reduce::any(i.arg(0), &i.axes(), i.bool("keepdim"))),
         python: Python {
             torch: "@any({x}[, dim={axes}][, keepdim={keepdim}])",
             ..all("@any({x}[, axis={axes}][, keepdims={keepdim}])")
@@ -105,7 +107,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "all",
         doc: "Whether every element over `axes` (all where left out) holds.",
-        meaning: Meaning::Kernel(|i| Ok(reduce::all(i.arg(0), &i.axes(), i.bool("keepdim")))),
+        meaning: Meaning::Kernel(|i| reduce::all(i.arg(0), &i.axes(), i.bool("keepdim"))),
         python: Python {
             torch: "@all({x}[, dim={axes}][, keepdim={keepdim}])",
             ..all("@all({x}[, axis={axes}][, keepdims={keepdim}])")
@@ -115,7 +117,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "argmax",
         doc: "The index of the first greatest element along `axis` (of all, flat, where left out).",
-        meaning: Meaning::Kernel(|i| Ok(reduce::argmax(i.arg(0), i.axis(), i.bool("keepdim")))),
+        meaning: Meaning::Kernel(|i| reduce::argmax(i.arg(0), i.axis(), i.bool("keepdim"))),
         python: Python {
             torch: "@argmax({x}[, dim={axis}][, keepdim={keepdim}])",
             ..all("@argmax({x}[, axis={axis}][, keepdims={keepdim}])")
@@ -126,7 +128,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "argmin",
         doc: "The index of the first least element along `axis` (of all, flat, where left out).",
-        meaning: Meaning::Kernel(|i| Ok(reduce::argmin(i.arg(0), i.axis(), i.bool("keepdim")))),
+        meaning: Meaning::Kernel(|i| reduce::argmin(i.arg(0), i.axis(), i.bool("keepdim"))),
         python: Python {
             torch: "@argmin({x}[, dim={axis}][, keepdim={keepdim}])",
             ..all("@argmin({x}[, axis={axis}][, keepdims={keepdim}])")
@@ -137,7 +139,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "cumsum",
         doc: "The running sum along `axis`.",
-        meaning: Meaning::Kernel(|i| Ok(reduce::cumsum(i.arg(0), i.required_axis()))),
+        meaning: Meaning::Kernel(|i| cumulate::cumsum(i.arg(0), i.required_axis(), false)),
         gradient: Gradient::Rule(|r| {
             let axis = [r.int("axis")];
             let flipped = r.g().unary("reverse", &[("axes", axis[..].into())]);
@@ -159,7 +161,7 @@ pub(super) const OPS: &[OpDef] = &[
             attr("descending", AttrKind::Bool, Default::Bool(false)),
         ],
         meaning: Meaning::Kernel(|i| {
-            Ok(order::sort(i.arg(0), i.required_axis(), i.bool("descending")))
+            sort::sort(i.arg(0), i.required_axis(), i.bool("descending"))
         }),
         gradient: Gradient::Rule(|r| {
             let axis = r.int("axis");
@@ -186,7 +188,7 @@ pub(super) const OPS: &[OpDef] = &[
         ],
         dtype: DTypeRule::Fixed(DType::I64),
         meaning: Meaning::Kernel(|i| {
-            Ok(order::argsort(i.arg(0), i.required_axis(), i.bool("descending")))
+            sort::argsort(i.arg(0), i.required_axis(), i.bool("descending"))
         }),
         gradient: Gradient::Zero,
         python: Python {
