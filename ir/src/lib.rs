@@ -1,4 +1,5 @@
 //! The intermediate representation of Mithril: the op table, types, graph, builder, text form,
 //! verifier, reference evaluator and diagnostics.
 
+pub mod dim;
 pub mod dtype;
