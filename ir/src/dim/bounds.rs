@@ -1,0 +1,179 @@
+//! Intervals that hold the value of a dim for all values ≥ 0 of its symbols.
+
+use super::Dim;
+use super::extremum::Extremum;
+use super::poly::{Atom, Poly};
+
+/// Both ends belong to it; an end that is `None` is not known. What overflows is not known either.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Bounds {
+    pub lo: Option<i64>,
+    pub hi: Option<i64>,
+}
+
+impl Bounds {
+    const ANY: Bounds = Bounds { lo: None, hi: None };
+
+    fn point(value: i64) -> Bounds {
+        Bounds {
+            lo: Some(value),
+            hi: Some(value),
+        }
+    }
+
+    pub(super) fn of(dim: &Dim) -> Bounds {
+        match dim {
+            Dim::Const(value) => Bounds::point(*value),
+            Dim::Unknown => Bounds::ANY,
+            Dim::Expr(poly) => Bounds::of_poly(poly),
+        }
+    }
+
+    pub(super) fn of_poly(poly: &Poly) -> Bounds {
+        let mut total = Bounds::point(0);
+        for (monomial, coefficient) in poly.terms() {
+            let mut product = Bounds::point(1);
+            for (atom, power) in monomial.factors() {
+                product = product.mul(Bounds::of_atom(atom).power(*power));
+            }
+            total = total.add(product.scale(*coefficient));
+        }
+        total
+    }
+
+    fn of_atom(atom: &Atom) -> Bounds {
+        match atom {
+            Atom::Symbol(_) => Bounds {
+                lo: Some(0),
+                hi: None,
+            },
+            Atom::FloorDiv(pair) => Bounds::of(&pair[0]).floor_div(Bounds::of(&pair[1])),
+            Atom::Mod(pair) => Bounds::of(&pair[0]).modulo(Bounds::of(&pair[1])),
+            Atom::Min(operands) => Bounds::of_extremum(Extremum::Min, operands),
+            Atom::Max(operands) => Bounds::of_extremum(Extremum::Max, operands),
+        }
+    }
+
+    fn of_extremum(kind: Extremum, operands: &[Dim]) -> Bounds {
+        let bounds = operands.iter().map(Bounds::of);
+        match kind {
+            // An end that one operand alone keeps from moving out is known if any operand's is.
+            Extremum::Min => Bounds {
+                lo: bounds
+                    .clone()
+                    .map(|b| b.lo)
+                    .reduce(|a, b| Some(a?.min(b?)))
+                    .flatten(),
+                hi: bounds.filter_map(|b| b.hi).min(),
+            },
+            Extremum::Max => Bounds {
+                lo: bounds.clone().filter_map(|b| b.lo).max(),
+                hi: bounds
+                    .map(|b| b.hi)
+                    .reduce(|a, b| Some(a?.max(b?)))
+                    .flatten(),
+            },
+        }
+    }
+
+    fn add(self, other: Bounds) -> Bounds {
+        let add = |a: Option<i64>, b: Option<i64>| a?.checked_add(b?);
+        Bounds {
+            lo: add(self.lo, other.lo),
+            hi: add(self.hi, other.hi),
+        }
+    }
+
+    fn scale(self, by: i64) -> Bounds {
+        let scale = |end: Option<i64>| end?.checked_mul(by);
+        let Bounds { lo, hi } = self;
+        if by < 0 {
+            Bounds {
+                lo: scale(hi),
+                hi: scale(lo),
+            }
+        } else {
+            Bounds {
+                lo: scale(lo),
+                hi: scale(hi),
+            }
+        }
+    }
+
+    fn mul(self, other: Bounds) -> Bounds {
+        let mul = |a: Option<i64>, b: Option<i64>| a?.checked_mul(b?);
+        if self.is_natural() && other.is_natural() {
+            return Bounds {
+                lo: mul(self.lo, other.lo),
+                hi: mul(self.hi, other.hi),
+            };
+        }
+        let ends = [
+            (self.lo, other.lo),
+            (self.lo, other.hi),
+            (self.hi, other.lo),
+            (self.hi, other.hi),
+        ];
+        match ends.map(|(a, b)| mul(a, b)) {
+            [Some(a), Some(b), Some(c), Some(d)] => Bounds {
+                lo: Some(a.min(b).min(c).min(d)),
+                hi: Some(a.max(b).max(c).max(d)),
+            },
+            _ => Bounds::ANY,
+        }
+    }
+
+    fn power(self, power: u32) -> Bounds {
+        if self.is_natural() {
+            let raise = |end: Option<i64>| end?.checked_pow(power);
+            return Bounds {
+                lo: raise(self.lo),
+                hi: raise(self.hi),
+            };
+        }
+        if power == 1 {
+            self
+        } else {
+            Bounds {
+                lo: (power % 2 == 0).then_some(0),
+                hi: None,
+            }
+        }
+    }
+
+    fn is_natural(self) -> bool {
+        self.lo.is_some_and(|lo| lo >= 0)
+    }
+
+    pub(super) fn floor_div(self, divisor: Bounds) -> Bounds {
+        if !divisor.is_natural() {
+            return Bounds::ANY;
+        }
+        // A divisor is never zero.
+        let least = divisor.lo.map_or(1, |lo| lo.max(1));
+        let most = divisor.hi.map(|hi| hi.max(1));
+        // The quotient is furthest from zero by the least divisor, and nearest by the largest.
+        let far = |end: i64| end.div_euclid(least);
+        let near = |end: i64| match most {
+            Some(most) => end.div_euclid(most),
+            None if end < 0 => -1,
+            None => 0,
+        };
+        Bounds {
+            lo: self.lo.map(|lo| if lo < 0 { far(lo) } else { near(lo) }),
+            hi: self.hi.map(|hi| if hi < 0 { near(hi) } else { far(hi) }),
+        }
+    }
+
+    fn modulo(self, divisor: Bounds) -> Bounds {
+        if !divisor.is_natural() {
+            return Bounds::ANY;
+        }
+        let below_divisor = divisor.hi.map(|hi| hi.max(1) - 1);
+        let own = self.hi.filter(|_| self.is_natural());
+        Bounds {
+            lo: Some(0),
+            hi: below_divisor.into_iter().chain(own).min(),
+        }
+    }
+}

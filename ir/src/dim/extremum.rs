@@ -1,0 +1,81 @@
+//! The normal form of min and max: operands are not themselves of the same kind, are sorted with a
+//! constant last, and none is known to be superfluous.
+
+use super::bounds::Bounds;
+use super::{Atom, Dim};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Extremum {
+    Min,
+    Max,
+}
+
+impl Extremum {
+    pub(super) fn of(self, a: &Dim, b: &Dim) -> Dim {
+        match (self, a, b) {
+            (Extremum::Min, Dim::Const(a), Dim::Const(b)) => return Dim::Const(*a.min(b)),
+            (Extremum::Max, Dim::Const(a), Dim::Const(b)) => return Dim::Const(*a.max(b)),
+            (_, Dim::Unknown, _) | (_, _, Dim::Unknown) => return Dim::Unknown,
+            _ if a == b => return a.clone(),
+            _ => {}
+        }
+        // First as they are: taking nested operands apart hides that all of them decide together.
+        if let [only] = self.keep_decisive(vec![a.clone(), b.clone()]).as_slice() {
+            return only.clone();
+        }
+        let operands = self
+            .operands(a)
+            .iter()
+            .chain(self.operands(b))
+            .cloned()
+            .collect();
+        let kept = self.keep_decisive(operands);
+        match (self, kept.as_slice()) {
+            (_, [only]) => only.clone(),
+            (Extremum::Min, _) => Dim::atom(Atom::Min(kept.into())),
+            (Extremum::Max, _) => Dim::atom(Atom::Max(kept.into())),
+        }
+    }
+
+    /// Sorts the operands and drops the superfluous.
+    fn keep_decisive(self, mut operands: Vec<Dim>) -> Vec<Dim> {
+        operands.sort_by(|a, b| {
+            let is_const = |dim: &Dim| dim.as_const().is_some();
+            is_const(a).cmp(&is_const(b)).then_with(|| a.order(b))
+        });
+        let mut kept: Vec<Dim> = Vec::with_capacity(operands.len());
+        for operand in operands {
+            if !kept
+                .iter()
+                .any(|other| self.is_superfluous(&operand, other))
+            {
+                kept.retain(|other| !self.is_superfluous(other, &operand));
+                kept.push(operand);
+            }
+        }
+        kept
+    }
+
+    fn operands(self, dim: &Dim) -> &[Dim] {
+        match (self, dim.as_atom()) {
+            (Extremum::Min, Some(Atom::Min(operands))) => operands,
+            (Extremum::Max, Some(Atom::Max(operands))) => operands,
+            _ => std::slice::from_ref(dim),
+        }
+    }
+
+    /// Whether `dim` never decides the result when `other` is an operand too.
+    fn is_superfluous(self, dim: &Dim, other: &Dim) -> bool {
+        let (small, large) = match self {
+            Extremum::Min => (other, dim),
+            Extremum::Max => (dim, other),
+        };
+        // The difference may overflow where the ends do not.
+        let ends = (Bounds::of(small).hi, Bounds::of(large).lo);
+        let is_apart = matches!(ends, (Some(hi), Some(lo)) if hi <= lo);
+        is_apart
+            || (large - small)
+                .lower_bound()
+                .is_some_and(|least| least >= 0)
+    }
+}

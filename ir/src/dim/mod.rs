@@ -1,0 +1,349 @@
+//! Symbolic dims: integer polynomials over named symbols with floor division, modulo, min and max,
+//! kept in a normal form. Dims with equal normal forms are equal for all values of their symbols;
+//! of others that may be undecided.
+
+mod bounds;
+mod divide;
+mod extremum;
+mod ops;
+mod parse;
+mod poly;
+mod print;
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::fmt;
+use std::sync::Arc;
+
+use bounds::Bounds;
+use extremum::Extremum;
+pub use parse::{ParseDimError, parse_dim};
+pub use poly::{Atom, Monomial, Poly};
+
+/// The name of a dim that is not known before run time. Its value is an integer ≥ 0.
+///
+/// Text reads back only if it is an identifier (`[A-Za-z_][A-Za-z0-9_.]*`), so whoever takes names
+/// from outside renames those that are not.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Symbol(Arc<str>);
+
+impl Symbol {
+    /// The text of the name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for Symbol {
+    fn from(text: &str) -> Symbol {
+        Symbol(text.into())
+    }
+}
+
+impl From<String> for Symbol {
+    fn from(text: String) -> Symbol {
+        Symbol(text.into())
+    }
+}
+
+impl From<&Symbol> for Symbol {
+    fn from(symbol: &Symbol) -> Symbol {
+        symbol.clone()
+    }
+}
+
+impl AsRef<str> for Symbol {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Symbol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl fmt::Debug for Symbol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One dim of a shape, in normal form.
+///
+/// Arithmetic never panics and never wraps: what overflows, divides by a literal zero or has an
+/// unknown operand is `Unknown`. A dim is only evaluated where no divisor in it is zero, since a
+/// shape that divides by zero means nothing; simplification relies on that, and on symbols being
+/// ≥ 0.
+///
+/// There is no `Ord`: with it, `a.min(b)` on two owned dims would be the smaller by that order and
+/// not [`Dim::min`]. To sort, there is [`Dim::order`].
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub enum Dim {
+    Const(i64),
+    /// Nothing is known. As values, two unknown dims are equal; [`Dim::compare`] says whether the
+    /// dims they stand for are.
+    Unknown,
+    /// Never a constant: those are `Const`.
+    Expr(Arc<Poly>),
+}
+
+/// What is known about two dims whatever the values of their symbols.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Relation {
+    /// Their normal forms are equal and known.
+    Equal,
+    /// They differ for every value of the symbols.
+    Different,
+    /// Left to a guard at run time.
+    Undecided,
+}
+
+impl Dim {
+    /// The dim that is one symbol.
+    pub fn symbol(name: impl Into<Symbol>) -> Dim {
+        Dim::atom(Atom::Symbol(name.into()))
+    }
+
+    fn atom(atom: Atom) -> Dim {
+        Dim::Expr(Arc::new(Poly::atom(atom)))
+    }
+
+    /// The value, if it is a constant.
+    pub fn as_const(&self) -> Option<i64> {
+        match self {
+            Dim::Const(value) => Some(*value),
+            _ => None,
+        }
+    }
+
+    /// The symbol, if it is exactly one bare symbol.
+    pub fn as_symbol(&self) -> Option<&Symbol> {
+        match self.as_atom() {
+            Some(Atom::Symbol(symbol)) => Some(symbol),
+            _ => None,
+        }
+    }
+
+    /// The atom, if it is exactly one: a symbol, or one floor division, modulo, min or max.
+    pub fn as_atom(&self) -> Option<&Atom> {
+        match self {
+            Dim::Expr(poly) => poly.as_atom(),
+            _ => None,
+        }
+    }
+
+    /// Whether nothing is known about it.
+    pub fn is_unknown(&self) -> bool {
+        matches!(self, Dim::Unknown)
+    }
+
+    /// An order by structure and text, the same in every process. It says nothing about values.
+    pub fn order(&self, other: &Dim) -> Ordering {
+        match (self, other) {
+            (Dim::Const(a), Dim::Const(b)) => a.cmp(b),
+            (Dim::Expr(a), Dim::Expr(b)) => a.cmp(b),
+            (Dim::Unknown, Dim::Unknown) => Ordering::Equal,
+            (Dim::Const(_), _) | (_, Dim::Expr(_)) => Ordering::Less,
+            (_, Dim::Const(_)) | (Dim::Expr(_), _) => Ordering::Greater,
+        }
+    }
+
+    /// As a polynomial; `None` if unknown.
+    fn poly(&self) -> Option<Cow<'_, Poly>> {
+        match self {
+            Dim::Const(value) => Some(Cow::Owned(Poly::constant(*value))),
+            Dim::Unknown => None,
+            Dim::Expr(poly) => Some(Cow::Borrowed(poly)),
+        }
+    }
+
+    /// The quotient rounded towards minus infinity; unknown if `rhs` is a literal zero.
+    pub fn floor_div(&self, rhs: &Dim) -> Dim {
+        match (self, rhs) {
+            (Dim::Const(a), Dim::Const(b)) => divide::floor_div_const(*a, *b).into(),
+            (_, Dim::Const(1)) => self.clone(),
+            _ => self.combine(rhs, divide::floor_div),
+        }
+    }
+
+    /// What [`Dim::floor_div`] leaves, with the sign of `rhs`; unknown if `rhs` is a literal zero.
+    pub fn modulo(&self, rhs: &Dim) -> Dim {
+        match (self, rhs) {
+            (Dim::Const(a), Dim::Const(b)) => divide::modulo_const(*a, *b).into(),
+            (Dim::Expr(_), Dim::Const(1)) => Dim::Const(0),
+            _ => self.combine(rhs, divide::modulo),
+        }
+    }
+
+    /// The quotient rounded towards plus infinity; unknown if `rhs` is a literal zero.
+    pub fn ceil_div(&self, rhs: &Dim) -> Dim {
+        if rhs.lower_bound().is_some_and(|least| least >= 0) {
+            // The form people write by hand, so that it compares equal to theirs.
+            (self + rhs - 1).floor_div(rhs)
+        } else {
+            -(-self).floor_div(rhs)
+        }
+    }
+
+    /// The smaller of the two.
+    pub fn min(&self, rhs: &Dim) -> Dim {
+        Extremum::Min.of(self, rhs)
+    }
+
+    /// The larger of the two.
+    pub fn max(&self, rhs: &Dim) -> Dim {
+        Extremum::Max.of(self, rhs)
+    }
+
+    /// The polynomial `q` with `q * rhs == self`, if there is one with integer coefficients.
+    pub fn exact_div(&self, rhs: &Dim) -> Option<Dim> {
+        divide::exact(self.poly()?.as_ref(), rhs.poly()?.as_ref()).map(Dim::from)
+    }
+
+    /// Calls `f` for each symbol in the order of the text, once per occurrence.
+    pub fn for_each_symbol(&self, f: &mut dyn FnMut(&Symbol)) {
+        if let Dim::Expr(poly) = self {
+            for atom in poly.atoms() {
+                match atom {
+                    Atom::Symbol(symbol) => f(symbol),
+                    _ => atom
+                        .operands()
+                        .iter()
+                        .for_each(|dim| dim.for_each_symbol(f)),
+                }
+            }
+        }
+    }
+
+    /// The dim with each symbol for which `f` gives a dim replaced by it, in normal form again.
+    /// What replaces a symbol must be ≥ 0, as the symbol was.
+    pub fn substitute(&self, f: &dyn Fn(&Symbol) -> Option<Dim>) -> Dim {
+        let Dim::Expr(poly) = self else {
+            return self.clone();
+        };
+        let term = |(monomial, coefficient): &(Monomial, i64)| {
+            let factors = monomial.factors().iter();
+            let product: Dim = factors
+                .map(|(atom, power)| atom.substitute(f).power(*power))
+                .product();
+            product * *coefficient
+        };
+        poly.terms().iter().map(term).sum()
+    }
+
+    fn power(&self, power: u32) -> Dim {
+        // By squaring: a power read from text may be large.
+        match power {
+            0 => Dim::Const(1),
+            1 => self.clone(),
+            _ => {
+                let half = self.power(power / 2);
+                let square = &half * &half;
+                if power % 2 == 0 {
+                    square
+                } else {
+                    square * self
+                }
+            }
+        }
+    }
+
+    /// The value where the symbols have the values `f` gives. `None` if the dim is unknown, a
+    /// symbol has no value, a divisor is zero, or the result does not fit.
+    pub fn evaluate(&self, f: &dyn Fn(&Symbol) -> Option<i64>) -> Option<i64> {
+        match self {
+            Dim::Const(value) => Some(*value),
+            _ => self.wide_value(f)?.try_into().ok(),
+        }
+    }
+
+    /// Intermediate values are wider than the result, so that one overflows only where the result
+    /// nearly does, however the normal form has regrouped the expression.
+    fn wide_value(&self, f: &dyn Fn(&Symbol) -> Option<i64>) -> Option<i128> {
+        let poly = match self {
+            Dim::Const(value) => return Some((*value).into()),
+            Dim::Unknown => return None,
+            Dim::Expr(poly) => poly,
+        };
+        let mut total = 0i128;
+        for (monomial, coefficient) in poly.terms() {
+            let mut value = i128::from(*coefficient);
+            for (atom, power) in monomial.factors() {
+                value = value.checked_mul(atom.wide_value(f)?.checked_pow(*power)?)?;
+            }
+            total = total.checked_add(value)?;
+        }
+        Some(total)
+    }
+
+    /// A value that the dim is never below, if one can be shown.
+    pub fn lower_bound(&self) -> Option<i64> {
+        Bounds::of(self).lo
+    }
+
+    /// What holds between the two dims whatever the values of the symbols.
+    pub fn compare(&self, other: &Dim) -> Relation {
+        match (self, other) {
+            (Dim::Unknown, _) | (_, Dim::Unknown) => Relation::Undecided,
+            _ if self == other => Relation::Equal,
+            (Dim::Const(_), Dim::Const(_)) => Relation::Different,
+            _ if is_never_zero(&(self - other)) => Relation::Different,
+            _ => Relation::Undecided,
+        }
+    }
+
+    /// Applies `f` to two polynomials; unknown if an operand is, or if `f` overflows.
+    fn combine(&self, rhs: &Dim, f: impl Fn(&Poly, &Poly) -> Option<Dim>) -> Dim {
+        match (self.poly(), rhs.poly()) {
+            (Some(a), Some(b)) => f(&a, &b).unwrap_or(Dim::Unknown),
+            _ => Dim::Unknown,
+        }
+    }
+}
+
+fn is_never_zero(dim: &Dim) -> bool {
+    let Some(poly) = dim.poly() else {
+        return false;
+    };
+    let Bounds { lo, hi } = Bounds::of(dim);
+    if lo.is_some_and(|lo| lo > 0) || hi.is_some_and(|hi| hi < 0) {
+        return true;
+    }
+    // `2*a - 4*b + 1`: all terms but the constant are multiples of a number which it is not.
+    match poly.coefficients_gcd() {
+        0 => poly.constant_term() != 0,
+        gcd => i128::from(poly.constant_term()) % i128::from(gcd) != 0,
+    }
+}
+
+impl Atom {
+    fn substitute(&self, f: &dyn Fn(&Symbol) -> Option<Dim>) -> Dim {
+        let apply: fn(&Dim, &Dim) -> Dim = match self {
+            Atom::Symbol(symbol) => return f(symbol).unwrap_or_else(|| Dim::symbol(symbol)),
+            Atom::FloorDiv(_) => Dim::floor_div,
+            Atom::Mod(_) => Dim::modulo,
+            Atom::Min(_) => Dim::min,
+            Atom::Max(_) => Dim::max,
+        };
+        let operands = self.operands().iter().map(|dim| dim.substitute(f));
+        operands
+            .reduce(|a, b| apply(&a, &b))
+            .unwrap_or(Dim::Unknown)
+    }
+
+    fn wide_value(&self, f: &dyn Fn(&Symbol) -> Option<i64>) -> Option<i128> {
+        let apply: fn(i128, i128) -> Option<i128> = match self {
+            Atom::Symbol(symbol) => return f(symbol).map(i128::from),
+            Atom::FloorDiv(_) => divide::floor_div_wide,
+            Atom::Mod(_) => divide::modulo_wide,
+            Atom::Min(_) => |a, b| Some(a.min(b)),
+            Atom::Max(_) => |a, b| Some(a.max(b)),
+        };
+        let (first, others) = self.operands().split_first()?;
+        others
+            .iter()
+            .try_fold(first.wide_value(f)?, |a, b| apply(a, b.wide_value(f)?))
+    }
+}

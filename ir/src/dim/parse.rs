@@ -1,0 +1,196 @@
+//! Reads the text of a dim, with Python's operators and precedence.
+
+use std::fmt;
+use std::str::FromStr;
+
+use winnow::ascii::{digit1, multispace0};
+use winnow::combinator::{
+    alt, cut_err, delimited, not, opt, peek, preceded, separated, terminated,
+};
+use winnow::error::{ContextError, ErrMode, StrContext, StrContextValue};
+use winnow::prelude::*;
+use winnow::token::{one_of, take_while};
+
+use super::{Dim, Symbol};
+
+/// How deep parentheses, calls and signs may nest: what recursion can afford on a small stack.
+const MAX_DEPTH: usize = 64;
+
+/// The text is not a dim.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ParseDimError {
+    text: String,
+    /// Where in the text, in bytes.
+    pub offset: usize,
+    /// What could have stood there.
+    pub expected: String,
+}
+
+impl fmt::Display for ParseDimError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ParseDimError {
+            text,
+            offset,
+            expected,
+        } = self;
+        let got = match text[*offset..].chars().next() {
+            Some(got) => format!("`{got}`"),
+            None => "the end".to_owned(),
+        };
+        write!(
+            f,
+            "dim `{text}`: expected {expected} at byte {offset}, got {got}"
+        )
+    }
+}
+
+impl std::error::Error for ParseDimError {}
+
+/// Fails if the text is not one dim, with or without spaces around it.
+impl FromStr for Dim {
+    type Err = ParseDimError;
+
+    fn from_str(text: &str) -> Result<Dim, ParseDimError> {
+        let mut whole = delimited(multispace0, parse_dim, multispace0);
+        whole.parse(text).map_err(|error| {
+            let expected: Vec<_> = error.inner().context().filter_map(expected_text).collect();
+            ParseDimError {
+                text: text.to_owned(),
+                offset: error.offset(),
+                expected: if expected.is_empty() {
+                    "the end".into()
+                } else {
+                    expected.join(" or ")
+                },
+            }
+        })
+    }
+}
+
+fn expected_text(context: &StrContext) -> Option<String> {
+    match context {
+        StrContext::Expected(value) => Some(value.to_string()),
+        _ => None,
+    }
+}
+
+/// Reads the longest prefix that is a dim, and leaves the space behind it.
+///
+/// Fails, to be tried again as something else, if no dim starts here; fails for good if one starts
+/// and is not completed.
+pub fn parse_dim(input: &mut &str) -> ModalResult<Dim> {
+    sum(input, MAX_DEPTH)
+}
+
+fn sum(input: &mut &str, depth: usize) -> ModalResult<Dim> {
+    let mut total = product(input, depth)?;
+    // `a -> b` is an arrow behind a dim.
+    let sign = || alt(('+', terminated('-', not('>'))));
+    while let Some(sign) = opt(delimited(multispace0, sign(), multispace0)).parse_next(input)? {
+        let term = cut_err(|input: &mut &str| product(input, depth)).parse_next(input)?;
+        total = if sign == '+' {
+            total + term
+        } else {
+            total - term
+        };
+    }
+    Ok(total)
+}
+
+fn product(input: &mut &str, depth: usize) -> ModalResult<Dim> {
+    let mut total = signed(input, depth)?;
+    let operator = || alt(("*", "//", "%"));
+    while let Some(operator) =
+        opt(delimited(multispace0, operator(), multispace0)).parse_next(input)?
+    {
+        let factor = cut_err(|input: &mut &str| signed(input, depth)).parse_next(input)?;
+        total = match operator {
+            "*" => total * factor,
+            "//" => total.floor_div(&factor),
+            _ => total.modulo(&factor),
+        };
+    }
+    Ok(total)
+}
+
+fn signed(input: &mut &str, depth: usize) -> ModalResult<Dim> {
+    if depth == 0 {
+        return Err(ErrMode::Cut(expected("less nesting")));
+    }
+    // The sign belongs to the digits: the opposite of the most negative constant does not exist.
+    if peek(opt(preceded('-', digit1)))
+        .parse_next(input)?
+        .is_some()
+    {
+        return constant(input);
+    }
+    if opt(terminated('-', multispace0))
+        .parse_next(input)?
+        .is_some()
+    {
+        return cut_err(|input: &mut &str| signed(input, depth - 1))
+            .parse_next(input)
+            .map(|dim| -dim);
+    }
+    atom(input, depth - 1)
+}
+
+fn atom(input: &mut &str, depth: usize) -> ModalResult<Dim> {
+    match input.chars().next() {
+        Some('?') => '?'.value(Dim::Unknown).parse_next(input),
+        Some('(') => {
+            let inner = |input: &mut &str| sum(input, depth);
+            delimited(('(', multispace0), cut_err(inner), (multispace0, closing)).parse_next(input)
+        }
+        Some('0'..='9') => constant(input),
+        Some('a'..='z' | 'A'..='Z' | '_') => symbol_or_call(input, depth),
+        _ => Err(ErrMode::Backtrack(expected("a dim"))),
+    }
+}
+
+fn constant(input: &mut &str) -> ModalResult<Dim> {
+    let digits = (opt('-'), digit1)
+        .take()
+        .try_map(str::parse::<i64>)
+        .map(Dim::Const);
+    let what = StrContextValue::Description("an integer of 64 bits");
+    cut_err(digits)
+        .context(StrContext::Expected(what))
+        .parse_next(input)
+}
+
+fn symbol_or_call(input: &mut &str, depth: usize) -> ModalResult<Dim> {
+    let first = one_of(('a'..='z', 'A'..='Z', '_'));
+    let others = take_while(0.., ('a'..='z', 'A'..='Z', '0'..='9', '_', '.'));
+    let name = (first, others).take().parse_next(input)?;
+    let fold: fn(&Dim, &Dim) -> Dim = match name {
+        "min" if input.starts_with('(') => Dim::min,
+        "max" if input.starts_with('(') => Dim::max,
+        _ => return Ok(Dim::symbol(Symbol::from(name))),
+    };
+    let operand = |input: &mut &str| sum(input, depth);
+    let comma = delimited(multispace0, ',', multispace0);
+    let operands = separated(1.., operand, comma).map(|operands: Vec<Dim>| operands);
+    let operands = delimited(
+        ('(', multispace0),
+        cut_err(operands),
+        (multispace0, closing),
+    )
+    .parse_next(input)?;
+    Ok(operands
+        .into_iter()
+        .reduce(|a, b| fold(&a, &b))
+        .unwrap_or(Dim::Unknown))
+}
+
+fn closing(input: &mut &str) -> ModalResult<char> {
+    cut_err(')')
+        .context(StrContext::Expected(StrContextValue::CharLiteral(')')))
+        .parse_next(input)
+}
+
+fn expected(what: &'static str) -> ContextError {
+    let mut error = ContextError::new();
+    error.push(StrContext::Expected(StrContextValue::Description(what)));
+    error
+}
