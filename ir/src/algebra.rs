@@ -8,9 +8,9 @@ use crate::builder::Builder;
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::graph::Value;
-use crate::scalar::expr::{Expr, Node};
 use crate::op::infer::{as_int, as_ints, find_attr};
 use crate::op::{self, Op};
+use crate::scalar::expr::{Expr, Node};
 use crate::shape::{Shape, Type};
 use crate::tensor::Tensor;
 
@@ -45,12 +45,16 @@ impl<'a> Rule<'a> {
 
     /// The result of the operation that is differentiated.
     pub fn y(&self) -> Var<'a> {
-        self.result.expect("gradient rules alone ask for the result").0
+        self.result
+            .expect("gradient rules alone ask for the result")
+            .0
     }
 
     /// The cotangent of the result.
     pub fn g(&self) -> Var<'a> {
-        self.result.expect("gradient rules alone ask for the cotangent").1
+        self.result
+            .expect("gradient rules alone ask for the cotangent")
+            .1
     }
 
     pub fn attr(&self, name: &str) -> &'a Attr {
@@ -106,7 +110,10 @@ pub fn build<'a>(
     let values: smallvec::SmallVec<[Value; 3]> = operands.iter().map(|v| v.value).collect();
     let value = builder.op(name, &values, attrs).unwrap_or_else(|error| {
         builder.fail(error);
-        values.first().copied().unwrap_or_else(|| builder.constant(Tensor::scalar(DType::F32, 0.0)))
+        values
+            .first()
+            .copied()
+            .unwrap_or_else(|| builder.constant(Tensor::scalar(DType::F32, 0.0)))
     });
     Var { builder, value }
 }
@@ -145,7 +152,10 @@ impl<'a> Var<'a> {
     /// A scalar of this value's dtype.
     pub fn scalar(self, value: f64) -> Var<'a> {
         let tensor = Tensor::scalar(self.dtype(), value);
-        Var { builder: self.builder, value: self.builder.constant(tensor) }
+        Var {
+            builder: self.builder,
+            value: self.builder.constant(tensor),
+        }
     }
 
     /// The same value in every element of this one's shape.
@@ -167,7 +177,11 @@ impl<'a> Var<'a> {
     }
 
     pub fn cast(self, dtype: DType) -> Var<'a> {
-        if self.dtype() == dtype { self } else { self.unary("cast", &[("dtype", dtype.into())]) }
+        if self.dtype() == dtype {
+            self
+        } else {
+            self.unary("cast", &[("dtype", dtype.into())])
+        }
     }
 
     pub fn stop_gradient(self) -> Var<'a> {
@@ -190,7 +204,11 @@ impl<'a> Var<'a> {
 
     /// The value itself where it has this shape already.
     pub fn reshape(self, shape: Shape) -> Var<'a> {
-        if self.shape() == shape { self } else { self.unary("reshape", &[("shape", shape.into())]) }
+        if self.shape() == shape {
+            self
+        } else {
+            self.unary("reshape", &[("shape", shape.into())])
+        }
     }
 
     pub fn broadcast_to(self, shape: Shape) -> Var<'a> {
@@ -202,7 +220,11 @@ impl<'a> Var<'a> {
 
     /// Sums what broadcasting repeated, back to `shape`.
     pub fn sum_to(self, shape: Shape) -> Var<'a> {
-        if self.shape() == shape { self } else { self.unary("sum_to", &[("shape", shape.into())]) }
+        if self.shape() == shape {
+            self
+        } else {
+            self.unary("sum_to", &[("shape", shape.into())])
+        }
     }
 
     pub fn expand_dims(self, axes: &[i64]) -> Var<'a> {
@@ -219,7 +241,10 @@ impl<'a> Var<'a> {
 
     /// The last two axes exchanged.
     pub fn swap_last(self) -> Var<'a> {
-        self.unary("swap_axes", &[("first", (-2).into()), ("second", (-1).into())])
+        self.unary(
+            "swap_axes",
+            &[("first", (-2).into()), ("second", (-1).into())],
+        )
     }
 
     pub fn matmul(self, other: Var<'a>) -> Var<'a> {
@@ -237,7 +262,8 @@ impl<'a> Var<'a> {
         if let Some(Dim::Const(n)) = count_dims(&shape, axes) {
             return self.scalar(n as f64);
         }
-        self.unary("element_count", &[("axes", axes.into())]).cast(self.dtype())
+        self.unary("element_count", &[("axes", axes.into())])
+            .cast(self.dtype())
     }
 }
 
@@ -247,7 +273,12 @@ pub fn count_dims(shape: &Shape, axes: Option<&[i64]>) -> Option<Dim> {
         None => shape.elements(),
         Some(axes) => axes
             .iter()
-            .map(|&a| shape.axis_from_back(a).ok().map(|b| shape.dims[shape.dims.len() - b].clone()))
+            .map(|&a| {
+                shape
+                    .axis_from_back(a)
+                    .ok()
+                    .map(|b| shape.dims[shape.dims.len() - b].clone())
+            })
             .collect::<Option<Vec<Dim>>>()
             .map(|dims| dims.into_iter().product()),
     }
@@ -310,8 +341,10 @@ pub fn expand<'a>(
                 other => unreachable!("expressions read numbers alone, not {other:?}"),
             }),
             Node::Prim(prim, args) => {
-                let operands: Vec<Var<'a>> =
-                    args[..prim.arity()].iter().map(|&a| terms[a as usize]).collect();
+                let operands: Vec<Var<'a>> = args[..prim.arity()]
+                    .iter()
+                    .map(|&a| terms[a as usize])
+                    .collect();
                 build(builder, op::of_prim(*prim).0.name, &operands, &[])
             }
         };

@@ -40,8 +40,16 @@ impl Dims {
 
     /// The shape in numbers; at most one dim may stay unknown, as `None`.
     fn shape(&self, shape: &Shape) -> Vec<Option<usize>> {
-        let lead = shape.lead.as_ref().and_then(|l| self.leads.get(l)).cloned().unwrap_or_default();
-        let dims = shape.dims.iter().map(|d| self.get(d).and_then(|v| usize::try_from(v).ok()));
+        let lead = shape
+            .lead
+            .as_ref()
+            .and_then(|l| self.leads.get(l))
+            .cloned()
+            .unwrap_or_default();
+        let dims = shape
+            .dims
+            .iter()
+            .map(|d| self.get(d).and_then(|v| usize::try_from(v).ok()));
         lead.into_iter().map(Some).chain(dims).collect()
     }
 
@@ -54,7 +62,9 @@ impl Dims {
         }
         let (front, back) = actual.split_at(actual.len() - count);
         if let Some(lead) = &ty.shape.lead {
-            self.leads.entry(lead.clone()).or_insert_with(|| front.to_vec());
+            self.leads
+                .entry(lead.clone())
+                .or_insert_with(|| front.to_vec());
         }
         for (dim, &size) in ty.shape.dims.iter().zip(back) {
             match (dim.as_symbol(), self.get(dim)) {
@@ -126,7 +136,11 @@ impl<'a> Inputs<'a> {
     /// The named axes of operand `i` from the front.
     pub fn axes_of(&self, name: &str, i: usize) -> Vec<usize> {
         let rank = self.arg(i).shape.len() as i64;
-        self.ints(name).unwrap_or(&[]).iter().map(|a| a.rem_euclid(rank.max(1)) as usize).collect()
+        self.ints(name)
+            .unwrap_or(&[])
+            .iter()
+            .map(|a| a.rem_euclid(rank.max(1)) as usize)
+            .collect()
     }
 
     /// `axis` of the first operand from the front, where it is given.
@@ -144,15 +158,23 @@ impl<'a> Inputs<'a> {
 
     /// `axis` of the result, which has the shape of the attribute `shape`.
     pub fn axis_of_result(&self) -> usize {
-        self.int("axis").rem_euclid(self.shape("shape").len().max(1) as i64) as usize
+        self.int("axis")
+            .rem_euclid(self.shape("shape").len().max(1) as i64) as usize
     }
 
     /// A shape attribute in numbers. A dim that stays unknown follows from the count of elements.
     pub fn shape(&self, name: &str) -> Vec<usize> {
-        let Attr::Shape(shape) = self.attr(name) else { return Vec::new() };
+        let Attr::Shape(shape) = self.attr(name) else {
+            return Vec::new();
+        };
         let dims = self.dims.shape(shape);
         let known: usize = dims.iter().flatten().product();
-        let open = self.args.first().map_or(0, |x| x.len()).checked_div(known).unwrap_or(0);
+        let open = self
+            .args
+            .first()
+            .map_or(0, |x| x.len())
+            .checked_div(known)
+            .unwrap_or(0);
         dims.into_iter().map(|d| d.unwrap_or(open)).collect()
     }
 
@@ -189,7 +211,11 @@ impl<'a> Inputs<'a> {
             let length = limits[axis];
             let place = |dim: &Dim| {
                 let at = self.dims.get(dim).unwrap_or(length);
-                if at < 0 { (at + length).max(0) } else { at.min(length) }
+                if at < 0 {
+                    (at + length).max(0)
+                } else {
+                    at.min(length)
+                }
             };
             bounds.0[axis] = place(&starts.dims[i]);
             bounds.1[axis] = place(&ends.dims[i]).max(bounds.0[axis]);
@@ -209,8 +235,11 @@ pub fn evaluate(module: &Module, function: &Function, args: &[Tensor]) -> Result
 
 fn run(module: &Module, function: &Function, args: Vec<Array>) -> Result<Vec<Array>> {
     if function.external {
-        return Diagnostic::new(format!("`{}` is external: the evaluator has no body for it", function.name))
-            .err();
+        return Diagnostic::new(format!(
+            "`{}` is external: the evaluator has no body for it",
+            function.name
+        ))
+        .err();
     }
     let mut dims = Dims::default();
     learn_arguments(function, &args, &mut dims)?;
@@ -219,7 +248,9 @@ fn run(module: &Module, function: &Function, args: Vec<Array>) -> Result<Vec<Arr
     let mut uses = function.uses();
     for op in &function.ops {
         let results = step(module, function, op, &values, &dims).map_err(|mut error| {
-            error.place.get_or_insert_with(|| format!("block `{}`", op.loc));
+            error
+                .place
+                .get_or_insert_with(|| format!("block `{}`", op.loc));
             error
         })?;
         for (value, array) in op.results().zip(results) {
@@ -233,15 +264,22 @@ fn run(module: &Module, function: &Function, args: Vec<Array>) -> Result<Vec<Arr
             }
         }
     }
-    Ok(function.results.iter().map(|r| values[r.value.index()].clone().expect("a result is live")).collect())
+    Ok(function
+        .results
+        .iter()
+        .map(|r| values[r.value.index()].clone().expect("a result is live"))
+        .collect())
 }
 
 fn learn_arguments(function: &Function, args: &[Array], dims: &mut Dims) -> Result<()> {
     if args.len() != function.args.len() {
-        return Diagnostic::new(format!("`{}` takes another number of arguments", function.name))
-            .got(args.len())
-            .expected(function.args.len())
-            .err();
+        return Diagnostic::new(format!(
+            "`{}` takes another number of arguments",
+            function.name
+        ))
+        .got(args.len())
+        .expected(function.args.len())
+        .err();
     }
     for ((value, arg), array) in function.arguments().zip(args) {
         let ty = function.ty(value);
@@ -260,9 +298,12 @@ fn learn_arguments(function: &Function, args: &[Array], dims: &mut Dims) -> Resu
         let (left, right) = (dims.get(&guard.left), dims.get(&guard.right));
         if let (Some(l), Some(r)) = (left, right) {
             if l != r {
-                return Diagnostic::new(format!("dims differ at run time: {} is {l}, {} is {r}", guard.left, guard.right))
-                    .expected(format!("{} == {}", guard.left, guard.right))
-                    .err();
+                return Diagnostic::new(format!(
+                    "dims differ at run time: {} is {l}, {} is {r}",
+                    guard.left, guard.right
+                ))
+                .expected(format!("{} == {}", guard.left, guard.right))
+                .err();
             }
         }
     }
@@ -279,13 +320,19 @@ fn step(
     let args: Vec<&Array> = op
         .operands
         .iter()
-        .map(|v| values[v.index()].as_ref().expect("an operand is live until its last use"))
+        .map(|v| {
+            values[v.index()]
+                .as_ref()
+                .expect("an operand is live until its last use")
+        })
         .collect();
     match op.op.meaning {
         Meaning::Function => {
             let name = op.functions().next().expect("a call names its callee");
             let callee = module.get(name).ok_or_else(|| {
-                Box::new(Diagnostic::new(format!("the module has no function `{name}`")))
+                Box::new(Diagnostic::new(format!(
+                    "the module has no function `{name}`"
+                )))
             })?;
             run(module, callee, args.into_iter().cloned().collect())
         }
@@ -304,9 +351,14 @@ fn apply(op: Op, args: &[&Array], attrs: &[Attr], result: DType, dims: &Dims) ->
             let expr = expr(op).expect("a scalar meaning has an expression");
             elementwise::elementwise(expr, result, args, &numbers).map_err(internal)
         }
-        Meaning::Kernel(kernel) => {
-            kernel(&Inputs { op, args, attrs, dims, result }).map_err(internal)
-        }
+        Meaning::Kernel(kernel) => kernel(&Inputs {
+            op,
+            args,
+            attrs,
+            dims,
+            result,
+        })
+        .map_err(internal),
         Meaning::Decompose(_) => decomposed(op, args, attrs, dims),
         Meaning::Function => unreachable!("calls are evaluated by their module"),
     }
@@ -330,18 +382,30 @@ fn decomposed(op: Op, args: &[&Array], attrs: &[Attr], dims: &Dims) -> Result<Ar
     let operands: Vec<Value> = args
         .iter()
         .enumerate()
-        .map(|(i, a)| builder.arg(format!("{i}"), Role::Data, Type::new(a.dtype, Shape::fixed(&a.shape))))
+        .map(|(i, a)| {
+            builder.arg(
+                format!("{i}"),
+                Role::Data,
+                Type::new(a.dtype, Shape::fixed(&a.shape)),
+            )
+        })
         .collect();
     let attrs: smallvec::SmallVec<[Attr; 2]> = attrs.iter().map(|a| fixed_attr(a, dims)).collect();
     let value = decompose(&builder, op, &operands, &attrs)?;
-    let result = ResultDef { name: "output".into(), value, state: None };
+    let result = ResultDef {
+        name: "output".into(),
+        value,
+        state: None,
+    };
     let function = builder.finish(vec![result])?;
     let args = args.iter().map(|a| (*a).clone()).collect();
     Ok(run(&Module::new(), &function, args)?.remove(0))
 }
 
 fn fixed_attr(attr: &Attr, dims: &Dims) -> Attr {
-    let Attr::Shape(shape) = attr else { return attr.clone() };
+    let Attr::Shape(shape) = attr else {
+        return attr.clone();
+    };
     let dim = |d: Option<usize>| d.map_or(Dim::Unknown, Dim::from);
     Attr::Shape(Shape::new(dims.shape(shape).into_iter().map(dim)))
 }
@@ -354,7 +418,14 @@ pub fn decompose(builder: &Builder, op: Op, operands: &[Value], attrs: &[Attr]) 
     };
     let ty = builder.type_of(op, operands, attrs)?;
     let vars: Vec<Var> = operands.iter().map(|v| builder.var(*v)).collect();
-    let result = rule(&Rule { builder, op, operands: &vars, attrs, ty: &ty, result: None });
+    let result = rule(&Rule {
+        builder,
+        op,
+        operands: &vars,
+        attrs,
+        ty: &ty,
+        result: None,
+    });
     builder.check()?;
     Ok(result.value)
 }

@@ -44,7 +44,13 @@ pub enum Role {
 }
 
 impl Role {
-    pub const ALL: [Role; 5] = [Role::Data, Role::Param, Role::State, Role::Key, Role::Constant];
+    pub const ALL: [Role; 5] = [
+        Role::Data,
+        Role::Param,
+        Role::State,
+        Role::Key,
+        Role::Constant,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -170,7 +176,10 @@ impl Function {
 
     /// Arguments with their values.
     pub fn arguments(&self) -> impl Iterator<Item = (Value, &Argument)> {
-        self.args.iter().enumerate().map(|(i, arg)| (Value(i as u32), arg))
+        self.args
+            .iter()
+            .enumerate()
+            .map(|(i, arg)| (Value(i as u32), arg))
     }
 
     /// The operation that makes each value; `None` for arguments. By value index.
@@ -219,7 +228,8 @@ impl Module {
 
     /// Adds the function, or replaces the one of its name in place.
     pub fn insert(&mut self, function: Function) {
-        self.functions.insert(function.name.clone(), Arc::new(function));
+        self.functions
+            .insert(function.name.clone(), Arc::new(function));
     }
 
     /// The function a compile begins with.
@@ -232,7 +242,8 @@ impl Module {
         if !self.functions.contains_key(base) {
             return base.into();
         }
-        (1..).map(|i| Arc::from(format!("{base}_{i}")))
+        (1..)
+            .map(|i| Arc::from(format!("{base}_{i}")))
             .find(|name: &Arc<str>| !self.functions.contains_key(name))
             .expect("there are more names than functions")
     }

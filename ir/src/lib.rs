@@ -1,8 +1,19 @@
 //! The intermediate representation of Mithril: the op table, types, graph, builder, text form,
 //! verifier, reference evaluator and diagnostics.
 
+pub mod algebra;
+pub mod attr;
+pub mod builder;
+pub mod diagnostic;
 pub mod dim;
 pub mod dtype;
 pub mod eval;
+pub mod evaluate;
+pub mod graph;
+pub mod loc;
+pub mod op;
 pub mod scalar;
+pub mod shape;
+pub mod signature;
+mod symbolic;
 pub mod tensor;

@@ -17,7 +17,11 @@ impl Loc {
 
     pub fn path(path: impl Into<Arc<str>>) -> Loc {
         let path = path.into();
-        if path.is_empty() { Loc::default() } else { Loc(SmallVec::from_iter([path])) }
+        if path.is_empty() {
+            Loc::default()
+        } else {
+            Loc(SmallVec::from_iter([path]))
+        }
     }
 
     pub fn paths(&self) -> &[Arc<str>] {
@@ -39,11 +43,17 @@ impl Loc {
 
     /// The same paths inside the block `prefix`.
     pub fn inside(&self, prefix: &Loc) -> Loc {
-        let Some(front) = prefix.shortest() else { return self.clone() };
+        let Some(front) = prefix.shortest() else {
+            return self.clone();
+        };
         if self.0.is_empty() {
             return prefix.clone();
         }
-        Loc(self.0.iter().map(|p| Arc::from(format!("{front}.{p}"))).collect())
+        Loc(self
+            .0
+            .iter()
+            .map(|p| Arc::from(format!("{front}.{p}")))
+            .collect())
     }
 
     /// The shortest path, the first of them where several are as short.

@@ -32,7 +32,10 @@ pub struct Guard {
 
 impl Shape {
     pub fn new(dims: impl IntoIterator<Item = Dim>) -> Shape {
-        Shape { lead: None, dims: dims.into_iter().collect() }
+        Shape {
+            lead: None,
+            dims: dims.into_iter().collect(),
+        }
     }
 
     pub fn scalar() -> Shape {
@@ -44,7 +47,10 @@ impl Shape {
     }
 
     pub fn with_lead(lead: Symbol, dims: impl IntoIterator<Item = Dim>) -> Shape {
-        Shape { lead: Some(lead), dims: dims.into_iter().collect() }
+        Shape {
+            lead: Some(lead),
+            dims: dims.into_iter().collect(),
+        }
     }
 
     /// The number of dims, where it is known.
@@ -57,7 +63,10 @@ impl Shape {
         if self.lead.is_some() {
             return None;
         }
-        self.dims.iter().map(|d| d.as_const().and_then(|c| usize::try_from(c).ok())).collect()
+        self.dims
+            .iter()
+            .map(|d| d.as_const().and_then(|c| usize::try_from(c).ok()))
+            .collect()
     }
 
     /// The rank, or an error that names what would have to be known.
@@ -106,7 +115,9 @@ impl Shape {
 
     /// Number of elements, as a polynomial; `None` behind a rank variable.
     pub fn elements(&self) -> Option<Dim> {
-        self.lead.is_none().then(|| self.dims.iter().cloned().product())
+        self.lead
+            .is_none()
+            .then(|| self.dims.iter().cloned().product())
     }
 
     pub fn for_each_symbol(&self, f: &mut dyn FnMut(&Symbol)) {
@@ -128,7 +139,10 @@ impl Shape {
                 lead: front.lead,
                 dims: front.dims.into_iter().chain(trailing).collect(),
             },
-            None => Shape { lead: self.lead.clone(), dims: trailing.collect() },
+            None => Shape {
+                lead: self.lead.clone(),
+                dims: trailing.collect(),
+            },
         }
     }
 }
@@ -149,9 +163,11 @@ fn axis_range(axis: i64, shape: &Shape, rank: i64) -> Diagnostic {
         0 => "none: a scalar has no axes".to_string(),
         _ => format!("an axis from {} to {}", -rank, rank - 1),
     };
-    Diagnostic::new(format!("Incompatible shapes during compilation: axis {axis} is out of range"))
-        .got(format!("axis {axis} of {shape}"))
-        .expected(allowed)
+    Diagnostic::new(format!(
+        "Incompatible shapes during compilation: axis {axis} is out of range"
+    ))
+    .got(format!("axis {axis} of {shape}"))
+    .expected(allowed)
 }
 
 /// Equality of two dims: the one kept, with a guard where it could not be decided.
@@ -163,8 +179,15 @@ pub fn unify(a: &Dim, b: &Dim, guards: &mut Vec<Guard>) -> Option<Dim> {
         Relation::Undecided if a.is_unknown() => Some(b.clone()),
         Relation::Undecided if b.is_unknown() => Some(a.clone()),
         Relation::Undecided => {
-            guards.push(Guard { left: a.clone(), right: b.clone() });
-            Some(if b.as_const().is_some() { b.clone() } else { a.clone() })
+            guards.push(Guard {
+                left: a.clone(),
+                right: b.clone(),
+            });
+            Some(if b.as_const().is_some() {
+                b.clone()
+            } else {
+                a.clone()
+            })
         }
     }
 }
@@ -180,13 +203,19 @@ pub fn broadcast(
     let count = a.dims.len().max(b.dims.len());
     let mut dims: SmallVec<[Dim; 4]> = SmallVec::with_capacity(count);
     // Dims of one side that meet the other side's rank variable are not known.
-    let hidden = |own: &Shape, other: &Shape| other.lead.is_some() && own.dims.len() > other.dims.len();
+    let hidden =
+        |own: &Shape, other: &Shape| other.lead.is_some() && own.dims.len() > other.dims.len();
     let obscured = hidden(a, b) || hidden(b, a);
-    let known = if obscured { a.dims.len().min(b.dims.len()) } else { count };
+    let known = if obscured {
+        a.dims.len().min(b.dims.len())
+    } else {
+        count
+    };
     for i in (1..=known).rev() {
         let dim = match (from_back(a, i), from_back(b, i)) {
-            (Some(x), Some(y)) => broadcast_dim(x, y, guards)
-                .ok_or_else(|| Box::new(incompatible(a, b, i)))?,
+            (Some(x), Some(y)) => {
+                broadcast_dim(x, y, guards).ok_or_else(|| Box::new(incompatible(a, b, i)))?
+            }
             (Some(x), None) | (None, Some(x)) => x.clone(),
             (None, None) => unreachable!("i is at most the longer rank"),
         };
@@ -226,7 +255,10 @@ impl Type {
     }
 
     pub fn scalar(dtype: DType) -> Type {
-        Type { shape: Shape::scalar(), dtype }
+        Type {
+            shape: Shape::scalar(),
+            dtype,
+        }
     }
 }
 
@@ -234,7 +266,7 @@ impl Type {
 fn fmt_dim(dim: &Dim, f: &mut fmt::Formatter) -> fmt::Result {
     match dim {
         Dim::Const(c) => write!(f, "{c}"),
-        _ if dim.is_unknown() || dim.as_symbol().is_some() => write!(f, "{dim}"),
+        _ if dim.prints_as_atom() => write!(f, "{dim}"),
         _ => write!(f, "({dim})"),
     }
 }

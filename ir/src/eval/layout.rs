@@ -92,7 +92,10 @@ pub fn slice_update(
 ) -> Result<Array, String> {
     let (shape, steps, first) = strided(x, start, limit, stride)?;
     if shape != update.shape || x.dtype != update.dtype {
-        return Err(format!("an update of {:?} does not fit a slice of {shape:?}", update.shape));
+        return Err(format!(
+            "an update of {:?} does not fit a slice of {shape:?}",
+            update.shape
+        ));
     }
     let mut out: Vec<Scalar> = x.elements().collect();
     for (i, place) in Walk::new(&shape, &steps, first).enumerate() {

@@ -71,14 +71,31 @@ fn split(shape: &Shape, batch: &[i64], contract: &[i64]) -> Result<(Vec<Dim>, Ve
             .collect()
     };
     let (batch, contract) = (pick(batch)?, pick(contract)?);
-    let rest: SmallVec<[Dim; 4]> =
-        shape.dims.iter().zip(&taken).filter(|(_, t)| !**t).map(|(d, _)| d.clone()).collect();
-    Ok((batch, contract, Shape { lead: shape.lead.clone(), dims: rest }))
+    let rest: SmallVec<[Dim; 4]> = shape
+        .dims
+        .iter()
+        .zip(&taken)
+        .filter(|(_, t)| !**t)
+        .map(|(d, _)| d.clone())
+        .collect();
+    Ok((
+        batch,
+        contract,
+        Shape {
+            lead: shape.lead.clone(),
+            dims: rest,
+        },
+    ))
 }
 
 fn dot_shape(cx: &mut Infer) -> Result<Shape> {
     let ints = |name| cx.ints(name).unwrap_or(&[]).to_vec();
-    let (xb, yb, xc, yc) = (ints("x_batch"), ints("y_batch"), ints("x_contract"), ints("y_contract"));
+    let (xb, yb, xc, yc) = (
+        ints("x_batch"),
+        ints("y_batch"),
+        ints("x_contract"),
+        ints("y_contract"),
+    );
     if xb.len() != yb.len() || xc.len() != yc.len() {
         return cx.mismatch("the two sides name different numbers of axes".to_string());
     }
@@ -97,7 +114,10 @@ fn dot_shape(cx: &mut Infer) -> Result<Shape> {
     }
     dims.extend(x_rest.dims);
     dims.extend(y_rest.dims);
-    Ok(Shape { lead: x_rest.lead, dims })
+    Ok(Shape {
+        lead: x_rest.lead,
+        dims,
+    })
 }
 
 /// With the result's axes (batch, rest of x, rest of y), each cotangent contracts the other
@@ -106,13 +126,19 @@ fn dot_gradient<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
     let (x, y, g) = (r.arg(0), r.arg(1), r.g());
     let axes = |name: &str, v: Var<'a>| -> Vec<usize> {
         let shape = v.shape();
-        r.ints(name).unwrap_or(&[]).iter().map(|&a| shape.axis(a).unwrap_or(0)).collect()
+        r.ints(name)
+            .unwrap_or(&[])
+            .iter()
+            .map(|&a| shape.axis(a).unwrap_or(0))
+            .collect()
     };
     let (ranks, gb) = ((x.rank(), y.rank()), axes("x_batch", x).len());
     let (xb, yb) = (axes("x_batch", x), axes("y_batch", y));
     let (xc, yc) = (axes("x_contract", x), axes("y_contract", y));
     let rest = |rank: usize, b: &[usize], c: &[usize]| -> Vec<usize> {
-        (0..rank).filter(|a| !b.contains(a) && !c.contains(a)).collect()
+        (0..rank)
+            .filter(|a| !b.contains(a) && !c.contains(a))
+            .collect()
     };
     let (xr, yr) = (rest(ranks.0, &xb, &xc), rest(ranks.1, &yb, &yc));
     let g_batch: Vec<usize> = (0..gb).collect();
@@ -120,21 +146,29 @@ fn dot_gradient<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
     let g_y: Vec<usize> = (gb + xr.len()..gb + xr.len() + yr.len()).collect();
     let dot = |a: Var<'a>, b: Var<'a>, ab: &[usize], bb: &[usize], ac: &[usize], bc: &[usize]| {
         let ints = |axes: &[usize]| crate::attr::Attr::ints(axes.iter().map(|&a| a as i64));
-        r.build("dot_general", &[a, b], &[
-            ("x_batch", ints(ab)),
-            ("y_batch", ints(bb)),
-            ("x_contract", ints(ac)),
-            ("y_contract", ints(bc)),
-            ("acc", r.attr("acc").clone()),
-        ])
+        r.build(
+            "dot_general",
+            &[a, b],
+            &[
+                ("x_batch", ints(ab)),
+                ("y_batch", ints(bb)),
+                ("x_contract", ints(ac)),
+                ("y_contract", ints(bc)),
+                ("acc", r.attr("acc").clone()),
+            ],
+        )
     };
     // The product's axes: batch, the operand's own rest, then the other's contracted axes, which
     // answer to the operand's contracted axes in the order of the other's axes.
     let back = |product: Var<'a>, b: &[usize], rest: &[usize], own: &[usize], other: &[usize]| {
         let mut order: Vec<usize> = (0..other.len()).collect();
         order.sort_by_key(|&i| other[i]);
-        let places: Vec<usize> =
-            b.iter().chain(rest).copied().chain(order.iter().map(|&i| own[i])).collect();
+        let places: Vec<usize> = b
+            .iter()
+            .chain(rest)
+            .copied()
+            .chain(order.iter().map(|&i| own[i]))
+            .collect();
         let mut permutation = vec![0i64; places.len()];
         for (from, to) in places.iter().enumerate() {
             permutation[*to] = from as i64;
@@ -146,7 +180,10 @@ fn dot_gradient<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
     };
     let dx = dot(g, y, &g_batch, &yb, &g_y, &yr);
     let dy = dot(g, x, &g_batch, &xb, &g_x, &xr);
-    vec![Some(back(dx, &xb, &xr, &xc, &yc)), Some(back(dy, &yb, &yr, &yc, &xc))]
+    vec![
+        Some(back(dx, &xb, &xr, &xc, &yc)),
+        Some(back(dy, &yb, &yr, &yc, &xc)),
+    ]
 }
 
 fn matmul_shape(cx: &mut Infer) -> Result<Shape> {
@@ -185,12 +222,16 @@ fn matmul<'a>(r: &Rule<'a>) -> Var<'a> {
     let (x, y) = (r.arg(0), r.arg(1));
     let dot = |x: Var<'a>, y: Var<'a>, batch: usize, contract: (i64, i64)| {
         let batch = crate::attr::Attr::ints(0..batch as i64);
-        r.build("dot_general", &[x, y], &[
-            ("x_batch", batch.clone()),
-            ("y_batch", batch),
-            ("x_contract", crate::attr::Attr::ints([contract.0])),
-            ("y_contract", crate::attr::Attr::ints([contract.1])),
-        ])
+        r.build(
+            "dot_general",
+            &[x, y],
+            &[
+                ("x_batch", batch.clone()),
+                ("y_batch", batch),
+                ("x_contract", crate::attr::Attr::ints([contract.0])),
+                ("y_contract", crate::attr::Attr::ints([contract.1])),
+            ],
+        )
     };
     match (x.shape().rank(), y.shape().rank()) {
         (_, Some(1 | 2)) => dot(x, y, 0, (-1, 0)),
@@ -201,7 +242,9 @@ fn matmul<'a>(r: &Rule<'a>) -> Var<'a> {
             let batch = &r.ty.shape.dims[..rank.saturating_sub(2)];
             let full = |v: Var<'a>| {
                 let shape = v.shape();
-                let tail = shape.dims[shape.dims.len().saturating_sub(2)..].iter().cloned();
+                let tail = shape.dims[shape.dims.len().saturating_sub(2)..]
+                    .iter()
+                    .cloned();
                 v.broadcast_to(Shape::new(batch.iter().cloned().chain(tail)))
             };
             dot(full(x), full(y), rank.saturating_sub(2), (-1, -2))
@@ -224,11 +267,22 @@ fn matmul_gradient<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
         Some(2) => rows(matrix_x).swap_last().matmul(rows(g)),
         _ => matrix_x.swap_last().matmul(g),
     };
-    let dx = if x_flat { dx.sum_to(Shape::new([Dim::Const(1), x_shape.dims[0].clone()])) } else { dx };
-    let home = |v: Var<'a>, shape: Shape, flat: bool| {
-        if flat { v.reshape(shape) } else { v.sum_to(shape) }
+    let dx = if x_flat {
+        dx.sum_to(Shape::new([Dim::Const(1), x_shape.dims[0].clone()]))
+    } else {
+        dx
     };
-    vec![Some(home(dx, x_shape, x_flat)), Some(home(dy, y_shape, y_flat))]
+    let home = |v: Var<'a>, shape: Shape, flat: bool| {
+        if flat {
+            v.reshape(shape)
+        } else {
+            v.sum_to(shape)
+        }
+    };
+    vec![
+        Some(home(dx, x_shape, x_flat)),
+        Some(home(dy, y_shape, y_flat)),
+    ]
 }
 
 /// The value as a matrix: all axes but the last as one.
@@ -237,7 +291,9 @@ fn rows(v: Var<'_>) -> Var<'_> {
     if shape.rank() == Some(2) {
         return v;
     }
-    let Some((last, front)) = shape.dims.split_last() else { return v };
+    let Some((last, front)) = shape.dims.split_last() else {
+        return v;
+    };
     let count = match shape.lead {
         None => front.iter().cloned().product(),
         Some(_) => Dim::Unknown,

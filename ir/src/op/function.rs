@@ -50,4 +50,3 @@ pub(super) const OPS: &[OpDef] = &[
         ..BASE
     },
 ];
-

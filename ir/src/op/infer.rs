@@ -71,7 +71,12 @@ impl Infer<'_> {
         let each = self.operands.iter().enumerate().map(|(i, ty)| {
             let operand = self.op.operand(i);
             match operand.arity {
-                Arity::Many => format!("{}[{}]: {}", operand.name, i + 1 - self.op.operands.len(), ty.shape),
+                Arity::Many => format!(
+                    "{}[{}]: {}",
+                    operand.name,
+                    i + 1 - self.op.operands.len(),
+                    ty.shape
+                ),
                 Arity::One | Arity::Optional => format!("{}: {}", operand.name, ty.shape),
             }
         });
@@ -81,7 +86,9 @@ impl Infer<'_> {
 
 /// The attribute of this name, which the op has.
 pub fn find_attr<'a>(op: Op, attrs: &'a [Attr], name: &str) -> &'a Attr {
-    let at = op.attr_index(name).unwrap_or_else(|| panic!("`{}` has no attribute `{name}`", op.name));
+    let at = op
+        .attr_index(name)
+        .unwrap_or_else(|| panic!("`{}` has no attribute `{name}`", op.name));
     &attrs[at]
 }
 
@@ -142,7 +149,8 @@ pub fn infer(cx: &mut Infer) -> Result<Type> {
         DTypeRule::Attr(name) => match cx.attr(name) {
             Attr::DType(dtype) => *dtype,
             Attr::Tensor(tensor) => tensor.dtype(),
-            _ => shared_dtype(cx).expect("a dtype attribute that may be left out follows the operands"),
+            _ => shared_dtype(cx)
+                .expect("a dtype attribute that may be left out follows the operands"),
         },
         DTypeRule::Signature => unreachable!("calls are typed by their signature"),
     };
@@ -154,7 +162,9 @@ fn broadcast_all(cx: &mut Infer) -> Result<Shape> {
     for i in 1..cx.operands.len() {
         let next = cx.shape(i).clone();
         shape = cx.broadcast(&shape, &next).map_err(|mut error| {
-            error.facts.insert(0, ("operands".to_string(), cx.describe()));
+            error
+                .facts
+                .insert(0, ("operands".to_string(), cx.describe()));
             error
         })?;
     }
@@ -162,7 +172,9 @@ fn broadcast_all(cx: &mut Infer) -> Result<Shape> {
 }
 
 fn shared_dtype(cx: &Infer) -> Option<DType> {
-    (0..cx.operands.len()).find(|&i| cx.op.operand(i).shared).map(|i| cx.operands[i].dtype)
+    (0..cx.operands.len())
+        .find(|&i| cx.op.operand(i).shared)
+        .map(|i| cx.operands[i].dtype)
 }
 
 fn check_operands(cx: &Infer) -> Result<()> {
@@ -222,12 +234,17 @@ pub fn complete_attrs(op: Op, given: &[(&str, Attr)]) -> Result<smallvec::SmallV
     op.attrs
         .iter()
         .map(|def| {
-            let value = given.iter().find(|(name, _)| *name == def.name).map(|(_, v)| v.clone());
+            let value = given
+                .iter()
+                .find(|(name, _)| *name == def.name)
+                .map(|(_, v)| v.clone());
             match value.or_else(|| def.default.value()) {
                 Some(value) => check_attr(op, def, value),
-                None => Diagnostic::new(format!("`{}` needs the attribute `{}`", op.name, def.name))
-                    .expected(def.kind.name())
-                    .err(),
+                None => {
+                    Diagnostic::new(format!("`{}` needs the attribute `{}`", op.name, def.name))
+                        .expected(def.kind.name())
+                        .err()
+                }
             }
         })
         .collect()
@@ -240,9 +257,12 @@ fn check_attr(op: Op, def: &super::AttrDef, value: Attr) -> Result<Attr> {
         (Attr::None, _) if optional => Ok(value),
         (Attr::Int(v), AttrKind::Float) => Ok(Attr::Float(*v as f64)),
         _ if value.kind() == Some(def.kind) => Ok(value),
-        _ => Diagnostic::new(format!("the attribute `{}` of `{}` is of another kind", def.name, op.name))
-            .got(value.kind().map_or("nothing", |k| k.name()))
-            .expected(def.kind.name())
-            .err(),
+        _ => Diagnostic::new(format!(
+            "the attribute `{}` of `{}` is of another kind",
+            def.name, op.name
+        ))
+        .got(value.kind().map_or("nothing", |k| k.name()))
+        .expected(def.kind.name())
+        .err(),
     }
 }

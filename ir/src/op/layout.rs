@@ -14,12 +14,19 @@ use crate::dtype::DType;
 use crate::eval::{Array, layout, reduce};
 use crate::shape::{Shape, broadcast};
 
-const LAYOUT: OpDef =
-    OpDef { kind: Kind::Layout, operands: &[operand("x", Class::Any)], ..BASE };
+const LAYOUT: OpDef = OpDef {
+    kind: Kind::Layout,
+    operands: &[operand("x", Class::Any)],
+    ..BASE
+};
 const SHAPE: super::AttrDef = attr("shape", AttrKind::Shape, Default::Required);
 const AXES: super::AttrDef = attr("axes", AttrKind::Ints, Default::Required);
 const AXIS: super::AttrDef = attr("axis", AttrKind::Int, Default::Required);
-const CONSTANT: OpDef = OpDef { kind: Kind::Constant, gradient: Gradient::Zero, ..BASE };
+const CONSTANT: OpDef = OpDef {
+    kind: Kind::Constant,
+    gradient: Gradient::Zero,
+    ..BASE
+};
 
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
@@ -44,7 +51,9 @@ pub(super) const OPS: &[OpDef] = &[
         attrs: &[SHAPE, attr("axis", AttrKind::Int, Default::Int(0)), DTYPE],
         shape: ShapeRule::Rule(iota_shape),
         dtype: DTypeRule::Attr("dtype"),
-        meaning: Meaning::Kernel(|i| layout::iota(&i.shape("shape"), i.axis_of_result(), i.dtype())),
+        meaning: Meaning::Kernel(|i| {
+            layout::iota(&i.shape("shape"), i.axis_of_result(), i.dtype())
+        }),
         python: Python {
             numpy: "_iota({shape}, {axis}, {dtype})",
             torch: "_iota({shape}, {axis}, {dtype})",
@@ -64,9 +73,7 @@ pub(super) const OPS: &[OpDef] = &[
         }),
         dtype: DTypeRule::Fixed(DType::I64),
         gradient: Gradient::Zero,
-        meaning: Meaning::Kernel(|i| {
-            Ok(integer(i.arg(0).shape[i.required_axis()]))
-        }),
+        meaning: Meaning::Kernel(|i| Ok(integer(i.arg(0).shape[i.required_axis()]))),
         python: all("{x}.shape[{axis}]"),
         known: Some(|cx| Some(vec![axis_dim(cx.shape(0), cx.int("axis")).ok()?.clone()])),
         ..BASE
@@ -84,8 +91,16 @@ pub(super) const OPS: &[OpDef] = &[
             let x = i.arg(0);
             Ok(integer(i.axes().iter().map(|&a| x.shape[a]).product()))
         }),
-        python: Python { torch: "{x}.numel()", ..all("{x}.size") },
-        known: Some(|cx| Some(vec![crate::algebra::count_dims(cx.shape(0), cx.ints("axes"))?])),
+        python: Python {
+            torch: "{x}.numel()",
+            ..all("{x}.size")
+        },
+        known: Some(|cx| {
+            Some(vec![crate::algebra::count_dims(
+                cx.shape(0),
+                cx.ints("axes"),
+            )?])
+        }),
         ..BASE
     },
     OpDef {
@@ -98,7 +113,10 @@ pub(super) const OPS: &[OpDef] = &[
             let x = i.arg(0);
             let shape = i.shape("shape");
             let axes: Vec<usize> = match i.ints("axes") {
-                Some(axes) => axes.iter().map(|a| a.rem_euclid(shape.len() as i64) as usize).collect(),
+                Some(axes) => axes
+                    .iter()
+                    .map(|a| a.rem_euclid(shape.len() as i64) as usize)
+                    .collect(),
                 None => (shape.len() - x.shape.len()..shape.len()).collect(),
             };
             layout::broadcast_in_dim(x, &shape, &axes)
@@ -139,9 +157,7 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "Axis `i` of the result is axis `permutation[i]` of `x`.",
         attrs: &[attr("permutation", AttrKind::Ints, Default::Required)],
         shape: ShapeRule::Rule(transpose_shape),
-        meaning: Meaning::Kernel(|i| {
-            layout::transpose(i.arg(0), &i.axes_of("permutation", 0))
-        }),
+        meaning: Meaning::Kernel(|i| layout::transpose(i.arg(0), &i.axes_of("permutation", 0))),
         gradient: Gradient::Rule(|r| {
             let permutation = r.ints("permutation").unwrap_or(&[]);
             let rank = permutation.len() as i64;
@@ -161,7 +177,10 @@ pub(super) const OPS: &[OpDef] = &[
         name: "swap_axes",
         doc: "Two axes exchanged.",
         kind: Kind::Composite,
-        attrs: &[attr("first", AttrKind::Int, Default::Required), attr("second", AttrKind::Int, Default::Required)],
+        attrs: &[
+            attr("first", AttrKind::Int, Default::Required),
+            attr("second", AttrKind::Int, Default::Required),
+        ],
         shape: ShapeRule::Rule(swap_shape),
         meaning: Meaning::Decompose(|r| {
             let rank = r.arg(0).rank() as i64;
@@ -173,7 +192,10 @@ pub(super) const OPS: &[OpDef] = &[
             r.arg(0).transpose(&permutation)
         }),
         gradient: Gradient::Rule(|r| {
-            let attrs = [("first", r.attr("first").clone()), ("second", r.attr("second").clone())];
+            let attrs = [
+                ("first", r.attr("first").clone()),
+                ("second", r.attr("second").clone()),
+            ];
             vec![Some(r.g().unary("swap_axes", &attrs))]
         }),
         python: all("@swapaxes({x}, {first}, {second})"),
@@ -187,7 +209,10 @@ pub(super) const OPS: &[OpDef] = &[
         shape: ShapeRule::Rule(expand_shape),
         meaning: Meaning::Decompose(|r| r.arg(0).reshape(r.ty.shape.clone())),
         gradient: Gradient::Rule(|r| vec![Some(r.g().reshape(r.arg(0).shape()))]),
-        python: Python { torch: "_expand_dims({x}, {axes})", ..all("@expand_dims({x}, {axes})") },
+        python: Python {
+            torch: "_expand_dims({x}, {axes})",
+            ..all("@expand_dims({x}, {axes})")
+        },
         known: Some(|cx| cx.known[0].map(<[Dim]>::to_vec)),
         ..LAYOUT
     },
@@ -228,9 +253,14 @@ pub(super) const OPS: &[OpDef] = &[
         attrs: &[AXES],
         meaning: Meaning::Kernel(|i| layout::reverse(i.arg(0), &i.axes())),
         gradient: Gradient::Rule(|r| {
-            vec![Some(r.g().unary("reverse", &[("axes", r.attr("axes").clone())]))]
+            vec![Some(
+                r.g().unary("reverse", &[("axes", r.attr("axes").clone())]),
+            )]
         }),
-        python: Python { torch: "@flip({x}, {axes})", ..all("@flip({x}, {axes})") },
+        python: Python {
+            torch: "@flip({x}, {axes})",
+            ..all("@flip({x}, {axes})")
+        },
         ..LAYOUT
     },
     OpDef {
@@ -266,7 +296,10 @@ pub(super) const OPS: &[OpDef] = &[
             let rank = i.arg(0).shape.len();
             let zeros = vec![0; rank];
             let interior = i.ints("interior").unwrap_or(&zeros);
-            let (low, high) = (i.ints("low").unwrap_or(&zeros), i.ints("high").unwrap_or(&zeros));
+            let (low, high) = (
+                i.ints("low").unwrap_or(&zeros),
+                i.ints("high").unwrap_or(&zeros),
+            );
             layout::pad(i.arg(0), i.arg(1), low, high, interior)
         }),
         gradient: Gradient::Rule(pad_gradient),
@@ -281,7 +314,11 @@ pub(super) const OPS: &[OpDef] = &[
 const DTYPE: super::AttrDef = attr("dtype", AttrKind::DType, Default::Required);
 
 fn integer(value: usize) -> Array {
-    Array::from(&crate::tensor::Tensor::from_i64s(DType::I64, vec![], &[value as i64]))
+    Array::from(&crate::tensor::Tensor::from_i64s(
+        DType::I64,
+        vec![],
+        &[value as i64],
+    ))
 }
 
 /// The dim of an axis counted either way.
@@ -302,9 +339,12 @@ fn broadcast_shape(cx: &mut Infer) -> Result<Shape> {
         let joined = broadcast(&x, &target, &mut guards, cx.fresh)?;
         // A dim of 1 in the target must not be stretched by `x`.
         let stretched = joined.lead.is_none() && joined.dims.len() != target.dims.len()
-            || joined.dims.iter().rev().zip(target.dims.iter().rev()).any(|(a, b)| {
-                b.as_const() == Some(1) && a.as_const() != Some(1)
-            });
+            || joined
+                .dims
+                .iter()
+                .rev()
+                .zip(target.dims.iter().rev())
+                .any(|(a, b)| b.as_const() == Some(1) && a.as_const() != Some(1));
         if stretched && target.lead.is_none() {
             return cx.mismatch(format!("{x} does not broadcast to {target}"));
         }
@@ -325,11 +365,17 @@ fn broadcast_shape(cx: &mut Infer) -> Result<Shape> {
 
 fn broadcast_gradient<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
     let (x, g) = (r.arg(0), r.g());
-    let Some(axes) = r.ints("axes") else { return vec![Some(g.sum_to(x.shape()))] };
+    let Some(axes) = r.ints("axes") else {
+        return vec![Some(g.sum_to(x.shape()))];
+    };
     let rank = r.shape_attr("shape").dims.len() as i64;
     let kept: Vec<i64> = axes.iter().map(|a| a.rem_euclid(rank.max(1))).collect();
     let lost: Vec<i64> = (0..rank).filter(|a| !kept.contains(a)).collect();
-    let summed = if lost.is_empty() { g } else { g.sum(Some(&lost), false) };
+    let summed = if lost.is_empty() {
+        g
+    } else {
+        g.sum(Some(&lost), false)
+    };
     let mut order: Vec<usize> = (0..kept.len()).collect();
     order.sort_by_key(|&i| kept[i]);
     let mut permutation = vec![0; kept.len()];
@@ -337,7 +383,11 @@ fn broadcast_gradient<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
         permutation[to] = from as i64;
     }
     let sorted = permutation.iter().enumerate().all(|(i, &p)| i as i64 == p);
-    let placed = if sorted { summed } else { summed.transpose(&permutation) };
+    let placed = if sorted {
+        summed
+    } else {
+        summed.transpose(&permutation)
+    };
     vec![Some(placed.sum_to(x.shape()))]
 }
 
@@ -354,8 +404,15 @@ fn reshape_shape(cx: &mut Infer) -> Result<Shape> {
         cx.unify(&from, &to, "numbers of elements")?;
         return Ok(target);
     }
-    let (Some(have), None) = (x.elements(), &target.lead) else { return Ok(target) };
-    let given: Dim = target.dims.iter().filter(|d| !d.is_unknown()).cloned().product();
+    let (Some(have), None) = (x.elements(), &target.lead) else {
+        return Ok(target);
+    };
+    let given: Dim = target
+        .dims
+        .iter()
+        .filter(|d| !d.is_unknown())
+        .cloned()
+        .product();
     if unknown == 0 {
         if have.is_unknown() {
             return Ok(target);
@@ -374,7 +431,13 @@ fn reshape_shape(cx: &mut Infer) -> Result<Shape> {
             _ => have.floor_div(&given),
         },
     };
-    let dims = target.dims.iter().map(|d| if d.is_unknown() { missing.clone() } else { d.clone() });
+    let dims = target.dims.iter().map(|d| {
+        if d.is_unknown() {
+            missing.clone()
+        } else {
+            d.clone()
+        }
+    });
     Ok(Shape::new(dims))
 }
 
@@ -387,12 +450,16 @@ fn transpose_shape(cx: &mut Infer) -> Result<Shape> {
     for &axis in &permutation {
         let at = x.axis(axis)?;
         if std::mem::replace(&mut seen[at], true) {
-            return cx.mismatch(format!("the permutation {permutation:?} names axis {axis} twice"));
+            return cx.mismatch(format!(
+                "the permutation {permutation:?} names axis {axis} twice"
+            ));
         }
         dims.push(x.dims[at].clone());
     }
     if dims.len() != rank {
-        return cx.mismatch(format!("the permutation {permutation:?} is not one of {rank} axes"));
+        return cx.mismatch(format!(
+            "the permutation {permutation:?} is not one of {rank} axes"
+        ));
     }
     Ok(Shape { lead: None, dims })
 }
@@ -436,7 +503,11 @@ fn expand_shape(cx: &mut Infer) -> Result<Shape> {
     }
     let mut own = x.dims.iter().cloned();
     let dims = inserted.iter().map(|&new| {
-        if new { Dim::Const(1) } else { own.next().expect("as many old axes as there are gaps") }
+        if new {
+            Dim::Const(1)
+        } else {
+            own.next().expect("as many old axes as there are gaps")
+        }
     });
     Ok(Shape::new(dims.collect::<Vec<_>>()))
 }
@@ -457,22 +528,39 @@ pub fn slice_bounds(start: &Dim, limit: &Dim, dim: &Dim) -> (Dim, Dim) {
         (Some(b), None) if b < 0 => dim + b,
         _ => bound.clone(),
     };
-    (place(start), if limit.is_unknown() { dim.clone() } else { place(limit) })
+    (
+        place(start),
+        if limit.is_unknown() {
+            dim.clone()
+        } else {
+            place(limit)
+        },
+    )
 }
 
 fn slice_shape(cx: &mut Infer) -> Result<Shape> {
     let mut shape = cx.shape(0).clone();
     let axes = cx.ints("axes").unwrap_or(&[]).to_vec();
-    let (starts, limits) = (cx.shape_attr("starts").clone(), cx.shape_attr("limits").clone());
-    let steps = cx.ints("steps").map_or_else(|| vec![1; axes.len()], <[i64]>::to_vec);
-    if [starts.dims.len(), limits.dims.len(), steps.len()].iter().any(|&n| n != axes.len()) {
+    let (starts, limits) = (
+        cx.shape_attr("starts").clone(),
+        cx.shape_attr("limits").clone(),
+    );
+    let steps = cx
+        .ints("steps")
+        .map_or_else(|| vec![1; axes.len()], <[i64]>::to_vec);
+    if [starts.dims.len(), limits.dims.len(), steps.len()]
+        .iter()
+        .any(|&n| n != axes.len())
+    {
         return cx.mismatch("axes, starts, limits and steps differ in number".to_string());
     }
     for (i, &axis) in axes.iter().enumerate() {
         let at = shape.dims.len() - shape.axis_from_back(axis)?;
         if steps[i] < 1 {
-            return Diagnostic::new("the step of a slice is at least 1").got(steps[i])
-                .hint("use `Flip` to go backwards").err();
+            return Diagnostic::new("the step of a slice is at least 1")
+                .got(steps[i])
+                .hint("use `Flip` to go backwards")
+                .err();
         }
         let (start, limit) = slice_bounds(&starts.dims[i], &limits.dims[i], &shape.dims[at]);
         let length = (&limit - &start).max(&Dim::Const(0));
@@ -495,8 +583,9 @@ fn known_slice(cx: &Infer) -> Option<Vec<Dim>> {
 fn slice_gradient<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
     let x = r.arg(0);
     let zeros = x.full_like(0.0);
-    let attrs: Vec<(&str, Attr)> =
-        ["axes", "starts", "limits", "steps"].map(|name| (name, r.attr(name).clone())).to_vec();
+    let attrs: Vec<(&str, Attr)> = ["axes", "starts", "limits", "steps"]
+        .map(|name| (name, r.attr(name).clone()))
+        .to_vec();
     vec![Some(r.build("slice_update", &[zeros, r.g()], &attrs))]
 }
 
@@ -506,7 +595,11 @@ fn concat_shape(cx: &mut Infer) -> Result<Shape> {
     for i in 1..cx.operands.len() {
         let next = cx.shape(i).clone();
         if next.dims.len() != shape.dims.len() {
-            let what = format!("inputs 0 and {i} have {} and {} dims", shape.dims.len(), next.dims.len());
+            let what = format!(
+                "inputs 0 and {i} have {} and {} dims",
+                shape.dims.len(),
+                next.dims.len()
+            );
             return cx.mismatch(what);
         }
         let at = shape.dims.len() - back;
@@ -531,11 +624,14 @@ fn concat_gradient<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
             let shape = x.shape();
             let length = axis_dim(&shape, axis).cloned().unwrap_or(Dim::Unknown);
             let limit = &start + &length;
-            let part = r.g().unary("slice", &[
-                ("axes", Attr::ints([axis])),
-                ("starts", Shape::new([start.clone()]).into()),
-                ("limits", Shape::new([limit.clone()]).into()),
-            ]);
+            let part = r.g().unary(
+                "slice",
+                &[
+                    ("axes", Attr::ints([axis])),
+                    ("starts", Shape::new([start.clone()]).into()),
+                    ("limits", Shape::new([limit.clone()]).into()),
+                ],
+            );
             start = limit;
             Some(part)
         })
@@ -550,8 +646,13 @@ fn pad_shape(cx: &mut Infer) -> Result<Shape> {
     }
     let ints = |name| cx.ints(name).map_or_else(|| vec![0; rank], <[i64]>::to_vec);
     let (low, high, interior) = (ints("low"), ints("high"), ints("interior"));
-    if [low.len(), high.len(), interior.len()].iter().any(|&n| n != rank) {
-        return cx.mismatch(format!("`low`, `high` and `interior` name {rank} axes each"));
+    if [low.len(), high.len(), interior.len()]
+        .iter()
+        .any(|&n| n != rank)
+    {
+        return cx.mismatch(format!(
+            "`low`, `high` and `interior` name {rank} axes each"
+        ));
     }
     if interior.iter().any(|&n| n < 0) {
         return cx.mismatch("interior padding is not negative".to_string());
@@ -572,15 +673,22 @@ fn pad_gradient<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
     let ints = |name| r.ints(name).map_or_else(|| vec![0; rank], <[i64]>::to_vec);
     let (low, high, interior) = (ints("low"), ints("high"), ints("interior"));
     let negated = |v: &[i64]| Attr::ints(v.iter().map(|n| -n));
-    let cropped = r.build("pad", &[g, g.scalar(0.0)], &[("low", negated(&low)), ("high", negated(&high))]);
+    let cropped = r.build(
+        "pad",
+        &[g, g.scalar(0.0)],
+        &[("low", negated(&low)), ("high", negated(&high))],
+    );
     let mut dx = cropped;
     if interior.iter().any(|&n| n != 0) {
-        dx = cropped.unary("slice", &[
-            ("axes", Attr::ints(0..rank as i64)),
-            ("starts", Shape::fixed(&vec![0; rank]).into()),
-            ("limits", Shape::new(vec![Dim::Unknown; rank]).into()),
-            ("steps", Attr::ints(interior.iter().map(|n| n + 1))),
-        ]);
+        dx = cropped.unary(
+            "slice",
+            &[
+                ("axes", Attr::ints(0..rank as i64)),
+                ("starts", Shape::fixed(&vec![0; rank]).into()),
+                ("limits", Shape::new(vec![Dim::Unknown; rank]).into()),
+                ("steps", Attr::ints(interior.iter().map(|n| n + 1))),
+            ],
+        );
     }
     vec![Some(dx), Some(g.sum(None, false) - dx.sum(None, false))]
 }

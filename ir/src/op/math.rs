@@ -2,21 +2,32 @@
 
 use super::elementwise::{ELEMENTWISE, FLOAT};
 use super::{
-    Class, Default, Gradient, Meaning, OpDef, Operand, Python, all, attr, operand, DECOMPOSED,
+    Class, DECOMPOSED, Default, Gradient, Meaning, OpDef, Operand, Python, all, attr, operand,
 };
 use crate::attr::AttrKind;
 
-const UNARY: OpDef = OpDef { operands: FLOAT, ..ELEMENTWISE };
+const UNARY: OpDef = OpDef {
+    operands: FLOAT,
+    ..ELEMENTWISE
+};
 const NUMBER: &[Operand] = &[operand("x", Class::Number)];
 
 /// A template of torch's `torch.nn.functional` and of `jax.nn`; NumPy spells the parts.
 const fn nn(torch: &'static str, jax: &'static str) -> Python {
-    Python { numpy: "", torch, jax }
+    Python {
+        numpy: "",
+        torch,
+        jax,
+    }
 }
 
 /// The same name in every array module; `arc` forms are NumPy's own, so they differ in torch.
 const fn arc(numpy: &'static str, torch: &'static str) -> Python {
-    Python { numpy, torch, jax: numpy }
+    Python {
+        numpy,
+        torch,
+        jax: numpy,
+    }
 }
 
 pub(super) const OPS: &[OpDef] = &[
@@ -122,7 +133,11 @@ pub(super) const OPS: &[OpDef] = &[
         name: "erf",
         doc: "The error function.",
         meaning: Meaning::Scalar("erf(x)"),
-        python: Python { numpy: "_erf({x})", torch: "@erf({x})", jax: "jax.scipy.special.erf({x})" },
+        python: Python {
+            numpy: "_erf({x})",
+            torch: "@erf({x})",
+            jax: "jax.scipy.special.erf({x})",
+        },
         ..UNARY
     },
     OpDef {
@@ -138,26 +153,29 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "`1 / x`.",
         meaning: Meaning::Scalar("1 / x"),
         gradient: Gradient::Partials(&["-r * r"]),
-        python: Python { torch: "@reciprocal({x})", ..all("1 / {x}") },
+        python: Python {
+            torch: "@reciprocal({x})",
+            ..all("1 / {x}")
+        },
         ..UNARY
     },
     OpDef {
         name: "sigmoid",
         doc: "The logistic function `1 / (1 + exp(-x))`.",
-        meaning: Meaning::Scalar(
-            "select(x >= 0, 1 / (1 + t), t / (1 + t)) where t = exp(-abs(x))",
-        ),
+        meaning: Meaning::Scalar("select(x >= 0, 1 / (1 + t), t / (1 + t)) where t = exp(-abs(x))"),
         gradient: Gradient::Partials(&["r * (1 - r)"]),
-        python: Python { numpy: "_sigmoid({x})", torch: "@sigmoid({x})", jax: "jax.nn.sigmoid({x})" },
+        python: Python {
+            numpy: "_sigmoid({x})",
+            torch: "@sigmoid({x})",
+            jax: "jax.nn.sigmoid({x})",
+        },
         ..UNARY
     },
     OpDef {
         name: "softplus",
         doc: "`log(1 + exp(beta * x)) / beta`.",
         attrs: &[attr("beta", AttrKind::Float, Default::Float(1.0))],
-        meaning: Meaning::Scalar(
-            "(max(t, 0) + log1p(exp(-abs(t)))) / beta where t = beta * x",
-        ),
+        meaning: Meaning::Scalar("(max(t, 0) + log1p(exp(-abs(t)))) / beta where t = beta * x"),
         gradient: Gradient::Partials(&[
             "select(x * beta >= 0, 1 / (1 + t), t / (1 + t)) where t = exp(-abs(beta * x))",
         ]),
@@ -177,7 +195,11 @@ pub(super) const OPS: &[OpDef] = &[
         operands: NUMBER,
         meaning: Meaning::Scalar("max(x, 0)"),
         gradient: Gradient::Partials(&["select(x > 0, 1, 0)"]),
-        python: Python { numpy: "@maximum({x}, 0)", torch: "@relu({x})", jax: "jax.nn.relu({x})" },
+        python: Python {
+            numpy: "@maximum({x}, 0)",
+            torch: "@relu({x})",
+            jax: "jax.nn.relu({x})",
+        },
         note: "The gradient at 0 is 0, as in torch and JAX.",
         ..ELEMENTWISE
     },
@@ -200,7 +222,10 @@ pub(super) const OPS: &[OpDef] = &[
         attrs: &[attr("alpha", AttrKind::Float, Default::Float(1.0))],
         meaning: Meaning::Scalar("select(x > 0, x, alpha * expm1(min(x, 0)))"),
         gradient: Gradient::Partials(&["select(x > 0, 1, alpha * exp(min(x, 0)))"]),
-        python: nn("F.elu({x}[, alpha={alpha}])", "jax.nn.elu({x}[, alpha={alpha}])"),
+        python: nn(
+            "F.elu({x}[, alpha={alpha}])",
+            "jax.nn.elu({x}[, alpha={alpha}])",
+        ),
         ..UNARY
     },
     OpDef {
@@ -244,11 +269,12 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Scalar(
             "x * select(x >= 0, 1 / (1 + t), t / (1 + t)) where t = exp(-abs(x))",
         ),
-        gradient: Gradient::Partials(&[
-            "s * (1 + x * (1 - s)) \
-             where t = exp(-abs(x)); s = select(x >= 0, 1 / (1 + t), t / (1 + t))",
-        ]),
-        python: Python { numpy: "{x} * _sigmoid({x})", ..nn("F.silu({x})", "jax.nn.silu({x})") },
+        gradient: Gradient::Partials(&["s * (1 + x * (1 - s)) \
+             where t = exp(-abs(x)); s = select(x >= 0, 1 / (1 + t), t / (1 + t))"]),
+        python: Python {
+            numpy: "{x} * _sigmoid({x})",
+            ..nn("F.silu({x})", "jax.nn.silu({x})")
+        },
         ..UNARY
     },
     OpDef {
@@ -266,9 +292,7 @@ pub(super) const OPS: &[OpDef] = &[
         name: "hardswish",
         doc: "`x * min(max(x + 3, 0), 6) / 6` (Howard et al. 2019).",
         meaning: Meaning::Scalar("x * min(max(x + 3, 0), 6) / 6"),
-        gradient: Gradient::Partials(&[
-            "select(x < -3, 0, select(x > 3, 1, (2 * x + 3) / 6))",
-        ]),
+        gradient: Gradient::Partials(&["select(x < -3, 0, select(x > 3, 1, (2 * x + 3) / 6))"]),
         python: nn("F.hardswish({x})", "jax.nn.hard_swish({x})"),
         note: "At -3 and 3 frameworks take either side's slope.",
         ..UNARY

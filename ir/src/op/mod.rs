@@ -15,8 +15,8 @@ use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::eval::Array;
 use crate::evaluate::Inputs;
-use crate::scalar::expr::Expr;
 use crate::scalar::Prim;
+use crate::scalar::expr::Expr;
 use crate::shape::Shape;
 
 mod contraction;
@@ -98,21 +98,35 @@ pub struct Operand {
 
 /// An operand of the shared dtype.
 pub const fn operand(name: &'static str, class: Class) -> Operand {
-    Operand { name, class, arity: Arity::One, shared: true }
+    Operand {
+        name,
+        class,
+        arity: Arity::One,
+        shared: true,
+    }
 }
 
 impl Operand {
     /// Its dtype is its own.
     pub const fn apart(self) -> Operand {
-        Operand { shared: false, ..self }
+        Operand {
+            shared: false,
+            ..self
+        }
     }
 
     pub const fn optional(self) -> Operand {
-        Operand { arity: Arity::Optional, ..self }
+        Operand {
+            arity: Arity::Optional,
+            ..self
+        }
     }
 
     pub const fn many(self) -> Operand {
-        Operand { arity: Arity::Many, ..self }
+        Operand {
+            arity: Arity::Many,
+            ..self
+        }
     }
 }
 
@@ -135,7 +149,11 @@ pub enum Default {
 }
 
 pub const fn attr(name: &'static str, kind: AttrKind, default: Default) -> AttrDef {
-    AttrDef { name, kind, default }
+    AttrDef {
+        name,
+        kind,
+        default,
+    }
 }
 
 impl Default {
@@ -212,7 +230,11 @@ pub struct Python {
 
 /// One template for all frameworks.
 pub const fn all(template: &'static str) -> Python {
-    Python { numpy: template, torch: template, jax: template }
+    Python {
+        numpy: template,
+        torch: template,
+        jax: template,
+    }
 }
 
 /// No framework takes it whole: it is decomposed.
@@ -297,7 +319,11 @@ impl OpDef {
 
     /// The fewest and the most values it takes.
     pub fn arity(&self) -> (usize, Option<usize>) {
-        let least = self.operands.iter().filter(|o| o.arity == Arity::One).count();
+        let least = self
+            .operands
+            .iter()
+            .filter(|o| o.arity == Arity::One)
+            .count();
         let many = self.operands.iter().any(|o| o.arity == Arity::Many);
         (least, (!many).then_some(self.operands.len()))
     }
@@ -349,8 +375,12 @@ pub fn expr(op: Op) -> Option<&'static Expr> {
 
 /// Parses an expression over an op's operands, its attributes and further value names.
 pub fn parse(op: Op, text: &str, more: &[&str]) -> Expr {
-    let values: Vec<&str> =
-        op.operands.iter().map(|o| o.name).chain(more.iter().copied()).collect();
+    let values: Vec<&str> = op
+        .operands
+        .iter()
+        .map(|o| o.name)
+        .chain(more.iter().copied())
+        .collect();
     let attrs: Vec<&str> = op.attrs.iter().map(|a| a.name).collect();
     Expr::parse(text, &values, &attrs)
         .unwrap_or_else(|error| panic!("the expression of `{}`: {error}", op.name))
@@ -361,7 +391,8 @@ static BY_PRIM: LazyLock<FxHashMap<Prim, Op>> = LazyLock::new(|| {
     let direct = |op: Op| match expr(op)?.nodes() {
         [operands @ .., Node::Prim(prim, args)] => {
             let plain = operands.iter().all(|n| matches!(n, Node::Var(_)));
-            let in_order = (0..prim.arity()).all(|i| operands.get(args[i] as usize) == Some(&Node::Var(i as u8)));
+            let in_order = (0..prim.arity())
+                .all(|i| operands.get(args[i] as usize) == Some(&Node::Var(i as u8)));
             (plain && in_order).then_some((*prim, op))
         }
         _ => None,
@@ -371,5 +402,7 @@ static BY_PRIM: LazyLock<FxHashMap<Prim, Op>> = LazyLock::new(|| {
 
 /// The operation that is this scalar primitive alone.
 pub fn of_prim(prim: Prim) -> Op {
-    *BY_PRIM.get(&prim).unwrap_or_else(|| panic!("no operation is the primitive {prim:?} alone"))
+    *BY_PRIM
+        .get(&prim)
+        .unwrap_or_else(|| panic!("no operation is the primitive {prim:?} alone"))
 }

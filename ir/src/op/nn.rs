@@ -12,8 +12,11 @@ use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::shape::Shape;
 
-const COMPOSITE: OpDef =
-    OpDef { kind: Kind::Composite, operands: &[operand("x", Class::Float)], ..BASE };
+const COMPOSITE: OpDef = OpDef {
+    kind: Kind::Composite,
+    operands: &[operand("x", Class::Float)],
+    ..BASE
+};
 const AXIS: super::AttrDef = attr("axis", AttrKind::Int, Default::Int(-1));
 const EPSILON: super::AttrDef = attr("epsilon", AttrKind::Float, Default::Float(1e-5));
 const X: Operand = operand("x", Class::Float);
@@ -33,7 +36,9 @@ pub(super) const OPS: &[OpDef] = &[
         }),
         gradient: Gradient::Rule(|r| {
             let weighted = r.g() * r.y();
-            vec![Some(weighted - r.y() * weighted.sum(Some(&[r.int("axis")]), true))]
+            vec![Some(
+                weighted - r.y() * weighted.sum(Some(&[r.int("axis")]), true),
+            )]
         }),
         python: Python {
             numpy: "",
@@ -155,7 +160,10 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "cross_entropy",
         doc: "`-log_softmax(logits)` at the class `target`, along the last axis; not reduced.",
-        operands: &[operand("logits", Class::Float), operand("target", Class::Int).apart()],
+        operands: &[
+            operand("logits", Class::Float),
+            operand("target", Class::Int).apart(),
+        ],
         shape: ShapeRule::Rule(|cx| {
             cx.shape(0).need_trailing(1)?;
             let shape = super::reduce::without_axes(cx.shape(0), Some(&[-1]), false)?;
@@ -186,7 +194,11 @@ fn normalised(cx: &mut Infer) -> Result<Shape> {
         if own.rank() != Some(1) {
             return cx.mismatch(format!("`{}` has one dim", cx.op.operand(i).name));
         }
-        cx.unify(&own.dims[0], &last, "the normalised dim and the one it is scaled by")?;
+        cx.unify(
+            &own.dims[0],
+            &last,
+            "the normalised dim and the one it is scaled by",
+        )?;
     }
     Ok(shape)
 }
@@ -198,7 +210,10 @@ fn affine<'a>(r: &Rule<'a>, scaled: Var<'a>) -> Var<'a> {
 
 fn affine_gradients<'a>(r: &Rule<'a>, dx: Var<'a>, scaled: Var<'a>) -> Vec<Option<Var<'a>>> {
     let mut gradients = vec![Some(dx)];
-    gradients.extend(r.optional(1).map(|w| Some((r.g() * scaled).sum_to(w.shape()))));
+    gradients.extend(
+        r.optional(1)
+            .map(|w| Some((r.g() * scaled).sum_to(w.shape()))),
+    );
     gradients.extend(r.optional(2).map(|b| Some(r.g().sum_to(b.shape()))));
     gradients
 }
@@ -206,14 +221,26 @@ fn affine_gradients<'a>(r: &Rule<'a>, dx: Var<'a>, scaled: Var<'a>) -> Vec<Optio
 fn attention_shape(cx: &mut Infer) -> Result<Shape> {
     if cx.bool("causal") && cx.operands.len() > 3 {
         return Diagnostic::new("`attention` takes either a mask or `causal`")
-            .hint("put the causal mask into the mask: `Tril` of ones").err();
+            .hint("put the causal mask into the mask: `Tril` of ones")
+            .err();
     }
-    let (q, k, v) = (cx.shape(0).clone(), cx.shape(1).clone(), cx.shape(2).clone());
-    let (qt, kt, vt) = (q.need_trailing(2)?, k.need_trailing(2)?, v.need_trailing(2)?);
+    let (q, k, v) = (
+        cx.shape(0).clone(),
+        cx.shape(1).clone(),
+        cx.shape(2).clone(),
+    );
+    let (qt, kt, vt) = (
+        q.need_trailing(2)?,
+        k.need_trailing(2)?,
+        v.need_trailing(2)?,
+    );
     cx.unify(&qt[1], &kt[1], "the last dims of `query` and `key`")?;
     cx.unify(&kt[0], &vt[0], "the numbers of keys and values")?;
     if cx.bool("grouped") {
-        let (heads, groups) = (q.need_trailing(3)?[0].clone(), k.need_trailing(3)?[0].clone());
+        let (heads, groups) = (
+            q.need_trailing(3)?[0].clone(),
+            k.need_trailing(3)?[0].clone(),
+        );
         if let (Some(h), Some(g)) = (heads.as_const(), groups.as_const()) {
             if g == 0 || h % g != 0 {
                 return cx.mismatch(format!("{h} heads do not divide into {g} groups"));
@@ -237,7 +264,10 @@ fn attention<'a>(r: &Rule<'a>) -> Var<'a> {
         true => (each_head(key, query), each_head(value, query)),
         false => (key, value),
     };
-    let scaled = match (r.float("scale"), query.shape().dims.last().and_then(Dim::as_const)) {
+    let scaled = match (
+        r.float("scale"),
+        query.shape().dims.last().and_then(Dim::as_const),
+    ) {
         (Some(scale), _) => query * scale,
         (None, Some(width)) => query * (1.0 / (width as f64).sqrt()),
         (None, None) => query / query.dim(-1).cast(query.dtype()).sqrt(),
@@ -259,10 +289,16 @@ fn hide<'a>(scores: Var<'a>, seen: Var<'a>) -> Var<'a> {
 /// Which keys come no later than each query.
 fn lower_triangle<'a>(r: &Rule<'a>, scores: Var<'a>) -> Var<'a> {
     let shape = scores.shape();
-    let Ok(last) = shape.need_trailing(2) else { return scores };
+    let Ok(last) = shape.need_trailing(2) else {
+        return scores;
+    };
     let square = Attr::from(Shape::new(last.iter().cloned()));
     let ramp = |axis: i64| {
-        let attrs = [("shape", square.clone()), ("axis", axis.into()), ("dtype", DType::I32.into())];
+        let attrs = [
+            ("shape", square.clone()),
+            ("axis", axis.into()),
+            ("dtype", DType::I32.into()),
+        ];
         r.build("iota", &[], &attrs)
     };
     ramp(0).binary("ge", ramp(1))
@@ -271,8 +307,12 @@ fn lower_triangle<'a>(r: &Rule<'a>, scores: Var<'a>) -> Var<'a> {
 /// Keys or values repeated so that each head of `query` has its own.
 fn each_head<'a>(v: Var<'a>, query: Var<'a>) -> Var<'a> {
     let (shape, heads) = (v.shape(), query.shape());
-    let (Ok(own), Ok(all)) = (shape.need_trailing(3), heads.need_trailing(3)) else { return v };
-    let times = all[0].exact_div(&own[0]).unwrap_or_else(|| all[0].floor_div(&own[0]));
+    let (Ok(own), Ok(all)) = (shape.need_trailing(3), heads.need_trailing(3)) else {
+        return v;
+    };
+    let times = all[0]
+        .exact_div(&own[0])
+        .unwrap_or_else(|| all[0].floor_div(&own[0]));
     let front = &shape.dims[..shape.dims.len() - 3];
     let dims = |middle: Vec<Dim>| Shape {
         lead: shape.lead.clone(),

@@ -48,7 +48,13 @@ pub(super) const OPS: &[OpDef] = &[
             attr("high", AttrKind::Float, Default::Float(1.0)),
         ],
         meaning: Meaning::Kernel(|i| {
-            random::uniform(i.key(), &i.shape("shape"), i.dtype(), i.float("low"), i.float("high"))
+            random::uniform(
+                i.key(),
+                &i.shape("shape"),
+                i.dtype(),
+                i.float("low"),
+                i.float("high"),
+            )
         }),
         python: Python {
             jax: "jax.random.uniform({key}, {shape}, {dtype}[, {low}, {high}])",
@@ -77,7 +83,12 @@ pub(super) const OPS: &[OpDef] = &[
             Ok(Shape::new([Dim::Const(cx.int("count")), Dim::Const(2)]))
         }),
         dtype: DTypeRule::Fixed(DType::U32),
-        meaning: Meaning::Kernel(|i| Ok(threefry::key_array(&threefry::split(i.key(), i.int("count") as usize)))),
+        meaning: Meaning::Kernel(|i| {
+            Ok(threefry::key_array(&threefry::split(
+                i.key(),
+                i.int("count") as usize,
+            )))
+        }),
         python: Python {
             jax: "jax.random.split({key}, {count})",
             ..all("_key_split({key}, {count})")

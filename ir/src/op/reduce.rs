@@ -23,9 +23,15 @@ const REDUCE: OpDef = OpDef {
     shape: ShapeRule::Rule(over_axes),
     ..BASE
 };
-const ACCUMULATE: OpDef = OpDef { attrs: &[AXES, KEEPDIM, ACC], ..REDUCE };
-const TEST: OpDef =
-    OpDef { operands: &[operand("x", Class::Bool)], gradient: Gradient::Zero, ..REDUCE };
+const ACCUMULATE: OpDef = OpDef {
+    attrs: &[AXES, KEEPDIM, ACC],
+    ..REDUCE
+};
+const TEST: OpDef = OpDef {
+    operands: &[operand("x", Class::Bool)],
+    gradient: Gradient::Zero,
+    ..REDUCE
+};
 const FIND: OpDef = OpDef {
     attrs: &[attr("axis", AttrKind::Int, Default::None), KEEPDIM],
     shape: ShapeRule::Rule(over_axis),
@@ -38,7 +44,10 @@ const SCAN: OpDef = OpDef {
     shape: ShapeRule::Rule(along_axis),
     ..REDUCE
 };
-const FLOATS: OpDef = OpDef { operands: &[operand("x", Class::Float)], ..REDUCE };
+const FLOATS: OpDef = OpDef {
+    operands: &[operand("x", Class::Float)],
+    ..REDUCE
+};
 
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
@@ -160,16 +169,21 @@ pub(super) const OPS: &[OpDef] = &[
             attr("axis", AttrKind::Int, Default::Int(-1)),
             attr("descending", AttrKind::Bool, Default::Bool(false)),
         ],
-        meaning: Meaning::Kernel(|i| {
-            sort::sort(i.arg(0), i.required_axis(), i.bool("descending"))
-        }),
+        meaning: Meaning::Kernel(|i| sort::sort(i.arg(0), i.required_axis(), i.bool("descending"))),
         gradient: Gradient::Rule(|r| {
             let axis = r.int("axis");
-            let attrs = [("axis", axis.into()), ("descending", r.bool("descending").into())];
+            let attrs = [
+                ("axis", axis.into()),
+                ("descending", r.bool("descending").into()),
+            ];
             let places = r.arg(0).unary("argsort", &attrs);
             let zeros = r.arg(0).full_like(0.0);
             let attrs = [("axis", axis.into())];
-            vec![Some(r.build("scatter_add_along", &[zeros, places, r.g()], &attrs))]
+            vec![Some(r.build(
+                "scatter_add_along",
+                &[zeros, places, r.g()],
+                &attrs,
+            ))]
         }),
         python: Python {
             numpy: "_sort({x}, {axis}, {descending})",
@@ -218,7 +232,11 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "The mean squared distance from the mean over `axes` (all where left out), \
               divided by the count less `correction`.",
         kind: Kind::Composite,
-        attrs: &[AXES, KEEPDIM, attr("correction", AttrKind::Float, Default::Float(0.0))],
+        attrs: &[
+            AXES,
+            KEEPDIM,
+            attr("correction", AttrKind::Float, Default::Float(0.0)),
+        ],
         meaning: Meaning::Decompose(|r| {
             let x = r.arg(0);
             let axes = r.ints("axes");
@@ -263,7 +281,9 @@ pub(super) const OPS: &[OpDef] = &[
 /// The greatest element, or 0 where that is infinite: a shift that keeps `exp` finite.
 pub(super) fn finite_max<'a>(x: Var<'a>, axes: Option<&[i64]>) -> Var<'a> {
     let top = x.reduce("max", axes, true);
-    top.unary("is_inf", &[]).select(top.scalar(0.0), top).stop_gradient()
+    top.unary("is_inf", &[])
+        .select(top.scalar(0.0), top)
+        .stop_gradient()
 }
 
 /// The shape without `axes`, or with 1 in their place.
@@ -285,12 +305,19 @@ pub fn without_axes(shape: &Shape, axes: Option<&[i64]>, keepdim: bool) -> Resul
                 .err();
         }
     }
-    let dims = shape.dims.iter().zip(&dropped).filter_map(|(dim, dropped)| match (dropped, keepdim) {
-        (false, _) => Some(dim.clone()),
-        (true, true) => Some(Dim::Const(1)),
-        (true, false) => None,
-    });
-    Ok(Shape { lead: shape.lead.clone(), dims: dims.collect() })
+    let dims = shape
+        .dims
+        .iter()
+        .zip(&dropped)
+        .filter_map(|(dim, dropped)| match (dropped, keepdim) {
+            (false, _) => Some(dim.clone()),
+            (true, true) => Some(Dim::Const(1)),
+            (true, false) => None,
+        });
+    Ok(Shape {
+        lead: shape.lead.clone(),
+        dims: dims.collect(),
+    })
 }
 
 fn over_axes(cx: &mut Infer) -> Result<Shape> {
@@ -302,7 +329,11 @@ fn over_axis(cx: &mut Infer) -> Result<Shape> {
         crate::attr::Attr::Int(axis) => Some(*axis),
         _ => None,
     };
-    without_axes(cx.shape(0), axis.as_ref().map(std::slice::from_ref), cx.bool("keepdim"))
+    without_axes(
+        cx.shape(0),
+        axis.as_ref().map(std::slice::from_ref),
+        cx.bool("keepdim"),
+    )
 }
 
 fn along_axis(cx: &mut Infer) -> Result<Shape> {
@@ -332,7 +363,9 @@ fn prod_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
     let axes = r.ints("axes");
     let zero = x.scalar(0.0);
     let is_zero = x.binary("eq", zero);
-    let rest = is_zero.select(x.scalar(1.0), x).reduce("prod", axes, r.bool("keepdim"));
+    let rest = is_zero
+        .select(x.scalar(1.0), x)
+        .reduce("prod", axes, r.bool("keepdim"));
     let zeros = is_zero.cast(x.dtype()).sum(axes, r.bool("keepdim"));
     let alone = zeros.binary("eq", zero).select(zero, rest);
     let alone = zeros.binary("eq", x.scalar(1.0)).select(alone, zero);
