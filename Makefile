@@ -1,0 +1,46 @@
+# Everything is set up in .venv/ and target/ of this checkout; a second run sets up nothing.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+comma := ,
+
+# Frameworks to install for the demo, and to run it on: numpy,torch,jax. By default what is there.
+BACKENDS ?=
+# The lists in tools/requirements/ that the named backends need; a backend without one needs nothing.
+LISTS = $(notdir $(basename $(wildcard $(patsubst %,tools/requirements/%.txt,$(subst $(comma), ,$(BACKENDS))))))
+
+.PHONY: help build demo test bless lint wheel clean
+
+help: ## Print this list.
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+
+build: ## Build the package and the commands into .venv/.
+	@tools/setup.sh $(sort numpy $(LISTS))
+	@tools/install.sh
+
+demo: build ## Train a classifier of handwritten digits; BACKENDS=numpy,torch,jax installs those named.
+	@.venv/bin/python tools/demo/digits.py $(if $(BACKENDS),--backends $(BACKENDS))
+
+test: ## Run every test: cargo, lit, pytest. Installs torch and JAX.
+	@tools/setup.sh numpy torch jax test
+	@tools/install.sh
+	cargo test --release --workspace
+	.venv/bin/lit -sv tests/lit
+	.venv/bin/python -m pytest
+
+bless: ## Accept what the snapshot tests see now, type stubs included.
+	BLESS=1 INSTA_UPDATE=always cargo test --release --workspace
+
+lint: ## Check formatting, clippy, ruff and mypy.
+	@tools/setup.sh numpy lint
+	cargo fmt --check
+	cargo clippy --release --workspace --all-targets --features mithril/python -- -D warnings
+	.venv/bin/ruff format --check
+	.venv/bin/ruff check
+	.venv/bin/mypy
+
+wheel: ## Build the wheel, with both commands in it, into dist/.
+	@tools/setup.sh wheel
+	.venv/bin/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	@ls dist/*.whl
+
+clean: ## Remove what was built; .venv/ stays.
+	rm -rf target dist frontend/python/mithril/_core.abi3.so

@@ -1,0 +1,1 @@
+//! The passes of Mithril: the driver, one file per pass, and the rewrite rules.

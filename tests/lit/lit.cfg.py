@@ -1,0 +1,20 @@
+"""How the `.mir` tests run: `mithril-opt` and `mithril` from .venv/bin, checked by FileCheck."""
+
+import os
+import shutil
+
+import lit.formats
+
+root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+commands = lit_config.params.get("bin", os.path.join(root, ".venv", "bin"))  # noqa: F821
+
+config = config  # noqa: F821, PLW0127
+config.name = "mithril"
+config.test_format = lit.formats.ShTest(execute_external=False)
+config.suffixes = [".mir"]
+config.test_source_root = os.path.dirname(__file__)
+config.test_exec_root = os.path.join(root, "target", "lit")
+config.environment["PATH"] = os.pathsep.join([commands, os.environ["PATH"]])
+
+# LLVM's FileCheck where it is installed; the Python package reads the same checks, more slowly.
+config.substitutions.append((r"\bFileCheck\b", shutil.which("FileCheck-22") or "filecheck"))

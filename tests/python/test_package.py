@@ -1,0 +1,34 @@
+"""The package as installed: its version, its types."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import mithril
+
+
+def run(checkout: Path, *module: str) -> None:
+    command = [sys.executable, "-m", *module]
+    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_version(checkout):
+    manifest = (checkout / "Cargo.toml").read_text()
+    assert f'version = "{mithril.__version__}"' in manifest
+    assert re.fullmatch(r"\d+\.\d+\.\d+", mithril.__version__)
+
+
+def test_commands_say_the_same_version(checkout):
+    for command in ["mithril", "mithril-opt"]:
+        said = subprocess.check_output([checkout / ".venv/bin" / command, "--version"], text=True)
+        assert said == f"{command} {mithril.__version__}\n"
+
+
+def test_stubs_describe_the_extension(checkout):
+    run(checkout, "mypy.stubtest", "mithril._core")
+
+
+def test_types_are_as_annotated(checkout):
+    run(checkout, "mypy")

@@ -1,0 +1,68 @@
+//! The type stub `mithril/_core.pyi` is what the extension module says of itself.
+
+use mithril_tidy::root;
+use pyo3_introspection::{introspect_cdylib, module_stub_files};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+/// Builds the extension module as the Makefile does, in the profile this test was built in.
+fn build() -> PathBuf {
+    let deps = env::current_exe()
+        .expect("a path")
+        .parent()
+        .expect("deps")
+        .to_owned();
+    let out = deps.parent().expect("the profile's directory");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args([
+        "rustc",
+        "--quiet",
+        "--package",
+        "mithril",
+        "--lib",
+        "--features",
+        "python",
+        "--crate-type",
+        "cdylib",
+    ]);
+    if out.ends_with("release") {
+        cargo.arg("--release");
+    }
+    cargo
+        .arg("--target-dir")
+        .arg(out.parent().expect("the target directory"));
+    assert!(
+        cargo
+            .current_dir(root())
+            .status()
+            .expect("cargo runs")
+            .success()
+    );
+    let names = ["libmithril.so", "libmithril.dylib", "mithril.dll"];
+    names
+        .iter()
+        .map(|n| out.join(n))
+        .find(|p| p.exists())
+        .expect("the extension module")
+}
+
+#[test]
+fn the_stub_is_what_the_extension_says() {
+    let module = introspect_cdylib(build(), "_core").expect("an introspectable module");
+    let files = module_stub_files(&module);
+    let stub = files
+        .get(Path::new("__init__.pyi"))
+        .or_else(|| files.get(Path::new("_core.pyi")));
+    let stub = stub.unwrap_or_else(|| panic!("one stub among {:?}", files.keys()));
+    let path = root().join("frontend/python/mithril/_core.pyi");
+    if env::var_os("BLESS").is_some() {
+        fs::write(&path, stub).expect("a writable stub");
+    }
+    let kept = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        *stub == kept,
+        "{} is not up to date: `make bless` writes it anew. Expected:\n{stub}",
+        path.display()
+    );
+}

@@ -1,0 +1,26 @@
+#!/bin/sh
+# Builds Mithril and installs it into .venv/: the package (its Python files stay where they are, so
+# that a change needs no second run) and the commands. Nothing is rewritten that has not changed.
+set -eu
+cd "$(dirname "$0")/.."
+target=${CARGO_TARGET_DIR:-target}/release
+
+# Replaces a file in one step, so that nobody sees half of one and a program that runs keeps its own.
+place() {
+    cmp -s "$1" "$2" && return
+    cp "$1" "$2.$$"
+    mv -f "$2.$$" "$2"
+}
+
+cargo build --release --package mithril-tools --bins
+cargo rustc --release --package mithril --lib --features python --crate-type cdylib
+for command in mithril mithril-opt; do
+    place "$target/$command" ".venv/bin/$command"
+done
+case $(uname -s) in
+    Darwin) place "$target/libmithril.dylib" frontend/python/mithril/_core.abi3.so ;;
+    *) place "$target/libmithril.so" frontend/python/mithril/_core.abi3.so ;;
+esac
+for site in .venv/lib/python3.*/site-packages; do
+    [ -e "$site/mithril.pth" ] || echo "$PWD/frontend/python" >"$site/mithril.pth"
+done
