@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::algebra::{Rule, Var};
+use crate::algebra::Rule;
 use crate::attr::Attr;
 use crate::builder::Builder;
 use crate::diagnostic::{Diagnostic, Result};
@@ -417,15 +417,17 @@ pub fn decompose(builder: &Builder, op: Op, operands: &[Value], attrs: &[Attr]) 
         return Diagnostic::new(format!("`{}` is not a composite", op.name)).err();
     };
     let ty = builder.type_of(op, operands, attrs)?;
-    let vars: Vec<Var> = operands.iter().map(|v| builder.var(*v)).collect();
-    let result = rule(&Rule {
+    let operands = operands.iter().map(|v| builder.var(*v)).collect();
+    let attrs = attrs.into();
+    let value = rule(&Rule {
         builder,
         op,
-        operands: &vars,
+        operands,
         attrs,
-        ty: &ty,
+        ty,
         result: None,
-    });
+    })
+    .value;
     builder.check()?;
-    Ok(result.value)
+    Ok(value)
 }
