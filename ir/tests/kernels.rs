@@ -64,6 +64,7 @@ const WRONG: &str = "
     elementwise | x + y | f32 2: 1.0 2.0 | f32 3: 1.0 2.0 3.0 = do not broadcast
     elementwise | x + y | f32 1: 1.0 | f64 1: 1.0 = operand 1 is f64, another is f32
     elementwise | select(x, y, y) | f32 1: 1.0 | f32 1: 1.0 = operand 0 has to be bool
+    elementwise | y + 1 | f32 1: 1.0 = unknown name `y`
     dot_general | f32 2: 1.0 2.0 | f32 3: 1.0 2.0 3.0 | - | - | 0 | 0 = contracted dims differ
 ";
 

@@ -5,7 +5,7 @@ mod golden;
 use golden::{cases, dtype, elements};
 use mithril_ir::dtype::DType;
 use mithril_ir::scalar::expr::{Expr, Kind};
-use mithril_ir::scalar::{DERIVATIVE_NAMES, Prim, Scalar, apply, round};
+use mithril_ir::scalar::{DERIVATIVE_NAMES, Prim, Scalar, Signature, apply, round};
 use mithril_ir::tensor::{Tensor, parse_element};
 
 /// What no library can be asked: the defined results, `name dtype | x | y | … = result`.
@@ -103,7 +103,7 @@ fn check(text: &str) {
         let from = dtype(words[1]);
         let cast_to = words.get(2).map(|name| dtype(name));
         let out = match prim.signature() {
-            mithril_ir::scalar::Signature::Test => DType::Bool,
+            Signature::Test => DType::Bool,
             _ => cast_to.unwrap_or(from),
         };
         let is_choice = |i: usize| prim == Prim::Select && i == 0;
@@ -178,7 +178,7 @@ fn narrow_floats_round_trip() {
 fn derivatives_agree_with_differences() {
     let near = [-1.7, -0.6, -0.2, 0.3, 0.55, 0.9, 1.4, 2.3];
     for &prim in Prim::ALL {
-        if prim.signature() != mithril_ir::scalar::Signature::Same {
+        if prim.signature() != Signature::Same {
             continue;
         }
         let value = |args: &[f64]| {
@@ -299,6 +299,55 @@ fn wrong_expressions() {
     for (text, want) in table {
         let error = Expr::parse(text, &["x", "y"], &[]).expect_err(text);
         assert!(error.contains(want), "{text}: {error}");
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_text_panics(text in "[xy0-9.e+*/<>=~&|^%;,() a-z\u{e9}-]{0,30}") {
+        let _ = Expr::parse(&text, &["x", "y"], &["a"]);
+    }
+}
+
+/// Whatever the dtype is meant for: no primitive panics, and all results are values of the dtype.
+#[test]
+fn primitives_are_total() {
+    let floats = [
+        0.0,
+        -0.0,
+        1.0,
+        -2.5,
+        f64::NAN,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        1e300,
+        5e-324,
+    ];
+    let ints = [0, 1, -1, 63, 64, i64::MIN, i64::MAX];
+    for dtype in DType::ALL {
+        let values: Vec<Scalar> = match dtype.is_float() {
+            true => floats.map(|x| Scalar::number(dtype, x)).to_vec(),
+            false => ints.map(|v| Scalar::I(round::wrap(dtype, v))).to_vec(),
+        };
+        for (&prim, &x) in Prim::ALL
+            .iter()
+            .flat_map(|p| values.iter().map(move |v| (p, v)))
+        {
+            for &y in &values {
+                let got = apply(prim, dtype, &[x, y, y][..prim.arity()], None);
+                let out = if prim.signature() == Signature::Test {
+                    DType::Bool
+                } else {
+                    dtype
+                };
+                let again = got.cast(out, out);
+                let nan = got.float().is_nan() && again.float().is_nan();
+                assert!(
+                    got == again || nan,
+                    "{prim:?} {dtype} on {x:?}, {y:?}: {got:?}"
+                );
+            }
+        }
     }
 }
 

@@ -123,8 +123,8 @@ pub fn bernoulli(key: Key, shape: &[usize], dtype: DType, p: f64) -> Result<Arra
     Ok(Array::collect(DType::Bool, shape.to_vec(), elements))
 }
 
-/// Integers in `lo..hi` (`lo` where that is empty): `jax.random.randint`, bit for bit. It is
-/// the remainder by the range of twice the width in random bits, so large ranges are slightly uneven.
+/// Integers in `lo..hi` (`lo` where that is empty): `jax.random.randint`, bit for bit. It is the
+/// remainder by the range of twice the width in random bits, so large ranges are slightly uneven.
 ///
 /// # Errors
 /// When `dtype` is not an integer to compute in.

@@ -140,8 +140,8 @@ fn arg(x: &Array, axis: Option<usize>, keepdim: bool, better: Prim) -> Result<Ar
     })
 }
 
-/// The inverse of broadcasting: `x` summed to `shape`, over the leading dims that it lacks and those
-/// where it has 1; the gradient of a broadcast operand.
+/// The inverse of broadcasting: `x` summed to `shape`, over the leading dims that it lacks and
+/// those where it has 1; the gradient of a broadcast operand.
 ///
 /// # Errors
 /// When `shape` does not broadcast to that of `x`.
