@@ -29,6 +29,7 @@ mod math;
 mod nn;
 mod random;
 mod reduce;
+pub mod reference;
 
 pub use infer::Infer;
 
