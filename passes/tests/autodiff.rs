@@ -210,6 +210,54 @@ fn custom_gradients_are_taken() {
     check(&with_calls(true));
 }
 
+/// h' = tanh(x·w + h), stacking h'·x, from the first row to the last or back.
+fn recurrence(reverse: bool) -> Module {
+    let body = {
+        let b = Builder::new("body");
+        let h = b.arg("h", Role::Data, f64s(&[2]));
+        let x = b.arg("x", Role::Data, f64s(&[2]));
+        let w = b.arg("w", Role::Data, f64s(&[2, 2]));
+        let next = (b.var(x).matmul(b.var(w)) + b.var(h)).unary("tanh", &[]);
+        let out = next * b.var(x);
+        let result = |name: &str, v: Var| ResultDef {
+            name: name.into(),
+            value: v.value,
+            state: None,
+        };
+        let results = vec![result("next", next), result("out", out)];
+        b.finish(results).unwrap()
+    };
+    let b = Builder::new("main");
+    let h = b.arg("h", Role::Param, f64s(&[2]));
+    let xs = b.arg("xs", Role::Param, f64s(&[4, 2]));
+    let w = b.arg("w", Role::Param, f64s(&[2, 2]));
+    use mithril_ir::attr::Attr;
+    let attrs = smallvec![
+        Attr::Function("body".into()),
+        Attr::Int(1),
+        Attr::Int(1),
+        Attr::Bool(reverse)
+    ];
+    let results = b.call(op::get("scan"), &body, attrs, &[h, xs, w]).unwrap();
+    let value = (b.var(results[1]) * b.var(results[0])).value;
+    let main = b
+        .finish(vec![ResultDef {
+            name: "output".into(),
+            value,
+            state: None,
+        }])
+        .unwrap();
+    let mut module = Module::of(main);
+    module.insert(body);
+    module
+}
+
+#[test]
+fn scans_go_both_ways() {
+    check(&recurrence(false));
+    check(&recurrence(true));
+}
+
 #[test]
 fn second_order() {
     let module = Module::of(function("main", &[("x", &[3]), ("y", &[3])], |v| {

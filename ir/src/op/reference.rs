@@ -23,7 +23,12 @@ pub fn reference() -> String {
 }
 
 fn entry(op: Op) -> String {
-    let operands = op.operands.iter().map(operand).collect::<Vec<_>>().join(", ");
+    let operands = op
+        .operands
+        .iter()
+        .map(operand)
+        .collect::<Vec<_>>()
+        .join(", ");
     let mut text = format!("\n### `{}({operands})`\n\n{}\n\n", op.name, op.doc);
     for attr in op.attrs {
         let _ = writeln!(text, "- `{}`: {}", attr.name, attribute(attr));
@@ -64,7 +69,7 @@ fn meaning(op: Op) -> String {
         Meaning::Scalar(text) => format!("`{text}`, element by element"),
         Meaning::Kernel(_) => "a primitive of the evaluator".to_string(),
         Meaning::Decompose(_) => "a function of other operations".to_string(),
-        Meaning::Function => "the function it names".to_string(),
+        Meaning::Call(_) => "the function it names".to_string(),
     }
 }
 
@@ -73,6 +78,8 @@ fn gradient(op: Op) -> String {
         Gradient::Partials(texts) => format!("`{}`", texts.join("`, `")),
         Gradient::Rule(_) => "a rule of its own".to_string(),
         Gradient::Zero => "none".to_string(),
+        Gradient::Callee | Gradient::Scan => "that of the function it names".to_string(),
+        Gradient::Vjp => "the function `vjp`".to_string(),
         Gradient::Derived => match super::partials(op) {
             Some(_) => "that of its primitive".to_string(),
             None => "from its parts".to_string(),
@@ -82,8 +89,19 @@ fn gradient(op: Op) -> String {
 
 fn whole(op: Op) -> String {
     let python = op.python;
-    let spelled = [("NumPy", python.numpy), ("PyTorch", python.torch), ("JAX", python.jax)];
-    let names: Vec<&str> =
-        spelled.iter().filter(|(_, text)| !text.is_empty()).map(|(name, _)| *name).collect();
-    if names.is_empty() { "none".to_string() } else { names.join(", ") }
+    let spelled = [
+        ("NumPy", python.numpy),
+        ("PyTorch", python.torch),
+        ("JAX", python.jax),
+    ];
+    let names: Vec<&str> = spelled
+        .iter()
+        .filter(|(_, text)| !text.is_empty())
+        .map(|(name, _)| *name)
+        .collect();
+    if names.is_empty() {
+        "none".to_string()
+    } else {
+        names.join(", ")
+    }
 }
