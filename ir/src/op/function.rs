@@ -36,7 +36,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "custom_gradient",
         doc: "The results of `callee`, differentiated by `vjp`: a function of the operands, the \
-              results and the results' cotangents that gives the operands' cotangents.",
+              results and the cotangents of float results that gives those of float operands.",
         attrs: &[
             attr("callee", AttrKind::Function, Default::Required),
             attr("vjp", AttrKind::Function, Default::Required),
