@@ -150,12 +150,12 @@ pub fn randint(
     };
     let rem = |v: u128| if range == 0 { v } else { v % range };
     let half = rem(1 << (width / 2));
-    let high_weight = rem(half * half & mask);
+    let high_weight = rem((half * half) & mask);
     let keys = split(key, 2);
     let n = shape.iter().product();
     let words = random_words(keys[0], n, width).zip(random_words(keys[1], n, width));
     let elements = words.map(|(high, low)| {
-        let high_part = rem(high.into()) * high_weight & mask;
+        let high_part = (rem(high.into()) * high_weight) & mask;
         let offset = rem((high_part + rem(low.into())) & mask);
         let v = lo.clamp(least, most) as i64;
         Scalar::I(round::wrap(dtype, v.wrapping_add(offset as i64)))

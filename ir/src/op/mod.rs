@@ -240,6 +240,9 @@ pub const fn all(template: &'static str) -> Python {
 /// No framework takes it whole: it is decomposed.
 pub const DECOMPOSED: Python = all("");
 
+/// The symbolic elements of a result, where they are known.
+pub type Known = fn(&Infer) -> Option<Vec<Dim>>;
+
 /// One operation. See the fields' types for what each says.
 pub struct OpDef {
     pub name: &'static str,
@@ -253,7 +256,7 @@ pub struct OpDef {
     pub gradient: Gradient,
     pub python: Python,
     /// The symbolic value of a small integer result from those of its operands.
-    pub known: Option<fn(&Infer) -> Option<Vec<Dim>>>,
+    pub known: Option<Known>,
     /// Float-safety notes and where results differ between targets, for the reference page.
     pub note: &'static str,
 }
