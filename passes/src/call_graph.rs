@@ -2,108 +2,77 @@
 
 use std::sync::Arc;
 
-use mithril_ir::diagnostic::{Diagnostic, Result};
-use mithril_ir::graph::{Function, Module};
-use mithril_ir::op::Kind;
-use rustc_hash::{FxHashMap, FxHashSet};
-
-/// The functions that `function` names, each once, in order.
-pub fn callees(function: &Function) -> Vec<Arc<str>> {
-    let mut seen = FxHashSet::default();
-    let calls = function.ops.iter().filter(|op| op.op.kind == Kind::Call);
-    let names = calls.flat_map(|op| op.functions());
-    names.filter(|name| seen.insert(*name)).cloned().collect()
-}
+use mithril_ir::calls::callees_first;
+use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+use mithril_ir::graph::{Function, Module, Operation};
+use rustc_hash::FxHashSet;
 
 /// All functions, callees before their callers.
 /// Errors: a name that no function has, or functions that call each other in a circle.
 pub fn post_order(module: &Module) -> Result<Vec<Arc<str>>> {
-    let mut walk = Walk::new(module);
-    for name in module.functions.keys() {
-        walk.from(name)?;
-    }
-    Ok(walk.done)
-}
-
-/// The functions that the entry needs, itself included, callees first.
-/// Errors: as [`post_order`].
-pub fn reachable(module: &Module) -> Result<Vec<Arc<str>>> {
-    let mut walk = Walk::new(module);
-    if let Some(entry) = module.entry() {
-        walk.from(&entry.name)?;
-    }
-    Ok(walk.done)
-}
-
-/// A depth-first walk with a stack of its own: call chains may be long.
-struct Walk<'m> {
-    module: &'m Module,
-    /// `true` once all callees are done.
-    state: FxHashMap<Arc<str>, bool>,
-    done: Vec<Arc<str>>,
-}
-
-impl<'m> Walk<'m> {
-    fn new(module: &'m Module) -> Walk<'m> {
-        Walk {
-            module,
-            state: FxHashMap::default(),
-            done: Vec::new(),
+    let callees: Result<Vec<Vec<usize>>> = module
+        .functions
+        .values()
+        .map(|f| callees(module, f))
+        .collect();
+    let name = |i: usize| {
+        module
+            .functions
+            .get_index(i)
+            .expect("a number of the module")
+            .0
+            .clone()
+    };
+    match callees_first(&callees?) {
+        Ok(order) => Ok(order.into_iter().map(name).collect()),
+        Err(circle) => {
+            let names: Vec<String> = circle
+                .into_iter()
+                .map(|i| format!("`{}`", name(i)))
+                .collect();
+            Diagnostic::new("functions do not call themselves")
+                .got(names.join(" → "))
+                .err()
         }
     }
+}
 
-    fn from(&mut self, name: &Arc<str>) -> Result<()> {
-        let mut stack: Vec<(Arc<str>, std::vec::IntoIter<Arc<str>>)> = Vec::new();
-        if !self.state.contains_key(name) {
-            stack.push(self.open(name)?);
+/// The functions that the entry needs, itself included.
+/// Errors: a name that no function has.
+pub fn reachable(module: &Module) -> Result<FxHashSet<Arc<str>>> {
+    let mut found = FxHashSet::default();
+    let mut open: Vec<Arc<str>> = module.functions.keys().take(1).cloned().collect();
+    while let Some(name) = open.pop() {
+        if found.insert(name.clone()) {
+            let names = function(module, &name)?
+                .ops
+                .iter()
+                .flat_map(Operation::functions);
+            open.extend(names.cloned());
         }
-        while let Some((current, rest)) = stack.last_mut() {
-            match rest.next() {
-                Some(next) => match self.state.get(&next) {
-                    Some(true) => {}
-                    Some(false) => return Err(circle(&next, &stack)),
-                    None => {
-                        let opened = self.open(&next)?;
-                        stack.push(opened);
-                    }
-                },
-                None => {
-                    self.state.insert(current.clone(), true);
-                    self.done.push(current.clone());
-                    stack.pop();
-                }
-            }
-        }
-        Ok(())
     }
-
-    fn open(&mut self, name: &Arc<str>) -> Result<(Arc<str>, std::vec::IntoIter<Arc<str>>)> {
-        let function = function(self.module, name)?;
-        self.state.insert(name.clone(), false);
-        Ok((name.clone(), callees(function).into_iter()))
-    }
+    Ok(found)
 }
 
 /// The function of this name.
 /// Errors: there is none.
 pub fn function<'m>(module: &'m Module, name: &str) -> Result<&'m Arc<Function>> {
-    let missing = || {
-        Box::new(Diagnostic::new(format!(
-            "the module has no function `{name}`"
-        )))
-    };
-    module.get(name).ok_or_else(missing)
+    module.get(name).ok_or_else(|| missing(module, name))
 }
 
-type Open = (Arc<str>, std::vec::IntoIter<Arc<str>>);
+fn callees(module: &Module, function: &Function) -> Result<Vec<usize>> {
+    let names = function.ops.iter().flat_map(Operation::functions);
+    let number = |name: &Arc<str>| {
+        module
+            .functions
+            .get_index_of(name)
+            .ok_or_else(|| missing(module, name))
+    };
+    names.map(number).collect()
+}
 
-fn circle(name: &Arc<str>, stack: &[Open]) -> Box<Diagnostic> {
-    let names = stack.iter().map(|(n, _)| n).skip_while(|n| *n != name);
-    let mut path: Vec<String> = names.map(|n| format!("`{n}`")).collect();
-    path.push(format!("`{name}`"));
-    Box::new(
-        Diagnostic::new("functions call each other in a circle")
-            .got(path.join(" calls "))
-            .expected("calls that end"),
-    )
+fn missing(module: &Module, name: &str) -> Box<Diagnostic> {
+    let mut error = Diagnostic::new(format!("there is no function `{name}`"));
+    error.hint = did_you_mean(name, module.functions.keys().map(|k| &**k));
+    Box::new(error)
 }

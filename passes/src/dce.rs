@@ -25,7 +25,7 @@ impl Pass for Dce {
                 *function = Arc::new(swept);
             }
         }
-        let used: FxHashSet<Arc<str>> = call_graph::reachable(&out)?.into_iter().collect();
+        let used = call_graph::reachable(&out)?;
         out.functions.retain(|name, _| used.contains(name));
         let removed = module.functions.len() - out.functions.len();
         cx.count("functions-removed", removed);

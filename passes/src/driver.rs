@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::Result;
 use mithril_ir::graph::Module;
 
 use crate::context::{PassContext, Rewrite};
@@ -107,7 +107,7 @@ pub fn differs(a: &Module, b: &Module) -> bool {
             .any(|((n, f), (m, g))| n != m || !Arc::ptr_eq(f, g))
 }
 
-fn verify(module: &Module, pass: &str) -> Result<()> {
-    let _ = (module, pass, Diagnostic::new(""));
-    Ok(())
+fn verify(module: &Module, after: &str) -> Result<()> {
+    mithril_ir::verify::verify(module)
+        .map_err(|error| Box::new(error.fact("pass", format!("{after}, which broke the module"))))
 }

@@ -5,6 +5,7 @@ mod generate;
 use mithril_ir::evaluate::evaluate;
 use mithril_ir::graph::Module;
 use mithril_ir::tensor::Tensor;
+use mithril_ir::verify::verify;
 use mithril_passes::driver::Driver;
 use mithril_passes::pipeline::Pipeline;
 
@@ -34,16 +35,12 @@ fn check(pipeline: &str, seeds: u64) {
             continue;
         };
         ran += 1;
+        verify(&module).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         let (out, report) = driver
             .run(&passes, &module)
             .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         let got = results(&out, &args).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-        assert_eq!(
-            got,
-            expected,
-            "seed {seed}, `{pipeline}`: {:#?}",
-            module.entry()
-        );
+        assert_eq!(got, expected, "seed {seed}, `{pipeline}`: {module}");
         changed += u64::from(report.passes.iter().any(|pass| pass.changed));
     }
     println!("`{pipeline}` changed {changed} of {ran} modules");

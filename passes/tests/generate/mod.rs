@@ -66,9 +66,27 @@ pub fn module(seed: u64) -> Module {
     let size = 4 + random.below(24);
     let mut module = Module::of(function(&mut random, "main", size, &callees));
     for callee in callees {
+        module.insert(gradient(&callee));
         module.insert(callee);
     }
     module
+}
+
+/// A function that can stand as the gradient of another; no test here asks for its value.
+fn gradient(of: &Function) -> Function {
+    let b = Builder::new(format!("{}_vjp", of.name));
+    let results = of.results.iter().map(|r| of.ty(r.value));
+    let args = of.arguments().map(|(value, _)| of.ty(value));
+    let types = args.chain(results.clone()).chain(results);
+    for (i, ty) in types.enumerate() {
+        b.arg(format!("x{i}"), Role::Data, ty.clone());
+    }
+    let results = of.arguments().map(|(value, arg)| ResultDef {
+        name: arg.name.clone(),
+        value,
+        state: None,
+    });
+    b.finish(results.collect()).unwrap()
 }
 
 /// Arrays that fit the arguments of a function.
@@ -178,12 +196,13 @@ fn call(random: &mut Random, b: &Builder, values: &[Value], callees: &[Function]
         });
     }
     let name: Arc<str> = callee.name.clone();
+    let vjp: Arc<str> = format!("{name}_vjp").into();
     let (op, attrs) = match random.below(4) {
         0 => (
             "custom_gradient",
             vec![
-                ("callee", Attr::Function(name.clone())),
-                ("vjp", Attr::Function(name)),
+                ("callee", Attr::Function(name)),
+                ("vjp", Attr::Function(vjp)),
             ],
         ),
         _ => ("call", vec![("callee", Attr::Function(name))]),
