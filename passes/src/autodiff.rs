@@ -19,48 +19,58 @@ use mithril_ir::tensor::Tensor;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
+use crate::context::PassContext;
+use crate::pass::Pass;
 use calls::CallBack;
 use halves::{Halves, split};
 
 mod calls;
 mod halves;
 
-/// What to differentiate.
-#[derive(Clone, Debug, Default)]
-pub struct Autodiff {
-    /// The function; the entry where left out.
-    pub function: Option<String>,
-    /// The arguments whose gradients are wanted; all params where empty.
-    pub wrt: Vec<String>,
-    /// The name of the new function.
-    pub name: Option<String>,
-    /// Whether the new function gives the old one's results too, before the gradients.
-    pub outputs: bool,
+pass! {
+    /// Adds a function that gives the gradients of another one: it takes that one's arguments and
+    /// a cotangent for each float result.
+    pub struct Autodiff("autodiff") {
+        /// The function to differentiate; the entry where left out.
+        function: String = String::new(),
+        /// The arguments whose gradients are wanted; all params where left out.
+        wrt: Vec<String> = Vec::new(),
+        /// The name of the new function.
+        into: String = "gradients".to_string(),
+        /// Whether the new function gives the results too, before the gradients.
+        outputs: bool = false,
+    }
 }
 
-impl Autodiff {
-    /// Adds the differentiated function to the module.
+impl Pass for Autodiff {
     /// Errors: no such function or argument, an argument that is no float, an operation that has
     /// no gradient.
-    pub fn run(&self, module: &Module) -> Result<Module> {
-        let function = match &self.function {
-            Some(name) => module.get(name),
-            None => module.entry(),
+    fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module> {
+        let function = match self.function.as_str() {
+            "" => module.entry(),
+            name => module.get(name),
         };
         let Some(function) = function else {
             return Diagnostic::new("there is no function to differentiate")
-                .got(self.function.as_deref().unwrap_or("an empty module"))
+                .got(if self.function.is_empty() {
+                    "an empty module"
+                } else {
+                    &self.function
+                })
                 .err();
         };
         let wrt = self.arguments(function)?;
         let mut module = module.clone();
-        let name = module.fresh_name(self.name.as_deref().unwrap_or("gradients"));
+        let name = module.fresh_name(&self.into);
         let mut tape = Tape::new(&mut module);
         let joint = tape.differentiate(function, &wrt, name, self.outputs)?;
+        cx.count("functions-differentiated", 1);
         module.insert(joint);
         Ok(module)
     }
+}
 
+impl Autodiff {
     fn arguments(&self, function: &Function) -> Result<Vec<bool>> {
         for name in &self.wrt {
             let Some((value, _)) = function.arguments().find(|(_, a)| *a.name == **name) else {
