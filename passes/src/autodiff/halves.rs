@@ -24,12 +24,13 @@ pub struct Halves {
 
 /// Splits `joint`, which gives `callee`'s results and then the gradients of the arguments of
 /// `wrt`, and adds both halves to the module. Forward is what the results need; all else is
-/// computed backward, from arguments and saved values.
+/// computed backward, from saved values and those arguments that the caller `keeps`.
 pub fn split(
     module: &mut Module,
     callee: &Function,
     joint: &Function,
     wrt: &[bool],
+    keeps: &dyn Fn(usize) -> bool,
 ) -> Result<Halves> {
     let (results, gradients) = joint.results.split_at(callee.results.len());
     let ahead = needed(joint, results);
@@ -38,8 +39,7 @@ pub fn split(
         .zip(&ahead)
         .map(|(back, front)| *back && !front)
         .collect();
-    let is_arg = |v: &Value| v.index() < joint.args.len();
-    let (kept, saved) = crossing(callee, joint, gradients, &behind);
+    let (kept, saved) = crossing(callee, joint, gradients, &behind, keeps);
 
     let forward = Builder::like(
         module.fresh_name(&format!("{}_forward", callee.name)),
@@ -89,11 +89,6 @@ pub fn split(
         );
     }
     copy(&backward, module, joint, &behind, &mut map)?;
-    debug_assert!(
-        gradients
-            .iter()
-            .all(|r| map.contains_key(&r.value) || !is_arg(&r.value))
-    );
     let ends = gradients
         .iter()
         .map(|r| ResultDef {
@@ -138,6 +133,7 @@ fn crossing(
     joint: &Function,
     gradients: &[ResultDef],
     behind: &[bool],
+    keeps: &dyn Fn(usize) -> bool,
 ) -> (Vec<usize>, Vec<Value>) {
     let mut made: FxHashSet<Value> = FxHashSet::default();
     let mut read: Vec<Value> = Vec::new();
@@ -162,11 +158,7 @@ fn crossing(
     let mut kept: Vec<usize> = Vec::new();
     let mut saved: Vec<Value> = Vec::new();
     for value in read {
-        match value.index() {
-            i if i < callee.args.len() && !kept.contains(&i) => kept.push(i),
-            i if i >= joint.args.len() && !saved.contains(&value) => saved.push(value),
-            _ => {}
-        }
+        keep(value, callee, joint, keeps, &mut kept, &mut saved);
     }
     let cotangents = (callee.args.len()..joint.args.len()).map(|i| joint.ty(joint.arg(i)));
     let shown = kept.iter().map(|&i| joint.ty(joint.arg(i)));
@@ -182,12 +174,31 @@ fn crossing(
     for i in 0..callee.args.len() {
         let mut shows = false;
         bare_symbols(joint.ty(joint.arg(i)), &mut |s| shows |= symbols.remove(s));
-        if shows && !kept.contains(&i) {
-            kept.push(i);
+        if shows {
+            keep(joint.arg(i), callee, joint, keeps, &mut kept, &mut saved);
         }
     }
     kept.sort_unstable();
     (kept, saved)
+}
+
+/// Puts a value that the backward half reads where it comes from.
+fn keep(
+    value: Value,
+    callee: &Function,
+    joint: &Function,
+    keeps: &dyn Fn(usize) -> bool,
+    kept: &mut Vec<usize>,
+    saved: &mut Vec<Value>,
+) {
+    let i = value.index();
+    if i < callee.args.len() && keeps(i) {
+        if !kept.contains(&i) {
+            kept.push(i);
+        }
+    } else if (i < callee.args.len() || i >= joint.args.len()) && !saved.contains(&value) {
+        saved.push(value);
+    }
 }
 
 /// The symbols that an array of this type shows: bare dims and the rank variable.
