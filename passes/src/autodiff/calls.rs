@@ -272,7 +272,8 @@ impl Tape<'_> {
             value,
             state: None,
         };
-        let body = b.finish(values.map(name).collect())?;
+        let results: Vec<ResultDef> = values.map(name).collect();
+        let body = b.finish(results)?;
         let name = body.name.clone();
         self.module.insert(body);
         self.function(&name)
