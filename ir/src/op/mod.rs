@@ -64,7 +64,7 @@ pub enum Kind {
 }
 
 /// Which dtypes an operand takes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Class {
     Any,
     /// Floats and integers.
