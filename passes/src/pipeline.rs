@@ -65,10 +65,8 @@ fn split(text: &str, base: usize) -> Result<Vec<(usize, &str)>> {
             '{' => open.push((at, '}')),
             '[' => open.push((at, ']')),
             '(' => open.push((at, ')')),
-            '}' | ']' | ')' => {
-                if open.pop().map(|(_, close)| close) != Some(c) {
-                    return unbalanced(c, base + at);
-                }
+            '}' | ']' | ')' if open.pop().map(|(_, close)| close) != Some(c) => {
+                return unbalanced(c, base + at);
             }
             ',' if open.is_empty() => {
                 part(start, at);

@@ -55,6 +55,8 @@ fn each_pass_keeps_the_bits() {
     for pipeline in [
         "dce",
         "cse",
+        "canonicalize",
+        "fold-constants",
         "inline{limit=all}",
         "inline{limit=all,custom}",
         "legalize{target=numpy}",
@@ -66,9 +68,12 @@ fn each_pass_keeps_the_bits() {
 
 #[test]
 fn passes_after_each_other_keep_the_bits() {
-    check("inline,cse,dce,legalize{target=numpy},cse,dce", 400);
     check(
-        "legalize{target=core},cse,inline{limit=all,custom},cse,dce",
+        "inline,canonicalize,cse,dce,legalize{target=numpy},cse,dce",
+        400,
+    );
+    check(
+        "legalize{target=core},cse,canonicalize,fold-constants,inline{limit=all,custom},cse,dce",
         400,
     );
 }
