@@ -406,9 +406,9 @@ impl<'a> Terms<'a, '_> {
 
     fn scaled(&mut self, g: Var<'a>, at: u16) -> Option<Var<'a>> {
         match self.number(at) {
-            Some(x) if x == 0.0 => return None,
-            Some(x) if x == 1.0 => return Some(g),
-            Some(x) if x == -1.0 => return Some(-g),
+            Some(0.0) => return None,
+            Some(1.0) => return Some(g),
+            Some(-1.0) => return Some(-g),
             Some(x) => return Some(g * x),
             None => {}
         }

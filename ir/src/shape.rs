@@ -134,7 +134,7 @@ impl Shape {
         leads: &dyn Fn(&Symbol) -> Option<Shape>,
     ) -> Shape {
         let trailing = self.dims.iter().map(|d| d.substitute(dims));
-        match self.lead.as_ref().and_then(|lead| leads(lead)) {
+        match self.lead.as_ref().and_then(leads) {
             Some(front) => Shape {
                 lead: front.lead,
                 dims: front.dims.into_iter().chain(trailing).collect(),

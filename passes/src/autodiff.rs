@@ -9,7 +9,6 @@
 use std::sync::Arc;
 
 use mithril_ir::algebra::{Rule, Var, expand, scale};
-use mithril_ir::attr::Attr;
 use mithril_ir::builder::Builder;
 use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 use mithril_ir::evaluate::decompose;
@@ -20,44 +19,58 @@ use mithril_ir::tensor::Tensor;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::calls::{Halves, split};
+use crate::context::PassContext;
+use crate::pass::Pass;
+use calls::CallBack;
+use halves::{Halves, split};
 
-/// What to differentiate.
-#[derive(Clone, Debug, Default)]
-pub struct Autodiff {
-    /// The function; the entry where left out.
-    pub function: Option<String>,
-    /// The arguments whose gradients are wanted; all params where empty.
-    pub wrt: Vec<String>,
-    /// The name of the new function.
-    pub name: Option<String>,
-    /// Whether the new function gives the old one's results too, before the gradients.
-    pub outputs: bool,
+mod calls;
+mod halves;
+
+pass! {
+    /// Adds a function that gives the gradients of another one: it takes that one's arguments and
+    /// a cotangent for each float result.
+    pub struct Autodiff("autodiff") {
+        /// The function to differentiate; the entry where left out.
+        function: String = String::new(),
+        /// The arguments whose gradients are wanted; all params where left out.
+        wrt: Vec<String> = Vec::new(),
+        /// The name of the new function.
+        into: String = "gradients".to_string(),
+        /// Whether the new function gives the results too, before the gradients.
+        outputs: bool = false,
+    }
 }
 
-impl Autodiff {
-    /// Adds the differentiated function to the module.
+impl Pass for Autodiff {
     /// Errors: no such function or argument, an argument that is no float, an operation that has
     /// no gradient.
-    pub fn run(&self, module: &Module) -> Result<Module> {
-        let function = match &self.function {
-            Some(name) => module.get(name),
-            None => module.entry(),
+    fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module> {
+        let function = match self.function.as_str() {
+            "" => module.entry(),
+            name => module.get(name),
         };
         let Some(function) = function else {
             return Diagnostic::new("there is no function to differentiate")
-                .got(self.function.as_deref().unwrap_or("an empty module"))
+                .got(if self.function.is_empty() {
+                    "an empty module"
+                } else {
+                    &self.function
+                })
                 .err();
         };
         let wrt = self.arguments(function)?;
         let mut module = module.clone();
-        let name = module.fresh_name(self.name.as_deref().unwrap_or("gradients"));
+        let name = module.fresh_name(&self.into);
         let mut tape = Tape::new(&mut module);
         let joint = tape.differentiate(function, &wrt, name, self.outputs)?;
+        cx.count("functions-differentiated", 1);
         module.insert(joint);
         Ok(module)
     }
+}
 
+impl Autodiff {
     fn arguments(&self, function: &Function) -> Result<Vec<bool>> {
         for name in &self.wrt {
             let Some((value, _)) = function.arguments().find(|(_, a)| *a.name == **name) else {
@@ -85,8 +98,8 @@ impl Autodiff {
     }
 }
 
-/// A call's callee and the operands that vary: what its halves depend on.
-type CallKey = (Arc<str>, Vec<bool>);
+/// What a callee's halves depend on: its name, the arguments that vary, those the caller keeps.
+type CallKey = (Arc<str>, Vec<bool>, Vec<bool>);
 
 /// Differentiates functions and keeps the halves of called ones.
 struct Tape<'m> {
@@ -100,17 +113,6 @@ struct Backward {
     calls: FxHashMap<Value, CallBack>,
     /// Whether a value varies with an argument of `wrt`. By value index.
     varies: Vec<bool>,
-}
-
-/// The call that passes cotangents of a call's results on to its operands.
-struct CallBack {
-    function: Arc<Function>,
-    /// What it reads before the cotangents.
-    inputs: Vec<Value>,
-    /// The results whose cotangents it takes.
-    seeds: Vec<Value>,
-    /// The operand that each of its results belongs to.
-    operands: Vec<usize>,
 }
 
 impl Backward {
@@ -206,63 +208,6 @@ impl<'m> Tape<'m> {
         Ok(map)
     }
 
-    fn call(
-        &mut self,
-        builder: &Builder,
-        operation: &Operation,
-        operands: &[Value],
-        backward: &mut Backward,
-    ) -> Result<SmallVec<[Value; 4]>> {
-        let callee = self.callee(operation)?;
-        let varying: Vec<bool> = operands.iter().map(|v| backward.varies(*v)).collect();
-        let floats = |results: &[Value]| -> Vec<Value> {
-            let pairs = results.iter().zip(&callee.results);
-            pairs
-                .filter(|(_, r)| takes_cotangent(&callee, r))
-                .map(|(v, _)| *v)
-                .collect()
-        };
-        if !varying.contains(&true) {
-            return builder.call(operation.op, &callee, operation.attrs.clone(), operands);
-        }
-        if operation.op.attr_index("vjp").is_some() {
-            let results = builder.call(operation.op, &callee, operation.attrs.clone(), operands)?;
-            let float = |i: &usize| builder.ty(operands[*i]).dtype.is_float();
-            backward.calls.insert(
-                results[0],
-                CallBack {
-                    function: self
-                        .function(operation.functions().nth(1).expect("a vjp is named"))?,
-                    inputs: operands.iter().chain(&results).copied().collect(),
-                    seeds: floats(&results),
-                    operands: (0..operands.len()).filter(float).collect(),
-                },
-            );
-            return Ok(results);
-        }
-        if callee.external {
-            return Diagnostic::new(format!("`{}` has no gradient: it is external", callee.name))
-                .at(format!("block `{}`", operation.loc))
-                .hint("give it one with `custom_gradient`")
-                .err();
-        }
-        let halves = self.halves(&callee, varying)?;
-        let attrs = SmallVec::from_iter([Attr::Function(halves.forward.name.clone())]);
-        let results = builder.call(operation.op, &halves.forward, attrs, operands)?;
-        let (own, saved) = results.split_at(callee.results.len());
-        let kept = halves.kept.iter().map(|&i| operands[i]);
-        backward.calls.insert(
-            results[0],
-            CallBack {
-                function: halves.backward,
-                inputs: kept.chain(saved.iter().copied()).collect(),
-                seeds: floats(own),
-                operands: halves.operands,
-            },
-        );
-        Ok(own.into())
-    }
-
     fn callee(&self, operation: &Operation) -> Result<Arc<Function>> {
         self.function(
             operation
@@ -279,8 +224,15 @@ impl<'m> Tape<'m> {
         }
     }
 
-    fn halves(&mut self, callee: &Function, varying: Vec<bool>) -> Result<Halves> {
-        let key = (callee.name.clone(), varying);
+    /// The halves of a callee whose `varying` arguments have gradients; the caller `keeps` some.
+    fn halves(
+        &mut self,
+        callee: &Function,
+        varying: Vec<bool>,
+        keeps: &dyn Fn(usize) -> bool,
+    ) -> Result<Halves> {
+        let kept: Vec<bool> = (0..varying.len()).map(keeps).collect();
+        let key = (callee.name.clone(), varying, kept);
         if let Some(halves) = self.halves.get(&key) {
             return Ok(halves.clone());
         }
@@ -290,7 +242,7 @@ impl<'m> Tape<'m> {
             .map(|((value, _), varies)| *varies && callee.ty(value).dtype.is_float())
             .collect();
         let joint = self.differentiate(callee, &wrt, callee.name.clone(), true)?;
-        let halves = split(self.module, callee, &joint, &wrt)?;
+        let halves = split(self.module, callee, &joint, &wrt, keeps)?;
         self.halves.insert(key, halves.clone());
         Ok(halves)
     }
@@ -339,35 +291,6 @@ fn zeros(builder: &Builder, ty: &Type) -> Value {
     zero.broadcast_to(ty.shape.clone()).value
 }
 
-/// Calls what passes the cotangents of a call on to its operands.
-fn call_gradients<'b>(
-    builder: &'b Builder,
-    operation: &Operation,
-    backward: &Backward,
-    cotangents: &Cotangents,
-) -> Result<Vec<Option<Var<'b>>>> {
-    let mut gradients = vec![None; operation.operands.len()];
-    let Some(back) = backward.calls.get(&operation.first) else {
-        return Ok(gradients);
-    };
-    let seed = |v: &Value| match cotangents.0.get(v) {
-        Some(cotangent) => *cotangent,
-        None => zeros(builder, &builder.ty(*v)),
-    };
-    let inputs: Vec<Value> = back
-        .inputs
-        .iter()
-        .copied()
-        .chain(back.seeds.iter().map(seed))
-        .collect();
-    let attrs = SmallVec::from_iter([Attr::Function(back.function.name.clone())]);
-    let results = builder.call(op::get("call"), &back.function, attrs, &inputs)?;
-    for (operand, result) in back.operands.iter().zip(results) {
-        gradients[*operand] = Some(builder.var(result));
-    }
-    Ok(gradients)
-}
-
 /// Copies an operation, or its parts where it is differentiated by them.
 fn emit(
     builder: &Builder,
@@ -394,7 +317,7 @@ fn emit(
             let value = expand(builder, expr, &vars, &operation.attrs, vars[0].dtype()).value;
             builder.check().map(|()| value)
         }
-        Meaning::Kernel(_) | Meaning::Function => {
+        Meaning::Kernel(_) | Meaning::Call(_) => {
             Diagnostic::new(format!("`{}` has no gradient", op.name))
                 .at(format!("block `{}`", operation.loc))
                 .err()
@@ -470,7 +393,10 @@ fn sweep(builder: &Builder, backward: &Backward, cotangents: &mut Cotangents) ->
         }
         builder.set_loc(operation.loc.clone());
         let gradients = match operation.op.kind {
-            Kind::Call => call_gradients(builder, operation, backward, cotangents)?,
+            Kind::Call => match backward.calls.get(&operation.first) {
+                Some(back) => back.gradients(builder, cotangents, operation.operands.len())?,
+                None => vec![None; operation.operands.len()],
+            },
             _ => gradients(builder, operation, cotangents),
         };
         for (operand, gradient) in operation.operands.iter().zip(gradients) {
@@ -516,6 +442,7 @@ fn gradients<'b>(
             };
             vars.iter().zip(found).map(home).collect()
         }
-        Gradient::Zero | Gradient::Derived | Gradient::Partials(_) => vec![None; vars.len()],
+        Gradient::Derived | Gradient::Partials(_) | Gradient::Zero => vec![None; vars.len()],
+        Gradient::Callee | Gradient::Vjp | Gradient::Scan => unreachable!("calls have callbacks"),
     }
 }

@@ -9,7 +9,13 @@ use mithril_ir::op;
 use mithril_ir::shape::{Shape, Type};
 use mithril_ir::tensor::Tensor;
 use mithril_passes::autodiff::Autodiff;
+use mithril_passes::context::PassContext;
+use mithril_passes::pass::Pass;
 use smallvec::smallvec;
+
+fn run(pass: Autodiff, module: &Module) -> mithril_ir::diagnostic::Result<Module> {
+    pass.run(module, &mut PassContext::new("autodiff"))
+}
 
 fn f64s(dims: &[usize]) -> Type {
     Type::new(DType::F64, Shape::fixed(dims))
@@ -45,12 +51,14 @@ fn function(
 
 /// The gradients of sum(output * seed) agree with central differences.
 fn check(module: &Module) {
-    let name = Some("derived".to_string());
-    let differentiated = Autodiff {
-        name,
-        ..Autodiff::default()
-    }
-    .run(module)
+    let into = "derived".to_string();
+    let differentiated = run(
+        Autodiff {
+            into,
+            ..Autodiff::default()
+        },
+        module,
+    )
     .unwrap();
     let f = module.entry().unwrap();
     let inputs: Vec<Tensor> = f
@@ -193,7 +201,7 @@ fn with_calls(custom: bool) -> Module {
 fn calls_share_their_halves() {
     let module = with_calls(false);
     check(&module);
-    let differentiated = Autodiff::default().run(&module).unwrap();
+    let differentiated = run(Autodiff::default(), &module).unwrap();
     let halves = differentiated
         .functions
         .keys()
@@ -210,16 +218,66 @@ fn custom_gradients_are_taken() {
     check(&with_calls(true));
 }
 
+/// h' = tanh(x·w + h), stacking h'·x, from the first row to the last or back.
+fn recurrence(reverse: bool) -> Module {
+    let body = {
+        let b = Builder::new("body");
+        let h = b.arg("h", Role::Data, f64s(&[2]));
+        let x = b.arg("x", Role::Data, f64s(&[2]));
+        let w = b.arg("w", Role::Data, f64s(&[2, 2]));
+        let next = (b.var(x).matmul(b.var(w)) + b.var(h)).unary("tanh", &[]);
+        let out = next * b.var(x);
+        let result = |name: &str, v: Var| ResultDef {
+            name: name.into(),
+            value: v.value,
+            state: None,
+        };
+        let results = vec![result("next", next), result("out", out)];
+        b.finish(results).unwrap()
+    };
+    let b = Builder::new("main");
+    let h = b.arg("h", Role::Param, f64s(&[2]));
+    let xs = b.arg("xs", Role::Param, f64s(&[4, 2]));
+    let w = b.arg("w", Role::Param, f64s(&[2, 2]));
+    use mithril_ir::attr::Attr;
+    let attrs = smallvec![
+        Attr::Function("body".into()),
+        Attr::Int(1),
+        Attr::Int(1),
+        Attr::Bool(reverse)
+    ];
+    let results = b.call(op::get("scan"), &body, attrs, &[h, xs, w]).unwrap();
+    let value = (b.var(results[1]) * b.var(results[0])).value;
+    let main = b
+        .finish(vec![ResultDef {
+            name: "output".into(),
+            value,
+            state: None,
+        }])
+        .unwrap();
+    let mut module = Module::of(main);
+    module.insert(body);
+    module
+}
+
+#[test]
+fn scans_go_both_ways() {
+    check(&recurrence(false));
+    check(&recurrence(true));
+}
+
 #[test]
 fn second_order() {
     let module = Module::of(function("main", &[("x", &[3]), ("y", &[3])], |v| {
         (v[0] * v[1]).unary("sin", &[]).sum(None, false)
     }));
-    let once = Autodiff {
-        wrt: vec!["x".into()],
-        ..Autodiff::default()
-    }
-    .run(&module)
+    let once = run(
+        Autodiff {
+            wrt: vec!["x".into()],
+            ..Autodiff::default()
+        },
+        &module,
+    )
     .unwrap();
     let gradients = once.get("gradients").unwrap();
     let only = Module::of((**gradients).clone());
@@ -237,11 +295,13 @@ fn integers_are_refused() {
             state: None,
         }])
         .unwrap();
-    let error = Autodiff {
-        wrt: vec!["i".into()],
-        ..Autodiff::default()
-    }
-    .run(&Module::of(f));
+    let error = run(
+        Autodiff {
+            wrt: vec!["i".into()],
+            ..Autodiff::default()
+        },
+        &Module::of(f),
+    );
     assert_eq!(
         error.unwrap_err().what,
         "`i` has no gradient: it is not a float"

@@ -14,10 +14,11 @@ use crate::diagnostic::Result;
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::eval::Array;
-use crate::evaluate::Inputs;
+use crate::evaluate::{Calls, Inputs};
 use crate::scalar::Prim;
 use crate::scalar::expr::Expr;
-use crate::shape::Shape;
+use crate::shape::{Shape, Type};
+use crate::signature::CallTypes;
 
 mod contraction;
 mod elementwise;
@@ -63,7 +64,7 @@ pub enum Kind {
 }
 
 /// Which dtypes an operand takes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Class {
     Any,
     /// Floats and integers.
@@ -178,8 +179,8 @@ pub enum ShapeRule {
     /// That of the first operand.
     First,
     Rule(fn(&mut Infer) -> Result<Shape>),
-    /// The signature of the named function decides; see `op::function`.
-    Signature,
+    /// The types of the results, from the signature of the named function.
+    Call(fn(&mut CallTypes) -> Result<Vec<Type>>),
 }
 
 /// The dtype of the result.
@@ -190,7 +191,8 @@ pub enum DTypeRule {
     Fixed(DType),
     /// The attribute of this name.
     Attr(&'static str),
-    Signature,
+    /// That of the types that [`ShapeRule::Call`] gives.
+    Call,
 }
 
 /// What the operation computes.
@@ -201,8 +203,8 @@ pub enum Meaning {
     Kernel(fn(&Inputs) -> Result<Array, String>),
     /// A function of other operations.
     Decompose(for<'a> fn(&Rule<'a>) -> Var<'a>),
-    /// The function it names; the evaluator calls it.
-    Function,
+    /// What it makes of the function it names.
+    Call(fn(&Calls) -> Result<Vec<Array>>),
 }
 
 /// How it is differentiated in reverse.
@@ -216,6 +218,12 @@ pub enum Gradient {
     Rule(for<'a> fn(&Rule<'a>) -> Vec<Option<Var<'a>>>),
     /// The result does not vary with its operands, or not smoothly anywhere.
     Zero,
+    /// That of the function it calls once.
+    Callee,
+    /// Its second function takes operands, results and cotangents, and gives the operands' cotangents.
+    Vjp,
+    /// That of the body it repeats, in the other direction.
+    Scan,
 }
 
 /// Spellings in Python frameworks as templates; empty where the framework lacks the op.
@@ -263,6 +271,9 @@ pub const fn all(template: &'static str) -> Python {
 /// No framework takes it whole: it is decomposed.
 pub const DECOMPOSED: Python = all("");
 
+/// The symbolic elements of a result, where they are known.
+pub type Known = fn(&Infer) -> Option<Vec<Dim>>;
+
 /// One operation. See the fields' types for what each says.
 pub struct OpDef {
     pub name: &'static str,
@@ -276,7 +287,7 @@ pub struct OpDef {
     pub gradient: Gradient,
     pub python: Python,
     /// The symbolic value of a small integer result from those of its operands.
-    pub known: Option<fn(&Infer) -> Option<Vec<Dim>>>,
+    pub known: Option<Known>,
     /// Float-safety notes and where results differ between targets, for the reference page.
     pub note: &'static str,
 }
@@ -290,7 +301,7 @@ pub const BASE: OpDef = OpDef {
     attrs: &[],
     shape: ShapeRule::First,
     dtype: DTypeRule::Shared,
-    meaning: Meaning::Function,
+    meaning: Meaning::Call(function::once),
     gradient: Gradient::Derived,
     python: DECOMPOSED,
     known: None,

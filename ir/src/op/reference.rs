@@ -69,7 +69,7 @@ fn meaning(op: Op) -> String {
         Meaning::Scalar(text) => format!("`{text}`, element by element"),
         Meaning::Kernel(_) => "a primitive of the evaluator".to_string(),
         Meaning::Decompose(_) => "a function of other operations".to_string(),
-        Meaning::Function => "the function it names".to_string(),
+        Meaning::Call(_) => "the function it names".to_string(),
     }
 }
 
@@ -78,6 +78,8 @@ fn gradient(op: Op) -> String {
         Gradient::Partials(texts) => format!("`{}`", texts.join("`, `")),
         Gradient::Rule(_) => "a rule of its own".to_string(),
         Gradient::Zero => "none".to_string(),
+        Gradient::Callee | Gradient::Scan => "that of the function it names".to_string(),
+        Gradient::Vjp => "the function `vjp`".to_string(),
         Gradient::Derived => match super::partials(op) {
             Some(_) => "that of its primitive".to_string(),
             None => "from its parts".to_string(),

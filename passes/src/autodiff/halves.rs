@@ -22,14 +22,25 @@ pub struct Halves {
     pub operands: Vec<usize>,
 }
 
+impl Halves {
+    /// The saved values' names and types, as the backward half takes them.
+    pub fn saved(&self) -> impl Iterator<Item = (&Arc<str>, &Type)> {
+        let saved = self.backward.arguments().skip(self.kept.len());
+        saved
+            .take_while(|(_, arg)| arg.role != Role::Cotangent)
+            .map(|(value, arg)| (&arg.name, self.backward.ty(value)))
+    }
+}
+
 /// Splits `joint`, which gives `callee`'s results and then the gradients of the arguments of
 /// `wrt`, and adds both halves to the module. Forward is what the results need; all else is
-/// computed backward, from arguments and saved values.
+/// computed backward, from saved values and those arguments that the caller `keeps`.
 pub fn split(
     module: &mut Module,
     callee: &Function,
     joint: &Function,
     wrt: &[bool],
+    keeps: &dyn Fn(usize) -> bool,
 ) -> Result<Halves> {
     let (results, gradients) = joint.results.split_at(callee.results.len());
     let ahead = needed(joint, results);
@@ -38,18 +49,40 @@ pub fn split(
         .zip(&ahead)
         .map(|(back, front)| *back && !front)
         .collect();
-    let is_arg = |v: &Value| v.index() < joint.args.len();
-    let (kept, saved) = crossing(callee, joint, gradients, &behind);
+    let (kept, saved) = crossing(callee, joint, gradients, &behind, keeps);
+    let forward = forward_half(module, callee, joint, &ahead, &saved)?;
+    let backward = backward_half(module, callee, joint, &behind, &kept, &saved)?;
+    Ok(Halves {
+        forward: add(module, forward),
+        backward: add(module, backward),
+        kept,
+        operands: (0..wrt.len()).filter(|&i| wrt[i]).collect(),
+    })
+}
 
-    let forward = Builder::like(
+fn add(module: &mut Module, function: Function) -> Arc<Function> {
+    let name = function.name.clone();
+    module.insert(function);
+    module.functions[&name].clone()
+}
+
+/// The callee's results, then the saved values.
+fn forward_half(
+    module: &Module,
+    callee: &Function,
+    joint: &Function,
+    ahead: &[bool],
+    saved: &[Value],
+) -> Result<Function> {
+    let builder = Builder::like(
         module.fresh_name(&format!("{}_forward", callee.name)),
         callee,
     );
-    let mut map: FxHashMap<Value, Value> = (0..callee.args.len())
-        .map(|i| (joint.arg(i), Value(i as u32)))
-        .collect();
-    copy(&forward, module, joint, &ahead, &mut map)?;
-    let mut ends: Vec<ResultDef> = results
+    let arguments = (0..callee.args.len()).map(|i| (joint.arg(i), Value(i as u32)));
+    let mut map: FxHashMap<Value, Value> = arguments.collect();
+    copy(&builder, module, joint, ahead, &mut map)?;
+    let own = &joint.results[..callee.results.len()];
+    let mut results: Vec<ResultDef> = own
         .iter()
         .map(|r| ResultDef {
             value: map[&r.value],
@@ -57,61 +90,51 @@ pub fn split(
         })
         .collect();
     for (i, value) in saved.iter().enumerate() {
-        ends.push(ResultDef {
-            name: format!("saved_{i}").into(),
+        let name = format!("saved_{i}").into();
+        results.push(ResultDef {
+            name,
             value: map[value],
             state: None,
         });
     }
-    let forward = forward.finish(ends)?;
+    builder.finish(results)
+}
 
-    let backward = Builder::new(module.fresh_name(&format!("{}_backward", callee.name)));
+/// The gradients, from kept arguments, saved values and cotangents.
+fn backward_half(
+    module: &Module,
+    callee: &Function,
+    joint: &Function,
+    behind: &[bool],
+    kept: &[usize],
+    saved: &[Value],
+) -> Result<Function> {
+    let builder = Builder::new(module.fresh_name(&format!("{}_backward", callee.name)));
     let mut map: FxHashMap<Value, Value> = FxHashMap::default();
-    for &i in &kept {
+    for &i in kept {
         let arg = &callee.args[i];
-        let value = backward.arg(
-            arg.name.clone(),
-            arg.role,
-            callee.ty(Value(i as u32)).clone(),
-        );
-        map.insert(joint.arg(i), value);
+        let ty = callee.ty(Value(i as u32)).clone();
+        map.insert(joint.arg(i), builder.arg(arg.name.clone(), arg.role, ty));
     }
     for (i, value) in saved.iter().enumerate() {
-        map.insert(
-            *value,
-            backward.arg(format!("saved_{i}"), Role::Data, joint.ty(*value).clone()),
-        );
+        let ty = joint.ty(*value).clone();
+        map.insert(*value, builder.arg(format!("saved_{i}"), Role::Data, ty));
     }
     for (value, arg) in joint.arguments().skip(callee.args.len()) {
-        map.insert(
-            value,
-            backward.arg(arg.name.clone(), arg.role, joint.ty(value).clone()),
-        );
+        let ty = joint.ty(value).clone();
+        map.insert(value, builder.arg(arg.name.clone(), arg.role, ty));
     }
-    copy(&backward, module, joint, &behind, &mut map)?;
-    debug_assert!(
+    copy(&builder, module, joint, behind, &mut map)?;
+    let gradients = &joint.results[callee.results.len()..];
+    builder.finish(
         gradients
             .iter()
-            .all(|r| map.contains_key(&r.value) || !is_arg(&r.value))
-    );
-    let ends = gradients
-        .iter()
-        .map(|r| ResultDef {
-            value: map[&r.value],
-            ..r.clone()
-        })
-        .collect();
-    let backward = backward.finish(ends)?;
-
-    let (forward_name, backward_name) = (forward.name.clone(), backward.name.clone());
-    module.insert(forward);
-    module.insert(backward);
-    Ok(Halves {
-        forward: module.functions[&forward_name].clone(),
-        backward: module.functions[&backward_name].clone(),
-        kept,
-        operands: (0..wrt.len()).filter(|&i| wrt[i]).collect(),
-    })
+            .map(|r| ResultDef {
+                value: map[&r.value],
+                ..r.clone()
+            })
+            .collect(),
+    )
 }
 
 /// Which operations the results need. By operation index.
@@ -138,6 +161,7 @@ fn crossing(
     joint: &Function,
     gradients: &[ResultDef],
     behind: &[bool],
+    keeps: &dyn Fn(usize) -> bool,
 ) -> (Vec<usize>, Vec<Value>) {
     let mut made: FxHashSet<Value> = FxHashSet::default();
     let mut read: Vec<Value> = Vec::new();
@@ -162,11 +186,7 @@ fn crossing(
     let mut kept: Vec<usize> = Vec::new();
     let mut saved: Vec<Value> = Vec::new();
     for value in read {
-        match value.index() {
-            i if i < callee.args.len() && !kept.contains(&i) => kept.push(i),
-            i if i >= joint.args.len() && !saved.contains(&value) => saved.push(value),
-            _ => {}
-        }
+        keep(value, callee, joint, keeps, &mut kept, &mut saved);
     }
     let cotangents = (callee.args.len()..joint.args.len()).map(|i| joint.ty(joint.arg(i)));
     let shown = kept.iter().map(|&i| joint.ty(joint.arg(i)));
@@ -182,12 +202,31 @@ fn crossing(
     for i in 0..callee.args.len() {
         let mut shows = false;
         bare_symbols(joint.ty(joint.arg(i)), &mut |s| shows |= symbols.remove(s));
-        if shows && !kept.contains(&i) {
-            kept.push(i);
+        if shows {
+            keep(joint.arg(i), callee, joint, keeps, &mut kept, &mut saved);
         }
     }
     kept.sort_unstable();
     (kept, saved)
+}
+
+/// Puts a value that the backward half reads where it comes from.
+fn keep(
+    value: Value,
+    callee: &Function,
+    joint: &Function,
+    keeps: &dyn Fn(usize) -> bool,
+    kept: &mut Vec<usize>,
+    saved: &mut Vec<Value>,
+) {
+    let i = value.index();
+    if i < callee.args.len() && keeps(i) {
+        if !kept.contains(&i) {
+            kept.push(i);
+        }
+    } else if (i < callee.args.len() || i >= joint.args.len()) && !saved.contains(&value) {
+        saved.push(value);
+    }
 }
 
 /// The symbols that an array of this type shows: bare dims and the rank variable.

@@ -1,0 +1,213 @@
+//! What inference says of an operation's results, against the types they are declared with.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::attr::Attr;
+use crate::diagnostic::Result;
+use crate::dim::{Dim, Symbol};
+use crate::graph::{Bound, Constraint, Function, Value};
+use crate::op::Op;
+use crate::op::infer::{Infer, infer};
+use crate::shape::{Guard, Shape, Type};
+use crate::signature::{Binding, CallTypes, call_types};
+use crate::symbolic;
+
+/// The types of an operation's results, and what comes with them.
+pub struct Inferred {
+    pub types: SmallVec<[Type; 1]>,
+    /// The symbolic value of the only result.
+    pub known: Option<Arc<[Dim]>>,
+    pub guards: Vec<Guard>,
+    /// Symbols that stand for whatever the result is declared with. No text can name them.
+    pub fresh: Vec<Symbol>,
+}
+
+/// Types an operation of `f`. A call needs its callee.
+/// Errors: number, dtypes or shapes of operands.
+pub fn infer_results(
+    f: &Function,
+    op: Op,
+    operands: &[Value],
+    attrs: &[Attr],
+    callee: Option<&Function>,
+) -> Result<Inferred> {
+    let types: SmallVec<[&Type; 4]> = operands.iter().map(|v| f.ty(*v)).collect();
+    let (mut guards, mut fresh_symbols) = (Vec::new(), Vec::new());
+    let mut fresh = || {
+        let symbol = Symbol::from(format!("'{}", fresh_symbols.len()));
+        fresh_symbols.push(symbol.clone());
+        symbol
+    };
+    let (types, known) = match callee {
+        Some(callee) => {
+            let cx = CallTypes {
+                callee,
+                operands: &types,
+                attrs,
+                guards: &mut guards,
+                fresh: &mut fresh,
+            };
+            let types = call_types(op, cx)?;
+            (types.into(), None)
+        }
+        None => {
+            let knowns: SmallVec<[Option<&[Dim]>; 4]> = operands
+                .iter()
+                .map(|v| f.info(*v).known.as_deref())
+                .collect();
+            let mut cx = Infer {
+                op,
+                operands: &types,
+                attrs,
+                known: &knowns,
+                guards: &mut guards,
+                fresh: &mut fresh,
+            };
+            let ty = infer(&mut cx)?;
+            let known = symbolic::value(&cx, &ty);
+            (SmallVec::from_iter([ty]), known)
+        }
+    };
+    Ok(Inferred {
+        types,
+        known,
+        guards,
+        fresh: fresh_symbols,
+    })
+}
+
+/// Matches declared types against inferred ones: equal, but for fresh symbols, which stand for any
+/// symbol that is not `taken`, and for dims that `guards` make equal. Gives what the fresh symbols
+/// stand for. Errors: the number of the result that differs.
+pub fn settle(
+    inferred: &Inferred,
+    declared: &[&Type],
+    guards: &[Guard],
+    taken: &dyn Fn(&Symbol) -> bool,
+) -> Result<Binding, usize> {
+    let mut binding = Binding::default();
+    if !inferred.fresh.is_empty() {
+        bind_fresh(inferred, declared, taken, &mut binding);
+    }
+    for (i, (want, got)) in inferred.types.iter().zip(declared).enumerate() {
+        if want == *got {
+            continue;
+        }
+        let want = binding.ty(want);
+        if want.dtype != got.dtype || !same_shape(&want.shape, &got.shape, guards, taken) {
+            return Err(i);
+        }
+    }
+    Ok(binding)
+}
+
+fn bind_fresh(
+    inferred: &Inferred,
+    declared: &[&Type],
+    taken: &dyn Fn(&Symbol) -> bool,
+    binding: &mut Binding,
+) {
+    let is_fresh = |s: &Symbol| inferred.fresh.contains(s);
+    let mut bound: Vec<Symbol> = Vec::new();
+    for (want, got) in inferred.types.iter().zip(declared) {
+        if let (Some(w), Some(g)) = (&want.shape.lead, &got.shape.lead) {
+            if is_fresh(w) && !taken(g) {
+                binding.bind_lead(w.clone(), Shape::with_lead(g.clone(), []));
+            }
+        }
+        for (w, g) in want.shape.dims.iter().zip(&got.shape.dims) {
+            let (Some(symbol), Some(own)) = (w.as_symbol(), g.as_symbol()) else {
+                continue;
+            };
+            if is_fresh(symbol) && !taken(own) && !bound.contains(symbol) {
+                binding.bind_dim(symbol.clone(), g.clone());
+                bound.push(symbol.clone());
+            }
+        }
+    }
+    // Fresh symbols inside expressions alone answer to the new symbols of the declared dim in order.
+    let dims = |ty: &Type| ty.shape.dims.clone();
+    for (want, got) in inferred.types.iter().zip(declared) {
+        for (w, g) in dims(want).iter().zip(&got.shape.dims) {
+            let (mut open, mut own) = (Vec::new(), Vec::new());
+            w.for_each_symbol(&mut |s| {
+                if is_fresh(s) && !bound.contains(s) && !open.contains(s) {
+                    open.push(s.clone());
+                }
+            });
+            g.for_each_symbol(&mut |s| {
+                if !taken(s) && !own.contains(s) {
+                    own.push(s.clone());
+                }
+            });
+            for (symbol, to) in open.into_iter().zip(own) {
+                binding.bind_dim(symbol.clone(), Dim::symbol(to));
+                bound.push(symbol);
+            }
+        }
+    }
+}
+
+fn same_shape(
+    want: &Shape,
+    got: &Shape,
+    guards: &[Guard],
+    taken: &dyn Fn(&Symbol) -> bool,
+) -> bool {
+    let open = |w: &Dim, g: &Dim| w.is_unknown() && g.as_symbol().is_some_and(|s| !taken(s));
+    want.lead == got.lead
+        && want.dims.len() == got.dims.len()
+        && want
+            .dims
+            .iter()
+            .zip(&got.dims)
+            .all(|(w, g)| w == g || open(w, g) || equal_by(guards, w, g))
+}
+
+/// Whether the guards make two dims equal. A guard whose one side is a symbol replaces it.
+fn equal_by(guards: &[Guard], a: &Dim, b: &Dim) -> bool {
+    let (mut a, mut b) = (a.clone(), b.clone());
+    let mut rest: Vec<Guard> = guards.to_vec();
+    while let Some(Guard { left, right }) = rest.pop() {
+        if (a == left && b == right) || (a == right && b == left) {
+            return true;
+        }
+        let (symbol, by) = match (left.as_symbol(), right.as_symbol()) {
+            (Some(symbol), _) if !mentions(&right, symbol) => (symbol.clone(), right),
+            (_, Some(symbol)) if !mentions(&left, symbol) => (symbol.clone(), left),
+            _ => continue,
+        };
+        let replace = |dim: &Dim| dim.substitute(&|s| (*s == symbol).then(|| by.clone()));
+        (a, b) = (replace(&a), replace(&b));
+        for guard in &mut rest {
+            *guard = Guard {
+                left: replace(&guard.left),
+                right: replace(&guard.right),
+            };
+        }
+        if a == b {
+            return true;
+        }
+    }
+    a == b
+}
+
+fn mentions(dim: &Dim, symbol: &Symbol) -> bool {
+    let mut found = false;
+    dim.for_each_symbol(&mut |s| found |= s == symbol);
+    found
+}
+
+/// The guards, and the equalities that the signature states.
+pub fn equalities(guards: &[Guard], constraints: &[Constraint]) -> Vec<Guard> {
+    let stated = constraints
+        .iter()
+        .filter(|c| c.relation == Bound::Equal)
+        .map(|c| Guard {
+            left: c.left.clone(),
+            right: c.right.clone(),
+        });
+    guards.iter().cloned().chain(stated).collect()
+}

@@ -1,0 +1,273 @@
+//! Writes modules as text. Invalid ones are written too: they are what one wants to look at.
+
+use std::fmt::{self, Display, Formatter, Write};
+
+use rustc_hash::FxHashSet;
+
+use super::{VERSION, is_identifier};
+use crate::attr::Attr;
+use crate::dim::Dim;
+use crate::dtype::DType;
+use crate::graph::{Bound, Function, Module, Operation, Role, Value};
+use crate::shape::Type;
+use crate::tensor::{Tensor, float_text, parse_element};
+
+/// The most elements that are written one by one.
+const MOST_ELEMENTS: usize = 64;
+/// The most equal elements that one stands for.
+pub(super) const MOST_EQUAL: usize = 1 << 24;
+
+impl Display for Module {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        writeln!(f, "mithril {VERSION}")?;
+        for function in self.functions.values() {
+            write!(f, "\n{function}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Display for Function {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        let labels = labels(self);
+        if self.external {
+            f.write_str("extern ")?;
+        }
+        write!(f, "func {}(", FunctionName(&self.name))?;
+        write_arguments(self, &labels, f)?;
+        f.write_str(") -> (")?;
+        write_results(self, f)?;
+        f.write_str(")")?;
+        for (i, c) in self.constraints.iter().enumerate() {
+            f.write_str(if i == 0 { " where " } else { ", " })?;
+            let relation = match c.relation {
+                Bound::Equal => "==",
+                Bound::AtMost => "<=",
+                Bound::AtLeast => ">=",
+            };
+            write!(f, "{} {relation} {}", Side(&c.left), Side(&c.right))?;
+        }
+        if self.external && self.guards.is_empty() && self.ops.is_empty() {
+            return f.write_str("\n");
+        }
+        f.write_str(" {\n")?;
+        for op in &self.ops {
+            f.write_str("  ")?;
+            write_operation(self, &labels, op, f)?;
+            f.write_str("\n")?;
+        }
+        for guard in &self.guards {
+            writeln!(f, "  guard {} == {}", Side(&guard.left), Side(&guard.right))?;
+        }
+        if !self.external {
+            f.write_str("  return")?;
+            let values = self.results.iter().map(|r| r.value);
+            write_values(values, &labels, " ", f)?;
+            f.write_str("\n")?;
+        }
+        f.write_str("}\n")
+    }
+}
+
+/// The name of each value, where it can stand in text and no earlier value has it.
+fn labels(function: &Function) -> Vec<Option<&str>> {
+    let mut seen = FxHashSet::default();
+    function
+        .values
+        .iter()
+        .map(|info| info.name.as_deref())
+        .map(|name| name.filter(|n| is_identifier(n) && seen.insert(*n)))
+        .collect()
+}
+
+fn write_value(value: Value, labels: &[Option<&str>], f: &mut Formatter) -> fmt::Result {
+    match labels.get(value.index()).copied().flatten() {
+        Some(name) => write!(f, "%{name}"),
+        None => write!(f, "%{}", value.0),
+    }
+}
+
+fn write_values(
+    values: impl Iterator<Item = Value>,
+    labels: &[Option<&str>],
+    before: &str,
+    f: &mut Formatter,
+) -> fmt::Result {
+    for (i, value) in values.enumerate() {
+        f.write_str(if i == 0 { before } else { ", " })?;
+        write_value(value, labels, f)?;
+    }
+    Ok(())
+}
+
+fn write_type(ty: Option<&Type>, f: &mut Formatter) -> fmt::Result {
+    match ty {
+        Some(ty) => ty.fmt(f),
+        None => f.write_str("tensor<missing>"),
+    }
+}
+
+fn write_arguments(function: &Function, labels: &[Option<&str>], f: &mut Formatter) -> fmt::Result {
+    for (i, (value, arg)) in function.arguments().enumerate() {
+        f.write_str(if i == 0 { "" } else { ", " })?;
+        write_value(value, labels, f)?;
+        f.write_str(": ")?;
+        write_type(function.values.get(i).map(|v| &v.ty), f)?;
+        if arg.role != Role::Data {
+            write!(f, " {}", arg.role.name())?;
+        }
+        if labels.get(i).copied().flatten() != Some(&*arg.name) {
+            write!(f, " {}", Quoted(&arg.name))?;
+        }
+        if arg.donated {
+            f.write_str(" donated")?;
+        }
+    }
+    Ok(())
+}
+
+fn write_results(function: &Function, f: &mut Formatter) -> fmt::Result {
+    for (i, result) in function.results.iter().enumerate() {
+        f.write_str(if i == 0 { "" } else { ", " })?;
+        match is_identifier(&result.name) {
+            true => f.write_str(&result.name)?,
+            false => Quoted(&result.name).fmt(f)?,
+        }
+        f.write_str(": ")?;
+        write_type(function.values.get(result.value.index()).map(|v| &v.ty), f)?;
+        if let Some(state) = &result.state {
+            write!(f, " state {}", Quoted(state))?;
+        }
+    }
+    Ok(())
+}
+
+fn write_operation(
+    function: &Function,
+    labels: &[Option<&str>],
+    op: &Operation,
+    f: &mut Formatter,
+) -> fmt::Result {
+    write_values(op.results(), labels, "", f)?;
+    f.write_str(if op.results == 0 { "" } else { " = " })?;
+    f.write_str(op.op.name)?;
+    f.write_str("(")?;
+    write_values(op.operands.iter().copied(), labels, "", f)?;
+    f.write_str(")")?;
+    let mut separator = " {";
+    for (def, attr) in op.op.attrs.iter().zip(&op.attrs) {
+        if def.default.value().as_ref() == Some(attr) {
+            continue;
+        }
+        write!(f, "{separator}{} = ", def.name)?;
+        write_attr(attr, f)?;
+        separator = ", ";
+    }
+    f.write_str(if separator == ", " { "}" } else { "" })?;
+    for (i, value) in op.results().enumerate() {
+        f.write_str(if i == 0 { " : " } else { ", " })?;
+        write_type(function.values.get(value.index()).map(|v| &v.ty), f)?;
+    }
+    for (i, path) in op.loc.paths().iter().enumerate() {
+        f.write_str(if i == 0 { " @ " } else { ", " })?;
+        Quoted(path).fmt(f)?;
+    }
+    Ok(())
+}
+
+fn write_attr(attr: &Attr, f: &mut Formatter) -> fmt::Result {
+    match attr {
+        Attr::None => f.write_str("none"),
+        Attr::Bool(v) => v.fmt(f),
+        Attr::Int(v) => v.fmt(f),
+        Attr::Float(v) => f.write_str(&float_text(DType::F64, *v)),
+        Attr::Str(v) => Quoted(v).fmt(f),
+        Attr::DType(v) => v.fmt(f),
+        Attr::Shape(v) => v.fmt(f),
+        Attr::Function(name) => FunctionName(name).fmt(f),
+        Attr::Tensor(tensor) => write_tensor(tensor, f),
+        Attr::Ints(values) => {
+            f.write_str("[")?;
+            for (i, v) in values.iter().enumerate() {
+                write!(f, "{}{v}", if i == 0 { "" } else { ", " })?;
+            }
+            f.write_str("]")
+        }
+    }
+}
+
+/// One element where all are equal, a list of few, the bytes of many.
+fn write_tensor(tensor: &Tensor, f: &mut Formatter) -> fmt::Result {
+    let shape = crate::shape::Shape::fixed(tensor.shape());
+    write!(f, "dense<{}, ", Type::new(tensor.dtype(), shape))?;
+    let count = tensor.len();
+    let width = tensor.dtype().bytes();
+    let bytes = tensor.bytes();
+    let equal = (1..=MOST_EQUAL).contains(&count) && bytes[width..] == bytes[..bytes.len() - width];
+    let shown = if equal { 1 } else { count };
+    if shown > MOST_ELEMENTS || !(0..shown).all(|i| has_text(tensor, i)) {
+        f.write_str("hex\"")?;
+        for byte in bytes {
+            write!(f, "{byte:02x}")?;
+        }
+        return f.write_str("\">");
+    }
+    if equal {
+        return write!(f, "{}>", tensor.element_text(0));
+    }
+    f.write_str("[")?;
+    for i in 0..count {
+        let separator = if i == 0 { "" } else { ", " };
+        write!(f, "{separator}{}", tensor.element_text(i))?;
+    }
+    f.write_str("]>")
+}
+
+/// Whether the element's text gives its bits again: not that of every NaN does.
+fn has_text(tensor: &Tensor, i: usize) -> bool {
+    parse_element(tensor.dtype(), &tensor.element_text(i)) == Ok(tensor.element_bits(i))
+        || !tensor.dtype().is_float()
+}
+
+/// A side of a guard or a constraint, where a comment may follow.
+struct Side<'a>(&'a Dim);
+
+impl Display for Side<'_> {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        match self.0 {
+            Dim::Const(c) => c.fmt(f),
+            dim if dim.prints_as_atom() => dim.fmt(f),
+            dim => write!(f, "({dim})"),
+        }
+    }
+}
+
+struct FunctionName<'a>(&'a str);
+
+impl Display for FunctionName<'_> {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        match is_identifier(self.0) {
+            true => write!(f, "@{}", self.0),
+            false => write!(f, "@{}", Quoted(self.0)),
+        }
+    }
+}
+
+struct Quoted<'a>(&'a str);
+
+impl Display for Quoted<'_> {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        f.write_char('"')?;
+        for c in self.0.chars() {
+            match c {
+                '"' | '\\' => write!(f, "\\{c}")?,
+                '\n' => f.write_str("\\n")?,
+                '\r' => f.write_str("\\r")?,
+                '\t' => f.write_str("\\t")?,
+                c if c.is_control() => write!(f, "\\u{{{:x}}}", c as u32)?,
+                c => f.write_char(c)?,
+            }
+        }
+        f.write_char('"')
+    }
+}
