@@ -74,9 +74,7 @@ impl Legalize {
                 builder.check()?;
                 Ok(value)
             }
-            Meaning::Scalar(_) | Meaning::Kernel(_) | Meaning::Function => {
-                Err(self.unsupported(op))
-            }
+            Meaning::Scalar(_) | Meaning::Kernel(_) | Meaning::Call(_) => Err(self.unsupported(op)),
         }
     }
 

@@ -4,6 +4,7 @@
 #[macro_use]
 pub mod pass;
 
+pub mod autodiff;
 pub mod call_graph;
 pub mod canonicalize;
 pub mod context;

@@ -72,6 +72,16 @@ impl OptionValue for usize {
     }
 }
 
+impl OptionValue for String {
+    fn parse(text: &str) -> Result<String, String> {
+        Ok(text.to_string())
+    }
+
+    fn print(&self) -> String {
+        self.clone()
+    }
+}
+
 /// Names behind commas.
 impl OptionValue for Vec<String> {
     const LIST: bool = true;

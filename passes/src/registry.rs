@@ -2,6 +2,7 @@
 
 use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 
+use crate::autodiff::Autodiff;
 use crate::canonicalize::Canonicalize;
 use crate::cse::Cse;
 use crate::dce::Dce;
@@ -17,6 +18,7 @@ pub const PASSES: &[fn() -> Box<dyn Pass>] = &[
     || Box::new(FoldConstants::default()),
     || Box::new(Cse::default()),
     || Box::new(Dce::default()),
+    || Box::new(Autodiff::default()),
     || Box::new(Legalize::default()),
 ];
 

@@ -51,14 +51,14 @@ pub fn find(name: &str) -> Option<&'static Target> {
 fn spelled(op: Op, spelling: fn(&Python) -> &'static str) -> bool {
     match op.meaning {
         Meaning::Scalar(_) | Meaning::Decompose(_) => !spelling(&op.python).is_empty(),
-        Meaning::Kernel(_) | Meaning::Function => true,
+        Meaning::Kernel(_) | Meaning::Call(_) => true,
     }
 }
 
 /// Loops are generated from scalar expressions and for each kind of kernel.
 fn has_loop(op: Op) -> bool {
     match op.meaning {
-        Meaning::Scalar(_) | Meaning::Kernel(_) | Meaning::Function => true,
+        Meaning::Scalar(_) | Meaning::Kernel(_) | Meaning::Call(_) => true,
         Meaning::Decompose(_) => false,
     }
 }
@@ -67,7 +67,7 @@ fn has_loop(op: Op) -> bool {
 fn is_primitive(op: Op) -> bool {
     match op.meaning {
         Meaning::Scalar(_) => crate::legalize::is_scalar_primitive(op),
-        Meaning::Kernel(_) | Meaning::Function => true,
+        Meaning::Kernel(_) | Meaning::Call(_) => true,
         Meaning::Decompose(_) => false,
     }
 }

@@ -158,32 +158,40 @@ fn dot_gradient<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
             ],
         )
     };
-    // The product's axes: batch, the operand's own rest, then the other's contracted axes, which
-    // answer to the operand's contracted axes in the order of the other's axes.
-    let back = |product: Var<'a>, b: &[usize], rest: &[usize], own: &[usize], other: &[usize]| {
-        let mut order: Vec<usize> = (0..other.len()).collect();
-        order.sort_by_key(|&i| other[i]);
-        let places: Vec<usize> = b
-            .iter()
-            .chain(rest)
-            .copied()
-            .chain(order.iter().map(|&i| own[i]))
-            .collect();
-        let mut permutation = vec![0i64; places.len()];
-        for (from, to) in places.iter().enumerate() {
-            permutation[*to] = from as i64;
-        }
-        match permutation.iter().enumerate().all(|(i, &p)| i as i64 == p) {
-            true => product,
-            false => product.transpose(&permutation),
-        }
-    };
     let dx = dot(g, y, &g_batch, &yb, &g_y, &yr);
     let dy = dot(g, x, &g_batch, &xb, &g_x, &xr);
     vec![
         Some(back(dx, &xb, &xr, &xc, &yc)),
         Some(back(dy, &yb, &yr, &yc, &xc)),
     ]
+}
+
+/// Transposes a product in a gradient back into the operand's axes. The product has the batch, the
+/// operand's own rest, then the other's contracted axes, which answer to the operand's in the order
+/// of the other's.
+fn back<'a>(
+    product: Var<'a>,
+    batch: &[usize],
+    rest: &[usize],
+    own: &[usize],
+    other: &[usize],
+) -> Var<'a> {
+    let mut order: Vec<usize> = (0..other.len()).collect();
+    order.sort_by_key(|&i| other[i]);
+    let places: Vec<usize> = batch
+        .iter()
+        .chain(rest)
+        .copied()
+        .chain(order.iter().map(|&i| own[i]))
+        .collect();
+    let mut permutation = vec![0i64; places.len()];
+    for (from, to) in places.iter().enumerate() {
+        permutation[*to] = from as i64;
+    }
+    match permutation.iter().enumerate().all(|(i, &p)| i as i64 == p) {
+        true => product,
+        false => product.transpose(&permutation),
+    }
 }
 
 fn matmul_shape(cx: &mut Infer) -> Result<Shape> {

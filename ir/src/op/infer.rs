@@ -4,7 +4,7 @@ use crate::attr::Attr;
 use crate::diagnostic::{Diagnostic, Result, did_you_mean};
 use crate::dim::{Dim, Symbol};
 use crate::dtype::DType;
-use crate::op::{Arity, Class, DTypeRule, Op, ShapeRule};
+use crate::op::{Arity, Class, DTypeRule, Kind, Op, ShapeRule};
 use crate::shape::{self, Guard, Shape, Type};
 
 /// What a rule knows of the operation whose result it types.
@@ -141,7 +141,7 @@ pub fn infer(cx: &mut Infer) -> Result<Type> {
         ShapeRule::First => cx.shape(0).clone(),
         ShapeRule::Rule(rule) => rule(cx)?,
         ShapeRule::Broadcast => broadcast_all(cx)?,
-        ShapeRule::Signature => unreachable!("calls are typed by their signature"),
+        ShapeRule::Call(_) => unreachable!("calls are typed by their signature"),
     };
     let dtype = match cx.op.dtype {
         DTypeRule::Shared => shared_dtype(cx).expect("an op of shared dtype has such an operand"),
@@ -152,7 +152,7 @@ pub fn infer(cx: &mut Infer) -> Result<Type> {
             _ => shared_dtype(cx)
                 .expect("a dtype attribute that may be left out follows the operands"),
         },
-        DTypeRule::Signature => unreachable!("calls are typed by their signature"),
+        DTypeRule::Call => unreachable!("calls are typed by their signature"),
     };
     Ok(Type { shape, dtype })
 }
@@ -194,10 +194,13 @@ fn check_operands(cx: &Infer) -> Result<()> {
     let shared = shared_dtype(cx);
     for (i, ty) in cx.operands.iter().enumerate() {
         let operand = cx.op.operand(i);
-        if !operand.class.accepts(ty.dtype) {
+        if !operand.class.accepts(ty.dtype) || (ty.dtype.is_storage_only() && !moves(cx.op, i)) {
             return Diagnostic::new(format!("`{}` does not take this dtype", cx.op.name))
                 .got(format!("{}: {}", operand.name, ty.dtype))
-                .expected(operand.class.name())
+                .expected(match ty.dtype.is_storage_only() {
+                    true => "a dtype to compute in",
+                    false => operand.class.name(),
+                })
                 .hint("make the dtype explicit with `cast`")
                 .err();
         }
@@ -206,6 +209,18 @@ fn check_operands(cx: &Infer) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether an operand is only moved or cast, so that its dtype may be one for storage.
+fn moves(op: Op, i: usize) -> bool {
+    match op.kind {
+        Kind::Layout | Kind::Index | Kind::Constant | Kind::Dim | Kind::Barrier | Kind::Call => {
+            true
+        }
+        Kind::Elementwise => matches!(op.dtype, DTypeRule::Attr(_)),
+        Kind::Composite => op.operand(i).shared,
+        Kind::Reduce | Kind::Contraction | Kind::Order | Kind::Random => false,
+    }
 }
 
 fn dtypes_differ(cx: &Infer) -> Result<()> {

@@ -77,11 +77,15 @@ fn gradient(of: &Function) -> Function {
     let b = Builder::new(format!("{}_vjp", of.name));
     let results = of.results.iter().map(|r| of.ty(r.value));
     let args = of.arguments().map(|(value, _)| of.ty(value));
-    let types = args.chain(results.clone()).chain(results);
+    let cotangents = results.clone().filter(|ty| ty.dtype.is_float());
+    let types = args.chain(results).chain(cotangents);
     for (i, ty) in types.enumerate() {
         b.arg(format!("x{i}"), Role::Data, ty.clone());
     }
-    let results = of.arguments().map(|(value, arg)| ResultDef {
+    let floats = of
+        .arguments()
+        .filter(|(value, _)| of.ty(*value).dtype.is_float());
+    let results = floats.map(|(value, arg)| ResultDef {
         name: arg.name.clone(),
         value,
         state: None,
