@@ -223,5 +223,8 @@ fn roles_do_not_change_meaning() {
     let x = b.arg("x", Role::Param, Type::scalar(DType::F32));
     let f = b.finish(vec![result("y", x)]).unwrap();
     let one = Tensor::scalar(DType::F32, 1.0);
-    assert_eq!(evaluate(&Module::new(), &f, &[one.clone()]).unwrap(), [one]);
+    assert_eq!(
+        evaluate(&Module::new(), &f, std::slice::from_ref(&one)).unwrap(),
+        [one]
+    );
 }

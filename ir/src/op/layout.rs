@@ -288,7 +288,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "pad",
         doc: "`value` put before (`low`), after (`high`) and between (`interior`) the elements of \
-              each axis. Negative `low` and `high` crop.",
+              each axis. Negative `low` and `high` crop, no more than there is.",
         operands: &[operand("x", Class::Any), operand("value", Class::Any)],
         attrs: &[
             attr("low", AttrKind::Ints, Default::Required),
@@ -654,7 +654,7 @@ fn pad_shape(cx: &mut Infer) -> Result<Shape> {
             0 => dim.clone(),
             n => &*dim + &(&(&*dim + -1).max(&Dim::Const(0)) * &Dim::Const(n)),
         };
-        *dim = (&spread + low[i] + high[i]).max(&Dim::Const(0));
+        *dim = &spread + low[i] + high[i];
     }
     Ok(shape)
 }
@@ -682,5 +682,7 @@ fn pad_gradient<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
             ],
         );
     }
+    // The dims are those of `x`, but that is not always shown of symbolic ones.
+    let dx = dx.reshape(r.arg(0).shape());
     vec![Some(dx), Some(g.sum(None, false) - dx.sum(None, false))]
 }
