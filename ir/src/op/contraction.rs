@@ -8,7 +8,7 @@ use super::{
 };
 use crate::algebra::{Rule, Var};
 use crate::attr::AttrKind;
-use crate::diagnostic::Result;
+use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::eval::contract;
 use crate::shape::Shape;
@@ -79,7 +79,11 @@ fn split(shape: &Shape, batch: &[i64], contract: &[i64]) -> Result<(Vec<Dim>, Ve
         axes.iter()
             .map(|&axis| {
                 let at = count - shape.axis_from_back(axis)?;
-                taken[at] = true;
+                if std::mem::replace(&mut taken[at], true) {
+                    return Diagnostic::new(format!("axis {axis} is named twice"))
+                        .got(format!("axes {batch:?} and {contract:?} of {shape}"))
+                        .err();
+                }
                 Ok(shape.dims[at].clone())
             })
             .collect()

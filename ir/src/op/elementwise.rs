@@ -236,8 +236,8 @@ pub(super) const OPS: &[OpDef] = &[
             let zero = r.g().scalar(0.0);
             vec![
                 None,
-                Some(r.arg(0).select(r.g(), zero)),
-                Some(r.arg(0).select(zero, r.g())),
+                Some(r.arg(0).select(r.g(), zero).sum_to(r.arg(1).shape())),
+                Some(r.arg(0).select(zero, r.g()).sum_to(r.arg(2).shape())),
             ]
         }),
         python: all("@where({condition}, {yes}, {no})"),

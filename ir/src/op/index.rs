@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::layout::axis_dim;
+use super::layout::{axis_dim, slice_shape};
 use super::{
     BASE, Class, DTypeRule, Default, Gradient, Infer, Kind, Meaning, OpDef, Python, ShapeRule, all,
     attr, operand,
@@ -122,6 +122,11 @@ pub(super) const OPS: &[OpDef] = &[
               the transpose of `take_along`.",
         operands: &[NUMBER, INDICES, UPDATES],
         attrs: &[AXIS],
+        shape: ShapeRule::Rule(|cx| {
+            let (indices, updates) = (along_shape(cx)?, cx.shape(2).clone());
+            cx.same(&indices, &updates, "`indices` and `updates`")?;
+            Ok(cx.shape(0).clone())
+        }),
         meaning: Meaning::Kernel(|i| {
             index::scatter_add_along(i.arg(0), i.arg(1), i.arg(2), i.required_axis())
         }),
@@ -151,6 +156,11 @@ pub(super) const OPS: &[OpDef] = &[
             attr("limits", AttrKind::Shape, Default::Required),
             attr("steps", AttrKind::Ints, Default::None),
         ],
+        shape: ShapeRule::Rule(|cx| {
+            let (part, update) = (slice_shape(cx)?, cx.shape(1).clone());
+            cx.same(&part, &update, "the slice and `update`")?;
+            Ok(cx.shape(0).clone())
+        }),
         meaning: Meaning::Kernel(|i| {
             let (starts, limits, steps) = i.bounds();
             layout::slice_update(i.arg(0), i.arg(1), &starts, &limits, &steps)
@@ -177,7 +187,7 @@ pub(super) const OPS: &[OpDef] = &[
         operands: &[ANY, operand("starts", Class::Int).apart().many()],
         attrs: &[attr("sizes", AttrKind::Shape, Default::Required)],
         shape: ShapeRule::Rule(|cx| {
-            let sizes = cx.shape_attr("sizes").clone();
+            let sizes = cx.whole_shape("sizes")?;
             starts_match(cx, 1, &sizes)?;
             Ok(sizes)
         }),
@@ -245,6 +255,7 @@ pub(super) const OPS: &[OpDef] = &[
         shape: ShapeRule::Rule(|cx| {
             let mut shape = cx.shape(0).clone();
             shape.dims.push(Dim::Const(cx.int("classes")));
+            cx.dtype_attr("dtype", |_| true, "a dtype to compute in")?;
             Ok(shape)
         }),
         dtype: DTypeRule::Attr("dtype"),
@@ -295,14 +306,7 @@ fn scatter_shape(cx: &mut Infer) -> Result<Shape> {
     let x = cx.shape(0).clone();
     let expected = take_shape(cx)?;
     let updates = cx.shape(2).clone();
-    if expected.dims.len() != updates.dims.len() {
-        return cx.mismatch(format!(
-            "`updates` has the shape that `take` would give, {expected}"
-        ));
-    }
-    for (a, b) in expected.dims.iter().zip(&updates.dims) {
-        cx.unify(a, b, "dims of `updates` and of what `take` would give")?;
-    }
+    cx.same(&updates, &expected, "`updates` and what `take` would give")?;
     Ok(x)
 }
 

@@ -329,7 +329,9 @@ pub(super) const OPS: &[OpDef] = &[
             attr("low", AttrKind::Float, Default::Required),
             attr("high", AttrKind::Float, Default::Required),
         ],
-        meaning: Meaning::Scalar("select(is_nan(x), 0, min(max(x, low), high))"),
+        meaning: Meaning::Scalar(
+            "select(is_nan(x), 0, select(is_inf(x), select(x > 0, high, low), x))",
+        ),
         gradient: Gradient::Partials(&["select(is_nan(x) | is_inf(x), 0, 1)"]),
         python: DECOMPOSED,
         ..UNARY
