@@ -4,8 +4,11 @@ use std::fmt;
 
 use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 
+use crate::autodiff::Autodiff;
+use crate::canonicalize::Canonicalize;
 use crate::cse::Cse;
 use crate::dce::Dce;
+use crate::fold_constants::FoldConstants;
 use crate::inline::Inline;
 use crate::legalize::Legalize;
 use crate::pass::Pass;
@@ -18,21 +21,36 @@ pub struct Pipeline {
     pub passes: Vec<Box<dyn Pass>>,
 }
 
-/// What every compile runs, from a model's functions to what `target` takes.
-pub fn standard(target: Target) -> Pipeline {
-    Pipeline::default()
-        .then(Inline::default())
-        .then(Cse::default())
-        .then(Dce::default())
-        .then(Legalize { target })
-        .then(Cse::default())
-        .then(Dce::default())
+/// What compiling a model's functions for `target` runs. With `gradients`, the module gets a
+/// function of that name, which gives a gradient for each param.
+pub fn standard(target: Target, gradients: bool) -> Pipeline {
+    let mut pipeline = Pipeline::default().then(Inline::default()).simplify();
+    if gradients {
+        pipeline = pipeline.then(Autodiff::default()).simplify();
+    }
+    pipeline.then(Legalize { target }).simplify()
+}
+
+/// [`standard`] with every operation of the model kept.
+pub fn faithful(target: Target, gradients: bool) -> Pipeline {
+    let mut pipeline = Pipeline::default().then(Inline::default());
+    if gradients {
+        pipeline = pipeline.then(Autodiff::default()).then(Dce::default());
+    }
+    pipeline.then(Legalize { target })
 }
 
 impl Pipeline {
     pub fn then(mut self, pass: impl Pass + 'static) -> Pipeline {
         self.passes.push(Box::new(pass));
         self
+    }
+
+    fn simplify(self) -> Pipeline {
+        self.then(Canonicalize::default())
+            .then(FoldConstants::default())
+            .then(Cse::default())
+            .then(Dce::default())
     }
 
     /// Reads `canonicalize,inline{limit=all},autodiff{wrt=w,b}`. Empty text is an empty pipeline.
