@@ -4,12 +4,16 @@ use std::fmt;
 
 use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 
+use crate::canonicalize::Canonicalize;
 use crate::cse::Cse;
 use crate::dce::Dce;
+use crate::fold_constants::FoldConstants;
 use crate::inline::Inline;
 use crate::legalize::Legalize;
 use crate::pass::Pass;
 use crate::registry;
+use crate::specialise::Specialise;
+use crate::specialise::given::Shapes;
 use crate::target::Target;
 
 /// Passes in the order they run in.
@@ -19,12 +23,20 @@ pub struct Pipeline {
 }
 
 /// What every compile runs, from a model's functions to what `target` takes.
-pub fn standard(target: Target) -> Pipeline {
+pub fn standard(shapes: Shapes, target: Target) -> Pipeline {
+    let specialise = Specialise {
+        shapes,
+        ..Specialise::default()
+    };
     Pipeline::default()
+        .then(specialise)
         .then(Inline::default())
+        .then(Canonicalize::default())
+        .then(FoldConstants::default())
         .then(Cse::default())
         .then(Dce::default())
         .then(Legalize { target })
+        .then(Canonicalize::default())
         .then(Cse::default())
         .then(Dce::default())
 }

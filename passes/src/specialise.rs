@@ -21,7 +21,7 @@ use crate::transfer::Transfer;
 use given::Shapes;
 use same::Body;
 
-mod given;
+pub mod given;
 mod same;
 mod types;
 
