@@ -1,7 +1,52 @@
 //! Mithril: logical models, layers and importers, and the Python bindings over them.
+//!
+//! The two-layer network of the README, in Rust:
+//!
+//! ```
+//! use mithril::{Model, Options, block, lower};
+//!
+//! # fn main() -> mithril::Result<()> {
+//! let model1 = Model::new();
+//! model1.extend(block!(Linear(dimension = 32))?)?;
+//! model1.extend(block!(Relu())?)?;
+//! model1.extend(block!(Linear(dimension = 16))?.output("output")?)?;
+//!
+//! let model2 = Model::new();
+//! model2.extend(block!(Linear(dimension = 32))?)?;
+//! model2.extend(block!(LeakyRelu())?)?;
+//! model2.extend(block!(Linear(dimension = 16))?.output("output")?)?;
+//!
+//! let model = Model::new();
+//! model.extend(model1.seal()?.output("output1")?)?;
+//! model.extend(model2.seal()?.output("output2")?)?;
+//! let add = block!(Add())?.connect([("left", "output1"), ("right", "output2")])?;
+//! model.extend(add.output("output")?)?;
+//!
+//! let module = lower(&model.block()?, &Options::default())?;
+//! let main = module.entry().expect("the entry comes first");
+//! let names: Vec<&str> = main.args.iter().map(|a| &*a.name).collect();
+//! assert_eq!(&names[..3], ["input", "model_0.linear_0.w", "model_0.linear_0.b"]);
+//! # Ok(())
+//! # }
+//! ```
 
+pub mod block;
+pub mod blocks;
+pub mod compile;
+pub mod literal;
+pub mod lower;
+pub mod model;
+mod naming;
 #[cfg(feature = "python")]
 mod python;
+pub mod setting;
+
+pub use block::{Block, Init, Outlet, Terminal};
+pub use literal::Literal;
+pub use lower::{DimSpec, Mode, Options, lower};
+pub use mithril_ir::diagnostic::{Diagnostic, Result};
+pub use model::{Connection, IoKey, Model, Source};
+pub use setting::Setting;
 
 /// The version of Mithril, as Python and the commands print it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -3,6 +3,8 @@
 
 use std::ops;
 
+use smallvec::SmallVec;
+
 use crate::attr::Attr;
 use crate::builder::Builder;
 use crate::dim::Dim;
@@ -10,6 +12,7 @@ use crate::dtype::DType;
 use crate::graph::Value;
 use crate::op::infer::{as_int, as_ints, find_attr};
 use crate::op::{self, Op};
+use crate::scalar::Prim;
 use crate::scalar::expr::{Expr, Node};
 use crate::shape::{Shape, Type};
 use crate::tensor::Tensor;
@@ -25,10 +28,10 @@ pub struct Var<'a> {
 pub struct Rule<'a> {
     pub builder: &'a Builder,
     pub op: Op,
-    pub operands: &'a [Var<'a>],
-    pub attrs: &'a [Attr],
+    pub operands: SmallVec<[Var<'a>; 3]>,
+    pub attrs: SmallVec<[Attr; 2]>,
     /// The type of the result.
-    pub ty: &'a Type,
+    pub ty: Type,
     /// The result and its cotangent, for gradients alone.
     pub result: Option<(Var<'a>, Var<'a>)>,
 }
@@ -57,15 +60,15 @@ impl<'a> Rule<'a> {
             .1
     }
 
-    pub fn attr(&self, name: &str) -> &'a Attr {
-        find_attr(self.op, self.attrs, name)
+    pub fn attr(&self, name: &str) -> &Attr {
+        find_attr(self.op, &self.attrs, name)
     }
 
     pub fn int(&self, name: &str) -> i64 {
         as_int(self.attr(name))
     }
 
-    pub fn ints(&self, name: &str) -> Option<&'a [i64]> {
+    pub fn ints(&self, name: &str) -> Option<&[i64]> {
         as_ints(self.attr(name))
     }
 
@@ -87,7 +90,7 @@ impl<'a> Rule<'a> {
         }
     }
 
-    pub fn shape_attr(&self, name: &str) -> &'a Shape {
+    pub fn shape_attr(&self, name: &str) -> &Shape {
         match self.attr(name) {
             Attr::Shape(shape) => shape,
             other => unreachable!("attributes are checked before use: {name} is {other:?}"),
@@ -107,7 +110,7 @@ pub fn build<'a>(
     operands: &[Var<'a>],
     attrs: &[(&str, Attr)],
 ) -> Var<'a> {
-    let values: smallvec::SmallVec<[Value; 3]> = operands.iter().map(|v| v.value).collect();
+    let values: SmallVec<[Value; 3]> = operands.iter().map(|v| v.value).collect();
     let value = builder.op(name, &values, attrs).unwrap_or_else(|error| {
         builder.fail(error);
         values
@@ -326,29 +329,105 @@ pub fn expand<'a>(
     attrs: &[Attr],
     dtype: DType,
 ) -> Var<'a> {
-    let scalar = |x: f64| {
-        let value = builder.constant(Tensor::scalar(dtype, x));
-        Var { builder, value }
+    let mut terms = Terms {
+        builder,
+        expr,
+        values,
+        attrs,
+        dtype,
+        built: vec![None; expr.nodes().len()],
     };
-    let mut terms: Vec<Var<'a>> = Vec::with_capacity(expr.nodes().len());
-    for node in expr.nodes() {
-        let term = match node {
-            Node::Const(x) => scalar(*x),
-            Node::Var(i) => values[*i as usize],
-            Node::Attr(i) => scalar(match &attrs[*i as usize] {
+    terms.term(expr.root())
+}
+
+/// `g` times a scalar expression, factor by factor, so that a branch not taken (`select(c, 1, 0)`)
+/// cannot spoil the product. `None`: the expression is 0.
+pub fn scale<'a>(g: Var<'a>, expr: &Expr, values: &[Var<'a>], attrs: &[Attr]) -> Option<Var<'a>> {
+    let dtype = g.dtype();
+    let built = vec![None; expr.nodes().len()];
+    Terms {
+        builder: g.builder,
+        expr,
+        values,
+        attrs,
+        dtype,
+        built,
+    }
+    .scaled(g, expr.root())
+}
+
+/// The nodes of an expression that have been built so far.
+struct Terms<'a, 'e> {
+    builder: &'a Builder,
+    expr: &'e Expr,
+    values: &'e [Var<'a>],
+    attrs: &'e [Attr],
+    dtype: DType,
+    built: Vec<Option<Var<'a>>>,
+}
+
+impl<'a> Terms<'a, '_> {
+    fn number(&self, at: u16) -> Option<f64> {
+        match self.expr.nodes()[at as usize] {
+            Node::Const(x) => Some(x),
+            Node::Attr(i) => Some(match &self.attrs[i as usize] {
                 Attr::Float(x) => *x,
                 Attr::Int(x) => *x as f64,
                 other => unreachable!("expressions read numbers alone, not {other:?}"),
             }),
+            Node::Prim(Prim::Neg, args) => self.number(args[0]).map(|x| -x),
+            Node::Var(_) | Node::Prim(..) => None,
+        }
+    }
+
+    fn term(&mut self, at: u16) -> Var<'a> {
+        if let Some(var) = self.built[at as usize] {
+            return var;
+        }
+        let var = match self.expr.nodes()[at as usize] {
+            Node::Var(i) => self.values[i as usize],
+            Node::Const(_) | Node::Attr(_) => {
+                let number = self.number(at).unwrap_or(f64::NAN);
+                let value = self.builder.constant(Tensor::scalar(self.dtype, number));
+                Var {
+                    builder: self.builder,
+                    value,
+                }
+            }
             Node::Prim(prim, args) => {
-                let operands: Vec<Var<'a>> = args[..prim.arity()]
-                    .iter()
-                    .map(|&a| terms[a as usize])
-                    .collect();
-                build(builder, op::of_prim(*prim).0.name, &operands, &[])
+                let operands: Vec<Var<'a>> =
+                    args[..prim.arity()].iter().map(|&a| self.term(a)).collect();
+                build(self.builder, op::of_prim(prim).0.name, &operands, &[])
             }
         };
-        terms.push(term);
+        self.built[at as usize] = Some(var);
+        var
     }
-    terms[expr.root() as usize]
+
+    fn scaled(&mut self, g: Var<'a>, at: u16) -> Option<Var<'a>> {
+        match self.number(at) {
+            Some(0.0) => return None,
+            Some(1.0) => return Some(g),
+            Some(-1.0) => return Some(-g),
+            Some(x) => return Some(g * x),
+            None => {}
+        }
+        match self.expr.nodes()[at as usize] {
+            Node::Prim(Prim::Neg, args) => self.scaled(g, args[0]).map(|v| -v),
+            Node::Prim(Prim::Div, args) => {
+                let divisor = self.term(args[1]);
+                self.scaled(g, args[0]).map(|v| v / divisor)
+            }
+            Node::Prim(Prim::Select, args) => {
+                let (yes, no) = (self.scaled(g, args[1]), self.scaled(g, args[2]));
+                if yes.is_none() && no.is_none() {
+                    return None;
+                }
+                let zero = g.scalar(0.0);
+                let condition = self.term(args[0]);
+                Some(condition.select(yes.unwrap_or(zero), no.unwrap_or(zero)))
+            }
+            _ => Some(g * self.term(at)),
+        }
+    }
 }

@@ -14,7 +14,7 @@ use crate::loc::Loc;
 use crate::op::infer::{Infer, complete_attrs, infer};
 use crate::op::{self, Op};
 use crate::shape::{Guard, Type};
-use crate::signature::instantiate;
+use crate::signature::{CallTypes, call_types};
 use crate::symbolic;
 use crate::tensor::Tensor;
 
@@ -167,8 +167,14 @@ impl Builder {
             let f = self.function.borrow();
             let types: SmallVec<[&Type; 4]> = operands.iter().map(|v| f.ty(*v)).collect();
             let mut fresh = || self.fresh_symbol();
-            let results = instantiate(callee, &types, &mut guards, &mut fresh)
-                .map_err(|error| self.place(error))?;
+            let cx = CallTypes {
+                callee,
+                operands: &types,
+                attrs: &attrs,
+                guards: &mut guards,
+                fresh: &mut fresh,
+            };
+            let results = call_types(op, cx).map_err(|error| self.place(error))?;
             results
                 .into_iter()
                 .map(|ty| ValueInfo {

@@ -1,7 +1,7 @@
 //! The reference evaluator's kernels: what each kind of operation means, on arrays.
 //!
-//! Shapes and dtypes come checked by inference; a kernel still answers a mismatch with an error, and
-//! never panics on data. Axes count from 0 and are not negative.
+//! Shapes and dtypes come checked by inference; a kernel still answers a mismatch with an error,
+//! and never panics on data. Axes count from 0 and are not negative.
 
 pub mod array;
 pub mod contract;

@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::algebra::{Rule, Var};
+use crate::algebra::Rule;
 use crate::attr::Attr;
 use crate::builder::Builder;
 use crate::diagnostic::{Diagnostic, Result};
@@ -24,6 +24,48 @@ pub struct Inputs<'a> {
     dims: &'a Dims,
     /// The dtype of the result.
     result: DType,
+}
+
+/// What the meaning of an operation that names a function sees.
+pub struct Calls<'a> {
+    module: &'a Module,
+    op: &'a Operation,
+    args: &'a [&'a Array],
+    results: &'a [&'a Type],
+    dims: &'a Dims,
+}
+
+impl<'a> Calls<'a> {
+    pub fn args(&self) -> &'a [&'a Array] {
+        self.args
+    }
+
+    pub fn attrs(&self) -> &'a [Attr] {
+        &self.op.attrs
+    }
+
+    /// The declared types of the results.
+    pub fn results(&self) -> &'a [&'a Type] {
+        self.results
+    }
+
+    /// The shape of a type in numbers, 0 where unknown.
+    pub fn shape(&self, ty: &Type) -> Vec<usize> {
+        self.dims
+            .shape(&ty.shape)
+            .into_iter()
+            .map(|d| d.unwrap_or(0))
+            .collect()
+    }
+
+    /// The results of the function it names first.
+    pub fn run(&self, args: Vec<Array>) -> Result<Vec<Array>> {
+        let name = self.op.functions().next().expect("a call names its callee");
+        match self.module.get(name) {
+            Some(callee) => run(self.module, callee, args),
+            None => Diagnostic::new(format!("the module has no function `{name}`")).err(),
+        }
+    }
 }
 
 /// What the symbols of a function stand for in one evaluation.
@@ -334,14 +376,15 @@ fn step(
         })
         .collect();
     match op.op.meaning {
-        Meaning::Function => {
-            let name = op.functions().next().expect("a call names its callee");
-            let callee = module.get(name).ok_or_else(|| {
-                Box::new(Diagnostic::new(format!(
-                    "the module has no function `{name}`"
-                )))
-            })?;
-            run(module, callee, args.into_iter().cloned().collect())
+        Meaning::Call(rule) => {
+            let results: Vec<&Type> = op.results().map(|v| function.ty(v)).collect();
+            rule(&Calls {
+                module,
+                op,
+                args: &args,
+                results: &results,
+                dims,
+            })
         }
         Meaning::Scalar(_) | Meaning::Kernel(_) | Meaning::Decompose(_) => {
             let result = function.ty(op.result());
@@ -375,7 +418,7 @@ fn apply(op: Op, args: &[&Array], attrs: &[Attr], result: DType, dims: &Dims) ->
         })
         .map_err(internal),
         Meaning::Decompose(_) => decomposed(op, args, attrs, dims),
-        Meaning::Function => unreachable!("calls are evaluated by their module"),
+        Meaning::Call(_) => unreachable!("calls are evaluated by their module"),
     }
 }
 
@@ -432,15 +475,17 @@ pub fn decompose(builder: &Builder, op: Op, operands: &[Value], attrs: &[Attr]) 
         return Diagnostic::new(format!("`{}` is not a composite", op.name)).err();
     };
     let ty = builder.type_of(op, operands, attrs)?;
-    let vars: Vec<Var> = operands.iter().map(|v| builder.var(*v)).collect();
-    let result = rule(&Rule {
+    let operands = operands.iter().map(|v| builder.var(*v)).collect();
+    let attrs = attrs.into();
+    let value = rule(&Rule {
         builder,
         op,
-        operands: &vars,
+        operands,
         attrs,
-        ty: &ty,
+        ty,
         result: None,
-    });
+    })
+    .value;
     builder.check()?;
-    Ok(result.value)
+    Ok(value)
 }

@@ -41,15 +41,18 @@ pub enum Role {
     State,
     Key,
     Constant,
+    /// The cotangent of the result of its name.
+    Cotangent,
 }
 
 impl Role {
-    pub const ALL: [Role; 5] = [
+    pub const ALL: [Role; 6] = [
         Role::Data,
         Role::Param,
         Role::State,
         Role::Key,
         Role::Constant,
+        Role::Cotangent,
     ];
 
     pub fn name(self) -> &'static str {
@@ -59,6 +62,7 @@ impl Role {
             Role::State => "state",
             Role::Key => "key",
             Role::Constant => "constant",
+            Role::Cotangent => "cotangent",
         }
     }
 }

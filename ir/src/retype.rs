@@ -11,7 +11,7 @@ use crate::graph::{Bound, Constraint, Function, Value};
 use crate::op::Op;
 use crate::op::infer::{Infer, infer};
 use crate::shape::{Guard, Shape, Type};
-use crate::signature::{Binding, instantiate};
+use crate::signature::{Binding, CallTypes, call_types};
 use crate::symbolic;
 
 /// The types of an operation's results, and what comes with them.
@@ -42,7 +42,14 @@ pub fn infer_results(
     };
     let (types, known) = match callee {
         Some(callee) => {
-            let types = instantiate(callee, &types, &mut guards, &mut fresh)?;
+            let cx = CallTypes {
+                callee,
+                operands: &types,
+                attrs,
+                guards: &mut guards,
+                fresh: &mut fresh,
+            };
+            let types = call_types(op, cx)?;
             (types.into(), None)
         }
         None => {

@@ -1,5 +1,6 @@
-//! The scalar primitives: one table of what an element can be put through. Evaluator, C, LLVM and PTX
-//! derive elementwise code from it, so every corner has one defined result, stated in its entry.
+//! The scalar primitives: one table of what an element can be put through. Evaluator, C, LLVM and
+//! PTX derive elementwise code from it, so every corner has one defined result, stated in its
+//! entry.
 //!
 //! For all of them: a result is rounded once to the dtype (to nearest, ties to even; subnormals are
 //! kept), integer results wrap, and every NaN is the canonical one. A primitive meant for floats
@@ -64,12 +65,15 @@ prims! {
     Abs "abs" Same ["sign(x)"] "|x|. |MIN| is MIN; unsigned: x."
     Sign "sign" Same ["0"] "-1, 0 or 1. Floats: ±0 and NaN stay as they are."
     Floor "floor" Same ["0"] "The greatest whole number ≤ x; ±0, ±inf and NaN stay."
-    Ceil "ceil" Same ["0"] "The least whole number ≥ x; ±0, ±inf and NaN stay; above -1 and below 0 it is -0."
-    Round "round" Same ["0"] "The nearest whole number, halves to the even one; keeps the sign of zero."
+    Ceil "ceil" Same ["0"]
+        "The least whole number ≥ x; ±0, ±inf and NaN stay; above -1 and below 0 it is -0."
+    Round "round" Same ["0"]
+        "The nearest whole number, halves to the even one; keeps the sign of zero."
     Exp "exp" Same ["r"] "eˣ. exp(-inf) = 0."
     Expm1 "expm1" Same ["exp(x)"] "eˣ - 1 without cancellation; keeps the sign of zero."
     Log "log" Same ["1 / x"] "Natural logarithm. log(±0) = -inf, log of a negative = NaN."
-    Log1p "log1p" Same ["1 / (1 + x)"] "log(1 + x) without cancellation. log1p(-1) = -inf; keeps the sign of zero."
+    Log1p "log1p" Same ["1 / (1 + x)"]
+        "log(1 + x) without cancellation. log1p(-1) = -inf; keeps the sign of zero."
     Sqrt "sqrt" Same ["0.5 / r"] "Square root, correctly rounded. sqrt(-0) = -0, of a negative NaN."
     Sin "sin" Same ["cos(x)"] "Sine; sin(±inf) = NaN; keeps the sign of zero."
     Cos "cos" Same ["-sin(x)"] "Cosine; cos(±inf) = NaN."
@@ -80,27 +84,42 @@ prims! {
     Sinh "sinh" Same ["cosh(x)"] "Hyperbolic sine."
     Cosh "cosh" Same ["sinh(x)"] "Hyperbolic cosine."
     Tanh "tanh" Same ["1 - r * r"] "Hyperbolic tangent; ±1 at ±inf; keeps the sign of zero."
-    Erf "erf" Same ["1.1283791670955126 * exp(-x * x)"] "Error function; ±1 at ±inf; keeps the sign of zero."
+    Erf "erf" Same ["1.1283791670955126 * exp(-x * x)"]
+        "Error function; ±1 at ±inf; keeps the sign of zero."
     IsNan "is_nan" Test ["0"] "Whether x is NaN; false on integers."
     IsInf "is_inf" Test ["0"] "Whether x is +inf or -inf; false on integers."
     Not "not" Same ["0"] "Bool: negation. Integers: every bit flipped."
     Add "add" Same ["1", "1"] "x + y. Integers wrap; bool: or."
     Sub "sub" Same ["1", "-1"] "x - y. Integers wrap; bool: exclusive or."
     Mul "mul" Same ["y", "x"] "x * y. Integers wrap; bool: and."
-    Div "div" Same ["1 / y", "-r / y"] "x / y. Integers: toward zero; by zero -1 (all bits set), MIN / -1 = MIN."
-    FloorDiv "floor_div" Same ["0", "0"] "The quotient rounded down. Integers: by zero -1 (all bits set), MIN // -1 = MIN. \
-        Floats: as NumPy, from the exact remainder; by zero x / y, inf // y = NaN, a finite x by ±inf 0 or -1; \
-        f16 and bf16 are worked in f32."
-    Mod "mod" Same ["1", "-(x // y)"] "The remainder of floor_div, with the sign of y. Integers: by zero x, MIN % -1 = 0. \
-        Floats: as NumPy; by zero NaN, inf % y = NaN, x % ±inf is x where the signs agree, else ±inf, \
-        a zero result has the sign of y; f16 and bf16 are worked in f32."
-    Pow "pow" Same ["select(y == 0, 0, y * x ** (y - 1))", "select((x == 0) & (y >= 0), 0, r * log(x))"]
-        "xʸ. Floats: IEEE pow (x⁰ = 1ʸ = 1 even for NaN; a negative x to a fraction NaN). Integers: wraps; \
-        a negative y gives ±1 for x = ±1, else 0; 0⁰ = 1."
-    Atan2 "atan2" Same ["y / (x * x + y * y)", "-x / (x * x + y * y)"] "The angle of the point whose ordinate is x and abscissa y, with the IEEE results at zeros and infinities."
-    Min "min" Same ["select(x < y, 1, select(x == y, 0.5, 0))", "select(y < x, 1, select(x == y, 0.5, 0))"]
+    Div "div" Same ["1 / y", "-r / y"]
+        "x / y. Integers: toward zero; by zero -1 (all bits set), MIN / -1 = MIN."
+    FloorDiv "floor_div" Same ["0", "0"]
+        "The quotient rounded down. Integers: by zero -1 (all bits set), MIN // -1 = MIN. Floats: \
+        as NumPy, from the exact remainder; by zero x / y, inf // y = NaN, a finite x by ±inf 0 \
+        or -1; f16 and bf16 are worked in f32."
+    Mod "mod" Same ["1", "-(x // y)"]
+        "The remainder of floor_div, with the sign of y. Integers: by zero x, MIN % -1 = 0. \
+        Floats: as NumPy; by zero NaN, inf % y = NaN, x % ±inf is x where the signs agree, else \
+        ±inf, a zero result has the sign of y; f16 and bf16 are worked in f32."
+    Pow "pow" Same [
+        "select(y == 0, 0, y * x ** (y - 1))",
+        "select((x == 0) & (y >= 0), 0, r * log(x))",
+    ]
+        "xʸ. Floats: IEEE pow (x⁰ = 1ʸ = 1 even for NaN; a negative x to a fraction NaN). \
+        Integers: wraps; a negative y gives ±1 for x = ±1, else 0; 0⁰ = 1."
+    Atan2 "atan2" Same ["y / (x * x + y * y)", "-x / (x * x + y * y)"]
+        "The angle of the point whose ordinate is x and abscissa y, with the IEEE results at \
+        zeros and infinities."
+    Min "min" Same [
+        "select(x < y, 1, select(x == y, 0.5, 0))",
+        "select(y < x, 1, select(x == y, 0.5, 0))",
+    ]
         "The lesser; NaN if either is; min(-0, +0) = -0 in either order. Bool: and."
-    Max "max" Same ["select(x > y, 1, select(x == y, 0.5, 0))", "select(y > x, 1, select(x == y, 0.5, 0))"]
+    Max "max" Same [
+        "select(x > y, 1, select(x == y, 0.5, 0))",
+        "select(y > x, 1, select(x == y, 0.5, 0))",
+    ]
         "The greater; NaN if either is; max(-0, +0) = +0 in either order. Bool: or."
     Eq "eq" Test ["0", "0"] "x = y; false where either is NaN; -0 = +0."
     Ne "ne" Test ["0", "0"] "x ≠ y; true where either is NaN."
@@ -111,13 +130,16 @@ prims! {
     And "and" Same ["0", "0"] "Bitwise and; on bool logical."
     Or "or" Same ["0", "0"] "Bitwise or; on bool logical."
     Xor "xor" Same ["0", "0"] "Bitwise exclusive or; on bool logical."
-    ShiftLeft "shift_left" Same ["0", "0"] "x shifted left by y bits, zeros coming in; 0 where y is negative or at least the width."
-    ShiftRight "shift_right" Same ["0", "0"] "x shifted right by y bits. Unsigned: zeros come in. Signed: the sign bit. \
-        A y that is negative or at least the width shifts everything out (0, or -1 for a negative x)."
+    ShiftLeft "shift_left" Same ["0", "0"]
+        "x shifted left by y bits, zeros coming in; 0 where y is negative or at least the width."
+    ShiftRight "shift_right" Same ["0", "0"]
+        "x shifted right by y bits. Unsigned: zeros come in. Signed: the sign bit. A y that is \
+        negative or at least the width shifts everything out (0, or -1 for a negative x)."
     Select "select" Select ["0", "select(x, 1, 0)", "select(x, 0, 1)"] "y where x, else z."
-    Cast "cast" Cast ["1"] "x in another dtype. Float to integer: toward zero, saturating, NaN 0. Integer to float: \
-        rounded once. Integer to integer: the low bits. To bool: x ≠ 0 (NaN true). From bool: 0 or 1. \
-        Float to float: rounded, overflow to ±inf (f8e4m3, which has no inf: NaN)."
+    Cast "cast" Cast ["1"]
+        "x in another dtype. Float to integer: toward zero, saturating, NaN 0. Integer to float: \
+        rounded once. Integer to integer: the low bits. To bool: x ≠ 0 (NaN true). From bool: 0 \
+        or 1. Float to float: rounded, overflow to ±inf (f8e4m3, which has no inf: NaN)."
 }
 
 impl Prim {
@@ -204,8 +226,9 @@ impl Scalar {
     }
 }
 
-/// The result of `prim` on operands of `dtype` (for select: that of its last two), in the dtype that
-/// the signature says; `cast_to` is the result's dtype for a cast, and `dtype` itself when absent.
+/// The result of `prim` on operands of `dtype` (for select: that of its last two), in the dtype
+/// that the signature says; `cast_to` is the result's dtype for a cast, and `dtype` itself when
+/// absent.
 ///
 /// # Panics
 /// When there are fewer operands than the arity.

@@ -2,9 +2,11 @@
 
 use rustc_hash::FxHashMap;
 
+use crate::attr::Attr;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::{Dim, Symbol};
 use crate::graph::Function;
+use crate::op::{Op, ShapeRule};
 use crate::shape::{Guard, Shape, Type, unify};
 
 /// What the symbols of a signature stand for at a call.
@@ -92,6 +94,33 @@ fn same_shape(a: &Shape, b: &Shape, guards: &mut Vec<Guard>) -> bool {
             .iter()
             .zip(&b.dims)
             .all(|(x, y)| unify(x, y, guards).is_some())
+}
+
+/// What a rule knows of an operation that names a function, to type its results.
+pub struct CallTypes<'a> {
+    pub callee: &'a Function,
+    pub operands: &'a [&'a Type],
+    pub attrs: &'a [Attr],
+    pub guards: &'a mut Vec<Guard>,
+    pub fresh: &'a mut dyn FnMut() -> Symbol,
+}
+
+impl CallTypes<'_> {
+    /// The types of one call's results on operands of these types.
+    pub fn instantiate(&mut self, operands: &[&Type]) -> Result<Vec<Type>> {
+        instantiate(self.callee, operands, self.guards, self.fresh)
+    }
+}
+
+/// The types of the results of an operation that names a function.
+/// Errors: number or types of the operands.
+pub fn call_types(op: Op, mut cx: CallTypes) -> Result<Vec<Type>> {
+    match op.shape {
+        ShapeRule::Call(rule) => rule(&mut cx),
+        ShapeRule::Broadcast | ShapeRule::First | ShapeRule::Rule(_) => {
+            Diagnostic::new(format!("`{}` calls no function", op.name)).err()
+        }
+    }
 }
 
 /// The types of a call's results: the signature with its symbols bound by the operands. Symbols

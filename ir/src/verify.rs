@@ -207,7 +207,12 @@ fn vjp_matches(f: &Function, op: &Operation, inferred: &Inferred, vjp: &Function
     let operands: Vec<&Type> = op.operands.iter().map(|v| f.ty(*v)).collect();
     let mut given = operands.clone();
     given.extend(&inferred.types);
-    given.extend(&inferred.types);
+    given.extend(inferred.types.iter().filter(|ty| ty.dtype.is_float()));
+    let floats: Vec<&Type> = operands
+        .iter()
+        .copied()
+        .filter(|ty| ty.dtype.is_float())
+        .collect();
     let (mut guards, mut count) = (Vec::new(), 0);
     let mut fresh = || {
         count += 1;
@@ -215,8 +220,8 @@ fn vjp_matches(f: &Function, op: &Operation, inferred: &Inferred, vjp: &Function
     };
     let wrong = |error: Diagnostic| {
         error.hint(
-            "it takes the operands, the results and the results' cotangents, \
-             and gives the operands' cotangents",
+            "it takes the operands, the results and the cotangents of float results, \
+             and gives those of float operands",
         )
     };
     let what = format!(
@@ -230,17 +235,17 @@ fn vjp_matches(f: &Function, op: &Operation, inferred: &Inferred, vjp: &Function
                 ..*error
             }))
         })?;
-    let same = types.len() == operands.len()
+    let same = types.len() == floats.len()
         && types
             .iter()
-            .zip(&operands)
+            .zip(&floats)
             .all(|(ty, operand)| ty.dtype == operand.dtype && fits(ty, operand));
     if same {
         return Ok(());
     }
     wrong(Diagnostic::new(what))
         .got(list(types.iter()))
-        .expected(list(operands.into_iter()))
+        .expected(list(floats.into_iter()))
         .err()
 }
 

@@ -77,3 +77,22 @@ func @f(%x: tensor<a x 3 x f32>, %y: tensor<b x 1 x f32>) -> (z: tensor<a x 3 x 
 ",
     );
 }
+
+#[test]
+fn a_scan_carries_its_body() {
+    round_trip(
+        "mithril 1
+
+func @main(%h: tensor<2 x f32> param, %xs: tensor<n x 2 x f32>) -> (output: tensor<n x 2 x f32>) {
+  %2, %3 = scan(%h, %xs) {callee = @body, carries = 1} : tensor<2 x f32>, tensor<n x 2 x f32>
+  return %3
+}
+
+func @body(%h: tensor<2 x f32>, %x: tensor<2 x f32>) -> (next: tensor<2 x f32>, out: tensor<2 x f32>) {
+  %n = add(%h, %x) : tensor<2 x f32>
+  %o = mul(%n, %x) : tensor<2 x f32>
+  return %n, %o
+}
+",
+    );
+}

@@ -1,1 +1,22 @@
 //! The passes of Mithril: the driver, one file per pass, and the rewrite rules.
+
+// First: the others use its macro.
+#[macro_use]
+pub mod pass;
+
+pub mod autodiff;
+pub mod call_graph;
+pub mod canonicalize;
+pub mod context;
+pub mod cse;
+pub mod dce;
+pub mod driver;
+pub mod fold_constants;
+pub mod inline;
+pub mod legalize;
+pub mod pipeline;
+pub mod rebuild;
+pub mod registry;
+pub mod rules;
+pub mod target;
+pub mod transfer;

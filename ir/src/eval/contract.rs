@@ -16,13 +16,13 @@ pub struct DotDims {
     pub rhs_contract: Vec<usize>,
 }
 
-/// The sum of products over the contracted axes. The result has the batch dims, then the free dims of
-/// `lhs`, then those of `rhs`. It is accumulated in f64 (integers: modulo 2⁶⁴) and rounded once to
-/// `out`; over nothing it is 0. On bool it is whether any pair is true.
+/// The sum of products over the contracted axes. The result has the batch dims, then the free dims
+/// of `lhs`, then those of `rhs`. It is accumulated in f64 (integers: modulo 2⁶⁴) and rounded once
+/// to `out`; over nothing it is 0. On bool it is whether any pair is true.
 ///
 /// # Errors
-/// For axes that are not valid or sizes that differ, or where some of the three dtypes are floats and
-/// some are not.
+/// For axes that are not valid or sizes that differ, or where some of the three dtypes are floats
+/// and some are not.
 pub fn dot_general(lhs: &Array, rhs: &Array, dims: &DotDims, out: DType) -> Result<Array, String> {
     let left = Side::new(lhs, &dims.lhs_batch, &dims.lhs_contract)?;
     let right = Side::new(rhs, &dims.rhs_batch, &dims.rhs_contract)?;

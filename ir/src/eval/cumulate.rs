@@ -6,7 +6,7 @@ use crate::dtype::DType;
 use crate::scalar::{Prim, Scalar, apply};
 
 /// Each element and all before it along `axis` (with `reverse`: after it) added. Accumulated in f64
-/// (integers: modulo 2⁶⁴), each result rounded from there. Shape and dtype stay.
+/// (integers: modulo 2⁶⁴), each result rounded from there, starting at +0. Shape and dtype stay.
 ///
 /// # Errors
 /// For a bad axis.

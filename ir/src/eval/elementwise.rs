@@ -38,18 +38,26 @@ pub(super) fn broadcast_walk(from: &[usize], to: &[usize]) -> Walk {
     Walk::new(to, &steps, 0)
 }
 
-/// `expr` over the broadcast of `inputs`: operand `i` of the expression is `inputs[i]`. It is worked
-/// in the dtype of the inputs that it reads as values, or in `dtype_out` where there are none (a
-/// cast). The result is of `dtype_out`, bool for a test.
+/// `expr` over the broadcast of `inputs`: operand `i` of the expression is `inputs[i]`. It is
+/// worked in the dtype of the inputs that it reads as values, or in `dtype_out` where there are
+/// none (a cast). The result is of `dtype_out`, bool for a test.
 ///
 /// # Errors
-/// When shapes do not broadcast, or dtypes are not what the expression reads or gives.
+/// When shapes do not broadcast, dtypes are not what the expression reads or gives, or inputs or
+/// attributes are missing.
 pub fn elementwise(
     expr: &Expr,
     dtype_out: DType,
     inputs: &[&Array],
     attrs: &[Scalar],
 ) -> Result<Array, String> {
+    let (vars, numbers) = expr.reads();
+    if inputs.len() < vars || attrs.len() < numbers {
+        let (got, given) = (inputs.len(), attrs.len());
+        return Err(format!(
+            "{vars} inputs and {numbers} attributes needed, got {got} and {given}"
+        ));
+    }
     let dtype = working_dtype(expr, dtype_out, inputs)?;
     let shapes: Vec<&[usize]> = inputs.iter().map(|a| &a.shape[..]).collect();
     let shape = broadcast_shapes(&shapes)?;

@@ -1,9 +1,9 @@
 //! Reading and adding at computed places.
 //!
-//! Every index counts: a negative one is from the end, once, and what is then out of range is clamped
-//! to the nearest element. Reading and scattering share that rule, so that each scatter is the
-//! transpose of its read. Slices alone do not count from the end: their start is clamped so that the
-//! slice fits.
+//! Every index counts: a negative one is from the end, once, and what is then out of range is
+//! clamped to the nearest element. Reading and scattering share that rule, so that each scatter is
+//! the transpose of its read. Slices alone do not count from the end: their start is clamped so
+//! that the slice fits.
 
 use super::array::{Array, Walk, strides};
 use super::check_axes;
@@ -72,8 +72,8 @@ pub fn take(x: &Array, indices: &Array, axis: usize) -> Result<Array, String> {
     Ok(gather(x, shape, &places))
 }
 
-/// `x` with each element of `updates`, which has the shape that [`take`] would give, added where take
-/// would read it. Sums are accumulated in f64 and rounded once.
+/// `x` with each element of `updates`, which has the shape that [`take`] would give, added where
+/// take would read it. Sums are accumulated in f64 and rounded once.
 ///
 /// # Errors
 /// As [`take`], and for another shape or dtype of `updates`.
@@ -87,8 +87,8 @@ pub fn scatter_add(
     add_at(x, updates, &places)
 }
 
-/// For each index the element of `x` there along `axis`, the other indices being the same; `indices`
-/// has the shape of `x` but for that axis, and gives the result's shape.
+/// For each index the element of `x` there along `axis`, the other indices being the same;
+/// `indices` has the shape of `x` but for that axis, and gives the result's shape.
 ///
 /// # Errors
 /// For a bad axis, other shapes, or indices that are not integers.

@@ -48,8 +48,8 @@ pub fn transpose(x: &Array, order: &[usize]) -> Result<Array, String> {
     Ok(x.view(at(&x.shape, order), &at(&strides(&x.shape), order), 0))
 }
 
-/// Dim `i` of `x` becomes dim `dims[i]` of the result, repeated where it is 1; `x` is repeated along
-/// all other dims.
+/// Dim `i` of `x` becomes dim `dims[i]` of the result, repeated where it is 1; `x` is repeated
+/// along all other dims.
 ///
 /// # Errors
 /// For bad axes, and for sizes that are neither equal nor 1.

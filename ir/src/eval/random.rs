@@ -123,8 +123,8 @@ pub fn bernoulli(key: Key, shape: &[usize], dtype: DType, p: f64) -> Result<Arra
     Ok(Array::collect(DType::Bool, shape.to_vec(), elements))
 }
 
-/// Integers in `lo..hi` (`lo` where that is empty): `jax.random.randint`, bit for bit. Of twice the
-/// width in random bits the remainder by the range is taken, so large ranges are slightly uneven.
+/// Integers in `lo..hi` (`lo` where that is empty): `jax.random.randint`, bit for bit. It is the
+/// remainder by the range of twice the width in random bits, so large ranges are slightly uneven.
 ///
 /// # Errors
 /// When `dtype` is not an integer to compute in.
@@ -138,16 +138,13 @@ pub fn randint(
     if !dtype.is_int() || dtype.is_storage_only() {
         return Err(format!("{dtype} is not an integer type to compute in"));
     }
-    let width = dtype.bits();
+    // Narrow integers are drawn as 32-bit ones, which spreads them more evenly.
+    let width = dtype.bits().max(32);
     let mask = (1u128 << width) - 1;
     let (least, most) = round::int_range(dtype);
-    let range = match hi {
-        _ if hi.min(most) <= lo.clamp(least, most) => 1,
-        // One past the greatest integer; over the whole range this wraps to 0, and then nothing
-        // is taken off.
-        _ if hi > most => (most - lo.clamp(least, most) + 1) as u128 & mask,
-        _ => (hi - lo.clamp(least, most)) as u128 & mask,
-    };
+    let lo = lo.clamp(least, most);
+    // Over the whole range this wraps to 0, and then nothing is taken off.
+    let range = hi.min(most + 1).saturating_sub(lo).max(1) as u128 & mask;
     let rem = |v: u128| if range == 0 { v } else { v % range };
     let half = rem(1 << (width / 2));
     let high_weight = rem((half * half) & mask);
@@ -157,8 +154,7 @@ pub fn randint(
     let elements = words.map(|(high, low)| {
         let high_part = (rem(high.into()) * high_weight) & mask;
         let offset = rem((high_part + rem(low.into())) & mask);
-        let v = lo.clamp(least, most) as i64;
-        Scalar::I(round::wrap(dtype, v.wrapping_add(offset as i64)))
+        Scalar::I(round::wrap(dtype, (lo as i64).wrapping_add(offset as i64)))
     });
     Ok(Array::collect(dtype, shape.to_vec(), elements))
 }

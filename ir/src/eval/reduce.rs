@@ -7,7 +7,7 @@ use crate::dtype::DType;
 use crate::scalar::{Prim, Scalar, apply};
 
 /// The sum, accumulated in f64 (integers: modulo 2⁶⁴) in row-major order and rounded once to `out`,
-/// so at least as wide as any `acc=`; of nothing 0.
+/// so at least as wide as any `acc=`; of nothing, and of -0 alone, +0.
 ///
 /// # Errors
 /// For a bad axis, or where one of the dtypes is a float and the other is not.
@@ -33,12 +33,22 @@ fn accumulate(
     if x.dtype.is_float() != out.is_float() {
         return Err(format!("{} does not accumulate into {out}", x.dtype));
     }
+    if axes.is_empty() && x.dtype == out {
+        // Not even the sign of a zero, which 0 + -0 would lose.
+        return Ok(x.clone());
+    }
     let wide = if out.is_float() {
         DType::F64
     } else {
         DType::I64
     };
-    let first = Scalar::number(wide, if prim == Prim::Add { 0.0 } else { 1.0 });
+    let first = match prim {
+        // Over no axes nothing may change, and 0 would turn -0 into +0.
+        Prim::Add if axes.is_empty() => -0.0,
+        Prim::Add => 0.0,
+        _ => 1.0,
+    };
+    let first = Scalar::number(wide, first);
     reduce(x, axes, keepdim, out, |places| {
         let total = places.fold(first, |a, i| apply(prim, wide, &[a, x.get(i)], None));
         total.cast(wide, out)
@@ -134,8 +144,8 @@ fn arg(x: &Array, axis: Option<usize>, keepdim: bool, better: Prim) -> Result<Ar
     })
 }
 
-/// The inverse of broadcasting: `x` summed to `shape`, over the leading dims that it lacks and those
-/// where it has 1; the gradient of a broadcast operand.
+/// The inverse of broadcasting: `x` summed to `shape`, over the leading dims that it lacks and
+/// those where it has 1; the gradient of a broadcast operand.
 ///
 /// # Errors
 /// When `shape` does not broadcast to that of `x`.

@@ -7,8 +7,8 @@ use crate::dtype::DType;
 use crate::scalar::{Scalar, round};
 use std::cmp::Ordering;
 
-/// `x` sorted along `axis`. Equals (and so -0 and +0) keep their order, descending too. NaN counts as
-/// the greatest: last when ascending, first when descending.
+/// `x` sorted along `axis`. Equals (and so -0 and +0) keep their order, descending too. NaN counts
+/// as the greatest: last when ascending, first when descending.
 ///
 /// # Errors
 /// For a bad axis.

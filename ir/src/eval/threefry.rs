@@ -51,7 +51,7 @@ pub fn split(key: Key, n: usize) -> Vec<Key> {
     (0..n as u64).map(|i| block(key, words(i))).collect()
 }
 
-/// A key from its array of shape [2].
+/// A key from its array of shape `[2]`.
 ///
 /// # Errors
 /// For another shape or dtype.
@@ -65,7 +65,7 @@ pub fn key_of(array: &Array) -> Result<Key, String> {
     }
 }
 
-/// Keys as an array of u32: one of shape [2] for each.
+/// Keys as an array of u32: one of shape `[2]` for each.
 pub fn key_array(keys: &[Key]) -> Array {
     let data = Data::Int(keys.iter().flatten().map(|&w| w.into()).collect());
     Array {

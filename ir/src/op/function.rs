@@ -1,10 +1,18 @@
 //! Operations that name functions of the module, and the barrier to differentiation.
 
+use super::infer::as_int;
 use super::{
     BASE, Class, DTypeRule, Default, Gradient, Kind, Meaning, OpDef, Operand, Python, ShapeRule,
     attr, operand,
 };
-use crate::attr::AttrKind;
+use crate::attr::{Attr, AttrKind};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dim::Dim;
+use crate::dtype::DType;
+use crate::eval::Array;
+use crate::evaluate::Calls;
+use crate::shape::{Type, unify};
+use crate::signature::CallTypes;
 
 const OPERANDS: &[Operand] = &[operand("operands", Class::Any).apart().many()];
 
@@ -12,9 +20,10 @@ const CALL: OpDef = OpDef {
     kind: Kind::Call,
     operands: OPERANDS,
     attrs: &[attr("callee", AttrKind::Function, Default::Required)],
-    shape: ShapeRule::Signature,
-    dtype: DTypeRule::Signature,
-    meaning: Meaning::Function,
+    shape: ShapeRule::Call(|cx| cx.instantiate(cx.operands)),
+    dtype: DTypeRule::Call,
+    meaning: Meaning::Call(once),
+    gradient: Gradient::Callee,
     ..BASE
 };
 
@@ -27,11 +36,28 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "custom_gradient",
         doc: "The results of `callee`, differentiated by `vjp`: a function of the operands, the \
-              results and the results' cotangents that gives the operands' cotangents.",
+              results and the cotangents of float results that gives those of float operands.",
         attrs: &[
             attr("callee", AttrKind::Function, Default::Required),
             attr("vjp", AttrKind::Function, Default::Required),
         ],
+        gradient: Gradient::Vjp,
+        ..CALL
+    },
+    OpDef {
+        name: "scan",
+        doc: "`callee` on each slice, along the first axis, of `sequences` operands: it takes the \
+              `carries`, the slices and the operands that remain, and gives the next carries and \
+              what is stacked into further results. With `reverse`, from the last slice to the first.",
+        attrs: &[
+            attr("callee", AttrKind::Function, Default::Required),
+            attr("carries", AttrKind::Int, Default::Required),
+            attr("sequences", AttrKind::Int, Default::Int(1)),
+            attr("reverse", AttrKind::Bool, Default::Bool(false)),
+        ],
+        shape: ShapeRule::Call(scan_types),
+        meaning: Meaning::Call(scan),
+        gradient: Gradient::Scan,
         ..CALL
     },
     OpDef {
@@ -50,3 +76,120 @@ pub(super) const OPS: &[OpDef] = &[
         ..BASE
     },
 ];
+
+pub(super) fn once(calls: &Calls) -> Result<Vec<Array>> {
+    calls.run(calls.args().iter().map(|&a| a.clone()).collect())
+}
+
+/// The numbers of carries and sequences, where the operands are as many.
+fn scan_counts(attrs: &[Attr], operands: usize) -> Result<(usize, usize)> {
+    let count = |attr: &Attr| usize::try_from(as_int(attr)).ok();
+    match (count(&attrs[1]), count(&attrs[2])) {
+        (Some(carries), Some(sequences @ 1..)) if carries + sequences <= operands => {
+            Ok((carries, sequences))
+        }
+        _ => Diagnostic::new(
+            "`scan` takes its carries, at least one sequence, and what the body captures",
+        )
+        .got(format!("{operands} operands"))
+        .err(),
+    }
+}
+
+fn scan_types(cx: &mut CallTypes) -> Result<Vec<Type>> {
+    let (carries, sequences) = scan_counts(cx.attrs, cx.operands.len())?;
+    let mut steps: Vec<Type> = cx.operands.iter().map(|ty| (*ty).clone()).collect();
+    let mut length: Option<Dim> = None;
+    for ty in &mut steps[carries..carries + sequences] {
+        let rank = ty.shape.need_rank()?;
+        if rank == 0 {
+            return Diagnostic::new("`scan` slices its sequences along their first axis")
+                .got("a scalar")
+                .err();
+        }
+        let dim = ty.shape.dims.remove(0);
+        length = Some(match length {
+            None => dim,
+            Some(known) => match unify(&known, &dim, cx.guards) {
+                Some(dim) => dim,
+                None => return Diagnostic::new("Incompatible shapes during compilation: the sequences of `scan` differ in length")
+                    .got(format!("{known} and {dim}")).err(),
+            },
+        });
+    }
+    let borrowed: Vec<&Type> = steps.iter().collect();
+    let mut results = cx.instantiate(&borrowed)?;
+    for (i, carry) in steps[..carries].iter().enumerate() {
+        if results.get(i) != Some(carry) {
+            return Diagnostic::new(format!(
+                "carry {i} of `scan` changes its type from step to step"
+            ))
+            .got(
+                results
+                    .get(i)
+                    .map_or("nothing".to_string(), Type::to_string),
+            )
+            .expected(carry)
+            .err();
+        }
+    }
+    for ty in &mut results[carries..] {
+        ty.shape
+            .dims
+            .insert(0, length.clone().expect("there is a sequence"));
+    }
+    Ok(results)
+}
+
+fn scan(calls: &Calls) -> Result<Vec<Array>> {
+    let (carries, sequences) = scan_counts(calls.attrs(), calls.args().len())?;
+    let args = calls.args();
+    let length = args[carries].shape[0];
+    let reverse = matches!(calls.attrs()[3], Attr::Bool(true));
+    let mut state: Vec<Array> = args[..carries].iter().map(|&a| a.clone()).collect();
+    let mut rows: Vec<Vec<Array>> = Vec::with_capacity(length);
+    for i in 0..length {
+        let at = if reverse { length - 1 - i } else { i };
+        let mut step = state;
+        step.extend(
+            args[carries..carries + sequences]
+                .iter()
+                .map(|a| row(a, at)),
+        );
+        step.extend(args[carries + sequences..].iter().map(|&a| a.clone()));
+        let mut results = calls.run(step)?;
+        rows.push(results.split_off(carries));
+        state = results;
+    }
+    if reverse {
+        rows.reverse();
+    }
+    for (i, ty) in calls.results().iter().enumerate().skip(carries) {
+        state.push(stack(
+            ty.dtype,
+            &calls.shape(ty),
+            rows.iter().map(|r| &r[i - carries]),
+        ));
+    }
+    Ok(state)
+}
+
+fn row(x: &Array, at: usize) -> Array {
+    let shape = x.shape[1..].to_vec();
+    let size: usize = shape.iter().product();
+    Array {
+        dtype: x.dtype,
+        shape,
+        data: x.data.pick(at * size..(at + 1) * size),
+    }
+}
+
+/// Rows one after another; `shape` is that of the whole where there are none.
+fn stack<'a>(dtype: DType, shape: &[usize], rows: impl Iterator<Item = &'a Array>) -> Array {
+    let rows: Vec<&Array> = rows.collect();
+    let mut shape = shape.to_vec();
+    if let Some(first) = rows.first() {
+        shape = [&[rows.len()], &first.shape[..]].concat();
+    }
+    Array::collect(dtype, shape, rows.iter().flat_map(|r| r.elements()))
+}

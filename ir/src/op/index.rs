@@ -44,8 +44,11 @@ pub(super) const OPS: &[OpDef] = &[
             ]
         }),
         python: Python {
-            torch: "_take({x}, {indices}, {axis})",
-            ..all("@take({x}, {indices}, axis={axis})")
+            torch: "{x}[{indices}] if axis == 0 and indices is index; \
+                    {x}[:, {indices}] if axis == 1 and indices is index; \
+                    {x}[..., {indices}] if axis == -1 and indices is index; \
+                    _take({x}, {indices}, {axis})",
+            ..all("{x}[{indices}] if axis == 0; @take({x}, {indices}, axis={axis})")
         },
         known: Some(|cx| {
             let (values, places) = (cx.known[0]?, cx.known[1]?);
@@ -76,8 +79,9 @@ pub(super) const OPS: &[OpDef] = &[
             ]
         }),
         python: Python {
-            torch: "@take_along_dim({x}, {indices}, {axis})",
-            ..all("@take_along_axis({x}, {indices}, {axis})")
+            torch: "@take_along_dim({x}, {indices}, dim={axis}) if indices is i64; \
+                    @take_along_dim({x}, {indices}.to(@int64), dim={axis})",
+            ..all("@take_along_axis({x}, {indices}, axis={axis})")
         },
         note: OUT_OF_RANGE,
         ..INDEX
@@ -99,7 +103,16 @@ pub(super) const OPS: &[OpDef] = &[
                 Some(r.build("take", &[r.g(), r.arg(1)], &attrs)),
             ]
         }),
-        python: all("_scatter_add({x}, {indices}, {updates}, {axis})"),
+        python: Python {
+            torch: "{x}.index_put(({indices},), {updates}, accumulate=True) \
+                    if axis == 0 and indices is index; \
+                    _scatter_add({x}, {indices}, {updates}, {axis})",
+            jax: "{x}.at[{indices}].add({updates}) if axis == 0; \
+                  {x}.at[:, {indices}].add({updates}) if axis == 1; \
+                  {x}.at[..., {indices}].add({updates}) if axis == -1; \
+                  _scatter_add({x}, {indices}, {updates}, {axis})",
+            ..all("_scatter_add({x}, {indices}, {updates}, {axis})")
+        },
         note: OUT_OF_RANGE,
         ..INDEX
     },
@@ -126,7 +139,8 @@ pub(super) const OPS: &[OpDef] = &[
             ]
         }),
         python: Python {
-            torch: "@scatter_add({x}, {axis}, {indices}, {updates})",
+            torch: "@scatter_add({x}, {axis}, {indices}, {updates}) if indices is i64; \
+                    @scatter_add({x}, {axis}, {indices}.to(@int64), {updates})",
             ..all("_scatter_add_along({x}, {indices}, {updates}, {axis})")
         },
         note: OUT_OF_RANGE,
@@ -161,6 +175,11 @@ pub(super) const OPS: &[OpDef] = &[
             let part = r.g().unary("slice", &attrs);
             vec![Some(rest), Some(part.reshape(r.arg(1).shape()))]
         }),
+        python: Python {
+            numpy: "_slice_update({x}, @s_[{slices}], {update})",
+            torch: "_slice_update({x}, {bounds}, {update})",
+            jax: "{x}.at[{slices}].set({update})",
+        },
         ..INDEX
     },
     OpDef {
@@ -187,7 +206,7 @@ pub(super) const OPS: &[OpDef] = &[
         }),
         python: Python {
             jax: "jax.lax.dynamic_slice({x}, ({starts},), {sizes})",
-            ..all("_dynamic_slice({x}, ({starts},), {sizes})")
+            ..all("_dynamic_slice({x}, ({starts.number},), {sizes})")
         },
         ..INDEX
     },
@@ -221,7 +240,7 @@ pub(super) const OPS: &[OpDef] = &[
         }),
         python: Python {
             jax: "jax.lax.dynamic_update_slice({x}, {update}, ({starts},))",
-            ..all("_dynamic_update_slice({x}, {update}, ({starts},))")
+            ..all("_dynamic_update_slice({x}, {update}, ({starts.number},))")
         },
         ..INDEX
     },

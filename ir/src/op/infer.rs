@@ -202,7 +202,7 @@ pub fn infer(cx: &mut Infer) -> Result<Type> {
         ShapeRule::First => cx.shape(0).clone(),
         ShapeRule::Rule(rule) => rule(cx)?,
         ShapeRule::Broadcast => broadcast_all(cx)?,
-        ShapeRule::Signature => unreachable!("calls are typed by their signature"),
+        ShapeRule::Call(_) => unreachable!("calls are typed by their signature"),
     };
     let dtype = match cx.op.dtype {
         DTypeRule::Shared => shared_dtype(cx).expect("an op of shared dtype has such an operand"),
@@ -213,7 +213,7 @@ pub fn infer(cx: &mut Infer) -> Result<Type> {
             _ => shared_dtype(cx)
                 .expect("a dtype attribute that may be left out follows the operands"),
         },
-        DTypeRule::Signature => unreachable!("calls are typed by their signature"),
+        DTypeRule::Call => unreachable!("calls are typed by their signature"),
     };
     if shape
         .dims

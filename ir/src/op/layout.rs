@@ -55,9 +55,12 @@ pub(super) const OPS: &[OpDef] = &[
             layout::iota(&i.shape("shape"), i.axis_of_result(), i.dtype())
         }),
         python: Python {
-            numpy: "_iota({shape}, {axis}, {dtype})",
-            torch: "_iota({shape}, {axis}, {dtype})",
-            jax: "jax.lax.broadcasted_iota({dtype}, {shape}, {axis})",
+            numpy: "@arange({shape.one}, dtype={dtype}) if shape is single; \
+                    _iota({shape}, {axis}, {dtype})",
+            torch: "@arange({shape.one}, dtype={dtype}[, device={device}]) if shape is single; \
+                    _iota({shape}, {axis}, {dtype}, {device})",
+            jax: "@arange({shape.one}, dtype={dtype}) if shape is single; \
+                  jax.lax.broadcasted_iota({dtype}, {shape}, {axis})",
         },
         ..CONSTANT
     },
@@ -123,8 +126,18 @@ pub(super) const OPS: &[OpDef] = &[
         }),
         gradient: Gradient::Rule(broadcast_gradient),
         python: Python {
-            torch: "_broadcast({x}, {shape}, {axes})",
-            ..all("_broadcast({x}, {shape}, {axes})")
+            torch: "@zeros({shape}, dtype={dtype}[, device={device}]) if x is zero and axes is default; \
+                    @ones({shape}, dtype={dtype}[, device={device}]) if x is one and axes is default; \
+                    @full({shape}, {x.number}, dtype={dtype}[, device={device}]) if x is number and axes is default; \
+                    {x}.expand({shape}) if axes is default; \
+                    _broadcast({x}, {shape}, {axes.tuple})",
+            ..all(
+                "@zeros({shape}, dtype={dtype}) if x is zero and axes is default; \
+                 @ones({shape}, dtype={dtype}) if x is one and axes is default; \
+                 @full({shape}, {x.number}, dtype={dtype}) if x is number and axes is default; \
+                 @broadcast_to({x}, {shape}) if axes is default; \
+                 _broadcast({x}, {shape}, {axes.tuple})",
+            )
         },
         ..LAYOUT
     },
@@ -152,7 +165,7 @@ pub(super) const OPS: &[OpDef] = &[
         shape: ShapeRule::Rule(reshape_shape),
         meaning: Meaning::Kernel(|i| layout::reshape(i.arg(0), &i.shape("shape"))),
         gradient: Gradient::Rule(|r| vec![Some(r.g().reshape(r.arg(0).shape()))]),
-        python: all("{x}.reshape({shape})"),
+        python: all("{x}.reshape({shape.args})"),
         known: Some(|cx| cx.known[0].map(<[Dim]>::to_vec)),
         ..LAYOUT
     },
@@ -172,8 +185,8 @@ pub(super) const OPS: &[OpDef] = &[
             vec![Some(r.g().transpose(&inverse))]
         }),
         python: Python {
-            torch: "{x}.permute({permutation})",
-            ..all("@transpose({x}, {permutation})")
+            torch: "{x}.T if permutation == (1, 0); {x}.permute({permutation.tuple})",
+            ..all("{x}.T if permutation == (1, 0); @transpose({x}, {permutation.tuple})")
         },
         ..LAYOUT
     },
@@ -202,7 +215,8 @@ pub(super) const OPS: &[OpDef] = &[
             ];
             vec![Some(r.g().unary("swap_axes", &attrs))]
         }),
-        python: all("@swapaxes({x}, {first}, {second})"),
+        python: all("{x}.T if x is matrix and first == -2 and second == -1; \
+             @swapaxes({x}, {first}, {second})"),
         ..LAYOUT
     },
     OpDef {
@@ -214,7 +228,7 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Decompose(|r| r.arg(0).reshape(r.ty.shape.clone())),
         gradient: Gradient::Rule(|r| vec![Some(r.g().reshape(r.arg(0).shape()))]),
         python: Python {
-            torch: "_expand_dims({x}, {axes})",
+            torch: "{x}.unsqueeze({axes}) if axes is single; _expand_dims({x}, {axes})",
             ..all("@expand_dims({x}, {axes})")
         },
         known: Some(|cx| cx.known[0].map(<[Dim]>::to_vec)),
@@ -248,6 +262,7 @@ pub(super) const OPS: &[OpDef] = &[
             layout::slice(i.arg(0), &starts, &limits, &steps)
         }),
         gradient: Gradient::Rule(slice_gradient),
+        python: all("{x}[{slices}]"),
         known: Some(known_slice),
         ..LAYOUT
     },
@@ -262,7 +277,7 @@ pub(super) const OPS: &[OpDef] = &[
             )]
         }),
         python: Python {
-            torch: "@flip({x}, {axes})",
+            torch: "@flip({x}, {axes.tuple})",
             ..all("@flip({x}, {axes})")
         },
         ..LAYOUT
@@ -276,8 +291,8 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Kernel(|i| layout::concat(i.args(), i.required_axis())),
         gradient: Gradient::Rule(concat_gradient),
         python: Python {
-            torch: "@cat([{inputs}], {axis})",
-            ..all("@concatenate([{inputs}], {axis})")
+            torch: "@cat([{inputs}], dim={axis})",
+            ..all("@concatenate([{inputs}], axis={axis})")
         },
         known: Some(|cx| {
             let parts: Option<Vec<&[Dim]>> = cx.known.iter().copied().collect();
@@ -308,8 +323,13 @@ pub(super) const OPS: &[OpDef] = &[
         }),
         gradient: Gradient::Rule(pad_gradient),
         python: Python {
+            numpy: "@pad({x}, {widths}, constant_values={value.number}) \
+                    if low is natural and high is natural and interior is default; \
+                    _pad({x}, {value.number}, {padding})",
+            torch: "F.pad({x}, {pads}, value={value.number}) \
+                    if value is number and interior is default; \
+                    _pad({x}, {value.number}, {padding})",
             jax: "jax.lax.pad({x}, {value}, {padding})",
-            ..all("_pad({x}, {value}, {low}, {high}, {interior})")
         },
         ..LAYOUT
     },

@@ -14,10 +14,11 @@ use crate::diagnostic::Result;
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::eval::Array;
-use crate::evaluate::Inputs;
+use crate::evaluate::{Calls, Inputs};
 use crate::scalar::Prim;
 use crate::scalar::expr::Expr;
-use crate::shape::Shape;
+use crate::shape::{Shape, Type};
+use crate::signature::CallTypes;
 
 mod contraction;
 mod elementwise;
@@ -29,6 +30,7 @@ mod math;
 mod nn;
 mod random;
 mod reduce;
+pub mod reference;
 
 pub use infer::Infer;
 
@@ -62,7 +64,7 @@ pub enum Kind {
 }
 
 /// Which dtypes an operand takes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Class {
     Any,
     /// Floats and integers.
@@ -177,8 +179,8 @@ pub enum ShapeRule {
     /// That of the first operand.
     First,
     Rule(fn(&mut Infer) -> Result<Shape>),
-    /// The signature of the named function decides; see `op::function`.
-    Signature,
+    /// The types of the results, from the signature of the named function.
+    Call(fn(&mut CallTypes) -> Result<Vec<Type>>),
 }
 
 /// The dtype of the result.
@@ -189,7 +191,8 @@ pub enum DTypeRule {
     Fixed(DType),
     /// The attribute of this name.
     Attr(&'static str),
-    Signature,
+    /// That of the types that [`ShapeRule::Call`] gives.
+    Call,
 }
 
 /// What the operation computes.
@@ -200,8 +203,8 @@ pub enum Meaning {
     Kernel(fn(&Inputs) -> Result<Array, String>),
     /// A function of other operations.
     Decompose(for<'a> fn(&Rule<'a>) -> Var<'a>),
-    /// The function it names; the evaluator calls it.
-    Function,
+    /// What it makes of the function it names.
+    Call(fn(&Calls) -> Result<Vec<Array>>),
 }
 
 /// How it is differentiated in reverse.
@@ -215,12 +218,40 @@ pub enum Gradient {
     Rule(for<'a> fn(&Rule<'a>) -> Vec<Option<Var<'a>>>),
     /// The result does not vary with its operands, or not smoothly anywhere.
     Zero,
+    /// That of the function it calls once.
+    Callee,
+    /// Its second function takes operands, results and cotangents, and gives the operands' cotangents.
+    Vjp,
+    /// That of the body it repeats, in the other direction.
+    Scan,
 }
 
 /// Spellings in Python frameworks as templates; empty where the framework lacks the op.
 ///
-/// `{x}` is an operand or attribute; `@` the array module (`np`, `torch`, `jnp`);
-/// `[, axis={axis}]` is left out where its attributes have their defaults.
+/// A template is a Python expression with slots. `@` is the array module (`@exp` is `np.exp`,
+/// `torch.exp`, `jnp.exp`). A call of a name that begins with `_` is one of the framework's prelude.
+/// `[, axis={axis}]` is left out where all its slots are at their defaults or absent.
+/// Alternatives are divided by `; `, and the first whose conditions hold is taken:
+/// `{x}.T if permutation == (1, 0); @transpose({x}, {permutation.tuple})`.
+///
+/// Slots are operands (`{x}`; many in a row where there are many) and attributes (`{axis}`), and:
+/// - `{x.number}`: a Python number may stand for it, as it may for every operand of an elementwise
+///   operation; `{x.array}`: there it may not; `{x.last}`: its last dim
+/// - `{axes}`: one axis as a number, several as a tuple; `{axes.tuple}`: always a tuple
+/// - `{shape}`: a tuple or another array's shape; `{shape.args}`: arguments of a call;
+///   `{shape.one}`: the only dim
+/// - `{dtype}`: the attribute, else the result's; `{narrow}`: the same, at its default unless the
+///   framework would widen it; `{device}`: where arrays made anew lie, at its default where that
+///   does not matter
+/// - `{slices}`, `{bounds}`: inside the brackets of a slice, and as `slice` objects; `{padding}`,
+///   `{widths}`, `{pads}`: (low, high, interior) and (low, high) of each axis, and low and high
+///   from the last axis back; `{left}`, `{right}`: the sides of a contraction as `@` takes them;
+///   `{equation}`: that of `einsum`
+///
+/// Conditions, joined by ` and `, are `attribute == value` and `slot is word`. Of operands the words
+/// are `number`, `array`, `zero`, `one` (how they are at hand), `scalar`, `vector`, `matrix`, and
+/// dtypes or `half`, `index`, `integer`, `float`, `bool`; of attributes `default`, `single`,
+/// `natural` (nowhere negative). `result is matmul` says that `@` will do.
 #[derive(Clone, Copy)]
 pub struct Python {
     pub numpy: &'static str,
@@ -270,7 +301,7 @@ pub const BASE: OpDef = OpDef {
     attrs: &[],
     shape: ShapeRule::First,
     dtype: DTypeRule::Shared,
-    meaning: Meaning::Function,
+    meaning: Meaning::Call(function::once),
     gradient: Gradient::Derived,
     python: DECOMPOSED,
     known: None,
@@ -408,4 +439,31 @@ pub fn of_prim(prim: Prim) -> Op {
     *BY_PRIM
         .get(&prim)
         .unwrap_or_else(|| panic!("no operation is the primitive {prim:?} alone"))
+}
+
+static PARTIALS: LazyLock<FxHashMap<&'static str, Vec<Expr>>> = LazyLock::new(|| {
+    let own = |op: Op| match op.gradient {
+        Gradient::Partials(texts) => {
+            Some(texts.iter().map(|text| parse(op, text, &["r"])).collect())
+        }
+        _ => None,
+    };
+    table()
+        .filter_map(|op| Some((op.0.name, own(op).or_else(|| prim_partials(op))?)))
+        .collect()
+});
+
+/// The derivatives of the primitive that the op is alone, if it is.
+fn prim_partials(op: Op) -> Option<Vec<Expr>> {
+    let prim = BY_PRIM.iter().find(|(_, direct)| **direct == op)?.0;
+    let mut names = crate::scalar::DERIVATIVE_NAMES[..prim.arity()].to_vec();
+    names.push("r");
+    let parse = |text: &&str| Expr::parse(text, &names, &[]).expect("derivatives parse");
+    Some(prim.derivatives().iter().map(parse).collect())
+}
+
+/// The partial derivatives of an elementwise op by operand, over its operands and then its result;
+/// `None` where they follow from its expression alone.
+pub fn partials(op: Op) -> Option<&'static [Expr]> {
+    PARTIALS.get(op.name).map(Vec::as_slice)
 }

@@ -67,7 +67,7 @@ pub(super) const OPS: &[OpDef] = &[
         }),
         python: Python {
             jax: "jax.random.uniform({key}, {shape}, {dtype}[, {low}, {high}])",
-            ..all("_uniform({key}, {shape}, {dtype}, {low}, {high})")
+            ..all("_uniform({key}, {shape}, {dtype}[, {low}, {high}])")
         },
         ..DRAW
     },

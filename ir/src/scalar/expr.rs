@@ -36,10 +36,10 @@ pub struct Expr {
 
 impl Expr {
     /// Reads an expression. Operators, precedence and literals are Python's; calls are by the
-    /// primitives' names; `inf`, `nan`, `pi` and `e` are numbers; names may be bound behind `where`:
-    /// `x * t where t = 1 / (1 + u); u = exp(-x)` (a binding sees those after it too, in any order
-    /// without a cycle). `cast(x)` brings a bool, or an operand of another dtype, to the one that
-    /// the expression is evaluated in.
+    /// primitives' names; `inf`, `nan`, `pi` and `e` are numbers; names may be bound behind
+    /// `where`: `x * t where t = 1 / (1 + u); u = exp(-x)` (a binding sees those after it too, in
+    /// any order without a cycle). `cast(x)` brings a bool, or an operand of another dtype, to the
+    /// one that the expression is evaluated in.
     ///
     /// # Errors
     /// What is wrong, and at which column; also when bools and numbers are mixed.
@@ -85,8 +85,22 @@ impl Expr {
         Some(self.kinds[i])
     }
 
+    /// How many operands and attributes have to be given: one more than the last that is read.
+    pub fn reads(&self) -> (usize, usize) {
+        self.nodes
+            .iter()
+            .fold((0, 0), |(vars, attrs), node| match *node {
+                Node::Var(v) => (vars.max(v as usize + 1), attrs),
+                Node::Attr(a) => (vars, attrs.max(a as usize + 1)),
+                Node::Const(_) | Node::Prim(..) => (vars, attrs),
+            })
+    }
+
     /// The result on operands of `dtype` (bools where they are read as such; a foreign one is taken
     /// as f64 or i64). Every primitive is rounded to `dtype`.
+    ///
+    /// # Panics
+    /// When an operand or attribute that is read is not given, see [`Expr::reads`].
     pub fn eval(&self, dtype: DType, vars: &[Scalar], attrs: &[Scalar]) -> Scalar {
         let own = vars.iter().map(|v| match v {
             Scalar::F(_) => DType::F64,
@@ -96,8 +110,8 @@ impl Expr {
         self.eval_into(&mut Vec::new(), dtype, &own, vars, attrs)
     }
 
-    /// As [`Expr::eval`], the foreign operands having the dtypes in `own`; `values` is scratch space
-    /// that saves an allocation per element.
+    /// As [`Expr::eval`], the foreign operands having the dtypes in `own`; `values` is scratch
+    /// space that saves an allocation per element.
     pub fn eval_into(
         &self,
         values: &mut Vec<Scalar>,

@@ -119,7 +119,8 @@ fn exponent(x: f64) -> i32 {
 }
 
 /// `x` rounded to a float dtype, still as f64. A NaN becomes the one canonical NaN, so that results
-/// do not depend on the machine. Beyond the largest value comes infinity (f8e4m3, which has none: NaN).
+/// do not depend on the machine. Beyond the largest value comes infinity (f8e4m3, which has none:
+/// NaN).
 pub fn round(dtype: DType, x: f64) -> f64 {
     let r = match Format::of(dtype) {
         Some(f) => f.round(x),
@@ -176,8 +177,8 @@ pub fn int_range(dtype: DType) -> (i128, i128) {
     }
 }
 
-/// `v` with its low bits kept, in the form in which integers are held: the value, for u64 the i64 of
-/// the same bits. For bool: whether it is not 0.
+/// `v` with its low bits kept, in the form in which integers are held: the value, for u64 the i64
+/// of the same bits. For bool: whether it is not 0.
 pub fn wrap(dtype: DType, v: i64) -> i64 {
     match dtype {
         DType::Bool => (v != 0) as i64,

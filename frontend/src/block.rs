@@ -1,0 +1,321 @@
+//! Blocks: immutable definitions of computations with named terminals.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+use mithril_ir::dtype::DType;
+use mithril_ir::graph::Role;
+use mithril_ir::op::Class;
+use rustc_hash::FxHasher;
+
+use crate::blocks::{Entry, Settings};
+use crate::lower::DimSpec;
+use crate::model::seal::Composite;
+use crate::model::{Model, Source};
+use crate::naming::check_name;
+
+/// A definition with the connections it is to be added with. Cloning is cheap, and adding one twice
+/// gives two blocks of one definition.
+#[derive(Clone)]
+pub struct Block {
+    pub(crate) definition: Arc<Definition>,
+    pub(crate) name: Option<Arc<str>>,
+    pub(crate) given: Vec<(Arc<str>, Source)>,
+}
+
+/// An input of a block.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Terminal {
+    /// A learned input, state or key inside a composite is named by its path: `linear_0.w`.
+    pub name: Arc<str>,
+    pub role: Role,
+    /// The dtypes it takes.
+    pub class: Class,
+    /// Whether its dtype is its own, not that of the block's other inputs.
+    pub apart: bool,
+    /// Whether it takes a list of connections.
+    pub list: bool,
+    /// Whether it may be left out.
+    pub optional: bool,
+    /// Whether its type follows from those of the other inputs.
+    pub ruled: bool,
+    /// What a model's author said about it.
+    pub dtype: Option<DType>,
+    pub shape: Option<Arc<[DimSpec]>>,
+    /// How a learned input or a state begins.
+    pub init: Init,
+}
+
+/// An output of a block.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Outlet {
+    pub name: Arc<str>,
+    /// The number of elements, where it is a list.
+    pub list: Option<u32>,
+}
+
+/// The values a learned input or a state begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Init {
+    /// Normal, scaled by one over the root of the dim before the last.
+    Normal,
+    Zeros,
+    Ones,
+}
+
+/// What a block computes, apart from where it is used.
+pub(crate) struct Definition {
+    pub kind: Arc<str>,
+    pub inputs: Vec<Terminal>,
+    pub outputs: Vec<Outlet>,
+    /// What `+=` connects.
+    pub standard_input: Option<u32>,
+    pub standard_output: Option<u32>,
+    /// The entry of the table and the settings it was made from.
+    pub origin: Option<(&'static Entry, Settings)>,
+    /// `None`: a primitive, which its entry lowers.
+    pub composite: Option<Composite>,
+    hash: u64,
+}
+
+impl Definition {
+    pub fn primitive(entry: &'static Entry, settings: Settings) -> Definition {
+        let (inputs, outputs) = (entry.terminals(&settings), entry.outlets(&settings));
+        let standard_input = inputs.iter().position(|t| t.role == Role::Data && !t.list);
+        let mut hasher = FxHasher::default();
+        (entry.name, &settings).hash(&mut hasher);
+        Definition {
+            kind: entry.name.into(),
+            standard_input: standard_input.map(|i| i as u32),
+            standard_output: (!outputs.is_empty()).then_some(0),
+            inputs,
+            outputs,
+            origin: Some((entry, settings)),
+            composite: None,
+            hash: hasher.finish(),
+        }
+    }
+
+    pub fn composite(kind: Arc<str>, seal: crate::model::seal::Sealed) -> Definition {
+        let mut hasher = FxHasher::default();
+        (&kind, &seal.inputs, &seal.outputs, &seal.composite).hash(&mut hasher);
+        Definition {
+            kind,
+            inputs: seal.inputs,
+            outputs: seal.outputs,
+            standard_input: seal.standard_input,
+            standard_output: seal.standard_output,
+            origin: None,
+            composite: Some(seal.composite),
+            hash: hasher.finish(),
+        }
+    }
+}
+
+impl PartialEq for Definition {
+    fn eq(&self, other: &Definition) -> bool {
+        let same_origin = || match (&self.origin, &other.origin) {
+            (Some((a, x)), Some((b, y))) => a.name == b.name && x == y,
+            (None, None) => true,
+            _ => false,
+        };
+        self.hash == other.hash
+            && self.kind == other.kind
+            && same_origin()
+            && self.inputs == other.inputs
+            && self.outputs == other.outputs
+            && self.composite == other.composite
+    }
+}
+
+impl Eq for Definition {}
+
+impl Hash for Definition {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.hash.hash(state);
+    }
+}
+
+impl Block {
+    pub(crate) fn new(definition: Definition) -> Block {
+        Block {
+            definition: Arc::new(definition),
+            name: None,
+            given: Vec::new(),
+        }
+    }
+
+    /// The kind: `Linear`, or the class of a model.
+    pub fn kind(&self) -> &str {
+        &self.definition.kind
+    }
+
+    /// The name it was given, if any.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// Inputs: terminals in their order; in a composite then what is learned, states and keys.
+    pub fn inputs(&self) -> &[Terminal] {
+        &self.definition.inputs
+    }
+
+    pub fn outputs(&self) -> &[Outlet] {
+        &self.definition.outputs
+    }
+
+    /// The input that `+=` connects.
+    pub fn standard_input(&self) -> Option<&Terminal> {
+        let at = self.definition.standard_input?;
+        Some(&self.definition.inputs[at as usize])
+    }
+
+    /// The output that `+=` continues from.
+    pub fn standard_output(&self) -> Option<&Outlet> {
+        let at = self.definition.standard_output?;
+        Some(&self.definition.outputs[at as usize])
+    }
+
+    /// The entry of the table it was made from; a model has none.
+    pub fn entry(&self) -> Option<&'static Entry> {
+        self.definition.origin.as_ref().map(|(entry, _)| *entry)
+    }
+
+    /// What its constructor was given, defaults included, in the order of the parameters.
+    pub fn settings(&self) -> Option<&Settings> {
+        self.definition
+            .origin
+            .as_ref()
+            .map(|(_, settings)| settings)
+    }
+
+    /// The connections it will be added with.
+    pub fn given(&self) -> &[(Arc<str>, Source)] {
+        &self.given
+    }
+
+    /// The same block under a name. Errors: an empty name, or one with dots.
+    pub fn named(mut self, name: &str) -> Result<Block> {
+        check_name(name, "block")?;
+        self.name = Some(name.into());
+        Ok(self)
+    }
+
+    /// The same block with these terminals connected.
+    /// Errors: "Terminal not found"; a terminal connected twice.
+    pub fn connect<N, S>(mut self, given: impl IntoIterator<Item = (N, S)>) -> Result<Block>
+    where
+        N: AsRef<str>,
+        S: Into<Source>,
+    {
+        for (name, source) in given {
+            let name = self.terminal_name(name.as_ref())?;
+            if self.given.iter().any(|(n, _)| *n == name) {
+                return Diagnostic::new(format!(
+                    "`{name}` of {} is connected twice",
+                    self.describe()
+                ))
+                .err();
+            }
+            self.given.push((name, source.into()));
+        }
+        Ok(self)
+    }
+
+    /// The same block with its terminals connected in their order: inputs, then outputs.
+    /// Errors: more values than terminals; a terminal connected twice.
+    pub fn connect_in_order(self, values: Vec<Source>) -> Result<Block> {
+        let definition = self.definition.clone();
+        let inputs = definition.inputs.iter().map(|t| &t.name);
+        let names: Vec<&Arc<str>> = inputs
+            .chain(definition.outputs.iter().map(|o| &o.name))
+            .collect();
+        if values.len() > names.len() {
+            return Diagnostic::new(format!("{} has fewer terminals", self.describe()))
+                .got(values.len())
+                .expected(format!("at most {}: {}", names.len(), quoted(&names)))
+                .err();
+        }
+        self.connect(names.into_iter().zip(values))
+    }
+
+    /// The same block with its standard output connected.
+    /// Errors: there is none; it is connected already.
+    pub fn output(self, to: impl Into<Source>) -> Result<Block> {
+        let Some(outlet) = self.standard_output() else {
+            return Diagnostic::new(format!("{} has no standard output", self.describe())).err();
+        };
+        let name = outlet.name.clone();
+        self.connect([(name, to)])
+    }
+
+    /// The same block with its standard input connected.
+    /// Errors: there is none; it is connected already.
+    pub fn input(self, from: impl Into<Source>) -> Result<Block> {
+        let Some(terminal) = self.standard_input() else {
+            return Diagnostic::new(format!("{} has no standard input", self.describe())).err();
+        };
+        let name = terminal.name.clone();
+        self.connect([(name, from)])
+    }
+
+    fn terminal_name(&self, name: &str) -> Result<Arc<str>> {
+        let definition = &self.definition;
+        let inputs = definition.inputs.iter().map(|t| &t.name);
+        let mut all = inputs.chain(definition.outputs.iter().map(|o| &o.name));
+        if let Some(found) = all.clone().find(|n| &***n == name) {
+            return Ok(found.clone());
+        }
+        let mut error = Diagnostic::new(format!(
+            "Terminal not found: {} has no terminal `{name}`",
+            self.describe()
+        ));
+        error.hint = did_you_mean(name, all.clone().map(|n| &**n));
+        let shown: Vec<&Arc<str>> = all.by_ref().filter(|n| !n.contains('.')).collect();
+        error.expected(quoted(&shown)).err()
+    }
+
+    /// "`Linear`" or "`Linear` called `fc`".
+    pub(crate) fn describe(&self) -> String {
+        match &self.name {
+            Some(name) => format!("`{}` called `{name}`", self.kind()),
+            None => format!("`{}`", self.kind()),
+        }
+    }
+}
+
+pub(crate) fn quoted<S: AsRef<str>>(names: &[S]) -> String {
+    let each: Vec<String> = names.iter().map(|n| format!("`{}`", n.as_ref())).collect();
+    each.join(", ")
+}
+
+/// Blocks are equal if their definitions are, whatever they are called and connected to.
+impl PartialEq for Block {
+    fn eq(&self, other: &Block) -> bool {
+        Arc::ptr_eq(&self.definition, &other.definition) || self.definition == other.definition
+    }
+}
+
+impl Eq for Block {}
+
+impl Hash for Block {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.definition.hash(state);
+    }
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(self.kind())
+    }
+}
+
+impl TryFrom<&Model> for Block {
+    type Error = Box<Diagnostic>;
+
+    fn try_from(model: &Model) -> Result<Block> {
+        model.seal()
+    }
+}

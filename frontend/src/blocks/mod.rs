@@ -1,0 +1,286 @@
+//! The block table: one declaration per block, every fact of it a field, as data.
+//!
+//! Python classes, stubs and the reference are generated from [`table`].
+
+use std::sync::LazyLock;
+
+use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+use mithril_ir::graph::Role;
+use mithril_ir::op::{self, Class, DTypeRule};
+use mithril_ir::shape::Shape;
+use rustc_hash::FxHashMap;
+
+use crate::block::{Block, Definition, Init, Outlet, Terminal};
+use crate::lower::Cx;
+use crate::model::{Model, Source};
+use crate::setting::Setting;
+
+mod elementwise;
+mod layers;
+mod parameter;
+mod settings;
+
+pub use parameter::{Default, Kind, Parameter};
+pub use settings::Settings;
+
+/// One block.
+pub struct Entry {
+    pub name: &'static str,
+    /// What it computes; where empty, that of its operation.
+    pub doc: &'static str,
+    pub group: Group,
+    /// What its constructor takes, in this order.
+    pub parameters: &'static [Parameter],
+    pub inputs: &'static [Input],
+    pub outputs: &'static [Output],
+    pub meaning: Meaning,
+    /// Whether the output has the dtype of the inputs that share one.
+    pub keeps: bool,
+}
+
+/// The part of the library that a block belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Group {
+    Elementwise,
+    Binary,
+    Reduce,
+    Shape,
+    Random,
+    Layer,
+    Loss,
+    Metric,
+}
+
+/// How a block is computed.
+#[derive(Clone, Copy)]
+pub enum Meaning {
+    /// One operation: operands are the inputs, attributes the parameters of the same names.
+    Op(&'static str),
+    /// Operations written in the algebra: the outputs, then the next states.
+    Lower(fn(&Cx) -> Result<Vec<Value>>),
+    /// A model made of other blocks.
+    Compose(fn(&Settings) -> Result<Model>),
+}
+
+pub(crate) use mithril_ir::graph::Value;
+
+/// An input of a block of the table.
+#[derive(Clone, Copy)]
+pub struct Input {
+    pub name: &'static str,
+    pub role: Role,
+    pub class: Class,
+    /// Its dtype is its own.
+    pub apart: bool,
+    pub list: bool,
+    pub optional: bool,
+    pub init: Init,
+    /// The shape of a learned input or a state.
+    pub shape: Option<fn(&Cx) -> Result<Shape>>,
+    /// Whether a block of these settings has it.
+    pub present: fn(&Settings) -> bool,
+}
+
+/// An output of a block of the table.
+#[derive(Clone, Copy)]
+pub struct Output {
+    pub name: &'static str,
+    /// The number of elements of a list.
+    pub list: Option<fn(&Settings) -> Option<u32>>,
+}
+
+/// An input for data, of the dtype that the inputs share.
+pub const fn data(name: &'static str, class: Class) -> Input {
+    Input {
+        name,
+        role: Role::Data,
+        class,
+        apart: false,
+        list: false,
+        optional: false,
+        init: Init::Zeros,
+        shape: None,
+        present: |_| true,
+    }
+}
+
+/// An input to be learned.
+pub const fn param(name: &'static str, init: Init, shape: fn(&Cx) -> Result<Shape>) -> Input {
+    Input {
+        role: Role::Param,
+        init,
+        shape: Some(shape),
+        ..data(name, Class::Float)
+    }
+}
+
+/// A state, whose next value the block gives after its outputs in training.
+pub const fn state(name: &'static str, init: Init, shape: fn(&Cx) -> Result<Shape>) -> Input {
+    Input {
+        role: Role::State,
+        ..param(name, init, shape)
+    }
+}
+
+/// A random key.
+pub const KEY: Input = Input {
+    role: Role::Key,
+    apart: true,
+    ..data("key", Class::Key)
+};
+
+impl Input {
+    pub const fn apart(self) -> Input {
+        Input {
+            apart: true,
+            ..self
+        }
+    }
+
+    pub const fn optional(self) -> Input {
+        Input {
+            optional: true,
+            ..self
+        }
+    }
+
+    pub const fn many(self) -> Input {
+        Input { list: true, ..self }
+    }
+
+    pub const fn when(self, present: fn(&Settings) -> bool) -> Input {
+        Input { present, ..self }
+    }
+
+    fn terminal(&self) -> Terminal {
+        Terminal {
+            role: self.role,
+            apart: self.apart,
+            list: self.list,
+            optional: self.optional,
+            ruled: self.shape.is_some(),
+            init: self.init,
+            ..Terminal::data(self.name, self.class)
+        }
+    }
+}
+
+pub const fn out(name: &'static str) -> Output {
+    Output { name, list: None }
+}
+
+const OUTPUT: &[Output] = &[out("output")];
+
+/// What families of blocks update.
+const BASE: Entry = Entry {
+    name: "",
+    doc: "",
+    group: Group::Elementwise,
+    parameters: &[],
+    inputs: &[],
+    outputs: OUTPUT,
+    meaning: Meaning::Op(""),
+    keeps: false,
+};
+
+impl Entry {
+    /// What it computes, in words.
+    pub fn doc(&self) -> &'static str {
+        match self.meaning {
+            Meaning::Op(name) if self.doc.is_empty() => op::get(name).0.doc,
+            _ => self.doc,
+        }
+    }
+
+    /// Whether the output has the dtype of the inputs that share one.
+    pub(crate) fn keeps_dtype(&self) -> bool {
+        match self.meaning {
+            Meaning::Op(name) => matches!(op::get(name).dtype, DTypeRule::Shared),
+            Meaning::Lower(_) | Meaning::Compose(_) => self.keeps,
+        }
+    }
+
+    pub(crate) fn terminals(&self, settings: &Settings) -> Vec<Terminal> {
+        let own = self.inputs.iter().filter(|i| (i.present)(settings));
+        let mut terminals: Vec<Terminal> = own.map(Input::terminal).collect();
+        for name in settings.terminals() {
+            terminals.push(Terminal {
+                apart: true,
+                ..Terminal::data(name, Class::Int)
+            });
+        }
+        terminals
+    }
+
+    pub(crate) fn outlets(&self, settings: &Settings) -> Vec<Outlet> {
+        let outlet = |output: &Output| Outlet {
+            name: output.name.into(),
+            list: output.list.and_then(|count| count(settings)),
+        };
+        self.outputs.iter().map(outlet).collect()
+    }
+
+    /// A block of this entry. Errors: settings; what a composite is made of.
+    pub fn block(
+        &'static self,
+        positional: Vec<Setting>,
+        named: Vec<(&str, Setting)>,
+    ) -> Result<Block> {
+        let mut settings = Settings::new(self, positional, named)?;
+        let given = settings.take_connections();
+        let mut block = match self.meaning {
+            Meaning::Compose(compose) => {
+                let inner = compose(&settings)?.block()?;
+                let Ok(mut definition) = std::sync::Arc::try_unwrap(inner.definition) else {
+                    unreachable!("a block that was just built is not shared")
+                };
+                definition.kind = self.name.into();
+                definition.origin = Some((self, settings));
+                Block::new(definition)
+            }
+            Meaning::Op(_) | Meaning::Lower(_) => Block::new(Definition::primitive(self, settings)),
+        };
+        block.given = given
+            .into_iter()
+            .map(|(name, connection)| (name, Source::Connection(connection)))
+            .collect();
+        Ok(block)
+    }
+}
+
+const TABLES: &[&[Entry]] = &[elementwise::BLOCKS, layers::BLOCKS];
+
+/// Every block, in the order of the tables.
+pub fn table() -> impl Iterator<Item = &'static Entry> {
+    TABLES.iter().flat_map(|blocks| blocks.iter())
+}
+
+static BY_NAME: LazyLock<FxHashMap<&'static str, &'static Entry>> =
+    LazyLock::new(|| table().map(|entry| (entry.name, entry)).collect());
+
+/// The entry of this name.
+pub fn find(name: &str) -> Option<&'static Entry> {
+    BY_NAME.get(name).copied()
+}
+
+/// A block by name. Errors: an unknown block; settings.
+pub fn build(name: &str, positional: Vec<Setting>, named: Vec<(&str, Setting)>) -> Result<Block> {
+    let Some(entry) = find(name) else {
+        let mut error = Diagnostic::new(format!("there is no block `{name}`"));
+        error.hint = did_you_mean(name, table().map(|e| e.name));
+        return error.err();
+    };
+    entry.block(positional, named)
+}
+
+/// A block by name and named settings: `block!(Linear(dimension = 32))`.
+#[macro_export]
+macro_rules! block {
+    ($name:ident ( $($key:ident = $value:expr),* $(,)? )) => {
+        $crate::blocks::build(
+            stringify!($name),
+            ::std::vec::Vec::new(),
+            ::std::vec![$((stringify!($key), $crate::Setting::from($value))),*],
+        )
+    };
+}

@@ -1,0 +1,159 @@
+//! What constructors take: names, kinds, defaults.
+
+use mithril_ir::dtype::DType;
+
+use crate::setting::Setting;
+
+/// A parameter of a constructor.
+#[derive(Clone, Copy, Debug)]
+pub struct Parameter {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub default: Default,
+}
+
+/// What a parameter may be given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Bool,
+    Int,
+    /// An integer of at least 1: sizes and counts.
+    Count,
+    Float,
+    DType,
+    Str,
+    OneOf(&'static [&'static str]),
+    /// One integer or a list of them.
+    Ints,
+    /// A list of strings.
+    Strs,
+    Floats,
+    /// Dims: integers, at most one -1 or None, scalars that the model computes.
+    Dims,
+    /// Ints, slices, `None` for a new axis, `...`, and scalars that the model computes.
+    Index,
+    /// An integer or a scalar that the model computes.
+    Scalar,
+    Block,
+    Blocks,
+    /// A number or an array.
+    Value,
+}
+
+impl Kind {
+    /// What it takes, in words.
+    pub fn name(self) -> String {
+        match self {
+            Kind::Bool => "a bool".into(),
+            Kind::Int => "an integer".into(),
+            Kind::Count => "an integer of at least 1".into(),
+            Kind::Float => "a number".into(),
+            Kind::DType => "a dtype".into(),
+            Kind::Str => "a string".into(),
+            Kind::OneOf(names) => {
+                let each: Vec<String> = names.iter().map(|n| format!("\"{n}\"")).collect();
+                format!("one of {}", each.join(", "))
+            }
+            Kind::Ints => "an integer or a list of integers".into(),
+            Kind::Strs => "a list of strings".into(),
+            Kind::Floats => "a list of numbers".into(),
+            Kind::Dims => "a list of dims: integers, None or connections".into(),
+            Kind::Index => "an index: integers, slices, None, ... or connections".into(),
+            Kind::Scalar => "an integer or a connection".into(),
+            Kind::Block => "a block".into(),
+            Kind::Blocks => "a list of blocks".into(),
+            Kind::Value => "a number or an array".into(),
+        }
+    }
+
+    /// The setting as this kind keeps it; `None` where it is of another.
+    pub(crate) fn accept(self, setting: &Setting) -> Option<Setting> {
+        let each = |kind: Kind| {
+            let items = setting.as_list()?;
+            let items: Option<Vec<Setting>> = items.iter().map(|s| kind.accept(s)).collect();
+            Some(Setting::List(items?.into()))
+        };
+        let computed = matches!(setting, Setting::Connection(_));
+        let fits = match (self, setting) {
+            (Kind::Float, Setting::Int(v)) => return Some(Setting::Float(*v as f64)),
+            (Kind::Bool, Setting::Bool(_))
+            | (Kind::Int | Kind::Scalar | Kind::Ints, Setting::Int(_))
+            | (Kind::Float, Setting::Float(_))
+            | (Kind::DType, Setting::DType(_))
+            | (Kind::Str, Setting::Str(_))
+            | (Kind::Block, Setting::Block(_)) => true,
+            (Kind::Count, Setting::Int(v)) => *v >= 1,
+            (Kind::OneOf(names), Setting::Str(v)) => names.contains(&&**v),
+            (Kind::Ints, Setting::List(_)) => return each(Kind::Int),
+            (Kind::Strs, Setting::List(_)) => return each(Kind::Str),
+            (Kind::Floats, Setting::List(_)) => return each(Kind::Float),
+            (Kind::Blocks, Setting::List(_)) => return each(Kind::Block),
+            (Kind::Dims, Setting::Int(_)) => {
+                return Some(Setting::List([setting.clone()].into()));
+            }
+            (Kind::Dims, Setting::List(items)) => items
+                .iter()
+                .all(|s| matches!(s, Setting::Int(_) | Setting::None | Setting::Connection(_))),
+            (Kind::Index, Setting::List(items)) => items.iter().all(is_index),
+            (Kind::Index, _) => is_index(setting),
+            (Kind::Scalar, _) => computed,
+            (Kind::Value, _) => matches!(
+                setting,
+                Setting::Bool(_) | Setting::Int(_) | Setting::Float(_) | Setting::Tensor(_)
+            ),
+            _ => false,
+        };
+        fits.then(|| setting.clone())
+    }
+}
+
+fn is_index(setting: &Setting) -> bool {
+    let scalar =
+        |s: &Setting| matches!(s, Setting::Int(_) | Setting::None | Setting::Connection(_));
+    match setting {
+        Setting::Slice(parts) => parts.iter().all(scalar),
+        Setting::Ellipsis => true,
+        _ => scalar(setting),
+    }
+}
+
+/// What a parameter is where it is not given.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Default {
+    Required,
+    None,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Str(&'static str),
+    DType(DType),
+}
+
+impl Default {
+    /// The default as a setting; `None`: it must be given.
+    pub fn setting(self) -> Option<Setting> {
+        Some(match self {
+            Default::Required => return None,
+            Default::None => Setting::None,
+            Default::Bool(v) => Setting::Bool(v),
+            Default::Int(v) => Setting::Int(v),
+            Default::Float(v) => Setting::Float(v),
+            Default::Str(v) => Setting::Str(v.into()),
+            Default::DType(v) => Setting::DType(v),
+        })
+    }
+}
+
+/// A parameter that must be given.
+pub const fn required(name: &'static str, kind: Kind) -> Parameter {
+    with(name, kind, Default::Required)
+}
+
+/// A parameter that may be left out.
+pub const fn with(name: &'static str, kind: Kind, default: Default) -> Parameter {
+    Parameter {
+        name,
+        kind,
+        default,
+    }
+}

@@ -1,0 +1,233 @@
+//! The settings of one block, by the parameters of its entry.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+use mithril_ir::dtype::DType;
+use smallvec::SmallVec;
+
+use super::{Default, Entry};
+use crate::block::{Block, quoted};
+use crate::model::Connection;
+use crate::setting::Setting;
+
+/// Settings in the order of the parameters, defaults filled in, kinds checked.
+#[derive(Clone)]
+pub struct Settings {
+    entry: &'static Entry,
+    values: SmallVec<[Setting; 2]>,
+}
+
+impl PartialEq for Settings {
+    fn eq(&self, other: &Settings) -> bool {
+        self.values == other.values
+    }
+}
+
+impl Eq for Settings {}
+
+impl Hash for Settings {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.values.hash(state);
+    }
+}
+
+impl Settings {
+    /// Errors: an unknown parameter, one given twice or left out, a value of another kind.
+    pub(crate) fn new(
+        entry: &'static Entry,
+        positional: Vec<Setting>,
+        named: Vec<(&str, Setting)>,
+    ) -> Result<Settings> {
+        let parameters = entry.parameters;
+        let mut values: SmallVec<[Option<Setting>; 4]> = SmallVec::new();
+        if positional.len() > parameters.len() {
+            let names: Vec<&str> = parameters.iter().map(|p| p.name).collect();
+            return Diagnostic::new(format!("`{}` takes fewer parameters", entry.name))
+                .got(positional.len())
+                .expected(match names.len() {
+                    0 => "none".to_string(),
+                    n => format!("at most {n}: {}", quoted(&names)),
+                })
+                .err();
+        }
+        values.extend(positional.into_iter().map(Some));
+        values.resize(parameters.len(), None);
+        for (name, value) in named {
+            let Some(at) = parameters.iter().position(|p| p.name == name) else {
+                return unknown(entry, name);
+            };
+            if values[at].replace(value).is_some() {
+                return Diagnostic::new(format!("`{name}` of `{}` is given twice", entry.name))
+                    .err();
+            }
+        }
+        let checked = parameters.iter().zip(values).map(|(parameter, value)| {
+            let default = parameter.default.setting();
+            match value {
+                Some(Setting::None) if parameter.default == Default::None => Ok(Setting::None),
+                Some(value) => parameter.kind.accept(&value).ok_or_else(|| {
+                    let mut expected = parameter.kind.name();
+                    if parameter.default == Default::None {
+                        expected.push_str(", or None");
+                    }
+                    Box::new(
+                        Diagnostic::new(format!(
+                            "`{}` of `{}` is of another kind",
+                            parameter.name, entry.name
+                        ))
+                        .got(value.describe())
+                        .expected(expected),
+                    )
+                }),
+                None => default.ok_or_else(|| {
+                    Box::new(
+                        Diagnostic::new(format!("`{}` needs `{}`", entry.name, parameter.name))
+                            .expected(parameter.kind.name())
+                            .hint(format!("{}({}=…)", entry.name, parameter.name)),
+                    )
+                }),
+            }
+        });
+        Ok(Settings {
+            entry,
+            values: checked.collect::<Result<_>>()?,
+        })
+    }
+
+    /// The setting of a parameter, which the entry has.
+    pub fn get(&self, name: &str) -> &Setting {
+        let at = self.entry.parameters.iter().position(|p| p.name == name);
+        match at {
+            Some(at) => &self.values[at],
+            None => &Setting::None,
+        }
+    }
+
+    /// Parameters with their settings.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static super::Parameter, &Setting)> {
+        self.entry.parameters.iter().zip(&self.values)
+    }
+
+    pub fn int(&self, name: &str) -> Option<i64> {
+        self.get(name).as_int()
+    }
+
+    pub fn float(&self, name: &str) -> Option<f64> {
+        match self.get(name) {
+            Setting::Float(v) => Some(*v),
+            _ => None,
+        }
+    }
+
+    pub fn flag(&self, name: &str) -> bool {
+        matches!(self.get(name), Setting::Bool(true))
+    }
+
+    pub fn text(&self, name: &str) -> &str {
+        match self.get(name) {
+            Setting::Str(v) => v,
+            _ => "",
+        }
+    }
+
+    pub fn dtype(&self, name: &str) -> Option<DType> {
+        match self.get(name) {
+            Setting::DType(v) => Some(*v),
+            _ => None,
+        }
+    }
+
+    pub fn block(&self, name: &str) -> Option<&Block> {
+        match self.get(name) {
+            Setting::Block(v) => Some(v),
+            _ => None,
+        }
+    }
+
+    /// One integer or a list of them; `None` where left out.
+    pub fn ints(&self, name: &str) -> Option<Vec<i64>> {
+        match self.get(name) {
+            Setting::Int(v) => Some(vec![*v]),
+            Setting::List(items) => items.iter().map(Setting::as_int).collect(),
+            _ => None,
+        }
+    }
+
+    /// The items of a list; none where left out.
+    pub fn list(&self, name: &str) -> &[Setting] {
+        self.get(name).as_list().unwrap_or(&[])
+    }
+
+    /// Takes scalars that a model computes out of the settings: the terminals that read them.
+    pub(crate) fn take_connections(&mut self) -> Vec<(Arc<str>, Connection)> {
+        let mut taken = Vec::new();
+        for (parameter, value) in self.entry.parameters.iter().zip(&mut self.values) {
+            let mut take = |connection: &Connection| {
+                let name = format!("{}_{}", parameter.name, taken.len());
+                taken.push((Arc::from(name), connection.clone()));
+            };
+            *value = without_connections(value, &mut take);
+        }
+        taken
+    }
+
+    /// The names of the inputs that settings are read at.
+    pub(crate) fn terminals(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        for (parameter, value) in self.iter() {
+            for_each_terminal(value, &mut || {
+                names.push(format!("{}_{}", parameter.name, names.len()));
+            });
+        }
+        names
+    }
+}
+
+fn without_connections(value: &Setting, take: &mut dyn FnMut(&Connection)) -> Setting {
+    match value {
+        Setting::Connection(connection) => {
+            take(connection);
+            Setting::Terminal
+        }
+        Setting::List(items) => {
+            Setting::List(items.iter().map(|s| without_connections(s, take)).collect())
+        }
+        Setting::Slice(parts) => {
+            let [a, b, c] = &**parts;
+            Setting::Slice(Arc::new([
+                without_connections(a, take),
+                without_connections(b, take),
+                without_connections(c, take),
+            ]))
+        }
+        _ => value.clone(),
+    }
+}
+
+fn for_each_terminal(value: &Setting, found: &mut dyn FnMut()) {
+    match value {
+        Setting::Terminal => found(),
+        Setting::List(items) => items.iter().for_each(|s| for_each_terminal(s, found)),
+        Setting::Slice(parts) => parts.iter().for_each(|s| for_each_terminal(s, found)),
+        _ => {}
+    }
+}
+
+fn unknown<T>(entry: &'static Entry, name: &str) -> Result<T> {
+    let names: Vec<&str> = entry.parameters.iter().map(|p| p.name).collect();
+    let mut error = Diagnostic::new(format!("`{}` has no parameter `{name}`", entry.name));
+    error = error.expected(match names.is_empty() {
+        true => "no parameters".to_string(),
+        false => quoted(&names),
+    });
+    error.hint = did_you_mean(name, names.into_iter());
+    if entry.inputs.iter().any(|i| i.name == name) || entry.outputs.iter().any(|o| o.name == name) {
+        error.hint = Some(format!(
+            "`{name}` is a terminal: {}(…)({name}=…)",
+            entry.name
+        ));
+    }
+    error.err()
+}

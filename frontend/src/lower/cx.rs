@@ -1,0 +1,150 @@
+//! What the lowering of a block of the table sees.
+
+use mithril_ir::algebra::{Var, build};
+use mithril_ir::attr::Attr;
+use mithril_ir::builder::Builder;
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::dim::Dim;
+use mithril_ir::dtype::DType;
+use mithril_ir::shape::Shape;
+
+use super::Mode;
+use crate::block::Terminal;
+use crate::blocks::{Settings, Value};
+use crate::setting::Setting;
+
+/// The operands of one block and its settings, in the function that it is lowered into.
+pub struct Cx<'a> {
+    pub builder: &'a Builder,
+    pub settings: &'a Settings,
+    pub mode: Mode,
+    /// The dtype of the model's floats, and of its indices.
+    pub float: DType,
+    pub index: DType,
+    pub(super) terminals: &'a [Terminal],
+    pub(super) operands: &'a [Operand],
+}
+
+/// What an input of a block is connected to, as values.
+#[derive(Clone)]
+pub(super) enum Operand {
+    Absent,
+    One(Value),
+    List(Vec<Value>),
+}
+
+impl<'a> Cx<'a> {
+    fn operand(&self, name: &str) -> Option<&'a Operand> {
+        let at = self.terminals.iter().position(|t| &*t.name == name)?;
+        Some(&self.operands[at])
+    }
+
+    /// An input that the block always has.
+    pub fn var(&self, name: &str) -> Var<'a> {
+        self.optional(name)
+            .unwrap_or_else(|| panic!("the block has no input `{name}`"))
+    }
+
+    /// An input that may have been left out.
+    pub fn optional(&self, name: &str) -> Option<Var<'a>> {
+        match self.operand(name)? {
+            Operand::One(value) => Some(self.builder.var(*value)),
+            Operand::Absent | Operand::List(_) => None,
+        }
+    }
+
+    /// The items of a list input.
+    pub fn list(&self, name: &str) -> Vec<Var<'a>> {
+        match self.operand(name) {
+            Some(Operand::List(values)) => values.iter().map(|v| self.builder.var(*v)).collect(),
+            Some(Operand::One(value)) => vec![self.builder.var(*value)],
+            Some(Operand::Absent) | None => Vec::new(),
+        }
+    }
+
+    pub fn training(&self) -> bool {
+        self.mode == Mode::Training
+    }
+
+    /// An integer parameter that has a value.
+    pub fn int(&self, name: &str) -> i64 {
+        self.settings
+            .int(name)
+            .unwrap_or_else(|| panic!("`{name}` is an integer by its kind"))
+    }
+
+    /// A number that has a value.
+    pub fn float(&self, name: &str) -> f64 {
+        self.settings
+            .float(name)
+            .unwrap_or_else(|| panic!("`{name}` is a number by its kind"))
+    }
+
+    pub fn flag(&self, name: &str) -> bool {
+        self.settings.flag(name)
+    }
+
+    pub fn text(&self, name: &str) -> &'a str {
+        self.settings.text(name)
+    }
+
+    /// The last dim of an input. Errors: a scalar, an unknown rank.
+    pub fn last_dim(&self, name: &str) -> Result<Dim> {
+        Ok(self.var(name).shape().need_trailing(1)?[0].clone())
+    }
+
+    /// An operation that is not one of values alone.
+    pub fn op(&self, name: &str, operands: &[Var<'a>], attrs: &[(&str, Attr)]) -> Var<'a> {
+        build(self.builder, name, operands, attrs)
+    }
+
+    /// 0, 1, 2, … along `axis` of `shape`.
+    pub fn iota(&self, shape: Shape, axis: i64, dtype: DType) -> Var<'a> {
+        let attrs = [
+            ("shape", shape.into()),
+            ("axis", axis.into()),
+            ("dtype", dtype.into()),
+        ];
+        self.op("iota", &[], &attrs)
+    }
+
+    /// The inputs that settings are read at, in their order, as dims.
+    /// Errors: a scalar that does not follow from shapes.
+    pub fn computed_dims(&self, parameter: &str) -> Result<Vec<Dim>> {
+        let prefix = format!("{parameter}_");
+        let named = self.terminals.iter().zip(self.operands);
+        let mut dims = Vec::new();
+        for (terminal, operand) in named {
+            let ours = terminal.name.strip_prefix(&*prefix);
+            let ours = ours.is_some_and(|n| n.parse::<u32>().is_ok());
+            let Operand::One(value) = operand else {
+                continue;
+            };
+            if !ours {
+                continue;
+            }
+            match self.builder.known(*value).as_deref() {
+                Some([dim]) => dims.push(dim.clone()),
+                _ => {
+                    return Diagnostic::new(format!(
+                        "`{parameter}` must follow from shapes and constants"
+                    ))
+                    .got("a scalar that is computed from data")
+                    .expected("arithmetic on `.shape`, `Size`, `Length` and integers")
+                    .err();
+                }
+            }
+        }
+        Ok(dims)
+    }
+
+    /// A setting that is an integer or a scalar of the model, as a dim.
+    /// Errors: a scalar that does not follow from shapes.
+    pub fn scalar(&self, parameter: &str) -> Result<Option<Dim>> {
+        match self.settings.get(parameter) {
+            Setting::Int(v) => Ok(Some(Dim::Const(*v))),
+            Setting::Terminal => Ok(self.computed_dims(parameter)?.into_iter().next()),
+            _ => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! The entry of a module: what the options say about the terminals of the block that is compiled.
+
+use std::sync::Arc;
+
+use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+use mithril_ir::dim::{Dim, Symbol};
+use mithril_ir::dtype::DType;
+use mithril_ir::graph::{Module, Role};
+use mithril_ir::op::Class;
+use mithril_ir::shape::{Shape, Type};
+use rustc_hash::FxHashMap;
+
+use super::fault::Fault;
+use super::instance::{Instance, Lowering, Spec, key_type};
+use super::{DimSpec, Options};
+use crate::block::{Block, Definition, Terminal, quoted};
+use crate::literal::Literal;
+use crate::model::seal::{Composite, Feed, Made, Net, Part};
+use crate::naming::symbol;
+
+/// The module, and what was learned of the insides on the way.
+pub(crate) fn lower(block: &Block, options: &Options) -> Result<(Module, Arc<Instance>)> {
+    let definition = alone(block)?;
+    let definition = &*definition;
+    check_options(definition, options)?;
+    // Trailing dims of inputs without a shape that something inside needs to know.
+    let mut shown: FxHashMap<Symbol, usize> = FxHashMap::default();
+    loop {
+        match attempt(definition, options, &shown) {
+            Ok(lowered) => return Ok(lowered),
+            Err(fault) => {
+                let open = |lead: &Symbol| {
+                    let mut inputs = definition.inputs.iter();
+                    inputs.any(|t| symbol(&t.name) == *lead && is_open(t, options))
+                };
+                match fault.diagnostic.needs_rank.clone() {
+                    Some((lead, count))
+                        if open(&lead) && shown.get(&lead).is_none_or(|n| *n < count) =>
+                    {
+                        shown.insert(lead, count);
+                    }
+                    _ => return Err(fault.report(definition)),
+                }
+            }
+        }
+    }
+}
+
+fn attempt(
+    definition: &Definition,
+    options: &Options,
+    shown: &FxHashMap<Symbol, usize>,
+) -> std::result::Result<(Module, Arc<Instance>), Box<Fault>> {
+    let specs: Vec<Spec> = definition
+        .inputs
+        .iter()
+        .map(|terminal| spec(terminal, options, shown))
+        .collect::<Result<_>>()?;
+    let mut lowering = Lowering::new(options);
+    let role = |i: usize| role(&definition.inputs[i], options);
+    let instance = lowering.build("main".into(), definition, &specs, &role)?;
+    let mut main = (*instance.function).clone();
+    main.results
+        .retain(|r| r.state.is_some() || !options.discard_keys.iter().any(|k| **k == *r.name));
+    if main.results.is_empty() {
+        return Err(Diagnostic::new("the model has no output")
+            .hint("name an output, or `expose` one")
+            .into());
+    }
+    let mut module = Module::of(main);
+    for function in lowering.functions {
+        module.functions.insert(function.name.clone(), function);
+    }
+    Ok((module, Arc::new(instance)))
+}
+
+fn role(terminal: &Terminal, options: &Options) -> Role {
+    let named = |keys: &[String]| keys.iter().any(|k| **k == *terminal.name);
+    if named(&options.trainable_keys) {
+        Role::Param
+    } else if named(&options.data_keys) {
+        Role::Data
+    } else {
+        terminal.role
+    }
+}
+
+/// Whether nothing says what rank an input has.
+fn is_open(terminal: &Terminal, options: &Options) -> bool {
+    stated(terminal, options).is_none() && !terminal.ruled
+}
+
+fn stated<'a>(terminal: &'a Terminal, options: &'a Options) -> Option<&'a [DimSpec]> {
+    let given = options.shapes.iter().find(|(n, _)| **n == *terminal.name);
+    given.map_or(terminal.shape.as_deref(), |(_, shape)| Some(shape))
+}
+
+fn spec(terminal: &Terminal, options: &Options, shown: &FxHashMap<Symbol, usize>) -> Result<Spec> {
+    let mut constants = options.constant_keys.iter();
+    if let Some((_, value)) = constants.find(|(name, _)| **name == *terminal.name) {
+        return Ok(Spec::Literal(Literal::array(value.clone())));
+    }
+    if terminal.role == Role::Key {
+        return Ok(Spec::Typed(key_type()));
+    }
+    let mut given = options.dtypes.iter();
+    let given = given
+        .find(|(name, _)| **name == *terminal.name)
+        .map(|(_, d)| *d);
+    let dtype = given.or(terminal.dtype).unwrap_or(match terminal.class {
+        Class::Any | Class::Number | Class::Float => options.dtype,
+        Class::Int => options.index,
+        Class::Bits | Class::Bool => DType::Bool,
+        Class::Key => DType::U32,
+    });
+    let learned = role(terminal, options) == Role::Param;
+    if learned && !dtype.is_float() {
+        return Diagnostic::new(format!("`{}` cannot be trained", terminal.name))
+            .got(dtype)
+            .expected("floats alone have gradients")
+            .err();
+    }
+    let shape = match stated(terminal, options) {
+        Some(dims) => Shape::new(dims.iter().enumerate().map(|(axis, dim)| match dim {
+            DimSpec::Number(n) => Dim::Const(*n as i64),
+            DimSpec::Any => Dim::symbol(symbol(&format!("{}_{axis}", terminal.name))),
+            DimSpec::Named(name) => Dim::symbol(symbol(name)),
+        })),
+        None if terminal.ruled => return Ok(Spec::Open),
+        None => {
+            let lead = symbol(&terminal.name);
+            let count = shown.get(&lead).copied().unwrap_or(0);
+            let dims = (1..=count).rev();
+            let dims: Vec<Dim> = dims.map(|i| Dim::symbol(format!("{lead}_{i}"))).collect();
+            Shape::with_lead(lead, dims)
+        }
+    };
+    Ok(Spec::Typed(Type::new(dtype, shape)))
+}
+
+/// Errors: names that the options have and the block has not; values of another dtype.
+fn check_options(definition: &Definition, options: &Options) -> Result<()> {
+    let inputs: Vec<&str> = definition.inputs.iter().map(|t| &*t.name).collect();
+    let outputs: Vec<&str> = definition.outputs.iter().map(|o| &*o.name).collect();
+    let check = |option: &str, what: &str, names: &[&str], key: &str| {
+        if names.contains(&key) {
+            return Ok(());
+        }
+        let mut error = Diagnostic::new(format!(
+            "Terminal not found: `{}` has no {what} `{key}`, which `{option}` names",
+            definition.kind
+        ))
+        .expected(quoted(names));
+        error.hint = did_you_mean(key, names.iter().copied());
+        error.err()
+    };
+    let lists = [
+        ("trainable_keys", &options.trainable_keys),
+        ("data_keys", &options.data_keys),
+    ];
+    for (option, keys) in lists {
+        for key in keys {
+            check(option, "input", &inputs, key)?;
+        }
+    }
+    for (key, _) in &options.shapes {
+        check("shapes", "input", &inputs, key)?;
+    }
+    for (key, _) in &options.dtypes {
+        check("dtypes", "input", &inputs, key)?;
+    }
+    for (key, _) in &options.constant_keys {
+        check("constant_keys", "input", &inputs, key)?;
+    }
+    for key in &options.discard_keys {
+        check("discard_keys", "output", &outputs, key)?;
+    }
+    let both = |key: &&String| options.data_keys.contains(*key);
+    if let Some(key) = options.trainable_keys.iter().find(both) {
+        return Diagnostic::new(format!("`{key}` is both in trainable_keys and data_keys")).err();
+    }
+    Ok(())
+}
+
+/// A composite as it is; a block of the table as a model of that block alone, which adds nothing
+/// to names. Errors: a list terminal, which a model must give.
+fn alone(block: &Block) -> Result<Arc<Definition>> {
+    let definition = &block.definition;
+    if definition.composite.is_some() {
+        return Ok(definition.clone());
+    }
+    let mut nets = Vec::new();
+    let mut inputs = Vec::new();
+    let mut feeds = Vec::new();
+    for terminal in &definition.inputs {
+        if terminal.list {
+            return Diagnostic::new(format!(
+                "`{}` of `{}` takes a list of connections, and nothing was given",
+                terminal.name, definition.kind
+            ))
+            .hint("put the block into a model and connect it")
+            .err();
+        }
+        if terminal.optional {
+            feeds.push(Feed::Absent);
+            continue;
+        }
+        feeds.push(Feed::Net(nets.len() as u32));
+        nets.push(Net {
+            name: Some(terminal.name.clone()),
+            from: Made::Input(inputs.len() as u32),
+            shape: None,
+            dtype: None,
+        });
+        inputs.push(terminal.clone());
+    }
+    let count = nets.len() as u32;
+    let mut outputs = Vec::new();
+    let mut each = Vec::new();
+    for (output, outlet) in definition.outputs.iter().enumerate() {
+        let mut elements = Vec::new();
+        for i in 0..outlet.list.unwrap_or(1) {
+            let name: Arc<str> = match outlet.list {
+                Some(_) => format!("{}_{i}", outlet.name).into(),
+                None => outlet.name.clone(),
+            };
+            elements.push(nets.len() as u32);
+            nets.push(Net {
+                name: Some(name.clone()),
+                from: Made::Part {
+                    part: 0,
+                    output: output as u32,
+                },
+                shape: None,
+                dtype: None,
+            });
+            outputs.push(crate::block::Outlet { name, list: None });
+        }
+        each.push(elements);
+    }
+    let part = Part {
+        name: "".into(),
+        fold: 0,
+        definition: definition.clone(),
+        inputs: feeds,
+        outputs: each,
+    };
+    let composite = Composite {
+        outputs: (count..nets.len() as u32).collect(),
+        inputs: (0..count).collect(),
+        parts: vec![part],
+        nets,
+        order: vec![0],
+        key: None,
+    };
+    Ok(Arc::new(Definition::composite(
+        definition.kind.clone(),
+        crate::model::seal::Sealed {
+            inputs,
+            outputs,
+            standard_input: None,
+            standard_output: None,
+            composite,
+        },
+    )))
+}

@@ -1,0 +1,166 @@
+//! Errors on their way out of nested blocks: they gather the path, and where operands come from.
+
+use std::sync::Arc;
+
+use mithril_ir::diagnostic::Diagnostic;
+use mithril_ir::op;
+
+use crate::block::Definition;
+use crate::blocks::Meaning;
+use crate::model::seal::{Composite, Feed, Made};
+
+/// An error inside a block, with what the blocks around it will know how to name.
+pub(super) struct Fault {
+    pub diagnostic: Box<Diagnostic>,
+    /// From the outermost block to the one at fault.
+    path: Vec<Arc<str>>,
+    kind: Option<Arc<str>>,
+    operands: Vec<Told>,
+}
+
+/// An operand of the block at fault.
+struct Told {
+    terminal: String,
+    text: String,
+    origin: Origin,
+}
+
+/// Where an operand comes from, as seen from the block that the error has come up to.
+#[derive(Clone)]
+pub(super) enum Origin {
+    Input(u32),
+    Made {
+        path: Vec<Arc<str>>,
+        terminal: Arc<str>,
+    },
+    Constant,
+}
+
+pub(super) type Faulty<T> = std::result::Result<T, Box<Fault>>;
+
+impl From<Box<Diagnostic>> for Box<Fault> {
+    fn from(diagnostic: Box<Diagnostic>) -> Box<Fault> {
+        Box::new(Fault {
+            diagnostic,
+            path: Vec::new(),
+            kind: None,
+            operands: Vec::new(),
+        })
+    }
+}
+
+impl From<Diagnostic> for Box<Fault> {
+    fn from(diagnostic: Diagnostic) -> Box<Fault> {
+        Box::new(diagnostic).into()
+    }
+}
+
+impl Fault {
+    /// Makes it an error of this block. Operands: terminal, type in words, where it comes from.
+    pub fn of_block(
+        mut self: Box<Fault>,
+        name: &Arc<str>,
+        definition: &Definition,
+        operands: Vec<(String, String, Origin)>,
+    ) -> Box<Fault> {
+        self.path.insert(0, name.clone());
+        self.kind = Some(definition.kind.clone());
+        let told = operands.into_iter().map(|(terminal, text, origin)| Told {
+            terminal,
+            text,
+            origin,
+        });
+        self.operands = told.collect();
+        self.diagnostic.place = None;
+        // Operands are told by the block's terminals, with where they come from.
+        if !self.operands.is_empty() {
+            let facts = &mut self.diagnostic.facts;
+            facts.retain(|(label, text)| {
+                label != "operands" && !(label == "got" && text.contains(": ["))
+            });
+        }
+        if let Some((entry, _)) = &definition.origin {
+            if let Meaning::Op(op) = entry.meaning {
+                for (operand, input) in op::get(op).operands.iter().zip(entry.inputs) {
+                    let (ours, theirs) =
+                        (format!("`{}`", input.name), format!("`{}`", operand.name));
+                    self.diagnostic.what = self.diagnostic.what.replace(&theirs, &ours);
+                }
+                let theirs = format!("`{op}`");
+                let ours = format!("`{}`", entry.name);
+                self.diagnostic.what = self.diagnostic.what.replace(&theirs, &ours);
+            }
+        }
+        self
+    }
+
+    /// The error has left part `part` of a model.
+    pub fn out_of(mut self: Box<Fault>, composite: &Composite, part: u32) -> Box<Fault> {
+        let own = &composite.parts[part as usize];
+        for told in &mut self.operands {
+            told.origin = match &told.origin {
+                Origin::Input(i) => match &own.inputs[*i as usize] {
+                    Feed::Net(net) => origin(composite, *net),
+                    Feed::Key | Feed::Absent | Feed::List(_) => Origin::Constant,
+                },
+                Origin::Made { path, terminal } => Origin::Made {
+                    path: std::iter::once(&own.name).chain(path).cloned().collect(),
+                    terminal: terminal.clone(),
+                },
+                Origin::Constant => Origin::Constant,
+            };
+        }
+        self.path.insert(0, own.name.clone());
+        self
+    }
+
+    /// The finished message, at the model that is compiled.
+    pub fn report(self, root: &Definition) -> Box<Diagnostic> {
+        let mut error = self.diagnostic;
+        let path = join(&self.path);
+        error.place = match (&self.kind, path.is_empty()) {
+            (Some(kind), true) => Some(format!("`{kind}`")),
+            (Some(kind), false) => Some(format!("block `{path}` ({kind})")),
+            (None, true) => error.place,
+            (None, false) => Some(format!("block `{path}`")),
+        };
+        let told = self.operands.into_iter().map(|told| {
+            let from = match &told.origin {
+                Origin::Input(i) => format!("the input `{}`", root.inputs[*i as usize].name),
+                Origin::Made { path, terminal } => match join(path) {
+                    path if path.is_empty() => format!("`{terminal}`"),
+                    path => format!("`{path}.{terminal}`"),
+                },
+                Origin::Constant => "a constant".to_string(),
+            };
+            (told.terminal, format!("{} from {from}", told.text))
+        });
+        let rest = std::mem::take(&mut error.facts);
+        error.facts = told.chain(rest).collect();
+        error
+    }
+}
+
+fn join(path: &[Arc<str>]) -> String {
+    let parts: Vec<&str> = path
+        .iter()
+        .map(|p| &**p)
+        .filter(|p| !p.is_empty())
+        .collect();
+    parts.join(".")
+}
+
+/// Where a net of a model comes from.
+pub(super) fn origin(composite: &Composite, net: u32) -> Origin {
+    match &composite.nets[net as usize].from {
+        Made::Input(i) => Origin::Input(*i),
+        Made::Value(_) => Origin::Constant,
+        Made::Part { part, output } => {
+            let part = &composite.parts[*part as usize];
+            Origin::Made {
+                path: vec![part.name.clone()],
+                terminal: part.definition.outputs[*output as usize].name.clone(),
+            }
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! The inside of a composite on its way into a function: what each net is, part after part.
+
+use std::sync::Arc;
+
+use mithril_ir::builder::Builder;
+use mithril_ir::diagnostic::Diagnostic;
+use mithril_ir::dim::Dim;
+use mithril_ir::graph::Value;
+use mithril_ir::shape::{Guard, Type, unify};
+use rustc_hash::FxHashMap;
+
+use super::DimSpec;
+use super::fault::{Fault, Faulty, origin};
+use super::instance::{Instance, Lowering};
+use crate::block::Definition;
+use crate::literal::Literal;
+use crate::model::seal::{Composite, Made};
+
+/// What is known of a net.
+#[derive(Clone)]
+pub(super) enum Slot {
+    /// Not computed yet.
+    Empty,
+    Value(Value),
+    Literal(Literal),
+    /// An argument whose type is still to follow from others.
+    Untyped(Value),
+}
+
+/// One composite being lowered into a function: its own, or that of the model around it.
+pub(super) struct Frame<'a, 'o> {
+    pub lowering: &'a mut Lowering<'o>,
+    pub builder: &'a Builder,
+    pub definition: &'a Definition,
+    pub composite: &'a Composite,
+    /// The path of the composite in the function, where it has no function of its own.
+    pub path: &'a str,
+    pub slots: Vec<Slot>,
+    /// Next values of state inputs.
+    pub states: Vec<(u32, Value)>,
+    pub parts: Vec<Option<Arc<Instance>>>,
+    /// Dims by the names that shapes were stated with.
+    dims: FxHashMap<Arc<str>, Dim>,
+}
+
+/// A composite that has been lowered.
+pub(super) struct Done {
+    pub outputs: Vec<Value>,
+    pub states: Vec<(u32, Value)>,
+    pub types: Vec<Option<Type>>,
+    pub parts: Vec<Option<Arc<Instance>>>,
+}
+
+/// Whether a part could be lowered, or waits for a type.
+pub(super) enum Step {
+    Done,
+    Later,
+}
+
+impl<'a, 'o> Frame<'a, 'o> {
+    /// `inputs` are the composite's, in order.
+    pub fn new(
+        lowering: &'a mut Lowering<'o>,
+        builder: &'a Builder,
+        definition: &'a Definition,
+        path: &'a str,
+        inputs: Vec<Slot>,
+    ) -> Frame<'a, 'o> {
+        let composite = definition.composite.as_ref();
+        let composite = composite.expect("primitives are parts, never frames");
+        let mut slots: Vec<Slot> = composite
+            .nets
+            .iter()
+            .map(|net| match &net.from {
+                Made::Value(literal) => Slot::Literal(literal.clone()),
+                Made::Input(_) | Made::Part { .. } => Slot::Empty,
+            })
+            .collect();
+        for (net, slot) in composite.inputs.iter().zip(inputs) {
+            slots[*net as usize] = slot;
+        }
+        Frame {
+            lowering,
+            builder,
+            definition,
+            composite,
+            path,
+            slots,
+            states: Vec::new(),
+            parts: vec![None; composite.parts.len()],
+            dims: FxHashMap::default(),
+        }
+    }
+
+    /// Lowers all parts. Errors: those of the parts; an input whose type nothing decides.
+    pub fn run(&mut self) -> Faulty<()> {
+        for &net in &self.composite.inputs {
+            if let Slot::Value(value) = self.slots[net as usize] {
+                self.check_stated(net, value)?;
+            }
+        }
+        let mut waiting: Vec<u32> = self.composite.order.clone();
+        while !waiting.is_empty() {
+            let mut later = Vec::new();
+            for &part in &waiting {
+                if let Step::Later = self.part(part)? {
+                    later.push(part);
+                }
+            }
+            if later.len() == waiting.len() {
+                return Err(self.undecided());
+            }
+            waiting = later;
+        }
+        Ok(())
+    }
+
+    fn undecided(&self) -> Box<Fault> {
+        let untyped = self.composite.inputs.iter().zip(&self.definition.inputs);
+        let mut untyped = untyped
+            .filter(|(net, _)| matches!(self.slots[**net as usize], Slot::Untyped(_)))
+            .map(|(_, terminal)| format!("`{}`", terminal.name));
+        let name = untyped.next().unwrap_or_else(|| "an input".into());
+        Diagnostic::new(format!(
+            "Incompatible shapes during compilation: the shape of {name} follows from nothing"
+        ))
+        .hint("give it with `shapes=`")
+        .into()
+    }
+
+    /// The lowered composite. Errors: an output that is an input without a type.
+    pub fn finish(self) -> Faulty<Done> {
+        let mut outputs = Vec::with_capacity(self.composite.outputs.len());
+        for &net in &self.composite.outputs {
+            let value = match &self.slots[net as usize] {
+                Slot::Value(value) => *value,
+                Slot::Literal(literal) => {
+                    let options = self.lowering.options;
+                    let dtype = literal.default_dtype(options.dtype, options.index);
+                    let tensor = literal.in_dtype(dtype).expect("its own dtype");
+                    self.builder.constant(tensor)
+                }
+                Slot::Empty | Slot::Untyped(_) => return Err(self.undecided()),
+            };
+            outputs.push(value);
+        }
+        let types = self.slots.iter().map(|slot| match slot {
+            Slot::Value(value) => Some(self.builder.ty(*value)),
+            Slot::Empty | Slot::Literal(_) | Slot::Untyped(_) => None,
+        });
+        Ok(Done {
+            types: types.collect(),
+            outputs,
+            states: self.states,
+            parts: self.parts,
+        })
+    }
+
+    /// Gives an input the type that follows from others.
+    pub fn settle(&mut self, net: u32, value: Value, ty: Type) -> Faulty<()> {
+        self.builder.with_mut(|f| f.values[value.index()].ty = ty);
+        self.slots[net as usize] = Slot::Value(value);
+        self.check_stated(net, value)
+    }
+
+    /// A net has been computed.
+    pub fn bind(&mut self, net: u32, value: Value) -> Faulty<()> {
+        let name = &self.composite.nets[net as usize].name;
+        if self.path.is_empty() {
+            self.builder.set_name(value, name.clone());
+        }
+        self.slots[net as usize] = Slot::Value(value);
+        self.check_stated(net, value)
+    }
+
+    /// That a value has the shape and dtype which the model's author stated.
+    fn check_stated(&mut self, net: u32, value: Value) -> Faulty<()> {
+        let stated = &self.composite.nets[net as usize];
+        if stated.shape.is_none() && stated.dtype.is_none() {
+            return Ok(());
+        }
+        let ty = self.builder.ty(value);
+        let name = stated.name.as_deref().unwrap_or("a connection");
+        if let Some(dtype) = stated.dtype.filter(|d| *d != ty.dtype) {
+            return Err(
+                Diagnostic::new(format!("`{name}` has another dtype than stated"))
+                    .got(ty.dtype)
+                    .expected(dtype)
+                    .hint("make the dtype explicit with `Cast`")
+                    .into(),
+            );
+        }
+        let Some(shape) = &stated.shape else {
+            return Ok(());
+        };
+        let shape = shape.clone();
+        let rank = ty.shape.need_rank()?;
+        let mut fits = rank == shape.len();
+        let mut guards: Vec<Guard> = Vec::new();
+        for (spec, dim) in shape.iter().zip(&ty.shape.dims) {
+            let stated = match spec {
+                DimSpec::Any => continue,
+                DimSpec::Number(n) => Dim::Const(*n as i64),
+                DimSpec::Named(name) => self
+                    .dims
+                    .entry(name.clone())
+                    .or_insert_with(|| dim.clone())
+                    .clone(),
+            };
+            fits &= unify(&stated, dim, &mut guards).is_some();
+        }
+        if !fits {
+            let made = match origin(self.composite, net) {
+                super::fault::Origin::Made { path, terminal } => {
+                    format!("{} from `{}.{terminal}`", ty.shape, path[0])
+                }
+                _ => ty.shape.to_string(),
+            };
+            return Err(Diagnostic::new(format!(
+                "Incompatible shapes during compilation: `{name}` has another shape than stated"
+            ))
+            .got(made)
+            .expected(text(&shape))
+            .into());
+        }
+        self.builder.with_mut(|f| {
+            for guard in guards {
+                if !f.guards.contains(&guard) {
+                    f.guards.push(guard);
+                }
+            }
+        });
+        Ok(())
+    }
+}
+
+/// A stated shape as types are printed: `[batch x 784]`.
+pub(super) fn text(shape: &[DimSpec]) -> String {
+    let dims: Vec<String> = shape
+        .iter()
+        .map(|dim| match dim {
+            DimSpec::Number(n) => n.to_string(),
+            DimSpec::Any => "?".to_string(),
+            DimSpec::Named(name) => name.to_string(),
+        })
+        .collect();
+    format!("[{}]", dims.join(" x "))
+}

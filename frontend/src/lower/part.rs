@@ -1,0 +1,453 @@
+//! One part of a composite: operations in place for a block of the table, a call for a composite.
+
+use std::sync::Arc;
+
+use mithril_ir::attr::{Attr, AttrKind};
+use mithril_ir::diagnostic::Diagnostic;
+use mithril_ir::dim::Dim;
+use mithril_ir::dtype::DType;
+use mithril_ir::graph::{Role, Value};
+use mithril_ir::loc::Loc;
+use mithril_ir::op::{self, Class, Op};
+use mithril_ir::shape::Type;
+use mithril_ir::tensor::Tensor;
+
+use super::cx::{Cx, Operand};
+use super::fault::{Fault, Faulty, Origin, origin};
+use super::frame::{Frame, Slot, Step};
+use super::instance::{Generalised, Spec, key_type};
+use crate::block::{Definition, Terminal};
+use crate::blocks::{Entry, Meaning, Settings};
+use crate::literal::Literal;
+use crate::model::seal::{Feed, Part};
+use crate::setting::Setting;
+
+/// Larger constants become arguments of instances rather than parts of them.
+const SMALL: usize = 32;
+
+impl<'a> Frame<'a, '_> {
+    /// Lowers one part, unless it reads something that has no type yet.
+    pub(super) fn part(&mut self, at: u32) -> Faulty<Step> {
+        let part: &'a Part = &self.composite.parts[at as usize];
+        for (terminal, feed) in part.definition.inputs.iter().zip(&part.inputs) {
+            let waits = |net: &u32| match self.slots[*net as usize] {
+                Slot::Empty => true,
+                Slot::Untyped(_) => !terminal.ruled,
+                Slot::Value(_) | Slot::Literal(_) => false,
+            };
+            let waiting = match feed {
+                Feed::Absent | Feed::Key => false,
+                Feed::Net(net) => waits(net),
+                Feed::List(nets) => nets.iter().any(waits),
+            };
+            if waiting {
+                return Ok(Step::Later);
+            }
+        }
+        self.builder.set_loc(self.loc(&part.name));
+        match &part.definition.composite {
+            None => self.primitive(part)?,
+            Some(_) => self.composite(at, part)?,
+        }
+        Ok(Step::Done)
+    }
+
+    fn loc(&self, name: &Arc<str>) -> Loc {
+        match (self.path.is_empty(), name.is_empty()) {
+            (true, _) => Loc::path(name.clone()),
+            (false, true) => Loc::path(self.path),
+            (false, false) => Loc::path(format!("{}.{name}", self.path)),
+        }
+    }
+
+    fn key(&mut self, part: &Part) -> Faulty<Value> {
+        let net = self.composite.key.expect("a part that needs a key has one");
+        let net = self.composite.inputs[net as usize];
+        let Slot::Value(key) = self.slots[net as usize] else {
+            return Err(Diagnostic::new("a random key has no constant value").into());
+        };
+        let attrs = [("data", Attr::Int(i64::from(part.fold)))];
+        Ok(self.builder.op("key_fold", &[key], &attrs)?)
+    }
+
+    fn primitive(&mut self, part: &'a Part) -> Faulty<()> {
+        let result = self
+            .operands(part)
+            .and_then(|operands| self.emit(part, operands));
+        let values = match result {
+            Ok(values) => values,
+            Err(fault) => {
+                let told = self.told(part);
+                return Err(fault.of_block(&part.name, &part.definition, told));
+            }
+        };
+        let nets = part.outputs.iter().flatten();
+        let count = nets.clone().count();
+        debug_assert!(
+            values.len() >= count,
+            "{} makes its outputs",
+            part.definition.kind
+        );
+        for (net, value) in nets.zip(&values) {
+            self.bind(*net, *value)?;
+        }
+        let states = part.definition.inputs.iter().zip(&part.inputs);
+        let states = states.filter(|(terminal, _)| terminal.role == Role::State);
+        for ((_, feed), value) in states.zip(&values[count..]) {
+            self.next_state(feed, *value);
+        }
+        Ok(())
+    }
+
+    fn next_state(&mut self, feed: &Feed, value: Value) {
+        let Feed::Net(net) = feed else { return };
+        if let Origin::Input(input) = origin(self.composite, *net) {
+            self.states.push((input, value));
+        }
+    }
+
+    /// The operands of a block of the table; those that it learns have their types by then.
+    fn operands(&mut self, part: &Part) -> Faulty<Vec<Operand>> {
+        let terminals = &part.definition.inputs;
+        let shared = self.shared_dtype(part);
+        let mut operands = vec![Operand::Absent; terminals.len()];
+        for (i, (terminal, feed)) in terminals.iter().zip(&part.inputs).enumerate() {
+            operands[i] = match feed {
+                Feed::Absent => Operand::Absent,
+                Feed::Key => Operand::One(self.key(part)?),
+                Feed::Net(net) if terminal.ruled => {
+                    let _ = net;
+                    Operand::Absent
+                }
+                Feed::Net(net) => Operand::One(self.value(terminal, *net, shared)?),
+                Feed::List(nets) => {
+                    let each = nets.iter().map(|net| self.value(terminal, *net, shared));
+                    Operand::List(each.collect::<Faulty<_>>()?)
+                }
+            };
+        }
+        for (i, (terminal, feed)) in terminals.iter().zip(&part.inputs).enumerate() {
+            if let (Feed::Net(net), true) = (feed, terminal.ruled) {
+                operands[i] = self.learned(part, terminal, *net, shared, &operands)?;
+            }
+        }
+        Ok(operands)
+    }
+
+    /// The dtype of the first input that shares one and has one.
+    fn shared_dtype(&self, part: &Part) -> DType {
+        let options = self.lowering.options;
+        let mut weak: Option<DType> = None;
+        for (terminal, feed) in part.definition.inputs.iter().zip(&part.inputs) {
+            let nets: &[u32] = match feed {
+                Feed::Net(net) => std::slice::from_ref(net),
+                Feed::List(nets) => nets,
+                Feed::Absent | Feed::Key => &[],
+            };
+            for net in nets.iter().filter(|_| !terminal.apart) {
+                match &self.slots[*net as usize] {
+                    Slot::Value(value) => return self.builder.ty(*value).dtype,
+                    Slot::Literal(literal) => {
+                        let dtype = literal.default_dtype(options.dtype, options.index);
+                        if !literal.weak {
+                            return dtype;
+                        }
+                        let float = terminal.class == Class::Float || dtype.is_float();
+                        let own = if float { options.dtype } else { dtype };
+                        weak = Some(weak.filter(|d| d.is_float()).unwrap_or(own));
+                    }
+                    Slot::Empty | Slot::Untyped(_) => {}
+                }
+            }
+        }
+        weak.unwrap_or(options.dtype)
+    }
+
+    fn value(&mut self, terminal: &Terminal, net: u32, shared: DType) -> Faulty<Value> {
+        let literal = match &self.slots[net as usize] {
+            Slot::Value(value) | Slot::Untyped(value) => return Ok(*value),
+            Slot::Literal(literal) => literal,
+            Slot::Empty => unreachable!("a part waits for what it reads"),
+        };
+        let options = self.lowering.options;
+        let own = literal.default_dtype(options.dtype, options.index);
+        let dtype = match (terminal.apart, terminal.class) {
+            (false, _) => shared,
+            (true, Class::Float) if literal.weak => options.dtype,
+            (true, _) => own,
+        };
+        let Some(tensor) = literal.in_dtype(dtype) else {
+            return Err(Diagnostic::new(format!(
+                "the value {} of `{}` is no {dtype}",
+                literal.text(),
+                terminal.name
+            ))
+            .got(literal.tensor.dtype())
+            .expected(format!(
+                "{dtype}, as the other operands: nothing is promoted silently"
+            ))
+            .hint("make the dtype explicit with `Cast`")
+            .into());
+        };
+        Ok(self.builder.constant(tensor))
+    }
+
+    /// An input whose shape follows from the others by the table.
+    fn learned(
+        &mut self,
+        part: &Part,
+        terminal: &Terminal,
+        net: u32,
+        dtype: DType,
+        operands: &[Operand],
+    ) -> Faulty<Operand> {
+        let (entry, settings) = origin_of(&part.definition);
+        let input = entry.inputs.iter().find(|i| *i.name == *terminal.name);
+        let rule = input
+            .and_then(|i| i.shape)
+            .expect("a ruled input has its rule");
+        let shape = rule(&self.cx(part, settings, operands))?;
+        self.builder.check()?;
+        if let Slot::Untyped(value) = self.slots[net as usize] {
+            self.settle(net, value, Type::new(dtype, shape))?;
+            return Ok(Operand::One(value));
+        }
+        let value = self.value(terminal, net, dtype)?;
+        let ty = self.builder.ty(value);
+        let mut guards = Vec::new();
+        let same = ty.shape.rank() == shape.rank()
+            && ty
+                .shape
+                .dims
+                .iter()
+                .zip(&shape.dims)
+                .all(|(a, b)| mithril_ir::shape::unify(a, b, &mut guards).is_some());
+        if !same {
+            return Err(Diagnostic::new(format!(
+                "Incompatible shapes during compilation: `{}` has another shape",
+                terminal.name
+            ))
+            .expected(format!("{}: {shape}", terminal.name))
+            .into());
+        }
+        Ok(Operand::One(value))
+    }
+
+    fn cx<'c>(&'c self, part: &'c Part, settings: &'c Settings, operands: &'c [Operand]) -> Cx<'c> {
+        Cx {
+            builder: self.builder,
+            settings,
+            mode: self.lowering.options.mode,
+            float: self.lowering.options.dtype,
+            index: self.lowering.options.index,
+            terminals: &part.definition.inputs,
+            operands,
+        }
+    }
+
+    fn emit(&mut self, part: &Part, operands: Vec<Operand>) -> Faulty<Vec<Value>> {
+        let (entry, settings) = origin_of(&part.definition);
+        let values = match entry.meaning {
+            Meaning::Op(name) => {
+                let mut values: Vec<Value> = Vec::with_capacity(operands.len());
+                for operand in &operands {
+                    match operand {
+                        Operand::Absent => {}
+                        Operand::One(value) => values.push(*value),
+                        Operand::List(list) => values.extend(list),
+                    }
+                }
+                let op = op::get(name);
+                vec![self.builder.op(name, &values, &attrs(op, settings))?]
+            }
+            Meaning::Lower(lower) => lower(&self.cx(part, settings, &operands))?,
+            Meaning::Compose(_) => unreachable!("composites are no primitives"),
+        };
+        self.builder.check()?;
+        Ok(values)
+    }
+
+    /// The operands of a part in words, for an error.
+    fn told(&self, part: &Part) -> Vec<(String, String, Origin)> {
+        let mut told = Vec::new();
+        let mut tell = |name: String, net: u32| {
+            let text = match &self.slots[net as usize] {
+                Slot::Value(value) => self.builder.ty(*value).to_string(),
+                Slot::Literal(literal) => literal.text(),
+                Slot::Empty | Slot::Untyped(_) => return,
+            };
+            told.push((name, text, origin(self.composite, net)));
+        };
+        for (terminal, feed) in part.definition.inputs.iter().zip(&part.inputs) {
+            match feed {
+                Feed::Absent | Feed::Key => {}
+                Feed::Net(net) => tell(terminal.name.to_string(), *net),
+                Feed::List(nets) => {
+                    for (i, net) in nets.iter().enumerate() {
+                        tell(format!("{}[{i}]", terminal.name), *net);
+                    }
+                }
+            }
+        }
+        told
+    }
+
+    fn composite(&mut self, at: u32, part: &'a Part) -> Faulty<()> {
+        let composite = self.composite;
+        self.nested(at, part)
+            .map_err(|fault: Box<Fault>| fault.out_of(composite, at))
+    }
+
+    fn nested(&mut self, at: u32, part: &'a Part) -> Faulty<()> {
+        let (slots, mut specs, symbolic) = self.arguments(part)?;
+        let generalised = Generalised::of(&mut specs);
+        let instance = self.lowering.instance(&part.definition, specs)?;
+        self.parts[at as usize] = Some(instance.clone());
+        if symbolic || instance.shapes {
+            return self.expand(part, slots);
+        }
+        let callee = &instance.function;
+        let mut operands = Vec::with_capacity(instance.args.len());
+        for (arg, &input) in instance.args.iter().enumerate() {
+            let value = match slots[input as usize] {
+                Slot::Value(value) => value,
+                Slot::Untyped(value) => {
+                    let ty = generalised.back(callee.ty(callee.arg(arg)));
+                    if let Feed::Net(net) = part.inputs[input as usize] {
+                        self.settle(net, value, ty)?;
+                    }
+                    value
+                }
+                Slot::Empty | Slot::Literal(_) => unreachable!("arguments are values"),
+            };
+            operands.push(value);
+        }
+        let attrs = [Attr::Function(callee.name.clone())].into_iter().collect();
+        let values = self
+            .builder
+            .call(op::get("call"), callee, attrs, &operands)?;
+        let nets: Vec<u32> = part.outputs.iter().flatten().copied().collect();
+        for (net, value) in nets.iter().zip(&values) {
+            self.bind(*net, *value)?;
+        }
+        for (input, value) in instance.states.iter().zip(&values[nets.len()..]) {
+            self.next_state(&part.inputs[*input as usize], *value);
+        }
+        Ok(())
+    }
+
+    /// What a composite is given: its slots, what an instance would know of them, and whether one
+    /// is a shape, which an instance would not see.
+    fn arguments(&mut self, part: &Part) -> Faulty<(Vec<Slot>, Vec<Spec>, bool)> {
+        let count = part.inputs.len();
+        let (mut slots, mut specs) = (Vec::with_capacity(count), Vec::with_capacity(count));
+        let mut symbolic = false;
+        for feed in &part.inputs {
+            let slot = match feed {
+                Feed::Key => Slot::Value(self.key(part)?),
+                Feed::Net(net) => self.slots[*net as usize].clone(),
+                Feed::Absent | Feed::List(_) => {
+                    unreachable!("inputs of composites are neither optional nor lists")
+                }
+            };
+            let slot = match slot {
+                Slot::Literal(literal) if !literal.weak && literal.tensor.len() > SMALL => {
+                    Slot::Value(self.builder.constant(literal.tensor))
+                }
+                Slot::Value(value) => match self.builder.known(value) {
+                    Some(dims) => match constant(&dims, &self.builder.ty(value)) {
+                        Some(literal) => Slot::Literal(literal),
+                        None => {
+                            symbolic = true;
+                            Slot::Value(value)
+                        }
+                    },
+                    None => Slot::Value(value),
+                },
+                other => other,
+            };
+            specs.push(match &slot {
+                Slot::Value(value) if matches!(feed, Feed::Key) => {
+                    let _ = value;
+                    Spec::Typed(key_type())
+                }
+                Slot::Value(value) => Spec::Typed(self.builder.ty(*value)),
+                Slot::Literal(literal) => Spec::Literal(literal.clone()),
+                Slot::Untyped(_) | Slot::Empty => Spec::Open,
+            });
+            slots.push(slot);
+        }
+        Ok((slots, specs, symbolic))
+    }
+
+    /// Lowers a composite in place, where it passes shapes in or out.
+    fn expand(&mut self, part: &'a Part, slots: Vec<Slot>) -> Faulty<()> {
+        let path = match self.path.is_empty() {
+            true => part.name.to_string(),
+            false => format!("{}.{}", self.path, part.name),
+        };
+        let untyped: Vec<(u32, Value)> = part
+            .inputs
+            .iter()
+            .zip(&slots)
+            .filter_map(|(feed, slot)| match (feed, slot) {
+                (Feed::Net(net), Slot::Untyped(value)) => Some((*net, *value)),
+                _ => None,
+            })
+            .collect();
+        let builder = self.builder;
+        let mut frame = Frame::new(self.lowering, builder, &part.definition, &path, slots);
+        frame.run()?;
+        let done = frame.finish()?;
+        for (net, value) in untyped {
+            self.slots[net as usize] = Slot::Value(value);
+        }
+        for (net, value) in part.outputs.iter().flatten().zip(&done.outputs) {
+            self.bind(*net, *value)?;
+        }
+        for (input, value) in &done.states {
+            self.next_state(&part.inputs[*input as usize], *value);
+        }
+        Ok(())
+    }
+}
+
+fn origin_of(definition: &Definition) -> (&'static Entry, &Settings) {
+    let (entry, settings) = definition
+        .origin
+        .as_ref()
+        .expect("a primitive has an entry");
+    (entry, settings)
+}
+
+/// A shape that is all numbers, as a constant.
+fn constant(dims: &[Dim], ty: &Type) -> Option<Literal> {
+    let values: Option<Vec<i64>> = dims.iter().map(Dim::as_const).collect();
+    let tensor = Tensor::from_i64s(ty.dtype, ty.shape.as_fixed()?, &values?);
+    Some(Literal::array(tensor))
+}
+
+/// The attributes of an operation from the parameters of the same names; `axis` is `axes` where the
+/// operation takes several.
+fn attrs(op: Op, settings: &Settings) -> Vec<(&'static str, Attr)> {
+    let mut attrs = Vec::new();
+    for def in op.0.attrs {
+        let own = settings
+            .iter()
+            .find(|(p, _)| p.name == def.name || (def.name == "axes" && p.name == "axis"));
+        let Some((parameter, setting)) = own else {
+            continue;
+        };
+        let value = match (setting, def.kind) {
+            (Setting::Bool(v), _) => Attr::Bool(*v),
+            (Setting::Int(v), AttrKind::Ints) => Attr::ints([*v]),
+            (Setting::Int(v), _) => Attr::Int(*v),
+            (Setting::Float(v), _) => Attr::Float(*v),
+            (Setting::DType(v), _) => Attr::DType(*v),
+            (Setting::List(_), _) => Attr::ints(settings.ints(parameter.name).unwrap_or_default()),
+            _ => Attr::None,
+        };
+        attrs.push((def.name, value));
+    }
+    attrs
+}

@@ -1,0 +1,360 @@
+//! Adding a block: its connections are checked first, so that an error leaves the model as it was.
+
+use std::sync::Arc;
+
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::graph::Role;
+
+use super::graph::{Child, Graph, Port, Wire, Writer};
+use super::{Connection, IoKey, Model, Source};
+use crate::block::{Block, Outlet, Terminal};
+use crate::naming::check_name;
+
+impl Model {
+    /// Adds the block; `chain` connects its standard input to the last standard output.
+    pub(super) fn attach(&self, block: Block, chain: bool) -> Result<u32> {
+        let mut graph = self.open()?;
+        let definition = block.definition.clone();
+        let given = |name: &Arc<str>| block.given.iter().find(|(n, _)| n == name).map(|(_, s)| s);
+        let mut inputs: Vec<Option<Source>> = Vec::with_capacity(definition.inputs.len());
+        for terminal in &definition.inputs {
+            let source = given(&terminal.name);
+            if let Some(source) = source {
+                self.check_input(&graph, &block, terminal, source)?;
+            } else if terminal.list && !terminal.optional {
+                return Diagnostic::new(format!(
+                    "`{}` of {} takes a list of connections, and nothing was given",
+                    terminal.name,
+                    block.describe()
+                ))
+                .hint(format!("{}=[…]", terminal.name))
+                .err();
+            }
+            inputs.push(source.cloned());
+        }
+        let mut written = Vec::new();
+        for outlet in &definition.outputs {
+            if let Some(source) = given(&outlet.name) {
+                self.check_output(&graph, &block, outlet, source, &mut written)?;
+            }
+        }
+        if let (true, Some(last), Some(at)) = (chain, graph.last, definition.standard_input) {
+            inputs[at as usize].get_or_insert_with(|| Source::Connection(self.connection(last)));
+        }
+        let child = graph.children.len() as u32;
+        let ports = inputs.into_iter().zip(&definition.inputs);
+        let ports = ports.map(|(source, terminal)| read(&mut graph, terminal, source));
+        let ports = ports.collect();
+        graph.children.push(Child {
+            block: Block {
+                given: Vec::new(),
+                ..block.clone()
+            },
+            inputs: ports,
+            outputs: Vec::new(),
+        });
+        let outputs = definition.outputs.iter().enumerate();
+        let outputs: Vec<u32> = outputs
+            .map(|(i, outlet)| write(&mut graph, child, i as u32, outlet, given(&outlet.name)))
+            .collect();
+        if let Some(at) = definition.standard_output {
+            graph.last = Some(outputs[at as usize]);
+        }
+        graph.children[child as usize].outputs = outputs;
+        Ok(child)
+    }
+
+    fn own(&self, connection: &Connection) -> Result<u32> {
+        if Arc::ptr_eq(&connection.model.graph, &self.graph) {
+            return Ok(connection.id);
+        }
+        Diagnostic::new("a connection of one model is used in another")
+            .hint("connect the models' terminals by name")
+            .err()
+    }
+
+    fn check_input(
+        &self,
+        graph: &Graph,
+        block: &Block,
+        terminal: &Terminal,
+        source: &Source,
+    ) -> Result<()> {
+        let wrong = |got: &str, expected: &str| {
+            Diagnostic::new(format!(
+                "`{}` of {} cannot be connected to this",
+                terminal.name,
+                block.describe()
+            ))
+            .got(got)
+            .expected(expected)
+            .err()
+        };
+        let bundle = |id: u32| graph.wire(id).elements.is_some();
+        match source {
+            Source::List(items) if terminal.list => {
+                let single = Terminal {
+                    list: false,
+                    ..terminal.clone()
+                };
+                items
+                    .iter()
+                    .try_for_each(|item| self.check_input(graph, block, &single, item))
+            }
+            Source::List(_) => wrong("a list", "one connection, name or value"),
+            Source::Name(name) => {
+                check_name(name, "terminal")?;
+                match graph.lookup(name) {
+                    Some(id) if bundle(id) && !terminal.list => {
+                        wrong("a list output", "one of its elements, by index")
+                    }
+                    Some(id) if !bundle(id) && terminal.list => wrong("one name", "a list"),
+                    None if terminal.list => wrong("one name", "a list"),
+                    _ => Ok(()),
+                }
+            }
+            Source::Connection(connection) => {
+                match (bundle(self.own(connection)?), terminal.list) {
+                    (true, false) => wrong("a list output", "one of its elements, by index"),
+                    (false, true) => wrong("one connection", "a list"),
+                    _ => Ok(()),
+                }
+            }
+            Source::Literal(_) if terminal.list => wrong("one value", "a list"),
+            Source::Literal(_) => Ok(()),
+            Source::Key(_) if terminal.list => wrong("an IOKey", "a list"),
+            Source::Key(key) => self.check_key(graph, key, false),
+        }
+    }
+
+    /// Merging leaves at most one writer or value.
+    fn check_key(&self, graph: &Graph, key: &IoKey, written: bool) -> Result<()> {
+        let mut makers: Vec<String> = Vec::new();
+        let mut add = |id: u32| {
+            let id = graph.find(id);
+            if let Some(maker) = maker(graph, id) {
+                if !makers.contains(&maker) {
+                    makers.push(maker);
+                }
+            }
+        };
+        if let Some(name) = &key.name {
+            check_name(name, "terminal")?;
+            if let Some(id) = graph.lookup(name) {
+                add(id);
+            }
+        }
+        for source in &key.connections {
+            match source {
+                Source::Connection(connection) => add(self.own(connection)?),
+                Source::Name(name) => add(super::lookup(graph, name)?),
+                Source::Literal(_) | Source::List(_) | Source::Key(_) => {
+                    return Diagnostic::new(
+                        "`connections` of an IOKey takes names and connections",
+                    )
+                    .err();
+                }
+            }
+        }
+        if key.value.is_some() {
+            makers.push("its value".into());
+        }
+        if written {
+            makers.push("the block being added".into());
+        }
+        if makers.len() > 1 {
+            let name = key.name.as_deref().unwrap_or("the connection");
+            return two_writers(name, &makers[0], &makers[1]);
+        }
+        Ok(())
+    }
+
+    fn check_output(
+        &self,
+        graph: &Graph,
+        block: &Block,
+        outlet: &Outlet,
+        source: &Source,
+        written: &mut Vec<u32>,
+    ) -> Result<()> {
+        let what = || format!("`{}` of {}", outlet.name, block.describe());
+        let id = match source {
+            Source::Name(name) => {
+                check_name(name, "terminal")?;
+                graph.lookup(name)
+            }
+            Source::Connection(connection) => Some(graph.find(self.own(connection)?)),
+            Source::Key(key) => {
+                self.check_key(graph, key, true)?;
+                key.name.as_ref().and_then(|name| graph.lookup(name))
+            }
+            Source::Literal(_) | Source::List(_) => {
+                return Diagnostic::new(format!("{} is an output", what()))
+                    .got("a value")
+                    .expected("a name or a connection that it writes")
+                    .err();
+            }
+        };
+        let Some(id) = id else { return Ok(()) };
+        if let Some(maker) = maker(graph, id) {
+            let name = graph
+                .wire(id)
+                .name
+                .clone()
+                .unwrap_or_else(|| "the connection".into());
+            return two_writers(&name, &maker, &block.describe());
+        }
+        if written.contains(&id) {
+            let name = graph
+                .wire(id)
+                .name
+                .clone()
+                .unwrap_or_else(|| "the connection".into());
+            return two_writers(&name, &what(), "another output of the same block");
+        }
+        if outlet.list.is_some() && graph.wire(id).readers > 0 {
+            return Diagnostic::new(format!(
+                "{} is a list, and what it is connected to has been read as one value",
+                what()
+            ))
+            .hint("add the block that makes a list before those that read it")
+            .err();
+        }
+        written.push(id);
+        Ok(())
+    }
+}
+
+/// What makes the wire, in words; `None`: nothing yet.
+fn maker(graph: &Graph, id: u32) -> Option<String> {
+    let wire = graph.wire(id);
+    match (wire.writer, &wire.value) {
+        (Some(writer), _) => Some(graph.describe_child(writer.child)),
+        (None, Some(value)) => Some(format!("the value {}", value.text())),
+        (None, None) => None,
+    }
+}
+
+fn two_writers<T>(name: &str, first: &str, second: &str) -> Result<T> {
+    Diagnostic::new(format!("two blocks write `{name}`"))
+        .got(format!("{first} and {second}"))
+        .expected("one writer of a name")
+        .hint("give one of them another name")
+        .err()
+}
+
+fn read(graph: &mut Graph, terminal: &Terminal, source: Option<Source>) -> Port {
+    match source {
+        Some(Source::List(items)) => {
+            let single = items
+                .into_iter()
+                .map(|item| read_one(graph, terminal, item));
+            Port::List(single.collect())
+        }
+        Some(source) if terminal.list => {
+            let id = resolve(graph, terminal, source);
+            let elements = graph.wire(id).elements.clone().unwrap_or_default();
+            for element in &elements {
+                graph.wire_mut(*element).readers += 1;
+            }
+            graph.wire_mut(id).readers += 1;
+            Port::List(elements)
+        }
+        Some(source) => Port::Wire(read_one(graph, terminal, source)),
+        None if terminal.role != Role::Data || terminal.optional => Port::Open,
+        None => {
+            let id = graph.fresh_input(&terminal.name);
+            graph.wire_mut(id).readers += 1;
+            Port::Wire(id)
+        }
+    }
+}
+
+fn read_one(graph: &mut Graph, terminal: &Terminal, source: Source) -> u32 {
+    let id = resolve(graph, terminal, source);
+    graph.wire_mut(id).readers += 1;
+    id
+}
+
+fn resolve(graph: &mut Graph, terminal: &Terminal, source: Source) -> u32 {
+    match source {
+        Source::Name(name) => graph.named(&name),
+        Source::Connection(connection) => graph.find(connection.id),
+        Source::Literal(value) => graph.add_wire(Wire {
+            value: Some(value),
+            ..Wire::default()
+        }),
+        Source::Key(key) => annotate(graph, *key, Some(terminal)),
+        Source::List(_) => unreachable!("a list is checked to be read by a list terminal"),
+    }
+}
+
+/// The wire of an IOKey, with what it says.
+fn annotate(graph: &mut Graph, key: IoKey, terminal: Option<&Terminal>) -> u32 {
+    let first = key.connections.iter().map(|source| match source {
+        Source::Connection(connection) => connection.id,
+        Source::Name(name) => graph.names[name],
+        _ => unreachable!("connections of an IOKey are checked"),
+    });
+    let joined: Vec<u32> = first.collect();
+    let id = match (&key.name, joined.first(), terminal) {
+        (Some(name), ..) => graph.named(name),
+        (None, Some(id), _) => *id,
+        (None, None, Some(terminal)) if key.value.is_none() => {
+            if terminal.role == Role::Data {
+                graph.fresh_input(&terminal.name)
+            } else {
+                let base = terminal.name.replace('.', "_");
+                graph.fresh_input(&base)
+            }
+        }
+        _ => graph.add_wire(Wire::default()),
+    };
+    for other in joined {
+        graph.merge(other, id);
+    }
+    let wire = graph.wire_mut(id);
+    wire.value = wire.value.take().or(key.value);
+    wire.shape = key.shape.or(wire.shape.take());
+    wire.dtype = key.dtype.or(wire.dtype);
+    wire.expose |= key.expose;
+    if let Some(learned) = key.differentiable {
+        wire.role = Some(if learned { Role::Param } else { Role::Data });
+    }
+    graph.find(id)
+}
+
+fn write(
+    graph: &mut Graph,
+    child: u32,
+    output: u32,
+    outlet: &Outlet,
+    target: Option<&Source>,
+) -> u32 {
+    let id = match target {
+        Some(Source::Name(name)) => graph.named(name),
+        Some(Source::Connection(connection)) => graph.find(connection.id),
+        Some(Source::Key(key)) => annotate(graph, (**key).clone(), None),
+        Some(Source::Literal(_) | Source::List(_)) => {
+            unreachable!("targets of outputs are checked")
+        }
+        None => graph.add_wire(Wire::default()),
+    };
+    let writer = |element| Writer {
+        child,
+        output,
+        element,
+    };
+    graph.wire_mut(id).writer = Some(writer(None));
+    if let Some(count) = outlet.list {
+        let elements = (0..count).map(|i| {
+            graph.add_wire(Wire {
+                writer: Some(writer(Some(i))),
+                ..Wire::default()
+            })
+        });
+        let elements = elements.collect();
+        graph.wire_mut(id).elements = Some(elements);
+    }
+    id
+}

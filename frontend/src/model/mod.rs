@@ -1,0 +1,335 @@
+//! Models: unordered builders that blocks are added to, until they are used as blocks themselves.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+use mithril_ir::dtype::DType;
+
+use crate::block::{Block, Definition};
+use crate::lower::DimSpec;
+use crate::naming::check_name;
+use graph::Graph;
+
+mod attach;
+pub(crate) mod graph;
+mod operators;
+pub(crate) mod order;
+mod readers;
+pub(crate) mod seal;
+mod source;
+
+pub use operators::{METHODS, Method, OPERATORS, Operator};
+pub use source::{IoKey, Source};
+
+/// A model under construction. Clones are the same model.
+///
+/// Names may be read before they are written; order is settled when the model is compiled or used
+/// as a block. A model that has been used as a block can no longer be changed.
+#[derive(Clone)]
+pub struct Model {
+    graph: Arc<Mutex<Graph>>,
+}
+
+/// A value inside a model: what a name stands for, or the result of an expression.
+#[derive(Clone)]
+pub struct Connection {
+    model: Model,
+    id: u32,
+}
+
+impl Default for Model {
+    fn default() -> Model {
+        Model::new()
+    }
+}
+
+impl Model {
+    pub fn new() -> Model {
+        Model::of_kind("Model")
+    }
+
+    /// A model whose blocks are called after `kind`, such as the name of a class.
+    pub fn of_kind(kind: &str) -> Model {
+        let graph = Graph {
+            kind: kind.into(),
+            ..Graph::default()
+        };
+        Model {
+            graph: Arc::new(Mutex::new(graph)),
+        }
+    }
+
+    pub(crate) fn graph(&self) -> MutexGuard<'_, Graph> {
+        // A panic elsewhere leaves no half-made graph: changes are checked before they are made.
+        self.graph.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn kind(&self) -> Arc<str> {
+        self.graph().kind.clone()
+    }
+
+    /// Names the model as a block. Errors: an empty name, or one with dots; a used model.
+    pub fn set_name(&self, name: &str) -> Result<()> {
+        check_name(name, "block")?;
+        self.open()?.name = Some(name.into());
+        Ok(())
+    }
+
+    /// Whether it has been used as a block.
+    pub fn is_sealed(&self) -> bool {
+        self.graph().sealed.is_some()
+    }
+
+    /// The number of blocks added so far.
+    pub fn len(&self) -> usize {
+        self.graph().children.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The graph, to be changed. Errors: the model has been used.
+    fn open(&self) -> Result<MutexGuard<'_, Graph>> {
+        let graph = self.graph();
+        if graph.sealed.is_none() {
+            return Ok(graph);
+        }
+        Diagnostic::new(format!(
+            "`{}` has been used as a block and can no longer be changed",
+            graph.kind
+        ))
+        .hint("add what is missing before the model is used, or build the model again")
+        .err()
+    }
+
+    /// `model |= block`: adds the block with only the connections it was given. Its other data
+    /// inputs become inputs of the model, named after the terminal.
+    /// Errors: two writers of one name; a list that is no list; a used model.
+    pub fn connect(&self, block: impl Into<Block>) -> Result<()> {
+        self.attach(block.into(), false).map(drop)
+    }
+
+    /// `model += block`: as [`Model::connect`], and the block's standard input reads the model's
+    /// last standard output unless it was given. Errors: those of [`Model::connect`].
+    pub fn extend(&self, block: impl Into<Block>) -> Result<()> {
+        self.attach(block.into(), true).map(drop)
+    }
+
+    /// Adds the block and gives its standard output: the one way that expressions take.
+    /// Errors: those of [`Model::connect`]; a block without output.
+    pub fn apply(&self, block: Block) -> Result<Connection> {
+        let described = block.describe();
+        let output = block.definition.standard_output;
+        let child = self.attach(block, false)?;
+        let Some(output) = output else {
+            return Diagnostic::new(format!("{described} has no standard output")).err();
+        };
+        let graph = self.graph();
+        Ok(self.connection(graph.children[child as usize].outputs[output as usize]))
+    }
+
+    fn connection(&self, id: u32) -> Connection {
+        Connection {
+            model: self.clone(),
+            id,
+        }
+    }
+
+    /// The terminal of this name. Errors: "Terminal not found".
+    pub fn terminal(&self, name: &str) -> Result<Connection> {
+        let graph = self.graph();
+        Ok(self.connection(lookup(&graph, name)?))
+    }
+
+    /// The last standard output: what `+=` would continue from.
+    pub fn last(&self) -> Option<Connection> {
+        let last = self.graph().last;
+        last.map(|id| self.connection(id))
+    }
+
+    /// All names of terminals, sorted.
+    pub fn names(&self) -> Vec<Arc<str>> {
+        let mut names: Vec<Arc<str>> = self.graph().names.keys().cloned().collect();
+        names.sort();
+        names
+    }
+
+    /// Makes the terminal an output even where something inside reads it.
+    /// Errors: "Terminal not found"; an input; a used model.
+    pub fn expose(&self, name: &str) -> Result<()> {
+        let mut graph = self.open()?;
+        let id = lookup(&graph, name)?;
+        if !graph.is_made(id) {
+            return Diagnostic::new(format!("`{name}` is an input: nothing writes it"))
+                .hint("a `Buffer` gives an input back as an output")
+                .err();
+        }
+        graph.wire_mut(id).expose = true;
+        Ok(())
+    }
+
+    /// Takes the terminal off the outputs. Errors: "Terminal not found"; an input; a used model.
+    pub fn discard(&self, name: &str) -> Result<()> {
+        let mut graph = self.open()?;
+        let id = lookup(&graph, name)?;
+        if !graph.is_made(id) {
+            return Diagnostic::new(format!("`{name}` is an input: outputs alone are discarded"))
+                .err();
+        }
+        let wire = graph.wire_mut(id);
+        (wire.discard, wire.expose) = (true, false);
+        Ok(())
+    }
+
+    /// Gives a terminal another name. Errors: "Terminal not found"; the name is taken; a used model.
+    pub fn rename(&self, old: &str, new: &str) -> Result<()> {
+        check_name(new, "terminal")?;
+        let mut graph = self.open()?;
+        let id = lookup(&graph, old)?;
+        if graph.names.contains_key(new) {
+            return Diagnostic::new(format!("the model has a terminal `{new}` already")).err();
+        }
+        graph.names.remove(old);
+        graph.names.insert(new.into(), id);
+        graph.wire_mut(id).name = Some(new.into());
+        Ok(())
+    }
+
+    /// States shapes of terminals: numbers, names of dims, or nothing where a dim may vary.
+    /// Errors: "Terminal not found"; a used model.
+    pub fn set_shapes<N: AsRef<str>>(
+        &self,
+        shapes: impl IntoIterator<Item = (N, Vec<DimSpec>)>,
+    ) -> Result<()> {
+        let mut graph = self.open()?;
+        for (name, shape) in shapes {
+            let id = lookup(&graph, name.as_ref())?;
+            graph.wire_mut(id).shape = Some(shape.into());
+        }
+        Ok(())
+    }
+
+    /// States dtypes of terminals. Errors: "Terminal not found"; a used model.
+    pub fn set_types<N: AsRef<str>>(
+        &self,
+        types: impl IntoIterator<Item = (N, DType)>,
+    ) -> Result<()> {
+        let mut graph = self.open()?;
+        for (name, dtype) in types {
+            let id = lookup(&graph, name.as_ref())?;
+            graph.wire_mut(id).dtype = Some(dtype);
+        }
+        Ok(())
+    }
+
+    /// Says what `+=` connects of the model as a block.
+    /// Errors: "Terminal not found"; a used model.
+    pub fn set_standard(&self, input: Option<&str>, output: Option<&str>) -> Result<()> {
+        let mut graph = self.open()?;
+        let find = |name: Option<&str>| name.map(|n| lookup(&graph, n)).transpose();
+        let (input, output) = (find(input)?, find(output)?);
+        graph.standard = (input.or(graph.standard.0), output.or(graph.standard.1));
+        Ok(())
+    }
+
+    /// The model as a block, which it may still grow beyond. Errors: cycles, lists left open, an
+    /// empty model, two blocks of one name.
+    pub fn block(&self) -> Result<Block> {
+        let graph = self.graph();
+        match &graph.sealed {
+            Some(block) => Ok(block.clone()),
+            None => build(&graph),
+        }
+    }
+
+    /// The model as a block of another. It can no longer be changed. Errors: as [`Model::block`].
+    pub fn seal(&self) -> Result<Block> {
+        let mut graph = self.graph();
+        if let Some(block) = &graph.sealed {
+            return Ok(block.clone());
+        }
+        let block = build(&graph)?;
+        graph.sealed = Some(block.clone());
+        Ok(block)
+    }
+}
+
+fn build(graph: &Graph) -> Result<Block> {
+    let mut block = Block::new(Definition::composite(
+        graph.kind.clone(),
+        seal::seal(graph)?,
+    ));
+    block.name = graph.name.clone();
+    Ok(block)
+}
+
+pub(crate) fn lookup(graph: &Graph, name: &str) -> Result<u32> {
+    if let Some(id) = graph.lookup(name) {
+        return Ok(id);
+    }
+    let mut error = Diagnostic::new(format!(
+        "Terminal not found: `{}` has no terminal `{name}`",
+        graph.kind
+    ));
+    let mut names: Vec<&str> = graph.names.keys().map(|n| &**n).collect();
+    names.sort_unstable();
+    error.hint = did_you_mean(name, names.iter().copied());
+    error.err()
+}
+
+impl Connection {
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// The name of the terminal, if it is one.
+    pub fn name(&self) -> Option<Arc<str>> {
+        self.model.graph().wire(self.id).name.clone()
+    }
+
+    /// Element `index` of a list output; from the end where negative.
+    /// Errors: no list; an index out of range.
+    pub fn element(&self, index: i64) -> Result<Connection> {
+        let graph = self.model.graph();
+        let Some(elements) = &graph.wire(self.id).elements else {
+            return Diagnostic::new("only a list output has elements")
+                .hint("index the values of a connection with `Indexer`")
+                .err();
+        };
+        let count = elements.len() as i64;
+        let at = if index < 0 { index + count } else { index };
+        match elements.get(usize::try_from(at).unwrap_or(usize::MAX)) {
+            Some(id) => Ok(self.model.connection(*id)),
+            None => Diagnostic::new("the index is out of range of the list output")
+                .got(index)
+                .expected(format!("an index from {} to {}", -count, count - 1))
+                .err(),
+        }
+    }
+
+    /// The number of elements, of a list output.
+    pub fn elements(&self) -> Option<usize> {
+        let graph = self.model.graph();
+        graph.wire(self.id).elements.as_ref().map(Vec::len)
+    }
+}
+
+impl PartialEq for Connection {
+    fn eq(&self, other: &Connection) -> bool {
+        Arc::ptr_eq(&self.model.graph, &other.model.graph) && {
+            let graph = self.model.graph();
+            graph.find(self.id) == graph.find(other.id)
+        }
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self.name() {
+            Some(name) => write!(f, "Connection({name})"),
+            None => write!(f, "Connection(#{})", self.id),
+        }
+    }
+}

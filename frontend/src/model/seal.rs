@@ -1,0 +1,351 @@
+//! A model as a definition: names settled, children ordered, terminals read off the wires.
+
+use std::sync::Arc;
+
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::dtype::DType;
+use mithril_ir::graph::Role;
+use mithril_ir::op::Class;
+use rustc_hash::FxHashMap;
+
+use super::graph::{Graph, Port, Wire};
+use super::order::order;
+use crate::block::{Definition, Init, Outlet, Terminal};
+use crate::literal::Literal;
+use crate::lower::DimSpec;
+use crate::naming::{Unique, fold_of, siblings};
+
+/// The inside of a model.
+#[derive(PartialEq, Eq, Hash)]
+pub(crate) struct Composite {
+    pub parts: Vec<Part>,
+    pub nets: Vec<Net>,
+    /// The net of each input of the definition.
+    pub inputs: Vec<u32>,
+    pub outputs: Vec<u32>,
+    /// Parts after those they read.
+    pub order: Vec<u32>,
+    /// The input that is the key of all parts that need one.
+    pub key: Option<u32>,
+}
+
+/// A block inside a model.
+#[derive(PartialEq, Eq, Hash)]
+pub(crate) struct Part {
+    pub name: Arc<str>,
+    /// What the model's key is folded with for it.
+    pub fold: u32,
+    pub definition: Arc<Definition>,
+    pub inputs: Vec<Feed>,
+    /// The nets of each output: one, or one for each element of a list.
+    pub outputs: Vec<Vec<u32>>,
+}
+
+/// What an input of a part reads.
+#[derive(PartialEq, Eq, Hash)]
+pub(crate) enum Feed {
+    Absent,
+    Net(u32),
+    List(Vec<u32>),
+    /// The model's key, folded.
+    Key,
+}
+
+/// A value inside a model.
+#[derive(PartialEq, Eq, Hash)]
+pub(crate) struct Net {
+    pub name: Option<Arc<str>>,
+    pub from: Made,
+    pub shape: Option<Arc<[DimSpec]>>,
+    pub dtype: Option<DType>,
+}
+
+#[derive(PartialEq, Eq, Hash)]
+pub(crate) enum Made {
+    Input(u32),
+    Part { part: u32, output: u32 },
+    Value(Literal),
+}
+
+/// What a model is as a block.
+pub(crate) struct Sealed {
+    pub inputs: Vec<Terminal>,
+    pub outputs: Vec<Outlet>,
+    pub standard_input: Option<u32>,
+    pub standard_output: Option<u32>,
+    pub composite: Composite,
+}
+
+/// What children are called in paths, and what their keys are folded with.
+pub(crate) fn child_names(graph: &Graph) -> Result<Vec<(Arc<str>, Arc<str>)>> {
+    let kinds = graph.children.iter();
+    let kinds: Vec<_> = kinds
+        .map(|c| (c.block.kind(), c.block.name.as_ref()))
+        .collect();
+    siblings(&kinds)
+}
+
+/// Errors: an empty model, cycles, two children of one name.
+pub(crate) fn seal(graph: &Graph) -> Result<Sealed> {
+    if graph.children.is_empty() {
+        return Diagnostic::new(format!("the model `{}` is empty", graph.kind))
+            .hint("add a block to it with `+=` or `|=`")
+            .err();
+    }
+    let order = order(graph)?;
+    let mut sealing = Sealing {
+        graph,
+        names: child_names(graph)?,
+        nets: Vec::new(),
+        of_wire: FxHashMap::default(),
+        inputs: Vec::new(),
+        input_nets: Vec::new(),
+        key: None,
+    };
+    sealing.data_inputs(&order);
+    let parts = sealing.parts();
+    let (outputs, output_nets) = sealing.outputs();
+    let standard_input = sealing.standard_input();
+    let standard_output = sealing.standard_output(&output_nets);
+    Ok(Sealed {
+        inputs: sealing.inputs,
+        outputs,
+        standard_input,
+        standard_output,
+        composite: Composite {
+            parts,
+            nets: sealing.nets,
+            inputs: sealing.input_nets,
+            outputs: output_nets,
+            order,
+            key: sealing.key,
+        },
+    })
+}
+
+struct Sealing<'a> {
+    graph: &'a Graph,
+    names: Vec<(Arc<str>, Arc<str>)>,
+    nets: Vec<Net>,
+    /// Nets of wires, by wires that are not merged.
+    of_wire: FxHashMap<u32, u32>,
+    inputs: Vec<Terminal>,
+    input_nets: Vec<u32>,
+    key: Option<u32>,
+}
+
+impl Sealing<'_> {
+    /// Inputs of the model are the wires that are read and that nothing makes.
+    fn data_inputs(&mut self, order: &[u32]) {
+        let mut readers = super::readers::Readers::of(self.graph, order);
+        for id in 0..self.graph.wires.len() as u32 {
+            let wire = &self.graph.wires[id as usize];
+            let open = wire.writer.is_none() && wire.value.is_none() && wire.readers > 0;
+            if self.graph.find(id) != id || !open {
+                continue;
+            }
+            let mut terminal = readers.terminal(id);
+            terminal.name = wire.name.clone().expect("an input of a model has a name");
+            terminal.role = wire.role.unwrap_or(terminal.role);
+            terminal.dtype = wire.dtype.or(terminal.dtype);
+            terminal.shape = wire.shape.clone().or(terminal.shape);
+            let net = self.input(terminal, wire);
+            self.of_wire.insert(id, net);
+        }
+    }
+
+    fn input(&mut self, terminal: Terminal, wire: &Wire) -> u32 {
+        let net = Net {
+            name: Some(terminal.name.clone()),
+            from: Made::Input(self.inputs.len() as u32),
+            shape: wire.shape.clone(),
+            dtype: wire.dtype,
+        };
+        self.inputs.push(terminal);
+        self.nets.push(net);
+        let net = self.nets.len() as u32 - 1;
+        self.input_nets.push(net);
+        net
+    }
+
+    fn net(&mut self, id: u32) -> u32 {
+        let id = self.graph.find(id);
+        if let Some(net) = self.of_wire.get(&id) {
+            return *net;
+        }
+        let wire = &self.graph.wires[id as usize];
+        let from = match (&wire.value, wire.writer) {
+            (Some(value), _) => Made::Value(value.clone()),
+            (None, Some(writer)) => Made::Part {
+                part: writer.child,
+                output: writer.output,
+            },
+            (None, None) => unreachable!("what nothing makes is an input, which has its net"),
+        };
+        self.nets.push(Net {
+            name: wire.name.clone(),
+            from,
+            shape: wire.shape.clone(),
+            dtype: wire.dtype,
+        });
+        let net = self.nets.len() as u32 - 1;
+        self.of_wire.insert(id, net);
+        net
+    }
+
+    fn parts(&mut self) -> Vec<Part> {
+        let graph = self.graph;
+        let mut parts = Vec::with_capacity(graph.children.len());
+        for (i, child) in graph.children.iter().enumerate() {
+            let definition = child.block.definition.clone();
+            let (name, stable) = self.names[i].clone();
+            let inputs = definition.inputs.iter().zip(&child.inputs);
+            let inputs = inputs.map(|(terminal, port)| self.feed(&name, terminal, port));
+            let inputs = inputs.collect();
+            let outputs = child
+                .outputs
+                .iter()
+                .map(|id| match &graph.wire(*id).elements {
+                    Some(elements) => elements.iter().map(|e| self.net(*e)).collect(),
+                    None => vec![self.net(*id)],
+                });
+            parts.push(Part {
+                fold: fold_of(&stable),
+                outputs: outputs.collect(),
+                name,
+                definition,
+                inputs,
+            });
+        }
+        parts
+    }
+
+    fn feed(&mut self, part: &Arc<str>, terminal: &Terminal, port: &Port) -> Feed {
+        match port {
+            Port::Wire(id) => Feed::Net(self.net(*id)),
+            Port::List(ids) => Feed::List(ids.iter().map(|id| self.net(*id)).collect()),
+            Port::Open => match terminal.role {
+                _ if terminal.optional => Feed::Absent,
+                Role::Key => {
+                    self.need_key(terminal);
+                    Feed::Key
+                }
+                _ => {
+                    let inner = Terminal {
+                        name: format!("{part}.{}", terminal.name).into(),
+                        ..terminal.clone()
+                    };
+                    Feed::Net(self.input(inner, &Wire::default()))
+                }
+            },
+        }
+    }
+
+    fn need_key(&mut self, terminal: &Terminal) {
+        if self.key.is_some() {
+            return;
+        }
+        let graph = self.graph;
+        let name = Unique::default().name("key", |n| graph.names.contains_key(n));
+        self.key = Some(self.inputs.len() as u32);
+        let key = Terminal {
+            name,
+            ..terminal.clone()
+        };
+        self.input(key, &Wire::default());
+    }
+
+    /// Named terminals that nothing reads, exposed ones, and the last standard output.
+    fn outputs(&mut self) -> (Vec<Outlet>, Vec<u32>) {
+        let graph = self.graph;
+        let last = graph.last.map(|id| graph.find(id));
+        let mut unique = Unique::default();
+        let mut found: Vec<(Arc<str>, u32)> = Vec::new();
+        let written = graph.children.iter().flat_map(|c| c.outputs.iter());
+        let written: Vec<u32> = written.map(|id| graph.find(*id)).collect();
+        let valued = (0..graph.wires.len() as u32)
+            .filter(|id| graph.wires[*id as usize].value.is_some() && graph.wire(*id).expose);
+        for id in written.into_iter().chain(valued) {
+            let wire = graph.wire(id);
+            let lost = last == Some(id) && wire.name.is_none();
+            let shown = wire.expose || (wire.readers == 0 && (wire.name.is_some() || lost));
+            if wire.discard || !shown {
+                continue;
+            }
+            let name = match &wire.name {
+                Some(name) => name.clone(),
+                None => unique.name("output", |n| graph.names.contains_key(n)),
+            };
+            match &wire.elements {
+                None => found.push((name, id)),
+                Some(elements) => found.extend(
+                    elements
+                        .iter()
+                        .enumerate()
+                        .filter(|(_, e)| graph.wire(**e).readers == 0)
+                        .map(|(i, e)| (format!("{name}_{i}").into(), *e)),
+                ),
+            }
+        }
+        let nets = found.iter().map(|(_, id)| self.net(*id)).collect();
+        let outlets = found
+            .into_iter()
+            .map(|(name, _)| Outlet { name, list: None });
+        (outlets.collect(), nets)
+    }
+
+    fn standard_input(&self) -> Option<u32> {
+        let graph = self.graph;
+        let is_data = |at: u32| (self.inputs[at as usize].role == Role::Data).then_some(at);
+        let of = |id: u32| match self.nets[*self.of_wire.get(&graph.find(id))? as usize].from {
+            Made::Input(at) => is_data(at),
+            Made::Part { .. } | Made::Value(_) => None,
+        };
+        if let Some(chosen) = graph.standard.0 {
+            return of(chosen);
+        }
+        let first = &graph.children[0];
+        let port = first.block.definition.standard_input;
+        let port = port.map(|at| &first.inputs[at as usize]);
+        if let Some(at) = port.and_then(|p| match p {
+            Port::Wire(id) => of(*id),
+            Port::Open | Port::List(_) => None,
+        }) {
+            return Some(at);
+        }
+        let mut data = (0..self.inputs.len() as u32).filter_map(is_data);
+        match (data.next(), data.next()) {
+            (Some(only), None) => Some(only),
+            _ => {
+                let at = self.inputs.iter().position(|t| &*t.name == "input")?;
+                is_data(at as u32)
+            }
+        }
+    }
+
+    fn standard_output(&self, outputs: &[u32]) -> Option<u32> {
+        let graph = self.graph;
+        let chosen = graph.standard.1.or(graph.last);
+        let net = chosen.and_then(|id| self.of_wire.get(&graph.find(id)));
+        let at = net.and_then(|net| outputs.iter().position(|o| o == net));
+        at.or((outputs.len() == 1).then_some(0)).map(|at| at as u32)
+    }
+}
+
+impl Terminal {
+    /// A data input that takes anything.
+    pub(crate) fn data(name: impl Into<Arc<str>>, class: Class) -> Terminal {
+        Terminal {
+            name: name.into(),
+            role: Role::Data,
+            class,
+            apart: false,
+            list: false,
+            optional: false,
+            ruled: false,
+            dtype: None,
+            shape: None,
+            init: Init::Normal,
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The op reference page, derived from the table.
+
+use std::fmt::Write;
+
+use super::{Arity, AttrDef, Default, Gradient, Meaning, Op, Operand, table};
+
+/// The reference of every operation, as Markdown.
+pub fn reference() -> String {
+    let mut page = String::from(
+        "# Operations\n\nEvery operation of the intermediate representation, generated from the op \
+         table. *Whole* names the Python targets that have a spelling of their own for it; the \
+         others take its parts.\n",
+    );
+    let mut kind = None;
+    for op in table() {
+        if kind != Some(op.kind) {
+            kind = Some(op.kind);
+            let _ = write!(page, "\n## {:?}\n", op.kind);
+        }
+        page.push_str(&entry(op));
+    }
+    page
+}
+
+fn entry(op: Op) -> String {
+    let operands = op
+        .operands
+        .iter()
+        .map(operand)
+        .collect::<Vec<_>>()
+        .join(", ");
+    let mut text = format!("\n### `{}({operands})`\n\n{}\n\n", op.name, op.doc);
+    for attr in op.attrs {
+        let _ = writeln!(text, "- `{}`: {}", attr.name, attribute(attr));
+    }
+    for operand in op.operands {
+        let _ = writeln!(text, "- `{}`: {}", operand.name, operand.class.name());
+    }
+    let _ = writeln!(text, "- means: {}", meaning(op));
+    let _ = writeln!(text, "- gradient: {}", gradient(op));
+    let _ = writeln!(text, "- whole: {}", whole(op));
+    if !op.note.is_empty() {
+        let _ = writeln!(text, "- note: {}", op.note);
+    }
+    text
+}
+
+fn operand(operand: &Operand) -> String {
+    match operand.arity {
+        Arity::One => operand.name.to_string(),
+        Arity::Optional => format!("{}?", operand.name),
+        Arity::Many => format!("{}...", operand.name),
+    }
+}
+
+fn attribute(attr: &AttrDef) -> String {
+    let kind = attr.kind.name();
+    match attr.default {
+        Default::Required => format!("{kind}, required"),
+        Default::None => format!("{kind}, may be left out"),
+        Default::Bool(v) => format!("{kind}, `{v}` by default"),
+        Default::Int(v) => format!("{kind}, `{v}` by default"),
+        Default::Float(v) => format!("{kind}, `{v:?}` by default"),
+    }
+}
+
+fn meaning(op: Op) -> String {
+    match op.meaning {
+        Meaning::Scalar(text) => format!("`{text}`, element by element"),
+        Meaning::Kernel(_) => "a primitive of the evaluator".to_string(),
+        Meaning::Decompose(_) => "a function of other operations".to_string(),
+        Meaning::Call(_) => "the function it names".to_string(),
+    }
+}
+
+fn gradient(op: Op) -> String {
+    match op.gradient {
+        Gradient::Partials(texts) => format!("`{}`", texts.join("`, `")),
+        Gradient::Rule(_) => "a rule of its own".to_string(),
+        Gradient::Zero => "none".to_string(),
+        Gradient::Callee | Gradient::Scan => "that of the function it names".to_string(),
+        Gradient::Vjp => "the function `vjp`".to_string(),
+        Gradient::Derived => match super::partials(op) {
+            Some(_) => "that of its primitive".to_string(),
+            None => "from its parts".to_string(),
+        },
+    }
+}
+
+fn whole(op: Op) -> String {
+    let python = op.python;
+    let spelled = [
+        ("NumPy", python.numpy),
+        ("PyTorch", python.torch),
+        ("JAX", python.jax),
+    ];
+    let names: Vec<&str> = spelled
+        .iter()
+        .filter(|(_, text)| !text.is_empty())
+        .map(|(name, _)| *name)
+        .collect();
+    if names.is_empty() {
+        "none".to_string()
+    } else {
+        names.join(", ")
+    }
+}

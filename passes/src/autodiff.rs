@@ -1,0 +1,448 @@
+//! `autodiff`: reverse-mode differentiation of a function into a new one.
+//!
+//! The new function takes the old one's arguments and a cotangent for each float result, and gives
+//! a gradient for each argument of `wrt`. It holds a copy of the forward operations that the
+//! gradients read; `dce` removes the rest. A call becomes a call of its callee's forward part, which
+//! gives what the backward part reads beside its results, and a call of that backward part; both
+//! are made once for all calls alike.
+
+use std::sync::Arc;
+
+use mithril_ir::algebra::{Rule, Var, expand, scale};
+use mithril_ir::builder::Builder;
+use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+use mithril_ir::evaluate::decompose;
+use mithril_ir::graph::{Argument, Function, Module, Operation, ResultDef, Role, Value};
+use mithril_ir::op::{self, Gradient, Kind, Meaning, Op};
+use mithril_ir::shape::Type;
+use mithril_ir::tensor::Tensor;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use crate::context::PassContext;
+use crate::pass::Pass;
+use calls::CallBack;
+use halves::{Halves, split};
+
+mod calls;
+mod halves;
+
+pass! {
+    /// Adds a function that gives the gradients of another one: it takes that one's arguments and
+    /// a cotangent for each float result.
+    pub struct Autodiff("autodiff") {
+        /// The function to differentiate; the entry where left out.
+        function: String = String::new(),
+        /// The arguments whose gradients are wanted; all params where left out.
+        wrt: Vec<String> = Vec::new(),
+        /// The name of the new function.
+        into: String = "gradients".to_string(),
+        /// Whether the new function gives the results too, before the gradients.
+        outputs: bool = false,
+    }
+}
+
+impl Pass for Autodiff {
+    /// Errors: no such function or argument, an argument that is no float, an operation that has
+    /// no gradient.
+    fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module> {
+        let function = match self.function.as_str() {
+            "" => module.entry(),
+            name => module.get(name),
+        };
+        let Some(function) = function else {
+            return Diagnostic::new("there is no function to differentiate")
+                .got(if self.function.is_empty() {
+                    "an empty module"
+                } else {
+                    &self.function
+                })
+                .err();
+        };
+        let wrt = self.arguments(function)?;
+        let mut module = module.clone();
+        let name = module.fresh_name(&self.into);
+        let mut tape = Tape::new(&mut module);
+        let joint = tape.differentiate(function, &wrt, name, self.outputs)?;
+        cx.count("functions-differentiated", 1);
+        module.insert(joint);
+        Ok(module)
+    }
+}
+
+impl Autodiff {
+    fn arguments(&self, function: &Function) -> Result<Vec<bool>> {
+        for name in &self.wrt {
+            let Some((value, _)) = function.arguments().find(|(_, a)| *a.name == **name) else {
+                let names = function.args.iter().map(|a| &*a.name);
+                let mut error =
+                    Diagnostic::new(format!("`{}` has no argument `{name}`", function.name));
+                error.hint = did_you_mean(name, names);
+                return error.err();
+            };
+            let ty = function.ty(value);
+            if !ty.dtype.is_float() {
+                return Diagnostic::new(format!("`{name}` has no gradient: it is not a float"))
+                    .got(ty)
+                    .hint(
+                        "integers and bools do not vary smoothly; make it a float or leave it out",
+                    )
+                    .err();
+            }
+        }
+        let wanted = |(value, arg): (Value, &Argument)| match self.wrt.is_empty() {
+            true => arg.role == Role::Param && function.ty(value).dtype.is_float(),
+            false => self.wrt.iter().any(|name| **name == *arg.name),
+        };
+        Ok(function.arguments().map(wanted).collect())
+    }
+}
+
+/// What a callee's halves depend on: its name, the arguments that vary, those the caller keeps.
+type CallKey = (Arc<str>, Vec<bool>, Vec<bool>);
+
+/// Differentiates functions and keeps the halves of called ones.
+struct Tape<'m> {
+    module: &'m mut Module,
+    halves: FxHashMap<CallKey, Halves>,
+}
+
+/// What the forward sweep leaves for the backward one, beside the operations themselves.
+struct Backward {
+    /// By the first value of each call that varies.
+    calls: FxHashMap<Value, CallBack>,
+    /// Whether a value varies with an argument of `wrt`. By value index.
+    varies: Vec<bool>,
+}
+
+impl Backward {
+    fn mark(&mut self, value: Value, varies: bool) {
+        if self.varies.len() <= value.index() {
+            self.varies.resize(value.index() + 1, false);
+        }
+        self.varies[value.index()] = varies;
+    }
+
+    fn varies(&self, value: Value) -> bool {
+        self.varies.get(value.index()).copied().unwrap_or(false)
+    }
+}
+
+impl<'m> Tape<'m> {
+    fn new(module: &'m mut Module) -> Tape<'m> {
+        Tape {
+            module,
+            halves: FxHashMap::default(),
+        }
+    }
+
+    /// The function of `function`'s arguments and the cotangents of its float results (states
+    /// excepted) that gives a gradient per argument of `wrt`.
+    fn differentiate(
+        &mut self,
+        function: &Function,
+        wrt: &[bool],
+        name: Arc<str>,
+        outputs: bool,
+    ) -> Result<Function> {
+        let builder = Builder::like(name, function);
+        let seeds = cotangent_arguments(&builder, function);
+        let mut backward = Backward {
+            calls: FxHashMap::default(),
+            varies: wrt.to_vec(),
+        };
+        let map = self.forward(&builder, function, &mut backward)?;
+        let mut cotangents = Cotangents::default();
+        for (result, seed) in function.results.iter().zip(seeds) {
+            if let Some(seed) = seed {
+                cotangents.add(&builder, map[result.value.index()], builder.var(seed));
+            }
+        }
+        sweep(&builder, &backward, &mut cotangents)?;
+        let mut results: Vec<ResultDef> = Vec::new();
+        if outputs {
+            results.extend(function.results.iter().map(|r| ResultDef {
+                value: map[r.value.index()],
+                ..r.clone()
+            }));
+        }
+        for ((value, arg), _) in function.arguments().zip(wrt).filter(|(_, wanted)| **wanted) {
+            let gradient = match cotangents.0.get(&value) {
+                Some(gradient) => *gradient,
+                None => zeros(&builder, function.ty(value)),
+            };
+            let name = gradient_name(&results, &arg.name);
+            results.push(ResultDef {
+                name,
+                value: gradient,
+                state: None,
+            });
+        }
+        builder.finish(results)
+    }
+
+    /// Copies the operations, taking apart those that are differentiated by their parts.
+    fn forward(
+        &mut self,
+        builder: &Builder,
+        function: &Function,
+        backward: &mut Backward,
+    ) -> Result<Vec<Value>> {
+        let mut map: Vec<Value> = (0..function.values.len() as u32).map(Value).collect();
+        for operation in &function.ops {
+            builder.set_loc(operation.loc.clone());
+            let operands: SmallVec<[Value; 3]> =
+                operation.operands.iter().map(|v| map[v.index()]).collect();
+            let before = builder.with(|f| f.ops.len());
+            let results = if operation.op.kind == Kind::Call {
+                self.call(builder, operation, &operands, backward)?
+            } else {
+                SmallVec::from_iter([emit(builder, operation, &operands, backward)?])
+            };
+            mark_new(builder, before, backward);
+            for (old, new) in operation.results().zip(results) {
+                builder.set_name(new, function.info(old).name.clone());
+                map[old.index()] = new;
+            }
+        }
+        Ok(map)
+    }
+
+    fn callee(&self, operation: &Operation) -> Result<Arc<Function>> {
+        self.function(
+            operation
+                .functions()
+                .next()
+                .expect("a call names its callee"),
+        )
+    }
+
+    fn function(&self, name: &str) -> Result<Arc<Function>> {
+        match self.module.get(name) {
+            Some(callee) => Ok(callee.clone()),
+            None => Diagnostic::new(format!("the module has no function `{name}`")).err(),
+        }
+    }
+
+    /// The halves of a callee whose `varying` arguments have gradients; the caller `keeps` some.
+    fn halves(
+        &mut self,
+        callee: &Function,
+        varying: Vec<bool>,
+        keeps: &dyn Fn(usize) -> bool,
+    ) -> Result<Halves> {
+        let kept: Vec<bool> = (0..varying.len()).map(keeps).collect();
+        let key = (callee.name.clone(), varying, kept);
+        if let Some(halves) = self.halves.get(&key) {
+            return Ok(halves.clone());
+        }
+        let wrt: Vec<bool> = callee
+            .arguments()
+            .zip(&key.1)
+            .map(|((value, _), varies)| *varies && callee.ty(value).dtype.is_float())
+            .collect();
+        let joint = self.differentiate(callee, &wrt, callee.name.clone(), true)?;
+        let halves = split(self.module, callee, &joint, &wrt, keeps)?;
+        self.halves.insert(key, halves.clone());
+        Ok(halves)
+    }
+}
+
+fn gradient_name(results: &[ResultDef], name: &Arc<str>) -> Arc<str> {
+    let taken = |name: &str| results.iter().any(|r| *r.name == *name);
+    match taken(name) {
+        false => name.clone(),
+        true => (1..)
+            .map(|i| Arc::from(format!("{name}_gradient_{i}")))
+            .find(|name: &Arc<str>| !taken(name))
+            .expect("there are more names than results"),
+    }
+}
+
+/// Whether a result is a float that is not a state.
+fn takes_cotangent(function: &Function, result: &ResultDef) -> bool {
+    function.ty(result.value).dtype.is_float() && result.state.is_none()
+}
+
+/// One cotangent argument per result that takes one.
+fn cotangent_arguments(builder: &Builder, function: &Function) -> Vec<Option<Value>> {
+    let taken = |name: &str| {
+        function
+            .args
+            .iter()
+            .any(|a| a.role == Role::Cotangent && *a.name == *name)
+    };
+    function
+        .results
+        .iter()
+        .map(|result| {
+            let mut name = result.name.to_string();
+            while taken(&name) {
+                name.push('_');
+            }
+            let ty = function.ty(result.value).clone();
+            takes_cotangent(function, result).then(|| builder.arg(name, Role::Cotangent, ty))
+        })
+        .collect()
+}
+
+fn zeros(builder: &Builder, ty: &Type) -> Value {
+    let zero = builder.var(builder.constant(Tensor::scalar(ty.dtype, 0.0)));
+    zero.broadcast_to(ty.shape.clone()).value
+}
+
+/// Copies an operation, or its parts where it is differentiated by them.
+fn emit(
+    builder: &Builder,
+    operation: &Operation,
+    operands: &[Value],
+    backward: &mut Backward,
+) -> Result<Value> {
+    let op = operation.op;
+    let by_parts = matches!(op.gradient, Gradient::Derived) && op::partials(op).is_none();
+    let varies = operands.iter().any(|v| backward.varies(*v));
+    if !by_parts || !varies {
+        return builder.push(op, operands, operation.attrs.clone());
+    }
+    match op.meaning {
+        Meaning::Decompose(_) => {
+            let before = builder.with(|f| f.ops.len());
+            let value = decompose(builder, op, operands, &operation.attrs)?;
+            mark_new(builder, before, backward);
+            take_apart(builder, before, value, backward)
+        }
+        Meaning::Scalar(_) => {
+            let vars: Vec<Var> = operands.iter().map(|v| builder.var(*v)).collect();
+            let expr = op::expr(op).expect("a scalar meaning has an expression");
+            let value = expand(builder, expr, &vars, &operation.attrs, vars[0].dtype()).value;
+            builder.check().map(|()| value)
+        }
+        Meaning::Kernel(_) | Meaning::Call(_) => {
+            Diagnostic::new(format!("`{}` has no gradient", op.name))
+                .at(format!("block `{}`", operation.loc))
+                .err()
+        }
+    }
+}
+
+/// Takes apart, in turn, the parts of a decomposition that have no gradient of their own.
+fn take_apart(
+    builder: &Builder,
+    from: usize,
+    value: Value,
+    backward: &mut Backward,
+) -> Result<Value> {
+    let parts: Vec<Operation> = builder.with(|f| f.ops[from..].to_vec());
+    let whole = |part: &Operation| {
+        !matches!(part.op.gradient, Gradient::Derived) || op::partials(part.op).is_some()
+    };
+    if parts.iter().all(whole) {
+        return Ok(value);
+    }
+    let mut map: FxHashMap<Value, Value> = FxHashMap::default();
+    for part in &parts {
+        let operands: SmallVec<[Value; 3]> = part
+            .operands
+            .iter()
+            .map(|v| *map.get(v).unwrap_or(v))
+            .collect();
+        let before = builder.with(|f| f.ops.len());
+        let new = emit(builder, part, &operands, backward)?;
+        mark_new(builder, before, backward);
+        map.insert(part.result(), new);
+    }
+    Ok(*map.get(&value).unwrap_or(&value))
+}
+
+/// A value varies if an operand does, through an operation that lets it, into a float.
+fn mark_new(builder: &Builder, from: usize, backward: &mut Backward) {
+    builder.with(|f| {
+        for operation in &f.ops[from..] {
+            let through = !matches!(operation.op.gradient, Gradient::Zero);
+            let varies = through && operation.operands.iter().any(|v| backward.varies(*v));
+            for value in operation.results() {
+                backward.mark(value, varies && f.ty(value).dtype.is_float());
+            }
+        }
+    });
+}
+
+/// The cotangent of each value so far.
+#[derive(Default)]
+struct Cotangents(FxHashMap<Value, Value>);
+
+impl Cotangents {
+    fn add(&mut self, builder: &Builder, value: Value, more: Var) {
+        let sum = match self.0.get(&value) {
+            Some(sum) => (builder.var(*sum) + more).value,
+            None => more.value,
+        };
+        self.0.insert(value, sum);
+    }
+}
+
+/// Walks the operations from the last to the first, passing cotangents on to operands.
+fn sweep(builder: &Builder, backward: &Backward, cotangents: &mut Cotangents) -> Result<()> {
+    let operations = builder.with(|f| f.ops.clone());
+    for operation in operations.iter().rev() {
+        if !operation.results().any(|v| cotangents.0.contains_key(&v)) {
+            continue;
+        }
+        if !operation.operands.iter().any(|v| backward.varies(*v)) {
+            continue;
+        }
+        builder.set_loc(operation.loc.clone());
+        let gradients = match operation.op.kind {
+            Kind::Call => match backward.calls.get(&operation.first) {
+                Some(back) => back.gradients(builder, cotangents, operation.operands.len())?,
+                None => vec![None; operation.operands.len()],
+            },
+            _ => gradients(builder, operation, cotangents),
+        };
+        for (operand, gradient) in operation.operands.iter().zip(gradients) {
+            if let Some(gradient) = gradient.filter(|_| backward.varies(*operand)) {
+                cotangents.add(builder, *operand, gradient);
+            }
+        }
+        builder.check()?;
+    }
+    Ok(())
+}
+
+fn gradients<'b>(
+    builder: &'b Builder,
+    operation: &Operation,
+    cotangents: &Cotangents,
+) -> Vec<Option<Var<'b>>> {
+    let op: Op = operation.op;
+    let vars: Vec<Var<'b>> = operation.operands.iter().map(|v| builder.var(*v)).collect();
+    let result = builder.var(operation.result());
+    let g = builder.var(cotangents.0[&operation.result()]);
+    if let Some(partials) = op::partials(op).filter(|_| !matches!(op.gradient, Gradient::Rule(_))) {
+        let mut values = vars.clone();
+        values.push(result);
+        let home = |(x, partial): (&Var<'b>, _)| {
+            scale(g, partial, &values, &operation.attrs).map(|v| v.sum_to(x.shape()))
+        };
+        return vars.iter().zip(partials).map(home).collect();
+    }
+    match op.gradient {
+        Gradient::Rule(rule) => {
+            let found = rule(&Rule {
+                builder,
+                op,
+                operands: vars.iter().copied().collect(),
+                attrs: operation.attrs.clone(),
+                ty: result.ty(),
+                result: Some((result, g)),
+            });
+            let elementwise = op.kind == Kind::Elementwise;
+            let home = |(x, v): (&Var<'b>, Option<Var<'b>>)| {
+                v.map(|v| if elementwise { v.sum_to(x.shape()) } else { v })
+            };
+            vars.iter().zip(found).map(home).collect()
+        }
+        Gradient::Derived | Gradient::Partials(_) | Gradient::Zero => vec![None; vars.len()],
+        Gradient::Callee | Gradient::Vjp | Gradient::Scan => unreachable!("calls have callbacks"),
+    }
+}

@@ -1,0 +1,359 @@
+//! Operations that name functions, forward and backward.
+
+use std::sync::Arc;
+
+use mithril_ir::algebra::Var;
+use mithril_ir::attr::Attr;
+use mithril_ir::builder::Builder;
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::graph::{Function, Operation, ResultDef, Role, Value};
+use mithril_ir::op::{self, Gradient, Op};
+use smallvec::{SmallVec, smallvec};
+
+use super::halves::Halves;
+use super::{Backward, Cotangents, Tape, takes_cotangent, zeros};
+
+/// The call that passes the cotangents of a call's results on to its operands.
+pub struct CallBack {
+    op: Op,
+    function: Arc<Function>,
+    attrs: SmallVec<[Attr; 2]>,
+    inputs: Vec<Input>,
+    /// The operand that each of its first results belongs to.
+    operands: Vec<usize>,
+}
+
+/// An operand of a [`CallBack`].
+#[derive(Clone, Copy)]
+enum Input {
+    Value(Value),
+    /// The cotangent of a result.
+    Seed(Value),
+    /// Zeros of the type of a value.
+    Zeros(Value),
+}
+
+impl CallBack {
+    fn once(function: Arc<Function>, inputs: Vec<Input>, operands: Vec<usize>) -> CallBack {
+        let attrs = smallvec![Attr::Function(function.name.clone())];
+        CallBack {
+            op: op::get("call"),
+            function,
+            attrs,
+            inputs,
+            operands,
+        }
+    }
+
+    /// Builds the call; gives the cotangents of the `count` operands.
+    pub fn gradients<'b>(
+        &self,
+        builder: &'b Builder,
+        cotangents: &Cotangents,
+        count: usize,
+    ) -> Result<Vec<Option<Var<'b>>>> {
+        let input = |input: &Input| match input {
+            Input::Value(value) => *value,
+            Input::Zeros(value) => zeros(builder, &builder.ty(*value)),
+            Input::Seed(value) => match cotangents.0.get(value) {
+                Some(cotangent) => *cotangent,
+                None => zeros(builder, &builder.ty(*value)),
+            },
+        };
+        let inputs: Vec<Value> = self.inputs.iter().map(input).collect();
+        let results = builder.call(self.op, &self.function, self.attrs.clone(), &inputs)?;
+        let mut gradients = vec![None; count];
+        for (operand, result) in self.operands.iter().zip(results) {
+            gradients[*operand] = Some(builder.var(result));
+        }
+        Ok(gradients)
+    }
+}
+
+/// A call under way: the operation, its callee, and its operands in the new function.
+struct Site<'a> {
+    builder: &'a Builder,
+    operation: &'a Operation,
+    callee: &'a Function,
+    operands: &'a [Value],
+    /// Which operands vary.
+    varying: Vec<bool>,
+}
+
+impl Site<'_> {
+    fn is_float(&self, i: usize) -> bool {
+        self.builder.ty(self.operands[i]).dtype.is_float()
+    }
+
+    /// The results that take cotangents.
+    fn seeds(&self, results: &[Value]) -> Vec<Input> {
+        let pairs = results.iter().zip(&self.callee.results);
+        pairs
+            .filter(|(_, r)| takes_cotangent(self.callee, r))
+            .map(|(v, _)| Input::Seed(*v))
+            .collect()
+    }
+
+    fn copy(&self) -> Result<SmallVec<[Value; 4]>> {
+        let Operation { op, attrs, .. } = self.operation;
+        self.builder
+            .call(*op, self.callee, attrs.clone(), self.operands)
+    }
+
+    /// The operation on another callee.
+    fn forward(&self, callee: &Function) -> Result<SmallVec<[Value; 4]>> {
+        let mut attrs = self.operation.attrs.clone();
+        attrs[0] = Attr::Function(callee.name.clone());
+        self.builder
+            .call(self.operation.op, callee, attrs, self.operands)
+    }
+}
+
+impl Tape<'_> {
+    /// Copies a call in the form that its gradient needs, and keeps how to pass cotangents back.
+    pub(super) fn call(
+        &mut self,
+        builder: &Builder,
+        operation: &Operation,
+        operands: &[Value],
+        backward: &mut Backward,
+    ) -> Result<SmallVec<[Value; 4]>> {
+        let callee = self.callee(operation)?;
+        let varying: Vec<bool> = operands.iter().map(|v| backward.varies(*v)).collect();
+        let site = Site {
+            builder,
+            operation,
+            callee: &callee,
+            operands,
+            varying,
+        };
+        if !site.varying.contains(&true) {
+            return site.copy();
+        }
+        if callee.external && !matches!(operation.op.gradient, Gradient::Vjp) {
+            return Diagnostic::new(format!("`{}` has no gradient: it is external", callee.name))
+                .at(format!("block `{}`", operation.loc))
+                .hint("give it one with `custom_gradient`")
+                .err();
+        }
+        let (mut results, back) = match operation.op.gradient {
+            Gradient::Vjp => self.custom(&site)?,
+            Gradient::Scan => self.scan(&site)?,
+            Gradient::Callee
+            | Gradient::Derived
+            | Gradient::Partials(_)
+            | Gradient::Rule(_)
+            | Gradient::Zero => self.once(&site)?,
+        };
+        backward.calls.insert(results[0], back);
+        results.truncate(callee.results.len());
+        Ok(results)
+    }
+
+    fn once(&mut self, site: &Site) -> Result<(SmallVec<[Value; 4]>, CallBack)> {
+        let halves = self.halves(site.callee, site.varying.clone(), &|_| true)?;
+        let results = site.forward(&halves.forward)?;
+        let (own, saved) = results.split_at(site.callee.results.len());
+        let kept = halves.kept.iter().map(|&i| site.operands[i]);
+        let mut inputs: Vec<Input> = kept
+            .chain(saved.iter().copied())
+            .map(Input::Value)
+            .collect();
+        inputs.extend(site.seeds(own));
+        let back = CallBack::once(halves.backward, inputs, halves.operands);
+        Ok((results, back))
+    }
+
+    fn custom(&mut self, site: &Site) -> Result<(SmallVec<[Value; 4]>, CallBack)> {
+        let vjp = site
+            .operation
+            .functions()
+            .nth(1)
+            .expect("a custom gradient names its vjp");
+        let vjp = self.function(vjp)?;
+        let results = site.copy()?;
+        let mut inputs: Vec<Input> = site
+            .operands
+            .iter()
+            .chain(&results)
+            .map(|v| Input::Value(*v))
+            .collect();
+        inputs.extend(site.seeds(&results));
+        let floats = (0..site.operands.len())
+            .filter(|&i| site.is_float(i))
+            .collect();
+        Ok((results, CallBack::once(vjp, inputs, floats)))
+    }
+
+    /// Forward, the body also gives what its backward half reads, stacked. Backward, a scan in the
+    /// other direction carries the cotangents of the carries and the sums of those of captures.
+    fn scan(&mut self, site: &Site) -> Result<(SmallVec<[Value; 4]>, CallBack)> {
+        let attrs = &site.operation.attrs;
+        let count = |i: usize| op::infer::as_int(&attrs[i]) as usize;
+        let plan = ScanPlan {
+            carries: count(1),
+            sequences: count(2),
+        };
+        // A carry may come to vary in the second step.
+        let varying: Vec<bool> = (0..site.operands.len())
+            .map(|i| site.is_float(i) && (plan.is_carry(i) || site.varying[i]))
+            .collect();
+        let halves = self.halves(site.callee, varying, &|i| !plan.is_carry(i))?;
+        let results = site.forward(&halves.forward)?;
+        let (own, saved) = results.split_at(site.callee.results.len());
+        let (ends, stacked) = own.split_at(plan.carries);
+
+        let body = self.reversed_body(site, &plan, &halves)?;
+        let float = |v: &&Value| site.builder.ty(**v).dtype.is_float();
+        let captures = halves.operands.iter().filter(|&&i| plan.is_capture(i));
+        let mut inputs: Vec<Input> = ends.iter().filter(float).map(|v| Input::Seed(*v)).collect();
+        inputs.extend(captures.map(|&i| Input::Zeros(site.operands[i])));
+        let carries = inputs.len();
+        let kept = |capture: bool| {
+            let wanted = move |i: &&usize| plan.is_capture(**i) == capture;
+            halves
+                .kept
+                .iter()
+                .filter(wanted)
+                .map(|&i| Input::Value(site.operands[i]))
+        };
+        inputs.extend(kept(false));
+        inputs.extend(saved.iter().map(|v| Input::Value(*v)));
+        inputs.extend(stacked.iter().filter(float).map(|v| Input::Seed(*v)));
+        let sequences = inputs.len() - carries;
+        inputs.extend(kept(true));
+        let reverse = matches!(attrs[3], Attr::Bool(true));
+        let attrs = smallvec![
+            Attr::Function(body.name.clone()),
+            Attr::Int(carries as i64),
+            Attr::Int(sequences as i64),
+            Attr::Bool(!reverse),
+        ];
+        let operands = plan.by_class(&halves.operands);
+        let back = CallBack {
+            op: site.operation.op,
+            function: body,
+            attrs,
+            inputs,
+            operands,
+        };
+        Ok((results, back))
+    }
+
+    /// The body of the backward scan: carried cotangents and sums, then slices of kept sequences,
+    /// saved values and cotangents of stacked results, then kept captures; it gives the next carried
+    /// ones, then the cotangents of the slices.
+    fn reversed_body(
+        &mut self,
+        site: &Site,
+        plan: &ScanPlan,
+        halves: &Halves,
+    ) -> Result<Arc<Function>> {
+        let b = Builder::new(
+            self.module
+                .fresh_name(&format!("{}_reversed", site.callee.name)),
+        );
+        let (inputs, sums) = reversed_arguments(&b, site, plan, halves);
+        let attrs = smallvec![Attr::Function(halves.backward.name.clone())];
+        let gradients = b.call(op::get("call"), &halves.backward, attrs, &inputs)?;
+        let gradient = |i: usize| {
+            let at = halves.operands.iter().position(|&j| j == i);
+            at.map(|at| b.var(gradients[at]))
+        };
+        let result = |&i: &usize| match (sums.iter().find(|(j, _)| *j == i), gradient(i)) {
+            (Some((_, sum)), Some(more)) => Some((b.var(*sum) + more).value),
+            (Some((_, sum)), None) => Some(*sum),
+            (None, gradient) => gradient.map(|v| v.value),
+        };
+        let values = plan.by_class(&halves.operands);
+        let values = values.iter().filter_map(result).enumerate();
+        let name = |(i, value)| ResultDef {
+            name: format!("next_{i}").into(),
+            value,
+            state: None,
+        };
+        let results: Vec<ResultDef> = values.map(name).collect();
+        let body = b.finish(results)?;
+        let name = body.name.clone();
+        self.module.insert(body);
+        self.function(&name)
+    }
+}
+
+/// Adds the arguments of the reversed body. Gives them in the order of the backward half, and the
+/// sums by the capture they belong to.
+fn reversed_arguments(
+    b: &Builder,
+    site: &Site,
+    plan: &ScanPlan,
+    halves: &Halves,
+) -> (Vec<Value>, Vec<(usize, Value)>) {
+    let callee = site.callee;
+    let own = |i: usize, prefix: &str| {
+        let name = format!("{prefix}{}", callee.args[i].name);
+        b.arg(name, Role::Data, callee.ty(Value(i as u32)).clone())
+    };
+    let cotangents = |results: &[ResultDef]| -> Vec<Value> {
+        let taken = results.iter().filter(|r| takes_cotangent(callee, r));
+        let arg = |r: &ResultDef| {
+            b.arg(
+                format!("d_{}", r.name),
+                Role::Data,
+                callee.ty(r.value).clone(),
+            )
+        };
+        taken.map(arg).collect()
+    };
+    let kept = |capture: bool| -> Vec<Value> {
+        let wanted = halves
+            .kept
+            .iter()
+            .filter(|&&i| plan.is_capture(i) == capture);
+        wanted.map(|&i| own(i, "")).collect()
+    };
+    let (carried, stacked) = callee.results.split_at(plan.carries);
+    let ends = cotangents(carried);
+    let captures = halves.operands.iter().filter(|&&i| plan.is_capture(i));
+    let sums = captures.map(|&i| (i, own(i, "sum_"))).collect();
+    let sequences = kept(false);
+    let saved: Vec<Value> = halves
+        .saved()
+        .map(|(name, ty)| b.arg(name.clone(), Role::Data, ty.clone()))
+        .collect();
+    let rows = cotangents(stacked);
+    let captured = kept(true);
+    // Sequences come before captures among the operands, so kept ones are in the callee's order.
+    ([sequences, captured, saved, ends, rows].concat(), sums)
+}
+
+/// Which operands of a scan are what.
+#[derive(Clone, Copy)]
+struct ScanPlan {
+    carries: usize,
+    sequences: usize,
+}
+
+impl ScanPlan {
+    fn is_carry(&self, i: usize) -> bool {
+        i < self.carries
+    }
+
+    fn is_sequence(&self, i: usize) -> bool {
+        !self.is_carry(i) && !self.is_capture(i)
+    }
+
+    fn is_capture(&self, i: usize) -> bool {
+        i >= self.carries + self.sequences
+    }
+
+    /// Carries, then captures, then sequences.
+    fn by_class(&self, operands: &[usize]) -> Vec<usize> {
+        let class = |class: fn(&ScanPlan, usize) -> bool| {
+            operands.iter().copied().filter(move |&i| class(self, i))
+        };
+        class(ScanPlan::is_carry)
+            .chain(class(ScanPlan::is_capture))
+            .chain(class(ScanPlan::is_sequence))
+            .collect()
+    }
+}

@@ -1,0 +1,278 @@
+//! The two halves of a differentiated callee.
+
+use std::sync::Arc;
+
+use mithril_ir::attr::Attr;
+use mithril_ir::builder::Builder;
+use mithril_ir::diagnostic::Result;
+use mithril_ir::dim::Symbol;
+use mithril_ir::graph::{Function, Module, Operation, ResultDef, Role, Value};
+use mithril_ir::shape::Type;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// A callee's forward half, which gives its results and what the backward half reads, and the
+/// backward half, which takes arguments kept by the caller, what was saved, and cotangents.
+#[derive(Clone)]
+pub struct Halves {
+    pub forward: Arc<Function>,
+    pub backward: Arc<Function>,
+    /// The callee's arguments that the backward half takes.
+    pub kept: Vec<usize>,
+    /// The callee's argument that each result of the backward half belongs to.
+    pub operands: Vec<usize>,
+}
+
+impl Halves {
+    /// The saved values' names and types, as the backward half takes them.
+    pub fn saved(&self) -> impl Iterator<Item = (&Arc<str>, &Type)> {
+        let saved = self.backward.arguments().skip(self.kept.len());
+        saved
+            .take_while(|(_, arg)| arg.role != Role::Cotangent)
+            .map(|(value, arg)| (&arg.name, self.backward.ty(value)))
+    }
+}
+
+/// Splits `joint`, which gives `callee`'s results and then the gradients of the arguments of
+/// `wrt`, and adds both halves to the module. Forward is what the results need; all else is
+/// computed backward, from saved values and those arguments that the caller `keeps`.
+pub fn split(
+    module: &mut Module,
+    callee: &Function,
+    joint: &Function,
+    wrt: &[bool],
+    keeps: &dyn Fn(usize) -> bool,
+) -> Result<Halves> {
+    let (results, gradients) = joint.results.split_at(callee.results.len());
+    let ahead = needed(joint, results);
+    let behind: Vec<bool> = needed(joint, gradients)
+        .iter()
+        .zip(&ahead)
+        .map(|(back, front)| *back && !front)
+        .collect();
+    let (kept, saved) = crossing(callee, joint, gradients, &behind, keeps);
+    let forward = forward_half(module, callee, joint, &ahead, &saved)?;
+    let backward = backward_half(module, callee, joint, &behind, &kept, &saved)?;
+    Ok(Halves {
+        forward: add(module, forward),
+        backward: add(module, backward),
+        kept,
+        operands: (0..wrt.len()).filter(|&i| wrt[i]).collect(),
+    })
+}
+
+fn add(module: &mut Module, function: Function) -> Arc<Function> {
+    let name = function.name.clone();
+    module.insert(function);
+    module.functions[&name].clone()
+}
+
+/// The callee's results, then the saved values.
+fn forward_half(
+    module: &Module,
+    callee: &Function,
+    joint: &Function,
+    ahead: &[bool],
+    saved: &[Value],
+) -> Result<Function> {
+    let builder = Builder::like(
+        module.fresh_name(&format!("{}_forward", callee.name)),
+        callee,
+    );
+    let arguments = (0..callee.args.len()).map(|i| (joint.arg(i), Value(i as u32)));
+    let mut map: FxHashMap<Value, Value> = arguments.collect();
+    copy(&builder, module, joint, ahead, &mut map)?;
+    let own = &joint.results[..callee.results.len()];
+    let mut results: Vec<ResultDef> = own
+        .iter()
+        .map(|r| ResultDef {
+            value: map[&r.value],
+            ..r.clone()
+        })
+        .collect();
+    for (i, value) in saved.iter().enumerate() {
+        let name = format!("saved_{i}").into();
+        results.push(ResultDef {
+            name,
+            value: map[value],
+            state: None,
+        });
+    }
+    builder.finish(results)
+}
+
+/// The gradients, from kept arguments, saved values and cotangents.
+fn backward_half(
+    module: &Module,
+    callee: &Function,
+    joint: &Function,
+    behind: &[bool],
+    kept: &[usize],
+    saved: &[Value],
+) -> Result<Function> {
+    let builder = Builder::new(module.fresh_name(&format!("{}_backward", callee.name)));
+    let mut map: FxHashMap<Value, Value> = FxHashMap::default();
+    for &i in kept {
+        let arg = &callee.args[i];
+        let ty = callee.ty(Value(i as u32)).clone();
+        map.insert(joint.arg(i), builder.arg(arg.name.clone(), arg.role, ty));
+    }
+    for (i, value) in saved.iter().enumerate() {
+        let ty = joint.ty(*value).clone();
+        map.insert(*value, builder.arg(format!("saved_{i}"), Role::Data, ty));
+    }
+    for (value, arg) in joint.arguments().skip(callee.args.len()) {
+        let ty = joint.ty(value).clone();
+        map.insert(value, builder.arg(arg.name.clone(), arg.role, ty));
+    }
+    copy(&builder, module, joint, behind, &mut map)?;
+    let gradients = &joint.results[callee.results.len()..];
+    builder.finish(
+        gradients
+            .iter()
+            .map(|r| ResultDef {
+                value: map[&r.value],
+                ..r.clone()
+            })
+            .collect(),
+    )
+}
+
+/// Which operations the results need. By operation index.
+fn needed(function: &Function, results: &[ResultDef]) -> Vec<bool> {
+    let mut live = vec![false; function.values.len()];
+    results.iter().for_each(|r| live[r.value.index()] = true);
+    let mut needed = vec![false; function.ops.len()];
+    for (i, operation) in function.ops.iter().enumerate().rev() {
+        needed[i] = operation.results().any(|v| live[v.index()]);
+        if needed[i] {
+            operation
+                .operands
+                .iter()
+                .for_each(|v| live[v.index()] = true);
+        }
+    }
+    needed
+}
+
+/// What the backward half reads of the forward one: arguments by number, and other values.
+/// Arguments that alone show a dim the backward half names are among them.
+fn crossing(
+    callee: &Function,
+    joint: &Function,
+    gradients: &[ResultDef],
+    behind: &[bool],
+    keeps: &dyn Fn(usize) -> bool,
+) -> (Vec<usize>, Vec<Value>) {
+    let mut made: FxHashSet<Value> = FxHashSet::default();
+    let mut read: Vec<Value> = Vec::new();
+    let mut symbols: FxHashSet<Symbol> = FxHashSet::default();
+    for operation in selected(joint, behind) {
+        read.extend(operation.operands.iter().filter(|v| !made.contains(v)));
+        made.extend(operation.results());
+        for attr in &operation.attrs {
+            if let Attr::Shape(shape) = attr {
+                shape.for_each_symbol(&mut |s| {
+                    symbols.insert(s.clone());
+                });
+            }
+        }
+    }
+    read.extend(
+        gradients
+            .iter()
+            .map(|r| r.value)
+            .filter(|v| !made.contains(v)),
+    );
+    let mut kept: Vec<usize> = Vec::new();
+    let mut saved: Vec<Value> = Vec::new();
+    for value in read {
+        keep(value, callee, joint, keeps, &mut kept, &mut saved);
+    }
+    let cotangents = (callee.args.len()..joint.args.len()).map(|i| joint.ty(joint.arg(i)));
+    let shown = kept.iter().map(|&i| joint.ty(joint.arg(i)));
+    let known: Vec<&Type> = cotangents
+        .chain(shown)
+        .chain(saved.iter().map(|v| joint.ty(*v)))
+        .collect();
+    known.iter().for_each(|ty| {
+        bare_symbols(ty, &mut |s| {
+            symbols.remove(s);
+        })
+    });
+    for i in 0..callee.args.len() {
+        let mut shows = false;
+        bare_symbols(joint.ty(joint.arg(i)), &mut |s| shows |= symbols.remove(s));
+        if shows {
+            keep(joint.arg(i), callee, joint, keeps, &mut kept, &mut saved);
+        }
+    }
+    kept.sort_unstable();
+    (kept, saved)
+}
+
+/// Puts a value that the backward half reads where it comes from.
+fn keep(
+    value: Value,
+    callee: &Function,
+    joint: &Function,
+    keeps: &dyn Fn(usize) -> bool,
+    kept: &mut Vec<usize>,
+    saved: &mut Vec<Value>,
+) {
+    let i = value.index();
+    if i < callee.args.len() && keeps(i) {
+        if !kept.contains(&i) {
+            kept.push(i);
+        }
+    } else if (i < callee.args.len() || i >= joint.args.len()) && !saved.contains(&value) {
+        saved.push(value);
+    }
+}
+
+/// The symbols that an array of this type shows: bare dims and the rank variable.
+fn bare_symbols(ty: &Type, f: &mut dyn FnMut(&Symbol)) {
+    ty.shape.lead.iter().for_each(&mut *f);
+    ty.shape
+        .dims
+        .iter()
+        .filter_map(|d| d.as_symbol())
+        .for_each(f);
+}
+
+fn selected<'f>(function: &'f Function, which: &'f [bool]) -> impl Iterator<Item = &'f Operation> {
+    function
+        .ops
+        .iter()
+        .zip(which)
+        .filter(|(_, wanted)| **wanted)
+        .map(|(operation, _)| operation)
+}
+
+fn copy(
+    builder: &Builder,
+    module: &Module,
+    from: &Function,
+    which: &[bool],
+    map: &mut FxHashMap<Value, Value>,
+) -> Result<()> {
+    for operation in selected(from, which) {
+        builder.set_loc(operation.loc.clone());
+        let operands: Vec<Value> = operation.operands.iter().map(|v| map[v]).collect();
+        let first = match operation
+            .functions()
+            .next()
+            .and_then(|name| module.get(name))
+        {
+            Some(callee) => {
+                builder.call(operation.op, callee, operation.attrs.clone(), &operands)?[0]
+            }
+            None => builder.push(operation.op, &operands, operation.attrs.clone())?,
+        };
+        for (i, old) in operation.results().enumerate() {
+            let new = Value(first.0 + i as u32);
+            builder.set_name(new, from.info(old).name.clone());
+            map.insert(old, new);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,78 @@
+//! Which functions of a module name which others.
+
+use std::sync::Arc;
+
+use mithril_ir::calls::callees_first;
+use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+use mithril_ir::graph::{Function, Module, Operation};
+use rustc_hash::FxHashSet;
+
+/// All functions, callees before their callers.
+/// Errors: a name that no function has, or functions that call each other in a circle.
+pub fn post_order(module: &Module) -> Result<Vec<Arc<str>>> {
+    let callees: Result<Vec<Vec<usize>>> = module
+        .functions
+        .values()
+        .map(|f| callees(module, f))
+        .collect();
+    let name = |i: usize| {
+        module
+            .functions
+            .get_index(i)
+            .expect("a number of the module")
+            .0
+            .clone()
+    };
+    match callees_first(&callees?) {
+        Ok(order) => Ok(order.into_iter().map(name).collect()),
+        Err(circle) => {
+            let names: Vec<String> = circle
+                .into_iter()
+                .map(|i| format!("`{}`", name(i)))
+                .collect();
+            Diagnostic::new("functions do not call themselves")
+                .got(names.join(" → "))
+                .err()
+        }
+    }
+}
+
+/// The functions that the entry needs, itself included.
+/// Errors: a name that no function has.
+pub fn reachable(module: &Module) -> Result<FxHashSet<Arc<str>>> {
+    let mut found = FxHashSet::default();
+    let mut open: Vec<Arc<str>> = module.functions.keys().take(1).cloned().collect();
+    while let Some(name) = open.pop() {
+        if found.insert(name.clone()) {
+            let names = function(module, &name)?
+                .ops
+                .iter()
+                .flat_map(Operation::functions);
+            open.extend(names.cloned());
+        }
+    }
+    Ok(found)
+}
+
+/// The function of this name.
+/// Errors: there is none.
+pub fn function<'m>(module: &'m Module, name: &str) -> Result<&'m Arc<Function>> {
+    module.get(name).ok_or_else(|| missing(module, name))
+}
+
+fn callees(module: &Module, function: &Function) -> Result<Vec<usize>> {
+    let names = function.ops.iter().flat_map(Operation::functions);
+    let number = |name: &Arc<str>| {
+        module
+            .functions
+            .get_index_of(name)
+            .ok_or_else(|| missing(module, name))
+    };
+    names.map(number).collect()
+}
+
+fn missing(module: &Module, name: &str) -> Box<Diagnostic> {
+    let mut error = Diagnostic::new(format!("there is no function `{name}`"));
+    error.hint = did_you_mean(name, module.functions.keys().map(|k| &**k));
+    Box::new(error)
+}

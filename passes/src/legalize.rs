@@ -1,0 +1,112 @@
+//! `legalize`: decomposes what the target does not take.
+
+use mithril_ir::algebra::{Var, expand};
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::evaluate::decompose;
+use mithril_ir::graph::{Function, Module, Operation, Value};
+use mithril_ir::op::{self, Meaning, Op};
+use mithril_ir::scalar::expr::Node;
+
+use crate::context::PassContext;
+use crate::pass::Pass;
+use crate::rebuild::{Rebuild, each_function};
+use crate::target::{self, Target};
+
+pass! {
+    /// Decomposes the operations that the target does not take whole, until it takes all.
+    pub struct Legalize("legalize") {
+        /// Where the program goes to: numpy, torch, jax, c, native, or core for primitives alone.
+        target: Target = target::TARGETS[0],
+    }
+}
+
+impl Pass for Legalize {
+    fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module> {
+        each_function(module, |function| {
+            let mut current: Option<Function> = None;
+            // One layer of composites at a time; each is made of simpler ones.
+            while let Some(next) = self.layer(module, current.as_ref().unwrap_or(function), cx)? {
+                current = Some(next);
+            }
+            Ok(current)
+        })
+    }
+}
+
+impl Legalize {
+    /// Decomposes each operation once; `None` where the target takes all.
+    fn layer(
+        &self,
+        module: &Module,
+        function: &Function,
+        cx: &mut PassContext,
+    ) -> Result<Option<Function>> {
+        if function.ops.iter().all(|op| (self.target.takes)(op.op)) {
+            return Ok(None);
+        }
+        let mut rebuild = Rebuild::new(module, function);
+        for op in &function.ops {
+            if (self.target.takes)(op.op) {
+                rebuild.keep(op)?;
+            } else {
+                rebuild.builder.set_loc(op.loc.clone());
+                let value = self.parts(&rebuild, op)?;
+                let value = with_shape_of(&rebuild, op, value)?;
+                rebuild.replace(op.result(), value);
+                cx.log("decompose", &op.loc);
+                cx.count("ops-decomposed", 1);
+            }
+        }
+        rebuild.finish().map(Some)
+    }
+
+    /// The operation by others.
+    fn parts(&self, rebuild: &Rebuild, op: &Operation) -> Result<Value> {
+        let (builder, operands) = (&rebuild.builder, rebuild.operands(op));
+        match op.op.meaning {
+            Meaning::Decompose(_) => decompose(builder, op.op, &operands, &op.attrs),
+            Meaning::Scalar(_) if !is_scalar_primitive(op.op) => {
+                let expr = op::expr(op.op).expect("a scalar meaning has an expression");
+                let shared = (0..operands.len()).find(|&i| op.op.operand(i).shared);
+                let dtype = builder.ty(operands[shared.unwrap_or(0)]).dtype;
+                let vars: Vec<Var> = operands.iter().map(|v| builder.var(*v)).collect();
+                let value = expand(builder, expr, &vars, &op.attrs, dtype).value;
+                builder.check()?;
+                Ok(value)
+            }
+            Meaning::Scalar(_) | Meaning::Kernel(_) | Meaning::Call(_) => Err(self.unsupported(op)),
+        }
+    }
+
+    fn unsupported(&self, op: &Operation) -> Box<Diagnostic> {
+        let mut error =
+            Diagnostic::new(format!("Backend does not support operation {}", op.op.name))
+                .fact("backend", self.target.name)
+                .hint("choose another backend, or express the operation by others");
+        if !op.loc.is_unknown() {
+            error = error.at(format!("block `{}`", op.loc));
+        }
+        Box::new(error)
+    }
+}
+
+/// Whether an elementwise operation is one scalar primitive on its operands in order: expanding
+/// it would give itself.
+pub fn is_scalar_primitive(op: Op) -> bool {
+    let nodes = op::expr(op).map_or(&[][..], |e| e.nodes());
+    match nodes.last() {
+        Some(Node::Prim(prim, _)) => op::of_prim(*prim) == op,
+        _ => false,
+    }
+}
+
+/// An expression that does not read all operands, or is a number, has too small a shape.
+fn with_shape_of(rebuild: &Rebuild, op: &Operation, value: Value) -> Result<Value> {
+    let want = rebuild.source.ty(op.result());
+    let have = rebuild.builder.ty(value);
+    if have == *want || have.shape.dims.len() >= want.shape.dims.len() {
+        return Ok(value);
+    }
+    let attrs = [("shape", want.shape.clone().into())];
+    rebuild.builder.op("broadcast_in_dim", &[value], &attrs)
+}

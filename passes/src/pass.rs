@@ -1,0 +1,190 @@
+//! What a pass is, and how the fields of its struct become options of the command line.
+
+use mithril_ir::diagnostic::Result;
+use mithril_ir::graph::Module;
+
+use crate::context::PassContext;
+
+/// A rewriting of modules: valid IR in, valid IR out, with the same meaning.
+pub trait Pass: Options {
+    /// The module after the pass. Functions that it did not change are the same `Arc`.
+    /// Errors: what a user's module or options can cause.
+    fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module>;
+}
+
+/// What the command line knows of a pass. The macro [`pass!`](crate::pass!) writes it.
+pub trait Options {
+    /// The kebab-case name.
+    fn name(&self) -> &'static str;
+
+    /// What it does, in a sentence or two.
+    fn doc(&self) -> String;
+
+    /// The options with their present values.
+    fn fields(&self) -> Vec<Field>;
+
+    /// Sets an option from text. `None`: there is none of that name.
+    /// Errors: what is expected instead of `text`.
+    fn set(&mut self, name: &str, text: &str) -> Option<Result<(), String>>;
+}
+
+/// An option of a pass.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Field {
+    /// In kebab case.
+    pub name: String,
+    pub doc: String,
+    /// As text that [`Options::set`] reads.
+    pub value: String,
+    /// Whether its value is a list, which goes on behind a comma.
+    pub list: bool,
+}
+
+/// A type that options have.
+pub trait OptionValue: Sized {
+    /// Whether its text may contain commas.
+    const LIST: bool = false;
+
+    /// Errors: what is expected instead.
+    fn parse(text: &str) -> Result<Self, String>;
+
+    /// Text that `parse` reads back.
+    fn print(&self) -> String;
+}
+
+impl OptionValue for bool {
+    fn parse(text: &str) -> Result<bool, String> {
+        text.parse().map_err(|_| "true or false".to_string())
+    }
+
+    fn print(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl OptionValue for usize {
+    fn parse(text: &str) -> Result<usize, String> {
+        text.parse().map_err(|_| "a number".to_string())
+    }
+
+    fn print(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl OptionValue for String {
+    fn parse(text: &str) -> Result<String, String> {
+        Ok(text.to_string())
+    }
+
+    fn print(&self) -> String {
+        self.clone()
+    }
+}
+
+/// Names behind commas.
+impl OptionValue for Vec<String> {
+    const LIST: bool = true;
+
+    fn parse(text: &str) -> Result<Vec<String>, String> {
+        let names = text.split(',').map(str::trim);
+        Ok(names
+            .filter(|n| !n.is_empty())
+            .map(str::to_string)
+            .collect())
+    }
+
+    fn print(&self) -> String {
+        self.join(",")
+    }
+}
+
+/// A bound on a number, or none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Limit {
+    At(usize),
+    All,
+}
+
+impl Limit {
+    /// Whether `count` lies below the bound.
+    pub fn above(self, count: usize) -> bool {
+        match self {
+            Limit::At(limit) => count < limit,
+            Limit::All => true,
+        }
+    }
+}
+
+impl OptionValue for Limit {
+    fn parse(text: &str) -> Result<Limit, String> {
+        match text {
+            "all" => Ok(Limit::All),
+            _ => (text.parse().map(Limit::At)).map_err(|_| "a number, or `all`".to_string()),
+        }
+    }
+
+    fn print(&self) -> String {
+        match self {
+            Limit::At(limit) => limit.to_string(),
+            Limit::All => "all".to_string(),
+        }
+    }
+}
+
+/// The lines of a doc comment as one text.
+pub fn prose(lines: &[&str]) -> String {
+    let lines: Vec<&str> = lines.iter().map(|l| l.trim()).collect();
+    lines.join(" ").replace("  ", " ").trim().to_string()
+}
+
+/// Declares the struct of a pass: its fields, with docs and defaults, are its options.
+#[macro_export]
+macro_rules! pass {
+    (
+        $(#[doc = $doc:literal])+
+        pub struct $pass:ident($name:literal) {
+            $($(#[doc = $about:literal])+ $field:ident: $type:ty = $default:expr),* $(,)?
+        }
+    ) => {
+        $(#[doc = $doc])+
+        #[derive(Clone, Debug)]
+        pub struct $pass {
+            $($(#[doc = $about])+ pub $field: $type),*
+        }
+
+        impl Default for $pass {
+            fn default() -> $pass {
+                $pass { $($field: $default),* }
+            }
+        }
+
+        impl $crate::pass::Options for $pass {
+            fn name(&self) -> &'static str {
+                $name
+            }
+
+            fn doc(&self) -> String {
+                $crate::pass::prose(&[$($doc),+])
+            }
+
+            fn fields(&self) -> Vec<$crate::pass::Field> {
+                vec![$($crate::pass::Field {
+                    name: stringify!($field).replace('_', "-"),
+                    doc: $crate::pass::prose(&[$($about),+]),
+                    value: $crate::pass::OptionValue::print(&self.$field),
+                    list: <$type as $crate::pass::OptionValue>::LIST,
+                }),*]
+            }
+
+            #[allow(unused_variables)]
+            fn set(&mut self, name: &str, text: &str) -> Option<Result<(), String>> {
+                $(if name == stringify!($field).replace('_', "-") {
+                    let value = <$type as $crate::pass::OptionValue>::parse(text);
+                    return Some(value.map(|value| self.$field = value));
+                })*
+                None
+            }
+        }
+    };
+}

@@ -1,0 +1,207 @@
+//! Pipelines: passes in order, as text and as the one that compiling runs.
+
+use std::fmt;
+
+use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+
+use crate::autodiff::Autodiff;
+use crate::canonicalize::Canonicalize;
+use crate::cse::Cse;
+use crate::dce::Dce;
+use crate::fold_constants::FoldConstants;
+use crate::inline::Inline;
+use crate::legalize::Legalize;
+use crate::pass::Pass;
+use crate::registry;
+use crate::target::Target;
+
+/// Passes in the order they run in.
+#[derive(Default)]
+pub struct Pipeline {
+    pub passes: Vec<Box<dyn Pass>>,
+}
+
+/// What compiling a model's functions for `target` runs. With `gradients`, the module gets a
+/// function of that name, which gives a gradient for each param.
+pub fn standard(target: Target, gradients: bool) -> Pipeline {
+    let mut pipeline = Pipeline::default().then(Inline::default()).simplify();
+    if gradients {
+        pipeline = pipeline.then(Autodiff::default()).simplify();
+    }
+    pipeline.then(Legalize { target }).simplify()
+}
+
+/// [`standard`] with every operation of the model kept.
+pub fn faithful(target: Target, gradients: bool) -> Pipeline {
+    let mut pipeline = Pipeline::default().then(Inline::default());
+    if gradients {
+        pipeline = pipeline.then(Autodiff::default()).then(Dce::default());
+    }
+    pipeline.then(Legalize { target })
+}
+
+impl Pipeline {
+    pub fn then(mut self, pass: impl Pass + 'static) -> Pipeline {
+        self.passes.push(Box::new(pass));
+        self
+    }
+
+    fn simplify(self) -> Pipeline {
+        self.then(Canonicalize::default())
+            .then(FoldConstants::default())
+            .then(Cse::default())
+            .then(Dce::default())
+    }
+
+    /// Reads `canonicalize,inline{limit=all},autodiff{wrt=w,b}`. Empty text is an empty pipeline.
+    /// Errors: an unknown pass or option, or a value the option does not take; with the bytes of
+    /// `text` it is about.
+    pub fn parse(text: &str) -> Result<Pipeline> {
+        let mut pipeline = Pipeline::default();
+        for (start, item) in split(text, 0)? {
+            if item.is_empty() && text.trim().is_empty() {
+                break;
+            }
+            pipeline.passes.push(parse_pass(item, start)?);
+        }
+        Ok(pipeline)
+    }
+}
+
+/// The parts between commas outside brackets, trimmed, with their places.
+fn split(text: &str, base: usize) -> Result<Vec<(usize, &str)>> {
+    let mut parts = Vec::new();
+    let mut open: Vec<(usize, char)> = Vec::new();
+    let mut start = 0;
+    let mut part = |from: usize, to: usize| {
+        let raw = &text[from..to];
+        let lead = raw.len() - raw.trim_start().len();
+        parts.push((base + from + lead, raw.trim()));
+    };
+    for (at, c) in text.char_indices() {
+        match c {
+            '{' => open.push((at, '}')),
+            '[' => open.push((at, ']')),
+            '(' => open.push((at, ')')),
+            '}' | ']' | ')' if open.pop().map(|(_, close)| close) != Some(c) => {
+                return unbalanced(c, base + at);
+            }
+            ',' if open.is_empty() => {
+                part(start, at);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    if let Some((at, _)) = open.pop() {
+        let bracket = text[at..].chars().next().unwrap_or('{');
+        return unbalanced(bracket, base + at);
+    }
+    part(start, text.len());
+    Ok(parts)
+}
+
+fn unbalanced<T>(bracket: char, at: usize) -> Result<T> {
+    Diagnostic::new(format!("`{bracket}` has no partner in the pipeline"))
+        .span(at..at + 1)
+        .err()
+}
+
+fn parse_pass(item: &str, start: usize) -> Result<Box<dyn Pass>> {
+    let (name, options) = match item.split_once('{') {
+        None => (item, None),
+        Some((name, rest)) => match rest.strip_suffix('}') {
+            Some(options) => (name, Some(options)),
+            None => {
+                return Diagnostic::new("a comma is expected between passes")
+                    .got(item)
+                    .span(start..start + item.len())
+                    .err();
+            }
+        },
+    };
+    let span = start..start + name.len();
+    let mut pass = registry::make(name.trim()).map_err(|error| Box::new(error.span(span)))?;
+    if let Some(options) = options {
+        let base = start + name.len() + 1;
+        for (at, name, value) in assignments(&*pass, options, base)? {
+            set(&mut *pass, at, &name, &value)?;
+        }
+    }
+    Ok(pass)
+}
+
+/// Where each option stands, its name, its value. What follows a list without naming an option
+/// goes on with the list.
+fn assignments(
+    pass: &dyn Pass,
+    options: &str,
+    base: usize,
+) -> Result<Vec<(usize, String, String)>> {
+    let fields = pass.fields();
+    let field = |name: &str| fields.iter().find(|f| f.name == name);
+    let mut found: Vec<(usize, String, String)> = Vec::new();
+    for (at, item) in split(options, base)? {
+        let (name, value) = match item.split_once('=') {
+            Some((name, value)) => (name.trim(), Some(value.trim())),
+            None => (item, None),
+        };
+        let goes_on = field(name).is_none();
+        match found.last_mut() {
+            Some((_, last, list)) if goes_on && field(last).is_some_and(|f| f.list) => {
+                list.push(',');
+                list.push_str(item);
+            }
+            _ if item.is_empty() => {}
+            // A flag alone is true.
+            _ => found.push((at, name.to_string(), value.unwrap_or("true").to_string())),
+        }
+    }
+    Ok(found)
+}
+
+fn set(pass: &mut dyn Pass, at: usize, name: &str, value: &str) -> Result<()> {
+    let span = at..at + name.len();
+    let pass_name = pass.name();
+    match pass.set(name, value) {
+        Some(Ok(())) => Ok(()),
+        Some(Err(expected)) => Diagnostic::new(format!(
+            "the option `{name}` of `{pass_name}` has another form"
+        ))
+        .got(value)
+        .expected(expected)
+        .span(span)
+        .err(),
+        None => {
+            let names: Vec<String> = pass.fields().into_iter().map(|f| f.name).collect();
+            let names = || names.iter().map(String::as_str);
+            let mut error = Diagnostic::new(format!("`{pass_name}` has no option `{name}`"));
+            error.hint = did_you_mean(name, names()).or_else(|| match names().count() {
+                0 => Some(format!("`{pass_name}` takes none")),
+                _ => Some(format!("it has {}", names().collect::<Vec<_>>().join(", "))),
+            });
+            error.span(span).err()
+        }
+    }
+}
+
+/// A pass with the options that differ from their defaults, as [`Pipeline::parse`] reads it.
+pub fn pass_text(pass: &dyn Pass) -> String {
+    let defaults = registry::make(pass.name())
+        .map(|p| p.fields())
+        .unwrap_or_default();
+    let fields = pass.fields();
+    let changed = fields.iter().filter(|field| !defaults.contains(field));
+    let changed: Vec<String> = changed.map(|f| format!("{}={}", f.name, f.value)).collect();
+    match changed.as_slice() {
+        [] => pass.name().to_string(),
+        _ => format!("{}{{{}}}", pass.name(), changed.join(",")),
+    }
+}
+
+impl fmt::Display for Pipeline {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let passes: Vec<String> = self.passes.iter().map(|p| pass_text(&**p)).collect();
+        f.write_str(&passes.join(","))
+    }
+}

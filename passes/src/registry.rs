@@ -1,0 +1,70 @@
+//! Every pass by name: the slots of the command line.
+
+use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+
+use crate::autodiff::Autodiff;
+use crate::canonicalize::Canonicalize;
+use crate::cse::Cse;
+use crate::dce::Dce;
+use crate::fold_constants::FoldConstants;
+use crate::inline::Inline;
+use crate::legalize::Legalize;
+use crate::pass::Pass;
+
+/// Makes each pass with its defaults, in the order of the help.
+pub const PASSES: &[fn() -> Box<dyn Pass>] = &[
+    || Box::new(Inline::default()),
+    || Box::new(Canonicalize::default()),
+    || Box::new(FoldConstants::default()),
+    || Box::new(Cse::default()),
+    || Box::new(Dce::default()),
+    || Box::new(Autodiff::default()),
+    || Box::new(Legalize::default()),
+];
+
+/// The pass of this name with its defaults.
+/// Errors: there is none.
+pub fn make(name: &str) -> Result<Box<dyn Pass>> {
+    let mut passes = PASSES.iter().map(|make| make());
+    if let Some(pass) = passes.find(|pass| pass.name() == name) {
+        return Ok(pass);
+    }
+    let names: Vec<&str> = PASSES.iter().map(|make| make().name()).collect();
+    let mut error = Diagnostic::new(format!("there is no pass `{name}`"));
+    error.hint = did_you_mean(name, names.iter().copied())
+        .or_else(|| Some(format!("the passes are {}", names.join(", "))));
+    error.err()
+}
+
+/// The passes with their options and defaults, for `--help`.
+pub fn help() -> String {
+    let mut text = String::new();
+    for pass in PASSES.iter().map(|make| make()) {
+        text += &format!("  {}\n{}", pass.name(), wrapped(&pass.doc(), 6));
+        for field in pass.fields() {
+            let default = match field.value.as_str() {
+                "" => String::new(),
+                value => format!(" (default: {value})"),
+            };
+            text += &wrapped(&format!("{}: {}{default}", field.name, field.doc), 10);
+        }
+    }
+    text
+}
+
+/// Text in lines of at most 100 characters, indented.
+fn wrapped(text: &str, indent: usize) -> String {
+    let mut lines = String::new();
+    let mut line = String::new();
+    for word in text.split_whitespace() {
+        if !line.is_empty() && indent + line.len() + 1 + word.len() > 100 {
+            lines += &format!("{:indent$}{line}\n", "");
+            line.clear();
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines + &format!("{:indent$}{line}\n", "")
+}

@@ -1,0 +1,98 @@
+//! Targets as data: which operations each takes whole.
+
+use mithril_ir::diagnostic::did_you_mean;
+use mithril_ir::op::{Meaning, Op, Python};
+
+use crate::pass::OptionValue;
+
+/// Where a program goes to: `legalize` decomposes what it does not take.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    pub name: &'static str,
+    /// Whether it has its own form of the operation.
+    pub takes: fn(Op) -> bool,
+}
+
+/// Every target, by the names that users write.
+pub const TARGETS: &[Target] = &[
+    Target {
+        name: "numpy",
+        takes: |op| spelled(op, |python| python.numpy),
+    },
+    Target {
+        name: "torch",
+        takes: |op| spelled(op, |python| python.torch),
+    },
+    Target {
+        name: "jax",
+        takes: |op| spelled(op, |python| python.jax),
+    },
+    Target {
+        name: "c",
+        takes: has_loop,
+    },
+    Target {
+        name: "native",
+        takes: has_loop,
+    },
+    Target {
+        name: "core",
+        takes: is_primitive,
+    },
+];
+
+/// The target of this name.
+pub fn find(name: &str) -> Option<&'static Target> {
+    TARGETS.iter().find(|target| target.name == name)
+}
+
+/// A framework takes what it has a spelling for. Literals, slices, contractions and calls have no
+/// template: the emitter writes them in Python's own syntax.
+fn spelled(op: Op, spelling: fn(&Python) -> &'static str) -> bool {
+    match op.meaning {
+        Meaning::Scalar(_) | Meaning::Decompose(_) => !spelling(&op.python).is_empty(),
+        Meaning::Kernel(_) | Meaning::Call(_) => true,
+    }
+}
+
+/// Loops are generated from scalar expressions and for each kind of kernel.
+fn has_loop(op: Op) -> bool {
+    match op.meaning {
+        Meaning::Scalar(_) | Meaning::Kernel(_) | Meaning::Call(_) => true,
+        Meaning::Decompose(_) => false,
+    }
+}
+
+/// Only what nothing else can express: for tests, and to see what an operation consists of.
+fn is_primitive(op: Op) -> bool {
+    match op.meaning {
+        Meaning::Scalar(_) => crate::legalize::is_scalar_primitive(op),
+        Meaning::Kernel(_) | Meaning::Call(_) => true,
+        Meaning::Decompose(_) => false,
+    }
+}
+
+impl PartialEq for Target {
+    /// By name: there is one target of each.
+    fn eq(&self, other: &Target) -> bool {
+        self.name == other.name
+    }
+}
+
+impl OptionValue for Target {
+    fn parse(text: &str) -> Result<Target, String> {
+        let names = || TARGETS.iter().map(|t| t.name);
+        find(text).copied().ok_or_else(|| {
+            let all = names().collect::<Vec<_>>().join(", ");
+            let near = did_you_mean(text, names());
+            near.map_or_else(
+                || format!("one of {all}"),
+                |near| format!("one of {all}: {near}"),
+            )
+        })
+    }
+
+    fn print(&self) -> String {
+        self.name.to_string()
+    }
+}
