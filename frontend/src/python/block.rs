@@ -390,7 +390,7 @@ fn annotation(kind: blocks::Kind) -> String {
     match kind {
         Kind::Bool => "bool".into(),
         Kind::Int | Kind::Count => "int".into(),
-        Kind::Float => "float".into(),
+        Kind::Float | Kind::Rate => "float".into(),
         Kind::DType => "object".into(),
         Kind::Str => "str".into(),
         Kind::OneOf(names) => {
@@ -398,6 +398,7 @@ fn annotation(kind: blocks::Kind) -> String {
             format!("Literal[{}]", names.join(", "))
         }
         Kind::Ints => "int | Sequence[int]".into(),
+        Kind::Pairs => "Sequence[tuple[int, int]]".into(),
         Kind::Strs => "Sequence[str]".into(),
         Kind::Floats => "Sequence[float]".into(),
         Kind::Dims => "int | Sequence[int | None | Connection]".into(),
@@ -405,6 +406,7 @@ fn annotation(kind: blocks::Kind) -> String {
         Kind::Scalar => "int | Connection".into(),
         Kind::Block => "Block".into(),
         Kind::Blocks => "Sequence[Block]".into(),
+        Kind::BlocksOrNone => "Sequence[Block | None]".into(),
         Kind::Value => "Any".into(),
     }
 }
