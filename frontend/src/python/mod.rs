@@ -6,6 +6,7 @@ mod check;
 mod connection;
 mod dtype;
 mod fault;
+mod library;
 mod program;
 mod value;
 
@@ -14,7 +15,7 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _core {
     #[pymodule_export]
-    use super::block::{Block, BlockInfo, Model, block_info, block_names};
+    use super::block::{Block, Model};
     #[pymodule_export]
     use super::check::Checker;
     #[pymodule_export]
@@ -23,6 +24,8 @@ mod _core {
     use super::dtype::DType;
     #[pymodule_export]
     use super::fault::did_you_mean;
+    #[pymodule_export]
+    use super::library::{BlockInfo, block_info, block_names};
     #[pymodule_export]
     use super::program::{Argument, Outcome, Program, compile_block};
     use super::*;
