@@ -210,7 +210,7 @@ impl Sealing<'_> {
                     None => vec![self.net(*id)],
                 });
             parts.push(Part {
-                fold: fold_of(&stable),
+                fold: child.fold.unwrap_or_else(|| fold_of(&stable)),
                 outputs: outputs.collect(),
                 name,
                 definition,
