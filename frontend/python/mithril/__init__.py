@@ -6,7 +6,7 @@ but the extension module is imported before it is asked for.
 
 from __future__ import annotations
 
-from ._core import Block, Connection, DType, IOKey, Model, __version__, block_names
+from ._core import Block, Connection, DType, IOKey, Model, TrainModel, __version__, block_names
 from .errors import BackendError, MithrilError, ShapeError, TerminalError, UsageError
 
 # What `typing` has costs more to import than all else here; type checkers know the name.
@@ -48,6 +48,7 @@ __all__ = [
     "Model",
     "ShapeError",
     "TerminalError",
+    "TrainModel",
     "UsageError",
     "__version__",
     "compile",
