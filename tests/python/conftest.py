@@ -1,6 +1,7 @@
 """Fixtures that several test files use."""
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,15 @@ def checkout() -> Path:
     return Path(__file__).resolve().parents[2]
 
 
+@pytest.fixture(autouse=True)
+def jax_types():
+    """A test that turns JAX's 64-bit types on does so for itself alone."""
+    yield
+    jax = sys.modules.get("jax")
+    if jax is not None:
+        jax.config.update("jax_enable_x64", False)
+
+
 @pytest.fixture(params=INSTALLED)
 def backend(request):
     """A backend of each framework that is installed, with float32."""
@@ -25,5 +35,5 @@ def backend(request):
 
 @pytest.fixture
 def frameworks():
-    """The names of the frameworks that are installed; JAX's 64-bit types stay as they were."""
+    """The names of the frameworks that are installed."""
     return INSTALLED

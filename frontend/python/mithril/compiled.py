@@ -69,6 +69,7 @@ class CompiledModel:
         )
         arguments = program.arguments
         self._roles = {a.name: a.role for a in arguments}
+        self._dtypes = {a.name: a.dtype.name for a in arguments}
         self._params = [a.name for a in arguments if a.role == "param"]
         self._keys = [a.name for a in arguments if a.role == "key"]
         self._inputs = [a.name for a in arguments if a.role in ("data", "constant")]
@@ -367,17 +368,21 @@ class CompiledModel:
             for name, value in waiting.items():
                 if name in shapes:
                     params[name] = value.take(tuple(shapes[name]))
-        import numpy as np  # noqa: PLC0415
-
-        convert = self.backend.from_numpy
-        ready = [
-            {n: convert(v) if isinstance(v, np.ndarray) else v for n, v in arrays.items()}
-            if any(isinstance(v, np.ndarray) for v in arrays.values())
-            else arrays
-            for arrays in (params, inputs)
-        ]
+        ready = [self._converted(arrays) for arrays in (params, inputs)]
         self._checker.insist(ready[0], ready[1], state, output_gradients)
         return ready[0], ready[1]
+
+    def _converted(self, arrays: Arrays) -> Arrays:
+        """NumPy's arrays as the framework's; those of another dtype stay, to be refused."""
+        import numpy as np  # noqa: PLC0415
+
+        def right(name: str, value: Any) -> bool:
+            return isinstance(value, np.ndarray) and value.dtype.name == self._dtypes.get(name)
+
+        if not any(right(name, value) for name, value in arrays.items()):
+            return arrays
+        convert = self.backend.from_numpy
+        return {n: convert(v) if right(n, v) else v for n, v in arrays.items()}
 
     def _with_keys(self, inputs: Arrays) -> Arrays:
         """Keys that were not given are drawn from the backend's random numbers."""
