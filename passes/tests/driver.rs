@@ -15,6 +15,7 @@ use mithril_passes::context::PassContext;
 use mithril_passes::driver::{Driver, Moment};
 use mithril_passes::legalize::Legalize;
 use mithril_passes::pass::{Field, Options, Pass};
+use mithril_passes::specialise::given::Shapes;
 use mithril_passes::pipeline::{Pipeline, standard};
 use mithril_passes::registry::PASSES;
 use mithril_passes::target::{TARGETS, Target};
@@ -115,7 +116,7 @@ fn what_does_not_change_stays_the_same() {
 
 #[test]
 fn second_runs_change_nothing() {
-    let pipeline = standard(TARGETS[0], false);
+    let pipeline = standard(Shapes::default(), TARGETS[0], false);
     for seed in 0..100 {
         let (once, _) = VERIFIED.run(&pipeline, &generate::module(seed)).unwrap();
         let (_, report) = VERIFIED.run(&pipeline, &once).unwrap();
