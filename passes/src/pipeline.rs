@@ -13,6 +13,8 @@ use crate::inline::Inline;
 use crate::legalize::Legalize;
 use crate::pass::Pass;
 use crate::registry;
+use crate::specialise::Specialise;
+use crate::specialise::given::Shapes;
 use crate::target::Target;
 
 /// Passes in the order they run in.
@@ -21,14 +23,25 @@ pub struct Pipeline {
     pub passes: Vec<Box<dyn Pass>>,
 }
 
-/// What compiling a model's functions for `target` runs. With `gradients`, the module gets a
-/// function of that name, which gives a gradient for each param.
-pub fn standard(target: Target, gradients: bool) -> Pipeline {
-    let mut pipeline = Pipeline::default().then(Inline::default()).simplify();
+/// What every compile runs, from a model's functions to what `target` takes. With `gradients`, the
+/// module gets a function of that name, which gives a gradient for each param.
+pub fn standard(shapes: Shapes, target: Target, gradients: bool) -> Pipeline {
+    let specialise = Specialise {
+        shapes,
+        ..Specialise::default()
+    };
+    let mut pipeline = Pipeline::default()
+        .then(specialise)
+        .then(Inline::default())
+        .simplify();
     if gradients {
         pipeline = pipeline.then(Autodiff::default()).simplify();
     }
-    pipeline.then(Legalize { target }).simplify()
+    pipeline
+        .then(Legalize { target })
+        .then(Canonicalize::default())
+        .then(Cse::default())
+        .then(Dce::default())
 }
 
 /// [`standard`] with every operation of the model kept.

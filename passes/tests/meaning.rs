@@ -53,6 +53,8 @@ fn check(pipeline: &str, seeds: u64) {
 #[test]
 fn each_pass_keeps_the_bits() {
     for pipeline in [
+        "specialise",
+        "specialise{shapes=n=2}",
         "dce",
         "cse",
         "canonicalize",
@@ -69,7 +71,7 @@ fn each_pass_keeps_the_bits() {
 #[test]
 fn passes_after_each_other_keep_the_bits() {
     check(
-        "inline,canonicalize,cse,dce,legalize{target=numpy},cse,dce",
+        "specialise,infer-shapes,inline,canonicalize,cse,dce,legalize{target=numpy},cse,dce",
         400,
     );
     check(
