@@ -95,6 +95,12 @@ impl Dims {
         lead.into_iter().map(Some).chain(dims).collect()
     }
 
+    /// A dim of the shape that has no value yet, and is not merely left open by `?`.
+    fn open<'s>(&self, shape: &'s Shape) -> Option<&'s Dim> {
+        let open = |dim: &&Dim| !dim.is_unknown() && self.get(dim).is_none();
+        shape.dims.iter().find(open)
+    }
+
     /// Learns the bare symbols of a type from an array of that type.
     /// Errors: the array has another rank or another dim.
     fn learn(&mut self, ty: &Type, actual: &[usize]) -> Result<(), String> {
@@ -253,11 +259,12 @@ impl<'a> Inputs<'a> {
             let length = limits[axis];
             let place = |dim: &Dim| {
                 let at = self.dims.get(dim).unwrap_or(length);
-                if at < 0 {
-                    (at + length).max(0)
-                } else {
-                    at.min(length)
-                }
+                // Only a literal counts from the end.
+                let at = match dim.as_const() {
+                    Some(_) if at < 0 => at.saturating_add(length),
+                    _ => at,
+                };
+                at.clamp(0, length)
             };
             bounds.0[axis] = place(&starts.dims[i]);
             bounds.1[axis] = place(&ends.dims[i]).max(bounds.0[axis]);
@@ -388,6 +395,14 @@ fn step(
 
 /// One operation on arrays: its expression, its kernel, or its decomposition on these shapes.
 fn apply(op: Op, args: &[&Array], attrs: &[Attr], result: DType, dims: &Dims) -> Result<Array> {
+    for (def, attr) in op.attrs.iter().zip(attrs) {
+        if let Attr::Shape(shape) = attr {
+            if let Some(dim) = dims.open(shape) {
+                let why = format!("the dim {dim} in `{}` is not known here", def.name);
+                return Err(internal(why));
+            }
+        }
+    }
     match op.meaning {
         Meaning::Scalar(_) => {
             let numbers: Vec<Scalar> = attrs.iter().map(scalar_attr).collect();

@@ -37,11 +37,15 @@ pub fn post_order(module: &Module) -> Result<Vec<Arc<str>>> {
     }
 }
 
-/// The functions that the entry needs, itself included.
+/// The functions that the entry and these others reach, themselves included.
 /// Errors: a name that no function has.
-pub fn reachable(module: &Module) -> Result<FxHashSet<Arc<str>>> {
+pub fn reachable(module: &Module, others: &[String]) -> Result<FxHashSet<Arc<str>>> {
     let mut found = FxHashSet::default();
-    let mut open: Vec<Arc<str>> = module.functions.keys().take(1).cloned().collect();
+    let entry = module.functions.keys().take(1).cloned();
+    let others = others
+        .iter()
+        .filter_map(|name| module.functions.get_key_value(name.as_str()));
+    let mut open: Vec<Arc<str>> = entry.chain(others.map(|(name, _)| name.clone())).collect();
     while let Some(name) = open.pop() {
         if found.insert(name.clone()) {
             let names = function(module, &name)?

@@ -4,6 +4,7 @@ use std::fmt;
 
 use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 
+use crate::autodiff::Autodiff;
 use crate::canonicalize::Canonicalize;
 use crate::cse::Cse;
 use crate::dce::Dce;
@@ -13,7 +14,6 @@ use crate::legalize::Legalize;
 use crate::pass::Pass;
 use crate::registry;
 use crate::specialise::Specialise;
-use crate::specialise::given::Shapes;
 use crate::target::Target;
 
 /// Passes in the order they run in.
@@ -22,29 +22,46 @@ pub struct Pipeline {
     pub passes: Vec<Box<dyn Pass>>,
 }
 
-/// What every compile runs, from a model's functions to what `target` takes.
-pub fn standard(shapes: Shapes, target: Target) -> Pipeline {
-    let specialise = Specialise {
-        shapes,
-        ..Specialise::default()
-    };
-    Pipeline::default()
-        .then(specialise)
+/// What compiling a model's functions for `target` runs. With `gradients`, the module gets a
+/// function of that name, which gives a gradient for each param.
+pub fn standard(target: Target, gradients: bool) -> Pipeline {
+    let mut pipeline = Pipeline::default()
+        .then(Specialise::default())
         .then(Inline::default())
-        .then(Canonicalize::default())
-        .then(FoldConstants::default())
-        .then(Cse::default())
-        .then(Dce::default())
-        .then(Legalize { target })
-        .then(Canonicalize::default())
-        .then(Cse::default())
-        .then(Dce::default())
+        .simplify();
+    if gradients {
+        pipeline = pipeline.then(Autodiff::default()).simplify();
+    }
+    pipeline.then(Legalize { target }).simplify()
+}
+
+/// [`standard`] with every operation of the model kept.
+pub fn faithful(target: Target, gradients: bool) -> Pipeline {
+    let mut pipeline = Pipeline::default().then(Inline::default());
+    if gradients {
+        pipeline = pipeline.then(Autodiff::default()).then(roots());
+    }
+    pipeline.then(Legalize { target })
+}
+
+/// Beside the entry, what differentiation makes is read.
+fn roots() -> Dce {
+    Dce {
+        keep: vec![Autodiff::default().into],
+    }
 }
 
 impl Pipeline {
     pub fn then(mut self, pass: impl Pass + 'static) -> Pipeline {
         self.passes.push(Box::new(pass));
         self
+    }
+
+    fn simplify(self) -> Pipeline {
+        self.then(Canonicalize::default())
+            .then(FoldConstants::default())
+            .then(Cse::default())
+            .then(roots())
     }
 
     /// Reads `canonicalize,inline{limit=all},autodiff{wrt=w,b}`. Empty text is an empty pipeline.

@@ -12,7 +12,7 @@ use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::eval::{Array, layout, reduce};
-use crate::shape::{Shape, broadcast};
+use crate::shape::Shape;
 
 const LAYOUT: OpDef = OpDef {
     kind: Kind::Layout,
@@ -55,9 +55,12 @@ pub(super) const OPS: &[OpDef] = &[
             layout::iota(&i.shape("shape"), i.axis_of_result(), i.dtype())
         }),
         python: Python {
-            numpy: "_iota({shape}, {axis}, {dtype})",
-            torch: "_iota({shape}, {axis}, {dtype})",
-            jax: "jax.lax.broadcasted_iota({dtype}, {shape}, {axis})",
+            numpy: "@arange({shape.one}, dtype={dtype}) if shape is single; \
+                    _iota({shape}, {axis}, {dtype})",
+            torch: "@arange({shape.one}, dtype={dtype}[, device={device}]) if shape is single; \
+                    _iota({shape}, {axis}, {dtype}, {device})",
+            jax: "@arange({shape.one}, dtype={dtype}) if shape is single; \
+                  jax.lax.broadcasted_iota({dtype}, {shape}, {axis})",
         },
         ..CONSTANT
     },
@@ -123,8 +126,18 @@ pub(super) const OPS: &[OpDef] = &[
         }),
         gradient: Gradient::Rule(broadcast_gradient),
         python: Python {
-            torch: "_broadcast({x}, {shape}, {axes})",
-            ..all("_broadcast({x}, {shape}, {axes})")
+            torch: "@zeros({shape}, dtype={dtype}[, device={device}]) if x is zero and axes is default; \
+                    @ones({shape}, dtype={dtype}[, device={device}]) if x is one and axes is default; \
+                    @full({shape}, {x.number}, dtype={dtype}[, device={device}]) if x is number and axes is default; \
+                    {x}.expand({shape}) if axes is default; \
+                    _broadcast({x}, {shape}, {axes.tuple})",
+            ..all(
+                "@zeros({shape}, dtype={dtype}) if x is zero and axes is default; \
+                 @ones({shape}, dtype={dtype}) if x is one and axes is default; \
+                 @full({shape}, {x.number}, dtype={dtype}) if x is number and axes is default; \
+                 @broadcast_to({x}, {shape}) if axes is default; \
+                 _broadcast({x}, {shape}, {axes.tuple})",
+            )
         },
         ..LAYOUT
     },
@@ -134,7 +147,11 @@ pub(super) const OPS: &[OpDef] = &[
         kind: Kind::Reduce,
         operands: &[operand("x", Class::Number)],
         attrs: &[SHAPE],
-        shape: ShapeRule::Rule(|cx| Ok(cx.shape_attr("shape").clone())),
+        shape: ShapeRule::Rule(|cx| {
+            let (x, target) = (cx.shape(0).clone(), cx.whole_shape("shape")?);
+            cx.broadcasts_to(&target, &x)?;
+            Ok(target)
+        }),
         meaning: Meaning::Kernel(|i| reduce::sum_to(i.arg(0), &i.shape("shape"))),
         gradient: Gradient::Rule(|r| vec![Some(r.g().broadcast_to(r.arg(0).shape()))]),
         python: all("_sum_to({x}, {shape})"),
@@ -148,7 +165,7 @@ pub(super) const OPS: &[OpDef] = &[
         shape: ShapeRule::Rule(reshape_shape),
         meaning: Meaning::Kernel(|i| layout::reshape(i.arg(0), &i.shape("shape"))),
         gradient: Gradient::Rule(|r| vec![Some(r.g().reshape(r.arg(0).shape()))]),
-        python: all("{x}.reshape({shape})"),
+        python: all("{x}.reshape({shape.args})"),
         known: Some(|cx| cx.known[0].map(<[Dim]>::to_vec)),
         ..LAYOUT
     },
@@ -168,8 +185,8 @@ pub(super) const OPS: &[OpDef] = &[
             vec![Some(r.g().transpose(&inverse))]
         }),
         python: Python {
-            torch: "{x}.permute({permutation})",
-            ..all("@transpose({x}, {permutation})")
+            torch: "{x}.T if permutation == (1, 0); {x}.permute({permutation.tuple})",
+            ..all("{x}.T if permutation == (1, 0); @transpose({x}, {permutation.tuple})")
         },
         ..LAYOUT
     },
@@ -198,7 +215,8 @@ pub(super) const OPS: &[OpDef] = &[
             ];
             vec![Some(r.g().unary("swap_axes", &attrs))]
         }),
-        python: all("@swapaxes({x}, {first}, {second})"),
+        python: all("{x}.T if x is matrix and first == -2 and second == -1; \
+             @swapaxes({x}, {first}, {second})"),
         ..LAYOUT
     },
     OpDef {
@@ -210,7 +228,7 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Decompose(|r| r.arg(0).reshape(r.ty.shape.clone())),
         gradient: Gradient::Rule(|r| vec![Some(r.g().reshape(r.arg(0).shape()))]),
         python: Python {
-            torch: "_expand_dims({x}, {axes})",
+            torch: "{x}.unsqueeze({axes}) if axes is single; _expand_dims({x}, {axes})",
             ..all("@expand_dims({x}, {axes})")
         },
         known: Some(|cx| cx.known[0].map(<[Dim]>::to_vec)),
@@ -244,6 +262,7 @@ pub(super) const OPS: &[OpDef] = &[
             layout::slice(i.arg(0), &starts, &limits, &steps)
         }),
         gradient: Gradient::Rule(slice_gradient),
+        python: all("{x}[{slices}]"),
         known: Some(known_slice),
         ..LAYOUT
     },
@@ -258,7 +277,7 @@ pub(super) const OPS: &[OpDef] = &[
             )]
         }),
         python: Python {
-            torch: "@flip({x}, {axes})",
+            torch: "@flip({x}, {axes.tuple})",
             ..all("@flip({x}, {axes})")
         },
         ..LAYOUT
@@ -272,8 +291,8 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Kernel(|i| layout::concat(i.args(), i.required_axis())),
         gradient: Gradient::Rule(concat_gradient),
         python: Python {
-            torch: "@cat([{inputs}], {axis})",
-            ..all("@concatenate([{inputs}], {axis})")
+            torch: "@cat([{inputs}], dim={axis})",
+            ..all("@concatenate([{inputs}], axis={axis})")
         },
         known: Some(|cx| {
             let parts: Option<Vec<&[Dim]>> = cx.known.iter().copied().collect();
@@ -284,7 +303,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "pad",
         doc: "`value` put before (`low`), after (`high`) and between (`interior`) the elements of \
-              each axis. Negative `low` and `high` crop.",
+              each axis. Negative `low` and `high` crop, no more than there is.",
         operands: &[operand("x", Class::Any), operand("value", Class::Any)],
         attrs: &[
             attr("low", AttrKind::Ints, Default::Required),
@@ -304,8 +323,13 @@ pub(super) const OPS: &[OpDef] = &[
         }),
         gradient: Gradient::Rule(pad_gradient),
         python: Python {
+            numpy: "@pad({x}, {widths}, constant_values={value.number}) \
+                    if low is natural and high is natural and interior is default; \
+                    _pad({x}, {value.number}, {padding})",
+            torch: "F.pad({x}, {pads}, value={value.number}) \
+                    if value is number and interior is default; \
+                    _pad({x}, {value.number}, {padding})",
             jax: "jax.lax.pad({x}, {value}, {padding})",
-            ..all("_pad({x}, {value}, {low}, {high}, {interior})")
         },
         ..LAYOUT
     },
@@ -327,28 +351,16 @@ pub(super) fn axis_dim(shape: &Shape, axis: i64) -> Result<&Dim> {
 }
 
 fn iota_shape(cx: &mut Infer) -> Result<Shape> {
-    let shape = cx.shape_attr("shape").clone();
+    let shape = cx.whole_shape("shape")?;
     shape.axis_from_back(cx.int("axis"))?;
+    cx.dtype_attr("dtype", |d| d != DType::Bool, "a float or an integer")?;
     Ok(shape)
 }
 
 fn broadcast_shape(cx: &mut Infer) -> Result<Shape> {
-    let (x, target) = (cx.shape(0).clone(), cx.shape_attr("shape").clone());
+    let (x, target) = (cx.shape(0).clone(), cx.whole_shape("shape")?);
     let Some(axes) = cx.ints("axes").map(<[i64]>::to_vec) else {
-        let mut guards = Vec::new();
-        let joined = broadcast(&x, &target, &mut guards, cx.fresh)?;
-        // A dim of 1 in the target must not be stretched by `x`.
-        let stretched = joined.lead.is_none() && joined.dims.len() != target.dims.len()
-            || joined
-                .dims
-                .iter()
-                .rev()
-                .zip(target.dims.iter().rev())
-                .any(|(a, b)| b.as_const() == Some(1) && a.as_const() != Some(1));
-        if stretched && target.lead.is_none() {
-            return cx.mismatch(format!("{x} does not broadcast to {target}"));
-        }
-        cx.guards.extend(guards);
+        cx.broadcasts_to(&x, &target)?;
         return Ok(target);
     };
     if x.need_rank()? != axes.len() {
@@ -477,16 +489,16 @@ fn expand_shape(cx: &mut Infer) -> Result<Shape> {
     let x = cx.shape(0);
     let axes = cx.ints("axes").unwrap_or(&[]).to_vec();
     if let Some(lead) = &x.lead {
-        let mut backs: Vec<i64> = axes.iter().map(|a| -a).collect();
-        backs.sort_unstable();
-        if backs.first().is_some_and(|&b| b <= 0) {
+        if axes.iter().any(|&a| a >= 0) {
             x.need_rank()?;
         }
+        let mut backs: Vec<usize> = axes.iter().map(|a| a.unsigned_abs() as usize).collect();
+        backs.sort_unstable();
         let mut dims: Vec<Dim> = x.dims.to_vec();
         for back in backs {
-            let at = (dims.len() + 1).checked_sub(back as usize);
+            let at = (dims.len() + 1).checked_sub(back);
             let Some(at) = at else {
-                return Err(x.need_trailing(back as usize - 1).unwrap_err());
+                return Err(x.need_trailing(back - 1).unwrap_err());
             };
             dims.insert(at, Dim::Const(1));
         }
@@ -521,12 +533,12 @@ fn squeeze_shape(cx: &mut Infer) -> Result<Shape> {
     super::reduce::without_axes(cx.shape(0), Some(&axes), false)
 }
 
-/// Start and limit of a slice within `0..=dim`: negative ones count from the end, `?` is the end.
+/// Start and limit of a slice within `0..=dim`: negative numbers count from the end, `?` is the
+/// end; symbolic ones count from the front.
 pub fn slice_bounds(start: &Dim, limit: &Dim, dim: &Dim) -> (Dim, Dim) {
-    let place = |bound: &Dim| match (bound.as_const(), dim.as_const()) {
-        (Some(b), Some(d)) => Dim::Const(if b < 0 { (b + d).max(0) } else { b.min(d) }),
-        (Some(b), None) if b < 0 => dim + b,
-        _ => bound.clone(),
+    let place = |bound: &Dim| match bound.as_const() {
+        Some(b) if b < 0 => dim - &(-bound).min(dim),
+        _ => bound.max(&Dim::Const(0)).min(dim),
     };
     (
         place(start),
@@ -538,7 +550,7 @@ pub fn slice_bounds(start: &Dim, limit: &Dim, dim: &Dim) -> (Dim, Dim) {
     )
 }
 
-fn slice_shape(cx: &mut Infer) -> Result<Shape> {
+pub(super) fn slice_shape(cx: &mut Infer) -> Result<Shape> {
     let mut shape = cx.shape(0).clone();
     let axes = cx.ints("axes").unwrap_or(&[]).to_vec();
     let (starts, limits) = (
@@ -662,7 +674,7 @@ fn pad_shape(cx: &mut Infer) -> Result<Shape> {
             0 => dim.clone(),
             n => &*dim + &(&(&*dim + -1).max(&Dim::Const(0)) * &Dim::Const(n)),
         };
-        *dim = (&spread + (low[i] + high[i])).max(&Dim::Const(0));
+        *dim = &spread + low[i] + high[i];
     }
     Ok(shape)
 }
@@ -690,5 +702,7 @@ fn pad_gradient<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
             ],
         );
     }
+    // The dims are those of `x`, but that is not always shown of symbolic ones.
+    let dx = dx.reshape(r.arg(0).shape());
     vec![Some(dx), Some(g.sum(None, false) - dx.sum(None, false))]
 }

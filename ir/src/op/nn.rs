@@ -168,7 +168,12 @@ pub(super) const OPS: &[OpDef] = &[
             cx.shape(0).need_trailing(1)?;
             let shape = super::reduce::without_axes(cx.shape(0), Some(&[-1]), false)?;
             let target = cx.shape(1).clone();
-            cx.broadcast(&shape, &target)
+            cx.same(
+                &shape,
+                &target,
+                "`target` and `logits` without its last axis",
+            )?;
+            Ok(shape)
         }),
         meaning: Meaning::Decompose(|r| {
             let logs = r.arg(0).unary("log_softmax", &[]);
@@ -236,26 +241,69 @@ fn attention_shape(cx: &mut Infer) -> Result<Shape> {
     );
     cx.unify(&qt[1], &kt[1], "the last dims of `query` and `key`")?;
     cx.unify(&kt[0], &vt[0], "the numbers of keys and values")?;
-    if cx.bool("grouped") {
-        let (heads, groups) = (
-            q.need_trailing(3)?[0].clone(),
-            k.need_trailing(3)?[0].clone(),
-        );
-        if let (Some(h), Some(g)) = (heads.as_const(), groups.as_const()) {
-            if g == 0 || h % g != 0 {
-                return cx.mismatch(format!("{h} heads do not divide into {g} groups"));
-            }
-        }
-        let mut shape = q;
-        let last = shape.dims.len() - 1;
-        shape.dims[last] = vt[1].clone();
-        return Ok(shape);
-    }
-    let front = |s: &Shape| super::reduce::without_axes(s, Some(&[-1, -2]), false);
+    let grouped = usize::from(cx.bool("grouped"));
+    let front = |shape: &Shape| without_last(shape, 2 + grouped);
     let joined = cx.broadcast(&front(&q)?, &front(&k)?)?;
-    let mut shape = cx.broadcast(&joined, &front(&v)?)?;
-    shape.dims.extend([qt[0].clone(), vt[1].clone()]);
-    Ok(shape)
+    let heads = match grouped {
+        0 => None,
+        _ => Some(check_groups(cx, &q, &k, &v)?),
+    };
+    let with_heads = |mut shape: Shape| {
+        shape.dims.extend(heads.clone());
+        shape
+    };
+    check_mask(
+        cx,
+        &with_last(&with_heads(joined.clone()), [&qt[0], &kt[0]]),
+    )?;
+    let shape = cx.broadcast(&joined, &front(&v)?)?;
+    Ok(with_last(&with_heads(shape), [&qt[0], &vt[1]]))
+}
+
+/// The heads of the query, which the heads of key and value divide.
+fn check_groups(cx: &mut Infer, q: &Shape, k: &Shape, v: &Shape) -> Result<Dim> {
+    let heads = q.need_trailing(3)?[0].clone();
+    let groups = k.need_trailing(3)?[0].clone();
+    cx.unify(
+        &groups,
+        &v.need_trailing(3)?[0],
+        "the heads of `key` and `value`",
+    )?;
+    match (heads.as_const(), groups.as_const()) {
+        (Some(h), Some(g)) if g == 0 || h % g != 0 => {
+            cx.mismatch(format!("{h} heads do not divide into {g} groups"))
+        }
+        _ => Ok(heads),
+    }
+}
+
+fn without_last(shape: &Shape, count: usize) -> Result<Shape> {
+    let kept = shape.dims.len() - shape.need_trailing(count)?.len();
+    Ok(Shape {
+        lead: shape.lead.clone(),
+        dims: shape.dims[..kept].into(),
+    })
+}
+
+fn with_last(front: &Shape, last: [&Dim; 2]) -> Shape {
+    let mut shape = front.clone();
+    shape.dims.extend(last.map(Dim::clone));
+    shape
+}
+
+/// A mask broadcasts to the scores; one that is added has their dtype.
+fn check_mask(cx: &mut Infer, scores: &Shape) -> Result<()> {
+    let Some(mask) = cx.operands.get(3).copied() else {
+        return Ok(());
+    };
+    let query = cx.operands[0].dtype;
+    if mask.dtype != DType::Bool && mask.dtype != query {
+        return Diagnostic::new("the mask of `attention` is bool, or of the dtype of `query`")
+            .got(mask.dtype)
+            .expected(format!("bool or {query}"))
+            .err();
+    }
+    cx.broadcasts_to(&mask.shape, scores)
 }
 
 fn attention<'a>(r: &Rule<'a>) -> Var<'a> {

@@ -19,7 +19,11 @@ const DRAW: OpDef = OpDef {
     kind: Kind::Random,
     operands: KEY,
     attrs: &[SHAPE, DTYPE],
-    shape: ShapeRule::Rule(drawn),
+    shape: ShapeRule::Rule(|cx| {
+        let shape = drawn(cx)?;
+        cx.dtype_attr("dtype", DType::is_float, "a float")?;
+        Ok(shape)
+    }),
     dtype: DTypeRule::Attr("dtype"),
     gradient: Gradient::Zero,
     ..BASE
@@ -29,6 +33,11 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "random_bits",
         doc: "Uniform unsigned integers of `dtype`. The bits are those of `jax.random.bits`.",
+        shape: ShapeRule::Rule(|cx| {
+            let shape = drawn(cx)?;
+            cx.dtype_attr("dtype", DType::is_unsigned_int, "an unsigned integer")?;
+            Ok(shape)
+        }),
         meaning: Meaning::Kernel(|i| {
             threefry::random_bits(i.key(), &i.shape("shape"), i.dtype().bits())
         }),
@@ -58,7 +67,7 @@ pub(super) const OPS: &[OpDef] = &[
         }),
         python: Python {
             jax: "jax.random.uniform({key}, {shape}, {dtype}[, {low}, {high}])",
-            ..all("_uniform({key}, {shape}, {dtype}, {low}, {high})")
+            ..all("_uniform({key}, {shape}, {dtype}[, {low}, {high}])")
         },
         ..DRAW
     },
@@ -125,5 +134,5 @@ fn key_shape(cx: &mut Infer) -> Result<()> {
 
 fn drawn(cx: &mut Infer) -> Result<Shape> {
     key_shape(cx)?;
-    Ok(cx.shape_attr("shape").clone())
+    cx.whole_shape("shape")
 }

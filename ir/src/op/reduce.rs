@@ -59,8 +59,11 @@ pub(super) const OPS: &[OpDef] = &[
         }),
         gradient: Gradient::Rule(|r| vec![Some(spread(r, r.g()))]),
         python: Python {
+            numpy: "@sum({x}[, axis={axes}][, keepdims={keepdim}], dtype=@float32).astype({dtype}) \
+                    if x is half; \
+                    @sum({x}[, axis={axes}][, keepdims={keepdim}][, dtype={narrow}])",
             torch: "@sum({x}[, dim={axes}][, keepdim={keepdim}][, dtype={narrow}])",
-            ..all("@sum({x}[, axis={axes}][, keepdims={keepdim}][, dtype={narrow}])")
+            jax: "@sum({x}[, axis={axes}][, keepdims={keepdim}][, dtype={narrow}])",
         },
         ..ACCUMULATE
     },
@@ -72,7 +75,9 @@ pub(super) const OPS: &[OpDef] = &[
         }),
         gradient: Gradient::Rule(|r| vec![Some(prod_gradient(r))]),
         python: Python {
-            torch: "_prod({x}, {axes}, {keepdim})",
+            torch: "@prod({x}, dim={axes}[, keepdim={keepdim}][, dtype={narrow}]) if axes is single; \
+                    @prod({x}[, dtype={narrow}]) if axes is default and keepdim is default; \
+                    _prod({x}, {axes}, {keepdim})",
             ..all("@prod({x}[, axis={axes}][, keepdims={keepdim}][, dtype={narrow}])")
         },
         ..REDUCE
@@ -156,8 +161,8 @@ pub(super) const OPS: &[OpDef] = &[
             vec![Some(sums.unary("reverse", &[("axes", axis[..].into())]))]
         }),
         python: Python {
-            torch: "@cumsum({x}, {axis}[, dtype={narrow}])",
-            ..all("@cumsum({x}, {axis}[, dtype={narrow}])")
+            torch: "@cumsum({x}, dim={axis}[, dtype={narrow}])",
+            ..all("@cumsum({x}, axis={axis}[, dtype={narrow}])")
         },
         ..SCAN
     },
@@ -222,8 +227,11 @@ pub(super) const OPS: &[OpDef] = &[
             x.sum(axes, r.bool("keepdim")) / x.count(axes)
         }),
         python: Python {
+            numpy: "@mean({x}[, axis={axes}][, keepdims={keepdim}], dtype=@float32).astype({dtype}) \
+                    if x is half; \
+                    @mean({x}[, axis={axes}][, keepdims={keepdim}])",
             torch: "@mean({x}[, dim={axes}][, keepdim={keepdim}])",
-            ..all("@mean({x}[, axis={axes}][, keepdims={keepdim}])")
+            jax: "@mean({x}[, axis={axes}][, keepdims={keepdim}])",
         },
         ..FLOATS
     },
@@ -248,7 +256,9 @@ pub(super) const OPS: &[OpDef] = &[
             }
         }),
         python: Python {
-            numpy: "@var({x}[, axis={axes}][, ddof={correction}][, keepdims={keepdim}])",
+            numpy: "@var({x}[, axis={axes}][, ddof={correction}][, keepdims={keepdim}], dtype=@float32).astype({dtype}) \
+                    if x is half; \
+                    @var({x}[, axis={axes}][, ddof={correction}][, keepdims={keepdim}])",
             torch: "@var({x}, dim={axes}, correction={correction}[, keepdim={keepdim}])",
             jax: "@var({x}[, axis={axes}][, ddof={correction}][, keepdims={keepdim}])",
         },

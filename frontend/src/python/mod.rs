@@ -1,0 +1,30 @@
+//! The extension module `mithril._core`. Stubs are read off it: see `tests/tidy/tests/stubs.rs`.
+
+mod arrays;
+mod check;
+mod dtype;
+mod fault;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _core {
+    #[pymodule_export]
+    use super::check::Checker;
+    #[pymodule_export]
+    use super::dtype::DType;
+    #[pymodule_export]
+    use super::fault::did_you_mean;
+    use super::*;
+
+    /// The version of Mithril.
+    #[pymodule_export]
+    #[allow(non_upper_case_globals)]
+    const __version__: &str = crate::VERSION;
+
+    #[pymodule_init]
+    fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
+        super::fault::catch_panics();
+        Ok(())
+    }
+}
