@@ -13,11 +13,13 @@ use smallvec::SmallVec;
 pub struct Body {
     args: Vec<(Role, bool, Option<Arc<str>>)>,
     types: Vec<Type>,
-    ops: Vec<(Op, SmallVec<[Value; 3]>, SmallVec<[Attr; 2]>)>,
+    ops: Vec<Step>,
     results: Vec<(Value, Option<Arc<str>>)>,
     guards: Vec<Guard>,
     constraints: Vec<Constraint>,
 }
+
+type Step = (Op, SmallVec<[Value; 3]>, SmallVec<[Attr; 2]>);
 
 impl Body {
     pub fn of(function: &Function) -> Body {
