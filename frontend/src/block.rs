@@ -39,6 +39,8 @@ pub struct Terminal {
     pub list: bool,
     /// Whether it may be left out.
     pub optional: bool,
+    /// Whether it is read in training alone.
+    pub in_training: bool,
     /// Whether its type follows from those of the other inputs.
     pub ruled: bool,
     /// What a model's author said about it.

@@ -11,6 +11,7 @@ use mithril_ir::graph::{Function, Module, Role};
 use mithril_ir::shape::{Guard, Type};
 use mithril_ir::tensor::Tensor;
 use mithril_passes::driver::Driver;
+use mithril_passes::specialise::given::Shapes;
 use mithril_passes::{pipeline, target};
 use mithril_source::python::{self, Framework, Source};
 
@@ -185,7 +186,7 @@ fn simplify(logical: &Module, options: &CompileOptions, watch: &mut Watch) -> Re
     let learns = entry(logical)?.args.iter().any(|a| a.role == Role::Param);
     let gradients = training && learns && !framework.dialect().differentiates;
     let pipeline = match options.optimize {
-        true => pipeline::standard(*target, gradients),
+        true => pipeline::standard(Shapes::default(), *target, gradients),
         false => pipeline::faithful(*target, gradients),
     };
     let (module, report) = Driver::default().run(&pipeline, logical)?;

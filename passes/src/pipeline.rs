@@ -14,6 +14,7 @@ use crate::legalize::Legalize;
 use crate::pass::Pass;
 use crate::registry;
 use crate::specialise::Specialise;
+use crate::specialise::given::Shapes;
 use crate::target::Target;
 
 /// Passes in the order they run in.
@@ -22,33 +23,34 @@ pub struct Pipeline {
     pub passes: Vec<Box<dyn Pass>>,
 }
 
-/// What compiling a model's functions for `target` runs. With `gradients`, the module gets a
-/// function of that name, which gives a gradient for each param.
-pub fn standard(target: Target, gradients: bool) -> Pipeline {
+/// What every compile runs, from a model's functions to what `target` takes. With `gradients`, the
+/// module gets a function of that name, which gives a gradient for each param.
+pub fn standard(shapes: Shapes, target: Target, gradients: bool) -> Pipeline {
+    let specialise = Specialise {
+        shapes,
+        ..Specialise::default()
+    };
     let mut pipeline = Pipeline::default()
-        .then(Specialise::default())
+        .then(specialise)
         .then(Inline::default())
         .simplify();
     if gradients {
         pipeline = pipeline.then(Autodiff::default()).simplify();
     }
-    pipeline.then(Legalize { target }).simplify()
+    pipeline
+        .then(Legalize { target })
+        .then(Canonicalize::default())
+        .then(Cse::default())
+        .then(Dce::default())
 }
 
 /// [`standard`] with every operation of the model kept.
 pub fn faithful(target: Target, gradients: bool) -> Pipeline {
     let mut pipeline = Pipeline::default().then(Inline::default());
     if gradients {
-        pipeline = pipeline.then(Autodiff::default()).then(roots());
+        pipeline = pipeline.then(Autodiff::default()).then(Dce::default());
     }
     pipeline.then(Legalize { target })
-}
-
-/// Beside the entry, what differentiation makes is read.
-fn roots() -> Dce {
-    Dce {
-        keep: vec![Autodiff::default().into],
-    }
 }
 
 impl Pipeline {
@@ -61,7 +63,7 @@ impl Pipeline {
         self.then(Canonicalize::default())
             .then(FoldConstants::default())
             .then(Cse::default())
-            .then(roots())
+            .then(Dce::default())
     }
 
     /// Reads `canonicalize,inline{limit=all},autodiff{wrt=w,b}`. Empty text is an empty pipeline.

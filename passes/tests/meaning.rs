@@ -8,6 +8,7 @@ use mithril_ir::tensor::Tensor;
 use mithril_ir::verify::verify;
 use mithril_passes::driver::Driver;
 use mithril_passes::pipeline::{Pipeline, standard};
+use mithril_passes::specialise::given::Shapes;
 use mithril_passes::target::TARGETS;
 
 /// The results of the entry, with every NaN the same.
@@ -83,7 +84,7 @@ fn passes_after_each_other_keep_the_bits() {
 
 #[test]
 fn second_runs_change_nothing() {
-    let pipeline = standard(TARGETS[0], false);
+    let pipeline = standard(Shapes::default(), TARGETS[0], false);
     for seed in 0..100 {
         let (once, _) = Driver::default()
             .run(&pipeline, &generate::module(seed))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,20 +50,20 @@ class CompiledModel:
         self._options = options
         self._checkpoint = checkpoint
         self._hooks: dict[str, list[Callable[[Array], object]]] = {}
-        self._inner: list[str] = []
         self._debug = debug
         self._file_path = file_path
         self._compile()
 
     def _compile(self) -> None:
-        options = {**self._options, "expose_keys": self._inner}
+        backend = self.backend
         self._program = program = _core.compile(
-            self._model, self.backend.kind, self.backend.dtype, self.backend.wide, **options
+            self._model,
+            backend.kind,
+            backend.dtype,
+            backend.wide,
+            **self._options,
+            file_path=self._file_path,
         )
-        if self._debug and not self._inner:
-            self._inner = program.inner
-            if self._inner:
-                return self._compile()
         arguments = program.arguments
         self._roles = {a.name: a.role for a in arguments}
         self._params = [a.name for a in arguments if a.role == "param"]
@@ -71,36 +72,31 @@ class CompiledModel:
         self._states = [a.name for a in arguments if a.role == "state"]
         self._outputs = [r.name for r in program.results if r.state is None]
         self._state: Arrays | None = None
-        self._checker = program.checker(self.backend.kind, self.backend.samples())
+        self._checker = program.checker(backend.samples)
         self._check = self._checker.check
-        self._runner = self.backend.runner(
-            self._namespace(), program, jit=self.jit, checkpoint=self._checkpoint
-        )
+        self._runner = backend.runner(self._namespace(), jit=self.jit, checkpoint=self._checkpoint)
         self._forward = self._runner.forward
-        self._plain = not (self._keys or self._states or self._inner)
-        return None
+        self._plain = not (self._keys or self._states or self._debug)
 
     def _namespace(self) -> dict[str, Any]:
         """The generated source, run: from its file where there is one, else from memory."""
         source = self._program.source
         constants = self._program.constants
-        namespace: dict[str, Any] = {"__name__": "mithril_generated"}
         if self._file_path is not None:
             path = Path(self._file_path)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(source, encoding="utf-8")
-            name = str(path.resolve())
-        else:
-            name = f"<mithril {self._program.name} {next(_numbers)}>"
-            linecache.cache[name] = (len(source), None, source.splitlines(True), name)
-        namespace["__file__"] = name
-        if constants:
-            self._place(constants, namespace)
-        exec(compile(source, name, "exec"), namespace)
-        return namespace
-
-    def _place(self, constants: Mapping[str, Any], namespace: dict[str, Any]) -> None:
-        raise NotImplementedError
+            if constants:
+                _write_constants(path.with_suffix(".npz"), constants)
+            return _executed(source, str(path.resolve()))
+        name = f"<mithril {self._program.name} {next(_numbers)}>"
+        # Tracebacks show the lines of the source.
+        linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+        if not constants:
+            return _executed(source, name)
+        with tempfile.TemporaryDirectory(prefix="mithril-") as folder:
+            _write_constants(Path(folder) / "model.npz", constants)
+            return _executed(source, name, str(Path(folder) / "model.py"))
 
     # What it is made of.
 
@@ -117,7 +113,7 @@ class CompiledModel:
     @property
     def outputs(self) -> tuple[str, ...]:
         """The names of the outputs."""
-        return tuple(name for name in self._outputs if name not in self._inner)
+        return tuple(self._outputs)
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -184,7 +180,10 @@ class CompiledModel:
 
     def _drawing(self, argument: _core.Argument, seed: int) -> Callable[[tuple[int, ...]], Array]:
         return lambda shape: self.backend.initial(
-            *argument.initial(list(shape)), shape, argument.dtype, (seed, crc32(argument.name.encode()))
+            *self._program.initial(argument.name, list(shape)),
+            shape,
+            argument.dtype,
+            (seed, crc32(argument.name.encode())),
         )
 
     def initial_state(self, params: Arrays | None = None, inputs: Arrays | None = None) -> Arrays:
@@ -242,14 +241,19 @@ class CompiledModel:
         )
 
     def register_hook(self, name: str, hook: Callable[[Array], object]) -> None:
-        """Calls `hook` with the value of the inner terminal `name` at each call.
+        """Calls `hook` with the value of an output at each call.
 
-        Errors: `TerminalError` for a terminal that is not there.
+        Errors: `TerminalError` for an output that is not there.
         """
         if name not in self._outputs:
-            self._inner = [*self._inner, name]
-            self._compile()
+            near = _core.did_you_mean(name, self._outputs)
+            hint = near or f'an inner terminal is an output after `model.expose("{name}")`'
+            raise TerminalError(
+                f"Terminal not found: the model has no output `{name}`"
+                f"\n  expected: {_listed(self.outputs)}\n  hint: {hint}"
+            )
         self._hooks.setdefault(name, []).append(hook)
+        self._plain = False
 
     # Calls.
 
@@ -321,7 +325,8 @@ class CompiledModel:
             )
         if self._states and state is None:
             self._state = following
-        outputs = self._show(outputs)
+        if self._hooks or self._debug:
+            outputs = self._show(outputs)
         answer = (outputs,) if gradients is None else (outputs, gradients)
         if state is not None:
             answer = (*answer, following if following is not None else state)
@@ -369,16 +374,34 @@ class CompiledModel:
         return {**inputs, **{name: self.backend.random_key() for name in missing}}
 
     def _show(self, outputs: Arrays) -> Arrays:
-        """Hands inner values to hooks and to `debug`, and takes them out of the outputs."""
-        if not (self._inner or self._hooks):
-            return outputs
+        """Hands outputs to hooks, and prints them for `debug`."""
         for name, hooks in self._hooks.items():
             for hook in hooks:
                 hook(outputs[name])
         if self._debug:
             for name, value in outputs.items():
                 print(f"{name}: {_core.DType(value.dtype).name}{list(value.shape)}")
-        return {name: value for name, value in outputs.items() if name not in self._inner}
+        return outputs
+
+
+def _executed(source: str, name: str, file: str | None = None) -> dict[str, Any]:
+    namespace: dict[str, Any] = {"__name__": "mithril_generated", "__file__": file or name}
+    exec(compile(source, name, "exec"), namespace)
+    return namespace
+
+
+def _write_constants(
+    path: Path, constants: list[tuple[str, _core.DType, list[int], bytes]]
+) -> None:
+    import numpy as np  # noqa: PLC0415
+
+    from .backends.base import numpy_dtype  # noqa: PLC0415
+
+    arrays = {
+        name: np.frombuffer(data, dtype=numpy_dtype(dtype)).reshape(shape)
+        for name, dtype, shape, data in constants
+    }
+    np.savez(path, **arrays)  # type: ignore[arg-type]
 
 
 class _Seeds:
@@ -387,7 +410,6 @@ class _Seeds:
     def __init__(self, compiled: CompiledModel, given: OutputGradients) -> None:
         self._backend = compiled.backend
         self._outputs = compiled._outputs
-        self._hidden = compiled._inner
         self._given = given
         self._shown = compiled.outputs
 
@@ -407,11 +429,10 @@ class _Seeds:
     def of(self, outputs: Arrays) -> Arrays:
         """The gradients of these outputs."""
         given = self._given
-        shown = {name: value for name, value in outputs.items() if name not in self._hidden}
         if given is True:
             return {self._final(): self._backend.ones_like(outputs[self._final()])}
         if self._calls(given):
-            given = given(shown)
+            given = given(outputs)
             if not isinstance(given, Mapping):
                 given = {self._only(): given}
             self._known(given)

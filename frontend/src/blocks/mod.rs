@@ -15,10 +15,23 @@ use crate::lower::Cx;
 use crate::model::{Model, Source};
 use crate::setting::Setting;
 
+mod attention;
+mod binary;
+mod compose;
+mod create;
+mod cross_entropy;
+mod einsum;
 mod elementwise;
+mod index;
+mod indexer;
 mod layers;
+mod loss;
+mod metric;
 mod parameter;
+mod random;
+mod reduce;
 mod settings;
+mod shape;
 
 pub use parameter::{Default, Kind, Parameter};
 pub use settings::Settings;
@@ -74,6 +87,8 @@ pub struct Input {
     pub apart: bool,
     pub list: bool,
     pub optional: bool,
+    /// Read in training alone.
+    pub in_training: bool,
     pub init: Init,
     /// The shape of a learned input or a state.
     pub shape: Option<fn(&Cx) -> Result<Shape>>,
@@ -98,6 +113,7 @@ pub const fn data(name: &'static str, class: Class) -> Input {
         apart: false,
         list: false,
         optional: false,
+        in_training: false,
         init: Init::Zeros,
         shape: None,
         present: |_| true,
@@ -144,6 +160,13 @@ impl Input {
         }
     }
 
+    pub const fn in_training(self) -> Input {
+        Input {
+            in_training: true,
+            ..self
+        }
+    }
+
     pub const fn many(self) -> Input {
         Input { list: true, ..self }
     }
@@ -159,6 +182,7 @@ impl Input {
             list: self.list,
             optional: self.optional,
             ruled: self.shape.is_some(),
+            in_training: self.in_training,
             init: self.init,
             ..Terminal::data(self.name, self.class)
         }
@@ -248,7 +272,21 @@ impl Entry {
     }
 }
 
-const TABLES: &[&[Entry]] = &[elementwise::BLOCKS, layers::BLOCKS];
+const TABLES: &[&[Entry]] = &[
+    elementwise::BLOCKS,
+    binary::BLOCKS,
+    reduce::BLOCKS,
+    shape::BLOCKS,
+    index::BLOCKS,
+    create::BLOCKS,
+    einsum::BLOCKS,
+    random::BLOCKS,
+    layers::BLOCKS,
+    attention::BLOCKS,
+    compose::BLOCKS,
+    loss::BLOCKS,
+    metric::BLOCKS,
+];
 
 /// Every block, in the order of the tables.
 pub fn table() -> impl Iterator<Item = &'static Entry> {

@@ -20,11 +20,15 @@ pub enum Kind {
     /// An integer of at least 1: sizes and counts.
     Count,
     Float,
+    /// A number from 0 to 1.
+    Rate,
     DType,
     Str,
     OneOf(&'static [&'static str]),
     /// One integer or a list of them.
     Ints,
+    /// A list of pairs of integers.
+    Pairs,
     /// A list of strings.
     Strs,
     Floats,
@@ -36,6 +40,8 @@ pub enum Kind {
     Scalar,
     Block,
     Blocks,
+    /// A list of blocks, None where there is none.
+    BlocksOrNone,
     /// A number or an array.
     Value,
 }
@@ -48,6 +54,7 @@ impl Kind {
             Kind::Int => "an integer".into(),
             Kind::Count => "an integer of at least 1".into(),
             Kind::Float => "a number".into(),
+            Kind::Rate => "a number from 0 to 1".into(),
             Kind::DType => "a dtype".into(),
             Kind::Str => "a string".into(),
             Kind::OneOf(names) => {
@@ -55,6 +62,7 @@ impl Kind {
                 format!("one of {}", each.join(", "))
             }
             Kind::Ints => "an integer or a list of integers".into(),
+            Kind::Pairs => "a list of pairs of integers".into(),
             Kind::Strs => "a list of strings".into(),
             Kind::Floats => "a list of numbers".into(),
             Kind::Dims => "a list of dims: integers, None or connections".into(),
@@ -62,6 +70,7 @@ impl Kind {
             Kind::Scalar => "an integer or a connection".into(),
             Kind::Block => "a block".into(),
             Kind::Blocks => "a list of blocks".into(),
+            Kind::BlocksOrNone => "a list of blocks or None".into(),
             Kind::Value => "a number or an array".into(),
         }
     }
@@ -75,6 +84,10 @@ impl Kind {
         };
         let computed = matches!(setting, Setting::Connection(_));
         let fits = match (self, setting) {
+            (Kind::Rate, Setting::Int(v)) if (0..=1).contains(v) => {
+                return Some(Setting::Float(*v as f64));
+            }
+            (Kind::Rate, Setting::Float(v)) => (0.0..=1.0).contains(v),
             (Kind::Float, Setting::Int(v)) => return Some(Setting::Float(*v as f64)),
             (Kind::Bool, Setting::Bool(_))
             | (Kind::Int | Kind::Scalar | Kind::Ints, Setting::Int(_))
@@ -85,9 +98,16 @@ impl Kind {
             (Kind::Count, Setting::Int(v)) => *v >= 1,
             (Kind::OneOf(names), Setting::Str(v)) => names.contains(&&**v),
             (Kind::Ints, Setting::List(_)) => return each(Kind::Int),
+            (Kind::Pairs, Setting::List(items)) => items.iter().all(|pair| {
+                let pair = pair.as_list().unwrap_or(&[]);
+                pair.len() == 2 && pair.iter().all(|s| s.as_int().is_some())
+            }),
             (Kind::Strs, Setting::List(_)) => return each(Kind::Str),
             (Kind::Floats, Setting::List(_)) => return each(Kind::Float),
             (Kind::Blocks, Setting::List(_)) => return each(Kind::Block),
+            (Kind::BlocksOrNone, Setting::List(items)) => items
+                .iter()
+                .all(|s| matches!(s, Setting::Block(_) | Setting::None)),
             (Kind::Dims, Setting::Int(_)) => {
                 return Some(Setting::List([setting.clone()].into()));
             }

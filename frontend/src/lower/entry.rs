@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 
 use super::fault::Fault;
 use super::instance::{Instance, Lowering, Spec, key_type};
-use super::{DimSpec, Options};
+use super::{DimSpec, Mode, Options};
 use crate::block::{Block, Definition, Terminal, quoted};
 use crate::literal::Literal;
 use crate::model::seal::{Composite, Feed, Made, Net, Part};
@@ -99,6 +99,9 @@ fn spec(terminal: &Terminal, options: &Options, shown: &FxHashMap<Symbol, usize>
     let mut constants = options.constant_keys.iter();
     if let Some((_, value)) = constants.find(|(name, _)| **name == *terminal.name) {
         return Ok(Spec::Literal(Literal::array(value.clone())));
+    }
+    if terminal.in_training && options.mode == Mode::Inference {
+        return Ok(Spec::Absent);
     }
     if terminal.role == Role::Key {
         return Ok(Spec::Typed(key_type()));

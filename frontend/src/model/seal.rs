@@ -242,7 +242,8 @@ impl Sealing<'_> {
     }
 
     fn need_key(&mut self, terminal: &Terminal) {
-        if self.key.is_some() {
+        if let Some(key) = self.key {
+            self.inputs[key as usize].in_training &= terminal.in_training;
             return;
         }
         let graph = self.graph;
@@ -343,6 +344,7 @@ impl Terminal {
             list: false,
             optional: false,
             ruled: false,
+            in_training: false,
             dtype: None,
             shape: None,
             init: Init::Normal,

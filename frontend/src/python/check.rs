@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mithril_ir::diagnostic::{Diagnostic, did_you_mean};
 use mithril_ir::dim::{Dim, Symbol};
 use mithril_ir::dtype::DType;
-use mithril_ir::graph::{Argument, Function, Role};
+use mithril_ir::graph::Role;
 use mithril_ir::shape::{Guard, Type};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 
 use super::arrays::{Reader, Sizes, attributes};
 use super::fault::Answer;
+use crate::compile::Program;
 
 /// Which of the dicts of a call an argument lies in.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -88,7 +89,7 @@ impl Checker {
     /// `rename` gives the dtype that a framework has in the place of one.
     pub fn new(
         py: Python<'_>,
-        function: &Function,
+        program: &Program,
         reader: Reader,
         rename: &dyn Fn(DType) -> DType,
     ) -> Checker {
@@ -98,16 +99,14 @@ impl Checker {
             counts: [0; 4],
             symbols: Vec::new(),
             leads: Vec::new(),
-            guards: function.guards.clone(),
+            guards: program.guards.clone(),
         };
-        for (value, arg) in function.arguments() {
-            let group = group_of(arg);
-            checker.add(py, &arg.name, group, function.ty(value), rename);
+        for arg in &program.arguments {
+            checker.add(py, &arg.name, group_of(arg.role), &arg.ty, rename);
         }
-        for result in function.results.iter().filter(|r| r.state.is_none()) {
-            let ty = function.ty(result.value);
-            if ty.dtype.is_float() {
-                checker.add(py, &result.name, Group::OutputGradients, ty, rename);
+        for result in program.results.iter().filter(|r| r.state.is_none()) {
+            if result.ty.dtype.is_float() {
+                checker.add(py, &result.name, Group::OutputGradients, &result.ty, rename);
             }
         }
         checker
@@ -274,8 +273,8 @@ impl Binding {
     }
 }
 
-fn group_of(arg: &Argument) -> Group {
-    match arg.role {
+fn group_of(role: Role) -> Group {
+    match role {
         Role::Param => Group::Params,
         Role::Data | Role::Key | Role::Constant => Group::Inputs,
         Role::State => Group::State,

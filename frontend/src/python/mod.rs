@@ -1,20 +1,33 @@
 //! The extension module `mithril._core`. Stubs are read off it: see `tests/tidy/tests/stubs.rs`.
 
 mod arrays;
+mod block;
 mod check;
+mod connection;
 mod dtype;
 mod fault;
+mod library;
+mod program;
+mod value;
 
 use pyo3::prelude::*;
 
 #[pymodule]
 mod _core {
     #[pymodule_export]
+    use super::block::{Block, Model};
+    #[pymodule_export]
     use super::check::Checker;
+    #[pymodule_export]
+    use super::connection::{Connection, IOKey, Method};
     #[pymodule_export]
     use super::dtype::DType;
     #[pymodule_export]
     use super::fault::did_you_mean;
+    #[pymodule_export]
+    use super::library::{BlockInfo, block_info, block_names};
+    #[pymodule_export]
+    use super::program::{Argument, Outcome, Program, compile_block};
     use super::*;
 
     /// The version of Mithril.

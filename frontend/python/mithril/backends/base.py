@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -295,7 +294,39 @@ class Backend:
         """Integers from `low` (0 where one is given) up to `high`, which is left out."""
         return self.array(self.generator.integers(low, high, size), dtype)
 
+    def random_key(self) -> Array:
+        """A key for the random numbers of a model: two 32-bit words."""
+        import numpy as np  # noqa: PLC0415
+
+        return self.from_numpy(self.generator.integers(2**32, size=2, dtype=np.uint32))
+
+    def initial(
+        self, kind: str, value: float, shape: tuple[int, ...], dtype: DType, seed: tuple[int, ...]
+    ) -> Array:
+        """An array of one value (`kind` is `"constant"`), or drawn around zero with a standard
+        deviation (`"normal"`)."""
+        import numpy as np  # noqa: PLC0415
+
+        if kind == "constant":
+            return self.full(shape, value, dtype)
+        drawn = np.random.default_rng(seed).standard_normal(shape) * value
+        return self.from_numpy(np.asarray(drawn).astype(numpy_dtype(dtype)))
+
     # Running.
+
+    @property
+    def wide(self) -> bool:
+        """Whether 64-bit integers are what they say."""
+        return True
+
+    @property
+    def samples(self) -> dict[str, Array]:
+        """A 2 x 3 array of every dtype: what the check of calls learns the framework's arrays from."""
+        return samples(self)
+
+    def runner(self, namespace: dict[str, Any], *, jit: bool, checkpoint: bool) -> Any:
+        """How the functions of a generated source are called."""
+        raise NotImplementedError
 
     @property
     def jit_default(self) -> bool:
@@ -315,6 +346,25 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
         return np.dtype(getattr(ml_dtypes, dtype.name))
 
 
+_samples: dict[str, dict[str, Array]] = {}
+
+
+def samples(backend: Backend) -> dict[str, Array]:
+    """A 2 x 3 array of every dtype that the framework has."""
+    key = f"{backend.kind} {backend.wide}"
+    if key not in _samples:
+        import numpy as np  # noqa: PLC0415
+
+        made = {}
+        for name in DType.names():
+            wide = name in ("int64", "uint64", "float64")
+            if name.startswith(("int4", "uint4", "float8")) or (wide and not backend.wide):
+                continue
+            made[name] = backend.from_numpy(np.zeros((2, 3), numpy_dtype(DType(name))))
+        _samples[key] = made
+    return _samples[key]
+
+
 def topk_by_sort(
     framework: Any, array: Array, k: int, axis: int = -1
 ) -> tuple[Array, Array]:
@@ -322,8 +372,3 @@ def topk_by_sort(
     order = framework.flip(framework.argsort(array, axis=axis), axis=axis)
     indices = framework.take(order, framework.arange(k), axis=axis)
     return framework.take_along_axis(array, indices, axis=axis), indices
-
-
-def is_scalar(value: object) -> bool:
-    """Whether a value is one number of Python's."""
-    return isinstance(value, (bool, int, float)) and math.isfinite(value)

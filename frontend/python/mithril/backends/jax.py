@@ -61,6 +61,71 @@ class JaxBackend(Backend):
     def is_array(self, value: object) -> bool:
         return isinstance(value, self.framework.Array)
 
+    @property
+    def wide(self) -> bool:
+        return bool(self.framework.config.jax_enable_x64)
+
+    def runner(self, namespace: dict[str, Any], *, jit: bool, checkpoint: bool) -> JaxRunner:
+        return JaxRunner(self, namespace, jit=jit, checkpoint=checkpoint)
+
+
+class JaxRunner:
+    """Calls a generated JAX source: through one `jax.jit` each for the forward, the gradients of
+    given arrays, and the two halves of the gradients of functions of the outputs."""
+
+    def __init__(
+        self, backend: JaxBackend, namespace: dict[str, Any], *, jit: bool, checkpoint: bool
+    ) -> None:
+        self._jax = jax = backend.framework
+        forward = namespace["forward"]
+        self._raw = jax.checkpoint(forward) if checkpoint else forward
+        compiled = jax.jit if jit else _as_is
+        self.forward = compiled(forward)
+        self._ahead = compiled(self._pull)
+        self._back = compiled(_call)
+        self._whole = compiled(self._joint)
+
+    def _pull(self, params: Any, inputs: Any, state: Any) -> tuple[Any, Any, Any]:
+        """The outputs, what gives the gradients of params, and what has no gradient."""
+        jnp = self._jax.numpy
+
+        def varying(params: Any) -> tuple[Any, Any]:
+            own = () if state is None else (state,)
+            result = self._raw(params, inputs, *own)
+            outputs, following = (result, None) if state is None else result
+            floats = {n: v for n, v in outputs.items() if jnp.issubdtype(v.dtype, jnp.floating)}
+            return floats, (outputs, following)
+
+        _, pullback, rest = self._jax.vjp(varying, params, has_aux=True)
+        return pullback, rest[0], rest[1]
+
+    def _joint(self, params: Any, inputs: Any, state: Any, seeds: Any) -> tuple[Any, Any, Any]:
+        pullback, outputs, following = self._pull(params, inputs, state)
+        return outputs, pullback(self._full(seeds, outputs))[0], following
+
+    def _full(self, seeds: Any, outputs: Any) -> Any:
+        jnp = self._jax.numpy
+        floats = {n: v for n, v in outputs.items() if jnp.issubdtype(v.dtype, jnp.floating)}
+        return {n: seeds[n] if n in seeds else jnp.zeros_like(v) for n, v in floats.items()}
+
+    def gradients(self, params: Any, inputs: Any, state: Any, seeds: Any) -> tuple[Any, Any, Any]:
+        """Outputs, gradients by param, next state."""
+        arrays = seeds.arrays
+        if arrays is not None:
+            result: tuple[Any, Any, Any] = self._whole(params, inputs, state, arrays)
+            return result
+        pullback, outputs, following = self._ahead(params, inputs, state)
+        given = self._full(seeds.of(outputs), outputs)
+        return outputs, self._back(pullback, given)[0], following
+
+
+def _as_is(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
+
+
+def _call(function: Callable[..., Any], argument: Any) -> Any:
+    return function(argument)
+
 
 def narrow(jax: Any, array: NDArray[Any]) -> NDArray[Any]:
     """Without JAX's 64-bit types, 64-bit integers in 32 bits: JAX would do it with a warning."""

@@ -39,3 +39,29 @@ class NumpyBackend(Backend):
 
     def is_array(self, value: object) -> bool:
         return isinstance(value, self.framework.ndarray)
+
+    def runner(self, namespace: dict[str, Any], *, jit: bool, checkpoint: bool) -> NumpyRunner:
+        return NumpyRunner(self, namespace)
+
+
+class NumpyRunner:
+    """Calls the functions of a generated NumPy source."""
+
+    def __init__(self, backend: NumpyBackend, namespace: dict[str, Any]) -> None:
+        self.forward = namespace["forward"]
+        self._gradients = namespace.get("gradients")
+        self._backend = backend
+
+    def gradients(self, params: Any, inputs: Any, state: Any, seeds: Any) -> tuple[Any, Any, Any]:
+        """Outputs, gradients by param, next state."""
+        own = () if state is None else (state,)
+        result = self.forward(params, inputs, *own)
+        outputs, following = (result, None) if state is None else result
+        if self._gradients is None:
+            return outputs, {}, following
+        given = seeds.of(outputs)
+        zeros = self._backend.zeros_like
+        full = {
+            name: given[name] if name in given else zeros(value) for name, value in outputs.items()
+        }
+        return outputs, self._gradients(params, inputs, *own, full), following

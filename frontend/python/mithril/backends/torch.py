@@ -171,6 +171,12 @@ class TorchBackend(Backend):
         if self.device.type == "cuda":
             self.framework.cuda.empty_cache()
 
+    def initial(self, *drawing: Any) -> torch.Tensor:
+        return super().initial(*drawing).requires_grad_(self.requires_grad)  # type: ignore[no-any-return]
+
+    def runner(self, namespace: dict[str, Any], *, jit: bool, checkpoint: bool) -> TorchRunner:
+        return TorchRunner(self, namespace, jit=jit, checkpoint=checkpoint)
+
     def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """The call with what the options ask for before and after it."""
         if self.use_amp:
@@ -190,6 +196,50 @@ class TorchBackend(Backend):
             return result
 
         return watched
+
+
+class TorchRunner:
+    """Calls a generated PyTorch source, and takes gradients by torch's autograd."""
+
+    def __init__(
+        self, backend: TorchBackend, namespace: dict[str, Any], *, jit: bool, checkpoint: bool
+    ) -> None:
+        self._torch = torch = backend.framework
+        forward = namespace["forward"]
+        if jit:
+            forward = torch.compile(forward)
+        self._raw = forward
+        if checkpoint:
+            self._raw = partial(torch.utils.checkpoint.checkpoint, forward, use_reentrant=False)
+        self.forward = backend.around(forward)
+        self.gradients = backend.around(self._gradients)
+
+    def _gradients(self, params: Any, inputs: Any, state: Any, seeds: Any) -> tuple[Any, Any, Any]:
+        """Outputs, gradients by param, next state; all of them detached."""
+        torch = self._torch
+        own = () if state is None else (state,)
+        with torch.enable_grad():
+            leaves = {name: p.detach().requires_grad_() for name, p in params.items()}
+            result = self._raw(leaves, {n: v.detach() for n, v in inputs.items()}, *own)
+            outputs, following = (result, None) if state is None else result
+        detached = {name: value.detach() for name, value in outputs.items()}
+        if following is not None:
+            following = {name: value.detach() for name, value in following.items()}
+        given = seeds.of(detached)
+        roots = [name for name in given if outputs[name].requires_grad]
+        if not roots:
+            return detached, {n: torch.zeros_like(p) for n, p in params.items()}, following
+        gradients = torch.autograd.grad(
+            [outputs[name] for name in roots],
+            list(leaves.values()),
+            [given[name] for name in roots],
+            allow_unused=True,
+        )
+        named = {
+            name: torch.zeros_like(leaf) if gradient is None else gradient
+            for (name, leaf), gradient in zip(leaves.items(), gradients)
+        }
+        return detached, named, following
 
 
 def as_numpy(tensor: Any) -> NDArray[Any]:
