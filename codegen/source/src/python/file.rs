@@ -16,7 +16,6 @@ use super::framework::{Dialect, Framework};
 use super::layout::{Lines, WIDTH};
 use super::names::{Names, doc_line, string};
 use super::prelude::{needed, words};
-use super::template::parse;
 use super::{Options, Source};
 
 /// A file under construction.
@@ -212,11 +211,6 @@ impl<'m> File<'m> {
 
     /// Writes the entry and the gradients, and gives the file.
     pub fn finish(mut self, options: &Options) -> Result<Source> {
-        for op in mithril_ir::op::table() {
-            if let Err(error) = parse(self.framework.template(op.0)) {
-                return Diagnostic::new(format!("the template of `{}`: {error}", op.name)).err();
-            }
-        }
         let module = self.module;
         let Some(entry) = module.entry() else {
             return Diagnostic::new("the module has no function to emit").err();
