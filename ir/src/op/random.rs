@@ -118,8 +118,8 @@ pub(super) const OPS: &[OpDef] = &[
             layout::reshape(&threefry::key_array(&[key]), &[2])
         }),
         python: Python {
-            jax: "jax.random.fold_in({key}, {data})",
-            ..all("_key_fold({key}, {data})")
+            jax: "jax.random.fold_in({key}, {data.word})",
+            ..all("_key_fold({key}, {data.word})")
         },
         ..DRAW
     },
