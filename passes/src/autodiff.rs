@@ -416,7 +416,10 @@ fn sweep(builder: &Builder, backward: &Backward, cotangents: &mut Cotangents) ->
 fn value_names(f: &Function) -> Vec<Option<Arc<str>>> {
     let mut names: Vec<Option<Arc<str>>> = f.values.iter().map(|v| v.name.clone()).collect();
     for operation in &f.ops {
-        let block = operation.loc.shortest().and_then(|path| path.rsplit('.').next());
+        let block = operation
+            .loc
+            .shortest()
+            .and_then(|path| path.rsplit('.').next());
         let name = &mut names[operation.first.index()];
         *name = name.take().or_else(|| block.map(Arc::from));
     }

@@ -73,7 +73,11 @@ fn hostile_names() {
 fn constants() {
     check("constants");
     let source = source(&read("constants"), Framework::Numpy, "constants");
-    let names: Vec<&str> = source.constants.iter().map(|(name, _)| name.as_str()).collect();
+    let names: Vec<&str> = source
+        .constants
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .collect();
     assert_eq!(names, ["big"]);
 }
 
