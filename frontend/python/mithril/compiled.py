@@ -407,6 +407,9 @@ class CompiledModel:
 def _executed(source: str, name: str, file: str | None = None) -> dict[str, Any]:
     namespace: dict[str, Any] = {"__name__": "mithril_generated", "__file__": file or name}
     exec(compile(source, name, "exec"), namespace)
+    if "_constants" in namespace:
+        # The arrays have been read: the file need not stay open.
+        namespace.pop("_constants").close()
     return namespace
 
 

@@ -128,22 +128,29 @@ impl Block {
                 None => None,
             };
             let Some(entry) = kind.as_deref().and_then(blocks::find) else {
-                return Err(Diagnostic::new("`Block` is what all blocks are, and none itself")
-                    .hint("`Model()` begins a model")
-                    .into());
+                return Err(
+                    Diagnostic::new("`Block` is what all blocks are, and none itself")
+                        .hint("`Model()` begins a model")
+                        .into(),
+                );
             };
             let kwargs = kwargs.map(|k| k.copy()).transpose()?;
             let name = match &kwargs {
                 Some(kwargs) if kwargs.contains("name")? => {
-                    let name: Option<String> =
-                        kwargs.get_item("name")?.map(|n| n.extract()).transpose()?.flatten();
+                    let name: Option<String> = kwargs
+                        .get_item("name")?
+                        .map(|n| n.extract())
+                        .transpose()?
+                        .flatten();
                     kwargs.del_item("name")?;
                     name
                 }
                 _ => None,
             };
             let (positional, named) = settings(entry, args, kwargs.as_ref())?;
-            let named = named.iter().map(|(name, value)| (name.as_str(), value.clone()));
+            let named = named
+                .iter()
+                .map(|(name, value)| (name.as_str(), value.clone()));
             let mut block = entry.block(positional, named.collect())?;
             if let Some(name) = name {
                 block = block.named(&name)?;
@@ -237,7 +244,10 @@ impl Block {
     fn _repr_html_(&self) -> Answer<String> {
         guarded(|| {
             let table = summary::table(&self.rows(None, 2)?);
-            let escaped = table.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+            let escaped = table
+                .replace('&', "&amp;")
+                .replace('<', "&lt;")
+                .replace('>', "&gt;");
             Ok(format!("<pre>{escaped}</pre>"))
         })
     }
@@ -267,7 +277,10 @@ impl Block {
     }
 
     fn __repr__(&self) -> Answer<String> {
-        let name = self.name()?.map(|name| format!("name=\"{name}\"")).unwrap_or_default();
+        let name = self
+            .name()?
+            .map(|name| format!("name=\"{name}\""))
+            .unwrap_or_default();
         Ok(format!("{}({name})", self.kind()?))
     }
 
@@ -281,7 +294,9 @@ impl Block {
             }
             Some(Inner::Block(block)) => {
                 let own = block.inputs().iter().map(|t| &*t.name);
-                let own: Vec<&str> = own.chain(block.outputs().iter().map(|o| &*o.name)).collect();
+                let own: Vec<&str> = own
+                    .chain(block.outputs().iter().map(|o| &*o.name))
+                    .collect();
                 let mut error = Diagnostic::new(format!(
                     "Terminal not found: `{}` has no `{name}`",
                     block.kind()
