@@ -42,6 +42,7 @@ mod naming;
 mod python;
 mod save;
 pub mod setting;
+pub mod stub;
 pub mod summary;
 pub mod train;
 

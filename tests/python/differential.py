@@ -76,9 +76,7 @@ def run(framework, case):
     scope = {"__file__": "model.py"}
     try:
         exec(compile(case["text"], "model.py", "exec"), scope)
-        inputs = {
-            f"x{i}": to_framework(framework, array(x)) for i, x in enumerate(case["inputs"])
-        }
+        inputs = {f"x{i}": to_framework(framework, array(x)) for i, x in enumerate(case["inputs"])}
         output = scope["forward"]({}, inputs)["output"]
         return difference(framework, to_numpy(framework, output), array(case["expected"]))
     except Exception as error:

@@ -31,7 +31,7 @@ def test_gradients_of_every_form_agree(backend):
         ones,
         {"output": ones},
         np.ones((4, 2), np.float32),
-        {"output": lambda output: backend.ones_like(output)},
+        {"output": backend.ones_like},
         lambda outputs: {"output": backend.ones_like(outputs["output"])},
         lambda outputs: backend.ones_like(outputs["output"]),
     ]
@@ -156,7 +156,12 @@ def test_a_seed_means_the_same_everywhere(frameworks):
             backend = make()
             backend.set_seed(7)
             params = linear(backend).randomize_params()
-            drawn.append([backend.to_numpy(params["w"]).tolist(), backend.to_numpy(backend.randn(2)).tolist()])
+            drawn.append(
+                [
+                    backend.to_numpy(params["w"]).tolist(),
+                    backend.to_numpy(backend.randn(2)).tolist(),
+                ]
+            )
     assert all(each == drawn[0] for each in drawn)
 
 
@@ -170,7 +175,9 @@ def test_jit_or_not(backend, jit):
             pytest.skip("torch.compile needs a C++ compiler")
     compiled = linear(backend, jit=jit)
     params = compiled.randomize_params(seed=0)
-    out, gradients = compiled.evaluate(params, {"input": backend.ones(4, 3)}, None, backend.ones(4, 2))
+    out, gradients = compiled.evaluate(
+        params, {"input": backend.ones(4, 3)}, None, backend.ones(4, 2)
+    )
     want = np.ones((4, 3)) @ backend.to_numpy(params["w"]) + backend.to_numpy(params["b"])
     np.testing.assert_allclose(backend.to_numpy(out["output"]), want, rtol=1e-5)
     assert backend.to_numpy(gradients["b"]).tolist() == [4, 4]
@@ -204,7 +211,9 @@ np.save({str(tmp_path / "out.npy")!r}, np.asarray(out))
     subprocess.run([sys.executable, "-c", script], check=True)
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), want, rtol=1e-6)
     again = ml.compile(model, backend, shapes={"x": [2, 3]})
-    np.testing.assert_allclose(backend.to_numpy(again.evaluate(params, {"x": x})["y"]), want, rtol=1e-6)
+    np.testing.assert_allclose(
+        backend.to_numpy(again.evaluate(params, {"x": x})["y"]), want, rtol=1e-6
+    )
 
 
 def test_training_agrees_on_all_backends(frameworks):
@@ -221,7 +230,9 @@ def test_training_agrees_on_all_backends(frameworks):
         losses = []
         for _ in range(20):
             outputs, gradients = compiled.evaluate(
-                params, {"x": backend.array(x)}, output_gradients=lambda o: (o["y"] - target) / 16
+                params,
+                {"x": backend.array(x)},
+                output_gradients=lambda o, t=target: (o["y"] - t) / 16,
             )
             losses.append(float(backend.sum(backend.square(outputs["y"] - target))))
             params = {name: params[name] - 0.1 * gradients[name] for name in params}
@@ -340,7 +351,9 @@ def test_other_keywords(backend, capsys):
     first = ml.compile(model, backend, verbose=True, **options)
     assert "params: linear_0.w" in capsys.readouterr().out
     assert ml.compile(model, backend, **options).code == first.code
-    plain = ml.compile(model, backend, optimization_level="none", use_checkpointing=True, debug=True)
+    plain = ml.compile(
+        model, backend, optimization_level="none", use_checkpointing=True, debug=True
+    )
     params = first.randomize_params(seed=0)
     x = {"x": backend.ones(2, 3)}
     y, g = plain.evaluate(params, x, output_gradients=backend.ones(2, 3))

@@ -146,7 +146,9 @@ def chosen(text: str | None, console: Console) -> list[str]:
 
 def report(runs: list[Run], console: Console) -> bool:
     """Prints the table and the agreement. Whether all is as it should be."""
-    table = Table(title="One classifier of digits, trained from the same params on the same batches")
+    table = Table(
+        title="One classifier of digits, trained from the same params on the same batches"
+    )
     for column in ("backend", "compile ms", "step ms", "first loss", "last loss", "accuracy"):
         table.add_column(column, justify="left" if column == "backend" else "right")
     for run in runs:
@@ -191,7 +193,9 @@ def main() -> int:
         runs = []
         for name in names:
             task = progress.add_task(name, total=options.steps)
-            runs.append(train(name, data, initial, options.steps, lambda t=task: progress.advance(t)))
+            runs.append(
+                train(name, data, initial, options.steps, lambda t=task: progress.advance(t))
+            )
     return 0 if report(runs, console) else 1
 
 

@@ -12,7 +12,7 @@ from .errors import BackendError, MithrilError, ShapeError, TerminalError, Usage
 # What `typing` has costs more to import than all else here; type checkers know the name.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    import typing
 
     from . import backends as backends
     from . import models as models
@@ -66,7 +66,7 @@ _MODULES = ("backends", "models")
 _DTYPES = frozenset(DType.names())
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> typing.Any:
     from importlib import import_module  # noqa: PLC0415
 
     if name in _MODULES:

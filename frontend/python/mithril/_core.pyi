@@ -1,8 +1,519 @@
-from typing import Final
-
-__all__ = ["__version__"]
+from _typeshed import Incomplete, SupportsGetItem
+from os import PathLike
+from typing import Any, Final, SupportsFloat, SupportsIndex, final
+from typing_extensions import disjoint_base
 
 __version__: Final[str]
 """
 The version of Mithril.
 """
+
+@final
+class Argument:
+    """
+    An argument of a program.
+    """
+    def __repr__(self, /) -> str: ...
+    @property
+    def dims(self, /) -> list[str]:
+        """
+        The dims as text: numbers, names, expressions.
+        """
+    @property
+    def dtype(self, /) -> DType:
+        """
+        The dtype it has in the framework.
+        """
+    @property
+    def name(self, /) -> str:
+        """
+        The name: a path of blocks for what is learned.
+        """
+    @property
+    def role(self, /) -> str:
+        """
+        `data`, `param`, `state`, `key` or `constant`.
+        """
+    @property
+    def shape(self, /) -> list[int] | None:
+        """
+        The sizes, where all are known.
+        """
+
+@disjoint_base
+class Block:
+    """
+    What a model is built from, and can be compiled alone. Calling it connects its terminals, by
+    name or in their order: inputs, then outputs.
+    """
+    def __call__(self, /, *args, **kwargs) -> Block:
+        """
+        The same block with its terminals connected to names, connections, constants or lists.
+        """
+    def __getattr__(self, name: str, /) -> Connection: ...
+    def __init__(self, /, *args, **kwargs) -> None:
+        """
+        The entry of the block table that the class is named after, with these settings.
+        """
+    def __new__(cls, /, *_args, **_kwargs) -> Block: ...
+    def __repr__(self, /) -> str: ...
+    def _repr_html_(self, /) -> str: ...
+    def connect(self, /, *args, **kwargs) -> Block:
+        """
+        The same as calling it.
+        """
+    @staticmethod
+    def from_json(text: str) -> Block:
+        """
+        The block of a JSON text that `to_json` wrote.
+        """
+    @property
+    def inputs(self, /) -> list[str]:
+        """
+        The names of the inputs, in the order of positional connections.
+        """
+    @property
+    def kind(self, /) -> str:
+        """
+        What kind of block it is: `Linear`, or the class of a model.
+        """
+    @staticmethod
+    def load(path: str | PathLike[str]) -> Block:
+        """
+        The block of a file that `save` wrote.
+        """
+    @property
+    def name(self, /) -> str | None:
+        """
+        The name it was given, if any.
+        """
+    @property
+    def outputs(self, /) -> list[str]:
+        """
+        The names of the outputs.
+        """
+    def save(self, /, path: str | PathLike[str]) -> None:
+        """
+        Writes the model to a file, as JSON.
+        """
+    def summary(self, /, shapes: dict | None = None, *, depth: SupportsIndex = 1) -> str:
+        """
+        A table of the blocks inside down to `depth`: terminals and numbers of params. With `shapes`
+        of the inputs, or `shapes={}`, the types of terminals too.
+        """
+    def to_json(self, /) -> str:
+        """
+        The model as JSON, which `from_json` reads. Arrays in it are written out; params are none.
+        """
+
+@final
+class BlockInfo:
+    """
+    What there is to know of the class of a block.
+    """
+    @property
+    def doc(self, /) -> str:
+        """
+        What it computes.
+        """
+    @property
+    def group(self, /) -> str:
+        """
+        The part of the library it belongs to.
+        """
+    @property
+    def inputs(self, /) -> list[str]:
+        """
+        The names of the inputs; optional ones end in `=`.
+        """
+    @property
+    def name(self, /) -> str:
+        """
+        The name of the class.
+        """
+    @property
+    def outputs(self, /) -> list[str]:
+        """
+        The names of the outputs.
+        """
+    @property
+    def parameters(self, /) -> list[tuple[str, str, str]]:
+        """
+        Names, annotations and defaults as Python text; an empty default: it must be given.
+        """
+
+@final
+class Checker:
+    """
+    Checks the arrays of a call against the signature of a program.
+    """
+    def check(
+        self,
+        /,
+        params: dict,
+        inputs: dict,
+        state: dict | None = None,
+        output_gradients: dict | None = None,
+    ) -> bool:
+        """
+        Whether all arrays are the framework's own and what they must be. False: some are to be
+        converted first.
+
+        Errors: a name that is missing or unknown; an array of another rank, dim or dtype.
+        """
+    def insist(
+        self,
+        /,
+        params: dict,
+        inputs: dict,
+        state: dict | None = None,
+        output_gradients: dict | None = None,
+    ) -> None:
+        """
+        Raises what `check` found wrong with what is not even an array of the framework.
+        """
+    def shapes(self, /, params: dict, inputs: dict) -> dict:
+        """
+        The shapes of params and state that the inputs leave no choice for, by name.
+        """
+
+@final
+class Connection:
+    """
+    A value inside a model. Operators and methods on it add the blocks that compute them.
+    """
+    def __abs__(self, /) -> Connection: ...
+    def __add__(self, other: object, /) -> Connection: ...
+    def __and__(self, other: object, /) -> Connection: ...
+    def __eq__(self, other: object, /) -> Connection: ...
+    def __floordiv__(self, other: object, /) -> Connection: ...
+    def __ge__(self, other: object, /) -> Connection: ...
+    def __getattr__(self, name: str, /) -> Any:
+        """
+        Methods and properties that are blocks: `.sum(axis=1)`, `.shape`.
+        """
+    def __getitem__(self, index: Any, /) -> Connection:
+        """
+        An element of a list output, or a part of an array.
+        """
+    def __gt__(self, other: object, /) -> Connection: ...
+    def __hash__(self, /) -> int: ...
+    def __invert__(self, /) -> Connection: ...
+    def __le__(self, other: object, /) -> Connection: ...
+    def __len__(self, /) -> int: ...
+    def __lshift__(self, other: object, /) -> Connection: ...
+    def __lt__(self, other: object, /) -> Connection: ...
+    def __matmul__(self, other: object, /) -> Connection: ...
+    def __mod__(self, other: object, /) -> Connection: ...
+    def __mul__(self, other: object, /) -> Connection: ...
+    def __ne__(self, other: object, /) -> Connection: ...
+    def __neg__(self, /) -> Connection: ...
+    def __or__(self, other: object, /) -> Connection: ...
+    def __pow__(self, other: object, modulo: object = None, /) -> Connection: ...
+    def __radd__(self, other: object, /) -> Connection: ...
+    def __rand__(self, other: object, /) -> Connection: ...
+    def __repr__(self, /) -> str: ...
+    def __rfloordiv__(self, other: object, /) -> Connection: ...
+    def __rlshift__(self, other: object, /) -> Connection: ...
+    def __rmatmul__(self, other: object, /) -> Connection: ...
+    def __rmod__(self, other: object, /) -> Connection: ...
+    def __rmul__(self, other: object, /) -> Connection: ...
+    def __ror__(self, other: object, /) -> Connection: ...
+    def __rpow__(self, other: object, modulo: object = None, /) -> Connection: ...
+    def __rrshift__(self, other: object, /) -> Connection: ...
+    def __rshift__(self, other: object, /) -> Connection: ...
+    def __rsub__(self, other: object, /) -> Connection: ...
+    def __rtruediv__(self, other: object, /) -> Connection: ...
+    def __rxor__(self, other: object, /) -> Connection: ...
+    def __sub__(self, other: object, /) -> Connection: ...
+    def __truediv__(self, other: object, /) -> Connection: ...
+    def __xor__(self, other: object, /) -> Connection: ...
+    @property
+    def name(self, /) -> str | None:
+        """
+        The name of the terminal, if it has one.
+        """
+
+@final
+class DType:
+    """
+    The type of the elements of an array.
+    """
+    def __eq__(self, value: object, /) -> bool: ...
+    def __hash__(self, /) -> int: ...
+    def __ne__(self, value: object, /) -> bool: ...
+    def __new__(cls, dtype: Any, /) -> DType:
+        """
+        The dtype of this name, or that NumPy, torch or JAX knows under it.
+        """
+    def __reduce__(self, /) -> tuple[type, tuple[str]]: ...
+    def __repr__(self, /) -> str: ...
+    def __str__(self, /) -> str: ...
+    @property
+    def bits(self, /) -> int:
+        """
+        The width of an element in bits.
+        """
+    @property
+    def is_float(self, /) -> bool:
+        """
+        Whether it is a floating type.
+        """
+    @property
+    def name(self, /) -> str:
+        """
+        The name: `float32`.
+        """
+    @staticmethod
+    def names() -> list[str]:
+        """
+        Every dtype's name.
+        """
+    @property
+    def short(self, /) -> str:
+        """
+        The name in Mithril's own text: `f32`.
+        """
+
+@final
+class IOKey:
+    """
+    A connection with what is known of it: a name makes it a terminal of the model; `expose` makes
+    it an output even where something inside reads it.
+    """
+    def __new__(
+        cls,
+        /,
+        name: str | None = None,
+        *,
+        value: Any | None = None,
+        shape: Any | None = None,
+        dtype: Any | None = None,
+        differentiable: bool | None = None,
+        expose: bool = False,
+        connections: SupportsGetItem[int, Any] | None = None,
+    ) -> IOKey: ...
+    def __repr__(self, /) -> str: ...
+
+@final
+class Method:
+    """
+    A method of a connection, to be called with the settings of its block.
+    """
+    def __call__(self, /, *args, **kwargs) -> Connection: ...
+
+class Model(Block):
+    """
+    A model under construction. `model |= block` adds a block with the connections it was given;
+    `model += block` also connects its standard input to the last standard output.
+    """
+    def __bool__(self, /) -> bool:
+        """
+        A model is one, however many blocks it has.
+        """
+    def __iadd__(self, block: object, /) -> None: ...
+    def __init__(self, /, *, name: str | None = None) -> None: ...
+    def __ior__(self, block: object, /) -> None: ...
+    def __len__(self, /) -> int:
+        """
+        The number of blocks added so far.
+        """
+    def __new__(cls, /, *_args, **_kwargs) -> Model: ...
+    def discard(self, /, *names) -> None:
+        """
+        Takes terminals off the outputs.
+        """
+    def expose(self, /, *names) -> None:
+        """
+        Makes terminals outputs even where something inside reads them.
+        """
+    @staticmethod
+    def from_json(text: str) -> Model:
+        """
+        A model that can be built further, from a JSON text that `to_json` wrote.
+        """
+    @staticmethod
+    def load(path: str | PathLike[str]) -> Model:
+        """
+        A model that can be built further, from a file that `save` wrote.
+        """
+    def rename(self, /, old: str, new: str) -> None:
+        """
+        Gives a terminal another name.
+        """
+    def set_shapes(self, shapes: dict | None = None, /, **kwargs) -> None:
+        """
+        States shapes of terminals, in a dict or by keyword: numbers, names of dims, or `None` where
+        a dim may vary.
+        """
+    def set_standard(self, /, *, input: str | None = None, output: str | None = None) -> None:
+        """
+        Says what `+=` connects of the model where it is a block of another.
+        """
+    def set_types(self, types: dict | None = None, /, **kwargs) -> None:
+        """
+        States dtypes of terminals, in a dict or by keyword.
+        """
+
+@final
+class Outcome:
+    """
+    A result of a program.
+    """
+    @property
+    def dims(self, /) -> list[str]:
+        """
+        The dims as text.
+        """
+    @property
+    def dtype(self, /) -> DType:
+        """
+        The dtype it has in the framework.
+        """
+    @property
+    def name(self, /) -> str:
+        """
+        The name.
+        """
+    @property
+    def state(self, /) -> str | None:
+        """
+        The state it is the next value of, if any.
+        """
+
+@final
+class Program:
+    """
+    A model compiled to the source of a framework.
+    """
+    @property
+    def arguments(self, /) -> list[Argument]:
+        """
+        The arguments in their order.
+        """
+    def checker(self, /, samples: dict) -> Checker:
+        """
+        The check of a call's arrays. `samples` are 2 x 3 arrays of the framework by dtype.
+        """
+    @property
+    def constants(self, /) -> list[tuple[str, DType, list[int], bytes]]:
+        """
+        Arrays of the `.npz` beside the source: dtype, shape and bytes by name.
+        """
+    def initial(
+        self, /, name: str, shape: SupportsGetItem[int, SupportsIndex]
+    ) -> tuple[str, float]:
+        """
+        How an argument of this shape begins: `("normal", deviation)` or `("constant", value)`.
+        """
+    @property
+    def module(self, /) -> str:
+        """
+        What the source was generated from, as text.
+        """
+    @property
+    def name(self, /) -> str:
+        """
+        What was compiled: the block's name or kind.
+        """
+    @property
+    def results(self, /) -> list[Outcome]:
+        """
+        The results in their order, next values of states included.
+        """
+    @property
+    def source(self, /) -> str:
+        """
+        The generated source.
+        """
+    @property
+    def timings(self, /) -> list[tuple[str, float]]:
+        """
+        Seconds that each stage took.
+        """
+
+@final
+class TrainModel(Block):
+    """
+    A model and what it is trained for: losses, regularizers, metrics. The total is the output
+    `final_cost`, which `output_gradients=True` differentiates.
+    """
+    def __init__(self, /, model: Any) -> None: ...
+    def __new__(cls, /, model: Block) -> TrainModel: ...
+    def add_loss(
+        self,
+        /,
+        loss: Block,
+        reduce_steps: SupportsGetItem[int, Block] | None = None,
+        coef: SupportsFloat | SupportsIndex = 1.0,
+        input: str = "output",
+        target: str = "target",
+    ) -> None:
+        """
+        Adds `coef` times a loss of the output `input` against the new input `target`, reduced to a
+        number by `reduce_steps`: the mean, where left out.
+        """
+    def add_metric(
+        self,
+        /,
+        metric: Block,
+        reduce_steps: SupportsGetItem[int, Block] | None = None,
+        input: str = "output",
+        target: str = "target",
+        name: str | None = None,
+    ) -> None:
+        """
+        Adds a metric of the output `input` against `target`, as the output `name`: the kind of the
+        metric in snake case, where left out.
+        """
+    def add_regularization(
+        self, /, regularizer: Block, coef: SupportsFloat | SupportsIndex, input: Any
+    ) -> None:
+        """
+        Adds `coef` times a regularizer of a param: its name, or a compiled regular expression that
+        chooses among the names.
+        """
+    def set_loss_combiner(self, /, combiner: Block) -> None:
+        """
+        Says how the losses, as one array, become one number; their sum, where left out.
+        """
+
+def block_info(name: str) -> BlockInfo | None:
+    """
+    What there is to know of a block; `None`: there is none of that name.
+    """
+
+def block_names() -> list[str]:
+    """
+    Every block of the library.
+    """
+
+def compile(
+    block: Block,
+    target: str,
+    dtype: DType,
+    wide: bool,
+    *,
+    shapes: dict,
+    inference: bool,
+    trainable_keys: SupportsGetItem[int, str],
+    data_keys: SupportsGetItem[int, str],
+    discard_keys: SupportsGetItem[int, str],
+    constant_keys: dict,
+    optimize: bool,
+    cache: bool,
+    file_path: str | None = None,
+    expose_keys: SupportsGetItem[int, str] = ...,
+) -> Program:
+    """
+    Compiles a block to source for a framework.
+
+    Errors: `MithrilError`, as its message says.
+    """
+
+def did_you_mean(name: str, candidates: SupportsGetItem[int, str]) -> str | None:
+    """
+    ``did you mean `a` or `b`?`` for the candidates nearest to a name; `None` where none is near.
+    """
+
+def __getattr__(name: str) -> Incomplete: ...

@@ -177,7 +177,7 @@ class CompiledModel:
                 continue
             value = Deferred(argument.name, self._drawing(argument, seed))
             shape = argument.shape
-            params[argument.name] = value if shape is None else value.take(shape)
+            params[argument.name] = value if shape is None else value.take(tuple(shape))
         return params
 
     get_parameters = randomize_params

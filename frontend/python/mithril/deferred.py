@@ -45,8 +45,39 @@ def _refuse(self: Deferred, *_: object) -> NoReturn:
     )
 
 
-for _name in """
-    add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow matmul rmatmul
-    neg pos abs lt le gt ge getitem setitem len iter float int bool array jax_array
-""".split():
+_USES = (
+    "add",
+    "radd",
+    "sub",
+    "rsub",
+    "mul",
+    "rmul",
+    "truediv",
+    "rtruediv",
+    "floordiv",
+    "rfloordiv",
+    "mod",
+    "rmod",
+    "pow",
+    "rpow",
+    "matmul",
+    "rmatmul",
+    "neg",
+    "pos",
+    "abs",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "getitem",
+    "setitem",
+    "len",
+    "iter",
+    "float",
+    "int",
+    "bool",
+    "array",
+    "jax_array",
+)
+for _name in _USES:
     setattr(Deferred, f"__{_name}__", _refuse)

@@ -8,15 +8,16 @@ from ._core import Block, Connection, IOKey, Model, TrainModel, block_info, bloc
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import inspect
-    from typing import Any
+    import typing
 
-__all__ = ["Block", "Connection", "IOKey", "Model", "TrainModel", *block_names()]
+__all__ = ["Block", "Connection", "IOKey", "Model", "TrainModel"]
+__all__.extend(block_names())
 
 
 class _Signature:
     """What `inspect.signature` finds of a block's class."""
 
-    def __get__(self, instance: object, owner: Any) -> inspect.Signature:
+    def __get__(self, instance: object, owner: typing.Any) -> inspect.Signature:
         import inspect  # noqa: PLC0415
 
         info = block_info(owner._entry)
@@ -36,13 +37,13 @@ class _Signature:
         return inspect.Signature([*parameters, name])
 
 
-def _value(text: str) -> Any:
+def _value(text: str) -> typing.Any:
     from ast import literal_eval  # noqa: PLC0415
 
     return literal_eval(text)
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> typing.Any:
     info = block_info(name)
     if info is None:
         raise AttributeError(f"module `mithril.models` has no `{name}`")

@@ -108,7 +108,7 @@ impl Block {
 #[pymethods]
 impl Block {
     #[new]
-    #[pyo3(signature = (*_args, **_kwargs))]
+    #[pyo3(signature = (*_args: "object", **_kwargs: "object"))]
     fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Block {
         Block {
             inner: OnceLock::new(),
@@ -116,7 +116,7 @@ impl Block {
     }
 
     /// The entry of the block table that the class is named after, with these settings.
-    #[pyo3(signature = (*args, **kwargs))]
+    #[pyo3(signature = (*args: "object", **kwargs: "object"))]
     fn __init__(
         slf: &Bound<'_, Block>,
         args: &Bound<'_, PyTuple>,
@@ -161,7 +161,7 @@ impl Block {
     }
 
     /// The same block with its terminals connected to names, connections, constants or lists.
-    #[pyo3(signature = (*args, **kwargs))]
+    #[pyo3(signature = (*args: "object", **kwargs: "object"))]
     fn __call__(
         &self,
         args: &Bound<'_, PyTuple>,
@@ -191,7 +191,7 @@ impl Block {
     }
 
     /// The same as calling it.
-    #[pyo3(signature = (*args, **kwargs))]
+    #[pyo3(signature = (*args: "object", **kwargs: "object"))]
     fn connect(
         &self,
         args: &Bound<'_, PyTuple>,
@@ -236,7 +236,7 @@ impl Block {
 
     /// A table of the blocks inside down to `depth`: terminals and numbers of params. With `shapes`
     /// of the inputs, or `shapes={}`, the types of terminals too.
-    #[pyo3(signature = (shapes=None, *, depth=1))]
+    #[pyo3(signature = (shapes: "dict[str, list[int | str | None]] | None"=None, *, depth=1))]
     fn summary(&self, shapes: Option<&Bound<'_, PyDict>>, depth: usize) -> Answer<String> {
         guarded(|| Ok(summary::table(&self.rows(shapes, depth)?)))
     }

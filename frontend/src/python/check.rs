@@ -362,7 +362,12 @@ impl Checker {
     /// converted first.
     ///
     /// Errors: a name that is missing or unknown; an array of another rank, dim or dtype.
-    #[pyo3(signature = (params, inputs, state=None, output_gradients=None))]
+    #[pyo3(signature = (
+        params: "dict[str, object]",
+        inputs: "dict[str, object]",
+        state: "dict[str, object] | None"=None,
+        output_gradients: "dict[str, object] | None"=None,
+    ))]
     fn check(
         &self,
         params: &Bound<'_, PyDict>,
@@ -380,7 +385,12 @@ impl Checker {
     }
 
     /// Raises what `check` found wrong with what is not even an array of the framework.
-    #[pyo3(signature = (params, inputs, state=None, output_gradients=None))]
+    #[pyo3(signature = (
+        params: "dict[str, object]",
+        inputs: "dict[str, object]",
+        state: "dict[str, object] | None"=None,
+        output_gradients: "dict[str, object] | None"=None,
+    ))]
     fn insist(
         &self,
         params: &Bound<'_, PyDict>,
@@ -397,6 +407,9 @@ impl Checker {
     }
 
     /// The shapes of params and state that the inputs leave no choice for, by name.
+    #[pyo3(signature = (
+        params: "dict[str, object]", inputs: "dict[str, object]"
+    ) -> "dict[str, list[int]]")]
     fn shapes<'py>(
         &self,
         py: Python<'py>,

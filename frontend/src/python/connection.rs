@@ -155,7 +155,7 @@ pub struct Method {
 
 #[pymethods]
 impl Method {
-    #[pyo3(signature = (*args, **kwargs))]
+    #[pyo3(signature = (*args: "object", **kwargs: "object"))]
     fn __call__(
         &self,
         args: &Bound<'_, PyTuple>,

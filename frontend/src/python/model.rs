@@ -24,7 +24,7 @@ pub struct Model;
 impl Model {
     #[new]
     #[classmethod]
-    #[pyo3(signature = (*_args, **_kwargs))]
+    #[pyo3(signature = (*_args: "object", **_kwargs: "object"))]
     fn new(
         class: &Bound<'_, PyType>,
         _args: &Bound<'_, PyTuple>,
@@ -74,14 +74,14 @@ impl Model {
     }
 
     /// Makes terminals outputs even where something inside reads them.
-    #[pyo3(signature = (*names))]
+    #[pyo3(signature = (*names: "str"))]
     fn expose(slf: &Bound<'_, Model>, names: Vec<String>) -> Answer<()> {
         let model = slf.as_super().get().model()?;
         Ok(names.iter().try_for_each(|name| model.expose(name))?)
     }
 
     /// Takes terminals off the outputs.
-    #[pyo3(signature = (*names))]
+    #[pyo3(signature = (*names: "str"))]
     fn discard(slf: &Bound<'_, Model>, names: Vec<String>) -> Answer<()> {
         let model = slf.as_super().get().model()?;
         Ok(names.iter().try_for_each(|name| model.discard(name))?)
@@ -94,7 +94,7 @@ impl Model {
 
     /// States shapes of terminals, in a dict or by keyword: numbers, names of dims, or `None` where
     /// a dim may vary.
-    #[pyo3(signature = (shapes=None, /, **kwargs))]
+    #[pyo3(signature = (shapes: "dict[str, list[int | str | None]] | None"=None, /, **kwargs: "object"))]
     fn set_shapes(
         slf: &Bound<'_, Model>,
         shapes: Option<&Bound<'_, PyDict>>,
@@ -108,7 +108,7 @@ impl Model {
     }
 
     /// States dtypes of terminals, in a dict or by keyword.
-    #[pyo3(signature = (types=None, /, **kwargs))]
+    #[pyo3(signature = (types: "dict[str, object] | None"=None, /, **kwargs: "object"))]
     fn set_types(
         slf: &Bound<'_, Model>,
         types: Option<&Bound<'_, PyDict>>,

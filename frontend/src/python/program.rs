@@ -56,8 +56,9 @@ pub struct Program {
 /// Errors: `MithrilError`, as its message says.
 #[pyfunction(name = "compile")]
 #[pyo3(signature = (
-    block, target, dtype, wide, *, shapes, inference, trainable_keys, data_keys, discard_keys,
-    constant_keys, optimize, cache, file_path=None, expose_keys=Vec::new(),
+    block, target, dtype, wide, *, shapes: "dict[str, object]", inference, trainable_keys, data_keys,
+    discard_keys, constant_keys: "dict[str, object]", optimize, cache, file_path=None,
+    expose_keys=Vec::new(),
 ))]
 pub fn compile_block(
     block: &Bound<'_, Block>,
@@ -77,23 +78,16 @@ pub fn compile_block(
 ) -> Answer<Program> {
     guarded(|| {
         let framework = compile::framework(target)?;
-        let mut constants = Vec::new();
-        for (name, value) in constant_keys {
-            constants.push((name.extract::<String>()?, constant(&value, dtype.get().0)?));
-        }
+        let own = dtype.get().0;
         let lower = lower::Options {
-            mode: if inference {
-                Mode::Inference
-            } else {
-                Mode::Training
-            },
+            mode: mode(inference),
             shapes: self::shapes(shapes)?,
-            dtype: dtype.get().0,
+            dtype: own,
             index: held(framework, wide, Element::I64),
             trainable_keys,
             data_keys,
             discard_keys,
-            constant_keys: constants,
+            constant_keys: constants(constant_keys, own)?,
             ..lower::Options::default()
         };
         let options = CompileOptions {
@@ -106,12 +100,7 @@ pub fn compile_block(
                 .unwrap_or("model".into()),
             cache,
         };
-        let mut block = block.get().current()?;
-        if !expose_keys.is_empty() {
-            let model = crate::Model::from_block(&block)?;
-            expose_keys.iter().try_for_each(|key| model.expose(key))?;
-            block = model.block()?;
-        }
+        let block = exposing(block.get().current()?, &expose_keys)?;
         let program = compile::compile(&block, &options)?;
         Ok(Program {
             program,
@@ -119,6 +108,34 @@ pub fn compile_block(
             wide,
         })
     })
+}
+
+fn mode(inference: bool) -> Mode {
+    match inference {
+        true => Mode::Inference,
+        false => Mode::Training,
+    }
+}
+
+/// The block with these inner terminals as outputs.
+fn exposing(block: crate::Block, keys: &[String]) -> Answer<crate::Block> {
+    if keys.is_empty() {
+        return Ok(block);
+    }
+    let model = crate::Model::from_block(&block)?;
+    keys.iter().try_for_each(|key| model.expose(key))?;
+    Ok(model.block()?)
+}
+
+fn constants(
+    given: &Bound<'_, PyDict>,
+    dtype: Element,
+) -> Answer<Vec<(String, mithril_ir::tensor::Tensor)>> {
+    let mut constants = Vec::new();
+    for (name, value) in given {
+        constants.push((name.extract()?, constant(&value, dtype)?));
+    }
+    Ok(constants)
 }
 
 /// The value of a constant; plain numbers take the model's dtype.
@@ -227,6 +244,7 @@ impl Program {
     }
 
     /// The check of a call's arrays. `samples` are 2 x 3 arrays of the framework by dtype.
+    #[pyo3(signature = (samples: "dict[str, object]"))]
     fn checker(&self, py: Python<'_>, samples: &Bound<'_, PyDict>) -> Answer<Checker> {
         guarded(|| {
             let mut read = Vec::new();

@@ -13,7 +13,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Backend", "JaxBackend", "NumpyBackend", "TorchBackend"]
 
-_MODULES = {"Backend": "base", "JaxBackend": "jax", "NumpyBackend": "numpy", "TorchBackend": "torch"}
+_MODULES = {
+    "Backend": "base",
+    "JaxBackend": "jax",
+    "NumpyBackend": "numpy",
+    "TorchBackend": "torch",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -17,15 +17,81 @@ __all__ = ["FUNCTIONS", "Backend", "sizes"]
 
 Array = Any
 
-FUNCTIONS = tuple(
-    """
-    abs add all any argmax argmin argsort broadcast_to ceil clip concat cos cosh cumsum divide equal
-    exp expand_dims expm1 flip floor floor_divide greater greater_equal isfinite isinf isnan less
-    less_equal log log1p log2 logical_and logical_not logical_or matmul max maximum mean min minimum
-    multiply negative not_equal outer pad power prod remainder repeat reshape round sign sin sinh
-    sort sqrt square squeeze stack std subtract sum swapaxes take tan tanh tile topk transpose tril
-    triu var where
-    """.split()
+FUNCTIONS = (
+    "abs",
+    "add",
+    "all",
+    "any",
+    "argmax",
+    "argmin",
+    "argsort",
+    "broadcast_to",
+    "ceil",
+    "clip",
+    "concat",
+    "cos",
+    "cosh",
+    "cumsum",
+    "divide",
+    "equal",
+    "exp",
+    "expand_dims",
+    "expm1",
+    "flip",
+    "floor",
+    "floor_divide",
+    "greater",
+    "greater_equal",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "less",
+    "less_equal",
+    "log",
+    "log1p",
+    "log2",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "matmul",
+    "max",
+    "maximum",
+    "mean",
+    "min",
+    "minimum",
+    "multiply",
+    "negative",
+    "not_equal",
+    "outer",
+    "pad",
+    "power",
+    "prod",
+    "remainder",
+    "repeat",
+    "reshape",
+    "round",
+    "sign",
+    "sin",
+    "sinh",
+    "sort",
+    "sqrt",
+    "square",
+    "squeeze",
+    "stack",
+    "std",
+    "subtract",
+    "sum",
+    "swapaxes",
+    "take",
+    "tan",
+    "tanh",
+    "tile",
+    "topk",
+    "transpose",
+    "tril",
+    "triu",
+    "var",
+    "where",
 )
 """The array functions of every backend, under NumPy's names and with NumPy's meanings. `topk(x, k,
 axis=-1)` gives the greatest `k` elements, greatest first, and their indices."""
@@ -100,7 +166,9 @@ class Backend:
         return ()
 
     def _float(self, dtype: object, precision: int | None) -> DType:
-        if precision is not None and (not isinstance(precision, int) or precision not in (16, 32, 64)):
+        if precision is not None and (
+            not isinstance(precision, int) or precision not in (16, 32, 64)
+        ):
             raise UsageError(
                 "`precision` is the width of a float\n  got: "
                 f"{precision!r}\n  expected: 16, 32 or 64"
@@ -321,7 +389,7 @@ class Backend:
 
     @property
     def samples(self) -> dict[str, Array]:
-        """A 2 x 3 array of every dtype: what the check of calls learns the framework's arrays from."""
+        """A 2 x 3 array of every dtype: the check of calls learns from them."""
         return samples(self)
 
     def runner(self, namespace: dict[str, Any], *, jit: bool, checkpoint: bool) -> Any:
@@ -343,7 +411,8 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
     except TypeError:
         import ml_dtypes  # noqa: PLC0415
 
-        return np.dtype(getattr(ml_dtypes, dtype.name))
+        made: np.dtype[Any] = np.dtype(getattr(ml_dtypes, dtype.name))
+        return made
 
 
 _samples: dict[str, dict[str, Array]] = {}
@@ -365,9 +434,7 @@ def samples(backend: Backend) -> dict[str, Array]:
     return _samples[key]
 
 
-def topk_by_sort(
-    framework: Any, array: Array, k: int, axis: int = -1
-) -> tuple[Array, Array]:
+def topk_by_sort(framework: Any, array: Array, k: int, axis: int = -1) -> tuple[Array, Array]:
     """The greatest `k` elements and their indices, in NumPy's own functions."""
     order = framework.flip(framework.argsort(array, axis=axis), axis=axis)
     indices = framework.take(order, framework.arange(k), axis=axis)

@@ -52,7 +52,9 @@ class JaxBackend(Backend):
     def _function(self, name: str) -> Callable[..., Any]:
         if name == "topk":
             return partial(_topk, self.framework.lax, self.jnp)
-        function: Callable[..., Any] = getattr(self.jnp, "concatenate" if name == "concat" else name)
+        function: Callable[..., Any] = getattr(
+            self.jnp, "concatenate" if name == "concat" else name
+        )
         return function
 
     def from_numpy(self, array: NDArray[Any]) -> Any:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .._core import DType
 from ..errors import BackendError, UsageError
 from .base import Backend
 
@@ -271,7 +270,7 @@ def _bytes(limit: str | int) -> int:
         number = text[: -len(unit)].strip()
         if text.endswith(unit) and number.replace(".", "", 1).isdigit():
             return int(float(number) * factor)
-    raise UsageError(f"`memory_limit` is no size\n  got: {limit!r}\n  expected: such as \"4GB\"")
+    raise UsageError(f'`memory_limit` is no size\n  got: {limit!r}\n  expected: such as "4GB"')
 
 
 def _live(torch: Any, device: torch.device) -> list[int]:
@@ -299,8 +298,7 @@ def _reduce(
     return function(array, dim=axis, keepdim=keepdims)
 
 
-def _spread(torch: Any, array: Any, axis: Any, keepdims: bool, ddof: int, root: bool) -> Any:
-    function = torch.std if root else torch.var
+def _spread(function: Any, array: Any, axis: Any, keepdims: bool, ddof: int) -> Any:
     return function(array, dim=axis, keepdim=keepdims, correction=ddof)
 
 
@@ -352,15 +350,13 @@ SPECIAL: dict[str, Callable[..., Any]] = {
     "sort": lambda t, x, axis=-1: t.sort(x, dim=axis).values,
     "squeeze": _squeeze,
     "stack": lambda t, arrays, axis=0: t.stack(tuple(arrays), dim=axis),
-    "std": lambda t, x, axis=None, keepdims=False, ddof=0: _spread(t, x, axis, keepdims, ddof, True),
+    "std": lambda t, x, axis=None, keepdims=False, ddof=0: _spread(t.std, x, axis, keepdims, ddof),
     "take": _take,
     "topk": lambda t, x, k, axis=-1: tuple(t.topk(x, k, dim=axis)),
     "transpose": lambda t, x, axes=None: t.permute(x, axes or tuple(reversed(range(x.ndim)))),
     "tril": lambda t, x, k=0: t.tril(x, k),
     "triu": lambda t, x, k=0: t.triu(x, k),
-    "var": lambda t, x, axis=None, keepdims=False, ddof=0: _spread(
-        t, x, axis, keepdims, ddof, False
-    ),
+    "var": lambda t, x, axis=None, keepdims=False, ddof=0: _spread(t.var, x, axis, keepdims, ddof),
 }
 
 

@@ -1,0 +1,1813 @@
+# Generated from the block table: `make bless` writes it anew.
+
+import typing
+from collections.abc import Sequence
+
+from ._core import Block as Block
+from ._core import Connection as Connection
+from ._core import IOKey as IOKey
+from ._core import Model as Model
+from ._core import TrainModel as TrainModel
+
+__all__ = [
+    "Block",
+    "Connection",
+    "IOKey",
+    "Model",
+    "TrainModel",
+    "Relu",
+    "LeakyRelu",
+    "Elu",
+    "Selu",
+    "Gelu",
+    "Silu",
+    "Mish",
+    "Hardswish",
+    "Sigmoid",
+    "HardSigmoid",
+    "Softplus",
+    "Softsign",
+    "Tanh",
+    "Sign",
+    "Square",
+    "Sqrt",
+    "Exponential",
+    "Log",
+    "Log1p",
+    "Expm1",
+    "Absolute",
+    "Negate",
+    "Reciprocal",
+    "StableReciprocal",
+    "Buffer",
+    "Sine",
+    "Cosine",
+    "Tan",
+    "Asin",
+    "Acos",
+    "Atan",
+    "Sinh",
+    "Cosh",
+    "Erf",
+    "Floor",
+    "Ceil",
+    "Round",
+    "IsNan",
+    "IsInf",
+    "NanToNum",
+    "LogicalNot",
+    "BitwiseNot",
+    "Cast",
+    "Clamp",
+    "StopGradient",
+    "Dropout",
+    "Add",
+    "Subtract",
+    "Multiply",
+    "Divide",
+    "FloorDivide",
+    "Modulo",
+    "Power",
+    "Atan2",
+    "Minimum",
+    "Maximum",
+    "MatrixMultiply",
+    "Equal",
+    "NotEqual",
+    "Greater",
+    "GreaterEqual",
+    "Less",
+    "LessEqual",
+    "LogicalAnd",
+    "LogicalOr",
+    "LogicalXor",
+    "BitwiseAnd",
+    "BitwiseOr",
+    "BitwiseXor",
+    "ShiftLeft",
+    "ShiftRight",
+    "Where",
+    "Sum",
+    "Mean",
+    "Max",
+    "Min",
+    "Prod",
+    "Variance",
+    "Std",
+    "Norm",
+    "LogSumExp",
+    "ArgMax",
+    "ArgMin",
+    "Any",
+    "All",
+    "Cumsum",
+    "Reshape",
+    "Flatten",
+    "Transpose",
+    "SwapAxes",
+    "PermuteTensor",
+    "Squeeze",
+    "ExpandDims",
+    "BroadcastTo",
+    "Concat",
+    "Stack",
+    "Split",
+    "Pad",
+    "Tile",
+    "Repeat",
+    "Flip",
+    "Roll",
+    "Slice",
+    "Indexer",
+    "Gather",
+    "Scatter",
+    "Sort",
+    "ArgSort",
+    "TopK",
+    "OneHot",
+    "Tril",
+    "Triu",
+    "Diagonal",
+    "Shape",
+    "Size",
+    "Length",
+    "Arange",
+    "Linspace",
+    "Eye",
+    "Ones",
+    "Zeros",
+    "Full",
+    "ZerosLike",
+    "OnesLike",
+    "Einsum",
+    "Randn",
+    "RandUniform",
+    "RandInt",
+    "Bernoulli",
+    "Categorical",
+    "Linear",
+    "Embedding",
+    "LayerNorm",
+    "RMSNorm",
+    "BatchNorm1d",
+    "ElementWiseAffine",
+    "Softmax",
+    "LogSoftmax",
+    "ScaledDotProduct",
+    "MultiHeadAttention",
+    "RotaryEmbedding",
+    "PositionalEncoding",
+    "Layer",
+    "MLP",
+    "Sequential",
+    "Residual",
+    "SquaredError",
+    "AbsoluteError",
+    "Huber",
+    "HingeLoss",
+    "QuadHingeLoss",
+    "QuantileLoss",
+    "CrossEntropy",
+    "BinaryCrossEntropy",
+    "KLDivergence",
+    "CosineEmbedding",
+    "L1",
+    "L2",
+    "QuadraticForm",
+    "Accuracy",
+    "Precision",
+    "Recall",
+    "F1",
+]
+
+class Relu(Block):
+    """The positive part, `max(input, 0)`."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class LeakyRelu(Block):
+    """`input` where positive, `slope * input` elsewhere."""
+
+    def __init__(
+        self,
+        slope: float = 0.01,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Elu(Block):
+    """`input` where positive, `alpha * (exp(input) - 1)` elsewhere."""
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Selu(Block):
+    """The self-normalizing `elu` (Klambauer et al. 2017, eq. 2)."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Gelu(Block):
+    """`input * P(X <= input)` for a standard normal X (Hendrycks & Gimpel 2016), by its tanh approximation with `approximate`."""
+
+    def __init__(
+        self,
+        approximate: bool = False,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Silu(Block):
+    """`input * sigmoid(input)`."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Mish(Block):
+    """`input * tanh(softplus(input))` (Misra 2019)."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Hardswish(Block):
+    """`input * min(max(input + 3, 0), 6) / 6` (Howard et al. 2019)."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Sigmoid(Block):
+    """The logistic function `1 / (1 + exp(-input))`."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class HardSigmoid(Block):
+    """`min(max(input + 3, 0), 6) / 6`."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Softplus(Block):
+    """`log(1 + exp(beta * input)) / beta`."""
+
+    def __init__(
+        self,
+        beta: float = 1.0,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Softsign(Block):
+    """`input / (1 + |input|)`."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Tanh(Block):
+    """The hyperbolic tangent."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Sign(Block):
+    """-1, 0 or 1 with the sign of `input`; NaN where `input` is."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Square(Block):
+    """`input * input`."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Sqrt(Block):
+    """The square root; with `robust` of the magnitude, with a gradient that stays finite."""
+
+    def __init__(
+        self,
+        robust: bool = False,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Exponential(Block):
+    """e to the power `input`."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Log(Block):
+    """The natural logarithm; with `robust` of the magnitude, staying finite at 0."""
+
+    def __init__(
+        self,
+        robust: bool = False,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Log1p(Block):
+    """`log(1 + input)`, precise near 0."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Expm1(Block):
+    """`exp(input) - 1`, precise near 0."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Absolute(Block):
+    """The absolute value."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Negate(Block):
+    """`-input`."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Reciprocal(Block):
+    """`1 / input`."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class StableReciprocal(Block):
+    """`1 / input`, continued by a line below `cutoff` in magnitude, so that it stays finite."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Buffer(Block):
+    """`input` itself."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Sine(Block):
+    """The sine of an angle in radians."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Cosine(Block):
+    """The cosine of an angle in radians."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Tan(Block):
+    """The tangent of an angle in radians."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Asin(Block):
+    """The angle from -pi/2 to pi/2 whose sine is `input`."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Acos(Block):
+    """The angle from 0 to pi whose cosine is `input`."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Atan(Block):
+    """The angle from -pi/2 to pi/2 whose tangent is `input`."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Sinh(Block):
+    """The hyperbolic sine."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Cosh(Block):
+    """The hyperbolic cosine."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Erf(Block):
+    """The error function."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Floor(Block):
+    """The greatest integer at most `input`."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Ceil(Block):
+    """The least integer at least `input`."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Round(Block):
+    """The nearest integer, halves to the even one."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class IsNan(Block):
+    """Whether `input` is NaN."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class IsInf(Block):
+    """Whether `input` is infinite."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class NanToNum(Block):
+    """`input` with NaN replaced by 0, and infinities by the ends of the dtype."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class LogicalNot(Block):
+    """Negation of bools; bit by bit of integers."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class BitwiseNot(Block):
+    """Negation of bools; bit by bit of integers."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Cast(Block):
+    """The same numbers in another dtype."""
+
+    def __init__(
+        self,
+        dtype: object,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Clamp(Block):
+    """`input` held between `min` and `max`."""
+
+    def __init__(
+        self,
+        min: float | None = None,
+        max: float | None = None,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class StopGradient(Block):
+    """`input` itself, which counts as constant in differentiation."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Dropout(Block):
+    """`input / (1 - rate)` where a draw says so, 0 with probability `rate`; `input` itself in inference (Srivastava et al. 2014)."""
+
+    def __init__(
+        self,
+        rate: float = 0.5,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Add(Block):
+    """The sum `left + right`."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Subtract(Block):
+    """The difference `left - right`."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Multiply(Block):
+    """The product `left * right`."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Divide(Block):
+    """The quotient `numerator / denominator` of floats."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class FloorDivide(Block):
+    """The quotient rounded towards minus infinity."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Modulo(Block):
+    """The remainder of `floor_div`, with the sign of `denominator`."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Power(Block):
+    """`base` to the power `exponent`; with `robust` of the magnitude of the base, continued by a line near 0."""
+
+    def __init__(
+        self,
+        robust: bool = False,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Atan2(Block):
+    """The angle of the point (`right`, `left`), in radians from -pi to pi."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Minimum(Block):
+    """The lesser of two numbers; NaN where either is."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Maximum(Block):
+    """The greater of two numbers; NaN where either is."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class MatrixMultiply(Block):
+    """The matrix product with NumPy's broadcasting of leading axes."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Equal(Block):
+    """Whether `left` equals `right`."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class NotEqual(Block):
+    """Whether `left` differs from `right`; true where either is NaN."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Greater(Block):
+    """Whether `left` is greater than `right`."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class GreaterEqual(Block):
+    """Whether `left` is at least `right`."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Less(Block):
+    """Whether `left` is less than `right`."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class LessEqual(Block):
+    """Whether `left` is at most `right`."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class LogicalAnd(Block):
+    """Conjunction of bools; bit by bit of integers."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class LogicalOr(Block):
+    """Disjunction of bools; bit by bit of integers."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class LogicalXor(Block):
+    """Exclusive disjunction of bools; bit by bit of integers."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class BitwiseAnd(Block):
+    """Conjunction of bools; bit by bit of integers."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class BitwiseOr(Block):
+    """Disjunction of bools; bit by bit of integers."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class BitwiseXor(Block):
+    """Exclusive disjunction of bools; bit by bit of integers."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class ShiftLeft(Block):
+    """The bits of `left` moved up by `right`, zeros moving in."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class ShiftRight(Block):
+    """The bits of `left` moved down by `right`, copies of the sign moving in (zeros if unsigned)."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Where(Block):
+    """`input1` where `cond` holds, `input2` elsewhere."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Sum(Block):
+    """The sum over `axes` (all where left out), accumulated in `acc`: f32 by default for f16 and bf16."""
+
+    def __init__(
+        self,
+        axis: int | Sequence[int] | None = None,
+        keepdim: bool = False,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Mean(Block):
+    """The mean over `axes` (all where left out)."""
+
+    def __init__(
+        self,
+        axis: int | Sequence[int] | None = None,
+        keepdim: bool = False,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Max(Block):
+    """The greatest element over `axes` (all where left out); NaN where any is."""
+
+    def __init__(
+        self,
+        axis: int | Sequence[int] | None = None,
+        keepdim: bool = False,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Min(Block):
+    """The least element over `axes` (all where left out); NaN where any is."""
+
+    def __init__(
+        self,
+        axis: int | Sequence[int] | None = None,
+        keepdim: bool = False,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Prod(Block):
+    """The product over `axes` (all where left out)."""
+
+    def __init__(
+        self,
+        axis: int | Sequence[int] | None = None,
+        keepdim: bool = False,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Variance(Block):
+    """The mean squared distance from the mean over `axes` (all where left out), divided by the count less `correction`."""
+
+    def __init__(
+        self,
+        axis: int | Sequence[int] | None = None,
+        keepdim: bool = False,
+        correction: float = 0.0,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Std(Block):
+    """The square root of the variance over `axis`, divided by the count less `correction`."""
+
+    def __init__(
+        self,
+        axis: int | Sequence[int] | None = None,
+        keepdim: bool = False,
+        correction: float = 0.0,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Norm(Block):
+    """`sum(|input|^p)^(1/p)` over `axis`."""
+
+    def __init__(
+        self,
+        p: float = 2.0,
+        axis: int | Sequence[int] | None = None,
+        keepdim: bool = False,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class LogSumExp(Block):
+    """`log(sum(exp(input)))` over `axes` (all where left out), without overflow."""
+
+    def __init__(
+        self,
+        axis: int | Sequence[int] | None = None,
+        keepdim: bool = False,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class ArgMax(Block):
+    """The index of the first greatest element along `axis` (of all, flat, where left out)."""
+
+    def __init__(
+        self,
+        axis: int | None = None,
+        keepdim: bool = False,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class ArgMin(Block):
+    """The index of the first least element along `axis` (of all, flat, where left out)."""
+
+    def __init__(
+        self,
+        axis: int | None = None,
+        keepdim: bool = False,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Any(Block):
+    """Whether any element over `axes` (all where left out) holds."""
+
+    def __init__(
+        self,
+        axis: int | Sequence[int] | None = None,
+        keepdim: bool = False,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class All(Block):
+    """Whether every element over `axes` (all where left out) holds."""
+
+    def __init__(
+        self,
+        axis: int | Sequence[int] | None = None,
+        keepdim: bool = False,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Cumsum(Block):
+    """The running sum along `axis`."""
+
+    def __init__(
+        self,
+        axis: int,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Reshape(Block):
+    """The same elements in row-major order in `shape`; one dim may be -1 or None, which follows from the others. Dims may be connections, and the whole shape a terminal."""
+
+    def __init__(
+        self,
+        shape: int | Sequence[int | Connection | None] | None = None,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Flatten(Block):
+    """The axes from `start` to `end` as one."""
+
+    def __init__(
+        self,
+        start: int = 0,
+        end: int = -1,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Transpose(Block):
+    """Axes in the order `axes`, by default reversed."""
+
+    def __init__(
+        self,
+        axes: int | Sequence[int] | None = None,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class SwapAxes(Block):
+    """Two axes exchanged."""
+
+    def __init__(
+        self,
+        first: int,
+        second: int,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class PermuteTensor(Block):
+    """Axis `i` of the result is axis `permutation[i]` of `input`."""
+
+    def __init__(
+        self,
+        permutation: int | Sequence[int],
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Squeeze(Block):
+    """Axes of size 1 taken away: `axis`, by default all."""
+
+    def __init__(
+        self,
+        axis: int | Sequence[int] | None = None,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class ExpandDims(Block):
+    """Axes of size 1 inserted, at `axes` of the result."""
+
+    def __init__(
+        self,
+        axis: int | Sequence[int],
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class BroadcastTo(Block):
+    """`input` repeated to `shape`, as NumPy broadcasts."""
+
+    def __init__(
+        self,
+        shape: int | Sequence[int | Connection | None] | None = None,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Concat(Block):
+    """The inputs one after another along `axis`."""
+
+    def __init__(
+        self,
+        axis: int = 0,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Stack(Block):
+    """The inputs, of one shape, along a new axis."""
+
+    def __init__(
+        self,
+        axis: int = 0,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Split(Block):
+    """`input` cut into `n` equal parts along `axis`: a list."""
+
+    def __init__(
+        self,
+        n: int,
+        axis: int = 0,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Pad(Block):
+    """`value` put before and after each axis: `pad_width` is a list of (before, after)."""
+
+    def __init__(
+        self,
+        pad_width: Sequence[Sequence[int]],
+        value: float = 0.0,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Tile(Block):
+    """`input` repeated `reps` times along each of the last axes."""
+
+    def __init__(
+        self,
+        reps: int | Sequence[int],
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Repeat(Block):
+    """Each element repeated `repeats` times along `axis`."""
+
+    def __init__(
+        self,
+        repeats: int,
+        axis: int,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Flip(Block):
+    """The elements of each of `axes` in reverse order."""
+
+    def __init__(
+        self,
+        axis: int | Sequence[int],
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Roll(Block):
+    """Elements moved by `shift` along `axis`; what leaves comes in at the other end."""
+
+    def __init__(
+        self,
+        shift: int,
+        axis: int,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Slice(Block):
+    """Every `step`-th element from `start` to `stop` along `axis`."""
+
+    def __init__(
+        self,
+        start: int | Connection | None = None,
+        stop: int | Connection | None = None,
+        step: int = 1,
+        axis: int = 0,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Indexer(Block):
+    """`input[index]` as NumPy has it, for integers, slices, None and `...`; where `index` is a terminal, the rows of `input` at these indices."""
+
+    def __init__(
+        self,
+        index: typing.Any | None = None,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Gather(Block):
+    """The slices of `input` at `indices` of `axis`, whose place the axes of `indices` take."""
+
+    def __init__(
+        self,
+        axis: int = 0,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Scatter(Block):
+    """`input` with each slice of `updates` added at its index of `axis`."""
+
+    def __init__(
+        self,
+        axis: int = 0,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Sort(Block):
+    """The elements along `axis` in ascending (or `descending`) order; NaN is greatest."""
+
+    def __init__(
+        self,
+        axis: int = -1,
+        descending: bool = False,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class ArgSort(Block):
+    """The indices that would sort the elements along `axis`; equal ones keep their order."""
+
+    def __init__(
+        self,
+        axis: int = -1,
+        descending: bool = False,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class TopK(Block):
+    """The `k` greatest elements along `axis` in descending order, and their indices."""
+
+    def __init__(
+        self,
+        k: int,
+        axis: int = -1,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class OneHot(Block):
+    """1 at each index along a new last axis of `classes`, 0 elsewhere."""
+
+    def __init__(
+        self,
+        classes: int,
+        dtype: object | None = None,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Tril(Block):
+    """`input` with 0 above the diagonal of the last two axes."""
+
+    def __init__(
+        self,
+        diagonal: int = 0,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Triu(Block):
+    """`input` with 0 below the diagonal of the last two axes."""
+
+    def __init__(
+        self,
+        diagonal: int = 0,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Diagonal(Block):
+    """The diagonal of the last two axes, `offset` above the main one."""
+
+    def __init__(
+        self,
+        offset: int = 0,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Shape(Block):
+    """The dims of `input`, as integers."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Size(Block):
+    """The number of elements of `input`, or the dim of `axis`."""
+
+    def __init__(
+        self,
+        axis: int | None = None,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Length(Block):
+    """The first dim of `input`."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Arange(Block):
+    """The integers from `start` up to `stop` by `step`; `Arange(n)` counts from 0."""
+
+    def __init__(
+        self,
+        start: int | Connection = 0,
+        stop: int | Connection | None = None,
+        step: int = 1,
+        dtype: object | None = None,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Linspace(Block):
+    """`num` numbers from `start` to `stop`, evenly spaced."""
+
+    def __init__(
+        self,
+        start: float,
+        stop: float,
+        num: int,
+        dtype: object | None = None,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Eye(Block):
+    """The (n, m) matrix with 1 on the diagonal; `m` is `n` where left out."""
+
+    def __init__(
+        self,
+        n: int | Connection,
+        m: int | Connection | None = None,
+        dtype: object | None = None,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Ones(Block):
+    """1 in every element of `shape`."""
+
+    def __init__(
+        self,
+        shape: int | Sequence[int | Connection | None],
+        dtype: object | None = None,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Zeros(Block):
+    """0 in every element of `shape`."""
+
+    def __init__(
+        self,
+        shape: int | Sequence[int | Connection | None],
+        dtype: object | None = None,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Full(Block):
+    """`value` in every element of `shape`."""
+
+    def __init__(
+        self,
+        shape: int | Sequence[int | Connection | None],
+        value: float,
+        dtype: object | None = None,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class ZerosLike(Block):
+    """0 in every element of the shape of `input`."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class OnesLike(Block):
+    """1 in every element of the shape of `input`."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Einsum(Block):
+    """The sum of products that `equation` says, as NumPy has it: `"bij,bjk->bik"`. Without `->` the result has the labels that occur once, in alphabetical order."""
+
+    def __init__(
+        self,
+        equation: str,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Randn(Block):
+    """Standard normal numbers of `shape`."""
+
+    def __init__(
+        self,
+        shape: int | Sequence[int | Connection | None],
+        dtype: object | None = None,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class RandUniform(Block):
+    """Uniform numbers from `low` up to, not including, `high`."""
+
+    def __init__(
+        self,
+        shape: int | Sequence[int | Connection | None],
+        low: float = 0.0,
+        high: float = 1.0,
+        dtype: object | None = None,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class RandInt(Block):
+    """Uniform integers from `low` up to, not including, `high`: 32 random bits modulo the range."""
+
+    def __init__(
+        self,
+        shape: int | Sequence[int | Connection | None],
+        low: int,
+        high: int,
+        dtype: object | None = None,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Bernoulli(Block):
+    """1 with the probabilities `input`, else 0."""
+
+    def __init__(
+        self,
+        dtype: object | None = None,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Categorical(Block):
+    """A class for each row of the last axis, with the unnormalised log probabilities `input`, by the Gumbel-max trick."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Linear(Block):
+    """`input @ w + b` over the last axis of `input`; `w` is (in_features, dimension)."""
+
+    def __init__(
+        self,
+        dimension: int,
+        use_bias: bool = True,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Embedding(Block):
+    """The rows of `w`, which is (num_embeddings, dimension), at the indices `input`."""
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        dimension: int,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class LayerNorm(Block):
+    """`(input - mean) / sqrt(variance + eps) * w + b` over the last axis (Ba et al. 2016, eq. 4)."""
+
+    def __init__(
+        self,
+        eps: float = 1e-5,
+        use_scale: bool = True,
+        use_bias: bool = True,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class RMSNorm(Block):
+    """`input / sqrt(mean(input^2) + eps) * w` over the last axis (Zhang & Sennrich 2019, eq. 4)."""
+
+    def __init__(
+        self,
+        eps: float = 1e-5,
+        use_scale: bool = True,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class BatchNorm1d(Block):
+    """`(input - mean) / sqrt(variance + eps) * w + b` of each channel of (batch, channels) or (batch, channels, length) (Ioffe & Szegedy 2015, alg. 1). Training takes the batch's moments and moves the running ones by `momentum`, the variance unbiased; inference takes the running ones."""
+
+    def __init__(
+        self,
+        momentum: float = 0.1,
+        eps: float = 1e-5,
+        use_scale: bool = True,
+        use_bias: bool = True,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class ElementWiseAffine(Block):
+    """`input * w + b` with one `w` and `b` for each place of the last axis."""
+
+    def __init__(
+        self,
+        use_scale: bool = True,
+        use_bias: bool = True,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Softmax(Block):
+    """`exp(input) / sum(exp(input))` along `axis`."""
+
+    def __init__(
+        self,
+        axis: int = -1,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class LogSoftmax(Block):
+    """`input - log(sum(exp(input)))` along `axis`."""
+
+    def __init__(
+        self,
+        axis: int = -1,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class ScaledDotProduct(Block):
+    """`softmax(query keyᵀ scale + mask) value` over the last two axes (Vaswani et al. 2017, eq. 1); `scale` is 1/sqrt(last dim of the query) where left out. A bool `mask` says which keys are seen, a float one is added; `is_causal` hides later keys. With `grouped`, each head of key and value (axis -3) serves several of the query."""
+
+    def __init__(
+        self,
+        is_causal: bool = False,
+        scale: float | None = None,
+        grouped: bool = False,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class MultiHeadAttention(Block):
+    """Attention in `heads` subspaces of (…, length, width) (Vaswani et al. 2017, sec. 3.2.2): of `input` to itself, or to `context` where that is connected. With `kv_heads`, several heads share keys and values (Ainslie et al. 2023)."""
+
+    def __init__(
+        self,
+        heads: int,
+        kv_heads: int | None = None,
+        is_causal: bool = False,
+        use_bias: bool = True,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class RotaryEmbedding(Block):
+    """Each pair of features of (…, length, width) turned by its position times `base^(-2i / width)` (Su et al. 2021, eq. 34). Pairs are the halves of the last axis, as Llama has them. `positions` are 0, 1, 2, … where left out."""
+
+    def __init__(
+        self,
+        base: float = 10000.0,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class PositionalEncoding(Block):
+    """`input`, (…, length, width), plus sines and cosines of its positions (Vaswani et al. 2017, sec. 3.5)."""
+
+    def __init__(
+        self,
+        base: float = 10000.0,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Layer(Block):
+    """A `Linear` of `dimension`, then `activation`."""
+
+    def __init__(
+        self,
+        activation: Block,
+        dimension: int,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class MLP(Block):
+    """A `Linear` of each of `dimensions`, each followed by its activation; None is no activation."""
+
+    def __init__(
+        self,
+        activations: Sequence[Block | None],
+        dimensions: int | Sequence[int],
+        use_bias: bool = True,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Sequential(Block):
+    """Blocks one after another, by their standard terminals."""
+
+    def __init__(
+        self,
+        blocks: Sequence[Block],
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Residual(Block):
+    """`input + block(input)`."""
+
+    def __init__(
+        self,
+        block: Block,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class SquaredError(Block):
+    """`(input - target)^2`."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class AbsoluteError(Block):
+    """`|input - target|`."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Huber(Block):
+    """`e^2 / 2` where `|e| <= delta`, else `delta (|e| - delta / 2)`, of e = input - target (Huber 1964)."""
+
+    def __init__(
+        self,
+        delta: float = 1.0,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class HingeLoss(Block):
+    """`max(0, 1 - input target)`, for targets of -1 and 1."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class QuadHingeLoss(Block):
+    """The square of `HingeLoss`."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class QuantileLoss(Block):
+    """`max(q e, (q - 1) e)` of e = target - input."""
+
+    def __init__(
+        self,
+        q: float,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class CrossEntropy(Block):
+    """Minus the log probability of the class `target` along the last axis of `input`; a float `target` is a distribution over the classes. `weights` of classes, `label_smoothing` and `ignore_index` (whose loss is 0) as in torch."""
+
+    def __init__(
+        self,
+        input_type: typing.Literal["logits", "probs", "log_probs"] = "logits",
+        weights: Sequence[float] | None = None,
+        label_smoothing: float = 0.0,
+        ignore_index: int | None = None,
+        robust: bool = False,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class BinaryCrossEntropy(Block):
+    """`-(pos_weight target log p + (1 - target) log(1 - p))` of the probability p that `input` gives."""
+
+    def __init__(
+        self,
+        input_type: typing.Literal["logits", "probs"] = "logits",
+        pos_weight: float = 1.0,
+        robust: bool = False,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class KLDivergence(Block):
+    """`target (log target - log input)` of two distributions; 0 where `target` is 0."""
+
+    def __init__(
+        self,
+        robust: bool = False,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class CosineEmbedding(Block):
+    """`1 - cos(input1, input2)` where `target` is 1, `max(0, cos - margin)` where it is -1, along the last axis."""
+
+    def __init__(
+        self,
+        margin: float = 0.0,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class L1(Block):
+    """`sum(|input|)`."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class L2(Block):
+    """`sum(input^2) / 2`."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class QuadraticForm(Block):
+    """`sum(input kernel inputᵀ) / 2` over rows."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Accuracy(Block):
+    """The share of rows whose greatest score is that of the class `target`; with `binary`, of scores on the right side of `threshold`."""
+
+    def __init__(
+        self,
+        binary: bool = False,
+        threshold: float = 0.5,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Precision(Block):
+    """True positives over predicted positives, averaged over classes; 0 for a class never predicted."""
+
+    def __init__(
+        self,
+        average: typing.Literal["macro", "micro", "weighted", "binary"] = "macro",
+        threshold: float = 0.5,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Recall(Block):
+    """True positives over actual positives, averaged over classes; 0 for a class that does not occur."""
+
+    def __init__(
+        self,
+        average: typing.Literal["macro", "micro", "weighted", "binary"] = "macro",
+        threshold: float = 0.5,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class F1(Block):
+    """The harmonic mean of precision and recall, averaged over classes."""
+
+    def __init__(
+        self,
+        average: typing.Literal["macro", "micro", "weighted", "binary"] = "macro",
+        threshold: float = 0.5,
+        *,
+        name: str | None = None,
+    ) -> None: ...

@@ -1,0 +1,106 @@
+//! The type stub of the classes that Python makes of the block table.
+
+use std::fmt::Write;
+
+use crate::blocks::{Default, Entry, Kind, Parameter, table};
+
+const HEAD: &str = "\
+# Generated from the block table: `make bless` writes it anew.
+
+import typing
+from collections.abc import Sequence
+
+from ._core import Block as Block
+from ._core import Connection as Connection
+from ._core import IOKey as IOKey
+from ._core import Model as Model
+from ._core import TrainModel as TrainModel
+";
+
+/// The text of `mithril/models.pyi`.
+pub fn models() -> String {
+    let mut text = HEAD.to_string();
+    let own = ["Block", "Connection", "IOKey", "Model", "TrainModel"];
+    let names = own.into_iter().chain(table().map(|entry| entry.name));
+    text.push_str("\n__all__ = [\n");
+    for name in names {
+        let _ = writeln!(text, "    \"{name}\",");
+    }
+    text.push_str("]\n");
+    for entry in table() {
+        class(&mut text, entry);
+    }
+    text
+}
+
+fn class(text: &mut String, entry: &Entry) {
+    let _ = writeln!(text, "\nclass {}(Block):", entry.name);
+    let doc = entry.doc().replace('\\', "\\\\");
+    let _ = writeln!(text, "    \"\"\"{doc}\"\"\"\n");
+    let _ = writeln!(text, "    def __init__(");
+    let _ = writeln!(text, "        self,");
+    for parameter in entry.parameters {
+        let default = default(parameter);
+        let given = if default.is_empty() {
+            String::new()
+        } else {
+            format!(" = {default}")
+        };
+        let _ = writeln!(
+            text,
+            "        {}: {}{given},",
+            parameter.name,
+            annotation(parameter)
+        );
+    }
+    let _ = writeln!(text, "        *,");
+    let _ = writeln!(text, "        name: str | None = None,");
+    let _ = writeln!(text, "    ) -> None: ...");
+}
+
+/// What a parameter may be given, as a type of Python.
+pub fn annotation(parameter: &Parameter) -> String {
+    match parameter.default {
+        Default::None => format!("{} | None", kind(parameter.kind)),
+        _ => kind(parameter.kind),
+    }
+}
+
+fn kind(kind: Kind) -> String {
+    match kind {
+        Kind::Bool => "bool".into(),
+        Kind::Int | Kind::Count => "int".into(),
+        Kind::Float | Kind::Rate => "float".into(),
+        Kind::DType => "object".into(),
+        Kind::Str => "str".into(),
+        Kind::OneOf(names) => {
+            let names: Vec<String> = names.iter().map(|n| format!("\"{n}\"")).collect();
+            format!("typing.Literal[{}]", names.join(", "))
+        }
+        Kind::Ints => "int | Sequence[int]".into(),
+        Kind::Pairs => "Sequence[Sequence[int]]".into(),
+        Kind::Strs => "Sequence[str]".into(),
+        Kind::Floats => "Sequence[float]".into(),
+        Kind::Dims => "int | Sequence[int | Connection | None]".into(),
+        Kind::Index => "typing.Any".into(),
+        Kind::Scalar => "int | Connection".into(),
+        Kind::Block => "Block".into(),
+        Kind::Blocks => "Sequence[Block]".into(),
+        Kind::BlocksOrNone => "Sequence[Block | None]".into(),
+        Kind::Value => "typing.Any".into(),
+    }
+}
+
+/// The default as Python text; empty where it must be given.
+pub fn default(parameter: &Parameter) -> String {
+    match parameter.default {
+        Default::Required => String::new(),
+        Default::None => "None".into(),
+        Default::Bool(true) => "True".into(),
+        Default::Bool(false) => "False".into(),
+        Default::Int(v) => v.to_string(),
+        Default::Float(v) => format!("{v:?}"),
+        Default::Str(v) => format!("\"{v}\""),
+        Default::DType(v) => format!("\"{}\"", v.array_name()),
+    }
+}
