@@ -235,13 +235,21 @@ impl<'a> Var<'a> {
             return self.unary("sum_to", &[("shape", shape.into())]);
         };
         let new: Vec<i64> = (0..rank.saturating_sub(kept) as i64).collect();
-        let summed = if new.is_empty() { self } else { self.sum(Some(&new), false) };
+        let summed = if new.is_empty() {
+            self
+        } else {
+            self.sum(Some(&new), false)
+        };
         let repeated = |i: &i64| {
             let one = |dim: &Dim| dim.as_const() == Some(1);
             one(&shape.dims[*i as usize]) && !one(&own.dims[*i as usize + new.len()])
         };
         let repeated: Vec<i64> = (0..kept as i64).filter(repeated).collect();
-        if repeated.is_empty() { summed } else { summed.sum(Some(&repeated), true) }
+        if repeated.is_empty() {
+            summed
+        } else {
+            summed.sum(Some(&repeated), true)
+        }
     }
 
     pub fn expand_dims(self, axes: &[i64]) -> Var<'a> {
