@@ -142,8 +142,13 @@ impl Hash for Definition {
 
 impl Block {
     pub(crate) fn new(definition: Definition) -> Block {
+        Block::from_definition(Arc::new(definition))
+    }
+
+    /// A block without name and connections.
+    pub(crate) fn from_definition(definition: Arc<Definition>) -> Block {
         Block {
-            definition: Arc::new(definition),
+            definition,
             name: None,
             given: Vec::new(),
         }

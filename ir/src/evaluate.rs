@@ -14,6 +14,7 @@ use crate::op::infer::{as_int, as_ints, find_attr};
 use crate::op::{Meaning, Op, expr};
 use crate::scalar::Scalar;
 use crate::shape::{Shape, Type};
+use crate::signature::solve;
 use crate::tensor::Tensor;
 
 /// What a kernel of the table sees: operands and attributes, with dims as numbers.
@@ -101,7 +102,7 @@ impl Dims {
         shape.dims.iter().find(open)
     }
 
-    /// Learns the bare symbols of a type from an array of that type.
+    /// Learns the symbols of a type from an array of that type.
     /// Errors: the array has another rank or another dim.
     fn learn(&mut self, ty: &Type, actual: &[usize]) -> Result<(), String> {
         let count = ty.shape.dims.len();
@@ -110,22 +111,39 @@ impl Dims {
         }
         let (front, back) = actual.split_at(actual.len() - count);
         if let Some(lead) = &ty.shape.lead {
-            self.leads
+            let known = self
+                .leads
                 .entry(lead.clone())
                 .or_insert_with(|| front.to_vec());
+            if *known != front {
+                return Err(format!("dims {front:?} where *{lead} is {known:?}"));
+            }
         }
         for (dim, &size) in ty.shape.dims.iter().zip(back) {
-            match (dim.as_symbol(), self.get(dim)) {
-                (_, Some(known)) if known != size as i64 => {
+            match self.get(dim) {
+                Some(known) if known != size as i64 => {
                     return Err(format!("a dim of {size} where {dim} is {known}"));
                 }
-                (Some(symbol), None) => {
-                    self.dims.insert(symbol.clone(), size as i64);
-                }
-                _ => {}
+                Some(_) => {}
+                None => self.learn_dim(dim, size),
             }
         }
         Ok(())
+    }
+
+    /// Learns what a dim tells of its only unknown symbol.
+    fn learn_dim(&mut self, dim: &Dim, size: usize) {
+        let mut unbound = Vec::new();
+        dim.for_each_symbol(&mut |s| {
+            if !self.dims.contains_key(s) && !unbound.contains(s) {
+                unbound.push(s.clone());
+            }
+        });
+        let known = |s: &Symbol| self.dims.get(s).copied().map(Dim::Const);
+        let solved = solve(dim, &Dim::from(size), &unbound, &known);
+        if let Some(Dim::Const(value @ 0..)) = solved.and_then(|v| v.into_iter().next()) {
+            self.dims.insert(unbound.remove(0), value);
+        }
     }
 }
 
@@ -313,6 +331,8 @@ fn run(module: &Module, function: &Function, args: Vec<Array>) -> Result<Vec<Arr
             }
         }
     }
+    // Some are about symbols that operations have bound.
+    check_guards(function, &dims)?;
     Ok(function
         .results
         .iter()
@@ -330,7 +350,9 @@ fn learn_arguments(function: &Function, args: &[Array], dims: &mut Dims) -> Resu
         .expected(function.args.len())
         .err();
     }
-    for ((value, arg), array) in function.arguments().zip(args) {
+    // Twice: an argument's dim may be told by a later argument.
+    let twice = function.arguments().chain(function.arguments());
+    for ((value, arg), array) in twice.zip(args.iter().chain(args)) {
         let ty = function.ty(value);
         let fits = if array.dtype == ty.dtype {
             dims.learn(ty, &array.shape)
@@ -343,6 +365,10 @@ fn learn_arguments(function: &Function, args: &[Array], dims: &mut Dims) -> Resu
                 .err();
         }
     }
+    check_guards(function, dims)
+}
+
+fn check_guards(function: &Function, dims: &Dims) -> Result<()> {
     for guard in &function.guards {
         let (left, right) = (dims.get(&guard.left), dims.get(&guard.right));
         if let (Some(l), Some(r)) = (left, right) {

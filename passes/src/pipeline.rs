@@ -11,7 +11,7 @@ use crate::dce::Dce;
 use crate::fold_constants::FoldConstants;
 use crate::inline::Inline;
 use crate::legalize::Legalize;
-use crate::pass::Pass;
+use crate::pass::{Limit, Pass};
 use crate::registry;
 use crate::specialise::Specialise;
 use crate::specialise::given::Shapes;
@@ -23,6 +23,10 @@ pub struct Pipeline {
     pub passes: Vec<Box<dyn Pass>>,
 }
 
+/// Blocks that are used more than once stay functions from this many operations on: source has a
+/// `def` for them, and their work is done once.
+const REPEATED: usize = 12;
+
 /// What every compile runs, from a model's functions to what `target` takes. With `gradients`, the
 /// module gets a function of that name, which gives a gradient for each param.
 pub fn standard(shapes: Shapes, target: Target, gradients: bool) -> Pipeline {
@@ -32,7 +36,10 @@ pub fn standard(shapes: Shapes, target: Target, gradients: bool) -> Pipeline {
     };
     let mut pipeline = Pipeline::default()
         .then(specialise)
-        .then(Inline::default())
+        .then(Inline {
+            repeated: Limit::At(REPEATED),
+            ..Inline::default()
+        })
         .simplify();
     if gradients {
         pipeline = pipeline.then(Autodiff::default()).simplify();

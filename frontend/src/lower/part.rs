@@ -14,7 +14,7 @@ use mithril_ir::tensor::Tensor;
 
 use super::Mode;
 use super::cx::{Cx, Operand};
-use super::fault::{Fault, Faulty, Origin, origin};
+use super::fault::{Fault, Faulty, Origin, Told, origin};
 use super::frame::{Frame, Slot, Step};
 use super::instance::{Generalised, Spec};
 use crate::block::{Definition, Terminal};
@@ -280,15 +280,23 @@ impl<'a> Frame<'a, '_> {
     }
 
     /// The operands of a part in words, for an error.
-    fn told(&self, part: &Part) -> Vec<(String, String, Origin)> {
+    fn told(&self, part: &Part) -> Vec<Told> {
         let mut told = Vec::new();
         let mut tell = |name: String, net: u32| {
-            let text = match &self.slots[net as usize] {
-                Slot::Value(value) => self.builder.ty(*value).to_string(),
-                Slot::Literal(literal) => literal.text(),
+            let (text, shape) = match &self.slots[net as usize] {
+                Slot::Value(value) => {
+                    let ty = self.builder.ty(*value);
+                    (ty.to_string(), Some(ty.shape))
+                }
+                Slot::Literal(literal) => (literal.text(), None),
                 Slot::Empty | Slot::Absent | Slot::Untyped(_) => return,
             };
-            told.push((name, text, origin(self.composite, net)));
+            told.push(Told {
+                terminal: name,
+                text,
+                shape,
+                origin: origin(self.composite, net),
+            });
         };
         for (terminal, feed) in part.definition.inputs.iter().zip(&part.inputs) {
             match feed {

@@ -16,6 +16,7 @@ pub(crate) mod graph;
 mod operators;
 pub(crate) mod order;
 mod readers;
+mod reopen;
 pub(crate) mod seal;
 mod source;
 

@@ -35,7 +35,10 @@ impl Classes {
     fn hold(&self, value: &Bound<'_, PyAny>) -> bool {
         let class = value.get_type();
         self.0.iter().any(|own| own.as_ptr() == class.as_ptr())
-            || self.0.iter().any(|own| value.is_instance(own.bind(value.py())).unwrap_or(false))
+            || self
+                .0
+                .iter()
+                .any(|own| value.is_instance(own.bind(value.py())).unwrap_or(false))
     }
 }
 
@@ -53,7 +56,11 @@ impl Reader {
                 None => Reader::Attributes(classes),
             },
             "jax" => {
-                let array = sample.py().import("jax")?.getattr("Array")?.cast_into::<PyType>()?;
+                let array = sample
+                    .py()
+                    .import("jax")?
+                    .getattr("Array")?
+                    .cast_into::<PyType>()?;
                 Reader::Jax(Jax {
                     classes: Classes(vec![sample.get_type().unbind(), array.unbind()]),
                     seen: Mutex::default(),
@@ -122,9 +129,9 @@ pub struct Numpy {
 
 impl Numpy {
     fn new(classes: Classes, samples: &[(DType, Bound<'_, PyAny>)]) -> Numpy {
-        let dtypes = samples.iter().filter_map(|(dtype, sample)| {
-            Some((sample.getattr("dtype").ok()?.unbind(), *dtype))
-        });
+        let dtypes = samples
+            .iter()
+            .filter_map(|(dtype, sample)| Some((sample.getattr("dtype").ok()?.unbind(), *dtype)));
         Numpy {
             dtypes: dtypes.collect(),
             classes,
@@ -145,7 +152,10 @@ impl Numpy {
             // SAFETY: there are as many sizes as axes.
             sizes.push(unsafe { *array.sizes.add(axis) } as i64);
         }
-        let own = self.dtypes.iter().find(|(object, _)| object.as_ptr() == array.dtype);
+        let own = self
+            .dtypes
+            .iter()
+            .find(|(object, _)| object.as_ptr() == array.dtype);
         match own {
             Some((_, dtype)) => Some(*dtype),
             None => attributes(value, sizes),
@@ -202,10 +212,13 @@ impl Torch {
         let exchange = unsafe { pointer.cast::<Exchange>().as_ref() };
         let parameter = sample.py().import("torch.nn")?.getattr("Parameter")?;
         let classes = vec![class.unbind(), parameter.cast_into::<PyType>()?.unbind()];
-        Ok(exchange.view.filter(|_| exchange.major == 1).map(|view| Torch {
-            classes: Classes(classes),
-            view,
-        }))
+        Ok(exchange
+            .view
+            .filter(|_| exchange.major == 1)
+            .map(|view| Torch {
+                classes: Classes(classes),
+                view,
+            }))
     }
 
     fn read(&self, value: &Bound<'_, PyAny>, sizes: &mut Sizes) -> Option<DType> {
@@ -283,6 +296,8 @@ impl Jax {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(Py<PyAny>, Sizes, DType)>> {
-        self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.seen
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }

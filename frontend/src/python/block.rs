@@ -91,22 +91,29 @@ impl Block {
                 None => None,
             };
             let Some(entry) = kind.as_deref().and_then(blocks::find) else {
-                return Err(Diagnostic::new("`Block` is what all blocks are, and none itself")
-                    .hint("`Model()` begins a model")
-                    .into());
+                return Err(
+                    Diagnostic::new("`Block` is what all blocks are, and none itself")
+                        .hint("`Model()` begins a model")
+                        .into(),
+                );
             };
             let kwargs = kwargs.map(|k| k.copy()).transpose()?;
             let name = match &kwargs {
                 Some(kwargs) if kwargs.contains("name")? => {
-                    let name: Option<String> =
-                        kwargs.get_item("name")?.map(|n| n.extract()).transpose()?.flatten();
+                    let name: Option<String> = kwargs
+                        .get_item("name")?
+                        .map(|n| n.extract())
+                        .transpose()?
+                        .flatten();
                     kwargs.del_item("name")?;
                     name
                 }
                 _ => None,
             };
             let (positional, named) = settings(entry, args, kwargs.as_ref())?;
-            let named = named.iter().map(|(name, value)| (name.as_str(), value.clone()));
+            let named = named
+                .iter()
+                .map(|(name, value)| (name.as_str(), value.clone()));
             let mut block = entry.block(positional, named.collect())?;
             if let Some(name) = name {
                 block = block.named(&name)?;
@@ -189,7 +196,10 @@ impl Block {
     }
 
     fn __repr__(&self) -> Answer<String> {
-        let name = self.name()?.map(|name| format!("name=\"{name}\"")).unwrap_or_default();
+        let name = self
+            .name()?
+            .map(|name| format!("name=\"{name}\""))
+            .unwrap_or_default();
         Ok(format!("{}({name})", self.kind()?))
     }
 
@@ -200,7 +210,9 @@ impl Block {
             }
             Some(Inner::Block(block)) => {
                 let own = block.inputs().iter().map(|t| &*t.name);
-                let own: Vec<&str> = own.chain(block.outputs().iter().map(|o| &*o.name)).collect();
+                let own: Vec<&str> = own
+                    .chain(block.outputs().iter().map(|o| &*o.name))
+                    .collect();
                 let mut error = Diagnostic::new(format!(
                     "Terminal not found: `{}` has no `{name}`",
                     block.kind()
@@ -329,9 +341,11 @@ fn taken(value: &Bound<'_, PyAny>, operator: &str) -> Answer<crate::Block> {
         return block.get().sealed();
     }
     let class = value.get_type();
-    let error = Diagnostic::new(format!("Unexpected argument: `model {operator}` adds a block"))
-        .got(class.name()?)
-        .expected("a block or a model");
+    let error = Diagnostic::new(format!(
+        "Unexpected argument: `model {operator}` adds a block"
+    ))
+    .got(class.name()?)
+    .expected("a block or a model");
     Err(Fault::from(match class.is_subclass_of::<PyType>()? {
         true => error.hint("the class is to be called: `model += Relu()`"),
         false => error,

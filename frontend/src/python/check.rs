@@ -127,17 +127,21 @@ impl Checker {
                 all.len() - 1
             }
         };
-        let dims = ty.shape.dims.iter().map(|dim| match (dim.as_const(), dim.as_symbol()) {
-            (Some(size), _) => Want::Is(size),
-            (None, Some(own)) => Want::Symbol(symbol(&mut self.symbols, own)),
-            _ if dim.is_unknown() => Want::Anything,
-            _ => {
-                dim.for_each_symbol(&mut |own| {
-                    symbol(&mut self.symbols, own);
-                });
-                Want::Equals(dim.clone())
-            }
-        });
+        let dims = ty
+            .shape
+            .dims
+            .iter()
+            .map(|dim| match (dim.as_const(), dim.as_symbol()) {
+                (Some(size), _) => Want::Is(size),
+                (None, Some(own)) => Want::Symbol(symbol(&mut self.symbols, own)),
+                _ if dim.is_unknown() => Want::Anything,
+                _ => {
+                    dim.for_each_symbol(&mut |own| {
+                        symbol(&mut self.symbols, own);
+                    });
+                    Want::Equals(dim.clone())
+                }
+            });
         let dims = dims.collect();
         self.counts[group as usize] += 1;
         self.slots.push(Slot {
@@ -145,7 +149,11 @@ impl Checker {
             name: name.clone(),
             group,
             optional: group == Group::OutputGradients,
-            lead: ty.shape.lead.as_ref().map(|own| symbol(&mut self.leads, own)),
+            lead: ty
+                .shape
+                .lead
+                .as_ref()
+                .map(|own| symbol(&mut self.leads, own)),
             ty: Type::new(rename(ty.dtype), ty.shape.clone()),
             dims,
         });
@@ -211,17 +219,22 @@ impl Checker {
             let Some(value) = value else { continue };
             self.reader.read(&value, &mut sizes);
             let front = sizes.len() - slot.dims.len();
-            let fits = slot.dims.iter().zip(&sizes[front..]).all(|(want, size)| match want {
-                Want::Equals(dim) => self.evaluate(dim, binding).is_none_or(|v| v == *size),
-                Want::Is(_) | Want::Symbol(_) | Want::Anything => true,
-            });
+            let fits = slot
+                .dims
+                .iter()
+                .zip(&sizes[front..])
+                .all(|(want, size)| match want {
+                    Want::Equals(dim) => self.evaluate(dim, binding).is_none_or(|v| v == *size),
+                    Want::Is(_) | Want::Symbol(_) | Want::Anything => true,
+                });
             if !fits {
                 return Err(Wrong::Slot(at));
             }
         }
         for (at, guard) in self.guards.iter().enumerate() {
             let (left, right) = (&guard.left, &guard.right);
-            if let (Some(a), Some(b)) = (self.evaluate(left, binding), self.evaluate(right, binding))
+            if let (Some(a), Some(b)) =
+                (self.evaluate(left, binding), self.evaluate(right, binding))
             {
                 if a != b {
                     return Err(Wrong::Guard(at, a, b));
@@ -261,15 +274,18 @@ impl Binding {
             Some(Some(known)) if known[..] != *leading => return false,
             Some(known) => *known = Some(leading.into()),
         }
-        slot.dims.iter().zip(trailing).all(|(want, size)| match want {
-            Want::Is(own) => own == size,
-            Want::Symbol(at) if self.values[*at] < 0 => {
-                self.values[*at] = *size;
-                true
-            }
-            Want::Symbol(at) => self.values[*at] == *size,
-            Want::Equals(_) | Want::Anything => true,
-        })
+        slot.dims
+            .iter()
+            .zip(trailing)
+            .all(|(want, size)| match want {
+                Want::Is(own) => own == size,
+                Want::Symbol(at) if self.values[*at] < 0 => {
+                    self.values[*at] = *size;
+                    true
+                }
+                Want::Symbol(at) => self.values[*at] == *size,
+                Want::Equals(_) | Want::Anything => true,
+            })
     }
 }
 
@@ -337,7 +353,9 @@ impl Checker {
         let mut sizes = Sizes::new();
         for dict in [inputs, params] {
             for slot in &self.slots {
-                let Some(value) = item(dict, slot.key.bind(py)) else { continue };
+                let Some(value) = item(dict, slot.key.bind(py)) else {
+                    continue;
+                };
                 if attributes(&value, &mut sizes).is_some() {
                     binding.take(slot, &sizes);
                 }
@@ -349,8 +367,13 @@ impl Checker {
                 None => Some(&[][..]),
                 Some(at) => binding.leads[at].as_deref(),
             };
-            let dims: Option<Vec<i64>> =
-                slot.ty.shape.dims.iter().map(|dim| self.evaluate(dim, &binding)).collect();
+            let dims: Option<Vec<i64>> = slot
+                .ty
+                .shape
+                .dims
+                .iter()
+                .map(|dim| self.evaluate(dim, &binding))
+                .collect();
             if let (Group::Params | Group::State, Some(lead), Some(dims)) = (slot.group, lead, dims)
             {
                 shapes.set_item(slot.key.bind(py), [lead, &dims].concat())?;
@@ -377,13 +400,21 @@ impl Checker {
     /// A dict with other names than the program has.
     fn names(&self, dict: Option<&Bound<'_, PyDict>>, group: Group) -> Diagnostic {
         let where_ = group.name();
-        let own: Vec<&str> =
-            self.slots.iter().filter(|s| s.group == group).map(|s| &*s.name).collect();
+        let own: Vec<&str> = self
+            .slots
+            .iter()
+            .filter(|s| s.group == group)
+            .map(|s| &*s.name)
+            .collect();
         let keys = dict.map(|d| d.keys().iter().map(|k| k.to_string()).collect::<Vec<_>>());
         let keys = keys.unwrap_or_default();
         let expected = match own.is_empty() {
             true => "none: the model has none".to_string(),
-            false => own.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", "),
+            false => own
+                .iter()
+                .map(|n| format!("`{n}`"))
+                .collect::<Vec<_>>()
+                .join(", "),
         };
         let unknown = keys.iter().find(|key| !own.contains(&key.as_str()));
         if let Some(unknown) = unknown {
@@ -398,11 +429,19 @@ impl Checker {
             .map(|n| format!("`{n}`"))
             .collect();
         let verb = if missing.len() == 1 { "is" } else { "are" };
-        let error = Diagnostic::new(format!("{} {verb} missing from {where_}", missing.join(", ")));
+        let error = Diagnostic::new(format!(
+            "{} {verb} missing from {where_}",
+            missing.join(", ")
+        ));
         match keys.is_empty() {
             true => error.got("nothing").expected(expected),
             false => error
-                .got(keys.iter().map(|k| format!("`{k}`")).collect::<Vec<_>>().join(", "))
+                .got(
+                    keys.iter()
+                        .map(|k| format!("`{k}`"))
+                        .collect::<Vec<_>>()
+                        .join(", "),
+                )
                 .expected(expected),
         }
     }
@@ -418,7 +457,11 @@ impl Checker {
         let mut sizes = Sizes::new();
         let expected = self.expected(py, dicts, at);
         let Some(dtype) = attributes(&value, &mut sizes) else {
-            let class = value.get_type().name().map(|n| n.to_string()).unwrap_or_default();
+            let class = value
+                .get_type()
+                .name()
+                .map(|n| n.to_string())
+                .unwrap_or_default();
             return Diagnostic::new(format!("`{name}` of {group} is no array of the backend"))
                 .got(class)
                 .expected(expected)
@@ -432,18 +475,29 @@ impl Checker {
             .got(got)
             .expected(expected);
             return match (dtype.is_float(), slot.ty.dtype.is_float()) {
-                (true, true) => error.hint("`backend.array(x)` casts floats to the backend's dtype"),
-                _ => error.hint(format!("`backend.cast(x, \"{}\")`", slot.ty.dtype.array_name())),
+                (true, true) => {
+                    error.hint("`backend.array(x)` casts floats to the backend's dtype")
+                }
+                _ => error.hint(format!(
+                    "`backend.cast(x, \"{}\")`",
+                    slot.ty.dtype.array_name()
+                )),
             };
         }
         let what = match slot.lead.is_none() && sizes.len() != slot.dims.len() {
             true => "rank",
             false => "shape",
         };
-        let place = if what == "rank" { "another rank" } else { "another shape" };
-        Diagnostic::new(format!("Incompatible shapes: `{name}` of {group} has {place}"))
-            .got(got)
-            .expected(expected)
+        let place = if what == "rank" {
+            "another rank"
+        } else {
+            "another shape"
+        };
+        Diagnostic::new(format!(
+            "Incompatible shapes: `{name}` of {group} has {place}"
+        ))
+        .got(got)
+        .expected(expected)
     }
 
     /// The type a slot must have, with what the slots before it say of its symbols.
@@ -461,15 +515,24 @@ impl Checker {
             Some(known) => known.iter().map(i64::to_string).collect::<Vec<_>>(),
             None => vec!["...".to_string()],
         });
-        let dims = slot.ty.shape.dims.iter().map(|dim| match self.evaluate(dim, &binding) {
-            Some(size) if dim.as_const().is_none() => format!("{dim}={size}"),
-            _ => dim.to_string(),
-        });
+        let dims = slot
+            .ty
+            .shape
+            .dims
+            .iter()
+            .map(|dim| match self.evaluate(dim, &binding) {
+                Some(size) if dim.as_const().is_none() => format!("{dim}={size}"),
+                _ => dim.to_string(),
+            });
         shown(slot.ty.dtype, lead.into_iter().flatten().chain(dims))
     }
 }
 
 /// `float32[32, 784]`.
 fn shown(dtype: DType, dims: impl Iterator<Item = String>) -> String {
-    format!("{}[{}]", dtype.array_name(), dims.collect::<Vec<_>>().join(", "))
+    format!(
+        "{}[{}]",
+        dtype.array_name(),
+        dims.collect::<Vec<_>>().join(", ")
+    )
 }

@@ -53,7 +53,9 @@ fn exception(error: &Diagnostic) -> &'static str {
         ("Backend does not support", "BackendError"),
         ("Unexpected argument", "UsageError"),
     ];
-    let found = HEADINGS.iter().find(|(heading, _)| error.what.starts_with(heading));
+    let found = HEADINGS
+        .iter()
+        .find(|(heading, _)| error.what.starts_with(heading));
     found.map_or("MithrilError", |(_, class)| class)
 }
 
@@ -90,10 +92,12 @@ pub fn guarded<T>(run: impl FnOnce() -> Answer<T>) -> Answer<T> {
     GUARDED.set(before);
     result.unwrap_or_else(|_| {
         let what = PANIC.with_borrow_mut(Option::take).unwrap_or_default();
-        Err(Diagnostic::new("Mithril has a bug here: this should not have happened")
-            .got(what.replace('\n', " "))
-            .hint("please report it, with what led to it")
-            .into())
+        Err(
+            Diagnostic::new("Mithril has a bug here: this should not have happened")
+                .got(what.replace('\n', " "))
+                .hint("please report it, with what led to it")
+                .into(),
+        )
     })
 }
 

@@ -34,7 +34,11 @@ pub fn block_info(name: &str) -> Option<BlockInfo> {
     let parameters = entry.parameters.iter().map(|parameter| {
         let (kind, default) = (annotation(parameter.kind), default_text(parameter.default));
         let optional = parameter.default == blocks::Default::None;
-        let kind = if optional { format!("{kind} | None") } else { kind };
+        let kind = if optional {
+            format!("{kind} | None")
+        } else {
+            kind
+        };
         (parameter.name, kind, default)
     });
     let input = |i: &blocks::Input| match i.optional {

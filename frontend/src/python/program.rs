@@ -81,7 +81,11 @@ pub fn compile_block(
             constants.push((name.extract::<String>()?, constant(&value, dtype.get().0)?));
         }
         let lower = lower::Options {
-            mode: if inference { Mode::Inference } else { Mode::Training },
+            mode: if inference {
+                Mode::Inference
+            } else {
+                Mode::Training
+            },
             shapes: self::shapes(shapes)?,
             dtype: dtype.get().0,
             index: held(framework, wide, Element::I64),
@@ -95,7 +99,10 @@ pub fn compile_block(
             framework,
             lower,
             optimize,
-            stem: file_path.map(compile::stem).transpose()?.unwrap_or("model".into()),
+            stem: file_path
+                .map(compile::stem)
+                .transpose()?
+                .unwrap_or("model".into()),
             cache,
         };
         let program = compile::compile(&block.get().current()?, &options)?;
@@ -120,7 +127,12 @@ fn constant(value: &Bound<'_, PyAny>, dtype: Element) -> Answer<mithril_ir::tens
 impl Argument {
     fn __repr__(&self) -> String {
         let dims = self.dims.join(", ");
-        format!("{}: {} {}[{dims}]", self.name, self.role, self.dtype.0.array_name())
+        format!(
+            "{}: {} {}[{dims}]",
+            self.name,
+            self.role,
+            self.dtype.0.array_name()
+        )
     }
 }
 
@@ -172,7 +184,11 @@ impl Program {
     /// Seconds that each stage took.
     #[getter]
     fn timings(&self) -> Vec<(&'static str, f64)> {
-        self.program.timings.iter().map(|(stage, time)| (*stage, time.as_secs_f64())).collect()
+        self.program
+            .timings
+            .iter()
+            .map(|(stage, time)| (*stage, time.as_secs_f64()))
+            .collect()
     }
 
     /// Arrays of the `.npz` beside the source: dtype, shape and bytes by name.
@@ -184,7 +200,12 @@ impl Program {
         let constants = self.program.source.constants.iter();
         let array = |(name, tensor): &(String, mithril_ir::tensor::Tensor)| {
             let bytes = PyBytes::new(py, tensor.bytes());
-            (name.clone(), DType(tensor.dtype()), tensor.shape().to_vec(), bytes)
+            (
+                name.clone(),
+                DType(tensor.dtype()),
+                tensor.shape().to_vec(),
+                bytes,
+            )
         };
         constants.map(array).collect()
     }
@@ -214,5 +235,6 @@ impl Program {
 
 fn dims(ty: &mithril_ir::shape::Type) -> Vec<String> {
     let lead = ty.shape.lead.iter().map(|lead| format!("*{lead}"));
-    lead.chain(ty.shape.dims.iter().map(|dim| dim.to_string())).collect()
+    lead.chain(ty.shape.dims.iter().map(|dim| dim.to_string()))
+        .collect()
 }

@@ -205,7 +205,8 @@ pub(super) const OPS: &[OpDef] = &[
             gradients
         }),
         python: Python {
-            jax: "jax.lax.dynamic_slice({x}, ({starts},), {sizes})",
+            jax: "jax.lax.dynamic_slice({x}, ({starts},), {sizes}) if starts is alike; \
+                  _dynamic_slice({x}, ({starts},), {sizes})",
             ..all("_dynamic_slice({x}, ({starts.number},), {sizes})")
         },
         ..INDEX
@@ -239,7 +240,8 @@ pub(super) const OPS: &[OpDef] = &[
             gradients
         }),
         python: Python {
-            jax: "jax.lax.dynamic_update_slice({x}, {update}, ({starts},))",
+            jax: "jax.lax.dynamic_update_slice({x}, {update}, ({starts},)) if starts is alike; \
+                  _dynamic_update_slice({x}, {update}, ({starts},))",
             ..all("_dynamic_update_slice({x}, {update}, ({starts.number},))")
         },
         ..INDEX

@@ -60,7 +60,7 @@ pub(super) const OPS: &[OpDef] = &[
             torch: "@arange({shape.one}, dtype={dtype}[, device={device}]) if shape is single; \
                     _iota({shape}, {axis}, {dtype}, {device})",
             jax: "@arange({shape.one}, dtype={dtype}) if shape is single; \
-                  jax.lax.broadcasted_iota({dtype}, {shape}, {axis})",
+                  jax.lax.broadcasted_iota({dtype}, {shape}, {axis.front})",
         },
         ..CONSTANT
     },
@@ -323,7 +323,7 @@ pub(super) const OPS: &[OpDef] = &[
         }),
         gradient: Gradient::Rule(pad_gradient),
         python: Python {
-            numpy: "@pad({x}, {widths}, constant_values={value.number}) \
+            numpy: "{x} if x is scalar; @pad({x}, {widths}, constant_values={value.number}) \
                     if low is natural and high is natural and interior is default; \
                     _pad({x}, {value.number}, {padding})",
             torch: "F.pad({x}, {pads}, value={value.number}) \

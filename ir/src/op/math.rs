@@ -317,7 +317,8 @@ pub(super) const OPS: &[OpDef] = &[
         python: Python {
             numpy: "@maximum({x}, {min}) if max is default; @minimum({x}, {max}) if min is default; \
                     @clip({x}, {min}, {max})",
-            torch: "@clamp({x}[, min={min}][, max={max}])",
+            torch: "{x} if min is default and max is default; \
+                    @clamp({x}[, min={min}][, max={max}])",
             jax: "@clip({x}[, min={min}][, max={max}])",
         },
         ..UNARY

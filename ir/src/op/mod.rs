@@ -238,6 +238,7 @@ pub enum Gradient {
 /// - `{x.number}`: a Python number may stand for it, as it may for every operand of an elementwise
 ///   operation; `{x.array}`: there it may not; `{x.last}`: its last dim
 /// - `{axes}`: one axis as a number, several as a tuple; `{axes.tuple}`: always a tuple
+/// - `{axis.front}`: counted from the front of the result; `{data.word}`: as 32 bits without sign
 /// - `{shape}`: a tuple or another array's shape; `{shape.args}`: arguments of a call;
 ///   `{shape.one}`: the only dim
 /// - `{dtype}`: the attribute, else the result's; `{narrow}`: the same, at its default unless the
@@ -249,9 +250,9 @@ pub enum Gradient {
 ///   `{equation}`: that of `einsum`
 ///
 /// Conditions, joined by ` and `, are `attribute == value` and `slot is word`. Of operands the words
-/// are `number`, `array`, `zero`, `one` (how they are at hand), `scalar`, `vector`, `matrix`, and
-/// dtypes or `half`, `index`, `integer`, `float`, `bool`; of attributes `default`, `single`,
-/// `natural` (nowhere negative). `result is matmul` says that `@` will do.
+/// are `number`, `array`, `zero`, `one` (how they are at hand), `scalar`, `vector`, `matrix`,
+/// `alike` (many of one dtype), and dtypes or `half`, `index`, `integer`, `float`, `bool`; of attributes `default`, `single`,
+/// `empty`, `natural` (nowhere negative). `result is matmul` says that `@` will do.
 #[derive(Clone, Copy)]
 pub struct Python {
     pub numpy: &'static str,

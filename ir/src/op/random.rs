@@ -118,18 +118,16 @@ pub(super) const OPS: &[OpDef] = &[
             layout::reshape(&threefry::key_array(&[key]), &[2])
         }),
         python: Python {
-            jax: "jax.random.fold_in({key}, {data})",
-            ..all("_key_fold({key}, {data})")
+            jax: "jax.random.fold_in({key}, {data.word})",
+            ..all("_key_fold({key}, {data.word})")
         },
         ..DRAW
     },
 ];
 
 fn key_shape(cx: &mut Infer) -> Result<()> {
-    match cx.shape(0).as_fixed() {
-        Some(dims) if dims != [2] => cx.mismatch("a random key is tensor<2 x u32>".to_string()),
-        _ => Ok(()),
-    }
+    let key = cx.shape(0).clone();
+    cx.same(&key, &Shape::fixed(&[2]), "the key and tensor<2 x u32>")
 }
 
 fn drawn(cx: &mut Infer) -> Result<Shape> {

@@ -62,7 +62,9 @@ pub(super) const OPS: &[OpDef] = &[
             numpy: "@sum({x}[, axis={axes}][, keepdims={keepdim}], dtype=@float32).astype({dtype}) \
                     if x is half; \
                     @sum({x}[, axis={axes}][, keepdims={keepdim}][, dtype={narrow}])",
-            torch: "@sum({x}[, dim={axes}][, keepdim={keepdim}][, dtype={narrow}])",
+            torch: "{x} if axes is empty; \
+                    @sum({x}, dim=None, keepdim=True[, dtype={narrow}]) if axes is default and keepdim == True; \
+                    @sum({x}[, dim={axes}][, keepdim={keepdim}][, dtype={narrow}])",
             jax: "@sum({x}[, axis={axes}][, keepdims={keepdim}][, dtype={narrow}])",
         },
         ..ACCUMULATE
@@ -88,7 +90,8 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Kernel(|i| reduce::max(i.arg(0), &i.axes(), i.bool("keepdim"))),
         gradient: Gradient::Rule(|r| vec![Some(extreme_gradient(r))]),
         python: Python {
-            torch: "@amax({x}[, dim={axes}][, keepdim={keepdim}])",
+            torch: "{x} if axes is empty; \
+                    @amax({x}[, dim={axes}][, keepdim={keepdim}])",
             ..all("@max({x}[, axis={axes}][, keepdims={keepdim}])")
         },
         note: "The gradient at ties splits evenly. The greatest of no elements is -inf (the least \
@@ -101,7 +104,8 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Kernel(|i| reduce::min(i.arg(0), &i.axes(), i.bool("keepdim"))),
         gradient: Gradient::Rule(|r| vec![Some(extreme_gradient(r))]),
         python: Python {
-            torch: "@amin({x}[, dim={axes}][, keepdim={keepdim}])",
+            torch: "{x} if axes is empty; \
+                    @amin({x}[, dim={axes}][, keepdim={keepdim}])",
             ..all("@min({x}[, axis={axes}][, keepdims={keepdim}])")
         },
         note: "The gradient at ties splits evenly. The least of no elements is inf (the greatest \
@@ -113,7 +117,9 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "Whether any element over `axes` (all where left out) holds.",
         meaning: Meaning::Kernel(|i| reduce::any(i.arg(0), &i.axes(), i.bool("keepdim"))),
         python: Python {
-            torch: "@any({x}[, dim={axes}][, keepdim={keepdim}])",
+            torch: "{x} if axes is empty; \
+                    @any({x}, dim=None, keepdim=True) if axes is default and keepdim == True; \
+                    @any({x}[, dim={axes}][, keepdim={keepdim}])",
             ..all("@any({x}[, axis={axes}][, keepdims={keepdim}])")
         },
         ..TEST
@@ -123,7 +129,9 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "Whether every element over `axes` (all where left out) holds.",
         meaning: Meaning::Kernel(|i| reduce::all(i.arg(0), &i.axes(), i.bool("keepdim"))),
         python: Python {
-            torch: "@all({x}[, dim={axes}][, keepdim={keepdim}])",
+            torch: "{x} if axes is empty; \
+                    @all({x}, dim=None, keepdim=True) if axes is default and keepdim == True; \
+                    @all({x}[, dim={axes}][, keepdim={keepdim}])",
             ..all("@all({x}[, axis={axes}][, keepdims={keepdim}])")
         },
         ..TEST
@@ -230,7 +238,9 @@ pub(super) const OPS: &[OpDef] = &[
             numpy: "@mean({x}[, axis={axes}][, keepdims={keepdim}], dtype=@float32).astype({dtype}) \
                     if x is half; \
                     @mean({x}[, axis={axes}][, keepdims={keepdim}])",
-            torch: "@mean({x}[, dim={axes}][, keepdim={keepdim}])",
+            torch: "{x} if axes is empty; \
+                    @mean({x}, dim=None, keepdim=True) if axes is default and keepdim == True; \
+                    @mean({x}[, dim={axes}][, keepdim={keepdim}])",
             jax: "@mean({x}[, axis={axes}][, keepdims={keepdim}])",
         },
         ..FLOATS
@@ -248,7 +258,7 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Decompose(|r| {
             let x = r.arg(0);
             let axes = r.ints("axes");
-            let deviation = x - x.reduce("mean", axes, true);
+            let deviation = (x - x.reduce("mean", axes, true)).named("deviation");
             let squares = (deviation * deviation).sum(axes, r.bool("keepdim"));
             match r.float("correction") {
                 Some(c) if c != 0.0 => squares / (x.count(axes) - c),
@@ -259,7 +269,7 @@ pub(super) const OPS: &[OpDef] = &[
             numpy: "@var({x}[, axis={axes}][, ddof={correction}][, keepdims={keepdim}], dtype=@float32).astype({dtype}) \
                     if x is half; \
                     @var({x}[, axis={axes}][, ddof={correction}][, keepdims={keepdim}])",
-            torch: "@var({x}, dim={axes}, correction={correction}[, keepdim={keepdim}])",
+            torch: "{x} - {x} if axes is empty; @var({x}, dim={axes}, correction={correction}[, keepdim={keepdim}])",
             jax: "@var({x}[, axis={axes}][, ddof={correction}][, keepdims={keepdim}])",
         },
         ..FLOATS
@@ -290,7 +300,7 @@ pub(super) const OPS: &[OpDef] = &[
 
 /// The greatest element, or 0 where that is infinite: a shift that keeps `exp` finite.
 pub(super) fn finite_max<'a>(x: Var<'a>, axes: Option<&[i64]>) -> Var<'a> {
-    let top = x.reduce("max", axes, true);
+    let top = x.reduce("max", axes, true).named("top");
     top.unary("is_inf", &[])
         .select(top.scalar(0.0), top)
         .stop_gradient()

@@ -10,6 +10,7 @@ use mithril_ir::tensor::{Tensor, float_text};
 use super::body::{Body, Held};
 use super::expr::{Argument, Expr};
 use super::file::File;
+use super::framework::is_foreign;
 use super::names::{identifier, last_part, string};
 use super::template::{Filling, fill, parse};
 
@@ -91,8 +92,7 @@ impl File<'_> {
     /// An array of the file's `.npz`, in which what NumPy lacks lies as raw bytes.
     fn load(&self, name: &str, dtype: DType) -> Result<Expr> {
         let stored = Expr::name("_constants").index([Expr::Literal(string(name))]);
-        let foreign = dtype == DType::BF16 || dtype.is_storage_only();
-        if !foreign {
+        if !is_foreign(dtype) {
             return self.fill(self.dialect.load, stored, dtype);
         }
         let view = |x: Expr, as_: Expr| x.attribute("view").call([Argument::plain(as_)]);

@@ -71,6 +71,10 @@ impl<'a> Facts<'a> {
             ("array", weak) => weak == Weak::Array,
             ("zero", weak) => weak == Weak::Literal(0.0),
             ("one", weak) => weak == Weak::Literal(1.0),
+            ("alike", _) => {
+                let dtype = |i: usize| self.ty(i).dtype;
+                (at..self.op.operands.len()).all(|i| dtype(i) == dtype(at))
+            }
             _ => type_is(self.ty(at), word),
         }
     }
@@ -120,6 +124,7 @@ fn written(attr: &Attr) -> String {
 fn attr_is(attr: &Attr, word: &str) -> bool {
     match (attr, word) {
         (Attr::Ints(v), "single") => v.len() == 1,
+        (Attr::Ints(v), "empty") => v.is_empty(),
         (Attr::Ints(v), "natural") => v.iter().all(|n| *n >= 0),
         (Attr::Shape(s), "single") => s.lead.is_none() && s.dims.len() == 1,
         (Attr::None, "missing") => true,

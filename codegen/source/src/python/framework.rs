@@ -4,6 +4,11 @@ use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dtype::DType;
 use mithril_ir::op::OpDef;
 
+/// Whether NumPy has the dtype from `ml_dtypes` alone.
+pub fn is_foreign(dtype: DType) -> bool {
+    dtype == DType::BF16 || dtype.is_storage_only()
+}
+
 /// A Python framework that source is emitted for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Framework {
@@ -32,6 +37,8 @@ pub struct Dialect {
     pub devices: bool,
     /// 64-bit elements must be asked for.
     pub narrow: bool,
+    /// Whether Python numbers leave the dtypes alone that are not the framework's own (`ml_dtypes`).
+    pub mixes: bool,
     /// The name of the dtype of truth values.
     pub truth: &'static str,
     /// The framework takes gradients itself, by its own rules.
@@ -77,10 +84,9 @@ impl Framework {
             DType::U64 if dialect.narrow && !wide => "uint32",
             _ => dtype.array_name(),
         };
-        let extra = matches!(dtype, DType::BF16) || dtype.is_storage_only();
         let four_bits = matches!(dtype, DType::I4 | DType::U4);
         match self {
-            Framework::Numpy if extra => Ok(format!("ml_dtypes.{name}")),
+            Framework::Numpy if is_foreign(dtype) => Ok(format!("ml_dtypes.{name}")),
             Framework::Torch if four_bits => Diagnostic::new(format!(
                 "Backend does not support operation on {dtype}: torch has no such dtype"
             ))
@@ -100,6 +106,7 @@ static NUMPY: Dialect = Dialect {
     load: "{x}",
     devices: false,
     narrow: false,
+    mixes: false,
     truth: "bool_",
     differentiates: false,
 };
@@ -114,6 +121,7 @@ static TORCH: Dialect = Dialect {
     load: "@from_numpy({x})",
     devices: true,
     narrow: false,
+    mixes: true,
     truth: "bool",
     differentiates: true,
 };
@@ -128,6 +136,7 @@ static JAX: Dialect = Dialect {
     load: "@asarray({x})",
     devices: false,
     narrow: true,
+    mixes: true,
     truth: "bool_",
     differentiates: true,
 };

@@ -12,6 +12,7 @@ use super::body::{Body, Held};
 use super::contraction::{self, Side};
 use super::expr::{Argument, Expr};
 use super::facts::{Facts, Weak};
+use super::framework::is_foreign;
 use super::names::string;
 use super::template::{Alternative, Filling, fill};
 
@@ -79,7 +80,8 @@ impl<'m> Body<'_, 'm> {
     /// How the operands are at hand; the one that is `forced` as an array.
     fn weak(&self, op: &Operation, forced: Option<usize>) -> Vec<Weak> {
         let each = op.operands.iter().enumerate().map(|(i, value)| {
-            if forced == Some(i) {
+            let dtype = self.function.ty(*value).dtype;
+            if forced == Some(i) || (!self.file.dialect.mixes && is_foreign(dtype)) {
                 return Weak::Array;
             }
             match &self.held[value.index()] {
@@ -195,7 +197,35 @@ impl<'m> Body<'_, 'm> {
         let mut default = |name: &str| slots.iter().any(|(slot, at)| slot == name && *at);
         let module = self.file.dialect.module;
         let mut slot = |name: &str| self.slot(op, name, forced);
-        fill(&alternative.expr, module, &mut default, &mut slot)
+        let filled = fill(&alternative.expr, module, &mut default, &mut slot)?;
+        self.brought_back(op, alternative, filled)
+    }
+
+    /// Python numbers in a template promote dtypes that are not the framework's own.
+    fn brought_back(&self, op: &Operation, alternative: &Alternative, expr: Expr) -> Result<Expr> {
+        let dtype = self.function.ty(op.result()).dtype;
+        if self.file.dialect.mixes || !is_foreign(dtype) || op.op.kind != Kind::Elementwise {
+            return Ok(expr);
+        }
+        let is_float = |name: &str| {
+            let at = op.op.attr_index(name);
+            at.is_some_and(|at| matches!(op.attrs[at], Attr::Float(_)))
+        };
+        let mut numbers = false;
+        alternative.expr.visit(&mut |e| {
+            numbers |= match e {
+                Expr::Literal(_) => true,
+                Expr::Slot(name) => is_float(name),
+                _ => false,
+            }
+        });
+        match numbers {
+            true => {
+                let dtype = Argument::plain(self.file.dtype(dtype)?);
+                Ok(expr.attribute("astype").call([dtype]))
+            }
+            false => Ok(expr),
+        }
     }
 
     fn slot(&mut self, op: &'m Operation, name: &str, forced: Option<usize>) -> Result<Filling> {
@@ -204,7 +234,7 @@ impl<'m> Body<'_, 'm> {
             return self.operand(op, at, form, forced);
         }
         if let Some(at) = op.op.attr_index(name) {
-            return self.attribute(&op.attrs[at], form);
+            return self.attribute(op, &op.attrs[at], form);
         }
         let dtype = self.function.ty(op.result()).dtype;
         let one = |expr| Ok(Filling::One(expr));
@@ -268,11 +298,15 @@ impl<'m> Body<'_, 'm> {
         }))
     }
 
-    fn attribute(&mut self, attr: &'m Attr, form: &str) -> Result<Filling> {
+    fn attribute(&mut self, op: &Operation, attr: &'m Attr, form: &str) -> Result<Filling> {
         Ok(Filling::One(match attr {
             Attr::None => Expr::name("None"),
             Attr::Bool(true) => Expr::name("True"),
             Attr::Bool(false) => Expr::name("False"),
+            Attr::Int(v) if form == "word" => Expr::int(i64::from(*v as u32)),
+            Attr::Int(v) if form == "front" && *v < 0 => {
+                Expr::int(*v + self.function.ty(op.result()).shape.dims.len() as i64)
+            }
             Attr::Int(v) => Expr::int(*v),
             Attr::Float(v) => self.file.float(DType::F64, *v),
             Attr::Str(text) => Expr::Literal(string(text)),

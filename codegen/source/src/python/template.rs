@@ -399,6 +399,22 @@ mod tests {
         }
     }
 
+    /// Every template of the table parses, and its last alternative asks for nothing, so that what
+    /// has a template can always be written.
+    #[test]
+    fn the_table_has_templates_that_always_apply() {
+        for op in mithril_ir::op::table() {
+            for text in [op.python.numpy, op.python.torch, op.python.jax] {
+                if text.is_empty() {
+                    continue;
+                }
+                let parsed = parse(text).unwrap_or_else(|e| panic!("{}: {e}", op.name));
+                let last = parsed.last().map_or(0, |a| a.guards.len());
+                assert_eq!(last, 0, "{}: {text}", op.name);
+            }
+        }
+    }
+
     #[test]
     fn guards_and_segments() {
         let parsed = parse("{x}.T if permutation == (1, 0) and x is matrix; @f({x}[, a={b}, {c}])");

@@ -1,5 +1,6 @@
 """Functions for what JAX lacks; files are given the ones they call."""
 
+import jax
 import jax.numpy as jnp
 
 
@@ -30,3 +31,14 @@ def _scatter_add_along(x, indices, updates, axis):
     places = list(jnp.indices(indices.shape, sparse=True))
     places[axis] = indices
     return x.at[tuple(places)].add(updates)
+
+
+def _dynamic_slice(x, starts, sizes):
+    """The block of these sizes that begins at `starts`, moved inside where it reaches beyond."""
+    return jax.lax.dynamic_slice(x, [jnp.asarray(i).astype(jnp.int32) for i in starts], sizes)
+
+
+def _dynamic_update_slice(x, update, starts):
+    """x with `update` at `starts`, moved inside where it reaches beyond."""
+    starts = [jnp.asarray(i).astype(jnp.int32) for i in starts]
+    return jax.lax.dynamic_update_slice(x, update, starts)

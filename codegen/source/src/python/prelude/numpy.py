@@ -85,9 +85,8 @@ def _pad(x, value, padding):
     y = y[
         tuple(slice(max(-low, 0), n - max(-high, 0)) for n, (low, high, _) in zip(shape, padding))
     ]
-    return np.pad(
-        y, [(max(low, 0), max(high, 0)) for low, high, _ in padding], constant_values=value
-    )
+    pads = np.array([(max(low, 0), max(high, 0)) for low, high, _ in padding], dtype=int)
+    return np.pad(y, pads.reshape(-1, 2), constant_values=value) if padding else y
 
 
 def _scatter_add(x, indices, updates, axis):
@@ -174,7 +173,7 @@ def _key_split(key, count=2):
 
 def _key_fold(key, data):
     """A new key from one and a number."""
-    low = np.array([data & 0xFFFFFFFF], dtype=np.uint32)
+    low = np.array([data], dtype=np.uint32)
     return np.concatenate(_threefry(key, np.zeros_like(low), low))
 
 

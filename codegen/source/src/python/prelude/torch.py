@@ -121,7 +121,7 @@ def _key_split(key, count=2):
 
 def _key_fold(key, data):
     """A new key from one and a number."""
-    low = torch.tensor([data & 0xFFFFFFFF], dtype=torch.int64, device=key.device)
+    low = torch.tensor([data], dtype=torch.int64, device=key.device)
     return torch.cat(_threefry(key, torch.zeros_like(low), low)).to(torch.uint32)
 
 
