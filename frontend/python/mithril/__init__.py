@@ -6,13 +6,14 @@ but the extension module is imported before it is asked for.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-from ._core import Block, Connection, DType, IOKey, Model, __version__, block_names
+from ._core import Block, Connection, DType, IOKey, Model, TrainModel, __version__, block_names
 from .errors import BackendError, MithrilError, ShapeError, TerminalError, UsageError
 
+# What `typing` has costs more to import than all else here; type checkers know the name.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from . import backends as backends
     from . import models as models
     from .backends.base import Backend as Backend
@@ -47,6 +48,7 @@ __all__ = [
     "Model",
     "ShapeError",
     "TerminalError",
+    "TrainModel",
     "UsageError",
     "__version__",
     "compile",
@@ -65,6 +67,8 @@ _DTYPES = frozenset(DType.names())
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module  # noqa: PLC0415
+
     if name in _MODULES:
         return import_module(f".{name}", __name__)
     if name in _LAZY:

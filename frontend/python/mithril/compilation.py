@@ -73,7 +73,7 @@ def compile(
     from .compiled import CompiledModel  # noqa: PLC0415
 
     options = {
-        "shapes": {name: list(shape) for name, shape in (shapes or {}).items()},
+        "shapes": dict(shapes or {}),
         "inference": bool(inference),
         "trainable_keys": _names(trainable_keys, "trainable_keys"),
         "data_keys": _names(data_keys, "data_keys"),

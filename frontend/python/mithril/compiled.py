@@ -13,6 +13,7 @@ from zlib import crc32
 from . import _core
 from .deferred import Deferred
 from .errors import MithrilError, TerminalError, UsageError
+from .seeds import Seeds
 
 if TYPE_CHECKING:
     from .backends.base import Backend
@@ -50,6 +51,7 @@ class CompiledModel:
         self._options = options
         self._checkpoint = checkpoint
         self._hooks: dict[str, list[Callable[[Array], object]]] = {}
+        self._inner: list[str] = []
         self._debug = debug
         self._file_path = file_path
         self._compile()
@@ -63,9 +65,11 @@ class CompiledModel:
             backend.wide,
             **self._options,
             file_path=self._file_path,
+            expose_keys=self._inner,
         )
         arguments = program.arguments
         self._roles = {a.name: a.role for a in arguments}
+        self._dtypes = {a.name: a.dtype.name for a in arguments}
         self._params = [a.name for a in arguments if a.role == "param"]
         self._keys = [a.name for a in arguments if a.role == "key"]
         self._inputs = [a.name for a in arguments if a.role in ("data", "constant")]
@@ -76,7 +80,7 @@ class CompiledModel:
         self._check = self._checker.check
         self._runner = backend.runner(self._namespace(), jit=self.jit, checkpoint=self._checkpoint)
         self._forward = self._runner.forward
-        self._plain = not (self._keys or self._states or self._debug)
+        self._plain = not (self._keys or self._states or self._hooks or self._debug)
 
     def _namespace(self) -> dict[str, Any]:
         """The generated source, run: from its file where there is one, else from memory."""
@@ -113,7 +117,7 @@ class CompiledModel:
     @property
     def outputs(self) -> tuple[str, ...]:
         """The names of the outputs."""
-        return tuple(self._outputs)
+        return tuple(name for name in self._outputs if name not in self._inner)
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -241,17 +245,18 @@ class CompiledModel:
         )
 
     def register_hook(self, name: str, hook: Callable[[Array], object]) -> None:
-        """Calls `hook` with the value of an output at each call.
+        """Calls `hook` with the value of an output or of a named inner terminal at each call.
 
-        Errors: `TerminalError` for an output that is not there.
+        Errors: `TerminalError` for a terminal that is not there.
         """
         if name not in self._outputs:
-            near = _core.did_you_mean(name, self._outputs)
-            hint = near or f'an inner terminal is an output after `model.expose("{name}")`'
-            raise TerminalError(
-                f"Terminal not found: the model has no output `{name}`"
-                f"\n  expected: {_listed(self.outputs)}\n  hint: {hint}"
-            )
+            before = self._inner
+            try:
+                self._inner = [*before, name]
+                self._compile()
+            except MithrilError:
+                self._inner = before
+                raise
         self._hooks.setdefault(name, []).append(hook)
         self._plain = False
 
@@ -303,34 +308,33 @@ class CompiledModel:
     ) -> Any:
         if self._keys:
             inputs = self._with_keys(inputs)
-        own = state
-        if self._states:
-            if state is None:
-                if self._state is None:
-                    self._state = self.initial_state(params, inputs)
-                own = self._state
-            params, inputs = self._checked(params, inputs, own)
-        else:
-            params, inputs = self._checked(params, inputs, None)
+        if self._states and state is None and self._state is None:
+            self._state = self.initial_state(params, inputs)
+        own = self._state if state is None else state
+        own = own if self._states else None
         if output_gradients is None:
-            outputs = self._forward(params, inputs, own) if self._states else self._forward(params, inputs)
-            gradients = None
-            following = None
-            if self._states:
-                outputs, following = outputs
+            params, inputs = self._checked(params, inputs, own)
+            outputs, following = self._outputs_of(params, inputs, own)
+            answer: tuple[Any, ...] = (self._show(outputs),)
         else:
             self._need_gradients()
-            outputs, gradients, following = self._runner.gradients(
-                params, inputs, own, _Seeds(self, output_gradients)
-            )
-        if self._states and state is None:
-            self._state = following
-        if self._hooks or self._debug:
-            outputs = self._show(outputs)
-        answer = (outputs,) if gradients is None else (outputs, gradients)
+            seeds = Seeds(self.backend, self._outputs, self.outputs, output_gradients)
+            params, inputs = self._checked(params, inputs, own, seeds.arrays)
+            outputs, gradients, following = self._runner.gradients(params, inputs, own, seeds)
+            answer = (self._show(outputs), gradients)
         if state is not None:
-            answer = (*answer, following if following is not None else state)
+            return (*answer, following if self._states else state)
+        if self._states:
+            self._state = following
         return answer if len(answer) > 1 else answer[0]
+
+    def _outputs_of(
+        self, params: Arrays, inputs: Arrays, state: Arrays | None
+    ) -> tuple[Arrays, Arrays | None]:
+        if state is None:
+            return self._forward(params, inputs), None
+        outputs, following = self._forward(params, inputs, state)
+        return outputs, following
 
     def _need_gradients(self) -> None:
         if self._options["inference"]:
@@ -339,13 +343,23 @@ class CompiledModel:
                 "\n  hint: compile it without"
             )
 
-    def _checked(self, params: Arrays, inputs: Arrays, state: Arrays | None) -> tuple[Arrays, Arrays]:
-        if self._check(params, inputs, state):
+    def _checked(
+        self,
+        params: Arrays,
+        inputs: Arrays,
+        state: Arrays | None,
+        output_gradients: Arrays | None = None,
+    ) -> tuple[Arrays, Arrays]:
+        if self._check(params, inputs, state, output_gradients):
             return params, inputs
-        return self._ready(params, inputs, state)
+        return self._ready(params, inputs, state, output_gradients)
 
     def _ready(
-        self, params: Arrays, inputs: Arrays, state: Arrays | None = None
+        self,
+        params: Arrays,
+        inputs: Arrays,
+        state: Arrays | None = None,
+        output_gradients: Arrays | None = None,
     ) -> tuple[Arrays, Arrays]:
         """Params with their values, inputs as arrays of the framework."""
         waiting = {n: v for n, v in params.items() if isinstance(v, Deferred)}
@@ -354,17 +368,21 @@ class CompiledModel:
             for name, value in waiting.items():
                 if name in shapes:
                     params[name] = value.take(tuple(shapes[name]))
+        ready = [self._converted(arrays) for arrays in (params, inputs)]
+        self._checker.insist(ready[0], ready[1], state, output_gradients)
+        return ready[0], ready[1]
+
+    def _converted(self, arrays: Arrays) -> Arrays:
+        """NumPy's arrays as the framework's; those of another dtype stay, to be refused."""
         import numpy as np  # noqa: PLC0415
 
+        def right(name: str, value: Any) -> bool:
+            return isinstance(value, np.ndarray) and value.dtype.name == self._dtypes.get(name)
+
+        if not any(right(name, value) for name, value in arrays.items()):
+            return arrays
         convert = self.backend.from_numpy
-        ready = [
-            {n: convert(v) if isinstance(v, np.ndarray) else v for n, v in arrays.items()}
-            if any(isinstance(v, np.ndarray) for v in arrays.values())
-            else arrays
-            for arrays in (params, inputs)
-        ]
-        self._checker.insist(ready[0], ready[1], state)
-        return ready[0], ready[1]
+        return {n: convert(v) if right(n, v) else v for n, v in arrays.items()}
 
     def _with_keys(self, inputs: Arrays) -> Arrays:
         """Keys that were not given are drawn from the backend's random numbers."""
@@ -374,19 +392,24 @@ class CompiledModel:
         return {**inputs, **{name: self.backend.random_key() for name in missing}}
 
     def _show(self, outputs: Arrays) -> Arrays:
-        """Hands outputs to hooks, and prints them for `debug`."""
+        """Hands values to hooks, and prints them for `debug`; inner ones are no outputs."""
+        if not (self._hooks or self._debug):
+            return outputs
         for name, hooks in self._hooks.items():
             for hook in hooks:
                 hook(outputs[name])
         if self._debug:
             for name, value in outputs.items():
                 print(f"{name}: {_core.DType(value.dtype).name}{list(value.shape)}")
-        return outputs
+        return {name: value for name, value in outputs.items() if name not in self._inner}
 
 
 def _executed(source: str, name: str, file: str | None = None) -> dict[str, Any]:
     namespace: dict[str, Any] = {"__name__": "mithril_generated", "__file__": file or name}
     exec(compile(source, name, "exec"), namespace)
+    if "_constants" in namespace:
+        # The arrays have been read: the file need not stay open.
+        namespace.pop("_constants").close()
     return namespace
 
 
@@ -402,85 +425,3 @@ def _write_constants(
         for name, dtype, shape, data in constants
     }
     np.savez(path, **arrays)  # type: ignore[arg-type]
-
-
-class _Seeds:
-    """What the outputs' gradients are, once the outputs are known."""
-
-    def __init__(self, compiled: CompiledModel, given: OutputGradients) -> None:
-        self._backend = compiled.backend
-        self._outputs = compiled._outputs
-        self._given = given
-        self._shown = compiled.outputs
-
-    @property
-    def arrays(self) -> Arrays | None:
-        """The gradients, where none of them is a function."""
-        given = self._given
-        if isinstance(given, Mapping):
-            self._known(given)
-            if any(callable(g) and not self._backend.is_array(g) for g in given.values()):
-                return None
-            return {name: self._array(value) for name, value in given.items()}
-        if given is True or self._calls(given):
-            return None
-        return {self._only(): self._array(given)}
-
-    def of(self, outputs: Arrays) -> Arrays:
-        """The gradients of these outputs."""
-        given = self._given
-        if given is True:
-            return {self._final(): self._backend.ones_like(outputs[self._final()])}
-        if self._calls(given):
-            given = given(outputs)
-            if not isinstance(given, Mapping):
-                given = {self._only(): given}
-            self._known(given)
-        return {
-            name: self._array(value(outputs[name]) if self._calls(value) else value)
-            for name, value in given.items()
-        }
-
-    def _calls(self, value: object) -> bool:
-        return callable(value) and not self._backend.is_array(value)
-
-    def _array(self, value: Any) -> Array:
-        backend = self._backend
-        if backend.is_array(value):
-            return value
-        import numpy as np  # noqa: PLC0415
-
-        if isinstance(value, (np.ndarray, np.generic)):
-            return backend.from_numpy(np.asarray(value))
-        return backend.array(value)
-
-    def _final(self) -> str:
-        if "final_cost" in self._outputs:
-            return "final_cost"
-        raise TerminalError(
-            "Terminal not found: `output_gradients=True` differentiates `final_cost`"
-            f"\n  got: a model with the outputs {_listed(self._shown)}"
-            "\n  hint: `TrainModel` makes it, or give the gradients of the outputs"
-        )
-
-    def _only(self) -> str:
-        if len(self._shown) == 1:
-            return self._shown[0]
-        raise UsageError(
-            "one array of output gradients goes with one output"
-            f"\n  got: a model with the outputs {_listed(self._shown)}"
-            "\n  expected: a dict by output"
-        )
-
-    def _known(self, given: Mapping[str, Any]) -> None:
-        for name in given:
-            if name not in self._outputs:
-                near = _core.did_you_mean(name, list(self._shown))
-                raise TerminalError(
-                    f"Terminal not found: the model has no output `{name}`"
-                    f"\n  expected: {_listed(self._shown)}" + (f"\n  hint: {near}" if near else "")
-                )
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    return ", ".join(f"`{name}`" for name in names)

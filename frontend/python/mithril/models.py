@@ -3,14 +3,14 @@ the extension module when they are first asked for."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from ._core import Block, Connection, IOKey, Model, TrainModel, block_info, block_names
 
-from ._core import Block, Connection, IOKey, Model, block_info, block_names
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     import inspect
+    from typing import Any
 
-__all__ = ["Block", "Connection", "IOKey", "Model", *block_names()]
+__all__ = ["Block", "Connection", "IOKey", "Model", "TrainModel", *block_names()]
 
 
 class _Signature:

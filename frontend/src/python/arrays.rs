@@ -79,6 +79,11 @@ impl Reader {
         })
     }
 
+    /// Whether reading an array costs more than finding that it was read before.
+    pub fn is_dear(&self) -> bool {
+        matches!(self, Reader::Torch(_) | Reader::Attributes(_))
+    }
+
     /// The dtype, and the sizes into `sizes`. `None`: no array of the framework.
     pub fn read(&self, value: &Bound<'_, PyAny>, sizes: &mut Sizes) -> Option<DType> {
         sizes.clear();

@@ -1,20 +1,23 @@
 //! Blocks and models as Python classes.
 
-use std::sync::OnceLock;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use mithril_ir::diagnostic::{Diagnostic, did_you_mean};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple, PyType};
+use pyo3::types::{PyDict, PyTuple};
 
 use super::connection::Connection;
-use super::dtype;
-use super::fault::{Answer, Fault, guarded};
+use super::fault::{Answer, guarded};
 use super::value::{settings, shapes, source};
-use crate::blocks;
+use crate::summary::{self, Row};
+use crate::{blocks, lower};
 
-enum Inner {
+pub enum Inner {
     Block(crate::Block),
     Model(crate::Model),
+    Train(Mutex<crate::TrainModel>),
 }
 
 /// What a model is built from, and can be compiled alone. Calling it connects its terminals, by
@@ -24,14 +27,45 @@ pub struct Block {
     inner: OnceLock<Inner>,
 }
 
+fn held(model: &Mutex<crate::TrainModel>) -> MutexGuard<'_, crate::TrainModel> {
+    model.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Block {
+    fn rows(&self, shapes: Option<&Bound<'_, PyDict>>, depth: usize) -> Answer<Vec<Row>> {
+        let options = match shapes {
+            None => None,
+            Some(given) => Some(lower::Options {
+                shapes: self::shapes(given)?,
+                ..lower::Options::default()
+            }),
+        };
+        Ok(summary::summary(&self.current()?, options.as_ref(), depth)?)
+    }
+
+    /// The model to be trained. Errors: it is another block.
+    pub fn train(&self) -> Answer<MutexGuard<'_, crate::TrainModel>> {
+        match self.inner()? {
+            Inner::Train(model) => Ok(held(model)),
+            Inner::Block(_) | Inner::Model(_) => {
+                Err(Diagnostic::new("this is no model to be trained").into())
+            }
+        }
+    }
+
     pub fn of(block: crate::Block) -> Block {
         Block {
             inner: OnceLock::from(Inner::Block(block)),
         }
     }
 
-    fn inner(&self) -> Answer<&Inner> {
+    pub fn holding(inner: Inner) -> Block {
+        Block {
+            inner: OnceLock::from(inner),
+        }
+    }
+
+    pub fn inner(&self) -> Answer<&Inner> {
         self.inner.get().ok_or_else(|| {
             Diagnostic::new("this block has not been constructed")
                 .hint("a subclass of a block calls `super().__init__(…)`")
@@ -44,6 +78,7 @@ impl Block {
         match self.inner()? {
             Inner::Block(block) => Ok(block.clone()),
             Inner::Model(model) => Ok(model.seal()?),
+            Inner::Train(model) => Ok(held(model).finish()?),
         }
     }
 
@@ -52,15 +87,17 @@ impl Block {
         match self.inner()? {
             Inner::Block(block) => Ok(block.clone()),
             Inner::Model(model) => Ok(model.block()?),
+            Inner::Train(model) => Ok(held(model).finish()?),
         }
     }
 
-    fn model(&self) -> Answer<&crate::Model> {
+    /// The model under construction. Errors: it is another block.
+    pub fn model(&self) -> Answer<&crate::Model> {
         match self.inner()? {
             Inner::Model(model) => Ok(model),
-            Inner::Block(block) => Err(Diagnostic::new(format!(
+            Inner::Block(_) | Inner::Train(_) => Err(Diagnostic::new(format!(
                 "`{}` is a block, and only models are built from others",
-                block.kind()
+                self.kind()?
             ))
             .hint("`Model()` begins one")
             .into()),
@@ -169,6 +206,7 @@ impl Block {
         Ok(match self.inner()? {
             Inner::Block(block) => block.kind().to_string(),
             Inner::Model(model) => model.kind().to_string(),
+            Inner::Train(_) => "TrainModel".into(),
         })
     }
 
@@ -178,6 +216,7 @@ impl Block {
         Ok(match self.inner()? {
             Inner::Block(block) => block.name().map(String::from),
             Inner::Model(model) => model.name().map(|name| name.to_string()),
+            Inner::Train(_) => None,
         })
     }
 
@@ -195,6 +234,48 @@ impl Block {
         Ok(block.outputs().iter().map(|o| o.name.to_string()).collect())
     }
 
+    /// A table of the blocks inside down to `depth`: terminals and numbers of params. With `shapes`
+    /// of the inputs, or `shapes={}`, the types of terminals too.
+    #[pyo3(signature = (shapes=None, *, depth=1))]
+    fn summary(&self, shapes: Option<&Bound<'_, PyDict>>, depth: usize) -> Answer<String> {
+        guarded(|| Ok(summary::table(&self.rows(shapes, depth)?)))
+    }
+
+    fn _repr_html_(&self) -> Answer<String> {
+        guarded(|| {
+            let table = summary::table(&self.rows(None, 2)?);
+            let escaped = table
+                .replace('&', "&amp;")
+                .replace('<', "&lt;")
+                .replace('>', "&gt;");
+            Ok(format!("<pre>{escaped}</pre>"))
+        })
+    }
+
+    /// The model as JSON, which `from_json` reads. Arrays in it are written out; params are none.
+    fn to_json(&self) -> Answer<String> {
+        guarded(|| Ok(self.current()?.to_json()))
+    }
+
+    /// The block of a JSON text that `to_json` wrote.
+    #[staticmethod]
+    fn from_json(text: &str) -> Answer<Block> {
+        guarded(|| Ok(Block::of(crate::Block::from_json(text)?)))
+    }
+
+    /// Writes the model to a file, as JSON.
+    fn save(&self, path: PathBuf) -> Answer<()> {
+        let text = self.to_json()?;
+        Ok(fs::write(path, text).map_err(PyErr::from)?)
+    }
+
+    /// The block of a file that `save` wrote.
+    #[staticmethod]
+    fn load(path: PathBuf) -> Answer<Block> {
+        let text = fs::read_to_string(path).map_err(PyErr::from)?;
+        Block::from_json(&text)
+    }
+
     fn __repr__(&self) -> Answer<String> {
         let name = self
             .name()?
@@ -207,6 +288,9 @@ impl Block {
         match self.inner.get() {
             Some(Inner::Model(model)) if !name.starts_with("__") => {
                 Ok(Connection(model.terminal(name)?))
+            }
+            Some(Inner::Train(model)) if !name.starts_with("__") => {
+                Ok(Connection(held(model).model().terminal(name)?))
             }
             Some(Inner::Block(block)) => {
                 let own = block.inputs().iter().map(|t| &*t.name);
@@ -226,128 +310,4 @@ impl Block {
             _ => Err(Diagnostic::new(format!("Terminal not found: there is no `{name}`")).into()),
         }
     }
-}
-
-/// A model under construction. `model |= block` adds a block with the connections it was given;
-/// `model += block` also connects its standard input to the last standard output.
-#[pyclass(frozen, subclass, extends = Block, module = "mithril._core")]
-pub struct Model;
-
-#[pymethods]
-impl Model {
-    #[new]
-    #[classmethod]
-    #[pyo3(signature = (*_args, **_kwargs))]
-    fn new(
-        class: &Bound<'_, PyType>,
-        _args: &Bound<'_, PyTuple>,
-        _kwargs: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<PyClassInitializer<Model>> {
-        let kind = class.name()?.to_string();
-        let inner = OnceLock::from(Inner::Model(crate::Model::of_kind(&kind)));
-        Ok(PyClassInitializer::from(Block { inner }).add_subclass(Model))
-    }
-
-    #[pyo3(signature = (*, name=None))]
-    fn __init__(slf: &Bound<'_, Model>, name: Option<&str>) -> Answer<()> {
-        if let Some(name) = name {
-            slf.as_super().get().model()?.set_name(name)?;
-        }
-        Ok(())
-    }
-
-    fn __ior__(slf: &Bound<'_, Model>, block: &Bound<'_, PyAny>) -> Answer<()> {
-        let block = taken(block, "|=")?;
-        guarded(|| Ok(slf.as_super().get().model()?.connect(block)?))
-    }
-
-    fn __iadd__(slf: &Bound<'_, Model>, block: &Bound<'_, PyAny>) -> Answer<()> {
-        let block = taken(block, "+=")?;
-        guarded(|| Ok(slf.as_super().get().model()?.extend(block)?))
-    }
-
-    /// Makes terminals outputs even where something inside reads them.
-    #[pyo3(signature = (*names))]
-    fn expose(slf: &Bound<'_, Model>, names: Vec<String>) -> Answer<()> {
-        let model = slf.as_super().get().model()?;
-        Ok(names.iter().try_for_each(|name| model.expose(name))?)
-    }
-
-    /// Takes terminals off the outputs.
-    #[pyo3(signature = (*names))]
-    fn discard(slf: &Bound<'_, Model>, names: Vec<String>) -> Answer<()> {
-        let model = slf.as_super().get().model()?;
-        Ok(names.iter().try_for_each(|name| model.discard(name))?)
-    }
-
-    /// Gives a terminal another name.
-    fn rename(slf: &Bound<'_, Model>, old: &str, new: &str) -> Answer<()> {
-        Ok(slf.as_super().get().model()?.rename(old, new)?)
-    }
-
-    /// States shapes of terminals, in a dict or by keyword: numbers, names of dims, or `None` where
-    /// a dim may vary.
-    #[pyo3(signature = (shapes=None, /, **kwargs))]
-    fn set_shapes(
-        slf: &Bound<'_, Model>,
-        shapes: Option<&Bound<'_, PyDict>>,
-        kwargs: Option<&Bound<'_, PyDict>>,
-    ) -> Answer<()> {
-        let model = slf.as_super().get().model()?;
-        for given in [shapes, kwargs].into_iter().flatten() {
-            model.set_shapes(self::shapes(given)?)?;
-        }
-        Ok(())
-    }
-
-    /// States dtypes of terminals, in a dict or by keyword.
-    #[pyo3(signature = (types=None, /, **kwargs))]
-    fn set_types(
-        slf: &Bound<'_, Model>,
-        types: Option<&Bound<'_, PyDict>>,
-        kwargs: Option<&Bound<'_, PyDict>>,
-    ) -> Answer<()> {
-        let model = slf.as_super().get().model()?;
-        for (name, dtype) in [types, kwargs].into_iter().flatten().flatten() {
-            model.set_types([(name.extract::<String>()?, dtype::of(&dtype)?)])?;
-        }
-        Ok(())
-    }
-
-    /// Says what `+=` connects of the model where it is a block of another.
-    #[pyo3(signature = (*, input=None, output=None))]
-    fn set_standard(
-        slf: &Bound<'_, Model>,
-        input: Option<&str>,
-        output: Option<&str>,
-    ) -> Answer<()> {
-        Ok(slf.as_super().get().model()?.set_standard(input, output)?)
-    }
-
-    /// The number of blocks added so far.
-    fn __len__(slf: &Bound<'_, Model>) -> Answer<usize> {
-        Ok(slf.as_super().get().model()?.len())
-    }
-
-    /// A model is one, however many blocks it has.
-    fn __bool__(&self) -> bool {
-        true
-    }
-}
-
-/// A block that is added to a model.
-fn taken(value: &Bound<'_, PyAny>, operator: &str) -> Answer<crate::Block> {
-    if let Ok(block) = value.cast::<Block>() {
-        return block.get().sealed();
-    }
-    let class = value.get_type();
-    let error = Diagnostic::new(format!(
-        "Unexpected argument: `model {operator}` adds a block"
-    ))
-    .got(class.name()?)
-    .expected("a block or a model");
-    Err(Fault::from(match class.is_subclass_of::<PyType>()? {
-        true => error.hint("the class is to be called: `model += Relu()`"),
-        false => error,
-    }))
 }

@@ -1,6 +1,6 @@
 //! The check of every call: names, ranks, dims and dtypes of what a compiled model is given.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use mithril_ir::diagnostic::{Diagnostic, did_you_mean};
 use mithril_ir::dim::{Dim, Symbol};
@@ -8,7 +8,7 @@ use mithril_ir::dtype::DType;
 use mithril_ir::graph::Role;
 use mithril_ir::shape::{Guard, Type};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::{PyDict, PyString, PyWeakrefMethods, PyWeakrefReference};
 use smallvec::SmallVec;
 
 use super::arrays::{Reader, Sizes, attributes};
@@ -53,6 +53,43 @@ struct Slot {
     /// The symbol of the leading rank variable, if any, and what each dim must be.
     lead: Option<usize>,
     dims: SmallVec<[Want; 4]>,
+    /// Whether a dim is an expression, which waits for all symbols.
+    late: bool,
+}
+
+/// A param or a state as it was in the call before, where arrays are dear to read. Values are never
+/// kept: this says only that an array, while it lives, need not be read again.
+#[derive(Default)]
+struct Recent {
+    address: usize,
+    array: Option<Py<PyWeakrefReference>>,
+    sizes: Sizes,
+}
+
+type Known = Vec<Recent>;
+
+impl Recent {
+    fn is(&self, value: &Bound<'_, PyAny>) -> bool {
+        self.address == value.as_ptr() as usize
+            && self.array.as_ref().is_some_and(|array| {
+                array
+                    .bind(value.py())
+                    .upgrade()
+                    .is_some_and(|living| living.is(value))
+            })
+    }
+
+    /// Remembers an array that was read. Arrays seen once, as those of a functional update are, cost
+    /// no weak reference.
+    fn meet(&mut self, value: &Bound<'_, PyAny>, sizes: &Sizes) {
+        let address = value.as_ptr() as usize;
+        self.array = match self.address == address {
+            true => PyWeakrefReference::new(value).ok().map(Bound::unbind),
+            false => None,
+        };
+        self.address = address;
+        self.sizes.clone_from(sizes);
+    }
 }
 
 /// What one size must be.
@@ -76,11 +113,10 @@ struct Binding {
 pub struct Checker {
     reader: Reader,
     slots: Vec<Slot>,
-    /// The number of slots of each group.
-    counts: [usize; 4],
     symbols: Vec<Symbol>,
     leads: Vec<Symbol>,
     guards: Vec<Guard>,
+    known: Mutex<Known>,
 }
 
 type Dicts<'a, 'py> = [Option<&'a Bound<'py, PyDict>>; 4];
@@ -96,10 +132,10 @@ impl Checker {
         let mut checker = Checker {
             reader,
             slots: Vec::new(),
-            counts: [0; 4],
             symbols: Vec::new(),
             leads: Vec::new(),
             guards: program.guards.clone(),
+            known: Mutex::default(),
         };
         for arg in &program.arguments {
             checker.add(py, &arg.name, group_of(arg.role), &arg.ty, rename);
@@ -108,6 +144,9 @@ impl Checker {
             if result.ty.dtype.is_float() {
                 checker.add(py, &result.name, Group::OutputGradients, &result.ty, rename);
             }
+        }
+        if let Ok(known) = checker.known.get_mut() {
+            known.resize_with(checker.slots.len(), Recent::default);
         }
         checker
     }
@@ -142,8 +181,7 @@ impl Checker {
                     Want::Equals(dim.clone())
                 }
             });
-        let dims = dims.collect();
-        self.counts[group as usize] += 1;
+        let dims: SmallVec<[Want; 4]> = dims.collect();
         self.slots.push(Slot {
             key: PyString::intern(py, name).unbind(),
             name: name.clone(),
@@ -155,6 +193,7 @@ impl Checker {
                 .as_ref()
                 .map(|own| symbol(&mut self.leads, own)),
             ty: Type::new(rename(ty.dtype), ty.shape.clone()),
+            late: dims.iter().any(|want| matches!(want, Want::Equals(_))),
             dims,
         });
     }
@@ -172,6 +211,8 @@ impl Checker {
         let mut binding = self.binding();
         let mut sizes = Sizes::new();
         let mut later: SmallVec<[usize; 4]> = SmallVec::new();
+        // Another thread's call, which Python may run in the middle of this one, does without.
+        let mut known = self.known.try_lock().ok().filter(|_| self.reader.is_dear());
         for (at, slot) in self.slots.iter().enumerate() {
             let Some(dict) = dicts[slot.group as usize] else {
                 continue;
@@ -183,15 +224,28 @@ impl Checker {
                 return Err(Wrong::Names(slot.group));
             };
             found[slot.group as usize] += 1;
-            match self.reader.read(&value, &mut sizes) {
-                None => return Err(Wrong::Foreign(at)),
-                Some(dtype) if dtype != slot.ty.dtype => return Err(Wrong::Slot(at)),
-                Some(_) => {}
+            let lasting = matches!(slot.group, Group::Params | Group::State);
+            let recent = known
+                .as_deref_mut()
+                .filter(|_| lasting)
+                .map(|known| &mut known[at]);
+            match recent {
+                Some(recent) if recent.is(&value) => sizes.clone_from(&recent.sizes),
+                recent => {
+                    match self.reader.read(&value, &mut sizes) {
+                        None => return Err(Wrong::Foreign(at)),
+                        Some(dtype) if dtype != slot.ty.dtype => return Err(Wrong::Slot(at)),
+                        Some(_) => {}
+                    }
+                    if let Some(recent) = recent {
+                        recent.meet(&value, &sizes);
+                    }
+                }
             }
             if !binding.take(slot, &sizes) {
                 return Err(Wrong::Slot(at));
             }
-            if slot.dims.iter().any(|want| matches!(want, Want::Equals(_))) {
+            if slot.late {
                 later.push(at);
             }
         }

@@ -10,7 +10,7 @@ pub struct BlockInfo {
     /// The name of the class.
     name: &'static str,
     /// What it computes.
-    doc: &'static str,
+    doc: String,
     /// The part of the library it belongs to.
     group: String,
     /// Names, annotations and defaults as Python text; an empty default: it must be given.

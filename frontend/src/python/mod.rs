@@ -7,6 +7,7 @@ mod connection;
 mod dtype;
 mod fault;
 mod library;
+mod model;
 mod program;
 mod value;
 
@@ -15,7 +16,7 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _core {
     #[pymodule_export]
-    use super::block::{Block, Model};
+    use super::block::Block;
     #[pymodule_export]
     use super::check::Checker;
     #[pymodule_export]
@@ -26,6 +27,8 @@ mod _core {
     use super::fault::did_you_mean;
     #[pymodule_export]
     use super::library::{BlockInfo, block_info, block_names};
+    #[pymodule_export]
+    use super::model::{Model, TrainModel};
     #[pymodule_export]
     use super::program::{Argument, Outcome, Program, compile_block};
     use super::*;

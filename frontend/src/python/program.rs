@@ -57,7 +57,7 @@ pub struct Program {
 #[pyfunction(name = "compile")]
 #[pyo3(signature = (
     block, target, dtype, wide, *, shapes, inference, trainable_keys, data_keys, discard_keys,
-    constant_keys, optimize, cache, file_path=None,
+    constant_keys, optimize, cache, file_path=None, expose_keys=Vec::new(),
 ))]
 pub fn compile_block(
     block: &Bound<'_, Block>,
@@ -73,6 +73,7 @@ pub fn compile_block(
     optimize: bool,
     cache: bool,
     file_path: Option<&str>,
+    expose_keys: Vec<String>,
 ) -> Answer<Program> {
     guarded(|| {
         let framework = compile::framework(target)?;
@@ -105,7 +106,13 @@ pub fn compile_block(
                 .unwrap_or("model".into()),
             cache,
         };
-        let program = compile::compile(&block.get().current()?, &options)?;
+        let mut block = block.get().current()?;
+        if !expose_keys.is_empty() {
+            let model = crate::Model::from_block(&block)?;
+            expose_keys.iter().try_for_each(|key| model.expose(key))?;
+            block = model.block()?;
+        }
+        let program = compile::compile(&block, &options)?;
         Ok(Program {
             program,
             framework,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from .base import Backend as Backend
     from .jax import JaxBackend as JaxBackend
     from .numpy import NumpyBackend as NumpyBackend
