@@ -104,6 +104,9 @@ fn graph(definition: &Definition, composite: &Composite) -> Graph {
         }
         wire.name = name.clone();
         let id = graph.add_wire(wire);
+        // A name that nothing reads and that is no output has been discarded.
+        let lost = readers[id as usize] == 0 && !composite.outputs.contains(&id);
+        graph.wires[id as usize].discard = lost && matches!(net.from, Made::Part { .. });
         if let Some(name) = name {
             graph.names.insert(name, id);
         }
