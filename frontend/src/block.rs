@@ -39,6 +39,8 @@ pub struct Terminal {
     pub list: bool,
     /// Whether it may be left out.
     pub optional: bool,
+    /// Whether it is read in training alone.
+    pub in_training: bool,
     /// Whether its type follows from those of the other inputs.
     pub ruled: bool,
     /// What a model's author said about it.
@@ -140,8 +142,13 @@ impl Hash for Definition {
 
 impl Block {
     pub(crate) fn new(definition: Definition) -> Block {
+        Block::from_definition(Arc::new(definition))
+    }
+
+    /// A block without name and connections.
+    pub(crate) fn from_definition(definition: Arc<Definition>) -> Block {
         Block {
-            definition: Arc::new(definition),
+            definition,
             name: None,
             given: Vec::new(),
         }

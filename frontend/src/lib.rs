@@ -32,13 +32,18 @@
 
 pub mod block;
 pub mod blocks;
+pub mod compile;
 pub mod literal;
+mod load;
 pub mod lower;
 pub mod model;
 mod naming;
 #[cfg(feature = "python")]
 mod python;
+mod save;
 pub mod setting;
+pub mod summary;
+pub mod train;
 
 pub use block::{Block, Init, Outlet, Terminal};
 pub use literal::Literal;
@@ -46,6 +51,7 @@ pub use lower::{DimSpec, Mode, Options, lower};
 pub use mithril_ir::diagnostic::{Diagnostic, Result};
 pub use model::{Connection, IoKey, Model, Source};
 pub use setting::Setting;
+pub use train::{Loss, TrainModel};
 
 /// The version of Mithril, as Python and the commands print it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

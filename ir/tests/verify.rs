@@ -208,7 +208,7 @@ fn callees_exist_and_match() {
     broken(
         "gradient",
         |f| f.results.truncate(1),
-        "gives the operands' cotangents",
+        "gives those of float operands",
     );
 }
 

@@ -1,16 +1,21 @@
-//! Blocks of one elementwise operation: activations, arithmetic, comparison, logic.
+//! Blocks of one elementwise operation: activations and functions of one number.
 
+use mithril_ir::algebra::Var;
+use mithril_ir::diagnostic::Result;
+use mithril_ir::dtype::DType;
 use mithril_ir::op::Class;
 
 use super::parameter::{required, with};
-use super::{BASE, Default, Entry, Group, Input, Kind, Meaning, data};
+use super::{BASE, Default, Entry, Input, KEY, Kind, Meaning, Parameter, Value, data};
+use crate::lower::Cx;
 
-const INPUT: &[Input] = &[data("input", Class::Float)];
-const NUMBER: &[Input] = &[data("input", Class::Number)];
-const PAIR: &[Input] = &[data("left", Class::Number), data("right", Class::Number)];
+pub(super) const INPUT: &[Input] = &[data("input", Class::Float)];
+pub(super) const NUMBER: &[Input] = &[data("input", Class::Number)];
+pub(super) const ANY: &[Input] = &[data("input", Class::Any)];
+pub(super) const ROBUST: Parameter = with("robust", Kind::Bool, Default::Bool(false));
 
 /// A block that is one operation of the op table.
-const fn one(name: &'static str, op: &'static str, inputs: &'static [Input]) -> Entry {
+pub(super) const fn one(name: &'static str, op: &'static str, inputs: &'static [Input]) -> Entry {
     Entry {
         name,
         inputs,
@@ -27,10 +32,19 @@ const fn number(name: &'static str, op: &'static str) -> Entry {
     one(name, op, NUMBER)
 }
 
-const fn binary(name: &'static str, op: &'static str) -> Entry {
+/// A block of one float that is written in the algebra.
+const fn lowered(
+    name: &'static str,
+    doc: &'static str,
+    lower: fn(&Cx) -> Result<Vec<Value>>,
+) -> Entry {
     Entry {
-        group: Group::Binary,
-        ..one(name, op, PAIR)
+        name,
+        doc,
+        inputs: INPUT,
+        meaning: Meaning::Lower(lower),
+        keeps: true,
+        ..BASE
     }
 }
 
@@ -40,15 +54,147 @@ pub(super) const BLOCKS: &[Entry] = &[
         parameters: &[with("slope", Kind::Float, Default::Float(0.01))],
         ..unary("LeakyRelu", "leaky_relu")
     },
+    Entry {
+        parameters: &[with("alpha", Kind::Float, Default::Float(1.0))],
+        ..unary("Elu", "elu")
+    },
+    unary("Selu", "selu"),
+    Entry {
+        parameters: &[with("approximate", Kind::Bool, Default::Bool(false))],
+        ..lowered(
+            "Gelu",
+            "`input * P(X <= input)` for a standard normal X (Hendrycks & Gimpel 2016), by its \
+             tanh approximation with `approximate`.",
+            |cx| either(cx, "approximate", "gelu_tanh", "gelu"),
+        )
+    },
+    unary("Silu", "silu"),
+    unary("Mish", "mish"),
+    unary("Hardswish", "hardswish"),
     unary("Sigmoid", "sigmoid"),
+    unary("HardSigmoid", "hard_sigmoid"),
+    Entry {
+        parameters: &[with("beta", Kind::Float, Default::Float(1.0))],
+        ..unary("Softplus", "softplus")
+    },
+    unary("Softsign", "softsign"),
     unary("Tanh", "tanh"),
+    number("Sign", "sign"),
+    number("Square", "square"),
+    Entry {
+        parameters: &[ROBUST],
+        ..lowered(
+            "Sqrt",
+            "The square root; with `robust` of the magnitude, with a gradient that stays finite.",
+            |cx| either(cx, "robust", "robust_sqrt", "sqrt"),
+        )
+    },
+    unary("Exponential", "exp"),
+    Entry {
+        parameters: &[ROBUST],
+        ..lowered(
+            "Log",
+            "The natural logarithm; with `robust` of the magnitude, staying finite at 0.",
+            |cx| either(cx, "robust", "robust_log", "log"),
+        )
+    },
+    unary("Log1p", "log1p"),
+    unary("Expm1", "expm1"),
+    number("Absolute", "abs"),
     number("Negate", "neg"),
+    unary("Reciprocal", "reciprocal"),
+    unary("StableReciprocal", "stable_reciprocal"),
+    Entry {
+        inputs: ANY,
+        ..lowered("Buffer", "`input` itself.", |cx| done(cx.var("input")))
+    },
+    unary("Sine", "sin"),
+    unary("Cosine", "cos"),
+    unary("Tan", "tan"),
+    unary("Asin", "asin"),
+    unary("Acos", "acos"),
+    unary("Atan", "atan"),
+    unary("Sinh", "sinh"),
+    unary("Cosh", "cosh"),
+    unary("Erf", "erf"),
+    unary("Floor", "floor"),
+    unary("Ceil", "ceil"),
+    unary("Round", "round"),
+    unary("IsNan", "is_nan"),
+    unary("IsInf", "is_inf"),
+    lowered(
+        "NanToNum",
+        "`input` with NaN replaced by 0, and infinities by the ends of the dtype.",
+        |cx| {
+            let x = cx.var("input");
+            let high = largest(x.dtype());
+            done(x.unary(
+                "nan_to_num",
+                &[("low", (-high).into()), ("high", high.into())],
+            ))
+        },
+    ),
+    one("LogicalNot", "not", &[data("input", Class::Bool)]),
+    one("BitwiseNot", "not", &[data("input", Class::Int)]),
     Entry {
         parameters: &[required("dtype", Kind::DType)],
-        ..one("Cast", "cast", &[data("input", Class::Any)])
+        ..one("Cast", "cast", ANY)
     },
-    binary("Add", "add"),
-    binary("Subtract", "sub"),
-    binary("Multiply", "mul"),
-    binary("MatrixMultiply", "matmul"),
+    Entry {
+        parameters: &[
+            with("min", Kind::Float, Default::None),
+            with("max", Kind::Float, Default::None),
+        ],
+        ..lowered("Clamp", "`input` held between `min` and `max`.", |cx| {
+            let bound = |name: &str, open: f64| cx.settings.float(name).unwrap_or(open);
+            let attrs = [
+                ("min", bound("min", f64::NEG_INFINITY).into()),
+                ("max", bound("max", f64::INFINITY).into()),
+            ];
+            done(cx.var("input").unary("clamp", &attrs))
+        })
+    },
+    one("StopGradient", "stop_gradient", ANY),
+    Entry {
+        parameters: &[with("rate", Kind::Rate, Default::Float(0.5))],
+        inputs: &[data("input", Class::Float), KEY.in_training()],
+        ..lowered(
+            "Dropout",
+            "`input / (1 - rate)` where a draw says so, 0 with probability `rate`; `input` itself \
+             in inference (Srivastava et al. 2014).",
+            dropout,
+        )
+    },
 ];
+
+pub(super) fn done(value: Var) -> Result<Vec<Value>> {
+    Ok(vec![value.value])
+}
+
+/// The first operation where the flag is set, else the second.
+fn either(cx: &Cx, flag: &str, yes: &str, no: &str) -> Result<Vec<Value>> {
+    let op = if cx.flag(flag) { yes } else { no };
+    done(cx.var("input").unary(op, &[]))
+}
+
+/// The largest finite number.
+fn largest(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => 65504.0,
+        DType::BF16 => 3.3895313892515355e38,
+        DType::F32 => f32::MAX.into(),
+        _ => f64::MAX,
+    }
+}
+
+fn dropout(cx: &Cx) -> Result<Vec<Value>> {
+    let (x, rate) = (cx.var("input"), cx.float("rate"));
+    let Some(key) = cx.optional("key").filter(|_| cx.training() && rate > 0.0) else {
+        return done(x);
+    };
+    let attrs = [("shape", x.shape().into()), ("dtype", DType::F32.into())];
+    let draw = key.unary("uniform", &attrs);
+    let kept = draw.binary("ge", draw.scalar(rate));
+    let zero = x.scalar(0.0);
+    done(kept.select(if rate < 1.0 { x / (1.0 - rate) } else { zero }, zero))
+}

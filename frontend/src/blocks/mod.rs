@@ -15,10 +15,23 @@ use crate::lower::Cx;
 use crate::model::{Model, Source};
 use crate::setting::Setting;
 
+mod attention;
+mod binary;
+mod compose;
+mod create;
+mod cross_entropy;
+mod einsum;
 mod elementwise;
+mod index;
+mod indexer;
 mod layers;
+mod loss;
+mod metric;
 mod parameter;
+mod random;
+mod reduce;
 mod settings;
+mod shape;
 
 pub use parameter::{Default, Kind, Parameter};
 pub use settings::Settings;
@@ -74,6 +87,8 @@ pub struct Input {
     pub apart: bool,
     pub list: bool,
     pub optional: bool,
+    /// Read in training alone.
+    pub in_training: bool,
     pub init: Init,
     /// The shape of a learned input or a state.
     pub shape: Option<fn(&Cx) -> Result<Shape>>,
@@ -98,6 +113,7 @@ pub const fn data(name: &'static str, class: Class) -> Input {
         apart: false,
         list: false,
         optional: false,
+        in_training: false,
         init: Init::Zeros,
         shape: None,
         present: |_| true,
@@ -144,6 +160,13 @@ impl Input {
         }
     }
 
+    pub const fn in_training(self) -> Input {
+        Input {
+            in_training: true,
+            ..self
+        }
+    }
+
     pub const fn many(self) -> Input {
         Input { list: true, ..self }
     }
@@ -159,6 +182,7 @@ impl Input {
             list: self.list,
             optional: self.optional,
             ruled: self.shape.is_some(),
+            in_training: self.in_training,
             init: self.init,
             ..Terminal::data(self.name, self.class)
         }
@@ -184,11 +208,17 @@ const BASE: Entry = Entry {
 };
 
 impl Entry {
-    /// What it computes, in words.
-    pub fn doc(&self) -> &'static str {
+    /// What it computes, in words: where it says nothing, what its operation does, told by the
+    /// block's terminals.
+    pub fn doc(&self) -> String {
         match self.meaning {
-            Meaning::Op(name) if self.doc.is_empty() => op::get(name).0.doc,
-            _ => self.doc,
+            Meaning::Op(name) if self.doc.is_empty() => {
+                let op = op::get(name);
+                let operands = op.0.operands.iter().map(|o| o.name);
+                let names: Vec<_> = operands.zip(self.inputs.iter().map(|i| i.name)).collect();
+                renamed(op.0.doc, &names)
+            }
+            _ => self.doc.to_string(),
         }
     }
 
@@ -248,7 +278,48 @@ impl Entry {
     }
 }
 
-const TABLES: &[&[Entry]] = &[elementwise::BLOCKS, layers::BLOCKS];
+/// The text with names in its code replaced.
+fn renamed(text: &str, names: &[(&str, &str)]) -> String {
+    let word = |w: &str| names.iter().find(|(from, _)| *from == w).map(|(_, to)| *to);
+    let code = |part: &str| {
+        let mut out = String::new();
+        let mut rest = part;
+        while let Some(c) = rest.chars().next() {
+            let stop = |c: char| !(c.is_alphanumeric() || c == '_');
+            let end = rest.find(stop).unwrap_or(rest.len()).max(c.len_utf8());
+            out.push_str(word(&rest[..end]).unwrap_or(&rest[..end]));
+            rest = &rest[end..];
+        }
+        out
+    };
+    let parts = text.split('`').enumerate();
+    let parts: Vec<String> = parts
+        .map(|(i, part)| {
+            if i % 2 == 1 {
+                code(part)
+            } else {
+                part.to_string()
+            }
+        })
+        .collect();
+    parts.join("`")
+}
+
+const TABLES: &[&[Entry]] = &[
+    elementwise::BLOCKS,
+    binary::BLOCKS,
+    reduce::BLOCKS,
+    shape::BLOCKS,
+    index::BLOCKS,
+    create::BLOCKS,
+    einsum::BLOCKS,
+    random::BLOCKS,
+    layers::BLOCKS,
+    attention::BLOCKS,
+    compose::BLOCKS,
+    loss::BLOCKS,
+    metric::BLOCKS,
+];
 
 /// Every block, in the order of the tables.
 pub fn table() -> impl Iterator<Item = &'static Entry> {

@@ -20,11 +20,15 @@ pub enum Kind {
     /// An integer of at least 1: sizes and counts.
     Count,
     Float,
+    /// A number from 0 to 1.
+    Rate,
     DType,
     Str,
     OneOf(&'static [&'static str]),
     /// One integer or a list of them.
     Ints,
+    /// A list of pairs of integers.
+    Pairs,
     /// A list of strings.
     Strs,
     Floats,
@@ -36,6 +40,8 @@ pub enum Kind {
     Scalar,
     Block,
     Blocks,
+    /// A list of blocks, None where there is none.
+    BlocksOrNone,
     /// A number or an array.
     Value,
 }
@@ -48,6 +54,7 @@ impl Kind {
             Kind::Int => "an integer".into(),
             Kind::Count => "an integer of at least 1".into(),
             Kind::Float => "a number".into(),
+            Kind::Rate => "a number from 0 to 1".into(),
             Kind::DType => "a dtype".into(),
             Kind::Str => "a string".into(),
             Kind::OneOf(names) => {
@@ -55,6 +62,7 @@ impl Kind {
                 format!("one of {}", each.join(", "))
             }
             Kind::Ints => "an integer or a list of integers".into(),
+            Kind::Pairs => "a list of pairs of integers".into(),
             Kind::Strs => "a list of strings".into(),
             Kind::Floats => "a list of numbers".into(),
             Kind::Dims => "a list of dims: integers, None or connections".into(),
@@ -62,6 +70,7 @@ impl Kind {
             Kind::Scalar => "an integer or a connection".into(),
             Kind::Block => "a block".into(),
             Kind::Blocks => "a list of blocks".into(),
+            Kind::BlocksOrNone => "a list of blocks or None".into(),
             Kind::Value => "a number or an array".into(),
         }
     }
@@ -73,8 +82,12 @@ impl Kind {
             let items: Option<Vec<Setting>> = items.iter().map(|s| kind.accept(s)).collect();
             Some(Setting::List(items?.into()))
         };
-        let computed = matches!(setting, Setting::Connection(_));
+        let computed = matches!(setting, Setting::Connection(_) | Setting::Terminal);
         let fits = match (self, setting) {
+            (Kind::Rate, Setting::Int(v)) if (0..=1).contains(v) => {
+                return Some(Setting::Float(*v as f64));
+            }
+            (Kind::Rate, Setting::Float(v)) => (0.0..=1.0).contains(v),
             (Kind::Float, Setting::Int(v)) => return Some(Setting::Float(*v as f64)),
             (Kind::Bool, Setting::Bool(_))
             | (Kind::Int | Kind::Scalar | Kind::Ints, Setting::Int(_))
@@ -85,15 +98,25 @@ impl Kind {
             (Kind::Count, Setting::Int(v)) => *v >= 1,
             (Kind::OneOf(names), Setting::Str(v)) => names.contains(&&**v),
             (Kind::Ints, Setting::List(_)) => return each(Kind::Int),
+            (Kind::Pairs, Setting::List(items)) => items.iter().all(|pair| {
+                let pair = pair.as_list().unwrap_or(&[]);
+                pair.len() == 2 && pair.iter().all(|s| s.as_int().is_some())
+            }),
             (Kind::Strs, Setting::List(_)) => return each(Kind::Str),
             (Kind::Floats, Setting::List(_)) => return each(Kind::Float),
             (Kind::Blocks, Setting::List(_)) => return each(Kind::Block),
+            (Kind::BlocksOrNone, Setting::List(items)) => items
+                .iter()
+                .all(|s| matches!(s, Setting::Block(_) | Setting::None)),
             (Kind::Dims, Setting::Int(_)) => {
                 return Some(Setting::List([setting.clone()].into()));
             }
-            (Kind::Dims, Setting::List(items)) => items
-                .iter()
-                .all(|s| matches!(s, Setting::Int(_) | Setting::None | Setting::Connection(_))),
+            (Kind::Dims, Setting::List(items)) => items.iter().all(|s| {
+                matches!(
+                    s,
+                    Setting::Int(_) | Setting::None | Setting::Connection(_) | Setting::Terminal
+                )
+            }),
             (Kind::Index, Setting::List(items)) => items.iter().all(is_index),
             (Kind::Index, _) => is_index(setting),
             (Kind::Scalar, _) => computed,
@@ -108,8 +131,12 @@ impl Kind {
 }
 
 fn is_index(setting: &Setting) -> bool {
-    let scalar =
-        |s: &Setting| matches!(s, Setting::Int(_) | Setting::None | Setting::Connection(_));
+    let scalar = |s: &Setting| {
+        matches!(
+            s,
+            Setting::Int(_) | Setting::None | Setting::Connection(_) | Setting::Terminal
+        )
+    };
     match setting {
         Setting::Slice(parts) => parts.iter().all(scalar),
         Setting::Ellipsis => true,

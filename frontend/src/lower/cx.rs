@@ -110,41 +110,50 @@ impl<'a> Cx<'a> {
 
     /// The inputs that settings are read at, in their order, as dims.
     /// Errors: a scalar that does not follow from shapes.
-    pub fn computed_dims(&self, parameter: &str) -> Result<Vec<Dim>> {
-        let prefix = format!("{parameter}_");
-        let named = self.terminals.iter().zip(self.operands);
-        let mut dims = Vec::new();
-        for (terminal, operand) in named {
-            let ours = terminal.name.strip_prefix(&*prefix);
-            let ours = ours.is_some_and(|n| n.parse::<u32>().is_ok());
-            let Operand::One(value) = operand else {
-                continue;
-            };
-            if !ours {
-                continue;
-            }
-            match self.builder.known(*value).as_deref() {
-                Some([dim]) => dims.push(dim.clone()),
-                _ => {
-                    return Diagnostic::new(format!(
-                        "`{parameter}` must follow from shapes and constants"
-                    ))
-                    .got("a scalar that is computed from data")
-                    .expected("arithmetic on `.shape`, `Size`, `Length` and integers")
-                    .err();
-                }
-            }
-        }
-        Ok(dims)
+    pub fn computed(&self) -> Result<Vec<Dim>> {
+        let names = self.settings.terminals();
+        names
+            .iter()
+            .map(|name| self.known_scalar(self.var(name), name))
+            .collect()
     }
 
-    /// A setting that is an integer or a scalar of the model, as a dim.
-    /// Errors: a scalar that does not follow from shapes.
-    pub fn scalar(&self, parameter: &str) -> Result<Option<Dim>> {
-        match self.settings.get(parameter) {
-            Setting::Int(v) => Ok(Some(Dim::Const(*v))),
-            Setting::Terminal => Ok(self.computed_dims(parameter)?.into_iter().next()),
-            _ => Ok(None),
+    /// A scalar as a dim. Errors: it does not follow from shapes.
+    pub fn known_scalar(&self, scalar: Var, what: &str) -> Result<Dim> {
+        match self.builder.known(scalar.value).as_deref() {
+            Some([dim]) => Ok(dim.clone()),
+            _ => not_known(what.trim_end_matches(|c: char| c == '_' || c.is_ascii_digit())),
         }
     }
+
+    /// A shape: a list of dims given to the constructor, or a shape that the model computes, read
+    /// at the terminal of the same name. Errors: dims that do not follow from shapes.
+    pub fn dims(&self, parameter: &str) -> Result<Shape> {
+        let setting = self.settings.get(parameter);
+        let Some(items) = setting.as_list() else {
+            let known = self
+                .optional(parameter)
+                .and_then(|v| self.builder.known(v.value));
+            return match known {
+                Some(dims) => Ok(Shape::new(dims.iter().cloned())),
+                None => not_known(parameter),
+            };
+        };
+        let mut computed = self.computed()?.into_iter();
+        let dims = items.iter().map(|item| match item {
+            Setting::Int(v) if *v >= 0 => Dim::Const(*v),
+            Setting::Terminal => computed.next().unwrap_or(Dim::Unknown),
+            _ => Dim::Unknown,
+        });
+        Ok(Shape::new(dims.collect::<Vec<_>>()))
+    }
+}
+
+fn not_known<T>(parameter: &str) -> Result<T> {
+    Diagnostic::new(format!(
+        "`{parameter}` must follow from shapes and constants"
+    ))
+    .got("a value that is computed from data")
+    .expected("arithmetic on `.shape`, `Size`, `Length` and integers")
+    .err()
 }

@@ -12,16 +12,25 @@ use rustc_hash::FxHashMap;
 
 use super::fault::Fault;
 use super::instance::{Instance, Lowering, Spec, key_type};
-use super::{DimSpec, Options};
+use super::{DimSpec, Mode, Options};
 use crate::block::{Block, Definition, Terminal, quoted};
 use crate::literal::Literal;
 use crate::model::seal::{Composite, Feed, Made, Net, Part};
 use crate::naming::symbol;
 
-/// The module, and what was learned of the insides on the way.
-pub(crate) fn lower(block: &Block, options: &Options) -> Result<(Module, Arc<Instance>)> {
+/// The module of a block.
+pub(super) fn lower(block: &Block, options: &Options) -> Result<Module> {
+    Ok(run(&*alone(block)?, options)?.0)
+}
+
+/// The definition that is lowered for a block, and what was learned of its insides on the way.
+pub(crate) fn traced(block: &Block, options: &Options) -> Result<(Arc<Definition>, Instance)> {
     let definition = alone(block)?;
-    let definition = &*definition;
+    let instance = run(&definition, options)?.1;
+    Ok((definition, instance))
+}
+
+fn run(definition: &Definition, options: &Options) -> Result<(Module, Instance)> {
     check_options(definition, options)?;
     // Trailing dims of inputs without a shape that something inside needs to know.
     let mut shown: FxHashMap<Symbol, usize> = FxHashMap::default();
@@ -50,7 +59,7 @@ fn attempt(
     definition: &Definition,
     options: &Options,
     shown: &FxHashMap<Symbol, usize>,
-) -> std::result::Result<(Module, Arc<Instance>), Box<Fault>> {
+) -> std::result::Result<(Module, Instance), Box<Fault>> {
     let specs: Vec<Spec> = definition
         .inputs
         .iter()
@@ -71,7 +80,7 @@ fn attempt(
     for function in lowering.functions {
         module.functions.insert(function.name.clone(), function);
     }
-    Ok((module, Arc::new(instance)))
+    Ok((module, instance))
 }
 
 fn role(terminal: &Terminal, options: &Options) -> Role {
@@ -99,6 +108,9 @@ fn spec(terminal: &Terminal, options: &Options, shown: &FxHashMap<Symbol, usize>
     let mut constants = options.constant_keys.iter();
     if let Some((_, value)) = constants.find(|(name, _)| **name == *terminal.name) {
         return Ok(Spec::Literal(Literal::array(value.clone())));
+    }
+    if terminal.in_training && options.mode == Mode::Inference {
+        return Ok(Spec::Absent);
     }
     if terminal.role == Role::Key {
         return Ok(Spec::Typed(key_type()));

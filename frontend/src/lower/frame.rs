@@ -21,6 +21,8 @@ use crate::model::seal::{Composite, Made};
 pub(super) enum Slot {
     /// Not computed yet.
     Empty,
+    /// An input that is not read in this mode.
+    Absent,
     Value(Value),
     Literal(Literal),
     /// An argument whose type is still to follow from others.
@@ -140,13 +142,15 @@ impl<'a, 'o> Frame<'a, 'o> {
                     let tensor = literal.in_dtype(dtype).expect("its own dtype");
                     self.builder.constant(tensor)
                 }
-                Slot::Empty | Slot::Untyped(_) => return Err(self.undecided()),
+                Slot::Empty | Slot::Absent | Slot::Untyped(_) => {
+                    return Err(self.undecided());
+                }
             };
             outputs.push(value);
         }
         let types = self.slots.iter().map(|slot| match slot {
             Slot::Value(value) => Some(self.builder.ty(*value)),
-            Slot::Empty | Slot::Literal(_) | Slot::Untyped(_) => None,
+            Slot::Empty | Slot::Absent | Slot::Literal(_) | Slot::Untyped(_) => None,
         });
         Ok(Done {
             types: types.collect(),

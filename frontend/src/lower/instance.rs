@@ -21,6 +21,8 @@ use crate::naming::{Unique, snake_case};
 pub(super) enum Spec {
     /// Its type follows inside.
     Open,
+    /// Not read in this mode.
+    Absent,
     Typed(Type),
     /// Not an argument at all: the instance has the value.
     Literal(Literal),
@@ -110,6 +112,7 @@ impl<'o> Lowering<'o> {
                 builder.arg(terminal.name.clone(), role(i), ty)
             };
             slots.push(match spec {
+                Spec::Absent => Slot::Absent,
                 Spec::Literal(literal) => Slot::Literal(literal.clone()),
                 Spec::Typed(ty) => Slot::Value(arg(ty.clone())),
                 // The type is set when the block that decides it is reached.

@@ -8,14 +8,15 @@ use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Role, Value};
 use mithril_ir::loc::Loc;
-use mithril_ir::op::{self, Class, Op};
+use mithril_ir::op::{self, Class, DTypeRule, Op};
 use mithril_ir::shape::Type;
 use mithril_ir::tensor::Tensor;
 
+use super::Mode;
 use super::cx::{Cx, Operand};
-use super::fault::{Fault, Faulty, Origin, origin};
+use super::fault::{Fault, Faulty, Origin, Told, origin};
 use super::frame::{Frame, Slot, Step};
-use super::instance::{Generalised, Spec, key_type};
+use super::instance::{Generalised, Spec};
 use crate::block::{Definition, Terminal};
 use crate::blocks::{Entry, Meaning, Settings};
 use crate::literal::Literal;
@@ -33,7 +34,7 @@ impl<'a> Frame<'a, '_> {
             let waits = |net: &u32| match self.slots[*net as usize] {
                 Slot::Empty => true,
                 Slot::Untyped(_) => !terminal.ruled,
-                Slot::Value(_) | Slot::Literal(_) => false,
+                Slot::Absent | Slot::Value(_) | Slot::Literal(_) => false,
             };
             let waiting = match feed {
                 Feed::Absent | Feed::Key => false,
@@ -58,6 +59,11 @@ impl<'a> Frame<'a, '_> {
             (false, true) => Loc::path(self.path),
             (false, false) => Loc::path(format!("{}.{name}", self.path)),
         }
+    }
+
+    /// Whether an input is not read in this mode.
+    fn skips(&self, terminal: &Terminal) -> bool {
+        terminal.in_training && self.lowering.options.mode == Mode::Inference
     }
 
     fn key(&mut self, part: &Part) -> Faulty<Value> {
@@ -114,11 +120,9 @@ impl<'a> Frame<'a, '_> {
         for (i, (terminal, feed)) in terminals.iter().zip(&part.inputs).enumerate() {
             operands[i] = match feed {
                 Feed::Absent => Operand::Absent,
+                Feed::Key if self.skips(terminal) => Operand::Absent,
                 Feed::Key => Operand::One(self.key(part)?),
-                Feed::Net(net) if terminal.ruled => {
-                    let _ = net;
-                    Operand::Absent
-                }
+                Feed::Net(_) if terminal.ruled || self.skips(terminal) => Operand::Absent,
                 Feed::Net(net) => Operand::One(self.value(terminal, *net, shared)?),
                 Feed::List(nets) => {
                     let each = nets.iter().map(|net| self.value(terminal, *net, shared));
@@ -156,7 +160,7 @@ impl<'a> Frame<'a, '_> {
                         let own = if float { options.dtype } else { dtype };
                         weak = Some(weak.filter(|d| d.is_float()).unwrap_or(own));
                     }
-                    Slot::Empty | Slot::Untyped(_) => {}
+                    Slot::Empty | Slot::Absent | Slot::Untyped(_) => {}
                 }
             }
         }
@@ -167,7 +171,7 @@ impl<'a> Frame<'a, '_> {
         let literal = match &self.slots[net as usize] {
             Slot::Value(value) | Slot::Untyped(value) => return Ok(*value),
             Slot::Literal(literal) => literal,
-            Slot::Empty => unreachable!("a part waits for what it reads"),
+            Slot::Empty | Slot::Absent => unreachable!("a part waits for what it reads"),
         };
         let options = self.lowering.options;
         let own = literal.default_dtype(options.dtype, options.index);
@@ -258,7 +262,15 @@ impl<'a> Frame<'a, '_> {
                     }
                 }
                 let op = op::get(name);
-                vec![self.builder.op(name, &values, &attrs(op, settings))?]
+                let value = self.builder.op(name, &values, &attrs(op, settings))?;
+                let (index, result) = (self.lowering.options.index, self.builder.ty(value).dtype);
+                match op.dtype {
+                    // Indices are of the model's index dtype, whatever the operation gives.
+                    DTypeRule::Fixed(DType::I64) if result != index => {
+                        vec![self.builder.var(value).cast(index).value]
+                    }
+                    _ => vec![value],
+                }
             }
             Meaning::Lower(lower) => lower(&self.cx(part, settings, &operands))?,
             Meaning::Compose(_) => unreachable!("composites are no primitives"),
@@ -268,15 +280,23 @@ impl<'a> Frame<'a, '_> {
     }
 
     /// The operands of a part in words, for an error.
-    fn told(&self, part: &Part) -> Vec<(String, String, Origin)> {
+    fn told(&self, part: &Part) -> Vec<Told> {
         let mut told = Vec::new();
         let mut tell = |name: String, net: u32| {
-            let text = match &self.slots[net as usize] {
-                Slot::Value(value) => self.builder.ty(*value).to_string(),
-                Slot::Literal(literal) => literal.text(),
-                Slot::Empty | Slot::Untyped(_) => return,
+            let (text, shape) = match &self.slots[net as usize] {
+                Slot::Value(value) => {
+                    let ty = self.builder.ty(*value);
+                    (ty.to_string(), Some(ty.shape))
+                }
+                Slot::Literal(literal) => (literal.text(), None),
+                Slot::Empty | Slot::Absent | Slot::Untyped(_) => return,
             };
-            told.push((name, text, origin(self.composite, net)));
+            told.push(Told {
+                terminal: name,
+                text,
+                shape,
+                origin: origin(self.composite, net),
+            });
         };
         for (terminal, feed) in part.definition.inputs.iter().zip(&part.inputs) {
             match feed {
@@ -318,7 +338,9 @@ impl<'a> Frame<'a, '_> {
                     }
                     value
                 }
-                Slot::Empty | Slot::Literal(_) => unreachable!("arguments are values"),
+                Slot::Empty | Slot::Absent | Slot::Literal(_) => {
+                    unreachable!("arguments are values")
+                }
             };
             operands.push(value);
         }
@@ -342,8 +364,9 @@ impl<'a> Frame<'a, '_> {
         let count = part.inputs.len();
         let (mut slots, mut specs) = (Vec::with_capacity(count), Vec::with_capacity(count));
         let mut symbolic = false;
-        for feed in &part.inputs {
+        for (terminal, feed) in part.definition.inputs.iter().zip(&part.inputs) {
             let slot = match feed {
+                Feed::Key | Feed::Net(_) if self.skips(terminal) => Slot::Absent,
                 Feed::Key => Slot::Value(self.key(part)?),
                 Feed::Net(net) => self.slots[*net as usize].clone(),
                 Feed::Absent | Feed::List(_) => {
@@ -367,12 +390,9 @@ impl<'a> Frame<'a, '_> {
                 other => other,
             };
             specs.push(match &slot {
-                Slot::Value(value) if matches!(feed, Feed::Key) => {
-                    let _ = value;
-                    Spec::Typed(key_type())
-                }
                 Slot::Value(value) => Spec::Typed(self.builder.ty(*value)),
                 Slot::Literal(literal) => Spec::Literal(literal.clone()),
+                Slot::Absent => Spec::Absent,
                 Slot::Untyped(_) | Slot::Empty => Spec::Open,
             });
             slots.push(slot);

@@ -52,6 +52,7 @@ impl Model {
             },
             inputs: ports,
             outputs: Vec::new(),
+            fold: None,
         });
         let outputs = definition.outputs.iter().enumerate();
         let outputs: Vec<u32> = outputs

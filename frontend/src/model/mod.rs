@@ -16,6 +16,7 @@ pub(crate) mod graph;
 mod operators;
 pub(crate) mod order;
 mod readers;
+mod reopen;
 pub(crate) mod seal;
 mod source;
 
@@ -67,6 +68,11 @@ impl Model {
 
     pub fn kind(&self) -> Arc<str> {
         self.graph().kind.clone()
+    }
+
+    /// The name it was given, if any.
+    pub fn name(&self) -> Option<Arc<str>> {
+        self.graph().name.clone()
     }
 
     /// Names the model as a block. Errors: an empty name, or one with dots; a used model.
@@ -166,7 +172,8 @@ impl Model {
                 .hint("a `Buffer` gives an input back as an output")
                 .err();
         }
-        graph.wire_mut(id).expose = true;
+        let wire = graph.wire_mut(id);
+        (wire.expose, wire.discard) = (true, false);
         Ok(())
     }
 

@@ -67,6 +67,7 @@ impl Readers {
                     (own.role, own.init) = (terminal.role, terminal.init);
                 }
                 own.ruled |= terminal.ruled;
+                own.in_training &= terminal.in_training;
                 own.dtype = own.dtype.or(terminal.dtype);
                 own.shape = own.shape.take().or(terminal.shape);
             }

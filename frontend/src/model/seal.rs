@@ -210,7 +210,7 @@ impl Sealing<'_> {
                     None => vec![self.net(*id)],
                 });
             parts.push(Part {
-                fold: fold_of(&stable),
+                fold: child.fold.unwrap_or_else(|| fold_of(&stable)),
                 outputs: outputs.collect(),
                 name,
                 definition,
@@ -242,7 +242,8 @@ impl Sealing<'_> {
     }
 
     fn need_key(&mut self, terminal: &Terminal) {
-        if self.key.is_some() {
+        if let Some(key) = self.key {
+            self.inputs[key as usize].in_training &= terminal.in_training;
             return;
         }
         let graph = self.graph;
@@ -269,25 +270,33 @@ impl Sealing<'_> {
             let wire = graph.wire(id);
             let lost = last == Some(id) && wire.name.is_none();
             let shown = wire.expose || (wire.readers == 0 && (wire.name.is_some() || lost));
-            if wire.discard || !shown {
-                continue;
-            }
-            let name = match &wire.name {
+            let shown = shown && !wire.discard;
+            let mut name = || match &wire.name {
                 Some(name) => name.clone(),
                 None => unique.name("output", |n| graph.names.contains_key(n)),
             };
-            match &wire.elements {
-                None => found.push((name, id)),
-                Some(elements) => found.extend(
-                    elements
-                        .iter()
-                        .enumerate()
-                        .filter(|(_, e)| graph.wire(**e).readers == 0)
-                        .map(|(i, e)| (format!("{name}_{i}").into(), *e)),
-                ),
+            let Some(elements) = &wire.elements else {
+                if shown {
+                    found.push((name(), id));
+                }
+                continue;
+            };
+            let list = if shown { name() } else { "".into() };
+            for (i, element) in elements.iter().enumerate() {
+                let wire = graph.wire(*element);
+                if wire.expose || (shown && wire.readers == 0 && !wire.discard) {
+                    let own = wire.name.clone();
+                    let name = own.unwrap_or_else(|| format!("{list}_{i}").into());
+                    found.push((name, *element));
+                }
             }
         }
-        let nets = found.iter().map(|(_, id)| self.net(*id)).collect();
+        let nets: Vec<u32> = found.iter().map(|(_, id)| self.net(*id)).collect();
+        for ((name, _), net) in found.iter().zip(&nets) {
+            self.nets[*net as usize]
+                .name
+                .get_or_insert_with(|| name.clone());
+        }
         let outlets = found
             .into_iter()
             .map(|(name, _)| Outlet { name, list: None });
@@ -343,6 +352,7 @@ impl Terminal {
             list: false,
             optional: false,
             ruled: false,
+            in_training: false,
             dtype: None,
             shape: None,
             init: Init::Normal,

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::layout::{axis_dim, slice_shape};
+use super::layout::rules::{axis_dim, slice_shape};
 use super::{
     BASE, Class, DTypeRule, Default, Gradient, Infer, Kind, Meaning, OpDef, Python, ShapeRule, all,
     attr, operand,
@@ -171,7 +171,9 @@ pub(super) const OPS: &[OpDef] = &[
                 .to_vec();
             let zeros = r.arg(1).full_like(0.0);
             let rest = r.build("slice_update", &[r.g(), zeros], &attrs);
-            vec![Some(rest), Some(r.g().unary("slice", &attrs))]
+            // The dims are those of the update, but that is not always shown of symbolic ones.
+            let part = r.g().unary("slice", &attrs);
+            vec![Some(rest), Some(part.reshape(r.arg(1).shape()))]
         }),
         python: Python {
             numpy: "_slice_update({x}, @s_[{slices}], {update})",

@@ -31,7 +31,7 @@ pub(super) const OPS: &[OpDef] = &[
         shape: ShapeRule::Rule(along),
         meaning: Meaning::Decompose(|r| {
             let (x, axis) = (r.arg(0), r.int("axis"));
-            let powers = (x - finite_max(x, Some(&[axis]))).exp();
+            let powers = (x - finite_max(x, Some(&[axis]))).exp().named("powers");
             powers / powers.sum(Some(&[axis]), true)
         }),
         gradient: Gradient::Rule(|r| {
@@ -54,7 +54,7 @@ pub(super) const OPS: &[OpDef] = &[
         shape: ShapeRule::Rule(along),
         meaning: Meaning::Decompose(|r| {
             let (x, axis) = (r.arg(0), r.int("axis"));
-            let shifted = x - finite_max(x, Some(&[axis]));
+            let shifted = (x - finite_max(x, Some(&[axis]))).named("shifted");
             shifted - shifted.exp().sum(Some(&[axis]), true).log()
         }),
         gradient: Gradient::Rule(|r| {
@@ -77,15 +77,19 @@ pub(super) const OPS: &[OpDef] = &[
         shape: ShapeRule::Rule(normalised),
         meaning: Meaning::Decompose(|r| {
             let x = r.arg(0);
-            let deviation = x - x.reduce("mean", Some(&[-1]), true);
-            let variance = (deviation * deviation).reduce("mean", Some(&[-1]), true);
+            let deviation = (x - x.reduce("mean", Some(&[-1]), true)).named("deviation");
+            let variance = (deviation * deviation)
+                .reduce("mean", Some(&[-1]), true)
+                .named("variance");
             let scaled = deviation / (variance + r.float("epsilon").unwrap_or(0.0)).sqrt();
             affine(r, scaled)
         }),
         gradient: Gradient::Rule(|r| {
             let x = r.arg(0);
-            let deviation = x - x.reduce("mean", Some(&[-1]), true);
-            let variance = (deviation * deviation).reduce("mean", Some(&[-1]), true);
+            let deviation = (x - x.reduce("mean", Some(&[-1]), true)).named("deviation");
+            let variance = (deviation * deviation)
+                .reduce("mean", Some(&[-1]), true)
+                .named("variance");
             let scale = (variance + r.float("epsilon").unwrap_or(0.0)).sqrt();
             let scaled = deviation / scale;
             let inner = r.optional(1).map_or(r.g(), |w| r.g() * w);
@@ -110,12 +114,12 @@ pub(super) const OPS: &[OpDef] = &[
         shape: ShapeRule::Rule(normalised),
         meaning: Meaning::Decompose(|r| {
             let x = r.arg(0);
-            let power = (x * x).reduce("mean", Some(&[-1]), true);
+            let power = (x * x).reduce("mean", Some(&[-1]), true).named("power");
             affine(r, x / (power + r.float("epsilon").unwrap_or(0.0)).sqrt())
         }),
         gradient: Gradient::Rule(|r| {
             let x = r.arg(0);
-            let power = (x * x).reduce("mean", Some(&[-1]), true);
+            let power = (x * x).reduce("mean", Some(&[-1]), true).named("power");
             let scale = (power + r.float("epsilon").unwrap_or(0.0)).sqrt();
             let scaled = x / scale;
             let inner = r.optional(1).map_or(r.g(), |w| r.g() * w);
@@ -320,18 +324,19 @@ fn attention<'a>(r: &Rule<'a>) -> Var<'a> {
         (None, Some(width)) => query * (1.0 / (width as f64).sqrt()),
         (None, None) => query / query.dim(-1).cast(query.dtype()).sqrt(),
     };
-    let scores = scaled.matmul(key.swap_last());
+    let scores = scaled.matmul(key.swap_last()).named("scores");
     let scores = match r.optional(3) {
         Some(mask) if mask.dtype() == DType::Bool => hide(scores, mask),
         Some(mask) => scores + mask,
         None if r.bool("causal") => hide(scores, lower_triangle(r, scores)),
         None => scores,
     };
-    scores.unary("softmax", &[]).matmul(value)
+    scores.unary("softmax", &[]).named("weights").matmul(value)
 }
 
 fn hide<'a>(scores: Var<'a>, seen: Var<'a>) -> Var<'a> {
     seen.select(scores, scores.scalar(f64::NEG_INFINITY))
+        .named("masked")
 }
 
 /// Which keys come no later than each query.
@@ -349,7 +354,7 @@ fn lower_triangle<'a>(r: &Rule<'a>, scores: Var<'a>) -> Var<'a> {
         ];
         r.build("iota", &[], &attrs)
     };
-    ramp(0).binary("ge", ramp(1))
+    ramp(0).binary("ge", ramp(1)).named("causal")
 }
 
 /// Keys or values repeated so that each head of `query` has its own.

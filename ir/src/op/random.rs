@@ -126,10 +126,8 @@ pub(super) const OPS: &[OpDef] = &[
 ];
 
 fn key_shape(cx: &mut Infer) -> Result<()> {
-    match cx.shape(0).as_fixed() {
-        Some(dims) if dims != [2] => cx.mismatch("a random key is tensor<2 x u32>".to_string()),
-        _ => Ok(()),
-    }
+    let key = cx.shape(0).clone();
+    cx.same(&key, &Shape::fixed(&[2]), "the key and tensor<2 x u32>")
 }
 
 fn drawn(cx: &mut Infer) -> Result<Shape> {

@@ -258,7 +258,7 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Decompose(|r| {
             let x = r.arg(0);
             let axes = r.ints("axes");
-            let deviation = x - x.reduce("mean", axes, true);
+            let deviation = (x - x.reduce("mean", axes, true)).named("deviation");
             let squares = (deviation * deviation).sum(axes, r.bool("keepdim"));
             match r.float("correction") {
                 Some(c) if c != 0.0 => squares / (x.count(axes) - c),
@@ -300,7 +300,7 @@ pub(super) const OPS: &[OpDef] = &[
 
 /// The greatest element, or 0 where that is infinite: a shift that keeps `exp` finite.
 pub(super) fn finite_max<'a>(x: Var<'a>, axes: Option<&[i64]>) -> Var<'a> {
-    let top = x.reduce("max", axes, true);
+    let top = x.reduce("max", axes, true).named("top");
     top.unary("is_inf", &[])
         .select(top.scalar(0.0), top)
         .stop_gradient()

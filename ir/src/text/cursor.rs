@@ -42,7 +42,11 @@ impl<'s> Cursor<'s> {
     /// Leaves space and comments behind.
     pub fn skip(&mut self) {
         loop {
-            self.rest = self.rest.trim_start();
+            let space = self.rest.bytes().take_while(u8::is_ascii_whitespace);
+            self.rest = &self.rest[space.count()..];
+            if self.rest.bytes().next().is_some_and(|b| !b.is_ascii()) {
+                self.rest = self.rest.trim_start();
+            }
             match self.rest.strip_prefix("//") {
                 Some(comment) => {
                     let end = comment.find('\n').unwrap_or(comment.len());

@@ -2,6 +2,7 @@
 //! them, kept where inference accepts them. Nothing here knows an operation by its name.
 #![allow(dead_code)]
 
+pub mod modules;
 pub mod shapes;
 
 use mithril_ir::attr::{Attr, AttrKind};
@@ -213,7 +214,7 @@ pub fn tensor(ty: &Type, random: &mut Random) -> Tensor {
     Tensor::from_f64s(ty.dtype, shape, &values)
 }
 
-fn attr(
+pub fn attr(
     op: Op,
     def: &AttrDef,
     operands: &[Type],
@@ -226,7 +227,12 @@ fn attr(
             return default;
         }
     }
-    let first = operands.first().and_then(|ty| ty.shape.as_fixed());
+    // What a symbol stands for does not matter here.
+    let sizes = |ty: &Type| -> Vec<usize> {
+        let size = |d: &Dim| d.as_const().map_or(2, |c| c as usize);
+        ty.shape.dims.iter().map(size).collect()
+    };
+    let first = operands.first().map(sizes);
     // Axes are those of the first operand, or of the result's shape where that is given.
     let given = before.iter().find_map(|a| match a {
         Attr::Shape(s) => s.as_fixed(),

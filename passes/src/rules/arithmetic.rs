@@ -31,7 +31,7 @@ pub(super) fn rules() -> Vec<Rule> {
         exact("minimum-same", op("minimum", [x, x]), x),
         exact("maximum-same", op("maximum", [x, x]), x),
         exact("abs-abs", abs(abs(x)), abs(x)),
-        exact("abs-neg", abs(-x), abs(x)),
+        exact("abs-neg", abs(-x), abs(x)).when(is_signed),
         exact("sign-sign", sign(sign(x)), sign(x)),
         exact("floor-floor", floor(floor(x)), floor(x)),
         exact("ceil-ceil", ceil(ceil(x)), ceil(x)),
@@ -41,4 +41,9 @@ pub(super) fn rules() -> Vec<Rule> {
 
 fn is_int(m: &Match) -> bool {
     m.dtype(0).is_int()
+}
+
+/// Unsigned numbers wrap: the negative of 1 is the greatest.
+fn is_signed(m: &Match) -> bool {
+    m.dtype(0).is_float() || m.dtype(0).is_signed_int()
 }

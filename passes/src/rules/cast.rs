@@ -51,11 +51,10 @@ fn holds(to: DType, from: DType) -> bool {
         return true;
     }
     match (from.is_float(), to.is_float()) {
-        (true, true) => match (from, to) {
-            (DType::F16 | DType::BF16, DType::F32 | DType::F64) => true,
-            (DType::F32, DType::F64) => true,
-            _ => false,
-        },
+        (true, true) => matches!(
+            (from, to),
+            (DType::F16 | DType::BF16, DType::F32 | DType::F64) | (DType::F32, DType::F64)
+        ),
         (true, false) => false,
         _ if to == DType::Bool => false,
         (false, false) => {

@@ -13,8 +13,10 @@ use clap::{CommandFactory, Parser};
 use mithril_ir::diagnostic::Diagnostic;
 use mithril_ir::{text, verify};
 use mithril_passes::driver::{Driver, Moment, Report};
+use mithril_passes::legalize::Legalize;
 use mithril_passes::pipeline::Pipeline;
-use mithril_passes::registry;
+use mithril_passes::{registry, target};
+use mithril_source::python::{self, Framework};
 
 use report::Shown;
 use split::Chunk;
@@ -33,6 +35,11 @@ struct Options {
     /// Where the result goes; `-` is the standard output.
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     output: PathBuf,
+
+    /// Print the source for a framework instead: numpy, torch or jax. What the framework lacks is
+    /// decomposed first.
+    #[arg(long, value_name = "FRAMEWORK", value_parser = framework)]
+    emit: Option<Framework>,
 
     /// Treat what lies between lines `// -----` as files of their own.
     #[arg(long)]
@@ -59,6 +66,25 @@ fn passes_help() -> String {
     format!("Passes, with their options:\n{}", registry::help())
 }
 
+impl Options {
+    /// The pipeline, so that it ends in what the framework takes.
+    fn legal(&self, pipeline: Pipeline) -> Pipeline {
+        match self
+            .emit
+            .and_then(|framework| target::find(framework.name()))
+        {
+            Some(target) => pipeline.then(Legalize { target: *target }),
+            None => pipeline,
+        }
+    }
+}
+
+fn framework(name: &str) -> Result<Framework, String> {
+    let names = || Framework::ALL.iter().map(|f| f.name());
+    let found = Framework::ALL.into_iter().find(|f| f.name() == name);
+    found.ok_or_else(|| format!("one of {}", names().collect::<Vec<_>>().join(", ")))
+}
+
 fn main() -> ExitCode {
     let options = Options::parse();
     if options.list_passes {
@@ -71,7 +97,7 @@ fn main() -> ExitCode {
         return shown.map_or(ExitCode::FAILURE, |()| ExitCode::from(2));
     }
     let pipeline = match Pipeline::parse(&options.pipeline) {
-        Ok(pipeline) => pipeline,
+        Ok(pipeline) => options.legal(pipeline),
         Err(error) => {
             eprint!("{}", error.render("--passes", &options.pipeline));
             return ExitCode::from(2);
@@ -135,7 +161,15 @@ fn process(
     };
     let (module, report): (_, Report) = driver.run_observed(pipeline, &module, &mut observer)?;
     shown.report(&report);
-    Ok(text::print(&module))
+    let Some(framework) = options.emit else {
+        return Ok(text::print(&module));
+    };
+    let source = python::emit(&module, framework, &python::Options::default())?;
+    if !source.constants.is_empty() {
+        let count = source.constants.len();
+        eprintln!("mithril-opt: {count} large constants of the source are not written");
+    }
+    Ok(source.text)
 }
 
 fn read(options: &Options) -> Result<(String, String), (String, io::Error)> {

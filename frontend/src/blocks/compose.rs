@@ -1,0 +1,137 @@
+//! Blocks made of other blocks: ordinary models.
+
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::op::Class;
+
+use super::layers::LAYER;
+use super::parameter::{required, with};
+use super::{Default, Entry, Input, Kind, Meaning, Settings, build, data};
+use crate::block::Block;
+use crate::model::Model;
+use crate::setting::Setting;
+
+const INPUT: &[Input] = &[data("input", Class::Float)];
+
+pub(super) const BLOCKS: &[Entry] = &[
+    Entry {
+        name: "Layer",
+        doc: "A `Linear` of `dimension`, then `activation`.",
+        parameters: &[
+            required("activation", Kind::Block),
+            required("dimension", Kind::Count),
+        ],
+        inputs: INPUT,
+        meaning: Meaning::Compose(|settings| {
+            let dimension = settings.int("dimension").unwrap_or(1);
+            stack(
+                [linear(dimension, true)]
+                    .into_iter()
+                    .chain([block(settings, "activation")]),
+            )
+        }),
+        ..LAYER
+    },
+    Entry {
+        name: "MLP",
+        doc: "A `Linear` of each of `dimensions`, each followed by its activation; None is no \
+              activation.",
+        parameters: &[
+            required("activations", Kind::BlocksOrNone),
+            required("dimensions", Kind::Ints),
+            with("use_bias", Kind::Bool, Default::Bool(true)),
+        ],
+        inputs: INPUT,
+        meaning: Meaning::Compose(mlp),
+        ..LAYER
+    },
+    Entry {
+        name: "Sequential",
+        doc: "Blocks one after another, by their standard terminals.",
+        parameters: &[required("blocks", Kind::Blocks)],
+        inputs: INPUT,
+        meaning: Meaning::Compose(|settings| {
+            let blocks = settings.list("blocks").iter().filter_map(|s| match s {
+                Setting::Block(block) => Some(Ok(block.clone())),
+                _ => None,
+            });
+            stack(blocks)
+        }),
+        ..LAYER
+    },
+    Entry {
+        name: "Residual",
+        doc: "`input + block(input)`.",
+        parameters: &[required("block", Kind::Block)],
+        inputs: INPUT,
+        meaning: Meaning::Compose(|settings| {
+            let model = Model::new();
+            let inner = block(settings, "block")?;
+            let result = model.apply(inner.input("input")?)?;
+            let add = build("Add", vec![], vec![])?.connect([
+                ("left", "input".into()),
+                ("right", crate::model::Source::from(result)),
+            ])?;
+            model.connect(add.output("output")?)?;
+            Ok(model)
+        }),
+        ..LAYER
+    },
+];
+
+fn block(settings: &Settings, name: &str) -> Result<Block> {
+    match settings.block(name) {
+        Some(block) => Ok(block.clone()),
+        None => Diagnostic::new(format!("`{name}` is not a block")).err(),
+    }
+}
+
+fn linear(dimension: i64, use_bias: bool) -> Result<Block> {
+    let named = vec![
+        ("dimension", Setting::Int(dimension)),
+        ("use_bias", Setting::Bool(use_bias)),
+    ];
+    build("Linear", vec![], named)
+}
+
+/// Blocks by their standard terminals, from `input` to `output`.
+fn stack(blocks: impl IntoIterator<Item = Result<Block>>) -> Result<Model> {
+    let model = Model::new();
+    let mut blocks = blocks.into_iter().peekable();
+    let mut first = true;
+    while let Some(block) = blocks.next() {
+        let mut block = block?;
+        if std::mem::take(&mut first) && block.standard_input().is_some() {
+            block = block.input("input")?;
+        }
+        if blocks.peek().is_none() {
+            block = block.output("output")?;
+        }
+        model.extend(block)?;
+    }
+    Ok(model)
+}
+
+fn mlp(settings: &Settings) -> Result<Model> {
+    let activations = settings.list("activations");
+    let dimensions = settings.ints("dimensions").unwrap_or_default();
+    if activations.len() != dimensions.len() || dimensions.is_empty() {
+        return Diagnostic::new("`activations` and `dimensions` of `MLP` differ in number")
+            .got(format!("{} and {}", activations.len(), dimensions.len()))
+            .expected("one activation, or None, for each dimension")
+            .err();
+    }
+    let use_bias = settings.flag("use_bias");
+    let mut blocks = Vec::new();
+    for (activation, dimension) in activations.iter().zip(dimensions) {
+        if dimension < 1 {
+            return Diagnostic::new("a dimension of `MLP` is not positive")
+                .got(dimension)
+                .err();
+        }
+        blocks.push(linear(dimension, use_bias));
+        if let Setting::Block(activation) = activation {
+            blocks.push(Ok(activation.clone()));
+        }
+    }
+    stack(blocks)
+}

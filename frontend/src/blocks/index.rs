@@ -1,0 +1,274 @@
+//! Blocks that read and write at positions, order elements, or read shapes.
+
+use mithril_ir::algebra::Var;
+use mithril_ir::attr::Attr;
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::dim::Dim;
+use mithril_ir::dtype::DType;
+use mithril_ir::op::Class;
+use mithril_ir::shape::Shape;
+
+use super::elementwise::{ANY, NUMBER, done, one};
+use super::parameter::{required, with};
+use super::shape::layout;
+use super::{BASE, Default, Entry, Group, Kind, Meaning, Parameter, Value, data, out};
+use crate::lower::Cx;
+use crate::setting::Setting;
+
+const AXIS: Parameter = with("axis", Kind::Int, Default::Int(0));
+const LAST: Parameter = with("axis", Kind::Int, Default::Int(-1));
+const DESCENDING: Parameter = with("descending", Kind::Bool, Default::Bool(false));
+
+pub(super) const BLOCKS: &[Entry] = &[
+    Entry {
+        parameters: &[
+            with("start", Kind::Scalar, Default::None),
+            with("stop", Kind::Scalar, Default::None),
+            with("step", Kind::Count, Default::Int(1)),
+            AXIS,
+        ],
+        ..layout(
+            "Slice",
+            "Every `step`-th element from `start` to `stop` along `axis`.",
+            |cx| {
+                let bound = |name: &str| Setting::clone(cx.settings.get(name));
+                let parts = [bound("start"), bound("stop"), bound("step")];
+                let mut computed = cx.computed()?.into_iter();
+                let [start, limit] = [0, 1].map(|i| bound_of(&parts[i], &mut computed));
+                done(slice(
+                    cx,
+                    &[(
+                        cx.int("axis"),
+                        start.unwrap_or(Dim::Const(0)),
+                        limit.unwrap_or(Dim::Unknown),
+                        cx.int("step"),
+                    )],
+                ))
+            },
+        )
+    },
+    Entry {
+        parameters: &[with("index", Kind::Index, Default::None)],
+        inputs: &[
+            data("input", Class::Any),
+            data("index", Class::Int)
+                .apart()
+                .when(|s| s.get("index").is_none()),
+        ],
+        ..layout(
+            "Indexer",
+            "`input[index]` as NumPy has it, for integers, slices, None and `...`; where `index` is \
+             a terminal, the rows of `input` at these indices.",
+            super::indexer::lower,
+        )
+    },
+    Entry {
+        doc: "The slices of `input` at `indices` of `axis`, whose place the axes of `indices` take.",
+        group: Group::Shape,
+        parameters: &[AXIS],
+        inputs: &[
+            data("input", Class::Any),
+            data("indices", Class::Int).apart(),
+        ],
+        ..one("Gather", "take", ANY)
+    },
+    Entry {
+        doc: "`input` with each slice of `updates` added at its index of `axis`.",
+        group: Group::Shape,
+        parameters: &[AXIS],
+        inputs: &[
+            data("input", Class::Number),
+            data("indices", Class::Int).apart(),
+            data("updates", Class::Number),
+        ],
+        ..one("Scatter", "scatter_add", ANY)
+    },
+    Entry {
+        group: Group::Shape,
+        parameters: &[LAST, DESCENDING],
+        ..one("Sort", "sort", NUMBER)
+    },
+    Entry {
+        group: Group::Shape,
+        parameters: &[LAST, DESCENDING],
+        ..one("ArgSort", "argsort", NUMBER)
+    },
+    Entry {
+        name: "TopK",
+        doc: "The `k` greatest elements along `axis` in descending order, and their indices.",
+        group: Group::Shape,
+        parameters: &[required("k", Kind::Count), LAST],
+        inputs: NUMBER,
+        outputs: &[out("values"), out("indices")],
+        meaning: Meaning::Lower(|cx| {
+            let (x, axis) = (cx.var("input"), cx.int("axis"));
+            let attrs = [("axis", axis.into()), ("descending", true.into())];
+            let limit = Shape::new([Dim::Const(cx.int("k"))]);
+            let first = [
+                ("axes", Attr::ints([axis])),
+                ("starts", Shape::fixed(&[0]).into()),
+                ("limits", limit.into()),
+            ];
+            let places = x.unary("argsort", &attrs).unary("slice", &first);
+            let values = cx.op("take_along", &[x, places], &[("axis", axis.into())]);
+            Ok(vec![values.value, places.cast(cx.index).value])
+        }),
+        ..BASE
+    },
+    Entry {
+        doc: "1 at each index along a new last axis of `classes`, 0 elsewhere.",
+        parameters: &[
+            required("classes", Kind::Count),
+            with("dtype", Kind::DType, Default::None),
+        ],
+        group: Group::Shape,
+        inputs: &[data("input", Class::Int)],
+        meaning: Meaning::Lower(|cx| {
+            let dtype = cx.settings.dtype("dtype").unwrap_or(cx.float);
+            let attrs = [
+                ("classes", cx.int("classes").into()),
+                ("dtype", dtype.into()),
+            ];
+            done(cx.var("input").unary("one_hot", &attrs))
+        }),
+        ..one("OneHot", "one_hot", ANY)
+    },
+    Entry {
+        parameters: &[with("diagonal", Kind::Int, Default::Int(0))],
+        ..layout(
+            "Tril",
+            "`input` with 0 above the diagonal of the last two axes.",
+            |cx| triangle(cx, "ge"),
+        )
+    },
+    Entry {
+        parameters: &[with("diagonal", Kind::Int, Default::Int(0))],
+        ..layout(
+            "Triu",
+            "`input` with 0 below the diagonal of the last two axes.",
+            |cx| triangle(cx, "le"),
+        )
+    },
+    Entry {
+        parameters: &[with("offset", Kind::Int, Default::Int(0))],
+        ..layout(
+            "Diagonal",
+            "The diagonal of the last two axes, `offset` above the main one.",
+            |cx| diagonal(cx, cx.var("input"), cx.int("offset")).map(|v| vec![v.value]),
+        )
+    },
+    Entry {
+        name: "Shape",
+        doc: "The dims of `input`, as integers.",
+        group: Group::Shape,
+        inputs: ANY,
+        meaning: Meaning::Lower(|cx| {
+            let x = cx.var("input");
+            let rank = x.shape().need_rank()? as i64;
+            if rank == 0 {
+                let none = mithril_ir::tensor::Tensor::from_i64s(cx.index, vec![0], &[]);
+                return Ok(vec![cx.builder.constant(none)]);
+            }
+            let dims = (0..rank).map(|axis| x.dim(axis).cast(cx.index).expand_dims(&[0]));
+            let dims: Vec<Var> = dims.collect();
+            done(cx.op("concat", &dims, &[("axis", 0.into())]))
+        }),
+        ..BASE
+    },
+    Entry {
+        name: "Size",
+        doc: "The number of elements of `input`, or the dim of `axis`.",
+        group: Group::Shape,
+        parameters: &[with("axis", Kind::Int, Default::None)],
+        inputs: ANY,
+        meaning: Meaning::Lower(|cx| {
+            let x = cx.var("input");
+            done(
+                match cx.settings.int("axis") {
+                    Some(axis) => x.dim(axis),
+                    None => x.unary("element_count", &[]),
+                }
+                .cast(cx.index),
+            )
+        }),
+        ..BASE
+    },
+    Entry {
+        name: "Length",
+        doc: "The first dim of `input`.",
+        group: Group::Shape,
+        inputs: ANY,
+        meaning: Meaning::Lower(|cx| done(cx.var("input").dim(0).cast(cx.index))),
+        ..BASE
+    },
+];
+
+/// A bound of a slice; `None`: open.
+pub(super) fn bound_of(part: &Setting, computed: &mut dyn Iterator<Item = Dim>) -> Option<Dim> {
+    match part {
+        Setting::Int(v) => Some(Dim::Const(*v)),
+        Setting::Terminal => computed.next(),
+        _ => None,
+    }
+}
+
+/// `input` from start to limit by step, of several axes.
+pub(super) fn slice<'a>(cx: &Cx<'a>, bounds: &[(i64, Dim, Dim, i64)]) -> Var<'a> {
+    let x = cx.var("input");
+    if bounds.is_empty() {
+        return x;
+    }
+    let attrs = [
+        ("axes", Attr::ints(bounds.iter().map(|b| b.0))),
+        (
+            "starts",
+            Shape::new(bounds.iter().map(|b| b.1.clone())).into(),
+        ),
+        (
+            "limits",
+            Shape::new(bounds.iter().map(|b| b.2.clone())).into(),
+        ),
+        ("steps", Attr::ints(bounds.iter().map(|b| b.3))),
+    ];
+    x.unary("slice", &attrs)
+}
+
+/// `input` where row + diagonal is at least (at most) the column, 0 elsewhere.
+fn triangle(cx: &Cx, holds: &str) -> Result<Vec<Value>> {
+    let x = cx.var("input");
+    let shape = x.shape();
+    let square = Shape::new(shape.need_trailing(2)?.iter().cloned());
+    let (row, column) = (
+        cx.iota(square.clone(), 0, DType::I32),
+        cx.iota(square, 1, DType::I32),
+    );
+    let kept = (row + cx.int("diagonal") as f64).binary(holds, column);
+    done(kept.select(x, x.scalar(0.0)))
+}
+
+/// The diagonal of the last two axes.
+pub(super) fn diagonal<'a>(cx: &Cx<'a>, x: Var<'a>, offset: i64) -> Result<Var<'a>> {
+    let shape = x.shape();
+    let last = shape.need_trailing(2)?;
+    let (rows, columns) = (&last[0], &last[1]);
+    let (skipped, moved) = (Dim::Const((-offset).max(0)), Dim::Const(offset.max(0)));
+    let length = (rows - &skipped).min(&(columns - &moved));
+    if length.as_const().is_some_and(|n| n < 0) {
+        return Diagnostic::new("Incompatible shapes during compilation: no such diagonal")
+            .got(format!("offset {offset} of {shape}"))
+            .err();
+    }
+    let attrs = [
+        ("axes", Attr::ints([-2])),
+        ("starts", Shape::new([skipped.clone()]).into()),
+        ("limits", Shape::new([&skipped + &length]).into()),
+    ];
+    let kept = x.unary("slice", &attrs);
+    let mut places = kept.shape();
+    let count = places.dims.len();
+    places.dims[count - 1] = Dim::Const(1);
+    let ramp = cx.iota(Shape::new([length, Dim::Const(1)]), 0, DType::I64);
+    let ramp = (ramp + offset.max(0) as f64).broadcast_to(places);
+    let picked = cx.op("take_along", &[kept, ramp], &[("axis", (-1).into())]);
+    Ok(picked.squeeze(&[-1]))
+}

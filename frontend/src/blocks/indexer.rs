@@ -1,0 +1,168 @@
+//! `x[…]` as NumPy has it: integers, slices, new axes, an ellipsis, and indices that are data.
+
+use mithril_ir::algebra::Var;
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::dim::Dim;
+use mithril_ir::shape::Shape;
+
+use super::Value;
+use super::elementwise::done;
+use super::index::{bound_of, slice};
+use crate::lower::Cx;
+use crate::setting::Setting;
+
+/// What an index does, sorted by what it is done with.
+#[derive(Default)]
+struct Plan<'a> {
+    bounds: Vec<(i64, Dim, Dim, i64)>,
+    reversed: Vec<i64>,
+    /// Axes read at one index that is data.
+    taken: Vec<(i64, Var<'a>)>,
+    /// Axes read at one index.
+    dropped: Vec<i64>,
+    /// New axes, as axes of the result.
+    inserted: Vec<i64>,
+}
+
+pub(super) fn lower(cx: &Cx) -> Result<Vec<Value>> {
+    if let Some(index) = cx.optional("index") {
+        return done(cx.op("take", &[cx.var("input"), index], &[("axis", 0.into())]));
+    }
+    let setting = cx.settings.get("index");
+    let items = setting.as_list().unwrap_or(std::slice::from_ref(setting));
+    let plan = plan(cx, items)?;
+    let mut value = slice(cx, &plan.bounds);
+    if !plan.reversed.is_empty() {
+        value = value.unary("reverse", &[("axes", plan.reversed[..].into())]);
+    }
+    // Each of these axes keeps a place of size 1, so that the numbers of the others stay.
+    for (axis, index) in plan.taken {
+        let attrs = [("axis", axis.into())];
+        value = cx.op("take", &[value, index.expand_dims(&[0])], &attrs);
+    }
+    if !plan.dropped.is_empty() {
+        value = value.squeeze(&plan.dropped);
+    }
+    if !plan.inserted.is_empty() {
+        value = value.expand_dims(&plan.inserted);
+    }
+    done(value)
+}
+
+fn plan<'a>(cx: &Cx<'a>, items: &[Setting]) -> Result<Plan<'a>> {
+    let shape = cx.var("input").shape();
+    let gap = items.iter().position(|s| *s == Setting::Ellipsis);
+    let (front, back) = match gap {
+        Some(at) => (&items[..at], &items[at + 1..]),
+        None => (items, &items[..0]),
+    };
+    if back.contains(&Setting::Ellipsis) {
+        return Diagnostic::new("an index has one `...` at most").err();
+    }
+    let reads = |items: &[Setting]| items.iter().filter(|s| !s.is_none()).count();
+    let (first, last) = (reads(front), reads(back));
+    if first > 0 && shape.lead.is_some() {
+        shape.need_rank()?;
+    }
+    shape.need_trailing(last)?;
+    if shape.lead.is_none() && first + last > shape.dims.len() {
+        return Diagnostic::new("Incompatible shapes during compilation: too many indices")
+            .got(format!("{} for {shape}", first + last))
+            .expected(format!("at most {}", shape.dims.len()))
+            .err();
+    }
+    let mut plan = Plan::default();
+    let mut computed = terminals(cx).into_iter();
+    let mut axis = 0;
+    let mut place = 0;
+    for item in front {
+        add(cx, &mut plan, &shape, item, &mut axis, place, &mut computed)?;
+        place += i64::from(!is_one(item));
+    }
+    let mut axis = -(last as i64);
+    let kept = back.iter().filter(|s| !is_one(s)).count() as i64;
+    let mut place = -kept;
+    for item in back {
+        add(cx, &mut plan, &shape, item, &mut axis, place, &mut computed)?;
+        place += i64::from(!is_one(item));
+    }
+    Ok(plan)
+}
+
+/// Whether the axis goes away.
+fn is_one(item: &Setting) -> bool {
+    matches!(item, Setting::Int(_) | Setting::Terminal)
+}
+
+fn terminals<'a>(cx: &Cx<'a>) -> Vec<Var<'a>> {
+    (0..)
+        .map_while(|i| cx.optional(&format!("index_{i}")))
+        .collect()
+}
+
+fn add<'a>(
+    cx: &Cx<'a>,
+    plan: &mut Plan<'a>,
+    shape: &Shape,
+    item: &Setting,
+    axis: &mut i64,
+    place: i64,
+    computed: &mut dyn Iterator<Item = Var<'a>>,
+) -> Result<()> {
+    let at = *axis;
+    match item {
+        Setting::None => {
+            plan.inserted.push(place);
+            return Ok(());
+        }
+        Setting::Int(i) => {
+            let dim = &shape.dims[shape.dims.len() - shape.axis_from_back(at)?];
+            if let Some(n) = dim.as_const() {
+                if *i >= n || *i < -n {
+                    return Diagnostic::new(
+                        "Incompatible shapes during compilation: the index is out of range",
+                    )
+                    .got(format!("index {i} of axis {at} of {shape}"))
+                    .expected(format!("an index from {} to {}", -n, n - 1))
+                    .err();
+                }
+            }
+            let limit = if *i == -1 {
+                Dim::Unknown
+            } else {
+                Dim::Const(i + 1)
+            };
+            plan.bounds.push((at, Dim::Const(*i), limit, 1));
+            plan.dropped.push(at);
+        }
+        Setting::Terminal => {
+            if let Some(index) = computed.next() {
+                plan.taken.push((at, index));
+                plan.dropped.push(at);
+            }
+        }
+        Setting::Slice(parts) => {
+            let mut dims = Vec::new();
+            for part in parts.iter() {
+                if *part == Setting::Terminal {
+                    dims.extend(computed.next().map(|v| cx.known_scalar(v, "index")));
+                }
+            }
+            let mut dims = dims.into_iter().collect::<Result<Vec<Dim>>>()?.into_iter();
+            let [start, limit] = [0, 1].map(|i| bound_of(&parts[i], &mut dims));
+            match (&parts[2], &start, &limit) {
+                (Setting::Int(-1), None, None) => plan.reversed.push(at),
+                (Setting::None, None, None) => {}
+                (step, _, _) => plan.bounds.push((
+                    at,
+                    start.unwrap_or(Dim::Const(0)),
+                    limit.unwrap_or(Dim::Unknown),
+                    step.as_int().unwrap_or(1),
+                )),
+            }
+        }
+        _ => {}
+    }
+    *axis += 1;
+    Ok(())
+}

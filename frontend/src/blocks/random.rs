@@ -1,0 +1,173 @@
+//! Blocks that draw from an explicit key. `new_key` is another one, for the draw after.
+
+use mithril_ir::algebra::Var;
+use mithril_ir::attr::Attr;
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::dtype::DType;
+use mithril_ir::op::Class;
+use mithril_ir::shape::Shape;
+
+use super::parameter::{required, with};
+use super::{
+    BASE, Default, Entry, Group, Input, KEY, Kind, Meaning, Output, Parameter, Value, data, out,
+};
+use crate::lower::Cx;
+
+const OUTPUTS: &[Output] = &[out("output"), out("new_key")];
+const DTYPE: Parameter = with("dtype", Kind::DType, Default::None);
+const SHAPE: Parameter = required("shape", Kind::Dims);
+const ONE_KEY: &[Input] = &[KEY];
+
+const fn draw(
+    name: &'static str,
+    doc: &'static str,
+    lower: fn(&Cx) -> Result<Vec<Value>>,
+) -> Entry {
+    Entry {
+        name,
+        doc,
+        group: Group::Random,
+        inputs: ONE_KEY,
+        outputs: OUTPUTS,
+        meaning: Meaning::Lower(lower),
+        ..BASE
+    }
+}
+
+pub(super) const BLOCKS: &[Entry] = &[
+    Entry {
+        parameters: &[SHAPE, DTYPE],
+        ..draw("Randn", "Standard normal numbers of `shape`.", |cx| {
+            let (key, next) = keys(cx);
+            let attrs = [
+                ("shape", cx.dims("shape")?.into()),
+                ("dtype", float(cx).into()),
+            ];
+            both(key.unary("normal", &attrs), next)
+        })
+    },
+    Entry {
+        parameters: &[
+            SHAPE,
+            with("low", Kind::Float, Default::Float(0.0)),
+            with("high", Kind::Float, Default::Float(1.0)),
+            DTYPE,
+        ],
+        ..draw(
+            "RandUniform",
+            "Uniform numbers from `low` up to, not including, `high`.",
+            |cx| {
+                let (key, next) = keys(cx);
+                let draw = uniform(
+                    key,
+                    cx.dims("shape")?,
+                    float(cx),
+                    cx.float("low"),
+                    cx.float("high"),
+                );
+                both(draw, next)
+            },
+        )
+    },
+    Entry {
+        parameters: &[
+            SHAPE,
+            required("low", Kind::Int),
+            required("high", Kind::Int),
+            DTYPE,
+        ],
+        ..draw(
+            "RandInt",
+            "Uniform integers from `low` up to, not including, `high`: 32 random bits modulo the \
+             range.",
+            |cx| {
+                let (low, high) = (cx.int("low"), cx.int("high"));
+                if low >= high || high - low > i64::from(u32::MAX) {
+                    return Diagnostic::new("`RandInt` has no integers to draw from")
+                        .got(format!("low {low}, high {high}"))
+                        .expected("low < high, fewer than 2^32 apart")
+                        .err();
+                }
+                let (key, next) = keys(cx);
+                let dtype = cx.settings.dtype("dtype").unwrap_or(cx.index);
+                let attrs = [
+                    ("shape", cx.dims("shape")?.into()),
+                    ("dtype", DType::U32.into()),
+                ];
+                let bits = key.unary("random_bits", &attrs);
+                let range = bits.scalar((high - low) as f64);
+                let below = bits.binary("mod", range).cast(dtype);
+                both(below + low as f64, next)
+            },
+        )
+    },
+    Entry {
+        inputs: &[data("input", Class::Float), KEY],
+        parameters: &[DTYPE],
+        ..draw(
+            "Bernoulli",
+            "1 with the probabilities `input`, else 0.",
+            |cx| {
+                let (key, next) = keys(cx);
+                let chance = cx.var("input");
+                let draw = uniform(key, chance.shape(), chance.dtype(), 0.0, 1.0);
+                let dtype = cx.settings.dtype("dtype").unwrap_or(chance.dtype());
+                both(draw.binary("lt", chance).cast(dtype), next)
+            },
+        )
+    },
+    Entry {
+        inputs: &[data("input", Class::Float), KEY],
+        ..draw(
+            "Categorical",
+            "A class for each row of the last axis, with the unnormalised log probabilities \
+             `input`, by the Gumbel-max trick.",
+            |cx| {
+                let (key, next) = keys(cx);
+                let logits = cx.var("input");
+                let draw = uniform(
+                    key,
+                    logits.shape(),
+                    logits.dtype(),
+                    f64::from(f32::MIN_POSITIVE),
+                    1.0,
+                );
+                let gumbel = -(-draw.log()).log();
+                let class = (logits + gumbel).unary("argmax", &[("axis", (-1).into())]);
+                both(class.cast(cx.index), next)
+            },
+        )
+    },
+];
+
+fn float(cx: &Cx) -> DType {
+    cx.settings.dtype("dtype").unwrap_or(cx.float)
+}
+
+fn uniform<'a>(key: Var<'a>, shape: Shape, dtype: DType, low: f64, high: f64) -> Var<'a> {
+    let attrs = [
+        ("shape", shape.into()),
+        ("dtype", dtype.into()),
+        ("low", low.into()),
+        ("high", high.into()),
+    ];
+    key.unary("uniform", &attrs)
+}
+
+/// The key to draw from, and the one that is given on.
+fn keys<'a>(cx: &Cx<'a>) -> (Var<'a>, Var<'a>) {
+    let pair = cx.var("key").unary("key_split", &[("count", 2.into())]);
+    let row = |i: usize| {
+        let attrs = [
+            ("axes", Attr::ints([0])),
+            ("starts", Shape::fixed(&[i]).into()),
+            ("limits", Shape::fixed(&[i + 1]).into()),
+        ];
+        pair.unary("slice", &attrs).squeeze(&[0])
+    };
+    (row(0), row(1))
+}
+
+fn both(output: Var, next: Var) -> Result<Vec<Value>> {
+    Ok(vec![output.value, next.value])
+}

@@ -1,0 +1,303 @@
+//! Blocks that change shapes: of the same elements, in another order, joined or cut.
+
+use mithril_ir::attr::Attr;
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::dim::Dim;
+use mithril_ir::op::Class;
+use mithril_ir::shape::Shape;
+
+use super::elementwise::{ANY, done, one};
+use super::parameter::{required, with};
+use super::{Default, Entry, Group, Input, Kind, Meaning, Output, Value, data};
+use crate::lower::Cx;
+use crate::setting::Setting;
+
+const LIST: &[Input] = &[data("inputs", Class::Any).many()];
+
+pub(super) const fn layout(
+    name: &'static str,
+    doc: &'static str,
+    lower: fn(&Cx) -> Result<Vec<Value>>,
+) -> Entry {
+    Entry {
+        doc,
+        group: Group::Shape,
+        meaning: Meaning::Lower(lower),
+        keeps: true,
+        ..one(name, "", ANY)
+    }
+}
+
+/// The shape as a terminal where the parameter was not given.
+const COMPUTED: Input = data("shape", Class::Int)
+    .apart()
+    .when(|s| s.get("shape").is_none());
+
+pub(super) const BLOCKS: &[Entry] = &[
+    Entry {
+        parameters: &[with("shape", Kind::Dims, Default::None)],
+        inputs: &[data("input", Class::Any), COMPUTED],
+        ..layout(
+            "Reshape",
+            "The same elements in row-major order in `shape`; one dim may be -1 or None, which \
+             follows from the others. Dims may be connections, and the whole shape a terminal.",
+            |cx| done(cx.var("input").reshape(cx.dims("shape")?)),
+        )
+    },
+    Entry {
+        parameters: &[
+            with("start", Kind::Int, Default::Int(0)),
+            with("end", Kind::Int, Default::Int(-1)),
+        ],
+        ..layout("Flatten", "The axes from `start` to `end` as one.", |cx| {
+            let x = cx.var("input");
+            let shape = x.shape();
+            let (start, end) = (shape.axis(cx.int("start"))?, shape.axis(cx.int("end"))?);
+            if start > end {
+                return Diagnostic::new("`start` of `Flatten` comes after `end`")
+                    .got(format!("start {start}, end {end} of {shape}"))
+                    .err();
+            }
+            let mut dims = shape.dims.to_vec();
+            let joined: Dim = dims.splice(start..=end, [Dim::Const(0)]).product();
+            dims[start] = joined;
+            done(x.reshape(Shape::new(dims)))
+        })
+    },
+    Entry {
+        parameters: &[with("axes", Kind::Ints, Default::None)],
+        ..layout(
+            "Transpose",
+            "Axes in the order `axes`, by default reversed.",
+            |cx| {
+                let x = cx.var("input");
+                let axes = match cx.settings.ints("axes") {
+                    Some(axes) => axes,
+                    None => (0..x.shape().need_rank()? as i64).rev().collect(),
+                };
+                done(x.transpose(&axes))
+            },
+        )
+    },
+    Entry {
+        doc: "Two axes exchanged.",
+        group: Group::Shape,
+        parameters: &[required("first", Kind::Int), required("second", Kind::Int)],
+        ..one("SwapAxes", "swap_axes", ANY)
+    },
+    Entry {
+        group: Group::Shape,
+        parameters: &[required("permutation", Kind::Ints)],
+        ..one("PermuteTensor", "transpose", ANY)
+    },
+    Entry {
+        parameters: &[with("axis", Kind::Ints, Default::None)],
+        ..layout(
+            "Squeeze",
+            "Axes of size 1 taken away: `axis`, by default all.",
+            |cx| {
+                let x = cx.var("input");
+                let axes: Vec<i64> = match cx.settings.ints("axis") {
+                    Some(axes) => axes,
+                    None => {
+                        let shape = x.shape();
+                        shape.need_rank()?;
+                        let ones = shape.dims.iter().enumerate();
+                        let ones = ones.filter(|(_, d)| d.as_const() == Some(1));
+                        ones.map(|(i, _)| i as i64).collect()
+                    }
+                };
+                done(x.squeeze(&axes))
+            },
+        )
+    },
+    Entry {
+        group: Group::Shape,
+        parameters: &[required("axis", Kind::Ints)],
+        ..one("ExpandDims", "expand_dims", ANY)
+    },
+    Entry {
+        parameters: &[with("shape", Kind::Dims, Default::None)],
+        inputs: &[data("input", Class::Any), COMPUTED],
+        ..layout(
+            "BroadcastTo",
+            "`input` repeated to `shape`, as NumPy broadcasts.",
+            |cx| done(cx.var("input").broadcast_to(cx.dims("shape")?)),
+        )
+    },
+    Entry {
+        group: Group::Shape,
+        parameters: &[with("axis", Kind::Int, Default::Int(0))],
+        ..one("Concat", "concat", LIST)
+    },
+    Entry {
+        parameters: &[with("axis", Kind::Int, Default::Int(0))],
+        inputs: LIST,
+        ..layout(
+            "Stack",
+            "The inputs, of one shape, along a new axis.",
+            |cx| {
+                let axis = cx.int("axis");
+                let each = cx.list("inputs").into_iter();
+                let each: Vec<_> = each.map(|x| x.expand_dims(&[axis])).collect();
+                done(cx.op("concat", &each, &[("axis", axis.into())]))
+            },
+        )
+    },
+    Entry {
+        parameters: &[
+            required("n", Kind::Count),
+            with("axis", Kind::Int, Default::Int(0)),
+        ],
+        outputs: &[Output {
+            name: "output",
+            list: Some(|s| s.int("n").and_then(|n| u32::try_from(n).ok())),
+        }],
+        ..layout(
+            "Split",
+            "`input` cut into `n` equal parts along `axis`: a list.",
+            split,
+        )
+    },
+    Entry {
+        parameters: &[
+            required("pad_width", Kind::Pairs),
+            with("value", Kind::Float, Default::Float(0.0)),
+        ],
+        ..layout(
+            "Pad",
+            "`value` put before and after each axis: `pad_width` is a list of (before, after).",
+            |cx| {
+                let x = cx.var("input");
+                let pairs: Vec<Vec<i64>> = cx
+                    .settings
+                    .list("pad_width")
+                    .iter()
+                    .map(|pair| {
+                        pair.as_list()
+                            .unwrap_or(&[])
+                            .iter()
+                            .filter_map(Setting::as_int)
+                            .collect()
+                    })
+                    .collect();
+                let side = |i: usize| Attr::ints(pairs.iter().map(|p| p[i]));
+                let value = x.scalar(cx.float("value"));
+                done(cx.op("pad", &[x, value], &[("low", side(0)), ("high", side(1))]))
+            },
+        )
+    },
+    Entry {
+        parameters: &[required("reps", Kind::Ints)],
+        ..layout(
+            "Tile",
+            "`input` repeated `reps` times along each of the last axes.",
+            tile,
+        )
+    },
+    Entry {
+        parameters: &[
+            required("repeats", Kind::Count),
+            required("axis", Kind::Int),
+        ],
+        ..layout(
+            "Repeat",
+            "Each element repeated `repeats` times along `axis`.",
+            |cx| {
+                let x = cx.var("input");
+                let (times, shape) = (Dim::Const(cx.int("repeats")), x.shape());
+                let at = shape.axis(cx.int("axis"))?;
+                let mut each = shape.dims.to_vec();
+                each.insert(at + 1, times.clone());
+                let mut flat = shape.dims.to_vec();
+                flat[at] = &flat[at] * &times;
+                let wide = x
+                    .expand_dims(&[at as i64 + 1])
+                    .broadcast_to(Shape::new(each));
+                done(wide.reshape(Shape::new(flat)))
+            },
+        )
+    },
+    Entry {
+        group: Group::Shape,
+        parameters: &[required("axis", Kind::Ints)],
+        ..one("Flip", "reverse", ANY)
+    },
+    Entry {
+        parameters: &[required("shift", Kind::Int), required("axis", Kind::Int)],
+        ..layout(
+            "Roll",
+            "Elements moved by `shift` along `axis`; what leaves comes in at the other end.",
+            |cx| {
+                let (x, axis) = (cx.var("input"), cx.int("axis"));
+                let shape = x.shape();
+                let length = &shape.dims[shape.dims.len() - shape.axis_from_back(axis)?];
+                let at = (length - &Dim::Const(cx.int("shift"))).modulo(length);
+                let (front, back) = (
+                    cut(cx, axis, None, Some(&at)),
+                    cut(cx, axis, Some(&at), None),
+                );
+                done(cx.op("concat", &[back, front], &[("axis", axis.into())]))
+            },
+        )
+    },
+];
+
+/// `input` from `start` up to `limit` of one axis.
+pub(super) fn cut<'a>(
+    cx: &Cx<'a>,
+    axis: i64,
+    start: Option<&Dim>,
+    limit: Option<&Dim>,
+) -> mithril_ir::algebra::Var<'a> {
+    let start = start.cloned().unwrap_or(Dim::Const(0));
+    let limit = limit.cloned().unwrap_or(Dim::Unknown);
+    let attrs = [
+        ("axes", Attr::ints([axis])),
+        ("starts", Shape::new([start]).into()),
+        ("limits", Shape::new([limit]).into()),
+    ];
+    cx.var("input").unary("slice", &attrs)
+}
+
+fn split(cx: &Cx) -> Result<Vec<Value>> {
+    let (n, axis) = (cx.int("n"), cx.int("axis"));
+    let shape = cx.var("input").shape();
+    let length = shape.dims[shape.dims.len() - shape.axis_from_back(axis)?].clone();
+    let Some(each) = length.exact_div(&Dim::Const(n)) else {
+        return Diagnostic::new("Incompatible shapes during compilation: the axis does not divide")
+            .got(format!("{length} in axis {axis} of {shape}"))
+            .expected(format!("a multiple of {n}"))
+            .err();
+    };
+    let parts = (0..n).map(|i| {
+        let (start, limit) = (&each * &Dim::Const(i), &each * &Dim::Const(i + 1));
+        cut(cx, axis, Some(&start), Some(&limit)).value
+    });
+    Ok(parts.collect())
+}
+
+fn tile(cx: &Cx) -> Result<Vec<Value>> {
+    let x = cx.var("input");
+    let reps = cx.settings.ints("reps").unwrap_or_default();
+    let shape = x.shape();
+    let rank = shape.need_rank()?.max(reps.len());
+    let ones = |have: usize| std::iter::repeat_n(Dim::Const(1), rank - have);
+    let own: Vec<Dim> = ones(shape.dims.len())
+        .chain(shape.dims.iter().cloned())
+        .collect();
+    let times: Vec<Dim> = ones(reps.len())
+        .chain(reps.iter().map(|&r| Dim::Const(r)))
+        .collect();
+    let pairs = |a: &[Dim]| -> Vec<Dim> {
+        a.iter()
+            .zip(&own)
+            .flat_map(|(t, d)| [t.clone(), d.clone()])
+            .collect()
+    };
+    let single: Vec<Dim> = vec![Dim::Const(1); rank];
+    let wide = x.reshape(Shape::new(pairs(&single)));
+    let wide = wide.broadcast_to(Shape::new(pairs(&times)));
+    let flat = times.iter().zip(&own).map(|(t, d)| t * d);
+    done(wide.reshape(Shape::new(flat.collect::<Vec<_>>())))
+}
