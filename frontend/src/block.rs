@@ -12,6 +12,7 @@ use rustc_hash::FxHasher;
 
 use crate::blocks::{Entry, Settings};
 use crate::lower::DimSpec;
+use crate::model::absorb::ABSORBED;
 use crate::model::seal::Composite;
 use crate::model::{Model, Source};
 use crate::naming::check_name;
@@ -281,9 +282,9 @@ impl Block {
 
     /// "`Linear`" or "`Linear` called `fc`".
     pub(crate) fn describe(&self) -> String {
-        match &self.name {
-            Some(name) => format!("`{}` called `{name}`", self.kind()),
-            None => format!("`{}`", self.kind()),
+        match self.name.as_deref() {
+            Some(name) if name != ABSORBED => format!("`{}` called `{name}`", self.kind()),
+            _ => format!("`{}`", self.kind()),
         }
     }
 }

@@ -39,6 +39,7 @@ mod naming;
 #[cfg(feature = "python")]
 mod python;
 pub mod setting;
+pub mod train;
 
 pub use block::{Block, Init, Outlet, Terminal};
 pub use literal::Literal;
@@ -46,6 +47,7 @@ pub use lower::{DimSpec, Mode, Options, lower};
 pub use mithril_ir::diagnostic::{Diagnostic, Result};
 pub use model::{Connection, IoKey, Model, Source};
 pub use setting::Setting;
+pub use train::{Select, TrainModel};
 
 /// The version of Mithril, as Python and the commands print it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -20,7 +20,9 @@ use super::instance::{Generalised, Spec};
 use crate::block::{Definition, Terminal};
 use crate::blocks::{Entry, Meaning, Settings};
 use crate::literal::Literal;
+use crate::model::absorb::ABSORBED;
 use crate::model::seal::{Feed, Part};
+use crate::naming::join;
 use crate::setting::Setting;
 
 /// Larger constants become arguments of instances rather than parts of them.
@@ -33,7 +35,7 @@ impl<'a> Frame<'a, '_> {
         for (terminal, feed) in part.definition.inputs.iter().zip(&part.inputs) {
             let waits = |net: &u32| match self.slots[*net as usize] {
                 Slot::Empty => true,
-                Slot::Untyped(_) => !terminal.ruled,
+                Slot::Untyped(..) => !terminal.ruled,
                 Slot::Absent | Slot::Value(_) | Slot::Literal(_) => false,
             };
             let waiting = match feed {
@@ -54,11 +56,7 @@ impl<'a> Frame<'a, '_> {
     }
 
     fn loc(&self, name: &Arc<str>) -> Loc {
-        match (self.path.is_empty(), name.is_empty()) {
-            (true, _) => Loc::path(name.clone()),
-            (false, true) => Loc::path(self.path),
-            (false, false) => Loc::path(format!("{}.{name}", self.path)),
-        }
+        Loc::path(join(self.path, name))
     }
 
     /// Whether an input is not read in this mode.
@@ -72,6 +70,10 @@ impl<'a> Frame<'a, '_> {
         let Slot::Value(key) = self.slots[net as usize] else {
             return Err(Diagnostic::new("a random key has no constant value").into());
         };
+        // What draws inside a block without a name draws what it would alone.
+        if *part.name == *ABSORBED {
+            return Ok(key);
+        }
         let attrs = [("data", Attr::Int(i64::from(part.fold)))];
         Ok(self.builder.op("key_fold", &[key], &attrs)?)
     }
@@ -160,7 +162,7 @@ impl<'a> Frame<'a, '_> {
                         let own = if float { options.dtype } else { dtype };
                         weak = Some(weak.filter(|d| d.is_float()).unwrap_or(own));
                     }
-                    Slot::Empty | Slot::Absent | Slot::Untyped(_) => {}
+                    Slot::Empty | Slot::Absent | Slot::Untyped(..) => {}
                 }
             }
         }
@@ -169,7 +171,7 @@ impl<'a> Frame<'a, '_> {
 
     fn value(&mut self, terminal: &Terminal, net: u32, shared: DType) -> Faulty<Value> {
         let literal = match &self.slots[net as usize] {
-            Slot::Value(value) | Slot::Untyped(value) => return Ok(*value),
+            Slot::Value(value) | Slot::Untyped(value, _) => return Ok(*value),
             Slot::Literal(literal) => literal,
             Slot::Empty | Slot::Absent => unreachable!("a part waits for what it reads"),
         };
@@ -212,11 +214,22 @@ impl<'a> Frame<'a, '_> {
             .expect("a ruled input has its rule");
         let shape = rule(&self.cx(part, settings, operands))?;
         self.builder.check()?;
-        if let Slot::Untyped(value) = self.slots[net as usize] {
+        if let Slot::Untyped(value, stated) = self.slots[net as usize] {
+            let options = self.lowering.options;
+            let dtype = match (terminal.apart, stated, terminal.class) {
+                (false, ..) => dtype,
+                (true, Some(stated), _) => stated,
+                (true, None, Class::Float) => options.dtype,
+                (true, None, _) => options.index,
+            };
             self.settle(net, value, Type::new(dtype, shape))?;
             return Ok(Operand::One(value));
         }
         let value = self.value(terminal, net, dtype)?;
+        // Data that has a shape of its own is the block's to judge.
+        if terminal.role == Role::Data {
+            return Ok(Operand::One(value));
+        }
         let ty = self.builder.ty(value);
         let mut guards = Vec::new();
         let same = ty.shape.rank() == shape.rank()
@@ -286,7 +299,7 @@ impl<'a> Frame<'a, '_> {
             let text = match &self.slots[net as usize] {
                 Slot::Value(value) => self.builder.ty(*value).to_string(),
                 Slot::Literal(literal) => literal.text(),
-                Slot::Empty | Slot::Absent | Slot::Untyped(_) => return,
+                Slot::Empty | Slot::Absent | Slot::Untyped(..) => return,
             };
             told.push((name, text, origin(self.composite, net)));
         };
@@ -323,7 +336,7 @@ impl<'a> Frame<'a, '_> {
         for (arg, &input) in instance.args.iter().enumerate() {
             let value = match slots[input as usize] {
                 Slot::Value(value) => value,
-                Slot::Untyped(value) => {
+                Slot::Untyped(value, _) => {
                     let ty = generalised.back(callee.ty(callee.arg(arg)));
                     if let Feed::Net(net) = part.inputs[input as usize] {
                         self.settle(net, value, ty)?;
@@ -385,7 +398,8 @@ impl<'a> Frame<'a, '_> {
                 Slot::Value(value) => Spec::Typed(self.builder.ty(*value)),
                 Slot::Literal(literal) => Spec::Literal(literal.clone()),
                 Slot::Absent => Spec::Absent,
-                Slot::Untyped(_) | Slot::Empty => Spec::Open,
+                Slot::Untyped(_, dtype) => Spec::Open(*dtype),
+                Slot::Empty => Spec::Open(None),
             });
             slots.push(slot);
         }
@@ -394,16 +408,13 @@ impl<'a> Frame<'a, '_> {
 
     /// Lowers a composite in place, where it passes shapes in or out.
     fn expand(&mut self, part: &'a Part, slots: Vec<Slot>) -> Faulty<()> {
-        let path = match self.path.is_empty() {
-            true => part.name.to_string(),
-            false => format!("{}.{}", self.path, part.name),
-        };
+        let path = join(self.path, &part.name);
         let untyped: Vec<(u32, Value)> = part
             .inputs
             .iter()
             .zip(&slots)
             .filter_map(|(feed, slot)| match (feed, slot) {
-                (Feed::Net(net), Slot::Untyped(value)) => Some((*net, *value)),
+                (Feed::Net(net), Slot::Untyped(value, _)) => Some((*net, *value)),
                 _ => None,
             })
             .collect();

@@ -169,7 +169,7 @@ impl Model {
         Ok(())
     }
 
-    fn check_output(
+    pub(super) fn check_output(
         &self,
         graph: &Graph,
         block: &Block,
@@ -324,7 +324,7 @@ fn annotate(graph: &mut Graph, key: IoKey, terminal: Option<&Terminal>) -> u32 {
     graph.find(id)
 }
 
-fn write(
+pub(super) fn write(
     graph: &mut Graph,
     child: u32,
     output: u32,

@@ -11,6 +11,7 @@ use crate::lower::DimSpec;
 use crate::naming::check_name;
 use graph::Graph;
 
+pub(crate) mod absorb;
 mod attach;
 pub(crate) mod graph;
 mod operators;

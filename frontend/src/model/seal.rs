@@ -13,7 +13,7 @@ use super::order::order;
 use crate::block::{Definition, Init, Outlet, Terminal};
 use crate::literal::Literal;
 use crate::lower::DimSpec;
-use crate::naming::{Unique, fold_of, siblings};
+use crate::naming::{Unique, fold_of, join, siblings};
 
 /// The inside of a model.
 #[derive(PartialEq, Eq, Hash)]
@@ -82,7 +82,7 @@ pub(crate) fn child_names(graph: &Graph) -> Result<Vec<(Arc<str>, Arc<str>)>> {
     let kinds: Vec<_> = kinds
         .map(|c| (c.block.kind(), c.block.name.as_ref()))
         .collect();
-    siblings(&kinds)
+    siblings(&kinds, &super::absorb::taken(graph))
 }
 
 /// Errors: an empty model, cycles, two children of one name.
@@ -232,7 +232,7 @@ impl Sealing<'_> {
                 }
                 _ => {
                     let inner = Terminal {
-                        name: format!("{part}.{}", terminal.name).into(),
+                        name: join(part, &terminal.name).into(),
                         ..terminal.clone()
                     };
                     Feed::Net(self.input(inner, &Wire::default()))
