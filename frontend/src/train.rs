@@ -176,13 +176,10 @@ impl TrainModel {
         let inputs = needed(&combiner).count();
         let outputs = combiner.outputs();
         if inputs == 0 || outputs.len() != 1 || outputs[0].list.is_some() {
-            return Diagnostic::new(format!(
-                "{} cannot combine losses",
-                combiner.describe()
-            ))
-            .got(format!("{inputs} inputs and {} outputs", outputs.len()))
-            .expected("a block from losses to one number")
-            .err();
+            return Diagnostic::new(format!("{} cannot combine losses", combiner.describe()))
+                .got(format!("{inputs} inputs and {} outputs", outputs.len()))
+                .expected("a block from losses to one number")
+                .err();
         }
         self.combiner = Some(combiner);
         Ok(())
@@ -298,7 +295,11 @@ impl TrainModel {
     }
 
     fn outputs(&self) -> Vec<Arc<str>> {
-        self.trained.outputs().iter().map(|o| o.name.clone()).collect()
+        self.trained
+            .outputs()
+            .iter()
+            .map(|o| o.name.clone())
+            .collect()
     }
 
     fn selected(&self, select: &Select) -> Result<Vec<Arc<str>>> {
@@ -317,7 +318,11 @@ impl TrainModel {
         };
         let params = self.trained.inputs().iter();
         let params = params.filter(|t| t.role == Role::Param).map(|t| &t.name);
-        let names: Vec<Arc<str>> = params.clone().filter(|n| regex.is_match(n)).cloned().collect();
+        let names: Vec<Arc<str>> = params
+            .clone()
+            .filter(|n| regex.is_match(n))
+            .cloned()
+            .collect();
         if !names.is_empty() {
             return Ok(names);
         }
@@ -414,9 +419,12 @@ fn needed(block: &Block) -> impl Iterator<Item = &Terminal> {
 }
 
 fn no_loss<T>(trained: &Block) -> Result<T> {
-    Diagnostic::new(format!("{} is to be trained without a loss", trained.describe()))
-        .hint("say what it is trained for with `add_loss`")
-        .err()
+    Diagnostic::new(format!(
+        "{} is to be trained without a loss",
+        trained.describe()
+    ))
+    .hint("say what it is trained for with `add_loss`")
+    .err()
 }
 
 /// The first of many names, quoted.

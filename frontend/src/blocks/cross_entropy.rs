@@ -101,7 +101,9 @@ impl<'a> Loss<'a> {
     /// logarithm is taken only of what counts: that of an unused 0 would make gradients NaN.
     fn scores(&self) -> Var<'a> {
         match self.cx.text("input_type") {
-            "logits" => self.input.unary("log_softmax", &[("axis", self.axis.into())]),
+            "logits" => self
+                .input
+                .unary("log_softmax", &[("axis", self.axis.into())]),
             _ => self.input,
         }
     }
@@ -222,7 +224,10 @@ fn weights<'a>(cx: &Cx<'a>, input: Var<'a>, axis: i64) -> Result<Option<Var<'a>>
     let numbers: Vec<f64> = items.iter().filter_map(number).collect();
     let shape = input.shape();
     let classes = &shape.dims[shape.dims.len() - axis.unsigned_abs() as usize];
-    if classes.as_const().is_some_and(|n| n != numbers.len() as i64) {
+    if classes
+        .as_const()
+        .is_some_and(|n| n != numbers.len() as i64)
+    {
         return Diagnostic::new(
             "Incompatible shapes during compilation: `weights` has one number for each class",
         )

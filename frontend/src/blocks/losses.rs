@@ -160,7 +160,11 @@ fn cosine_embedding(cx: &Cx) -> Result<Vec<Value>> {
     let (input, target) = pair(cx)?;
     let total = |v: Var| cx.builder.var(v.sum(Some(&[-1]), false).value);
     // Torch's constant: a vector of zeros has the cosine 0 and a finite gradient.
-    let least = if input.dtype() == DType::F16 { 1e-6 } else { 1e-12 };
+    let least = if input.dtype() == DType::F16 {
+        1e-6
+    } else {
+        1e-12
+    };
     let lengths = (total(input * input) + least) * (total(target * target) + least);
     let cosine = total(input * target) / lengths.sqrt();
     let alike = -cosine + 1.0;

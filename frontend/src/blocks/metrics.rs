@@ -228,20 +228,29 @@ fn averaged<'a>(cx: &Cx<'a>, score: fn(Counts<'a>) -> Var<'a>) -> Result<Vec<Val
 /// Counts for each class. Added up class by class, so that neither the number of samples nor their
 /// rank has to be known. Errors: the number of classes is not known.
 fn each<'a>(cx: &Cx<'a>, labels: &Labels<'a>, right: Var<'a>) -> Result<Counts<'a>> {
-    let classes = match (cx.var("input").dtype().is_float(), cx.settings.int("classes")) {
+    let classes = match (
+        cx.var("input").dtype().is_float(),
+        cx.settings.int("classes"),
+    ) {
         (true, _) => cx.last_dim("input")?,
         (false, Some(count)) => Dim::Const(count),
         (false, None) => {
-            return Diagnostic::new("the number of classes does not follow from classes themselves")
-                .got(cx.var("input").ty())
-                .expected("scores along the last axis, or `classes`")
-                .err();
+            return Diagnostic::new(
+                "the number of classes does not follow from classes themselves",
+            )
+            .got(cx.var("input").ty())
+            .expected("scores along the last axis, or `classes`")
+            .err();
         }
     };
     let zeros = right.scalar(0.0).broadcast_to(Shape::new([classes]));
     let ones = right.full_like(1.0);
     let count = |classes: Var<'a>, what: Var<'a>| {
-        cx.op("scatter_add", &[zeros, classes, what], &[("axis", 0.into())])
+        cx.op(
+            "scatter_add",
+            &[zeros, classes, what],
+            &[("axis", 0.into())],
+        )
     };
     Ok(Counts {
         hits: count(labels.actual, right),

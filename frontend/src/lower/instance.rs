@@ -116,9 +116,7 @@ impl<'o> Lowering<'o> {
                 Spec::Literal(literal) => Slot::Literal(literal.clone()),
                 Spec::Typed(ty) => Slot::Value(arg(ty.clone())),
                 // The type is set when the block that decides it is reached.
-                Spec::Open(dtype) => {
-                    Slot::Untyped(arg(Type::scalar(self.options.dtype)), *dtype)
-                }
+                Spec::Open(dtype) => Slot::Untyped(arg(Type::scalar(self.options.dtype)), *dtype),
             });
         }
         let mut frame = Frame::new(self, &builder, definition, "", slots);
