@@ -12,7 +12,6 @@ use rustc_hash::FxHasher;
 
 use crate::blocks::{Entry, Settings};
 use crate::lower::DimSpec;
-use crate::model::absorb::ABSORBED;
 use crate::model::seal::Composite;
 use crate::model::{Model, Source};
 use crate::naming::check_name;
@@ -143,8 +142,13 @@ impl Hash for Definition {
 
 impl Block {
     pub(crate) fn new(definition: Definition) -> Block {
+        Block::from_definition(Arc::new(definition))
+    }
+
+    /// A block without name and connections.
+    pub(crate) fn from_definition(definition: Arc<Definition>) -> Block {
         Block {
-            definition: Arc::new(definition),
+            definition,
             name: None,
             given: Vec::new(),
         }
@@ -282,9 +286,9 @@ impl Block {
 
     /// "`Linear`" or "`Linear` called `fc`".
     pub(crate) fn describe(&self) -> String {
-        match self.name.as_deref() {
-            Some(name) if name != ABSORBED => format!("`{}` called `{name}`", self.kind()),
-            _ => format!("`{}`", self.kind()),
+        match &self.name {
+            Some(name) => format!("`{}` called `{name}`", self.kind()),
+            None => format!("`{}`", self.kind()),
         }
     }
 }

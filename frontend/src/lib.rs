@@ -33,12 +33,15 @@
 pub mod block;
 pub mod blocks;
 pub mod literal;
+mod load;
 pub mod lower;
 pub mod model;
 mod naming;
 #[cfg(feature = "python")]
 mod python;
+mod save;
 pub mod setting;
+pub mod summary;
 pub mod train;
 
 pub use block::{Block, Init, Outlet, Terminal};
@@ -47,7 +50,7 @@ pub use lower::{DimSpec, Mode, Options, lower};
 pub use mithril_ir::diagnostic::{Diagnostic, Result};
 pub use model::{Connection, IoKey, Model, Source};
 pub use setting::Setting;
-pub use train::{Select, TrainModel};
+pub use train::{Loss, Select, TrainModel};
 
 /// The version of Mithril, as Python and the commands print it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

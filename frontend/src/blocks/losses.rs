@@ -69,13 +69,13 @@ pub(super) const BLOCKS: &[Entry] = &[
         },
     ),
     Entry {
-        parameters: &[required("quantile", Kind::Rate)],
+        parameters: &[required("q", Kind::Rate)],
         ..loss(
             "QuantileLoss",
-            "`max(quantile e, (quantile - 1) e)` of `e = target - input` (Koenker & Bassett 1978).",
+            "`max(q e, (q - 1) e)` of `e = target - input` (Koenker & Bassett 1978).",
             |cx| {
-                let (error, quantile) = (-error(cx)?, cx.float("quantile"));
-                done((error * quantile).binary("maximum", error * (quantile - 1.0)))
+                let (error, q) = (-error(cx)?, cx.float("q"));
+                done((error * q).binary("maximum", error * (q - 1.0)))
             },
         )
     },

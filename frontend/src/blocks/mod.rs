@@ -219,11 +219,17 @@ const BASE: Entry = Entry {
 };
 
 impl Entry {
-    /// What it computes, in words.
-    pub fn doc(&self) -> &'static str {
+    /// What it computes, in words: where it says nothing, what its operation does, told by the
+    /// block's terminals.
+    pub fn doc(&self) -> String {
         match self.meaning {
-            Meaning::Op(name) if self.doc.is_empty() => op::get(name).0.doc,
-            _ => self.doc,
+            Meaning::Op(name) if self.doc.is_empty() => {
+                let op = op::get(name);
+                let operands = op.0.operands.iter().map(|o| o.name);
+                let names: Vec<_> = operands.zip(self.inputs.iter().map(|i| i.name)).collect();
+                renamed(op.0.doc, &names)
+            }
+            _ => self.doc.to_string(),
         }
     }
 
@@ -281,6 +287,33 @@ impl Entry {
             .collect();
         Ok(block)
     }
+}
+
+/// The text with names in its code replaced.
+fn renamed(text: &str, names: &[(&str, &str)]) -> String {
+    let word = |w: &str| names.iter().find(|(from, _)| *from == w).map(|(_, to)| *to);
+    let code = |part: &str| {
+        let mut out = String::new();
+        let mut rest = part;
+        while let Some(c) = rest.chars().next() {
+            let stop = |c: char| !(c.is_alphanumeric() || c == '_');
+            let end = rest.find(stop).unwrap_or(rest.len()).max(c.len_utf8());
+            out.push_str(word(&rest[..end]).unwrap_or(&rest[..end]));
+            rest = &rest[end..];
+        }
+        out
+    };
+    let parts = text.split('`').enumerate();
+    let parts: Vec<String> = parts
+        .map(|(i, part)| {
+            if i % 2 == 1 {
+                code(part)
+            } else {
+                part.to_string()
+            }
+        })
+        .collect();
+    parts.join("`")
 }
 
 const TABLES: &[&[Entry]] = &[

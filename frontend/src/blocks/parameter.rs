@@ -82,7 +82,7 @@ impl Kind {
             let items: Option<Vec<Setting>> = items.iter().map(|s| kind.accept(s)).collect();
             Some(Setting::List(items?.into()))
         };
-        let computed = matches!(setting, Setting::Connection(_));
+        let computed = matches!(setting, Setting::Connection(_) | Setting::Terminal);
         let fits = match (self, setting) {
             (Kind::Rate, Setting::Int(v)) if (0..=1).contains(v) => {
                 return Some(Setting::Float(*v as f64));
@@ -111,9 +111,12 @@ impl Kind {
             (Kind::Dims, Setting::Int(_)) => {
                 return Some(Setting::List([setting.clone()].into()));
             }
-            (Kind::Dims, Setting::List(items)) => items
-                .iter()
-                .all(|s| matches!(s, Setting::Int(_) | Setting::None | Setting::Connection(_))),
+            (Kind::Dims, Setting::List(items)) => items.iter().all(|s| {
+                matches!(
+                    s,
+                    Setting::Int(_) | Setting::None | Setting::Connection(_) | Setting::Terminal
+                )
+            }),
             (Kind::Index, Setting::List(items)) => items.iter().all(is_index),
             (Kind::Index, _) => is_index(setting),
             (Kind::Scalar, _) => computed,
@@ -128,8 +131,12 @@ impl Kind {
 }
 
 fn is_index(setting: &Setting) -> bool {
-    let scalar =
-        |s: &Setting| matches!(s, Setting::Int(_) | Setting::None | Setting::Connection(_));
+    let scalar = |s: &Setting| {
+        matches!(
+            s,
+            Setting::Int(_) | Setting::None | Setting::Connection(_) | Setting::Terminal
+        )
+    };
     match setting {
         Setting::Slice(parts) => parts.iter().all(scalar),
         Setting::Ellipsis => true,

@@ -122,7 +122,7 @@ impl<'a> Cx<'a> {
     pub fn known_scalar(&self, scalar: Var, what: &str) -> Result<Dim> {
         match self.builder.known(scalar.value).as_deref() {
             Some([dim]) => Ok(dim.clone()),
-            _ => not_known(what),
+            _ => not_known(what.trim_end_matches(|c: char| c == '_' || c.is_ascii_digit())),
         }
     }
 

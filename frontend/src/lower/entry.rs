@@ -18,10 +18,19 @@ use crate::literal::Literal;
 use crate::model::seal::{Composite, Feed, Made, Net, Part};
 use crate::naming::symbol;
 
-/// The module, and what was learned of the insides on the way.
-pub(crate) fn lower(block: &Block, options: &Options) -> Result<(Module, Arc<Instance>)> {
+/// The module of a block.
+pub(super) fn lower(block: &Block, options: &Options) -> Result<Module> {
+    Ok(run(&*alone(block)?, options)?.0)
+}
+
+/// The definition that is lowered for a block, and what was learned of its insides on the way.
+pub(crate) fn traced(block: &Block, options: &Options) -> Result<(Arc<Definition>, Instance)> {
     let definition = alone(block)?;
-    let definition = &*definition;
+    let instance = run(&definition, options)?.1;
+    Ok((definition, instance))
+}
+
+fn run(definition: &Definition, options: &Options) -> Result<(Module, Instance)> {
     check_options(definition, options)?;
     // Trailing dims of inputs without a shape that something inside needs to know.
     let mut shown: FxHashMap<Symbol, usize> = FxHashMap::default();
@@ -50,7 +59,7 @@ fn attempt(
     definition: &Definition,
     options: &Options,
     shown: &FxHashMap<Symbol, usize>,
-) -> std::result::Result<(Module, Arc<Instance>), Box<Fault>> {
+) -> std::result::Result<(Module, Instance), Box<Fault>> {
     let specs: Vec<Spec> = definition
         .inputs
         .iter()
@@ -71,7 +80,7 @@ fn attempt(
     for function in lowering.functions {
         module.functions.insert(function.name.clone(), function);
     }
-    Ok((module, Arc::new(instance)))
+    Ok((module, instance))
 }
 
 fn role(terminal: &Terminal, options: &Options) -> Role {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use mithril_ir::diagnostic::Diagnostic;
 use mithril_ir::op;
+use mithril_ir::shape::Shape;
 
 use crate::block::Definition;
 use crate::blocks::Meaning;
@@ -19,10 +20,13 @@ pub(super) struct Fault {
 }
 
 /// An operand of the block at fault.
-struct Told {
-    terminal: String,
-    text: String,
-    origin: Origin,
+pub(super) struct Told {
+    pub terminal: String,
+    /// The type or the value.
+    pub text: String,
+    /// Where it is a value.
+    pub shape: Option<Shape>,
+    pub origin: Origin,
 }
 
 /// Where an operand comes from, as seen from the block that the error has come up to.
@@ -56,41 +60,28 @@ impl From<Diagnostic> for Box<Fault> {
 }
 
 impl Fault {
-    /// Makes it an error of this block. Operands: terminal, type in words, where it comes from.
+    /// Makes it an error of this block.
     pub fn of_block(
         mut self: Box<Fault>,
         name: &Arc<str>,
         definition: &Definition,
-        operands: Vec<(String, String, Origin)>,
+        operands: Vec<Told>,
     ) -> Box<Fault> {
         self.path.insert(0, name.clone());
         self.kind = Some(definition.kind.clone());
-        let told = operands.into_iter().map(|(terminal, text, origin)| Told {
-            terminal,
-            text,
-            origin,
-        });
-        self.operands = told.collect();
+        self.operands = operands;
         self.diagnostic.place = None;
         // Operands are told by the block's terminals, with where they come from.
         if !self.operands.is_empty() {
             let facts = &mut self.diagnostic.facts;
             facts.retain(|(label, text)| {
-                label != "operands" && !(label == "got" && text.contains(": ["))
+                let pieces = text.split(", ").count();
+                let lists = text.split(", ").all(|piece| piece.contains(": "));
+                label != "operands"
+                    && !(label == "got" && lists && (pieces > 1 || text.contains(": [")))
             });
         }
-        if let Some((entry, _)) = &definition.origin {
-            if let Meaning::Op(op) = entry.meaning {
-                for (operand, input) in op::get(op).operands.iter().zip(entry.inputs) {
-                    let (ours, theirs) =
-                        (format!("`{}`", input.name), format!("`{}`", operand.name));
-                    self.diagnostic.what = self.diagnostic.what.replace(&theirs, &ours);
-                }
-                let theirs = format!("`{op}`");
-                let ours = format!("`{}`", entry.name);
-                self.diagnostic.what = self.diagnostic.what.replace(&theirs, &ours);
-            }
-        }
+        self.diagnostic.what = in_terms_of(definition, &self.diagnostic.what);
         self
     }
 
@@ -124,6 +115,10 @@ impl Fault {
             (None, true) => error.place,
             (None, false) => Some(format!("block `{path}`")),
         };
+        let clash = error.what.starts_with("Incompatible shapes") && error.hint.is_none();
+        if let ([a, b], true) = (&self.operands[..], clash) {
+            error.hint = suggestion(root, a, b).or_else(|| suggestion(root, b, a));
+        }
         let told = self.operands.into_iter().map(|told| {
             let from = match &told.origin {
                 Origin::Input(i) => format!("the input `{}`", root.inputs[*i as usize].name),
@@ -139,6 +134,52 @@ impl Fault {
         error.facts = told.chain(rest).collect();
         error
     }
+}
+
+/// The message by the names of the block and its terminals, not of the operation and its operands.
+fn in_terms_of(definition: &Definition, what: &str) -> String {
+    let Some((entry, _)) = &definition.origin else {
+        return what.to_string();
+    };
+    let mut what = what.to_string();
+    if let Meaning::Op(op) = entry.meaning {
+        for (operand, input) in op::get(op).operands.iter().zip(entry.inputs) {
+            what = what.replace(&format!("`{}`", operand.name), &format!("`{}`", input.name));
+        }
+    }
+    let names: Vec<&str> = what.split('`').skip(1).step_by(2).collect();
+    let operation = names.into_iter().find(|name| op::find(name).is_some());
+    match operation.map(String::from) {
+        Some(name) => what.replace(&format!("`{name}`"), &format!("`{}`", entry.name)),
+        None => what,
+    }
+}
+
+/// What would make the operand `a` fit beside `b`, where that is plain: their last dims differ, and
+/// the block that made `a` has a `dimension`.
+fn suggestion(root: &Definition, b: &Told, a: &Told) -> Option<String> {
+    let (own, other) = (
+        a.shape.as_ref()?.dims.last()?,
+        b.shape.as_ref()?.dims.last()?,
+    );
+    let (own, other) = (own.as_const()?, other.as_const()?);
+    let Origin::Made { path, .. } = &a.origin else {
+        return None;
+    };
+    let mut inside = root;
+    for name in path {
+        let parts = &inside.composite.as_ref()?.parts;
+        inside = &parts.iter().find(|p| p.name == *name)?.definition;
+    }
+    let (entry, settings) = inside.origin.as_ref()?;
+    let fits = own != other && settings.int("dimension") == Some(own);
+    fits.then(|| {
+        format!(
+            "`{}` as {}(dimension={other}) would fit",
+            join(path),
+            entry.name
+        )
+    })
 }
 
 fn join(path: &[Arc<str>]) -> String {

@@ -91,5 +91,8 @@ impl Default for Options {
 /// Errors: "Incompatible shapes during compilation"; "Terminal not found" in the options; dtypes
 /// that differ; ranks that `shapes` would have to give.
 pub fn lower(block: &Block, options: &Options) -> Result<Module> {
-    Ok(entry::lower(block, options)?.0)
+    entry::lower(block, options)
 }
+
+pub(crate) use entry::traced as lower_traced;
+pub(crate) use instance::Instance;

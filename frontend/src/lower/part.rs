@@ -14,15 +14,13 @@ use mithril_ir::tensor::Tensor;
 
 use super::Mode;
 use super::cx::{Cx, Operand};
-use super::fault::{Fault, Faulty, Origin, origin};
+use super::fault::{Fault, Faulty, Origin, Told, origin};
 use super::frame::{Frame, Slot, Step};
 use super::instance::{Generalised, Spec};
 use crate::block::{Definition, Terminal};
 use crate::blocks::{Entry, Meaning, Settings};
 use crate::literal::Literal;
-use crate::model::absorb::ABSORBED;
 use crate::model::seal::{Feed, Part};
-use crate::naming::join;
 use crate::setting::Setting;
 
 /// Larger constants become arguments of instances rather than parts of them.
@@ -56,7 +54,11 @@ impl<'a> Frame<'a, '_> {
     }
 
     fn loc(&self, name: &Arc<str>) -> Loc {
-        Loc::path(join(self.path, name))
+        match (self.path.is_empty(), name.is_empty()) {
+            (true, _) => Loc::path(name.clone()),
+            (false, true) => Loc::path(self.path),
+            (false, false) => Loc::path(format!("{}.{name}", self.path)),
+        }
     }
 
     /// Whether an input is not read in this mode.
@@ -70,10 +72,6 @@ impl<'a> Frame<'a, '_> {
         let Slot::Value(key) = self.slots[net as usize] else {
             return Err(Diagnostic::new("a random key has no constant value").into());
         };
-        // What draws inside a block without a name draws what it would alone.
-        if *part.name == *ABSORBED {
-            return Ok(key);
-        }
         let attrs = [("data", Attr::Int(i64::from(part.fold)))];
         Ok(self.builder.op("key_fold", &[key], &attrs)?)
     }
@@ -293,15 +291,23 @@ impl<'a> Frame<'a, '_> {
     }
 
     /// The operands of a part in words, for an error.
-    fn told(&self, part: &Part) -> Vec<(String, String, Origin)> {
+    fn told(&self, part: &Part) -> Vec<Told> {
         let mut told = Vec::new();
         let mut tell = |name: String, net: u32| {
-            let text = match &self.slots[net as usize] {
-                Slot::Value(value) => self.builder.ty(*value).to_string(),
-                Slot::Literal(literal) => literal.text(),
+            let (text, shape) = match &self.slots[net as usize] {
+                Slot::Value(value) => {
+                    let ty = self.builder.ty(*value);
+                    (ty.to_string(), Some(ty.shape))
+                }
+                Slot::Literal(literal) => (literal.text(), None),
                 Slot::Empty | Slot::Absent | Slot::Untyped(..) => return,
             };
-            told.push((name, text, origin(self.composite, net)));
+            told.push(Told {
+                terminal: name,
+                text,
+                shape,
+                origin: origin(self.composite, net),
+            });
         };
         for (terminal, feed) in part.definition.inputs.iter().zip(&part.inputs) {
             match feed {
@@ -408,7 +414,10 @@ impl<'a> Frame<'a, '_> {
 
     /// Lowers a composite in place, where it passes shapes in or out.
     fn expand(&mut self, part: &'a Part, slots: Vec<Slot>) -> Faulty<()> {
-        let path = join(self.path, &part.name);
+        let path = match self.path.is_empty() {
+            true => part.name.to_string(),
+            false => format!("{}.{}", self.path, part.name),
+        };
         let untyped: Vec<(u32, Value)> = part
             .inputs
             .iter()

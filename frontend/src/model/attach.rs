@@ -52,6 +52,7 @@ impl Model {
             },
             inputs: ports,
             outputs: Vec::new(),
+            fold: None,
         });
         let outputs = definition.outputs.iter().enumerate();
         let outputs: Vec<u32> = outputs
@@ -169,7 +170,7 @@ impl Model {
         Ok(())
     }
 
-    pub(super) fn check_output(
+    fn check_output(
         &self,
         graph: &Graph,
         block: &Block,
@@ -324,7 +325,7 @@ fn annotate(graph: &mut Graph, key: IoKey, terminal: Option<&Terminal>) -> u32 {
     graph.find(id)
 }
 
-pub(super) fn write(
+fn write(
     graph: &mut Graph,
     child: u32,
     output: u32,

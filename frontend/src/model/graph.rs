@@ -12,7 +12,7 @@ use crate::lower::DimSpec;
 use crate::naming::Unique;
 
 /// An unordered graph. Wires are merged by forwarding, never removed.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Graph {
     pub kind: Arc<str>,
     pub name: Option<Arc<str>>,
@@ -28,12 +28,15 @@ pub(crate) struct Graph {
     pub sealed: Option<Block>,
 }
 
+#[derive(Clone)]
 pub(crate) struct Child {
     pub block: Block,
     /// By the block's inputs.
     pub inputs: Vec<Port>,
     /// By the block's outputs.
     pub outputs: Vec<u32>,
+    /// What the model's key is folded with for it, where that is not to follow from its name.
+    pub fold: Option<u32>,
 }
 
 /// What an input of a child is connected to.

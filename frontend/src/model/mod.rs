@@ -11,12 +11,12 @@ use crate::lower::DimSpec;
 use crate::naming::check_name;
 use graph::Graph;
 
-pub(crate) mod absorb;
 mod attach;
 pub(crate) mod graph;
 mod operators;
 pub(crate) mod order;
 mod readers;
+mod reopen;
 pub(crate) mod seal;
 mod source;
 

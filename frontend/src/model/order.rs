@@ -44,7 +44,10 @@ pub(crate) fn order(graph: &Graph) -> Result<Vec<u32>> {
                 }
                 Mark::Open => {
                     let from = stack.iter().position(|(c, _)| *c == other).unwrap_or(0);
-                    let cycle: Vec<u32> = stack[from..].iter().rev().map(|(c, _)| *c).collect();
+                    let mut cycle: Vec<u32> = stack[from..].iter().rev().map(|(c, _)| *c).collect();
+                    // From the block that was added first.
+                    let first = (0..cycle.len()).min_by_key(|i| cycle[*i]);
+                    cycle.rotate_left(first.unwrap_or(0));
                     return Err(Box::new(report(graph, &cycle)));
                 }
             }

@@ -13,7 +13,7 @@ use super::order::order;
 use crate::block::{Definition, Init, Outlet, Terminal};
 use crate::literal::Literal;
 use crate::lower::DimSpec;
-use crate::naming::{Unique, fold_of, join, siblings};
+use crate::naming::{Unique, fold_of, siblings};
 
 /// The inside of a model.
 #[derive(PartialEq, Eq, Hash)]
@@ -82,7 +82,7 @@ pub(crate) fn child_names(graph: &Graph) -> Result<Vec<(Arc<str>, Arc<str>)>> {
     let kinds: Vec<_> = kinds
         .map(|c| (c.block.kind(), c.block.name.as_ref()))
         .collect();
-    siblings(&kinds, &super::absorb::taken(graph))
+    siblings(&kinds)
 }
 
 /// Errors: an empty model, cycles, two children of one name.
@@ -210,7 +210,7 @@ impl Sealing<'_> {
                     None => vec![self.net(*id)],
                 });
             parts.push(Part {
-                fold: fold_of(&stable),
+                fold: child.fold.unwrap_or_else(|| fold_of(&stable)),
                 outputs: outputs.collect(),
                 name,
                 definition,
@@ -232,7 +232,7 @@ impl Sealing<'_> {
                 }
                 _ => {
                     let inner = Terminal {
-                        name: join(part, &terminal.name).into(),
+                        name: format!("{part}.{}", terminal.name).into(),
                         ..terminal.clone()
                     };
                     Feed::Net(self.input(inner, &Wire::default()))
@@ -270,25 +270,33 @@ impl Sealing<'_> {
             let wire = graph.wire(id);
             let lost = last == Some(id) && wire.name.is_none();
             let shown = wire.expose || (wire.readers == 0 && (wire.name.is_some() || lost));
-            if wire.discard || !shown {
-                continue;
-            }
-            let name = match &wire.name {
+            let shown = shown && !wire.discard;
+            let mut name = || match &wire.name {
                 Some(name) => name.clone(),
                 None => unique.name("output", |n| graph.names.contains_key(n)),
             };
-            match &wire.elements {
-                None => found.push((name, id)),
-                Some(elements) => found.extend(
-                    elements
-                        .iter()
-                        .enumerate()
-                        .filter(|(_, e)| graph.wire(**e).readers == 0)
-                        .map(|(i, e)| (format!("{name}_{i}").into(), *e)),
-                ),
+            let Some(elements) = &wire.elements else {
+                if shown {
+                    found.push((name(), id));
+                }
+                continue;
+            };
+            let list = if shown { name() } else { "".into() };
+            for (i, element) in elements.iter().enumerate() {
+                let wire = graph.wire(*element);
+                if wire.expose || (shown && wire.readers == 0 && !wire.discard) {
+                    let own = wire.name.clone();
+                    let name = own.unwrap_or_else(|| format!("{list}_{i}").into());
+                    found.push((name, *element));
+                }
             }
         }
-        let nets = found.iter().map(|(_, id)| self.net(*id)).collect();
+        let nets: Vec<u32> = found.iter().map(|(_, id)| self.net(*id)).collect();
+        for ((name, _), net) in found.iter().zip(&nets) {
+            self.nets[*net as usize]
+                .name
+                .get_or_insert_with(|| name.clone());
+        }
         let outlets = found
             .into_iter()
             .map(|(name, _)| Outlet { name, list: None });

@@ -1,7 +1,7 @@
 //! What the tests of the logical model share: one way to compile and to evaluate.
 #![allow(dead_code)]
 
-use mithril::{Block, DimSpec, Literal, Model, Options, Result, Source, block, lower};
+use mithril::{Block, DimSpec, Literal, Model, Options, Result, Source, lower};
 use mithril_ir::dtype::DType;
 use mithril_ir::evaluate::evaluate;
 use mithril_ir::graph::{Module, Role};
@@ -29,11 +29,22 @@ pub fn key() -> Tensor {
 
 /// Options of these inputs' shapes and dtypes, in double precision.
 pub fn options(inputs: &[(&str, Tensor)]) -> Options {
-    let dims = |t: &Tensor| t.shape().iter().map(|d| DimSpec::Number(*d as u64)).collect();
+    let dims = |t: &Tensor| {
+        t.shape()
+            .iter()
+            .map(|d| DimSpec::Number(*d as u64))
+            .collect()
+    };
     Options {
         dtype: DType::F64,
-        shapes: inputs.iter().map(|(n, t)| (n.to_string(), dims(t))).collect(),
-        dtypes: inputs.iter().map(|(n, t)| (n.to_string(), t.dtype())).collect(),
+        shapes: inputs
+            .iter()
+            .map(|(n, t)| (n.to_string(), dims(t)))
+            .collect(),
+        dtypes: inputs
+            .iter()
+            .map(|(n, t)| (n.to_string(), t.dtype()))
+            .collect(),
         ..Options::default()
     }
 }

@@ -1,0 +1,304 @@
+//! Models from JSON. What a file says is checked as if a person had built it.
+
+use std::sync::Arc;
+
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::dtype::DType;
+use mithril_ir::graph::Role;
+use mithril_ir::tensor::Tensor;
+use serde_json::Value;
+
+use crate::block::{Block, Definition};
+use crate::blocks;
+use crate::literal::Literal;
+use crate::lower::DimSpec;
+use crate::model::graph::{Child, Graph, Port, Wire, Writer};
+use crate::model::seal::seal;
+use crate::naming::check_name;
+use crate::save::VERSION;
+use crate::setting::Setting;
+
+impl Block {
+    /// The block that [`Block::to_json`] wrote.
+    /// Errors: no JSON of this format, a newer version, blocks that this version lacks.
+    pub fn from_json(text: &str) -> Result<Block> {
+        let value: Value = serde_json::from_str(text)
+            .map_err(|error| Box::new(Diagnostic::new("the text is not JSON").got(error)))?;
+        match value["mithril"].as_u64() {
+            Some(VERSION) => {}
+            Some(newer) => {
+                return Diagnostic::new("the model was saved by a newer version of Mithril")
+                    .got(format!("format {newer}"))
+                    .expected(format!("format {VERSION} or older"))
+                    .err();
+            }
+            None => return Err(wrong("a saved model", &value)),
+        }
+        let mut reader = Reader { blocks: Vec::new() };
+        for definition in array(&value["blocks"])? {
+            let block = reader.definition(definition)?;
+            reader.blocks.push(block);
+        }
+        reader.block(&value["root"])
+    }
+}
+
+struct Reader {
+    blocks: Vec<Block>,
+}
+
+fn wrong(expected: &str, got: &Value) -> Box<Diagnostic> {
+    let mut text = got.to_string();
+    if text.chars().count() > 60 {
+        text = text.chars().take(60).chain(['…']).collect();
+    }
+    Box::new(
+        Diagnostic::new("the saved model is damaged")
+            .got(text)
+            .expected(expected),
+    )
+}
+
+fn array(value: &Value) -> Result<&Vec<Value>> {
+    value.as_array().ok_or_else(|| wrong("a list", value))
+}
+
+fn text(value: &Value) -> Result<&str> {
+    value.as_str().ok_or_else(|| wrong("a string", value))
+}
+
+fn index(value: &Value, below: usize) -> Result<u32> {
+    let index = value.as_u64().filter(|n| *n < below as u64);
+    index
+        .map(|n| n as u32)
+        .ok_or_else(|| wrong(&format!("a number below {below}"), value))
+}
+
+fn optional_index(value: &Value, below: usize) -> Result<Option<u32>> {
+    match value {
+        Value::Null => Ok(None),
+        _ => index(value, below).map(Some),
+    }
+}
+
+fn dtype(value: &Value) -> Result<DType> {
+    text(value)?.parse().map_err(|()| wrong("a dtype", value))
+}
+
+impl Reader {
+    fn block(&self, value: &Value) -> Result<Block> {
+        let at = index(&value["definition"], self.blocks.len())?;
+        let block = self.blocks[at as usize].clone();
+        match &value["name"] {
+            Value::Null => Ok(block),
+            name => block.named(text(name)?),
+        }
+    }
+
+    fn definition(&self, value: &Value) -> Result<Block> {
+        let Some(name) = value["block"].as_str() else {
+            return self.model(value);
+        };
+        let given = value["settings"].as_object().into_iter().flatten();
+        let given: Vec<(&str, Setting)> = given
+            .map(|(name, value)| Ok((name.as_str(), self.setting(value)?)))
+            .collect::<Result<_>>()?;
+        blocks::build(name, Vec::new(), given)
+    }
+
+    fn model(&self, value: &Value) -> Result<Block> {
+        let mut graph = Graph {
+            kind: text(&value["model"])?.into(),
+            ..Graph::default()
+        };
+        for (id, value) in array(&value["wires"])?.iter().enumerate() {
+            let wire = wire(value)?;
+            if let Some(name) = &wire.name {
+                if graph.names.insert(name.clone(), id as u32).is_some() {
+                    return Err(wrong("a name that no other terminal has", value));
+                }
+            }
+            graph.wires.push(wire);
+        }
+        for value in array(&value["parts"])? {
+            let child = self.child(&mut graph, value)?;
+            graph.children.push(child);
+        }
+        // What is read and made by nothing is an input, and an input has a name.
+        for wire in &graph.wires {
+            let open = wire.writer.is_none() && wire.value.is_none() && wire.readers > 0;
+            if open && wire.name.is_none() {
+                return Err(wrong("a wire that something writes", &value["model"]));
+            }
+        }
+        let count = graph.wires.len();
+        graph.last = optional_index(&value["last"], count)?;
+        let standard = &value["standard"];
+        graph.standard = (
+            optional_index(&standard[0], count)?,
+            optional_index(&standard[1], count)?,
+        );
+        Ok(Block::new(Definition::composite(
+            graph.kind.clone(),
+            seal(&graph)?,
+        )))
+    }
+
+    fn child(&self, graph: &mut Graph, value: &Value) -> Result<Child> {
+        let block = self.block(&value["block"])?;
+        let definition = block.definition.clone();
+        let count = graph.wires.len();
+        let mut inputs = Vec::with_capacity(definition.inputs.len());
+        for terminal in &definition.inputs {
+            let port = match &value["inputs"][&*terminal.name] {
+                Value::Null if terminal.role == Role::Data && !terminal.optional => {
+                    return Err(wrong(
+                        &format!("a connection of `{}`", terminal.name),
+                        value,
+                    ));
+                }
+                Value::Null => Port::Open,
+                Value::Array(ids) if terminal.list => {
+                    let ids = ids.iter().map(|id| index(id, count));
+                    Port::List(ids.collect::<Result<_>>()?)
+                }
+                id => Port::Wire(index(id, count)?),
+            };
+            let read: &[u32] = match &port {
+                Port::Open => &[],
+                Port::Wire(id) => std::slice::from_ref(id),
+                Port::List(ids) => ids,
+            };
+            for id in read {
+                graph.wires[*id as usize].readers += 1;
+            }
+            inputs.push(port);
+        }
+        let child = graph.children.len() as u32;
+        let mut outputs = Vec::with_capacity(definition.outputs.len());
+        for (output, outlet) in definition.outputs.iter().enumerate() {
+            let value = &value["outputs"][&*outlet.name];
+            let mut write = |id: &Value, element| -> Result<u32> {
+                let id = index(id, count)?;
+                let wire = &mut graph.wires[id as usize];
+                let writer = Writer {
+                    child,
+                    output: output as u32,
+                    element,
+                };
+                if wire.value.is_some() || wire.writer.replace(writer).is_some() {
+                    return Err(wrong("a wire that nothing else writes", value));
+                }
+                Ok(id)
+            };
+            let Some(length) = outlet.list else {
+                outputs.push(write(value, None)?);
+                continue;
+            };
+            let id = write(&value[0], None)?;
+            let each = array(&value[1])?.iter().enumerate();
+            let each = each.map(|(i, e)| write(e, Some(i as u32)));
+            let each: Vec<u32> = each.collect::<Result<_>>()?;
+            if each.len() != length as usize {
+                return Err(wrong(&format!("{length} elements"), value));
+            }
+            graph.wires[id as usize].elements = Some(each);
+            outputs.push(id);
+        }
+        let fold = value["fold"].as_u64().and_then(|n| u32::try_from(n).ok());
+        Ok(Child {
+            block,
+            inputs,
+            outputs,
+            fold,
+        })
+    }
+
+    fn setting(&self, value: &Value) -> Result<Setting> {
+        Ok(match value {
+            Value::Null => Setting::None,
+            Value::Bool(v) => Setting::Bool(*v),
+            Value::Number(v) => match v.as_i64() {
+                Some(v) => Setting::Int(v),
+                None => Setting::Float(v.as_f64().unwrap_or(f64::NAN)),
+            },
+            Value::String(v) => v.as_str().into(),
+            Value::Array(items) => {
+                let items = items.iter().map(|v| self.setting(v));
+                Setting::List(items.collect::<Result<_>>()?)
+            }
+            Value::Object(object) => match object.iter().next() {
+                Some((key, inner)) => match key.as_str() {
+                    "definition" | "name" => Setting::Block(self.block(value)?),
+                    "float" => {
+                        let v = text(inner)?.parse();
+                        Setting::Float(v.map_err(|_| wrong("a number", inner))?)
+                    }
+                    "dtype" => Setting::DType(dtype(inner)?),
+                    "tensor" => Setting::Tensor(tensor(inner)?),
+                    "slice" => {
+                        let part = |i: usize| self.setting(&inner[i]);
+                        Setting::Slice(Arc::new([part(0)?, part(1)?, part(2)?]))
+                    }
+                    "ellipsis" => Setting::Ellipsis,
+                    "terminal" => Setting::Terminal,
+                    _ => return Err(wrong("a setting", value)),
+                },
+                None => return Err(wrong("a setting", value)),
+            },
+        })
+    }
+}
+
+fn wire(value: &Value) -> Result<Wire> {
+    let mut wire = Wire {
+        expose: value["expose"] == true,
+        discard: value["discard"] == true,
+        ..Wire::default()
+    };
+    if !value["name"].is_null() {
+        let name = text(&value["name"])?;
+        // A path names what a block inside learns.
+        check_name(&name.replace('.', "_"), "terminal")?;
+        wire.name = Some(name.into());
+    }
+    if !value["value"].is_null() {
+        wire.value = Some(Literal {
+            tensor: tensor(&value["value"])?,
+            weak: value["weak"] == true,
+        });
+    }
+    if !value["dtype"].is_null() {
+        wire.dtype = Some(dtype(&value["dtype"])?);
+    }
+    if !value["role"].is_null() {
+        let name = text(&value["role"])?;
+        let role = Role::ALL.into_iter().find(|r| r.name() == name);
+        wire.role = Some(role.ok_or_else(|| wrong("a role", value))?);
+    }
+    if !value["shape"].is_null() {
+        let dims = array(&value["shape"])?.iter().map(|dim| match dim {
+            Value::Null => Ok(DimSpec::Any),
+            Value::String(name) => Ok(DimSpec::from(name.as_str())),
+            Value::Number(n) if n.is_u64() => Ok(DimSpec::Number(n.as_u64().unwrap_or(0))),
+            _ => Err(wrong("a dim", dim)),
+        });
+        wire.shape = Some(dims.collect::<Result<_>>()?);
+    }
+    Ok(wire)
+}
+
+fn tensor(value: &Value) -> Result<Tensor> {
+    let dims = array(&value["shape"])?.iter().map(Value::as_u64);
+    let dims: Option<Vec<usize>> = dims.map(|d| d.and_then(|d| d.try_into().ok())).collect();
+    let shape = dims.ok_or_else(|| wrong("a shape", value))?;
+    let digits = text(&value["bytes"])?;
+    let pairs = digits.as_bytes().chunks(2).map(|pair| {
+        let pair = std::str::from_utf8(pair).ok()?;
+        u8::from_str_radix(pair, 16).ok()
+    });
+    let bytes: Option<Vec<u8>> = pairs.collect();
+    let bytes = bytes.ok_or_else(|| wrong("bytes in hexadecimal", value))?;
+    let dtype = dtype(&value["dtype"])?;
+    Tensor::from_bytes(dtype, shape, bytes).map_err(|why| wrong(&why, value))
+}

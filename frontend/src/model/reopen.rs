@@ -1,0 +1,190 @@
+//! Models from blocks again: to be copied and extended under the same names.
+
+use std::sync::Arc;
+
+use mithril_ir::diagnostic::Result;
+
+use super::graph::{Child, Graph, Port, Wire, Writer};
+use super::seal::{Composite, Feed, Made};
+use super::{Connection, Model};
+use crate::block::{Block, Definition};
+
+impl Model {
+    /// A model that can be changed, of the same parts, names and terminals as a block. A block of
+    /// the table becomes a model of that block alone, with terminals of the same names.
+    /// Errors: a block of the table with a list terminal.
+    pub fn from_block(block: &Block) -> Result<Model> {
+        let model = Model::of_kind(block.kind());
+        match &block.definition.composite {
+            Some(composite) => {
+                *model.graph() = graph(&block.definition, composite);
+            }
+            None => {
+                let given = block.inputs().iter().filter(|t| !t.optional);
+                let given = given.map(|t| (t.name.clone(), t.name.to_string()));
+                let outputs = block.outputs().iter();
+                let outputs = outputs.map(|o| (o.name.clone(), o.name.to_string()));
+                let bare = Block::from_definition(block.definition.clone());
+                model.connect(bare.connect(given.chain(outputs))?)?;
+            }
+        }
+        Ok(model)
+    }
+
+    /// Another model of the same content.
+    pub fn copy(&self) -> Model {
+        let mut graph = self.graph().clone();
+        graph.sealed = None;
+        let model = Model::new();
+        *model.graph() = graph;
+        model
+    }
+
+    /// The connection of a copy that this one of the original is.
+    pub(crate) fn same(&self, connection: &Connection) -> Connection {
+        self.connection(connection.id)
+    }
+
+    /// Connects what a child learns by itself, by its path; `None`: there is none.
+    /// Errors: a used model.
+    pub(crate) fn open_port(&self, path: &str) -> Result<Option<Connection>> {
+        let mut graph = self.open()?;
+        let Some((child, inner)) = path.split_once('.') else {
+            return Ok(None);
+        };
+        let names = super::seal::child_names(&graph)?;
+        let Some(at) = names.iter().position(|(name, _)| **name == *child) else {
+            return Ok(None);
+        };
+        let inputs = &graph.children[at].block.definition.inputs;
+        let Some(input) = inputs.iter().position(|t| &*t.name == inner) else {
+            return Ok(None);
+        };
+        if let Port::Wire(id) = graph.children[at].inputs[input] {
+            return Ok(Some(self.connection(id)));
+        }
+        let id = graph.named(&Arc::from(path));
+        graph.wire_mut(id).readers += 1;
+        graph.children[at].inputs[input] = Port::Wire(id);
+        Ok(Some(self.connection(id)))
+    }
+}
+
+/// The graph that seals to this composite again.
+fn graph(definition: &Definition, composite: &Composite) -> Graph {
+    let mut graph = Graph {
+        kind: definition.kind.clone(),
+        ..Graph::default()
+    };
+    // What children learn by themselves, and the model's key, come back when it is sealed.
+    let mut readers = vec![0; composite.nets.len()];
+    for feed in composite.parts.iter().flat_map(|p| &p.inputs) {
+        match feed {
+            Feed::Net(net) => readers[*net as usize] += 1,
+            Feed::List(nets) => nets.iter().for_each(|net| readers[*net as usize] += 1),
+            Feed::Absent | Feed::Key => {}
+        }
+    }
+    let implicit = |input: u32| {
+        let dotted = definition.inputs[input as usize].name.contains('.');
+        let own = readers[composite.inputs[input as usize] as usize] == 1;
+        (dotted && own) || composite.key == Some(input)
+    };
+    for net in &composite.nets {
+        let (mut wire, mut name) = (Wire::default(), net.name.clone());
+        (wire.shape, wire.dtype) = (net.shape.clone(), net.dtype);
+        match &net.from {
+            Made::Value(value) => wire.value = Some(value.clone()),
+            Made::Input(i) if implicit(*i) => name = None,
+            Made::Input(i) => {
+                let role = definition.inputs[*i as usize].role;
+                wire.role = Some(role);
+            }
+            Made::Part { .. } => {}
+        }
+        wire.name = name.clone();
+        let id = graph.add_wire(wire);
+        if let Some(name) = name {
+            graph.names.insert(name, id);
+        }
+    }
+    for (at, part) in composite.parts.iter().enumerate() {
+        let child = child(&mut graph, composite, at as u32, part, &implicit);
+        graph.children.push(child);
+    }
+    for (outlet, net) in definition.outputs.iter().zip(&composite.outputs) {
+        let wire = graph.wire_mut(*net);
+        wire.expose = true;
+        if wire.name.is_none() {
+            wire.name = Some(outlet.name.clone());
+            graph.names.insert(outlet.name.clone(), *net);
+        }
+    }
+    let last = definition.standard_output;
+    graph.last = last.map(|at| composite.outputs[at as usize]);
+    let first = definition.standard_input;
+    graph.standard = (first.map(|at| composite.inputs[at as usize]), graph.last);
+    graph
+}
+
+fn child(
+    graph: &mut Graph,
+    composite: &Composite,
+    at: u32,
+    part: &super::seal::Part,
+    implicit: &dyn Fn(u32) -> bool,
+) -> Child {
+    let mut inputs = Vec::with_capacity(part.inputs.len());
+    for feed in &part.inputs {
+        inputs.push(match feed {
+            Feed::Absent | Feed::Key => Port::Open,
+            Feed::Net(net) => match composite.nets[*net as usize].from {
+                Made::Input(i) if implicit(i) => Port::Open,
+                _ => Port::Wire(*net),
+            },
+            Feed::List(nets) => Port::List(nets.clone()),
+        });
+    }
+    for port in &inputs {
+        let nets: &[u32] = match port {
+            Port::Open => &[],
+            Port::Wire(net) => std::slice::from_ref(net),
+            Port::List(nets) => nets,
+        };
+        for net in nets {
+            graph.wires[*net as usize].readers += 1;
+        }
+    }
+    let mut outputs = Vec::with_capacity(part.outputs.len());
+    for (output, nets) in part.outputs.iter().enumerate() {
+        let writer = |element| Writer {
+            child: at,
+            output: output as u32,
+            element,
+        };
+        let is_list = part.definition.outputs[output].list.is_some();
+        if !is_list {
+            graph.wires[nets[0] as usize].writer = Some(writer(None));
+            outputs.push(nets[0]);
+            continue;
+        }
+        for (i, net) in nets.iter().enumerate() {
+            graph.wires[*net as usize].writer = Some(writer(Some(i as u32)));
+        }
+        let list = Wire {
+            writer: Some(writer(None)),
+            elements: Some(nets.clone()),
+            discard: true,
+            ..Wire::default()
+        };
+        outputs.push(graph.add_wire(list));
+    }
+    let mut block = Block::from_definition(part.definition.clone());
+    block.name = Some(part.name.clone());
+    Child {
+        block,
+        inputs,
+        outputs,
+        fold: Some(part.fold),
+    }
+}
