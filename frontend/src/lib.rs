@@ -32,6 +32,7 @@
 
 pub mod block;
 pub mod blocks;
+pub mod compile;
 pub mod literal;
 mod load;
 pub mod lower;

@@ -226,6 +226,12 @@ fn shapes() {
         &[2, 1],
         &[1.0, 4.0],
     );
+}
+
+#[test]
+fn parts_and_ramps() {
+    let x = m(2, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let input = || vec![("input", x.clone())];
     check(
         block!(Tril()),
         input(),

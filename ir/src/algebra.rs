@@ -142,6 +142,14 @@ impl<'a> Var<'a> {
         })
     }
 
+    /// The same value, called `name` in generated source unless it has a name.
+    pub fn named(self, name: &str) -> Var<'a> {
+        if self.builder.with(|f| f.info(self.value).name.is_none()) {
+            self.builder.set_name(self.value, Some(name.into()));
+        }
+        self
+    }
+
     /// An operation on this value alone.
     pub fn unary(self, name: &str, attrs: &[(&str, Attr)]) -> Var<'a> {
         build(self.builder, name, &[self], attrs)
@@ -221,12 +229,34 @@ impl<'a> Var<'a> {
         self.unary("broadcast_in_dim", &[("shape", shape.into())])
     }
 
-    /// Sums what broadcasting repeated, back to `shape`.
+    /// Sums what broadcasting `shape` to this one's repeated: over axes where they are known.
     pub fn sum_to(self, shape: Shape) -> Var<'a> {
-        if self.shape() == shape {
+        let own = self.shape();
+        if own == shape {
+            return self;
+        }
+        if own.lead.is_some() && own.dims == shape.dims && shape.lead.is_none() {
+            let rows = [Dim::Unknown].into_iter().chain(own.dims);
+            return self.reshape(Shape::new(rows)).sum(Some(&[0]), false);
+        }
+        let (Some(rank), Some(kept)) = (own.rank(), shape.rank()) else {
+            return self.unary("sum_to", &[("shape", shape.into())]);
+        };
+        let new: Vec<i64> = (0..rank.saturating_sub(kept) as i64).collect();
+        let summed = if new.is_empty() {
             self
         } else {
-            self.unary("sum_to", &[("shape", shape.into())])
+            self.sum(Some(&new), false)
+        };
+        let repeated = |i: &i64| {
+            let one = |dim: &Dim| dim.as_const() == Some(1);
+            one(&shape.dims[*i as usize]) && !one(&own.dims[*i as usize + new.len()])
+        };
+        let repeated: Vec<i64> = (0..kept as i64).filter(repeated).collect();
+        if repeated.is_empty() {
+            summed
+        } else {
+            summed.sum(Some(&repeated), true)
         }
     }
 
@@ -406,9 +436,9 @@ impl<'a> Terms<'a, '_> {
 
     fn scaled(&mut self, g: Var<'a>, at: u16) -> Option<Var<'a>> {
         match self.number(at) {
-            Some(x) if x == 0.0 => return None,
-            Some(x) if x == 1.0 => return Some(g),
-            Some(x) if x == -1.0 => return Some(-g),
+            Some(0.0) => return None,
+            Some(1.0) => return Some(g),
+            Some(-1.0) => return Some(-g),
             Some(x) => return Some(g * x),
             None => {}
         }

@@ -219,7 +219,8 @@ impl Builder {
         }
         let mut f = self.function.borrow_mut();
         for guard in guards {
-            if !f.guards.contains(&guard) {
+            let turned = |g: &Guard| g.left == guard.right && g.right == guard.left;
+            if !f.guards.iter().any(|g| *g == guard || turned(g)) {
                 f.guards.push(guard);
             }
         }

@@ -1,12 +1,12 @@
 //! The reference evaluator: the one meaning of every operation.
 
-use rustc_hash::FxHashMap;
+mod dims;
 
 use crate::algebra::Rule;
 use crate::attr::Attr;
 use crate::builder::Builder;
 use crate::diagnostic::{Diagnostic, Result};
-use crate::dim::{Dim, Symbol};
+use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::eval::{Array, elementwise};
 use crate::graph::{Function, Module, Operation, ResultDef, Role, Value};
@@ -15,6 +15,7 @@ use crate::op::{Meaning, Op, expr};
 use crate::scalar::Scalar;
 use crate::shape::{Shape, Type};
 use crate::tensor::Tensor;
+pub use dims::Dims;
 
 /// What a kernel of the table sees: operands and attributes, with dims as numbers.
 pub struct Inputs<'a> {
@@ -65,61 +66,6 @@ impl<'a> Calls<'a> {
             Some(callee) => run(self.module, callee, args),
             None => Diagnostic::new(format!("the module has no function `{name}`")).err(),
         }
-    }
-}
-
-/// What the symbols of a function stand for in one evaluation.
-#[derive(Default)]
-pub struct Dims {
-    dims: FxHashMap<Symbol, i64>,
-    leads: FxHashMap<Symbol, Vec<usize>>,
-}
-
-impl Dims {
-    fn get(&self, dim: &Dim) -> Option<i64> {
-        dim.evaluate(&|s| self.dims.get(s).copied())
-    }
-
-    /// The shape in numbers; at most one dim may stay unknown, as `None`.
-    fn shape(&self, shape: &Shape) -> Vec<Option<usize>> {
-        let lead = shape
-            .lead
-            .as_ref()
-            .and_then(|l| self.leads.get(l))
-            .cloned()
-            .unwrap_or_default();
-        let dims = shape
-            .dims
-            .iter()
-            .map(|d| self.get(d).and_then(|v| usize::try_from(v).ok()));
-        lead.into_iter().map(Some).chain(dims).collect()
-    }
-
-    /// Learns the bare symbols of a type from an array of that type.
-    /// Errors: the array has another rank or another dim.
-    fn learn(&mut self, ty: &Type, actual: &[usize]) -> Result<(), String> {
-        let count = ty.shape.dims.len();
-        if actual.len() < count || (ty.shape.lead.is_none() && actual.len() > count) {
-            return Err(format!("{} dims for {ty}", actual.len()));
-        }
-        let (front, back) = actual.split_at(actual.len() - count);
-        if let Some(lead) = &ty.shape.lead {
-            self.leads
-                .entry(lead.clone())
-                .or_insert_with(|| front.to_vec());
-        }
-        for (dim, &size) in ty.shape.dims.iter().zip(back) {
-            match (dim.as_symbol(), self.get(dim)) {
-                (_, Some(known)) if known != size as i64 => {
-                    return Err(format!("a dim of {size} where {dim} is {known}"));
-                }
-                (Some(symbol), None) => {
-                    self.dims.insert(symbol.clone(), size as i64);
-                }
-                _ => {}
-            }
-        }
-        Ok(())
     }
 }
 
@@ -253,11 +199,12 @@ impl<'a> Inputs<'a> {
             let length = limits[axis];
             let place = |dim: &Dim| {
                 let at = self.dims.get(dim).unwrap_or(length);
-                if at < 0 {
-                    (at + length).max(0)
-                } else {
-                    at.min(length)
-                }
+                // Only a literal counts from the end.
+                let at = match dim.as_const() {
+                    Some(_) if at < 0 => at.saturating_add(length),
+                    _ => at,
+                };
+                at.clamp(0, length)
             };
             bounds.0[axis] = place(&starts.dims[i]);
             bounds.1[axis] = place(&ends.dims[i]).max(bounds.0[axis]);
@@ -306,6 +253,8 @@ fn run(module: &Module, function: &Function, args: Vec<Array>) -> Result<Vec<Arr
             }
         }
     }
+    // Some are about symbols that operations have bound.
+    check_guards(function, &dims)?;
     Ok(function
         .results
         .iter()
@@ -323,7 +272,9 @@ fn learn_arguments(function: &Function, args: &[Array], dims: &mut Dims) -> Resu
         .expected(function.args.len())
         .err();
     }
-    for ((value, arg), array) in function.arguments().zip(args) {
+    // Twice: an argument's dim may be told by a later argument.
+    let twice = function.arguments().chain(function.arguments());
+    for ((value, arg), array) in twice.zip(args.iter().chain(args)) {
         let ty = function.ty(value);
         let fits = if array.dtype == ty.dtype {
             dims.learn(ty, &array.shape)
@@ -336,6 +287,10 @@ fn learn_arguments(function: &Function, args: &[Array], dims: &mut Dims) -> Resu
                 .err();
         }
     }
+    check_guards(function, dims)
+}
+
+fn check_guards(function: &Function, dims: &Dims) -> Result<()> {
     for guard in &function.guards {
         let (left, right) = (dims.get(&guard.left), dims.get(&guard.right));
         if let (Some(l), Some(r)) = (left, right) {
@@ -388,6 +343,14 @@ fn step(
 
 /// One operation on arrays: its expression, its kernel, or its decomposition on these shapes.
 fn apply(op: Op, args: &[&Array], attrs: &[Attr], result: DType, dims: &Dims) -> Result<Array> {
+    for (def, attr) in op.attrs.iter().zip(attrs) {
+        if let Attr::Shape(shape) = attr {
+            if let Some(dim) = dims.open(shape) {
+                let why = format!("the dim {dim} in `{}` is not known here", def.name);
+                return Err(internal(why));
+            }
+        }
+    }
     match op.meaning {
         Meaning::Scalar(_) => {
             let numbers: Vec<Scalar> = attrs.iter().map(scalar_attr).collect();

@@ -110,7 +110,7 @@ fn bind_fresh(
     binding: &mut Binding,
 ) {
     let is_fresh = |s: &Symbol| inferred.fresh.contains(s);
-    let mut bound: Vec<Symbol> = Vec::new();
+    let (mut bound, mut targets): (Vec<Symbol>, Vec<Symbol>) = Default::default();
     for (want, got) in inferred.types.iter().zip(declared) {
         if let (Some(w), Some(g)) = (&want.shape.lead, &got.shape.lead) {
             if is_fresh(w) && !taken(g) {
@@ -124,13 +124,13 @@ fn bind_fresh(
             if is_fresh(symbol) && !taken(own) && !bound.contains(symbol) {
                 binding.bind_dim(symbol.clone(), g.clone());
                 bound.push(symbol.clone());
+                targets.push(own.clone());
             }
         }
     }
-    // Fresh symbols inside expressions alone answer to the new symbols of the declared dim in order.
-    let dims = |ty: &Type| ty.shape.dims.clone();
+    // Fresh symbols inside expressions alone answer to the new symbols of the declared dim.
     for (want, got) in inferred.types.iter().zip(declared) {
-        for (w, g) in dims(want).iter().zip(&got.shape.dims) {
+        for (w, g) in want.shape.dims.iter().zip(&got.shape.dims) {
             let (mut open, mut own) = (Vec::new(), Vec::new());
             w.for_each_symbol(&mut |s| {
                 if is_fresh(s) && !bound.contains(s) && !open.contains(s) {
@@ -138,13 +138,22 @@ fn bind_fresh(
                 }
             });
             g.for_each_symbol(&mut |s| {
-                if !taken(s) && !own.contains(s) {
+                if !taken(s) && !own.contains(s) && !targets.contains(s) {
                     own.push(s.clone());
                 }
             });
-            for (symbol, to) in open.into_iter().zip(own) {
-                binding.bind_dim(symbol.clone(), Dim::symbol(to));
-                bound.push(symbol);
+            // Names order the symbols of a dim, so that two may stand the other way round.
+            for _ in 0..2 {
+                let mut guess = binding.clone();
+                for (symbol, to) in open.iter().zip(&own) {
+                    guess.bind_dim(symbol.clone(), Dim::symbol(to));
+                }
+                if guess.dim(w) == *g {
+                    *binding = guess;
+                    bound.append(&mut open);
+                    targets.extend(own.iter().cloned());
+                }
+                own.reverse();
             }
         }
     }

@@ -10,7 +10,7 @@ use crate::op::{Op, ShapeRule};
 use crate::shape::{Guard, Shape, Type, unify};
 
 /// What the symbols of a signature stand for at a call.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Binding {
     dims: FxHashMap<Symbol, Dim>,
     leads: FxHashMap<Symbol, Shape>,
@@ -27,6 +27,13 @@ impl Binding {
 
     pub fn dim(&self, dim: &Dim) -> Dim {
         dim.substitute(&|s| self.dims.get(s).cloned())
+    }
+
+    /// Whether all symbols of the dim are bound.
+    fn knows(&self, dim: &Dim) -> bool {
+        let mut known = true;
+        dim.for_each_symbol(&mut |s| known &= self.dims.contains_key(s));
+        known
     }
 
     pub fn shape(&self, shape: &Shape) -> Shape {
@@ -75,16 +82,92 @@ impl Binding {
                 Some(symbol) if !self.dims.contains_key(symbol) => {
                     self.bind_dim(symbol.clone(), got.clone());
                 }
-                _ => {
-                    let want = self.dim(want);
-                    if unify(&want, got, guards).is_none() {
-                        return Err(format!("{want} is expected, not {got}"));
-                    }
-                }
+                Some(_) => self.equal(want, got, guards)?,
+                // Later operands may say what its symbols are.
+                None => {}
             }
         }
         Ok(())
     }
+
+    fn equal(&self, want: &Dim, got: &Dim, guards: &mut Vec<Guard>) -> Result<(), String> {
+        let want = self.dim(want);
+        match unify(&want, got, guards) {
+            Some(_) => Ok(()),
+            None => Err(format!("{want} is expected, not {got}")),
+        }
+    }
+
+    /// Compares the dims that are expressions, once bare symbols are bound. Symbols that stand in
+    /// expressions alone are solved for; what cannot be is bound to what `open` gives, and left to
+    /// the callee to check.
+    fn expressions_against(
+        &mut self,
+        pattern: &Shape,
+        actual: &Shape,
+        guards: &mut Vec<Guard>,
+        open: &mut dyn FnMut() -> Dim,
+    ) -> Result<(), String> {
+        let skipped = actual.dims.len() - pattern.dims.len();
+        for (want, got) in pattern.dims.iter().zip(&actual.dims[skipped..]) {
+            if want.as_symbol().is_some() {
+                continue;
+            }
+            let mut unbound = Vec::new();
+            want.for_each_symbol(&mut |s| {
+                if !self.dims.contains_key(s) && !unbound.contains(s) {
+                    unbound.push(s.clone());
+                }
+            });
+            if !unbound.is_empty() {
+                let solved = solve(want, got, &unbound, &|s| self.dims.get(s).cloned());
+                let known = solved.is_some();
+                let values = solved.unwrap_or_else(|| unbound.iter().map(|_| open()).collect());
+                self.dims.extend(unbound.into_iter().zip(values));
+                if !known {
+                    continue;
+                }
+            }
+            self.equal(want, got, guards)?;
+        }
+        Ok(())
+    }
+}
+
+/// What the unbound symbols of `pattern` stand for where it is `actual`: the one it is linear in, or
+/// symbol for symbol where the two are the same but for names.
+pub(crate) fn solve(
+    pattern: &Dim,
+    actual: &Dim,
+    unbound: &[Symbol],
+    bound: &dyn Fn(&Symbol) -> Option<Dim>,
+) -> Option<Vec<Dim>> {
+    let with = |values: &[Dim]| {
+        pattern.substitute(&|s| match unbound.iter().position(|u| u == s) {
+            Some(at) => values.get(at).cloned(),
+            None => bound(s),
+        })
+    };
+    if unbound.len() == 1 {
+        // No text has a name such as this one.
+        let unknown = Dim::symbol("'unknown");
+        let constant = with(&[Dim::Const(0)]);
+        let slope = with(&[Dim::Const(1)]) - &constant;
+        if with(std::slice::from_ref(&unknown)) == &slope * &unknown + &constant {
+            if let Some(value) = (actual - &constant).exact_div(&slope) {
+                return Some(vec![value]);
+            }
+        }
+    }
+    let mut values: Vec<Dim> = Vec::new();
+    actual.for_each_symbol(&mut |s| {
+        let dim = Dim::symbol(s);
+        if !values.contains(&dim) {
+            values.push(dim);
+        }
+    });
+    values.truncate(unbound.len());
+    (values.len() == unbound.len() && with(&values) == *actual).then_some(values)
 }
 
 fn same_shape(a: &Shape, b: &Shape, guards: &mut Vec<Guard>) -> bool {
@@ -131,7 +214,7 @@ pub fn instantiate(
     guards: &mut Vec<Guard>,
     fresh: &mut dyn FnMut() -> Symbol,
 ) -> Result<Vec<Type>> {
-    let mut binding = bind(callee, operands, guards)?;
+    let mut binding = bind_opening(callee, operands, guards, &mut || Dim::symbol(fresh()))?;
     for result in &callee.results {
         let shape = &callee.ty(result.value).shape;
         if let Some(lead) = shape
@@ -150,6 +233,10 @@ pub fn instantiate(
         }
     }
     for guard in &callee.guards {
+        if !binding.knows(&guard.left) || !binding.knows(&guard.right) {
+            // It is about a symbol that a result binds inside: the callee checks it.
+            continue;
+        }
         let (left, right) = (binding.dim(&guard.left), binding.dim(&guard.right));
         if unify(&left, &right, guards).is_none() {
             return Diagnostic::new(format!(
@@ -167,9 +254,18 @@ pub fn instantiate(
         .collect())
 }
 
-/// What a signature's symbols stand for where it is called on `operands`.
-/// Errors: number or types of the operands.
+/// What a signature's symbols stand for where it is called on `operands`; unknown, if they cannot
+/// be told. Errors: number or types of the operands.
 pub fn bind(callee: &Function, operands: &[&Type], guards: &mut Vec<Guard>) -> Result<Binding> {
+    bind_opening(callee, operands, guards, &mut || Dim::Unknown)
+}
+
+fn bind_opening(
+    callee: &Function,
+    operands: &[&Type],
+    guards: &mut Vec<Guard>,
+    open: &mut dyn FnMut() -> Dim,
+) -> Result<Binding> {
     if callee.args.len() != operands.len() {
         return Diagnostic::new(format!(
             "`{}` takes another number of operands",
@@ -192,15 +288,25 @@ pub fn bind(callee: &Function, operands: &[&Type], guards: &mut Vec<Guard>) -> R
             .hint("make the dtype explicit with `cast`")
             .err();
         }
-        if let Err(why) = binding.shape_against(&want.shape, &actual.shape, guards) {
-            return Diagnostic::new(format!(
-                "Incompatible shapes during compilation: `{}` of `{}`: {why}",
-                arg.name, callee.name
-            ))
-            .got(actual)
-            .expected(want)
-            .err();
-        }
+        binding
+            .shape_against(&want.shape, &actual.shape, guards)
+            .or_else(|why| differs(callee, &arg.name, actual, want, &why))?;
+    }
+    for ((value, arg), actual) in callee.arguments().zip(operands) {
+        let want = callee.ty(value);
+        binding
+            .expressions_against(&want.shape, &actual.shape, guards, open)
+            .or_else(|why| differs(callee, &arg.name, actual, want, &why))?;
     }
     Ok(binding)
+}
+
+fn differs<T>(callee: &Function, arg: &str, actual: &Type, want: &Type, why: &str) -> Result<T> {
+    Diagnostic::new(format!(
+        "Incompatible shapes during compilation: `{arg}` of `{}`: {why}",
+        callee.name
+    ))
+    .got(actual)
+    .expected(want)
+    .err()
 }

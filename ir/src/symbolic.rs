@@ -17,11 +17,11 @@ pub fn value(cx: &Infer, ty: &Type) -> Option<Arc<[Dim]>> {
     if !ty.dtype.is_int() {
         return None;
     }
-    let shape = ty.shape.as_fixed()?;
-    let count: usize = shape.iter().product();
-    if shape.len() > 1 || count > LIMIT {
-        return None;
-    }
+    let count = match ty.shape.as_fixed()?[..] {
+        [] => 1,
+        [count] if count <= LIMIT => count,
+        _ => return None,
+    };
     let known = match cx.op.known {
         Some(rule) => rule(cx)?,
         None if cx.op.kind == Kind::Elementwise => elementwise(cx, count)?,

@@ -372,18 +372,20 @@ fn mark_new(builder: &Builder, from: usize, backward: &mut Backward) {
 struct Cotangents(FxHashMap<Value, Value>);
 
 impl Cotangents {
-    fn add(&mut self, builder: &Builder, value: Value, more: Var) {
+    fn add(&mut self, builder: &Builder, value: Value, more: Var) -> Value {
         let sum = match self.0.get(&value) {
             Some(sum) => (builder.var(*sum) + more).value,
             None => more.value,
         };
         self.0.insert(value, sum);
+        sum
     }
 }
 
 /// Walks the operations from the last to the first, passing cotangents on to operands.
 fn sweep(builder: &Builder, backward: &Backward, cotangents: &mut Cotangents) -> Result<()> {
     let operations = builder.with(|f| f.ops.clone());
+    let names = builder.with(value_names);
     for operation in operations.iter().rev() {
         if !operation.results().any(|v| cotangents.0.contains_key(&v)) {
             continue;
@@ -401,12 +403,33 @@ fn sweep(builder: &Builder, backward: &Backward, cotangents: &mut Cotangents) ->
         };
         for (operand, gradient) in operation.operands.iter().zip(gradients) {
             if let Some(gradient) = gradient.filter(|_| backward.varies(*operand)) {
-                cotangents.add(builder, *operand, gradient);
+                let sum = cotangents.add(builder, *operand, gradient);
+                name_gradient(builder, sum, names[operand.index()].as_deref());
             }
         }
         builder.check()?;
     }
     Ok(())
+}
+
+/// What to call each value: by its own name, or by the block that makes it.
+fn value_names(f: &Function) -> Vec<Option<Arc<str>>> {
+    let mut names: Vec<Option<Arc<str>>> = f.values.iter().map(|v| v.name.clone()).collect();
+    for operation in &f.ops {
+        let block = operation
+            .loc
+            .shortest()
+            .and_then(|path| path.rsplit('.').next());
+        let name = &mut names[operation.first.index()];
+        *name = name.take().or_else(|| block.map(Arc::from));
+    }
+    names
+}
+
+fn name_gradient(builder: &Builder, gradient: Value, of: Option<&str>) {
+    if builder.with(|f| f.info(gradient).name.is_none()) {
+        builder.set_name(gradient, of.map(|name| format!("{name}_gradient").into()));
+    }
 }
 
 fn gradients<'b>(

@@ -1,6 +1,6 @@
 //! `cse`: computes once what is computed several times.
 
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::BuildHasher;
 
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::Result;
@@ -69,9 +69,7 @@ fn merge(module: &Module, function: &Function) -> Result<Option<Function>> {
 }
 
 fn hash(op: Op, operands: &[Value], attrs: &[Attr]) -> u64 {
-    let mut hasher = FxBuildHasher.build_hasher();
-    (op, operands, attrs).hash(&mut hasher);
-    hasher.finish()
+    FxBuildHasher.hash_one((op, operands, attrs))
 }
 
 /// Whether operation number `at` of the new function is the same as `op` on `operands`. Types

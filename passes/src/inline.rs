@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mithril_ir::diagnostic::Result;
 use mithril_ir::graph::{Function, Module, Operation};
 use mithril_ir::op::{self, Kind, Op};
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::call_graph;
 use crate::context::PassContext;
@@ -19,6 +19,8 @@ pass! {
     pub struct Inline("inline") {
         /// Functions of fewer operations are inlined; `all` for any number.
         limit: Limit = Limit::At(64),
+        /// Functions called more than once are inlined below this many operations alone.
+        repeated: Limit = Limit::All,
         /// Whether `custom_gradient` gives way to its callee too: once gradients are taken.
         custom: bool = false,
     }
@@ -29,9 +31,15 @@ impl Pass for Inline {
         let plain = [op::get("call"), op::get("custom_gradient")];
         let inlined = if self.custom { &plain[..] } else { &plain[..1] };
         let mut out = module.clone();
+        let calls = call_counts(module);
         for name in call_graph::post_order(module)? {
             let function = call_graph::function(&out, &name)?;
-            if let Some(changed) = self.function(&out, function, inlined, cx)? {
+            let site = Sites {
+                pass: self,
+                plain: inlined,
+                calls: &calls,
+            };
+            if let Some(changed) = site.function(&out, function, cx)? {
                 out.insert(changed);
             }
         }
@@ -39,23 +47,42 @@ impl Pass for Inline {
     }
 }
 
-impl Inline {
-    fn callee<'m>(&self, module: &'m Module, op: &Operation, plain: &[Op]) -> Option<&'m Function> {
-        if op.op.kind != Kind::Call || !plain.contains(&op.op) {
+/// How often each function is called.
+fn call_counts(module: &Module) -> FxHashMap<Arc<str>, usize> {
+    let mut counts = FxHashMap::default();
+    let ops = module.functions.values().flat_map(|f| &f.ops);
+    for name in ops.flat_map(Operation::functions) {
+        *counts.entry(name.clone()).or_default() += 1;
+    }
+    counts
+}
+
+/// Which calls give way.
+struct Sites<'a> {
+    pass: &'a Inline,
+    plain: &'a [Op],
+    calls: &'a FxHashMap<Arc<str>, usize>,
+}
+
+impl Sites<'_> {
+    fn callee<'m>(&self, module: &'m Module, op: &Operation) -> Option<&'m Function> {
+        if op.op.kind != Kind::Call || !self.plain.contains(&op.op) {
             return None;
         }
         let callee: &Arc<Function> = module.get(op.functions().next()?)?;
-        (!callee.external && self.limit.above(callee.ops.len())).then_some(callee)
+        let count = callee.ops.len();
+        let once = self.calls.get(&callee.name).copied().unwrap_or(0) < 2;
+        let small = self.pass.limit.above(count) && (once || self.pass.repeated.above(count));
+        (!callee.external && small).then_some(callee)
     }
 
     fn function(
         &self,
         module: &Module,
         function: &Function,
-        plain: &[Op],
         cx: &mut PassContext,
     ) -> Result<Option<Function>> {
-        let calls = |op: &Operation| self.callee(module, op, plain).is_some();
+        let calls = |op: &Operation| self.callee(module, op).is_some();
         if !function.ops.iter().any(calls) {
             return Ok(None);
         }
@@ -63,7 +90,7 @@ impl Inline {
         let mut names: FxHashSet<Arc<str>> = names.collect();
         let mut rebuild = Rebuild::new(module, function);
         for op in &function.ops {
-            match self.callee(module, op, plain) {
+            match self.callee(module, op) {
                 None => rebuild.keep(op)?,
                 Some(callee) => {
                     expand(module, &mut rebuild, op, callee, &mut names)?;

@@ -4,12 +4,17 @@ use std::fmt;
 
 use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 
+use crate::autodiff::Autodiff;
+use crate::canonicalize::Canonicalize;
 use crate::cse::Cse;
 use crate::dce::Dce;
+use crate::fold_constants::FoldConstants;
 use crate::inline::Inline;
 use crate::legalize::Legalize;
-use crate::pass::Pass;
+use crate::pass::{Limit, Pass};
 use crate::registry;
+use crate::specialise::Specialise;
+use crate::specialise::given::Shapes;
 use crate::target::Target;
 
 /// Passes in the order they run in.
@@ -18,21 +23,54 @@ pub struct Pipeline {
     pub passes: Vec<Box<dyn Pass>>,
 }
 
-/// What every compile runs, from a model's functions to what `target` takes.
-pub fn standard(target: Target) -> Pipeline {
-    Pipeline::default()
-        .then(Inline::default())
-        .then(Cse::default())
-        .then(Dce::default())
+/// Blocks that are used more than once stay functions from this many operations on: source has a
+/// `def` for them, and their work is done once.
+const REPEATED: usize = 12;
+
+/// What every compile runs, from a model's functions to what `target` takes. With `gradients`, the
+/// module gets a function of that name, which gives a gradient for each param.
+pub fn standard(shapes: Shapes, target: Target, gradients: bool) -> Pipeline {
+    let specialise = Specialise {
+        shapes,
+        ..Specialise::default()
+    };
+    let mut pipeline = Pipeline::default()
+        .then(specialise)
+        .then(Inline {
+            repeated: Limit::At(REPEATED),
+            ..Inline::default()
+        })
+        .simplify();
+    if gradients {
+        pipeline = pipeline.then(Autodiff::default()).simplify();
+    }
+    pipeline
         .then(Legalize { target })
+        .then(Canonicalize::default())
         .then(Cse::default())
         .then(Dce::default())
+}
+
+/// [`standard`] with every operation of the model kept.
+pub fn faithful(target: Target, gradients: bool) -> Pipeline {
+    let mut pipeline = Pipeline::default().then(Inline::default());
+    if gradients {
+        pipeline = pipeline.then(Autodiff::default()).then(Dce::default());
+    }
+    pipeline.then(Legalize { target })
 }
 
 impl Pipeline {
     pub fn then(mut self, pass: impl Pass + 'static) -> Pipeline {
         self.passes.push(Box::new(pass));
         self
+    }
+
+    fn simplify(self) -> Pipeline {
+        self.then(Canonicalize::default())
+            .then(FoldConstants::default())
+            .then(Cse::default())
+            .then(Dce::default())
     }
 
     /// Reads `canonicalize,inline{limit=all},autodiff{wrt=w,b}`. Empty text is an empty pipeline.
@@ -65,10 +103,8 @@ fn split(text: &str, base: usize) -> Result<Vec<(usize, &str)>> {
             '{' => open.push((at, '}')),
             '[' => open.push((at, ']')),
             '(' => open.push((at, ')')),
-            '}' | ']' | ')' => {
-                if open.pop().map(|(_, close)| close) != Some(c) {
-                    return unbalanced(c, base + at);
-                }
+            '}' | ']' | ')' if open.pop().map(|(_, close)| close) != Some(c) => {
+                return unbalanced(c, base + at);
             }
             ',' if open.is_empty() => {
                 part(start, at);

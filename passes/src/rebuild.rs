@@ -73,7 +73,7 @@ impl<'f> Rebuild<'f> {
                 pairs.all(|(old, new)| source.ty(*old) == f.ty(*new))
             });
         if !same {
-            return self.retype(op, &operands);
+            return self.infer(op, &operands);
         }
         let first = copy(&self.builder, source, op, operands);
         for (i, old) in op.results().enumerate() {
@@ -82,7 +82,9 @@ impl<'f> Rebuild<'f> {
         Ok(())
     }
 
-    fn retype(&mut self, op: &Operation, operands: &[Value]) -> Result<()> {
+    /// As [`Rebuild::keep_on`], with its types inferred anew.
+    /// Errors: types of the operands.
+    pub fn infer(&mut self, op: &Operation, operands: &[Value]) -> Result<()> {
         self.builder.set_loc(op.loc.clone());
         let attrs = op.attrs.clone();
         if op.op.kind == Kind::Call {

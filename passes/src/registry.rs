@@ -3,15 +3,23 @@
 use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 
 use crate::autodiff::Autodiff;
+use crate::canonicalize::Canonicalize;
 use crate::cse::Cse;
 use crate::dce::Dce;
+use crate::fold_constants::FoldConstants;
+use crate::infer_shapes::InferShapes;
 use crate::inline::Inline;
 use crate::legalize::Legalize;
 use crate::pass::Pass;
+use crate::specialise::Specialise;
 
 /// Makes each pass with its defaults, in the order of the help.
 pub const PASSES: &[fn() -> Box<dyn Pass>] = &[
+    || Box::new(Specialise::default()),
+    || Box::new(InferShapes::default()),
     || Box::new(Inline::default()),
+    || Box::new(Canonicalize::default()),
+    || Box::new(FoldConstants::default()),
     || Box::new(Cse::default()),
     || Box::new(Dce::default()),
     || Box::new(Autodiff::default()),

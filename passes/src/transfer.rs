@@ -53,6 +53,11 @@ impl<'f> Transfer<'f> {
         self.values[old.index()].expect("operands come before their operation")
     }
 
+    /// A dim of the source by the builder's symbols.
+    pub fn dim(&self, dim: &Dim) -> Dim {
+        self.binding.dim(dim)
+    }
+
     /// The operands of an operation of the source, in the builder.
     pub fn operands(&self, op: &Operation) -> SmallVec<[Value; 3]> {
         op.operands.iter().map(|v| self.value(*v)).collect()

@@ -7,7 +7,9 @@ use mithril_ir::graph::Module;
 use mithril_ir::tensor::Tensor;
 use mithril_ir::verify::verify;
 use mithril_passes::driver::Driver;
-use mithril_passes::pipeline::Pipeline;
+use mithril_passes::pipeline::{Pipeline, standard};
+use mithril_passes::specialise::given::Shapes;
+use mithril_passes::target::TARGETS;
 
 /// The results of the entry, with every NaN the same.
 fn results(module: &Module, args: &[Tensor]) -> Result<Vec<Tensor>, String> {
@@ -53,8 +55,12 @@ fn check(pipeline: &str, seeds: u64) {
 #[test]
 fn each_pass_keeps_the_bits() {
     for pipeline in [
+        "specialise",
+        "specialise{shapes=n=2}",
         "dce",
         "cse",
+        "canonicalize",
+        "fold-constants",
         "inline{limit=all}",
         "inline{limit=all,custom}",
         "legalize{target=numpy}",
@@ -66,9 +72,30 @@ fn each_pass_keeps_the_bits() {
 
 #[test]
 fn passes_after_each_other_keep_the_bits() {
-    check("inline,cse,dce,legalize{target=numpy},cse,dce", 400);
     check(
-        "legalize{target=core},cse,inline{limit=all,custom},cse,dce",
+        "specialise,infer-shapes,inline,canonicalize,cse,dce,legalize{target=numpy},cse,dce",
         400,
     );
+    check(
+        "legalize{target=core},cse,canonicalize,fold-constants,inline{limit=all,custom},cse,dce",
+        400,
+    );
+}
+
+#[test]
+fn second_runs_change_nothing() {
+    let pipeline = standard(Shapes::default(), TARGETS[0], false);
+    for seed in 0..100 {
+        let (once, _) = Driver::default()
+            .run(&pipeline, &generate::module(seed))
+            .unwrap();
+        let (_, report) = Driver::default().run(&pipeline, &once).unwrap();
+        let changed: Vec<&str> = report
+            .passes
+            .iter()
+            .filter(|p| p.changed)
+            .map(|p| p.pass)
+            .collect();
+        assert!(changed.is_empty(), "seed {seed}: {changed:?}\n{once}");
+    }
 }

@@ -1,1 +1,3 @@
-//! Source code from Mithril IR: one emitter per Python framework, and C. Needs no LLVM.
+//! Source text from Mithril IR: Python for array frameworks.
+
+pub mod python;

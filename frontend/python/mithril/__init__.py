@@ -1,5 +1,92 @@
-"""Mithril: write a model once, run it on any backend."""
+"""Mithril: write a model once, run it on any backend.
 
-from ._core import __version__
+Every block is here and in `mithril.models`; backends are here and in `mithril.backends`. Nothing
+but the extension module is imported before it is asked for.
+"""
 
-__all__ = ["__version__"]
+from __future__ import annotations
+
+from ._core import Block, Connection, DType, IOKey, Model, TrainModel, __version__, block_names
+from .errors import BackendError, MithrilError, ShapeError, TerminalError, UsageError
+
+# What `typing` has costs more to import than all else here; type checkers know the name.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from . import backends as backends
+    from . import models as models
+    from .backends.base import Backend as Backend
+    from .backends.jax import JaxBackend as JaxBackend
+    from .backends.numpy import NumpyBackend as NumpyBackend
+    from .backends.torch import TorchBackend as TorchBackend
+    from .compilation import compile as compile
+    from .compiled import CompiledModel as CompiledModel
+    from .models import *  # noqa: F403
+
+    bfloat16: DType
+    bool: DType
+    float16: DType
+    float32: DType
+    float64: DType
+    int8: DType
+    int16: DType
+    int32: DType
+    int64: DType
+    uint8: DType
+    uint16: DType
+    uint32: DType
+    uint64: DType
+
+__all__ = [
+    "BackendError",
+    "Block",
+    "Connection",
+    "DType",
+    "IOKey",
+    "MithrilError",
+    "Model",
+    "ShapeError",
+    "TerminalError",
+    "TrainModel",
+    "UsageError",
+    "__version__",
+    "compile",
+]
+
+_LAZY = {
+    "Backend": ".backends.base",
+    "JaxBackend": ".backends.jax",
+    "NumpyBackend": ".backends.numpy",
+    "TorchBackend": ".backends.torch",
+    "CompiledModel": ".compiled",
+    "compile": ".compilation",
+}
+_MODULES = ("backends", "models")
+_DTYPES = frozenset(DType.names())
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module  # noqa: PLC0415
+
+    if name in _MODULES:
+        return import_module(f".{name}", __name__)
+    if name in _LAZY:
+        found = getattr(import_module(_LAZY[name], __name__), name)
+    elif name in _DTYPES:
+        found = DType(name)
+    elif name[:1].isupper():
+        found = getattr(import_module(".models", __name__), name, None)
+    else:
+        found = None
+    if found is None:
+        from ._core import did_you_mean  # noqa: PLC0415
+
+        near = did_you_mean(name, __dir__())
+        raise AttributeError(f"module `mithril` has no `{name}`" + (f": {near}" if near else ""))
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_LAZY, *_MODULES, *_DTYPES, *block_names()})

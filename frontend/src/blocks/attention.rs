@@ -97,7 +97,10 @@ pub(super) const BLOCKS: &[Entry] = &[
         meaning: Meaning::Lower(|cx| {
             let x = cx.var("input");
             let angles = angles(cx, x)?;
-            let (sine, cosine) = (angles.unary("sin", &[]), angles.unary("cos", &[]));
+            let (sine, cosine) = (
+                angles.unary("sin", &[]).named("sine"),
+                angles.unary("cos", &[]).named("cosine"),
+            );
             let pair = [sine.expand_dims(&[-1]), cosine.expand_dims(&[-1])];
             let pairs = cx.op("concat", &pair, &[("axis", (-1).into())]);
             let shape = x.shape();
@@ -184,12 +187,15 @@ fn multi_head(cx: &Cx) -> Result<Vec<Value>> {
         Ok(x.reshape(shape).unary("swap_axes", &attrs).value)
     };
     let split = |x: Var, heads: i64| split(x, heads).map(|v| cx.builder.var(v));
-    let query = split(project(input, "query"), count)?;
-    let key = split(project(context, "key"), groups)?;
-    let value = split(project(context, "value"), groups)?;
-    let seen = attend(cx, [query, key, value], groups != count, None);
+    let query = split(project(input, "query"), count)?.named("query");
+    let key = split(project(context, "key"), groups)?.named("key");
+    let value = split(project(context, "value"), groups)?.named("value");
+    let seen = attend(cx, [query, key, value], groups != count, None).named("heads");
     let attrs = [("first", Attr::Int(-3)), ("second", Attr::Int(-2))];
-    let joined = seen.unary("swap_axes", &attrs).reshape(input.shape());
+    let joined = seen
+        .unary("swap_axes", &attrs)
+        .reshape(input.shape())
+        .named("joined");
     done(project(joined, "output"))
 }
 
@@ -220,7 +226,10 @@ fn angles<'a>(cx: &Cx<'a>, x: Var<'a>) -> Result<Var<'a>> {
 fn rotary(cx: &Cx) -> Result<Vec<Value>> {
     let x = cx.var("input");
     let angles = angles(cx, x)?;
-    let (sine, cosine) = (angles.unary("sin", &[]), angles.unary("cos", &[]));
+    let (sine, cosine) = (
+        angles.unary("sin", &[]).named("sine"),
+        angles.unary("cos", &[]).named("cosine"),
+    );
     let shape = x.shape();
     let half = shape.need_trailing(1)?[0].floor_div(&Dim::Const(2));
     let part = |start: Dim, limit: Dim| {

@@ -70,6 +70,11 @@ impl Model {
         self.graph().kind.clone()
     }
 
+    /// The name it was given, if any.
+    pub fn name(&self) -> Option<Arc<str>> {
+        self.graph().name.clone()
+    }
+
     /// Names the model as a block. Errors: an empty name, or one with dots; a used model.
     pub fn set_name(&self, name: &str) -> Result<()> {
         check_name(name, "block")?;
@@ -167,7 +172,8 @@ impl Model {
                 .hint("a `Buffer` gives an input back as an output")
                 .err();
         }
-        graph.wire_mut(id).expose = true;
+        let wire = graph.wire_mut(id);
+        (wire.expose, wire.discard) = (true, false);
         Ok(())
     }
 

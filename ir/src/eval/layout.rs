@@ -199,7 +199,8 @@ pub fn concat(arrays: &[&Array], axis: usize) -> Result<Array, String> {
 /// between any two; the new ones are `value`, of rank 0.
 ///
 /// # Errors
-/// For lists of another length than the rank, negative `interior`, and another dtype of `value`.
+/// For lists of another length than the rank, negative `interior`, another dtype of `value`, and
+/// where more is cropped than there is.
 pub fn pad(
     x: &Array,
     value: &Array,
@@ -220,9 +221,12 @@ pub fn pad(
     }
     let size = |d: usize| {
         let n = x.shape[d] as i64;
-        (low[d] + high[d] + n + (n - 1).max(0) * interior[d]).max(0) as usize
+        let size = low[d] + high[d] + n + (n - 1).max(0) * interior[d];
+        usize::try_from(size).map_err(|_| format!("dim {d} of size {n} is cropped to {size}"))
     };
-    let shape: Vec<usize> = (0..rank).map(size).collect();
+    let shape = (0..rank)
+        .map(size)
+        .collect::<Result<Vec<usize>, String>>()?;
     let source = |index: &[usize]| {
         let mut at = 0;
         for d in 0..rank {

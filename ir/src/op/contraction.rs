@@ -3,11 +3,12 @@
 use smallvec::SmallVec;
 
 use super::{
-    BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, ShapeRule, all, attr, operand,
+    BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, Python, ShapeRule, all, attr,
+    operand,
 };
 use crate::algebra::{Rule, Var};
 use crate::attr::AttrKind;
-use crate::diagnostic::Result;
+use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::eval::contract;
 use crate::shape::Shape;
@@ -43,6 +44,15 @@ pub(super) const OPS: &[OpDef] = &[
             contract::dot_general(x, y, &dims, i.dtype())
         }),
         gradient: Gradient::Rule(dot_gradient),
+        python: Python {
+            numpy: "({left}.astype(@float32) @ {right}.astype(@float32)).astype({dtype}) \
+                    if result is matmul and x is half; \
+                    {left} @ {right} if result is matmul; \
+                    @einsum({equation}, {x}.astype(@float32), {y}.astype(@float32)).astype({dtype}) \
+                    if x is half; \
+                    @einsum({equation}, {x}, {y})",
+            ..all("{left} @ {right} if result is matmul; @einsum({equation}, {x}, {y})")
+        },
         ..PAIR
     },
     OpDef {
@@ -52,7 +62,11 @@ pub(super) const OPS: &[OpDef] = &[
         shape: ShapeRule::Rule(matmul_shape),
         meaning: Meaning::Decompose(matmul),
         gradient: Gradient::Rule(matmul_gradient),
-        python: all("{x} @ {y}"),
+        python: Python {
+            numpy: "({x}.astype(@float32) @ {y}.astype(@float32)).astype({dtype}) if x is half; \
+                    {x} @ {y}",
+            ..all("{x} @ {y}")
+        },
         ..PAIR
     },
 ];
@@ -65,7 +79,11 @@ fn split(shape: &Shape, batch: &[i64], contract: &[i64]) -> Result<(Vec<Dim>, Ve
         axes.iter()
             .map(|&axis| {
                 let at = count - shape.axis_from_back(axis)?;
-                taken[at] = true;
+                if std::mem::replace(&mut taken[at], true) {
+                    return Diagnostic::new(format!("axis {axis} is named twice"))
+                        .got(format!("axes {batch:?} and {contract:?} of {shape}"))
+                        .err();
+                }
                 Ok(shape.dims[at].clone())
             })
             .collect()
@@ -158,32 +176,40 @@ fn dot_gradient<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
             ],
         )
     };
-    // The product's axes: batch, the operand's own rest, then the other's contracted axes, which
-    // answer to the operand's contracted axes in the order of the other's axes.
-    let back = |product: Var<'a>, b: &[usize], rest: &[usize], own: &[usize], other: &[usize]| {
-        let mut order: Vec<usize> = (0..other.len()).collect();
-        order.sort_by_key(|&i| other[i]);
-        let places: Vec<usize> = b
-            .iter()
-            .chain(rest)
-            .copied()
-            .chain(order.iter().map(|&i| own[i]))
-            .collect();
-        let mut permutation = vec![0i64; places.len()];
-        for (from, to) in places.iter().enumerate() {
-            permutation[*to] = from as i64;
-        }
-        match permutation.iter().enumerate().all(|(i, &p)| i as i64 == p) {
-            true => product,
-            false => product.transpose(&permutation),
-        }
-    };
     let dx = dot(g, y, &g_batch, &yb, &g_y, &yr);
     let dy = dot(g, x, &g_batch, &xb, &g_x, &xr);
     vec![
         Some(back(dx, &xb, &xr, &xc, &yc)),
         Some(back(dy, &yb, &yr, &yc, &xc)),
     ]
+}
+
+/// Transposes a product in a gradient back into the operand's axes. The product has the batch, the
+/// operand's own rest, then the other's contracted axes, which answer to the operand's in the order
+/// of the other's.
+fn back<'a>(
+    product: Var<'a>,
+    batch: &[usize],
+    rest: &[usize],
+    own: &[usize],
+    other: &[usize],
+) -> Var<'a> {
+    let mut order: Vec<usize> = (0..other.len()).collect();
+    order.sort_by_key(|&i| other[i]);
+    let places: Vec<usize> = batch
+        .iter()
+        .chain(rest)
+        .copied()
+        .chain(order.iter().map(|&i| own[i]))
+        .collect();
+    let mut permutation = vec![0i64; places.len()];
+    for (from, to) in places.iter().enumerate() {
+        permutation[*to] = from as i64;
+    }
+    match permutation.iter().enumerate().all(|(i, &p)| i as i64 == p) {
+        true => product,
+        false => product.transpose(&permutation),
+    }
 }
 
 fn matmul_shape(cx: &mut Infer) -> Result<Shape> {

@@ -105,7 +105,7 @@ pub(super) const OPS: &[OpDef] = &[
         operands: &[operand("x", Class::Float), operand("y", Class::Float)],
         meaning: Meaning::Scalar("atan2(x, y)"),
         python: Python {
-            torch: "@atan2({x}, {y})",
+            torch: "@atan2({x.array}, {y.array})",
             ..all("@arctan2({x}, {y})")
         },
         ..ELEMENTWISE
@@ -114,14 +114,22 @@ pub(super) const OPS: &[OpDef] = &[
         name: "minimum",
         doc: "The lesser of two numbers; NaN where either is.",
         meaning: Meaning::Scalar("min(x, y)"),
-        python: all("@minimum({x}, {y})"),
+        python: Python {
+            torch: "{x}.clamp(max={y}) if y is number; {y}.clamp(max={x}) if x is number; \
+                    @minimum({x}, {y})",
+            ..all("@minimum({x}, {y})")
+        },
         ..BINARY
     },
     OpDef {
         name: "maximum",
         doc: "The greater of two numbers; NaN where either is.",
         meaning: Meaning::Scalar("max(x, y)"),
-        python: all("@maximum({x}, {y})"),
+        python: Python {
+            torch: "{x}.clamp(min={y}) if y is number; {y}.clamp(min={x}) if x is number; \
+                    @maximum({x}, {y})",
+            ..all("@maximum({x}, {y})")
+        },
         ..BINARY
     },
     OpDef {
@@ -228,8 +236,8 @@ pub(super) const OPS: &[OpDef] = &[
             let zero = r.g().scalar(0.0);
             vec![
                 None,
-                Some(r.arg(0).select(r.g(), zero)),
-                Some(r.arg(0).select(zero, r.g())),
+                Some(r.arg(0).select(r.g(), zero).sum_to(r.arg(1).shape())),
+                Some(r.arg(0).select(zero, r.g()).sum_to(r.arg(2).shape())),
             ]
         }),
         python: all("@where({condition}, {yes}, {no})"),

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::layout::axis_dim;
+use super::layout::rules::{axis_dim, slice_shape};
 use super::{
     BASE, Class, DTypeRule, Default, Gradient, Infer, Kind, Meaning, OpDef, Python, ShapeRule, all,
     attr, operand,
@@ -44,8 +44,11 @@ pub(super) const OPS: &[OpDef] = &[
             ]
         }),
         python: Python {
-            torch: "_take({x}, {indices}, {axis})",
-            ..all("@take({x}, {indices}, axis={axis})")
+            torch: "{x}[{indices}] if axis == 0 and indices is index; \
+                    {x}[:, {indices}] if axis == 1 and indices is index; \
+                    {x}[..., {indices}] if axis == -1 and indices is index; \
+                    _take({x}, {indices}, {axis})",
+            ..all("{x}[{indices}] if axis == 0; @take({x}, {indices}, axis={axis})")
         },
         known: Some(|cx| {
             let (values, places) = (cx.known[0]?, cx.known[1]?);
@@ -76,8 +79,9 @@ pub(super) const OPS: &[OpDef] = &[
             ]
         }),
         python: Python {
-            torch: "@take_along_dim({x}, {indices}, {axis})",
-            ..all("@take_along_axis({x}, {indices}, {axis})")
+            torch: "@take_along_dim({x}, {indices}, dim={axis}) if indices is i64; \
+                    @take_along_dim({x}, {indices}.to(@int64), dim={axis})",
+            ..all("@take_along_axis({x}, {indices}, axis={axis})")
         },
         note: OUT_OF_RANGE,
         ..INDEX
@@ -99,7 +103,16 @@ pub(super) const OPS: &[OpDef] = &[
                 Some(r.build("take", &[r.g(), r.arg(1)], &attrs)),
             ]
         }),
-        python: all("_scatter_add({x}, {indices}, {updates}, {axis})"),
+        python: Python {
+            torch: "{x}.index_put(({indices},), {updates}, accumulate=True) \
+                    if axis == 0 and indices is index; \
+                    _scatter_add({x}, {indices}, {updates}, {axis})",
+            jax: "{x}.at[{indices}].add({updates}) if axis == 0; \
+                  {x}.at[:, {indices}].add({updates}) if axis == 1; \
+                  {x}.at[..., {indices}].add({updates}) if axis == -1; \
+                  _scatter_add({x}, {indices}, {updates}, {axis})",
+            ..all("_scatter_add({x}, {indices}, {updates}, {axis})")
+        },
         note: OUT_OF_RANGE,
         ..INDEX
     },
@@ -109,6 +122,11 @@ pub(super) const OPS: &[OpDef] = &[
               the transpose of `take_along`.",
         operands: &[NUMBER, INDICES, UPDATES],
         attrs: &[AXIS],
+        shape: ShapeRule::Rule(|cx| {
+            let (indices, updates) = (along_shape(cx)?, cx.shape(2).clone());
+            cx.same(&indices, &updates, "`indices` and `updates`")?;
+            Ok(cx.shape(0).clone())
+        }),
         meaning: Meaning::Kernel(|i| {
             index::scatter_add_along(i.arg(0), i.arg(1), i.arg(2), i.required_axis())
         }),
@@ -121,7 +139,8 @@ pub(super) const OPS: &[OpDef] = &[
             ]
         }),
         python: Python {
-            torch: "@scatter_add({x}, {axis}, {indices}, {updates})",
+            torch: "@scatter_add({x}, {axis}, {indices}, {updates}) if indices is i64; \
+                    @scatter_add({x}, {axis}, {indices}.to(@int64), {updates})",
             ..all("_scatter_add_along({x}, {indices}, {updates}, {axis})")
         },
         note: OUT_OF_RANGE,
@@ -137,6 +156,11 @@ pub(super) const OPS: &[OpDef] = &[
             attr("limits", AttrKind::Shape, Default::Required),
             attr("steps", AttrKind::Ints, Default::None),
         ],
+        shape: ShapeRule::Rule(|cx| {
+            let (part, update) = (slice_shape(cx)?, cx.shape(1).clone());
+            cx.same(&part, &update, "the slice and `update`")?;
+            Ok(cx.shape(0).clone())
+        }),
         meaning: Meaning::Kernel(|i| {
             let (starts, limits, steps) = i.bounds();
             layout::slice_update(i.arg(0), i.arg(1), &starts, &limits, &steps)
@@ -147,8 +171,15 @@ pub(super) const OPS: &[OpDef] = &[
                 .to_vec();
             let zeros = r.arg(1).full_like(0.0);
             let rest = r.build("slice_update", &[r.g(), zeros], &attrs);
-            vec![Some(rest), Some(r.g().unary("slice", &attrs))]
+            // The dims are those of the update, but that is not always shown of symbolic ones.
+            let part = r.g().unary("slice", &attrs);
+            vec![Some(rest), Some(part.reshape(r.arg(1).shape()))]
         }),
+        python: Python {
+            numpy: "_slice_update({x}, @s_[{slices}], {update})",
+            torch: "_slice_update({x}, {bounds}, {update})",
+            jax: "{x}.at[{slices}].set({update})",
+        },
         ..INDEX
     },
     OpDef {
@@ -158,7 +189,7 @@ pub(super) const OPS: &[OpDef] = &[
         operands: &[ANY, operand("starts", Class::Int).apart().many()],
         attrs: &[attr("sizes", AttrKind::Shape, Default::Required)],
         shape: ShapeRule::Rule(|cx| {
-            let sizes = cx.shape_attr("sizes").clone();
+            let sizes = cx.whole_shape("sizes")?;
             starts_match(cx, 1, &sizes)?;
             Ok(sizes)
         }),
@@ -174,8 +205,9 @@ pub(super) const OPS: &[OpDef] = &[
             gradients
         }),
         python: Python {
-            jax: "jax.lax.dynamic_slice({x}, ({starts},), {sizes})",
-            ..all("_dynamic_slice({x}, ({starts},), {sizes})")
+            jax: "jax.lax.dynamic_slice({x}, ({starts},), {sizes}) if starts is alike; \
+                  _dynamic_slice({x}, ({starts},), {sizes})",
+            ..all("_dynamic_slice({x}, ({starts.number},), {sizes})")
         },
         ..INDEX
     },
@@ -208,8 +240,9 @@ pub(super) const OPS: &[OpDef] = &[
             gradients
         }),
         python: Python {
-            jax: "jax.lax.dynamic_update_slice({x}, {update}, ({starts},))",
-            ..all("_dynamic_update_slice({x}, {update}, ({starts},))")
+            jax: "jax.lax.dynamic_update_slice({x}, {update}, ({starts},)) if starts is alike; \
+                  _dynamic_update_slice({x}, {update}, ({starts},))",
+            ..all("_dynamic_update_slice({x}, {update}, ({starts.number},))")
         },
         ..INDEX
     },
@@ -226,6 +259,7 @@ pub(super) const OPS: &[OpDef] = &[
         shape: ShapeRule::Rule(|cx| {
             let mut shape = cx.shape(0).clone();
             shape.dims.push(Dim::Const(cx.int("classes")));
+            cx.dtype_attr("dtype", |_| true, "a dtype to compute in")?;
             Ok(shape)
         }),
         dtype: DTypeRule::Attr("dtype"),
@@ -276,14 +310,7 @@ fn scatter_shape(cx: &mut Infer) -> Result<Shape> {
     let x = cx.shape(0).clone();
     let expected = take_shape(cx)?;
     let updates = cx.shape(2).clone();
-    if expected.dims.len() != updates.dims.len() {
-        return cx.mismatch(format!(
-            "`updates` has the shape that `take` would give, {expected}"
-        ));
-    }
-    for (a, b) in expected.dims.iter().zip(&updates.dims) {
-        cx.unify(a, b, "dims of `updates` and of what `take` would give")?;
-    }
+    cx.same(&updates, &expected, "`updates` and what `take` would give")?;
     Ok(x)
 }
 

@@ -4,7 +4,7 @@ use crate::attr::Attr;
 use crate::diagnostic::{Diagnostic, Result, did_you_mean};
 use crate::dim::{Dim, Symbol};
 use crate::dtype::DType;
-use crate::op::{Arity, Class, DTypeRule, Op, ShapeRule};
+use crate::op::{Arity, Class, DTypeRule, Kind, Op, ShapeRule};
 use crate::shape::{self, Guard, Shape, Type};
 
 /// What a rule knows of the operation whose result it types.
@@ -47,6 +47,56 @@ impl Infer<'_> {
         }
     }
 
+    /// A shape attribute that leaves no dim open.
+    /// Errors: it has a `?`.
+    pub fn whole_shape(&self, name: &str) -> Result<Shape> {
+        let shape = self.shape_attr(name).clone();
+        if shape.dims.iter().any(Dim::is_unknown) {
+            return Diagnostic::new(format!(
+                "Incompatible shapes during compilation: `{}` needs all dims of `{name}`",
+                self.op.name
+            ))
+            .got(&shape)
+            .hint("give the shape of the model's inputs with `shapes=`")
+            .err();
+        }
+        Ok(shape)
+    }
+
+    /// Checks a dtype attribute that is given. Errors: another class of dtype.
+    pub fn dtype_attr(
+        &self,
+        name: &str,
+        accepts: impl Fn(DType) -> bool,
+        expected: &str,
+    ) -> Result<()> {
+        match self.attr(name) {
+            Attr::DType(dtype) if !accepts(*dtype) || dtype.is_storage_only() => Diagnostic::new(
+                format!("`{name}` of `{}` is another kind of dtype", self.op.name),
+            )
+            .got(dtype)
+            .expected(expected)
+            .err(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that `x` broadcasts to `target` and stretches none of its dims. What stands against
+    /// a rank variable is left to run time.
+    /// Errors: a dim that differs.
+    pub fn broadcasts_to(&mut self, x: &Shape, target: &Shape) -> Result<()> {
+        let longer = x.dims.len() > target.dims.len() || x.lead.is_some();
+        let mut fits = target.lead.is_some() || !longer;
+        for (from, to) in x.dims.iter().rev().zip(target.dims.iter().rev()) {
+            let same = from.as_const() == Some(1) || shape::unify(from, to, self.guards).is_some();
+            fits = fits && same;
+        }
+        match fits {
+            true => Ok(()),
+            false => self.mismatch(format!("{x} does not broadcast to {target}")),
+        }
+    }
+
     /// Equality of two dims, or an error that shows both.
     pub fn unify(&mut self, a: &Dim, b: &Dim, what: &str) -> Result<Dim> {
         match shape::unify(a, b, self.guards) {
@@ -57,6 +107,17 @@ impl Infer<'_> {
 
     pub fn broadcast(&mut self, a: &Shape, b: &Shape) -> Result<Shape> {
         shape::broadcast(a, b, self.guards, self.fresh)
+    }
+
+    /// Equality of two shapes. Errors: the ranks or a dim differ.
+    pub fn same(&mut self, a: &Shape, b: &Shape, what: &str) -> Result<()> {
+        if a.lead != b.lead || a.dims.len() != b.dims.len() {
+            return self.mismatch(format!("{what} differ in shape: {a} against {b}"));
+        }
+        for (x, y) in a.dims.iter().zip(&b.dims) {
+            self.unify(x, y, &format!("dims of {what}"))?;
+        }
+        Ok(())
     }
 
     /// An error of shapes, showing every operand's type.
@@ -154,6 +215,13 @@ pub fn infer(cx: &mut Infer) -> Result<Type> {
         },
         DTypeRule::Call => unreachable!("calls are typed by their signature"),
     };
+    if shape
+        .dims
+        .iter()
+        .any(|d| d.as_const().is_some_and(|c| c < 0))
+    {
+        return cx.mismatch(format!("{shape} has a negative dim"));
+    }
     Ok(Type { shape, dtype })
 }
 
@@ -194,10 +262,13 @@ fn check_operands(cx: &Infer) -> Result<()> {
     let shared = shared_dtype(cx);
     for (i, ty) in cx.operands.iter().enumerate() {
         let operand = cx.op.operand(i);
-        if !operand.class.accepts(ty.dtype) {
+        if !operand.class.accepts(ty.dtype) || (ty.dtype.is_storage_only() && !moves(cx.op, i)) {
             return Diagnostic::new(format!("`{}` does not take this dtype", cx.op.name))
                 .got(format!("{}: {}", operand.name, ty.dtype))
-                .expected(operand.class.name())
+                .expected(match ty.dtype.is_storage_only() {
+                    true => "a dtype to compute in",
+                    false => operand.class.name(),
+                })
                 .hint("make the dtype explicit with `cast`")
                 .err();
         }
@@ -206,6 +277,18 @@ fn check_operands(cx: &Infer) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether an operand is only moved or cast, so that its dtype may be one for storage.
+fn moves(op: Op, i: usize) -> bool {
+    match op.kind {
+        Kind::Layout | Kind::Index | Kind::Constant | Kind::Dim | Kind::Barrier | Kind::Call => {
+            true
+        }
+        Kind::Elementwise => matches!(op.dtype, DTypeRule::Attr(_)),
+        Kind::Composite => op.operand(i).shared,
+        Kind::Reduce | Kind::Contraction | Kind::Order | Kind::Random => false,
+    }
 }
 
 fn dtypes_differ(cx: &Infer) -> Result<()> {

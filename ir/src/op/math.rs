@@ -315,8 +315,11 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Scalar("min(max(x, min), max)"),
         gradient: Gradient::Partials(&["select((x >= min) & (x <= max), 1, 0)"]),
         python: Python {
-            torch: "@clamp({x}, {min}, {max})",
-            ..all("@clip({x}, {min}, {max})")
+            numpy: "@maximum({x}, {min}) if max is default; @minimum({x}, {max}) if min is default; \
+                    @clip({x}, {min}, {max})",
+            torch: "{x} if min is default and max is default; \
+                    @clamp({x}[, min={min}][, max={max}])",
+            jax: "@clip({x}[, min={min}][, max={max}])",
         },
         ..UNARY
     },
@@ -327,12 +330,11 @@ pub(super) const OPS: &[OpDef] = &[
             attr("low", AttrKind::Float, Default::Required),
             attr("high", AttrKind::Float, Default::Required),
         ],
-        meaning: Meaning::Scalar("select(is_nan(x), 0, min(max(x, low), high))"),
+        meaning: Meaning::Scalar(
+            "select(is_nan(x), 0, select(is_inf(x), select(x > 0, high, low), x))",
+        ),
         gradient: Gradient::Partials(&["select(is_nan(x) | is_inf(x), 0, 1)"]),
-        python: Python {
-            jax: "@nan_to_num({x}, nan=0.0, neginf={low}, posinf={high})",
-            ..all("@nan_to_num({x}, nan=0.0, neginf={low}, posinf={high})")
-        },
+        python: DECOMPOSED,
         ..UNARY
     },
     OpDef {

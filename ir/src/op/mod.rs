@@ -228,8 +228,31 @@ pub enum Gradient {
 
 /// Spellings in Python frameworks as templates; empty where the framework lacks the op.
 ///
-/// `{x}` is an operand or attribute; `@` the array module (`np`, `torch`, `jnp`);
-/// `[, axis={axis}]` is left out where its attributes have their defaults.
+/// A template is a Python expression with slots. `@` is the array module (`@exp` is `np.exp`,
+/// `torch.exp`, `jnp.exp`). A call of a name that begins with `_` is one of the framework's prelude.
+/// `[, axis={axis}]` is left out where all its slots are at their defaults or absent.
+/// Alternatives are divided by `; `, and the first whose conditions hold is taken:
+/// `{x}.T if permutation == (1, 0); @transpose({x}, {permutation.tuple})`.
+///
+/// Slots are operands (`{x}`; many in a row where there are many) and attributes (`{axis}`), and:
+/// - `{x.number}`: a Python number may stand for it, as it may for every operand of an elementwise
+///   operation; `{x.array}`: there it may not; `{x.last}`: its last dim
+/// - `{axes}`: one axis as a number, several as a tuple; `{axes.tuple}`: always a tuple
+/// - `{axis.front}`: counted from the front of the result; `{data.word}`: as 32 bits without sign
+/// - `{shape}`: a tuple or another array's shape; `{shape.args}`: arguments of a call;
+///   `{shape.one}`: the only dim
+/// - `{dtype}`: the attribute, else the result's; `{narrow}`: the same, at its default unless the
+///   framework would widen it; `{device}`: where arrays made anew lie, at its default where that
+///   does not matter
+/// - `{slices}`, `{bounds}`: inside the brackets of a slice, and as `slice` objects; `{padding}`,
+///   `{widths}`, `{pads}`: (low, high, interior) and (low, high) of each axis, and low and high
+///   from the last axis back; `{left}`, `{right}`: the sides of a contraction as `@` takes them;
+///   `{equation}`: that of `einsum`
+///
+/// Conditions, joined by ` and `, are `attribute == value` and `slot is word`. Of operands the words
+/// are `number`, `array`, `zero`, `one` (how they are at hand), `scalar`, `vector`, `matrix`,
+/// `alike` (many of one dtype), and dtypes or `half`, `index`, `integer`, `float`, `bool`; of attributes `default`, `single`,
+/// `empty`, `natural` (nowhere negative). `result is matmul` says that `@` will do.
 #[derive(Clone, Copy)]
 pub struct Python {
     pub numpy: &'static str,

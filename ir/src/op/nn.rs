@@ -31,7 +31,7 @@ pub(super) const OPS: &[OpDef] = &[
         shape: ShapeRule::Rule(along),
         meaning: Meaning::Decompose(|r| {
             let (x, axis) = (r.arg(0), r.int("axis"));
-            let powers = (x - finite_max(x, Some(&[axis]))).exp();
+            let powers = (x - finite_max(x, Some(&[axis]))).exp().named("powers");
             powers / powers.sum(Some(&[axis]), true)
         }),
         gradient: Gradient::Rule(|r| {
@@ -54,7 +54,7 @@ pub(super) const OPS: &[OpDef] = &[
         shape: ShapeRule::Rule(along),
         meaning: Meaning::Decompose(|r| {
             let (x, axis) = (r.arg(0), r.int("axis"));
-            let shifted = x - finite_max(x, Some(&[axis]));
+            let shifted = (x - finite_max(x, Some(&[axis]))).named("shifted");
             shifted - shifted.exp().sum(Some(&[axis]), true).log()
         }),
         gradient: Gradient::Rule(|r| {
@@ -77,15 +77,19 @@ pub(super) const OPS: &[OpDef] = &[
         shape: ShapeRule::Rule(normalised),
         meaning: Meaning::Decompose(|r| {
             let x = r.arg(0);
-            let deviation = x - x.reduce("mean", Some(&[-1]), true);
-            let variance = (deviation * deviation).reduce("mean", Some(&[-1]), true);
+            let deviation = (x - x.reduce("mean", Some(&[-1]), true)).named("deviation");
+            let variance = (deviation * deviation)
+                .reduce("mean", Some(&[-1]), true)
+                .named("variance");
             let scaled = deviation / (variance + r.float("epsilon").unwrap_or(0.0)).sqrt();
             affine(r, scaled)
         }),
         gradient: Gradient::Rule(|r| {
             let x = r.arg(0);
-            let deviation = x - x.reduce("mean", Some(&[-1]), true);
-            let variance = (deviation * deviation).reduce("mean", Some(&[-1]), true);
+            let deviation = (x - x.reduce("mean", Some(&[-1]), true)).named("deviation");
+            let variance = (deviation * deviation)
+                .reduce("mean", Some(&[-1]), true)
+                .named("variance");
             let scale = (variance + r.float("epsilon").unwrap_or(0.0)).sqrt();
             let scaled = deviation / scale;
             let inner = r.optional(1).map_or(r.g(), |w| r.g() * w);
@@ -110,12 +114,12 @@ pub(super) const OPS: &[OpDef] = &[
         shape: ShapeRule::Rule(normalised),
         meaning: Meaning::Decompose(|r| {
             let x = r.arg(0);
-            let power = (x * x).reduce("mean", Some(&[-1]), true);
+            let power = (x * x).reduce("mean", Some(&[-1]), true).named("power");
             affine(r, x / (power + r.float("epsilon").unwrap_or(0.0)).sqrt())
         }),
         gradient: Gradient::Rule(|r| {
             let x = r.arg(0);
-            let power = (x * x).reduce("mean", Some(&[-1]), true);
+            let power = (x * x).reduce("mean", Some(&[-1]), true).named("power");
             let scale = (power + r.float("epsilon").unwrap_or(0.0)).sqrt();
             let scaled = x / scale;
             let inner = r.optional(1).map_or(r.g(), |w| r.g() * w);
@@ -168,7 +172,12 @@ pub(super) const OPS: &[OpDef] = &[
             cx.shape(0).need_trailing(1)?;
             let shape = super::reduce::without_axes(cx.shape(0), Some(&[-1]), false)?;
             let target = cx.shape(1).clone();
-            cx.broadcast(&shape, &target)
+            cx.same(
+                &shape,
+                &target,
+                "`target` and `logits` without its last axis",
+            )?;
+            Ok(shape)
         }),
         meaning: Meaning::Decompose(|r| {
             let logs = r.arg(0).unary("log_softmax", &[]);
@@ -236,26 +245,69 @@ fn attention_shape(cx: &mut Infer) -> Result<Shape> {
     );
     cx.unify(&qt[1], &kt[1], "the last dims of `query` and `key`")?;
     cx.unify(&kt[0], &vt[0], "the numbers of keys and values")?;
-    if cx.bool("grouped") {
-        let (heads, groups) = (
-            q.need_trailing(3)?[0].clone(),
-            k.need_trailing(3)?[0].clone(),
-        );
-        if let (Some(h), Some(g)) = (heads.as_const(), groups.as_const()) {
-            if g == 0 || h % g != 0 {
-                return cx.mismatch(format!("{h} heads do not divide into {g} groups"));
-            }
-        }
-        let mut shape = q;
-        let last = shape.dims.len() - 1;
-        shape.dims[last] = vt[1].clone();
-        return Ok(shape);
-    }
-    let front = |s: &Shape| super::reduce::without_axes(s, Some(&[-1, -2]), false);
+    let grouped = usize::from(cx.bool("grouped"));
+    let front = |shape: &Shape| without_last(shape, 2 + grouped);
     let joined = cx.broadcast(&front(&q)?, &front(&k)?)?;
-    let mut shape = cx.broadcast(&joined, &front(&v)?)?;
-    shape.dims.extend([qt[0].clone(), vt[1].clone()]);
-    Ok(shape)
+    let heads = match grouped {
+        0 => None,
+        _ => Some(check_groups(cx, &q, &k, &v)?),
+    };
+    let with_heads = |mut shape: Shape| {
+        shape.dims.extend(heads.clone());
+        shape
+    };
+    check_mask(
+        cx,
+        &with_last(&with_heads(joined.clone()), [&qt[0], &kt[0]]),
+    )?;
+    let shape = cx.broadcast(&joined, &front(&v)?)?;
+    Ok(with_last(&with_heads(shape), [&qt[0], &vt[1]]))
+}
+
+/// The heads of the query, which the heads of key and value divide.
+fn check_groups(cx: &mut Infer, q: &Shape, k: &Shape, v: &Shape) -> Result<Dim> {
+    let heads = q.need_trailing(3)?[0].clone();
+    let groups = k.need_trailing(3)?[0].clone();
+    cx.unify(
+        &groups,
+        &v.need_trailing(3)?[0],
+        "the heads of `key` and `value`",
+    )?;
+    match (heads.as_const(), groups.as_const()) {
+        (Some(h), Some(g)) if g == 0 || h % g != 0 => {
+            cx.mismatch(format!("{h} heads do not divide into {g} groups"))
+        }
+        _ => Ok(heads),
+    }
+}
+
+fn without_last(shape: &Shape, count: usize) -> Result<Shape> {
+    let kept = shape.dims.len() - shape.need_trailing(count)?.len();
+    Ok(Shape {
+        lead: shape.lead.clone(),
+        dims: shape.dims[..kept].into(),
+    })
+}
+
+fn with_last(front: &Shape, last: [&Dim; 2]) -> Shape {
+    let mut shape = front.clone();
+    shape.dims.extend(last.map(Dim::clone));
+    shape
+}
+
+/// A mask broadcasts to the scores; one that is added has their dtype.
+fn check_mask(cx: &mut Infer, scores: &Shape) -> Result<()> {
+    let Some(mask) = cx.operands.get(3).copied() else {
+        return Ok(());
+    };
+    let query = cx.operands[0].dtype;
+    if mask.dtype != DType::Bool && mask.dtype != query {
+        return Diagnostic::new("the mask of `attention` is bool, or of the dtype of `query`")
+            .got(mask.dtype)
+            .expected(format!("bool or {query}"))
+            .err();
+    }
+    cx.broadcasts_to(&mask.shape, scores)
 }
 
 fn attention<'a>(r: &Rule<'a>) -> Var<'a> {
@@ -272,18 +324,19 @@ fn attention<'a>(r: &Rule<'a>) -> Var<'a> {
         (None, Some(width)) => query * (1.0 / (width as f64).sqrt()),
         (None, None) => query / query.dim(-1).cast(query.dtype()).sqrt(),
     };
-    let scores = scaled.matmul(key.swap_last());
+    let scores = scaled.matmul(key.swap_last()).named("scores");
     let scores = match r.optional(3) {
         Some(mask) if mask.dtype() == DType::Bool => hide(scores, mask),
         Some(mask) => scores + mask,
         None if r.bool("causal") => hide(scores, lower_triangle(r, scores)),
         None => scores,
     };
-    scores.unary("softmax", &[]).matmul(value)
+    scores.unary("softmax", &[]).named("weights").matmul(value)
 }
 
 fn hide<'a>(scores: Var<'a>, seen: Var<'a>) -> Var<'a> {
     seen.select(scores, scores.scalar(f64::NEG_INFINITY))
+        .named("masked")
 }
 
 /// Which keys come no later than each query.
@@ -301,7 +354,7 @@ fn lower_triangle<'a>(r: &Rule<'a>, scores: Var<'a>) -> Var<'a> {
         ];
         r.build("iota", &[], &attrs)
     };
-    ramp(0).binary("ge", ramp(1))
+    ramp(0).binary("ge", ramp(1)).named("causal")
 }
 
 /// Keys or values repeated so that each head of `query` has its own.

@@ -19,7 +19,11 @@ const DRAW: OpDef = OpDef {
     kind: Kind::Random,
     operands: KEY,
     attrs: &[SHAPE, DTYPE],
-    shape: ShapeRule::Rule(drawn),
+    shape: ShapeRule::Rule(|cx| {
+        let shape = drawn(cx)?;
+        cx.dtype_attr("dtype", DType::is_float, "a float")?;
+        Ok(shape)
+    }),
     dtype: DTypeRule::Attr("dtype"),
     gradient: Gradient::Zero,
     ..BASE
@@ -29,6 +33,11 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "random_bits",
         doc: "Uniform unsigned integers of `dtype`. The bits are those of `jax.random.bits`.",
+        shape: ShapeRule::Rule(|cx| {
+            let shape = drawn(cx)?;
+            cx.dtype_attr("dtype", DType::is_unsigned_int, "an unsigned integer")?;
+            Ok(shape)
+        }),
         meaning: Meaning::Kernel(|i| {
             threefry::random_bits(i.key(), &i.shape("shape"), i.dtype().bits())
         }),
@@ -58,7 +67,7 @@ pub(super) const OPS: &[OpDef] = &[
         }),
         python: Python {
             jax: "jax.random.uniform({key}, {shape}, {dtype}[, {low}, {high}])",
-            ..all("_uniform({key}, {shape}, {dtype}, {low}, {high})")
+            ..all("_uniform({key}, {shape}, {dtype}[, {low}, {high}])")
         },
         ..DRAW
     },
@@ -109,21 +118,19 @@ pub(super) const OPS: &[OpDef] = &[
             layout::reshape(&threefry::key_array(&[key]), &[2])
         }),
         python: Python {
-            jax: "jax.random.fold_in({key}, {data})",
-            ..all("_key_fold({key}, {data})")
+            jax: "jax.random.fold_in({key}, {data.word})",
+            ..all("_key_fold({key}, {data.word})")
         },
         ..DRAW
     },
 ];
 
 fn key_shape(cx: &mut Infer) -> Result<()> {
-    match cx.shape(0).as_fixed() {
-        Some(dims) if dims != [2] => cx.mismatch("a random key is tensor<2 x u32>".to_string()),
-        _ => Ok(()),
-    }
+    let key = cx.shape(0).clone();
+    cx.same(&key, &Shape::fixed(&[2]), "the key and tensor<2 x u32>")
 }
 
 fn drawn(cx: &mut Infer) -> Result<Shape> {
     key_shape(cx)?;
-    Ok(cx.shape_attr("shape").clone())
+    cx.whole_shape("shape")
 }

@@ -59,8 +59,13 @@ pub(super) const OPS: &[OpDef] = &[
         }),
         gradient: Gradient::Rule(|r| vec![Some(spread(r, r.g()))]),
         python: Python {
-            torch: "@sum({x}[, dim={axes}][, keepdim={keepdim}][, dtype={narrow}])",
-            ..all("@sum({x}[, axis={axes}][, keepdims={keepdim}][, dtype={narrow}])")
+            numpy: "@sum({x}[, axis={axes}][, keepdims={keepdim}], dtype=@float32).astype({dtype}) \
+                    if x is half; \
+                    @sum({x}[, axis={axes}][, keepdims={keepdim}][, dtype={narrow}])",
+            torch: "{x} if axes is empty; \
+                    @sum({x}, dim=None, keepdim=True[, dtype={narrow}]) if axes is default and keepdim == True; \
+                    @sum({x}[, dim={axes}][, keepdim={keepdim}][, dtype={narrow}])",
+            jax: "@sum({x}[, axis={axes}][, keepdims={keepdim}][, dtype={narrow}])",
         },
         ..ACCUMULATE
     },
@@ -72,7 +77,9 @@ pub(super) const OPS: &[OpDef] = &[
         }),
         gradient: Gradient::Rule(|r| vec![Some(prod_gradient(r))]),
         python: Python {
-            torch: "_prod({x}, {axes}, {keepdim})",
+            torch: "@prod({x}, dim={axes}[, keepdim={keepdim}][, dtype={narrow}]) if axes is single; \
+                    @prod({x}[, dtype={narrow}]) if axes is default and keepdim is default; \
+                    _prod({x}, {axes}, {keepdim})",
             ..all("@prod({x}[, axis={axes}][, keepdims={keepdim}][, dtype={narrow}])")
         },
         ..REDUCE
@@ -83,7 +90,8 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Kernel(|i| reduce::max(i.arg(0), &i.axes(), i.bool("keepdim"))),
         gradient: Gradient::Rule(|r| vec![Some(extreme_gradient(r))]),
         python: Python {
-            torch: "@amax({x}[, dim={axes}][, keepdim={keepdim}])",
+            torch: "{x} if axes is empty; \
+                    @amax({x}[, dim={axes}][, keepdim={keepdim}])",
             ..all("@max({x}[, axis={axes}][, keepdims={keepdim}])")
         },
         note: "The gradient at ties splits evenly. The greatest of no elements is -inf (the least \
@@ -96,7 +104,8 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Kernel(|i| reduce::min(i.arg(0), &i.axes(), i.bool("keepdim"))),
         gradient: Gradient::Rule(|r| vec![Some(extreme_gradient(r))]),
         python: Python {
-            torch: "@amin({x}[, dim={axes}][, keepdim={keepdim}])",
+            torch: "{x} if axes is empty; \
+                    @amin({x}[, dim={axes}][, keepdim={keepdim}])",
             ..all("@min({x}[, axis={axes}][, keepdims={keepdim}])")
         },
         note: "The gradient at ties splits evenly. The least of no elements is inf (the greatest \
@@ -108,7 +117,9 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "Whether any element over `axes` (all where left out) holds.",
         meaning: Meaning::Kernel(|i| reduce::any(i.arg(0), &i.axes(), i.bool("keepdim"))),
         python: Python {
-            torch: "@any({x}[, dim={axes}][, keepdim={keepdim}])",
+            torch: "{x} if axes is empty; \
+                    @any({x}, dim=None, keepdim=True) if axes is default and keepdim == True; \
+                    @any({x}[, dim={axes}][, keepdim={keepdim}])",
             ..all("@any({x}[, axis={axes}][, keepdims={keepdim}])")
         },
         ..TEST
@@ -118,7 +129,9 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "Whether every element over `axes` (all where left out) holds.",
         meaning: Meaning::Kernel(|i| reduce::all(i.arg(0), &i.axes(), i.bool("keepdim"))),
         python: Python {
-            torch: "@all({x}[, dim={axes}][, keepdim={keepdim}])",
+            torch: "{x} if axes is empty; \
+                    @all({x}, dim=None, keepdim=True) if axes is default and keepdim == True; \
+                    @all({x}[, dim={axes}][, keepdim={keepdim}])",
             ..all("@all({x}[, axis={axes}][, keepdims={keepdim}])")
         },
         ..TEST
@@ -156,8 +169,8 @@ pub(super) const OPS: &[OpDef] = &[
             vec![Some(sums.unary("reverse", &[("axes", axis[..].into())]))]
         }),
         python: Python {
-            torch: "@cumsum({x}, {axis}[, dtype={narrow}])",
-            ..all("@cumsum({x}, {axis}[, dtype={narrow}])")
+            torch: "@cumsum({x}, dim={axis}[, dtype={narrow}])",
+            ..all("@cumsum({x}, axis={axis}[, dtype={narrow}])")
         },
         ..SCAN
     },
@@ -222,8 +235,13 @@ pub(super) const OPS: &[OpDef] = &[
             x.sum(axes, r.bool("keepdim")) / x.count(axes)
         }),
         python: Python {
-            torch: "@mean({x}[, dim={axes}][, keepdim={keepdim}])",
-            ..all("@mean({x}[, axis={axes}][, keepdims={keepdim}])")
+            numpy: "@mean({x}[, axis={axes}][, keepdims={keepdim}], dtype=@float32).astype({dtype}) \
+                    if x is half; \
+                    @mean({x}[, axis={axes}][, keepdims={keepdim}])",
+            torch: "{x} if axes is empty; \
+                    @mean({x}, dim=None, keepdim=True) if axes is default and keepdim == True; \
+                    @mean({x}[, dim={axes}][, keepdim={keepdim}])",
+            jax: "@mean({x}[, axis={axes}][, keepdims={keepdim}])",
         },
         ..FLOATS
     },
@@ -240,7 +258,7 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Decompose(|r| {
             let x = r.arg(0);
             let axes = r.ints("axes");
-            let deviation = x - x.reduce("mean", axes, true);
+            let deviation = (x - x.reduce("mean", axes, true)).named("deviation");
             let squares = (deviation * deviation).sum(axes, r.bool("keepdim"));
             match r.float("correction") {
                 Some(c) if c != 0.0 => squares / (x.count(axes) - c),
@@ -248,8 +266,10 @@ pub(super) const OPS: &[OpDef] = &[
             }
         }),
         python: Python {
-            numpy: "@var({x}[, axis={axes}][, ddof={correction}][, keepdims={keepdim}])",
-            torch: "@var({x}, dim={axes}, correction={correction}[, keepdim={keepdim}])",
+            numpy: "@var({x}[, axis={axes}][, ddof={correction}][, keepdims={keepdim}], dtype=@float32).astype({dtype}) \
+                    if x is half; \
+                    @var({x}[, axis={axes}][, ddof={correction}][, keepdims={keepdim}])",
+            torch: "{x} - {x} if axes is empty; @var({x}, dim={axes}, correction={correction}[, keepdim={keepdim}])",
             jax: "@var({x}[, axis={axes}][, ddof={correction}][, keepdims={keepdim}])",
         },
         ..FLOATS
@@ -280,7 +300,7 @@ pub(super) const OPS: &[OpDef] = &[
 
 /// The greatest element, or 0 where that is infinite: a shift that keeps `exp` finite.
 pub(super) fn finite_max<'a>(x: Var<'a>, axes: Option<&[i64]>) -> Var<'a> {
-    let top = x.reduce("max", axes, true);
+    let top = x.reduce("max", axes, true).named("top");
     top.unary("is_inf", &[])
         .select(top.scalar(0.0), top)
         .stop_gradient()

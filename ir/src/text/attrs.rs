@@ -15,10 +15,11 @@ use crate::op::{AttrDef, Default};
 use crate::shape::{Shape, Type};
 use crate::tensor::{Tensor, parse_element};
 
-/// The text with what has been read of it: the same type is read once.
+/// The text with what has been read of it: the same type or shape is read once.
 pub(super) struct Reader<'s> {
     pub cursor: Cursor<'s>,
     types: FxHashMap<&'s str, Type>,
+    shapes: FxHashMap<&'s str, Shape>,
 }
 
 impl<'s> Reader<'s> {
@@ -26,6 +27,7 @@ impl<'s> Reader<'s> {
         Reader {
             cursor: Cursor::new(source),
             types: FxHashMap::default(),
+            shapes: FxHashMap::default(),
         }
     }
 
@@ -92,19 +94,23 @@ impl<'s> Reader<'s> {
     /// `[*b x 4 x (n + 1)]`.
     fn shape(&mut self) -> Result<Shape> {
         self.cursor.expect("[")?;
-        let mut shape = self.lead(" or `]`")?;
-        if self.cursor.eat("]") {
-            return Ok(shape);
+        let inside = self.cursor.start();
+        let text = self.cursor.through(']');
+        if let Some(shape) = text.and_then(|text| self.shapes.get(text)) {
+            return Ok(shape.clone());
         }
-        loop {
+        self.cursor.back_to(inside);
+        let mut shape = self.lead(" or `]`")?;
+        while !self.cursor.eat("]") {
             shape.dims.push(self.cursor.dim()?);
-            if self.cursor.eat("]") {
-                return Ok(shape);
-            }
-            if !self.cursor.eat_word("x") {
+            if self.cursor.peek() != Some(']') && !self.cursor.eat_word("x") {
                 return self.cursor.expected("`x` or `]`");
             }
         }
+        if let Some(text) = text {
+            self.shapes.insert(text, shape.clone());
+        }
+        Ok(shape)
     }
 
     /// The value of an attribute.

@@ -16,6 +16,8 @@ pub(super) type Span = Range<usize>;
 pub(super) struct Cursor<'s> {
     source: &'s str,
     rest: &'s str,
+    /// Where the last token ended.
+    ended: usize,
 }
 
 impl<'s> Cursor<'s> {
@@ -23,6 +25,7 @@ impl<'s> Cursor<'s> {
         Cursor {
             source,
             rest: source,
+            ended: 0,
         }
     }
 
@@ -30,10 +33,20 @@ impl<'s> Cursor<'s> {
         self.source.len() - self.rest.len()
     }
 
+    /// Moves behind a token.
+    fn take_to(&mut self, rest: &'s str) {
+        self.rest = rest;
+        self.ended = self.at();
+    }
+
     /// Leaves space and comments behind.
     pub fn skip(&mut self) {
         loop {
-            self.rest = self.rest.trim_start();
+            let space = self.rest.bytes().take_while(u8::is_ascii_whitespace);
+            self.rest = &self.rest[space.count()..];
+            if self.rest.bytes().next().is_some_and(|b| !b.is_ascii()) {
+                self.rest = self.rest.trim_start();
+            }
             match self.rest.strip_prefix("//") {
                 Some(comment) => {
                     let end = comment.find('\n').unwrap_or(comment.len());
@@ -52,7 +65,7 @@ impl<'s> Cursor<'s> {
 
     /// From `start` to where the last token ended.
     pub fn since(&self, start: usize) -> Span {
-        start..self.at()
+        start..self.ended
     }
 
     /// The next character, as a span: for errors.
@@ -76,7 +89,7 @@ impl<'s> Cursor<'s> {
         self.skip();
         match self.rest.strip_prefix(token) {
             Some(rest) => {
-                self.rest = rest;
+                self.take_to(rest);
                 true
             }
             None => false,
@@ -88,7 +101,7 @@ impl<'s> Cursor<'s> {
         self.skip();
         match self.rest.strip_prefix(word) {
             Some(rest) if !rest.starts_with(is_identifier_char) => {
-                self.rest = rest;
+                self.take_to(rest);
                 true
             }
             _ => false,
@@ -161,12 +174,10 @@ impl<'s> Cursor<'s> {
     }
 
     fn token<T>(&mut self, mut parser: impl Parser<&'s str, T, ContextError>) -> Option<T> {
-        let before = self.rest;
-        let parsed = parser.parse_next(&mut self.rest);
-        if parsed.is_err() {
-            self.rest = before;
-        }
-        parsed.ok()
+        let mut rest = self.rest;
+        let parsed = parser.parse_next(&mut rest).ok()?;
+        self.take_to(rest);
+        Some(parsed)
     }
 
     /// A dim, up to what cannot belong to it.
@@ -199,7 +210,7 @@ impl<'s> Cursor<'s> {
         let used = length - text.len();
         match parsed {
             Ok(dim) => {
-                self.rest = &self.rest[used..];
+                self.take_to(&self.rest[used..]);
                 Ok(dim)
             }
             Err(error) => {
@@ -216,7 +227,7 @@ impl<'s> Cursor<'s> {
         let stop = self.rest.find([end, '\n'])?;
         let text = &self.rest[..stop];
         let rest = self.rest[stop..].strip_prefix(end)?;
-        self.rest = rest;
+        self.take_to(rest);
         Some(text)
     }
 
@@ -242,7 +253,7 @@ impl<'s> Cursor<'s> {
             };
             text.push_str(&self.rest[..stop]);
             let escaped = self.rest[stop..].starts_with('\\');
-            self.rest = &self.rest[stop + 1..];
+            self.take_to(&self.rest[stop + 1..]);
             if !escaped {
                 return Ok((text, self.since(start)));
             }
@@ -256,7 +267,7 @@ impl<'s> Cursor<'s> {
         let Some(c) = self.rest.chars().next() else {
             return self.expected("an escaped character");
         };
-        self.rest = &self.rest[c.len_utf8()..];
+        self.take_to(&self.rest[c.len_utf8()..]);
         let plain = match c {
             '"' | '\\' => Some(c),
             'n' => Some('\n'),
@@ -278,7 +289,7 @@ impl<'s> Cursor<'s> {
         let rest = self.rest.strip_prefix('{')?;
         let (digits, rest) = rest.split_once('}')?;
         let code = u32::from_str_radix(digits, 16).ok()?;
-        self.rest = rest;
+        self.take_to(rest);
         char::from_u32(code)
     }
 }

@@ -55,7 +55,7 @@ pub fn parse(source: &str) -> Result<Module> {
 /// Whether the name stands in text as it is, without quotes.
 pub fn is_identifier(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-        && name.chars().all(is_identifier_char)
+        && name.bytes().all(|b| is_identifier_char(b.into()))
 }
 
 fn is_identifier_char(c: char) -> bool {

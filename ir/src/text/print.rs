@@ -258,16 +258,23 @@ struct Quoted<'a>(&'a str);
 impl Display for Quoted<'_> {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
         f.write_char('"')?;
-        for c in self.0.chars() {
-            match c {
-                '"' | '\\' => write!(f, "\\{c}")?,
-                '\n' => f.write_str("\\n")?,
-                '\r' => f.write_str("\\r")?,
-                '\t' => f.write_str("\\t")?,
-                c if c.is_control() => write!(f, "\\u{{{:x}}}", c as u32)?,
-                c => f.write_char(c)?,
+        let special = |c: char| matches!(c, '"' | '\\') || c.is_control();
+        let mut rest = self.0;
+        while let Some(at) = rest.find(special) {
+            let (plain, from) = rest.split_at(at);
+            f.write_str(plain)?;
+            let mut chars = from.chars();
+            match chars.next() {
+                Some('\n') => f.write_str("\\n")?,
+                Some('\r') => f.write_str("\\r")?,
+                Some('\t') => f.write_str("\\t")?,
+                Some(c) if c.is_control() => write!(f, "\\u{{{:x}}}", c as u32)?,
+                Some(c) => write!(f, "\\{c}")?,
+                None => {}
             }
+            rest = chars.as_str();
         }
+        f.write_str(rest)?;
         f.write_char('"')
     }
 }

@@ -190,7 +190,7 @@ impl<'t, 's> Resolver<'t, 's> {
     }
 
     fn infer_results(&mut self, tree: &OpTree<'s>, inferred: Inferred) -> Result<()> {
-        if !inferred.fresh.is_empty() {
+        if !inferred.fresh.is_empty() && !inferred.types.is_empty() {
             return Diagnostic::new("the types of these results are needed")
                 .hint("they have dims of their own, which need names: write `: tensor<…>`")
                 .err();
@@ -247,8 +247,9 @@ impl<'t, 's> Resolver<'t, 's> {
         Ok(())
     }
 
+    /// Calls, which may have no results, know nothing of them.
     fn know(&mut self, known: Option<Arc<[crate::dim::Dim]>>) {
-        if let Some(info) = self.function.values.last_mut() {
+        if let (Some(info), Some(_)) = (self.function.values.last_mut(), &known) {
             info.known = known;
         }
     }
@@ -260,6 +261,9 @@ impl<'t, 's> Resolver<'t, 's> {
                 left: guard.right.clone(),
                 right: guard.left.clone(),
             };
+            if names_nothing(&guard) {
+                continue;
+            }
             if !self.seen.contains(&turned) && self.seen.insert(guard.clone()) {
                 self.equalities.push(guard.clone());
                 self.function.guards.push(guard);
@@ -318,6 +322,15 @@ impl<'t, 's> Resolver<'t, 's> {
         }
         Ok(())
     }
+}
+
+/// Whether a guard is about a fresh symbol that no result shows, so that it cannot be written.
+fn names_nothing(guard: &Guard) -> bool {
+    let mut found = false;
+    let mut look = |symbol: &Symbol| found |= !super::is_identifier(symbol.as_str());
+    guard.left.for_each_symbol(&mut look);
+    guard.right.for_each_symbol(&mut look);
+    found
 }
 
 fn place(mut error: Box<Diagnostic>, span: &Span) -> Box<Diagnostic> {

@@ -192,6 +192,9 @@ impl<'s> Reader<'s> {
 
     fn statement(&mut self, function: &mut FunctionTree<'s>) -> Result<()> {
         if let Some((_, span)) = &function.returned {
+            if self.cursor.is_done() {
+                return self.cursor.expected("`}`");
+            }
             if !self.cursor.eat_word("guard") {
                 return Diagnostic::new("nothing but guards follows `return`")
                     .span(span.clone())

@@ -8,7 +8,6 @@ use mithril_ir::builder::Builder;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::graph::{Function, Operation, ResultDef, Role, Value};
 use mithril_ir::op::{self, Gradient, Op};
-use mithril_ir::shape::Type;
 use smallvec::{SmallVec, smallvec};
 
 use super::halves::Halves;
@@ -223,23 +222,14 @@ impl Tape<'_> {
         inputs.extend(stacked.iter().filter(float).map(|v| Input::Seed(*v)));
         let sequences = inputs.len() - carries;
         inputs.extend(kept(true));
+        let reverse = matches!(attrs[3], Attr::Bool(true));
         let attrs = smallvec![
             Attr::Function(body.name.clone()),
             Attr::Int(carries as i64),
             Attr::Int(sequences as i64),
-            Attr::Bool(!matches!(attrs[3], Attr::Bool(true))),
+            Attr::Bool(!reverse),
         ];
-        let order = |class: fn(&ScanPlan, usize) -> bool| {
-            halves
-                .operands
-                .iter()
-                .copied()
-                .filter(move |&i| class(&plan, i))
-        };
-        let operands = order(ScanPlan::is_carry)
-            .chain(order(ScanPlan::is_capture))
-            .chain(order(ScanPlan::is_sequence))
-            .collect();
+        let operands = plan.by_class(&halves.operands);
         let back = CallBack {
             op: site.operation.op,
             function: body,
@@ -259,83 +249,81 @@ impl Tape<'_> {
         plan: &ScanPlan,
         halves: &Halves,
     ) -> Result<Arc<Function>> {
-        let callee = site.callee;
-        let back = &halves.backward;
-        let b = Builder::new(self.module.fresh_name(&format!("{}_reversed", callee.name)));
-        let arg = |name: String, ty: &Type| b.arg(name, Role::Data, ty.clone());
-        let own = |i: usize| callee.ty(Value(i as u32));
-        let takes = |from: usize, to: usize| {
-            callee.results[from..to]
-                .iter()
-                .filter(|r| takes_cotangent(callee, r))
-        };
-        let all = callee.results.len();
-        let ends: Vec<Value> = takes(0, plan.carries)
-            .map(|r| arg(format!("d_{}", r.name), callee.ty(r.value)))
-            .collect();
-        let captures: Vec<usize> = halves
-            .operands
-            .iter()
-            .copied()
-            .filter(|&i| plan.is_capture(i))
-            .collect();
-        let sums: Vec<Value> = captures
-            .iter()
-            .map(|&i| arg(format!("sum_{}", callee.args[i].name), own(i)))
-            .collect();
-        let mut kept: Vec<(usize, Value)> = Vec::new();
-        for &i in halves.kept.iter().filter(|&&i| !plan.is_capture(i)) {
-            kept.push((i, arg(callee.args[i].name.to_string(), own(i))));
-        }
-        let saved: Vec<Value> = back.args[halves.kept.len()..]
-            .iter()
-            .zip(halves.kept.len()..)
-            .take_while(|(a, _)| a.role != Role::Cotangent)
-            .map(|(a, i)| arg(a.name.to_string(), back.ty(Value(i as u32))))
-            .collect();
-        let stacked: Vec<Value> = takes(plan.carries, all)
-            .map(|r| arg(format!("d_{}", r.name), callee.ty(r.value)))
-            .collect();
-        for &i in halves.kept.iter().filter(|&&i| plan.is_capture(i)) {
-            kept.push((i, arg(callee.args[i].name.to_string(), own(i))));
-        }
-        kept.sort_by_key(|(i, _)| *i);
-        let inputs: Vec<Value> = kept
-            .iter()
-            .map(|(_, v)| *v)
-            .chain(saved)
-            .chain(ends)
-            .chain(stacked)
-            .collect();
-        let attrs = smallvec![Attr::Function(back.name.clone())];
-        let gradients = b.call(op::get("call"), back, attrs, &inputs)?;
-        let pairs: Vec<(usize, Value)> = halves.operands.iter().copied().zip(gradients).collect();
-        let mut results: Vec<Value> = pairs
-            .iter()
-            .filter(|(i, _)| plan.is_carry(*i))
-            .map(|(_, g)| *g)
-            .collect();
-        let gradient = |i: usize| pairs.iter().find(|(j, _)| *j == i).map(|(_, g)| b.var(*g));
-        for (i, sum) in captures.iter().zip(sums) {
-            let total = gradient(*i).map_or(b.var(sum), |g| b.var(sum) + g);
-            results.push(total.value);
-        }
-        results.extend(
-            pairs
-                .iter()
-                .filter(|(i, _)| plan.is_sequence(*i))
-                .map(|(_, g)| *g),
+        let b = Builder::new(
+            self.module
+                .fresh_name(&format!("{}_reversed", site.callee.name)),
         );
-        let name = |(i, value): (usize, Value)| ResultDef {
+        let (inputs, sums) = reversed_arguments(&b, site, plan, halves);
+        let attrs = smallvec![Attr::Function(halves.backward.name.clone())];
+        let gradients = b.call(op::get("call"), &halves.backward, attrs, &inputs)?;
+        let gradient = |i: usize| {
+            let at = halves.operands.iter().position(|&j| j == i);
+            at.map(|at| b.var(gradients[at]))
+        };
+        let result = |&i: &usize| match (sums.iter().find(|(j, _)| *j == i), gradient(i)) {
+            (Some((_, sum)), Some(more)) => Some((b.var(*sum) + more).value),
+            (Some((_, sum)), None) => Some(*sum),
+            (None, gradient) => gradient.map(|v| v.value),
+        };
+        let values = plan.by_class(&halves.operands);
+        let values = values.iter().filter_map(result).enumerate();
+        let name = |(i, value)| ResultDef {
             name: format!("next_{i}").into(),
             value,
             state: None,
         };
-        let body = b.finish(results.into_iter().enumerate().map(name).collect())?;
+        let results: Vec<ResultDef> = values.map(name).collect();
+        let body = b.finish(results)?;
         let name = body.name.clone();
         self.module.insert(body);
         self.function(&name)
     }
+}
+
+/// Adds the arguments of the reversed body. Gives them in the order of the backward half, and the
+/// sums by the capture they belong to.
+fn reversed_arguments(
+    b: &Builder,
+    site: &Site,
+    plan: &ScanPlan,
+    halves: &Halves,
+) -> (Vec<Value>, Vec<(usize, Value)>) {
+    let callee = site.callee;
+    let own = |i: usize, prefix: &str| {
+        let name = format!("{prefix}{}", callee.args[i].name);
+        b.arg(name, Role::Data, callee.ty(Value(i as u32)).clone())
+    };
+    let cotangents = |results: &[ResultDef]| -> Vec<Value> {
+        let taken = results.iter().filter(|r| takes_cotangent(callee, r));
+        let arg = |r: &ResultDef| {
+            b.arg(
+                format!("d_{}", r.name),
+                Role::Data,
+                callee.ty(r.value).clone(),
+            )
+        };
+        taken.map(arg).collect()
+    };
+    let kept = |capture: bool| -> Vec<Value> {
+        let wanted = halves
+            .kept
+            .iter()
+            .filter(|&&i| plan.is_capture(i) == capture);
+        wanted.map(|&i| own(i, "")).collect()
+    };
+    let (carried, stacked) = callee.results.split_at(plan.carries);
+    let ends = cotangents(carried);
+    let captures = halves.operands.iter().filter(|&&i| plan.is_capture(i));
+    let sums = captures.map(|&i| (i, own(i, "sum_"))).collect();
+    let sequences = kept(false);
+    let saved: Vec<Value> = halves
+        .saved()
+        .map(|(name, ty)| b.arg(name.clone(), Role::Data, ty.clone()))
+        .collect();
+    let rows = cotangents(stacked);
+    let captured = kept(true);
+    // Sequences come before captures among the operands, so kept ones are in the callee's order.
+    ([sequences, captured, saved, ends, rows].concat(), sums)
 }
 
 /// Which operands of a scan are what.
@@ -356,5 +344,16 @@ impl ScanPlan {
 
     fn is_capture(&self, i: usize) -> bool {
         i >= self.carries + self.sequences
+    }
+
+    /// Carries, then captures, then sequences.
+    fn by_class(&self, operands: &[usize]) -> Vec<usize> {
+        let class = |class: fn(&ScanPlan, usize) -> bool| {
+            operands.iter().copied().filter(move |&i| class(self, i))
+        };
+        class(ScanPlan::is_carry)
+            .chain(class(ScanPlan::is_capture))
+            .chain(class(ScanPlan::is_sequence))
+            .collect()
     }
 }

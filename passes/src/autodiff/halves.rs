@@ -22,6 +22,16 @@ pub struct Halves {
     pub operands: Vec<usize>,
 }
 
+impl Halves {
+    /// The saved values' names and types, as the backward half takes them.
+    pub fn saved(&self) -> impl Iterator<Item = (&Arc<str>, &Type)> {
+        let saved = self.backward.arguments().skip(self.kept.len());
+        saved
+            .take_while(|(_, arg)| arg.role != Role::Cotangent)
+            .map(|(value, arg)| (&arg.name, self.backward.ty(value)))
+    }
+}
+
 /// Splits `joint`, which gives `callee`'s results and then the gradients of the arguments of
 /// `wrt`, and adds both halves to the module. Forward is what the results need; all else is
 /// computed backward, from saved values and those arguments that the caller `keeps`.
@@ -40,16 +50,39 @@ pub fn split(
         .map(|(back, front)| *back && !front)
         .collect();
     let (kept, saved) = crossing(callee, joint, gradients, &behind, keeps);
+    let forward = forward_half(module, callee, joint, &ahead, &saved)?;
+    let backward = backward_half(module, callee, joint, &behind, &kept, &saved)?;
+    Ok(Halves {
+        forward: add(module, forward),
+        backward: add(module, backward),
+        kept,
+        operands: (0..wrt.len()).filter(|&i| wrt[i]).collect(),
+    })
+}
 
-    let forward = Builder::like(
+fn add(module: &mut Module, function: Function) -> Arc<Function> {
+    let name = function.name.clone();
+    module.insert(function);
+    module.functions[&name].clone()
+}
+
+/// The callee's results, then the saved values.
+fn forward_half(
+    module: &Module,
+    callee: &Function,
+    joint: &Function,
+    ahead: &[bool],
+    saved: &[Value],
+) -> Result<Function> {
+    let builder = Builder::like(
         module.fresh_name(&format!("{}_forward", callee.name)),
         callee,
     );
-    let mut map: FxHashMap<Value, Value> = (0..callee.args.len())
-        .map(|i| (joint.arg(i), Value(i as u32)))
-        .collect();
-    copy(&forward, module, joint, &ahead, &mut map)?;
-    let mut ends: Vec<ResultDef> = results
+    let arguments = (0..callee.args.len()).map(|i| (joint.arg(i), Value(i as u32)));
+    let mut map: FxHashMap<Value, Value> = arguments.collect();
+    copy(&builder, module, joint, ahead, &mut map)?;
+    let own = &joint.results[..callee.results.len()];
+    let mut results: Vec<ResultDef> = own
         .iter()
         .map(|r| ResultDef {
             value: map[&r.value],
@@ -57,56 +90,51 @@ pub fn split(
         })
         .collect();
     for (i, value) in saved.iter().enumerate() {
-        ends.push(ResultDef {
-            name: format!("saved_{i}").into(),
+        let name = format!("saved_{i}").into();
+        results.push(ResultDef {
+            name,
             value: map[value],
             state: None,
         });
     }
-    let forward = forward.finish(ends)?;
+    builder.finish(results)
+}
 
-    let backward = Builder::new(module.fresh_name(&format!("{}_backward", callee.name)));
+/// The gradients, from kept arguments, saved values and cotangents.
+fn backward_half(
+    module: &Module,
+    callee: &Function,
+    joint: &Function,
+    behind: &[bool],
+    kept: &[usize],
+    saved: &[Value],
+) -> Result<Function> {
+    let builder = Builder::new(module.fresh_name(&format!("{}_backward", callee.name)));
     let mut map: FxHashMap<Value, Value> = FxHashMap::default();
-    for &i in &kept {
+    for &i in kept {
         let arg = &callee.args[i];
-        let value = backward.arg(
-            arg.name.clone(),
-            arg.role,
-            callee.ty(Value(i as u32)).clone(),
-        );
-        map.insert(joint.arg(i), value);
+        let ty = callee.ty(Value(i as u32)).clone();
+        map.insert(joint.arg(i), builder.arg(arg.name.clone(), arg.role, ty));
     }
     for (i, value) in saved.iter().enumerate() {
-        map.insert(
-            *value,
-            backward.arg(format!("saved_{i}"), Role::Data, joint.ty(*value).clone()),
-        );
+        let ty = joint.ty(*value).clone();
+        map.insert(*value, builder.arg(format!("saved_{i}"), Role::Data, ty));
     }
     for (value, arg) in joint.arguments().skip(callee.args.len()) {
-        map.insert(
-            value,
-            backward.arg(arg.name.clone(), arg.role, joint.ty(value).clone()),
-        );
+        let ty = joint.ty(value).clone();
+        map.insert(value, builder.arg(arg.name.clone(), arg.role, ty));
     }
-    copy(&backward, module, joint, &behind, &mut map)?;
-    let ends = gradients
-        .iter()
-        .map(|r| ResultDef {
-            value: map[&r.value],
-            ..r.clone()
-        })
-        .collect();
-    let backward = backward.finish(ends)?;
-
-    let (forward_name, backward_name) = (forward.name.clone(), backward.name.clone());
-    module.insert(forward);
-    module.insert(backward);
-    Ok(Halves {
-        forward: module.functions[&forward_name].clone(),
-        backward: module.functions[&backward_name].clone(),
-        kept,
-        operands: (0..wrt.len()).filter(|&i| wrt[i]).collect(),
-    })
+    copy(&builder, module, joint, behind, &mut map)?;
+    let gradients = &joint.results[callee.results.len()..];
+    builder.finish(
+        gradients
+            .iter()
+            .map(|r| ResultDef {
+                value: map[&r.value],
+                ..r.clone()
+            })
+            .collect(),
+    )
 }
 
 /// Which operations the results need. By operation index.

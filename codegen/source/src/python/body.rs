@@ -1,0 +1,298 @@
+//! The body of one function: its operations as statements, short expressions folded into others.
+
+use std::sync::Arc;
+
+use mithril_ir::diagnostic::Result;
+use mithril_ir::dim::{Dim, Symbol};
+use mithril_ir::graph::{Function, Operation, Role, Value};
+use mithril_ir::op::Kind;
+use mithril_ir::tensor::Tensor;
+use rustc_hash::FxHashMap;
+
+use super::expr::Expr;
+use super::file::File;
+use super::names::{Names, comment, last_part};
+
+/// The longest expression that is folded into another.
+const FOLDED: usize = 52;
+
+/// What stands for a value.
+#[derive(Clone, Debug)]
+pub enum Held {
+    Missing,
+    Variable(String),
+    /// An expression that its one use will take in.
+    Pending(Expr),
+    /// A Python number computed from dims.
+    Number(Expr),
+    /// A constant of rank 0.
+    Literal(Tensor),
+    /// Integers that are dims, of rank 0 or 1.
+    Known(Arc<[Dim]>),
+}
+
+/// One line of a body, before it is broken.
+pub enum Statement {
+    Comment(String),
+    /// What stands before the expression (`x = `, `return `), and the expression.
+    Line(String, Expr),
+}
+
+/// A function's body under construction.
+pub struct Body<'f, 'm> {
+    pub file: &'f mut File<'m>,
+    pub function: &'m Function,
+    pub names: Names,
+    pub held: Vec<Held>,
+    pub statements: Vec<Statement>,
+    pub symbols: FxHashMap<Symbol, String>,
+    /// Which arguments are read.
+    pub touched: Vec<bool>,
+    /// The block path of the statements last written.
+    path: Option<String>,
+    /// Block paths by value, as far as they have any.
+    paths: Vec<Option<&'m str>>,
+    /// How often live operations and results read each value.
+    uses: Vec<u32>,
+    /// Which values are read under another path than their own.
+    escapes: Vec<bool>,
+    results: FxHashMap<Value, String>,
+}
+
+impl<'f, 'm> Body<'f, 'm> {
+    /// `suffix` follows the names of the results' variables.
+    pub fn new(file: &'f mut File<'m>, function: &'m Function, suffix: &str) -> Body<'f, 'm> {
+        let names = file.names.clone();
+        let count = function.values.len();
+        let mut results = FxHashMap::default();
+        for result in &function.results {
+            results
+                .entry(result.value)
+                .or_insert(format!("{}{suffix}", result.name));
+        }
+        let mut body = Body {
+            file,
+            function,
+            names,
+            held: vec![Held::Missing; count],
+            statements: Vec::new(),
+            symbols: FxHashMap::default(),
+            touched: vec![false; function.args.len()],
+            path: None,
+            paths: vec![None; count],
+            uses: vec![0; count],
+            escapes: vec![false; count],
+            results,
+        };
+        for (value, arg) in function.arguments() {
+            let gradient = if arg.role == Role::Cotangent {
+                "_gradient"
+            } else {
+                ""
+            };
+            let name = body.names.unique(&format!("{}{gradient}", arg.name));
+            body.held[value.index()] = Held::Variable(name);
+        }
+        body
+    }
+
+    /// Writes the statements of all operations that results need.
+    /// Errors: an operation or a dtype that the framework lacks, a dim that no shape gives.
+    pub fn operations(&mut self) -> Result<()> {
+        let live = self.survey();
+        self.guards()?;
+        let function = self.function;
+        for (op, live) in function.ops.iter().zip(live) {
+            if live {
+                self.operation(op)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts uses, and tells which operations are live.
+    fn survey(&mut self) -> Vec<bool> {
+        let function = self.function;
+        for op in &function.ops {
+            for value in op.results() {
+                self.paths[value.index()] = op.loc.shortest();
+            }
+        }
+        for result in &function.results {
+            self.uses[result.value.index()] += 1;
+            self.escapes[result.value.index()] = true;
+        }
+        let mut live = vec![false; function.ops.len()];
+        for (i, op) in function.ops.iter().enumerate().rev() {
+            live[i] = op.results().any(|v| self.uses[v.index()] > 0);
+            if !live[i] {
+                continue;
+            }
+            for value in &op.operands {
+                self.uses[value.index()] += 1;
+                self.escapes[value.index()] |= self.paths[value.index()] != op.loc.shortest();
+            }
+        }
+        live
+    }
+
+    /// Equalities of dims that are left to run time.
+    fn guards(&mut self) -> Result<()> {
+        let function = self.function;
+        for guard in &function.guards {
+            let mut bound = true;
+            for dim in [&guard.left, &guard.right] {
+                dim.for_each_symbol(&mut |s| bound &= self.is_bound(s));
+            }
+            if bound {
+                let test = self.dim(&guard.left)?.binary("==", self.dim(&guard.right)?);
+                self.statements
+                    .push(Statement::Line("assert ".into(), test));
+            }
+        }
+        Ok(())
+    }
+
+    fn operation(&mut self, op: &'m Operation) -> Result<()> {
+        match op.op.kind {
+            Kind::Constant if op.op.attr_index("value").is_some() => return self.constant(op),
+            Kind::Call => return self.call(op),
+            Kind::Elementwise
+            | Kind::Reduce
+            | Kind::Contraction
+            | Kind::Layout
+            | Kind::Index
+            | Kind::Order
+            | Kind::Random
+            | Kind::Constant
+            | Kind::Dim
+            | Kind::Barrier
+            | Kind::Composite => {}
+        }
+        let result = op.result();
+        if let Some(known) = &self.function.info(result).known {
+            self.held[result.index()] = Held::Known(known.clone());
+            return Ok(());
+        }
+        if let Some(held) = self.numeric(op)? {
+            self.held[result.index()] = held;
+            return Ok(());
+        }
+        let expr = self.spell(op)?;
+        if op.op.kind == Kind::Dim {
+            self.held[result.index()] = Held::Number(expr);
+            return Ok(());
+        }
+        self.keep(result, expr);
+        Ok(())
+    }
+
+    /// Folds the expression into its one use where it is short, else assigns it.
+    pub fn keep(&mut self, value: Value, expr: Expr) {
+        if let Expr::Name(name) = &expr {
+            self.held[value.index()] = Held::Variable(name.clone());
+        } else if self.folds(value) && expr.width() <= FOLDED {
+            self.held[value.index()] = Held::Pending(expr);
+        } else {
+            self.assign(value, expr);
+        }
+    }
+
+    pub fn folds(&self, value: Value) -> bool {
+        self.uses[value.index()] == 1
+            && !self.escapes[value.index()]
+            && self.function.info(value).name.is_none()
+    }
+
+    pub fn is_used(&self, value: Value) -> bool {
+        self.uses[value.index()] > 0
+    }
+
+    /// How many characters the value's expression may take on one line.
+    pub fn budget(&self, value: Value) -> usize {
+        let prefix = "     = ".len() + self.wish(value).chars().count();
+        super::layout::WIDTH.saturating_sub(prefix + 2)
+    }
+
+    /// The name a value would best have.
+    fn wish(&self, value: Value) -> String {
+        let info = self.function.info(value);
+        if let Some(name) = &info.name {
+            return super::names::identifier(name);
+        }
+        if let Some(name) = self.results.get(&value) {
+            return super::names::identifier(name);
+        }
+        let path = self.paths[value.index()].filter(|_| self.escapes[value.index()]);
+        let name = path.map_or_else(|| self.op_name(value), last_part);
+        super::names::identifier(name)
+    }
+
+    fn op_name(&self, value: Value) -> &'static str {
+        let ops = &self.function.ops;
+        let at = ops.partition_point(|op| op.first <= value);
+        at.checked_sub(1).map_or("value", |i| ops[i].op.0.name)
+    }
+
+    /// Writes a statement that gives the value a name.
+    pub fn assign(&mut self, value: Value, expr: Expr) {
+        let name = self.new_name(value);
+        self.write(value, format!("{name} = "), expr);
+        self.held[value.index()] = Held::Variable(name);
+    }
+
+    pub fn new_name(&mut self, value: Value) -> String {
+        let wish = self.wish(value);
+        self.names.unique(&wish)
+    }
+
+    /// Writes a line under the value's block path.
+    pub fn write(&mut self, value: Value, prefix: String, expr: Expr) {
+        if let Some(path) = self.paths[value.index()] {
+            if self.path.as_deref() != Some(path) {
+                self.path = Some(path.to_string());
+                self.statements.push(Statement::Comment(comment(path)));
+            }
+        }
+        self.statements.push(Statement::Line(prefix, expr));
+    }
+
+    /// Gives a value that waits to be folded a statement of its own.
+    pub fn settle(&mut self, value: Value) {
+        if let Held::Pending(expr) = &self.held[value.index()] {
+            let expr = expr.clone();
+            self.assign(value, expr);
+        }
+    }
+
+    /// The variable of an argument, which is thereby read.
+    pub fn touch(&mut self, value: Value) {
+        if let Some(touched) = self.touched.get_mut(value.index()) {
+            *touched = true;
+        }
+    }
+
+    /// Writes a call of another function of the module.
+    fn call(&mut self, op: &'m Operation) -> Result<()> {
+        let Some(callee) = op.functions().next() else {
+            return Ok(());
+        };
+        let name = self.file.definition(callee, op)?;
+        let mut args = Vec::with_capacity(op.operands.len());
+        for value in &op.operands {
+            args.push(super::expr::Argument::plain(self.array(*value)?));
+        }
+        let mut targets = Vec::new();
+        for value in op.results() {
+            let target = match self.is_used(value) {
+                true => self.new_name(value),
+                false => "_".to_string(),
+            };
+            self.held[value.index()] = Held::Variable(target.clone());
+            targets.push(target);
+        }
+        let prefix = format!("{} = ", targets.join(", "));
+        self.write(op.first, prefix, Expr::name(name).call(args));
+        Ok(())
+    }
+}

@@ -1,0 +1,160 @@
+//! Constants: numbers in place, small arrays at the file's top, large ones beside the file.
+
+use mithril_ir::attr::Attr;
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::dtype::DType;
+use mithril_ir::graph::Operation;
+use mithril_ir::shape::Shape;
+use mithril_ir::tensor::{Tensor, float_text};
+
+use super::body::{Body, Held};
+use super::expr::{Argument, Expr};
+use super::file::File;
+use super::framework::is_foreign;
+use super::names::{identifier, last_part, string};
+use super::template::{Filling, fill, parse};
+
+/// The most elements of an array that is written out.
+const WRITTEN: usize = 64;
+
+impl<'m> Body<'_, 'm> {
+    pub fn constant(&mut self, op: &'m Operation) -> Result<()> {
+        let Attr::Tensor(tensor) = op.attr("value") else {
+            return Diagnostic::new("a constant has no value").err();
+        };
+        let value = op.result();
+        if tensor.shape().is_empty() {
+            self.held[value.index()] = Held::Literal(tensor.clone());
+            return Ok(());
+        }
+        if let Some(first) = uniform(tensor) {
+            let number = self.file.element(&first, 0);
+            let shape = Shape::fixed(tensor.shape());
+            let template = self.file.dialect.full;
+            let expr = self.make(template, number, tensor.dtype(), Some(&shape))?;
+            self.keep(value, expr);
+            return Ok(());
+        }
+        let wish = self.function.info(value).name.clone();
+        let wish = wish.or_else(|| op.loc.shortest().map(|path| last_part(path).into()));
+        let name = self
+            .file
+            .hoist(tensor, wish.as_deref().unwrap_or("constant"))?;
+        match self.device() {
+            // A file does not know which device it will be used on.
+            Expr::Attribute(of, name_of) => {
+                let device = Expr::Attribute(of, name_of);
+                let moved = Expr::name(name)
+                    .attribute("to")
+                    .call([Argument::plain(device)]);
+                self.keep(value, moved);
+            }
+            _ => self.held[value.index()] = Held::Variable(name),
+        }
+        Ok(())
+    }
+}
+
+/// The element that all of a tensor are, where they are one.
+fn uniform(tensor: &Tensor) -> Option<Tensor> {
+    if tensor.is_empty() {
+        return Some(Tensor::from_i64s(tensor.dtype(), vec![], &[0]));
+    }
+    let width = tensor.dtype().bytes();
+    let (first, rest) = tensor.bytes().split_at(width);
+    let same = rest.chunks(width).all(|element| element == first);
+    same.then(|| Tensor::from_bytes(tensor.dtype(), vec![], first).ok())?
+}
+
+impl File<'_> {
+    /// The name of a constant at the file's top.
+    fn hoist(&mut self, tensor: &Tensor, wish: &str) -> Result<String> {
+        if let Some(name) = self.hoisted.get(tensor) {
+            return Ok(name.clone());
+        }
+        let plain = self.names.unique(&identifier(wish));
+        let name = format!("_{plain}");
+        let expr = match tensor.len() <= WRITTEN {
+            true => {
+                let items = self.nested(tensor, tensor.shape(), 0);
+                self.fill(self.dialect.array, items, tensor.dtype())?
+            }
+            false => {
+                self.constants.push((plain.clone(), tensor.clone()));
+                self.load(&plain, tensor.dtype())?
+            }
+        };
+        self.assignments.push((name.clone(), expr));
+        self.hoisted.insert(tensor.clone(), name.clone());
+        Ok(name)
+    }
+
+    /// An array of the file's `.npz`, in which what NumPy lacks lies as raw bytes.
+    fn load(&self, name: &str, dtype: DType) -> Result<Expr> {
+        let stored = Expr::name("_constants").index([Expr::Literal(string(name))]);
+        if !is_foreign(dtype) {
+            return self.fill(self.dialect.load, stored, dtype);
+        }
+        let view = |x: Expr, as_: Expr| x.attribute("view").call([Argument::plain(as_)]);
+        if self.dialect.devices {
+            let bits = if dtype.bytes() == 2 { "int16" } else { "uint8" };
+            let raw = view(stored, Expr::name("np").attribute(bits));
+            let loaded = self.fill(self.dialect.load, raw, dtype)?;
+            return Ok(view(loaded, self.dtype(dtype)?));
+        }
+        let typed = view(stored, self.dtype(dtype)?);
+        self.fill(self.dialect.load, typed, dtype)
+    }
+
+    fn fill(&self, template: &str, x: Expr, dtype: DType) -> Result<Expr> {
+        let parsed = parse(template).map_err(|e| Box::new(Diagnostic::new(e)))?;
+        let dtype = self.dtype(dtype)?;
+        let mut slot = |name: &str| {
+            Ok(Filling::One(match name {
+                "x" => x.clone(),
+                _ => dtype.clone(),
+            }))
+        };
+        fill(
+            &parsed[0].expr,
+            self.dialect.module,
+            &mut |_| true,
+            &mut slot,
+        )
+    }
+
+    fn nested(&self, tensor: &Tensor, shape: &[usize], start: usize) -> Expr {
+        let Some((first, rest)) = shape.split_first() else {
+            return self.element(tensor, start);
+        };
+        let step: usize = rest.iter().product();
+        let rows = (0..*first).map(|i| self.nested(tensor, rest, start + i * step));
+        Expr::List(rows.collect())
+    }
+
+    /// One element as a Python number or truth value.
+    pub fn element(&self, tensor: &Tensor, i: usize) -> Expr {
+        let dtype = tensor.dtype();
+        if dtype.is_float() {
+            return self.float(dtype, tensor.element_f64(i));
+        }
+        match tensor.element_text(i).as_str() {
+            "true" => Expr::name("True"),
+            "false" => Expr::name("False"),
+            text => Expr::Literal(text.into()),
+        }
+    }
+
+    /// A float as the shortest number that rounds to it.
+    pub fn float(&self, dtype: DType, x: f64) -> Expr {
+        if x.is_finite() {
+            return Expr::Literal(float_text(dtype, x));
+        }
+        let word = if x.is_nan() { "nan" } else { "inf" };
+        let named = Expr::name(self.dialect.module).attribute(word);
+        match x < 0.0 {
+            true => Expr::Unary("-", Box::new(named)),
+            false => named,
+        }
+    }
+}

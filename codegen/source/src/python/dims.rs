@@ -1,0 +1,253 @@
+//! Dims and shapes as Python integers and tuples, read from the shapes of arrays where needed.
+
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::dim::{Atom, Dim, Monomial, Symbol};
+use mithril_ir::graph::Value;
+use mithril_ir::shape::Shape;
+
+use super::body::{Body, Held, Statement};
+use super::expr::{Argument, Expr};
+
+/// How many computed arrays are looked at for a shape that is wanted again.
+const RECENT: usize = 32;
+
+/// A shape that holds a dim, and where in it.
+struct Place {
+    value: Value,
+    /// From the front, or from the back (negative) behind a rank variable.
+    axis: i64,
+}
+
+impl Body<'_, '_> {
+    /// A dim as a Python integer.
+    /// Errors: a dim that no shape gives.
+    pub fn dim(&mut self, dim: &Dim) -> Result<Expr> {
+        if let Some(value) = dim.as_const() {
+            return Ok(Expr::int(value));
+        }
+        let Dim::Expr(poly) = dim else {
+            return Diagnostic::new("a dim is needed that is not known before run time")
+                .hint("give the shape of the model's inputs with `shapes=`")
+                .err();
+        };
+        let mut sum: Option<Expr> = None;
+        // A sum begins with a term that has no sign.
+        let (plus, minus): (Vec<_>, Vec<_>) = poly.terms().iter().partition(|(_, c)| *c >= 0);
+        for (monomial, coefficient) in plus.into_iter().chain(minus) {
+            let magnitude = coefficient.unsigned_abs() as i64;
+            let term = self.term(monomial, magnitude)?;
+            sum = Some(match (sum, *coefficient < 0) {
+                (None, false) => term,
+                (None, true) => Expr::Unary("-", Box::new(term)),
+                (Some(sum), false) => sum.binary("+", term),
+                (Some(sum), true) => sum.binary("-", term),
+            });
+        }
+        Ok(sum.unwrap_or(Expr::int(0)))
+    }
+
+    fn term(&mut self, monomial: &Monomial, coefficient: i64) -> Result<Expr> {
+        let mut product: Option<Expr> = None;
+        for (atom, power) in monomial.factors() {
+            let factor = match (self.atom(atom)?, power) {
+                (factor, 1) => factor,
+                (factor, power) => factor.binary("**", Expr::int(i64::from(*power))),
+            };
+            product = Some(match product {
+                None => factor,
+                Some(product) => product.binary("*", factor),
+            });
+        }
+        Ok(match (product, coefficient) {
+            (None, _) => Expr::int(coefficient),
+            (Some(product), 1) => product,
+            (Some(product), _) => product.binary("*", Expr::int(coefficient)),
+        })
+    }
+
+    fn atom(&mut self, atom: &Atom) -> Result<Expr> {
+        let (operator, function) = match atom {
+            Atom::Symbol(symbol) => return self.symbol(symbol),
+            Atom::FloorDiv(_) => ("//", ""),
+            Atom::Mod(_) => ("%", ""),
+            Atom::Min(_) => ("", "min"),
+            Atom::Max(_) => ("", "max"),
+        };
+        let mut operands = Vec::new();
+        for dim in atom.operands() {
+            operands.push(self.dim(dim)?);
+        }
+        match <[Expr; 2]>::try_from(operands) {
+            Ok([left, right]) if function.is_empty() => Ok(left.binary(operator, right)),
+            Ok(pair) => Ok(Expr::name(function).call(pair.map(Argument::plain))),
+            Err(many) => Ok(Expr::name(function).call(many.into_iter().map(Argument::plain))),
+        }
+    }
+
+    /// Whether an argument's shape gives the symbol.
+    pub fn is_bound(&self, symbol: &Symbol) -> bool {
+        let args = 0..self.function.args.len() as u32;
+        args.map(Value).any(|v| self.place(v, symbol).is_some())
+    }
+
+    /// The variable of a symbol, bound from the first shape at hand that has it as a dim.
+    fn symbol(&mut self, symbol: &Symbol) -> Result<Expr> {
+        if let Some(name) = self.symbols.get(symbol) {
+            return Ok(Expr::name(name));
+        }
+        let values = || (0..self.function.values.len() as u32).map(Value);
+        let at_hand = |v: &Value| matches!(self.held[v.index()], Held::Variable(_));
+        let waiting = |v: &Value| matches!(self.held[v.index()], Held::Pending(_));
+        let place = values()
+            .filter(at_hand)
+            .chain(values().filter(waiting))
+            .find_map(|v| self.place(v, symbol));
+        let bound = match place {
+            Some(place) => self.axis(&place)?,
+            None => self.solved(symbol)?,
+        };
+        let wish = symbol.as_str().trim_start_matches('_');
+        let wish = match wish.starts_with(|c: char| c.is_ascii_digit()) {
+            true => "size",
+            false => wish,
+        };
+        let name = self.names.unique(wish);
+        self.statements
+            .push(Statement::Line(format!("{name} = "), bound));
+        self.symbols.insert(symbol.clone(), name.clone());
+        Ok(Expr::name(name))
+    }
+
+    fn place(&self, value: Value, symbol: &Symbol) -> Option<Place> {
+        let shape = &self.function.ty(value).shape;
+        let at = shape
+            .dims
+            .iter()
+            .position(|d| d.as_symbol() == Some(symbol))?;
+        Some(Place {
+            value,
+            axis: axis_number(shape, at),
+        })
+    }
+
+    /// `x.shape[axis]`.
+    fn axis(&mut self, place: &Place) -> Result<Expr> {
+        self.settle(place.value);
+        let x = self.array(place.value)?;
+        Ok(x.attribute("shape").index([Expr::int(place.axis)]))
+    }
+
+    /// A symbol that arguments have in a dim like `2*n + 1` alone.
+    fn solved(&mut self, symbol: &Symbol) -> Result<Expr> {
+        let number = |n: i64| move |_: &Symbol| Some(Dim::Const(n));
+        for (value, _) in self.function.arguments() {
+            let shape = &self.function.ty(value).shape;
+            for (at, dim) in shape.dims.iter().enumerate() {
+                let mut alone = true;
+                let mut present = false;
+                dim.for_each_symbol(&mut |s| {
+                    alone &= s == symbol;
+                    present = true;
+                });
+                let ends = (dim.substitute(&number(0)), dim.substitute(&number(1)));
+                let (Some(base), Some(next), true) =
+                    (ends.0.as_const(), ends.1.as_const(), alone && present)
+                else {
+                    continue;
+                };
+                let step = next - base;
+                let linear = Dim::symbol(symbol) * step + base;
+                if step == 0 || linear != *dim {
+                    continue;
+                }
+                let axis = axis_number(shape, at);
+                let whole = self.axis(&Place { value, axis })?;
+                let rest = match base {
+                    0 => whole,
+                    _ if base > 0 => whole.binary("-", Expr::int(base)),
+                    _ => whole.binary("+", Expr::int(-base)),
+                };
+                return Ok(rest.binary("//", Expr::int(step)));
+            }
+        }
+        Diagnostic::new(format!("no shape gives the dim `{symbol}`"))
+            .at(format!("function `{}`", self.function.name))
+            .hint("give the shape of the model's inputs with `shapes=`")
+            .err()
+    }
+
+    /// The dims of a shape, in the order of a tuple. A dim that stays open is -1.
+    /// Errors: a dim or a rank that no shape gives.
+    pub fn dims(&mut self, shape: &Shape) -> Result<Vec<Expr>> {
+        let mut items = Vec::new();
+        if let Some(lead) = &shape.lead {
+            items.push(self.lead(lead)?);
+        }
+        for dim in &shape.dims {
+            items.push(match dim {
+                Dim::Unknown => Expr::int(-1),
+                Dim::Const(_) | Dim::Expr(_) => self.dim(dim)?,
+            });
+        }
+        Ok(items)
+    }
+
+    /// `*x.shape[:-1]`: the dims that a rank variable stands for.
+    fn lead(&mut self, lead: &Symbol) -> Result<Expr> {
+        let values = || (0..self.function.values.len() as u32).map(Value);
+        let at_hand = |v: &Value| matches!(self.held[v.index()], Held::Variable(_));
+        let waiting = |v: &Value| matches!(self.held[v.index()], Held::Pending(_));
+        let found = values()
+            .filter(at_hand)
+            .chain(values().filter(waiting))
+            .find(|v| self.function.ty(*v).shape.lead.as_ref() == Some(lead));
+        let Some(value) = found else {
+            return Diagnostic::new(format!("no shape gives the dims `*{lead}`"))
+                .at(format!("function `{}`", self.function.name))
+                .hint("give the shape of the model's inputs with `shapes=`")
+                .err();
+        };
+        self.settle(value);
+        let shape = self.array(value)?.attribute("shape");
+        let front = match self.function.ty(value).shape.dims.len() as i64 {
+            0 => shape,
+            n => shape.index([Expr::Range([None, Some(Box::new(Expr::int(-n))), None])]),
+        };
+        Ok(Expr::Starred(Box::new(front)))
+    }
+
+    /// A shape as one expression: a tuple, or the shape of an array that has the same.
+    pub fn shape(&mut self, shape: &Shape) -> Result<Expr> {
+        if let Some(same) = self.same_shape(shape)? {
+            return Ok(same);
+        }
+        Ok(Expr::Tuple(self.dims(shape)?))
+    }
+
+    /// `x.shape` of an array at hand that has this shape, where numbers would not do as well.
+    pub fn same_shape(&mut self, shape: &Shape) -> Result<Option<Expr>> {
+        let open = shape.dims.iter().any(Dim::is_unknown);
+        if open || shape.as_fixed().is_some() {
+            return Ok(None);
+        }
+        let (args, all) = (self.function.args.len() as u32, self.held.len() as u32);
+        let at_hand = |v: &Value| matches!(self.held[v.index()], Held::Variable(_));
+        // Arguments read best; of the others the last few are what a reader has in mind.
+        let computed = (args..all).rev().map(Value).filter(at_hand).take(RECENT);
+        let found = (0..args)
+            .map(Value)
+            .chain(computed)
+            .find(|v| self.function.ty(*v).shape == *shape);
+        match found {
+            Some(value) => Ok(Some(self.array(value)?.attribute("shape"))),
+            None => Ok(None),
+        }
+    }
+}
+
+fn axis_number(shape: &Shape, at: usize) -> i64 {
+    match shape.lead {
+        None => at as i64,
+        Some(_) => at as i64 - shape.dims.len() as i64,
+    }
+}

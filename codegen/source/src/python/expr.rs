@@ -1,0 +1,322 @@
+//! Python expressions: what templates are parsed into and statements are printed from.
+
+use std::fmt::{self, Write};
+
+/// A Python expression. `Slot`s stand in templates alone.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Expr {
+    Name(String),
+    /// A number or a string, as its text.
+    Literal(String),
+    Unary(&'static str, Box<Expr>),
+    Binary(Box<Expr>, &'static str, Box<Expr>),
+    Attribute(Box<Expr>, String),
+    Call(Box<Expr>, Vec<Argument>),
+    Index(Box<Expr>, Vec<Expr>),
+    /// `start:stop:step` inside an index.
+    Range([Option<Box<Expr>>; 3]),
+    Tuple(Vec<Expr>),
+    List(Vec<Expr>),
+    Dict(Vec<(String, Expr)>),
+    Starred(Box<Expr>),
+    Slot(String),
+}
+
+/// An argument of a call.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Argument {
+    pub keyword: Option<String>,
+    pub value: Expr,
+    /// In templates: the optional segment it belongs to.
+    pub segment: Option<u32>,
+}
+
+/// How strongly an expression binds; a weaker one inside a stronger one takes parentheses.
+pub type Strength = u8;
+
+pub const COMPARISON: Strength = 1;
+pub const UNARY: Strength = 8;
+pub const POWER: Strength = 9;
+const POSTFIX: Strength = 10;
+
+/// Binary operators with their strength, longest first where one begins another.
+pub const OPERATORS: &[(&str, Strength)] = &[
+    ("**", POWER),
+    ("//", 7),
+    ("<<", 5),
+    (">>", 5),
+    ("==", COMPARISON),
+    ("!=", COMPARISON),
+    ("<=", COMPARISON),
+    (">=", COMPARISON),
+    ("<", COMPARISON),
+    (">", COMPARISON),
+    ("|", 2),
+    ("^", 3),
+    ("&", 4),
+    ("+", 6),
+    ("-", 6),
+    ("*", 7),
+    ("/", 7),
+    ("%", 7),
+    ("@", 7),
+];
+
+/// The strength of a binary operator of the table.
+pub fn strength(operator: &str) -> Strength {
+    let found = OPERATORS.iter().find(|(text, _)| *text == operator);
+    found.map_or(POSTFIX, |(_, strength)| *strength)
+}
+
+impl Argument {
+    pub fn plain(value: Expr) -> Argument {
+        Argument {
+            keyword: None,
+            value,
+            segment: None,
+        }
+    }
+
+    pub fn keyword(name: &str, value: Expr) -> Argument {
+        Argument {
+            keyword: Some(name.into()),
+            ..Argument::plain(value)
+        }
+    }
+}
+
+impl Expr {
+    pub fn name(text: impl Into<String>) -> Expr {
+        Expr::Name(text.into())
+    }
+
+    pub fn int(value: i64) -> Expr {
+        Expr::Literal(value.to_string())
+    }
+
+    pub fn attribute(self, name: &str) -> Expr {
+        Expr::Attribute(Box::new(self), name.into())
+    }
+
+    pub fn call(self, args: impl IntoIterator<Item = Argument>) -> Expr {
+        Expr::Call(Box::new(self), args.into_iter().collect())
+    }
+
+    pub fn index(self, items: impl IntoIterator<Item = Expr>) -> Expr {
+        Expr::Index(Box::new(self), items.into_iter().collect())
+    }
+
+    pub fn binary(self, operator: &'static str, right: Expr) -> Expr {
+        Expr::Binary(Box::new(self), operator, Box::new(right))
+    }
+
+    /// Whether it may stand twice without work being done twice.
+    pub fn is_atom(&self) -> bool {
+        matches!(self, Expr::Name(_) | Expr::Literal(_))
+    }
+
+    /// The length of the text on one line.
+    pub fn width(&self) -> usize {
+        let mut count = Count(0);
+        let _ = write!(count, "{self}");
+        count.0
+    }
+
+    pub fn strength(&self) -> Strength {
+        match self {
+            Expr::Binary(_, operator, _) => strength(operator),
+            Expr::Unary(..) => UNARY,
+            Expr::Literal(text) if text.starts_with('-') => UNARY,
+            Expr::Starred(_) | Expr::Range(_) => 0,
+            Expr::Name(_)
+            | Expr::Literal(_)
+            | Expr::Attribute(..)
+            | Expr::Call(..)
+            | Expr::Index(..)
+            | Expr::Tuple(_)
+            | Expr::List(_)
+            | Expr::Dict(_)
+            | Expr::Slot(_) => POSTFIX,
+        }
+    }
+
+    /// Calls `f` on the expression and all its parts.
+    pub fn visit(&self, f: &mut dyn FnMut(&Expr)) {
+        f(self);
+        match self {
+            Expr::Name(_) | Expr::Literal(_) | Expr::Slot(_) => {}
+            Expr::Unary(_, x) | Expr::Starred(x) | Expr::Attribute(x, _) => x.visit(f),
+            Expr::Binary(x, _, y) => {
+                x.visit(f);
+                y.visit(f);
+            }
+            Expr::Call(x, args) => {
+                x.visit(f);
+                args.iter().for_each(|a| a.value.visit(f));
+            }
+            Expr::Index(x, items) => {
+                x.visit(f);
+                items.iter().for_each(|i| i.visit(f));
+            }
+            Expr::Range(parts) => parts.iter().flatten().for_each(|p| p.visit(f)),
+            Expr::Tuple(items) | Expr::List(items) => items.iter().for_each(|i| i.visit(f)),
+            Expr::Dict(items) => items.iter().for_each(|(_, v)| v.visit(f)),
+        }
+    }
+
+    /// Whether `**` and `:` stand close to it, as ruff has it.
+    fn is_simple(&self) -> bool {
+        match self {
+            Expr::Name(_) | Expr::Literal(_) => true,
+            Expr::Unary(_, x) => matches!(**x, Expr::Name(_) | Expr::Literal(_)),
+            _ => false,
+        }
+    }
+
+    fn hugs_power(&self) -> bool {
+        match self {
+            Expr::Name(_) | Expr::Literal(_) => true,
+            Expr::Unary(_, x) => matches!(**x, Expr::Literal(_)),
+            Expr::Attribute(x, _) => x.hugs_power(),
+            _ => false,
+        }
+    }
+
+    /// Writes it, in parentheses where it binds less than `least`.
+    fn write(&self, f: &mut fmt::Formatter, least: Strength) -> fmt::Result {
+        if self.strength() < least {
+            write!(f, "({self})")
+        } else {
+            write!(f, "{self}")
+        }
+    }
+
+    /// What a postfix is put on: a number needs parentheses before a dot.
+    fn write_head(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Expr::Literal(text) if !text.starts_with(['"', '\'']) => write!(f, "({text})"),
+            _ => self.write(f, POSTFIX),
+        }
+    }
+}
+
+struct Count(usize);
+
+impl Write for Count {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0 += text.chars().count();
+        Ok(())
+    }
+}
+
+/// What a binary operator asks of its left and right operands.
+pub fn operand_strengths(operator: &str) -> (Strength, Strength) {
+    match strength(operator) {
+        // The one that groups to the right, and binds less than a sign on its right.
+        POWER => (POWER + 1, UNARY),
+        // Comparisons would chain.
+        COMPARISON => (COMPARISON + 1, COMPARISON + 1),
+        own => (own, own + 1),
+    }
+}
+
+fn join<T>(
+    f: &mut fmt::Formatter,
+    items: &[T],
+    mut write: impl FnMut(&mut fmt::Formatter, &T) -> fmt::Result,
+) -> fmt::Result {
+    for (i, item) in items.iter().enumerate() {
+        if i > 0 {
+            f.write_str(", ")?;
+        }
+        write(f, item)?;
+    }
+    Ok(())
+}
+
+impl fmt::Display for Argument {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match &self.keyword {
+            Some(name) => write!(f, "{name}={}", self.value),
+            None => write!(f, "{}", self.value),
+        }
+    }
+}
+
+impl fmt::Display for Expr {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Expr::Name(text) | Expr::Literal(text) => f.write_str(text),
+            Expr::Slot(name) => write!(f, "{{{name}}}"),
+            Expr::Unary(operator, x) => {
+                f.write_str(operator)?;
+                x.write(f, UNARY)
+            }
+            Expr::Binary(x, operator, y) => {
+                let (left, right) = operand_strengths(operator);
+                x.write(f, left)?;
+                match *operator == "**" && x.hugs_power() && y.hugs_power() {
+                    true => f.write_str(operator)?,
+                    false => write!(f, " {operator} ")?,
+                }
+                y.write(f, right)
+            }
+            Expr::Attribute(x, name) => {
+                x.write_head(f)?;
+                write!(f, ".{name}")
+            }
+            Expr::Call(x, args) => {
+                x.write_head(f)?;
+                f.write_str("(")?;
+                join(f, args, |f, a| write!(f, "{a}"))?;
+                f.write_str(")")
+            }
+            Expr::Index(x, items) => {
+                x.write_head(f)?;
+                f.write_str("[")?;
+                join(f, items, |f, i| write!(f, "{i}"))?;
+                f.write_str("]")
+            }
+            Expr::Range(parts) => write_range(f, parts),
+            Expr::Tuple(items) => {
+                f.write_str("(")?;
+                join(f, items, |f, i| write!(f, "{i}"))?;
+                f.write_str(if items.len() == 1 { ",)" } else { ")" })
+            }
+            Expr::List(items) => {
+                f.write_str("[")?;
+                join(f, items, |f, i| write!(f, "{i}"))?;
+                f.write_str("]")
+            }
+            Expr::Dict(items) => {
+                f.write_str("{")?;
+                join(f, items, |f, (key, value)| write!(f, "{key}: {value}"))?;
+                f.write_str("}")
+            }
+            Expr::Starred(x) => {
+                f.write_str("*")?;
+                x.write(f, COMPARISON + 1)
+            }
+        }
+    }
+}
+
+/// Spaces stand around the colons where a bound is more than a name or a number.
+fn write_range(f: &mut fmt::Formatter, parts: &[Option<Box<Expr>>; 3]) -> fmt::Result {
+    let wide = parts.iter().flatten().any(|p| !p.is_simple());
+    let [start, stop, step] = parts;
+    if let Some(start) = start {
+        write!(f, "{start}")?;
+    }
+    f.write_str(if wide && start.is_some() { " :" } else { ":" })?;
+    if let Some(stop) = stop {
+        f.write_str(if wide { " " } else { "" })?;
+        write!(f, "{stop}")?;
+    }
+    if let Some(step) = step {
+        f.write_str(if wide { " :" } else { ":" })?;
+        f.write_str(if wide { " " } else { "" })?;
+        write!(f, "{step}")?;
+    }
+    Ok(())
+}

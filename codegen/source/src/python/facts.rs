@@ -1,0 +1,154 @@
+//! What templates may ask of an operation: the conditions of alternatives, and defaults.
+
+use mithril_ir::attr::Attr;
+use mithril_ir::dtype::DType;
+use mithril_ir::graph::{Function, Operation};
+use mithril_ir::op::Arity;
+use mithril_ir::shape::Type;
+
+use super::contraction;
+use super::template::{Guard, Test};
+
+/// How an operand is at hand.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Weak {
+    Array,
+    /// A Python number that stands for an array of rank 0.
+    Number,
+    /// The same, of a value known now.
+    Literal(f64),
+}
+
+/// An operation and how its operands are at hand.
+pub struct Facts<'a> {
+    pub op: &'a Operation,
+    pub function: &'a Function,
+    /// By operand.
+    pub weak: &'a [Weak],
+    /// Whether the framework widens sums of integers of this dtype.
+    pub widens: bool,
+    /// Whether arrays made anew must be told their device.
+    pub devices: bool,
+}
+
+impl<'a> Facts<'a> {
+    /// The first value of the operand of this name.
+    pub fn operand(&self, name: &str) -> Option<usize> {
+        let at = self.op.op.operands.iter().position(|o| o.name == name)?;
+        (at < self.op.operands.len()).then_some(at)
+    }
+
+    pub fn attr(&self, name: &str) -> Option<&'a Attr> {
+        let at = self.op.op.attr_index(name)?;
+        self.op.attrs.get(at)
+    }
+
+    fn ty(&self, operand: usize) -> &'a Type {
+        self.function.ty(self.op.operands[operand])
+    }
+
+    pub fn holds(&self, guard: &Guard) -> bool {
+        match &guard.test {
+            Test::Equals(text) => self.attr(&guard.slot).is_some_and(|a| written(a) == *text),
+            Test::Is(word) => match word.as_str() {
+                "default" => self.is_default(&guard.slot),
+                "matmul" => contraction::matmul(self).is_some(),
+                _ => match (self.operand(&guard.slot), self.attr(&guard.slot)) {
+                    (Some(at), _) => self.operand_is(at, word),
+                    (None, Some(attr)) => attr_is(attr, word),
+                    (None, None) if guard.slot == "result" => {
+                        type_is(self.function.ty(self.op.result()), word)
+                    }
+                    (None, None) => false,
+                },
+            },
+        }
+    }
+
+    fn operand_is(&self, at: usize, word: &str) -> bool {
+        match (word, self.weak.get(at).copied().unwrap_or(Weak::Array)) {
+            ("number", weak) => weak != Weak::Array,
+            ("array", weak) => weak == Weak::Array,
+            ("zero", weak) => weak == Weak::Literal(0.0),
+            ("one", weak) => weak == Weak::Literal(1.0),
+            ("alike", _) => {
+                let dtype = |i: usize| self.ty(i).dtype;
+                (at..self.op.operands.len()).all(|i| dtype(i) == dtype(at))
+            }
+            _ => type_is(self.ty(at), word),
+        }
+    }
+
+    /// Whether an optional segment can do without the slot.
+    pub fn is_default(&self, slot: &str) -> bool {
+        let name = slot.split('.').next().unwrap_or(slot);
+        if let Some(at) = self.op.op.operands.iter().position(|o| o.name == name) {
+            let operand = &self.op.op.operands[at];
+            return operand.arity != Arity::One && at >= self.op.operands.len();
+        }
+        match (name, self.attr(name)) {
+            (_, Some(attr)) => {
+                let definition = self.op.op.attrs.iter().find(|a| a.name == name);
+                definition.and_then(|d| d.default.value()).as_ref() == Some(attr)
+            }
+            ("narrow", None) => !self.widens,
+            ("device", None) => !self.devices,
+            (_, None) => false,
+        }
+    }
+}
+
+/// An attribute as conditions write it.
+fn written(attr: &Attr) -> String {
+    match attr {
+        Attr::Int(v) => v.to_string(),
+        Attr::Float(v) => format!("{v:?}"),
+        Attr::Bool(true) => "True".into(),
+        Attr::Bool(false) => "False".into(),
+        Attr::Ints(v) => match &v[..] {
+            [one] => format!("({one},)"),
+            _ => {
+                let each: Vec<String> = v.iter().map(i64::to_string).collect();
+                format!("({})", each.join(", "))
+            }
+        },
+        Attr::None
+        | Attr::Str(_)
+        | Attr::DType(_)
+        | Attr::Shape(_)
+        | Attr::Function(_)
+        | Attr::Tensor(_) => String::new(),
+    }
+}
+
+fn attr_is(attr: &Attr, word: &str) -> bool {
+    match (attr, word) {
+        (Attr::Ints(v), "single") => v.len() == 1,
+        (Attr::Ints(v), "empty") => v.is_empty(),
+        (Attr::Ints(v), "natural") => v.iter().all(|n| *n >= 0),
+        (Attr::Shape(s), "single") => s.lead.is_none() && s.dims.len() == 1,
+        (Attr::None, "missing") => true,
+        (Attr::DType(d), _) => dtype_is(*d, word),
+        _ => false,
+    }
+}
+
+fn type_is(ty: &Type, word: &str) -> bool {
+    match word {
+        "scalar" => ty.shape.rank() == Some(0),
+        "vector" => ty.shape.rank() == Some(1),
+        "matrix" => ty.shape.rank() == Some(2),
+        _ => dtype_is(ty.dtype, word),
+    }
+}
+
+fn dtype_is(dtype: DType, word: &str) -> bool {
+    match word {
+        "half" => matches!(dtype, DType::F16 | DType::BF16),
+        "index" => matches!(dtype, DType::I32 | DType::I64),
+        "integer" => dtype.is_int(),
+        "float" => dtype.is_float(),
+        "bool" => dtype == DType::Bool,
+        _ => DType::ALL.iter().any(|d| *d == dtype && d.name() == word),
+    }
+}

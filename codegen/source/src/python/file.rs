@@ -1,0 +1,360 @@
+//! A whole file: imports, constants, preludes and functions.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::dtype::DType;
+use mithril_ir::graph::{Argument, Function, Module, Operation, Role};
+use mithril_ir::tensor::Tensor;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::body::{Body, Statement};
+use super::expr::Expr;
+use super::framework::{Dialect, Framework};
+use super::layout::{Lines, WIDTH};
+use super::names::{Names, doc_line, string};
+use super::prelude::{needed, words};
+use super::{Options, Source};
+
+/// A file under construction.
+pub struct File<'m> {
+    pub module: &'m Module,
+    pub framework: Framework,
+    pub dialect: &'static Dialect,
+    /// Whether 64-bit elements are asked for, where they must be.
+    pub wide: bool,
+    /// Names of the module's scope.
+    pub names: Names,
+    /// Constants at the file's top, with their names.
+    pub assignments: Vec<(String, Expr)>,
+    pub hoisted: FxHashMap<Tensor, String>,
+    /// Constants that lie beside the file.
+    pub constants: Vec<(String, Tensor)>,
+    /// Functions called by others: name and text, callees first.
+    definitions: IndexMap<Arc<str>, (String, String)>,
+    /// Modules and preludes that the text names.
+    used: FxHashSet<String>,
+}
+
+/// Modules that files may import, in the order of their lines; whether Python brings them.
+const IMPORTS: [(&str, &str, bool); 8] = [
+    ("math", "import math", true),
+    ("Path", "from pathlib import Path", true),
+    ("jax", "import jax", false),
+    ("jnp", "import jax.numpy as jnp", false),
+    ("ml_dtypes", "import ml_dtypes", false),
+    ("np", "import numpy as np", false),
+    ("torch", "import torch", false),
+    ("F", "import torch.nn.functional as F", false),
+];
+
+impl<'m> File<'m> {
+    pub fn new(module: &'m Module, framework: Framework) -> File<'m> {
+        File {
+            module,
+            framework,
+            dialect: framework.dialect(),
+            wide: wants_wide(module),
+            names: Names::default(),
+            assignments: Vec::new(),
+            hoisted: FxHashMap::default(),
+            constants: Vec::new(),
+            definitions: IndexMap::default(),
+            used: FxHashSet::default(),
+        }
+    }
+
+    /// Whether sums of integers of this dtype come out wider unless told otherwise.
+    pub fn widens(&self, dtype: DType) -> bool {
+        let word = if self.dialect.narrow && !self.wide {
+            32
+        } else {
+            64
+        };
+        let unsigned_wide = dtype.is_unsigned_int() && dtype.bits() >= word;
+        dtype.is_int() && dtype.bits() < word && !unsigned_wide
+    }
+
+    pub fn dtype(&self, dtype: DType) -> Result<Expr> {
+        let text = self.framework.dtype(dtype, self.wide)?;
+        let (front, name) = text.split_once(['@', '.']).unwrap_or(("", &text));
+        let module = if front.is_empty() {
+            self.dialect.module
+        } else {
+            front
+        };
+        Ok(Expr::name(module).attribute(name))
+    }
+
+    /// The Python name of a called function, whose definition is written at its first call.
+    /// Errors: what its operations raise; a function without a body.
+    pub fn definition(&mut self, callee: &Arc<str>, op: &Operation) -> Result<String> {
+        if let Some((name, _)) = self.definitions.get(callee) {
+            return Ok(name.clone());
+        }
+        let module = self.module;
+        let unsupported = |why: &str| {
+            Diagnostic::new(format!("Backend does not support operation {}", op.op.name))
+                .at(format!("block `{}`", op.loc))
+                .got(format!("`{callee}`, {why}"))
+        };
+        let Some(function) = module.get(callee) else {
+            return unsupported("which the module does not have").err();
+        };
+        if function.external {
+            return unsupported("which is external and has no body here").err();
+        }
+        if self.dialect.differentiates && op.op.attr_index("vjp").is_some() {
+            return unsupported("whose gradient the framework would take by its own rules").err();
+        }
+        let name = self.names.unique(callee);
+        let mut body = Body::new(self, function, "");
+        body.operations()?;
+        let mut results = Vec::new();
+        for result in &function.results {
+            results.push(body.array(result.value)?.to_string());
+        }
+        let params = body.parameters();
+        let statements = std::mem::take(&mut body.statements);
+        let returned = Expr::Name(results.join(", "));
+        let mut lines = Lines::default();
+        lines.def(&name, &params);
+        self.write_body(&mut lines, &statements);
+        lines.statement(4, "return ", &returned);
+        let text = lines.into_text();
+        self.definitions
+            .insert(callee.clone(), (name.clone(), text));
+        Ok(name)
+    }
+
+    /// The model's own function, or the one of its gradients: dicts in, dicts out.
+    fn entry(&mut self, name: &str, function: &'m Function, state: bool) -> Result<String> {
+        let gradients = function.args.iter().any(|a| a.role == Role::Cotangent);
+        let suffix = if gradients { "_gradient" } else { "" };
+        let mut body = Body::new(self, function, suffix);
+        body.operations()?;
+        let mut outputs = Vec::new();
+        let mut states: Vec<(String, Expr)> = Vec::new();
+        for result in &function.results {
+            let value = body.array(result.value)?;
+            match &result.state {
+                Some(argument) => states.push((string(argument), value)),
+                None => outputs.push((string(&result.name), value)),
+            }
+        }
+        for (value, arg) in function.arguments().filter(|(_, a)| a.role == Role::State) {
+            let key = string(&arg.name);
+            if !gradients && !states.iter().any(|(name, _)| *name == key) {
+                states.push((key, body.array(value)?));
+            }
+        }
+        let header = body.header();
+        let statements = std::mem::take(&mut body.statements);
+        let mut params = vec!["params".to_string(), "inputs".to_string()];
+        params.extend(state.then(|| "state".to_string()));
+        params.extend(gradients.then(|| "output_gradients".to_string()));
+        let mut lines = Lines::default();
+        lines.def(name, &params);
+        self.write_body(&mut lines, &header);
+        self.write_body(&mut lines, &statements);
+        self.write_return(&mut lines, outputs, (state && !gradients).then_some(states));
+        Ok(lines.into_text())
+    }
+
+    fn write_return(
+        &mut self,
+        lines: &mut Lines,
+        outputs: Vec<(String, Expr)>,
+        states: Option<Vec<(String, Expr)>>,
+    ) {
+        let outputs = Expr::Dict(outputs);
+        let Some(states) = states else {
+            self.note(&outputs);
+            return lines.statement(4, "return ", &outputs);
+        };
+        let states = Expr::Dict(states);
+        self.note(&outputs);
+        self.note(&states);
+        if "    return , ".len() + outputs.width() + states.width() <= WIDTH {
+            let both = Expr::Name(format!("{outputs}, {states}"));
+            return lines.statement(4, "return ", &both);
+        }
+        lines.statement(4, "outputs = ", &outputs);
+        lines.statement(4, "state = ", &states);
+        lines.statement(4, "return ", &Expr::name("outputs, state"));
+    }
+
+    fn write_body(&mut self, lines: &mut Lines, statements: &[Statement]) {
+        for statement in statements {
+            match statement {
+                Statement::Comment(text) => lines.comment(4, text),
+                Statement::Line(prefix, expr) => {
+                    self.note(expr);
+                    lines.statement(4, prefix, expr);
+                }
+            }
+        }
+    }
+
+    /// Remembers the modules and preludes that an expression names.
+    fn note(&mut self, expr: &Expr) {
+        expr.visit(&mut |e| {
+            if let Expr::Name(name) = e {
+                if name.starts_with('_') || IMPORTS.iter().any(|(module, ..)| module == name) {
+                    self.used.insert(name.clone());
+                }
+            }
+        });
+    }
+
+    /// Writes the entry and the gradients, and gives the file.
+    pub fn finish(mut self, options: &Options) -> Result<Source> {
+        let module = self.module;
+        let Some(entry) = module.entry() else {
+            return Diagnostic::new("the module has no function to emit").err();
+        };
+        let state = entry.args.iter().any(|a| a.role == Role::State);
+        let mut functions = vec![self.entry("forward", entry, state)?];
+        let joint = module.get("gradients").filter(|g| !Arc::ptr_eq(g, entry));
+        if let Some(gradients) = joint {
+            functions.push(self.entry("gradients", gradients, state)?);
+        }
+        let constants = self.written_constants(options);
+        let definitions: Vec<String> = needed(self.dialect.prelude, &self.used)
+            .iter()
+            .map(|d| format!("{}\n", d.text))
+            .chain(self.definitions.values().map(|(_, text)| text.clone()))
+            .chain(functions)
+            .collect();
+        for definition in needed(self.dialect.prelude, &self.used) {
+            let names = words(definition.text).map(String::from);
+            let modules = names.filter(|n| IMPORTS.iter().any(|(module, ..)| module == n));
+            self.used.extend(modules.collect::<Vec<_>>());
+        }
+        let mut text = format!(
+            "\"\"\"{}, compiled for {} by Mithril.\"\"\"\n",
+            doc_line(&options.summary),
+            self.dialect.label
+        );
+        text.push_str(&self.imports());
+        text.push_str(&constants);
+        for definition in definitions {
+            let _ = write!(text, "\n\n{definition}");
+        }
+        Ok(Source {
+            text,
+            constants: self.constants,
+        })
+    }
+
+    fn written_constants(&mut self, options: &Options) -> String {
+        let mut lines = Lines::default();
+        if !self.constants.is_empty() {
+            let file = string(&format!("{}.npz", options.stem));
+            let path = format!("np.load(Path(__file__).with_name({file}))");
+            lines.statement(0, "_constants = ", &Expr::Name(path));
+            self.used.extend(["np".to_string(), "Path".to_string()]);
+        }
+        for (name, expr) in std::mem::take(&mut self.assignments) {
+            self.note(&expr);
+            lines.statement(0, &format!("{name} = "), &expr);
+        }
+        match lines.into_text() {
+            text if text.is_empty() => text,
+            text => format!("\n{text}"),
+        }
+    }
+
+    fn imports(&mut self) -> String {
+        let wide = self.dialect.narrow && self.wide;
+        if wide {
+            self.used.insert("jax".into());
+        }
+        let mut text = String::new();
+        for own in [true, false] {
+            let used = IMPORTS
+                .iter()
+                .filter(|(name, _, brought)| *brought == own && self.used.contains(*name));
+            let lines: Vec<&str> = used.map(|(_, line, _)| *line).collect();
+            if !lines.is_empty() {
+                let _ = write!(text, "\n{}\n", lines.join("\n"));
+            }
+        }
+        if wide {
+            text.push_str("\njax.config.update(\"jax_enable_x64\", True)\n");
+        }
+        text
+    }
+}
+
+/// Whether the module needs 64-bit elements: those of floats, or of integer arguments. Integers
+/// made inside are indices and counts, for which 32 bits do.
+fn wants_wide(module: &Module) -> bool {
+    let functions = module.functions.values();
+    functions.enumerate().any(|(i, f)| {
+        let inside = f
+            .values
+            .iter()
+            .any(|v| matches!(v.ty.dtype, DType::F64 | DType::U64));
+        let args = f.values.iter().take(f.args.len());
+        let entry = i == 0 || &*f.name == "gradients";
+        inside || (entry && args.into_iter().any(|v| v.ty.dtype == DType::I64))
+    })
+}
+
+/// What an argument of a role is read from.
+fn dict(arg: &Argument) -> &'static str {
+    match arg.role {
+        Role::Param => "params",
+        Role::Data | Role::Key | Role::Constant => "inputs",
+        Role::State => "state",
+        Role::Cotangent => "output_gradients",
+    }
+}
+
+impl Body<'_, '_> {
+    /// The variables of all arguments.
+    fn parameters(&self) -> Vec<String> {
+        let names = self.held.iter().take(self.function.args.len());
+        names
+            .map(|held| match held {
+                super::body::Held::Variable(name) => name.clone(),
+                _ => "_".to_string(),
+            })
+            .collect()
+    }
+
+    /// The statements that read the arguments from the dicts: one where they are few.
+    fn header(&self) -> Vec<Statement> {
+        let mut statements = Vec::new();
+        let names = self.parameters();
+        for group in ["params", "inputs", "state", "output_gradients"] {
+            let read: Vec<(&String, Expr)> = self
+                .function
+                .args
+                .iter()
+                .zip(&names)
+                .zip(&self.touched)
+                .filter(|((arg, _), touched)| **touched && dict(arg) == group)
+                .map(|((arg, name), _)| {
+                    let key = Expr::Literal(string(&arg.name));
+                    (name, Expr::name(group).index([key]))
+                })
+                .collect();
+            let targets: Vec<&str> = read.iter().map(|(name, _)| name.as_str()).collect();
+            let values: Vec<String> = read.iter().map(|(_, e)| e.to_string()).collect();
+            let joined = (format!("{} = ", targets.join(", ")), values.join(", "));
+            let short = joined.0.len() + joined.1.len() + 4 <= WIDTH - 20;
+            if (2..=3).contains(&read.len()) && short {
+                statements.push(Statement::Line(joined.0, Expr::Name(joined.1)));
+                continue;
+            }
+            for (name, expr) in read {
+                statements.push(Statement::Line(format!("{name} = "), expr));
+            }
+        }
+        statements
+    }
+}

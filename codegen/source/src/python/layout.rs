@@ -1,0 +1,166 @@
+//! Statements as lines of text, broken as ruff would where they are long.
+
+use super::expr::{Argument, Expr, operand_strengths, strength};
+
+/// The longest line.
+pub const WIDTH: usize = 100;
+
+/// Lines of Python under construction.
+#[derive(Default)]
+pub struct Lines {
+    text: String,
+}
+
+impl Lines {
+    pub fn into_text(self) -> String {
+        self.text
+    }
+
+    fn line(&mut self, indent: usize, text: &str) {
+        self.text.extend(std::iter::repeat_n(' ', indent));
+        self.text.push_str(text);
+        self.text.push('\n');
+    }
+
+    pub fn comment(&mut self, indent: usize, text: &str) {
+        self.line(indent, &format!("# {text}"));
+    }
+
+    /// `prefix` and an expression: an assignment or a return.
+    pub fn statement(&mut self, indent: usize, prefix: &str, expr: &Expr) {
+        if !self.fits(indent, prefix, expr, "") && !has_brackets(expr) {
+            self.line(indent, &format!("{prefix}("));
+            self.place(indent + 4, "", expr, "");
+            self.line(indent, ")");
+        } else {
+            self.place(indent, prefix, expr, "");
+        }
+    }
+
+    /// The head of a function.
+    pub fn def(&mut self, name: &str, params: &[String]) {
+        let args = params.iter().map(|p| Argument::plain(Expr::name(p)));
+        let head = Expr::name(name).call(args);
+        self.place(0, "def ", &head, ":");
+    }
+
+    fn fits(&self, indent: usize, prefix: &str, expr: &Expr, suffix: &str) -> bool {
+        indent + prefix.chars().count() + expr.width() + suffix.len() <= WIDTH
+    }
+
+    /// The expression between `prefix` and `suffix`, where line breaks are allowed.
+    fn place(&mut self, indent: usize, prefix: &str, expr: &Expr, suffix: &str) {
+        if self.fits(indent, prefix, expr, suffix) {
+            return self.line(indent, &format!("{prefix}{expr}{suffix}"));
+        }
+        match expr {
+            Expr::Call(head, args) if !args.is_empty() => {
+                self.line(indent, &format!("{prefix}{}", opened(head, "(")));
+                let joined: Vec<String> = args.iter().map(Argument::to_string).collect();
+                let joined = joined.join(", ");
+                if indent + 4 + joined.chars().count() <= WIDTH {
+                    self.line(indent + 4, &joined);
+                } else {
+                    for arg in args {
+                        let key = arg.keyword.as_ref().map(|k| format!("{k}="));
+                        self.place(indent + 4, key.as_deref().unwrap_or(""), &arg.value, ",");
+                    }
+                }
+                self.line(indent, &format!("){suffix}"));
+            }
+            Expr::Index(head, items) => {
+                self.line(indent, &format!("{prefix}{}", opened(head, "[")));
+                let comma = if items.len() > 1 { "," } else { "" };
+                for item in items {
+                    self.place(indent + 4, "", item, comma);
+                }
+                self.line(indent, &format!("]{suffix}"));
+            }
+            Expr::Tuple(items) => self.items(indent, prefix, ("(", ")"), items, suffix),
+            Expr::List(items) => self.items(indent, prefix, ("[", "]"), items, suffix),
+            Expr::Dict(items) => {
+                self.line(indent, &format!("{prefix}{{"));
+                for (key, value) in items {
+                    self.place(indent + 4, &format!("{key}: "), value, ",");
+                }
+                self.line(indent, &format!("}}{suffix}"));
+            }
+            Expr::Binary(..) => self.operators(indent, prefix, expr, suffix),
+            Expr::Name(_)
+            | Expr::Literal(_)
+            | Expr::Unary(..)
+            | Expr::Attribute(..)
+            | Expr::Call(..)
+            | Expr::Range(_)
+            | Expr::Starred(_)
+            | Expr::Slot(_) => self.line(indent, &format!("{prefix}{expr}{suffix}")),
+        }
+    }
+
+    fn items(
+        &mut self,
+        indent: usize,
+        prefix: &str,
+        brackets: (&str, &str),
+        items: &[Expr],
+        suffix: &str,
+    ) {
+        self.line(indent, &format!("{prefix}{}", brackets.0));
+        for item in items {
+            self.place(indent + 4, "", item, ",");
+        }
+        self.line(indent, &format!("{}{suffix}", brackets.1));
+    }
+
+    /// A line for each operand of the weakest operator.
+    fn operators(&mut self, indent: usize, prefix: &str, expr: &Expr, suffix: &str) {
+        let mut operands: Vec<(&str, String)> = Vec::new();
+        let weakest = expr.strength();
+        let mut rest = expr;
+        while let Expr::Binary(left, operator, right) = rest {
+            if strength(operator) != weakest {
+                break;
+            }
+            let (_, least) = operand_strengths(operator);
+            operands.push((*operator, parenthesised(right, least)));
+            rest = left.as_ref();
+        }
+        let first = operands
+            .last()
+            .map_or(0, |(operator, _)| operand_strengths(operator).0);
+        self.line(indent, &format!("{prefix}{}", parenthesised(rest, first)));
+        for (i, (operator, operand)) in operands.iter().enumerate().rev() {
+            let end = if i == 0 { suffix } else { "" };
+            self.line(indent, &format!("{operator} {operand}{end}"));
+        }
+    }
+}
+
+fn parenthesised(expr: &Expr, least: u8) -> String {
+    match expr.strength() < least {
+        true => format!("({expr})"),
+        false => expr.to_string(),
+    }
+}
+
+/// What stands before the brackets of a call or an index, and the bracket.
+fn opened(head: &Expr, bracket: &str) -> String {
+    let empty = Expr::Call(Box::new(head.clone()), Vec::new()).to_string();
+    format!("{}{bracket}", empty.trim_end_matches("()"))
+}
+
+/// Whether the expression can be broken inside brackets of its own.
+fn has_brackets(expr: &Expr) -> bool {
+    match expr {
+        Expr::Call(_, args) => !args.is_empty(),
+        Expr::Index(..) | Expr::Tuple(_) | Expr::List(_) | Expr::Dict(_) => true,
+        Expr::Name(_)
+        | Expr::Literal(_)
+        | Expr::Unary(..)
+        | Expr::Binary(..)
+        | Expr::Attribute(..)
+        | Expr::Range(_)
+        | Expr::Starred(_)
+        | Expr::Slot(_) => false,
+    }
+}

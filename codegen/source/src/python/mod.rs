@@ -1,0 +1,62 @@
+//! Python source for array frameworks: one emitter, a small table per framework, and the op table's
+//! templates.
+
+use mithril_ir::diagnostic::Result;
+use mithril_ir::graph::Module;
+use mithril_ir::tensor::Tensor;
+
+mod body;
+mod constants;
+mod contraction;
+mod dims;
+mod expr;
+mod facts;
+mod file;
+mod framework;
+mod layout;
+mod names;
+mod operation;
+mod prelude;
+mod template;
+
+pub use framework::Framework;
+
+/// What to call things in the file.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The model in a few words, for the docstring: `A linear model`.
+    pub summary: String,
+    /// The file's name without `.py`: large constants lie beside it in `<stem>.npz`.
+    pub stem: String,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            summary: "A model".into(),
+            stem: "model".into(),
+        }
+    }
+}
+
+/// An emitted file.
+///
+/// To run it in memory, execute the text with `__file__` set to any path whose directory has the
+/// `.npz`; where `constants` is empty no `__file__` is needed.
+#[derive(Clone, Debug)]
+pub struct Source {
+    pub text: String,
+    /// The arrays of the `.npz`, by name. Those of dtypes that NumPy lacks are stored as they are:
+    /// NumPy keeps their bytes, and the file views them back.
+    pub constants: Vec<(String, Tensor)>,
+}
+
+/// Python source of a module that is legal for the framework. The first function becomes
+/// `forward(params, inputs)`, or `forward(params, inputs, state)` where it has state; one named
+/// `gradients`, with arguments of role cotangent, becomes `gradients(params, inputs,
+/// output_gradients)`. Keys and constants are entries of `inputs`.
+///
+/// Errors: an operation or a dtype that the framework lacks; a dim that no shape gives.
+pub fn emit(module: &Module, framework: Framework, options: &Options) -> Result<Source> {
+    file::File::new(module, framework).finish(options)
+}

@@ -1,0 +1,202 @@
+//! Names, strings and comments that are safe whatever the user called things.
+
+use rustc_hash::FxHashSet;
+
+/// The longest local name: block paths lose their first parts beyond it.
+const LONGEST: usize = 40;
+
+const KEYWORDS: &str = "False None True and as assert async await break class continue def del \
+    elif else except finally for from global if import in is lambda nonlocal not or pass raise \
+    return try while with yield";
+
+const BUILTINS: &str = "abs aiter all anext any ascii bin bool breakpoint bytearray bytes callable \
+    chr classmethod compile complex copyright credits delattr dict dir divmod enumerate eval exec \
+    exit filter float format frozenset getattr globals hasattr hash help hex id input int \
+    isinstance issubclass iter len license list locals map max memoryview min next object oct open \
+    ord pow print property quit range repr reversed round set setattr slice sorted staticmethod \
+    str sum super tuple type vars zip";
+
+/// What generated files import or define themselves.
+const OWN: &str = "np torch F jax jnp mx nn Tensor math Path ml_dtypes numpy forward gradients \
+    params inputs state output_gradients";
+
+/// The names of one scope.
+#[derive(Clone)]
+pub struct Names {
+    taken: FxHashSet<String>,
+}
+
+impl Default for Names {
+    fn default() -> Names {
+        let words = [KEYWORDS, BUILTINS, OWN].into_iter();
+        Names {
+            taken: words
+                .flat_map(str::split_whitespace)
+                .map(String::from)
+                .collect(),
+        }
+    }
+}
+
+impl Names {
+    /// A name like `wish` that nothing else in the scope has.
+    pub fn unique(&mut self, wish: &str) -> String {
+        let wish = identifier(wish);
+        let reserved = Names::is_reserved(&wish);
+        let base = match wish.as_str() {
+            "input" => "x".to_string(),
+            _ if reserved => format!("{wish}_"),
+            _ => wish,
+        };
+        let mut name = base.clone();
+        for i in 1.. {
+            if self.taken.insert(name.clone()) {
+                break;
+            }
+            name = match base.ends_with('_') {
+                true => format!("{base}{i}"),
+                false => format!("{base}_{i}"),
+            };
+        }
+        name
+    }
+
+    fn is_reserved(name: &str) -> bool {
+        [KEYWORDS, BUILTINS, OWN]
+            .iter()
+            .any(|words| words.split_whitespace().any(|w| w == name))
+    }
+}
+
+/// An identifier of ASCII letters, digits and single underscores that begins with a letter. Other
+/// letters could look like these, or become them: Python reads `ｎｐ` as `np`.
+pub fn identifier(text: &str) -> String {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric());
+    let mut words: Vec<&str> = words.filter(|w| !w.is_empty()).collect();
+    let width = |words: &[&str]| words.iter().map(|w| w.len() + 1).sum::<usize>();
+    while words.len() > 1 && width(&words) > LONGEST {
+        words.remove(0);
+    }
+    let mut name: String = words.join("_").chars().take(LONGEST).collect();
+    if name.is_empty() {
+        name = "value".into();
+    }
+    if name.starts_with(|c: char| c.is_ascii_digit()) {
+        name.insert(0, 'v');
+    }
+    name
+}
+
+/// The last part of a block path, with the parts before it that give a number its meaning:
+/// `attn` of `h.3.attn`, `h_3` of `h.3`.
+pub fn last_part(path: &str) -> &str {
+    let numeric = |part: &str| part.starts_with(|c: char| c.is_ascii_digit());
+    let mut start = path.len();
+    for part in path.rsplit('.') {
+        start -= part.len();
+        if !numeric(part) {
+            break;
+        }
+        start = start.saturating_sub(1);
+    }
+    &path[start..]
+}
+
+/// Whether a character shows as itself and as nothing else.
+fn is_plain(c: char) -> bool {
+    c == ' ' || c.is_ascii_graphic() || (!c.is_ascii() && c.is_alphanumeric())
+}
+
+fn push_escaped(out: &mut String, c: char) {
+    match c {
+        '\n' => out.push_str("\\n"),
+        '\r' => out.push_str("\\r"),
+        '\t' => out.push_str("\\t"),
+        '\\' => out.push_str("\\\\"),
+        c if is_plain(c) => out.push(c),
+        c if (c as u32) < 0x100 => out.push_str(&format!("\\x{:02x}", c as u32)),
+        c if (c as u32) < 0x10000 => out.push_str(&format!("\\u{:04x}", c as u32)),
+        c => out.push_str(&format!("\\U{:08x}", c as u32)),
+    }
+}
+
+/// A string literal, in the quotes that ruff would choose.
+pub fn string(text: &str) -> String {
+    let count = |quote: char| text.matches(quote).count();
+    let quote = if count('"') > count('\'') { '\'' } else { '"' };
+    let mut out = String::from(quote);
+    for c in text.chars() {
+        if c == quote {
+            out.push('\\');
+        }
+        push_escaped(&mut out, c);
+    }
+    out.push(quote);
+    out
+}
+
+/// A block path as a comment: as it is where it is plain, else as a string of bounded length.
+pub fn comment(path: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
+    if path.len() <= 80 && path.chars().all(plain) {
+        return path.to_string();
+    }
+    let mut start: String = path.chars().take(60).collect();
+    if start.len() < path.len() {
+        start.push_str("...");
+    }
+    string(&start)
+}
+
+/// One line of a docstring.
+pub fn doc_line(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars().take(80) {
+        if c == '"' {
+            out.push('\'');
+        } else {
+            push_escaped(&mut out, c);
+        }
+    }
+    out.trim().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_names_become_plain_ones() {
+        let cases = [
+            ("x; import os", "x_import_os"),
+            ("np", "np_"),
+            ("lambda", "lambda_"),
+            ("a\nb", "a_b"),
+            ("\"\"\"", "value"),
+            ("ｎｐ", "value"),
+            ("2d", "v2d"),
+            ("__class__", "class_"),
+            ("input", "x"),
+        ];
+        for (text, name) in cases {
+            assert_eq!(Names::default().unique(text), name, "{text}");
+        }
+        let mut names = Names::default();
+        assert_eq!(names.unique("a.b"), "a_b");
+        assert_eq!(names.unique("a_b"), "a_b_1");
+        assert_eq!(names.unique("sum"), "sum_");
+        assert_eq!(names.unique("sum"), "sum_1");
+    }
+
+    #[test]
+    fn strings_stay_inside_their_quotes() {
+        assert_eq!(string("a\"b"), "'a\"b'");
+        assert_eq!(string("a'\"b"), "\"a'\\\"b\"");
+        assert_eq!(string("a\nb\\"), "\"a\\nb\\\\\"");
+        assert_eq!(string("\u{202e}x"), "\"\\u202ex\"");
+        assert_eq!(comment("a\nimport os"), "\"a\\nimport os\"");
+        assert_eq!(last_part("h.3.attn"), "attn");
+        assert_eq!(last_part("h.3"), "h.3");
+        assert_eq!(last_part("3"), "3");
+    }
+}

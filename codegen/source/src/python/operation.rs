@@ -1,0 +1,552 @@
+//! One operation as an expression: its template with operands and attributes put in.
+
+use mithril_ir::attr::Attr;
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::dtype::DType;
+use mithril_ir::graph::{Operation, Role, Value};
+use mithril_ir::op::{Arity, DTypeRule, Kind};
+use mithril_ir::shape::Shape;
+use mithril_ir::tensor::Tensor;
+
+use super::body::{Body, Held};
+use super::contraction::{self, Side};
+use super::expr::{Argument, Expr};
+use super::facts::{Facts, Weak};
+use super::framework::is_foreign;
+use super::names::string;
+use super::template::{Alternative, Filling, fill};
+
+/// Functions that Python's `math` has under the names array modules give them.
+const MATH: [&str; 10] = [
+    "sqrt", "exp", "log", "log1p", "expm1", "sin", "cos", "tan", "tanh", "erf",
+];
+
+impl<'m> Body<'_, 'm> {
+    /// The expression of an operation's result, short enough for a line.
+    pub fn spell(&mut self, op: &'m Operation) -> Result<Expr> {
+        let budget = self.budget(op.result());
+        let forced = self.forced(op);
+        loop {
+            let alternative = self.choose(op, forced)?;
+            self.settle_repeated(op, &alternative);
+            let expr = self.put_in(op, &alternative, forced)?;
+            if expr.width() <= budget || !self.settle_longest(op) {
+                return Ok(expr);
+            }
+        }
+    }
+
+    /// An operation on numbers alone, as a number.
+    pub fn numeric(&mut self, op: &'m Operation) -> Result<Option<Held>> {
+        let weak = self.weak(op, None);
+        let numbers = weak.iter().all(|w| *w != Weak::Array);
+        if op.op.kind != Kind::Elementwise || !numbers {
+            return Ok(None);
+        }
+        let dtype = self.function.ty(op.result()).dtype;
+        if let (DTypeRule::Attr(_), [value]) = (op.op.dtype, &op.operands[..]) {
+            let held = match &self.held[value.index()] {
+                Held::Literal(tensor) => Held::Literal(recast(tensor, dtype)),
+                _ => match self.number(*value)? {
+                    Some(number) if dtype.is_float() => Held::Number(number),
+                    _ => return Ok(None),
+                },
+            };
+            return Ok(Some(held));
+        }
+        let literal = weak.iter().all(|w| matches!(w, Weak::Literal(_)));
+        if literal || !dtype.is_float() {
+            return Ok(None);
+        }
+        let alternative = self.choose(op, None)?;
+        let expr = self.put_in(op, &alternative, None)?;
+        let module = self.file.dialect.module;
+        let expr = match &expr {
+            Expr::Call(head, args) => match &**head {
+                Expr::Attribute(of, name)
+                    if **of == Expr::name(module) && MATH.contains(&name.as_str()) =>
+                {
+                    Expr::name("math").attribute(name).call(args.clone())
+                }
+                _ => return Ok(None),
+            },
+            _ => expr,
+        };
+        let mut arrays = false;
+        expr.visit(&mut |e| arrays |= *e == Expr::name(module));
+        Ok((!arrays).then_some(Held::Number(expr)))
+    }
+
+    /// How the operands are at hand; the one that is `forced` as an array.
+    fn weak(&self, op: &Operation, forced: Option<usize>) -> Vec<Weak> {
+        let each = op.operands.iter().enumerate().map(|(i, value)| {
+            let dtype = self.function.ty(*value).dtype;
+            if forced == Some(i) || (!self.file.dialect.mixes && is_foreign(dtype)) {
+                return Weak::Array;
+            }
+            match &self.held[value.index()] {
+                Held::Literal(t) if t.dtype() != DType::Bool => Weak::Literal(t.element_f64(0)),
+                Held::Number(_) => Weak::Number,
+                Held::Known(dims) if self.is_scalar(*value) => match dims[0].as_const() {
+                    Some(v) => Weak::Literal(v as f64),
+                    None => Weak::Number,
+                },
+                _ => Weak::Array,
+            }
+        });
+        each.collect()
+    }
+
+    fn is_scalar(&self, value: Value) -> bool {
+        self.function.ty(value).shape.rank() == Some(0)
+    }
+
+    /// Where numbers alone decide an elementwise result's dtype, one of them must be an array.
+    fn forced(&self, op: &Operation) -> Option<usize> {
+        if op.op.kind != Kind::Elementwise {
+            return None;
+        }
+        let weak = self.weak(op, None);
+        let decides = |i: &usize| op.op.operand(*i).shared;
+        let mut deciding = (0..op.operands.len()).filter(decides);
+        match deciding.clone().any(|i| weak[i] == Weak::Array) {
+            true => None,
+            false => deciding.next(),
+        }
+    }
+
+    fn with_facts<R>(
+        &self,
+        op: &Operation,
+        forced: Option<usize>,
+        read: impl FnOnce(&Facts) -> R,
+    ) -> R {
+        let weak = self.weak(op, forced);
+        let dtype = self.function.ty(op.result()).dtype;
+        read(&Facts {
+            op,
+            function: self.function,
+            weak: &weak,
+            widens: self.file.widens(dtype),
+            devices: self.file.dialect.devices,
+        })
+    }
+
+    fn choose(&self, op: &Operation, forced: Option<usize>) -> Result<Alternative> {
+        let text = self.file.framework.template(op.op.0);
+        let parsed = super::template::parse(text);
+        let found = self.with_facts(op, forced, |facts| {
+            let fits = |a: &Alternative| a.guards.iter().all(|g| facts.holds(g));
+            parsed.map(|all| all.into_iter().find(fits))
+        });
+        match found {
+            Ok(Some(alternative)) if !text.is_empty() => Ok(alternative),
+            _ => Diagnostic::new(format!("Backend does not support operation {}", op.op.name))
+                .at(format!("block `{}`", op.loc))
+                .got(format!("{} for {}", op.op.name, self.file.dialect.label))
+                .err(),
+        }
+    }
+
+    /// Operands that the template names twice are computed once.
+    fn settle_repeated(&mut self, op: &Operation, alternative: &Alternative) {
+        let mut slots: Vec<String> = Vec::new();
+        alternative.expr.visit(&mut |e| {
+            if let Expr::Slot(name) = e {
+                slots.push(name.clone());
+            }
+        });
+        for (i, value) in op.operands.iter().enumerate() {
+            let name = op.op.operand(i).name;
+            if slots.iter().filter(|s| *s == name).count() > 1 {
+                self.settle(*value);
+            }
+        }
+    }
+
+    /// Gives the longest folded operand a statement of its own; false where there is none.
+    fn settle_longest(&mut self, op: &Operation) -> bool {
+        let width = |value: &Value| match &self.held[value.index()] {
+            Held::Pending(expr) => Some(expr.width()),
+            _ => None,
+        };
+        let longest = op.operands.iter().filter(|v| width(v).is_some());
+        match longest.max_by_key(|v| width(v)).copied() {
+            Some(value) => {
+                self.settle(value);
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn put_in(
+        &mut self,
+        op: &'m Operation,
+        alternative: &Alternative,
+        forced: Option<usize>,
+    ) -> Result<Expr> {
+        let mut slots: Vec<(String, bool)> = Vec::new();
+        self.with_facts(op, forced, |facts| {
+            alternative.expr.visit(&mut |e| {
+                if let Expr::Slot(name) = e {
+                    slots.push((name.clone(), facts.is_default(name)));
+                }
+            });
+        });
+        let mut default = |name: &str| slots.iter().any(|(slot, at)| slot == name && *at);
+        let module = self.file.dialect.module;
+        let mut slot = |name: &str| self.slot(op, name, forced);
+        let filled = fill(&alternative.expr, module, &mut default, &mut slot)?;
+        self.brought_back(op, alternative, filled)
+    }
+
+    /// Python numbers in a template promote dtypes that are not the framework's own.
+    fn brought_back(&self, op: &Operation, alternative: &Alternative, expr: Expr) -> Result<Expr> {
+        let dtype = self.function.ty(op.result()).dtype;
+        if self.file.dialect.mixes || !is_foreign(dtype) || op.op.kind != Kind::Elementwise {
+            return Ok(expr);
+        }
+        let is_float = |name: &str| {
+            let at = op.op.attr_index(name);
+            at.is_some_and(|at| matches!(op.attrs[at], Attr::Float(_)))
+        };
+        let mut numbers = false;
+        alternative.expr.visit(&mut |e| {
+            numbers |= match e {
+                Expr::Literal(_) => true,
+                Expr::Slot(name) => is_float(name),
+                _ => false,
+            }
+        });
+        match numbers {
+            true => {
+                let dtype = Argument::plain(self.file.dtype(dtype)?);
+                Ok(expr.attribute("astype").call([dtype]))
+            }
+            false => Ok(expr),
+        }
+    }
+
+    fn slot(&mut self, op: &'m Operation, name: &str, forced: Option<usize>) -> Result<Filling> {
+        let (name, form) = name.split_once('.').unwrap_or((name, ""));
+        if let Some(at) = op.op.operands.iter().position(|o| o.name == name) {
+            return self.operand(op, at, form, forced);
+        }
+        if let Some(at) = op.op.attr_index(name) {
+            return self.attribute(op, &op.attrs[at], form);
+        }
+        let dtype = self.function.ty(op.result()).dtype;
+        let one = |expr| Ok(Filling::One(expr));
+        match name {
+            "dtype" | "narrow" => one(self.file.dtype(dtype)?),
+            "device" => one(self.device()),
+            "result" => one(self.shape(&self.function.ty(op.result()).shape)?),
+            "slices" => Ok(Filling::Many(self.slices(op)?)),
+            "bounds" => {
+                let slices = self.slices(op)?.into_iter().map(slice_object);
+                one(Expr::Tuple(slices.collect()))
+            }
+            "padding" => one(Expr::List(paddings(op, &["low", "high", "interior"]))),
+            "widths" => one(Expr::Tuple(paddings(op, &["low", "high"]))),
+            "pads" => one(Expr::Tuple(backward_pads(op))),
+            "left" => self.side(op, 0),
+            "right" => self.side(op, 1),
+            "equation" => self.equation(op),
+            _ => Diagnostic::new(format!(
+                "the template of `{}` names `{name}`, which there is not",
+                op.op.name
+            ))
+            .err(),
+        }
+    }
+
+    fn operand(
+        &mut self,
+        op: &'m Operation,
+        at: usize,
+        form: &str,
+        forced: Option<usize>,
+    ) -> Result<Filling> {
+        if op.op.operands[at].arity == Arity::Many {
+            let mut items = Vec::new();
+            for value in &op.operands[at.min(op.operands.len())..] {
+                items.push(match (form, self.number(*value)?) {
+                    ("number", Some(number)) => number,
+                    _ => self.array(*value)?,
+                });
+            }
+            return Ok(Filling::Many(items));
+        }
+        let Some(value) = op.operands.get(at).copied() else {
+            return Ok(Filling::One(Expr::name("None")));
+        };
+        let shape = &self.function.ty(value).shape;
+        if form == "last" {
+            let last = shape.dims.last().cloned();
+            return Ok(Filling::One(self.dim(&last.unwrap_or(1.into()))?));
+        }
+        let weak = self.weak(op, forced)[at] != Weak::Array;
+        let may = form == "number" || (form.is_empty() && op.op.kind == Kind::Elementwise);
+        let number = match weak && may {
+            true => self.number(value)?,
+            false => None,
+        };
+        Ok(Filling::One(match number {
+            Some(number) => number,
+            None => self.array(value)?,
+        }))
+    }
+
+    fn attribute(&mut self, op: &Operation, attr: &'m Attr, form: &str) -> Result<Filling> {
+        Ok(Filling::One(match attr {
+            Attr::None => Expr::name("None"),
+            Attr::Bool(true) => Expr::name("True"),
+            Attr::Bool(false) => Expr::name("False"),
+            Attr::Int(v) if form == "word" => Expr::int(i64::from(*v as u32)),
+            Attr::Int(v) if form == "front" && *v < 0 => {
+                Expr::int(*v + self.function.ty(op.result()).shape.dims.len() as i64)
+            }
+            Attr::Int(v) => Expr::int(*v),
+            Attr::Float(v) => self.file.float(DType::F64, *v),
+            Attr::Str(text) => Expr::Literal(string(text)),
+            Attr::DType(dtype) => self.file.dtype(*dtype)?,
+            Attr::Ints(v) => {
+                let items: Vec<Expr> = v.iter().map(|n| Expr::int(*n)).collect();
+                match form {
+                    "args" => return Ok(Filling::Many(items)),
+                    "tuple" => Expr::Tuple(items),
+                    _ if items.len() == 1 => Expr::int(v[0]),
+                    _ => Expr::Tuple(items),
+                }
+            }
+            Attr::Shape(shape) => return self.shape_attribute(shape, form),
+            Attr::Function(_) | Attr::Tensor(_) => {
+                return Diagnostic::new("a template names a function or a tensor").err();
+            }
+        }))
+    }
+
+    fn shape_attribute(&mut self, shape: &Shape, form: &str) -> Result<Filling> {
+        if form == "tuple" || (form == "args" && shape.dims.is_empty() && shape.lead.is_none()) {
+            return Ok(Filling::One(Expr::Tuple(self.dims(shape)?)));
+        }
+        let single = shape.lead.is_none() && shape.dims.len() == 1;
+        match form {
+            "args" => match self.same_shape(shape)? {
+                Some(same) if !single => Ok(Filling::One(same)),
+                _ => Ok(Filling::Many(self.dims(shape)?)),
+            },
+            "one" if single => Ok(Filling::One(self.dim(&shape.dims[0])?)),
+            _ => Ok(Filling::One(self.shape(shape)?)),
+        }
+    }
+
+    /// A value as an array.
+    pub fn array(&mut self, value: Value) -> Result<Expr> {
+        self.touch(value);
+        let dtype = self.function.ty(value).dtype;
+        match self.held[value.index()].clone() {
+            Held::Variable(name) => Ok(Expr::Name(name)),
+            Held::Pending(expr) => Ok(expr),
+            Held::Number(number) => self.from_number(number, dtype),
+            Held::Literal(tensor) => {
+                let number = self.file.element(&tensor, 0);
+                self.from_number(number, dtype)
+            }
+            Held::Known(dims) if self.is_scalar(value) => {
+                let number = self.dim(&dims[0])?;
+                self.from_number(number, dtype)
+            }
+            Held::Known(dims) => {
+                let mut items = Vec::new();
+                for dim in dims.iter() {
+                    items.push(self.dim(dim)?);
+                }
+                self.make(self.file.dialect.array, Expr::List(items), dtype, None)
+            }
+            Held::Missing => Diagnostic::new("a value is read before it is made")
+                .at(format!("function `{}`", self.function.name))
+                .err(),
+        }
+    }
+
+    /// A value as a Python number, where it is one.
+    fn number(&mut self, value: Value) -> Result<Option<Expr>> {
+        Ok(match self.held[value.index()].clone() {
+            Held::Number(number) => Some(number),
+            Held::Literal(tensor) if tensor.dtype() != DType::Bool => {
+                Some(self.file.element(&tensor, 0))
+            }
+            Held::Known(dims) if self.is_scalar(value) => Some(self.dim(&dims[0])?),
+            _ => None,
+        })
+    }
+
+    fn from_number(&mut self, number: Expr, dtype: DType) -> Result<Expr> {
+        self.make(self.file.dialect.scalar, number, dtype, None)
+    }
+
+    /// A creation template of the dialect, filled.
+    pub fn make(
+        &mut self,
+        template: &str,
+        x: Expr,
+        dtype: DType,
+        shape: Option<&Shape>,
+    ) -> Result<Expr> {
+        let parsed = super::template::parse(template).map_err(|e| Box::new(Diagnostic::new(e)))?;
+        let (device, dtype) = (self.device(), self.file.dtype(dtype)?);
+        let shape = match shape {
+            Some(shape) => self.shape(shape)?,
+            None => Expr::name("None"),
+        };
+        let nowhere = device == Expr::name("None");
+        let mut default = |slot: &str| slot == "device" && nowhere;
+        let mut slot = |name: &str| {
+            Ok(Filling::One(match name {
+                "x" => x.clone(),
+                "dtype" => dtype.clone(),
+                "shape" => shape.clone(),
+                _ => device.clone(),
+            }))
+        };
+        fill(
+            &parsed[0].expr,
+            self.file.dialect.module,
+            &mut default,
+            &mut slot,
+        )
+    }
+
+    /// The device of the first argument; `None` where there is none or it does not matter.
+    pub fn device(&mut self) -> Expr {
+        let arguments = || self.function.arguments();
+        let data = arguments().find(|(_, a)| a.role == Role::Data);
+        match data.or_else(|| arguments().next()) {
+            Some((value, _)) if self.file.dialect.devices => {
+                self.touch(value);
+                match &self.held[value.index()] {
+                    Held::Variable(name) => Expr::name(name).attribute("device"),
+                    _ => Expr::name("None"),
+                }
+            }
+            _ => Expr::name("None"),
+        }
+    }
+
+    fn side(&mut self, op: &'m Operation, at: usize) -> Result<Filling> {
+        let sides = self.with_facts(op, None, contraction::matmul);
+        let x = self.array(op.operands[at])?;
+        let (left, right) = sides.unwrap_or((Side::Plain, Side::Plain));
+        Ok(Filling::One(match if at == 0 { left } else { right } {
+            Side::Plain => x,
+            Side::Transposed => x.attribute("T"),
+            Side::Swapped => {
+                let axes = [-1, -2].map(|axis| Argument::plain(Expr::int(axis)));
+                x.attribute("swapaxes").call(axes)
+            }
+        }))
+    }
+
+    fn equation(&mut self, op: &'m Operation) -> Result<Filling> {
+        match self.with_facts(op, None, contraction::equation) {
+            Some(text) => Ok(Filling::One(Expr::Literal(string(&text)))),
+            None => Diagnostic::new("a contraction has more axes than there are letters").err(),
+        }
+    }
+
+    /// What stands between the brackets of a slice.
+    fn slices(&mut self, op: &'m Operation) -> Result<Vec<Expr>> {
+        let shape = self.function.ty(op.operands[0]).shape.clone();
+        let (Attr::Ints(axes), Attr::Shape(starts), Attr::Shape(limits)) =
+            (op.attr("axes"), op.attr("starts"), op.attr("limits"))
+        else {
+            return Ok(vec![Expr::name("...")]);
+        };
+        let count = shape.dims.len();
+        let whole = || Expr::Range([None, None, None]);
+        let mut items: Vec<Expr> = (0..count).map(|_| whole()).collect();
+        for (i, axis) in axes.iter().enumerate() {
+            let at = count - shape.axis_from_back(*axis)?;
+            let (start, limit) = (&starts.dims[i], &limits.dims[i]);
+            let open = limit.is_unknown() || *limit == shape.dims[at];
+            let step = match op.attr("steps") {
+                Attr::Ints(steps) => steps[i],
+                _ => 1,
+            };
+            let boxed = |e: Expr| Some(Box::new(e));
+            items[at] = Expr::Range([
+                if start.as_const() == Some(0) {
+                    None
+                } else {
+                    boxed(self.dim(start)?)
+                },
+                if open { None } else { boxed(self.dim(limit)?) },
+                if step == 1 {
+                    None
+                } else {
+                    boxed(Expr::int(step))
+                },
+            ]);
+        }
+        if shape.lead.is_some() {
+            items.insert(0, Expr::name("..."));
+            return Ok(items);
+        }
+        while items.len() > 1 && items.last() == Some(&whole()) {
+            items.pop();
+        }
+        match items.is_empty() {
+            true => Ok(vec![Expr::name("...")]),
+            false => Ok(items),
+        }
+    }
+}
+
+/// `slice(start, stop, step)`.
+fn slice_object(range: Expr) -> Expr {
+    let Expr::Range(parts) = range else {
+        return range;
+    };
+    let part = |p: Option<Box<Expr>>| Argument::plain(p.map_or(Expr::name("None"), |p| *p));
+    let [start, stop, step] = parts;
+    let args = match (&start, &step) {
+        (None, None) => vec![part(stop)],
+        (Some(_), None) => vec![part(start), part(stop)],
+        (_, Some(_)) => vec![part(start), part(stop), part(step)],
+    };
+    Expr::name("slice").call(args)
+}
+
+fn recast(tensor: &Tensor, dtype: DType) -> Tensor {
+    match tensor.dtype().is_float() {
+        true => Tensor::from_f64s(dtype, vec![], &[tensor.element_f64(0)]),
+        false => Tensor::from_i64s(dtype, vec![], &[tensor.element_i64(0)]),
+    }
+}
+
+fn ints<'a>(op: &'a Operation, name: &str) -> &'a [i64] {
+    match op.op.attr_index(name).map(|at| &op.attrs[at]) {
+        Some(Attr::Ints(v)) => v,
+        _ => &[],
+    }
+}
+
+/// One tuple per axis, of the attributes of these names.
+fn paddings(op: &Operation, names: &[&str]) -> Vec<Expr> {
+    let axis = |i: usize| {
+        let of = |name: &&str| Expr::int(ints(op, name).get(i).copied().unwrap_or(0));
+        Expr::Tuple(names.iter().map(of).collect())
+    };
+    (0..ints(op, "low").len()).map(axis).collect()
+}
+
+/// Low and high of each axis, the last axis first.
+fn backward_pads(op: &Operation) -> Vec<Expr> {
+    let (low, high) = (ints(op, "low"), ints(op, "high"));
+    let pairs = low.iter().zip(high).rev();
+    pairs
+        .flat_map(|(l, h)| [Expr::int(*l), Expr::int(*h)])
+        .collect()
+}

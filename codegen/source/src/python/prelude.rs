@@ -1,0 +1,60 @@
+//! Preludes: the functions at a file's top for what a framework lacks.
+
+use rustc_hash::FxHashSet;
+
+/// One definition of a prelude, with what stands above it.
+pub struct Definition<'a> {
+    pub name: &'a str,
+    pub text: &'a str,
+}
+
+/// The definitions of a prelude file in order: everything that begins in the first column with a
+/// name that begins with `_`.
+pub fn definitions(prelude: &str) -> Vec<Definition<'_>> {
+    let starts = |line: &str| line.starts_with("def _") || line.starts_with('_');
+    let mut bounds = Vec::new();
+    let mut at = 0;
+    for line in prelude.split_inclusive('\n') {
+        if starts(line) {
+            bounds.push(at);
+        }
+        at += line.len();
+    }
+    bounds.push(prelude.len());
+    let text = |pair: &[usize]| prelude[pair[0]..pair[1]].trim_end();
+    bounds
+        .windows(2)
+        .map(|pair| Definition {
+            name: words(text(pair).trim_start_matches("def "))
+                .next()
+                .unwrap_or(""),
+            text: text(pair),
+        })
+        .collect()
+}
+
+/// The definitions of these names and of whatever they use, in the order of the file.
+pub fn needed<'a>(prelude: &'a str, names: &FxHashSet<String>) -> Vec<Definition<'a>> {
+    let definitions = definitions(prelude);
+    let mut wanted: FxHashSet<&str> = names.iter().map(String::as_str).collect();
+    loop {
+        let before = wanted.len();
+        for definition in &definitions {
+            if wanted.contains(definition.name) {
+                let used = words(definition.text);
+                wanted.extend(used.filter(|w| definitions.iter().any(|d| d.name == *w)));
+            }
+        }
+        if wanted.len() == before {
+            break;
+        }
+    }
+    let kept = definitions.into_iter();
+    kept.filter(|d| wanted.contains(d.name)).collect()
+}
+
+/// Identifiers, and whatever else lies between other characters.
+pub fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_alphanumeric() && c != '_')
+        .filter(|w| !w.is_empty())
+}

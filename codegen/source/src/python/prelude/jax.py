@@ -1,0 +1,44 @@
+"""Functions for what JAX lacks; files are given the ones they call."""
+
+import jax
+import jax.numpy as jnp
+
+
+def _sum_to(x, shape):
+    """The sum over whatever broadcasting `shape` to that of x repeats."""
+    new = x.ndim - len(shape)
+    repeated = [i for i, n in enumerate(shape, new) if n == 1 and x.shape[i] != 1]
+    return jnp.sum(x, axis=(*range(new), *repeated), dtype=x.dtype).reshape(shape)
+
+
+def _broadcast(x, shape, axes):
+    """x repeated to `shape`, its axes becoming `axes`."""
+    axes = [a % len(shape) for a in axes]
+    x = jnp.transpose(x, sorted(range(len(axes)), key=axes.__getitem__))
+    spread = [1] * len(shape)
+    for axis, n in zip(sorted(axes), x.shape):
+        spread[axis] = n
+    return jnp.broadcast_to(x.reshape(spread), shape)
+
+
+def _scatter_add(x, indices, updates, axis):
+    """x with each slice of `updates` added at its index of an axis."""
+    return x.at[(slice(None),) * (axis % x.ndim) + (indices,)].add(updates)
+
+
+def _scatter_add_along(x, indices, updates, axis):
+    """x with each element of `updates` added at its index of an axis."""
+    places = list(jnp.indices(indices.shape, sparse=True))
+    places[axis] = indices
+    return x.at[tuple(places)].add(updates)
+
+
+def _dynamic_slice(x, starts, sizes):
+    """The block of these sizes that begins at `starts`, moved inside where it reaches beyond."""
+    return jax.lax.dynamic_slice(x, [jnp.asarray(i).astype(jnp.int32) for i in starts], sizes)
+
+
+def _dynamic_update_slice(x, update, starts):
+    """x with `update` at `starts`, moved inside where it reaches beyond."""
+    starts = [jnp.asarray(i).astype(jnp.int32) for i in starts]
+    return jax.lax.dynamic_update_slice(x, update, starts)

@@ -1,0 +1,327 @@
+"""Functions for what NumPy lacks; files are given the ones they call."""
+
+import math
+
+import ml_dtypes
+import numpy as np
+
+
+def _erf(x):
+    """The error function: a rational approximation, or in float64 exact."""
+    if x.dtype == np.float64:
+        return np.vectorize(math.erf, otypes=[np.float64])(x)[()]
+    y = np.clip(x.astype(np.float32), -4, 4)
+    square = y * y
+    top = np.polyval(_ERF_TOP, square)
+    return (y * top / np.polyval(_ERF_BOTTOM, square)).astype(x.dtype)
+
+
+_ERF_TOP = np.array(
+    [
+        -2.72614225801306e-10,
+        2.77068142495902e-08,
+        -2.10102402082508e-06,
+        -5.69250639462346e-05,
+        -7.34990630326855e-04,
+        -2.95459980854025e-03,
+        -1.60960333262415e-02,
+    ],
+    dtype=np.float32,
+)
+
+_ERF_BOTTOM = np.array(
+    [
+        -1.45660718464996e-05,
+        -2.13374055278905e-04,
+        -1.68282697438203e-03,
+        -7.37332916720468e-03,
+        -1.42647390514189e-02,
+    ],
+    dtype=np.float32,
+)
+
+
+def _sigmoid(x):
+    """The logistic function, without overflow."""
+    t = np.exp(-np.abs(x))
+    return np.where(x >= 0, np.ones_like(t), t) / (1 + t)
+
+
+def _sum_to(x, shape):
+    """The sum over whatever broadcasting `shape` to that of x repeats."""
+    new = x.ndim - len(shape)
+    repeated = [i for i, n in enumerate(shape, new) if n == 1 and x.shape[i] != 1]
+    total = np.sum(x, axis=(*range(new), *repeated), dtype=_accumulator(x.dtype))
+    return total.astype(x.dtype).reshape(shape)
+
+
+def _accumulator(dtype):
+    """The dtype in which numbers of this one are summed."""
+    return np.float32 if dtype in (np.float16, ml_dtypes.bfloat16) else dtype
+
+
+def _broadcast(x, shape, axes):
+    """x repeated to `shape`, its axes becoming `axes`."""
+    axes = [a % len(shape) for a in axes]
+    x = np.transpose(x, np.argsort(axes))
+    spread = [1] * len(shape)
+    for axis, n in zip(sorted(axes), x.shape):
+        spread[axis] = n
+    return np.broadcast_to(x.reshape(spread), shape)
+
+
+def _iota(shape, axis, dtype):
+    """0, 1, 2, … along an axis."""
+    column = [1] * len(shape)
+    column[axis] = shape[axis]
+    return np.broadcast_to(np.arange(shape[axis]).astype(dtype).reshape(column), shape)
+
+
+def _pad(x, value, padding):
+    """x padded with a number by (low, high, between) along each axis; negative crops."""
+    shape = [n + max(n - 1, 0) * between for n, (_, _, between) in zip(x.shape, padding)]
+    y = np.full(shape, value, dtype=x.dtype)
+    y[tuple(slice(None, None, between + 1) for _, _, between in padding)] = x
+    y = y[
+        tuple(slice(max(-low, 0), n - max(-high, 0)) for n, (low, high, _) in zip(shape, padding))
+    ]
+    pads = np.array([(max(low, 0), max(high, 0)) for low, high, _ in padding], dtype=int)
+    return np.pad(y, pads.reshape(-1, 2), constant_values=value) if padding else y
+
+
+def _scatter_add(x, indices, updates, axis):
+    """x with each slice of `updates` added at its index of an axis."""
+    y = np.array(x)
+    np.add.at(np.moveaxis(y, axis, 0), indices, _to_front(updates, axis % x.ndim, indices))
+    return y
+
+
+def _to_front(updates, axis, indices):
+    """`updates` with the axes of `indices`, which begin at `axis`, moved to the front."""
+    count = np.ndim(indices)
+    return np.moveaxis(updates, range(axis, axis + count), range(count))
+
+
+def _scatter_add_along(x, indices, updates, axis):
+    """x with each element of `updates` added at its index of an axis."""
+    y = np.array(x)
+    places = list(np.indices(indices.shape, sparse=True))
+    places[axis] = indices
+    np.add.at(y, tuple(places), updates)
+    return y
+
+
+def _slice_update(x, place, update):
+    """x with `update` at a place."""
+    y = np.array(x)
+    y[place] = update
+    return y
+
+
+def _dynamic_slice(x, starts, sizes):
+    """The block of these sizes that begins at `starts`, moved inside where it reaches beyond."""
+    return x[_block(x, starts, sizes)]
+
+
+def _dynamic_update_slice(x, update, starts):
+    """x with `update` at `starts`, moved inside where it reaches beyond."""
+    y = np.array(x)
+    y[_block(x, starts, update.shape)] = update
+    return y
+
+
+def _block(x, starts, sizes):
+    """The slices of a block, moved inside the array; a negative start counts from the end."""
+    starts = [int(i) + (n if i < 0 else 0) for i, n in zip(starts, x.shape)]
+    starts = [min(max(i, 0), n - size) for i, n, size in zip(starts, x.shape, sizes)]
+    return tuple(slice(i, i + size) for i, size in zip(starts, sizes))
+
+
+def _sort(x, axis, descending):
+    """The elements in order along an axis, NaN as greatest."""
+    y = np.sort(x, axis=axis)
+    return np.flip(y, axis) if descending else y
+
+
+def _argsort(x, axis, descending):
+    """The indices that sort x along an axis; equal elements keep their order."""
+    if not descending:
+        return np.argsort(x, axis=axis, kind="stable")
+    order = np.argsort(np.flip(x, axis), axis=axis, kind="stable")
+    return x.shape[axis] - 1 - np.flip(order, axis)
+
+
+def _threefry(key, high, low):
+    """Counters of two words encrypted under a key: Threefry-2x32-20 (Salmon et al. 2011)."""
+    keys = [key[:1], key[1:], key[:1] ^ key[1:] ^ np.uint32(0x1BD11BDA)]
+    x, y = high + keys[0], low + keys[1]
+    for i in range(20):
+        turn = (13, 15, 26, 6, 17, 29, 16, 24)[i % 8]
+        x = x + y
+        y = (y << turn | y >> (32 - turn)) ^ x
+        if i % 4 == 3:
+            n = i // 4 + 1
+            x, y = x + keys[n % 3], y + keys[(n + 1) % 3] + np.uint32(n)
+    return x, y
+
+
+def _key_split(key, count=2):
+    """New keys from one, as rows."""
+    low = np.arange(count, dtype=np.uint32)
+    return np.stack(_threefry(key, np.zeros_like(low), low), axis=1)
+
+
+def _key_fold(key, data):
+    """A new key from one and a number."""
+    low = np.array([data], dtype=np.uint32)
+    return np.concatenate(_threefry(key, np.zeros_like(low), low))
+
+
+def _random_bits(key, shape, dtype):
+    """Uniform unsigned integers."""
+    counts = np.arange(math.prod(shape), dtype=np.uint64)
+    high, low = _threefry(key, (counts >> 32).astype(np.uint32), counts.astype(np.uint32))
+    if np.dtype(dtype).itemsize == 8:
+        return (high.astype(np.uint64) << 32 | low).reshape(shape)
+    return (high ^ low).astype(dtype).reshape(shape)
+
+
+def _uniform(key, shape, dtype, low=0.0, high=1.0):
+    """Uniform floats in [low, high)."""
+    digits = ml_dtypes.finfo(dtype).nmant
+    width = 8 if digits < 8 else ml_dtypes.finfo(dtype).bits
+    bits = _random_bits(key, shape, f"uint{width}")
+    unit = (bits >> (width - digits)).astype(np.float64) * 2.0**-digits
+    low, high = dtype(low), dtype(high)
+    if width < 32:
+        return np.maximum(unit.astype(dtype) * (high - low) + low, low)
+    return np.maximum((unit * np.float64(high - low) + low).astype(dtype), low)
+
+
+def _normal(key, shape, dtype):
+    """Standard normal floats: the inverse error function of uniform ones."""
+    low = 2.0 ** -(ml_dtypes.finfo(dtype).nmant + 1) - 1
+    u = _uniform(key, shape, dtype, low, 1.0)
+    work = np.float64 if dtype == np.float64 else np.float32
+    return dtype(math.sqrt(2)) * _erf_inv(u.astype(work)).astype(dtype)
+
+
+def _erf_inv(x):
+    """The inverse error function by Giles' approximation."""
+    w = -np.log1p(-x * x)
+    root = np.sqrt(w)
+    if x.dtype == np.float64:
+        near = np.polyval(_ERF_INV_NEAR_64, w - 3.125)
+        middle = np.polyval(_ERF_INV_MIDDLE_64, root - 3.25)
+        far = np.polyval(_ERF_INV_FAR_64, root - 5)
+        return x * np.where(w < 6.25, near, np.where(w < 16, middle, far))
+    near = np.polyval(_ERF_INV_NEAR, w - np.float32(2.5))
+    return x * np.where(w < 5, near, np.polyval(_ERF_INV_FAR, root - np.float32(3)))
+
+
+_ERF_INV_NEAR = np.array(
+    [
+        2.81022636e-08,
+        3.43273939e-07,
+        -3.5233877e-06,
+        -4.39150654e-06,
+        0.00021858087,
+        -0.00125372503,
+        -0.00417768164,
+        0.246640727,
+        1.50140941,
+    ],
+    dtype=np.float32,
+)
+
+_ERF_INV_FAR = np.array(
+    [
+        -0.000200214257,
+        0.000100950558,
+        0.00134934322,
+        -0.00367342844,
+        0.00573950773,
+        -0.0076224613,
+        0.00943887047,
+        1.00167406,
+        2.83297682,
+    ],
+    dtype=np.float32,
+)
+
+_ERF_INV_NEAR_64 = np.array(
+    [
+        -3.64441206401782e-21,
+        -1.6850591381820166e-19,
+        1.28584807152564e-18,
+        1.1157877678025181e-17,
+        -1.3331716628546209e-16,
+        2.0972767875968562e-17,
+        6.6376381343583238e-15,
+        -4.0545662729752069e-14,
+        -8.1519341976054722e-14,
+        2.6335093153082323e-12,
+        -1.2975133253453532e-11,
+        -5.4154120542946279e-11,
+        1.0512122733215323e-09,
+        -4.1126339803469837e-09,
+        -2.9070369957882005e-08,
+        4.2347877827932404e-07,
+        -1.3654692000834679e-06,
+        -1.3882523362786469e-05,
+        0.00018673420803405714,
+        -0.000740702534166267,
+        -0.0060336708714301491,
+        0.24015818242558962,
+        1.6536545626831027,
+    ],
+    dtype=np.float64,
+)
+
+_ERF_INV_MIDDLE_64 = np.array(
+    [
+        2.2137376921775787e-09,
+        9.0756561938885391e-08,
+        -2.7517406297064545e-07,
+        1.8239629214389228e-08,
+        1.5027403968909828e-06,
+        -4.013867526981546e-06,
+        2.9234449089955446e-06,
+        1.2475304481671779e-05,
+        -4.7318229009055734e-05,
+        6.8284851459573175e-05,
+        2.4031110387097894e-05,
+        -0.00035503752036284748,
+        0.0009532893797373805,
+        -0.0016882755560235047,
+        0.0024914420961078508,
+        -0.0037512085075692412,
+        0.0053709145535900636,
+        1.0052589676941592,
+        3.0838856104922208,
+    ],
+    dtype=np.float64,
+)
+
+_ERF_INV_FAR_64 = np.array(
+    [
+        -2.7109920616438573e-11,
+        -2.5556418169965252e-10,
+        1.5076572693500548e-09,
+        -3.789465440126737e-09,
+        7.61570120807834e-09,
+        -1.496002662714924e-08,
+        2.9147953450901081e-08,
+        -6.7711997758452339e-08,
+        2.2900482228026655e-07,
+        -9.9298272942317e-07,
+        4.5260625972231537e-06,
+        -1.9681778105531671e-05,
+        7.5995277030017761e-05,
+        -0.00021503011930044477,
+        -0.00013871931833623122,
+        1.0103004648645344,
+        4.8499064014085844,
+    ],
+    dtype=np.float64,
+)

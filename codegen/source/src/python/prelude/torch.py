@@ -1,0 +1,167 @@
+"""Functions for what PyTorch lacks; files are given the ones they call."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+
+def _sum_to(x, shape):
+    """The sum over whatever broadcasting `shape` to that of x repeats."""
+    new = x.ndim - len(shape)
+    repeated = [i for i, n in enumerate(shape, new) if n == 1 and x.shape[i] != 1]
+    axes = (*range(new), *repeated)
+    return torch.sum(x, dim=axes, dtype=x.dtype).reshape(shape) if axes else x
+
+
+def _broadcast(x, shape, axes):
+    """x repeated to `shape`, its axes becoming `axes`."""
+    axes = [a % len(shape) for a in axes]
+    x = x.permute(sorted(range(len(axes)), key=axes.__getitem__))
+    spread = [1] * len(shape)
+    for axis, n in zip(sorted(axes), x.shape):
+        spread[axis] = n
+    return x.reshape(spread).expand(shape)
+
+
+def _iota(shape, axis, dtype, device):
+    """0, 1, 2, … along an axis."""
+    column = [1] * len(shape)
+    column[axis] = shape[axis]
+    return torch.arange(shape[axis], dtype=dtype, device=device).reshape(column).expand(shape)
+
+
+def _expand_dims(x, axes):
+    """x with axes of size 1 put in."""
+    for axis in sorted(a % (x.ndim + len(axes)) for a in axes):
+        x = x.unsqueeze(axis)
+    return x
+
+
+def _prod(x, axes, keepdim):
+    """The product over several axes."""
+    axes = range(x.ndim) if axes is None else axes
+    for axis in sorted((a % x.ndim for a in axes), reverse=True):
+        x = torch.prod(x, dim=axis, keepdim=keepdim, dtype=x.dtype)
+    return x
+
+
+def _pad(x, value, padding):
+    """x padded with a number by (low, high, between) along each axis; negative crops."""
+    for axis, (_, _, between) in enumerate(padding):
+        if between and x.shape[axis] > 1:
+            x = x.movedim(axis, -1)
+            spread = x.new_full((*x.shape, between), 0) + value
+            x = torch.cat([x.unsqueeze(-1), spread], dim=-1).flatten(-2)
+            x = x[..., : x.shape[-1] - between].movedim(-1, axis)
+    pads = [n for low, high, _ in reversed(padding) for n in (low, high)]
+    inside = F.pad(x, pads)
+    return torch.where(F.pad(torch.ones_like(x, dtype=torch.bool), pads), inside, value)
+
+
+def _take(x, indices, axis):
+    """The slices of x at `indices` of an axis."""
+    return x[(slice(None),) * (axis % x.ndim) + (indices.to(torch.int64),)]
+
+
+def _scatter_add(x, indices, updates, axis):
+    """x with each slice of `updates` added at its index of an axis."""
+    axis = axis % x.ndim
+    count = indices.ndim
+    front = updates.movedim(tuple(range(axis, axis + count)), tuple(range(count)))
+    places = (indices.to(torch.int64),)
+    return x.movedim(axis, 0).index_put(places, front, accumulate=True).movedim(0, axis)
+
+
+def _slice_update(x, place, update):
+    """x with `update` at a place."""
+    y = x.clone()
+    y[place] = update
+    return y
+
+
+def _dynamic_slice(x, starts, sizes):
+    """The block of these sizes that begins at `starts`, moved inside where it reaches beyond."""
+    return x[_block(x, starts, sizes)]
+
+
+def _dynamic_update_slice(x, update, starts):
+    """x with `update` at `starts`, moved inside where it reaches beyond."""
+    return _slice_update(x, _block(x, starts, update.shape), update)
+
+
+def _block(x, starts, sizes):
+    """The slices of a block, moved inside the array; a negative start counts from the end."""
+    starts = [int(i) + (n if i < 0 else 0) for i, n in zip(starts, x.shape)]
+    starts = [min(max(i, 0), n - size) for i, n, size in zip(starts, x.shape, sizes)]
+    return tuple(slice(i, i + size) for i, size in zip(starts, sizes))
+
+
+def _threefry(key, high, low):
+    """Counters of two words encrypted under a key: Threefry-2x32-20 (Salmon et al. 2011)."""
+    mask = 0xFFFFFFFF
+    first, second = key.to(torch.int64).unbind()
+    keys = [first, second, first ^ second ^ 0x1BD11BDA]
+    x, y = (high + keys[0]) & mask, (low + keys[1]) & mask
+    for i in range(20):
+        turn = (13, 15, 26, 6, 17, 29, 16, 24)[i % 8]
+        x = (x + y) & mask
+        y = ((y << turn | y >> (32 - turn)) & mask) ^ x
+        if i % 4 == 3:
+            n = i // 4 + 1
+            x, y = (x + keys[n % 3]) & mask, (y + keys[(n + 1) % 3] + n) & mask
+    return x, y
+
+
+def _key_split(key, count=2):
+    """New keys from one, as rows."""
+    low = torch.arange(count, dtype=torch.int64, device=key.device)
+    return torch.stack(_threefry(key, torch.zeros_like(low), low), dim=1).to(torch.uint32)
+
+
+def _key_fold(key, data):
+    """A new key from one and a number."""
+    low = torch.tensor([data], dtype=torch.int64, device=key.device)
+    return torch.cat(_threefry(key, torch.zeros_like(low), low)).to(torch.uint32)
+
+
+def _words(key, shape, width):
+    """Random words of up to 32 bits, or their two halves, as int64."""
+    counts = torch.arange(math.prod(shape), dtype=torch.int64, device=key.device)
+    high, low = _threefry(key, counts >> 32, counts & 0xFFFFFFFF)
+    if width == 64:
+        return high.reshape(shape), low.reshape(shape)
+    return ((high ^ low) & (2**width - 1)).reshape(shape)
+
+
+def _random_bits(key, shape, dtype):
+    """Uniform unsigned integers."""
+    width = torch.iinfo(dtype).bits
+    if width == 64:
+        high, low = _words(key, shape, width)
+        return (high << 32 | low).view(dtype)
+    return _words(key, shape, width).to(dtype)
+
+
+def _uniform(key, shape, dtype, low=0.0, high=1.0):
+    """Uniform floats in [low, high)."""
+    digits = -int(math.log2(torch.finfo(dtype).eps))
+    width = 8 if digits < 8 else torch.finfo(dtype).bits
+    low = torch.tensor(low, dtype=dtype, device=key.device)
+    span = torch.tensor(high, dtype=dtype, device=key.device) - low
+    if width == 64:
+        high, rest = _words(key, shape, width)
+        unit = (high << 20 | rest >> 12).to(torch.float64) * 2.0**-digits
+    else:
+        unit = (_words(key, shape, width) >> (width - digits)).to(torch.float64) * 2.0**-digits
+    if width < 32:
+        return torch.maximum(unit.to(dtype) * span + low, low)
+    return torch.maximum((unit * span.to(torch.float64) + low).to(dtype), low)
+
+
+def _normal(key, shape, dtype):
+    """Standard normal floats: the inverse error function of uniform ones."""
+    u = _uniform(key, shape, dtype, torch.finfo(dtype).eps / 2 - 1, 1.0)
+    work = torch.float64 if dtype == torch.float64 else torch.float32
+    root = torch.tensor(math.sqrt(2), dtype=dtype, device=key.device)
+    return root * torch.erfinv(u.to(work)).to(dtype)

@@ -1,0 +1,87 @@
+//! Emitted source for whole models: what a person reads.
+
+use std::path::Path;
+
+use mithril_ir::graph::Module;
+use mithril_ir::text::parse;
+use mithril_passes::context::PassContext;
+use mithril_passes::legalize::Legalize;
+use mithril_passes::pass::Pass;
+use mithril_passes::target;
+use mithril_source::python::{Framework, Options, Source, emit};
+
+fn read(name: &str) -> Module {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/models/{name}.mir"));
+    let text = std::fs::read_to_string(path).expect("the model is there");
+    parse(&text).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+fn source(module: &Module, framework: Framework, name: &str) -> Source {
+    let target = *target::find(framework.name()).expect("every framework is a target");
+    let legal = Legalize { target }.run(module, &mut PassContext::new("legalize"));
+    let options = Options {
+        summary: format!("The model `{name}`"),
+        stem: name.into(),
+    };
+    let source = legal.and_then(|module| emit(&module, framework, &options));
+    source.unwrap_or_else(|error| panic!("{name} for {framework:?}: {error}"))
+}
+
+/// The source of a model for every framework against its snapshot.
+fn check(name: &str) {
+    let module = read(name);
+    let all = Framework::ALL.map(|framework| source(&module, framework, name).text);
+    insta::assert_snapshot!(name, all.join("\n\n# ----------\n\n"));
+}
+
+#[test]
+fn mlp() {
+    check("mlp");
+}
+
+#[test]
+fn attention() {
+    check("attention");
+}
+
+#[test]
+fn transformer() {
+    check("transformer");
+}
+
+#[test]
+fn symbolic_dims() {
+    check("symbolic");
+}
+
+#[test]
+fn any_rank() {
+    check("polymorphic");
+}
+
+#[test]
+fn repeated_blocks() {
+    check("repeated");
+}
+
+#[test]
+fn hostile_names() {
+    check("hostile");
+}
+
+#[test]
+fn constants() {
+    check("constants");
+    let source = source(&read("constants"), Framework::Numpy, "constants");
+    let names: Vec<&str> = source
+        .constants
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .collect();
+    assert_eq!(names, ["big"]);
+}
+
+#[test]
+fn state_and_keys() {
+    check("state");
+}

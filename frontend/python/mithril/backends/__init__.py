@@ -1,0 +1,26 @@
+"""Backends: where compiled models run. Their frameworks are imported when one is constructed."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .base import Backend as Backend
+    from .jax import JaxBackend as JaxBackend
+    from .numpy import NumpyBackend as NumpyBackend
+    from .torch import TorchBackend as TorchBackend
+
+__all__ = ["Backend", "JaxBackend", "NumpyBackend", "TorchBackend"]
+
+_MODULES = {"Backend": "base", "JaxBackend": "jax", "NumpyBackend": "numpy", "TorchBackend": "torch"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module `mithril.backends` has no `{name}`")
+    from importlib import import_module  # noqa: PLC0415
+
+    found = getattr(import_module(f".{_MODULES[name]}", __name__), name)
+    globals()[name] = found
+    return found

@@ -1,0 +1,139 @@
+"""JAX: one `jax.jit` over the generated source, gradients by `jax.vjp`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from .._core import DType
+from ..errors import BackendError
+from .base import Backend, numpy_dtype
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["JaxBackend"]
+
+
+class JaxBackend(Backend):
+    """Runs models as JAX source. Arrays are `jax.Array`.
+
+    `device` is a platform, with a number where there are several: `"cpu"`, `"gpu:1"`. A backend of
+    64-bit floats turns JAX's 64-bit types on for the whole process.
+    """
+
+    kind: ClassVar[str] = "jax"
+    module: ClassVar[str] = "jax"
+    package: ClassVar[str] = "jax"
+
+    def _device(self, device: str | None) -> Any:
+        if self.dtype.bits == 64:
+            self.framework.config.update("jax_enable_x64", True)
+        self.jnp = self.framework.numpy
+        if device is None:
+            return None
+        platform, _, index = device.partition(":")
+        try:
+            return self.framework.devices(platform)[int(index or 0)]
+        except (RuntimeError, IndexError, ValueError) as error:
+            have = ", ".join(str(d) for d in self.framework.devices())
+            raise BackendError(
+                f"JAX has no device `{device}`\n  expected: one of {have}"
+            ) from error
+
+    @property
+    def jit_default(self) -> bool:
+        return True
+
+    def own_dtype(self, dtype: object) -> Any:
+        return numpy_dtype(DType(dtype))
+
+    def _function(self, name: str) -> Callable[..., Any]:
+        if name == "topk":
+            return partial(_topk, self.framework.lax, self.jnp)
+        function: Callable[..., Any] = getattr(self.jnp, "concatenate" if name == "concat" else name)
+        return function
+
+    def from_numpy(self, array: NDArray[Any]) -> Any:
+        return self.framework.device_put(narrow(self.framework, array), self.device)
+
+    def is_array(self, value: object) -> bool:
+        return isinstance(value, self.framework.Array)
+
+    @property
+    def wide(self) -> bool:
+        return bool(self.framework.config.jax_enable_x64)
+
+    def runner(self, namespace: dict[str, Any], *, jit: bool, checkpoint: bool) -> JaxRunner:
+        return JaxRunner(self, namespace, jit=jit, checkpoint=checkpoint)
+
+
+class JaxRunner:
+    """Calls a generated JAX source: through one `jax.jit` each for the forward, the gradients of
+    given arrays, and the two halves of the gradients of functions of the outputs."""
+
+    def __init__(
+        self, backend: JaxBackend, namespace: dict[str, Any], *, jit: bool, checkpoint: bool
+    ) -> None:
+        self._jax = jax = backend.framework
+        forward = namespace["forward"]
+        self._raw = jax.checkpoint(forward) if checkpoint else forward
+        compiled = jax.jit if jit else _as_is
+        self.forward = compiled(forward)
+        self._ahead = compiled(self._pull)
+        self._back = compiled(_call)
+        self._whole = compiled(self._joint)
+
+    def _pull(self, params: Any, inputs: Any, state: Any) -> tuple[Any, Any, Any]:
+        """The outputs, what gives the gradients of params, and what has no gradient."""
+        jnp = self._jax.numpy
+
+        def varying(params: Any) -> tuple[Any, Any]:
+            own = () if state is None else (state,)
+            result = self._raw(params, inputs, *own)
+            outputs, following = (result, None) if state is None else result
+            floats = {n: v for n, v in outputs.items() if jnp.issubdtype(v.dtype, jnp.floating)}
+            return floats, (outputs, following)
+
+        _, pullback, rest = self._jax.vjp(varying, params, has_aux=True)
+        return pullback, rest[0], rest[1]
+
+    def _joint(self, params: Any, inputs: Any, state: Any, seeds: Any) -> tuple[Any, Any, Any]:
+        pullback, outputs, following = self._pull(params, inputs, state)
+        return outputs, pullback(self._full(seeds, outputs))[0], following
+
+    def _full(self, seeds: Any, outputs: Any) -> Any:
+        jnp = self._jax.numpy
+        floats = {n: v for n, v in outputs.items() if jnp.issubdtype(v.dtype, jnp.floating)}
+        return {n: seeds[n] if n in seeds else jnp.zeros_like(v) for n, v in floats.items()}
+
+    def gradients(self, params: Any, inputs: Any, state: Any, seeds: Any) -> tuple[Any, Any, Any]:
+        """Outputs, gradients by param, next state."""
+        arrays = seeds.arrays
+        if arrays is not None:
+            result: tuple[Any, Any, Any] = self._whole(params, inputs, state, arrays)
+            return result
+        pullback, outputs, following = self._ahead(params, inputs, state)
+        given = self._full(seeds.of(outputs), outputs)
+        return outputs, self._back(pullback, given)[0], following
+
+
+def _as_is(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
+
+
+def _call(function: Callable[..., Any], argument: Any) -> Any:
+    return function(argument)
+
+
+def narrow(jax: Any, array: NDArray[Any]) -> NDArray[Any]:
+    """Without JAX's 64-bit types, 64-bit integers in 32 bits: JAX would do it with a warning."""
+    if jax.config.jax_enable_x64 or array.dtype.itemsize != 8 or array.dtype.kind not in "iu":
+        return array
+    return array.astype(f"{array.dtype.kind}4")
+
+
+def _topk(lax: Any, jnp: Any, array: Any, k: int, axis: int = -1) -> tuple[Any, Any]:
+    values, indices = lax.top_k(jnp.moveaxis(array, axis, -1), k)
+    return jnp.moveaxis(values, -1, axis), jnp.moveaxis(indices, -1, axis)

@@ -1,0 +1,370 @@
+"""PyTorch: gradients by its autograd, further compilation by `torch.compile`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from .._core import DType
+from ..errors import BackendError, UsageError
+from .base import Backend
+
+if TYPE_CHECKING:
+    import torch
+    from numpy.typing import NDArray
+
+__all__ = ["TorchBackend", "as_numpy"]
+
+MemoryHook = Callable[[str, int, int], object]
+
+# Functions that torch has under another name.
+ALIASES = {"concat": "cat", "power": "pow", "tile": "tile"}
+# Functions of one array and `axis=`, `keepdims=` whose torch function takes `dim=`, `keepdim=`.
+REDUCTIONS = {
+    "sum": "sum", "mean": "mean", "max": "amax", "min": "amin", "prod": "prod", "all": "all",
+    "any": "any", "argmax": "argmax", "argmin": "argmin",
+}  # fmt: skip
+
+
+class TorchBackend(Backend):
+    """Runs models as PyTorch source. Arrays are `torch.Tensor`.
+
+    `device` is a device of torch: `"cpu"`, `"cuda:0"`, `"mps"`. `requires_grad` makes
+    `randomize_params` give leaves that require gradients. `use_amp` runs models under
+    `torch.autocast`, in float16 on CUDA and bfloat16 elsewhere. `jit_compile` compiles them with
+    `torch.compile`; `eager_mode` never does. `deterministic` and `benchmark` set torch's switches
+    of those names for the whole process. `memory_limit` (`"4GB"`, or bytes) bounds what torch takes
+    of a CUDA device. `release_unused` and `memory_efficient` give cached memory back after each
+    call. `memory_allocation` may be `"lazy"`, which is how torch allocates.
+    """
+
+    kind: ClassVar[str] = "torch"
+    module: ClassVar[str] = "torch"
+    package: ClassVar[str] = "torch"
+
+    def __init__(
+        self,
+        dtype: object = None,
+        *,
+        precision: int | None = None,
+        device: str | torch.device | None = None,
+        requires_grad: bool = False,
+        use_amp: bool = False,
+        jit_compile: bool = False,
+        eager_mode: bool = False,
+        deterministic: bool | None = None,
+        benchmark: bool | None = None,
+        memory_limit: str | int | None = None,
+        memory_allocation: str | None = None,
+        release_unused: bool = False,
+        memory_efficient: bool = False,
+        **unknown: object,
+    ) -> None:
+        """Errors: as `Backend`, and `UsageError` for options that contradict each other."""
+        super().__init__(dtype, precision=precision, device=device, **unknown)  # type: ignore[arg-type]
+        if jit_compile and eager_mode:
+            raise UsageError("`jit_compile` and `eager_mode` contradict each other")
+        self.requires_grad = requires_grad
+        self.use_amp = use_amp
+        self.jit_compile = jit_compile
+        self.release_unused = release_unused or memory_efficient
+        self._hooks: list[MemoryHook] = []
+        if deterministic is not None:
+            self.framework.use_deterministic_algorithms(deterministic)
+        if benchmark is not None:
+            self.framework.backends.cudnn.benchmark = benchmark
+        if memory_allocation not in (None, "lazy"):
+            raise UsageError(
+                f"`memory_allocation` is how torch allocates\n  got: {memory_allocation!r}"
+                '\n  expected: "lazy"'
+            )
+        if memory_limit is not None:
+            self._limit_memory(memory_limit)
+
+    def _options(self) -> tuple[str, ...]:
+        names = self.__init__.__kwdefaults__ or {}  # type: ignore[misc]
+        return tuple(name for name in names if name not in ("precision", "device"))
+
+    def _device(self, device: Any) -> torch.device:
+        torch = self.framework
+        try:
+            own = torch.device("cpu" if device is None else device)
+            torch.empty(0, device=own)
+        except (RuntimeError, AssertionError) as error:
+            have = ["cpu"]
+            have += [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+            raise BackendError(
+                f"torch has no device `{device}` here\n  got: {str(error).splitlines()[0]}"
+                f"\n  expected: {', '.join(have)}"
+            ) from error
+        return own  # type: ignore[no-any-return]
+
+    def _limit_memory(self, limit: str | int) -> None:
+        if self.device.type != "cuda":
+            raise BackendError(
+                f"torch cannot limit the memory of `{self.device}`"
+                "\n  expected: a CUDA device\n  hint: leave `memory_limit=` out"
+            )
+        total = self.framework.cuda.get_device_properties(self.device).total_memory
+        self.framework.cuda.set_per_process_memory_fraction(
+            min(1.0, _bytes(limit) / total), self.device
+        )
+
+    @property
+    def jit_default(self) -> bool:
+        return self.jit_compile
+
+    # Arrays.
+
+    def _function(self, name: str) -> Callable[..., Any]:
+        torch = self.framework
+        if name in REDUCTIONS:
+            return partial(_reduce, getattr(torch, REDUCTIONS[name]))
+        if name in SPECIAL:
+            return partial(SPECIAL[name], torch)
+        function: Callable[..., Any] = getattr(torch, ALIASES.get(name, name))
+        return function
+
+    def from_numpy(self, array: NDArray[Any]) -> torch.Tensor:
+        torch = self.framework
+        if array.dtype.name == "bfloat16":
+            own = torch.from_numpy(array.view("int16")).view(torch.bfloat16)
+        else:
+            own = torch.from_numpy(array)
+        return own.to(self.device)  # type: ignore[no-any-return]
+
+    def to_numpy(self, array: Any) -> NDArray[Any]:
+        return as_numpy(array)
+
+    def is_array(self, value: object) -> bool:
+        return isinstance(value, self.framework.Tensor)
+
+    def cast(self, array: torch.Tensor, dtype: object) -> torch.Tensor:
+        return array.to(self.own_dtype(dtype))
+
+    def to_torch(self, array: Any) -> torch.Tensor:
+        """The array as a tensor of torch: itself, or NumPy's on the backend's device."""
+        return array if self.is_array(array) else self.from_numpy(self._as_numpy(array))
+
+    def from_torch(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor on the backend's device."""
+        return tensor.to(self.device)
+
+    # Memory.
+
+    def get_memory_stats(self) -> dict[str, int]:
+        """Bytes of the device that tensors hold (`allocated`) and that torch keeps (`cached`)."""
+        if self.device.type == "cuda":
+            cuda = self.framework.cuda
+            allocated = cuda.memory_allocated(self.device)
+            return {"allocated": allocated, "cached": cuda.memory_reserved(self.device)}
+        return {"allocated": sum(_live(self.framework, self.device)), "cached": 0}
+
+    def register_memory_hook(self, hook: MemoryHook) -> None:
+        """Calls `hook(device, allocated, freed)` in bytes after each call of a model compiled for
+        this backend."""
+        self._hooks.append(hook)
+
+    def clear_cache(self) -> None:
+        """Gives memory that torch keeps for later back to the device."""
+        if self.device.type == "cuda":
+            self.framework.cuda.empty_cache()
+
+    def initial(self, *drawing: Any) -> torch.Tensor:
+        return super().initial(*drawing).requires_grad_(self.requires_grad)  # type: ignore[no-any-return]
+
+    def runner(self, namespace: dict[str, Any], *, jit: bool, checkpoint: bool) -> TorchRunner:
+        return TorchRunner(self, namespace, jit=jit, checkpoint=checkpoint)
+
+    def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """The call with what the options ask for before and after it."""
+        if self.use_amp:
+            autocast = partial(self.framework.autocast, self.device.type)
+            call = _under(autocast, call)
+        if not (self._hooks or self.release_unused):
+            return call
+
+        def watched(*args: Any) -> Any:
+            before = self.get_memory_stats()["allocated"] if self._hooks else 0
+            result = call(*args)
+            if self.release_unused:
+                self.clear_cache()
+            for hook in self._hooks:
+                change = self.get_memory_stats()["allocated"] - before
+                hook(str(self.device), max(change, 0), max(-change, 0))
+            return result
+
+        return watched
+
+
+class TorchRunner:
+    """Calls a generated PyTorch source, and takes gradients by torch's autograd."""
+
+    def __init__(
+        self, backend: TorchBackend, namespace: dict[str, Any], *, jit: bool, checkpoint: bool
+    ) -> None:
+        self._torch = torch = backend.framework
+        forward = namespace["forward"]
+        if jit:
+            forward = torch.compile(forward)
+        self._raw = forward
+        if checkpoint:
+            self._raw = partial(torch.utils.checkpoint.checkpoint, forward, use_reentrant=False)
+        self.forward = backend.around(forward)
+        self.gradients = backend.around(self._gradients)
+
+    def _gradients(self, params: Any, inputs: Any, state: Any, seeds: Any) -> tuple[Any, Any, Any]:
+        """Outputs, gradients by param, next state; all of them detached."""
+        torch = self._torch
+        own = () if state is None else (state,)
+        with torch.enable_grad():
+            leaves = {name: p.detach().requires_grad_() for name, p in params.items()}
+            result = self._raw(leaves, {n: v.detach() for n, v in inputs.items()}, *own)
+            outputs, following = (result, None) if state is None else result
+        detached = {name: value.detach() for name, value in outputs.items()}
+        if following is not None:
+            following = {name: value.detach() for name, value in following.items()}
+        given = seeds.of(detached)
+        roots = [name for name in given if outputs[name].requires_grad]
+        if not roots:
+            return detached, {n: torch.zeros_like(p) for n, p in params.items()}, following
+        gradients = torch.autograd.grad(
+            [outputs[name] for name in roots],
+            list(leaves.values()),
+            [given[name] for name in roots],
+            allow_unused=True,
+        )
+        named = {
+            name: torch.zeros_like(leaf) if gradient is None else gradient
+            for (name, leaf), gradient in zip(leaves.items(), gradients)
+        }
+        return detached, named, following
+
+
+def as_numpy(tensor: Any) -> NDArray[Any]:
+    """The elements of a tensor of torch as a NumPy array, without a copy where there can be."""
+    import torch  # noqa: PLC0415
+
+    tensor = tensor.detach().cpu()
+    if tensor.dtype == torch.bfloat16:
+        import ml_dtypes  # noqa: PLC0415
+
+        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)  # type: ignore[no-any-return]
+    return tensor.numpy()  # type: ignore[no-any-return]
+
+
+def _under(context: Callable[[], Any], call: Callable[..., Any]) -> Callable[..., Any]:
+    def inside(*args: Any) -> Any:
+        with context():
+            return call(*args)
+
+    return inside
+
+
+def _bytes(limit: str | int) -> int:
+    if isinstance(limit, int):
+        return limit
+    units = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+    text = limit.strip().upper()
+    for unit, factor in units.items():
+        number = text[: -len(unit)].strip()
+        if text.endswith(unit) and number.replace(".", "", 1).isdigit():
+            return int(float(number) * factor)
+    raise UsageError(f"`memory_limit` is no size\n  got: {limit!r}\n  expected: such as \"4GB\"")
+
+
+def _live(torch: Any, device: torch.device) -> list[int]:
+    import gc  # noqa: PLC0415
+
+    seen = {}
+    for value in gc.get_objects():
+        if isinstance(value, torch.Tensor) and value.device == device:
+            storage = value.untyped_storage()
+            seen[storage.data_ptr()] = storage.nbytes()
+    return list(seen.values())
+
+
+def _reduce(
+    function: Callable[..., Any], array: Any, axis: Any = None, keepdims: bool = False
+) -> Any:
+    if axis is None and not keepdims:
+        return function(array)
+    if axis is None:
+        axis = tuple(range(array.ndim))
+    if isinstance(axis, tuple) and function.__name__ in ("prod", "argmax", "argmin"):
+        for one in sorted((a % array.ndim for a in axis), reverse=True):
+            array = function(array, dim=one, keepdim=keepdims)
+        return array
+    return function(array, dim=axis, keepdim=keepdims)
+
+
+def _spread(torch: Any, array: Any, axis: Any, keepdims: bool, ddof: int, root: bool) -> Any:
+    function = torch.std if root else torch.var
+    return function(array, dim=axis, keepdim=keepdims, correction=ddof)
+
+
+def _pad(torch: Any, array: Any, pad_width: Any, constant_values: float = 0) -> Any:
+    if isinstance(pad_width, int):
+        pad_width = [(pad_width, pad_width)] * array.ndim
+    elif isinstance(pad_width[0], int):
+        pad_width = [tuple(pad_width)] * array.ndim
+    flat = [int(n) for pair in reversed(pad_width) for n in pair]
+    return torch.nn.functional.pad(array, flat, value=constant_values)
+
+
+def _squeeze(torch: Any, array: Any, axis: Any = None) -> Any:
+    return torch.squeeze(array) if axis is None else torch.squeeze(array, axis)
+
+
+def _take(torch: Any, array: Any, indices: Any, axis: int | None = None) -> Any:
+    if axis is None:
+        return torch.take(array, indices)
+    flat = torch.index_select(array, axis, indices.reshape(-1))
+    axis %= array.ndim
+    return flat.reshape(*array.shape[:axis], *indices.shape, *array.shape[axis + 1 :])
+
+
+def _flip(torch: Any, array: Any, axis: Any = None) -> Any:
+    if axis is None:
+        axis = range(array.ndim)
+    return torch.flip(array, (axis,) if isinstance(axis, int) else tuple(axis))
+
+
+def _clip(torch: Any, array: Any, a_min: Any = None, a_max: Any = None) -> Any:
+    return torch.clip(array, a_min, a_max)
+
+
+# NumPy's meanings in torch's functions, where names alone would not do.
+SPECIAL: dict[str, Callable[..., Any]] = {
+    "argsort": lambda t, x, axis=-1: t.argsort(x, dim=axis, stable=True),
+    "clip": _clip,
+    "concat": lambda t, arrays, axis=0: t.cat(tuple(arrays), dim=axis),
+    "cumsum": lambda t, x, axis=None: t.cumsum(x.reshape(-1) if axis is None else x, axis or 0),
+    "equal": lambda t, x, y: t.eq(x, y),
+    "expand_dims": lambda t, x, axis: t.unsqueeze(x, axis),
+    "flip": _flip,
+    "maximum": lambda t, x, y: t.maximum(*_both(t, x, y)),
+    "minimum": lambda t, x, y: t.minimum(*_both(t, x, y)),
+    "pad": _pad,
+    "repeat": lambda t, x, repeats, axis=None: t.repeat_interleave(x, repeats, dim=axis),
+    "reshape": lambda t, x, shape: t.reshape(x, (shape,) if isinstance(shape, int) else shape),
+    "sort": lambda t, x, axis=-1: t.sort(x, dim=axis).values,
+    "squeeze": _squeeze,
+    "stack": lambda t, arrays, axis=0: t.stack(tuple(arrays), dim=axis),
+    "std": lambda t, x, axis=None, keepdims=False, ddof=0: _spread(t, x, axis, keepdims, ddof, True),
+    "take": _take,
+    "topk": lambda t, x, k, axis=-1: tuple(t.topk(x, k, dim=axis)),
+    "transpose": lambda t, x, axes=None: t.permute(x, axes or tuple(reversed(range(x.ndim)))),
+    "tril": lambda t, x, k=0: t.tril(x, k),
+    "triu": lambda t, x, k=0: t.triu(x, k),
+    "var": lambda t, x, axis=None, keepdims=False, ddof=0: _spread(
+        t, x, axis, keepdims, ddof, False
+    ),
+}
+
+
+def _both(torch: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    like = x if isinstance(x, torch.Tensor) else y
+    as_tensor = partial(torch.as_tensor, dtype=like.dtype, device=like.device)
+    return as_tensor(x), as_tensor(y)

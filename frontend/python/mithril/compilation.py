@@ -1,0 +1,151 @@
+"""`ml.compile`: from a model to a compiled one."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from . import _core
+from .errors import BackendError, UsageError
+
+if TYPE_CHECKING:
+    from .backends.base import Backend
+    from .compiled import CompiledModel
+
+__all__ = ["compile"]
+
+Shape = Sequence["int | str | None"]
+Keys = Collection[str]
+
+
+def compile(
+    model: _core.Block,
+    backend: Backend | None = None,
+    *,
+    shapes: Mapping[str, Shape] | None = None,
+    jit: bool | None = None,
+    file_path: str | os.PathLike[str] | None = None,
+    inference: bool = False,
+    trainable_keys: Keys = (),
+    data_keys: Keys = (),
+    constant_keys: Mapping[str, Any] | None = None,
+    discard_keys: Keys = (),
+    cache: bool = False,
+    verbose: bool = False,
+    debug: bool = False,
+    optimization_level: Literal["none", "default"] = "default",
+    memory_planning: Literal["greedy"] | None = None,
+    gradient_checkpointing: bool = False,
+    use_checkpointing: bool = False,
+    backend_map: Mapping[str, Backend] | None = None,
+    **unknown: object,
+) -> CompiledModel:
+    """Compiles a model for a backend.
+
+    `shapes` gives terminals their dims: numbers, names, or `None` where a dim may vary. Without it,
+    what the shapes of params depend on is known at the first call. `jit` asks the framework to
+    compile the generated source further. `file_path` is where the source is written. `inference`
+    compiles the forward alone, with Dropout and normalisations as they are in use.
+
+    `trainable_keys`, `data_keys` and `discard_keys` are names of terminals that become params, that
+    become inputs, and that are left out of the outputs; `constant_keys` maps inputs to values.
+
+    `cache` takes what was compiled from an equal model with the same options before. `verbose`
+    prints what was done. `debug` prints the shapes and dtypes of named inner values at each call.
+    `optimization_level="none"` keeps every operation of the model. `gradient_checkpointing` (or
+    `use_checkpointing`) computes inner values again for the gradients instead of keeping them.
+    `memory_planning` concerns native targets: frameworks manage their memory themselves.
+
+    Errors: `MithrilError`, as its message says; `UsageError` for a keyword there is not.
+    """
+    if unknown:
+        _refuse(unknown)
+    if not isinstance(model, _core.Block):
+        raise UsageError(
+            f"`model` is what is compiled\n  got: {type(model).__name__}"
+            "\n  expected: a model or a block"
+        )
+    _check_values(optimization_level, memory_planning)
+    backend = _backend(backend, backend_map)
+    from .compiled import CompiledModel  # noqa: PLC0415
+
+    options = {
+        "shapes": dict(shapes or {}),
+        "inference": bool(inference),
+        "trainable_keys": _names(trainable_keys, "trainable_keys"),
+        "data_keys": _names(data_keys, "data_keys"),
+        "discard_keys": _names(discard_keys, "discard_keys"),
+        "constant_keys": dict(constant_keys or {}),
+        "optimize": optimization_level != "none",
+        "cache": bool(cache),
+    }
+    compiled = CompiledModel(
+        model,
+        backend,
+        options,
+        jit=backend.jit_default if jit is None else bool(jit),
+        checkpoint=bool(gradient_checkpointing or use_checkpointing),
+        file_path=None if file_path is None else os.fspath(file_path),
+        debug=bool(debug),
+    )
+    if verbose:
+        print(compiled.report(), file=sys.stdout)
+    return compiled
+
+
+def _names(keys: Keys, keyword: str) -> list[str]:
+    if isinstance(keys, str):
+        raise UsageError(
+            f'`{keyword}` is a collection of names\n  got: the string "{keys}"'
+            f'\n  hint: {keyword}=["{keys}"]'
+        )
+    return list(keys)
+
+
+def _refuse(unknown: Mapping[str, object]) -> None:
+    name = next(iter(unknown))
+    parameters = inspect.signature(compile).parameters.values()
+    known = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
+    near = _core.did_you_mean(name, known)
+    raise UsageError(
+        f"`compile` has no keyword `{name}`\n  expected: {', '.join(f'`{k}`' for k in known)}"
+        + (f"\n  hint: {near}" if near else "")
+    )
+
+
+def _check_values(optimization_level: object, memory_planning: object) -> None:
+    for keyword, value, known in [
+        ("optimization_level", optimization_level, ("none", "default")),
+        ("memory_planning", memory_planning, (None, "greedy")),
+    ]:
+        if value not in known:
+            raise UsageError(
+                f"`{keyword}` has another value than it takes\n  got: {value!r}"
+                f"\n  expected: {' or '.join(repr(k) for k in known)}"
+            )
+
+
+def _backend(backend: Backend | None, backend_map: Mapping[str, Backend] | None) -> Backend:
+    from .backends.base import Backend  # noqa: PLC0415
+
+    if backend is None:
+        raise BackendError(
+            "this version has no native backend yet, which `compile` without a backend would use"
+            "\n  expected: `ml.NumpyBackend()`, `ml.TorchBackend()` or `ml.JaxBackend()`"
+        )
+    if not isinstance(backend, Backend):
+        raise UsageError(
+            f"`backend` is where the model runs\n  got: {type(backend).__name__}"
+            "\n  expected: a backend, such as `ml.NumpyBackend()`"
+        )
+    for name, other in (backend_map or {}).items():
+        if other is not backend:
+            raise BackendError(
+                "this version compiles a model for one backend"
+                f"\n  got: {other!r} for `{name}` and {backend!r} for the rest"
+                "\n  hint: leave `backend_map=` out"
+            )
+    return backend

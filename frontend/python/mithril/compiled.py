@@ -1,0 +1,427 @@
+"""Compiled models: evaluation, gradients, params, state."""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+from . import _core
+from .deferred import Deferred
+from .errors import MithrilError, TerminalError, UsageError
+from .seeds import Seeds
+
+if TYPE_CHECKING:
+    from .backends.base import Backend
+
+__all__ = ["CompiledModel"]
+
+Array = Any
+Arrays = dict[str, Array]
+OutputGradients = Any
+
+_numbers = itertools.count()
+
+
+class CompiledModel:
+    """A model compiled for one backend; `ml.compile` makes it.
+
+    Arrays are the framework's own, of the dtypes the model was compiled for; inputs may be NumPy's.
+    Names, ranks, dims and dtypes are checked at every call.
+    """
+
+    def __init__(
+        self,
+        model: _core.Block,
+        backend: Backend,
+        options: dict[str, Any],
+        *,
+        jit: bool,
+        checkpoint: bool,
+        file_path: str | None,
+        debug: bool,
+    ) -> None:
+        self.backend = backend
+        self.jit = jit
+        self._model = model
+        self._options = options
+        self._checkpoint = checkpoint
+        self._hooks: dict[str, list[Callable[[Array], object]]] = {}
+        self._inner: list[str] = []
+        self._debug = debug
+        self._file_path = file_path
+        self._compile()
+
+    def _compile(self) -> None:
+        backend = self.backend
+        self._program = program = _core.compile(
+            self._model,
+            backend.kind,
+            backend.dtype,
+            backend.wide,
+            **self._options,
+            file_path=self._file_path,
+            expose_keys=self._inner,
+        )
+        arguments = program.arguments
+        self._roles = {a.name: a.role for a in arguments}
+        self._dtypes = {a.name: a.dtype.name for a in arguments}
+        self._params = [a.name for a in arguments if a.role == "param"]
+        self._keys = [a.name for a in arguments if a.role == "key"]
+        self._inputs = [a.name for a in arguments if a.role in ("data", "constant")]
+        self._states = [a.name for a in arguments if a.role == "state"]
+        self._outputs = [r.name for r in program.results if r.state is None]
+        self._state: Arrays | None = None
+        self._checker = program.checker(backend.samples)
+        self._check = self._checker.check
+        self._runner = backend.runner(self._namespace(), jit=self.jit, checkpoint=self._checkpoint)
+        self._forward = self._runner.forward
+        self._plain = not (self._keys or self._states or self._hooks or self._debug)
+
+    def _namespace(self) -> dict[str, Any]:
+        """The generated source, run: from its file where there is one, else from memory."""
+        source = self._program.source
+        constants = self._program.constants
+        if self._file_path is not None:
+            path = Path(self._file_path)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(source, encoding="utf-8")
+            if constants:
+                _write_constants(path.with_suffix(".npz"), constants)
+            return _executed(source, str(path.resolve()))
+        name = f"<mithril {self._program.name} {next(_numbers)}>"
+        # Tracebacks show the lines of the source.
+        linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+        if not constants:
+            return _executed(source, name)
+        with tempfile.TemporaryDirectory(prefix="mithril-") as folder:
+            _write_constants(Path(folder) / "model.npz", constants)
+            return _executed(source, name, str(Path(folder) / "model.py"))
+
+    # What it is made of.
+
+    @property
+    def params(self) -> tuple[str, ...]:
+        """The names of what is learned."""
+        return tuple(self._params)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the inputs, keys of random numbers included."""
+        return tuple(self._inputs + self._keys)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the outputs."""
+        return tuple(name for name in self._outputs if name not in self._inner)
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """The names of the states."""
+        return tuple(self._states)
+
+    @property
+    def code(self) -> str:
+        """The generated source."""
+        return self._program.source
+
+    @property
+    def module(self) -> str:
+        """What the source was generated from, in the text form of Mithril's IR."""
+        return self._program.module
+
+    @property
+    def timings(self) -> dict[str, float]:
+        """Seconds that each stage of the compilation took."""
+        return dict(self._program.timings)
+
+    def report(self) -> str:
+        """What was compiled and how long each stage took, in lines of text."""
+        lines = [f"{self._program.name}: {self.backend!r}"]
+        for names, what in [
+            (self.params, "params"),
+            (self.inputs, "inputs"),
+            (self._states, "state"),
+            (self.outputs, "outputs"),
+        ]:
+            if names:
+                lines.append(f"  {what}: {', '.join(names)}")
+        lines += [f"  {stage}: {1000 * t:.2f} ms" for stage, t in self._program.timings]
+        if self._file_path is not None:
+            lines.append(f"  written to {self._file_path}")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return (
+            f"CompiledModel({self._program.name}, {self.backend!r}, "
+            f"{', '.join(self.inputs)} -> {', '.join(self.outputs)})"
+        )
+
+    # Params and state.
+
+    def randomize_params(self, seed: int | None = None) -> Arrays:
+        """Initial params by name, from the backend's random numbers or from `seed`.
+
+        Where their shapes depend on inputs that were not given with `shapes=`, the entries take
+        their values at the first `evaluate`, in place.
+        """
+        if seed is None:
+            seed = int(self.backend.generator.integers(2**63))
+        params: Arrays = {}
+        for argument in self._program.arguments:
+            if argument.role != "param":
+                continue
+            value = Deferred(argument.name, self._drawing(argument, seed))
+            shape = argument.shape
+            params[argument.name] = value if shape is None else value.take(shape)
+        return params
+
+    get_parameters = randomize_params
+
+    def _drawing(self, argument: _core.Argument, seed: int) -> Callable[[tuple[int, ...]], Array]:
+        return lambda shape: self.backend.initial(
+            *self._program.initial(argument.name, list(shape)),
+            shape,
+            argument.dtype,
+            (seed, crc32(argument.name.encode())),
+        )
+
+    def initial_state(self, params: Arrays | None = None, inputs: Arrays | None = None) -> Arrays:
+        """The state before the first call. `params` and `inputs` give the shapes that are open.
+
+        Errors: `MithrilError` where a shape is still open.
+        """
+        known = self._checker.shapes(params or {}, inputs or {})
+        state: Arrays = {}
+        for argument in self._program.arguments:
+            if argument.role == "state":
+                shape = argument.shape if argument.shape is not None else known.get(argument.name)
+                if shape is None:
+                    raise MithrilError(
+                        f"the shape of the state `{argument.name}` is not known"
+                        "\n  hint: compile with `shapes=`, or give the inputs"
+                    )
+                state[argument.name] = self._drawing(argument, 0)(tuple(shape))
+        return state
+
+    @property
+    def state(self) -> Arrays:
+        """The state that the compiled model holds. Errors: `MithrilError` before the first call
+        where shapes are not known."""
+        if self._state is None:
+            self._state = self.initial_state()
+        return self._state
+
+    @state.setter
+    def state(self, state: Arrays) -> None:
+        self._state = state
+
+    def bind(self, params: Mapping[str, Array]) -> CompiledModel:
+        """A compiled model with copies of these params in it as constants.
+
+        Errors: `TerminalError` for a name that the model has not.
+        """
+        unknown = [name for name in params if name not in self._roles]
+        if unknown:
+            near = _core.did_you_mean(unknown[0], list(self._roles))
+            raise TerminalError(
+                f"Terminal not found: the model has no `{unknown[0]}`"
+                + (f"\n  hint: {near}" if near else "")
+            )
+        constants = {name: self.backend.to_numpy(value) for name, value in params.items()}
+        constants = {**self._options["constant_keys"], **constants}
+        return CompiledModel(
+            self._model,
+            self.backend,
+            {**self._options, "constant_keys": constants},
+            jit=self.jit,
+            checkpoint=self._checkpoint,
+            file_path=None,
+            debug=self._debug,
+        )
+
+    def register_hook(self, name: str, hook: Callable[[Array], object]) -> None:
+        """Calls `hook` with the value of an output or of a named inner terminal at each call.
+
+        Errors: `TerminalError` for a terminal that is not there.
+        """
+        if name not in self._outputs:
+            before = self._inner
+            try:
+                self._inner = [*before, name]
+                self._compile()
+            except MithrilError:
+                self._inner = before
+                raise
+        self._hooks.setdefault(name, []).append(hook)
+        self._plain = False
+
+    # Calls.
+
+    def evaluate(
+        self,
+        params: Arrays,
+        inputs: Arrays,
+        state: Arrays | None = None,
+        output_gradients: OutputGradients = None,
+    ) -> Any:
+        """The outputs by name; with `output_gradients`, `(outputs, gradients)`.
+
+        `output_gradients` is a dict of arrays by output, one array where there is one output,
+        functions of the outputs in the place of arrays, one function from the dict of outputs to a
+        dict, or `True` for the output `final_cost`. `gradients` has one entry per param.
+
+        With `state`, the next state comes last in what is returned; otherwise the compiled model
+        holds it.
+
+        Errors: `MithrilError` for arrays of other names, ranks, dims or dtypes.
+        """
+        if self._plain and output_gradients is None and state is None:
+            if not self._check(params, inputs):
+                params, inputs = self._ready(params, inputs)
+            return self._forward(params, inputs)
+        return self._run(params, inputs, state, output_gradients)
+
+    __call__ = evaluate
+
+    def evaluate_gradients(
+        self,
+        params: Arrays,
+        inputs: Arrays,
+        output_gradients: OutputGradients = True,
+        state: Arrays | None = None,
+    ) -> Any:
+        """The gradients alone; arguments and errors as for `evaluate`."""
+        result = self.evaluate(params, inputs, state, output_gradients)
+        return result[1] if state is None else result[1:]
+
+    def _run(
+        self,
+        params: Arrays,
+        inputs: Arrays,
+        state: Arrays | None,
+        output_gradients: OutputGradients,
+    ) -> Any:
+        if self._keys:
+            inputs = self._with_keys(inputs)
+        if self._states and state is None and self._state is None:
+            self._state = self.initial_state(params, inputs)
+        own = self._state if state is None else state
+        own = own if self._states else None
+        if output_gradients is None:
+            params, inputs = self._checked(params, inputs, own)
+            outputs, following = self._outputs_of(params, inputs, own)
+            answer: tuple[Any, ...] = (self._show(outputs),)
+        else:
+            self._need_gradients()
+            seeds = Seeds(self.backend, self._outputs, self.outputs, output_gradients)
+            params, inputs = self._checked(params, inputs, own, seeds.arrays)
+            outputs, gradients, following = self._runner.gradients(params, inputs, own, seeds)
+            answer = (self._show(outputs), gradients)
+        if state is not None:
+            return (*answer, following if self._states else state)
+        if self._states:
+            self._state = following
+        return answer if len(answer) > 1 else answer[0]
+
+    def _outputs_of(
+        self, params: Arrays, inputs: Arrays, state: Arrays | None
+    ) -> tuple[Arrays, Arrays | None]:
+        if state is None:
+            return self._forward(params, inputs), None
+        outputs, following = self._forward(params, inputs, state)
+        return outputs, following
+
+    def _need_gradients(self) -> None:
+        if self._options["inference"]:
+            raise UsageError(
+                "a model compiled with `inference=True` has no gradients"
+                "\n  hint: compile it without"
+            )
+
+    def _checked(
+        self,
+        params: Arrays,
+        inputs: Arrays,
+        state: Arrays | None,
+        output_gradients: Arrays | None = None,
+    ) -> tuple[Arrays, Arrays]:
+        if self._check(params, inputs, state, output_gradients):
+            return params, inputs
+        return self._ready(params, inputs, state, output_gradients)
+
+    def _ready(
+        self,
+        params: Arrays,
+        inputs: Arrays,
+        state: Arrays | None = None,
+        output_gradients: Arrays | None = None,
+    ) -> tuple[Arrays, Arrays]:
+        """Params with their values, inputs as arrays of the framework."""
+        waiting = {n: v for n, v in params.items() if isinstance(v, Deferred)}
+        if waiting:
+            shapes = self._checker.shapes(params, inputs)
+            for name, value in waiting.items():
+                if name in shapes:
+                    params[name] = value.take(tuple(shapes[name]))
+        ready = [self._converted(arrays) for arrays in (params, inputs)]
+        self._checker.insist(ready[0], ready[1], state, output_gradients)
+        return ready[0], ready[1]
+
+    def _converted(self, arrays: Arrays) -> Arrays:
+        """NumPy's arrays as the framework's; those of another dtype stay, to be refused."""
+        import numpy as np  # noqa: PLC0415
+
+        def right(name: str, value: Any) -> bool:
+            return isinstance(value, np.ndarray) and value.dtype.name == self._dtypes.get(name)
+
+        if not any(right(name, value) for name, value in arrays.items()):
+            return arrays
+        convert = self.backend.from_numpy
+        return {n: convert(v) if right(n, v) else v for n, v in arrays.items()}
+
+    def _with_keys(self, inputs: Arrays) -> Arrays:
+        """Keys that were not given are drawn from the backend's random numbers."""
+        missing = [name for name in self._keys if name not in inputs]
+        if not missing:
+            return inputs
+        return {**inputs, **{name: self.backend.random_key() for name in missing}}
+
+    def _show(self, outputs: Arrays) -> Arrays:
+        """Hands values to hooks, and prints them for `debug`; inner ones are no outputs."""
+        if not (self._hooks or self._debug):
+            return outputs
+        for name, hooks in self._hooks.items():
+            for hook in hooks:
+                hook(outputs[name])
+        if self._debug:
+            for name, value in outputs.items():
+                print(f"{name}: {_core.DType(value.dtype).name}{list(value.shape)}")
+        return {name: value for name, value in outputs.items() if name not in self._inner}
+
+
+def _executed(source: str, name: str, file: str | None = None) -> dict[str, Any]:
+    namespace: dict[str, Any] = {"__name__": "mithril_generated", "__file__": file or name}
+    exec(compile(source, name, "exec"), namespace)
+    if "_constants" in namespace:
+        # The arrays have been read: the file need not stay open.
+        namespace.pop("_constants").close()
+    return namespace
+
+
+def _write_constants(
+    path: Path, constants: list[tuple[str, _core.DType, list[int], bytes]]
+) -> None:
+    import numpy as np  # noqa: PLC0415
+
+    from .backends.base import numpy_dtype  # noqa: PLC0415
+
+    arrays = {
+        name: np.frombuffer(data, dtype=numpy_dtype(dtype)).reshape(shape)
+        for name, dtype, shape, data in constants
+    }
+    np.savez(path, **arrays)  # type: ignore[arg-type]

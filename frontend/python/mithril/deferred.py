@@ -1,0 +1,52 @@
+"""Params whose shapes are not known before the first call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from .errors import MithrilError
+
+__all__ = ["Deferred"]
+
+
+class Deferred:
+    """Stands in a dict of params until the first `evaluate` puts the array in its place.
+
+    Any use of it raises `MithrilError`, naming `shapes=`.
+    """
+
+    __slots__ = ("_draw", "_name", "_value")
+
+    def __init__(self, name: str, draw: Callable[[tuple[int, ...]], Any]) -> None:
+        self._name = name
+        self._draw = draw
+        self._value: Any = None
+
+    def take(self, shape: tuple[int, ...]) -> Any:
+        """The array of this shape; the same one for copies of the dict."""
+        if self._value is None or tuple(self._value.shape) != tuple(shape):
+            self._value = self._draw(tuple(shape))
+        return self._value
+
+    def __repr__(self) -> str:
+        return f"<`{self._name}` takes its value at the first evaluate>"
+
+    def __getattr__(self, attribute: str) -> NoReturn:
+        if attribute.startswith("__"):
+            raise AttributeError(attribute)
+        _refuse(self)
+
+
+def _refuse(self: Deferred, *_: object) -> NoReturn:
+    raise MithrilError(
+        f"the param `{self._name}` has no value before the first `evaluate`: its shape depends on "
+        "the inputs\n  hint: compile with `shapes=`, and params have their values at once"
+    )
+
+
+for _name in """
+    add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow matmul rmatmul
+    neg pos abs lt le gt ge getitem setitem len iter float int bool array jax_array
+""".split():
+    setattr(Deferred, f"__{_name}__", _refuse)

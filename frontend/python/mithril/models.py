@@ -1,0 +1,62 @@
+"""The library of blocks, and what models are built with. Classes are made from the block table of
+the extension module when they are first asked for."""
+
+from __future__ import annotations
+
+from ._core import Block, Connection, IOKey, Model, TrainModel, block_info, block_names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import inspect
+    from typing import Any
+
+__all__ = ["Block", "Connection", "IOKey", "Model", "TrainModel", *block_names()]
+
+
+class _Signature:
+    """What `inspect.signature` finds of a block's class."""
+
+    def __get__(self, instance: object, owner: Any) -> inspect.Signature:
+        import inspect  # noqa: PLC0415
+
+        info = block_info(owner._entry)
+        if info is None:
+            raise AttributeError("__signature__")
+        parameters = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                default=_value(default) if default else inspect.Parameter.empty,
+                annotation=annotation,
+            )
+            for name, annotation, default in info.parameters
+        ]
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        name = inspect.Parameter("name", keyword, default=None, annotation="str | None")
+        return inspect.Signature([*parameters, name])
+
+
+def _value(text: str) -> Any:
+    from ast import literal_eval  # noqa: PLC0415
+
+    return literal_eval(text)
+
+
+def __getattr__(name: str) -> Any:
+    info = block_info(name)
+    if info is None:
+        raise AttributeError(f"module `mithril.models` has no `{name}`")
+    terminals = f"{', '.join(info.inputs)} -> {', '.join(info.outputs)}"
+    body = {
+        "__doc__": f"{info.doc}\n\nTerminals: {terminals}.",
+        "__module__": __name__,
+        "__qualname__": name,
+        "__signature__": _Signature(),
+        "_entry": name,
+    }
+    made = globals()[name] = type(name, (Block,), body)
+    return made
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

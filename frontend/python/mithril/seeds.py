@@ -1,0 +1,120 @@
+"""Output gradients: arrays, or functions of the outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ._core import did_you_mean
+from .errors import ShapeError, TerminalError, UsageError
+
+if TYPE_CHECKING:
+    from .backends.base import Backend
+
+__all__ = ["Seeds"]
+
+Array = Any
+Arrays = dict[str, Array]
+
+
+class Seeds:
+    """What the gradients of the outputs are, once the outputs are known.
+
+    `given` is a dict of arrays or functions by output, one array or function, or `True`. `outputs`
+    are all outputs of the program, `shown` those that are the model's.
+    """
+
+    def __init__(
+        self, backend: Backend, outputs: Sequence[str], shown: Sequence[str], given: Any
+    ) -> None:
+        self._backend = backend
+        self._outputs = outputs
+        self._shown = shown
+        self._given = given
+        self.arrays = self._arrays()
+        """The gradients by output, where none of them is a function of the outputs."""
+
+    def _arrays(self) -> Arrays | None:
+        given = self._given
+        if given is True or self._calls(given):
+            return None
+        if not isinstance(given, Mapping):
+            return {self._only(): self._array(given)}
+        self._known(given)
+        if any(self._calls(value) for value in given.values()):
+            return None
+        return {name: self._array(value) for name, value in given.items()}
+
+    def of(self, outputs: Arrays) -> Arrays:
+        """The gradients of these outputs.
+
+        Errors: `ShapeError` for one of another shape or dtype than its output.
+        """
+        if self.arrays is not None:
+            return self.arrays
+        given = self._given
+        if given is True:
+            name = self._final()
+            return {name: self._backend.ones_like(outputs[name])}
+        if self._calls(given):
+            given = given({name: outputs[name] for name in self._shown})
+            if not isinstance(given, Mapping):
+                given = {self._only(): given}
+            self._known(given)
+        found = {}
+        for name, value in given.items():
+            seed = self._array(value(outputs[name]) if self._calls(value) else value)
+            own = outputs[name]
+            if tuple(seed.shape) != tuple(own.shape) or seed.dtype != own.dtype:
+                raise ShapeError(
+                    f"Incompatible shapes: the gradient of `{name}` is no array like it"
+                    f"\n  got: {seed.dtype}{list(seed.shape)}"
+                    f"\n  expected: {own.dtype}{list(own.shape)}"
+                )
+            found[name] = seed
+        return found
+
+    def _calls(self, value: object) -> bool:
+        return callable(value) and not self._backend.is_array(value)
+
+    def _array(self, value: Any) -> Array:
+        backend = self._backend
+        if backend.is_array(value):
+            return value
+        import numpy as np  # noqa: PLC0415
+
+        if isinstance(value, (np.ndarray, np.generic)):
+            return backend.from_numpy(np.asarray(value))
+        return backend.array(value)
+
+    def _final(self) -> str:
+        if "final_cost" in self._outputs:
+            return "final_cost"
+        raise TerminalError(
+            "Terminal not found: `output_gradients=True` differentiates `final_cost`"
+            f"\n  got: a model with the outputs {listed(self._shown)}"
+            "\n  hint: `TrainModel` makes it, or give the gradients of the outputs"
+        )
+
+    def _only(self) -> str:
+        if len(self._shown) == 1:
+            return self._shown[0]
+        raise UsageError(
+            "one array of output gradients goes with one output"
+            f"\n  got: a model with the outputs {listed(self._shown)}"
+            "\n  expected: a dict by output"
+        )
+
+    def _known(self, given: Mapping[str, Any]) -> None:
+        for name in given:
+            if name not in self._outputs:
+                near = did_you_mean(name, list(self._shown))
+                raise TerminalError(
+                    f"Terminal not found: the model has no output `{name}`"
+                    f"\n  expected: {listed(self._shown)}" + (f"\n  hint: {near}" if near else "")
+                )
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names for messages."""
+    return ", ".join(f"`{name}`" for name in names)

@@ -1,0 +1,269 @@
+//! From a block to source for a framework: every stage a line.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+use mithril_ir::dim::Dim;
+use mithril_ir::dtype::DType;
+use mithril_ir::graph::{Function, Module, Role};
+use mithril_ir::shape::{Guard, Type};
+use mithril_ir::tensor::Tensor;
+use mithril_passes::driver::Driver;
+use mithril_passes::specialise::given::Shapes;
+use mithril_passes::{pipeline, target};
+use mithril_source::python::{self, Framework, Source};
+
+use crate::block::{Block, Init};
+use crate::lower::{self, Mode, lower};
+
+/// What a compile is asked for.
+#[derive(Clone, Debug)]
+pub struct CompileOptions {
+    pub framework: Framework,
+    pub lower: lower::Options,
+    /// Whether to simplify; otherwise every operation of the model is kept.
+    pub optimize: bool,
+    /// The file's name without `.py`.
+    pub stem: String,
+    /// Whether an equal compile that was made before may be taken.
+    pub cache: bool,
+}
+
+/// A compiled model, to be run by its framework.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The block's name or kind.
+    pub name: Arc<str>,
+    pub arguments: Vec<Argument>,
+    pub results: Vec<Output>,
+    pub source: Source,
+    /// What the source was emitted from.
+    pub module: Module,
+    /// Equalities of dims to be checked at each call.
+    pub guards: Vec<Guard>,
+    /// How long each stage took, in their order.
+    pub timings: Vec<(&'static str, Duration)>,
+}
+
+/// An argument of a program.
+#[derive(Clone, Debug)]
+pub struct Argument {
+    pub name: Arc<str>,
+    pub role: Role,
+    pub ty: Type,
+    pub init: Init,
+}
+
+/// A result of a program; the next value of a state, where `state` says so.
+#[derive(Clone, Debug)]
+pub struct Output {
+    pub name: Arc<str>,
+    pub ty: Type,
+    pub state: Option<Arc<str>>,
+}
+
+/// How the elements of a new array are drawn.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Draw {
+    Constant(f64),
+    /// With this standard deviation, around zero.
+    Normal(f64),
+}
+
+impl Argument {
+    /// What an array of these sizes begins with.
+    pub fn draw(&self, sizes: &[i64]) -> Draw {
+        match self.init {
+            Init::Zeros => Draw::Constant(0.0),
+            Init::Ones => Draw::Constant(1.0),
+            Init::Normal => {
+                let fan = sizes.len().checked_sub(2).map_or(1, |at| sizes[at]);
+                Draw::Normal((fan.max(1) as f64).sqrt().recip())
+            }
+        }
+    }
+
+    /// The sizes, where all are known.
+    pub fn sizes(&self) -> Option<Vec<i64>> {
+        let shape = &self.ty.shape;
+        let fixed = || shape.dims.iter().map(Dim::as_const).collect();
+        shape.lead.is_none().then(fixed).flatten()
+    }
+}
+
+/// Compiles a block: to `forward`, and where the framework cannot differentiate and the mode is
+/// training, to `gradients` too.
+///
+/// Errors: those of lowering; "Backend does not support operation …".
+pub fn compile(block: &Block, options: &CompileOptions) -> Result<Arc<Program>> {
+    if !options.cache {
+        return fresh(block, options).map(Arc::new);
+    }
+    let key = Key::of(block, options);
+    let lock = || CACHE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, kept)) = lock().iter().find(|(k, _)| *k == key) {
+        return Ok(kept.clone());
+    }
+    let program = Arc::new(fresh(block, options)?);
+    let mut cache = lock();
+    if cache.len() == CACHED {
+        cache.remove(0);
+    }
+    cache.push((key, program.clone()));
+    Ok(program)
+}
+
+/// What decides a program.
+#[derive(PartialEq)]
+struct Key {
+    block: Block,
+    name: Option<String>,
+    constants: Vec<(String, Tensor)>,
+    /// All other options as text, which shortens constants.
+    rest: String,
+}
+
+impl Key {
+    fn of(block: &Block, options: &CompileOptions) -> Key {
+        let mut rest = options.clone();
+        Key {
+            block: block.clone(),
+            name: block.name().map(String::from),
+            constants: std::mem::take(&mut rest.lower.constant_keys),
+            rest: format!("{rest:?}"),
+        }
+    }
+}
+
+static CACHE: Mutex<Vec<(Key, Arc<Program>)>> = Mutex::new(Vec::new());
+/// How many programs are kept, the latest.
+const CACHED: usize = 64;
+
+fn fresh(block: &Block, options: &CompileOptions) -> Result<Program> {
+    let mut watch = Watch::default();
+    let framework = options.framework;
+    let inits = inits(block);
+    let logical = watch.time("lower", || lower(block, &options.lower))?;
+    let module = simplify(&logical, options, &mut watch)?;
+    let entry = entry(&module)?.clone();
+    let name: Arc<str> = block.name().unwrap_or(block.kind()).into();
+    let names = python::Options {
+        summary: name.to_string(),
+        stem: options.stem.clone(),
+    };
+    let source = watch.time("emit", || python::emit(&module, framework, &names))?;
+    let arguments = entry.arguments().map(|(value, arg)| Argument {
+        name: arg.name.clone(),
+        role: arg.role,
+        ty: entry.ty(value).clone(),
+        init: inits(&arg.name),
+    });
+    let results = entry.results.iter().map(|result| Output {
+        name: result.name.clone(),
+        ty: entry.ty(result.value).clone(),
+        state: result.state.clone(),
+    });
+    Ok(Program {
+        name,
+        arguments: arguments.collect(),
+        results: results.collect(),
+        guards: entry.guards.clone(),
+        timings: watch.stages,
+        source,
+        module,
+    })
+}
+
+/// The passes, from a model's functions to what the framework has.
+fn simplify(logical: &Module, options: &CompileOptions, watch: &mut Watch) -> Result<Module> {
+    let framework = options.framework;
+    let Some(target) = target::find(framework.name()) else {
+        return Diagnostic::new(format!("there is no target `{}`", framework.name())).err();
+    };
+    let training = options.lower.mode == Mode::Training;
+    let learns = entry(logical)?.args.iter().any(|a| a.role == Role::Param);
+    let gradients = training && learns && !framework.dialect().differentiates;
+    let pipeline = match options.optimize {
+        true => pipeline::standard(Shapes::default(), *target, gradients),
+        false => pipeline::faithful(*target, gradients),
+    };
+    let (module, report) = Driver::default().run(&pipeline, logical)?;
+    for outcome in report.passes {
+        watch.add(outcome.pass, outcome.time);
+    }
+    Ok(module)
+}
+
+fn entry(module: &Module) -> Result<&Arc<Function>> {
+    match module.entry() {
+        Some(entry) => Ok(entry),
+        None => Err(Box::new(Diagnostic::new("the module is empty"))),
+    }
+}
+
+/// How each input begins, by name.
+fn inits(block: &Block) -> impl Fn(&str) -> Init {
+    let known: Vec<(Arc<str>, Init)> = (block.inputs().iter())
+        .map(|t| (t.name.clone(), t.init))
+        .collect();
+    move |name| {
+        let found = known.iter().find(|(n, _)| **n == *name);
+        found.map_or(Init::Normal, |(_, init)| *init)
+    }
+}
+
+/// Times stages; those of one name add up.
+#[derive(Default)]
+struct Watch {
+    stages: Vec<(&'static str, Duration)>,
+}
+
+impl Watch {
+    fn time<T>(&mut self, stage: &'static str, run: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let result = run();
+        self.add(stage, start.elapsed());
+        result
+    }
+
+    fn add(&mut self, stage: &'static str, time: Duration) {
+        match self.stages.iter_mut().find(|(name, _)| *name == stage) {
+            Some((_, total)) => *total += time,
+            None => self.stages.push((stage, time)),
+        }
+    }
+}
+
+/// The stem of generated files at this path. Errors: it does not end in `.py`.
+pub fn stem(path: &str) -> Result<String> {
+    let path = Path::new(path);
+    match (path.file_stem(), path.extension()) {
+        (Some(stem), Some(extension)) if extension == "py" => Ok(stem.to_string_lossy().into()),
+        _ => Diagnostic::new("`file_path` is where Python source is written")
+            .got(path.display())
+            .expected("a path that ends in `.py`")
+            .err(),
+    }
+}
+
+/// The framework of this name. Errors: there is none.
+pub fn framework(name: &str) -> Result<Framework> {
+    let all = || Framework::ALL.into_iter();
+    all().find(|f| f.name() == name).ok_or_else(|| {
+        let mut error = Diagnostic::new(format!("there is no backend `{name}`"));
+        error.hint = did_you_mean(name, all().map(Framework::name));
+        Box::new(error)
+    })
+}
+
+/// The dtype that arrays have in a framework in the place of another: JAX has no 64-bit integers
+/// unless asked.
+pub fn held(framework: Framework, wide: bool, dtype: DType) -> DType {
+    match dtype {
+        DType::I64 if framework == Framework::Jax && !wide => DType::I32,
+        DType::U64 if framework == Framework::Jax && !wide => DType::U32,
+        _ => dtype,
+    }
+}

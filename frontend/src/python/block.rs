@@ -1,0 +1,313 @@
+//! Blocks and models as Python classes.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use mithril_ir::diagnostic::{Diagnostic, did_you_mean};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use super::connection::Connection;
+use super::fault::{Answer, guarded};
+use super::value::{settings, shapes, source};
+use crate::summary::{self, Row};
+use crate::{blocks, lower};
+
+pub enum Inner {
+    Block(crate::Block),
+    Model(crate::Model),
+    Train(Mutex<crate::TrainModel>),
+}
+
+/// What a model is built from, and can be compiled alone. Calling it connects its terminals, by
+/// name or in their order: inputs, then outputs.
+#[pyclass(frozen, subclass, weakref, module = "mithril._core")]
+pub struct Block {
+    inner: OnceLock<Inner>,
+}
+
+fn held(model: &Mutex<crate::TrainModel>) -> MutexGuard<'_, crate::TrainModel> {
+    model.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Block {
+    fn rows(&self, shapes: Option<&Bound<'_, PyDict>>, depth: usize) -> Answer<Vec<Row>> {
+        let options = match shapes {
+            None => None,
+            Some(given) => Some(lower::Options {
+                shapes: self::shapes(given)?,
+                ..lower::Options::default()
+            }),
+        };
+        Ok(summary::summary(&self.current()?, options.as_ref(), depth)?)
+    }
+
+    /// The model to be trained. Errors: it is another block.
+    pub fn train(&self) -> Answer<MutexGuard<'_, crate::TrainModel>> {
+        match self.inner()? {
+            Inner::Train(model) => Ok(held(model)),
+            Inner::Block(_) | Inner::Model(_) => {
+                Err(Diagnostic::new("this is no model to be trained").into())
+            }
+        }
+    }
+
+    pub fn of(block: crate::Block) -> Block {
+        Block {
+            inner: OnceLock::from(Inner::Block(block)),
+        }
+    }
+
+    pub fn holding(inner: Inner) -> Block {
+        Block {
+            inner: OnceLock::from(inner),
+        }
+    }
+
+    pub fn inner(&self) -> Answer<&Inner> {
+        self.inner.get().ok_or_else(|| {
+            Diagnostic::new("this block has not been constructed")
+                .hint("a subclass of a block calls `super().__init__(…)`")
+                .into()
+        })
+    }
+
+    /// The block, to be part of a model: a model can no longer be changed.
+    pub fn sealed(&self) -> Answer<crate::Block> {
+        match self.inner()? {
+            Inner::Block(block) => Ok(block.clone()),
+            Inner::Model(model) => Ok(model.seal()?),
+            Inner::Train(model) => Ok(held(model).finish()?),
+        }
+    }
+
+    /// The block as it stands.
+    pub fn current(&self) -> Answer<crate::Block> {
+        match self.inner()? {
+            Inner::Block(block) => Ok(block.clone()),
+            Inner::Model(model) => Ok(model.block()?),
+            Inner::Train(model) => Ok(held(model).finish()?),
+        }
+    }
+
+    /// The model under construction. Errors: it is another block.
+    pub fn model(&self) -> Answer<&crate::Model> {
+        match self.inner()? {
+            Inner::Model(model) => Ok(model),
+            Inner::Block(_) | Inner::Train(_) => Err(Diagnostic::new(format!(
+                "`{}` is a block, and only models are built from others",
+                self.kind()?
+            ))
+            .hint("`Model()` begins one")
+            .into()),
+        }
+    }
+}
+
+#[pymethods]
+impl Block {
+    #[new]
+    #[pyo3(signature = (*_args, **_kwargs))]
+    fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Block {
+        Block {
+            inner: OnceLock::new(),
+        }
+    }
+
+    /// The entry of the block table that the class is named after, with these settings.
+    #[pyo3(signature = (*args, **kwargs))]
+    fn __init__(
+        slf: &Bound<'_, Block>,
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> Answer<()> {
+        guarded(|| {
+            let kind: Option<String> = match slf.getattr_opt("_entry")? {
+                Some(kind) => Some(kind.extract()?),
+                None => None,
+            };
+            let Some(entry) = kind.as_deref().and_then(blocks::find) else {
+                return Err(
+                    Diagnostic::new("`Block` is what all blocks are, and none itself")
+                        .hint("`Model()` begins a model")
+                        .into(),
+                );
+            };
+            let kwargs = kwargs.map(|k| k.copy()).transpose()?;
+            let name = match &kwargs {
+                Some(kwargs) if kwargs.contains("name")? => {
+                    let name: Option<String> = kwargs
+                        .get_item("name")?
+                        .map(|n| n.extract())
+                        .transpose()?
+                        .flatten();
+                    kwargs.del_item("name")?;
+                    name
+                }
+                _ => None,
+            };
+            let (positional, named) = settings(entry, args, kwargs.as_ref())?;
+            let named = named
+                .iter()
+                .map(|(name, value)| (name.as_str(), value.clone()));
+            let mut block = entry.block(positional, named.collect())?;
+            if let Some(name) = name {
+                block = block.named(&name)?;
+            }
+            let _ = slf.get().inner.set(Inner::Block(block));
+            Ok(())
+        })
+    }
+
+    /// The same block with its terminals connected to names, connections, constants or lists.
+    #[pyo3(signature = (*args, **kwargs))]
+    fn __call__(
+        &self,
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> Answer<Block> {
+        guarded(|| {
+            let mut block = self.sealed()?;
+            let mut in_order = Vec::new();
+            for value in args {
+                match source(&value)? {
+                    Some(value) => in_order.push(value),
+                    None => {
+                        return Err(Diagnostic::new("a terminal given by its place is None")
+                            .hint("name the terminals that follow")
+                            .into());
+                    }
+                }
+            }
+            block = block.connect_in_order(in_order)?;
+            for (name, value) in kwargs.into_iter().flatten() {
+                if let Some(value) = source(&value)? {
+                    block = block.connect([(name.extract::<String>()?, value)])?;
+                }
+            }
+            Ok(Block::of(block))
+        })
+    }
+
+    /// The same as calling it.
+    #[pyo3(signature = (*args, **kwargs))]
+    fn connect(
+        &self,
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> Answer<Block> {
+        self.__call__(args, kwargs)
+    }
+
+    /// What kind of block it is: `Linear`, or the class of a model.
+    #[getter]
+    fn kind(&self) -> Answer<String> {
+        Ok(match self.inner()? {
+            Inner::Block(block) => block.kind().to_string(),
+            Inner::Model(model) => model.kind().to_string(),
+            Inner::Train(_) => "TrainModel".into(),
+        })
+    }
+
+    /// The name it was given, if any.
+    #[getter]
+    fn name(&self) -> Answer<Option<String>> {
+        Ok(match self.inner()? {
+            Inner::Block(block) => block.name().map(String::from),
+            Inner::Model(model) => model.name().map(|name| name.to_string()),
+            Inner::Train(_) => None,
+        })
+    }
+
+    /// The names of the inputs, in the order of positional connections.
+    #[getter]
+    fn inputs(&self) -> Answer<Vec<String>> {
+        let block = self.current()?;
+        Ok(block.inputs().iter().map(|t| t.name.to_string()).collect())
+    }
+
+    /// The names of the outputs.
+    #[getter]
+    fn outputs(&self) -> Answer<Vec<String>> {
+        let block = self.current()?;
+        Ok(block.outputs().iter().map(|o| o.name.to_string()).collect())
+    }
+
+    /// A table of the blocks inside down to `depth`: terminals and numbers of params. With `shapes`
+    /// of the inputs, or `shapes={}`, the types of terminals too.
+    #[pyo3(signature = (shapes=None, *, depth=1))]
+    fn summary(&self, shapes: Option<&Bound<'_, PyDict>>, depth: usize) -> Answer<String> {
+        guarded(|| Ok(summary::table(&self.rows(shapes, depth)?)))
+    }
+
+    fn _repr_html_(&self) -> Answer<String> {
+        guarded(|| {
+            let table = summary::table(&self.rows(None, 2)?);
+            let escaped = table
+                .replace('&', "&amp;")
+                .replace('<', "&lt;")
+                .replace('>', "&gt;");
+            Ok(format!("<pre>{escaped}</pre>"))
+        })
+    }
+
+    /// The model as JSON, which `from_json` reads. Arrays in it are written out; params are none.
+    fn to_json(&self) -> Answer<String> {
+        guarded(|| Ok(self.current()?.to_json()))
+    }
+
+    /// The block of a JSON text that `to_json` wrote.
+    #[staticmethod]
+    fn from_json(text: &str) -> Answer<Block> {
+        guarded(|| Ok(Block::of(crate::Block::from_json(text)?)))
+    }
+
+    /// Writes the model to a file, as JSON.
+    fn save(&self, path: PathBuf) -> Answer<()> {
+        let text = self.to_json()?;
+        Ok(fs::write(path, text).map_err(PyErr::from)?)
+    }
+
+    /// The block of a file that `save` wrote.
+    #[staticmethod]
+    fn load(path: PathBuf) -> Answer<Block> {
+        let text = fs::read_to_string(path).map_err(PyErr::from)?;
+        Block::from_json(&text)
+    }
+
+    fn __repr__(&self) -> Answer<String> {
+        let name = self
+            .name()?
+            .map(|name| format!("name=\"{name}\""))
+            .unwrap_or_default();
+        Ok(format!("{}({name})", self.kind()?))
+    }
+
+    fn __getattr__(&self, name: &str) -> Answer<Connection> {
+        match self.inner.get() {
+            Some(Inner::Model(model)) if !name.starts_with("__") => {
+                Ok(Connection(model.terminal(name)?))
+            }
+            Some(Inner::Train(model)) if !name.starts_with("__") => {
+                Ok(Connection(held(model).model().terminal(name)?))
+            }
+            Some(Inner::Block(block)) => {
+                let own = block.inputs().iter().map(|t| &*t.name);
+                let own: Vec<&str> = own
+                    .chain(block.outputs().iter().map(|o| &*o.name))
+                    .collect();
+                let mut error = Diagnostic::new(format!(
+                    "Terminal not found: `{}` has no `{name}`",
+                    block.kind()
+                ));
+                error.hint = match own.contains(&name) {
+                    true => Some("a block's terminals are values once it is in a model: name them, and read them from the model".into()),
+                    false => did_you_mean(name, own.into_iter()),
+                };
+                Err(error.into())
+            }
+            _ => Err(Diagnostic::new(format!("Terminal not found: there is no `{name}`")).into()),
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Connections, and what a terminal is connected to.
+
+// PyO3 writes unsafe calls into what our own macro expands to, where its own allowance is lost.
+#![allow(unsafe_op_in_unsafe_fn)]
+
+use pyo3::exceptions::PyAttributeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use super::dtype;
+use super::fault::{Answer, guarded};
+use super::value::{literal, setting, shape, source};
+use crate::model::METHODS;
+use crate::{Setting, blocks};
+
+/// A value inside a model. Operators and methods on it add the blocks that compute them.
+#[pyclass(frozen, module = "mithril._core")]
+pub struct Connection(pub crate::Connection);
+
+impl Connection {
+    fn apply(&self, symbol: &str, other: &Bound<'_, PyAny>, reflected: bool) -> Answer<Connection> {
+        guarded(|| {
+            let Some(other) = source(other)? else {
+                return Err(mithril_ir::diagnostic::Diagnostic::new(format!(
+                    "`{symbol}` takes a connection or a constant"
+                ))
+                .got("None")
+                .into());
+            };
+            let result = match reflected {
+                true => self.0.operate_reflected(symbol, other)?,
+                false => self.0.operate(symbol, other)?,
+            };
+            Ok(Connection(result))
+        })
+    }
+
+    fn property(&self, name: &str) -> Answer<Connection> {
+        guarded(|| Ok(Connection(self.0.method(name, Vec::new(), Vec::new())?)))
+    }
+}
+
+/// The operators by their names in Python's data model.
+macro_rules! operators {
+    (
+        pairs: { $($pair:ident $symbol:literal),* $(,)? }
+        reflected: { $($back:ident $of:literal),* $(,)? }
+        alone: { $($alone:ident $method:literal),* $(,)? }
+    ) => {
+        #[pymethods]
+        impl Connection {
+            $(fn $pair(&self, other: &Bound<'_, PyAny>) -> Answer<Connection> {
+                self.apply($symbol, other, false)
+            })*
+            $(fn $back(&self, other: &Bound<'_, PyAny>) -> Answer<Connection> {
+                self.apply($of, other, true)
+            })*
+            $(fn $alone(&self) -> Answer<Connection> {
+                self.property($method)
+            })*
+
+            fn __pow__(
+                &self,
+                other: &Bound<'_, PyAny>,
+                modulo: Option<&Bound<'_, PyAny>>,
+            ) -> Answer<Connection> {
+                let _ = modulo;
+                self.apply("**", other, false)
+            }
+
+            fn __rpow__(
+                &self,
+                other: &Bound<'_, PyAny>,
+                modulo: Option<&Bound<'_, PyAny>>,
+            ) -> Answer<Connection> {
+                let _ = modulo;
+                self.apply("**", other, true)
+            }
+
+            /// An element of a list output, or a part of an array.
+            fn __getitem__(&self, index: &Bound<'_, PyAny>) -> Answer<Connection> {
+                guarded(|| {
+                    if self.0.elements().is_some() {
+                        return Ok(Connection(self.0.element(index.extract()?)?));
+                    }
+                    Ok(Connection(self.0.method("item", vec![setting(index, None)?], Vec::new())?))
+                })
+            }
+
+            fn __len__(&self) -> Answer<usize> {
+                let open = "only a list output has a length before it is computed";
+                let error = mithril_ir::diagnostic::Diagnostic::new(open)
+                    .hint("`.len()` is the first dim as a value of the model");
+                self.0.elements().ok_or_else(|| error.into())
+            }
+
+            /// Methods and properties that are blocks: `.sum(axis=1)`, `.shape`.
+            fn __getattr__(slf: &Bound<'_, Connection>, name: &str) -> PyResult<Py<PyAny>> {
+                let py = slf.py();
+                let Some(method) = METHODS.iter().find(|m| m.name == name) else {
+                    let names = METHODS.iter().map(|m| m.name);
+                    let near = mithril_ir::diagnostic::did_you_mean(name, names);
+                    let hint = near.map(|n| format!("\n  hint: {n}")).unwrap_or_default();
+                    return Err(PyAttributeError::new_err(format!(
+                        "a connection has no `{name}`{hint}"
+                    )));
+                };
+                if method.property && !["neg", "invert", "abs"].contains(&name) {
+                    let result = slf.get().property(name)?;
+                    return Ok(result.into_pyobject(py)?.into_any().unbind());
+                }
+                let bound = Method { of: slf.clone().unbind(), name: method.name };
+                Ok(bound.into_pyobject(py)?.into_any().unbind())
+            }
+
+            fn __hash__(slf: &Bound<'_, Connection>) -> isize {
+                slf.as_ptr() as isize >> 4
+            }
+
+            fn __repr__(&self) -> String {
+                format!("{:?}", self.0)
+            }
+
+            /// The name of the terminal, if it has one.
+            #[getter]
+            fn name(&self) -> Option<String> {
+                self.0.name().map(|name| name.to_string())
+            }
+        }
+    };
+}
+
+operators! {
+    pairs: {
+        __add__ "+", __sub__ "-", __mul__ "*", __truediv__ "/", __floordiv__ "//", __mod__ "%",
+        __matmul__ "@", __and__ "&", __or__ "|", __xor__ "^", __lshift__ "<<", __rshift__ ">>",
+        __eq__ "==", __ne__ "!=", __lt__ "<", __le__ "<=", __gt__ ">", __ge__ ">=",
+    }
+    reflected: {
+        __radd__ "+", __rsub__ "-", __rmul__ "*", __rtruediv__ "/", __rfloordiv__ "//",
+        __rmod__ "%", __rmatmul__ "@", __rand__ "&", __ror__ "|", __rxor__ "^", __rlshift__ "<<",
+        __rrshift__ ">>",
+    }
+    alone: {
+        __neg__ "neg", __invert__ "invert", __abs__ "abs",
+    }
+}
+
+/// A method of a connection, to be called with the settings of its block.
+#[pyclass(frozen, module = "mithril._core")]
+pub struct Method {
+    of: Py<Connection>,
+    name: &'static str,
+}
+
+#[pymethods]
+impl Method {
+    #[pyo3(signature = (*args, **kwargs))]
+    fn __call__(
+        &self,
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> Answer<Connection> {
+        guarded(|| {
+            let method = METHODS.iter().find(|m| m.name == self.name);
+            let entry = method.and_then(|m| blocks::find(m.block));
+            let parameters = entry.map_or(&[][..], |e| e.parameters);
+            // `x.reshape(2, 3)` is `x.reshape((2, 3))`.
+            let spread = parameters.len() == 1 && args.len() > 1;
+            let mut positional: Vec<Setting> = Vec::new();
+            for (i, value) in args.iter().enumerate() {
+                let parameter = if spread { None } else { parameters.get(i) };
+                positional.push(setting(&value, parameter)?);
+            }
+            if spread {
+                positional = vec![Setting::List(positional.into())];
+            }
+            let mut named = Vec::new();
+            for (name, value) in kwargs.into_iter().flatten() {
+                let name: String = name.extract()?;
+                let parameter = parameters.iter().find(|p| p.name == name);
+                named.push((name, setting(&value, parameter)?));
+            }
+            let named = named
+                .iter()
+                .map(|(name, value)| (name.as_str(), value.clone()))
+                .collect();
+            Ok(Connection(
+                self.of.get().0.method(self.name, positional, named)?,
+            ))
+        })
+    }
+}
+
+/// A connection with what is known of it: a name makes it a terminal of the model; `expose` makes
+/// it an output even where something inside reads it.
+#[pyclass(frozen, module = "mithril._core")]
+pub struct IOKey(pub crate::IoKey);
+
+#[pymethods]
+impl IOKey {
+    #[new]
+    #[pyo3(signature = (
+        name=None, *, value=None, shape=None, dtype=None, differentiable=None, expose=false,
+        connections=None,
+    ))]
+    fn new(
+        name: Option<String>,
+        value: Option<&Bound<'_, PyAny>>,
+        shape: Option<&Bound<'_, PyAny>>,
+        dtype: Option<&Bound<'_, PyAny>>,
+        differentiable: Option<bool>,
+        expose: bool,
+        connections: Option<Vec<Bound<'_, PyAny>>>,
+    ) -> Answer<IOKey> {
+        let connections: Answer<Vec<_>> =
+            connections.unwrap_or_default().iter().map(source).collect();
+        Ok(IOKey(crate::IoKey {
+            name: name.map(Into::into),
+            value: value.map(literal).transpose()?,
+            shape: shape.map(self::shape).transpose()?.map(Into::into),
+            dtype: dtype.map(dtype::of).transpose()?,
+            differentiable,
+            expose,
+            connections: connections?.into_iter().flatten().collect(),
+        }))
+    }
+
+    fn __repr__(&self) -> String {
+        match &self.0.name {
+            Some(name) => format!("IOKey(\"{name}\")"),
+            None => "IOKey()".into(),
+        }
+    }
+}

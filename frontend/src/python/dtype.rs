@@ -1,0 +1,118 @@
+//! Dtypes as Python writes them: `ml.float32`, names, and the dtypes of frameworks.
+
+use mithril_ir::diagnostic::{Diagnostic, did_you_mean};
+use mithril_ir::dtype;
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyType};
+
+use super::fault::{Answer, Fault};
+
+/// The type of the elements of an array.
+#[pyclass(frozen, eq, hash, module = "mithril._core")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DType(pub dtype::DType);
+
+#[pymethods]
+impl DType {
+    /// The dtype of this name, or that NumPy, torch or JAX knows under it.
+    #[new]
+    #[pyo3(signature = (dtype, /))]
+    fn new(dtype: &Bound<'_, PyAny>) -> Answer<DType> {
+        of(dtype).map(DType)
+    }
+
+    /// The name: `float32`.
+    #[getter]
+    fn name(&self) -> &'static str {
+        self.0.array_name()
+    }
+
+    /// The name in Mithril's own text: `f32`.
+    #[getter]
+    fn short(&self) -> &'static str {
+        self.0.name()
+    }
+
+    /// The width of an element in bits.
+    #[getter]
+    fn bits(&self) -> u32 {
+        self.0.bits()
+    }
+
+    /// Whether it is a floating type.
+    #[getter]
+    fn is_float(&self) -> bool {
+        self.0.is_float()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("mithril.{}", self.name())
+    }
+
+    fn __str__(&self) -> &'static str {
+        self.name()
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> (Bound<'py, PyType>, (&'static str,)) {
+        (py.get_type::<DType>(), (self.name(),))
+    }
+
+    /// Every dtype's name.
+    #[staticmethod]
+    fn names() -> Vec<&'static str> {
+        dtype::DType::ALL
+            .into_iter()
+            .map(dtype::DType::array_name)
+            .collect()
+    }
+}
+
+/// The dtype that a Python object stands for.
+/// Errors: it is none that Mithril has.
+pub fn of(value: &Bound<'_, PyAny>) -> Answer<dtype::DType> {
+    if let Ok(own) = value.cast::<DType>() {
+        return Ok(own.get().0);
+    }
+    let text = name_of(value)?;
+    named(&text).ok_or_else(|| {
+        let names = dtype::DType::ALL.into_iter().map(dtype::DType::array_name);
+        let mut error = Diagnostic::new("this is no dtype")
+            .got(&text)
+            .expected("a name such as `ml.float32` or \"float32\", or a framework's dtype");
+        error.hint = did_you_mean(&text, names);
+        Fault::from(error)
+    })
+}
+
+/// The dtype of a name as NumPy, torch, JAX or Mithril itself write it.
+pub fn named(text: &str) -> Option<dtype::DType> {
+    let name = text.rsplit('.').next().unwrap_or(text);
+    let name = match name {
+        "bool_" => "bool",
+        "float" | "double" => "float64",
+        "half" => "float16",
+        "int" | "long" => "int64",
+        other => other,
+    };
+    let mut all = dtype::DType::ALL.into_iter();
+    all.find(|d| d.array_name() == name || d.name() == name)
+}
+
+/// What a dtype calls itself: NumPy's have `name`, its scalar types `__name__`, JAX's `dtype`;
+/// torch's are printed as `torch.float32`.
+fn name_of(value: &Bound<'_, PyAny>) -> PyResult<String> {
+    if let Ok(text) = value.cast::<PyString>() {
+        return text.extract();
+    }
+    for attribute in ["name", "__name__"] {
+        if let Ok(name) = value.getattr(attribute) {
+            if let Ok(text) = name.extract() {
+                return Ok(text);
+            }
+        }
+    }
+    match value.getattr("dtype") {
+        Ok(dtype) if !dtype.is(value) => name_of(&dtype),
+        _ => Ok(value.str()?.to_string()),
+    }
+}

@@ -1,0 +1,46 @@
+//! The extension module `mithril._core`. Stubs are read off it: see `tests/tidy/tests/stubs.rs`.
+
+mod arrays;
+mod block;
+mod check;
+mod connection;
+mod dtype;
+mod fault;
+mod library;
+mod model;
+mod program;
+mod value;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _core {
+    #[pymodule_export]
+    use super::block::Block;
+    #[pymodule_export]
+    use super::check::Checker;
+    #[pymodule_export]
+    use super::connection::{Connection, IOKey, Method};
+    #[pymodule_export]
+    use super::dtype::DType;
+    #[pymodule_export]
+    use super::fault::did_you_mean;
+    #[pymodule_export]
+    use super::library::{BlockInfo, block_info, block_names};
+    #[pymodule_export]
+    use super::model::{Model, TrainModel};
+    #[pymodule_export]
+    use super::program::{Argument, Outcome, Program, compile_block};
+    use super::*;
+
+    /// The version of Mithril.
+    #[pymodule_export]
+    #[allow(non_upper_case_globals)]
+    const __version__: &str = crate::VERSION;
+
+    #[pymodule_init]
+    fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
+        super::fault::catch_panics();
+        Ok(())
+    }
+}

@@ -1,0 +1,269 @@
+//! Models under construction, and models to be trained, as Python classes.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use mithril_ir::diagnostic::Diagnostic;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple, PyType};
+
+use super::block::{Block, Inner};
+use super::dtype;
+use super::fault::{Answer, Fault, guarded};
+use super::value::shapes;
+use crate::Loss;
+use crate::naming::snake_case;
+
+/// A model under construction. `model |= block` adds a block with the connections it was given;
+/// `model += block` also connects its standard input to the last standard output.
+#[pyclass(frozen, subclass, extends = Block, module = "mithril._core")]
+pub struct Model;
+
+#[pymethods]
+impl Model {
+    #[new]
+    #[classmethod]
+    #[pyo3(signature = (*_args, **_kwargs))]
+    fn new(
+        class: &Bound<'_, PyType>,
+        _args: &Bound<'_, PyTuple>,
+        _kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<PyClassInitializer<Model>> {
+        let kind = class.name()?.to_string();
+        let base = Block::holding(Inner::Model(crate::Model::of_kind(&kind)));
+        Ok(PyClassInitializer::from(base).add_subclass(Model))
+    }
+
+    #[pyo3(signature = (*, name=None))]
+    fn __init__(slf: &Bound<'_, Model>, name: Option<&str>) -> Answer<()> {
+        if let Some(name) = name {
+            slf.as_super().get().model()?.set_name(name)?;
+        }
+        Ok(())
+    }
+
+    /// A model that can be built further, from a JSON text that `to_json` wrote.
+    #[staticmethod]
+    fn from_json(py: Python<'_>, text: &str) -> Answer<Py<Model>> {
+        guarded(|| {
+            let model = crate::Model::from_block(&crate::Block::from_json(text)?)?;
+            let base = Block::holding(Inner::Model(model));
+            Ok(Py::new(
+                py,
+                PyClassInitializer::from(base).add_subclass(Model),
+            )?)
+        })
+    }
+
+    /// A model that can be built further, from a file that `save` wrote.
+    #[staticmethod]
+    fn load(py: Python<'_>, path: PathBuf) -> Answer<Py<Model>> {
+        let text = fs::read_to_string(path).map_err(PyErr::from)?;
+        Model::from_json(py, &text)
+    }
+
+    fn __ior__(slf: &Bound<'_, Model>, block: &Bound<'_, PyAny>) -> Answer<()> {
+        let block = taken(block, "|=")?;
+        guarded(|| Ok(slf.as_super().get().model()?.connect(block)?))
+    }
+
+    fn __iadd__(slf: &Bound<'_, Model>, block: &Bound<'_, PyAny>) -> Answer<()> {
+        let block = taken(block, "+=")?;
+        guarded(|| Ok(slf.as_super().get().model()?.extend(block)?))
+    }
+
+    /// Makes terminals outputs even where something inside reads them.
+    #[pyo3(signature = (*names))]
+    fn expose(slf: &Bound<'_, Model>, names: Vec<String>) -> Answer<()> {
+        let model = slf.as_super().get().model()?;
+        Ok(names.iter().try_for_each(|name| model.expose(name))?)
+    }
+
+    /// Takes terminals off the outputs.
+    #[pyo3(signature = (*names))]
+    fn discard(slf: &Bound<'_, Model>, names: Vec<String>) -> Answer<()> {
+        let model = slf.as_super().get().model()?;
+        Ok(names.iter().try_for_each(|name| model.discard(name))?)
+    }
+
+    /// Gives a terminal another name.
+    fn rename(slf: &Bound<'_, Model>, old: &str, new: &str) -> Answer<()> {
+        Ok(slf.as_super().get().model()?.rename(old, new)?)
+    }
+
+    /// States shapes of terminals, in a dict or by keyword: numbers, names of dims, or `None` where
+    /// a dim may vary.
+    #[pyo3(signature = (shapes=None, /, **kwargs))]
+    fn set_shapes(
+        slf: &Bound<'_, Model>,
+        shapes: Option<&Bound<'_, PyDict>>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> Answer<()> {
+        let model = slf.as_super().get().model()?;
+        for given in [shapes, kwargs].into_iter().flatten() {
+            model.set_shapes(self::shapes(given)?)?;
+        }
+        Ok(())
+    }
+
+    /// States dtypes of terminals, in a dict or by keyword.
+    #[pyo3(signature = (types=None, /, **kwargs))]
+    fn set_types(
+        slf: &Bound<'_, Model>,
+        types: Option<&Bound<'_, PyDict>>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> Answer<()> {
+        let model = slf.as_super().get().model()?;
+        for (name, dtype) in [types, kwargs].into_iter().flatten().flatten() {
+            model.set_types([(name.extract::<String>()?, dtype::of(&dtype)?)])?;
+        }
+        Ok(())
+    }
+
+    /// Says what `+=` connects of the model where it is a block of another.
+    #[pyo3(signature = (*, input=None, output=None))]
+    fn set_standard(
+        slf: &Bound<'_, Model>,
+        input: Option<&str>,
+        output: Option<&str>,
+    ) -> Answer<()> {
+        Ok(slf.as_super().get().model()?.set_standard(input, output)?)
+    }
+
+    /// The number of blocks added so far.
+    fn __len__(slf: &Bound<'_, Model>) -> Answer<usize> {
+        Ok(slf.as_super().get().model()?.len())
+    }
+
+    /// A model is one, however many blocks it has.
+    fn __bool__(&self) -> bool {
+        true
+    }
+}
+
+/// A block that is added to a model.
+fn taken(value: &Bound<'_, PyAny>, operator: &str) -> Answer<crate::Block> {
+    if let Ok(block) = value.cast::<Block>() {
+        return block.get().sealed();
+    }
+    let class = value.get_type();
+    let error = Diagnostic::new(format!(
+        "Unexpected argument: `model {operator}` adds a block"
+    ))
+    .got(class.name()?)
+    .expected("a block or a model");
+    Err(Fault::from(match class.is_subclass_of::<PyType>()? {
+        true => error.hint("the class is to be called: `model += Relu()`"),
+        false => error,
+    }))
+}
+
+/// A model and what it is trained for: losses, regularizers, metrics. The total is the output
+/// `final_cost`, which `output_gradients=True` differentiates.
+#[pyclass(frozen, extends = Block, module = "mithril._core")]
+pub struct TrainModel;
+
+#[pymethods]
+impl TrainModel {
+    #[new]
+    fn new(model: &Bound<'_, Block>) -> Answer<PyClassInitializer<TrainModel>> {
+        guarded(|| {
+            let train = crate::TrainModel::new(&model.get().current()?)?;
+            let base = Block::holding(Inner::Train(Mutex::new(train)));
+            Ok(PyClassInitializer::from(base).add_subclass(TrainModel))
+        })
+    }
+
+    #[pyo3(signature = (model))]
+    fn __init__(&self, model: &Bound<'_, PyAny>) {
+        let _ = model;
+    }
+
+    /// Adds `coef` times a loss of the output `input` against the new input `target`, reduced to a
+    /// number by `reduce_steps`: the mean, where left out.
+    #[pyo3(signature = (loss, reduce_steps=None, coef=1.0, input="output", target="target"))]
+    fn add_loss(
+        slf: &Bound<'_, TrainModel>,
+        loss: &Bound<'_, Block>,
+        reduce_steps: Option<Vec<Bound<'_, Block>>>,
+        coef: f64,
+        input: &str,
+        target: &str,
+    ) -> Answer<()> {
+        guarded(|| {
+            let mut how = Loss {
+                coef,
+                input: input.into(),
+                target: target.into(),
+                ..Loss::default()
+            };
+            if let Some(steps) = reduce_steps {
+                how.reduce_steps = sealed(&steps)?;
+            }
+            let loss = loss.get().sealed()?;
+            Ok(slf.as_super().get().train()?.add_loss(loss, how)?)
+        })
+    }
+
+    /// Adds `coef` times a regularizer of a param: its name, or a compiled regular expression that
+    /// chooses among the names.
+    #[pyo3(signature = (regularizer, coef, input))]
+    fn add_regularization(
+        slf: &Bound<'_, TrainModel>,
+        regularizer: &Bound<'_, Block>,
+        coef: f64,
+        input: &Bound<'_, PyAny>,
+    ) -> Answer<()> {
+        guarded(|| {
+            let regularizer = regularizer.get().sealed()?;
+            let mut train = slf.as_super().get().train()?;
+            if let Ok(key) = input.extract::<String>() {
+                return Ok(train.add_regularization(regularizer, coef, &key)?);
+            }
+            let names = train.model().block()?;
+            let mut chosen = Vec::new();
+            for terminal in names.inputs() {
+                if input
+                    .call_method1("search", (&*terminal.name,))?
+                    .is_truthy()?
+                {
+                    chosen.push(terminal.name.clone());
+                }
+            }
+            let chosen = |name: &str| chosen.iter().any(|c| **c == *name);
+            Ok(train.add_regularization_where(&regularizer, coef, chosen)?)
+        })
+    }
+
+    /// Adds a metric of the output `input` against `target`, as the output `name`: the kind of the
+    /// metric in snake case, where left out.
+    #[pyo3(signature = (metric, reduce_steps=None, input="output", target="target", name=None))]
+    fn add_metric(
+        slf: &Bound<'_, TrainModel>,
+        metric: &Bound<'_, Block>,
+        reduce_steps: Option<Vec<Bound<'_, Block>>>,
+        input: &str,
+        target: &str,
+        name: Option<&str>,
+    ) -> Answer<()> {
+        guarded(|| {
+            let metric = metric.get().sealed()?;
+            let name = name.map_or_else(|| snake_case(metric.kind()), String::from);
+            let steps = sealed(&reduce_steps.unwrap_or_default())?;
+            let mut train = slf.as_super().get().train()?;
+            Ok(train.add_metric(metric, steps, input, target, &name)?)
+        })
+    }
+
+    /// Says how the losses, as one array, become one number; their sum, where left out.
+    fn set_loss_combiner(slf: &Bound<'_, TrainModel>, combiner: &Bound<'_, Block>) -> Answer<()> {
+        let combiner = combiner.get().sealed()?;
+        slf.as_super().get().train()?.set_loss_combiner(combiner);
+        Ok(())
+    }
+}
+
+fn sealed(blocks: &[Bound<'_, Block>]) -> Answer<Vec<crate::Block>> {
+    blocks.iter().map(|block| block.get().sealed()).collect()
+}

@@ -1,0 +1,247 @@
+//! Compiling from Python, and what comes of it.
+
+use std::sync::Arc;
+
+use mithril_ir::dtype::DType as Element;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+use super::arrays::Reader;
+use super::block::Block;
+use super::check::Checker;
+use super::dtype::{self, DType};
+use super::fault::{Answer, guarded};
+use super::value::{shapes, tensor};
+use crate::compile::{self, CompileOptions, Draw, held};
+use crate::lower::{self, Mode};
+
+/// An argument of a program.
+#[pyclass(frozen, get_all, module = "mithril._core")]
+pub struct Argument {
+    /// The name: a path of blocks for what is learned.
+    name: String,
+    /// `data`, `param`, `state`, `key` or `constant`.
+    role: &'static str,
+    /// The dtype it has in the framework.
+    dtype: DType,
+    /// The dims as text: numbers, names, expressions.
+    dims: Vec<String>,
+    /// The sizes, where all are known.
+    shape: Option<Vec<i64>>,
+}
+
+/// A result of a program.
+#[pyclass(frozen, get_all, module = "mithril._core")]
+pub struct Outcome {
+    /// The name.
+    name: String,
+    /// The state it is the next value of, if any.
+    state: Option<String>,
+    /// The dtype it has in the framework.
+    dtype: DType,
+    /// The dims as text.
+    dims: Vec<String>,
+}
+
+/// A model compiled to the source of a framework.
+#[pyclass(frozen, module = "mithril._core")]
+pub struct Program {
+    program: Arc<compile::Program>,
+    framework: mithril_source::python::Framework,
+    wide: bool,
+}
+
+/// Compiles a block to source for a framework.
+///
+/// Errors: `MithrilError`, as its message says.
+#[pyfunction(name = "compile")]
+#[pyo3(signature = (
+    block, target, dtype, wide, *, shapes, inference, trainable_keys, data_keys, discard_keys,
+    constant_keys, optimize, cache, file_path=None, expose_keys=Vec::new(),
+))]
+pub fn compile_block(
+    block: &Bound<'_, Block>,
+    target: &str,
+    dtype: &Bound<'_, DType>,
+    wide: bool,
+    shapes: &Bound<'_, PyDict>,
+    inference: bool,
+    trainable_keys: Vec<String>,
+    data_keys: Vec<String>,
+    discard_keys: Vec<String>,
+    constant_keys: &Bound<'_, PyDict>,
+    optimize: bool,
+    cache: bool,
+    file_path: Option<&str>,
+    expose_keys: Vec<String>,
+) -> Answer<Program> {
+    guarded(|| {
+        let framework = compile::framework(target)?;
+        let mut constants = Vec::new();
+        for (name, value) in constant_keys {
+            constants.push((name.extract::<String>()?, constant(&value, dtype.get().0)?));
+        }
+        let lower = lower::Options {
+            mode: if inference {
+                Mode::Inference
+            } else {
+                Mode::Training
+            },
+            shapes: self::shapes(shapes)?,
+            dtype: dtype.get().0,
+            index: held(framework, wide, Element::I64),
+            trainable_keys,
+            data_keys,
+            discard_keys,
+            constant_keys: constants,
+            ..lower::Options::default()
+        };
+        let options = CompileOptions {
+            framework,
+            lower,
+            optimize,
+            stem: file_path
+                .map(compile::stem)
+                .transpose()?
+                .unwrap_or("model".into()),
+            cache,
+        };
+        let mut block = block.get().current()?;
+        if !expose_keys.is_empty() {
+            let model = crate::Model::from_block(&block)?;
+            expose_keys.iter().try_for_each(|key| model.expose(key))?;
+            block = model.block()?;
+        }
+        let program = compile::compile(&block, &options)?;
+        Ok(Program {
+            program,
+            framework,
+            wide,
+        })
+    })
+}
+
+/// The value of a constant; plain numbers take the model's dtype.
+fn constant(value: &Bound<'_, PyAny>, dtype: Element) -> Answer<mithril_ir::tensor::Tensor> {
+    if value.hasattr("dtype")? {
+        return tensor(value);
+    }
+    let literal = super::value::literal(value)?;
+    Ok(literal.in_dtype(dtype).unwrap_or(literal.tensor))
+}
+
+#[pymethods]
+impl Argument {
+    fn __repr__(&self) -> String {
+        let dims = self.dims.join(", ");
+        format!(
+            "{}: {} {}[{dims}]",
+            self.name,
+            self.role,
+            self.dtype.0.array_name()
+        )
+    }
+}
+
+#[pymethods]
+impl Program {
+    /// What was compiled: the block's name or kind.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.program.name
+    }
+
+    /// The generated source.
+    #[getter]
+    fn source(&self) -> &str {
+        &self.program.source.text
+    }
+
+    /// What the source was generated from, as text.
+    #[getter]
+    fn module(&self) -> Answer<String> {
+        guarded(|| Ok(mithril_ir::text::print(&self.program.module)))
+    }
+
+    /// The arguments in their order.
+    #[getter]
+    fn arguments(&self) -> Vec<Argument> {
+        let argument = |own: &compile::Argument| Argument {
+            name: own.name.to_string(),
+            role: own.role.name(),
+            dtype: DType(held(self.framework, self.wide, own.ty.dtype)),
+            dims: dims(&own.ty),
+            shape: own.sizes(),
+        };
+        self.program.arguments.iter().map(argument).collect()
+    }
+
+    /// The results in their order, next values of states included.
+    #[getter]
+    fn results(&self) -> Vec<Outcome> {
+        let result = |own: &compile::Output| Outcome {
+            name: own.name.to_string(),
+            state: own.state.as_ref().map(|s| s.to_string()),
+            dtype: DType(held(self.framework, self.wide, own.ty.dtype)),
+            dims: dims(&own.ty),
+        };
+        self.program.results.iter().map(result).collect()
+    }
+
+    /// Seconds that each stage took.
+    #[getter]
+    fn timings(&self) -> Vec<(&'static str, f64)> {
+        self.program
+            .timings
+            .iter()
+            .map(|(stage, time)| (*stage, time.as_secs_f64()))
+            .collect()
+    }
+
+    /// Arrays of the `.npz` beside the source: dtype, shape and bytes by name.
+    #[getter]
+    fn constants<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> Vec<(String, DType, Vec<usize>, Bound<'py, PyBytes>)> {
+        let constants = self.program.source.constants.iter();
+        let array = |(name, tensor): &(String, mithril_ir::tensor::Tensor)| {
+            let bytes = PyBytes::new(py, tensor.bytes());
+            (
+                name.clone(),
+                DType(tensor.dtype()),
+                tensor.shape().to_vec(),
+                bytes,
+            )
+        };
+        constants.map(array).collect()
+    }
+
+    /// How an argument of this shape begins: `("normal", deviation)` or `("constant", value)`.
+    fn initial(&self, name: &str, shape: Vec<i64>) -> (&'static str, f64) {
+        let argument = self.program.arguments.iter().find(|a| *a.name == *name);
+        match argument.map_or(Draw::Constant(0.0), |a| a.draw(&shape)) {
+            Draw::Constant(value) => ("constant", value),
+            Draw::Normal(deviation) => ("normal", deviation),
+        }
+    }
+
+    /// The check of a call's arrays. `samples` are 2 x 3 arrays of the framework by dtype.
+    fn checker(&self, py: Python<'_>, samples: &Bound<'_, PyDict>) -> Answer<Checker> {
+        guarded(|| {
+            let mut read = Vec::new();
+            for (dtype, sample) in samples {
+                read.push((dtype::of(&dtype)?, sample));
+            }
+            let reader = Reader::new(self.framework.name(), &read)?;
+            let rename = |dtype| held(self.framework, self.wide, dtype);
+            Ok(Checker::new(py, &self.program, reader, &rename))
+        })
+    }
+}
+
+fn dims(ty: &mithril_ir::shape::Type) -> Vec<String> {
+    let lead = ty.shape.lead.iter().map(|lead| format!("*{lead}"));
+    lead.chain(ty.shape.dims.iter().map(|dim| dim.to_string()))
+        .collect()
+}

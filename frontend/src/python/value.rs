@@ -1,0 +1,241 @@
+//! Python values as what models take: sources, settings, literals, shapes.
+
+use std::sync::Arc;
+
+use mithril_ir::diagnostic::Diagnostic;
+use mithril_ir::dtype::DType as Element;
+use mithril_ir::tensor::Tensor;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyBytes, PyDict, PyEllipsis, PyFloat, PyInt, PyList, PySlice, PyString};
+use pyo3::types::{PyTuple, PyType};
+
+use super::block::Block;
+use super::connection::{Connection, IOKey};
+use super::dtype;
+use super::fault::{Answer, Fault};
+use crate::blocks::{Entry, Kind, Parameter};
+use crate::lower::DimSpec;
+use crate::{Literal, Setting, Source};
+
+/// The other end of a connection; `None`: left out.
+pub fn source(value: &Bound<'_, PyAny>) -> Answer<Option<Source>> {
+    if value.is_none() {
+        return Ok(None);
+    }
+    if let Ok(name) = value.cast::<PyString>() {
+        return Ok(Some(Source::Name(name.extract::<String>()?.into())));
+    }
+    if let Ok(connection) = value.cast::<Connection>() {
+        return Ok(Some(Source::Connection(connection.get().0.clone())));
+    }
+    if let Ok(key) = value.cast::<IOKey>() {
+        return Ok(Some(Source::from(key.get().0.clone())));
+    }
+    if let Some(items) = sequence(value) {
+        if !is_numeric(value) {
+            let items: Answer<Vec<Option<Source>>> = items.iter().map(source).collect();
+            let items: Option<Vec<Source>> = items?.into_iter().collect();
+            return match items {
+                Some(items) => Ok(Some(Source::List(items))),
+                None => Err(Diagnostic::new("a list of connections has a None in it").into()),
+            };
+        }
+    }
+    literal(value).map(|literal| Some(Source::Literal(literal)))
+}
+
+/// The items of a list or a tuple.
+fn sequence<'py>(value: &Bound<'py, PyAny>) -> Option<Vec<Bound<'py, PyAny>>> {
+    if let Ok(list) = value.cast::<PyList>() {
+        return Some(list.iter().collect());
+    }
+    value
+        .cast::<PyTuple>()
+        .ok()
+        .map(|tuple| tuple.iter().collect())
+}
+
+/// Whether it is a number, or lists of numbers, at least one.
+fn is_numeric(value: &Bound<'_, PyAny>) -> bool {
+    match sequence(value) {
+        Some(items) => !items.is_empty() && items.iter().all(is_numeric),
+        None => is_number(value),
+    }
+}
+
+fn is_number(value: &Bound<'_, PyAny>) -> bool {
+    value.is_instance_of::<PyBool>()
+        || value.is_instance_of::<PyInt>()
+        || value.is_instance_of::<PyFloat>()
+}
+
+/// A constant. Numbers of Python's, and lists of them, have no dtype of their own.
+pub fn literal(value: &Bound<'_, PyAny>) -> Answer<Literal> {
+    if is_number(value) {
+        let scalar = |dtype, x: i64| Tensor::from_i64s(dtype, vec![], &[x]);
+        return Ok(Literal::weak(if let Ok(truth) = value.cast::<PyBool>() {
+            scalar(Element::Bool, truth.is_true().into())
+        } else if value.is_instance_of::<PyInt>() {
+            scalar(Element::I64, value.extract()?)
+        } else {
+            Tensor::scalar(Element::F64, value.extract()?)
+        }));
+    }
+    let weak = sequence(value).is_some();
+    tensor(value).map(|tensor| match weak {
+        true => Literal::weak(tensor),
+        false => Literal::array(tensor),
+    })
+}
+
+/// The elements of any framework's array.
+/// Errors: no array; a dtype that Mithril has not.
+pub fn tensor(value: &Bound<'_, PyAny>) -> Answer<Tensor> {
+    let py = value.py();
+    let wrong = || {
+        let class = value
+            .get_type()
+            .name()
+            .map(|n| n.to_string())
+            .unwrap_or_default();
+        Fault::from(
+            Diagnostic::new("this can be no value of a terminal")
+                .got(class)
+                .expected("a name, a connection, a number, an array, or a list of these"),
+        )
+    };
+    let array = match value.hasattr("detach")? {
+        true => py
+            .import("mithril.backends.torch")?
+            .call_method1("as_numpy", (value,))?,
+        false if value.hasattr("__array__")? || sequence(value).is_some() => {
+            let asarray = py.import("numpy")?.getattr("asarray")?;
+            asarray.call1((value,)).map_err(|_| wrong())?
+        }
+        false => return Err(wrong()),
+    };
+    if array
+        .getattr("dtype")?
+        .getattr("kind")?
+        .extract::<String>()?
+        == "O"
+    {
+        return Err(wrong());
+    }
+    let dtype = dtype::of(&array.getattr("dtype")?)?;
+    let shape: Vec<usize> = array.getattr("shape")?.extract()?;
+    let bytes = array.call_method0("tobytes")?;
+    let bytes = bytes.cast::<PyBytes>().map_err(PyErr::from)?.as_bytes();
+    Tensor::from_bytes(dtype, shape, bytes).map_err(|why| Diagnostic::new(why).into())
+}
+
+/// The positional and named arguments of a constructor.
+pub fn settings(
+    entry: &'static Entry,
+    args: &Bound<'_, PyTuple>,
+    kwargs: Option<&Bound<'_, PyDict>>,
+) -> Answer<(Vec<Setting>, Vec<(String, Setting)>)> {
+    let mut positional = Vec::new();
+    for (i, value) in args.iter().enumerate() {
+        positional.push(setting(&value, entry.parameters.get(i))?);
+    }
+    let mut named = Vec::new();
+    for (name, value) in kwargs.into_iter().flatten() {
+        let name: String = name.extract()?;
+        let parameter = entry.parameters.iter().find(|p| p.name == name);
+        named.push((name, setting(&value, parameter)?));
+    }
+    Ok((positional, named))
+}
+
+/// A value given to a constructor. The parameter tells dtypes and arrays from names and lists.
+pub fn setting(value: &Bound<'_, PyAny>, parameter: Option<&Parameter>) -> Answer<Setting> {
+    let kind = parameter.map(|p| p.kind);
+    if kind == Some(Kind::DType) && !value.is_none() {
+        return dtype::of(value).map(Setting::DType);
+    }
+    let array = |value: &Bound<'_, PyAny>| tensor(value).map(Setting::Tensor);
+    if kind == Some(Kind::Value) && sequence(value).is_some() {
+        return array(value);
+    }
+    if value.is_none() {
+        Ok(Setting::None)
+    } else if let Ok(truth) = value.cast::<PyBool>() {
+        Ok(Setting::Bool(truth.is_true()))
+    } else if value.is_instance_of::<PyInt>() {
+        Ok(Setting::Int(value.extract()?))
+    } else if value.is_instance_of::<PyFloat>() {
+        Ok(Setting::Float(value.extract()?))
+    } else if let Ok(text) = value.cast::<PyString>() {
+        Ok(Setting::from(&*text.extract::<String>()?))
+    } else if let Ok(block) = value.cast::<Block>() {
+        Ok(Setting::Block(block.get().sealed()?))
+    } else if let Ok(connection) = value.cast::<Connection>() {
+        Ok(Setting::Connection(connection.get().0.clone()))
+    } else if let Ok(slice) = value.cast::<PySlice>() {
+        let part = |name: &str| setting(&slice.getattr(name)?, None);
+        Ok(Setting::Slice(Arc::new([
+            part("start")?,
+            part("stop")?,
+            part("step")?,
+        ])))
+    } else if value.is_instance_of::<PyEllipsis>() {
+        Ok(Setting::Ellipsis)
+    } else if let Some(items) = sequence(value) {
+        let items: Answer<Vec<Setting>> = items.iter().map(|item| setting(item, None)).collect();
+        Ok(Setting::List(items?.into()))
+    } else if let Ok(index) = value.call_method0("__index__") {
+        Ok(Setting::Int(index.extract()?))
+    } else if value.is_instance_of::<PyType>() || !value.hasattr("shape")? {
+        dtype::of(value).map(Setting::DType).map_err(|_| {
+            let class = value
+                .get_type()
+                .name()
+                .map(|n| n.to_string())
+                .unwrap_or_default();
+            let what = parameter.map_or("this".to_string(), |p| format!("`{}`", p.name));
+            let mut error = Diagnostic::new(format!("{what} cannot be given this")).got(class);
+            if let Some(parameter) = parameter {
+                error = error.expected(parameter.kind.name());
+            }
+            Fault::from(error)
+        })
+    } else {
+        array(value)
+    }
+}
+
+/// Shapes by name: numbers, names of dims, `None` where a dim may vary.
+pub fn shapes(given: &Bound<'_, PyDict>) -> Answer<Vec<(String, Vec<DimSpec>)>> {
+    let mut shapes = Vec::new();
+    for (name, dims) in given {
+        shapes.push((name.extract()?, shape(&dims)?));
+    }
+    Ok(shapes)
+}
+
+pub fn shape(dims: &Bound<'_, PyAny>) -> Answer<Vec<DimSpec>> {
+    let wrong = |got: &Bound<'_, PyAny>| {
+        Fault::from(
+            Diagnostic::new("Incompatible shapes during compilation: this is no shape")
+                .got(got.repr().map(|r| r.to_string()).unwrap_or_default())
+                .expected("a list of sizes, names of dims, and None where a dim may vary"),
+        )
+    };
+    let items = dims.try_iter().map_err(|_| wrong(dims))?;
+    if dims.is_instance_of::<PyString>() {
+        return Err(wrong(dims));
+    }
+    let mut shape = Vec::new();
+    for item in items {
+        let item = item?;
+        shape.push(if item.is_none() {
+            DimSpec::Any
+        } else if let Ok(name) = item.cast::<PyString>() {
+            DimSpec::Named(name.extract::<String>()?.into())
+        } else {
+            DimSpec::Number(item.extract().map_err(|_| wrong(dims))?)
+        });
+    }
+    Ok(shape)
+}

@@ -1,0 +1,285 @@
+//! Random uses of the operations of the table: operands and attributes by what the table says of
+//! them, kept where inference accepts them. Nothing here knows an operation by its name.
+#![allow(dead_code)]
+
+pub mod modules;
+pub mod shapes;
+
+use mithril_ir::attr::{Attr, AttrKind};
+use mithril_ir::builder::Builder;
+use mithril_ir::dim::Dim;
+use mithril_ir::dtype::DType;
+use mithril_ir::graph::{Function, ResultDef, Role, Value};
+use mithril_ir::op::{Arity, AttrDef, Class, Default, Kind, Op};
+use mithril_ir::shape::{Shape, Type};
+use mithril_ir::tensor::Tensor;
+use smallvec::SmallVec;
+
+/// A generator of pseudorandom numbers (splitmix64): the same cases in every run.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `limit`.
+    pub fn below(&mut self, limit: usize) -> usize {
+        (self.bits() % limit.max(1) as u64) as usize
+    }
+
+    pub fn range(&mut self, low: i64, high: i64) -> i64 {
+        low + self.below((high - low) as usize) as i64
+    }
+
+    pub fn chance(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+
+    /// Uniform in (0, 1).
+    pub fn unit(&mut self) -> f64 {
+        (self.bits() >> 11) as f64 / (1u64 << 53) as f64 + 1e-17
+    }
+
+    pub fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
+        &of[self.below(of.len())]
+    }
+}
+
+/// One use of an operation: types of operands and complete attributes.
+#[derive(Clone, Debug)]
+pub struct Case {
+    pub op: Op,
+    pub operands: Vec<Type>,
+    pub attrs: SmallVec<[Attr; 2]>,
+}
+
+/// The dtypes that an operand of this class may have.
+pub fn dtypes(class: Class) -> Vec<DType> {
+    DType::ALL
+        .into_iter()
+        .filter(|d| class.accepts(*d))
+        .collect()
+}
+
+impl Case {
+    /// A use that inference accepts. `dtype` chooses the shared dtype, where the class allows it.
+    /// `None`: none was found.
+    pub fn find(op: Op, random: &mut Random, dtype: Option<DType>) -> Option<Case> {
+        (0..3000)
+            .map(|_| Case::guess(op, random, dtype))
+            .find(|case| case.function().is_some())
+    }
+
+    /// A use that may be wrong in any way.
+    pub fn guess(op: Op, random: &mut Random, dtype: Option<DType>) -> Case {
+        let base = shapes::base(random);
+        let mut classes = op.operands.iter().filter(|o| o.shared).map(|o| o.class);
+        let shared = classes.next().map(|class| {
+            let all = dtypes(class);
+            match dtype.filter(|d| all.contains(d)) {
+                Some(dtype) => dtype,
+                None => *random.pick(&all),
+            }
+        });
+        let mut operands = Vec::new();
+        for operand in op.operands {
+            let count = match operand.arity {
+                Arity::One => 1,
+                Arity::Optional => random.below(2),
+                Arity::Many => 1 + random.below(3),
+            };
+            for _ in 0..count {
+                let own = *random.pick(&dtypes(operand.class));
+                let ty = match operand.class {
+                    Class::Key => Type::new(DType::U32, Shape::fixed(&[2])),
+                    _ => Type::new(
+                        if operand.shared {
+                            shared.unwrap_or(own)
+                        } else {
+                            own
+                        },
+                        Shape::fixed(&shapes::variation(&base, random)),
+                    ),
+                };
+                operands.push(ty);
+            }
+            if count == 0 {
+                break;
+            }
+        }
+        let mut attrs: SmallVec<[Attr; 2]> = SmallVec::new();
+        for def in op.attrs {
+            let attr = attr(op, def, &operands, &attrs, &base, random);
+            attrs.push(attr);
+        }
+        Case {
+            op,
+            operands,
+            attrs,
+        }
+    }
+
+    /// The function of this operation alone; `None` where inference refuses it.
+    pub fn function(&self) -> Option<Function> {
+        let builder = Builder::new("main");
+        let values = self.arguments(&builder);
+        let value = builder.push(self.op, &values, self.attrs.clone()).ok()?;
+        builder.finish(vec![result("output", value)]).ok()
+    }
+
+    pub fn arguments(&self, builder: &Builder) -> Vec<Value> {
+        let types = self.operands.iter().enumerate();
+        types
+            .map(|(i, ty)| builder.arg(format!("x{i}"), Role::Data, ty.clone()))
+            .collect()
+    }
+
+    /// Operands of these types; their dims are numbers.
+    pub fn tensors(&self, random: &mut Random) -> Vec<Tensor> {
+        self.operands.iter().map(|ty| tensor(ty, random)).collect()
+    }
+
+    /// The case with a symbol for each number above 1 among its dims; `size` says which it was.
+    pub fn symbolic(&self) -> Case {
+        // Only operands tell what symbols are.
+        let seen: Vec<i64> = self
+            .operands
+            .iter()
+            .flat_map(|ty| ty.shape.dims.iter().filter_map(Dim::as_const))
+            .collect();
+        let dim = |d: &Dim| match d.as_const() {
+            Some(n) if n > 1 && seen.contains(&n) => Dim::symbol(format!("s{n}").as_str()),
+            _ => d.clone(),
+        };
+        let shape = |s: &Shape| Shape {
+            lead: s.lead.clone(),
+            dims: s.dims.iter().map(dim).collect(),
+        };
+        let seen_key = self.op.operands.iter().any(|o| o.class == Class::Key);
+        if seen_key {
+            return self.clone();
+        }
+        let bounds = ["starts", "limits"];
+        let names = self.op.attrs.iter().map(|a| a.name);
+        let attrs = self.attrs.iter().zip(names).map(|(attr, name)| match attr {
+            Attr::Shape(s) if !bounds.contains(&name) => Attr::Shape(shape(s)),
+            other => other.clone(),
+        });
+        let types = self.operands.iter();
+        let is_key = |i: usize| self.op.operand(i).class == Class::Key;
+        Case {
+            op: self.op,
+            operands: types
+                .enumerate()
+                .map(|(i, ty)| match is_key(i) {
+                    true => ty.clone(),
+                    false => Type::new(ty.dtype, shape(&ty.shape)),
+                })
+                .collect(),
+            attrs: attrs.collect(),
+        }
+    }
+}
+
+/// The number that a symbol of a symbolic case stands for.
+pub fn size(symbol: &mithril_ir::dim::Symbol) -> Option<i64> {
+    symbol.as_str().strip_prefix('s')?.parse().ok()
+}
+
+pub fn result(name: &str, value: Value) -> ResultDef {
+    ResultDef {
+        name: name.into(),
+        value,
+        state: None,
+    }
+}
+
+/// Elements that suit any operation: moderate numbers, and indices that are mostly in range.
+pub fn tensor(ty: &Type, random: &mut Random) -> Tensor {
+    let shape = ty.shape.as_fixed().expect("the case has fixed shapes");
+    let count: usize = shape.iter().product();
+    let values: Vec<f64> = (0..count)
+        .map(|_| match ty.dtype {
+            DType::Bool => random.below(2) as f64,
+            d if d.is_float() => (random.unit() - 0.5) * 4.0,
+            d if d.is_unsigned_int() => random.below(4) as f64,
+            _ => random.range(-2, 5) as f64,
+        })
+        .collect();
+    Tensor::from_f64s(ty.dtype, shape, &values)
+}
+
+pub fn attr(
+    op: Op,
+    def: &AttrDef,
+    operands: &[Type],
+    before: &[Attr],
+    base: &[usize],
+    random: &mut Random,
+) -> Attr {
+    if let Some(default) = def.default.value() {
+        if random.chance(35) {
+            return default;
+        }
+    }
+    // What a symbol stands for does not matter here.
+    let sizes = |ty: &Type| -> Vec<usize> {
+        let size = |d: &Dim| d.as_const().map_or(2, |c| c as usize);
+        ty.shape.dims.iter().map(size).collect()
+    };
+    let first = operands.first().map(sizes);
+    // Axes are those of the first operand, or of the result's shape where that is given.
+    let given = before.iter().find_map(|a| match a {
+        Attr::Shape(s) => s.as_fixed(),
+        _ => None,
+    });
+    let own = first.clone().unwrap_or_default();
+    let rank = given.as_ref().unwrap_or(&own).len();
+    let listed = before.iter().find_map(|a| match a {
+        Attr::Ints(v) => Some(v.len()),
+        _ => None,
+    });
+    let length = listed.unwrap_or(own.len());
+    match def.kind {
+        AttrKind::Bool => Attr::Bool(random.chance(50)),
+        AttrKind::Int => match def.name {
+            "count" | "classes" => Attr::Int(random.range(0, 5)),
+            "data" => Attr::Int(random.bits() as i64),
+            _ => Attr::Int(random.range(-(rank as i64) - 1, rank as i64 + 1)),
+        },
+        AttrKind::Float => Attr::Float(match def.name {
+            "min" | "low" => -random.unit(),
+            _ => random.unit(),
+        }),
+        AttrKind::Str => Attr::Str("text".into()),
+        AttrKind::DType => Attr::DType(*random.pick(&DType::ALL)),
+        AttrKind::Ints => Attr::ints(shapes::ints(def.name, rank, length, random)),
+        AttrKind::Shape if length != own.len() || op.attrs[0].name == "axes" => {
+            let low = if def.name == "starts" { -2 } else { 0 };
+            Attr::Shape(Shape::new(
+                (0..length).map(|_| Dim::Const(random.range(low, 5))),
+            ))
+        }
+        AttrKind::Shape => Attr::Shape(shapes::target(&own, base, random)),
+        AttrKind::Function => Attr::Function("callee".into()),
+        AttrKind::Tensor => Attr::Tensor(tensor(
+            &Type::new(*random.pick(&DType::ALL), Shape::fixed(base)),
+            random,
+        )),
+    }
+}
+
+/// Whether the attribute may be left out altogether.
+pub fn optional(def: &AttrDef) -> bool {
+    matches!(def.default, Default::None)
+}
+
+/// The operations that stand on their own: all but calls.
+pub fn operations() -> impl Iterator<Item = Op> {
+    mithril_ir::op::table().filter(|op| op.kind != Kind::Call)
+}

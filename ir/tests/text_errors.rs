@@ -1,0 +1,265 @@
+//! Every mistake in a text is told with what it is, where it is, and what would mend it.
+
+use mithril_ir::diagnostic::Diagnostic;
+use mithril_ir::text::parse;
+
+/// The error of a text in which `«…»` marks the place that it points at.
+fn error(marked: &str) -> Diagnostic {
+    let start = marked.find('«').expect("the place is marked");
+    let end = marked.find('»').expect("the place ends") - '«'.len_utf8();
+    let source = marked.replace(['«', '»'], "");
+    let error = *parse(&source).expect_err("the text is wrong");
+    let shown = error.render("test.mir", &source);
+    assert_eq!(error.span, Some(start..end), "{shown}");
+    error
+}
+
+/// A function around these lines.
+fn body(lines: &str) -> String {
+    format!(
+        "mithril 1\nfunc @main(%x: tensor<batch x 4 x f32>, %y: tensor<4 x f32>) \
+         -> (output: tensor<batch x 4 x f32>) {{\n  {lines}\n  return %x\n}}\n"
+    )
+}
+
+fn check(marked: &str, what: &str, more: &str) {
+    let error = error(marked);
+    assert!(error.what.contains(what), "{error}");
+    assert!(error.to_string().contains(more), "{error}");
+}
+
+#[test]
+fn versions() {
+    check(
+        "«f»unc @main() -> () {}",
+        "format version",
+        "begin the file with `mithril 1`",
+    );
+    check(
+        "mithril «one»",
+        "format version is not a number",
+        "got: `one`",
+    );
+    let newer = parse("mithril 99 anything").unwrap_err();
+    assert!(newer.what.contains("newer"), "{newer}");
+    assert!(newer.to_string().contains("install a newer Mithril"));
+}
+
+#[test]
+fn names() {
+    let cases = [
+        (
+            "%0 = «matmull»(%x, %y)",
+            "there is no operation `matmull`",
+            "did you mean `matmul`?",
+        ),
+        (
+            "%0 = softmax(%x) {«axes» = 1}",
+            "no attribute `axes`",
+            "did you mean `axis`?",
+        ),
+        ("%0 = softmax(%x) {axis = 1, «axis» = 1}", "given twice", ""),
+        (
+            "%0 = exp(«%z»)",
+            "the value `%z` is not defined",
+            "did you mean",
+        ),
+        (
+            "%0 = exp(«%1»)\n%1 = exp(%x)",
+            "`%1` is not defined",
+            "further down",
+        ),
+        ("«%x» = exp(%x)", "`%x` is defined twice", ""),
+        (
+            "%0 = call(%x) {«callee = @mian»}",
+            "no function `mian`",
+            "did you mean `main`?",
+        ),
+        ("%0 = cast(%x) {dtype = «f31»}", "no dtype `f31`", "f32"),
+        (
+            "%0 = exp(%x) : tensor<batch x 4 x «f31»>",
+            "no dtype `f31`",
+            "f32",
+        ),
+        (
+            "«%0 = call(%x, %y) {callee = @main}»",
+            "do not call themselves",
+            "`main` → `main`",
+        ),
+    ];
+    for (lines, what, more) in cases {
+        check(&body(lines), what, more);
+    }
+    let twice = "mithril 1 func @a() -> () { return } «func @a»() -> () { return }";
+    check(twice, "`a` is defined twice", "");
+}
+
+#[test]
+fn types() {
+    let cases = [
+        (
+            "%0 = exp(%x) : «tensor<batch x 5 x f32>»",
+            "type of `%0`",
+            "expected: tensor<batch x 4 x f32>",
+        ),
+        ("«%0 = concat(%x, %y) {axis = 0}»", "2 and 1 dims", ""),
+        (
+            "«%0 = add(%x)»",
+            "another number of operands",
+            "expected: 2",
+        ),
+        (
+            "%0 = cast(%y) {dtype = f64}\n«%1 = add(%x, %0)»",
+            "differ in dtype",
+            "cast",
+        ),
+        (
+            "«%0 = exp(%x) : tensor<batch x 4 x f32>, tensor<f32>»",
+            "each result has one type",
+            "",
+        ),
+        (
+            "%0 = «sum_to»(%x)",
+            "needs the attribute `shape`",
+            "expected: shape",
+        ),
+        ("%0 = exp(%x) : tensor<batch «f»32>", "`x`", ""),
+    ];
+    for (lines, what, more) in cases {
+        check(&body(lines), what, more);
+    }
+    let result = "mithril 1 func @f(%x: tensor<2 x f32>) -> (y: «tensor<3 x f32>») { return %x }";
+    check(
+        result,
+        "type of the result `y`",
+        "expected: tensor<2 x f32>",
+    );
+    let count = "mithril 1 func @f(%x: tensor<2 x f32>) -> (y: tensor<2 x f32>) { «return» }";
+    check(count, "another number of results", "expected: 1");
+    let missing = "mithril 1 «func @f»() -> (y: tensor<2 x f32>) { }";
+    check(missing, "another number of results", "expected: 1");
+}
+
+#[test]
+fn syntax() {
+    let cases = [
+        ("%0 = sort(%x) {axis = «1.5»}", "an integer", ""),
+        ("%0 = sort(%x) {descending = «1»}", "`true` or `false`", ""),
+        (
+            "%0 = reshape(%x) {shape = [2 «,» 3]}",
+            "`x` or `]`",
+            "got: `,`",
+        ),
+        (
+            "%0 = exp(%x) @ «\"»abc",
+            "does not end on its line",
+            "close it",
+        ),
+        ("%0 = exp(%x) @ \"a«\\q»\"", "escape", ""),
+        ("%0 = exp(%x «%»y)", "`,` or `)`", ""),
+        ("%0 «e»xp(%x)", "`=` is expected here", "got: `exp`"),
+        ("% «=» exp(%x)", "name of a value", ""),
+        ("guard batch == «;»", "a dim is expected", ""),
+        ("guard batch «<»= 3", "`==`", ""),
+    ];
+    for (lines, what, more) in cases {
+        check(&body(lines), what, more);
+    }
+}
+
+#[test]
+fn tensors() {
+    let cases = [
+        (
+            "%0 = constant() {value = dense<tensor<2 x f32>, [1.0, «x»]>}",
+            "not a value of f32",
+            "",
+        ),
+        (
+            "%0 = constant() {value = «dense<tensor<2 x f32>, [1.0]>»}",
+            "takes 8 bytes, got 4",
+            "",
+        ),
+        (
+            "%0 = constant() {value = dense<«tensor<n x f32>», 1.0>}",
+            "is fixed",
+            "",
+        ),
+        (
+            "%0 = constant() {value = dense<tensor<99999999999 x f32>, «1.0»>}",
+            "too many",
+            "",
+        ),
+        (
+            "%0 = constant() {value = dense<tensor<i8>, «300»>}",
+            "out of range",
+            "",
+        ),
+        (
+            "%0 = constant() {value = dense<tensor<f32>, hex«\"»0x>}",
+            "hexadecimal",
+            "",
+        ),
+    ];
+    for (lines, what, more) in cases {
+        check(&body(lines), what, more);
+    }
+}
+
+#[test]
+fn functions() {
+    check(
+        "mithril 1 «f»n @f() -> () {}",
+        "`func` or `extern func`",
+        "got: `fn`",
+    );
+    check(
+        "mithril 1 func @f() -> () { return«»",
+        "`}` is expected",
+        "the end of the text",
+    );
+    check(
+        "mithril 1 func @f() -> () { «return» return }",
+        "follows `return`",
+        "",
+    );
+    check(
+        "mithril 1 extern func @f() -> () { «r»eturn }",
+        "`guard` or `}`",
+        "",
+    );
+}
+
+#[test]
+fn signatures() {
+    let state = "mithril 1 «func @f»(%c: tensor<f32> state) -> (n: tensor<f32> state \"d\") \
+                 { return %c }";
+    check(state, "no state argument", "did you mean `c`?");
+    let twice = "mithril 1 «func @f»(%a: tensor<f32> \"x\", %b: tensor<f32> \"x\") -> () {return}";
+    check(twice, "two arguments are called `x`", "");
+    let fresh = "mithril 1
+        extern func @unique(%x: tensor<n x f32>) -> (y: tensor<m x f32>)
+        func @f(%x: tensor<4 x f32>) -> () { «%y = call(%x) {callee = @unique}» return }";
+    check(
+        fresh,
+        "types of these results are needed",
+        "dims of their own",
+    );
+}
+
+#[test]
+fn rendering_underlines_the_text() {
+    let source = body("%0 = matmull(%x, %y)");
+    let error = parse(&source).unwrap_err();
+    let expected = "  × there is no operation `matmull`
+   ╭─[model.mir:3:8]
+ 2 │ func @main(%x: tensor<batch x 4 x f32>, %y: tensor<4 x f32>) -> (output: tensor<batch x 4 x f32>) {
+ 3 │   %0 = matmull(%x, %y)
+   ·        ───┬───
+   ·           ╰── here
+ 4 │   return %x
+   ╰────
+  help: did you mean `matmul`?
+";
+    assert_eq!(error.render("model.mir", &source), expected);
+}

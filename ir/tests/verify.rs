@@ -1,0 +1,269 @@
+//! Each invariant of the verifier: a valid module with one thing broken, and what is said of it.
+
+use std::sync::Arc;
+
+use mithril_ir::attr::Attr;
+use mithril_ir::dim::Dim;
+use mithril_ir::dtype::DType;
+use mithril_ir::graph::{Bound, Constraint, Function, Module, Value};
+use mithril_ir::op;
+use mithril_ir::shape::{Guard, Shape, Type};
+use mithril_ir::text::parse;
+use mithril_ir::verify::verify;
+
+const VALID: &str = "mithril 1
+func @main(%x: tensor<n x 4 x f32>, %y: tensor<m x 4 x f32>, %c: tensor<4 x f32> state, %q: tensor<2 x i4>)
+    -> (sum: tensor<n x 4 x f32>, next: tensor<4 x f32> state \"c\") {
+  %0 = add(%x, %y) : tensor<n x 4 x f32> @ \"a.b\"
+  %1 = softmax(%0) {axis = 1} : tensor<n x 4 x f32>
+  %2, %3 = call(%1, %c) {callee = @both} : tensor<n x 4 x f32>, tensor<4 x f32>
+  %4 = custom_gradient(%2, %3) {callee = @first, vjp = @gradient} : tensor<n x 4 x f32>
+  %5 = call(%4) {callee = @unique} : tensor<(u + 1) x u x f32>
+  %6 = cast(%q) {dtype = f32} : tensor<2 x f32>
+  guard n == m
+  return %4, %3
+}
+func @both(%x: tensor<*b x 4 x f32>, %y: tensor<4 x f32>) -> (x: tensor<*b x 4 x f32>, y: tensor<4 x f32>) {
+  return %x, %y
+}
+func @first(%x: tensor<*b x f32>, %y: tensor<*c x f32>) -> (x: tensor<*b x f32>) {
+  return %x
+}
+func @gradient(%x: tensor<*b x f32>, %y: tensor<*c x f32>, %r: tensor<*b x f32>, %g: tensor<*b x f32>)
+    -> (dx: tensor<*b x f32>, dy: tensor<*c x f32>) {
+  return %g, %y
+}
+extern func @unique(%x: tensor<*b x f32>) -> (output: tensor<(k + 1) x k x f32>)
+";
+
+fn valid() -> Module {
+    parse(VALID).unwrap_or_else(|e| panic!("{}", e.render("valid.mir", VALID)))
+}
+
+/// The message about the module with one function changed.
+#[track_caller]
+fn broken(name: &str, change: impl FnOnce(&mut Function), message: &str) {
+    let mut module = valid();
+    let mut function = Function::clone(&module.functions[name]);
+    change(&mut function);
+    module.functions[name] = Arc::new(function);
+    let text = module.to_string();
+    let error = verify(&module).expect_err("the change breaks an invariant");
+    assert!(error.to_string().contains(message), "{error}\n{text}");
+}
+
+#[test]
+fn the_module_is_valid() {
+    verify(&valid()).unwrap_or_else(|e| panic!("{e}"));
+}
+
+#[test]
+fn functions_are_filed_under_their_names() {
+    broken(
+        "both",
+        |f| f.name = "else".into(),
+        "filed under another name",
+    );
+}
+
+#[test]
+fn arguments_are_first_and_names_unique() {
+    broken(
+        "main",
+        |f| f.values.truncate(3),
+        "first values of a function are its arguments",
+    );
+    broken(
+        "main",
+        |f| f.args[1].name = "x".into(),
+        "two arguments are called `x`",
+    );
+    broken(
+        "main",
+        |f| f.results[1].name = "sum".into(),
+        "two results are called `sum`",
+    );
+}
+
+#[test]
+fn operations_stand_in_order() {
+    broken("main", |f| f.ops.swap(0, 1), "not the next values");
+    broken(
+        "main",
+        |f| f.ops[0].operands[0] = Value(7),
+        "not made before the operation",
+    );
+    broken(
+        "main",
+        |f| f.ops[0].operands[0] = Value(99),
+        "not made before the operation",
+    );
+    broken(
+        "main",
+        |f| f.ops[0].first = Value(99),
+        "not the next values",
+    );
+    broken(
+        "main",
+        |f| drop(f.values.pop()),
+        "there are values that no operation makes",
+    );
+    broken(
+        "main",
+        |f| f.ops.truncate(2),
+        "there are values that no operation makes",
+    );
+    broken(
+        "main",
+        |f| f.results[0].value = Value(99),
+        "a value that the function has not",
+    );
+}
+
+#[test]
+fn attributes_are_complete_and_of_their_kind() {
+    broken(
+        "main",
+        |f| f.ops[1].attrs.clear(),
+        "attributes of `softmax` are not complete",
+    );
+    broken(
+        "main",
+        |f| f.ops[1].attrs[0] = Attr::Bool(true),
+        "is of another kind",
+    );
+    broken("main", |f| f.ops[1].attrs[0] = Attr::None, "got: nothing");
+}
+
+#[test]
+fn types_are_those_of_inference() {
+    let wrong = Type::new(DType::F32, Shape::fixed(&[3, 4]));
+    broken(
+        "main",
+        |f| f.values[4].ty = wrong.clone(),
+        "block `a.b` in function `main`",
+    );
+    broken(
+        "main",
+        |f| f.values[4].ty = wrong,
+        "not the one that inference gives",
+    );
+    broken(
+        "main",
+        |f| f.values[0].ty.dtype = DType::F64,
+        "differ in dtype",
+    );
+    let n = Dim::symbol("n");
+    let taken = Type::new(DType::F32, Shape::new([&n + 1, n]));
+    broken(
+        "main",
+        |f| f.values[9].ty = taken,
+        "not the one that inference gives",
+    );
+}
+
+#[test]
+fn guards_make_dims_equal() {
+    let mut module = valid();
+    let mut main = Function::clone(&module.functions["main"]);
+    main.values[4].ty.shape.dims[0] = Dim::symbol("m");
+    module.functions["main"] = Arc::new(main.clone());
+    // The type of the next operation follows from it, and differs by the guard alone.
+    verify(&module).unwrap_or_else(|e| panic!("{e}"));
+    let Guard { left, right } = main.guards.pop().unwrap();
+    module.functions["main"] = Arc::new(main.clone());
+    assert!(verify(&module).is_err());
+    main.constraints.push(Constraint {
+        left: left + 1,
+        relation: Bound::Equal,
+        right: right + 1,
+    });
+    module.functions["main"] = Arc::new(main);
+    assert!(
+        verify(&module).is_err(),
+        "n + 1 == m + 1 is not solved for a symbol"
+    );
+}
+
+#[test]
+fn callees_exist_and_match() {
+    let rename = |f: &mut Function| f.ops[2].attrs[0] = Attr::Function("bth".into());
+    broken("main", rename, "did you mean `both`?");
+    broken(
+        "main",
+        |f| (f.ops[2].results, f.ops[3].results) = (1, 2),
+        "`call` has another number of results",
+    );
+    broken(
+        "main",
+        |f| f.ops[2].operands.truncate(1),
+        "takes another number of operands",
+    );
+    let swap = |f: &mut Function| f.ops[3].attrs[1] = Attr::Function("first".into());
+    broken(
+        "main",
+        swap,
+        "`first` does not fit as a gradient of `custom_gradient`",
+    );
+    broken(
+        "gradient",
+        |f| f.results.truncate(1),
+        "gives those of float operands",
+    );
+}
+
+#[test]
+fn nothing_calls_itself() {
+    let call = |f: &mut Function| {
+        let mut own = valid().functions["main"].ops[4].clone();
+        own.attrs[0] = Attr::Function("main".into());
+        f.ops.insert(0, own);
+    };
+    broken("both", call, "got: `main` → `both` → `main`");
+}
+
+#[test]
+fn states_pair() {
+    broken(
+        "main",
+        |f| f.results[1].state = Some("d".into()),
+        "which is no state argument",
+    );
+    broken(
+        "main",
+        |f| f.results[0].state = Some("c".into()),
+        "has two next values",
+    );
+    broken("main", |f| f.results[1].value = Value(4), "differ in type");
+}
+
+#[test]
+fn external_functions_have_no_operations() {
+    let op = |f: &mut Function| f.ops.push(valid().functions["main"].ops[0].clone());
+    broken("unique", op, "an external function has operations");
+    let value = |f: &mut Function| f.values.push(f.values[0].clone());
+    broken("unique", value, "values beside its arguments and results");
+}
+
+#[test]
+fn storage_only_dtypes_are_not_computed_on() {
+    for name in ["eq", "exp", "sum"] {
+        let compute = |f: &mut Function| {
+            let op = &mut f.ops[5];
+            op.op = op::get(name);
+            op.operands = match name {
+                "eq" => [Value(3), Value(3)][..].into(),
+                _ => [Value(3)][..].into(),
+            };
+            let defaults = op.op.attrs.iter().filter_map(|a| a.default.value());
+            op.attrs = defaults.collect();
+        };
+        broken("main", compute, "does not take this dtype");
+    }
+}
+
+#[test]
+fn symbols_are_identifiers() {
+    let odd = |f: &mut Function| f.values[0].ty.shape.dims[0] = Dim::symbol("batch size");
+    broken("main", odd, "the symbol `batch size` is not an identifier");
+}

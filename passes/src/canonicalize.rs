@@ -1,0 +1,300 @@
+//! `canonicalize`: applies the small exact rules until none fits.
+
+use mithril_ir::attr::Attr;
+use mithril_ir::diagnostic::Result;
+use mithril_ir::dim::Dim;
+use mithril_ir::graph::{Function, Module, Operation, Value};
+use mithril_ir::loc::Loc;
+use mithril_ir::op::infer::complete_attrs;
+use mithril_ir::op::{Kind, Op};
+use mithril_ir::shape::Type;
+use mithril_ir::tensor::Tensor;
+use smallvec::SmallVec;
+
+use crate::context::PassContext;
+use crate::dce;
+use crate::pass::Pass;
+use crate::rebuild::{Rebuild, each_function};
+use crate::rules::matching::{Facts, Match, Root, matched};
+use crate::rules::pattern::{Node, Pattern, VARS};
+use crate::rules::{Class, Rule, of_root};
+
+pass! {
+    /// Applies the small exact rules until none fits: units, signs, layouts that change nothing,
+    /// casts there and back, choices that are made, dims that are known. Keeps every bit. Removes
+    /// operations that nothing needs.
+    pub struct Canonicalize("canonicalize") {}
+}
+
+impl Pass for Canonicalize {
+    fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module> {
+        each_function(module, |function| {
+            let simplified = simplify(module, function, cx)?;
+            let swept = dce::sweep(simplified.as_ref().unwrap_or(function));
+            let result = swept.or(simplified);
+            if let Some(result) = &result {
+                cx.count(
+                    "ops-removed",
+                    function.ops.len().saturating_sub(result.ops.len()),
+                );
+            }
+            Ok(result)
+        })
+    }
+}
+
+/// How many rules may be applied to what rules have built for one operation. The rules end by
+/// themselves; this bounds a set that does not.
+const FUEL: usize = 32;
+
+/// `None` where no rule fits. One pass is enough: an operation is tried when its operands are
+/// done, and so is each that a rule builds.
+fn simplify(
+    module: &Module,
+    function: &Function,
+    cx: &mut PassContext,
+) -> Result<Option<Function>> {
+    let mut simplifier = Simplifier {
+        rebuild: Rebuild::new(module, function),
+        uniform: vec![None; function.args.len()],
+        definitions: vec![None; function.args.len()],
+        cx,
+        applied: 0,
+    };
+    for op in &function.ops {
+        simplifier.operation(op)?;
+    }
+    if simplifier.applied == 0 {
+        return Ok(None);
+    }
+    let count = simplifier.applied;
+    let result = simplifier.rebuild.finish()?;
+    cx.count("rules-applied", count);
+    Ok(Some(result))
+}
+
+struct Simplifier<'f, 'c> {
+    rebuild: Rebuild<'f>,
+    /// By value of the new function.
+    uniform: Vec<Option<f64>>,
+    definitions: Vec<Option<u32>>,
+    cx: &'c mut PassContext,
+    applied: usize,
+}
+
+/// What the matcher sees of the function while it grows.
+struct Seen<'a> {
+    function: &'a Function,
+    uniform: &'a [Option<f64>],
+    definitions: &'a [Option<u32>],
+}
+
+impl Facts for Seen<'_> {
+    fn function(&self) -> &Function {
+        self.function
+    }
+
+    fn definition(&self, value: Value) -> Option<&Operation> {
+        self.definitions[value.index()].map(|at| &self.function.ops[at as usize])
+    }
+
+    fn uniform(&self, value: Value) -> Option<f64> {
+        self.uniform[value.index()]
+    }
+}
+
+/// A rule that fits, taken out of the function's borrow.
+struct Found {
+    rule: &'static Rule,
+    vars: [Option<Value>; VARS],
+    attrs: Vec<(&'static str, Attr)>,
+    loc: Loc,
+}
+
+impl Simplifier<'_, '_> {
+    fn operation(&mut self, op: &Operation) -> Result<()> {
+        let operands = self.rebuild.operands(op);
+        if !of_root(op.op).is_empty() {
+            let info = self.rebuild.source.info(op.result());
+            let root = Root {
+                op: op.op,
+                operands: &operands,
+                attrs: &op.attrs,
+                ty: &info.ty,
+            };
+            if let Some(new) = self.apply(&root, info.known.as_deref(), &op.loc, FUEL)? {
+                self.rebuild.replace(op.result(), new);
+                return Ok(());
+            }
+        }
+        self.rebuild.keep_on(op, operands)?;
+        self.note();
+        Ok(())
+    }
+
+    /// The value that a rule gives instead of the operation; `None` where none fits.
+    fn apply(
+        &mut self,
+        root: &Root,
+        known: Option<&[Dim]>,
+        loc: &Loc,
+        fuel: usize,
+    ) -> Result<Option<Value>> {
+        // What is equal as types may still differ where dims are unknown.
+        if fuel == 0 || root.ty.shape.dims.iter().any(Dim::is_unknown) {
+            return Ok(None);
+        }
+        for rule in of_root(root.op)
+            .iter()
+            .filter(|rule| rule.class == Class::Exact)
+        {
+            let Some(found) = self.find(rule, root, loc) else {
+                continue;
+            };
+            if let Some(value) = self.build(&found, root, known, fuel)? {
+                self.applied += 1;
+                self.cx.log(rule.name, loc);
+                return Ok(Some(value));
+            }
+        }
+        Ok(None)
+    }
+
+    fn find(&self, rule: &'static Rule, root: &Root, loc: &Loc) -> Option<Found> {
+        self.rebuild.builder.with(|function| {
+            let seen = Seen {
+                function,
+                uniform: &self.uniform,
+                definitions: &self.definitions,
+            };
+            let found: Match = matched(rule, root, &seen)?;
+            let mut loc = loc.clone();
+            found.inner.iter().for_each(|op| loc.merge(&op.loc));
+            Some(Found {
+                rule,
+                vars: found.vars(),
+                attrs: rule.attrs.map(|attrs| attrs(&found)).unwrap_or_default(),
+                loc,
+            })
+        })
+    }
+
+    /// The right side; `None` where its type is another than the root's.
+    fn build(
+        &mut self,
+        found: &Found,
+        root: &Root,
+        known: Option<&[Dim]>,
+        fuel: usize,
+    ) -> Result<Option<Value>> {
+        match found.rule.right.node() {
+            Node::Known => {
+                let numbers: Option<Vec<i64>> =
+                    known.and_then(|k| k.iter().map(Dim::as_const).collect());
+                let (Some(numbers), Some(shape)) = (numbers, root.ty.shape.as_fixed()) else {
+                    return Ok(None);
+                };
+                self.rebuild.builder.set_loc(found.loc.clone());
+                let tensor = Tensor::from_i64s(root.ty.dtype, shape, &numbers);
+                let value = self.rebuild.builder.constant(tensor);
+                self.note();
+                Ok(Some(value))
+            }
+            Node::Op(op, args) => {
+                let operands = args.iter().map(|arg| self.term(*arg, found, root.ty, fuel));
+                let operands: Result<SmallVec<[Value; 3]>> = operands.collect();
+                let attrs = complete_attrs(*op, &found.attrs)?;
+                self.add(*op, &operands?, attrs, Some(root.ty), &found.loc, fuel - 1)
+            }
+            Node::Var(i) => {
+                let value = found.vars[*i].expect("the left side has the right side's variables");
+                let same = self.rebuild.builder.with(|f| f.ty(value) == root.ty);
+                Ok(same.then_some(value))
+            }
+            Node::Number(_) => Ok(None),
+        }
+    }
+
+    /// A term inside the right side.
+    fn term(&mut self, term: Pattern, found: &Found, ty: &Type, fuel: usize) -> Result<Value> {
+        match term.node() {
+            Node::Var(i) => {
+                Ok(found.vars[*i].expect("the left side has the right side's variables"))
+            }
+            Node::Number(number) => {
+                let tensor = Tensor::scalar(ty.dtype, *number);
+                self.rebuild.builder.set_loc(found.loc.clone());
+                let value = self.rebuild.builder.constant(tensor);
+                self.note();
+                Ok(value)
+            }
+            Node::Op(op, args) => {
+                let operands = args.iter().map(|arg| self.term(*arg, found, ty, fuel));
+                let operands: Result<SmallVec<[Value; 3]>> = operands.collect();
+                let attrs = complete_attrs(*op, &[])?;
+                let value = self.add(*op, &operands?, attrs, None, &found.loc, fuel - 1)?;
+                Ok(value.expect("no type is asked for"))
+            }
+            Node::Known => unreachable!("the whole of the root is known, not a part"),
+        }
+    }
+
+    /// Adds an operation, or what rules make of it; `None` where it does not have the type.
+    fn add(
+        &mut self,
+        op: Op,
+        operands: &[Value],
+        attrs: SmallVec<[Attr; 2]>,
+        want: Option<&Type>,
+        loc: &Loc,
+        fuel: usize,
+    ) -> Result<Option<Value>> {
+        let builder = &self.rebuild.builder;
+        let ty = match (builder.type_of(op, operands, &attrs), want) {
+            (Ok(ty), None) => ty,
+            (Ok(ty), Some(want)) if ty == *want => ty,
+            (Err(error), None) => return Err(error),
+            _ => return Ok(None),
+        };
+        let root = Root {
+            op,
+            operands,
+            attrs: &attrs,
+            ty: &ty,
+        };
+        if let Some(value) = self.apply(&root, None, loc, fuel)? {
+            return Ok(Some(value));
+        }
+        self.rebuild.builder.set_loc(loc.clone());
+        let value = self.rebuild.builder.push(op, operands, attrs)?;
+        self.note();
+        Ok(Some(value))
+    }
+
+    /// Notes what the newest operation is good for.
+    fn note(&mut self) {
+        let (uniform, definitions) = (&mut self.uniform, &mut self.definitions);
+        self.rebuild.builder.with(|f| {
+            let Some(op) = f.ops.last() else {
+                return;
+            };
+            let number = number_of(op, uniform);
+            uniform.resize(f.values.len(), number);
+            definitions.resize(f.values.len(), Some(f.ops.len() as u32 - 1));
+        });
+    }
+}
+
+/// The number that every element of an operation's result is. Layouts of one operand but repeat
+/// and move its elements.
+fn number_of(op: &Operation, uniform: &[Option<f64>]) -> Option<f64> {
+    match (op.op.kind, op.attrs.first(), op.operands.as_slice()) {
+        (Kind::Constant, Some(Attr::Tensor(tensor)), []) => {
+            let first = (!tensor.is_empty()).then(|| tensor.element_bits(0))?;
+            let all = (1..tensor.len()).all(|i| tensor.element_bits(i) == first);
+            all.then(|| tensor.element_f64(0))
+        }
+        (Kind::Layout, _, [x]) => uniform[x.index()],
+        _ => None,
+    }
+}

@@ -1,0 +1,138 @@
+//! `fold-constants`: computes what is known at compile time.
+
+use mithril_ir::attr::Attr;
+use mithril_ir::builder::Builder;
+use mithril_ir::diagnostic::Result;
+use mithril_ir::dim::Dim;
+use mithril_ir::evaluate::evaluate;
+use mithril_ir::graph::{Function, Module, Operation, ResultDef, Role, Value};
+use mithril_ir::op::Kind;
+use mithril_ir::shape::{Shape, Type};
+use mithril_ir::tensor::Tensor;
+use rustc_hash::FxHashMap;
+
+use crate::context::PassContext;
+use crate::dce;
+use crate::pass::Pass;
+use crate::rebuild::{Rebuild, each_function};
+
+pass! {
+    /// Computes operations on literals by the reference evaluator. What they read and give is
+    /// bounded by counts of elements.
+    pub struct FoldConstants("fold-constants") {
+        /// The most elements of a result.
+        limit: usize = 4096,
+        /// The most elements of all operands together.
+        operands: usize = 65536,
+    }
+}
+
+impl Pass for FoldConstants {
+    fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module> {
+        each_function(module, |function| {
+            let folded = self.function(module, function, cx)?;
+            Ok(folded.map(|f| dce::sweep(&f).unwrap_or(f)))
+        })
+    }
+}
+
+impl FoldConstants {
+    fn function(
+        &self,
+        module: &Module,
+        function: &Function,
+        cx: &mut PassContext,
+    ) -> Result<Option<Function>> {
+        let mut rebuild = Rebuild::new(module, function);
+        // Values of the new function.
+        let mut literals: FxHashMap<Value, Tensor> = FxHashMap::default();
+        let mut count = 0;
+        for op in &function.ops {
+            match self.fold(function, op, &rebuild, &literals) {
+                Some(tensor) => {
+                    rebuild.builder.set_loc(op.loc.clone());
+                    let value = rebuild.builder.constant(tensor.clone());
+                    literals.insert(value, tensor);
+                    rebuild.replace(op.result(), value);
+                    cx.log("fold", &op.loc);
+                    count += 1;
+                }
+                None => {
+                    rebuild.keep(op)?;
+                    if let (Kind::Constant, Some(Attr::Tensor(tensor))) =
+                        (op.op.kind, op.attrs.first())
+                    {
+                        literals.insert(rebuild.value(op.result()), tensor.clone());
+                    }
+                }
+            }
+        }
+        cx.count("ops-folded", count);
+        if count == 0 {
+            return Ok(None);
+        }
+        rebuild.finish().map(Some)
+    }
+
+    /// The result; `None` where it is not known, too large, or not to be computed now.
+    fn fold(
+        &self,
+        function: &Function,
+        op: &Operation,
+        rebuild: &Rebuild,
+        literals: &FxHashMap<Value, Tensor>,
+    ) -> Option<Tensor> {
+        match op.op.kind {
+            // Differentiation has to see a barrier; a ramp is shorter than its numbers.
+            Kind::Constant | Kind::Barrier | Kind::Call => return None,
+            Kind::Elementwise
+            | Kind::Reduce
+            | Kind::Contraction
+            | Kind::Layout
+            | Kind::Index
+            | Kind::Order
+            | Kind::Random
+            | Kind::Dim
+            | Kind::Composite => {}
+        }
+        let ty = function.ty(op.result());
+        let shape = ty.shape.as_fixed()?;
+        let elements = shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d))?;
+        let operands = rebuild.operands(op);
+        let literal = |v: &Value| literals.get(v).cloned();
+        let tensors: Vec<Tensor> = operands.iter().map(literal).collect::<Option<_>>()?;
+        let read: usize = tensors.iter().map(Tensor::len).sum();
+        if tensors.is_empty() || elements > self.limit || read > self.operands {
+            return None;
+        }
+        let result = evaluated(op, &tensors)?;
+        (result.shape() == shape && result.dtype() == ty.dtype).then_some(result)
+    }
+}
+
+/// The operation alone on these arrays; `None` where it fails, which is for the run to report.
+fn evaluated(op: &Operation, operands: &[Tensor]) -> Option<Tensor> {
+    let symbolic = |attr: &Attr| match attr {
+        Attr::Shape(shape) => {
+            shape.lead.is_some() || shape.dims.iter().any(|d| matches!(d, Dim::Expr(_)))
+        }
+        _ => false,
+    };
+    if op.attrs.iter().any(symbolic) {
+        return None;
+    }
+    let builder = Builder::new("fold");
+    let arg = |(i, tensor): (usize, &Tensor)| {
+        let ty = Type::new(tensor.dtype(), Shape::fixed(tensor.shape()));
+        builder.arg(format!("x{i}"), Role::Data, ty)
+    };
+    let args: Vec<Value> = operands.iter().enumerate().map(arg).collect();
+    let value = builder.push(op.op, &args, op.attrs.clone()).ok()?;
+    let result = ResultDef {
+        name: "output".into(),
+        value,
+        state: None,
+    };
+    let function = builder.finish(vec![result]).ok()?;
+    evaluate(&Module::new(), &function, operands).ok()?.pop()
+}

@@ -1,0 +1,49 @@
+//! Numbers: units, signs, and what is done twice.
+
+use super::matching::Match;
+use super::pattern::{op, vars};
+use super::{Rule, exact};
+
+pub(super) fn rules() -> Vec<Rule> {
+    let [x, y] = vars();
+    let unary = |name| move |x| op(name, [x]);
+    let [abs, sign, floor, ceil, round] = ["abs", "sign", "floor", "ceil", "round"].map(unary);
+    vec![
+        exact("mul-one", x * 1.0, x),
+        exact("one-mul", 1.0 * x, x),
+        exact("mul-minus-one", x * -1.0, -x),
+        exact("minus-one-mul", -1.0 * x, -x),
+        exact("div-one", x / 1.0, x),
+        exact("div-minus-one", x / -1.0, -x),
+        exact("sub-zero", x - 0.0, x),
+        // 0 + -0 is 0 where 0 + 0 would be for x = -0: of floats the other zero is the unit.
+        exact("add-minus-zero", x + -0.0, x),
+        exact("minus-zero-add", -0.0 + x, x),
+        exact("add-zero", x + 0.0, x).when(is_int),
+        exact("zero-add", 0.0 + x, x).when(is_int),
+        exact("neg-neg", -(-x), x),
+        exact("add-neg", x + -y, x - y),
+        exact("neg-add", -x + y, y - x),
+        exact("sub-neg", x - -y, x + y),
+        exact("mul-neg-neg", -x * -y, x * y),
+        exact("div-neg-neg", -x / -y, x / y),
+        exact("pow-one", op("pow", [x, super::pattern::number(1.0)]), x),
+        exact("minimum-same", op("minimum", [x, x]), x),
+        exact("maximum-same", op("maximum", [x, x]), x),
+        exact("abs-abs", abs(abs(x)), abs(x)),
+        exact("abs-neg", abs(-x), abs(x)).when(is_signed),
+        exact("sign-sign", sign(sign(x)), sign(x)),
+        exact("floor-floor", floor(floor(x)), floor(x)),
+        exact("ceil-ceil", ceil(ceil(x)), ceil(x)),
+        exact("round-round", round(round(x)), round(x)),
+    ]
+}
+
+fn is_int(m: &Match) -> bool {
+    m.dtype(0).is_int()
+}
+
+/// Unsigned numbers wrap: the negative of 1 is the greatest.
+fn is_signed(m: &Match) -> bool {
+    m.dtype(0).is_float() || m.dtype(0).is_signed_int()
+}

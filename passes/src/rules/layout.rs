@@ -1,0 +1,125 @@
+//! Shapes: layouts that change nothing, and two that are one.
+
+use mithril_ir::attr::Attr;
+use mithril_ir::op::infer::as_ints;
+
+use super::matching::Match;
+use super::pattern::{known, op, vars};
+use super::{Attrs, Rule, exact};
+
+/// Rules without a condition rest on the engine's: both sides have the same, known type.
+pub(super) fn rules() -> Vec<Rule> {
+    let [x] = vars();
+    let unary = |name| move |x| op(name, [x]);
+    let [reshape, expand, squeeze] = ["reshape", "expand_dims", "squeeze"].map(unary);
+    let [transpose, swap, reverse] = ["transpose", "swap_axes", "reverse"].map(unary);
+    let [broadcast, sum_to, slice] = ["broadcast_in_dim", "sum_to", "slice"].map(unary);
+    let [concat, dim, count] = ["concat", "dim", "element_count"].map(unary);
+    let [sum, prod, max, min] = ["sum", "prod", "max", "min"].map(unary);
+    let [any, all, mean] = ["any", "all", "mean"].map(unary);
+    vec![
+        exact("reshape-same", reshape(x), x),
+        exact("expand-none", expand(x), x),
+        exact("squeeze-none", squeeze(x), x),
+        exact("reshape-reshape", reshape(reshape(x)), reshape(x)).with(own_shape),
+        exact("reshape-expand", reshape(expand(x)), reshape(x)).with(own_shape),
+        exact("reshape-squeeze", reshape(squeeze(x)), reshape(x)).with(own_shape),
+        exact("expand-reshape", expand(reshape(x)), reshape(x)).with(own_shape),
+        exact("expand-squeeze", expand(squeeze(x)), reshape(x)).with(own_shape),
+        exact("expand-expand", expand(expand(x)), reshape(x)).with(own_shape),
+        exact("squeeze-reshape", squeeze(reshape(x)), reshape(x)).with(own_shape),
+        exact("squeeze-expand", squeeze(expand(x)), reshape(x)).with(own_shape),
+        exact("squeeze-squeeze", squeeze(squeeze(x)), reshape(x)).with(own_shape),
+        exact("transpose-none", transpose(x), x).when(keeps_axes),
+        exact("transpose-transpose", transpose(transpose(x)), transpose(x)).with(composed),
+        exact("swap-swap", swap(swap(x)), x).when(same_pair),
+        exact("reverse-none", reverse(x), x).when(no_axes),
+        exact("reverse-reverse", reverse(reverse(x)), x).when(same_axes),
+        exact("slice-all", slice(x), x).when(from_the_start),
+        exact("concat-one", concat(x), x),
+        exact("broadcast-same", broadcast(x), x).when(in_order),
+        exact("broadcast-broadcast", broadcast(broadcast(x)), broadcast(x))
+            .when(both_in_order)
+            .with(own_shape),
+        exact("sum-to-same", sum_to(x), x),
+        exact("sum-none", sum(x), x).when(no_axes),
+        exact("prod-none", prod(x), x).when(no_axes),
+        exact("max-none", max(x), x).when(no_axes),
+        exact("min-none", min(x), x).when(no_axes),
+        exact("any-none", any(x), x).when(no_axes),
+        exact("all-none", all(x), x).when(no_axes),
+        exact("mean-none", mean(x), x).when(no_axes),
+        exact("dim-known", dim(x), known()),
+        exact("count-known", count(x), known()),
+    ]
+}
+
+fn rank(m: &Match) -> usize {
+    m.shape(0).dims.len()
+}
+
+fn own_shape(m: &Match) -> Attrs {
+    vec![("shape", m.root.ty.shape.clone().into())]
+}
+
+fn keeps_axes(m: &Match) -> bool {
+    let order = m.axes(0, "permutation", rank(m)).unwrap_or_default();
+    order.iter().enumerate().all(|(i, &axis)| i == axis)
+}
+
+/// Axis `i` of the result is axis `outer[i]` of the inner result, axis `inner[outer[i]]` of `x`.
+fn composed(m: &Match) -> Attrs {
+    let [outer, inner] = [0, 1].map(|i| m.axes(i, "permutation", rank(m)).unwrap_or_default());
+    let order = outer.iter().map(|&i| inner[i] as i64);
+    vec![("permutation", Attr::ints(order))]
+}
+
+fn same_pair(m: &Match) -> bool {
+    if m.shape(0).lead.is_some() {
+        let both = |name| m.attr(0, name) == m.attr(1, name);
+        return both("first") && both("second");
+    }
+    let axis = |op, name| match m.attr(op, name) {
+        Attr::Int(axis) => axis.rem_euclid(rank(m).max(1) as i64),
+        _ => 0,
+    };
+    let pair = |op| {
+        let (a, b) = (axis(op, "first"), axis(op, "second"));
+        (a.min(b), a.max(b))
+    };
+    pair(0) == pair(1)
+}
+
+fn no_axes(m: &Match) -> bool {
+    as_ints(m.attr(0, "axes")).is_some_and(<[i64]>::is_empty)
+}
+
+fn same_axes(m: &Match) -> bool {
+    if m.shape(0).lead.is_some() {
+        return m.attr(0, "axes") == m.attr(1, "axes");
+    }
+    let [outer, inner] = [0, 1].map(|i| {
+        let mut axes = m.axes(i, "axes", rank(m)).unwrap_or_default();
+        axes.sort_unstable();
+        axes
+    });
+    outer == inner
+}
+
+/// With the type, that says that the slice is all of `x`.
+fn from_the_start(m: &Match) -> bool {
+    let zeros = match m.attr(0, "starts") {
+        Attr::Shape(starts) => starts.dims.iter().all(|d| d.as_const() == Some(0)),
+        _ => false,
+    };
+    zeros && as_ints(m.attr(0, "steps")).is_none_or(|steps| steps.iter().all(|&s| s == 1))
+}
+
+fn in_order(m: &Match) -> bool {
+    let increasing = |axes: &[i64]| axes.iter().enumerate().all(|(i, &axis)| i as i64 == axis);
+    as_ints(m.attr(0, "axes")).is_none_or(increasing)
+}
+
+fn both_in_order(m: &Match) -> bool {
+    *m.attr(0, "axes") == Attr::None && *m.attr(1, "axes") == Attr::None
+}

@@ -1,0 +1,105 @@
+//! Rewrite rules as data: directional, named, one line each, by topic, in the host's algebra.
+
+use std::sync::LazyLock;
+
+use mithril_ir::attr::Attr;
+use mithril_ir::op::Op;
+use rustc_hash::FxHashMap;
+
+mod arithmetic;
+mod cast;
+mod layout;
+mod logic;
+pub mod matching;
+pub mod pattern;
+
+use matching::Match;
+use pattern::{Node, Pattern};
+
+/// What a rule may change.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Class {
+    /// Nothing: the same bits for all values, and no gradient that is finite.
+    Exact,
+    /// The same function on the reals, within a composite's stated tolerance; it may turn what is
+    /// infinite or NaN finite, never the reverse.
+    Recognise,
+    /// The order of sums and products.
+    Reassociating,
+    /// More, where the user asks for it.
+    Fast,
+}
+
+/// Attributes of the operation that a rule builds, by name; defaults fill the others.
+pub type Attrs = Vec<(&'static str, Attr)>;
+
+/// `left` becomes `right`, wherever the two have the same type and `when` holds.
+pub struct Rule {
+    pub name: &'static str,
+    pub topic: &'static str,
+    pub class: Class,
+    pub left: Pattern,
+    pub right: Pattern,
+    /// A condition beside the pattern and the type.
+    pub when: Option<fn(&Match) -> bool>,
+    /// The attributes of the outermost operation on the right.
+    pub attrs: Option<fn(&Match) -> Attrs>,
+}
+
+/// A rule that keeps the bits.
+fn exact(name: &'static str, left: Pattern, right: Pattern) -> Rule {
+    Rule {
+        name,
+        topic: "",
+        class: Class::Exact,
+        left,
+        right,
+        when: None,
+        attrs: None,
+    }
+}
+
+impl Rule {
+    fn when(self, when: fn(&Match) -> bool) -> Rule {
+        Rule {
+            when: Some(when),
+            ..self
+        }
+    }
+
+    fn with(self, attrs: fn(&Match) -> Attrs) -> Rule {
+        Rule {
+            attrs: Some(attrs),
+            ..self
+        }
+    }
+}
+
+/// Every rule, topic by topic, in the order they are tried.
+pub static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
+    let topics = [
+        ("arithmetic", arithmetic::rules()),
+        ("logic", logic::rules()),
+        ("cast", cast::rules()),
+        ("layout", layout::rules()),
+    ];
+    let named = |(topic, rules): (&'static str, Vec<Rule>)| {
+        rules.into_iter().map(move |rule| Rule { topic, ..rule })
+    };
+    topics.into_iter().flat_map(named).collect()
+});
+
+static BY_ROOT: LazyLock<FxHashMap<Op, Vec<&'static Rule>>> = LazyLock::new(|| {
+    let mut by_root: FxHashMap<Op, Vec<&'static Rule>> = FxHashMap::default();
+    for rule in RULES.iter() {
+        if let Node::Op(op, _) = rule.left.node() {
+            by_root.entry(*op).or_default().push(rule);
+        }
+    }
+    by_root
+});
+
+/// The rules whose left side is of this operation.
+pub fn of_root(op: Op) -> &'static [&'static Rule] {
+    BY_ROOT.get(&op).map_or(&[], |rules| rules)
+}

@@ -1,0 +1,107 @@
+//! Both sides of rules: terms of the host's algebra over variables.
+
+use std::ops;
+
+use mithril_ir::op::{self, Op};
+
+/// A term. Terms are made once, with the rules, and live as long as the process.
+#[derive(Clone, Copy)]
+pub struct Pattern(&'static Node);
+
+/// What a term is.
+pub enum Node {
+    /// Any value; the same one wherever the number stands.
+    Var(usize),
+    /// A value all of whose elements are this number; 0 differs from -0.
+    Number(f64),
+    /// An operation on exactly these operands.
+    Op(Op, Vec<Pattern>),
+    /// On the right: the elements of the root as a literal, where its dims are known.
+    Known,
+}
+
+/// How many variables a rule may have.
+pub const VARS: usize = 4;
+
+impl Pattern {
+    fn new(node: Node) -> Pattern {
+        Pattern(Box::leak(Box::new(node)))
+    }
+
+    pub fn node(self) -> &'static Node {
+        self.0
+    }
+}
+
+/// The variables `x`, `y`, `z`, `w`, of which a topic takes what it needs.
+pub fn vars<const N: usize>() -> [Pattern; N] {
+    const { assert!(N <= VARS) };
+    std::array::from_fn(|i| Pattern::new(Node::Var(i)))
+}
+
+/// A value all of whose elements are this number.
+pub fn number(value: f64) -> Pattern {
+    Pattern::new(Node::Number(value))
+}
+
+/// The root's elements as a literal.
+pub fn known() -> Pattern {
+    Pattern::new(Node::Known)
+}
+
+/// An operation of the table on these operands.
+pub fn op<const N: usize>(name: &str, operands: [Pattern; N]) -> Pattern {
+    Pattern::new(Node::Op(op::get(name), operands.to_vec()))
+}
+
+macro_rules! operator {
+    ($trait:ident, $method:ident, $op:literal) => {
+        impl ops::$trait for Pattern {
+            type Output = Pattern;
+
+            fn $method(self, other: Pattern) -> Pattern {
+                op($op, [self, other])
+            }
+        }
+
+        impl ops::$trait<f64> for Pattern {
+            type Output = Pattern;
+
+            fn $method(self, other: f64) -> Pattern {
+                op($op, [self, number(other)])
+            }
+        }
+
+        impl ops::$trait<Pattern> for f64 {
+            type Output = Pattern;
+
+            fn $method(self, other: Pattern) -> Pattern {
+                op($op, [number(self), other])
+            }
+        }
+    };
+}
+
+operator!(Add, add, "add");
+operator!(Sub, sub, "sub");
+operator!(Mul, mul, "mul");
+operator!(Div, div, "div");
+operator!(BitAnd, bitand, "and");
+operator!(BitOr, bitor, "or");
+operator!(BitXor, bitxor, "xor");
+
+impl ops::Neg for Pattern {
+    type Output = Pattern;
+
+    fn neg(self) -> Pattern {
+        op("neg", [self])
+    }
+}
+
+impl ops::Not for Pattern {
+    type Output = Pattern;
+
+    fn not(self) -> Pattern {
+        op("not", [self])
+    }
+}

@@ -1,0 +1,272 @@
+//! `specialise`: gives the entry's arguments their shapes, and makes one copy of each function per
+//! distinct types it is called on.
+
+use std::sync::Arc;
+
+use mithril_ir::attr::Attr;
+use mithril_ir::builder::Builder;
+use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+use mithril_ir::dim::Symbol;
+use mithril_ir::graph::{Bound, Function, Module, Operation, ResultDef, Value};
+use mithril_ir::op::Kind;
+use mithril_ir::shape::Type;
+use mithril_ir::signature::instantiate;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use crate::call_graph;
+use crate::context::PassContext;
+use crate::pass::Pass;
+use crate::transfer::Transfer;
+use given::Shapes;
+use same::Body;
+
+pub mod given;
+mod same;
+mod types;
+
+pass! {
+    /// Gives the entry's arguments their shapes, and makes one copy of each function per distinct
+    /// types it is called on; copies that are the same are shared. What the entry does not reach
+    /// goes.
+    pub struct Specialise("specialise") {
+        /// Shapes of arguments and sizes of symbols: `x=[32 x 784],batch=32`.
+        shapes: Shapes = Shapes::default(),
+        /// The results of the entry that are read; all where left out. States are kept.
+        outputs: Vec<String> = Vec::new(),
+    }
+}
+
+impl Pass for Specialise {
+    fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module> {
+        let Some(entry) = module.entry() else {
+            return Ok(module.clone());
+        };
+        call_graph::post_order(module)?;
+        let types = self.shapes.types(entry)?;
+        let entry = Arc::new(self.read(entry)?);
+        let mut copies = Copies {
+            module,
+            out: Module::new(),
+            origins: FxHashMap::default(),
+            by_types: FxHashMap::default(),
+            by_body: FxHashMap::default(),
+            cx,
+        };
+        // Its place is the first; the copy takes it.
+        copies
+            .out
+            .functions
+            .insert(entry.name.clone(), entry.clone());
+        let copy = copies.copy(&entry, &entry.name, &types)?;
+        copies
+            .out
+            .functions
+            .insert(entry.name.clone(), copies.original(copy));
+        Ok(copies.in_order())
+    }
+}
+
+impl Specialise {
+    /// The entry with the results that are read.
+    fn read(&self, entry: &Function) -> Result<Function> {
+        let mut entry = entry.clone();
+        if self.outputs.is_empty() {
+            return Ok(entry);
+        }
+        for name in &self.outputs {
+            if !entry.results.iter().any(|r| *r.name == **name) {
+                let names = entry.results.iter().map(|r| &*r.name);
+                let mut error = Diagnostic::new(format!("there is no result `{name}`"));
+                error.hint = did_you_mean(name, names);
+                return error.at(format!("function `{}`", entry.name)).err();
+            }
+        }
+        let read = |r: &ResultDef| r.state.is_some() || self.outputs.iter().any(|o| **o == *r.name);
+        entry.results.retain(read);
+        Ok(entry)
+    }
+}
+
+/// The copies made so far.
+struct Copies<'m, 'c> {
+    module: &'m Module,
+    out: Module,
+    /// What each copy is of.
+    origins: FxHashMap<Arc<str>, Arc<str>>,
+    by_types: FxHashMap<(Arc<str>, Vec<Type>), Arc<Function>>,
+    by_body: FxHashMap<Body, Arc<Function>>,
+    cx: &'c mut PassContext,
+}
+
+impl Copies<'_, '_> {
+    /// The copy of a function for operands of these types.
+    fn of(&mut self, name: &Arc<str>, operands: &[&Type]) -> Result<Arc<Function>> {
+        let function = call_graph::function(self.module, name)?.clone();
+        if function.external {
+            // Its body is elsewhere and goes by its name.
+            self.out
+                .functions
+                .entry(name.clone())
+                .or_insert(function.clone());
+            return Ok(function);
+        }
+        let types = types::signature(&function, operands)?;
+        let key = (name.clone(), types);
+        if let Some(copy) = self.by_types.get(&key) {
+            return Ok(copy.clone());
+        }
+        let own = self.out.fresh_name(name);
+        self.origins.insert(own.clone(), name.clone());
+        // Taken until the copy is done: its callees take others.
+        self.out.functions.insert(own.clone(), function.clone());
+        let copy = self.copy(&function, &own, &key.1)?;
+        let body = Body::of(&copy);
+        let shared = match self.by_body.get(&body) {
+            Some(twin) => {
+                self.out.functions.shift_remove(&own);
+                self.cx.count("functions-shared", 1);
+                twin.clone()
+            }
+            None => {
+                let copy = self.original(copy);
+                self.out.functions.insert(own, copy.clone());
+                self.by_body.insert(body, copy.clone());
+                self.cx.count("functions-made", 1);
+                copy
+            }
+        };
+        self.by_types.insert(key, shared.clone());
+        Ok(shared)
+    }
+
+    /// The copies in the order of the functions they are of.
+    fn in_order(mut self) -> Module {
+        let place = |name: &Arc<str>| {
+            let origin = self.origins.get(name).unwrap_or(name);
+            self.module.functions.get_index_of(origin)
+        };
+        self.out
+            .functions
+            .sort_by(|a, _, b, _| place(a).cmp(&place(b)));
+        self.out
+    }
+
+    /// The module's own function where the copy is the same.
+    fn original(&self, copy: Function) -> Arc<Function> {
+        match self.module.get(&copy.name) {
+            Some(own) if same::identical(own, &copy) => own.clone(),
+            _ => Arc::new(copy),
+        }
+    }
+
+    /// The function under another name on arguments of these types.
+    fn copy(&mut self, function: &Function, name: &Arc<str>, types: &[Type]) -> Result<Function> {
+        let place = |mut error: Box<Diagnostic>| {
+            error
+                .place
+                .get_or_insert_with(|| format!("function `{}`", function.name));
+            error
+        };
+        let builder = Builder::like(name.clone(), function);
+        builder.with_mut(|f| {
+            f.guards.clear();
+            f.constraints.clear();
+            for (info, ty) in f.values.iter_mut().zip(types) {
+                info.ty = ty.clone();
+            }
+        });
+        let args: Vec<Value> = function.arguments().map(|(value, _)| value).collect();
+        let mut transfer = Transfer::new(function, &builder, &args).map_err(place)?;
+        constraints_hold(function, &transfer).map_err(place)?;
+        for op in &function.ops {
+            builder.set_loc(op.loc.clone());
+            self.operation(&builder, &mut transfer, op).map_err(place)?;
+            for old in op.results() {
+                builder.set_name(transfer.value(old), function.info(old).name.clone());
+            }
+        }
+        let results = function.results.iter().map(|r| ResultDef {
+            value: transfer.value(r.value),
+            ..r.clone()
+        });
+        builder.finish(results.collect())
+    }
+
+    fn operation(
+        &mut self,
+        builder: &Builder,
+        transfer: &mut Transfer,
+        op: &Operation,
+    ) -> Result<()> {
+        if op.op.kind != Kind::Call {
+            return transfer.emit(builder, op, None);
+        }
+        let operands: Vec<Type> = transfer
+            .operands(op)
+            .iter()
+            .map(|v| builder.ty(*v))
+            .collect();
+        let types = types::operands_of_callee(op, &operands);
+        let types: Vec<&Type> = types.iter().collect();
+        let name = op.functions().next().expect("a call names its callee");
+        let callee = self.of(name, &types)?;
+        let mut attrs: SmallVec<[Attr; 2]> = SmallVec::new();
+        for (i, attr) in op.attrs.iter().enumerate() {
+            attrs.push(match (attr, i) {
+                (Attr::Function(_), 0) => Attr::Function(callee.name.clone()),
+                (Attr::Function(vjp), _) => {
+                    Attr::Function(self.gradient(vjp, &callee, &types)?.name.clone())
+                }
+                _ => attr.clone(),
+            });
+        }
+        transfer.emit_with(builder, op, attrs, Some(&callee))
+    }
+
+    /// The copy of a custom gradient, which takes operands, results, and cotangents of those that
+    /// are floats.
+    fn gradient(
+        &mut self,
+        name: &Arc<str>,
+        callee: &Function,
+        operands: &[&Type],
+    ) -> Result<Arc<Function>> {
+        let mut count = 0;
+        let mut fresh = || {
+            count += 1;
+            Symbol::from(format!("_r{count}"))
+        };
+        let results = instantiate(callee, operands, &mut Vec::new(), &mut fresh)?;
+        let cotangents = results.iter().filter(|ty| ty.dtype.is_float());
+        let types = operands.iter().copied().chain(&results).chain(cotangents);
+        self.of(name, &types.collect::<Vec<_>>())
+    }
+}
+
+/// Errors: a constraint of the signature that these types break.
+fn constraints_hold(function: &Function, transfer: &Transfer) -> Result<()> {
+    for constraint in &function.constraints {
+        let (left, right) = (
+            transfer.dim(&constraint.left),
+            transfer.dim(&constraint.right),
+        );
+        let (Some(l), Some(r)) = (left.as_const(), right.as_const()) else {
+            continue;
+        };
+        let (holds, sign) = match constraint.relation {
+            Bound::Equal => (l == r, "=="),
+            Bound::AtMost => (l <= r, "<="),
+            Bound::AtLeast => (l >= r, ">="),
+        };
+        if !holds {
+            let (left, right) = (&constraint.left, &constraint.right);
+            let what = "Incompatible shapes during compilation: a constraint does not hold";
+            return Diagnostic::new(what)
+                .got(format!("{l} {sign} {r}"))
+                .expected(format!("{left} {sign} {right}"))
+                .err();
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! The types that a copy of a function has: what its callers fix, and no more.
+
+use mithril_ir::attr::Attr;
+use mithril_ir::diagnostic::Result;
+use mithril_ir::dim::{Dim, Symbol};
+use mithril_ir::graph::{Function, Operation};
+use mithril_ir::shape::{Shape, Type};
+use mithril_ir::signature::{Binding, bind};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// The argument types for operands of these types: dims that are numbers become fixed, dims that
+/// are equal become one symbol, ranks become known. Other dims stay symbols of the function's own,
+/// so that calls that differ in the caller's names alone share a copy.
+/// Errors: number or types of the operands.
+pub fn signature(function: &Function, operands: &[&Type]) -> Result<Vec<Type>> {
+    let binding = bind(function, operands, &mut Vec::new())?;
+    let args = || function.arguments().map(|(value, _)| function.ty(value));
+    let mut names = Names::default();
+    for ty in args() {
+        ty.shape.for_each_symbol(&mut |symbol| {
+            names.taken.insert(symbol.clone());
+        });
+    }
+    let mut own = Binding::default();
+    let mut done = FxHashSet::default();
+    for ty in args() {
+        if let Some(lead) = ty.shape.lead.as_ref().filter(|l| done.insert((*l).clone())) {
+            let actual = binding.shape(&Shape::with_lead(lead.clone(), []));
+            own.bind_lead(lead.clone(), names.front(lead, &actual));
+        }
+        for dim in &ty.shape.dims {
+            dim.for_each_symbol(&mut |symbol| {
+                if done.insert(symbol.clone()) {
+                    let actual = binding.dim(&Dim::symbol(symbol));
+                    own.bind_dim(symbol.clone(), names.dim(actual, symbol));
+                }
+            });
+        }
+    }
+    Ok(args().map(|ty| own.ty(ty)).collect())
+}
+
+/// The function's names for its callers' dims.
+#[derive(Default)]
+struct Names {
+    taken: FxHashSet<Symbol>,
+    dims: FxHashMap<Dim, Dim>,
+    leads: FxHashMap<Symbol, Symbol>,
+}
+
+impl Names {
+    fn dim(&mut self, actual: Dim, symbol: &Symbol) -> Dim {
+        match actual {
+            Dim::Const(_) => actual,
+            Dim::Unknown => Dim::symbol(symbol),
+            Dim::Expr(_) => self
+                .dims
+                .entry(actual)
+                .or_insert_with(|| Dim::symbol(symbol))
+                .clone(),
+        }
+    }
+
+    /// What a rank variable stands for.
+    fn front(&mut self, lead: &Symbol, actual: &Shape) -> Shape {
+        let dims: Vec<Dim> = actual
+            .dims
+            .iter()
+            .cloned()
+            .enumerate()
+            .map(|(i, dim)| {
+                let mut name = Symbol::from(format!("{lead}_{i}"));
+                while !self.taken.insert(name.clone()) {
+                    name = Symbol::from(format!("{name}_"));
+                }
+                self.dim(dim, &name)
+            })
+            .collect();
+        let own = |actual: &Symbol| {
+            self.leads
+                .entry(actual.clone())
+                .or_insert_with(|| lead.clone())
+                .clone()
+        };
+        Shape {
+            lead: actual.lead.as_ref().map(own),
+            dims: dims.into(),
+        }
+    }
+}
+
+/// The types of the operands that an operation gives to its callee.
+pub fn operands_of_callee(op: &Operation, operands: &[Type]) -> Vec<Type> {
+    let mut types = operands.to_vec();
+    let count = |name| match op.op.attr_index(name).map(|i| &op.attrs[i]) {
+        Some(Attr::Int(n)) => usize::try_from(*n).unwrap_or(0),
+        _ => 0,
+    };
+    // One step of a scan sees slices of the sequences, along the first axis.
+    let sequences = types
+        .iter_mut()
+        .skip(count("carries"))
+        .take(count("sequences"));
+    for ty in sequences {
+        if ty.shape.lead.is_none() && !ty.shape.dims.is_empty() {
+            ty.shape.dims.remove(0);
+        }
+    }
+    types
+}

@@ -1,0 +1,383 @@
+"""Compiled models: calls, their checks, params, state, keys, files."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import mithril as ml
+from mithril.models import Linear, Model, Relu, Sigmoid
+
+
+def mlp() -> Model:
+    model = Model()
+    model += Linear(8)(input="x")
+    model += Relu()
+    model += Linear(3)(output="y")
+    return model
+
+
+def linear(backend, **options):
+    return ml.compile(Linear(2), backend, shapes={"input": ["batch", 3]}, **options)
+
+
+def test_gradients_of_every_form_agree(backend):
+    compiled = linear(backend)
+    params = compiled.randomize_params(seed=0)
+    inputs = {"input": backend.array(np.arange(12.0).reshape(4, 3))}
+    ones = backend.ones(4, 2)
+    forms = [
+        ones,
+        {"output": ones},
+        np.ones((4, 2), np.float32),
+        {"output": lambda output: backend.ones_like(output)},
+        lambda outputs: {"output": backend.ones_like(outputs["output"])},
+        lambda outputs: backend.ones_like(outputs["output"]),
+    ]
+    for form in forms:
+        outputs, gradients = compiled.evaluate(params, inputs, output_gradients=form)
+        alone = compiled.evaluate_gradients(params, inputs, form)
+        assert list(outputs) == ["output"]
+        for found in (gradients, alone):
+            assert sorted(found) == ["b", "w"]
+            assert backend.to_numpy(found["b"]).tolist() == [4.0, 4.0]
+            assert backend.to_numpy(found["w"]).tolist() == [[18.0] * 2, [22.0] * 2, [26.0] * 2]
+
+
+CALLS = [
+    (
+        lambda b, p: (p, {"imput": b.ones(4, 3)}),
+        ml.TerminalError,
+        "Terminal not found: the model has no `imput` among its inputs\n  expected: `input`\n"
+        "  hint: did you mean `input`?",
+    ),
+    (
+        lambda b, p: (p, {}),
+        ml.MithrilError,
+        "`input` is missing from inputs\n  got: nothing\n  expected: `input`",
+    ),
+    (
+        lambda b, p: ({"w": p["w"]}, {"input": b.ones(4, 3)}),
+        ml.MithrilError,
+        "`b` is missing from params\n  got: `w`\n  expected: `w`, `b`",
+    ),
+    (
+        lambda b, p: (p, {"input": b.ones(4, 5)}),
+        ml.ShapeError,
+        "Incompatible shapes: `input` of inputs has another shape\n  got: float32[4, 5]\n"
+        "  expected: float32[batch, 3]",
+    ),
+    (
+        lambda b, p: (p, {"input": b.ones(3)}),
+        ml.ShapeError,
+        "Incompatible shapes: `input` of inputs has another rank\n  got: float32[3]\n"
+        "  expected: float32[batch, 3]",
+    ),
+    (
+        lambda b, p: (p, {"input": np.ones((4, 3))}),
+        ml.ShapeError,
+        "Incompatible shapes: `input` of inputs has another dtype\n  got: float64[4, 3]\n"
+        "  expected: float32[batch, 3]\n"
+        "  hint: `backend.array(x)` casts floats to the backend's dtype",
+    ),
+    (
+        lambda b, p: (p, {"input": [[1.0, 2.0, 3.0]]}),
+        ml.MithrilError,
+        "`input` of inputs is no array of the backend\n  got: list\n"
+        "  expected: float32[batch, 3]\n  hint: `backend.array(x)` makes one",
+    ),
+    (
+        lambda b, p: ({**p, "c": p["b"]}, {"input": b.ones(4, 3)}),
+        ml.TerminalError,
+        "Terminal not found: the model has no `c` among its params\n  expected: `w`, `b`",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "message"), CALLS)
+def test_calls_are_checked(backend, call, error, message):
+    compiled = linear(backend)
+    with pytest.raises(error) as caught:
+        compiled.evaluate(*call(backend, compiled.randomize_params()))
+    assert str(caught.value).startswith(message)
+
+
+def test_params_in_place_are_checked_again(backend):
+    """An array that was checked before is read again once it is another."""
+    compiled = linear(backend)
+    params = compiled.randomize_params()
+    inputs = {"input": backend.ones(1, 3)}
+    for _ in range(5):
+        compiled.evaluate(params, inputs)
+    params["w"] = backend.ones(4, 2)
+    with pytest.raises(ml.ShapeError, match="`w` of params has another shape"):
+        compiled.evaluate(params, inputs)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"outputt": 1}, ml.TerminalError, "Terminal not found: the model has no output `outputt`"),
+        (True, ml.TerminalError, "Terminal not found: `output_gradients=True` differentiates"),
+        (lambda o: {"output": o["output"][:1]}, ml.ShapeError, "Incompatible shapes: the gradient"),
+        (np.ones((3, 2), np.float32), ml.ShapeError, "Incompatible shapes: `output` of output_gr"),
+    ],
+)
+def test_output_gradients_are_checked(backend, given, error, message):
+    compiled = linear(backend)
+    params = compiled.randomize_params()
+    with pytest.raises(error) as caught:
+        compiled.evaluate(params, {"input": backend.ones(4, 3)}, output_gradients=given)
+    assert str(caught.value).startswith(message)
+
+
+def test_params_take_their_values_at_the_first_call(backend):
+    compiled = ml.compile(mlp(), backend)
+    params = compiled.randomize_params(seed=5)
+    copy = dict(params)
+    with pytest.raises(ml.MithrilError, match="shapes="):
+        _ = params["linear_0.w"] + 1
+    with pytest.raises(ml.MithrilError, match="shapes="):
+        _ = params["linear_0.w"].shape
+    compiled.evaluate(params, {"x": backend.ones(2, 5)})
+    assert tuple(params["linear_0.w"].shape) == (5, 8)
+    compiled.evaluate(copy, {"x": backend.ones(2, 5)})
+    assert copy["linear_0.w"] is params["linear_0.w"]
+    known = ml.compile(mlp(), backend, shapes={"x": [None, 5]}).randomize_params(seed=5)
+    for name, value in known.items():
+        assert backend.to_numpy(value).tolist() == backend.to_numpy(params[name]).tolist()
+
+
+def test_a_seed_means_the_same_everywhere(frameworks):
+    drawn = []
+    for make in (ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend):
+        if make.kind in frameworks:
+            backend = make()
+            backend.set_seed(7)
+            params = linear(backend).randomize_params()
+            drawn.append([backend.to_numpy(params["w"]).tolist(), backend.to_numpy(backend.randn(2)).tolist()])
+    assert all(each == drawn[0] for each in drawn)
+
+
+@pytest.mark.parametrize("jit", [True, False])
+def test_jit_or_not(backend, jit):
+    if backend.kind == "torch" and jit:
+        pytest.importorskip("torch._inductor.compile_fx")
+        import shutil  # noqa: PLC0415
+
+        if not (shutil.which("g++") or shutil.which("clang++")):
+            pytest.skip("torch.compile needs a C++ compiler")
+    compiled = linear(backend, jit=jit)
+    params = compiled.randomize_params(seed=0)
+    out, gradients = compiled.evaluate(params, {"input": backend.ones(4, 3)}, None, backend.ones(4, 2))
+    want = np.ones((4, 3)) @ backend.to_numpy(params["w"]) + backend.to_numpy(params["b"])
+    np.testing.assert_allclose(backend.to_numpy(out["output"]), want, rtol=1e-5)
+    assert backend.to_numpy(gradients["b"]).tolist() == [4, 4]
+
+
+def test_the_file_runs_without_mithril(backend, tmp_path):
+    path = tmp_path / "model.py"
+    constant = np.random.default_rng(0).standard_normal((3, 40)).astype(np.float32)
+    model = Model()
+    model |= Linear(40)(input="x", w=constant, output="h")
+    model |= Sigmoid()(input="h", output="y")
+    compiled = ml.compile(model, backend, shapes={"x": [2, 3]}, file_path=path)
+    assert path.read_text() == compiled.code
+    assert (tmp_path / "model.npz").exists()
+    params = compiled.randomize_params(seed=0)
+    x = backend.array(np.arange(6.0).reshape(2, 3))
+    want = backend.to_numpy(compiled.evaluate(params, {"x": x})["y"])
+    np.savez(tmp_path / "data.npz", x=backend.to_numpy(x), b=backend.to_numpy(params["linear.b"]))
+    made = {"numpy": "np.asarray", "torch": "torch.from_numpy", "jax": "jax.numpy.asarray"}
+    script = f"""
+import sys, numpy as np
+sys.path.insert(0, {str(tmp_path)!r})
+import {"numpy" if backend.kind == "numpy" else backend.kind}
+import model
+data = np.load({str(tmp_path / "data.npz")!r})
+make = {made[backend.kind]}
+out = model.forward({{"linear.b": make(data["b"])}}, {{"x": make(data["x"])}})["y"]
+assert "mithril" not in sys.modules
+np.save({str(tmp_path / "out.npy")!r}, np.asarray(out))
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), want, rtol=1e-6)
+    again = ml.compile(model, backend, shapes={"x": [2, 3]})
+    np.testing.assert_allclose(backend.to_numpy(again.evaluate(params, {"x": x})["y"]), want, rtol=1e-6)
+
+
+def test_training_agrees_on_all_backends(frameworks):
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((16, 4)), rng.standard_normal((16, 3))
+    histories = []
+    for make in (ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend):
+        if make.kind not in frameworks:
+            continue
+        backend = make(precision=64)
+        compiled = ml.compile(mlp(), backend, shapes={"x": [16, 4]})
+        params = compiled.randomize_params(seed=1)
+        target = backend.array(y)
+        losses = []
+        for _ in range(20):
+            outputs, gradients = compiled.evaluate(
+                params, {"x": backend.array(x)}, output_gradients=lambda o: (o["y"] - target) / 16
+            )
+            losses.append(float(backend.sum(backend.square(outputs["y"] - target))))
+            params = {name: params[name] - 0.1 * gradients[name] for name in params}
+        histories.append(losses)
+    assert histories[0][-1] < 0.9 * histories[0][0]
+    for history in histories[1:]:
+        np.testing.assert_allclose(history, histories[0], rtol=1e-10)
+
+
+def test_train_model(backend):
+    model = ml.TrainModel(mlp())
+    model.add_loss(ml.SquaredError(), input="y", target="target")
+    model.add_regularization(ml.L2(), coef=0.5, input="linear_0.w")
+    compiled = ml.compile(model, backend, shapes={"x": [4, 5]})
+    params = compiled.randomize_params(seed=2)
+    inputs = {"x": backend.ones(4, 5), "target": backend.zeros(4, 3)}
+    outputs, gradients = compiled.evaluate(params, inputs, output_gradients=True)
+    y, w = backend.to_numpy(outputs["y"]), backend.to_numpy(params["linear_0.w"])
+    np.testing.assert_allclose(
+        float(outputs["final_cost"]), (y**2).mean() + 0.25 * (w**2).sum(), rtol=1e-5
+    )
+    assert sorted(gradients) == sorted(params)
+
+
+def test_roles_are_changed_by_keys(backend):
+    compiled = ml.compile(
+        Linear(2),
+        backend,
+        shapes={"input": [4, 3]},
+        trainable_keys=["input"],
+        data_keys={"w"},
+        constant_keys={"b": np.ones(2, np.float32)},
+    )
+    assert compiled.params == ("input",)
+    assert compiled.inputs == ("w",)
+    params, inputs = {"input": backend.ones(4, 3)}, {"w": backend.ones(3, 2)}
+    out, gradients = compiled.evaluate(params, inputs, output_gradients=backend.ones(4, 2))
+    assert backend.to_numpy(out["output"]).tolist() == [[4.0, 4.0]] * 4
+    assert backend.to_numpy(gradients["input"]).tolist() == [[2.0] * 3] * 4
+
+
+def test_bound_params_are_copies(backend):
+    compiled = linear(backend)
+    params = compiled.randomize_params(seed=0)
+    inputs = {"input": backend.ones(4, 3)}
+    want = backend.to_numpy(compiled.evaluate(params, inputs)["output"]).tolist()
+    bound = compiled.bind(params)
+    assert bound.params == ()
+    params["b"] = params["b"] + 1
+    assert backend.to_numpy(bound.evaluate({}, inputs)["output"]).tolist() == want
+    with pytest.raises(ml.TerminalError, match="did you mean"):
+        compiled.bind({"ww": params["w"]})
+
+
+def test_state_is_held_or_passed(backend):
+    model = Model()
+    model += ml.BatchNorm1d()(input="x", output="y")
+    compiled = ml.compile(model, backend, shapes={"x": [8, 3]})
+    assert compiled.states
+    params = compiled.randomize_params()
+    x = backend.array(np.random.default_rng(0).standard_normal((8, 3)) + 2)
+    before = {n: backend.to_numpy(v).tolist() for n, v in compiled.state.items()}
+    own = dict(compiled.state)
+    outputs, following = compiled.evaluate(params, {"x": x}, state=own)
+    assert {n: backend.to_numpy(v).tolist() for n, v in compiled.state.items()} == before
+    held = compiled.evaluate(params, {"x": x})
+    assert backend.to_numpy(held["y"]).tolist() == backend.to_numpy(outputs["y"]).tolist()
+    for name, value in following.items():
+        assert backend.to_numpy(compiled.state[name]).tolist() == backend.to_numpy(value).tolist()
+    assert following.keys() == own.keys()
+    changed = [n for n, v in following.items() if backend.to_numpy(v).tolist() != before[n]]
+    assert changed
+    *_, last = compiled.evaluate(params, {"x": x}, own, backend.ones(8, 3))
+    assert last.keys() == own.keys()
+    use = ml.compile(model, backend, shapes={"x": [8, 3]}, inference=True)
+    result = use.evaluate(params, {"x": x}, state=following)
+    assert len(result) == 2
+
+
+def test_keys_are_drawn_or_given(backend):
+    model = Model()
+    model += ml.Dropout(0.5)(input="x", output="y")
+    compiled = ml.compile(model, backend, shapes={"x": [64, 64]})
+    x = backend.ones(64, 64)
+    one, two = (backend.to_numpy(compiled.evaluate({}, {"x": x})["y"]) for _ in range(2))
+    assert (one != two).any()
+    assert 0.3 < (one == 0).mean() < 0.7
+    key = backend.random_key()
+    name = next(n for n in compiled.inputs if n != "x")
+    same = [backend.to_numpy(compiled.evaluate({}, {"x": x, name: key})["y"]) for _ in range(2)]
+    assert (same[0] == same[1]).all()
+    use = ml.compile(model, backend, shapes={"x": [64, 64]}, inference=True)
+    assert (backend.to_numpy(use.evaluate({}, {"x": x})["y"]) == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"shape": {}}, ml.UsageError, "`compile` has no keyword `shape`"),
+        ({"shapes": {"inputt": [2, 3]}}, ml.TerminalError, "Terminal not found: `Linear` has no"),
+        ({"trainable_keys": "input"}, ml.UsageError, "`trainable_keys` is a collection of names"),
+        ({"optimization_level": 3}, ml.UsageError, "`optimization_level` has another value"),
+        ({"file_path": "model.txt"}, ml.MithrilError, "`file_path` is where Python source is"),
+        ({"shapes": {"input": "abc"}}, ml.ShapeError, "Incompatible shapes during compilation"),
+    ],
+)
+def test_keywords_are_checked(options, error, message):
+    with pytest.raises(error) as caught:
+        ml.compile(Linear(2), ml.NumpyBackend(), **options)
+    assert str(caught.value).startswith(message)
+
+
+def test_other_keywords(backend, capsys):
+    model = mlp()
+    options = {"shapes": {"x": [2, 3]}, "cache": True}
+    first = ml.compile(model, backend, verbose=True, **options)
+    assert "params: linear_0.w" in capsys.readouterr().out
+    assert ml.compile(model, backend, **options).code == first.code
+    plain = ml.compile(model, backend, optimization_level="none", use_checkpointing=True, debug=True)
+    params = first.randomize_params(seed=0)
+    x = {"x": backend.ones(2, 3)}
+    y, g = plain.evaluate(params, x, output_gradients=backend.ones(2, 3))
+    assert "y: float32[2, 3]" in capsys.readouterr().out
+    z, h = first.evaluate(params, x, output_gradients=backend.ones(2, 3))
+    np.testing.assert_allclose(backend.to_numpy(y["y"]), backend.to_numpy(z["y"]), rtol=1e-6)
+    np.testing.assert_allclose(
+        backend.to_numpy(g["linear_0.w"]), backend.to_numpy(h["linear_0.w"]), rtol=1e-5
+    )
+
+
+def test_hooks_see_inner_values(backend):
+    model = Model()
+    model |= Linear(4)(input="x", output="hidden")
+    model |= Relu()(input="hidden", output="y")
+    compiled = ml.compile(model, backend, shapes={"x": [2, 3]})
+    seen = []
+    compiled.register_hook("hidden", lambda value: seen.append(tuple(value.shape)))
+    out = compiled.evaluate(compiled.randomize_params(), {"x": backend.ones(2, 3)})
+    assert list(out) == ["y"]
+    assert seen == [(2, 4)]
+    with pytest.raises(ml.TerminalError, match="Terminal not found"):
+        compiled.register_hook("hiden", print)
+
+
+def test_torch_keeps_the_graph_only_where_asked(frameworks):
+    if "torch" not in frameworks:
+        pytest.skip("torch is not installed")
+    plain = ml.TorchBackend()
+    compiled = linear(plain)
+    params = compiled.randomize_params()
+    x = {"input": plain.ones(4, 3)}
+    assert not compiled.evaluate(params, x)["output"].requires_grad
+    asked = ml.TorchBackend(requires_grad=True)
+    params = linear(asked).randomize_params()
+    out = compiled.evaluate(params, x)["output"]
+    out.sum().backward()
+    assert params["w"].grad is not None
+    out, gradients = compiled.evaluate(params, x, output_gradients=plain.ones(4, 2))
+    assert not out["output"].requires_grad and not gradients["w"].requires_grad

@@ -1,0 +1,161 @@
+"""Building models from Python: syntax alone; the rules are tested in Rust."""
+
+import inspect
+
+import numpy as np
+import pytest
+
+import mithril as ml
+from mithril.models import Add, Concat, Linear, Model, Relu
+
+
+def two_layers() -> Model:
+    model = Model()
+    model += Linear(4)(input="x")
+    model += Relu()
+    model += Linear(2)(output="y")
+    return model
+
+
+def test_names_are_paths_of_blocks():
+    model = two_layers()
+    assert model.inputs == ["x", "linear_0.w", "linear_0.b", "linear_1.w", "linear_1.b"]
+    assert model.outputs == ["y"]
+
+
+def test_a_model_is_a_block_of_another():
+    inner = two_layers()
+    outer = Model()
+    outer |= inner(x="a", y="b")
+    outer |= inner(x="a", y="c")
+    outer |= Add()(left="b", right="c", output="d")
+    assert [name for name in outer.inputs if name.endswith("linear_0.w")] == [
+        "model_0.linear_0.w",
+        "model_1.linear_0.w",
+    ]
+    assert outer.outputs == ["d"]
+
+
+def test_a_used_model_can_no_longer_be_changed():
+    inner = two_layers()
+    outer = Model()
+    outer += inner
+    with pytest.raises(ml.MithrilError, match="can no longer be changed"):
+        inner += Relu()
+
+
+def test_a_subclass_names_its_kind():
+    class MyLayer(Model):
+        def __init__(self, width):
+            super().__init__()
+            self |= Linear(width)(input="input", output="hidden")
+            self += Relu()(output="output")
+
+    model = Model()
+    model += MyLayer(3)
+    model += MyLayer(4)
+    assert model.inputs[1] == "my_layer_0.linear.w"
+    assert MyLayer(3).kind == "MyLayer"
+
+
+def test_connections_compute(backend):
+    model = Model()
+    model |= Linear(3)(input="x", output="y")
+    z = (2 * model.y - 1) / (model.y * model.y + 1.0)
+    model |= ml.Buffer()(input=z.sum(axis=-1), output="out")
+    compiled = ml.compile(model, backend, shapes={"x": [2, 5]})
+    params = compiled.randomize_params(seed=3)
+    x = backend.array(np.linspace(-1, 1, 10).reshape(2, 5))
+    out = backend.to_numpy(compiled.evaluate(params, {"x": x})["out"])
+    y = backend.to_numpy(x) @ backend.to_numpy(params["w"] if "w" in params else params["linear.w"])
+    np.testing.assert_allclose(out, ((2 * y - 1) / (y * y + 1)).sum(-1), rtol=1e-5)
+
+
+def test_lists_and_constants_connect(backend):
+    model = Model()
+    model |= Concat(axis=-1)(inputs=["a", "b", [[1.0], [2.0]]], output="out")
+    compiled = ml.compile(model, backend, shapes={"a": [2, 1], "b": [2, 2]})
+    out = compiled.evaluate({}, {"a": backend.ones(2, 1), "b": backend.zeros(2, 2)})["out"]
+    assert backend.to_numpy(out).tolist() == [[1, 0, 0, 1], [1, 0, 0, 2]]
+
+
+def test_signatures_are_those_of_the_table():
+    signature = inspect.signature(Linear)
+    assert str(signature) == (
+        "(dimension: 'int', use_bias: 'bool' = True, *, name: 'str | None' = None)"
+    )
+    assert ml.Linear is Linear
+    assert "Terminals: input, w, b -> output." in (Linear.__doc__ or "")
+
+
+def test_every_block_has_a_class():
+    for name in ml.models.__all__:
+        made = getattr(ml, name)
+        assert isinstance(made, type), name
+        if name not in {"Block", "Connection", "IOKey", "Model", "TrainModel"}:
+            assert issubclass(made, ml.Block)
+            assert inspect.signature(made).parameters["name"].default is None
+            assert made.__doc__
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (
+            lambda: Linear(dimensions=3),
+            ml.MithrilError,
+            "`Linear` has no parameter `dimensions`\n  expected: `dimension`, `use_bias`\n"
+            "  hint: did you mean `dimension`?",
+        ),
+        (
+            lambda: Linear(3)(inputt="x"),
+            ml.TerminalError,
+            "Terminal not found: `Linear` has no terminal `inputt`\n"
+            "  expected: `input`, `w`, `b`, `output`\n  hint: did you mean `input`?",
+        ),
+        (
+            lambda: two_layers().z,
+            ml.TerminalError,
+            "Terminal not found: `Model` has no terminal `z`",
+        ),
+        (
+            lambda: two_layers().__iadd__(Relu),
+            ml.UsageError,
+            "Unexpected argument: `model +=` adds a block\n  got: type\n"
+            "  expected: a block or a model",
+        ),
+    ],
+)
+def test_errors(make, error, message):
+    with pytest.raises(error) as caught:
+        made = make()
+        assert made is not NotImplemented
+    assert str(caught.value).startswith(message)
+
+
+def test_an_unknown_attribute_is_no_crash():
+    assert not hasattr(two_layers(), "nothing")
+    assert hasattr(two_layers(), "y")
+    with pytest.raises(AttributeError, match="did you mean `Linear`"):
+        _ = ml.Lineer
+
+
+def test_models_are_saved_and_loaded(tmp_path, backend):
+    model = two_layers()
+    model.save(tmp_path / "model.json")
+    loaded = Model.load(tmp_path / "model.json")
+    assert loaded.to_json() == model.to_json()
+    values = []
+    for each in (model, loaded):
+        compiled = ml.compile(each, backend, shapes={"x": [1, 3]})
+        params = compiled.randomize_params(seed=1)
+        values.append(compiled.evaluate(params, {"x": backend.ones(1, 3)})["y"])
+    assert backend.to_numpy(values[0]).tolist() == backend.to_numpy(values[1]).tolist()
+    loaded += Relu()
+    assert "output" in loaded.outputs
+
+
+def test_summary():
+    text = two_layers().summary(shapes={"x": [None, 3]})
+    assert "linear_0" in text and "16" in text
+    assert two_layers()._repr_html_().startswith("<pre>")

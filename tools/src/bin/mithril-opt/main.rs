@@ -1,0 +1,203 @@
+//! `mithril-opt`: run passes over a `.mir` file and print the result.
+
+mod expected;
+mod report;
+mod split;
+
+use std::fs;
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+use mithril_ir::diagnostic::Diagnostic;
+use mithril_ir::{text, verify};
+use mithril_passes::driver::{Driver, Moment, Report};
+use mithril_passes::legalize::Legalize;
+use mithril_passes::pipeline::Pipeline;
+use mithril_passes::{registry, target};
+use mithril_source::python::{self, Framework};
+
+use report::Shown;
+use split::Chunk;
+
+/// Run passes over Mithril IR and print the result.
+#[derive(Parser)]
+#[command(name = "mithril-opt", version = mithril::VERSION, after_help = passes_help())]
+struct Options {
+    /// A .mir file; `-`, or none, is the standard input.
+    file: Option<PathBuf>,
+
+    /// The passes to run: `canonicalize,inline{limit=all},cse`.
+    #[arg(short, long = "passes", value_name = "PIPELINE", default_value = "")]
+    pipeline: String,
+
+    /// Where the result goes; `-` is the standard output.
+    #[arg(short, long, value_name = "FILE", default_value = "-")]
+    output: PathBuf,
+
+    /// Print the source for a framework instead: numpy, torch or jax. What the framework lacks is
+    /// decomposed first.
+    #[arg(long, value_name = "FRAMEWORK", value_parser = framework)]
+    emit: Option<Framework>,
+
+    /// Treat what lies between lines `// -----` as files of their own.
+    #[arg(long)]
+    split_input_file: bool,
+
+    /// Check that the errors are those that comments `// expected-error {{…}}` announce, on their
+    /// line or with `@+1`, `@-1` on one near, with `@unknown` on none.
+    #[arg(long)]
+    verify_diagnostics: bool,
+
+    /// Do not verify the module after each pass.
+    #[arg(long)]
+    no_verify: bool,
+
+    #[command(flatten)]
+    shown: Shown,
+
+    /// Print the passes with their options, and nothing else.
+    #[arg(long)]
+    list_passes: bool,
+}
+
+fn passes_help() -> String {
+    format!("Passes, with their options:\n{}", registry::help())
+}
+
+impl Options {
+    /// The pipeline, so that it ends in what the framework takes.
+    fn legal(&self, pipeline: Pipeline) -> Pipeline {
+        match self
+            .emit
+            .and_then(|framework| target::find(framework.name()))
+        {
+            Some(target) => pipeline.then(Legalize { target: *target }),
+            None => pipeline,
+        }
+    }
+}
+
+fn framework(name: &str) -> Result<Framework, String> {
+    let names = || Framework::ALL.iter().map(|f| f.name());
+    let found = Framework::ALL.into_iter().find(|f| f.name() == name);
+    found.ok_or_else(|| format!("one of {}", names().collect::<Vec<_>>().join(", ")))
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    if options.list_passes {
+        print!("{}", registry::help());
+        return ExitCode::SUCCESS;
+    }
+    if options.file.is_none() && io::stdin().is_terminal() {
+        // Nothing will ever come: whoever typed this wants to know how.
+        let shown = Options::command().print_help();
+        return shown.map_or(ExitCode::FAILURE, |()| ExitCode::from(2));
+    }
+    let pipeline = match Pipeline::parse(&options.pipeline) {
+        Ok(pipeline) => options.legal(pipeline),
+        Err(error) => {
+            eprint!("{}", error.render("--passes", &options.pipeline));
+            return ExitCode::from(2);
+        }
+    };
+    match run(&options, &pipeline) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err((what, error)) => {
+            eprintln!("mithril-opt: {what}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether all went well; errors of the input are printed.
+/// Errors: a file, and why it cannot be read or written.
+fn run(options: &Options, pipeline: &Pipeline) -> Result<bool, (String, io::Error)> {
+    let (name, source) = read(options)?;
+    let chunks = if options.split_input_file {
+        split::chunks(&source)
+    } else {
+        vec![Chunk::whole(&source)]
+    };
+    let mut outputs = Vec::new();
+    let mut good = true;
+    for chunk in &chunks {
+        let result = process(options, pipeline, chunk);
+        let error = result.as_ref().err();
+        if options.verify_diagnostics {
+            let problems = expected::check(&chunk.text, error.map(|e| &**e));
+            good &= problems.is_empty();
+            problems.iter().for_each(|p| eprintln!("{name}:{p}"));
+        } else if let Some(error) = error {
+            good = false;
+            eprint!("{}", error.render(&name, &chunk.text));
+        }
+        outputs.extend(result);
+    }
+    write(options, &outputs.join("\n// -----\n\n"))?;
+    Ok(good)
+}
+
+/// Runs the pipeline on one module.
+/// Errors: the first one of its text, of the verifier or of a pass.
+fn process(
+    options: &Options,
+    pipeline: &Pipeline,
+    chunk: &Chunk,
+) -> Result<String, Box<Diagnostic>> {
+    let module = text::parse(&chunk.text)?;
+    let driver = Driver {
+        verify: !options.no_verify,
+    };
+    if driver.verify {
+        verify::verify(&module)?;
+    }
+    let shown = &options.shown;
+    let mut observer = |pass: &dyn mithril_passes::pass::Pass, moment: Moment, module: &_| {
+        shown.module(pass.name(), moment, module);
+    };
+    let (module, report): (_, Report) = driver.run_observed(pipeline, &module, &mut observer)?;
+    shown.report(&report);
+    let Some(framework) = options.emit else {
+        return Ok(text::print(&module));
+    };
+    let source = python::emit(&module, framework, &python::Options::default())?;
+    if !source.constants.is_empty() {
+        let count = source.constants.len();
+        eprintln!("mithril-opt: {count} large constants of the source are not written");
+    }
+    Ok(source.text)
+}
+
+fn read(options: &Options) -> Result<(String, String), (String, io::Error)> {
+    match &options.file {
+        Some(path) if path.as_os_str() != "-" => {
+            let name = path.display().to_string();
+            let text = fs::read_to_string(path);
+            text.map(|text| (name.clone(), text))
+                .map_err(|error| (name, error))
+        }
+        _ => {
+            let mut text = String::new();
+            let read = io::stdin().read_to_string(&mut text);
+            let name = "<stdin>".to_string();
+            read.map(|_| (name.clone(), text))
+                .map_err(|error| (name, error))
+        }
+    }
+}
+
+fn write(options: &Options, text: &str) -> Result<(), (String, io::Error)> {
+    let name = options.output.display().to_string();
+    if name != "-" {
+        return fs::write(&options.output, text).map_err(|error| (name, error));
+    }
+    match io::stdout().write_all(text.as_bytes()) {
+        // Whoever read has read enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.map_err(|error| ("<stdout>".to_string(), error)),
+    }
+}

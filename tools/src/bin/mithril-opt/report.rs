@@ -1,0 +1,81 @@
+//! What is shown beside the result, all on the standard error: modules on the way, time, counts.
+
+use clap::Args;
+use mithril_ir::graph::Module;
+use mithril_ir::text;
+use mithril_passes::driver::{Moment, Report};
+
+/// What the user asks to see.
+#[derive(Args)]
+pub struct Shown {
+    /// Print the module before these passes; before each where none is named.
+    #[arg(long, value_name = "PASSES", value_delimiter = ',', num_args = 0..=1,
+          require_equals = true, default_missing_value = "all")]
+    print_ir_before: Vec<String>,
+
+    /// Print the module after these passes; after each where none is named.
+    #[arg(long, value_name = "PASSES", value_delimiter = ',', num_args = 0..=1,
+          require_equals = true, default_missing_value = "all")]
+    print_ir_after: Vec<String>,
+
+    /// Print the module after each pass that changes it.
+    #[arg(long)]
+    print_ir_on_change: bool,
+
+    /// Print the time of each pass.
+    #[arg(long)]
+    timing: bool,
+
+    /// Print what each pass has counted.
+    #[arg(long)]
+    statistics: bool,
+
+    /// Print the rewrite log: which rule was applied where.
+    #[arg(long)]
+    rewrites: bool,
+}
+
+impl Shown {
+    /// Prints the module if it is asked for at this moment.
+    pub fn module(&self, pass: &str, moment: Moment, module: &Module) {
+        let named = |list: &[String]| list.iter().any(|name| name == "all" || name == pass);
+        let (asked, when) = match moment {
+            Moment::Before => (named(&self.print_ir_before), "before"),
+            Moment::After { changed } => {
+                let on_change = self.print_ir_on_change && changed;
+                (named(&self.print_ir_after) || on_change, "after")
+            }
+        };
+        if asked {
+            eprintln!("// ----- IR {when} {pass} -----\n{}", text::print(module));
+        }
+    }
+
+    /// Prints what is asked for of a pipeline that has run.
+    pub fn report(&self, report: &Report) {
+        if self.timing {
+            eprintln!("// ----- time -----");
+            for pass in &report.passes {
+                eprintln!("{:>10.3} ms  {}", pass.time.as_secs_f64() * 1e3, pass.pass);
+            }
+            let total: f64 = report.passes.iter().map(|p| p.time.as_secs_f64()).sum();
+            eprintln!("{:>10.3} ms  total", total * 1e3);
+        }
+        if self.statistics {
+            eprintln!("// ----- statistics -----");
+            for pass in &report.passes {
+                let changed = if pass.changed { "" } else { ": no change" };
+                eprintln!("{}{changed}", pass.pass);
+                for (name, count) in &pass.statistics {
+                    eprintln!("{count:>10}  {name}");
+                }
+            }
+        }
+        if self.rewrites {
+            eprintln!("// ----- rewrites -----");
+            for rewrite in &report.rewrites {
+                eprintln!("{}: {} @ {}", rewrite.pass, rewrite.rule, rewrite.loc);
+            }
+        }
+    }
+}
