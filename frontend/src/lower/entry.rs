@@ -138,7 +138,7 @@ fn spec(terminal: &Terminal, options: &Options, shown: &FxHashMap<Symbol, usize>
             DimSpec::Any => Dim::symbol(symbol(&format!("{}_{axis}", terminal.name))),
             DimSpec::Named(name) => Dim::symbol(symbol(name)),
         })),
-        None if terminal.ruled => return Ok(Spec::Open),
+        None if terminal.ruled => return Ok(Spec::Open(given.or(terminal.dtype))),
         None => {
             let lead = symbol(&terminal.name);
             let count = shown.get(&lead).copied().unwrap_or(0);
