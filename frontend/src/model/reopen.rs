@@ -148,15 +148,8 @@ fn child(
             Feed::List(nets) => Port::List(nets.clone()),
         });
     }
-    for port in &inputs {
-        let nets: &[u32] = match port {
-            Port::Open => &[],
-            Port::Wire(net) => std::slice::from_ref(net),
-            Port::List(nets) => nets,
-        };
-        for net in nets {
-            graph.wires[*net as usize].readers += 1;
-        }
+    for net in inputs.iter().flat_map(Port::wires) {
+        graph.wires[*net as usize].readers += 1;
     }
     let mut outputs = Vec::with_capacity(part.outputs.len());
     for (output, nets) in part.outputs.iter().enumerate() {
