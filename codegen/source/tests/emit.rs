@@ -81,6 +81,11 @@ fn repeated_blocks() {
 }
 
 #[test]
+fn long_lines() {
+    check("long");
+}
+
+#[test]
 fn hostile_names() {
     check("hostile");
 }

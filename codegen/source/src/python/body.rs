@@ -252,7 +252,7 @@ impl<'f, 'm> Body<'f, 'm> {
         let wish = self.wish(value);
         match self.suffix {
             // What goes back through a block has the name of what went forward.
-            suffix if !suffix.is_empty() && self.names.has(&wish) => {
+            suffix if !wish.ends_with(suffix) && self.names.has(&wish) => {
                 self.names.unique(&format!("{wish}{suffix}"))
             }
             _ => self.names.unique(&wish),
