@@ -154,7 +154,18 @@ pub(super) const OPS: &[OpDef] = &[
         }),
         meaning: Meaning::Kernel(|i| reduce::sum_to(i.arg(0), &i.shape("shape"))),
         gradient: Gradient::Rule(|r| vec![Some(r.g().broadcast_to(r.arg(0).shape()))]),
-        python: all("_sum_to({x}, {shape})"),
+        python: Python {
+            numpy: "_sum_to({x}, {shape}) if x is half; \
+                    @sum({x}, axis={summed}[, keepdims={kept}][, dtype={narrow}]) \
+                    if result is summed; \
+                    _sum_to({x}, {shape})",
+            torch: "@sum({x}, dim={summed}[, keepdim={kept}][, dtype={narrow}]) \
+                    if result is summed; \
+                    _sum_to({x}, {shape})",
+            jax: "@sum({x}, axis={summed}[, keepdims={kept}][, dtype={narrow}]) \
+                  if result is summed; \
+                  _sum_to({x}, {shape})",
+        },
         ..LAYOUT
     },
     OpDef {

@@ -250,6 +250,14 @@ impl<'m> Body<'_, 'm> {
             "padding" => one(Expr::List(paddings(op, &["low", "high", "interior"]))),
             "widths" => one(Expr::Tuple(paddings(op, &["low", "high"]))),
             "pads" => one(Expr::Tuple(backward_pads(op))),
+            "summed" | "kept" => one(self.with_facts(op, forced, |facts| {
+                let (axes, kept) = facts.summed().unwrap_or_default();
+                match (name, &axes[..]) {
+                    ("kept", _) => Expr::name(if kept { "True" } else { "False" }),
+                    (_, [axis]) => Expr::int(*axis),
+                    (_, axes) => Expr::Tuple(axes.iter().map(|a| Expr::int(*a)).collect()),
+                }
+            })),
             "left" => self.side(op, 0),
             "right" => self.side(op, 1),
             "equation" => self.equation(op),
@@ -491,6 +499,12 @@ impl<'m> Body<'_, 'm> {
             ]);
         }
         if shape.lead.is_some() {
+            items.insert(0, Expr::name("..."));
+            return Ok(items);
+        }
+        let before = items.iter().take_while(|item| **item == whole()).count();
+        if before >= 2 && before + 1 == count {
+            items.drain(..before);
             items.insert(0, Expr::name("..."));
             return Ok(items);
         }
