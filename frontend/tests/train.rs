@@ -61,7 +61,11 @@ fn random_draws_stay() -> Result<()> {
     assert_eq!(names(&block).0, "input target key");
     let x = ("input", f64s(&[64], &[1.0; 64]));
     let y = ("target", f64s(&[64], &[0.0; 64]));
-    let alone = run(&plain, &[x.clone()], &options(&[x.clone()]));
+    let alone = run(
+        &plain,
+        std::slice::from_ref(&x),
+        &options(std::slice::from_ref(&x)),
+    );
     let both = [x, y];
     let trained = run(&block, &both, &options(&both));
     assert_eq!(alone[0].1, trained[0].1);
