@@ -39,7 +39,7 @@ fn names_stay() -> Result<()> {
     let (inputs, outputs) = names(&block);
     assert_eq!(
         inputs,
-        "input linear_0.w linear_0.b linear_1.w linear_1.b target linear.linear.w \
+        "input target linear_0.w linear_0.b linear_1.w linear_1.b linear.linear.w \
          linear.linear.b"
     );
     assert_eq!(outputs, "output final_cost");
@@ -61,7 +61,11 @@ fn random_draws_stay() -> Result<()> {
     assert_eq!(names(&block).0, "input target key");
     let x = ("input", f64s(&[64], &[1.0; 64]));
     let y = ("target", f64s(&[64], &[0.0; 64]));
-    let alone = run(&plain, &[x.clone()], &options(&[x.clone()]));
+    let alone = run(
+        &plain,
+        std::slice::from_ref(&x),
+        &options(std::slice::from_ref(&x)),
+    );
     let both = [x, y];
     let trained = run(&block, &both, &options(&both));
     assert_eq!(alone[0].1, trained[0].1);
@@ -306,7 +310,7 @@ const WRONG: &[Wrong] = &[
         },
         "Terminal not found: `Linear` has no terminal `outputs`
   expected: one of `input`, `w`, `b`, `output`
-  hint: did you mean `output` or `input`?",
+  hint: did you mean `output`?",
     ),
     (
         || {
@@ -367,7 +371,7 @@ const WRONG: &[Wrong] = &[
             lowered(&train, &[("input", f64s(&[4, 3], &[0.0; 12]))])
         },
         "Incompatible shapes during compilation: `final_cost` has another shape than stated
-  got: [4 x 2] from `squared_error.output`
+  got: [4 x 2] from `buffer.output`
   expected: []",
     ),
     (
