@@ -52,7 +52,7 @@ pub use lower::{DimSpec, Mode, Options, lower};
 pub use mithril_ir::diagnostic::{Diagnostic, Result};
 pub use model::{Connection, IoKey, Model, Source};
 pub use setting::Setting;
-pub use train::{Loss, TrainModel};
+pub use train::{Loss, Select, TrainModel};
 
 /// The version of Mithril, as Python and the commands print it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

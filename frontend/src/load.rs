@@ -8,7 +8,7 @@ use mithril_ir::graph::Role;
 use mithril_ir::tensor::Tensor;
 use serde_json::Value;
 
-use crate::block::{Block, Definition};
+use crate::block::{Block, Definition, Outlet, Terminal};
 use crate::blocks;
 use crate::literal::Literal;
 use crate::lower::DimSpec;
@@ -147,64 +147,13 @@ impl Reader {
     fn child(&self, graph: &mut Graph, value: &Value) -> Result<Child> {
         let block = self.block(&value["block"])?;
         let definition = block.definition.clone();
-        let count = graph.wires.len();
-        let mut inputs = Vec::with_capacity(definition.inputs.len());
-        for terminal in &definition.inputs {
-            let port = match &value["inputs"][&*terminal.name] {
-                Value::Null if terminal.role == Role::Data && !terminal.optional => {
-                    return Err(wrong(
-                        &format!("a connection of `{}`", terminal.name),
-                        value,
-                    ));
-                }
-                Value::Null => Port::Open,
-                Value::Array(ids) if terminal.list => {
-                    let ids = ids.iter().map(|id| index(id, count));
-                    Port::List(ids.collect::<Result<_>>()?)
-                }
-                id => Port::Wire(index(id, count)?),
-            };
-            let read: &[u32] = match &port {
-                Port::Open => &[],
-                Port::Wire(id) => std::slice::from_ref(id),
-                Port::List(ids) => ids,
-            };
-            for id in read {
-                graph.wires[*id as usize].readers += 1;
-            }
-            inputs.push(port);
-        }
-        let child = graph.children.len() as u32;
-        let mut outputs = Vec::with_capacity(definition.outputs.len());
-        for (output, outlet) in definition.outputs.iter().enumerate() {
-            let value = &value["outputs"][&*outlet.name];
-            let mut write = |id: &Value, element| -> Result<u32> {
-                let id = index(id, count)?;
-                let wire = &mut graph.wires[id as usize];
-                let writer = Writer {
-                    child,
-                    output: output as u32,
-                    element,
-                };
-                if wire.value.is_some() || wire.writer.replace(writer).is_some() {
-                    return Err(wrong("a wire that nothing else writes", value));
-                }
-                Ok(id)
-            };
-            let Some(length) = outlet.list else {
-                outputs.push(write(value, None)?);
-                continue;
-            };
-            let id = write(&value[0], None)?;
-            let each = array(&value[1])?.iter().enumerate();
-            let each = each.map(|(i, e)| write(e, Some(i as u32)));
-            let each: Vec<u32> = each.collect::<Result<_>>()?;
-            if each.len() != length as usize {
-                return Err(wrong(&format!("{length} elements"), value));
-            }
-            graph.wires[id as usize].elements = Some(each);
-            outputs.push(id);
-        }
+        let terminals = definition.inputs.iter();
+        let inputs = terminals.map(|terminal| port(graph, terminal, &value["inputs"]));
+        let inputs = inputs.collect::<Result<_>>()?;
+        let outputs = definition.outputs.iter().enumerate();
+        let outputs = outputs
+            .map(|(i, outlet)| output(graph, i as u32, outlet, &value["outputs"][&*outlet.name]));
+        let outputs = outputs.collect::<Result<_>>()?;
         let fold = value["fold"].as_u64().and_then(|n| u32::try_from(n).ok());
         Ok(Child {
             block,
@@ -248,6 +197,57 @@ impl Reader {
             },
         })
     }
+}
+
+/// What an input of the next child reads.
+fn port(graph: &mut Graph, terminal: &Terminal, inputs: &Value) -> Result<Port> {
+    let count = graph.wires.len();
+    let port = match &inputs[&*terminal.name] {
+        Value::Null if terminal.role == Role::Data && !terminal.optional => {
+            let expected = format!("a connection of `{}`", terminal.name);
+            return Err(wrong(&expected, inputs));
+        }
+        Value::Null => Port::Open,
+        Value::Array(ids) if terminal.list => {
+            let ids = ids.iter().map(|id| index(id, count));
+            Port::List(ids.collect::<Result<_>>()?)
+        }
+        id => Port::Wire(index(id, count)?),
+    };
+    for id in port.wires() {
+        graph.wires[*id as usize].readers += 1;
+    }
+    Ok(port)
+}
+
+/// The wire that an output of the next child writes.
+fn output(graph: &mut Graph, output: u32, outlet: &Outlet, value: &Value) -> Result<u32> {
+    let (count, child) = (graph.wires.len(), graph.children.len() as u32);
+    let mut write = |id: &Value, element| -> Result<u32> {
+        let id = index(id, count)?;
+        let wire = &mut graph.wires[id as usize];
+        let writer = Writer {
+            child,
+            output,
+            element,
+        };
+        if wire.value.is_some() || wire.writer.replace(writer).is_some() {
+            return Err(wrong("a wire that nothing else writes", value));
+        }
+        Ok(id)
+    };
+    let Some(length) = outlet.list else {
+        return write(value, None);
+    };
+    let id = write(&value[0], None)?;
+    let each = array(&value[1])?.iter().enumerate();
+    let each = each.map(|(i, e)| write(e, Some(i as u32)));
+    let each: Vec<u32> = each.collect::<Result<_>>()?;
+    if each.len() != length as usize {
+        return Err(wrong(&format!("{length} elements"), value));
+    }
+    graph.wires[id as usize].elements = Some(each);
+    Ok(id)
 }
 
 fn wire(value: &Value) -> Result<Wire> {

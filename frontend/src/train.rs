@@ -1,21 +1,48 @@
-//! Models to be trained: a model with losses, regularizers and metrics, and their total.
+//! Models to be trained: a model, the losses and regularizers that make its cost, and metrics.
 
 use std::sync::Arc;
 
 use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 use mithril_ir::graph::Role;
 
-use crate::block::Block;
+use crate::block::{Block, Terminal, quoted};
 use crate::blocks::build;
 use crate::model::{Connection, Model, Source};
-use crate::setting::Setting;
 
-/// A model and what it is to be trained for. Its params and outputs keep their names, and
-/// `final_cost` is the combined losses plus the regularizers.
+/// The output that is to be made small.
+pub const COST: &str = "final_cost";
+
+/// A model and what it is to be trained for. Its inputs, params and outputs keep their names; to
+/// its outputs come `final_cost`, the combined losses plus the regularizers, and one for each
+/// metric.
+///
+/// ```
+/// use mithril::{Loss, Model, TrainModel, block};
+///
+/// # fn main() -> mithril::Result<()> {
+/// let model = Model::new();
+/// model.extend(block!(Linear(dimension = 8))?)?;
+/// model.extend(block!(Relu())?)?;
+/// model.extend(block!(Linear(dimension = 2))?)?;
+///
+/// let mut train = TrainModel::new(&model.seal()?)?;
+/// train.add_loss(block!(CrossEntropy())?, Loss::default())?;
+/// train.add_regularization(block!(L2())?, 0.01, "linear_0.w")?;
+/// train.add_metric(block!(Accuracy())?, vec![], "output", "target", "accuracy")?;
+///
+/// let block = train.finish()?;
+/// let outputs: Vec<&str> = block.outputs().iter().map(|o| &*o.name).collect();
+/// assert_eq!(outputs, ["output", "accuracy", "final_cost"]);
+/// assert!(block.inputs().iter().any(|i| &*i.name == "linear_0.w"));
+/// # Ok(())
+/// # }
+/// ```
 pub struct TrainModel {
+    trained: Block,
     model: Model,
     losses: Vec<Connection>,
     regularizers: Vec<Connection>,
+    metrics: Vec<String>,
     combiner: Option<Block>,
 }
 
@@ -26,7 +53,7 @@ pub struct Loss {
     pub coef: f64,
     /// The output of the model that is judged.
     pub input: String,
-    /// The new input it is compared with.
+    /// What it is compared with: a new input, or any terminal of the model.
     pub target: String,
 }
 
@@ -43,69 +70,106 @@ impl Default for Loss {
     }
 }
 
+/// What is regularized.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Select {
+    /// The param, other input or output of this name.
+    Name(String),
+    /// All params whose names begin with a match of this regular expression, as Python's
+    /// `re.match` finds it; `$` asks for the whole name.
+    Pattern(String),
+}
+
+impl From<&str> for Select {
+    fn from(name: &str) -> Select {
+        Select::Name(name.to_string())
+    }
+}
+
+impl From<&String> for Select {
+    fn from(name: &String) -> Select {
+        Select::Name(name.clone())
+    }
+}
+
 impl TrainModel {
     /// A copy of the model, to be trained. Errors: those of [`Model::block`].
     pub fn new(model: &Block) -> Result<TrainModel> {
+        let model = Model::from_block(model)?;
         Ok(TrainModel {
-            model: Model::from_block(model)?,
+            trained: model.block()?,
+            model,
             losses: Vec::new(),
             regularizers: Vec::new(),
+            metrics: Vec::new(),
             combiner: None,
         })
     }
 
-    /// The model as it stands, to be read and extended.
+    /// The model as it stands, without its cost.
     pub fn model(&self) -> &Model {
         &self.model
     }
 
-    /// Adds `coef` times a loss, reduced by `reduce_steps`. The loss is connected by its first two
-    /// inputs. Errors: "Terminal not found"; a loss with fewer inputs.
+    /// Adds `coef` times a loss, reduced by `reduce_steps`. Of the inputs it needs and is not
+    /// connected at, the first reads `input` and the second `target`; others become inputs of their
+    /// own names.
+    /// Errors: "Terminal not found"; a loss that reads no output of the model.
     pub fn add_loss(&mut self, loss: Block, how: Loss) -> Result<()> {
-        self.model.expose(&how.input)?;
-        let given = vec![how.input.as_str().into(), how.target.as_str().into()];
-        let mut value = self.model.apply(loss.connect_in_order(given)?)?;
+        let model = self.model.copy();
+        let mut value =
+            model.apply(self.judge(&model, "loss", loss, &how.input, &how.target)?)?;
         for step in how.reduce_steps {
-            value = self.model.apply(step.input(&value)?)?;
+            value = model.apply(step.input(&value)?)?;
         }
-        let value = scaled(value, how.coef)?;
-        self.losses.push(value);
+        self.losses.push(scaled(value, how.coef)?);
+        self.model = model;
         Ok(())
     }
 
-    /// Adds `coef` times a regularizer of the input or param of this name.
-    /// Errors: "Terminal not found".
-    pub fn add_regularization(&mut self, regularizer: Block, coef: f64, key: &str) -> Result<()> {
-        let input = self.model.learned(key)?;
-        let value = self.model.apply(regularizer.input(input)?)?;
-        self.regularizers.push(scaled(value, coef)?);
-        Ok(())
+    /// Adds `coef` times the sum of a regularizer's values on what is selected.
+    /// Errors: "Terminal not found"; a pattern that is none; a regularizer whose standard input is
+    /// connected already.
+    pub fn add_regularization(
+        &mut self,
+        regularizer: Block,
+        coef: f64,
+        select: impl Into<Select>,
+    ) -> Result<()> {
+        let pattern = match select.into() {
+            Select::Name(name) => {
+                let name = self.found(&name)?;
+                return self.regularize(&regularizer, coef, &[name]);
+            }
+            Select::Pattern(pattern) => pattern,
+        };
+        let regex = match regex_lite::Regex::new(&format!("^(?:{pattern})")) {
+            Ok(regex) => regex,
+            Err(error) => {
+                return Diagnostic::new("the pattern is no regular expression that is known here")
+                    .got(format!("`{pattern}`: {error}"))
+                    .hint("lookaround and backreferences are not; several calls can do their work")
+                    .err();
+            }
+        };
+        self.choose(&regularizer, coef, Some(&pattern), |name| {
+            regex.is_match(name)
+        })
     }
 
-    /// Adds `coef` times a regularizer of every param whose name is chosen, such as by a regular
-    /// expression. Errors: none is chosen.
+    /// Adds `coef` times the sum of a regularizer's values on all params whose names are chosen.
+    /// Errors: none is chosen; those of [`TrainModel::add_regularization`].
     pub fn add_regularization_where(
         &mut self,
         regularizer: &Block,
         coef: f64,
         chosen: impl Fn(&str) -> bool,
     ) -> Result<()> {
-        let block = self.model.block()?;
-        let params = block.inputs().iter().filter(|t| t.role == Role::Param);
-        let names: Vec<Arc<str>> = params.map(|t| t.name.clone()).collect();
-        let keys: Vec<&Arc<str>> = names.iter().filter(|n| chosen(n)).collect();
-        if keys.is_empty() {
-            return Diagnostic::new("Terminal not found: no param fits the pattern")
-                .expected(crate::block::quoted(&names))
-                .err();
-        }
-        for key in keys {
-            self.add_regularization(regularizer.clone(), coef, key)?;
-        }
-        Ok(())
+        self.choose(regularizer, coef, None, chosen)
     }
 
-    /// Adds a metric, as an output. Errors: "Terminal not found"; a name that is taken.
+    /// Adds a metric as the output `name`, no part of the cost. It is connected as a loss is.
+    /// Errors: those of [`TrainModel::add_loss`]; a name that is taken.
     pub fn add_metric(
         &mut self,
         metric: Block,
@@ -114,49 +178,189 @@ impl TrainModel {
         target: &str,
         name: &str,
     ) -> Result<()> {
-        self.model.expose(input)?;
-        let mut block = metric.connect_in_order(vec![input.into(), target.into()])?;
-        let last = reduce_steps.len();
-        for (i, step) in reduce_steps.into_iter().enumerate() {
-            debug_assert!(i < last);
-            let value = self.model.apply(block)?;
-            block = step.input(&value)?;
+        let taken = if self.metrics.iter().any(|n| n == name) {
+            Some("two metrics are")
+        } else if name == COST || self.names().any(|n| n == name) {
+            Some("a metric and a terminal of the model are")
+        } else {
+            None
+        };
+        if let Some(what) = taken {
+            return Diagnostic::new(format!("{what} called `{name}`"))
+                .hint("give the metric its own `name`")
+                .err();
         }
-        self.model.connect(block.output(name)?)
+        let model = self.model.copy();
+        let mut block = self.judge(&model, "metric", metric, input, target)?;
+        for step in reduce_steps {
+            block = step.input(model.apply(block)?)?;
+        }
+        model.connect(block.output(name)?)?;
+        self.metrics.push(name.to_string());
+        self.model = model;
+        Ok(())
     }
 
-    /// Says how the losses, as one list, become one number; their sum by default.
+    /// Says how several losses become one: a block of one input, which is given all losses as one
+    /// vector, of one list, or of as many inputs as there are losses. Their sum by default.
     pub fn set_loss_combiner(&mut self, combiner: Block) {
         self.combiner = Some(combiner);
     }
 
-    /// The model with its total as the output `final_cost`. Errors: there is no loss.
+    /// The model with its total as the output `final_cost`. Errors: there is no loss; a combiner of
+    /// another number of inputs, or of outputs.
     pub fn finish(&self) -> Result<Block> {
-        let Some(first) = self.losses.first() else {
+        // What is added here must not be added again by a second call.
+        let model = self.model.copy();
+        let mut total = self.combined(&model)?;
+        for regularizer in &self.regularizers {
+            total = total.operate("+", model.same(regularizer))?;
+        }
+        let cost = build("Buffer", Vec::new(), Vec::new())?.input(&total)?;
+        model.connect(cost.output(COST)?)?;
+        model.set_shapes([(COST, Vec::new())])?;
+        model.block()
+    }
+
+    fn combined(&self, model: &Model) -> Result<Connection> {
+        let losses = self.losses.iter().map(|loss| model.same(loss));
+        let mut losses: Vec<Connection> = losses.collect();
+        if losses.is_empty() {
             return Diagnostic::new("the model to be trained has no loss")
                 .hint("add one with `add_loss`")
                 .err();
-        };
-        // What is added here must not be added again by a second call.
-        let model = self.model.copy();
-        let here = |c: &Connection| model.same(c);
-        let mut total = match (&self.combiner, self.losses.len()) {
-            (None, 1) => here(first),
-            (combiner, _) => {
-                let list: Vec<Source> = self.losses.iter().map(|c| here(c).into()).collect();
-                let stack = build("Stack", Vec::new(), vec![("axis", Setting::Int(0))])?;
-                let stack = model.apply(stack.connect([("inputs", Source::List(list))])?)?;
-                let sum = || build("Sum", Vec::new(), Vec::new());
-                let combiner = combiner.clone().map_or_else(sum, Ok)?;
-                model.apply(combiner.input(&stack)?)?
-            }
-        };
-        for regularizer in &self.regularizers {
-            total = total.operate("+", here(regularizer))?;
         }
-        let cost = build("Buffer", Vec::new(), Vec::new())?.input(&total)?;
-        model.connect(cost.output("final_cost")?)?;
-        model.block()
+        let Some(combiner) = &self.combiner else {
+            let first = losses.remove(0);
+            return losses
+                .into_iter()
+                .try_fold(first, |sum, loss| sum.operate("+", loss));
+        };
+        let inputs: Vec<&Terminal> = needed(combiner).collect();
+        let given: Vec<(Arc<str>, Source)> = match &inputs[..] {
+            _ if combiner.outputs().len() != 1 || combiner.outputs()[0].list.is_some() => {
+                return no_combiner(combiner, inputs.len(), losses.len());
+            }
+            [all] if all.list => vec![(all.name.clone(), losses.into())],
+            [all] => {
+                let stack = build("Stack", Vec::new(), Vec::new())?;
+                let stack = stack.connect([("inputs", Source::from(losses))])?;
+                vec![(all.name.clone(), model.apply(stack)?.into())]
+            }
+            each if each.len() == losses.len() => {
+                let names = each.iter().map(|t| t.name.clone());
+                names.zip(losses.into_iter().map(Source::from)).collect()
+            }
+            each => return no_combiner(combiner, each.len(), losses.len()),
+        };
+        model.apply(combiner.clone().connect(given)?)
+    }
+
+    /// A loss or metric with its connections checked and completed, to be added to `model`.
+    fn judge(
+        &self,
+        model: &Model,
+        what: &str,
+        block: Block,
+        input: &str,
+        target: &str,
+    ) -> Result<Block> {
+        let given = |t: &&Terminal| block.given.iter().any(|(n, _)| *n == t.name);
+        let open = needed(&block).filter(|t| !given(t));
+        let defaults = open.map(|t| t.name.clone()).zip([input, target]);
+        let added: Vec<(Arc<str>, Source)> = defaults.map(|(t, n)| (t, n.into())).collect();
+        let mut block = block.connect(added)?;
+        let standard = block.standard_input().map(|t| t.name.clone());
+        let outputs: Vec<Arc<str>> = self
+            .trained
+            .outputs()
+            .iter()
+            .map(|o| o.name.clone())
+            .collect();
+        let mut reads = false;
+        for (terminal, source) in &mut block.given {
+            let Source::Name(name) = source else { continue };
+            if Some(&*terminal) == standard.as_ref() {
+                self.found(name)?;
+            }
+            reads |= outputs.contains(name);
+            let known = self.names().any(|n| *n == **name);
+            if outputs.contains(name) {
+                model.expose(name)?;
+            }
+            if known {
+                *source = model.learned(name)?.into();
+            }
+        }
+        if !reads {
+            return Diagnostic::new(format!(
+                "the {what} {} reads no output of the model",
+                block.describe()
+            ))
+            .expected(format!("a connection to one of {}", quoted(&outputs)))
+            .err();
+        }
+        Ok(block)
+    }
+
+    fn choose(
+        &mut self,
+        regularizer: &Block,
+        coef: f64,
+        pattern: Option<&str>,
+        chosen: impl Fn(&str) -> bool,
+    ) -> Result<()> {
+        let params = self.trained.inputs().iter();
+        let params = params.filter(|t| t.role == Role::Param).map(|t| &t.name);
+        let names: Vec<Arc<str>> = params.clone().filter(|n| chosen(n)).cloned().collect();
+        if !names.is_empty() {
+            return self.regularize(regularizer, coef, &names);
+        }
+        let shown = pattern.map_or("the pattern".to_string(), |p| format!("`{p}`"));
+        let mut error = Diagnostic::new(format!(
+            "Terminal not found: no param of {} fits {shown}",
+            self.trained.describe()
+        ))
+        .expected(few(params.collect()));
+        error.hint = pattern.and_then(|p| did_you_mean(p, self.names()));
+        error.err()
+    }
+
+    fn regularize(&mut self, regularizer: &Block, coef: f64, names: &[Arc<str>]) -> Result<()> {
+        let model = self.model.copy();
+        let mut sum: Option<Connection> = None;
+        for name in names {
+            let value = model.apply(regularizer.clone().input(model.learned(name)?)?)?;
+            sum = Some(match sum {
+                Some(sum) => sum.operate("+", value)?,
+                None => value,
+            });
+        }
+        if let Some(sum) = sum {
+            self.regularizers.push(scaled(sum, coef)?);
+        }
+        self.model = model;
+        Ok(())
+    }
+
+    /// Inputs, params and outputs of the model.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        let inputs = self.trained.inputs().iter().map(|t| &*t.name);
+        inputs.chain(self.trained.outputs().iter().map(|o| &*o.name))
+    }
+
+    /// The terminal of this name. Errors: "Terminal not found".
+    fn found(&self, name: &str) -> Result<Arc<str>> {
+        if let Some(found) = self.names().find(|n| *n == name) {
+            return Ok(found.into());
+        }
+        let mut error = Diagnostic::new(format!(
+            "Terminal not found: {} has no terminal `{name}`",
+            self.trained.describe()
+        ))
+        .expected(few(self.names().collect()));
+        error.hint = did_you_mean(name, self.names());
+        error.err()
     }
 }
 
@@ -164,6 +368,35 @@ fn scaled(value: Connection, coef: f64) -> Result<Connection> {
     match coef {
         1.0 => Ok(value),
         _ => value.operate("*", coef),
+    }
+}
+
+/// The data inputs that a block needs.
+fn needed(block: &Block) -> impl Iterator<Item = &Terminal> {
+    let inputs = block.inputs().iter();
+    inputs.filter(|t| t.role == Role::Data && !t.optional)
+}
+
+fn no_combiner<T>(combiner: &Block, inputs: usize, losses: usize) -> Result<T> {
+    let outputs = match combiner.outputs() {
+        [only] if only.list.is_some() => "a list".to_string(),
+        all => all.len().to_string(),
+    };
+    Diagnostic::new(format!("{} cannot combine the losses", combiner.describe()))
+        .got(format!(
+            "inputs: {inputs}, outputs: {outputs}, losses: {losses}"
+        ))
+        .expected("one input for all losses or one for each, and one output")
+        .err()
+}
+
+/// The first of many names, quoted.
+fn few<S: AsRef<str>>(names: Vec<S>) -> String {
+    const SHOWN: usize = 8;
+    match names.len() {
+        0 => "none: the model has no params".to_string(),
+        n if n > SHOWN => format!("one of {}, … ({n})", quoted(&names[..SHOWN])),
+        _ => format!("one of {}", quoted(&names)),
     }
 }
 

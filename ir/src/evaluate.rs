@@ -1,12 +1,12 @@
 //! The reference evaluator: the one meaning of every operation.
 
-use rustc_hash::FxHashMap;
+mod dims;
 
 use crate::algebra::Rule;
 use crate::attr::Attr;
 use crate::builder::Builder;
 use crate::diagnostic::{Diagnostic, Result};
-use crate::dim::{Dim, Symbol};
+use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::eval::{Array, elementwise};
 use crate::graph::{Function, Module, Operation, ResultDef, Role, Value};
@@ -14,8 +14,8 @@ use crate::op::infer::{as_int, as_ints, find_attr};
 use crate::op::{Meaning, Op, expr};
 use crate::scalar::Scalar;
 use crate::shape::{Shape, Type};
-use crate::signature::solve;
 use crate::tensor::Tensor;
+pub use dims::Dims;
 
 /// What a kernel of the table sees: operands and attributes, with dims as numbers.
 pub struct Inputs<'a> {
@@ -65,84 +65,6 @@ impl<'a> Calls<'a> {
         match self.module.get(name) {
             Some(callee) => run(self.module, callee, args),
             None => Diagnostic::new(format!("the module has no function `{name}`")).err(),
-        }
-    }
-}
-
-/// What the symbols of a function stand for in one evaluation.
-#[derive(Default)]
-pub struct Dims {
-    dims: FxHashMap<Symbol, i64>,
-    leads: FxHashMap<Symbol, Vec<usize>>,
-}
-
-impl Dims {
-    fn get(&self, dim: &Dim) -> Option<i64> {
-        dim.evaluate(&|s| self.dims.get(s).copied())
-    }
-
-    /// The shape in numbers; at most one dim may stay unknown, as `None`.
-    fn shape(&self, shape: &Shape) -> Vec<Option<usize>> {
-        let lead = shape
-            .lead
-            .as_ref()
-            .and_then(|l| self.leads.get(l))
-            .cloned()
-            .unwrap_or_default();
-        let dims = shape
-            .dims
-            .iter()
-            .map(|d| self.get(d).and_then(|v| usize::try_from(v).ok()));
-        lead.into_iter().map(Some).chain(dims).collect()
-    }
-
-    /// A dim of the shape that has no value yet, and is not merely left open by `?`.
-    fn open<'s>(&self, shape: &'s Shape) -> Option<&'s Dim> {
-        let open = |dim: &&Dim| !dim.is_unknown() && self.get(dim).is_none();
-        shape.dims.iter().find(open)
-    }
-
-    /// Learns the symbols of a type from an array of that type.
-    /// Errors: the array has another rank or another dim.
-    fn learn(&mut self, ty: &Type, actual: &[usize]) -> Result<(), String> {
-        let count = ty.shape.dims.len();
-        if actual.len() < count || (ty.shape.lead.is_none() && actual.len() > count) {
-            return Err(format!("{} dims for {ty}", actual.len()));
-        }
-        let (front, back) = actual.split_at(actual.len() - count);
-        if let Some(lead) = &ty.shape.lead {
-            let known = self
-                .leads
-                .entry(lead.clone())
-                .or_insert_with(|| front.to_vec());
-            if *known != front {
-                return Err(format!("dims {front:?} where *{lead} is {known:?}"));
-            }
-        }
-        for (dim, &size) in ty.shape.dims.iter().zip(back) {
-            match self.get(dim) {
-                Some(known) if known != size as i64 => {
-                    return Err(format!("a dim of {size} where {dim} is {known}"));
-                }
-                Some(_) => {}
-                None => self.learn_dim(dim, size),
-            }
-        }
-        Ok(())
-    }
-
-    /// Learns what a dim tells of its only unknown symbol.
-    fn learn_dim(&mut self, dim: &Dim, size: usize) {
-        let mut unbound = Vec::new();
-        dim.for_each_symbol(&mut |s| {
-            if !self.dims.contains_key(s) && !unbound.contains(s) {
-                unbound.push(s.clone());
-            }
-        });
-        let known = |s: &Symbol| self.dims.get(s).copied().map(Dim::Const);
-        let solved = solve(dim, &Dim::from(size), &unbound, &known);
-        if let Some(Dim::Const(value @ 0..)) = solved.and_then(|v| v.into_iter().next()) {
-            self.dims.insert(unbound.remove(0), value);
         }
     }
 }

@@ -14,67 +14,25 @@ use mithril_ir::verify::verify;
 /// A deep stack of small layers over a symbolic batch, with a location for each.
 fn build(count: usize) -> Function {
     let b = Builder::new("main");
-    let shape = Shape::new([
-        Dim::symbol("batch"),
-        Dim::symbol("length") + 1,
-        Dim::Const(64),
-    ]);
-    let mut x = b.arg("x", Role::Data, Type::new(DType::F32, shape));
-    let w = b.arg(
-        "w",
-        Role::Param,
-        Type::new(DType::F32, Shape::fixed(&[64, 64])),
-    );
-    let bias = b.arg(
-        "bias",
-        Role::Param,
-        Type::new(DType::F32, Shape::fixed(&[64])),
-    );
+    let shape = |last: &[usize]| {
+        let front = [Dim::symbol("batch"), Dim::symbol("length") + 1];
+        Shape::new(front.into_iter().chain(last.iter().map(|&d| d.into())))
+    };
+    let arg = |name: &str, shape| b.var(b.arg(name, Role::Data, Type::new(DType::F32, shape)));
+    let mut x = arg("x", shape(&[64]));
+    let w = arg("w", Shape::fixed(&[64, 64]));
+    let bias = arg("bias", Shape::fixed(&[64]));
     for layer in 0..count / 10 {
         b.set_loc(Loc::path(format!("net.layer.{layer}")));
-        let y = b.op("matmul", &[x, w], &[]).unwrap();
-        let y = b.op("add", &[y, bias], &[]).unwrap();
-        let y = b.op("gelu", &[y], &[]).unwrap();
-        let half = Shape::new([
-            Dim::symbol("batch"),
-            Dim::symbol("length") + 1,
-            Dim::Const(2),
-            Dim::Const(32),
-        ]);
-        let heads = b.op("reshape", &[y], &[("shape", half.into())]).unwrap();
-        let turned = b
-            .op(
-                "transpose",
-                &[heads],
-                &[("permutation", (&[0, 2, 1, 3][..]).into())],
-            )
-            .unwrap();
-        let back = b
-            .op(
-                "transpose",
-                &[turned],
-                &[("permutation", (&[0, 2, 1, 3][..]).into())],
-            )
-            .unwrap();
-        let flat = Shape::new([
-            Dim::symbol("batch"),
-            Dim::symbol("length") + 1,
-            Dim::Const(64),
-        ]);
-        let y = b.op("reshape", &[back], &[("shape", flat.into())]).unwrap();
-        let mean = b
-            .op(
-                "mean",
-                &[y],
-                &[("axes", (&[-1][..]).into()), ("keepdim", true.into())],
-            )
-            .unwrap();
-        let y = b.op("sub", &[y, mean], &[]).unwrap();
-        x = b.op("add", &[x, y], &[]).unwrap();
+        let y = (x.matmul(w) + bias).unary("gelu", &[]);
+        let turned = y.reshape(shape(&[2, 32])).transpose(&[0, 2, 1, 3]);
+        let y = turned.transpose(&[0, 2, 1, 3]).reshape(shape(&[64]));
+        x = x + (y - y.reduce("mean", Some(&[-1]), true));
     }
+    let value = x.value;
     let output = ResultDef {
         name: "output".into(),
-        value: x,
+        value,
         state: None,
     };
     b.finish(vec![output]).unwrap()

@@ -161,6 +161,15 @@ fn syntax() {
         ("% «=» exp(%x)", "name of a value", ""),
         ("guard batch == «;»", "a dim is expected", ""),
         ("guard batch «<»= 3", "`==`", ""),
+    ];
+    for (lines, what, more) in cases {
+        check(&body(lines), what, more);
+    }
+}
+
+#[test]
+fn tensors() {
+    let cases = [
         (
             "%0 = constant() {value = dense<tensor<2 x f32>, [1.0, «x»]>}",
             "not a value of f32",
@@ -195,6 +204,10 @@ fn syntax() {
     for (lines, what, more) in cases {
         check(&body(lines), what, more);
     }
+}
+
+#[test]
+fn functions() {
     check(
         "mithril 1 «f»n @f() -> () {}",
         "`func` or `extern func`",

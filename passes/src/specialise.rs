@@ -48,6 +48,7 @@ impl Pass for Specialise {
         let mut copies = Copies {
             module,
             out: Module::new(),
+            origins: FxHashMap::default(),
             by_types: FxHashMap::default(),
             by_body: FxHashMap::default(),
             cx,
@@ -62,7 +63,7 @@ impl Pass for Specialise {
             .out
             .functions
             .insert(entry.name.clone(), copies.original(copy));
-        Ok(copies.out)
+        Ok(copies.in_order())
     }
 }
 
@@ -91,6 +92,8 @@ impl Specialise {
 struct Copies<'m, 'c> {
     module: &'m Module,
     out: Module,
+    /// What each copy is of.
+    origins: FxHashMap<Arc<str>, Arc<str>>,
     by_types: FxHashMap<(Arc<str>, Vec<Type>), Arc<Function>>,
     by_body: FxHashMap<Body, Arc<Function>>,
     cx: &'c mut PassContext,
@@ -114,6 +117,7 @@ impl Copies<'_, '_> {
             return Ok(copy.clone());
         }
         let own = self.out.fresh_name(name);
+        self.origins.insert(own.clone(), name.clone());
         // Taken until the copy is done: its callees take others.
         self.out.functions.insert(own.clone(), function.clone());
         let copy = self.copy(&function, &own, &key.1)?;
@@ -134,6 +138,18 @@ impl Copies<'_, '_> {
         };
         self.by_types.insert(key, shared.clone());
         Ok(shared)
+    }
+
+    /// The copies in the order of the functions they are of.
+    fn in_order(mut self) -> Module {
+        let place = |name: &Arc<str>| {
+            let origin = self.origins.get(name).unwrap_or(name);
+            self.module.functions.get_index_of(origin)
+        };
+        self.out
+            .functions
+            .sort_by(|a, _, b, _| place(a).cmp(&place(b)));
+        self.out
     }
 
     /// The module's own function where the copy is the same.

@@ -54,6 +54,22 @@ fn symbolic_dims() {
     check("symbolic");
 }
 
+/// A symbol that no shape has alone is worked out from one that has it in a sum.
+#[test]
+fn solved_dims() {
+    let text = "mithril 1
+        func @main(%wide: tensor<(2*k + 1) x f32>) -> (half: tensor<k x f32>) {
+          %0 = slice(%wide) {axes = [0], starts = [0], limits = [k]}
+          return %0
+        }";
+    let module = parse(text).expect("the model is well formed");
+    let text = source(&module, Framework::Numpy, "solved").text;
+    assert!(
+        text.contains("k = (wide.shape[0] - 1) // 2\n    half = wide[:k]"),
+        "{text}"
+    );
+}
+
 #[test]
 fn any_rank() {
     check("polymorphic");
@@ -62,6 +78,11 @@ fn any_rank() {
 #[test]
 fn repeated_blocks() {
     check("repeated");
+}
+
+#[test]
+fn long_lines() {
+    check("long");
 }
 
 #[test]

@@ -1,57 +1,240 @@
-//! Cross entropy of classes: indices or distributions, with weights, smoothing and ignored ones.
+//! Cross entropies: of one class of many, given as an index or as probabilities, and of two.
 
 use mithril_ir::algebra::Var;
-use mithril_ir::diagnostic::Result;
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::dim::Dim;
+use mithril_ir::op::Class;
+use mithril_ir::shape::Shape;
+use mithril_ir::tensor::Tensor;
 
-use super::Value;
-use super::elementwise::done;
-use super::loss::vector;
+use super::elementwise::{ROBUST, done};
+use super::losses::{log, other_shape, pair, times_finite, times_log, without};
+use super::parameter::with;
+use super::{Default, Input, Kind, Parameter, Value, data};
 use crate::lower::Cx;
+use crate::setting::Setting;
 
-pub(super) fn lower(cx: &Cx) -> Result<Vec<Value>> {
-    let (input, target) = (cx.var("input"), cx.var("target"));
-    let weights = vector(cx, "weights", input)?;
-    let (smoothing, ignored) = (cx.float("label_smoothing"), cx.settings.int("ignore_index"));
-    let plain = weights.is_none() && smoothing == 0.0 && ignored.is_none();
-    if plain && cx.text("input_type") == "logits" && target.dtype().is_int() {
-        return done(cx.op("cross_entropy", &[input, target], &[]));
-    }
-    let logs = logs(cx, input);
-    let weighted = weights.map_or(logs, |w| logs * w);
-    if target.dtype().is_float() {
-        let exact = -(weighted * target).sum(Some(&[-1]), false);
-        return done(match smoothing {
-            0.0 => exact,
-            _ => exact * (1.0 - smoothing) + even(weighted) * smoothing,
-        });
-    }
-    let seen = ignored.map(|index| target.binary("ne", target.scalar(index as f64)));
-    // An ignored index may lie outside the classes.
-    let safe = seen.map_or(target, |seen| seen.select(target, target.scalar(0.0)));
-    let attrs = [("axis", (-1).into())];
-    let places = safe.expand_dims(&[-1]);
-    let picked = cx.op("take_along", &[weighted, places], &attrs);
-    let exact = -picked.squeeze(&[-1]);
-    let smooth = match smoothing {
-        0.0 => exact,
-        _ => exact * (1.0 - smoothing) + even(weighted) * smoothing,
+pub(super) const OF_CLASSES: &[Parameter] = &[
+    with(
+        "input_type",
+        Kind::OneOf(&["logits", "probs", "log_probs"]),
+        Default::Str("logits"),
+    ),
+    with("weights", Kind::Floats, Default::None),
+    with("label_smoothing", Kind::Rate, Default::Float(0.0)),
+    with("ignore_index", Kind::Int, Default::None),
+    ROBUST,
+    with("axis", Kind::Int, Default::Int(-1)),
+];
+
+pub(super) const OF_TWO: &[Parameter] = &[
+    with(
+        "input_type",
+        Kind::OneOf(&["logits", "probs"]),
+        Default::Str("logits"),
+    ),
+    with("pos_weight", Kind::Float, Default::Float(1.0)),
+    ROBUST,
+];
+
+pub(super) const CLASSES: &[Input] = &[
+    data("input", Class::Float),
+    data("target", Class::Int)
+        .apart()
+        .following(|cx| without(&cx.var("input").shape(), cx.int("axis"))),
+];
+
+pub(super) fn of_two(cx: &Cx) -> Result<Vec<Value>> {
+    let (x, target) = pair(cx)?;
+    let weighted = match cx.float("pos_weight") {
+        1.0 => target,
+        weight => target * weight,
     };
-    done(match seen {
-        Some(seen) => seen.select(smooth, smooth.scalar(0.0)),
-        None => smooth,
-    })
-}
-
-/// The loss if all classes were as likely.
-fn even(logs: Var<'_>) -> Var<'_> {
-    -logs.reduce("mean", Some(&[-1]), false)
-}
-
-fn logs<'a>(cx: &Cx<'a>, input: Var<'a>) -> Var<'a> {
-    match (cx.text("input_type"), cx.flag("robust")) {
-        ("logits", _) => input.unary("log_softmax", &[]),
-        ("log_probs", _) => input,
-        (_, true) => input.unary("robust_log", &[]),
-        (_, false) => input.log(),
+    let rest = -target + 1.0;
+    if cx.text("input_type") == "logits" {
+        // Both terms vanish where they should, while `softplus(x) - target x` would cancel.
+        let (miss, alarm) = ((-x).unary("softplus", &[]), x.unary("softplus", &[]));
+        return done(weighted * miss + rest * alarm);
     }
+    let robust = cx.flag("robust");
+    done(-(times_log(weighted, x, robust) + times_log(rest, -x + 1.0, robust)))
+}
+
+pub(super) fn of_classes(cx: &Cx) -> Result<Vec<Value>> {
+    let loss = Loss::of(cx)?;
+    match loss.target.dtype() {
+        dtype if dtype.is_float() => done(loss.of_probabilities()?),
+        _ => done(loss.of_indices()?),
+    }
+}
+
+/// The settings of one cross entropy, read.
+struct Loss<'a> {
+    cx: &'a Cx<'a>,
+    input: Var<'a>,
+    target: Var<'a>,
+    /// The axis of the classes, from the back.
+    axis: i64,
+    probs: bool,
+    weights: Option<Var<'a>>,
+    smoothing: f64,
+    ignored: Option<i64>,
+}
+
+impl<'a> Loss<'a> {
+    fn of(cx: &'a Cx<'a>) -> Result<Loss<'a>> {
+        let input = cx.var("input");
+        let axis = -(input.shape().axis_from_back(cx.int("axis"))? as i64);
+        Ok(Loss {
+            cx,
+            input,
+            target: cx.var("target"),
+            axis,
+            probs: cx.text("input_type") == "probs",
+            weights: weights(cx, input, axis)?,
+            smoothing: cx.float("label_smoothing"),
+            ignored: cx.settings.int("ignore_index"),
+        })
+    }
+
+    /// Logarithms of probabilities where `input` is logits; otherwise `input` itself, whose
+    /// logarithm is taken only of what counts: that of an unused 0 would make gradients NaN.
+    fn scores(&self) -> Var<'a> {
+        match self.cx.text("input_type") {
+            "logits" => self
+                .input
+                .unary("log_softmax", &[("axis", self.axis.into())]),
+            _ => self.input,
+        }
+    }
+
+    /// `weight * log(p)` of scores.
+    fn times(&self, weight: Var<'a>, scores: Var<'a>) -> Var<'a> {
+        match self.probs {
+            true => times_log(weight, scores, self.cx.flag("robust")),
+            false => times_finite(weight, scores),
+        }
+    }
+
+    fn total(&self, v: Var<'a>) -> Var<'a> {
+        v.sum(Some(&[self.axis]), false)
+    }
+
+    /// The weights of the classes, along their axis.
+    fn along(&self, weights: Var<'a>) -> Var<'a> {
+        let behind: Vec<i64> = (1..-self.axis).collect();
+        match behind.is_empty() {
+            true => weights,
+            false => weights.expand_dims(&behind),
+        }
+    }
+
+    fn of_probabilities(self) -> Result<Var<'a>> {
+        let expected = self.input.shape();
+        check(self.target, &expected)?;
+        if self.ignored.is_some() {
+            return Diagnostic::new("`ignore_index` takes targets that are indices of classes")
+                .got(self.target.ty())
+                .expected("integers")
+                .err();
+        }
+        let spread = match self.smoothing {
+            0.0 => self.target,
+            part => {
+                let even = self.input.count(Some(&[self.axis]));
+                self.target * (1.0 - part) + self.input.scalar(part) / even
+            }
+        };
+        let weight = self.weights.map_or(spread, |w| spread * self.along(w));
+        Ok(-self.total(self.times(weight, self.scores())))
+    }
+
+    fn of_indices(self) -> Result<Var<'a>> {
+        check(self.target, &without(&self.input.shape(), self.axis)?)?;
+        let target = self.target;
+        let seen = self
+            .ignored
+            .map(|index| target.binary("ne", target.scalar(index as f64)));
+        // An ignored index may lie outside the classes.
+        let safe = seen.map_or(target, |seen| seen.select(target, target.scalar(0.0)));
+        let plain = self.weights.is_none() && self.smoothing == 0.0 && self.axis == -1;
+        if plain && self.cx.text("input_type") == "logits" {
+            let loss = self.cx.op("cross_entropy", &[self.input, safe], &[]);
+            return Ok(seen.map_or(loss, |seen| seen.select(loss, loss.scalar(0.0))));
+        }
+        let scores = self.scores();
+        let attrs = [("axis", self.axis.into())];
+        let places = safe.expand_dims(&[self.axis]);
+        let picked = self.cx.op("take_along", &[scores, places], &attrs);
+        let picked = picked.squeeze(&[self.axis]);
+        let certain = picked.scalar(if self.probs { 1.0 } else { 0.0 });
+        let picked = seen.map_or(picked, |seen| seen.select(picked, certain));
+        let exact = -match self.weights {
+            Some(weights) => {
+                let own = self.cx.op("take", &[weights, safe], &[("axis", 0.into())]);
+                self.times(own, picked)
+            }
+            None if self.probs => log(picked, self.cx.flag("robust")),
+            None => picked,
+        };
+        Ok(match self.smoothing {
+            0.0 => exact,
+            part => exact * (1.0 - part) + self.even(scores, seen) * part,
+        })
+    }
+
+    /// The loss if all classes were as likely; 0 where the target is not seen.
+    fn even(&self, scores: Var<'a>, seen: Option<Var<'a>>) -> Var<'a> {
+        let one = scores.scalar(1.0);
+        let mut weight = self.weights.map_or(one, |w| self.along(w));
+        if let Some(seen) = seen {
+            weight = weight * seen.cast(scores.dtype()).expand_dims(&[self.axis]);
+        }
+        -self.total(self.times(weight, scores)) / scores.count(Some(&[self.axis]))
+    }
+}
+
+/// Errors: a shape that is surely another one. What is not known yet becomes a guard of the
+/// operations that read both.
+fn check(target: Var, expected: &Shape) -> Result<()> {
+    let own = target.shape();
+    let (Some(a), Some(b)) = (own.rank(), expected.rank()) else {
+        return Ok(());
+    };
+    let known = |a: &Dim, b: &Dim| match (a.as_const(), b.as_const()) {
+        (Some(a), Some(b)) => a == b,
+        _ => true,
+    };
+    let mut dims = own.dims.iter().zip(&expected.dims);
+    if a == b && dims.all(|(a, b)| known(a, b)) {
+        return Ok(());
+    }
+    other_shape(expected)
+}
+
+/// The weights of classes. Errors: another number of them than of classes.
+fn weights<'a>(cx: &Cx<'a>, input: Var<'a>, axis: i64) -> Result<Option<Var<'a>>> {
+    let Some(items) = cx.settings.get("weights").as_list() else {
+        return Ok(None);
+    };
+    let number = |item: &Setting| match item {
+        Setting::Float(v) => Some(*v),
+        _ => None,
+    };
+    let numbers: Vec<f64> = items.iter().filter_map(number).collect();
+    let shape = input.shape();
+    let classes = &shape.dims[shape.dims.len() - axis.unsigned_abs() as usize];
+    if classes
+        .as_const()
+        .is_some_and(|n| n != numbers.len() as i64)
+    {
+        return Diagnostic::new(
+            "Incompatible shapes during compilation: `weights` has one number for each class",
+        )
+        .got(numbers.len())
+        .expected(classes)
+        .err();
+    }
+    let tensor = Tensor::from_f64s(input.dtype(), vec![numbers.len()], &numbers);
+    Ok(Some(cx.builder.var(cx.builder.constant(tensor))))
 }

@@ -116,17 +116,7 @@ fn add<'a>(
             return Ok(());
         }
         Setting::Int(i) => {
-            let dim = &shape.dims[shape.dims.len() - shape.axis_from_back(at)?];
-            if let Some(n) = dim.as_const() {
-                if *i >= n || *i < -n {
-                    return Diagnostic::new(
-                        "Incompatible shapes during compilation: the index is out of range",
-                    )
-                    .got(format!("index {i} of axis {at} of {shape}"))
-                    .expected(format!("an index from {} to {}", -n, n - 1))
-                    .err();
-                }
-            }
+            check_range(shape, at, *i)?;
             let limit = if *i == -1 {
                 Dim::Unknown
             } else {
@@ -142,27 +132,52 @@ fn add<'a>(
             }
         }
         Setting::Slice(parts) => {
-            let mut dims = Vec::new();
-            for part in parts.iter() {
-                if *part == Setting::Terminal {
-                    dims.extend(computed.next().map(|v| cx.known_scalar(v, "index")));
-                }
-            }
-            let mut dims = dims.into_iter().collect::<Result<Vec<Dim>>>()?.into_iter();
-            let [start, limit] = [0, 1].map(|i| bound_of(&parts[i], &mut dims));
-            match (&parts[2], &start, &limit) {
-                (Setting::Int(-1), None, None) => plan.reversed.push(at),
-                (Setting::None, None, None) => {}
-                (step, _, _) => plan.bounds.push((
-                    at,
-                    start.unwrap_or(Dim::Const(0)),
-                    limit.unwrap_or(Dim::Unknown),
-                    step.as_int().unwrap_or(1),
-                )),
-            }
+            cut(cx, plan, at, parts, computed)?;
         }
         _ => {}
     }
     *axis += 1;
+    Ok(())
+}
+
+fn check_range(shape: &Shape, axis: i64, index: i64) -> Result<()> {
+    let dim = &shape.dims[shape.dims.len() - shape.axis_from_back(axis)?];
+    match dim.as_const() {
+        Some(n) if index >= n || index < -n => {
+            Diagnostic::new("Incompatible shapes during compilation: the index is out of range")
+                .got(format!("index {index} of axis {axis} of {shape}"))
+                .expected(format!("an index from {} to {}", -n, n - 1))
+                .err()
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A slice of one axis.
+fn cut<'a>(
+    cx: &Cx<'a>,
+    plan: &mut Plan<'a>,
+    axis: i64,
+    parts: &[Setting; 3],
+    computed: &mut dyn Iterator<Item = Var<'a>>,
+) -> Result<()> {
+    let mut dims = Vec::new();
+    for _ in parts.iter().filter(|part| **part == Setting::Terminal) {
+        if let Some(value) = computed.next() {
+            dims.push(cx.known_scalar(value, "index")?);
+        }
+    }
+    let mut dims = dims.into_iter();
+    let [start, limit] = [0, 1].map(|i| bound_of(&parts[i], &mut dims));
+    match (&parts[2], &start, &limit) {
+        (Setting::Int(-1), None, None) => plan.reversed.push(axis),
+        (Setting::None, None, None) => {}
+        (step, _, _) => plan.bounds.push((
+            axis,
+            start.unwrap_or(Dim::Const(0)),
+            limit.unwrap_or(Dim::Unknown),
+            step.as_int().unwrap_or(1),
+        )),
+    }
     Ok(())
 }

@@ -16,6 +16,7 @@ use crate::model::{Model, Source};
 use crate::setting::Setting;
 
 mod attention;
+mod auc;
 mod binary;
 mod compose;
 mod create;
@@ -25,11 +26,12 @@ mod elementwise;
 mod index;
 mod indexer;
 mod layers;
-mod loss;
-mod metric;
+mod losses;
+mod metrics;
 mod parameter;
 mod random;
 mod reduce;
+mod regularizers;
 mod settings;
 mod shape;
 
@@ -61,6 +63,7 @@ pub enum Group {
     Random,
     Layer,
     Loss,
+    Regularizer,
     Metric,
 }
 
@@ -90,7 +93,7 @@ pub struct Input {
     /// Read in training alone.
     pub in_training: bool,
     pub init: Init,
-    /// The shape of a learned input or a state.
+    /// The shape of a learned input or a state, or of one for data where nothing else says it.
     pub shape: Option<fn(&Cx) -> Result<Shape>>,
     /// Whether a block of these settings has it.
     pub present: fn(&Settings) -> bool,
@@ -149,6 +152,14 @@ impl Input {
     pub const fn apart(self) -> Input {
         Input {
             apart: true,
+            ..self
+        }
+    }
+
+    /// An input for data whose shape follows from the other inputs where it is not given.
+    pub const fn following(self, shape: fn(&Cx) -> Result<Shape>) -> Input {
+        Input {
+            shape: Some(shape),
             ..self
         }
     }
@@ -317,8 +328,9 @@ const TABLES: &[&[Entry]] = &[
     layers::BLOCKS,
     attention::BLOCKS,
     compose::BLOCKS,
-    loss::BLOCKS,
-    metric::BLOCKS,
+    losses::BLOCKS,
+    regularizers::BLOCKS,
+    metrics::BLOCKS,
 ];
 
 /// Every block, in the order of the tables.

@@ -15,7 +15,7 @@ use super::instance::{Instance, Lowering, Spec, key_type};
 use super::{DimSpec, Mode, Options};
 use crate::block::{Block, Definition, Terminal, quoted};
 use crate::literal::Literal;
-use crate::model::seal::{Composite, Feed, Made, Net, Part};
+use crate::model::Model;
 use crate::naming::symbol;
 
 /// The module of a block.
@@ -138,7 +138,7 @@ fn spec(terminal: &Terminal, options: &Options, shown: &FxHashMap<Symbol, usize>
             DimSpec::Any => Dim::symbol(symbol(&format!("{}_{axis}", terminal.name))),
             DimSpec::Named(name) => Dim::symbol(symbol(name)),
         })),
-        None if terminal.ruled => return Ok(Spec::Open),
+        None if terminal.ruled => return Ok(Spec::Open(given.or(terminal.dtype))),
         None => {
             let lead = symbol(&terminal.name);
             let count = shown.get(&lead).copied().unwrap_or(0);
@@ -194,85 +194,20 @@ fn check_options(definition: &Definition, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// A composite as it is; a block of the table as a model of that block alone, which adds nothing
-/// to names. Errors: a list terminal, which a model must give.
+/// A composite as it is; a block of the table as a model of that block alone, whose terminals have
+/// the same names. Errors: a list terminal, which a model must give.
 fn alone(block: &Block) -> Result<Arc<Definition>> {
-    let definition = &block.definition;
-    if definition.composite.is_some() {
-        return Ok(definition.clone());
+    if block.definition.composite.is_some() {
+        return Ok(block.definition.clone());
     }
-    let mut nets = Vec::new();
-    let mut inputs = Vec::new();
-    let mut feeds = Vec::new();
-    for terminal in &definition.inputs {
-        if terminal.list {
-            return Diagnostic::new(format!(
-                "`{}` of `{}` takes a list of connections, and nothing was given",
-                terminal.name, definition.kind
-            ))
-            .hint("put the block into a model and connect it")
-            .err();
-        }
-        if terminal.optional {
-            feeds.push(Feed::Absent);
-            continue;
-        }
-        feeds.push(Feed::Net(nets.len() as u32));
-        nets.push(Net {
-            name: Some(terminal.name.clone()),
-            from: Made::Input(inputs.len() as u32),
-            shape: None,
-            dtype: None,
-        });
-        inputs.push(terminal.clone());
+    if let Some(list) = block.inputs().iter().find(|t| t.list) {
+        return Diagnostic::new(format!(
+            "`{}` of `{}` takes a list of connections, and nothing was given",
+            list.name,
+            block.kind()
+        ))
+        .hint("put the block into a model and connect it")
+        .err();
     }
-    let count = nets.len() as u32;
-    let mut outputs = Vec::new();
-    let mut each = Vec::new();
-    for (output, outlet) in definition.outputs.iter().enumerate() {
-        let mut elements = Vec::new();
-        for i in 0..outlet.list.unwrap_or(1) {
-            let name: Arc<str> = match outlet.list {
-                Some(_) => format!("{}_{i}", outlet.name).into(),
-                None => outlet.name.clone(),
-            };
-            elements.push(nets.len() as u32);
-            nets.push(Net {
-                name: Some(name.clone()),
-                from: Made::Part {
-                    part: 0,
-                    output: output as u32,
-                },
-                shape: None,
-                dtype: None,
-            });
-            outputs.push(crate::block::Outlet { name, list: None });
-        }
-        each.push(elements);
-    }
-    let part = Part {
-        name: "".into(),
-        fold: 0,
-        definition: definition.clone(),
-        inputs: feeds,
-        outputs: each,
-    };
-    let composite = Composite {
-        outputs: (count..nets.len() as u32).collect(),
-        inputs: (0..count).collect(),
-        parts: vec![part],
-        nets,
-        order: vec![0],
-        key: None,
-    };
-    Ok(Arc::new(Definition::composite(
-        definition.kind.clone(),
-        crate::model::seal::Sealed {
-            inputs,
-            outputs,
-            standard_input: None,
-            standard_output: None,
-            composite,
-        },
-    )))
+    Ok(Model::from_block(block)?.block()?.definition)
 }

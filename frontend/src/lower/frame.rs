@@ -5,6 +5,7 @@ use std::sync::Arc;
 use mithril_ir::builder::Builder;
 use mithril_ir::diagnostic::Diagnostic;
 use mithril_ir::dim::Dim;
+use mithril_ir::dtype::DType;
 use mithril_ir::graph::Value;
 use mithril_ir::shape::{Guard, Type, unify};
 use rustc_hash::FxHashMap;
@@ -25,8 +26,8 @@ pub(super) enum Slot {
     Absent,
     Value(Value),
     Literal(Literal),
-    /// An argument whose type is still to follow from others.
-    Untyped(Value),
+    /// An argument whose shape is still to follow from others; its dtype too, unless it was stated.
+    Untyped(Value, Option<DType>),
 }
 
 /// One composite being lowered into a function: its own, or that of the model around it.
@@ -120,7 +121,7 @@ impl<'a, 'o> Frame<'a, 'o> {
     fn undecided(&self) -> Box<Fault> {
         let untyped = self.composite.inputs.iter().zip(&self.definition.inputs);
         let mut untyped = untyped
-            .filter(|(net, _)| matches!(self.slots[**net as usize], Slot::Untyped(_)))
+            .filter(|(net, _)| matches!(self.slots[**net as usize], Slot::Untyped(..)))
             .map(|(_, terminal)| format!("`{}`", terminal.name));
         let name = untyped.next().unwrap_or_else(|| "an input".into());
         Diagnostic::new(format!(
@@ -142,7 +143,7 @@ impl<'a, 'o> Frame<'a, 'o> {
                     let tensor = literal.in_dtype(dtype).expect("its own dtype");
                     self.builder.constant(tensor)
                 }
-                Slot::Empty | Slot::Absent | Slot::Untyped(_) => {
+                Slot::Empty | Slot::Absent | Slot::Untyped(..) => {
                     return Err(self.undecided());
                 }
             };
@@ -150,7 +151,7 @@ impl<'a, 'o> Frame<'a, 'o> {
         }
         let types = self.slots.iter().map(|slot| match slot {
             Slot::Value(value) => Some(self.builder.ty(*value)),
-            Slot::Empty | Slot::Absent | Slot::Literal(_) | Slot::Untyped(_) => None,
+            Slot::Empty | Slot::Absent | Slot::Literal(_) | Slot::Untyped(..) => None,
         });
         Ok(Done {
             types: types.collect(),

@@ -19,8 +19,8 @@ use crate::naming::{Unique, snake_case};
 /// What is known of an argument before a composite is lowered.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) enum Spec {
-    /// Its type follows inside.
-    Open,
+    /// Its shape follows inside; its dtype too, unless it was stated.
+    Open(Option<DType>),
     /// Not read in this mode.
     Absent,
     Typed(Type),
@@ -116,7 +116,7 @@ impl<'o> Lowering<'o> {
                 Spec::Literal(literal) => Slot::Literal(literal.clone()),
                 Spec::Typed(ty) => Slot::Value(arg(ty.clone())),
                 // The type is set when the block that decides it is reached.
-                Spec::Open => Slot::Untyped(arg(Type::scalar(self.options.dtype))),
+                Spec::Open(dtype) => Slot::Untyped(arg(Type::scalar(self.options.dtype)), *dtype),
             });
         }
         let mut frame = Frame::new(self, &builder, definition, "", slots);

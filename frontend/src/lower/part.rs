@@ -33,7 +33,7 @@ impl<'a> Frame<'a, '_> {
         for (terminal, feed) in part.definition.inputs.iter().zip(&part.inputs) {
             let waits = |net: &u32| match self.slots[*net as usize] {
                 Slot::Empty => true,
-                Slot::Untyped(_) => !terminal.ruled,
+                Slot::Untyped(..) => !terminal.ruled,
                 Slot::Absent | Slot::Value(_) | Slot::Literal(_) => false,
             };
             let waiting = match feed {
@@ -160,7 +160,7 @@ impl<'a> Frame<'a, '_> {
                         let own = if float { options.dtype } else { dtype };
                         weak = Some(weak.filter(|d| d.is_float()).unwrap_or(own));
                     }
-                    Slot::Empty | Slot::Absent | Slot::Untyped(_) => {}
+                    Slot::Empty | Slot::Absent | Slot::Untyped(..) => {}
                 }
             }
         }
@@ -169,7 +169,7 @@ impl<'a> Frame<'a, '_> {
 
     fn value(&mut self, terminal: &Terminal, net: u32, shared: DType) -> Faulty<Value> {
         let literal = match &self.slots[net as usize] {
-            Slot::Value(value) | Slot::Untyped(value) => return Ok(*value),
+            Slot::Value(value) | Slot::Untyped(value, _) => return Ok(*value),
             Slot::Literal(literal) => literal,
             Slot::Empty | Slot::Absent => unreachable!("a part waits for what it reads"),
         };
@@ -212,11 +212,22 @@ impl<'a> Frame<'a, '_> {
             .expect("a ruled input has its rule");
         let shape = rule(&self.cx(part, settings, operands))?;
         self.builder.check()?;
-        if let Slot::Untyped(value) = self.slots[net as usize] {
+        if let Slot::Untyped(value, stated) = self.slots[net as usize] {
+            let options = self.lowering.options;
+            let dtype = match (terminal.apart, stated, terminal.class) {
+                (false, ..) => dtype,
+                (true, Some(stated), _) => stated,
+                (true, None, Class::Float) => options.dtype,
+                (true, None, _) => options.index,
+            };
             self.settle(net, value, Type::new(dtype, shape))?;
             return Ok(Operand::One(value));
         }
         let value = self.value(terminal, net, dtype)?;
+        // Data that has a shape of its own is the block's to judge.
+        if terminal.role == Role::Data {
+            return Ok(Operand::One(value));
+        }
         let ty = self.builder.ty(value);
         let mut guards = Vec::new();
         let same = ty.shape.rank() == shape.rank()
@@ -289,7 +300,7 @@ impl<'a> Frame<'a, '_> {
                     (ty.to_string(), Some(ty.shape))
                 }
                 Slot::Literal(literal) => (literal.text(), None),
-                Slot::Empty | Slot::Absent | Slot::Untyped(_) => return,
+                Slot::Empty | Slot::Absent | Slot::Untyped(..) => return,
             };
             told.push(Told {
                 terminal: name,
@@ -331,7 +342,7 @@ impl<'a> Frame<'a, '_> {
         for (arg, &input) in instance.args.iter().enumerate() {
             let value = match slots[input as usize] {
                 Slot::Value(value) => value,
-                Slot::Untyped(value) => {
+                Slot::Untyped(value, _) => {
                     let ty = generalised.back(callee.ty(callee.arg(arg)));
                     if let Feed::Net(net) = part.inputs[input as usize] {
                         self.settle(net, value, ty)?;
@@ -393,7 +404,8 @@ impl<'a> Frame<'a, '_> {
                 Slot::Value(value) => Spec::Typed(self.builder.ty(*value)),
                 Slot::Literal(literal) => Spec::Literal(literal.clone()),
                 Slot::Absent => Spec::Absent,
-                Slot::Untyped(_) | Slot::Empty => Spec::Open,
+                Slot::Untyped(_, dtype) => Spec::Open(*dtype),
+                Slot::Empty => Spec::Open(None),
             });
             slots.push(slot);
         }
@@ -411,7 +423,7 @@ impl<'a> Frame<'a, '_> {
             .iter()
             .zip(&slots)
             .filter_map(|(feed, slot)| match (feed, slot) {
-                (Feed::Net(net), Slot::Untyped(value)) => Some((*net, *value)),
+                (Feed::Net(net), Slot::Untyped(value, _)) => Some((*net, *value)),
                 _ => None,
             })
             .collect();

@@ -39,6 +39,17 @@ pub(crate) struct Child {
     pub fold: Option<u32>,
 }
 
+impl Port {
+    /// The wires that are read.
+    pub fn wires(&self) -> &[u32] {
+        match self {
+            Port::Open => &[],
+            Port::Wire(id) => std::slice::from_ref(id),
+            Port::List(ids) => ids,
+        }
+    }
+}
+
 /// What an input of a child is connected to.
 #[derive(Clone)]
 pub(crate) enum Port {

@@ -172,7 +172,8 @@ impl Model {
                 .hint("a `Buffer` gives an input back as an output")
                 .err();
         }
-        graph.wire_mut(id).expose = true;
+        let wire = graph.wire_mut(id);
+        (wire.expose, wire.discard) = (true, false);
         Ok(())
     }
 

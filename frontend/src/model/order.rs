@@ -2,7 +2,7 @@
 
 use mithril_ir::diagnostic::{Diagnostic, Result};
 
-use super::graph::{Graph, Port};
+use super::graph::Graph;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Mark {
@@ -67,11 +67,7 @@ fn reads(graph: &Graph, child: usize) -> Vec<u32> {
         }
     };
     for port in &graph.children[child].inputs {
-        match port {
-            Port::Open => {}
-            Port::Wire(id) => add(id),
-            Port::List(ids) => ids.iter().for_each(&mut add),
-        }
+        port.wires().iter().for_each(&mut add);
     }
     before
 }

@@ -62,11 +62,17 @@ impl Readers {
             Entry::Occupied(mut occupied) => {
                 let own = occupied.get_mut();
                 own.class = narrower(own.class, terminal.class);
+                // What is learned is typed by any reader that can; data by the first one, which
+                // waits for no other.
+                let learned = |t: &Terminal| t.ruled && t.role != Role::Data;
+                own.ruled = match (own.role, terminal.role) {
+                    (Role::Data, Role::Data) => terminal.ruled,
+                    _ => learned(own) || learned(&terminal),
+                };
                 // One reader that learns it makes it learned, and gives it its first values.
                 if own.role == Role::Data && terminal.role != Role::Data {
                     (own.role, own.init) = (terminal.role, terminal.init);
                 }
-                own.ruled |= terminal.ruled;
                 own.in_training &= terminal.in_training;
                 own.dtype = own.dtype.or(terminal.dtype);
                 own.shape = own.shape.take().or(terminal.shape);

@@ -104,6 +104,9 @@ fn graph(definition: &Definition, composite: &Composite) -> Graph {
         }
         wire.name = name.clone();
         let id = graph.add_wire(wire);
+        // A name that nothing reads and that is no output has been discarded.
+        let lost = readers[id as usize] == 0 && !composite.outputs.contains(&id);
+        graph.wires[id as usize].discard = lost && matches!(net.from, Made::Part { .. });
         if let Some(name) = name {
             graph.names.insert(name, id);
         }
@@ -145,15 +148,8 @@ fn child(
             Feed::List(nets) => Port::List(nets.clone()),
         });
     }
-    for port in &inputs {
-        let nets: &[u32] = match port {
-            Port::Open => &[],
-            Port::Wire(net) => std::slice::from_ref(net),
-            Port::List(nets) => nets,
-        };
-        for net in nets {
-            graph.wires[*net as usize].readers += 1;
-        }
+    for net in inputs.iter().flat_map(Port::wires) {
+        graph.wires[*net as usize].readers += 1;
     }
     let mut outputs = Vec::with_capacity(part.outputs.len());
     for (output, nets) in part.outputs.iter().enumerate() {

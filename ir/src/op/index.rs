@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::layout::{axis_dim, slice_shape};
+use super::layout::rules::{axis_dim, slice_shape};
 use super::{
     BASE, Class, DTypeRule, Default, Gradient, Infer, Kind, Meaning, OpDef, Python, ShapeRule, all,
     attr, operand,

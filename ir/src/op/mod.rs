@@ -247,12 +247,14 @@ pub enum Gradient {
 /// - `{slices}`, `{bounds}`: inside the brackets of a slice, and as `slice` objects; `{padding}`,
 ///   `{widths}`, `{pads}`: (low, high, interior) and (low, high) of each axis, and low and high
 ///   from the last axis back; `{left}`, `{right}`: the sides of a contraction as `@` takes them;
-///   `{equation}`: that of `einsum`
+///   `{equation}`: that of `einsum`; `{summed}`, `{kept}`: the axes by whose sum `sum_to` comes to
+///   its shape, and whether they stay as 1
 ///
 /// Conditions, joined by ` and `, are `attribute == value` and `slot is word`. Of operands the words
 /// are `number`, `array`, `zero`, `one` (how they are at hand), `scalar`, `vector`, `matrix`,
 /// `alike` (many of one dtype), and dtypes or `half`, `index`, `integer`, `float`, `bool`; of attributes `default`, `single`,
-/// `empty`, `natural` (nowhere negative). `result is matmul` says that `@` will do.
+/// `empty`, `natural` (nowhere negative). `result is matmul` says that `@` will do,
+/// `result is summed` that a plain sum will.
 #[derive(Clone, Copy)]
 pub struct Python {
     pub numpy: &'static str,

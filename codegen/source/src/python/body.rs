@@ -57,11 +57,17 @@ pub struct Body<'f, 'm> {
     /// Which values are read under another path than their own.
     escapes: Vec<bool>,
     results: FxHashMap<Value, String>,
+    /// What follows the names of results.
+    suffix: &'static str,
 }
 
 impl<'f, 'm> Body<'f, 'm> {
     /// `suffix` follows the names of the results' variables.
-    pub fn new(file: &'f mut File<'m>, function: &'m Function, suffix: &str) -> Body<'f, 'm> {
+    pub fn new(
+        file: &'f mut File<'m>,
+        function: &'m Function,
+        suffix: &'static str,
+    ) -> Body<'f, 'm> {
         let names = file.names.clone();
         let count = function.values.len();
         let mut results = FxHashMap::default();
@@ -83,6 +89,7 @@ impl<'f, 'm> Body<'f, 'm> {
             uses: vec![0; count],
             escapes: vec![false; count],
             results,
+            suffix,
         };
         for (value, arg) in function.arguments() {
             let gradient = if arg.role == Role::Cotangent {
@@ -243,7 +250,13 @@ impl<'f, 'm> Body<'f, 'm> {
 
     pub fn new_name(&mut self, value: Value) -> String {
         let wish = self.wish(value);
-        self.names.unique(&wish)
+        match self.suffix {
+            // What goes back through a block has the name of what went forward.
+            suffix if !wish.ends_with(suffix) && self.names.has(&wish) => {
+                self.names.unique(&format!("{wish}{suffix}"))
+            }
+            _ => self.names.unique(&wish),
+        }
     }
 
     /// Writes a line under the value's block path.

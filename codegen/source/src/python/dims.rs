@@ -232,8 +232,12 @@ impl Body<'_, '_> {
         }
         let (args, all) = (self.function.args.len() as u32, self.held.len() as u32);
         let at_hand = |v: &Value| matches!(self.held[v.index()], Held::Variable(_));
-        // Arguments read best; of the others the last few are what a reader has in mind.
-        let computed = (args..all).rev().map(Value).filter(at_hand).take(RECENT);
+        // Arguments read best; of the others the last few are what a reader has in mind, unless
+        // all dims have names already.
+        let mut named = shape.lead.is_none();
+        shape.for_each_symbol(&mut |s| named &= self.symbols.contains_key(s));
+        let recent = if named { 0 } else { RECENT };
+        let computed = (args..all).rev().map(Value).filter(at_hand).take(recent);
         let found = (0..args)
             .map(Value)
             .chain(computed)

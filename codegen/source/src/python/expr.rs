@@ -76,13 +76,6 @@ impl Argument {
             segment: None,
         }
     }
-
-    pub fn keyword(name: &str, value: Expr) -> Argument {
-        Argument {
-            keyword: Some(name.into()),
-            ..Argument::plain(value)
-        }
-    }
 }
 
 impl Expr {
@@ -108,11 +101,6 @@ impl Expr {
 
     pub fn binary(self, operator: &'static str, right: Expr) -> Expr {
         Expr::Binary(Box::new(self), operator, Box::new(right))
-    }
-
-    /// Whether it may stand twice without work being done twice.
-    pub fn is_atom(&self) -> bool {
-        matches!(self, Expr::Name(_) | Expr::Literal(_))
     }
 
     /// The length of the text on one line.

@@ -1,6 +1,7 @@
 //! What templates may ask of an operation: the conditions of alternatives, and defaults.
 
 use mithril_ir::attr::Attr;
+use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Function, Operation};
 use mithril_ir::op::Arity;
@@ -52,6 +53,7 @@ impl<'a> Facts<'a> {
             Test::Equals(text) => self.attr(&guard.slot).is_some_and(|a| written(a) == *text),
             Test::Is(word) => match word.as_str() {
                 "default" => self.is_default(&guard.slot),
+                "summed" => self.summed().is_some(),
                 "matmul" => contraction::matmul(self).is_some(),
                 _ => match (self.operand(&guard.slot), self.attr(&guard.slot)) {
                     (Some(at), _) => self.operand_is(at, word),
@@ -79,6 +81,24 @@ impl<'a> Facts<'a> {
         }
     }
 
+    /// The axes over which summing the first operand gives the result's shape, and whether they are
+    /// kept as 1: either leading ones go, or some become 1.
+    pub fn summed(&self) -> Option<(Vec<i64>, bool)> {
+        let (x, to) = (&self.ty(0).shape, &self.function.ty(self.op.result()).shape);
+        if x.lead.is_some() || to.lead.is_some() || x.dims.len() < to.dims.len() {
+            return None;
+        }
+        let new = x.dims.len() - to.dims.len();
+        let differ = |(i, dim): (usize, &Dim)| (x.dims[new + i] != *dim).then_some(i);
+        let differing: Vec<usize> = to.dims.iter().enumerate().filter_map(differ).collect();
+        if new > 0 && differing.is_empty() {
+            return Some(((0..new as i64).collect(), false));
+        }
+        let ones = differing.iter().all(|&i| to.dims[i].as_const() == Some(1));
+        let axes = differing.iter().map(|&i| i as i64).collect();
+        (new == 0 && ones && !differing.is_empty()).then_some((axes, true))
+    }
+
     /// Whether an optional segment can do without the slot.
     pub fn is_default(&self, slot: &str) -> bool {
         let name = slot.split('.').next().unwrap_or(slot);
@@ -91,6 +111,7 @@ impl<'a> Facts<'a> {
                 let definition = self.op.op.attrs.iter().find(|a| a.name == name);
                 definition.and_then(|d| d.default.value()).as_ref() == Some(attr)
             }
+            ("kept", None) => self.summed().is_none_or(|(_, kept)| !kept),
             ("narrow", None) => !self.widens,
             ("device", None) => !self.devices,
             (_, None) => false,

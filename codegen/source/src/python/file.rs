@@ -114,15 +114,15 @@ impl<'m> File<'m> {
         body.operations()?;
         let mut results = Vec::new();
         for result in &function.results {
-            results.push(body.array(result.value)?.to_string());
+            results.push(body.array(result.value)?);
         }
         let params = body.parameters();
         let statements = std::mem::take(&mut body.statements);
-        let returned = Expr::Name(results.join(", "));
         let mut lines = Lines::default();
         lines.def(&name, &params);
         self.write_body(&mut lines, &statements);
-        lines.statement(4, "return ", &returned);
+        results.iter().for_each(|result| self.note(result));
+        lines.returned(4, results);
         let text = lines.into_text();
         self.definitions
             .insert(callee.clone(), (name.clone(), text));

@@ -28,12 +28,38 @@ impl Lines {
 
     /// `prefix` and an expression: an assignment or a return.
     pub fn statement(&mut self, indent: usize, prefix: &str, expr: &Expr) {
+        let targets = prefix.strip_suffix(" = ").filter(|t| t.contains(", "));
+        if let (Some(targets), Expr::Call(head, _)) = (targets, expr) {
+            let first = prefix.chars().count() + head.width() + "(".len();
+            if indent + first > WIDTH {
+                return self.unpacking(indent, targets, expr);
+            }
+        }
         if !self.fits(indent, prefix, expr, "") && !has_brackets(expr) {
             self.line(indent, &format!("{prefix}("));
             self.place(indent + 4, "", expr, "");
             self.line(indent, ")");
         } else {
             self.place(indent, prefix, expr, "");
+        }
+    }
+
+    /// An assignment to more names than a line holds.
+    fn unpacking(&mut self, indent: usize, targets: &str, expr: &Expr) {
+        self.line(indent, "(");
+        for target in targets.split(", ") {
+            self.line(indent + 4, &format!("{target},"));
+        }
+        self.place(indent, ") = ", expr, "");
+    }
+
+    /// The results of a function.
+    pub fn returned(&mut self, indent: usize, results: Vec<Expr>) {
+        let texts: Vec<String> = results.iter().map(Expr::to_string).collect();
+        let joined = Expr::Name(texts.join(", "));
+        match self.fits(indent, "return ", &joined, "") || results.len() < 2 {
+            true => self.statement(indent, "return ", &joined),
+            false => self.statement(indent, "return ", &Expr::Tuple(results)),
         }
     }
 

@@ -17,6 +17,7 @@ mod layout;
 mod names;
 mod operation;
 mod prelude;
+mod slices;
 mod template;
 
 pub use framework::Framework;

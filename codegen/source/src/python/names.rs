@@ -61,6 +61,10 @@ impl Names {
         name
     }
 
+    pub fn has(&self, name: &str) -> bool {
+        self.taken.contains(name)
+    }
+
     fn is_reserved(name: &str) -> bool {
         [KEYWORDS, BUILTINS, OWN]
             .iter()

@@ -14,6 +14,7 @@ use super::expr::{Argument, Expr};
 use super::facts::{Facts, Weak};
 use super::framework::is_foreign;
 use super::names::string;
+use super::slices::{backward_pads, paddings, slice_object};
 use super::template::{Alternative, Filling, fill};
 
 /// Functions that Python's `math` has under the names array modules give them.
@@ -250,6 +251,14 @@ impl<'m> Body<'_, 'm> {
             "padding" => one(Expr::List(paddings(op, &["low", "high", "interior"]))),
             "widths" => one(Expr::Tuple(paddings(op, &["low", "high"]))),
             "pads" => one(Expr::Tuple(backward_pads(op))),
+            "summed" | "kept" => one(self.with_facts(op, forced, |facts| {
+                let (axes, kept) = facts.summed().unwrap_or_default();
+                match (name, &axes[..]) {
+                    ("kept", _) => Expr::name(if kept { "True" } else { "False" }),
+                    (_, [axis]) => Expr::int(*axis),
+                    (_, axes) => Expr::Tuple(axes.iter().map(|a| Expr::int(*a)).collect()),
+                }
+            })),
             "left" => self.side(op, 0),
             "right" => self.side(op, 1),
             "equation" => self.equation(op),
@@ -455,68 +464,6 @@ impl<'m> Body<'_, 'm> {
             None => Diagnostic::new("a contraction has more axes than there are letters").err(),
         }
     }
-
-    /// What stands between the brackets of a slice.
-    fn slices(&mut self, op: &'m Operation) -> Result<Vec<Expr>> {
-        let shape = self.function.ty(op.operands[0]).shape.clone();
-        let (Attr::Ints(axes), Attr::Shape(starts), Attr::Shape(limits)) =
-            (op.attr("axes"), op.attr("starts"), op.attr("limits"))
-        else {
-            return Ok(vec![Expr::name("...")]);
-        };
-        let count = shape.dims.len();
-        let whole = || Expr::Range([None, None, None]);
-        let mut items: Vec<Expr> = (0..count).map(|_| whole()).collect();
-        for (i, axis) in axes.iter().enumerate() {
-            let at = count - shape.axis_from_back(*axis)?;
-            let (start, limit) = (&starts.dims[i], &limits.dims[i]);
-            let open = limit.is_unknown() || *limit == shape.dims[at];
-            let step = match op.attr("steps") {
-                Attr::Ints(steps) => steps[i],
-                _ => 1,
-            };
-            let boxed = |e: Expr| Some(Box::new(e));
-            items[at] = Expr::Range([
-                if start.as_const() == Some(0) {
-                    None
-                } else {
-                    boxed(self.dim(start)?)
-                },
-                if open { None } else { boxed(self.dim(limit)?) },
-                if step == 1 {
-                    None
-                } else {
-                    boxed(Expr::int(step))
-                },
-            ]);
-        }
-        if shape.lead.is_some() {
-            items.insert(0, Expr::name("..."));
-            return Ok(items);
-        }
-        while items.len() > 1 && items.last() == Some(&whole()) {
-            items.pop();
-        }
-        match items.is_empty() {
-            true => Ok(vec![Expr::name("...")]),
-            false => Ok(items),
-        }
-    }
-}
-
-/// `slice(start, stop, step)`.
-fn slice_object(range: Expr) -> Expr {
-    let Expr::Range(parts) = range else {
-        return range;
-    };
-    let part = |p: Option<Box<Expr>>| Argument::plain(p.map_or(Expr::name("None"), |p| *p));
-    let [start, stop, step] = parts;
-    let args = match (&start, &step) {
-        (None, None) => vec![part(stop)],
-        (Some(_), None) => vec![part(start), part(stop)],
-        (_, Some(_)) => vec![part(start), part(stop), part(step)],
-    };
-    Expr::name("slice").call(args)
 }
 
 fn recast(tensor: &Tensor, dtype: DType) -> Tensor {
@@ -524,29 +471,4 @@ fn recast(tensor: &Tensor, dtype: DType) -> Tensor {
         true => Tensor::from_f64s(dtype, vec![], &[tensor.element_f64(0)]),
         false => Tensor::from_i64s(dtype, vec![], &[tensor.element_i64(0)]),
     }
-}
-
-fn ints<'a>(op: &'a Operation, name: &str) -> &'a [i64] {
-    match op.op.attr_index(name).map(|at| &op.attrs[at]) {
-        Some(Attr::Ints(v)) => v,
-        _ => &[],
-    }
-}
-
-/// One tuple per axis, of the attributes of these names.
-fn paddings(op: &Operation, names: &[&str]) -> Vec<Expr> {
-    let axis = |i: usize| {
-        let of = |name: &&str| Expr::int(ints(op, name).get(i).copied().unwrap_or(0));
-        Expr::Tuple(names.iter().map(of).collect())
-    };
-    (0..ints(op, "low").len()).map(axis).collect()
-}
-
-/// Low and high of each axis, the last axis first.
-fn backward_pads(op: &Operation) -> Vec<Expr> {
-    let (low, high) = (ints(op, "low"), ints(op, "high"));
-    let pairs = low.iter().zip(high).rev();
-    pairs
-        .flat_map(|(l, h)| [Expr::int(*l), Expr::int(*h)])
-        .collect()
 }

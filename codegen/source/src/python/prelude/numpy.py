@@ -2,7 +2,6 @@
 
 import math
 
-import ml_dtypes
 import numpy as np
 
 
@@ -57,7 +56,7 @@ def _sum_to(x, shape):
 
 def _accumulator(dtype):
     """The dtype in which numbers of this one are summed."""
-    return np.float32 if dtype in (np.float16, ml_dtypes.bfloat16) else dtype
+    return np.float32 if dtype.itemsize == 2 and dtype.kind not in "iu" else dtype
 
 
 def _broadcast(x, shape, axes):
@@ -188,8 +187,8 @@ def _random_bits(key, shape, dtype):
 
 def _uniform(key, shape, dtype, low=0.0, high=1.0):
     """Uniform floats in [low, high)."""
-    digits = ml_dtypes.finfo(dtype).nmant
-    width = 8 if digits < 8 else ml_dtypes.finfo(dtype).bits
+    digits = _digits(dtype)
+    width = 8 if digits < 8 else np.dtype(dtype).itemsize * 8
     bits = _random_bits(key, shape, f"uint{width}")
     unit = (bits >> (width - digits)).astype(np.float64) * 2.0**-digits
     low, high = dtype(low), dtype(high)
@@ -198,9 +197,14 @@ def _uniform(key, shape, dtype, low=0.0, high=1.0):
     return np.maximum((unit * np.float64(high - low) + low).astype(dtype), low)
 
 
+def _digits(dtype):
+    """The binary digits of a float's fraction."""
+    return -round(math.log2(float(np.nextafter(dtype(1), dtype(2))) - 1))
+
+
 def _normal(key, shape, dtype):
     """Standard normal floats: the inverse error function of uniform ones."""
-    low = 2.0 ** -(ml_dtypes.finfo(dtype).nmant + 1) - 1
+    low = 2.0 ** -(_digits(dtype) + 1) - 1
     u = _uniform(key, shape, dtype, low, 1.0)
     work = np.float64 if dtype == np.float64 else np.float32
     return dtype(math.sqrt(2)) * _erf_inv(u.astype(work)).astype(dtype)

@@ -1,0 +1,103 @@
+//! Slices and padding as templates name them.
+
+use mithril_ir::attr::Attr;
+use mithril_ir::diagnostic::Result;
+use mithril_ir::graph::Operation;
+
+use super::body::Body;
+use super::expr::{Argument, Expr};
+
+impl<'m> Body<'_, 'm> {
+    /// What stands between the brackets of a slice.
+    pub fn slices(&mut self, op: &'m Operation) -> Result<Vec<Expr>> {
+        let shape = self.function.ty(op.operands[0]).shape.clone();
+        let (Attr::Ints(axes), Attr::Shape(starts), Attr::Shape(limits)) =
+            (op.attr("axes"), op.attr("starts"), op.attr("limits"))
+        else {
+            return Ok(vec![Expr::name("...")]);
+        };
+        let count = shape.dims.len();
+        let whole = || Expr::Range([None, None, None]);
+        let mut items: Vec<Expr> = (0..count).map(|_| whole()).collect();
+        for (i, axis) in axes.iter().enumerate() {
+            let at = count - shape.axis_from_back(*axis)?;
+            let (start, limit) = (&starts.dims[i], &limits.dims[i]);
+            let open = limit.is_unknown() || *limit == shape.dims[at];
+            let step = match op.attr("steps") {
+                Attr::Ints(steps) => steps[i],
+                _ => 1,
+            };
+            let boxed = |e: Expr| Some(Box::new(e));
+            items[at] = Expr::Range([
+                if start.as_const() == Some(0) {
+                    None
+                } else {
+                    boxed(self.dim(start)?)
+                },
+                if open { None } else { boxed(self.dim(limit)?) },
+                if step == 1 {
+                    None
+                } else {
+                    boxed(Expr::int(step))
+                },
+            ]);
+        }
+        if shape.lead.is_some() {
+            items.insert(0, Expr::name("..."));
+            return Ok(items);
+        }
+        let before = items.iter().take_while(|item| **item == whole()).count();
+        if before >= 2 && before + 1 == count {
+            items.drain(..before);
+            items.insert(0, Expr::name("..."));
+            return Ok(items);
+        }
+        while items.len() > 1 && items.last() == Some(&whole()) {
+            items.pop();
+        }
+        match items.is_empty() {
+            true => Ok(vec![Expr::name("...")]),
+            false => Ok(items),
+        }
+    }
+}
+
+/// `slice(start, stop, step)`.
+pub fn slice_object(range: Expr) -> Expr {
+    let Expr::Range(parts) = range else {
+        return range;
+    };
+    let part = |p: Option<Box<Expr>>| Argument::plain(p.map_or(Expr::name("None"), |p| *p));
+    let [start, stop, step] = parts;
+    let args = match (&start, &step) {
+        (None, None) => vec![part(stop)],
+        (Some(_), None) => vec![part(start), part(stop)],
+        (_, Some(_)) => vec![part(start), part(stop), part(step)],
+    };
+    Expr::name("slice").call(args)
+}
+
+fn ints<'a>(op: &'a Operation, name: &str) -> &'a [i64] {
+    match op.op.attr_index(name).map(|at| &op.attrs[at]) {
+        Some(Attr::Ints(v)) => v,
+        _ => &[],
+    }
+}
+
+/// One tuple per axis, of the attributes of these names.
+pub fn paddings(op: &Operation, names: &[&str]) -> Vec<Expr> {
+    let axis = |i: usize| {
+        let of = |name: &&str| Expr::int(ints(op, name).get(i).copied().unwrap_or(0));
+        Expr::Tuple(names.iter().map(of).collect())
+    };
+    (0..ints(op, "low").len()).map(axis).collect()
+}
+
+/// Low and high of each axis, the last axis first.
+pub fn backward_pads(op: &Operation) -> Vec<Expr> {
+    let (low, high) = (ints(op, "low"), ints(op, "high"));
+    let pairs = low.iter().zip(high).rev();
+    pairs
+        .flat_map(|(l, h)| [Expr::int(*l), Expr::int(*h)])
+        .collect()
+}

@@ -1,0 +1,245 @@
+//! Losses: how far `input` is from `target`, element by element or sample by sample. Reducing them
+//! to one number is left to the steps of the training.
+
+use mithril_ir::algebra::Var;
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::dtype::DType;
+use mithril_ir::op::Class;
+use mithril_ir::shape::Shape;
+
+use super::elementwise::{ROBUST, done};
+use super::parameter::{required, with};
+use super::{BASE, Default, Entry, Group, Input, Kind, Meaning, Value, cross_entropy, data};
+use crate::lower::Cx;
+
+const SCORE: Input = data("input", Class::Float);
+/// A target that is compared element by element: its shape is that of `input` unless it is given.
+const TARGET: Input = data("target", Class::Float).following(|cx| Ok(cx.var("input").shape()));
+
+const fn loss(
+    name: &'static str,
+    doc: &'static str,
+    lower: fn(&Cx) -> Result<Vec<Value>>,
+) -> Entry {
+    Entry {
+        name,
+        doc,
+        group: Group::Loss,
+        inputs: &[SCORE, TARGET],
+        meaning: Meaning::Lower(lower),
+        keeps: true,
+        ..BASE
+    }
+}
+
+pub(super) const BLOCKS: &[Entry] = &[
+    loss("SquaredError", "`(input - target)^2`.", |cx| {
+        let error = error(cx)?;
+        done(error * error)
+    }),
+    loss("AbsoluteError", "`|input - target|`.", |cx| {
+        done(error(cx)?.unary("abs", &[]))
+    }),
+    Entry {
+        parameters: &[with("delta", Kind::Float, Default::Float(1.0))],
+        ..loss(
+            "Huber",
+            "`e^2 / 2` where `|e| <= delta`, `delta (|e| - delta / 2)` beyond, of \
+             `e = input - target` (Huber 1964).",
+            |cx| {
+                let size = error(cx)?.unary("abs", &[]);
+                let delta = cx.float("delta");
+                // One formula for both sides has no branch whose gradient could be infinite.
+                let near = size.binary("minimum", size.scalar(delta));
+                done(near * (size - near * 0.5))
+            },
+        )
+    },
+    loss(
+        "HingeLoss",
+        "`max(0, 1 - input target)`, for targets of -1 and 1 (Rosasco et al. 2004).",
+        |cx| done(hinge(cx)?),
+    ),
+    loss(
+        "QuadHingeLoss",
+        "`max(0, 1 - input target)^2`, for targets of -1 and 1 (Rosasco et al. 2004).",
+        |cx| {
+            let hinge = hinge(cx)?;
+            done(hinge * hinge)
+        },
+    ),
+    Entry {
+        parameters: &[required("q", Kind::Rate)],
+        ..loss(
+            "QuantileLoss",
+            "`max(q e, (q - 1) e)` of `e = target - input` (Koenker & Bassett 1978).",
+            |cx| {
+                let (error, q) = (-error(cx)?, cx.float("q"));
+                done((error * q).binary("maximum", error * (q - 1.0)))
+            },
+        )
+    },
+    Entry {
+        parameters: cross_entropy::OF_CLASSES,
+        inputs: cross_entropy::CLASSES,
+        ..loss(
+            "CrossEntropy",
+            "`-log p(target)`, the classes being along `axis` of `input`, the last one where left \
+             out; torch's place for them is `axis=1`. An integer `target` has the shape of `input` \
+             without that axis; a float one has its shape and says how probable each class is. \
+             `weights` has one number for each class. With `label_smoothing` a part of each target \
+             is spread evenly (Szegedy et al. 2016). The loss of a target that is `ignore_index` \
+             is 0. With `robust` the logarithm of a probability of 0 stays finite.",
+            cross_entropy::of_classes,
+        )
+    },
+    Entry {
+        parameters: cross_entropy::OF_TWO,
+        ..loss(
+            "BinaryCrossEntropy",
+            "`-(pos_weight target log p + (1 - target) log(1 - p))`, where `input` is p, or with \
+             logits `p = sigmoid(input)`, computed by softplus without overflow. With `robust` the \
+             logarithm of a probability of 0 stays finite.",
+            cross_entropy::of_two,
+        )
+    },
+    Entry {
+        parameters: &[
+            with(
+                "input_type",
+                Kind::OneOf(&["probs", "log_probs"]),
+                Default::Str("probs"),
+            ),
+            ROBUST,
+        ],
+        ..loss(
+            "KLDivergence",
+            "`target (log target - log input)`, 0 where `target` is 0; its sum is the divergence of \
+             `input` from `target` (Kullback & Leibler 1951). With `robust` the logarithm of a \
+             probability of 0 stays finite.",
+            |cx| {
+                let (input, target) = pair(cx)?;
+                let cross = match cx.text("input_type") {
+                    "probs" => times_log(target, input, cx.flag("robust")),
+                    _ => times_finite(target, input),
+                };
+                done(times_log(target, target, false) - cross)
+            },
+        )
+    },
+    Entry {
+        parameters: &[with("margin", Kind::Float, Default::Float(0.0))],
+        inputs: &[
+            SCORE,
+            TARGET,
+            data("label", Class::Float)
+                .following(|cx| without(&cx.var("input").shape(), -1))
+                .optional(),
+        ],
+        ..loss(
+            "CosineEmbedding",
+            "`1 - cos(input, target)` along the last axis; where `label` is given and -1, \
+             `max(0, cos(input, target) - margin)` (Hadsell et al. 2006, with cosines as torch has \
+             it).",
+            cosine_embedding,
+        )
+    },
+];
+
+fn error<'a>(cx: &Cx<'a>) -> Result<Var<'a>> {
+    let (input, target) = pair(cx)?;
+    Ok(input - target)
+}
+
+fn hinge<'a>(cx: &Cx<'a>) -> Result<Var<'a>> {
+    let (input, target) = pair(cx)?;
+    Ok((-(input * target) + 1.0).unary("relu", &[]))
+}
+
+fn cosine_embedding(cx: &Cx) -> Result<Vec<Value>> {
+    let (input, target) = pair(cx)?;
+    let total = |v: Var| cx.builder.var(v.sum(Some(&[-1]), false).value);
+    // Torch's constant: a vector of zeros has the cosine 0 and a finite gradient.
+    let least = if input.dtype() == DType::F16 {
+        1e-6
+    } else {
+        1e-12
+    };
+    let lengths = (total(input * input) + least) * (total(target * target) + least);
+    let cosine = total(input * target) / lengths.sqrt();
+    let alike = -cosine + 1.0;
+    let Some(label) = cx.optional("label") else {
+        return done(alike);
+    };
+    let apart = (cosine - cx.float("margin")).unary("relu", &[]);
+    done(label.binary("gt", label.scalar(0.0)).select(alike, apart))
+}
+
+/// `input` and `target`, to be compared element by element.
+/// Errors: ranks that differ, which broadcasting would turn into all pairs of elements.
+pub(super) fn pair<'a>(cx: &Cx<'a>) -> Result<(Var<'a>, Var<'a>)> {
+    let (input, target) = (cx.var("input"), cx.var("target"));
+    let (expected, own) = (input.shape(), target.shape());
+    let differ = match (expected.rank(), own.rank()) {
+        (Some(a), Some(b)) => a != b && b != 0,
+        _ => false,
+    };
+    let dims = expected.dims.iter().zip(&own.dims);
+    let apart = |a: Option<i64>, b: Option<i64>| a.is_some() && b.is_some() && a != b;
+    let broken = expected.rank() == own.rank()
+        && dims.clone().any(|(a, b)| {
+            let (a, b) = (a.as_const(), b.as_const());
+            apart(a, b) && a != Some(1) && b != Some(1)
+        });
+    if differ || broken {
+        return other_shape(&expected);
+    }
+    Ok((input, target))
+}
+
+/// The error of a target that does not fit.
+pub(super) fn other_shape<T>(expected: &Shape) -> Result<T> {
+    Diagnostic::new(
+        "Incompatible shapes during compilation: `target` has another shape than `input` asks for",
+    )
+    .expected(format!("target: {expected}"))
+    .hint("reshape one of them; nothing is broadcast to another number of dims")
+    .err()
+}
+
+/// The shape without one axis. Errors: the axis is out of range.
+pub(super) fn without(shape: &Shape, axis: i64) -> Result<Shape> {
+    let mut shape = shape.clone();
+    let at = shape.dims.len() - shape.axis_from_back(axis)?;
+    shape.dims.remove(at);
+    Ok(shape)
+}
+
+/// The logarithm; with `robust` continued by its tangent near 0.
+pub(super) fn log(x: Var<'_>, robust: bool) -> Var<'_> {
+    match (robust, x.dtype()) {
+        (false, _) => x.log(),
+        // The least normal number: a smaller cutoff is 0 in this dtype.
+        (true, DType::F16) => x.unary("robust_log", &[("cutoff", 6.103515625e-5.into())]),
+        (true, _) => x.unary("robust_log", &[]),
+    }
+}
+
+/// `weight * log(x)`, which is 0 with finite gradients where both are 0.
+pub(super) fn times_log<'a>(weight: Var<'a>, x: Var<'a>, robust: bool) -> Var<'a> {
+    if robust {
+        return weight * log(x, true);
+    }
+    let unused = is_zero(weight).binary("and", is_zero(x));
+    weight * unused.select(x.scalar(1.0), x).log()
+}
+
+/// `weight * x`, which is 0 where `weight` is 0 even of an infinite `x`.
+pub(super) fn times_finite<'a>(weight: Var<'a>, x: Var<'a>) -> Var<'a> {
+    let unused = is_zero(weight).binary("and", x.unary("is_inf", &[]));
+    weight * unused.select(x.scalar(0.0), x)
+}
+
+fn is_zero(x: Var<'_>) -> Var<'_> {
+    x.binary("eq", x.scalar(0.0))
+}

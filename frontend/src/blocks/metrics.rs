@@ -1,0 +1,260 @@
+//! Metrics: numbers that judge a model, as scikit-learn defines them. They have no gradient.
+
+use mithril_ir::algebra::Var;
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::dim::Dim;
+use mithril_ir::dtype::DType;
+use mithril_ir::op::Class;
+use mithril_ir::shape::Shape;
+
+use super::elementwise::done;
+use super::losses::{other_shape, without};
+use super::parameter::with;
+use super::{BASE, Default, Entry, Group, Input, Kind, Meaning, Parameter, Value, auc, data};
+use crate::lower::Cx;
+
+const PAIR: &[Input] = &[
+    data("input", Class::Number),
+    data("target", Class::Number).apart().following(|cx| {
+        let input = cx.var("input");
+        match holds_classes(cx, input) {
+            true => without(&input.shape(), -1),
+            false => Ok(input.shape()),
+        }
+    }),
+];
+const THRESHOLD: Parameter = with("threshold", Kind::Float, Default::Float(0.5));
+const AVERAGED: &[Parameter] = &[
+    with(
+        "average",
+        Kind::OneOf(&["macro", "micro", "weighted", "binary"]),
+        Default::Str("macro"),
+    ),
+    THRESHOLD,
+    with("classes", Kind::Count, Default::None),
+];
+
+const fn metric(
+    name: &'static str,
+    doc: &'static str,
+    lower: fn(&Cx) -> Result<Vec<Value>>,
+) -> Entry {
+    Entry {
+        name,
+        doc,
+        group: Group::Metric,
+        parameters: AVERAGED,
+        inputs: PAIR,
+        meaning: Meaning::Lower(lower),
+        ..BASE
+    }
+}
+
+pub(super) const BLOCKS: &[Entry] = &[
+    Entry {
+        parameters: &[with("binary", Kind::Bool, Default::Bool(false)), THRESHOLD],
+        ..metric(
+            "Accuracy",
+            "The share of samples whose class is `target`. The class is that of the greatest score \
+             along the last axis of `input`; with `binary` it is 1 where the score is above \
+             `threshold`; integers are classes themselves. A float `target` of as many dims as \
+             `input` has one score for each class too.",
+            |cx| {
+                let labels = Labels::of(cx, cx.flag("binary"))?;
+                ratio(cx, labels.right().reduce("mean", None, false))
+            },
+        )
+    },
+    metric(
+        "Precision",
+        "True positives over predicted positives of each class, 0 where there are none. `average` \
+         is over the classes that occur (\"macro\"), weighted by how often they do (\"weighted\"), \
+         over all samples (\"micro\"), or of class 1 alone (\"binary\"). Classes are read as \
+         `Accuracy` reads them; where `input` holds classes, `classes` is their number.",
+        |cx| averaged(cx, |c| over(c.hits, c.predicted)),
+    ),
+    metric(
+        "Recall",
+        "True positives over actual positives of each class, 0 where there are none; averaged as \
+         `Precision` is.",
+        |cx| averaged(cx, |c| over(c.hits, c.actual)),
+    ),
+    metric(
+        "F1",
+        "`2 true positives / (predicted + actual positives)` of each class, the harmonic mean of \
+         precision and recall (van Rijsbergen 1979), 0 where there are none; averaged as \
+         `Precision` is.",
+        |cx| averaged(cx, |c| over(c.hits * 2.0, c.predicted + c.actual)),
+    ),
+    Entry {
+        parameters: &[with(
+            "average",
+            Kind::OneOf(&["macro", "weighted", "binary"]),
+            Default::Str("macro"),
+        )],
+        ..metric(
+            "AUC",
+            "The area under the curve of true over false positives (Hanley & McNeil 1982), exact by \
+             trapezoids over the sorted scores, equal scores in one step. With \"binary\" `input` \
+             scores class 1; otherwise each class, along the last axis, is told from the rest, and \
+             `average` is over those that can be. 0 where there is nothing to tell apart.",
+            auc::lower,
+        )
+    },
+];
+
+/// Whether classes are along the last axis of `input`, or in its elements.
+fn holds_classes(cx: &Cx, input: Var) -> bool {
+    let binary = cx.flag("binary") || cx.text("average") == "binary";
+    !binary && input.dtype().is_float()
+}
+
+/// The dtype that is counted in: halves would lose count at 2048.
+pub(super) fn counting(cx: &Cx) -> DType {
+    match cx.float {
+        DType::F16 | DType::BF16 => DType::F32,
+        wide => wide,
+    }
+}
+
+/// The result, in the dtype of the model.
+pub(super) fn ratio(cx: &Cx, value: Var) -> Result<Vec<Value>> {
+    done(value.cast(cx.float))
+}
+
+/// The quotient, 0 where nothing was counted.
+pub(super) fn over<'a>(part: Var<'a>, whole: Var<'a>) -> Var<'a> {
+    let none = whole.binary("eq", whole.scalar(0.0));
+    let quotient = part / none.select(whole.scalar(1.0), whole);
+    none.select(quotient.scalar(0.0), quotient)
+}
+
+/// `target` as indices of classes. Errors: it does not fit the scores.
+pub(super) fn actual<'a>(cx: &Cx<'a>) -> Result<Var<'a>> {
+    let (input, target) = (cx.var("input"), cx.var("target"));
+    let (scores, own) = (input.shape(), target.shape());
+    let classes = holds_classes(cx, input);
+    if classes && target.dtype().is_float() && own.rank().is_some() && own.rank() == scores.rank() {
+        return Ok(target.unary("argmax", &[("axis", (-1).into())]));
+    }
+    let expected = match classes {
+        true => without(&scores, -1)?,
+        false => scores,
+    };
+    match (own.rank(), expected.rank()) {
+        (Some(a), Some(b)) if a != b => other_shape(&expected),
+        _ => Ok(target.cast(DType::I64)),
+    }
+}
+
+/// What was predicted and what was the case, as indices of classes.
+struct Labels<'a> {
+    predicted: Var<'a>,
+    actual: Var<'a>,
+    dtype: DType,
+}
+
+impl<'a> Labels<'a> {
+    fn of(cx: &Cx<'a>, binary: bool) -> Result<Labels<'a>> {
+        let input = cx.var("input");
+        let predicted = match (input.dtype().is_float(), binary) {
+            (true, true) => {
+                let threshold = input.scalar(cx.float("threshold"));
+                input.binary("gt", threshold).cast(DType::I64)
+            }
+            (true, false) => input.unary("argmax", &[("axis", (-1).into())]),
+            (false, _) => input.cast(DType::I64),
+        };
+        Ok(Labels {
+            predicted,
+            actual: actual(cx)?,
+            dtype: counting(cx),
+        })
+    }
+
+    /// 1 where the prediction is right.
+    fn right(&self) -> Var<'a> {
+        self.predicted.binary("eq", self.actual).cast(self.dtype)
+    }
+}
+
+/// Counts for each class, or one count.
+#[derive(Clone, Copy)]
+struct Counts<'a> {
+    hits: Var<'a>,
+    predicted: Var<'a>,
+    actual: Var<'a>,
+}
+
+fn averaged<'a>(cx: &Cx<'a>, score: fn(Counts<'a>) -> Var<'a>) -> Result<Vec<Value>> {
+    let average = cx.text("average");
+    let labels = Labels::of(cx, average == "binary")?;
+    let total = |v: Var<'a>| v.sum(None, false);
+    let right = labels.right();
+    let value = match average {
+        "binary" => {
+            let one = |v: Var<'a>| v.binary("eq", v.scalar(1.0)).cast(labels.dtype);
+            let (predicted, actual) = (one(labels.predicted), one(labels.actual));
+            score(Counts {
+                hits: total(predicted * actual),
+                predicted: total(predicted),
+                actual: total(actual),
+            })
+        }
+        // Each sample is predicted once and is of one class, so both counts are all samples.
+        "micro" => {
+            let all = right.count(None);
+            score(Counts {
+                hits: total(right),
+                predicted: all,
+                actual: all,
+            })
+        }
+        _ => {
+            let counts = each(cx, &labels, right)?;
+            let weight = match average {
+                "weighted" => counts.actual,
+                _ => {
+                    let any = counts.predicted + counts.actual;
+                    any.binary("gt", any.scalar(0.0)).cast(labels.dtype)
+                }
+            };
+            over(total(score(counts) * weight), total(weight))
+        }
+    };
+    ratio(cx, value)
+}
+
+/// Counts for each class. Added up class by class, so that neither the number of samples nor their
+/// rank has to be known. Errors: the number of classes is not known.
+fn each<'a>(cx: &Cx<'a>, labels: &Labels<'a>, right: Var<'a>) -> Result<Counts<'a>> {
+    let classes = match (
+        cx.var("input").dtype().is_float(),
+        cx.settings.int("classes"),
+    ) {
+        (true, _) => cx.last_dim("input")?,
+        (false, Some(count)) => Dim::Const(count),
+        (false, None) => {
+            return Diagnostic::new(
+                "the number of classes does not follow from classes themselves",
+            )
+            .got(cx.var("input").ty())
+            .expected("scores along the last axis, or `classes`")
+            .err();
+        }
+    };
+    let zeros = right.scalar(0.0).broadcast_to(Shape::new([classes]));
+    let ones = right.full_like(1.0);
+    let count = |classes: Var<'a>, what: Var<'a>| {
+        cx.op(
+            "scatter_add",
+            &[zeros, classes, what],
+            &[("axis", 0.into())],
+        )
+    };
+    Ok(Counts {
+        hits: count(labels.actual, right),
+        predicted: count(labels.predicted, ones),
+        actual: count(labels.actual, ones),
+    })
+}

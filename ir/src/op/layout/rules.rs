@@ -1,0 +1,374 @@
+//! Shape rules and gradients of layout operations.
+
+use smallvec::SmallVec;
+
+use super::super::Infer;
+use super::super::reduce::without_axes;
+use crate::algebra::{Rule, Var};
+use crate::attr::Attr;
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dim::Dim;
+use crate::dtype::DType;
+use crate::shape::Shape;
+
+/// The dim of an axis counted either way.
+pub(in crate::op) fn axis_dim(shape: &Shape, axis: i64) -> Result<&Dim> {
+    Ok(&shape.dims[shape.dims.len() - shape.axis_from_back(axis)?])
+}
+
+pub(super) fn iota_shape(cx: &mut Infer) -> Result<Shape> {
+    let shape = cx.whole_shape("shape")?;
+    shape.axis_from_back(cx.int("axis"))?;
+    cx.dtype_attr("dtype", |d| d != DType::Bool, "a float or an integer")?;
+    Ok(shape)
+}
+
+pub(super) fn broadcast_shape(cx: &mut Infer) -> Result<Shape> {
+    let (x, target) = (cx.shape(0).clone(), cx.whole_shape("shape")?);
+    let Some(axes) = cx.ints("axes").map(<[i64]>::to_vec) else {
+        cx.broadcasts_to(&x, &target)?;
+        return Ok(target);
+    };
+    if x.need_rank()? != axes.len() {
+        return cx.mismatch(format!("{} axes are named for {x}", axes.len()));
+    }
+    for (dim, &axis) in x.dims.iter().zip(&axes) {
+        let to = axis_dim(&target, axis)?.clone();
+        if dim.as_const() != Some(1) {
+            cx.unify(dim, &to, "the dim and the one it broadcasts to")?;
+        }
+    }
+    Ok(target)
+}
+
+pub(super) fn broadcast_gradient<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
+    let (x, g) = (r.arg(0), r.g());
+    let Some(axes) = r.ints("axes") else {
+        return vec![Some(g.sum_to(x.shape()))];
+    };
+    let rank = r.shape_attr("shape").dims.len() as i64;
+    let kept: Vec<i64> = axes.iter().map(|a| a.rem_euclid(rank.max(1))).collect();
+    let lost: Vec<i64> = (0..rank).filter(|a| !kept.contains(a)).collect();
+    let summed = if lost.is_empty() {
+        g
+    } else {
+        g.sum(Some(&lost), false)
+    };
+    let mut order: Vec<usize> = (0..kept.len()).collect();
+    order.sort_by_key(|&i| kept[i]);
+    let mut permutation = vec![0; kept.len()];
+    for (from, &to) in order.iter().enumerate() {
+        permutation[to] = from as i64;
+    }
+    let sorted = permutation.iter().enumerate().all(|(i, &p)| i as i64 == p);
+    let placed = if sorted {
+        summed
+    } else {
+        summed.transpose(&permutation)
+    };
+    vec![Some(placed.sum_to(x.shape()))]
+}
+
+/// `?` in the target follows from the count of elements, where that divides.
+pub(super) fn reshape_shape(cx: &mut Infer) -> Result<Shape> {
+    let (x, target) = (cx.shape(0).clone(), cx.shape_attr("shape").clone());
+    let unknown = target.dims.iter().filter(|d| d.is_unknown()).count();
+    if unknown > 1 {
+        return cx.mismatch(format!("{target} leaves more than one dim open"));
+    }
+    if x.lead == target.lead && x.lead.is_some() && unknown == 0 {
+        let count = |s: &Shape| s.dims.iter().cloned().product::<Dim>();
+        let (from, to) = (count(&x), count(&target));
+        cx.unify(&from, &to, "numbers of elements")?;
+        return Ok(target);
+    }
+    let (Some(have), None) = (x.elements(), &target.lead) else {
+        return Ok(target);
+    };
+    let given: Dim = target
+        .dims
+        .iter()
+        .filter(|d| !d.is_unknown())
+        .cloned()
+        .product();
+    if unknown == 0 {
+        if have.is_unknown() {
+            return Ok(target);
+        }
+        let what = format!("{x} does not reshape to {target}: the numbers of elements");
+        cx.unify(&have, &given, &what)?;
+        return Ok(target);
+    }
+    let missing = match have.exact_div(&given) {
+        Some(dim) => dim,
+        None if have.is_unknown() => Dim::Unknown,
+        None => match (have.as_const(), given.as_const()) {
+            (Some(h), Some(g)) => {
+                return cx.mismatch(format!("{h} elements do not divide into {target} by {g}"));
+            }
+            _ => have.floor_div(&given),
+        },
+    };
+    let dims = target.dims.iter().map(|d| {
+        if d.is_unknown() {
+            missing.clone()
+        } else {
+            d.clone()
+        }
+    });
+    Ok(Shape::new(dims))
+}
+
+pub(super) fn transpose_shape(cx: &mut Infer) -> Result<Shape> {
+    let x = cx.shape(0).clone();
+    let rank = x.need_rank()?;
+    let permutation = cx.ints("permutation").unwrap_or(&[]).to_vec();
+    let mut seen = vec![false; rank];
+    let mut dims: SmallVec<[Dim; 4]> = SmallVec::new();
+    for &axis in &permutation {
+        let at = x.axis(axis)?;
+        if std::mem::replace(&mut seen[at], true) {
+            return cx.mismatch(format!(
+                "the permutation {permutation:?} names axis {axis} twice"
+            ));
+        }
+        dims.push(x.dims[at].clone());
+    }
+    if dims.len() != rank {
+        return cx.mismatch(format!(
+            "the permutation {permutation:?} is not one of {rank} axes"
+        ));
+    }
+    Ok(Shape { lead: None, dims })
+}
+
+pub(super) fn swap_shape(cx: &mut Infer) -> Result<Shape> {
+    let mut shape = cx.shape(0).clone();
+    let count = shape.dims.len();
+    let first = count - shape.axis_from_back(cx.int("first"))?;
+    let second = count - shape.axis_from_back(cx.int("second"))?;
+    shape.dims.swap(first, second);
+    Ok(shape)
+}
+
+pub(super) fn expand_shape(cx: &mut Infer) -> Result<Shape> {
+    let x = cx.shape(0);
+    let axes = cx.ints("axes").unwrap_or(&[]).to_vec();
+    if let Some(lead) = &x.lead {
+        if axes.iter().any(|&a| a >= 0) {
+            x.need_rank()?;
+        }
+        let mut backs: Vec<usize> = axes.iter().map(|a| a.unsigned_abs() as usize).collect();
+        backs.sort_unstable();
+        let mut dims: Vec<Dim> = x.dims.to_vec();
+        for back in backs {
+            let at = (dims.len() + 1).checked_sub(back);
+            let Some(at) = at else {
+                return Err(x.need_trailing(back - 1).unwrap_err());
+            };
+            dims.insert(at, Dim::Const(1));
+        }
+        return Ok(Shape::with_lead(lead.clone(), dims));
+    }
+    let rank = x.dims.len() + axes.len();
+    let result = Shape::new(std::iter::repeat_n(Dim::Const(1), rank));
+    let mut inserted = vec![false; rank];
+    for &axis in &axes {
+        let at = result.axis(axis)?;
+        if std::mem::replace(&mut inserted[at], true) {
+            return cx.mismatch(format!("axis {axis} is inserted twice"));
+        }
+    }
+    let mut own = x.dims.iter().cloned();
+    let dims = inserted.iter().map(|&new| {
+        if new {
+            Dim::Const(1)
+        } else {
+            own.next().expect("as many old axes as there are gaps")
+        }
+    });
+    Ok(Shape::new(dims.collect::<Vec<_>>()))
+}
+
+pub(super) fn squeeze_shape(cx: &mut Infer) -> Result<Shape> {
+    let axes = cx.ints("axes").unwrap_or(&[]).to_vec();
+    for &axis in &axes {
+        let dim = axis_dim(cx.shape(0), axis)?.clone();
+        cx.unify(&dim, &Dim::Const(1), "a squeezed axis and 1")?;
+    }
+    without_axes(cx.shape(0), Some(&axes), false)
+}
+
+/// Start and limit of a slice within `0..=dim`: negative numbers count from the end, `?` is the
+/// end; symbolic ones count from the front.
+pub fn slice_bounds(start: &Dim, limit: &Dim, dim: &Dim) -> (Dim, Dim) {
+    let place = |bound: &Dim| match bound.as_const() {
+        Some(b) if b < 0 => dim - &(-bound).min(dim),
+        _ => bound.max(&Dim::Const(0)).min(dim),
+    };
+    (
+        place(start),
+        if limit.is_unknown() {
+            dim.clone()
+        } else {
+            place(limit)
+        },
+    )
+}
+
+pub(in crate::op) fn slice_shape(cx: &mut Infer) -> Result<Shape> {
+    let mut shape = cx.shape(0).clone();
+    let axes = cx.ints("axes").unwrap_or(&[]).to_vec();
+    let (starts, limits) = (
+        cx.shape_attr("starts").clone(),
+        cx.shape_attr("limits").clone(),
+    );
+    let steps = cx
+        .ints("steps")
+        .map_or_else(|| vec![1; axes.len()], <[i64]>::to_vec);
+    if [starts.dims.len(), limits.dims.len(), steps.len()]
+        .iter()
+        .any(|&n| n != axes.len())
+    {
+        return cx.mismatch("axes, starts, limits and steps differ in number".to_string());
+    }
+    for (i, &axis) in axes.iter().enumerate() {
+        let at = shape.dims.len() - shape.axis_from_back(axis)?;
+        if steps[i] < 1 {
+            return Diagnostic::new("the step of a slice is at least 1")
+                .got(steps[i])
+                .hint("use `Flip` to go backwards")
+                .err();
+        }
+        let (start, limit) = slice_bounds(&starts.dims[i], &limits.dims[i], &shape.dims[at]);
+        let length = (&limit - &start).max(&Dim::Const(0));
+        shape.dims[at] = length.ceil_div(&Dim::Const(steps[i]));
+    }
+    Ok(shape)
+}
+
+pub(super) fn known_slice(cx: &Infer) -> Option<Vec<Dim>> {
+    let values = cx.known[0]?;
+    let (starts, limits) = (cx.shape_attr("starts"), cx.shape_attr("limits"));
+    let (start, limit) = (starts.dims.first()?, limits.dims.first()?);
+    let (start, limit) = slice_bounds(start, limit, &Dim::from(values.len()));
+    let step = cx.ints("steps").map_or(1, |s| s[0]) as usize;
+    let range = start.as_const()? as usize..limit.as_const()? as usize;
+    Some(values.get(range)?.iter().step_by(step).cloned().collect())
+}
+
+/// The cotangent padded with zeros back to the operand's shape.
+pub(super) fn slice_gradient<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
+    let x = r.arg(0);
+    let zeros = x.full_like(0.0);
+    let attrs: Vec<(&str, Attr)> = ["axes", "starts", "limits", "steps"]
+        .map(|name| (name, r.attr(name).clone()))
+        .to_vec();
+    vec![Some(r.build("slice_update", &[zeros, r.g()], &attrs))]
+}
+
+pub(super) fn concat_shape(cx: &mut Infer) -> Result<Shape> {
+    let mut shape = cx.shape(0).clone();
+    let back = shape.axis_from_back(cx.int("axis"))?;
+    for i in 1..cx.operands.len() {
+        let next = cx.shape(i).clone();
+        if next.dims.len() != shape.dims.len() {
+            let what = format!(
+                "inputs 0 and {i} have {} and {} dims",
+                shape.dims.len(),
+                next.dims.len()
+            );
+            return cx.mismatch(what);
+        }
+        let at = shape.dims.len() - back;
+        for axis in 0..shape.dims.len() {
+            shape.dims[axis] = if axis == at {
+                &shape.dims[axis] + &next.dims[axis]
+            } else {
+                let what = format!("dims of inputs 0 and {i} in axis {axis}");
+                cx.unify(&shape.dims[axis].clone(), &next.dims[axis], &what)?
+            };
+        }
+    }
+    Ok(shape)
+}
+
+pub(super) fn concat_gradient<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
+    let axis = r.int("axis");
+    let mut start = Dim::Const(0);
+    r.operands
+        .iter()
+        .map(|x| {
+            let shape = x.shape();
+            let length = axis_dim(&shape, axis).cloned().unwrap_or(Dim::Unknown);
+            let limit = &start + &length;
+            let part = r.g().unary(
+                "slice",
+                &[
+                    ("axes", Attr::ints([axis])),
+                    ("starts", Shape::new([start.clone()]).into()),
+                    ("limits", Shape::new([limit.clone()]).into()),
+                ],
+            );
+            start = limit;
+            Some(part)
+        })
+        .collect()
+}
+
+pub(super) fn pad_shape(cx: &mut Infer) -> Result<Shape> {
+    let mut shape = cx.shape(0).clone();
+    let rank = shape.need_rank()?;
+    if cx.shape(1).rank() != Some(0) {
+        return cx.mismatch("the value that pads is a scalar".to_string());
+    }
+    let ints = |name| cx.ints(name).map_or_else(|| vec![0; rank], <[i64]>::to_vec);
+    let (low, high, interior) = (ints("low"), ints("high"), ints("interior"));
+    if [low.len(), high.len(), interior.len()]
+        .iter()
+        .any(|&n| n != rank)
+    {
+        return cx.mismatch(format!(
+            "`low`, `high` and `interior` name {rank} axes each"
+        ));
+    }
+    if interior.iter().any(|&n| n < 0) {
+        return cx.mismatch("interior padding is not negative".to_string());
+    }
+    for (i, dim) in shape.dims.iter_mut().enumerate() {
+        let spread = match interior[i] {
+            0 => dim.clone(),
+            n => &*dim + &(&(&*dim + -1).max(&Dim::Const(0)) * &Dim::Const(n)),
+        };
+        *dim = &spread + low[i] + high[i];
+    }
+    Ok(shape)
+}
+
+pub(super) fn pad_gradient<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
+    let g = r.g();
+    let rank = r.arg(0).rank();
+    let ints = |name| r.ints(name).map_or_else(|| vec![0; rank], <[i64]>::to_vec);
+    let (low, high, interior) = (ints("low"), ints("high"), ints("interior"));
+    let negated = |v: &[i64]| Attr::ints(v.iter().map(|n| -n));
+    let cropped = r.build(
+        "pad",
+        &[g, g.scalar(0.0)],
+        &[("low", negated(&low)), ("high", negated(&high))],
+    );
+    let mut dx = cropped;
+    if interior.iter().any(|&n| n != 0) {
+        dx = cropped.unary(
+            "slice",
+            &[
+                ("axes", Attr::ints(0..rank as i64)),
+                ("starts", Shape::fixed(&vec![0; rank]).into()),
+                ("limits", Shape::new(vec![Dim::Unknown; rank]).into()),
+                ("steps", Attr::ints(interior.iter().map(|n| n + 1))),
+            ],
+        );
+    }
+    // The dims are those of `x`, but that is not always shown of symbolic ones.
+    let dx = dx.reshape(r.arg(0).shape());
+    vec![Some(dx), Some(g.sum(None, false) - dx.sum(None, false))]
+}

@@ -1,0 +1,32 @@
+//! Shapes on the command line: `input=batch,784`.
+
+use mithril::DimSpec;
+
+/// The shape given for an input.
+#[derive(Clone)]
+pub struct Given {
+    pub name: String,
+    pub dims: Vec<DimSpec>,
+}
+
+/// Reads `input=batch,784`; `?` is a dim that may vary, no dims at all a scalar.
+/// Errors: no `=`, or a dim that is neither a number, a name nor `?`.
+pub fn parse(text: &str) -> Result<Given, String> {
+    let (name, dims) = text.split_once('=').ok_or("`name=dims` is expected")?;
+    let dims = dims.split(',').map(str::trim).filter(|dim| !dim.is_empty());
+    let dims: Result<Vec<DimSpec>, String> = dims.map(dim).collect();
+    Ok(Given { name: name.trim().to_string(), dims: dims? })
+}
+
+fn dim(text: &str) -> Result<DimSpec, String> {
+    if text == "?" {
+        return Ok(DimSpec::Any);
+    }
+    if let Ok(number) = text.parse::<u64>() {
+        return Ok(number.into());
+    }
+    match mithril_ir::text::is_identifier(text) {
+        true => Ok(text.into()),
+        false => Err(format!("`{text}` is neither a number, a name nor `?`")),
+    }
+}
