@@ -94,10 +94,7 @@ pub fn compile_block(
             framework,
             lower,
             optimize,
-            stem: file_path
-                .map(compile::stem)
-                .transpose()?
-                .unwrap_or("model".into()),
+            stem: file_path.map_or(Ok("model".into()), compile::stem)?,
             cache,
         };
         let block = exposing(block.get().current()?, &expose_keys)?;
