@@ -2,7 +2,9 @@
 
 import contextlib
 import io
+import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,8 @@ BLOCK = re.compile(
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_pages_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    commands = Path(sys.executable).parent
+    monkeypatch.setenv("PATH", f"{commands}{os.pathsep}{os.environ['PATH']}")
     text = page.read_text(encoding="utf-8")
     namespace = {"__name__": "page"}
     blocks = list(BLOCK.finditer(text))
