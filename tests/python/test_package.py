@@ -27,7 +27,7 @@ def test_commands_say_the_same_version(checkout):
 
 
 def test_stubs_describe_the_extension(checkout):
-    run(checkout, "mypy.stubtest", "mithril._core")
+    run(checkout, "mypy.stubtest", "--mypy-config-file", "pyproject.toml", "mithril._core")
 
 
 def test_types_are_as_annotated(checkout):

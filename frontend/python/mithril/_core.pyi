@@ -46,19 +46,19 @@ class Block:
     What a model is built from, and can be compiled alone. Calling it connects its terminals, by
     name or in their order: inputs, then outputs.
     """
-    def __call__(self, /, *args, **kwargs) -> Block:
+    def __call__(self, /, *args: "object", **kwargs: "object") -> Block:
         """
         The same block with its terminals connected to names, connections, constants or lists.
         """
     def __getattr__(self, name: str, /) -> Connection: ...
-    def __init__(self, /, *args, **kwargs) -> None:
+    def __init__(self, /, *args: "object", **kwargs: "object") -> None:
         """
         The entry of the block table that the class is named after, with these settings.
         """
-    def __new__(cls, /, *_args, **_kwargs) -> Block: ...
+    def __new__(cls, /, *_args: "object", **_kwargs: "object") -> Block: ...
     def __repr__(self, /) -> str: ...
     def _repr_html_(self, /) -> str: ...
-    def connect(self, /, *args, **kwargs) -> Block:
+    def connect(self, /, *args: "object", **kwargs: "object") -> Block:
         """
         The same as calling it.
         """
@@ -96,7 +96,7 @@ class Block:
         """
         Writes the model to a file, as JSON.
         """
-    def summary(self, /, shapes: dict | None = None, *, depth: SupportsIndex = 1) -> str:
+    def summary(self, /, shapes: "dict[str, list[int | str | None]] | None" = None, *, depth: SupportsIndex = 1) -> str:
         """
         A table of the blocks inside down to `depth`: terminals and numbers of params. With `shapes`
         of the inputs, or `shapes={}`, the types of terminals too.
@@ -147,32 +147,18 @@ class Checker:
     """
     Checks the arrays of a call against the signature of a program.
     """
-    def check(
-        self,
-        /,
-        params: dict,
-        inputs: dict,
-        state: dict | None = None,
-        output_gradients: dict | None = None,
-    ) -> bool:
+    def check(self, /, params: "dict[str, object]", inputs: "dict[str, object]", state: "dict[str, object] | None" = None, output_gradients: "dict[str, object] | None" = None) -> bool:
         """
         Whether all arrays are the framework's own and what they must be. False: some are to be
         converted first.
 
         Errors: a name that is missing or unknown; an array of another rank, dim or dtype.
         """
-    def insist(
-        self,
-        /,
-        params: dict,
-        inputs: dict,
-        state: dict | None = None,
-        output_gradients: dict | None = None,
-    ) -> None:
+    def insist(self, /, params: "dict[str, object]", inputs: "dict[str, object]", state: "dict[str, object] | None" = None, output_gradients: "dict[str, object] | None" = None) -> None:
         """
         Raises what `check` found wrong with what is not even an array of the framework.
         """
-    def shapes(self, /, params: dict, inputs: dict) -> dict:
+    def shapes(self, /, params: "dict[str, object]", inputs: "dict[str, object]") -> "dict[str, list[int]]":
         """
         The shapes of params and state that the inputs leave no choice for, by name.
         """
@@ -281,18 +267,7 @@ class IOKey:
     A connection with what is known of it: a name makes it a terminal of the model; `expose` makes
     it an output even where something inside reads it.
     """
-    def __new__(
-        cls,
-        /,
-        name: str | None = None,
-        *,
-        value: Any | None = None,
-        shape: Any | None = None,
-        dtype: Any | None = None,
-        differentiable: bool | None = None,
-        expose: bool = False,
-        connections: SupportsGetItem[int, Any] | None = None,
-    ) -> IOKey: ...
+    def __new__(cls, /, name: str | None = None, *, value: Any | None = None, shape: Any | None = None, dtype: Any | None = None, differentiable: bool | None = None, expose: bool = False, connections: SupportsGetItem[int, Any] | None = None) -> IOKey: ...
     def __repr__(self, /) -> str: ...
 
 @final
@@ -300,7 +275,7 @@ class Method:
     """
     A method of a connection, to be called with the settings of its block.
     """
-    def __call__(self, /, *args, **kwargs) -> Connection: ...
+    def __call__(self, /, *args: "object", **kwargs: "object") -> Connection: ...
 
 class Model(Block):
     """
@@ -318,12 +293,12 @@ class Model(Block):
         """
         The number of blocks added so far.
         """
-    def __new__(cls, /, *_args, **_kwargs) -> Model: ...
-    def discard(self, /, *names) -> None:
+    def __new__(cls, /, *_args: "object", **_kwargs: "object") -> Model: ...
+    def discard(self, /, *names: "str") -> None:
         """
         Takes terminals off the outputs.
         """
-    def expose(self, /, *names) -> None:
+    def expose(self, /, *names: "str") -> None:
         """
         Makes terminals outputs even where something inside reads them.
         """
@@ -341,7 +316,7 @@ class Model(Block):
         """
         Gives a terminal another name.
         """
-    def set_shapes(self, shapes: dict | None = None, /, **kwargs) -> None:
+    def set_shapes(self, shapes: "dict[str, list[int | str | None]] | None" = None, /, **kwargs: "object") -> None:
         """
         States shapes of terminals, in a dict or by keyword: numbers, names of dims, or `None` where
         a dim may vary.
@@ -350,7 +325,7 @@ class Model(Block):
         """
         Says what `+=` connects of the model where it is a block of another.
         """
-    def set_types(self, types: dict | None = None, /, **kwargs) -> None:
+    def set_types(self, types: "dict[str, object] | None" = None, /, **kwargs: "object") -> None:
         """
         States dtypes of terminals, in a dict or by keyword.
         """
@@ -391,7 +366,7 @@ class Program:
         """
         The arguments in their order.
         """
-    def checker(self, /, samples: dict) -> Checker:
+    def checker(self, /, samples: "dict[str, object]") -> Checker:
         """
         The check of a call's arrays. `samples` are 2 x 3 arrays of the framework by dtype.
         """
@@ -400,9 +375,7 @@ class Program:
         """
         Arrays of the `.npz` beside the source: dtype, shape and bytes by name.
         """
-    def initial(
-        self, /, name: str, shape: SupportsGetItem[int, SupportsIndex]
-    ) -> tuple[str, float]:
+    def initial(self, /, name: str, shape: SupportsGetItem[int, SupportsIndex]) -> tuple[str, float]:
         """
         How an argument of this shape begins: `("normal", deviation)` or `("constant", value)`.
         """
@@ -440,35 +413,17 @@ class TrainModel(Block):
     """
     def __init__(self, /, model: Any) -> None: ...
     def __new__(cls, /, model: Block) -> TrainModel: ...
-    def add_loss(
-        self,
-        /,
-        loss: Block,
-        reduce_steps: SupportsGetItem[int, Block] | None = None,
-        coef: SupportsFloat | SupportsIndex = 1.0,
-        input: str = "output",
-        target: str = "target",
-    ) -> None:
+    def add_loss(self, /, loss: Block, reduce_steps: SupportsGetItem[int, Block] | None = None, coef: SupportsFloat | SupportsIndex = 1.0, input: str = "output", target: str = "target") -> None:
         """
         Adds `coef` times a loss of the output `input` against the new input `target`, reduced to a
         number by `reduce_steps`: the mean, where left out.
         """
-    def add_metric(
-        self,
-        /,
-        metric: Block,
-        reduce_steps: SupportsGetItem[int, Block] | None = None,
-        input: str = "output",
-        target: str = "target",
-        name: str | None = None,
-    ) -> None:
+    def add_metric(self, /, metric: Block, reduce_steps: SupportsGetItem[int, Block] | None = None, input: str = "output", target: str = "target", name: str | None = None) -> None:
         """
         Adds a metric of the output `input` against `target`, as the output `name`: the kind of the
         metric in snake case, where left out.
         """
-    def add_regularization(
-        self, /, regularizer: Block, coef: SupportsFloat | SupportsIndex, input: Any
-    ) -> None:
+    def add_regularization(self, /, regularizer: Block, coef: SupportsFloat | SupportsIndex, input: Any) -> None:
         """
         Adds `coef` times a regularizer of a param: its name, or a compiled regular expression that
         chooses among the names.
@@ -488,23 +443,7 @@ def block_names() -> list[str]:
     Every block of the library.
     """
 
-def compile(
-    block: Block,
-    target: str,
-    dtype: DType,
-    wide: bool,
-    *,
-    shapes: dict,
-    inference: bool,
-    trainable_keys: SupportsGetItem[int, str],
-    data_keys: SupportsGetItem[int, str],
-    discard_keys: SupportsGetItem[int, str],
-    constant_keys: dict,
-    optimize: bool,
-    cache: bool,
-    file_path: str | None = None,
-    expose_keys: SupportsGetItem[int, str] = ...,
-) -> Program:
+def compile(block: Block, target: str, dtype: DType, wide: bool, *, shapes: "dict[str, object]", inference: bool, trainable_keys: SupportsGetItem[int, str], data_keys: SupportsGetItem[int, str], discard_keys: SupportsGetItem[int, str], constant_keys: "dict[str, object]", optimize: bool, cache: bool, file_path: str | None = None, expose_keys: SupportsGetItem[int, str] = ...) -> Program:
     """
     Compiles a block to source for a framework.
 
