@@ -27,7 +27,8 @@ def test_commands_say_the_same_version(checkout):
 
 
 def test_stubs_describe_the_extension(checkout):
-    run(checkout, "mypy.stubtest", "mithril._core")
+    options = ["--mypy-config-file", "pyproject.toml", "--allowlist", "tests/python/stubtest.txt"]
+    run(checkout, "mypy.stubtest", *options, "mithril._core")
 
 
 def test_types_are_as_annotated(checkout):

@@ -178,6 +178,7 @@ __all__ = [
     "Precision",
     "Recall",
     "F1",
+    "AUC",
 ]
 
 class Relu(Block):
@@ -1658,7 +1659,7 @@ class AbsoluteError(Block):
     ) -> None: ...
 
 class Huber(Block):
-    """`e^2 / 2` where `|e| <= delta`, else `delta (|e| - delta / 2)`, of e = input - target (Huber 1964)."""
+    """`e^2 / 2` where `|e| <= delta`, `delta (|e| - delta / 2)` beyond, of `e = input - target` (Huber 1964)."""
 
     def __init__(
         self,
@@ -1668,7 +1669,7 @@ class Huber(Block):
     ) -> None: ...
 
 class HingeLoss(Block):
-    """`max(0, 1 - input target)`, for targets of -1 and 1."""
+    """`max(0, 1 - input target)`, for targets of -1 and 1 (Rosasco et al. 2004)."""
 
     def __init__(
         self,
@@ -1677,7 +1678,7 @@ class HingeLoss(Block):
     ) -> None: ...
 
 class QuadHingeLoss(Block):
-    """The square of `HingeLoss`."""
+    """`max(0, 1 - input target)^2`, for targets of -1 and 1 (Rosasco et al. 2004)."""
 
     def __init__(
         self,
@@ -1686,7 +1687,7 @@ class QuadHingeLoss(Block):
     ) -> None: ...
 
 class QuantileLoss(Block):
-    """`max(q e, (q - 1) e)` of e = target - input."""
+    """`max(q e, (q - 1) e)` of `e = target - input` (Koenker & Bassett 1978)."""
 
     def __init__(
         self,
@@ -1696,7 +1697,7 @@ class QuantileLoss(Block):
     ) -> None: ...
 
 class CrossEntropy(Block):
-    """Minus the log probability of the class `target` along the last axis of `input`; a float `target` is a distribution over the classes. `weights` of classes, `label_smoothing` and `ignore_index` (whose loss is 0) as in torch."""
+    """`-log p(target)`, the classes being along `axis` of `input`, the last one where left out; torch's place for them is `axis=1`. An integer `target` has the shape of `input` without that axis; a float one has its shape and says how probable each class is. `weights` has one number for each class. With `label_smoothing` a part of each target is spread evenly (Szegedy et al. 2016). The loss of a target that is `ignore_index` is 0. With `robust` the logarithm of a probability of 0 stays finite."""
 
     def __init__(
         self,
@@ -1705,12 +1706,13 @@ class CrossEntropy(Block):
         label_smoothing: float = 0.0,
         ignore_index: int | None = None,
         robust: bool = False,
+        axis: int = -1,
         *,
         name: str | None = None,
     ) -> None: ...
 
 class BinaryCrossEntropy(Block):
-    """`-(pos_weight target log p + (1 - target) log(1 - p))` of the probability p that `input` gives."""
+    """`-(pos_weight target log p + (1 - target) log(1 - p))`, where `input` is p, or with logits `p = sigmoid(input)`, computed by softplus without overflow. With `robust` the logarithm of a probability of 0 stays finite."""
 
     def __init__(
         self,
@@ -1722,17 +1724,18 @@ class BinaryCrossEntropy(Block):
     ) -> None: ...
 
 class KLDivergence(Block):
-    """`target (log target - log input)` of two distributions; 0 where `target` is 0."""
+    """`target (log target - log input)`, 0 where `target` is 0; its sum is the divergence of `input` from `target` (Kullback & Leibler 1951). With `robust` the logarithm of a probability of 0 stays finite."""
 
     def __init__(
         self,
+        input_type: typing.Literal["probs", "log_probs"] = "probs",
         robust: bool = False,
         *,
         name: str | None = None,
     ) -> None: ...
 
 class CosineEmbedding(Block):
-    """`1 - cos(input1, input2)` where `target` is 1, `max(0, cos - margin)` where it is -1, along the last axis."""
+    """`1 - cos(input, target)` along the last axis; where `label` is given and -1, `max(0, cos(input, target) - margin)` (Hadsell et al. 2006, with cosines as torch has it)."""
 
     def __init__(
         self,
@@ -1742,7 +1745,7 @@ class CosineEmbedding(Block):
     ) -> None: ...
 
 class L1(Block):
-    """`sum(|input|)`."""
+    """`sum(|input|)` (Tibshirani 1996)."""
 
     def __init__(
         self,
@@ -1751,7 +1754,7 @@ class L1(Block):
     ) -> None: ...
 
 class L2(Block):
-    """`sum(input^2) / 2`."""
+    """`sum(input^2) / 2` (Hoerl & Kennard 1970): its gradient is `input`."""
 
     def __init__(
         self,
@@ -1760,7 +1763,7 @@ class L2(Block):
     ) -> None: ...
 
 class QuadraticForm(Block):
-    """`sum(input kernel inputᵀ) / 2` over rows."""
+    """`x kernel xᵀ / 2`, added up over the vectors x along the last axis of `input`."""
 
     def __init__(
         self,
@@ -1769,7 +1772,7 @@ class QuadraticForm(Block):
     ) -> None: ...
 
 class Accuracy(Block):
-    """The share of rows whose greatest score is that of the class `target`; with `binary`, of scores on the right side of `threshold`."""
+    """The share of samples whose class is `target`. The class is that of the greatest score along the last axis of `input`; with `binary` it is 1 where the score is above `threshold`; integers are classes themselves. A float `target` of as many dims as `input` has one score for each class too."""
 
     def __init__(
         self,
@@ -1780,34 +1783,47 @@ class Accuracy(Block):
     ) -> None: ...
 
 class Precision(Block):
-    """True positives over predicted positives, averaged over classes; 0 for a class never predicted."""
+    """True positives over predicted positives of each class, 0 where there are none. `average` is over the classes that occur ("macro"), weighted by how often they do ("weighted"), over all samples ("micro"), or of class 1 alone ("binary"). Classes are read as `Accuracy` reads them; where `input` holds classes, `classes` is their number."""
 
     def __init__(
         self,
         average: typing.Literal["macro", "micro", "weighted", "binary"] = "macro",
         threshold: float = 0.5,
+        classes: int | None = None,
         *,
         name: str | None = None,
     ) -> None: ...
 
 class Recall(Block):
-    """True positives over actual positives, averaged over classes; 0 for a class that does not occur."""
+    """True positives over actual positives of each class, 0 where there are none; averaged as `Precision` is."""
 
     def __init__(
         self,
         average: typing.Literal["macro", "micro", "weighted", "binary"] = "macro",
         threshold: float = 0.5,
+        classes: int | None = None,
         *,
         name: str | None = None,
     ) -> None: ...
 
 class F1(Block):
-    """The harmonic mean of precision and recall, averaged over classes."""
+    """`2 true positives / (predicted + actual positives)` of each class, the harmonic mean of precision and recall (van Rijsbergen 1979), 0 where there are none; averaged as `Precision` is."""
 
     def __init__(
         self,
         average: typing.Literal["macro", "micro", "weighted", "binary"] = "macro",
         threshold: float = 0.5,
+        classes: int | None = None,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class AUC(Block):
+    """The area under the curve of true over false positives (Hanley & McNeil 1982), exact by trapezoids over the sorted scores, equal scores in one step. With "binary" `input` scores class 1; otherwise each class, along the last axis, is told from the rest, and `average` is over those that can be. 0 where there is nothing to tell apart."""
+
+    def __init__(
+        self,
+        average: typing.Literal["macro", "weighted", "binary"] = "macro",
         *,
         name: str | None = None,
     ) -> None: ...

@@ -81,7 +81,10 @@ impl Reader {
 
     /// Whether reading an array costs more than finding that it was read before.
     pub fn is_dear(&self) -> bool {
-        matches!(self, Reader::Torch(_) | Reader::Attributes(_))
+        match self {
+            Reader::Torch(_) | Reader::Jax(_) | Reader::Attributes(_) => true,
+            Reader::Numpy(_) => false,
+        }
     }
 
     /// The dtype, and the sizes into `sizes`. `None`: no array of the framework.

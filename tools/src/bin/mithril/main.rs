@@ -69,14 +69,23 @@ fn float(name: &str) -> Result<DType, String> {
 
 impl Saved {
     fn block(&self) -> Result<Block> {
-        let text = fs::read_to_string(&self.file).map_err(|error| unreadable(&self.file, &error))?;
+        let text =
+            fs::read_to_string(&self.file).map_err(|error| unreadable(&self.file, &error))?;
         Block::from_json(&text).map_err(|error| Box::new(error.at(self.file.display().to_string())))
     }
 
     fn options(&self) -> lower::Options {
         lower::Options {
-            mode: if self.inference { Mode::Inference } else { Mode::Training },
-            shapes: self.shapes.iter().map(|g| (g.name.clone(), g.dims.clone())).collect(),
+            mode: if self.inference {
+                Mode::Inference
+            } else {
+                Mode::Training
+            },
+            shapes: self
+                .shapes
+                .iter()
+                .map(|g| (g.name.clone(), g.dims.clone()))
+                .collect(),
             dtype: self.dtype,
             ..lower::Options::default()
         }
@@ -84,11 +93,19 @@ impl Saved {
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> Box<Diagnostic> {
-    Box::new(Diagnostic::new("the file cannot be read").at(path.display().to_string()).got(error))
+    Box::new(
+        Diagnostic::new("the file cannot be read")
+            .at(path.display().to_string())
+            .got(error),
+    )
 }
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Box<Diagnostic> {
-    Box::new(Diagnostic::new("the file cannot be written").at(path.display().to_string()).got(error))
+    Box::new(
+        Diagnostic::new("the file cannot be written")
+            .at(path.display().to_string())
+            .got(error),
+    )
 }
 
 fn write(model: &Saved, target: &str, output: &Path) -> Result<()> {
@@ -110,7 +127,11 @@ fn write(model: &Saved, target: &str, output: &Path) -> Result<()> {
 
 fn run(command: &Command) -> Result<()> {
     match command {
-        Command::Compile { model, target, output } => write(model, target, output),
+        Command::Compile {
+            model,
+            target,
+            output,
+        } => write(model, target, output),
         Command::Summary { model, depth } => {
             let rows = summary::summary(&model.block()?, Some(&model.options()), *depth)?;
             print!("{}", summary::table(&rows));
