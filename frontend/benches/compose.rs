@@ -24,11 +24,7 @@ fn layer(width: i64) -> Result<Block> {
     model.extend(block!(LayerNorm())?.named("ln_2")?.input("y")?)?;
     model.extend(block!(Linear(dimension = 4 * width))?.named("c_fc")?)?;
     model.extend(block!(Gelu(approximate = true))?)?;
-    model.extend(
-        block!(Linear(dimension = width))?
-            .named("c_proj")?
-            .output("m")?,
-    )?;
+    model.extend(block!(Linear(dimension = width))?.named("c_proj")?.output("m")?)?;
     model.extend(block!(Add())?.connect([("left", "y"), ("right", "m"), ("output", "z")])?)?;
     model.set_standard(Some("x"), Some("z"))?;
     model.seal()
@@ -39,9 +35,7 @@ fn gpt(layers: usize) -> Result<Block> {
     let model = Model::new();
     let wte = block!(Embedding(num_embeddings = 50257, dimension = 768))?.named("wte")?;
     model.connect(wte.connect([("input", "ids"), ("w", "table"), ("output", "tokens")])?)?;
-    let positions = model
-        .terminal("ids")?
-        .method("size", vec![], vec![("axis", (-1).into())])?;
+    let positions = model.terminal("ids")?.method("size", vec![], vec![("axis", (-1).into())])?;
     let ramp = block!(Arange(start = positions))?;
     let ramp = model.apply(ramp)?;
     let wpe = block!(Embedding(num_embeddings = 1024, dimension = 768))?.named("wpe")?;
@@ -74,22 +68,15 @@ fn main() -> Result<()> {
         ..Options::default()
     };
     best("compose gpt-2, 12 layers", || drop(gpt(12)));
-    let (model, options) = (
-        gpt(12)?,
-        shapes("ids", vec!["batch".into(), "length".into()]),
-    );
+    let (model, options) = (gpt(12)?, shapes("ids", vec!["batch".into(), "length".into()]));
     lower(&model, &options)?;
     best("lower gpt-2, 12 layers", || drop(lower(&model, &options)));
-    best("lower gpt-2, no shapes", || {
-        drop(lower(&model, &Options::default()))
-    });
+    best("lower gpt-2, no shapes", || drop(lower(&model, &Options::default())));
     for n in [1000, 2000, 4000] {
         best(&format!("compose {n} layers"), || drop(chain(n)));
         let (model, options) = (chain(n)?, shapes("input", vec!["batch".into(), 64.into()]));
         lower(&model, &options)?;
-        best(&format!("lower {n} layers"), || {
-            drop(lower(&model, &options))
-        });
+        best(&format!("lower {n} layers"), || drop(lower(&model, &options)));
     }
     Ok(())
 }

@@ -147,11 +147,7 @@ impl Block {
 
     /// A block without name and connections.
     pub(crate) fn from_definition(definition: Arc<Definition>) -> Block {
-        Block {
-            definition,
-            name: None,
-            given: Vec::new(),
-        }
+        Block { definition, name: None, given: Vec::new() }
     }
 
     /// The kind: `Linear`, or the class of a model.
@@ -192,10 +188,7 @@ impl Block {
 
     /// What its constructor was given, defaults included, in the order of the parameters.
     pub fn settings(&self) -> Option<&Settings> {
-        self.definition
-            .origin
-            .as_ref()
-            .map(|(_, settings)| settings)
+        self.definition.origin.as_ref().map(|(_, settings)| settings)
     }
 
     /// The connections it will be added with.
@@ -236,9 +229,8 @@ impl Block {
     pub fn connect_in_order(self, values: Vec<Source>) -> Result<Block> {
         let definition = self.definition.clone();
         let inputs = definition.inputs.iter().map(|t| &t.name);
-        let names: Vec<&Arc<str>> = inputs
-            .chain(definition.outputs.iter().map(|o| &o.name))
-            .collect();
+        let names: Vec<&Arc<str>> =
+            inputs.chain(definition.outputs.iter().map(|o| &o.name)).collect();
         if values.len() > names.len() {
             return Diagnostic::new(format!("{} has fewer terminals", self.describe()))
                 .got(values.len())

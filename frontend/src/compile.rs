@@ -149,10 +149,7 @@ fn fresh(block: &Block, options: &CompileOptions) -> Result<Program> {
     let module = simplify(&logical, options, &mut watch)?;
     let entry = entry(&module)?.clone();
     let name: Arc<str> = block.name().unwrap_or(block.kind()).into();
-    let names = python::Options {
-        summary: name.to_string(),
-        stem: options.stem.clone(),
-    };
+    let names = python::Options { summary: name.to_string(), stem: options.stem.clone() };
     let source = watch.time("emit", || python::emit(&module, framework, &names))?;
     let arguments = entry.arguments().map(|(value, arg)| Argument {
         name: arg.name.clone(),
@@ -205,9 +202,8 @@ fn entry(module: &Module) -> Result<&Arc<Function>> {
 
 /// How each input begins, by name.
 fn inits(block: &Block) -> impl Fn(&str) -> Init {
-    let known: Vec<(Arc<str>, Init)> = (block.inputs().iter())
-        .map(|t| (t.name.clone(), t.init))
-        .collect();
+    let known: Vec<(Arc<str>, Init)> =
+        (block.inputs().iter()).map(|t| (t.name.clone(), t.init)).collect();
     move |name| {
         let found = known.iter().find(|(n, _)| **n == *name);
         found.map_or(Init::Normal, |(_, init)| *init)

@@ -14,10 +14,7 @@ pub struct Literal {
 impl Literal {
     /// An array, which keeps its dtype.
     pub fn array(tensor: Tensor) -> Literal {
-        Literal {
-            tensor,
-            weak: false,
-        }
+        Literal { tensor, weak: false }
     }
 
     /// Numbers without a dtype of their own: f64, i64 or bool, as written.
@@ -49,9 +46,7 @@ impl Literal {
         if own.is_int() {
             return Some(Tensor::from_i64s(dtype, shape, &self.tensor.to_i64s()));
         }
-        dtype
-            .is_float()
-            .then(|| Tensor::from_f64s(dtype, shape, &self.tensor.to_f64s()))
+        dtype.is_float().then(|| Tensor::from_f64s(dtype, shape, &self.tensor.to_f64s()))
     }
 
     /// As a person would write it: `2.0`, `[1, 2, …]`.

@@ -52,11 +52,7 @@ fn wrong(expected: &str, got: &Value) -> Box<Diagnostic> {
     if text.chars().count() > 60 {
         text = text.chars().take(60).chain(['…']).collect();
     }
-    Box::new(
-        Diagnostic::new("the saved model is damaged")
-            .got(text)
-            .expected(expected),
-    )
+    Box::new(Diagnostic::new("the saved model is damaged").got(text).expected(expected))
 }
 
 fn array(value: &Value) -> Result<&Vec<Value>> {
@@ -69,9 +65,7 @@ fn text(value: &Value) -> Result<&str> {
 
 fn index(value: &Value, below: usize) -> Result<u32> {
     let index = value.as_u64().filter(|n| *n < below as u64);
-    index
-        .map(|n| n as u32)
-        .ok_or_else(|| wrong(&format!("a number below {below}"), value))
+    index.map(|n| n as u32).ok_or_else(|| wrong(&format!("a number below {below}"), value))
 }
 
 fn optional_index(value: &Value, below: usize) -> Result<Option<u32>> {
@@ -107,10 +101,7 @@ impl Reader {
     }
 
     fn model(&self, value: &Value) -> Result<Block> {
-        let mut graph = Graph {
-            kind: text(&value["model"])?.into(),
-            ..Graph::default()
-        };
+        let mut graph = Graph { kind: text(&value["model"])?.into(), ..Graph::default() };
         for (id, value) in array(&value["wires"])?.iter().enumerate() {
             let wire = wire(value)?;
             if let Some(name) = &wire.name {
@@ -134,14 +125,9 @@ impl Reader {
         let count = graph.wires.len();
         graph.last = optional_index(&value["last"], count)?;
         let standard = &value["standard"];
-        graph.standard = (
-            optional_index(&standard[0], count)?,
-            optional_index(&standard[1], count)?,
-        );
-        Ok(Block::new(Definition::composite(
-            graph.kind.clone(),
-            seal(&graph)?,
-        )))
+        graph.standard =
+            (optional_index(&standard[0], count)?, optional_index(&standard[1], count)?);
+        Ok(Block::new(Definition::composite(graph.kind.clone(), seal(&graph)?)))
     }
 
     fn child(&self, graph: &mut Graph, value: &Value) -> Result<Child> {
@@ -155,12 +141,7 @@ impl Reader {
             .map(|(i, outlet)| output(graph, i as u32, outlet, &value["outputs"][&*outlet.name]));
         let outputs = outputs.collect::<Result<_>>()?;
         let fold = value["fold"].as_u64().and_then(|n| u32::try_from(n).ok());
-        Ok(Child {
-            block,
-            inputs,
-            outputs,
-            fold,
-        })
+        Ok(Child { block, inputs, outputs, fold })
     }
 
     fn setting(&self, value: &Value) -> Result<Setting> {
@@ -226,11 +207,7 @@ fn output(graph: &mut Graph, output: u32, outlet: &Outlet, value: &Value) -> Res
     let mut write = |id: &Value, element| -> Result<u32> {
         let id = index(id, count)?;
         let wire = &mut graph.wires[id as usize];
-        let writer = Writer {
-            child,
-            output,
-            element,
-        };
+        let writer = Writer { child, output, element };
         if wire.value.is_some() || wire.writer.replace(writer).is_some() {
             return Err(wrong("a wire that nothing else writes", value));
         }
@@ -263,10 +240,8 @@ fn wire(value: &Value) -> Result<Wire> {
         wire.name = Some(name.into());
     }
     if !value["value"].is_null() {
-        wire.value = Some(Literal {
-            tensor: tensor(&value["value"])?,
-            weak: value["weak"] == true,
-        });
+        wire.value =
+            Some(Literal { tensor: tensor(&value["value"])?, weak: value["weak"] == true });
     }
     if !value["dtype"].is_null() {
         wire.dtype = Some(dtype(&value["dtype"])?);

@@ -47,10 +47,7 @@ pub fn check_name(name: &str, what: &str) -> Result<()> {
 /// A symbol of a dim from any text: what is not allowed in symbols becomes an underscore.
 pub fn symbol(text: &str) -> Symbol {
     let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
-    let mut name: String = text
-        .chars()
-        .map(|c| if allowed(c) { c } else { '_' })
-        .collect();
+    let mut name: String = text.chars().map(|c| if allowed(c) { c } else { '_' }).collect();
     if !name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
         name.insert(0, '_');
     }
@@ -113,11 +110,8 @@ pub fn siblings(kinds: &[(&str, Option<&Arc<str>>)]) -> Result<Vec<(Arc<str>, Ar
             }
         };
         let stable = numbered();
-        let name = if *count == 1 && !given.contains(&*base) {
-            base.into()
-        } else {
-            stable.clone()
-        };
+        let name =
+            if *count == 1 && !given.contains(&*base) { base.into() } else { stable.clone() };
         names.push((name, stable));
     }
     Ok(names)
@@ -125,9 +119,7 @@ pub fn siblings(kinds: &[(&str, Option<&Arc<str>>)]) -> Result<Vec<(Arc<str>, Ar
 
 /// The 32-bit FNV-1a hash of a block's name, which its random key is folded with.
 pub fn fold_of(name: &str) -> u32 {
-    name.bytes().fold(0x811c_9dc5, |hash, byte| {
-        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-    })
+    name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 #[cfg(test)]
@@ -153,12 +145,8 @@ mod tests {
     #[test]
     fn siblings_are_numbered_where_they_share_a_kind() {
         let fc = Arc::from("linear_0");
-        let named = siblings(&[
-            ("Linear", None),
-            ("Relu", None),
-            ("Linear", Some(&fc)),
-            ("Linear", None),
-        ]);
+        let named =
+            siblings(&[("Linear", None), ("Relu", None), ("Linear", Some(&fc)), ("Linear", None)]);
         let names: Vec<_> = named.unwrap().iter().map(|(n, _)| n.to_string()).collect();
         assert_eq!(names, ["linear_1", "relu", "linear_0", "linear_2"]);
     }

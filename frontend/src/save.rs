@@ -53,21 +53,15 @@ impl Writer {
 
     fn definition(&mut self, block: &Block) -> Value {
         if let (Some(entry), Some(settings)) = (block.entry(), block.settings()) {
-            let changed = settings
-                .iter()
-                .filter(|(p, value)| p.default.setting().as_ref() != Some(*value));
-            let changed: Map<String, Value> = changed
-                .map(|(p, value)| (p.name.to_string(), self.setting(value)))
-                .collect();
+            let changed =
+                settings.iter().filter(|(p, value)| p.default.setting().as_ref() != Some(*value));
+            let changed: Map<String, Value> =
+                changed.map(|(p, value)| (p.name.to_string(), self.setting(value))).collect();
             return json!({ "block": entry.name, "settings": changed });
         }
         let model = Model::from_block(block).expect("a block that no table has is a model");
         let graph = model.graph();
-        let children: Vec<Value> = graph
-            .children
-            .iter()
-            .map(|c| self.child(&graph, c))
-            .collect();
+        let children: Vec<Value> = graph.children.iter().map(|c| self.child(&graph, c)).collect();
         let wires: Vec<Value> = graph.wires.iter().map(wire).collect();
         json!({
             "model": &*graph.kind,
@@ -135,11 +129,7 @@ fn wire(wire: &Wire) -> Value {
     if let Some(name) = &wire.name {
         add("name", json!(&**name));
     }
-    if let Some(Literal {
-        tensor: value,
-        weak,
-    }) = &wire.value
-    {
+    if let Some(Literal { tensor: value, weak }) = &wire.value {
         add("value", tensor(value));
         add("weak", json!(weak));
     }

@@ -41,17 +41,8 @@ fn class(text: &mut String, entry: &Entry) {
     let _ = writeln!(text, "        self,");
     for parameter in entry.parameters {
         let default = default(parameter);
-        let given = if default.is_empty() {
-            String::new()
-        } else {
-            format!(" = {default}")
-        };
-        let _ = writeln!(
-            text,
-            "        {}: {}{given},",
-            parameter.name,
-            annotation(parameter)
-        );
+        let given = if default.is_empty() { String::new() } else { format!(" = {default}") };
+        let _ = writeln!(text, "        {}: {}{given},", parameter.name, annotation(parameter));
     }
     let _ = writeln!(text, "        *,");
     let _ = writeln!(text, "        name: str | None = None,");

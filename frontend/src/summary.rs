@@ -63,11 +63,7 @@ pub fn summary(block: &Block, options: Option<&Options>, depth: usize) -> Result
 }
 
 fn untyped(path: String, definition: &Definition, depth: usize) -> Row {
-    let cell = |name: &Arc<str>, role| Cell {
-        name: name.clone(),
-        role,
-        ty: None,
-    };
+    let cell = |name: &Arc<str>, role| Cell { name: name.clone(), role, ty: None };
     let inputs = definition.inputs.iter().map(|t| cell(&t.name, t.role));
     let inputs: Vec<Cell> = inputs.collect();
     Row {
@@ -76,11 +72,7 @@ fn untyped(path: String, definition: &Definition, depth: usize) -> Row {
         depth,
         params: count(&inputs),
         inputs,
-        outputs: definition
-            .outputs
-            .iter()
-            .map(|o| cell(&o.name, Role::Data))
-            .collect(),
+        outputs: definition.outputs.iter().map(|o| cell(&o.name, Role::Data)).collect(),
     }
 }
 

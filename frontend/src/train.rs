@@ -152,9 +152,7 @@ impl TrainModel {
                     .err();
             }
         };
-        self.choose(&regularizer, coef, Some(&pattern), |name| {
-            regex.is_match(name)
-        })
+        self.choose(&regularizer, coef, Some(&pattern), |name| regex.is_match(name))
     }
 
     /// Adds `coef` times the sum of a regularizer's values on all params whose names are chosen.
@@ -232,9 +230,7 @@ impl TrainModel {
         }
         let Some(combiner) = &self.combiner else {
             let first = losses.remove(0);
-            return losses
-                .into_iter()
-                .try_fold(first, |sum, loss| sum.operate("+", loss));
+            return losses.into_iter().try_fold(first, |sum, loss| sum.operate("+", loss));
         };
         let inputs: Vec<&Terminal> = needed(combiner).collect();
         let given: Vec<(Arc<str>, Source)> = match &inputs[..] {
@@ -271,12 +267,8 @@ impl TrainModel {
         let added: Vec<(Arc<str>, Source)> = defaults.map(|(t, n)| (t, n.into())).collect();
         let mut block = block.connect(added)?;
         let standard = block.standard_input().map(|t| t.name.clone());
-        let outputs: Vec<Arc<str>> = self
-            .trained
-            .outputs()
-            .iter()
-            .map(|o| o.name.clone())
-            .collect();
+        let outputs: Vec<Arc<str>> =
+            self.trained.outputs().iter().map(|o| o.name.clone()).collect();
         let mut reads = false;
         for (terminal, source) in &mut block.given {
             let Source::Name(name) = source else { continue };
@@ -383,9 +375,7 @@ fn no_combiner<T>(combiner: &Block, inputs: usize, losses: usize) -> Result<T> {
         all => all.len().to_string(),
     };
     Diagnostic::new(format!("{} cannot combine the losses", combiner.describe()))
-        .got(format!(
-            "inputs: {inputs}, outputs: {outputs}, losses: {losses}"
-        ))
+        .got(format!("inputs: {inputs}, outputs: {outputs}, losses: {losses}"))
         .expected("one input for all losses or one for each, and one output")
         .err()
 }
@@ -411,10 +401,8 @@ impl Model {
             return Ok(found);
         }
         let block = self.block()?;
-        let mut error = Diagnostic::new(format!(
-            "Terminal not found: `{}` has no input `{key}`",
-            block.kind()
-        ));
+        let mut error =
+            Diagnostic::new(format!("Terminal not found: `{}` has no input `{key}`", block.kind()));
         error.hint = did_you_mean(key, block.inputs().iter().map(|t| &*t.name));
         error.err()
     }

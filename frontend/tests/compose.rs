@@ -28,11 +28,7 @@ fn two_layers(activation: Block) -> Result<Model> {
 fn readme() -> Result<Block> {
     let model = Model::new();
     model.extend(two_layers(block!(Relu())?)?.seal()?.output("output1")?)?;
-    model.extend(
-        two_layers(block!(LeakyRelu())?)?
-            .seal()?
-            .output("output2")?,
-    )?;
+    model.extend(two_layers(block!(LeakyRelu())?)?.seal()?.output("output2")?)?;
     let add = block!(Add())?.connect([("left", "output1"), ("right", "output2")])?;
     model.extend(add.output("output")?)?;
     model.block()
@@ -91,10 +87,7 @@ fn parts_of_a_list() -> Result<Block> {
 
 fn exposed_and_discarded() -> Result<Block> {
     let model = Model::new();
-    let key = IoKey {
-        expose: true,
-        ..IoKey::new("hidden")
-    };
+    let key = IoKey { expose: true, ..IoKey::new("hidden") };
     model.connect(linear(4)?.input("x")?.output(key)?)?;
     model.connect(block!(Tanh())?.connect([("input", "hidden"), ("output", "unwanted")])?)?;
     model.connect(block!(Sine())?.connect([("input", "hidden"), ("output", "wanted")])?)?;
@@ -105,14 +98,8 @@ fn exposed_and_discarded() -> Result<Block> {
 
 fn constants_and_annotations() -> Result<Block> {
     let model = Model::new();
-    let rate = IoKey {
-        value: Some(0.5.into()),
-        ..IoKey::new("rate")
-    };
-    let x = IoKey {
-        shape: Some(vec![DimSpec::from("batch"), 3.into()].into()),
-        ..IoKey::new("x")
-    };
+    let rate = IoKey { value: Some(0.5.into()), ..IoKey::new("rate") };
+    let x = IoKey { shape: Some(vec![DimSpec::from("batch"), 3.into()].into()), ..IoKey::new("x") };
     let scale = block!(Multiply())?.connect([("left", Source::from(x)), ("right", rate.into())])?;
     model.connect(scale.output("y")?)?;
     model.block()
@@ -167,11 +154,7 @@ fn text() {
     let mut text = String::new();
     for (name, model) in MODELS {
         let block = model().unwrap_or_else(|e| panic!("{name}: {e}"));
-        let _ = writeln!(
-            text,
-            "{name}\n\n{}",
-            print(&compile(&block, &Options::default()))
-        );
+        let _ = writeln!(text, "{name}\n\n{}", print(&compile(&block, &Options::default())));
     }
     insta::assert_snapshot!(text);
 }
@@ -195,11 +178,7 @@ fn saved_and_loaded() {
 
 #[test]
 fn saved_constructors() {
-    let slice = Setting::Slice(std::sync::Arc::new([
-        1.into(),
-        Setting::None,
-        Setting::None,
-    ]));
+    let slice = Setting::Slice(std::sync::Arc::new([1.into(), Setting::None, Setting::None]));
     let relu = block!(Relu()).unwrap();
     let activations = vec![Setting::from(relu.named("act").unwrap()), Setting::None];
     let blocks = [
@@ -211,11 +190,7 @@ fn saved_constructors() {
     ];
     for block in blocks {
         let block = block.unwrap();
-        assert!(
-            Block::from_json(&block.to_json()).unwrap() == block,
-            "{}",
-            block.kind()
-        );
+        assert!(Block::from_json(&block.to_json()).unwrap() == block, "{}", block.kind());
     }
 }
 
@@ -228,14 +203,10 @@ fn summaries() {
     };
     for depth in [1, 2] {
         text.push('\n');
-        text.push_str(&table(
-            &summary(&readme().unwrap(), Some(&shapes), depth).unwrap(),
-        ));
+        text.push_str(&table(&summary(&readme().unwrap(), Some(&shapes), depth).unwrap()));
     }
     text.push('\n');
-    text.push_str(&table(
-        &summary(&linear(16).unwrap(), Some(&shapes), 1).unwrap(),
-    ));
+    text.push_str(&table(&summary(&linear(16).unwrap(), Some(&shapes), 1).unwrap()));
     insta::assert_snapshot!(text);
 }
 
@@ -273,10 +244,7 @@ fn equal_definitions_are_equal_blocks() {
 fn training() -> Result<()> {
     let mut train = TrainModel::new(&alone(linear(1)?)?)?;
     train.add_loss(block!(SquaredError())?, Loss::default())?;
-    let l1 = Loss {
-        coef: 0.5,
-        ..Loss::default()
-    };
+    let l1 = Loss { coef: 0.5, ..Loss::default() };
     train.add_loss(block!(AbsoluteError())?, l1)?;
     train.add_regularization_where(&block!(L2())?, 0.1, |name| name.ends_with(".w"))?;
     train.add_metric(
@@ -303,22 +271,14 @@ fn training() -> Result<()> {
     let mut train = TrainModel::new(&linear(1)?)?;
     train.add_loss(block!(SquaredError())?, Loss::default())?;
     train.add_regularization(block!(L1())?, 1.0, "w")?;
-    let names: Vec<String> = train
-        .finish()?
-        .inputs()
-        .iter()
-        .map(|t| t.name.to_string())
-        .collect();
+    let names: Vec<String> = train.finish()?.inputs().iter().map(|t| t.name.to_string()).collect();
     assert_eq!(names, ["input", "w", "b", "target"]);
     Ok(())
 }
 
 #[test]
 fn inference_leaves_keys_and_states_out() {
-    let inference = Options {
-        mode: Mode::Inference,
-        ..Options::default()
-    };
+    let inference = Options { mode: Mode::Inference, ..Options::default() };
     let module = compile(&random_and_state().unwrap(), &inference);
     let main = module.entry().unwrap();
     assert!(main.args.iter().all(|a| a.role != Role::Key));

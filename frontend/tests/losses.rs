@@ -34,14 +34,9 @@ fn gradients(block: &Block, inputs: &Inputs) -> Vec<(String, Vec<f64>)> {
     let module = lower(block, &options(inputs)).unwrap_or_else(|e| panic!("{e}"));
     let floats = inputs.iter().filter(|(_, t)| t.dtype().is_float());
     let wrt: Vec<String> = floats.map(|(n, _)| n.to_string()).collect();
-    let pass = Autodiff {
-        wrt: wrt.clone(),
-        into: "derived".into(),
-        ..Autodiff::default()
-    };
-    let module = pass
-        .run(&module, &mut PassContext::new("autodiff"))
-        .unwrap_or_else(|e| panic!("{e}"));
+    let pass = Autodiff { wrt: wrt.clone(), into: "derived".into(), ..Autodiff::default() };
+    let module =
+        pass.run(&module, &mut PassContext::new("autodiff")).unwrap_or_else(|e| panic!("{e}"));
     let main = module.entry().unwrap();
     let given = |name: &str| inputs.iter().find(|(n, _)| *n == name).unwrap().1.clone();
     let mut args: Vec<Tensor> = main.args.iter().map(|a| given(&a.name)).collect();
@@ -90,35 +85,12 @@ fn classes(shape: &[usize], values: &[i64]) -> (&'static str, Tensor) {
 
 #[test]
 fn of_numbers() {
-    let pair = [
-        input(&[3], &[1.5, -2.0, 0.25]),
-        target(&[3], &[1.0, 1.0, 1.0]),
-    ];
-    check(
-        "squared",
-        block!(SquaredError()),
-        &pair,
-        &[0.25, 9.0, 0.5625],
-    );
-    check(
-        "absolute",
-        block!(AbsoluteError()),
-        &pair,
-        &[0.5, 3.0, 0.75],
-    );
+    let pair = [input(&[3], &[1.5, -2.0, 0.25]), target(&[3], &[1.0, 1.0, 1.0])];
+    check("squared", block!(SquaredError()), &pair, &[0.25, 9.0, 0.5625]);
+    check("absolute", block!(AbsoluteError()), &pair, &[0.5, 3.0, 0.75]);
     check("hinge", block!(HingeLoss()), &pair, &[0.0, 3.0, 0.75]);
-    check(
-        "hinge^2",
-        block!(QuadHingeLoss()),
-        &pair,
-        &[0.0, 9.0, 0.5625],
-    );
-    check(
-        "quantile",
-        block!(QuantileLoss(q = 0.9)),
-        &pair,
-        &[0.05, 2.7, 0.675],
-    );
+    check("hinge^2", block!(QuadHingeLoss()), &pair, &[0.0, 9.0, 0.5625]);
+    check("quantile", block!(QuantileLoss(q = 0.9)), &pair, &[0.05, 2.7, 0.675]);
     let errors = [input(&[4], &[0.3, -2.0, 0.0, 4.0]), target(&[4], &[0.0; 4])];
     check("huber", block!(Huber()), &errors, &[0.045, 1.5, 0.0, 3.5]);
     let wide = block!(Huber(delta = 2.5));
@@ -134,16 +106,8 @@ fn of_classes() {
     let w = || vec![0.5, 1.0, 2.0];
     let of = [x(), classes(&[2], &[2, 0])];
     let table: [(&str, Result<Block>, [f64; 2]); 4] = [
-        (
-            "plain",
-            block!(CrossEntropy()),
-            [1.004596902342, 3.065883903757],
-        ),
-        (
-            "weights",
-            block!(CrossEntropy(weights = w())),
-            [2.009193804685, 1.532941951879],
-        ),
+        ("plain", block!(CrossEntropy()), [1.004596902342, 3.065883903757]),
+        ("weights", block!(CrossEntropy(weights = w())), [2.009193804685, 1.532941951879]),
         (
             "smoothing",
             block!(CrossEntropy(label_smoothing = 0.1)),
@@ -161,57 +125,34 @@ fn of_classes() {
     let ignored = [x(), classes(&[2], &[2, -100])];
     let plain = block!(CrossEntropy(ignore_index = -100));
     check("ignored", plain, &ignored, &[1.004596902342, 0.0]);
-    let all = block!(CrossEntropy(
-        ignore_index = -100,
-        weights = w(),
-        label_smoothing = 0.1
-    ));
+    let all = block!(CrossEntropy(ignore_index = -100, weights = w(), label_smoothing = 0.1));
     check("ignored, weights", all, &ignored, &[2.000477396156, 0.0]);
     let soft = [x(), target(&[2, 3], &[0.2, 0.3, 0.5, 1.0, 0.0, 0.0])];
     let exact = [1.654596902342, 3.065883903757];
     check("soft", block!(CrossEntropy()), &soft, &exact);
     let spread = block!(CrossEntropy(weights = w(), label_smoothing = 0.1));
-    check(
-        "soft, spread",
-        spread,
-        &soft,
-        &[2.087995068891, 1.704000878796],
-    );
+    check("soft, spread", spread, &soft, &[2.087995068891, 1.704000878796]);
     let columns = [0.0, 0.3, 0.6, 0.9, 0.1, 0.4, 0.7, 1.0, 0.2, 0.5, 0.8, 1.1];
     let columns = [input(&[2, 3, 2], &columns), classes(&[2, 2], &[0, 2, 1, 1])];
     let torch = block!(CrossEntropy(axis = 1, weights = w(), label_smoothing = 0.2));
-    let expected = [
-        0.813034714306,
-        2.29457417299,
-        1.450828870546,
-        1.450828870546,
-    ];
+    let expected = [0.813034714306, 2.29457417299, 1.450828870546, 1.450828870546];
     check("axis 1", torch, &columns, &expected);
 }
 
 #[test]
 fn of_probabilities() {
-    let of = [
-        input(&[2, 3], &[0.1, 0.2, 0.7, 0.5, 0.25, 0.25]),
-        classes(&[2], &[2, 0]),
-    ];
+    let of = [input(&[2, 3], &[0.1, 0.2, 0.7, 0.5, 0.25, 0.25]), classes(&[2], &[2, 0])];
     let probs = || block!(CrossEntropy(input_type = "probs"));
     check("probs", probs(), &of, &[0.356674943939, LN_2]);
     let robust = block!(CrossEntropy(input_type = "probs", robust = true));
     check("robust", robust, &of, &[0.356674943939, LN_2]);
     let logs = block!(CrossEntropy(input_type = "log_probs"));
     check("log_probs", logs, &of, &[-0.7, -0.5]);
-    let of = [
-        input(&[3], &[0.9, 0.2, 0.5]),
-        target(&[3], &[1.0, 0.0, 0.3]),
-    ];
+    let of = [input(&[3], &[0.9, 0.2, 0.5]), target(&[3], &[1.0, 0.0, 0.3])];
     let expected = [0.105360515658, 0.223143551314, LN_2];
     let probs = block!(BinaryCrossEntropy(input_type = "probs"));
     check("binary probs", probs, &of, &expected);
-    let of = [
-        input(&[3], &[0.1, 0.2, 0.7]),
-        target(&[3], &[0.3, 0.5, 0.2]),
-    ];
+    let of = [input(&[3], &[0.1, 0.2, 0.7]), target(&[3], &[0.3, 0.5, 0.2])];
     let expected = [0.3295836866, 0.458145365937, -0.250552593699];
     check("kl", block!(KLDivergence()), &of, &expected);
     let logs = [input(&[2], &[-1.0, -2.0]), target(&[2], &[0.5, 1.0])];
@@ -221,18 +162,10 @@ fn of_probabilities() {
 
 #[test]
 fn of_two() {
-    let of = [
-        input(&[4], &[0.5, -3.0, 0.0, 20.0]),
-        target(&[4], &[1.0, 0.0, 0.3, 0.0]),
-    ];
+    let of = [input(&[4], &[0.5, -3.0, 0.0, 20.0]), target(&[4], &[1.0, 0.0, 0.3, 0.0])];
     let expected = [0.47407698418, 0.048587351574, LN_2, 20.000000002061];
     check("binary", block!(BinaryCrossEntropy()), &of, &expected);
-    let expected = [
-        1.42223095254,
-        0.048587351574,
-        1.109035488896,
-        20.000000002061,
-    ];
+    let expected = [1.42223095254, 0.048587351574, 1.109035488896, 20.000000002061];
     let weighted = block!(BinaryCrossEntropy(pos_weight = 3.0));
     check("binary, weight", weighted, &of, &expected);
     // `softplus(x) - x` would be 0 here.
@@ -260,12 +193,7 @@ fn of_vectors() {
         model.block()
     };
     let apart = [0.278091443734, 0.183503419073];
-    check(
-        "cosine, label",
-        labelled(0.2),
-        &of(Some(&[-1.0, 1.0])),
-        &apart,
-    );
+    check("cosine, label", labelled(0.2), &of(Some(&[-1.0, 1.0])), &apart);
     let zeros = [input(&[1, 2], &[0.0, 0.0]), target(&[1, 2], &[1.0, 2.0])];
     let block = block!(CosineEmbedding()).unwrap();
     near("of nothing", &value(&block, &zeros), &[1.0]);
@@ -277,18 +205,14 @@ fn regularizers() {
     let x = [input(&[2, 2], &[1.0, -2.0, 3.0, 0.5])];
     check("l1", block!(L1()), &x, &[6.5]);
     check("l2", block!(L2()), &x, &[7.125]);
-    let of = [
-        input(&[2, 2], &[1.0, -2.0, 3.0, 0.5]),
-        ("kernel", f64s(&[2, 2], &[2.0, 1.0, 0.0, 4.0])),
-    ];
+    let of =
+        [input(&[2, 2], &[1.0, -2.0, 3.0, 0.5]), ("kernel", f64s(&[2, 2], &[2.0, 1.0, 0.0, 4.0]))];
     // Rows (1, -2) and (3, 0.5): 2 - 2 + 16 and 18 + 1.5 + 1, halved.
     check("quadratic", block!(QuadraticForm()), &of, &[18.25]);
 }
 
 fn finite(gradients: &[(String, Vec<f64>)]) -> bool {
-    gradients
-        .iter()
-        .all(|(_, g)| g.iter().all(|v| v.is_finite()))
+    gradients.iter().all(|(_, g)| g.iter().all(|v| v.is_finite()))
 }
 
 /// The loss is finite, and so are its gradients.
@@ -318,10 +242,7 @@ fn weak_spots_of_classes() {
     let weighted = block!(CrossEntropy(input_type = "probs", weights = weights));
     let of = [sure(), classes(&[2], &[0, 0])];
     stays_finite("a class without weight", weighted, &of);
-    let of = [
-        input(&[1, 3], &[f64::NEG_INFINITY, 1.0, 2.0]),
-        target(&[1, 3], &[0.0, 0.5, 0.5]),
-    ];
+    let of = [input(&[1, 3], &[f64::NEG_INFINITY, 1.0, 2.0]), target(&[1, 3], &[0.0, 0.5, 0.5])];
     stays_finite("a hidden class", block!(CrossEntropy()), &of);
     let of = [input(&[1, 3], &[1e4, 0.0, -1e4]), classes(&[1], &[2])];
     stays_finite("large logits", block!(CrossEntropy()), &of);
@@ -343,18 +264,10 @@ fn weak_spots_of_two() {
 /// Halves keep a logarithm of 0 finite too: the cutoff of floats would be 0 in them.
 #[test]
 fn robust_halves() {
-    let inputs = [
-        (
-            "input",
-            Tensor::from_f64s(DType::F16, vec![1, 2], &[0.0, 1.0]),
-        ),
-        classes(&[1], &[0]),
-    ];
+    let inputs =
+        [("input", Tensor::from_f64s(DType::F16, vec![1, 2], &[0.0, 1.0])), classes(&[1], &[0])];
     let block = block!(CrossEntropy(input_type = "probs", robust = true)).unwrap();
-    let options = Options {
-        dtype: DType::F16,
-        ..options(&inputs)
-    };
+    let options = Options { dtype: DType::F16, ..options(&inputs) };
     let loss = run(&block, &inputs, &options).remove(0).1.to_f64s();
     assert!(loss[0].is_finite() && loss[0] > 9.0, "{loss:?}");
 }
@@ -372,16 +285,10 @@ fn targets_without_shapes() {
     ];
     for (block, expected) in table {
         let shape = vec![DimSpec::Number(4), DimSpec::Number(3)];
-        let options = Options {
-            shapes: vec![("input".into(), shape)],
-            ..Options::default()
-        };
+        let options = Options { shapes: vec![("input".into(), shape)], ..Options::default() };
         let module = harness::compile(&block.unwrap(), &options);
         let main = module.entry().unwrap();
-        let (value, _) = main
-            .arguments()
-            .find(|(_, a)| &*a.name == "target")
-            .unwrap();
+        let (value, _) = main.arguments().find(|(_, a)| &*a.name == "target").unwrap();
         assert_eq!(main.ty(value).shape.to_string(), expected);
     }
     for block in [
@@ -403,10 +310,7 @@ const SCORES: [f64; 24] = [
 #[test]
 fn metrics_of_classes() {
     let scored = [input(&[6, 4], &SCORES), classes(&[6], &[0, 1, 1, 2, 1, 1])];
-    let labels = [
-        ("input", i64s(&[6], &[0, 1, 0, 2, 1, 1])),
-        classes(&[6], &[0, 1, 1, 2, 1, 1]),
-    ];
+    let labels = [("input", i64s(&[6], &[0, 1, 0, 2, 1, 1])), classes(&[6], &[0, 1, 1, 2, 1, 1])];
     let table = [
         (block!(Precision()), 5.0 / 6.0),
         (block!(Precision(average = "micro")), 5.0 / 6.0),
@@ -426,38 +330,22 @@ fn metrics_of_classes() {
     }
     for (block, expected) in [
         (block!(Precision(classes = 4)), 5.0 / 6.0),
-        (
-            block!(F1(average = "weighted", classes = 4)),
-            0.849206349206,
-        ),
+        (block!(F1(average = "weighted", classes = 4)), 0.849206349206),
         (block!(F1(average = "micro")), 5.0 / 6.0),
         (block!(Accuracy()), 5.0 / 6.0),
     ] {
         let block = block.unwrap();
         near(block.kind(), &value(&block, &labels), &[expected]);
     }
-    let one_hot = [
-        input(&[2, 2], &[0.9, 0.1, 0.2, 0.8]),
-        target(&[2, 2], &[1.0, 0.0, 1.0, 0.0]),
-    ];
-    near(
-        "one-hot",
-        &value(&block!(Accuracy()).unwrap(), &one_hot),
-        &[0.5],
-    );
+    let one_hot = [input(&[2, 2], &[0.9, 0.1, 0.2, 0.8]), target(&[2, 2], &[1.0, 0.0, 1.0, 0.0])];
+    near("one-hot", &value(&block!(Accuracy()).unwrap(), &one_hot), &[0.5]);
 }
 
 #[test]
 fn metrics_of_two() {
     let scores = [0.9, 0.4, 0.6, 0.6, 0.1, 0.4, 0.8, 0.2];
-    let of = [
-        input(&[8], &scores),
-        classes(&[8], &[1, 0, 1, 0, 0, 1, 0, 0]),
-    ];
-    let floats = [
-        input(&[8], &scores),
-        target(&[8], &[1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0]),
-    ];
+    let of = [input(&[8], &scores), classes(&[8], &[1, 0, 1, 0, 0, 1, 0, 0])];
+    let floats = [input(&[8], &scores), target(&[8], &[1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0])];
     let none = [input(&[2], &[0.1, 0.2]), classes(&[2], &[0, 0])];
     let table = [
         (block!(Accuracy(binary = true)), 0.625, 1.0),

@@ -34,10 +34,7 @@ fn sample(kind: Kind) -> Setting {
 }
 
 fn settings(entry: &blocks::Entry) -> Vec<(&'static str, Setting)> {
-    let required = entry
-        .parameters
-        .iter()
-        .filter(|p| p.default == Default::Required);
+    let required = entry.parameters.iter().filter(|p| p.default == Default::Required);
     required
         .map(|p| {
             let value = match (entry.name, p.name) {
@@ -84,11 +81,7 @@ fn every_block_is_lowered() {
         }
         let model = Model::new();
         let mut given: Vec<(String, Source)> = Vec::new();
-        for terminal in block
-            .inputs()
-            .iter()
-            .filter(|t| t.role == Role::Data && !t.optional)
-        {
+        for terminal in block.inputs().iter().filter(|t| t.role == Role::Data && !t.optional) {
             let matrix: Source = match terminal.class {
                 Class::Int if &*terminal.name == "shape" => i64s(&[2], &[4, 4]).into(),
                 Class::Int => i64s(&[4], &[0, 1, 2, 3]).into(),
@@ -112,9 +105,7 @@ fn every_block_is_lowered() {
             dtype: mithril_ir::dtype::DType::F64,
             ..mithril::Options::default()
         };
-        let sealed = model
-            .block()
-            .unwrap_or_else(|e| panic!("{}: {e}", entry.name));
+        let sealed = model.block().unwrap_or_else(|e| panic!("{}: {e}", entry.name));
         compile(&sealed, &options);
     }
 }

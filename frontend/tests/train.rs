@@ -61,11 +61,7 @@ fn random_draws_stay() -> Result<()> {
     assert_eq!(names(&block).0, "input target key");
     let x = ("input", f64s(&[64], &[1.0; 64]));
     let y = ("target", f64s(&[64], &[0.0; 64]));
-    let alone = run(
-        &plain,
-        std::slice::from_ref(&x),
-        &options(std::slice::from_ref(&x)),
-    );
+    let alone = run(&plain, std::slice::from_ref(&x), &options(std::slice::from_ref(&x)));
     let both = [x, y];
     let trained = run(&block, &both, &options(&both));
     assert_eq!(alone[0].1, trained[0].1);
@@ -129,15 +125,9 @@ fn connections() -> Result<()> {
     // Both against an input of the model and against a new one with a shape and a dtype.
     let given = [("input", "output"), ("target", "input")];
     train.add_loss(block!(AbsoluteError())?.connect(given)?, Loss::default())?;
-    let labels = IoKey {
-        dtype: Some(mithril_ir::dtype::DType::I32),
-        ..IoKey::new("labels")
-    };
+    let labels = IoKey { dtype: Some(mithril_ir::dtype::DType::I32), ..IoKey::new("labels") };
     let loss = block!(CrossEntropy())?.connect([("target", labels)])?;
-    let none = Loss {
-        coef: 0.0,
-        ..Loss::default()
-    };
+    let none = Loss { coef: 0.0, ..Loss::default() };
     train.add_loss(loss, none)?;
     let metric = block!(Accuracy())?.connect([("target", "labels")])?;
     train.add_metric(metric, vec![], "output", "target", "accuracy")?;
@@ -189,16 +179,10 @@ fn targets_take_the_shapes_of_outputs() -> Result<()> {
     train.add_loss(block!(CrossEntropy())?, Loss::default())?;
     train.add_metric(block!(F1())?, vec![], "output", "target", "f1")?;
     let shape = vec![DimSpec::Number(8), DimSpec::Number(4)];
-    let options = Options {
-        shapes: vec![("input".into(), shape)],
-        ..Options::default()
-    };
+    let options = Options { shapes: vec![("input".into(), shape)], ..Options::default() };
     let module = compile(&train.finish()?, &options);
     let main = module.entry().unwrap();
-    let (value, _) = main
-        .arguments()
-        .find(|(_, a)| &*a.name == "target")
-        .unwrap();
+    let (value, _) = main.arguments().find(|(_, a)| &*a.name == "target").unwrap();
     assert_eq!(main.ty(value).to_string(), "tensor<8 x i64>");
     Ok(())
 }
@@ -363,10 +347,7 @@ const WRONG: &[Wrong] = &[
     (
         || {
             let mut train = one_layer()?;
-            let none = Loss {
-                reduce_steps: vec![],
-                ..Loss::default()
-            };
+            let none = Loss { reduce_steps: vec![], ..Loss::default() };
             train.add_loss(block!(SquaredError())?, none)?;
             lowered(&train, &[("input", f64s(&[4, 3], &[0.0; 12]))])
         },
@@ -379,10 +360,8 @@ const WRONG: &[Wrong] = &[
             let mut train = one_layer()?;
             let loss = block!(CrossEntropy(ignore_index = 0))?;
             train.add_loss(loss, Loss::default())?;
-            let inputs = [
-                ("input", f64s(&[4, 3], &[0.0; 12])),
-                ("target", f64s(&[4, 2], &[0.0; 8])),
-            ];
+            let inputs =
+                [("input", f64s(&[4, 3], &[0.0; 12])), ("target", f64s(&[4, 2], &[0.0; 8]))];
             lowered(&train, &inputs)
         },
         "`ignore_index` takes targets that are indices of classes",
@@ -390,10 +369,7 @@ const WRONG: &[Wrong] = &[
     (
         || {
             let block = block!(Precision())?;
-            let inputs = [
-                ("input", i64s(&[4], &[0; 4])),
-                ("target", i64s(&[4], &[0; 4])),
-            ];
+            let inputs = [("input", i64s(&[4], &[0; 4])), ("target", i64s(&[4], &[0; 4]))];
             mithril::lower(&block, &options(&inputs)).map(drop)
         },
         "the number of classes does not follow from classes themselves",

@@ -39,11 +39,7 @@ fn layers() {
     let x = m(2, &[1.0, 2.0, 3.0, 4.0]);
     check(
         block!(Linear(dimension = 1)),
-        vec![
-            ("input", x.clone()),
-            ("w", m(2, &[1.0, 10.0])),
-            ("b", v(&[0.5])),
-        ],
+        vec![("input", x.clone()), ("w", m(2, &[1.0, 10.0])), ("b", v(&[0.5]))],
         &[2, 1],
         &[21.5, 43.5],
     );
@@ -55,20 +51,13 @@ fn layers() {
     );
     check(
         block!(Embedding(num_embeddings = 3, dimension = 2)),
-        vec![
-            ("input", i64s(&[2], &[2, 0])),
-            ("w", m(3, &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0])),
-        ],
+        vec![("input", i64s(&[2], &[2, 0])), ("w", m(3, &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]))],
         &[2, 2],
         &[4.0, 5.0, 0.0, 1.0],
     );
     check(
         block!(LayerNorm(eps = 0.0)),
-        vec![
-            ("input", x.clone()),
-            ("w", v(&[2.0, 2.0])),
-            ("b", v(&[1.0, 0.0])),
-        ],
+        vec![("input", x.clone()), ("w", v(&[2.0, 2.0])), ("b", v(&[1.0, 0.0]))],
         &[2, 2],
         &[-1.0, 2.0, -1.0, 2.0],
     );
@@ -109,10 +98,7 @@ fn batch_norm_moves_its_state() {
     assert!(close(results[1].1.to_f64s(), &[0.2, 2.0]));
     // The unbiased variances are 2 and 200.
     assert!(close(results[2].1.to_f64s(), &[0.9 + 0.2, 0.9 + 20.0]));
-    let inference = Options {
-        mode: Mode::Inference,
-        ..options(&inputs)
-    };
+    let inference = Options { mode: Mode::Inference, ..options(&inputs) };
     let results = run(&block, &inputs, &inference);
     assert_eq!(results.len(), 1);
     assert_eq!(results[0].1.to_f64s(), [1.0, 10.0, 3.0, 30.0]);
@@ -125,21 +111,13 @@ fn attention() {
     let (a, b) = (e / (e + n), n / (e + n));
     check(
         block!(ScaledDotProduct()),
-        vec![
-            ("query", one.clone()),
-            ("key", one.clone()),
-            ("value", one.clone()),
-        ],
+        vec![("query", one.clone()), ("key", one.clone()), ("value", one.clone())],
         &[1, 2, 2],
         &[a, b, b, a],
     );
     check(
         block!(ScaledDotProduct(is_causal = true)),
-        vec![
-            ("query", one.clone()),
-            ("key", one.clone()),
-            ("value", one.clone()),
-        ],
+        vec![("query", one.clone()), ("key", one.clone()), ("value", one.clone())],
         &[1, 2, 2],
         &[1.0, 0.0, b, a],
     );
@@ -172,24 +150,9 @@ fn attention() {
 fn shapes() {
     let x = m(2, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     let input = || vec![("input", x.clone())];
-    check(
-        block!(Reshape(shape = vec![3, -1])),
-        input(),
-        &[3, 2],
-        &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
-    );
-    check(
-        block!(Flatten()),
-        input(),
-        &[6],
-        &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
-    );
-    check(
-        block!(Transpose()),
-        input(),
-        &[3, 2],
-        &[1.0, 4.0, 2.0, 5.0, 3.0, 6.0],
-    );
+    check(block!(Reshape(shape = vec![3, -1])), input(), &[3, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    check(block!(Flatten()), input(), &[6], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    check(block!(Transpose()), input(), &[3, 2], &[1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
     check(
         block!(Tile(reps = vec![2])),
         input(),
@@ -202,57 +165,27 @@ fn shapes() {
         &[2, 6],
         &[1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0, 5.0, 5.0, 6.0, 6.0],
     );
-    check(
-        block!(Roll(shift = 1, axis = 1)),
-        input(),
-        &[2, 3],
-        &[3.0, 1.0, 2.0, 6.0, 4.0, 5.0],
-    );
-    check(
-        block!(Roll(shift = -1, axis = 1)),
-        input(),
-        &[2, 3],
-        &[2.0, 3.0, 1.0, 5.0, 6.0, 4.0],
-    );
+    check(block!(Roll(shift = 1, axis = 1)), input(), &[2, 3], &[3.0, 1.0, 2.0, 6.0, 4.0, 5.0]);
+    check(block!(Roll(shift = -1, axis = 1)), input(), &[2, 3], &[2.0, 3.0, 1.0, 5.0, 6.0, 4.0]);
     check(
         block!(Pad(pad_width = vec![vec![0, 0], vec![1, 0]])),
         input(),
         &[2, 4],
         &[0.0, 1.0, 2.0, 3.0, 0.0, 4.0, 5.0, 6.0],
     );
-    check(
-        block!(Split(n = 3, axis = 1)),
-        input(),
-        &[2, 1],
-        &[1.0, 4.0],
-    );
+    check(block!(Split(n = 3, axis = 1)), input(), &[2, 1], &[1.0, 4.0]);
 }
 
 #[test]
 fn parts_and_ramps() {
     let x = m(2, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     let input = || vec![("input", x.clone())];
-    check(
-        block!(Tril()),
-        input(),
-        &[2, 3],
-        &[1.0, 0.0, 0.0, 4.0, 5.0, 0.0],
-    );
-    check(
-        block!(Triu(diagonal = 1)),
-        input(),
-        &[2, 3],
-        &[0.0, 2.0, 3.0, 0.0, 0.0, 6.0],
-    );
+    check(block!(Tril()), input(), &[2, 3], &[1.0, 0.0, 0.0, 4.0, 5.0, 0.0]);
+    check(block!(Triu(diagonal = 1)), input(), &[2, 3], &[0.0, 2.0, 3.0, 0.0, 0.0, 6.0]);
     check(block!(Diagonal(offset = 1)), input(), &[2], &[2.0, 6.0]);
     check(block!(Diagonal(offset = -1)), input(), &[1], &[4.0]);
     check(block!(TopK(k = 2)), input(), &[2, 2], &[3.0, 2.0, 6.0, 5.0]);
-    check(
-        block!(Slice(start = 1, axis = 1, step = 2)),
-        input(),
-        &[2, 1],
-        &[2.0, 5.0],
-    );
+    check(block!(Slice(start = 1, axis = 1, step = 2)), input(), &[2, 1], &[2.0, 5.0]);
     check(block!(Shape()), input(), &[2], &[2.0, 3.0]);
     check(block!(Size()), input(), &[], &[6.0]);
     check(
@@ -261,19 +194,9 @@ fn parts_and_ramps() {
         &[2, 2],
         &[1.0, 3.0, 2.0, 4.0],
     );
-    check(
-        block!(Arange(start = 2, stop = 7, step = 2)),
-        vec![],
-        &[3],
-        &[2.0, 4.0, 6.0],
-    );
+    check(block!(Arange(start = 2, stop = 7, step = 2)), vec![], &[3], &[2.0, 4.0, 6.0]);
     check(block!(Arange(start = 3)), vec![], &[3], &[0.0, 1.0, 2.0]);
-    check(
-        block!(Linspace(start = 0, stop = 1, num = 3)),
-        vec![],
-        &[3],
-        &[0.0, 0.5, 1.0],
-    );
+    check(block!(Linspace(start = 0, stop = 1, num = 3)), vec![], &[3], &[0.0, 0.5, 1.0]);
     check(block!(Eye(n = 2)), vec![], &[2, 2], &[1.0, 0.0, 0.0, 1.0]);
     check(
         block!(OneHot(classes = 3)),
@@ -296,36 +219,15 @@ fn indices() {
         (vec![all(), 1.into()], &[2], &[2.0, 5.0]),
         (vec![Setting::Ellipsis, (-1).into()], &[2], &[3.0, 6.0]),
         (vec![1.into(), 2.into()], &[], &[6.0]),
-        (
-            vec![all(), slice(Some(1), None, None)],
-            &[2, 2],
-            &[2.0, 3.0, 5.0, 6.0],
-        ),
-        (
-            vec![all(), slice(None, Some(-1), None)],
-            &[2, 2],
-            &[1.0, 2.0, 4.0, 5.0],
-        ),
-        (
-            vec![all(), slice(None, None, Some(-1))],
-            &[2, 3],
-            &[3.0, 2.0, 1.0, 6.0, 5.0, 4.0],
-        ),
+        (vec![all(), slice(Some(1), None, None)], &[2, 2], &[2.0, 3.0, 5.0, 6.0]),
+        (vec![all(), slice(None, Some(-1), None)], &[2, 2], &[1.0, 2.0, 4.0, 5.0]),
+        (vec![all(), slice(None, None, Some(-1))], &[2, 3], &[3.0, 2.0, 1.0, 6.0, 5.0, 4.0]),
         (vec![Setting::None, 0.into()], &[1, 3], &[1.0, 2.0, 3.0]),
         (vec![0.into(), Setting::None], &[1, 3], &[1.0, 2.0, 3.0]),
-        (
-            vec![Setting::Ellipsis, Setting::None],
-            &[2, 3, 1],
-            &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
-        ),
+        (vec![Setting::Ellipsis, Setting::None], &[2, 3, 1], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]),
     ];
     for (index, shape, expected) in cases {
-        check(
-            block!(Indexer(index = index)),
-            vec![("input", x.clone())],
-            shape,
-            expected,
-        );
+        check(block!(Indexer(index = index)), vec![("input", x.clone())], shape, expected);
     }
     check(
         block!(Indexer()),
@@ -340,18 +242,8 @@ fn einsum() {
     let (a, b) = (m(2, &[1.0, 2.0, 3.0, 4.0]), m(2, &[5.0, 6.0, 7.0, 8.0]));
     let two = |equation: &str| listed(block!(Einsum(equation = equation)), &["a", "b"]);
     let given = || vec![("a", a.clone()), ("b", b.clone())];
-    check(
-        two("ij,jk->ik"),
-        given(),
-        &[2, 2],
-        &[19.0, 22.0, 43.0, 50.0],
-    );
-    check(
-        two("ij,jk->ki"),
-        given(),
-        &[2, 2],
-        &[19.0, 43.0, 22.0, 50.0],
-    );
+    check(two("ij,jk->ik"), given(), &[2, 2], &[19.0, 22.0, 43.0, 50.0]);
+    check(two("ij,jk->ki"), given(), &[2, 2], &[19.0, 43.0, 22.0, 50.0]);
     check(two("ij,ij->"), given(), &[], &[70.0]);
     check(two("ij,ij->ji"), given(), &[2, 2], &[5.0, 21.0, 12.0, 32.0]);
     check(two("ij,jk"), given(), &[2, 2], &[19.0, 22.0, 43.0, 50.0]);
@@ -372,12 +264,7 @@ fn losses() {
     check(block!(QuadHingeLoss()), pair(), &[2], &[1.0, 9.0]);
     check(block!(QuantileLoss(q = 0.9)), pair(), &[2], &[0.05, 2.7]);
     let softplus = |x: f64| x.exp().ln_1p();
-    check(
-        block!(BinaryCrossEntropy()),
-        pair(),
-        &[2],
-        &[softplus(0.5), softplus(2.0)],
-    );
+    check(block!(BinaryCrossEntropy()), pair(), &[2], &[softplus(0.5), softplus(2.0)]);
     check(
         block!(BinaryCrossEntropy(pos_weight = 3.0)),
         pair(),
@@ -398,10 +285,7 @@ fn losses() {
     );
     check(
         block!(CosineEmbedding()),
-        vec![
-            ("input", m(2, &[1.0, 0.0, 3.0, 4.0])),
-            ("target", m(2, &[0.0, 1.0, 4.0, 3.0])),
-        ],
+        vec![("input", m(2, &[1.0, 0.0, 3.0, 4.0])), ("target", m(2, &[0.0, 1.0, 4.0, 3.0]))],
         &[2],
         &[1.0, 0.04],
     );
@@ -416,25 +300,10 @@ fn cross_entropy() {
     let (a, b) = (-(0.5f64.ln()), -(0.75f64.ln()));
     let given = || vec![("input", logits.clone()), ("target", target.clone())];
     check(block!(CrossEntropy()), given(), &[2], &[a, b]);
-    check(
-        block!(CrossEntropy(weights = vec![2.0, 1.0])),
-        given(),
-        &[2],
-        &[2.0 * a, b],
-    );
-    check(
-        block!(CrossEntropy(ignore_index = 1)),
-        given(),
-        &[2],
-        &[a, 0.0],
-    );
+    check(block!(CrossEntropy(weights = vec![2.0, 1.0])), given(), &[2], &[2.0 * a, b]);
+    check(block!(CrossEntropy(ignore_index = 1)), given(), &[2], &[a, 0.0]);
     let even = (-(0.75f64.ln()) - 0.25f64.ln()) / 2.0;
-    check(
-        block!(CrossEntropy(label_smoothing = 0.1)),
-        given(),
-        &[2],
-        &[a, 0.9 * b + 0.1 * even],
-    );
+    check(block!(CrossEntropy(label_smoothing = 0.1)), given(), &[2], &[a, 0.9 * b + 0.1 * even]);
     check(
         block!(CrossEntropy(input_type = "probs")),
         vec![("input", m(1, &[0.25, 0.75])), ("target", i64s(&[1], &[1]))],
@@ -443,10 +312,7 @@ fn cross_entropy() {
     );
     check(
         block!(CrossEntropy()),
-        vec![
-            ("input", logits.clone()),
-            ("target", m(2, &[1.0, 0.0, 0.5, 0.5])),
-        ],
+        vec![("input", logits.clone()), ("target", m(2, &[1.0, 0.0, 0.5, 0.5]))],
         &[2],
         &[a, even],
     );
@@ -455,28 +321,13 @@ fn cross_entropy() {
 #[test]
 fn metrics() {
     let scores = m(4, &[0.9, 0.1, 0.8, 0.2, 0.3, 0.7, 0.6, 0.4]);
-    let given = || {
-        vec![
-            ("input", scores.clone()),
-            ("target", i64s(&[4], &[0, 1, 1, 0])),
-        ]
-    };
+    let given = || vec![("input", scores.clone()), ("target", i64s(&[4], &[0, 1, 1, 0]))];
     check(block!(Accuracy()), given(), &[], &[0.75]);
-    check(
-        block!(Precision()),
-        given(),
-        &[],
-        &[(2.0 / 3.0 + 1.0) / 2.0],
-    );
+    check(block!(Precision()), given(), &[], &[(2.0 / 3.0 + 1.0) / 2.0]);
     check(block!(Recall()), given(), &[], &[(1.0 + 0.5) / 2.0]);
     check(block!(F1()), given(), &[], &[(0.8 + 2.0 / 3.0) / 2.0]);
     check(block!(F1(average = "micro")), given(), &[], &[0.75]);
-    let binary = || {
-        vec![
-            ("input", v(&[0.9, 0.2, 0.7])),
-            ("target", i64s(&[3], &[1, 1, 0])),
-        ]
-    };
+    let binary = || vec![("input", v(&[0.9, 0.2, 0.7])), ("target", i64s(&[3], &[1, 1, 0]))];
     check(block!(Precision(average = "binary")), binary(), &[], &[0.5]);
     check(block!(Accuracy(binary = true)), binary(), &[], &[1.0 / 3.0]);
 }
@@ -499,19 +350,10 @@ fn composites() {
         &[1],
         &[6.0],
     );
-    check(
-        block!(Residual(block = relu())),
-        vec![("input", v(&[1.0, -2.0]))],
-        &[2],
-        &[2.0, -2.0],
-    );
+    check(block!(Residual(block = relu())), vec![("input", v(&[1.0, -2.0]))], &[2], &[2.0, -2.0]);
     check(
         block!(Layer(activation = relu(), dimension = 1)),
-        vec![
-            ("input", v(&[1.0])),
-            ("linear.w", m(1, &[-3.0])),
-            ("linear.b", v(&[1.0])),
-        ],
+        vec![("input", v(&[1.0])), ("linear.w", m(1, &[-3.0])), ("linear.b", v(&[1.0]))],
         &[1],
         &[0.0],
     );
@@ -527,22 +369,12 @@ fn composites() {
 fn expressions() {
     let model = Model::new();
     model
-        .connect(
-            block!(Buffer())
-                .unwrap()
-                .connect([("input", "x"), ("output", "y")])
-                .unwrap(),
-        )
+        .connect(block!(Buffer()).unwrap().connect([("input", "x"), ("output", "y")]).unwrap())
         .unwrap();
     let y = model.terminal("y").unwrap();
-    let z = y
-        .operate("*", 2.0)
-        .unwrap()
-        .operate_reflected("-", 1i64)
-        .unwrap();
+    let z = y.operate("*", 2.0).unwrap().operate_reflected("-", 1i64).unwrap();
     let z = z.operate("**", 2i64).unwrap();
-    z.method("sum", vec![], vec![("axis", (-1).into())])
-        .unwrap();
+    z.method("sum", vec![], vec![("axis", (-1).into())]).unwrap();
     check(model.block(), vec![("x", v(&[1.0, 2.0]))], &[], &[10.0]);
 }
 
@@ -550,26 +382,12 @@ fn expressions() {
 fn shapes_flow_into_reshape() {
     // x.reshape((x.shape[0], -1)) of an input whose first dim is open, also through a model.
     let inner = Model::new();
-    let shape = inner
-        .apply(block!(Shape()).unwrap().input("x").unwrap())
-        .unwrap();
-    let rows = shape
-        .method("item", vec![Setting::from(0)], vec![])
-        .unwrap();
+    let shape = inner.apply(block!(Shape()).unwrap().input("x").unwrap()).unwrap();
+    let rows = shape.method("item", vec![Setting::from(0)], vec![]).unwrap();
     let reshape = block!(Reshape(shape = vec![Setting::from(rows), Setting::Int(-1)])).unwrap();
-    inner
-        .connect(reshape.input("x").unwrap().output("y").unwrap())
-        .unwrap();
+    inner.connect(reshape.input("x").unwrap().output("y").unwrap()).unwrap();
     let outer = Model::new();
-    outer
-        .connect(
-            inner
-                .seal()
-                .unwrap()
-                .connect([("x", "x"), ("y", "y")])
-                .unwrap(),
-        )
-        .unwrap();
+    outer.connect(inner.seal().unwrap().connect([("x", "x"), ("y", "y")]).unwrap()).unwrap();
     let x = f64s(&[2, 2, 2], &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
     let options = Options {
         shapes: vec![("x".into(), vec!["batch".into(), 2.into(), 2.into()])],
@@ -578,16 +396,8 @@ fn shapes_flow_into_reshape() {
     };
     let module = harness::compile(&outer.block().unwrap(), &options);
     let main = module.entry().unwrap();
-    assert_eq!(
-        main.ty(main.results[0].value).to_string(),
-        "tensor<batch x 4 x f64>"
-    );
-    check(
-        outer.block(),
-        vec![("x", x)],
-        &[2, 4],
-        &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0],
-    );
+    assert_eq!(main.ty(main.results[0].value).to_string(), "tensor<batch x 4 x f64>");
+    check(outer.block(), vec![("x", x)], &[2, 4], &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
 }
 
 #[test]
@@ -595,29 +405,19 @@ fn dropout_depends_on_the_path_alone() {
     let two = |extra: bool| {
         let model = Model::new();
         let drop = || block!(Dropout(rate = 0.5)).unwrap();
-        model
-            .connect(drop().connect([("input", "x"), ("output", "a")]).unwrap())
-            .unwrap();
+        model.connect(drop().connect([("input", "x"), ("output", "a")]).unwrap()).unwrap();
         if extra {
-            model
-                .connect(drop().connect([("input", "x"), ("output", "b")]).unwrap())
-                .unwrap();
+            model.connect(drop().connect([("input", "x"), ("output", "b")]).unwrap()).unwrap();
         }
         model.block().unwrap()
     };
     let x = vec![("x", v(&[1.0; 64]))];
-    let (small, large) = (
-        run(&two(false), &x, &options(&x)),
-        run(&two(true), &x, &options(&x)),
-    );
+    let (small, large) = (run(&two(false), &x, &options(&x)), run(&two(true), &x, &options(&x)));
     assert_eq!(small[0].1, large[0].1);
     assert_ne!(large[0].1, large[1].1);
     let kept = small[0].1.to_f64s();
     assert!(kept.iter().all(|x| *x == 0.0 || *x == 2.0));
-    let inference = Options {
-        mode: Mode::Inference,
-        ..options(&x)
-    };
+    let inference = Options { mode: Mode::Inference, ..options(&x) };
     let module = harness::compile(&two(true), &inference);
     assert_eq!(module.entry().unwrap().args.len(), 1);
 }
@@ -632,16 +432,10 @@ fn weak_numbers_take_the_dtype_they_meet() {
     model.connect(ids.output("next").unwrap()).unwrap();
     model
         .connect(
-            block!(Embedding(num_embeddings = 4, dimension = 1))
-                .unwrap()
-                .input("next")
-                .unwrap(),
+            block!(Embedding(num_embeddings = 4, dimension = 1)).unwrap().input("next").unwrap(),
         )
         .unwrap();
-    let given = vec![
-        ("ids", i64s(&[2], &[0, 2])),
-        ("embedding.w", m(4, &[0.0, 1.0, 2.0, 3.0])),
-    ];
+    let given = vec![("ids", i64s(&[2], &[0, 2])), ("embedding.w", m(4, &[0.0, 1.0, 2.0, 3.0]))];
     check(model.block(), given, &[2, 1], &[1.0, 3.0]);
     // The inputs are integers by what reads them.
     let module = harness::compile(&model.block().unwrap(), &Options::default());

@@ -46,32 +46,18 @@ fn branches() -> Result<Model> {
 type Case = (&'static str, fn() -> Result<()>);
 
 const CONSTRUCTORS: &[Case] = &[
-    ("an unknown block", || {
-        blocks::build("Linaer", vec![], vec![]).map(drop)
-    }),
-    ("an unknown parameter", || {
-        block!(Linear(dimesion = 3)).map(drop)
-    }),
+    ("an unknown block", || blocks::build("Linaer", vec![], vec![]).map(drop)),
+    ("an unknown parameter", || block!(Linear(dimesion = 3)).map(drop)),
     ("a parameter left out", || block!(Linear()).map(drop)),
-    ("a parameter of another kind", || {
-        block!(Linear(dimension = "three")).map(drop)
-    }),
-    ("a parameter out of range", || {
-        block!(Linear(dimension = 0)).map(drop)
-    }),
+    ("a parameter of another kind", || block!(Linear(dimension = "three")).map(drop)),
+    ("a parameter out of range", || block!(Linear(dimension = 0)).map(drop)),
     ("a parameter given twice", || {
         let named = vec![("dimension", 3.into())];
         blocks::build("Linear", vec![3.into()], named).map(drop)
     }),
-    ("too many parameters", || {
-        blocks::build("Relu", vec![1.into()], vec![]).map(drop)
-    }),
-    ("a terminal as parameter", || {
-        block!(Relu(input = "x")).map(drop)
-    }),
-    ("one of some names", || {
-        block!(CrossEntropy(input_type = "logit")).map(drop)
-    }),
+    ("too many parameters", || blocks::build("Relu", vec![1.into()], vec![]).map(drop)),
+    ("a terminal as parameter", || block!(Relu(input = "x")).map(drop)),
+    ("one of some names", || block!(CrossEntropy(input_type = "logit")).map(drop)),
     ("lists of different lengths", || {
         let activations = vec![block!(Relu())?];
         block!(MLP(activations = activations, dimensions = vec![1, 2])).map(drop)
@@ -83,48 +69,34 @@ const CONSTRUCTORS: &[Case] = &[
 ];
 
 const CONNECTIONS: &[Case] = &[
-    ("an unknown terminal of a block", || {
-        linear(3)?.connect([("inputs", "x")]).map(drop)
-    }),
-    ("a terminal connected twice", || {
-        linear(3)?.input("x")?.input("y").map(drop)
-    }),
+    ("an unknown terminal of a block", || linear(3)?.connect([("inputs", "x")]).map(drop)),
+    ("a terminal connected twice", || linear(3)?.input("x")?.input("y").map(drop)),
     ("more values than terminals", || {
         let names = ["a", "b", "c"].map(Source::from).to_vec();
         block!(Relu())?.connect_in_order(names).map(drop)
     }),
     ("an unknown terminal of a model", || {
-        one(linear(3)?.output("hidden")?)?
-            .terminal("hiden")
-            .map(drop)
+        one(linear(3)?.output("hidden")?)?.terminal("hiden").map(drop)
     }),
     ("two writers", || {
         let model = one(linear(3)?.output("y")?)?;
         model.extend(block!(Relu())?.output("y")?)
     }),
     ("a value that is written", || {
-        let key = IoKey {
-            value: Some(1.0.into()),
-            ..IoKey::new("y")
-        };
+        let key = IoKey { value: Some(1.0.into()), ..IoKey::new("y") };
         let model = one(linear(3)?.output("y")?)?;
         model.connect(block!(Relu())?.input(key)?)
     }),
     ("a cycle", || {
         let model = Model::new();
-        model.connect(
-            block!(Relu())?
-                .named("first")?
-                .connect([("input", "c"), ("output", "a")])?,
-        )?;
+        model
+            .connect(block!(Relu())?.named("first")?.connect([("input", "c"), ("output", "a")])?)?;
         model.connect(block!(Tanh())?.connect([("input", "a"), ("output", "b")])?)?;
         model.connect(block!(Sigmoid())?.connect([("input", "b"), ("output", "c")])?)?;
         model.block().map(drop)
     }),
     ("a block that reads itself", || {
-        one(block!(Relu())?.connect([("input", "a"), ("output", "a")])?)?
-            .block()
-            .map(drop)
+        one(block!(Relu())?.connect([("input", "a"), ("output", "a")])?)?.block().map(drop)
     }),
     ("a list that is one name", || {
         let model = Model::new();
@@ -133,12 +105,8 @@ const CONNECTIONS: &[Case] = &[
     ("a list for one value", || {
         one(block!(Relu())?.connect([("input", vec!["x", "y"])])?).map(drop)
     }),
-    ("a list that was not given", || {
-        one(block!(Concat())?).map(drop)
-    }),
-    ("an output that is given a value", || {
-        one(block!(Relu())?.output(1.0)?).map(drop)
-    }),
+    ("a list that was not given", || one(block!(Concat())?).map(drop)),
+    ("an output that is given a value", || one(block!(Relu())?.output(1.0)?).map(drop)),
     ("a list output read as one value", || {
         let model = one(block!(Split(n = 2))?.connect([("input", "x"), ("output", "parts")])?)?;
         model.connect(block!(Relu())?.input("parts")?)
@@ -157,30 +125,21 @@ const CONNECTIONS: &[Case] = &[
         model.extend(block!(Relu())?)
     }),
     ("an empty model", || Model::new().seal().map(drop)),
-    ("a name with a dot", || {
-        one(linear(3)?.input("a.b")?).map(drop)
-    }),
+    ("a name with a dot", || one(linear(3)?.input("a.b")?).map(drop)),
     ("an empty name", || linear(3)?.named("").map(drop)),
     ("two blocks of one name", || {
         let model = one(linear(3)?.named("fc")?)?;
         model.extend(linear(4)?.named("fc")?)?;
         model.block().map(drop)
     }),
-    ("an input exposed", || {
-        one(linear(3)?.input("x")?)?.expose("x")
-    }),
-    ("an input discarded", || {
-        one(linear(3)?.input("x")?)?.discard("x")
-    }),
+    ("an input exposed", || one(linear(3)?.input("x")?)?.expose("x")),
+    ("an input discarded", || one(linear(3)?.input("x")?)?.discard("x")),
     ("a name that is taken", || {
         one(linear(3)?.connect([("input", "x"), ("output", "y")])?)?.rename("x", "y")
     }),
     ("an unknown method", || {
         let model = one(linear(3)?.output("y")?)?;
-        model
-            .terminal("y")?
-            .method("summ", vec![], vec![])
-            .map(drop)
+        model.terminal("y")?.method("summ", vec![], vec![]).map(drop)
     }),
 ];
 
@@ -215,29 +174,19 @@ const SHAPES: &[Case] = &[
         compile(&model, |o| shape(o, "x", &[2, 3]))
     }),
     ("a reshape", || {
-        compile(&one(block!(Reshape(shape = vec![4, -1]))?)?, |o| {
-            shape(o, "input", &[2, 3])
-        })
+        compile(&one(block!(Reshape(shape = vec![4, -1]))?)?, |o| shape(o, "input", &[2, 3]))
     }),
     ("an axis out of range", || {
-        compile(&one(block!(Softmax(axis = 2))?)?, |o| {
-            shape(o, "input", &[2, 3])
-        })
+        compile(&one(block!(Softmax(axis = 2))?)?, |o| shape(o, "input", &[2, 3]))
     }),
     ("an index out of range", || {
         let index: Vec<Setting> = vec![5.into()];
-        compile(&one(block!(Indexer(index = index))?)?, |o| {
-            shape(o, "input", &[2, 3])
-        })
+        compile(&one(block!(Indexer(index = index))?)?, |o| shape(o, "input", &[2, 3]))
     }),
     ("heads that do not divide", || {
-        compile(&one(block!(MultiHeadAttention(heads = 3))?)?, |o| {
-            shape(o, "input", &[2, 5, 8])
-        })
+        compile(&one(block!(MultiHeadAttention(heads = 3))?)?, |o| shape(o, "input", &[2, 5, 8]))
     }),
-    ("a rank that is needed", || {
-        compile(&one(block!(Flatten())?)?, |_| {})
-    }),
+    ("a rank that is needed", || compile(&one(block!(Flatten())?)?, |_| {})),
     ("a shape that is stated", || {
         let model = one(linear(3)?.connect([("input", "x"), ("output", "y")])?)?;
         model.set_shapes([("y", vec![DimSpec::Any, 4.into()])])?;
@@ -245,10 +194,8 @@ const SHAPES: &[Case] = &[
     }),
     ("a shape from data", || {
         let model = Model::new();
-        let n = model.apply(block!(Sum())?.input(IoKey {
-            dtype: Some(DType::I64),
-            ..IoKey::new("n")
-        })?)?;
+        let n = model
+            .apply(block!(Sum())?.input(IoKey { dtype: Some(DType::I64), ..IoKey::new("n") })?)?;
         let reshape = block!(Reshape(shape = vec![Setting::from(n), Setting::Int(-1)]))?;
         model.connect(reshape.input("x")?)?;
         compile(&model, |o| shape(o, "x", &[2, 3]))
@@ -256,28 +203,20 @@ const SHAPES: &[Case] = &[
 ];
 
 const OPTIONS: &[Case] = &[
-    ("shapes of an unknown input", || {
-        compile(&branches()?, |o| shape(o, "X", &[1]))
-    }),
+    ("shapes of an unknown input", || compile(&branches()?, |o| shape(o, "X", &[1]))),
     ("an unknown trainable key", || {
         compile(&one(linear(3)?)?, |o| o.trainable_keys.push("inptu".into()))
     }),
-    ("an unknown discard key", || {
-        compile(&branches()?, |o| o.discard_keys.push("z".into()))
-    }),
+    ("an unknown discard key", || compile(&branches()?, |o| o.discard_keys.push("z".into()))),
     ("nothing left", || {
-        compile(&one(linear(3)?.output("y")?)?, |o| {
-            o.discard_keys.push("y".into())
-        })
+        compile(&one(linear(3)?.output("y")?)?, |o| o.discard_keys.push("y".into()))
     }),
     ("an integer to be trained", || {
         let model = one(block!(Embedding(num_embeddings = 3, dimension = 2))?)?;
         compile(&model, |o| o.trainable_keys.push("input".into()))
     }),
     ("dtypes that differ", || {
-        compile(&one(add("a", "b")?)?, |o| {
-            o.dtypes.push(("b".into(), DType::F64))
-        })
+        compile(&one(add("a", "b")?)?, |o| o.dtypes.push(("b".into(), DType::F64)))
     }),
     ("a number that the dtype has not", || {
         let sum = block!(Add())?.connect([("left", Source::from("a")), ("right", 2.5.into())])?;
@@ -289,35 +228,22 @@ const OPTIONS: &[Case] = &[
     }),
     ("a constant of another dtype", || {
         let value = Tensor::from_f64s(DType::F64, vec![], &[1.0]);
-        compile(&one(add("a", "b")?)?, |o| {
-            o.constant_keys.push(("b".into(), value.clone()))
-        })
+        compile(&one(add("a", "b")?)?, |o| o.constant_keys.push(("b".into(), value.clone())))
     }),
-    ("no loss", || {
-        TrainModel::new(&one(linear(3)?)?.block()?)?
-            .finish()
-            .map(drop)
-    }),
+    ("no loss", || TrainModel::new(&one(linear(3)?)?.block()?)?.finish().map(drop)),
     ("a loss of an unknown output", || {
         let mut model = TrainModel::new(&one(linear(3)?)?.block()?)?;
-        let loss = Loss {
-            input: "outptu".into(),
-            ..Loss::default()
-        };
+        let loss = Loss { input: "outptu".into(), ..Loss::default() };
         model.add_loss(block!(SquaredError())?, loss)
     }),
     ("a regularizer of an unknown param", || {
         let mut model = TrainModel::new(&one(linear(3)?)?.block()?)?;
         model.add_regularization(block!(L2())?, 0.1, "linear.v")
     }),
-    ("a saved model of a newer version", || {
-        Block::from_json("{\"mithril\": 99}").map(drop)
-    }),
+    ("a saved model of a newer version", || Block::from_json("{\"mithril\": 99}").map(drop)),
     ("a damaged file", || {
-        let text = one(linear(3)?)?
-            .block()?
-            .to_json()
-            .replace("\"definition\": 0", "\"definition\": 7");
+        let text =
+            one(linear(3)?)?.block()?.to_json().replace("\"definition\": 0", "\"definition\": 7");
         Block::from_json(&text).map(drop)
     }),
 ];

@@ -48,16 +48,12 @@ impl<'a> Rule<'a> {
 
     /// The result of the operation that is differentiated.
     pub fn y(&self) -> Var<'a> {
-        self.result
-            .expect("gradient rules alone ask for the result")
-            .0
+        self.result.expect("gradient rules alone ask for the result").0
     }
 
     /// The cotangent of the result.
     pub fn g(&self) -> Var<'a> {
-        self.result
-            .expect("gradient rules alone ask for the cotangent")
-            .1
+        self.result.expect("gradient rules alone ask for the cotangent").1
     }
 
     pub fn attr(&self, name: &str) -> &Attr {
@@ -113,10 +109,7 @@ pub fn build<'a>(
     let values: SmallVec<[Value; 3]> = operands.iter().map(|v| v.value).collect();
     let value = builder.op(name, &values, attrs).unwrap_or_else(|error| {
         builder.fail(error);
-        values
-            .first()
-            .copied()
-            .unwrap_or_else(|| builder.constant(Tensor::scalar(DType::F32, 0.0)))
+        values.first().copied().unwrap_or_else(|| builder.constant(Tensor::scalar(DType::F32, 0.0)))
     });
     Var { builder, value }
 }
@@ -163,10 +156,7 @@ impl<'a> Var<'a> {
     /// A scalar of this value's dtype.
     pub fn scalar(self, value: f64) -> Var<'a> {
         let tensor = Tensor::scalar(self.dtype(), value);
-        Var {
-            builder: self.builder,
-            value: self.builder.constant(tensor),
-        }
+        Var { builder: self.builder, value: self.builder.constant(tensor) }
     }
 
     /// The same value in every element of this one's shape.
@@ -188,11 +178,7 @@ impl<'a> Var<'a> {
     }
 
     pub fn cast(self, dtype: DType) -> Var<'a> {
-        if self.dtype() == dtype {
-            self
-        } else {
-            self.unary("cast", &[("dtype", dtype.into())])
-        }
+        if self.dtype() == dtype { self } else { self.unary("cast", &[("dtype", dtype.into())]) }
     }
 
     pub fn stop_gradient(self) -> Var<'a> {
@@ -215,11 +201,7 @@ impl<'a> Var<'a> {
 
     /// The value itself where it has this shape already.
     pub fn reshape(self, shape: Shape) -> Var<'a> {
-        if self.shape() == shape {
-            self
-        } else {
-            self.unary("reshape", &[("shape", shape.into())])
-        }
+        if self.shape() == shape { self } else { self.unary("reshape", &[("shape", shape.into())]) }
     }
 
     pub fn broadcast_to(self, shape: Shape) -> Var<'a> {
@@ -243,21 +225,13 @@ impl<'a> Var<'a> {
             return self.unary("sum_to", &[("shape", shape.into())]);
         };
         let new: Vec<i64> = (0..rank.saturating_sub(kept) as i64).collect();
-        let summed = if new.is_empty() {
-            self
-        } else {
-            self.sum(Some(&new), false)
-        };
+        let summed = if new.is_empty() { self } else { self.sum(Some(&new), false) };
         let repeated = |i: &i64| {
             let one = |dim: &Dim| dim.as_const() == Some(1);
             one(&shape.dims[*i as usize]) && !one(&own.dims[*i as usize + new.len()])
         };
         let repeated: Vec<i64> = (0..kept as i64).filter(repeated).collect();
-        if repeated.is_empty() {
-            summed
-        } else {
-            summed.sum(Some(&repeated), true)
-        }
+        if repeated.is_empty() { summed } else { summed.sum(Some(&repeated), true) }
     }
 
     pub fn expand_dims(self, axes: &[i64]) -> Var<'a> {
@@ -274,10 +248,7 @@ impl<'a> Var<'a> {
 
     /// The last two axes exchanged.
     pub fn swap_last(self) -> Var<'a> {
-        self.unary(
-            "swap_axes",
-            &[("first", (-2).into()), ("second", (-1).into())],
-        )
+        self.unary("swap_axes", &[("first", (-2).into()), ("second", (-1).into())])
     }
 
     pub fn matmul(self, other: Var<'a>) -> Var<'a> {
@@ -295,8 +266,7 @@ impl<'a> Var<'a> {
         if let Some(Dim::Const(n)) = count_dims(&shape, axes) {
             return self.scalar(n as f64);
         }
-        self.unary("element_count", &[("axes", axes.into())])
-            .cast(self.dtype())
+        self.unary("element_count", &[("axes", axes.into())]).cast(self.dtype())
     }
 }
 
@@ -307,10 +277,7 @@ pub fn count_dims(shape: &Shape, axes: Option<&[i64]>) -> Option<Dim> {
         Some(axes) => axes
             .iter()
             .map(|&a| {
-                shape
-                    .axis_from_back(a)
-                    .ok()
-                    .map(|b| shape.dims[shape.dims.len() - b].clone())
+                shape.axis_from_back(a).ok().map(|b| shape.dims[shape.dims.len() - b].clone())
             })
             .collect::<Option<Vec<Dim>>>()
             .map(|dims| dims.into_iter().product()),
@@ -359,14 +326,8 @@ pub fn expand<'a>(
     attrs: &[Attr],
     dtype: DType,
 ) -> Var<'a> {
-    let mut terms = Terms {
-        builder,
-        expr,
-        values,
-        attrs,
-        dtype,
-        built: vec![None; expr.nodes().len()],
-    };
+    let mut terms =
+        Terms { builder, expr, values, attrs, dtype, built: vec![None; expr.nodes().len()] };
     terms.term(expr.root())
 }
 
@@ -375,15 +336,7 @@ pub fn expand<'a>(
 pub fn scale<'a>(g: Var<'a>, expr: &Expr, values: &[Var<'a>], attrs: &[Attr]) -> Option<Var<'a>> {
     let dtype = g.dtype();
     let built = vec![None; expr.nodes().len()];
-    Terms {
-        builder: g.builder,
-        expr,
-        values,
-        attrs,
-        dtype,
-        built,
-    }
-    .scaled(g, expr.root())
+    Terms { builder: g.builder, expr, values, attrs, dtype, built }.scaled(g, expr.root())
 }
 
 /// The nodes of an expression that have been built so far.
@@ -419,10 +372,7 @@ impl<'a> Terms<'a, '_> {
             Node::Const(_) | Node::Attr(_) => {
                 let number = self.number(at).unwrap_or(f64::NAN);
                 let value = self.builder.constant(Tensor::scalar(self.dtype, number));
-                Var {
-                    builder: self.builder,
-                    value,
-                }
+                Var { builder: self.builder, value }
             }
             Node::Prim(prim, args) => {
                 let operands: Vec<Var<'a>> =

@@ -43,16 +43,8 @@ impl Builder {
         let mut f = self.function.borrow_mut();
         debug_assert!(f.ops.is_empty(), "arguments come before operations");
         let name = name.into();
-        f.args.push(Argument {
-            name: name.clone(),
-            role,
-            donated: false,
-        });
-        f.values.push(ValueInfo {
-            ty,
-            name: Some(name),
-            known: None,
-        });
+        f.args.push(Argument { name: name.clone(), role, donated: false });
+        f.values.push(ValueInfo { ty, name: Some(name), known: None });
         Value(f.values.len() as u32 - 1)
     }
 
@@ -127,10 +119,8 @@ impl Builder {
         let mut guards = Vec::new();
         let f = self.function.borrow();
         let types: SmallVec<[&Type; 3]> = operands.iter().map(|v| f.ty(*v)).collect();
-        let knowns: SmallVec<[Option<&[Dim]>; 3]> = operands
-            .iter()
-            .map(|v| f.info(*v).known.as_deref())
-            .collect();
+        let knowns: SmallVec<[Option<&[Dim]>; 3]> =
+            operands.iter().map(|v| f.info(*v).known.as_deref()).collect();
         let mut fresh = || self.fresh_symbol();
         let mut cx = Infer {
             op,
@@ -142,14 +132,7 @@ impl Builder {
         };
         let ty = infer(&mut cx).map_err(|error| self.place(error))?;
         let known = symbolic::value(&cx, &ty);
-        Ok((
-            ValueInfo {
-                ty,
-                name: None,
-                known,
-            },
-            guards,
-        ))
+        Ok((ValueInfo { ty, name: None, known }, guards))
     }
 
     /// Adds an operation that names `callee` in its first attribute (`call`, `custom_gradient`),
@@ -175,14 +158,7 @@ impl Builder {
                 fresh: &mut fresh,
             };
             let results = call_types(op, cx).map_err(|error| self.place(error))?;
-            results
-                .into_iter()
-                .map(|ty| ValueInfo {
-                    ty,
-                    name: None,
-                    known: None,
-                })
-                .collect()
+            results.into_iter().map(|ty| ValueInfo { ty, name: None, known: None }).collect()
         };
         self.add_guards(guards);
         let count = infos.len() as u32;
@@ -202,14 +178,7 @@ impl Builder {
         f.values.extend(infos);
         let results = f.values.len() as u32 - first.0;
         let loc = self.loc.borrow().clone();
-        f.ops.push(Operation {
-            op,
-            operands: operands.into(),
-            attrs,
-            first,
-            results,
-            loc,
-        });
+        f.ops.push(Operation { op, operands: operands.into(), attrs, first, results, loc });
         first
     }
 
@@ -228,11 +197,7 @@ impl Builder {
 
     fn place(&self, mut error: Box<Diagnostic>) -> Box<Diagnostic> {
         if error.place.is_none() {
-            error.place = self
-                .loc
-                .borrow()
-                .shortest()
-                .map(|path| format!("block `{path}`"));
+            error.place = self.loc.borrow().shortest().map(|path| format!("block `{path}`"));
         }
         error
     }
@@ -244,10 +209,7 @@ impl Builder {
 
     /// The value as a term of the algebra.
     pub fn var(&self, value: Value) -> Var<'_> {
-        Var {
-            builder: self,
-            value,
-        }
+        Var { builder: self, value }
     }
 
     /// Keeps the first error of operations built through [`Var`].
@@ -288,10 +250,7 @@ fn highest_fresh(f: &Function) -> u32 {
     let mut highest = 0;
     for info in &f.values {
         info.ty.shape.for_each_symbol(&mut |symbol| {
-            let number = symbol
-                .as_str()
-                .strip_prefix('_')
-                .and_then(|n| n.parse().ok());
+            let number = symbol.as_str().strip_prefix('_').and_then(|n| n.parse().ok());
             highest = highest.max(number.unwrap_or(0));
         });
     }

@@ -25,10 +25,7 @@ pub type Result<T, E = Box<Diagnostic>> = std::result::Result<T, E>;
 
 impl Diagnostic {
     pub fn new(what: impl Into<String>) -> Diagnostic {
-        Diagnostic {
-            what: what.into(),
-            ..Diagnostic::default()
-        }
+        Diagnostic { what: what.into(), ..Diagnostic::default() }
     }
 
     pub fn at(mut self, place: impl Into<String>) -> Diagnostic {
@@ -91,11 +88,7 @@ pub fn near_misses<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) ->
         .collect();
     scored.sort();
     scored.dedup();
-    scored
-        .into_iter()
-        .take(3)
-        .map(|(_, candidate)| candidate)
-        .collect()
+    scored.into_iter().take(3).map(|(_, candidate)| candidate).collect()
 }
 
 /// ``did you mean `a` or `b`?`` for the nearest candidates; `None` where none is near.

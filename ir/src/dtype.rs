@@ -29,9 +29,8 @@ use DType::*;
 
 impl DType {
     /// Every dtype, computing ones first.
-    pub const ALL: [DType; 17] = [
-        F64, F32, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8, Bool, I4, U4, F8E4M3, F8E5M2,
-    ];
+    pub const ALL: [DType; 17] =
+        [F64, F32, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8, Bool, I4, U4, F8E4M3, F8E5M2];
 
     /// The name in text: `f32`, `i64`, `bool`.
     pub fn name(self) -> &'static str {

@@ -52,11 +52,7 @@ impl<'a> Calls<'a> {
 
     /// The shape of a type in numbers, 0 where unknown.
     pub fn shape(&self, ty: &Type) -> Vec<usize> {
-        self.dims
-            .shape(&ty.shape)
-            .into_iter()
-            .map(|d| d.unwrap_or(0))
-            .collect()
+        self.dims.shape(&ty.shape).into_iter().map(|d| d.unwrap_or(0)).collect()
     }
 
     /// The results of the function it names first.
@@ -124,11 +120,7 @@ impl<'a> Inputs<'a> {
     /// The named axes of operand `i` from the front.
     pub fn axes_of(&self, name: &str, i: usize) -> Vec<usize> {
         let rank = self.arg(i).shape.len() as i64;
-        self.ints(name)
-            .unwrap_or(&[])
-            .iter()
-            .map(|a| a.rem_euclid(rank.max(1)) as usize)
-            .collect()
+        self.ints(name).unwrap_or(&[]).iter().map(|a| a.rem_euclid(rank.max(1)) as usize).collect()
     }
 
     /// `axis` of the first operand from the front, where it is given.
@@ -146,8 +138,7 @@ impl<'a> Inputs<'a> {
 
     /// `axis` of the result, which has the shape of the attribute `shape`.
     pub fn axis_of_result(&self) -> usize {
-        self.int("axis")
-            .rem_euclid(self.shape("shape").len().max(1) as i64) as usize
+        self.int("axis").rem_euclid(self.shape("shape").len().max(1) as i64) as usize
     }
 
     /// A shape attribute in numbers. A dim that stays unknown follows from the count of elements.
@@ -157,12 +148,7 @@ impl<'a> Inputs<'a> {
         };
         let dims = self.dims.shape(shape);
         let known: usize = dims.iter().flatten().product();
-        let open = self
-            .args
-            .first()
-            .map_or(0, |x| x.len())
-            .checked_div(known)
-            .unwrap_or(0);
+        let open = self.args.first().map_or(0, |x| x.len()).checked_div(known).unwrap_or(0);
         dims.into_iter().map(|d| d.unwrap_or(open)).collect()
     }
 
@@ -237,9 +223,7 @@ fn run(module: &Module, function: &Function, args: Vec<Array>) -> Result<Vec<Arr
     let mut uses = function.uses();
     for op in &function.ops {
         let results = step(module, function, op, &values, &dims).map_err(|mut error| {
-            error
-                .place
-                .get_or_insert_with(|| format!("block `{}`", op.loc));
+            error.place.get_or_insert_with(|| format!("block `{}`", op.loc));
             error
         })?;
         for (value, array) in op.results().zip(results) {
@@ -264,13 +248,10 @@ fn run(module: &Module, function: &Function, args: Vec<Array>) -> Result<Vec<Arr
 
 fn learn_arguments(function: &Function, args: &[Array], dims: &mut Dims) -> Result<()> {
     if args.len() != function.args.len() {
-        return Diagnostic::new(format!(
-            "`{}` takes another number of arguments",
-            function.name
-        ))
-        .got(args.len())
-        .expected(function.args.len())
-        .err();
+        return Diagnostic::new(format!("`{}` takes another number of arguments", function.name))
+            .got(args.len())
+            .expected(function.args.len())
+            .err();
     }
     // Twice: an argument's dim may be told by a later argument.
     let twice = function.arguments().chain(function.arguments());
@@ -317,22 +298,12 @@ fn step(
     let args: Vec<&Array> = op
         .operands
         .iter()
-        .map(|v| {
-            values[v.index()]
-                .as_ref()
-                .expect("an operand is live until its last use")
-        })
+        .map(|v| values[v.index()].as_ref().expect("an operand is live until its last use"))
         .collect();
     match op.op.meaning {
         Meaning::Call(rule) => {
             let results: Vec<&Type> = op.results().map(|v| function.ty(v)).collect();
-            rule(&Calls {
-                module,
-                op,
-                args: &args,
-                results: &results,
-                dims,
-            })
+            rule(&Calls { module, op, args: &args, results: &results, dims })
         }
         Meaning::Scalar(_) | Meaning::Kernel(_) | Meaning::Decompose(_) => {
             let result = function.ty(op.result());
@@ -357,14 +328,9 @@ fn apply(op: Op, args: &[&Array], attrs: &[Attr], result: DType, dims: &Dims) ->
             let expr = expr(op).expect("a scalar meaning has an expression");
             elementwise::elementwise(expr, result, args, &numbers).map_err(internal)
         }
-        Meaning::Kernel(kernel) => kernel(&Inputs {
-            op,
-            args,
-            attrs,
-            dims,
-            result,
-        })
-        .map_err(internal),
+        Meaning::Kernel(kernel) => {
+            kernel(&Inputs { op, args, attrs, dims, result }).map_err(internal)
+        }
         Meaning::Decompose(_) => decomposed(op, args, attrs, dims),
         Meaning::Call(_) => unreachable!("calls are evaluated by their module"),
     }
@@ -389,20 +355,12 @@ fn decomposed(op: Op, args: &[&Array], attrs: &[Attr], dims: &Dims) -> Result<Ar
         .iter()
         .enumerate()
         .map(|(i, a)| {
-            builder.arg(
-                format!("{i}"),
-                Role::Data,
-                Type::new(a.dtype, Shape::fixed(&a.shape)),
-            )
+            builder.arg(format!("{i}"), Role::Data, Type::new(a.dtype, Shape::fixed(&a.shape)))
         })
         .collect();
     let attrs: smallvec::SmallVec<[Attr; 2]> = attrs.iter().map(|a| fixed_attr(a, dims)).collect();
     let value = decompose(&builder, op, &operands, &attrs)?;
-    let result = ResultDef {
-        name: "output".into(),
-        value,
-        state: None,
-    };
+    let result = ResultDef { name: "output".into(), value, state: None };
     let function = builder.finish(vec![result])?;
     let args = args.iter().map(|a| (*a).clone()).collect();
     Ok(run(&Module::new(), &function, args)?.remove(0))
@@ -425,15 +383,7 @@ pub fn decompose(builder: &Builder, op: Op, operands: &[Value], attrs: &[Attr]) 
     let ty = builder.type_of(op, operands, attrs)?;
     let operands = operands.iter().map(|v| builder.var(*v)).collect();
     let attrs = attrs.into();
-    let value = rule(&Rule {
-        builder,
-        op,
-        operands,
-        attrs,
-        ty,
-        result: None,
-    })
-    .value;
+    let value = rule(&Rule { builder, op, operands, attrs, ty, result: None }).value;
     builder.check()?;
     Ok(value)
 }

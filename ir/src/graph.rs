@@ -46,14 +46,8 @@ pub enum Role {
 }
 
 impl Role {
-    pub const ALL: [Role; 6] = [
-        Role::Data,
-        Role::Param,
-        Role::State,
-        Role::Key,
-        Role::Constant,
-        Role::Cotangent,
-    ];
+    pub const ALL: [Role; 6] =
+        [Role::Data, Role::Param, Role::State, Role::Key, Role::Constant, Role::Cotangent];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -180,10 +174,7 @@ impl Function {
 
     /// Arguments with their values.
     pub fn arguments(&self) -> impl Iterator<Item = (Value, &Argument)> {
-        self.args
-            .iter()
-            .enumerate()
-            .map(|(i, arg)| (Value(i as u32), arg))
+        self.args.iter().enumerate().map(|(i, arg)| (Value(i as u32), arg))
     }
 
     /// The operation that makes each value; `None` for arguments. By value index.
@@ -232,8 +223,7 @@ impl Module {
 
     /// Adds the function, or replaces the one of its name in place.
     pub fn insert(&mut self, function: Function) {
-        self.functions
-            .insert(function.name.clone(), Arc::new(function));
+        self.functions.insert(function.name.clone(), Arc::new(function));
     }
 
     /// The function a compile begins with.

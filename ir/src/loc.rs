@@ -17,11 +17,7 @@ impl Loc {
 
     pub fn path(path: impl Into<Arc<str>>) -> Loc {
         let path = path.into();
-        if path.is_empty() {
-            Loc::default()
-        } else {
-            Loc(SmallVec::from_iter([path]))
-        }
+        if path.is_empty() { Loc::default() } else { Loc(SmallVec::from_iter([path])) }
     }
 
     pub fn paths(&self) -> &[Arc<str>] {
@@ -49,11 +45,7 @@ impl Loc {
         if self.0.is_empty() {
             return prefix.clone();
         }
-        Loc(self
-            .0
-            .iter()
-            .map(|p| Arc::from(format!("{front}.{p}")))
-            .collect())
+        Loc(self.0.iter().map(|p| Arc::from(format!("{front}.{p}"))).collect())
     }
 
     /// The shortest path, the first of them where several are as short.

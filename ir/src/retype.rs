@@ -53,10 +53,8 @@ pub fn infer_results(
             (types.into(), None)
         }
         None => {
-            let knowns: SmallVec<[Option<&[Dim]>; 4]> = operands
-                .iter()
-                .map(|v| f.info(*v).known.as_deref())
-                .collect();
+            let knowns: SmallVec<[Option<&[Dim]>; 4]> =
+                operands.iter().map(|v| f.info(*v).known.as_deref()).collect();
             let mut cx = Infer {
                 op,
                 operands: &types,
@@ -70,12 +68,7 @@ pub fn infer_results(
             (SmallVec::from_iter([ty]), known)
         }
     };
-    Ok(Inferred {
-        types,
-        known,
-        guards,
-        fresh: fresh_symbols,
-    })
+    Ok(Inferred { types, known, guards, fresh: fresh_symbols })
 }
 
 /// Matches declared types against inferred ones: equal, but for fresh symbols, which stand for any
@@ -191,10 +184,7 @@ fn equal_by(guards: &[Guard], a: &Dim, b: &Dim) -> bool {
         let replace = |dim: &Dim| dim.substitute(&|s| (*s == symbol).then(|| by.clone()));
         (a, b) = (replace(&a), replace(&b));
         for guard in &mut rest {
-            *guard = Guard {
-                left: replace(&guard.left),
-                right: replace(&guard.right),
-            };
+            *guard = Guard { left: replace(&guard.left), right: replace(&guard.right) };
         }
         if a == b {
             return true;
@@ -214,9 +204,6 @@ pub fn equalities(guards: &[Guard], constraints: &[Constraint]) -> Vec<Guard> {
     let stated = constraints
         .iter()
         .filter(|c| c.relation == Bound::Equal)
-        .map(|c| Guard {
-            left: c.left.clone(),
-            right: c.right.clone(),
-        });
+        .map(|c| Guard { left: c.left.clone(), right: c.right.clone() });
     guards.iter().cloned().chain(stated).collect()
 }

@@ -254,9 +254,6 @@ pub fn apply(prim: Prim, dtype: DType, args: &[Scalar], cast_to: Option<DType>) 
             let r = float::apply(prim, dtype, x.float(), y.float());
             Scalar::F(round::round(dtype, r))
         }
-        Signature::Same => Scalar::I(round::wrap(
-            dtype,
-            int::apply(prim, dtype, x.int(), y.int()),
-        )),
+        Signature::Same => Scalar::I(round::wrap(dtype, int::apply(prim, dtype, x.int(), y.int()))),
     }
 }

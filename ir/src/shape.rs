@@ -32,10 +32,7 @@ pub struct Guard {
 
 impl Shape {
     pub fn new(dims: impl IntoIterator<Item = Dim>) -> Shape {
-        Shape {
-            lead: None,
-            dims: dims.into_iter().collect(),
-        }
+        Shape { lead: None, dims: dims.into_iter().collect() }
     }
 
     pub fn scalar() -> Shape {
@@ -47,10 +44,7 @@ impl Shape {
     }
 
     pub fn with_lead(lead: Symbol, dims: impl IntoIterator<Item = Dim>) -> Shape {
-        Shape {
-            lead: Some(lead),
-            dims: dims.into_iter().collect(),
-        }
+        Shape { lead: Some(lead), dims: dims.into_iter().collect() }
     }
 
     /// The number of dims, where it is known.
@@ -63,10 +57,7 @@ impl Shape {
         if self.lead.is_some() {
             return None;
         }
-        self.dims
-            .iter()
-            .map(|d| d.as_const().and_then(|c| usize::try_from(c).ok()))
-            .collect()
+        self.dims.iter().map(|d| d.as_const().and_then(|c| usize::try_from(c).ok())).collect()
     }
 
     /// The rank, or an error that names what would have to be known.
@@ -115,9 +106,7 @@ impl Shape {
 
     /// Number of elements, as a polynomial; `None` behind a rank variable.
     pub fn elements(&self) -> Option<Dim> {
-        self.lead
-            .is_none()
-            .then(|| self.dims.iter().cloned().product())
+        self.lead.is_none().then(|| self.dims.iter().cloned().product())
     }
 
     pub fn for_each_symbol(&self, f: &mut dyn FnMut(&Symbol)) {
@@ -135,14 +124,10 @@ impl Shape {
     ) -> Shape {
         let trailing = self.dims.iter().map(|d| d.substitute(dims));
         match self.lead.as_ref().and_then(leads) {
-            Some(front) => Shape {
-                lead: front.lead,
-                dims: front.dims.into_iter().chain(trailing).collect(),
-            },
-            None => Shape {
-                lead: self.lead.clone(),
-                dims: trailing.collect(),
-            },
+            Some(front) => {
+                Shape { lead: front.lead, dims: front.dims.into_iter().chain(trailing).collect() }
+            }
+            None => Shape { lead: self.lead.clone(), dims: trailing.collect() },
         }
     }
 }
@@ -163,11 +148,9 @@ fn axis_range(axis: i64, shape: &Shape, rank: i64) -> Diagnostic {
         0 => "none: a scalar has no axes".to_string(),
         _ => format!("an axis from {} to {}", -rank, rank - 1),
     };
-    Diagnostic::new(format!(
-        "Incompatible shapes during compilation: axis {axis} is out of range"
-    ))
-    .got(format!("axis {axis} of {shape}"))
-    .expected(allowed)
+    Diagnostic::new(format!("Incompatible shapes during compilation: axis {axis} is out of range"))
+        .got(format!("axis {axis} of {shape}"))
+        .expected(allowed)
 }
 
 /// Equality of two dims: the one kept, with a guard where it could not be decided.
@@ -179,15 +162,8 @@ pub fn unify(a: &Dim, b: &Dim, guards: &mut Vec<Guard>) -> Option<Dim> {
         Relation::Undecided if a.is_unknown() => Some(b.clone()),
         Relation::Undecided if b.is_unknown() => Some(a.clone()),
         Relation::Undecided => {
-            guards.push(Guard {
-                left: a.clone(),
-                right: b.clone(),
-            });
-            Some(if b.as_const().is_some() {
-                b.clone()
-            } else {
-                a.clone()
-            })
+            guards.push(Guard { left: a.clone(), right: b.clone() });
+            Some(if b.as_const().is_some() { b.clone() } else { a.clone() })
         }
     }
 }
@@ -206,11 +182,7 @@ pub fn broadcast(
     let hidden =
         |own: &Shape, other: &Shape| other.lead.is_some() && own.dims.len() > other.dims.len();
     let obscured = hidden(a, b) || hidden(b, a);
-    let known = if obscured {
-        a.dims.len().min(b.dims.len())
-    } else {
-        count
-    };
+    let known = if obscured { a.dims.len().min(b.dims.len()) } else { count };
     for i in (1..=known).rev() {
         let dim = match (from_back(a, i), from_back(b, i)) {
             (Some(x), Some(y)) => {
@@ -255,10 +227,7 @@ impl Type {
     }
 
     pub fn scalar(dtype: DType) -> Type {
-        Type {
-            shape: Shape::scalar(),
-            dtype,
-        }
+        Type { shape: Shape::scalar(), dtype }
     }
 }
 

@@ -37,16 +37,11 @@ impl Binding {
     }
 
     pub fn shape(&self, shape: &Shape) -> Shape {
-        shape.substitute(&|s| self.dims.get(s).cloned(), &|s| {
-            self.leads.get(s).cloned()
-        })
+        shape.substitute(&|s| self.dims.get(s).cloned(), &|s| self.leads.get(s).cloned())
     }
 
     pub fn ty(&self, ty: &Type) -> Type {
-        Type {
-            shape: self.shape(&ty.shape),
-            dtype: ty.dtype,
-        }
+        Type { shape: self.shape(&ty.shape), dtype: ty.dtype }
     }
 
     /// Binds the symbols of `pattern` so that it becomes `actual`. Dims that are expressions are
@@ -67,10 +62,7 @@ impl Binding {
         }
         let (front, back) = actual.dims.split_at(have - count);
         if let Some(lead) = &pattern.lead {
-            let front = Shape {
-                lead: actual.lead.clone(),
-                dims: front.into(),
-            };
+            let front = Shape { lead: actual.lead.clone(), dims: front.into() };
             match self.leads.get(lead) {
                 None => self.bind_lead(lead.clone(), front),
                 Some(bound) if same_shape(bound, &front, guards) => {}
@@ -173,10 +165,7 @@ pub(crate) fn solve(
 fn same_shape(a: &Shape, b: &Shape, guards: &mut Vec<Guard>) -> bool {
     a.lead == b.lead
         && a.dims.len() == b.dims.len()
-        && a.dims
-            .iter()
-            .zip(&b.dims)
-            .all(|(x, y)| unify(x, y, guards).is_some())
+        && a.dims.iter().zip(&b.dims).all(|(x, y)| unify(x, y, guards).is_some())
 }
 
 /// What a rule knows of an operation that names a function, to type its results.
@@ -217,11 +206,7 @@ pub fn instantiate(
     let mut binding = bind_opening(callee, operands, guards, &mut || Dim::symbol(fresh()))?;
     for result in &callee.results {
         let shape = &callee.ty(result.value).shape;
-        if let Some(lead) = shape
-            .lead
-            .as_ref()
-            .filter(|lead| !binding.leads.contains_key(*lead))
-        {
+        if let Some(lead) = shape.lead.as_ref().filter(|lead| !binding.leads.contains_key(*lead)) {
             binding.bind_lead(lead.clone(), Shape::with_lead(fresh(), []));
         }
         for dim in &shape.dims {
@@ -247,11 +232,7 @@ pub fn instantiate(
             .err();
         }
     }
-    Ok(callee
-        .results
-        .iter()
-        .map(|r| binding.ty(callee.ty(r.value)))
-        .collect())
+    Ok(callee.results.iter().map(|r| binding.ty(callee.ty(r.value))).collect())
 }
 
 /// What a signature's symbols stand for where it is called on `operands`; unknown, if they cannot
@@ -267,13 +248,10 @@ fn bind_opening(
     open: &mut dyn FnMut() -> Dim,
 ) -> Result<Binding> {
     if callee.args.len() != operands.len() {
-        return Diagnostic::new(format!(
-            "`{}` takes another number of operands",
-            callee.name
-        ))
-        .got(operands.len())
-        .expected(callee.args.len())
-        .err();
+        return Diagnostic::new(format!("`{}` takes another number of operands", callee.name))
+            .got(operands.len())
+            .expected(callee.args.len())
+            .err();
     }
     let mut binding = Binding::default();
     for ((value, arg), actual) in callee.arguments().zip(operands) {

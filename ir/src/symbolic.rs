@@ -37,9 +37,7 @@ fn elementwise(cx: &Infer, count: usize) -> Option<Vec<Dim>> {
     }
     let operands: Option<Vec<&[Dim]>> = cx.known.iter().copied().collect();
     let operands = operands?;
-    (0..count)
-        .map(|i| element(expr, &operands, cx.attrs, i))
-        .collect()
+    (0..count).map(|i| element(expr, &operands, cx.attrs, i)).collect()
 }
 
 fn element(expr: &Expr, operands: &[&[Dim]], attrs: &[Attr], i: usize) -> Option<Dim> {
@@ -50,9 +48,7 @@ fn element(expr: &Expr, operands: &[&[Dim]], attrs: &[Attr], i: usize) -> Option
             Node::Const(_) => return None,
             Node::Var(v) => {
                 let elements = operands[*v as usize];
-                elements
-                    .get(if elements.len() == 1 { 0 } else { i })?
-                    .clone()
+                elements.get(if elements.len() == 1 { 0 } else { i })?.clone()
             }
             Node::Attr(a) => match attrs[*a as usize] {
                 Attr::Int(v) => Dim::Const(v),

@@ -31,21 +31,12 @@ impl Tensor {
             .ok_or_else(|| format!("shape {shape:?} is too large"))?;
         if bytes.len() != want {
             let got = bytes.len();
-            return Err(format!(
-                "{dtype} of shape {shape:?} takes {want} bytes, got {got}"
-            ));
+            return Err(format!("{dtype} of shape {shape:?} takes {want} bytes, got {got}"));
         }
         if matches!(dtype, DType::Bool | DType::I4 | DType::U4) {
-            bytes = bytes
-                .iter()
-                .map(|&b| round::wrap(dtype, b.into()) as u8)
-                .collect();
+            bytes = bytes.iter().map(|&b| round::wrap(dtype, b.into()) as u8).collect();
         }
-        Ok(Tensor {
-            dtype,
-            shape,
-            bytes,
-        })
+        Ok(Tensor { dtype, shape, bytes })
     }
 
     /// From values, cast to `dtype` as [`crate::scalar::Prim::Cast`] does.
@@ -82,21 +73,13 @@ impl Tensor {
         values: &[T],
         bits: impl Fn(T) -> u64,
     ) -> Tensor {
-        assert_eq!(
-            values.len(),
-            shape.iter().product::<usize>(),
-            "values for shape {shape:?}"
-        );
+        assert_eq!(values.len(), shape.iter().product::<usize>(), "values for shape {shape:?}");
         let width = dtype.bytes();
         let mut bytes = Vec::with_capacity(values.len() * width);
         for &v in values {
             bytes.extend_from_slice(&bits(v).to_le_bytes()[..width]);
         }
-        Tensor {
-            dtype,
-            shape,
-            bytes: bytes.into(),
-        }
+        Tensor { dtype, shape, bytes: bytes.into() }
     }
 
     pub fn dtype(&self) -> DType {
@@ -183,21 +166,9 @@ impl Tensor {
 impl fmt::Debug for Tensor {
     /// Dtype, shape and the first elements: weights would fill the screen.
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let shown: Vec<String> = (0..self.len().min(16))
-            .map(|i| self.element_text(i))
-            .collect();
-        let rest = if self.len() > shown.len() {
-            ", …"
-        } else {
-            ""
-        };
-        write!(
-            f,
-            "{}{:?}[{}{rest}]",
-            self.dtype,
-            self.shape,
-            shown.join(", ")
-        )
+        let shown: Vec<String> = (0..self.len().min(16)).map(|i| self.element_text(i)).collect();
+        let rest = if self.len() > shown.len() { ", …" } else { "" };
+        write!(f, "{}{:?}[{}{rest}]", self.dtype, self.shape, shown.join(", "))
     }
 }
 
@@ -213,9 +184,7 @@ pub fn float_text(dtype: DType, x: f64) -> String {
         return format!("{:?}", x as f32);
     }
     let same = |short: &f64| round::round(dtype, *short) == x;
-    let short = (0..17)
-        .filter_map(|p| format!("{x:.p$e}").parse().ok())
-        .find(same);
+    let short = (0..17).filter_map(|p| format!("{x:.p$e}").parse().ok()).find(same);
     format!("{:?}", short.unwrap_or(x))
 }
 
@@ -234,11 +203,7 @@ pub fn parse_element(dtype: DType, text: &str) -> Result<u64, String> {
         let v: i128 = text.parse().map_err(|_| bad())?;
         let (low, high) = round::int_range(dtype);
         let fits = low <= v && v <= high;
-        return if fits {
-            Ok(v as u64 & low_bytes(dtype))
-        } else {
-            Err(far())
-        };
+        return if fits { Ok(v as u64 & low_bytes(dtype)) } else { Err(far()) };
     }
     let x: f64 = match text {
         "nan" => f64::NAN,

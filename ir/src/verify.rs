@@ -51,19 +51,13 @@ pub fn verify(module: &Module) -> Result<()> {
         let names: Vec<&str> = cycle.iter().filter_map(name).collect();
         recursion(&names).err()
     })?;
-    module
-        .functions
-        .values()
-        .try_for_each(|f| verify_function(module, f))
+    module.functions.values().try_for_each(|f| verify_function(module, f))
 }
 
 /// The error of functions that call each other in a circle.
 pub(crate) fn recursion(names: &[&str]) -> Diagnostic {
-    let circle: Vec<String> = names
-        .iter()
-        .chain(names.first())
-        .map(|name| format!("`{name}`"))
-        .collect();
+    let circle: Vec<String> =
+        names.iter().chain(names.first()).map(|name| format!("`{name}`")).collect();
     Diagnostic::new("functions do not call themselves").got(circle.join(" → "))
 }
 
@@ -99,10 +93,7 @@ fn locate(mut error: Box<Diagnostic>, f: &Function, i: usize) -> Box<Diagnostic>
             Some(path) => format!(" of block `{path}`"),
             None => String::new(),
         };
-        format!(
-            "operation {i}, `{}`,{block} in function `{}`",
-            op.op.name, f.name
-        )
+        format!("operation {i}, `{}`,{block} in function `{}`", op.op.name, f.name)
     });
     error
 }
@@ -176,13 +167,10 @@ pub(crate) fn infer_operation(module: &Module, f: &Function, op: &Operation) -> 
 
 fn attributes(op: &Operation) -> Result<()> {
     if op.attrs.len() != op.op.attrs.len() {
-        return Diagnostic::new(format!(
-            "the attributes of `{}` are not complete",
-            op.op.name
-        ))
-        .got(op.attrs.len())
-        .expected(op.op.attrs.len())
-        .err();
+        return Diagnostic::new(format!("the attributes of `{}` are not complete", op.op.name))
+            .got(op.attrs.len())
+            .expected(op.op.attrs.len())
+            .err();
     }
     for (def, attr) in op.op.attrs.iter().zip(&op.attrs) {
         let fits = match attr.kind() {
@@ -208,11 +196,7 @@ fn vjp_matches(f: &Function, op: &Operation, inferred: &Inferred, vjp: &Function
     let mut given = operands.clone();
     given.extend(&inferred.types);
     given.extend(inferred.types.iter().filter(|ty| ty.dtype.is_float()));
-    let floats: Vec<&Type> = operands
-        .iter()
-        .copied()
-        .filter(|ty| ty.dtype.is_float())
-        .collect();
+    let floats: Vec<&Type> = operands.iter().copied().filter(|ty| ty.dtype.is_float()).collect();
     let (mut guards, mut count) = (Vec::new(), 0);
     let mut fresh = || {
         count += 1;
@@ -224,16 +208,10 @@ fn vjp_matches(f: &Function, op: &Operation, inferred: &Inferred, vjp: &Function
              and gives those of float operands",
         )
     };
-    let what = format!(
-        "`{}` does not fit as a gradient of `{}`",
-        vjp.name, op.op.name
-    );
+    let what = format!("`{}` does not fit as a gradient of `{}`", vjp.name, op.op.name);
     let types =
         crate::signature::instantiate(vjp, &given, &mut guards, &mut fresh).map_err(|error| {
-            Box::new(wrong(Diagnostic {
-                what: format!("{what}: {}", error.what),
-                ..*error
-            }))
+            Box::new(wrong(Diagnostic { what: format!("{what}: {}", error.what), ..*error }))
         })?;
     let same = types.len() == floats.len()
         && types
@@ -243,10 +221,7 @@ fn vjp_matches(f: &Function, op: &Operation, inferred: &Inferred, vjp: &Function
     if same {
         return Ok(());
     }
-    wrong(Diagnostic::new(what))
-        .got(list(types.iter()))
-        .expected(list(floats.into_iter()))
-        .err()
+    wrong(Diagnostic::new(what)).got(list(types.iter())).expected(list(floats.into_iter())).err()
 }
 
 /// Whether no dim of the two shapes differs for certain.
@@ -257,10 +232,7 @@ fn fits(a: &Type, b: &Type) -> bool {
         return true;
     }
     a.dims.len() == b.dims.len()
-        && a.dims
-            .iter()
-            .zip(&b.dims)
-            .all(|(x, y)| x.compare(y) != Different)
+        && a.dims.iter().zip(&b.dims).all(|(x, y)| x.compare(y) != Different)
 }
 
 fn list<'a>(types: impl Iterator<Item = &'a Type>) -> String {
@@ -277,19 +249,14 @@ pub(crate) fn signature(f: &Function) -> Result<()> {
         return at(error.got(format!("{} values", f.values.len())));
     }
     if let Some(name) = repeated(f.args.iter().map(|a| &*a.name)) {
-        return at(Diagnostic::new(format!(
-            "two arguments are called `{name}`"
-        )));
+        return at(Diagnostic::new(format!("two arguments are called `{name}`")));
     }
     if let Some(name) = repeated(f.results.iter().map(|r| &*r.name)) {
         return at(Diagnostic::new(format!("two results are called `{name}`")));
     }
     for result in &f.results {
         if result.value.index() >= f.values.len() {
-            let what = format!(
-                "the result `{}` is a value that the function has not",
-                result.name
-            );
+            let what = format!("the result `{}` is a value that the function has not", result.name);
             return at(Diagnostic::new(what).got(format!("%{}", result.value.0)));
         }
     }
@@ -336,11 +303,8 @@ fn identifiers(ty: &Type) -> Result<()> {
 }
 
 fn states(f: &Function) -> Result<()> {
-    let by_name: FxHashMap<&str, Value> = f
-        .arguments()
-        .filter(|(_, a)| a.role == Role::State)
-        .map(|(v, a)| (&*a.name, v))
-        .collect();
+    let by_name: FxHashMap<&str, Value> =
+        f.arguments().filter(|(_, a)| a.role == Role::State).map(|(v, a)| (&*a.name, v)).collect();
     let paired = f.results.iter().filter_map(|r| r.state.as_deref());
     if let Some(name) = repeated(paired) {
         return Diagnostic::new(format!("the state `{name}` has two next values")).err();

@@ -85,10 +85,8 @@ fn trees() -> impl Strategy<Value = Tree> {
 }
 
 fn trees_of(operators: Vec<Operator>) -> impl Strategy<Value = Tree> {
-    let leaf = prop_oneof![
-        (-6i64..=12).prop_map(Tree::Const),
-        (0..SYMBOLS.len()).prop_map(Tree::Symbol)
-    ];
+    let leaf =
+        prop_oneof![(-6i64..=12).prop_map(Tree::Const), (0..SYMBOLS.len()).prop_map(Tree::Symbol)];
     let operator = prop::sample::select(operators);
     leaf.prop_recursive(4, 14, 2, move |inner| {
         (operator.clone(), inner.clone(), inner)
@@ -98,9 +96,7 @@ fn trees_of(operators: Vec<Operator>) -> impl Strategy<Value = Tree> {
 
 /// Normal forms that neither overflow nor divide by a literal zero.
 fn known_dims() -> impl Strategy<Value = Dim> {
-    trees()
-        .prop_map(|tree| tree.dim())
-        .prop_filter("unknown", |dim| !dim.is_unknown())
+    trees().prop_map(|tree| tree.dim()).prop_filter("unknown", |dim| !dim.is_unknown())
 }
 
 fn points() -> impl Strategy<Value = Vec<i64>> {
@@ -115,13 +111,7 @@ fn evaluate(dim: &Dim, point: &[i64]) -> Option<i64> {
 /// Compares against the value as written, where that is defined.
 fn check_value(dim: &Dim, value: Option<i128>, point: &[i64]) -> Result<(), TestCaseError> {
     if let Some(value) = value {
-        prop_assert_eq!(
-            evaluate(dim, point),
-            i64::try_from(value).ok(),
-            "{} at {:?}",
-            dim,
-            point
-        );
+        prop_assert_eq!(evaluate(dim, point), i64::try_from(value).ok(), "{} at {:?}", dim, point);
     }
     Ok(())
 }

@@ -67,24 +67,12 @@ fn cotangents_have_the_types_of_operands() {
             .find_map(|case| types_differ(&case).err());
         failures.extend(failure.map(|why| format!("{}: {why}", op.name)));
     }
-    assert!(
-        failures.is_empty(),
-        "{} failures:\n{}",
-        failures.len(),
-        failures.join("\n")
-    );
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
 }
 
 fn types_differ(case: &Case) -> Result<(), String> {
-    let shared = case
-        .operands
-        .iter()
-        .zip(0..)
-        .filter(|(_, i)| case.op.operand(*i).shared);
-    if shared
-        .clone()
-        .any(|(ty, _)| !ty.dtype.is_float() || ty.dtype.is_storage_only())
-    {
+    let shared = case.operands.iter().zip(0..).filter(|(_, i)| case.op.operand(*i).shared);
+    if shared.clone().any(|(ty, _)| !ty.dtype.is_float() || ty.dtype.is_storage_only()) {
         return Ok(());
     }
     let Some(f) = reverse(case) else {
@@ -97,9 +85,7 @@ fn types_differ(case: &Case) -> Result<(), String> {
         let i: usize = r.name[1..].parse().unwrap();
         let (want, got) = (&case.operands[i], f.ty(r.value));
         if want != got {
-            return Err(format!(
-                "the cotangent of operand {i} is {got}, not {want}\n{own}"
-            ));
+            return Err(format!("the cotangent of operand {i} is {got}, not {want}\n{own}"));
         }
     }
     Ok(())
@@ -148,12 +134,7 @@ fn gradients_are_those_of_differences() {
             failures.push(format!("{}: no case was checked", op.name));
         }
     }
-    assert!(
-        failures.is_empty(),
-        "{} failures:\n{}",
-        failures.len(),
-        failures.join("\n")
-    );
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
 }
 
 /// Compares with `(L(x + h) - L(x - h)) / 2h` of `L = sum(g * op(x))`, element by element.
@@ -176,10 +157,7 @@ fn differences(case: &Case, reverse: &Function, random: &mut Random) -> Result<(
         let i: usize = r.name[1..].parse().unwrap();
         let own = args[i].to_f64s();
         if args[i].shape() != gradient.shape() {
-            return Err(format!(
-                "operand {i} has a cotangent of shape {:?}",
-                gradient.shape()
-            ));
+            return Err(format!("operand {i} has a cotangent of shape {:?}", gradient.shape()));
         }
         for at in 0..own.len().min(6) {
             let step = |h: f64| -> Result<f64, String> {

@@ -34,12 +34,7 @@ fn for_all(count: usize, check: impl Fn(&Case, &mut Random) -> Result<(), String
             }
         }
     }
-    assert!(
-        failures.is_empty(),
-        "{} failures:\n\n{}",
-        failures.len(),
-        failures.join("\n")
-    );
+    assert!(failures.is_empty(), "{} failures:\n\n{}", failures.len(), failures.join("\n"));
 }
 
 fn shape_of(ty: &Type) -> Option<Vec<i64>> {
@@ -52,11 +47,9 @@ fn same(declared: &Type, actual: &Tensor) -> Result<(), String> {
     let fits = declared.dtype == actual.dtype() && shape_of(declared) == Some(shape);
     match fits {
         true => Ok(()),
-        false => Err(format!(
-            "inferred {declared}, evaluated {} {:?}",
-            actual.dtype(),
-            actual.shape()
-        )),
+        false => {
+            Err(format!("inferred {declared}, evaluated {} {:?}", actual.dtype(), actual.shape()))
+        }
     }
 }
 
@@ -96,9 +89,7 @@ fn decompositions_have_the_declared_type() {
             let values = case.arguments(&builder);
             let value = decompose(&builder, case.op, &values, &case.attrs)
                 .map_err(|e| format!("{e}\n{f}"))?;
-            let own = builder
-                .finish(vec![result("output", value)])
-                .map_err(|e| e.to_string())?;
+            let own = builder.finish(vec![result("output", value)]).map_err(|e| e.to_string())?;
             let (want, got) = (f.ty(f.results[0].value), own.ty(value));
             if want.dtype != got.dtype || shape_of(want) != shape_of(got) {
                 return Err(format!("declared {want}, decomposed {got}"));
@@ -132,12 +123,7 @@ fn inference_never_panics() {
             }
         }
     }
-    assert!(
-        failures.is_empty(),
-        "{} panics:\n{}",
-        failures.len(),
-        failures.join("\n")
-    );
+    assert!(failures.is_empty(), "{} panics:\n{}", failures.len(), failures.join("\n"));
 }
 
 /// Numbers that no one means.
@@ -154,28 +140,15 @@ fn wild(attr: &mut Attr, random: &mut Random) {
 }
 
 /// What arithmetic is least sure of.
-const FLOATS: [f64; 9] = [
-    0.0,
-    -0.0,
-    1.0,
-    -1.0,
-    f64::INFINITY,
-    f64::NEG_INFINITY,
-    f64::NAN,
-    5e-324,
-    f64::MAX,
-];
+const FLOATS: [f64; 9] =
+    [0.0, -0.0, 1.0, -1.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 5e-324, f64::MAX];
 const INTS: [i64; 9] = [0, 1, -1, i64::MIN, i64::MAX, 64, -64, 2, 63];
 
 /// The first operand runs through the special values slowly, the others fast: all pairs meet.
 fn special(ty: &Type, i: usize, random: &mut Random) -> Tensor {
     let count = FLOATS.len() * INTS.len();
     let at = |k: usize| {
-        if i == 0 {
-            k / INTS.len()
-        } else {
-            k % INTS.len()
-        }
+        if i == 0 { k / INTS.len() } else { k % INTS.len() }
     };
     if ty.dtype == DType::Bool {
         return tensor(ty, random);
@@ -203,12 +176,8 @@ fn elementwise_operations_take_special_values() {
                 ty.shape = whole.clone();
             }
             let operands = case.operands.iter().enumerate();
-            let args: Vec<Tensor> = operands
-                .map(|(i, ty)| special(ty, i, &mut random))
-                .collect();
-            let f = case
-                .function()
-                .unwrap_or_else(|| panic!("{} of {dtype}", op.name));
+            let args: Vec<Tensor> = operands.map(|(i, ty)| special(ty, i, &mut random)).collect();
+            let f = case.function().unwrap_or_else(|| panic!("{} of {dtype}", op.name));
             evaluate(&Module::new(), &f, &args).unwrap_or_else(|e| panic!("{}: {e}", op.name));
         }
     }
@@ -220,8 +189,5 @@ fn roles_do_not_change_meaning() {
     let x = b.arg("x", Role::Param, Type::scalar(DType::F32));
     let f = b.finish(vec![result("y", x)]).unwrap();
     let one = Tensor::scalar(DType::F32, 1.0);
-    assert_eq!(
-        evaluate(&Module::new(), &f, std::slice::from_ref(&one)).unwrap(),
-        [one]
-    );
+    assert_eq!(evaluate(&Module::new(), &f, std::slice::from_ref(&one)).unwrap(), [one]);
 }

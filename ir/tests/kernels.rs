@@ -165,23 +165,13 @@ fn mismatches_are_errors() {
 fn scatters_are_transposes_of_takes() {
     let v = Array::from_f64s(DType::F64, vec![3, 2], &[1.0, -2.0, 3.0, 5.0, -7.0, 11.0]);
     let zero = Array::full(DType::F64, vec![3, 2], Scalar::F(0.0));
-    let u = Array::from_f64s(
-        DType::F64,
-        vec![4, 2],
-        &[2.0, 3.0, 5.0, 7.0, -1.0, 4.0, 6.0, 9.0],
-    );
+    let u = Array::from_f64s(DType::F64, vec![4, 2], &[2.0, 3.0, 5.0, 7.0, -1.0, 4.0, 6.0, 9.0]);
     let dot = |a: &Array, b: &Array| -> f64 {
-        a.elements()
-            .zip(b.elements())
-            .map(|(a, b)| a.float() * b.float())
-            .sum()
+        a.elements().zip(b.elements()).map(|(a, b)| a.float() * b.float()).sum()
     };
     let rows = Array::from_f64s(DType::I32, vec![4], &[-1.0, 7.0, -9.0, 1.0]);
-    let all = Array::from_f64s(
-        DType::I32,
-        vec![4, 2],
-        &[-1.0, 7.0, -9.0, 1.0, 0.0, 2.0, 2.0, -3.0],
-    );
+    let all =
+        Array::from_f64s(DType::I32, vec![4, 2], &[-1.0, 7.0, -9.0, 1.0, 0.0, 2.0, 2.0, -3.0]);
     let read = index::take(&v, &rows, 0).expect("take");
     let written = index::scatter_add(&zero, &rows, &u, 0).expect("scatter_add");
     assert_eq!(dot(&written, &v), dot(&u, &read));

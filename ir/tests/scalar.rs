@@ -83,17 +83,9 @@ fn scalar(dtype: DType, bits: u64) -> Scalar {
 fn ulps(a: f64, b: f64) -> u64 {
     let place = |x: f64| {
         let bits = x.to_bits() as i64;
-        if bits < 0 {
-            i64::MIN.wrapping_sub(bits)
-        } else {
-            bits
-        }
+        if bits < 0 { i64::MIN.wrapping_sub(bits) } else { bits }
     };
-    if a.is_nan() && b.is_nan() {
-        0
-    } else {
-        place(a).abs_diff(place(b))
-    }
+    if a.is_nan() && b.is_nan() { 0 } else { place(a).abs_diff(place(b)) }
 }
 
 fn check(text: &str) {
@@ -109,10 +101,7 @@ fn check(text: &str) {
         let is_choice = |i: usize| prim == Prim::Select && i == 0;
         let operand = |(i, text): (usize, &String)| {
             let dtype = if is_choice(i) { DType::Bool } else { from };
-            elements(dtype, text)
-                .into_iter()
-                .map(|b| scalar(dtype, b))
-                .collect::<Vec<_>>()
+            elements(dtype, text).into_iter().map(|b| scalar(dtype, b)).collect::<Vec<_>>()
         };
         let operands: Vec<Vec<Scalar>> = case.fields.iter().enumerate().map(operand).collect();
         for (i, want) in elements(out, &case.want).into_iter().enumerate() {
@@ -144,10 +133,7 @@ fn as_numpy_and_exact_arithmetic_have_it() {
 fn names_are_unique_and_tables_whole() {
     for &prim in Prim::ALL {
         assert_eq!(Prim::from_name(prim.name()), Some(prim));
-        assert!(
-            (1..=3).contains(&prim.arity()) && prim.doc().ends_with('.'),
-            "{prim:?}"
-        );
+        assert!((1..=3).contains(&prim.arity()) && prim.doc().ends_with('.'), "{prim:?}");
     }
 }
 
@@ -234,10 +220,7 @@ fn derivatives_at_special_points() {
         vars.push(result);
         for (text, want) in prim.derivatives().iter().zip(*want) {
             let got = derivative(text).eval(DType::F64, &vars, &[]).float();
-            assert!(
-                got == *want || got.is_nan() && want.is_nan(),
-                "{prim:?} at {args:?}: {got}"
-            );
+            assert!(got == *want || got.is_nan() && want.is_nan(), "{prim:?} at {args:?}: {got}");
         }
     }
 }
@@ -246,10 +229,7 @@ fn derivatives_at_special_points() {
 #[test]
 fn expressions() {
     let table = [
-        (
-            "x * t where t = 1 / (1 + exp(-x))",
-            3.0 / (1.0 + (-3f64).exp()),
-        ),
+        ("x * t where t = 1 / (1 + exp(-x))", 3.0 / (1.0 + (-3f64).exp())),
         ("u + v where u = v * 2; v = x", 9.0),
         ("-x ** 2", -9.0),
         ("2 ** -1", 0.5),
@@ -312,40 +292,20 @@ proptest::proptest! {
 /// Whatever the dtype is meant for: no primitive panics, and all results are values of the dtype.
 #[test]
 fn primitives_are_total() {
-    let floats = [
-        0.0,
-        -0.0,
-        1.0,
-        -2.5,
-        f64::NAN,
-        f64::INFINITY,
-        f64::NEG_INFINITY,
-        1e300,
-        5e-324,
-    ];
+    let floats = [0.0, -0.0, 1.0, -2.5, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e300, 5e-324];
     let ints = [0, 1, -1, 63, 64, i64::MIN, i64::MAX];
     for dtype in DType::ALL {
         let values: Vec<Scalar> = match dtype.is_float() {
             true => floats.map(|x| Scalar::number(dtype, x)).to_vec(),
             false => ints.map(|v| Scalar::I(round::wrap(dtype, v))).to_vec(),
         };
-        for (&prim, &x) in Prim::ALL
-            .iter()
-            .flat_map(|p| values.iter().map(move |v| (p, v)))
-        {
+        for (&prim, &x) in Prim::ALL.iter().flat_map(|p| values.iter().map(move |v| (p, v))) {
             for &y in &values {
                 let got = apply(prim, dtype, &[x, y, y][..prim.arity()], None);
-                let out = if prim.signature() == Signature::Test {
-                    DType::Bool
-                } else {
-                    dtype
-                };
+                let out = if prim.signature() == Signature::Test { DType::Bool } else { dtype };
                 let again = got.cast(out, out);
                 let nan = got.float().is_nan() && again.float().is_nan();
-                assert!(
-                    got == again || nan,
-                    "{prim:?} {dtype} on {x:?}, {y:?}: {got:?}"
-                );
+                assert!(got == again || nan, "{prim:?} {dtype} on {x:?}, {y:?}: {got:?}");
             }
         }
     }
@@ -421,10 +381,7 @@ fn tensors_compare_bits() {
     assert_ne!(f(0.0), f(-0.0));
     assert_eq!(f(f64::NAN), f(-f64::NAN));
     assert_ne!(f(1.0), Tensor::scalar(DType::F64, 1.0));
-    assert_eq!(
-        Tensor::from_i64s(DType::I4, vec![2], &[-1, 9]).bytes(),
-        [0xff, 0xf9]
-    );
+    assert_eq!(Tensor::from_i64s(DType::I4, vec![2], &[-1, 9]).bytes(), [0xff, 0xf9]);
     assert!(Tensor::from_bytes(DType::F32, vec![2], vec![0; 7]).is_err());
     let packed = Tensor::from_bytes(DType::I4, vec![2], vec![0x0f, 0xf7]).expect("two bytes");
     assert_eq!(packed.to_i64s(), [-1, 7]);

@@ -30,11 +30,7 @@ fn build(count: usize) -> Function {
         x = x + (y - y.reduce("mean", Some(&[-1]), true));
     }
     let value = x.value;
-    let output = ResultDef {
-        name: "output".into(),
-        value,
-        state: None,
-    };
+    let output = ResultDef { name: "output".into(), value, state: None };
     b.finish(vec![output]).unwrap()
 }
 
@@ -64,12 +60,7 @@ fn times(count: usize) -> [(&'static str, Duration); 4] {
     let (verified, _) = time(|| verify(&module).unwrap());
     let (printed, text) = time(|| print(&module));
     let (parsed, _) = time(|| parse(&text).unwrap());
-    [
-        ("build", built),
-        ("verify", verified),
-        ("print", printed),
-        ("parse", parsed),
-    ]
+    [("build", built), ("verify", verified), ("print", printed), ("parse", parsed)]
 }
 
 #[test]
@@ -79,9 +70,6 @@ fn time_is_linear() {
         println!("{what}: {one:?} for 10 000 operations, {two:?} for 20 000");
         // Twice as long, or a little more on a busy machine; quadratic would be four times.
         let bound = one * 3 + Duration::from_millis(20);
-        assert!(
-            two < bound,
-            "{what}: {one:?} for 10 000 operations, {two:?} for 20 000"
-        );
+        assert!(two < bound, "{what}: {one:?} for 10 000 operations, {two:?} for 20 000");
     }
 }

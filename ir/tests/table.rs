@@ -43,19 +43,9 @@ fn every_primitive_has_an_operation() {
 #[test]
 fn softmax_of_a_matrix() {
     let b = Builder::new("main");
-    let x = b.arg(
-        "x",
-        Role::Data,
-        Type::new(DType::F64, Shape::fixed(&[2, 3])),
-    );
+    let x = b.arg("x", Role::Data, Type::new(DType::F64, Shape::fixed(&[2, 3])));
     let y = b.op("softmax", &[x], &[]).unwrap();
-    let f = b
-        .finish(vec![ResultDef {
-            name: "output".into(),
-            value: y,
-            state: None,
-        }])
-        .unwrap();
+    let f = b.finish(vec![ResultDef { name: "output".into(), value: y, state: None }]).unwrap();
     let input = Tensor::from_f64s(DType::F64, vec![2, 3], &[1.0, 2.0, 3.0, 0.0, 0.0, 0.0]);
     let out = evaluate(&Module::new(), &f, &[input]).unwrap();
     let got = out[0].to_f64s();

@@ -30,16 +30,8 @@ fn check(marked: &str, what: &str, more: &str) {
 
 #[test]
 fn versions() {
-    check(
-        "«f»unc @main() -> () {}",
-        "format version",
-        "begin the file with `mithril 1`",
-    );
-    check(
-        "mithril «one»",
-        "format version is not a number",
-        "got: `one`",
-    );
+    check("«f»unc @main() -> () {}", "format version", "begin the file with `mithril 1`");
+    check("mithril «one»", "format version is not a number", "got: `one`");
     let newer = parse("mithril 99 anything").unwrap_err();
     assert!(newer.what.contains("newer"), "{newer}");
     assert!(newer.to_string().contains("install a newer Mithril"));
@@ -48,44 +40,16 @@ fn versions() {
 #[test]
 fn names() {
     let cases = [
-        (
-            "%0 = «matmull»(%x, %y)",
-            "there is no operation `matmull`",
-            "did you mean `matmul`?",
-        ),
-        (
-            "%0 = softmax(%x) {«axes» = 1}",
-            "no attribute `axes`",
-            "did you mean `axis`?",
-        ),
+        ("%0 = «matmull»(%x, %y)", "there is no operation `matmull`", "did you mean `matmul`?"),
+        ("%0 = softmax(%x) {«axes» = 1}", "no attribute `axes`", "did you mean `axis`?"),
         ("%0 = softmax(%x) {axis = 1, «axis» = 1}", "given twice", ""),
-        (
-            "%0 = exp(«%z»)",
-            "the value `%z` is not defined",
-            "did you mean",
-        ),
-        (
-            "%0 = exp(«%1»)\n%1 = exp(%x)",
-            "`%1` is not defined",
-            "further down",
-        ),
+        ("%0 = exp(«%z»)", "the value `%z` is not defined", "did you mean"),
+        ("%0 = exp(«%1»)\n%1 = exp(%x)", "`%1` is not defined", "further down"),
         ("«%x» = exp(%x)", "`%x` is defined twice", ""),
-        (
-            "%0 = call(%x) {«callee = @mian»}",
-            "no function `mian`",
-            "did you mean `main`?",
-        ),
+        ("%0 = call(%x) {«callee = @mian»}", "no function `mian`", "did you mean `main`?"),
         ("%0 = cast(%x) {dtype = «f31»}", "no dtype `f31`", "f32"),
-        (
-            "%0 = exp(%x) : tensor<batch x 4 x «f31»>",
-            "no dtype `f31`",
-            "f32",
-        ),
-        (
-            "«%0 = call(%x, %y) {callee = @main}»",
-            "do not call themselves",
-            "`main` → `main`",
-        ),
+        ("%0 = exp(%x) : tensor<batch x 4 x «f31»>", "no dtype `f31`", "f32"),
+        ("«%0 = call(%x, %y) {callee = @main}»", "do not call themselves", "`main` → `main`"),
     ];
     for (lines, what, more) in cases {
         check(&body(lines), what, more);
@@ -103,37 +67,17 @@ fn types() {
             "expected: tensor<batch x 4 x f32>",
         ),
         ("«%0 = concat(%x, %y) {axis = 0}»", "2 and 1 dims", ""),
-        (
-            "«%0 = add(%x)»",
-            "another number of operands",
-            "expected: 2",
-        ),
-        (
-            "%0 = cast(%y) {dtype = f64}\n«%1 = add(%x, %0)»",
-            "differ in dtype",
-            "cast",
-        ),
-        (
-            "«%0 = exp(%x) : tensor<batch x 4 x f32>, tensor<f32>»",
-            "each result has one type",
-            "",
-        ),
-        (
-            "%0 = «sum_to»(%x)",
-            "needs the attribute `shape`",
-            "expected: shape",
-        ),
+        ("«%0 = add(%x)»", "another number of operands", "expected: 2"),
+        ("%0 = cast(%y) {dtype = f64}\n«%1 = add(%x, %0)»", "differ in dtype", "cast"),
+        ("«%0 = exp(%x) : tensor<batch x 4 x f32>, tensor<f32>»", "each result has one type", ""),
+        ("%0 = «sum_to»(%x)", "needs the attribute `shape`", "expected: shape"),
         ("%0 = exp(%x) : tensor<batch «f»32>", "`x`", ""),
     ];
     for (lines, what, more) in cases {
         check(&body(lines), what, more);
     }
     let result = "mithril 1 func @f(%x: tensor<2 x f32>) -> (y: «tensor<3 x f32>») { return %x }";
-    check(
-        result,
-        "type of the result `y`",
-        "expected: tensor<2 x f32>",
-    );
+    check(result, "type of the result `y`", "expected: tensor<2 x f32>");
     let count = "mithril 1 func @f(%x: tensor<2 x f32>) -> (y: tensor<2 x f32>) { «return» }";
     check(count, "another number of results", "expected: 1");
     let missing = "mithril 1 «func @f»() -> (y: tensor<2 x f32>) { }";
@@ -145,16 +89,8 @@ fn syntax() {
     let cases = [
         ("%0 = sort(%x) {axis = «1.5»}", "an integer", ""),
         ("%0 = sort(%x) {descending = «1»}", "`true` or `false`", ""),
-        (
-            "%0 = reshape(%x) {shape = [2 «,» 3]}",
-            "`x` or `]`",
-            "got: `,`",
-        ),
-        (
-            "%0 = exp(%x) @ «\"»abc",
-            "does not end on its line",
-            "close it",
-        ),
+        ("%0 = reshape(%x) {shape = [2 «,» 3]}", "`x` or `]`", "got: `,`"),
+        ("%0 = exp(%x) @ «\"»abc", "does not end on its line", "close it"),
         ("%0 = exp(%x) @ \"a«\\q»\"", "escape", ""),
         ("%0 = exp(%x «%»y)", "`,` or `)`", ""),
         ("%0 «e»xp(%x)", "`=` is expected here", "got: `exp`"),
@@ -170,36 +106,12 @@ fn syntax() {
 #[test]
 fn tensors() {
     let cases = [
-        (
-            "%0 = constant() {value = dense<tensor<2 x f32>, [1.0, «x»]>}",
-            "not a value of f32",
-            "",
-        ),
-        (
-            "%0 = constant() {value = «dense<tensor<2 x f32>, [1.0]>»}",
-            "takes 8 bytes, got 4",
-            "",
-        ),
-        (
-            "%0 = constant() {value = dense<«tensor<n x f32>», 1.0>}",
-            "is fixed",
-            "",
-        ),
-        (
-            "%0 = constant() {value = dense<tensor<99999999999 x f32>, «1.0»>}",
-            "too many",
-            "",
-        ),
-        (
-            "%0 = constant() {value = dense<tensor<i8>, «300»>}",
-            "out of range",
-            "",
-        ),
-        (
-            "%0 = constant() {value = dense<tensor<f32>, hex«\"»0x>}",
-            "hexadecimal",
-            "",
-        ),
+        ("%0 = constant() {value = dense<tensor<2 x f32>, [1.0, «x»]>}", "not a value of f32", ""),
+        ("%0 = constant() {value = «dense<tensor<2 x f32>, [1.0]>»}", "takes 8 bytes, got 4", ""),
+        ("%0 = constant() {value = dense<«tensor<n x f32>», 1.0>}", "is fixed", ""),
+        ("%0 = constant() {value = dense<tensor<99999999999 x f32>, «1.0»>}", "too many", ""),
+        ("%0 = constant() {value = dense<tensor<i8>, «300»>}", "out of range", ""),
+        ("%0 = constant() {value = dense<tensor<f32>, hex«\"»0x>}", "hexadecimal", ""),
     ];
     for (lines, what, more) in cases {
         check(&body(lines), what, more);
@@ -208,26 +120,10 @@ fn tensors() {
 
 #[test]
 fn functions() {
-    check(
-        "mithril 1 «f»n @f() -> () {}",
-        "`func` or `extern func`",
-        "got: `fn`",
-    );
-    check(
-        "mithril 1 func @f() -> () { return«»",
-        "`}` is expected",
-        "the end of the text",
-    );
-    check(
-        "mithril 1 func @f() -> () { «return» return }",
-        "follows `return`",
-        "",
-    );
-    check(
-        "mithril 1 extern func @f() -> () { «r»eturn }",
-        "`guard` or `}`",
-        "",
-    );
+    check("mithril 1 «f»n @f() -> () {}", "`func` or `extern func`", "got: `fn`");
+    check("mithril 1 func @f() -> () { return«»", "`}` is expected", "the end of the text");
+    check("mithril 1 func @f() -> () { «return» return }", "follows `return`", "");
+    check("mithril 1 extern func @f() -> () { «r»eturn }", "`guard` or `}`", "");
 }
 
 #[test]
@@ -240,11 +136,7 @@ fn signatures() {
     let fresh = "mithril 1
         extern func @unique(%x: tensor<n x f32>) -> (y: tensor<m x f32>)
         func @f(%x: tensor<4 x f32>) -> () { «%y = call(%x) {callee = @unique}» return }";
-    check(
-        fresh,
-        "types of these results are needed",
-        "dims of their own",
-    );
+    check(fresh, "types of these results are needed", "dims of their own");
 }
 
 #[test]

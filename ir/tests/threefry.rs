@@ -15,11 +15,7 @@ use mithril_ir::tensor::Tensor;
 fn run(case: &Case) -> Result<Array, String> {
     if case.name == "erf_inv" {
         let x = case.array(0);
-        let text = if x.dtype == DType::F64 {
-            ERF_INV_F64
-        } else {
-            ERF_INV_F32
-        };
+        let text = if x.dtype == DType::F64 { ERF_INV_F64 } else { ERF_INV_F32 };
         return elementwise(&Expr::parse(text, &["x"], &[])?, x.dtype, &[&x], &[]);
     }
     let key = key(case.get(0));
@@ -49,19 +45,13 @@ fn check(case: &Case) {
     let near = if got.dtype == DType::F64 { 64.0 } else { 4.0 };
     for (a, b) in got.elements().zip(want.to_f64s()) {
         let off = (a.float() - b).abs() / (ulp * b.abs());
-        assert!(
-            a.float() == b || off <= near,
-            "{a:?} is {off} ulp from {b}: {}",
-            case.name
-        );
+        assert!(a.float() == b || off <= near, "{a:?} is {off} ulp from {b}: {}", case.name);
     }
 }
 
 #[test]
 fn as_jax_has_it() {
-    cases(include_str!("golden/random.txt"))
-        .iter()
-        .for_each(check);
+    cases(include_str!("golden/random.txt")).iter().for_each(check);
 }
 
 /// The known answers published with Threefry.

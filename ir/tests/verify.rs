@@ -59,107 +59,43 @@ fn the_module_is_valid() {
 
 #[test]
 fn functions_are_filed_under_their_names() {
-    broken(
-        "both",
-        |f| f.name = "else".into(),
-        "filed under another name",
-    );
+    broken("both", |f| f.name = "else".into(), "filed under another name");
 }
 
 #[test]
 fn arguments_are_first_and_names_unique() {
-    broken(
-        "main",
-        |f| f.values.truncate(3),
-        "first values of a function are its arguments",
-    );
-    broken(
-        "main",
-        |f| f.args[1].name = "x".into(),
-        "two arguments are called `x`",
-    );
-    broken(
-        "main",
-        |f| f.results[1].name = "sum".into(),
-        "two results are called `sum`",
-    );
+    broken("main", |f| f.values.truncate(3), "first values of a function are its arguments");
+    broken("main", |f| f.args[1].name = "x".into(), "two arguments are called `x`");
+    broken("main", |f| f.results[1].name = "sum".into(), "two results are called `sum`");
 }
 
 #[test]
 fn operations_stand_in_order() {
     broken("main", |f| f.ops.swap(0, 1), "not the next values");
-    broken(
-        "main",
-        |f| f.ops[0].operands[0] = Value(7),
-        "not made before the operation",
-    );
-    broken(
-        "main",
-        |f| f.ops[0].operands[0] = Value(99),
-        "not made before the operation",
-    );
-    broken(
-        "main",
-        |f| f.ops[0].first = Value(99),
-        "not the next values",
-    );
-    broken(
-        "main",
-        |f| drop(f.values.pop()),
-        "there are values that no operation makes",
-    );
-    broken(
-        "main",
-        |f| f.ops.truncate(2),
-        "there are values that no operation makes",
-    );
-    broken(
-        "main",
-        |f| f.results[0].value = Value(99),
-        "a value that the function has not",
-    );
+    broken("main", |f| f.ops[0].operands[0] = Value(7), "not made before the operation");
+    broken("main", |f| f.ops[0].operands[0] = Value(99), "not made before the operation");
+    broken("main", |f| f.ops[0].first = Value(99), "not the next values");
+    broken("main", |f| drop(f.values.pop()), "there are values that no operation makes");
+    broken("main", |f| f.ops.truncate(2), "there are values that no operation makes");
+    broken("main", |f| f.results[0].value = Value(99), "a value that the function has not");
 }
 
 #[test]
 fn attributes_are_complete_and_of_their_kind() {
-    broken(
-        "main",
-        |f| f.ops[1].attrs.clear(),
-        "attributes of `softmax` are not complete",
-    );
-    broken(
-        "main",
-        |f| f.ops[1].attrs[0] = Attr::Bool(true),
-        "is of another kind",
-    );
+    broken("main", |f| f.ops[1].attrs.clear(), "attributes of `softmax` are not complete");
+    broken("main", |f| f.ops[1].attrs[0] = Attr::Bool(true), "is of another kind");
     broken("main", |f| f.ops[1].attrs[0] = Attr::None, "got: nothing");
 }
 
 #[test]
 fn types_are_those_of_inference() {
     let wrong = Type::new(DType::F32, Shape::fixed(&[3, 4]));
-    broken(
-        "main",
-        |f| f.values[4].ty = wrong.clone(),
-        "block `a.b` in function `main`",
-    );
-    broken(
-        "main",
-        |f| f.values[4].ty = wrong,
-        "not the one that inference gives",
-    );
-    broken(
-        "main",
-        |f| f.values[0].ty.dtype = DType::F64,
-        "differ in dtype",
-    );
+    broken("main", |f| f.values[4].ty = wrong.clone(), "block `a.b` in function `main`");
+    broken("main", |f| f.values[4].ty = wrong, "not the one that inference gives");
+    broken("main", |f| f.values[0].ty.dtype = DType::F64, "differ in dtype");
     let n = Dim::symbol("n");
     let taken = Type::new(DType::F32, Shape::new([&n + 1, n]));
-    broken(
-        "main",
-        |f| f.values[9].ty = taken,
-        "not the one that inference gives",
-    );
+    broken("main", |f| f.values[9].ty = taken, "not the one that inference gives");
 }
 
 #[test]
@@ -173,16 +109,9 @@ fn guards_make_dims_equal() {
     let Guard { left, right } = main.guards.pop().unwrap();
     module.functions["main"] = Arc::new(main.clone());
     assert!(verify(&module).is_err());
-    main.constraints.push(Constraint {
-        left: left + 1,
-        relation: Bound::Equal,
-        right: right + 1,
-    });
+    main.constraints.push(Constraint { left: left + 1, relation: Bound::Equal, right: right + 1 });
     module.functions["main"] = Arc::new(main);
-    assert!(
-        verify(&module).is_err(),
-        "n + 1 == m + 1 is not solved for a symbol"
-    );
+    assert!(verify(&module).is_err(), "n + 1 == m + 1 is not solved for a symbol");
 }
 
 #[test]
@@ -194,22 +123,10 @@ fn callees_exist_and_match() {
         |f| (f.ops[2].results, f.ops[3].results) = (1, 2),
         "`call` has another number of results",
     );
-    broken(
-        "main",
-        |f| f.ops[2].operands.truncate(1),
-        "takes another number of operands",
-    );
+    broken("main", |f| f.ops[2].operands.truncate(1), "takes another number of operands");
     let swap = |f: &mut Function| f.ops[3].attrs[1] = Attr::Function("first".into());
-    broken(
-        "main",
-        swap,
-        "`first` does not fit as a gradient of `custom_gradient`",
-    );
-    broken(
-        "gradient",
-        |f| f.results.truncate(1),
-        "gives those of float operands",
-    );
+    broken("main", swap, "`first` does not fit as a gradient of `custom_gradient`");
+    broken("gradient", |f| f.results.truncate(1), "gives those of float operands");
 }
 
 #[test]
@@ -224,16 +141,8 @@ fn nothing_calls_itself() {
 
 #[test]
 fn states_pair() {
-    broken(
-        "main",
-        |f| f.results[1].state = Some("d".into()),
-        "which is no state argument",
-    );
-    broken(
-        "main",
-        |f| f.results[0].state = Some("c".into()),
-        "has two next values",
-    );
+    broken("main", |f| f.results[1].state = Some("d".into()), "which is no state argument");
+    broken("main", |f| f.results[0].state = Some("c".into()), "has two next values");
     broken("main", |f| f.results[1].value = Value(4), "differ in type");
 }
 

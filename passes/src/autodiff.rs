@@ -52,11 +52,7 @@ impl Pass for Autodiff {
         };
         let Some(function) = function else {
             return Diagnostic::new("there is no function to differentiate")
-                .got(if self.function.is_empty() {
-                    "an empty module"
-                } else {
-                    &self.function
-                })
+                .got(if self.function.is_empty() { "an empty module" } else { &self.function })
                 .err();
         };
         let wrt = self.arguments(function)?;
@@ -130,10 +126,7 @@ impl Backward {
 
 impl<'m> Tape<'m> {
     fn new(module: &'m mut Module) -> Tape<'m> {
-        Tape {
-            module,
-            halves: FxHashMap::default(),
-        }
+        Tape { module, halves: FxHashMap::default() }
     }
 
     /// The function of `function`'s arguments and the cotangents of its float results (states
@@ -147,10 +140,7 @@ impl<'m> Tape<'m> {
     ) -> Result<Function> {
         let builder = Builder::like(name, function);
         let seeds = cotangent_arguments(&builder, function);
-        let mut backward = Backward {
-            calls: FxHashMap::default(),
-            varies: wrt.to_vec(),
-        };
+        let mut backward = Backward { calls: FxHashMap::default(), varies: wrt.to_vec() };
         let map = self.forward(&builder, function, &mut backward)?;
         let mut cotangents = Cotangents::default();
         for (result, seed) in function.results.iter().zip(seeds) {
@@ -161,10 +151,12 @@ impl<'m> Tape<'m> {
         sweep(&builder, &backward, &mut cotangents)?;
         let mut results: Vec<ResultDef> = Vec::new();
         if outputs {
-            results.extend(function.results.iter().map(|r| ResultDef {
-                value: map[r.value.index()],
-                ..r.clone()
-            }));
+            results.extend(
+                function
+                    .results
+                    .iter()
+                    .map(|r| ResultDef { value: map[r.value.index()], ..r.clone() }),
+            );
         }
         for ((value, arg), _) in function.arguments().zip(wrt).filter(|(_, wanted)| **wanted) {
             let gradient = match cotangents.0.get(&value) {
@@ -172,11 +164,7 @@ impl<'m> Tape<'m> {
                 None => zeros(&builder, function.ty(value)),
             };
             let name = gradient_name(&results, &arg.name);
-            results.push(ResultDef {
-                name,
-                value: gradient,
-                state: None,
-            });
+            results.push(ResultDef { name, value: gradient, state: None });
         }
         builder.finish(results)
     }
@@ -209,12 +197,7 @@ impl<'m> Tape<'m> {
     }
 
     fn callee(&self, operation: &Operation) -> Result<Arc<Function>> {
-        self.function(
-            operation
-                .functions()
-                .next()
-                .expect("a call names its callee"),
-        )
+        self.function(operation.functions().next().expect("a call names its callee"))
     }
 
     fn function(&self, name: &str) -> Result<Arc<Function>> {
@@ -266,12 +249,8 @@ fn takes_cotangent(function: &Function, result: &ResultDef) -> bool {
 
 /// One cotangent argument per result that takes one.
 fn cotangent_arguments(builder: &Builder, function: &Function) -> Vec<Option<Value>> {
-    let taken = |name: &str| {
-        function
-            .args
-            .iter()
-            .any(|a| a.role == Role::Cotangent && *a.name == *name)
-    };
+    let taken =
+        |name: &str| function.args.iter().any(|a| a.role == Role::Cotangent && *a.name == *name);
     function
         .results
         .iter()
@@ -341,11 +320,8 @@ fn take_apart(
     }
     let mut map: FxHashMap<Value, Value> = FxHashMap::default();
     for part in &parts {
-        let operands: SmallVec<[Value; 3]> = part
-            .operands
-            .iter()
-            .map(|v| *map.get(v).unwrap_or(v))
-            .collect();
+        let operands: SmallVec<[Value; 3]> =
+            part.operands.iter().map(|v| *map.get(v).unwrap_or(v)).collect();
         let before = builder.with(|f| f.ops.len());
         let new = emit(builder, part, &operands, backward)?;
         mark_new(builder, before, backward);
@@ -416,10 +392,7 @@ fn sweep(builder: &Builder, backward: &Backward, cotangents: &mut Cotangents) ->
 fn value_names(f: &Function) -> Vec<Option<Arc<str>>> {
     let mut names: Vec<Option<Arc<str>>> = f.values.iter().map(|v| v.name.clone()).collect();
     for operation in &f.ops {
-        let block = operation
-            .loc
-            .shortest()
-            .and_then(|path| path.rsplit('.').next());
+        let block = operation.loc.shortest().and_then(|path| path.rsplit('.').next());
         let name = &mut names[operation.first.index()];
         *name = name.take().or_else(|| block.map(Arc::from));
     }

@@ -10,29 +10,14 @@ use rustc_hash::FxHashSet;
 /// All functions, callees before their callers.
 /// Errors: a name that no function has, or functions that call each other in a circle.
 pub fn post_order(module: &Module) -> Result<Vec<Arc<str>>> {
-    let callees: Result<Vec<Vec<usize>>> = module
-        .functions
-        .values()
-        .map(|f| callees(module, f))
-        .collect();
-    let name = |i: usize| {
-        module
-            .functions
-            .get_index(i)
-            .expect("a number of the module")
-            .0
-            .clone()
-    };
+    let callees: Result<Vec<Vec<usize>>> =
+        module.functions.values().map(|f| callees(module, f)).collect();
+    let name = |i: usize| module.functions.get_index(i).expect("a number of the module").0.clone();
     match callees_first(&callees?) {
         Ok(order) => Ok(order.into_iter().map(name).collect()),
         Err(circle) => {
-            let names: Vec<String> = circle
-                .into_iter()
-                .map(|i| format!("`{}`", name(i)))
-                .collect();
-            Diagnostic::new("functions do not call themselves")
-                .got(names.join(" → "))
-                .err()
+            let names: Vec<String> = circle.into_iter().map(|i| format!("`{}`", name(i))).collect();
+            Diagnostic::new("functions do not call themselves").got(names.join(" → ")).err()
         }
     }
 }
@@ -44,20 +29,12 @@ pub fn reachable(module: &Module, others: &[String]) -> Result<FxHashSet<Arc<str
     let mut open: Vec<Arc<str>> = module.functions.keys().take(1).cloned().collect();
     // Nothing calls the gradients of the entry: they are an entry too.
     let seeded = |f: &&Arc<Function>| f.args.iter().any(|arg| arg.role == Role::Cotangent);
-    open.extend(
-        module
-            .get("gradients")
-            .filter(seeded)
-            .map(|f| f.name.clone()),
-    );
+    open.extend(module.get("gradients").filter(seeded).map(|f| f.name.clone()));
     let named = others.iter().filter_map(|name| module.get(name));
     open.extend(named.map(|f| f.name.clone()));
     while let Some(name) = open.pop() {
         if found.insert(name.clone()) {
-            let names = function(module, &name)?
-                .ops
-                .iter()
-                .flat_map(Operation::functions);
+            let names = function(module, &name)?.ops.iter().flat_map(Operation::functions);
             open.extend(names.cloned());
         }
     }
@@ -72,12 +49,8 @@ pub fn function<'m>(module: &'m Module, name: &str) -> Result<&'m Arc<Function>>
 
 fn callees(module: &Module, function: &Function) -> Result<Vec<usize>> {
     let names = function.ops.iter().flat_map(Operation::functions);
-    let number = |name: &Arc<str>| {
-        module
-            .functions
-            .get_index_of(name)
-            .ok_or_else(|| missing(module, name))
-    };
+    let number =
+        |name: &Arc<str>| module.functions.get_index_of(name).ok_or_else(|| missing(module, name));
     names.map(number).collect()
 }
 

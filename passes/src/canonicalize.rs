@@ -33,10 +33,7 @@ impl Pass for Canonicalize {
             let swept = dce::sweep(simplified.as_ref().unwrap_or(function));
             let result = swept.or(simplified);
             if let Some(result) = &result {
-                cx.count(
-                    "ops-removed",
-                    function.ops.len().saturating_sub(result.ops.len()),
-                );
+                cx.count("ops-removed", function.ops.len().saturating_sub(result.ops.len()));
             }
             Ok(result)
         })
@@ -116,12 +113,7 @@ impl Simplifier<'_, '_> {
         let operands = self.rebuild.operands(op);
         if !of_root(op.op).is_empty() {
             let info = self.rebuild.source.info(op.result());
-            let root = Root {
-                op: op.op,
-                operands: &operands,
-                attrs: &op.attrs,
-                ty: &info.ty,
-            };
+            let root = Root { op: op.op, operands: &operands, attrs: &op.attrs, ty: &info.ty };
             if let Some(new) = self.apply(&root, info.known.as_deref(), &op.loc, FUEL)? {
                 self.rebuild.replace(op.result(), new);
                 return Ok(());
@@ -144,10 +136,7 @@ impl Simplifier<'_, '_> {
         if fuel == 0 || root.ty.shape.dims.iter().any(Dim::is_unknown) {
             return Ok(None);
         }
-        for rule in of_root(root.op)
-            .iter()
-            .filter(|rule| rule.class == Class::Exact)
-        {
+        for rule in of_root(root.op).iter().filter(|rule| rule.class == Class::Exact) {
             let Some(found) = self.find(rule, root, loc) else {
                 continue;
             };
@@ -162,11 +151,7 @@ impl Simplifier<'_, '_> {
 
     fn find(&self, rule: &'static Rule, root: &Root, loc: &Loc) -> Option<Found> {
         self.rebuild.builder.with(|function| {
-            let seen = Seen {
-                function,
-                uniform: &self.uniform,
-                definitions: &self.definitions,
-            };
+            let seen = Seen { function, uniform: &self.uniform, definitions: &self.definitions };
             let found: Match = matched(rule, root, &seen)?;
             let mut loc = loc.clone();
             found.inner.iter().for_each(|op| loc.merge(&op.loc));
@@ -256,12 +241,7 @@ impl Simplifier<'_, '_> {
             (Err(error), None) => return Err(error),
             _ => return Ok(None),
         };
-        let root = Root {
-            op,
-            operands,
-            attrs: &attrs,
-            ty: &ty,
-        };
+        let root = Root { op, operands, attrs: &attrs, ty: &ty };
         if let Some(value) = self.apply(&root, None, loc, fuel)? {
             return Ok(Some(value));
         }

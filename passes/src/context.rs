@@ -21,11 +21,7 @@ pub struct PassContext {
 
 impl PassContext {
     pub fn new(pass: &'static str) -> PassContext {
-        PassContext {
-            pass,
-            counts: IndexMap::new(),
-            log: Vec::new(),
-        }
+        PassContext { pass, counts: IndexMap::new(), log: Vec::new() }
     }
 
     /// Adds to a statistic, such as `ops-removed`.
@@ -37,11 +33,7 @@ impl PassContext {
 
     /// Notes that a rule was applied to an operation from `loc`.
     pub fn log(&mut self, rule: &'static str, loc: &Loc) {
-        self.log.push(Rewrite {
-            pass: self.pass,
-            rule,
-            loc: loc.clone(),
-        });
+        self.log.push(Rewrite { pass: self.pass, rule, loc: loc.clone() });
     }
 
     /// The statistics in the order of their first count.

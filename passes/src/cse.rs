@@ -41,9 +41,7 @@ fn merge(module: &Module, function: &Function) -> Result<Option<Function>> {
         let operands = rebuild.operands(op);
         let hash = hash(op.op, &operands, &op.attrs);
         let places = seen.entry(hash).or_default();
-        let twin = places
-            .iter()
-            .find(|&&at| alike(&rebuild, at, op, &operands));
+        let twin = places.iter().find(|&&at| alike(&rebuild, at, op, &operands));
         match twin {
             Some(&at) => {
                 changed = true;

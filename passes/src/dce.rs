@@ -68,10 +68,7 @@ pub fn sweep(function: &Function) -> Option<Function> {
             ..op.clone()
         });
     }
-    let moved = |r: &ResultDef| ResultDef {
-        value: map[r.value.index()],
-        ..r.clone()
-    };
+    let moved = |r: &ResultDef| ResultDef { value: map[r.value.index()], ..r.clone() };
     out.results = function.results.iter().map(moved).collect();
     drop_guards(&mut out);
     Some(out)

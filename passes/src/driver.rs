@@ -50,9 +50,7 @@ pub struct Report {
 impl Default for Driver {
     /// Verifies where assertions are on: a broken pass is our error, not the user's.
     fn default() -> Driver {
-        Driver {
-            verify: cfg!(debug_assertions),
-        }
+        Driver { verify: cfg!(debug_assertions) }
     }
 }
 
@@ -89,12 +87,7 @@ impl Driver {
             }
             let (statistics, rewrites) = cx.into_parts();
             report.rewrites.extend(rewrites);
-            report.passes.push(Outcome {
-                pass: pass.name(),
-                time,
-                changed,
-                statistics,
-            });
+            report.passes.push(Outcome { pass: pass.name(), time, changed, statistics });
         }
         Ok((module, report))
     }

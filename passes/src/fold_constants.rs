@@ -128,11 +128,7 @@ fn evaluated(op: &Operation, operands: &[Tensor]) -> Option<Tensor> {
     };
     let args: Vec<Value> = operands.iter().enumerate().map(arg).collect();
     let value = builder.push(op.op, &args, op.attrs.clone()).ok()?;
-    let result = ResultDef {
-        name: "output".into(),
-        value,
-        state: None,
-    };
+    let result = ResultDef { name: "output".into(), value, state: None };
     let function = builder.finish(vec![result]).ok()?;
     evaluate(&Module::new(), &function, operands).ok()?.pop()
 }

@@ -82,10 +82,8 @@ fn inferred(
             };
             return call_types(op.op, cx);
         }
-        let known: SmallVec<[Option<&[Dim]>; 4]> = operands
-            .iter()
-            .map(|v| f.info(*v).known.as_deref())
-            .collect();
+        let known: SmallVec<[Option<&[Dim]>; 4]> =
+            operands.iter().map(|v| f.info(*v).known.as_deref()).collect();
         let mut cx = Infer {
             op: op.op,
             operands: &types,

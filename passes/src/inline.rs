@@ -34,11 +34,7 @@ impl Pass for Inline {
         let calls = call_counts(module);
         for name in call_graph::post_order(module)? {
             let function = call_graph::function(&out, &name)?;
-            let site = Sites {
-                pass: self,
-                plain: inlined,
-                calls: &calls,
-            };
+            let site = Sites { pass: self, plain: inlined, calls: &calls };
             if let Some(changed) = site.function(&out, function, cx)? {
                 out.insert(changed);
             }

@@ -88,10 +88,7 @@ impl OptionValue for Vec<String> {
 
     fn parse(text: &str) -> Result<Vec<String>, String> {
         let names = text.split(',').map(str::trim);
-        Ok(names
-            .filter(|n| !n.is_empty())
-            .map(str::to_string)
-            .collect())
+        Ok(names.filter(|n| !n.is_empty()).map(str::to_string).collect())
     }
 
     fn print(&self) -> String {

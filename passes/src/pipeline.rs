@@ -30,16 +30,10 @@ const REPEATED: usize = 12;
 /// What every compile runs, from a model's functions to what `target` takes. With `gradients`, the
 /// module gets a function of that name, which gives a gradient for each param.
 pub fn standard(shapes: Shapes, target: Target, gradients: bool) -> Pipeline {
-    let specialise = Specialise {
-        shapes,
-        ..Specialise::default()
-    };
+    let specialise = Specialise { shapes, ..Specialise::default() };
     let mut pipeline = Pipeline::default()
         .then(specialise)
-        .then(Inline {
-            repeated: Limit::At(REPEATED),
-            ..Inline::default()
-        })
+        .then(Inline { repeated: Limit::At(REPEATED), ..Inline::default() })
         .simplify();
     if gradients {
         pipeline = pipeline.then(Autodiff::default()).simplify();
@@ -122,9 +116,7 @@ fn split(text: &str, base: usize) -> Result<Vec<(usize, &str)>> {
 }
 
 fn unbalanced<T>(bracket: char, at: usize) -> Result<T> {
-    Diagnostic::new(format!("`{bracket}` has no partner in the pipeline"))
-        .span(at..at + 1)
-        .err()
+    Diagnostic::new(format!("`{bracket}` has no partner in the pipeline")).span(at..at + 1).err()
 }
 
 fn parse_pass(item: &str, start: usize) -> Result<Box<dyn Pass>> {
@@ -185,13 +177,13 @@ fn set(pass: &mut dyn Pass, at: usize, name: &str, value: &str) -> Result<()> {
     let pass_name = pass.name();
     match pass.set(name, value) {
         Some(Ok(())) => Ok(()),
-        Some(Err(expected)) => Diagnostic::new(format!(
-            "the option `{name}` of `{pass_name}` has another form"
-        ))
-        .got(value)
-        .expected(expected)
-        .span(span)
-        .err(),
+        Some(Err(expected)) => {
+            Diagnostic::new(format!("the option `{name}` of `{pass_name}` has another form"))
+                .got(value)
+                .expected(expected)
+                .span(span)
+                .err()
+        }
         None => {
             let names: Vec<String> = pass.fields().into_iter().map(|f| f.name).collect();
             let names = || names.iter().map(String::as_str);
@@ -207,9 +199,7 @@ fn set(pass: &mut dyn Pass, at: usize, name: &str, value: &str) -> Result<()> {
 
 /// A pass with the options that differ from their defaults, as [`Pipeline::parse`] reads it.
 pub fn pass_text(pass: &dyn Pass) -> String {
-    let defaults = registry::make(pass.name())
-        .map(|p| p.fields())
-        .unwrap_or_default();
+    let defaults = registry::make(pass.name()).map(|p| p.fields()).unwrap_or_default();
     let fields = pass.fields();
     let changed = fields.iter().filter(|field| !defaults.contains(field));
     let changed: Vec<String> = changed.map(|f| format!("{}={}", f.name, f.value)).collect();

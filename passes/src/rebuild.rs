@@ -27,12 +27,7 @@ impl<'f> Rebuild<'f> {
         for (value, _) in source.arguments() {
             values[value.index()] = Some(value);
         }
-        Rebuild {
-            source,
-            builder: Builder::like(source.name.clone(), source),
-            module,
-            values,
-        }
+        Rebuild { source, builder: Builder::like(source.name.clone(), source), module, values }
     }
 
     /// What has become of a value of the source.
@@ -105,10 +100,7 @@ impl<'f> Rebuild<'f> {
     /// Errors: the first one of operations built through the algebra.
     pub fn finish(self) -> Result<Function> {
         let results = (self.source.results.iter())
-            .map(|r| ResultDef {
-                value: self.value(r.value),
-                ..r.clone()
-            })
+            .map(|r| ResultDef { value: self.value(r.value), ..r.clone() })
             .collect();
         self.builder.finish(results)
     }
@@ -146,9 +138,7 @@ pub fn each_function(
     let mut out = module.clone();
     for (name, function) in &mut out.functions {
         let changed = change(function).map_err(|mut error| {
-            error
-                .place
-                .get_or_insert_with(|| format!("function `{name}`"));
+            error.place.get_or_insert_with(|| format!("function `{name}`"));
             error
         })?;
         if let Some(changed) = changed {

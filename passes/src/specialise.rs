@@ -54,15 +54,9 @@ impl Pass for Specialise {
             cx,
         };
         // Its place is the first; the copy takes it.
-        copies
-            .out
-            .functions
-            .insert(entry.name.clone(), entry.clone());
+        copies.out.functions.insert(entry.name.clone(), entry.clone());
         let copy = copies.copy(&entry, &entry.name, &types)?;
-        copies
-            .out
-            .functions
-            .insert(entry.name.clone(), copies.original(copy));
+        copies.out.functions.insert(entry.name.clone(), copies.original(copy));
         Ok(copies.in_order())
     }
 }
@@ -105,10 +99,7 @@ impl Copies<'_, '_> {
         let function = call_graph::function(self.module, name)?.clone();
         if function.external {
             // Its body is elsewhere and goes by its name.
-            self.out
-                .functions
-                .entry(name.clone())
-                .or_insert(function.clone());
+            self.out.functions.entry(name.clone()).or_insert(function.clone());
             return Ok(function);
         }
         let types = types::signature(&function, operands)?;
@@ -146,9 +137,7 @@ impl Copies<'_, '_> {
             let origin = self.origins.get(name).unwrap_or(name);
             self.module.functions.get_index_of(origin)
         };
-        self.out
-            .functions
-            .sort_by(|a, _, b, _| place(a).cmp(&place(b)));
+        self.out.functions.sort_by(|a, _, b, _| place(a).cmp(&place(b)));
         self.out
     }
 
@@ -163,9 +152,7 @@ impl Copies<'_, '_> {
     /// The function under another name on arguments of these types.
     fn copy(&mut self, function: &Function, name: &Arc<str>, types: &[Type]) -> Result<Function> {
         let place = |mut error: Box<Diagnostic>| {
-            error
-                .place
-                .get_or_insert_with(|| format!("function `{}`", function.name));
+            error.place.get_or_insert_with(|| format!("function `{}`", function.name));
             error
         };
         let builder = Builder::like(name.clone(), function);
@@ -186,10 +173,10 @@ impl Copies<'_, '_> {
                 builder.set_name(transfer.value(old), function.info(old).name.clone());
             }
         }
-        let results = function.results.iter().map(|r| ResultDef {
-            value: transfer.value(r.value),
-            ..r.clone()
-        });
+        let results = function
+            .results
+            .iter()
+            .map(|r| ResultDef { value: transfer.value(r.value), ..r.clone() });
         builder.finish(results.collect())
     }
 
@@ -202,11 +189,7 @@ impl Copies<'_, '_> {
         if op.op.kind != Kind::Call {
             return transfer.emit(builder, op, None);
         }
-        let operands: Vec<Type> = transfer
-            .operands(op)
-            .iter()
-            .map(|v| builder.ty(*v))
-            .collect();
+        let operands: Vec<Type> = transfer.operands(op).iter().map(|v| builder.ty(*v)).collect();
         let types = types::operands_of_callee(op, &operands);
         let types: Vec<&Type> = types.iter().collect();
         let name = op.functions().next().expect("a call names its callee");
@@ -247,10 +230,7 @@ impl Copies<'_, '_> {
 /// Errors: a constraint of the signature that these types break.
 fn constraints_hold(function: &Function, transfer: &Transfer) -> Result<()> {
     for constraint in &function.constraints {
-        let (left, right) = (
-            transfer.dim(&constraint.left),
-            transfer.dim(&constraint.right),
-        );
+        let (left, right) = (transfer.dim(&constraint.left), transfer.dim(&constraint.right));
         let (Some(l), Some(r)) = (left.as_const(), right.as_const()) else {
             continue;
         };

@@ -15,30 +15,12 @@ pub struct Target {
 
 /// Every target, by the names that users write.
 pub const TARGETS: &[Target] = &[
-    Target {
-        name: "numpy",
-        takes: |op| spelled(op, |python| python.numpy),
-    },
-    Target {
-        name: "torch",
-        takes: |op| spelled(op, |python| python.torch),
-    },
-    Target {
-        name: "jax",
-        takes: |op| spelled(op, |python| python.jax),
-    },
-    Target {
-        name: "c",
-        takes: has_loop,
-    },
-    Target {
-        name: "native",
-        takes: has_loop,
-    },
-    Target {
-        name: "core",
-        takes: is_primitive,
-    },
+    Target { name: "numpy", takes: |op| spelled(op, |python| python.numpy) },
+    Target { name: "torch", takes: |op| spelled(op, |python| python.torch) },
+    Target { name: "jax", takes: |op| spelled(op, |python| python.jax) },
+    Target { name: "c", takes: has_loop },
+    Target { name: "native", takes: has_loop },
+    Target { name: "core", takes: is_primitive },
 ];
 
 /// The target of this name.
@@ -85,10 +67,7 @@ impl OptionValue for Target {
         find(text).copied().ok_or_else(|| {
             let all = names().collect::<Vec<_>>().join(", ");
             let near = did_you_mean(text, names());
-            near.map_or_else(
-                || format!("one of {all}"),
-                |near| format!("one of {all}: {near}"),
-            )
+            near.map_or_else(|| format!("one of {all}"), |near| format!("one of {all}: {near}"))
         })
     }
 

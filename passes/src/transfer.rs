@@ -38,12 +38,7 @@ impl<'f> Transfer<'f> {
         for (value, new) in source.arguments().zip(args) {
             values[value.0.index()] = Some(*new);
         }
-        let mut transfer = Transfer {
-            source,
-            values,
-            binding,
-            bound,
-        };
+        let mut transfer = Transfer { source, values, binding, bound };
         transfer.conditions(builder, guards);
         Ok(transfer)
     }
@@ -132,10 +127,7 @@ impl<'f> Transfer<'f> {
             return;
         };
         if let Some(lead) = old.lead.as_ref().filter(|lead| !self.bound.contains(*lead)) {
-            let shape = Shape {
-                lead: new.lead.clone(),
-                dims: new.dims[..front].into(),
-            };
+            let shape = Shape { lead: new.lead.clone(), dims: new.dims[..front].into() };
             self.bound.insert(lead.clone());
             self.binding.bind_lead(lead.clone(), shape);
         }
@@ -156,10 +148,7 @@ impl<'f> Transfer<'f> {
         };
         for guard in &self.source.guards {
             if known(&guard.left) && known(&guard.right) {
-                let (left, right) = (
-                    self.binding.dim(&guard.left),
-                    self.binding.dim(&guard.right),
-                );
+                let (left, right) = (self.binding.dim(&guard.left), self.binding.dim(&guard.right));
                 // One that cannot hold is kept for the run to report.
                 if unify(&left, &right, &mut guards).is_none() {
                     guards.push(Guard { left, right });

@@ -23,9 +23,8 @@ fn f64s(dims: &[usize]) -> Type {
 
 fn numbers(dims: &[usize], seed: usize) -> Tensor {
     let count: usize = dims.iter().product();
-    let values: Vec<f64> = (0..count)
-        .map(|i| ((i * 7 + seed * 13 + 3) % 19) as f64 / 7.0 - 1.1)
-        .collect();
+    let values: Vec<f64> =
+        (0..count).map(|i| ((i * 7 + seed * 13 + 3) % 19) as f64 / 7.0 - 1.1).collect();
     Tensor::from_f64s(DType::F64, dims.to_vec(), &values)
 }
 
@@ -35,31 +34,18 @@ fn function(
     body: impl for<'a> Fn(&[Var<'a>]) -> Var<'a>,
 ) -> Function {
     let b = Builder::new(name);
-    let values: Vec<Value> = args
-        .iter()
-        .map(|(name, dims)| b.arg(*name, Role::Param, f64s(dims)))
-        .collect();
+    let values: Vec<Value> =
+        args.iter().map(|(name, dims)| b.arg(*name, Role::Param, f64s(dims))).collect();
     let vars: Vec<Var> = values.iter().map(|v| b.var(*v)).collect();
     let value = body(&vars).value;
-    let result = ResultDef {
-        name: "output".into(),
-        value,
-        state: None,
-    };
+    let result = ResultDef { name: "output".into(), value, state: None };
     b.finish(vec![result]).unwrap()
 }
 
 /// The gradients of sum(output * seed) agree with central differences.
 fn check(module: &Module) {
     let into = "derived".to_string();
-    let differentiated = run(
-        Autodiff {
-            into,
-            ..Autodiff::default()
-        },
-        module,
-    )
-    .unwrap();
+    let differentiated = run(Autodiff { into, ..Autodiff::default() }, module).unwrap();
     let f = module.entry().unwrap();
     let inputs: Vec<Tensor> = f
         .arguments()
@@ -68,12 +54,7 @@ fn check(module: &Module) {
         .collect();
     let loss = |inputs: &[Tensor], seed: &Tensor| -> f64 {
         let out = evaluate(module, f, inputs).unwrap();
-        out[0]
-            .to_f64s()
-            .iter()
-            .zip(seed.to_f64s())
-            .map(|(a, b)| a * b)
-            .sum()
+        out[0].to_f64s().iter().zip(seed.to_f64s()).map(|(a, b)| a * b).sum()
     };
     let out = evaluate(module, f, &inputs).unwrap();
     let seed = numbers(out[0].shape(), 5);
@@ -103,27 +84,17 @@ fn check(module: &Module) {
 
 #[test]
 fn chain_with_broadcasting() {
-    check(&Module::of(function(
-        "main",
-        &[("x", &[4, 3]), ("w", &[3, 5]), ("b", &[5])],
-        |v| {
-            (v[0].matmul(v[1]) + v[2])
-                .unary("tanh", &[])
-                .unary("softmax", &[])
-        },
-    )));
+    check(&Module::of(function("main", &[("x", &[4, 3]), ("w", &[3, 5]), ("b", &[5])], |v| {
+        (v[0].matmul(v[1]) + v[2]).unary("tanh", &[]).unary("softmax", &[])
+    })));
 }
 
 #[test]
 fn values_read_twice_and_norms() {
-    check(&Module::of(function(
-        "main",
-        &[("x", &[2, 4]), ("w", &[4]), ("b", &[4])],
-        |v| {
-            let y = build(v[0].builder, "layer_norm", &[v[0], v[1], v[2]], &[]);
-            y * v[0] + y.unary("gelu", &[]).sum(Some(&[0]), true)
-        },
-    )));
+    check(&Module::of(function("main", &[("x", &[2, 4]), ("w", &[4]), ("b", &[4])], |v| {
+        let y = build(v[0].builder, "layer_norm", &[v[0], v[1], v[2]], &[]);
+        y * v[0] + y.unary("gelu", &[]).sum(Some(&[0]), true)
+    })));
 }
 
 #[test]
@@ -131,14 +102,7 @@ fn attention_and_batches() {
     check(&Module::of(function(
         "main",
         &[("q", &[2, 3, 4]), ("k", &[2, 3, 4]), ("v", &[2, 3, 2])],
-        |v| {
-            build(
-                v[0].builder,
-                "attention",
-                &[v[0], v[1], v[2]],
-                &[("causal", true.into())],
-            )
-        },
+        |v| build(v[0].builder, "attention", &[v[0], v[1], v[2]], &[("causal", true.into())]),
     )));
 }
 
@@ -148,18 +112,13 @@ fn with_calls(custom: bool) -> Module {
     });
     let vjp = {
         let b = Builder::new("vjp");
-        let args: Vec<Value> = ["x", "w", "y", "g"]
-            .iter()
-            .map(|n| b.arg(*n, Role::Data, f64s(&[3, 3])))
-            .collect();
+        let args: Vec<Value> =
+            ["x", "w", "y", "g"].iter().map(|n| b.arg(*n, Role::Data, f64s(&[3, 3]))).collect();
         let v: Vec<Var> = args.iter().map(|v| b.var(*v)).collect();
         let g = v[3] * (v[2].full_like(1.0) - v[2] * v[2]);
         let (dx, dw) = (g.matmul(v[1].swap_last()), v[0].swap_last().matmul(g));
-        let result = |name: &str, v: Var| ResultDef {
-            name: name.into(),
-            value: v.value,
-            state: None,
-        };
+        let result =
+            |name: &str, v: Var| ResultDef { name: name.into(), value: v.value, state: None };
         let results = vec![result("x", dx), result("w", dw)];
         b.finish(results).unwrap()
     };
@@ -175,22 +134,13 @@ fn with_calls(custom: bool) -> Module {
                     mithril_ir::attr::Attr::Function("vjp".into()),
                 ],
             ),
-            false => (
-                op::get("call"),
-                smallvec![mithril_ir::attr::Attr::Function("layer".into())],
-            ),
+            false => (op::get("call"), smallvec![mithril_ir::attr::Attr::Function("layer".into())]),
         };
         b.call(op, &layer, attrs, &[x, w]).unwrap()[0]
     };
     let y = call(call(x));
     let value = (b.var(y) * b.var(x)).value;
-    let main = b
-        .finish(vec![ResultDef {
-            name: "output".into(),
-            value,
-            state: None,
-        }])
-        .unwrap();
+    let main = b.finish(vec![ResultDef { name: "output".into(), value, state: None }]).unwrap();
     let mut module = Module::of(main);
     module.insert(layer);
     module.insert(vjp);
@@ -202,15 +152,8 @@ fn calls_share_their_halves() {
     let module = with_calls(false);
     check(&module);
     let differentiated = run(Autodiff::default(), &module).unwrap();
-    let halves = differentiated
-        .functions
-        .keys()
-        .filter(|n| n.starts_with("layer_"))
-        .count();
-    assert_eq!(
-        halves, 2,
-        "two calls of one layer share a forward and a backward half"
-    );
+    let halves = differentiated.functions.keys().filter(|n| n.starts_with("layer_")).count();
+    assert_eq!(halves, 2, "two calls of one layer share a forward and a backward half");
 }
 
 #[test]
@@ -227,11 +170,8 @@ fn recurrence(reverse: bool) -> Module {
         let w = b.arg("w", Role::Data, f64s(&[2, 2]));
         let next = (b.var(x).matmul(b.var(w)) + b.var(h)).unary("tanh", &[]);
         let out = next * b.var(x);
-        let result = |name: &str, v: Var| ResultDef {
-            name: name.into(),
-            value: v.value,
-            state: None,
-        };
+        let result =
+            |name: &str, v: Var| ResultDef { name: name.into(), value: v.value, state: None };
         let results = vec![result("next", next), result("out", out)];
         b.finish(results).unwrap()
     };
@@ -240,21 +180,11 @@ fn recurrence(reverse: bool) -> Module {
     let xs = b.arg("xs", Role::Param, f64s(&[4, 2]));
     let w = b.arg("w", Role::Param, f64s(&[2, 2]));
     use mithril_ir::attr::Attr;
-    let attrs = smallvec![
-        Attr::Function("body".into()),
-        Attr::Int(1),
-        Attr::Int(1),
-        Attr::Bool(reverse)
-    ];
+    let attrs =
+        smallvec![Attr::Function("body".into()), Attr::Int(1), Attr::Int(1), Attr::Bool(reverse)];
     let results = b.call(op::get("scan"), &body, attrs, &[h, xs, w]).unwrap();
     let value = (b.var(results[1]) * b.var(results[0])).value;
-    let main = b
-        .finish(vec![ResultDef {
-            name: "output".into(),
-            value,
-            state: None,
-        }])
-        .unwrap();
+    let main = b.finish(vec![ResultDef { name: "output".into(), value, state: None }]).unwrap();
     let mut module = Module::of(main);
     module.insert(body);
     module
@@ -271,14 +201,7 @@ fn second_order() {
     let module = Module::of(function("main", &[("x", &[3]), ("y", &[3])], |v| {
         (v[0] * v[1]).unary("sin", &[]).sum(None, false)
     }));
-    let once = run(
-        Autodiff {
-            wrt: vec!["x".into()],
-            ..Autodiff::default()
-        },
-        &module,
-    )
-    .unwrap();
+    let once = run(Autodiff { wrt: vec!["x".into()], ..Autodiff::default() }, &module).unwrap();
     let gradients = once.get("gradients").unwrap();
     let only = Module::of((**gradients).clone());
     check(&only);
@@ -288,22 +211,7 @@ fn second_order() {
 fn integers_are_refused() {
     let b = Builder::new("main");
     let i = b.arg("i", Role::Data, Type::new(DType::I64, Shape::fixed(&[2])));
-    let f = b
-        .finish(vec![ResultDef {
-            name: "output".into(),
-            value: i,
-            state: None,
-        }])
-        .unwrap();
-    let error = run(
-        Autodiff {
-            wrt: vec!["i".into()],
-            ..Autodiff::default()
-        },
-        &Module::of(f),
-    );
-    assert_eq!(
-        error.unwrap_err().what,
-        "`i` has no gradient: it is not a float"
-    );
+    let f = b.finish(vec![ResultDef { name: "output".into(), value: i, state: None }]).unwrap();
+    let error = run(Autodiff { wrt: vec!["i".into()], ..Autodiff::default() }, &Module::of(f));
+    assert_eq!(error.unwrap_err().what, "`i` has no gradient: it is not a float");
 }

@@ -48,28 +48,14 @@ fn broken_pipelines_point_at_their_place() {
         ("cse,csee", "there is no pass `csee`", 4..8),
         ("cse,,dce", "there is no pass ``", 4..4),
         ("inline{limits=3}", "`inline` has no option `limits`", 7..13),
-        (
-            "inline{limit=x}",
-            "the option `limit` of `inline` has another form",
-            7..12,
-        ),
+        ("inline{limit=x}", "the option `limit` of `inline` has another form", 7..12),
         ("cse{}}", "`}` has no partner in the pipeline", 5..6),
         ("inline{limit=3", "`{` has no partner in the pipeline", 6..7),
-        (
-            "inline{limit=3}x",
-            "a comma is expected between passes",
-            0..16,
-        ),
+        ("inline{limit=3}x", "a comma is expected between passes", 0..16),
         ("dce{x}", "`dce` has no option `x`", 4..5),
     ] {
-        let error = Pipeline::parse(text)
-            .err()
-            .unwrap_or_else(|| panic!("`{text}` parses"));
-        assert_eq!(
-            (&*error.what, error.span.clone()),
-            (what, Some(span)),
-            "`{text}`"
-        );
+        let error = Pipeline::parse(text).err().unwrap_or_else(|| panic!("`{text}` parses"));
+        assert_eq!((&*error.what, error.span.clone()), (what, Some(span)), "`{text}`");
     }
 }
 
@@ -79,18 +65,10 @@ fn every_pass_describes_itself() {
         let mut pass = make();
         assert!(!pass.doc().is_empty());
         let name = pass.name();
-        assert!(
-            name.chars().all(|c| c.is_ascii_lowercase() || c == '-'),
-            "{name}"
-        );
+        assert!(name.chars().all(|c| c.is_ascii_lowercase() || c == '-'), "{name}");
         for field in pass.fields() {
             assert!(!field.doc.is_empty(), "{name}: {}", field.name);
-            assert_eq!(
-                pass.set(&field.name, &field.value),
-                Some(Ok(())),
-                "{name}: {}",
-                field.name
-            );
+            assert_eq!(pass.set(&field.name, &field.value), Some(Ok(())), "{name}: {}", field.name);
         }
     }
 }
@@ -99,14 +77,9 @@ fn every_pass_describes_itself() {
 fn what_does_not_change_stays_the_same() {
     for make in PASSES.iter().filter(|make| make().name() != "autodiff") {
         let module = module("%0 = exp(%x)\nreturn %0");
-        let pipeline = Pipeline {
-            passes: vec![make()],
-        };
+        let pipeline = Pipeline { passes: vec![make()] };
         let (out, report) = VERIFIED.run(&pipeline, &module).unwrap();
-        assert!(
-            Arc::ptr_eq(out.entry().unwrap(), module.entry().unwrap()),
-            "{pipeline}"
-        );
+        assert!(Arc::ptr_eq(out.entry().unwrap(), module.entry().unwrap()), "{pipeline}");
         assert!(!report.passes[0].changed);
     }
 }
@@ -133,11 +106,8 @@ fn reports_count_and_observers_see() {
     assert!(out.entry().unwrap().ops.is_empty());
     let counted = [("rules-applied", 1), ("ops-removed", 2)];
     assert_eq!(report.passes[1].statistics, counted);
-    let log: Vec<String> = report
-        .rewrites
-        .iter()
-        .map(|r| format!("{} @ {}", r.rule, r.loc))
-        .collect();
+    let log: Vec<String> =
+        report.rewrites.iter().map(|r| format!("{} @ {}", r.rule, r.loc)).collect();
     assert_eq!(log, ["neg-neg @ b"]);
 }
 
@@ -176,28 +146,17 @@ fn broken_modules_are_caught_behind_their_pass() {
     let pipeline = Pipeline::default().then(Breaks);
     let error = VERIFIED.run(&pipeline, &module).unwrap_err();
     let passes = error.facts.iter().filter(|(label, _)| label == "pass");
-    assert_eq!(
-        passes.map(|(_, v)| &**v).collect::<Vec<_>>(),
-        ["breaks, which broke the module"]
-    );
+    assert_eq!(passes.map(|(_, v)| &**v).collect::<Vec<_>>(), ["breaks, which broke the module"]);
     assert!(Driver { verify: false }.run(&pipeline, &module).is_ok());
 }
 
 #[test]
 fn targets_may_lack_operations() {
     let module = module("%0 = sigmoid(%x) @ \"head\"\nreturn %0");
-    let target = Target {
-        name: "adder",
-        takes: |op| op.0.name == "add",
-    };
+    let target = Target { name: "adder", takes: |op| op.0.name == "add" };
     let pipeline = Pipeline::default().then(Legalize { target });
     let error = VERIFIED.run(&pipeline, &module).unwrap_err();
-    assert!(
-        error
-            .what
-            .starts_with("Backend does not support operation "),
-        "{error}"
-    );
+    assert!(error.what.starts_with("Backend does not support operation "), "{error}");
     assert_eq!(error.place.as_deref(), Some("block `head`"));
 }
 
@@ -210,26 +169,19 @@ fn long(n: usize) -> Module {
     while b.with(|f| f.ops.len()) < n {
         let one = b.constant(Tensor::scalar(DType::F32, 1.0));
         let product = b.op("mul", &[y, one], &[]).unwrap();
-        let twice = ["neg", "neg", "exp"]
-            .iter()
-            .fold(product, |v, op| b.op(op, &[v], &[]).unwrap());
+        let twice =
+            ["neg", "neg", "exp"].iter().fold(product, |v, op| b.op(op, &[v], &[]).unwrap());
         let again = b.op("exp", &[product], &[]).unwrap();
         y = b.op("add", &[twice, again], &[]).unwrap();
     }
-    let result = ResultDef {
-        name: "y".into(),
-        value: y,
-        state: None,
-    };
+    let result = ResultDef { name: "y".into(), value: y, state: None };
     Module::of(b.finish(vec![result]).unwrap())
 }
 
 #[test]
 fn long_functions_take_linear_time() {
     let pipeline = Pipeline::parse("canonicalize,cse,dce").unwrap();
-    let (out, report) = Driver { verify: false }
-        .run(&pipeline, &long(100_000))
-        .unwrap();
+    let (out, report) = Driver { verify: false }.run(&pipeline, &long(100_000)).unwrap();
     for pass in &report.passes {
         println!("{}: {:?}", pass.pass, pass.time);
         // Minutes, if it were quadratic.
@@ -255,8 +207,5 @@ fn long_chains_of_calls_do_not_overflow_the_stack() {
     let pipeline =
         Pipeline::parse("specialise{shapes=n=4},infer-shapes,inline{limit=all},dce").unwrap();
     let (out, _) = VERIFIED.run(&pipeline, &module).unwrap();
-    assert_eq!(
-        (out.functions.len(), out.entry().unwrap().ops.len()),
-        (1, 1)
-    );
+    assert_eq!((out.functions.len(), out.entry().unwrap().ops.len()), (1, 1));
 }

@@ -36,18 +36,14 @@ fn check(pipeline: &str, seeds: u64) {
         };
         ran += 1;
         verify(&module).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-        let (out, report) = driver
-            .run(&passes, &module)
-            .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        let (out, report) =
+            driver.run(&passes, &module).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         let got = results(&out, &args).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         assert_eq!(got, expected, "seed {seed}, `{pipeline}`: {module}");
         changed += u64::from(report.passes.iter().any(|pass| pass.changed));
     }
     println!("`{pipeline}` changed {changed} of {ran} modules");
-    assert!(
-        ran * 2 > seeds && changed * 10 > ran,
-        "`{pipeline}`: {changed} of {ran}"
-    );
+    assert!(ran * 2 > seeds && changed * 10 > ran, "`{pipeline}`: {changed} of {ran}");
 }
 
 #[test]
@@ -86,16 +82,10 @@ fn second_runs_change_nothing() {
         "specialise,inline,canonicalize,fold-constants,cse,dce,legalize,canonicalize,cse,dce";
     let pipeline = Pipeline::parse(text).unwrap();
     for seed in 0..100 {
-        let (once, _) = Driver::default()
-            .run(&pipeline, &generate::module(seed))
-            .unwrap();
+        let (once, _) = Driver::default().run(&pipeline, &generate::module(seed)).unwrap();
         let (_, report) = Driver::default().run(&pipeline, &once).unwrap();
-        let changed: Vec<&str> = report
-            .passes
-            .iter()
-            .filter(|p| p.changed)
-            .map(|p| p.pass)
-            .collect();
+        let changed: Vec<&str> =
+            report.passes.iter().filter(|p| p.changed).map(|p| p.pass).collect();
         assert!(changed.is_empty(), "seed {seed}: {changed:?}\n{once}");
     }
 }

@@ -31,12 +31,7 @@ const SPECIAL: [f64; 14] = [
 
 /// Rules that need attributes: the argument, the type of the result, and a body that makes it.
 const EXAMPLES: &[(&str, &str, &str, &str)] = &[
-    (
-        "cast-same",
-        "%x: tensor<14 x f32>",
-        "tensor<14 x f32>",
-        "%r = cast(%x) {dtype = f32}",
-    ),
+    ("cast-same", "%x: tensor<14 x f32>", "tensor<14 x f32>", "%r = cast(%x) {dtype = f32}"),
     (
         "cast-cast",
         "%x: tensor<14 x i8>",
@@ -79,18 +74,8 @@ const EXAMPLES: &[(&str, &str, &str, &str)] = &[
         "tensor<n x 2 x f32>",
         "%r = reshape(%x) {shape = [? x 2]}",
     ),
-    (
-        "expand-none",
-        "%x: tensor<14 x f32>",
-        "tensor<14 x f32>",
-        "%r = expand_dims(%x) {axes = []}",
-    ),
-    (
-        "squeeze-none",
-        "%x: tensor<14 x f32>",
-        "tensor<14 x f32>",
-        "%r = squeeze(%x) {axes = []}",
-    ),
+    ("expand-none", "%x: tensor<14 x f32>", "tensor<14 x f32>", "%r = expand_dims(%x) {axes = []}"),
+    ("squeeze-none", "%x: tensor<14 x f32>", "tensor<14 x f32>", "%r = squeeze(%x) {axes = []}"),
     (
         "reshape-reshape",
         "%x: tensor<14 x f32>",
@@ -163,12 +148,7 @@ const EXAMPLES: &[(&str, &str, &str, &str)] = &[
         "tensor<7 x 2 x f32>",
         "%a = swap_axes(%x) {first = 0, second = 1} %r = swap_axes(%a) {first = -1, second = -2}",
     ),
-    (
-        "reverse-none",
-        "%x: tensor<14 x f32>",
-        "tensor<14 x f32>",
-        "%r = reverse(%x) {axes = []}",
-    ),
+    ("reverse-none", "%x: tensor<14 x f32>", "tensor<14 x f32>", "%r = reverse(%x) {axes = []}"),
     (
         "reverse-reverse",
         "%x: tensor<7 x 2 x f32>",
@@ -181,12 +161,7 @@ const EXAMPLES: &[(&str, &str, &str, &str)] = &[
         "tensor<7 x n x f32>",
         "%r = slice(%x) {axes = [0, 1], starts = [0 x 0], limits = [7 x ?]}",
     ),
-    (
-        "concat-one",
-        "%x: tensor<14 x f32>",
-        "tensor<14 x f32>",
-        "%r = concat(%x) {axis = 0}",
-    ),
+    ("concat-one", "%x: tensor<14 x f32>", "tensor<14 x f32>", "%r = concat(%x) {axis = 0}"),
     (
         "broadcast-same",
         "%x: tensor<7 x 2 x f32>",
@@ -199,66 +174,21 @@ const EXAMPLES: &[(&str, &str, &str, &str)] = &[
         "tensor<3 x 2 x 14 x f32>",
         "%a = broadcast_in_dim(%x) {shape = [2 x 14]} %r = broadcast_in_dim(%a) {shape = [3 x 2 x 14]}",
     ),
-    (
-        "sum-to-same",
-        "%x: tensor<14 x f32>",
-        "tensor<14 x f32>",
-        "%r = sum_to(%x) {shape = [14]}",
-    ),
-    (
-        "sum-none",
-        "%x: tensor<14 x f32>",
-        "tensor<14 x f32>",
-        "%r = sum(%x) {axes = []}",
-    ),
+    ("sum-to-same", "%x: tensor<14 x f32>", "tensor<14 x f32>", "%r = sum_to(%x) {shape = [14]}"),
+    ("sum-none", "%x: tensor<14 x f32>", "tensor<14 x f32>", "%r = sum(%x) {axes = []}"),
     (
         "prod-none",
         "%x: tensor<14 x f16>",
         "tensor<14 x f16>",
         "%r = prod(%x) {axes = [], keepdim = true}",
     ),
-    (
-        "max-none",
-        "%x: tensor<14 x f32>",
-        "tensor<14 x f32>",
-        "%r = max(%x) {axes = []}",
-    ),
-    (
-        "min-none",
-        "%x: tensor<14 x i8>",
-        "tensor<14 x i8>",
-        "%r = min(%x) {axes = []}",
-    ),
-    (
-        "any-none",
-        "%x: tensor<14 x bool>",
-        "tensor<14 x bool>",
-        "%r = any(%x) {axes = []}",
-    ),
-    (
-        "all-none",
-        "%x: tensor<14 x bool>",
-        "tensor<14 x bool>",
-        "%r = all(%x) {axes = []}",
-    ),
-    (
-        "mean-none",
-        "%x: tensor<14 x f32>",
-        "tensor<14 x f32>",
-        "%r = mean(%x) {axes = []}",
-    ),
-    (
-        "dim-known",
-        "%x: tensor<n x 7 x f32>",
-        "tensor<i64>",
-        "%r = dim(%x) {axis = 1}",
-    ),
-    (
-        "count-known",
-        "%x: tensor<2 x 7 x f32>",
-        "tensor<i64>",
-        "%r = element_count(%x)",
-    ),
+    ("max-none", "%x: tensor<14 x f32>", "tensor<14 x f32>", "%r = max(%x) {axes = []}"),
+    ("min-none", "%x: tensor<14 x i8>", "tensor<14 x i8>", "%r = min(%x) {axes = []}"),
+    ("any-none", "%x: tensor<14 x bool>", "tensor<14 x bool>", "%r = any(%x) {axes = []}"),
+    ("all-none", "%x: tensor<14 x bool>", "tensor<14 x bool>", "%r = all(%x) {axes = []}"),
+    ("mean-none", "%x: tensor<14 x f32>", "tensor<14 x f32>", "%r = mean(%x) {axes = []}"),
+    ("dim-known", "%x: tensor<n x 7 x f32>", "tensor<i64>", "%r = dim(%x) {axis = 1}"),
+    ("count-known", "%x: tensor<2 x 7 x f32>", "tensor<i64>", "%r = element_count(%x)"),
 ];
 
 fn canonical(module: &Module) -> (Module, Vec<&'static str>) {
@@ -294,12 +224,8 @@ fn rules_with_attributes_fire() {
         let module =
             text::parse(&source).unwrap_or_else(|e| panic!("{rule}: {}", e.render("", &source)));
         let ty = module.entry().unwrap().ty(Value(0)).clone();
-        let shape: Vec<usize> = ty
-            .shape
-            .dims
-            .iter()
-            .map(|d| d.evaluate(&|_| Some(7)).unwrap() as usize)
-            .collect();
+        let shape: Vec<usize> =
+            ty.shape.dims.iter().map(|d| d.evaluate(&|_| Some(7)).unwrap() as usize).collect();
         let count: usize = shape.iter().product();
         let values: Vec<f64> = SPECIAL.iter().copied().cycle().take(count).collect();
         let rules = fired(&module, &[Tensor::from_f64s(ty.dtype, shape, &values)]);
@@ -310,15 +236,8 @@ fn rules_with_attributes_fire() {
 #[test]
 fn every_other_rule_fires_and_keeps_the_bits() {
     let by_example = |rule: &&Rule| EXAMPLES.iter().any(|(name, ..)| *name == rule.name);
-    let dtypes = [
-        DType::F32,
-        DType::F64,
-        DType::F16,
-        DType::I32,
-        DType::U8,
-        DType::I64,
-        DType::Bool,
-    ];
+    let dtypes =
+        [DType::F32, DType::F64, DType::F16, DType::I32, DType::U8, DType::I64, DType::Bool];
     for rule in RULES.iter().filter(|rule| !by_example(rule)) {
         let fires = dtypes.iter().filter(|dtype| {
             let Some((module, args)) = instance(rule, **dtype) else {
@@ -357,11 +276,7 @@ fn instance(rule: &Rule, dtype: DType) -> Option<(Module, Vec<Tensor>)> {
         tensors.push(Tensor::from_f64s(dtype, vec![count], &values));
     }
     let value = term(&b, rule.left, &args, dtype)?;
-    let result = ResultDef {
-        name: "r".into(),
-        value,
-        state: None,
-    };
+    let result = ResultDef { name: "r".into(), value, state: None };
     Some((Module::of(b.finish(vec![result]).unwrap()), tensors))
 }
 
@@ -374,13 +289,10 @@ fn term(b: &Builder, pattern: Pattern, args: &[Value], dtype: DType) -> Option<V
         }
         Node::Op(op, operands) => {
             let condition = op.0.name == "select";
-            let values = operands
-                .iter()
-                .enumerate()
-                .map(|(i, operand)| match operand.node() {
-                    Node::Number(_) if condition && i == 0 => term(b, *operand, args, DType::Bool),
-                    _ => term(b, *operand, args, dtype),
-                });
+            let values = operands.iter().enumerate().map(|(i, operand)| match operand.node() {
+                Node::Number(_) if condition && i == 0 => term(b, *operand, args, DType::Bool),
+                _ => term(b, *operand, args, dtype),
+            });
             let values: Option<Vec<Value>> = values.collect();
             b.op(op.0.name, &values?, &[]).ok()
         }

@@ -30,9 +30,8 @@ const LEAD: [i64; 2] = [2, 3];
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();
-    let framework = Framework::ALL
-        .into_iter()
-        .find(|f| args.get(1).is_some_and(|name| name == f.name()));
+    let framework =
+        Framework::ALL.into_iter().find(|f| args.get(1).is_some_and(|name| name == f.name()));
     let Some(framework) = framework else {
         eprintln!("usage: differential numpy|torch|jax [COUNT]");
         return ExitCode::FAILURE;
@@ -209,16 +208,11 @@ fn written(case: &mut Value, source: Result<(String, Value)>) {
 
 fn source(framework: Framework, module: &Module) -> Result<(String, Value)> {
     let target = target::find(framework.name()).copied();
-    let legalize = Legalize {
-        target: target.unwrap_or(target::TARGETS[0]),
-    };
+    let legalize = Legalize { target: target.unwrap_or(target::TARGETS[0]) };
     let module = legalize.run(module, &mut PassContext::new("legalize"))?;
     let source = emit(&module, framework, &Options::default())?;
-    let constants: Map<String, Value> = source
-        .constants
-        .iter()
-        .map(|(name, t)| (name.clone(), tensor(t)))
-        .collect();
+    let constants: Map<String, Value> =
+        source.constants.iter().map(|(name, t)| (name.clone(), tensor(t))).collect();
     Ok((source.text, constants.into()))
 }
 

@@ -19,10 +19,7 @@ fn read(name: &str) -> Module {
 fn source(module: &Module, framework: Framework, name: &str) -> Source {
     let target = *target::find(framework.name()).expect("every framework is a target");
     let legal = Legalize { target }.run(module, &mut PassContext::new("legalize"));
-    let options = Options {
-        summary: format!("The model `{name}`"),
-        stem: name.into(),
-    };
+    let options = Options { summary: format!("The model `{name}`"), stem: name.into() };
     let source = legal.and_then(|module| emit(&module, framework, &options));
     source.unwrap_or_else(|error| panic!("{name} for {framework:?}: {error}"))
 }
@@ -64,10 +61,7 @@ fn solved_dims() {
         }";
     let module = parse(text).expect("the model is well formed");
     let text = source(&module, Framework::Numpy, "solved").text;
-    assert!(
-        text.contains("k = (wide.shape[0] - 1) // 2\n    half = wide[:k]"),
-        "{text}"
-    );
+    assert!(text.contains("k = (wide.shape[0] - 1) // 2\n    half = wide[:k]"), "{text}");
 }
 
 #[test]
@@ -94,11 +88,7 @@ fn hostile_names() {
 fn constants() {
     check("constants");
     let source = source(&read("constants"), Framework::Numpy, "constants");
-    let names: Vec<&str> = source
-        .constants
-        .iter()
-        .map(|(name, _)| name.as_str())
-        .collect();
+    let names: Vec<&str> = source.constants.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["big"]);
 }
 

@@ -36,12 +36,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         ],
         meaning: Meaning::Lower(|cx| {
             let operands = [cx.var("query"), cx.var("key"), cx.var("value")];
-            done(attend(
-                cx,
-                operands,
-                cx.flag("grouped"),
-                cx.settings.float("scale"),
-            ))
+            done(attend(cx, operands, cx.flag("grouped"), cx.settings.float("scale")))
         }),
         ..LAYER
     },
@@ -62,12 +57,8 @@ pub(super) const BLOCKS: &[Entry] = &[
             MASK,
             param("w_query", Init::Normal, |cx| projection(cx, "input", false)),
             param("w_key", Init::Normal, |cx| projection(cx, "context", true)),
-            param("w_value", Init::Normal, |cx| {
-                projection(cx, "context", true)
-            }),
-            param("w_output", Init::Normal, |cx| {
-                projection(cx, "input", false)
-            }),
+            param("w_value", Init::Normal, |cx| projection(cx, "context", true)),
+            param("w_output", Init::Normal, |cx| projection(cx, "input", false)),
             param("b_query", Init::Zeros, |cx| bias(cx, false)).when(|s| s.flag("use_bias")),
             param("b_key", Init::Zeros, |cx| bias(cx, true)).when(|s| s.flag("use_bias")),
             param("b_value", Init::Zeros, |cx| bias(cx, true)).when(|s| s.flag("use_bias")),
@@ -82,10 +73,7 @@ pub(super) const BLOCKS: &[Entry] = &[
               `base^(-2i / width)` (Su et al. 2021, eq. 34). Pairs are the halves of the last axis, \
               as Llama has them. `positions` are 0, 1, 2, … where left out.",
         parameters: &[with("base", Kind::Float, Default::Float(10000.0))],
-        inputs: &[
-            data("input", Class::Float),
-            data("positions", Class::Int).apart().optional(),
-        ],
+        inputs: &[data("input", Class::Float), data("positions", Class::Int).apart().optional()],
         meaning: Meaning::Lower(rotary),
         ..LAYER
     },
@@ -97,10 +85,8 @@ pub(super) const BLOCKS: &[Entry] = &[
         meaning: Meaning::Lower(|cx| {
             let x = cx.var("input");
             let angles = angles(cx, x)?;
-            let (sine, cosine) = (
-                angles.unary("sin", &[]).named("sine"),
-                angles.unary("cos", &[]).named("cosine"),
-            );
+            let (sine, cosine) =
+                (angles.unary("sin", &[]).named("sine"), angles.unary("cos", &[]).named("cosine"));
             let pair = [sine.expand_dims(&[-1]), cosine.expand_dims(&[-1])];
             let pairs = cx.op("concat", &pair, &[("axis", (-1).into())]);
             let shape = x.shape();
@@ -156,11 +142,7 @@ fn width(cx: &Cx, shared: bool) -> Result<Dim> {
 }
 
 fn projection(cx: &Cx, from: &str, shared: bool) -> Result<Shape> {
-    let from = if cx.optional(from).is_some() {
-        from
-    } else {
-        "input"
-    };
+    let from = if cx.optional(from).is_some() { from } else { "input" };
     Ok(Shape::new([cx.last_dim(from)?, width(cx, shared)?]))
 }
 
@@ -192,10 +174,7 @@ fn multi_head(cx: &Cx) -> Result<Vec<Value>> {
     let value = split(project(context, "value"), groups)?.named("value");
     let seen = attend(cx, [query, key, value], groups != count, None).named("heads");
     let attrs = [("first", Attr::Int(-3)), ("second", Attr::Int(-2))];
-    let joined = seen
-        .unary("swap_axes", &attrs)
-        .reshape(input.shape())
-        .named("joined");
+    let joined = seen.unary("swap_axes", &attrs).reshape(input.shape()).named("joined");
     done(project(joined, "output"))
 }
 
@@ -226,10 +205,8 @@ fn angles<'a>(cx: &Cx<'a>, x: Var<'a>) -> Result<Var<'a>> {
 fn rotary(cx: &Cx) -> Result<Vec<Value>> {
     let x = cx.var("input");
     let angles = angles(cx, x)?;
-    let (sine, cosine) = (
-        angles.unary("sin", &[]).named("sine"),
-        angles.unary("cos", &[]).named("cosine"),
-    );
+    let (sine, cosine) =
+        (angles.unary("sin", &[]).named("sine"), angles.unary("cos", &[]).named("cosine"));
     let shape = x.shape();
     let half = shape.need_trailing(1)?[0].floor_div(&Dim::Const(2));
     let part = |start: Dim, limit: Dim| {
@@ -241,10 +218,7 @@ fn rotary(cx: &Cx) -> Result<Vec<Value>> {
         x.unary("slice", &attrs)
     };
     let (first, second) = (part(Dim::Const(0), half.clone()), part(half, Dim::Unknown));
-    let turned = [
-        first * cosine - second * sine,
-        second * cosine + first * sine,
-    ];
+    let turned = [first * cosine - second * sine, second * cosine + first * sine];
     let joined = cx.op("concat", &turned, &[("axis", (-1).into())]);
     // The two halves are as wide as the whole.
     done(joined.reshape(shape))

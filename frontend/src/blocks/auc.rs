@@ -84,10 +84,6 @@ impl<'a> Curve<'a> {
         let (positives, negatives) = (total(hits), total(alarms));
         let (hits, alarms) = (over(hits, positives), over(alarms, negatives));
         let height = hits.unary("cumsum", &along) - hits * 0.5;
-        Curve {
-            area: total(alarms * height),
-            positives,
-            negatives,
-        }
+        Curve { area: total(alarms * height), positives, negatives }
     }
 }

@@ -6,24 +6,15 @@ use super::elementwise::{ROBUST, done, one};
 use super::{Entry, Group, Input, Meaning, data};
 
 const PAIR: &[Input] = &[data("left", Class::Number), data("right", Class::Number)];
-const FRACTION: &[Input] = &[
-    data("numerator", Class::Number),
-    data("denominator", Class::Number),
-];
-const QUOTIENT: &[Input] = &[
-    data("numerator", Class::Float),
-    data("denominator", Class::Float),
-];
+const FRACTION: &[Input] = &[data("numerator", Class::Number), data("denominator", Class::Number)];
+const QUOTIENT: &[Input] = &[data("numerator", Class::Float), data("denominator", Class::Float)];
 const BOOLS: &[Input] = &[data("left", Class::Bool), data("right", Class::Bool)];
 const INTS: &[Input] = &[data("left", Class::Int), data("right", Class::Int)];
 const FLOATS: &[Input] = &[data("left", Class::Float), data("right", Class::Float)];
 const POWER: &[Input] = &[data("base", Class::Number), data("exponent", Class::Number)];
 
 const fn of(name: &'static str, op: &'static str, inputs: &'static [Input]) -> Entry {
-    Entry {
-        group: Group::Binary,
-        ..one(name, op, inputs)
-    }
+    Entry { group: Group::Binary, ..one(name, op, inputs) }
 }
 
 const fn pair(name: &'static str, op: &'static str) -> Entry {

@@ -16,18 +16,11 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         name: "Layer",
         doc: "A `Linear` of `dimension`, then `activation`.",
-        parameters: &[
-            required("activation", Kind::Block),
-            required("dimension", Kind::Count),
-        ],
+        parameters: &[required("activation", Kind::Block), required("dimension", Kind::Count)],
         inputs: INPUT,
         meaning: Meaning::Compose(|settings| {
             let dimension = settings.int("dimension").unwrap_or(1);
-            stack(
-                [linear(dimension, true)]
-                    .into_iter()
-                    .chain([block(settings, "activation")]),
-            )
+            stack([linear(dimension, true)].into_iter().chain([block(settings, "activation")]))
         }),
         ..LAYER
     },
@@ -86,10 +79,7 @@ fn block(settings: &Settings, name: &str) -> Result<Block> {
 }
 
 fn linear(dimension: i64, use_bias: bool) -> Result<Block> {
-    let named = vec![
-        ("dimension", Setting::Int(dimension)),
-        ("use_bias", Setting::Bool(use_bias)),
-    ];
+    let named = vec![("dimension", Setting::Int(dimension)), ("use_bias", Setting::Bool(use_bias))];
     build("Linear", vec![], named)
 }
 
@@ -124,9 +114,7 @@ fn mlp(settings: &Settings) -> Result<Model> {
     let mut blocks = Vec::new();
     for (activation, dimension) in activations.iter().zip(dimensions) {
         if dimension < 1 {
-            return Diagnostic::new("a dimension of `MLP` is not positive")
-                .got(dimension)
-                .err();
+            return Diagnostic::new("a dimension of `MLP` is not positive").got(dimension).err();
         }
         blocks.push(linear(dimension, use_bias));
         if let Setting::Block(activation) = activation {

@@ -21,13 +21,7 @@ const fn create(
     doc: &'static str,
     lower: fn(&Cx) -> Result<Vec<Value>>,
 ) -> Entry {
-    Entry {
-        name,
-        doc,
-        group: Group::Shape,
-        meaning: Meaning::Lower(lower),
-        ..BASE
-    }
+    Entry { name, doc, group: Group::Shape, meaning: Meaning::Lower(lower), ..BASE }
 }
 
 pub(super) const BLOCKS: &[Entry] = &[
@@ -51,34 +45,22 @@ pub(super) const BLOCKS: &[Entry] = &[
             required("num", Kind::Count),
             DTYPE,
         ],
-        ..create(
-            "Linspace",
-            "`num` numbers from `start` to `stop`, evenly spaced.",
-            |cx| {
-                let (start, stop, num) = (cx.float("start"), cx.float("stop"), cx.int("num"));
-                let step = if num > 1 {
-                    (stop - start) / (num - 1) as f64
-                } else {
-                    0.0
-                };
-                let values: Vec<f64> = (0..num)
-                    .map(|i| match i {
-                        _ if i > 0 && i == num - 1 => stop,
-                        _ => start + step * i as f64,
-                    })
-                    .collect();
-                let dtype = cx.settings.dtype("dtype").unwrap_or(cx.float);
-                let tensor = Tensor::from_f64s(dtype, vec![num as usize], &values);
-                Ok(vec![cx.builder.constant(tensor)])
-            },
-        )
+        ..create("Linspace", "`num` numbers from `start` to `stop`, evenly spaced.", |cx| {
+            let (start, stop, num) = (cx.float("start"), cx.float("stop"), cx.int("num"));
+            let step = if num > 1 { (stop - start) / (num - 1) as f64 } else { 0.0 };
+            let values: Vec<f64> = (0..num)
+                .map(|i| match i {
+                    _ if i > 0 && i == num - 1 => stop,
+                    _ => start + step * i as f64,
+                })
+                .collect();
+            let dtype = cx.settings.dtype("dtype").unwrap_or(cx.float);
+            let tensor = Tensor::from_f64s(dtype, vec![num as usize], &values);
+            Ok(vec![cx.builder.constant(tensor)])
+        })
     },
     Entry {
-        parameters: &[
-            required("n", Kind::Scalar),
-            with("m", Kind::Scalar, Default::None),
-            DTYPE,
-        ],
+        parameters: &[required("n", Kind::Scalar), with("m", Kind::Scalar, Default::None), DTYPE],
         ..create(
             "Eye",
             "The (n, m) matrix with 1 on the diagonal; `m` is `n` where left out.",
@@ -101,37 +83,25 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         parameters: &[required("shape", Kind::Dims), DTYPE],
-        ..create("Zeros", "0 in every element of `shape`.", |cx| {
-            full(cx, 0.0)
-        })
+        ..create("Zeros", "0 in every element of `shape`.", |cx| full(cx, 0.0))
     },
     Entry {
-        parameters: &[
-            required("shape", Kind::Dims),
-            required("value", Kind::Float),
-            DTYPE,
-        ],
-        ..create("Full", "`value` in every element of `shape`.", |cx| {
-            full(cx, cx.float("value"))
-        })
+        parameters: &[required("shape", Kind::Dims), required("value", Kind::Float), DTYPE],
+        ..create("Full", "`value` in every element of `shape`.", |cx| full(cx, cx.float("value")))
     },
     Entry {
         inputs: ANY,
         keeps: true,
-        ..create(
-            "ZerosLike",
-            "0 in every element of the shape of `input`.",
-            |cx| done(cx.var("input").full_like(0.0)),
-        )
+        ..create("ZerosLike", "0 in every element of the shape of `input`.", |cx| {
+            done(cx.var("input").full_like(0.0))
+        })
     },
     Entry {
         inputs: &[data("input", Class::Any)],
         keeps: true,
-        ..create(
-            "OnesLike",
-            "1 in every element of the shape of `input`.",
-            |cx| done(cx.var("input").full_like(1.0)),
-        )
+        ..create("OnesLike", "1 in every element of the shape of `input`.", |cx| {
+            done(cx.var("input").full_like(1.0))
+        })
     },
 ];
 
@@ -147,15 +117,10 @@ fn arange(cx: &Cx) -> Result<Vec<Value>> {
     let (first, second) = (scalar("start"), scalar("stop"));
     let (start, stop) = match (first, second) {
         (Some(stop), None) => (Dim::Const(0), stop),
-        (start, stop) => (
-            start.unwrap_or(Dim::Const(0)),
-            stop.unwrap_or(Dim::Const(0)),
-        ),
+        (start, stop) => (start.unwrap_or(Dim::Const(0)), stop.unwrap_or(Dim::Const(0))),
     };
     let step = cx.int("step");
-    let length = (&stop - &start)
-        .max(&Dim::Const(0))
-        .ceil_div(&Dim::Const(step));
+    let length = (&stop - &start).max(&Dim::Const(0)).ceil_div(&Dim::Const(step));
     let dtype = cx.settings.dtype("dtype").unwrap_or(cx.index);
     let mut ramp = cx.iota(Shape::new([length]), 0, dtype);
     if step != 1 {

@@ -15,11 +15,7 @@ use crate::lower::Cx;
 use crate::setting::Setting;
 
 pub(super) const OF_CLASSES: &[Parameter] = &[
-    with(
-        "input_type",
-        Kind::OneOf(&["logits", "probs", "log_probs"]),
-        Default::Str("logits"),
-    ),
+    with("input_type", Kind::OneOf(&["logits", "probs", "log_probs"]), Default::Str("logits")),
     with("weights", Kind::Floats, Default::None),
     with("label_smoothing", Kind::Rate, Default::Float(0.0)),
     with("ignore_index", Kind::Int, Default::None),
@@ -28,11 +24,7 @@ pub(super) const OF_CLASSES: &[Parameter] = &[
 ];
 
 pub(super) const OF_TWO: &[Parameter] = &[
-    with(
-        "input_type",
-        Kind::OneOf(&["logits", "probs"]),
-        Default::Str("logits"),
-    ),
+    with("input_type", Kind::OneOf(&["logits", "probs"]), Default::Str("logits")),
     with("pos_weight", Kind::Float, Default::Float(1.0)),
     ROBUST,
 ];
@@ -101,9 +93,7 @@ impl<'a> Loss<'a> {
     /// logarithm is taken only of what counts: that of an unused 0 would make gradients NaN.
     fn scores(&self) -> Var<'a> {
         match self.cx.text("input_type") {
-            "logits" => self
-                .input
-                .unary("log_softmax", &[("axis", self.axis.into())]),
+            "logits" => self.input.unary("log_softmax", &[("axis", self.axis.into())]),
             _ => self.input,
         }
     }
@@ -152,9 +142,7 @@ impl<'a> Loss<'a> {
     fn of_indices(self) -> Result<Var<'a>> {
         check(self.target, &without(&self.input.shape(), self.axis)?)?;
         let target = self.target;
-        let seen = self
-            .ignored
-            .map(|index| target.binary("ne", target.scalar(index as f64)));
+        let seen = self.ignored.map(|index| target.binary("ne", target.scalar(index as f64)));
         // An ignored index may lie outside the classes.
         let safe = seen.map_or(target, |seen| seen.select(target, target.scalar(0.0)));
         let plain = self.weights.is_none() && self.smoothing == 0.0 && self.axis == -1;
@@ -224,10 +212,7 @@ fn weights<'a>(cx: &Cx<'a>, input: Var<'a>, axis: i64) -> Result<Option<Var<'a>>
     let numbers: Vec<f64> = items.iter().filter_map(number).collect();
     let shape = input.shape();
     let classes = &shape.dims[shape.dims.len() - axis.unsigned_abs() as usize];
-    if classes
-        .as_const()
-        .is_some_and(|n| n != numbers.len() as i64)
-    {
+    if classes.as_const().is_some_and(|n| n != numbers.len() as i64) {
         return Diagnostic::new(
             "Incompatible shapes during compilation: `weights` has one number for each class",
         )

@@ -40,11 +40,7 @@ fn lower(cx: &Cx) -> Result<Vec<Value>> {
             return Diagnostic::new(
                 "Incompatible shapes during compilation: labels and axes differ in number",
             )
-            .got(format!(
-                "{} for {}",
-                labels.iter().collect::<String>(),
-                value.shape()
-            ))
+            .got(format!("{} for {}", labels.iter().collect::<String>(), value.shape()))
             .expected(format!("{rank} labels"))
             .err();
         }
@@ -62,11 +58,7 @@ fn lower(cx: &Cx) -> Result<Vec<Value>> {
     let order = output.iter().map(|c| place(&total.labels, *c));
     let order: Vec<i64> = order.collect();
     let sorted = order.iter().enumerate().all(|(i, &p)| i as i64 == p);
-    done(if sorted {
-        total.value
-    } else {
-        total.value.transpose(&order)
-    })
+    done(if sorted { total.value } else { total.value.transpose(&order) })
 }
 
 fn parse(equation: &str, count: usize) -> Result<(Vec<Vec<char>>, Vec<char>)> {
@@ -83,33 +75,22 @@ fn parse(equation: &str, count: usize) -> Result<(Vec<Vec<char>>, Vec<char>)> {
     };
     let operands: Vec<Vec<char>> = left.split(',').map(|s| s.chars().collect()).collect();
     let all = || operands.iter().flatten().copied();
-    if !all()
-        .chain(right.unwrap_or("").chars())
-        .all(|c| c.is_ascii_alphabetic())
-    {
+    if !all().chain(right.unwrap_or("").chars()).all(|c| c.is_ascii_alphabetic()) {
         return wrong("has labels that are not letters");
     }
     if operands.len() != count {
-        return wrong(&format!(
-            "names {} operands, {count} are connected",
-            operands.len()
-        ));
+        return wrong(&format!("names {} operands, {count} are connected", operands.len()));
     }
     let output: Vec<char> = match right {
         Some(right) => right.chars().collect(),
         None => {
-            let mut once: Vec<char> = all()
-                .filter(|c| all().filter(|o| o == c).count() == 1)
-                .collect();
+            let mut once: Vec<char> =
+                all().filter(|c| all().filter(|o| o == c).count() == 1).collect();
             once.sort_unstable();
             once
         }
     };
-    if output
-        .iter()
-        .enumerate()
-        .any(|(i, c)| output[..i].contains(c))
-    {
+    if output.iter().enumerate().any(|(i, c)| output[..i].contains(c)) {
         return wrong("repeats a label in its result");
     }
     if let Some(c) = output.iter().find(|c| all().all(|o| o != **c)) {
@@ -139,20 +120,15 @@ fn without_repeats<'a>(cx: &Cx<'a>, mut term: Term<'a>) -> Result<Term<'a>> {
         let moved = term.value.transpose(&permutation);
         term = Term {
             value: diagonal(cx, moved, 0)?,
-            labels: order[..order.len() - 1]
-                .iter()
-                .map(|&k| labels[k])
-                .collect(),
+            labels: order[..order.len() - 1].iter().map(|&k| labels[k]).collect(),
         };
     }
 }
 
 /// Sums over the labels that nothing needs.
 fn summed<'a>(term: Term<'a>, needed: &dyn Fn(char) -> bool) -> Term<'a> {
-    let lost: Vec<i64> = (0..term.labels.len())
-        .filter(|&i| !needed(term.labels[i]))
-        .map(|i| i as i64)
-        .collect();
+    let lost: Vec<i64> =
+        (0..term.labels.len()).filter(|&i| !needed(term.labels[i])).map(|i| i as i64).collect();
     if lost.is_empty() {
         return term;
     }
@@ -179,12 +155,8 @@ fn pair<'a>(cx: &Cx<'a>, x: Term<'a>, y: Term<'a>, needed: &dyn Fn(char) -> bool
     ];
     let rest = |term: &Term| -> Vec<char> {
         let own = term.labels.iter().copied();
-        own.filter(|c| !batch.contains(c) && !contract.contains(c))
-            .collect()
+        own.filter(|c| !batch.contains(c) && !contract.contains(c)).collect()
     };
     let labels = [batch.clone(), rest(&x), rest(&y)].concat();
-    Term {
-        value: cx.op("dot_general", &[x.value, y.value], &attrs),
-        labels,
-    }
+    Term { value: cx.op("dot_general", &[x.value, y.value], &attrs), labels }
 }

@@ -16,12 +16,7 @@ pub(super) const ROBUST: Parameter = with("robust", Kind::Bool, Default::Bool(fa
 
 /// A block that is one operation of the op table.
 pub(super) const fn one(name: &'static str, op: &'static str, inputs: &'static [Input]) -> Entry {
-    Entry {
-        name,
-        inputs,
-        meaning: Meaning::Op(op),
-        ..BASE
-    }
+    Entry { name, inputs, meaning: Meaning::Op(op), ..BASE }
 }
 
 const fn unary(name: &'static str, op: &'static str) -> Entry {
@@ -38,14 +33,7 @@ const fn lowered(
     doc: &'static str,
     lower: fn(&Cx) -> Result<Vec<Value>>,
 ) -> Entry {
-    Entry {
-        name,
-        doc,
-        inputs: INPUT,
-        meaning: Meaning::Lower(lower),
-        keeps: true,
-        ..BASE
-    }
+    Entry { name, doc, inputs: INPUT, meaning: Meaning::Lower(lower), keeps: true, ..BASE }
 }
 
 pub(super) const BLOCKS: &[Entry] = &[
@@ -54,10 +42,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         parameters: &[with("slope", Kind::Float, Default::Float(0.01))],
         ..unary("LeakyRelu", "leaky_relu")
     },
-    Entry {
-        parameters: &[with("alpha", Kind::Float, Default::Float(1.0))],
-        ..unary("Elu", "elu")
-    },
+    Entry { parameters: &[with("alpha", Kind::Float, Default::Float(1.0))], ..unary("Elu", "elu") },
     unary("Selu", "selu"),
     Entry {
         parameters: &[with("approximate", Kind::Bool, Default::Bool(false))],
@@ -104,10 +89,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     number("Negate", "neg"),
     unary("Reciprocal", "reciprocal"),
     unary("StableReciprocal", "stable_reciprocal"),
-    Entry {
-        inputs: ANY,
-        ..lowered("Buffer", "`input` itself.", |cx| done(cx.var("input")))
-    },
+    Entry { inputs: ANY, ..lowered("Buffer", "`input` itself.", |cx| done(cx.var("input"))) },
     unary("Sine", "sin"),
     unary("Cosine", "cos"),
     unary("Tan", "tan"),
@@ -128,18 +110,12 @@ pub(super) const BLOCKS: &[Entry] = &[
         |cx| {
             let x = cx.var("input");
             let high = largest(x.dtype());
-            done(x.unary(
-                "nan_to_num",
-                &[("low", (-high).into()), ("high", high.into())],
-            ))
+            done(x.unary("nan_to_num", &[("low", (-high).into()), ("high", high.into())]))
         },
     ),
     one("LogicalNot", "not", &[data("input", Class::Bool)]),
     one("BitwiseNot", "not", &[data("input", Class::Int)]),
-    Entry {
-        parameters: &[required("dtype", Kind::DType)],
-        ..one("Cast", "cast", ANY)
-    },
+    Entry { parameters: &[required("dtype", Kind::DType)], ..one("Cast", "cast", ANY) },
     Entry {
         parameters: &[
             with("min", Kind::Float, Default::None),

@@ -27,33 +27,27 @@ pub(super) const BLOCKS: &[Entry] = &[
             with("step", Kind::Count, Default::Int(1)),
             AXIS,
         ],
-        ..layout(
-            "Slice",
-            "Every `step`-th element from `start` to `stop` along `axis`.",
-            |cx| {
-                let bound = |name: &str| Setting::clone(cx.settings.get(name));
-                let parts = [bound("start"), bound("stop"), bound("step")];
-                let mut computed = cx.computed()?.into_iter();
-                let [start, limit] = [0, 1].map(|i| bound_of(&parts[i], &mut computed));
-                done(slice(
-                    cx,
-                    &[(
-                        cx.int("axis"),
-                        start.unwrap_or(Dim::Const(0)),
-                        limit.unwrap_or(Dim::Unknown),
-                        cx.int("step"),
-                    )],
-                ))
-            },
-        )
+        ..layout("Slice", "Every `step`-th element from `start` to `stop` along `axis`.", |cx| {
+            let bound = |name: &str| Setting::clone(cx.settings.get(name));
+            let parts = [bound("start"), bound("stop"), bound("step")];
+            let mut computed = cx.computed()?.into_iter();
+            let [start, limit] = [0, 1].map(|i| bound_of(&parts[i], &mut computed));
+            done(slice(
+                cx,
+                &[(
+                    cx.int("axis"),
+                    start.unwrap_or(Dim::Const(0)),
+                    limit.unwrap_or(Dim::Unknown),
+                    cx.int("step"),
+                )],
+            ))
+        })
     },
     Entry {
         parameters: &[with("index", Kind::Index, Default::None)],
         inputs: &[
             data("input", Class::Any),
-            data("index", Class::Int)
-                .apart()
-                .when(|s| s.get("index").is_none()),
+            data("index", Class::Int).apart().when(|s| s.get("index").is_none()),
         ],
         ..layout(
             "Indexer",
@@ -66,10 +60,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         doc: "The slices of `input` at `indices` of `axis`, whose place the axes of `indices` take.",
         group: Group::Shape,
         parameters: &[AXIS],
-        inputs: &[
-            data("input", Class::Any),
-            data("indices", Class::Int).apart(),
-        ],
+        inputs: &[data("input", Class::Any), data("indices", Class::Int).apart()],
         ..one("Gather", "take", ANY)
     },
     Entry {
@@ -83,11 +74,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         ],
         ..one("Scatter", "scatter_add", ANY)
     },
-    Entry {
-        group: Group::Shape,
-        parameters: &[LAST, DESCENDING],
-        ..one("Sort", "sort", NUMBER)
-    },
+    Entry { group: Group::Shape, parameters: &[LAST, DESCENDING], ..one("Sort", "sort", NUMBER) },
     Entry {
         group: Group::Shape,
         parameters: &[LAST, DESCENDING],
@@ -117,37 +104,27 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         doc: "1 at each index along a new last axis of `classes`, 0 elsewhere.",
-        parameters: &[
-            required("classes", Kind::Count),
-            with("dtype", Kind::DType, Default::None),
-        ],
+        parameters: &[required("classes", Kind::Count), with("dtype", Kind::DType, Default::None)],
         group: Group::Shape,
         inputs: &[data("input", Class::Int)],
         meaning: Meaning::Lower(|cx| {
             let dtype = cx.settings.dtype("dtype").unwrap_or(cx.float);
-            let attrs = [
-                ("classes", cx.int("classes").into()),
-                ("dtype", dtype.into()),
-            ];
+            let attrs = [("classes", cx.int("classes").into()), ("dtype", dtype.into())];
             done(cx.var("input").unary("one_hot", &attrs))
         }),
         ..one("OneHot", "one_hot", ANY)
     },
     Entry {
         parameters: &[with("diagonal", Kind::Int, Default::Int(0))],
-        ..layout(
-            "Tril",
-            "`input` with 0 above the diagonal of the last two axes.",
-            |cx| triangle(cx, "ge"),
-        )
+        ..layout("Tril", "`input` with 0 above the diagonal of the last two axes.", |cx| {
+            triangle(cx, "ge")
+        })
     },
     Entry {
         parameters: &[with("diagonal", Kind::Int, Default::Int(0))],
-        ..layout(
-            "Triu",
-            "`input` with 0 below the diagonal of the last two axes.",
-            |cx| triangle(cx, "le"),
-        )
+        ..layout("Triu", "`input` with 0 below the diagonal of the last two axes.", |cx| {
+            triangle(cx, "le")
+        })
     },
     Entry {
         parameters: &[with("offset", Kind::Int, Default::Int(0))],
@@ -220,14 +197,8 @@ pub(super) fn slice<'a>(cx: &Cx<'a>, bounds: &[(i64, Dim, Dim, i64)]) -> Var<'a>
     }
     let attrs = [
         ("axes", Attr::ints(bounds.iter().map(|b| b.0))),
-        (
-            "starts",
-            Shape::new(bounds.iter().map(|b| b.1.clone())).into(),
-        ),
-        (
-            "limits",
-            Shape::new(bounds.iter().map(|b| b.2.clone())).into(),
-        ),
+        ("starts", Shape::new(bounds.iter().map(|b| b.1.clone())).into()),
+        ("limits", Shape::new(bounds.iter().map(|b| b.2.clone())).into()),
         ("steps", Attr::ints(bounds.iter().map(|b| b.3))),
     ];
     x.unary("slice", &attrs)
@@ -238,10 +209,7 @@ fn triangle(cx: &Cx, holds: &str) -> Result<Vec<Value>> {
     let x = cx.var("input");
     let shape = x.shape();
     let square = Shape::new(shape.need_trailing(2)?.iter().cloned());
-    let (row, column) = (
-        cx.iota(square.clone(), 0, DType::I32),
-        cx.iota(square, 1, DType::I32),
-    );
+    let (row, column) = (cx.iota(square.clone(), 0, DType::I32), cx.iota(square, 1, DType::I32));
     let kept = (row + cx.int("diagonal") as f64).binary(holds, column);
     done(kept.select(x, x.scalar(0.0)))
 }

@@ -95,9 +95,7 @@ fn is_one(item: &Setting) -> bool {
 }
 
 fn terminals<'a>(cx: &Cx<'a>) -> Vec<Var<'a>> {
-    (0..)
-        .map_while(|i| cx.optional(&format!("index_{i}")))
-        .collect()
+    (0..).map_while(|i| cx.optional(&format!("index_{i}"))).collect()
 }
 
 fn add<'a>(
@@ -117,11 +115,7 @@ fn add<'a>(
         }
         Setting::Int(i) => {
             check_range(shape, at, *i)?;
-            let limit = if *i == -1 {
-                Dim::Unknown
-            } else {
-                Dim::Const(i + 1)
-            };
+            let limit = if *i == -1 { Dim::Unknown } else { Dim::Const(i + 1) };
             plan.bounds.push((at, Dim::Const(*i), limit, 1));
             plan.dropped.push(at);
         }

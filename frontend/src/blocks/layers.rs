@@ -14,12 +14,7 @@ use super::{
 use crate::block::Init;
 use crate::lower::Cx;
 
-pub(super) const LAYER: Entry = Entry {
-    group: Group::Layer,
-    inputs: INPUT,
-    keeps: true,
-    ..BASE
-};
+pub(super) const LAYER: Entry = Entry { group: Group::Layer, inputs: INPUT, keeps: true, ..BASE };
 const EPSILON: Parameter = with("eps", Kind::Float, Default::Float(1e-5));
 const USE_BIAS: Parameter = with("use_bias", Kind::Bool, Default::Bool(true));
 const USE_SCALE: Parameter = with("use_scale", Kind::Bool, Default::Bool(true));
@@ -37,10 +32,8 @@ pub(super) const BLOCKS: &[Entry] = &[
                 let features = cx.last_dim("input")?;
                 Ok(Shape::new([features, Dim::Const(cx.int("dimension"))]))
             }),
-            param("b", Init::Zeros, |cx| {
-                Ok(Shape::new([Dim::Const(cx.int("dimension"))]))
-            })
-            .when(|s| s.flag("use_bias")),
+            param("b", Init::Zeros, |cx| Ok(Shape::new([Dim::Const(cx.int("dimension"))])))
+                .when(|s| s.flag("use_bias")),
         ],
         meaning: Meaning::Lower(|cx| {
             let product = cx.var("input").matmul(cx.var("w"));
@@ -51,10 +44,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         name: "Embedding",
         doc: "The rows of `w`, which is (num_embeddings, dimension), at the indices `input`.",
-        parameters: &[
-            required("num_embeddings", Kind::Count),
-            required("dimension", Kind::Count),
-        ],
+        parameters: &[required("num_embeddings", Kind::Count), required("dimension", Kind::Count)],
         inputs: &[
             data("input", Class::Int).apart(),
             param("w", Init::Normal, |cx| {
@@ -79,11 +69,7 @@ pub(super) const BLOCKS: &[Entry] = &[
             operands.extend(cx.optional("w"));
             let whole = cx.optional("w").and(cx.optional("b"));
             operands.extend(whole);
-            let normal = cx.op(
-                "layer_norm",
-                &operands,
-                &[("epsilon", cx.float("eps").into())],
-            );
+            let normal = cx.op("layer_norm", &operands, &[("epsilon", cx.float("eps").into())]);
             match (whole, cx.optional("b")) {
                 (None, Some(b)) => done(normal + b),
                 _ => done(normal),
@@ -100,11 +86,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         meaning: Meaning::Lower(|cx| {
             let mut operands = vec![cx.var("input")];
             operands.extend(cx.optional("w"));
-            done(cx.op(
-                "rms_norm",
-                &operands,
-                &[("epsilon", cx.float("eps").into())],
-            ))
+            done(cx.op("rms_norm", &operands, &[("epsilon", cx.float("eps").into())]))
         }),
         ..LAYER
     },
@@ -183,10 +165,7 @@ fn batch_norm(cx: &Cx) -> Result<Vec<Value>> {
     let along = |v: Var<'_>| if rank == 2 { v } else { v.expand_dims(&[1]) }.value;
     let along = |v: Var| cx.builder.var(along(v));
     let (mean, variance) = match cx.training() {
-        true => (
-            x.reduce("mean", Some(axes), false),
-            x.reduce("variance", Some(axes), false),
-        ),
+        true => (x.reduce("mean", Some(axes), false), x.reduce("variance", Some(axes), false)),
         false => (cx.var("running_mean"), cx.var("running_var")),
     };
     let scale = (along(variance) + cx.float("eps")).sqrt();
@@ -199,9 +178,7 @@ fn batch_norm(cx: &Cx) -> Result<Vec<Value>> {
     let momentum = cx.float("momentum");
     let moved = |old: Var<'_>, new: Var<'_>| {
         let (old, new) = (cx.builder.var(old.value), cx.builder.var(new.value));
-        (old * (1.0 - momentum) + new * momentum)
-            .stop_gradient()
-            .value
+        (old * (1.0 - momentum) + new * momentum).stop_gradient().value
     };
     let count = x.count(Some(axes));
     let unbiased = variance * (count / (count - 1.0));

@@ -37,9 +37,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         let error = error(cx)?;
         done(error * error)
     }),
-    loss("AbsoluteError", "`|input - target|`.", |cx| {
-        done(error(cx)?.unary("abs", &[]))
-    }),
+    loss("AbsoluteError", "`|input - target|`.", |cx| done(error(cx)?.unary("abs", &[]))),
     Entry {
         parameters: &[with("delta", Kind::Float, Default::Float(1.0))],
         ..loss(
@@ -105,11 +103,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         parameters: &[
-            with(
-                "input_type",
-                Kind::OneOf(&["probs", "log_probs"]),
-                Default::Str("probs"),
-            ),
+            with("input_type", Kind::OneOf(&["probs", "log_probs"]), Default::Str("probs")),
             ROBUST,
         ],
         ..loss(
@@ -160,11 +154,7 @@ fn cosine_embedding(cx: &Cx) -> Result<Vec<Value>> {
     let (input, target) = pair(cx)?;
     let total = |v: Var| cx.builder.var(v.sum(Some(&[-1]), false).value);
     // Torch's constant: a vector of zeros has the cosine 0 and a finite gradient.
-    let least = if input.dtype() == DType::F16 {
-        1e-6
-    } else {
-        1e-12
-    };
+    let least = if input.dtype() == DType::F16 { 1e-6 } else { 1e-12 };
     let lengths = (total(input * input) + least) * (total(target * target) + least);
     let cosine = total(input * target) / lengths.sqrt();
     let alike = -cosine + 1.0;

@@ -25,11 +25,7 @@ const PAIR: &[Input] = &[
 ];
 const THRESHOLD: Parameter = with("threshold", Kind::Float, Default::Float(0.5));
 const AVERAGED: &[Parameter] = &[
-    with(
-        "average",
-        Kind::OneOf(&["macro", "micro", "weighted", "binary"]),
-        Default::Str("macro"),
-    ),
+    with("average", Kind::OneOf(&["macro", "micro", "weighted", "binary"]), Default::Str("macro")),
     THRESHOLD,
     with("classes", Kind::Count, Default::None),
 ];
@@ -165,11 +161,7 @@ impl<'a> Labels<'a> {
             (true, false) => input.unary("argmax", &[("axis", (-1).into())]),
             (false, _) => input.cast(DType::I64),
         };
-        Ok(Labels {
-            predicted,
-            actual: actual(cx)?,
-            dtype: counting(cx),
-        })
+        Ok(Labels { predicted, actual: actual(cx)?, dtype: counting(cx) })
     }
 
     /// 1 where the prediction is right.
@@ -204,11 +196,7 @@ fn averaged<'a>(cx: &Cx<'a>, score: fn(Counts<'a>) -> Var<'a>) -> Result<Vec<Val
         // Each sample is predicted once and is of one class, so both counts are all samples.
         "micro" => {
             let all = right.count(None);
-            score(Counts {
-                hits: total(right),
-                predicted: all,
-                actual: all,
-            })
+            score(Counts { hits: total(right), predicted: all, actual: all })
         }
         _ => {
             let counts = each(cx, &labels, right)?;
@@ -228,10 +216,7 @@ fn averaged<'a>(cx: &Cx<'a>, score: fn(Counts<'a>) -> Var<'a>) -> Result<Vec<Val
 /// Counts for each class. Added up class by class, so that neither the number of samples nor their
 /// rank has to be known. Errors: the number of classes is not known.
 fn each<'a>(cx: &Cx<'a>, labels: &Labels<'a>, right: Var<'a>) -> Result<Counts<'a>> {
-    let classes = match (
-        cx.var("input").dtype().is_float(),
-        cx.settings.int("classes"),
-    ) {
+    let classes = match (cx.var("input").dtype().is_float(), cx.settings.int("classes")) {
         (true, _) => cx.last_dim("input")?,
         (false, Some(count)) => Dim::Const(count),
         (false, None) => {
@@ -246,11 +231,7 @@ fn each<'a>(cx: &Cx<'a>, labels: &Labels<'a>, right: Var<'a>) -> Result<Counts<'
     let zeros = right.scalar(0.0).broadcast_to(Shape::new([classes]));
     let ones = right.full_like(1.0);
     let count = |classes: Var<'a>, what: Var<'a>| {
-        cx.op(
-            "scatter_add",
-            &[zeros, classes, what],
-            &[("axis", 0.into())],
-        )
+        cx.op("scatter_add", &[zeros, classes, what], &[("axis", 0.into())])
     };
     Ok(Counts {
         hits: count(labels.actual, right),

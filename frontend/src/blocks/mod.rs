@@ -125,57 +125,33 @@ pub const fn data(name: &'static str, class: Class) -> Input {
 
 /// An input to be learned.
 pub const fn param(name: &'static str, init: Init, shape: fn(&Cx) -> Result<Shape>) -> Input {
-    Input {
-        role: Role::Param,
-        init,
-        shape: Some(shape),
-        ..data(name, Class::Float)
-    }
+    Input { role: Role::Param, init, shape: Some(shape), ..data(name, Class::Float) }
 }
 
 /// A state, whose next value the block gives after its outputs in training.
 pub const fn state(name: &'static str, init: Init, shape: fn(&Cx) -> Result<Shape>) -> Input {
-    Input {
-        role: Role::State,
-        ..param(name, init, shape)
-    }
+    Input { role: Role::State, ..param(name, init, shape) }
 }
 
 /// A random key.
-pub const KEY: Input = Input {
-    role: Role::Key,
-    apart: true,
-    ..data("key", Class::Key)
-};
+pub const KEY: Input = Input { role: Role::Key, apart: true, ..data("key", Class::Key) };
 
 impl Input {
     pub const fn apart(self) -> Input {
-        Input {
-            apart: true,
-            ..self
-        }
+        Input { apart: true, ..self }
     }
 
     /// An input for data whose shape follows from the other inputs where it is not given.
     pub const fn following(self, shape: fn(&Cx) -> Result<Shape>) -> Input {
-        Input {
-            shape: Some(shape),
-            ..self
-        }
+        Input { shape: Some(shape), ..self }
     }
 
     pub const fn optional(self) -> Input {
-        Input {
-            optional: true,
-            ..self
-        }
+        Input { optional: true, ..self }
     }
 
     pub const fn in_training(self) -> Input {
-        Input {
-            in_training: true,
-            ..self
-        }
+        Input { in_training: true, ..self }
     }
 
     pub const fn many(self) -> Input {
@@ -245,10 +221,7 @@ impl Entry {
         let own = self.inputs.iter().filter(|i| (i.present)(settings));
         let mut terminals: Vec<Terminal> = own.map(Input::terminal).collect();
         for name in settings.terminals() {
-            terminals.push(Terminal {
-                apart: true,
-                ..Terminal::data(name, Class::Int)
-            });
+            terminals.push(Terminal { apart: true, ..Terminal::data(name, Class::Int) });
         }
         terminals
     }
@@ -304,15 +277,8 @@ fn renamed(text: &str, names: &[(&str, &str)]) -> String {
         out
     };
     let parts = text.split('`').enumerate();
-    let parts: Vec<String> = parts
-        .map(|(i, part)| {
-            if i % 2 == 1 {
-                code(part)
-            } else {
-                part.to_string()
-            }
-        })
-        .collect();
+    let parts: Vec<String> =
+        parts.map(|(i, part)| if i % 2 == 1 { code(part) } else { part.to_string() }).collect();
     parts.join("`")
 }
 

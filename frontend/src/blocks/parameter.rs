@@ -105,9 +105,9 @@ impl Kind {
             (Kind::Strs, Setting::List(_)) => return each(Kind::Str),
             (Kind::Floats, Setting::List(_)) => return each(Kind::Float),
             (Kind::Blocks, Setting::List(_)) => return each(Kind::Block),
-            (Kind::BlocksOrNone, Setting::List(items)) => items
-                .iter()
-                .all(|s| matches!(s, Setting::Block(_) | Setting::None)),
+            (Kind::BlocksOrNone, Setting::List(items)) => {
+                items.iter().all(|s| matches!(s, Setting::Block(_) | Setting::None))
+            }
             (Kind::Dims, Setting::Int(_)) => {
                 return Some(Setting::List([setting.clone()].into()));
             }
@@ -132,10 +132,7 @@ impl Kind {
 
 fn is_index(setting: &Setting) -> bool {
     let scalar = |s: &Setting| {
-        matches!(
-            s,
-            Setting::Int(_) | Setting::None | Setting::Connection(_) | Setting::Terminal
-        )
+        matches!(s, Setting::Int(_) | Setting::None | Setting::Connection(_) | Setting::Terminal)
     };
     match setting {
         Setting::Slice(parts) => parts.iter().all(scalar),
@@ -178,9 +175,5 @@ pub const fn required(name: &'static str, kind: Kind) -> Parameter {
 
 /// A parameter that may be left out.
 pub const fn with(name: &'static str, kind: Kind, default: Default) -> Parameter {
-    Parameter {
-        name,
-        kind,
-        default,
-    }
+    Parameter { name, kind, default }
 }

@@ -39,10 +39,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         parameters: &[SHAPE, DTYPE],
         ..draw("Randn", "Standard normal numbers of `shape`.", |cx| {
             let (key, next) = keys(cx);
-            let attrs = [
-                ("shape", cx.dims("shape")?.into()),
-                ("dtype", float(cx).into()),
-            ];
+            let attrs = [("shape", cx.dims("shape")?.into()), ("dtype", float(cx).into())];
             both(key.unary("normal", &attrs), next)
         })
     },
@@ -53,29 +50,15 @@ pub(super) const BLOCKS: &[Entry] = &[
             with("high", Kind::Float, Default::Float(1.0)),
             DTYPE,
         ],
-        ..draw(
-            "RandUniform",
-            "Uniform numbers from `low` up to, not including, `high`.",
-            |cx| {
-                let (key, next) = keys(cx);
-                let draw = uniform(
-                    key,
-                    cx.dims("shape")?,
-                    float(cx),
-                    cx.float("low"),
-                    cx.float("high"),
-                );
-                both(draw, next)
-            },
-        )
+        ..draw("RandUniform", "Uniform numbers from `low` up to, not including, `high`.", |cx| {
+            let (key, next) = keys(cx);
+            let draw =
+                uniform(key, cx.dims("shape")?, float(cx), cx.float("low"), cx.float("high"));
+            both(draw, next)
+        })
     },
     Entry {
-        parameters: &[
-            SHAPE,
-            required("low", Kind::Int),
-            required("high", Kind::Int),
-            DTYPE,
-        ],
+        parameters: &[SHAPE, required("low", Kind::Int), required("high", Kind::Int), DTYPE],
         ..draw(
             "RandInt",
             "Uniform integers from `low` up to, not including, `high`: 32 random bits modulo the \
@@ -90,10 +73,7 @@ pub(super) const BLOCKS: &[Entry] = &[
                 }
                 let (key, next) = keys(cx);
                 let dtype = cx.settings.dtype("dtype").unwrap_or(cx.index);
-                let attrs = [
-                    ("shape", cx.dims("shape")?.into()),
-                    ("dtype", DType::U32.into()),
-                ];
+                let attrs = [("shape", cx.dims("shape")?.into()), ("dtype", DType::U32.into())];
                 let bits = key.unary("random_bits", &attrs);
                 let range = bits.scalar((high - low) as f64);
                 let below = bits.binary("mod", range).cast(dtype);
@@ -104,17 +84,13 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         inputs: &[data("input", Class::Float), KEY],
         parameters: &[DTYPE],
-        ..draw(
-            "Bernoulli",
-            "1 with the probabilities `input`, else 0.",
-            |cx| {
-                let (key, next) = keys(cx);
-                let chance = cx.var("input");
-                let draw = uniform(key, chance.shape(), chance.dtype(), 0.0, 1.0);
-                let dtype = cx.settings.dtype("dtype").unwrap_or(chance.dtype());
-                both(draw.binary("lt", chance).cast(dtype), next)
-            },
-        )
+        ..draw("Bernoulli", "1 with the probabilities `input`, else 0.", |cx| {
+            let (key, next) = keys(cx);
+            let chance = cx.var("input");
+            let draw = uniform(key, chance.shape(), chance.dtype(), 0.0, 1.0);
+            let dtype = cx.settings.dtype("dtype").unwrap_or(chance.dtype());
+            both(draw.binary("lt", chance).cast(dtype), next)
+        })
     },
     Entry {
         inputs: &[data("input", Class::Float), KEY],
@@ -125,13 +101,8 @@ pub(super) const BLOCKS: &[Entry] = &[
             |cx| {
                 let (key, next) = keys(cx);
                 let logits = cx.var("input");
-                let draw = uniform(
-                    key,
-                    logits.shape(),
-                    logits.dtype(),
-                    f64::from(f32::MIN_POSITIVE),
-                    1.0,
-                );
+                let draw =
+                    uniform(key, logits.shape(), logits.dtype(), f64::from(f32::MIN_POSITIVE), 1.0);
                 let gumbel = -(-draw.log()).log();
                 let class = (logits + gumbel).unary("argmax", &[("axis", (-1).into())]);
                 both(class.cast(cx.index), next)

@@ -12,18 +12,11 @@ const KEEPDIM: Parameter = with("keepdim", Kind::Bool, Default::Bool(false));
 const BOOL: &[Input] = &[data("input", Class::Bool)];
 
 const fn over(name: &'static str, op: &'static str, inputs: &'static [Input]) -> Entry {
-    Entry {
-        group: Group::Reduce,
-        parameters: &[AXES, KEEPDIM],
-        ..one(name, op, inputs)
-    }
+    Entry { group: Group::Reduce, parameters: &[AXES, KEEPDIM], ..one(name, op, inputs) }
 }
 
 const fn find(name: &'static str, op: &'static str) -> Entry {
-    Entry {
-        parameters: &[AXIS, KEEPDIM],
-        ..over(name, op, NUMBER)
-    }
+    Entry { parameters: &[AXIS, KEEPDIM], ..over(name, op, NUMBER) }
 }
 
 pub(super) const BLOCKS: &[Entry] = &[
@@ -33,20 +26,12 @@ pub(super) const BLOCKS: &[Entry] = &[
     over("Min", "min", NUMBER),
     over("Prod", "prod", NUMBER),
     Entry {
-        parameters: &[
-            AXES,
-            KEEPDIM,
-            with("correction", Kind::Float, Default::Float(0.0)),
-        ],
+        parameters: &[AXES, KEEPDIM, with("correction", Kind::Float, Default::Float(0.0))],
         ..over("Variance", "variance", INPUT)
     },
     Entry {
         doc: "The square root of the variance over `axis`, divided by the count less `correction`.",
-        parameters: &[
-            AXES,
-            KEEPDIM,
-            with("correction", Kind::Float, Default::Float(0.0)),
-        ],
+        parameters: &[AXES, KEEPDIM, with("correction", Kind::Float, Default::Float(0.0))],
         meaning: Meaning::Lower(|cx| {
             let axes = cx.settings.ints("axis");
             let attrs = [
@@ -86,8 +71,5 @@ pub(super) const BLOCKS: &[Entry] = &[
     find("ArgMin", "argmin"),
     over("Any", "any", BOOL),
     over("All", "all", BOOL),
-    Entry {
-        parameters: &[required("axis", Kind::Int)],
-        ..over("Cumsum", "cumsum", NUMBER)
-    },
+    Entry { parameters: &[required("axis", Kind::Int)], ..over("Cumsum", "cumsum", NUMBER) },
 ];

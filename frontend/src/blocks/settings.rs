@@ -90,10 +90,7 @@ impl Settings {
                 }),
             }
         });
-        Ok(Settings {
-            entry,
-            values: checked.collect::<Result<_>>()?,
-        })
+        Ok(Settings { entry, values: checked.collect::<Result<_>>()? })
     }
 
     /// The setting of a parameter, which the entry has.
@@ -224,10 +221,7 @@ fn unknown<T>(entry: &'static Entry, name: &str) -> Result<T> {
     });
     error.hint = did_you_mean(name, names.into_iter());
     if entry.inputs.iter().any(|i| i.name == name) || entry.outputs.iter().any(|o| o.name == name) {
-        error.hint = Some(format!(
-            "`{name}` is a terminal: {}(…)({name}=…)",
-            entry.name
-        ));
+        error.hint = Some(format!("`{name}` is a terminal: {}(…)({name}=…)", entry.name));
     }
     error.err()
 }

@@ -29,9 +29,7 @@ pub(super) const fn layout(
 }
 
 /// The shape as a terminal where the parameter was not given.
-const COMPUTED: Input = data("shape", Class::Int)
-    .apart()
-    .when(|s| s.get("shape").is_none());
+const COMPUTED: Input = data("shape", Class::Int).apart().when(|s| s.get("shape").is_none());
 
 pub(super) const BLOCKS: &[Entry] = &[
     Entry {
@@ -66,18 +64,14 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         parameters: &[with("axes", Kind::Ints, Default::None)],
-        ..layout(
-            "Transpose",
-            "Axes in the order `axes`, by default reversed.",
-            |cx| {
-                let x = cx.var("input");
-                let axes = match cx.settings.ints("axes") {
-                    Some(axes) => axes,
-                    None => (0..x.shape().need_rank()? as i64).rev().collect(),
-                };
-                done(x.transpose(&axes))
-            },
-        )
+        ..layout("Transpose", "Axes in the order `axes`, by default reversed.", |cx| {
+            let x = cx.var("input");
+            let axes = match cx.settings.ints("axes") {
+                Some(axes) => axes,
+                None => (0..x.shape().need_rank()? as i64).rev().collect(),
+            };
+            done(x.transpose(&axes))
+        })
     },
     Entry {
         doc: "Two axes exchanged.",
@@ -92,24 +86,20 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         parameters: &[with("axis", Kind::Ints, Default::None)],
-        ..layout(
-            "Squeeze",
-            "Axes of size 1 taken away: `axis`, by default all.",
-            |cx| {
-                let x = cx.var("input");
-                let axes: Vec<i64> = match cx.settings.ints("axis") {
-                    Some(axes) => axes,
-                    None => {
-                        let shape = x.shape();
-                        shape.need_rank()?;
-                        let ones = shape.dims.iter().enumerate();
-                        let ones = ones.filter(|(_, d)| d.as_const() == Some(1));
-                        ones.map(|(i, _)| i as i64).collect()
-                    }
-                };
-                done(x.squeeze(&axes))
-            },
-        )
+        ..layout("Squeeze", "Axes of size 1 taken away: `axis`, by default all.", |cx| {
+            let x = cx.var("input");
+            let axes: Vec<i64> = match cx.settings.ints("axis") {
+                Some(axes) => axes,
+                None => {
+                    let shape = x.shape();
+                    shape.need_rank()?;
+                    let ones = shape.dims.iter().enumerate();
+                    let ones = ones.filter(|(_, d)| d.as_const() == Some(1));
+                    ones.map(|(i, _)| i as i64).collect()
+                }
+            };
+            done(x.squeeze(&axes))
+        })
     },
     Entry {
         group: Group::Shape,
@@ -119,11 +109,9 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         parameters: &[with("shape", Kind::Dims, Default::None)],
         inputs: &[data("input", Class::Any), COMPUTED],
-        ..layout(
-            "BroadcastTo",
-            "`input` repeated to `shape`, as NumPy broadcasts.",
-            |cx| done(cx.var("input").broadcast_to(cx.dims("shape")?)),
-        )
+        ..layout("BroadcastTo", "`input` repeated to `shape`, as NumPy broadcasts.", |cx| {
+            done(cx.var("input").broadcast_to(cx.dims("shape")?))
+        })
     },
     Entry {
         group: Group::Shape,
@@ -133,31 +121,20 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         parameters: &[with("axis", Kind::Int, Default::Int(0))],
         inputs: LIST,
-        ..layout(
-            "Stack",
-            "The inputs, of one shape, along a new axis.",
-            |cx| {
-                let axis = cx.int("axis");
-                let each = cx.list("inputs").into_iter();
-                let each: Vec<_> = each.map(|x| x.expand_dims(&[axis])).collect();
-                done(cx.op("concat", &each, &[("axis", axis.into())]))
-            },
-        )
+        ..layout("Stack", "The inputs, of one shape, along a new axis.", |cx| {
+            let axis = cx.int("axis");
+            let each = cx.list("inputs").into_iter();
+            let each: Vec<_> = each.map(|x| x.expand_dims(&[axis])).collect();
+            done(cx.op("concat", &each, &[("axis", axis.into())]))
+        })
     },
     Entry {
-        parameters: &[
-            required("n", Kind::Count),
-            with("axis", Kind::Int, Default::Int(0)),
-        ],
+        parameters: &[required("n", Kind::Count), with("axis", Kind::Int, Default::Int(0))],
         outputs: &[Output {
             name: "output",
             list: Some(|s| s.int("n").and_then(|n| u32::try_from(n).ok())),
         }],
-        ..layout(
-            "Split",
-            "`input` cut into `n` equal parts along `axis`: a list.",
-            split,
-        )
+        ..layout("Split", "`input` cut into `n` equal parts along `axis`: a list.", split)
     },
     Entry {
         parameters: &[
@@ -174,11 +151,7 @@ pub(super) const BLOCKS: &[Entry] = &[
                     .list("pad_width")
                     .iter()
                     .map(|pair| {
-                        pair.as_list()
-                            .unwrap_or(&[])
-                            .iter()
-                            .filter_map(Setting::as_int)
-                            .collect()
+                        pair.as_list().unwrap_or(&[]).iter().filter_map(Setting::as_int).collect()
                     })
                     .collect();
                 let side = |i: usize| Attr::ints(pairs.iter().map(|p| p[i]));
@@ -189,34 +162,21 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         parameters: &[required("reps", Kind::Ints)],
-        ..layout(
-            "Tile",
-            "`input` repeated `reps` times along each of the last axes.",
-            tile,
-        )
+        ..layout("Tile", "`input` repeated `reps` times along each of the last axes.", tile)
     },
     Entry {
-        parameters: &[
-            required("repeats", Kind::Count),
-            required("axis", Kind::Int),
-        ],
-        ..layout(
-            "Repeat",
-            "Each element repeated `repeats` times along `axis`.",
-            |cx| {
-                let x = cx.var("input");
-                let (times, shape) = (Dim::Const(cx.int("repeats")), x.shape());
-                let at = shape.axis(cx.int("axis"))?;
-                let mut each = shape.dims.to_vec();
-                each.insert(at + 1, times.clone());
-                let mut flat = shape.dims.to_vec();
-                flat[at] = &flat[at] * &times;
-                let wide = x
-                    .expand_dims(&[at as i64 + 1])
-                    .broadcast_to(Shape::new(each));
-                done(wide.reshape(Shape::new(flat)))
-            },
-        )
+        parameters: &[required("repeats", Kind::Count), required("axis", Kind::Int)],
+        ..layout("Repeat", "Each element repeated `repeats` times along `axis`.", |cx| {
+            let x = cx.var("input");
+            let (times, shape) = (Dim::Const(cx.int("repeats")), x.shape());
+            let at = shape.axis(cx.int("axis"))?;
+            let mut each = shape.dims.to_vec();
+            each.insert(at + 1, times.clone());
+            let mut flat = shape.dims.to_vec();
+            flat[at] = &flat[at] * &times;
+            let wide = x.expand_dims(&[at as i64 + 1]).broadcast_to(Shape::new(each));
+            done(wide.reshape(Shape::new(flat)))
+        })
     },
     Entry {
         group: Group::Shape,
@@ -233,10 +193,8 @@ pub(super) const BLOCKS: &[Entry] = &[
                 let shape = x.shape();
                 let length = &shape.dims[shape.dims.len() - shape.axis_from_back(axis)?];
                 let at = (length - &Dim::Const(cx.int("shift"))).modulo(length);
-                let (front, back) = (
-                    cut(cx, axis, None, Some(&at)),
-                    cut(cx, axis, Some(&at), None),
-                );
+                let (front, back) =
+                    (cut(cx, axis, None, Some(&at)), cut(cx, axis, Some(&at), None));
                 done(cx.op("concat", &[back, front], &[("axis", axis.into())]))
             },
         )
@@ -283,17 +241,10 @@ fn tile(cx: &Cx) -> Result<Vec<Value>> {
     let shape = x.shape();
     let rank = shape.need_rank()?.max(reps.len());
     let ones = |have: usize| std::iter::repeat_n(Dim::Const(1), rank - have);
-    let own: Vec<Dim> = ones(shape.dims.len())
-        .chain(shape.dims.iter().cloned())
-        .collect();
-    let times: Vec<Dim> = ones(reps.len())
-        .chain(reps.iter().map(|&r| Dim::Const(r)))
-        .collect();
+    let own: Vec<Dim> = ones(shape.dims.len()).chain(shape.dims.iter().cloned()).collect();
+    let times: Vec<Dim> = ones(reps.len()).chain(reps.iter().map(|&r| Dim::Const(r))).collect();
     let pairs = |a: &[Dim]| -> Vec<Dim> {
-        a.iter()
-            .zip(&own)
-            .flat_map(|(t, d)| [t.clone(), d.clone()])
-            .collect()
+        a.iter().zip(&own).flat_map(|(t, d)| [t.clone(), d.clone()]).collect()
     };
     let single: Vec<Dim> = vec![Dim::Const(1); rank];
     let wide = x.reshape(Shape::new(pairs(&single)));

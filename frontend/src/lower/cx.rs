@@ -41,8 +41,7 @@ impl<'a> Cx<'a> {
 
     /// An input that the block always has.
     pub fn var(&self, name: &str) -> Var<'a> {
-        self.optional(name)
-            .unwrap_or_else(|| panic!("the block has no input `{name}`"))
+        self.optional(name).unwrap_or_else(|| panic!("the block has no input `{name}`"))
     }
 
     /// An input that may have been left out.
@@ -68,16 +67,12 @@ impl<'a> Cx<'a> {
 
     /// An integer parameter that has a value.
     pub fn int(&self, name: &str) -> i64 {
-        self.settings
-            .int(name)
-            .unwrap_or_else(|| panic!("`{name}` is an integer by its kind"))
+        self.settings.int(name).unwrap_or_else(|| panic!("`{name}` is an integer by its kind"))
     }
 
     /// A number that has a value.
     pub fn float(&self, name: &str) -> f64 {
-        self.settings
-            .float(name)
-            .unwrap_or_else(|| panic!("`{name}` is a number by its kind"))
+        self.settings.float(name).unwrap_or_else(|| panic!("`{name}` is a number by its kind"))
     }
 
     pub fn flag(&self, name: &str) -> bool {
@@ -100,11 +95,7 @@ impl<'a> Cx<'a> {
 
     /// 0, 1, 2, … along `axis` of `shape`.
     pub fn iota(&self, shape: Shape, axis: i64, dtype: DType) -> Var<'a> {
-        let attrs = [
-            ("shape", shape.into()),
-            ("axis", axis.into()),
-            ("dtype", dtype.into()),
-        ];
+        let attrs = [("shape", shape.into()), ("axis", axis.into()), ("dtype", dtype.into())];
         self.op("iota", &[], &attrs)
     }
 
@@ -112,10 +103,7 @@ impl<'a> Cx<'a> {
     /// Errors: a scalar that does not follow from shapes.
     pub fn computed(&self) -> Result<Vec<Dim>> {
         let names = self.settings.terminals();
-        names
-            .iter()
-            .map(|name| self.known_scalar(self.var(name), name))
-            .collect()
+        names.iter().map(|name| self.known_scalar(self.var(name), name)).collect()
     }
 
     /// A scalar as a dim. Errors: it does not follow from shapes.
@@ -131,9 +119,7 @@ impl<'a> Cx<'a> {
     pub fn dims(&self, parameter: &str) -> Result<Shape> {
         let setting = self.settings.get(parameter);
         let Some(items) = setting.as_list() else {
-            let known = self
-                .optional(parameter)
-                .and_then(|v| self.builder.known(v.value));
+            let known = self.optional(parameter).and_then(|v| self.builder.known(v.value));
             return match known {
                 Some(dims) => Ok(Shape::new(dims.iter().cloned())),
                 None => not_known(parameter),
@@ -150,10 +136,8 @@ impl<'a> Cx<'a> {
 }
 
 fn not_known<T>(parameter: &str) -> Result<T> {
-    Diagnostic::new(format!(
-        "`{parameter}` must follow from shapes and constants"
-    ))
-    .got("a value that is computed from data")
-    .expected("arithmetic on `.shape`, `Size`, `Length` and integers")
-    .err()
+    Diagnostic::new(format!("`{parameter}` must follow from shapes and constants"))
+        .got("a value that is computed from data")
+        .expected("arithmetic on `.shape`, `Size`, `Length` and integers")
+        .err()
 }

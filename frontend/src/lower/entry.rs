@@ -116,9 +116,7 @@ fn spec(terminal: &Terminal, options: &Options, shown: &FxHashMap<Symbol, usize>
         return Ok(Spec::Typed(key_type()));
     }
     let mut given = options.dtypes.iter();
-    let given = given
-        .find(|(name, _)| **name == *terminal.name)
-        .map(|(_, d)| *d);
+    let given = given.find(|(name, _)| **name == *terminal.name).map(|(_, d)| *d);
     let dtype = given.or(terminal.dtype).unwrap_or(match terminal.class {
         Class::Any | Class::Number | Class::Float => options.dtype,
         Class::Int => options.index,
@@ -166,10 +164,7 @@ fn check_options(definition: &Definition, options: &Options) -> Result<()> {
         error.hint = did_you_mean(key, names.iter().copied());
         error.err()
     };
-    let lists = [
-        ("trainable_keys", &options.trainable_keys),
-        ("data_keys", &options.data_keys),
-    ];
+    let lists = [("trainable_keys", &options.trainable_keys), ("data_keys", &options.data_keys)];
     for (option, keys) in lists {
         for key in keys {
             check(option, "input", &inputs, key)?;

@@ -33,10 +33,7 @@ pub(super) struct Told {
 #[derive(Clone)]
 pub(super) enum Origin {
     Input(u32),
-    Made {
-        path: Vec<Arc<str>>,
-        terminal: Arc<str>,
-    },
+    Made { path: Vec<Arc<str>>, terminal: Arc<str> },
     Constant,
 }
 
@@ -44,12 +41,7 @@ pub(super) type Faulty<T> = std::result::Result<T, Box<Fault>>;
 
 impl From<Box<Diagnostic>> for Box<Fault> {
     fn from(diagnostic: Box<Diagnostic>) -> Box<Fault> {
-        Box::new(Fault {
-            diagnostic,
-            path: Vec::new(),
-            kind: None,
-            operands: Vec::new(),
-        })
+        Box::new(Fault { diagnostic, path: Vec::new(), kind: None, operands: Vec::new() })
     }
 }
 
@@ -158,10 +150,7 @@ fn in_terms_of(definition: &Definition, what: &str) -> String {
 /// What would make the operand `a` fit beside `b`, where that is plain: their last dims differ, and
 /// the block that made `a` has a `dimension`.
 fn suggestion(root: &Definition, b: &Told, a: &Told) -> Option<String> {
-    let (own, other) = (
-        a.shape.as_ref()?.dims.last()?,
-        b.shape.as_ref()?.dims.last()?,
-    );
+    let (own, other) = (a.shape.as_ref()?.dims.last()?, b.shape.as_ref()?.dims.last()?);
     let (own, other) = (own.as_const()?, other.as_const()?);
     let Origin::Made { path, .. } = &a.origin else {
         return None;
@@ -173,21 +162,11 @@ fn suggestion(root: &Definition, b: &Told, a: &Told) -> Option<String> {
     }
     let (entry, settings) = inside.origin.as_ref()?;
     let fits = own != other && settings.int("dimension") == Some(own);
-    fits.then(|| {
-        format!(
-            "`{}` as {}(dimension={other}) would fit",
-            join(path),
-            entry.name
-        )
-    })
+    fits.then(|| format!("`{}` as {}(dimension={other}) would fit", join(path), entry.name))
 }
 
 fn join(path: &[Arc<str>]) -> String {
-    let parts: Vec<&str> = path
-        .iter()
-        .map(|p| &**p)
-        .filter(|p| !p.is_empty())
-        .collect();
+    let parts: Vec<&str> = path.iter().map(|p| &**p).filter(|p| !p.is_empty()).collect();
     parts.join(".")
 }
 

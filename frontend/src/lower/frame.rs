@@ -153,12 +153,7 @@ impl<'a, 'o> Frame<'a, 'o> {
             Slot::Value(value) => Some(self.builder.ty(*value)),
             Slot::Empty | Slot::Absent | Slot::Literal(_) | Slot::Untyped(..) => None,
         });
-        Ok(Done {
-            types: types.collect(),
-            outputs,
-            states: self.states,
-            parts: self.parts,
-        })
+        Ok(Done { types: types.collect(), outputs, states: self.states, parts: self.parts })
     }
 
     /// Gives an input the type that follows from others.
@@ -187,13 +182,11 @@ impl<'a, 'o> Frame<'a, 'o> {
         let ty = self.builder.ty(value);
         let name = stated.name.as_deref().unwrap_or("a connection");
         if let Some(dtype) = stated.dtype.filter(|d| *d != ty.dtype) {
-            return Err(
-                Diagnostic::new(format!("`{name}` has another dtype than stated"))
-                    .got(ty.dtype)
-                    .expected(dtype)
-                    .hint("make the dtype explicit with `Cast`")
-                    .into(),
-            );
+            return Err(Diagnostic::new(format!("`{name}` has another dtype than stated"))
+                .got(ty.dtype)
+                .expected(dtype)
+                .hint("make the dtype explicit with `Cast`")
+                .into());
         }
         let Some(shape) = &stated.shape else {
             return Ok(());
@@ -206,11 +199,9 @@ impl<'a, 'o> Frame<'a, 'o> {
             let stated = match spec {
                 DimSpec::Any => continue,
                 DimSpec::Number(n) => Dim::Const(*n as i64),
-                DimSpec::Named(name) => self
-                    .dims
-                    .entry(name.clone())
-                    .or_insert_with(|| dim.clone())
-                    .clone(),
+                DimSpec::Named(name) => {
+                    self.dims.entry(name.clone()).or_insert_with(|| dim.clone()).clone()
+                }
             };
             fits &= unify(&stated, dim, &mut guards).is_some();
         }

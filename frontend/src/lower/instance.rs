@@ -76,10 +76,7 @@ impl<'o> Lowering<'o> {
         definition: &Arc<Definition>,
         specs: Vec<Spec>,
     ) -> Faulty<Arc<Instance>> {
-        let key = Key {
-            definition: definition.clone(),
-            specs,
-        };
+        let key = Key { definition: definition.clone(), specs };
         if let Some(found) = self.instances.get(&key) {
             return Ok(found.clone());
         }
@@ -124,19 +121,11 @@ impl<'o> Lowering<'o> {
         let done = frame.finish()?;
         let mut results: Vec<ResultDef> = Vec::new();
         for (outlet, value) in definition.outputs.iter().zip(&done.outputs) {
-            results.push(ResultDef {
-                name: outlet.name.clone(),
-                value: *value,
-                state: None,
-            });
+            results.push(ResultDef { name: outlet.name.clone(), value: *value, state: None });
         }
         for (input, value) in &done.states {
             let name = definition.inputs[*input as usize].name.clone();
-            results.push(ResultDef {
-                name: name.clone(),
-                value: *value,
-                state: Some(name),
-            });
+            results.push(ResultDef { name: name.clone(), value: *value, state: Some(name) });
         }
         let known = |v: &Value| builder.known(*v).is_some();
         let shapes = done.outputs.iter().any(known);

@@ -77,9 +77,7 @@ impl<'a> Frame<'a, '_> {
     }
 
     fn primitive(&mut self, part: &'a Part) -> Faulty<()> {
-        let result = self
-            .operands(part)
-            .and_then(|operands| self.emit(part, operands));
+        let result = self.operands(part).and_then(|operands| self.emit(part, operands));
         let values = match result {
             Ok(values) => values,
             Err(fault) => {
@@ -89,11 +87,7 @@ impl<'a> Frame<'a, '_> {
         };
         let nets = part.outputs.iter().flatten();
         let count = nets.clone().count();
-        debug_assert!(
-            values.len() >= count,
-            "{} makes its outputs",
-            part.definition.kind
-        );
+        debug_assert!(values.len() >= count, "{} makes its outputs", part.definition.kind);
         for (net, value) in nets.zip(&values) {
             self.bind(*net, *value)?;
         }
@@ -187,9 +181,7 @@ impl<'a> Frame<'a, '_> {
                 terminal.name
             ))
             .got(literal.tensor.dtype())
-            .expected(format!(
-                "{dtype}, as the other operands: nothing is promoted silently"
-            ))
+            .expected(format!("{dtype}, as the other operands: nothing is promoted silently"))
             .hint("make the dtype explicit with `Cast`")
             .into());
         };
@@ -207,9 +199,7 @@ impl<'a> Frame<'a, '_> {
     ) -> Faulty<Operand> {
         let (entry, settings) = origin_of(&part.definition);
         let input = entry.inputs.iter().find(|i| *i.name == *terminal.name);
-        let rule = input
-            .and_then(|i| i.shape)
-            .expect("a ruled input has its rule");
+        let rule = input.and_then(|i| i.shape).expect("a ruled input has its rule");
         let shape = rule(&self.cx(part, settings, operands))?;
         self.builder.check()?;
         if let Slot::Untyped(value, stated) = self.slots[net as usize] {
@@ -302,12 +292,7 @@ impl<'a> Frame<'a, '_> {
                 Slot::Literal(literal) => (literal.text(), None),
                 Slot::Empty | Slot::Absent | Slot::Untyped(..) => return,
             };
-            told.push(Told {
-                terminal: name,
-                text,
-                shape,
-                origin: origin(self.composite, net),
-            });
+            told.push(Told { terminal: name, text, shape, origin: origin(self.composite, net) });
         };
         for (terminal, feed) in part.definition.inputs.iter().zip(&part.inputs) {
             match feed {
@@ -325,8 +310,7 @@ impl<'a> Frame<'a, '_> {
 
     fn composite(&mut self, at: u32, part: &'a Part) -> Faulty<()> {
         let composite = self.composite;
-        self.nested(at, part)
-            .map_err(|fault: Box<Fault>| fault.out_of(composite, at))
+        self.nested(at, part).map_err(|fault: Box<Fault>| fault.out_of(composite, at))
     }
 
     fn nested(&mut self, at: u32, part: &'a Part) -> Faulty<()> {
@@ -356,9 +340,7 @@ impl<'a> Frame<'a, '_> {
             operands.push(value);
         }
         let attrs = [Attr::Function(callee.name.clone())].into_iter().collect();
-        let values = self
-            .builder
-            .call(op::get("call"), callee, attrs, &operands)?;
+        let values = self.builder.call(op::get("call"), callee, attrs, &operands)?;
         let nets: Vec<u32> = part.outputs.iter().flatten().copied().collect();
         for (net, value) in nets.iter().zip(&values) {
             self.bind(*net, *value)?;
@@ -445,10 +427,7 @@ impl<'a> Frame<'a, '_> {
 }
 
 fn origin_of(definition: &Definition) -> (&'static Entry, &Settings) {
-    let (entry, settings) = definition
-        .origin
-        .as_ref()
-        .expect("a primitive has an entry");
+    let (entry, settings) = definition.origin.as_ref().expect("a primitive has an entry");
     (entry, settings)
 }
 

@@ -46,10 +46,7 @@ impl Model {
         let ports = ports.map(|(source, terminal)| read(&mut graph, terminal, source));
         let ports = ports.collect();
         graph.children.push(Child {
-            block: Block {
-                given: Vec::new(),
-                ..block.clone()
-            },
+            block: Block { given: Vec::new(), ..block.clone() },
             inputs: ports,
             outputs: Vec::new(),
             fold: None,
@@ -94,13 +91,8 @@ impl Model {
         let bundle = |id: u32| graph.wire(id).elements.is_some();
         match source {
             Source::List(items) if terminal.list => {
-                let single = Terminal {
-                    list: false,
-                    ..terminal.clone()
-                };
-                items
-                    .iter()
-                    .try_for_each(|item| self.check_input(graph, block, &single, item))
+                let single = Terminal { list: false, ..terminal.clone() };
+                items.iter().try_for_each(|item| self.check_input(graph, block, &single, item))
             }
             Source::List(_) => wrong("a list", "one connection, name or value"),
             Source::Name(name) => {
@@ -198,19 +190,11 @@ impl Model {
         };
         let Some(id) = id else { return Ok(()) };
         if let Some(maker) = maker(graph, id) {
-            let name = graph
-                .wire(id)
-                .name
-                .clone()
-                .unwrap_or_else(|| "the connection".into());
+            let name = graph.wire(id).name.clone().unwrap_or_else(|| "the connection".into());
             return two_writers(&name, &maker, &block.describe());
         }
         if written.contains(&id) {
-            let name = graph
-                .wire(id)
-                .name
-                .clone()
-                .unwrap_or_else(|| "the connection".into());
+            let name = graph.wire(id).name.clone().unwrap_or_else(|| "the connection".into());
             return two_writers(&name, &what(), "another output of the same block");
         }
         if outlet.list.is_some() && graph.wire(id).readers > 0 {
@@ -247,9 +231,7 @@ fn two_writers<T>(name: &str, first: &str, second: &str) -> Result<T> {
 fn read(graph: &mut Graph, terminal: &Terminal, source: Option<Source>) -> Port {
     match source {
         Some(Source::List(items)) => {
-            let single = items
-                .into_iter()
-                .map(|item| read_one(graph, terminal, item));
+            let single = items.into_iter().map(|item| read_one(graph, terminal, item));
             Port::List(single.collect())
         }
         Some(source) if terminal.list => {
@@ -281,10 +263,7 @@ fn resolve(graph: &mut Graph, terminal: &Terminal, source: Source) -> u32 {
     match source {
         Source::Name(name) => graph.named(&name),
         Source::Connection(connection) => graph.find(connection.id),
-        Source::Literal(value) => graph.add_wire(Wire {
-            value: Some(value),
-            ..Wire::default()
-        }),
+        Source::Literal(value) => graph.add_wire(Wire { value: Some(value), ..Wire::default() }),
         Source::Key(key) => annotate(graph, *key, Some(terminal)),
         Source::List(_) => unreachable!("a list is checked to be read by a list terminal"),
     }
@@ -341,19 +320,11 @@ fn write(
         }
         None => graph.add_wire(Wire::default()),
     };
-    let writer = |element| Writer {
-        child,
-        output,
-        element,
-    };
+    let writer = |element| Writer { child, output, element };
     graph.wire_mut(id).writer = Some(writer(None));
     if let Some(count) = outlet.list {
-        let elements = (0..count).map(|i| {
-            graph.add_wire(Wire {
-                writer: Some(writer(Some(i))),
-                ..Wire::default()
-            })
-        });
+        let elements = (0..count)
+            .map(|i| graph.add_wire(Wire { writer: Some(writer(Some(i))), ..Wire::default() }));
         let elements = elements.collect();
         graph.wire_mut(id).elements = Some(elements);
     }

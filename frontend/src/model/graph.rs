@@ -115,10 +115,7 @@ impl Graph {
         if let Some(id) = self.lookup(name) {
             return id;
         }
-        let id = self.add_wire(Wire {
-            name: Some(name.clone()),
-            ..Wire::default()
-        });
+        let id = self.add_wire(Wire { name: Some(name.clone()), ..Wire::default() });
         self.names.insert(name.clone(), id);
         id
     }

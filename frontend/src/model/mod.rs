@@ -52,13 +52,8 @@ impl Model {
 
     /// A model whose blocks are called after `kind`, such as the name of a class.
     pub fn of_kind(kind: &str) -> Model {
-        let graph = Graph {
-            kind: kind.into(),
-            ..Graph::default()
-        };
-        Model {
-            graph: Arc::new(Mutex::new(graph)),
-        }
+        let graph = Graph { kind: kind.into(), ..Graph::default() };
+        Model { graph: Arc::new(Mutex::new(graph)) }
     }
 
     pub(crate) fn graph(&self) -> MutexGuard<'_, Graph> {
@@ -137,10 +132,7 @@ impl Model {
     }
 
     fn connection(&self, id: u32) -> Connection {
-        Connection {
-            model: self.clone(),
-            id,
-        }
+        Connection { model: self.clone(), id }
     }
 
     /// The terminal of this name. Errors: "Terminal not found".
@@ -264,10 +256,7 @@ impl Model {
 }
 
 fn build(graph: &Graph) -> Result<Block> {
-    let mut block = Block::new(Definition::composite(
-        graph.kind.clone(),
-        seal::seal(graph)?,
-    ));
+    let mut block = Block::new(Definition::composite(graph.kind.clone(), seal::seal(graph)?));
     block.name = graph.name.clone();
     Ok(block)
 }
@@ -276,10 +265,8 @@ pub(crate) fn lookup(graph: &Graph, name: &str) -> Result<u32> {
     if let Some(id) = graph.lookup(name) {
         return Ok(id);
     }
-    let mut error = Diagnostic::new(format!(
-        "Terminal not found: `{}` has no terminal `{name}`",
-        graph.kind
-    ));
+    let mut error =
+        Diagnostic::new(format!("Terminal not found: `{}` has no terminal `{name}`", graph.kind));
     let mut names: Vec<&str> = graph.names.keys().map(|n| &**n).collect();
     names.sort_unstable();
     error.hint = did_you_mean(name, names.iter().copied());

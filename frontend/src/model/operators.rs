@@ -17,19 +17,11 @@ pub struct Operator {
 }
 
 const fn operator(symbol: &'static str, name: &'static str, block: &'static str) -> Operator {
-    Operator {
-        symbol,
-        name,
-        block,
-        reflected: true,
-    }
+    Operator { symbol, name, block, reflected: true }
 }
 
 const fn comparison(symbol: &'static str, name: &'static str, block: &'static str) -> Operator {
-    Operator {
-        reflected: false,
-        ..operator(symbol, name, block)
-    }
+    Operator { reflected: false, ..operator(symbol, name, block) }
 }
 
 /// Operators of two connections.
@@ -64,18 +56,11 @@ pub struct Method {
 }
 
 const fn method(name: &'static str, block: &'static str) -> Method {
-    Method {
-        name,
-        block,
-        property: false,
-    }
+    Method { name, block, property: false }
 }
 
 const fn property(name: &'static str, block: &'static str) -> Method {
-    Method {
-        property: true,
-        ..method(name, block)
-    }
+    Method { property: true, ..method(name, block) }
 }
 
 /// Operators of one connection, methods and properties.

@@ -81,13 +81,9 @@ fn report(graph: &Graph, cycle: &[u32]) -> Diagnostic {
     };
     let mut chain: Vec<String> = cycle.iter().map(|c| format!("`{}`", name(*c))).collect();
     chain.extend(chain.first().cloned());
-    let wires = cycle
-        .iter()
-        .flat_map(|c| &graph.children[*c as usize].outputs);
-    let named: Vec<String> = wires
-        .filter_map(|id| graph.wire(*id).name.as_ref())
-        .map(|n| format!("`{n}`"))
-        .collect();
+    let wires = cycle.iter().flat_map(|c| &graph.children[*c as usize].outputs);
+    let named: Vec<String> =
+        wires.filter_map(|id| graph.wire(*id).name.as_ref()).map(|n| format!("`{n}`")).collect();
     let mut error = Diagnostic::new(format!("the model `{}` has a cycle", graph.kind))
         .got(chain.join(" → "))
         .expected("blocks that do not read what is computed from them");

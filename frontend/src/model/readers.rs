@@ -16,16 +16,11 @@ impl Readers {
     /// Walks children backwards, so that a block which keeps its operand's dtype passes on what is
     /// expected of its result.
     pub fn of(graph: &Graph, order: &[u32]) -> Readers {
-        let mut readers = Readers {
-            of_wire: FxHashMap::default(),
-        };
+        let mut readers = Readers { of_wire: FxHashMap::default() };
         for &at in order.iter().rev() {
             let child = &graph.children[at as usize];
             let definition = &child.block.definition;
-            let keeps = definition
-                .origin
-                .as_ref()
-                .is_some_and(|(e, _)| e.keeps_dtype());
+            let keeps = definition.origin.as_ref().is_some_and(|(e, _)| e.keeps_dtype());
             let expected = child.outputs.first().filter(|_| keeps);
             let expected = expected.and_then(|id| readers.of_wire.get(&graph.find(*id)));
             let expected = expected.map(|t| t.class);
@@ -53,11 +48,7 @@ impl Readers {
         use std::collections::hash_map::Entry;
         match self.of_wire.entry(id) {
             Entry::Vacant(vacant) => {
-                vacant.insert(Terminal {
-                    optional: false,
-                    apart: false,
-                    ..terminal
-                });
+                vacant.insert(Terminal { optional: false, apart: false, ..terminal });
             }
             Entry::Occupied(mut occupied) => {
                 let own = occupied.get_mut();
@@ -82,9 +73,7 @@ impl Readers {
 
     /// What the wire would be as an input; its name is still to be set.
     pub fn terminal(&mut self, id: u32) -> Terminal {
-        self.of_wire
-            .remove(&id)
-            .unwrap_or_else(|| Terminal::data("", Class::Any))
+        self.of_wire.remove(&id).unwrap_or_else(|| Terminal::data("", Class::Any))
     }
 }
 

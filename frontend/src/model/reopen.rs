@@ -72,10 +72,7 @@ impl Model {
 
 /// The graph that seals to this composite again.
 fn graph(definition: &Definition, composite: &Composite) -> Graph {
-    let mut graph = Graph {
-        kind: definition.kind.clone(),
-        ..Graph::default()
-    };
+    let mut graph = Graph { kind: definition.kind.clone(), ..Graph::default() };
     // What children learn by themselves, and the model's key, come back when it is sealed.
     let mut readers = vec![0; composite.nets.len()];
     for feed in composite.parts.iter().flat_map(|p| &p.inputs) {
@@ -153,11 +150,7 @@ fn child(
     }
     let mut outputs = Vec::with_capacity(part.outputs.len());
     for (output, nets) in part.outputs.iter().enumerate() {
-        let writer = |element| Writer {
-            child: at,
-            output: output as u32,
-            element,
-        };
+        let writer = |element| Writer { child: at, output: output as u32, element };
         let is_list = part.definition.outputs[output].list.is_some();
         if !is_list {
             graph.wires[nets[0] as usize].writer = Some(writer(None));
@@ -177,10 +170,5 @@ fn child(
     }
     let mut block = Block::from_definition(part.definition.clone());
     block.name = Some(part.name.clone());
-    Child {
-        block,
-        inputs,
-        outputs,
-        fold: Some(part.fold),
-    }
+    Child { block, inputs, outputs, fold: Some(part.fold) }
 }

@@ -79,9 +79,7 @@ pub(crate) struct Sealed {
 /// What children are called in paths, and what their keys are folded with.
 pub(crate) fn child_names(graph: &Graph) -> Result<Vec<(Arc<str>, Arc<str>)>> {
     let kinds = graph.children.iter();
-    let kinds: Vec<_> = kinds
-        .map(|c| (c.block.kind(), c.block.name.as_ref()))
-        .collect();
+    let kinds: Vec<_> = kinds.map(|c| (c.block.kind(), c.block.name.as_ref())).collect();
     siblings(&kinds)
 }
 
@@ -176,10 +174,7 @@ impl Sealing<'_> {
         let wire = &self.graph.wires[id as usize];
         let from = match (&wire.value, wire.writer) {
             (Some(value), _) => Made::Value(value.clone()),
-            (None, Some(writer)) => Made::Part {
-                part: writer.child,
-                output: writer.output,
-            },
+            (None, Some(writer)) => Made::Part { part: writer.child, output: writer.output },
             (None, None) => unreachable!("what nothing makes is an input, which has its net"),
         };
         self.nets.push(Net {
@@ -202,13 +197,10 @@ impl Sealing<'_> {
             let inputs = definition.inputs.iter().zip(&child.inputs);
             let inputs = inputs.map(|(terminal, port)| self.feed(&name, terminal, port));
             let inputs = inputs.collect();
-            let outputs = child
-                .outputs
-                .iter()
-                .map(|id| match &graph.wire(*id).elements {
-                    Some(elements) => elements.iter().map(|e| self.net(*e)).collect(),
-                    None => vec![self.net(*id)],
-                });
+            let outputs = child.outputs.iter().map(|id| match &graph.wire(*id).elements {
+                Some(elements) => elements.iter().map(|e| self.net(*e)).collect(),
+                None => vec![self.net(*id)],
+            });
             parts.push(Part {
                 fold: child.fold.unwrap_or_else(|| fold_of(&stable)),
                 outputs: outputs.collect(),
@@ -249,10 +241,7 @@ impl Sealing<'_> {
         let graph = self.graph;
         let name = Unique::default().name("key", |n| graph.names.contains_key(n));
         self.key = Some(self.inputs.len() as u32);
-        let key = Terminal {
-            name,
-            ..terminal.clone()
-        };
+        let key = Terminal { name, ..terminal.clone() };
         self.input(key, &Wire::default());
     }
 
@@ -293,13 +282,9 @@ impl Sealing<'_> {
         }
         let nets: Vec<u32> = found.iter().map(|(_, id)| self.net(*id)).collect();
         for ((name, _), net) in found.iter().zip(&nets) {
-            self.nets[*net as usize]
-                .name
-                .get_or_insert_with(|| name.clone());
+            self.nets[*net as usize].name.get_or_insert_with(|| name.clone());
         }
-        let outlets = found
-            .into_iter()
-            .map(|(name, _)| Outlet { name, list: None });
+        let outlets = found.into_iter().map(|(name, _)| Outlet { name, list: None });
         (outlets.collect(), nets)
     }
 

@@ -39,10 +39,7 @@ pub struct IoKey {
 
 impl IoKey {
     pub fn new(name: &str) -> IoKey {
-        IoKey {
-            name: Some(name.into()),
-            ..IoKey::default()
-        }
+        IoKey { name: Some(name.into()), ..IoKey::default() }
     }
 }
 

@@ -35,10 +35,7 @@ impl Classes {
     fn hold(&self, value: &Bound<'_, PyAny>) -> bool {
         let class = value.get_type();
         self.0.iter().any(|own| own.as_ptr() == class.as_ptr())
-            || self
-                .0
-                .iter()
-                .any(|own| value.is_instance(own.bind(value.py())).unwrap_or(false))
+            || self.0.iter().any(|own| value.is_instance(own.bind(value.py())).unwrap_or(false))
     }
 }
 
@@ -56,11 +53,7 @@ impl Reader {
                 None => Reader::Attributes(classes),
             },
             "jax" => {
-                let array = sample
-                    .py()
-                    .import("jax")?
-                    .getattr("Array")?
-                    .cast_into::<PyType>()?;
+                let array = sample.py().import("jax")?.getattr("Array")?.cast_into::<PyType>()?;
                 Reader::Jax(Jax {
                     classes: Classes(vec![sample.get_type().unbind(), array.unbind()]),
                     seen: Mutex::default(),
@@ -140,10 +133,7 @@ impl Numpy {
         let dtypes = samples
             .iter()
             .filter_map(|(dtype, sample)| Some((sample.getattr("dtype").ok()?.unbind(), *dtype)));
-        Numpy {
-            dtypes: dtypes.collect(),
-            classes,
-        }
+        Numpy { dtypes: dtypes.collect(), classes }
     }
 
     fn read(&self, value: &Bound<'_, PyAny>, sizes: &mut Sizes) -> Option<DType> {
@@ -160,10 +150,7 @@ impl Numpy {
             // SAFETY: there are as many sizes as axes.
             sizes.push(unsafe { *array.sizes.add(axis) } as i64);
         }
-        let own = self
-            .dtypes
-            .iter()
-            .find(|(object, _)| object.as_ptr() == array.dtype);
+        let own = self.dtypes.iter().find(|(object, _)| object.as_ptr() == array.dtype);
         match own {
             Some((_, dtype)) => Some(*dtype),
             None => attributes(value, sizes),
@@ -223,10 +210,7 @@ impl Torch {
         Ok(exchange
             .view
             .filter(|_| exchange.major == 1)
-            .map(|view| Torch {
-                classes: Classes(classes),
-                view,
-            }))
+            .map(|view| Torch { classes: Classes(classes), view }))
     }
 
     fn read(&self, value: &Bound<'_, PyAny>, sizes: &mut Sizes) -> Option<DType> {
@@ -304,8 +288,6 @@ impl Jax {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(Py<PyAny>, Sizes, DType)>> {
-        self.seen
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }

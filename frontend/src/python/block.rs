@@ -35,10 +35,9 @@ impl Block {
     fn rows(&self, shapes: Option<&Bound<'_, PyDict>>, depth: usize) -> Answer<Vec<Row>> {
         let options = match shapes {
             None => None,
-            Some(given) => Some(lower::Options {
-                shapes: self::shapes(given)?,
-                ..lower::Options::default()
-            }),
+            Some(given) => {
+                Some(lower::Options { shapes: self::shapes(given)?, ..lower::Options::default() })
+            }
         };
         Ok(summary::summary(&self.current()?, options.as_ref(), depth)?)
     }
@@ -54,15 +53,11 @@ impl Block {
     }
 
     pub fn of(block: crate::Block) -> Block {
-        Block {
-            inner: OnceLock::from(Inner::Block(block)),
-        }
+        Block { inner: OnceLock::from(Inner::Block(block)) }
     }
 
     pub fn holding(inner: Inner) -> Block {
-        Block {
-            inner: OnceLock::from(inner),
-        }
+        Block { inner: OnceLock::from(inner) }
     }
 
     pub fn inner(&self) -> Answer<&Inner> {
@@ -110,9 +105,7 @@ impl Block {
     #[new]
     #[pyo3(signature = (*_args: "object", **_kwargs: "object"))]
     fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Block {
-        Block {
-            inner: OnceLock::new(),
-        }
+        Block { inner: OnceLock::new() }
     }
 
     /// The entry of the block table that the class is named after, with these settings.
@@ -128,29 +121,22 @@ impl Block {
                 None => None,
             };
             let Some(entry) = kind.as_deref().and_then(blocks::find) else {
-                return Err(
-                    Diagnostic::new("`Block` is what all blocks are, and none itself")
-                        .hint("`Model()` begins a model")
-                        .into(),
-                );
+                return Err(Diagnostic::new("`Block` is what all blocks are, and none itself")
+                    .hint("`Model()` begins a model")
+                    .into());
             };
             let kwargs = kwargs.map(|k| k.copy()).transpose()?;
             let name = match &kwargs {
                 Some(kwargs) if kwargs.contains("name")? => {
-                    let name: Option<String> = kwargs
-                        .get_item("name")?
-                        .map(|n| n.extract())
-                        .transpose()?
-                        .flatten();
+                    let name: Option<String> =
+                        kwargs.get_item("name")?.map(|n| n.extract()).transpose()?.flatten();
                     kwargs.del_item("name")?;
                     name
                 }
                 _ => None,
             };
             let (positional, named) = settings(entry, args, kwargs.as_ref())?;
-            let named = named
-                .iter()
-                .map(|(name, value)| (name.as_str(), value.clone()));
+            let named = named.iter().map(|(name, value)| (name.as_str(), value.clone()));
             let mut block = entry.block(positional, named.collect())?;
             if let Some(name) = name {
                 block = block.named(&name)?;
@@ -244,10 +230,7 @@ impl Block {
     fn _repr_html_(&self) -> Answer<String> {
         guarded(|| {
             let table = summary::table(&self.rows(None, 2)?);
-            let escaped = table
-                .replace('&', "&amp;")
-                .replace('<', "&lt;")
-                .replace('>', "&gt;");
+            let escaped = table.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
             Ok(format!("<pre>{escaped}</pre>"))
         })
     }
@@ -277,10 +260,7 @@ impl Block {
     }
 
     fn __repr__(&self) -> Answer<String> {
-        let name = self
-            .name()?
-            .map(|name| format!("name=\"{name}\""))
-            .unwrap_or_default();
+        let name = self.name()?.map(|name| format!("name=\"{name}\"")).unwrap_or_default();
         Ok(format!("{}({name})", self.kind()?))
     }
 
@@ -294,9 +274,7 @@ impl Block {
             }
             Some(Inner::Block(block)) => {
                 let own = block.inputs().iter().map(|t| &*t.name);
-                let own: Vec<&str> = own
-                    .chain(block.outputs().iter().map(|o| &*o.name))
-                    .collect();
+                let own: Vec<&str> = own.chain(block.outputs().iter().map(|o| &*o.name)).collect();
                 let mut error = Diagnostic::new(format!(
                     "Terminal not found: `{}` has no `{name}`",
                     block.kind()

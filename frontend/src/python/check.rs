@@ -25,12 +25,7 @@ enum Group {
 }
 
 impl Group {
-    const ALL: [Group; 4] = [
-        Group::Params,
-        Group::Inputs,
-        Group::State,
-        Group::OutputGradients,
-    ];
+    const ALL: [Group; 4] = [Group::Params, Group::Inputs, Group::State, Group::OutputGradients];
 
     fn name(self) -> &'static str {
         match self {
@@ -72,10 +67,7 @@ impl Recent {
     fn is(&self, value: &Bound<'_, PyAny>) -> bool {
         self.address == value.as_ptr() as usize
             && self.array.as_ref().is_some_and(|array| {
-                array
-                    .bind(value.py())
-                    .upgrade()
-                    .is_some_and(|living| living.is(value))
+                array.bind(value.py()).upgrade().is_some_and(|living| living.is(value))
             })
     }
 
@@ -166,32 +158,24 @@ impl Checker {
                 all.len() - 1
             }
         };
-        let dims = ty
-            .shape
-            .dims
-            .iter()
-            .map(|dim| match (dim.as_const(), dim.as_symbol()) {
-                (Some(size), _) => Want::Is(size),
-                (None, Some(own)) => Want::Symbol(symbol(&mut self.symbols, own)),
-                _ if dim.is_unknown() => Want::Anything,
-                _ => {
-                    dim.for_each_symbol(&mut |own| {
-                        symbol(&mut self.symbols, own);
-                    });
-                    Want::Equals(dim.clone())
-                }
-            });
+        let dims = ty.shape.dims.iter().map(|dim| match (dim.as_const(), dim.as_symbol()) {
+            (Some(size), _) => Want::Is(size),
+            (None, Some(own)) => Want::Symbol(symbol(&mut self.symbols, own)),
+            _ if dim.is_unknown() => Want::Anything,
+            _ => {
+                dim.for_each_symbol(&mut |own| {
+                    symbol(&mut self.symbols, own);
+                });
+                Want::Equals(dim.clone())
+            }
+        });
         let dims: SmallVec<[Want; 4]> = dims.collect();
         self.slots.push(Slot {
             key: PyString::intern(py, name).unbind(),
             name: name.clone(),
             group,
             optional: group == Group::OutputGradients,
-            lead: ty
-                .shape
-                .lead
-                .as_ref()
-                .map(|own| symbol(&mut self.leads, own)),
+            lead: ty.shape.lead.as_ref().map(|own| symbol(&mut self.leads, own)),
             ty: Type::new(rename(ty.dtype), ty.shape.clone()),
             late: dims.iter().any(|want| matches!(want, Want::Equals(_))),
             dims,
@@ -225,10 +209,7 @@ impl Checker {
             };
             found[slot.group as usize] += 1;
             let lasting = matches!(slot.group, Group::Params | Group::State);
-            let recent = known
-                .as_deref_mut()
-                .filter(|_| lasting)
-                .map(|known| &mut known[at]);
+            let recent = known.as_deref_mut().filter(|_| lasting).map(|known| &mut known[at]);
             match recent {
                 Some(recent) if recent.is(&value) => sizes.clone_from(&recent.sizes),
                 recent => {
@@ -273,14 +254,10 @@ impl Checker {
             let Some(value) = value else { continue };
             self.reader.read(&value, &mut sizes);
             let front = sizes.len() - slot.dims.len();
-            let fits = slot
-                .dims
-                .iter()
-                .zip(&sizes[front..])
-                .all(|(want, size)| match want {
-                    Want::Equals(dim) => self.evaluate(dim, binding).is_none_or(|v| v == *size),
-                    Want::Is(_) | Want::Symbol(_) | Want::Anything => true,
-                });
+            let fits = slot.dims.iter().zip(&sizes[front..]).all(|(want, size)| match want {
+                Want::Equals(dim) => self.evaluate(dim, binding).is_none_or(|v| v == *size),
+                Want::Is(_) | Want::Symbol(_) | Want::Anything => true,
+            });
             if !fits {
                 return Err(Wrong::Slot(at));
             }
@@ -328,18 +305,15 @@ impl Binding {
             Some(Some(known)) if known[..] != *leading => return false,
             Some(known) => *known = Some(leading.into()),
         }
-        slot.dims
-            .iter()
-            .zip(trailing)
-            .all(|(want, size)| match want {
-                Want::Is(own) => own == size,
-                Want::Symbol(at) if self.values[*at] < 0 => {
-                    self.values[*at] = *size;
-                    true
-                }
-                Want::Symbol(at) => self.values[*at] == *size,
-                Want::Equals(_) | Want::Anything => true,
-            })
+        slot.dims.iter().zip(trailing).all(|(want, size)| match want {
+            Want::Is(own) => own == size,
+            Want::Symbol(at) if self.values[*at] < 0 => {
+                self.values[*at] = *size;
+                true
+            }
+            Want::Symbol(at) => self.values[*at] == *size,
+            Want::Equals(_) | Want::Anything => true,
+        })
     }
 }
 
@@ -434,13 +408,8 @@ impl Checker {
                 None => Some(&[][..]),
                 Some(at) => binding.leads[at].as_deref(),
             };
-            let dims: Option<Vec<i64>> = slot
-                .ty
-                .shape
-                .dims
-                .iter()
-                .map(|dim| self.evaluate(dim, &binding))
-                .collect();
+            let dims: Option<Vec<i64>> =
+                slot.ty.shape.dims.iter().map(|dim| self.evaluate(dim, &binding)).collect();
             if let (Group::Params | Group::State, Some(lead), Some(dims)) = (slot.group, lead, dims)
             {
                 shapes.set_item(slot.key.bind(py), [lead, &dims].concat())?;
@@ -467,21 +436,13 @@ impl Checker {
     /// A dict with other names than the program has.
     fn names(&self, dict: Option<&Bound<'_, PyDict>>, group: Group) -> Diagnostic {
         let where_ = group.name();
-        let own: Vec<&str> = self
-            .slots
-            .iter()
-            .filter(|s| s.group == group)
-            .map(|s| &*s.name)
-            .collect();
+        let own: Vec<&str> =
+            self.slots.iter().filter(|s| s.group == group).map(|s| &*s.name).collect();
         let keys = dict.map(|d| d.keys().iter().map(|k| k.to_string()).collect::<Vec<_>>());
         let keys = keys.unwrap_or_default();
         let expected = match own.is_empty() {
             true => "none: the model has none".to_string(),
-            false => own
-                .iter()
-                .map(|n| format!("`{n}`"))
-                .collect::<Vec<_>>()
-                .join(", "),
+            false => own.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", "),
         };
         let unknown = keys.iter().find(|key| !own.contains(&key.as_str()));
         if let Some(unknown) = unknown {
@@ -496,19 +457,11 @@ impl Checker {
             .map(|n| format!("`{n}`"))
             .collect();
         let verb = if missing.len() == 1 { "is" } else { "are" };
-        let error = Diagnostic::new(format!(
-            "{} {verb} missing from {where_}",
-            missing.join(", ")
-        ));
+        let error = Diagnostic::new(format!("{} {verb} missing from {where_}", missing.join(", ")));
         match keys.is_empty() {
             true => error.got("nothing").expected(expected),
             false => error
-                .got(
-                    keys.iter()
-                        .map(|k| format!("`{k}`"))
-                        .collect::<Vec<_>>()
-                        .join(", "),
-                )
+                .got(keys.iter().map(|k| format!("`{k}`")).collect::<Vec<_>>().join(", "))
                 .expected(expected),
         }
     }
@@ -524,11 +477,7 @@ impl Checker {
         let mut sizes = Sizes::new();
         let expected = self.expected(py, dicts, at);
         let Some(dtype) = attributes(&value, &mut sizes) else {
-            let class = value
-                .get_type()
-                .name()
-                .map(|n| n.to_string())
-                .unwrap_or_default();
+            let class = value.get_type().name().map(|n| n.to_string()).unwrap_or_default();
             return Diagnostic::new(format!("`{name}` of {group} is no array of the backend"))
                 .got(class)
                 .expected(expected)
@@ -545,26 +494,17 @@ impl Checker {
                 (true, true) => {
                     error.hint("`backend.array(x)` casts floats to the backend's dtype")
                 }
-                _ => error.hint(format!(
-                    "`backend.cast(x, \"{}\")`",
-                    slot.ty.dtype.array_name()
-                )),
+                _ => error.hint(format!("`backend.cast(x, \"{}\")`", slot.ty.dtype.array_name())),
             };
         }
         let what = match slot.lead.is_none() && sizes.len() != slot.dims.len() {
             true => "rank",
             false => "shape",
         };
-        let place = if what == "rank" {
-            "another rank"
-        } else {
-            "another shape"
-        };
-        Diagnostic::new(format!(
-            "Incompatible shapes: `{name}` of {group} has {place}"
-        ))
-        .got(got)
-        .expected(expected)
+        let place = if what == "rank" { "another rank" } else { "another shape" };
+        Diagnostic::new(format!("Incompatible shapes: `{name}` of {group} has {place}"))
+            .got(got)
+            .expected(expected)
     }
 
     /// The type a slot must have, with what the slots before it say of its symbols.
@@ -582,24 +522,15 @@ impl Checker {
             Some(known) => known.iter().map(i64::to_string).collect::<Vec<_>>(),
             None => vec!["...".to_string()],
         });
-        let dims = slot
-            .ty
-            .shape
-            .dims
-            .iter()
-            .map(|dim| match self.evaluate(dim, &binding) {
-                Some(size) if dim.as_const().is_none() => format!("{dim}={size}"),
-                _ => dim.to_string(),
-            });
+        let dims = slot.ty.shape.dims.iter().map(|dim| match self.evaluate(dim, &binding) {
+            Some(size) if dim.as_const().is_none() => format!("{dim}={size}"),
+            _ => dim.to_string(),
+        });
         shown(slot.ty.dtype, lead.into_iter().flatten().chain(dims))
     }
 }
 
 /// `float32[32, 784]`.
 fn shown(dtype: DType, dims: impl Iterator<Item = String>) -> String {
-    format!(
-        "{}[{}]",
-        dtype.array_name(),
-        dims.collect::<Vec<_>>().join(", ")
-    )
+    format!("{}[{}]", dtype.array_name(), dims.collect::<Vec<_>>().join(", "))
 }

@@ -181,13 +181,8 @@ impl Method {
                 let parameter = parameters.iter().find(|p| p.name == name);
                 named.push((name, setting(&value, parameter)?));
             }
-            let named = named
-                .iter()
-                .map(|(name, value)| (name.as_str(), value.clone()))
-                .collect();
-            Ok(Connection(
-                self.of.get().0.method(self.name, positional, named)?,
-            ))
+            let named = named.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
+            Ok(Connection(self.of.get().0.method(self.name, positional, named)?))
         })
     }
 }

@@ -60,10 +60,7 @@ impl DType {
     /// Every dtype's name.
     #[staticmethod]
     fn names() -> Vec<&'static str> {
-        dtype::DType::ALL
-            .into_iter()
-            .map(dtype::DType::array_name)
-            .collect()
+        dtype::DType::ALL.into_iter().map(dtype::DType::array_name).collect()
     }
 }
 

@@ -53,17 +53,14 @@ fn exception(error: &Diagnostic) -> &'static str {
         ("Backend does not support", "BackendError"),
         ("Unexpected argument", "UsageError"),
     ];
-    let found = HEADINGS
-        .iter()
-        .find(|(heading, _)| error.what.starts_with(heading));
+    let found = HEADINGS.iter().find(|(heading, _)| error.what.starts_with(heading));
     found.map_or("MithrilError", |(_, class)| class)
 }
 
 fn raised(py: Python<'_>, class: &str, message: &str) -> PyResult<PyErr> {
     static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
-    let module = MODULE.get_or_try_init(py, || {
-        PyModule::import(py, "mithril.errors").map(Bound::unbind)
-    })?;
+    let module =
+        MODULE.get_or_try_init(py, || PyModule::import(py, "mithril.errors").map(Bound::unbind))?;
     let class = module.bind(py).getattr(class)?.cast_into::<PyType>()?;
     Ok(PyErr::from_type(class, message.to_string()))
 }
@@ -92,12 +89,10 @@ pub fn guarded<T>(run: impl FnOnce() -> Answer<T>) -> Answer<T> {
     GUARDED.set(before);
     result.unwrap_or_else(|_| {
         let what = PANIC.with_borrow_mut(Option::take).unwrap_or_default();
-        Err(
-            Diagnostic::new("Mithril has a bug here: this should not have happened")
-                .got(what.replace('\n', " "))
-                .hint("please report it, with what led to it")
-                .into(),
-        )
+        Err(Diagnostic::new("Mithril has a bug here: this should not have happened")
+            .got(what.replace('\n', " "))
+            .hint("please report it, with what led to it")
+            .into())
     })
 }
 

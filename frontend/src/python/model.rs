@@ -49,10 +49,7 @@ impl Model {
         guarded(|| {
             let model = crate::Model::from_block(&crate::Block::from_json(text)?)?;
             let base = Block::holding(Inner::Model(model));
-            Ok(Py::new(
-                py,
-                PyClassInitializer::from(base).add_subclass(Model),
-            )?)
+            Ok(Py::new(py, PyClassInitializer::from(base).add_subclass(Model))?)
         })
     }
 
@@ -148,11 +145,9 @@ fn taken(value: &Bound<'_, PyAny>, operator: &str) -> Answer<crate::Block> {
         return block.get().sealed();
     }
     let class = value.get_type();
-    let error = Diagnostic::new(format!(
-        "Unexpected argument: `model {operator}` adds a block"
-    ))
-    .got(class.name()?)
-    .expected("a block or a model");
+    let error = Diagnostic::new(format!("Unexpected argument: `model {operator}` adds a block"))
+        .got(class.name()?)
+        .expected("a block or a model");
     Err(Fault::from(match class.is_subclass_of::<PyType>()? {
         true => error.hint("the class is to be called: `model += Relu()`"),
         false => error,
@@ -192,12 +187,8 @@ impl TrainModel {
         target: &str,
     ) -> Answer<()> {
         guarded(|| {
-            let mut how = Loss {
-                coef,
-                input: input.into(),
-                target: target.into(),
-                ..Loss::default()
-            };
+            let mut how =
+                Loss { coef, input: input.into(), target: target.into(), ..Loss::default() };
             if let Some(steps) = reduce_steps {
                 how.reduce_steps = sealed(&steps)?;
             }
@@ -224,10 +215,7 @@ impl TrainModel {
             let names = train.model().block()?;
             let mut chosen = Vec::new();
             for terminal in names.inputs() {
-                if input
-                    .call_method1("search", (&*terminal.name,))?
-                    .is_truthy()?
-                {
+                if input.call_method1("search", (&*terminal.name,))?.is_truthy()? {
                     chosen.push(terminal.name.clone());
                 }
             }

@@ -99,11 +99,7 @@ pub fn compile_block(
         };
         let block = exposing(block.get().current()?, &expose_keys)?;
         let program = compile::compile(&block, &options)?;
-        Ok(Program {
-            program,
-            framework,
-            wide,
-        })
+        Ok(Program { program, framework, wide })
     })
 }
 
@@ -148,12 +144,7 @@ fn constant(value: &Bound<'_, PyAny>, dtype: Element) -> Answer<mithril_ir::tens
 impl Argument {
     fn __repr__(&self) -> String {
         let dims = self.dims.join(", ");
-        format!(
-            "{}: {} {}[{dims}]",
-            self.name,
-            self.role,
-            self.dtype.0.array_name()
-        )
+        format!("{}: {} {}[{dims}]", self.name, self.role, self.dtype.0.array_name())
     }
 }
 
@@ -205,11 +196,7 @@ impl Program {
     /// Seconds that each stage took.
     #[getter]
     fn timings(&self) -> Vec<(&'static str, f64)> {
-        self.program
-            .timings
-            .iter()
-            .map(|(stage, time)| (*stage, time.as_secs_f64()))
-            .collect()
+        self.program.timings.iter().map(|(stage, time)| (*stage, time.as_secs_f64())).collect()
     }
 
     /// Arrays of the `.npz` beside the source: dtype, shape and bytes by name.
@@ -221,12 +208,7 @@ impl Program {
         let constants = self.program.source.constants.iter();
         let array = |(name, tensor): &(String, mithril_ir::tensor::Tensor)| {
             let bytes = PyBytes::new(py, tensor.bytes());
-            (
-                name.clone(),
-                DType(tensor.dtype()),
-                tensor.shape().to_vec(),
-                bytes,
-            )
+            (name.clone(), DType(tensor.dtype()), tensor.shape().to_vec(), bytes)
         };
         constants.map(array).collect()
     }
@@ -257,6 +239,5 @@ impl Program {
 
 fn dims(ty: &mithril_ir::shape::Type) -> Vec<String> {
     let lead = ty.shape.lead.iter().map(|lead| format!("*{lead}"));
-    lead.chain(ty.shape.dims.iter().map(|dim| dim.to_string()))
-        .collect()
+    lead.chain(ty.shape.dims.iter().map(|dim| dim.to_string())).collect()
 }

@@ -49,10 +49,7 @@ fn sequence<'py>(value: &Bound<'py, PyAny>) -> Option<Vec<Bound<'py, PyAny>>> {
     if let Ok(list) = value.cast::<PyList>() {
         return Some(list.iter().collect());
     }
-    value
-        .cast::<PyTuple>()
-        .ok()
-        .map(|tuple| tuple.iter().collect())
+    value.cast::<PyTuple>().ok().map(|tuple| tuple.iter().collect())
 }
 
 /// Whether it is a number, or lists of numbers, at least one.
@@ -93,11 +90,7 @@ pub fn literal(value: &Bound<'_, PyAny>) -> Answer<Literal> {
 pub fn tensor(value: &Bound<'_, PyAny>) -> Answer<Tensor> {
     let py = value.py();
     let wrong = || {
-        let class = value
-            .get_type()
-            .name()
-            .map(|n| n.to_string())
-            .unwrap_or_default();
+        let class = value.get_type().name().map(|n| n.to_string()).unwrap_or_default();
         Fault::from(
             Diagnostic::new("this can be no value of a terminal")
                 .got(class)
@@ -105,21 +98,14 @@ pub fn tensor(value: &Bound<'_, PyAny>) -> Answer<Tensor> {
         )
     };
     let array = match value.hasattr("detach")? {
-        true => py
-            .import("mithril.backends.torch")?
-            .call_method1("as_numpy", (value,))?,
+        true => py.import("mithril.backends.torch")?.call_method1("as_numpy", (value,))?,
         false if value.hasattr("__array__")? || sequence(value).is_some() => {
             let asarray = py.import("numpy")?.getattr("asarray")?;
             asarray.call1((value,)).map_err(|_| wrong())?
         }
         false => return Err(wrong()),
     };
-    if array
-        .getattr("dtype")?
-        .getattr("kind")?
-        .extract::<String>()?
-        == "O"
-    {
+    if array.getattr("dtype")?.getattr("kind")?.extract::<String>()? == "O" {
         return Err(wrong());
     }
     let dtype = dtype::of(&array.getattr("dtype")?)?;
@@ -174,11 +160,7 @@ pub fn setting(value: &Bound<'_, PyAny>, parameter: Option<&Parameter>) -> Answe
         Ok(Setting::Connection(connection.get().0.clone()))
     } else if let Ok(slice) = value.cast::<PySlice>() {
         let part = |name: &str| setting(&slice.getattr(name)?, None);
-        Ok(Setting::Slice(Arc::new([
-            part("start")?,
-            part("stop")?,
-            part("step")?,
-        ])))
+        Ok(Setting::Slice(Arc::new([part("start")?, part("stop")?, part("step")?])))
     } else if value.is_instance_of::<PyEllipsis>() {
         Ok(Setting::Ellipsis)
     } else if let Some(items) = sequence(value) {
@@ -188,11 +170,7 @@ pub fn setting(value: &Bound<'_, PyAny>, parameter: Option<&Parameter>) -> Answe
         Ok(Setting::Int(index.extract()?))
     } else if value.is_instance_of::<PyType>() || !value.hasattr("shape")? {
         dtype::of(value).map(Setting::DType).map_err(|_| {
-            let class = value
-                .get_type()
-                .name()
-                .map(|n| n.to_string())
-                .unwrap_or_default();
+            let class = value.get_type().name().map(|n| n.to_string()).unwrap_or_default();
             let what = parameter.map_or("this".to_string(), |p| format!("`{}`", p.name));
             let mut error = Diagnostic::new(format!("{what} cannot be given this")).got(class);
             if let Some(parameter) = parameter {

@@ -29,22 +29,11 @@ pub fn key() -> Tensor {
 
 /// Options of these inputs' shapes and dtypes, in double precision.
 pub fn options(inputs: &[(&str, Tensor)]) -> Options {
-    let dims = |t: &Tensor| {
-        t.shape()
-            .iter()
-            .map(|d| DimSpec::Number(*d as u64))
-            .collect()
-    };
+    let dims = |t: &Tensor| t.shape().iter().map(|d| DimSpec::Number(*d as u64)).collect();
     Options {
         dtype: DType::F64,
-        shapes: inputs
-            .iter()
-            .map(|(n, t)| (n.to_string(), dims(t)))
-            .collect(),
-        dtypes: inputs
-            .iter()
-            .map(|(n, t)| (n.to_string(), t.dtype()))
-            .collect(),
+        shapes: inputs.iter().map(|(n, t)| (n.to_string(), dims(t))).collect(),
+        dtypes: inputs.iter().map(|(n, t)| (n.to_string(), t.dtype())).collect(),
         ..Options::default()
     }
 }

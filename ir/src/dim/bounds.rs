@@ -15,10 +15,7 @@ impl Bounds {
     const ANY: Bounds = Bounds { lo: None, hi: None };
 
     fn point(value: i64) -> Bounds {
-        Bounds {
-            lo: Some(value),
-            hi: Some(value),
-        }
+        Bounds { lo: Some(value), hi: Some(value) }
     }
 
     pub(super) fn of(dim: &Dim) -> Bounds {
@@ -43,10 +40,7 @@ impl Bounds {
 
     fn of_atom(atom: &Atom) -> Bounds {
         match atom {
-            Atom::Symbol(_) => Bounds {
-                lo: Some(0),
-                hi: None,
-            },
+            Atom::Symbol(_) => Bounds { lo: Some(0), hi: None },
             Atom::FloorDiv(pair) => Bounds::of(&pair[0]).floor_div(Bounds::of(&pair[1])),
             Atom::Mod(pair) => Bounds::of(&pair[0]).modulo(Bounds::of(&pair[1])),
             Atom::Min(operands) => Bounds::of_extremum(Extremum::Min, operands),
@@ -59,66 +53,42 @@ impl Bounds {
         match kind {
             // An end that one operand alone keeps from moving out is known if any operand's is.
             Extremum::Min => Bounds {
-                lo: bounds
-                    .clone()
-                    .map(|b| b.lo)
-                    .reduce(|a, b| Some(a?.min(b?)))
-                    .flatten(),
+                lo: bounds.clone().map(|b| b.lo).reduce(|a, b| Some(a?.min(b?))).flatten(),
                 hi: bounds.filter_map(|b| b.hi).min(),
             },
             Extremum::Max => Bounds {
                 lo: bounds.clone().filter_map(|b| b.lo).max(),
-                hi: bounds
-                    .map(|b| b.hi)
-                    .reduce(|a, b| Some(a?.max(b?)))
-                    .flatten(),
+                hi: bounds.map(|b| b.hi).reduce(|a, b| Some(a?.max(b?))).flatten(),
             },
         }
     }
 
     fn add(self, other: Bounds) -> Bounds {
         let add = |a: Option<i64>, b: Option<i64>| a?.checked_add(b?);
-        Bounds {
-            lo: add(self.lo, other.lo),
-            hi: add(self.hi, other.hi),
-        }
+        Bounds { lo: add(self.lo, other.lo), hi: add(self.hi, other.hi) }
     }
 
     fn scale(self, by: i64) -> Bounds {
         let scale = |end: Option<i64>| end?.checked_mul(by);
         let Bounds { lo, hi } = self;
         if by < 0 {
-            Bounds {
-                lo: scale(hi),
-                hi: scale(lo),
-            }
+            Bounds { lo: scale(hi), hi: scale(lo) }
         } else {
-            Bounds {
-                lo: scale(lo),
-                hi: scale(hi),
-            }
+            Bounds { lo: scale(lo), hi: scale(hi) }
         }
     }
 
     fn mul(self, other: Bounds) -> Bounds {
         let mul = |a: Option<i64>, b: Option<i64>| a?.checked_mul(b?);
         if self.is_natural() && other.is_natural() {
-            return Bounds {
-                lo: mul(self.lo, other.lo),
-                hi: mul(self.hi, other.hi),
-            };
+            return Bounds { lo: mul(self.lo, other.lo), hi: mul(self.hi, other.hi) };
         }
-        let ends = [
-            (self.lo, other.lo),
-            (self.lo, other.hi),
-            (self.hi, other.lo),
-            (self.hi, other.hi),
-        ];
+        let ends =
+            [(self.lo, other.lo), (self.lo, other.hi), (self.hi, other.lo), (self.hi, other.hi)];
         match ends.map(|(a, b)| mul(a, b)) {
-            [Some(a), Some(b), Some(c), Some(d)] => Bounds {
-                lo: Some(a.min(b).min(c).min(d)),
-                hi: Some(a.max(b).max(c).max(d)),
-            },
+            [Some(a), Some(b), Some(c), Some(d)] => {
+                Bounds { lo: Some(a.min(b).min(c).min(d)), hi: Some(a.max(b).max(c).max(d)) }
+            }
             _ => Bounds::ANY,
         }
     }
@@ -126,19 +96,9 @@ impl Bounds {
     fn power(self, power: u32) -> Bounds {
         if self.is_natural() {
             let raise = |end: Option<i64>| end?.checked_pow(power);
-            return Bounds {
-                lo: raise(self.lo),
-                hi: raise(self.hi),
-            };
+            return Bounds { lo: raise(self.lo), hi: raise(self.hi) };
         }
-        if power == 1 {
-            self
-        } else {
-            Bounds {
-                lo: (power % 2 == 0).then_some(0),
-                hi: None,
-            }
-        }
+        if power == 1 { self } else { Bounds { lo: (power % 2 == 0).then_some(0), hi: None } }
     }
 
     fn is_natural(self) -> bool {
@@ -171,9 +131,6 @@ impl Bounds {
         }
         let below_divisor = divisor.hi.map(|hi| hi.max(1) - 1);
         let own = self.hi.filter(|_| self.is_natural());
-        Bounds {
-            lo: Some(0),
-            hi: below_divisor.into_iter().chain(own).min(),
-        }
+        Bounds { lo: Some(0), hi: below_divisor.into_iter().chain(own).min() }
     }
 }

@@ -19,11 +19,7 @@ pub(super) fn floor_div_wide(a: i128, b: i128) -> Option<i128> {
 /// `None` on division by zero and on overflow.
 pub(super) fn modulo_wide(a: i128, b: i128) -> Option<i128> {
     let rest = a.checked_rem(b)?;
-    Some(if rest != 0 && (rest < 0) != (b < 0) {
-        rest + b
-    } else {
-        rest
-    })
+    Some(if rest != 0 && (rest < 0) != (b < 0) { rest + b } else { rest })
 }
 
 /// `None` on division by zero and on overflow.
@@ -68,16 +64,9 @@ pub(super) fn modulo(a: &Poly, b: &Poly) -> Option<Dim> {
         return Some(-modulo(&a.neg()?, &b.neg()?)?);
     }
     let (_, rest) = a.div_rem(b)?;
-    let Cancelled {
-        rest,
-        divisor,
-        monomial,
-        gcd,
-        offset,
-    } = cancel(rest, b)?;
+    let Cancelled { rest, divisor, monomial, gcd, offset } = cancel(rest, b)?;
     let modulo = if let Some(quotient) = constant_quotient(&rest, &divisor) {
-        rest.add_multiple(&divisor, &Monomial::one(), quotient.checked_neg()?)?
-            .into()
+        rest.add_multiple(&divisor, &Monomial::one(), quotient.checked_neg()?)?.into()
     } else if let Some(unwrapped) = unwrap_modulos(&rest, &divisor) {
         modulo(&unwrapped, &divisor)?
     } else {
@@ -104,10 +93,7 @@ fn cancel(rest: Poly, divisor: &Poly) -> Option<Cancelled> {
     let rest = rest.div_monomial(&monomial)?;
     let divisor = divisor.div_monomial(&monomial)?;
     let constant = divisor.constant_term().unsigned_abs();
-    let mut shared = gcd(
-        gcd(divisor.coefficients_gcd(), constant),
-        rest.coefficients_gcd(),
-    );
+    let mut shared = gcd(gcd(divisor.coefficients_gcd(), constant), rest.coefficients_gcd());
     // `(6*x + 5)//8` is `(3*x + 2)//4`: the constant need not be a multiple if the divisor is
     // positive.
     if !is_positive(&divisor) {

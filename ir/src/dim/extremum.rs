@@ -23,12 +23,7 @@ impl Extremum {
         if let [only] = self.keep_decisive(vec![a.clone(), b.clone()]).as_slice() {
             return only.clone();
         }
-        let operands = self
-            .operands(a)
-            .iter()
-            .chain(self.operands(b))
-            .cloned()
-            .collect();
+        let operands = self.operands(a).iter().chain(self.operands(b)).cloned().collect();
         let kept = self.keep_decisive(operands);
         match (self, kept.as_slice()) {
             (_, [only]) => only.clone(),
@@ -45,10 +40,7 @@ impl Extremum {
         });
         let mut kept: Vec<Dim> = Vec::with_capacity(operands.len());
         for operand in operands {
-            if !kept
-                .iter()
-                .any(|other| self.is_superfluous(&operand, other))
-            {
+            if !kept.iter().any(|other| self.is_superfluous(&operand, other)) {
                 kept.retain(|other| !self.is_superfluous(other, &operand));
                 kept.push(operand);
             }
@@ -73,9 +65,6 @@ impl Extremum {
         // The difference may overflow where the ends do not.
         let ends = (Bounds::of(small).hi, Bounds::of(large).lo);
         let is_apart = matches!(ends, (Some(hi), Some(lo)) if hi <= lo);
-        is_apart
-            || (large - small)
-                .lower_bound()
-                .is_some_and(|least| least >= 0)
+        is_apart || (large - small).lower_bound().is_some_and(|least| least >= 0)
     }
 }

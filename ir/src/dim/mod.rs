@@ -208,10 +208,7 @@ impl Dim {
             for atom in poly.atoms() {
                 match atom {
                     Atom::Symbol(symbol) => f(symbol),
-                    _ => atom
-                        .operands()
-                        .iter()
-                        .for_each(|dim| dim.for_each_symbol(f)),
+                    _ => atom.operands().iter().for_each(|dim| dim.for_each_symbol(f)),
                 }
             }
         }
@@ -225,9 +222,8 @@ impl Dim {
         };
         let term = |(monomial, coefficient): &(Monomial, i64)| {
             let factors = monomial.factors().iter();
-            let product: Dim = factors
-                .map(|(atom, power)| atom.substitute(f).power(*power))
-                .product();
+            let product: Dim =
+                factors.map(|(atom, power)| atom.substitute(f).power(*power)).product();
             product * *coefficient
         };
         poly.terms().iter().map(term).sum()
@@ -241,11 +237,7 @@ impl Dim {
             _ => {
                 let half = self.power(power / 2);
                 let square = &half * &half;
-                if power % 2 == 0 {
-                    square
-                } else {
-                    square * self
-                }
+                if power % 2 == 0 { square } else { square * self }
             }
         }
     }
@@ -328,9 +320,7 @@ impl Atom {
             Atom::Max(_) => Dim::max,
         };
         let operands = self.operands().iter().map(|dim| dim.substitute(f));
-        operands
-            .reduce(|a, b| apply(&a, &b))
-            .unwrap_or(Dim::Unknown)
+        operands.reduce(|a, b| apply(&a, &b)).unwrap_or(Dim::Unknown)
     }
 
     fn wide_value(&self, f: &dyn Fn(&Symbol) -> Option<i64>) -> Option<i128> {
@@ -342,8 +332,6 @@ impl Atom {
             Atom::Max(_) => |a, b| Some(a.max(b)),
         };
         let (first, others) = self.operands().split_first()?;
-        others
-            .iter()
-            .try_fold(first.wide_value(f)?, |a, b| apply(a, b.wide_value(f)?))
+        others.iter().try_fold(first.wide_value(f)?, |a, b| apply(a, b.wide_value(f)?))
     }
 }

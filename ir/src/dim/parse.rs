@@ -28,19 +28,12 @@ pub struct ParseDimError {
 
 impl fmt::Display for ParseDimError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ParseDimError {
-            text,
-            offset,
-            expected,
-        } = self;
+        let ParseDimError { text, offset, expected } = self;
         let got = match text[*offset..].chars().next() {
             Some(got) => format!("`{got}`"),
             None => "the end".to_owned(),
         };
-        write!(
-            f,
-            "dim `{text}`: expected {expected} at byte {offset}, got {got}"
-        )
+        write!(f, "dim `{text}`: expected {expected} at byte {offset}, got {got}")
     }
 }
 
@@ -88,11 +81,7 @@ fn sum(input: &mut &str, depth: usize) -> ModalResult<Dim> {
     let sign = || alt(('+', terminated('-', not('>'))));
     while let Some(sign) = opt(delimited(multispace0, sign(), multispace0)).parse_next(input)? {
         let term = cut_err(|input: &mut &str| product(input, depth)).parse_next(input)?;
-        total = if sign == '+' {
-            total + term
-        } else {
-            total - term
-        };
+        total = if sign == '+' { total + term } else { total - term };
     }
     Ok(total)
 }
@@ -118,16 +107,10 @@ fn signed(input: &mut &str, depth: usize) -> ModalResult<Dim> {
         return Err(ErrMode::Cut(expected("less nesting")));
     }
     // The sign belongs to the digits: the opposite of the most negative constant does not exist.
-    if peek(opt(preceded('-', digit1)))
-        .parse_next(input)?
-        .is_some()
-    {
+    if peek(opt(preceded('-', digit1))).parse_next(input)?.is_some() {
         return constant(input);
     }
-    if opt(terminated('-', multispace0))
-        .parse_next(input)?
-        .is_some()
-    {
+    if opt(terminated('-', multispace0)).parse_next(input)?.is_some() {
         return cut_err(|input: &mut &str| signed(input, depth - 1))
             .parse_next(input)
             .map(|dim| -dim);
@@ -149,14 +132,9 @@ fn atom(input: &mut &str, depth: usize) -> ModalResult<Dim> {
 }
 
 fn constant(input: &mut &str) -> ModalResult<Dim> {
-    let digits = (opt('-'), digit1)
-        .take()
-        .try_map(str::parse::<i64>)
-        .map(Dim::Const);
+    let digits = (opt('-'), digit1).take().try_map(str::parse::<i64>).map(Dim::Const);
     let what = StrContextValue::Description("an integer of 64 bits");
-    cut_err(digits)
-        .context(StrContext::Expected(what))
-        .parse_next(input)
+    cut_err(digits).context(StrContext::Expected(what)).parse_next(input)
 }
 
 fn symbol_or_call(input: &mut &str, depth: usize) -> ModalResult<Dim> {
@@ -171,22 +149,13 @@ fn symbol_or_call(input: &mut &str, depth: usize) -> ModalResult<Dim> {
     let operand = |input: &mut &str| sum(input, depth);
     let comma = delimited(multispace0, ',', multispace0);
     let operands = separated(1.., operand, comma).map(|operands: Vec<Dim>| operands);
-    let operands = delimited(
-        ('(', multispace0),
-        cut_err(operands),
-        (multispace0, closing),
-    )
-    .parse_next(input)?;
-    Ok(operands
-        .into_iter()
-        .reduce(|a, b| fold(&a, &b))
-        .unwrap_or(Dim::Unknown))
+    let operands = delimited(('(', multispace0), cut_err(operands), (multispace0, closing))
+        .parse_next(input)?;
+    Ok(operands.into_iter().reduce(|a, b| fold(&a, &b)).unwrap_or(Dim::Unknown))
 }
 
 fn closing(input: &mut &str) -> ModalResult<char> {
-    cut_err(')')
-        .context(StrContext::Expected(StrContextValue::CharLiteral(')')))
-        .parse_next(input)
+    cut_err(')').context(StrContext::Expected(StrContextValue::CharLiteral(')'))).parse_next(input)
 }
 
 fn expected(what: &'static str) -> ContextError {

@@ -63,12 +63,7 @@ impl Ord for Atom {
             return a.cmp(b);
         }
         let (a, b) = (self.operands(), other.operands());
-        let by_operand = || {
-            a.iter()
-                .zip(b)
-                .map(|(a, b)| a.order(b))
-                .find(|order| order.is_ne())
-        };
+        let by_operand = || a.iter().zip(b).map(|(a, b)| a.order(b)).find(|order| order.is_ne());
         self.rank()
             .cmp(&other.rank())
             .then_with(|| by_operand().unwrap_or_else(|| a.len().cmp(&b.len())))
@@ -103,9 +98,7 @@ impl PartialOrd for Monomial {
 
 impl Monomial {
     pub(super) fn one() -> Monomial {
-        Monomial {
-            factors: smallvec![],
-        }
+        Monomial { factors: smallvec![] }
     }
 
     /// Each atom with its power.
@@ -119,17 +112,11 @@ impl Monomial {
     }
 
     fn degree(&self) -> u64 {
-        self.factors
-            .iter()
-            .map(|(_, power)| u64::from(*power))
-            .sum()
+        self.factors.iter().map(|(_, power)| u64::from(*power)).sum()
     }
 
     fn power_of(&self, atom: &Atom) -> u32 {
-        self.factors
-            .iter()
-            .find(|(a, _)| a == atom)
-            .map_or(0, |(_, power)| *power)
+        self.factors.iter().find(|(a, _)| a == atom).map_or(0, |(_, power)| *power)
     }
 
     fn mul(&self, other: &Monomial) -> Option<Monomial> {
@@ -159,9 +146,7 @@ impl Monomial {
             let power = (*power).min(other.power_of(atom));
             (power > 0).then(|| (atom.clone(), power))
         };
-        Monomial {
-            factors: self.factors.iter().filter_map(shared).collect(),
-        }
+        Monomial { factors: self.factors.iter().filter_map(shared).collect() }
     }
 }
 
@@ -171,12 +156,7 @@ impl Poly {
     }
 
     pub(super) fn atom(atom: Atom) -> Poly {
-        Poly::term(
-            Monomial {
-                factors: smallvec![(atom, 1)],
-            },
-            1,
-        )
+        Poly::term(Monomial { factors: smallvec![(atom, 1)] }, 1)
     }
 
     pub(super) fn term(monomial: Monomial, coefficient: i64) -> Poly {
@@ -193,9 +173,7 @@ impl Poly {
     }
 
     pub(super) fn atoms(&self) -> impl Iterator<Item = &Atom> {
-        self.terms
-            .iter()
-            .flat_map(|(monomial, _)| monomial.factors.iter().map(|(atom, _)| atom))
+        self.terms.iter().flat_map(|(monomial, _)| monomial.factors.iter().map(|(atom, _)| atom))
     }
 
     /// The atom, if it is exactly one.
@@ -220,44 +198,27 @@ impl Poly {
 
     /// How many terms have no atom: none or one.
     fn constant_terms(&self) -> usize {
-        usize::from(
-            self.terms
-                .last()
-                .is_some_and(|(monomial, _)| monomial.is_one()),
-        )
+        usize::from(self.terms.last().is_some_and(|(monomial, _)| monomial.is_one()))
     }
 
     pub(super) fn constant_term(&self) -> i64 {
-        self.terms
-            .last()
-            .filter(|(monomial, _)| monomial.is_one())
-            .map_or(0, |term| term.1)
+        self.terms.last().filter(|(monomial, _)| monomial.is_one()).map_or(0, |term| term.1)
     }
 
     /// The greatest common divisor of all coefficients but that of the constant; 0 if there are none.
     pub(super) fn coefficients_gcd(&self) -> u64 {
         let terms = &self.terms[..self.terms.len() - self.constant_terms()];
-        terms.iter().fold(0, |divisor, (_, coefficient)| {
-            gcd(divisor, coefficient.unsigned_abs())
-        })
+        terms.iter().fold(0, |divisor, (_, coefficient)| gcd(divisor, coefficient.unsigned_abs()))
     }
 
     /// The largest monomial that divides every term; `None` for zero, which all do.
     pub(super) fn common_monomial(&self) -> Option<Monomial> {
         let (first, others) = self.terms.split_first()?;
-        Some(
-            others
-                .iter()
-                .fold(first.0.clone(), |common, (monomial, _)| {
-                    common.gcd(monomial)
-                }),
-        )
+        Some(others.iter().fold(first.0.clone(), |common, (monomial, _)| common.gcd(monomial)))
     }
 
     pub(super) fn is_leading_negative(&self) -> bool {
-        self.terms
-            .first()
-            .is_some_and(|(_, coefficient)| *coefficient < 0)
+        self.terms.first().is_some_and(|(_, coefficient)| *coefficient < 0)
     }
 
     pub(super) fn neg(&self) -> Option<Poly> {
@@ -289,11 +250,7 @@ impl Poly {
         monomial: &Monomial,
         coefficient: i64,
     ) -> Option<Poly> {
-        let mut terms: Vec<_> = self
-            .terms
-            .iter()
-            .map(|(m, c)| (m.clone(), (*c).into()))
-            .collect();
+        let mut terms: Vec<_> = self.terms.iter().map(|(m, c)| (m.clone(), (*c).into())).collect();
         for (m, c) in &other.terms {
             terms.push((m.mul(monomial)?, i128::from(*c) * i128::from(coefficient)));
         }
@@ -310,14 +267,10 @@ impl Poly {
                 _ => merged.push((monomial, coefficient)),
             }
         }
-        let merged = merged
-            .into_iter()
-            .filter(|(_, coefficient)| *coefficient != 0);
+        let merged = merged.into_iter().filter(|(_, coefficient)| *coefficient != 0);
         let terms =
             merged.map(|(monomial, coefficient)| Some((monomial, coefficient.try_into().ok()?)));
-        Some(Poly {
-            terms: terms.collect::<Option<_>>()?,
-        })
+        Some(Poly { terms: terms.collect::<Option<_>>()? })
     }
 
     pub(super) fn map_coefficients(
@@ -339,9 +292,7 @@ impl Poly {
         let term = |(monomial, coefficient): &(Monomial, i64)| {
             Some((monomial.div(divisor)?, *coefficient))
         };
-        Some(Poly {
-            terms: self.terms.iter().map(term).collect::<Option<_>>()?,
-        })
+        Some(Poly { terms: self.terms.iter().map(term).collect::<Option<_>>()? })
     }
 
     /// The quotient and the rest, for a divisor whose first coefficient is positive.

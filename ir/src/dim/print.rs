@@ -31,19 +31,14 @@ impl Dim {
         match self {
             Dim::Const(value) => *value >= 0,
             Dim::Unknown => true,
-            Dim::Expr(_) => !matches!(
-                self.as_atom(),
-                None | Some(Atom::FloorDiv(_) | Atom::Mod(_))
-            ),
+            Dim::Expr(_) => {
+                !matches!(self.as_atom(), None | Some(Atom::FloorDiv(_) | Atom::Mod(_)))
+            }
         }
     }
 
     fn write_operand(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        if self.prints_as_atom() {
-            write!(f, "{self}")
-        } else {
-            write!(f, "({self})")
-        }
+        if self.prints_as_atom() { write!(f, "{self}") } else { write!(f, "({self})") }
     }
 }
 
@@ -95,11 +90,7 @@ impl Display for Atom {
             Atom::Symbol(symbol) => return f.write_str(symbol.as_str()),
             Atom::FloorDiv(pair) | Atom::Mod(pair) => {
                 pair[0].write_operand(f)?;
-                f.write_str(if matches!(self, Atom::Mod(_)) {
-                    "%"
-                } else {
-                    "//"
-                })?;
+                f.write_str(if matches!(self, Atom::Mod(_)) { "%" } else { "//" })?;
                 return pair[1].write_operand(f);
             }
             Atom::Min(_) => "min",

@@ -92,11 +92,7 @@ impl Array {
     /// The view of `shape` with these strides, starting at `start`, as an array of its own.
     pub fn view(&self, shape: Vec<usize>, strides: &[isize], start: isize) -> Array {
         let data = self.data.pick(Walk::new(&shape, strides, start));
-        Array {
-            dtype: self.dtype,
-            shape,
-            data,
-        }
+        Array { dtype: self.dtype, shape, data }
     }
 
     /// All elements in row-major order.
@@ -111,11 +107,7 @@ impl From<&Tensor> for Array {
             true => Data::Float(t.to_f64s()),
             false => Data::Int(t.to_i64s()),
         };
-        Array {
-            dtype: t.dtype(),
-            shape: t.shape().to_vec(),
-            data,
-        }
+        Array { dtype: t.dtype(), shape: t.shape().to_vec(), data }
     }
 }
 
@@ -152,13 +144,7 @@ impl Walk {
     pub fn new(shape: &[usize], strides: &[isize], start: isize) -> Walk {
         let (shape, strides) = (shape.to_vec(), strides.to_vec());
         let left = shape.iter().product();
-        Walk {
-            index: vec![0; shape.len()],
-            shape,
-            strides,
-            at: start,
-            left,
-        }
+        Walk { index: vec![0; shape.len()], shape, strides, at: start, left }
     }
 }
 

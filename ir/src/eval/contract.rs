@@ -26,10 +26,9 @@ pub struct DotDims {
 pub fn dot_general(lhs: &Array, rhs: &Array, dims: &DotDims, out: DType) -> Result<Array, String> {
     let left = Side::new(lhs, &dims.lhs_batch, &dims.lhs_contract)?;
     let right = Side::new(rhs, &dims.rhs_batch, &dims.rhs_contract)?;
-    for (what, l, r) in [
-        ("batch", &left.batch, &right.batch),
-        ("contracted", &left.contract, &right.contract),
-    ] {
+    for (what, l, r) in
+        [("batch", &left.batch, &right.batch), ("contracted", &left.contract, &right.contract)]
+    {
         if l.0 != r.0 {
             return Err(format!("{what} dims differ: {:?} and {:?}", l.0, r.0));
         }
@@ -48,16 +47,8 @@ pub fn dot_general(lhs: &Array, rhs: &Array, dims: &DotDims, out: DType) -> Resu
             }
         }
     }
-    let wide = if out.is_float() {
-        DType::F64
-    } else {
-        DType::I64
-    };
-    Ok(Array::collect(
-        out,
-        shape,
-        elements.into_iter().map(|v| v.cast(wide, out)),
-    ))
+    let wide = if out.is_float() { DType::F64 } else { DType::I64 };
+    Ok(Array::collect(out, shape, elements.into_iter().map(|v| v.cast(wide, out))))
 }
 
 /// Sizes and strides of some dims.
@@ -76,11 +67,7 @@ impl Side {
         let steps = strides(&x.shape);
         let pick = |axes: &[usize]| (at(&x.shape, axes), at(&steps, axes));
         let free = others(&bound, x.shape.len());
-        Ok(Side {
-            batch: pick(batch),
-            free: pick(&free),
-            contract: pick(contract),
-        })
+        Ok(Side { batch: pick(batch), free: pick(&free), contract: pick(contract) })
     }
 }
 
@@ -96,14 +83,14 @@ fn dot(
     pairs: &[(usize, usize)],
 ) -> Result<Scalar, String> {
     match (&lhs.data, &rhs.data) {
-        (Data::Float(a), Data::Float(b)) => Ok(Scalar::F(
+        (Data::Float(a), Data::Float(b)) => {
+            Ok(Scalar::F(pairs.iter().fold(0.0, |sum, (i, j)| sum + a[l + i] * b[r + j])))
+        }
+        (Data::Int(a), Data::Int(b)) => Ok(Scalar::I(
             pairs
                 .iter()
-                .fold(0.0, |sum, (i, j)| sum + a[l + i] * b[r + j]),
+                .fold(0, |sum: i64, (i, j)| sum.wrapping_add(a[l + i].wrapping_mul(b[r + j]))),
         )),
-        (Data::Int(a), Data::Int(b)) => Ok(Scalar::I(pairs.iter().fold(0, |sum: i64, (i, j)| {
-            sum.wrapping_add(a[l + i].wrapping_mul(b[r + j]))
-        }))),
         (Data::Float(_), Data::Int(_)) | (Data::Int(_), Data::Float(_)) => {
             Err(format!("{} and {} do not multiply", lhs.dtype, rhs.dtype))
         }

@@ -24,11 +24,7 @@ pub fn cumprod(x: &Array, axis: usize, reverse: bool) -> Result<Array, String> {
 
 fn cumulate(x: &Array, axis: usize, reverse: bool, prim: Prim) -> Result<Array, String> {
     check_axes(&[axis], x.shape.len())?;
-    let wide = if x.dtype.is_float() {
-        DType::F64
-    } else {
-        DType::I64
-    };
+    let wide = if x.dtype.is_float() { DType::F64 } else { DType::I64 };
     let first = Scalar::number(wide, if prim == Prim::Add { 0.0 } else { 1.0 });
     let mut out = vec![first; x.len()];
     for line in lines(x, axis) {

@@ -15,9 +15,7 @@ pub fn broadcast_shapes(shapes: &[&[usize]]) -> Result<Vec<usize>, String> {
     for shape in shapes {
         for (dim, &size) in out[rank - shape.len()..].iter_mut().zip(*shape) {
             if *dim != size && *dim != 1 && size != 1 {
-                return Err(format!(
-                    "shapes {shapes:?} do not broadcast: {dim} against {size}"
-                ));
+                return Err(format!("shapes {shapes:?} do not broadcast: {dim} against {size}"));
             }
             if size != 1 {
                 *dim = size;
@@ -84,10 +82,7 @@ fn working_dtype(expr: &Expr, dtype_out: DType, inputs: &[&Array]) -> Result<DTy
                 return Err(format!("operand {i} has to be bool, got {got}"));
             }
             Some(Kind::Value) if *working.get_or_insert(got) != got => {
-                return Err(format!(
-                    "operand {i} is {got}, another is {}",
-                    working.unwrap_or(got)
-                ));
+                return Err(format!("operand {i} is {got}, another is {}", working.unwrap_or(got)));
             }
             Some(Kind::Bool | Kind::Value | Kind::Foreign) | None => {}
         }

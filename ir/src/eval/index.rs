@@ -44,17 +44,12 @@ pub fn dynamic_update_slice(x: &Array, update: &Array, starts: &[i64]) -> Result
 fn block(x: &Array, starts: &[i64], sizes: &[usize]) -> Result<isize, String> {
     let rank = x.shape.len();
     if starts.len() != rank || sizes.len() != rank {
-        return Err(format!(
-            "a block of rank {rank} takes {rank} starts and sizes"
-        ));
+        return Err(format!("a block of rank {rank} takes {rank} starts and sizes"));
     }
     let mut first = 0;
     for (d, step) in strides(&x.shape).into_iter().enumerate() {
         let Some(room) = x.shape[d].checked_sub(sizes[d]) else {
-            return Err(format!(
-                "a block of {sizes:?} does not fit into {:?}",
-                x.shape
-            ));
+            return Err(format!("a block of {sizes:?} does not fit into {:?}", x.shape));
         };
         first += step * starts[d].clamp(0, room as i64) as isize;
     }
@@ -135,27 +130,19 @@ fn along_places(x: &Array, indices: &Array, axis: usize) -> Result<Vec<Option<us
     let fits = |d: usize| d == axis || x.shape[d] == indices.shape[d];
     if indices.shape.len() != rank || !(0..rank).all(fits) {
         let got = &indices.shape;
-        return Err(format!(
-            "indices of {got:?} do not go along axis {axis} of {:?}",
-            x.shape
-        ));
+        return Err(format!("indices of {got:?} do not go along axis {axis} of {:?}", x.shape));
     }
     let mut steps = strides(&x.shape);
     let step = std::mem::replace(&mut steps[axis], 0) as usize;
     let bases = Walk::new(&indices.shape, &steps, 0).enumerate();
-    Ok(bases
-        .map(|(i, base)| resolve(indices, i, n).map(|k| base + k * step))
-        .collect())
+    Ok(bases.map(|(i, base)| resolve(indices, i, n).map(|k| base + k * step)).collect())
 }
 
 fn check_indices(x: &Array, indices: &Array, axis: usize) -> Result<(), String> {
     check_axes(&[axis], x.shape.len())?;
     match indices.dtype.is_int() {
         true => Ok(()),
-        false => Err(format!(
-            "indices have to be integers, got {}",
-            indices.dtype
-        )),
+        false => Err(format!("indices have to be integers, got {}", indices.dtype)),
     }
 }
 
@@ -176,16 +163,9 @@ fn add_at(x: &Array, updates: &Array, places: &[Option<usize>]) -> Result<Array,
     same_dtype(x, updates)?;
     if updates.len() != places.len() {
         let got = &updates.shape;
-        return Err(format!(
-            "updates of {got:?} are not one for each index into {:?}",
-            x.shape
-        ));
+        return Err(format!("updates of {got:?} are not one for each index into {:?}", x.shape));
     }
-    let wide = if x.dtype.is_float() {
-        DType::F64
-    } else {
-        DType::I64
-    };
+    let wide = if x.dtype.is_float() { DType::F64 } else { DType::I64 };
     let mut sums: Vec<Scalar> = x.elements().collect();
     for (i, place) in places.iter().enumerate() {
         if let Some(place) = *place {

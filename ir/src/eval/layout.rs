@@ -27,10 +27,7 @@ pub fn reshape(x: &Array, shape: &[usize]) -> Result<Array, String> {
     if size != Some(x.len()) {
         return Err(format!("{:?} does not reshape to {shape:?}", x.shape));
     }
-    Ok(Array {
-        shape: shape.to_vec(),
-        ..x.clone()
-    })
+    Ok(Array { shape: shape.to_vec(), ..x.clone() })
 }
 
 /// Dim `i` of the result is dim `order[i]` of `x`.
@@ -40,10 +37,7 @@ pub fn reshape(x: &Array, shape: &[usize]) -> Result<Array, String> {
 pub fn transpose(x: &Array, order: &[usize]) -> Result<Array, String> {
     check_axes(order, x.shape.len())?;
     if order.len() != x.shape.len() {
-        return Err(format!(
-            "{order:?} does not order the dims of {:?}",
-            x.shape
-        ));
+        return Err(format!("{order:?} does not order the dims of {:?}", x.shape));
     }
     Ok(x.view(at(&x.shape, order), &at(&strides(&x.shape), order), 0))
 }
@@ -57,10 +51,7 @@ pub fn broadcast_in_dim(x: &Array, shape: &[usize], dims: &[usize]) -> Result<Ar
     check_axes(dims, shape.len())?;
     let fits = |(&from, &d): (&usize, &usize)| from == 1 || from == shape[d];
     if dims.len() != x.shape.len() || !x.shape.iter().zip(dims).all(fits) {
-        return Err(format!(
-            "{:?} does not broadcast to {shape:?} along {dims:?}",
-            x.shape
-        ));
+        return Err(format!("{:?} does not broadcast to {shape:?} along {dims:?}", x.shape));
     }
     let mut steps = vec![0; shape.len()];
     for (i, step) in strides(&x.shape).into_iter().enumerate() {
@@ -92,10 +83,7 @@ pub fn slice_update(
 ) -> Result<Array, String> {
     let (shape, steps, first) = strided(x, start, limit, stride)?;
     if shape != update.shape || x.dtype != update.dtype {
-        return Err(format!(
-            "an update of {:?} does not fit a slice of {shape:?}",
-            update.shape
-        ));
+        return Err(format!("an update of {:?} does not fit a slice of {shape:?}", update.shape));
     }
     let mut out: Vec<Scalar> = x.elements().collect();
     for (i, place) in Walk::new(&shape, &steps, first).enumerate() {
@@ -124,9 +112,7 @@ type Strided = (Vec<usize>, Vec<isize>, isize);
 fn strided(x: &Array, start: &[i64], limit: &[i64], stride: &[i64]) -> Result<Strided, String> {
     let rank = x.shape.len();
     if [start, limit, stride].iter().any(|list| list.len() != rank) {
-        return Err(format!(
-            "a slice of rank {rank} takes {rank} starts, limits and strides"
-        ));
+        return Err(format!("a slice of rank {rank} takes {rank} starts, limits and strides"));
     }
     let own = strides(&x.shape);
     let (mut shape, mut steps, mut first) = (vec![], vec![], 0);
@@ -136,21 +122,11 @@ fn strided(x: &Array, start: &[i64], limit: &[i64], stride: &[i64]) -> Result<St
             return Err(format!("the stride of dim {d} is 0"));
         }
         // Rounded away from zero: a last, partial stride still takes an element.
-        let span = if by > 0 {
-            to.saturating_sub(from)
-        } else {
-            from.saturating_sub(to)
-        };
-        let count = if span <= 0 {
-            0
-        } else {
-            (span - 1) / by.saturating_abs() + 1
-        };
+        let span = if by > 0 { to.saturating_sub(from) } else { from.saturating_sub(to) };
+        let count = if span <= 0 { 0 } else { (span - 1) / by.saturating_abs() + 1 };
         let inside = |i: i64| (0..size).contains(&i);
         if count > 0 && !(inside(from) && inside(from + (count - 1) * by)) {
-            return Err(format!(
-                "{from}:{to}:{by} is outside of dim {d} of size {size}"
-            ));
+            return Err(format!("{from}:{to}:{by} is outside of dim {d} of size {size}"));
         }
         shape.push(count as usize);
         // With no second element the stride means nothing, and could be huge.
@@ -178,10 +154,7 @@ pub fn concat(arrays: &[&Array], axis: usize) -> Result<Array, String> {
             *d = first.shape[axis];
         }
         if rest != first.shape || x.dtype != first.dtype {
-            return Err(format!(
-                "{:?} and {:?} do not concatenate",
-                first.shape, x.shape
-            ));
+            return Err(format!("{:?} and {:?} do not concatenate", first.shape, x.shape));
         }
         shape[axis] += size;
     }
@@ -210,23 +183,17 @@ pub fn pad(
 ) -> Result<Array, String> {
     let rank = x.shape.len();
     if [low, high, interior].iter().any(|list| list.len() != rank) {
-        return Err(format!(
-            "padding of rank {rank} takes {rank} lows, highs and interiors"
-        ));
+        return Err(format!("padding of rank {rank} takes {rank} lows, highs and interiors"));
     }
     if value.dtype != x.dtype || value.len() != 1 || interior.iter().any(|&i| i < 0) {
-        return Err(
-            "padding takes one value of the array's dtype, and no negative interior".into(),
-        );
+        return Err("padding takes one value of the array's dtype, and no negative interior".into());
     }
     let size = |d: usize| {
         let n = x.shape[d] as i64;
         let size = low[d] + high[d] + n + (n - 1).max(0) * interior[d];
         usize::try_from(size).map_err(|_| format!("dim {d} of size {n} is cropped to {size}"))
     };
-    let shape = (0..rank)
-        .map(size)
-        .collect::<Result<Vec<usize>, String>>()?;
+    let shape = (0..rank).map(size).collect::<Result<Vec<usize>, String>>()?;
     let source = |index: &[usize]| {
         let mut at = 0;
         for d in 0..rank {

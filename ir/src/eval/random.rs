@@ -78,11 +78,7 @@ pub fn uniform(key: Key, shape: &[usize], dtype: DType, lo: f64, hi: f64) -> Res
         Scalar::F(if v < lo { lo } else { v })
     };
     let n = shape.iter().product();
-    Ok(Array::collect(
-        dtype,
-        shape.to_vec(),
-        random_words(key, n, width).map(scale),
-    ))
+    Ok(Array::collect(dtype, shape.to_vec(), random_words(key, n, width).map(scale)))
 }
 
 /// Normal with mean 0 and variance 1: `jax.random.normal`, √2 erf⁻¹(u) with u uniform in the open
@@ -95,18 +91,12 @@ pub fn normal(key: Key, shape: &[usize], dtype: DType) -> Result<Array, String> 
     check_float(dtype)?;
     let above_minus_one = 2f64.powi(-(round::mantissa_bits(dtype) as i32) - 1) - 1.0;
     let u = uniform(key, shape, dtype, above_minus_one, 1.0)?;
-    let work = if dtype == DType::F64 {
-        DType::F64
-    } else {
-        DType::F32
-    };
+    let work = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
     let erf_inv = ERF_INV[(work == DType::F64) as usize].as_ref()?;
     let root = round::round(dtype, std::f64::consts::SQRT_2);
     let mut scratch = vec![];
     let elements = u.elements().map(|x| {
-        let y = erf_inv
-            .eval_into(&mut scratch, work, &[dtype], &[x], &[])
-            .float();
+        let y = erf_inv.eval_into(&mut scratch, work, &[dtype], &[x], &[]).float();
         Scalar::F(round::round(dtype, root * round::round(dtype, y)))
     });
     Ok(Array::collect(dtype, shape.to_vec(), elements))

@@ -37,11 +37,7 @@ fn accumulate(
         // Not even the sign of a zero, which 0 + -0 would lose.
         return Ok(x.clone());
     }
-    let wide = if out.is_float() {
-        DType::F64
-    } else {
-        DType::I64
-    };
+    let wide = if out.is_float() { DType::F64 } else { DType::I64 };
     let first = match prim {
         // Over no axes nothing may change, and 0 would turn -0 into +0.
         Prim::Add if axes.is_empty() => -0.0,
@@ -181,10 +177,6 @@ fn reduce(
     let outer = Walk::new(&at(&x.shape, &kept), &at(&steps, &kept), 0);
     let elements = outer.map(|start| result(Walk::new(&sizes, &inner, start as isize)));
     let size = |d: usize| if folded.contains(&d) { 1 } else { x.shape[d] };
-    let shape = if keepdim {
-        (0..rank).map(size).collect()
-    } else {
-        at(&x.shape, &kept)
-    };
+    let shape = if keepdim { (0..rank).map(size).collect() } else { at(&x.shape, &kept) };
     Ok(Array::collect(out, shape, elements))
 }

@@ -15,11 +15,7 @@ use std::cmp::Ordering;
 pub fn sort(x: &Array, axis: usize, descending: bool) -> Result<Array, String> {
     let mut from: Vec<usize> = (0..x.len()).collect();
     for_each_sorted(x, axis, descending, |place, source, _| from[place] = source)?;
-    Ok(Array {
-        dtype: x.dtype,
-        shape: x.shape.clone(),
-        data: x.data.pick(from.into_iter()),
-    })
+    Ok(Array { dtype: x.dtype, shape: x.shape.clone(), data: x.data.pick(from.into_iter()) })
 }
 
 /// The indices along `axis`, as i64, that put `x` in that order.
@@ -28,9 +24,7 @@ pub fn sort(x: &Array, axis: usize, descending: bool) -> Result<Array, String> {
 /// For a bad axis.
 pub fn argsort(x: &Array, axis: usize, descending: bool) -> Result<Array, String> {
     let mut out = vec![Scalar::I(0); x.len()];
-    for_each_sorted(x, axis, descending, |place, _, k| {
-        out[place] = Scalar::I(k as i64)
-    })?;
+    for_each_sorted(x, axis, descending, |place, _, k| out[place] = Scalar::I(k as i64))?;
     Ok(Array::collect(DType::I64, x.shape.clone(), out.into_iter()))
 }
 
@@ -46,11 +40,7 @@ fn for_each_sorted(
         let mut order: Vec<usize> = (0..line.len).collect();
         order.sort_by(|&a, &b| {
             let ascending = compare(x.dtype, x.get(line.place(a)), x.get(line.place(b)));
-            if descending {
-                ascending.reverse()
-            } else {
-                ascending
-            }
+            if descending { ascending.reverse() } else { ascending }
         });
         for (k, &source) in order.iter().enumerate() {
             put(line.place(k), line.place(source), source);
@@ -61,9 +51,9 @@ fn for_each_sorted(
 
 fn compare(dtype: DType, a: Scalar, b: Scalar) -> Ordering {
     match (a, b) {
-        (Scalar::F(a), Scalar::F(b)) => a
-            .partial_cmp(&b)
-            .unwrap_or_else(|| a.is_nan().cmp(&b.is_nan())),
+        (Scalar::F(a), Scalar::F(b)) => {
+            a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
+        }
         (a, b) => round::wide(dtype, a.int()).cmp(&round::wide(dtype, b.int())),
     }
 }

@@ -13,10 +13,7 @@ const TURNS: [u32; 8] = [13, 15, 26, 6, 17, 29, 16, 24];
 /// The block cipher: a counter encrypted under a key.
 pub fn block(key: Key, counter: [u32; 2]) -> [u32; 2] {
     let keys = [key[0], key[1], key[0] ^ key[1] ^ 0x1bd1_1bda];
-    let mut x = [
-        counter[0].wrapping_add(keys[0]),
-        counter[1].wrapping_add(keys[1]),
-    ];
+    let mut x = [counter[0].wrapping_add(keys[0]), counter[1].wrapping_add(keys[1])];
     for round in 0..20 {
         x[0] = x[0].wrapping_add(x[1]);
         x[1] = x[1].rotate_left(TURNS[round % 8]) ^ x[0];
@@ -24,9 +21,7 @@ pub fn block(key: Key, counter: [u32; 2]) -> [u32; 2] {
         if round % 4 == 3 {
             let nth = round / 4 + 1;
             x[0] = x[0].wrapping_add(keys[nth % 3]);
-            x[1] = x[1]
-                .wrapping_add(keys[(nth + 1) % 3])
-                .wrapping_add(nth as u32);
+            x[1] = x[1].wrapping_add(keys[(nth + 1) % 3]).wrapping_add(nth as u32);
         }
     }
     x
@@ -58,21 +53,14 @@ pub fn split(key: Key, n: usize) -> Vec<Key> {
 pub fn key_of(array: &Array) -> Result<Key, String> {
     match (&array.data, array.dtype, &array.shape[..]) {
         (Data::Int(v), DType::U32, [2]) => Ok([v[0] as u32, v[1] as u32]),
-        _ => Err(format!(
-            "a key is u32 of shape [2], got {} of {:?}",
-            array.dtype, array.shape
-        )),
+        _ => Err(format!("a key is u32 of shape [2], got {} of {:?}", array.dtype, array.shape)),
     }
 }
 
 /// Keys as an array of u32: one of shape `[2]` for each.
 pub fn key_array(keys: &[Key]) -> Array {
     let data = Data::Int(keys.iter().flatten().map(|&w| w.into()).collect());
-    Array {
-        dtype: DType::U32,
-        shape: vec![keys.len(), 2],
-        data,
-    }
+    Array { dtype: DType::U32, shape: vec![keys.len(), 2], data }
 }
 
 /// `n` random words of `width` bits: 8, 16, 32 or 64.
@@ -100,9 +88,5 @@ pub fn random_bits(key: Key, shape: &[usize], width: u32) -> Result<Array, Strin
     };
     let n = shape.iter().product();
     let data = Data::Int(random_words(key, n, width).map(|w| w as i64).collect());
-    Ok(Array {
-        dtype,
-        shape: shape.to_vec(),
-        data,
-    })
+    Ok(Array { dtype, shape: shape.to_vec(), data })
 }

@@ -20,16 +20,8 @@ impl Dims {
 
     /// The shape in numbers; at most one dim may stay unknown, as `None`.
     pub(super) fn shape(&self, shape: &Shape) -> Vec<Option<usize>> {
-        let lead = shape
-            .lead
-            .as_ref()
-            .and_then(|l| self.leads.get(l))
-            .cloned()
-            .unwrap_or_default();
-        let dims = shape
-            .dims
-            .iter()
-            .map(|d| self.get(d).and_then(|v| usize::try_from(v).ok()));
+        let lead = shape.lead.as_ref().and_then(|l| self.leads.get(l)).cloned().unwrap_or_default();
+        let dims = shape.dims.iter().map(|d| self.get(d).and_then(|v| usize::try_from(v).ok()));
         lead.into_iter().map(Some).chain(dims).collect()
     }
 
@@ -48,10 +40,7 @@ impl Dims {
         }
         let (front, back) = actual.split_at(actual.len() - count);
         if let Some(lead) = &ty.shape.lead {
-            let known = self
-                .leads
-                .entry(lead.clone())
-                .or_insert_with(|| front.to_vec());
+            let known = self.leads.entry(lead.clone()).or_insert_with(|| front.to_vec());
             if *known != front {
                 return Err(format!("dims {front:?} where *{lead} is {known:?}"));
             }

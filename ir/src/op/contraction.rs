@@ -13,10 +13,8 @@ use crate::dim::Dim;
 use crate::eval::contract;
 use crate::shape::Shape;
 
-const PAIR: OpDef = OpDef {
-    operands: &[operand("x", Class::Number), operand("y", Class::Number)],
-    ..BASE
-};
+const PAIR: OpDef =
+    OpDef { operands: &[operand("x", Class::Number), operand("y", Class::Number)], ..BASE };
 
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
@@ -89,31 +87,15 @@ fn split(shape: &Shape, batch: &[i64], contract: &[i64]) -> Result<(Vec<Dim>, Ve
             .collect()
     };
     let (batch, contract) = (pick(batch)?, pick(contract)?);
-    let rest: SmallVec<[Dim; 4]> = shape
-        .dims
-        .iter()
-        .zip(&taken)
-        .filter(|(_, t)| !**t)
-        .map(|(d, _)| d.clone())
-        .collect();
-    Ok((
-        batch,
-        contract,
-        Shape {
-            lead: shape.lead.clone(),
-            dims: rest,
-        },
-    ))
+    let rest: SmallVec<[Dim; 4]> =
+        shape.dims.iter().zip(&taken).filter(|(_, t)| !**t).map(|(d, _)| d.clone()).collect();
+    Ok((batch, contract, Shape { lead: shape.lead.clone(), dims: rest }))
 }
 
 fn dot_shape(cx: &mut Infer) -> Result<Shape> {
     let ints = |name| cx.ints(name).unwrap_or(&[]).to_vec();
-    let (xb, yb, xc, yc) = (
-        ints("x_batch"),
-        ints("y_batch"),
-        ints("x_contract"),
-        ints("y_contract"),
-    );
+    let (xb, yb, xc, yc) =
+        (ints("x_batch"), ints("y_batch"), ints("x_contract"), ints("y_contract"));
     if xb.len() != yb.len() || xc.len() != yc.len() {
         return cx.mismatch("the two sides name different numbers of axes".to_string());
     }
@@ -132,10 +114,7 @@ fn dot_shape(cx: &mut Infer) -> Result<Shape> {
     }
     dims.extend(x_rest.dims);
     dims.extend(y_rest.dims);
-    Ok(Shape {
-        lead: x_rest.lead,
-        dims,
-    })
+    Ok(Shape { lead: x_rest.lead, dims })
 }
 
 /// With the result's axes (batch, rest of x, rest of y), each cotangent contracts the other
@@ -144,19 +123,13 @@ fn dot_gradient<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
     let (x, y, g) = (r.arg(0), r.arg(1), r.g());
     let axes = |name: &str, v: Var<'a>| -> Vec<usize> {
         let shape = v.shape();
-        r.ints(name)
-            .unwrap_or(&[])
-            .iter()
-            .map(|&a| shape.axis(a).unwrap_or(0))
-            .collect()
+        r.ints(name).unwrap_or(&[]).iter().map(|&a| shape.axis(a).unwrap_or(0)).collect()
     };
     let (ranks, gb) = ((x.rank(), y.rank()), axes("x_batch", x).len());
     let (xb, yb) = (axes("x_batch", x), axes("y_batch", y));
     let (xc, yc) = (axes("x_contract", x), axes("y_contract", y));
     let rest = |rank: usize, b: &[usize], c: &[usize]| -> Vec<usize> {
-        (0..rank)
-            .filter(|a| !b.contains(a) && !c.contains(a))
-            .collect()
+        (0..rank).filter(|a| !b.contains(a) && !c.contains(a)).collect()
     };
     let (xr, yr) = (rest(ranks.0, &xb, &xc), rest(ranks.1, &yb, &yc));
     let g_batch: Vec<usize> = (0..gb).collect();
@@ -178,10 +151,7 @@ fn dot_gradient<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
     };
     let dx = dot(g, y, &g_batch, &yb, &g_y, &yr);
     let dy = dot(g, x, &g_batch, &xb, &g_x, &xr);
-    vec![
-        Some(back(dx, &xb, &xr, &xc, &yc)),
-        Some(back(dy, &yb, &yr, &yc, &xc)),
-    ]
+    vec![Some(back(dx, &xb, &xr, &xc, &yc)), Some(back(dy, &yb, &yr, &yc, &xc))]
 }
 
 /// Transposes a product in a gradient back into the operand's axes. The product has the batch, the
@@ -196,12 +166,8 @@ fn back<'a>(
 ) -> Var<'a> {
     let mut order: Vec<usize> = (0..other.len()).collect();
     order.sort_by_key(|&i| other[i]);
-    let places: Vec<usize> = batch
-        .iter()
-        .chain(rest)
-        .copied()
-        .chain(order.iter().map(|&i| own[i]))
-        .collect();
+    let places: Vec<usize> =
+        batch.iter().chain(rest).copied().chain(order.iter().map(|&i| own[i])).collect();
     let mut permutation = vec![0i64; places.len()];
     for (from, to) in places.iter().enumerate() {
         permutation[*to] = from as i64;
@@ -268,9 +234,7 @@ fn matmul<'a>(r: &Rule<'a>) -> Var<'a> {
             let batch = &r.ty.shape.dims[..rank.saturating_sub(2)];
             let full = |v: Var<'a>| {
                 let shape = v.shape();
-                let tail = shape.dims[shape.dims.len().saturating_sub(2)..]
-                    .iter()
-                    .cloned();
+                let tail = shape.dims[shape.dims.len().saturating_sub(2)..].iter().cloned();
                 v.broadcast_to(Shape::new(batch.iter().cloned().chain(tail)))
             };
             dot(full(x), full(y), rank.saturating_sub(2), (-1, -2))
@@ -293,22 +257,12 @@ fn matmul_gradient<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
         Some(2) => rows(matrix_x).swap_last().matmul(rows(g)),
         _ => matrix_x.swap_last().matmul(g),
     };
-    let dx = if x_flat {
-        dx.sum_to(Shape::new([Dim::Const(1), x_shape.dims[0].clone()]))
-    } else {
-        dx
-    };
+    let dx =
+        if x_flat { dx.sum_to(Shape::new([Dim::Const(1), x_shape.dims[0].clone()])) } else { dx };
     let home = |v: Var<'a>, shape: Shape, flat: bool| {
-        if flat {
-            v.reshape(shape)
-        } else {
-            v.sum_to(shape)
-        }
+        if flat { v.reshape(shape) } else { v.sum_to(shape) }
     };
-    vec![
-        Some(home(dx, x_shape, x_flat)),
-        Some(home(dy, y_shape, y_flat)),
-    ]
+    vec![Some(home(dx, x_shape, x_flat)), Some(home(dy, y_shape, y_flat))]
 }
 
 /// The value as a matrix: all axes but the last as one.

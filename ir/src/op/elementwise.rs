@@ -8,11 +8,8 @@ use crate::attr::AttrKind;
 use crate::dtype::DType;
 
 /// What the families below have in common.
-pub(super) const ELEMENTWISE: OpDef = OpDef {
-    kind: Kind::Elementwise,
-    shape: ShapeRule::Broadcast,
-    ..BASE
-};
+pub(super) const ELEMENTWISE: OpDef =
+    OpDef { kind: Kind::Elementwise, shape: ShapeRule::Broadcast, ..BASE };
 
 pub(super) const FLOAT: &[Operand] = &[operand("x", Class::Float)];
 const NUMBER: &[Operand] = &[operand("x", Class::Number)];
@@ -29,19 +26,9 @@ const COMPARISON: OpDef = OpDef {
     gradient: Gradient::Zero,
     ..ELEMENTWISE
 };
-const LOGIC: OpDef = OpDef {
-    operands: BITSES,
-    gradient: Gradient::Zero,
-    ..ELEMENTWISE
-};
-const UNARY: OpDef = OpDef {
-    operands: FLOAT,
-    ..ELEMENTWISE
-};
-const BINARY: OpDef = OpDef {
-    operands: NUMBERS,
-    ..ELEMENTWISE
-};
+const LOGIC: OpDef = OpDef { operands: BITSES, gradient: Gradient::Zero, ..ELEMENTWISE };
+const UNARY: OpDef = OpDef { operands: FLOAT, ..ELEMENTWISE };
+const BINARY: OpDef = OpDef { operands: NUMBERS, ..ELEMENTWISE };
 
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
@@ -104,10 +91,7 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "The angle of the point (`y`, `x`), in radians from -pi to pi.",
         operands: &[operand("x", Class::Float), operand("y", Class::Float)],
         meaning: Meaning::Scalar("atan2(x, y)"),
-        python: Python {
-            torch: "@atan2({x.array}, {y.array})",
-            ..all("@arctan2({x}, {y})")
-        },
+        python: Python { torch: "@atan2({x.array}, {y.array})", ..all("@arctan2({x}, {y})") },
         ..ELEMENTWISE
     },
     OpDef {
@@ -254,10 +238,7 @@ pub(super) const OPS: &[OpDef] = &[
             let dtype = r.arg(0).dtype();
             vec![dtype.is_float().then(|| r.g().cast(dtype))]
         }),
-        python: Python {
-            torch: "{x}.to({dtype})",
-            ..all("{x}.astype({dtype})")
-        },
+        python: Python { torch: "{x}.to({dtype})", ..all("{x}.astype({dtype})") },
         note: "A float outside an integer's range gives the nearest end, NaN gives 0, on the \
                evaluator and native targets; frameworks leave it undefined.",
         ..ELEMENTWISE

@@ -28,11 +28,7 @@ const CALL: OpDef = OpDef {
 };
 
 pub(super) const OPS: &[OpDef] = &[
-    OpDef {
-        name: "call",
-        doc: "The results of `callee` on the operands.",
-        ..CALL
-    },
+    OpDef { name: "call", doc: "The results of `callee` on the operands.", ..CALL },
     OpDef {
         name: "custom_gradient",
         doc: "The results of `callee`, differentiated by `vjp`: a function of the operands, the \
@@ -67,11 +63,7 @@ pub(super) const OPS: &[OpDef] = &[
         operands: &[operand("x", Class::Any)],
         meaning: Meaning::Kernel(|i| Ok(i.arg(0).clone())),
         gradient: Gradient::Zero,
-        python: Python {
-            numpy: "{x}",
-            torch: "{x}.detach()",
-            jax: "jax.lax.stop_gradient({x})",
-        },
+        python: Python { numpy: "{x}", torch: "{x}.detach()", jax: "jax.lax.stop_gradient({x})" },
         known: Some(|cx| cx.known[0].map(<[crate::dim::Dim]>::to_vec)),
         ..BASE
     },
@@ -124,19 +116,13 @@ fn scan_types(cx: &mut CallTypes) -> Result<Vec<Type>> {
             return Diagnostic::new(format!(
                 "carry {i} of `scan` changes its type from step to step"
             ))
-            .got(
-                results
-                    .get(i)
-                    .map_or("nothing".to_string(), Type::to_string),
-            )
+            .got(results.get(i).map_or("nothing".to_string(), Type::to_string))
             .expected(carry)
             .err();
         }
     }
     for ty in &mut results[carries..] {
-        ty.shape
-            .dims
-            .insert(0, length.clone().expect("there is a sequence"));
+        ty.shape.dims.insert(0, length.clone().expect("there is a sequence"));
     }
     Ok(results)
 }
@@ -151,11 +137,7 @@ fn scan(calls: &Calls) -> Result<Vec<Array>> {
     for i in 0..length {
         let at = if reverse { length - 1 - i } else { i };
         let mut step = state;
-        step.extend(
-            args[carries..carries + sequences]
-                .iter()
-                .map(|a| row(a, at)),
-        );
+        step.extend(args[carries..carries + sequences].iter().map(|a| row(a, at)));
         step.extend(args[carries + sequences..].iter().map(|&a| a.clone()));
         let mut results = calls.run(step)?;
         rows.push(results.split_off(carries));
@@ -165,11 +147,7 @@ fn scan(calls: &Calls) -> Result<Vec<Array>> {
         rows.reverse();
     }
     for (i, ty) in calls.results().iter().enumerate().skip(carries) {
-        state.push(stack(
-            ty.dtype,
-            &calls.shape(ty),
-            rows.iter().map(|r| &r[i - carries]),
-        ));
+        state.push(stack(ty.dtype, &calls.shape(ty), rows.iter().map(|r| &r[i - carries])));
     }
     Ok(state)
 }
@@ -177,11 +155,7 @@ fn scan(calls: &Calls) -> Result<Vec<Array>> {
 fn row(x: &Array, at: usize) -> Array {
     let shape = x.shape[1..].to_vec();
     let size: usize = shape.iter().product();
-    Array {
-        dtype: x.dtype,
-        shape,
-        data: x.data.pick(at * size..(at + 1) * size),
-    }
+    Array { dtype: x.dtype, shape, data: x.data.pick(at * size..(at + 1) * size) }
 }
 
 /// Rows one after another; `shape` is that of the whole where there are none.

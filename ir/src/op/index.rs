@@ -14,10 +14,7 @@ use crate::dim::Dim;
 use crate::eval::{index, layout};
 use crate::shape::Shape;
 
-const INDEX: OpDef = OpDef {
-    kind: Kind::Index,
-    ..BASE
-};
+const INDEX: OpDef = OpDef { kind: Kind::Index, ..BASE };
 const AXIS: super::AttrDef = attr("axis", AttrKind::Int, Default::Required);
 const OUT_OF_RANGE: &str = "A negative index counts from the end; one still out of range is \
     clamped on the evaluator and native targets. NumPy and torch raise.";
@@ -38,10 +35,7 @@ pub(super) const OPS: &[OpDef] = &[
         gradient: Gradient::Rule(|r| {
             let zeros = r.arg(0).full_like(0.0);
             let attrs = [("axis", r.attr("axis").clone())];
-            vec![
-                Some(r.build("scatter_add", &[zeros, r.arg(1), r.g()], &attrs)),
-                None,
-            ]
+            vec![Some(r.build("scatter_add", &[zeros, r.arg(1), r.g()], &attrs)), None]
         }),
         python: Python {
             torch: "{x}[{indices}] if axis == 0 and indices is index; \
@@ -73,10 +67,7 @@ pub(super) const OPS: &[OpDef] = &[
         gradient: Gradient::Rule(|r| {
             let zeros = r.arg(0).full_like(0.0);
             let attrs = [("axis", r.attr("axis").clone())];
-            vec![
-                Some(r.build("scatter_add_along", &[zeros, r.arg(1), r.g()], &attrs)),
-                None,
-            ]
+            vec![Some(r.build("scatter_add_along", &[zeros, r.arg(1), r.g()], &attrs)), None]
         }),
         python: Python {
             torch: "@take_along_dim({x}, {indices}, dim={axis}) if indices is i64; \
@@ -97,11 +88,7 @@ pub(super) const OPS: &[OpDef] = &[
         }),
         gradient: Gradient::Rule(|r| {
             let attrs = [("axis", r.attr("axis").clone())];
-            vec![
-                Some(r.g()),
-                None,
-                Some(r.build("take", &[r.g(), r.arg(1)], &attrs)),
-            ]
+            vec![Some(r.g()), None, Some(r.build("take", &[r.g(), r.arg(1)], &attrs))]
         }),
         python: Python {
             torch: "{x}.index_put(({indices},), {updates}, accumulate=True) \
@@ -132,11 +119,7 @@ pub(super) const OPS: &[OpDef] = &[
         }),
         gradient: Gradient::Rule(|r| {
             let attrs = [("axis", r.attr("axis").clone())];
-            vec![
-                Some(r.g()),
-                None,
-                Some(r.build("take_along", &[r.g(), r.arg(1)], &attrs)),
-            ]
+            vec![Some(r.g()), None, Some(r.build("take_along", &[r.g(), r.arg(1)], &attrs))]
         }),
         python: Python {
             torch: "@scatter_add({x}, {axis}, {indices}, {updates}) if indices is i64; \
@@ -265,10 +248,7 @@ pub(super) const OPS: &[OpDef] = &[
         dtype: DTypeRule::Attr("dtype"),
         meaning: Meaning::Decompose(one_hot),
         gradient: Gradient::Zero,
-        python: Python {
-            jax: "jax.nn.one_hot({indices}, {classes}, dtype={dtype})",
-            ..all("")
-        },
+        python: Python { jax: "jax.nn.one_hot({indices}, {classes}, dtype={dtype})", ..all("") },
         ..BASE
     },
 ];
@@ -286,10 +266,7 @@ fn take_shape(cx: &mut Infer) -> Result<Shape> {
     let mut dims: SmallVec<[Dim; 4]> = x.dims[..at].iter().cloned().collect();
     dims.extend(indices.dims.iter().cloned());
     dims.extend(x.dims[at + 1..].iter().cloned());
-    Ok(Shape {
-        lead: x.lead.clone().or_else(|| indices.lead.clone()),
-        dims,
-    })
+    Ok(Shape { lead: x.lead.clone().or_else(|| indices.lead.clone()), dims })
 }
 
 fn along_shape(cx: &mut Infer) -> Result<Shape> {
@@ -318,9 +295,7 @@ fn starts_match(cx: &mut Infer, from: usize, block: &Shape) -> Result<()> {
     let x = cx.shape(0).clone();
     let rank = x.need_rank()?;
     if block.dims.len() != rank || cx.operands.len() - from != rank {
-        return cx.mismatch(format!(
-            "{rank} starts and sizes are needed, one for each axis"
-        ));
+        return cx.mismatch(format!("{rank} starts and sizes are needed, one for each axis"));
     }
     for i in from..cx.operands.len() {
         if cx.shape(i).rank() != Some(0) {
@@ -330,9 +305,8 @@ fn starts_match(cx: &mut Infer, from: usize, block: &Shape) -> Result<()> {
     for (axis, (size, dim)) in block.dims.iter().zip(&x.dims).enumerate() {
         if let (Some(s), Some(d)) = (size.as_const(), axis_dim(&x, axis as i64)?.as_const()) {
             if s > d {
-                return cx.mismatch(format!(
-                    "the block of {size} is longer than axis {axis} of {dim}"
-                ));
+                return cx
+                    .mismatch(format!("the block of {size} is longer than axis {axis} of {dim}"));
             }
         }
     }
@@ -342,10 +316,7 @@ fn starts_match(cx: &mut Infer, from: usize, block: &Shape) -> Result<()> {
 fn one_hot<'a>(r: &Rule<'a>) -> Var<'a> {
     let indices = r.arg(0).expand_dims(&[-1]);
     let classes = Shape::new([Dim::Const(r.int("classes"))]);
-    let attrs = [
-        ("shape", Attr::from(classes)),
-        ("dtype", indices.dtype().into()),
-    ];
+    let attrs = [("shape", Attr::from(classes)), ("dtype", indices.dtype().into())];
     let ramp = r.build("iota", &[], &attrs);
     let dtype = r.dtype("dtype").unwrap_or(indices.dtype());
     indices.binary("eq", ramp).cast(dtype)

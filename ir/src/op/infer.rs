@@ -71,12 +71,12 @@ impl Infer<'_> {
         expected: &str,
     ) -> Result<()> {
         match self.attr(name) {
-            Attr::DType(dtype) if !accepts(*dtype) || dtype.is_storage_only() => Diagnostic::new(
-                format!("`{name}` of `{}` is another kind of dtype", self.op.name),
-            )
-            .got(dtype)
-            .expected(expected)
-            .err(),
+            Attr::DType(dtype) if !accepts(*dtype) || dtype.is_storage_only() => {
+                Diagnostic::new(format!("`{name}` of `{}` is another kind of dtype", self.op.name))
+                    .got(dtype)
+                    .expected(expected)
+                    .err()
+            }
             _ => Ok(()),
         }
     }
@@ -132,12 +132,9 @@ impl Infer<'_> {
         let each = self.operands.iter().enumerate().map(|(i, ty)| {
             let operand = self.op.operand(i);
             match operand.arity {
-                Arity::Many => format!(
-                    "{}[{}]: {}",
-                    operand.name,
-                    i + 1 - self.op.operands.len(),
-                    ty.shape
-                ),
+                Arity::Many => {
+                    format!("{}[{}]: {}", operand.name, i + 1 - self.op.operands.len(), ty.shape)
+                }
                 Arity::One | Arity::Optional => format!("{}: {}", operand.name, ty.shape),
             }
         });
@@ -147,9 +144,8 @@ impl Infer<'_> {
 
 /// The attribute of this name, which the op has.
 pub fn find_attr<'a>(op: Op, attrs: &'a [Attr], name: &str) -> &'a Attr {
-    let at = op
-        .attr_index(name)
-        .unwrap_or_else(|| panic!("`{}` has no attribute `{name}`", op.name));
+    let at =
+        op.attr_index(name).unwrap_or_else(|| panic!("`{}` has no attribute `{name}`", op.name));
     &attrs[at]
 }
 
@@ -215,11 +211,7 @@ pub fn infer(cx: &mut Infer) -> Result<Type> {
         },
         DTypeRule::Call => unreachable!("calls are typed by their signature"),
     };
-    if shape
-        .dims
-        .iter()
-        .any(|d| d.as_const().is_some_and(|c| c < 0))
-    {
+    if shape.dims.iter().any(|d| d.as_const().is_some_and(|c| c < 0)) {
         return cx.mismatch(format!("{shape} has a negative dim"));
     }
     Ok(Type { shape, dtype })
@@ -230,9 +222,7 @@ fn broadcast_all(cx: &mut Infer) -> Result<Shape> {
     for i in 1..cx.operands.len() {
         let next = cx.shape(i).clone();
         shape = cx.broadcast(&shape, &next).map_err(|mut error| {
-            error
-                .facts
-                .insert(0, ("operands".to_string(), cx.describe()));
+            error.facts.insert(0, ("operands".to_string(), cx.describe()));
             error
         })?;
     }
@@ -240,9 +230,7 @@ fn broadcast_all(cx: &mut Infer) -> Result<Shape> {
 }
 
 fn shared_dtype(cx: &Infer) -> Option<DType> {
-    (0..cx.operands.len())
-        .find(|&i| cx.op.operand(i).shared)
-        .map(|i| cx.operands[i].dtype)
+    (0..cx.operands.len()).find(|&i| cx.op.operand(i).shared).map(|i| cx.operands[i].dtype)
 }
 
 fn check_operands(cx: &Infer) -> Result<()> {
@@ -317,10 +305,7 @@ pub fn complete_attrs(op: Op, given: &[(&str, Attr)]) -> Result<smallvec::SmallV
     op.attrs
         .iter()
         .map(|def| {
-            let value = given
-                .iter()
-                .find(|(name, _)| *name == def.name)
-                .map(|(_, v)| v.clone());
+            let value = given.iter().find(|(name, _)| *name == def.name).map(|(_, v)| v.clone());
             match value.or_else(|| def.default.value()) {
                 Some(value) => check_attr(op, def, value),
                 None => {

@@ -14,19 +14,11 @@ use crate::dtype::DType;
 use crate::eval::{Array, layout, reduce};
 use crate::shape::Shape;
 
-const LAYOUT: OpDef = OpDef {
-    kind: Kind::Layout,
-    operands: &[operand("x", Class::Any)],
-    ..BASE
-};
+const LAYOUT: OpDef = OpDef { kind: Kind::Layout, operands: &[operand("x", Class::Any)], ..BASE };
 const SHAPE: super::AttrDef = attr("shape", AttrKind::Shape, Default::Required);
 const AXES: super::AttrDef = attr("axes", AttrKind::Ints, Default::Required);
 const AXIS: super::AttrDef = attr("axis", AttrKind::Int, Default::Required);
-const CONSTANT: OpDef = OpDef {
-    kind: Kind::Constant,
-    gradient: Gradient::Zero,
-    ..BASE
-};
+const CONSTANT: OpDef = OpDef { kind: Kind::Constant, gradient: Gradient::Zero, ..BASE };
 
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
@@ -94,16 +86,8 @@ pub(super) const OPS: &[OpDef] = &[
             let x = i.arg(0);
             Ok(integer(i.axes().iter().map(|&a| x.shape[a]).product()))
         }),
-        python: Python {
-            torch: "{x}.numel()",
-            ..all("{x}.size")
-        },
-        known: Some(|cx| {
-            Some(vec![crate::algebra::count_dims(
-                cx.shape(0),
-                cx.ints("axes"),
-            )?])
-        }),
+        python: Python { torch: "{x}.numel()", ..all("{x}.size") },
+        known: Some(|cx| Some(vec![crate::algebra::count_dims(cx.shape(0), cx.ints("axes"))?])),
         ..BASE
     },
     OpDef {
@@ -116,10 +100,9 @@ pub(super) const OPS: &[OpDef] = &[
             let x = i.arg(0);
             let shape = i.shape("shape");
             let axes: Vec<usize> = match i.ints("axes") {
-                Some(axes) => axes
-                    .iter()
-                    .map(|a| a.rem_euclid(shape.len() as i64) as usize)
-                    .collect(),
+                Some(axes) => {
+                    axes.iter().map(|a| a.rem_euclid(shape.len() as i64) as usize).collect()
+                }
                 None => (shape.len() - x.shape.len()..shape.len()).collect(),
             };
             layout::broadcast_in_dim(x, &shape, &axes)
@@ -131,13 +114,11 @@ pub(super) const OPS: &[OpDef] = &[
                     @full({shape}, {x.number}, dtype={dtype}[, device={device}]) if x is number and axes is default; \
                     {x}.expand({shape}) if axes is default; \
                     _broadcast({x}, {shape}, {axes.tuple})",
-            ..all(
-                "@zeros({shape}, dtype={dtype}) if x is zero and axes is default; \
+            ..all("@zeros({shape}, dtype={dtype}) if x is zero and axes is default; \
                  @ones({shape}, dtype={dtype}) if x is one and axes is default; \
                  @full({shape}, {x.number}, dtype={dtype}) if x is number and axes is default; \
                  @broadcast_to({x}, {shape}) if axes is default; \
-                 _broadcast({x}, {shape}, {axes.tuple})",
-            )
+                 _broadcast({x}, {shape}, {axes.tuple})")
         },
         ..LAYOUT
     },
@@ -220,10 +201,7 @@ pub(super) const OPS: &[OpDef] = &[
             r.arg(0).transpose(&permutation)
         }),
         gradient: Gradient::Rule(|r| {
-            let attrs = [
-                ("first", r.attr("first").clone()),
-                ("second", r.attr("second").clone()),
-            ];
+            let attrs = [("first", r.attr("first").clone()), ("second", r.attr("second").clone())];
             vec![Some(r.g().unary("swap_axes", &attrs))]
         }),
         python: all("{x}.T if x is matrix and first == -2 and second == -1; \
@@ -283,14 +261,9 @@ pub(super) const OPS: &[OpDef] = &[
         attrs: &[AXES],
         meaning: Meaning::Kernel(|i| layout::reverse(i.arg(0), &i.axes())),
         gradient: Gradient::Rule(|r| {
-            vec![Some(
-                r.g().unary("reverse", &[("axes", r.attr("axes").clone())]),
-            )]
+            vec![Some(r.g().unary("reverse", &[("axes", r.attr("axes").clone())]))]
         }),
-        python: Python {
-            torch: "@flip({x}, {axes.tuple})",
-            ..all("@flip({x}, {axes})")
-        },
+        python: Python { torch: "@flip({x}, {axes.tuple})", ..all("@flip({x}, {axes})") },
         ..LAYOUT
     },
     OpDef {
@@ -326,10 +299,7 @@ pub(super) const OPS: &[OpDef] = &[
             let rank = i.arg(0).shape.len();
             let zeros = vec![0; rank];
             let interior = i.ints("interior").unwrap_or(&zeros);
-            let (low, high) = (
-                i.ints("low").unwrap_or(&zeros),
-                i.ints("high").unwrap_or(&zeros),
-            );
+            let (low, high) = (i.ints("low").unwrap_or(&zeros), i.ints("high").unwrap_or(&zeros));
             layout::pad(i.arg(0), i.arg(1), low, high, interior)
         }),
         gradient: Gradient::Rule(pad_gradient),
@@ -349,9 +319,5 @@ pub(super) const OPS: &[OpDef] = &[
 const DTYPE: super::AttrDef = attr("dtype", AttrKind::DType, Default::Required);
 
 fn integer(value: usize) -> Array {
-    Array::from(&crate::tensor::Tensor::from_i64s(
-        DType::I64,
-        vec![],
-        &[value as i64],
-    ))
+    Array::from(&crate::tensor::Tensor::from_i64s(DType::I64, vec![], &[value as i64]))
 }

@@ -6,28 +6,17 @@ use super::{
 };
 use crate::attr::AttrKind;
 
-const UNARY: OpDef = OpDef {
-    operands: FLOAT,
-    ..ELEMENTWISE
-};
+const UNARY: OpDef = OpDef { operands: FLOAT, ..ELEMENTWISE };
 const NUMBER: &[Operand] = &[operand("x", Class::Number)];
 
 /// A template of torch's `torch.nn.functional` and of `jax.nn`; NumPy spells the parts.
 const fn nn(torch: &'static str, jax: &'static str) -> Python {
-    Python {
-        numpy: "",
-        torch,
-        jax,
-    }
+    Python { numpy: "", torch, jax }
 }
 
 /// The same name in every array module; `arc` forms are NumPy's own, so they differ in torch.
 const fn arc(numpy: &'static str, torch: &'static str) -> Python {
-    Python {
-        numpy,
-        torch,
-        jax: numpy,
-    }
+    Python { numpy, torch, jax: numpy }
 }
 
 pub(super) const OPS: &[OpDef] = &[
@@ -153,10 +142,7 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "`1 / x`.",
         meaning: Meaning::Scalar("1 / x"),
         gradient: Gradient::Partials(&["-r * r"]),
-        python: Python {
-            torch: "@reciprocal({x})",
-            ..all("1 / {x}")
-        },
+        python: Python { torch: "@reciprocal({x})", ..all("1 / {x}") },
         ..UNARY
     },
     OpDef {
@@ -195,11 +181,7 @@ pub(super) const OPS: &[OpDef] = &[
         operands: NUMBER,
         meaning: Meaning::Scalar("max(x, 0)"),
         gradient: Gradient::Partials(&["select(x > 0, 1, 0)"]),
-        python: Python {
-            numpy: "@maximum({x}, 0)",
-            torch: "@relu({x})",
-            jax: "jax.nn.relu({x})",
-        },
+        python: Python { numpy: "@maximum({x}, 0)", torch: "@relu({x})", jax: "jax.nn.relu({x})" },
         note: "The gradient at 0 is 0, as in torch and JAX.",
         ..ELEMENTWISE
     },
@@ -222,10 +204,7 @@ pub(super) const OPS: &[OpDef] = &[
         attrs: &[attr("alpha", AttrKind::Float, Default::Float(1.0))],
         meaning: Meaning::Scalar("select(x > 0, x, alpha * expm1(min(x, 0)))"),
         gradient: Gradient::Partials(&["select(x > 0, 1, alpha * exp(min(x, 0)))"]),
-        python: nn(
-            "F.elu({x}[, alpha={alpha}])",
-            "jax.nn.elu({x}[, alpha={alpha}])",
-        ),
+        python: nn("F.elu({x}[, alpha={alpha}])", "jax.nn.elu({x}[, alpha={alpha}])"),
         ..UNARY
     },
     OpDef {
@@ -271,10 +250,7 @@ pub(super) const OPS: &[OpDef] = &[
         ),
         gradient: Gradient::Partials(&["s * (1 + x * (1 - s)) \
              where t = exp(-abs(x)); s = select(x >= 0, 1 / (1 + t), t / (1 + t))"]),
-        python: Python {
-            numpy: "{x} * _sigmoid({x})",
-            ..nn("F.silu({x})", "jax.nn.silu({x})")
-        },
+        python: Python { numpy: "{x} * _sigmoid({x})", ..nn("F.silu({x})", "jax.nn.silu({x})") },
         ..UNARY
     },
     OpDef {

@@ -100,35 +100,21 @@ pub struct Operand {
 
 /// An operand of the shared dtype.
 pub const fn operand(name: &'static str, class: Class) -> Operand {
-    Operand {
-        name,
-        class,
-        arity: Arity::One,
-        shared: true,
-    }
+    Operand { name, class, arity: Arity::One, shared: true }
 }
 
 impl Operand {
     /// Its dtype is its own.
     pub const fn apart(self) -> Operand {
-        Operand {
-            shared: false,
-            ..self
-        }
+        Operand { shared: false, ..self }
     }
 
     pub const fn optional(self) -> Operand {
-        Operand {
-            arity: Arity::Optional,
-            ..self
-        }
+        Operand { arity: Arity::Optional, ..self }
     }
 
     pub const fn many(self) -> Operand {
-        Operand {
-            arity: Arity::Many,
-            ..self
-        }
+        Operand { arity: Arity::Many, ..self }
     }
 }
 
@@ -151,11 +137,7 @@ pub enum Default {
 }
 
 pub const fn attr(name: &'static str, kind: AttrKind, default: Default) -> AttrDef {
-    AttrDef {
-        name,
-        kind,
-        default,
-    }
+    AttrDef { name, kind, default }
 }
 
 impl Default {
@@ -264,11 +246,7 @@ pub struct Python {
 
 /// One template for all frameworks.
 pub const fn all(template: &'static str) -> Python {
-    Python {
-        numpy: template,
-        torch: template,
-        jax: template,
-    }
+    Python { numpy: template, torch: template, jax: template }
 }
 
 /// No framework takes it whole: it is decomposed.
@@ -356,11 +334,7 @@ impl OpDef {
 
     /// The fewest and the most values it takes.
     pub fn arity(&self) -> (usize, Option<usize>) {
-        let least = self
-            .operands
-            .iter()
-            .filter(|o| o.arity == Arity::One)
-            .count();
+        let least = self.operands.iter().filter(|o| o.arity == Arity::One).count();
         let many = self.operands.iter().any(|o| o.arity == Arity::Many);
         (least, (!many).then_some(self.operands.len()))
     }
@@ -412,12 +386,8 @@ pub fn expr(op: Op) -> Option<&'static Expr> {
 
 /// Parses an expression over an op's operands, its attributes and further value names.
 pub fn parse(op: Op, text: &str, more: &[&str]) -> Expr {
-    let values: Vec<&str> = op
-        .operands
-        .iter()
-        .map(|o| o.name)
-        .chain(more.iter().copied())
-        .collect();
+    let values: Vec<&str> =
+        op.operands.iter().map(|o| o.name).chain(more.iter().copied()).collect();
     let attrs: Vec<&str> = op.attrs.iter().map(|a| a.name).collect();
     Expr::parse(text, &values, &attrs)
         .unwrap_or_else(|error| panic!("the expression of `{}`: {error}", op.name))
@@ -439,9 +409,7 @@ static BY_PRIM: LazyLock<FxHashMap<Prim, Op>> = LazyLock::new(|| {
 
 /// The operation that is this scalar primitive alone.
 pub fn of_prim(prim: Prim) -> Op {
-    *BY_PRIM
-        .get(&prim)
-        .unwrap_or_else(|| panic!("no operation is the primitive {prim:?} alone"))
+    *BY_PRIM.get(&prim).unwrap_or_else(|| panic!("no operation is the primitive {prim:?} alone"))
 }
 
 static PARTIALS: LazyLock<FxHashMap<&'static str, Vec<Expr>>> = LazyLock::new(|| {
@@ -451,9 +419,7 @@ static PARTIALS: LazyLock<FxHashMap<&'static str, Vec<Expr>>> = LazyLock::new(||
         }
         _ => None,
     };
-    table()
-        .filter_map(|op| Some((op.0.name, own(op).or_else(|| prim_partials(op))?)))
-        .collect()
+    table().filter_map(|op| Some((op.0.name, own(op).or_else(|| prim_partials(op))?))).collect()
 });
 
 /// The derivatives of the primitive that the op is alone, if it is.

@@ -12,11 +12,8 @@ use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::shape::Shape;
 
-const COMPOSITE: OpDef = OpDef {
-    kind: Kind::Composite,
-    operands: &[operand("x", Class::Float)],
-    ..BASE
-};
+const COMPOSITE: OpDef =
+    OpDef { kind: Kind::Composite, operands: &[operand("x", Class::Float)], ..BASE };
 const AXIS: super::AttrDef = attr("axis", AttrKind::Int, Default::Int(-1));
 const EPSILON: super::AttrDef = attr("epsilon", AttrKind::Float, Default::Float(1e-5));
 const X: Operand = operand("x", Class::Float);
@@ -36,9 +33,7 @@ pub(super) const OPS: &[OpDef] = &[
         }),
         gradient: Gradient::Rule(|r| {
             let weighted = r.g() * r.y();
-            vec![Some(
-                weighted - r.y() * weighted.sum(Some(&[r.int("axis")]), true),
-            )]
+            vec![Some(weighted - r.y() * weighted.sum(Some(&[r.int("axis")]), true))]
         }),
         python: Python {
             numpy: "",
@@ -78,18 +73,16 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Decompose(|r| {
             let x = r.arg(0);
             let deviation = (x - x.reduce("mean", Some(&[-1]), true)).named("deviation");
-            let variance = (deviation * deviation)
-                .reduce("mean", Some(&[-1]), true)
-                .named("variance");
+            let variance =
+                (deviation * deviation).reduce("mean", Some(&[-1]), true).named("variance");
             let scaled = deviation / (variance + r.float("epsilon").unwrap_or(0.0)).sqrt();
             affine(r, scaled)
         }),
         gradient: Gradient::Rule(|r| {
             let x = r.arg(0);
             let deviation = (x - x.reduce("mean", Some(&[-1]), true)).named("deviation");
-            let variance = (deviation * deviation)
-                .reduce("mean", Some(&[-1]), true)
-                .named("variance");
+            let variance =
+                (deviation * deviation).reduce("mean", Some(&[-1]), true).named("variance");
             let scale = (variance + r.float("epsilon").unwrap_or(0.0)).sqrt();
             let scaled = deviation / scale;
             let inner = r.optional(1).map_or(r.g(), |w| r.g() * w);
@@ -164,19 +157,12 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "cross_entropy",
         doc: "`-log_softmax(logits)` at the class `target`, along the last axis; not reduced.",
-        operands: &[
-            operand("logits", Class::Float),
-            operand("target", Class::Int).apart(),
-        ],
+        operands: &[operand("logits", Class::Float), operand("target", Class::Int).apart()],
         shape: ShapeRule::Rule(|cx| {
             cx.shape(0).need_trailing(1)?;
             let shape = super::reduce::without_axes(cx.shape(0), Some(&[-1]), false)?;
             let target = cx.shape(1).clone();
-            cx.same(
-                &shape,
-                &target,
-                "`target` and `logits` without its last axis",
-            )?;
+            cx.same(&shape, &target, "`target` and `logits` without its last axis")?;
             Ok(shape)
         }),
         meaning: Meaning::Decompose(|r| {
@@ -203,11 +189,7 @@ fn normalised(cx: &mut Infer) -> Result<Shape> {
         if own.rank() != Some(1) {
             return cx.mismatch(format!("`{}` has one dim", cx.op.operand(i).name));
         }
-        cx.unify(
-            &own.dims[0],
-            &last,
-            "the normalised dim and the one it is scaled by",
-        )?;
+        cx.unify(&own.dims[0], &last, "the normalised dim and the one it is scaled by")?;
     }
     Ok(shape)
 }
@@ -219,10 +201,7 @@ fn affine<'a>(r: &Rule<'a>, scaled: Var<'a>) -> Var<'a> {
 
 fn affine_gradients<'a>(r: &Rule<'a>, dx: Var<'a>, scaled: Var<'a>) -> Vec<Option<Var<'a>>> {
     let mut gradients = vec![Some(dx)];
-    gradients.extend(
-        r.optional(1)
-            .map(|w| Some((r.g() * scaled).sum_to(w.shape()))),
-    );
+    gradients.extend(r.optional(1).map(|w| Some((r.g() * scaled).sum_to(w.shape()))));
     gradients.extend(r.optional(2).map(|b| Some(r.g().sum_to(b.shape()))));
     gradients
 }
@@ -233,16 +212,8 @@ fn attention_shape(cx: &mut Infer) -> Result<Shape> {
             .hint("put the causal mask into the mask: `Tril` of ones")
             .err();
     }
-    let (q, k, v) = (
-        cx.shape(0).clone(),
-        cx.shape(1).clone(),
-        cx.shape(2).clone(),
-    );
-    let (qt, kt, vt) = (
-        q.need_trailing(2)?,
-        k.need_trailing(2)?,
-        v.need_trailing(2)?,
-    );
+    let (q, k, v) = (cx.shape(0).clone(), cx.shape(1).clone(), cx.shape(2).clone());
+    let (qt, kt, vt) = (q.need_trailing(2)?, k.need_trailing(2)?, v.need_trailing(2)?);
     cx.unify(&qt[1], &kt[1], "the last dims of `query` and `key`")?;
     cx.unify(&kt[0], &vt[0], "the numbers of keys and values")?;
     let grouped = usize::from(cx.bool("grouped"));
@@ -256,10 +227,7 @@ fn attention_shape(cx: &mut Infer) -> Result<Shape> {
         shape.dims.extend(heads.clone());
         shape
     };
-    check_mask(
-        cx,
-        &with_last(&with_heads(joined.clone()), [&qt[0], &kt[0]]),
-    )?;
+    check_mask(cx, &with_last(&with_heads(joined.clone()), [&qt[0], &kt[0]]))?;
     let shape = cx.broadcast(&joined, &front(&v)?)?;
     Ok(with_last(&with_heads(shape), [&qt[0], &vt[1]]))
 }
@@ -268,11 +236,7 @@ fn attention_shape(cx: &mut Infer) -> Result<Shape> {
 fn check_groups(cx: &mut Infer, q: &Shape, k: &Shape, v: &Shape) -> Result<Dim> {
     let heads = q.need_trailing(3)?[0].clone();
     let groups = k.need_trailing(3)?[0].clone();
-    cx.unify(
-        &groups,
-        &v.need_trailing(3)?[0],
-        "the heads of `key` and `value`",
-    )?;
+    cx.unify(&groups, &v.need_trailing(3)?[0], "the heads of `key` and `value`")?;
     match (heads.as_const(), groups.as_const()) {
         (Some(h), Some(g)) if g == 0 || h % g != 0 => {
             cx.mismatch(format!("{h} heads do not divide into {g} groups"))
@@ -283,10 +247,7 @@ fn check_groups(cx: &mut Infer, q: &Shape, k: &Shape, v: &Shape) -> Result<Dim> 
 
 fn without_last(shape: &Shape, count: usize) -> Result<Shape> {
     let kept = shape.dims.len() - shape.need_trailing(count)?.len();
-    Ok(Shape {
-        lead: shape.lead.clone(),
-        dims: shape.dims[..kept].into(),
-    })
+    Ok(Shape { lead: shape.lead.clone(), dims: shape.dims[..kept].into() })
 }
 
 fn with_last(front: &Shape, last: [&Dim; 2]) -> Shape {
@@ -316,10 +277,7 @@ fn attention<'a>(r: &Rule<'a>) -> Var<'a> {
         true => (each_head(key, query), each_head(value, query)),
         false => (key, value),
     };
-    let scaled = match (
-        r.float("scale"),
-        query.shape().dims.last().and_then(Dim::as_const),
-    ) {
+    let scaled = match (r.float("scale"), query.shape().dims.last().and_then(Dim::as_const)) {
         (Some(scale), _) => query * scale,
         (None, Some(width)) => query * (1.0 / (width as f64).sqrt()),
         (None, None) => query / query.dim(-1).cast(query.dtype()).sqrt(),
@@ -335,8 +293,7 @@ fn attention<'a>(r: &Rule<'a>) -> Var<'a> {
 }
 
 fn hide<'a>(scores: Var<'a>, seen: Var<'a>) -> Var<'a> {
-    seen.select(scores, scores.scalar(f64::NEG_INFINITY))
-        .named("masked")
+    seen.select(scores, scores.scalar(f64::NEG_INFINITY)).named("masked")
 }
 
 /// Which keys come no later than each query.
@@ -347,11 +304,8 @@ fn lower_triangle<'a>(r: &Rule<'a>, scores: Var<'a>) -> Var<'a> {
     };
     let square = Attr::from(Shape::new(last.iter().cloned()));
     let ramp = |axis: i64| {
-        let attrs = [
-            ("shape", square.clone()),
-            ("axis", axis.into()),
-            ("dtype", DType::I32.into()),
-        ];
+        let attrs =
+            [("shape", square.clone()), ("axis", axis.into()), ("dtype", DType::I32.into())];
         r.build("iota", &[], &attrs)
     };
     ramp(0).binary("ge", ramp(1)).named("causal")
@@ -363,9 +317,7 @@ fn each_head<'a>(v: Var<'a>, query: Var<'a>) -> Var<'a> {
     let (Ok(own), Ok(all)) = (shape.need_trailing(3), heads.need_trailing(3)) else {
         return v;
     };
-    let times = all[0]
-        .exact_div(&own[0])
-        .unwrap_or_else(|| all[0].floor_div(&own[0]));
+    let times = all[0].exact_div(&own[0]).unwrap_or_else(|| all[0].floor_div(&own[0]));
     let front = &shape.dims[..shape.dims.len() - 3];
     let dims = |middle: Vec<Dim>| Shape {
         lead: shape.lead.clone(),

@@ -57,13 +57,7 @@ pub(super) const OPS: &[OpDef] = &[
             attr("high", AttrKind::Float, Default::Float(1.0)),
         ],
         meaning: Meaning::Kernel(|i| {
-            random::uniform(
-                i.key(),
-                &i.shape("shape"),
-                i.dtype(),
-                i.float("low"),
-                i.float("high"),
-            )
+            random::uniform(i.key(), &i.shape("shape"), i.dtype(), i.float("low"), i.float("high"))
         }),
         python: Python {
             jax: "jax.random.uniform({key}, {shape}, {dtype}[, {low}, {high}])",
@@ -93,10 +87,7 @@ pub(super) const OPS: &[OpDef] = &[
         }),
         dtype: DTypeRule::Fixed(DType::U32),
         meaning: Meaning::Kernel(|i| {
-            Ok(threefry::key_array(&threefry::split(
-                i.key(),
-                i.int("count") as usize,
-            )))
+            Ok(threefry::key_array(&threefry::split(i.key(), i.int("count") as usize)))
         }),
         python: Python {
             jax: "jax.random.split({key}, {count})",

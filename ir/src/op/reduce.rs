@@ -23,15 +23,9 @@ const REDUCE: OpDef = OpDef {
     shape: ShapeRule::Rule(over_axes),
     ..BASE
 };
-const ACCUMULATE: OpDef = OpDef {
-    attrs: &[AXES, KEEPDIM, ACC],
-    ..REDUCE
-};
-const TEST: OpDef = OpDef {
-    operands: &[operand("x", Class::Bool)],
-    gradient: Gradient::Zero,
-    ..REDUCE
-};
+const ACCUMULATE: OpDef = OpDef { attrs: &[AXES, KEEPDIM, ACC], ..REDUCE };
+const TEST: OpDef =
+    OpDef { operands: &[operand("x", Class::Bool)], gradient: Gradient::Zero, ..REDUCE };
 const FIND: OpDef = OpDef {
     attrs: &[attr("axis", AttrKind::Int, Default::None), KEEPDIM],
     shape: ShapeRule::Rule(over_axis),
@@ -44,10 +38,7 @@ const SCAN: OpDef = OpDef {
     shape: ShapeRule::Rule(along_axis),
     ..REDUCE
 };
-const FLOATS: OpDef = OpDef {
-    operands: &[operand("x", Class::Float)],
-    ..REDUCE
-};
+const FLOATS: OpDef = OpDef { operands: &[operand("x", Class::Float)], ..REDUCE };
 
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
@@ -185,18 +176,11 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Kernel(|i| sort::sort(i.arg(0), i.required_axis(), i.bool("descending"))),
         gradient: Gradient::Rule(|r| {
             let axis = r.int("axis");
-            let attrs = [
-                ("axis", axis.into()),
-                ("descending", r.bool("descending").into()),
-            ];
+            let attrs = [("axis", axis.into()), ("descending", r.bool("descending").into())];
             let places = r.arg(0).unary("argsort", &attrs);
             let zeros = r.arg(0).full_like(0.0);
             let attrs = [("axis", axis.into())];
-            vec![Some(r.build(
-                "scatter_add_along",
-                &[zeros, places, r.g()],
-                &attrs,
-            ))]
+            vec![Some(r.build("scatter_add_along", &[zeros, places, r.g()], &attrs))]
         }),
         python: Python {
             numpy: "_sort({x}, {axis}, {descending})",
@@ -250,11 +234,7 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "The mean squared distance from the mean over `axes` (all where left out), \
               divided by the count less `correction`.",
         kind: Kind::Composite,
-        attrs: &[
-            AXES,
-            KEEPDIM,
-            attr("correction", AttrKind::Float, Default::Float(0.0)),
-        ],
+        attrs: &[AXES, KEEPDIM, attr("correction", AttrKind::Float, Default::Float(0.0))],
         meaning: Meaning::Decompose(|r| {
             let x = r.arg(0);
             let axes = r.ints("axes");
@@ -301,9 +281,7 @@ pub(super) const OPS: &[OpDef] = &[
 /// The greatest element, or 0 where that is infinite: a shift that keeps `exp` finite.
 pub(super) fn finite_max<'a>(x: Var<'a>, axes: Option<&[i64]>) -> Var<'a> {
     let top = x.reduce("max", axes, true).named("top");
-    top.unary("is_inf", &[])
-        .select(top.scalar(0.0), top)
-        .stop_gradient()
+    top.unary("is_inf", &[]).select(top.scalar(0.0), top).stop_gradient()
 }
 
 /// The shape without `axes`, or with 1 in their place.
@@ -325,19 +303,13 @@ pub fn without_axes(shape: &Shape, axes: Option<&[i64]>, keepdim: bool) -> Resul
                 .err();
         }
     }
-    let dims = shape
-        .dims
-        .iter()
-        .zip(&dropped)
-        .filter_map(|(dim, dropped)| match (dropped, keepdim) {
+    let dims =
+        shape.dims.iter().zip(&dropped).filter_map(|(dim, dropped)| match (dropped, keepdim) {
             (false, _) => Some(dim.clone()),
             (true, true) => Some(Dim::Const(1)),
             (true, false) => None,
         });
-    Ok(Shape {
-        lead: shape.lead.clone(),
-        dims: dims.collect(),
-    })
+    Ok(Shape { lead: shape.lead.clone(), dims: dims.collect() })
 }
 
 fn over_axes(cx: &mut Infer) -> Result<Shape> {
@@ -349,11 +321,7 @@ fn over_axis(cx: &mut Infer) -> Result<Shape> {
         crate::attr::Attr::Int(axis) => Some(*axis),
         _ => None,
     };
-    without_axes(
-        cx.shape(0),
-        axis.as_ref().map(std::slice::from_ref),
-        cx.bool("keepdim"),
-    )
+    without_axes(cx.shape(0), axis.as_ref().map(std::slice::from_ref), cx.bool("keepdim"))
 }
 
 fn along_axis(cx: &mut Infer) -> Result<Shape> {
@@ -383,9 +351,7 @@ fn prod_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
     let axes = r.ints("axes");
     let zero = x.scalar(0.0);
     let is_zero = x.binary("eq", zero);
-    let rest = is_zero
-        .select(x.scalar(1.0), x)
-        .reduce("prod", axes, r.bool("keepdim"));
+    let rest = is_zero.select(x.scalar(1.0), x).reduce("prod", axes, r.bool("keepdim"));
     let zeros = is_zero.cast(x.dtype()).sum(axes, r.bool("keepdim"));
     let alone = zeros.binary("eq", zero).select(zero, rest);
     let alone = zeros.binary("eq", x.scalar(1.0)).select(alone, zero);

@@ -23,12 +23,7 @@ pub fn reference() -> String {
 }
 
 fn entry(op: Op) -> String {
-    let operands = op
-        .operands
-        .iter()
-        .map(operand)
-        .collect::<Vec<_>>()
-        .join(", ");
+    let operands = op.operands.iter().map(operand).collect::<Vec<_>>().join(", ");
     let mut text = format!("\n### `{}({operands})`\n\n{}\n\n", op.name, op.doc);
     for attr in op.attrs {
         let _ = writeln!(text, "- `{}`: {}", attr.name, attribute(attr));
@@ -89,19 +84,8 @@ fn gradient(op: Op) -> String {
 
 fn whole(op: Op) -> String {
     let python = op.python;
-    let spelled = [
-        ("NumPy", python.numpy),
-        ("PyTorch", python.torch),
-        ("JAX", python.jax),
-    ];
-    let names: Vec<&str> = spelled
-        .iter()
-        .filter(|(_, text)| !text.is_empty())
-        .map(|(name, _)| *name)
-        .collect();
-    if names.is_empty() {
-        "none".to_string()
-    } else {
-        names.join(", ")
-    }
+    let spelled = [("NumPy", python.numpy), ("PyTorch", python.torch), ("JAX", python.jax)];
+    let names: Vec<&str> =
+        spelled.iter().filter(|(_, text)| !text.is_empty()).map(|(name, _)| *name).collect();
+    if names.is_empty() { "none".to_string() } else { names.join(", ") }
 }

@@ -52,11 +52,7 @@ impl Expr {
     /// From nodes, the last one being the root.
     fn new(nodes: Vec<Node>) -> Result<Expr, String> {
         let kinds = infer_kinds(&nodes)?;
-        Ok(Expr {
-            root: (nodes.len() - 1) as u16,
-            nodes,
-            kinds,
-        })
+        Ok(Expr { root: (nodes.len() - 1) as u16, nodes, kinds })
     }
 
     /// All nodes, operands before their users.
@@ -87,13 +83,11 @@ impl Expr {
 
     /// How many operands and attributes have to be given: one more than the last that is read.
     pub fn reads(&self) -> (usize, usize) {
-        self.nodes
-            .iter()
-            .fold((0, 0), |(vars, attrs), node| match *node {
-                Node::Var(v) => (vars.max(v as usize + 1), attrs),
-                Node::Attr(a) => (vars, attrs.max(a as usize + 1)),
-                Node::Const(_) | Node::Prim(..) => (vars, attrs),
-            })
+        self.nodes.iter().fold((0, 0), |(vars, attrs), node| match *node {
+            Node::Var(v) => (vars.max(v as usize + 1), attrs),
+            Node::Attr(a) => (vars, attrs.max(a as usize + 1)),
+            Node::Const(_) | Node::Prim(..) => (vars, attrs),
+        })
     }
 
     /// The result on operands of `dtype` (bools where they are read as such; a foreign one is taken
@@ -158,10 +152,7 @@ struct Rules {
 }
 
 fn rules(nodes: &[Node]) -> Rules {
-    let mut rules = Rules {
-        fixed: vec![],
-        groups: vec![],
-    };
+    let mut rules = Rules { fixed: vec![], groups: vec![] };
     for (i, node) in nodes.iter().enumerate() {
         let Node::Prim(prim, args) = *node else {
             if matches!(node, Node::Const(_)) {
@@ -172,9 +163,9 @@ fn rules(nodes: &[Node]) -> Rules {
         let args: Vec<usize> = args[..prim.arity()].iter().map(|&a| a as usize).collect();
         match prim.signature() {
             Signature::Same if takes_bool(prim) => rules.groups.push([&args[..], &[i]].concat()),
-            Signature::Same => rules
-                .fixed
-                .extend(args.iter().chain(&[i]).map(|&a| (a, Kind::Value))),
+            Signature::Same => {
+                rules.fixed.extend(args.iter().chain(&[i]).map(|&a| (a, Kind::Value)))
+            }
             Signature::Test => {
                 rules.fixed.push((i, Kind::Bool));
                 match prim {
@@ -227,9 +218,5 @@ fn infer_kinds(nodes: &[Node]) -> Result<Vec<Kind>, String> {
         Node::Var(_) if !grouped(i) => Kind::Foreign,
         _ => Kind::Value,
     };
-    Ok(kinds
-        .into_iter()
-        .enumerate()
-        .map(|(i, k)| k.unwrap_or_else(|| free(i)))
-        .collect())
+    Ok(kinds.into_iter().enumerate().map(|(i, k)| k.unwrap_or_else(|| free(i))).collect())
 }

@@ -81,11 +81,7 @@ fn floor_div_mod(dtype: DType, x: f64, y: f64) -> (f64, f64) {
         return (x / y, f64::NAN);
     }
     let step = |v: f64| {
-        if dtype == DType::F64 {
-            v
-        } else {
-            round(DType::F32, v)
-        }
+        if dtype == DType::F64 { v } else { round(DType::F32, v) }
     };
     let mut rest = x % y;
     let mut quotient = step(step(x - rest) / y);

@@ -79,11 +79,7 @@ fn divide(unsigned: bool, x: i64, y: i64) -> (i64, i64) {
 fn floor_div_mod(unsigned: bool, x: i64, y: i64) -> (i64, i64) {
     let (quotient, rest) = divide(unsigned, x, y);
     let below = !unsigned && y != 0 && rest != 0 && (rest < 0) != (y < 0);
-    if below {
-        (quotient - 1, rest + y)
-    } else {
-        (quotient, rest)
-    }
+    if below { (quotient - 1, rest + y) } else { (quotient, rest) }
 }
 
 fn pow(unsigned: bool, x: i64, y: i64) -> i64 {
@@ -108,10 +104,6 @@ fn pow(unsigned: bool, x: i64, y: i64) -> i64 {
 
 /// The shift amount, unless it shifts everything out. Bool is one bit wide.
 fn shift(dtype: DType, y: i64) -> Option<u32> {
-    let width = if dtype == DType::Bool {
-        1
-    } else {
-        dtype.bits()
-    };
+    let width = if dtype == DType::Bool { 1 } else { dtype.bits() };
     u32::try_from(y).ok().filter(|&n| n < width)
 }

@@ -26,12 +26,7 @@ const LEVELS: &[&[(&str, Prim)]] = &[
     &[("&", Prim::And)],
     &[("<<", Prim::ShiftLeft), (">>", Prim::ShiftRight)],
     &[("+", Prim::Add), ("-", Prim::Sub)],
-    &[
-        ("*", Prim::Mul),
-        ("/", Prim::Div),
-        ("//", Prim::FloorDiv),
-        ("%", Prim::Mod),
-    ],
+    &[("*", Prim::Mul), ("/", Prim::Div), ("//", Prim::FloorDiv), ("%", Prim::Mod)],
 ];
 
 const CONSTANTS: &[(&str, f64)] = &[
@@ -75,10 +70,7 @@ pub fn parse(text: &str, operands: &[&str], attrs: &[&str]) -> Result<Vec<Node>,
     }
     let unused = parser.bindings.iter().filter(|(_, b)| b.value.is_none());
     if let Some((name, binding)) = unused.min_by_key(|(_, b)| b.start) {
-        return Err((
-            parser.tokens[binding.start].0,
-            format!("`{name}` is not used"),
-        ));
+        return Err((parser.tokens[binding.start].0, format!("`{name}` is not used")));
     }
     Ok(reachable(&parser.nodes, root))
 }
@@ -159,16 +151,9 @@ impl<'a> Parser<'a> {
                 return Err((self.tokens[at + 1].0, "a name to bind is missing".into()));
             };
             if self.tokens[at + 2].1 != Token::Symbol("=") {
-                return Err((
-                    self.tokens[at + 2].0,
-                    format!("`=` is missing after `{name}`"),
-                ));
+                return Err((self.tokens[at + 2].0, format!("`=` is missing after `{name}`")));
             }
-            let binding = Binding {
-                start: at + 3,
-                open: false,
-                value: None,
-            };
+            let binding = Binding { start: at + 3, open: false, value: None };
             if self.bindings.insert(name, binding).is_some() || self.operands.contains(&name) {
                 return Err((column, format!("`{name}` is bound twice")));
             }
@@ -219,12 +204,7 @@ impl<'a> Parser<'a> {
         if let Some(&i) = self.known.get(&key) {
             return Ok(i);
         }
-        let too_long = |_| {
-            (
-                self.tokens[self.at].0,
-                "the expression is too long".to_string(),
-            )
-        };
+        let too_long = |_| (self.tokens[self.at].0, "the expression is too long".to_string());
         let i = u16::try_from(self.nodes.len()).map_err(too_long)?;
         self.nodes.push(node);
         self.known.insert(key, i);
@@ -258,10 +238,7 @@ impl<'a> Parser<'a> {
     fn unary(&mut self) -> Result<u16, Error> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
-            return Err((
-                self.tokens[self.at].0,
-                "the expression is nested too deep".into(),
-            ));
+            return Err((self.tokens[self.at].0, "the expression is nested too deep".into()));
         }
         let prim = match self.peek() {
             Token::Symbol("-") => Some(Prim::Neg),
@@ -384,9 +361,7 @@ fn reachable(nodes: &[Node], root: u16) -> Vec<Node> {
     used[root as usize] = true;
     for (i, node) in nodes.iter().enumerate().rev() {
         if let (true, Node::Prim(prim, args)) = (used[i], node) {
-            args[..prim.arity()]
-                .iter()
-                .for_each(|&a| used[a as usize] = true);
+            args[..prim.arity()].iter().for_each(|&a| used[a as usize] = true);
         }
     }
     let mut place = vec![0; nodes.len()];
@@ -398,9 +373,7 @@ fn reachable(nodes: &[Node], root: u16) -> Vec<Node> {
         place[i] = kept.len() as u16;
         kept.push(match node {
             Node::Prim(prim, mut args) => {
-                args[..prim.arity()]
-                    .iter_mut()
-                    .for_each(|a| *a = place[*a as usize]);
+                args[..prim.arity()].iter_mut().for_each(|a| *a = place[*a as usize]);
                 Node::Prim(prim, args)
             }
             leaf => leaf,

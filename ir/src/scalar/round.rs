@@ -22,11 +22,7 @@ impl Format {
             DType::F8E4M3 => (4, 3, false),
             _ => return None,
         };
-        Some(Format {
-            exp_bits,
-            man_bits,
-            has_inf,
-        })
+        Some(Format { exp_bits, man_bits, has_inf })
     }
 
     fn bias(&self) -> i32 {
@@ -58,11 +54,7 @@ impl Format {
 
     fn round(&self, x: f64) -> f64 {
         if !x.is_finite() {
-            return if x.is_nan() || self.has_inf {
-                x
-            } else {
-                f64::NAN
-            };
+            return if x.is_nan() || self.has_inf { x } else { f64::NAN };
         }
         let q = self.quantum(x);
         // Scaling by a power of two is exact here, so the only rounding is the one to an integer.
@@ -78,11 +70,7 @@ impl Format {
     fn encode(&self, x: f64) -> u32 {
         let sign = (x.is_sign_negative() as u32) << (self.exp_bits + self.man_bits);
         if x.is_nan() {
-            let quiet = if self.has_inf {
-                1 << (self.man_bits - 1)
-            } else {
-                self.man_mask()
-            };
+            let quiet = if self.has_inf { 1 << (self.man_bits - 1) } else { self.man_mask() };
             return sign | self.exp_mask() << self.man_bits | quiet;
         }
         if x.is_infinite() {
@@ -190,11 +178,7 @@ pub fn wrap(dtype: DType, v: i64) -> i64 {
 
 /// The mathematical value of a held integer.
 pub fn wide(dtype: DType, v: i64) -> i128 {
-    if dtype == DType::U64 {
-        (v as u64).into()
-    } else {
-        v.into()
-    }
+    if dtype == DType::U64 { (v as u64).into() } else { v.into() }
 }
 
 /// A float as an integer: toward zero, saturating, NaN as 0; bool is whether it is not 0.
@@ -221,10 +205,6 @@ pub fn from_int(dtype: DType, v: i128) -> f64 {
     }
     // Two roundings would go wrong at ties, so the first one is to odd: toward zero, and the last
     // bit set to say that something was cut off.
-    let toward_zero = if back.abs() > v.abs() {
-        x.to_bits() - 1
-    } else {
-        x.to_bits()
-    };
+    let toward_zero = if back.abs() > v.abs() { x.to_bits() - 1 } else { x.to_bits() };
     round(dtype, f64::from_bits(toward_zero | 1))
 }

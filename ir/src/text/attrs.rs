@@ -50,9 +50,7 @@ impl<'s> Reader<'s> {
             }
             shape.dims.push(self.cursor.dim()?);
             if !self.cursor.eat_word("x") {
-                return self
-                    .cursor
-                    .expected("`x`, between dims and before the dtype");
+                return self.cursor.expected("`x`, between dims and before the dtype");
             }
         };
         self.cursor.expect(">")?;
@@ -168,9 +166,7 @@ impl<'s> Reader<'s> {
     pub fn function_name(&mut self) -> Result<(Arc<str>, Span)> {
         let start = self.cursor.start();
         if !self.cursor.eat("@") {
-            return self
-                .cursor
-                .expected("the name of a function, such as `@main`");
+            return self.cursor.expected("the name of a function, such as `@main`");
         }
         let name = match self.cursor.peek() {
             Some('"') => self.cursor.string("a name")?.0.into(),
@@ -190,9 +186,7 @@ impl<'s> Reader<'s> {
     fn tensor(&mut self) -> Result<Tensor> {
         let start = self.cursor.start();
         if !self.cursor.eat("dense<") {
-            return self
-                .cursor
-                .expected("a tensor such as `dense<tensor<2 x f32>, [1.0, 2.0]>`");
+            return self.cursor.expected("a tensor such as `dense<tensor<2 x f32>, [1.0, 2.0]>`");
         }
         let (ty, span) = self.ty()?;
         let Some(shape) = ty.shape.as_fixed() else {

@@ -22,11 +22,7 @@ pub(super) struct Cursor<'s> {
 
 impl<'s> Cursor<'s> {
     pub fn new(source: &'s str) -> Cursor<'s> {
-        Cursor {
-            source,
-            rest: source,
-            ended: 0,
-        }
+        Cursor { source, rest: source, ended: 0 }
     }
 
     fn at(&self) -> usize {
@@ -122,10 +118,7 @@ impl<'s> Cursor<'s> {
             Some(_) => format!("`{}`", &self.source[self.next_token(span.clone())]),
             None => "the end of the text".to_string(),
         };
-        Diagnostic::new(format!("{what} is expected here"))
-            .got(got)
-            .span(span)
-            .err()
+        Diagnostic::new(format!("{what} is expected here")).got(got).span(span).err()
     }
 
     /// The word at `span`, or the one character.
@@ -165,11 +158,7 @@ impl<'s> Cursor<'s> {
         let word = self.token(word).unwrap_or("");
         let end = self.since(start).end;
         // An error underlines at least the character that is not one.
-        let span = if word.is_empty() {
-            self.here()
-        } else {
-            start..end
-        };
+        let span = if word.is_empty() { self.here() } else { start..end };
         (word, span)
     }
 

@@ -27,10 +27,7 @@ pub(super) fn module(trees: &[FunctionTree]) -> Result<Module> {
                 .err();
         }
     }
-    let callees = trees
-        .iter()
-        .map(|tree| callees(tree, &numbers))
-        .collect::<Result<Vec<_>>>()?;
+    let callees = trees.iter().map(|tree| callees(tree, &numbers)).collect::<Result<Vec<_>>>()?;
     let order = callees_first(&callees).or_else(|cycle| recursion(trees, &cycle))?;
     let mut module = Module::new();
     for i in order {
@@ -38,9 +35,7 @@ pub(super) fn module(trees: &[FunctionTree]) -> Result<Module> {
         module.insert(function);
     }
     // In the order of the text: the first is the entry.
-    module
-        .functions
-        .sort_by_cached_key(|name, _| numbers[&**name]);
+    module.functions.sort_by_cached_key(|name, _| numbers[&**name]);
     Ok(module)
 }
 
@@ -119,8 +114,7 @@ impl<'t, 's> Resolver<'t, 's> {
             self.function.args.push(argument.clone());
         }
         for op in &self.tree.ops {
-            self.operation(op, module)
-                .map_err(|error| place(error, &op.span))?;
+            self.operation(op, module).map_err(|error| place(error, &op.span))?;
         }
         match self.tree.external {
             true => self.declared_results(),
@@ -222,14 +216,11 @@ impl<'t, 's> Resolver<'t, 's> {
         let taken = |symbol: &Symbol| self.symbols.contains(symbol);
         let settled = retype::settle(&inferred, &declared, &self.equalities, &taken);
         let binding = settled.or_else(|i| {
-            Diagnostic::new(format!(
-                "the type of `%{}` is another",
-                tree.results[i].name
-            ))
-            .got(&types[i].0)
-            .expected(&inferred.types[i])
-            .span(types[i].1.clone())
-            .err()
+            Diagnostic::new(format!("the type of `%{}` is another", tree.results[i].name))
+                .got(&types[i].0)
+                .expected(&inferred.types[i])
+                .span(types[i].1.clone())
+                .err()
         })?;
         let guards = inferred.guards.iter().map(|guard| Guard {
             left: binding.dim(&guard.left),
@@ -257,10 +248,7 @@ impl<'t, 's> Resolver<'t, 's> {
     /// Adds what inference asks for and the text leaves out.
     fn add_guards(&mut self, guards: Vec<Guard>) {
         for guard in guards {
-            let turned = Guard {
-                left: guard.right.clone(),
-                right: guard.left.clone(),
-            };
+            let turned = Guard { left: guard.right.clone(), right: guard.left.clone() };
             if names_nothing(&guard) {
                 continue;
             }
@@ -275,11 +263,7 @@ impl<'t, 's> Resolver<'t, 's> {
     fn declared_results(&mut self) {
         for result in &self.tree.results {
             let value = Value(self.function.values.len() as u32);
-            self.function.values.push(ValueInfo {
-                ty: result.ty.clone(),
-                name: None,
-                known: None,
-            });
+            self.function.values.push(ValueInfo { ty: result.ty.clone(), name: None, known: None });
             self.function.results.push(ResultDef {
                 name: result.name.clone(),
                 value,

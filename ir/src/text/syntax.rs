@@ -123,15 +123,9 @@ impl<'s> Reader<'s> {
         let label = self.label()?;
         self.cursor.expect(":")?;
         let (ty, _) = self.ty()?;
-        let mut argument = Argument {
-            name: label.name.into(),
-            role: Role::Data,
-            donated: false,
-        };
+        let mut argument = Argument { name: label.name.into(), role: Role::Data, donated: false };
         loop {
-            let role = Role::ALL
-                .into_iter()
-                .find(|role| self.cursor.eat_word(role.name()));
+            let role = Role::ALL.into_iter().find(|role| self.cursor.eat_word(role.name()));
             if let Some(role) = role {
                 argument.role = role;
             } else if self.cursor.peek() == Some('"') {
@@ -155,12 +149,7 @@ impl<'s> Reader<'s> {
             true => Some(self.cursor.string("the name of a state argument")?.0.into()),
             false => None,
         };
-        Ok(ResultTree {
-            name,
-            ty,
-            ty_span,
-            state,
-        })
+        Ok(ResultTree { name, ty, ty_span, state })
     }
 
     fn constraints(&mut self) -> Result<Vec<Constraint>> {
@@ -168,23 +157,13 @@ impl<'s> Reader<'s> {
         let mut more = self.cursor.eat_word("where");
         while more {
             let left = self.cursor.dim_of_line()?;
-            let relations = [
-                ("==", Bound::Equal),
-                ("<=", Bound::AtMost),
-                (">=", Bound::AtLeast),
-            ];
-            let Some((_, relation)) = relations
-                .into_iter()
-                .find(|(text, _)| self.cursor.eat(text))
+            let relations = [("==", Bound::Equal), ("<=", Bound::AtMost), (">=", Bound::AtLeast)];
+            let Some((_, relation)) = relations.into_iter().find(|(text, _)| self.cursor.eat(text))
             else {
                 return self.cursor.expected("`==`, `<=` or `>=`");
             };
             let right = self.cursor.dim_of_line()?;
-            constraints.push(Constraint {
-                left,
-                relation,
-                right,
-            });
+            constraints.push(Constraint { left, relation, right });
             more = self.cursor.eat(",");
         }
         Ok(constraints)
@@ -240,9 +219,7 @@ impl<'s> Reader<'s> {
             }
             self.cursor.expect("=")?;
         }
-        let (name, name_span) = self
-            .cursor
-            .identifier("an operation, `guard` or `return`")?;
+        let (name, name_span) = self.cursor.identifier("an operation, `guard` or `return`")?;
         let Some(op) = op::find(name) else {
             let mut error =
                 Diagnostic::new(format!("there is no operation `{name}`")).span(name_span);
@@ -259,16 +236,7 @@ impl<'s> Reader<'s> {
         // Locations are no part of what an error underlines.
         let span = self.cursor.since(start);
         let loc = self.loc()?;
-        Ok(OpTree {
-            results,
-            op,
-            operands,
-            attrs,
-            attr_spans,
-            types,
-            loc,
-            span,
-        })
+        Ok(OpTree { results, op, operands, attrs, attr_spans, types, loc, span })
     }
 
     fn attrs(&mut self, op: Op) -> Result<(Named<Attr>, Named<Span>)> {

@@ -34,9 +34,7 @@ fn migrate<'s>(
         if found == present {
             return Ok((text, migrated));
         }
-        let step = migrations
-            .iter()
-            .find(|m| m.from == found && found < present);
+        let step = migrations.iter().find(|m| m.from == found && found < present);
         match step {
             Some(step) => text = Cow::Owned((step.rewrite)(&text)?),
             None => return unsupported(found, present),
@@ -85,10 +83,7 @@ mod tests {
     #[test]
     fn older_texts_go_through_every_step() {
         let steps = [
-            Migration {
-                from: 1,
-                rewrite: |text| Ok(text.replace("mithril 1", "mithril 2")),
-            },
+            Migration { from: 1, rewrite: |text| Ok(text.replace("mithril 1", "mithril 2")) },
             Migration {
                 from: 2,
                 rewrite: |text| Ok(text.replace("mithril 2", "mithril 3").replace("old", "new")),

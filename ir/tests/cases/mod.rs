@@ -60,19 +60,14 @@ pub struct Case {
 
 /// The dtypes that an operand of this class may have.
 pub fn dtypes(class: Class) -> Vec<DType> {
-    DType::ALL
-        .into_iter()
-        .filter(|d| class.accepts(*d))
-        .collect()
+    DType::ALL.into_iter().filter(|d| class.accepts(*d)).collect()
 }
 
 impl Case {
     /// A use that inference accepts. `dtype` chooses the shared dtype, where the class allows it.
     /// `None`: none was found.
     pub fn find(op: Op, random: &mut Random, dtype: Option<DType>) -> Option<Case> {
-        (0..3000)
-            .map(|_| Case::guess(op, random, dtype))
-            .find(|case| case.function().is_some())
+        (0..3000).map(|_| Case::guess(op, random, dtype)).find(|case| case.function().is_some())
     }
 
     /// A use that may be wrong in any way.
@@ -98,11 +93,7 @@ impl Case {
                 let ty = match operand.class {
                     Class::Key => Type::new(DType::U32, Shape::fixed(&[2])),
                     _ => Type::new(
-                        if operand.shared {
-                            shared.unwrap_or(own)
-                        } else {
-                            own
-                        },
+                        if operand.shared { shared.unwrap_or(own) } else { own },
                         Shape::fixed(&shapes::variation(&base, random)),
                     ),
                 };
@@ -117,11 +108,7 @@ impl Case {
             let attr = attr(op, def, &operands, &attrs, &base, random);
             attrs.push(attr);
         }
-        Case {
-            op,
-            operands,
-            attrs,
-        }
+        Case { op, operands, attrs }
     }
 
     /// The function of this operation alone; `None` where inference refuses it.
@@ -134,9 +121,7 @@ impl Case {
 
     pub fn arguments(&self, builder: &Builder) -> Vec<Value> {
         let types = self.operands.iter().enumerate();
-        types
-            .map(|(i, ty)| builder.arg(format!("x{i}"), Role::Data, ty.clone()))
-            .collect()
+        types.map(|(i, ty)| builder.arg(format!("x{i}"), Role::Data, ty.clone())).collect()
     }
 
     /// Operands of these types; their dims are numbers.
@@ -156,10 +141,8 @@ impl Case {
             Some(n) if n > 1 && seen.contains(&n) => Dim::symbol(format!("s{n}").as_str()),
             _ => d.clone(),
         };
-        let shape = |s: &Shape| Shape {
-            lead: s.lead.clone(),
-            dims: s.dims.iter().map(dim).collect(),
-        };
+        let shape =
+            |s: &Shape| Shape { lead: s.lead.clone(), dims: s.dims.iter().map(dim).collect() };
         let seen_key = self.op.operands.iter().any(|o| o.class == Class::Key);
         if seen_key {
             return self.clone();
@@ -192,11 +175,7 @@ pub fn size(symbol: &mithril_ir::dim::Symbol) -> Option<i64> {
 }
 
 pub fn result(name: &str, value: Value) -> ResultDef {
-    ResultDef {
-        name: name.into(),
-        value,
-        state: None,
-    }
+    ResultDef { name: name.into(), value, state: None }
 }
 
 /// Elements that suit any operation: moderate numbers, and indices that are mostly in range.
@@ -261,16 +240,13 @@ pub fn attr(
         AttrKind::Ints => Attr::ints(shapes::ints(def.name, rank, length, random)),
         AttrKind::Shape if length != own.len() || op.attrs[0].name == "axes" => {
             let low = if def.name == "starts" { -2 } else { 0 };
-            Attr::Shape(Shape::new(
-                (0..length).map(|_| Dim::Const(random.range(low, 5))),
-            ))
+            Attr::Shape(Shape::new((0..length).map(|_| Dim::Const(random.range(low, 5)))))
         }
         AttrKind::Shape => Attr::Shape(shapes::target(&own, base, random)),
         AttrKind::Function => Attr::Function("callee".into()),
-        AttrKind::Tensor => Attr::Tensor(tensor(
-            &Type::new(*random.pick(&DType::ALL), Shape::fixed(base)),
-            random,
-        )),
+        AttrKind::Tensor => {
+            Attr::Tensor(tensor(&Type::new(*random.pick(&DType::ALL), Shape::fixed(base)), random))
+        }
     }
 }
 

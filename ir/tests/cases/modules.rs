@@ -13,18 +13,8 @@ use mithril_ir::tensor::Tensor;
 
 use super::{Random, attr, operations, tensor};
 
-const NAMES: &[&str] = &[
-    "x",
-    "y",
-    "y",
-    "a.b",
-    "_0",
-    "7",
-    "with space",
-    "quo\"te\n",
-    "größe",
-    "func",
-];
+const NAMES: &[&str] =
+    &["x", "y", "y", "a.b", "_0", "7", "with space", "quo\"te\n", "größe", "func"];
 
 /// A module of up to three functions; later ones call earlier ones, which follow them in the text.
 pub fn module(random: &mut Random) -> Module {
@@ -86,10 +76,7 @@ fn external(name: &str, random: &mut Random) -> Function {
         result.shape.dims.push(Dim::symbol("own"));
         let mut info = function.values[0].clone();
         (info.ty, info.name) = (result, None);
-        function.results.push(super::result(
-            &format!("r{i}"),
-            Value(function.values.len() as u32),
-        ));
+        function.results.push(super::result(&format!("r{i}"), Value(function.values.len() as u32)));
         function.values.push(info);
     }
     function
@@ -100,11 +87,7 @@ fn function(name: &str, callees: &[Function], random: &mut Random) -> Function {
     // The bare symbols come first, so that every argument tells what they are.
     for symbol in ["n", "m"] {
         let shape = Shape::new([Dim::symbol(symbol)]);
-        builder.arg(
-            format!("dim_{symbol}"),
-            Role::Data,
-            Type::new(DType::F32, shape),
-        );
+        builder.arg(format!("dim_{symbol}"), Role::Data, Type::new(DType::F32, shape));
     }
     for i in 0..1 + random.below(4) {
         let name = match random.chance(30) {
@@ -116,11 +99,7 @@ fn function(name: &str, callees: &[Function], random: &mut Random) -> Function {
     let table: Vec<Op> = operations().collect();
     for _ in 0..random.below(25) {
         if random.chance(20) {
-            let path = if random.chance(10) {
-                "odd \"path\""
-            } else {
-                "net.layer_1"
-            };
+            let path = if random.chance(10) { "odd \"path\"" } else { "net.layer_1" };
             let mut loc = Loc::path(path);
             if random.chance(30) {
                 loc.merge(&Loc::path("other"));
@@ -137,15 +116,8 @@ fn function(name: &str, callees: &[Function], random: &mut Random) -> Function {
     let mut results = Vec::new();
     let values = builder.with(|f| f.values.len());
     for i in 0..random.below(4) {
-        let name = if random.chance(20) {
-            "odd name".to_string()
-        } else {
-            "out".to_string()
-        };
-        results.push(super::result(
-            &format!("{name}{i}"),
-            Value(random.below(values) as u32),
-        ));
+        let name = if random.chance(20) { "odd name".to_string() } else { "out".to_string() };
+        results.push(super::result(&format!("{name}{i}"), Value(random.below(values) as u32)));
     }
     finish(builder, results, random)
 }
@@ -176,9 +148,7 @@ fn operand(
     random: &mut Random,
 ) -> Option<Value> {
     let count = builder.with(|f| f.values.len());
-    (0..8)
-        .map(|_| Value(random.below(count) as u32))
-        .find(|v| accepts(&builder.ty(*v)))
+    (0..8).map(|_| Value(random.below(count) as u32)).find(|v| accepts(&builder.ty(*v)))
 }
 
 /// Tries to add an operation on values there are.

@@ -8,9 +8,7 @@ use super::Random;
 /// Up to four dims, some 0 or 1.
 pub fn base(random: &mut Random) -> Vec<usize> {
     let rank = *random.pick(&[0, 1, 2, 2, 3, 3, 4]);
-    (0..rank)
-        .map(|_| *random.pick(&[0, 1, 2, 2, 3, 3, 4]))
-        .collect()
+    (0..rank).map(|_| *random.pick(&[0, 1, 2, 2, 3, 3, 4])).collect()
 }
 
 /// The shape itself, or one that broadcasting, products, indices or scales put beside it.
@@ -77,15 +75,11 @@ pub fn target(own: &[usize], base: &[usize], random: &mut Random) -> Shape {
                 *d = if *d == 1 { 3 } else { 1 };
             }
         }),
-        4 => dims
-            .iter_mut()
-            .for_each(|d| *d = d.saturating_sub(random.below(2))),
+        4 => dims.iter_mut().for_each(|d| *d = d.saturating_sub(random.below(2))),
         5 => drop(dims.drain(..random.below(own.len() + 1))),
         6 => {
-            let split: Vec<usize> = own
-                .iter()
-                .flat_map(|&d| if d == 4 { vec![2, 2] } else { vec![d] })
-                .collect();
+            let split: Vec<usize> =
+                own.iter().flat_map(|&d| if d == 4 { vec![2, 2] } else { vec![d] }).collect();
             dims = split.into_iter().rev().collect();
         }
         _ => {

@@ -17,23 +17,12 @@ pub struct Case {
 
 pub fn cases(text: &str) -> Vec<Case> {
     let case = |line: &str| {
-        let (head, want) = line
-            .rsplit_once(" = ")
-            .unwrap_or_else(|| panic!("no result: {line}"));
+        let (head, want) = line.rsplit_once(" = ").unwrap_or_else(|| panic!("no result: {line}"));
         let mut fields = head.split('|').map(|f| f.trim().to_string());
         let name = fields.next().expect("a name");
-        Case {
-            text: line.into(),
-            name,
-            fields: fields.collect(),
-            want: want.trim().into(),
-        }
+        Case { text: line.into(), name, fields: fields.collect(), want: want.trim().into() }
     };
-    text.lines()
-        .map(str::trim)
-        .filter(|l| !l.is_empty())
-        .map(case)
-        .collect()
+    text.lines().map(str::trim).filter(|l| !l.is_empty()).map(case).collect()
 }
 
 impl Case {
@@ -44,9 +33,7 @@ impl Case {
 
     pub fn get<T: FromStr>(&self, i: usize) -> T {
         let field = &self.fields[i];
-        field
-            .parse()
-            .unwrap_or_else(|_| panic!("field `{field}` of {}", self.text))
+        field.parse().unwrap_or_else(|_| panic!("field `{field}` of {}", self.text))
     }
 
     /// Field `i` as `1,2`, `-` for none.
@@ -71,19 +58,11 @@ pub fn elements(dtype: DType, text: &str) -> Vec<u64> {
 
 /// `dtype 2x3: elements`.
 pub fn tensor(text: &str) -> Tensor {
-    let (head, rest) = text
-        .split_once(':')
-        .unwrap_or_else(|| panic!("not an array: {text}"));
-    let (name, dims) = head
-        .split_once(' ')
-        .unwrap_or_else(|| panic!("no shape: {text}"));
+    let (head, rest) = text.split_once(':').unwrap_or_else(|| panic!("not an array: {text}"));
+    let (name, dims) = head.split_once(' ').unwrap_or_else(|| panic!("no shape: {text}"));
     let dtype = dtype(name);
     let dim = |d: &str| d.parse().unwrap_or_else(|_| panic!("shape {dims}"));
-    let shape = if dims == "-" {
-        vec![]
-    } else {
-        dims.split('x').map(dim).collect()
-    };
+    let shape = if dims == "-" { vec![] } else { dims.split('x').map(dim).collect() };
     let bytes: Vec<u8> = elements(dtype, rest)
         .iter()
         .flat_map(|bits| bits.to_le_bytes()[..dtype.bytes()].to_vec())

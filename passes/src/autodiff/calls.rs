@@ -36,13 +36,7 @@ enum Input {
 impl CallBack {
     fn once(function: Arc<Function>, inputs: Vec<Input>, operands: Vec<usize>) -> CallBack {
         let attrs = smallvec![Attr::Function(function.name.clone())];
-        CallBack {
-            op: op::get("call"),
-            function,
-            attrs,
-            inputs,
-            operands,
-        }
+        CallBack { op: op::get("call"), function, attrs, inputs, operands }
     }
 
     /// Builds the call; gives the cotangents of the `count` operands.
@@ -96,16 +90,14 @@ impl Site<'_> {
 
     fn copy(&self) -> Result<SmallVec<[Value; 4]>> {
         let Operation { op, attrs, .. } = self.operation;
-        self.builder
-            .call(*op, self.callee, attrs.clone(), self.operands)
+        self.builder.call(*op, self.callee, attrs.clone(), self.operands)
     }
 
     /// The operation on another callee.
     fn forward(&self, callee: &Function) -> Result<SmallVec<[Value; 4]>> {
         let mut attrs = self.operation.attrs.clone();
         attrs[0] = Attr::Function(callee.name.clone());
-        self.builder
-            .call(self.operation.op, callee, attrs, self.operands)
+        self.builder.call(self.operation.op, callee, attrs, self.operands)
     }
 }
 
@@ -120,13 +112,7 @@ impl Tape<'_> {
     ) -> Result<SmallVec<[Value; 4]>> {
         let callee = self.callee(operation)?;
         let varying: Vec<bool> = operands.iter().map(|v| backward.varies(*v)).collect();
-        let site = Site {
-            builder,
-            operation,
-            callee: &callee,
-            operands,
-            varying,
-        };
+        let site = Site { builder, operation, callee: &callee, operands, varying };
         if !site.varying.contains(&true) {
             return site.copy();
         }
@@ -155,33 +141,20 @@ impl Tape<'_> {
         let results = site.forward(&halves.forward)?;
         let (own, saved) = results.split_at(site.callee.results.len());
         let kept = halves.kept.iter().map(|&i| site.operands[i]);
-        let mut inputs: Vec<Input> = kept
-            .chain(saved.iter().copied())
-            .map(Input::Value)
-            .collect();
+        let mut inputs: Vec<Input> = kept.chain(saved.iter().copied()).map(Input::Value).collect();
         inputs.extend(site.seeds(own));
         let back = CallBack::once(halves.backward, inputs, halves.operands);
         Ok((results, back))
     }
 
     fn custom(&mut self, site: &Site) -> Result<(SmallVec<[Value; 4]>, CallBack)> {
-        let vjp = site
-            .operation
-            .functions()
-            .nth(1)
-            .expect("a custom gradient names its vjp");
+        let vjp = site.operation.functions().nth(1).expect("a custom gradient names its vjp");
         let vjp = self.function(vjp)?;
         let results = site.copy()?;
-        let mut inputs: Vec<Input> = site
-            .operands
-            .iter()
-            .chain(&results)
-            .map(|v| Input::Value(*v))
-            .collect();
+        let mut inputs: Vec<Input> =
+            site.operands.iter().chain(&results).map(|v| Input::Value(*v)).collect();
         inputs.extend(site.seeds(&results));
-        let floats = (0..site.operands.len())
-            .filter(|&i| site.is_float(i))
-            .collect();
+        let floats = (0..site.operands.len()).filter(|&i| site.is_float(i)).collect();
         Ok((results, CallBack::once(vjp, inputs, floats)))
     }
 
@@ -190,10 +163,7 @@ impl Tape<'_> {
     fn scan(&mut self, site: &Site) -> Result<(SmallVec<[Value; 4]>, CallBack)> {
         let attrs = &site.operation.attrs;
         let count = |i: usize| op::infer::as_int(&attrs[i]) as usize;
-        let plan = ScanPlan {
-            carries: count(1),
-            sequences: count(2),
-        };
+        let plan = ScanPlan { carries: count(1), sequences: count(2) };
         // A carry may come to vary in the second step.
         let varying: Vec<bool> = (0..site.operands.len())
             .map(|i| site.is_float(i) && (plan.is_carry(i) || site.varying[i]))
@@ -211,11 +181,7 @@ impl Tape<'_> {
         let carries = inputs.len();
         let kept = |capture: bool| {
             let wanted = move |i: &&usize| plan.is_capture(**i) == capture;
-            halves
-                .kept
-                .iter()
-                .filter(wanted)
-                .map(|&i| Input::Value(site.operands[i]))
+            halves.kept.iter().filter(wanted).map(|&i| Input::Value(site.operands[i]))
         };
         inputs.extend(kept(false));
         inputs.extend(saved.iter().map(|v| Input::Value(*v)));
@@ -230,13 +196,7 @@ impl Tape<'_> {
             Attr::Bool(!reverse),
         ];
         let operands = plan.by_class(&halves.operands);
-        let back = CallBack {
-            op: site.operation.op,
-            function: body,
-            attrs,
-            inputs,
-            operands,
-        };
+        let back = CallBack { op: site.operation.op, function: body, attrs, inputs, operands };
         Ok((results, back))
     }
 
@@ -249,10 +209,7 @@ impl Tape<'_> {
         plan: &ScanPlan,
         halves: &Halves,
     ) -> Result<Arc<Function>> {
-        let b = Builder::new(
-            self.module
-                .fresh_name(&format!("{}_reversed", site.callee.name)),
-        );
+        let b = Builder::new(self.module.fresh_name(&format!("{}_reversed", site.callee.name)));
         let (inputs, sums) = reversed_arguments(&b, site, plan, halves);
         let attrs = smallvec![Attr::Function(halves.backward.name.clone())];
         let gradients = b.call(op::get("call"), &halves.backward, attrs, &inputs)?;
@@ -267,11 +224,7 @@ impl Tape<'_> {
         };
         let values = plan.by_class(&halves.operands);
         let values = values.iter().filter_map(result).enumerate();
-        let name = |(i, value)| ResultDef {
-            name: format!("next_{i}").into(),
-            value,
-            state: None,
-        };
+        let name = |(i, value)| ResultDef { name: format!("next_{i}").into(), value, state: None };
         let results: Vec<ResultDef> = values.map(name).collect();
         let body = b.finish(results)?;
         let name = body.name.clone();
@@ -295,20 +248,12 @@ fn reversed_arguments(
     };
     let cotangents = |results: &[ResultDef]| -> Vec<Value> {
         let taken = results.iter().filter(|r| takes_cotangent(callee, r));
-        let arg = |r: &ResultDef| {
-            b.arg(
-                format!("d_{}", r.name),
-                Role::Data,
-                callee.ty(r.value).clone(),
-            )
-        };
+        let arg =
+            |r: &ResultDef| b.arg(format!("d_{}", r.name), Role::Data, callee.ty(r.value).clone());
         taken.map(arg).collect()
     };
     let kept = |capture: bool| -> Vec<Value> {
-        let wanted = halves
-            .kept
-            .iter()
-            .filter(|&&i| plan.is_capture(i) == capture);
+        let wanted = halves.kept.iter().filter(|&&i| plan.is_capture(i) == capture);
         wanted.map(|&i| own(i, "")).collect()
     };
     let (carried, stacked) = callee.results.split_at(plan.carries);
@@ -316,10 +261,8 @@ fn reversed_arguments(
     let captures = halves.operands.iter().filter(|&&i| plan.is_capture(i));
     let sums = captures.map(|&i| (i, own(i, "sum_"))).collect();
     let sequences = kept(false);
-    let saved: Vec<Value> = halves
-        .saved()
-        .map(|(name, ty)| b.arg(name.clone(), Role::Data, ty.clone()))
-        .collect();
+    let saved: Vec<Value> =
+        halves.saved().map(|(name, ty)| b.arg(name.clone(), Role::Data, ty.clone())).collect();
     let rows = cotangents(stacked);
     let captured = kept(true);
     // Sequences come before captures among the operands, so kept ones are in the callee's order.

@@ -44,11 +44,8 @@ pub fn split(
 ) -> Result<Halves> {
     let (results, gradients) = joint.results.split_at(callee.results.len());
     let ahead = needed(joint, results);
-    let behind: Vec<bool> = needed(joint, gradients)
-        .iter()
-        .zip(&ahead)
-        .map(|(back, front)| *back && !front)
-        .collect();
+    let behind: Vec<bool> =
+        needed(joint, gradients).iter().zip(&ahead).map(|(back, front)| *back && !front).collect();
     let (kept, saved) = crossing(callee, joint, gradients, &behind, keeps);
     let forward = forward_half(module, callee, joint, &ahead, &saved)?;
     let backward = backward_half(module, callee, joint, &behind, &kept, &saved)?;
@@ -74,28 +71,16 @@ fn forward_half(
     ahead: &[bool],
     saved: &[Value],
 ) -> Result<Function> {
-    let builder = Builder::like(
-        module.fresh_name(&format!("{}_forward", callee.name)),
-        callee,
-    );
+    let builder = Builder::like(module.fresh_name(&format!("{}_forward", callee.name)), callee);
     let arguments = (0..callee.args.len()).map(|i| (joint.arg(i), Value(i as u32)));
     let mut map: FxHashMap<Value, Value> = arguments.collect();
     copy(&builder, module, joint, ahead, &mut map)?;
     let own = &joint.results[..callee.results.len()];
-    let mut results: Vec<ResultDef> = own
-        .iter()
-        .map(|r| ResultDef {
-            value: map[&r.value],
-            ..r.clone()
-        })
-        .collect();
+    let mut results: Vec<ResultDef> =
+        own.iter().map(|r| ResultDef { value: map[&r.value], ..r.clone() }).collect();
     for (i, value) in saved.iter().enumerate() {
         let name = format!("saved_{i}").into();
-        results.push(ResultDef {
-            name,
-            value: map[value],
-            state: None,
-        });
+        results.push(ResultDef { name, value: map[value], state: None });
     }
     builder.finish(results)
 }
@@ -126,15 +111,8 @@ fn backward_half(
     }
     copy(&builder, module, joint, behind, &mut map)?;
     let gradients = &joint.results[callee.results.len()..];
-    builder.finish(
-        gradients
-            .iter()
-            .map(|r| ResultDef {
-                value: map[&r.value],
-                ..r.clone()
-            })
-            .collect(),
-    )
+    builder
+        .finish(gradients.iter().map(|r| ResultDef { value: map[&r.value], ..r.clone() }).collect())
 }
 
 /// Which operations the results need. By operation index.
@@ -145,10 +123,7 @@ fn needed(function: &Function, results: &[ResultDef]) -> Vec<bool> {
     for (i, operation) in function.ops.iter().enumerate().rev() {
         needed[i] = operation.results().any(|v| live[v.index()]);
         if needed[i] {
-            operation
-                .operands
-                .iter()
-                .for_each(|v| live[v.index()] = true);
+            operation.operands.iter().for_each(|v| live[v.index()] = true);
         }
     }
     needed
@@ -177,12 +152,7 @@ fn crossing(
             }
         }
     }
-    read.extend(
-        gradients
-            .iter()
-            .map(|r| r.value)
-            .filter(|v| !made.contains(v)),
-    );
+    read.extend(gradients.iter().map(|r| r.value).filter(|v| !made.contains(v)));
     let mut kept: Vec<usize> = Vec::new();
     let mut saved: Vec<Value> = Vec::new();
     for value in read {
@@ -190,10 +160,8 @@ fn crossing(
     }
     let cotangents = (callee.args.len()..joint.args.len()).map(|i| joint.ty(joint.arg(i)));
     let shown = kept.iter().map(|&i| joint.ty(joint.arg(i)));
-    let known: Vec<&Type> = cotangents
-        .chain(shown)
-        .chain(saved.iter().map(|v| joint.ty(*v)))
-        .collect();
+    let known: Vec<&Type> =
+        cotangents.chain(shown).chain(saved.iter().map(|v| joint.ty(*v))).collect();
     known.iter().for_each(|ty| {
         bare_symbols(ty, &mut |s| {
             symbols.remove(s);
@@ -232,20 +200,11 @@ fn keep(
 /// The symbols that an array of this type shows: bare dims and the rank variable.
 fn bare_symbols(ty: &Type, f: &mut dyn FnMut(&Symbol)) {
     ty.shape.lead.iter().for_each(&mut *f);
-    ty.shape
-        .dims
-        .iter()
-        .filter_map(|d| d.as_symbol())
-        .for_each(f);
+    ty.shape.dims.iter().filter_map(|d| d.as_symbol()).for_each(f);
 }
 
 fn selected<'f>(function: &'f Function, which: &'f [bool]) -> impl Iterator<Item = &'f Operation> {
-    function
-        .ops
-        .iter()
-        .zip(which)
-        .filter(|(_, wanted)| **wanted)
-        .map(|(operation, _)| operation)
+    function.ops.iter().zip(which).filter(|(_, wanted)| **wanted).map(|(operation, _)| operation)
 }
 
 fn copy(
@@ -258,11 +217,7 @@ fn copy(
     for operation in selected(from, which) {
         builder.set_loc(operation.loc.clone());
         let operands: Vec<Value> = operation.operands.iter().map(|v| map[v]).collect();
-        let first = match operation
-            .functions()
-            .next()
-            .and_then(|name| module.get(name))
-        {
+        let first = match operation.functions().next().and_then(|name| module.get(name)) {
             Some(callee) => {
                 builder.call(operation.op, callee, operation.attrs.clone(), &operands)?[0]
             }

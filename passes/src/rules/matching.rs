@@ -64,10 +64,7 @@ pub fn matched<'a>(rule: &Rule, root: &'a Root<'a>, facts: &'a dyn Facts) -> Opt
 impl<'a> Match<'a> {
     fn all(&mut self, patterns: &[Pattern], values: &[Value], facts: &'a dyn Facts) -> bool {
         patterns.len() == values.len()
-            && patterns
-                .iter()
-                .zip(values)
-                .all(|(p, v)| self.one(*p, *v, facts))
+            && patterns.iter().zip(values).all(|(p, v)| self.one(*p, *v, facts))
     }
 
     fn one(&mut self, pattern: Pattern, value: Value, facts: &'a dyn Facts) -> bool {
@@ -118,9 +115,6 @@ impl<'a> Match<'a> {
     /// Axes among the attributes of operation number `i`, from the front of `rank` axes.
     pub fn axes(&self, i: usize, name: &str, rank: usize) -> Option<Vec<usize>> {
         let axes = as_ints(self.attr(i, name))?.iter();
-        Some(
-            axes.map(|a| a.rem_euclid(rank.max(1) as i64) as usize)
-                .collect(),
-        )
+        Some(axes.map(|a| a.rem_euclid(rank.max(1) as i64) as usize).collect())
     }
 }

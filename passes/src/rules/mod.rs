@@ -48,30 +48,16 @@ pub struct Rule {
 
 /// A rule that keeps the bits.
 fn exact(name: &'static str, left: Pattern, right: Pattern) -> Rule {
-    Rule {
-        name,
-        topic: "",
-        class: Class::Exact,
-        left,
-        right,
-        when: None,
-        attrs: None,
-    }
+    Rule { name, topic: "", class: Class::Exact, left, right, when: None, attrs: None }
 }
 
 impl Rule {
     fn when(self, when: fn(&Match) -> bool) -> Rule {
-        Rule {
-            when: Some(when),
-            ..self
-        }
+        Rule { when: Some(when), ..self }
     }
 
     fn with(self, attrs: fn(&Match) -> Attrs) -> Rule {
-        Rule {
-            attrs: Some(attrs),
-            ..self
-        }
+        Rule { attrs: Some(attrs), ..self }
     }
 }
 

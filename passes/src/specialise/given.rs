@@ -28,32 +28,22 @@ impl OptionValue for Shapes {
             let inner = value.strip_prefix('[').and_then(|v| v.strip_suffix(']'));
             match inner {
                 Some(dims) => shapes.args.push((name, shape(dims).ok_or_else(form)?)),
-                None => shapes
-                    .symbols
-                    .push((name, value.parse().map_err(|_| form())?)),
+                None => shapes.symbols.push((name, value.parse().map_err(|_| form())?)),
             }
         }
         Ok(shapes)
     }
 
     fn print(&self) -> String {
-        let args = self
-            .args
-            .iter()
-            .map(|(name, shape)| format!("{name}={shape}"));
-        let symbols = self
-            .symbols
-            .iter()
-            .map(|(name, dim)| format!("{name}={dim}"));
+        let args = self.args.iter().map(|(name, shape)| format!("{name}={shape}"));
+        let symbols = self.symbols.iter().map(|(name, dim)| format!("{name}={dim}"));
         args.chain(symbols).collect::<Vec<_>>().join(",")
     }
 }
 
 /// Dims between ` x ` or commas.
 fn shape(text: &str) -> Option<Shape> {
-    let dims = parts(text, ",")
-        .into_iter()
-        .flat_map(|part| parts(part, " x "));
+    let dims = parts(text, ",").into_iter().flat_map(|part| parts(part, " x "));
     let dims = dims.filter(|dim| !dim.is_empty());
     let dims: Option<Vec<Dim>> = dims.map(|dim| dim.parse().ok()).collect();
     dims.map(Shape::new)
@@ -120,18 +110,10 @@ impl Shapes {
             error.hint = hint;
             error.at(format!("function `{}`", function.name)).err()
         };
-        if let Some((name, _)) = self
-            .args
-            .iter()
-            .find(|(name, _)| !args().any(|a| a == name))
-        {
+        if let Some((name, _)) = self.args.iter().find(|(name, _)| !args().any(|a| a == name)) {
             return unknown("argument", name, did_you_mean(name, args()));
         }
-        match self
-            .symbols
-            .iter()
-            .find(|(name, _)| !symbols.contains(name))
-        {
+        match self.symbols.iter().find(|(name, _)| !symbols.contains(name)) {
             None => Ok(()),
             Some((name, _)) => {
                 let hint = did_you_mean(name, symbols.iter().map(String::as_str));
@@ -146,15 +128,8 @@ fn learn(own: &Shape, given: &Shape, binding: &mut Binding, bound: &mut FxHashSe
     let Some(front) = given.dims.len().checked_sub(own.dims.len()) else {
         return;
     };
-    if let Some(lead) = own
-        .lead
-        .as_ref()
-        .filter(|lead| bound.insert((*lead).clone()))
-    {
-        binding.bind_lead(
-            lead.clone(),
-            Shape::new(given.dims[..front].iter().cloned()),
-        );
+    if let Some(lead) = own.lead.as_ref().filter(|lead| bound.insert((*lead).clone())) {
+        binding.bind_lead(lead.clone(), Shape::new(given.dims[..front].iter().cloned()));
     }
     for (dim, actual) in own.dims.iter().zip(&given.dims[front..]) {
         if let Some(symbol) = dim.as_symbol().filter(|s| bound.insert((*s).clone())) {

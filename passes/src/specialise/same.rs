@@ -28,10 +28,7 @@ impl Body {
         let symbols = numbered(function);
         let dim = |dim: &Dim| dim.substitute(&|s| symbols.get(s).map(Dim::symbol));
         let shape = |shape: &Shape| Shape {
-            lead: shape
-                .lead
-                .as_ref()
-                .map(|l| symbols.get(l).unwrap_or(l).clone()),
+            lead: shape.lead.as_ref().map(|l| symbols.get(l).unwrap_or(l).clone()),
             dims: shape.dims.iter().map(dim).collect(),
         };
         let attr = |attr: &Attr| match attr {
@@ -39,11 +36,7 @@ impl Body {
             _ => attr.clone(),
         };
         let op = |op: &Operation| -> Step {
-            (
-                op.op,
-                op.operands.clone(),
-                op.attrs.iter().map(attr).collect(),
-            )
+            (op.op, op.operands.clone(), op.attrs.iter().map(attr).collect())
         };
         // States are paired by name.
         let state = |role: Role, name: &Arc<str>| (role == Role::State).then(|| name.clone());
@@ -51,24 +44,16 @@ impl Body {
         let guards = function.guards.iter();
         let constraints = function.constraints.iter();
         Body {
-            args: args
-                .map(|a| (a.role, a.donated, state(a.role, &a.name)))
-                .collect(),
+            args: args.map(|a| (a.role, a.donated, state(a.role, &a.name))).collect(),
             types: function
                 .values
                 .iter()
                 .map(|v| Type::new(v.ty.dtype, shape(&v.ty.shape)))
                 .collect(),
             ops: function.ops.iter().map(op).collect(),
-            results: function
-                .results
-                .iter()
-                .map(|r| (r.value, r.state.clone()))
-                .collect(),
+            results: function.results.iter().map(|r| (r.value, r.state.clone())).collect(),
             guards: guards.map(|g| (dim(&g.left), dim(&g.right))).collect(),
-            constraints: constraints
-                .map(|c| (dim(&c.left), c.relation, dim(&c.right)))
-                .collect(),
+            constraints: constraints.map(|c| (dim(&c.left), c.relation, dim(&c.right))).collect(),
         }
     }
 }
@@ -97,9 +82,6 @@ pub fn identical(a: &Function, b: &Function) -> bool {
         && a.guards == b.guards
         && a.values.len() == b.values.len()
         && a.values.iter().zip(&b.values).all(|(a, b)| same(a, b))
-        && a.ops
-            .iter()
-            .map(|op| &op.loc)
-            .eq(b.ops.iter().map(|op| &op.loc))
+        && a.ops.iter().map(|op| &op.loc).eq(b.ops.iter().map(|op| &op.loc))
         && Body::of(a) == Body::of(b)
 }

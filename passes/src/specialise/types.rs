@@ -53,11 +53,7 @@ impl Names {
         match actual {
             Dim::Const(_) => actual,
             Dim::Unknown => Dim::symbol(symbol),
-            Dim::Expr(_) => self
-                .dims
-                .entry(actual)
-                .or_insert_with(|| Dim::symbol(symbol))
-                .clone(),
+            Dim::Expr(_) => self.dims.entry(actual).or_insert_with(|| Dim::symbol(symbol)).clone(),
         }
     }
 
@@ -77,15 +73,9 @@ impl Names {
             })
             .collect();
         let own = |actual: &Symbol| {
-            self.leads
-                .entry(actual.clone())
-                .or_insert_with(|| lead.clone())
-                .clone()
+            self.leads.entry(actual.clone()).or_insert_with(|| lead.clone()).clone()
         };
-        Shape {
-            lead: actual.lead.as_ref().map(own),
-            dims: dims.into(),
-        }
+        Shape { lead: actual.lead.as_ref().map(own), dims: dims.into() }
     }
 }
 
@@ -97,10 +87,7 @@ pub fn operands_of_callee(op: &Operation, operands: &[Type]) -> Vec<Type> {
         _ => 0,
     };
     // One step of a scan sees slices of the sequences, along the first axis.
-    let sequences = types
-        .iter_mut()
-        .skip(count("carries"))
-        .take(count("sequences"));
+    let sequences = types.iter_mut().skip(count("carries")).take(count("sequences"));
     for ty in sequences {
         if ty.shape.lead.is_none() && !ty.shape.dims.is_empty() {
             ty.shape.dims.remove(0);

@@ -38,16 +38,8 @@ impl Random {
 
     /// Sometimes a special value.
     pub fn number(&mut self) -> f64 {
-        const SPECIAL: [f64; 8] = [
-            0.0,
-            -0.0,
-            1.0,
-            -1.0,
-            f64::INFINITY,
-            f64::NEG_INFINITY,
-            f64::NAN,
-            1e-40,
-        ];
+        const SPECIAL: [f64; 8] =
+            [0.0, -0.0, 1.0, -1.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 1e-40];
         match self.below(4) {
             0 => self.pick(&SPECIAL),
             _ => (self.below(64) as f64 - 32.0) / 8.0,
@@ -82,14 +74,9 @@ fn gradient(of: &Function) -> Function {
     for (i, ty) in types.enumerate() {
         b.arg(format!("x{i}"), Role::Data, ty.clone());
     }
-    let floats = of
-        .arguments()
-        .filter(|(value, _)| of.ty(*value).dtype.is_float());
-    let results = floats.map(|(value, arg)| ResultDef {
-        name: arg.name.clone(),
-        value,
-        state: None,
-    });
+    let floats = of.arguments().filter(|(value, _)| of.ty(*value).dtype.is_float());
+    let results =
+        floats.map(|(value, arg)| ResultDef { name: arg.name.clone(), value, state: None });
     b.finish(results.collect()).unwrap()
 }
 
@@ -216,18 +203,14 @@ fn call(random: &mut Random, b: &Builder, values: &[Value], callees: &[Function]
     let (op, attrs) = match random.below(4) {
         0 => (
             "custom_gradient",
-            vec![
-                ("callee", Attr::Function(name)),
-                ("vjp", Attr::Function(vjp)),
-            ],
+            vec![("callee", Attr::Function(name)), ("vjp", Attr::Function(vjp))],
         ),
         _ => ("call", vec![("callee", Attr::Function(name))]),
     };
     let op = op::get(op);
     let attrs = complete_attrs(op, &attrs).unwrap();
     // Dims that do not fit give an error.
-    b.call(op, callee, attrs, &operands)
-        .map_or_else(|_| Vec::new(), |v| v.into_vec())
+    b.call(op, callee, attrs, &operands).map_or_else(|_| Vec::new(), |v| v.into_vec())
 }
 
 fn constant(random: &mut Random) -> Tensor {
@@ -334,34 +317,19 @@ fn on_axes(random: &mut Random, rank: usize) -> Named {
             }
             ("transpose", vec![("permutation", order[..].into())])
         }
-        1 => (
-            random.pick(&["expand_dims", "squeeze", "reverse"]),
-            vec![axes],
-        ),
+        1 => (random.pick(&["expand_dims", "squeeze", "reverse"]), vec![axes]),
         2 => {
             let limit = random.pick(&[Dim::Unknown, Dim::Const(2)]);
             let starts = Shape::fixed(&[random.below(2)]);
             let bounds = [("starts", starts), ("limits", Shape::new([limit]))];
             let bounds = bounds.into_iter().map(|(name, at)| (name, at.into()));
-            (
-                "slice",
-                [("axes", Attr::ints([axis]))]
-                    .into_iter()
-                    .chain(bounds)
-                    .collect(),
-            )
+            ("slice", [("axes", Attr::ints([axis]))].into_iter().chain(bounds).collect())
         }
         3 => ("concat", vec![("axis", axis.into())]),
         4 => ("dim", vec![("axis", axis.into())]),
         5 => {
             use DType::{Bool, F16, F32, F64, I32, I64};
-            (
-                "cast",
-                vec![(
-                    "dtype",
-                    random.pick(&[F32, F64, I32, I64, Bool, F16]).into(),
-                )],
-            )
+            ("cast", vec![("dtype", random.pick(&[F32, F64, I32, I64, Bool, F16]).into())])
         }
         _ => {
             let name = random.pick(&["sum", "mean", "max", "prod", "any", "logsumexp"]);

@@ -24,19 +24,13 @@ impl Source {
 
 /// The root of the checkout.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .ancestors()
-        .nth(2)
-        .expect("tests/tidy")
-        .to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("tests/tidy").to_owned()
 }
 
 /// Every Rust and Python file of the project, in the order of their paths.
 pub fn sources() -> Vec<Source> {
     let (root, mut files) = (root(), Vec::new());
-    for dir in [
-        "ir", "passes", "codegen", "runtime", "frontend", "tools", "tests",
-    ] {
+    for dir in ["ir", "passes", "codegen", "runtime", "frontend", "tools", "tests"] {
         collect(&root, &root.join(dir), &mut files);
     }
     files.sort_by(|a, b| a.path.cmp(&b.path));

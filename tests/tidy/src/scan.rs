@@ -34,8 +34,7 @@ pub fn code(text: &str) -> String {
 
 /// Whether a new word starts after `out`. A `b` before a raw string belongs to the literal.
 fn starts_word(out: &str) -> bool {
-    !out.trim_end_matches(['b', 'c'])
-        .ends_with(|c: char| c.is_alphanumeric() || c == '_')
+    !out.trim_end_matches(['b', 'c']).ends_with(|c: char| c.is_alphanumeric() || c == '_')
 }
 
 fn block_comment(text: &str) -> usize {
@@ -76,11 +75,7 @@ fn raw_string(text: &str) -> Option<usize> {
         return None;
     }
     let end = format!("\"{}", "#".repeat(hashes));
-    Some(
-        text[body..]
-            .find(&end)
-            .map_or(text.len(), |at| body + at + end.len()),
-    )
+    Some(text[body..].find(&end).map_or(text.len(), |at| body + at + end.len()))
 }
 
 /// The length of a character literal, 0 for a lifetime.
@@ -95,18 +90,13 @@ fn character(text: &str) -> usize {
 
 /// The functions with a body in `code`, which has no comments or literals any more.
 pub fn functions(code: &str) -> Vec<Function> {
-    let starts = code
-        .match_indices("fn ")
-        .filter(|(at, _)| starts_word(&code[..*at]));
+    let starts = code.match_indices("fn ").filter(|(at, _)| starts_word(&code[..*at]));
     starts.filter_map(|(at, _)| function(code, at)).collect()
 }
 
 fn function(code: &str, start: usize) -> Option<Function> {
     let head = &code[start + 3..];
-    let name: String = head
-        .chars()
-        .take_while(|c| c.is_alphanumeric() || *c == '_')
-        .collect();
+    let name: String = head.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
     if name.is_empty() {
         return None;
     }
@@ -157,10 +147,7 @@ mod tests {
     fn functions_have_their_lines() {
         let text = "fn f(x: [u8; 2]) -> fn (u8) -> u8 {\n  if x {\n }\n}\ntrait T { fn g(&self); }\n  pub fn h() {}";
         let found = functions(text);
-        let names: Vec<_> = found
-            .iter()
-            .map(|f| (f.name.as_str(), f.line, f.lines))
-            .collect();
+        let names: Vec<_> = found.iter().map(|f| (f.name.as_str(), f.line, f.lines)).collect();
         assert_eq!(names, [("f", 1, 4), ("h", 6, 1)]);
     }
 }

@@ -24,10 +24,7 @@ fn files_are_short() {
     let mut lines: Vec<usize> = files.iter().map(Source::lines).filter(|n| *n > 0).collect();
     lines.sort_unstable();
     let (median, p90) = (lines[lines.len() / 2], lines[lines.len() * 9 / 10]);
-    assert!(
-        median <= 200,
-        "half of the files have at most 200 lines, the median is {median}"
-    );
+    assert!(median <= 200, "half of the files have at most 200 lines, the median is {median}");
     assert!(
         p90 <= 500,
         "nine in ten files have at most 500 lines, the ninetieth percentile is {p90}"
@@ -38,9 +35,7 @@ fn files_are_short() {
 fn functions_are_short() {
     let mut offences = Vec::new();
     for file in rust() {
-        let long = scan::functions(&scan::code(&file.text))
-            .into_iter()
-            .filter(|f| f.lines > 60);
+        let long = scan::functions(&scan::code(&file.text)).into_iter().filter(|f| f.lines > 60);
         offences
             .extend(long.map(|f| format!("{}:{}: {} has {}", file.path, f.line, f.name, f.lines)));
     }
@@ -49,9 +44,8 @@ fn functions_are_short() {
 
 #[test]
 fn modules_are_named_after_what_they_hold() {
-    const VAGUE: [&str; 8] = [
-        "util", "utils", "helper", "helpers", "common", "misc", "shared", "stuff",
-    ];
+    const VAGUE: [&str; 8] =
+        ["util", "utils", "helper", "helpers", "common", "misc", "shared", "stuff"];
     let mut offences = Vec::new();
     for file in sources() {
         let parts = Path::new(&file.path).with_extension("");
@@ -72,10 +66,7 @@ fn modules_are_named_after_what_they_hold() {
 #[test]
 fn rust_files_begin_with_their_purpose() {
     let bare = rust().into_iter().filter(|f| !f.text.starts_with("//! "));
-    none(
-        "a file begins with a line `//! …`",
-        bare.map(|f| f.path).collect(),
-    );
+    none("a file begins with a line `//! …`", bare.map(|f| f.path).collect());
 }
 
 #[test]
@@ -84,48 +75,27 @@ fn nothing_is_left_open() {
     const PYTHON: [&str; 3] = ["mark.skip(", "mark.xfail", "pytest.xfail("];
     let mut offences = Vec::new();
     for file in sources() {
-        let (words, code) = if file.is_rust() {
-            (RUST, scan::code(&file.text))
-        } else {
-            (PYTHON, file.text)
-        };
+        let (words, code) =
+            if file.is_rust() { (RUST, scan::code(&file.text)) } else { (PYTHON, file.text) };
         offences.extend(
-            words
-                .iter()
-                .filter(|w| code.contains(*w))
-                .map(|w| format!("{}: {w}", file.path)),
+            words.iter().filter(|w| code.contains(*w)).map(|w| format!("{}: {w}", file.path)),
         );
     }
-    none(
-        "a wrong behaviour is asserted with a FIXME, never ignored",
-        offences,
-    );
+    none("a wrong behaviour is asserted with a FIXME, never ignored", offences);
 }
 
 #[test]
 fn the_core_does_no_input_or_output() {
     const MODULES: [&str; 4] = ["fs", "process", "env", "net"];
     let mut offences = Vec::new();
-    for file in rust()
-        .iter()
-        .filter(|f| f.path.starts_with("ir/src/") || f.path.starts_with("passes/src/"))
+    for file in
+        rust().iter().filter(|f| f.path.starts_with("ir/src/") || f.path.starts_with("passes/src/"))
     {
-        let code: String = scan::code(&file.text)
-            .split_whitespace()
-            .collect::<Vec<_>>()
-            .join(" ");
+        let code: String = scan::code(&file.text).split_whitespace().collect::<Vec<_>>().join(" ");
         let named = |m: &&&str| code.split("std::").skip(1).any(|rest| imports(rest, m));
-        offences.extend(
-            MODULES
-                .iter()
-                .filter(named)
-                .map(|m| format!("{}: std::{m}", file.path)),
-        );
+        offences.extend(MODULES.iter().filter(named).map(|m| format!("{}: std::{m}", file.path)));
     }
-    none(
-        "ir and passes touch no file, process, environment or network",
-        offences,
-    );
+    none("ir and passes touch no file, process, environment or network", offences);
 }
 
 /// Whether the path or the braced list that follows `std::` begins at `module`.
@@ -133,10 +103,7 @@ fn imports(rest: &str, module: &str) -> bool {
     let list = match rest.strip_prefix('{') {
         Some(braced) => braced.split(';').next().unwrap_or(braced),
         None => {
-            return rest
-                .split(|c: char| !c.is_alphanumeric() && c != '_')
-                .next()
-                == Some(module);
+            return rest.split(|c: char| !c.is_alphanumeric() && c != '_').next() == Some(module);
         }
     };
     let mut depth = 0;
@@ -149,9 +116,7 @@ fn imports(rest: &str, module: &str) -> bool {
             _ => {}
         }
     }
-    heads
-        .split(',')
-        .any(|head| head.trim().split("::").next() == Some(module))
+    heads.split(',').any(|head| head.trim().split("::").next() == Some(module))
 }
 
 #[test]

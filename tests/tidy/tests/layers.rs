@@ -8,65 +8,27 @@ use std::process::Command;
 const LAYERS: [(&str, &str, &[&str]); 8] = [
     ("mithril-ir", "ir", &[]),
     ("mithril-passes", "passes", &["mithril-ir"]),
-    (
-        "mithril-source",
-        "codegen/source",
-        &["mithril-ir", "mithril-passes"],
-    ),
-    (
-        "mithril-native",
-        "codegen/native",
-        &["mithril-ir", "mithril-passes"],
-    ),
+    ("mithril-source", "codegen/source", &["mithril-ir", "mithril-passes"]),
+    ("mithril-native", "codegen/native", &["mithril-ir", "mithril-passes"]),
     ("mithril-runtime", "runtime", &[]),
-    (
-        "mithril",
-        "frontend",
-        &[
-            "mithril-ir",
-            "mithril-passes",
-            "mithril-source",
-            "mithril-runtime",
-        ],
-    ),
+    ("mithril", "frontend", &["mithril-ir", "mithril-passes", "mithril-source", "mithril-runtime"]),
     (
         "mithril-tools",
         "tools",
-        &[
-            "mithril-ir",
-            "mithril-passes",
-            "mithril-source",
-            "mithril-runtime",
-            "mithril",
-        ],
+        &["mithril-ir", "mithril-passes", "mithril-source", "mithril-runtime", "mithril"],
     ),
     ("mithril-tidy", "tests/tidy", &[]),
 ];
 
 /// Crates that one layer alone may see.
-const RESERVED: [(&str, &[&str]); 2] = [
-    ("pyo3", &["mithril"]),
-    ("melior mlir-sys inkwell llvm-sys", &["mithril-native"]),
-];
+const RESERVED: [(&str, &[&str]); 2] =
+    [("pyo3", &["mithril"]), ("melior mlir-sys inkwell llvm-sys", &["mithril-native"])];
 
 fn metadata() -> Value {
-    let args = [
-        "metadata",
-        "--format-version",
-        "1",
-        "--no-deps",
-        "--offline",
-    ];
-    let output = Command::new(env!("CARGO"))
-        .args(args)
-        .current_dir(mithril_tidy::root())
-        .output();
+    let args = ["metadata", "--format-version", "1", "--no-deps", "--offline"];
+    let output = Command::new(env!("CARGO")).args(args).current_dir(mithril_tidy::root()).output();
     let output = output.expect("cargo runs");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("JSON from cargo metadata")
 }
 
@@ -76,25 +38,12 @@ fn crates() -> BTreeMap<String, (String, Vec<String>)> {
     let text = |value: &Value| value.as_str().expect("a string").to_owned();
     let package = |package: &Value| {
         let manifest = text(&package["manifest_path"]);
-        let dir = std::path::Path::new(&manifest)
-            .parent()
-            .and_then(|d| d.strip_prefix(&root).ok());
-        let dir = dir
-            .expect("a crate under the root")
-            .to_string_lossy()
-            .replace('\\', "/");
+        let dir = std::path::Path::new(&manifest).parent().and_then(|d| d.strip_prefix(&root).ok());
+        let dir = dir.expect("a crate under the root").to_string_lossy().replace('\\', "/");
         let depends = package["dependencies"].as_array().expect("a list");
-        (
-            text(&package["name"]),
-            (dir, depends.iter().map(|d| text(&d["name"])).collect()),
-        )
+        (text(&package["name"]), (dir, depends.iter().map(|d| text(&d["name"])).collect()))
     };
-    metadata["packages"]
-        .as_array()
-        .expect("a list")
-        .iter()
-        .map(package)
-        .collect()
+    metadata["packages"].as_array().expect("a list").iter().map(package).collect()
 }
 
 #[test]
@@ -105,10 +54,7 @@ fn crates_depend_downwards() {
         let (_, place, below) = layer.unwrap_or_else(|| panic!("{name} has no layer"));
         assert_eq!(dir, place, "where {name} lies");
         for other in depends.iter().filter(|d| crates.contains_key(*d)) {
-            assert!(
-                below.contains(&other.as_str()),
-                "{name} may not depend on {other}"
-            );
+            assert!(below.contains(&other.as_str()), "{name} may not depend on {other}");
         }
     }
 }

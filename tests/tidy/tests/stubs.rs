@@ -8,11 +8,7 @@ use std::{env, fs};
 
 /// Builds the extension module as the Makefile does, in the profile this test was built in.
 fn build() -> PathBuf {
-    let deps = env::current_exe()
-        .expect("a path")
-        .parent()
-        .expect("deps")
-        .to_owned();
+    let deps = env::current_exe().expect("a path").parent().expect("deps").to_owned();
     let out = deps.parent().expect("the profile's directory");
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args([
@@ -29,31 +25,17 @@ fn build() -> PathBuf {
     if out.ends_with("release") {
         cargo.arg("--release");
     }
-    cargo
-        .arg("--target-dir")
-        .arg(out.parent().expect("the target directory"));
-    assert!(
-        cargo
-            .current_dir(root())
-            .status()
-            .expect("cargo runs")
-            .success()
-    );
+    cargo.arg("--target-dir").arg(out.parent().expect("the target directory"));
+    assert!(cargo.current_dir(root()).status().expect("cargo runs").success());
     let names = ["libmithril.so", "libmithril.dylib", "mithril.dll"];
-    names
-        .iter()
-        .map(|n| out.join(n))
-        .find(|p| p.exists())
-        .expect("the extension module")
+    names.iter().map(|n| out.join(n)).find(|p| p.exists()).expect("the extension module")
 }
 
 #[test]
 fn the_stub_is_what_the_extension_says() {
     let module = introspect_cdylib(build(), "_core").expect("an introspectable module");
     let files = module_stub_files(&module);
-    let stub = files
-        .get(Path::new("__init__.pyi"))
-        .or_else(|| files.get(Path::new("_core.pyi")));
+    let stub = files.get(Path::new("__init__.pyi")).or_else(|| files.get(Path::new("_core.pyi")));
     let stub = stub.unwrap_or_else(|| panic!("one stub among {:?}", files.keys()));
     let path = root().join("frontend/python/mithril/_core.pyi");
     if env::var_os("BLESS").is_some() {

@@ -72,9 +72,7 @@ impl<'f, 'm> Body<'f, 'm> {
         let count = function.values.len();
         let mut results = FxHashMap::default();
         for result in &function.results {
-            results
-                .entry(result.value)
-                .or_insert(format!("{}{suffix}", result.name));
+            results.entry(result.value).or_insert(format!("{}{suffix}", result.name));
         }
         let mut body = Body {
             file,
@@ -92,11 +90,7 @@ impl<'f, 'm> Body<'f, 'm> {
             suffix,
         };
         for (value, arg) in function.arguments() {
-            let gradient = if arg.role == Role::Cotangent {
-                "_gradient"
-            } else {
-                ""
-            };
+            let gradient = if arg.role == Role::Cotangent { "_gradient" } else { "" };
             let name = body.names.unique(&format!("{}{gradient}", arg.name));
             body.held[value.index()] = Held::Variable(name);
         }
@@ -153,8 +147,7 @@ impl<'f, 'm> Body<'f, 'm> {
             }
             if bound {
                 let test = self.dim(&guard.left)?.binary("==", self.dim(&guard.right)?);
-                self.statements
-                    .push(Statement::Line("assert ".into(), test));
+                self.statements.push(Statement::Line("assert ".into(), test));
             }
         }
         Ok(())

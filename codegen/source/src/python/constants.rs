@@ -37,16 +37,12 @@ impl<'m> Body<'_, 'm> {
         }
         let wish = self.function.info(value).name.clone();
         let wish = wish.or_else(|| op.loc.shortest().map(|path| last_part(path).into()));
-        let name = self
-            .file
-            .hoist(tensor, wish.as_deref().unwrap_or("constant"))?;
+        let name = self.file.hoist(tensor, wish.as_deref().unwrap_or("constant"))?;
         match self.device() {
             // A file does not know which device it will be used on.
             Expr::Attribute(of, name_of) => {
                 let device = Expr::Attribute(of, name_of);
-                let moved = Expr::name(name)
-                    .attribute("to")
-                    .call([Argument::plain(device)]);
+                let moved = Expr::name(name).attribute("to").call([Argument::plain(device)]);
                 self.keep(value, moved);
             }
             _ => self.held[value.index()] = Held::Variable(name),
@@ -115,12 +111,7 @@ impl File<'_> {
                 _ => dtype.clone(),
             }))
         };
-        fill(
-            &parsed[0].expr,
-            self.dialect.module,
-            &mut |_| true,
-            &mut slot,
-        )
+        fill(&parsed[0].expr, self.dialect.module, &mut |_| true, &mut slot)
     }
 
     fn nested(&self, tensor: &Tensor, shape: &[usize], start: usize) -> Expr {

@@ -34,9 +34,7 @@ fn axes(facts: &Facts, side: usize, shape: &Shape) -> Option<Axes> {
         let Some(Attr::Ints(axes)) = facts.attr(name) else {
             return Some(Vec::new());
         };
-        axes.iter()
-            .map(|a| shape.axis_from_back(*a).ok().map(|back| count - back))
-            .collect()
+        axes.iter().map(|a| shape.axis_from_back(*a).ok().map(|back| count - back)).collect()
     };
     Some(Axes {
         batch: from_front(batch)?,
@@ -116,9 +114,5 @@ pub fn equation(facts: &Facts) -> Option<String> {
     }
     let text = |names: &[Option<char>]| names.iter().flatten().collect::<String>();
     let dots = if x.lead { "..." } else { "" };
-    Some(format!(
-        "{dots}{},{}->{dots}{out}",
-        text(&left),
-        text(&right)
-    ))
+    Some(format!("{dots}{},{}->{dots}{out}", text(&left), text(&right)))
 }

@@ -112,22 +112,15 @@ impl Body<'_, '_> {
             false => wish,
         };
         let name = self.names.unique(wish);
-        self.statements
-            .push(Statement::Line(format!("{name} = "), bound));
+        self.statements.push(Statement::Line(format!("{name} = "), bound));
         self.symbols.insert(symbol.clone(), name.clone());
         Ok(Expr::name(name))
     }
 
     fn place(&self, value: Value, symbol: &Symbol) -> Option<Place> {
         let shape = &self.function.ty(value).shape;
-        let at = shape
-            .dims
-            .iter()
-            .position(|d| d.as_symbol() == Some(symbol))?;
-        Some(Place {
-            value,
-            axis: axis_number(shape, at),
-        })
+        let at = shape.dims.iter().position(|d| d.as_symbol() == Some(symbol))?;
+        Some(Place { value, axis: axis_number(shape, at) })
     }
 
     /// `x.shape[axis]`.
@@ -238,10 +231,8 @@ impl Body<'_, '_> {
         shape.for_each_symbol(&mut |s| named &= self.symbols.contains_key(s));
         let recent = if named { 0 } else { RECENT };
         let computed = (args..all).rev().map(Value).filter(at_hand).take(recent);
-        let found = (0..args)
-            .map(Value)
-            .chain(computed)
-            .find(|v| self.function.ty(*v).shape == *shape);
+        let found =
+            (0..args).map(Value).chain(computed).find(|v| self.function.ty(*v).shape == *shape);
         match found {
             Some(value) => Ok(Some(self.array(value)?.attribute("shape"))),
             None => Ok(None),

@@ -70,11 +70,7 @@ pub fn strength(operator: &str) -> Strength {
 
 impl Argument {
     pub fn plain(value: Expr) -> Argument {
-        Argument {
-            keyword: None,
-            value,
-            segment: None,
-        }
+        Argument { keyword: None, value, segment: None }
     }
 }
 
@@ -172,11 +168,7 @@ impl Expr {
 
     /// Writes it, in parentheses where it binds less than `least`.
     fn write(&self, f: &mut fmt::Formatter, least: Strength) -> fmt::Result {
-        if self.strength() < least {
-            write!(f, "({self})")
-        } else {
-            write!(f, "{self}")
-        }
+        if self.strength() < least { write!(f, "({self})") } else { write!(f, "{self}") }
     }
 
     /// What a postfix is put on: a number needs parentheses before a dot.

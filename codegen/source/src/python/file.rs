@@ -68,11 +68,7 @@ impl<'m> File<'m> {
 
     /// Whether sums of integers of this dtype come out wider unless told otherwise.
     pub fn widens(&self, dtype: DType) -> bool {
-        let word = if self.dialect.narrow && !self.wide {
-            32
-        } else {
-            64
-        };
+        let word = if self.dialect.narrow && !self.wide { 32 } else { 64 };
         let unsigned_wide = dtype.is_unsigned_int() && dtype.bits() >= word;
         dtype.is_int() && dtype.bits() < word && !unsigned_wide
     }
@@ -80,11 +76,7 @@ impl<'m> File<'m> {
     pub fn dtype(&self, dtype: DType) -> Result<Expr> {
         let text = self.framework.dtype(dtype, self.wide)?;
         let (front, name) = text.split_once(['@', '.']).unwrap_or(("", &text));
-        let module = if front.is_empty() {
-            self.dialect.module
-        } else {
-            front
-        };
+        let module = if front.is_empty() { self.dialect.module } else { front };
         Ok(Expr::name(module).attribute(name))
     }
 
@@ -124,8 +116,7 @@ impl<'m> File<'m> {
         results.iter().for_each(|result| self.note(result));
         lines.returned(4, results);
         let text = lines.into_text();
-        self.definitions
-            .insert(callee.clone(), (name.clone(), text));
+        self.definitions.insert(callee.clone(), (name.clone(), text));
         Ok(name)
     }
 
@@ -243,10 +234,7 @@ impl<'m> File<'m> {
         for definition in definitions {
             let _ = write!(text, "\n\n{definition}");
         }
-        Ok(Source {
-            text,
-            constants: self.constants,
-        })
+        Ok(Source { text, constants: self.constants })
     }
 
     fn written_constants(&mut self, options: &Options) -> String {
@@ -294,10 +282,7 @@ impl<'m> File<'m> {
 fn wants_wide(module: &Module) -> bool {
     let functions = module.functions.values();
     functions.enumerate().any(|(i, f)| {
-        let inside = f
-            .values
-            .iter()
-            .any(|v| matches!(v.ty.dtype, DType::F64 | DType::U64));
+        let inside = f.values.iter().any(|v| matches!(v.ty.dtype, DType::F64 | DType::U64));
         let args = f.values.iter().take(f.args.len());
         let entry = i == 0 || &*f.name == "gradients";
         inside || (entry && args.into_iter().any(|v| v.ty.dtype == DType::I64))

@@ -151,9 +151,7 @@ impl Lines {
             operands.push((*operator, parenthesised(right, least)));
             rest = left.as_ref();
         }
-        let first = operands
-            .last()
-            .map_or(0, |(operator, _)| operand_strengths(operator).0);
+        let first = operands.last().map_or(0, |(operator, _)| operand_strengths(operator).0);
         self.line(indent, &format!("{prefix}{}", parenthesised(rest, first)));
         for (i, (operator, operand)) in operands.iter().enumerate().rev() {
             let end = if i == 0 { suffix } else { "" };

@@ -33,10 +33,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options {
-            summary: "A model".into(),
-            stem: "model".into(),
-        }
+        Options { summary: "A model".into(), stem: "model".into() }
     }
 }
 

@@ -29,12 +29,7 @@ pub struct Names {
 impl Default for Names {
     fn default() -> Names {
         let words = [KEYWORDS, BUILTINS, OWN].into_iter();
-        Names {
-            taken: words
-                .flat_map(str::split_whitespace)
-                .map(String::from)
-                .collect(),
-        }
+        Names { taken: words.flat_map(str::split_whitespace).map(String::from).collect() }
     }
 }
 
@@ -66,9 +61,7 @@ impl Names {
     }
 
     fn is_reserved(name: &str) -> bool {
-        [KEYWORDS, BUILTINS, OWN]
-            .iter()
-            .any(|words| words.split_whitespace().any(|w| w == name))
+        [KEYWORDS, BUILTINS, OWN].iter().any(|words| words.split_whitespace().any(|w| w == name))
     }
 }
 

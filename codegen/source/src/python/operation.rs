@@ -18,9 +18,8 @@ use super::slices::{backward_pads, paddings, slice_object};
 use super::template::{Alternative, Filling, fill};
 
 /// Functions that Python's `math` has under the names array modules give them.
-const MATH: [&str; 10] = [
-    "sqrt", "exp", "log", "log1p", "expm1", "sin", "cos", "tan", "tanh", "erf",
-];
+const MATH: [&str; 10] =
+    ["sqrt", "exp", "log", "log1p", "expm1", "sin", "cos", "tan", "tanh", "erf"];
 
 impl<'m> Body<'_, 'm> {
     /// The expression of an operation's result, short enough for a line.
@@ -420,12 +419,7 @@ impl<'m> Body<'_, 'm> {
                 _ => device.clone(),
             }))
         };
-        fill(
-            &parsed[0].expr,
-            self.file.dialect.module,
-            &mut default,
-            &mut slot,
-        )
+        fill(&parsed[0].expr, self.file.dialect.module, &mut default, &mut slot)
     }
 
     /// The device of the first argument; `None` where there is none or it does not matter.

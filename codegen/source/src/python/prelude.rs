@@ -25,9 +25,7 @@ pub fn definitions(prelude: &str) -> Vec<Definition<'_>> {
     bounds
         .windows(2)
         .map(|pair| Definition {
-            name: words(text(pair).trim_start_matches("def "))
-                .next()
-                .unwrap_or(""),
+            name: words(text(pair).trim_start_matches("def ")).next().unwrap_or(""),
             text: text(pair),
         })
         .collect()
@@ -55,6 +53,5 @@ pub fn needed<'a>(prelude: &'a str, names: &FxHashSet<String>) -> Vec<Definition
 
 /// Identifiers, and whatever else lies between other characters.
 pub fn words(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|c: char| !c.is_alphanumeric() && c != '_')
-        .filter(|w| !w.is_empty())
+    text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|w| !w.is_empty())
 }

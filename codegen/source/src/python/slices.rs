@@ -29,17 +29,9 @@ impl<'m> Body<'_, 'm> {
             };
             let boxed = |e: Expr| Some(Box::new(e));
             items[at] = Expr::Range([
-                if start.as_const() == Some(0) {
-                    None
-                } else {
-                    boxed(self.dim(start)?)
-                },
+                if start.as_const() == Some(0) { None } else { boxed(self.dim(start)?) },
                 if open { None } else { boxed(self.dim(limit)?) },
-                if step == 1 {
-                    None
-                } else {
-                    boxed(Expr::int(step))
-                },
+                if step == 1 { None } else { boxed(Expr::int(step)) },
             ]);
         }
         if shape.lead.is_some() {
@@ -97,7 +89,5 @@ pub fn paddings(op: &Operation, names: &[&str]) -> Vec<Expr> {
 pub fn backward_pads(op: &Operation) -> Vec<Expr> {
     let (low, high) = (ints(op, "low"), ints(op, "high"));
     let pairs = low.iter().zip(high).rev();
-    pairs
-        .flat_map(|(l, h)| [Expr::int(*l), Expr::int(*h)])
-        .collect()
+    pairs.flat_map(|(l, h)| [Expr::int(*l), Expr::int(*h)]).collect()
 }

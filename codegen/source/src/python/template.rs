@@ -41,17 +41,10 @@ fn alternative(text: &str) -> Result<Alternative, String> {
         None => (text, None),
     };
     let guards = conditions.map(|c| c.split(" and ").map(guard).collect());
-    let mut parser = Parser {
-        text: body,
-        at: 0,
-        segments: 0,
-    };
+    let mut parser = Parser { text: body, at: 0, segments: 0 };
     let expr = parser.expression(0)?;
     parser.end()?;
-    Ok(Alternative {
-        expr,
-        guards: guards.unwrap_or(Ok(Vec::new()))?,
-    })
+    Ok(Alternative { expr, guards: guards.unwrap_or(Ok(Vec::new()))? })
 }
 
 fn guard(text: &str) -> Result<Guard, String> {
@@ -60,10 +53,7 @@ fn guard(text: &str) -> Result<Guard, String> {
         (_, Some((slot, value))) => (slot, Test::Equals(value.trim().into())),
         _ => return Err(format!("`{text}` is no condition")),
     };
-    Ok(Guard {
-        slot: test.0.trim().into(),
-        test: test.1,
-    })
+    Ok(Guard { slot: test.0.trim().into(), test: test.1 })
 }
 
 /// The expression with its slots filled. `default` says whether a slot is at its default: optional
@@ -74,12 +64,7 @@ pub fn fill<E>(
     default: &mut dyn FnMut(&str) -> bool,
     slot: &mut dyn FnMut(&str) -> Result<Filling, E>,
 ) -> Result<Expr, E> {
-    Filler {
-        module,
-        default,
-        slot,
-    }
-    .expr(expr)
+    Filler { module, default, slot }.expr(expr)
 }
 
 struct Filler<'a, E> {
@@ -196,11 +181,7 @@ impl Parser<'_> {
     }
 
     fn error(&self, expected: &str) -> String {
-        format!(
-            "`{}`: {expected} is expected at `{}`",
-            self.text,
-            self.rest()
-        )
+        format!("`{}`: {expected} is expected at `{}`", self.text, self.rest())
     }
 
     fn word(&mut self) -> Option<String> {
@@ -367,11 +348,7 @@ impl Parser<'_> {
         });
         let keyword = keyword.map(|end| rest[..end].to_string());
         self.at += keyword.as_ref().map_or(0, |k| k.len() + 1);
-        Ok(Argument {
-            keyword,
-            value: self.expression(0)?,
-            segment,
-        })
+        Ok(Argument { keyword, value: self.expression(0)?, segment })
     }
 }
 

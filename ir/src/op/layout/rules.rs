@@ -49,11 +49,7 @@ pub(super) fn broadcast_gradient<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
     let rank = r.shape_attr("shape").dims.len() as i64;
     let kept: Vec<i64> = axes.iter().map(|a| a.rem_euclid(rank.max(1))).collect();
     let lost: Vec<i64> = (0..rank).filter(|a| !kept.contains(a)).collect();
-    let summed = if lost.is_empty() {
-        g
-    } else {
-        g.sum(Some(&lost), false)
-    };
+    let summed = if lost.is_empty() { g } else { g.sum(Some(&lost), false) };
     let mut order: Vec<usize> = (0..kept.len()).collect();
     order.sort_by_key(|&i| kept[i]);
     let mut permutation = vec![0; kept.len()];
@@ -61,11 +57,7 @@ pub(super) fn broadcast_gradient<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
         permutation[to] = from as i64;
     }
     let sorted = permutation.iter().enumerate().all(|(i, &p)| i as i64 == p);
-    let placed = if sorted {
-        summed
-    } else {
-        summed.transpose(&permutation)
-    };
+    let placed = if sorted { summed } else { summed.transpose(&permutation) };
     vec![Some(placed.sum_to(x.shape()))]
 }
 
@@ -85,12 +77,7 @@ pub(super) fn reshape_shape(cx: &mut Infer) -> Result<Shape> {
     let (Some(have), None) = (x.elements(), &target.lead) else {
         return Ok(target);
     };
-    let given: Dim = target
-        .dims
-        .iter()
-        .filter(|d| !d.is_unknown())
-        .cloned()
-        .product();
+    let given: Dim = target.dims.iter().filter(|d| !d.is_unknown()).cloned().product();
     if unknown == 0 {
         if have.is_unknown() {
             return Ok(target);
@@ -109,13 +96,7 @@ pub(super) fn reshape_shape(cx: &mut Infer) -> Result<Shape> {
             _ => have.floor_div(&given),
         },
     };
-    let dims = target.dims.iter().map(|d| {
-        if d.is_unknown() {
-            missing.clone()
-        } else {
-            d.clone()
-        }
-    });
+    let dims = target.dims.iter().map(|d| if d.is_unknown() { missing.clone() } else { d.clone() });
     Ok(Shape::new(dims))
 }
 
@@ -128,16 +109,12 @@ pub(super) fn transpose_shape(cx: &mut Infer) -> Result<Shape> {
     for &axis in &permutation {
         let at = x.axis(axis)?;
         if std::mem::replace(&mut seen[at], true) {
-            return cx.mismatch(format!(
-                "the permutation {permutation:?} names axis {axis} twice"
-            ));
+            return cx.mismatch(format!("the permutation {permutation:?} names axis {axis} twice"));
         }
         dims.push(x.dims[at].clone());
     }
     if dims.len() != rank {
-        return cx.mismatch(format!(
-            "the permutation {permutation:?} is not one of {rank} axes"
-        ));
+        return cx.mismatch(format!("the permutation {permutation:?} is not one of {rank} axes"));
     }
     Ok(Shape { lead: None, dims })
 }
@@ -181,11 +158,7 @@ pub(super) fn expand_shape(cx: &mut Infer) -> Result<Shape> {
     }
     let mut own = x.dims.iter().cloned();
     let dims = inserted.iter().map(|&new| {
-        if new {
-            Dim::Const(1)
-        } else {
-            own.next().expect("as many old axes as there are gaps")
-        }
+        if new { Dim::Const(1) } else { own.next().expect("as many old axes as there are gaps") }
     });
     Ok(Shape::new(dims.collect::<Vec<_>>()))
 }
@@ -206,30 +179,15 @@ pub fn slice_bounds(start: &Dim, limit: &Dim, dim: &Dim) -> (Dim, Dim) {
         Some(b) if b < 0 => dim - &(-bound).min(dim),
         _ => bound.max(&Dim::Const(0)).min(dim),
     };
-    (
-        place(start),
-        if limit.is_unknown() {
-            dim.clone()
-        } else {
-            place(limit)
-        },
-    )
+    (place(start), if limit.is_unknown() { dim.clone() } else { place(limit) })
 }
 
 pub(in crate::op) fn slice_shape(cx: &mut Infer) -> Result<Shape> {
     let mut shape = cx.shape(0).clone();
     let axes = cx.ints("axes").unwrap_or(&[]).to_vec();
-    let (starts, limits) = (
-        cx.shape_attr("starts").clone(),
-        cx.shape_attr("limits").clone(),
-    );
-    let steps = cx
-        .ints("steps")
-        .map_or_else(|| vec![1; axes.len()], <[i64]>::to_vec);
-    if [starts.dims.len(), limits.dims.len(), steps.len()]
-        .iter()
-        .any(|&n| n != axes.len())
-    {
+    let (starts, limits) = (cx.shape_attr("starts").clone(), cx.shape_attr("limits").clone());
+    let steps = cx.ints("steps").map_or_else(|| vec![1; axes.len()], <[i64]>::to_vec);
+    if [starts.dims.len(), limits.dims.len(), steps.len()].iter().any(|&n| n != axes.len()) {
         return cx.mismatch("axes, starts, limits and steps differ in number".to_string());
     }
     for (i, &axis) in axes.iter().enumerate() {
@@ -261,9 +219,8 @@ pub(super) fn known_slice(cx: &Infer) -> Option<Vec<Dim>> {
 pub(super) fn slice_gradient<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
     let x = r.arg(0);
     let zeros = x.full_like(0.0);
-    let attrs: Vec<(&str, Attr)> = ["axes", "starts", "limits", "steps"]
-        .map(|name| (name, r.attr(name).clone()))
-        .to_vec();
+    let attrs: Vec<(&str, Attr)> =
+        ["axes", "starts", "limits", "steps"].map(|name| (name, r.attr(name).clone())).to_vec();
     vec![Some(r.build("slice_update", &[zeros, r.g()], &attrs))]
 }
 
@@ -273,11 +230,8 @@ pub(super) fn concat_shape(cx: &mut Infer) -> Result<Shape> {
     for i in 1..cx.operands.len() {
         let next = cx.shape(i).clone();
         if next.dims.len() != shape.dims.len() {
-            let what = format!(
-                "inputs 0 and {i} have {} and {} dims",
-                shape.dims.len(),
-                next.dims.len()
-            );
+            let what =
+                format!("inputs 0 and {i} have {} and {} dims", shape.dims.len(), next.dims.len());
             return cx.mismatch(what);
         }
         let at = shape.dims.len() - back;
@@ -324,13 +278,8 @@ pub(super) fn pad_shape(cx: &mut Infer) -> Result<Shape> {
     }
     let ints = |name| cx.ints(name).map_or_else(|| vec![0; rank], <[i64]>::to_vec);
     let (low, high, interior) = (ints("low"), ints("high"), ints("interior"));
-    if [low.len(), high.len(), interior.len()]
-        .iter()
-        .any(|&n| n != rank)
-    {
-        return cx.mismatch(format!(
-            "`low`, `high` and `interior` name {rank} axes each"
-        ));
+    if [low.len(), high.len(), interior.len()].iter().any(|&n| n != rank) {
+        return cx.mismatch(format!("`low`, `high` and `interior` name {rank} axes each"));
     }
     if interior.iter().any(|&n| n < 0) {
         return cx.mismatch("interior padding is not negative".to_string());
@@ -351,11 +300,8 @@ pub(super) fn pad_gradient<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
     let ints = |name| r.ints(name).map_or_else(|| vec![0; rank], <[i64]>::to_vec);
     let (low, high, interior) = (ints("low"), ints("high"), ints("interior"));
     let negated = |v: &[i64]| Attr::ints(v.iter().map(|n| -n));
-    let cropped = r.build(
-        "pad",
-        &[g, g.scalar(0.0)],
-        &[("low", negated(&low)), ("high", negated(&high))],
-    );
+    let cropped =
+        r.build("pad", &[g, g.scalar(0.0)], &[("low", negated(&low)), ("high", negated(&high))]);
     let mut dx = cropped;
     if interior.iter().any(|&n| n != 0) {
         dx = cropped.unary(

@@ -81,20 +81,8 @@ mod tests {
             check(source, Some(&error(2, "no b here"))),
             ["3: the expected error did not come: no a"]
         );
-        assert_eq!(
-            check("// expected-error@+1 {{x}}\ny", Some(&error(27, "x"))),
-            [""; 0]
-        );
-        assert_eq!(
-            check("y", Some(&Diagnostic::new("x"))),
-            ["unknown: unexpected error: x"]
-        );
-        assert_eq!(
-            check(
-                "// expected-error@unknown {{x}}",
-                Some(&Diagnostic::new("x"))
-            ),
-            [""; 0]
-        );
+        assert_eq!(check("// expected-error@+1 {{x}}\ny", Some(&error(27, "x"))), [""; 0]);
+        assert_eq!(check("y", Some(&Diagnostic::new("x"))), ["unknown: unexpected error: x"]);
+        assert_eq!(check("// expected-error@unknown {{x}}", Some(&Diagnostic::new("x"))), [""; 0]);
     }
 }

@@ -69,10 +69,7 @@ fn passes_help() -> String {
 impl Options {
     /// The pipeline, so that it ends in what the framework takes.
     fn legal(&self, pipeline: Pipeline) -> Pipeline {
-        match self
-            .emit
-            .and_then(|framework| target::find(framework.name()))
-        {
+        match self.emit.and_then(|framework| target::find(framework.name())) {
             Some(target) => pipeline.then(Legalize { target: *target }),
             None => pipeline,
         }
@@ -117,11 +114,8 @@ fn main() -> ExitCode {
 /// Errors: a file, and why it cannot be read or written.
 fn run(options: &Options, pipeline: &Pipeline) -> Result<bool, (String, io::Error)> {
     let (name, source) = read(options)?;
-    let chunks = if options.split_input_file {
-        split::chunks(&source)
-    } else {
-        vec![Chunk::whole(&source)]
-    };
+    let chunks =
+        if options.split_input_file { split::chunks(&source) } else { vec![Chunk::whole(&source)] };
     let mut outputs = Vec::new();
     let mut good = true;
     for chunk in &chunks {
@@ -149,9 +143,7 @@ fn process(
     chunk: &Chunk,
 ) -> Result<String, Box<Diagnostic>> {
     let module = text::parse(&chunk.text)?;
-    let driver = Driver {
-        verify: !options.no_verify,
-    };
+    let driver = Driver { verify: !options.no_verify };
     if driver.verify {
         verify::verify(&module)?;
     }
@@ -177,15 +169,13 @@ fn read(options: &Options) -> Result<(String, String), (String, io::Error)> {
         Some(path) if path.as_os_str() != "-" => {
             let name = path.display().to_string();
             let text = fs::read_to_string(path);
-            text.map(|text| (name.clone(), text))
-                .map_err(|error| (name, error))
+            text.map(|text| (name.clone(), text)).map_err(|error| (name, error))
         }
         _ => {
             let mut text = String::new();
             let read = io::stdin().read_to_string(&mut text);
             let name = "<stdin>".to_string();
-            read.map(|_| (name.clone(), text))
-                .map_err(|error| (name, error))
+            read.map(|_| (name.clone(), text)).map_err(|error| (name, error))
         }
     }
 }

@@ -8,9 +8,7 @@ pub struct Chunk {
 
 impl Chunk {
     pub fn whole(source: &str) -> Chunk {
-        Chunk {
-            text: source.to_string(),
-        }
+        Chunk { text: source.to_string() }
     }
 }
 
@@ -57,13 +55,6 @@ mod tests {
     fn places_stay() {
         let source = "mithril 1\na\n// -----\nb\n// -----\n\n// -----\nmithril 1\nc";
         let texts: Vec<String> = chunks(source).into_iter().map(|c| c.text).collect();
-        assert_eq!(
-            texts,
-            [
-                "mithril 1\na\n",
-                "\n\nmithril 1\nb\n",
-                "\n\n\n\n\n\n\nmithril 1\nc\n"
-            ]
-        );
+        assert_eq!(texts, ["mithril 1\na\n", "\n\nmithril 1\nb\n", "\n\n\n\n\n\n\nmithril 1\nc\n"]);
     }
 }

@@ -76,16 +76,8 @@ impl Saved {
 
     fn options(&self) -> lower::Options {
         lower::Options {
-            mode: if self.inference {
-                Mode::Inference
-            } else {
-                Mode::Training
-            },
-            shapes: self
-                .shapes
-                .iter()
-                .map(|g| (g.name.clone(), g.dims.clone()))
-                .collect(),
+            mode: if self.inference { Mode::Inference } else { Mode::Training },
+            shapes: self.shapes.iter().map(|g| (g.name.clone(), g.dims.clone())).collect(),
             dtype: self.dtype,
             ..lower::Options::default()
         }
@@ -93,18 +85,12 @@ impl Saved {
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> Box<Diagnostic> {
-    Box::new(
-        Diagnostic::new("the file cannot be read")
-            .at(path.display().to_string())
-            .got(error),
-    )
+    Box::new(Diagnostic::new("the file cannot be read").at(path.display().to_string()).got(error))
 }
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Box<Diagnostic> {
     Box::new(
-        Diagnostic::new("the file cannot be written")
-            .at(path.display().to_string())
-            .got(error),
+        Diagnostic::new("the file cannot be written").at(path.display().to_string()).got(error),
     )
 }
 
@@ -127,11 +113,7 @@ fn write(model: &Saved, target: &str, output: &Path) -> Result<()> {
 
 fn run(command: &Command) -> Result<()> {
     match command {
-        Command::Compile {
-            model,
-            target,
-            output,
-        } => write(model, target, output),
+        Command::Compile { model, target, output } => write(model, target, output),
         Command::Summary { model, depth } => {
             let rows = summary::summary(&model.block()?, Some(&model.options()), *depth)?;
             print!("{}", summary::table(&rows));

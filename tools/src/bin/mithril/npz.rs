@@ -23,11 +23,7 @@ pub fn archive(arrays: &[(String, Tensor)]) -> Vec<u8> {
         directory.extend(offset.to_le_bytes());
         directory.extend(name.as_bytes());
     }
-    let (start, length, count) = (
-        files.len() as u32,
-        directory.len() as u32,
-        arrays.len() as u16,
-    );
+    let (start, length, count) = (files.len() as u32, directory.len() as u32, arrays.len() as u16);
     files.extend(directory);
     files.extend(b"PK\x05\x06\0\0\0\0");
     files.extend(count.to_le_bytes());
@@ -53,9 +49,8 @@ fn entry(body: &[u8], name: usize) -> Vec<u8> {
 /// CRC-32 as zip has it (reflected 0x04c11db7).
 fn checksum(bytes: &[u8]) -> u32 {
     let step = |crc: u32, byte: &u8| {
-        (0..8).fold(crc ^ u32::from(*byte), |c, _| {
-            (c >> 1) ^ (0xedb8_8320 & (c & 1).wrapping_neg())
-        })
+        (0..8)
+            .fold(crc ^ u32::from(*byte), |c, _| (c >> 1) ^ (0xedb8_8320 & (c & 1).wrapping_neg()))
     };
     !bytes.iter().fold(!0, step)
 }

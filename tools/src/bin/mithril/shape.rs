@@ -15,10 +15,7 @@ pub fn parse(text: &str) -> Result<Given, String> {
     let (name, dims) = text.split_once('=').ok_or("`name=dims` is expected")?;
     let dims = dims.split(',').map(str::trim).filter(|dim| !dim.is_empty());
     let dims: Result<Vec<DimSpec>, String> = dims.map(dim).collect();
-    Ok(Given {
-        name: name.trim().to_string(),
-        dims: dims?,
-    })
+    Ok(Given { name: name.trim().to_string(), dims: dims? })
 }
 
 fn dim(text: &str) -> Result<DimSpec, String> {
