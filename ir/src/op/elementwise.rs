@@ -64,7 +64,10 @@ pub(super) const OPS: &[OpDef] = &[
         name: "floor_div",
         doc: "The quotient rounded towards minus infinity.",
         meaning: Meaning::Scalar("x // y"),
-        python: all("{x} // {y}"),
+        python: Python {
+            torch: "@div({x.array}, {y}, rounding_mode=\"floor\") if x is float; {x} // {y}",
+            ..all("{x} // {y}")
+        },
         note: "An integer divided by zero gives -1 (all bits set) on the evaluator and native \
                targets; NumPy gives 0 with a warning and torch raises.",
         ..BINARY
@@ -73,7 +76,10 @@ pub(super) const OPS: &[OpDef] = &[
         name: "mod",
         doc: "The remainder of `floor_div`, with the sign of `y`.",
         meaning: Meaning::Scalar("x % y"),
-        python: all("{x} % {y}"),
+        python: Python {
+            torch: "({x}.to(torch.int64) % {y}).to(torch.uint32) if x is u32; {x} % {y}",
+            ..all("{x} % {y}")
+        },
         note: "The remainder of an integer by zero is `x` on the evaluator and native targets; \
                NumPy gives 0 with a warning and torch raises.",
         ..BINARY
