@@ -108,4 +108,6 @@ exec 9<tools/setup.sh
 ! command -v flock >/dev/null || flock 9
 check_cargo
 { [ -d "$stamps" ] && runs .venv/bin/python pip; } || make_venv
+# torch.compile, which the tests run, compiles C++.
+case " $* " in *" torch test "* | *" torch "*" test "*) command -v c++ >/dev/null || apt g++ ;; esac
 install_lists "$@"

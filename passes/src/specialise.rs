@@ -23,7 +23,7 @@ use same::Body;
 
 pub mod given;
 mod same;
-mod types;
+mod signature;
 
 pass! {
     /// Gives the entry's arguments their shapes, and makes one copy of each function per distinct
@@ -102,7 +102,7 @@ impl Copies<'_, '_> {
             self.out.functions.entry(name.clone()).or_insert(function.clone());
             return Ok(function);
         }
-        let types = types::signature(&function, operands)?;
+        let types = signature::signature(&function, operands)?;
         let key = (name.clone(), types);
         if let Some(copy) = self.by_types.get(&key) {
             return Ok(copy.clone());
@@ -190,7 +190,7 @@ impl Copies<'_, '_> {
             return transfer.emit(builder, op, None);
         }
         let operands: Vec<Type> = transfer.operands(op).iter().map(|v| builder.ty(*v)).collect();
-        let types = types::operands_of_callee(op, &operands);
+        let types = signature::operands_of_callee(op, &operands);
         let types: Vec<&Type> = types.iter().collect();
         let name = op.functions().next().expect("a call names its callee");
         let callee = self.of(name, &types)?;

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import mithril as ml
 from mithril import _core, models
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("jax")
 F = torch.nn.functional
 TOLERANCE = 1e-12
 BACKENDS = (ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -104,7 +105,7 @@ def sizes(shape: Sequence[Any]) -> tuple[int, ...]:
     return tuple(int(size) for size in shape)
 
 
-class Backend:
+class Backend(ABC):
     """Where a compiled model runs: a framework, a dtype and a device.
 
     Beside the methods below, a backend has the array functions listed in
@@ -207,9 +208,9 @@ class Backend:
 
     # The table of functions: looked up once, then an attribute of the object.
 
+    @abstractmethod
     def _function(self, name: str) -> Callable[..., Array]:
         """What the framework calls the function `name` of the table."""
-        raise NotImplementedError
 
     def __getattr__(self, name: str) -> Callable[..., Array]:
         if name not in FUNCTIONS:
@@ -227,9 +228,9 @@ class Backend:
         """The framework's dtype of this name."""
         return getattr(self.framework, DType(dtype).name)
 
+    @abstractmethod
     def from_numpy(self, array: NDArray[Any]) -> Array:
         """The framework's array of the same elements and dtype, on the backend's device."""
-        raise NotImplementedError
 
     def to_numpy(self, array: Array) -> NDArray[Any]:
         """The elements as a NumPy array of the same dtype (bfloat16 by `ml_dtypes`)."""
@@ -237,9 +238,9 @@ class Backend:
 
         return np.asarray(array)
 
+    @abstractmethod
     def is_array(self, value: object) -> bool:
         """Whether it is an array of the framework's own."""
-        raise NotImplementedError
 
     def cast(self, array: Array, dtype: object) -> Array:
         """The elements in another dtype."""
@@ -392,9 +393,9 @@ class Backend:
         """A 2 x 3 array of every dtype: the check of calls learns from them."""
         return samples(self)
 
+    @abstractmethod
     def runner(self, namespace: dict[str, Any], *, jit: bool, checkpoint: bool) -> Any:
         """How the functions of a generated source are called."""
-        raise NotImplementedError
 
     @property
     def jit_default(self) -> bool:
