@@ -60,6 +60,8 @@ pub struct Program {
     discard_keys, constant_keys: "dict[str, object]", optimize, cache, file_path=None,
     expose_keys=Vec::new(),
 ))]
+// The keywords of Python's `compile`, one by one.
+#[allow(clippy::too_many_arguments)]
 pub fn compile_block(
     block: &Bound<'_, Block>,
     target: &str,

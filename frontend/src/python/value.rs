@@ -115,12 +115,15 @@ pub fn tensor(value: &Bound<'_, PyAny>) -> Answer<Tensor> {
     Tensor::from_bytes(dtype, shape, bytes).map_err(|why| Diagnostic::new(why).into())
 }
 
+/// Positional arguments of a constructor, then named ones.
+type Arguments = (Vec<Setting>, Vec<(String, Setting)>);
+
 /// The positional and named arguments of a constructor.
 pub fn settings(
     entry: &'static Entry,
     args: &Bound<'_, PyTuple>,
     kwargs: Option<&Bound<'_, PyDict>>,
-) -> Answer<(Vec<Setting>, Vec<(String, Setting)>)> {
+) -> Answer<Arguments> {
     let mut positional = Vec::new();
     for (i, value) in args.iter().enumerate() {
         positional.push(setting(&value, entry.parameters.get(i))?);

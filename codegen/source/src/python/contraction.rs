@@ -97,10 +97,10 @@ pub fn equation(facts: &Facts) -> Option<String> {
         out.push(letter);
     }
     let mut side = |axes: &Axes, names: &mut [Option<char>]| {
-        for at in 0..axes.count {
-            if names[at].is_none() && !axes.contract.contains(&at) {
+        for (at, name) in names.iter_mut().enumerate().take(axes.count) {
+            if name.is_none() && !axes.contract.contains(&at) {
                 let letter = letters.next()?;
-                names[at] = Some(letter);
+                *name = Some(letter);
                 out.push(letter);
             }
         }

@@ -357,14 +357,14 @@ impl<'m> Body<'_, 'm> {
         match self.held[value.index()].clone() {
             Held::Variable(name) => Ok(Expr::Name(name)),
             Held::Pending(expr) => Ok(expr),
-            Held::Number(number) => self.from_number(number, dtype),
+            Held::Number(number) => self.number_as(number, dtype),
             Held::Literal(tensor) => {
                 let number = self.file.element(&tensor, 0);
-                self.from_number(number, dtype)
+                self.number_as(number, dtype)
             }
             Held::Known(dims) if self.is_scalar(value) => {
                 let number = self.dim(&dims[0])?;
-                self.from_number(number, dtype)
+                self.number_as(number, dtype)
             }
             Held::Known(dims) => {
                 let mut items = Vec::new();
@@ -391,7 +391,7 @@ impl<'m> Body<'_, 'm> {
         })
     }
 
-    fn from_number(&mut self, number: Expr, dtype: DType) -> Result<Expr> {
+    fn number_as(&mut self, number: Expr, dtype: DType) -> Result<Expr> {
         self.make(self.file.dialect.scalar, number, dtype, None)
     }
 
