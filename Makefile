@@ -39,7 +39,7 @@ lint: ## Check formatting, clippy, ruff and mypy.
 
 wheel: ## Build the wheel, with both commands in it, into dist/.
 	@tools/setup.sh wheel
-	.venv/bin/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	PATH="$(CURDIR)/.venv/bin:$$PATH" .venv/bin/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist/*.whl
 
 clean: ## Remove what was built; .venv/ stays.
