@@ -391,7 +391,7 @@ fn sweep(builder: &Builder, backward: &Backward, cotangents: &mut Cotangents) ->
 /// What to call each value: by its own name, or by the block that makes it.
 fn value_names(f: &Function) -> Vec<Option<Arc<str>>> {
     let mut names: Vec<Option<Arc<str>>> = f.values.iter().map(|v| v.name.clone()).collect();
-    for operation in &f.ops {
+    for operation in f.ops.iter().filter(|op| op.results > 0) {
         let block = operation.loc.shortest().and_then(|path| path.rsplit('.').next());
         let name = &mut names[operation.first.index()];
         *name = name.take().or_else(|| block.map(Arc::from));

@@ -215,3 +215,22 @@ fn integers_are_refused() {
     let error = run(Autodiff { wrt: vec!["i".into()], ..Autodiff::default() }, &Module::of(f));
     assert_eq!(error.unwrap_err().what, "`i` has no gradient: it is not a float");
 }
+
+#[test]
+fn calls_without_results_stay() {
+    let source = "mithril 1
+
+func @main(%x: tensor<2 x f32> param) -> (output: tensor<2 x f32>) {
+  call(%x) {callee = @nothing}
+  return %x
+}
+
+func @nothing(%x: tensor<2 x f32>) -> () {
+  return
+}
+";
+    let module = mithril_ir::text::parse(source).unwrap();
+    let differentiated = run(Autodiff::default(), &module).unwrap();
+    mithril_ir::verify::verify(&differentiated).unwrap();
+    assert_eq!(differentiated.get("gradients").unwrap().results.len(), 1);
+}

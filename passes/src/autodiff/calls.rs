@@ -113,7 +113,7 @@ impl Tape<'_> {
         let callee = self.callee(operation)?;
         let varying: Vec<bool> = operands.iter().map(|v| backward.varies(*v)).collect();
         let site = Site { builder, operation, callee: &callee, operands, varying };
-        if !site.varying.contains(&true) {
+        if !site.varying.contains(&true) || callee.results.is_empty() {
             return site.copy();
         }
         if callee.external && !matches!(operation.op.gradient, Gradient::Vjp) {
