@@ -318,21 +318,48 @@ impl Builder {
         carried: &[V],
         body: impl FnOnce(&mut Builder, V, &[V]) -> Vec<V>,
     ) -> Vec<V> {
-        let step = self.index(step);
-        let counter = self.new_value(Ty::INDEX);
-        let inner: Vec<V> = carried.iter().map(|&v| self.new_value(self.ty(v))).collect();
-        self.open.push(Vec::new());
+        let (counter, inner) = self.open_repeat(carried);
         let yields = body(self, counter, &inner);
+        self.close_repeat(from, to, step, carried, counter, inner, yields)
+    }
+
+    /// Opens the body of a loop: its counter, and what is carried as the body sees it.
+    pub fn open_repeat(&mut self, carried: &[V]) -> (V, Vec<V>) {
+        let counter = self.new_value(Ty::INDEX);
+        let inner = carried.iter().map(|&v| self.new_value(self.ty(v))).collect();
+        self.open_region();
+        (counter, inner)
+    }
+
+    /// Closes the body that [`Builder::open_repeat`] opened, and gives what the loop leaves.
+    #[allow(clippy::too_many_arguments)]
+    pub fn close_repeat(
+        &mut self,
+        from: V,
+        to: V,
+        step: i64,
+        carried: &[V],
+        counter: V,
+        inner: Vec<V>,
+        yields: Vec<V>,
+    ) -> Vec<V> {
         debug_assert_eq!(yields.len(), carried.len());
-        let region = Region {
-            params: [&[counter], &inner[..]].concat(),
-            body: self.open.pop().expect("the region that was opened"),
-            yields,
-        };
+        let step = self.index(step);
+        let mut region = self.close_region(yields);
+        region.params = [&[counter], &inner[..]].concat();
         let results: Vec<V> = carried.iter().map(|&v| self.new_value(self.ty(v))).collect();
         let inst = Inst::For { from, to, step, carried: carried.to_vec(), region };
         self.place(results.clone(), inst);
         results
+    }
+
+    pub fn open_region(&mut self) {
+        self.open.push(Vec::new());
+    }
+
+    pub fn close_region(&mut self, yields: Vec<V>) -> Region {
+        let body = self.open.pop().expect("a region is open");
+        Region { params: vec![], body, yields }
     }
 
     /// A loop that carries nothing.
@@ -352,6 +379,11 @@ impl Builder {
     ) -> Vec<V> {
         let yes = self.region(yes);
         let no = self.region(no);
+        self.place_choice(condition, yes, no)
+    }
+
+    /// One of two regions that are closed, by a scalar bool.
+    pub fn place_choice(&mut self, condition: V, yes: Region, no: Region) -> Vec<V> {
         let results: Vec<V> = yes.yields.iter().map(|&v| self.new_value(self.ty(v))).collect();
         self.place(results.clone(), Inst::If { condition, yes, no });
         results
@@ -367,8 +399,8 @@ impl Builder {
     }
 
     fn region(&mut self, body: impl FnOnce(&mut Builder) -> Vec<V>) -> Region {
-        self.open.push(Vec::new());
+        self.open_region();
         let yields = body(self);
-        Region { params: vec![], body: self.open.pop().expect("the region"), yields }
+        self.close_region(yields)
     }
 }
