@@ -1,0 +1,4 @@
+//! Loading of relocatable objects.
+
+/// x
+pub struct Code;
