@@ -90,8 +90,7 @@ impl Executable {
         if let Some(at) = kept.iter().position(|p| p.symbols() == symbols) {
             kept[..=at].rotate_right(1);
         } else {
-            let prepared =
-                Prepared::new(&self.program, &self.kernels, &self.constants, symbols)?;
+            let prepared = Prepared::new(&self.program, &self.kernels, &self.constants, symbols)?;
             kept.truncate(PREPARED - 1);
             kept.insert(0, Arc::new(prepared));
         }

@@ -4,11 +4,11 @@ mod futex;
 mod job;
 
 use job::{Claim, Job, Shared};
+use std::mem;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Once, OnceLock};
 use std::thread::{self, JoinHandle};
-use std::mem;
 
 /// Threads that work together on what one of them is asked to run.
 ///

@@ -154,9 +154,8 @@ impl Values<'_> {
     ) -> Result<Vec<Slot>, Error> {
         let mut places: Vec<Slot> = Vec::with_capacity(bytes.len());
         for (index, buffer) in program.buffers.iter().enumerate() {
-            let too_long = |what: String| {
-                self.error(&buffer.bytes, i64::try_from(bytes[index]).ok(), what)
-            };
+            let too_long =
+                |what: String| self.error(&buffer.bytes, i64::try_from(bytes[index]).ok(), what);
             let (base, offset) = match &buffer.place {
                 Place::Temporary => (Base::Arena, offsets[index]),
                 Place::Argument(argument) => (Base::Argument(*argument), 0),

@@ -29,7 +29,8 @@ impl Job {
     /// `tasks` tasks in `pieces` ranges; at least one task in each.
     pub fn new(tasks: i64, pieces: u32, work: &(dyn Fn(i64, i64, usize) + Sync)) -> Job {
         // SAFETY: only the lifetime changes; who publishes the job sees to it.
-        let work = unsafe { transmute::<*const (dyn Fn(i64, i64, usize) + Sync + '_), *const Work>(work) };
+        let work =
+            unsafe { transmute::<*const (dyn Fn(i64, i64, usize) + Sync + '_), *const Work>(work) };
         Job { work, tasks, pieces }
     }
 
