@@ -2,6 +2,10 @@
 
 use crate::memory::ALIGN;
 use crate::program::{Place, Program};
+use std::cmp::Reverse;
+
+/// How many orders of placing are tried, if the first leave gaps.
+const ATTEMPTS: usize = 16;
 
 /// One temporary: its size and when it is used.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,13 +33,28 @@ impl Plan {
         for request in requests {
             total = total.checked_add(request.bytes.checked_next_multiple_of(ALIGN)?)?;
         }
-        // Large ones first is best where sizes differ, in order of time where they are alike.
+        // In order of time is best where sizes are alike, large ones first where they differ.
         let mut order: Vec<usize> = (0..requests.len()).collect();
-        order.sort_by_key(|i| (requests[*i].first, std::cmp::Reverse(requests[*i].bytes)));
-        let by_time = Plan::in_order(requests, &order);
-        order.sort_by_key(|i| std::cmp::Reverse(requests[*i].bytes));
-        let by_size = Plan::in_order(requests, &order);
-        Some(if by_time.bytes < by_size.bytes { by_time } else { by_size })
+        order.sort_by_key(|i| (requests[*i].first, Reverse(requests[*i].bytes)));
+        let mut best = Plan::in_order(requests, &order);
+        order.sort_by_key(|i| Reverse(requests[*i].bytes));
+        let least = most_live(requests);
+        for _ in 0..ATTEMPTS {
+            if best.bytes <= least {
+                break;
+            }
+            let plan = Plan::in_order(requests, &order);
+            // The largest of what came to lie too high is placed first the next time.
+            let high = |at: &usize| plan.offsets[order[*at]] + requests[order[*at]].bytes > least;
+            let found = (0..order.len()).filter(high).max_by_key(|at| requests[order[*at]].bytes);
+            if let Some(at) = found {
+                order[..=at].rotate_right(1);
+            }
+            if plan.bytes < best.bytes {
+                best = plan;
+            }
+        }
+        Some(best)
     }
 
     /// Places one after the other into the tightest gap between those that live at the same time.
@@ -62,6 +81,21 @@ impl Plan {
         }
         plan
     }
+}
+
+/// The most bytes that live at one time, each request rounded up: no arena is smaller.
+fn most_live(requests: &[Request]) -> usize {
+    let mut changes = Vec::with_capacity(2 * requests.len());
+    for request in requests {
+        let bytes = request.bytes.next_multiple_of(ALIGN) as i128;
+        changes.extend([(request.first, bytes), (request.last + 1, -bytes)]);
+    }
+    changes.sort_unstable();
+    let live = changes.iter().scan(0, |live, (_, change)| {
+        *live += change;
+        Some(*live)
+    });
+    live.max().unwrap_or(0) as usize
 }
 
 impl Request {

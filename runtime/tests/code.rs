@@ -169,7 +169,7 @@ fn an_object_may_begin_anywhere() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..Default::default() })]
 
     /// Whatever a byte, or eight, is changed to, an object is loaded or refused.
     #[test]
