@@ -10,6 +10,9 @@ thread_local! {
 /// At least this many bytes of the calling thread, 64-byte aligned; good until the thread asks
 /// again or ends.
 pub fn of_thread(bytes: usize) -> Result<*mut u8, OutOfMemory> {
+    if bytes == 0 {
+        return Ok(Block::empty().as_ptr());
+    }
     let grow = |block: &RefCell<Block>| {
         let mut block = block.borrow_mut();
         if block.len() < bytes {

@@ -48,10 +48,13 @@ impl Pool {
     ///
     /// If a call panics, so does this one, once the others have returned.
     pub fn run(&self, tasks: i64, grain: i64, work: &(dyn Fn(i64, i64, usize) + Sync)) {
-        let pieces = (tasks / grain.max(1)).min((self.threads * PIECES) as i64);
-        if pieces > 1 && self.threads > 1 && self.alive() && self.shared.enter() {
-            self.share(Job::new(tasks, pieces as u32, work));
-        } else if tasks > 0 {
+        if self.threads > 1 && tasks > grain {
+            let pieces = (tasks / grain.max(1)).min((self.threads * PIECES) as i64);
+            if pieces > 1 && self.alive() && self.shared.enter() {
+                return self.share(Job::new(tasks, pieces as u32, work));
+            }
+        }
+        if tasks > 0 {
             work(0, tasks, 0);
         }
     }

@@ -1,10 +1,14 @@
 //! Objects of the C compiler, whole, damaged and unsuitable.
 
 use mithril_runtime::code::{Code, Error};
+use mithril_runtime::execute::Executable;
+use mithril_runtime::program::{Buffer, Launch, Place, Program};
+use mithril_runtime::size::Size;
+use mithril_runtime::threads::Pool;
 use proptest::prelude::*;
 use std::mem::transmute;
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::{fs, process};
 
 /// Compiles C to an object.
@@ -88,6 +92,37 @@ fn kernels_are_functions() {
     assert!(code.symbol("counter").is_some());
     assert!(code.kernel("twice").is_none(), "it is static");
     assert!(code.symbol("missing").is_none());
+}
+
+#[test]
+fn kernels_last_as_long_as_their_program() {
+    let source = "void square(char *scratch, float **at, const long *dims, long lo, long hi) {
+        for (long i = lo; i < hi; i++) at[1][i] = at[0][i] * at[0][i];
+    }";
+    let code = Arc::new(Code::load(&compile("square", source, &["-fPIC"])).expect("an object"));
+    let kernel = code.kernel("square").expect("a kernel");
+    let buffer = |place| Buffer { bytes: Size::Symbol(0) * 4, place };
+    let launch = Launch {
+        kernel: 0,
+        buffers: vec![0, 1],
+        dims: vec![],
+        tasks: Size::Symbol(0),
+        grain: Size::Const(1),
+        scratch: Size::Const(0),
+    };
+    let program = Program {
+        symbols: 1,
+        args: 1,
+        results: 1,
+        buffers: vec![buffer(Place::Argument(0)), buffer(Place::Result(0))],
+        launches: vec![launch],
+    };
+    let program = Executable::new(program, vec![kernel], vec![code], vec![]).expect("a program");
+    let (from, mut to) = ([1f32, 2.0, 3.0], [0f32; 3]);
+    let (args, results) = ([from.as_ptr().cast()], [to.as_mut_ptr().cast()]);
+    // SAFETY: arrays of three numbers for buffers of three.
+    unsafe { program.run(&args, &[3], &results, &Pool::new(2)) }.expect("a run");
+    assert_eq!(to, [1.0, 4.0, 9.0]);
 }
 
 /// The permissions of the pages that an address lies in.

@@ -87,15 +87,15 @@ fn nothing_to_do_is_done() {
 
 #[test]
 fn invalid_programs_are_refused() {
-    let good = || centered(Symbol(0), Const(3));
-    let error = |change: fn(&mut Program)| {
-        let mut program = good();
+    type Change = fn(&mut Program);
+    let error = |change: Change| {
+        let mut program = centered(Symbol(0), Const(3));
         change(&mut program);
         let constant = Arc::new(Block::new(4).expect("memory"));
         let made = Executable::new(program, KERNELS.to_vec(), vec![], vec![constant]);
         made.err().expect("an error").to_string()
     };
-    let cases: [(fn(&mut Program), &str); 9] = [
+    let cases: [(Change, &str); 9] = [
         (|p| p.launches[1].kernel = 4, "launch 1 names kernel 4 of 4"),
         (|p| p.launches[1].buffers[0] = 8, "launch 1 names buffer 8 of 8"),
         (|p| p.launches[1].tasks = Symbol(1), "launch 1 names symbol 1 of 1"),

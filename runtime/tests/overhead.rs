@@ -1,14 +1,11 @@
 //! What a call, a block and a job cost; `cargo test --release --test overhead -- --nocapture`
 //! prints it. Bounds are wide, as machines are busy.
 
-mod programs;
-
 use mithril_runtime::execute::Executable;
 use mithril_runtime::memory::Block;
-use mithril_runtime::program::{Buffer, Place, Program};
+use mithril_runtime::program::{Buffer, Launch, Place, Program};
 use mithril_runtime::size::Size::{self, Const, Symbol};
 use mithril_runtime::threads::Pool;
-use programs::launch;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 use std::{hint, thread};
@@ -29,13 +26,21 @@ fn best(name: &str, calls: u32, mut call: impl FnMut()) -> f64 {
 
 fn program(rows: Size, launches: usize) -> Executable {
     let buffer = |place| Buffer { bytes: rows.clone() * 4, place };
+    let launch = Launch {
+        kernel: 0,
+        buffers: vec![0, 1, 2],
+        dims: vec![rows.clone()],
+        tasks: rows.clone(),
+        grain: Const(1),
+        scratch: Const(64),
+    };
     let places = [Place::Argument(0), Place::Argument(1), Place::Result(0)];
     let program = Program {
         symbols: rows.symbols(),
         args: 2,
         results: 1,
         buffers: places.map(buffer).to_vec(),
-        launches: vec![launch(0, &[0, 1, 2], &rows, &Const(1)); launches],
+        launches: vec![launch; launches],
     };
     Executable::new(program, vec![nothing], vec![], vec![]).expect("a program")
 }

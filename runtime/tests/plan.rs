@@ -79,7 +79,11 @@ fn layers_take_no_more_than_one() {
     let mut requests = Vec::new();
     for layer in 0..12 {
         let at = layer * 6;
-        let value = |bytes, first: usize, last: usize| Request { bytes, first: at + first, last: at + last };
+        let value = |bytes, first: usize, last: usize| Request {
+            bytes,
+            first: at + first,
+            last: at + last,
+        };
         requests.extend([
             value(768 * 4, 0, 5),
             value(3 * 768 * 4, 1, 2),

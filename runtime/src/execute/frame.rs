@@ -27,7 +27,9 @@ unsafe impl Send for Frame {}
 impl Frame {
     /// Whether it is a frame of the program prepared for these symbols.
     pub fn is_for(&self, symbols: &[i64]) -> bool {
-        self.prepared.as_ref().is_some_and(|prepared| prepared.symbols() == symbols)
+        // One by one: to compare slices of nothing takes libc's memcmp 90 ns, as it loads with
+        // an empty mask from an address that is no memory.
+        self.prepared.as_ref().is_some_and(|prepared| prepared.symbols().iter().eq(symbols))
     }
 
     /// Makes it a frame of this prepared program; the arena only grows.
