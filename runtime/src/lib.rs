@@ -16,6 +16,7 @@
 //!     hi: i64,
 //! ) {
 //!     for i in lo as usize..hi as usize {
+//!         // SAFETY: the program below gives two buffers with an element for each task.
 //!         unsafe { *(*buffers.add(1)).cast::<f32>().add(i) = 2.0 * *(*buffers).cast::<f32>().add(i) }
 //!     }
 //! }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 /// Rows of `dims[1]` numbers: buffer 2 is the sum of buffers 0 and 1. A task is a row.
 unsafe extern "C" fn add(_: *mut u8, at: *const *mut u8, dims: *const i64, lo: i64, hi: i64) {
+    // SAFETY: the launch gives buffers of `rows x columns` numbers, or more, and rows of them.
     unsafe {
         let range = (lo * *dims.add(1)) as usize..(hi * *dims.add(1)) as usize;
         let number = |buffer: usize, i: usize| (*at.add(buffer)).cast::<f32>().add(i);
@@ -25,6 +26,7 @@ unsafe extern "C" fn center(
     lo: i64,
     hi: i64,
 ) {
+    // SAFETY: the launch gives buffers of `rows x columns` numbers, or more, and rows of them.
     unsafe {
         assert!(scratch.addr() % 64 == 0);
         let columns = *dims.add(1) as usize;
@@ -44,6 +46,7 @@ unsafe extern "C" fn center(
 
 /// Buffer 1 is buffer 0 times the first number of buffer 2.
 unsafe extern "C" fn scale(_: *mut u8, at: *const *mut u8, dims: *const i64, lo: i64, hi: i64) {
+    // SAFETY: the launch gives buffers of `rows x columns` numbers, or more, and rows of them.
     unsafe {
         let range = (lo * *dims.add(1)) as usize..(hi * *dims.add(1)) as usize;
         let number = |buffer: usize, i: usize| (*at.add(buffer)).cast::<f32>().add(i);
