@@ -1,5 +1,8 @@
 //! From a kernel, as a function of the IR, to loop code.
 
+mod alone;
+mod contraction;
+mod flatten;
 mod fold;
 mod index;
 mod layout;
@@ -7,7 +10,7 @@ mod nest;
 mod positions;
 mod random;
 mod rows;
-mod alone;
+
 
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
@@ -42,7 +45,7 @@ pub struct Lowered {
 pub fn lower(function: &Function, isa: &Isa) -> Result<Lowered> {
     let single = |access: fn(&Access) -> bool| function.ops.iter().find(|op| access(&op.op.access));
     if let Some(op) = single(|a| matches!(a, Access::Contract)) {
-        return crate::contract::kernel::lower(function, op, isa);
+        return contraction::lower(function, op, isa);
     }
     if let Some(op) = single(alone::is_alone) {
         return alone::lower(function, op, isa);

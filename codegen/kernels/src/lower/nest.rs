@@ -95,10 +95,18 @@ impl<'f> Nest<'f> {
 
     /// Runs `body` in a region of its own: what it comes to know is forgotten behind it.
     pub fn scoped<T>(&mut self, body: impl FnOnce(&mut Self) -> T) -> T {
-        self.memo.push(FxHashMap::default());
+        self.enter();
         let result = body(self);
-        self.memo.pop();
+        self.leave();
         result
+    }
+
+    pub fn enter(&mut self) {
+        self.memo.push(FxHashMap::default());
+    }
+
+    pub fn leave(&mut self) {
+        self.memo.pop();
     }
 
     /// From now on the value at this position is known.
