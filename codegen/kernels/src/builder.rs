@@ -13,8 +13,9 @@ pub struct Builder {
     open: Vec<Vec<Stmt>>,
     constants: FxHashMap<(Ty, u64), V>,
     heads: FxHashMap<Head, V>,
-    /// The elements of each integer constant of the head.
+    /// The elements of each integer constant of the head, and of each float constant.
     known: FxHashMap<V, i64>,
+    numbers: FxHashMap<V, f64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -36,6 +37,7 @@ impl Builder {
             constants: FxHashMap::default(),
             heads: FxHashMap::default(),
             known: FxHashMap::default(),
+            numbers: FxHashMap::default(),
         }
     }
 
@@ -123,10 +125,13 @@ impl Builder {
 
     /// A number, rounded to the dtype, in every lane.
     pub fn number(&mut self, ty: Ty, x: f64) -> V {
-        match ty.dtype.is_float() {
-            true => self.bits(ty, round::encode(ty.dtype, round::round(ty.dtype, x))),
-            false => self.int(ty, x as i64),
+        if !ty.dtype.is_float() {
+            return self.int(ty, x as i64);
         }
+        let rounded = round::round(ty.dtype, x);
+        let v = self.bits(ty, round::encode(ty.dtype, rounded));
+        self.numbers.insert(v, rounded);
+        v
     }
 
     /// An integer (its low bits) or a bool in every lane.
@@ -147,6 +152,11 @@ impl Builder {
     /// The value of an integer that is a constant.
     pub fn constant(&self, v: V) -> Option<i64> {
         self.known.get(&v).copied()
+    }
+
+    /// The value of a float that is a constant.
+    pub fn constant_number(&self, v: V) -> Option<f64> {
+        self.numbers.get(&v).copied()
     }
 
     /// 0, 1, 2, … by lane.

@@ -6,3 +6,4 @@
 pub mod builder;
 pub mod code;
 pub mod mlir;
+pub mod scalar;
