@@ -5,4 +5,5 @@
 
 pub mod builder;
 pub mod code;
+pub mod contract;
 pub mod mlir;
