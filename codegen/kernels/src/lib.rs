@@ -5,5 +5,6 @@
 
 pub mod builder;
 pub mod code;
+pub mod contract;
 pub mod mlir;
 pub mod scalar;
