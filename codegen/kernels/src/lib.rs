@@ -6,5 +6,7 @@
 pub mod builder;
 pub mod code;
 pub mod contract;
+pub mod lower;
 pub mod mlir;
+pub mod program;
 pub mod scalar;

@@ -2,6 +2,7 @@
 
 mod alone;
 mod contraction;
+mod expression;
 mod flatten;
 mod fold;
 mod index;
@@ -11,7 +12,6 @@ mod positions;
 mod random;
 mod rows;
 
-
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::Function;
@@ -19,12 +19,7 @@ use mithril_ir::op::access::Access;
 
 use crate::code::Code;
 
-/// What a processor has that loop code depends on.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Isa {
-    /// Bytes of a vector register.
-    pub vector: u32,
-}
+pub use crate::contract::Isa;
 
 /// A kernel ready to be printed, and how it is launched. Dims are in the kernel's symbols.
 #[derive(Clone, Debug)]

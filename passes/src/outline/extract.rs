@@ -4,9 +4,7 @@
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::{Dim, Symbol};
-use mithril_ir::graph::{
-    Argument, Function, Module, Operation, ResultDef, Role, Value, ValueInfo,
-};
+use mithril_ir::graph::{Argument, Function, Module, Operation, ResultDef, Role, Value, ValueInfo};
 use mithril_ir::loc::Loc;
 use mithril_ir::op::access::Access;
 use mithril_ir::shape::{Shape, Type};

@@ -350,7 +350,8 @@ impl<'f> Grouping<'f> {
                 for &operand in &self.function.ops[op].operands {
                     self.sources(operand, None, &mut sources);
                 }
-                count += sources.iter().filter(|s| self.function.ops[s.op].result() == value).count();
+                count +=
+                    sources.iter().filter(|s| self.function.ops[s.op].result() == value).count();
             }
             count as u32
         };

@@ -81,8 +81,8 @@ pub fn through(function: &Function, op: &Operation, places: &[Place]) -> Option<
 fn reshaped(operand: &[Dim], result: &[Dim], places: &[Place]) -> Option<Vec<Place>> {
     let kept: Vec<usize> = (0..result.len()).filter(|&i| !is_one(&result[i])).collect();
     let own: Vec<usize> = (0..operand.len()).filter(|&i| !is_one(&operand[i])).collect();
-    let same = kept.len() == own.len()
-        && kept.iter().zip(&own).all(|(&r, &o)| result[r] == operand[o]);
+    let same =
+        kept.len() == own.len() && kept.iter().zip(&own).all(|(&r, &o)| result[r] == operand[o]);
     if !same {
         return None;
     }

@@ -1,7 +1,7 @@
 //! Elements on demand: the value of any tensor of a kernel at any position.
 
 use mithril_ir::attr::Attr;
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::Diagnostic;
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Function, Operation, Value};
@@ -14,7 +14,6 @@ use rustc_hash::FxHashMap;
 use super::index::{Address, Index, Ix};
 use crate::builder::Builder;
 use crate::code::{Mem, V};
-use crate::scalar;
 
 /// A kernel whose code is being written.
 pub struct Nest<'f> {
@@ -44,13 +43,7 @@ pub struct Kept {
     pub written: bool,
 }
 
-/// The dtype that values of a dtype have in registers: halves are worked in f32.
-pub fn held(dtype: DType) -> DType {
-    match dtype {
-        DType::F16 | DType::BF16 => DType::F32,
-        d => d,
-    }
-}
+pub use crate::scalar::held;
 
 impl<'f> Nest<'f> {
     /// Buffers are the arguments and then the results.
@@ -176,7 +169,8 @@ impl<'f> Nest<'f> {
             Kind::Index => self.positions(op, index),
             Kind::Random => self.random(op, index),
             Kind::Reduce => self.reduce(op, index),
-            Kind::Contraction | Kind::Order | Kind::Composite | Kind::Call => self.missing(op),
+            Kind::Contraction => self.product_at(op, index),
+            Kind::Order | Kind::Composite | Kind::Call => self.missing(op),
         }
     }
 
@@ -232,7 +226,7 @@ impl<'f> Nest<'f> {
         let own: Vec<DType> = op.operands.iter().map(|&v| self.dtype(v)).collect();
         let dtype = working(expr, &own, self.dtype(op.result()));
         let attrs: Vec<Scalar> = op.attrs.iter().map(number).collect();
-        scalar::expression(&mut self.b, expr, dtype, &own, &args, &attrs, lanes)
+        super::expression::expression(&mut self.b, expr, dtype, &own, &args, &attrs, lanes)
     }
 
     fn reduce(&mut self, op: &Operation, index: &[Ix]) -> V {

@@ -14,7 +14,6 @@ use super::index::Ix;
 use super::layout::int;
 use super::nest::Nest;
 use crate::code::{Binary, Cmp, Ty, V};
-use crate::scalar;
 
 /// How far the second word is turned in each round of Threefry-2x32 (Salmon et al., SC 2011).
 const TURNS: [i64; 8] = [13, 15, 26, 6, 17, 29, 16, 24];
@@ -171,7 +170,8 @@ impl Nest<'_> {
         let u = self.uniform(op, number, above, 1.0);
         let Ty { dtype: work, lanes } = self.b.ty(u);
         let inverse = &ERF_INV[usize::from(work == DType::F64)];
-        let y = scalar::expression(&mut self.b, inverse, work, &[work], &[u], &[], lanes);
+        let y =
+            super::expression::expression(&mut self.b, inverse, work, &[work], &[u], &[], lanes);
         let y = self.rounded(y, dtype);
         let root = self.b.number(self.b.ty(y), round::round(dtype, std::f64::consts::SQRT_2));
         self.b.mul(root, y)

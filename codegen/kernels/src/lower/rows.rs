@@ -44,7 +44,7 @@ pub fn lower(function: &Function, isa: &Isa) -> Result<Lowered> {
 /// How many elements a vector has: of the widest float there is.
 pub fn lanes(function: &Function, isa: &Isa) -> u32 {
     let double = function.values.iter().any(|info| info.ty.dtype == DType::F64);
-    isa.vector / if double { 8 } else { 4 }
+    isa.bytes / if double { 8 } else { 4 }
 }
 
 struct Rows<'f> {
@@ -190,10 +190,8 @@ impl<'f> Rows<'f> {
         };
         let wide = self.nest.lanes;
         let begin = start(wide, &mut self.nest);
-        let widths: Vec<usize> = folds
-            .iter()
-            .map(|(_, folder)| folder.start(&mut self.nest.b, wide).len())
-            .collect();
+        let widths: Vec<usize> =
+            folds.iter().map(|(_, folder)| folder.start(&mut self.nest.b, wide).len()).collect();
         let take = |nest: &mut Nest, index: &Index, so_far: &[V]| -> Vec<V> {
             let mut next = Vec::with_capacity(so_far.len());
             let mut rest = so_far;
@@ -456,13 +454,14 @@ impl<'f> Rows<'f> {
             let width = so_far.len();
             let mut carried = so_far.to_vec();
             (1..unroll).for_each(|_| carried.extend(sweep.begin));
-            let all = self.nest.repeat_from(from, middle, unroll * lanes, &carried, |nest, i, now| {
-                let each = now.chunks(width).enumerate().flat_map(|(u, own)| {
-                    let base = nest.b.offset(i, u as i64 * lanes);
-                    (sweep.take)(nest, &at(base), own)
+            let all =
+                self.nest.repeat_from(from, middle, unroll * lanes, &carried, |nest, i, now| {
+                    let each = now.chunks(width).enumerate().flat_map(|(u, own)| {
+                        let base = nest.b.offset(i, u as i64 * lanes);
+                        (sweep.take)(nest, &at(base), own)
+                    });
+                    each.collect()
                 });
-                each.collect()
-            });
             let mut parts: Vec<Vec<V>> = all.chunks(width).map(<[V]>::to_vec).collect();
             while parts.len() > 1 {
                 let pairs = parts.chunks(2);
@@ -521,7 +520,8 @@ impl<'f> Rows<'f> {
         }
         let mut needed = FxHashSet::default();
         while let Some(value) = open.pop() {
-            let along = |op: &Operation| self.folds.iter().any(|(_, fold, _)| fold.first == op.first);
+            let along =
+                |op: &Operation| self.folds.iter().any(|(_, fold, _)| fold.first == op.first);
             match self.nest.definition(value) {
                 Some(op) if !along(op) && needed.insert(value) => open.extend(&op.operands),
                 _ => {}
