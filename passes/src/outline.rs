@@ -5,6 +5,7 @@
 
 mod extract;
 mod group;
+pub mod strides;
 mod views;
 
 use mithril_ir::diagnostic::Result;
@@ -39,6 +40,5 @@ pub struct Launch {
 ///
 /// Errors: an operation that has no loops, such as a call; an unknown rank.
 pub fn outline(function: &Function) -> Result<Outline> {
-    let groups = group::group(function)?;
-    extract::extract(function, &groups)
+    extract::extract(function, &group::group(function)?)
 }

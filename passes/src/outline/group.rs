@@ -1,5 +1,6 @@
 //! Which operations share a kernel.
 
+use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Function, Operation, Value};
@@ -7,6 +8,7 @@ use mithril_ir::op::Kind;
 use mithril_ir::op::access::{Access, fold_axes};
 use smallvec::SmallVec;
 
+use super::strides;
 use super::views::{self, Place, is_one, is_view};
 
 /// A kernel in the making.
@@ -33,15 +35,23 @@ enum Core {
 /// The groups in an order in which they can run.
 ///
 /// Errors: operations without loops; unknown ranks.
-pub fn group(function: &Function) -> Result<Vec<Group>> {
+pub fn group(function: &Function) -> Result<Grouped> {
     let mut grouping = Grouping::new(function);
     for at in 0..function.ops.len() {
         grouping.check(at)?;
-        if !is_view(function, &function.ops[at]) {
+        if !grouping.is_view(at) && !is_literal(&function.ops[at]) {
             grouping.place(at);
         }
     }
-    Ok(grouping.ordered())
+    let copied = grouping.copied.clone();
+    Ok(Grouped { copied, groups: grouping.ordered() })
+}
+
+/// The groups of a function.
+pub struct Grouped {
+    pub groups: Vec<Group>,
+    /// The views, by operation, that are in groups like other operations.
+    pub copied: Vec<bool>,
 }
 
 struct Grouping<'f> {
@@ -52,6 +62,8 @@ struct Grouping<'f> {
     groups: Vec<Option<Group>>,
     /// By operation.
     of: Vec<Option<usize>>,
+    /// Views that are computed once, since loops of contractions cannot read through them.
+    copied: Vec<bool>,
 }
 
 /// Literals too large to be part of the code are memory that kernels read.
@@ -75,10 +87,12 @@ impl<'f> Grouping<'f> {
             readers: vec![0; function.values.len()],
             groups: Vec::new(),
             of: vec![None; function.ops.len()],
+            copied: vec![false; function.ops.len()],
         };
-        for op in function.ops.iter().filter(|op| !is_view(function, op)) {
-            for &operand in &op.operands {
-                grouping.count(operand);
+        grouping.find_copies();
+        for (at, op) in function.ops.iter().enumerate() {
+            if !grouping.is_view(at) {
+                op.operands.iter().for_each(|&operand| grouping.count(operand));
             }
         }
         for result in &function.results {
@@ -89,11 +103,43 @@ impl<'f> Grouping<'f> {
         grouping
     }
 
+    /// Operands of contractions whose elements do not lie in steps.
+    fn find_copies(&mut self) {
+        for op in self.function.ops.iter().filter(|op| op.op.access == Access::Contract) {
+            for (operand, axes) in op.operands.iter().zip(["x_contract", "y_contract"]) {
+                let at = self.definitions[operand.index()].map(|at| at as usize);
+                let Some(at) = at.filter(|&at| is_view(self.function, &self.function.ops[at])) else {
+                    continue;
+                };
+                let strided = strides::strided(self.function, &self.definitions, *operand);
+                let dims = self.dims(*operand);
+                let in_steps = strided.is_some_and(|strided| {
+                    let Attr::Ints(axes) = op.attr(axes) else {
+                        return true;
+                    };
+                    let axes = axes.iter().map(|a| a.rem_euclid(dims.len() as i64) as usize);
+                    let axes = axes.map(|a| (dims[a].clone(), strided.strides[a].clone()));
+                    let root = self.definitions[strided.root.index()];
+                    let real = root.is_none_or(|at| {
+                        let op = &self.function.ops[at as usize];
+                        !is_view(self.function, op)
+                    });
+                    real && strides::collapse(axes).len() == 1
+                });
+                self.copied[at] |= !in_steps;
+            }
+        }
+    }
+
+    fn is_view(&self, at: usize) -> bool {
+        is_view(self.function, &self.function.ops[at]) && !self.copied[at]
+    }
+
     fn count(&mut self, value: Value) {
         self.readers[value.index()] += 1;
         if let Some(at) = self.definitions[value.index()] {
             let op = &self.function.ops[at as usize];
-            if is_view(self.function, op) {
+            if self.is_view(at as usize) {
                 let operands = op.operands.clone();
                 operands.into_iter().for_each(|operand| self.count(operand));
             }
@@ -117,10 +163,10 @@ impl<'f> Grouping<'f> {
             return;
         };
         let op = &self.function.ops[at as usize];
-        if is_literal(op) && !is_view(self.function, op) {
+        if is_literal(op) && !self.is_view(at as usize) {
             return;
         }
-        if !is_view(self.function, op) {
+        if !self.is_view(at as usize) {
             out.push(Source { op: at as usize, places });
             return;
         }

@@ -1,5 +1,8 @@
 //! Runs functions as native code, beside the evaluator.
 
+// Each user takes a part of it.
+#![allow(dead_code)]
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -35,7 +38,8 @@ pub fn machine() -> (Isa, Options) {
 pub struct Native {
     pub module: Module,
     pub plan: Plan,
-    executable: Executable,
+    pub executable: Executable,
+    pub kernels: Vec<Kernel>,
 }
 
 impl Native {
@@ -65,9 +69,9 @@ impl Native {
         }
         let constants = plan.constants.iter().map(|t| Block::copy_of(t.bytes()).expect("memory"));
         let constants = constants.map(Arc::new).collect();
-        let executable = Executable::new(plan.program.clone(), kernels, codes, constants);
+        let executable = Executable::new(plan.program.clone(), kernels.clone(), codes, constants);
         let executable = executable.unwrap_or_else(|e| panic!("{e}\n{}", plan.program));
-        Native { module, plan, executable }
+        Native { module, plan, executable, kernels }
     }
 
     pub fn run(&self, args: &[Tensor]) -> Vec<Tensor> {
