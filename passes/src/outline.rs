@@ -3,6 +3,7 @@
 //! Kernels are found by fusion: an operation joins the kernel of one of its operands where that
 //! saves memory traffic and makes no cycle. Equal kernels are one, whatever they were called.
 
+pub mod attention;
 mod extract;
 mod group;
 pub mod strides;

@@ -179,3 +179,42 @@ fn results_that_are_arguments_or_each_other() {
     );
     check(&text, &[]);
 }
+
+#[test]
+fn attention_as_one_kernel() {
+    for (s, t, d, e) in
+        [(1, 1, 16, 16), (17, 17, 16, 32), (64, 64, 64, 64), (70, 130, 16, 16), (130, 130, 32, 16)]
+    {
+        for causal in [true, false] {
+            if causal && s != t {
+                continue;
+            }
+            let text = f(
+                &format!(
+                    "%q: t<2 x 3 x {s} x {d} x f32>, %k: t<2 x 3 x {t} x {d} x f32>, %v: t<2 x 3 x {t} x {e} x f32>) -> (y: t<2 x 3 x {s} x {e} x f32>)"
+                ),
+                &format!("%0 = attention(%q, %k, %v) {{causal = {causal}}}\nreturn %0"),
+            );
+            let native = machine::Native::new(&text);
+            assert_eq!(native.plan.kernels.len(), 1);
+            machine::agree(&native, &[]);
+        }
+    }
+}
+
+#[test]
+fn attention_of_groups_at_any_length() {
+    let text = f(
+        "%q: t<b x n x 4 x 16 x f32>, %k: t<b x m x 2 x 16 x f32>, %v: t<b x m x 2 x 16 x f32>) -> (y: t<b x n x 4 x 16 x f32>)",
+        "%0 = transpose(%q) {permutation = [0, 2, 1, 3]}
+         %1 = transpose(%k) {permutation = [0, 2, 1, 3]}
+         %2 = transpose(%v) {permutation = [0, 2, 1, 3]}
+         %3 = attention(%0, %1, %2) {grouped = true}
+         %4 = transpose(%3) {permutation = [0, 2, 1, 3]}
+         return %4",
+    );
+    let native = machine::Native::new(&text);
+    for (b, n, m) in [(1, 1, 1), (2, 5, 70), (1, 65, 64), (0, 3, 4), (1, 0, 3), (2, 3, 0)] {
+        machine::agree(&native, &[("b", b), ("n", n), ("m", m)]);
+    }
+}

@@ -74,11 +74,7 @@ fn read_outside(
 }
 
 /// Results that are arguments, literals or views: each once.
-fn copies(
-    function: &Function,
-    definitions: &[Option<u32>],
-    grouped: &Grouped,
-) -> Vec<Value> {
+fn copies(function: &Function, definitions: &[Option<u32>], grouped: &Grouped) -> Vec<Value> {
     let mut copies = Vec::new();
     for result in &function.results {
         let made = definitions[result.value.index()].is_some_and(|at| {
@@ -107,11 +103,7 @@ struct Kernel<'f> {
 }
 
 impl<'f> Kernel<'f> {
-    fn new(
-        source: &'f Function,
-        definitions: &'f [Option<u32>],
-        copied: &'f [bool],
-    ) -> Kernel<'f> {
+    fn new(source: &'f Function, definitions: &'f [Option<u32>], copied: &'f [bool]) -> Kernel<'f> {
         let count = source.ops.len();
         Kernel {
             source,

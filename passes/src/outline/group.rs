@@ -103,32 +103,39 @@ impl<'f> Grouping<'f> {
         grouping
     }
 
-    /// Operands of contractions whose elements do not lie in steps.
+    /// Operands of contractions and of attention whose elements do not lie in steps.
     fn find_copies(&mut self) {
-        for op in self.function.ops.iter().filter(|op| op.op.access == Access::Contract) {
-            for (operand, axes) in op.operands.iter().zip(["x_contract", "y_contract"]) {
+        for op in &self.function.ops {
+            let axes: &[&str] = match op.op.access {
+                Access::Contract => &["x_contract", "y_contract"],
+                Access::Attention => &["", "", ""],
+                _ => continue,
+            };
+            for (&operand, axes) in op.operands.iter().zip(axes) {
                 let at = self.definitions[operand.index()].map(|at| at as usize);
-                let Some(at) = at.filter(|&at| is_view(self.function, &self.function.ops[at])) else {
-                    continue;
-                };
-                let strided = strides::strided(self.function, &self.definitions, *operand);
-                let dims = self.dims(*operand);
-                let in_steps = strided.is_some_and(|strided| {
-                    let Attr::Ints(axes) = op.attr(axes) else {
-                        return true;
-                    };
-                    let axes = axes.iter().map(|a| a.rem_euclid(dims.len() as i64) as usize);
-                    let axes = axes.map(|a| (dims[a].clone(), strided.strides[a].clone()));
-                    let root = self.definitions[strided.root.index()];
-                    let real = root.is_none_or(|at| {
-                        let op = &self.function.ops[at as usize];
-                        !is_view(self.function, op)
-                    });
-                    real && strides::collapse(axes).len() == 1
-                });
-                self.copied[at] |= !in_steps;
+                if let Some(at) = at.filter(|&at| is_view(self.function, &self.function.ops[at])) {
+                    self.copied[at] |= !self.in_steps(op, operand, axes);
+                }
             }
         }
+    }
+
+    /// Whether a value is another's elements in steps, and its contracted axes are as one.
+    fn in_steps(&self, op: &Operation, operand: Value, axes: &str) -> bool {
+        let Some(strided) = strides::strided(self.function, &self.definitions, operand) else {
+            return false;
+        };
+        let real = self.definitions[strided.root.index()]
+            .is_none_or(|at| !is_view(self.function, &self.function.ops[at as usize]));
+        let dims = self.dims(operand);
+        let contracted = match op.op.attr_index(axes).map(|i| &op.attrs[i]) {
+            Some(Attr::Ints(axes)) => {
+                let axes = axes.iter().map(|a| a.rem_euclid(dims.len() as i64) as usize);
+                strides::collapse(axes.map(|a| (dims[a].clone(), strided.strides[a].clone()))).len()
+            }
+            _ => usize::from(strided.strides.last().is_none_or(is_one)),
+        };
+        real && contracted == 1
     }
 
     fn is_view(&self, at: usize) -> bool {
@@ -148,7 +155,8 @@ impl<'f> Grouping<'f> {
 
     fn check(&self, at: usize) -> Result<()> {
         let op = &self.function.ops[at];
-        if let Kind::Call | Kind::Composite = op.op.kind {
+        let kernel = op.op.access == Access::Attention;
+        if let (false, Kind::Call | Kind::Composite) = (kernel, op.op.kind) {
             return Diagnostic::new(format!("native code has no loops for `{}`", op.op.name)).err();
         }
         for value in op.results() {
@@ -245,7 +253,8 @@ impl<'f> Grouping<'f> {
                 None => Core::Loops { space: result, rows: None },
             },
             Access::Contract => Core::Contraction { space: result },
-            Access::RunningSum
+            Access::Attention
+            | Access::RunningSum
             | Access::Sort { .. }
             | Access::ScatterAdd
             | Access::ScatterAddAlong
