@@ -214,6 +214,7 @@ fn run(module: &Module, function: &Function, args: Vec<Array>) -> Result<Vec<Arr
             "`{}` is external: the evaluator has no body for it",
             function.name
         ))
+        .hint("run it on a target that it has a body for, or write it with operations")
         .err();
     }
     let mut dims = Dims::default();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
+use mithril_ir::external::TargetBody;
 use mithril_ir::graph::{Bound, Constraint, Function, Module, Value};
 use mithril_ir::op;
 use mithril_ir::shape::{Guard, Shape, Type};
@@ -152,6 +153,12 @@ fn external_functions_have_no_operations() {
     broken("unique", op, "an external function has operations");
     let value = |f: &mut Function| f.values.push(f.values[0].clone());
     broken("unique", value, "values beside its arguments and results");
+    let body = |target: &str, text: &str| TargetBody { target: target.into(), text: text.into() };
+    let twice = |f: &mut Function| f.bodies = vec![body("jax", "a"), body("jax", "b")];
+    broken("unique", twice, "two bodies for jax");
+    broken("unique", |f| f.bodies = vec![body("jx", "a")], "no target `jx`");
+    broken("unique", |f| f.bodies = vec![body("c", "{z}")], "no argument of `unique`");
+    broken("main", |f| f.bodies = vec![body("c", "a")], "not external has a body");
 }
 
 #[test]

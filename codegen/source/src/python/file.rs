@@ -33,7 +33,7 @@ pub struct File<'m> {
     /// Constants that lie beside the file.
     pub constants: Vec<(String, Tensor)>,
     /// Functions called by others: name and text, callees first.
-    definitions: IndexMap<Arc<str>, (String, String)>,
+    pub definitions: IndexMap<Arc<str>, (String, String)>,
     /// Modules and preludes that the text names.
     used: FxHashSet<String>,
 }
@@ -96,7 +96,7 @@ impl<'m> File<'m> {
             return unsupported("which the module does not have").err();
         };
         if function.external {
-            return unsupported("which is external and has no body here").err();
+            return self.external(function, op);
         }
         if self.dialect.differentiates && op.op.attr_index("vjp").is_some() {
             return unsupported("whose gradient the framework would take by its own rules").err();
@@ -193,11 +193,19 @@ impl<'m> File<'m> {
     fn note(&mut self, expr: &Expr) {
         expr.visit(&mut |e| {
             if let Expr::Name(name) = e {
-                if name.starts_with('_') || IMPORTS.iter().any(|(module, ..)| module == name) {
+                if name.starts_with('_') {
                     self.used.insert(name.clone());
                 }
+                self.note_word(name);
             }
         });
+    }
+
+    /// Remembers the module that a word names, if it is one.
+    pub fn note_word(&mut self, word: &str) {
+        if IMPORTS.iter().any(|(module, ..)| *module == word) {
+            self.used.insert(word.into());
+        }
     }
 
     /// Writes the entry and the gradients, and gives the file.

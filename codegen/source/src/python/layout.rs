@@ -22,6 +22,11 @@ impl Lines {
         self.text.push('\n');
     }
 
+    /// A line as the user wrote it.
+    pub fn verbatim(&mut self, indent: usize, text: &str) {
+        self.line(if text.trim().is_empty() { 0 } else { indent }, text.trim_end());
+    }
+
     pub fn comment(&mut self, indent: usize, text: &str) {
         self.line(indent, &format!("# {text}"));
     }

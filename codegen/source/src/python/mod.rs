@@ -10,6 +10,7 @@ mod constants;
 mod contraction;
 mod dims;
 mod expr;
+mod external;
 mod facts;
 mod file;
 mod framework;
