@@ -9,15 +9,14 @@ use super::layout::Lines;
 use super::prelude::words;
 
 impl File<'_> {
-    /// The Python name of an external function, which is defined by its body for the framework.
+    /// The definition of an external function by its body for the framework.
     /// Errors: it has none.
-    pub fn external(&mut self, function: &Function, op: &Operation) -> Result<String> {
+    pub fn external(&mut self, function: &Function, name: &str, op: &Operation) -> Result<String> {
         let target = self.framework.name();
         let Some(body) = function.body_for(target) else {
             return missing(function, op, target).err();
         };
         let pieces = body.pieces()?;
-        let name = self.names.unique(&function.name);
         let mut names = self.names.clone();
         for piece in &pieces {
             if let Piece::Text(text) = piece {
@@ -38,10 +37,9 @@ impl File<'_> {
             })
             .collect();
         let mut lines = Lines::default();
-        lines.def(&name, &params);
+        lines.def(name, &params);
         text.lines().for_each(|line| lines.verbatim(4, line));
-        self.definitions.insert(function.name.clone(), (name.clone(), lines.into_text()));
-        Ok(name)
+        Ok(lines.into_text())
     }
 }
 

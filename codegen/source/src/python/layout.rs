@@ -75,6 +75,11 @@ impl Lines {
         self.place(0, "def ", &head, ":");
     }
 
+    /// The head of a loop.
+    pub fn loop_head(&mut self, indent: usize, variables: &str, over: &Expr) {
+        self.place(indent, &format!("for {variables} in "), over, ":");
+    }
+
     fn fits(&self, indent: usize, prefix: &str, expr: &Expr, suffix: &str) -> bool {
         indent + prefix.chars().count() + expr.width() + suffix.len() <= WIDTH
     }
@@ -124,6 +129,7 @@ impl Lines {
             | Expr::Call(..)
             | Expr::Range(_)
             | Expr::Starred(_)
+            | Expr::Lambda(..)
             | Expr::Slot(_) => self.line(indent, &format!("{prefix}{expr}{suffix}")),
         }
     }
@@ -190,6 +196,7 @@ fn has_brackets(expr: &Expr) -> bool {
         | Expr::Attribute(..)
         | Expr::Range(_)
         | Expr::Starred(_)
+        | Expr::Lambda(..)
         | Expr::Slot(_) => false,
     }
 }

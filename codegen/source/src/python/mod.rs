@@ -6,6 +6,7 @@ use mithril_ir::graph::Module;
 use mithril_ir::tensor::Tensor;
 
 mod body;
+mod calls;
 mod constants;
 mod contraction;
 mod dims;
@@ -18,6 +19,7 @@ mod layout;
 mod names;
 mod operation;
 mod prelude;
+mod scan;
 mod slices;
 mod template;
 
