@@ -1,11 +1,10 @@
 """Source that calls functions: external ones, gradients of their own, scans."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from source import emitted
 
 ROOT = Path(__file__).parents[2]
 SCAN = (ROOT / "codegen/source/tests/models/scan.mir").read_text(encoding="utf-8")
@@ -32,16 +31,6 @@ func @thrice(%x: tensor<n x f32>, %i: tensor<n x i32>, %y: tensor<n x f32>,
   return %1
 }
 """
-
-
-def emitted(text, framework, passes=""):
-    """The functions of the source that a text becomes."""
-    command = [Path(sys.executable).with_name("mithril-opt"), "-p", passes, "--emit", framework]
-    run = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
-    scope = {}
-    exec(compile(run.stdout, f"{framework}.py", "exec"), scope)
-    return scope
 
 
 def of_numpy(text, params, inputs, seeds):

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use indexmap::IndexMap;
+use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Argument, Function, Module, Operation, Role};
@@ -292,12 +293,16 @@ impl<'m> File<'m> {
     }
 }
 
-/// Whether the module needs 64-bit elements: those of floats, or of integer arguments. Integers
+/// Whether the module needs 64-bit elements: those of floats, if only to accumulate in, or of
+/// integer arguments. Integers
 /// made inside are indices and counts, for which 32 bits do.
 fn wants_wide(module: &Module) -> bool {
     let functions = module.functions.values();
     functions.enumerate().any(|(i, f)| {
-        let inside = f.values.iter().any(|v| matches!(v.ty.dtype, DType::F64 | DType::U64));
+        let is_wide = |dtype: DType| matches!(dtype, DType::F64 | DType::U64);
+        let named = |attr: &Attr| matches!(attr, Attr::DType(dtype) if is_wide(*dtype));
+        let inside = f.values.iter().any(|v| is_wide(v.ty.dtype))
+            || f.ops.iter().flat_map(|op| &op.attrs).any(named);
         let args = f.values.iter().take(f.args.len());
         let entry = i == 0 || &*f.name == "gradients";
         inside || (entry && args.into_iter().any(|v| v.ty.dtype == DType::I64))
