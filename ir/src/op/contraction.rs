@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use super::access::Access;
 use super::{
     BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, Python, ShapeRule, all, attr,
     operand,
@@ -19,11 +20,12 @@ const PAIR: OpDef =
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "dot_general",
+        access: Access::Contract,
         doc: "Sums of products over the contracted axes, for each index of the batch axes. \
               The result has the batch axes, then the rest of `x`, then the rest of `y`. \
               Products and sums round to `acc` at each step, the operands' dtype or a wider one: by \
-              default to f32 for f16 and bf16, else to f64. Frameworks may add in another order, and \
-              where `acc` is left out in their own dtype.",
+              default to f32 for f16 and bf16, else to f64. Targets may add in another order, and \
+              where `acc` is left out in a dtype of their choice.",
         kind: Kind::Contraction,
         attrs: &[
             attr("x_batch", AttrKind::Ints, Default::None),
