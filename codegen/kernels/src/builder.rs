@@ -13,8 +13,9 @@ pub struct Builder {
     open: Vec<Vec<Stmt>>,
     constants: FxHashMap<(Ty, u64), V>,
     heads: FxHashMap<Head, V>,
-    /// The elements of each integer constant of the head.
+    /// The elements of each integer constant of the head, and of each float constant.
     known: FxHashMap<V, i64>,
+    numbers: FxHashMap<V, f64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -36,6 +37,7 @@ impl Builder {
             constants: FxHashMap::default(),
             heads: FxHashMap::default(),
             known: FxHashMap::default(),
+            numbers: FxHashMap::default(),
         }
     }
 
@@ -123,10 +125,13 @@ impl Builder {
 
     /// A number, rounded to the dtype, in every lane.
     pub fn number(&mut self, ty: Ty, x: f64) -> V {
-        match ty.dtype.is_float() {
-            true => self.bits(ty, round::encode(ty.dtype, round::round(ty.dtype, x))),
-            false => self.int(ty, x as i64),
+        if !ty.dtype.is_float() {
+            return self.int(ty, x as i64);
         }
+        let rounded = round::round(ty.dtype, x);
+        let v = self.bits(ty, round::encode(ty.dtype, rounded));
+        self.numbers.insert(v, rounded);
+        v
     }
 
     /// An integer (its low bits) or a bool in every lane.
@@ -147,6 +152,11 @@ impl Builder {
     /// The value of an integer that is a constant.
     pub fn constant(&self, v: V) -> Option<i64> {
         self.known.get(&v).copied()
+    }
+
+    /// The value of a float that is a constant.
+    pub fn constant_number(&self, v: V) -> Option<f64> {
+        self.numbers.get(&v).copied()
     }
 
     /// 0, 1, 2, … by lane.
@@ -318,21 +328,48 @@ impl Builder {
         carried: &[V],
         body: impl FnOnce(&mut Builder, V, &[V]) -> Vec<V>,
     ) -> Vec<V> {
-        let step = self.index(step);
-        let counter = self.new_value(Ty::INDEX);
-        let inner: Vec<V> = carried.iter().map(|&v| self.new_value(self.ty(v))).collect();
-        self.open.push(Vec::new());
+        let (counter, inner) = self.open_repeat(carried);
         let yields = body(self, counter, &inner);
+        self.close_repeat(from, to, step, carried, counter, inner, yields)
+    }
+
+    /// Opens the body of a loop: its counter, and what is carried as the body sees it.
+    pub fn open_repeat(&mut self, carried: &[V]) -> (V, Vec<V>) {
+        let counter = self.new_value(Ty::INDEX);
+        let inner = carried.iter().map(|&v| self.new_value(self.ty(v))).collect();
+        self.open_region();
+        (counter, inner)
+    }
+
+    /// Closes the body that [`Builder::open_repeat`] opened, and gives what the loop leaves.
+    #[allow(clippy::too_many_arguments)]
+    pub fn close_repeat(
+        &mut self,
+        from: V,
+        to: V,
+        step: i64,
+        carried: &[V],
+        counter: V,
+        inner: Vec<V>,
+        yields: Vec<V>,
+    ) -> Vec<V> {
         debug_assert_eq!(yields.len(), carried.len());
-        let region = Region {
-            params: [&[counter], &inner[..]].concat(),
-            body: self.open.pop().expect("the region that was opened"),
-            yields,
-        };
+        let step = self.index(step);
+        let mut region = self.close_region(yields);
+        region.params = [&[counter], &inner[..]].concat();
         let results: Vec<V> = carried.iter().map(|&v| self.new_value(self.ty(v))).collect();
         let inst = Inst::For { from, to, step, carried: carried.to_vec(), region };
         self.place(results.clone(), inst);
         results
+    }
+
+    pub fn open_region(&mut self) {
+        self.open.push(Vec::new());
+    }
+
+    pub fn close_region(&mut self, yields: Vec<V>) -> Region {
+        let body = self.open.pop().expect("a region is open");
+        Region { params: vec![], body, yields }
     }
 
     /// A loop that carries nothing.
@@ -352,6 +389,11 @@ impl Builder {
     ) -> Vec<V> {
         let yes = self.region(yes);
         let no = self.region(no);
+        self.place_choice(condition, yes, no)
+    }
+
+    /// One of two regions that are closed, by a scalar bool.
+    pub fn place_choice(&mut self, condition: V, yes: Region, no: Region) -> Vec<V> {
         let results: Vec<V> = yes.yields.iter().map(|&v| self.new_value(self.ty(v))).collect();
         self.place(results.clone(), Inst::If { condition, yes, no });
         results
@@ -367,8 +409,8 @@ impl Builder {
     }
 
     fn region(&mut self, body: impl FnOnce(&mut Builder) -> Vec<V>) -> Region {
-        self.open.push(Vec::new());
+        self.open_region();
         let yields = body(self);
-        Region { params: vec![], body: self.open.pop().expect("the region"), yields }
+        self.close_region(yields)
     }
 }

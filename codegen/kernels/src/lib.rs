@@ -5,4 +5,8 @@
 
 pub mod builder;
 pub mod code;
+pub mod contract;
+pub mod lower;
 pub mod mlir;
+pub mod program;
+pub mod scalar;
