@@ -12,14 +12,19 @@
 //!   guard batch == n
 //!   return %h, %c
 //! }
-//! extern func @custom(%x: tensor<*b x f32>) -> (output: tensor<*b x f32>)
+//! extern func @custom(%x: tensor<*b x f32>) -> (output: tensor<*b x f32>) {
+//!   body numpy "e = np.exp(-{x})"
+//!     "return {x} / (1 + e)"
+//!   body torch "return torch.nn.functional.silu({x})"
+//! }
 //! ```
 //!
 //! An argument is named after its value unless a string follows its type. Attributes that have
 //! their default are left out; types of results may be. A tensor is `dense<tensor<2 x f32>, [1.0,
 //! 2.0]>`, one element for all of them, or its bytes as `hex"…"`. `//` begins a comment, but inside
 //! brackets it divides. What inference knows beside types is not written: it is found again, and
-//! the guards it asks for are added where they are missing.
+//! the guards it asks for are added where they are missing. The strings of a body are its lines; see
+//! [`TargetBody`](crate::external::TargetBody).
 
 mod attrs;
 mod cursor;
