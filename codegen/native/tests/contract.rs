@@ -119,7 +119,7 @@ fn expected(case: &Case, x: &Array, y: &Array, bias: &Tensor) -> Tensor {
         lhs_contract: axes(2),
         rhs_contract: axes(2),
     };
-    let mut product = dot_general(x, y, &dims, case.acc).expect("operands that match");
+    let mut product = dot_general(x, y, &dims, case.acc, case.acc).expect("operands that match");
     let n = case.n as usize;
     match (&mut product.data, Array::from(bias).data) {
         (Data::Float(values), Data::Float(bias)) => {
