@@ -234,7 +234,7 @@ impl Program {
             }
             let reader = Reader::new(self.framework.name(), &read)?;
             let rename = |dtype| held(self.framework, self.wide, dtype);
-            Ok(Checker::new(py, &self.program, reader, &rename))
+            Ok(Checker::new(py, &self.program, reader, &rename)?)
         })
     }
 }
