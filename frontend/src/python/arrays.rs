@@ -4,6 +4,7 @@
 //! would take longer than the rest of the call, so each framework has a reader of its own.
 
 use mithril_ir::dtype::DType;
+use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
@@ -59,7 +60,7 @@ impl Reader {
         let own = match kind {
             "numpy" => Some(Reader::Numpy(Numpy::new(class, samples)?)),
             "torch" => Torch::new(class, samples)?.map(Reader::Torch),
-            "jax" => Some(Reader::Jax(Jax::new(class, sample)?)),
+            "jax" => Some(Reader::Jax(Jax::new(class, samples)?)),
             _ => None,
         };
         // What is read behind a framework's back is trusted only where it gives the truth here.
@@ -92,6 +93,26 @@ impl Reader {
             },
         }
     }
+}
+
+/// The bytes from the beginning of each of these objects to a word that is as `word` says of it.
+fn offset(
+    samples: Samples<'_, '_>,
+    word: impl Fn(&Bound<'_, PyAny>) -> PyResult<usize>,
+) -> PyResult<Option<usize>> {
+    let Some((_, first)) = samples.first() else {
+        return Ok(None);
+    };
+    let words = samples.iter().map(|(_, sample)| word(sample)).collect::<PyResult<Vec<usize>>>()?;
+    let size: usize = first.get_type().getattr("__basicsize__")?.extract()?;
+    let mut offsets = (size_of::<ffi::PyObject>()..size / 2).step_by(size_of::<usize>());
+    Ok(offsets.find(|offset| {
+        // SAFETY: the objects, all of one class, are longer than this.
+        let at = |sample: &Bound<'_, PyAny>| unsafe {
+            *sample.as_ptr().byte_add(*offset).cast::<usize>()
+        };
+        samples.iter().zip(&words).all(|((_, sample), word)| at(sample) == *word)
+    }))
 }
 
 /// Shape and dtype of anything that has these attributes.

@@ -4,11 +4,10 @@ use std::ffi::{c_int, c_void};
 use std::mem::transmute;
 
 use mithril_ir::dtype::DType;
-use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-use super::{Classes, Samples, Sizes, attributes};
+use super::{Classes, Samples, Sizes, attributes, offset};
 
 /// Where the C++ tensor lies in its Python object.
 type Handle = *const c_void;
@@ -38,7 +37,10 @@ impl Torch {
             return Ok(None);
         };
         let py = sample.py();
-        let (Some(functions), Some(offset)) = (Functions::load(py)?, offset(samples)?) else {
+        // The C++ tensor is one pointer, which is known by this name too.
+        let pointer = |sample: &Bound<'_, PyAny>| sample.getattr("_cdata")?.extract();
+        let (Some(functions), Some(offset)) = (Functions::load(py)?, offset(samples, pointer)?)
+        else {
             return Ok(None);
         };
         let parameter = py.import("torch.nn")?.getattr("Parameter")?.cast_into::<PyType>()?;
@@ -82,30 +84,10 @@ impl Torch {
             if !right {
                 return None;
             }
-            sizes.extend((0..dim as usize).map(|axis| *first.add(axis)));
+            (0..dim as usize).for_each(|axis| sizes.push(*first.add(axis)));
         }
         Some(dtype)
     }
-}
-
-/// Where all of these have their C++ tensor: it is one pointer, which `_cdata` gives too.
-fn offset(samples: Samples<'_, '_>) -> PyResult<Option<usize>> {
-    let head = size_of::<ffi::PyObject>();
-    for offset in [head, head + size_of::<usize>()] {
-        let mut here = true;
-        for (_, sample) in samples {
-            let Ok(pointer) = sample.getattr("_cdata") else {
-                return Ok(None);
-            };
-            // SAFETY: torch's objects are longer than this.
-            let word = unsafe { *sample.as_ptr().byte_add(offset).cast::<usize>() };
-            here &= pointer.extract::<usize>()? == word;
-        }
-        if here {
-            return Ok(Some(offset));
-        }
-    }
-    Ok(None)
 }
 
 impl Functions {
