@@ -45,6 +45,30 @@ def test_gradients_of_every_form_agree(backend):
             assert backend.to_numpy(found["w"]).tolist() == [[18.0] * 2, [22.0] * 2, [26.0] * 2]
 
 
+def test_numpy_goes_forward_once(monkeypatch):
+    """With gradients, the outputs are computed once; the function for gradients alone agrees."""
+    model = Model()
+    model += Linear(4)(input="input")
+    model += ml.Tanh()
+    model += Linear(1)(output="output")
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [5, 3]})
+    params = compiled.randomize_params(seed=0)
+    inputs = {"input": np.ones((5, 3), np.float32)}
+    forwards, seeds, tanh = [], [], np.tanh
+    monkeypatch.setattr(np, "tanh", lambda x: forwards.append(x) or tanh(x))
+    outputs, gradients = compiled.evaluate(
+        params, inputs, output_gradients=lambda own: seeds.append(own) or own["output"] - 1
+    )
+    assert len(forwards) == 1
+    assert len(seeds) == 1
+    assert np.array_equal(outputs["output"], compiled.evaluate(params, inputs)["output"])
+    names: dict = {}
+    exec(compiled.code, names)
+    alone = names["gradients"](params, inputs, {"output": outputs["output"] - 1})
+    assert list(alone) == list(gradients) == list(params)
+    assert all(np.array_equal(alone[name], gradients[name]) for name in params)
+
+
 CALLS = [
     (
         lambda b, p: (p, {"imput": b.ones(4, 3)}),
