@@ -28,7 +28,7 @@ pub struct Pipeline {
 const REPEATED: usize = 12;
 
 /// What every compile runs, from a model's functions to what `target` takes. With `gradients`, the
-/// module gets a function of that name, which gives a gradient for each param.
+/// module gets a function of that name, which gives the results and a gradient for each param.
 pub fn standard(shapes: Shapes, target: Target, gradients: bool) -> Pipeline {
     let specialise = Specialise { shapes, ..Specialise::default() };
     let mut pipeline = Pipeline::default()
@@ -36,7 +36,7 @@ pub fn standard(shapes: Shapes, target: Target, gradients: bool) -> Pipeline {
         .then(Inline { repeated: Limit::At(REPEATED), ..Inline::default() })
         .simplify();
     if gradients {
-        pipeline = pipeline.then(Autodiff::default()).simplify();
+        pipeline = pipeline.then(joint()).simplify();
     }
     pipeline
         .then(Legalize { target })
@@ -49,9 +49,13 @@ pub fn standard(shapes: Shapes, target: Target, gradients: bool) -> Pipeline {
 pub fn faithful(target: Target, gradients: bool) -> Pipeline {
     let mut pipeline = Pipeline::default().then(Inline::default());
     if gradients {
-        pipeline = pipeline.then(Autodiff::default()).then(Dce::default());
+        pipeline = pipeline.then(joint()).then(Dce::default());
     }
     pipeline.then(Legalize { target })
+}
+
+fn joint() -> Autodiff {
+    Autodiff { outputs: true, ..Autodiff::default() }
 }
 
 impl Pipeline {

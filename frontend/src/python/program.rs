@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mithril_ir::dtype::DType as Element;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBytes, PyDict, PyString};
 
 use super::arrays::Reader;
 use super::block::Block;
@@ -18,8 +18,9 @@ use crate::lower::{self, Mode};
 /// An argument of a program.
 #[pyclass(frozen, get_all, module = "mithril._core")]
 pub struct Argument {
-    /// The name: a path of blocks for what is learned.
-    name: String,
+    /// The name: a path of blocks for what is learned. The same object each time, so that dicts
+    /// made by it are told apart by addresses alone.
+    name: Py<PyString>,
     /// `data`, `param`, `state`, `key` or `constant`.
     role: &'static str,
     /// The dtype it has in the framework.
@@ -172,9 +173,9 @@ impl Program {
 
     /// The arguments in their order.
     #[getter]
-    fn arguments(&self) -> Vec<Argument> {
+    fn arguments(&self, py: Python<'_>) -> Vec<Argument> {
         let argument = |own: &compile::Argument| Argument {
-            name: own.name.to_string(),
+            name: PyString::intern(py, &own.name).unbind(),
             role: own.role.name(),
             dtype: DType(held(self.framework, self.wide, own.ty.dtype)),
             dims: dims(&own.ty),
@@ -234,7 +235,7 @@ impl Program {
             }
             let reader = Reader::new(self.framework.name(), &read)?;
             let rename = |dtype| held(self.framework, self.wide, dtype);
-            Ok(Checker::new(py, &self.program, reader, &rename))
+            Ok(Checker::new(py, &self.program, reader, &rename)?)
         })
     }
 }

@@ -49,19 +49,21 @@ class NumpyRunner:
 
     def __init__(self, backend: NumpyBackend, namespace: dict[str, Any]) -> None:
         self.forward = namespace["forward"]
-        self._gradients = namespace.get("gradients")
+        self._joint = namespace.get("outputs_and_gradients")
         self._backend = backend
 
     def gradients(self, params: Any, inputs: Any, state: Any, seeds: Any) -> tuple[Any, Any, Any]:
         """Outputs, gradients by param, next state."""
         own = () if state is None else (state,)
-        result = self.forward(params, inputs, *own)
-        outputs, following = (result, None) if state is None else result
-        if self._gradients is None:
+        if self._joint is None:
+            result = self.forward(params, inputs, *own)
+            outputs, following = (result, None) if state is None else result
             return outputs, {}, following
-        given = seeds.of(outputs)
-        zeros = self._backend.zeros_like
-        full = {
-            name: given[name] if name in given else zeros(value) for name, value in outputs.items()
-        }
-        return outputs, self._gradients(params, inputs, *own, full), following
+
+        def full(outputs: Any) -> dict[str, Any]:
+            given = seeds.of(outputs)
+            zeros = self._backend.zeros_like
+            return {n: given[n] if n in given else zeros(value) for n, value in outputs.items()}
+
+        outputs, gradients, *following = self._joint(params, inputs, *own, full)
+        return outputs, gradients, following[0] if following else None
