@@ -46,12 +46,26 @@ pub fn standard(shapes: Shapes, target: Target, gradients: bool) -> Pipeline {
 }
 
 /// [`standard`] with every operation of the model kept.
-pub fn faithful(target: Target, gradients: bool) -> Pipeline {
-    let mut pipeline = Pipeline::default().then(Inline::default());
+pub fn faithful(shapes: Shapes, target: Target, gradients: bool) -> Pipeline {
+    let mut pipeline = Pipeline::default();
+    if shapes != Shapes::default() {
+        pipeline = pipeline.then(Specialise { shapes, ..Specialise::default() });
+    }
+    pipeline = pipeline.then(Inline::default());
     if gradients {
         pipeline = pipeline.then(joint()).then(Dce::default());
     }
     pipeline.then(Legalize { target })
+}
+
+/// What comes behind [`standard`] or [`faithful`] for native code: the outliner takes functions that
+/// call no other.
+pub fn flat(pipeline: Pipeline) -> Pipeline {
+    pipeline
+        .then(Inline { limit: Limit::All, repeated: Limit::All, custom: true })
+        .then(Canonicalize::default())
+        .then(Cse::default())
+        .then(Dce::default())
 }
 
 fn joint() -> Autodiff {
