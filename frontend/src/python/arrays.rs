@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use super::dtype::named;
 use jax::Jax;
 pub use jax::Seen;
-use numpy::Numpy;
+pub use numpy::Numpy;
 use torch::Torch;
 
 mod jax;

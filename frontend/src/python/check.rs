@@ -1,6 +1,6 @@
 //! The check of every call: names, ranks, dims and dtypes of what a compiled model is given.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use mithril_ir::dtype::DType;
 use pyo3::prelude::*;
@@ -9,9 +9,10 @@ use pyo3::types::{PyDict, PyString};
 use super::arrays::{Reader, Seen, Sizes, attributes};
 use super::fault::Answer;
 use crate::compile::Program;
-use explain::Wrong;
+pub use explain::Wrong;
 use order::Order;
-use signature::{Binding, Group, Misfit, Signature};
+use signature::Misfit;
+pub use signature::{Binding, Group, Signature, Want};
 
 mod explain;
 mod order;
@@ -20,8 +21,8 @@ mod signature;
 /// Checks the arrays of a call against the signature of a program.
 #[pyclass(frozen, module = "mithril._core")]
 pub struct Checker {
-    reader: Reader,
-    signature: Signature,
+    pub reader: Arc<Reader>,
+    pub signature: Signature,
     /// The slots by name, of each group.
     slots: [Py<PyDict>; 4],
     memory: Mutex<Memory>,
@@ -35,14 +36,18 @@ struct Memory {
     seen: Seen,
 }
 
-type Dicts<'a, 'py> = [Option<&'a Bound<'py, PyDict>>; 4];
+/// Params, inputs, state and output gradients of a call.
+pub type Dicts<'a, 'py> = [Option<&'a Bound<'py, PyDict>>; 4];
+
+/// Is given a slot and its array.
+type See<'a, 'py> = &'a mut dyn FnMut(usize, &Bound<'py, PyAny>);
 
 impl Checker {
     /// `rename` gives the dtype that a framework has in the place of one.
     pub fn new(
         py: Python<'_>,
         program: &Program,
-        reader: Reader,
+        reader: impl Into<Arc<Reader>>,
         rename: &dyn Fn(DType) -> DType,
     ) -> PyResult<Checker> {
         let signature = Signature::new(py, program, rename);
@@ -51,34 +56,45 @@ impl Checker {
             slots[slot.group as usize].set_item(&slot.key, at)?;
         }
         let slots = slots.map(Bound::unbind);
-        Ok(Checker { reader, signature, slots, memory: Mutex::default() })
+        Ok(Checker { reader: reader.into(), signature, slots, memory: Mutex::default() })
     }
 
-    /// Whether all is as it must be.
-    fn check_all(&self, py: Python<'_>, dicts: &Dicts<'_, '_>) -> Result<(), Wrong> {
+    /// Whether all is as it must be, and then what the symbols stand for. `see` is given the arrays
+    /// by their slots: each once, or once more where the dicts have another order than before.
+    pub fn check_all<'py>(
+        &self,
+        py: Python<'py>,
+        dicts: &Dicts<'_, 'py>,
+        see: See<'_, 'py>,
+    ) -> Result<Binding, Wrong> {
         // Another thread's call, which Python may run in the middle of this one, does without.
         let Ok(mut memory) = self.memory.try_lock() else {
-            return self.first_wrong(py, dicts, &mut Seen::default());
+            return self.first_wrong(py, dicts, &mut Seen::default(), see);
         };
-        if self.fits(dicts, &mut memory) {
-            return Ok(());
+        if let Some(binding) = self.fits(dicts, &mut memory, see) {
+            return Ok(binding);
         }
-        self.first_wrong(py, dicts, &mut memory.seen)?;
+        let binding = self.first_wrong(py, dicts, &mut memory.seen, see)?;
         for ((dict, slots), order) in dicts.iter().zip(&self.slots).zip(&mut memory.orders) {
             if let Some(dict) = dict {
                 *order = Order::of(dict, slots.bind(py)).ok();
             }
         }
-        Ok(())
+        Ok(binding)
     }
 
-    /// Whether all is as it must be, the names as they were before. False may only mean that those
-    /// are not.
-    fn fits(&self, dicts: &Dicts<'_, '_>, memory: &mut Memory) -> bool {
+    /// What the symbols stand for, if all is as it must be and the names are as they were before.
+    fn fits<'py>(
+        &self,
+        dicts: &Dicts<'_, 'py>,
+        memory: &mut Memory,
+        see: See<'_, 'py>,
+    ) -> Option<Binding> {
         let Memory { orders, seen } = memory;
         let mut binding = self.signature.binding();
         let mut sizes = Sizes::new();
-        let mut each = |at: usize, value: &Bound<'_, PyAny>| {
+        let mut each = |at: usize, value: &Bound<'py, PyAny>| {
+            see(at, value);
             self.reads(at, value, &mut binding, &mut sizes, seen).is_ok()
         };
         let known = dicts.iter().zip(orders).all(|(dict, order)| match (dict, order) {
@@ -86,16 +102,17 @@ impl Checker {
             (Some(dict), Some(order)) => order.walk(dict, &mut each),
             (Some(_), None) => false,
         });
-        known && self.signature.settle(&binding).is_ok()
+        (known && self.signature.settle(&binding).is_ok()).then_some(binding)
     }
 
     /// Finds what is wrong, in the order of the program's arguments.
-    fn first_wrong(
+    fn first_wrong<'py>(
         &self,
-        py: Python<'_>,
-        dicts: &Dicts<'_, '_>,
+        py: Python<'py>,
+        dicts: &Dicts<'_, 'py>,
         seen: &mut Seen,
-    ) -> Result<(), Wrong> {
+        see: See<'_, 'py>,
+    ) -> Result<Binding, Wrong> {
         let mut found = [0; 4];
         let mut binding = self.signature.binding();
         let mut sizes = Sizes::new();
@@ -104,7 +121,10 @@ impl Checker {
                 continue;
             };
             match item(dict, slot.key.bind(py)) {
-                Some(value) => self.reads(at, &value, &mut binding, &mut sizes, seen)?,
+                Some(value) => {
+                    see(at, &value);
+                    self.reads(at, &value, &mut binding, &mut sizes, seen)?;
+                }
                 None if slot.optional => continue,
                 None => return Err(Wrong::Names(slot.group)),
             }
@@ -116,7 +136,8 @@ impl Checker {
                 return Err(Wrong::Names(group));
             }
         }
-        self.signature.settle(&binding).map_err(Wrong::Misfit)
+        self.signature.settle(&binding).map_err(Wrong::Misfit)?;
+        Ok(binding)
     }
 
     /// Reads an array and binds its sizes.
@@ -162,8 +183,8 @@ impl Checker {
     ) -> Answer<bool> {
         let py = params.py();
         let dicts = [Some(params), Some(inputs), state, output_gradients];
-        match self.check_all(py, &dicts) {
-            Ok(()) => Ok(true),
+        match self.check_all(py, &dicts, &mut |_, _| ()) {
+            Ok(_) => Ok(true),
             Err(Wrong::Foreign(_)) => Ok(false),
             Err(wrong) => Err(self.explain(py, &dicts, wrong).into()),
         }
@@ -185,8 +206,8 @@ impl Checker {
     ) -> Answer<()> {
         let py = params.py();
         let dicts = [Some(params), Some(inputs), state, output_gradients];
-        match self.check_all(py, &dicts) {
-            Ok(()) => Ok(()),
+        match self.check_all(py, &dicts, &mut |_, _| ()) {
+            Ok(_) => Ok(()),
             Err(wrong) => Err(self.explain(py, &dicts, wrong).into()),
         }
     }

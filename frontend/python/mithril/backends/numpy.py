@@ -11,15 +11,17 @@ from .base import Backend, numpy_dtype, topk_by_sort
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from .._core import Program
+    from .base import Namespace
+
 __all__ = ["NumpyBackend"]
 
 ALIASES = {"concat": "concatenate"}
 
 
-class NumpyBackend(Backend):
-    """Runs models as NumPy source. Arrays are `numpy.ndarray`."""
+class NumpyArrays(Backend):
+    """A backend whose arrays are `numpy.ndarray`."""
 
-    kind: ClassVar[str] = "numpy"
     module: ClassVar[str] = "numpy"
     package: ClassVar[str] = "numpy"
 
@@ -40,8 +42,16 @@ class NumpyBackend(Backend):
     def is_array(self, value: object) -> bool:
         return isinstance(value, self.framework.ndarray)
 
-    def runner(self, namespace: dict[str, Any], *, jit: bool, checkpoint: bool) -> NumpyRunner:
-        return NumpyRunner(self, namespace)
+
+class NumpyBackend(NumpyArrays):
+    """Runs models as NumPy source. Arrays are `numpy.ndarray`."""
+
+    kind: ClassVar[str] = "numpy"
+
+    def runner(
+        self, program: Program, namespace: Namespace, *, jit: bool, checkpoint: bool
+    ) -> NumpyRunner:
+        return NumpyRunner(self, namespace())
 
 
 class NumpyRunner:

@@ -13,13 +13,17 @@ use super::{Classes, Samples, Sizes, attributes};
 #[repr(C)]
 struct Array {
     _head: [usize; 2],
-    _data: *mut c_char,
+    data: *mut c_char,
     ndim: c_int,
     sizes: *const isize,
     _strides: *const isize,
     _base: *mut ffi::PyObject,
     dtype: *mut ffi::PyObject,
+    flags: c_int,
 }
+
+/// Elements follow each other in row-major order, at addresses that are multiples of their sizes.
+const PLAIN: c_int = 0x0101;
 
 pub struct Numpy {
     classes: Classes,
@@ -55,5 +59,21 @@ impl Numpy {
             Some((_, dtype)) => Some(*dtype),
             None => attributes(value, sizes),
         }
+    }
+
+    /// Where the elements are, if they are plainly there for the machine to read.
+    pub fn data(&self, value: &Bound<'_, PyAny>) -> Option<*const u8> {
+        if !self.classes.are(value) {
+            return None;
+        }
+        // SAFETY: it is an array, and so begins with these fields.
+        let array = unsafe { &*value.as_ptr().cast::<Array>() };
+        let native = self.dtypes.iter().any(|(object, _)| object.as_ptr() == array.dtype);
+        (native && array.flags & PLAIN == PLAIN).then_some(array.data.cast_const().cast())
+    }
+
+    /// The object that stands for a dtype.
+    pub fn dtype(&self, dtype: DType) -> Option<&Py<PyAny>> {
+        self.dtypes.iter().find(|(_, own)| *own == dtype).map(|(object, _)| object)
     }
 }

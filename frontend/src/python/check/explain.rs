@@ -31,6 +31,11 @@ impl Checker {
         }
     }
 
+    /// A dict that was not given.
+    pub fn missing(&self, group: Group) -> Diagnostic {
+        self.names(None, group)
+    }
+
     /// A dict with other names than the program has.
     fn names(&self, dict: Option<&Bound<'_, PyDict>>, group: Group) -> Diagnostic {
         let where_ = group.name();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mithril_ir::dim::{Dim, Symbol};
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::Role;
-use mithril_ir::shape::{Guard, Type};
+use mithril_ir::shape::{Guard, Shape, Type};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use smallvec::SmallVec;
@@ -72,15 +72,15 @@ pub enum Want {
 /// All arrays of a program, with what their sizes must fulfil together.
 pub struct Signature {
     pub slots: Vec<Slot>,
-    symbols: Vec<Symbol>,
-    leads: Vec<Symbol>,
+    pub symbols: Vec<Symbol>,
+    pub leads: Vec<Symbol>,
     pub guards: Vec<Guard>,
 }
 
 /// What the symbols stand for in one call.
 pub struct Binding {
     /// Negative: not known yet.
-    values: SmallVec<[i64; 8]>,
+    pub values: SmallVec<[i64; 8]>,
     pub leads: SmallVec<[Option<Sizes>; 1]>,
     /// The sizes of slots that wait for all symbols.
     late: SmallVec<[(usize, Sizes); 1]>,
@@ -120,35 +120,35 @@ impl Signature {
         ty: &Type,
         rename: &dyn Fn(DType) -> DType,
     ) {
-        let symbol = |all: &mut Vec<Symbol>, own: &Symbol| match all.iter().position(|s| s == own) {
-            Some(at) => at,
-            None => {
-                all.push(own.clone());
-                all.len() - 1
-            }
-        };
-        let dims = ty.shape.dims.iter().map(|dim| match (dim.as_const(), dim.as_symbol()) {
-            (Some(size), _) => Want::Is(size),
-            (None, Some(own)) => Want::Symbol(symbol(&mut self.symbols, own)),
-            _ if dim.is_unknown() => Want::Anything,
-            _ => {
-                dim.for_each_symbol(&mut |own| {
-                    symbol(&mut self.symbols, own);
-                });
-                Want::Equals(dim.clone())
+        let lead = ty.shape.lead.as_ref().map(|own| place(&mut self.leads, own));
+        ty.shape.for_each_symbol(&mut |own| {
+            if ty.shape.lead.as_ref() != Some(own) {
+                place(&mut self.symbols, own);
             }
         });
-        let dims: SmallVec<[Want; 4]> = dims.collect();
+        let dims = self.wants(&ty.shape);
         self.slots.push(Slot {
             key: PyString::intern(py, name).unbind(),
             name: name.clone(),
             group,
             optional: group == Group::OutputGradients,
-            lead: ty.shape.lead.as_ref().map(|own| symbol(&mut self.leads, own)),
+            lead,
             ty: Type::new(rename(ty.dtype), ty.shape.clone()),
             late: dims.iter().any(|want| matches!(want, Want::Equals(_))),
             dims,
         });
+    }
+
+    /// What the dims of a shape must be.
+    pub fn wants(&self, shape: &Shape) -> SmallVec<[Want; 4]> {
+        let place = |own: &Symbol| self.symbols.iter().position(|symbol| symbol == own);
+        let want = |dim: &Dim| match (dim.as_const(), dim.as_symbol().and_then(place)) {
+            (Some(size), _) => Want::Is(size),
+            (None, Some(symbol)) => Want::Symbol(symbol),
+            _ if dim.is_unknown() => Want::Anything,
+            _ => Want::Equals(dim.clone()),
+        };
+        shape.dims.iter().map(want).collect()
     }
 
     pub fn binding(&self) -> Binding {
@@ -198,6 +198,14 @@ impl Signature {
             (binding.values[at] >= 0).then_some(binding.values[at])
         })
     }
+}
+
+/// The place of a symbol among others, which it joins if it is new.
+fn place(all: &mut Vec<Symbol>, own: &Symbol) -> usize {
+    all.iter().position(|symbol| symbol == own).unwrap_or_else(|| {
+        all.push(own.clone());
+        all.len() - 1
+    })
 }
 
 impl Binding {
