@@ -41,12 +41,12 @@ impl Legalize {
         function: &Function,
         cx: &mut PassContext,
     ) -> Result<Option<Function>> {
-        if function.ops.iter().all(|op| (self.target.takes)(op.op)) {
+        if function.ops.iter().all(|op| (self.target.takes)(function, op)) {
             return Ok(None);
         }
         let mut rebuild = Rebuild::new(module, function);
         for op in &function.ops {
-            if (self.target.takes)(op.op) {
+            if (self.target.takes)(function, op) {
                 rebuild.keep(op)?;
             } else {
                 rebuild.builder.set_loc(op.loc.clone());

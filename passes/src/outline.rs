@@ -3,8 +3,10 @@
 //! Kernels are found by fusion: an operation joins the kernel of one of its operands where that
 //! saves memory traffic and makes no cycle. Equal kernels are one, whatever they were called.
 
+pub mod attention;
 mod extract;
 mod group;
+pub mod strides;
 mod views;
 
 use mithril_ir::diagnostic::Result;
@@ -39,6 +41,5 @@ pub struct Launch {
 ///
 /// Errors: an operation that has no loops, such as a call; an unknown rank.
 pub fn outline(function: &Function) -> Result<Outline> {
-    let groups = group::group(function)?;
-    extract::extract(function, &groups)
+    extract::extract(function, &group::group(function)?)
 }

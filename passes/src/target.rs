@@ -1,26 +1,29 @@
 //! Targets as data: which operations each takes whole.
 
 use mithril_ir::diagnostic::did_you_mean;
+use mithril_ir::graph::{Function, Operation};
+use mithril_ir::op::access::Access;
 use mithril_ir::op::{Meaning, Op, Python};
 
+use crate::outline;
 use crate::pass::OptionValue;
 
 /// Where a program goes to: `legalize` decomposes what it does not take.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
     pub name: &'static str,
-    /// Whether it has its own form of the operation.
-    pub takes: fn(Op) -> bool,
+    /// Whether it has its own form of the operation, which stands in the function.
+    pub takes: fn(&Function, &Operation) -> bool,
 }
 
 /// Every target, by the names that users write.
 pub const TARGETS: &[Target] = &[
-    Target { name: "numpy", takes: |op| spelled(op, |python| python.numpy) },
-    Target { name: "torch", takes: |op| spelled(op, |python| python.torch) },
-    Target { name: "jax", takes: |op| spelled(op, |python| python.jax) },
-    Target { name: "c", takes: has_loop },
-    Target { name: "native", takes: has_loop },
-    Target { name: "core", takes: is_primitive },
+    Target { name: "numpy", takes: |_, op| spelled(op.op, |python| python.numpy) },
+    Target { name: "torch", takes: |_, op| spelled(op.op, |python| python.torch) },
+    Target { name: "jax", takes: |_, op| spelled(op.op, |python| python.jax) },
+    Target { name: "c", takes: |_, op| has_loop(op.op) },
+    Target { name: "native", takes: has_kernel },
+    Target { name: "core", takes: |_, op| is_primitive(op.op) },
 ];
 
 /// The target of this name.
@@ -42,6 +45,14 @@ fn has_loop(op: Op) -> bool {
     match op.meaning {
         Meaning::Scalar(_) | Meaning::Kernel(_) | Meaning::Call(_) => true,
         Meaning::Decompose(_) => false,
+    }
+}
+
+/// Native code has kernels of its own for some composites beside.
+fn has_kernel(function: &Function, op: &Operation) -> bool {
+    match op.op.access {
+        Access::Attention => outline::attention::fits(function, op),
+        _ => has_loop(op.op),
     }
 }
 

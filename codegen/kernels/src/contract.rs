@@ -6,7 +6,7 @@
 
 mod direct;
 mod dots;
-mod lanes;
+pub(crate) mod lanes;
 mod pack;
 mod panels;
 pub mod plan;

@@ -1,6 +1,7 @@
 //! From a kernel, as a function of the IR, to loop code.
 
 mod alone;
+mod attention;
 mod contraction;
 mod expression;
 mod flatten;
@@ -41,6 +42,9 @@ pub fn lower(function: &Function, isa: &Isa) -> Result<Lowered> {
     let single = |access: fn(&Access) -> bool| function.ops.iter().find(|op| access(&op.op.access));
     if let Some(op) = single(|a| matches!(a, Access::Contract)) {
         return contraction::lower(function, op, isa);
+    }
+    if let Some(op) = single(|a| matches!(a, Access::Attention)) {
+        return attention::lower(function, op, isa);
     }
     if let Some(op) = single(alone::is_alone) {
         return alone::lower(function, op, isa);

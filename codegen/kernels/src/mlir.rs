@@ -162,6 +162,7 @@ impl Printer<'_> {
             Inst::Const(bits) => {
                 let literal = literal(ty.dtype, *bits);
                 match ty.lanes {
+                    1 if ty.dtype == DType::Bool => line!(self, "{r} = arith.constant {literal}"),
                     1 => line!(self, "{r} = arith.constant {literal} : {}", Mlir(ty)),
                     _ => line!(self, "{r} = arith.constant dense<{literal}> : {}", Mlir(ty)),
                 }
@@ -289,8 +290,11 @@ impl Printer<'_> {
         let bits =
             if ty.dtype == DType::Bool { bits & 1 } else { bits & (u64::MAX >> (64 - width)) };
         let literal = literal(ty.dtype, bits);
-        let literal = if ty.lanes == 1 { literal } else { format!("dense<{literal}>") };
-        line!(self, "{name} = arith.constant {literal} : {}", Mlir(ty));
+        match ty.lanes {
+            1 if ty.dtype == DType::Bool => line!(self, "{name} = arith.constant {literal}"),
+            1 => line!(self, "{name} = arith.constant {literal} : {}", Mlir(ty)),
+            _ => line!(self, "{name} = arith.constant dense<{literal}> : {}", Mlir(ty)),
+        }
         name
     }
 

@@ -51,7 +51,7 @@ impl Session {
         let complaints = Rc::new(RefCell::new(Vec::new()));
         let heard = complaints.clone();
         context.attach_diagnostic_handler(move |diagnostic| {
-            heard.borrow_mut().push(diagnostic.to_string());
+            heard.borrow_mut().push(format!("{}: {diagnostic}", diagnostic.location()));
             true
         });
         Session { context, complaints }

@@ -42,6 +42,8 @@ pub enum Access {
     ScatterAdd,
     ScatterAddAlong,
     Contract,
+    /// A kernel of its own, where the shapes allow it; else the decomposition.
+    Attention,
     RandomBits,
     Uniform,
     Normal,

@@ -1,5 +1,6 @@
 //! Composites of neural networks: each carries its decomposition, and works everywhere by it.
 
+use super::access::Access;
 use super::reduce::finite_max;
 use super::{
     BASE, Class, DECOMPOSED, Default, Gradient, Infer, Kind, Meaning, OpDef, Operand, Python,
@@ -128,6 +129,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "attention",
+        access: Access::Attention,
         doc: "`softmax(query keyᵀ scale + mask) value` over the last two axes (Vaswani et al. 2017, \
               eq. 1). `scale` is 1/sqrt(last dim of the query) where left out. A bool `mask` says \
               which keys are seen; a float one is added. `causal` hides later keys. With `grouped`, \

@@ -11,18 +11,19 @@ use mithril_ir::shape::{Shape, Type};
 use mithril_ir::text;
 use rustc_hash::FxHashMap;
 
-use super::group::Group;
+use super::group::Grouped;
 use super::views::is_view;
 use super::{Launch, Outline};
 
 /// The kernels of the groups, and a copy for each result that no group makes.
-pub fn extract(function: &Function, groups: &[Group]) -> Result<Outline> {
+pub fn extract(function: &Function, grouped: &Grouped) -> Result<Outline> {
+    let groups = &grouped.groups;
     let definitions = function.definitions();
     let mut outline = Outline { kernels: Vec::new(), launches: Vec::new() };
     let mut known = FxHashMap::default();
-    let read = read_outside(function, &definitions, groups);
+    let read = read_outside(function, &definitions, grouped);
     for (at, group) in groups.iter().enumerate() {
-        let mut kernel = Kernel::new(function, &definitions);
+        let mut kernel = Kernel::new(function, &definitions, &grouped.copied);
         group.ops.iter().for_each(|&op| kernel.own[op] = true);
         for &op in &group.ops {
             kernel.operation(op);
@@ -31,8 +32,8 @@ pub fn extract(function: &Function, groups: &[Group]) -> Result<Outline> {
         let outside = |v: &Value| read[v.index()].is_some_and(|by| by != at);
         kernel.finish(results.filter(outside).collect(), &mut outline, &mut known);
     }
-    for value in copies(function, &definitions) {
-        let mut kernel = Kernel::new(function, &definitions);
+    for value in copies(function, &definitions, grouped) {
+        let mut kernel = Kernel::new(function, &definitions, &grouped.copied);
         kernel.value(value);
         kernel.finish(vec![value], &mut outline, &mut known);
     }
@@ -43,7 +44,7 @@ pub fn extract(function: &Function, groups: &[Group]) -> Result<Outline> {
 fn read_outside(
     function: &Function,
     definitions: &[Option<u32>],
-    groups: &[Group],
+    grouped: &Grouped,
 ) -> Vec<Option<usize>> {
     const MANY: usize = usize::MAX;
     let mut read = vec![None; function.values.len()];
@@ -58,13 +59,13 @@ fn read_outside(
             };
             if let Some(at) = definitions[value.index()] {
                 let op = &function.ops[at as usize];
-                if is_view(function, op) {
+                if is_view(function, op) && !grouped.copied[at as usize] {
                     open.extend(op.operands.iter().copied());
                 }
             }
         }
     };
-    for (at, group) in groups.iter().enumerate() {
+    for (at, group) in grouped.groups.iter().enumerate() {
         let operands = group.ops.iter().flat_map(|&op| function.ops[op].operands.iter());
         operands.for_each(|&operand| note(operand, at));
     }
@@ -73,12 +74,13 @@ fn read_outside(
 }
 
 /// Results that are arguments, literals or views: each once.
-fn copies(function: &Function, definitions: &[Option<u32>]) -> Vec<Value> {
+fn copies(function: &Function, definitions: &[Option<u32>], grouped: &Grouped) -> Vec<Value> {
     let mut copies = Vec::new();
     for result in &function.results {
         let made = definitions[result.value.index()].is_some_and(|at| {
             let op = &function.ops[at as usize];
-            !is_view(function, op) && op.op.access != Access::Literal
+            grouped.copied[at as usize]
+                || (!is_view(function, op) && op.op.access != Access::Literal)
         });
         if !made && !copies.contains(&result.value) {
             copies.push(result.value);
@@ -91,6 +93,7 @@ fn copies(function: &Function, definitions: &[Option<u32>]) -> Vec<Value> {
 struct Kernel<'f> {
     source: &'f Function,
     definitions: &'f [Option<u32>],
+    copied: &'f [bool],
     own: Vec<bool>,
     operands: Vec<Value>,
     /// The operations it has, views included, in order.
@@ -100,11 +103,12 @@ struct Kernel<'f> {
 }
 
 impl<'f> Kernel<'f> {
-    fn new(source: &'f Function, definitions: &'f [Option<u32>]) -> Kernel<'f> {
+    fn new(source: &'f Function, definitions: &'f [Option<u32>], copied: &'f [bool]) -> Kernel<'f> {
         let count = source.ops.len();
         Kernel {
             source,
             definitions,
+            copied,
             own: vec![false; count],
             operands: Vec::new(),
             ops: Vec::new(),
@@ -124,13 +128,15 @@ impl<'f> Kernel<'f> {
         self.ops.push(at);
     }
 
+    fn is_view(&self, at: usize) -> bool {
+        is_view(self.source, &self.source.ops[at]) && !self.copied[at]
+    }
+
     /// Sees to it that a value is there: as an argument, or by its operation.
     fn value(&mut self, value: Value) {
         match self.definitions[value.index()] {
             Some(at) if self.own[at as usize] => self.operation(at as usize),
-            Some(at) if is_view(self.source, &self.source.ops[at as usize]) => {
-                self.operation(at as usize);
-            }
+            Some(at) if self.is_view(at as usize) => self.operation(at as usize),
             _ if self.operands.contains(&value) => {}
             _ => self.operands.push(value),
         }

@@ -1,5 +1,6 @@
 //! Which operations share a kernel.
 
+use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Function, Operation, Value};
@@ -7,6 +8,7 @@ use mithril_ir::op::Kind;
 use mithril_ir::op::access::{Access, fold_axes};
 use smallvec::SmallVec;
 
+use super::strides;
 use super::views::{self, Place, is_one, is_view};
 
 /// A kernel in the making.
@@ -33,15 +35,23 @@ enum Core {
 /// The groups in an order in which they can run.
 ///
 /// Errors: operations without loops; unknown ranks.
-pub fn group(function: &Function) -> Result<Vec<Group>> {
+pub fn group(function: &Function) -> Result<Grouped> {
     let mut grouping = Grouping::new(function);
     for at in 0..function.ops.len() {
         grouping.check(at)?;
-        if !is_view(function, &function.ops[at]) {
+        if !grouping.is_view(at) && !is_literal(&function.ops[at]) {
             grouping.place(at);
         }
     }
-    Ok(grouping.ordered())
+    let copied = grouping.copied.clone();
+    Ok(Grouped { copied, groups: grouping.ordered() })
+}
+
+/// The groups of a function.
+pub struct Grouped {
+    pub groups: Vec<Group>,
+    /// The views, by operation, that are in groups like other operations.
+    pub copied: Vec<bool>,
 }
 
 struct Grouping<'f> {
@@ -52,6 +62,8 @@ struct Grouping<'f> {
     groups: Vec<Option<Group>>,
     /// By operation.
     of: Vec<Option<usize>>,
+    /// Views that are computed once, since loops of contractions cannot read through them.
+    copied: Vec<bool>,
 }
 
 /// Literals too large to be part of the code are memory that kernels read.
@@ -75,10 +87,12 @@ impl<'f> Grouping<'f> {
             readers: vec![0; function.values.len()],
             groups: Vec::new(),
             of: vec![None; function.ops.len()],
+            copied: vec![false; function.ops.len()],
         };
-        for op in function.ops.iter().filter(|op| !is_view(function, op)) {
-            for &operand in &op.operands {
-                grouping.count(operand);
+        grouping.find_copies();
+        for (at, op) in function.ops.iter().enumerate() {
+            if !grouping.is_view(at) {
+                op.operands.iter().for_each(|&operand| grouping.count(operand));
             }
         }
         for result in &function.results {
@@ -89,11 +103,50 @@ impl<'f> Grouping<'f> {
         grouping
     }
 
+    /// Operands of contractions and of attention whose elements do not lie in steps.
+    fn find_copies(&mut self) {
+        for op in &self.function.ops {
+            let axes: &[&str] = match op.op.access {
+                Access::Contract => &["x_contract", "y_contract"],
+                Access::Attention => &["", "", ""],
+                _ => continue,
+            };
+            for (&operand, axes) in op.operands.iter().zip(axes) {
+                let at = self.definitions[operand.index()].map(|at| at as usize);
+                if let Some(at) = at.filter(|&at| is_view(self.function, &self.function.ops[at])) {
+                    self.copied[at] |= !self.in_steps(op, operand, axes);
+                }
+            }
+        }
+    }
+
+    /// Whether a value is another's elements in steps, and its contracted axes are as one.
+    fn in_steps(&self, op: &Operation, operand: Value, axes: &str) -> bool {
+        let Some(strided) = strides::strided(self.function, &self.definitions, operand) else {
+            return false;
+        };
+        let real = self.definitions[strided.root.index()]
+            .is_none_or(|at| !is_view(self.function, &self.function.ops[at as usize]));
+        let dims = self.dims(operand);
+        let contracted = match op.op.attr_index(axes).map(|i| &op.attrs[i]) {
+            Some(Attr::Ints(axes)) => {
+                let axes = axes.iter().map(|a| a.rem_euclid(dims.len() as i64) as usize);
+                strides::collapse(axes.map(|a| (dims[a].clone(), strided.strides[a].clone()))).len()
+            }
+            _ => usize::from(strided.strides.last().is_none_or(is_one)),
+        };
+        real && contracted == 1
+    }
+
+    fn is_view(&self, at: usize) -> bool {
+        is_view(self.function, &self.function.ops[at]) && !self.copied[at]
+    }
+
     fn count(&mut self, value: Value) {
         self.readers[value.index()] += 1;
         if let Some(at) = self.definitions[value.index()] {
             let op = &self.function.ops[at as usize];
-            if is_view(self.function, op) {
+            if self.is_view(at as usize) {
                 let operands = op.operands.clone();
                 operands.into_iter().for_each(|operand| self.count(operand));
             }
@@ -102,7 +155,8 @@ impl<'f> Grouping<'f> {
 
     fn check(&self, at: usize) -> Result<()> {
         let op = &self.function.ops[at];
-        if let Kind::Call | Kind::Composite = op.op.kind {
+        let kernel = op.op.access == Access::Attention;
+        if let (false, Kind::Call | Kind::Composite) = (kernel, op.op.kind) {
             return Diagnostic::new(format!("native code has no loops for `{}`", op.op.name)).err();
         }
         for value in op.results() {
@@ -117,10 +171,10 @@ impl<'f> Grouping<'f> {
             return;
         };
         let op = &self.function.ops[at as usize];
-        if is_literal(op) && !is_view(self.function, op) {
+        if is_literal(op) && !self.is_view(at as usize) {
             return;
         }
-        if !is_view(self.function, op) {
+        if !self.is_view(at as usize) {
             out.push(Source { op: at as usize, places });
             return;
         }
@@ -199,7 +253,8 @@ impl<'f> Grouping<'f> {
                 None => Core::Loops { space: result, rows: None },
             },
             Access::Contract => Core::Contraction { space: result },
-            Access::RunningSum
+            Access::Attention
+            | Access::RunningSum
             | Access::Sort { .. }
             | Access::ScatterAdd
             | Access::ScatterAddAlong

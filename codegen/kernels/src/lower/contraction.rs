@@ -3,37 +3,20 @@
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
-use mithril_ir::graph::{Function, Operation, Value};
-use mithril_ir::op::access::Access;
+use mithril_ir::graph::{Function, Operation};
+use mithril_passes::outline::strides::{Run, Strided, collapse, strided};
 
-use super::fold::product;
 use super::index::{Index, Ix};
-use super::layout::{axes, ints, runs};
+use super::layout::ints;
 use super::nest::{Nest, held};
 use super::{Isa, Lowered, rows};
 use crate::builder::Builder;
 use crate::code::{Mem, V};
 use crate::contract::{Contraction, Side, emit, plan};
 
-/// Axes that are one to the loops: how long they are together, and how far it is from one to the
-/// next.
-#[derive(Clone, Debug)]
-struct Run {
-    extent: Dim,
-    stride: Dim,
-    /// The dims it stands for.
-    dims: Vec<Dim>,
-}
-
-/// Where the elements of an operand lie: strides by axis, from an offset on.
-struct Strided {
-    mem: Mem,
-    offset: Dim,
-    strides: Vec<Dim>,
-}
-
 /// An operand's axes by what they are for.
 struct Parts {
+    mem: Mem,
     strided: Strided,
     batch: Vec<usize>,
     rest: Vec<usize>,
@@ -65,7 +48,7 @@ pub fn lower(function: &Function, dot: &Operation, isa: &Isa) -> Result<Lowered>
     setup.rest(runs_of(&nest, 1, &y, &y.rest), Part::Columns);
     let k = xk.extent.clone();
     let strides = [xk.stride.clone(), yk.stride.clone()];
-    Ok(setup.emit(&mut nest, dot, [&x.strided, &y.strided], k, strides, isa))
+    Ok(setup.emit(&mut nest, dot, [&x, &y], k, strides, isa))
 }
 
 /// What a loop of the contraction stands for in the result.
@@ -105,7 +88,7 @@ impl Setup {
         &self,
         nest: &mut Nest,
         dot: &Operation,
-        sides: [&Strided; 2],
+        sides: [&Parts; 2],
         k: Dim,
         k_strides: [Dim; 2],
         isa: &Isa,
@@ -122,7 +105,7 @@ impl Setup {
             let stride = outer.as_ref().map_or(Dim::Const(0), |run| run.stride.clone());
             Side {
                 mem: sides[at].mem,
-                offset: nest.dim(&sides[at].offset),
+                offset: nest.dim(&sides[at].strided.offset),
                 batch: self.batch.iter().map(|(_, _, strides)| nest.dim(&strides[at])).collect(),
                 outer: nest.dim(&stride),
                 k: nest.dim(&k_strides[at]),
@@ -211,7 +194,8 @@ impl Setup {
 /// The axes of an operand, where its elements lie in steps.
 fn parts(nest: &Nest, dot: &Operation, side: usize) -> Option<Parts> {
     let value = dot.operands[side];
-    let strided = strided(nest, value)?;
+    let strided = strided(nest.f, &nest.definitions, value)?;
+    let mem = nest.arg(strided.root)?;
     let rank = nest.dims(value).len();
     let front = |name: &str| -> Vec<usize> {
         ints(dot, name).iter().map(|a| a.rem_euclid(rank as i64) as usize).collect()
@@ -221,119 +205,5 @@ fn parts(nest: &Nest, dot: &Operation, side: usize) -> Option<Parts> {
         _ => [front("y_batch"), front("y_contract")],
     };
     let rest = (0..rank).filter(|a| !batch.contains(a) && !contract.contains(a)).collect();
-    Some(Parts { strided, batch, rest, contract })
-}
-
-/// Neighbouring axes as one, where going through them is going on in steps. Dims of 1 go along.
-fn collapse(axes: impl Iterator<Item = (Dim, Dim)>) -> Vec<Run> {
-    let mut runs: Vec<Run> = Vec::new();
-    for (dim, stride) in axes {
-        let single = dim.as_const() == Some(1);
-        match runs.last_mut() {
-            Some(run) if single => run.dims.push(dim),
-            Some(run) if run.extent.as_const() == Some(1) => {
-                run.dims.push(dim.clone());
-                (run.extent, run.stride) = (dim, stride);
-            }
-            Some(run) if run.stride == &stride * &dim => {
-                run.dims.push(dim.clone());
-                (run.extent, run.stride) = (&run.extent * &dim, stride);
-            }
-            _ => runs.push(Run { extent: dim.clone(), stride, dims: vec![dim] }),
-        }
-    }
-    if runs.is_empty() {
-        runs.push(Run { extent: Dim::Const(1), stride: Dim::Const(0), dims: vec![] });
-    }
-    runs
-}
-
-/// Where a value lies that is an argument behind views which only change strides.
-fn strided(nest: &Nest, value: Value) -> Option<Strided> {
-    let dims = nest.dims(value);
-    let Some(op) = nest.definition(value) else {
-        let strides = (0..dims.len()).map(|axis| product(&dims[axis + 1..])).collect();
-        return Some(Strided { mem: nest.arg(value)?, offset: Dim::Const(0), strides });
-    };
-    if !matches!(
-        op.op.access,
-        Access::Same
-            | Access::Transpose
-            | Access::Broadcast
-            | Access::Reshape
-            | Access::Slice
-            | Access::Reverse
-    ) {
-        return None;
-    }
-    let operand = op.operands[0];
-    let inner = strided(nest, operand)?;
-    let own = nest.dims(operand);
-    view(op, own, dims, inner)
-}
-
-fn view(op: &Operation, own: &[Dim], dims: &[Dim], mut inner: Strided) -> Option<Strided> {
-    match op.op.access {
-        Access::Transpose => {
-            let rank = own.len() as i64;
-            let from = ints(op, "permutation").iter().map(|p| p.rem_euclid(rank) as usize);
-            inner.strides = from.map(|axis| inner.strides[axis].clone()).collect();
-        }
-        Access::Broadcast => {
-            let mut strides = vec![Dim::Const(0); dims.len()];
-            let places: Vec<usize> = match op.attr("axes") {
-                Attr::Ints(_) => axes(op, dims.len()),
-                _ => (dims.len() - own.len()..dims.len()).collect(),
-            };
-            for (axis, place) in places.into_iter().enumerate() {
-                if own[axis].as_const() != Some(1) {
-                    strides[place] = inner.strides[axis].clone();
-                }
-            }
-            inner.strides = strides;
-        }
-        Access::Reshape => inner.strides = reshaped(own, dims, &inner.strides)?,
-        Access::Slice => {
-            let Attr::Shape(starts) = op.attr("starts") else {
-                return None;
-            };
-            let steps = ints(op, "steps");
-            for (i, axis) in axes(op, own.len()).into_iter().enumerate() {
-                let start = match &starts.dims[i] {
-                    Dim::Unknown => own[axis].clone(),
-                    Dim::Const(c) if *c < 0 => &Dim::Const(*c) + &own[axis],
-                    dim => dim.clone(),
-                };
-                let start = start.max(&Dim::Const(0)).min(&own[axis]);
-                inner.offset = &inner.offset + &(&start * &inner.strides[axis]);
-                let step = Dim::Const(steps.get(i).copied().unwrap_or(1));
-                inner.strides[axis] = &inner.strides[axis] * &step;
-            }
-        }
-        Access::Reverse => {
-            for axis in axes(op, own.len()) {
-                let last = &own[axis] - &Dim::Const(1);
-                inner.offset = &inner.offset + &(&last * &inner.strides[axis]);
-                inner.strides[axis] = &inner.strides[axis] * &Dim::Const(-1);
-            }
-        }
-        _ => {}
-    }
-    Some(inner)
-}
-
-/// The strides behind a reshape, where each run of dims comes from axes that are one.
-fn reshaped(own: &[Dim], dims: &[Dim], strides: &[Dim]) -> Option<Vec<Dim>> {
-    let mut out = Vec::with_capacity(dims.len());
-    for (to, from) in runs(dims, own) {
-        let joined = collapse(from.map(|axis| (own[axis].clone(), strides[axis].clone())));
-        let [run] = &joined[..] else {
-            return None;
-        };
-        for axis in to.clone() {
-            let inside = product(&dims[axis + 1..to.end]);
-            out.push(&inside * &run.stride);
-        }
-    }
-    Some(out)
+    Some(Parts { mem, strided, batch, rest, contract })
 }

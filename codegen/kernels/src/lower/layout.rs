@@ -4,6 +4,7 @@ use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::Operation;
 use mithril_ir::op::access::Access;
+use mithril_passes::outline::strides::runs;
 use smallvec::SmallVec;
 
 use super::index::{Index, Ix};
@@ -328,50 +329,5 @@ pub fn axes(op: &Operation, rank: usize) -> Vec<usize> {
     match op.attr("axes") {
         Attr::Ints(axes) => axes.iter().map(|a| a.rem_euclid(rank as i64) as usize).collect(),
         _ => (0..rank).collect(),
-    }
-}
-
-type Run = std::ops::Range<usize>;
-
-/// The shortest runs of dims of both shapes that have equal products, in order.
-pub fn runs(a: &[Dim], b: &[Dim]) -> Vec<(Run, Run)> {
-    let mut out = Vec::new();
-    let (mut i, mut j) = (0, 0);
-    while i < a.len() || j < b.len() {
-        let (start_a, start_b) = (i, j);
-        let (mut x, mut y) = (Dim::Const(1), Dim::Const(1));
-        loop {
-            // The side that lags takes a dim; where it cannot be told, the rest is one run.
-            match (x == y && (i > start_a || j > start_b), i < a.len(), j < b.len()) {
-                (true, ..) => break,
-                (_, false, false) => break,
-                (_, true, false) => {
-                    x = &x * &a[i];
-                    i += 1;
-                }
-                (_, false, true) => {
-                    y = &y * &b[j];
-                    j += 1;
-                }
-                (_, true, true) if lags(&x, &y) => {
-                    x = &x * &a[i];
-                    i += 1;
-                }
-                _ => {
-                    y = &y * &b[j];
-                    j += 1;
-                }
-            }
-        }
-        out.push((start_a..i, start_b..j));
-    }
-    out
-}
-
-/// Whether `x` is to grow before `y`: it divides it, or they are equal.
-fn lags(x: &Dim, y: &Dim) -> bool {
-    match (x.as_const(), y.as_const()) {
-        (Some(x), Some(y)) => x <= y,
-        _ => y.exact_div(x).is_some(),
     }
 }

@@ -27,7 +27,7 @@ pub struct Nest<'f> {
     pub aligned: bool,
     pub results: Vec<Mem>,
     args: Vec<Mem>,
-    definitions: Vec<Option<u32>>,
+    pub definitions: Vec<Option<u32>>,
     /// What is known in each open region.
     memo: Vec<FxHashMap<(Value, Index), V>>,
     /// Values that were kept in memory: they are read from there, at the position along the row.

@@ -1,0 +1,43 @@
+//! Which attention has a kernel of its own.
+
+use mithril_ir::attr::Attr;
+use mithril_ir::dim::Dim;
+use mithril_ir::dtype::DType;
+use mithril_ir::graph::{Function, Operation};
+
+use super::views::is_one;
+
+/// Heads are whole vectors of the widest registers there are.
+const LANES: i64 = 16;
+/// Wider ones would not stay in the first cache.
+const WIDEST: i64 = 256;
+
+/// Whether the streaming kernel takes it: f32 without a mask, heads of known widths that are
+/// multiples of 16, batches that are equal or not there, and, where it is causal, a query for each
+/// key.
+pub fn fits(function: &Function, op: &Operation) -> bool {
+    let [q, k, v] = [0, 1, 2].map(|i| function.ty(op.operands[i]));
+    let ranks = [q, k, v].map(|t| t.shape.rank());
+    let (Some(rank), true) = (ranks[0], ranks[0] == ranks[1] && ranks[1] == ranks[2]) else {
+        return false;
+    };
+    if rank < 2 || q.dtype != DType::F32 || op.operands.len() > 3 {
+        return false;
+    }
+    let flag = |name: &str| matches!(op.attr(name), Attr::Bool(true));
+    let dim = |t: &mithril_ir::shape::Type, axis: usize| t.shape.dims[axis].clone();
+    let width = |d: Dim| d.as_const().is_some_and(|n| n > 0 && n % LANES == 0 && n <= WIDEST);
+    let grouped = flag("grouped");
+    let heads = usize::from(grouped);
+    let batches = (0..rank - 2 - heads).all(|axis| {
+        let own = dim(q, axis);
+        let same = |t| dim(t, axis) == own || is_one(&dim(t, axis));
+        same(k) && same(v)
+    });
+    let counts = !grouped || {
+        let [all, own] = [q, k].map(|t| dim(t, rank - 3).as_const());
+        all.zip(own).is_some_and(|(all, own)| own > 0 && all % own == 0)
+    };
+    let square = !flag("causal") || dim(q, rank - 2) == dim(k, rank - 2);
+    batches && counts && square && width(dim(q, rank - 1)) && width(dim(v, rank - 1))
+}
