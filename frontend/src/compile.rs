@@ -1,4 +1,4 @@
-//! From a block to source for a framework: every stage a line.
+//! From a block to source for a framework, or to native code: every stage a line.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,11 +17,47 @@ use mithril_source::python::{self, Framework, Source};
 
 use crate::block::{Block, Init};
 use crate::lower::{self, Mode, lower};
+use crate::native::Native;
+
+/// Where a compiled model runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Target {
+    Framework(Framework),
+    /// As machine code, on this machine's processor.
+    Cpu,
+}
+
+impl Target {
+    /// The target of this name. Errors: there is none.
+    pub fn find(name: &str) -> Result<Target> {
+        let all = || Framework::ALL.into_iter().map(Target::Framework).chain([Target::Cpu]);
+        all().find(|target| target.name() == name).ok_or_else(|| {
+            let mut error = Diagnostic::new(format!("there is no backend `{name}`"));
+            error.hint = did_you_mean(name, all().map(Target::name));
+            Box::new(error)
+        })
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Target::Framework(framework) => framework.name(),
+            Target::Cpu => "cpu",
+        }
+    }
+
+    /// The framework whose arrays it takes and gives.
+    pub fn arrays(self) -> Framework {
+        match self {
+            Target::Framework(framework) => framework,
+            Target::Cpu => Framework::Numpy,
+        }
+    }
+}
 
 /// What a compile is asked for.
 #[derive(Clone, Debug)]
 pub struct CompileOptions {
-    pub framework: Framework,
+    pub target: Target,
     pub lower: lower::Options,
     /// Whether to simplify; otherwise every operation of the model is kept.
     pub optimize: bool,
@@ -31,20 +67,39 @@ pub struct CompileOptions {
     pub cache: bool,
 }
 
-/// A compiled model, to be run by its framework.
-#[derive(Clone, Debug)]
+/// A compiled model.
+#[derive(Debug)]
 pub struct Program {
     /// The block's name or kind.
     pub name: Arc<str>,
     pub arguments: Vec<Argument>,
     pub results: Vec<Output>,
-    pub source: Source,
-    /// What the source was emitted from.
+    pub code: Code,
+    /// What the code was made from.
     pub module: Module,
     /// Equalities of dims to be checked at each call.
     pub guards: Vec<Guard>,
     /// How long each stage took, in their order.
     pub timings: Vec<(&'static str, Duration)>,
+    recipe: Recipe,
+}
+
+/// What a compile ends in.
+#[derive(Debug)]
+pub enum Code {
+    Source(Source),
+    Native(Native),
+    /// Nothing yet: native code is for known ranks and params of known sizes. [`Program::settle`]
+    /// gives a program that has code.
+    Open,
+}
+
+/// How a module is simplified.
+#[derive(Clone, Copy, Debug)]
+struct Recipe {
+    target: Target,
+    optimize: bool,
+    training: bool,
 }
 
 /// An argument of a program.
@@ -93,8 +148,8 @@ impl Argument {
     }
 }
 
-/// Compiles a block: to `forward`, and where the framework cannot differentiate and the mode is
-/// training, to `gradients` too.
+/// Compiles a block: to `forward`, and where the target cannot differentiate and the mode is
+/// training, to its gradients too.
 ///
 /// Errors: those of lowering; "Backend does not support operation …".
 pub fn compile(block: &Block, options: &CompileOptions) -> Result<Arc<Program>> {
@@ -143,14 +198,44 @@ const CACHED: usize = 64;
 
 fn fresh(block: &Block, options: &CompileOptions) -> Result<Program> {
     let mut watch = Watch::default();
-    let framework = options.framework;
     let inits = inits(block);
     let logical = watch.time("lower", || lower(block, &options.lower))?;
-    let module = simplify(&logical, options, &mut watch)?;
-    let entry = entry(&module)?.clone();
     let name: Arc<str> = block.name().unwrap_or(block.kind()).into();
-    let names = python::Options { summary: name.to_string(), stem: options.stem.clone() };
-    let source = watch.time("emit", || python::emit(&module, framework, &names))?;
+    let training = options.lower.mode == Mode::Training;
+    let recipe = Recipe { target: options.target, optimize: options.optimize, training };
+    if options.target == Target::Cpu && is_open(&logical)? {
+        return finished(name, &inits, logical, Code::Open, recipe, watch);
+    }
+    let module = simplify(&logical, recipe, Shapes::default(), &mut watch)?;
+    let code = match options.target {
+        Target::Framework(framework) => {
+            let names = python::Options { summary: name.to_string(), stem: options.stem.clone() };
+            Code::Source(watch.time("emit", || python::emit(&module, framework, &names))?)
+        }
+        Target::Cpu => Code::Native(watch.time("plan", || Native::of(&module))?),
+    };
+    finished(name, &inits, module, code, recipe, watch)
+}
+
+/// Whether a rank, or a size of what is learned or kept, is not known.
+fn is_open(module: &Module) -> Result<bool> {
+    let entry = entry(module)?;
+    Ok(entry.arguments().any(|(value, argument)| {
+        let shape = &entry.ty(value).shape;
+        let lasts = matches!(argument.role, Role::Param | Role::State);
+        shape.lead.is_some() || (lasts && shape.as_fixed().is_none())
+    }))
+}
+
+fn finished(
+    name: Arc<str>,
+    inits: &dyn Fn(&str) -> Init,
+    module: Module,
+    code: Code,
+    recipe: Recipe,
+    watch: Watch,
+) -> Result<Program> {
+    let entry = entry(&module)?.clone();
     let arguments = entry.arguments().map(|(value, arg)| Argument {
         name: arg.name.clone(),
         role: arg.role,
@@ -168,23 +253,67 @@ fn fresh(block: &Block, options: &CompileOptions) -> Result<Program> {
         results: results.collect(),
         guards: entry.guards.clone(),
         timings: watch.stages,
-        source,
+        code,
         module,
+        recipe,
     })
 }
 
-/// The passes, from a model's functions to what the framework has.
-fn simplify(logical: &Module, options: &CompileOptions, watch: &mut Watch) -> Result<Module> {
-    let framework = options.framework;
-    let Some(target) = target::find(framework.name()) else {
-        return Diagnostic::new(format!("there is no target `{}`", framework.name())).err();
+impl Program {
+    /// The source, if it was compiled to some.
+    pub fn source(&self) -> Option<&Source> {
+        match &self.code {
+            Code::Source(source) => Some(source),
+            Code::Native(_) | Code::Open => None,
+        }
+    }
+
+    /// The native code, if it was compiled to some.
+    pub fn native(&self) -> Option<&Native> {
+        match &self.code {
+            Code::Native(native) => Some(native),
+            Code::Source(_) | Code::Open => None,
+        }
+    }
+
+    /// An open program with native code for these shapes of its arguments.
+    ///
+    /// Errors: shapes that do not fit; those of [`compile`].
+    pub fn settle(&self, shapes: Shapes) -> Result<Program> {
+        let mut watch = Watch::default();
+        let module = simplify(&self.module, self.recipe, shapes, &mut watch)?;
+        let code = Code::Native(watch.time("plan", || Native::of(&module))?);
+        let inits = |name: &str| {
+            let found = self.arguments.iter().find(|argument| *argument.name == *name);
+            found.map_or(Init::Normal, |argument| argument.init)
+        };
+        finished(self.name.clone(), &inits, module, code, self.recipe, watch)
+    }
+}
+
+/// The passes, from a model's functions to what the target has.
+fn simplify(
+    logical: &Module,
+    recipe: Recipe,
+    shapes: Shapes,
+    watch: &mut Watch,
+) -> Result<Module> {
+    let (name, differentiates) = match recipe.target {
+        Target::Framework(framework) => (framework.name(), framework.dialect().differentiates),
+        Target::Cpu => ("native", false),
     };
-    let training = options.lower.mode == Mode::Training;
+    let Some(target) = target::find(name) else {
+        return Diagnostic::new(format!("there is no target `{name}`")).err();
+    };
     let learns = entry(logical)?.args.iter().any(|a| a.role == Role::Param);
-    let gradients = training && learns && !framework.dialect().differentiates;
-    let pipeline = match options.optimize {
-        true => pipeline::standard(Shapes::default(), *target, gradients),
-        false => pipeline::faithful(*target, gradients),
+    let gradients = recipe.training && learns && !differentiates;
+    let pipeline = match recipe.optimize {
+        true => pipeline::standard(shapes, *target, gradients),
+        false => pipeline::faithful(shapes, *target, gradients),
+    };
+    let pipeline = match recipe.target {
+        Target::Framework(_) => pipeline,
+        Target::Cpu => pipeline::flat(pipeline),
     };
     let (module, report) = Driver::default().run(&pipeline, logical)?;
     for outcome in report.passes {
@@ -244,22 +373,13 @@ pub fn stem(path: &str) -> Result<String> {
     }
 }
 
-/// The framework of this name. Errors: there is none.
-pub fn framework(name: &str) -> Result<Framework> {
-    let all = || Framework::ALL.into_iter();
-    all().find(|f| f.name() == name).ok_or_else(|| {
-        let mut error = Diagnostic::new(format!("there is no backend `{name}`"));
-        error.hint = did_you_mean(name, all().map(Framework::name));
-        Box::new(error)
-    })
-}
-
-/// The dtype that arrays have in a framework in the place of another: JAX has no 64-bit integers
+/// The dtype that arrays have at a target in the place of another: JAX has no 64-bit integers
 /// unless asked.
-pub fn held(framework: Framework, wide: bool, dtype: DType) -> DType {
+pub fn held(target: Target, wide: bool, dtype: DType) -> DType {
+    let narrow = target == Target::Framework(Framework::Jax) && !wide;
     match dtype {
-        DType::I64 if framework == Framework::Jax && !wide => DType::I32,
-        DType::U64 if framework == Framework::Jax && !wide => DType::U32,
+        DType::I64 if narrow => DType::I32,
+        DType::U64 if narrow => DType::U32,
         _ => dtype,
     }
 }

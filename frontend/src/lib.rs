@@ -38,6 +38,7 @@ mod load;
 pub mod lower;
 pub mod model;
 mod naming;
+pub mod native;
 #[cfg(feature = "python")]
 mod python;
 mod save;

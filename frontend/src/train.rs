@@ -75,8 +75,8 @@ impl Default for Loss {
 pub enum Select {
     /// The param, other input or output of this name.
     Name(String),
-    /// All params whose names begin with a match of this regular expression, as Python's
-    /// `re.match` finds it; `$` asks for the whole name.
+    /// All params in whose names this regular expression is found, as Python's `re.search` finds it;
+    /// `^` and `$` ask for the beginning and the end of the name.
     Pattern(String),
 }
 
@@ -143,7 +143,7 @@ impl TrainModel {
             }
             Select::Pattern(pattern) => pattern,
         };
-        let regex = match regex_lite::Regex::new(&format!("^(?:{pattern})")) {
+        let regex = match regex_lite::Regex::new(&pattern) {
             Ok(regex) => regex,
             Err(error) => {
                 return Diagnostic::new("the pattern is no regular expression that is known here")

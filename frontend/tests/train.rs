@@ -147,7 +147,7 @@ fn connections() -> Result<()> {
     Ok(())
 }
 
-/// Params, and how much they are regularized by, of patterns as Python's `re.match` has them.
+/// Params, and how much they are regularized by, of patterns as Python's `re.search` has them.
 #[test]
 fn patterns() -> Result<()> {
     let plain = layers()?;
@@ -155,6 +155,9 @@ fn patterns() -> Result<()> {
         ("linear_0", 2),
         ("linear_0.w$", 1),
         (r".*\.w", 2),
+        (r"\.w$", 2),
+        ("0", 2),
+        ("^linear_0", 2),
         (r"(?i)LINEAR_\d\.[wb]", 4),
         (r"(?P<layer>linear_\d)", 4),
         ("linear_0|linear_1", 4),

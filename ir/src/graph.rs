@@ -207,6 +207,8 @@ impl Function {
 #[derive(Clone, Debug, Default)]
 pub struct Module {
     pub functions: IndexMap<Arc<str>, Arc<Function>, FxBuildHasher>,
+    /// Functions beside the first that are called from outside, such as its gradients.
+    pub entries: Vec<Arc<str>>,
 }
 
 impl Module {
@@ -233,6 +235,11 @@ impl Module {
     /// The function a compile begins with.
     pub fn entry(&self) -> Option<&Arc<Function>> {
         self.functions.first().map(|(_, f)| f)
+    }
+
+    /// The functions that are called from outside, the first before all.
+    pub fn called_from_outside(&self) -> impl Iterator<Item = &Arc<Function>> {
+        self.entry().into_iter().chain(self.entries.iter().filter_map(|name| self.get(name)))
     }
 
     /// A name no function has yet: `base`, `base_1`, …

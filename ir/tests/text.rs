@@ -44,7 +44,7 @@ func @"layer 1"(%a: tensor<*b x f32>, %b: tensor<*c x 10 x f32>) -> (a: tensor<*
   return %a, %b
 }
 
-func @nothing() -> () {
+entry func @nothing() -> () {
   return
 }
 

@@ -120,7 +120,7 @@ fn tensors() {
 
 #[test]
 fn functions() {
-    check("mithril 1 «f»n @f() -> () {}", "`func` or `extern func`", "got: `fn`");
+    check("mithril 1 «f»n @f() -> () {}", "`func`, `entry func` or `extern func`", "got: `fn`");
     check("mithril 1 func @f() -> () { return«»", "`}` is expected", "the end of the text");
     check("mithril 1 func @f() -> () { «return» return }", "follows `return`", "");
     check("mithril 1 extern func @f() -> () { «r»eturn }", "`body`, `guard` or `}`", "");

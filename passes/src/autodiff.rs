@@ -29,7 +29,7 @@ mod halves;
 
 pass! {
     /// Adds a function that gives the gradients of another one: it takes that one's arguments and
-    /// a cotangent for each float result.
+    /// a cotangent for each float result, and is called from outside.
     pub struct Autodiff("autodiff") {
         /// The function to differentiate; the entry where left out.
         function: String = String::new(),
@@ -61,6 +61,7 @@ impl Pass for Autodiff {
         let mut tape = Tape::new(&mut module);
         let joint = tape.differentiate(function, &wrt, name, self.outputs)?;
         cx.count("functions-differentiated", 1);
+        module.entries.push(joint.name.clone());
         module.insert(joint);
         Ok(module)
     }

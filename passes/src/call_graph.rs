@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mithril_ir::calls::callees_first;
 use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
-use mithril_ir::graph::{Function, Module, Operation, Role};
+use mithril_ir::graph::{Function, Module, Operation};
 use rustc_hash::FxHashSet;
 
 /// All functions, callees before their callers.
@@ -22,16 +22,11 @@ pub fn post_order(module: &Module) -> Result<Vec<Arc<str>>> {
     }
 }
 
-/// The functions that the entry, its `gradients` and these others need, themselves included.
+/// The functions that those called from outside need, themselves included.
 /// Errors: a name that no function has.
-pub fn reachable(module: &Module, others: &[String]) -> Result<FxHashSet<Arc<str>>> {
+pub fn reachable(module: &Module) -> Result<FxHashSet<Arc<str>>> {
     let mut found = FxHashSet::default();
-    let mut open: Vec<Arc<str>> = module.functions.keys().take(1).cloned().collect();
-    // Nothing calls the gradients of the entry: they are an entry too.
-    let seeded = |f: &&Arc<Function>| f.args.iter().any(|arg| arg.role == Role::Cotangent);
-    open.extend(module.get("gradients").filter(seeded).map(|f| f.name.clone()));
-    let named = others.iter().filter_map(|name| module.get(name));
-    open.extend(named.map(|f| f.name.clone()));
+    let mut open: Vec<Arc<str>> = module.called_from_outside().map(|f| f.name.clone()).collect();
     while let Some(name) = open.pop() {
         if found.insert(name.clone()) {
             let names = function(module, &name)?.ops.iter().flat_map(Operation::functions);

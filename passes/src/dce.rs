@@ -12,11 +12,8 @@ use crate::context::PassContext;
 use crate::pass::Pass;
 
 pass! {
-    /// Removes operations that no result needs, and functions that the entry does not reach.
-    pub struct Dce("dce") {
-        /// Functions that are kept beside the entry, with what they reach, where there are such.
-        keep: Vec<String> = Vec::new(),
-    }
+    /// Removes operations that no result needs, and functions that no entry reaches.
+    pub struct Dce("dce") {}
 }
 
 impl Pass for Dce {
@@ -28,7 +25,7 @@ impl Pass for Dce {
                 *function = Arc::new(swept);
             }
         }
-        let used = call_graph::reachable(&out, &self.keep)?;
+        let used = call_graph::reachable(&out)?;
         out.functions.retain(|name, _| used.contains(name));
         let removed = module.functions.len() - out.functions.len();
         cx.count("functions-removed", removed);

@@ -28,7 +28,7 @@ pub struct Pipeline {
 const REPEATED: usize = 12;
 
 /// What every compile runs, from a model's functions to what `target` takes. With `gradients`, the
-/// module gets a function of that name, which gives a gradient for each param.
+/// module gets a function of that name, which gives the results and a gradient for each param.
 pub fn standard(shapes: Shapes, target: Target, gradients: bool) -> Pipeline {
     let specialise = Specialise { shapes, ..Specialise::default() };
     let mut pipeline = Pipeline::default()
@@ -36,7 +36,7 @@ pub fn standard(shapes: Shapes, target: Target, gradients: bool) -> Pipeline {
         .then(Inline { repeated: Limit::At(REPEATED), ..Inline::default() })
         .simplify();
     if gradients {
-        pipeline = pipeline.then(Autodiff::default()).simplify();
+        pipeline = pipeline.then(joint()).simplify();
     }
     pipeline
         .then(Legalize { target })
@@ -46,12 +46,30 @@ pub fn standard(shapes: Shapes, target: Target, gradients: bool) -> Pipeline {
 }
 
 /// [`standard`] with every operation of the model kept.
-pub fn faithful(target: Target, gradients: bool) -> Pipeline {
-    let mut pipeline = Pipeline::default().then(Inline::default());
+pub fn faithful(shapes: Shapes, target: Target, gradients: bool) -> Pipeline {
+    let mut pipeline = Pipeline::default();
+    if shapes != Shapes::default() {
+        pipeline = pipeline.then(Specialise { shapes, ..Specialise::default() });
+    }
+    pipeline = pipeline.then(Inline::default());
     if gradients {
-        pipeline = pipeline.then(Autodiff::default()).then(Dce::default());
+        pipeline = pipeline.then(joint()).then(Dce::default());
     }
     pipeline.then(Legalize { target })
+}
+
+/// What comes behind [`standard`] or [`faithful`] for native code: the outliner takes functions that
+/// call no other.
+pub fn flat(pipeline: Pipeline) -> Pipeline {
+    pipeline
+        .then(Inline { limit: Limit::All, repeated: Limit::All, custom: true })
+        .then(Canonicalize::default())
+        .then(Cse::default())
+        .then(Dce::default())
+}
+
+fn joint() -> Autodiff {
+    Autodiff { outputs: true, ..Autodiff::default() }
 }
 
 impl Pipeline {

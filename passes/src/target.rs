@@ -31,8 +31,8 @@ pub fn find(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|target| target.name == name)
 }
 
-/// A framework takes what it has a spelling for. Literals, slices, contractions and calls have no
-/// template: the emitter writes them in Python's own syntax.
+/// A framework takes what it has a spelling for, and primitives and calls in any case: those without
+/// a template the emitter writes in Python's own syntax.
 fn spelled(op: Op, spelling: fn(&Python) -> &'static str) -> bool {
     match op.meaning {
         Meaning::Scalar(_) | Meaning::Decompose(_) => !spelling(&op.python).is_empty(),

@@ -45,6 +45,30 @@ def test_gradients_of_every_form_agree(backend):
             assert backend.to_numpy(found["w"]).tolist() == [[18.0] * 2, [22.0] * 2, [26.0] * 2]
 
 
+def test_numpy_goes_forward_once(monkeypatch):
+    """With gradients, the outputs are computed once; the function for gradients alone agrees."""
+    model = Model()
+    model += Linear(4)(input="input")
+    model += ml.Tanh()
+    model += Linear(1)(output="output")
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [5, 3]})
+    params = compiled.randomize_params(seed=0)
+    inputs = {"input": np.ones((5, 3), np.float32)}
+    forwards, seeds, tanh = [], [], np.tanh
+    monkeypatch.setattr(np, "tanh", lambda x: forwards.append(x) or tanh(x))
+    outputs, gradients = compiled.evaluate(
+        params, inputs, output_gradients=lambda own: seeds.append(own) or own["output"] - 1
+    )
+    assert len(forwards) == 1
+    assert len(seeds) == 1
+    assert np.array_equal(outputs["output"], compiled.evaluate(params, inputs)["output"])
+    names: dict = {}
+    exec(compiled.code, names)
+    alone = names["gradients"](params, inputs, {"output": outputs["output"] - 1})
+    assert list(alone) == list(gradients) == list(params)
+    assert all(np.array_equal(alone[name], gradients[name]) for name in params)
+
+
 CALLS = [
     (
         lambda b, p: (p, {"imput": b.ones(4, 3)}),
@@ -98,9 +122,13 @@ CALLS = [
 @pytest.mark.parametrize(("call", "error", "message"), CALLS)
 def test_calls_are_checked(backend, call, error, message):
     compiled = linear(backend)
-    with pytest.raises(error) as caught:
-        compiled.evaluate(*call(backend, compiled.randomize_params()))
-    assert str(caught.value).startswith(message)
+    params = compiled.randomize_params()
+    for _ in range(2):
+        with pytest.raises(error) as caught:
+            compiled.evaluate(*call(backend, params))
+        assert str(caught.value).startswith(message)
+        # What is right once says nothing of what comes after it.
+        compiled.evaluate(params, {"input": backend.ones(4, 3)})
 
 
 def test_params_in_place_are_checked_again(backend):
@@ -112,6 +140,37 @@ def test_params_in_place_are_checked_again(backend):
         compiled.evaluate(params, inputs)
     params["w"] = backend.ones(4, 2)
     with pytest.raises(ml.ShapeError, match="`w` of params has another shape"):
+        compiled.evaluate(params, inputs)
+
+
+def test_names_may_come_in_any_order(backend):
+    compiled = linear(backend)
+    params = compiled.randomize_params()
+    inputs = {"input": backend.ones(1, 3)}
+    turned = dict(reversed(params.items()))
+    # Equal names that are other objects.
+    named = {bytes(name, "ascii").decode(): value for name, value in params.items()}
+    for given in (params, turned, params, named, turned, turned):
+        compiled.evaluate(given, inputs)
+        with pytest.raises(ml.MithrilError, match="is missing from params"):
+            compiled.evaluate({"w": given["w"]}, inputs)
+        with pytest.raises(ml.ShapeError, match="`w` of params has another rank"):
+            compiled.evaluate({**given, "w": given["b"]}, inputs)
+
+
+def test_a_tensor_that_takes_other_data_is_checked_again():
+    torch = pytest.importorskip("torch")
+    compiled = linear(ml.TorchBackend())
+    params = compiled.randomize_params()
+    params["w"] = torch.nn.Parameter(params["w"])
+    inputs = {"input": torch.ones(1, 3)}
+    for _ in range(3):
+        compiled.evaluate(params, inputs)
+    params["w"].data = torch.ones(4, 2)
+    with pytest.raises(ml.ShapeError, match="`w` of params has another shape"):
+        compiled.evaluate(params, inputs)
+    params["w"].data = torch.ones(3, 2, dtype=torch.float64)
+    with pytest.raises(ml.ShapeError, match="`w` of params has another dtype"):
         compiled.evaluate(params, inputs)
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from . import backends as backends
     from . import models as models
     from .backends.base import Backend as Backend
+    from .backends.cpu import CpuBackend as CpuBackend
     from .backends.jax import JaxBackend as JaxBackend
     from .backends.numpy import NumpyBackend as NumpyBackend
     from .backends.torch import TorchBackend as TorchBackend
@@ -56,6 +57,7 @@ __all__ = [
 
 _LAZY = {
     "Backend": ".backends.base",
+    "CpuBackend": ".backends.cpu",
     "JaxBackend": ".backends.jax",
     "NumpyBackend": ".backends.numpy",
     "TorchBackend": ".backends.torch",

@@ -27,7 +27,8 @@ class Argument:
     @property
     def name(self, /) -> str:
         """
-        The name: a path of blocks for what is learned.
+        The name: a path of blocks for what is learned. The same object each time, so that dicts
+        made by it are told apart by addresses alone.
         """
     @property
     def role(self, /) -> str:

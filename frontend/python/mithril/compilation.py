@@ -43,7 +43,7 @@ def compile(
     backend_map: Mapping[str, Backend] | None = None,
     **unknown: object,
 ) -> CompiledModel:
-    """Compiles a model for a backend.
+    """Compiles a model for a backend; for this machine's processor, if none is given.
 
     `shapes` gives terminals their dims: numbers, names, or `None` where a dim may vary. Without it,
     what the shapes of params depend on is known at the first call. `jit` asks the framework to
@@ -132,10 +132,9 @@ def _backend(backend: Backend | None, backend_map: Mapping[str, Backend] | None)
     from .backends.base import Backend  # noqa: PLC0415
 
     if backend is None:
-        raise BackendError(
-            "this version has no native backend yet, which `compile` without a backend would use"
-            "\n  expected: `ml.NumpyBackend()`, `ml.TorchBackend()` or `ml.JaxBackend()`"
-        )
+        from .backends.cpu import CpuBackend  # noqa: PLC0415
+
+        backend = CpuBackend()
     if not isinstance(backend, Backend):
         raise UsageError(
             f"`backend` is where the model runs\n  got: {type(backend).__name__}"

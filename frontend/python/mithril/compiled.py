@@ -12,7 +12,7 @@ from zlib import crc32
 
 from . import _core
 from .deferred import Deferred
-from .errors import MithrilError, TerminalError, UsageError
+from .errors import BackendError, MithrilError, TerminalError, UsageError
 from .seeds import Seeds
 
 if TYPE_CHECKING:
@@ -58,6 +58,11 @@ class CompiledModel:
 
     def _compile(self) -> None:
         backend = self.backend
+        if self._file_path is not None and not backend.writes:
+            raise BackendError(
+                f"`file_path` is where Python source is written\n  got: {self._file_path!r} for "
+                f"{backend!r}, which makes native code\n  hint: `ml.NumpyBackend()` writes source"
+            )
         self._program = program = _core.compile(
             self._model,
             backend.kind,
@@ -77,8 +82,11 @@ class CompiledModel:
         self._outputs = [r.name for r in program.results if r.state is None]
         self._state: Arrays | None = None
         self._checker = program.checker(backend.samples)
-        self._check = self._checker.check
-        self._runner = backend.runner(self._namespace(), jit=self.jit, checkpoint=self._checkpoint)
+        # Native code checks what it is given.
+        self._check = self._checker.check if backend.writes else None
+        self._runner = backend.runner(
+            program, self._namespace, jit=self.jit, checkpoint=self._checkpoint
+        )
         self._forward = self._runner.forward
         self._plain = not (self._keys or self._states or self._hooks or self._debug)
 
@@ -126,8 +134,8 @@ class CompiledModel:
 
     @property
     def code(self) -> str:
-        """The generated source."""
-        return self._program.source
+        """The generated source; for native code its launches and kernels."""
+        return self._program.source if self.backend.writes else str(self._runner.code)
 
     @property
     def module(self) -> str:
@@ -151,6 +159,8 @@ class CompiledModel:
             if names:
                 lines.append(f"  {what}: {', '.join(names)}")
         lines += [f"  {stage}: {1000 * t:.2f} ms" for stage, t in self._program.timings]
+        if not self.backend.writes:
+            lines += [f"  {line}" for line in self._runner.report]
         if self._file_path is not None:
             lines.append(f"  written to {self._file_path}")
         return "\n".join(lines)
@@ -281,6 +291,11 @@ class CompiledModel:
         Errors: `MithrilError` for arrays of other names, ranks, dims or dtypes.
         """
         if self._plain and output_gradients is None and state is None:
+            if self._check is None:
+                outputs = self._forward(params, inputs)
+                if outputs is None:
+                    outputs = self._forward(*self._ready(params, inputs))
+                return outputs
             if not self._check(params, inputs):
                 params, inputs = self._ready(params, inputs)
             return self._forward(params, inputs)
@@ -350,7 +365,7 @@ class CompiledModel:
         state: Arrays | None,
         output_gradients: Arrays | None = None,
     ) -> tuple[Arrays, Arrays]:
-        if self._check(params, inputs, state, output_gradients):
+        if self._checker.check(params, inputs, state, output_gradients):
             return params, inputs
         return self._ready(params, inputs, state, output_gradients)
 

@@ -11,18 +11,12 @@ use mithril_ir::tensor::Tensor;
 
 use super::elementwise::{ANY, done};
 use super::parameter::{required, with};
-use super::{BASE, Default, Entry, Group, Kind, Meaning, Parameter, Value, data};
+use super::{BASE, Default, Entry, Group, Kind, Parameter, Value, data};
 use crate::lower::Cx;
 
 const DTYPE: Parameter = with("dtype", Kind::DType, Default::None);
 
-const fn create(
-    name: &'static str,
-    doc: &'static str,
-    lower: fn(&Cx) -> Result<Vec<Value>>,
-) -> Entry {
-    Entry { name, doc, group: Group::Shape, meaning: Meaning::Lower(lower), ..BASE }
-}
+const CREATE: Entry = Entry { group: Group::Shape, ..BASE };
 
 pub(super) const BLOCKS: &[Entry] = &[
     Entry {
@@ -32,7 +26,7 @@ pub(super) const BLOCKS: &[Entry] = &[
             with("step", Kind::Count, Default::Int(1)),
             DTYPE,
         ],
-        ..create(
+        ..CREATE.row(
             "Arange",
             "The integers from `start` up to `stop` by `step`; `Arange(n)` counts from 0.",
             arange,
@@ -45,7 +39,7 @@ pub(super) const BLOCKS: &[Entry] = &[
             required("num", Kind::Count),
             DTYPE,
         ],
-        ..create("Linspace", "`num` numbers from `start` to `stop`, evenly spaced.", |cx| {
+        ..CREATE.row("Linspace", "`num` numbers from `start` to `stop`, evenly spaced.", |cx| {
             let (start, stop, num) = (cx.float("start"), cx.float("stop"), cx.int("num"));
             let step = if num > 1 { (stop - start) / (num - 1) as f64 } else { 0.0 };
             let values: Vec<f64> = (0..num)
@@ -61,7 +55,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         parameters: &[required("n", Kind::Scalar), with("m", Kind::Scalar, Default::None), DTYPE],
-        ..create(
+        ..CREATE.row(
             "Eye",
             "The (n, m) matrix with 1 on the diagonal; `m` is `n` where left out.",
             |cx| {
@@ -79,27 +73,28 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         parameters: &[required("shape", Kind::Dims), DTYPE],
-        ..create("Ones", "1 in every element of `shape`.", |cx| full(cx, 1.0))
+        ..CREATE.row("Ones", "1 in every element of `shape`.", |cx| full(cx, 1.0))
     },
     Entry {
         parameters: &[required("shape", Kind::Dims), DTYPE],
-        ..create("Zeros", "0 in every element of `shape`.", |cx| full(cx, 0.0))
+        ..CREATE.row("Zeros", "0 in every element of `shape`.", |cx| full(cx, 0.0))
     },
     Entry {
         parameters: &[required("shape", Kind::Dims), required("value", Kind::Float), DTYPE],
-        ..create("Full", "`value` in every element of `shape`.", |cx| full(cx, cx.float("value")))
+        ..CREATE
+            .row("Full", "`value` in every element of `shape`.", |cx| full(cx, cx.float("value")))
     },
     Entry {
         inputs: ANY,
         keeps: true,
-        ..create("ZerosLike", "0 in every element of the shape of `input`.", |cx| {
+        ..CREATE.row("ZerosLike", "0 in every element of the shape of `input`.", |cx| {
             done(cx.var("input").full_like(0.0))
         })
     },
     Entry {
         inputs: &[data("input", Class::Any)],
         keeps: true,
-        ..create("OnesLike", "1 in every element of the shape of `input`.", |cx| {
+        ..CREATE.row("OnesLike", "1 in every element of the shape of `input`.", |cx| {
             done(cx.var("input").full_like(1.0))
         })
     },

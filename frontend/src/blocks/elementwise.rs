@@ -28,13 +28,7 @@ const fn number(name: &'static str, op: &'static str) -> Entry {
 }
 
 /// A block of one float that is written in the algebra.
-const fn lowered(
-    name: &'static str,
-    doc: &'static str,
-    lower: fn(&Cx) -> Result<Vec<Value>>,
-) -> Entry {
-    Entry { name, doc, inputs: INPUT, meaning: Meaning::Lower(lower), keeps: true, ..BASE }
-}
+const FLOAT: Entry = Entry { inputs: INPUT, keeps: true, ..BASE };
 
 pub(super) const BLOCKS: &[Entry] = &[
     unary("Relu", "relu"),
@@ -46,7 +40,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     unary("Selu", "selu"),
     Entry {
         parameters: &[with("approximate", Kind::Bool, Default::Bool(false))],
-        ..lowered(
+        ..FLOAT.row(
             "Gelu",
             "`input * P(X <= input)` for a standard normal X (Hendrycks & Gimpel 2016), by its \
              tanh approximation with `approximate`.",
@@ -68,7 +62,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     number("Square", "square"),
     Entry {
         parameters: &[ROBUST],
-        ..lowered(
+        ..FLOAT.row(
             "Sqrt",
             "The square root; with `robust` of the magnitude, with a gradient that stays finite.",
             |cx| either(cx, "robust", "robust_sqrt", "sqrt"),
@@ -77,7 +71,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     unary("Exponential", "exp"),
     Entry {
         parameters: &[ROBUST],
-        ..lowered(
+        ..FLOAT.row(
             "Log",
             "The natural logarithm; with `robust` of the magnitude, staying finite at 0.",
             |cx| either(cx, "robust", "robust_log", "log"),
@@ -89,7 +83,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     number("Negate", "neg"),
     unary("Reciprocal", "reciprocal"),
     unary("StableReciprocal", "stable_reciprocal"),
-    Entry { inputs: ANY, ..lowered("Buffer", "`input` itself.", |cx| done(cx.var("input"))) },
+    Entry { inputs: ANY, ..FLOAT.row("Buffer", "`input` itself.", |cx| done(cx.var("input"))) },
     unary("Sine", "sin"),
     unary("Cosine", "cos"),
     unary("Tan", "tan"),
@@ -104,7 +98,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     unary("Round", "round"),
     unary("IsNan", "is_nan"),
     unary("IsInf", "is_inf"),
-    lowered(
+    FLOAT.row(
         "NanToNum",
         "`input` with NaN replaced by 0, and infinities by the ends of the dtype.",
         |cx| {
@@ -121,7 +115,7 @@ pub(super) const BLOCKS: &[Entry] = &[
             with("min", Kind::Float, Default::None),
             with("max", Kind::Float, Default::None),
         ],
-        ..lowered("Clamp", "`input` held between `min` and `max`.", |cx| {
+        ..FLOAT.row("Clamp", "`input` held between `min` and `max`.", |cx| {
             let bound = |name: &str, open: f64| cx.settings.float(name).unwrap_or(open);
             let attrs = [
                 ("min", bound("min", f64::NEG_INFINITY).into()),
@@ -134,7 +128,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         parameters: &[with("rate", Kind::Rate, Default::Float(0.5))],
         inputs: &[data("input", Class::Float), KEY.in_training()],
-        ..lowered(
+        ..FLOAT.row(
             "Dropout",
             "`input / (1 - rate)` where a draw says so, 0 with probability `rate`; `input` itself \
              in inference (Srivastava et al. 2014).",

@@ -10,7 +10,7 @@ use mithril_ir::shape::Shape;
 
 use super::elementwise::{ANY, NUMBER, done, one};
 use super::parameter::{required, with};
-use super::shape::layout;
+use super::shape::LAYOUT;
 use super::{BASE, Default, Entry, Group, Kind, Meaning, Parameter, Value, data, out};
 use crate::lower::Cx;
 use crate::setting::Setting;
@@ -27,7 +27,7 @@ pub(super) const BLOCKS: &[Entry] = &[
             with("step", Kind::Count, Default::Int(1)),
             AXIS,
         ],
-        ..layout("Slice", "Every `step`-th element from `start` to `stop` along `axis`.", |cx| {
+        ..LAYOUT.row("Slice", "Every `step`-th element from `start` to `stop` along `axis`.", |cx| {
             let bound = |name: &str| Setting::clone(cx.settings.get(name));
             let parts = [bound("start"), bound("stop"), bound("step")];
             let mut computed = cx.computed()?.into_iter();
@@ -49,7 +49,7 @@ pub(super) const BLOCKS: &[Entry] = &[
             data("input", Class::Any),
             data("index", Class::Int).apart().when(|s| s.get("index").is_none()),
         ],
-        ..layout(
+        ..LAYOUT.row(
             "Indexer",
             "`input[index]` as NumPy has it, for integers, slices, None and `...`; where `index` is \
              a terminal, the rows of `input` at these indices.",
@@ -116,19 +116,19 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         parameters: &[with("diagonal", Kind::Int, Default::Int(0))],
-        ..layout("Tril", "`input` with 0 above the diagonal of the last two axes.", |cx| {
+        ..LAYOUT.row("Tril", "`input` with 0 above the diagonal of the last two axes.", |cx| {
             triangle(cx, "ge")
         })
     },
     Entry {
         parameters: &[with("diagonal", Kind::Int, Default::Int(0))],
-        ..layout("Triu", "`input` with 0 below the diagonal of the last two axes.", |cx| {
+        ..LAYOUT.row("Triu", "`input` with 0 below the diagonal of the last two axes.", |cx| {
             triangle(cx, "le")
         })
     },
     Entry {
         parameters: &[with("offset", Kind::Int, Default::Int(0))],
-        ..layout(
+        ..LAYOUT.row(
             "Diagonal",
             "The diagonal of the last two axes, `offset` above the main one.",
             |cx| diagonal(cx, cx.var("input"), cx.int("offset")).map(|v| vec![v.value]),

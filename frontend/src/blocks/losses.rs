@@ -9,38 +9,24 @@ use mithril_ir::shape::Shape;
 
 use super::elementwise::{ROBUST, done};
 use super::parameter::{required, with};
-use super::{BASE, Default, Entry, Group, Input, Kind, Meaning, Value, cross_entropy, data};
+use super::{BASE, Default, Entry, Group, Input, Kind, Value, cross_entropy, data};
 use crate::lower::Cx;
 
 const SCORE: Input = data("input", Class::Float);
 /// A target that is compared element by element: its shape is that of `input` unless it is given.
 const TARGET: Input = data("target", Class::Float).following(|cx| Ok(cx.var("input").shape()));
 
-const fn loss(
-    name: &'static str,
-    doc: &'static str,
-    lower: fn(&Cx) -> Result<Vec<Value>>,
-) -> Entry {
-    Entry {
-        name,
-        doc,
-        group: Group::Loss,
-        inputs: &[SCORE, TARGET],
-        meaning: Meaning::Lower(lower),
-        keeps: true,
-        ..BASE
-    }
-}
+const LOSS: Entry = Entry { group: Group::Loss, inputs: &[SCORE, TARGET], keeps: true, ..BASE };
 
 pub(super) const BLOCKS: &[Entry] = &[
-    loss("SquaredError", "`(input - target)^2`.", |cx| {
+    LOSS.row("SquaredError", "`(input - target)^2`.", |cx| {
         let error = error(cx)?;
         done(error * error)
     }),
-    loss("AbsoluteError", "`|input - target|`.", |cx| done(error(cx)?.unary("abs", &[]))),
+    LOSS.row("AbsoluteError", "`|input - target|`.", |cx| done(error(cx)?.unary("abs", &[]))),
     Entry {
         parameters: &[with("delta", Kind::Float, Default::Float(1.0))],
-        ..loss(
+        ..LOSS.row(
             "Huber",
             "`e^2 / 2` where `|e| <= delta`, `delta (|e| - delta / 2)` beyond, of \
              `e = input - target` (Huber 1964).",
@@ -53,12 +39,12 @@ pub(super) const BLOCKS: &[Entry] = &[
             },
         )
     },
-    loss(
+    LOSS.row(
         "HingeLoss",
         "`max(0, 1 - input target)`, for targets of -1 and 1 (Rosasco et al. 2004).",
         |cx| done(hinge(cx)?),
     ),
-    loss(
+    LOSS.row(
         "QuadHingeLoss",
         "`max(0, 1 - input target)^2`, for targets of -1 and 1 (Rosasco et al. 2004).",
         |cx| {
@@ -68,7 +54,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     ),
     Entry {
         parameters: &[required("q", Kind::Rate)],
-        ..loss(
+        ..LOSS.row(
             "QuantileLoss",
             "`max(q e, (q - 1) e)` of `e = target - input` (Koenker & Bassett 1978).",
             |cx| {
@@ -80,7 +66,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         parameters: cross_entropy::OF_CLASSES,
         inputs: cross_entropy::CLASSES,
-        ..loss(
+        ..LOSS.row(
             "CrossEntropy",
             "`-log p(target)`, the classes being along `axis` of `input`, the last one where left \
              out; torch's place for them is `axis=1`. An integer `target` has the shape of `input` \
@@ -93,7 +79,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         parameters: cross_entropy::OF_TWO,
-        ..loss(
+        ..LOSS.row(
             "BinaryCrossEntropy",
             "`-(pos_weight target log p + (1 - target) log(1 - p))`, where `input` is p, or with \
              logits `p = sigmoid(input)`, computed by softplus without overflow. With `robust` the \
@@ -106,7 +92,7 @@ pub(super) const BLOCKS: &[Entry] = &[
             with("input_type", Kind::OneOf(&["probs", "log_probs"]), Default::Str("probs")),
             ROBUST,
         ],
-        ..loss(
+        ..LOSS.row(
             "KLDivergence",
             "`target (log target - log input)`, 0 where `target` is 0; its sum is the divergence of \
              `input` from `target` (Kullback & Leibler 1951). With `robust` the logarithm of a \
@@ -130,7 +116,7 @@ pub(super) const BLOCKS: &[Entry] = &[
                 .following(|cx| without(&cx.var("input").shape(), -1))
                 .optional(),
         ],
-        ..loss(
+        ..LOSS.row(
             "CosineEmbedding",
             "`1 - cos(input, target)` along the last axis; where `label` is given and -1, \
              `max(0, cos(input, target) - margin)` (Hadsell et al. 2006, with cosines as torch has \

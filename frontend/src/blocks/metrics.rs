@@ -10,7 +10,7 @@ use mithril_ir::shape::Shape;
 use super::elementwise::done;
 use super::losses::{other_shape, without};
 use super::parameter::with;
-use super::{BASE, Default, Entry, Group, Input, Kind, Meaning, Parameter, Value, auc, data};
+use super::{BASE, Default, Entry, Group, Input, Kind, Parameter, Value, auc, data};
 use crate::lower::Cx;
 
 const PAIR: &[Input] = &[
@@ -30,26 +30,12 @@ const AVERAGED: &[Parameter] = &[
     with("classes", Kind::Count, Default::None),
 ];
 
-const fn metric(
-    name: &'static str,
-    doc: &'static str,
-    lower: fn(&Cx) -> Result<Vec<Value>>,
-) -> Entry {
-    Entry {
-        name,
-        doc,
-        group: Group::Metric,
-        parameters: AVERAGED,
-        inputs: PAIR,
-        meaning: Meaning::Lower(lower),
-        ..BASE
-    }
-}
+const METRIC: Entry = Entry { group: Group::Metric, parameters: AVERAGED, inputs: PAIR, ..BASE };
 
 pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         parameters: &[with("binary", Kind::Bool, Default::Bool(false)), THRESHOLD],
-        ..metric(
+        ..METRIC.row(
             "Accuracy",
             "The share of samples whose class is `target`. The class is that of the greatest score \
              along the last axis of `input`; with `binary` it is 1 where the score is above \
@@ -61,7 +47,7 @@ pub(super) const BLOCKS: &[Entry] = &[
             },
         )
     },
-    metric(
+    METRIC.row(
         "Precision",
         "True positives over predicted positives of each class, 0 where there are none. `average` \
          is over the classes that occur (\"macro\"), weighted by how often they do (\"weighted\"), \
@@ -69,13 +55,13 @@ pub(super) const BLOCKS: &[Entry] = &[
          `Accuracy` reads them; where `input` holds classes, `classes` is their number.",
         |cx| averaged(cx, |c| over(c.hits, c.predicted)),
     ),
-    metric(
+    METRIC.row(
         "Recall",
         "True positives over actual positives of each class, 0 where there are none; averaged as \
          `Precision` is.",
         |cx| averaged(cx, |c| over(c.hits, c.actual)),
     ),
-    metric(
+    METRIC.row(
         "F1",
         "`2 true positives / (predicted + actual positives)` of each class, the harmonic mean of \
          precision and recall (van Rijsbergen 1979), 0 where there are none; averaged as \
@@ -88,7 +74,7 @@ pub(super) const BLOCKS: &[Entry] = &[
             Kind::OneOf(&["macro", "weighted", "binary"]),
             Default::Str("macro"),
         )],
-        ..metric(
+        ..METRIC.row(
             "AUC",
             "The area under the curve of true over false positives (Hanley & McNeil 1982), exact by \
              trapezoids over the sorted scores, equal scores in one step. With \"binary\" `input` \

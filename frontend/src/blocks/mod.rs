@@ -195,6 +195,16 @@ const BASE: Entry = Entry {
 };
 
 impl Entry {
+    /// A row like this one, of a block that is written in the algebra.
+    const fn row(
+        self,
+        name: &'static str,
+        doc: &'static str,
+        lower: fn(&Cx) -> Result<Vec<Value>>,
+    ) -> Entry {
+        Entry { name, doc, meaning: Meaning::Lower(lower), ..self }
+    }
+
     /// What it computes, in words: where it says nothing, what its operation does, told by the
     /// block's terminals.
     pub fn doc(&self) -> String {

@@ -8,9 +8,7 @@ use mithril_ir::op::Class;
 use mithril_ir::shape::Shape;
 
 use super::parameter::{required, with};
-use super::{
-    BASE, Default, Entry, Group, Input, KEY, Kind, Meaning, Output, Parameter, Value, data, out,
-};
+use super::{BASE, Default, Entry, Group, Input, KEY, Kind, Output, Parameter, Value, data, out};
 use crate::lower::Cx;
 
 const OUTPUTS: &[Output] = &[out("output"), out("new_key")];
@@ -18,26 +16,12 @@ const DTYPE: Parameter = with("dtype", Kind::DType, Default::None);
 const SHAPE: Parameter = required("shape", Kind::Dims);
 const ONE_KEY: &[Input] = &[KEY];
 
-const fn draw(
-    name: &'static str,
-    doc: &'static str,
-    lower: fn(&Cx) -> Result<Vec<Value>>,
-) -> Entry {
-    Entry {
-        name,
-        doc,
-        group: Group::Random,
-        inputs: ONE_KEY,
-        outputs: OUTPUTS,
-        meaning: Meaning::Lower(lower),
-        ..BASE
-    }
-}
+const DRAW: Entry = Entry { group: Group::Random, inputs: ONE_KEY, outputs: OUTPUTS, ..BASE };
 
 pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         parameters: &[SHAPE, DTYPE],
-        ..draw("Randn", "Standard normal numbers of `shape`.", |cx| {
+        ..DRAW.row("Randn", "Standard normal numbers of `shape`.", |cx| {
             let (key, next) = keys(cx);
             let attrs = [("shape", cx.dims("shape")?.into()), ("dtype", float(cx).into())];
             both(key.unary("normal", &attrs), next)
@@ -50,16 +34,20 @@ pub(super) const BLOCKS: &[Entry] = &[
             with("high", Kind::Float, Default::Float(1.0)),
             DTYPE,
         ],
-        ..draw("RandUniform", "Uniform numbers from `low` up to, not including, `high`.", |cx| {
-            let (key, next) = keys(cx);
-            let draw =
-                uniform(key, cx.dims("shape")?, float(cx), cx.float("low"), cx.float("high"));
-            both(draw, next)
-        })
+        ..DRAW.row(
+            "RandUniform",
+            "Uniform numbers from `low` up to, not including, `high`.",
+            |cx| {
+                let (key, next) = keys(cx);
+                let draw =
+                    uniform(key, cx.dims("shape")?, float(cx), cx.float("low"), cx.float("high"));
+                both(draw, next)
+            },
+        )
     },
     Entry {
         parameters: &[SHAPE, required("low", Kind::Int), required("high", Kind::Int), DTYPE],
-        ..draw(
+        ..DRAW.row(
             "RandInt",
             "Uniform integers from `low` up to, not including, `high`: 32 random bits modulo the \
              range.",
@@ -84,7 +72,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         inputs: &[data("input", Class::Float), KEY],
         parameters: &[DTYPE],
-        ..draw("Bernoulli", "1 with the probabilities `input`, else 0.", |cx| {
+        ..DRAW.row("Bernoulli", "1 with the probabilities `input`, else 0.", |cx| {
             let (key, next) = keys(cx);
             let chance = cx.var("input");
             let draw = uniform(key, chance.shape(), chance.dtype(), 0.0, 1.0);
@@ -94,7 +82,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         inputs: &[data("input", Class::Float), KEY],
-        ..draw(
+        ..DRAW.row(
             "Categorical",
             "A class for each row of the last axis, with the unnormalised log probabilities \
              `input`, by the Gumbel-max trick.",

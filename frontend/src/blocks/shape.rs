@@ -8,25 +8,13 @@ use mithril_ir::shape::Shape;
 
 use super::elementwise::{ANY, done, one};
 use super::parameter::{required, with};
-use super::{Default, Entry, Group, Input, Kind, Meaning, Output, Value, data};
+use super::{BASE, Default, Entry, Group, Input, Kind, Output, Value, data};
 use crate::lower::Cx;
 use crate::setting::Setting;
 
 const LIST: &[Input] = &[data("inputs", Class::Any).many()];
 
-pub(super) const fn layout(
-    name: &'static str,
-    doc: &'static str,
-    lower: fn(&Cx) -> Result<Vec<Value>>,
-) -> Entry {
-    Entry {
-        doc,
-        group: Group::Shape,
-        meaning: Meaning::Lower(lower),
-        keeps: true,
-        ..one(name, "", ANY)
-    }
-}
+pub(super) const LAYOUT: Entry = Entry { group: Group::Shape, inputs: ANY, keeps: true, ..BASE };
 
 /// The shape as a terminal where the parameter was not given.
 const COMPUTED: Input = data("shape", Class::Int).apart().when(|s| s.get("shape").is_none());
@@ -35,7 +23,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         parameters: &[with("shape", Kind::Dims, Default::None)],
         inputs: &[data("input", Class::Any), COMPUTED],
-        ..layout(
+        ..LAYOUT.row(
             "Reshape",
             "The same elements in row-major order in `shape`; one dim may be -1 or None, which \
              follows from the others. Dims may be connections, and the whole shape a terminal.",
@@ -47,7 +35,7 @@ pub(super) const BLOCKS: &[Entry] = &[
             with("start", Kind::Int, Default::Int(0)),
             with("end", Kind::Int, Default::Int(-1)),
         ],
-        ..layout("Flatten", "The axes from `start` to `end` as one.", |cx| {
+        ..LAYOUT.row("Flatten", "The axes from `start` to `end` as one.", |cx| {
             let x = cx.var("input");
             let shape = x.shape();
             let (start, end) = (shape.axis(cx.int("start"))?, shape.axis(cx.int("end"))?);
@@ -64,7 +52,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         parameters: &[with("axes", Kind::Ints, Default::None)],
-        ..layout("Transpose", "Axes in the order `axes`, by default reversed.", |cx| {
+        ..LAYOUT.row("Transpose", "Axes in the order `axes`, by default reversed.", |cx| {
             let x = cx.var("input");
             let axes = match cx.settings.ints("axes") {
                 Some(axes) => axes,
@@ -86,7 +74,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         parameters: &[with("axis", Kind::Ints, Default::None)],
-        ..layout("Squeeze", "Axes of size 1 taken away: `axis`, by default all.", |cx| {
+        ..LAYOUT.row("Squeeze", "Axes of size 1 taken away: `axis`, by default all.", |cx| {
             let x = cx.var("input");
             let axes: Vec<i64> = match cx.settings.ints("axis") {
                 Some(axes) => axes,
@@ -109,7 +97,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         parameters: &[with("shape", Kind::Dims, Default::None)],
         inputs: &[data("input", Class::Any), COMPUTED],
-        ..layout("BroadcastTo", "`input` repeated to `shape`, as NumPy broadcasts.", |cx| {
+        ..LAYOUT.row("BroadcastTo", "`input` repeated to `shape`, as NumPy broadcasts.", |cx| {
             done(cx.var("input").broadcast_to(cx.dims("shape")?))
         })
     },
@@ -121,7 +109,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         parameters: &[with("axis", Kind::Int, Default::Int(0))],
         inputs: LIST,
-        ..layout("Stack", "The inputs, of one shape, along a new axis.", |cx| {
+        ..LAYOUT.row("Stack", "The inputs, of one shape, along a new axis.", |cx| {
             let axis = cx.int("axis");
             let each = cx.list("inputs").into_iter();
             let each: Vec<_> = each.map(|x| x.expand_dims(&[axis])).collect();
@@ -134,14 +122,14 @@ pub(super) const BLOCKS: &[Entry] = &[
             name: "output",
             list: Some(|s| s.int("n").and_then(|n| u32::try_from(n).ok())),
         }],
-        ..layout("Split", "`input` cut into `n` equal parts along `axis`: a list.", split)
+        ..LAYOUT.row("Split", "`input` cut into `n` equal parts along `axis`: a list.", split)
     },
     Entry {
         parameters: &[
             required("pad_width", Kind::Pairs),
             with("value", Kind::Float, Default::Float(0.0)),
         ],
-        ..layout(
+        ..LAYOUT.row(
             "Pad",
             "`value` put before and after each axis: `pad_width` is a list of (before, after).",
             |cx| {
@@ -162,11 +150,11 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         parameters: &[required("reps", Kind::Ints)],
-        ..layout("Tile", "`input` repeated `reps` times along each of the last axes.", tile)
+        ..LAYOUT.row("Tile", "`input` repeated `reps` times along each of the last axes.", tile)
     },
     Entry {
         parameters: &[required("repeats", Kind::Count), required("axis", Kind::Int)],
-        ..layout("Repeat", "Each element repeated `repeats` times along `axis`.", |cx| {
+        ..LAYOUT.row("Repeat", "Each element repeated `repeats` times along `axis`.", |cx| {
             let x = cx.var("input");
             let (times, shape) = (Dim::Const(cx.int("repeats")), x.shape());
             let at = shape.axis(cx.int("axis"))?;
@@ -185,7 +173,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         parameters: &[required("shift", Kind::Int), required("axis", Kind::Int)],
-        ..layout(
+        ..LAYOUT.row(
             "Roll",
             "Elements moved by `shift` along `axis`; what leaves comes in at the other end.",
             |cx| {

@@ -47,10 +47,11 @@ impl From<Fault> for PyErr {
 
 /// The class of `mithril.errors` for the documented heading that a message begins with.
 fn exception(error: &Diagnostic) -> &'static str {
-    const HEADINGS: [(&str, &str); 4] = [
+    const HEADINGS: [(&str, &str); 5] = [
         ("Terminal not found", "TerminalError"),
         ("Incompatible shapes", "ShapeError"),
         ("Backend does not support", "BackendError"),
+        ("Native code", "BackendError"),
         ("Unexpected argument", "UsageError"),
     ];
     let found = HEADINGS.iter().find(|(heading, _)| error.what.starts_with(heading));

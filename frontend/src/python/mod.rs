@@ -8,6 +8,8 @@ mod dtype;
 mod fault;
 mod library;
 mod model;
+mod native;
+mod output;
 mod program;
 mod value;
 
@@ -29,6 +31,8 @@ mod _core {
     use super::library::{BlockInfo, block_info, block_names};
     #[pymodule_export]
     use super::model::{Model, TrainModel};
+    #[pymodule_export]
+    use super::native::Native;
     #[pymodule_export]
     use super::program::{Argument, Outcome, Program, compile_block};
     use super::*;

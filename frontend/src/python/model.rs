@@ -197,8 +197,8 @@ impl TrainModel {
         })
     }
 
-    /// Adds `coef` times a regularizer of a param: its name, or a compiled regular expression that
-    /// chooses among the names.
+    /// Adds `coef` times a regularizer of a param: its name, or a compiled regular expression, which
+    /// chooses the params in whose names `search` finds it.
     #[pyo3(signature = (regularizer, coef, input))]
     fn add_regularization(
         slf: &Bound<'_, TrainModel>,

@@ -4,22 +4,24 @@ use std::sync::Arc;
 
 use mithril_ir::dtype::DType as Element;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBytes, PyDict, PyString};
 
 use super::arrays::Reader;
 use super::block::Block;
 use super::check::Checker;
 use super::dtype::{self, DType};
 use super::fault::{Answer, guarded};
+use super::native::Native;
 use super::value::{shapes, tensor};
-use crate::compile::{self, CompileOptions, Draw, held};
+use crate::compile::{self, Code, CompileOptions, Draw, Target, held};
 use crate::lower::{self, Mode};
 
 /// An argument of a program.
 #[pyclass(frozen, get_all, module = "mithril._core")]
 pub struct Argument {
-    /// The name: a path of blocks for what is learned.
-    name: String,
+    /// The name: a path of blocks for what is learned. The same object each time, so that dicts
+    /// made by it are told apart by addresses alone.
+    name: Py<PyString>,
     /// `data`, `param`, `state`, `key` or `constant`.
     role: &'static str,
     /// The dtype it has in the framework.
@@ -43,15 +45,15 @@ pub struct Outcome {
     dims: Vec<String>,
 }
 
-/// A model compiled to the source of a framework.
+/// A compiled model.
 #[pyclass(frozen, module = "mithril._core")]
 pub struct Program {
     program: Arc<compile::Program>,
-    framework: mithril_source::python::Framework,
+    target: Target,
     wide: bool,
 }
 
-/// Compiles a block to source for a framework.
+/// Compiles a block to source for a framework, or to native code.
 ///
 /// Errors: `MithrilError`, as its message says.
 #[pyfunction(name = "compile")]
@@ -79,13 +81,13 @@ pub fn compile_block(
     expose_keys: Vec<String>,
 ) -> Answer<Program> {
     guarded(|| {
-        let framework = compile::framework(target)?;
+        let target = Target::find(target)?;
         let own = dtype.get().0;
         let lower = lower::Options {
             mode: mode(inference),
             shapes: self::shapes(shapes)?,
             dtype: own,
-            index: held(framework, wide, Element::I64),
+            index: held(target, wide, Element::I64),
             trainable_keys,
             data_keys,
             discard_keys,
@@ -93,7 +95,7 @@ pub fn compile_block(
             ..lower::Options::default()
         };
         let options = CompileOptions {
-            framework,
+            target,
             lower,
             optimize,
             stem: file_path.map_or(Ok("model".into()), compile::stem)?,
@@ -101,7 +103,7 @@ pub fn compile_block(
         };
         let block = exposing(block.get().current()?, &expose_keys)?;
         let program = compile::compile(&block, &options)?;
-        Ok(Program { program, framework, wide })
+        Ok(Program { program, target, wide })
     })
 }
 
@@ -158,10 +160,14 @@ impl Program {
         &self.program.name
     }
 
-    /// The generated source.
+    /// The generated source; for native code a listing.
     #[getter]
-    fn source(&self) -> &str {
-        &self.program.source.text
+    fn source(&self) -> String {
+        match &self.program.code {
+            Code::Source(source) => source.text.clone(),
+            Code::Native(native) => native.listing(),
+            Code::Open => String::new(),
+        }
     }
 
     /// What the source was generated from, as text.
@@ -172,11 +178,11 @@ impl Program {
 
     /// The arguments in their order.
     #[getter]
-    fn arguments(&self) -> Vec<Argument> {
+    fn arguments(&self, py: Python<'_>) -> Vec<Argument> {
         let argument = |own: &compile::Argument| Argument {
-            name: own.name.to_string(),
+            name: PyString::intern(py, &own.name).unbind(),
             role: own.role.name(),
-            dtype: DType(held(self.framework, self.wide, own.ty.dtype)),
+            dtype: DType(held(self.target, self.wide, own.ty.dtype)),
             dims: dims(&own.ty),
             shape: own.sizes(),
         };
@@ -189,7 +195,7 @@ impl Program {
         let result = |own: &compile::Output| Outcome {
             name: own.name.to_string(),
             state: own.state.as_ref().map(|s| s.to_string()),
-            dtype: DType(held(self.framework, self.wide, own.ty.dtype)),
+            dtype: DType(held(self.target, self.wide, own.ty.dtype)),
             dims: dims(&own.ty),
         };
         self.program.results.iter().map(result).collect()
@@ -207,7 +213,7 @@ impl Program {
         &self,
         py: Python<'py>,
     ) -> Vec<(String, DType, Vec<usize>, Bound<'py, PyBytes>)> {
-        let constants = self.program.source.constants.iter();
+        let constants = self.program.source().into_iter().flat_map(|source| &source.constants);
         let array = |(name, tensor): &(String, mithril_ir::tensor::Tensor)| {
             let bytes = PyBytes::new(py, tensor.bytes());
             (name.clone(), DType(tensor.dtype()), tensor.shape().to_vec(), bytes)
@@ -228,14 +234,28 @@ impl Program {
     #[pyo3(signature = (samples: "dict[str, object]"))]
     fn checker(&self, py: Python<'_>, samples: &Bound<'_, PyDict>) -> Answer<Checker> {
         guarded(|| {
-            let mut read = Vec::new();
-            for (dtype, sample) in samples {
-                read.push((dtype::of(&dtype)?, sample));
-            }
-            let reader = Reader::new(self.framework.name(), &read)?;
-            let rename = |dtype| held(self.framework, self.wide, dtype);
-            Ok(Checker::new(py, &self.program, reader, &rename))
+            let rename = |dtype| held(self.target, self.wide, dtype);
+            Ok(Checker::new(py, &self.program, self.reader(samples)?, &rename)?)
         })
+    }
+
+    /// What runs the native code on arrays of NumPy, with so many threads (0: as many as there are
+    /// cores). `samples` are as for `checker`.
+    #[pyo3(signature = (samples: "dict[str, object]", threads))]
+    fn native(&self, samples: &Bound<'_, PyDict>, threads: usize) -> Answer<Native> {
+        guarded(|| {
+            Native::new(samples.py(), self.program.clone(), self.reader(samples)?, threads)
+        })
+    }
+}
+
+impl Program {
+    fn reader(&self, samples: &Bound<'_, PyDict>) -> Answer<Reader> {
+        let mut read = Vec::new();
+        for (dtype, sample) in samples {
+            read.push((dtype::of(&dtype)?, sample));
+        }
+        Ok(Reader::new(self.target.arrays().name(), &read)?)
     }
 }
 

@@ -12,6 +12,9 @@
 //!   guard batch == n
 //!   return %h, %c
 //! }
+//! entry func @gradients(%x: tensor<n x f32>, %y: tensor<n x f32> cotangent) -> (x: tensor<n x f32>) {
+//!   return %y
+//! }
 //! extern func @custom(%x: tensor<*b x f32>) -> (output: tensor<*b x f32>) {
 //!   body numpy "e = np.exp(-{x})"
 //!     "return {x} / (1 + e)"
@@ -19,6 +22,7 @@
 //! }
 //! ```
 //!
+//! The first function is called from outside, and so are those marked `entry`.
 //! An argument is named after its value unless a string follows its type. Attributes that have
 //! their default are left out; types of results may be. A tensor is `dense<tensor<2 x f32>, [1.0,
 //! 2.0]>`, one element for all of them, or its bytes as `hex"…"`. `//` begins a comment, but inside

@@ -21,7 +21,8 @@ impl Display for Module {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
         writeln!(f, "mithril {VERSION}")?;
         for function in self.functions.values() {
-            write!(f, "\n{function}")?;
+            let entry = if self.entries.contains(&function.name) { "entry " } else { "" };
+            write!(f, "\n{entry}{function}")?;
         }
         Ok(())
     }

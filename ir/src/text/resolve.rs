@@ -34,6 +34,8 @@ pub(super) fn module(trees: &[FunctionTree]) -> Result<Module> {
         let function = Resolver::new(&trees[i]).function(&module)?;
         module.insert(function);
     }
+    let entries = trees.iter().skip(1).filter(|tree| tree.entry);
+    module.entries = entries.map(|tree| tree.name.clone()).collect();
     // In the order of the text: the first is the entry.
     module.functions.sort_by_cached_key(|name, _| numbers[&**name]);
     Ok(module)

@@ -26,6 +26,8 @@ pub(super) struct Label<'s> {
 pub(super) struct FunctionTree<'s> {
     pub name: Arc<str>,
     pub span: Span,
+    /// Whether it is called from outside, as the first is.
+    pub entry: bool,
     pub external: bool,
     pub args: Vec<(Label<'s>, Argument, Type)>,
     pub results: Vec<ResultTree>,
@@ -75,9 +77,10 @@ pub(super) fn parse(source: &str) -> Result<Vec<FunctionTree<'_>>> {
 impl<'s> Reader<'s> {
     fn function(&mut self) -> Result<FunctionTree<'s>> {
         let start = self.cursor.start();
-        let external = self.cursor.eat_word("extern");
+        let entry = self.cursor.eat_word("entry");
+        let external = !entry && self.cursor.eat_word("extern");
         if !self.cursor.eat_word("func") {
-            return self.cursor.expected("`func` or `extern func`");
+            return self.cursor.expected("`func`, `entry func` or `extern func`");
         }
         let (name, _) = self.function_name()?;
         let span = self.cursor.since(start);
@@ -86,6 +89,7 @@ impl<'s> Reader<'s> {
         let mut function = FunctionTree {
             name,
             span,
+            entry,
             external,
             args,
             results: self.list(Self::result)?,

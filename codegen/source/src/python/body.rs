@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::{Dim, Symbol};
-use mithril_ir::graph::{Function, Operation, Role, Value};
+use mithril_ir::graph::{Function, Operation, ResultDef, Role, Value};
 use mithril_ir::op::Kind;
 use mithril_ir::tensor::Tensor;
 use rustc_hash::FxHashMap;
@@ -104,17 +104,39 @@ impl<'f, 'm> Body<'f, 'm> {
     pub fn operations(&mut self) -> Result<()> {
         let live = self.survey();
         self.guards()?;
+        self.write_operations(&live)
+    }
+
+    /// Writes the statements of these operations.
+    pub fn write_operations(&mut self, which: &[bool]) -> Result<()> {
         let function = self.function;
-        for (op, live) in function.ops.iter().zip(live) {
-            if live {
+        for (op, wanted) in function.ops.iter().zip(which) {
+            if *wanted {
                 self.operation(op)?;
             }
         }
         Ok(())
     }
 
+    /// Takes the arguments of a role out of sight: they are not there yet.
+    pub fn put_off(&mut self, role: Role) -> Vec<(Value, Held)> {
+        let function = self.function;
+        let late = function.arguments().filter(|(_, arg)| arg.role == role);
+        late.map(|(v, _)| (v, std::mem::replace(&mut self.held[v.index()], Held::Missing)))
+            .collect()
+    }
+
+    /// Goes on with what was put off, to these results, whose variables end in `suffix`.
+    pub fn go_on(&mut self, late: Vec<(Value, Held)>, results: &[ResultDef], suffix: &'static str) {
+        late.into_iter().for_each(|(value, held)| self.held[value.index()] = held);
+        self.suffix = suffix;
+        for result in results {
+            self.results.insert(result.value, format!("{}{suffix}", result.name));
+        }
+    }
+
     /// Counts uses, and tells which operations are live.
-    fn survey(&mut self) -> Vec<bool> {
+    pub fn survey(&mut self) -> Vec<bool> {
         let function = self.function;
         for op in &function.ops {
             for value in op.results() {
@@ -140,7 +162,7 @@ impl<'f, 'm> Body<'f, 'm> {
     }
 
     /// Equalities of dims that are left to run time.
-    fn guards(&mut self) -> Result<()> {
+    pub fn guards(&mut self) -> Result<()> {
         let function = self.function;
         for guard in &function.guards {
             let mut bound = true;

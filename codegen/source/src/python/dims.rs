@@ -84,10 +84,11 @@ impl Body<'_, '_> {
         }
     }
 
-    /// Whether an argument's shape gives the symbol.
+    /// Whether the shape of an argument at hand gives the symbol.
     pub fn is_bound(&self, symbol: &Symbol) -> bool {
-        let args = 0..self.function.args.len() as u32;
-        args.map(Value).any(|v| self.place(v, symbol).is_some())
+        let args = (0..self.function.args.len() as u32).map(Value);
+        let mut at_hand = args.filter(|v| !matches!(self.held[v.index()], Held::Missing));
+        at_hand.any(|v| self.place(v, symbol).is_some())
     }
 
     /// The variable of a symbol, bound from the first shape at hand that has it as a dim.

@@ -15,9 +15,12 @@ use super::body::{Body, Statement};
 use super::expr::Expr;
 use super::framework::{Dialect, Framework};
 use super::layout::{Lines, WIDTH};
-use super::names::{Names, doc_line, string};
+use super::names::{Names, doc_line, identifier, string};
 use super::prelude::{needed, words};
 use super::{Options, Source};
+use joint::is_joint;
+
+mod joint;
 
 /// A file under construction.
 pub struct File<'m> {
@@ -144,7 +147,7 @@ impl<'m> File<'m> {
                 states.push((key, body.array(value)?));
             }
         }
-        let header = body.header();
+        let header = body.header(&["params", "inputs", "state", "output_gradients"]);
         let statements = std::mem::take(&mut body.statements);
         let mut params = vec!["params".to_string(), "inputs".to_string()];
         params.extend(state.then(|| "state".to_string()));
@@ -224,9 +227,12 @@ impl<'m> File<'m> {
         };
         let state = entry.args.iter().any(|a| a.role == Role::State);
         let mut functions = vec![self.entry("forward", entry, state)?];
-        let joint = module.get("gradients").filter(|g| !Arc::ptr_eq(g, entry));
-        if let Some(gradients) = joint {
-            functions.push(self.entry("gradients", gradients, state)?);
+        for other in module.called_from_outside().skip(1) {
+            let name = identifier(&other.name);
+            match is_joint(entry, other) {
+                true => functions.extend(self.joint(&name, entry.results.len(), other, state)?),
+                false => functions.push(self.entry(&name, other, state)?),
+            }
         }
         let constants = self.written_constants(options);
         let definitions: Vec<String> = needed(self.dialect.prelude, &self.used)
@@ -297,16 +303,15 @@ impl<'m> File<'m> {
 /// integer arguments. Integers
 /// made inside are indices and counts, for which 32 bits do.
 fn wants_wide(module: &Module) -> bool {
-    let functions = module.functions.values();
-    functions.enumerate().any(|(i, f)| {
-        let is_wide = |dtype: DType| matches!(dtype, DType::F64 | DType::U64);
-        let named = |attr: &Attr| matches!(attr, Attr::DType(dtype) if is_wide(*dtype));
-        let inside = f.values.iter().any(|v| is_wide(v.ty.dtype))
-            || f.ops.iter().flat_map(|op| &op.attrs).any(named);
-        let args = f.values.iter().take(f.args.len());
-        let entry = i == 0 || &*f.name == "gradients";
-        inside || (entry && args.into_iter().any(|v| v.ty.dtype == DType::I64))
-    })
+    let is_wide = |dtype: DType| matches!(dtype, DType::F64 | DType::U64);
+    let named = |attr: &Attr| matches!(attr, Attr::DType(dtype) if is_wide(*dtype));
+    let inside = |f: &Arc<Function>| {
+        f.values.iter().any(|v| is_wide(v.ty.dtype))
+            || f.ops.iter().flat_map(|op| &op.attrs).any(named)
+    };
+    let mut entries = module.called_from_outside();
+    module.functions.values().any(inside)
+        || entries.any(|f| f.arguments().any(|(v, _)| f.ty(v).dtype == DType::I64))
 }
 
 /// What an argument of a role is read from.
@@ -331,11 +336,11 @@ impl Body<'_, '_> {
             .collect()
     }
 
-    /// The statements that read the arguments from the dicts: one where they are few.
-    fn header(&self) -> Vec<Statement> {
+    /// The statements that read the arguments from these dicts: one where they are few.
+    fn header(&self, groups: &[&str]) -> Vec<Statement> {
         let mut statements = Vec::new();
         let names = self.parameters();
-        for group in ["params", "inputs", "state", "output_gradients"] {
+        for &group in groups {
             let read: Vec<(&String, Expr)> = self
                 .function
                 .args

@@ -53,9 +53,11 @@ pub struct Source {
 }
 
 /// Python source of a module that is legal for the framework. The first function becomes
-/// `forward(params, inputs)`, or `forward(params, inputs, state)` where it has state; one named
-/// `gradients`, with arguments of role cotangent, becomes `gradients(params, inputs,
-/// output_gradients)`. Keys and constants are entries of `inputs`.
+/// `forward(params, inputs)`, or `forward(params, inputs, state)` where it has state. An entry with
+/// arguments of role cotangent becomes `gradients(params, inputs, output_gradients)` under its own
+/// name; if it gives the first function's results before the gradients, it becomes
+/// `outputs_and_gradients` too, whose last argument is called with the outputs. Keys and constants are
+/// entries of `inputs`.
 ///
 /// Errors: an operation or a dtype that the framework lacks; a dim that no shape gives.
 pub fn emit(module: &Module, framework: Framework, options: &Options) -> Result<Source> {

@@ -18,7 +18,7 @@ const BUILTINS: &str = "abs aiter all anext any ascii bin bool breakpoint bytear
 
 /// What generated files import or define themselves.
 const OWN: &str = "np torch F jax jnp mx nn Tensor math Path ml_dtypes numpy forward gradients \
-    params inputs state output_gradients";
+    params inputs state output_gradients outputs outputs_and_gradients";
 
 /// The names of one scope.
 #[derive(Clone)]

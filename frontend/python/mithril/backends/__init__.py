@@ -7,14 +7,16 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .base import Backend as Backend
+    from .cpu import CpuBackend as CpuBackend
     from .jax import JaxBackend as JaxBackend
     from .numpy import NumpyBackend as NumpyBackend
     from .torch import TorchBackend as TorchBackend
 
-__all__ = ["Backend", "JaxBackend", "NumpyBackend", "TorchBackend"]
+__all__ = ["Backend", "CpuBackend", "JaxBackend", "NumpyBackend", "TorchBackend"]
 
 _MODULES = {
     "Backend": "base",
+    "CpuBackend": "cpu",
     "JaxBackend": "jax",
     "NumpyBackend": "numpy",
     "TorchBackend": "torch",

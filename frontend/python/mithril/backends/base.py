@@ -14,9 +14,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from .._core import Program
+
 __all__ = ["FUNCTIONS", "Backend", "sizes"]
 
 Array = Any
+Namespace = Callable[[], "dict[str, Any]"]
 
 FUNCTIONS = (
     "abs",
@@ -121,6 +124,8 @@ class Backend(ABC):
     module: ClassVar[str]
     """What is imported; installed as `package`."""
     package: ClassVar[str]
+    writes: ClassVar[bool] = True
+    """Whether models become Python source, which can be written to a file."""
     dtypes: ClassVar[tuple[str, ...]] = ("float64", "float32", "float16", "bfloat16")
 
     def __init__(
@@ -394,8 +399,10 @@ class Backend(ABC):
         return samples(self)
 
     @abstractmethod
-    def runner(self, namespace: dict[str, Any], *, jit: bool, checkpoint: bool) -> Any:
-        """How the functions of a generated source are called."""
+    def runner(
+        self, program: Program, namespace: Namespace, *, jit: bool, checkpoint: bool
+    ) -> Any:
+        """How the functions of a program are called; `namespace` runs the generated source."""
 
     @property
     def jit_default(self) -> bool:

@@ -13,6 +13,9 @@ from .base import Backend, numpy_dtype
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from .._core import Program
+    from .base import Namespace
+
 __all__ = ["JaxBackend"]
 
 
@@ -67,8 +70,10 @@ class JaxBackend(Backend):
     def wide(self) -> bool:
         return bool(self.framework.config.jax_enable_x64)
 
-    def runner(self, namespace: dict[str, Any], *, jit: bool, checkpoint: bool) -> JaxRunner:
-        return JaxRunner(self, namespace, jit=jit, checkpoint=checkpoint)
+    def runner(
+        self, program: Program, namespace: Namespace, *, jit: bool, checkpoint: bool
+    ) -> JaxRunner:
+        return JaxRunner(self, namespace(), jit=jit, checkpoint=checkpoint)
 
 
 class JaxRunner:

@@ -11,15 +11,17 @@ from .base import Backend, numpy_dtype, topk_by_sort
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from .._core import Program
+    from .base import Namespace
+
 __all__ = ["NumpyBackend"]
 
 ALIASES = {"concat": "concatenate"}
 
 
-class NumpyBackend(Backend):
-    """Runs models as NumPy source. Arrays are `numpy.ndarray`."""
+class NumpyArrays(Backend):
+    """A backend whose arrays are `numpy.ndarray`."""
 
-    kind: ClassVar[str] = "numpy"
     module: ClassVar[str] = "numpy"
     package: ClassVar[str] = "numpy"
 
@@ -40,8 +42,16 @@ class NumpyBackend(Backend):
     def is_array(self, value: object) -> bool:
         return isinstance(value, self.framework.ndarray)
 
-    def runner(self, namespace: dict[str, Any], *, jit: bool, checkpoint: bool) -> NumpyRunner:
-        return NumpyRunner(self, namespace)
+
+class NumpyBackend(NumpyArrays):
+    """Runs models as NumPy source. Arrays are `numpy.ndarray`."""
+
+    kind: ClassVar[str] = "numpy"
+
+    def runner(
+        self, program: Program, namespace: Namespace, *, jit: bool, checkpoint: bool
+    ) -> NumpyRunner:
+        return NumpyRunner(self, namespace())
 
 
 class NumpyRunner:
@@ -49,19 +59,21 @@ class NumpyRunner:
 
     def __init__(self, backend: NumpyBackend, namespace: dict[str, Any]) -> None:
         self.forward = namespace["forward"]
-        self._gradients = namespace.get("gradients")
+        self._joint = namespace.get("outputs_and_gradients")
         self._backend = backend
 
     def gradients(self, params: Any, inputs: Any, state: Any, seeds: Any) -> tuple[Any, Any, Any]:
         """Outputs, gradients by param, next state."""
         own = () if state is None else (state,)
-        result = self.forward(params, inputs, *own)
-        outputs, following = (result, None) if state is None else result
-        if self._gradients is None:
+        if self._joint is None:
+            result = self.forward(params, inputs, *own)
+            outputs, following = (result, None) if state is None else result
             return outputs, {}, following
-        given = seeds.of(outputs)
-        zeros = self._backend.zeros_like
-        full = {
-            name: given[name] if name in given else zeros(value) for name, value in outputs.items()
-        }
-        return outputs, self._gradients(params, inputs, *own, full), following
+
+        def full(outputs: Any) -> dict[str, Any]:
+            given = seeds.of(outputs)
+            zeros = self._backend.zeros_like
+            return {n: given[n] if n in given else zeros(value) for n, value in outputs.items()}
+
+        outputs, gradients, *following = self._joint(params, inputs, *own, full)
+        return outputs, gradients, following[0] if following else None

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
+    from .._core import Program
+    from .base import Namespace
+
 __all__ = ["TorchBackend", "as_numpy"]
 
 MemoryHook = Callable[[str, int, int], object]
@@ -173,8 +176,10 @@ class TorchBackend(Backend):
     def initial(self, *drawing: Any) -> torch.Tensor:
         return super().initial(*drawing).requires_grad_(self.requires_grad)  # type: ignore[no-any-return]
 
-    def runner(self, namespace: dict[str, Any], *, jit: bool, checkpoint: bool) -> TorchRunner:
-        return TorchRunner(self, namespace, jit=jit, checkpoint=checkpoint)
+    def runner(
+        self, program: Program, namespace: Namespace, *, jit: bool, checkpoint: bool
+    ) -> TorchRunner:
+        return TorchRunner(self, namespace(), jit=jit, checkpoint=checkpoint)
 
     def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """The call with what the options ask for before and after it."""

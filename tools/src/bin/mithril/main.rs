@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use mithril::compile::{self, CompileOptions};
+use mithril::compile::{self, CompileOptions, Target};
 use mithril::{Block, Diagnostic, Mode, Result, lower, summary};
 use mithril_ir::dtype::DType;
 
@@ -96,19 +96,24 @@ fn unwritable(path: &Path, error: &std::io::Error) -> Box<Diagnostic> {
 
 fn write(model: &Saved, target: &str, output: &Path) -> Result<()> {
     let options = CompileOptions {
-        framework: compile::framework(target)?,
+        target: Target::find(target)?,
         lower: model.options(),
         optimize: true,
         stem: compile::stem(&output.display().to_string())?,
         cache: false,
     };
     let program = compile::compile(&model.block()?, &options)?;
-    if !program.source.constants.is_empty() {
+    let Some(source) = program.source() else {
+        return Diagnostic::new("native code is not written to files yet")
+            .expected("a framework: numpy, torch or jax")
+            .err();
+    };
+    if !source.constants.is_empty() {
         let beside = output.with_extension("npz");
-        fs::write(&beside, npz::archive(&program.source.constants))
+        fs::write(&beside, npz::archive(&source.constants))
             .map_err(|error| unwritable(&beside, &error))?;
     }
-    fs::write(output, &program.source.text).map_err(|error| unwritable(output, &error))
+    fs::write(output, &source.text).map_err(|error| unwritable(output, &error))
 }
 
 fn run(command: &Command) -> Result<()> {

@@ -1,0 +1,104 @@
+//! The function that gives outputs and gradients at once: what goes forward, the outputs, what goes
+//! back from them.
+
+use mithril_ir::diagnostic::Result;
+use mithril_ir::graph::{Function, ResultDef, Role};
+
+use super::{Body, Expr, File, Lines, string};
+
+/// What files call it.
+const NAME: &str = "outputs_and_gradients";
+
+/// Whether the function gives the entry's results, and gradients after them.
+pub fn is_joint(entry: &Function, function: &Function) -> bool {
+    let same = |(a, b): (&ResultDef, &ResultDef)| a.name == b.name && a.state == b.state;
+    function.args.iter().any(|arg| arg.role == Role::Cotangent)
+        && function.results.len() > entry.results.len()
+        && entry.results.iter().zip(&function.results).all(same)
+}
+
+impl<'m> File<'m> {
+    /// That function, which asks for the gradients of the outputs once it has them, and one named
+    /// `gradients` for a caller that has them before.
+    pub fn joint(
+        &mut self,
+        gradients: &str,
+        count: usize,
+        function: &'m Function,
+        state: bool,
+    ) -> Result<[String; 2]> {
+        let mut body = Body::new(self, function, "");
+        let (outputs, backward) = function.results.split_at(count);
+        let cotangents = body.put_off(Role::Cotangent);
+        let live = body.survey();
+        body.guards()?;
+        let ahead = needed(function, outputs);
+        body.write_operations(&ahead)?;
+        let mut given = Vec::new();
+        let mut states = Vec::new();
+        for result in outputs {
+            let value = body.array(result.value)?;
+            match &result.state {
+                Some(argument) => states.push((string(argument), value)),
+                None => given.push((string(&result.name), value)),
+            }
+        }
+        let forward = std::mem::take(&mut body.statements);
+        body.go_on(cotangents, backward, "_gradient");
+        let behind: Vec<bool> =
+            live.iter().zip(&ahead).map(|(live, done)| *live && !done).collect();
+        body.write_operations(&behind)?;
+        let mut found = Vec::new();
+        for result in backward {
+            found.push((string(&result.name), body.array(result.value)?));
+        }
+        let headers = [&["params", "inputs", "state"][..], &["output_gradients"]];
+        let [read, seeds] = headers.map(|groups| body.header(groups));
+        let backward = std::mem::take(&mut body.statements);
+
+        let own = if state { ", state" } else { "" };
+        let params = [format!("params, inputs{own}, output_gradients")];
+        let mut lines = Lines::default();
+        lines.def(NAME, &params);
+        self.write_body(&mut lines, 4, &read);
+        self.write_body(&mut lines, 4, &forward);
+        self.assign(&mut lines, "outputs", Expr::Dict(given));
+        if !seeds.is_empty() {
+            let asked = Expr::name("output_gradients(outputs)");
+            self.assign(&mut lines, "output_gradients", asked);
+        }
+        self.write_body(&mut lines, 4, &seeds);
+        self.write_body(&mut lines, 4, &backward);
+        self.assign(&mut lines, "gradients", Expr::Dict(found));
+        if state {
+            self.assign(&mut lines, "state", Expr::Dict(states));
+        }
+        lines.statement(4, "return ", &Expr::Name(format!("outputs, gradients{own}")));
+
+        let mut alone = Lines::default();
+        alone.def(gradients, &params);
+        let given = "lambda outputs: output_gradients";
+        let call = format!("{NAME}(params, inputs{own}, {given})[1]");
+        alone.statement(4, "return ", &Expr::Name(call));
+        Ok([lines.into_text(), alone.into_text()])
+    }
+
+    fn assign(&mut self, lines: &mut Lines, name: &str, value: Expr) {
+        self.note(&value);
+        lines.statement(4, &format!("{name} = "), &value);
+    }
+}
+
+/// Which operations the results need.
+fn needed(function: &Function, results: &[ResultDef]) -> Vec<bool> {
+    let mut live = vec![false; function.values.len()];
+    results.iter().for_each(|r| live[r.value.index()] = true);
+    let mut needed = vec![false; function.ops.len()];
+    for (i, op) in function.ops.iter().enumerate().rev() {
+        needed[i] = op.results().any(|v| live[v.index()]);
+        if needed[i] {
+            op.operands.iter().for_each(|v| live[v.index()] = true);
+        }
+    }
+    needed
+}

@@ -1,0 +1,80 @@
+"""Native code for this machine's processor, made by MLIR and LLVM. Arrays are NumPy's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ..errors import UsageError
+from .numpy import NumpyArrays
+
+if TYPE_CHECKING:
+    from .._core import Native, Program
+
+__all__ = ["CpuBackend"]
+
+Arrays = Any
+
+
+class CpuBackend(NumpyArrays):
+    """Runs models as native code. Arrays are `numpy.ndarray`; outputs own their memory.
+
+    `threads` is how many work on a call: as many as the machine has cores, if it is left out. The
+    results do not depend on it.
+    """
+
+    kind: ClassVar[str] = "cpu"
+    writes: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        dtype: object = None,
+        *,
+        precision: int | None = None,
+        device: str | None = None,
+        threads: int | None = None,
+        **unknown: object,
+    ) -> None:
+        """Errors: as for every backend; `UsageError` for a number of threads there cannot be."""
+        super().__init__(dtype, precision=precision, device=device, **unknown)
+        whole = isinstance(threads, int) and not isinstance(threads, bool)
+        if threads is not None and not (whole and threads > 0):
+            raise UsageError(
+                f"`threads` is how many work on a call\n  got: {threads!r}"
+                "\n  expected: a positive number"
+            )
+        self.threads = threads
+
+    def _options(self) -> tuple[str, ...]:
+        return ("threads",)
+
+    def runner(
+        self, program: Program, namespace: object, *, jit: bool, checkpoint: bool
+    ) -> CpuRunner:
+        return CpuRunner(program.native(self.samples, self.threads or 0))
+
+
+class CpuRunner:
+    """Calls native code, which checks what it is given."""
+
+    def __init__(self, native: Native) -> None:
+        self.native = native
+        self.forward = native.forward
+
+    @property
+    def code(self) -> str:
+        return self.native.listing
+
+    @property
+    def report(self) -> list[str]:
+        return self.native.report
+
+    def gradients(
+        self, params: Arrays, inputs: Arrays, state: Arrays, seeds: Any
+    ) -> tuple[Arrays, Arrays, Arrays]:
+        """Outputs, gradients by param, next state."""
+        given = seeds.arrays
+        if given is None:
+            outputs = self.forward(params, inputs, state)
+            given = seeds.of(outputs if state is None else outputs[0])
+        outputs, gradients, *following = self.native.joint(params, inputs, state, given)
+        return outputs, gradients, following[0] if following else None

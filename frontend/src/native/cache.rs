@@ -1,0 +1,131 @@
+//! Objects on disk, by what they were made of: shared by all processes of a user.
+//!
+//! An entry is written beside its place and moved there, so that nobody sees half of one, and
+//! begins with a checksum over its name and contents, so that no damage is ever loaded. The entries
+//! that were not used for longest go first where there is too much.
+
+use std::fs::{self, DirBuilder, File, Metadata};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+use std::{env, process};
+
+use blake3::{Hash, Hasher};
+
+/// What an entry is known by.
+pub type Key = Hash;
+
+/// How many bytes are kept, unless MITHRIL_CACHE_LIMIT says otherwise.
+const LIMIT: u64 = 2 << 30;
+/// What a process that was killed left half-written is removed after this time.
+const ABANDONED: Duration = Duration::from_secs(3600);
+
+/// The cache of this user; of nothing, where there is no folder for it.
+pub struct Cache {
+    folder: Option<PathBuf>,
+}
+
+impl Cache {
+    /// The cache in the folder that MITHRIL_CACHE names (none, if that is empty), or in
+    /// `~/.cache/mithril`.
+    pub fn open() -> Cache {
+        let folder = match env::var_os("MITHRIL_CACHE") {
+            Some(named) => Some(PathBuf::from(named)).filter(|path| !path.as_os_str().is_empty()),
+            None => env::var_os("HOME").map(|home| Path::new(&home).join(".cache/mithril")),
+        };
+        Cache { folder: folder.filter(|folder| make(folder)) }
+    }
+
+    /// The entry of this key. One that is damaged is removed.
+    pub fn get(&self, key: &Key) -> Option<Vec<u8>> {
+        let path = self.path(key)?;
+        let mut bytes = fs::read(&path).ok()?;
+        if bytes.len() < 32 || checksum(key, &bytes[32..]).as_bytes()[..] != bytes[..32] {
+            self.remove(key);
+            return None;
+        }
+        bytes.drain(..32);
+        // The time says when it was last of use.
+        let _ = File::options().append(true).open(&path).and_then(|f| f.set_modified(now()));
+        Some(bytes)
+    }
+
+    /// Keeps an entry. Where that fails, the next process works it out again.
+    pub fn put(&self, key: &Key, bytes: &[u8]) {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let (Some(path), Some(folder)) = (self.path(key), &self.folder) else { return };
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let beside = folder.join(format!("{}-{count}.new", process::id()));
+        let write = || -> io::Result<()> {
+            let mut file = File::options().write(true).create_new(true).open(&beside)?;
+            file.write_all(checksum(key, bytes).as_bytes())?;
+            file.write_all(bytes)?;
+            drop(file);
+            fs::rename(&beside, &path)
+        };
+        if write().is_err() {
+            let _ = fs::remove_file(&beside);
+        }
+    }
+
+    pub fn remove(&self, key: &Key) {
+        if let Some(path) = self.path(key) {
+            let _ = fs::remove_file(path);
+        }
+    }
+
+    /// Removes the entries that were not used for longest, down to the limit.
+    pub fn trim(&self) {
+        let own = env::var("MITHRIL_CACHE_LIMIT").ok().and_then(|bytes| bytes.parse().ok());
+        let limit = own.unwrap_or(LIMIT);
+        let mut files = self.files();
+        files.sort_by_key(|(time, ..)| std::cmp::Reverse(*time));
+        let mut total = 0;
+        for (time, bytes, path) in files {
+            total += bytes;
+            let half = path.extension().is_some_and(|e| e == "new");
+            let old = now().duration_since(time).is_ok_and(|age| age > ABANDONED);
+            if if half { old } else { total > limit } {
+                let _ = fs::remove_file(path);
+            }
+        }
+    }
+
+    fn files(&self) -> Vec<(SystemTime, u64, PathBuf)> {
+        let Some(entries) = self.folder.as_ref().and_then(|folder| fs::read_dir(folder).ok())
+        else {
+            return Vec::new();
+        };
+        let file = |entry: io::Result<fs::DirEntry>| {
+            let entry = entry.ok()?;
+            let meta: Metadata = entry.metadata().ok().filter(Metadata::is_file)?;
+            Some((meta.modified().ok()?, meta.len(), entry.path()))
+        };
+        entries.filter_map(file).collect()
+    }
+
+    fn path(&self, key: &Key) -> Option<PathBuf> {
+        Some(self.folder.as_ref()?.join(format!("{}.o", key.to_hex())))
+    }
+}
+
+fn now() -> SystemTime {
+    SystemTime::now()
+}
+
+fn checksum(key: &Key, bytes: &[u8]) -> Hash {
+    Hasher::new().update(key.as_bytes()).update(bytes).finalize()
+}
+
+/// Makes the folder, for this user alone. False: it cannot be made, or others may write there, who
+/// could have us run what they like.
+fn make(folder: &Path) -> bool {
+    if !folder.is_dir() && DirBuilder::new().recursive(true).mode(0o700).create(folder).is_err() {
+        return false;
+    }
+    // SAFETY: the call has no conditions.
+    let user = unsafe { libc::geteuid() };
+    folder.metadata().is_ok_and(|meta| meta.uid() == user && meta.mode() & 0o022 == 0)
+}

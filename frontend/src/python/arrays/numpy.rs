@@ -1,0 +1,79 @@
+//! NumPy's arrays, whose layout its binary interface fixes.
+
+use std::ffi::{c_char, c_int};
+
+use mithril_ir::dtype::DType;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+
+use super::{Classes, Samples, Sizes, attributes};
+
+/// The beginning of the array object.
+#[repr(C)]
+struct Array {
+    _head: [usize; 2],
+    data: *mut c_char,
+    ndim: c_int,
+    sizes: *const isize,
+    _strides: *const isize,
+    _base: *mut ffi::PyObject,
+    dtype: *mut ffi::PyObject,
+    flags: c_int,
+}
+
+/// Elements follow each other in row-major order, at addresses that are multiples of their sizes.
+const PLAIN: c_int = 0x0101;
+
+pub struct Numpy {
+    classes: Classes,
+    /// The objects that stand for dtypes in this machine's byte order, kept alive.
+    dtypes: Vec<(Py<PyAny>, DType)>,
+}
+
+impl Numpy {
+    pub fn new(class: Py<PyType>, samples: Samples<'_, '_>) -> PyResult<Numpy> {
+        let dtype = |(dtype, sample): &(DType, Bound<'_, PyAny>)| {
+            Ok((sample.getattr("dtype")?.unbind(), *dtype))
+        };
+        let dtypes = samples.iter().map(dtype).collect::<PyResult<_>>()?;
+        Ok(Numpy { dtypes, classes: Classes(vec![class]) })
+    }
+
+    pub fn read(&self, value: &Bound<'_, PyAny>, sizes: &mut Sizes) -> Option<DType> {
+        if !self.classes.hold(value) {
+            // Scalars, such as sums over all axes are.
+            return match value.hasattr("__array_struct__").ok()? && !value.hasattr("at").ok()? {
+                true => attributes(value, sizes),
+                false => None,
+            };
+        }
+        // SAFETY: it is an instance of NumPy's array, and so begins with these fields; there are as
+        // many sizes as axes, and none where the pointer may be null.
+        let array = unsafe { &*value.as_ptr().cast::<Array>() };
+        for axis in 0..usize::try_from(array.ndim).ok()? {
+            sizes.push(unsafe { *array.sizes.add(axis) } as i64);
+        }
+        let own = self.dtypes.iter().find(|(object, _)| object.as_ptr() == array.dtype);
+        match own {
+            Some((_, dtype)) => Some(*dtype),
+            None => attributes(value, sizes),
+        }
+    }
+
+    /// Where the elements are, if they are plainly there for the machine to read.
+    pub fn data(&self, value: &Bound<'_, PyAny>) -> Option<*const u8> {
+        if !self.classes.are(value) {
+            return None;
+        }
+        // SAFETY: it is an array, and so begins with these fields.
+        let array = unsafe { &*value.as_ptr().cast::<Array>() };
+        let native = self.dtypes.iter().any(|(object, _)| object.as_ptr() == array.dtype);
+        (native && array.flags & PLAIN == PLAIN).then_some(array.data.cast_const().cast())
+    }
+
+    /// The object that stands for a dtype.
+    pub fn dtype(&self, dtype: DType) -> Option<&Py<PyAny>> {
+        self.dtypes.iter().find(|(_, own)| *own == dtype).map(|(object, _)| object)
+    }
+}

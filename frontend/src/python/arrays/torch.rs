@@ -1,0 +1,124 @@
+//! Torch's tensors, read through the C functions that it keeps stable for compiled models.
+
+use std::ffi::{c_int, c_void};
+use std::mem::transmute;
+
+use mithril_ir::dtype::DType;
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+
+use super::{Classes, Samples, Sizes, attributes, offset};
+
+/// Where the C++ tensor lies in its Python object.
+type Handle = *const c_void;
+
+pub struct Torch {
+    classes: Classes,
+    functions: Functions,
+    /// Bytes from the Python object to the C++ tensor.
+    offset: usize,
+    /// The numbers that stand for dtypes.
+    dtypes: Vec<(i32, DType)>,
+}
+
+/// Writes a fact of a tensor; 0: it could.
+type Getter<T> = unsafe extern "C" fn(Handle, *mut T) -> c_int;
+
+struct Functions {
+    dim: Getter<i64>,
+    sizes: Getter<*const i64>,
+    dtype: Getter<i32>,
+}
+
+impl Torch {
+    /// `None`: this torch has no such functions, or other objects.
+    pub fn new(class: Py<PyType>, samples: Samples<'_, '_>) -> PyResult<Option<Torch>> {
+        let Some((_, sample)) = samples.first() else {
+            return Ok(None);
+        };
+        let py = sample.py();
+        // The C++ tensor is one pointer, which is known by this name too.
+        let pointer = |sample: &Bound<'_, PyAny>| sample.getattr("_cdata")?.extract();
+        let (Some(functions), Some(offset)) = (Functions::load(py)?, offset(samples, pointer)?)
+        else {
+            return Ok(None);
+        };
+        let parameter = py.import("torch.nn")?.getattr("Parameter")?.cast_into::<PyType>()?;
+        let mut torch = Torch {
+            classes: Classes(vec![class, parameter.unbind()]),
+            functions,
+            offset,
+            dtypes: Vec::new(),
+        };
+        for (dtype, sample) in samples {
+            let number = torch.parts(sample, &mut Sizes::new());
+            torch.dtypes.extend(number.map(|number| (number, *dtype)));
+        }
+        Ok(Some(torch))
+    }
+
+    pub fn read(&self, value: &Bound<'_, PyAny>, sizes: &mut Sizes) -> Option<DType> {
+        // Classes derived from these answer for themselves.
+        if self.classes.are(value) {
+            if let Some(number) = self.parts(value, sizes) {
+                let own = self.dtypes.iter().find(|(own, _)| *own == number);
+                return own.map(|(_, dtype)| *dtype).or_else(|| attributes(value, sizes));
+            }
+        }
+        match self.classes.hold(value) {
+            true => attributes(value, sizes),
+            false => None,
+        }
+    }
+
+    /// The number of a tensor's dtype, and its sizes. `None`: torch has no answer.
+    fn parts(&self, tensor: &Bound<'_, PyAny>, sizes: &mut Sizes) -> Option<i32> {
+        let (mut dim, mut dtype, mut first) = (0, 0, std::ptr::null());
+        // SAFETY: the value is a tensor of torch, which has its C++ tensor at this place. The sizes
+        // are copied before anything else can change it: the interpreter's lock is held.
+        unsafe {
+            let handle: Handle = tensor.as_ptr().byte_add(self.offset).cast();
+            let right = (self.functions.dim)(handle, &mut dim) == 0
+                && (self.functions.sizes)(handle, &mut first) == 0
+                && (self.functions.dtype)(handle, &mut dtype) == 0;
+            if !right {
+                return None;
+            }
+            (0..dim as usize).for_each(|axis| sizes.push(*first.add(axis)));
+        }
+        Some(dtype)
+    }
+}
+
+impl Functions {
+    fn load(py: Python<'_>) -> PyResult<Option<Functions>> {
+        let ctypes = py.import("ctypes")?;
+        let file = py.import("torch")?.getattr("_C")?.getattr("__file__")?;
+        let Ok(library) = ctypes.getattr("CDLL")?.call1((file,)) else {
+            return Ok(None);
+        };
+        let address = |name: &str| -> PyResult<Option<usize>> {
+            let Ok(function) = library.getattr(name) else {
+                return Ok(None);
+            };
+            let pointer = ctypes.getattr("cast")?.call1((function, ctypes.getattr("c_void_p")?))?;
+            pointer.getattr("value")?.extract()
+        };
+        let (Some(dim), Some(sizes), Some(dtype)) = (
+            address("aoti_torch_get_dim")?,
+            address("aoti_torch_get_sizes")?,
+            address("aoti_torch_get_dtype")?,
+        ) else {
+            return Ok(None);
+        };
+        // SAFETY: torch declares the functions of these names so, in its `shim.h`, and stays
+        // loaded for the process's life.
+        Ok(Some(unsafe {
+            Functions {
+                dim: transmute::<usize, Getter<i64>>(dim),
+                sizes: transmute::<usize, Getter<*const i64>>(sizes),
+                dtype: transmute::<usize, Getter<i32>>(dtype),
+            }
+        }))
+    }
+}

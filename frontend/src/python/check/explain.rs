@@ -1,0 +1,140 @@
+//! What is wrong with a call, as it is told.
+
+use mithril_ir::diagnostic::{Diagnostic, did_you_mean};
+use mithril_ir::dtype::DType;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::signature::{Group, Misfit};
+use super::{Checker, Dicts, item};
+use crate::python::arrays::{Sizes, attributes};
+
+/// Why a call is not right.
+pub enum Wrong {
+    Names(Group),
+    /// No array of the framework: one to be converted, or one that is not there yet.
+    Foreign(usize),
+    Misfit(Misfit),
+}
+
+impl Checker {
+    pub fn explain(&self, py: Python<'_>, dicts: &Dicts<'_, '_>, wrong: Wrong) -> Diagnostic {
+        match wrong {
+            Wrong::Names(group) => self.names(dicts[group as usize], group),
+            Wrong::Foreign(at) | Wrong::Misfit(Misfit::Slot(at)) => self.mismatch(py, dicts, at),
+            Wrong::Misfit(Misfit::Guard(at, left, right)) => {
+                let guard = &self.signature.guards[at];
+                Diagnostic::new("Incompatible shapes: dims that must be equal are not")
+                    .got(format!("{left} and {right}"))
+                    .expected(format!("{} == {}", guard.left, guard.right))
+            }
+        }
+    }
+
+    /// A dict that was not given.
+    pub fn missing(&self, group: Group) -> Diagnostic {
+        self.names(None, group)
+    }
+
+    /// A dict with other names than the program has.
+    fn names(&self, dict: Option<&Bound<'_, PyDict>>, group: Group) -> Diagnostic {
+        let where_ = group.name();
+        let own: Vec<&str> =
+            self.signature.slots.iter().filter(|s| s.group == group).map(|s| &*s.name).collect();
+        let keys = dict.map(|d| d.keys().iter().map(|k| k.to_string()).collect::<Vec<_>>());
+        let keys = keys.unwrap_or_default();
+        let expected = match own.is_empty() {
+            true => "none: the model has none".to_string(),
+            false => own.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", "),
+        };
+        let unknown = keys.iter().find(|key| !own.contains(&key.as_str()));
+        if let Some(unknown) = unknown {
+            let mut error = Diagnostic::new(format!(
+                "Terminal not found: the model has no `{unknown}` among its {where_}"
+            ))
+            .expected(expected);
+            error.hint = did_you_mean(unknown, own.iter().copied());
+            return error;
+        }
+        let missing: Vec<String> = (own.iter().filter(|n| !keys.iter().any(|k| k == *n)))
+            .map(|n| format!("`{n}`"))
+            .collect();
+        let verb = if missing.len() == 1 { "is" } else { "are" };
+        let error = Diagnostic::new(format!("{} {verb} missing from {where_}", missing.join(", ")));
+        match keys.is_empty() {
+            true => error.got("nothing").expected(expected),
+            false => error
+                .got(keys.iter().map(|k| format!("`{k}`")).collect::<Vec<_>>().join(", "))
+                .expected(expected),
+        }
+    }
+
+    /// A value that is no array, or of another type.
+    fn mismatch(&self, py: Python<'_>, dicts: &Dicts<'_, '_>, at: usize) -> Diagnostic {
+        let slot = &self.signature.slots[at];
+        let (name, group) = (&slot.name, slot.group.name());
+        let value = dicts[slot.group as usize].and_then(|d| item(d, slot.key.bind(py)));
+        let Some(value) = value else {
+            return Diagnostic::new(format!("`{name}` is missing from {group}"));
+        };
+        let mut sizes = Sizes::new();
+        let expected = self.expected(py, dicts, at);
+        let Some(dtype) = attributes(&value, &mut sizes) else {
+            let class = value.get_type().name().map(|n| n.to_string()).unwrap_or_default();
+            return Diagnostic::new(format!("`{name}` of {group} is no array of the backend"))
+                .got(class)
+                .expected(expected)
+                .hint("`backend.array(x)` makes one");
+        };
+        let got = shown(dtype, sizes.iter().map(|s| s.to_string()));
+        if dtype != slot.ty.dtype {
+            let error = Diagnostic::new(format!(
+                "Incompatible shapes: `{name}` of {group} has another dtype"
+            ))
+            .got(got)
+            .expected(expected);
+            return match (dtype.is_float(), slot.ty.dtype.is_float()) {
+                (true, true) => {
+                    error.hint("`backend.array(x)` casts floats to the backend's dtype")
+                }
+                _ => error.hint(format!("`backend.cast(x, \"{}\")`", slot.ty.dtype.array_name())),
+            };
+        }
+        let what = match slot.lead.is_none() && sizes.len() != slot.dims.len() {
+            true => "rank",
+            false => "shape",
+        };
+        let place = if what == "rank" { "another rank" } else { "another shape" };
+        Diagnostic::new(format!("Incompatible shapes: `{name}` of {group} has {place}"))
+            .got(got)
+            .expected(expected)
+    }
+
+    /// The type a slot must have, with what the slots before it say of its symbols.
+    fn expected(&self, py: Python<'_>, dicts: &Dicts<'_, '_>, at: usize) -> String {
+        let mut binding = self.signature.binding();
+        let mut sizes = Sizes::new();
+        for (before, slot) in self.signature.slots[..at].iter().enumerate() {
+            let value = dicts[slot.group as usize].and_then(|d| item(d, slot.key.bind(py)));
+            if value.is_some_and(|v| attributes(&v, &mut sizes).is_some()) {
+                self.signature.take(before, &sizes, &mut binding);
+            }
+        }
+        let slot = &self.signature.slots[at];
+        let lead = slot.lead.map(|lead| match &binding.leads[lead] {
+            Some(known) => known.iter().map(i64::to_string).collect::<Vec<_>>(),
+            None => vec!["...".to_string()],
+        });
+        let dims =
+            slot.ty.shape.dims.iter().map(|dim| match self.signature.evaluate(dim, &binding) {
+                Some(size) if dim.as_const().is_none() => format!("{dim}={size}"),
+                _ => dim.to_string(),
+            });
+        shown(slot.ty.dtype, lead.into_iter().flatten().chain(dims))
+    }
+}
+
+/// `float32[32, 784]`.
+fn shown(dtype: DType, dims: impl Iterator<Item = String>) -> String {
+    format!("{}[{}]", dtype.array_name(), dims.collect::<Vec<_>>().join(", "))
+}

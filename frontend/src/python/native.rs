@@ -1,0 +1,294 @@
+//! Calls of native code.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use mithril_ir::dim::{Dim, Symbol};
+use mithril_ir::shape::Shape;
+use mithril_passes::specialise::given::Shapes;
+use mithril_runtime::threads::Pool;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::arrays::Reader;
+use super::check::{Binding, Checker, Dicts, Group, Signature, Wrong};
+use super::fault::{Answer, guarded};
+use crate::compile::Program;
+use call::{Call, Taken};
+
+mod call;
+
+/// Runs a program's native code on arrays of NumPy.
+#[pyclass(frozen, module = "mithril._core")]
+pub struct Native {
+    program: Arc<Program>,
+    checker: Checker,
+    /// The code for ranks and sizes of params that there was, the last one used first. A program
+    /// with nothing open has one.
+    variants: Mutex<Vec<Arc<Variant>>>,
+    pool: Arc<Pool>,
+}
+
+/// Native code, and what it is given.
+struct Variant {
+    program: Arc<Program>,
+    checker: Checker,
+    forward: Call,
+    joint: Option<Call>,
+}
+
+/// Which function of a program is called.
+#[derive(Clone, Copy)]
+enum What {
+    Forward,
+    Joint,
+}
+
+impl Native {
+    pub fn new(
+        py: Python<'_>,
+        program: Arc<Program>,
+        reader: Reader,
+        threads: usize,
+    ) -> Answer<Native> {
+        let same = |dtype| dtype;
+        let checker = Checker::new(py, &program, reader, &same)?;
+        let native = Native { checker, variants: Mutex::default(), pool: pool(threads), program };
+        if native.program.native().is_some() {
+            let variant = native.variant(py, native.program.clone())?;
+            native.keep(variant);
+        }
+        Ok(native)
+    }
+
+    fn variant(&self, py: Python<'_>, program: Arc<Program>) -> Answer<Arc<Variant>> {
+        let checker = Checker::new(py, &program, self.checker.reader.clone(), &|dtype| dtype)?;
+        let forward = Call::of(py, &program, &checker.signature, false)?;
+        let joint = program.native().and_then(|native| native.joint.as_ref());
+        let joint = joint.map(|_| Call::of(py, &program, &checker.signature, true)).transpose()?;
+        Ok(Arc::new(Variant { program, checker, forward, joint }))
+    }
+
+    fn kept(&self) -> Vec<Arc<Variant>> {
+        self.variants.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Puts a variant first.
+    fn keep(&self, variant: Arc<Variant>) {
+        let mut variants = self.variants.lock().unwrap_or_else(PoisonError::into_inner);
+        variants.retain(|other| !Arc::ptr_eq(other, &variant));
+        variants.insert(0, variant);
+    }
+
+    /// Runs the variant that the arrays are for. `None`: some are no arrays of NumPy's yet.
+    fn call<'py>(
+        &self,
+        py: Python<'py>,
+        dicts: &Dicts<'_, 'py>,
+        what: What,
+    ) -> Answer<Option<Bound<'py, PyAny>>> {
+        let first = self.variants.lock().unwrap_or_else(PoisonError::into_inner).first().cloned();
+        let mut taken = Taken::default();
+        if let Some(variant) = first {
+            match variant.take(py, dicts, &mut taken) {
+                Ok(binding) => return self.run(py, &variant, what, &mut taken, &binding).map(Some),
+                Err(Wrong::Foreign(_)) => return Ok(None),
+                Err(wrong) if self.program.native().is_some() => {
+                    return Err(self.checker.explain(py, dicts, wrong).into());
+                }
+                Err(_) => {}
+            }
+        }
+        guarded(|| {
+            let Some(variant) = self.find(py, dicts)? else { return Ok(None) };
+            match variant.take(py, dicts, &mut taken) {
+                Ok(binding) => self.run(py, &variant, what, &mut taken, &binding).map(Some),
+                Err(wrong) => Err(variant.checker.explain(py, dicts, wrong).into()),
+            }
+        })
+    }
+
+    /// The variant that the arrays are for, made if there is none yet.
+    fn find<'py>(
+        &self,
+        py: Python<'py>,
+        dicts: &Dicts<'_, 'py>,
+    ) -> Answer<Option<Arc<Variant>>> {
+        let binding = match self.checker.check_all(py, dicts, &mut |_, _| ()) {
+            Ok(binding) => binding,
+            Err(Wrong::Foreign(_)) => return Ok(None),
+            Err(wrong) => return Err(self.checker.explain(py, dicts, wrong).into()),
+        };
+        let variants = self.kept();
+        let fits = |variant: &&Arc<Variant>| variant.take(py, dicts, &mut Taken::default()).is_ok();
+        if let Some(variant) = variants.iter().find(fits) {
+            self.keep(variant.clone());
+            return Ok(Some(variant.clone()));
+        }
+        let shapes = settled(&self.checker.signature, &binding);
+        log(py, &self.program.name, &shapes, variants.len())?;
+        let program = py.detach(|| self.program.settle(shapes))?;
+        let variant = self.variant(py, Arc::new(program))?;
+        self.keep(variant.clone());
+        Ok(Some(variant))
+    }
+
+    fn run<'py>(
+        &self,
+        py: Python<'py>,
+        variant: &Variant,
+        what: What,
+        taken: &mut Taken<'py>,
+        binding: &Binding,
+    ) -> Answer<Bound<'py, PyAny>> {
+        let Some(native) = variant.program.native() else {
+            unreachable!("a variant has code");
+        };
+        let (call, part) = match (what, &variant.joint, &native.joint) {
+            (What::Joint, Some(call), Some(part)) => (call, part),
+            _ => (&variant.forward, &native.forward),
+        };
+        let ready = match part.is_ready() {
+            Some(ready) => ready,
+            None => guarded(|| Ok(py.detach(|| part.ready())?))?,
+        };
+        call.run(py, &variant.checker, &ready.executable, &self.pool, taken, binding)
+    }
+}
+
+impl Variant {
+    /// Checks the arrays of a call and keeps them.
+    fn take<'py>(
+        &self,
+        py: Python<'py>,
+        dicts: &Dicts<'_, 'py>,
+        taken: &mut Taken<'py>,
+    ) -> Result<Binding, Wrong> {
+        taken.clear(self.checker.signature.slots.len());
+        self.checker.check_all(py, dicts, &mut |at, value| taken.keep(at, value))
+    }
+}
+
+/// The shapes for which an open program gets code: ranks, and the sizes that params and states
+/// have, are as they are in a call; other sizes stay open.
+fn settled(signature: &Signature, binding: &Binding) -> Shapes {
+    let mut shapes = Shapes::default();
+    for slot in &signature.slots {
+        if matches!(slot.group, Group::Params | Group::State) {
+            slot.ty.shape.for_each_symbol(&mut |symbol| {
+                let known = || shapes.symbols.iter().any(|(name, _)| name == symbol.as_str());
+                if let (false, Some(size)) =
+                    (known(), signature.evaluate(&Dim::symbol(symbol.clone()), binding))
+                {
+                    shapes.symbols.push((symbol.to_string(), Dim::Const(size)));
+                }
+            });
+        }
+    }
+    let fixed = |symbol: &Symbol| {
+        let own = shapes.symbols.iter().find(|(name, _)| name == symbol.as_str());
+        own.map(|(_, size)| size.clone())
+    };
+    let mut args = Vec::new();
+    for slot in signature.slots.iter().filter(|slot| slot.group != Group::OutputGradients) {
+        let Some(lead) = slot.lead else { continue };
+        let Some(sizes) = &binding.leads[lead] else { continue };
+        let name = &signature.leads[lead];
+        let lasts = matches!(slot.group, Group::Params | Group::State);
+        let leading = sizes.iter().enumerate().map(|(axis, &size)| match lasts {
+            true => Dim::Const(size),
+            false => Dim::symbol(format!("{name}_{axis}").as_str()),
+        });
+        let trailing = slot.ty.shape.dims.iter().map(|dim| dim.substitute(&fixed));
+        args.push((slot.name.to_string(), Shape::new(leading.chain(trailing))));
+    }
+    shapes.args = args;
+    shapes
+}
+
+/// Tells Python's log of code that is made at a call.
+fn log(py: Python<'_>, name: &str, shapes: &Shapes, before: usize) -> PyResult<()> {
+    use mithril_passes::pass::OptionValue;
+    let logger = py.import("logging")?.call_method1(intern!(py, "getLogger"), ("mithril",))?;
+    let shapes = shapes.print();
+    let text = match before {
+        0 => format!("{name}: native code for {shapes}"),
+        _ => format!("{name}: native code for other ranks or sizes of params too: {shapes}"),
+    };
+    logger.call_method1(intern!(py, "info"), (text,))?;
+    Ok(())
+}
+
+/// The pool of so many threads: one for all who ask for as many.
+fn pool(threads: usize) -> Arc<Pool> {
+    static POOLS: Mutex<Vec<Weak<Pool>>> = Mutex::new(Vec::new());
+    let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let threads = if threads == 0 { cores() } else { threads };
+    let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
+    pools.retain(|pool| pool.strong_count() > 0);
+    let mut living = pools.iter().filter_map(Weak::upgrade);
+    if let Some(pool) = living.find(|pool| pool.threads() == threads) {
+        return pool;
+    }
+    let pool = Arc::new(Pool::new(threads));
+    pools.push(Arc::downgrade(&pool));
+    pool
+}
+
+#[pymethods]
+impl Native {
+    /// The outputs; `(outputs, state)` where the model has state. None: some values are no arrays of
+    /// NumPy yet.
+    ///
+    /// Errors: as for `Checker.check`; `BackendError` where code is to be made and cannot be.
+    #[pyo3(signature = (
+        params: "dict[str, object]",
+        inputs: "dict[str, object]",
+        state: "dict[str, object] | None"=None,
+    ) -> "typing.Any")]
+    fn forward<'py>(
+        &self,
+        params: &Bound<'py, PyDict>,
+        inputs: &Bound<'py, PyDict>,
+        state: Option<&Bound<'py, PyDict>>,
+    ) -> Answer<Option<Bound<'py, PyAny>>> {
+        self.call(params.py(), &[Some(params), Some(inputs), state, None], What::Forward)
+    }
+
+    /// `(outputs, gradients)`, the gradients by param, and then the state where the model has one.
+    /// Output gradients that are left out are zeros.
+    ///
+    /// Errors: as for `forward`.
+    #[pyo3(signature = (
+        params: "dict[str, object]",
+        inputs: "dict[str, object]",
+        state: "dict[str, object] | None",
+        output_gradients: "dict[str, object]",
+    ) -> "typing.Any")]
+    fn joint<'py>(
+        &self,
+        params: &Bound<'py, PyDict>,
+        inputs: &Bound<'py, PyDict>,
+        state: Option<&Bound<'py, PyDict>>,
+        output_gradients: &Bound<'py, PyDict>,
+    ) -> Answer<Option<Bound<'py, PyAny>>> {
+        let dicts = [Some(params), Some(inputs), state, Some(output_gradients)];
+        self.call(params.py(), &dicts, What::Joint)
+    }
+
+    /// Programs and kernels, for people to read.
+    #[getter]
+    fn listing(&self) -> String {
+        let variants = self.kept();
+        let natives = variants.iter().filter_map(|variant| variant.program.native());
+        natives.map(crate::native::Native::listing).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Lines about each function and its kernels.
+    #[getter]
+    fn report(&self) -> Vec<String> {
+        let variants = self.kept();
+        let natives = variants.iter().filter_map(|variant| variant.program.native());
+        natives.flat_map(|native| native.parts()).flat_map(|part| part.report()).collect()
+    }
+}

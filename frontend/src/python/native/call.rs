@@ -1,0 +1,253 @@
+//! One call: from arrays to pointers, and from memory to arrays.
+
+use mithril_ir::dtype::DType;
+use mithril_ir::diagnostic::Diagnostic;
+use mithril_runtime::execute::{Error, Executable};
+use mithril_runtime::memory::{Block, OutOfMemory};
+use mithril_runtime::threads::Pool;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString, PyTuple};
+use smallvec::SmallVec;
+
+use crate::compile::Program;
+use crate::python::arrays::{Numpy, Reader, Sizes};
+use crate::python::check::{Binding, Checker, Group, Signature, Want};
+use crate::python::fault::Answer;
+use crate::python::output::Maker;
+
+/// From this many bytes in and out on, other threads of Python may run meanwhile.
+const LARGE: usize = 1 << 15;
+
+/// How a function of a program is called.
+pub struct Call {
+    maker: Maker,
+    /// Where the values of the program's symbols are in a binding.
+    symbols: Vec<usize>,
+    /// How many slots are arguments.
+    arguments: usize,
+    results: Vec<Outcome>,
+    joint: bool,
+    has_state: bool,
+}
+
+/// A result, and the dict it goes to.
+struct Outcome {
+    key: Py<PyString>,
+    group: Group,
+    dtype: DType,
+    dims: SmallVec<[Want; 4]>,
+}
+
+/// The arrays of a call, by slot.
+#[derive(Default)]
+pub struct Taken<'py>(SmallVec<[Option<Bound<'py, PyAny>>; 16]>);
+
+impl<'py> Taken<'py> {
+    pub fn clear(&mut self, slots: usize) {
+        self.0.clear();
+        self.0.resize(slots, None);
+    }
+
+    pub fn keep(&mut self, at: usize, value: &Bound<'py, PyAny>) {
+        self.0[at] = Some(value.clone());
+    }
+}
+
+impl Call {
+    /// Of the forward function, or of the one that gives gradients too.
+    pub fn of(
+        py: Python<'_>,
+        program: &Program,
+        signature: &Signature,
+        joint: bool,
+    ) -> Answer<Call> {
+        let native = program.native();
+        let part = native.and_then(|native| match joint {
+            true => native.joint.as_ref(),
+            false => Some(&native.forward),
+        });
+        let wanted = part.map_or(&[][..], |part| &part.plan.symbols);
+        let place = |symbol| signature.symbols.iter().position(|own| own == symbol);
+        let symbols: Option<Vec<usize>> = wanted.iter().map(place).collect();
+        let symbols = symbols.ok_or_else(|| Diagnostic::new("a dim of the program has no value"))?;
+        let key = |name: &str| PyString::intern(py, name).unbind();
+        let mut results: Vec<Outcome> = Vec::new();
+        for result in &program.results {
+            let (name, group) = match &result.state {
+                Some(state) => (state, Group::State),
+                None => (&result.name, Group::Inputs),
+            };
+            let dims = signature.wants(&result.ty.shape);
+            results.push(Outcome { key: key(name), group, dtype: result.ty.dtype, dims });
+        }
+        let learned = signature.slots.iter().filter(|slot| slot.group == Group::Params);
+        for slot in learned.filter(|slot| joint && slot.ty.dtype.is_float()) {
+            let dims = signature.wants(&slot.ty.shape);
+            let (key, group) = (slot.key.clone_ref(py), Group::Params);
+            results.push(Outcome { key, group, dtype: slot.ty.dtype, dims });
+        }
+        let given = |group: Group| joint || group != Group::OutputGradients;
+        let arguments = signature.slots.iter().filter(|slot| given(slot.group)).count();
+        let has_state = program.results.iter().any(|result| result.state.is_some());
+        Ok(Call { maker: Maker::new(py)?, symbols, arguments, results, joint, has_state })
+    }
+
+    /// Runs it on arrays that were checked.
+    pub fn run<'py>(
+        &self,
+        py: Python<'py>,
+        checker: &Checker,
+        executable: &Executable,
+        pool: &Pool,
+        taken: &mut Taken<'py>,
+        binding: &Binding,
+    ) -> Answer<Bound<'py, PyAny>> {
+        let Reader::Numpy(reader) = &*checker.reader else {
+            let what = "Native code needs an array of NumPy to be what its binary interface says";
+            return Err(Diagnostic::new(what).into());
+        };
+        let symbols: SmallVec<[i64; 8]> =
+            self.symbols.iter().map(|&at| binding.values[at]).collect();
+        let mut zeros: SmallVec<[Block; 2]> = SmallVec::new();
+        let mut args: SmallVec<[*const u8; 16]> = SmallVec::new();
+        for at in 0..self.arguments {
+            args.push(self.argument(py, checker, reader, taken, binding, &mut zeros, at)?);
+        }
+        let mut made: SmallVec<[(Block, Sizes); 8]> = SmallVec::new();
+        let mut bytes = 0;
+        for result in &self.results {
+            let sizes = sizes(&checker.signature, &result.dims, binding)?;
+            let length = length(&sizes, result.dtype)?;
+            bytes += length;
+            made.push((Block::new(length).map_err(exhausted)?, sizes));
+        }
+        let results: SmallVec<[*mut u8; 8]> =
+            made.iter().map(|(block, _)| block.as_ptr()).collect();
+        let pointers = Pointers { args: &args, results: &results };
+        // SAFETY: the arrays were checked against the signature that the program was planned for,
+        // and live until the end of this function; the blocks are new.
+        let run = || unsafe { pointers.run(executable, &symbols, pool) };
+        match bytes >= LARGE {
+            true => py.detach(run),
+            false => run(),
+        }
+        .map_err(failed)?;
+        self.gather(py, reader, made)
+    }
+
+    /// Where an argument's elements are.
+    #[allow(clippy::too_many_arguments)]
+    fn argument<'py>(
+        &self,
+        py: Python<'py>,
+        checker: &Checker,
+        reader: &Numpy,
+        taken: &mut Taken<'py>,
+        binding: &Binding,
+        zeros: &mut SmallVec<[Block; 2]>,
+        at: usize,
+    ) -> Answer<*const u8> {
+        let slot = &checker.signature.slots[at];
+        match &mut taken.0[at] {
+            Some(array) => match reader.data(array) {
+                Some(data) => Ok(data),
+                None => {
+                    let Some(dtype) = reader.dtype(slot.ty.dtype) else {
+                        return Err(Diagnostic::new("NumPy has no such dtype").into());
+                    };
+                    let require = py.import(intern!(py, "numpy"))?.getattr(intern!(py, "require"))?;
+                    *array = require.call1((&*array, dtype, ("C", "A")))?;
+                    let plain = reader.data(array);
+                    Ok(plain.ok_or_else(|| Diagnostic::new("NumPy gives no plain array"))?)
+                }
+            },
+            None if slot.optional => {
+                let sizes = sizes(&checker.signature, &slot.dims, binding)?;
+                let mut block = Block::new(length(&sizes, slot.ty.dtype)?).map_err(exhausted)?;
+                block.as_mut_slice().fill(0);
+                zeros.push(block);
+                Ok(zeros[zeros.len() - 1].as_ptr())
+            }
+            None => Err(checker.missing(slot.group).into()),
+        }
+    }
+
+    /// What was made, as generated source gives it: the outputs, then the gradients, then the next
+    /// state; the outputs alone where there is nothing else.
+    fn gather<'py>(
+        &self,
+        py: Python<'py>,
+        reader: &Numpy,
+        made: SmallVec<[(Block, Sizes); 8]>,
+    ) -> Answer<Bound<'py, PyAny>> {
+        let outputs = PyDict::new(py);
+        let gradients = self.joint.then(|| PyDict::new(py));
+        let state = self.has_state.then(|| PyDict::new(py));
+        for (result, (block, sizes)) in self.results.iter().zip(made) {
+            let array = self.maker.array(py, reader, result.dtype, &sizes, block)?;
+            let into = match result.group {
+                Group::State => state.as_ref(),
+                Group::Params => gradients.as_ref(),
+                Group::Inputs | Group::OutputGradients => None,
+            };
+            into.unwrap_or(&outputs).set_item(&result.key, array)?;
+        }
+        let others: SmallVec<[_; 2]> = gradients.into_iter().chain(state).collect();
+        if others.is_empty() {
+            return Ok(outputs.into_any());
+        }
+        let all: Vec<_> = std::iter::once(outputs).chain(others).collect();
+        Ok(PyTuple::new(py, all)?.into_any())
+    }
+}
+
+/// What a call runs on.
+struct Pointers<'a> {
+    args: &'a [*const u8],
+    results: &'a [*mut u8],
+}
+
+// SAFETY: whoever makes one keeps what it points to, which no other thread writes.
+unsafe impl Send for Pointers<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Pointers<'_> {}
+
+impl Pointers<'_> {
+    /// # Safety
+    /// As for [`Executable::run`].
+    unsafe fn run(&self, executable: &Executable, symbols: &[i64], pool: &Pool) -> Result<(), Error> {
+        // SAFETY: the caller's promise.
+        unsafe { executable.run(self.args, symbols, self.results, pool) }
+    }
+}
+
+fn sizes(signature: &Signature, dims: &[Want], binding: &Binding) -> Answer<Sizes> {
+    let size = |want: &Want| match want {
+        Want::Is(size) => Some(*size),
+        Want::Symbol(at) => Some(binding.values[*at]).filter(|value| *value >= 0),
+        Want::Equals(dim) => signature.evaluate(dim, binding).filter(|value| *value >= 0),
+        Want::Anything => None,
+    };
+    let sizes: Option<Sizes> = dims.iter().map(size).collect();
+    Ok(sizes.ok_or_else(|| {
+        Diagnostic::new("Incompatible shapes: a result would have no size for these inputs")
+    })?)
+}
+
+fn length(sizes: &[i64], dtype: DType) -> Answer<usize> {
+    let bytes = sizes.iter().try_fold(dtype.bytes() as i64, |all, size| all.checked_mul(*size));
+    let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
+    Ok(bytes.ok_or_else(|| Diagnostic::new("Out of memory: an array would be too large"))?)
+}
+
+fn exhausted(error: OutOfMemory) -> Diagnostic {
+    Diagnostic::new(format!("Out of memory: {} bytes are not to be had", error.bytes))
+}
+
+fn failed(error: Error) -> Diagnostic {
+    match error {
+        Error::OutOfMemory(error) => exhausted(error),
+        other => Diagnostic::new("Native code did not run").got(other),
+    }
+}
