@@ -78,18 +78,30 @@ fn series_less_one(r: Val) -> Val {
     (r * r).mul_add(by_dtype(r, &EXPM1_F32, &EXPM1_F64), r)
 }
 
-/// eˣ.
-pub fn exp(x: Val) -> Val {
+/// `x`, or beyond the range of eˣ some number there.
+fn within(x: Val) -> Val {
     let (low, high) = if x.is_f64() { (-745.2, 709.9) } else { (-104.0, 88.8) };
-    exp_within(x.at_most(high).at_least(low))
+    x.at_most(high).at_least(low)
 }
 
-/// eˣ where it does not leave the range by far. 2ⁿ is two factors: at either end of the range one
-/// would not do.
-fn exp_within(x: Val) -> Val {
-    let Reduced { n, r } = reduce(x, 2 * bias(x));
+/// 2ⁿ as two factors, where `n` has the bias twice: at either end of the range one would not do.
+fn factors<'a>(n: Val<'a>) -> [Val<'a>; 2] {
     let half = n >> 1;
-    series(r) * exponent_field(half) * exponent_field(n - half)
+    [exponent_field(half), exponent_field(n - half)]
+}
+
+/// eˣ.
+pub fn exp(x: Val) -> Val {
+    let Reduced { n, r } = reduce(within(x), 2 * bias(x));
+    let [first, second] = factors(n);
+    series(r) * first * second
+}
+
+/// e to a sum, of which the second part is small.
+pub fn exp_of_sum<'a>(x: Val<'a>, rest: Val<'a>) -> Val<'a> {
+    let Reduced { n, r } = reduce(within(x), 2 * bias(x));
+    let [first, second] = factors(n);
+    series(r + rest) * first * second
 }
 
 /// 2ˣ for x ≤ 0, and 0 where that is subnormal.
@@ -133,11 +145,8 @@ pub fn expm1_scaled(x: Val, power: i32) -> Scaled {
 
 /// 1 / (1 + e⁻ˣ), which nowhere overflows: by e to the power of -|x|.
 pub fn sigmoid(x: Val) -> Val {
-    let least = if x.is_f64() { -745.2 } else { -104.0 };
-    let below = (-x.abs()).at_least(least);
-    let Reduced { n, r } = reduce(below, 2 * bias(x));
-    let half = n >> 1;
-    let (first, second) = (exponent_field(half), exponent_field(n - half));
+    let Reduced { n, r } = reduce(within(-x.abs()), 2 * bias(x));
+    let [first, second] = factors(n);
     let part = series_less_one(r);
     let scale = first * second;
     let power = (part + 1.0) * first * second;

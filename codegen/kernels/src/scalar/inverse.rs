@@ -123,7 +123,7 @@ pub fn atan2<'a>(y: Val<'a>, x: Val<'a>) -> Val<'a> {
     let (num, den) = (ax.when(steep, ay), ay.when(steep, ax));
     // 0 / 0 is to be 0, and inf / inf 1.
     let one = den.number(1.0);
-    let endless = num.eq(f64::INFINITY);
+    let endless = num.eq(f64::INFINITY) & den.eq(f64::INFINITY);
     let (num, den) = (one.when(endless, num), one.when(endless | den.eq(0.0), den));
     // Their sum must not overflow.
     let scale = num.number(0.25).when(den.gt(2f64.powi(100)), 1.0);

@@ -15,11 +15,15 @@ use value::{Val, build};
 mod arithmetic;
 mod bits;
 mod cast;
+mod erf;
 mod exp;
 mod hyperbolic;
 mod integer;
+mod inverse;
 mod log;
 mod poly;
+mod pow;
+mod trig;
 mod value;
 
 /// The dtype that registers have for an element: f32 for halves.
@@ -93,9 +97,16 @@ fn unary_float<'a>(prim: Prim, x: Val<'a>) -> Val<'a> {
         Prim::Log => log::log(x),
         Prim::Log1p => log::log1p(x),
         Prim::Sqrt => x.sqrt(),
+        Prim::Sin => trig::sin(x),
+        Prim::Cos => trig::cos(x),
+        Prim::Tan => trig::tan(x),
+        Prim::Asin => inverse::asin(x),
+        Prim::Acos => inverse::acos(x),
+        Prim::Atan => inverse::atan(x),
         Prim::Sinh => hyperbolic::sinh(x),
         Prim::Cosh => hyperbolic::cosh(x),
         Prim::Tanh => hyperbolic::tanh(x),
+        Prim::Erf => erf::erf(x),
         Prim::IsNan => x.is_nan(),
         Prim::IsInf => x.abs().eq(f64::INFINITY),
         _ => x.number(f64::NAN),
@@ -124,6 +135,8 @@ fn binary_float<'a>(prim: Prim, x: Val<'a>, y: Val<'a>) -> Val<'a> {
         Prim::Div => x / y,
         Prim::FloorDiv => arithmetic::floor_div_mod(x, y).0,
         Prim::Mod => arithmetic::floor_div_mod(x, y).1,
+        Prim::Pow => pow::pow(x, y),
+        Prim::Atan2 => inverse::atan2(x, y),
         Prim::Min => arithmetic::min(x, y),
         Prim::Max => arithmetic::max(x, y),
         _ => x.number(f64::NAN),

@@ -54,8 +54,8 @@ const TWO_BY_PI: [u64; 24] = [
     0x0757bd778ac36e,
     0x091b8e909374b8,
     0x00324977504e8c,
-    0x0121cfe1deb1cb,
-    0x00534e7dd1046b,
+    0x121cfe1deb1cb1,
+    0x0534e7dd1046be,
     0x14baed1213a671,
     0x18135a2fbf209c,
     0x191d639835339f,
@@ -68,7 +68,7 @@ const TWO_BY_PI: [u64; 24] = [
     0x16ba93dd63f5f2,
     0x1f17b3d0739f78,
     0x14a525d4d7f6bf,
-    0x00c47e35742158,
+    0x0c47e357421580,
     0x198237e3db5d5f,
     0x10cfbc209af436,
 ];
@@ -84,22 +84,10 @@ struct Reduced<'a> {
 }
 
 fn reduce(a: Val) -> Reduced {
+    let Reduced { n, r, low } = reduce_near(a);
     let far = a.gt(DIRECT) & a.lt(f64::INFINITY);
-    let near = |a| {
-        let Reduced { n, r, low } = reduce_near(a);
-        vec![n, r, low]
-    };
-    let parts = Val::choose(
-        far,
-        [a],
-        |[a]| {
-            let Reduced { n, r, low } = reduce_near(a);
-            let all = reduce_any(a);
-            let pairs = [(n, all.n), (r, all.r), (low, all.low)];
-            pairs.map(|(near, far)| far.when(a.gt(DIRECT), near)).into()
-        },
-        |[a]| near(a),
-    );
+    let given = [a, n, r, low];
+    let parts = Val::choose(far, given, reduce_far, |[_, n, r, low]| vec![n, r, low]);
     Reduced { n: parts[0], r: parts[1], low: parts[2] }
 }
 
@@ -108,12 +96,21 @@ fn reduce_near(a: Val) -> Reduced {
     let sum = a.mul_add(std::f64::consts::FRAC_2_PI, rounder);
     let n = sum - rounder;
     let [first, second, third] = if a.is_f64() { HALF_PI_F64 } else { HALF_PI_F32 };
-    // The first step is exact, and what the second cuts off goes to the low part.
+    // The first step is exact.
     let exact = n.mul_add(-first, a);
-    let close = n.mul_add(-second, exact);
-    let cut = n.mul_add(-third, n.mul_add(-second, exact - close));
-    let r = close + cut;
-    Reduced { n: sum.bits(), r, low: cut - (r - close) }
+    let r = n.mul_add(-third, n.mul_add(-second, exact));
+    // The same once more, with what rounding cuts off.
+    let product = n * second;
+    let (close, cut) = two_sum(exact, -product);
+    let low = cut - n.mul_add(third, n.mul_add(second, -product));
+    Reduced { n: sum.bits(), r, low: (close - r) + low }
+}
+
+/// Replaces what does not hold for large numbers.
+fn reduce_far<'a>([a, n, r, low]: [Val<'a>; 4]) -> Vec<Val<'a>> {
+    let all = reduce_any(a);
+    let far = a.gt(DIRECT) & a.lt(f64::INFINITY);
+    [(all.n, n), (all.r, r), (all.low, low)].map(|(any, near)| any.when(far, near)).into()
 }
 
 /// As above for any finite number, in f64.
