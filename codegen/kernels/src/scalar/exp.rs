@@ -1,7 +1,7 @@
 //! Powers of e, and what is made of them: x = n ln 2 + r with |r| at most half of ln 2, and
 //! eˣ = 2ⁿ eʳ.
 
-use super::bits::{bias, exponent_field, rounder};
+use super::bits::{bias, exponent_field, power_of_two, rounder};
 use super::poly::{by_dtype, horner};
 use super::value::Val;
 
@@ -143,12 +143,15 @@ pub fn expm1_scaled(x: Val, power: i32) -> Scaled {
     }
 }
 
-/// 1 / (1 + e⁻ˣ), which nowhere overflows: by e to the power of -|x|.
+/// 1 / (1 + e⁻ˣ). With e⁻ˣ = 2ⁿ p that is 1 / (1 + 2ⁿ p), or where n is positive 2⁻ⁿ / (2⁻ⁿ + p):
+/// nothing overflows, and only the sum and the quotient are rounded.
 pub fn sigmoid(x: Val) -> Val {
-    let Reduced { n, r } = reduce(within(-x.abs()), 2 * bias(x));
-    let [first, second] = factors(n);
-    let part = series_less_one(r);
-    let scale = first * second;
-    let power = (part + 1.0) * first * second;
-    power.number(1.0).when(x.ge(0.0), power) / scale.mul_add(part, scale + 1.0)
+    let (low, high) = if x.is_f64() { (-708.0, 745.2) } else { (-87.0, 104.0) };
+    let Reduced { n, r } = reduce((-x).at_most(high).at_least(low), 0);
+    let n = n - x.number(rounder(x)).bits();
+    let below = n.at_most(0);
+    let factor = power_of_two(below);
+    let [first, second] = factors(below - n + 2 * bias(x));
+    let one = first * second;
+    one / factor.mul_add(series_less_one(r), factor + one)
 }

@@ -1,8 +1,9 @@
 //! Scalar primitives as loop code, on scalars and on vectors of any lanes: the table of
 //! [`mithril_ir::scalar`], corner by corner.
 //!
-//! Halves are held as f32 in registers ([`held`]): a primitive of dtype f16 or bf16 takes and gives
-//! values of f32, and nothing is rounded to the half in between but by a cast. Results in f32 are
+//! Floats of fewer bits than 32 are held as f32 in registers ([`held`]): a primitive of dtype f16
+//! or bf16 takes and gives values of f32, and nothing is rounded to the half in between but by a
+//! cast and by [`to_memory`]. Results in f32 are
 //! within 2 units in the last place, in f64 within 4; no library is called.
 
 use mithril_ir::dtype::DType;
@@ -10,6 +11,8 @@ use mithril_ir::scalar::Prim;
 
 use crate::builder::Builder;
 use crate::code::{Unary, V};
+pub use expression::expression;
+pub use memory::{from_memory, held, stored, to_memory};
 use value::{Val, build};
 
 mod arithmetic;
@@ -17,22 +20,17 @@ mod bits;
 mod cast;
 mod erf;
 mod exp;
+mod expression;
+mod float8;
 mod hyperbolic;
 mod integer;
 mod inverse;
 mod log;
+mod memory;
 mod poly;
 mod pow;
 mod trig;
 mod value;
-
-/// The dtype that registers have for an element: f32 for halves.
-pub fn held(dtype: DType) -> DType {
-    match dtype {
-        DType::F16 | DType::BF16 => DType::F32,
-        other => other,
-    }
-}
 
 /// The result of `prim` on operands of `dtype` (for select: that of its last two), in the dtype
 /// that the signature says, held in registers. `cast_to` is the result's dtype for a cast.

@@ -32,18 +32,18 @@ impl Kernel {
     pub fn new(args: &[DType], bodies: &[(DType, Body)], lanes: u32) -> Kernel {
         let mut b = Builder::new(args.len() + bodies.len(), 1);
         let inputs: Vec<_> =
-            args.iter().enumerate().map(|(i, &d)| b.buffer(i, d, true)).collect();
+            args.iter().enumerate().map(|(i, &d)| b.buffer(i, scalar::stored(d), true)).collect();
         let (zero, n) = (b.index(0), b.dim(0));
         for (i, (dtype, body)) in bodies.iter().enumerate() {
-            let output = b.buffer(args.len() + i, *dtype, false);
+            let output = b.buffer(args.len() + i, scalar::stored(*dtype), false);
             b.each(zero, n, lanes.into(), |b, at| {
-                let load = |b: &mut Builder, &mem| {
+                let load = |b: &mut Builder, (&mem, &dtype)| {
                     let loaded = b.load(mem, at, lanes, None);
-                    b.convert(loaded, scalar::held(b.mem_dtype(mem)))
+                    scalar::from_memory(b, loaded, dtype)
                 };
-                let values: Vec<V> = inputs.iter().map(|mem| load(b, mem)).collect();
+                let values = inputs.iter().zip(args).map(|input| load(b, input)).collect::<Vec<V>>();
                 let result = body(b, &values);
-                let result = b.convert(result, *dtype);
+                let result = scalar::to_memory(b, result, *dtype);
                 b.store(output, at, result, None);
             });
         }
