@@ -33,9 +33,7 @@ pub fn expression(
         let own = dtype_of(i as u16);
         let value = match (shape(expr, dtype, i as u16), node) {
             (Some(Shape::Sigmoid(x)), _) => build(b, [of(x)], |[x]| exp::sigmoid(x)),
-            (Some(Shape::OneAndTanh(x)), _) => {
-                build(b, [of(x)], |[x]| exp::sigmoid(x + x) * 2.0)
-            }
+            (Some(Shape::OneAndTanh(x)), _) => build(b, [of(x)], |[x]| exp::sigmoid(x + x) * 2.0),
             (None, Node::Const(x)) => constant(b, own, Scalar::number(own, x), lanes),
             (None, Node::Var(v)) => b.splat(args[v as usize], lanes),
             (None, Node::Attr(a)) => constant(b, own, attribute(attrs[a as usize], own), lanes),

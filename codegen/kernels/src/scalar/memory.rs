@@ -30,6 +30,10 @@ pub fn stored(dtype: DType) -> DType {
 /// What was loaded, of dtype `dtype`, as registers hold it.
 pub fn from_memory(b: &mut Builder, loaded: V, dtype: DType) -> V {
     match dtype {
+        // By its bits, or LLVM would round results to it that it then has no instruction for.
+        DType::BF16 => build(b, [loaded], |[x]| {
+            (x.bitcast(DType::U16).convert(DType::U32) << 16).bitcast(DType::F32)
+        }),
         DType::F8E4M3 | DType::F8E5M2 => build(b, [loaded], |[x]| float8::decode(x, dtype)),
         _ => b.convert(loaded, held(dtype)),
     }
@@ -43,9 +47,9 @@ pub fn to_memory(b: &mut Builder, value: V, dtype: DType) -> V {
             let upper = cast::upper_half(x).bitcast(DType::U32) >> 16;
             upper.convert(DType::U16).bitcast(DType::BF16)
         }),
-        DType::F8E4M3 | DType::F8E5M2 => build(b, [value], |[x]| {
-            float8::encode(float8::round(x, dtype), dtype)
-        }),
+        DType::F8E4M3 | DType::F8E5M2 => {
+            build(b, [value], |[x]| float8::encode(float8::round(x, dtype), dtype))
+        }
         _ => b.convert(value, stored(dtype)),
     }
 }

@@ -37,13 +37,7 @@ mod value;
 ///
 /// # Panics
 /// When there are fewer operands than the arity.
-pub fn apply(
-    b: &mut Builder,
-    prim: Prim,
-    dtype: DType,
-    args: &[V],
-    cast_to: Option<DType>,
-) -> V {
+pub fn apply(b: &mut Builder, prim: Prim, dtype: DType, args: &[V], cast_to: Option<DType>) -> V {
     let x = args[0];
     match (prim, args) {
         (Prim::Select, &[x, y, z, ..]) => b.select(x, y, z),

@@ -41,7 +41,8 @@ impl Kernel {
                     let loaded = b.load(mem, at, lanes, None);
                     scalar::from_memory(b, loaded, dtype)
                 };
-                let values = inputs.iter().zip(args).map(|input| load(b, input)).collect::<Vec<V>>();
+                let values =
+                    inputs.iter().zip(args).map(|input| load(b, input)).collect::<Vec<V>>();
                 let result = body(b, &values);
                 let result = scalar::to_memory(b, result, *dtype);
                 b.store(output, at, result, None);
@@ -53,16 +54,24 @@ impl Kernel {
         Kernel { entry: load(&object), results: bodies.iter().map(|(d, _)| *d).collect() }
     }
 
-    /// The results on the elements of `inputs`, as many as there are whole groups of lanes.
+    /// The results on the `n` elements of each of `inputs`.
     pub fn run(&self, inputs: &[&[u8]], n: usize) -> Vec<Vec<u8>> {
-        let mut outputs: Vec<Vec<u8>> =
-            self.results.iter().map(|d| vec![0; n * d.bytes()]).collect();
+        let mut outputs = self.outputs(n);
+        self.run_into(inputs, &mut outputs, n);
+        outputs
+    }
+
+    /// Room for `n` elements of each result.
+    pub fn outputs(&self, n: usize) -> Vec<Vec<u8>> {
+        self.results.iter().map(|dtype| vec![0; n * dtype.bytes()]).collect()
+    }
+
+    pub fn run_into(&self, inputs: &[&[u8]], outputs: &mut [Vec<u8>], n: usize) {
         let inputs = inputs.iter().map(|bytes| bytes.as_ptr().cast_mut());
         let buffers: Vec<*mut u8> =
             inputs.chain(outputs.iter_mut().map(|o| o.as_mut_ptr())).collect();
         // SAFETY: the kernel reads and writes `n` elements of each buffer.
         unsafe { (self.entry)(ptr::null_mut(), buffers.as_ptr(), [n as i64].as_ptr(), 0, 1) };
-        outputs
     }
 }
 

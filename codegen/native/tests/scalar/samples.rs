@@ -120,9 +120,8 @@ pub fn pairs(dtype: DType, count: usize) -> [Array; 2] {
 pub fn singles(dtype: DType, count: usize) -> Array {
     let mut list = corners(dtype);
     let stride = (u64::MAX >> (64 - dtype.bits())) / count as u64 | 1;
-    let strided = (0..count as u64).map(|i| {
-        decode(dtype, &i.wrapping_mul(stride).to_le_bytes()[..dtype.bytes()])
-    });
+    let strided = (0..count as u64)
+        .map(|i| decode(dtype, &i.wrapping_mul(stride).to_le_bytes()[..dtype.bytes()]));
     list.extend(strided);
     let mut random = Random(7);
     for scale in [1.0, 10.0, 100.0, 100000.0] {
