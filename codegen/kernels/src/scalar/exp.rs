@@ -6,8 +6,8 @@ use super::poly::{by_dtype, horner};
 use super::value::Val;
 
 /// ln 2 in two parts, the first of few enough bits for its product with n to be exact.
-pub const LN2_F32: (f64, f64) = (0.693359375, -2.12194440054690583e-4);
-pub const LN2_F64: (f64, f64) = (6.93147180369123816490e-01, 1.90821492927058770002e-10);
+pub const LN2_F32: (f64, f64) = (0.693359375, -2.1219444005469057e-4);
+pub const LN2_F64: (f64, f64) = (6.931471803691238e-1, 1.9082149292705877e-10);
 
 /// eʳ in f32, with a relative error of less than 2⁻²⁷.
 const EXP: [f64; 7] = [

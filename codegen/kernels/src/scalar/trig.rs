@@ -1,5 +1,7 @@
 //! Sine, cosine and tangent: of |x| less its multiples of π/2.
 
+use std::f64::consts::{FRAC_2_PI, FRAC_PI_2};
+
 use mithril_ir::dtype::DType;
 
 use super::bits::{exponent, power_of_two, rounder};
@@ -42,7 +44,7 @@ const TAN_F32: [f64; 7] = [
 
 /// π/2 in three parts.
 const HALF_PI_F32: [f64; 3] = [1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15];
-const HALF_PI_F64: [f64; 3] = [1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33];
+const HALF_PI_F64: [f64; 3] = [FRAC_PI_2, 6.123233995736766e-17, -1.4973849048591698e-33];
 
 /// The bits of 2/π behind the point, 53 at a time.
 const TWO_BY_PI: [u64; 24] = [
@@ -92,7 +94,7 @@ fn reduce(a: Val) -> Reduced {
 
 fn reduce_near(a: Val) -> Reduced {
     let rounder = rounder(a);
-    let sum = a.mul_add(std::f64::consts::FRAC_2_PI, rounder);
+    let sum = a.mul_add(FRAC_2_PI, rounder);
     let n = sum - rounder;
     let [first, second, third] = if a.is_f64() { HALF_PI_F64 } else { HALF_PI_F32 };
     // The first step is exact.

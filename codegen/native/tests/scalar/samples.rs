@@ -1,5 +1,7 @@
 //! What the primitives are tried on.
 
+use std::f64::consts::{FRAC_PI_2, FRAC_PI_4};
+
 use mithril_ir::dtype::DType;
 use mithril_ir::scalar::{Scalar, round};
 
@@ -51,7 +53,7 @@ pub struct Random(pub u64);
 impl Random {
     pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 32) ^ self.0 << 21
+        (self.0 >> 32) ^ (self.0 << 21)
     }
 
     /// Between -1 and 1.
@@ -85,7 +87,7 @@ pub fn corners(dtype: DType) -> Vec<Scalar> {
     let mut all = vec![0.0, max, f64::INFINITY, max / 2.0, 1.0 + 2f64.powi(-digits)];
     all.extend(small.map(|e| 2f64.powi(e)));
     all.extend((-8..8).map(|e| 1.5 * 2f64.powi(e)));
-    all.extend([0.25, 0.5, 0.7853981633974483, 1.0, 1.5707963267948966, 2.0, 2.5, 3.0, 3.5]);
+    all.extend([0.25, 0.5, FRAC_PI_4, 1.0, FRAC_PI_2, 2.0, 2.5, 3.0, 3.5]);
     all.extend([7.0, 10.0, 31.0, 32.0, 88.7, 89.0, 104.0, 127.0, 128.0, 255.0, 256.0, 65504.0]);
     all.extend([709.7, 745.0, 32767.0, 65535.0, 2147483647.0, 2147483648.0, 4294967295.0]);
     all.extend([9.2e18, 9223372036854775808.0, 1.8e19, 18446744073709551616.0, 1e30, 8388607.5]);
