@@ -121,7 +121,7 @@ pub fn pairs(dtype: DType, count: usize) -> [Array; 2] {
 /// Corners, every exponent with many mantissas, and numbers of everyday size.
 pub fn singles(dtype: DType, count: usize) -> Array {
     let mut list = corners(dtype);
-    let stride = (u64::MAX >> (64 - dtype.bits())) / count as u64 | 1;
+    let stride = ((u64::MAX >> (64 - dtype.bits())) / count as u64) | 1;
     let strided = (0..count as u64)
         .map(|i| decode(dtype, &i.wrapping_mul(stride).to_le_bytes()[..dtype.bytes()]));
     list.extend(strided);

@@ -3,10 +3,11 @@
 use std::time::Instant;
 
 use mithril_ir::dtype::DType;
-use mithril_ir::scalar::{Prim, Scalar};
+use mithril_ir::scalar::expr::Expr;
+use mithril_ir::scalar::{Prim, Scalar, Signature};
 use mithril_kernels::builder::Builder;
 use mithril_kernels::code::V;
-use mithril_kernels::scalar::{apply, exp2_nonpositive};
+use mithril_kernels::scalar::{apply, exp2_nonpositive, expression};
 
 use crate::machine::Kernel;
 use crate::of_arity;
@@ -52,13 +53,15 @@ fn series_are_vectors() {
         };
         let [x, y] = [near(0.1, 0.9), near(-4.0, 4.0)];
         let prims = of_arity(1).into_iter().chain(of_arity(2));
-        let mut kernels: Vec<(String, Kernel)> = prims
-            .filter(|&p| p.signature() == mithril_ir::scalar::Signature::Same)
-            .map(|p| kernel(p, dtype))
-            .collect();
+        let mut kernels: Vec<(String, Kernel)> =
+            prims.filter(|&p| p.signature() == Signature::Same).map(|p| kernel(p, dtype)).collect();
         let body = |b: &mut Builder, v: &[V]| exp2_nonpositive(b, v[0]);
         kernels
             .push(("exp2_nonpositive".into(), Kernel::new(&[dtype, dtype], &[(dtype, &body)], 16)));
+        let sigmoid = Expr::parse("1 / (1 + exp(-x))", &["x"], &[]).expect("an expression");
+        let body =
+            |b: &mut Builder, v: &[V]| expression(b, &sigmoid, dtype, &[dtype], &v[..1], &[], 16);
+        kernels.push(("sigmoid".into(), Kernel::new(&[dtype, dtype], &[(dtype, &body)], 16)));
         let times = times(&kernels, &[&x, &y]);
         for ((name, _), time) in kernels.iter().zip(&times) {
             println!("{name} {dtype}: {time:.3} ns");
