@@ -160,12 +160,7 @@ impl Printer<'_> {
         let r = self.name(result);
         match inst {
             Inst::Const(bits) => {
-                let literal = literal(ty.dtype, *bits);
-                match ty.lanes {
-                    1 if ty.dtype == DType::Bool => line!(self, "{r} = arith.constant {literal}"),
-                    1 => line!(self, "{r} = arith.constant {literal} : {}", Mlir(ty)),
-                    _ => line!(self, "{r} = arith.constant dense<{literal}> : {}", Mlir(ty)),
-                }
+                line!(self, "{r} = arith.constant {}", constant(ty, *bits));
             }
             Inst::Iota => {
                 let lanes: Vec<String> = (0..ty.lanes).map(|i| i.to_string()).collect();
@@ -289,12 +284,7 @@ impl Printer<'_> {
         let width = ty.dtype.bits();
         let bits =
             if ty.dtype == DType::Bool { bits & 1 } else { bits & (u64::MAX >> (64 - width)) };
-        let literal = literal(ty.dtype, bits);
-        match ty.lanes {
-            1 if ty.dtype == DType::Bool => line!(self, "{name} = arith.constant {literal}"),
-            1 => line!(self, "{name} = arith.constant {literal} : {}", Mlir(ty)),
-            _ => line!(self, "{name} = arith.constant dense<{literal}> : {}", Mlir(ty)),
-        }
+        line!(self, "{name} = arith.constant {}", constant(ty, bits));
         name
     }
 
@@ -568,6 +558,16 @@ impl Printer<'_> {
             let (list, types) = (self.list(&region.yields), self.types(&region.yields));
             line!(self, "scf.yield {list} : {types}");
         }
+    }
+}
+
+/// The same bits in every lane, with the type where the text needs it.
+fn constant(ty: Ty, bits: u64) -> String {
+    let literal = literal(ty.dtype, bits);
+    match (ty.lanes, ty.dtype) {
+        (1, DType::Bool) => literal,
+        (1, _) => format!("{literal} : {}", Mlir(ty)),
+        _ => format!("dense<{literal}> : {}", Mlir(ty)),
     }
 }
 

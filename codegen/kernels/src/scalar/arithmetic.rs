@@ -1,6 +1,6 @@
 //! What floats are put through without a series: signs, order, division with remainder.
 
-use super::bits::{exponent, power_of_two};
+use super::bits::{bias, exponent, power_of_two};
 use super::value::Val;
 
 /// -1, 1, or what it is where it is ±0 or NaN.
@@ -78,9 +78,9 @@ fn last_step<'a>(a: Val<'a>, d: Val<'a>) -> Val<'a> {
 
 /// Takes multiples of `d` from `a` until the quotient is small: some 20 or 50 of its bits a turn.
 fn reduce<'a>(a: Val<'a>, d: Val<'a>) -> Val<'a> {
-    let (turns, step) = if a.is_f64() { (44, 48) } else { (16, 19) };
+    let (turns, step) = if a.is_f64() { (46, 48) } else { (17, 19) };
     Val::repeat(turns, [a, d], |[a, d]| {
-        let gap = (exponent(a) - exponent(d) - step).at_least(0);
+        let gap = (exponent(a) - exponent(d) - step).at_least(0).at_most(2 * bias(a));
         let half = gap >> 1;
         let multiple = d * power_of_two(half) * power_of_two(gap - half);
         vec![last_step(a, multiple), d]

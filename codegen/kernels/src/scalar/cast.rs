@@ -1,11 +1,11 @@
-//! Casts between registers' dtypes. Halves are held as f32, so that a cast to one rounds there and
-//! back; every cast rounds once.
+//! Casts between registers' dtypes. Floats of fewer bits are held as f32, so that a cast to one
+//! rounds there and back; every cast rounds once.
 
 use mithril_ir::dtype::DType;
 use mithril_ir::scalar::round;
 
 use super::value::Val;
-use super::{held, integer};
+use super::{float8, held, integer};
 
 /// `x`, which is of dtype `from`, as an element of `to`.
 pub fn cast<'a>(x: Val<'a>, from: DType, to: DType) -> Val<'a> {
@@ -15,14 +15,24 @@ pub fn cast<'a>(x: Val<'a>, from: DType, to: DType) -> Val<'a> {
     match (from.is_float(), to.is_float()) {
         (true, _) if to == DType::Bool => x.ne(0.0),
         (true, false) => saturated(x, to),
-        (true, true) if is_half(to) => rounded(x, to),
-        (false, true) if is_half(to) => rounded(exact_enough(x), to),
+        (true, true) if is_narrow(to) => rounded(x, to),
+        (false, true) if is_narrow(to) => rounded(exact_enough(x), to),
+        (false, false) => low_bits(x.convert(held(to)), to),
         _ => x.convert(held(to)),
     }
 }
 
-fn is_half(dtype: DType) -> bool {
-    matches!(dtype, DType::F16 | DType::BF16)
+fn is_narrow(dtype: DType) -> bool {
+    dtype.is_float() && dtype.bits() < 32
+}
+
+/// An integer of which the low bits are kept, four of which may have to be extended.
+fn low_bits(x: Val, to: DType) -> Val {
+    match to {
+        DType::I4 => (x << 4) >> 4,
+        DType::U4 => x & 15,
+        _ => x,
+    }
 }
 
 /// Toward zero; beyond the range its end, and 0 for NaN.
@@ -30,7 +40,7 @@ fn saturated(x: Val, to: DType) -> Val {
     let (low, high) = round::int_range(to);
     let top = greatest_below(x.dtype(), high);
     let within = x.at_least(low as f64).at_most(top);
-    let whole = within.number(0.0).when(x.is_nan(), within).convert(to);
+    let whole = within.number(0.0).when(x.is_nan(), within).convert(held(to));
     match top as i128 == high {
         true => whole,
         false => whole.int(high as i64).when(x.gt(top), whole),
@@ -44,21 +54,23 @@ fn greatest_below(dtype: DType, high: i128) -> f64 {
     (high >> cut << cut) as f64
 }
 
-/// A float rounded to a half, as f32.
+/// A float rounded to fewer bits, as f32.
 fn rounded(x: Val, to: DType) -> Val {
     let x = if x.is_f64() { to_odd(x) } else { x };
     match to {
-        DType::BF16 => to_bf16(x),
-        _ => x.convert(to).convert(DType::F32),
+        DType::F16 => x.convert(to).convert(DType::F32),
+        DType::BF16 => upper_half(x).float(),
+        _ => float8::round(x, to),
     }
 }
 
-/// Rounded to nearest, ties to even, in the upper half of the bits.
-fn to_bf16(x: Val) -> Val {
+/// An f32 rounded to nearest, ties to even, in the upper half of its bits.
+pub fn upper_half(x: Val) -> Val {
     let bits = x.bits();
     let even = (bits >> 16) & 1;
-    let rounded = ((bits + even + 0x7fff) & !0xffff).float();
-    x.when(x.is_nan(), rounded)
+    // A NaN stays one without the lower half.
+    let rounded = (bits | 0x400000).when(x.is_nan(), bits + even + 0x7fff);
+    rounded & !0xffff
 }
 
 /// An f64 as f32, toward zero and the last bit set where something was cut off: to round that once
@@ -72,11 +84,11 @@ fn to_odd(x: Val) -> Val {
     odd.when(back.ne(x), bits).float()
 }
 
-/// An integer as a float that rounds to a half as the integer does.
+/// An integer as a float that rounds to 16 bits or fewer as the integer does.
 fn exact_enough(x: Val) -> Val {
     match x.dtype() {
         DType::I64 | DType::U64 => {
-            // From 2³² on a half's ties are multiples of 2¹⁶: of the bits below it counts whether
+            // From 2³² on ties are multiples of 2¹⁶: of the bits below it counts whether
             // there are any, and without them f64 holds the rest.
             let cut = (x & !0xffff) | 0x8000;
             let small = integer::abs(x).lt(1 << 32);

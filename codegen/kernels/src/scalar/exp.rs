@@ -1,13 +1,13 @@
 //! Powers of e, and what is made of them: x = n ln 2 + r with |r| at most half of ln 2, and
 //! eˣ = 2ⁿ eʳ.
 
-use super::bits::{bias, exponent_field, rounder};
+use super::bits::{bias, exponent_field, power_of_two, rounder};
 use super::poly::{by_dtype, horner};
 use super::value::Val;
 
 /// ln 2 in two parts, the first of few enough bits for its product with n to be exact.
-pub const LN2_F32: (f64, f64) = (0.693359375, -2.12194440054690583e-4);
-pub const LN2_F64: (f64, f64) = (6.93147180369123816490e-01, 1.90821492927058770002e-10);
+pub const LN2_F32: (f64, f64) = (0.693359375, -2.1219444005469057e-4);
+pub const LN2_F64: (f64, f64) = (6.931471803691238e-1, 1.9082149292705877e-10);
 
 /// eʳ in f32, with a relative error of less than 2⁻²⁷.
 const EXP: [f64; 7] = [
@@ -73,18 +73,30 @@ fn series_less_one(r: Val) -> Val {
     (r * r).mul_add(by_dtype(r, &EXPM1_F32, &EXPM1_F64), r)
 }
 
-/// eˣ.
-pub fn exp(x: Val) -> Val {
+/// `x`, or beyond the range of eˣ some number there.
+fn within(x: Val) -> Val {
     let (low, high) = if x.is_f64() { (-745.2, 709.9) } else { (-104.0, 88.8) };
-    exp_within(x.at_most(high).at_least(low))
+    x.at_most(high).at_least(low)
 }
 
-/// eˣ where it does not leave the range by far. 2ⁿ is two factors: at either end of the range one
-/// would not do.
-fn exp_within(x: Val) -> Val {
-    let Reduced { n, r } = reduce(x, 2 * bias(x));
+/// 2ⁿ as two factors, where `n` has the bias twice: at either end of the range one would not do.
+fn factors<'a>(n: Val<'a>) -> [Val<'a>; 2] {
     let half = n >> 1;
-    series(r) * exponent_field(half) * exponent_field(n - half)
+    [exponent_field(half), exponent_field(n - half)]
+}
+
+/// eˣ.
+pub fn exp(x: Val) -> Val {
+    let Reduced { n, r } = reduce(within(x), 2 * bias(x));
+    let [first, second] = factors(n);
+    series(r) * first * second
+}
+
+/// e to a sum, of which the second part is small.
+pub fn exp_of_sum<'a>(x: Val<'a>, rest: Val<'a>) -> Val<'a> {
+    let Reduced { n, r } = reduce(within(x), 2 * bias(x));
+    let [first, second] = factors(n);
+    series(r + rest) * first * second
 }
 
 /// 2ˣ for x ≤ 0, and 0 where that is subnormal.
@@ -126,15 +138,18 @@ pub fn expm1_scaled(x: Val, power: i32) -> Scaled {
     }
 }
 
-/// 1 / (1 + e⁻ˣ), which nowhere overflows: by e to the power of -|x|.
+/// 1 / (1 + e⁻ˣ). With e⁻ˣ = 2ⁿ p that is 1 / (1 + 2ⁿ p), or where n is positive 2⁻ⁿ / (2⁻ⁿ + p):
+/// nothing overflows, and only the sum and the quotient are rounded.
 pub fn sigmoid(x: Val) -> Val {
-    let least = if x.is_f64() { -745.2 } else { -104.0 };
-    let below = (-x.abs()).at_least(least);
-    let Reduced { n, r } = reduce(below, 2 * bias(x));
-    let half = n >> 1;
-    let (first, second) = (exponent_field(half), exponent_field(n - half));
-    let part = series_less_one(r);
-    let scale = first * second;
-    let power = (part + 1.0) * first * second;
-    power.number(1.0).when(x.ge(0.0), power) / scale.mul_add(part, scale + 1.0)
+    let (low, high) = if x.is_f64() { (-708.0, 745.2) } else { (-87.0, 104.0) };
+    let Reduced { n, r } = reduce((-x).at_most(high).at_least(low), 0);
+    let n = n - x.number(rounder(x)).bits();
+    let below = n.at_most(0);
+    let factor = power_of_two(below);
+    let [first, second] = factors(below - n + 2 * bias(x));
+    let one = first * second;
+    let sum = factor + one;
+    // It may miss half a unit of the quotient's last place, at n = 24 or 53.
+    let cut = one - (sum - factor);
+    one / (factor.mul_add(series_less_one(r), cut) + sum)
 }

@@ -1,8 +1,9 @@
 //! Scalar primitives as loop code, on scalars and on vectors of any lanes: the table of
 //! [`mithril_ir::scalar`], corner by corner.
 //!
-//! Halves are held as f32 in registers ([`held`]): a primitive of dtype f16 or bf16 takes and gives
-//! values of f32, and nothing is rounded to the half in between but by a cast. Results in f32 are
+//! Floats of fewer bits than 32 are held as f32 in registers ([`held`]): a primitive of dtype f16
+//! or bf16 takes and gives values of f32, and nothing is rounded to the half in between but by a
+//! cast and by [`to_memory`]. Results in f32 are
 //! within 2 units in the last place, in f64 within 4; no library is called.
 
 use mithril_ir::dtype::DType;
@@ -10,25 +11,26 @@ use mithril_ir::scalar::Prim;
 
 use crate::builder::Builder;
 use crate::code::{Unary, V};
+pub use expression::expression;
+pub use memory::{from_memory, held, stored, to_memory};
 use value::{Val, build};
 
 mod arithmetic;
 mod bits;
 mod cast;
+mod erf;
 mod exp;
+mod expression;
+mod float8;
 mod hyperbolic;
 mod integer;
+mod inverse;
 mod log;
+mod memory;
 mod poly;
+mod pow;
+mod trig;
 mod value;
-
-/// The dtype that registers have for an element: f32 for halves.
-pub fn held(dtype: DType) -> DType {
-    match dtype {
-        DType::F16 | DType::BF16 => DType::F32,
-        other => other,
-    }
-}
 
 /// The result of `prim` on operands of `dtype` (for select: that of its last two), in the dtype
 /// that the signature says, held in registers. `cast_to` is the result's dtype for a cast.
@@ -87,9 +89,16 @@ fn unary_float<'a>(prim: Prim, x: Val<'a>) -> Val<'a> {
         Prim::Log => log::log(x),
         Prim::Log1p => log::log1p(x),
         Prim::Sqrt => x.sqrt(),
+        Prim::Sin => trig::sin(x),
+        Prim::Cos => trig::cos(x),
+        Prim::Tan => trig::tan(x),
+        Prim::Asin => inverse::asin(x),
+        Prim::Acos => inverse::acos(x),
+        Prim::Atan => inverse::atan(x),
         Prim::Sinh => hyperbolic::sinh(x),
         Prim::Cosh => hyperbolic::cosh(x),
         Prim::Tanh => hyperbolic::tanh(x),
+        Prim::Erf => erf::erf(x),
         Prim::IsNan => x.is_nan(),
         Prim::IsInf => x.abs().eq(f64::INFINITY),
         _ => x.number(f64::NAN),
@@ -118,6 +127,8 @@ fn binary_float<'a>(prim: Prim, x: Val<'a>, y: Val<'a>) -> Val<'a> {
         Prim::Div => x / y,
         Prim::FloorDiv => arithmetic::floor_div_mod(x, y).0,
         Prim::Mod => arithmetic::floor_div_mod(x, y).1,
+        Prim::Pow => pow::pow(x, y),
+        Prim::Atan2 => inverse::atan2(x, y),
         Prim::Min => arithmetic::min(x, y),
         Prim::Max => arithmetic::max(x, y),
         _ => x.number(f64::NAN),

@@ -1,0 +1,156 @@
+//! Scalar expressions as loop code: node by node, but for shapes that have better code.
+
+use mithril_ir::dtype::DType;
+use mithril_ir::scalar::expr::{Expr, Kind, Node};
+use mithril_ir::scalar::{Prim, Scalar};
+
+use super::{apply, exp, held};
+use crate::builder::Builder;
+use crate::code::{Ty, V};
+use crate::scalar::value::build;
+
+/// The value of `expr` on `args`, each of which has its dtype in `own` and is held in registers;
+/// a scalar stands for all lanes. As [`Expr::eval_into`] has it, but that nothing is rounded to
+/// halves on the way.
+pub fn expression(
+    b: &mut Builder,
+    expr: &Expr,
+    dtype: DType,
+    own: &[DType],
+    args: &[V],
+    attrs: &[Scalar],
+    lanes: u32,
+) -> V {
+    let needed = needed(expr, dtype);
+    let dtype_of = |i: u16| match (expr.kind(i), expr.nodes()[i as usize]) {
+        (Kind::Bool, _) => DType::Bool,
+        (Kind::Foreign, Node::Var(v)) => own[v as usize],
+        _ => dtype,
+    };
+    let mut values: Vec<Option<V>> = vec![None; needed.len()];
+    for (i, &node) in expr.nodes().iter().enumerate().filter(|(i, _)| needed[*i]) {
+        let of = |a: u16| values[a as usize].expect("operands come first");
+        let own = dtype_of(i as u16);
+        let value = match (shape(expr, dtype, i as u16), node) {
+            (Some(Shape::Sigmoid(x)), _) => build(b, [of(x)], |[x]| exp::sigmoid(x)),
+            (Some(Shape::OneAndTanh(x)), _) => build(b, [of(x)], |[x]| exp::sigmoid(x + x) * 2.0),
+            (None, Node::Const(x)) => constant(b, own, Scalar::number(own, x), lanes),
+            (None, Node::Var(v)) => b.splat(args[v as usize], lanes),
+            (None, Node::Attr(a)) => constant(b, own, attribute(attrs[a as usize], own), lanes),
+            (None, Node::Prim(prim, args)) => {
+                let args = &args[..prim.arity()];
+                // Only a select's operands differ, and its last has the dtype that counts.
+                let operand = dtype_of(args[args.len() - 1]);
+                let values: Vec<V> = args.iter().map(|&a| of(a)).collect();
+                apply(b, prim, operand, &values, Some(dtype))
+            }
+        };
+        values[i] = Some(value);
+    }
+    values[expr.root() as usize].expect("the root is needed")
+}
+
+fn constant(b: &mut Builder, dtype: DType, value: Scalar, lanes: u32) -> V {
+    let ty = Ty { dtype: held(dtype), lanes };
+    match value {
+        Scalar::F(x) => b.number(ty, x),
+        Scalar::I(x) => b.int(ty, x),
+    }
+}
+
+fn attribute(attr: Scalar, dtype: DType) -> Scalar {
+    match attr {
+        Scalar::F(_) => attr.cast(DType::F64, dtype),
+        Scalar::I(_) => attr.cast(DType::I64, dtype),
+    }
+}
+
+/// What a node is worth seeing as a whole, and its operand.
+enum Shape {
+    /// `1 / (1 + exp(-x))`.
+    Sigmoid(u16),
+    /// `1 + tanh(x)`, which is twice the sigmoid of twice x, and keeps its digits below zero.
+    OneAndTanh(u16),
+}
+
+/// Which nodes have a value of their own.
+fn needed(expr: &Expr, dtype: DType) -> Vec<bool> {
+    let mut needed = vec![false; expr.nodes().len()];
+    needed[expr.root() as usize] = true;
+    for i in (0..needed.len()).rev().filter(|&i| i <= expr.root() as usize) {
+        if !needed[i] {
+            continue;
+        }
+        match (shape(expr, dtype, i as u16), expr.nodes()[i]) {
+            (Some(Shape::Sigmoid(x) | Shape::OneAndTanh(x)), _) => needed[x as usize] = true,
+            (None, Node::Prim(prim, args)) => {
+                args[..prim.arity()].iter().for_each(|&a| needed[a as usize] = true);
+            }
+            (None, _) => {}
+        }
+    }
+    needed
+}
+
+fn shape(expr: &Expr, dtype: DType, i: u16) -> Option<Shape> {
+    if !dtype.is_float() {
+        return None;
+    }
+    let matched = Pattern(expr);
+    let sigmoid = matched.sigmoid(i).or_else(|| matched.sigmoid_by_sign(i)).map(Shape::Sigmoid);
+    sigmoid.or_else(|| matched.one_and_tanh(i).map(Shape::OneAndTanh))
+}
+
+struct Pattern<'a>(&'a Expr);
+
+impl Pattern<'_> {
+    fn operands(&self, i: u16, prim: Prim) -> Option<[u16; 3]> {
+        match self.0.nodes()[i as usize] {
+            Node::Prim(p, args) if p == prim => Some(args),
+            _ => None,
+        }
+    }
+
+    fn is(&self, i: u16, number: f64) -> bool {
+        self.0.nodes()[i as usize] == Node::Const(number)
+    }
+
+    /// What 1 is added to.
+    fn one_and(&self, i: u16) -> Option<u16> {
+        match self.operands(i, Prim::Add)? {
+            [one, x, _] if self.is(one, 1.0) => Some(x),
+            [x, one, _] if self.is(one, 1.0) => Some(x),
+            _ => None,
+        }
+    }
+
+    /// x of `1 / (1 + exp(-x))`.
+    fn sigmoid(&self, i: u16) -> Option<u16> {
+        let [one, sum, _] = self.operands(i, Prim::Div)?;
+        let [power, ..] = self.operands(self.one_and(sum)?, Prim::Exp)?;
+        let [x, ..] = self.operands(power, Prim::Neg)?;
+        self.is(one, 1.0).then_some(x)
+    }
+
+    /// x of `select(x >= 0, 1 / (1 + t), t / (1 + t)) where t = exp(-abs(x))`.
+    fn sigmoid_by_sign(&self, i: u16) -> Option<u16> {
+        let [test, above, below] = self.operands(i, Prim::Select)?;
+        let [x, zero, _] = self.operands(test, Prim::Ge)?;
+        let magnitude = self.sigmoid(above)?;
+        let [inner, ..] = self.operands(magnitude, Prim::Abs)?;
+        let ([_, sum, _], [t, other, _]) =
+            (self.operands(above, Prim::Div)?, self.operands(below, Prim::Div)?);
+        let same = inner == x && other == sum && self.one_and(sum)? == t;
+        (same && self.is(zero, 0.0)).then_some(x)
+    }
+
+    /// x of `1 + tanh(x)`, where nothing else needs the tangent.
+    fn one_and_tanh(&self, i: u16) -> Option<u16> {
+        let tanh = self.one_and(i)?;
+        let [x, ..] = self.operands(tanh, Prim::Tanh)?;
+        let users = self.0.nodes().iter().filter(
+            |node| matches!(node, Node::Prim(prim, args) if args[..prim.arity()].contains(&tanh)),
+        );
+        (users.count() == 1).then_some(x)
+    }
+}

@@ -1,0 +1,244 @@
+//! Sine, cosine and tangent: of |x| less its multiples of π/2.
+
+use std::f64::consts::{FRAC_2_PI, FRAC_PI_2};
+
+use mithril_ir::dtype::DType;
+
+use super::bits::{exponent, power_of_two, rounder};
+use super::poly::{by_dtype, horner};
+use super::value::Val;
+
+/// (sin(r) / r - 1) / r², by r² up to (π/4)².
+const SIN_F32: [f64; 4] =
+    [-0.1666666716337204, 0.008333380334079266, -0.00019853483536280692, 2.8369506708258996e-06];
+const SIN_F64: [f64; 6] = [
+    -0.16666666666666666,
+    0.008333333333330918,
+    -0.00019841269836712495,
+    2.755731607868067e-06,
+    -2.505112687608495e-08,
+    1.5917771759319144e-10,
+];
+
+/// (cos(r) - 1 + r²/2) / r⁴.
+const COS_F32: [f64; 3] = [0.04166664555668831, -0.0013887308305129409, 2.4432101781712845e-05];
+const COS_F64: [f64; 6] = [
+    0.041666666666666664,
+    -0.0013888888888887378,
+    2.4801587298736863e-05,
+    -2.755731725679604e-07,
+    2.0876143159909197e-09,
+    -1.138240875413901e-11,
+];
+
+/// (tan(r) / r - 1) / r².
+const TAN_F32: [f64; 7] = [
+    0.3333335220813751,
+    0.13332583010196686,
+    0.05406865105032921,
+    0.02123861014842987,
+    0.010945543646812439,
+    -4.618688399204984e-05,
+    0.004441829398274422,
+];
+
+/// π/2 in three parts.
+const HALF_PI_F32: [f64; 3] = [1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15];
+const HALF_PI_F64: [f64; 3] = [FRAC_PI_2, 6.123233995736766e-17, -1.4973849048591698e-33];
+
+/// The bits of 2/π behind the point, 53 at a time.
+const TWO_BY_PI: [u64; 24] = [
+    0x145f306dc9c882,
+    0x14a7f09d5f47d4,
+    0x1a6ee06db14acc,
+    0x13c439041fe516,
+    0x0757bd778ac36e,
+    0x091b8e909374b8,
+    0x00324977504e8c,
+    0x121cfe1deb1cb1,
+    0x0534e7dd1046be,
+    0x14baed1213a671,
+    0x18135a2fbf209c,
+    0x191d639835339f,
+    0x093908bf177bf2,
+    0x0a0ec7fe25fff7,
+    0x102cc07f79788c,
+    0x0b5a0a6d1f6d36,
+    0x0fd9e4f96136e9,
+    0x1d18fd9a797fa8,
+    0x16ba93dd63f5f2,
+    0x1f17b3d0739f78,
+    0x14a525d4d7f6bf,
+    0x0c47e357421580,
+    0x198237e3db5d5f,
+    0x10cfbc209af436,
+];
+
+/// Up to here π/2 in three parts is enough.
+const DIRECT: f64 = 131072.0;
+
+/// `r + low` is x less `n` times π/2, of which `n` has the low two bits.
+struct Reduced<'a> {
+    n: Val<'a>,
+    r: Val<'a>,
+    low: Val<'a>,
+}
+
+fn reduce(a: Val) -> Reduced {
+    let Reduced { n, r, low } = reduce_near(a);
+    let far = a.gt(DIRECT) & a.lt(f64::INFINITY);
+    let given = [a, n, r, low];
+    let parts = Val::choose(far, given, reduce_far, |[_, n, r, low]| vec![n, r, low]);
+    Reduced { n: parts[0], r: parts[1], low: parts[2] }
+}
+
+fn reduce_near(a: Val) -> Reduced {
+    let rounder = rounder(a);
+    let sum = a.mul_add(FRAC_2_PI, rounder);
+    let n = sum - rounder;
+    let [first, second, third] = if a.is_f64() { HALF_PI_F64 } else { HALF_PI_F32 };
+    // The first step is exact.
+    let exact = n.mul_add(-first, a);
+    let r = n.mul_add(-third, n.mul_add(-second, exact));
+    // The same once more, with what rounding cuts off.
+    let product = n * second;
+    let (close, cut) = two_sum(exact, -product);
+    let low = cut - n.mul_add(third, n.mul_add(second, -product));
+    Reduced { n: sum.bits(), r, low: (close - r) + low }
+}
+
+/// Replaces what does not hold for large numbers.
+fn reduce_far<'a>([a, n, r, low]: [Val<'a>; 4]) -> Vec<Val<'a>> {
+    let all = reduce_any(a);
+    let far = a.gt(DIRECT) & a.lt(f64::INFINITY);
+    [(all.n, n), (all.r, r), (all.low, low)].map(|(any, near)| any.when(far, near)).into()
+}
+
+/// As above for any finite number, in f64.
+fn reduce_any(a: Val) -> Reduced {
+    let dtype = a.dtype();
+    let [whole, turn, rest] = quarter_turns(a.convert(DType::F64), !a.is_f64());
+    let [first, second, _] = HALF_PI_F64;
+    let r = turn * first;
+    let low = rest.mul_add(first, turn.mul_add(second, turn.mul_add(first, -r)));
+    let n = whole.convert(DType::I64);
+    if dtype == DType::F64 {
+        return Reduced { n, r, low };
+    }
+    let single = r.convert(dtype);
+    let low = (r - single.convert(DType::F64)) + low;
+    Reduced { n: n.convert(DType::I32), r: single, low: low.convert(dtype) }
+}
+
+/// 2/π times a number in f64, modulo 4: the nearest whole number, and what is left in two parts.
+///
+/// Bits of 2/π that only make multiples of 4 are passed over. Of the others five groups are enough
+/// for the closest that a number comes to a multiple of π/2.
+fn quarter_turns<'a>(a: Val<'a>, single: bool) -> [Val<'a>; 3] {
+    let last = if single { 1 } else { 18 };
+    let bits = exponent(a) - 54;
+    // Division by 53 of what is at most 1023.
+    let group = ((bits.at_least(0) * 1237) >> 16).at_most(last);
+    let scaled = a * power_of_two(-(group * 53));
+    let mut sum = Sum::new(a);
+    for (k, bits) in window(group, last as usize).into_iter().enumerate() {
+        let x = scaled * 2f64.powi(-53 * k as i32);
+        let product = x * bits;
+        let cut = x.mul_add(bits, -product);
+        for term in [product, cut] {
+            // From the third group on a term is too small for it.
+            sum.add(if k < 2 { term - (term * 0.25).round() * 4.0 } else { term });
+        }
+    }
+    let whole = sum.high.round();
+    let turn = (sum.high - whole) + sum.middle;
+    let rest = (sum.middle - (turn - (sum.high - whole))) + sum.low;
+    [whole, turn, rest]
+}
+
+/// Five neighbours of [`TWO_BY_PI`], as fractions, from number `group` on.
+fn window<'a>(group: Val<'a>, last: usize) -> [Val<'a>; 5] {
+    let like = group.float();
+    let fraction = |&bits: &u64| like.number(bits as f64 * 2f64.powi(-53));
+    let mut all: Vec<Val> = TWO_BY_PI[..last + 5].iter().map(fraction).collect();
+    for shift in [16, 8, 4, 2, 1] {
+        let shifted = (group & shift as i64).ne(0);
+        let kept = all.len().min(shift + 4);
+        all = (0..kept)
+            .map(|i| all.get(i + shift).map_or(all[i], |&next| next.when(shifted, all[i])))
+            .collect();
+    }
+    std::array::from_fn(|i| all[i])
+}
+
+/// A sum in three parts.
+struct Sum<'a> {
+    high: Val<'a>,
+    middle: Val<'a>,
+    low: Val<'a>,
+}
+
+impl<'a> Sum<'a> {
+    fn new(like: Val<'a>) -> Sum<'a> {
+        let zero = like.number(0.0);
+        Sum { high: zero, middle: zero, low: zero }
+    }
+
+    fn add(&mut self, term: Val<'a>) {
+        let (high, cut) = two_sum(self.high, term);
+        let (middle, cut) = two_sum(self.middle, cut);
+        *self = Sum { high, middle, low: self.low + cut };
+    }
+}
+
+/// A sum and what its rounding cut off.
+fn two_sum<'a>(x: Val<'a>, y: Val<'a>) -> (Val<'a>, Val<'a>) {
+    let sum = x + y;
+    let part = sum - x;
+    (sum, (x - (sum - part)) + (y - part))
+}
+
+fn sin_series(r: Val) -> Val {
+    let square = r * r;
+    (r * square).mul_add(by_dtype(square, &SIN_F32, &SIN_F64), r)
+}
+
+fn cos_series(r: Val) -> Val {
+    let square = r * r;
+    let rest = square.mul_add(-0.5, 1.0);
+    (square * square).mul_add(by_dtype(square, &COS_F32, &COS_F64), rest)
+}
+
+/// `x`, its sign flipped where bit 1 of `n` is set.
+fn flip<'a>(x: Val<'a>, n: Val<'a>) -> Val<'a> {
+    (x.bits() ^ ((n & 2) << (n.dtype().bits() as i64 - 2))).float()
+}
+
+pub fn sin(x: Val) -> Val {
+    let Reduced { n, r, .. } = reduce(x.abs());
+    let odd = (n & 1).ne(0);
+    let result = flip(cos_series(r).when(odd, sin_series(r)), n);
+    (result.bits() ^ x.sign_bit()).float()
+}
+
+pub fn cos(x: Val) -> Val {
+    let Reduced { n, r, .. } = reduce(x.abs());
+    let odd = (n & 1).ne(0);
+    flip(sin_series(r).when(odd, cos_series(r)), n + 1)
+}
+
+/// Tangent: a quotient of its own series or of sine and cosine, upside down at odd multiples.
+pub fn tan(x: Val) -> Val {
+    let Reduced { n, r, low } = reduce(x.abs());
+    let odd = (n & 1).ne(0);
+    let (num, den) = match x.is_f64() {
+        true => (sin_series(r), cos_series(r)),
+        false => {
+            let square = r * r;
+            let rest = (r * square).mul_add(horner(square, &TAN_F32), low.mul_add(square, low));
+            (r + rest, r.number(1.0))
+        }
+    };
+    let result = (-den).when(odd, num) / num.when(odd, den);
+    (result.bits() ^ x.sign_bit()).float()
+}

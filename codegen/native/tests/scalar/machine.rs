@@ -1,0 +1,109 @@
+//! Kernels that apply scalar code to arrays, compiled and loaded.
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::{env, fs, process, ptr};
+
+use mithril_ir::dtype::DType;
+use mithril_kernels::builder::Builder;
+use mithril_kernels::code::V;
+use mithril_kernels::{mlir, scalar};
+use mithril_native::{Options, Stage, compile};
+
+type Entry = unsafe extern "C" fn(*mut u8, *const *mut u8, *const i64, i64, i64);
+
+unsafe extern "C" {
+    fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void;
+    fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+}
+
+/// A kernel: arrays in, arrays out, all of one length.
+pub struct Kernel {
+    entry: Entry,
+    results: Vec<DType>,
+}
+
+/// What a kernel does to each group of lanes: a value for each of `args`.
+pub type Body<'a> = &'a dyn Fn(&mut Builder, &[V]) -> V;
+
+impl Kernel {
+    /// Every body is applied to the same operands, in a loop of its own.
+    pub fn new(args: &[DType], bodies: &[(DType, Body)], lanes: u32) -> Kernel {
+        let mut b = Builder::new(args.len() + bodies.len(), 1);
+        let inputs: Vec<_> =
+            args.iter().enumerate().map(|(i, &d)| b.buffer(i, scalar::stored(d), true)).collect();
+        let (zero, n) = (b.index(0), b.dim(0));
+        for (i, (dtype, body)) in bodies.iter().enumerate() {
+            let output = b.buffer(args.len() + i, scalar::stored(*dtype), false);
+            b.each(zero, n, lanes.into(), |b, at| {
+                let load = |b: &mut Builder, (&mem, &dtype)| {
+                    let loaded = b.load(mem, at, lanes, None);
+                    scalar::from_memory(b, loaded, dtype)
+                };
+                let values =
+                    inputs.iter().zip(args).map(|input| load(b, input)).collect::<Vec<V>>();
+                let result = body(b, &values);
+                let result = scalar::to_memory(b, result, *dtype);
+                b.store(output, at, result, None);
+            });
+        }
+        let text = mlir::print(&b.finish());
+        let object = compile(&text, &options(), Stage::Object);
+        let object = object.unwrap_or_else(|e| panic!("{e}"));
+        Kernel { entry: load(&object), results: bodies.iter().map(|(d, _)| *d).collect() }
+    }
+
+    /// The results on the `n` elements of each of `inputs`.
+    pub fn run(&self, inputs: &[&[u8]], n: usize) -> Vec<Vec<u8>> {
+        let mut outputs = self.outputs(n);
+        self.run_into(inputs, &mut outputs, n);
+        outputs
+    }
+
+    /// Room for `n` elements of each result.
+    pub fn outputs(&self, n: usize) -> Vec<Vec<u8>> {
+        self.results.iter().map(|dtype| vec![0; n * dtype.bytes()]).collect()
+    }
+
+    pub fn run_into(&self, inputs: &[&[u8]], outputs: &mut [Vec<u8>], n: usize) {
+        let inputs = inputs.iter().map(|bytes| bytes.as_ptr().cast_mut());
+        let buffers: Vec<*mut u8> =
+            inputs.chain(outputs.iter_mut().map(|o| o.as_mut_ptr())).collect();
+        // SAFETY: the kernel reads and writes `n` elements of each buffer.
+        unsafe { (self.entry)(ptr::null_mut(), buffers.as_ptr(), [n as i64].as_ptr(), 0, 1) };
+    }
+}
+
+/// What this machine has.
+fn options() -> Options {
+    let cpu = if is_x86_feature_detected!("avx512f") { "x86-64-v4" } else { "x86-64-v3" };
+    let cpu = env::var("MITHRIL_TEST_CPU").unwrap_or(cpu.into());
+    Options { cpu, features: "-prefer-256-bit".into() }
+}
+
+/// Links an object without libraries but libc, so that a call of libm is an error, and opens it.
+fn load(object: &[u8]) -> Entry {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let stem = env::temp_dir().join(format!("mithril-scalar-{}-{count}", process::id()));
+    let (from, to) = (stem.with_extension("o"), stem.with_extension("so"));
+    fs::write(&from, object).expect("the object is written");
+    let linked = Command::new("cc")
+        .args(["-shared", "-nostdlib", "-Wl,-z,defs", "-o"])
+        .args([&to, &from])
+        .arg("-lc")
+        .status();
+    assert!(linked.expect("cc runs").success(), "the object needs more than libc");
+    let path = CString::new(to.to_str().expect("a path of text")).expect("no zero byte");
+    // SAFETY: the library runs nothing when it is opened, and `kernel` has this signature.
+    let entry = unsafe {
+        let library = dlopen(path.as_ptr(), 2);
+        assert!(!library.is_null(), "the library opens");
+        std::mem::transmute::<*mut c_void, Entry>(dlsym(library, c"kernel".as_ptr()))
+    };
+    for path in [from, to] {
+        let _ = fs::remove_file(path);
+    }
+    entry
+}
