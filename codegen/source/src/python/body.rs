@@ -103,6 +103,10 @@ impl<'f, 'm> Body<'f, 'm> {
         let live = self.survey();
         self.guards()?;
         let function = self.function;
+        for (value, arg) in function.arguments() {
+            let dtype = self.file.dtype(function.ty(value).dtype);
+            dtype.map_err(|error| error.at(format!("argument `{}`", arg.name)))?;
+        }
         for (op, live) in function.ops.iter().zip(live) {
             if live {
                 self.operation(op)?;

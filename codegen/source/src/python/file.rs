@@ -66,11 +66,12 @@ impl<'m> File<'m> {
         }
     }
 
-    /// Whether sums of integers of this dtype come out wider unless told otherwise.
+    /// Whether sums of integers of this dtype come out in another one unless told otherwise.
     pub fn widens(&self, dtype: DType) -> bool {
         let word = if self.dialect.narrow && !self.wide { 32 } else { 64 };
-        let unsigned_wide = dtype.is_unsigned_int() && dtype.bits() >= word;
-        dtype.is_int() && dtype.bits() < word && !unsigned_wide
+        // torch adds even these up as signed ones.
+        let signed = self.framework == Framework::Torch && dtype == DType::U64;
+        dtype.is_int() && (dtype.bits() < word || signed)
     }
 
     pub fn dtype(&self, dtype: DType) -> Result<Expr> {
@@ -100,6 +101,9 @@ impl<'m> File<'m> {
         }
         if self.dialect.differentiates && op.op.attr_index("vjp").is_some() {
             return unsupported("whose gradient the framework would take by its own rules").err();
+        }
+        if op.op.attr_index("carries").is_some() {
+            return unsupported("which would be called once rather than for each slice").err();
         }
         let name = self.names.unique(callee);
         let mut body = Body::new(self, function, "");
