@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use super::access::Access;
 use super::layout::rules::{axis_dim, slice_shape};
 use super::{
     BASE, Class, DTypeRule, Default, Gradient, Infer, Kind, Meaning, OpDef, Python, ShapeRule, all,
@@ -28,6 +29,7 @@ const UPDATES: super::Operand = operand("updates", Class::Number);
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "take",
+        access: Access::Take,
         doc: "The slices of `x` at `indices` of `axis`, whose place the axes of `indices` take.",
         operands: &[ANY, INDICES],
         attrs: &[AXIS],
@@ -59,6 +61,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "take_along",
+        access: Access::TakeAlong,
         doc: "For each place of `indices` the element of `x` at that index of `axis` and the same \
               place of the other axes.",
         operands: &[ANY, INDICES],
@@ -80,6 +83,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "scatter_add",
+        access: Access::ScatterAdd,
         doc: "`x` with each slice of `updates` added at its index of `axis`: the transpose of `take`.",
         operands: &[NUMBER, INDICES, UPDATES],
         attrs: &[AXIS],
@@ -106,6 +110,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "scatter_add_along",
+        access: Access::ScatterAddAlong,
         doc: "`x` with each element of `updates` added at its index of `axis`: \
               the transpose of `take_along`.",
         operands: &[NUMBER, INDICES, UPDATES],
@@ -132,6 +137,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "slice_update",
+        access: Access::SliceUpdate,
         doc: "`x` with `update` written where `slice` of the same bounds would read.",
         operands: &[ANY, operand("update", Class::Any)],
         attrs: &[
@@ -168,6 +174,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "dynamic_slice",
+        access: Access::DynamicSlice,
         doc: "The block of `sizes` of `x` that begins at `starts`, moved inside where it would \
               reach beyond.",
         operands: &[ANY, operand("starts", Class::Int).apart().many()],
@@ -197,6 +204,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "dynamic_update_slice",
+        access: Access::DynamicUpdate,
         doc: "`x` with `update` written at `starts`, moved inside where it would reach beyond.",
         operands: &[
             ANY,

@@ -1,0 +1,181 @@
+//! Runs functions as native code, beside the evaluator.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use mithril_ir::dim::Symbol;
+use mithril_ir::dtype::DType;
+use mithril_ir::evaluate::evaluate;
+use mithril_ir::graph::Module;
+use mithril_ir::tensor::Tensor;
+use mithril_ir::text;
+use mithril_kernels::contract::Isa;
+use mithril_kernels::program::{self, Plan};
+use mithril_native::{Options, Stage, compile};
+use mithril_passes::driver::Driver;
+use mithril_passes::pipeline::Pipeline;
+use mithril_runtime::code::Code;
+use mithril_runtime::execute::Executable;
+use mithril_runtime::kernel::{Kernel, copy};
+use mithril_runtime::memory::Block;
+use mithril_runtime::threads::Pool;
+
+/// What this machine has.
+pub fn machine() -> (Isa, Options) {
+    let wide = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl");
+    let cpu = if wide { "x86-64-v4" } else { "x86-64-v3" };
+    let isa = match wide {
+        true => Isa { bytes: 64, registers: 32, fma: true },
+        false => Isa { bytes: 32, registers: 16, fma: true },
+    };
+    (isa, Options { cpu: cpu.into(), features: "-prefer-256-bit".into() })
+}
+
+/// A function by its text, compiled.
+pub struct Native {
+    pub module: Module,
+    pub plan: Plan,
+    executable: Executable,
+}
+
+impl Native {
+    pub fn new(source: &str) -> Native {
+        let module = text::parse(source).unwrap_or_else(|e| panic!("{e}\n{source}"));
+        let pipeline =
+            "inline{limit=all,repeated=all},legalize{target=native},canonicalize,cse,dce";
+        let pipeline = Pipeline::parse(pipeline).expect("the pipeline");
+        let (legal, _) =
+            Driver::default().run(&pipeline, &module).unwrap_or_else(|e| panic!("{e}"));
+        let entry = legal.entry().expect("an entry");
+        let (isa, options) = machine();
+        let plan = program::plan(entry, &isa).unwrap_or_else(|e| panic!("{e}\n{source}"));
+        let mut codes = Vec::new();
+        let mut kernels: Vec<Kernel> = Vec::new();
+        for kernel in &plan.kernels {
+            let text = kernel.text();
+            let object = compile(&text, &options, Stage::Object);
+            let shown = || text::print(&Module::of(kernel.function.clone()));
+            let object = object.unwrap_or_else(|e| panic!("{e}\n{}\n{text}", shown()));
+            let code = Arc::new(Code::load(&object).unwrap_or_else(|e| panic!("{e}")));
+            kernels.push(code.kernel("kernel").expect("the kernel"));
+            codes.push(code);
+        }
+        if plan.copies {
+            kernels.push(copy);
+        }
+        let constants = plan.constants.iter().map(|t| Block::copy_of(t.bytes()).expect("memory"));
+        let constants = constants.map(Arc::new).collect();
+        let executable = Executable::new(plan.program.clone(), kernels, codes, constants);
+        let executable = executable.unwrap_or_else(|e| panic!("{e}\n{}", plan.program));
+        Native { module, plan, executable }
+    }
+
+    pub fn run(&self, args: &[Tensor]) -> Vec<Tensor> {
+        let entry = self.module.entry().expect("an entry");
+        let mut sizes: HashMap<Symbol, i64> = HashMap::new();
+        for ((value, _), tensor) in entry.arguments().zip(args) {
+            for (dim, size) in entry.ty(value).shape.dims.iter().zip(tensor.shape()) {
+                if let Some(symbol) = dim.as_symbol() {
+                    sizes.insert(symbol.clone(), *size as i64);
+                }
+            }
+        }
+        let symbols: Vec<i64> = self.plan.symbols.iter().map(|s| sizes[s]).collect();
+        let bytes = self.executable.result_bytes(&symbols).expect("sizes");
+        let mut blocks: Vec<Block> =
+            bytes.iter().map(|&n| Block::new(n).expect("memory")).collect();
+        blocks.iter_mut().for_each(|block| block.as_mut_slice().fill(0xA5));
+        let held: Vec<Block> =
+            args.iter().map(|t| Block::copy_of(t.bytes()).expect("memory")).collect();
+        let from: Vec<*const u8> = held.iter().map(|b| b.as_ptr() as *const u8).collect();
+        let to: Vec<*mut u8> = blocks.iter().map(Block::as_ptr).collect();
+        // SAFETY: the blocks have the sizes that the program says.
+        unsafe { self.executable.run(&from, &symbols, &to, &Pool::new(1)) }.expect("it runs");
+        let shape_of = |i: usize| -> (DType, Vec<usize>) {
+            let ty = entry.ty(entry.results[i].value);
+            let dims = ty
+                .shape
+                .dims
+                .iter()
+                .map(|d| d.evaluate(&|s| sizes.get(s).copied()).expect("a known dim") as usize);
+            (ty.dtype, dims.collect())
+        };
+        let read = |(i, block): (usize, &Block)| {
+            let (dtype, shape) = shape_of(i);
+            Tensor::from_bytes(dtype, shape, block.as_slice()).expect("the result's size")
+        };
+        blocks.iter().enumerate().map(read).collect()
+    }
+}
+
+/// Elements that are neither large nor alike.
+pub fn draw(dtype: DType, shape: &[usize], seed: usize) -> Tensor {
+    let count: usize = shape.iter().product();
+    let word = |i: usize| {
+        let mut x = (i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (seed as u64) << 32;
+        x = (x ^ (x >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        x ^ (x >> 32)
+    };
+    if dtype.is_float() {
+        let values: Vec<f64> = (0..count).map(|i| (word(i) % 4001) as f64 / 1000.0 - 2.0).collect();
+        return Tensor::from_f64s(dtype, shape.to_vec(), &values);
+    }
+    let range = if dtype == DType::Bool { 2 } else { 7 };
+    let values: Vec<i64> = (0..count).map(|i| (word(i) % range) as i64).collect();
+    Tensor::from_i64s(dtype, shape.to_vec(), &values)
+}
+
+/// Runs a function on drawn arguments, whose symbols have these sizes, and compares.
+pub fn check(source: &str, sizes: &[(&str, usize)]) {
+    let native = Native::new(source);
+    agree(&native, sizes);
+}
+
+pub fn agree(native: &Native, sizes: &[(&str, usize)]) {
+    let entry = native.module.entry().expect("an entry");
+    let sizes: HashMap<&str, usize> = sizes.iter().copied().collect();
+    let args: Vec<Tensor> = (entry.arguments().enumerate())
+        .map(|(seed, (value, _))| {
+            let ty = entry.ty(value);
+            let dims = ty.shape.dims.iter().map(|d| {
+                d.evaluate(&|s| sizes.get(s.as_str()).map(|n| *n as i64)).expect("sizes") as usize
+            });
+            draw(ty.dtype, &dims.collect::<Vec<_>>(), seed)
+        })
+        .collect();
+    let want = evaluate(&native.module, entry, &args).unwrap_or_else(|e| panic!("{e}"));
+    let got = native.run(&args);
+    for (i, (want, got)) in want.iter().zip(&got).enumerate() {
+        compare(native, i, want, got);
+    }
+}
+
+fn compare(native: &Native, result: usize, want: &Tensor, got: &Tensor) {
+    let source = || {
+        let kernels = native.plan.kernels.iter();
+        let kernels = kernels.map(|k| text::print(&Module::of(k.function.clone())));
+        kernels.collect::<Vec<_>>().join("\n")
+    };
+    assert_eq!(want.shape(), got.shape());
+    if !want.dtype().is_float() {
+        let same = want.to_i64s() == got.to_i64s();
+        assert!(same, "result {result}\nwant {want:?}\ngot  {got:?}\n{}", source());
+        return;
+    }
+    let tolerance = match want.dtype() {
+        DType::F64 => 1e-12,
+        DType::F32 => 1e-5,
+        DType::F16 => 2e-3,
+        _ => 2e-2,
+    };
+    let largest =
+        want.to_f64s().iter().filter(|x| x.is_finite()).fold(1e-30, |a: f64, x| a.max(x.abs()));
+    for (i, (w, g)) in want.to_f64s().iter().zip(got.to_f64s()).enumerate() {
+        let same = (w.is_nan() && g.is_nan()) || *w == g || (w - g).abs() <= tolerance * largest;
+        assert!(
+            same,
+            "result {result}, element {i}: want {w}, got {g}\n{want:?}\n{got:?}\n{}",
+            source()
+        );
+    }
+}

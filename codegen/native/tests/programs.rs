@@ -1,0 +1,181 @@
+//! Whole functions as native code, against the evaluator.
+
+mod machine;
+
+use machine::check;
+
+/// A function of this signature and body; `t` stands for `tensor`.
+fn f(signature: &str, body: &str) -> String {
+    let text = format!("mithril 1\n\nfunc @f({signature} {{\n{body}\n}}\n");
+    text.replace("t<", "tensor<")
+}
+
+#[test]
+fn elementwise_and_broadcasting() {
+    for n in [1, 7, 16, 33] {
+        let text = f(
+            &format!("%x: t<4 x {n} x f32>, %y: t<{n} x f32>) -> (r: t<4 x {n} x f32>)"),
+            "%0 = mul(%x, %y)\n%1 = add(%0, %x)\n%2 = exp(%1)\nreturn %2",
+        );
+        check(&text, &[]);
+    }
+}
+
+#[test]
+fn symbols() {
+    let text = f(
+        "%x: t<n x m x f32>, %y: t<m x f32>) -> (r: t<n x m x f32>, s: t<n x f32>)",
+        "%0 = mul(%x, %y)\n%1 = relu(%0)\n%2 = sum(%1) {axes = [1]}\nreturn %1, %2",
+    );
+    let native = machine::Native::new(&text);
+    for (n, m) in [(1, 1), (3, 17), (5, 64), (2, 130), (0, 5), (4, 0)] {
+        machine::agree(&native, &[("n", n), ("m", m)]);
+    }
+}
+
+#[test]
+fn rows() {
+    for n in [1, 10, 16, 70, 256] {
+        let text = f(
+            &format!(
+                "%x: t<5 x {n} x f32>, %w: t<{n} x f32>, %b: t<{n} x f32>) -> (r: t<5 x {n} x f32>, s: t<5 x {n} x f32>)"
+            ),
+            "%0 = softmax(%x)\n%1 = layer_norm(%0, %w, %b)\nreturn %0, %1",
+        );
+        check(&text, &[]);
+    }
+}
+
+#[test]
+fn columns() {
+    for n in [1, 10, 16, 70, 256, 300] {
+        let text = f(
+            &format!("%x: t<9 x {n} x f32>) -> (r: t<{n} x f32>, s: t<{n} x f32>, m: t<f32>)"),
+            "%0 = sum(%x) {axes = [0]}\n%1 = max(%x) {axes = [0]}\n%2 = mean(%x)\nreturn %0, %1, %2",
+        );
+        check(&text, &[]);
+    }
+}
+
+#[test]
+fn contractions() {
+    for (m, k, n) in [(8, 8, 8), (1, 33, 17), (33, 127, 17), (64, 70, 1)] {
+        let text = f(
+            &format!(
+                "%x: t<{m} x {k} x f32>, %w: t<{k} x {n} x f32>, %b: t<{n} x f32>, %r: t<{m} x {n} x f32>) -> (y: t<{m} x {n} x f32>)"
+            ),
+            "%0 = matmul(%x, %w)\n%1 = add(%0, %b)\n%2 = gelu_tanh(%1)\n%3 = add(%2, %r)\nreturn %3",
+        );
+        check(&text, &[]);
+    }
+}
+
+#[test]
+fn views() {
+    let text = f(
+        "%x: t<2 x 6 x 32 x f32>, %y: t<2 x 6 x 32 x f32>) -> (a: t<2 x 32 x 6 x f32>, b: t<12 x 32 x f32>, c: t<2 x 6 x 4 x 8 x f32>, d: t<2 x 12 x 32 x f32>, e: t<2 x 3 x 32 x f32>, g: t<2 x 8 x 40 x f32>, h: t<2 x 6 x 32 x f32>)",
+        "%0 = transpose(%x) {permutation = [0, 2, 1]}
+         %1 = reshape(%x) {shape = [12 x 32]}
+         %2 = exp(%1)
+         %3 = reshape(%x) {shape = [2 x 6 x 4 x 8]}
+         %4 = neg(%3)
+         %5 = concat(%x, %y) {axis = 1}
+         %6 = slice(%x) {axes = [1], starts = [1], limits = [6], steps = [2]}
+         %z = constant() {value = dense<t<f32>, 7.0>}
+         %7 = pad(%x, %z) {low = [0, 1, 3], high = [0, 1, 5]}
+         %8 = reverse(%y) {axes = [1, 2]}
+         return %0, %2, %4, %5, %6, %7, %8",
+    );
+    check(&text, &[]);
+}
+
+#[test]
+fn positions() {
+    let text = f(
+        "%x: t<5 x 33 x f32>, %i: t<7 x i64>, %j: t<5 x 4 x i32>, %u: t<7 x 33 x f32>, %s: t<i64>) -> (a: t<7 x 33 x f32>, b: t<5 x 4 x f32>, c: t<5 x 33 x f32>, d: t<5 x 8 x f32>, e: t<5 x 33 x f32>, g: t<5 x 33 x f32>)",
+        "%0 = take(%x, %i) {axis = 0}
+         %1 = take_along(%x, %j) {axis = 1}
+         %2 = scatter_add(%x, %i, %u) {axis = 0}
+         %z = constant() {value = dense<t<i64>, 0>}
+         %3 = dynamic_slice(%x, %z, %s) {sizes = [5 x 8]}
+         %4 = dynamic_update_slice(%x, %3, %z, %s)
+         %5 = slice_update(%x, %3) {axes = [1], starts = [2], limits = [18], steps = [2]}
+         return %0, %1, %2, %3, %4, %5",
+    );
+    check(&text, &[]);
+}
+
+#[test]
+fn orders() {
+    for n in [1, 2, 17, 100] {
+        let text = f(
+            &format!(
+                "%x: t<3 x {n} x f32>) -> (a: t<3 x {n} x f32>, b: t<3 x {n} x i64>, c: t<3 x {n} x f32>, d: t<3 x i64>, e: t<i64>, g: t<3 x {n} x f32>)"
+            ),
+            "%0 = sort(%x)
+             %1 = argsort(%x)
+             %2 = sort(%x) {descending = true}
+             %3 = argmax(%x) {axis = 1}
+             %4 = argmin(%x)
+             %5 = cumsum(%x) {axis = 1}
+             return %0, %1, %2, %3, %4, %5",
+        );
+        check(&text, &[]);
+    }
+}
+
+#[test]
+fn random() {
+    let text = f(
+        "%k: t<2 x u32> key) -> (a: t<5 x 17 x f32>, b: t<33 x f64>, c: t<33 x u64>, d: t<33 x u8>, e: t<4 x 2 x u32>, g: t<40 x f32>)",
+        "%0 = uniform(%k) {shape = [5 x 17], dtype = f32}
+         %1 = uniform(%k) {shape = [33], dtype = f64}
+         %2 = random_bits(%k) {shape = [33], dtype = u64}
+         %3 = random_bits(%k) {shape = [33], dtype = u8}
+         %4 = key_split(%k) {count = 4}
+         %5 = normal(%k) {shape = [40], dtype = f32}
+         return %0, %1, %2, %3, %4, %5",
+    );
+    check(&text, &[]);
+}
+
+#[test]
+fn attention() {
+    let text = f(
+        "%q: t<2 x 3 x 17 x 8 x f32>, %k: t<2 x 3 x 17 x 8 x f32>, %v: t<2 x 3 x 17 x 8 x f32>) -> (y: t<2 x 3 x 17 x 8 x f32>)",
+        "%0 = attention(%q, %k, %v) {causal = true}\nreturn %0",
+    );
+    check(&text, &[]);
+}
+
+#[test]
+fn heads_are_views_of_one_matrix() {
+    let text = f(
+        "%x: t<2 x 9 x 96 x f32>) -> (y: t<2 x 9 x 32 x f32>)",
+        "%0 = reshape(%x) {shape = [2 x 9 x 3 x 4 x 8]}
+         %1 = transpose(%0) {permutation = [2, 0, 3, 1, 4]}
+         %2 = slice(%1) {axes = [0], starts = [0], limits = [1]}
+         %3 = slice(%1) {axes = [0], starts = [1], limits = [2]}
+         %4 = slice(%1) {axes = [0], starts = [2], limits = [3]}
+         %q = reshape(%2) {shape = [2 x 4 x 9 x 8]}
+         %k = reshape(%3) {shape = [2 x 4 x 9 x 8]}
+         %v = reshape(%4) {shape = [2 x 4 x 9 x 8]}
+         %5 = attention(%q, %k, %v)
+         %6 = transpose(%5) {permutation = [0, 2, 1, 3]}
+         %7 = reshape(%6) {shape = [2 x 9 x 32]}
+         return %7",
+    );
+    check(&text, &[]);
+}
+
+#[test]
+fn results_that_are_arguments_or_each_other() {
+    let text = f(
+        "%x: t<3 x 4 x f32>) -> (a: t<3 x 4 x f32>, b: t<4 x 3 x f32>, c: t<3 x 4 x f32>, d: t<3 x 4 x f32>, e: t<12 x f32>)",
+        "%0 = exp(%x)
+         %1 = transpose(%x) {permutation = [1, 0]}
+         %2 = reshape(%0) {shape = [12]}
+         return %x, %1, %0, %0, %2",
+    );
+    check(&text, &[]);
+}
