@@ -119,3 +119,24 @@ fn constants() {
 fn state_and_keys() {
     check("state");
 }
+
+fn parsed(body: &str) -> Module {
+    parse(&format!("mithril 1\n{body}")).expect("the module is well formed")
+}
+
+/// torch's own sum of these would have a sign.
+#[test]
+fn torch_sums_of_the_widest_unsigned() {
+    let module =
+        parsed("func @main(%x: tensor<3 x u64>) -> (sum: tensor<u64>) { %0 = sum(%x) return %0 }");
+    let text = source(&module, Framework::Torch, "sum").text;
+    assert!(text.contains("torch.sum(x, dtype=torch.uint64)"), "{text}");
+}
+
+#[test]
+fn arguments_of_dtypes_that_torch_lacks() {
+    let module = parsed("func @main(%x: tensor<3 x i4>) -> (x: tensor<3 x i4>) { return %x }");
+    let error = emit(&module, Framework::Torch, &Options::default()).unwrap_err().to_string();
+    assert!(error.starts_with("Backend does not support operation on i4"), "{error}");
+    assert!(error.contains("argument `x`"), "{error}");
+}

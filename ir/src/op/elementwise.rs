@@ -69,7 +69,7 @@ pub(super) const OPS: &[OpDef] = &[
             ..all("{x} // {y}")
         },
         note: "An integer divided by zero gives -1 (all bits set) on the evaluator and native \
-               targets; NumPy gives 0 with a warning and torch raises.",
+               targets; NumPy gives 0 with a warning, torch raises, JAX gives other numbers.",
         ..BINARY
     },
     OpDef {
@@ -81,7 +81,8 @@ pub(super) const OPS: &[OpDef] = &[
             ..all("{x} % {y}")
         },
         note: "The remainder of an integer by zero is `x` on the evaluator and native targets; \
-               NumPy gives 0 with a warning and torch raises.",
+               NumPy gives 0 with a warning, torch raises, JAX gives other numbers. torch gives \
+               NaN where the quotient of floats overflows.",
         ..BINARY
     },
     OpDef {
@@ -89,7 +90,8 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "`x` to the power `y`.",
         meaning: Meaning::Scalar("x ** y"),
         python: all("{x} ** {y}"),
-        note: "A negative integer exponent gives 0 unless the base is 1 or -1; NumPy and torch raise.",
+        note: "A negative integer exponent gives 0 unless the base is 1 or -1; NumPy raises, torch does \
+               where it is a number, JAX gives other numbers.",
         ..BINARY
     },
     OpDef {
@@ -263,6 +265,7 @@ pub(super) const OPS: &[OpDef] = &[
         operands: NUMBER,
         meaning: Meaning::Scalar("abs(x)"),
         python: all("@abs({x})"),
+        note: "The gradient at 0 is 0; JAX takes the slope 1.",
         ..ELEMENTWISE
     },
     OpDef {

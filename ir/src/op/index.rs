@@ -18,7 +18,8 @@ use crate::shape::Shape;
 const INDEX: OpDef = OpDef { kind: Kind::Index, ..BASE };
 const AXIS: super::AttrDef = attr("axis", AttrKind::Int, Default::Required);
 const OUT_OF_RANGE: &str = "A negative index counts from the end; one still out of range is \
-    clamped on the evaluator and native targets. NumPy and torch raise.";
+    clamped on the evaluator and native targets. NumPy and torch raise, but `take_along` of torch \
+    goes round; JAX reads NaN or the least integer, and drops what would be written.";
 
 const ANY: super::Operand = operand("x", Class::Any);
 const NUMBER: super::Operand = operand("x", Class::Number);

@@ -165,6 +165,11 @@ pub(super) const OPS: &[OpDef] = &[
         gradient: Gradient::Partials(&[
             "select(x * beta >= 0, 1 / (1 + t), t / (1 + t)) where t = exp(-abs(beta * x))",
         ]),
+        // The maximum alone has a corner at 0, which frameworks would differentiate.
+        python: nn(
+            "F.softplus({x}[, beta={beta}], threshold=40.0)",
+            "jax.nn.softplus({x}) if beta is default; jax.nn.softplus({x} * {beta}) / {beta}",
+        ),
         ..UNARY
     },
     OpDef {
@@ -196,6 +201,7 @@ pub(super) const OPS: &[OpDef] = &[
             torch: "F.leaky_relu({x}, {slope})",
             jax: "jax.nn.leaky_relu({x}, {slope})",
         },
+        note: "At 0 JAX takes the slope 1.",
         ..UNARY
     },
     OpDef {
@@ -279,6 +285,8 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Scalar("min(max(x + 3, 0), 6) / 6"),
         gradient: Gradient::Partials(&["select((x > -3) & (x < 3), 0.16666666666666666, 0)"]),
         python: nn("F.hardsigmoid({x})", "jax.nn.hard_sigmoid({x})"),
+        note: "At -3 and 3 frameworks take either side's slope; torch divides by six in single \
+               precision in its gradient.",
         ..UNARY
     },
     OpDef {
@@ -325,6 +333,7 @@ pub(super) const OPS: &[OpDef] = &[
              where a = abs(x)",
         ]),
         python: DECOMPOSED,
+        note: "At 0 JAX takes the slope of the positive side.",
         ..UNARY
     },
     OpDef {

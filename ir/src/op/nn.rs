@@ -21,6 +21,8 @@ const X: Operand = operand("x", Class::Float);
 const WEIGHT: Operand = operand("weight", Class::Float).optional();
 const BIAS: Operand = operand("bias", Class::Float).optional();
 
+const NO_CLASSES: &str = "Frameworks may raise where there are no elements along the axis.";
+
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "softmax",
@@ -62,6 +64,7 @@ pub(super) const OPS: &[OpDef] = &[
             torch: "@log_softmax({x}, {axis})",
             jax: "jax.nn.log_softmax({x}[, axis={axis}])",
         },
+        note: NO_CLASSES,
         ..COMPOSITE
     },
     OpDef {
@@ -153,7 +156,8 @@ pub(super) const OPS: &[OpDef] = &[
                     [, is_causal={causal}][, scale={scale}][, enable_gqa={grouped}])",
             jax: "",
         },
-        note: "A query that sees no key gives NaN from softmax of nothing in frameworks, 0 here.",
+        note: "A query that sees no key gives NaN from softmax of nothing in frameworks, 0 here. Where \
+               there are no keys at all, frameworks may raise.",
         ..COMPOSITE
     },
     OpDef {
@@ -174,6 +178,7 @@ pub(super) const OPS: &[OpDef] = &[
             -picked.squeeze(&[-1])
         }),
         python: DECOMPOSED,
+        note: NO_CLASSES,
         ..COMPOSITE
     },
 ];

@@ -5,7 +5,7 @@ use super::{
     BASE, Class, DECOMPOSED, DTypeRule, Default, Gradient, Infer, Kind, Meaning, OpDef, Python,
     ShapeRule, all, attr, operand,
 };
-use crate::algebra::{Rule, Var};
+use crate::algebra::{Rule, Var, count_dims};
 use crate::attr::AttrKind;
 use crate::diagnostic::Result;
 use crate::dim::Dim;
@@ -157,7 +157,8 @@ pub(super) const OPS: &[OpDef] = &[
             torch: "@argmax({x}[, dim={axis}][, keepdim={keepdim}])",
             ..all("@argmax({x}[, axis={axis}][, keepdims={keepdim}])")
         },
-        note: "NaN counts as greatest.",
+        note: "NaN counts as greatest. The index among no elements is 0 on the evaluator and native \
+               targets; frameworks raise.",
         ..FIND
     },
     OpDef {
@@ -169,7 +170,8 @@ pub(super) const OPS: &[OpDef] = &[
             torch: "@argmin({x}[, dim={axis}][, keepdim={keepdim}])",
             ..all("@argmin({x}[, axis={axis}][, keepdims={keepdim}])")
         },
-        note: "NaN counts as least.",
+        note: "NaN counts as least. The index among no elements is 0 on the evaluator and native \
+               targets; frameworks raise.",
         ..FIND
     },
     OpDef {
@@ -212,6 +214,7 @@ pub(super) const OPS: &[OpDef] = &[
             torch: "@sort({x}, dim={axis}[, descending={descending}], stable=True).values",
             jax: "@sort({x}, axis={axis}[, descending={descending}])",
         },
+        note: "JAX gives the gradients of equal elements in another order when descending.",
         ..SCAN
     },
     OpDef {
@@ -266,9 +269,12 @@ pub(super) const OPS: &[OpDef] = &[
             let axes = r.ints("axes");
             let deviation = (x - x.reduce("mean", axes, true)).named("deviation");
             let squares = (deviation * deviation).sum(axes, r.bool("keepdim"));
-            match r.float("correction") {
-                Some(c) if c != 0.0 => squares / (x.count(axes) - c),
-                _ => squares / x.count(axes),
+            let count = count_dims(&x.shape(), axes);
+            match (r.float("correction"), count) {
+                (None | Some(0.0), _) => squares / x.count(axes),
+                // Fewer elements than the correction have no variance, rather than a negative one.
+                (Some(c), Some(Dim::Const(n))) => squares / x.scalar((n as f64 - c).max(0.0)),
+                (Some(c), _) => squares / (x.count(axes) - c).binary("maximum", x.scalar(0.0)),
             }
         }),
         python: Python {
@@ -300,6 +306,7 @@ pub(super) const OPS: &[OpDef] = &[
             vec![Some(spread(r, r.g()) * weights)]
         }),
         python: DECOMPOSED,
+        note: "Of no elements it is -inf on the evaluator and native targets; frameworks raise.",
         ..FLOATS
     },
 ];

@@ -104,6 +104,10 @@ impl<'f, 'm> Body<'f, 'm> {
     pub fn operations(&mut self) -> Result<()> {
         let live = self.survey();
         self.guards()?;
+        for (value, arg) in self.function.arguments() {
+            let dtype = self.file.dtype(self.function.ty(value).dtype);
+            dtype.map_err(|error| error.at(format!("argument `{}`", arg.name)))?;
+        }
         self.write_operations(&live)
     }
 

@@ -78,11 +78,12 @@ impl<'m> File<'m> {
         }
     }
 
-    /// Whether sums of integers of this dtype come out wider unless told otherwise.
+    /// Whether sums of integers of this dtype come out in another one unless told otherwise.
     pub fn widens(&self, dtype: DType) -> bool {
         let word = if self.dialect.narrow && !self.wide { 32 } else { 64 };
-        let unsigned_wide = dtype.is_unsigned_int() && dtype.bits() >= word;
-        dtype.is_int() && dtype.bits() < word && !unsigned_wide
+        // torch adds even these up as signed ones.
+        let signed = self.framework == Framework::Torch && dtype == DType::U64;
+        dtype.is_int() && (dtype.bits() < word || signed)
     }
 
     pub fn dtype(&self, dtype: DType) -> Result<Expr> {
