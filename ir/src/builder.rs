@@ -58,6 +58,7 @@ impl Builder {
             f.constraints = other.constraints.clone();
             f.guards = other.guards.clone();
             f.external = other.external;
+            f.bodies = other.bodies.clone();
         }
         builder.fresh.set(1 + highest_fresh(other));
         builder

@@ -8,7 +8,7 @@ use crate::builder::Builder;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
-use crate::eval::{Array, elementwise};
+use crate::eval::{Array, elementwise, reduce};
 use crate::graph::{Function, Module, Operation, ResultDef, Role, Value};
 use crate::op::infer::{as_int, as_ints, find_attr};
 use crate::op::{Meaning, Op, expr};
@@ -107,6 +107,14 @@ impl<'a> Inputs<'a> {
     /// The dtype of the result.
     pub fn dtype(&self) -> DType {
         self.result
+    }
+
+    /// What sums are accumulated in.
+    pub fn accumulator(&self) -> DType {
+        match self.attr("acc") {
+            Attr::DType(acc) => *acc,
+            _ => reduce::accumulator(self.result),
+        }
     }
 
     /// `axes` of the first operand from the front; all where left out.
@@ -214,6 +222,7 @@ fn run(module: &Module, function: &Function, args: Vec<Array>) -> Result<Vec<Arr
             "`{}` is external: the evaluator has no body for it",
             function.name
         ))
+        .hint("run it on a target that it has a body for, or write it with operations")
         .err();
     }
     let mut dims = Dims::default();

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use crate::attr::Attr;
 use crate::dim::Dim;
+use crate::external::TargetBody;
 use crate::loc::Loc;
 use crate::op::Op;
 use crate::op::infer::find_attr;
@@ -127,6 +128,8 @@ pub struct Function {
     pub constraints: Vec<Constraint>,
     /// A declaration (`extern`) has result types and no operations: its body is the target's.
     pub external: bool,
+    /// What it is on each target, where it is external.
+    pub bodies: Vec<TargetBody>,
 }
 
 /// `left <= right` or `left == right`, as the signature states it.
@@ -155,6 +158,7 @@ impl Function {
             guards: Vec::new(),
             constraints: Vec::new(),
             external: false,
+            bodies: Vec::new(),
         }
     }
 

@@ -10,6 +10,7 @@ pub mod dim;
 pub mod dtype;
 pub mod eval;
 pub mod evaluate;
+pub mod external;
 pub mod graph;
 pub mod loc;
 pub mod op;

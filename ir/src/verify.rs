@@ -11,7 +11,8 @@
 //!    operands, results and cotangents, and gives the operands' cotangents.
 //! 8. No function calls itself, directly or through others.
 //! 9. A state result pairs with a state argument of its type, each with one.
-//! 10. External functions have no operations: their values are arguments and results.
+//! 10. External functions have no operations: their values are arguments and results. They alone
+//!     have bodies, one for a target, which name arguments.
 //! 11. Storage-only dtypes are moved and cast, never computed on.
 //! 12. Symbols are identifiers, so that text reads back.
 
@@ -277,7 +278,19 @@ pub(crate) fn signature(f: &Function) -> Result<()> {
         let error = Diagnostic::new("there are values that no operation makes");
         return at(error.got(f.values.len()).expected(f.args.len() + made));
     }
-    states(f).or_else(|error| at(*error))
+    bodies(f).and_then(|()| states(f)).or_else(|error| at(*error))
+}
+
+fn bodies(f: &Function) -> Result<()> {
+    if !f.external && !f.bodies.is_empty() {
+        return Diagnostic::new("a function that is not external has a body for a target")
+            .hint("declare it as `extern func`, without operations")
+            .err();
+    }
+    if let Some(target) = repeated(f.bodies.iter().map(|body| &*body.target)) {
+        return Diagnostic::new(format!("there are two bodies for {target}")).err();
+    }
+    f.bodies.iter().try_for_each(|body| body.check(f))
 }
 
 /// The first name that an earlier one repeats.

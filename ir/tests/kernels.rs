@@ -8,9 +8,11 @@ use mithril_ir::eval::array::Array;
 use mithril_ir::eval::contract::{DotDims, dot_general};
 use mithril_ir::eval::elementwise::elementwise;
 use mithril_ir::eval::{cumulate, index, layout, reduce, sort};
+use mithril_ir::evaluate::evaluate;
 use mithril_ir::scalar::Scalar;
 use mithril_ir::scalar::expr::Expr;
 use mithril_ir::tensor::Tensor;
+use mithril_ir::text::parse;
 
 /// Results beyond the libraries': the identities of empty reductions, NaN, and accumulation.
 const DEFINED: &str = "
@@ -75,7 +77,7 @@ fn run(case: &Case, out: DType) -> Result<Array, String> {
         _ => Some(case.get(i)),
     };
     match case.name.as_str() {
-        "sum" => reduce::sum(&x(), &case.list(1), case.get(2), out),
+        "sum" => reduce::sum(&x(), &case.list(1), case.get(2), reduce::accumulator(x().dtype), out),
         "prod" => reduce::prod(&x(), &case.list(1), case.get(2), out),
         "max" => reduce::max(&x(), &case.list(1), case.get(2)),
         "min" => reduce::min(&x(), &case.list(1), case.get(2)),
@@ -101,7 +103,8 @@ fn run_computing(case: &Case, out: DType) -> Result<Array, String> {
             lhs_contract: case.list(4),
             rhs_contract: case.list(5),
         };
-        return dot_general(&case.array(0), &case.array(1), &dims, out);
+        let acc = reduce::accumulator(case.array(0).dtype);
+        return dot_general(&case.array(0), &case.array(1), &dims, acc, out);
     }
     let inputs: Vec<Array> = (1..case.fields.len()).map(|i| case.array(i)).collect();
     let expr = Expr::parse(&case.fields[0], &["x", "y", "z"][..inputs.len()], &[])?;
@@ -157,6 +160,59 @@ fn mismatches_are_errors() {
     for case in cases(WRONG) {
         let error = run(&case, DType::F32).expect_err(&case.text);
         assert!(error.contains(&case.want), "{}: {error}", case.text);
+    }
+}
+
+/// Sums and products of the same numbers by what they are accumulated in.
+#[test]
+fn each_step_rounds_to_the_accumulator() {
+    let copies = |value: f64, count: usize| std::iter::repeat_n(value, count);
+    let ones: Vec<f64> = copies(1.0, 3000).collect();
+    let large = copies(32768.0, 512).chain(copies(1.0, 8)).chain(copies(-32768.0, 512));
+    let large: Vec<f64> = large.collect();
+    let single = [16777216.0, 1.0, 1.0, -16777216.0];
+    let cases = [
+        // Beyond 2048 a half-precision total does not grow by one.
+        (DType::F16, &ones[..], DType::F16, 2048.0),
+        (DType::BF16, &ones, DType::BF16, 256.0),
+        (DType::F16, &ones, DType::F32, 3000.0),
+        (DType::F16, &large, DType::F32, 0.0),
+        (DType::F16, &large, DType::F64, 8.0),
+        (DType::F32, &single, DType::F32, 0.0),
+        (DType::F32, &single, DType::F64, 2.0),
+        (DType::I8, &ones, DType::I8, 3000i64 as i8 as f64),
+        (DType::I8, &ones, DType::I32, 3000i64 as i8 as f64),
+    ];
+    for (dtype, values, acc, want) in cases {
+        let x = Array::from_f64s(dtype, vec![values.len()], values);
+        let one = Array::from_f64s(dtype, vec![values.len()], &vec![1.0; values.len()]);
+        let want = Array::from_f64s(dtype, vec![], &[want]);
+        assert_eq!(reduce::sum(&x, &[0], false, acc, dtype), Ok(want.clone()), "{dtype} in {acc}");
+        let dims = DotDims { lhs_contract: vec![0], rhs_contract: vec![0], ..DotDims::default() };
+        assert_eq!(dot_general(&x, &one, &dims, acc, dtype), Ok(want), "{dtype} in {acc}");
+    }
+    let defaults = [DType::F16, DType::BF16, DType::F32, DType::F64, DType::I8];
+    let accumulators = [DType::F32, DType::F32, DType::F64, DType::F64, DType::I64];
+    assert_eq!(defaults.map(reduce::accumulator), accumulators);
+}
+
+/// The same through `acc` of the operations, and without.
+#[test]
+fn operations_say_what_they_accumulate_in() {
+    for (acc, want) in [("", 3000.0), ("acc = f16", 2048.0), ("acc = f64", 3000.0)] {
+        let text = format!(
+            "mithril 1 func @main(%x: tensor<n x f16>, %y: tensor<n x f16>)
+                 -> (sum: tensor<f16>, dot: tensor<f16>) {{
+               %0 = sum(%x) {{{acc}}}
+               %1 = dot_general(%x, %y) {{x_contract = [0], y_contract = [0], {acc}}}
+               return %0, %1
+             }}"
+        );
+        let module = parse(&text).unwrap_or_else(|e| panic!("{e}"));
+        let ones = Tensor::from_f64s(DType::F16, vec![3000], &[1.0; 3000]);
+        let main = module.entry().expect("there is a function");
+        let results = evaluate(&module, main, &[ones.clone(), ones]).expect("it runs");
+        assert!(results.iter().all(|r| r.to_f64s() == [want]), "{acc}: {results:?}");
     }
 }
 

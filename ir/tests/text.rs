@@ -53,6 +53,14 @@ extern func @custom(%x: tensor<*b x f32>) -> (output: tensor<*b x u x f32>)
 extern func @guarded(%x: tensor<a x b x f32>) -> (output: tensor<f32>) {
   guard a == b
 }
+
+extern func @bodies(%x: tensor<a x f32>, %y: tensor<f32> "the rest") -> (output: tensor<a x f32>) {
+  body numpy "scale = {the rest} * 2"
+    "return {x} * scale"
+  body c "for (long i = 0; i < a; i++) {{ output[i] = {x}[i]; }}"
+    ""
+  guard a == 3
+}
 "#,
     );
 }

@@ -123,7 +123,31 @@ fn functions() {
     check("mithril 1 «f»n @f() -> () {}", "`func`, `entry func` or `extern func`", "got: `fn`");
     check("mithril 1 func @f() -> () { return«»", "`}` is expected", "the end of the text");
     check("mithril 1 func @f() -> () { «return» return }", "follows `return`", "");
-    check("mithril 1 extern func @f() -> () { «r»eturn }", "`guard` or `}`", "");
+    check("mithril 1 extern func @f() -> () { «r»eturn }", "`body`, `guard` or `}`", "");
+}
+
+#[test]
+fn bodies() {
+    let external = |body: &str| {
+        format!("mithril 1 extern func @f(%x: tensor<f32>) -> (y: tensor<f32>) {{ {body} }}")
+    };
+    let cases = [
+        ("«body nunpy \"\"»", "no target `nunpy` for a body", "did you mean `numpy`?"),
+        ("«body numpy \" \"»", "the body for numpy is empty", ""),
+        ("«body torch \"return {z}\"»", "names `{z}`, which is no argument", "did you mean `x`?"),
+        ("«body torch \"return {rest}\"»", "no argument of `f`", "a brace itself"),
+        ("«body jax \"return {x\"»", "brace in the body for jax has no partner", "got: {x"),
+        ("«body jax \"return x}\"»", "has no partner", "`{{` or `}}`"),
+        ("body «\"»\"", "the name of a target", ""),
+        ("body numpy «}»", "the lines of the body", ""),
+    ];
+    for (body, what, more) in cases {
+        check(&external(body), what, more);
+    }
+    let twice = "mithril 1 «extern func @f»() -> () { body c \"a\" body c \"b\" }";
+    check(twice, "two bodies for c", "");
+    let own = "mithril 1 «func @f»() -> () { body numpy \"pass\" return }";
+    check(own, "not external has a body", "extern func");
 }
 
 #[test]

@@ -5,9 +5,12 @@ use std::sync::Arc;
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
+use mithril_ir::evaluate::evaluate;
+use mithril_ir::external::TargetBody;
 use mithril_ir::graph::{Bound, Constraint, Function, Module, Value};
 use mithril_ir::op;
 use mithril_ir::shape::{Guard, Shape, Type};
+use mithril_ir::tensor::Tensor;
 use mithril_ir::text::parse;
 use mithril_ir::verify::verify;
 
@@ -152,6 +155,24 @@ fn external_functions_have_no_operations() {
     broken("unique", op, "an external function has operations");
     let value = |f: &mut Function| f.values.push(f.values[0].clone());
     broken("unique", value, "values beside its arguments and results");
+    let body = |target: &str, text: &str| TargetBody { target: target.into(), text: text.into() };
+    let twice = |f: &mut Function| f.bodies = vec![body("jax", "a"), body("jax", "b")];
+    broken("unique", twice, "two bodies for jax");
+    broken("unique", |f| f.bodies = vec![body("jx", "a")], "no target `jx`");
+    broken("unique", |f| f.bodies = vec![body("c", "{z}")], "no argument of `unique`");
+    broken("main", |f| f.bodies = vec![body("c", "a")], "not external has a body");
+}
+
+#[test]
+fn external_functions_are_not_evaluated() {
+    let module = parse(
+        "mithril 1 extern func @f(%x: tensor<f32>) -> (y: tensor<f32>) { body jax \"return {x}\" }",
+    )
+    .unwrap();
+    let x = Tensor::from_f64s(DType::F32, vec![], &[1.0]);
+    let error = evaluate(&module, module.entry().unwrap(), &[x]).unwrap_err();
+    assert_eq!(error.what, "`f` is external: the evaluator has no body for it");
+    assert!(error.hint.is_some());
 }
 
 #[test]

@@ -51,6 +51,7 @@ pub fn sweep(function: &Function) -> Option<Function> {
         guards: function.guards.clone(),
         constraints: function.constraints.clone(),
         external: function.external,
+        bodies: function.bodies.clone(),
     };
     let mut map: Vec<Value> = (0..function.values.len() as u32).map(Value).collect();
     for op in function.ops.iter().filter(|op| lives(op)) {

@@ -86,3 +86,15 @@ impl OptionValue for Target {
         self.name.to_string()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What external functions may have bodies for is what programs go to.
+    #[test]
+    fn every_target_but_the_core_takes_bodies() {
+        let names: Vec<&str> = TARGETS.iter().map(|t| t.name).filter(|n| *n != "core").collect();
+        assert_eq!(mithril_ir::external::TARGETS[..], names);
+    }
+}

@@ -8,6 +8,7 @@ mod cases;
 use std::process::ExitCode;
 
 use cases::{Case, Random, operations};
+use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::{Dim, Symbol};
 use mithril_ir::dtype::DType;
@@ -62,6 +63,11 @@ fn main() -> ExitCode {
 /// Frameworks keep their own results at the corners that an operation's note tells of.
 fn is_meant_to_agree(case: &Case) -> bool {
     let empty = |ty: &Type| ty.shape.dims.iter().any(|d| d.as_const() == Some(0));
+    // Rounding at each step goes by the framework's order.
+    let half = |a: &Attr| matches!(a, Attr::DType(DType::F16 | DType::BF16));
+    if matches!(case.op.kind, Kind::Reduce | Kind::Contraction) && case.attrs.iter().any(half) {
+        return false;
+    }
     let simple = case.op.note.is_empty() && case.op.kind != Kind::Composite;
     simple || !case.operands.iter().any(empty)
 }

@@ -75,6 +75,29 @@ fn repeated_blocks() {
 }
 
 #[test]
+fn scans() {
+    check("scan");
+}
+
+/// A variable is never called what a function is called that is read after it.
+#[test]
+fn functions_keep_their_names() {
+    let text = "mithril 1
+        func @main(%x: tensor<2 x f32>) -> (y: tensor<2 x f32>) {
+          %block = exp(%x)
+          %y = call(%block) {callee = @block}
+          return %y
+        }
+        func @block(%x: tensor<2 x f32>) -> (y: tensor<2 x f32>) {
+          %y = tanh(%x)
+          return %y
+        }";
+    let module = parse(text).expect("the model is well formed");
+    let text = source(&module, Framework::Numpy, "names").text;
+    assert!(text.contains("block_1 = np.exp(x)\n    y = block(block_1)"), "{text}");
+}
+
+#[test]
 fn long_lines() {
     check("long");
 }

@@ -841,7 +841,7 @@ class Where(Block):
     ) -> None: ...
 
 class Sum(Block):
-    """The sum over `axes` (all where left out), accumulated in `acc`: f32 by default for f16 and bf16."""
+    """The sum over `axes` (all where left out). Each step rounds to `acc`, the dtype of `input` or a wider one: by default to f32 for f16 and bf16, else to f64. Targets may add in another order, and where `acc` is left out in a dtype of their choice."""
 
     def __init__(
         self,

@@ -4,6 +4,7 @@ use super::array::{Array, Data, Walk, strides};
 use super::{at, check_axes, others};
 use crate::dtype::DType;
 use crate::scalar::Scalar;
+use crate::scalar::round::round;
 
 /// Which axes of the two operands go together.
 #[derive(Clone, PartialEq, Eq, Hash, Default, Debug)]
@@ -17,13 +18,19 @@ pub struct DotDims {
 }
 
 /// The sum of products over the contracted axes. The result has the batch dims, then the free dims
-/// of `lhs`, then those of `rhs`. It is accumulated in f64 (integers: modulo 2⁶⁴) and rounded once
-/// to `out`; over nothing it is 0. On bool it is whether any pair is true.
+/// of `lhs`, then those of `rhs`. Products and sums round to `acc` at each step (integers: modulo
+/// 2⁶⁴), and at last to `out`; over nothing it is 0. On bool it is whether any pair is true.
 ///
 /// # Errors
-/// For axes that are not valid or sizes that differ, or where some of the three dtypes are floats
+/// For axes that are not valid or sizes that differ, or where some of the dtypes are floats
 /// and some are not.
-pub fn dot_general(lhs: &Array, rhs: &Array, dims: &DotDims, out: DType) -> Result<Array, String> {
+pub fn dot_general(
+    lhs: &Array,
+    rhs: &Array,
+    dims: &DotDims,
+    acc: DType,
+    out: DType,
+) -> Result<Array, String> {
     let left = Side::new(lhs, &dims.lhs_batch, &dims.lhs_contract)?;
     let right = Side::new(rhs, &dims.rhs_batch, &dims.rhs_contract)?;
     for (what, l, r) in
@@ -33,8 +40,8 @@ pub fn dot_general(lhs: &Array, rhs: &Array, dims: &DotDims, out: DType) -> Resu
             return Err(format!("{what} dims differ: {:?} and {:?}", l.0, r.0));
         }
     }
-    if lhs.dtype.is_float() != out.is_float() {
-        return Err(format!("{} does not accumulate into {out}", lhs.dtype));
+    if lhs.dtype.is_float() != out.is_float() || acc.is_float() != out.is_float() {
+        return Err(format!("{} does not accumulate in {acc} into {out}", lhs.dtype));
     }
     let shape = [&left.batch.0[..], &left.free.0, &right.free.0].concat();
     let pairs: Vec<(usize, usize)> = walk(&left.contract).zip(walk(&right.contract)).collect();
@@ -43,7 +50,7 @@ pub fn dot_general(lhs: &Array, rhs: &Array, dims: &DotDims, out: DType) -> Resu
     for (lb, rb) in walk(&left.batch).zip(walk(&right.batch)) {
         for lf in walk(&left.free) {
             for rf in &frees {
-                elements.push(dot(lhs, rhs, lb + lf, rb + rf, &pairs)?);
+                elements.push(dot((lhs, lb + lf), (rhs, rb + rf), &pairs, acc)?);
             }
         }
     }
@@ -75,16 +82,18 @@ fn walk(dims: &Dims) -> Walk {
     Walk::new(&dims.0, &dims.1, 0)
 }
 
+/// One element, from where it begins on both sides.
 fn dot(
-    lhs: &Array,
-    rhs: &Array,
-    l: usize,
-    r: usize,
+    (lhs, l): (&Array, usize),
+    (rhs, r): (&Array, usize),
     pairs: &[(usize, usize)],
+    acc: DType,
 ) -> Result<Scalar, String> {
     match (&lhs.data, &rhs.data) {
         (Data::Float(a), Data::Float(b)) => {
-            Ok(Scalar::F(pairs.iter().fold(0.0, |sum, (i, j)| sum + a[l + i] * b[r + j])))
+            let product = |i: usize, j: usize| round(acc, a[l + i] * b[r + j]);
+            let add = |sum: f64, (i, j): &(usize, usize)| round(acc, sum + product(*i, *j));
+            Ok(Scalar::F(pairs.iter().fold(0.0, add)))
         }
         (Data::Int(a), Data::Int(b)) => Ok(Scalar::I(
             pairs

@@ -6,48 +6,67 @@ use super::{at, check_axes, others};
 use crate::dtype::DType;
 use crate::scalar::{Prim, Scalar, apply};
 
-/// The sum, accumulated in f64 (integers: modulo 2⁶⁴) in row-major order and rounded once to `out`,
-/// so at least as wide as any `acc=`; of nothing, and of -0 alone, +0.
-///
-/// # Errors
-/// For a bad axis, or where one of the dtypes is a float and the other is not.
-pub fn sum(x: &Array, axes: &[usize], keepdim: bool, out: DType) -> Result<Array, String> {
-    accumulate(x, axes, keepdim, out, Prim::Add)
+/// What sums of a dtype are accumulated in unless told otherwise: f32 for f16 and bf16, else the
+/// widest of its kind.
+pub fn accumulator(dtype: DType) -> DType {
+    match dtype {
+        DType::F16 | DType::BF16 => DType::F32,
+        _ => widest(dtype),
+    }
 }
 
-/// The product, likewise; of nothing 1.
+fn widest(dtype: DType) -> DType {
+    if dtype.is_float() { DType::F64 } else { DType::I64 }
+}
+
+/// The sum in row-major order. Each step rounds to `acc` (integers: is taken modulo 2ⁿ), the last to
+/// `out`; of nothing, and of -0 alone, +0.
+///
+/// # Errors
+/// For a bad axis, or where some of the dtypes are floats and some are not.
+pub fn sum(
+    x: &Array,
+    axes: &[usize],
+    keepdim: bool,
+    acc: DType,
+    out: DType,
+) -> Result<Array, String> {
+    accumulate(x, axes, keepdim, (acc, out), Prim::Add)
+}
+
+/// The product, likewise, in f64 (integers: modulo 2⁶⁴); of nothing 1.
 ///
 /// # Errors
 /// As [`sum`].
 pub fn prod(x: &Array, axes: &[usize], keepdim: bool, out: DType) -> Result<Array, String> {
-    accumulate(x, axes, keepdim, out, Prim::Mul)
+    accumulate(x, axes, keepdim, (widest(out), out), Prim::Mul)
 }
 
 fn accumulate(
     x: &Array,
     axes: &[usize],
     keepdim: bool,
-    out: DType,
+    (acc, out): (DType, DType),
     prim: Prim,
 ) -> Result<Array, String> {
-    if x.dtype.is_float() != out.is_float() {
-        return Err(format!("{} does not accumulate into {out}", x.dtype));
+    if x.dtype.is_float() != out.is_float() || acc.is_float() != out.is_float() {
+        return Err(format!("{} does not accumulate in {acc} into {out}", x.dtype));
     }
     if axes.is_empty() && x.dtype == out {
         // Not even the sign of a zero, which 0 + -0 would lose.
         return Ok(x.clone());
     }
-    let wide = if out.is_float() { DType::F64 } else { DType::I64 };
     let first = match prim {
         // Over no axes nothing may change, and 0 would turn -0 into +0.
         Prim::Add if axes.is_empty() => -0.0,
         Prim::Add => 0.0,
         _ => 1.0,
     };
-    let first = Scalar::number(wide, first);
+    let first = Scalar::number(acc, first);
     reduce(x, axes, keepdim, out, |places| {
-        let total = places.fold(first, |a, i| apply(prim, wide, &[a, x.get(i)], None));
-        total.cast(wide, out)
+        let total = places
+            .fold(first, |total, i| apply(prim, acc, &[total, x.get(i).cast(x.dtype, acc)], None));
+        total.cast(acc, out)
     })
 }
 
@@ -154,7 +173,7 @@ pub fn sum_to(x: &Array, shape: &[usize]) -> Result<Array, String> {
     }
     let lost = |&d: &usize| d < lead || (shape[d - lead] == 1 && x.shape[d] != 1);
     let axes: Vec<usize> = (0..x.shape.len()).filter(lost).collect();
-    let mut out = sum(x, &axes, true, x.dtype)?;
+    let mut out = sum(x, &axes, true, accumulator(x.dtype), x.dtype)?;
     out.shape = shape.to_vec();
     Ok(out)
 }

@@ -23,7 +23,9 @@ pub(super) const OPS: &[OpDef] = &[
         access: Access::Contract,
         doc: "Sums of products over the contracted axes, for each index of the batch axes. \
               The result has the batch axes, then the rest of `x`, then the rest of `y`. \
-              Accumulates in `acc`: f32 by default for f16 and bf16.",
+              Products and sums round to `acc` at each step, the operands' dtype or a wider one: by \
+              default to f32 for f16 and bf16, else to f64. Targets may add in another order, and \
+              where `acc` is left out in a dtype of their choice.",
         kind: Kind::Contraction,
         attrs: &[
             attr("x_batch", AttrKind::Ints, Default::None),
@@ -41,17 +43,27 @@ pub(super) const OPS: &[OpDef] = &[
                 lhs_contract: i.axes_of("x_contract", 0),
                 rhs_contract: i.axes_of("y_contract", 1),
             };
-            contract::dot_general(x, y, &dims, i.dtype())
+            contract::dot_general(x, y, &dims, i.accumulator(), i.dtype())
         }),
         gradient: Gradient::Rule(dot_gradient),
         python: Python {
             numpy: "({left}.astype(@float32) @ {right}.astype(@float32)).astype({dtype}) \
-                    if result is matmul and x is half; \
-                    {left} @ {right} if result is matmul; \
+                    if result is matmul and x is half and acc is missing; \
+                    {left} @ {right} if result is matmul and acc is missing; \
+                    ({left}.astype({acc}) @ {right}.astype({acc})).astype({dtype}) if result is matmul; \
                     @einsum({equation}, {x}.astype(@float32), {y}.astype(@float32)).astype({dtype}) \
-                    if x is half; \
-                    @einsum({equation}, {x}, {y})",
-            ..all("{left} @ {right} if result is matmul; @einsum({equation}, {x}, {y})")
+                    if x is half and acc is missing; \
+                    @einsum({equation}, {x}, {y}) if acc is missing; \
+                    @einsum({equation}, {x}.astype({acc}), {y}.astype({acc})).astype({dtype})",
+            torch: "{left} @ {right} if result is matmul and acc is missing; \
+                    ({left}.to({acc}) @ {right}.to({acc})).to({dtype}) if result is matmul; \
+                    @einsum({equation}, {x}, {y}) if acc is missing; \
+                    @einsum({equation}, {x}.to({acc}), {y}.to({acc})).to({dtype})",
+            jax: "{left} @ {right} if result is matmul and acc is missing; \
+                  @matmul({left}, {right}, preferred_element_type={acc}).astype({dtype}) \
+                  if result is matmul; \
+                  @einsum({equation}, {x}, {y}) if acc is missing; \
+                  @einsum({equation}, {x}, {y}, preferred_element_type={acc}).astype({dtype})",
         },
         ..PAIR
     },
@@ -95,6 +107,7 @@ fn split(shape: &Shape, batch: &[i64], contract: &[i64]) -> Result<(Vec<Dim>, Ve
 }
 
 fn dot_shape(cx: &mut Infer) -> Result<Shape> {
+    cx.accumulates()?;
     let ints = |name| cx.ints(name).unwrap_or(&[]).to_vec();
     let (xb, yb, xc, yc) =
         (ints("x_batch"), ints("y_batch"), ints("x_contract"), ints("y_contract"));

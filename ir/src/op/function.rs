@@ -124,6 +124,7 @@ fn scan_types(cx: &mut CallTypes) -> Result<Vec<Type>> {
         }
     }
     for ty in &mut results[carries..] {
+        ty.shape.need_rank()?;
         ty.shape.dims.insert(0, length.clone().expect("there is a sequence"));
     }
     Ok(results)

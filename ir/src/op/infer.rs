@@ -81,6 +81,16 @@ impl Infer<'_> {
         }
     }
 
+    /// Checks the dtype to accumulate in. Errors: one that is narrower, or of another kind.
+    pub fn accumulates(&self) -> Result<()> {
+        let own = self.operands[0].dtype;
+        let wider = |acc: DType| {
+            let kind = acc.is_float() == own.is_float() && acc.is_int() == own.is_int();
+            acc == own || (kind && acc.bits() > own.bits())
+        };
+        self.dtype_attr("acc", wider, &format!("{own}, or a wider dtype of its kind"))
+    }
+
     /// Checks that `x` broadcasts to `target` and stretches none of its dims. What stands against
     /// a rank variable is left to run time.
     /// Errors: a dim that differs.

@@ -24,7 +24,14 @@ const REDUCE: OpDef = OpDef {
     shape: ShapeRule::Rule(over_axes),
     ..BASE
 };
-const ACCUMULATE: OpDef = OpDef { attrs: &[AXES, KEEPDIM, ACC], ..REDUCE };
+const ACCUMULATE: OpDef = OpDef {
+    attrs: &[AXES, KEEPDIM, ACC],
+    shape: ShapeRule::Rule(|cx| {
+        cx.accumulates()?;
+        over_axes(cx)
+    }),
+    ..REDUCE
+};
 const TEST: OpDef =
     OpDef { operands: &[operand("x", Class::Bool)], gradient: Gradient::Zero, ..REDUCE };
 const FIND: OpDef = OpDef {
@@ -45,20 +52,27 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "sum",
         access: Access::Fold(Fold::Sum),
-        doc: "The sum over `axes` (all where left out), accumulated in `acc`: \
-              f32 by default for f16 and bf16.",
+        doc: "The sum over `axes` (all where left out). Each step rounds to `acc`, the dtype of `x` or \
+              a wider one: by default to f32 for f16 and bf16, else to f64. Targets may add in \
+              another order, and where `acc` is left out in a dtype of their choice.",
         meaning: Meaning::Kernel(|i| {
-            reduce::sum(i.arg(0), &i.axes(), i.bool("keepdim"), i.dtype())
+            reduce::sum(i.arg(0), &i.axes(), i.bool("keepdim"), i.accumulator(), i.dtype())
         }),
         gradient: Gradient::Rule(|r| vec![Some(spread(r, r.g()))]),
         python: Python {
             numpy: "@sum({x}[, axis={axes}][, keepdims={keepdim}], dtype=@float32).astype({dtype}) \
-                    if x is half; \
-                    @sum({x}[, axis={axes}][, keepdims={keepdim}][, dtype={narrow}])",
+                    if x is half and acc is missing; \
+                    @sum({x}[, axis={axes}][, keepdims={keepdim}][, dtype={narrow}]) if acc is missing; \
+                    @sum({x}[, axis={axes}][, keepdims={keepdim}], dtype={acc}).astype({dtype})",
             torch: "{x} if axes is empty; \
-                    @sum({x}, dim=None, keepdim=True[, dtype={narrow}]) if axes is default and keepdim == True; \
-                    @sum({x}[, dim={axes}][, keepdim={keepdim}][, dtype={narrow}])",
-            jax: "@sum({x}[, axis={axes}][, keepdims={keepdim}][, dtype={narrow}])",
+                    @sum({x}, dim=None, keepdim=True[, dtype={narrow}]) \
+                    if axes is default and keepdim == True and acc is missing; \
+                    @sum({x}[, dim={axes}][, keepdim={keepdim}][, dtype={narrow}]) if acc is missing; \
+                    @sum({x}, dim=None, keepdim=True, dtype={acc}).to({dtype}) \
+                    if axes is default and keepdim == True; \
+                    @sum({x}[, dim={axes}][, keepdim={keepdim}], dtype={acc}).to({dtype})",
+            jax: "@sum({x}[, axis={axes}][, keepdims={keepdim}][, dtype={narrow}]) if acc is missing; \
+                  @sum({x}[, axis={axes}][, keepdims={keepdim}], dtype={acc}).astype({dtype})",
         },
         ..ACCUMULATE
     },

@@ -15,7 +15,11 @@
 //! entry func @gradients(%x: tensor<n x f32>, %y: tensor<n x f32> cotangent) -> (x: tensor<n x f32>) {
 //!   return %y
 //! }
-//! extern func @custom(%x: tensor<*b x f32>) -> (output: tensor<*b x f32>)
+//! extern func @custom(%x: tensor<*b x f32>) -> (output: tensor<*b x f32>) {
+//!   body numpy "e = np.exp(-{x})"
+//!     "return {x} / (1 + e)"
+//!   body torch "return torch.nn.functional.silu({x})"
+//! }
 //! ```
 //!
 //! The first function is called from outside, and so are those marked `entry`.
@@ -23,7 +27,8 @@
 //! their default are left out; types of results may be. A tensor is `dense<tensor<2 x f32>, [1.0,
 //! 2.0]>`, one element for all of them, or its bytes as `hex"…"`. `//` begins a comment, but inside
 //! brackets it divides. What inference knows beside types is not written: it is found again, and
-//! the guards it asks for are added where they are missing.
+//! the guards it asks for are added where they are missing. The strings of a body are its lines; see
+//! [`TargetBody`](crate::external::TargetBody).
 
 mod attrs;
 mod cursor;

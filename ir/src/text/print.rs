@@ -48,10 +48,18 @@ impl Display for Function {
             };
             write!(f, "{} {relation} {}", Side(&c.left), Side(&c.right))?;
         }
-        if self.external && self.guards.is_empty() && self.ops.is_empty() {
+        let lines = self.bodies.len() + self.guards.len() + self.ops.len();
+        if self.external && lines == 0 {
             return f.write_str("\n");
         }
         f.write_str(" {\n")?;
+        for body in &self.bodies {
+            write!(f, "  body {}", body.target)?;
+            for (i, line) in body.text.split('\n').enumerate() {
+                write!(f, "{}{}", if i == 0 { " " } else { "\n    " }, Quoted(line))?;
+            }
+            f.write_str("\n")?;
+        }
         for op in &self.ops {
             f.write_str("  ")?;
             write_operation(self, &labels, op, f)?;

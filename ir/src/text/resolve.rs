@@ -96,6 +96,7 @@ impl<'t, 's> Resolver<'t, 's> {
         function.external = tree.external;
         function.constraints = tree.constraints.clone();
         function.guards = tree.guards.clone();
+        function.bodies = tree.bodies.iter().map(|(body, _)| body.clone()).collect();
         let equalities = retype::equalities(&tree.guards, &tree.constraints);
         Resolver {
             tree,
@@ -121,6 +122,9 @@ impl<'t, 's> Resolver<'t, 's> {
         match self.tree.external {
             true => self.declared_results(),
             false => self.returned()?,
+        }
+        for (body, span) in &self.tree.bodies {
+            body.check(&self.function).map_err(|error| place(error, span))?;
         }
         verify::signature(&self.function).map_err(|error| place(error, &self.tree.span))?;
         Ok(self.function)

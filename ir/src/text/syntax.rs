@@ -9,6 +9,7 @@ use super::cursor::Span;
 use super::version;
 use crate::attr::Attr;
 use crate::diagnostic::{Diagnostic, Result, did_you_mean};
+use crate::external::TargetBody;
 use crate::graph::{Argument, Bound, Constraint, Role};
 use crate::loc::Loc;
 use crate::op::infer::complete_attrs;
@@ -32,6 +33,7 @@ pub(super) struct FunctionTree<'s> {
     pub results: Vec<ResultTree>,
     pub constraints: Vec<Constraint>,
     pub guards: Vec<Guard>,
+    pub bodies: Vec<(TargetBody, Span)>,
     pub ops: Vec<OpTree<'s>>,
     /// What it returns, and where it says so.
     pub returned: Option<(Vec<Label<'s>>, Span)>,
@@ -93,6 +95,7 @@ impl<'s> Reader<'s> {
             results: self.list(Self::result)?,
             constraints: self.constraints()?,
             guards: Vec::new(),
+            bodies: Vec::new(),
             ops: Vec::new(),
             returned: None,
         };
@@ -189,8 +192,11 @@ impl<'s> Reader<'s> {
         let start = self.cursor.start();
         if self.cursor.eat_word("guard") {
             function.guards.push(self.guard()?);
+        } else if self.cursor.eat_word("body") {
+            let body = self.body()?;
+            function.bodies.push((body, self.cursor.since(start)));
         } else if function.external {
-            return self.cursor.expected("`guard` or `}`");
+            return self.cursor.expected("`body`, `guard` or `}`");
         } else if self.cursor.eat_word("return") {
             let mut values = Vec::new();
             while self.cursor.peek() == Some('%') {
@@ -212,6 +218,17 @@ impl<'s> Reader<'s> {
         self.cursor.expect("==")?;
         let right = self.cursor.dim_of_line()?;
         Ok(Guard { left, right })
+    }
+
+    /// A target and the lines of its body.
+    fn body(&mut self) -> Result<TargetBody> {
+        let (target, _) = self.cursor.identifier("the name of a target")?;
+        let (mut text, _) = self.cursor.string("the lines of the body in quotes")?;
+        while self.cursor.peek() == Some('"') {
+            text.push('\n');
+            text.push_str(&self.cursor.string("a line in quotes")?.0);
+        }
+        Ok(TargetBody { target: target.into(), text: text.into() })
     }
 
     fn operation(&mut self, start: usize) -> Result<OpTree<'s>> {

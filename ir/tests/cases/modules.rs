@@ -5,6 +5,7 @@ use mithril_ir::attr::Attr;
 use mithril_ir::builder::Builder;
 use mithril_ir::dim::{Dim, Symbol};
 use mithril_ir::dtype::DType;
+use mithril_ir::external::{TARGETS, TargetBody};
 use mithril_ir::graph::{Bound, Constraint, Function, Module, ResultDef, Role, Value};
 use mithril_ir::loc::Loc;
 use mithril_ir::op::{self, Arity, Op};
@@ -70,6 +71,7 @@ fn external(name: &str, random: &mut Random) -> Function {
     builder.arg("x", Role::Data, x.clone());
     let mut function = builder.finish(vec![]).expect("no operation fails");
     function.external = true;
+    function.bodies = bodies(random);
     for i in 0..random.below(3) {
         let mut result = if i == 0 { x.clone() } else { ty(random) };
         // A dim of its own, that no argument tells.
@@ -80,6 +82,21 @@ fn external(name: &str, random: &mut Random) -> Function {
         function.values.push(info);
     }
     function
+}
+
+/// Bodies for some of the targets, of odd lines.
+fn bodies(random: &mut Random) -> Vec<TargetBody> {
+    const LINES: [&str; 6] =
+        ["return {x}", "y = {{\"a\": [{x}]}}", "", "    \t\"\\", "größe = 1", "// no % comment"];
+    let mut bodies = Vec::new();
+    for target in TARGETS {
+        if random.chance(40) {
+            let more = (0..random.below(3)).map(|_| *random.pick(&LINES));
+            let lines: Vec<&str> = std::iter::once("return {x}").chain(more).collect();
+            bodies.push(TargetBody { target: target.into(), text: lines.join("\n").into() });
+        }
+    }
+    bodies
 }
 
 fn function(name: &str, callees: &[Function], random: &mut Random) -> Function {

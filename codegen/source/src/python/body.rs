@@ -36,6 +36,8 @@ pub enum Statement {
     Comment(String),
     /// What stands before the expression (`x = `, `return `), and the expression.
     Line(String, Expr),
+    /// `for x in xs:`, its variables, what it goes over, and its lines.
+    Loop(String, Expr, Vec<Statement>),
 }
 
 /// A function's body under construction.
@@ -250,10 +252,16 @@ impl<'f, 'm> Body<'f, 'm> {
         super::names::identifier(name)
     }
 
-    fn op_name(&self, value: Value) -> &'static str {
+    /// The name of the operation that makes a value, or that of the result of the function it calls.
+    fn op_name(&self, value: Value) -> &'m str {
         let ops = &self.function.ops;
         let at = ops.partition_point(|op| op.first <= value);
-        at.checked_sub(1).map_or("value", |i| ops[i].op.0.name)
+        let Some(op) = at.checked_sub(1).map(|i| &ops[i]) else {
+            return "value";
+        };
+        let callee = op.functions().next().and_then(|name| self.file.module.get(name));
+        let result = callee.and_then(|f| f.results.get((value.0 - op.first.0) as usize));
+        result.map_or(op.op.0.name, |result| &result.name)
     }
 
     /// Writes a statement that gives the value a name.
@@ -298,29 +306,5 @@ impl<'f, 'm> Body<'f, 'm> {
         if let Some(touched) = self.touched.get_mut(value.index()) {
             *touched = true;
         }
-    }
-
-    /// Writes a call of another function of the module.
-    fn call(&mut self, op: &'m Operation) -> Result<()> {
-        let Some(callee) = op.functions().next() else {
-            return Ok(());
-        };
-        let name = self.file.definition(callee, op)?;
-        let mut args = Vec::with_capacity(op.operands.len());
-        for value in &op.operands {
-            args.push(super::expr::Argument::plain(self.array(*value)?));
-        }
-        let mut targets = Vec::new();
-        for value in op.results() {
-            let target = match self.is_used(value) {
-                true => self.new_name(value),
-                false => "_".to_string(),
-            };
-            self.held[value.index()] = Held::Variable(target.clone());
-            targets.push(target);
-        }
-        let prefix = format!("{} = ", targets.join(", "));
-        self.write(op.first, prefix, Expr::name(name).call(args));
-        Ok(())
     }
 }

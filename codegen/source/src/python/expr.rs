@@ -19,6 +19,8 @@ pub enum Expr {
     List(Vec<Expr>),
     Dict(Vec<(String, Expr)>),
     Starred(Box<Expr>),
+    /// Parameters and the result.
+    Lambda(Vec<String>, Box<Expr>),
     Slot(String),
 }
 
@@ -111,7 +113,7 @@ impl Expr {
             Expr::Binary(_, operator, _) => strength(operator),
             Expr::Unary(..) => UNARY,
             Expr::Literal(text) if text.starts_with('-') => UNARY,
-            Expr::Starred(_) | Expr::Range(_) => 0,
+            Expr::Starred(_) | Expr::Range(_) | Expr::Lambda(..) => 0,
             Expr::Name(_)
             | Expr::Literal(_)
             | Expr::Attribute(..)
@@ -129,7 +131,9 @@ impl Expr {
         f(self);
         match self {
             Expr::Name(_) | Expr::Literal(_) | Expr::Slot(_) => {}
-            Expr::Unary(_, x) | Expr::Starred(x) | Expr::Attribute(x, _) => x.visit(f),
+            Expr::Unary(_, x) | Expr::Starred(x) | Expr::Attribute(x, _) | Expr::Lambda(_, x) => {
+                x.visit(f)
+            }
             Expr::Binary(x, _, y) => {
                 x.visit(f);
                 y.visit(f);
@@ -273,6 +277,7 @@ impl fmt::Display for Expr {
                 join(f, items, |f, (key, value)| write!(f, "{key}: {value}"))?;
                 f.write_str("}")
             }
+            Expr::Lambda(params, x) => write!(f, "lambda {}: {x}", params.join(", ")),
             Expr::Starred(x) => {
                 f.write_str("*")?;
                 x.write(f, COMPARISON + 1)

@@ -4,9 +4,10 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use indexmap::IndexMap;
+use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dtype::DType;
-use mithril_ir::graph::{Argument, Function, Module, Operation, Role, ValueInfo};
+use mithril_ir::graph::{Argument, Function, Module, Operation, Role};
 use mithril_ir::tensor::Tensor;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -35,8 +36,10 @@ pub struct File<'m> {
     pub hoisted: FxHashMap<Tensor, String>,
     /// Constants that lie beside the file.
     pub constants: Vec<(String, Tensor)>,
-    /// Functions called by others: name and text, callees first.
-    definitions: IndexMap<Arc<str>, (String, String)>,
+    /// The Python names of functions that others call; no variable has one of these.
+    pub defs: FxHashMap<Arc<str>, String>,
+    /// The text of called functions, callees first.
+    pub definitions: IndexMap<Arc<str>, String>,
     /// Modules and preludes that the text names.
     used: FxHashSet<String>,
 }
@@ -55,12 +58,18 @@ const IMPORTS: [(&str, &str, bool); 8] = [
 
 impl<'m> File<'m> {
     pub fn new(module: &'m Module, framework: Framework) -> File<'m> {
+        let mut names = Names::default();
+        let called = module.functions.values().flat_map(|f| &f.ops).flat_map(Operation::functions);
+        let called: FxHashSet<&Arc<str>> = called.collect();
+        let called = module.functions.keys().filter(|name| called.contains(name));
+        let defs = called.map(|name| (name.clone(), names.unique(name))).collect();
         File {
             module,
             framework,
             dialect: framework.dialect(),
             wide: wants_wide(module),
-            names: Names::default(),
+            names,
+            defs,
             assignments: Vec::new(),
             hoisted: FxHashMap::default(),
             constants: Vec::new(),
@@ -86,25 +95,19 @@ impl<'m> File<'m> {
     /// The Python name of a called function, whose definition is written at its first call.
     /// Errors: what its operations raise; a function without a body.
     pub fn definition(&mut self, callee: &Arc<str>, op: &Operation) -> Result<String> {
-        if let Some((name, _)) = self.definitions.get(callee) {
-            return Ok(name.clone());
-        }
         let module = self.module;
-        let unsupported = |why: &str| {
-            Diagnostic::new(format!("Backend does not support operation {}", op.op.name))
-                .at(format!("block `{}`", op.loc))
-                .got(format!("`{callee}`, {why}"))
+        let (Some(function), Some(name)) = (module.get(callee), self.defs.get(callee).cloned())
+        else {
+            return Diagnostic::new(format!("the module has no function `{callee}`")).err();
         };
-        let Some(function) = module.get(callee) else {
-            return unsupported("which the module does not have").err();
-        };
+        if self.definitions.contains_key(callee) {
+            return Ok(name);
+        }
         if function.external {
-            return unsupported("which is external and has no body here").err();
+            let text = self.external(function, &name, op)?;
+            self.definitions.insert(callee.clone(), text);
+            return Ok(name);
         }
-        if self.dialect.differentiates && op.op.attr_index("vjp").is_some() {
-            return unsupported("whose gradient the framework would take by its own rules").err();
-        }
-        let name = self.names.unique(callee);
         let mut body = Body::new(self, function, "");
         body.operations()?;
         let mut results = Vec::new();
@@ -115,11 +118,11 @@ impl<'m> File<'m> {
         let statements = std::mem::take(&mut body.statements);
         let mut lines = Lines::default();
         lines.def(&name, &params);
-        self.write_body(&mut lines, &statements);
+        self.write_body(&mut lines, 4, &statements);
         results.iter().for_each(|result| self.note(result));
         lines.returned(4, results);
         let text = lines.into_text();
-        self.definitions.insert(callee.clone(), (name.clone(), text));
+        self.definitions.insert(callee.clone(), text);
         Ok(name)
     }
 
@@ -151,8 +154,8 @@ impl<'m> File<'m> {
         params.extend(gradients.then(|| "output_gradients".to_string()));
         let mut lines = Lines::default();
         lines.def(name, &params);
-        self.write_body(&mut lines, &header);
-        self.write_body(&mut lines, &statements);
+        self.write_body(&mut lines, 4, &header);
+        self.write_body(&mut lines, 4, &statements);
         self.write_return(&mut lines, outputs, (state && !gradients).then_some(states));
         Ok(lines.into_text())
     }
@@ -180,13 +183,18 @@ impl<'m> File<'m> {
         lines.statement(4, "return ", &Expr::name("outputs, state"));
     }
 
-    fn write_body(&mut self, lines: &mut Lines, statements: &[Statement]) {
+    fn write_body(&mut self, lines: &mut Lines, indent: usize, statements: &[Statement]) {
         for statement in statements {
             match statement {
-                Statement::Comment(text) => lines.comment(4, text),
+                Statement::Comment(text) => lines.comment(indent, text),
                 Statement::Line(prefix, expr) => {
                     self.note(expr);
-                    lines.statement(4, prefix, expr);
+                    lines.statement(indent, prefix, expr);
+                }
+                Statement::Loop(variables, over, inside) => {
+                    self.note(over);
+                    lines.loop_head(indent, variables, over);
+                    self.write_body(lines, indent + 4, inside);
                 }
             }
         }
@@ -196,11 +204,19 @@ impl<'m> File<'m> {
     fn note(&mut self, expr: &Expr) {
         expr.visit(&mut |e| {
             if let Expr::Name(name) = e {
-                if name.starts_with('_') || IMPORTS.iter().any(|(module, ..)| module == name) {
+                if name.starts_with('_') {
                     self.used.insert(name.clone());
                 }
+                self.note_word(name);
             }
         });
+    }
+
+    /// Remembers the module that a word names, if it is one.
+    pub fn note_word(&mut self, word: &str) {
+        if IMPORTS.iter().any(|(module, ..)| *module == word) {
+            self.used.insert(word.into());
+        }
     }
 
     /// Writes the entry and the gradients, and gives the file.
@@ -222,7 +238,7 @@ impl<'m> File<'m> {
         let definitions: Vec<String> = needed(self.dialect.prelude, &self.used)
             .iter()
             .map(|d| format!("{}\n", d.text))
-            .chain(self.definitions.values().map(|(_, text)| text.clone()))
+            .chain(self.definitions.values().cloned())
             .chain(functions)
             .collect();
         for definition in needed(self.dialect.prelude, &self.used) {
@@ -283,12 +299,18 @@ impl<'m> File<'m> {
     }
 }
 
-/// Whether the module needs 64-bit elements: those of floats, or of integer arguments. Integers
+/// Whether the module needs 64-bit elements: those of floats, if only to accumulate in, or of
+/// integer arguments. Integers
 /// made inside are indices and counts, for which 32 bits do.
 fn wants_wide(module: &Module) -> bool {
-    let is_wide = |v: &ValueInfo| matches!(v.ty.dtype, DType::F64 | DType::U64);
+    let is_wide = |dtype: DType| matches!(dtype, DType::F64 | DType::U64);
+    let named = |attr: &Attr| matches!(attr, Attr::DType(dtype) if is_wide(*dtype));
+    let inside = |f: &Arc<Function>| {
+        f.values.iter().any(|v| is_wide(v.ty.dtype))
+            || f.ops.iter().flat_map(|op| &op.attrs).any(named)
+    };
     let mut entries = module.called_from_outside();
-    module.functions.values().any(|f| f.values.iter().any(is_wide))
+    module.functions.values().any(inside)
         || entries.any(|f| f.arguments().any(|(v, _)| f.ty(v).dtype == DType::I64))
 }
 

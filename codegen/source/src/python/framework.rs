@@ -43,6 +43,8 @@ pub struct Dialect {
     pub truth: &'static str,
     /// The framework takes gradients itself, by its own rules.
     pub differentiates: bool,
+    /// The framework has loops of its own: those of Python would be unrolled.
+    pub loops: bool,
 }
 
 impl Framework {
@@ -109,6 +111,7 @@ static NUMPY: Dialect = Dialect {
     mixes: false,
     truth: "bool_",
     differentiates: false,
+    loops: false,
 };
 
 static TORCH: Dialect = Dialect {
@@ -124,6 +127,7 @@ static TORCH: Dialect = Dialect {
     mixes: true,
     truth: "bool",
     differentiates: true,
+    loops: false,
 };
 
 static JAX: Dialect = Dialect {
@@ -139,4 +143,5 @@ static JAX: Dialect = Dialect {
     mixes: true,
     truth: "bool_",
     differentiates: true,
+    loops: true,
 };

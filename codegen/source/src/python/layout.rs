@@ -22,6 +22,11 @@ impl Lines {
         self.text.push('\n');
     }
 
+    /// A line as the user wrote it.
+    pub fn verbatim(&mut self, indent: usize, text: &str) {
+        self.line(if text.trim().is_empty() { 0 } else { indent }, text.trim_end());
+    }
+
     pub fn comment(&mut self, indent: usize, text: &str) {
         self.line(indent, &format!("# {text}"));
     }
@@ -68,6 +73,11 @@ impl Lines {
         let args = params.iter().map(|p| Argument::plain(Expr::name(p)));
         let head = Expr::name(name).call(args);
         self.place(0, "def ", &head, ":");
+    }
+
+    /// The head of a loop.
+    pub fn loop_head(&mut self, indent: usize, variables: &str, over: &Expr) {
+        self.place(indent, &format!("for {variables} in "), over, ":");
     }
 
     fn fits(&self, indent: usize, prefix: &str, expr: &Expr, suffix: &str) -> bool {
@@ -119,6 +129,7 @@ impl Lines {
             | Expr::Call(..)
             | Expr::Range(_)
             | Expr::Starred(_)
+            | Expr::Lambda(..)
             | Expr::Slot(_) => self.line(indent, &format!("{prefix}{expr}{suffix}")),
         }
     }
@@ -185,6 +196,7 @@ fn has_brackets(expr: &Expr) -> bool {
         | Expr::Attribute(..)
         | Expr::Range(_)
         | Expr::Starred(_)
+        | Expr::Lambda(..)
         | Expr::Slot(_) => false,
     }
 }

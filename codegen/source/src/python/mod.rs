@@ -6,10 +6,12 @@ use mithril_ir::graph::Module;
 use mithril_ir::tensor::Tensor;
 
 mod body;
+mod calls;
 mod constants;
 mod contraction;
 mod dims;
 mod expr;
+mod external;
 mod facts;
 mod file;
 mod framework;
@@ -17,6 +19,7 @@ mod layout;
 mod names;
 mod operation;
 mod prelude;
+mod scan;
 mod slices;
 mod template;
 

@@ -56,6 +56,11 @@ impl Names {
         name
     }
 
+    /// Keeps a name from being given to anything else.
+    pub fn reserve(&mut self, name: &str) {
+        self.taken.insert(name.into());
+    }
+
     pub fn has(&self, name: &str) -> bool {
         self.taken.contains(name)
     }

@@ -9,9 +9,9 @@ pub struct Definition<'a> {
 }
 
 /// The definitions of a prelude file in order: everything that begins in the first column with a
-/// name that begins with `_`.
+/// name that begins with `_`, functions and classes too.
 pub fn definitions(prelude: &str) -> Vec<Definition<'_>> {
-    let starts = |line: &str| line.starts_with("def _") || line.starts_with('_');
+    let starts = |line: &str| ["def _", "class _", "_"].iter().any(|s| line.starts_with(s));
     let mut bounds = Vec::new();
     let mut at = 0;
     for line in prelude.split_inclusive('\n') {
@@ -25,7 +25,7 @@ pub fn definitions(prelude: &str) -> Vec<Definition<'_>> {
     bounds
         .windows(2)
         .map(|pair| Definition {
-            name: words(text(pair).trim_start_matches("def ")).next().unwrap_or(""),
+            name: words(text(pair)).find(|word| word.starts_with('_')).unwrap_or(""),
             text: text(pair),
         })
         .collect()

@@ -94,7 +94,7 @@ impl<E> Filler<'_, E> {
             Expr::Tuple(items) => Expr::Tuple(self.items(items)?),
             Expr::List(items) => Expr::List(self.items(items)?),
             Expr::Starred(x) => Expr::Starred(self.boxed(x)?),
-            Expr::Range(_) | Expr::Dict(_) => expr.clone(),
+            Expr::Range(_) | Expr::Dict(_) | Expr::Lambda(..) => expr.clone(),
         })
     }
 

@@ -60,15 +60,15 @@ impl<'m> File<'m> {
         let params = [format!("params, inputs{own}, output_gradients")];
         let mut lines = Lines::default();
         lines.def(NAME, &params);
-        self.write_body(&mut lines, &read);
-        self.write_body(&mut lines, &forward);
+        self.write_body(&mut lines, 4, &read);
+        self.write_body(&mut lines, 4, &forward);
         self.assign(&mut lines, "outputs", Expr::Dict(given));
         if !seeds.is_empty() {
             let asked = Expr::name("output_gradients(outputs)");
             self.assign(&mut lines, "output_gradients", asked);
         }
-        self.write_body(&mut lines, &seeds);
-        self.write_body(&mut lines, &backward);
+        self.write_body(&mut lines, 4, &seeds);
+        self.write_body(&mut lines, 4, &backward);
         self.assign(&mut lines, "gradients", Expr::Dict(found));
         if state {
             self.assign(&mut lines, "state", Expr::Dict(states));

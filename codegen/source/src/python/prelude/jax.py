@@ -21,6 +21,33 @@ def _broadcast(x, shape, axes):
     return jnp.broadcast_to(x.reshape(spread), shape)
 
 
+def _split(results, count):
+    """The first results, and the others."""
+    return results[:count], results[count:]
+
+
+def _custom_gradient(function, vjp, *operands):
+    """The results of `function`; `vjp` takes operands, results and their gradients."""
+
+    def forward(*operands):
+        results = function(*operands)
+        return results, (operands, results)
+
+    def backward(saved, gradients):
+        operands, results = saved
+        if not isinstance(results, tuple):
+            results, gradients = (results,), (gradients,)
+        seeds = [g for g in gradients if g.dtype != jax.dtypes.float0]
+        given = vjp(*operands, *results, *seeds)
+        given = iter(given if isinstance(given, tuple) else (given,))
+        floats = [jnp.issubdtype(x.dtype, jnp.floating) for x in operands]
+        return tuple(next(given) if is_float else None for is_float in floats)
+
+    differentiated = jax.custom_vjp(function)
+    differentiated.defvjp(forward, backward)
+    return differentiated(*operands)
+
+
 def _scatter_add(x, indices, updates, axis):
     """x with each slice of `updates` added at its index of an axis."""
     return x.at[(slice(None),) * (axis % x.ndim) + (indices,)].add(updates)

@@ -110,6 +110,11 @@ def _scatter_add_along(x, indices, updates, axis):
     return y
 
 
+def _stack(rows, shape, dtype):
+    """Rows as one array; where there are none, an empty one of this shape."""
+    return np.stack(rows) if rows else np.empty(shape, dtype)
+
+
 def _slice_update(x, place, update):
     """x with `update` at a place."""
     y = np.array(x)

@@ -73,6 +73,11 @@ def _scatter_add(x, indices, updates, axis):
     return x.movedim(axis, 0).index_put(places, front, accumulate=True).movedim(0, axis)
 
 
+def _stack(rows, shape, dtype, device):
+    """Rows as one array; where there are none, an empty one of this shape."""
+    return torch.stack(rows) if rows else torch.empty(shape, dtype=dtype, device=device)
+
+
 def _slice_update(x, place, update):
     """x with `update` at a place."""
     y = x.clone()
@@ -95,6 +100,33 @@ def _block(x, starts, sizes):
     starts = [int(i) + (n if i < 0 else 0) for i, n in zip(starts, x.shape)]
     starts = [min(max(i, 0), n - size) for i, n, size in zip(starts, x.shape, sizes)]
     return tuple(slice(i, i + size) for i, size in zip(starts, sizes))
+
+
+class _CustomGradient(torch.autograd.Function):
+    """The results of a function, differentiated by another."""
+
+    @staticmethod
+    def forward(ctx, function, vjp, *operands):
+        results = function(*operands)
+        each = results if isinstance(results, tuple) else (results,)
+        ctx.mark_non_differentiable(*(r for r in each if not r.is_floating_point()))
+        ctx.save_for_backward(*operands, *each)
+        ctx.vjp = vjp
+        return results
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        saved = ctx.saved_tensors
+        operands, results = saved[: -len(gradients)], saved[-len(gradients) :]
+        seeds = [g for g, r in zip(gradients, results) if r.is_floating_point()]
+        given = ctx.vjp(*saved, *seeds)
+        given = iter(given if isinstance(given, tuple) else (given,))
+        return None, None, *(next(given) if x.is_floating_point() else None for x in operands)
+
+
+def _custom_gradient(function, vjp, *operands):
+    """The results of `function`; `vjp` takes operands, results and their gradients."""
+    return _CustomGradient.apply(function, vjp, *operands)
 
 
 def _threefry(key, high, low):

@@ -1,0 +1,57 @@
+//! Operations that name functions: the function becomes a `def`, and the operation its call.
+
+use mithril_ir::diagnostic::Result;
+use mithril_ir::graph::{Operation, Value};
+use mithril_ir::op::Gradient;
+
+use super::body::{Body, Held};
+use super::expr::{Argument, Expr};
+
+impl<'m> Body<'_, 'm> {
+    /// Writes what an operation that names functions does.
+    /// Errors: what the functions' operations raise; an external function without a body.
+    pub fn call(&mut self, op: &'m Operation) -> Result<()> {
+        let mut names = Vec::new();
+        for function in op.functions() {
+            names.push(Expr::name(self.file.definition(function, op)?));
+        }
+        let callee = names.remove(0);
+        match op.op.gradient {
+            Gradient::Scan if self.file.dialect.loops => self.own_loop(op, callee),
+            Gradient::Scan => self.python_loop(op, callee),
+            Gradient::Vjp if self.file.dialect.differentiates => {
+                let mut args = vec![callee];
+                args.append(&mut names);
+                self.plain_call(op, Expr::name("_custom_gradient"), args)
+            }
+            Gradient::Vjp
+            | Gradient::Callee
+            | Gradient::Derived
+            | Gradient::Partials(_)
+            | Gradient::Rule(_)
+            | Gradient::Zero => self.plain_call(op, callee, Vec::new()),
+        }
+    }
+
+    /// `y, z = function(first, …, x, …)`.
+    fn plain_call(&mut self, op: &Operation, function: Expr, first: Vec<Expr>) -> Result<()> {
+        let mut args = first;
+        for value in &op.operands {
+            args.push(self.array(*value)?);
+        }
+        let targets: Vec<String> = op.results().map(|value| self.target(value)).collect();
+        let call = function.call(args.into_iter().map(Argument::plain));
+        self.write(op.first, format!("{} = ", targets.join(", ")), call);
+        Ok(())
+    }
+
+    /// The variable that a call gives a result to.
+    pub fn target(&mut self, value: Value) -> String {
+        let name = match self.is_used(value) {
+            true => self.new_name(value),
+            false => "_".to_string(),
+        };
+        self.held[value.index()] = Held::Variable(name.clone());
+        name
+    }
+}

@@ -1,0 +1,225 @@
+//! Scans: loops of Python that call the body, or the framework's own loop around it.
+
+use std::sync::Arc;
+
+use mithril_ir::attr::Attr;
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::dim::Dim;
+use mithril_ir::graph::{Function, Operation, Value};
+use mithril_ir::op::infer::as_int;
+
+use super::body::{Body, Held, Statement};
+use super::expr::{Argument, Expr};
+
+/// A scan with its operands as expressions.
+struct Scan<'m> {
+    op: &'m Operation,
+    callee: &'m Arc<Function>,
+    /// The `def` of the callee.
+    step: Expr,
+    carries: Vec<Expr>,
+    sequences: Vec<Expr>,
+    captures: Vec<Expr>,
+    reverse: bool,
+}
+
+impl<'m> Scan<'m> {
+    /// `step(…, captures)`.
+    fn step(&self, varying: impl IntoIterator<Item = Expr>) -> Expr {
+        let args = varying.into_iter().chain(self.captures.iter().cloned());
+        self.step.clone().call(args.map(Argument::plain))
+    }
+
+    fn stacked(&self) -> impl Iterator<Item = (usize, Value)> + use<'m> {
+        self.op.results().enumerate().skip(self.carries.len())
+    }
+
+    /// The names of the callee's arguments for slices.
+    fn row_names(&self) -> impl Iterator<Item = &'m str> + use<'m> {
+        let args = self.callee.args.iter().skip(self.carries.len());
+        args.take(self.sequences.len()).map(|arg| &*arg.name)
+    }
+}
+
+impl<'m> Body<'_, 'm> {
+    fn scan(&mut self, op: &'m Operation, step: Expr) -> Result<Scan<'m>> {
+        let name = op.functions().next();
+        let Some(callee) = name.and_then(|name| self.file.module.get(name)) else {
+            return Diagnostic::new("a scan names no function of the module").err();
+        };
+        let mut operands = Vec::new();
+        for value in &op.operands {
+            // Each step reads it.
+            self.settle(*value);
+            operands.push(self.array(*value)?);
+        }
+        let count = |name| as_int(op.attr(name)) as usize;
+        let captures = operands.split_off(count("carries") + count("sequences"));
+        let sequences = operands.split_off(count("carries"));
+        let reverse = matches!(op.attr("reverse"), Attr::Bool(true));
+        Ok(Scan { op, callee, step, carries: operands, sequences, captures, reverse })
+    }
+
+    /// Carries are variables of a loop over the slices, and rows are gathered in lists.
+    pub fn python_loop(&mut self, op: &'m Operation, step: Expr) -> Result<()> {
+        let scan = self.scan(op, step)?;
+        let mut targets = Vec::new();
+        for (value, first) in op.results().zip(&scan.carries) {
+            let name = self.new_name(value);
+            self.write(value, format!("{name} = "), first.clone());
+            self.held[value.index()] = Held::Variable(name.clone());
+            targets.push(name);
+        }
+        let carries = targets.iter().map(Expr::name).collect::<Vec<_>>();
+        let mut lists = Vec::new();
+        let mut appends = Vec::new();
+        for (i, value) in scan.stacked() {
+            if !self.is_used(value) {
+                targets.push("_".to_string());
+                continue;
+            }
+            let name = self.new_name(value);
+            let list = self.names.unique(&format!("{name}_rows"));
+            let row = self.names.unique(&scan.callee.results[i].name);
+            self.write(value, format!("{list} = "), Expr::List(Vec::new()));
+            let append = Expr::name(&list).attribute("append");
+            appends.push(append.call([Argument::plain(Expr::name(&row))]));
+            lists.push((value, name, Expr::Name(list)));
+            targets.push(row);
+        }
+        let rows: Vec<String> = scan.row_names().map(|name| self.names.unique(name)).collect();
+        let call = scan.step(carries.into_iter().chain(rows.iter().map(Expr::name)));
+        let mut inside = vec![Statement::Line(format!("{} = ", targets.join(", ")), call)];
+        inside.extend(appends.into_iter().map(|append| Statement::Line(String::new(), append)));
+        self.statements.push(Statement::Loop(rows.join(", "), slices(&scan), inside));
+        for (value, name, list) in lists {
+            let whole = self.stack(&scan, value, list)?;
+            self.write(value, format!("{name} = "), whole);
+            self.held[value.index()] = Held::Variable(name);
+        }
+        Ok(())
+    }
+
+    /// The rows of a list as one array; where there may be none, its shape and dtype are told.
+    fn stack(&mut self, scan: &Scan, value: Value, list: Expr) -> Result<Expr> {
+        let rows = match scan.reverse {
+            true => {
+                let back = Expr::Range([None, None, Some(Box::new(Expr::int(-1)))]);
+                list.index([back])
+            }
+            false => list,
+        };
+        let ty = self.function.ty(value);
+        if ty.shape.dims[0].as_const().is_some_and(|length| length > 0) {
+            let stack = Expr::name(self.file.dialect.module).attribute("stack");
+            return Ok(stack.call([Argument::plain(rows)]));
+        }
+        let mut shape = vec![Expr::int(0)];
+        for dim in &ty.shape.dims[1..] {
+            shape.push(match dim {
+                Dim::Unknown => Expr::int(0),
+                Dim::Const(_) | Dim::Expr(_) => self.dim(dim)?,
+            });
+        }
+        let mut args = vec![rows, Expr::Tuple(shape), self.file.dtype(ty.dtype)?];
+        if self.file.dialect.devices {
+            args.push(self.device());
+        }
+        Ok(Expr::name("_stack").call(args.into_iter().map(Argument::plain)))
+    }
+
+    /// `jax.lax.scan` of a function from carries and slices to carries and rows.
+    pub fn own_loop(&mut self, op: &'m Operation, step: Expr) -> Result<()> {
+        let scan = self.scan(op, step)?;
+        let (carries, stacked) = (scan.carries.len(), scan.stacked().count());
+        // One of each needs no tuples.
+        let plain = carries <= 1 && stacked <= 1;
+        let mut names = self.names.clone();
+        let carry = match carries {
+            1 if plain => names.unique(&scan.callee.args[0].name),
+            0 if plain => "_".to_string(),
+            _ => names.unique("carry"),
+        };
+        let rows: Vec<&str> = scan.row_names().collect();
+        let row = names.unique(if let [name] = rows[..] { name } else { "row" });
+        let varying = |name: &str, single: bool| match single {
+            true => Expr::name(name),
+            false => Expr::Starred(Box::new(Expr::name(name))),
+        };
+        let carried = (!plain || carries == 1).then(|| varying(&carry, plain));
+        let call = scan.step(carried.into_iter().chain([varying(&row, rows.len() == 1)]));
+        let none = || Expr::name("None");
+        let pair = match (carries, stacked) {
+            (1, 1) => call,
+            (1, 0) => Expr::Tuple(vec![call, none()]),
+            (0, 1) => Expr::Tuple(vec![none(), call]),
+            _ => {
+                let args = [call, Expr::int(carries as i64)].map(Argument::plain);
+                Expr::name("_split").call(args)
+            }
+        };
+        let first = match &scan.carries[..] {
+            [one] if plain => one.clone(),
+            [] if plain => none(),
+            many => Expr::Tuple(many.to_vec()),
+        };
+        let sequences = match &scan.sequences[..] {
+            [one] => one.clone(),
+            many => Expr::Tuple(many.to_vec()),
+        };
+        let alone = carries == 1 && stacked == 1 && rows.len() == 1 && scan.captures.is_empty();
+        let function = match alone {
+            true => scan.step.clone(),
+            false => Expr::Lambda(vec![carry, row], Box::new(pair)),
+        };
+        let mut args: Vec<Argument> =
+            [function, first, sequences].into_iter().map(Argument::plain).collect();
+        args.extend(scan.reverse.then(|| Argument {
+            keyword: Some("reverse".into()),
+            ..Argument::plain(Expr::name("True"))
+        }));
+        let call = Expr::name("jax").attribute("lax").attribute("scan").call(args);
+        self.own_results(op, carries, plain, call);
+        Ok(())
+    }
+
+    /// Gives names to the last carries and to the stacked rows.
+    fn own_results(&mut self, op: &Operation, carries: usize, plain: bool, call: Expr) {
+        let mut groups = Vec::new();
+        for (wish, skipped, count) in
+            [("carry", 0, carries), ("stacked", carries, op.results as usize - carries)]
+        {
+            let values: Vec<Value> = op.results().skip(skipped).take(count).collect();
+            let used = values.iter().any(|value| self.is_used(*value));
+            let targets: Vec<String> = values.iter().map(|value| self.target(*value)).collect();
+            groups.push(match &targets[..] {
+                _ if !used => ("_".to_string(), None),
+                [one] if plain => (one.clone(), None),
+                [one] => (self.names.unique(wish), Some(format!("({one},)"))),
+                many => (self.names.unique(wish), Some(many.join(", "))),
+            });
+        }
+        let names: Vec<&str> = groups.iter().map(|(name, _)| name.as_str()).collect();
+        self.write(op.first, format!("{} = ", names.join(", ")), call);
+        for (name, targets) in groups {
+            if let Some(targets) = targets {
+                self.write(op.first, format!("{targets} = "), Expr::Name(name));
+            }
+        }
+    }
+}
+
+/// What a loop goes over: slices of one sequence or of several at once.
+fn slices(scan: &Scan) -> Expr {
+    let call =
+        |name: &str, args: Vec<Expr>| Expr::name(name).call(args.into_iter().map(Argument::plain));
+    let turned = |x: &Expr| match scan.reverse {
+        true => call("reversed", vec![x.clone()]),
+        false => x.clone(),
+    };
+    let mut each: Vec<Expr> = scan.sequences.iter().map(turned).collect();
+    match each.len() {
+        1 => each.remove(0),
+        _ => call("zip", each),
+    }
+}

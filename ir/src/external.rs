@@ -1,0 +1,93 @@
+//! Bodies of external functions: the text of each in the language of a target.
+
+use std::sync::Arc;
+
+use crate::diagnostic::{Diagnostic, Result, did_you_mean};
+use crate::graph::Function;
+
+/// The targets that an external function may have a body for.
+pub const TARGETS: [&str; 5] = ["numpy", "torch", "jax", "c", "native"];
+
+/// What an external function is on one target: the lines of a function's body in the target's
+/// language. `{x}` stands for the argument `x`; a brace itself is written twice.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct TargetBody {
+    pub target: Arc<str>,
+    pub text: Arc<str>,
+}
+
+/// A part of a body's text.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Piece<'t> {
+    Text(&'t str),
+    /// The name of an argument.
+    Argument(&'t str),
+}
+
+impl TargetBody {
+    /// The text in pieces.
+    /// Errors: a brace without its partner.
+    pub fn pieces(&self) -> Result<Vec<Piece<'_>>> {
+        let mut pieces = Vec::new();
+        let mut rest = &*self.text;
+        while let Some(at) = rest.find(['{', '}']) {
+            let (before, from) = rest.split_at(at);
+            if from.starts_with("{{") || from.starts_with("}}") {
+                pieces.push(Piece::Text(&rest[..at + 1]));
+                rest = &from[2..];
+                continue;
+            }
+            let name = from.strip_prefix('{').and_then(|inside| inside.split_once('}'));
+            let Some((name, after)) = name else {
+                return Diagnostic::new(format!(
+                    "a brace in the body for {} has no partner",
+                    self.target
+                ))
+                .got(from.lines().next().unwrap_or(from))
+                .hint("an argument is written `{x}`, a brace itself `{{` or `}}`")
+                .err();
+            };
+            pieces.extend([Piece::Text(before), Piece::Argument(name)]);
+            rest = after;
+        }
+        pieces.push(Piece::Text(rest));
+        Ok(pieces)
+    }
+
+    /// Errors: a target that there is not, no text, an argument that the function does not have.
+    pub fn check(&self, function: &Function) -> Result<()> {
+        if !TARGETS.contains(&&*self.target) {
+            let mut error =
+                Diagnostic::new(format!("there is no target `{}` for a body", self.target))
+                    .expected(format!("one of {}", TARGETS.join(", ")));
+            error.hint = did_you_mean(&self.target, TARGETS.into_iter());
+            return error.err();
+        }
+        if self.text.trim().is_empty() {
+            return Diagnostic::new(format!("the body for {} is empty", self.target)).err();
+        }
+        for piece in self.pieces()? {
+            let Piece::Argument(name) = piece else {
+                continue;
+            };
+            if function.args.iter().all(|arg| *arg.name != *name) {
+                let names = function.args.iter().map(|arg| &*arg.name);
+                let near = did_you_mean(name, names);
+                return Diagnostic::new(format!(
+                    "the body for {} names `{{{name}}}`, which is no argument of `{}`",
+                    self.target, function.name
+                ))
+                .hint(near.unwrap_or("a brace itself is written `{{` or `}}`".to_string()))
+                .err();
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Function {
+    /// Its body for the target, where it is external and has one.
+    pub fn body_for(&self, target: &str) -> Option<&TargetBody> {
+        self.bodies.iter().find(|body| *body.target == *target)
+    }
+}

@@ -1,0 +1,37 @@
+"""What sums are accumulated in, on each framework."""
+
+import numpy as np
+import pytest
+from source import emitted
+
+TEXT = """mithril 1
+
+func @main(%x: tensor<n x DTYPE>, %y: tensor<n x DTYPE>)
+    -> (sum: tensor<DTYPE>, dot: tensor<DTYPE>) {
+  %0 = sum(%x) {acc = ACC}
+  %1 = dot_general(%x, %y) {x_contract = [0], y_contract = [0], acc = ACC}
+  return %0, %1
+}
+"""
+
+# Of f32, the one is lost in f32; of f16, so many ones are beyond its whole numbers.
+LOST = np.array([2**24, 1, -(2**24)], np.float32)
+ONES = np.ones(4099, np.float16)
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize(
+    ("x", "dtype", "acc", "want"),
+    [
+        (LOST, "f32", "f64", 1),
+        (ONES, "f16", "f32", 4100),
+        (ONES, "f16", "f64", 4100),
+    ],
+)
+def test_sums_and_products_are_accumulated_as_they_say(framework, x, dtype, acc, want):
+    convert = pytest.importorskip({"jax": "jax.numpy"}.get(framework, framework)).asarray
+    forward = emitted(TEXT.replace("DTYPE", dtype).replace("ACC", acc), framework)["forward"]
+    outputs = forward({}, {"x": convert(x), "y": convert(np.ones_like(x))})
+    for result in map(np.asarray, outputs.values()):
+        assert result.dtype == x.dtype
+        assert result == want
