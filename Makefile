@@ -7,32 +7,35 @@ BACKENDS ?=
 # The lists in tools/requirements/ that the named backends need; a backend without one needs nothing.
 LISTS = $(notdir $(basename $(wildcard $(patsubst %,tools/requirements/%.txt,$(subst $(comma), ,$(BACKENDS))))))
 
+# The crate that is built with LLVM, where there is none.
+WITHOUT = $$(test -x /usr/lib/llvm-22/bin/llvm-config || echo --exclude mithril-native)
+
 .PHONY: help build demo test bless lint wheel clean
 
 help: ## Print this list.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
 
 build: ## Build the package and the commands into .venv/.
-	@tools/setup.sh $(sort numpy $(LISTS))
+	@tools/setup.sh $(sort numpy llvm $(LISTS))
 	@tools/install.sh
 
 demo: build ## Train a classifier of handwritten digits; BACKENDS=numpy,torch,jax installs those named.
 	@.venv/bin/python tools/demo/digits.py $(if $(BACKENDS),--backends $(BACKENDS))
 
 test: ## Run every test: cargo, lit, pytest. Installs torch and JAX.
-	@tools/setup.sh numpy torch jax test
+	@tools/setup.sh numpy llvm torch jax test
 	@tools/install.sh
-	cargo test --release --workspace
+	cargo test --release --workspace $(WITHOUT)
 	.venv/bin/lit -sv tests/lit
 	.venv/bin/python -m pytest
 
 bless: ## Accept what the snapshot tests see now, type stubs included.
-	BLESS=1 INSTA_UPDATE=always cargo test --release --workspace
+	BLESS=1 INSTA_UPDATE=always cargo test --release --workspace $(WITHOUT)
 
 lint: ## Check formatting, clippy, ruff and mypy.
 	@tools/setup.sh numpy lint
 	cargo fmt --check
-	cargo clippy --release --workspace --all-targets --features mithril/python -- -D warnings
+	cargo clippy --release --workspace $(WITHOUT) --all-targets --features mithril/python -- -D warnings
 	.venv/bin/ruff format --check
 	.venv/bin/ruff check
 	.venv/bin/mypy
@@ -43,4 +46,4 @@ wheel: ## Build the wheel, with both commands in it, into dist/.
 	@ls dist/*.whl
 
 clean: ## Remove what was built; .venv/ stays.
-	rm -rf target dist frontend/python/mithril/_core.abi3.so
+	rm -rf target dist frontend/python/mithril/_core.abi3.so frontend/python/mithril/_native.so

@@ -13,6 +13,16 @@ place() {
 }
 
 cargo build --release --package mithril-tools --bins
+# The code generator is a library of its own, built where LLVM is.
+native=frontend/python/mithril/_native.so
+if [ -x /usr/lib/llvm-22/bin/llvm-config ]; then
+    cargo build --release --package mithril-native
+    place "$target/libmithril_native.so" "$native"
+    ln -sfn "$PWD/$native" .venv/lib/libmithril_native.so
+else
+    rm -f "$native" .venv/lib/libmithril_native.so
+    echo "install: LLVM 22 is missing: built without native code" >&2
+fi
 cargo rustc --release --package mithril --lib --features python --crate-type cdylib
 for command in mithril mithril-opt; do
     place "$target/$command" ".venv/bin/$command"

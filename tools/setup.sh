@@ -1,6 +1,8 @@
 #!/bin/sh
 # Readies the checkout: the compiler's tools, the virtual environment .venv/, and in it what
-# tools/requirements/<name>.txt lists for each name given. What is there already costs no time.
+# tools/requirements/<name>.txt lists for each name given. The name `llvm` stands for LLVM and MLIR,
+# which native code is made with: where they cannot be had, it says so and goes on without them.
+# What is there already costs no time.
 #
 #   tools/setup.sh numpy torch
 #
@@ -63,6 +65,23 @@ install_tools() {
     runs "$python" ensurepip || fail "$python cannot make virtual environments; PYTHON=<path> names another."
 }
 
+# Whether what the crate mithril-native is built with is there.
+has_llvm() {
+    for file in bin/llvm-config bin/FileCheck lib/libMLIRCAPIIR.a lib/libMLIR.so lib/libclang-22.so.1; do
+        [ -e "/usr/lib/llvm-22/$file" ] || return 1
+    done
+    [ -e /usr/include/zstd.h ] && [ -e /usr/include/zlib.h ] && command -v c++ >/dev/null
+}
+
+install_llvm() {
+    has_llvm && return
+    [ "$(uname -sm)" = "Linux x86_64" ] || { say "native code is made on x86-64 Linux alone: going on without"; return; }
+    # A subshell: what fails in it ends it, not this script.
+    (apt llvm-22-dev libmlir-22-dev libpolly-22-dev llvm-22-tools libclang1-22 \
+        libclang-common-22-dev libzstd-dev zlib1g-dev g++) || true
+    has_llvm || say "without LLVM 22 there is no native code: CpuBackend will say so, all else works"
+}
+
 # Whether a Python runs and has a module.
 runs() {
     "$1" -c "import $2" 2>/dev/null
@@ -110,4 +129,5 @@ check_cargo
 { [ -d "$stamps" ] && runs .venv/bin/python pip; } || make_venv
 # torch.compile, which the tests run, compiles C++.
 case " $* " in *" torch test "* | *" torch "*" test "*) command -v c++ >/dev/null || apt g++ ;; esac
-install_lists "$@"
+case " $* " in *" llvm "*) install_llvm ;; esac
+install_lists $(printf '%s\n' "$@" | grep -vx llvm)

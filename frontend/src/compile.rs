@@ -17,7 +17,7 @@ use mithril_source::python::{self, Framework, Source};
 
 use crate::block::{Block, Init};
 use crate::lower::{self, Mode, lower};
-use crate::native::Native;
+use crate::native::{Native, host};
 
 /// Where a compiled model runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -212,7 +212,7 @@ fn fresh(block: &Block, options: &CompileOptions) -> Result<Program> {
             let names = python::Options { summary: name.to_string(), stem: options.stem.clone() };
             Code::Source(watch.time("emit", || python::emit(&module, framework, &names))?)
         }
-        Target::Cpu => Code::Native(watch.time("plan", || Native::of(&module))?),
+        Target::Cpu => Code::Native(watch.time("plan", || Native::of(&module, host()?))?),
     };
     finished(name, &inits, module, code, recipe, watch)
 }
@@ -282,7 +282,7 @@ impl Program {
     pub fn settle(&self, shapes: Shapes) -> Result<Program> {
         let mut watch = Watch::default();
         let module = simplify(&self.module, self.recipe, shapes, &mut watch)?;
-        let code = Code::Native(watch.time("plan", || Native::of(&module))?);
+        let code = Code::Native(watch.time("plan", || Native::of(&module, host()?))?);
         let inits = |name: &str| {
             let found = self.arguments.iter().find(|argument| *argument.name == *name);
             found.map_or(Init::Normal, |argument| argument.init)
@@ -292,12 +292,7 @@ impl Program {
 }
 
 /// The passes, from a model's functions to what the target has.
-fn simplify(
-    logical: &Module,
-    recipe: Recipe,
-    shapes: Shapes,
-    watch: &mut Watch,
-) -> Result<Module> {
+fn simplify(logical: &Module, recipe: Recipe, shapes: Shapes, watch: &mut Watch) -> Result<Module> {
     let (name, differentiates) = match recipe.target {
         Target::Framework(framework) => (framework.name(), framework.dialect().differentiates),
         Target::Cpu => ("native", false),

@@ -18,3 +18,7 @@ config.environment["PATH"] = os.pathsep.join([commands, os.environ["PATH"]])
 
 # LLVM's FileCheck where it is installed; the Python package reads the same checks, more slowly.
 config.substitutions.append((r"\bFileCheck\b", shutil.which("FileCheck-22") or "filecheck"))
+
+# What needs the code generator, which is built where LLVM is.
+if os.path.exists(os.path.join(commands, "..", "lib", "libmithril_native.so")):
+    config.available_features.add("native")

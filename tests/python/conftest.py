@@ -1,15 +1,35 @@
 """Fixtures that several test files use."""
 
+import atexit
 import importlib.util
+import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 import mithril as ml
 
-MAKERS = {"numpy": "NumpyBackend", "torch": "TorchBackend", "jax": "JaxBackend"}
-INSTALLED = [kind for kind in MAKERS if importlib.util.find_spec(kind)]
+MAKERS = {
+    "numpy": "NumpyBackend",
+    "torch": "TorchBackend",
+    "jax": "JaxBackend",
+    "cpu": "CpuBackend",
+}
+# Native code needs a library that is built where LLVM is.
+NATIVE = Path(os.environ.get("MITHRIL_NATIVE") or Path(ml.__file__).with_name("_native.so"))
+
+
+def has(kind: str) -> bool:
+    return NATIVE.exists() if kind == "cpu" else importlib.util.find_spec(kind) is not None
+
+
+INSTALLED = [kind for kind in MAKERS if has(kind)]
+# What the tests compile is nobody else's.
+os.environ["MITHRIL_CACHE"] = tempfile.mkdtemp(prefix="mithril-cache-")
+atexit.register(shutil.rmtree, os.environ["MITHRIL_CACHE"], ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

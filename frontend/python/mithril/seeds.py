@@ -33,6 +33,8 @@ class Seeds:
         self._given = given
         self.arrays = self._arrays()
         """The gradients by output, where none of them is a function of the outputs."""
+        self.total = self._final() if given is True else None
+        """The output whose gradient is ones, where that is all."""
 
     def _arrays(self) -> Arrays | None:
         given = self._given
@@ -53,9 +55,8 @@ class Seeds:
         if self.arrays is not None:
             return self.arrays
         given = self._given
-        if given is True:
-            name = self._final()
-            return {name: self._backend.ones_like(outputs[name])}
+        if self.total is not None:
+            return {self.total: self._backend.ones_like(outputs[self.total])}
         if self._calls(given):
             given = given({name: outputs[name] for name in self._shown})
             if not isinstance(given, Mapping):

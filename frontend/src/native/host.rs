@@ -6,7 +6,7 @@ use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_kernels::contract::Isa;
 
 /// What kernels are made for.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Host {
     pub isa: Isa,
     /// The processor's level as LLVM calls it.
@@ -27,6 +27,32 @@ pub fn host() -> Result<&'static Host> {
     }
 }
 
+impl Host {
+    /// The levels of x86-64, by LLVM's names.
+    pub const LEVELS: [&str; 4] = ["x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"];
+
+    /// Any processor of a level, this machine's or not.
+    pub fn of_level(name: &str) -> Option<Host> {
+        let (isa, features) = level(name)?;
+        let cpu = Host::LEVELS.into_iter().find(|level| *level == name)?;
+        Some(Host { isa, cpu, features: features.into() })
+    }
+}
+
+/// What kernels may use of a level, and its features as LLVM should take them.
+fn level(name: &str) -> Option<(Isa, &'static str)> {
+    let isa = |bytes, registers, fma| Isa { bytes, registers, fma };
+    match name {
+        "x86-64" | "x86-64-v2" => Some((isa(16, 16, false), "")),
+        "x86-64-v3" => Some((isa(32, 16, true), "")),
+        "x86-64-v4" => Some((isa(64, 32, true), WIDE)),
+        _ => None,
+    }
+}
+
+/// Wide vectors are chosen on purpose.
+const WIDE: &str = "-prefer-256-bit";
+
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 fn detect() -> Option<Host> {
     use std::arch::is_x86_feature_detected as has;
@@ -35,19 +61,18 @@ fn detect() -> Option<Host> {
     let v4 = v3 && has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl");
     let v4 = v4 && has!("avx512cd");
     let extras = [
-        // Wide vectors are chosen on purpose.
-        ("-prefer-256-bit", v4),
+        (WIDE, v4),
         ("+avx512vnni", v4 && has!("avx512vnni")),
         ("+avx512bf16", v4 && has!("avx512bf16")),
     ];
     let features: Vec<&str> = extras.iter().filter(|(_, on)| *on).map(|(name, _)| *name).collect();
-    let (bytes, registers, cpu) = match (v4, v3, v2) {
-        (true, ..) => (64, 32, "x86-64-v4"),
-        (_, true, _) => (32, 16, "x86-64-v3"),
-        (.., true) => (16, 16, "x86-64-v2"),
-        _ => (16, 16, "x86-64"),
+    let cpu = match (v4, v3, v2) {
+        (true, ..) => "x86-64-v4",
+        (_, true, _) => "x86-64-v3",
+        (.., true) => "x86-64-v2",
+        _ => "x86-64",
     };
-    let isa = Isa { bytes, registers, fma: v3 };
+    let (isa, _) = level(cpu)?;
     Some(Host { isa, cpu, features: features.join(",") })
 }
 

@@ -32,6 +32,7 @@ pub struct Native {
 pub struct Part {
     pub plan: Plan,
     name: Arc<str>,
+    host: Host,
     ready: OnceLock<Ready>,
     /// Held by who makes it ready.
     making: Mutex<()>,
@@ -48,14 +49,14 @@ pub struct Ready {
 impl Native {
     /// The functions of a module that call no other: its entry, and the gradients of it.
     ///
-    /// Errors: another processor than there is code for; operations without loops.
-    pub fn of(module: &Module) -> Result<Native> {
+    /// Errors: operations without loops; dims that no argument shows.
+    pub fn of(module: &Module, host: &Host) -> Result<Native> {
         let mut functions = module.called_from_outside();
         let Some(forward) = functions.next() else {
             return Diagnostic::new("the module is empty").err();
         };
-        let joint = functions.next().map(|joint| Part::of(joint)).transpose()?;
-        Ok(Native { forward: Part::of(forward)?, joint })
+        let joint = functions.next().map(|joint| Part::of(joint, host)).transpose()?;
+        Ok(Native { forward: Part::of(forward, host)?, joint })
     }
 
     pub fn parts(&self) -> impl Iterator<Item = &Part> {
@@ -69,10 +70,10 @@ impl Native {
 }
 
 impl Part {
-    fn of(function: &Function) -> Result<Part> {
-        let plan = plan(function, &host()?.isa)?;
-        let name = function.name.clone();
-        Ok(Part { plan, name, ready: OnceLock::new(), making: Mutex::default() })
+    fn of(function: &Function, host: &Host) -> Result<Part> {
+        let plan = plan(function, &host.isa)?;
+        let (name, host) = (function.name.clone(), host.clone());
+        Ok(Part { plan, name, host, ready: OnceLock::new(), making: Mutex::default() })
     }
 
     /// What runs it, if it was made ready.
@@ -95,7 +96,7 @@ impl Part {
     fn make(&self) -> Result<Ready> {
         let start = Instant::now();
         let texts: Vec<String> = self.plan.kernels.iter().map(|kernel| kernel.text()).collect();
-        let objects = objects::load(&texts, host()?)?;
+        let objects = objects::load(&texts, &self.host)?;
         let invalid = |why: String| {
             Box::new(
                 Diagnostic::new("Native code cannot be run")
@@ -120,7 +121,19 @@ impl Part {
         Ok(Ready { executable, compiled: objects.compiled, time: start.elapsed() })
     }
 
-    fn listing(&self) -> String {
+    /// What a stage gives for each kernel; nothing for none, which is what they are compiled from.
+    ///
+    /// Errors: those of the native library.
+    pub fn stage(&self, stage: Option<Stage>) -> Result<Vec<Vec<u8>>> {
+        let texts = self.plan.kernels.iter().map(|kernel| kernel.text());
+        let Some(stage) = stage else { return Ok(texts.map(String::into_bytes).collect()) };
+        let library = Library::open()?;
+        let made = texts.map(|text| library.compile(&text, &self.host, stage));
+        made.map(|made| made.map_err(|why| Box::new(Diagnostic::new(why)))).collect()
+    }
+
+    /// The function's launches and kernels, for people to read.
+    pub fn listing(&self) -> String {
         let mut text = format!("// {}\n{}", self.name, self.plan.program);
         for (at, kernel) in self.plan.kernels.iter().enumerate() {
             let module = Module::of(kernel.function.clone());

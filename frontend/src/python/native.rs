@@ -14,7 +14,7 @@ use super::arrays::Reader;
 use super::check::{Binding, Checker, Dicts, Group, Signature, Wrong};
 use super::fault::{Answer, guarded};
 use crate::compile::Program;
-use call::{Call, Taken};
+use call::{Call, Machine, Taken};
 
 mod call;
 
@@ -88,10 +88,10 @@ impl Native {
         what: What,
     ) -> Answer<Option<Bound<'py, PyAny>>> {
         let first = self.variants.lock().unwrap_or_else(PoisonError::into_inner).first().cloned();
-        let mut taken = Taken::default();
         if let Some(variant) = first {
+            let mut taken = Taken::default();
             match variant.take(py, dicts, &mut taken) {
-                Ok(binding) => return self.run(py, &variant, what, &mut taken, &binding).map(Some),
+                Ok(binding) => return self.run(py, &variant, what, taken, &binding).map(Some),
                 Err(Wrong::Foreign(_)) => return Ok(None),
                 Err(wrong) if self.program.native().is_some() => {
                     return Err(self.checker.explain(py, dicts, wrong).into());
@@ -99,21 +99,16 @@ impl Native {
                 Err(_) => {}
             }
         }
-        guarded(|| {
-            let Some(variant) = self.find(py, dicts)? else { return Ok(None) };
-            match variant.take(py, dicts, &mut taken) {
-                Ok(binding) => self.run(py, &variant, what, &mut taken, &binding).map(Some),
-                Err(wrong) => Err(variant.checker.explain(py, dicts, wrong).into()),
-            }
-        })
+        let Some(variant) = self.find(py, dicts)? else { return Ok(None) };
+        let mut taken = Taken::default();
+        match variant.take(py, dicts, &mut taken) {
+            Ok(binding) => self.run(py, &variant, what, taken, &binding).map(Some),
+            Err(wrong) => Err(variant.checker.explain(py, dicts, wrong).into()),
+        }
     }
 
     /// The variant that the arrays are for, made if there is none yet.
-    fn find<'py>(
-        &self,
-        py: Python<'py>,
-        dicts: &Dicts<'_, 'py>,
-    ) -> Answer<Option<Arc<Variant>>> {
+    fn find<'py>(&self, py: Python<'py>, dicts: &Dicts<'_, 'py>) -> Answer<Option<Arc<Variant>>> {
         let binding = match self.checker.check_all(py, dicts, &mut |_, _| ()) {
             Ok(binding) => binding,
             Err(Wrong::Foreign(_)) => return Ok(None),
@@ -138,7 +133,7 @@ impl Native {
         py: Python<'py>,
         variant: &Variant,
         what: What,
-        taken: &mut Taken<'py>,
+        taken: Taken<'py>,
         binding: &Binding,
     ) -> Answer<Bound<'py, PyAny>> {
         let Some(native) = variant.program.native() else {
@@ -150,9 +145,11 @@ impl Native {
         };
         let ready = match part.is_ready() {
             Some(ready) => ready,
-            None => guarded(|| Ok(py.detach(|| part.ready())?))?,
+            None => py.detach(|| part.ready())?,
         };
-        call.run(py, &variant.checker, &ready.executable, &self.pool, taken, binding)
+        let (checker, executable) = (&variant.checker, &ready.executable);
+        let machine = Machine { checker, executable, pool: &self.pool };
+        call.run(py, &machine, taken, binding, matches!(what, What::Joint))
     }
 }
 
@@ -252,7 +249,8 @@ impl Native {
         inputs: &Bound<'py, PyDict>,
         state: Option<&Bound<'py, PyDict>>,
     ) -> Answer<Option<Bound<'py, PyAny>>> {
-        self.call(params.py(), &[Some(params), Some(inputs), state, None], What::Forward)
+        let dicts = [Some(params), Some(inputs), state, None];
+        guarded(|| self.call(params.py(), &dicts, What::Forward))
     }
 
     /// `(outputs, gradients)`, the gradients by param, and then the state where the model has one.
@@ -273,7 +271,7 @@ impl Native {
         output_gradients: &Bound<'py, PyDict>,
     ) -> Answer<Option<Bound<'py, PyAny>>> {
         let dicts = [Some(params), Some(inputs), state, Some(output_gradients)];
-        self.call(params.py(), &dicts, What::Joint)
+        guarded(|| self.call(params.py(), &dicts, What::Joint))
     }
 
     /// Programs and kernels, for people to read.

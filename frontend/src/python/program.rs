@@ -243,9 +243,7 @@ impl Program {
     /// cores). `samples` are as for `checker`.
     #[pyo3(signature = (samples: "dict[str, object]", threads))]
     fn native(&self, samples: &Bound<'_, PyDict>, threads: usize) -> Answer<Native> {
-        guarded(|| {
-            Native::new(samples.py(), self.program.clone(), self.reader(samples)?, threads)
-        })
+        guarded(|| Native::new(samples.py(), self.program.clone(), self.reader(samples)?, threads))
     }
 }
 

@@ -64,6 +64,11 @@ impl Prepared {
         self.arena
     }
 
+    /// Whether some launch has work for more than one thread.
+    pub fn is_shared(&self) -> bool {
+        self.steps.iter().any(|step| step.tasks > step.grain)
+    }
+
     /// Takes a checked program.
     pub(super) fn new(
         program: &Program,

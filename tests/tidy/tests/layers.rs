@@ -12,7 +12,11 @@ const LAYERS: [(&str, &str, &[&str]); 9] = [
     ("mithril-kernels", "codegen/kernels", &["mithril-ir", "mithril-passes", "mithril-runtime"]),
     ("mithril-native", "codegen/native", &["mithril-ir", "mithril-kernels", "mithril-runtime"]),
     ("mithril-runtime", "runtime", &[]),
-    ("mithril", "frontend", &["mithril-ir", "mithril-passes", "mithril-source", "mithril-runtime"]),
+    (
+        "mithril",
+        "frontend",
+        &["mithril-ir", "mithril-passes", "mithril-source", "mithril-kernels", "mithril-runtime"],
+    ),
     (
         "mithril-tools",
         "tools",

@@ -1,7 +1,7 @@
 //! One call: from arrays to pointers, and from memory to arrays.
 
-use mithril_ir::dtype::DType;
 use mithril_ir::diagnostic::Diagnostic;
+use mithril_ir::dtype::DType;
 use mithril_runtime::execute::{Error, Executable};
 use mithril_runtime::memory::{Block, OutOfMemory};
 use mithril_runtime::threads::Pool;
@@ -16,7 +16,14 @@ use crate::python::check::{Binding, Checker, Group, Signature, Want};
 use crate::python::fault::Answer;
 use crate::python::output::Maker;
 
-/// From this many bytes in and out on, other threads of Python may run meanwhile.
+/// What a call needs beside itself.
+pub struct Machine<'a> {
+    pub checker: &'a Checker,
+    pub executable: &'a Executable,
+    pub pool: &'a Pool,
+}
+
+/// From this many bytes of results on, other threads of Python may run meanwhile.
 const LARGE: usize = 1 << 15;
 
 /// How a function of a program is called.
@@ -27,7 +34,6 @@ pub struct Call {
     /// How many slots are arguments.
     arguments: usize,
     results: Vec<Outcome>,
-    joint: bool,
     has_state: bool,
 }
 
@@ -70,7 +76,8 @@ impl Call {
         let wanted = part.map_or(&[][..], |part| &part.plan.symbols);
         let place = |symbol| signature.symbols.iter().position(|own| own == symbol);
         let symbols: Option<Vec<usize>> = wanted.iter().map(place).collect();
-        let symbols = symbols.ok_or_else(|| Diagnostic::new("a dim of the program has no value"))?;
+        let symbols =
+            symbols.ok_or_else(|| Diagnostic::new("a dim of the program has no value"))?;
         let key = |name: &str| PyString::intern(py, name).unbind();
         let mut results: Vec<Outcome> = Vec::new();
         for result in &program.results {
@@ -90,37 +97,37 @@ impl Call {
         let given = |group: Group| joint || group != Group::OutputGradients;
         let arguments = signature.slots.iter().filter(|slot| given(slot.group)).count();
         let has_state = program.results.iter().any(|result| result.state.is_some());
-        Ok(Call { maker: Maker::new(py)?, symbols, arguments, results, joint, has_state })
+        Ok(Call { maker: Maker::new(py)?, symbols, arguments, results, has_state })
     }
 
-    /// Runs it on arrays that were checked.
+    /// Runs it on arrays that were checked. `gradients` says whether they are asked for: there may
+    /// be none.
     pub fn run<'py>(
         &self,
         py: Python<'py>,
-        checker: &Checker,
-        executable: &Executable,
-        pool: &Pool,
-        taken: &mut Taken<'py>,
+        machine: &Machine,
+        mut taken: Taken<'py>,
         binding: &Binding,
+        gradients: bool,
     ) -> Answer<Bound<'py, PyAny>> {
+        let Machine { checker, executable, pool } = machine;
         let Reader::Numpy(reader) = &*checker.reader else {
             let what = "Native code needs an array of NumPy to be what its binary interface says";
             return Err(Diagnostic::new(what).into());
         };
         let symbols: SmallVec<[i64; 8]> =
             self.symbols.iter().map(|&at| binding.values[at]).collect();
+        let prepared = executable.prepare(&symbols).map_err(failed)?;
         let mut zeros: SmallVec<[Block; 2]> = SmallVec::new();
         let mut args: SmallVec<[*const u8; 16]> = SmallVec::new();
         for at in 0..self.arguments {
-            args.push(self.argument(py, checker, reader, taken, binding, &mut zeros, at)?);
+            args.push(argument(py, checker, reader, &mut taken, binding, &mut zeros, at)?);
         }
         let mut made: SmallVec<[(Block, Sizes); 8]> = SmallVec::new();
-        let mut bytes = 0;
-        for result in &self.results {
+        for (result, &bytes) in self.results.iter().zip(prepared.result_bytes()) {
             let sizes = sizes(&checker.signature, &result.dims, binding)?;
-            let length = length(&sizes, result.dtype)?;
-            bytes += length;
-            made.push((Block::new(length).map_err(exhausted)?, sizes));
+            debug_assert_eq!(length(&sizes, result.dtype).ok(), Some(bytes));
+            made.push((Block::new(bytes).map_err(exhausted)?, sizes));
         }
         let results: SmallVec<[*mut u8; 8]> =
             made.iter().map(|(block, _)| block.as_ptr()).collect();
@@ -128,49 +135,13 @@ impl Call {
         // SAFETY: the arrays were checked against the signature that the program was planned for,
         // and live until the end of this function; the blocks are new.
         let run = || unsafe { pointers.run(executable, &symbols, pool) };
-        match bytes >= LARGE {
+        let long = prepared.is_shared() || prepared.result_bytes().iter().sum::<usize>() >= LARGE;
+        match long {
             true => py.detach(run),
             false => run(),
         }
         .map_err(failed)?;
-        self.gather(py, reader, made)
-    }
-
-    /// Where an argument's elements are.
-    #[allow(clippy::too_many_arguments)]
-    fn argument<'py>(
-        &self,
-        py: Python<'py>,
-        checker: &Checker,
-        reader: &Numpy,
-        taken: &mut Taken<'py>,
-        binding: &Binding,
-        zeros: &mut SmallVec<[Block; 2]>,
-        at: usize,
-    ) -> Answer<*const u8> {
-        let slot = &checker.signature.slots[at];
-        match &mut taken.0[at] {
-            Some(array) => match reader.data(array) {
-                Some(data) => Ok(data),
-                None => {
-                    let Some(dtype) = reader.dtype(slot.ty.dtype) else {
-                        return Err(Diagnostic::new("NumPy has no such dtype").into());
-                    };
-                    let require = py.import(intern!(py, "numpy"))?.getattr(intern!(py, "require"))?;
-                    *array = require.call1((&*array, dtype, ("C", "A")))?;
-                    let plain = reader.data(array);
-                    Ok(plain.ok_or_else(|| Diagnostic::new("NumPy gives no plain array"))?)
-                }
-            },
-            None if slot.optional => {
-                let sizes = sizes(&checker.signature, &slot.dims, binding)?;
-                let mut block = Block::new(length(&sizes, slot.ty.dtype)?).map_err(exhausted)?;
-                block.as_mut_slice().fill(0);
-                zeros.push(block);
-                Ok(zeros[zeros.len() - 1].as_ptr())
-            }
-            None => Err(checker.missing(slot.group).into()),
-        }
+        self.gather(py, reader, made, gradients)
     }
 
     /// What was made, as generated source gives it: the outputs, then the gradients, then the next
@@ -180,9 +151,10 @@ impl Call {
         py: Python<'py>,
         reader: &Numpy,
         made: SmallVec<[(Block, Sizes); 8]>,
+        gradients: bool,
     ) -> Answer<Bound<'py, PyAny>> {
         let outputs = PyDict::new(py);
-        let gradients = self.joint.then(|| PyDict::new(py));
+        let gradients = gradients.then(|| PyDict::new(py));
         let state = self.has_state.then(|| PyDict::new(py));
         for (result, (block, sizes)) in self.results.iter().zip(made) {
             let array = self.maker.array(py, reader, result.dtype, &sizes, block)?;
@@ -202,6 +174,41 @@ impl Call {
     }
 }
 
+/// Where an argument's elements are.
+fn argument<'py>(
+    py: Python<'py>,
+    checker: &Checker,
+    reader: &Numpy,
+    taken: &mut Taken<'py>,
+    binding: &Binding,
+    zeros: &mut SmallVec<[Block; 2]>,
+    at: usize,
+) -> Answer<*const u8> {
+    let slot = &checker.signature.slots[at];
+    match &mut taken.0[at] {
+        Some(array) => match reader.data(array) {
+            Some(data) => Ok(data),
+            None => {
+                let Some(dtype) = reader.dtype(slot.ty.dtype) else {
+                    return Err(Diagnostic::new("NumPy has no such dtype").into());
+                };
+                let require = py.import(intern!(py, "numpy"))?.getattr(intern!(py, "require"))?;
+                *array = require.call1((&*array, dtype, ("C", "A")))?;
+                let plain = reader.data(array);
+                Ok(plain.ok_or_else(|| Diagnostic::new("NumPy gives no plain array"))?)
+            }
+        },
+        None if slot.optional => {
+            let sizes = sizes(&checker.signature, &slot.dims, binding)?;
+            let mut block = Block::new(length(&sizes, slot.ty.dtype)?).map_err(exhausted)?;
+            block.as_mut_slice().fill(0);
+            zeros.push(block);
+            Ok(zeros[zeros.len() - 1].as_ptr())
+        }
+        None => Err(checker.missing(slot.group).into()),
+    }
+}
+
 /// What a call runs on.
 struct Pointers<'a> {
     args: &'a [*const u8],
@@ -216,7 +223,12 @@ unsafe impl Sync for Pointers<'_> {}
 impl Pointers<'_> {
     /// # Safety
     /// As for [`Executable::run`].
-    unsafe fn run(&self, executable: &Executable, symbols: &[i64], pool: &Pool) -> Result<(), Error> {
+    unsafe fn run(
+        &self,
+        executable: &Executable,
+        symbols: &[i64],
+        pool: &Pool,
+    ) -> Result<(), Error> {
         // SAFETY: the caller's promise.
         unsafe { executable.run(self.args, symbols, self.results, pool) }
     }

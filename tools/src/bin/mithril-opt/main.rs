@@ -1,5 +1,6 @@
 //! `mithril-opt`: run passes over a `.mir` file and print the result.
 
+mod emit;
 mod expected;
 mod report;
 mod split;
@@ -13,11 +14,10 @@ use clap::{CommandFactory, Parser};
 use mithril_ir::diagnostic::Diagnostic;
 use mithril_ir::{text, verify};
 use mithril_passes::driver::{Driver, Moment, Report};
-use mithril_passes::legalize::Legalize;
 use mithril_passes::pipeline::Pipeline;
-use mithril_passes::{registry, target};
-use mithril_source::python::{self, Framework};
+use mithril_passes::registry;
 
+use emit::Emit;
 use report::Shown;
 use split::Chunk;
 
@@ -36,10 +36,15 @@ struct Options {
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     output: PathBuf,
 
-    /// Print the source for a framework instead: numpy, torch or jax. What the framework lacks is
-    /// decomposed first.
-    #[arg(long, value_name = "FRAMEWORK", value_parser = framework)]
-    emit: Option<Framework>,
+    /// Print the source for a framework instead (numpy, torch, jax), or native code: its launches
+    /// and kernels, or the kernels as mlir, llvm, asm or obj. What the target lacks is decomposed
+    /// first.
+    #[arg(long, value_name = "WHAT")]
+    emit: Option<Emit>,
+
+    /// The processor that native code is for: native, x86-64, x86-64-v2, x86-64-v3 or x86-64-v4.
+    #[arg(long, value_name = "CPU")]
+    cpu: Option<String>,
 
     /// Treat what lies between lines `// -----` as files of their own.
     #[arg(long)]
@@ -67,19 +72,13 @@ fn passes_help() -> String {
 }
 
 impl Options {
-    /// The pipeline, so that it ends in what the framework takes.
+    /// The pipeline, so that it ends in what is emitted.
     fn legal(&self, pipeline: Pipeline) -> Pipeline {
-        match self.emit.and_then(|framework| target::find(framework.name())) {
-            Some(target) => pipeline.then(Legalize { target: *target }),
+        match self.emit {
+            Some(emit) => emit.legal(pipeline),
             None => pipeline,
         }
     }
-}
-
-fn framework(name: &str) -> Result<Framework, String> {
-    let names = || Framework::ALL.iter().map(|f| f.name());
-    let found = Framework::ALL.into_iter().find(|f| f.name() == name);
-    found.ok_or_else(|| format!("one of {}", names().collect::<Vec<_>>().join(", ")))
 }
 
 fn main() -> ExitCode {
@@ -131,7 +130,7 @@ fn run(options: &Options, pipeline: &Pipeline) -> Result<bool, (String, io::Erro
         }
         outputs.extend(result);
     }
-    write(options, &outputs.join("\n// -----\n\n"))?;
+    write(options, &outputs.join(&b"\n// -----\n\n"[..]))?;
     Ok(good)
 }
 
@@ -141,7 +140,7 @@ fn process(
     options: &Options,
     pipeline: &Pipeline,
     chunk: &Chunk,
-) -> Result<String, Box<Diagnostic>> {
+) -> Result<Vec<u8>, Box<Diagnostic>> {
     let module = text::parse(&chunk.text)?;
     let driver = Driver { verify: !options.no_verify };
     if driver.verify {
@@ -153,15 +152,10 @@ fn process(
     };
     let (module, report): (_, Report) = driver.run_observed(pipeline, &module, &mut observer)?;
     shown.report(&report);
-    let Some(framework) = options.emit else {
-        return Ok(text::print(&module));
-    };
-    let source = python::emit(&module, framework, &python::Options::default())?;
-    if !source.constants.is_empty() {
-        let count = source.constants.len();
-        eprintln!("mithril-opt: {count} large constants of the source are not written");
+    match options.emit {
+        Some(emit) => emit.emit(&module, options.cpu.as_deref()),
+        None => Ok(text::print(&module).into_bytes()),
     }
-    Ok(source.text)
 }
 
 fn read(options: &Options) -> Result<(String, String), (String, io::Error)> {
@@ -180,12 +174,12 @@ fn read(options: &Options) -> Result<(String, String), (String, io::Error)> {
     }
 }
 
-fn write(options: &Options, text: &str) -> Result<(), (String, io::Error)> {
+fn write(options: &Options, bytes: &[u8]) -> Result<(), (String, io::Error)> {
     let name = options.output.display().to_string();
     if name != "-" {
-        return fs::write(&options.output, text).map_err(|error| (name, error));
+        return fs::write(&options.output, bytes).map_err(|error| (name, error));
     }
-    match io::stdout().write_all(text.as_bytes()) {
+    match io::stdout().write_all(bytes) {
         // Whoever read has read enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other.map_err(|error| ("<stdout>".to_string(), error)),

@@ -1,0 +1,357 @@
+"""Native code: values, gradients, shapes, memory, threads, the cache of what was compiled."""
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+import mithril as ml
+from conftest import has
+from mithril.models import LayerNorm, Linear, Model, Relu, Softmax
+
+pytestmark = pytest.mark.skipif(not has("cpu"), reason="built without native code")
+F = torch.nn.functional
+
+
+def chain(*blocks):
+    model = Model()
+    for block in blocks:
+        model += block
+    return model
+
+
+def random(*shape, seed=0, dtype=np.float32):
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def near(got, want, tolerance=1e-5):
+    want = want.detach().numpy() if isinstance(want, torch.Tensor) else want
+    assert got.shape == want.shape
+    assert got.dtype == want.dtype
+    scale = max(1.0, float(np.max(np.abs(want), initial=0)))
+    np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance * scale)
+
+
+def linear_relu(x, p):
+    return torch.relu(x @ p["linear.w"] + p["linear.b"])
+
+
+def mlp(x, p):
+    x = torch.relu(x @ p["linear_0.w"] + p["linear_0.b"])
+    x = torch.tanh(x @ p["linear_1.w"] + p["linear_1.b"])
+    return x @ p["linear_2.w"] + p["linear_2.b"]
+
+
+def normalised(x, p):
+    x = F.layer_norm(x, x.shape[-1:], p["layer_norm.w"], p["layer_norm.b"])
+    return x @ p["linear.w"] + p["linear.b"]
+
+
+MODELS = {
+    "linear_relu": (lambda: chain(Linear(16), Relu()), linear_relu),
+    "mlp": (lambda: chain(Linear(33), Relu(), Linear(17), ml.Tanh(), Linear(5)), mlp),
+    "softmax": (
+        lambda: chain(Linear(10), Softmax()),
+        lambda x, p: torch.softmax(x @ p["linear.w"] + p["linear.b"], -1),
+    ),
+    "layer_norm": (lambda: chain(LayerNorm(), Linear(4)), normalised),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("shapes", [None, {"input": ["batch", 24]}, {"input": [7, 24]}])
+def test_models_and_gradients_agree_with_torch(name, shapes):
+    make, reference = MODELS[name]
+    compiled = ml.compile(make(), ml.CpuBackend(), shapes=shapes)
+    params = compiled.randomize_params(seed=1)
+    for batch in (7,) if shapes and shapes["input"][0] == 7 else (7, 1, 33):
+        x = random(batch, 24)
+        outputs = compiled.evaluate(params, {"input": x})
+        own = {n: torch.tensor(v, requires_grad=True) for n, v in params.items()}
+        want = reference(torch.tensor(x), own)
+        near(outputs["output"], want)
+        seed = random(*want.shape, seed=2)
+        outputs, gradients = compiled.evaluate(params, {"input": x}, output_gradients=seed)
+        near(outputs["output"], want)
+        want.backward(torch.tensor(seed))
+        assert sorted(gradients) == sorted(params)
+        for param, gradient in gradients.items():
+            near(gradient, own[param].grad, 1e-4)
+
+
+def test_sizes_vary_without_compiling_again():
+    compiled = ml.compile(chain(Linear(8), Relu()), ml.CpuBackend())
+    params = compiled.randomize_params(seed=0)
+    compiled.evaluate(params, {"input": random(3, 4)})
+    before = compiled.report()
+    for batch in (1, 2, 65):
+        x = random(batch, 4)
+        got = compiled.evaluate(params, {"input": x})["output"]
+        near(got, np.maximum(x @ params["linear.w"] + params["linear.b"], 0))
+    assert compiled.report() == before
+
+
+def test_another_rank_is_another_variant(caplog):
+    compiled = ml.compile(Linear(8), ml.CpuBackend())
+    params = compiled.randomize_params(seed=0)
+    with caplog.at_level("INFO", logger="mithril"):
+        for shape in [(3, 4), (5, 4), (2, 3, 4), (4, 4), (2, 2, 4), (4,)]:
+            x = random(*shape)
+            got = compiled.evaluate(params, {"input": x})["output"]
+            near(got, x @ params["w"] + params["b"])
+    assert len(caplog.records) == 3
+
+
+def test_compile_without_a_backend_is_native():
+    compiled = ml.compile(Linear(2), shapes={"input": [1, 2]})
+    assert isinstance(compiled.backend, ml.CpuBackend)
+    params = {"w": np.eye(2, dtype=np.float32), "b": np.ones(2, np.float32)}
+    assert compiled.evaluate(params, {"input": np.ones((1, 2), np.float32)})["output"].tolist() == [
+        [2.0, 2.0]
+    ]
+
+
+def test_training_goes_down():
+    model = ml.TrainModel(chain(Linear(16), ml.Tanh(), Linear(1)))
+    model.add_loss(ml.SquaredError(), input="output", target="target")
+    losses = {}
+    for backend in (ml.CpuBackend(), ml.NumpyBackend()):
+        compiled = ml.compile(model, backend, shapes={"input": [32, 3], "target": [32, 1]})
+        params = compiled.randomize_params(seed=0)
+        x = random(32, 3)
+        inputs = {"input": x, "target": np.sin(x.sum(1, keepdims=True)).astype(np.float32)}
+        found = losses.setdefault(backend.kind, [])
+        for _ in range(20):
+            outputs, gradients = compiled.evaluate(params, inputs, output_gradients=True)
+            found.append(float(outputs["final_cost"]))
+            params = {n: v - np.float32(0.05) * gradients[n] for n, v in params.items()}
+    assert losses["cpu"][-1] < 0.5 * losses["cpu"][0]
+    np.testing.assert_allclose(losses["cpu"], losses["numpy"], rtol=1e-4)
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_many_threads_may_call_at_once(threads):
+    compiled = ml.compile(chain(Linear(32), Relu()), ml.CpuBackend(threads=threads))
+    params = compiled.randomize_params(seed=0)
+    calls = [{"input": random(batch, 24, seed=batch)} for batch in (8, 3, 200)]
+    wanted = [compiled.evaluate(params, inputs)["output"] for inputs in calls]
+    wrong = []
+
+    def work():
+        for _ in range(334):
+            for inputs, want in zip(calls, wanted):
+                if not np.array_equal(compiled.evaluate(params, inputs)["output"], want):
+                    wrong.append(inputs)
+
+    workers = [threading.Thread(target=work) for _ in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not wrong
+
+
+def test_threads_do_not_change_results():
+    x = random(300, 130)
+    found = []
+    for threads in (1, 2, 5):
+        compiled = ml.compile(chain(Linear(70), Softmax()), ml.CpuBackend(threads=threads))
+        params = compiled.randomize_params(seed=0)
+        found.append(compiled.evaluate(params, {"input": x})["output"])
+    assert all(np.array_equal(found[0], other) for other in found)
+
+
+def test_outputs_own_their_memory():
+    compiled = ml.compile(Linear(64), ml.CpuBackend())
+    params, x = compiled.randomize_params(seed=0), random(16, 32)
+    output = compiled.evaluate(params, {"input": x})["output"]
+    want = output.copy()
+    again = compiled.evaluate(params, {"input": -x})["output"]
+    assert not np.shares_memory(output, again)
+    del compiled, params, x, again
+    gc.collect()
+    others = [np.full(16 * 64, 7.0, np.float32) for _ in range(20)]
+    assert np.array_equal(output, want)
+    output += 1
+    assert output.flags.writeable
+    assert others
+
+
+def test_arrays_that_are_not_plain_are_copied():
+    compiled = ml.compile(Linear(4), ml.CpuBackend(), shapes={"input": [6, 8]})
+    params = compiled.randomize_params(seed=0)
+    x = random(6, 8)
+    want = compiled.evaluate(params, {"input": x})["output"]
+    strided = np.zeros((12, 16), np.float32)[::2, ::2]
+    strided[:] = x
+    unaligned = np.frombuffer(b"." + x.tobytes(), np.uint8)[1:].view(np.float32).reshape(6, 8)
+    assert not unaligned.flags.aligned
+    read_only = x.copy()
+    read_only.flags.writeable = False
+    for other in (np.asfortranarray(x), strided, unaligned, read_only, x.astype(">f4")):
+        assert np.array_equal(compiled.evaluate(params, {"input": other})["output"], want)
+
+
+def test_no_elements():
+    compiled = ml.compile(chain(Linear(4), Relu()), ml.CpuBackend())
+    params = compiled.randomize_params(seed=0)
+    compiled.evaluate(params, {"input": random(2, 3)})
+    assert compiled.evaluate(params, {"input": random(0, 3)})["output"].shape == (0, 4)
+    outputs, gradients = compiled.evaluate(
+        params, {"input": random(0, 3)}, output_gradients=random(0, 4)
+    )
+    assert not gradients["linear.w"].any()
+    assert outputs["output"].shape == (0, 4)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
+def test_other_floats(dtype):
+    backend = ml.CpuBackend(dtype=dtype)
+    compiled = ml.compile(chain(Linear(9), Relu()), backend, shapes={"input": [5, 7]})
+    params = compiled.randomize_params(seed=0)
+    x = backend.array(random(5, 7))
+    got = compiled.evaluate(params, {"input": x})["output"]
+    own = {"bfloat16": ml_dtypes.bfloat16}.get(dtype, dtype)
+    assert got.dtype == own
+    wide = {n: v.astype(np.float64) for n, v in {**params, "x": x}.items()}
+    want = np.maximum(wide["x"] @ wide["linear.w"] + wide["linear.b"], 0)
+    tolerance = {"float64": 1e-13, "float16": 2e-3, "bfloat16": 2e-2}[dtype]
+    np.testing.assert_allclose(got.astype(np.float64), want, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"input": random(2, 3).astype(np.float64)}, "another dtype"),
+        ({"input": random(2, 4)}, "another shape"),
+        ({"input": random(3)}, "another rank"),
+        ({"other": random(2, 3)}, "Terminal not found"),
+        ({}, "missing"),
+        ({"input": [[1.0, 2.0, 3.0]]}, "no array"),
+    ],
+)
+def test_calls_are_checked(inputs, message):
+    compiled = ml.compile(Linear(2), ml.CpuBackend(), shapes={"input": ["batch", 3]})
+    params = compiled.randomize_params(seed=0)
+    for _ in range(2):
+        with pytest.raises(ml.MithrilError, match=message):
+            compiled.evaluate(params, inputs)
+        compiled.evaluate(params, {"input": random(2, 3)})
+
+
+def test_params_may_be_bound():
+    compiled = ml.compile(chain(Linear(12), Relu(), Linear(3)), ml.CpuBackend())
+    params, x = compiled.randomize_params(seed=0), random(5, 40)
+    want = compiled.evaluate(params, {"input": x})["output"]
+    bound = compiled.bind(params)
+    assert bound.params == ()
+    near(bound.evaluate({}, {"input": x})["output"], want)
+
+
+def test_the_code_can_be_read():
+    compiled = ml.compile(chain(Linear(2), Relu()), ml.CpuBackend(), shapes={"input": [4, 3]})
+    assert "dot_general" in compiled.code
+    assert "func @kernel" in compiled.code
+    assert "main: 1 launches of 1 kernels (not compiled yet)" in compiled.report()
+    compiled.evaluate(compiled.randomize_params(), {"input": random(4, 3)})
+    assert "1 compiled" in compiled.report() or "1 found" in compiled.report()
+
+
+def test_options_are_checked():
+    with pytest.raises(ml.UsageError, match="`threads`"):
+        ml.CpuBackend(threads=0)
+    with pytest.raises(ml.UsageError, match="threads"):
+        ml.CpuBackend(thread=2)
+    with pytest.raises(ml.BackendError, match="file_path"):
+        ml.compile(Linear(2), ml.CpuBackend(), file_path="model.py")
+
+
+# The cache: each test has a folder of its own, and processes of their own.
+
+PROGRAM = """
+import numpy as np, mithril as ml
+model = ml.Model()
+model += ml.Linear(8)
+model += ml.Relu()
+compiled = ml.compile(model, ml.CpuBackend(), shapes={"input": [4, 4]}, inference=True)
+params = {"linear.w": np.full((4, 8), 0.5, np.float32), "linear.b": np.ones(8, np.float32)}
+found = compiled.evaluate(params, {"input": np.ones((4, 4), np.float32)})["output"]
+assert (found == 3).all(), found
+maps = open("/proc/self/maps").read()
+print(compiled.report().split("(")[-1].split(",")[0], "libMLIR" in maps)
+"""
+
+
+def start(folder, **environment):
+    environment = {**os.environ, "MITHRIL_CACHE": str(folder), **environment}
+    command = [sys.executable, "-c", PROGRAM]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
+
+
+def result(process):
+    out, error = process.communicate(timeout=120)
+    assert process.returncode == 0, error
+    return out.strip()
+
+
+def test_a_warm_cache_needs_no_compiler(tmp_path):
+    folder = tmp_path / "cache"
+    assert result(start(folder)) == "1 compiled True"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    (entry,) = folder.iterdir()
+    # Not even the library is looked for.
+    assert result(start(folder, MITHRIL_NATIVE="/nowhere")) == "0 compiled False"
+    assert [entry] == list(folder.iterdir())
+
+
+def test_damaged_entries_are_compiled_again(tmp_path):
+    result(start(tmp_path / "cache"))
+    (entry,) = (tmp_path / "cache").iterdir()
+    whole = entry.read_bytes()
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 1
+    for damaged in (b"", whole[:10], whole[:-1], bytes(flipped), whole + b"."):
+        entry.write_bytes(damaged)
+        assert result(start(tmp_path / "cache")) == "1 compiled True"
+        assert entry.read_bytes() == whole
+
+
+def test_processes_share_a_cache(tmp_path):
+    running = [start(tmp_path / "cache") for _ in range(6)]
+    assert {result(process) for process in running} <= {"1 compiled True", "0 compiled False"}
+    (entry,) = (tmp_path / "cache").iterdir()
+    assert entry.suffix == ".o"
+
+
+def test_old_entries_go(tmp_path):
+    folder = tmp_path / "cache"
+    folder.mkdir(mode=0o700)
+    old = folder / "old.o"
+    old.write_bytes(b"." * 100_000)
+    os.utime(old, (1, 1))
+    result(start(folder, MITHRIL_CACHE_LIMIT="50000"))
+    assert not old.exists()
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_folders_that_others_may_write_are_not_used(tmp_path):
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    folder.chmod(0o777)
+    assert result(start(folder)) == "1 compiled True"
+    assert not list(folder.iterdir())
+
+
+def test_a_missing_library_is_told(tmp_path):
+    process = start(tmp_path, MITHRIL_NATIVE=str(Path(tmp_path) / "missing.so"))
+    _, error = process.communicate(timeout=120)
+    assert "BackendError: Native code cannot be made" in error
+    assert "LLVM 22" in error

@@ -1,0 +1,110 @@
+//! What `--emit` prints in the place of the module.
+
+use std::str::FromStr;
+
+use mithril::native::{Host, Native, Stage, host};
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::graph::Module;
+use mithril_passes::legalize::Legalize;
+use mithril_passes::pipeline::{self, Pipeline};
+use mithril_passes::target;
+use mithril_source::python::{self, Framework};
+
+/// What is made of a module.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Emit {
+    Source(Framework),
+    /// Launches, and the kernels as functions.
+    Kernels,
+    /// The kernels as the code generator takes them, or as one of its stages leaves them.
+    Code(Option<Stage>),
+}
+
+const STAGES: [(&str, Option<Stage>); 4] = [
+    ("mlir", None),
+    ("llvm", Some(Stage::Optimized)),
+    ("asm", Some(Stage::Assembly)),
+    ("obj", Some(Stage::Object)),
+];
+
+impl FromStr for Emit {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Emit, String> {
+        let frameworks = || Framework::ALL.into_iter().map(|f| (f.name(), Emit::Source(f)));
+        let stages = STAGES.into_iter().map(|(name, stage)| (name, Emit::Code(stage)));
+        let all = || frameworks().chain([("kernels", Emit::Kernels)]).chain(stages.clone());
+        let found = all().find(|(own, _)| *own == name).map(|(_, emit)| emit);
+        found.ok_or_else(|| {
+            format!("one of {}", all().map(|(own, _)| own).collect::<Vec<_>>().join(", "))
+        })
+    }
+}
+
+impl Emit {
+    /// The pipeline, so that it ends in what is emitted.
+    pub fn legal(self, pipeline: Pipeline) -> Pipeline {
+        let name = match self {
+            Emit::Source(framework) => framework.name(),
+            Emit::Kernels | Emit::Code(_) => "native",
+        };
+        let Some(target) = target::find(name) else { return pipeline };
+        let pipeline = pipeline.then(Legalize { target: *target });
+        match self {
+            Emit::Source(_) => pipeline,
+            Emit::Kernels | Emit::Code(_) => pipeline::flat(pipeline),
+        }
+    }
+
+    /// The bytes for a module. `cpu` is a level of x86-64; this machine's processor where left out.
+    /// Errors: what the target does not take; those of the native library.
+    pub fn emit(self, module: &Module, cpu: Option<&str>) -> Result<Vec<u8>> {
+        let native = || Native::of(module, &processor(cpu)?);
+        match self {
+            Emit::Source(framework) => source(module, framework),
+            Emit::Kernels => Ok(native()?.listing().into_bytes()),
+            Emit::Code(stage) => code(&native()?, stage),
+        }
+    }
+}
+
+fn processor(cpu: Option<&str>) -> Result<Host> {
+    match cpu {
+        None | Some("native") => host().cloned(),
+        Some(level) => Host::of_level(level).ok_or_else(|| {
+            let levels = Host::LEVELS.join(", ");
+            Box::new(
+                Diagnostic::new("there is no such processor")
+                    .got(level)
+                    .expected(format!("native, {levels}")),
+            )
+        }),
+    }
+}
+
+fn source(module: &Module, framework: Framework) -> Result<Vec<u8>> {
+    let source = python::emit(module, framework, &python::Options::default())?;
+    if !source.constants.is_empty() {
+        let count = source.constants.len();
+        eprintln!("mithril-opt: {count} large constants of the source are not written");
+    }
+    Ok(source.text.into_bytes())
+}
+
+/// The kernels of all functions, one after the other; of objects there can be but one.
+fn code(native: &Native, stage: Option<Stage>) -> Result<Vec<u8>> {
+    let mut all = Vec::new();
+    for part in native.parts() {
+        all.extend(part.stage(stage)?);
+    }
+    if stage == Some(Stage::Object) {
+        return match <[Vec<u8>; 1]>::try_from(all) {
+            Ok([object]) => Ok(object),
+            Err(all) => Diagnostic::new("an object is of one kernel")
+                .got(format!("{} kernels", all.len()))
+                .hint("`--emit=kernels` shows them")
+                .err(),
+        };
+    }
+    Ok(all.join(&b'\n'))
+}
