@@ -166,6 +166,29 @@ impl Prim {
         self.entry().signature
     }
 
+    /// Whether it takes a machine an instruction or a few, rather than a series.
+    pub fn is_cheap(self) -> bool {
+        use Prim::*;
+        !matches!(
+            self,
+            Exp | Expm1
+                | Log
+                | Log1p
+                | Sin
+                | Cos
+                | Tan
+                | Asin
+                | Acos
+                | Atan
+                | Sinh
+                | Cosh
+                | Tanh
+                | Erf
+                | Pow
+                | Atan2
+        )
+    }
+
     /// The partial derivative by each operand, as scalar expressions in [`DERIVATIVE_NAMES`]. Ties
     /// split evenly; at jumps the derivative is 0.
     pub fn derivatives(self) -> &'static [&'static str] {

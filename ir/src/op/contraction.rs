@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use super::access::Access;
 use super::{
     BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, Python, ShapeRule, all, attr,
     operand,
@@ -19,6 +20,7 @@ const PAIR: OpDef =
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "dot_general",
+        access: Access::Contract,
         doc: "Sums of products over the contracted axes, for each index of the batch axes. \
               The result has the batch axes, then the rest of `x`, then the rest of `y`. \
               Accumulates in `acc`: f32 by default for f16 and bf16.",

@@ -1,5 +1,6 @@
 //! Operations that name functions of the module, and the barrier to differentiation.
 
+use super::access::Access;
 use super::infer::as_int;
 use super::{
     BASE, Class, DTypeRule, Default, Gradient, Kind, Meaning, OpDef, Operand, Python, ShapeRule,
@@ -58,6 +59,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "stop_gradient",
+        access: Access::Same,
         doc: "`x` itself, which counts as constant in differentiation.",
         kind: Kind::Barrier,
         operands: &[operand("x", Class::Any)],

@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use super::access::Access;
 use super::layout::rules::{axis_dim, slice_shape};
 use super::{
     BASE, Class, DTypeRule, Default, Gradient, Infer, Kind, Meaning, OpDef, Python, ShapeRule, all,
@@ -27,6 +28,7 @@ const UPDATES: super::Operand = operand("updates", Class::Number);
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "take",
+        access: Access::Take,
         doc: "The slices of `x` at `indices` of `axis`, whose place the axes of `indices` take.",
         operands: &[ANY, INDICES],
         attrs: &[AXIS],
@@ -58,6 +60,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "take_along",
+        access: Access::TakeAlong,
         doc: "For each place of `indices` the element of `x` at that index of `axis` and the same \
               place of the other axes.",
         operands: &[ANY, INDICES],
@@ -79,6 +82,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "scatter_add",
+        access: Access::ScatterAdd,
         doc: "`x` with each slice of `updates` added at its index of `axis`: the transpose of `take`.",
         operands: &[NUMBER, INDICES, UPDATES],
         attrs: &[AXIS],
@@ -105,6 +109,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "scatter_add_along",
+        access: Access::ScatterAddAlong,
         doc: "`x` with each element of `updates` added at its index of `axis`: \
               the transpose of `take_along`.",
         operands: &[NUMBER, INDICES, UPDATES],
@@ -131,6 +136,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "slice_update",
+        access: Access::SliceUpdate,
         doc: "`x` with `update` written where `slice` of the same bounds would read.",
         operands: &[ANY, operand("update", Class::Any)],
         attrs: &[
@@ -167,6 +173,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "dynamic_slice",
+        access: Access::DynamicSlice,
         doc: "The block of `sizes` of `x` that begins at `starts`, moved inside where it would \
               reach beyond.",
         operands: &[ANY, operand("starts", Class::Int).apart().many()],
@@ -196,6 +203,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "dynamic_update_slice",
+        access: Access::DynamicUpdate,
         doc: "`x` with `update` written at `starts`, moved inside where it would reach beyond.",
         operands: &[
             ANY,

@@ -4,6 +4,7 @@ pub(super) mod rules;
 
 use rules::*;
 
+use super::access::{Access, Fold};
 use super::{
     BASE, Class, DTypeRule, Default, Gradient, Kind, Meaning, OpDef, Python, ShapeRule, all, attr,
     operand,
@@ -23,6 +24,7 @@ const CONSTANT: OpDef = OpDef { kind: Kind::Constant, gradient: Gradient::Zero, 
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "constant",
+        access: Access::Literal,
         doc: "A literal tensor.",
         attrs: &[attr("value", AttrKind::Tensor, Default::Required)],
         shape: ShapeRule::Rule(|cx| match cx.attr("value") {
@@ -39,6 +41,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "iota",
+        access: Access::Iota,
         doc: "0, 1, 2, … along `axis` of `shape`, repeated along the others.",
         attrs: &[SHAPE, attr("axis", AttrKind::Int, Default::Int(0)), DTYPE],
         shape: ShapeRule::Rule(iota_shape),
@@ -58,6 +61,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "dim",
+        access: Access::Known,
         doc: "The dim of `axis`, as a scalar.",
         kind: Kind::Dim,
         operands: &[operand("x", Class::Any)],
@@ -75,6 +79,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "element_count",
+        access: Access::Known,
         doc: "The product of the dims of `axes` (all where left out), as a scalar.",
         kind: Kind::Dim,
         operands: &[operand("x", Class::Any)],
@@ -92,6 +97,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "broadcast_in_dim",
+        access: Access::Broadcast,
         doc: "`x` repeated to `shape`. Its axes become `axes` of the result; left out, they are \
               the last ones, as NumPy broadcasts.",
         attrs: &[SHAPE, attr("axes", AttrKind::Ints, Default::None)],
@@ -124,6 +130,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "sum_to",
+        access: Access::Fold(Fold::Sum),
         doc: "The sum over whatever broadcasting `shape` to that of `x` would repeat.",
         kind: Kind::Reduce,
         operands: &[operand("x", Class::Number)],
@@ -151,6 +158,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "reshape",
+        access: Access::Reshape,
         doc: "The same elements in row-major order in another shape; one dim may be `?`, \
               which follows from the others.",
         attrs: &[SHAPE],
@@ -163,6 +171,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "transpose",
+        access: Access::Transpose,
         doc: "Axis `i` of the result is axis `permutation[i]` of `x`.",
         attrs: &[attr("permutation", AttrKind::Ints, Default::Required)],
         shape: ShapeRule::Rule(transpose_shape),
@@ -237,6 +246,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "slice",
+        access: Access::Slice,
         doc: "Every `steps`-th element from `starts` up to, not including, `limits` of each of \
               `axes`; a limit of `?` is the end.",
         attrs: &[
@@ -257,6 +267,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "reverse",
+        access: Access::Reverse,
         doc: "The elements of each of `axes` in reverse order.",
         attrs: &[AXES],
         meaning: Meaning::Kernel(|i| layout::reverse(i.arg(0), &i.axes())),
@@ -268,6 +279,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "concat",
+        access: Access::Concat,
         doc: "The inputs one after another along `axis`.",
         operands: &[operand("inputs", Class::Any).many()],
         attrs: &[AXIS],
@@ -286,6 +298,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "pad",
+        access: Access::Pad,
         doc: "`value` put before (`low`), after (`high`) and between (`interior`) the elements of \
               each axis. Negative `low` and `high` crop, no more than there is.",
         operands: &[operand("x", Class::Any), operand("value", Class::Any)],

@@ -20,6 +20,7 @@ use crate::scalar::expr::Expr;
 use crate::shape::{Shape, Type};
 use crate::signature::CallTypes;
 
+pub mod access;
 mod contraction;
 mod elementwise;
 mod function;
@@ -265,6 +266,8 @@ pub struct OpDef {
     pub shape: ShapeRule,
     pub dtype: DTypeRule,
     pub meaning: Meaning,
+    /// How generated loops get an element of the result.
+    pub access: access::Access,
     pub gradient: Gradient,
     pub python: Python,
     /// The symbolic value of a small integer result from those of its operands.
@@ -283,6 +286,7 @@ pub const BASE: OpDef = OpDef {
     shape: ShapeRule::First,
     dtype: DTypeRule::Shared,
     meaning: Meaning::Call(function::once),
+    access: access::Access::Meaning,
     gradient: Gradient::Derived,
     python: DECOMPOSED,
     known: None,

@@ -1,5 +1,6 @@
 //! Draws from explicit keys: Threefry-2x32-20 in JAX's partitionable layout.
 
+use super::access::Access;
 use super::{
     BASE, Class, DTypeRule, Default, Gradient, Infer, Kind, Meaning, OpDef, Operand, Python,
     ShapeRule, all, attr, operand,
@@ -32,6 +33,7 @@ const DRAW: OpDef = OpDef {
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "random_bits",
+        access: Access::RandomBits,
         doc: "Uniform unsigned integers of `dtype`. The bits are those of `jax.random.bits`.",
         shape: ShapeRule::Rule(|cx| {
             let shape = drawn(cx)?;
@@ -49,6 +51,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "uniform",
+        access: Access::Uniform,
         doc: "Uniform floats in [`low`, `high`). The bits are those of `jax.random.uniform`.",
         attrs: &[
             SHAPE,
@@ -67,6 +70,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "normal",
+        access: Access::Normal,
         doc: "Standard normal floats: `sqrt(2) * erfinv(u)` of a uniform u in (-1, 1), \
               as `jax.random.normal` draws them.",
         meaning: Meaning::Kernel(|i| random::normal(i.key(), &i.shape("shape"), i.dtype())),
@@ -79,6 +83,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "key_split",
+        access: Access::KeySplit,
         doc: "`count` new keys from one, as rows. The bits are those of `jax.random.split`.",
         attrs: &[attr("count", AttrKind::Int, Default::Int(2))],
         shape: ShapeRule::Rule(|cx| {
@@ -97,6 +102,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "key_fold",
+        access: Access::KeyFold,
         doc: "A new key from one and a number. The bits are those of `jax.random.fold_in`.",
         attrs: &[attr("data", AttrKind::Int, Default::Required)],
         shape: ShapeRule::Rule(|cx| {

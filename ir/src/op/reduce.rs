@@ -1,5 +1,6 @@
 //! Reductions and scans along axes.
 
+use super::access::{Access, Fold};
 use super::{
     BASE, Class, DECOMPOSED, DTypeRule, Default, Gradient, Infer, Kind, Meaning, OpDef, Python,
     ShapeRule, all, attr, operand,
@@ -43,6 +44,7 @@ const FLOATS: OpDef = OpDef { operands: &[operand("x", Class::Float)], ..REDUCE 
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "sum",
+        access: Access::Fold(Fold::Sum),
         doc: "The sum over `axes` (all where left out), accumulated in `acc`: \
               f32 by default for f16 and bf16.",
         meaning: Meaning::Kernel(|i| {
@@ -62,6 +64,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "prod",
+        access: Access::Fold(Fold::Product),
         doc: "The product over `axes` (all where left out).",
         meaning: Meaning::Kernel(|i| {
             reduce::prod(i.arg(0), &i.axes(), i.bool("keepdim"), i.dtype())
@@ -77,6 +80,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "max",
+        access: Access::Fold(Fold::Max),
         doc: "The greatest element over `axes` (all where left out); NaN where any is.",
         meaning: Meaning::Kernel(|i| reduce::max(i.arg(0), &i.axes(), i.bool("keepdim"))),
         gradient: Gradient::Rule(|r| vec![Some(extreme_gradient(r))]),
@@ -91,6 +95,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "min",
+        access: Access::Fold(Fold::Min),
         doc: "The least element over `axes` (all where left out); NaN where any is.",
         meaning: Meaning::Kernel(|i| reduce::min(i.arg(0), &i.axes(), i.bool("keepdim"))),
         gradient: Gradient::Rule(|r| vec![Some(extreme_gradient(r))]),
@@ -105,6 +110,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "any",
+        access: Access::Fold(Fold::Any),
         doc: "Whether any element over `axes` (all where left out) holds.",
         meaning: Meaning::Kernel(|i| reduce::any(i.arg(0), &i.axes(), i.bool("keepdim"))),
         python: Python {
@@ -117,6 +123,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "all",
+        access: Access::Fold(Fold::All),
         doc: "Whether every element over `axes` (all where left out) holds.",
         meaning: Meaning::Kernel(|i| reduce::all(i.arg(0), &i.axes(), i.bool("keepdim"))),
         python: Python {
@@ -129,6 +136,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "argmax",
+        access: Access::Find { greatest: true },
         doc: "The index of the first greatest element along `axis` (of all, flat, where left out).",
         meaning: Meaning::Kernel(|i| reduce::argmax(i.arg(0), i.axis(), i.bool("keepdim"))),
         python: Python {
@@ -140,6 +148,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "argmin",
+        access: Access::Find { greatest: false },
         doc: "The index of the first least element along `axis` (of all, flat, where left out).",
         meaning: Meaning::Kernel(|i| reduce::argmin(i.arg(0), i.axis(), i.bool("keepdim"))),
         python: Python {
@@ -151,6 +160,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "cumsum",
+        access: Access::RunningSum,
         doc: "The running sum along `axis`.",
         meaning: Meaning::Kernel(|i| cumulate::cumsum(i.arg(0), i.required_axis(), false)),
         gradient: Gradient::Rule(|r| {
@@ -167,6 +177,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "sort",
+        access: Access::Sort { places: false },
         doc: "The elements along `axis` in ascending (or `descending`) order; NaN is greatest.",
         kind: Kind::Order,
         attrs: &[
@@ -191,6 +202,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "argsort",
+        access: Access::Sort { places: true },
         doc: "The indices that would sort the elements along `axis`; equal ones keep their order.",
         kind: Kind::Order,
         attrs: &[

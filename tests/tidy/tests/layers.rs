@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 /// Each crate, where it lies, and the crates it may depend on.
-const LAYERS: [(&str, &str, &[&str]); 8] = [
+const LAYERS: [(&str, &str, &[&str]); 9] = [
     ("mithril-ir", "ir", &[]),
     ("mithril-passes", "passes", &["mithril-ir"]),
     ("mithril-source", "codegen/source", &["mithril-ir", "mithril-passes"]),
-    ("mithril-native", "codegen/native", &["mithril-ir", "mithril-passes"]),
+    ("mithril-kernels", "codegen/kernels", &["mithril-ir", "mithril-passes", "mithril-runtime"]),
+    ("mithril-native", "codegen/native", &["mithril-ir", "mithril-kernels", "mithril-runtime"]),
     ("mithril-runtime", "runtime", &[]),
     ("mithril", "frontend", &["mithril-ir", "mithril-passes", "mithril-source", "mithril-runtime"]),
     (

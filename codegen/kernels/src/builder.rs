@@ -1,0 +1,416 @@
+//! Builds loop code one statement at a time.
+
+use mithril_ir::dtype::DType;
+use mithril_ir::scalar::round;
+use rustc_hash::FxHashMap;
+
+use crate::code::{Binary, Cmp, Code, Fold, Inst, Mem, Memory, Place, Region, Stmt, Ty, Unary, V};
+
+/// Code under construction. Constants, dims and scratch go to the head of the kernel, each once.
+pub struct Builder {
+    code: Code,
+    head: Vec<Stmt>,
+    open: Vec<Vec<Stmt>>,
+    constants: FxHashMap<(Ty, u64), V>,
+    heads: FxHashMap<Head, V>,
+    /// The elements of each integer constant of the head, and of each float constant.
+    known: FxHashMap<V, i64>,
+    numbers: FxHashMap<V, f64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Head {
+    Dim(u32),
+    First,
+    Last,
+    Iota(Ty),
+}
+
+impl Builder {
+    /// A kernel of this many buffers and dims.
+    pub fn new(buffers: usize, dims: usize) -> Builder {
+        let code = Code { buffers: buffers as u32, dims: dims as u32, ..Code::default() };
+        Builder {
+            code,
+            head: Vec::new(),
+            open: vec![Vec::new()],
+            constants: FxHashMap::default(),
+            heads: FxHashMap::default(),
+            known: FxHashMap::default(),
+            numbers: FxHashMap::default(),
+        }
+    }
+
+    pub fn finish(mut self) -> Code {
+        self.code.body = self.head;
+        self.code.body.append(&mut self.open[0]);
+        self.code
+    }
+
+    pub fn ty(&self, v: V) -> Ty {
+        self.code.ty(v)
+    }
+
+    fn new_value(&mut self, ty: Ty) -> V {
+        self.code.types.push(ty);
+        V(self.code.types.len() as u32 - 1)
+    }
+
+    fn push(&mut self, ty: Ty, inst: Inst) -> V {
+        let v = self.new_value(ty);
+        self.place(vec![v], inst);
+        v
+    }
+
+    fn place(&mut self, results: Vec<V>, inst: Inst) {
+        self.open.last_mut().expect("a region is open").push(Stmt { results, inst });
+    }
+
+    fn at_head(&mut self, key: Head, ty: Ty, inst: Inst) -> V {
+        if let Some(&v) = self.heads.get(&key) {
+            return v;
+        }
+        let v = self.new_value(ty);
+        self.head.push(Stmt { results: vec![v], inst });
+        self.heads.insert(key, v);
+        v
+    }
+
+    // What a kernel is given.
+
+    /// Memory that is buffer number `n` of the launch.
+    pub fn buffer(&mut self, n: usize, dtype: DType, constant: bool) -> Mem {
+        self.memory(Memory { dtype, place: Place::Buffer(n as u32), constant })
+    }
+
+    /// Memory of the thread's scratch, from byte `offset` on.
+    pub fn scratch(&mut self, dtype: DType, offset: V) -> Mem {
+        self.memory(Memory { dtype, place: Place::Scratch(offset), constant: false })
+    }
+
+    fn memory(&mut self, memory: Memory) -> Mem {
+        self.code.memories.push(memory);
+        Mem(self.code.memories.len() as u32 - 1)
+    }
+
+    pub fn mem_dtype(&self, mem: Mem) -> DType {
+        self.code.memories[mem.0 as usize].dtype
+    }
+
+    pub fn dim(&mut self, n: usize) -> V {
+        self.at_head(Head::Dim(n as u32), Ty::INDEX, Inst::Dim(n as u32))
+    }
+
+    /// The first of the tasks to do.
+    pub fn first(&mut self) -> V {
+        self.at_head(Head::First, Ty::INDEX, Inst::First)
+    }
+
+    /// The task behind the last to do.
+    pub fn last(&mut self) -> V {
+        self.at_head(Head::Last, Ty::INDEX, Inst::Last)
+    }
+
+    // Constants.
+
+    fn bits(&mut self, ty: Ty, bits: u64) -> V {
+        if let Some(&v) = self.constants.get(&(ty, bits)) {
+            return v;
+        }
+        let v = self.new_value(ty);
+        self.head.push(Stmt { results: vec![v], inst: Inst::Const(bits) });
+        self.constants.insert((ty, bits), v);
+        v
+    }
+
+    /// A number, rounded to the dtype, in every lane.
+    pub fn number(&mut self, ty: Ty, x: f64) -> V {
+        if !ty.dtype.is_float() {
+            return self.int(ty, x as i64);
+        }
+        let rounded = round::round(ty.dtype, x);
+        let v = self.bits(ty, round::encode(ty.dtype, rounded));
+        self.numbers.insert(v, rounded);
+        v
+    }
+
+    /// An integer (its low bits) or a bool in every lane.
+    pub fn int(&mut self, ty: Ty, x: i64) -> V {
+        if ty.dtype.is_float() {
+            return self.number(ty, x as f64);
+        }
+        let v = self.bits(ty, x as u64 & (u64::MAX >> (64 - ty.dtype.bits())));
+        self.known.insert(v, x);
+        v
+    }
+
+    /// An index.
+    pub fn index(&mut self, x: i64) -> V {
+        self.int(Ty::INDEX, x)
+    }
+
+    /// The value of an integer that is a constant.
+    pub fn constant(&self, v: V) -> Option<i64> {
+        self.known.get(&v).copied()
+    }
+
+    /// The value of a float that is a constant.
+    pub fn constant_number(&self, v: V) -> Option<f64> {
+        self.numbers.get(&v).copied()
+    }
+
+    /// 0, 1, 2, … by lane.
+    pub fn iota(&mut self, ty: Ty) -> V {
+        self.at_head(Head::Iota(ty), ty, Inst::Iota)
+    }
+
+    // Arithmetic.
+
+    pub fn unary(&mut self, op: Unary, x: V) -> V {
+        self.push(self.ty(x), Inst::Unary(op, x))
+    }
+
+    pub fn binary(&mut self, op: Binary, x: V, y: V) -> V {
+        debug_assert_eq!(self.ty(x), self.ty(y), "{op:?}");
+        if let Some(v) = self.folded(op, x, y) {
+            return v;
+        }
+        self.push(self.ty(x), Inst::Binary(op, x, y))
+    }
+
+    /// Index arithmetic on constants needs no statement.
+    fn folded(&mut self, op: Binary, x: V, y: V) -> Option<V> {
+        if self.ty(x) != Ty::INDEX {
+            return None;
+        }
+        match (op, self.constant(x), self.constant(y)) {
+            (Binary::Add, Some(a), Some(b)) => Some(self.index(a + b)),
+            (Binary::Sub, Some(a), Some(b)) => Some(self.index(a - b)),
+            (Binary::Mul, Some(a), Some(b)) => Some(self.index(a * b)),
+            (Binary::Div, Some(a), Some(b)) if b > 0 && a >= 0 => Some(self.index(a / b)),
+            (Binary::Rem, Some(a), Some(b)) if b > 0 && a >= 0 => Some(self.index(a % b)),
+            (Binary::Min, Some(a), Some(b)) => Some(self.index(a.min(b))),
+            (Binary::Max, Some(a), Some(b)) => Some(self.index(a.max(b))),
+            (Binary::Add, Some(0), _) | (Binary::Mul, Some(1), _) => Some(y),
+            (Binary::Add | Binary::Sub, _, Some(0)) => Some(x),
+            (Binary::Mul | Binary::Div, _, Some(1)) => Some(x),
+            (Binary::Mul, Some(0), _) => Some(x),
+            (Binary::Mul, _, Some(0)) => Some(y),
+            (Binary::Rem, _, Some(1)) => Some(self.index(0)),
+            _ => None,
+        }
+    }
+
+    pub fn add(&mut self, x: V, y: V) -> V {
+        self.binary(Binary::Add, x, y)
+    }
+
+    pub fn sub(&mut self, x: V, y: V) -> V {
+        self.binary(Binary::Sub, x, y)
+    }
+
+    pub fn mul(&mut self, x: V, y: V) -> V {
+        self.binary(Binary::Mul, x, y)
+    }
+
+    pub fn div(&mut self, x: V, y: V) -> V {
+        self.binary(Binary::Div, x, y)
+    }
+
+    /// An index plus a number.
+    pub fn offset(&mut self, x: V, by: i64) -> V {
+        let by = self.index(by);
+        self.add(x, by)
+    }
+
+    /// An index times a number.
+    pub fn times(&mut self, x: V, by: i64) -> V {
+        let by = self.index(by);
+        self.mul(x, by)
+    }
+
+    pub fn fma(&mut self, a: V, b: V, c: V) -> V {
+        self.push(self.ty(a), Inst::Fma(a, b, c))
+    }
+
+    pub fn compare(&mut self, op: Cmp, x: V, y: V) -> V {
+        debug_assert_eq!(self.ty(x), self.ty(y), "{op:?}");
+        self.push(self.ty(x).with(DType::Bool), Inst::Compare(op, x, y))
+    }
+
+    pub fn select(&mut self, condition: V, yes: V, no: V) -> V {
+        debug_assert_eq!(self.ty(yes), self.ty(no));
+        self.push(self.ty(yes), Inst::Select(condition, yes, no))
+    }
+
+    /// Another dtype; see [`Inst::Convert`].
+    pub fn convert(&mut self, x: V, dtype: DType) -> V {
+        let ty = self.ty(x);
+        match ty.dtype == dtype {
+            true => x,
+            false => self.push(ty.with(dtype), Inst::Convert(x)),
+        }
+    }
+
+    pub fn bitcast(&mut self, x: V, dtype: DType) -> V {
+        let ty = self.ty(x);
+        debug_assert_eq!(ty.dtype.bits(), dtype.bits());
+        match ty.dtype == dtype {
+            true => x,
+            false => self.push(ty.with(dtype), Inst::Bitcast(x)),
+        }
+    }
+
+    /// The scalar in every lane; a vector stays.
+    pub fn splat(&mut self, x: V, lanes: u32) -> V {
+        let ty = self.ty(x);
+        if ty.lanes == lanes {
+            return x;
+        }
+        debug_assert_eq!(ty.lanes, 1);
+        if let Some(value) = self.constant(x) {
+            return self.int(Ty { lanes, ..ty }, value);
+        }
+        self.push(Ty { lanes, ..ty }, Inst::Splat(x))
+    }
+
+    pub fn extract(&mut self, x: V, lane: u32) -> V {
+        self.push(Ty::scalar(self.ty(x).dtype), Inst::Extract(x, lane))
+    }
+
+    /// Lanes of `x` and then `y`, by number.
+    pub fn shuffle(&mut self, x: V, y: V, lanes: &[u32]) -> V {
+        let ty = Ty { lanes: lanes.len() as u32, ..self.ty(x) };
+        self.push(ty, Inst::Shuffle(x, y, lanes.into()))
+    }
+
+    /// All lanes as one scalar; a scalar stays.
+    pub fn fold(&mut self, fold: Fold, x: V) -> V {
+        match self.ty(x).lanes {
+            1 => x,
+            _ => self.push(Ty::scalar(self.ty(x).dtype), Inst::Fold(fold, x)),
+        }
+    }
+
+    // Memory.
+
+    pub fn load(&mut self, mem: Mem, at: V, lanes: u32, mask: Option<V>) -> V {
+        let ty = Ty { dtype: self.mem_dtype(mem), lanes };
+        self.push(ty, Inst::Load { mem, at, mask })
+    }
+
+    pub fn store(&mut self, mem: Mem, at: V, value: V, mask: Option<V>) {
+        debug_assert_eq!(self.ty(value).dtype, self.mem_dtype(mem));
+        self.place(vec![], Inst::Store { mem, at, value, mask, streaming: false });
+    }
+
+    pub fn gather(&mut self, mem: Mem, at: V, mask: Option<V>) -> V {
+        let ty = self.ty(at).with(self.mem_dtype(mem));
+        self.push(ty, Inst::Gather { mem, at, mask })
+    }
+
+    pub fn scatter(&mut self, mem: Mem, at: V, value: V, mask: Option<V>) {
+        self.place(vec![], Inst::Scatter { mem, at, value, mask });
+    }
+
+    pub fn prefetch(&mut self, mem: Mem, at: V, write: bool) {
+        self.place(vec![], Inst::Prefetch { mem, at, write });
+    }
+
+    // Control.
+
+    /// `for i in (from..to).step_by(step)`, with values carried from each turn to the next.
+    pub fn repeat(
+        &mut self,
+        from: V,
+        to: V,
+        step: i64,
+        carried: &[V],
+        body: impl FnOnce(&mut Builder, V, &[V]) -> Vec<V>,
+    ) -> Vec<V> {
+        let (counter, inner) = self.open_repeat(carried);
+        let yields = body(self, counter, &inner);
+        self.close_repeat(from, to, step, carried, counter, inner, yields)
+    }
+
+    /// Opens the body of a loop: its counter, and what is carried as the body sees it.
+    pub fn open_repeat(&mut self, carried: &[V]) -> (V, Vec<V>) {
+        let counter = self.new_value(Ty::INDEX);
+        let inner = carried.iter().map(|&v| self.new_value(self.ty(v))).collect();
+        self.open_region();
+        (counter, inner)
+    }
+
+    /// Closes the body that [`Builder::open_repeat`] opened, and gives what the loop leaves.
+    #[allow(clippy::too_many_arguments)]
+    pub fn close_repeat(
+        &mut self,
+        from: V,
+        to: V,
+        step: i64,
+        carried: &[V],
+        counter: V,
+        inner: Vec<V>,
+        yields: Vec<V>,
+    ) -> Vec<V> {
+        debug_assert_eq!(yields.len(), carried.len());
+        let step = self.index(step);
+        let mut region = self.close_region(yields);
+        region.params = [&[counter], &inner[..]].concat();
+        let results: Vec<V> = carried.iter().map(|&v| self.new_value(self.ty(v))).collect();
+        let inst = Inst::For { from, to, step, carried: carried.to_vec(), region };
+        self.place(results.clone(), inst);
+        results
+    }
+
+    pub fn open_region(&mut self) {
+        self.open.push(Vec::new());
+    }
+
+    pub fn close_region(&mut self, yields: Vec<V>) -> Region {
+        let body = self.open.pop().expect("a region is open");
+        Region { params: vec![], body, yields }
+    }
+
+    /// A loop that carries nothing.
+    pub fn each(&mut self, from: V, to: V, step: i64, body: impl FnOnce(&mut Builder, V)) {
+        self.repeat(from, to, step, &[], |b, i, _| {
+            body(b, i);
+            vec![]
+        });
+    }
+
+    /// One of two values of the same types, by a scalar bool.
+    pub fn choose(
+        &mut self,
+        condition: V,
+        yes: impl FnOnce(&mut Builder) -> Vec<V>,
+        no: impl FnOnce(&mut Builder) -> Vec<V>,
+    ) -> Vec<V> {
+        let yes = self.region(yes);
+        let no = self.region(no);
+        self.place_choice(condition, yes, no)
+    }
+
+    /// One of two regions that are closed, by a scalar bool.
+    pub fn place_choice(&mut self, condition: V, yes: Region, no: Region) -> Vec<V> {
+        let results: Vec<V> = yes.yields.iter().map(|&v| self.new_value(self.ty(v))).collect();
+        self.place(results.clone(), Inst::If { condition, yes, no });
+        results
+    }
+
+    /// Statements that run where a scalar bool is true.
+    pub fn when(&mut self, condition: V, yes: impl FnOnce(&mut Builder)) {
+        let body = |b: &mut Builder| {
+            yes(b);
+            vec![]
+        };
+        self.choose(condition, body, |_| vec![]);
+    }
+
+    fn region(&mut self, body: impl FnOnce(&mut Builder) -> Vec<V>) -> Region {
+        self.open_region();
+        let yields = body(self);
+        self.close_region(yields)
+    }
+}

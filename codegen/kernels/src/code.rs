@@ -1,0 +1,214 @@
+//! Loop code: what a kernel does, as loops over scalars and vectors in SSA form.
+//!
+//! It is machine-like and typed: no broadcasting, no shapes, explicit addresses. Numbers wrap and
+//! round as the machine's do; what the op table says beyond that (NaN in `min`, division by zero)
+//! is spelled out by whoever builds it.
+
+use mithril_ir::dtype::DType;
+
+/// The type of a value: a scalar where `lanes` is 1, else a vector. Bools are single bits in
+/// registers and bytes in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Ty {
+    pub dtype: DType,
+    pub lanes: u32,
+}
+
+impl Ty {
+    pub const INDEX: Ty = Ty { dtype: DType::I64, lanes: 1 };
+
+    pub fn scalar(dtype: DType) -> Ty {
+        Ty { dtype, lanes: 1 }
+    }
+
+    pub fn vector(dtype: DType, lanes: u32) -> Ty {
+        Ty { dtype, lanes }
+    }
+
+    pub fn with(self, dtype: DType) -> Ty {
+        Ty { dtype, ..self }
+    }
+}
+
+/// A value; its type is in [`Code::types`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct V(pub u32);
+
+/// Memory that a kernel reads or writes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Mem(pub u32);
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Place {
+    /// Buffer number `n` of the launch.
+    Buffer(u32),
+    /// Scratch memory of the thread, from this byte on.
+    Scratch(V),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    pub dtype: DType,
+    pub place: Place,
+    /// Whether nothing writes it while the kernel runs.
+    pub constant: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Unary {
+    Neg,
+    Abs,
+    Sqrt,
+    Floor,
+    Ceil,
+    /// To the nearest whole number, ties to even.
+    RoundEven,
+    /// Every bit flipped.
+    Not,
+}
+
+/// Arithmetic of the machine, signed or not as the dtype is. Division truncates; by zero, and of
+/// the least by -1, it is undefined, as are shifts by the width or more.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Binary {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    Rem,
+    /// The second operand where it is NaN or where the two are equal; else the lesser.
+    Min,
+    /// The second operand where it is NaN or where the two are equal; else the greater.
+    Max,
+    And,
+    Or,
+    Xor,
+    Shl,
+    Shr,
+}
+
+/// Comparisons are false where an operand is NaN, but `Ne`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Cmp {
+    Eq,
+    Ne,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+}
+
+/// How the lanes of a vector become one scalar. Floats are added pairwise.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Fold {
+    Add,
+    Mul,
+    Min,
+    Max,
+    And,
+    Or,
+}
+
+/// Statements with the values they are given and give back.
+#[derive(Clone, Debug, Default)]
+pub struct Region {
+    pub params: Vec<V>,
+    pub body: Vec<Stmt>,
+    pub yields: Vec<V>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Stmt {
+    pub results: Vec<V>,
+    pub inst: Inst,
+}
+
+#[derive(Clone, Debug)]
+pub enum Inst {
+    /// Every lane has these bits (the low ones).
+    Const(u64),
+    /// 0, 1, 2, … by lane.
+    Iota,
+    /// The value of the kernel's dim number `n`.
+    Dim(u32),
+    /// The first of the tasks to do, and the one behind the last.
+    First,
+    Last,
+    Unary(Unary, V),
+    Binary(Binary, V, V),
+    /// `a * b + c`, rounded once.
+    Fma(V, V, V),
+    Compare(Cmp, V, V),
+    Select(V, V, V),
+    /// To another dtype: integers by their low bits or extended as signed or not; floats rounded;
+    /// between them toward zero, undefined out of range.
+    Convert(V),
+    /// The same bits as another dtype of the same width.
+    Bitcast(V),
+    Splat(V),
+    Extract(V, u32),
+    /// Lanes of both operands, one after the other, by number.
+    Shuffle(V, V, Box<[u32]>),
+    Fold(Fold, V),
+    /// From element `at` on; lanes where `mask` is false are zero and not read.
+    Load {
+        mem: Mem,
+        at: V,
+        mask: Option<V>,
+    },
+    Store {
+        mem: Mem,
+        at: V,
+        value: V,
+        mask: Option<V>,
+        streaming: bool,
+    },
+    /// Element `at` of each lane; lanes where `mask` is false are zero and not read.
+    Gather {
+        mem: Mem,
+        at: V,
+        mask: Option<V>,
+    },
+    /// Element `at` of each lane, in the order of the lanes; none where `mask` is false.
+    Scatter {
+        mem: Mem,
+        at: V,
+        value: V,
+        mask: Option<V>,
+    },
+    Prefetch {
+        mem: Mem,
+        at: V,
+        write: bool,
+    },
+    /// `region` is given the counter and what is carried, and gives what is carried next.
+    For {
+        from: V,
+        to: V,
+        step: V,
+        carried: Vec<V>,
+        region: Region,
+    },
+    If {
+        condition: V,
+        yes: Region,
+        no: Region,
+    },
+}
+
+/// A kernel: statements over its memories, dims and tasks.
+#[derive(Clone, Debug, Default)]
+pub struct Code {
+    pub types: Vec<Ty>,
+    pub memories: Vec<Memory>,
+    /// How many buffers and dims a launch gives.
+    pub buffers: u32,
+    pub dims: u32,
+    pub body: Vec<Stmt>,
+}
+
+impl Code {
+    pub fn ty(&self, v: V) -> Ty {
+        self.types[v.0 as usize]
+    }
+}

@@ -1,0 +1,49 @@
+//! Tiles straight from both operands: for few rows, where a copy would not pay.
+//!
+//! A task is a strip of columns.
+
+use crate::builder::Builder;
+use crate::code::{Ty, V};
+use crate::contract::plan::Plan;
+use crate::contract::tile::{self, Panel, Tile};
+use crate::contract::{Contraction, Epilogue, Position, rows, task};
+
+/// Tiles of up to so many vectors are handed to the epilogue from the registers.
+const INLINE: u32 = 16;
+
+pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
+    let strips = task::blocks(b, c.n, plan.strip());
+    let extents = [&c.batch[..], &[strips]].concat();
+    task::each(b, &extents, &[], |b, digits, _| {
+        let (&strip, batch) = digits.split_last().expect("the strip");
+        let (x, y) = (task::start(b, &c.x, batch), task::start(b, &c.y, batch));
+        let col = b.times(strip, plan.strip());
+        let across = b.mul(col, c.y.outer);
+        let y = Panel { mem: c.y.mem, at: b.add(y, across), outer: c.y.outer, k: c.y.k };
+        let masks = tile::masks(b, plan, col, c.n);
+        let zero = b.index(0);
+        rows::each_height(b, plan, zero, c.m, |b, height, from, to| {
+            b.each(from, to, height as i64, |b, row| {
+                let across = b.mul(row, c.x.outer);
+                let x = Panel { mem: c.x.mem, at: b.add(x, across), outer: c.x.outer, k: c.x.k };
+                let tile = Tile { plan, height, x, y, masks: &masks };
+                let at = Position { batch, row, col };
+                one(b, &tile, c.k, &at, &mut *epilogue);
+            });
+        });
+        vec![]
+    });
+}
+
+fn one(b: &mut Builder, tile: &Tile, depth: V, at: &Position, epilogue: Epilogue) {
+    let (plan, zero) = (tile.plan, b.index(0));
+    let start = b.number(Ty::vector(plan.work, plan.lanes), 0.0);
+    let count = tile.height * plan.vectors;
+    let sums = tile.sum(b, depth, vec![start; count as usize]);
+    if count <= INLINE {
+        return tile::finish(b, plan, &sums, at, tile.masks, epilogue);
+    }
+    let kept = (plan.scratch(b, plan.results_at()), zero);
+    tile::store(b, plan, kept, &sums);
+    tile::finish_kept(b, plan, kept, tile.height, at, tile.masks, epilogue);
+}

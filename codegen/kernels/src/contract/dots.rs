@@ -1,0 +1,76 @@
+//! Dot products: for few rows of an `x` and a `y` that both lie along `k`. Vectors run along `k`,
+//! and their lanes are summed up at the end.
+//!
+//! A task is a block of columns.
+
+use crate::builder::Builder;
+use crate::code::{Binary, Ty, V};
+use crate::contract::plan::Plan;
+use crate::contract::tile::multiply_add;
+use crate::contract::{Contraction, Epilogue, Position, lanes, task};
+
+pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
+    let columns = task::blocks(b, c.n, plan.block_cols);
+    let extents = [&c.batch[..], &[columns]].concat();
+    let height = b.constant(c.m).expect("dot products are for a known number of rows");
+    task::each(b, &extents, &[], |b, digits, _| {
+        let (&block, batch) = digits.split_last().expect("the block");
+        let (x, y) = (task::start(b, &c.x, batch), task::start(b, &c.y, batch));
+        let col = b.times(block, plan.lanes as i64);
+        let zero = b.index(0);
+        let x = starts(b, x, (c.x.outer, c.m), zero, height);
+        let y = starts(b, y, (c.y.outer, c.n), col, plan.lanes as i64);
+        let sums = sum(b, c, plan, &x, &y);
+        let left = b.sub(c.n, col);
+        let mask = if plan.lanes == 1 { None } else { lanes::below(b, left, plan.lanes) };
+        for (row, sums) in sums.chunks(y.len()).enumerate() {
+            let value = lanes::sums(b, sums);
+            let value = b.convert(value, plan.acc);
+            let row = b.index(row as i64);
+            epilogue(b, &Position { batch, row, col }, value, mask);
+        }
+        vec![]
+    });
+}
+
+/// Where the vectors of `count` outer indices begin. What is not there is the last: nobody asks for
+/// it.
+fn starts(b: &mut Builder, at: V, (stride, extent): (V, V), first: V, count: i64) -> Vec<V> {
+    let last = b.offset(extent, -1);
+    let start = |i: i64| {
+        let outer = b.offset(first, i);
+        let outer = b.binary(Binary::Min, outer, last);
+        let across = b.mul(outer, stride);
+        b.add(at, across)
+    };
+    (0..count).map(start).collect()
+}
+
+/// For each row and column, a vector whose lanes add up to the result.
+fn sum(b: &mut Builder, c: &Contraction, plan: &Plan, x: &[V], y: &[V]) -> Vec<V> {
+    let register = plan.register;
+    let step = |b: &mut Builder, k: V, mask: Option<V>, sums: &[V]| {
+        let mut load = |mem, start: &[V]| -> Vec<V> {
+            let load = |&start: &V| {
+                let at = b.add(start, k);
+                let value = b.load(mem, at, register, mask);
+                b.convert(value, plan.work)
+            };
+            start.iter().map(load).collect()
+        };
+        let (x, y) = (load(c.x.mem, x), load(c.y.mem, y));
+        let pairs = x.iter().flat_map(|&x| y.iter().map(move |&y| (x, y)));
+        pairs.zip(sums).map(|((x, y), &sum)| multiply_add(b, plan, x, y, sum)).collect()
+    };
+    let (zero, size) = (b.index(0), b.index(register as i64));
+    let start = b.number(Ty::vector(plan.work, register), 0.0);
+    let over = b.binary(Binary::Rem, c.k, size);
+    let whole = b.sub(c.k, over);
+    let start = vec![start; x.len() * y.len()];
+    let sums = b.repeat(zero, whole, register as i64, &start, |b, k, sums| step(b, k, None, sums));
+    if b.constant(over) == Some(0) {
+        return sums;
+    }
+    let mask = lanes::below(b, over, register);
+    step(b, whole, mask, &sums)
+}

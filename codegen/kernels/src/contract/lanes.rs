@@ -1,0 +1,97 @@
+//! Vectors lane by lane: masks, transposition, sums across.
+
+use mithril_ir::dtype::DType;
+
+use crate::builder::Builder;
+use crate::code::{Binary, Cmp, Fold, Mem, Ty, V};
+
+/// The lanes below `count`; none of them missing where that is known.
+pub fn below(b: &mut Builder, count: V, lanes: u32) -> Option<V> {
+    if b.constant(count).is_some_and(|count| count >= lanes as i64) {
+        return None;
+    }
+    let most = b.index(lanes as i64);
+    let zero = b.index(0);
+    let count = b.binary(Binary::Min, count, most);
+    let count = b.binary(Binary::Max, count, zero);
+    let small = b.convert(count, DType::I32);
+    let wide = b.splat(small, lanes);
+    let iota = b.iota(Ty::vector(DType::I32, lanes));
+    Some(b.compare(Cmp::Lt, iota, wide))
+}
+
+/// Runs `body` for each lane that the mask has, which must be the first ones.
+pub fn each(
+    b: &mut Builder,
+    scratch: Mem,
+    value: V,
+    mask: Option<V>,
+    body: impl FnOnce(&mut Builder, V, V),
+) {
+    let (zero, lanes) = (b.index(0), b.ty(value).lanes);
+    if lanes == 1 {
+        return body(b, zero, value);
+    }
+    b.store(scratch, zero, value, None);
+    let count = match mask {
+        None => b.index(lanes as i64),
+        Some(mask) => {
+            let wide = b.convert(mask, DType::I32);
+            let count = b.fold(Fold::Add, wide);
+            b.convert(count, DType::I64)
+        }
+    };
+    b.each(zero, count, 1, |b, lane| {
+        let value = b.load(scratch, lane, 1, None);
+        body(b, lane, value);
+    });
+}
+
+/// Blocks of `width` lanes of `x` and `y` in turn: the even ones of both, and the odd ones.
+fn interleave(b: &mut Builder, x: V, y: V, width: u32) -> (V, V) {
+    let lanes = b.ty(x).lanes;
+    let pick = |odd: u32| -> Vec<u32> {
+        let from = |lane: u32| {
+            let (block, within) = (lane / width, lane % width);
+            let side = if block % 2 == 0 { 0 } else { lanes };
+            side + (block / 2 * 2 + odd) * width + within
+        };
+        (0..lanes).map(from).collect()
+    };
+    (b.shuffle(x, y, &pick(0)), b.shuffle(x, y, &pick(1)))
+}
+
+/// A square of vectors, transposed.
+pub fn transpose(b: &mut Builder, rows: &[V]) -> Vec<V> {
+    let mut rows = rows.to_vec();
+    let mut width = 1;
+    while width < rows.len() {
+        for i in (0..rows.len()).filter(|i| i & width == 0) {
+            let (even, odd) = interleave(b, rows[i], rows[i + width], width as u32);
+            (rows[i], rows[i + width]) = (even, odd);
+        }
+        width *= 2;
+    }
+    rows
+}
+
+/// The sum of the lanes of each of some vectors, as many as a power of two: as the lanes of one
+/// vector, or a scalar.
+pub fn sums(b: &mut Builder, vectors: &[V]) -> V {
+    let (lanes, count) = (b.ty(vectors[0]).lanes, vectors.len() as u32);
+    let mut vectors = vectors.to_vec();
+    let mut width = 1;
+    while width < lanes {
+        let add = |pair: &[V]| {
+            let (even, odd) = interleave(b, pair[0], pair[pair.len() - 1], width);
+            b.add(even, odd)
+        };
+        vectors = vectors.chunks(2).map(add).collect();
+        width *= 2;
+    }
+    match count {
+        1 => b.extract(vectors[0], 0),
+        _ if count == lanes => vectors[0],
+        _ => b.shuffle(vectors[0], vectors[0], &(0..count).collect::<Vec<_>>()),
+    }
+}

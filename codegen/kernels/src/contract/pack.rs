@@ -1,0 +1,161 @@
+//! Panels: copies of operands in the order in which tiles read them.
+
+use crate::builder::Builder;
+use crate::code::{Binary, Mem, Ty, V};
+use crate::contract::plan::{Layout, Plan};
+use crate::contract::tile::Panel;
+use crate::contract::{Contraction, lanes, task};
+
+/// What is copied: `count` outer elements, at most `width`, of each `k` below `depth`.
+pub struct Copy<'a> {
+    pub plan: &'a Plan,
+    pub layout: Layout,
+    pub from: Panel,
+    pub count: V,
+    pub depth: V,
+    /// Of the vectors that are written.
+    pub lanes: u32,
+    pub width: i64,
+}
+
+impl Copy<'_> {
+    /// Copies to `[k][width]`. Beyond `count` come numbers that nobody asks for.
+    pub fn across(&self, b: &mut Builder, to: (Mem, V)) {
+        let zero = b.index(0);
+        match self.layout {
+            Layout::AlongK => {
+                let size = b.index(self.lanes as i64);
+                let over = b.binary(Binary::Rem, self.depth, size);
+                let whole = b.sub(self.depth, over);
+                self.squares(b, whole, to);
+                self.vectors(b, whole, to);
+            }
+            _ => self.vectors(b, zero, to),
+        }
+    }
+
+    /// A vector at a time, from a `k` on.
+    fn vectors(&self, b: &mut Builder, first: V, (mem, at): (Mem, V)) {
+        if first == self.depth {
+            return;
+        }
+        let count = (self.width / self.lanes as i64) as u32;
+        let starts: Vec<i64> = (0..count).map(|v| (v * self.lanes) as i64).collect();
+        let mask = |b: &mut Builder, &start: &i64| {
+            let left = b.offset(self.count, -start);
+            lanes::below(b, left, self.lanes)
+        };
+        let masks: Vec<Option<V>> = starts.iter().map(|start| mask(b, start)).collect();
+        b.each(first, self.depth, 1, |b, k| {
+            let along = b.mul(k, self.from.k);
+            let from = b.add(self.from.at, along);
+            let row = b.times(k, self.width);
+            let to = b.add(at, row);
+            for (&start, &mask) in starts.iter().zip(&masks) {
+                let value = self.vector(b, from, start, mask);
+                let to = b.offset(to, start);
+                b.store(mem, to, value, None);
+            }
+        });
+    }
+
+    /// Neighbours in the outer axis, of one `k`.
+    fn vector(&self, b: &mut Builder, from: V, start: i64, mask: Option<V>) -> V {
+        let across = b.times(self.from.outer, start);
+        let from = b.add(from, across);
+        let mem = self.from.mem;
+        let value = match b.constant(self.from.outer) {
+            Some(1) => b.load(mem, from, self.lanes, mask),
+            _ => {
+                let iota = b.iota(Ty::vector(Ty::INDEX.dtype, self.lanes));
+                let [from, outer] = [from, self.from.outer].map(|v| b.splat(v, self.lanes));
+                let across = b.mul(iota, outer);
+                let at = b.add(from, across);
+                b.gather(mem, at, mask)
+            }
+        };
+        b.convert(value, self.plan.work)
+    }
+
+    /// Squares of vectors along `k`, transposed. Outer elements that are not there are the last.
+    fn squares(&self, b: &mut Builder, whole: V, (mem, at): (Mem, V)) {
+        let (zero, width) = (b.index(0), b.index(self.width));
+        let size = self.lanes as i64;
+        let last = b.offset(self.count, -1);
+        b.each(zero, width, size, |b, start| {
+            let row = |i: i64| {
+                let outer = b.offset(start, i);
+                let outer = b.binary(Binary::Min, outer, last);
+                let across = b.mul(outer, self.from.outer);
+                b.add(self.from.at, across)
+            };
+            let rows: Vec<V> = (0..size).map(row).collect();
+            let to = b.add(at, start);
+            b.each(zero, whole, size, |b, k| {
+                let load = |&row: &V| {
+                    let at = b.add(row, k);
+                    let value = b.load(self.from.mem, at, self.lanes, None);
+                    b.convert(value, self.plan.work)
+                };
+                let loaded: Vec<V> = rows.iter().map(load).collect();
+                let along = b.times(k, self.width);
+                let to = b.add(to, along);
+                for (i, value) in lanes::transpose(b, &loaded).into_iter().enumerate() {
+                    let to = b.offset(to, i as i64 * self.width);
+                    b.store(mem, to, value, None);
+                }
+            });
+        });
+    }
+
+    /// Copies vectors along `k` to `[outer][pitch]`.
+    pub fn along(&self, b: &mut Builder, pitch: i64, (mem, at): (Mem, V)) {
+        let (zero, size) = (b.index(0), b.index(self.lanes as i64));
+        let over = b.binary(Binary::Rem, self.depth, size);
+        let whole = b.sub(self.depth, over);
+        let mask = lanes::below(b, over, self.lanes);
+        b.each(zero, self.count, 1, |b, outer| {
+            let across = b.mul(outer, self.from.outer);
+            let from = b.add(self.from.at, across);
+            let row = b.times(outer, pitch);
+            let to = b.add(at, row);
+            let copy = |b: &mut Builder, k: V, mask: Option<V>| {
+                let (from, to) = (b.add(from, k), b.add(to, k));
+                let value = b.load(self.from.mem, from, self.lanes, mask);
+                let value = b.convert(value, self.plan.work);
+                b.store(mem, to, value, None);
+            };
+            b.each(zero, whole, self.lanes as i64, |b, k| copy(b, k, None));
+            if b.constant(over) != Some(0) {
+                copy(b, whole, mask);
+            }
+        });
+    }
+}
+
+/// The strips of a `y` that is constant, one behind the other as `[k][columns of a tile]`; the
+/// tasks are the batches and strips. Of the contraction only `y`, `n`, `k` and the batch are read.
+pub fn pack(b: &mut Builder, c: &Contraction, plan: &Plan, to: &super::Side) {
+    let strips = task::blocks(b, c.n, plan.strip());
+    let extents = [&c.batch[..], &[strips]].concat();
+    task::each(b, &extents, &[], |b, digits, _| {
+        let (&strip, batch) = digits.split_last().expect("the strip");
+        let (from, at) = (task::start(b, &c.y, batch), task::start(b, to, batch));
+        let col = b.times(strip, plan.strip());
+        let across = b.mul(col, c.y.outer);
+        let from = b.add(from, across);
+        let before = b.mul(col, c.k);
+        let at = b.add(at, before);
+        let copy = Copy {
+            plan,
+            layout: c.y.layout(b),
+            from: Panel { mem: c.y.mem, at: from, outer: c.y.outer, k: c.y.k },
+            count: task::part(b, c.n, col, plan.strip()),
+            depth: c.k,
+            lanes: plan.lanes,
+            width: plan.strip(),
+        };
+        copy.across(b, (to.mem, at));
+        vec![]
+    });
+}

@@ -1,0 +1,226 @@
+//! Tiles from panels of both operands, block by block.
+//!
+//! A task is a block of columns and a block of rows. The block of `y` stays in the second-level
+//! cache; it is copied when a task's differs from that of the task before. Panels of `x` stream by.
+
+use crate::builder::Builder;
+use crate::code::{Binary, Cmp, Mem, Ty, V};
+use crate::contract::pack::Copy;
+use crate::contract::plan::{Layout, Plan};
+use crate::contract::tile::{self, Panel, Tile};
+use crate::contract::{Contraction, Epilogue, Position, rows, task};
+
+pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
+    let cols = task::blocks(b, c.n, plan.block_cols);
+    let rows = rows::tasks(b, plan, c.m);
+    let extents = [&c.batch[..], &[cols, rows]].concat();
+    let panels = match plan.deep {
+        true => {
+            let (panels, one) = (task::blocks(b, c.k, plan.depth), b.index(1));
+            b.binary(Binary::Max, panels, one)
+        }
+        false => b.index(1),
+    };
+    let none = b.index(-1);
+    task::each(b, &extents, &[none], |b, digits, copied| {
+        let (batch, &[col, rows]) = digits.split_last_chunk().expect("the block");
+        let mut key = b.index(0);
+        for (&digit, &extent) in digits.iter().zip(&extents[..=batch.len()]) {
+            let scaled = b.mul(key, extent);
+            key = b.add(scaled, digit);
+        }
+        let col = b.times(col, plan.block_cols);
+        let block = Block {
+            c,
+            plan,
+            batch,
+            x: task::start(b, &c.x, batch),
+            y: task::start(b, &c.y, batch),
+            rows,
+            col,
+            cols: task::part(b, c.n, col, plan.block_cols),
+            key,
+            panels,
+            results: plan.scratch(b, plan.results_at()),
+        };
+        let zero = b.index(0);
+        match plan.deep {
+            false => vec![block.panel(b, zero, copied[0], epilogue)],
+            true => b.repeat(zero, panels, 1, copied, |b, panel, copied| {
+                vec![block.panel(b, panel, copied[0], epilogue)]
+            }),
+        }
+    });
+}
+
+/// What a task works on.
+struct Block<'a> {
+    c: &'a Contraction,
+    plan: &'a Plan,
+    batch: &'a [V],
+    /// Where the operands of this batch begin.
+    x: V,
+    y: V,
+    /// Which of the tasks of rows it is.
+    rows: V,
+    col: V,
+    cols: V,
+    /// Different where the block of `y` is.
+    key: V,
+    /// The panels that `k` needs.
+    panels: V,
+    results: Mem,
+}
+
+/// What tiles of a panel are made from.
+struct Operands {
+    panel: V,
+    k: V,
+    depth: V,
+    y: Mem,
+    x: Mem,
+}
+
+impl Block<'_> {
+    /// Adds the products of one panel. Gives what `y` was copied last.
+    fn panel(&self, b: &mut Builder, panel: V, copied: V, epilogue: Epilogue) -> V {
+        let (c, plan) = (self.c, self.plan);
+        let k = b.times(panel, plan.depth);
+        let depth = match plan.deep {
+            true => task::part(b, c.k, k, plan.depth),
+            false => c.k,
+        };
+        let y = if c.packed { c.y.mem } else { plan.scratch(b, plan.y_at()) };
+        let x = if plan.x_in_place { c.x.mem } else { plan.scratch(b, plan.x_at()) };
+        let operands = Operands { panel, k, depth, y, x };
+        let scaled = b.mul(self.key, self.panels);
+        let key = b.add(scaled, panel);
+        if !c.packed {
+            let differs = b.compare(Cmp::Ne, key, copied);
+            b.when(differs, |b| self.copy_y(b, &operands));
+        }
+        rows::each_height(b, plan, self.rows, c.m, |b, height, from, to| {
+            b.each(from, to, height as i64, |b, row| {
+                let x = self.x_panel(b, &operands, row, height);
+                let zero = b.index(0);
+                b.each(zero, self.cols, plan.strip(), |b, strip| {
+                    self.tile(b, &operands, (row, height, x), strip, &mut *epilogue);
+                });
+            });
+        });
+        key
+    }
+
+    fn copy_y(&self, b: &mut Builder, o: &Operands) {
+        let (c, plan, zero) = (self.c, self.plan, b.index(0));
+        b.each(zero, self.cols, plan.strip(), |b, strip| {
+            let col = b.add(self.col, strip);
+            let (across, along) = (b.mul(col, c.y.outer), b.mul(o.k, c.y.k));
+            let at = b.add(self.y, across);
+            let copy = Copy {
+                plan,
+                layout: c.y.layout(b),
+                from: Panel { mem: c.y.mem, at: b.add(at, along), outer: c.y.outer, k: c.y.k },
+                count: b.sub(self.cols, strip),
+                depth: o.depth,
+                lanes: plan.lanes,
+                width: plan.strip(),
+            };
+            let to = b.times(strip, plan.depth);
+            copy.across(b, (o.y, to));
+        });
+    }
+
+    fn x_panel(&self, b: &mut Builder, o: &Operands, row: V, height: u32) -> Panel {
+        let (c, plan) = (self.c, self.plan);
+        let (across, along) = (b.mul(row, c.x.outer), b.mul(o.k, c.x.k));
+        let at = b.add(self.x, across);
+        let from = Panel { mem: c.x.mem, at: b.add(at, along), outer: c.x.outer, k: c.x.k };
+        if plan.x_in_place {
+            return from;
+        }
+        let (zero, one) = (b.index(0), b.index(1));
+        let layout = c.x.layout(b);
+        let copy = Copy {
+            plan,
+            layout,
+            from,
+            count: b.index(height as i64),
+            depth: o.depth,
+            lanes: plan.register,
+            width: plan.x_width(),
+        };
+        if layout == Layout::AlongK {
+            copy.along(b, plan.x_pitch(), (o.x, zero));
+            return Panel { mem: o.x, at: zero, outer: b.index(plan.x_pitch()), k: one };
+        }
+        copy.across(b, (o.x, zero));
+        Panel { mem: o.x, at: zero, outer: one, k: b.index(plan.x_width()) }
+    }
+
+    fn tile(
+        &self,
+        b: &mut Builder,
+        o: &Operands,
+        (row, height, x): (V, u32, Panel),
+        strip: V,
+        epilogue: Epilogue,
+    ) {
+        let (c, plan) = (self.c, self.plan);
+        let col = b.add(self.col, strip);
+        let at = match c.packed {
+            true => {
+                let (before, along) = (b.mul(col, c.k), b.times(o.k, plan.strip()));
+                let at = b.add(self.y, before);
+                b.add(at, along)
+            }
+            false => b.times(strip, plan.depth),
+        };
+        let y = Panel { mem: o.y, at, outer: b.index(1), k: b.index(plan.strip()) };
+        let unmasked = vec![None; plan.vectors as usize];
+        let tile = Tile { plan, height, x, y, masks: &unmasked };
+        let kept = (self.results, self.kept_at(b, row, height, strip));
+        let start = self.start(b, o, kept, (height * plan.vectors) as usize);
+        let sums = tile.sum(b, o.depth, start);
+        tile::store(b, plan, kept, &sums);
+        let mut finish = |b: &mut Builder| {
+            let masks = tile::masks(b, plan, col, c.n);
+            let at = Position { batch: self.batch, row, col };
+            tile::finish_kept(b, plan, kept, height, &at, &masks, epilogue);
+        };
+        if !plan.deep {
+            return finish(b);
+        }
+        let behind = b.offset(o.panel, 1);
+        let last = b.compare(Cmp::Ge, behind, self.panels);
+        b.when(last, finish);
+    }
+
+    /// Where the sums of a tile are kept: always the same place where `k` needs one panel.
+    fn kept_at(&self, b: &mut Builder, row: V, height: u32, strip: V) -> V {
+        let zero = b.index(0);
+        if !self.plan.deep {
+            return zero;
+        }
+        let first = rows::first(b, self.plan, self.rows);
+        let above = b.sub(row, first);
+        let above = b.times(above, self.plan.block_cols);
+        let before = b.times(strip, height as i64);
+        let at = b.add(above, before);
+        let one = b.index(1);
+        let single = b.compare(Cmp::Le, self.panels, one);
+        b.select(single, zero, at)
+    }
+
+    fn start(&self, b: &mut Builder, o: &Operands, kept: (Mem, V), count: usize) -> Vec<V> {
+        let plan = self.plan;
+        let zero = b.number(Ty::vector(plan.work, plan.lanes), 0.0);
+        let zeros = vec![zero; count];
+        if !plan.deep {
+            return zeros;
+        }
+        let none = b.index(0);
+        let first = b.compare(Cmp::Eq, o.panel, none);
+        b.choose(first, |_| zeros, |b| tile::load(b, plan, kept, count))
+    }
+}

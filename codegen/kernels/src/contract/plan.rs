@@ -1,0 +1,334 @@
+//! The sizes of a contraction's tiles, blocks and tasks, by its shape alone.
+
+use mithril_ir::dim::Dim;
+use mithril_ir::dtype::DType;
+
+use crate::builder::Builder;
+use crate::code::Mem;
+
+/// What the processor has.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Isa {
+    /// The bytes of a vector register, and how many there are.
+    pub bytes: u32,
+    pub registers: u32,
+    /// Whether it multiplies and adds at once.
+    pub fma: bool,
+}
+
+/// Along which axis an operand's elements are neighbours.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Layout {
+    AlongK,
+    AlongOuter,
+    Strided,
+    /// As [`pack`](super::pack) leaves it.
+    Packed,
+}
+
+/// What is known of a contraction when code is generated.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Shape {
+    pub dtype: DType,
+    pub acc: DType,
+    pub m: Option<i64>,
+    pub n: Option<i64>,
+    pub k: Option<i64>,
+    pub x: Layout,
+    /// From one row of `x` to the next.
+    pub x_stride: Option<i64>,
+    pub y: Layout,
+}
+
+/// How the loops go.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Scheme {
+    /// Tiles straight from both operands.
+    Direct,
+    /// Tiles from panels of both operands that were copied to scratch memory.
+    Panels,
+    /// Sums of products along `k`, for few rows of an `x` and a `y` that both lie along it.
+    Dots,
+}
+
+/// How the rows are shared out among tiles.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Rows {
+    /// So many tiles of so many rows, then so many that are one row lower.
+    Balanced { height: u32, tall: i64, tiles: i64 },
+    /// As many tiles as fit of each height, the greatest first; the last is 1.
+    Greedy(Vec<u32>),
+}
+
+/// The sizes of a contraction.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Plan {
+    pub scheme: Scheme,
+    /// Whether the results are those of `yᵀ·xᵀ`: for a `y` of one column.
+    pub swapped: bool,
+    /// What is multiplied and summed up, and what results become.
+    pub work: DType,
+    pub acc: DType,
+    pub fma: bool,
+    /// A tile: the lanes of its vectors, the vectors of its rows, its rows.
+    pub lanes: u32,
+    pub vectors: u32,
+    pub rows: Rows,
+    /// The lanes of a full register.
+    pub register: u32,
+    /// Tiles of rows in a task, columns in a task, and steps of `k` in a panel.
+    pub block_tiles: i64,
+    pub block_cols: i64,
+    pub depth: i64,
+    /// Whether `k` may need several panels.
+    pub deep: bool,
+    /// Whether `x` is read where it is.
+    pub x_in_place: bool,
+}
+
+/// The bytes of scratch memory that a block of `y` may take: about half of a second-level cache.
+const BLOCK_BYTES: i64 = 400 << 10;
+/// The bytes along `k` of a panel.
+const DEPTH_BYTES: i64 = 4096;
+const MOST_COLS: i64 = 192;
+const MOST_TILES: i64 = 16;
+
+/// The sizes for a shape.
+pub fn plan(shape: &Shape, isa: &Isa) -> Plan {
+    if shape.n == Some(1) && shape.m != Some(1) && shape.y != Layout::Packed {
+        let swapped =
+            Shape { m: shape.n, n: shape.m, x: shape.y, x_stride: None, y: shape.x, ..*shape };
+        return Plan { swapped: true, ..plan(&swapped, isa) };
+    }
+    let work = work(shape.dtype, shape.acc);
+    let register = isa.bytes / work.bytes() as u32;
+    let scheme = scheme(shape, work);
+    let (lanes, vectors) = match scheme {
+        Scheme::Dots => (dot_lanes(shape, register), 1),
+        _ => width(shape, isa, register),
+    };
+    let tallest = tallest(scheme, vectors, isa.registers);
+    let rows = share(shape.m, tallest);
+    let mut plan = Plan {
+        scheme,
+        swapped: false,
+        work,
+        acc: shape.acc,
+        fma: isa.fma && work.is_float(),
+        lanes,
+        vectors,
+        rows,
+        register,
+        block_tiles: i32::MAX as i64,
+        block_cols: (lanes * vectors) as i64,
+        depth: DEPTH_BYTES / work.bytes() as i64,
+        deep: false,
+        x_in_place: true,
+    };
+    if scheme == Scheme::Panels {
+        plan.block(shape);
+    }
+    plan
+}
+
+/// The dtype of the arithmetic. Products of bytes wrap as well in two bytes, which processors
+/// multiply.
+fn work(dtype: DType, acc: DType) -> DType {
+    match acc {
+        _ if acc.is_float() && (dtype == DType::F64 || acc == DType::F64) => DType::F64,
+        _ if acc.is_float() => DType::F32,
+        DType::I8 | DType::U8 => DType::I16,
+        _ => acc,
+    }
+}
+
+fn scheme(shape: &Shape, work: DType) -> Scheme {
+    let Some(m) = shape.m else {
+        return Scheme::Panels;
+    };
+    if m <= 4 && shape.y == Layout::AlongK && shape.x == Layout::AlongK {
+        return Scheme::Dots;
+    }
+    let small = matches!((shape.n, shape.k), (Some(n), Some(k)) if m * n * k <= 32 * 32 * 32);
+    // Scalars are converted one at a time there.
+    let few = if work == shape.dtype { 32 } else { 4 };
+    match shape.y == Layout::AlongOuter && (m <= few || small) {
+        true => Scheme::Direct,
+        false => Scheme::Panels,
+    }
+}
+
+/// How many dot products are summed up at a time, for vectors of results.
+fn dot_lanes(shape: &Shape, register: u32) -> u32 {
+    let most = match shape.m {
+        Some(..=1) => 16,
+        Some(..=3) => 8,
+        _ => 4,
+    };
+    let columns = shape.n.map_or(most, |n| (n.clamp(1, 64) as u32).next_power_of_two());
+    most.min(columns).min(register)
+}
+
+/// The lanes and vectors of a tile's rows: what gets through the columns fastest.
+fn width(shape: &Shape, isa: &Isa, register: u32) -> (u32, u32) {
+    let Some(n) = shape.n else {
+        return (register, 2);
+    };
+    if n <= register as i64 && shape.m != Some(1) {
+        return ((n.max(1) as u32).next_power_of_two(), 1);
+    }
+    if let Some(m @ 1..=4) = shape.m {
+        let most = (isa.registers / 2) as i64 / m;
+        return (register, most.min((n as u64).div_ceil(register as u64) as i64) as u32);
+    }
+    let cost = |vectors: u32| -> i64 {
+        let height = tallest(Scheme::Panels, vectors, isa.registers) as i64;
+        let v = vectors as i64;
+        let rows = shape.m.map_or(height, |m| m.max(1));
+        let tiles = (rows as u64).div_ceil(height as u64) as i64;
+        let strips = (n as u64).div_ceil((v * register as i64) as u64) as i64;
+        // Two products or loads at a time, and the loads of `y` come from farther away.
+        strips * (20 * (rows * v).max(rows + tiles * v) + 6 * tiles * v)
+    };
+    let most = if isa.registers >= 32 { 4 } else { 3 };
+    let vectors = [2, 3, 4, 1].into_iter().filter(|&v| v <= most).min_by_key(|&v| cost(v));
+    (register, vectors.expect("there are some"))
+}
+
+/// The rows of a tile that fits the registers beside a row of `y` and an element of `x`.
+fn tallest(scheme: Scheme, vectors: u32, registers: u32) -> u32 {
+    match scheme {
+        Scheme::Dots => 4,
+        _ => ((registers - vectors - 1) / vectors).clamp(1, 24),
+    }
+}
+
+fn share(m: Option<i64>, tallest: u32) -> Rows {
+    match m {
+        Some(m) if m > 0 => {
+            let tiles = (m as u64).div_ceil(tallest as u64) as i64;
+            let height = (m as u64).div_ceil(tiles as u64) as i64;
+            Rows::Balanced { height: height as u32, tall: m - tiles * (height - 1), tiles }
+        }
+        _ if tallest > 4 => Rows::Greedy(vec![tallest, 4, 1]),
+        _ => Rows::Greedy(vec![tallest, 1]),
+    }
+}
+
+impl Plan {
+    /// The columns of a tile.
+    pub fn strip(&self) -> i64 {
+        (self.lanes * self.vectors) as i64
+    }
+
+    /// The rows of the tallest tile.
+    pub fn height(&self) -> i64 {
+        match &self.rows {
+            Rows::Balanced { height, .. } => *height as i64,
+            Rows::Greedy(heights) => heights[0] as i64,
+        }
+    }
+
+    fn block(&mut self, shape: &Shape) {
+        let bytes = self.work.bytes() as i64;
+        if let Some(k) = shape.k {
+            self.deep = k > self.depth;
+            self.depth = even(k, self.depth, 1);
+        } else {
+            self.deep = true;
+        }
+        let most = (BLOCK_BYTES / (self.depth * bytes)).clamp(self.strip(), MOST_COLS);
+        let most = most / self.strip() * self.strip();
+        self.block_cols = shape.n.map_or(most, |n| even(n, most, self.strip()));
+        self.block_tiles = match self.rows {
+            Rows::Balanced { tiles, .. } => even(tiles, MOST_TILES, 1),
+            Rows::Greedy(_) => MOST_TILES,
+        };
+        // Rows a multiple of the cache's ways apart would push each other out.
+        let apart = shape.x_stride.map(|s| s * bytes);
+        self.x_in_place = shape.dtype == self.work
+            && shape.x == Layout::AlongK
+            && apart.is_some_and(|bytes| bytes % 2048 != 0);
+    }
+
+    /// The number of tasks.
+    pub fn tasks(&self, batch: &[Dim], m: &Dim, n: &Dim) -> Dim {
+        let (m, n) = if self.swapped { (n, m) } else { (m, n) };
+        let rows = match (&self.rows, self.scheme) {
+            (_, Scheme::Direct | Scheme::Dots) => Dim::from(1),
+            (Rows::Balanced { tiles, .. }, _) => {
+                Dim::from((*tiles as u64).div_ceil(self.block_tiles as u64) as i64)
+            }
+            _ => m.ceil_div(&Dim::from(self.block_tiles * self.height())),
+        };
+        let cols = n.ceil_div(&Dim::from(self.block_cols));
+        batch.iter().fold(rows * cols, |tasks, extent| tasks * extent.clone())
+    }
+
+    /// The scratch memory of a thread.
+    pub fn scratch_bytes(&self) -> usize {
+        (self.lanes_at() + 64) as usize
+    }
+
+    // Where things lie in the scratch memory, in bytes: the block of `y`, the panel of `x`, results
+    // and the lanes of a vector.
+
+    pub(super) fn y_at(&self) -> i64 {
+        0
+    }
+
+    pub(super) fn x_at(&self) -> i64 {
+        let elements = if self.scheme == Scheme::Panels { self.depth * self.block_cols } else { 0 };
+        up(self.y_at() + elements * self.work.bytes() as i64)
+    }
+
+    /// The rows of a panel of `x` where it lies along `k`: not a power of two apart.
+    pub(super) fn x_pitch(&self) -> i64 {
+        let lanes = self.register as i64;
+        (self.depth + lanes - 1) / lanes * lanes + lanes
+    }
+
+    /// The rows of a panel of `x` where it lies along the rows, rounded up to vectors.
+    pub(super) fn x_width(&self) -> i64 {
+        let lanes = self.register as i64;
+        (self.height() + lanes - 1) / lanes * lanes
+    }
+
+    pub(super) fn results_at(&self) -> i64 {
+        let elements = match self.x_in_place {
+            true => 0,
+            false => (self.height() * self.x_pitch()).max(self.depth * self.x_width()),
+        };
+        up(self.x_at() + elements * self.work.bytes() as i64)
+    }
+
+    pub(super) fn lanes_at(&self) -> i64 {
+        let tiles = match self.deep {
+            true => self.block_tiles * self.block_cols / self.strip(),
+            false => 1,
+        };
+        let elements = tiles * self.height() * self.strip();
+        up(self.results_at() + elements * self.work.bytes() as i64)
+    }
+
+    pub(super) fn scratch(&self, b: &mut Builder, at: i64) -> Mem {
+        let at = b.index(at);
+        b.scratch(self.work, at)
+    }
+
+    pub(super) fn lane_scratch(&self, b: &mut Builder, dtype: DType) -> Mem {
+        let at = b.index(self.lanes_at());
+        b.scratch(dtype, at)
+    }
+}
+
+/// Parts of `whole` that are nearly equal, no larger than `most`, multiples of `unit`.
+fn even(whole: i64, most: i64, unit: i64) -> i64 {
+    let parts = (whole.max(1) as u64).div_ceil(most as u64);
+    let units = (whole.max(1) as u64).div_ceil(unit as u64);
+    units.div_ceil(parts) as i64 * unit
+}
+
+fn up(bytes: i64) -> i64 {
+    (bytes + 63) / 64 * 64
+}

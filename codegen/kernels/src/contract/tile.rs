@@ -1,0 +1,174 @@
+//! The innermost loop: a tile of results that stays in registers while `k` runs.
+
+use crate::builder::Builder;
+use crate::code::{Binary, Mem, V};
+use crate::contract::plan::Plan;
+use crate::contract::{Epilogue, Position, lanes};
+
+/// Elements of an operand: number `at + outer·outer_stride + k·k_stride` of the memory.
+#[derive(Clone, Copy)]
+pub struct Panel {
+    pub mem: Mem,
+    pub at: V,
+    pub outer: V,
+    pub k: V,
+}
+
+impl Panel {
+    /// Where the element of a fixed outer index and a `k` is.
+    fn element(&self, b: &mut Builder, outer: i64, k: V) -> V {
+        let along = b.mul(k, self.k);
+        let across = b.times(self.outer, outer);
+        // A constant goes last: machines add it for nothing.
+        match b.constant(across) {
+            Some(_) => {
+                let at = b.add(self.at, along);
+                b.add(at, across)
+            }
+            None => {
+                let at = b.add(self.at, across);
+                b.add(at, along)
+            }
+        }
+    }
+}
+
+/// A tile: its rows from the first element of `x` on, its columns from that of `y` on.
+pub struct Tile<'a> {
+    pub plan: &'a Plan,
+    pub height: u32,
+    pub x: Panel,
+    pub y: Panel,
+    /// Which lanes of each vector of `y` are there to be read.
+    pub masks: &'a [Option<V>],
+}
+
+/// Steps of `k` up to here are written out.
+const STRAIGHT: i64 = 16;
+/// Steps in a turn of the loop where addresses are many.
+const UNROLL: i64 = 4;
+
+impl Tile<'_> {
+    /// The sums over `k` below `depth`, added to `start`: the vectors of the first row, then those
+    /// of the next.
+    pub fn sum(&self, b: &mut Builder, depth: V, start: Vec<V>) -> Vec<V> {
+        let zero = b.index(0);
+        let steps = |b: &mut Builder, k: V, count: i64, sums: &[V]| {
+            (0..count).fold(sums.to_vec(), |sums, step| {
+                let k = b.offset(k, step);
+                self.step(b, k, &sums)
+            })
+        };
+        if let Some(depth @ ..=STRAIGHT) = b.constant(depth) {
+            return steps(b, zero, depth, &start);
+        }
+        let many = b.constant(self.x.outer).is_none() || start.len() <= 8;
+        let unroll = if many { UNROLL } else { 1 };
+        let width = b.index(unroll);
+        let over = b.binary(Binary::Rem, depth, width);
+        let whole = b.sub(depth, over);
+        let sums = b.repeat(zero, whole, unroll, &start, |b, k, sums| steps(b, k, unroll, sums));
+        match b.constant(over) {
+            Some(0) => sums,
+            _ => b.repeat(whole, depth, 1, &sums, |b, k, sums| self.step(b, k, sums)),
+        }
+    }
+
+    fn step(&self, b: &mut Builder, k: V, sums: &[V]) -> Vec<V> {
+        let (work, lanes) = (self.plan.work, self.plan.lanes);
+        let mut columns = Vec::new();
+        for (v, &mask) in self.masks.iter().enumerate() {
+            let at = self.y.element(b, v as i64 * lanes as i64, k);
+            let loaded = b.load(self.y.mem, at, lanes, mask);
+            columns.push(b.convert(loaded, work));
+        }
+        let mut next = Vec::new();
+        for row in 0..self.height {
+            let at = self.x.element(b, row as i64, k);
+            let loaded = b.load(self.x.mem, at, 1, None);
+            let scalar = b.convert(loaded, work);
+            let wide = b.splat(scalar, lanes);
+            for &column in &columns {
+                let sum = sums[next.len()];
+                next.push(multiply_add(b, self.plan, wide, column, sum));
+            }
+        }
+        next
+    }
+}
+
+/// `x * y + sum`
+pub fn multiply_add(b: &mut Builder, plan: &Plan, x: V, y: V, sum: V) -> V {
+    if plan.fma {
+        return b.fma(x, y, sum);
+    }
+    let product = b.mul(x, y);
+    b.add(product, sum)
+}
+
+/// The lanes of a tile's columns that are below `n`.
+pub fn masks(b: &mut Builder, plan: &Plan, col: V, n: V) -> Vec<Option<V>> {
+    let whole = b.constant(n).is_some_and(|n| n % plan.strip() == 0);
+    let mask = |b: &mut Builder, v: u32| {
+        let from = b.offset(col, (v * plan.lanes) as i64);
+        let left = b.sub(n, from);
+        if whole { None } else { lanes::below(b, left, plan.lanes) }
+    };
+    (0..plan.vectors).map(|v| mask(b, v)).collect()
+}
+
+/// Hands a tile's sums to the epilogue, one by one.
+pub fn finish(
+    b: &mut Builder,
+    plan: &Plan,
+    sums: &[V],
+    at: &Position,
+    masks: &[Option<V>],
+    epilogue: Epilogue,
+) {
+    for (row, sums) in sums.chunks(masks.len()).enumerate() {
+        let row = b.offset(at.row, row as i64);
+        for (v, (&sum, &mask)) in sums.iter().zip(masks).enumerate() {
+            let value = b.convert(sum, plan.acc);
+            let col = b.offset(at.col, v as i64 * plan.lanes as i64);
+            epilogue(b, &Position { batch: at.batch, row, col }, value, mask);
+        }
+    }
+}
+
+/// Keeps a tile's sums in scratch memory.
+pub fn store(b: &mut Builder, plan: &Plan, (mem, from): (Mem, V), sums: &[V]) {
+    for (i, &sum) in sums.iter().enumerate() {
+        let at = b.offset(from, i as i64 * plan.lanes as i64);
+        b.store(mem, at, sum, None);
+    }
+}
+
+/// What was kept of `count` sums.
+pub fn load(b: &mut Builder, plan: &Plan, (mem, from): (Mem, V), count: usize) -> Vec<V> {
+    let load = |i: usize| {
+        let at = b.offset(from, i as i64 * plan.lanes as i64);
+        b.load(mem, at, plan.lanes, None)
+    };
+    (0..count).map(load).collect()
+}
+
+/// Hands a tile's sums that were kept to the epilogue, row by row.
+pub fn finish_kept(
+    b: &mut Builder,
+    plan: &Plan,
+    (mem, from): (Mem, V),
+    height: u32,
+    at: &Position,
+    masks: &[Option<V>],
+    epilogue: Epilogue,
+) {
+    let (zero, height) = (b.index(0), b.index(height as i64));
+    b.each(zero, height, 1, |b, row| {
+        let along = b.times(row, plan.strip());
+        let start = b.add(from, along);
+        let sums = load(b, plan, (mem, start), masks.len());
+        let row = b.add(at.row, row);
+        finish(b, plan, &sums, &Position { row, ..*at }, masks, epilogue);
+    });
+}

@@ -1,0 +1,332 @@
+//! Operations that are a kernel of their own: running sums, orders, places of extremes, scatters.
+
+use mithril_ir::diagnostic::Result;
+use mithril_ir::dim::Dim;
+use mithril_ir::dtype::DType;
+use mithril_ir::graph::{Function, Operation};
+use mithril_ir::op::access::Access;
+use mithril_ir::scalar::Prim;
+
+use super::fold::product;
+use super::index::{Index, Ix};
+use super::layout::int;
+use super::nest::{Nest, held};
+use super::{Isa, Lowered, rows};
+use crate::code::{Binary, Cmp, Ty, V};
+use crate::scalar;
+
+pub fn is_alone(access: &Access) -> bool {
+    matches!(
+        access,
+        Access::RunningSum
+            | Access::Sort { .. }
+            | Access::Find { .. }
+            | Access::ScatterAdd
+            | Access::ScatterAddAlong
+    )
+}
+
+pub fn lower(function: &Function, op: &Operation, isa: &Isa) -> Result<Lowered> {
+    let nest = Nest::new(function, rows::lanes(function, isa));
+    let mut alone = Alone { nest, op, scratch: Dim::Const(0) };
+    let tasks = alone.kernel();
+    match alone.nest.fault.take() {
+        Some(fault) => Err(fault),
+        None => {
+            Ok(Lowered { code: alone.nest.b.finish(), tasks, grain: 1, scratch: alone.scratch })
+        }
+    }
+}
+
+struct Alone<'f> {
+    nest: Nest<'f>,
+    op: &'f Operation,
+    scratch: Dim,
+}
+
+impl Alone<'_> {
+    fn kernel(&mut self) -> Dim {
+        match self.op.op.access {
+            Access::RunningSum => self.lines(|own, place, axis| own.running_sum(place, axis)),
+            Access::Sort { places } => {
+                let length = self.nest.dims(self.op.operands[0])[self.axis()].clone();
+                let elements = &length + &Dim::Const(8);
+                self.scratch = &elements * &Dim::Const(32);
+                self.lines(|own, place, axis| own.sort(place, axis, places))
+            }
+            Access::Find { greatest } => self.find(greatest),
+            _ => self.scatter(),
+        }
+    }
+
+    fn axis(&self) -> usize {
+        let rank = self.nest.dims(self.op.operands[0]).len() as i64;
+        int(self.op, "axis").rem_euclid(rank.max(1)) as usize
+    }
+
+    /// A task for each line of the operand along the axis.
+    fn lines(&mut self, body: impl FnOnce(&mut Self, &Index, usize)) -> Dim {
+        let axis = self.axis();
+        let mut others = self.nest.dims(self.op.operands[0]).to_vec();
+        others[axis] = Dim::Const(1);
+        self.tasks(&others, |own, place| body(own, place, axis));
+        product(&others)
+    }
+
+    fn tasks(&mut self, dims: &[Dim], body: impl FnOnce(&mut Self, &Index)) {
+        let (first, last) = (self.nest.b.first(), self.nest.b.last());
+        let (task, _) = self.nest.b.open_repeat(&[]);
+        self.nest.enter();
+        let place = self.nest.unflat(dims, Ix::At(task));
+        body(self, &place);
+        self.nest.leave();
+        self.nest.b.close_repeat(first, last, 1, &[], task, vec![], vec![]);
+    }
+
+    fn write(&mut self, place: &[Ix], v: V) {
+        let dims = self.nest.dims(self.op.result());
+        self.nest.write(self.nest.results[0], dims, place, v);
+    }
+
+    fn running_sum(&mut self, place: &Index, axis: usize) {
+        let x = self.op.operands[0];
+        let dtype = held(self.nest.dtype(x));
+        let zero = self.nest.b.int(Ty::scalar(dtype), 0);
+        let size = self.nest.dim(&self.nest.dims(x)[axis].clone());
+        let from = self.nest.b.index(0);
+        let (i, so_far) = self.nest.b.open_repeat(&[zero]);
+        self.nest.enter();
+        let mut place = place.clone();
+        place[axis] = Ix::At(i);
+        let element = self.nest.pull(x, &place);
+        let sum = scalar::apply(&mut self.nest.b, Prim::Add, dtype, &[so_far[0], element], None);
+        self.write(&place, sum);
+        self.nest.leave();
+        self.nest.b.close_repeat(from, size, 1, &[zero], i, so_far, vec![sum]);
+    }
+
+    /// A task for each element of the result: the first of the best along the axis, or of all.
+    fn find(&mut self, greatest: bool) -> Dim {
+        let dims = self.nest.dims(self.op.result()).to_vec();
+        self.tasks(&dims, |own, place| own.find_at(place, greatest));
+        product(&dims)
+    }
+
+    fn find_at(&mut self, place: &Index, greatest: bool) {
+        let x = self.op.operands[0];
+        let (dims, axes) = (self.nest.dims(x), self.nest.fold_axes(self.op));
+        let start = self.nest.unfolded(&axes, place);
+        let open: Vec<usize> = (0..dims.len()).filter(|&a| axes.folded[a]).collect();
+        let lengths: Vec<Dim> = open.iter().map(|&a| dims[a].clone()).collect();
+        let count = self.nest.dim(&product(&lengths));
+        let dtype = self.nest.dtype(x);
+        let (minus, none) = (self.nest.b.index(0), self.nest.b.int(Ty::scalar(held(dtype)), 0));
+        let from = self.nest.b.index(0);
+        let (i, best) = self.nest.b.open_repeat(&[minus, none]);
+        self.nest.enter();
+        let mut at = start;
+        for (&axis, ix) in open.iter().zip(self.nest.unflat(&lengths, Ix::At(i))) {
+            at[axis] = ix;
+        }
+        let element = self.nest.pull(x, &at);
+        let better = self.better(element, best[1], greatest);
+        let first = self.nest.b.compare(Cmp::Eq, i, from);
+        let better = self.nest.b.binary(Binary::Or, better, first);
+        let next = [(i, best[0]), (element, best[1])];
+        let next = next.map(|(new, old)| self.nest.b.select(better, new, old)).to_vec();
+        self.nest.leave();
+        let found = self.nest.b.close_repeat(from, count, 1, &[minus, none], i, best, next);
+        self.write(place, found[0]);
+    }
+
+    /// Whether an element beats the best so far; NaN is greatest, and least.
+    fn better(&mut self, x: V, best: V, greatest: bool) -> V {
+        let b = &mut self.nest.b;
+        let beats = b.compare(if greatest { Cmp::Gt } else { Cmp::Lt }, x, best);
+        if !b.ty(x).dtype.is_float() {
+            return beats;
+        }
+        let new_nan = b.compare(Cmp::Ne, x, x);
+        let old_number = b.compare(Cmp::Eq, best, best);
+        let first_nan = b.binary(Binary::And, new_nan, old_number);
+        b.binary(Binary::Or, beats, first_nan)
+    }
+
+    /// Whether `x` comes before `y`: NaN is last in ascending order, and first in descending.
+    fn before(&mut self, x: V, y: V, descending: bool) -> V {
+        match descending {
+            true => self.better(x, y, true),
+            false => {
+                let b = &mut self.nest.b;
+                let less = b.compare(Cmp::Lt, x, y);
+                if !b.ty(x).dtype.is_float() {
+                    return less;
+                }
+                let number = b.compare(Cmp::Eq, x, x);
+                let nan = b.compare(Cmp::Ne, y, y);
+                let both = b.binary(Binary::And, number, nan);
+                b.binary(Binary::Or, less, both)
+            }
+        }
+    }
+
+    /// Merge sort from the bottom up, between two halves of scratch memory: stable.
+    fn sort(&mut self, place: &Index, axis: usize, places: bool) {
+        let x = self.op.operands[0];
+        let descending = matches!(self.op.attr("descending"), mithril_ir::attr::Attr::Bool(true));
+        let dtype = held(self.nest.dtype(x));
+        let size = self.nest.dim(&self.nest.dims(x)[axis].clone());
+        let (zero, one) = (self.nest.b.index(0), self.nest.b.index(1));
+        let elements = self.nest.b.scratch(dtype, zero);
+        let half = self.nest.b.offset(size, 8);
+        let half = self.nest.b.times(half, 16);
+        let numbers = self.nest.b.scratch(DType::I64, half);
+        let at = |nest: &mut Nest, i: V| {
+            let mut place = place.clone();
+            place[axis] = Ix::At(i);
+            nest.pull(x, &place)
+        };
+        self.nest.repeat(0, size, 1, &[], |nest, i, _| {
+            let element = at(nest, i);
+            nest.b.store(elements, i, element, None);
+            nest.b.store(numbers, i, i, None);
+            vec![]
+        });
+        // Widths double until one covers all; as many rounds as a length has bits.
+        let rounds = self.nest.b.index(63);
+        let (round, state) = self.nest.b.open_repeat(&[one, zero]);
+        self.nest.enter();
+        let (width, source) = (state[0], state[1]);
+        let more = self.nest.b.compare(Cmp::Lt, width, size);
+        self.nest.b.open_region();
+        self.nest.enter();
+        let target = self.nest.b.sub(size, source);
+        self.merge_all([elements, numbers], size, width, source, target, descending);
+        let doubled = self.nest.b.add(width, width);
+        self.nest.leave();
+        let yes = self.nest.b.close_region(vec![doubled, target]);
+        self.nest.b.open_region();
+        let no = self.nest.b.close_region(vec![width, source]);
+        let next = self.nest.b.place_choice(more, yes, no);
+        self.nest.leave();
+        let done = self.nest.b.close_repeat(zero, rounds, 1, &[one, zero], round, state, next);
+        let source = done[1];
+        let from = if places { numbers } else { elements };
+        let (i, _) = self.nest.b.open_repeat(&[]);
+        self.nest.enter();
+        let at = self.nest.b.add(source, i);
+        let value = self.nest.b.load(from, at, 1, None);
+        let mut place = place.clone();
+        place[axis] = Ix::At(i);
+        self.write(&place, value);
+        self.nest.leave();
+        self.nest.b.close_repeat(zero, size, 1, &[], i, vec![], vec![]);
+    }
+
+    /// Merges runs of `width` at `source` into runs twice as long at `target`.
+    fn merge_all(
+        &mut self,
+        mems: [crate::code::Mem; 2],
+        size: V,
+        width: V,
+        source: V,
+        target: V,
+        descending: bool,
+    ) {
+        let zero = self.nest.b.index(0);
+        let (left, right) = (zero, width);
+        let (i, now) = self.nest.b.open_repeat(&[left, right, zero]);
+        self.nest.enter();
+        // Where a pair of runs is used up, the next begins.
+        let pair = self.nest.b.add(width, width);
+        let start = now[2];
+        let over = self.nest.b.add(start, pair);
+        let fresh = self.nest.b.compare(Cmp::Ge, i, over);
+        let start = self.nest.b.select(fresh, over, start);
+        let second = self.nest.b.add(start, width);
+        let left = self.nest.b.select(fresh, start, now[0]);
+        let right = self.nest.b.select(fresh, second, now[1]);
+        let left_end = self.nest.b.binary(Binary::Min, second, size);
+        let right_end = self.nest.b.add(start, pair);
+        let right_end = self.nest.b.binary(Binary::Min, right_end, size);
+        let has_left = self.nest.b.compare(Cmp::Lt, left, left_end);
+        let has_right = self.nest.b.compare(Cmp::Lt, right, right_end);
+        let last = self.nest.b.offset(size, -1);
+        let read = |nest: &mut Nest, mem, at: V| {
+            let at = nest.b.binary(Binary::Min, at, last);
+            let at = nest.b.add(at, source);
+            nest.b.load(mem, at, 1, None)
+        };
+        let a = read(&mut self.nest, mems[0], left);
+        let c = read(&mut self.nest, mems[0], right);
+        let earlier = self.before(c, a, descending);
+        let b = &mut self.nest.b;
+        let none = b.unary(crate::code::Unary::Not, has_left);
+        let take_right = b.binary(Binary::Or, none, earlier);
+        let take_right = b.binary(Binary::And, take_right, has_right);
+        let from = b.select(take_right, right, left);
+        let goal = b.add(target, i);
+        for mem in mems {
+            let v = read(&mut self.nest, mem, from);
+            self.nest.b.store(mem, goal, v, None);
+        }
+        let b = &mut self.nest.b;
+        let [more_left, more_right] = [left, right].map(|v| b.offset(v, 1));
+        let next_left = b.select(take_right, left, more_left);
+        let next_right = b.select(take_right, more_right, right);
+        self.nest.leave();
+        let next = vec![next_left, next_right, start];
+        self.nest.b.close_repeat(zero, size, 1, &[zero, width, zero], i, now, next);
+    }
+
+    /// The whole as one task: `x`, and then every update added where it belongs.
+    fn scatter(&mut self) -> Dim {
+        let (x, indices, updates) = (self.op.operands[0], self.op.operands[1], self.op.operands[2]);
+        let axis = self.axis();
+        let along = self.op.op.access == Access::ScatterAddAlong;
+        let dims = self.nest.dims(x).to_vec();
+        self.tasks(&[Dim::Const(1)], |own, _| {
+            own.every(&dims, |own, place| {
+                let v = own.nest.pull(x, place);
+                own.write(place, v);
+            });
+            let size = dims[axis].clone();
+            let rank = own.nest.dims(indices).len();
+            let all = own.nest.dims(updates).to_vec();
+            own.every(&all, |own, place| {
+                let (at, rest) = match along {
+                    true => (place.clone(), axis + 1),
+                    false => (place[axis..axis + rank].into(), axis + rank),
+                };
+                let spot = own.nest.resolved(indices, &at, &size);
+                let mut target: Index = place[..axis].into();
+                target.push(spot);
+                target.extend_from_slice(&place[rest..]);
+                let update = own.nest.pull(updates, place);
+                own.add_at(&target, update);
+            });
+        });
+        Dim::Const(1)
+    }
+
+    fn add_at(&mut self, target: &[Ix], update: V) {
+        let dims = self.nest.dims(self.op.result());
+        let mem = self.nest.results[0];
+        let dtype = self.nest.dtype(self.op.result());
+        let old = self.nest.read(mem, dims, target);
+        let sum = scalar::apply(&mut self.nest.b, Prim::Add, dtype, &[old, update], None);
+        self.nest.write(mem, dims, target, sum);
+    }
+
+    /// Loops over all positions of dims, one by one.
+    fn every(&mut self, dims: &[Dim], body: impl FnOnce(&mut Self, &Index)) {
+        let count = self.nest.dim(&product(dims));
+        let zero = self.nest.b.index(0);
+        let (i, _) = self.nest.b.open_repeat(&[]);
+        self.nest.enter();
+        let place = self.nest.unflat(dims, Ix::At(i));
+        body(self, &place);
+        self.nest.leave();
+        self.nest.b.close_repeat(zero, count, 1, &[], i, vec![], vec![]);
+    }
+}

@@ -1,0 +1,53 @@
+//! Elementwise kernels over one space do not care for its shape: they run along one axis.
+
+use mithril_ir::attr::Attr;
+use mithril_ir::dim::Dim;
+use mithril_ir::graph::Function;
+use mithril_ir::op::Kind;
+use mithril_ir::op::access::Access;
+use mithril_ir::shape::Shape;
+use smallvec::smallvec;
+
+use super::fold::product;
+
+/// The kernel with its space as one axis; `None` where an operation cares for the shape, or there
+/// is one axis anyway.
+pub fn flatten(f: &Function) -> Option<Function> {
+    let space = f.ty(f.results.first()?.value).shape.clone();
+    let one = |shape: &Shape| shape.dims.iter().all(|dim| dim.as_const() == Some(1));
+    let fits = f.values.iter().all(|info| info.ty.shape == space || one(&info.ty.shape));
+    let simple = |access: Access, kind: Kind| {
+        kind == Kind::Elementwise
+            || matches!(access, Access::Literal | Access::Broadcast | Access::Same | Access::Known)
+    };
+    let literal = |access: Access| access == Access::Literal && !one(&space);
+    let plain = f.ops.iter().all(|op| {
+        simple(op.op.access, op.op.kind)
+            && !(literal(op.op.access) && f.ty(op.result()).shape == space)
+    });
+    if space.dims.len() < 2 || !fits || !plain {
+        return None;
+    }
+    let line: Shape = Shape { lead: None, dims: smallvec![product(&space.dims)] };
+    let mut out = f.clone();
+    for info in &mut out.values {
+        info.ty.shape = match info.ty.shape == space {
+            true => line.clone(),
+            false => Shape::new([Dim::Const(1)]),
+        };
+    }
+    for op in &mut out.ops {
+        if op.op.access == Access::Broadcast {
+            let shape = out.values[op.first.index()].ty.shape.clone();
+            let axes = op.op.attr_index("axes");
+            for (i, attr) in op.attrs.iter_mut().enumerate() {
+                match attr {
+                    Attr::Shape(own) => *own = shape.clone(),
+                    other if Some(i) == axes => *other = Attr::None,
+                    _ => {}
+                }
+            }
+        }
+    }
+    Some(out)
+}

@@ -1,0 +1,325 @@
+//! Folds: sums, extremes and tests over axes.
+
+use mithril_ir::attr::Attr;
+use mithril_ir::dim::Dim;
+use mithril_ir::dtype::DType;
+use mithril_ir::graph::Operation;
+use mithril_ir::op::access::{Fold, FoldAxes, fold_axes};
+use mithril_ir::scalar::{Prim, round};
+
+use super::index::{Index, Ix};
+use super::nest::{Nest, held};
+use crate::builder::Builder;
+use crate::code::{self, Binary, Cmp, Ty, V};
+use crate::scalar;
+
+/// How elements are gathered into one: one of these for each fold.
+#[derive(Clone, Copy, Debug)]
+pub struct Folder {
+    fold: Fold,
+    /// That of the accumulator.
+    pub dtype: DType,
+}
+
+/// What has been gathered so far: one value, and for extremes of floats whether there was a NaN,
+/// and the signs.
+pub type Gathered = Vec<V>;
+
+impl Folder {
+    pub fn of(op: &Operation, fold: Fold, operand: DType) -> Folder {
+        let acc = match op.op.attr_index("acc").map(|i| &op.attrs[i]) {
+            Some(Attr::DType(acc)) => *acc,
+            _ => operand,
+        };
+        Folder { fold, dtype: held(acc) }
+    }
+
+    fn is_float_extreme(self) -> bool {
+        matches!(self.fold, Fold::Max | Fold::Min) && self.dtype.is_float()
+    }
+
+    fn signs(self) -> DType {
+        if self.dtype == DType::F64 { DType::I64 } else { DType::I32 }
+    }
+
+    /// What no element gives.
+    fn neutral(self, b: &mut Builder, lanes: u32) -> V {
+        let ty = Ty { dtype: self.dtype, lanes };
+        let float = self.dtype.is_float();
+        let range = || round::int_range(self.dtype);
+        match self.fold {
+            Fold::Sum | Fold::Any => b.int(ty, 0),
+            Fold::Product | Fold::All => b.int(ty, 1),
+            Fold::Max if float => b.number(ty, f64::NEG_INFINITY),
+            Fold::Min if float => b.number(ty, f64::INFINITY),
+            Fold::Max => b.int(ty, range().0 as i64),
+            Fold::Min => b.int(ty, range().1 as i64),
+        }
+    }
+
+    pub fn start(self, b: &mut Builder, lanes: u32) -> Gathered {
+        let first = self.neutral(b, lanes);
+        if !self.is_float_extreme() {
+            return vec![first];
+        }
+        let nan = b.int(Ty { dtype: DType::Bool, lanes }, 0);
+        // Of greatest ones the sign is minus where all are, of least ones where any is.
+        let all = if self.fold == Fold::Max { -1 } else { 0 };
+        vec![first, nan, b.int(Ty { dtype: self.signs(), lanes }, all)]
+    }
+
+    /// Takes in an element, in the lanes where `mask` holds.
+    pub fn take(self, b: &mut Builder, so_far: &[V], x: V, mask: Option<V>) -> Gathered {
+        let lanes = b.ty(so_far[0]).lanes;
+        let x = b.splat(x, lanes);
+        let x = b.convert(x, self.dtype);
+        let x = match mask {
+            Some(mask) if lanes > 1 => {
+                let neutral = self.neutral(b, lanes);
+                b.select(mask, x, neutral)
+            }
+            _ => x,
+        };
+        if !self.is_float_extreme() {
+            return vec![self.pair(b, so_far[0], x)];
+        }
+        let (op, signs) = match self.fold {
+            Fold::Max => (Binary::Max, Binary::And),
+            _ => (Binary::Min, Binary::Or),
+        };
+        // The second operand stands where the first is NaN.
+        let value = b.binary(op, x, so_far[0]);
+        let nan = b.compare(Cmp::Ne, x, x);
+        let nan = b.binary(Binary::Or, so_far[1], nan);
+        let bits = b.bitcast(x, self.signs());
+        vec![value, nan, b.binary(signs, so_far[2], bits)]
+    }
+
+    fn pair(self, b: &mut Builder, x: V, y: V) -> V {
+        let prim = match self.fold {
+            Fold::Sum => return b.add(x, y),
+            Fold::Product if self.dtype != DType::Bool => return b.mul(x, y),
+            Fold::Product | Fold::All => return b.binary(Binary::And, x, y),
+            Fold::Any => return b.binary(Binary::Or, x, y),
+            Fold::Max => Prim::Max,
+            Fold::Min => Prim::Min,
+        };
+        scalar::apply(b, prim, self.dtype, &[x, y], None)
+    }
+
+    /// Both as one.
+    pub fn join(self, b: &mut Builder, x: &[V], y: &[V]) -> Gathered {
+        if !self.is_float_extreme() {
+            return vec![self.pair(b, x[0], y[0])];
+        }
+        let (op, signs) = match self.fold {
+            Fold::Max => (Binary::Max, Binary::And),
+            _ => (Binary::Min, Binary::Or),
+        };
+        let value = b.binary(op, x[0], y[0]);
+        let nan = b.binary(Binary::Or, x[1], y[1]);
+        vec![value, nan, b.binary(signs, x[2], y[2])]
+    }
+
+    /// The lanes as one.
+    pub fn across(self, b: &mut Builder, so_far: &[V]) -> Gathered {
+        let bool = self.dtype == DType::Bool;
+        let fold = match self.fold {
+            Fold::Sum if !bool => code::Fold::Add,
+            Fold::Product if !bool => code::Fold::Mul,
+            Fold::Max if !bool => code::Fold::Max,
+            Fold::Min if !bool => code::Fold::Min,
+            Fold::Sum | Fold::Any | Fold::Max => code::Fold::Or,
+            Fold::Product | Fold::All | Fold::Min => code::Fold::And,
+        };
+        let value = b.fold(fold, so_far[0]);
+        if !self.is_float_extreme() {
+            return vec![value];
+        }
+        let signs = if self.fold == Fold::Max { code::Fold::And } else { code::Fold::Or };
+        vec![value, b.fold(code::Fold::Or, so_far[1]), b.fold(signs, so_far[2])]
+    }
+
+    /// The result, in registers' form of `dtype`.
+    pub fn finish(self, b: &mut Builder, so_far: &[V], dtype: DType) -> V {
+        let mut value = so_far[0];
+        if self.is_float_extreme() {
+            let ty = b.ty(value);
+            let zero = b.number(ty, 0.0);
+            let is_zero = b.compare(Cmp::Eq, value, zero);
+            let none = b.int(b.ty(so_far[2]), 0);
+            let minus = b.compare(Cmp::Lt, so_far[2], none);
+            let minus_zero = b.number(ty, -0.0);
+            let signed = b.select(minus, minus_zero, zero);
+            value = b.select(is_zero, signed, value);
+            let nan = b.number(ty, f64::NAN);
+            value = b.select(so_far[1], nan, value);
+        }
+        b.convert(value, held(dtype))
+    }
+}
+
+impl Nest<'_> {
+    pub fn fold_axes(&self, op: &Operation) -> FoldAxes {
+        let (from, to) = (self.f.ty(op.operands[0]), self.f.ty(op.result()));
+        fold_axes(op.op, &op.attrs, from, to)
+    }
+
+    /// The position in a fold's operand of a position in its result; folded axes are at 0.
+    pub fn unfolded(&mut self, axes: &FoldAxes, index: &[Ix]) -> Index {
+        let place = |place: &Option<usize>| match place {
+            Some(at) => index[*at],
+            None => self.zero(),
+        };
+        axes.places.iter().map(place).collect()
+    }
+
+    /// The results of a fold at several positions, which go through its operand together.
+    pub fn fold_at(&mut self, op: &Operation, fold: Fold, at: &[Index]) -> Vec<V> {
+        let axes = self.fold_axes(op);
+        let folder = Folder::of(op, fold, self.dtype(op.operands[0]));
+        let mut places: Vec<Index> = at.iter().map(|index| self.unfolded(&axes, index)).collect();
+        let mut so_far = Vec::new();
+        let width = {
+            let start = folder.start(&mut self.b, 1);
+            start.len()
+        };
+        for index in at {
+            let lanes = self.lanes_of(index);
+            so_far.extend(folder.start(&mut self.b, lanes));
+        }
+        let open: Vec<usize> = (0..axes.folded.len()).filter(|&a| axes.folded[a]).collect();
+        let done = self.fold_along(op, folder, &open, &mut places, &so_far, width);
+        let dtype = self.dtype(op.result());
+        done.chunks(width).map(|one| folder.finish(&mut self.b, one, dtype)).collect()
+    }
+
+    /// Loops over the axes in `open`, and takes in the elements at all places.
+    fn fold_along(
+        &mut self,
+        op: &Operation,
+        folder: Folder,
+        open: &[usize],
+        places: &mut [Index],
+        so_far: &[V],
+        width: usize,
+    ) -> Vec<V> {
+        let operand = op.operands[0];
+        let Some((&axis, inner)) = open.split_first() else {
+            let mut next = Vec::with_capacity(so_far.len());
+            for (place, so_far) in places.iter().zip(so_far.chunks(width)) {
+                let x = self.pull(operand, place);
+                next.extend(folder.take(&mut self.b, so_far, x, None));
+            }
+            return next;
+        };
+        let size = self.dim(&self.dims(operand)[axis]);
+        self.repeat(0, size, 1, so_far, |nest, i, so_far| {
+            places.iter_mut().for_each(|place| place[axis] = Ix::At(i));
+            nest.fold_along(op, folder, inner, places, so_far, width)
+        })
+    }
+
+    /// The sum of products that a contraction is at a position, by plain loops: for operands whose
+    /// elements do not lie in steps.
+    pub fn product_at(&mut self, op: &Operation, index: &[Ix]) -> V {
+        let front = |nest: &Self, side: usize, name: &str| -> Vec<usize> {
+            let rank = nest.dims(op.operands[side]).len() as i64;
+            super::layout::ints(op, name).iter().map(|a| a.rem_euclid(rank) as usize).collect()
+        };
+        let batch = [front(self, 0, "x_batch"), front(self, 1, "y_batch")];
+        let contract = [front(self, 0, "x_contract"), front(self, 1, "y_contract")];
+        let mut rest = index[batch[0].len()..].iter().copied();
+        let mut places: Vec<Index> = Vec::new();
+        for side in 0..2 {
+            let zero = self.zero();
+            let rank = self.dims(op.operands[side]).len();
+            let place = |axis: usize| match batch[side].iter().position(|&a| a == axis) {
+                Some(at) => index[at],
+                None if contract[side].contains(&axis) => zero,
+                None => rest.next().unwrap_or(zero),
+            };
+            places.push((0..rank).map(place).collect());
+        }
+        let dtype = match op.attr("acc") {
+            Attr::DType(acc) => held(*acc),
+            _ => held(self.dtype(op.result())),
+        };
+        let start = self.b.int(Ty { dtype, lanes: self.lanes_of(index) }, 0);
+        let sum = self.product_along(op, &contract, 0, &mut places, start);
+        self.b.convert(sum, held(self.dtype(op.result())))
+    }
+
+    fn product_along(
+        &mut self,
+        op: &Operation,
+        contract: &[Vec<usize>; 2],
+        at: usize,
+        places: &mut [Index],
+        so_far: V,
+    ) -> V {
+        let Some(&axis) = contract[0].get(at) else {
+            let Ty { dtype, lanes } = self.b.ty(so_far);
+            let sides = [0, 1].map(|side| {
+                let v = self.pull(op.operands[side], &places[side]);
+                let v = self.lift(v, lanes);
+                self.b.convert(v, dtype)
+            });
+            let both = scalar::apply(&mut self.b, Prim::Mul, dtype, &sides, None);
+            return scalar::apply(&mut self.b, Prim::Add, dtype, &[so_far, both], None);
+        };
+        let size = self.dim(&self.dims(op.operands[0])[axis]);
+        let sums = self.repeat(0, size, 1, &[so_far], |nest, i, so_far| {
+            places[0][axis] = Ix::At(i);
+            places[1][contract[1][at]] = Ix::At(i);
+            vec![nest.product_along(op, contract, at + 1, places, so_far[0])]
+        });
+        sums[0]
+    }
+
+    /// A loop in whose body this nest goes on, in a scope of its own.
+    pub fn repeat(
+        &mut self,
+        from: i64,
+        to: V,
+        step: i64,
+        carried: &[V],
+        body: impl FnOnce(&mut Self, V, &[V]) -> Vec<V>,
+    ) -> Vec<V> {
+        let from = self.b.index(from);
+        self.repeat_from(from, to, step, carried, body)
+    }
+
+    pub fn repeat_from(
+        &mut self,
+        from: V,
+        to: V,
+        step: i64,
+        carried: &[V],
+        body: impl FnOnce(&mut Self, V, &[V]) -> Vec<V>,
+    ) -> Vec<V> {
+        let (counter, inner) = self.b.open_repeat(carried);
+        let yields = self.scoped(|nest| body(nest, counter, &inner));
+        self.b.close_repeat(from, to, step, carried, counter, inner, yields)
+    }
+
+    /// Statements that run where a scalar holds, in a scope of their own.
+    pub fn choose(
+        &mut self,
+        condition: V,
+        otherwise: &[V],
+        body: impl FnOnce(&mut Self) -> Vec<V>,
+    ) -> Vec<V> {
+        self.b.open_region();
+        let yields = self.scoped(body);
+        let yes = self.b.close_region(yields);
+        self.b.open_region();
+        let no = self.b.close_region(otherwise.to_vec());
+        self.b.place_choice(condition, yes, no)
+    }
+}
+
+/// The product of dims.
+pub fn product(dims: &[Dim]) -> Dim {
+    dims.iter().cloned().product()
+}

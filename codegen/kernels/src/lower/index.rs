@@ -1,0 +1,211 @@
+//! Positions in a tensor as values of loop code, and the addresses that they are.
+
+use mithril_ir::dim::{Atom, Dim};
+use smallvec::SmallVec;
+
+use super::nest::Nest;
+use crate::code::{Binary, Ty, V};
+
+/// A position along one axis.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Ix {
+    /// One for all lanes.
+    At(V),
+    /// This and those that follow, by lane.
+    Lanes(V),
+    /// Any, by lane: a vector of i64.
+    Many(V),
+}
+
+/// A position in a tensor, by axis.
+pub type Index = SmallVec<[Ix; 4]>;
+
+/// Where elements lie, counted in elements.
+pub enum Address {
+    One(V),
+    /// This and those that follow, by lane.
+    Row(V),
+    Many(V),
+}
+
+impl Ix {
+    pub fn is_one(self) -> bool {
+        matches!(self, Ix::At(_))
+    }
+}
+
+impl Nest<'_> {
+    /// The value of a dim.
+    pub fn dim(&mut self, dim: &Dim) -> V {
+        let poly = match dim {
+            Dim::Const(value) => return self.b.index(*value),
+            Dim::Unknown => unreachable!("kernels have no unknown dims"),
+            Dim::Expr(poly) => poly.clone(),
+        };
+        let mut total = self.b.index(0);
+        for (monomial, coefficient) in poly.terms() {
+            let mut value = self.b.index(*coefficient);
+            for (atom, power) in monomial.factors() {
+                let factor = self.atom(atom);
+                for _ in 0..*power {
+                    value = self.b.mul(value, factor);
+                }
+            }
+            total = self.b.add(total, value);
+        }
+        total
+    }
+
+    fn atom(&mut self, atom: &Atom) -> V {
+        let op = match atom {
+            Atom::Symbol(symbol) => {
+                let number = symbol.as_str()[1..].parse().expect("kernels name symbols d0, d1, …");
+                return self.b.dim(number);
+            }
+            // Dims and what they are divided by are not negative.
+            Atom::FloorDiv(_) => Binary::Div,
+            Atom::Mod(_) => Binary::Rem,
+            Atom::Min(_) => Binary::Min,
+            Atom::Max(_) => Binary::Max,
+        };
+        let operands: Vec<V> = atom.operands().iter().map(|dim| self.dim(dim)).collect();
+        let (first, rest) = operands.split_first().expect("an atom has operands");
+        rest.iter().fold(*first, |a, &b| self.b.binary(op, a, b))
+    }
+
+    pub fn zero(&mut self) -> Ix {
+        Ix::At(self.b.index(0))
+    }
+
+    fn wide(&self) -> Ty {
+        Ty { lanes: self.lanes, ..Ty::INDEX }
+    }
+
+    /// A position as a vector.
+    pub fn many(&mut self, ix: Ix) -> V {
+        match ix {
+            Ix::At(v) => self.b.splat(v, self.lanes),
+            Ix::Lanes(v) => {
+                let (base, ramp) = (self.b.splat(v, self.lanes), self.b.iota(self.wide()));
+                self.b.add(base, ramp)
+            }
+            Ix::Many(v) => v,
+        }
+    }
+
+    /// A position as a value: a scalar where it is one for all lanes, else a vector.
+    pub fn position(&mut self, ix: Ix) -> V {
+        match ix {
+            Ix::At(v) => v,
+            _ => self.many(ix),
+        }
+    }
+
+    pub fn ix(&self, v: V) -> Ix {
+        if self.b.ty(v).lanes == 1 { Ix::At(v) } else { Ix::Many(v) }
+    }
+
+    /// An operation on positions; a number is added to lanes that follow each other.
+    pub fn arith(&mut self, op: Binary, x: Ix, y: Ix) -> Ix {
+        match (op, x, y) {
+            (_, Ix::At(a), Ix::At(b)) => Ix::At(self.b.binary(op, a, b)),
+            (Binary::Add, Ix::Lanes(a), Ix::At(b)) | (Binary::Add, Ix::At(b), Ix::Lanes(a)) => {
+                Ix::Lanes(self.b.add(a, b))
+            }
+            (Binary::Sub, Ix::Lanes(a), Ix::At(b)) => Ix::Lanes(self.b.sub(a, b)),
+            (Binary::Mul | Binary::Div, x, Ix::At(b)) if self.b.constant(b) == Some(1) => x,
+            _ => {
+                let (a, b) = (self.many(x), self.many(y));
+                Ix::Many(self.b.binary(op, a, b))
+            }
+        }
+    }
+
+    pub fn ix_const(&mut self, x: i64) -> Ix {
+        Ix::At(self.b.index(x))
+    }
+
+    /// The number of a position among all elements of a shape, in row-major order.
+    pub fn flat(&mut self, dims: &[Dim], index: &[Ix]) -> Ix {
+        let mut total = self.zero();
+        for (dim, &ix) in dims.iter().zip(index) {
+            let size = Ix::At(self.dim(dim));
+            total = self.arith(Binary::Mul, total, size);
+            total = self.arith(Binary::Add, total, ix);
+        }
+        total
+    }
+
+    /// The position that has this number in row-major order.
+    pub fn unflat(&mut self, dims: &[Dim], number: Ix) -> Index {
+        let mut rest = number;
+        let mut index: Index = SmallVec::new();
+        for (axis, dim) in dims.iter().enumerate().rev() {
+            if axis == 0 {
+                index.push(rest);
+                break;
+            }
+            if dim.as_const() == Some(1) {
+                index.push(self.zero());
+                continue;
+            }
+            let (ix, above) = self.split(rest, dim);
+            index.push(ix);
+            rest = above;
+        }
+        index.reverse();
+        index
+    }
+
+    /// What `number` leaves when it is divided by `dim`, and the quotient. Lanes that follow each
+    /// other stay so where the dim is a multiple of their number and they begin at one.
+    fn split(&mut self, number: Ix, dim: &Dim) -> (Ix, Ix) {
+        let size = self.dim(dim);
+        if let Ix::Lanes(base) = number {
+            let whole = dim.as_const().is_some_and(|n| n > 0 && n % i64::from(self.lanes) == 0);
+            if whole && self.aligned {
+                let (rest, above) = self.div_rem(base, size);
+                return (Ix::Lanes(rest), Ix::At(above));
+            }
+        }
+        match number {
+            Ix::At(v) => {
+                let (rest, above) = self.div_rem(v, size);
+                (Ix::At(rest), Ix::At(above))
+            }
+            _ => {
+                let (number, size) = (self.many(number), self.b.splat(size, self.lanes));
+                let (rest, above) = self.div_rem(number, size);
+                (Ix::Many(rest), Ix::Many(above))
+            }
+        }
+    }
+
+    fn div_rem(&mut self, number: V, size: V) -> (V, V) {
+        let above = self.b.div(number, size);
+        let back = self.b.mul(above, size);
+        (self.b.sub(number, back), above)
+    }
+
+    /// The address of a position in dense row-major memory.
+    pub fn address(&mut self, dims: &[Dim], index: &[Ix]) -> Address {
+        let last = index.iter().rposition(|ix| !ix.is_one());
+        let Some(last) = last else {
+            return match self.flat(dims, index) {
+                Ix::At(v) => Address::One(v),
+                Ix::Lanes(v) | Ix::Many(v) => Address::Many(v),
+            };
+        };
+        let varying = index.iter().filter(|ix| !ix.is_one()).count();
+        let inner = dims[last + 1..].iter().all(|dim| dim.as_const() == Some(1));
+        if let (1, true, Ix::Lanes(base)) = (varying, inner, index[last]) {
+            let mut first: Index = index.into();
+            first[last] = Ix::At(base);
+            if let Ix::At(v) = self.flat(dims, &first) {
+                return Address::Row(v);
+            }
+        }
+        let flat = self.flat(dims, index);
+        Address::Many(self.many(flat))
+    }
+}

@@ -1,0 +1,377 @@
+//! Elements of views: layout operations as arithmetic on positions.
+
+use mithril_ir::attr::Attr;
+use mithril_ir::dim::Dim;
+use mithril_ir::graph::Operation;
+use mithril_ir::op::access::Access;
+use smallvec::SmallVec;
+
+use super::index::{Index, Ix};
+use super::nest::{Nest, held};
+use crate::code::{Binary, Cmp, Ty, V};
+
+impl Nest<'_> {
+    pub fn layout(&mut self, op: &Operation, index: &[Ix]) -> V {
+        match op.op.access {
+            Access::Literal => self.literal(op, index),
+            Access::Iota => {
+                let axis = int(op, "axis").rem_euclid(index.len() as i64) as usize;
+                let at = self.position(index[axis]);
+                self.integer(at, op)
+            }
+            Access::Known => {
+                let known = self.f.info(op.result()).known.clone();
+                let dim = known.as_ref().and_then(|dims| dims.first().cloned());
+                let dim = dim.unwrap_or(Dim::Const(0));
+                let at = self.dim(&dim);
+                self.integer(at, op)
+            }
+            Access::Same => self.pull(op.operands[0], index),
+            Access::Concat => self.concat(op, index),
+            Access::Pad => self.pad(op, index),
+            _ => match self.moved(op, index) {
+                Some(place) => self.pull(op.operands[0], &place),
+                None => self.missing(op),
+            },
+        }
+    }
+
+    /// An index in the dtype of a result.
+    fn integer(&mut self, at: V, op: &Operation) -> V {
+        self.b.convert(at, held(self.dtype(op.result())))
+    }
+
+    /// The position in the operand of a view that only moves elements.
+    pub fn moved(&mut self, op: &Operation, index: &[Ix]) -> Option<Index> {
+        let operand = self.dims(*op.operands.first()?);
+        match op.op.access {
+            Access::Same => Some(index.into()),
+            Access::Broadcast => Some(self.spread(op, operand, index)),
+            Access::Reshape => Some(self.reshaped(op, operand, index)),
+            Access::Transpose => {
+                let mut place: Index = index.into();
+                for (to, from) in ints(op, "permutation").iter().enumerate() {
+                    place[from.rem_euclid(operand.len() as i64) as usize] = index[to];
+                }
+                Some(place)
+            }
+            Access::Slice => Some(self.sliced(op, operand, index)),
+            Access::Reverse => {
+                let mut place: Index = index.into();
+                for axis in axes(op, operand.len()) {
+                    let last = self.dim(&(&operand[axis] - &Dim::Const(1)));
+                    place[axis] = self.arith(Binary::Sub, Ix::At(last), index[axis]);
+                }
+                Some(place)
+            }
+            _ => None,
+        }
+    }
+
+    fn spread(&mut self, op: &Operation, operand: &[Dim], index: &[Ix]) -> Index {
+        match op.attr("axes") {
+            Attr::Ints(axes) => {
+                let rank = index.len() as i64;
+                let place = |(dim, axis): (&Dim, &i64)| match dim.as_const() {
+                    Some(1) => self.zero(),
+                    _ => index[axis.rem_euclid(rank) as usize],
+                };
+                operand.iter().zip(axes.iter()).map(place).collect()
+            }
+            _ => self.broadcast(operand, index),
+        }
+    }
+
+    /// Runs of dims with equal products are reshaped each for itself, so that what does not change
+    /// costs nothing.
+    fn reshaped(&mut self, op: &Operation, operand: &[Dim], index: &[Ix]) -> Index {
+        let result = self.dims(op.result());
+        let mut place: Index = SmallVec::new();
+        for (from, to) in runs(result, operand) {
+            let (own, ix) = (&operand[to.clone()], &index[from.clone()]);
+            let dims = &result[from];
+            let plain = |dims: &[Dim]| dims.iter().filter(|d| d.as_const() != Some(1)).count();
+            match (plain(dims), plain(own)) {
+                (0 | 1, 0 | 1) => {
+                    let one = dims.iter().position(|d| d.as_const() != Some(1));
+                    for dim in own {
+                        let ix = match (dim.as_const(), one) {
+                            (Some(1), _) | (_, None) => self.zero(),
+                            (_, Some(at)) => ix[at],
+                        };
+                        place.push(ix);
+                    }
+                }
+                _ => {
+                    let number = self.flat(dims, ix);
+                    place.extend(self.unflat(own, number));
+                }
+            }
+        }
+        place
+    }
+
+    fn sliced(&mut self, op: &Operation, operand: &[Dim], index: &[Ix]) -> Index {
+        let mut place: Index = index.into();
+        for (axis, (start, step)) in self.bounds(op, operand) {
+            let step = self.ix_const(step);
+            let scaled = self.arith(Binary::Mul, index[axis], step);
+            place[axis] = self.arith(Binary::Add, Ix::At(start), scaled);
+        }
+        place
+    }
+
+    /// The sliced axes, each with its first position and its step.
+    pub fn bounds(&mut self, op: &Operation, operand: &[Dim]) -> Vec<(usize, (V, i64))> {
+        let Attr::Shape(starts) = op.attr("starts").clone() else {
+            return Vec::new();
+        };
+        let steps = ints(op, "steps");
+        let axes = axes(op, operand.len());
+        let bound = |(i, &axis): (usize, &usize)| {
+            let length = &operand[axis];
+            let dim = match &starts.dims[i] {
+                Dim::Unknown => length.clone(),
+                // Only a literal counts from the end.
+                Dim::Const(c) if *c < 0 => &Dim::Const(*c) + length,
+                dim => dim.clone(),
+            };
+            let (first, zero) = (self.dim(&dim), self.b.index(0));
+            let last = self.dim(length);
+            let first = self.b.binary(Binary::Max, first, zero);
+            let first = self.b.binary(Binary::Min, first, last);
+            (axis, (first, steps.get(i).copied().unwrap_or(1)))
+        };
+        axes.iter().enumerate().map(bound).collect()
+    }
+
+    fn literal(&mut self, op: &Operation, index: &[Ix]) -> V {
+        let Attr::Tensor(tensor) = op.attr("value") else {
+            return self.missing(op);
+        };
+        let ty = Ty::scalar(held(tensor.dtype()));
+        let element = |nest: &mut Self, i: usize, ty: Ty| match ty.dtype.is_float() {
+            true => nest.b.number(ty, tensor.element_f64(i)),
+            false => nest.b.int(ty, tensor.element_i64(i)),
+        };
+        if tensor.len() == 0 {
+            return self.b.int(ty, 0);
+        }
+        let flat = self.flat(self.dims(op.result()), index);
+        let all_equal = (1..tensor.len()).all(|i| tensor.element_bits(i) == tensor.element_bits(0));
+        if all_equal {
+            return element(self, 0, ty);
+        }
+        let at = self.position(flat);
+        let (lanes, place) = (self.b.ty(at).lanes, self.b.ty(at));
+        let ty = Ty { lanes, ..ty };
+        let mut value = element(self, 0, ty);
+        for i in 1..tensor.len() {
+            let number = self.b.int(place, i as i64);
+            let here = self.b.compare(Cmp::Eq, at, number);
+            let other = element(self, i, ty);
+            value = self.b.select(here, other, value);
+        }
+        value
+    }
+
+    /// Positions where a condition holds, others brought to 0, so that reading them is safe.
+    fn where_true(&mut self, condition: V, ix: Ix) -> Ix {
+        let lanes = self.b.ty(condition).lanes;
+        let at = match lanes {
+            1 => self.position(ix),
+            _ => self.many(ix),
+        };
+        let zero = self.b.int(self.b.ty(at), 0);
+        let at = self.b.select(condition, at, zero);
+        self.ix(at)
+    }
+
+    /// One of two values, of the same number of lanes as the condition has, or more.
+    pub fn either(&mut self, condition: V, yes: V, no: V) -> V {
+        let count = [condition, yes, no].map(|v| self.b.ty(v).lanes);
+        let lanes = count.into_iter().max().unwrap_or(1);
+        let [condition, yes, no] = [condition, yes, no].map(|v| self.lift(v, lanes));
+        self.b.select(condition, yes, no)
+    }
+
+    fn concat(&mut self, op: &Operation, index: &[Ix]) -> V {
+        let axis = int(op, "axis").rem_euclid(index.len() as i64) as usize;
+        let mut offset = Dim::Const(0);
+        let mut value = None;
+        for &part in &op.operands {
+            let size = &self.dims(part)[axis];
+            if size.as_const() == Some(0) {
+                continue;
+            }
+            let start = self.dim(&offset);
+            let place = self.arith(Binary::Sub, index[axis], Ix::At(start));
+            let (at, zero) = (self.position(place), 0);
+            let zero = self.b.int(self.b.ty(at), zero);
+            let end = self.dim(size);
+            let end = self.lift(end, self.b.ty(at).lanes);
+            let behind = self.b.compare(Cmp::Ge, at, zero);
+            let before = self.b.compare(Cmp::Lt, at, end);
+            let inside = self.b.binary(Binary::And, behind, before);
+            value = Some(self.part(part, axis, index, place, inside, value));
+            offset = &offset + size;
+        }
+        let ty = Ty::scalar(held(self.dtype(op.result())));
+        value.unwrap_or_else(|| self.b.int(ty, 0))
+    }
+
+    /// A part of a concatenation where it is `inside`, else what was there before.
+    fn part(
+        &mut self,
+        part: mithril_ir::graph::Value,
+        axis: usize,
+        index: &[Ix],
+        at: Ix,
+        inside: V,
+        before: Option<V>,
+    ) -> V {
+        let mut place: Index = index.into();
+        let outer = self.mask;
+        // Lanes in line are read in line, those outside masked; others are brought inside.
+        place[axis] = match at {
+            Ix::Lanes(_) => {
+                self.mask = Some(match outer {
+                    Some(mask) => self.b.binary(Binary::And, mask, inside),
+                    None => inside,
+                });
+                at
+            }
+            _ => self.where_true(inside, at),
+        };
+        let value = match at {
+            Ix::Lanes(_) => self.scoped(|nest| nest.pull(part, &place)),
+            _ => self.pull(part, &place),
+        };
+        self.mask = outer;
+        match before {
+            None => value,
+            Some(before) => self.either(inside, value, before),
+        }
+    }
+
+    fn pad(&mut self, op: &Operation, index: &[Ix]) -> V {
+        let operand = self.dims(op.operands[0]);
+        let (low, interior) = (ints(op, "low"), ints(op, "interior"));
+        let mut place: Index = index.into();
+        let mut inside: Option<V> = None;
+        for axis in 0..operand.len() {
+            let step = interior.get(axis).copied().unwrap_or(0) + 1;
+            let lead = low.get(axis).copied().unwrap_or(0);
+            let high = ints(op, "high").get(axis).copied().unwrap_or(0);
+            if (lead, high, step) == (0, 0, 1) {
+                continue;
+            }
+            let lead = self.ix_const(lead);
+            let moved = self.arith(Binary::Sub, index[axis], lead);
+            let (at, holds) = self.hit(moved, step, &operand[axis]);
+            inside = Some(match inside {
+                Some(before) => {
+                    let lanes = self.b.ty(before).lanes.max(self.b.ty(holds).lanes);
+                    let [a, b] = [before, holds].map(|v| self.lift(v, lanes));
+                    self.b.binary(Binary::And, a, b)
+                }
+                None => holds,
+            });
+            place[axis] = self.where_true(holds, at);
+        }
+        let value = self.pull(op.operands[0], &place);
+        let filler = self.pull(op.operands[1], &[]);
+        match inside {
+            Some(inside) => self.either(inside, value, filler),
+            None => value,
+        }
+    }
+
+    /// Where a padded position lies in the operand, and whether it does.
+    pub fn hit(&mut self, moved: Ix, step: i64, size: &Dim) -> (Ix, V) {
+        let at = self.position(moved);
+        let ty = self.b.ty(at);
+        let (zero, by) = (self.b.int(ty, 0), self.b.int(ty, step));
+        let size = self.dim(size);
+        let size = self.lift(size, ty.lanes);
+        let mut holds = self.b.compare(Cmp::Ge, at, zero);
+        let mut place = at;
+        if step != 1 {
+            let clear = self.b.binary(Binary::Max, at, zero);
+            place = self.b.div(clear, by);
+            let back = self.b.mul(place, by);
+            let exact = self.b.compare(Cmp::Eq, back, clear);
+            holds = self.b.binary(Binary::And, holds, exact);
+        }
+        let below = self.b.compare(Cmp::Lt, place, size);
+        let holds = self.b.binary(Binary::And, holds, below);
+        (self.ix(place), holds)
+    }
+}
+
+pub fn int(op: &Operation, name: &str) -> i64 {
+    match op.attr(name) {
+        Attr::Int(value) => *value,
+        _ => 0,
+    }
+}
+
+pub fn ints<'a>(op: &'a Operation, name: &str) -> &'a [i64] {
+    match op.attr(name) {
+        Attr::Ints(values) => values,
+        _ => &[],
+    }
+}
+
+/// The attribute `axes`, counted from the front; all where it was left out.
+pub fn axes(op: &Operation, rank: usize) -> Vec<usize> {
+    match op.attr("axes") {
+        Attr::Ints(axes) => axes.iter().map(|a| a.rem_euclid(rank as i64) as usize).collect(),
+        _ => (0..rank).collect(),
+    }
+}
+
+type Run = std::ops::Range<usize>;
+
+/// The shortest runs of dims of both shapes that have equal products, in order.
+pub fn runs(a: &[Dim], b: &[Dim]) -> Vec<(Run, Run)> {
+    let mut out = Vec::new();
+    let (mut i, mut j) = (0, 0);
+    while i < a.len() || j < b.len() {
+        let (start_a, start_b) = (i, j);
+        let (mut x, mut y) = (Dim::Const(1), Dim::Const(1));
+        loop {
+            // The side that lags takes a dim; where it cannot be told, the rest is one run.
+            match (x == y && (i > start_a || j > start_b), i < a.len(), j < b.len()) {
+                (true, ..) => break,
+                (_, false, false) => break,
+                (_, true, false) => {
+                    x = &x * &a[i];
+                    i += 1;
+                }
+                (_, false, true) => {
+                    y = &y * &b[j];
+                    j += 1;
+                }
+                (_, true, true) if lags(&x, &y) => {
+                    x = &x * &a[i];
+                    i += 1;
+                }
+                _ => {
+                    y = &y * &b[j];
+                    j += 1;
+                }
+            }
+        }
+        out.push((start_a..i, start_b..j));
+    }
+    out
+}
+
+/// Whether `x` is to grow before `y`: it divides it, or they are equal.
+fn lags(x: &Dim, y: &Dim) -> bool {
+    match (x.as_const(), y.as_const()) {
+        (Some(x), Some(y)) => x <= y,
+        _ => y.exact_div(x).is_some(),
+    }
+}

@@ -1,0 +1,277 @@
+//! Elements on demand: the value of any tensor of a kernel at any position.
+
+use mithril_ir::attr::Attr;
+use mithril_ir::diagnostic::Diagnostic;
+use mithril_ir::dim::Dim;
+use mithril_ir::dtype::DType;
+use mithril_ir::graph::{Function, Operation, Value};
+use mithril_ir::op::access::Access;
+use mithril_ir::op::{self, Kind};
+use mithril_ir::scalar::Scalar;
+use mithril_ir::scalar::expr;
+use rustc_hash::FxHashMap;
+
+use super::index::{Address, Index, Ix};
+use crate::builder::Builder;
+use crate::code::{Mem, V};
+
+/// A kernel whose code is being written.
+pub struct Nest<'f> {
+    pub f: &'f Function,
+    pub b: Builder,
+    /// How many elements a vector has.
+    pub lanes: u32,
+    /// The lanes that there are; all where `None`.
+    pub mask: Option<V>,
+    /// Whether the lane axis is walked from 0 in steps of `lanes`.
+    pub aligned: bool,
+    pub results: Vec<Mem>,
+    args: Vec<Mem>,
+    definitions: Vec<Option<u32>>,
+    /// What is known in each open region.
+    memo: Vec<FxHashMap<(Value, Index), V>>,
+    /// Values that were kept in memory: they are read from there, at the position along the row.
+    pub kept: FxHashMap<Value, Kept>,
+    pub fault: Option<Box<Diagnostic>>,
+}
+
+/// A value of one row that is kept in scratch memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Kept {
+    pub mem: Mem,
+    /// Whether it has been written.
+    pub written: bool,
+}
+
+pub use crate::scalar::held;
+
+impl<'f> Nest<'f> {
+    /// Buffers are the arguments and then the results.
+    pub fn new(f: &'f Function, lanes: u32) -> Nest<'f> {
+        let mut b = Builder::new(f.args.len() + f.results.len(), symbols(f));
+        let args = f.arguments().map(|(v, _)| f.ty(v).dtype).enumerate();
+        let args: Vec<Mem> = args.map(|(i, dtype)| b.buffer(i, dtype, true)).collect();
+        let results = f.results.iter().map(|r| f.ty(r.value).dtype).enumerate();
+        let results: Vec<Mem> =
+            results.map(|(i, dtype)| b.buffer(args.len() + i, dtype, false)).collect();
+        Nest {
+            f,
+            b,
+            lanes,
+            mask: None,
+            aligned: false,
+            results,
+            args,
+            definitions: f.definitions(),
+            memo: vec![FxHashMap::default()],
+            kept: FxHashMap::default(),
+            fault: None,
+        }
+    }
+
+    pub fn dims(&self, value: Value) -> &'f [Dim] {
+        &self.f.ty(value).shape.dims
+    }
+
+    pub fn dtype(&self, value: Value) -> DType {
+        self.f.ty(value).dtype
+    }
+
+    pub fn definition(&self, value: Value) -> Option<&'f Operation> {
+        self.definitions[value.index()].map(|at| &self.f.ops[at as usize])
+    }
+
+    /// The memory of an argument.
+    pub fn arg(&self, value: Value) -> Option<Mem> {
+        self.args.get(value.index()).copied()
+    }
+
+    /// Runs `body` in a region of its own: what it comes to know is forgotten behind it.
+    pub fn scoped<T>(&mut self, body: impl FnOnce(&mut Self) -> T) -> T {
+        self.enter();
+        let result = body(self);
+        self.leave();
+        result
+    }
+
+    pub fn enter(&mut self) {
+        self.memo.push(FxHashMap::default());
+    }
+
+    pub fn leave(&mut self) {
+        self.memo.pop();
+    }
+
+    /// From now on the value at this position is known.
+    pub fn learn(&mut self, value: Value, index: Index, v: V) {
+        self.memo.last_mut().expect("a region is open").insert((value, index), v);
+    }
+
+    pub fn lanes_of(&self, index: &[Ix]) -> u32 {
+        if index.iter().all(|ix| ix.is_one()) { 1 } else { self.lanes }
+    }
+
+    pub fn lift(&mut self, v: V, lanes: u32) -> V {
+        self.b.splat(v, lanes)
+    }
+
+    /// The element at a position: a scalar where the position is one for all lanes, else a vector
+    /// (or a scalar where all lanes have the same).
+    pub fn pull(&mut self, value: Value, index: &[Ix]) -> V {
+        let key = (value, Index::from(index));
+        if let Some(&v) = self.memo.iter().rev().find_map(|known| known.get(&key)) {
+            return v;
+        }
+        let v = match self.kept.get(&value).copied() {
+            Some(kept) if kept.written => self.read_kept(kept, index),
+            Some(kept) => {
+                let v = self.compute(value, index);
+                self.write_kept(kept, index, v)
+            }
+            None => self.compute(value, index),
+        };
+        self.learn(value, key.1, v);
+        v
+    }
+
+    /// The place along the row, which is the last axis.
+    fn along_row(index: &[Ix]) -> (V, u32) {
+        match index.last() {
+            Some(Ix::At(v)) => (*v, 1),
+            Some(Ix::Lanes(v)) => (*v, 0),
+            _ => unreachable!("kept values are read in line"),
+        }
+    }
+
+    fn read_kept(&mut self, kept: Kept, index: &[Ix]) -> V {
+        let (at, one) = Self::along_row(index);
+        let lanes = if one == 1 { 1 } else { self.lanes };
+        self.b.load(kept.mem, at, lanes, None)
+    }
+
+    fn write_kept(&mut self, kept: Kept, index: &[Ix], v: V) -> V {
+        let (at, one) = Self::along_row(index);
+        let lanes = if one == 1 { 1 } else { self.lanes };
+        let v = self.lift(v, lanes);
+        // Scratch has room for whole vectors.
+        self.b.store(kept.mem, at, v, None);
+        v
+    }
+
+    fn compute(&mut self, value: Value, index: &[Ix]) -> V {
+        let Some(op) = self.definition(value) else {
+            let mem = self.arg(value).expect("values without operations are arguments");
+            return self.read(mem, self.dims(value), index);
+        };
+        match op.op.kind {
+            Kind::Elementwise => self.elementwise(op, index),
+            Kind::Layout | Kind::Constant | Kind::Dim | Kind::Barrier => self.layout(op, index),
+            Kind::Index => self.positions(op, index),
+            Kind::Random => self.random(op, index),
+            Kind::Reduce => self.reduce(op, index),
+            Kind::Contraction => self.product_at(op, index),
+            Kind::Order | Kind::Composite | Kind::Call => self.missing(op),
+        }
+    }
+
+    /// Notes that the operation cannot be here; its value does not matter any more.
+    pub fn missing(&mut self, op: &Operation) -> V {
+        let fault = Diagnostic::new(format!("native code has no loops for `{}`", op.op.name));
+        self.fault.get_or_insert_with(|| Box::new(fault));
+        let ty = crate::code::Ty::scalar(held(self.dtype(op.result())));
+        self.b.int(ty, 0)
+    }
+
+    /// Elements of dense memory.
+    pub fn read(&mut self, mem: Mem, dims: &[Dim], index: &[Ix]) -> V {
+        let v = match self.address(dims, index) {
+            Address::One(at) => self.b.load(mem, at, 1, None),
+            Address::Row(at) => self.b.load(mem, at, self.lanes, self.mask),
+            Address::Many(at) => self.b.gather(mem, at, self.mask),
+        };
+        let dtype = held(self.b.ty(v).dtype);
+        self.b.convert(v, dtype)
+    }
+
+    /// Writes elements to dense memory.
+    pub fn write(&mut self, mem: Mem, dims: &[Dim], index: &[Ix], v: V) {
+        let v = self.lift(v, self.lanes_of(index));
+        let v = self.b.convert(v, self.b.mem_dtype(mem));
+        match self.address(dims, index) {
+            Address::One(at) => self.b.store(mem, at, v, None),
+            Address::Row(at) => self.b.store(mem, at, v, self.mask),
+            Address::Many(at) => self.b.scatter(mem, at, v, self.mask),
+        }
+    }
+
+    /// The position in an operand that broadcasts to where `index` is.
+    pub fn broadcast(&mut self, operand: &[Dim], index: &[Ix]) -> Index {
+        let lead = index.len() - operand.len();
+        let place = |(i, dim): (usize, &Dim)| match dim.as_const() {
+            Some(1) => self.zero(),
+            _ => index[lead + i],
+        };
+        operand.iter().enumerate().map(place).collect()
+    }
+
+    fn elementwise(&mut self, op: &Operation, index: &[Ix]) -> V {
+        let mut args = Vec::with_capacity(op.operands.len());
+        for &operand in &op.operands {
+            let place = self.broadcast(self.dims(operand), index);
+            args.push(self.pull(operand, &place));
+        }
+        let expr = op::expr(op.op).expect("elementwise operations have an expression");
+        let lanes = args.iter().map(|&v| self.b.ty(v).lanes).max().unwrap_or(1);
+        let args: Vec<V> = args.into_iter().map(|v| self.lift(v, lanes)).collect();
+        let own: Vec<DType> = op.operands.iter().map(|&v| self.dtype(v)).collect();
+        let dtype = working(expr, &own, self.dtype(op.result()));
+        let attrs: Vec<Scalar> = op.attrs.iter().map(number).collect();
+        super::expression::expression(&mut self.b, expr, dtype, &own, &args, &attrs, lanes)
+    }
+
+    fn reduce(&mut self, op: &Operation, index: &[Ix]) -> V {
+        match op.op.access {
+            Access::Fold(fold) => self.fold_at(op, fold, &[index.into()])[0],
+            _ => self.missing(op),
+        }
+    }
+}
+
+/// The dtype in which an expression is worked.
+fn working(expr: &expr::Expr, own: &[DType], result: DType) -> DType {
+    let values = own.iter().enumerate();
+    let mut values = values.filter(|(i, _)| expr.var_kind(*i as u8) == Some(expr::Kind::Value));
+    values.next().map_or(result, |(_, dtype)| *dtype)
+}
+
+fn number(attr: &Attr) -> Scalar {
+    match attr {
+        Attr::Float(x) => Scalar::F(*x),
+        Attr::Int(x) => Scalar::I(*x),
+        Attr::Bool(x) => Scalar::bool(*x),
+        _ => Scalar::F(0.0),
+    }
+}
+
+/// How many symbols a kernel has.
+pub fn symbols(f: &Function) -> usize {
+    let mut count = 0;
+    for info in &f.values {
+        let mut note = |symbol: &mithril_ir::dim::Symbol| {
+            let number: usize = symbol.as_str()[1..].parse().unwrap_or(0);
+            count = count.max(number + 1);
+        };
+        info.ty.shape.for_each_symbol(&mut note);
+        let known = info.known.iter().flat_map(|known| known.iter());
+        known.for_each(|dim| dim.for_each_symbol(&mut note));
+    }
+    for attr in f.ops.iter().flat_map(|op| &op.attrs) {
+        if let Attr::Shape(shape) = attr {
+            shape.for_each_symbol(&mut |symbol| {
+                let number: usize = symbol.as_str()[1..].parse().unwrap_or(0);
+                count = count.max(number + 1);
+            });
+        }
+    }
+    count
+}

@@ -1,0 +1,160 @@
+//! Elements at positions that are data: gathers and updates.
+
+use mithril_ir::dim::Dim;
+use mithril_ir::dtype::DType;
+use mithril_ir::graph::{Operation, Value};
+use mithril_ir::op::access::Access;
+
+use super::index::{Index, Ix};
+use super::layout::int;
+use super::nest::Nest;
+use crate::code::{Binary, Cmp, Ty, V};
+
+impl Nest<'_> {
+    pub fn positions(&mut self, op: &Operation, index: &[Ix]) -> V {
+        let x = op.operands[0];
+        match op.op.access {
+            Access::Take => {
+                let axis = int(op, "axis").rem_euclid(self.dims(x).len() as i64) as usize;
+                let rank = self.dims(op.operands[1]).len();
+                let places = &index[axis..axis + rank];
+                let at = self.resolved(op.operands[1], places, &self.dims(x)[axis]);
+                let mut place: Index = index[..axis].into();
+                place.push(at);
+                place.extend_from_slice(&index[axis + rank..]);
+                self.pull_within(x, axis, &place)
+            }
+            Access::TakeAlong => {
+                let axis = int(op, "axis").rem_euclid(self.dims(x).len() as i64) as usize;
+                let at = self.resolved(op.operands[1], index, &self.dims(x)[axis]);
+                let mut place: Index = index.into();
+                place[axis] = at;
+                self.pull_within(x, axis, &place)
+            }
+            Access::SliceUpdate => self.slice_update(op, index),
+            Access::DynamicSlice => {
+                let starts = self.starts(op, 1, self.dims(op.result()));
+                let pairs: Vec<(Ix, Ix)> = index.iter().copied().zip(starts).collect();
+                let place: Index =
+                    pairs.into_iter().map(|(i, s)| self.arith(Binary::Add, i, s)).collect();
+                self.pull(x, &place)
+            }
+            Access::DynamicUpdate => self.dynamic_update(op, index),
+            _ => self.missing(op),
+        }
+    }
+
+    /// The element at a position, 0 where the axis is empty.
+    fn pull_within(&mut self, x: Value, axis: usize, place: &[Ix]) -> V {
+        match self.dims(x)[axis].as_const() {
+            Some(0) => {
+                let ty = Ty::scalar(super::nest::held(self.dtype(x)));
+                self.b.int(ty, 0)
+            }
+            _ => self.pull(x, place),
+        }
+    }
+
+    /// The position that an index means: negative ones count from the end, once, and what is then
+    /// out of range is the nearest element.
+    pub fn resolved(&mut self, indices: Value, at: &[Ix], size: &Dim) -> Ix {
+        let unsigned = self.dtype(indices) == DType::U64;
+        let raw = self.pull(indices, at);
+        let raw = self.b.convert(raw, DType::I64);
+        let ty = self.b.ty(raw);
+        let (zero, one) = (self.b.int(ty, 0), self.b.int(ty, 1));
+        let size = self.dim(size);
+        let size = self.lift(size, ty.lanes);
+        let last = self.b.sub(size, one);
+        let negative = self.b.compare(Cmp::Lt, raw, zero);
+        let wrapped = match unsigned {
+            // As i64 it is negative, and so beyond the end.
+            true => last,
+            false => self.b.add(raw, size),
+        };
+        let place = self.b.select(negative, wrapped, raw);
+        let place = self.b.binary(Binary::Min, place, last);
+        let place = self.b.binary(Binary::Max, place, zero);
+        self.ix(place)
+    }
+
+    fn slice_update(&mut self, op: &Operation, index: &[Ix]) -> V {
+        let update = op.operands[1];
+        let mut place: Index = index.into();
+        let mut inside: Option<V> = None;
+        for (axis, (start, step)) in self.bounds(op, self.dims(op.operands[0])) {
+            // With a negative step positions go down from the start.
+            let moved = match step > 0 {
+                true => self.arith(Binary::Sub, index[axis], Ix::At(start)),
+                false => self.arith(Binary::Sub, Ix::At(start), index[axis]),
+            };
+            let (at, holds) = self.within(moved, step.abs(), &self.dims(update)[axis]);
+            place[axis] = at;
+            inside = Some(self.both(inside, holds));
+        }
+        self.updated(op, index, &place, inside)
+    }
+
+    fn dynamic_update(&mut self, op: &Operation, index: &[Ix]) -> V {
+        let update = op.operands[1];
+        let starts = self.starts(op, 2, self.dims(update));
+        let mut place: Index = index.into();
+        let mut inside: Option<V> = None;
+        for (axis, start) in starts.into_iter().enumerate() {
+            let moved = self.arith(Binary::Sub, index[axis], start);
+            let (at, holds) = self.within(moved, 1, &self.dims(update)[axis]);
+            place[axis] = at;
+            inside = Some(self.both(inside, holds));
+        }
+        self.updated(op, index, &place, inside)
+    }
+
+    fn updated(&mut self, op: &Operation, index: &[Ix], place: &[Ix], inside: Option<V>) -> V {
+        let update = op.operands[1];
+        let empty = self.dims(update).iter().any(|dim| dim.as_const() == Some(0));
+        let old = self.pull(op.operands[0], index);
+        match inside {
+            _ if empty => old,
+            Some(inside) => {
+                let new = self.pull(update, place);
+                self.either(inside, new, old)
+            }
+            None => self.pull(update, place),
+        }
+    }
+
+    fn both(&mut self, a: Option<V>, b: V) -> V {
+        let Some(a) = a else {
+            return b;
+        };
+        let lanes = self.b.ty(a).lanes.max(self.b.ty(b).lanes);
+        let [a, b] = [a, b].map(|v| self.lift(v, lanes));
+        self.b.binary(Binary::And, a, b)
+    }
+
+    /// The position in a part that begins at 0 and has every `step`-th one, brought inside, and
+    /// whether it was there.
+    fn within(&mut self, moved: Ix, step: i64, size: &Dim) -> (Ix, V) {
+        let (at, holds) = self.hit(moved, step, size);
+        let at = self.position(at);
+        let zero = self.b.int(self.b.ty(at), 0);
+        let at = self.b.select(holds, at, zero);
+        (self.ix(at), holds)
+    }
+
+    /// Where a block of `sizes` begins, moved so that it lies within the first operand.
+    fn starts(&mut self, op: &Operation, first: usize, sizes: &[Dim]) -> Vec<Ix> {
+        let x = self.dims(op.operands[0]);
+        let mut starts = Vec::with_capacity(x.len());
+        for axis in 0..x.len() {
+            let raw = self.pull(op.operands[first + axis], &[]);
+            let raw = self.b.convert(raw, DType::I64);
+            let room = self.dim(&(&x[axis] - &sizes[axis]));
+            let zero = self.b.index(0);
+            let at = self.b.binary(Binary::Min, raw, room);
+            let at = self.b.binary(Binary::Max, at, zero);
+            starts.push(Ix::At(at));
+        }
+        starts
+    }
+}

@@ -1,0 +1,558 @@
+//! Loops over a space: elementwise kernels, and kernels whose folds go along rows.
+//!
+//! A task is a row, or a stretch of the last axis where there is but one row. A row is swept once
+//! for each level of folds, then once for the results; it stays in the first cache meanwhile. What
+//! takes long to compute and is needed by several sweeps is kept in scratch memory.
+
+use mithril_ir::diagnostic::Result;
+use mithril_ir::dim::Dim;
+use mithril_ir::dtype::DType;
+use mithril_ir::graph::{Function, Operation, Value};
+use mithril_ir::op::access::{Access, Fold};
+use mithril_ir::op::{self, Kind};
+use mithril_ir::scalar::expr::Node;
+use rustc_hash::FxHashSet;
+
+use super::fold::{Folder, product};
+use super::index::{Index, Ix};
+use super::nest::{Kept, Nest};
+use super::{Isa, Lowered};
+use crate::code::{Binary, Cmp, Ty, V};
+
+/// Vectors that a sweep takes at once, so that the next need not wait for the one before.
+const UNROLL: i64 = 4;
+/// Elements of a task where the space is a single row.
+const STRETCH: i64 = 4096;
+/// Columns are folded this many vectors at a time.
+const COLUMNS: i64 = 8;
+/// Elements that are worth a thread.
+const GRAIN: i64 = 16384;
+
+pub fn lower(function: &Function, isa: &Isa) -> Result<Lowered> {
+    let flat = super::flatten::flatten(function);
+    let function = flat.as_ref().unwrap_or(function);
+    let mut rows = Rows::new(function, isa);
+    let (tasks, per_task) = rows.kernel();
+    if let Some(fault) = rows.nest.fault.take() {
+        return Err(fault);
+    }
+    let grain = per_task.as_const().map_or(1, |n| (GRAIN / n.max(1)).max(1));
+    let code = rows.nest.b.finish();
+    Ok(Lowered { code, tasks, grain, scratch: rows.scratch })
+}
+
+/// How many elements a vector has: of the widest float there is.
+pub fn lanes(function: &Function, isa: &Isa) -> u32 {
+    let double = function.values.iter().any(|info| info.ty.dtype == DType::F64);
+    isa.bytes / if double { 8 } else { 4 }
+}
+
+struct Rows<'f> {
+    nest: Nest<'f>,
+    space: Vec<Dim>,
+    /// The axis that vectors go along; the last one that is longer than 1.
+    axis: usize,
+    /// The axes before this one number the tasks.
+    outer: usize,
+    /// The folds along rows, with their levels.
+    folds: Vec<(usize, &'f Operation, Fold)>,
+    scratch: Dim,
+    /// The sweep that first computes each kept value.
+    first_sweeps: Vec<(Value, usize)>,
+    /// Elements of a task where there is a single row.
+    stretch: i64,
+}
+
+impl<'f> Rows<'f> {
+    fn new(function: &'f Function, isa: &Isa) -> Rows<'f> {
+        let nest = Nest::new(function, lanes(function, isa));
+        let mut rows = Rows {
+            nest,
+            space: Vec::new(),
+            axis: 0,
+            outer: 0,
+            folds: Vec::new(),
+            scratch: Dim::Const(0),
+            first_sweeps: Vec::new(),
+            stretch: STRETCH,
+        };
+        rows.find_space();
+        if rows.columns().is_some() {
+            rows.stretch = COLUMNS * i64::from(rows.nest.lanes);
+        }
+        rows
+    }
+
+    /// The space of the folds along rows, or that of the results.
+    fn find_space(&mut self) {
+        let f = self.nest.f;
+        let mut levels = vec![0; f.values.len()];
+        for op in &f.ops {
+            let below = op.operands.iter().map(|v| levels[v.index()]).max().unwrap_or(0);
+            let along = self.along(op);
+            if let Some((fold, first)) = along {
+                self.space = f.ty(op.operands[0]).shape.dims.to_vec();
+                self.outer = first;
+                self.folds.push((below + 1, op, fold));
+            }
+            for value in op.results() {
+                levels[value.index()] = below + usize::from(along.is_some());
+            }
+        }
+        if self.folds.is_empty() {
+            self.space = f.ty(f.results[0].value).shape.dims.to_vec();
+        }
+        let long = self.space.iter().rposition(|dim| dim.as_const() != Some(1));
+        self.axis = long.unwrap_or(self.space.len().saturating_sub(1));
+        if self.folds.is_empty() {
+            self.outer = self.axis;
+        }
+        self.axis = self.axis.max(self.outer);
+    }
+
+    /// Whether an operation folds the last axes: how, and from which one on.
+    fn along(&self, op: &Operation) -> Option<(Fold, usize)> {
+        let Access::Fold(fold) = op.op.access else {
+            return None;
+        };
+        let dims = self.nest.dims(op.operands[0]);
+        let folded = self.nest.fold_axes(op).folded;
+        let first = folded.iter().position(|f| *f)?;
+        let mut rest = folded[first..].iter().zip(&dims[first..]);
+        rest.all(|(f, dim)| *f || dim.as_const() == Some(1)).then_some((fold, first))
+    }
+
+    /// Writes the code; how many tasks there are, and the elements of each.
+    fn kernel(&mut self) -> (Dim, Dim) {
+        let outer = product(&self.space[..self.outer]);
+        let inner = product(&self.space[self.outer..]);
+        let single = outer.as_const() == Some(1) && self.folds.is_empty();
+        self.keep();
+        let (first, last) = (self.nest.b.first(), self.nest.b.last());
+        self.each_task(first, last, single);
+        let tasks = match single {
+            true => inner.ceil_div(&Dim::Const(self.stretch)),
+            false => outer,
+        };
+        (tasks, if single { Dim::Const(self.stretch) } else { inner })
+    }
+
+    fn each_task(&mut self, first: V, last: V, single: bool) {
+        let (task, _) = self.nest.b.open_repeat(&[]);
+        self.nest.enter();
+        match single {
+            true => self.stretch(task),
+            false => self.row(task),
+        }
+        self.nest.leave();
+        self.nest.b.close_repeat(first, last, 1, &[], task, vec![], vec![]);
+    }
+
+    /// A part of the only row.
+    fn stretch(&mut self, task: V) {
+        let b = &mut self.nest.b;
+        let from = b.times(task, self.stretch);
+        let to = b.offset(from, self.stretch);
+        let length = self.length();
+        let to = self.nest.b.binary(Binary::Min, to, length);
+        let zero = self.nest.zero();
+        let place: Index = self.space.iter().map(|_| zero).collect();
+        self.finish(&place, Some((from, to)));
+    }
+
+    fn length(&mut self) -> V {
+        match self.space.get(self.axis) {
+            Some(dim) => self.nest.dim(&dim.clone()),
+            None => self.nest.b.index(1),
+        }
+    }
+
+    fn row(&mut self, task: V) {
+        let outer = self.space[..self.outer].to_vec();
+        let mut place = self.nest.unflat(&outer, Ix::At(task));
+        let zero = self.nest.zero();
+        place.resize(self.space.len(), zero);
+        let levels = self.folds.iter().map(|(level, ..)| *level).max().unwrap_or(0);
+        for level in 1..=levels {
+            self.fold_level(level, &place);
+        }
+        self.finish(&place, None);
+    }
+
+    /// Sweeps the row for the folds of one level, whose results are known from then on.
+    fn fold_level(&mut self, level: usize, place: &Index) {
+        let folds: Vec<(&Operation, Folder)> = (self.folds.iter())
+            .filter(|(own, ..)| *own == level)
+            .map(|(_, op, fold)| (*op, Folder::of(op, *fold, self.nest.dtype(op.operands[0]))))
+            .collect();
+        let start = |lanes: u32, nest: &mut Nest| -> Vec<V> {
+            folds.iter().flat_map(|(_, folder)| folder.start(&mut nest.b, lanes)).collect()
+        };
+        let wide = self.nest.lanes;
+        let begin = start(wide, &mut self.nest);
+        let widths: Vec<usize> =
+            folds.iter().map(|(_, folder)| folder.start(&mut self.nest.b, wide).len()).collect();
+        let take = |nest: &mut Nest, index: &Index, so_far: &[V]| -> Vec<V> {
+            let mut next = Vec::with_capacity(so_far.len());
+            let mut rest = so_far;
+            for ((op, folder), width) in folds.iter().zip(&widths) {
+                let (own, others) = rest.split_at(*width);
+                let x = nest.pull(op.operands[0], index);
+                next.extend(folder.take(&mut nest.b, own, x, nest.mask));
+                rest = others;
+            }
+            next
+        };
+        let join = |nest: &mut Nest, a: &[V], b: &[V]| -> Vec<V> {
+            let mut joined = Vec::with_capacity(a.len());
+            let mut at = 0;
+            for ((_, folder), width) in folds.iter().zip(&widths) {
+                let own = at..at + width;
+                joined.extend(folder.join(&mut nest.b, &a[own.clone()], &b[own]));
+                at += width;
+            }
+            joined
+        };
+        let done = self.sweep(place, None, &begin, &take, &join);
+        self.written(level);
+        let mut at = 0;
+        for ((op, folder), width) in folds.iter().zip(&widths) {
+            let across = folder.across(&mut self.nest.b, &done[at..at + width]);
+            let dtype = self.nest.dtype(op.result());
+            let value = folder.finish(&mut self.nest.b, &across, dtype);
+            let index = self.folded(op, place);
+            self.nest.learn(op.result(), index, value);
+            at += width;
+        }
+    }
+
+    /// The position of a fold's result for a row.
+    fn folded(&mut self, op: &Operation, place: &Index) -> Index {
+        let axes = self.nest.fold_axes(op);
+        let rank = self.nest.dims(op.result()).len();
+        let zero = self.nest.zero();
+        let mut index: Index = (0..rank).map(|_| zero).collect();
+        for (axis, at) in axes.places.iter().enumerate() {
+            if let Some(at) = at {
+                index[*at] = match self.space[axis].as_const() {
+                    Some(1) => zero,
+                    _ => place[axis],
+                };
+            }
+        }
+        index
+    }
+
+    /// Writes the results of a row, or of a stretch of it.
+    fn finish(&mut self, place: &Index, stretch: Option<(V, V)>) {
+        let f = self.nest.f;
+        let (mut full, mut small) = (Vec::new(), Vec::new());
+        for (at, result) in f.results.iter().enumerate() {
+            let whole = *f.ty(result.value).shape.dims == self.space[..];
+            if whole { &mut full } else { &mut small }.push((at, result.value));
+        }
+        for (at, value) in small {
+            let dims = self.nest.dims(value);
+            let index: Index = place[..dims.len()].into();
+            let v = self.nest.pull(value, &index);
+            let mem = self.nest.results[at];
+            self.nest.write(mem, dims, &index, v);
+        }
+        if full.is_empty() {
+            return;
+        }
+        if let Some((op, fold)) = self.columns() {
+            return self.column_blocks(op, fold, &full, place, stretch);
+        }
+        let write = |nest: &mut Nest, index: &Index, _: &[V]| -> Vec<V> {
+            for (at, value) in &full {
+                let v = nest.pull(*value, index);
+                nest.write(nest.results[*at], nest.dims(*value), index, v);
+            }
+            vec![]
+        };
+        self.sweep(place, stretch, &[], &write, &|_, _, _| vec![]);
+    }
+
+    /// A fold over other axes than the last ones, whose result has the space's shape.
+    fn columns(&self) -> Option<(&'f Operation, Fold)> {
+        let mut folds = self.nest.f.ops.iter().filter_map(|op| match op.op.access {
+            Access::Fold(fold) if self.along(op).is_none() => Some((op, fold)),
+            _ => None,
+        });
+        folds.next().filter(|(op, _)| *self.nest.dims(op.result()) == self.space[..])
+    }
+
+    /// Folds several vectors of columns together: their rows are read in longer stretches.
+    fn column_blocks(
+        &mut self,
+        op: &Operation,
+        fold: Fold,
+        full: &[(usize, Value)],
+        place: &Index,
+        stretch: Option<(V, V)>,
+    ) {
+        let axis = self.axis;
+        let write = |nest: &mut Nest, base: V, vectors: i64| {
+            let at = |nest: &mut Nest, u: i64| {
+                let mut index = place.clone();
+                index[axis] = Ix::Lanes(nest.b.offset(base, u * i64::from(nest.lanes)));
+                index
+            };
+            let places: Vec<Index> = (0..vectors).map(|u| at(nest, u)).collect();
+            let values = nest.fold_at(op, fold, &places);
+            for (index, value) in places.iter().zip(values) {
+                nest.learn(op.result(), index.clone(), value);
+                for (at, value) in full {
+                    let v = nest.pull(*value, index);
+                    nest.write(nest.results[*at], nest.dims(*value), index, v);
+                }
+            }
+        };
+        let lanes = i64::from(self.nest.lanes);
+        let (from, to) = self.line(stretch);
+        let middle = self.whole(from, to, COLUMNS * lanes);
+        self.each(from, middle, COLUMNS * lanes, |nest, i| write(nest, i, COLUMNS));
+        let end = self.whole(from, to, lanes);
+        self.each(middle, end, lanes, |nest, i| write(nest, i, 1));
+        self.tail(end, to, &[], |nest, i, _| {
+            write(nest, i, 1);
+            vec![]
+        });
+    }
+
+    // Sweeps.
+
+    /// Goes over a row: all positions of the inner axes, vectors along the last. `take` is given a
+    /// position and what was gathered, and gives what is gathered then.
+    fn sweep(
+        &mut self,
+        place: &Index,
+        stretch: Option<(V, V)>,
+        begin: &[V],
+        take: &dyn Fn(&mut Nest, &Index, &[V]) -> Vec<V>,
+        join: &dyn Fn(&mut Nest, &[V], &[V]) -> Vec<V>,
+    ) -> Vec<V> {
+        let sweep = Sweep { begin, take, join };
+        self.sweep_from(self.outer, place, stretch, begin, &sweep)
+    }
+
+    fn sweep_from(
+        &mut self,
+        axis: usize,
+        place: &Index,
+        stretch: Option<(V, V)>,
+        so_far: &[V],
+        sweep: &Sweep,
+    ) -> Vec<V> {
+        if axis >= self.axis {
+            return self.sweep_line(place, stretch, so_far, sweep);
+        }
+        let size = self.nest.dim(&self.space[axis].clone());
+        let zero = self.nest.b.index(0);
+        let (i, inner) = self.nest.b.open_repeat(so_far);
+        self.nest.enter();
+        let mut place = place.clone();
+        if self.space[axis].as_const() != Some(1) {
+            place[axis] = Ix::At(i);
+        }
+        let next = self.sweep_from(axis + 1, &place, stretch, &inner, sweep);
+        self.nest.leave();
+        self.nest.b.close_repeat(zero, size, 1, so_far, i, inner, next)
+    }
+
+    /// Where a line begins and ends.
+    fn line(&mut self, stretch: Option<(V, V)>) -> (V, V) {
+        match stretch {
+            Some(line) => line,
+            None => (self.nest.b.index(0), self.length()),
+        }
+    }
+
+    /// The last place up to which there are only whole steps.
+    fn whole(&mut self, from: V, to: V, step: i64) -> V {
+        let b = &mut self.nest.b;
+        let length = b.sub(to, from);
+        let step = b.index(step);
+        let count = b.div(length, step);
+        let length = b.mul(count, step);
+        b.add(from, length)
+    }
+
+    fn each(&mut self, from: V, to: V, step: i64, body: impl FnOnce(&mut Nest, V)) {
+        if self.is_empty(from, to) {
+            return;
+        }
+        self.nest.repeat_from(from, to, step, &[], |nest, i, _| {
+            body(nest, i);
+            vec![]
+        });
+    }
+
+    fn is_empty(&self, from: V, to: V) -> bool {
+        let known = (self.nest.b.constant(from), self.nest.b.constant(to));
+        matches!(known, (Some(a), Some(b)) if a >= b) || from == to
+    }
+
+    /// The last vector of a line, if it is not whole.
+    fn tail(
+        &mut self,
+        from: V,
+        to: V,
+        so_far: &[V],
+        body: impl FnOnce(&mut Nest, V, &[V]) -> Vec<V>,
+    ) -> Vec<V> {
+        if self.is_empty(from, to) {
+            return so_far.to_vec();
+        }
+        let lanes = self.nest.lanes;
+        let masked = |nest: &mut Nest| {
+            let left = nest.b.sub(to, from);
+            let left = nest.b.convert(left, DType::I32);
+            let left = nest.b.splat(left, lanes);
+            let lane = nest.b.iota(Ty::vector(DType::I32, lanes));
+            nest.mask = Some(nest.b.compare(Cmp::Lt, lane, left));
+            let next = body(nest, from, so_far);
+            nest.mask = None;
+            next
+        };
+        let known = self.nest.b.constant(from).zip(self.nest.b.constant(to));
+        match known {
+            Some(_) => self.nest.scoped(masked),
+            None => {
+                let rest = self.nest.b.compare(Cmp::Lt, from, to);
+                self.nest.choose(rest, so_far, masked)
+            }
+        }
+    }
+
+    fn sweep_line(
+        &mut self,
+        place: &Index,
+        stretch: Option<(V, V)>,
+        so_far: &[V],
+        sweep: &Sweep,
+    ) -> Vec<V> {
+        self.nest.aligned = true;
+        let axis = self.axis;
+        let lanes = i64::from(self.nest.lanes);
+        let at = |base: V| {
+            let mut place = place.clone();
+            if let Some(ix) = place.get_mut(axis) {
+                *ix = Ix::Lanes(base);
+            }
+            place
+        };
+        let (from, to) = self.line(stretch);
+        let unroll = if sweep.begin.is_empty() { 1 } else { UNROLL };
+        let mut middle = from;
+        let mut gathered = so_far.to_vec();
+        if unroll > 1 {
+            middle = self.whole(from, to, unroll * lanes);
+        }
+        if !self.is_empty(from, middle) {
+            let width = so_far.len();
+            let mut carried = so_far.to_vec();
+            (1..unroll).for_each(|_| carried.extend(sweep.begin));
+            let all =
+                self.nest.repeat_from(from, middle, unroll * lanes, &carried, |nest, i, now| {
+                    let each = now.chunks(width).enumerate().flat_map(|(u, own)| {
+                        let base = nest.b.offset(i, u as i64 * lanes);
+                        (sweep.take)(nest, &at(base), own)
+                    });
+                    each.collect()
+                });
+            let mut parts: Vec<Vec<V>> = all.chunks(width).map(<[V]>::to_vec).collect();
+            while parts.len() > 1 {
+                let pairs = parts.chunks(2);
+                parts = pairs.map(|p| (sweep.join)(&mut self.nest, &p[0], &p[1])).collect();
+            }
+            gathered = parts.remove(0);
+        }
+        let end = self.whole(from, to, lanes);
+        if !self.is_empty(middle, end) {
+            gathered = self.nest.repeat_from(middle, end, lanes, &gathered, |nest, i, now| {
+                (sweep.take)(nest, &at(i), now)
+            });
+        }
+        self.tail(end, to, &gathered, |nest, i, now| (sweep.take)(nest, &at(i), now))
+    }
+
+    // What is kept.
+
+    /// Finds the values that several sweeps need and that take long to compute, and gives them
+    /// room in scratch memory.
+    fn keep(&mut self) {
+        if self.folds.is_empty() || self.outer != self.axis {
+            return;
+        }
+        let levels = self.folds.iter().map(|(level, ..)| *level).max().unwrap_or(0);
+        let sweeps: Vec<FxHashSet<Value>> =
+            (1..=levels + 1).map(|level| self.needed(level, levels)).collect();
+        let f = self.nest.f;
+        let mut offset = Dim::Const(0);
+        for value in f.ops.iter().map(|op| op.result()) {
+            let users = sweeps.iter().filter(|needed| needed.contains(&value)).count();
+            if users < 2 || !self.is_dear(value) {
+                continue;
+            }
+            let first = sweeps.iter().position(|needed| needed.contains(&value)).unwrap_or(0) + 1;
+            let at = self.nest.dim(&offset);
+            let dtype = super::nest::held(self.nest.dtype(value));
+            let mem = self.nest.b.scratch(dtype, at);
+            self.nest.kept.insert(value, Kept { mem, written: false });
+            self.first_sweeps.push((value, first));
+            // A whole vector more than there are elements: tails are stored unmasked.
+            let bytes = &self.space[self.axis] * &Dim::Const(dtype.bytes() as i64);
+            let blocks = (&bytes + &Dim::Const(63)).floor_div(&Dim::Const(64));
+            offset = &offset + &(&(&blocks + &Dim::Const(2)) * &Dim::Const(64));
+        }
+        self.scratch = offset;
+    }
+
+    /// The values of the whole space that a sweep computes.
+    fn needed(&self, level: usize, levels: usize) -> FxHashSet<Value> {
+        let f = self.nest.f;
+        let folds = self.folds.iter().filter(|(own, ..)| *own == level);
+        let mut open: Vec<Value> = folds.map(|(_, op, _)| op.operands[0]).collect();
+        if level > levels {
+            open.extend(f.results.iter().map(|r| r.value));
+        }
+        let mut needed = FxHashSet::default();
+        while let Some(value) = open.pop() {
+            let along =
+                |op: &Operation| self.folds.iter().any(|(_, fold, _)| fold.first == op.first);
+            match self.nest.definition(value) {
+                Some(op) if !along(op) && needed.insert(value) => open.extend(&op.operands),
+                _ => {}
+            }
+        }
+        needed
+    }
+
+    fn is_dear(&self, value: Value) -> bool {
+        let Some(op) = self.nest.definition(value) else {
+            return false;
+        };
+        let dear = |node: &Node| matches!(node, Node::Prim(prim, _) if !prim.is_cheap());
+        let whole = *self.nest.dims(value) == self.space[..];
+        let series = op::expr(op.op).is_some_and(|expr| expr.nodes().iter().any(dear));
+        whole && (series || op.op.kind == Kind::Random)
+    }
+
+    /// Behind the sweep that first needed them, kept values are read.
+    fn written(&mut self, level: usize) {
+        for (value, first) in &self.first_sweeps {
+            if let (true, Some(kept)) = (*first == level, self.nest.kept.get_mut(value)) {
+                kept.written = true;
+            }
+        }
+    }
+}
+
+/// What a sweep does at each vector, and what it begins with.
+struct Sweep<'a> {
+    begin: &'a [V],
+    take: &'a dyn Fn(&mut Nest, &Index, &[V]) -> Vec<V>,
+    join: &'a dyn Fn(&mut Nest, &[V], &[V]) -> Vec<V>,
+}

@@ -1,0 +1,616 @@
+//! Loop code as the text of an MLIR module, in the dialects arith, scf, vector and llvm.
+//!
+//! The module has one public function, `kernel(scratch, buffers, dims, first, last)`: what the
+//! runtime calls. Its body is a function of its own, whose memories do not alias.
+
+use std::fmt::{self, Display, Write};
+
+use mithril_ir::dtype::DType;
+
+use crate::code::{Binary, Cmp, Code, Fold, Inst, Mem, Place, Region, Stmt, Ty, Unary, V};
+
+/// The text of the module.
+pub fn print(code: &Code) -> String {
+    let mut printer = Printer { code, text: String::new(), names: Vec::new(), fresh: 0 };
+    printer.names.resize(code.types.len(), None);
+    printer.module();
+    printer.text
+}
+
+struct Printer<'a> {
+    code: &'a Code,
+    text: String,
+    /// What a value is called where it is not `%` and its number.
+    names: Vec<Option<Box<str>>>,
+    fresh: u32,
+}
+
+macro_rules! line {
+    ($printer:expr, $($arg:tt)*) => {{
+        // Writing to a string does not fail.
+        let _ = writeln!($printer.text, $($arg)*);
+    }};
+}
+
+/// A type as MLIR has it; integers have no sign there.
+struct Mlir(Ty);
+
+impl Display for Mlir {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let element = match self.0.dtype {
+            d if d.is_float() => d.name().to_string(),
+            DType::Bool => "i1".to_string(),
+            d => format!("i{}", d.bits()),
+        };
+        match self.0.lanes {
+            1 => f.write_str(&element),
+            n => write!(f, "vector<{n}x{element}>"),
+        }
+    }
+}
+
+/// The type that memory has of an element: bools are bytes.
+fn in_memory(dtype: DType) -> DType {
+    if dtype == DType::Bool { DType::U8 } else { dtype }
+}
+
+fn is_signed(dtype: DType) -> bool {
+    matches!(dtype, DType::I64 | DType::I32 | DType::I16 | DType::I8 | DType::I4)
+}
+
+impl Printer<'_> {
+    fn module(&mut self) {
+        let buffers: Vec<String> = (0..self.code.buffers).map(|i| format!("%b{i}")).collect();
+        let dims: Vec<String> = (0..self.code.dims).map(|i| format!("%d{i}")).collect();
+        let each = |names: &[String], ty: &str| -> String {
+            names.iter().map(|n| format!("{n}: {ty}, ")).collect()
+        };
+        line!(
+            self,
+            "func.func private @body({}{}%scratch: !llvm.ptr {{llvm.noalias}}, %first: i64, \
+             %last: i64) attributes {{passthrough = [\"alwaysinline\", \
+             [\"reciprocal-estimates\", \"vec-divf:1\"]]}} {{",
+            each(&buffers, "!llvm.ptr {llvm.noalias}"),
+            each(&dims, "i64"),
+        );
+        self.block(&self.code.body);
+        line!(self, "return\n}}");
+        line!(
+            self,
+            "func.func @kernel(%scratch: !llvm.ptr, %buffers: !llvm.ptr, %dims: !llvm.ptr, \
+             %first: i64, %last: i64) attributes {{passthrough = [\"nounwind\", \
+             [\"reciprocal-estimates\", \"vec-divf:1\"]]}} {{"
+        );
+        for (names, array, ty) in [(&buffers, "%buffers", "!llvm.ptr"), (&dims, "%dims", "i64")] {
+            for (i, name) in names.iter().enumerate() {
+                line!(
+                    self,
+                    "{name}p = llvm.getelementptr {array}[{i}] : (!llvm.ptr) -> !llvm.ptr, i64"
+                );
+                line!(self, "{name} = llvm.load {name}p : !llvm.ptr -> {ty}");
+            }
+        }
+        let arguments: String =
+            buffers.iter().chain(&dims).map(|name| format!("{name}, ")).collect();
+        let count = |n: usize, ty: &str| format!("{ty}, ").repeat(n);
+        line!(
+            self,
+            "call @body({arguments}%scratch, %first, %last) : ({}{}!llvm.ptr, i64, i64) -> ()",
+            count(buffers.len(), "!llvm.ptr"),
+            count(dims.len(), "i64"),
+        );
+        line!(self, "return\n}}");
+    }
+
+    fn block(&mut self, body: &[Stmt]) {
+        body.iter().for_each(|stmt| self.stmt(stmt));
+    }
+
+    fn name(&self, v: V) -> String {
+        match &self.names[v.0 as usize] {
+            Some(name) => name.to_string(),
+            None => format!("%{}", v.0),
+        }
+    }
+
+    fn list(&self, values: &[V]) -> String {
+        values.iter().map(|&v| self.name(v)).collect::<Vec<_>>().join(", ")
+    }
+
+    fn types(&self, values: &[V]) -> String {
+        let types = values.iter().map(|&v| Mlir(self.code.ty(v)).to_string());
+        types.collect::<Vec<_>>().join(", ")
+    }
+
+    /// A name that no value has.
+    fn fresh(&mut self) -> String {
+        self.fresh += 1;
+        format!("%t{}", self.fresh)
+    }
+
+    fn rename(&mut self, v: V, name: String) {
+        self.names[v.0 as usize] = Some(name.into());
+    }
+
+    fn stmt(&mut self, stmt: &Stmt) {
+        match &stmt.inst {
+            Inst::For { from, to, step, carried, region } => {
+                self.repeat(&stmt.results, [*from, *to, *step], carried, region);
+            }
+            Inst::If { condition, yes, no } => self.choose(&stmt.results, *condition, yes, no),
+            Inst::Store { mem, at, value, mask, streaming } => {
+                self.store(*mem, *at, *value, *mask, *streaming);
+            }
+            Inst::Scatter { mem, at, value, mask } => self.scatter(*mem, *at, *value, *mask),
+            Inst::Prefetch { mem, at, write } => {
+                let pointer = self.address(*mem, *at);
+                let rw = i32::from(*write);
+                line!(
+                    self,
+                    "\"llvm.intr.prefetch\"({pointer}) <{{cache = 1 : i32, hint = 3 : i32, \
+                     rw = {rw} : i32}}> : (!llvm.ptr) -> ()"
+                );
+            }
+            inst => self.value(stmt.results[0], inst),
+        }
+    }
+
+    fn value(&mut self, result: V, inst: &Inst) {
+        let ty = self.code.ty(result);
+        let r = self.name(result);
+        match inst {
+            Inst::Const(bits) => {
+                let literal = literal(ty.dtype, *bits);
+                match ty.lanes {
+                    1 => line!(self, "{r} = arith.constant {literal} : {}", Mlir(ty)),
+                    _ => line!(self, "{r} = arith.constant dense<{literal}> : {}", Mlir(ty)),
+                }
+            }
+            Inst::Iota => {
+                let lanes: Vec<String> = (0..ty.lanes).map(|i| i.to_string()).collect();
+                line!(self, "{r} = arith.constant dense<[{}]> : {}", lanes.join(", "), Mlir(ty));
+            }
+            Inst::Dim(n) => self.rename(result, format!("%d{n}")),
+            Inst::First => self.rename(result, "%first".into()),
+            Inst::Last => self.rename(result, "%last".into()),
+            Inst::Unary(op, x) => self.unary(result, *op, *x),
+            Inst::Binary(op, x, y) => self.binary(result, *op, *x, *y),
+            Inst::Fma(x, y, z) => {
+                let t = Mlir(ty);
+                let list = self.list(&[*x, *y, *z]);
+                line!(self, "{r} = llvm.intr.fma({list}) : ({t}, {t}, {t}) -> {t}");
+            }
+            Inst::Compare(op, x, y) => {
+                let operand = self.code.ty(*x);
+                let text = comparison(*op, operand.dtype);
+                line!(self, "{r} = arith.{text}, {} : {}", self.list(&[*x, *y]), Mlir(operand));
+            }
+            Inst::Select(c, x, y) => {
+                let condition = self.code.ty(*c);
+                let list = self.list(&[*c, *x, *y]);
+                match condition.lanes {
+                    1 => line!(self, "{r} = arith.select {list} : {}", Mlir(ty)),
+                    _ => {
+                        line!(self, "{r} = arith.select {list} : {}, {}", Mlir(condition), Mlir(ty))
+                    }
+                }
+            }
+            Inst::Convert(x) => self.convert(result, *x),
+            Inst::Bitcast(x) => {
+                let from = self.code.ty(*x);
+                match from.dtype.is_float() == ty.dtype.is_float() {
+                    true => self.rename(result, self.name(*x)),
+                    false => {
+                        let x = self.name(*x);
+                        line!(self, "{r} = arith.bitcast {x} : {} to {}", Mlir(from), Mlir(ty));
+                    }
+                }
+            }
+            _ => self.lanes(result, inst),
+        }
+    }
+
+    /// What moves lanes, and memory.
+    fn lanes(&mut self, result: V, inst: &Inst) {
+        let ty = self.code.ty(result);
+        let r = self.name(result);
+        match inst {
+            Inst::Splat(x) => {
+                let from = Mlir(self.code.ty(*x));
+                line!(self, "{r} = vector.broadcast {} : {from} to {}", self.name(*x), Mlir(ty));
+            }
+            Inst::Extract(x, lane) => {
+                let from = Mlir(self.code.ty(*x));
+                line!(
+                    self,
+                    "{r} = vector.extract {}[{lane}] : {} from {from}",
+                    self.name(*x),
+                    Mlir(ty)
+                );
+            }
+            Inst::Shuffle(x, y, lanes) => {
+                let from = Mlir(self.code.ty(*x));
+                let lanes: Vec<String> = lanes.iter().map(u32::to_string).collect();
+                let (list, lanes) = (self.list(&[*x, *y]), lanes.join(", "));
+                line!(self, "{r} = vector.shuffle {list} [{lanes}] : {from}, {from}");
+            }
+            Inst::Fold(fold, x) => {
+                let from = self.code.ty(*x);
+                let (kind, flags) = folding(*fold, from.dtype);
+                let x = self.name(*x);
+                line!(
+                    self,
+                    "{r} = vector.reduction <{kind}>, {x}{flags} : {} into {}",
+                    Mlir(from),
+                    Mlir(ty)
+                );
+            }
+            Inst::Load { mem, at, mask } => self.load(result, *mem, *at, *mask),
+            Inst::Gather { mem, at, mask } => self.gather(result, *mem, *at, *mask),
+            _ => unreachable!("statements without a value are printed elsewhere"),
+        }
+    }
+
+    fn unary(&mut self, result: V, op: Unary, x: V) {
+        let ty = self.code.ty(result);
+        let (r, x, t) = (self.name(result), self.name(x), Mlir(ty));
+        let float = ty.dtype.is_float();
+        let intrinsic = match op {
+            Unary::Neg if float => {
+                line!(self, "{r} = arith.negf {x} : {t}");
+                return;
+            }
+            Unary::Neg | Unary::Not => {
+                let bits = if op == Unary::Neg { 0 } else { u64::MAX };
+                let constant = self.splat_literal(ty, bits);
+                let name = if op == Unary::Neg { "subi" } else { "xori" };
+                line!(self, "{r} = arith.{name} {constant}, {x} : {t}");
+                return;
+            }
+            Unary::Abs if !float => {
+                line!(
+                    self,
+                    "{r} = \"llvm.intr.abs\"({x}) <{{is_int_min_poison = false}}> : ({t}) -> {t}"
+                );
+                return;
+            }
+            Unary::Abs => "fabs",
+            Unary::Sqrt => "sqrt",
+            Unary::Floor => "floor",
+            Unary::Ceil => "ceil",
+            Unary::RoundEven => "roundeven",
+        };
+        line!(self, "{r} = llvm.intr.{intrinsic}({x}) : ({t}) -> {t}");
+    }
+
+    fn splat_literal(&mut self, ty: Ty, bits: u64) -> String {
+        let name = self.fresh();
+        let width = ty.dtype.bits();
+        let bits =
+            if ty.dtype == DType::Bool { bits & 1 } else { bits & (u64::MAX >> (64 - width)) };
+        let literal = literal(ty.dtype, bits);
+        let literal = if ty.lanes == 1 { literal } else { format!("dense<{literal}>") };
+        line!(self, "{name} = arith.constant {literal} : {}", Mlir(ty));
+        name
+    }
+
+    fn binary(&mut self, result: V, op: Binary, x: V, y: V) {
+        let ty = self.code.ty(result);
+        let (r, list, t) = (self.name(result), self.list(&[x, y]), Mlir(ty));
+        let float = ty.dtype.is_float();
+        if let (true, Binary::Min | Binary::Max) = (float, op) {
+            let condition = self.fresh();
+            let order = if op == Binary::Min { "olt" } else { "ogt" };
+            let bools = Mlir(ty.with(DType::Bool));
+            line!(self, "{condition} = arith.cmpf {order}, {list} : {t}");
+            match ty.lanes {
+                1 => line!(self, "{r} = arith.select {condition}, {list} : {t}"),
+                _ => line!(self, "{r} = arith.select {condition}, {list} : {bools}, {t}"),
+            }
+            return;
+        }
+        let sign = if is_signed(ty.dtype) { "s" } else { "u" };
+        let name = match op {
+            Binary::Add if float => "addf".into(),
+            Binary::Sub if float => "subf".into(),
+            Binary::Mul if float => "mulf".into(),
+            Binary::Div if float => "divf".into(),
+            Binary::Rem if float => "remf".into(),
+            Binary::Add => "addi".into(),
+            Binary::Sub => "subi".into(),
+            Binary::Mul => "muli".into(),
+            Binary::Div => format!("div{sign}i"),
+            Binary::Rem => format!("rem{sign}i"),
+            Binary::Min => format!("min{sign}i"),
+            Binary::Max => format!("max{sign}i"),
+            Binary::And => "andi".into(),
+            Binary::Or => "ori".into(),
+            Binary::Xor => "xori".into(),
+            Binary::Shl => "shli".into(),
+            Binary::Shr => format!("shr{sign}i"),
+        };
+        line!(self, "{r} = arith.{name} {list} : {t}");
+    }
+
+    fn convert(&mut self, result: V, x: V) {
+        let (from, to) = (self.code.ty(x), self.code.ty(result));
+        let r = self.name(result);
+        let (a, b) = (from.dtype, to.dtype);
+        let name = match (a.is_float(), b.is_float()) {
+            (true, true) if a.bits() < b.bits() => "extf",
+            (true, true) if a.bits() > b.bits() => "truncf",
+            (true, true) => return self.between_halves(result, x),
+            (true, false) if is_signed(b) => "fptosi",
+            (true, false) => "fptoui",
+            (false, true) if is_signed(a) => "sitofp",
+            (false, true) => "uitofp",
+            (false, false) if b == DType::Bool => {
+                let zero = self.splat_literal(from, 0);
+                line!(self, "{r} = arith.cmpi ne, {}, {zero} : {}", self.name(x), Mlir(from));
+                return;
+            }
+            (false, false) if a == DType::Bool => "extui",
+            (false, false) if a.bits() > b.bits() => "trunci",
+            (false, false) if a.bits() == b.bits() => return self.rename(result, self.name(x)),
+            (false, false) if is_signed(a) => "extsi",
+            (false, false) => "extui",
+        };
+        line!(self, "{r} = arith.{name} {} : {} to {}", self.name(x), Mlir(from), Mlir(to));
+    }
+
+    fn between_halves(&mut self, result: V, x: V) {
+        let (from, to) = (self.code.ty(x), self.code.ty(result));
+        let (wide, middle) = (from.with(DType::F32), self.fresh());
+        let (x, r) = (self.name(x), self.name(result));
+        line!(self, "{middle} = arith.extf {x} : {} to {}", Mlir(from), Mlir(wide));
+        line!(self, "{r} = arith.truncf {middle} : {} to {}", Mlir(wide), Mlir(to));
+    }
+
+    // Memory.
+
+    fn address(&mut self, mem: Mem, at: V) -> String {
+        let memory = self.code.memories[mem.0 as usize];
+        let base = match memory.place {
+            Place::Buffer(n) => format!("%b{n}"),
+            Place::Scratch(offset) => {
+                let (base, offset) = (self.fresh(), self.name(offset));
+                line!(
+                    self,
+                    "{base} = llvm.getelementptr %scratch[{offset}] : (!llvm.ptr, i64) -> !llvm.ptr, i8"
+                );
+                base
+            }
+        };
+        let element = Mlir(Ty::scalar(in_memory(memory.dtype)));
+        let (at, index) = (self.name(at), Mlir(self.code.ty(at)));
+        let pointers = match index.0.lanes {
+            1 => "!llvm.ptr".to_string(),
+            n => format!("vector<{n}x!llvm.ptr>"),
+        };
+        let pointer = self.fresh();
+        line!(
+            self,
+            "{pointer} = llvm.getelementptr {base}[{at}] : (!llvm.ptr, {index}) -> {pointers}, {element}"
+        );
+        pointer
+    }
+
+    /// The name that the loaded value has before a byte becomes a bool.
+    fn raw(&mut self, result: V) -> (String, Ty) {
+        let ty = self.code.ty(result);
+        match ty.dtype {
+            DType::Bool => (self.fresh(), ty.with(DType::U8)),
+            _ => (self.name(result), ty),
+        }
+    }
+
+    fn from_raw(&mut self, result: V, raw: &str, held: Ty) {
+        let ty = self.code.ty(result);
+        if ty != held {
+            let r = self.name(result);
+            line!(self, "{r} = arith.trunci {raw} : {} to {}", Mlir(held), Mlir(ty));
+        }
+    }
+
+    fn to_raw(&mut self, value: V) -> (String, Ty) {
+        let ty = self.code.ty(value);
+        if ty.dtype != DType::Bool {
+            return (self.name(value), ty);
+        }
+        let (raw, held) = (self.fresh(), ty.with(DType::U8));
+        line!(self, "{raw} = arith.extui {} : {} to {}", self.name(value), Mlir(ty), Mlir(held));
+        (raw, held)
+    }
+
+    fn load(&mut self, result: V, mem: Mem, at: V, mask: Option<V>) {
+        let pointer = self.address(mem, at);
+        let (raw, held) = self.raw(result);
+        let (t, alignment) = (Mlir(held), held.dtype.bytes());
+        match mask {
+            None => line!(
+                self,
+                "{raw} = llvm.load {pointer} {{alignment = {alignment} : i64}} : !llvm.ptr -> {t}"
+            ),
+            Some(mask) => {
+                let zero = self.splat_literal(held, 0);
+                let (mask, bools) = (self.name(mask), Mlir(held.with(DType::Bool)));
+                line!(
+                    self,
+                    "{raw} = llvm.intr.masked.load {pointer}, {mask}, {zero} {{alignment = {alignment} \
+                     : i32}} : (!llvm.ptr, {bools}, {t}) -> {t}"
+                );
+            }
+        }
+        self.from_raw(result, &raw, held);
+    }
+
+    fn store(&mut self, mem: Mem, at: V, value: V, mask: Option<V>, streaming: bool) {
+        let pointer = self.address(mem, at);
+        let (raw, held) = self.to_raw(value);
+        let (t, bytes) = (Mlir(held), held.dtype.bytes());
+        match mask {
+            None if streaming => {
+                let alignment = bytes * held.lanes as usize;
+                line!(
+                    self,
+                    "llvm.store {raw}, {pointer} {{alignment = {alignment} : i64, nontemporal}} : \
+                     {t}, !llvm.ptr"
+                );
+            }
+            None => {
+                line!(
+                    self,
+                    "llvm.store {raw}, {pointer} {{alignment = {bytes} : i64}} : {t}, !llvm.ptr"
+                );
+            }
+            Some(mask) => {
+                let (mask, bools) = (self.name(mask), Mlir(held.with(DType::Bool)));
+                line!(
+                    self,
+                    "llvm.intr.masked.store {raw}, {pointer}, {mask} {{alignment = {bytes} : i32}} : \
+                     {t}, {bools} into !llvm.ptr"
+                );
+            }
+        }
+    }
+
+    fn all_lanes(&mut self, lanes: u32) -> String {
+        self.splat_literal(Ty::vector(DType::Bool, lanes), 1)
+    }
+
+    fn gather(&mut self, result: V, mem: Mem, at: V, mask: Option<V>) {
+        let pointers = self.address(mem, at);
+        let (raw, held) = self.raw(result);
+        let mask = match mask {
+            Some(mask) => self.name(mask),
+            None => self.all_lanes(held.lanes),
+        };
+        let zero = self.splat_literal(held, 0);
+        let (t, bools, n) = (Mlir(held), Mlir(held.with(DType::Bool)), held.lanes);
+        line!(
+            self,
+            "{raw} = llvm.intr.masked.gather {pointers}, {mask}, {zero} {{alignment = {} : i32}} : \
+             (vector<{n}x!llvm.ptr>, {bools}, {t}) -> {t}",
+            held.dtype.bytes()
+        );
+        self.from_raw(result, &raw, held);
+    }
+
+    fn scatter(&mut self, mem: Mem, at: V, value: V, mask: Option<V>) {
+        let pointers = self.address(mem, at);
+        let (raw, held) = self.to_raw(value);
+        let mask = match mask {
+            Some(mask) => self.name(mask),
+            None => self.all_lanes(held.lanes),
+        };
+        let (t, bools, n) = (Mlir(held), Mlir(held.with(DType::Bool)), held.lanes);
+        line!(
+            self,
+            "llvm.intr.masked.scatter {raw}, {pointers}, {mask} {{alignment = {} : i32}} : {t}, \
+             {bools} into vector<{n}x!llvm.ptr>",
+            held.dtype.bytes()
+        );
+    }
+
+    // Control.
+
+    /// The names of results as one group, `%5:3 = `, and of each of them.
+    fn results(&mut self, results: &[V]) -> String {
+        let Some(first) = results.first() else {
+            return String::new();
+        };
+        let group = format!("%r{}", first.0);
+        for (i, &v) in results.iter().enumerate() {
+            self.rename(v, format!("{group}#{i}"));
+        }
+        format!("{group}:{} = ", results.len())
+    }
+
+    fn repeat(&mut self, results: &[V], [from, to, step]: [V; 3], carried: &[V], region: &Region) {
+        let bounds = [from, to, step].map(|v| self.name(v));
+        let (counter, inner) = region.params.split_first().expect("a counter");
+        let pairs = inner.iter().zip(carried);
+        let pairs: Vec<String> =
+            pairs.map(|(&i, &c)| format!("{} = {}", self.name(i), self.name(c))).collect();
+        let head = self.results(results);
+        let counter = self.name(*counter);
+        let [from, to, step] = bounds;
+        let _ = write!(self.text, "{head}scf.for {counter} = {from} to {to} step {step}");
+        if !pairs.is_empty() {
+            let types = self.types(carried);
+            let _ = write!(self.text, " iter_args({}) -> ({types})", pairs.join(", "));
+        }
+        line!(self, " : i64 {{");
+        self.inside(region);
+        line!(self, "}}");
+    }
+
+    fn choose(&mut self, results: &[V], condition: V, yes: &Region, no: &Region) {
+        let types = self.types(results);
+        let head = self.results(results);
+        let arrow = if results.is_empty() { String::new() } else { format!(" -> ({types})") };
+        line!(self, "{head}scf.if {}{arrow} {{", self.name(condition));
+        self.inside(yes);
+        if !results.is_empty() || !no.body.is_empty() {
+            line!(self, "}} else {{");
+            self.inside(no);
+        }
+        line!(self, "}}");
+    }
+
+    fn inside(&mut self, region: &Region) {
+        self.block(&region.body);
+        if !region.yields.is_empty() {
+            let (list, types) = (self.list(&region.yields), self.types(&region.yields));
+            line!(self, "scf.yield {list} : {types}");
+        }
+    }
+}
+
+fn literal(dtype: DType, bits: u64) -> String {
+    match dtype {
+        DType::Bool => (bits & 1 != 0).to_string(),
+        d if d.is_float() => format!("0x{bits:0width$X}", width = d.bytes() * 2),
+        d => {
+            let unused = 64 - d.bits();
+            (((bits << unused) as i64) >> unused).to_string()
+        }
+    }
+}
+
+fn comparison(op: Cmp, dtype: DType) -> String {
+    let name = match op {
+        Cmp::Eq => "eq",
+        Cmp::Ne => "ne",
+        Cmp::Lt => "lt",
+        Cmp::Le => "le",
+        Cmp::Gt => "gt",
+        Cmp::Ge => "ge",
+    };
+    match (op, dtype) {
+        (Cmp::Ne, d) if d.is_float() => "cmpf une".into(),
+        (_, d) if d.is_float() => format!("cmpf o{name}"),
+        (Cmp::Eq | Cmp::Ne, _) => format!("cmpi {name}"),
+        (_, d) if is_signed(d) => format!("cmpi s{name}"),
+        _ => format!("cmpi u{name}"),
+    }
+}
+
+/// The kind of a reduction and its flags. Whoever folds floats by `min` and `max` sees to NaN.
+fn folding(fold: Fold, dtype: DType) -> (&'static str, &'static str) {
+    let (float, signed) = (dtype.is_float(), is_signed(dtype));
+    match fold {
+        Fold::Add if float => ("add", " fastmath<reassoc>"),
+        Fold::Mul if float => ("mul", " fastmath<reassoc>"),
+        Fold::Add => ("add", ""),
+        Fold::Mul => ("mul", ""),
+        Fold::Min if float => ("minnumf", " fastmath<nnan>"),
+        Fold::Max if float => ("maxnumf", " fastmath<nnan>"),
+        Fold::Min if signed => ("minsi", ""),
+        Fold::Max if signed => ("maxsi", ""),
+        Fold::Min => ("minui", ""),
+        Fold::Max => ("maxui", ""),
+        Fold::And => ("and", ""),
+        Fold::Or => ("or", ""),
+    }
+}

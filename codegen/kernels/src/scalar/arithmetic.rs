@@ -1,0 +1,88 @@
+//! What floats are put through without a series: signs, order, division with remainder.
+
+use super::bits::{exponent, power_of_two};
+use super::value::Val;
+
+/// -1, 1, or what it is where it is ±0 or NaN.
+pub fn sign(x: Val) -> Val {
+    let below = x.number(-1.0).when(x.lt(0.0), x);
+    x.number(1.0).when(x.gt(0.0), below)
+}
+
+/// The lesser; NaN if either is; -0 before +0.
+pub fn min<'a>(x: Val<'a>, y: Val<'a>) -> Val<'a> {
+    match (x.constant(), y.constant()) {
+        (Some(c), _) if one_will_do(c, false) => x.least(y),
+        (_, Some(c)) if one_will_do(c, false) => y.least(x),
+        // The two differ at zeros of both signs, where either sign makes -0, and where one is NaN,
+        // whose exponent is all ones and stays so.
+        _ => (x.least(y).bits() | y.least(x).bits()).float(),
+    }
+}
+
+/// The greater; NaN if either is; +0 before -0.
+pub fn max<'a>(x: Val<'a>, y: Val<'a>) -> Val<'a> {
+    match (x.constant(), y.constant()) {
+        (Some(c), _) if one_will_do(c, true) => x.greatest(y),
+        (_, Some(c)) if one_will_do(c, true) => y.greatest(x),
+        // +0 added makes -0 into +0, and leaves all else.
+        (Some(0.0), _) => x.greatest(y) + 0.0,
+        (_, Some(0.0)) => y.greatest(x) + 0.0,
+        _ => -min(-x, -y),
+    }
+}
+
+/// Whether the machine's rule is enough for a constant: where the two are equal or either is NaN it
+/// gives the other one.
+fn one_will_do(c: f64, sign_of_harmless_zero: bool) -> bool {
+    !c.is_nan() && (c != 0.0 || c.is_sign_negative() == sign_of_harmless_zero)
+}
+
+/// Quotient rounded down and remainder, as NumPy has them: from the exact remainder.
+pub fn floor_div_mod<'a>(x: Val<'a>, y: Val<'a>) -> (Val<'a>, Val<'a>) {
+    let rest = remainder(x, y);
+    let quotient = (x - rest) / y;
+    let whole = rest.eq(0.0);
+    let below = (rest.bits() ^ y.bits()).lt(0) & !whole;
+    let rest = (rest + y).when(below, rest.number(0.0).sign_of(y).when(whole, rest));
+    let quotient = (quotient - 1.0).when(below, quotient);
+    // The division may have landed just beside the whole number it stands for.
+    let down = quotient.unary(crate::code::Unary::Floor);
+    let nearest = (down + 1.0).when((quotient - down).gt(0.5), down);
+    let zero = quotient.number(0.0).sign_of(x / y);
+    let quotient = zero.when(quotient.eq(0.0), nearest);
+    let by_zero = y.eq(0.0);
+    ((x / y).when(by_zero, quotient), rest.number(f64::NAN).when(by_zero, rest))
+}
+
+/// The remainder of the quotient rounded to zero, exactly, with the sign of `x`.
+fn remainder<'a>(x: Val<'a>, y: Val<'a>) -> Val<'a> {
+    let (a, d) = (x.abs(), y.abs());
+    // A quotient below this, rounded, is off by one at most, and the rest is exact.
+    let direct = if x.is_f64() { 2f64.powi(51) } else { 2f64.powi(22) };
+    let large = (a / d).ge(direct) & a.lt(f64::INFINITY) & d.gt(0.0);
+    let rest = Val::choose(large, [a, d], |[a, d]| vec![reduce(a, d)], |[a, _]| vec![a])[0];
+    let rest = last_step(rest, d);
+    let rest = a.when(d.eq(f64::INFINITY), rest);
+    rest.number(f64::NAN).when(!a.lt(f64::INFINITY) | y.is_nan(), rest.sign_of(x))
+}
+
+/// The remainder where the quotient is small enough for one step.
+fn last_step<'a>(a: Val<'a>, d: Val<'a>) -> Val<'a> {
+    let quotient = (a / d).trunc();
+    let rest = (-quotient).mul_add(d, a);
+    let rest = (rest + d).when(rest.lt(0.0), rest);
+    let rest = (rest - d).when(rest.ge(d), rest);
+    rest.abs()
+}
+
+/// Takes multiples of `d` from `a` until the quotient is small: some 20 or 50 of its bits a turn.
+fn reduce<'a>(a: Val<'a>, d: Val<'a>) -> Val<'a> {
+    let (turns, step) = if a.is_f64() { (44, 48) } else { (16, 19) };
+    Val::repeat(turns, [a, d], |[a, d]| {
+        let gap = (exponent(a) - exponent(d) - step).at_least(0);
+        let half = gap >> 1;
+        let multiple = d * power_of_two(half) * power_of_two(gap - half);
+        vec![last_step(a, multiple), d]
+    })[0]
+}

@@ -1,0 +1,140 @@
+//! Powers of e, and what is made of them: x = n ln 2 + r with |r| at most half of ln 2, and
+//! eˣ = 2ⁿ eʳ.
+
+use super::bits::{bias, exponent_field, rounder};
+use super::poly::{by_dtype, horner};
+use super::value::Val;
+
+/// ln 2 in two parts, the first of few enough bits for its product with n to be exact.
+pub const LN2_F32: (f64, f64) = (0.693359375, -2.12194440054690583e-4);
+pub const LN2_F64: (f64, f64) = (6.93147180369123816490e-01, 1.90821492927058770002e-10);
+
+/// eʳ in f32, with a relative error of less than 2⁻²⁷.
+const EXP: [f64; 7] = [
+    1.0,
+    1.0,
+    0.4999999403953552,
+    0.16666516661643982,
+    0.04166810214519501,
+    0.008369192481040955,
+    0.001383890281431377,
+];
+
+/// 2ʳ in f32.
+const EXP2: [f64; 7] = [
+    1.0,
+    0.6931472420692444,
+    0.24022655189037323,
+    0.05550277978181839,
+    0.009617111645638943,
+    0.0013414548011496663,
+    0.000157855887664482,
+];
+
+/// (eʳ - 1 - r) / r².
+const EXPM1_F32: [f64; 5] =
+    [0.5, 0.16666539013385773, 0.04166661202907562, 0.008367099799215794, 0.0013917619362473488];
+const EXPM1_F64: [f64; 10] = [
+    0.5000000000000001,
+    0.16666666666666669,
+    0.04166666666662367,
+    0.008333333333330027,
+    0.0013888888917442772,
+    0.00019841269863229763,
+    2.4801520940521364e-05,
+    2.755726818666448e-06,
+    2.7620257282985725e-07,
+    2.5100515333382707e-08,
+];
+
+/// `x` without its multiples of ln 2.
+struct Reduced<'a> {
+    /// An integer whose low bits, as many as an exponent has, are those of `n` and an offset.
+    n: Val<'a>,
+    r: Val<'a>,
+}
+
+fn reduce(x: Val, offset: i64) -> Reduced {
+    let rounder = rounder(x) + offset as f64;
+    let sum = x.mul_add(std::f64::consts::LOG2_E, rounder);
+    let n = sum - rounder;
+    let (high, low) = if x.is_f64() { LN2_F64 } else { LN2_F32 };
+    let r = n.mul_add(-low, n.mul_add(-high, x));
+    Reduced { n: sum.bits(), r }
+}
+
+/// eʳ for a reduced `r`.
+fn series(r: Val) -> Val {
+    if r.is_f64() { series_less_one(r) + 1.0 } else { horner(r, &EXP) }
+}
+
+/// eʳ - 1 for a reduced `r`.
+fn series_less_one(r: Val) -> Val {
+    (r * r).mul_add(by_dtype(r, &EXPM1_F32, &EXPM1_F64), r)
+}
+
+/// eˣ.
+pub fn exp(x: Val) -> Val {
+    let (low, high) = if x.is_f64() { (-745.2, 709.9) } else { (-104.0, 88.8) };
+    exp_within(x.at_most(high).at_least(low))
+}
+
+/// eˣ where it does not leave the range by far. 2ⁿ is two factors: at either end of the range one
+/// would not do.
+fn exp_within(x: Val) -> Val {
+    let Reduced { n, r } = reduce(x, 2 * bias(x));
+    let half = n >> 1;
+    series(r) * exponent_field(half) * exponent_field(n - half)
+}
+
+/// 2ˣ for x ≤ 0, and 0 where that is subnormal.
+pub fn exp2_nonpositive(x: Val) -> Val {
+    let least = -bias(x) as f64;
+    // The least exponent and the bias make 0, whose exponent field is the float 0.
+    let x = x.at_least(least);
+    let rounder = rounder(x) - least;
+    let sum = x + rounder;
+    let r = x - (sum - rounder);
+    let power = match x.is_f64() {
+        true => series(r * std::f64::consts::LN_2),
+        false => horner(r, &EXP2),
+    };
+    power * exponent_field(sum.bits())
+}
+
+/// eˣ - 1.
+pub fn expm1(x: Val) -> Val {
+    let (low, high, tiny) = if x.is_f64() { (-38.0, 709.9, -54) } else { (-18.0, 88.8, -25) };
+    let half = expm1_scaled(x.at_most(high).at_least(low), -1).less_one;
+    x.when(x.abs().lt(2f64.powi(tiny)), half + half)
+}
+
+/// eˣ and eˣ - 1, times a power of two: by it the results stay in range where 2ⁿ would not.
+pub struct Scaled<'a> {
+    pub exp: Val<'a>,
+    pub less_one: Val<'a>,
+}
+
+/// See [`Scaled`]; `n + power` must be a normal exponent.
+pub fn expm1_scaled(x: Val, power: i32) -> Scaled {
+    let Reduced { n, r } = reduce(x, bias(x) + power as i64);
+    let scale = exponent_field(n);
+    let part = series_less_one(r);
+    Scaled {
+        exp: scale.mul_add(part, scale),
+        less_one: scale.mul_add(part, scale - 2f64.powi(power)),
+    }
+}
+
+/// 1 / (1 + e⁻ˣ), which nowhere overflows: by e to the power of -|x|.
+pub fn sigmoid(x: Val) -> Val {
+    let least = if x.is_f64() { -745.2 } else { -104.0 };
+    let below = (-x.abs()).at_least(least);
+    let Reduced { n, r } = reduce(below, 2 * bias(x));
+    let half = n >> 1;
+    let (first, second) = (exponent_field(half), exponent_field(n - half));
+    let part = series_less_one(r);
+    let scale = first * second;
+    let power = (part + 1.0) * first * second;
+    power.number(1.0).when(x.ge(0.0), power) / scale.mul_add(part, scale + 1.0)
+}

@@ -1,0 +1,303 @@
+//! Values with operators, so that formulas read as formulas. A number on the right stands for a
+//! constant of the left side's type.
+
+use std::cell::RefCell;
+use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Shl, Shr, Sub};
+
+use mithril_ir::dtype::DType;
+
+use crate::builder::Builder;
+use crate::code::{Binary, Cmp, Fold, Ty, Unary, V};
+
+type Shared<'a> = RefCell<&'a mut Builder>;
+
+/// A value and the builder that its users are added to.
+#[derive(Clone, Copy)]
+pub struct Val<'a> {
+    b: &'a Shared<'a>,
+    v: V,
+}
+
+/// Builds what `formula` says of `args`.
+pub fn build<const N: usize>(
+    b: &mut Builder,
+    args: [V; N],
+    formula: impl for<'a> FnOnce([Val<'a>; N]) -> Val<'a>,
+) -> V {
+    let shared = RefCell::new(&mut *b);
+    formula(args.map(|v| Val { b: &shared, v })).v
+}
+
+/// What may stand on the right of an operator.
+pub trait Operand<'a> {
+    fn like(self, left: Val<'a>) -> Val<'a>;
+}
+
+impl<'a> Operand<'a> for Val<'a> {
+    fn like(self, _: Val<'a>) -> Val<'a> {
+        self
+    }
+}
+
+impl<'a> Operand<'a> for f64 {
+    fn like(self, left: Val<'a>) -> Val<'a> {
+        left.number(self)
+    }
+}
+
+impl<'a> Operand<'a> for i64 {
+    fn like(self, left: Val<'a>) -> Val<'a> {
+        left.int(self)
+    }
+}
+
+macro_rules! operators {
+    ($($trait:ident $method:ident $binary:ident)*) => {$(
+        impl<'a, T: Operand<'a>> $trait<T> for Val<'a> {
+            type Output = Val<'a>;
+
+            fn $method(self, right: T) -> Val<'a> {
+                self.binary(Binary::$binary, right)
+            }
+        }
+    )*};
+}
+
+operators! {
+    Add add Add
+    Sub sub Sub
+    Mul mul Mul
+    Div div Div
+    BitAnd bitand And
+    BitOr bitor Or
+    BitXor bitxor Xor
+    Shl shl Shl
+    Shr shr Shr
+}
+
+impl<'a> Neg for Val<'a> {
+    type Output = Val<'a>;
+
+    fn neg(self) -> Val<'a> {
+        self.unary(Unary::Neg)
+    }
+}
+
+impl<'a> Not for Val<'a> {
+    type Output = Val<'a>;
+
+    fn not(self) -> Val<'a> {
+        self.unary(Unary::Not)
+    }
+}
+
+impl<'a> Val<'a> {
+    fn with(self, v: V) -> Val<'a> {
+        Val { b: self.b, v }
+    }
+
+    pub fn ty(self) -> Ty {
+        self.b.borrow().ty(self.v)
+    }
+
+    pub fn dtype(self) -> DType {
+        self.ty().dtype
+    }
+
+    pub fn is_f64(self) -> bool {
+        self.dtype() == DType::F64
+    }
+
+    /// A number as a constant of this type.
+    pub fn number(self, x: f64) -> Val<'a> {
+        let ty = self.ty();
+        self.with(self.b.borrow_mut().number(ty, x))
+    }
+
+    /// The low bits of an integer, as a constant of this type.
+    pub fn int(self, x: i64) -> Val<'a> {
+        let ty = self.ty();
+        self.with(self.b.borrow_mut().int(ty, x))
+    }
+
+    /// The number that this is a constant of.
+    pub fn constant(self) -> Option<f64> {
+        self.b.borrow().constant_number(self.v)
+    }
+
+    pub fn unary(self, op: Unary) -> Val<'a> {
+        self.with(self.b.borrow_mut().unary(op, self.v))
+    }
+
+    pub fn binary(self, op: Binary, right: impl Operand<'a>) -> Val<'a> {
+        let right = right.like(self);
+        self.with(self.b.borrow_mut().binary(op, self.v, right.v))
+    }
+
+    fn compare(self, op: Cmp, right: impl Operand<'a>) -> Val<'a> {
+        let right = right.like(self);
+        self.with(self.b.borrow_mut().compare(op, self.v, right.v))
+    }
+
+    pub fn eq(self, right: impl Operand<'a>) -> Val<'a> {
+        self.compare(Cmp::Eq, right)
+    }
+
+    pub fn ne(self, right: impl Operand<'a>) -> Val<'a> {
+        self.compare(Cmp::Ne, right)
+    }
+
+    pub fn lt(self, right: impl Operand<'a>) -> Val<'a> {
+        self.compare(Cmp::Lt, right)
+    }
+
+    pub fn le(self, right: impl Operand<'a>) -> Val<'a> {
+        self.compare(Cmp::Le, right)
+    }
+
+    pub fn gt(self, right: impl Operand<'a>) -> Val<'a> {
+        self.compare(Cmp::Gt, right)
+    }
+
+    pub fn ge(self, right: impl Operand<'a>) -> Val<'a> {
+        self.compare(Cmp::Ge, right)
+    }
+
+    pub fn is_nan(self) -> Val<'a> {
+        self.ne(self)
+    }
+
+    /// The lesser; `right` where the two are equal or either is NaN.
+    pub fn least(self, right: impl Operand<'a>) -> Val<'a> {
+        self.binary(Binary::Min, right)
+    }
+
+    /// The greater; `right` where the two are equal or either is NaN.
+    pub fn greatest(self, right: impl Operand<'a>) -> Val<'a> {
+        self.binary(Binary::Max, right)
+    }
+
+    /// At most `bound`; NaN stays.
+    pub fn at_most(self, bound: impl Operand<'a>) -> Val<'a> {
+        bound.like(self).least(self)
+    }
+
+    /// At least `bound`; NaN stays.
+    pub fn at_least(self, bound: impl Operand<'a>) -> Val<'a> {
+        bound.like(self).greatest(self)
+    }
+
+    /// `self * factor + term`, rounded once. The one place that asks for fused arithmetic.
+    pub fn mul_add(self, factor: impl Operand<'a>, term: impl Operand<'a>) -> Val<'a> {
+        let (factor, term) = (factor.like(self), term.like(self));
+        self.with(self.b.borrow_mut().fma(self.v, factor.v, term.v))
+    }
+
+    /// Of a bool: `yes` where it is true, else `no`.
+    pub fn pick(self, yes: Val<'a>, no: impl Operand<'a>) -> Val<'a> {
+        let no = no.like(yes);
+        self.with(self.b.borrow_mut().select(self.v, yes.v, no.v))
+    }
+
+    /// `self` where the condition holds, else `other`.
+    pub fn when(self, condition: Val<'a>, other: impl Operand<'a>) -> Val<'a> {
+        condition.pick(self, other)
+    }
+
+    /// Whether a bool holds in any lane, as a scalar.
+    pub fn any(self) -> Val<'a> {
+        self.with(self.b.borrow_mut().fold(Fold::Or, self.v))
+    }
+
+    /// As another dtype, see [`crate::code::Inst::Convert`].
+    pub fn convert(self, dtype: DType) -> Val<'a> {
+        self.with(self.b.borrow_mut().convert(self.v, dtype))
+    }
+
+    pub fn bitcast(self, dtype: DType) -> Val<'a> {
+        self.with(self.b.borrow_mut().bitcast(self.v, dtype))
+    }
+
+    /// The bits of a float as a signed integer.
+    pub fn bits(self) -> Val<'a> {
+        self.bitcast(if self.is_f64() { DType::I64 } else { DType::I32 })
+    }
+
+    /// The float of these bits.
+    pub fn float(self) -> Val<'a> {
+        self.bitcast(if self.dtype().bits() == 64 { DType::F64 } else { DType::F32 })
+    }
+
+    pub fn abs(self) -> Val<'a> {
+        self.unary(Unary::Abs)
+    }
+
+    pub fn sqrt(self) -> Val<'a> {
+        self.unary(Unary::Sqrt)
+    }
+
+    /// The nearest whole number, ties to even.
+    pub fn round(self) -> Val<'a> {
+        self.unary(Unary::RoundEven)
+    }
+
+    /// The whole number next to it on the way to zero; -0 may become +0.
+    pub fn trunc(self) -> Val<'a> {
+        let floor = self.abs().unary(Unary::Floor);
+        floor.sign_of(self)
+    }
+
+    /// The sign bit of a float, with all other bits zero.
+    pub fn sign_bit(self) -> Val<'a> {
+        let bits = self.bits();
+        bits & (1 << (bits.dtype().bits() - 1))
+    }
+
+    /// A float whose sign bit is clear, with the sign of `other`.
+    pub fn sign_of(self, other: Val<'a>) -> Val<'a> {
+        (self.bits() | other.sign_bit()).float()
+    }
+
+    /// `rare` where any lane of `condition` holds, else `common`: both give all lanes. Neither may
+    /// use values but those it is given.
+    pub fn choose<const N: usize>(
+        condition: Val<'a>,
+        args: [Val<'a>; N],
+        rare: impl for<'b> FnOnce([Val<'b>; N]) -> Vec<Val<'b>>,
+        common: impl for<'b> FnOnce([Val<'b>; N]) -> Vec<Val<'b>>,
+    ) -> Vec<Val<'a>> {
+        let any = condition.any();
+        let args = args.map(|x| x.v);
+        let results = any.b.borrow_mut().choose(
+            any.v,
+            |b| region(b, args, rare),
+            |b| region(b, args, common),
+        );
+        results.into_iter().map(|v| any.with(v)).collect()
+    }
+
+    /// `turns` times over: `step` is given what is carried, and gives what is carried next.
+    pub fn repeat<const N: usize>(
+        turns: i64,
+        carried: [Val<'a>; N],
+        step: impl for<'b> FnOnce([Val<'b>; N]) -> Vec<Val<'b>>,
+    ) -> Vec<Val<'a>> {
+        let shared = carried[0];
+        let mut b = shared.b.borrow_mut();
+        let (from, to) = (b.index(0), b.index(turns));
+        let results = b.repeat(from, to, 1, &carried.map(|x| x.v), |b, _, inner| {
+            region(b, std::array::from_fn(|i| inner[i]), step)
+        });
+        drop(b);
+        results.into_iter().map(|v| shared.with(v)).collect()
+    }
+}
+
+fn region<const N: usize>(
+    b: &mut Builder,
+    args: [V; N],
+    body: impl for<'b> FnOnce([Val<'b>; N]) -> Vec<Val<'b>>,
+) -> Vec<V> {
+    let shared = RefCell::new(&mut *b);
+    body(args.map(|v| Val { b: &shared, v })).into_iter().map(|x| x.v).collect()
+}

@@ -1,0 +1,75 @@
+//! The C function that the library is opened for.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::slice;
+
+use crate::{Options, Stage, compile};
+
+/// Bytes that a caller gives, or is given.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Bytes {
+    pub data: *const u8,
+    pub len: usize,
+}
+
+impl Bytes {
+    pub fn of(bytes: &[u8]) -> Bytes {
+        Bytes { data: bytes.as_ptr(), len: bytes.len() }
+    }
+
+    /// # Safety
+    /// `data` must be readable for `len` bytes during `'a`.
+    unsafe fn text<'a>(self) -> Result<&'a str, String> {
+        // SAFETY: the caller's promise.
+        let bytes = match self.len {
+            0 => &[],
+            len => unsafe { slice::from_raw_parts(self.data, len) },
+        };
+        str::from_utf8(bytes).map_err(|error| error.to_string())
+    }
+}
+
+/// Takes what was compiled: the caller's `sink`, the bytes.
+pub type Take = unsafe extern "C" fn(sink: *mut u8, bytes: Bytes);
+
+/// The type of [`mithril_native_compile`].
+pub type Compile = unsafe extern "C" fn(
+    text: Bytes,
+    cpu: Bytes,
+    features: Bytes,
+    stage: u32,
+    take: Take,
+    sink: *mut u8,
+) -> i32;
+
+/// Compiles the MLIR text of a kernel and hands `take` what `stage` (its number in [`Stage::ALL`])
+/// gives, or a message where the result is not 0. `sink` is handed on as it is.
+///
+/// # Safety
+/// The texts must be readable for their lengths, and `take` must be callable with `sink`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mithril_native_compile(
+    text: Bytes,
+    cpu: Bytes,
+    features: Bytes,
+    stage: u32,
+    take: Take,
+    sink: *mut u8,
+) -> i32 {
+    let run = || {
+        // SAFETY: the caller's promise.
+        let [text, cpu, features] = unsafe { [text.text()?, cpu.text()?, features.text()?] };
+        let stage = Stage::from_index(stage).ok_or("there is no such stage")?;
+        compile(text, &Options { cpu: cpu.into(), features: features.into() }, stage)
+    };
+    let answer = catch_unwind(AssertUnwindSafe(run))
+        .unwrap_or_else(|_| Err("the native code generator panicked".into()));
+    let (code, bytes) = match answer {
+        Ok(bytes) => (0, bytes),
+        Err(message) => (1, message.into_bytes()),
+    };
+    // SAFETY: the caller's promise.
+    unsafe { take(sink, Bytes::of(&bytes)) };
+    code
+}

@@ -1,0 +1,84 @@
+//! MLIR: from text to the dialect llvm.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Once;
+
+use melior::Context;
+use melior::dialect::DialectRegistry;
+use melior::ir::operation::OperationLike;
+use melior::ir::{Module, OperationRef};
+use melior::pass::PassManager;
+use melior::utility::{
+    parse_pass_pipeline, register_all_dialects, register_all_llvm_translations, register_all_passes,
+};
+
+/// What takes the dialects of the text to llvm.
+const PIPELINE: &str = "builtin.module(\
+    convert-scf-to-cf,\
+    convert-vector-to-llvm,\
+    convert-arith-to-llvm,\
+    convert-func-to-llvm,\
+    convert-cf-to-llvm,\
+    reconcile-unrealized-casts)";
+
+/// A context and what it had to complain about since it was asked.
+struct Session {
+    context: Context,
+    complaints: Rc<RefCell<Vec<String>>>,
+}
+
+thread_local! {
+    // A context takes milliseconds to make; the threads that compile keep theirs.
+    static SESSION: Session = Session::new();
+}
+
+static PASSES: Once = Once::new();
+
+impl Session {
+    fn new() -> Session {
+        PASSES.call_once(register_all_passes);
+        let registry = DialectRegistry::new();
+        register_all_dialects(&registry);
+        let context = Context::new();
+        context.append_dialect_registry(&registry);
+        for dialect in ["arith", "cf", "func", "llvm", "scf", "vector"] {
+            context.get_or_load_dialect(dialect);
+        }
+        // The text comes from threads of our own: MLIR's would only be in the way.
+        context.enable_multi_threading(false);
+        register_all_llvm_translations(&context);
+        let complaints = Rc::new(RefCell::new(Vec::new()));
+        let heard = complaints.clone();
+        context.attach_diagnostic_handler(move |diagnostic| {
+            heard.borrow_mut().push(diagnostic.to_string());
+            true
+        });
+        Session { context, complaints }
+    }
+}
+
+/// Runs `body` with this thread's context. Where it fails, what MLIR said is added.
+pub fn with_context<T>(body: impl FnOnce(&Context) -> Result<T, String>) -> Result<T, String> {
+    SESSION.with(|session| {
+        session.complaints.borrow_mut().clear();
+        body(&session.context).map_err(|what| {
+            let said = session.complaints.borrow().join("\n  ");
+            if said.is_empty() { what } else { format!("{what}\n  {said}") }
+        })
+    })
+}
+
+/// The module of `text`, in the dialect llvm.
+pub fn lower<'c>(context: &'c Context, text: &str) -> Result<Module<'c>, String> {
+    let mut module = Module::parse(context, text).ok_or("MLIR cannot read a kernel")?;
+    if !module.as_operation().verify() {
+        return Err("MLIR finds a kernel invalid".into());
+    }
+    let passes = PassManager::new(context);
+    parse_pass_pipeline(passes.as_operation_pass_manager(), PIPELINE)
+        .map_err(|error| format!("the pipeline of MLIR: {error}"))?;
+    passes.run(&mut module).map_err(|error| format!("MLIR cannot lower a kernel: {error}"))?;
+    let _: OperationRef = module.as_operation();
+    Ok(module)
+}

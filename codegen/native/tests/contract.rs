@@ -1,0 +1,273 @@
+//! Contractions as machine code give what the evaluator gives, on every layout, dtype and edge.
+
+mod matmul;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use libloading::Library;
+use matmul::{Case, PLAIN, host, link, strides};
+use mithril_ir::dtype::DType;
+use mithril_ir::eval::array::{Array, Data};
+use mithril_ir::eval::contract::{DotDims, dot_general};
+use mithril_ir::scalar::round;
+use mithril_ir::tensor::Tensor;
+use mithril_kernels::code::Code;
+use mithril_kernels::contract::Layout::{self, AlongK, AlongOuter, Packed, Strided};
+use mithril_kernels::mlir;
+use mithril_native::{Stage, compile};
+
+type Entry = unsafe extern "C" fn(*mut u8, *const *mut u8, *const i64, i64, i64);
+
+/// Memory that ends where nothing may be touched, and whose beginning is watched.
+struct Guarded {
+    pages: *mut u8,
+    size: usize,
+    bytes: usize,
+}
+
+const PAGE: usize = 4096;
+const CANARY: u8 = 0xA5;
+
+impl Guarded {
+    fn new(bytes: &[u8]) -> Guarded {
+        let size = bytes.len().next_multiple_of(PAGE) + PAGE;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: fresh pages, the last of which is closed.
+        let pages = unsafe {
+            let pages = libc::mmap(std::ptr::null_mut(), size + PAGE, access, kind, -1, 0);
+            assert_ne!(pages, libc::MAP_FAILED);
+            assert_eq!(libc::mprotect(pages.byte_add(size), PAGE, libc::PROT_NONE), 0);
+            pages.cast::<u8>()
+        };
+        let guarded = Guarded { pages, size, bytes: bytes.len() };
+        // SAFETY: the pages are ours.
+        unsafe {
+            pages.write_bytes(CANARY, size);
+            guarded.start().copy_from(bytes.as_ptr(), bytes.len());
+        }
+        guarded
+    }
+
+    fn start(&self) -> *mut u8 {
+        // SAFETY: within the pages.
+        unsafe { self.pages.add(self.size - self.bytes) }
+    }
+
+    fn read(&self) -> Vec<u8> {
+        // SAFETY: the pages are ours.
+        let all = unsafe { std::slice::from_raw_parts(self.pages, self.size) };
+        let (before, bytes) = all.split_at(self.size - self.bytes);
+        assert!(before.iter().all(|&b| b == CANARY), "something wrote before a buffer");
+        bytes.to_vec()
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`.
+        unsafe { libc::munmap(self.pages.cast(), self.size + PAGE) };
+    }
+}
+
+/// Compiles a kernel and runs it over ranges of tasks.
+fn run(code: &Code, buffers: &[&Guarded], dims: &[i64], scratch: usize, ranges: &[(i64, i64)]) {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let text = mlir::print(code);
+    let object = compile(&text, &host().0, Stage::Object).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("mithril-contract-{}-{number}", std::process::id());
+    let library = std::env::temp_dir().join(name).with_extension("so");
+    link(&object, &library);
+    let scratch = Guarded::new(&vec![0; scratch.next_multiple_of(64)]);
+    let buffers: Vec<*mut u8> = buffers.iter().map(|b| b.start()).collect();
+    // SAFETY: the library is a kernel for these buffers.
+    unsafe {
+        let library = Library::new(&library).expect("the library is loaded");
+        let entry = library.get::<Entry>(b"kernel").expect("the kernel is there");
+        for &(first, last) in ranges {
+            entry(scratch.start(), buffers.as_ptr(), dims.as_ptr(), first, last);
+        }
+    }
+    scratch.read();
+    for extension in ["o", "so"] {
+        std::fs::remove_file(library.with_extension(extension)).expect("it was there");
+    }
+}
+
+/// Small whole numbers, whose sums are exact in every order.
+fn numbers(dtype: DType, count: i64, seed: u32) -> Tensor {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(1664525).wrapping_add(1013904223);
+        ((state >> 24) % 7) as f64 - if dtype.is_unsigned_int() { 0.0 } else { 3.0 }
+    };
+    let values: Vec<f64> = (0..count).map(|_| next()).collect();
+    Tensor::from_f64s(dtype, vec![count as usize], &values)
+}
+
+fn view(memory: &Tensor, shape: [i64; 3], strides: [i64; 3]) -> Array {
+    let (shape, strides) = (shape.map(|s| s as usize), strides.map(|s| s as isize));
+    Array::from(memory).view(shape.to_vec(), &strides, 0)
+}
+
+fn expected(case: &Case, x: &Array, y: &Array, bias: &Tensor) -> Tensor {
+    let axes = |axis: usize| vec![axis];
+    let dims = DotDims {
+        lhs_batch: axes(0),
+        rhs_batch: axes(0),
+        lhs_contract: axes(2),
+        rhs_contract: axes(2),
+    };
+    let mut product = dot_general(x, y, &dims, case.acc).expect("operands that match");
+    let n = case.n as usize;
+    match (&mut product.data, Array::from(bias).data) {
+        (Data::Float(values), Data::Float(bias)) => {
+            let add = |(i, v): (usize, &mut f64)| *v = round::round(case.acc, *v + bias[i % n]).max(0.0);
+            values.iter_mut().enumerate().for_each(add);
+        }
+        (Data::Int(values), Data::Int(bias)) => {
+            let add = |(i, v): (usize, &mut i64)| {
+                *v = round::wrap(case.acc, v.wrapping_add(bias[i % n]));
+            };
+            values.iter_mut().enumerate().for_each(add);
+        }
+        _ => unreachable!("both are of the same dtype"),
+    }
+    Tensor::from(&product)
+}
+
+fn check(case: &Case) {
+    let [batch, m, n, k] = case.sizes();
+    let y_layout = if case.y == Packed { AlongK } else { case.y };
+    let (xs, mut ys) = (strides(case.x, m, k), strides(y_layout, n, k));
+    if case.shared {
+        ys[0] = 0;
+    }
+    let stretch = |layout: Layout| if layout == Strided { 2 } else { 1 };
+    let x = numbers(case.dtype, batch * m * k * stretch(case.x), 1);
+    let y = numbers(case.dtype, batch * n * k * stretch(case.y), 2);
+    let bias = numbers(case.acc, n, 3);
+    let want = expected(case, &view(&x, [batch, m, k], xs), &view(&y, [batch, n, k], ys), &bias);
+    let isa = host().1;
+    let (code, plan) = case.code(&isa);
+    let [gx, mut gy, gbias] = [&x, &y, &bias].map(|t| Guarded::new(t.bytes()));
+    if case.y == Packed {
+        assert_eq!(batch, 1);
+        let strips = (n + plan.strip() - 1) / plan.strip();
+        let size = strips * plan.strip() * k * plan.work.bytes() as i64;
+        let to = Guarded::new(&vec![0; size as usize]);
+        let pack = case.pack_code(AlongK, &plan);
+        run(&pack, &[&gx, &gy, &to], &case.sizes(), 64, &[(0, strips)]);
+        gy = to;
+    }
+    let tasks = case.tasks(&plan);
+    let split = tasks / 3;
+    for ranges in [vec![(0, tasks)], vec![(split, tasks), (0, split)]] {
+        let result = Guarded::new(&vec![0xCC; want.bytes().len()]);
+        let buffers = [&gx, &gy, &gbias, &result];
+        run(&code, &buffers, &case.sizes(), plan.scratch_bytes(), &ranges);
+        let got = Tensor::from_bytes(case.acc, want.shape().to_vec(), result.read());
+        let got = got.expect("as many bytes");
+        if got != want {
+            let pairs = want.to_f64s().into_iter().zip(got.to_f64s());
+            let at = pairs.enumerate().find(|(_, (w, g))| w != g);
+            panic!("{case:?}\n{plan:?}\n{ranges:?}: (place, (want, got)) {at:?}");
+        }
+    }
+}
+
+const SIZES: [[i64; 3]; 14] = [
+    [1, 1, 1],
+    [8, 8, 8],
+    [7, 17, 33],
+    [33, 17, 127],
+    [1, 100, 333],
+    [3, 37, 50],
+    [100, 1, 45],
+    [50, 333, 77],
+    [129, 200, 64],
+    [20, 70, 3000],
+    [300, 40, 1100],
+    [0, 5, 3],
+    [5, 0, 3],
+    [40, 33, 0],
+];
+
+fn shapes() -> impl Iterator<Item = Case> {
+    SIZES.into_iter().map(|[m, n, k]| Case { m, n, k, ..PLAIN })
+}
+
+#[test]
+fn layouts() {
+    for case in shapes() {
+        for x in [AlongK, AlongOuter] {
+            for y in [AlongOuter, AlongK] {
+                check(&Case { x, y, ..case.clone() });
+            }
+        }
+    }
+    for case in shapes().step_by(3) {
+        check(&Case { x: Strided, y: Strided, ..case });
+    }
+}
+
+#[test]
+fn extents_at_run_time() {
+    for case in shapes() {
+        for dynamic in [[true; 4], [false, true, false, false], [false, false, true, true]] {
+            for y in [AlongOuter, AlongK] {
+                check(&Case { dynamic, y, ..case.clone() });
+            }
+        }
+    }
+}
+
+#[test]
+fn constants_that_were_packed() {
+    for case in shapes() {
+        for dynamic in [[false; 4], [false, true, false, false]] {
+            check(&Case { y: Packed, dynamic, ..case.clone() });
+        }
+    }
+}
+
+#[test]
+fn batches() {
+    for shared in [false, true] {
+        for [m, n, k] in [[1, 9, 20], [8, 8, 8], [40, 33, 20], [20, 70, 1500]] {
+            for (y, dynamic) in [(AlongOuter, [false; 4]), (AlongK, [true; 4])] {
+                check(&Case { batch: 5, m, n, k, shared, y, dynamic, ..PLAIN });
+            }
+        }
+    }
+}
+
+#[test]
+fn dtypes() {
+    use DType::*;
+    let pairs = [
+        (F64, F64),
+        (F16, F32),
+        (F16, F16),
+        (BF16, F32),
+        (BF16, BF16),
+        (F32, F64),
+        (I64, I64),
+        (I32, I32),
+        (I16, I16),
+        (I8, I8),
+        (I8, I32),
+        (U64, U64),
+        (U32, U32),
+        (U16, U16),
+        (U8, U8),
+    ];
+    for (dtype, acc) in pairs {
+        for [m, n, k] in [[1, 40, 33], [7, 17, 20], [50, 70, 65]] {
+            for (x, y) in [(AlongK, AlongOuter), (AlongOuter, AlongK), (AlongK, AlongK)] {
+                check(&Case { m, n, k, x, y, dtype, acc, ..PLAIN });
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Kernels that contract, with a bias and a relu behind.
+
+use std::path::Path;
+use std::process::Command;
+
+use mithril_ir::dim::Dim;
+use mithril_ir::dtype::DType;
+use mithril_kernels::builder::Builder;
+use mithril_kernels::code::{Binary, Code, Ty, V};
+use mithril_kernels::contract::{self, Contraction, Isa, Layout, Plan, Side, plan};
+use mithril_native::Options;
+
+/// A contraction; the extents `batch, m, n, k` of which `dynamic` says so are dims of the launch.
+#[derive(Clone, Debug)]
+pub struct Case {
+    pub batch: i64,
+    pub m: i64,
+    pub n: i64,
+    pub k: i64,
+    pub dynamic: [bool; 4],
+    pub x: Layout,
+    pub y: Layout,
+    /// Whether all batches have the same `y`.
+    pub shared: bool,
+    pub dtype: DType,
+    pub acc: DType,
+}
+
+pub const PLAIN: Case = Case {
+    batch: 1,
+    m: 1,
+    n: 1,
+    k: 1,
+    dynamic: [false; 4],
+    x: Layout::AlongK,
+    y: Layout::AlongOuter,
+    shared: false,
+    dtype: DType::F32,
+    acc: DType::F32,
+};
+
+/// The processor that runs this, as LLVM and as plans see it.
+pub fn host() -> (Options, Isa) {
+    let options = |cpu: &str| Options { cpu: cpu.into(), features: "-prefer-256-bit".into() };
+    match std::is_x86_feature_detected!("avx512f") {
+        true => (options("x86-64-v4"), Isa { bytes: 64, registers: 32, fma: true }),
+        false => (options("x86-64-v3"), Isa { bytes: 32, registers: 16, fma: true }),
+    }
+}
+
+/// Elements between neighbours of an operand: of the batch, the outer axis and `k`.
+pub fn strides(layout: Layout, outer: i64, k: i64) -> [i64; 3] {
+    match layout {
+        Layout::AlongK => [outer * k, k, 1],
+        Layout::AlongOuter => [outer * k, 1, outer],
+        Layout::Strided => [outer * k * 2, k * 2, 2],
+        Layout::Packed => unreachable!("it is packed from another"),
+    }
+}
+
+impl Case {
+    pub fn sizes(&self) -> [i64; 4] {
+        [self.batch, self.m, self.n, self.k]
+    }
+
+    pub fn tasks(&self, plan: &Plan) -> i64 {
+        let [batch, m, n, _] = self.sizes().map(Dim::from);
+        plan.tasks(&[batch], &m, &n).as_const().expect("a number")
+    }
+
+    /// The kernel over buffers x, y, bias and result.
+    pub fn code(&self, isa: &Isa) -> (Code, Plan) {
+        let mut b = Builder::new(4, 4);
+        let c = self.contraction(&mut b);
+        let bias = b.buffer(2, self.acc, true);
+        let result = b.buffer(3, self.acc, false);
+        let plan = plan(&c.shape(&b), isa);
+        let (m, n) = (c.m, c.n);
+        let acc = self.acc;
+        contract::emit(&mut b, &c, &plan, &mut |b, at, value, mask| {
+            let lanes = b.ty(value).lanes;
+            let added = b.load(bias, at.col, lanes, mask);
+            let mut value = b.add(value, added);
+            if acc.is_float() {
+                let zero = b.number(Ty { dtype: acc, lanes }, 0.0);
+                value = b.binary(Binary::Max, value, zero);
+            }
+            let row = b.mul(at.batch[0], m);
+            let row = b.add(row, at.row);
+            let start = b.mul(row, n);
+            let to = b.add(start, at.col);
+            b.store(result, to, value, mask);
+        });
+        (b.finish(), plan)
+    }
+
+    fn contraction(&self, b: &mut Builder) -> Contraction {
+        let sizes = self.sizes();
+        let [batch, m, n, k] = std::array::from_fn(|i| match self.dynamic[i] {
+            true => b.dim(i),
+            false => b.index(sizes[i]),
+        });
+        let packed = self.y == Layout::Packed;
+        let x = side(b, (0, self.dtype, self.x), m, k);
+        let y = if packed { Layout::AlongOuter } else { self.y };
+        let mut y = side(b, (1, self.dtype, y), n, k);
+        if self.shared {
+            y.batch = vec![b.index(0)];
+        }
+        Contraction { dtype: self.dtype, acc: self.acc, batch: vec![batch], m, n, k, x, y, packed }
+    }
+
+    /// The kernel that packs `y`, which is as `from` says, for the plan: from buffer 1 to 2.
+    pub fn pack_code(&self, from: Layout, plan: &Plan) -> Code {
+        let mut b = Builder::new(3, 4);
+        let c = Case { y: from, ..self.clone() }.contraction(&mut b);
+        let to = Side { mem: b.buffer(2, plan.work, false), ..c.y.clone() };
+        contract::pack(&mut b, &c, plan, &to);
+        b.finish()
+    }
+}
+
+fn side(b: &mut Builder, (buffer, dtype, layout): (usize, DType, Layout), outer: V, k: V) -> Side {
+    let mem = b.buffer(buffer, dtype, true);
+    let area = b.mul(outer, k);
+    let one = b.index(1);
+    let [batch, outer, k] = match layout {
+        Layout::AlongK => [area, k, one],
+        Layout::AlongOuter => [area, one, outer],
+        Layout::Strided => [b.times(area, 2), b.times(k, 2), b.index(2)],
+        Layout::Packed => unreachable!("it is packed from another"),
+    };
+    Side { mem, offset: b.index(0), batch: vec![batch], outer, k }
+}
+
+/// Makes a library of an object.
+pub fn link(object: &[u8], library: &Path) {
+    let path = library.with_extension("o");
+    std::fs::write(&path, object).expect("the object is written");
+    let status = Command::new("cc").arg("-shared").args([&path, Path::new("-o"), library]).status();
+    assert!(status.expect("cc runs").success());
+}

@@ -1,0 +1,114 @@
+//! Where the elements of a result come from: what generated loops need to know of an operation.
+
+use super::Op;
+use crate::attr::Attr;
+use crate::shape::{Shape, Type};
+
+/// How loops get one element of the result. Elementwise operations have their expression,
+/// composites their decomposition, calls their callee: [`Access::Meaning`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Access {
+    Meaning,
+    /// Literals.
+    Literal,
+    Iota,
+    /// The result's known elements, which are dims.
+    Known,
+    /// The operand's, unchanged.
+    Same,
+    Broadcast,
+    Reshape,
+    Transpose,
+    Slice,
+    Reverse,
+    Concat,
+    Pad,
+    Take,
+    TakeAlong,
+    SliceUpdate,
+    DynamicSlice,
+    DynamicUpdate,
+    /// One value of all elements over axes.
+    Fold(Fold),
+    /// The index of the greatest or the least element along an axis.
+    Find {
+        greatest: bool,
+    },
+    RunningSum,
+    /// Elements in order, or their places.
+    Sort {
+        places: bool,
+    },
+    ScatterAdd,
+    ScatterAddAlong,
+    Contract,
+    RandomBits,
+    Uniform,
+    Normal,
+    KeySplit,
+    KeyFold,
+}
+
+/// What folding makes of elements.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Fold {
+    Sum,
+    Product,
+    Max,
+    Min,
+    Any,
+    All,
+}
+
+/// Which axes of its operand a fold takes away, and where the others are in the result.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FoldAxes {
+    /// By axis of the operand.
+    pub folded: Vec<bool>,
+    /// The axis of the result for each axis of the operand that stays.
+    pub places: Vec<Option<usize>>,
+}
+
+/// The axes of a fold or a find, by its attributes and the types of its operand and result; ranks
+/// are known.
+pub fn fold_axes(op: Op, attrs: &[Attr], operand: &Type, result: &Type) -> FoldAxes {
+    let rank = operand.shape.dims.len();
+    let attr = |name: &str| op.attr_index(name).map(|i| &attrs[i]);
+    let front = |axis: i64| axis.rem_euclid(rank.max(1) as i64) as usize;
+    let mut folded = vec![true; rank];
+    match (attr("axes"), attr("axis"), attr("shape")) {
+        (Some(Attr::Ints(axes)), ..) => {
+            folded.fill(false);
+            axes.iter().for_each(|&axis| folded[front(axis)] = true);
+        }
+        (_, Some(Attr::Int(axis)), _) => {
+            folded.fill(false);
+            folded[front(*axis)] = true;
+        }
+        (_, _, Some(Attr::Shape(_))) => folded = repeated(&operand.shape, &result.shape),
+        _ => {}
+    }
+    let lost = rank - result.shape.dims.len();
+    let kept = result.shape.dims.len() == rank;
+    let summed_to = attr("shape").is_some();
+    let mut next = 0;
+    let places = (0..rank).map(|axis| {
+        let place = match (folded[axis], kept, summed_to) {
+            (true, ..) => return None,
+            (_, true, _) => axis,
+            (_, _, true) => axis - lost,
+            _ => next,
+        };
+        next += 1;
+        Some(place)
+    });
+    let places = places.collect();
+    FoldAxes { folded, places }
+}
+
+/// Which axes of `wide` broadcasting `narrow` to it repeats.
+fn repeated(wide: &Shape, narrow: &Shape) -> Vec<bool> {
+    let lead = wide.dims.len() - narrow.dims.len();
+    let stays = |axis: usize| axis >= lead && narrow.dims[axis - lead] == wide.dims[axis];
+    (0..wide.dims.len()).map(|axis| !stays(axis)).collect()
+}

@@ -1,0 +1,232 @@
+//! Groups as functions: each with the views that it reads through, under names that say nothing, so
+//! that equal kernels are equal.
+
+use mithril_ir::attr::Attr;
+use mithril_ir::diagnostic::Result;
+use mithril_ir::dim::{Dim, Symbol};
+use mithril_ir::graph::{Argument, Function, Module, Operation, ResultDef, Role, Value, ValueInfo};
+use mithril_ir::loc::Loc;
+use mithril_ir::op::access::Access;
+use mithril_ir::shape::{Shape, Type};
+use mithril_ir::text;
+use rustc_hash::FxHashMap;
+
+use super::group::Group;
+use super::views::is_view;
+use super::{Launch, Outline};
+
+/// The kernels of the groups, and a copy for each result that no group makes.
+pub fn extract(function: &Function, groups: &[Group]) -> Result<Outline> {
+    let definitions = function.definitions();
+    let mut outline = Outline { kernels: Vec::new(), launches: Vec::new() };
+    let mut known = FxHashMap::default();
+    let read = read_outside(function, &definitions, groups);
+    for (at, group) in groups.iter().enumerate() {
+        let mut kernel = Kernel::new(function, &definitions);
+        group.ops.iter().for_each(|&op| kernel.own[op] = true);
+        for &op in &group.ops {
+            kernel.operation(op);
+        }
+        let results = group.ops.iter().flat_map(|&op| function.ops[op].results());
+        let outside = |v: &Value| read[v.index()].is_some_and(|by| by != at);
+        kernel.finish(results.filter(outside).collect(), &mut outline, &mut known);
+    }
+    for value in copies(function, &definitions) {
+        let mut kernel = Kernel::new(function, &definitions);
+        kernel.value(value);
+        kernel.finish(vec![value], &mut outline, &mut known);
+    }
+    Ok(outline)
+}
+
+/// Who reads each value: nobody, one group alone, or several and the caller (a number no group has).
+fn read_outside(
+    function: &Function,
+    definitions: &[Option<u32>],
+    groups: &[Group],
+) -> Vec<Option<usize>> {
+    const MANY: usize = usize::MAX;
+    let mut read = vec![None; function.values.len()];
+    let mut note = |value: Value, by: usize| {
+        let mut open = vec![value];
+        while let Some(value) = open.pop() {
+            let slot: &mut Option<usize> = &mut read[value.index()];
+            *slot = match *slot {
+                None => Some(by),
+                Some(other) if other == by => Some(by),
+                Some(_) => Some(MANY),
+            };
+            if let Some(at) = definitions[value.index()] {
+                let op = &function.ops[at as usize];
+                if is_view(function, op) {
+                    open.extend(op.operands.iter().copied());
+                }
+            }
+        }
+    };
+    for (at, group) in groups.iter().enumerate() {
+        let operands = group.ops.iter().flat_map(|&op| function.ops[op].operands.iter());
+        operands.for_each(|&operand| note(operand, at));
+    }
+    function.results.iter().for_each(|result| note(result.value, MANY));
+    read
+}
+
+/// Results that are arguments, literals or views: each once.
+fn copies(function: &Function, definitions: &[Option<u32>]) -> Vec<Value> {
+    let mut copies = Vec::new();
+    for result in &function.results {
+        let made = definitions[result.value.index()].is_some_and(|at| {
+            let op = &function.ops[at as usize];
+            !is_view(function, op) && op.op.access != Access::Literal
+        });
+        if !made && !copies.contains(&result.value) {
+            copies.push(result.value);
+        }
+    }
+    copies
+}
+
+/// A kernel as it is put together.
+struct Kernel<'f> {
+    source: &'f Function,
+    definitions: &'f [Option<u32>],
+    own: Vec<bool>,
+    operands: Vec<Value>,
+    /// The operations it has, views included, in order.
+    ops: Vec<usize>,
+    taken: Vec<bool>,
+    loc: Loc,
+}
+
+impl<'f> Kernel<'f> {
+    fn new(source: &'f Function, definitions: &'f [Option<u32>]) -> Kernel<'f> {
+        let count = source.ops.len();
+        Kernel {
+            source,
+            definitions,
+            own: vec![false; count],
+            operands: Vec::new(),
+            ops: Vec::new(),
+            taken: vec![false; count],
+            loc: Loc::unknown(),
+        }
+    }
+
+    /// Takes an operation in, with what it reads.
+    fn operation(&mut self, at: usize) {
+        if std::mem::replace(&mut self.taken[at], true) {
+            return;
+        }
+        let op = &self.source.ops[at];
+        op.operands.iter().for_each(|&operand| self.value(operand));
+        self.loc.merge(&op.loc);
+        self.ops.push(at);
+    }
+
+    /// Sees to it that a value is there: as an argument, or by its operation.
+    fn value(&mut self, value: Value) {
+        match self.definitions[value.index()] {
+            Some(at) if self.own[at as usize] => self.operation(at as usize),
+            Some(at) if is_view(self.source, &self.source.ops[at as usize]) => {
+                self.operation(at as usize);
+            }
+            _ if self.operands.contains(&value) => {}
+            _ => self.operands.push(value),
+        }
+    }
+
+    /// Adds the kernel, if there is none like it, and its launch.
+    fn finish(
+        self,
+        results: Vec<Value>,
+        outline: &mut Outline,
+        known: &mut FxHashMap<String, usize>,
+    ) {
+        let mut naming = Naming::default();
+        let function = self.function(&results, &mut naming);
+        let key = text::print(&Module::of(function.clone()));
+        let kernel = *known.entry(key).or_insert_with(|| {
+            outline.kernels.push(function);
+            outline.kernels.len() - 1
+        });
+        let dims = naming.symbols.iter().map(Dim::symbol).collect();
+        let Kernel { operands, loc, .. } = self;
+        outline.launches.push(Launch { kernel, operands, results, dims, loc });
+    }
+
+    fn function(&self, results: &[Value], naming: &mut Naming) -> Function {
+        let mut out = Function::new("kernel");
+        let mut map: FxHashMap<Value, Value> = FxHashMap::default();
+        for (i, &operand) in self.operands.iter().enumerate() {
+            let name: std::sync::Arc<str> = format!("a{i}").into();
+            out.args.push(Argument { name, role: Role::Data, donated: false });
+            map.insert(operand, Value(out.values.len() as u32));
+            out.values.push(naming.info(self.source.info(operand)));
+        }
+        for &at in &self.ops {
+            let op = &self.source.ops[at];
+            let first = Value(out.values.len() as u32);
+            for (i, value) in op.results().enumerate() {
+                map.insert(value, Value(first.0 + i as u32));
+                out.values.push(naming.info(self.source.info(value)));
+            }
+            out.ops.push(Operation {
+                operands: op.operands.iter().map(|v| map[v]).collect(),
+                attrs: op.attrs.iter().map(|a| naming.attr(a)).collect(),
+                first,
+                loc: Loc::unknown(),
+                ..*op
+            });
+        }
+        for (i, value) in results.iter().enumerate() {
+            let name = format!("r{i}").into();
+            out.results.push(ResultDef { name, value: map[value], state: None });
+        }
+        out
+    }
+}
+
+/// The symbols of a kernel: `d0`, `d1`, … as they come.
+#[derive(Default)]
+struct Naming {
+    symbols: Vec<Symbol>,
+}
+
+impl Naming {
+    fn symbol(&mut self, symbol: &Symbol) -> Dim {
+        let at = self.symbols.iter().position(|s| s == symbol).unwrap_or_else(|| {
+            self.symbols.push(symbol.clone());
+            self.symbols.len() - 1
+        });
+        Dim::symbol(format!("d{at}"))
+    }
+
+    fn dim(&mut self, dim: &Dim) -> Dim {
+        if dim.as_const().is_some() {
+            return dim.clone();
+        }
+        let mut names: FxHashMap<Symbol, Dim> = FxHashMap::default();
+        dim.for_each_symbol(&mut |symbol| {
+            let name = self.symbol(symbol);
+            names.insert(symbol.clone(), name);
+        });
+        dim.substitute(&|symbol| names.get(symbol).cloned())
+    }
+
+    fn shape(&mut self, shape: &Shape) -> Shape {
+        Shape { lead: shape.lead.clone(), dims: shape.dims.iter().map(|d| self.dim(d)).collect() }
+    }
+
+    fn info(&mut self, info: &ValueInfo) -> ValueInfo {
+        let known = info.known.as_ref().map(|dims| dims.iter().map(|d| self.dim(d)).collect());
+        ValueInfo { ty: Type::new(info.ty.dtype, self.shape(&info.ty.shape)), name: None, known }
+    }
+
+    fn attr(&mut self, attr: &Attr) -> Attr {
+        match attr {
+            Attr::Shape(shape) => Attr::Shape(self.shape(shape)),
+            _ => attr.clone(),
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Loads relocatable objects, as compilers write them, into memory to run them.
+//!
+//! An object is position-independent code of the small model and needs no other symbols than
+//! [`EXTERNAL`]. What it says is checked before it is believed: a damaged one is an error.
+
+mod layout;
+mod link;
+mod region;
+mod x86_64;
+
+use crate::kernel::Kernel;
+use layout::{Layout, Object};
+use region::{Access, Region};
+use std::collections::HashMap;
+use std::mem::transmute;
+use std::ops::Range;
+
+/// The symbols that an object may use without defining them.
+pub const EXTERNAL: [&str; 3] = ["memcpy", "memmove", "memset"];
+
+/// Why an object is not loaded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// It is not an object, or a part of one, or contradicts itself.
+    #[error("damaged object: {0}")]
+    Damaged(String),
+    /// It is for another machine, or uses what compiled kernels do without.
+    #[error("unsupported object: {0}")]
+    Unsupported(String),
+    /// It needs a symbol that neither it nor [`EXTERNAL`] has.
+    #[error("undefined symbol {0}: an object may use {external} only", external = EXTERNAL.join(", "))]
+    Undefined(String),
+    /// An address does not fit where it is to be written.
+    #[error("the address of {symbol} does not fit at {section} + {offset:#x}")]
+    Range { symbol: String, section: String, offset: u64 },
+    #[error("out of memory: {bytes} bytes for an object")]
+    OutOfMemory { bytes: usize },
+}
+
+impl From<object::read::Error> for Error {
+    fn from(error: object::read::Error) -> Error {
+        Error::Damaged(error.to_string())
+    }
+}
+
+/// The code and data of one object, at a fixed place in memory until it is dropped.
+///
+/// No page of it is both writable and executable.
+pub struct Code {
+    region: Region,
+    text: Range<usize>,
+    /// Offsets in the region.
+    symbols: HashMap<String, usize>,
+}
+
+impl Code {
+    /// Loads a relocatable ELF object for x86-64.
+    ///
+    /// # Errors
+    /// Each [`Error`]; none of them leaves anything behind.
+    pub fn load(object: &[u8]) -> Result<Code, Error> {
+        let object = Object::parse(object)?;
+        let layout = Layout::of(&object)?;
+        let mut region = Region::new(layout.bytes)?;
+        link::fill(&object, &layout, region.as_mut_slice())?;
+        link::relocate(&object, &layout, &mut region)?;
+        region.protect(layout.text.clone(), Access::Execute)?;
+        region.protect(layout.constants.clone(), Access::Read)?;
+        let symbols = link::exports(&object, &layout)?;
+        Ok(Code { region, text: layout.text, symbols })
+    }
+
+    /// The address of a symbol that the object defines for others; valid as long as this is.
+    pub fn symbol(&self, name: &str) -> Option<*const u8> {
+        Some(self.region.as_ptr().wrapping_add(*self.symbols.get(name)?))
+    }
+
+    /// The function of this name as a kernel; none if it is not in the object's code.
+    ///
+    /// To call it takes that it is a kernel, and that this is not dropped meanwhile.
+    pub fn kernel(&self, name: &str) -> Option<Kernel> {
+        let offset = self.symbols.get(name).filter(|offset| self.text.contains(offset))?;
+        let address = self.region.as_ptr().wrapping_add(*offset);
+        // SAFETY: not null; whether it is such a function is for those to know who call it.
+        Some(unsafe { transmute::<*const u8, Kernel>(address) })
+    }
+}

@@ -1,0 +1,156 @@
+//! The parts of an object, and where each goes.
+
+use super::region::page;
+use super::x86_64::STUB;
+use super::{EXTERNAL, Error};
+use object::LittleEndian;
+use object::elf;
+use object::read::elf::{FileHeader, SectionHeader, SectionTable, SymbolTable};
+use std::ops::Range;
+
+pub type Header = elf::FileHeader64<LittleEndian>;
+pub const LITTLE: LittleEndian = LittleEndian;
+
+/// Small-model code reaches everything within this distance.
+const REACH: usize = 1 << 30;
+
+/// An object, opened.
+pub struct Object<'a> {
+    pub bytes: &'a [u8],
+    pub sections: SectionTable<'a, Header>,
+    pub symbols: SymbolTable<'a, Header>,
+}
+
+impl<'a> Object<'a> {
+    pub fn parse(bytes: &'a [u8]) -> Result<Object<'a>, Error> {
+        let header = Header::parse(bytes)?;
+        let little = header.endian()?;
+        if header.e_machine(little) != elf::EM_X86_64 || !cfg!(target_arch = "x86_64") {
+            return Err(Error::Unsupported("it is not for this machine".into()));
+        }
+        if header.e_type(little) != elf::ET_REL {
+            return Err(Error::Unsupported("it is not relocatable".into()));
+        }
+        let sections = header.sections(little, bytes)?;
+        let symbols = sections.symbols(little, bytes, elf::SHT_SYMTAB)?;
+        Ok(Object { bytes, sections, symbols })
+    }
+
+    /// The name of a section, for messages and for what goes by name.
+    pub fn section_name(&self, section: &elf::SectionHeader64<LittleEndian>) -> String {
+        let name = self.sections.section_name(LITTLE, section).unwrap_or_default();
+        String::from_utf8_lossy(name).into_owned()
+    }
+}
+
+/// What lies where in the region. Its parts begin at pages.
+pub struct Layout {
+    pub bytes: usize,
+    /// Code, and the jumps to external symbols, to be executable.
+    pub text: Range<usize>,
+    /// What is only read once it is relocated, and the table of addresses.
+    pub constants: Range<usize>,
+    /// The first of the jumps, one for each of `EXTERNAL`.
+    pub stubs: usize,
+    /// The table of addresses, with an entry of eight bytes for each symbol.
+    pub addresses: usize,
+    /// Where each section lies, by its index; none for those that code does not need.
+    pub places: Vec<Option<Range<usize>>>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Part {
+    Text,
+    Constants,
+    Data,
+}
+
+impl Layout {
+    pub fn of(object: &Object) -> Result<Layout, Error> {
+        let mut end = 0;
+        let mut places = vec![None; object.sections.len()];
+        let text = section_places(object, Part::Text, &mut end, &mut places)?;
+        let stubs = reserve(&mut end, 16, EXTERNAL.len() * STUB)?;
+        let text = text..pages(&mut end)?;
+        let start = section_places(object, Part::Constants, &mut end, &mut places)?;
+        let addresses = reserve(&mut end, 8, object.symbols.len().saturating_mul(8))?;
+        let constants = start..pages(&mut end)?;
+        section_places(object, Part::Data, &mut end, &mut places)?;
+        let bytes = pages(&mut end)?;
+        Ok(Layout { bytes, text, constants, stubs, addresses, places })
+    }
+
+    /// Where a section lies, if it was taken into memory.
+    pub fn place(&self, section: usize) -> Option<Range<usize>> {
+        self.places.get(section)?.clone()
+    }
+}
+
+/// Places the sections of one part from `end` on, and says where they begin.
+fn section_places(
+    object: &Object,
+    of: Part,
+    end: &mut usize,
+    places: &mut [Option<Range<usize>>],
+) -> Result<usize, Error> {
+    let begin = *end;
+    for (index, section) in object.sections.enumerate() {
+        if part(object, section)? != Some(of) {
+            continue;
+        }
+        let name = || object.section_name(section);
+        let damaged = |what| Error::Damaged(format!("the {what} of section {}", name()));
+        let align = usize::try_from(section.sh_addralign(LITTLE)).unwrap_or(0).max(1);
+        if !align.is_power_of_two() || align > page() {
+            return Err(damaged("alignment"));
+        }
+        let bytes = usize::try_from(section.sh_size(LITTLE)).map_err(|_| damaged("size"))?;
+        let start = reserve(end, align, bytes)?;
+        places[index.0] = Some(start..*end);
+    }
+    Ok(begin)
+}
+
+/// What becomes of a section: none for those that code does not need.
+fn part(
+    object: &Object,
+    section: &elf::SectionHeader64<LittleEndian>,
+) -> Result<Option<Part>, Error> {
+    let (kind, flags) = (section.sh_type(LITTLE), section.sh_flags(LITTLE));
+    let has = |flag: u32| flags & u64::from(flag) != 0;
+    let name = object.section_name(section);
+    // Nobody unwinds through kernels.
+    let unwind = kind == elf::SHT_X86_64_UNWIND || name == ".eh_frame";
+    if !has(elf::SHF_ALLOC) || kind == elf::SHT_NOTE || unwind {
+        return Ok(None);
+    }
+    let plain = matches!(kind, elf::SHT_PROGBITS | elf::SHT_NOBITS);
+    if !plain || has(elf::SHF_TLS) || has(elf::SHF_COMPRESSED) {
+        return Err(Error::Unsupported(format!("section {name}")));
+    }
+    Ok(Some(if has(elf::SHF_EXECINSTR) {
+        Part::Text
+    } else if has(elf::SHF_WRITE) && !name.starts_with(".data.rel.ro") {
+        Part::Data
+    } else {
+        Part::Constants
+    }))
+}
+
+/// Moves `end` behind so many aligned bytes, and says where they begin.
+fn reserve(end: &mut usize, align: usize, bytes: usize) -> Result<usize, Error> {
+    let start = end.next_multiple_of(align);
+    match start.checked_add(bytes) {
+        Some(after) if after <= REACH => {
+            *end = after;
+            Ok(start)
+        }
+        _ => Err(Error::Unsupported(format!("more than {REACH} bytes"))),
+    }
+}
+
+fn pages(end: &mut usize) -> Result<usize, Error> {
+    reserve(end, page(), 0)?;
+    *end = end.next_multiple_of(page());
+    Ok(*end)
+}

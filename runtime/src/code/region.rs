@@ -1,0 +1,82 @@
+//! Memory to load an object into.
+
+use super::Error;
+use std::ops::Range;
+use std::ptr::{self, NonNull};
+use std::slice;
+
+/// A mapping of whole pages.
+pub struct Region {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: a region owns its memory.
+unsafe impl Send for Region {}
+// SAFETY: writing through it takes a unique borrow.
+unsafe impl Sync for Region {}
+
+/// What pages may be used for, besides writing.
+pub enum Access {
+    Read,
+    Execute,
+}
+
+/// The size of a page in bytes.
+pub fn page() -> usize {
+    // SAFETY: a question without arguments in memory.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).unwrap_or(4096)
+}
+
+impl Region {
+    /// Zeroed memory to read and write; `bytes` is a multiple of a page.
+    pub fn new(bytes: usize) -> Result<Region, Error> {
+        let bytes = bytes.max(page());
+        let (access, kind) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping anywhere.
+        let start = unsafe { libc::mmap(ptr::null_mut(), bytes, access, kind, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(Error::OutOfMemory { bytes });
+        }
+        let start = NonNull::new(start.cast()).ok_or(Error::OutOfMemory { bytes })?;
+        Ok(Region { start, bytes })
+    }
+
+    pub fn as_ptr(&self) -> *const u8 {
+        self.start.as_ptr()
+    }
+
+    /// All of it; to be asked for before it is protected.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: mapped, zeroed, and borrowed uniquely.
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
+    }
+
+    /// Takes the right to write to these pages.
+    pub fn protect(&mut self, pages: Range<usize>, access: Access) -> Result<(), Error> {
+        let access = match access {
+            Access::Read => libc::PROT_READ,
+            Access::Execute => libc::PROT_READ | libc::PROT_EXEC,
+        };
+        let part = &mut self.as_mut_slice()[pages];
+        if part.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: pages of this mapping, and no reference into them is left.
+        let done = unsafe { libc::mprotect(part.as_mut_ptr().cast(), part.len(), access) };
+        if done == 0 {
+            return Ok(());
+        }
+        let why = std::io::Error::last_os_error();
+        Err(Error::Unsupported(format!("the system forbids memory to be made executable: {why}")))
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: exactly what was mapped, and nobody refers to it any more.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}

@@ -1,0 +1,144 @@
+//! Running programs: one executor of launch lists.
+
+mod check;
+mod frame;
+mod prepare;
+
+use crate::code::Code;
+use crate::kernel::Kernel;
+use crate::memory::{Block, OutOfMemory};
+use crate::program::Program;
+use crate::threads::Pool;
+use frame::{Frame, Frames};
+pub use prepare::Prepared;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Why a program is refused or does not run.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Error {
+    /// It names what there is not, or gives a result no place or two.
+    #[error("invalid program: {0}")]
+    Invalid(String),
+    /// A call has more or fewer arguments, results or symbols than the program.
+    #[error("{got} {what} given, {expected} expected")]
+    Count { what: &'static str, got: usize, expected: usize },
+    /// A size has no value, or none that it can have, for these values of the symbols.
+    #[error("{what} is {size}, which is {} for symbols {symbols:?}", .value.map_or("undefined".into(), |v| v.to_string()))]
+    Size { what: String, size: String, value: Option<i64>, symbols: Vec<i64> },
+    #[error(transparent)]
+    OutOfMemory(#[from] OutOfMemory),
+}
+
+/// How many tuples of symbol values are kept prepared.
+const PREPARED: usize = 64;
+
+/// A program with its kernels and constants, ready to run; from many threads at once.
+pub struct Executable {
+    program: Program,
+    kernels: Vec<Kernel>,
+    constants: Vec<Arc<Block>>,
+    /// What was prepared for the last tuples of symbols, the latest first.
+    prepared: Mutex<Vec<Arc<Prepared>>>,
+    frames: Frames,
+    /// Where the kernels lie: they last as long as this does.
+    _code: Vec<Arc<Code>>,
+}
+
+impl Executable {
+    /// Takes a program, the kernels and the constants that it names by index, and what keeps the
+    /// kernels alive.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the program names a buffer, kernel, constant, argument, result or
+    /// symbol that there is not, or a result is not the place of exactly one buffer. A program
+    /// without symbols is prepared, too, with those errors.
+    pub fn new(
+        program: Program,
+        kernels: Vec<Kernel>,
+        code: Vec<Arc<Code>>,
+        constants: Vec<Arc<Block>>,
+    ) -> Result<Executable, Error> {
+        check::program(&program, kernels.len(), constants.len())?;
+        let (prepared, frames) = (Mutex::default(), Frames::default());
+        let executable = Executable { program, kernels, constants, prepared, frames, _code: code };
+        if executable.program.symbols == 0 {
+            executable.prepare(&[])?;
+        }
+        Ok(executable)
+    }
+
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// How many bytes each result has for these values of the symbols.
+    ///
+    /// # Errors
+    /// As [`Executable::prepare`].
+    pub fn result_bytes(&self, symbols: &[i64]) -> Result<Vec<usize>, Error> {
+        Ok(self.prepare(symbols)?.result_bytes().to_vec())
+    }
+
+    /// What follows from these values of the symbols: kept for the last 64 tuples.
+    ///
+    /// # Errors
+    /// [`Error::Count`] for too many or too few symbols, [`Error::Size`] if a size has no value or
+    /// a negative one, an alias ends after what it is a part of, or a constant is too short.
+    pub fn prepare(&self, symbols: &[i64]) -> Result<Arc<Prepared>, Error> {
+        count("symbols", symbols.len(), self.program.symbols)?;
+        let mut kept = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = kept.iter().position(|p| p.symbols() == symbols) {
+            kept[..=at].rotate_right(1);
+        } else {
+            let prepared = Prepared::new(&self.program, &self.kernels, &self.constants, symbols)?;
+            kept.truncate(PREPARED - 1);
+            kept.insert(0, Arc::new(prepared));
+        }
+        Ok(kept[0].clone())
+    }
+
+    /// Runs the program once. After the first calls with a tuple of symbols this allocates
+    /// nothing, except that memory for more calls at one time than ever before is allocated then.
+    ///
+    /// # Errors
+    /// [`Error::Count`] for another number of arguments, results or symbols, the errors of
+    /// [`Executable::prepare`], and [`Error::OutOfMemory`]. After the last, results may be
+    /// written in part.
+    ///
+    /// # Safety
+    /// - The kernels do what the program says: touch nothing but the bytes of their launch's
+    ///   buffers and scratch, and write only what is not an argument or a constant.
+    /// - `args` and `results` point to as many bytes as their buffers have for these symbols,
+    ///   aligned as the kernels take them to be.
+    /// - Until it returns nobody else writes to the arguments or touches the results, and no
+    ///   result overlaps with an argument or another result.
+    pub unsafe fn run(
+        &self,
+        args: &[*const u8],
+        symbols: &[i64],
+        results: &[*mut u8],
+        pool: &Pool,
+    ) -> Result<(), Error> {
+        count("arguments", args.len(), self.program.args)?;
+        count("results", results.len(), self.program.results)?;
+        let mut frame = self.frame(symbols)?;
+        frame.point(args, results);
+        // SAFETY: what the caller vouches for; the frame was aimed at these symbols and pointers.
+        let outcome = unsafe { frame.launch(pool) };
+        self.frames.put(frame);
+        Ok(outcome?)
+    }
+
+    /// A frame for these symbols. One that was used for them before needs no lock.
+    fn frame(&self, symbols: &[i64]) -> Result<Box<Frame>, Error> {
+        let mut frame = self.frames.take().unwrap_or_default();
+        if !frame.is_for(symbols) {
+            frame.aim(self.prepare(symbols)?, &self.constants)?;
+        }
+        Ok(frame)
+    }
+}
+
+fn count(what: &'static str, got: usize, expected: usize) -> Result<(), Error> {
+    if got == expected { Ok(()) } else { Err(Error::Count { what, got, expected }) }
+}

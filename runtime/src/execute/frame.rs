@@ -1,0 +1,154 @@
+//! What one call in flight needs for itself, and the list of those not in use.
+
+use super::prepare::{Base, Prepared, Slot, Step};
+use crate::memory::{Block, OutOfMemory};
+use crate::scratch;
+use crate::threads::Pool;
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicPtr};
+
+/// The arena and the table of pointers of a call, for one prepared program after the other.
+#[derive(Default)]
+pub struct Frame {
+    prepared: Option<Arc<Prepared>>,
+    arena: Option<Block>,
+    /// The pointers of all slots of the prepared program.
+    table: Vec<*mut u8>,
+    /// The slots that each call gives new pointers, by their place in the table.
+    varying: Vec<(usize, Slot)>,
+}
+
+// SAFETY: the pointers lie in the arena, in constants that the executable holds, or in memory of
+// the last call and are replaced before they are used again.
+unsafe impl Send for Frame {}
+
+impl Frame {
+    /// Whether it is a frame of the program prepared for these symbols.
+    pub fn is_for(&self, symbols: &[i64]) -> bool {
+        // One by one: to compare slices of nothing takes libc's memcmp 90 ns, as it loads with
+        // an empty mask from an address that is no memory.
+        self.prepared.as_ref().is_some_and(|prepared| prepared.symbols().iter().eq(symbols))
+    }
+
+    /// Makes it a frame of this prepared program; the arena only grows.
+    pub fn aim(
+        &mut self,
+        prepared: Arc<Prepared>,
+        constants: &[Arc<Block>],
+    ) -> Result<(), OutOfMemory> {
+        self.prepared = None;
+        let arena = match self.arena.take() {
+            Some(arena) if arena.len() >= prepared.arena => arena,
+            _ => Block::new(prepared.arena)?,
+        };
+        self.table.clear();
+        self.varying.clear();
+        for (index, slot) in prepared.slots.iter().enumerate() {
+            let base = match slot.base {
+                Base::Arena => arena.as_ptr(),
+                Base::Constant(constant) => constants[constant].as_ptr(),
+                Base::Argument(_) | Base::Result(_) => {
+                    self.varying.push((index, *slot));
+                    null_mut()
+                }
+            };
+            self.table.push(base.wrapping_add(slot.offset));
+        }
+        self.arena = Some(arena);
+        self.prepared = Some(prepared);
+        Ok(())
+    }
+
+    /// Sets the pointers of one call.
+    pub fn point(&mut self, args: &[*const u8], results: &[*mut u8]) {
+        for (index, slot) in &self.varying {
+            let base = match slot.base {
+                Base::Argument(argument) => args[argument].cast_mut(),
+                Base::Result(result) => results[result],
+                Base::Arena | Base::Constant(_) => continue,
+            };
+            self.table[*index] = base.wrapping_add(slot.offset);
+        }
+    }
+
+    /// Runs all steps.
+    ///
+    /// # Safety
+    /// As [`Executable::run`](super::Executable::run), with the pointers given to `point`.
+    pub unsafe fn launch(&self, pool: &Pool) -> Result<(), OutOfMemory> {
+        let Some(prepared) = &self.prepared else { return Ok(()) };
+        for step in &prepared.steps {
+            let call = Call {
+                step,
+                buffers: self.table[step.slots..].as_ptr(),
+                dims: prepared.dims[step.dims..].as_ptr(),
+                failed: AtomicBool::new(false),
+            };
+            // SAFETY: the pool's ranges are tasks of the step; the rest is the caller's.
+            pool.run(step.tasks, step.grain, &|lo, hi, _| unsafe { call.tasks(lo, hi) });
+            if call.failed.into_inner() {
+                return Err(OutOfMemory { bytes: step.scratch });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One step as its threads see it.
+struct Call<'a> {
+    step: &'a Step,
+    buffers: *const *mut u8,
+    dims: *const i64,
+    /// Whether a thread got no scratch.
+    failed: AtomicBool,
+}
+
+// SAFETY: threads only read the tables behind the pointers.
+unsafe impl Sync for Call<'_> {}
+
+impl Call<'_> {
+    /// # Safety
+    /// As [`Frame::launch`]; `lo..hi` are tasks of the step.
+    unsafe fn tasks(&self, lo: i64, hi: i64) {
+        match scratch::of_thread(self.step.scratch) {
+            // SAFETY: the caller's.
+            Ok(scratch) => unsafe {
+                (self.step.kernel)(scratch, self.buffers, self.dims, lo, hi);
+            },
+            Err(_) => self.failed.store(true, Relaxed),
+        }
+    }
+}
+
+/// Frames not in use. Taking and putting needs no lock, and no memory.
+#[derive(Default)]
+pub struct Frames([AtomicPtr<Frame>; 16]);
+
+impl Frames {
+    pub fn take(&self) -> Option<Box<Frame>> {
+        let full = self.0.iter().filter(|slot| !slot.load(Relaxed).is_null());
+        let mut taken = full.map(|slot| slot.swap(null_mut(), Acquire));
+        let frame = taken.find(|frame| !frame.is_null())?;
+        // SAFETY: it came from a box in `put`, and the slot does not have it any more.
+        Some(unsafe { Box::from_raw(frame) })
+    }
+
+    /// Keeps a frame, if there is room.
+    pub fn put(&self, frame: Box<Frame>) {
+        let frame = Box::into_raw(frame);
+        let empty = self.0.iter().filter(|slot| slot.load(Relaxed).is_null());
+        let mut kept = empty.map(|s| s.compare_exchange(null_mut(), frame, Release, Relaxed));
+        if !kept.any(|kept| kept.is_ok()) {
+            // SAFETY: no slot took it.
+            drop(unsafe { Box::from_raw(frame) });
+        }
+    }
+}
+
+impl Drop for Frames {
+    fn drop(&mut self) {
+        while self.take().is_some() {}
+    }
+}

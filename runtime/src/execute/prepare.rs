@@ -1,0 +1,187 @@
+//! A program for one tuple of symbol values: all sizes evaluated, temporaries placed.
+
+use super::Error;
+use crate::kernel::Kernel;
+use crate::memory::Block;
+use crate::plan::{Plan, Request, lifetimes};
+use crate::program::{Place, Program};
+use crate::size::Size;
+use std::sync::Arc;
+
+/// What a program comes to for one tuple of symbol values.
+#[derive(Debug)]
+pub struct Prepared {
+    symbols: Vec<i64>,
+    results: Vec<usize>,
+    pub(super) arena: usize,
+    pub(super) steps: Vec<Step>,
+    /// The dims of all steps, one after the other.
+    pub(super) dims: Vec<i64>,
+    /// The buffers of all steps, one after the other.
+    pub(super) slots: Vec<Slot>,
+}
+
+/// A launch with all numbers known. There is something to do in it.
+#[derive(Debug)]
+pub struct Step {
+    pub kernel: Kernel,
+    /// Where its buffers begin in `slots`.
+    pub slots: usize,
+    /// Where its dims begin in `dims`.
+    pub dims: usize,
+    pub tasks: i64,
+    pub grain: i64,
+    pub scratch: usize,
+}
+
+/// Where a buffer begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Slot {
+    pub base: Base,
+    pub offset: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Base {
+    Arena,
+    Constant(usize),
+    Argument(usize),
+    Result(usize),
+}
+
+impl Prepared {
+    pub fn symbols(&self) -> &[i64] {
+        &self.symbols
+    }
+
+    /// How many bytes each result has.
+    pub fn result_bytes(&self) -> &[usize] {
+        &self.results
+    }
+
+    /// How many bytes of temporaries a call needs.
+    pub fn arena_bytes(&self) -> usize {
+        self.arena
+    }
+
+    /// Takes a checked program.
+    pub(super) fn new(
+        program: &Program,
+        kernels: &[Kernel],
+        constants: &[Arc<Block>],
+        symbols: &[i64],
+    ) -> Result<Prepared, Error> {
+        let values = Values { symbols };
+        let mut bytes = Vec::with_capacity(program.buffers.len());
+        for (index, buffer) in program.buffers.iter().enumerate() {
+            bytes.push(values.bytes(&buffer.bytes, || format!("the length of buffer {index}"))?);
+        }
+        let plan = temporaries(program, &bytes)?;
+        let places = values.places(program, constants, &bytes, &plan.offsets)?;
+        let mut prepared = Prepared {
+            symbols: symbols.to_vec(),
+            results: vec![0; program.results],
+            arena: plan.bytes,
+            steps: Vec::new(),
+            dims: Vec::new(),
+            slots: Vec::new(),
+        };
+        for (buffer, bytes) in program.buffers.iter().zip(&bytes) {
+            if let Place::Result(result) = buffer.place {
+                prepared.results[result] = *bytes;
+            }
+        }
+        for (index, launch) in program.launches.iter().enumerate() {
+            let what = |part: &str| format!("{part} of launch {index}");
+            let step = Step {
+                kernel: kernels[launch.kernel],
+                slots: prepared.slots.len(),
+                dims: prepared.dims.len(),
+                tasks: values.any(&launch.tasks, || what("the number of tasks"))?,
+                grain: values.any(&launch.grain, || what("the grain"))?,
+                scratch: values.bytes(&launch.scratch, || what("the scratch"))?,
+            };
+            if step.tasks <= 0 {
+                continue;
+            }
+            for dim in &launch.dims {
+                prepared.dims.push(values.any(dim, || what("a dim"))?);
+            }
+            prepared.slots.extend(launch.buffers.iter().map(|buffer| places[*buffer]));
+            prepared.steps.push(step);
+        }
+        Ok(prepared)
+    }
+}
+
+/// Places the temporaries; those that no launch uses get no bytes.
+fn temporaries(program: &Program, bytes: &[usize]) -> Result<Plan, Error> {
+    let lives = lifetimes(program);
+    let request = |index: usize| match (&program.buffers[index].place, lives[index]) {
+        (Place::Temporary, Some((first, last))) => Request { bytes: bytes[index], first, last },
+        _ => Request { bytes: 0, first: 0, last: 0 },
+    };
+    let requests: Vec<_> = (0..bytes.len()).map(request).collect();
+    Plan::of(&requests).ok_or(Error::Invalid("the temporaries exceed memory".into()))
+}
+
+/// The values of the symbols, and what they make of sizes.
+struct Values<'a> {
+    symbols: &'a [i64],
+}
+
+impl Values<'_> {
+    fn any(&self, size: &Size, what: impl Fn() -> String) -> Result<i64, Error> {
+        size.eval(self.symbols).ok_or_else(|| self.error(size, None, what()))
+    }
+
+    fn bytes(&self, size: &Size, what: impl Fn() -> String) -> Result<usize, Error> {
+        let value = self.any(size, &what)?;
+        usize::try_from(value).map_err(|_| self.error(size, Some(value), what()))
+    }
+
+    fn error(&self, size: &Size, value: Option<i64>, what: String) -> Error {
+        Error::Size { what, size: size.to_string(), value, symbols: self.symbols.to_vec() }
+    }
+
+    /// Where each buffer begins, aliases resolved.
+    fn places(
+        &self,
+        program: &Program,
+        constants: &[Arc<Block>],
+        bytes: &[usize],
+        offsets: &[usize],
+    ) -> Result<Vec<Slot>, Error> {
+        let mut places: Vec<Slot> = Vec::with_capacity(bytes.len());
+        for (index, buffer) in program.buffers.iter().enumerate() {
+            let too_long =
+                |what: String| self.error(&buffer.bytes, i64::try_from(bytes[index]).ok(), what);
+            let (base, offset) = match &buffer.place {
+                Place::Temporary => (Base::Arena, offsets[index]),
+                Place::Argument(argument) => (Base::Argument(*argument), 0),
+                Place::Result(result) => (Base::Result(*result), 0),
+                Place::Constant(constant) => {
+                    let held = constants[*constant].len();
+                    if bytes[index] > held {
+                        let what = format!("buffer {index} in constant {constant} of {held} bytes");
+                        return Err(too_long(what));
+                    }
+                    (Base::Constant(*constant), 0)
+                }
+                Place::Alias { of, offset } => {
+                    let start = self.bytes(offset, || format!("the offset of buffer {index}"))?;
+                    let whole = bytes[*of];
+                    if start.checked_add(bytes[index]).is_none_or(|end| end > whole) {
+                        let what = format!(
+                            "buffer {index} from byte {start} of the {whole} of buffer {of}"
+                        );
+                        return Err(too_long(what));
+                    }
+                    (places[*of].base, places[*of].offset + start)
+                }
+            };
+            places.push(Slot { base, offset });
+        }
+        Ok(places)
+    }
+}

@@ -1,0 +1,242 @@
+//! Aligned blocks of bytes, and the process-wide pool that dropped ones return to.
+//!
+//! A large array's first touch costs a page fault each 4 KiB, more than most kernels need to fill
+//! it. So blocks are kept by size class and handed out again; the oldest are given back to the
+//! system once more than [`KEPT_BYTES`] would be kept.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::collections::VecDeque;
+use std::ptr::{self, NonNull};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::{hint, slice, thread};
+
+/// The alignment of every block, in bytes: a cache line, and the longest vector.
+pub const ALIGN: usize = 64;
+
+/// The most bytes the pool keeps for later.
+pub const KEPT_BYTES: usize = 1 << 30;
+
+/// From this size on, blocks are mapped by themselves, with huge pages where the system has them.
+const HUGE: usize = 2 << 20;
+
+/// The memory that was asked for is not to be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("out of memory: {bytes} bytes asked for")]
+pub struct OutOfMemory {
+    pub bytes: usize,
+}
+
+/// Owned bytes, 64-byte aligned. A new block holds anything: often what an older one left.
+pub struct Block {
+    pointer: NonNull<u8>,
+    bytes: usize,
+}
+
+/// Gives empty blocks an aligned address, too.
+#[repr(align(64))]
+struct Aligned;
+
+// SAFETY: a block owns its bytes, as a `Box<[u8]>` does.
+unsafe impl Send for Block {}
+// SAFETY: as above; writing through a shared block takes a raw pointer.
+unsafe impl Sync for Block {}
+
+impl Block {
+    /// A block of this many bytes.
+    pub fn new(bytes: usize) -> Result<Block, OutOfMemory> {
+        if bytes == 0 {
+            return Ok(Block::empty());
+        }
+        let class = Class::of(bytes).ok_or(OutOfMemory { bytes })?;
+        let kept = lock().and_then(|mut kept| kept.take(class));
+        let pointer = kept.or_else(|| class.allocate()).ok_or(OutOfMemory { bytes })?;
+        Ok(Block { pointer, bytes })
+    }
+
+    /// A block of no bytes.
+    pub const fn empty() -> Block {
+        Block { pointer: NonNull::<Aligned>::dangling().cast(), bytes: 0 }
+    }
+
+    /// A block that holds a copy of `bytes`.
+    pub fn copy_of(bytes: &[u8]) -> Result<Block, OutOfMemory> {
+        let mut block = Block::new(bytes.len())?;
+        block.as_mut_slice().copy_from_slice(bytes);
+        Ok(block)
+    }
+
+    /// How many bytes it has.
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Its first byte. Writing to it takes that nobody else reads or writes there.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.pointer.as_ptr()
+    }
+
+    pub fn as_slice(&self) -> &[u8] {
+        // SAFETY: the block owns these bytes, which were zeroed when they were first allocated.
+        unsafe { slice::from_raw_parts(self.pointer.as_ptr(), self.bytes) }
+    }
+
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: as in `as_slice`, and the borrow is unique.
+        unsafe { slice::from_raw_parts_mut(self.pointer.as_ptr(), self.bytes) }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        let Some(class) = Class::of(self.bytes) else { return };
+        let mut evicted = Vec::new();
+        match lock() {
+            Some(mut kept) => kept.put(class, self.pointer, &mut evicted),
+            None => evicted.push((class, self.pointer)),
+        }
+        for (class, pointer) in evicted {
+            // SAFETY: it was allocated for this class, and the pool does not have it any more.
+            unsafe { class.release(pointer) }
+        }
+    }
+}
+
+/// How many bytes the pool holds for later.
+pub fn kept_bytes() -> usize {
+    lock().map_or(0, |kept| kept.bytes)
+}
+
+/// Blocks of one class have one capacity: four classes to each doubling, from 64 bytes on.
+#[derive(Clone, Copy)]
+struct Class {
+    index: usize,
+    capacity: usize,
+}
+
+impl Class {
+    const COUNT: usize = 4 * 56;
+
+    /// The class for this many bytes; none for no bytes, or more than there are.
+    fn of(bytes: usize) -> Option<Class> {
+        if bytes == 0 || bytes > 1 << 60 {
+            return None;
+        }
+        let last = bytes.max(ALIGN) - 1;
+        let doubling = last.ilog2();
+        let quarter = (last - (1 << doubling)) >> (doubling - 2);
+        Some(Class::at((doubling as usize - 5) * 4 + quarter))
+    }
+
+    fn at(index: usize) -> Class {
+        let (doubling, quarter) = (index / 4 + 5, index % 4);
+        Class { index, capacity: (1 << doubling) + ((quarter + 1) << (doubling - 2)) }
+    }
+
+    /// New memory, zeroed.
+    fn allocate(self) -> Option<NonNull<u8>> {
+        if self.capacity >= HUGE {
+            return map(self.capacity);
+        }
+        let layout = Layout::from_size_align(self.capacity, ALIGN).ok()?;
+        // SAFETY: the layout is not empty.
+        NonNull::new(unsafe { alloc_zeroed(layout) })
+    }
+
+    /// # Safety
+    /// `pointer` came from `allocate` of this class and nobody uses it any more.
+    unsafe fn release(self, pointer: NonNull<u8>) {
+        if self.capacity >= HUGE {
+            // SAFETY: `map` left exactly this range mapped.
+            unsafe { libc::munmap(pointer.as_ptr().cast(), self.capacity) };
+        } else if let Ok(layout) = Layout::from_size_align(self.capacity, ALIGN) {
+            // SAFETY: it was allocated with this layout.
+            unsafe { dealloc(pointer.as_ptr(), layout) }
+        }
+    }
+}
+
+/// Maps memory at a multiple of a huge page.
+fn map(bytes: usize) -> Option<NonNull<u8>> {
+    let (access, kind) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping anywhere; what is cut off below is part of it, and nobody has seen it.
+    unsafe {
+        let start = libc::mmap(ptr::null_mut(), bytes + HUGE, access, kind, -1, 0);
+        if start == libc::MAP_FAILED {
+            return None;
+        }
+        let before = start.addr().next_multiple_of(HUGE) - start.addr();
+        let block = start.add(before);
+        if before > 0 {
+            libc::munmap(start, before);
+        }
+        if before < HUGE {
+            libc::munmap(block.add(bytes), HUGE - before);
+        }
+        #[cfg(target_os = "linux")]
+        libc::madvise(block, bytes, libc::MADV_HUGEPAGE);
+        NonNull::new(block.cast())
+    }
+}
+
+/// The blocks that wait for their next use.
+struct Kept {
+    /// By class, the oldest first, with the time each came back.
+    classes: [VecDeque<Free>; Class::COUNT],
+    bytes: usize,
+    clock: u64,
+}
+
+struct Free {
+    since: u64,
+    pointer: NonNull<u8>,
+}
+
+// SAFETY: the memory is nobody's.
+unsafe impl Send for Free {}
+
+static KEPT: Mutex<Kept> =
+    Mutex::new(Kept { classes: [const { VecDeque::new() }; Class::COUNT], bytes: 0, clock: 0 });
+
+impl Kept {
+    /// The block of this class that came back last: it is most likely still in a cache.
+    fn take(&mut self, class: Class) -> Option<NonNull<u8>> {
+        let free = self.classes[class.index].pop_back()?;
+        self.bytes -= class.capacity;
+        Some(free.pointer)
+    }
+
+    /// Keeps a block, and moves to `evicted` the oldest ones that are too many then.
+    fn put(&mut self, class: Class, pointer: NonNull<u8>, evicted: &mut Vec<(Class, NonNull<u8>)>) {
+        self.clock += 1;
+        self.classes[class.index].push_back(Free { since: self.clock, pointer });
+        self.bytes += class.capacity;
+        while self.bytes > KEPT_BYTES {
+            let ages = self.classes.iter().enumerate();
+            let oldest = ages.filter_map(|(index, of)| Some((of.front()?.since, index))).min();
+            let Some((_, index)) = oldest else { return };
+            let Some(free) = self.classes[index].pop_front() else { return };
+            let class = Class::at(index);
+            self.bytes -= class.capacity;
+            evicted.push((class, free.pointer));
+        }
+    }
+}
+
+/// The pool; none if it stays locked. In the child of a fork it may stay so for ever, as the
+/// thread that held it is not there: then one does without.
+fn lock() -> Option<MutexGuard<'static, Kept>> {
+    for attempt in 0..2000 {
+        match KEPT.try_lock() {
+            Ok(kept) => return Some(kept),
+            Err(TryLockError::Poisoned(kept)) => return Some(kept.into_inner()),
+            Err(TryLockError::WouldBlock) if attempt % 16 == 15 => thread::yield_now(),
+            Err(TryLockError::WouldBlock) => hint::spin_loop(),
+        }
+    }
+    None
+}

@@ -1,0 +1,133 @@
+//! Where temporaries lie in the arena: those that live at different times share bytes.
+
+use crate::memory::ALIGN;
+use crate::program::{Place, Program};
+use std::cmp::Reverse;
+
+/// How many orders of placing are tried, if the first leave gaps.
+const ATTEMPTS: usize = 16;
+
+/// One temporary: its size and when it is used.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Request {
+    pub bytes: usize,
+    /// The first and the last launch that use it.
+    pub first: usize,
+    pub last: usize,
+}
+
+/// An arena that holds all requests.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// The size of the arena.
+    pub bytes: usize,
+    /// Where each request lies, in bytes from its start: a multiple of 64.
+    pub offsets: Vec<usize>,
+}
+
+impl Plan {
+    /// Places all requests, so that no two that live at one time overlap; none if the arena would
+    /// be larger than memory can be. No bytes need no place.
+    pub fn of(requests: &[Request]) -> Option<Plan> {
+        let mut total = 0usize;
+        for request in requests {
+            total = total.checked_add(request.bytes.checked_next_multiple_of(ALIGN)?)?;
+        }
+        // In order of time is best where sizes are alike, large ones first where they differ.
+        let mut order: Vec<usize> = (0..requests.len()).collect();
+        order.sort_by_key(|i| (requests[*i].first, Reverse(requests[*i].bytes)));
+        let mut best = Plan::in_order(requests, &order);
+        order.sort_by_key(|i| Reverse(requests[*i].bytes));
+        let least = most_live(requests);
+        for _ in 0..ATTEMPTS {
+            if best.bytes <= least {
+                break;
+            }
+            let plan = Plan::in_order(requests, &order);
+            // The largest of what came to lie too high is placed first the next time.
+            let high = |at: &usize| plan.offsets[order[*at]] + requests[order[*at]].bytes > least;
+            let found = (0..order.len()).filter(high).max_by_key(|at| requests[order[*at]].bytes);
+            if let Some(at) = found {
+                order[..=at].rotate_right(1);
+            }
+            if plan.bytes < best.bytes {
+                best = plan;
+            }
+        }
+        Some(best)
+    }
+
+    /// Places one after the other into the tightest gap between those that live at the same time.
+    fn in_order(requests: &[Request], order: &[usize]) -> Plan {
+        let mut plan = Plan { bytes: 0, offsets: vec![0; requests.len()] };
+        // What is placed: its index in `requests`, in the order of the offsets.
+        let mut placed: Vec<usize> = Vec::new();
+        for &index in order.iter().filter(|i| requests[**i].bytes > 0) {
+            let request = &requests[index];
+            let bytes = request.bytes.next_multiple_of(ALIGN);
+            let (mut end, mut best) = (0, None);
+            for &other in placed.iter().filter(|o| requests[**o].meets(request)) {
+                let start = plan.offsets[other];
+                if start >= end + bytes && best.is_none_or(|(gap, _)| start - end < gap) {
+                    best = Some((start - end, end));
+                }
+                end = end.max(start + requests[other].bytes.next_multiple_of(ALIGN));
+            }
+            let offset = best.map_or(end, |(_, offset)| offset);
+            plan.offsets[index] = offset;
+            plan.bytes = plan.bytes.max(offset + bytes);
+            let at = placed.partition_point(|other| plan.offsets[*other] <= offset);
+            placed.insert(at, index);
+        }
+        plan
+    }
+}
+
+/// The most bytes that live at one time, each request rounded up: no arena is smaller.
+fn most_live(requests: &[Request]) -> usize {
+    let mut changes = Vec::with_capacity(2 * requests.len());
+    for request in requests {
+        let bytes = request.bytes.next_multiple_of(ALIGN) as i128;
+        changes.extend([(request.first, bytes), (request.last + 1, -bytes)]);
+    }
+    changes.sort_unstable();
+    let live = changes.iter().scan(0, |live, (_, change)| {
+        *live += change;
+        Some(*live)
+    });
+    live.max().unwrap_or(0) as usize
+}
+
+impl Request {
+    fn meets(&self, other: &Request) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+}
+
+/// The buffer each buffer lies in: itself, unless it is an alias.
+///
+/// Takes that an alias is of a buffer with a smaller index.
+pub fn roots(program: &Program) -> Vec<usize> {
+    let mut roots = Vec::with_capacity(program.buffers.len());
+    for (index, buffer) in program.buffers.iter().enumerate() {
+        roots.push(match &buffer.place {
+            Place::Alias { of, .. } => roots[*of],
+            Place::Argument(_) | Place::Result(_) | Place::Temporary | Place::Constant(_) => index,
+        });
+    }
+    roots
+}
+
+/// For each buffer, the first and the last launch that use it or an alias of it; none if no launch
+/// does, and for aliases.
+pub fn lifetimes(program: &Program) -> Vec<Option<(usize, usize)>> {
+    let roots = roots(program);
+    let mut lives = vec![None; program.buffers.len()];
+    for (at, launch) in program.launches.iter().enumerate() {
+        for buffer in &launch.buffers {
+            let life = &mut lives[roots[*buffer]];
+            *life = Some(life.map_or((at, at), |(first, _)| (first, at)));
+        }
+    }
+    lives
+}
