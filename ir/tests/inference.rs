@@ -191,3 +191,34 @@ fn roles_do_not_change_meaning() {
     let one = Tensor::scalar(DType::F32, 1.0);
     assert_eq!(evaluate(&Module::new(), &f, std::slice::from_ref(&one)).unwrap(), [one]);
 }
+
+/// Lengths of slices of a symbolic dim, in words and for small sizes.
+#[test]
+fn lengths_of_symbolic_slices() {
+    let table: [(i64, Option<i64>, &str); 8] = [
+        (0, Some(-1), "max(n - 1, 0)"),
+        (1, None, "max(n - 1, 0)"),
+        (1, Some(-1), "max(n - 2, 0)"),
+        (0, None, "n"),
+        (0, Some(2), "min(n, 2)"),
+        (-2, None, "min(n, 2)"),
+        (-3, Some(-1), "max(min(n, 3) - 1, 0)"),
+        (-1, Some(-3), "0"),
+    ];
+    for (start, limit, expected) in table {
+        let written = limit.map_or("?".to_string(), |l| l.to_string());
+        let text = format!(
+            "mithril 1\nfunc @main(%x: tensor<n x f32>) -> (y: tensor<({expected}) x f32>) {{\n  %y \
+             = slice(%x) {{axes = [0], starts = [{start}], limits = [{written}]}}\n  return %y\n}}\n"
+        );
+        let module = mithril_ir::text::parse(&text).unwrap_or_else(|error| panic!("{error}"));
+        let main = module.entry().unwrap();
+        let length = &main.ty(main.results[0].value).shape.dims[0];
+        assert_eq!(length.to_string(), expected, "x[{start}:{written}]");
+        for n in 0..6 {
+            let place = |at: i64| if at < 0 { (n + at).max(0) } else { at.min(n) };
+            let right = (limit.map_or(n, place) - place(start)).max(0);
+            assert_eq!(length.evaluate(&|_| Some(n)), Some(right), "x[{start}:{written}] of {n}");
+        }
+    }
+}

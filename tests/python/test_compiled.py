@@ -1,5 +1,6 @@
 """Compiled models: calls, their checks, params, state, keys, files."""
 
+import re
 import subprocess
 import sys
 
@@ -308,6 +309,19 @@ def test_train_model(backend):
         float(outputs["final_cost"]), (y**2).mean() + 0.25 * (w**2).sum(), rtol=1e-5
     )
     assert sorted(gradients) == sorted(params)
+
+
+def test_patterns_choose_params_as_search_does():
+    """The names of params in which a compiled regular expression is found, wherever it is."""
+    for pattern, chosen in [(r"\.w$", 2), ("^linear_0", 2), ("0", 2), ("b", 2), ("_1.w", 1)]:
+        model = Model()
+        model += Linear(2)(input="input")
+        model += Linear(2)(output="output")
+        training = ml.TrainModel(model)
+        training.add_loss(ml.SquaredError())
+        training.add_regularization(ml.L1(), coef=1.0, input=re.compile(pattern))
+        compiled = ml.compile(training, ml.NumpyBackend(), shapes={"input": [1, 2]}, cache=False)
+        assert compiled.code.split("def outputs_and")[0].count("np.abs(") == chosen, pattern
 
 
 def test_roles_are_changed_by_keys(backend):

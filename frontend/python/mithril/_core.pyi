@@ -426,8 +426,8 @@ class TrainModel(Block):
         """
     def add_regularization(self, /, regularizer: Block, coef: SupportsFloat | SupportsIndex, input: Any) -> None:
         """
-        Adds `coef` times a regularizer of a param: its name, or a compiled regular expression that
-        chooses among the names.
+        Adds `coef` times a regularizer of a param: its name, or a compiled regular expression, which
+        chooses the params in whose names `search` finds it.
         """
     def set_loss_combiner(self, /, combiner: Block) -> None:
         """

@@ -182,6 +182,21 @@ pub fn slice_bounds(start: &Dim, limit: &Dim, dim: &Dim) -> (Dim, Dim) {
     (place(start), if limit.is_unknown() { dim.clone() } else { place(limit) })
 }
 
+/// How many elements lie between them: what the bounds differ by, in a form that reads well.
+fn slice_length(start: &Dim, limit: &Dim, dim: &Dim) -> Dim {
+    let nothing = Dim::Const(0);
+    let difference = match (start.as_const(), limit.as_const()) {
+        (Some(0..), None) if limit.is_unknown() => dim - start,
+        (Some(0..), Some(..0)) => &(dim + limit) - start,
+        (Some(..0), Some(..0)) => &(-start).min(dim) + limit,
+        _ => {
+            let (start, limit) = slice_bounds(start, limit, dim);
+            &limit - &start
+        }
+    };
+    difference.max(&nothing)
+}
+
 pub(in crate::op) fn slice_shape(cx: &mut Infer) -> Result<Shape> {
     let mut shape = cx.shape(0).clone();
     let axes = cx.ints("axes").unwrap_or(&[]).to_vec();
@@ -198,8 +213,7 @@ pub(in crate::op) fn slice_shape(cx: &mut Infer) -> Result<Shape> {
                 .hint("use `Flip` to go backwards")
                 .err();
         }
-        let (start, limit) = slice_bounds(&starts.dims[i], &limits.dims[i], &shape.dims[at]);
-        let length = (&limit - &start).max(&Dim::Const(0));
+        let length = slice_length(&starts.dims[i], &limits.dims[i], &shape.dims[at]);
         shape.dims[at] = length.ceil_div(&Dim::Const(steps[i]));
     }
     Ok(shape)

@@ -4,7 +4,7 @@
 use mithril_ir::diagnostic::Result;
 use mithril_ir::graph::{Function, ResultDef, Role};
 
-use super::{Body, Expr, File, Lines, string};
+use super::{Body, Expr, File, Lines, Statement, string};
 
 /// What files call it.
 const NAME: &str = "outputs_and_gradients";
@@ -17,25 +17,29 @@ pub fn is_joint(entry: &Function, function: &Function) -> bool {
         && entry.results.iter().zip(&function.results).all(same)
 }
 
-impl<'m> File<'m> {
-    /// That function, which asks for the gradients of the outputs once it has them, and one named
-    /// `gradients` for a caller that has them before.
-    pub fn joint(
-        &mut self,
-        gradients: &str,
-        count: usize,
-        function: &'m Function,
-        state: bool,
-    ) -> Result<[String; 2]> {
-        let mut body = Body::new(self, function, "");
+/// The function in the order it is written.
+struct Parts {
+    arguments: Vec<Statement>,
+    forward: Vec<Statement>,
+    outputs: Expr,
+    /// What reads the gradients of the outputs.
+    seeds: Vec<Statement>,
+    backward: Vec<Statement>,
+    gradients: Expr,
+    /// Next values, where the model has state.
+    states: Option<Expr>,
+}
+
+impl Parts {
+    fn of(body: &mut Body<'_, '_>, count: usize, state: bool) -> Result<Parts> {
+        let function = body.function;
         let (outputs, backward) = function.results.split_at(count);
         let cotangents = body.put_off(Role::Cotangent);
         let live = body.survey();
         body.guards()?;
         let ahead = needed(function, outputs);
         body.write_operations(&ahead)?;
-        let mut given = Vec::new();
-        let mut states = Vec::new();
+        let (mut given, mut states, mut found) = (Vec::new(), Vec::new(), Vec::new());
         for result in outputs {
             let value = body.array(result.value)?;
             match &result.state {
@@ -48,30 +52,48 @@ impl<'m> File<'m> {
         let behind: Vec<bool> =
             live.iter().zip(&ahead).map(|(live, done)| *live && !done).collect();
         body.write_operations(&behind)?;
-        let mut found = Vec::new();
         for result in backward {
             found.push((string(&result.name), body.array(result.value)?));
         }
-        let headers = [&["params", "inputs", "state"][..], &["output_gradients"]];
-        let [read, seeds] = headers.map(|groups| body.header(groups));
-        let backward = std::mem::take(&mut body.statements);
+        Ok(Parts {
+            arguments: body.header(&["params", "inputs", "state"]),
+            forward,
+            outputs: Expr::Dict(given),
+            seeds: body.header(&["output_gradients"]),
+            backward: std::mem::take(&mut body.statements),
+            gradients: Expr::Dict(found),
+            states: state.then_some(Expr::Dict(states)),
+        })
+    }
+}
 
+impl<'m> File<'m> {
+    /// That function, which asks for the gradients of the outputs once it has them, and one of the
+    /// name `gradients` for a caller that has them before. `count` results are the entry's.
+    pub fn joint(
+        &mut self,
+        gradients: &str,
+        count: usize,
+        function: &'m Function,
+        state: bool,
+    ) -> Result<[String; 2]> {
+        let parts = Parts::of(&mut Body::new(self, function, ""), count, state)?;
         let own = if state { ", state" } else { "" };
         let params = [format!("params, inputs{own}, output_gradients")];
         let mut lines = Lines::default();
         lines.def(NAME, &params);
-        self.write_body(&mut lines, 4, &read);
-        self.write_body(&mut lines, 4, &forward);
-        self.assign(&mut lines, "outputs", Expr::Dict(given));
-        if !seeds.is_empty() {
+        self.write_body(&mut lines, &parts.arguments);
+        self.write_body(&mut lines, &parts.forward);
+        self.assign(&mut lines, "outputs", parts.outputs);
+        if !parts.seeds.is_empty() {
             let asked = Expr::name("output_gradients(outputs)");
             self.assign(&mut lines, "output_gradients", asked);
         }
-        self.write_body(&mut lines, 4, &seeds);
-        self.write_body(&mut lines, 4, &backward);
-        self.assign(&mut lines, "gradients", Expr::Dict(found));
-        if state {
-            self.assign(&mut lines, "state", Expr::Dict(states));
+        self.write_body(&mut lines, &parts.seeds);
+        self.write_body(&mut lines, &parts.backward);
+        self.assign(&mut lines, "gradients", parts.gradients);
+        if let Some(states) = parts.states {
+            self.assign(&mut lines, "state", states);
         }
         lines.statement(4, "return ", &Expr::Name(format!("outputs, gradients{own}")));
 
