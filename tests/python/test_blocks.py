@@ -1,5 +1,5 @@
-"""Every block of the table, forward and gradient: NumPy, torch and JAX against each other, and
-against torch's own function where it has one. All in float64."""
+"""Every block of the table, forward and gradient: NumPy, torch, JAX and native code against each
+other, and against torch's own function where it has one. All in float64."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import has
 
 import mithril as ml
 from mithril import _core, models
@@ -16,6 +17,8 @@ from mithril import _core, models
 F = torch.nn.functional
 TOLERANCE = 1e-12
 BACKENDS = (ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend)
+if has("cpu"):
+    BACKENDS = (*BACKENDS, ml.CpuBackend)
 ALL_SHAPES: tuple[tuple[int, ...], ...] = ((3, 4), (), (0, 4), (2, 1, 5))
 
 

@@ -11,9 +11,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from conftest import has
 
 import mithril as ml
-from conftest import has
 from mithril.models import LayerNorm, Linear, Model, Relu, Softmax
 
 pytestmark = pytest.mark.skipif(not has("cpu"), reason="built without native code")

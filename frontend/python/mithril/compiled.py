@@ -88,7 +88,13 @@ class CompiledModel:
             program, self._namespace, jit=self.jit, checkpoint=self._checkpoint
         )
         self._forward = self._runner.forward
+        self._settle()
+
+    def _settle(self) -> None:
+        """Chooses the short ways of a call: there are some where nothing is done beside it."""
         self._plain = not (self._keys or self._states or self._hooks or self._debug)
+        quick = self._plain and not self._options["inference"]
+        self._joint = getattr(self._runner, "joint", None) if quick else None
 
     def _namespace(self) -> dict[str, Any]:
         """The generated source, run: from its file where there is one, else from memory."""
@@ -268,7 +274,7 @@ class CompiledModel:
                 self._inner = before
                 raise
         self._hooks.setdefault(name, []).append(hook)
-        self._plain = False
+        self._settle()
 
     # Calls.
 
@@ -299,6 +305,10 @@ class CompiledModel:
             if not self._check(params, inputs):
                 params, inputs = self._ready(params, inputs)
             return self._forward(params, inputs)
+        if self._joint is not None and state is None:
+            answer = self._joint(params, inputs, output_gradients)
+            if answer is not None:
+                return answer
         return self._run(params, inputs, state, output_gradients)
 
     __call__ = evaluate

@@ -71,6 +71,15 @@ class CpuRunner:
     def report(self) -> list[str]:
         return self.native.report
 
+    def joint(self, params: Arrays, inputs: Arrays, given: Any) -> Any:
+        """`(outputs, gradients)`, where the output gradients are there and all are arrays."""
+        if given is True:
+            ones = self._ones.get("final_cost")
+            given = None if ones is None else {"final_cost": ones}
+        if type(given) is not dict:
+            return None
+        return self.native.joint(params, inputs, None, given)
+
     def gradients(
         self, params: Arrays, inputs: Arrays, state: Arrays, seeds: Any
     ) -> tuple[Arrays, Arrays, Arrays]:

@@ -96,7 +96,7 @@ impl Call {
         }
         let given = |group: Group| joint || group != Group::OutputGradients;
         let arguments = signature.slots.iter().filter(|slot| given(slot.group)).count();
-        let has_state = program.results.iter().any(|result| result.state.is_some());
+        let has_state = signature.slots.iter().any(|slot| slot.group == Group::State);
         Ok(Call { maker: Maker::new(py)?, symbols, arguments, results, has_state })
     }
 
