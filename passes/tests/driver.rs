@@ -153,7 +153,7 @@ fn broken_modules_are_caught_behind_their_pass() {
 #[test]
 fn targets_may_lack_operations() {
     let module = module("%0 = sigmoid(%x) @ \"head\"\nreturn %0");
-    let target = Target { name: "adder", takes: |op| op.0.name == "add" };
+    let target = Target { name: "adder", takes: |_, op| op.op.name == "add" };
     let pipeline = Pipeline::default().then(Legalize { target });
     let error = VERIFIED.run(&pipeline, &module).unwrap_err();
     assert!(error.what.starts_with("Backend does not support operation "), "{error}");
