@@ -51,15 +51,17 @@ class CpuBackend(NumpyArrays):
         self, program: Program, namespace: object, *, jit: bool, checkpoint: bool
     ) -> CpuRunner:
         native = program.native(self.samples, self.threads or 0)
-        scalars = [result for result in program.results if not result.dims]
-        return CpuRunner(native, {r.name: self.ones(dtype=r.dtype) for r in scalars})
+        outputs = [result for result in program.results if result.state is None]
+        ones = {r.name: self.ones(dtype=r.dtype) for r in outputs if not r.dims}
+        return CpuRunner(native, {r.name for r in outputs}, ones)
 
 
 class CpuRunner:
     """Calls native code, which checks what it is given."""
 
-    def __init__(self, native: Native, ones: Arrays) -> None:
+    def __init__(self, native: Native, outputs: set[str], ones: Arrays) -> None:
         self.native = native
+        self._outputs = outputs
         self._ones = ones
         self.forward = native.forward
 
@@ -76,7 +78,7 @@ class CpuRunner:
         if given is True:
             ones = self._ones.get("final_cost")
             given = None if ones is None else {"final_cost": ones}
-        if type(given) is not dict:
+        if type(given) is not dict or not given.keys() <= self._outputs:
             return None
         return self.native.joint(params, inputs, None, given)
 
