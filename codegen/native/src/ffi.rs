@@ -26,7 +26,7 @@ impl Bytes {
             0 => &[],
             len => unsafe { slice::from_raw_parts(self.data, len) },
         };
-        str::from_utf8(bytes).map_err(|error| error.to_string())
+        std::str::from_utf8(bytes).map_err(|error| error.to_string())
     }
 }
 

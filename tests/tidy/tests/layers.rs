@@ -10,7 +10,11 @@ const LAYERS: [(&str, &str, &[&str]); 9] = [
     ("mithril-passes", "passes", &["mithril-ir"]),
     ("mithril-source", "codegen/source", &["mithril-ir", "mithril-passes"]),
     ("mithril-kernels", "codegen/kernels", &["mithril-ir", "mithril-passes", "mithril-runtime"]),
-    ("mithril-native", "codegen/native", &["mithril-ir", "mithril-kernels", "mithril-runtime"]),
+    (
+        "mithril-native",
+        "codegen/native",
+        &["mithril-ir", "mithril-passes", "mithril-kernels", "mithril-runtime"],
+    ),
     ("mithril-runtime", "runtime", &[]),
     (
         "mithril",
