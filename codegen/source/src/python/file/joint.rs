@@ -82,15 +82,15 @@ impl<'m> File<'m> {
         let params = [format!("params, inputs{own}, output_gradients")];
         let mut lines = Lines::default();
         lines.def(NAME, &params);
-        self.write_body(&mut lines, &parts.arguments);
-        self.write_body(&mut lines, &parts.forward);
+        self.write_body(&mut lines, 4, &parts.arguments);
+        self.write_body(&mut lines, 4, &parts.forward);
         self.assign(&mut lines, "outputs", parts.outputs);
         if !parts.seeds.is_empty() {
             let asked = Expr::name("output_gradients(outputs)");
             self.assign(&mut lines, "output_gradients", asked);
         }
-        self.write_body(&mut lines, &parts.seeds);
-        self.write_body(&mut lines, &parts.backward);
+        self.write_body(&mut lines, 4, &parts.seeds);
+        self.write_body(&mut lines, 4, &parts.backward);
         self.assign(&mut lines, "gradients", parts.gradients);
         if let Some(states) = parts.states {
             self.assign(&mut lines, "state", states);
