@@ -80,13 +80,7 @@ impl Contraction {
 
     /// The results as those of `yᵀ·xᵀ`.
     fn swapped(&self) -> Contraction {
-        Contraction {
-            m: self.n,
-            n: self.m,
-            x: self.y.clone(),
-            y: self.x.clone(),
-            ..self.clone()
-        }
+        Contraction { m: self.n, n: self.m, x: self.y.clone(), y: self.x.clone(), ..self.clone() }
     }
 }
 

@@ -123,7 +123,8 @@ fn expected(case: &Case, x: &Array, y: &Array, bias: &Tensor) -> Tensor {
     let n = case.n as usize;
     match (&mut product.data, Array::from(bias).data) {
         (Data::Float(values), Data::Float(bias)) => {
-            let add = |(i, v): (usize, &mut f64)| *v = round::round(case.acc, *v + bias[i % n]).max(0.0);
+            let add =
+                |(i, v): (usize, &mut f64)| *v = round::round(case.acc, *v + bias[i % n]).max(0.0);
             values.iter_mut().enumerate().for_each(add);
         }
         (Data::Int(values), Data::Int(bias)) => {
@@ -138,6 +139,9 @@ fn expected(case: &Case, x: &Array, y: &Array, bias: &Tensor) -> Tensor {
 }
 
 fn check(case: &Case) {
+    if std::env::var_os("SHOW").is_some() {
+        eprintln!("{case:?}");
+    }
     let [batch, m, n, k] = case.sizes();
     let y_layout = if case.y == Packed { AlongK } else { case.y };
     let (xs, mut ys) = (strides(case.x, m, k), strides(y_layout, n, k));

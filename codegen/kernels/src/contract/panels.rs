@@ -7,8 +7,8 @@ use crate::builder::Builder;
 use crate::code::{Binary, Cmp, Mem, Ty, V};
 use crate::contract::pack::Copy;
 use crate::contract::plan::{Layout, Plan};
-use crate::contract::tile::{self, Panel, Tile};
-use crate::contract::{Contraction, Epilogue, Position, rows, task};
+use crate::contract::tile::{self, Columns, Panel, Tile};
+use crate::contract::{Contraction, Epilogue, rows, task};
 
 pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
     let cols = task::blocks(b, c.n, plan.block_cols);
@@ -100,10 +100,10 @@ impl Block<'_> {
             b.when(differs, |b| self.copy_y(b, &operands));
         }
         rows::each_height(b, plan, self.rows, c.m, |b, height, from, to| {
-            b.each(from, to, height as i64, |b, row| {
+            task::span(b, from, to, height as i64, |b, row| {
                 let x = self.x_panel(b, &operands, row, height);
                 let zero = b.index(0);
-                b.each(zero, self.cols, plan.strip(), |b, strip| {
+                task::span(b, zero, self.cols, plan.strip(), |b, strip| {
                     self.tile(b, &operands, (row, height, x), strip, &mut *epilogue);
                 });
             });
@@ -113,7 +113,7 @@ impl Block<'_> {
 
     fn copy_y(&self, b: &mut Builder, o: &Operands) {
         let (c, plan, zero) = (self.c, self.plan, b.index(0));
-        b.each(zero, self.cols, plan.strip(), |b, strip| {
+        task::span(b, zero, self.cols, plan.strip(), |b, strip| {
             let col = b.add(self.col, strip);
             let (across, along) = (b.mul(col, c.y.outer), b.mul(o.k, c.y.k));
             let at = b.add(self.y, across);
@@ -184,9 +184,8 @@ impl Block<'_> {
         let sums = tile.sum(b, o.depth, start);
         tile::store(b, plan, kept, &sums);
         let mut finish = |b: &mut Builder| {
-            let masks = tile::masks(b, plan, col, c.n);
-            let at = Position { batch: self.batch, row, col };
-            tile::finish_kept(b, plan, kept, height, &at, &masks, epilogue);
+            let columns = Columns::new(b, plan, col, c.n);
+            tile::finish_kept(b, plan, kept, (self.batch, row, height), &columns, epilogue);
         };
         if !plan.deep {
             return finish(b);

@@ -96,14 +96,8 @@ const MOST_TILES: i64 = 16;
 /// The sizes for a shape.
 pub fn plan(shape: &Shape, isa: &Isa) -> Plan {
     if shape.n == Some(1) && shape.m != Some(1) && shape.y != Layout::Packed {
-        let swapped = Shape {
-            m: shape.n,
-            n: shape.m,
-            x: shape.y,
-            x_stride: None,
-            y: shape.x,
-            ..*shape
-        };
+        let swapped =
+            Shape { m: shape.n, n: shape.m, x: shape.y, x_stride: None, y: shape.x, ..*shape };
         return Plan { swapped: true, ..plan(&swapped, isa) };
     }
     let work = work(shape.dtype, shape.acc);
@@ -181,7 +175,7 @@ fn width(shape: &Shape, isa: &Isa, register: u32) -> (u32, u32) {
         return (register, 2);
     };
     if n <= register as i64 && shape.m != Some(1) {
-        return ((n.max(1) as u32).next_power_of_two(), 1);
+        return ((n.max(2) as u32).next_power_of_two(), 1);
     }
     if let Some(m @ 1..=4) = shape.m {
         let most = (isa.registers / 2) as i64 / m;
@@ -194,7 +188,7 @@ fn width(shape: &Shape, isa: &Isa, register: u32) -> (u32, u32) {
         let tiles = (rows as u64).div_ceil(height as u64) as i64;
         let strips = (n as u64).div_ceil((v * register as i64) as u64) as i64;
         // Two products or loads at a time, and the loads of `y` come from farther away.
-        strips * (20 * (rows * v).max(rows + tiles * v) + 6 * tiles * v) 
+        strips * (20 * (rows * v).max(rows + tiles * v) + 6 * tiles * v)
     };
     let most = if isa.registers >= 32 { 4 } else { 3 };
     let vectors = [2, 3, 4, 1].into_iter().filter(|&v| v <= most).min_by_key(|&v| cost(v));

@@ -3,7 +3,7 @@
 use crate::builder::Builder;
 use crate::code::{Binary, Mem, V};
 use crate::contract::plan::Plan;
-use crate::contract::{Epilogue, Position, lanes};
+use crate::contract::{Epilogue, Position, lanes, task};
 
 /// Elements of an operand: number `at + outer·outer_stride + k·k_stride` of the memory.
 #[derive(Clone, Copy)]
@@ -106,15 +106,26 @@ pub fn multiply_add(b: &mut Builder, plan: &Plan, x: V, y: V, sum: V) -> V {
     b.add(product, sum)
 }
 
-/// The lanes of a tile's columns that are below `n`.
-pub fn masks(b: &mut Builder, plan: &Plan, col: V, n: V) -> Vec<Option<V>> {
-    let whole = b.constant(n).is_some_and(|n| n % plan.strip() == 0);
-    let mask = |b: &mut Builder, v: u32| {
-        let from = b.offset(col, (v * plan.lanes) as i64);
-        let left = b.sub(n, from);
-        if whole { None } else { lanes::below(b, left, plan.lanes) }
-    };
-    (0..plan.vectors).map(|v| mask(b, v)).collect()
+/// The columns of a tile: from which on, and which lanes of each vector are below `n`.
+pub struct Columns {
+    pub first: V,
+    pub masks: Vec<Option<V>>,
+    /// The lanes that are, where that is known.
+    left: Vec<Option<i64>>,
+}
+
+impl Columns {
+    pub fn new(b: &mut Builder, plan: &Plan, first: V, n: V) -> Columns {
+        let whole = b.constant(n).is_some_and(|n| n % plan.strip() == 0);
+        let (mut masks, mut left) = (Vec::new(), Vec::new());
+        for v in 0..plan.vectors as i64 {
+            let from = b.offset(first, v * plan.lanes as i64);
+            let rest = b.sub(n, from);
+            masks.push(if whole { None } else { lanes::below(b, rest, plan.lanes) });
+            left.push(b.constant(rest));
+        }
+        Columns { first, masks, left }
+    }
 }
 
 /// Hands a tile's sums to the epilogue, one by one.
@@ -122,17 +133,22 @@ pub fn finish(
     b: &mut Builder,
     plan: &Plan,
     sums: &[V],
-    at: &Position,
-    masks: &[Option<V>],
+    (batch, row): (&[V], V),
+    columns: &Columns,
     epilogue: Epilogue,
 ) {
-    for (row, sums) in sums.chunks(masks.len()).enumerate() {
-        let row = b.offset(at.row, row as i64);
-        for (v, (&sum, &mask)) in sums.iter().zip(masks).enumerate() {
-            let value = b.convert(sum, plan.acc);
-            let col = b.offset(at.col, v as i64 * plan.lanes as i64);
-            epilogue(b, &Position { batch: at.batch, row, col }, value, mask);
-        }
+    for (i, &sum) in sums.iter().enumerate() {
+        let (r, v) = (i / columns.masks.len(), i % columns.masks.len());
+        // LLVM 22 takes a masked store of one known lane of a narrow type for one of a wider type.
+        let (sum, mask) = match columns.left[v] {
+            Some(..=0) => continue,
+            Some(1) if plan.lanes > 1 => (b.extract(sum, 0), None),
+            _ => (sum, columns.masks[v]),
+        };
+        let value = b.convert(sum, plan.acc);
+        let row = b.offset(row, r as i64);
+        let col = b.offset(columns.first, v as i64 * plan.lanes as i64);
+        epilogue(b, &Position { batch, row, col }, value, mask);
     }
 }
 
@@ -158,17 +174,16 @@ pub fn finish_kept(
     b: &mut Builder,
     plan: &Plan,
     (mem, from): (Mem, V),
-    height: u32,
-    at: &Position,
-    masks: &[Option<V>],
+    (batch, first, height): (&[V], V, u32),
+    columns: &Columns,
     epilogue: Epilogue,
 ) {
     let (zero, height) = (b.index(0), b.index(height as i64));
-    b.each(zero, height, 1, |b, row| {
+    task::span(b, zero, height, 1, |b, row| {
         let along = b.times(row, plan.strip());
         let start = b.add(from, along);
-        let sums = load(b, plan, (mem, start), masks.len());
-        let row = b.add(at.row, row);
-        finish(b, plan, &sums, &Position { row, ..*at }, masks, epilogue);
+        let sums = load(b, plan, (mem, start), columns.masks.len());
+        let row = b.add(first, row);
+        finish(b, plan, &sums, (batch, row), columns, epilogue);
     });
 }
