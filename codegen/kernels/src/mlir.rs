@@ -73,8 +73,8 @@ impl Printer<'_> {
         line!(
             self,
             "func.func private @body({}{}%scratch: !llvm.ptr {{llvm.noalias}}, %first: i64, \
-             %last: i64) attributes {{passthrough = [\"alwaysinline\", \
-             [\"reciprocal-estimates\", \"vec-divf:1\"]]}} {{",
+             %last: i64) attributes {{llvm.linkage = #llvm.linkage<internal>, passthrough = \
+             [\"alwaysinline\", [\"reciprocal-estimates\", \"vec-divf:1\"]]}} {{",
             each(&buffers, "!llvm.ptr {llvm.noalias}"),
             each(&dims, "i64"),
         );
