@@ -113,22 +113,20 @@ impl Block<'_> {
 
     fn copy_y(&self, b: &mut Builder, o: &Operands) {
         let (c, plan, zero) = (self.c, self.plan, b.index(0));
-        task::span(b, zero, self.cols, plan.strip(), |b, strip| {
-            let col = b.add(self.col, strip);
-            let (across, along) = (b.mul(col, c.y.outer), b.mul(o.k, c.y.k));
-            let at = b.add(self.y, across);
-            let copy = Copy {
-                plan,
-                layout: c.y.layout(b),
-                from: Panel { mem: c.y.mem, at: b.add(at, along), outer: c.y.outer, k: c.y.k },
-                count: b.sub(self.cols, strip),
-                depth: o.depth,
-                lanes: plan.lanes,
-                width: plan.strip(),
-            };
-            let to = b.times(strip, plan.depth);
-            copy.across(b, (o.y, to));
-        });
+        let (across, along) = (b.mul(self.col, c.y.outer), b.mul(o.k, c.y.k));
+        let at = b.add(self.y, across);
+        let copy = Copy {
+            plan,
+            layout: c.y.layout(b),
+            from: Panel { mem: c.y.mem, at: b.add(at, along), outer: c.y.outer, k: c.y.k },
+            count: self.cols,
+            whole: plan.whole_strips(b, c.n),
+            depth: o.depth,
+            lanes: plan.lanes,
+            width: plan.strip(),
+            room: plan.depth,
+        };
+        copy.across(b, (o.y, zero));
     }
 
     fn x_panel(&self, b: &mut Builder, o: &Operands, row: V, height: u32) -> Panel {
@@ -146,9 +144,11 @@ impl Block<'_> {
             layout,
             from,
             count: b.index(height as i64),
+            whole: false,
             depth: o.depth,
             lanes: plan.register,
             width: plan.x_width(),
+            room: 0,
         };
         if layout == Layout::AlongK {
             copy.along(b, plan.x_pitch(), (o.x, zero));

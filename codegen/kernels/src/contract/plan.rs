@@ -4,7 +4,7 @@ use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 
 use crate::builder::Builder;
-use crate::code::Mem;
+use crate::code::{Mem, V};
 
 /// What the processor has.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -150,8 +150,8 @@ fn scheme(shape: &Shape, work: DType) -> Scheme {
         return Scheme::Dots;
     }
     let small = matches!((shape.n, shape.k), (Some(n), Some(k)) if m * n * k <= 32 * 32 * 32);
-    // Scalars are converted one at a time there.
-    let few = if work == shape.dtype { 32 } else { 4 };
+    // With a second tile on top of the first, a copy pays. Scalars are converted one at a time.
+    let few = if work == shape.dtype { 14 } else { 4 };
     match shape.y == Layout::AlongOuter && (m <= few || small) {
         true => Scheme::Direct,
         false => Scheme::Panels,
@@ -219,6 +219,11 @@ impl Plan {
     /// The columns of a tile.
     pub fn strip(&self) -> i64 {
         (self.lanes * self.vectors) as i64
+    }
+
+    /// Whether the last strip of `n` columns is known to be full.
+    pub(super) fn whole_strips(&self, b: &Builder, n: V) -> bool {
+        b.constant(n).is_some_and(|n| n % self.strip() == 0)
     }
 
     /// The rows of the tallest tile.

@@ -116,7 +116,7 @@ pub struct Columns {
 
 impl Columns {
     pub fn new(b: &mut Builder, plan: &Plan, first: V, n: V) -> Columns {
-        let whole = b.constant(n).is_some_and(|n| n % plan.strip() == 0);
+        let whole = plan.whole_strips(b, n);
         let (mut masks, mut left) = (Vec::new(), Vec::new());
         for v in 0..plan.vectors as i64 {
             let from = b.offset(first, v * plan.lanes as i64);
