@@ -26,7 +26,7 @@ pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
             task::span(b, from, to, height as i64, |b, row| {
                 let across = b.mul(row, c.x.outer);
                 let x = Panel { mem: c.x.mem, at: b.add(x, across), outer: c.x.outer, k: c.x.k };
-                let tile = Tile { plan, height, x, y, masks: &columns.masks };
+                let tile = Tile { plan, height, x, y, masks: &columns.masks, next: None };
                 one(b, &tile, c.k, (batch, row), &columns, &mut *epilogue);
             });
         });

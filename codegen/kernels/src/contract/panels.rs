@@ -7,7 +7,7 @@ use crate::builder::Builder;
 use crate::code::{Binary, Cmp, Mem, Ty, V};
 use crate::contract::pack::Copy;
 use crate::contract::plan::{Layout, Plan};
-use crate::contract::tile::{self, Columns, Panel, Tile};
+use crate::contract::tile::{self, Columns, Panel, Share, Tile};
 use crate::contract::{Contraction, Epilogue, rows, task};
 
 pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
@@ -131,9 +131,7 @@ impl Block<'_> {
 
     fn x_panel(&self, b: &mut Builder, o: &Operands, row: V, height: u32) -> Panel {
         let (c, plan) = (self.c, self.plan);
-        let (across, along) = (b.mul(row, c.x.outer), b.mul(o.k, c.x.k));
-        let at = b.add(self.x, across);
-        let from = Panel { mem: c.x.mem, at: b.add(at, along), outer: c.x.outer, k: c.x.k };
+        let from = self.x_at(b, o, row);
         if plan.x_in_place {
             return from;
         }
@@ -158,6 +156,31 @@ impl Block<'_> {
         Panel { mem: o.x, at: zero, outer: one, k: b.index(plan.x_width()) }
     }
 
+    /// The panel of `x` from a row on, where it is.
+    fn x_at(&self, b: &mut Builder, o: &Operands, row: V) -> Panel {
+        let x = &self.c.x;
+        let (across, along) = (b.mul(row, x.outer), b.mul(o.k, x.k));
+        let at = b.add(self.x, across);
+        Panel { mem: x.mem, at: b.add(at, along), outer: x.outer, k: x.k }
+    }
+
+    /// What the tiles of a strip ask for of the panel of `x` behind that of `row`.
+    fn share(&self, b: &mut Builder, o: &Operands, (row, height): (V, u32), strip: V) -> Share {
+        let plan = self.plan;
+        let width = b.index(plan.strip());
+        let strip = b.div(strip, width);
+        let strips = (plan.block_cols / plan.strip()) as u64;
+        let below = b.offset(row, height as i64);
+        let panel = self.x_at(b, o, below);
+        let along_k = b.constant(panel.k) == Some(1);
+        let lines = if along_k { height as i64 } else { plan.line() };
+        let count = (lines as u64).div_ceil(strips) as i64;
+        let step = if along_k { panel.outer } else { panel.k };
+        let first = b.times(strip, count);
+        let first = b.mul(first, step);
+        Share { panel: Panel { at: b.add(panel.at, first), ..panel }, step, count }
+    }
+
     fn tile(
         &self,
         b: &mut Builder,
@@ -178,7 +201,20 @@ impl Block<'_> {
         };
         let y = Panel { mem: o.y, at, outer: b.index(1), k: b.index(plan.strip()) };
         let unmasked = vec![None; plan.vectors as usize];
-        let tile = Tile { plan, height, x, y, masks: &unmasked };
+        let next = plan.rows_ahead().then(|| self.share(b, o, (row, height), strip));
+        let tile = Tile { plan, height, x, y, masks: &unmasked, next };
+        if std::env::var("T_W").is_ok() {
+            let n = c.n;
+            for r in 0..height as i64 {
+                for v in 0..plan.vectors as i64 {
+                    let rr = b.offset(row, r);
+                    let a = b.mul(rr, n);
+                    let a = b.add(a, col);
+                    let a = b.offset(a, v * plan.lanes as i64);
+                    b.prefetch(Mem(3), a, true);
+                }
+            }
+        }
         let kept = (self.results, self.kept_at(b, row, height, strip));
         let start = self.start(b, o, kept, (height * plan.vectors) as usize);
         let sums = tile.sum(b, o.depth, start);

@@ -121,7 +121,7 @@ pub fn plan(shape: &Shape, isa: &Isa) -> Plan {
         register,
         block_tiles: i32::MAX as i64,
         block_cols: (lanes * vectors) as i64,
-        depth: DEPTH_BYTES / work.bytes() as i64,
+        depth: env("T_DEPTH", DEPTH_BYTES) / work.bytes() as i64,
         deep: false,
         x_in_place: true,
     };
@@ -191,7 +191,7 @@ fn width(shape: &Shape, isa: &Isa, register: u32) -> (u32, u32) {
         strips * (20 * (rows * v).max(rows + tiles * v) + 6 * tiles * v)
     };
     let most = if isa.registers >= 32 { 4 } else { 3 };
-    let vectors = [2, 3, 4, 1].into_iter().filter(|&v| v <= most).min_by_key(|&v| cost(v));
+    let vectors = [2, 3, 4, 1].into_iter().filter(|&v| v <= most && (env("T_VEC", 0) == 0 || env("T_VEC", 0) == v as i64)).min_by_key(|&v| cost(v));
     (register, vectors.expect("there are some"))
 }
 
@@ -199,7 +199,7 @@ fn width(shape: &Shape, isa: &Isa, register: u32) -> (u32, u32) {
 fn tallest(scheme: Scheme, vectors: u32, registers: u32) -> u32 {
     match scheme {
         Scheme::Dots => 4,
-        _ => ((registers - vectors - 1) / vectors).clamp(1, 24),
+        _ => ((registers - vectors - 1) / vectors).clamp(1, env("T_ROWS", 24) as u32),
     }
 }
 
@@ -226,6 +226,17 @@ impl Plan {
         b.constant(n).is_some_and(|n| n % self.strip() == 0)
     }
 
+    /// Whether it pays to ask for rows of `x` before they are due.
+    pub(super) fn rows_ahead(&self) -> bool {
+        let few = matches!(self.rows, Rows::Balanced { tiles: ..=4, .. });
+        !few && (env("T_AHEAD", 1) == 1)
+    }
+
+    /// The elements of a line of the cache.
+    pub(super) fn line(&self) -> i64 {
+        64 / self.work.bytes() as i64
+    }
+
     /// The rows of the tallest tile.
     pub fn height(&self) -> i64 {
         match &self.rows {
@@ -242,18 +253,18 @@ impl Plan {
         } else {
             self.deep = true;
         }
-        let most = (BLOCK_BYTES / (self.depth * bytes)).clamp(self.strip(), MOST_COLS);
+        let most = (env("T_BLOCK", BLOCK_BYTES) / (self.depth * bytes)).clamp(self.strip(), env("T_COLS", MOST_COLS));
         let most = most / self.strip() * self.strip();
         self.block_cols = shape.n.map_or(most, |n| even(n, most, self.strip()));
         self.block_tiles = match self.rows {
-            Rows::Balanced { tiles, .. } => even(tiles, MOST_TILES, 1),
+            Rows::Balanced { tiles, .. } => even(tiles, env("T_TILES", MOST_TILES), 1),
             Rows::Greedy(_) => MOST_TILES,
         };
         // Rows a multiple of the cache's ways apart would push each other out.
         let apart = shape.x_stride.map(|s| s * bytes);
         self.x_in_place = shape.dtype == self.work
             && shape.x == Layout::AlongK
-            && apart.is_some_and(|bytes| bytes % 2048 != 0);
+            && apart.is_some_and(|bytes| bytes % env("T_ALIAS", 2048) != 0);
     }
 
     /// The number of tasks.
@@ -290,7 +301,7 @@ impl Plan {
     /// The rows of a panel of `x` where it lies along `k`: not a power of two apart.
     pub(super) fn x_pitch(&self) -> i64 {
         let lanes = self.register as i64;
-        (self.depth + lanes - 1) / lanes * lanes + lanes
+        (self.depth + lanes - 1) / lanes * lanes + env("T_PITCH", lanes)
     }
 
     /// The rows of a panel of `x` where it lies along the rows, rounded up to vectors.
@@ -337,3 +348,5 @@ fn even(whole: i64, most: i64, unit: i64) -> i64 {
 fn up(bytes: i64) -> i64 {
     (bytes + 63) / 64 * 64
 }
+
+fn env(n: &str, d: i64) -> i64 { std::env::var(n).ok().and_then(|v| v.parse().ok()).unwrap_or(d) }

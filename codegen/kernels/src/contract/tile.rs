@@ -41,6 +41,16 @@ pub struct Tile<'a> {
     pub y: Panel,
     /// Which lanes of each vector of `y` are there to be read.
     pub masks: &'a [Option<V>],
+    /// What is asked for as `k` runs.
+    pub next: Option<Share>,
+}
+
+/// Of a panel that tiles will read, a share of the lines that hold so many `k` as fill one: `count`
+/// of them, `step` apart.
+pub struct Share {
+    pub panel: Panel,
+    pub step: V,
+    pub count: i64,
 }
 
 /// Steps of `k` up to here are written out.
@@ -61,6 +71,21 @@ impl Tile<'_> {
         };
         if let Some(depth @ ..=STRAIGHT) = b.constant(depth) {
             return steps(b, zero, depth, &start);
+        }
+        if let Some(next) = &self.next {
+            let line = self.plan.line();
+            return b.repeat(zero, depth, line, &start, |b, k, sums| {
+                let along = b.mul(k, next.panel.k);
+                let from = b.add(next.panel.at, along);
+                for i in 0..next.count {
+                    let across = b.times(next.step, i);
+                    let at = b.add(from, across);
+                    b.prefetch(next.panel.mem, at, false);
+                }
+                let end = b.offset(k, line);
+                let end = b.binary(Binary::Min, end, depth);
+                b.repeat(k, end, 1, sums, |b, k, sums| self.step(b, k, sums))
+            });
         }
         let many = b.constant(self.x.outer).is_none() || start.len() <= 8;
         let unroll = if many { UNROLL } else { 1 };
