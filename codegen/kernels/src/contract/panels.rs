@@ -46,6 +46,12 @@ pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
         let zero = b.index(0);
         match plan.deep {
             false => vec![block.panel(b, zero, copied[0], epilogue)],
+            true if plan.panels > 1 => {
+                b.each(zero, panels, 1, |b, panel| {
+                    block.panel(b, panel, copied[0], epilogue);
+                });
+                vec![key]
+            }
             true => b.repeat(zero, panels, 1, copied, |b, panel, copied| {
                 vec![block.panel(b, panel, copied[0], epilogue)]
             }),
@@ -93,8 +99,13 @@ impl Block<'_> {
         let y = if c.packed { c.y.mem } else { plan.scratch(b, plan.y_at()) };
         let x = if plan.x_in_place { c.x.mem } else { plan.scratch(b, plan.x_at()) };
         let operands = Operands { panel, k, depth, y, x };
-        let scaled = b.mul(self.key, self.panels);
-        let key = b.add(scaled, panel);
+        let key = match plan.panels {
+            1 => {
+                let before = b.mul(self.key, self.panels);
+                b.add(before, panel)
+            }
+            _ => self.key,
+        };
         if !c.packed {
             let differs = b.compare(Cmp::Ne, key, copied);
             b.when(differs, |b| self.copy_y(b, &operands));
@@ -111,8 +122,16 @@ impl Block<'_> {
         key
     }
 
+    /// Where the panel of `y` is kept.
+    fn block_at(&self, b: &mut Builder, o: &Operands) -> V {
+        match self.plan.panels {
+            1 => b.index(0),
+            _ => b.times(o.panel, self.plan.block_elements()),
+        }
+    }
+
     fn copy_y(&self, b: &mut Builder, o: &Operands) {
-        let (c, plan, zero) = (self.c, self.plan, b.index(0));
+        let (c, plan) = (self.c, self.plan);
         let (across, along) = (b.mul(self.col, c.y.outer), b.mul(o.k, c.y.k));
         let at = b.add(self.y, across);
         let copy = Copy {
@@ -124,9 +143,10 @@ impl Block<'_> {
             depth: o.depth,
             lanes: plan.lanes,
             width: plan.strip(),
-            room: plan.depth,
+            room: plan.depth + 1,
         };
-        copy.across(b, (o.y, zero));
+        let to = self.block_at(b, o);
+        copy.across(b, (o.y, to));
     }
 
     fn x_panel(&self, b: &mut Builder, o: &Operands, row: V, height: u32) -> Panel {
@@ -197,24 +217,15 @@ impl Block<'_> {
                 let at = b.add(self.y, before);
                 b.add(at, along)
             }
-            false => b.times(strip, plan.depth),
+            false => {
+                let (block, before) = (self.block_at(b, o), b.times(strip, plan.depth + 1));
+                b.add(block, before)
+            }
         };
         let y = Panel { mem: o.y, at, outer: b.index(1), k: b.index(plan.strip()) };
         let unmasked = vec![None; plan.vectors as usize];
         let next = plan.rows_ahead().then(|| self.share(b, o, (row, height), strip));
         let tile = Tile { plan, height, x, y, masks: &unmasked, next };
-        if std::env::var("T_W").is_ok() {
-            let n = c.n;
-            for r in 0..height as i64 {
-                for v in 0..plan.vectors as i64 {
-                    let rr = b.offset(row, r);
-                    let a = b.mul(rr, n);
-                    let a = b.add(a, col);
-                    let a = b.offset(a, v * plan.lanes as i64);
-                    b.prefetch(Mem(3), a, true);
-                }
-            }
-        }
         let kept = (self.results, self.kept_at(b, row, height, strip));
         let start = self.start(b, o, kept, (height * plan.vectors) as usize);
         let sums = tile.sum(b, o.depth, start);
@@ -254,8 +265,10 @@ impl Block<'_> {
         if !plan.deep {
             return zeros;
         }
+        // Nothing is loaded for the first panel.
         let none = b.index(0);
-        let first = b.compare(Cmp::Eq, o.panel, none);
-        b.choose(first, |_| zeros, |b| tile::load(b, plan, kept, count))
+        let later = b.compare(Cmp::Ne, o.panel, none);
+        let mask = b.splat(later, plan.lanes);
+        tile::load(b, plan, kept, count, Some(mask))
     }
 }

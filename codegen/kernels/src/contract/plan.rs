@@ -82,16 +82,22 @@ pub struct Plan {
     pub depth: i64,
     /// Whether `k` may need several panels.
     pub deep: bool,
+    /// The panels of a block of `y` that there is room for: all, or one.
+    pub panels: i64,
     /// Whether `x` is read where it is.
     pub x_in_place: bool,
 }
 
 /// The bytes of scratch memory that a block of `y` may take: about half of a second-level cache.
-const BLOCK_BYTES: i64 = 400 << 10;
-/// The bytes along `k` of a panel.
-const DEPTH_BYTES: i64 = 4096;
-const MOST_COLS: i64 = 192;
+const BLOCK_BYTES: i64 = 512 << 10;
+/// The bytes along `k` of a panel of which several are needed, and of one that is alone: rows of
+/// `x` stay in the first-level cache.
+const DEPTH_BYTES: i64 = 2048;
+const ALONE_BYTES: i64 = 3072;
+const MOST_COLS: i64 = 256;
 const MOST_TILES: i64 = 16;
+/// The panels of a block of `y` that are kept for the rows to come.
+const MOST_PANELS: i64 = 8;
 
 /// The sizes for a shape.
 pub fn plan(shape: &Shape, isa: &Isa) -> Plan {
@@ -123,6 +129,7 @@ pub fn plan(shape: &Shape, isa: &Isa) -> Plan {
         block_cols: (lanes * vectors) as i64,
         depth: env("T_DEPTH", DEPTH_BYTES) / work.bytes() as i64,
         deep: false,
+        panels: 1,
         x_in_place: true,
     };
     if scheme == Scheme::Panels {
@@ -191,7 +198,10 @@ fn width(shape: &Shape, isa: &Isa, register: u32) -> (u32, u32) {
         strips * (20 * (rows * v).max(rows + tiles * v) + 6 * tiles * v)
     };
     let most = if isa.registers >= 32 { 4 } else { 3 };
-    let vectors = [2, 3, 4, 1].into_iter().filter(|&v| v <= most && (env("T_VEC", 0) == 0 || env("T_VEC", 0) == v as i64)).min_by_key(|&v| cost(v));
+    let vectors = [2, 3, 4, 1]
+        .into_iter()
+        .filter(|&v| v <= most && (env("T_VEC", 0) == 0 || env("T_VEC", 0) == v as i64))
+        .min_by_key(|&v| cost(v));
     (register, vectors.expect("there are some"))
 }
 
@@ -247,13 +257,18 @@ impl Plan {
 
     fn block(&mut self, shape: &Shape) {
         let bytes = self.work.bytes() as i64;
-        if let Some(k) = shape.k {
-            self.deep = k > self.depth;
-            self.depth = even(k, self.depth, 1);
-        } else {
-            self.deep = true;
+        match shape.k {
+            Some(k) if k * bytes <= env("T_ALONE", ALONE_BYTES) => self.depth = k.max(1),
+            Some(k) => {
+                self.depth = even(k, self.depth, self.line());
+                let panels = (k as u64).div_ceil(self.depth as u64) as i64;
+                self.deep = true;
+                self.panels = if panels <= MOST_PANELS { panels } else { 1 };
+            }
+            None => self.deep = true,
         }
-        let most = (env("T_BLOCK", BLOCK_BYTES) / (self.depth * bytes)).clamp(self.strip(), env("T_COLS", MOST_COLS));
+        let most = (env("T_BLOCK", BLOCK_BYTES) / (self.depth * bytes))
+            .clamp(self.strip(), env("T_COLS", MOST_COLS));
         let most = most / self.strip() * self.strip();
         self.block_cols = shape.n.map_or(most, |n| even(n, most, self.strip()));
         self.block_tiles = match self.rows {
@@ -293,8 +308,17 @@ impl Plan {
         0
     }
 
+    /// The elements of a panel of a block of `y`. Each strip has a row too many: the cache's ways are
+    /// too few for strips a power of two apart.
+    pub(super) fn block_elements(&self) -> i64 {
+        (self.depth + 1) * self.block_cols
+    }
+
     pub(super) fn x_at(&self) -> i64 {
-        let elements = if self.scheme == Scheme::Panels { self.depth * self.block_cols } else { 0 };
+        let elements = match self.scheme {
+            Scheme::Panels => self.block_elements() * self.panels,
+            _ => 0,
+        };
         up(self.y_at() + elements * self.work.bytes() as i64)
     }
 
@@ -349,4 +373,6 @@ fn up(bytes: i64) -> i64 {
     (bytes + 63) / 64 * 64
 }
 
-fn env(n: &str, d: i64) -> i64 { std::env::var(n).ok().and_then(|v| v.parse().ok()).unwrap_or(d) }
+fn env(n: &str, d: i64) -> i64 {
+    std::env::var(n).ok().and_then(|v| v.parse().ok()).unwrap_or(d)
+}

@@ -186,10 +186,16 @@ pub fn store(b: &mut Builder, plan: &Plan, (mem, from): (Mem, V), sums: &[V]) {
 }
 
 /// What was kept of `count` sums.
-pub fn load(b: &mut Builder, plan: &Plan, (mem, from): (Mem, V), count: usize) -> Vec<V> {
+pub fn load(
+    b: &mut Builder,
+    plan: &Plan,
+    (mem, from): (Mem, V),
+    count: usize,
+    mask: Option<V>,
+) -> Vec<V> {
     let load = |i: usize| {
         let at = b.offset(from, i as i64 * plan.lanes as i64);
-        b.load(mem, at, plan.lanes, None)
+        b.load(mem, at, plan.lanes, mask)
     };
     (0..count).map(load).collect()
 }
@@ -207,7 +213,7 @@ pub fn finish_kept(
     task::span(b, zero, height, 1, |b, row| {
         let along = b.times(row, plan.strip());
         let start = b.add(from, along);
-        let sums = load(b, plan, (mem, start), columns.masks.len());
+        let sums = load(b, plan, (mem, start), columns.masks.len(), None);
         let row = b.add(first, row);
         finish(b, plan, &sums, (batch, row), columns, epilogue);
     });
