@@ -86,7 +86,7 @@ impl Copy<'_> {
         let mem = self.from.mem;
         let value = match b.constant(self.from.outer) {
             Some(1) => {
-                let ahead = b.times(self.from.k, std::env::var("T_PF").ok().and_then(|v| v.parse().ok()).unwrap_or(AHEAD));
+                let ahead = b.times(self.from.k, AHEAD);
                 let ahead = b.add(from, ahead);
                 b.prefetch(mem, ahead, false);
                 b.load(mem, from, self.lanes, mask)

@@ -6,7 +6,7 @@
 use crate::builder::Builder;
 use crate::code::{Binary, Cmp, Mem, Ty, V};
 use crate::contract::pack::Copy;
-use crate::contract::plan::{Layout, Plan};
+use crate::contract::plan::{Layout, Plan, parts};
 use crate::contract::tile::{self, Columns, Panel, Share, Tile};
 use crate::contract::{Contraction, Epilogue, rows, task};
 
@@ -189,12 +189,12 @@ impl Block<'_> {
         let plan = self.plan;
         let width = b.index(plan.strip());
         let strip = b.div(strip, width);
-        let strips = (plan.block_cols / plan.strip()) as u64;
+        let strips = plan.block_cols / plan.strip();
         let below = b.offset(row, height as i64);
         let panel = self.x_at(b, o, below);
         let along_k = b.constant(panel.k) == Some(1);
         let lines = if along_k { height as i64 } else { plan.line() };
-        let count = (lines as u64).div_ceil(strips) as i64;
+        let count = parts(lines, strips);
         let step = if along_k { panel.outer } else { panel.k };
         let first = b.times(strip, count);
         let first = b.mul(first, step);
