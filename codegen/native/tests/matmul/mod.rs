@@ -48,16 +48,6 @@ pub fn host() -> (Options, Isa) {
     }
 }
 
-/// Elements between neighbours of an operand: of the batch, the outer axis and `k`.
-pub fn strides(layout: Layout, outer: i64, k: i64) -> [i64; 3] {
-    match layout {
-        Layout::AlongK => [outer * k, k, 1],
-        Layout::AlongOuter => [outer * k, 1, outer],
-        Layout::Strided => [outer * k * 2, k * 2, 2],
-        Layout::Packed => unreachable!("it is packed from another"),
-    }
-}
-
 impl Case {
     pub fn sizes(&self) -> [i64; 4] {
         [self.batch, self.m, self.n, self.k]
