@@ -11,6 +11,7 @@ mod pack;
 mod panels;
 pub mod plan;
 mod rows;
+mod sweep;
 mod task;
 mod tile;
 
@@ -115,6 +116,7 @@ fn nest(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
     match plan.scheme {
         Scheme::Direct => direct::emit(b, c, plan, epilogue),
         Scheme::Panels => panels::emit(b, c, plan, epilogue),
+        Scheme::Sweep => sweep::emit(b, c, plan, epilogue),
         Scheme::Dots => dots::emit(b, c, plan, epilogue),
     }
 }

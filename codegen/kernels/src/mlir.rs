@@ -49,9 +49,14 @@ impl Display for Mlir {
     }
 }
 
-/// The type that memory has of an element: bools are bytes.
+/// The type that memory has of an element: bools are bytes. LLVM takes vectors of bf16 that it
+/// masks apart, and calls a function to put the elements together.
 fn in_memory(dtype: DType) -> DType {
-    if dtype == DType::Bool { DType::U8 } else { dtype }
+    match dtype {
+        DType::Bool => DType::U8,
+        DType::BF16 => DType::U16,
+        _ => dtype,
+    }
 }
 
 fn is_signed(dtype: DType) -> bool {
@@ -68,8 +73,8 @@ impl Printer<'_> {
         line!(
             self,
             "func.func private @body({}{}%scratch: !llvm.ptr {{llvm.noalias}}, %first: i64, \
-             %last: i64) attributes {{passthrough = [\"alwaysinline\", \
-             [\"reciprocal-estimates\", \"vec-divf:1\"]]}} {{",
+             %last: i64) attributes {{llvm.linkage = #llvm.linkage<internal>, passthrough = \
+             [\"alwaysinline\", [\"reciprocal-estimates\", \"vec-divf:1\"]]}} {{",
             each(&buffers, "!llvm.ptr {llvm.noalias}"),
             each(&dims, "i64"),
         );
@@ -389,30 +394,31 @@ impl Printer<'_> {
         pointer
     }
 
-    /// The name that the loaded value has before a byte becomes a bool.
+    /// The name and the type that the loaded value has before it is what it stands for.
     fn raw(&mut self, result: V) -> (String, Ty) {
         let ty = self.code.ty(result);
-        match ty.dtype {
-            DType::Bool => (self.fresh(), ty.with(DType::U8)),
-            _ => (self.name(result), ty),
-        }
+        let held = ty.with(in_memory(ty.dtype));
+        if held == ty { (self.name(result), ty) } else { (self.fresh(), held) }
     }
 
     fn from_raw(&mut self, result: V, raw: &str, held: Ty) {
         let ty = self.code.ty(result);
         if ty != held {
             let r = self.name(result);
-            line!(self, "{r} = arith.trunci {raw} : {} to {}", Mlir(held), Mlir(ty));
+            let name = if ty.dtype == DType::Bool { "trunci" } else { "bitcast" };
+            line!(self, "{r} = arith.{name} {raw} : {} to {}", Mlir(held), Mlir(ty));
         }
     }
 
     fn to_raw(&mut self, value: V) -> (String, Ty) {
         let ty = self.code.ty(value);
-        if ty.dtype != DType::Bool {
+        let held = ty.with(in_memory(ty.dtype));
+        if held == ty {
             return (self.name(value), ty);
         }
-        let (raw, held) = (self.fresh(), ty.with(DType::U8));
-        line!(self, "{raw} = arith.extui {} : {} to {}", self.name(value), Mlir(ty), Mlir(held));
+        let raw = self.fresh();
+        let name = if ty.dtype == DType::Bool { "extui" } else { "bitcast" };
+        line!(self, "{raw} = arith.{name} {} : {} to {}", self.name(value), Mlir(ty), Mlir(held));
         (raw, held)
     }
 

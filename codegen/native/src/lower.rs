@@ -13,8 +13,10 @@ use melior::utility::{
     parse_pass_pipeline, register_all_dialects, register_all_llvm_translations, register_all_passes,
 };
 
-/// What takes the dialects of the text to llvm.
+/// What takes the dialects of the text to llvm. Rounding to bf16 is spelled out, as LLVM calls a
+/// function for it.
 const PIPELINE: &str = "builtin.module(\
+    arith-expand{include-bf16=true},\
     convert-scf-to-cf,\
     convert-vector-to-llvm,\
     convert-arith-to-llvm,\

@@ -5,16 +5,17 @@ mod matmul;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use libloading::Library;
-use matmul::{Case, PLAIN, host, link, strides};
+use matmul::{Case, PLAIN, host, link};
 use mithril_ir::dtype::DType;
 use mithril_ir::eval::array::{Array, Data};
 use mithril_ir::eval::contract::{DotDims, dot_general};
 use mithril_ir::scalar::round;
 use mithril_ir::tensor::Tensor;
 use mithril_kernels::code::Code;
+use mithril_kernels::contract::Isa;
 use mithril_kernels::contract::Layout::{self, AlongK, AlongOuter, Packed, Strided};
 use mithril_kernels::mlir;
-use mithril_native::{Stage, compile};
+use mithril_native::{Options, Stage, compile};
 
 type Entry = unsafe extern "C" fn(*mut u8, *const *mut u8, *const i64, i64, i64);
 
@@ -71,10 +72,17 @@ impl Drop for Guarded {
 }
 
 /// Compiles a kernel and runs it over ranges of tasks.
-fn run(code: &Code, buffers: &[&Guarded], dims: &[i64], scratch: usize, ranges: &[(i64, i64)]) {
+fn run(
+    code: &Code,
+    options: &Options,
+    buffers: &[&Guarded],
+    dims: &[i64],
+    scratch: usize,
+    ranges: &[(i64, i64)],
+) {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let text = mlir::print(code);
-    let object = compile(&text, &host().0, Stage::Object).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let object = compile(&text, options, Stage::Object).unwrap_or_else(|e| panic!("{e}\n{text}"));
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let name = format!("mithril-contract-{}-{number}", std::process::id());
     let library = std::env::temp_dir().join(name).with_extension("so");
@@ -104,6 +112,16 @@ fn numbers(dtype: DType, count: i64, seed: u32) -> Tensor {
     };
     let values: Vec<f64> = (0..count).map(|_| next()).collect();
     Tensor::from_f64s(dtype, vec![count as usize], &values)
+}
+
+/// Elements between neighbours of an operand: of the batch, the outer axis and `k`.
+fn strides(layout: Layout, outer: i64, k: i64) -> [i64; 3] {
+    match layout {
+        Layout::AlongK => [outer * k, k, 1],
+        Layout::AlongOuter => [outer * k, 1, outer],
+        Layout::Strided => [outer * k * 2, k * 2, 2],
+        Layout::Packed => unreachable!("it is packed from another"),
+    }
 }
 
 fn view(memory: &Tensor, shape: [i64; 3], strides: [i64; 3]) -> Array {
@@ -139,6 +157,10 @@ fn expected(case: &Case, x: &Array, y: &Array, bias: &Tensor) -> Tensor {
 }
 
 fn check(case: &Case) {
+    check_on(case, &host());
+}
+
+fn check_on(case: &Case, (options, isa): &(Options, Isa)) {
     let [batch, m, n, k] = case.sizes();
     let y_layout = if case.y == Packed { AlongK } else { case.y };
     let (xs, mut ys) = (strides(case.x, m, k), strides(y_layout, n, k));
@@ -150,8 +172,7 @@ fn check(case: &Case) {
     let y = numbers(case.dtype, batch * n * k * stretch(case.y), 2);
     let bias = numbers(case.acc, n, 3);
     let want = expected(case, &view(&x, [batch, m, k], xs), &view(&y, [batch, n, k], ys), &bias);
-    let isa = host().1;
-    let (code, plan) = case.code(&isa);
+    let (code, plan) = case.code(isa);
     let [gx, mut gy, gbias] = [&x, &y, &bias].map(|t| Guarded::new(t.bytes()));
     if case.y == Packed {
         assert_eq!(batch, 1);
@@ -159,7 +180,7 @@ fn check(case: &Case) {
         let size = strips * plan.strip() * k * plan.work.bytes() as i64;
         let to = Guarded::new(&vec![0; size as usize]);
         let pack = case.pack_code(AlongK, &plan);
-        run(&pack, &[&gx, &gy, &to], &case.sizes(), 64, &[(0, strips)]);
+        run(&pack, options, &[&gx, &gy, &to], &case.sizes(), 64, &[(0, strips)]);
         gy = to;
     }
     let tasks = case.tasks(&plan);
@@ -167,7 +188,7 @@ fn check(case: &Case) {
     for ranges in [vec![(0, tasks)], vec![(split, tasks), (0, split)]] {
         let result = Guarded::new(&vec![0xCC; want.bytes().len()]);
         let buffers = [&gx, &gy, &gbias, &result];
-        run(&code, &buffers, &case.sizes(), plan.scratch_bytes(), &ranges);
+        run(&code, options, &buffers, &case.sizes(), plan.scratch_bytes(), &ranges);
         let got = Tensor::from_bytes(case.acc, want.shape().to_vec(), result.read());
         let got = got.expect("as many bytes");
         if got != want {
@@ -178,7 +199,7 @@ fn check(case: &Case) {
     }
 }
 
-const SIZES: [[i64; 3]; 14] = [
+const SIZES: [[i64; 3]; 16] = [
     [1, 1, 1],
     [8, 8, 8],
     [7, 17, 33],
@@ -190,6 +211,8 @@ const SIZES: [[i64; 3]; 14] = [
     [129, 200, 64],
     [20, 70, 3000],
     [300, 40, 1100],
+    [5, 300, 260],
+    [9, 20, 4500],
     [0, 5, 3],
     [5, 0, 3],
     [40, 33, 0],
@@ -265,10 +288,26 @@ fn dtypes() {
         (U8, U8),
     ];
     for (dtype, acc) in pairs {
-        for [m, n, k] in [[1, 40, 33], [7, 17, 20], [50, 70, 65]] {
-            for (x, y) in [(AlongK, AlongOuter), (AlongOuter, AlongK), (AlongK, AlongK)] {
-                check(&Case { m, n, k, x, y, dtype, acc, ..PLAIN });
-            }
+        for ([m, n, k], x, y) in [
+            ([1, 40, 33], AlongK, AlongK),
+            ([7, 17, 20], AlongK, AlongOuter),
+            ([50, 70, 65], AlongOuter, AlongOuter),
+            ([50, 33, 65], AlongK, AlongK),
+        ] {
+            check(&Case { m, n, k, x, y, dtype, acc, ..PLAIN });
+        }
+    }
+}
+
+#[test]
+fn processors_of_shorter_vectors() {
+    let options = |cpu: &str| Options { cpu: cpu.into(), features: String::new() };
+    let middle = (options("x86-64-v3"), Isa { bytes: 32, registers: 16, fma: true });
+    let plain = (options("x86-64"), Isa { bytes: 16, registers: 16, fma: false });
+    for host in [middle, plain] {
+        for case in shapes().step_by(2) {
+            check_on(&case, &host);
+            check_on(&Case { y: AlongK, dynamic: [true; 4], ..case }, &host);
         }
     }
 }

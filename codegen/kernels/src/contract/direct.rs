@@ -5,8 +5,8 @@
 use crate::builder::Builder;
 use crate::code::{Ty, V};
 use crate::contract::plan::Plan;
-use crate::contract::tile::{self, Panel, Tile};
-use crate::contract::{Contraction, Epilogue, Position, rows, task};
+use crate::contract::tile::{self, Columns, Panel, Tile};
+use crate::contract::{Contraction, Epilogue, rows, task};
 
 /// Tiles of up to so many vectors are handed to the epilogue from the registers.
 const INLINE: u32 = 16;
@@ -20,30 +20,36 @@ pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
         let col = b.times(strip, plan.strip());
         let across = b.mul(col, c.y.outer);
         let y = Panel { mem: c.y.mem, at: b.add(y, across), outer: c.y.outer, k: c.y.k };
-        let masks = tile::masks(b, plan, col, c.n);
+        let columns = Columns::new(b, plan, col, c.n);
         let zero = b.index(0);
         rows::each_height(b, plan, zero, c.m, |b, height, from, to| {
-            b.each(from, to, height as i64, |b, row| {
+            task::span(b, from, to, height as i64, |b, row| {
                 let across = b.mul(row, c.x.outer);
                 let x = Panel { mem: c.x.mem, at: b.add(x, across), outer: c.x.outer, k: c.x.k };
-                let tile = Tile { plan, height, x, y, masks: &masks };
-                let at = Position { batch, row, col };
-                one(b, &tile, c.k, &at, &mut *epilogue);
+                let tile = Tile { plan, height, x, y, masks: &columns.masks, next: None };
+                one(b, &tile, c.k, (batch, row), &columns, &mut *epilogue);
             });
         });
         vec![]
     });
 }
 
-fn one(b: &mut Builder, tile: &Tile, depth: V, at: &Position, epilogue: Epilogue) {
+fn one(
+    b: &mut Builder,
+    tile: &Tile,
+    depth: V,
+    (batch, row): (&[V], V),
+    columns: &Columns,
+    epilogue: Epilogue,
+) {
     let (plan, zero) = (tile.plan, b.index(0));
     let start = b.number(Ty::vector(plan.work, plan.lanes), 0.0);
     let count = tile.height * plan.vectors;
     let sums = tile.sum(b, depth, vec![start; count as usize]);
     if count <= INLINE {
-        return tile::finish(b, plan, &sums, at, tile.masks, epilogue);
+        return tile::finish(b, plan, &sums, (batch, row), columns, epilogue);
     }
     let kept = (plan.scratch(b, plan.results_at()), zero);
     tile::store(b, plan, kept, &sums);
-    tile::finish_kept(b, plan, kept, tile.height, at, tile.masks, epilogue);
+    tile::finish_kept(b, plan, kept, (batch, row, tile.height), columns, epilogue);
 }

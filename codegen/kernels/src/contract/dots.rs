@@ -6,8 +6,11 @@
 use crate::builder::Builder;
 use crate::code::{Binary, Ty, V};
 use crate::contract::plan::Plan;
-use crate::contract::tile::multiply_add;
-use crate::contract::{Contraction, Epilogue, Position, lanes, task};
+use crate::contract::tile::{self, Columns, multiply_add};
+use crate::contract::{Contraction, Epilogue, lanes, task};
+
+/// The columns whose products are summed up side by side.
+const COLUMNS: usize = 4;
 
 pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
     let columns = task::blocks(b, c.n, plan.block_cols);
@@ -20,15 +23,17 @@ pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
         let zero = b.index(0);
         let x = starts(b, x, (c.x.outer, c.m), zero, height);
         let y = starts(b, y, (c.y.outer, c.n), col, plan.lanes as i64);
-        let sums = sum(b, c, plan, &x, &y);
-        let left = b.sub(c.n, col);
-        let mask = if plan.lanes == 1 { None } else { lanes::below(b, left, plan.lanes) };
-        for (row, sums) in sums.chunks(y.len()).enumerate() {
-            let value = lanes::sums(b, sums);
-            let value = b.convert(value, plan.acc);
-            let row = b.index(row as i64);
-            epilogue(b, &Position { batch, row, col }, value, mask);
-        }
+        // Memory likes to be read in few places at a time.
+        let parts: Vec<Vec<V>> = y.chunks(COLUMNS).map(|y| sum(b, c, plan, &x, y)).collect();
+        let row = |row: usize| -> Vec<V> {
+            let part =
+                |part: &Vec<V>| part.chunks(part.len() / x.len()).nth(row).expect("a row").to_vec();
+            parts.iter().flat_map(part).collect()
+        };
+        let rows: Vec<Vec<V>> = (0..x.len()).map(row).collect();
+        let sums: Vec<V> = rows.iter().map(|row| lanes::sums(b, row)).collect();
+        let columns = Columns::new(b, plan, col, c.n);
+        tile::finish(b, plan, &sums, (batch, zero), &columns, epilogue);
         vec![]
     });
 }

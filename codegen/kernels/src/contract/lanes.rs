@@ -47,32 +47,48 @@ pub fn each(
     });
 }
 
-/// Blocks of `width` lanes of `x` and `y` in turn: the even ones of both, and the odd ones.
+/// Lanes of two vectors in turn, by the step of a transposition: units of `width` lanes within each
+/// part of 16 bytes, then whole parts. These are the shuffles that machines have.
 fn interleave(b: &mut Builder, x: V, y: V, width: u32) -> (V, V) {
-    let lanes = b.ty(x).lanes;
-    let pick = |odd: u32| -> Vec<u32> {
-        let from = |lane: u32| {
-            let (block, within) = (lane / width, lane % width);
-            let side = if block % 2 == 0 { 0 } else { lanes };
-            side + (block / 2 * 2 + odd) * width + within
-        };
-        (0..lanes).map(from).collect()
+    let ty = b.ty(x);
+    let part = (16 / ty.dtype.bytes() as u32).min(ty.lanes);
+    let from = |lane: u32, half: u32| match width < part {
+        true => {
+            let (unit, low) = (lane % part / width, lane % width);
+            let side = unit % 2 * ty.lanes;
+            let unit = unit / 2 + half * (part / width / 2);
+            side + lane / part * part + unit * width + low
+        }
+        false => {
+            let (which, low) = (lane / part * 2, lane % part);
+            let parts = ty.lanes / part;
+            which / parts * ty.lanes + (which % parts + half) * part + low
+        }
     };
+    let pick = |half| (0..ty.lanes).map(|lane| from(lane, half)).collect::<Vec<_>>();
     (b.shuffle(x, y, &pick(0)), b.shuffle(x, y, &pick(1)))
 }
 
 /// A square of vectors, transposed.
 pub fn transpose(b: &mut Builder, rows: &[V]) -> Vec<V> {
+    let count = rows.len();
     let mut rows = rows.to_vec();
     let mut width = 1;
-    while width < rows.len() {
-        for i in (0..rows.len()).filter(|i| i & width == 0) {
-            let (even, odd) = interleave(b, rows[i], rows[i + width], width as u32);
-            (rows[i], rows[i + width]) = (even, odd);
+    while width < count {
+        for i in (0..count).filter(|i| i & width == 0) {
+            let (first, second) = interleave(b, rows[i], rows[i + width], width as u32);
+            (rows[i], rows[i + width]) = (first, second);
         }
         width *= 2;
     }
-    rows
+    // Within a part the high halves came first.
+    let part = (16 / b.ty(rows[0]).dtype.bytes()).min(count);
+    let bits = part.trailing_zeros();
+    let place = |i: usize| match bits {
+        0 => i,
+        _ => i / part * part + ((i % part).reverse_bits() >> (usize::BITS - bits)),
+    };
+    (0..count).map(|i| rows[place(i)]).collect()
 }
 
 /// The sum of the lanes of each of some vectors, as many as a power of two: as the lanes of one

@@ -6,20 +6,27 @@ use crate::contract::plan::{Layout, Plan};
 use crate::contract::tile::Panel;
 use crate::contract::{Contraction, lanes, task};
 
-/// What is copied: `count` outer elements, at most `width`, of each `k` below `depth`.
+/// What is copied: `count` outer elements of each `k` below `depth`, to strips of `width` of them.
 pub struct Copy<'a> {
     pub plan: &'a Plan,
     pub layout: Layout,
     pub from: Panel,
     pub count: V,
+    /// Whether the last strip is known to be full.
+    pub whole: bool,
     pub depth: V,
     /// Of the vectors that are written.
     pub lanes: u32,
     pub width: i64,
+    /// The steps of `k` that a strip has room for.
+    pub room: i64,
 }
 
+/// How many steps of `k` what is read is asked for ahead.
+const AHEAD: i64 = 8;
+
 impl Copy<'_> {
-    /// Copies to `[k][width]`. Beyond `count` come numbers that nobody asks for.
+    /// Copies to strips `[k][width]`. Beyond `count` come numbers that nobody asks for.
     pub fn across(&self, b: &mut Builder, to: (Mem, V)) {
         let zero = b.index(0);
         match self.layout {
@@ -28,44 +35,62 @@ impl Copy<'_> {
                 let over = b.binary(Binary::Rem, self.depth, size);
                 let whole = b.sub(self.depth, over);
                 self.squares(b, whole, to);
-                self.vectors(b, whole, to);
+                self.rows(b, whole, to);
             }
-            _ => self.vectors(b, zero, to),
+            _ => self.rows(b, zero, to),
         }
     }
 
-    /// A vector at a time, from a `k` on.
-    fn vectors(&self, b: &mut Builder, first: V, (mem, at): (Mem, V)) {
+    /// One `k` after the other, from `first` on.
+    fn rows(&self, b: &mut Builder, first: V, (mem, at): (Mem, V)) {
         if first == self.depth {
             return;
         }
-        let count = (self.width / self.lanes as i64) as u32;
-        let starts: Vec<i64> = (0..count).map(|v| (v * self.lanes) as i64).collect();
-        let mask = |b: &mut Builder, &start: &i64| {
-            let left = b.offset(self.count, -start);
+        let (zero, width) = (b.index(0), b.index(self.width));
+        let over = match self.whole {
+            true => zero,
+            false => b.binary(Binary::Rem, self.count, width),
+        };
+        let full = b.sub(self.count, over);
+        let starts = || (0..self.width).step_by(self.lanes as usize);
+        let mask = |start: i64| {
+            let left = b.offset(over, -start);
             lanes::below(b, left, self.lanes)
         };
-        let masks: Vec<Option<V>> = starts.iter().map(|start| mask(b, start)).collect();
-        b.each(first, self.depth, 1, |b, k| {
+        let masks: Vec<Option<V>> = starts().map(mask).collect();
+        let unmasked = vec![None; masks.len()];
+        task::span(b, first, self.depth, 1, |b, k| {
             let along = b.mul(k, self.from.k);
             let from = b.add(self.from.at, along);
             let row = b.times(k, self.width);
             let to = b.add(at, row);
-            for (&start, &mask) in starts.iter().zip(&masks) {
-                let value = self.vector(b, from, start, mask);
-                let to = b.offset(to, start);
-                b.store(mem, to, value, None);
-            }
+            let strip = |b: &mut Builder, strip: V, masks: &[Option<V>]| {
+                let before = b.times(strip, self.room);
+                let to = b.add(to, before);
+                for (start, &mask) in starts().zip(masks) {
+                    let col = b.offset(strip, start);
+                    let value = self.vector(b, from, col, mask);
+                    let to = b.offset(to, start);
+                    b.store(mem, to, value, None);
+                }
+            };
+            task::span(b, zero, full, self.width, |b, start| strip(b, start, &unmasked));
+            task::span(b, full, self.count, self.width, |b, start| strip(b, start, &masks));
         });
     }
 
     /// Neighbours in the outer axis, of one `k`.
-    fn vector(&self, b: &mut Builder, from: V, start: i64, mask: Option<V>) -> V {
-        let across = b.times(self.from.outer, start);
+    fn vector(&self, b: &mut Builder, from: V, col: V, mask: Option<V>) -> V {
+        let across = b.mul(col, self.from.outer);
         let from = b.add(from, across);
         let mem = self.from.mem;
         let value = match b.constant(self.from.outer) {
-            Some(1) => b.load(mem, from, self.lanes, mask),
+            Some(1) => {
+                let ahead = b.times(self.from.k, AHEAD);
+                let ahead = b.add(from, ahead);
+                b.prefetch(mem, ahead, false);
+                b.load(mem, from, self.lanes, mask)
+            }
             _ => {
                 let iota = b.iota(Ty::vector(Ty::INDEX.dtype, self.lanes));
                 let [from, outer] = [from, self.from.outer].map(|v| b.splat(v, self.lanes));
@@ -79,33 +104,40 @@ impl Copy<'_> {
 
     /// Squares of vectors along `k`, transposed. Outer elements that are not there are the last.
     fn squares(&self, b: &mut Builder, whole: V, (mem, at): (Mem, V)) {
-        let (zero, width) = (b.index(0), b.index(self.width));
-        let size = self.lanes as i64;
+        let (zero, size) = (b.index(0), self.lanes as i64);
         let last = b.offset(self.count, -1);
-        b.each(zero, width, size, |b, start| {
-            let row = |i: i64| {
-                let outer = b.offset(start, i);
-                let outer = b.binary(Binary::Min, outer, last);
-                let across = b.mul(outer, self.from.outer);
-                b.add(self.from.at, across)
-            };
-            let rows: Vec<V> = (0..size).map(row).collect();
-            let to = b.add(at, start);
-            b.each(zero, whole, size, |b, k| {
-                let load = |&row: &V| {
-                    let at = b.add(row, k);
-                    let value = b.load(self.from.mem, at, self.lanes, None);
-                    b.convert(value, self.plan.work)
+        task::span(b, zero, self.count, self.width, |b, strip| {
+            let before = b.times(strip, self.room);
+            let at = b.add(at, before);
+            let end = task::part(b, self.count, strip, self.width);
+            task::span(b, zero, end, size, |b, start| {
+                let row = |i: i64| {
+                    let outer = b.add(strip, start);
+                    let outer = b.offset(outer, i);
+                    let outer = b.binary(Binary::Min, outer, last);
+                    let across = b.mul(outer, self.from.outer);
+                    b.add(self.from.at, across)
                 };
-                let loaded: Vec<V> = rows.iter().map(load).collect();
-                let along = b.times(k, self.width);
-                let to = b.add(to, along);
-                for (i, value) in lanes::transpose(b, &loaded).into_iter().enumerate() {
-                    let to = b.offset(to, i as i64 * self.width);
-                    b.store(mem, to, value, None);
-                }
+                let rows: Vec<V> = (0..size).map(row).collect();
+                let to = b.add(at, start);
+                task::span(b, zero, whole, size, |b, k| self.square(b, &rows, k, (mem, to)));
             });
         });
+    }
+
+    fn square(&self, b: &mut Builder, rows: &[V], k: V, (mem, at): (Mem, V)) {
+        let load = |&row: &V| {
+            let at = b.add(row, k);
+            let value = b.load(self.from.mem, at, self.lanes, None);
+            b.convert(value, self.plan.work)
+        };
+        let loaded: Vec<V> = rows.iter().map(load).collect();
+        let along = b.times(k, self.width);
+        let at = b.add(at, along);
+        for (i, value) in lanes::transpose(b, &loaded).into_iter().enumerate() {
+            let to = b.offset(at, i as i64 * self.width);
+            b.store(mem, to, value, None);
+        }
     }
 
     /// Copies vectors along `k` to `[outer][pitch]`.
@@ -151,9 +183,11 @@ pub fn pack(b: &mut Builder, c: &Contraction, plan: &Plan, to: &super::Side) {
             layout: c.y.layout(b),
             from: Panel { mem: c.y.mem, at: from, outer: c.y.outer, k: c.y.k },
             count: task::part(b, c.n, col, plan.strip()),
+            whole: plan.whole_strips(b, c.n),
             depth: c.k,
             lanes: plan.lanes,
             width: plan.strip(),
+            room: 0,
         };
         copy.across(b, (to.mem, at));
         vec![]

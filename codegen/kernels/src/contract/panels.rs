@@ -6,9 +6,9 @@
 use crate::builder::Builder;
 use crate::code::{Binary, Cmp, Mem, Ty, V};
 use crate::contract::pack::Copy;
-use crate::contract::plan::{Layout, Plan};
-use crate::contract::tile::{self, Panel, Tile};
-use crate::contract::{Contraction, Epilogue, Position, rows, task};
+use crate::contract::plan::{Layout, Plan, parts};
+use crate::contract::tile::{self, Columns, Panel, Share, Tile};
+use crate::contract::{Contraction, Epilogue, rows, task};
 
 pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
     let cols = task::blocks(b, c.n, plan.block_cols);
@@ -46,6 +46,12 @@ pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
         let zero = b.index(0);
         match plan.deep {
             false => vec![block.panel(b, zero, copied[0], epilogue)],
+            true if plan.panels > 1 => {
+                b.each(zero, panels, 1, |b, panel| {
+                    block.panel(b, panel, copied[0], epilogue);
+                });
+                vec![key]
+            }
             true => b.repeat(zero, panels, 1, copied, |b, panel, copied| {
                 vec![block.panel(b, panel, copied[0], epilogue)]
             }),
@@ -93,17 +99,22 @@ impl Block<'_> {
         let y = if c.packed { c.y.mem } else { plan.scratch(b, plan.y_at()) };
         let x = if plan.x_in_place { c.x.mem } else { plan.scratch(b, plan.x_at()) };
         let operands = Operands { panel, k, depth, y, x };
-        let scaled = b.mul(self.key, self.panels);
-        let key = b.add(scaled, panel);
+        let key = match plan.panels {
+            1 => {
+                let before = b.mul(self.key, self.panels);
+                b.add(before, panel)
+            }
+            _ => self.key,
+        };
         if !c.packed {
             let differs = b.compare(Cmp::Ne, key, copied);
             b.when(differs, |b| self.copy_y(b, &operands));
         }
         rows::each_height(b, plan, self.rows, c.m, |b, height, from, to| {
-            b.each(from, to, height as i64, |b, row| {
+            task::span(b, from, to, height as i64, |b, row| {
                 let x = self.x_panel(b, &operands, row, height);
                 let zero = b.index(0);
-                b.each(zero, self.cols, plan.strip(), |b, strip| {
+                task::span(b, zero, self.cols, plan.strip(), |b, strip| {
                     self.tile(b, &operands, (row, height, x), strip, &mut *epilogue);
                 });
             });
@@ -111,31 +122,36 @@ impl Block<'_> {
         key
     }
 
+    /// Where the panel of `y` is kept.
+    fn block_at(&self, b: &mut Builder, o: &Operands) -> V {
+        match self.plan.panels {
+            1 => b.index(0),
+            _ => b.times(o.panel, self.plan.block_elements()),
+        }
+    }
+
     fn copy_y(&self, b: &mut Builder, o: &Operands) {
-        let (c, plan, zero) = (self.c, self.plan, b.index(0));
-        b.each(zero, self.cols, plan.strip(), |b, strip| {
-            let col = b.add(self.col, strip);
-            let (across, along) = (b.mul(col, c.y.outer), b.mul(o.k, c.y.k));
-            let at = b.add(self.y, across);
-            let copy = Copy {
-                plan,
-                layout: c.y.layout(b),
-                from: Panel { mem: c.y.mem, at: b.add(at, along), outer: c.y.outer, k: c.y.k },
-                count: b.sub(self.cols, strip),
-                depth: o.depth,
-                lanes: plan.lanes,
-                width: plan.strip(),
-            };
-            let to = b.times(strip, plan.depth);
-            copy.across(b, (o.y, to));
-        });
+        let (c, plan) = (self.c, self.plan);
+        let (across, along) = (b.mul(self.col, c.y.outer), b.mul(o.k, c.y.k));
+        let at = b.add(self.y, across);
+        let copy = Copy {
+            plan,
+            layout: c.y.layout(b),
+            from: Panel { mem: c.y.mem, at: b.add(at, along), outer: c.y.outer, k: c.y.k },
+            count: self.cols,
+            whole: plan.whole_strips(b, c.n),
+            depth: o.depth,
+            lanes: plan.lanes,
+            width: plan.strip(),
+            room: plan.depth + 1,
+        };
+        let to = self.block_at(b, o);
+        copy.across(b, (o.y, to));
     }
 
     fn x_panel(&self, b: &mut Builder, o: &Operands, row: V, height: u32) -> Panel {
         let (c, plan) = (self.c, self.plan);
-        let (across, along) = (b.mul(row, c.x.outer), b.mul(o.k, c.x.k));
-        let at = b.add(self.x, across);
-        let from = Panel { mem: c.x.mem, at: b.add(at, along), outer: c.x.outer, k: c.x.k };
+        let from = self.x_at(b, o, row);
         if plan.x_in_place {
             return from;
         }
@@ -146,9 +162,11 @@ impl Block<'_> {
             layout,
             from,
             count: b.index(height as i64),
+            whole: false,
             depth: o.depth,
             lanes: plan.register,
             width: plan.x_width(),
+            room: 0,
         };
         if layout == Layout::AlongK {
             copy.along(b, plan.x_pitch(), (o.x, zero));
@@ -156,6 +174,31 @@ impl Block<'_> {
         }
         copy.across(b, (o.x, zero));
         Panel { mem: o.x, at: zero, outer: one, k: b.index(plan.x_width()) }
+    }
+
+    /// The panel of `x` from a row on, where it is.
+    fn x_at(&self, b: &mut Builder, o: &Operands, row: V) -> Panel {
+        let x = &self.c.x;
+        let (across, along) = (b.mul(row, x.outer), b.mul(o.k, x.k));
+        let at = b.add(self.x, across);
+        Panel { mem: x.mem, at: b.add(at, along), outer: x.outer, k: x.k }
+    }
+
+    /// What the tiles of a strip ask for of the panel of `x` behind that of `row`.
+    fn share(&self, b: &mut Builder, o: &Operands, (row, height): (V, u32), strip: V) -> Share {
+        let plan = self.plan;
+        let width = b.index(plan.strip());
+        let strip = b.div(strip, width);
+        let strips = plan.block_cols / plan.strip();
+        let below = b.offset(row, height as i64);
+        let panel = self.x_at(b, o, below);
+        let along_k = b.constant(panel.k) == Some(1);
+        let lines = if along_k { height as i64 } else { plan.line() };
+        let count = parts(lines, strips);
+        let step = if along_k { panel.outer } else { panel.k };
+        let first = b.times(strip, count);
+        let first = b.mul(first, step);
+        Share { panel: Panel { at: b.add(panel.at, first), ..panel }, step, count }
     }
 
     fn tile(
@@ -174,19 +217,22 @@ impl Block<'_> {
                 let at = b.add(self.y, before);
                 b.add(at, along)
             }
-            false => b.times(strip, plan.depth),
+            false => {
+                let (block, before) = (self.block_at(b, o), b.times(strip, plan.depth + 1));
+                b.add(block, before)
+            }
         };
         let y = Panel { mem: o.y, at, outer: b.index(1), k: b.index(plan.strip()) };
         let unmasked = vec![None; plan.vectors as usize];
-        let tile = Tile { plan, height, x, y, masks: &unmasked };
+        let next = plan.rows_ahead().then(|| self.share(b, o, (row, height), strip));
+        let tile = Tile { plan, height, x, y, masks: &unmasked, next };
         let kept = (self.results, self.kept_at(b, row, height, strip));
         let start = self.start(b, o, kept, (height * plan.vectors) as usize);
         let sums = tile.sum(b, o.depth, start);
         tile::store(b, plan, kept, &sums);
         let mut finish = |b: &mut Builder| {
-            let masks = tile::masks(b, plan, col, c.n);
-            let at = Position { batch: self.batch, row, col };
-            tile::finish_kept(b, plan, kept, height, &at, &masks, epilogue);
+            let columns = Columns::new(b, plan, col, c.n);
+            tile::finish_kept(b, plan, kept, (self.batch, row, height), &columns, epilogue);
         };
         if !plan.deep {
             return finish(b);
@@ -219,8 +265,10 @@ impl Block<'_> {
         if !plan.deep {
             return zeros;
         }
+        // Nothing is loaded for the first panel.
         let none = b.index(0);
-        let first = b.compare(Cmp::Eq, o.panel, none);
-        b.choose(first, |_| zeros, |b| tile::load(b, plan, kept, count))
+        let later = b.compare(Cmp::Ne, o.panel, none);
+        let mask = b.splat(later, plan.lanes);
+        tile::load(b, plan, kept, count, Some(mask))
     }
 }

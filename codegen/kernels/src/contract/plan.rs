@@ -4,7 +4,7 @@ use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 
 use crate::builder::Builder;
-use crate::code::Mem;
+use crate::code::{Mem, V};
 
 /// What the processor has.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -47,6 +47,8 @@ pub enum Scheme {
     Direct,
     /// Tiles from panels of both operands that were copied to scratch memory.
     Panels,
+    /// Rows of `y` from end to end, for few rows of `x`.
+    Sweep,
     /// Sums of products along `k`, for few rows of an `x` and a `y` that both lie along it.
     Dots,
 }
@@ -82,16 +84,30 @@ pub struct Plan {
     pub depth: i64,
     /// Whether `k` may need several panels.
     pub deep: bool,
+    /// The panels of a block of `y` that there is room for: all, or one.
+    pub panels: i64,
     /// Whether `x` is read where it is.
     pub x_in_place: bool,
 }
 
 /// The bytes of scratch memory that a block of `y` may take: about half of a second-level cache.
-const BLOCK_BYTES: i64 = 400 << 10;
-/// The bytes along `k` of a panel.
-const DEPTH_BYTES: i64 = 4096;
-const MOST_COLS: i64 = 192;
+const BLOCK_BYTES: i64 = 512 << 10;
+/// The bytes along `k` of a panel of which several are needed, and of one that is alone: rows of
+/// `x` stay in the first-level cache.
+const DEPTH_BYTES: i64 = 2048;
+const ALONE_BYTES: i64 = 3072;
+/// From where on `y` is read row by row, and the bytes of sums that are kept then.
+const SWEPT_BYTES: i64 = 256 << 10;
+const SUM_BYTES: i64 = 8 << 10;
+/// The bytes of rows of `x` that the first-level cache keeps beside what else there is.
+const NEAR_BYTES: i64 = 28 << 10;
+const MOST_ROWS: u32 = 24;
+const MOST_COLS: i64 = 256;
 const MOST_TILES: i64 = 16;
+/// The panels of a block of `y` that are kept for the rows to come.
+const MOST_PANELS: i64 = 8;
+/// How many rows there are taken to be where that is not known.
+const MANY: i64 = 1000;
 
 /// The sizes for a shape.
 pub fn plan(shape: &Shape, isa: &Isa) -> Plan {
@@ -105,6 +121,7 @@ pub fn plan(shape: &Shape, isa: &Isa) -> Plan {
     let scheme = scheme(shape, work);
     let (lanes, vectors) = match scheme {
         Scheme::Dots => (dot_lanes(shape, register), 1),
+        Scheme::Sweep => (register, 2),
         _ => width(shape, isa, register),
     };
     let tallest = tallest(scheme, vectors, isa.registers);
@@ -123,10 +140,17 @@ pub fn plan(shape: &Shape, isa: &Isa) -> Plan {
         block_cols: (lanes * vectors) as i64,
         depth: DEPTH_BYTES / work.bytes() as i64,
         deep: false,
+        panels: 1,
         x_in_place: true,
     };
-    if scheme == Scheme::Panels {
-        plan.block(shape);
+    match scheme {
+        Scheme::Panels => plan.block(shape),
+        Scheme::Sweep => {
+            let most = SUM_BYTES / (work.bytes() as i64 * plan.height());
+            let most = most.max(plan.strip()) / plan.strip() * plan.strip();
+            plan.block_cols = shape.n.map_or(most, |n| even(n, most, plan.strip()));
+        }
+        Scheme::Direct | Scheme::Dots => {}
     }
     plan
 }
@@ -150,11 +174,17 @@ fn scheme(shape: &Shape, work: DType) -> Scheme {
         return Scheme::Dots;
     }
     let small = matches!((shape.n, shape.k), (Some(n), Some(k)) if m * n * k <= 32 * 32 * 32);
-    // Scalars are converted one at a time there.
-    let few = if work == shape.dtype { 32 } else { 4 };
-    match shape.y == Layout::AlongOuter && (m <= few || small) {
-        true => Scheme::Direct,
-        false => Scheme::Panels,
+    // With a second tile on top of the first, a copy pays. Scalars are converted one at a time.
+    let few = if work == shape.dtype { 14 } else { 4 };
+    if shape.y != Layout::AlongOuter || (m > few && !small) {
+        return Scheme::Panels;
+    }
+    let large = |n: i64, k: i64| n * k * work.bytes() as i64 > SWEPT_BYTES;
+    match (shape.n, shape.k) {
+        (Some(n), Some(k)) if !large(n, k) => Scheme::Direct,
+        _ if (1..=few.min(8)).contains(&m) => Scheme::Sweep,
+        _ if m == 0 => Scheme::Direct,
+        _ => Scheme::Panels,
     }
 }
 
@@ -169,26 +199,34 @@ fn dot_lanes(shape: &Shape, register: u32) -> u32 {
     most.min(columns).min(register)
 }
 
-/// The lanes and vectors of a tile's rows: what gets through the columns fastest.
+/// The lanes and vectors of a tile's rows: what gets through the columns fastest. A packed `y` is
+/// for any number of rows.
 fn width(shape: &Shape, isa: &Isa, register: u32) -> (u32, u32) {
+    let m = if shape.y == Layout::Packed { None } else { shape.m };
     let Some(n) = shape.n else {
         return (register, 2);
     };
-    if n <= register as i64 && shape.m != Some(1) {
-        return ((n.max(1) as u32).next_power_of_two(), 1);
+    if n <= register as i64 && m != Some(1) {
+        return ((n.max(2) as u32).next_power_of_two(), 1);
     }
-    if let Some(m @ 1..=4) = shape.m {
+    if let Some(m @ 1..=4) = m {
         let most = (isa.registers / 2) as i64 / m;
-        return (register, most.min((n as u64).div_ceil(register as u64) as i64) as u32);
+        return (register, most.min(parts(n, register as i64)) as u32);
     }
+    let bytes = isa.bytes as i64 / register as i64;
     let cost = |vectors: u32| -> i64 {
         let height = tallest(Scheme::Panels, vectors, isa.registers) as i64;
         let v = vectors as i64;
-        let rows = shape.m.map_or(height, |m| m.max(1));
-        let tiles = (rows as u64).div_ceil(height as u64) as i64;
-        let strips = (n as u64).div_ceil((v * register as i64) as u64) as i64;
-        // Two products or loads at a time, and the loads of `y` come from farther away.
-        strips * (20 * (rows * v).max(rows + tiles * v) + 6 * tiles * v)
+        let rows = m.map_or(MANY, |m| m.max(1));
+        let tiles = parts(rows, height);
+        let strips = parts(n, v * register as i64);
+        // Two products or loads at a time; the loads of `y` come from farther away, and those of
+        // `x` where the rows are too long.
+        let far = match shape.k {
+            Some(k) if k * bytes <= ALONE_BYTES && height * k * bytes > NEAR_BYTES => rows * v,
+            _ => 0,
+        };
+        strips * (20 * (rows * v).max(rows + tiles * v) + 6 * tiles * v + 2 * far)
     };
     let most = if isa.registers >= 32 { 4 } else { 3 };
     let vectors = [2, 3, 4, 1].into_iter().filter(|&v| v <= most).min_by_key(|&v| cost(v));
@@ -199,15 +237,15 @@ fn width(shape: &Shape, isa: &Isa, register: u32) -> (u32, u32) {
 fn tallest(scheme: Scheme, vectors: u32, registers: u32) -> u32 {
     match scheme {
         Scheme::Dots => 4,
-        _ => ((registers - vectors - 1) / vectors).clamp(1, 24),
+        _ => ((registers - vectors - 1) / vectors).clamp(1, MOST_ROWS),
     }
 }
 
 fn share(m: Option<i64>, tallest: u32) -> Rows {
     match m {
         Some(m) if m > 0 => {
-            let tiles = (m as u64).div_ceil(tallest as u64) as i64;
-            let height = (m as u64).div_ceil(tiles as u64) as i64;
+            let tiles = parts(m, tallest as i64);
+            let height = parts(m, tiles);
             Rows::Balanced { height: height as u32, tall: m - tiles * (height - 1), tiles }
         }
         _ if tallest > 4 => Rows::Greedy(vec![tallest, 4, 1]),
@@ -221,6 +259,21 @@ impl Plan {
         (self.lanes * self.vectors) as i64
     }
 
+    /// Whether the last strip of `n` columns is known to be full.
+    pub(super) fn whole_strips(&self, b: &Builder, n: V) -> bool {
+        b.constant(n).is_some_and(|n| n % self.strip() == 0)
+    }
+
+    /// Whether it pays to ask for rows of `x` before they are due.
+    pub(super) fn rows_ahead(&self) -> bool {
+        !matches!(self.rows, Rows::Balanced { tiles: ..=4, .. })
+    }
+
+    /// The elements of a line of the cache.
+    pub(super) fn line(&self) -> i64 {
+        64 / self.work.bytes() as i64
+    }
+
     /// The rows of the tallest tile.
     pub fn height(&self) -> i64 {
         match &self.rows {
@@ -231,11 +284,15 @@ impl Plan {
 
     fn block(&mut self, shape: &Shape) {
         let bytes = self.work.bytes() as i64;
-        if let Some(k) = shape.k {
-            self.deep = k > self.depth;
-            self.depth = even(k, self.depth, 1);
-        } else {
-            self.deep = true;
+        match shape.k {
+            Some(k) if k * bytes <= ALONE_BYTES => self.depth = k.max(1),
+            Some(k) => {
+                self.depth = even(k, self.depth, self.line());
+                let panels = parts(k, self.depth);
+                self.deep = true;
+                self.panels = if panels <= MOST_PANELS { panels } else { 1 };
+            }
+            None => self.deep = true,
         }
         let most = (BLOCK_BYTES / (self.depth * bytes)).clamp(self.strip(), MOST_COLS);
         let most = most / self.strip() * self.strip();
@@ -255,10 +312,8 @@ impl Plan {
     pub fn tasks(&self, batch: &[Dim], m: &Dim, n: &Dim) -> Dim {
         let (m, n) = if self.swapped { (n, m) } else { (m, n) };
         let rows = match (&self.rows, self.scheme) {
-            (_, Scheme::Direct | Scheme::Dots) => Dim::from(1),
-            (Rows::Balanced { tiles, .. }, _) => {
-                Dim::from((*tiles as u64).div_ceil(self.block_tiles as u64) as i64)
-            }
+            (_, Scheme::Direct | Scheme::Sweep | Scheme::Dots) => Dim::from(1),
+            (Rows::Balanced { tiles, .. }, _) => Dim::from(parts(*tiles, self.block_tiles)),
             _ => m.ceil_div(&Dim::from(self.block_tiles * self.height())),
         };
         let cols = n.ceil_div(&Dim::from(self.block_cols));
@@ -277,8 +332,17 @@ impl Plan {
         0
     }
 
+    /// The elements of a panel of a block of `y`. Each strip has a row too many: the cache's ways are
+    /// too few for strips a power of two apart.
+    pub(super) fn block_elements(&self) -> i64 {
+        (self.depth + 1) * self.block_cols
+    }
+
     pub(super) fn x_at(&self) -> i64 {
-        let elements = if self.scheme == Scheme::Panels { self.depth * self.block_cols } else { 0 };
+        let elements = match self.scheme {
+            Scheme::Panels => self.block_elements() * self.panels,
+            _ => 0,
+        };
         up(self.y_at() + elements * self.work.bytes() as i64)
     }
 
@@ -303,9 +367,10 @@ impl Plan {
     }
 
     pub(super) fn lanes_at(&self) -> i64 {
-        let tiles = match self.deep {
-            true => self.block_tiles * self.block_cols / self.strip(),
-            false => 1,
+        let tiles = match self.scheme {
+            Scheme::Sweep => self.block_cols / self.strip(),
+            _ if self.deep => self.block_tiles * self.block_cols / self.strip(),
+            _ => 1,
         };
         let elements = tiles * self.height() * self.strip();
         up(self.results_at() + elements * self.work.bytes() as i64)
@@ -327,6 +392,11 @@ fn even(whole: i64, most: i64, unit: i64) -> i64 {
     let parts = (whole.max(1) as u64).div_ceil(most as u64);
     let units = (whole.max(1) as u64).div_ceil(unit as u64);
     units.div_ceil(parts) as i64 * unit
+}
+
+/// How many of a size cover the whole.
+pub(super) fn parts(whole: i64, size: i64) -> i64 {
+    (whole as u64).div_ceil(size as u64) as i64
 }
 
 fn up(bytes: i64) -> i64 {

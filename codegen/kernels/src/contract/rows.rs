@@ -2,7 +2,7 @@
 
 use crate::builder::Builder;
 use crate::code::{Binary, V};
-use crate::contract::plan::{Plan, Rows};
+use crate::contract::plan::{Plan, Rows, parts};
 
 /// Runs `body` once per height: for the tiles of that height, whose rows are `from..to`.
 pub fn each_height(
@@ -65,9 +65,7 @@ fn row(b: &mut Builder, tile: V, height: u32, tall: i64) -> V {
 /// How many tasks the rows are for.
 pub fn tasks(b: &mut Builder, plan: &Plan, m: V) -> V {
     match &plan.rows {
-        Rows::Balanced { tiles, .. } => {
-            b.index((*tiles as u64).div_ceil(plan.block_tiles as u64) as i64)
-        }
+        Rows::Balanced { tiles, .. } => b.index(parts(*tiles, plan.block_tiles)),
         Rows::Greedy(_) => super::task::blocks(b, m, plan.block_tiles * plan.height()),
     }
 }

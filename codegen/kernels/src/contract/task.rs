@@ -52,6 +52,15 @@ fn next(b: &mut Builder, digits: &[V], extents: &[V]) -> Vec<V> {
     next
 }
 
+/// A loop, but for one turn that is known.
+pub fn span(b: &mut Builder, from: V, to: V, step: i64, body: impl FnOnce(&mut Builder, V)) {
+    match (b.constant(from), b.constant(to)) {
+        (Some(from), Some(to)) if from >= to => {}
+        (Some(first), Some(to)) if first + step >= to => body(b, from),
+        _ => b.each(from, to, step, body),
+    }
+}
+
 /// The number of `size`s that cover `extent`.
 pub fn blocks(b: &mut Builder, extent: V, size: i64) -> V {
     let up = b.offset(extent, size - 1);

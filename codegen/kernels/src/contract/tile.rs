@@ -3,7 +3,7 @@
 use crate::builder::Builder;
 use crate::code::{Binary, Mem, V};
 use crate::contract::plan::Plan;
-use crate::contract::{Epilogue, Position, lanes};
+use crate::contract::{Epilogue, Position, lanes, task};
 
 /// Elements of an operand: number `at + outer·outer_stride + k·k_stride` of the memory.
 #[derive(Clone, Copy)]
@@ -41,6 +41,16 @@ pub struct Tile<'a> {
     pub y: Panel,
     /// Which lanes of each vector of `y` are there to be read.
     pub masks: &'a [Option<V>],
+    /// What is asked for as `k` runs.
+    pub next: Option<Share>,
+}
+
+/// Of a panel that tiles will read, a share of the lines that hold so many `k` as fill one: `count`
+/// of them, `step` apart.
+pub struct Share {
+    pub panel: Panel,
+    pub step: V,
+    pub count: i64,
 }
 
 /// Steps of `k` up to here are written out.
@@ -61,6 +71,21 @@ impl Tile<'_> {
         };
         if let Some(depth @ ..=STRAIGHT) = b.constant(depth) {
             return steps(b, zero, depth, &start);
+        }
+        if let Some(next) = &self.next {
+            let line = self.plan.line();
+            return b.repeat(zero, depth, line, &start, |b, k, sums| {
+                let along = b.mul(k, next.panel.k);
+                let from = b.add(next.panel.at, along);
+                for i in 0..next.count {
+                    let across = b.times(next.step, i);
+                    let at = b.add(from, across);
+                    b.prefetch(next.panel.mem, at, false);
+                }
+                let end = b.offset(k, line);
+                let end = b.binary(Binary::Min, end, depth);
+                b.repeat(k, end, 1, sums, |b, k, sums| self.step(b, k, sums))
+            });
         }
         let many = b.constant(self.x.outer).is_none() || start.len() <= 8;
         let unroll = if many { UNROLL } else { 1 };
@@ -106,15 +131,26 @@ pub fn multiply_add(b: &mut Builder, plan: &Plan, x: V, y: V, sum: V) -> V {
     b.add(product, sum)
 }
 
-/// The lanes of a tile's columns that are below `n`.
-pub fn masks(b: &mut Builder, plan: &Plan, col: V, n: V) -> Vec<Option<V>> {
-    let whole = b.constant(n).is_some_and(|n| n % plan.strip() == 0);
-    let mask = |b: &mut Builder, v: u32| {
-        let from = b.offset(col, (v * plan.lanes) as i64);
-        let left = b.sub(n, from);
-        if whole { None } else { lanes::below(b, left, plan.lanes) }
-    };
-    (0..plan.vectors).map(|v| mask(b, v)).collect()
+/// The columns of a tile: from which on, and which lanes of each vector are below `n`.
+pub struct Columns {
+    pub first: V,
+    pub masks: Vec<Option<V>>,
+    /// The lanes that are, where that is known.
+    left: Vec<Option<i64>>,
+}
+
+impl Columns {
+    pub fn new(b: &mut Builder, plan: &Plan, first: V, n: V) -> Columns {
+        let whole = plan.whole_strips(b, n);
+        let (mut masks, mut left) = (Vec::new(), Vec::new());
+        for v in 0..plan.vectors as i64 {
+            let from = b.offset(first, v * plan.lanes as i64);
+            let rest = b.sub(n, from);
+            masks.push(if whole { None } else { lanes::below(b, rest, plan.lanes) });
+            left.push(b.constant(rest));
+        }
+        Columns { first, masks, left }
+    }
 }
 
 /// Hands a tile's sums to the epilogue, one by one.
@@ -122,17 +158,22 @@ pub fn finish(
     b: &mut Builder,
     plan: &Plan,
     sums: &[V],
-    at: &Position,
-    masks: &[Option<V>],
+    (batch, row): (&[V], V),
+    columns: &Columns,
     epilogue: Epilogue,
 ) {
-    for (row, sums) in sums.chunks(masks.len()).enumerate() {
-        let row = b.offset(at.row, row as i64);
-        for (v, (&sum, &mask)) in sums.iter().zip(masks).enumerate() {
-            let value = b.convert(sum, plan.acc);
-            let col = b.offset(at.col, v as i64 * plan.lanes as i64);
-            epilogue(b, &Position { batch: at.batch, row, col }, value, mask);
-        }
+    for (i, &sum) in sums.iter().enumerate() {
+        let (r, v) = (i / columns.masks.len(), i % columns.masks.len());
+        // LLVM 22 takes a masked store of one known lane of a narrow type for one of a wider type.
+        let (sum, mask) = match columns.left[v] {
+            Some(..=0) => continue,
+            Some(1) if plan.lanes > 1 => (b.extract(sum, 0), None),
+            _ => (sum, columns.masks[v]),
+        };
+        let value = b.convert(sum, plan.acc);
+        let row = b.offset(row, r as i64);
+        let col = b.offset(columns.first, v as i64 * plan.lanes as i64);
+        epilogue(b, &Position { batch, row, col }, value, mask);
     }
 }
 
@@ -145,10 +186,16 @@ pub fn store(b: &mut Builder, plan: &Plan, (mem, from): (Mem, V), sums: &[V]) {
 }
 
 /// What was kept of `count` sums.
-pub fn load(b: &mut Builder, plan: &Plan, (mem, from): (Mem, V), count: usize) -> Vec<V> {
+pub fn load(
+    b: &mut Builder,
+    plan: &Plan,
+    (mem, from): (Mem, V),
+    count: usize,
+    mask: Option<V>,
+) -> Vec<V> {
     let load = |i: usize| {
         let at = b.offset(from, i as i64 * plan.lanes as i64);
-        b.load(mem, at, plan.lanes, None)
+        b.load(mem, at, plan.lanes, mask)
     };
     (0..count).map(load).collect()
 }
@@ -158,17 +205,16 @@ pub fn finish_kept(
     b: &mut Builder,
     plan: &Plan,
     (mem, from): (Mem, V),
-    height: u32,
-    at: &Position,
-    masks: &[Option<V>],
+    (batch, first, height): (&[V], V, u32),
+    columns: &Columns,
     epilogue: Epilogue,
 ) {
     let (zero, height) = (b.index(0), b.index(height as i64));
-    b.each(zero, height, 1, |b, row| {
+    task::span(b, zero, height, 1, |b, row| {
         let along = b.times(row, plan.strip());
         let start = b.add(from, along);
-        let sums = load(b, plan, (mem, start), masks.len());
-        let row = b.add(at.row, row);
-        finish(b, plan, &sums, &Position { row, ..*at }, masks, epilogue);
+        let sums = load(b, plan, (mem, start), columns.masks.len(), None);
+        let row = b.add(first, row);
+        finish(b, plan, &sums, (batch, row), columns, epilogue);
     });
 }

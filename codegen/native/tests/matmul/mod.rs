@@ -6,7 +6,7 @@ use std::process::Command;
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_kernels::builder::Builder;
-use mithril_kernels::code::{Binary, Code, Ty, V};
+use mithril_kernels::code::{Binary, Code, V};
 use mithril_kernels::contract::{self, Contraction, Isa, Layout, Plan, Side, plan};
 use mithril_native::Options;
 
@@ -48,16 +48,6 @@ pub fn host() -> (Options, Isa) {
     }
 }
 
-/// Elements between neighbours of an operand: of the batch, the outer axis and `k`.
-pub fn strides(layout: Layout, outer: i64, k: i64) -> [i64; 3] {
-    match layout {
-        Layout::AlongK => [outer * k, k, 1],
-        Layout::AlongOuter => [outer * k, 1, outer],
-        Layout::Strided => [outer * k * 2, k * 2, 2],
-        Layout::Packed => unreachable!("it is packed from another"),
-    }
-}
-
 impl Case {
     pub fn sizes(&self) -> [i64; 4] {
         [self.batch, self.m, self.n, self.k]
@@ -77,14 +67,19 @@ impl Case {
         let plan = plan(&c.shape(&b), isa);
         let (m, n) = (c.m, c.n);
         let acc = self.acc;
+        // Halves are added as singles: machines have no other way.
+        let half = acc.is_float() && acc.bits() == 16;
         contract::emit(&mut b, &c, &plan, &mut |b, at, value, mask| {
             let lanes = b.ty(value).lanes;
             let added = b.load(bias, at.col, lanes, mask);
+            let [value, added] =
+                [value, added].map(|v| if half { b.convert(v, DType::F32) } else { v });
             let mut value = b.add(value, added);
             if acc.is_float() {
-                let zero = b.number(Ty { dtype: acc, lanes }, 0.0);
+                let zero = b.number(b.ty(value), 0.0);
                 value = b.binary(Binary::Max, value, zero);
             }
+            let value = b.convert(value, acc);
             let row = b.mul(at.batch[0], m);
             let row = b.add(row, at.row);
             let start = b.mul(row, n);
