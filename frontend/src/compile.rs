@@ -88,7 +88,7 @@ pub struct Program {
 #[derive(Debug)]
 pub enum Code {
     Source(Source),
-    Native(Native),
+    Native(Box<Native>),
     /// Nothing yet: native code is for known ranks and params of known sizes. [`Program::settle`]
     /// gives a program that has code.
     Open,
@@ -212,7 +212,7 @@ fn fresh(block: &Block, options: &CompileOptions) -> Result<Program> {
             let names = python::Options { summary: name.to_string(), stem: options.stem.clone() };
             Code::Source(watch.time("emit", || python::emit(&module, framework, &names))?)
         }
-        Target::Cpu => Code::Native(watch.time("plan", || Native::of(&module, host()?))?),
+        Target::Cpu => Code::Native(Box::new(watch.time("plan", || Native::of(&module, host()?))?)),
     };
     finished(name, &inits, module, code, recipe, watch)
 }
@@ -282,7 +282,7 @@ impl Program {
     pub fn settle(&self, shapes: Shapes) -> Result<Program> {
         let mut watch = Watch::default();
         let module = simplify(&self.module, self.recipe, shapes, &mut watch)?;
-        let code = Code::Native(watch.time("plan", || Native::of(&module, host()?))?);
+        let code = Code::Native(Box::new(watch.time("plan", || Native::of(&module, host()?))?));
         let inits = |name: &str| {
             let found = self.arguments.iter().find(|argument| *argument.name == *name);
             found.map_or(Init::Normal, |argument| argument.init)
