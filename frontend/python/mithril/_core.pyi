@@ -332,6 +332,36 @@ class Model(Block):
         """
 
 @final
+class Native:
+    """
+    Runs a program's native code on arrays of NumPy.
+    """
+    def forward(self, /, params: "dict[str, object]", inputs: "dict[str, object]", state: "dict[str, object] | None" = None) -> "typing.Any":
+        """
+        The outputs; `(outputs, state)` where the model has state. None: some values are no arrays of
+        NumPy yet.
+
+        Errors: as for `Checker.check`; `BackendError` where code is to be made and cannot be.
+        """
+    def joint(self, /, params: "dict[str, object]", inputs: "dict[str, object]", state: "dict[str, object] | None", output_gradients: "dict[str, object]") -> "typing.Any":
+        """
+        `(outputs, gradients)`, the gradients by param, and then the state where the model has one.
+        Output gradients that are left out are zeros.
+
+        Errors: as for `forward`.
+        """
+    @property
+    def listing(self, /) -> str:
+        """
+        Programs and kernels, for people to read.
+        """
+    @property
+    def report(self, /) -> list[str]:
+        """
+        Lines about each function and its kernels.
+        """
+
+@final
 class Outcome:
     """
     A result of a program.
@@ -360,7 +390,7 @@ class Outcome:
 @final
 class Program:
     """
-    A model compiled to the source of a framework.
+    A compiled model.
     """
     @property
     def arguments(self, /) -> list[Argument]:
@@ -390,6 +420,11 @@ class Program:
         """
         What was compiled: the block's name or kind.
         """
+    def native(self, /, samples: "dict[str, object]", threads: SupportsIndex) -> Native:
+        """
+        What runs the native code on arrays of NumPy, with so many threads (0: as many as there are
+        cores). `samples` are as for `checker`.
+        """
     @property
     def results(self, /) -> list[Outcome]:
         """
@@ -398,7 +433,7 @@ class Program:
     @property
     def source(self, /) -> str:
         """
-        The generated source.
+        The generated source; for native code a listing.
         """
     @property
     def timings(self, /) -> list[tuple[str, float]]:
@@ -446,7 +481,7 @@ def block_names() -> list[str]:
 
 def compile(block: Block, target: str, dtype: DType, wide: bool, *, shapes: "dict[str, object]", inference: bool, trainable_keys: SupportsGetItem[int, str], data_keys: SupportsGetItem[int, str], discard_keys: SupportsGetItem[int, str], constant_keys: "dict[str, object]", optimize: bool, cache: bool, file_path: str | None = None, expose_keys: SupportsGetItem[int, str] = ...) -> Program:
     """
-    Compiles a block to source for a framework.
+    Compiles a block to source for a framework, or to native code.
 
     Errors: `MithrilError`, as its message says.
     """
