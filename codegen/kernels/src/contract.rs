@@ -19,6 +19,7 @@ use mithril_ir::dtype::DType;
 
 use crate::builder::Builder;
 use crate::code::{Mem, V};
+use crate::scalar::from_memory;
 pub use pack::pack;
 pub use plan::{Isa, Layout, Plan, Scheme, Shape, plan};
 
@@ -119,4 +120,10 @@ fn nest(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
         Scheme::Sweep => sweep::emit(b, c, plan, epilogue),
         Scheme::Dots => dots::emit(b, c, plan, epilogue),
     }
+}
+
+/// What was loaded, in the dtype that is multiplied.
+fn operand(b: &mut Builder, loaded: V, work: DType) -> V {
+    let held = from_memory(b, loaded, b.ty(loaded).dtype);
+    b.convert(held, work)
 }

@@ -7,7 +7,7 @@ use crate::builder::Builder;
 use crate::code::{Binary, Ty, V};
 use crate::contract::plan::Plan;
 use crate::contract::tile::{self, Columns, multiply_add};
-use crate::contract::{Contraction, Epilogue, lanes, task};
+use crate::contract::{Contraction, Epilogue, lanes, operand, task};
 
 /// The columns whose products are summed up side by side.
 const COLUMNS: usize = 4;
@@ -59,7 +59,7 @@ fn sum(b: &mut Builder, c: &Contraction, plan: &Plan, x: &[V], y: &[V]) -> Vec<V
             let load = |&start: &V| {
                 let at = b.add(start, k);
                 let value = b.load(mem, at, register, mask);
-                b.convert(value, plan.work)
+                operand(b, value, plan.work)
             };
             start.iter().map(load).collect()
         };

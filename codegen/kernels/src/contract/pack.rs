@@ -4,7 +4,7 @@ use crate::builder::Builder;
 use crate::code::{Binary, Mem, Ty, V};
 use crate::contract::plan::{Layout, Plan};
 use crate::contract::tile::Panel;
-use crate::contract::{Contraction, lanes, task};
+use crate::contract::{Contraction, lanes, operand, task};
 
 /// What is copied: `count` outer elements of each `k` below `depth`, to strips of `width` of them.
 pub struct Copy<'a> {
@@ -99,7 +99,7 @@ impl Copy<'_> {
                 b.gather(mem, at, mask)
             }
         };
-        b.convert(value, self.plan.work)
+        operand(b, value, self.plan.work)
     }
 
     /// Squares of vectors along `k`, transposed. Outer elements that are not there are the last.
@@ -129,7 +129,7 @@ impl Copy<'_> {
         let load = |&row: &V| {
             let at = b.add(row, k);
             let value = b.load(self.from.mem, at, self.lanes, None);
-            b.convert(value, self.plan.work)
+            operand(b, value, self.plan.work)
         };
         let loaded: Vec<V> = rows.iter().map(load).collect();
         let along = b.times(k, self.width);
@@ -154,7 +154,7 @@ impl Copy<'_> {
             let copy = |b: &mut Builder, k: V, mask: Option<V>| {
                 let (from, to) = (b.add(from, k), b.add(to, k));
                 let value = b.load(self.from.mem, from, self.lanes, mask);
-                let value = b.convert(value, self.plan.work);
+                let value = operand(b, value, self.plan.work);
                 b.store(mem, to, value, None);
             };
             b.each(zero, whole, self.lanes as i64, |b, k| copy(b, k, None));

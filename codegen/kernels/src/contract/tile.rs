@@ -3,7 +3,7 @@
 use crate::builder::Builder;
 use crate::code::{Binary, Mem, V};
 use crate::contract::plan::Plan;
-use crate::contract::{Epilogue, Position, lanes, task};
+use crate::contract::{Epilogue, Position, lanes, operand, task};
 
 /// Elements of an operand: number `at + outer·outer_stride + k·k_stride` of the memory.
 #[derive(Clone, Copy)]
@@ -105,13 +105,13 @@ impl Tile<'_> {
         for (v, &mask) in self.masks.iter().enumerate() {
             let at = self.y.element(b, v as i64 * lanes as i64, k);
             let loaded = b.load(self.y.mem, at, lanes, mask);
-            columns.push(b.convert(loaded, work));
+            columns.push(operand(b, loaded, work));
         }
         let mut next = Vec::new();
         for row in 0..self.height {
             let at = self.x.element(b, row as i64, k);
             let loaded = b.load(self.x.mem, at, 1, None);
-            let scalar = b.convert(loaded, work);
+            let scalar = operand(b, loaded, work);
             let wide = b.splat(scalar, lanes);
             for &column in &columns {
                 let sum = sums[next.len()];

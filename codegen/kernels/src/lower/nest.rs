@@ -44,6 +44,7 @@ pub struct Kept {
 }
 
 pub use crate::scalar::held;
+use crate::scalar::{from_memory, to_memory};
 
 impl<'f> Nest<'f> {
     /// Buffers are the arguments and then the results.
@@ -189,14 +190,16 @@ impl<'f> Nest<'f> {
             Address::Row(at) => self.b.load(mem, at, self.lanes, self.mask),
             Address::Many(at) => self.b.gather(mem, at, self.mask),
         };
-        let dtype = held(self.b.ty(v).dtype);
-        self.b.convert(v, dtype)
+        let dtype = self.b.ty(v).dtype;
+        from_memory(&mut self.b, v, dtype)
     }
 
     /// Writes elements to dense memory.
     pub fn write(&mut self, mem: Mem, dims: &[Dim], index: &[Ix], v: V) {
         let v = self.lift(v, self.lanes_of(index));
-        let v = self.b.convert(v, self.b.mem_dtype(mem));
+        let dtype = self.b.mem_dtype(mem);
+        let v = self.b.convert(v, held(dtype));
+        let v = to_memory(&mut self.b, v, dtype);
         match self.address(dims, index) {
             Address::One(at) => self.b.store(mem, at, v, None),
             Address::Row(at) => self.b.store(mem, at, v, self.mask),
