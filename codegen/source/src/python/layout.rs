@@ -90,6 +90,13 @@ impl Lines {
             return self.line(indent, &format!("{prefix}{expr}{suffix}"));
         }
         match expr {
+            Expr::Call(head, args) if self.breaks_before(indent, prefix, head) => {
+                let Expr::Attribute(inner, name) = &**head else {
+                    return self.line(indent, &format!("{prefix}{expr}{suffix}"));
+                };
+                let joined: Vec<String> = args.iter().map(Argument::to_string).collect();
+                self.place(indent, prefix, inner, &format!(".{name}({}){suffix}", joined.join(", ")));
+            }
             Expr::Call(head, args) if !args.is_empty() => {
                 self.line(indent, &format!("{prefix}{}", opened(head, "(")));
                 let joined: Vec<String> = args.iter().map(Argument::to_string).collect();
@@ -132,6 +139,13 @@ impl Lines {
             | Expr::Lambda(..)
             | Expr::Slot(_) => self.line(indent, &format!("{prefix}{expr}{suffix}")),
         }
+    }
+
+    /// Whether a method is called of what has to be broken itself, since it leaves no room for the
+    /// bracket of the call.
+    fn breaks_before(&self, indent: usize, prefix: &str, head: &Expr) -> bool {
+        let broken = matches!(head, Expr::Attribute(inner, _) if has_brackets(inner));
+        broken && !self.fits(indent, prefix, head, "(")
     }
 
     fn items(
