@@ -336,14 +336,14 @@ class Native:
     """
     Runs a program's native code on arrays of NumPy.
     """
-    def forward(self, /, params: "dict[str, object]", inputs: "dict[str, object]", state: "dict[str, object] | None" = None) -> "typing.Any":
+    def forward(self, /, params: "dict[str, object]", inputs: "dict[str, object]", state: "dict[str, object] | None" = None) -> "Any":
         """
         The outputs; `(outputs, state)` where the model has state. None: some values are no arrays of
         NumPy yet.
 
         Errors: as for `Checker.check`; `BackendError` where code is to be made and cannot be.
         """
-    def joint(self, /, params: "dict[str, object]", inputs: "dict[str, object]", state: "dict[str, object] | None", output_gradients: "dict[str, object]") -> "typing.Any":
+    def joint(self, /, params: "dict[str, object]", inputs: "dict[str, object]", state: "dict[str, object] | None", output_gradients: "dict[str, object]") -> "Any":
         """
         `(outputs, gradients)`, the gradients by param, and then the state where the model has one.
         Output gradients that are left out are zeros.

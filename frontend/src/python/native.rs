@@ -242,7 +242,7 @@ impl Native {
         params: "dict[str, object]",
         inputs: "dict[str, object]",
         state: "dict[str, object] | None"=None,
-    ) -> "typing.Any")]
+    ) -> "Any")]
     fn forward<'py>(
         &self,
         params: &Bound<'py, PyDict>,
@@ -262,7 +262,7 @@ impl Native {
         inputs: "dict[str, object]",
         state: "dict[str, object] | None",
         output_gradients: "dict[str, object]",
-    ) -> "typing.Any")]
+    ) -> "Any")]
     fn joint<'py>(
         &self,
         params: &Bound<'py, PyDict>,

@@ -95,7 +95,12 @@ impl Lines {
                     return self.line(indent, &format!("{prefix}{expr}{suffix}"));
                 };
                 let joined: Vec<String> = args.iter().map(Argument::to_string).collect();
-                self.place(indent, prefix, inner, &format!(".{name}({}){suffix}", joined.join(", ")));
+                self.place(
+                    indent,
+                    prefix,
+                    inner,
+                    &format!(".{name}({}){suffix}", joined.join(", ")),
+                );
             }
             Expr::Call(head, args) if !args.is_empty() => {
                 self.line(indent, &format!("{prefix}{}", opened(head, "(")));
