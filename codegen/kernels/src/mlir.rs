@@ -401,7 +401,7 @@ impl Printer<'_> {
         if held == ty { (self.name(result), ty) } else { (self.fresh(), held) }
     }
 
-    fn from_raw(&mut self, result: V, raw: &str, held: Ty) {
+    fn narrowed(&mut self, result: V, raw: &str, held: Ty) {
         let ty = self.code.ty(result);
         if ty != held {
             let r = self.name(result);
@@ -410,7 +410,7 @@ impl Printer<'_> {
         }
     }
 
-    fn to_raw(&mut self, value: V) -> (String, Ty) {
+    fn widened(&mut self, value: V) -> (String, Ty) {
         let ty = self.code.ty(value);
         let held = ty.with(in_memory(ty.dtype));
         if held == ty {
@@ -441,12 +441,12 @@ impl Printer<'_> {
                 );
             }
         }
-        self.from_raw(result, &raw, held);
+        self.narrowed(result, &raw, held);
     }
 
     fn store(&mut self, mem: Mem, at: V, value: V, mask: Option<V>, streaming: bool) {
         let pointer = self.address(mem, at);
-        let (raw, held) = self.to_raw(value);
+        let (raw, held) = self.widened(value);
         let (t, bytes) = (Mlir(held), held.dtype.bytes());
         match mask {
             None if streaming => {
@@ -493,12 +493,12 @@ impl Printer<'_> {
              (vector<{n}x!llvm.ptr>, {bools}, {t}) -> {t}",
             held.dtype.bytes()
         );
-        self.from_raw(result, &raw, held);
+        self.narrowed(result, &raw, held);
     }
 
     fn scatter(&mut self, mem: Mem, at: V, value: V, mask: Option<V>) {
         let pointers = self.address(mem, at);
-        let (raw, held) = self.to_raw(value);
+        let (raw, held) = self.widened(value);
         let mask = match mask {
             Some(mask) => self.name(mask),
             None => self.all_lanes(held.lanes),

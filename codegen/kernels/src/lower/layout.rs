@@ -155,7 +155,7 @@ impl Nest<'_> {
             true => nest.b.number(ty, tensor.element_f64(i)),
             false => nest.b.int(ty, tensor.element_i64(i)),
         };
-        if tensor.len() == 0 {
+        if tensor.is_empty() {
             return self.b.int(ty, 0);
         }
         let flat = self.flat(self.dims(op.result()), index);

@@ -330,8 +330,8 @@ impl<'f> Rows<'f> {
         place: &Index,
         stretch: Option<(V, V)>,
         begin: &[V],
-        take: &dyn Fn(&mut Nest, &Index, &[V]) -> Vec<V>,
-        join: &dyn Fn(&mut Nest, &[V], &[V]) -> Vec<V>,
+        take: &Take,
+        join: &Join,
     ) -> Vec<V> {
         let sweep = Sweep { begin, take, join };
         self.sweep_from(self.outer, place, stretch, begin, &sweep)
@@ -550,9 +550,14 @@ impl<'f> Rows<'f> {
     }
 }
 
+/// What is gathered behind a position, from what was before.
+type Take<'a> = dyn Fn(&mut Nest, &Index, &[V]) -> Vec<V> + 'a;
+/// What two parts of a row have gathered, as one.
+type Join<'a> = dyn Fn(&mut Nest, &[V], &[V]) -> Vec<V> + 'a;
+
 /// What a sweep does at each vector, and what it begins with.
 struct Sweep<'a> {
     begin: &'a [V],
-    take: &'a dyn Fn(&mut Nest, &Index, &[V]) -> Vec<V>,
-    join: &'a dyn Fn(&mut Nest, &[V], &[V]) -> Vec<V>,
+    take: &'a Take<'a>,
+    join: &'a Join<'a>,
 }
