@@ -3,7 +3,6 @@
 mod alone;
 mod attention;
 mod contraction;
-mod expression;
 mod flatten;
 mod fold;
 mod index;

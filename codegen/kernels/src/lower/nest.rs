@@ -229,7 +229,7 @@ impl<'f> Nest<'f> {
         let own: Vec<DType> = op.operands.iter().map(|&v| self.dtype(v)).collect();
         let dtype = working(expr, &own, self.dtype(op.result()));
         let attrs: Vec<Scalar> = op.attrs.iter().map(number).collect();
-        super::expression::expression(&mut self.b, expr, dtype, &own, &args, &attrs, lanes)
+        crate::scalar::expression(&mut self.b, expr, dtype, &own, &args, &attrs, lanes)
     }
 
     fn reduce(&mut self, op: &Operation, index: &[Ix]) -> V {

@@ -170,8 +170,7 @@ impl Nest<'_> {
         let u = self.uniform(op, number, above, 1.0);
         let Ty { dtype: work, lanes } = self.b.ty(u);
         let inverse = &ERF_INV[usize::from(work == DType::F64)];
-        let y =
-            super::expression::expression(&mut self.b, inverse, work, &[work], &[u], &[], lanes);
+        let y = crate::scalar::expression(&mut self.b, inverse, work, &[work], &[u], &[], lanes);
         let y = self.rounded(y, dtype);
         let root = self.b.number(self.b.ty(y), round::round(dtype, std::f64::consts::SQRT_2));
         self.b.mul(root, y)
