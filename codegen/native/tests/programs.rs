@@ -218,3 +218,14 @@ fn attention_of_groups_at_any_length() {
         machine::agree(&native, &[("b", b), ("n", n), ("m", m)]);
     }
 }
+
+#[test]
+fn results_that_are_literals_and_contracted() {
+    let text = f(
+        "%x: t<2 x 3 x f32>) -> (a: t<2 x 2 x f32>, b: t<3 x 2 x f32>)",
+        "%w = constant() {value = dense<t<3 x 2 x f32>, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]>}
+         %0 = matmul(%x, %w)
+         return %0, %w",
+    );
+    check(&text, &[]);
+}

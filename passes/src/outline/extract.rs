@@ -79,8 +79,8 @@ fn copies(function: &Function, definitions: &[Option<u32>], grouped: &Grouped) -
     for result in &function.results {
         let made = definitions[result.value.index()].is_some_and(|at| {
             let op = &function.ops[at as usize];
-            grouped.copied[at as usize]
-                || (!is_view(function, op) && op.op.access != Access::Literal)
+            let computed = grouped.copied[at as usize] || !is_view(function, op);
+            computed && op.op.access != Access::Literal
         });
         if !made && !copies.contains(&result.value) {
             copies.push(result.value);
