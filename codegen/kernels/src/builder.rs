@@ -1,7 +1,7 @@
 //! Builds loop code one statement at a time.
 
 use mithril_ir::dtype::DType;
-use mithril_ir::scalar::round;
+use mithril_ir::scalar::{Prim, round};
 use rustc_hash::FxHashMap;
 
 use crate::code::{Binary, Cmp, Code, Fold, Inst, Mem, Memory, Place, Region, Stmt, Ty, Unary, V};
@@ -16,6 +16,7 @@ pub struct Builder {
     /// The elements of each integer constant of the head, and of each float constant.
     known: FxHashMap<V, i64>,
     numbers: FxHashMap<V, f64>,
+    portable: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -38,6 +39,24 @@ impl Builder {
             heads: FxHashMap::default(),
             known: FxHashMap::default(),
             numbers: FxHashMap::default(),
+            portable: false,
+        }
+    }
+
+    /// Code for a compiler of a language that people read: scalars alone, functions for what is no
+    /// instruction of every machine, and all tasks in one call.
+    pub fn portable(self) -> Builder {
+        Builder { portable: true, ..self }
+    }
+
+    pub fn is_portable(&self) -> bool {
+        self.portable
+    }
+
+    /// Says what a value is.
+    pub fn hint(&mut self, v: V, what: &'static str) {
+        if self.portable {
+            self.code.hints.push((v, what));
         }
     }
 
@@ -88,6 +107,11 @@ impl Builder {
         self.memory(Memory { dtype, place: Place::Scratch(offset), constant: false })
     }
 
+    /// An array of the kernel's own, in portable code.
+    pub fn local(&mut self, dtype: DType, count: i64) -> Mem {
+        self.memory(Memory { dtype, place: Place::Local(count as u32), constant: false })
+    }
+
     fn memory(&mut self, memory: Memory) -> Mem {
         self.code.memories.push(memory);
         Mem(self.code.memories.len() as u32 - 1)
@@ -103,6 +127,9 @@ impl Builder {
 
     /// The first of the tasks to do.
     pub fn first(&mut self) -> V {
+        if self.portable {
+            return self.index(0);
+        }
         self.at_head(Head::First, Ty::INDEX, Inst::First)
     }
 
@@ -196,6 +223,7 @@ impl Builder {
             (Binary::Mul | Binary::Div, _, Some(1)) => Some(x),
             (Binary::Mul, Some(0), _) => Some(x),
             (Binary::Mul, _, Some(0)) => Some(y),
+            (Binary::Div | Binary::Rem, Some(0), _) => Some(x),
             (Binary::Rem, _, Some(1)) => Some(self.index(0)),
             _ => None,
         }
@@ -231,6 +259,12 @@ impl Builder {
 
     pub fn fma(&mut self, a: V, b: V, c: V) -> V {
         self.push(self.ty(a), Inst::Fma(a, b, c))
+    }
+
+    /// A primitive as a whole, with a result of this dtype; see [`Inst::Call`].
+    pub fn call(&mut self, prim: Prim, dtype: DType, args: &[V]) -> V {
+        debug_assert!(self.portable);
+        self.push(Ty::scalar(dtype), Inst::Call(prim, args.into()))
     }
 
     pub fn compare(&mut self, op: Cmp, x: V, y: V) -> V {

@@ -5,6 +5,7 @@
 //! is spelled out by whoever builds it.
 
 use mithril_ir::dtype::DType;
+use mithril_ir::scalar::Prim;
 
 /// The type of a value: a scalar where `lanes` is 1, else a vector. Bools are single bits in
 /// registers and bytes in memory.
@@ -44,6 +45,8 @@ pub enum Place {
     Buffer(u32),
     /// Scratch memory of the thread, from this byte on.
     Scratch(V),
+    /// An array of so many elements that is the kernel's own; in portable code alone.
+    Local(u32),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -138,6 +141,9 @@ pub enum Inst {
     Binary(Binary, V, V),
     /// `a * b + c`, rounded once.
     Fma(V, V, V),
+    /// A scalar primitive with its meaning of the op table, in the result's dtype; in portable
+    /// code alone, whose language has functions for it.
+    Call(Prim, Box<[V]>),
     Compare(Cmp, V, V),
     Select(V, V, V),
     /// To another dtype: integers by their low bits or extended as signed or not; floats rounded;
@@ -205,6 +211,8 @@ pub struct Code {
     pub buffers: u32,
     pub dims: u32,
     pub body: Vec<Stmt>,
+    /// What some values are, for people to read.
+    pub hints: Vec<(V, &'static str)>,
 }
 
 impl Code {

@@ -9,6 +9,7 @@ mod dots;
 pub(crate) mod lanes;
 mod pack;
 mod panels;
+pub mod plain;
 pub mod plan;
 mod rows;
 mod sweep;

@@ -379,6 +379,7 @@ impl Printer<'_> {
                 );
                 base
             }
+            Place::Local(_) => unreachable!("portable code is printed as C"),
         };
         let element = Mlir(Ty::scalar(in_memory(memory.dtype)));
         let (at, index) = (self.name(at), Mlir(self.code.ty(at)));

@@ -6,16 +6,22 @@ use std::time::{Duration, Instant};
 
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::graph::{Function, Module};
+use mithril_kernels::c;
+use mithril_kernels::contract::Isa;
 use mithril_kernels::program::{Plan, plan};
 use mithril_runtime::execute::Executable;
-use mithril_runtime::kernel;
+use mithril_runtime::kernel::{self, Kernel};
 use mithril_runtime::memory::Block;
+use mithril_runtime::program::Place;
+use mithril_runtime::size::Size;
 
+mod c_library;
 mod cache;
 mod host;
 mod library;
 mod objects;
 
+use c_library::Unit;
 pub use host::{Host, host};
 pub use library::{Library, Stage};
 
@@ -25,6 +31,7 @@ pub struct Native {
     pub forward: Part,
     /// The results, and behind them a gradient for each param that has one.
     pub joint: Option<Part>,
+    unit: Option<Arc<Unit>>,
 }
 
 /// One function: planned at once, compiled when it is first run.
@@ -32,10 +39,19 @@ pub struct Native {
 pub struct Part {
     pub plan: Plan,
     name: Arc<str>,
-    host: Host,
+    maker: Maker,
     ready: OnceLock<Ready>,
     /// Held by who makes it ready.
     making: Mutex<()>,
+}
+
+/// What makes code of a plan.
+#[derive(Clone, Debug)]
+enum Maker {
+    /// LLVM, for a processor.
+    Llvm(Host),
+    /// The system's C compiler, of the entry of this number.
+    C { unit: Arc<Unit>, entry: usize },
 }
 
 /// A function that can be run.
@@ -44,6 +60,8 @@ pub struct Ready {
     /// How many of its kernels had to be compiled.
     pub compiled: usize,
     pub time: Duration,
+    /// Where the code lies, if not in the executable.
+    _library: Option<Arc<libloading::Library>>,
 }
 
 impl Native {
@@ -55,8 +73,42 @@ impl Native {
         let Some(forward) = functions.next() else {
             return Diagnostic::new("the module is empty").err();
         };
-        let joint = functions.next().map(|joint| Part::of(joint, host)).transpose()?;
-        Ok(Native { forward: Part::of(forward, host)?, joint })
+        let part = |function: &Function| -> Result<Part> {
+            let plan = plan(function, &host.isa)?;
+            Ok(Part::new(function, plan, Maker::Llvm(host.clone())))
+        };
+        let joint = functions.next().map(|joint| part(joint)).transpose()?;
+        Ok(Native { forward: part(forward)?, joint, unit: None })
+    }
+
+    /// The same functions as C, by the name of the model.
+    ///
+    /// Errors: as [`Native::of`].
+    pub fn of_c(module: &Module, name: &str) -> Result<Native> {
+        let functions: Vec<_> = module.called_from_outside().take(2).collect();
+        if functions.is_empty() {
+            return Diagnostic::new("the module is empty").err();
+        }
+        let plans = functions.iter().map(|function| plan(function, &Isa::PORTABLE));
+        let plans = plans.collect::<Result<Vec<Plan>>>()?;
+        let all: Vec<(&Function, &Plan)> =
+            functions.iter().map(|function| &***function).zip(&plans).collect();
+        let unit = Arc::new(Unit::new(c::print(name, &all)?));
+        let made = functions.iter().zip(plans).enumerate();
+        let mut parts = made.map(|(entry, (function, plan))| {
+            Part::new(function, plan, Maker::C { unit: unit.clone(), entry })
+        });
+        let Some(forward) = parts.next() else {
+            return Diagnostic::new("the module is empty").err();
+        };
+        let joint = parts.next();
+        drop(parts);
+        Ok(Native { forward, joint, unit: Some(unit) })
+    }
+
+    /// The file, where it is C.
+    pub fn c(&self) -> Option<&str> {
+        self.unit.as_ref().map(|unit| unit.source.text.as_str())
     }
 
     pub fn parts(&self) -> impl Iterator<Item = &Part> {
@@ -70,10 +122,9 @@ impl Native {
 }
 
 impl Part {
-    fn of(function: &Function, host: &Host) -> Result<Part> {
-        let plan = plan(function, &host.isa)?;
-        let (name, host) = (function.name.clone(), host.clone());
-        Ok(Part { plan, name, host, ready: OnceLock::new(), making: Mutex::default() })
+    fn new(function: &Function, plan: Plan, maker: Maker) -> Part {
+        let name = function.name.clone();
+        Part { plan, name, maker, ready: OnceLock::new(), making: Mutex::default() }
     }
 
     /// What runs it, if it was made ready.
@@ -94,19 +145,19 @@ impl Part {
     }
 
     fn make(&self) -> Result<Ready> {
+        match &self.maker {
+            Maker::Llvm(host) => self.make_kernels(host),
+            Maker::C { unit, entry } => self.make_entry(unit, *entry),
+        }
+    }
+
+    fn make_kernels(&self, host: &Host) -> Result<Ready> {
         let start = Instant::now();
         let texts: Vec<String> = self.plan.kernels.iter().map(|kernel| kernel.text()).collect();
-        let objects = objects::load(&texts, &self.host)?;
-        let invalid = |why: String| {
-            Box::new(
-                Diagnostic::new("Native code cannot be run")
-                    .got(why)
-                    .hint("please report it, with what led to it"),
-            )
-        };
+        let objects = objects::load(&texts, host)?;
         let found = objects.code.iter().map(|code| code.kernel("kernel"));
-        let kernels: Option<Vec<kernel::Kernel>> = found.collect();
-        let mut kernels = kernels.ok_or_else(|| invalid("an object without a kernel".into()))?;
+        let kernels: Option<Vec<Kernel>> = found.collect();
+        let mut kernels = kernels.ok_or_else(|| invalid("an object without a kernel"))?;
         if self.plan.copies {
             kernels.push(kernel::copy);
         }
@@ -117,8 +168,32 @@ impl Part {
         let constants = constants.collect::<Result<Vec<_>>>()?;
         let executable =
             Executable::new(self.plan.program.clone(), kernels, objects.code, constants)
-                .map_err(|error| invalid(error.to_string()))?;
-        Ok(Ready { executable, compiled: objects.compiled, time: start.elapsed() })
+                .map_err(invalid)?;
+        let (compiled, time) = (objects.compiled, start.elapsed());
+        Ok(Ready { executable, compiled, time, _library: None })
+    }
+
+    /// The entry is the one kernel that is launched: what runs is what users get.
+    fn make_entry(&self, unit: &Unit, entry: usize) -> Result<Ready> {
+        let start = Instant::now();
+        let loaded = unit.load()?;
+        let entry = &unit.source.interface.entries[entry];
+        // SAFETY: the file has a kernel of this name.
+        let kernel = unsafe { loaded.library.get::<Kernel>(c::caller::name(entry).as_bytes()) };
+        let kernel = *kernel.map_err(invalid)?;
+        let buffers = &self.plan.program.buffers;
+        let at = |wanted: Place| {
+            let found = buffers.iter().find(|buffer| buffer.place == wanted);
+            found.map_or(Size::Const(0), |buffer| buffer.bytes.clone())
+        };
+        let args = (0..entry.arguments.len()).map(|i| at(Place::Argument(i)));
+        let results = (0..entry.results.len()).map(|i| at(Place::Result(i)));
+        let program = c::caller::program(entry, &args.chain(results).collect::<Vec<_>>());
+        let executable =
+            Executable::new(program, vec![kernel], vec![], vec![]).map_err(invalid)?;
+        let compiled = if loaded.compiled { self.plan.kernels.len() } else { 0 };
+        let _library = Some(loaded.library);
+        Ok(Ready { executable, compiled, time: start.elapsed(), _library })
     }
 
     /// What a stage gives for each kernel; nothing for none, which is what they are compiled from.
@@ -127,8 +202,11 @@ impl Part {
     pub fn stage(&self, stage: Option<Stage>) -> Result<Vec<Vec<u8>>> {
         let texts = self.plan.kernels.iter().map(|kernel| kernel.text());
         let Some(stage) = stage else { return Ok(texts.map(String::into_bytes).collect()) };
+        let Maker::Llvm(host) = &self.maker else {
+            return Diagnostic::new("C has no such stage").err();
+        };
         let library = Library::open()?;
-        let made = texts.map(|text| library.compile(&text, &self.host, stage));
+        let made = texts.map(|text| library.compile(&text, host, stage));
         made.map(|made| made.map_err(|why| Box::new(Diagnostic::new(why)))).collect()
     }
 
@@ -167,6 +245,14 @@ impl Part {
         }
         lines
     }
+}
+
+fn invalid(why: impl ToString) -> Box<Diagnostic> {
+    Box::new(
+        Diagnostic::new("Native code cannot be run")
+            .got(why.to_string())
+            .hint("please report it, with what led to it"),
+    )
 }
 
 impl std::fmt::Debug for Ready {

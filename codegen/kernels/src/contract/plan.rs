@@ -16,6 +16,15 @@ pub struct Isa {
     pub fma: bool,
 }
 
+impl Isa {
+    /// No processor in particular: scalars alone, in a language that has a compiler for each.
+    pub const PORTABLE: Isa = Isa { bytes: 0, registers: 0, fma: false };
+
+    pub fn is_portable(&self) -> bool {
+        *self == Isa::PORTABLE
+    }
+}
+
 /// Along which axis an operand's elements are neighbours.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Layout {

@@ -11,7 +11,7 @@ use super::fold::product;
 use super::index::{Index, Ix};
 use super::layout::int;
 use super::nest::{Nest, held};
-use super::{Isa, Lowered, rows};
+use super::{Isa, Lowered};
 use crate::code::{Binary, Cmp, Ty, V};
 use crate::scalar;
 
@@ -27,7 +27,7 @@ pub fn is_alone(access: &Access) -> bool {
 }
 
 pub fn lower(function: &Function, op: &Operation, isa: &Isa) -> Result<Lowered> {
-    let nest = Nest::new(function, rows::lanes(function, isa));
+    let nest = Nest::new(function, isa);
     let mut alone = Alone { nest, op, scratch: Dim::Const(0) };
     let tasks = alone.kernel();
     match alone.nest.fault.take() {
@@ -69,11 +69,15 @@ impl Alone<'_> {
         let axis = self.axis();
         let mut others = self.nest.dims(self.op.operands[0]).to_vec();
         others[axis] = Dim::Const(1);
-        self.tasks(&others, |own, place| body(own, place, axis));
-        product(&others)
+        self.tasks(&others, |own, place| body(own, place, axis))
     }
 
-    fn tasks(&mut self, dims: &[Dim], body: impl FnOnce(&mut Self, &Index)) {
+    /// A task for each position of the dims; how many there are.
+    fn tasks(&mut self, dims: &[Dim], body: impl FnOnce(&mut Self, &Index)) -> Dim {
+        if self.nest.b.is_portable() {
+            self.every(dims, body);
+            return Dim::Const(1);
+        }
         let (first, last) = (self.nest.b.first(), self.nest.b.last());
         let (task, _) = self.nest.b.open_repeat(&[]);
         self.nest.enter();
@@ -81,6 +85,7 @@ impl Alone<'_> {
         body(self, &place);
         self.nest.leave();
         self.nest.b.close_repeat(first, last, 1, &[], task, vec![], vec![]);
+        product(dims)
     }
 
     fn write(&mut self, place: &[Ix], v: V) {
@@ -108,8 +113,7 @@ impl Alone<'_> {
     /// A task for each element of the result: the first of the best along the axis, or of all.
     fn find(&mut self, greatest: bool) -> Dim {
         let dims = self.nest.dims(self.op.result()).to_vec();
-        self.tasks(&dims, |own, place| own.find_at(place, greatest));
-        product(&dims)
+        self.tasks(&dims, |own, place| own.find_at(place, greatest))
     }
 
     fn find_at(&mut self, place: &Index, greatest: bool) {
@@ -305,8 +309,7 @@ impl Alone<'_> {
                 let update = own.nest.pull(updates, place);
                 own.add_at(&target, update);
             });
-        });
-        Dim::Const(1)
+        })
     }
 
     fn add_at(&mut self, target: &[Ix], update: V) {
@@ -320,6 +323,11 @@ impl Alone<'_> {
 
     /// Loops over all positions of dims, one by one.
     fn every(&mut self, dims: &[Dim], body: impl FnOnce(&mut Self, &Index)) {
+        if self.nest.b.is_portable() {
+            let (place, axes) = self.nest.open_axes(dims);
+            body(self, &place);
+            return self.nest.close_axes(axes);
+        }
         let count = self.nest.dim(&product(dims));
         let zero = self.nest.b.index(0);
         let (i, _) = self.nest.b.open_repeat(&[]);

@@ -69,7 +69,7 @@ struct Attention<'f> {
 
 pub fn lower(function: &Function, op: &Operation, isa: &Isa) -> Result<Lowered> {
     let lanes = isa.bytes / 4;
-    let mut nest = Nest::new(function, lanes);
+    let mut nest = Nest::new(function, isa);
     let sides: Option<Vec<Strided>> =
         op.operands.iter().map(|&v| strided(function, &nest.definitions, v)).collect();
     let Some(sides) = sides else {

@@ -12,7 +12,7 @@ use super::nest::{Nest, held};
 use super::{Isa, Lowered, rows};
 use crate::builder::Builder;
 use crate::code::{Mem, V};
-use crate::contract::{Contraction, Side, emit, plan};
+use crate::contract::{Contraction, Position, Side, emit, plain, plan};
 
 /// An operand's axes by what they are for.
 struct Parts {
@@ -24,7 +24,7 @@ struct Parts {
 }
 
 pub fn lower(function: &Function, dot: &Operation, isa: &Isa) -> Result<Lowered> {
-    let mut nest = Nest::new(function, rows::lanes(function, isa));
+    let mut nest = Nest::new(function, isa);
     let sides = [0, 1].map(|side| parts(&nest, dot, side));
     let [Some(x), Some(y)] = sides else {
         return rows::lower(function, isa);
@@ -123,15 +123,20 @@ impl Setup {
             packed: false,
         };
         let shape = contraction.shape(&nest.b);
-        let plan = plan(&shape, isa);
         let mut b = std::mem::replace(&mut nest.b, Builder::new(0, 0));
-        emit(&mut b, &contraction, &plan, &mut |b, at, value, mask| {
+        let mut epilogue = |b: &mut Builder, at: &Position, value: V, mask: Option<V>| {
             std::mem::swap(b, &mut nest.b);
             nest.enter();
             self.results(nest, dot, at.batch, [at.row, at.col], value, mask);
             nest.leave();
             std::mem::swap(b, &mut nest.b);
-        });
+        };
+        if isa.is_portable() {
+            let scratch = plain::emit(&mut b, &contraction, &k, &mut epilogue);
+            return Lowered { code: b.finish(), tasks: one, grain: 1, scratch };
+        }
+        let plan = plan(&shape, isa);
+        emit(&mut b, &contraction, &plan, &mut epilogue);
         let batch: Vec<Dim> = self.batch.iter().map(|(_, run, _)| run.extent.clone()).collect();
         let tasks = plan.tasks(&batch, &m, &n);
         let scratch = Dim::from(plan.scratch_bytes() as i64);

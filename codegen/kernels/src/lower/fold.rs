@@ -34,8 +34,9 @@ impl Folder {
         Folder { fold, dtype: held(acc) }
     }
 
-    fn is_float_extreme(self) -> bool {
-        matches!(self.fold, Fold::Max | Fold::Min) && self.dtype.is_float()
+    /// Whether NaN and signs are kept apart; portable code has functions that see to them.
+    fn is_float_extreme(self, b: &Builder) -> bool {
+        matches!(self.fold, Fold::Max | Fold::Min) && self.dtype.is_float() && !b.is_portable()
     }
 
     fn signs(self) -> DType {
@@ -59,7 +60,7 @@ impl Folder {
 
     pub fn start(self, b: &mut Builder, lanes: u32) -> Gathered {
         let first = self.neutral(b, lanes);
-        if !self.is_float_extreme() {
+        if !self.is_float_extreme(b) {
             return vec![first];
         }
         let nan = b.int(Ty { dtype: DType::Bool, lanes }, 0);
@@ -80,7 +81,7 @@ impl Folder {
             }
             _ => x,
         };
-        if !self.is_float_extreme() {
+        if !self.is_float_extreme(b) {
             return vec![self.pair(b, so_far[0], x)];
         }
         let (op, signs) = match self.fold {
@@ -97,7 +98,9 @@ impl Folder {
 
     fn pair(self, b: &mut Builder, x: V, y: V) -> V {
         let prim = match self.fold {
+            Fold::Sum if b.is_portable() => Prim::Add,
             Fold::Sum => return b.add(x, y),
+            Fold::Product if b.is_portable() => Prim::Mul,
             Fold::Product if self.dtype != DType::Bool => return b.mul(x, y),
             Fold::Product | Fold::All => return b.binary(Binary::And, x, y),
             Fold::Any => return b.binary(Binary::Or, x, y),
@@ -109,7 +112,7 @@ impl Folder {
 
     /// Both as one.
     pub fn join(self, b: &mut Builder, x: &[V], y: &[V]) -> Gathered {
-        if !self.is_float_extreme() {
+        if !self.is_float_extreme(b) {
             return vec![self.pair(b, x[0], y[0])];
         }
         let (op, signs) = match self.fold {
@@ -133,7 +136,7 @@ impl Folder {
             Fold::Product | Fold::All | Fold::Min => code::Fold::And,
         };
         let value = b.fold(fold, so_far[0]);
-        if !self.is_float_extreme() {
+        if !self.is_float_extreme(b) {
             return vec![value];
         }
         let signs = if self.fold == Fold::Max { code::Fold::And } else { code::Fold::Or };
@@ -143,7 +146,7 @@ impl Folder {
     /// The result, in registers' form of `dtype`.
     pub fn finish(self, b: &mut Builder, so_far: &[V], dtype: DType) -> V {
         let mut value = so_far[0];
-        if self.is_float_extreme() {
+        if self.is_float_extreme(b) {
             let ty = b.ty(value);
             let zero = b.number(ty, 0.0);
             let is_zero = b.compare(Cmp::Eq, value, zero);

@@ -84,6 +84,7 @@ impl Nest<'_> {
     /// A position as a vector.
     pub fn many(&mut self, ix: Ix) -> V {
         match ix {
+            Ix::Lanes(v) if self.lanes == 1 => v,
             Ix::At(v) => self.b.splat(v, self.lanes),
             Ix::Lanes(v) => {
                 let (base, ramp) = (self.b.splat(v, self.lanes), self.b.iota(self.wide()));
@@ -207,5 +208,35 @@ impl Nest<'_> {
         }
         let flat = self.flat(dims, index);
         Address::Many(self.many(flat))
+    }
+}
+
+/// Loops that were opened, from the outermost on: counter, first and behind the last.
+pub struct Axes(Vec<[V; 3]>);
+
+impl Nest<'_> {
+    /// Opens a loop for each dim that is not 1. The position that its body is at, and what
+    /// [`Nest::close_axes`] is to close.
+    pub fn open_axes(&mut self, dims: &[Dim]) -> (Index, Axes) {
+        let (mut place, mut axes) = (Index::new(), Vec::new());
+        for dim in dims {
+            if dim.as_const() == Some(1) {
+                place.push(self.zero());
+                continue;
+            }
+            let (from, to) = (self.b.index(0), self.dim(dim));
+            let (i, _) = self.b.open_repeat(&[]);
+            self.enter();
+            place.push(Ix::At(i));
+            axes.push([i, from, to]);
+        }
+        (place, Axes(axes))
+    }
+
+    pub fn close_axes(&mut self, axes: Axes) {
+        for [i, from, to] in axes.0.into_iter().rev() {
+            self.leave();
+            self.b.close_repeat(from, to, 1, &[], i, vec![], vec![]);
+        }
     }
 }

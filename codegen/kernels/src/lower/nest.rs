@@ -12,6 +12,7 @@ use mithril_ir::scalar::expr;
 use rustc_hash::FxHashMap;
 
 use super::index::{Address, Index, Ix};
+use super::{Isa, rows};
 use crate::builder::Builder;
 use crate::code::{Mem, V};
 
@@ -48,8 +49,11 @@ use crate::scalar::{from_memory, to_memory};
 
 impl<'f> Nest<'f> {
     /// Buffers are the arguments and then the results.
-    pub fn new(f: &'f Function, lanes: u32) -> Nest<'f> {
+    pub fn new(f: &'f Function, isa: &Isa) -> Nest<'f> {
         let mut b = Builder::new(f.args.len() + f.results.len(), symbols(f));
+        if isa.is_portable() {
+            b = b.portable();
+        }
         let args = f.arguments().map(|(v, _)| f.ty(v).dtype).enumerate();
         let args: Vec<Mem> = args.map(|(i, dtype)| b.buffer(i, dtype, true)).collect();
         let results = f.results.iter().map(|r| f.ty(r.value).dtype).enumerate();
@@ -58,7 +62,7 @@ impl<'f> Nest<'f> {
         Nest {
             f,
             b,
-            lanes,
+            lanes: rows::lanes(f, isa),
             mask: None,
             aligned: false,
             results,
@@ -131,6 +135,9 @@ impl<'f> Nest<'f> {
             }
             None => self.compute(value, index),
         };
+        if let Some(op) = self.definition(value) {
+            self.b.hint(v, op.op.name);
+        }
         self.learn(value, key.1, v);
         v
     }
@@ -188,6 +195,7 @@ impl<'f> Nest<'f> {
         let v = match self.address(dims, index) {
             Address::One(at) => self.b.load(mem, at, 1, None),
             Address::Row(at) => self.b.load(mem, at, self.lanes, self.mask),
+            Address::Many(at) if self.lanes == 1 => self.b.load(mem, at, 1, self.mask),
             Address::Many(at) => self.b.gather(mem, at, self.mask),
         };
         let dtype = self.b.ty(v).dtype;
@@ -203,6 +211,7 @@ impl<'f> Nest<'f> {
         match self.address(dims, index) {
             Address::One(at) => self.b.store(mem, at, v, None),
             Address::Row(at) => self.b.store(mem, at, v, self.mask),
+            Address::Many(at) if self.lanes == 1 => self.b.store(mem, at, v, self.mask),
             Address::Many(at) => self.b.scatter(mem, at, v, self.mask),
         }
     }

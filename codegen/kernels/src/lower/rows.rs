@@ -44,7 +44,7 @@ pub fn lower(function: &Function, isa: &Isa) -> Result<Lowered> {
 /// How many elements a vector has: of the widest float there is.
 pub fn lanes(function: &Function, isa: &Isa) -> u32 {
     let double = function.values.iter().any(|info| info.ty.dtype == DType::F64);
-    isa.bytes / if double { 8 } else { 4 }
+    (isa.bytes / if double { 8 } else { 4 }).max(1)
 }
 
 struct Rows<'f> {
@@ -65,7 +65,7 @@ struct Rows<'f> {
 
 impl<'f> Rows<'f> {
     fn new(function: &'f Function, isa: &Isa) -> Rows<'f> {
-        let nest = Nest::new(function, lanes(function, isa));
+        let nest = Nest::new(function, isa);
         let mut rows = Rows {
             nest,
             space: Vec::new(),
@@ -128,6 +128,12 @@ impl<'f> Rows<'f> {
         let inner = product(&self.space[self.outer..]);
         let single = outer.as_const() == Some(1) && self.folds.is_empty();
         self.keep();
+        if self.nest.b.is_portable() {
+            let (mut place, axes) = self.nest.open_axes(&self.space[..self.outer].to_vec());
+            self.row(&mut place);
+            self.nest.close_axes(axes);
+            return (Dim::Const(1), inner);
+        }
         let (first, last) = (self.nest.b.first(), self.nest.b.last());
         self.each_task(first, last, single);
         let tasks = match single {
@@ -142,7 +148,11 @@ impl<'f> Rows<'f> {
         self.nest.enter();
         match single {
             true => self.stretch(task),
-            false => self.row(task),
+            false => {
+                let outer = self.space[..self.outer].to_vec();
+                let mut place = self.nest.unflat(&outer, Ix::At(task));
+                self.row(&mut place);
+            }
         }
         self.nest.leave();
         self.nest.b.close_repeat(first, last, 1, &[], task, vec![], vec![]);
@@ -167,16 +177,15 @@ impl<'f> Rows<'f> {
         }
     }
 
-    fn row(&mut self, task: V) {
-        let outer = self.space[..self.outer].to_vec();
-        let mut place = self.nest.unflat(&outer, Ix::At(task));
+    /// All of a row: `place` is where it is among the outer axes.
+    fn row(&mut self, place: &mut Index) {
         let zero = self.nest.zero();
         place.resize(self.space.len(), zero);
         let levels = self.folds.iter().map(|(level, ..)| *level).max().unwrap_or(0);
         for level in 1..=levels {
-            self.fold_level(level, &place);
+            self.fold_level(level, place);
         }
-        self.finish(&place, None);
+        self.finish(place, None);
     }
 
     /// Sweeps the row for the folds of one level, whose results are known from then on.
@@ -371,6 +380,9 @@ impl<'f> Rows<'f> {
 
     /// The last place up to which there are only whole steps.
     fn whole(&mut self, from: V, to: V, step: i64) -> V {
+        if step == 1 {
+            return to;
+        }
         let b = &mut self.nest.b;
         let length = b.sub(to, from);
         let step = b.index(step);

@@ -2,7 +2,7 @@
 //! rounds there and back; every cast rounds once.
 
 use mithril_ir::dtype::DType;
-use mithril_ir::scalar::round;
+use mithril_ir::scalar::{Prim, round};
 
 use super::value::Val;
 use super::{float8, held, integer};
@@ -13,6 +13,13 @@ pub fn cast<'a>(x: Val<'a>, from: DType, to: DType) -> Val<'a> {
         return x;
     }
     match (from.is_float(), to.is_float()) {
+        (true, false) if to != DType::Bool && x.is_portable() => {
+            x.call(Prim::Cast, None, to).convert(held(to))
+        }
+        (true, true) if is_narrow(to) && x.is_portable() => x.convert(to).convert(DType::F32),
+        (false, true) if is_narrow(to) && x.is_portable() => {
+            exact_enough(x).convert(to).convert(DType::F32)
+        }
         (true, _) if to == DType::Bool => x.ne(0.0),
         (true, false) => saturated(x, to),
         (true, true) if is_narrow(to) => rounded(x, to),

@@ -21,7 +21,10 @@ pub fn expression(
     attrs: &[Scalar],
     lanes: u32,
 ) -> V {
-    let needed = needed(expr, dtype);
+    let portable = b.is_portable();
+    // Where functions are called, the expression is as its author wrote it.
+    let seen = |i: u16| if portable { None } else { shape(expr, dtype, i) };
+    let needed = needed(expr, &seen);
     let dtype_of = |i: u16| match (expr.kind(i), expr.nodes()[i as usize]) {
         (Kind::Bool, _) => DType::Bool,
         (Kind::Foreign, Node::Var(v)) => own[v as usize],
@@ -31,7 +34,7 @@ pub fn expression(
     for (i, &node) in expr.nodes().iter().enumerate().filter(|(i, _)| needed[*i]) {
         let of = |a: u16| values[a as usize].expect("operands come first");
         let own = dtype_of(i as u16);
-        let value = match (shape(expr, dtype, i as u16), node) {
+        let value = match (seen(i as u16), node) {
             (Some(Shape::Sigmoid(x)), _) => build(b, [of(x)], |[x]| exp::sigmoid(x)),
             (Some(Shape::OneAndTanh(x)), _) => build(b, [of(x)], |[x]| exp::sigmoid(x + x) * 2.0),
             (None, Node::Const(x)) => constant(b, own, Scalar::number(own, x), lanes),
@@ -74,14 +77,14 @@ enum Shape {
 }
 
 /// Which nodes have a value of their own.
-fn needed(expr: &Expr, dtype: DType) -> Vec<bool> {
+fn needed(expr: &Expr, seen: &dyn Fn(u16) -> Option<Shape>) -> Vec<bool> {
     let mut needed = vec![false; expr.nodes().len()];
     needed[expr.root() as usize] = true;
     for i in (0..needed.len()).rev().filter(|&i| i <= expr.root() as usize) {
         if !needed[i] {
             continue;
         }
-        match (shape(expr, dtype, i as u16), expr.nodes()[i]) {
+        match (seen(i as u16), expr.nodes()[i]) {
             (Some(Shape::Sigmoid(x) | Shape::OneAndTanh(x)), _) => needed[x as usize] = true,
             (None, Node::Prim(prim, args)) => {
                 args[..prim.arity()].iter().for_each(|&a| needed[a as usize] = true);

@@ -30,6 +30,7 @@ pub fn stored(dtype: DType) -> DType {
 /// What was loaded, of dtype `dtype`, as registers hold it.
 pub fn from_memory(b: &mut Builder, loaded: V, dtype: DType) -> V {
     match dtype {
+        _ if b.is_portable() => b.convert(loaded, held(dtype)),
         // By its bits, or LLVM would round results to it that it then has no instruction for.
         DType::BF16 => build(b, [loaded], |[x]| {
             (x.bitcast(DType::U16).convert(DType::U32) << 16).bitcast(DType::F32)
@@ -42,6 +43,7 @@ pub fn from_memory(b: &mut Builder, loaded: V, dtype: DType) -> V {
 /// What registers hold as an element to be stored, rounded to `dtype`.
 pub fn to_memory(b: &mut Builder, value: V, dtype: DType) -> V {
     match dtype {
+        _ if b.is_portable() => b.convert(value, dtype),
         // Not every machine has an instruction for it.
         DType::BF16 => build(b, [value], |[x]| {
             let upper = cast::upper_half(x).bitcast(DType::U32) >> 16;

@@ -63,6 +63,7 @@ fn unary_int<'a>(prim: Prim, dtype: DType, x: Val<'a>) -> Val<'a> {
     let bool = dtype == DType::Bool;
     match prim {
         Prim::Neg | Prim::Abs | Prim::Sign if bool => x,
+        Prim::Neg | Prim::Abs if x.is_portable() => x.call(prim, None, x.dtype()),
         Prim::Neg => -x,
         Prim::Abs => integer::abs(x),
         Prim::Sign => integer::sign(x),
@@ -78,6 +79,7 @@ fn unary_int<'a>(prim: Prim, dtype: DType, x: Val<'a>) -> Val<'a> {
 
 fn unary_float<'a>(prim: Prim, x: Val<'a>) -> Val<'a> {
     match prim {
+        _ if !prim.is_cheap() && x.is_portable() => x.call(prim, None, x.dtype()),
         Prim::Neg => -x,
         Prim::Abs => x.abs(),
         Prim::Sign => arithmetic::sign(x),
@@ -121,6 +123,9 @@ fn binary<'a>(prim: Prim, dtype: DType, x: Val<'a>, y: Val<'a>) -> Val<'a> {
 
 fn binary_float<'a>(prim: Prim, x: Val<'a>, y: Val<'a>) -> Val<'a> {
     match prim {
+        Prim::FloorDiv | Prim::Mod | Prim::Atan2 if x.is_portable() => {
+            x.call(prim, Some(y), x.dtype())
+        }
         Prim::Add => x + y,
         Prim::Sub => x - y,
         Prim::Mul => x * y,
@@ -136,7 +141,10 @@ fn binary_float<'a>(prim: Prim, x: Val<'a>, y: Val<'a>) -> Val<'a> {
 }
 
 fn binary_int<'a>(prim: Prim, dtype: DType, x: Val<'a>, y: Val<'a>) -> Val<'a> {
+    let plain =
+        matches!(prim, Prim::Min | Prim::Max | Prim::And | Prim::Or | Prim::Xor | Prim::Atan2);
     match prim {
+        _ if !plain && x.is_portable() => x.call(prim, Some(y), x.dtype()),
         Prim::Add => x + y,
         Prim::Sub => x - y,
         Prim::Mul => x * y,

@@ -1,6 +1,7 @@
 //! Powers of floats.
 
 use mithril_ir::dtype::DType;
+use mithril_ir::scalar::Prim;
 
 use super::bits::{normalized, power_of_two};
 use super::exp::{self, LN2_F64};
@@ -43,6 +44,9 @@ const LOG_REST: [f64; 8] = [
 pub fn pow<'a>(x: Val<'a>, y: Val<'a>) -> Val<'a> {
     if let Some(result) = y.constant().and_then(|exponent| by_constant(x, exponent)) {
         return result;
+    }
+    if x.is_portable() {
+        return x.call(Prim::Pow, Some(y), x.dtype());
     }
     let a = x.abs();
     let power = if x.is_f64() { double(a, y) } else { single(a, y) };

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Shl, Shr, Sub};
 
 use mithril_ir::dtype::DType;
+use mithril_ir::scalar::Prim;
 
 use crate::builder::Builder;
 use crate::code::{Binary, Cmp, Fold, Ty, Unary, V};
@@ -226,6 +227,17 @@ impl<'a> Val<'a> {
     /// The float of these bits.
     pub fn float(self) -> Val<'a> {
         self.bitcast(if self.dtype().bits() == 64 { DType::F64 } else { DType::F32 })
+    }
+
+    /// Whether primitives are to be called; see [`Builder::portable`].
+    pub fn is_portable(self) -> bool {
+        self.b.borrow().is_portable()
+    }
+
+    /// A primitive as a whole, of this and maybe another operand, with a result of this dtype.
+    pub fn call(self, prim: Prim, other: Option<Val<'a>>, dtype: DType) -> Val<'a> {
+        let args: Vec<V> = [Some(self), other].into_iter().flatten().map(|x| x.v).collect();
+        self.with(self.b.borrow_mut().call(prim, dtype, &args))
     }
 
     pub fn abs(self) -> Val<'a> {

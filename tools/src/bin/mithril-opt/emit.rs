@@ -14,6 +14,8 @@ use mithril_source::python::{self, Framework};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Emit {
     Source(Framework),
+    /// One file of C.
+    C,
     /// Launches, and the kernels as functions.
     Kernels,
     /// The kernels as the code generator takes them, or as one of its stages leaves them.
@@ -33,7 +35,7 @@ impl FromStr for Emit {
     fn from_str(name: &str) -> Result<Emit, String> {
         let frameworks = || Framework::ALL.into_iter().map(|f| (f.name(), Emit::Source(f)));
         let stages = STAGES.into_iter().map(|(name, stage)| (name, Emit::Code(stage)));
-        let all = || frameworks().chain([("kernels", Emit::Kernels)]).chain(stages.clone());
+        let all = || frameworks().chain([("c", Emit::C), ("kernels", Emit::Kernels)]).chain(stages.clone());
         let found = all().find(|(own, _)| *own == name).map(|(_, emit)| emit);
         found.ok_or_else(|| {
             format!("one of {}", all().map(|(own, _)| own).collect::<Vec<_>>().join(", "))
@@ -46,13 +48,14 @@ impl Emit {
     pub fn legal(self, pipeline: Pipeline) -> Pipeline {
         let name = match self {
             Emit::Source(framework) => framework.name(),
+            Emit::C => "c",
             Emit::Kernels | Emit::Code(_) => "native",
         };
         let Some(target) = target::find(name) else { return pipeline };
         let pipeline = pipeline.then(Legalize { target: *target });
         match self {
             Emit::Source(_) => pipeline,
-            Emit::Kernels | Emit::Code(_) => pipeline::flat(pipeline),
+            Emit::C | Emit::Kernels | Emit::Code(_) => pipeline::flat(pipeline),
         }
     }
 
@@ -62,6 +65,11 @@ impl Emit {
         let native = || Native::of(module, &processor(cpu)?);
         match self {
             Emit::Source(framework) => source(module, framework),
+            Emit::C => {
+                let name = module.entry().map_or("model", |entry| &entry.name);
+                let native = Native::of_c(module, name)?;
+                Ok(native.c().unwrap_or_default().into())
+            }
             Emit::Kernels => Ok(native()?.listing().into_bytes()),
             Emit::Code(stage) => code(&native()?, stage),
         }

@@ -36,8 +36,8 @@ struct Options {
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     output: PathBuf,
 
-    /// Print the source for a framework instead (numpy, torch, jax), or native code: its launches
-    /// and kernels, or the kernels as mlir, llvm, asm or obj. What the target lacks is decomposed
+    /// Print the source for a framework instead (numpy, torch, jax), or C (c), or native code: its
+    /// launches and kernels, or the kernels as mlir, llvm, asm or obj. What the target lacks is decomposed
     /// first.
     #[arg(long, value_name = "WHAT")]
     emit: Option<Emit>,

@@ -1,0 +1,95 @@
+//! A model as one file of C11 that people read and any compiler takes: its interface, the functions
+//! that C lacks, constants, kernels, and the entries that call them in order.
+
+pub mod caller;
+mod constants;
+mod entry;
+mod expression;
+mod functions;
+mod kernel;
+mod kernels;
+mod usage;
+mod values;
+
+use std::fmt::Write;
+
+use mithril_ir::diagnostic::Result;
+use mithril_ir::graph::Function;
+
+use crate::entry::{ARITHMETIC, Interface, header};
+use crate::program::Plan;
+use kernels::Kernels;
+
+/// A file, and what it declares.
+#[derive(Clone, Debug)]
+pub struct Source {
+    pub text: String,
+    pub interface: Interface,
+}
+
+/// The file of a model's functions, with their plans for [`Isa::PORTABLE`]: the forward function
+/// first. All names in it contain that of the model.
+///
+/// Errors: an array that no memory holds; a dim that no argument shows.
+///
+/// [`Isa::PORTABLE`]: crate::contract::Isa::PORTABLE
+pub fn print(model: &str, functions: &[(&Function, &Plan)]) -> Result<Source> {
+    let all: Vec<_> = functions.iter().map(|(function, plan)| (*function, vec![*plan])).collect();
+    let interface = Interface::new(model, &all)?;
+    let mut kernels = Kernels::default();
+    let mut entries = String::new();
+    for (entry, (_, plan)) in interface.entries.iter().zip(functions) {
+        let calls = kernels.add(entry, plan);
+        entries += &entry::print(entry, plan, &calls);
+    }
+    let body = [kernels.functions(), arithmetic(&entries)];
+    let constants = functions.iter().zip(&interface.entries);
+    let constants: String =
+        constants.map(|((_, plan), entry)| constants::print(&entry.name, plan)).collect();
+    let mut text = header(&interface, &about(&interface.model));
+    let _ = write!(text, "\n{}", includes(&[&body[0], &kernels.text, &entries]));
+    for part in [&body[0], &body[1], &constants, &kernels.text, &entries] {
+        if !part.is_empty() {
+            let _ = write!(text, "\n{}\n", part.trim_end());
+        }
+    }
+    Ok(Source { text, interface })
+}
+
+fn about(model: &str) -> String {
+    format!(
+        "The model {model} as C11, made by Mithril {}. It needs nothing but the headers it \
+         includes and the library of mathematics: cc -O3 -march=native -c {model}.c\n\n\
+         Where MITHRIL_STATIC_ARENA is defined, functions whose workspace has a known size have \
+         one of their own for each thread, which they use where the given one is NULL.",
+        env!("CARGO_PKG_VERSION")
+    )
+}
+
+fn includes(parts: &[&str]) -> String {
+    let has = |names: &[&str]| parts.iter().any(|p| names.iter().any(|name| p.contains(name)));
+    let mut text = String::new();
+    // Any call that is not the file's own is one of the library of mathematics.
+    text += "#include <math.h>\n#include <stdbool.h>\n";
+    if has(&["memcpy("]) {
+        text += "#include <string.h>\n";
+    }
+    text
+}
+
+/// The functions of sizes that the entries use.
+fn arithmetic(entries: &str) -> String {
+    let mut text = String::new();
+    let lines: Vec<&str> = ARITHMETIC.lines().collect();
+    let uses = |line: &str, text: &str| {
+        let name = line.split('(').next().and_then(|head| head.split(' ').next_back());
+        name.is_some_and(|name| text.contains(&format!("{name}(")))
+    };
+    // Later ones call earlier ones.
+    for line in lines.iter().rev() {
+        if uses(line, entries) || uses(line, &text) {
+            text = format!("{line}\n{text}");
+        }
+    }
+    text
+}

@@ -1,0 +1,48 @@
+//! Arrays that a function holds.
+
+use std::fmt::Write;
+
+use mithril_ir::dtype::DType;
+use mithril_ir::tensor::Tensor;
+
+use super::expression::literal;
+use crate::entry::c_type;
+use crate::program::Plan;
+
+/// The name of a constant of an entry.
+pub fn name(entry: &str, number: usize) -> String {
+    format!("{}_constant_{number}", entry.trim_start_matches("mithril_"))
+}
+
+/// The constants of a plan as arrays.
+pub fn print(entry: &str, plan: &Plan) -> String {
+    let constants = plan.constants.iter().enumerate();
+    constants.map(|(at, tensor)| array(&name(entry, at), tensor)).collect()
+}
+
+fn array(name: &str, tensor: &Tensor) -> String {
+    let (ty, dtype) = (c_type(tensor.dtype()), stored(tensor.dtype()));
+    let sizes: Vec<String> = tensor.shape().iter().map(usize::to_string).collect();
+    let count = tensor.len().max(1);
+    let mut text =
+        format!("/* {} [{}] */\nstatic const {ty} {name}[{count}] = {{", tensor.dtype(), sizes.join(", "));
+    let mut width = usize::MAX;
+    for at in 0..tensor.len() {
+        let number = literal(dtype, tensor.element_bits(at)).text;
+        if width.saturating_add(number.len()) > 96 {
+            text += "\n ";
+            width = 1;
+        }
+        width += number.len() + 2;
+        let _ = write!(text, " {number},");
+    }
+    if tensor.is_empty() {
+        text += "0";
+    }
+    text + "\n};\n"
+}
+
+/// The dtype of what stands for elements: bools are bytes.
+fn stored(dtype: DType) -> DType {
+    if dtype == DType::Bool { DType::U8 } else { dtype }
+}

@@ -1,0 +1,225 @@
+//! Entries: functions that check what they are given and call kernels in order.
+
+use std::fmt::Write;
+
+use mithril_ir::graph::Bound;
+use mithril_runtime::program::Place;
+use mithril_runtime::size::Size;
+
+use super::constants;
+use super::kernels::Call;
+use crate::entry::{Base, Entry, Group, Parameter, Slot, c_expression, parameter_text};
+use crate::program::Plan;
+
+/// The text of an entry, and of the function that tells its workspace. `calls` are its kernels.
+pub fn print(entry: &Entry, plan: &Plan, calls: &[Call]) -> String {
+    let body = Body { entry, plan };
+    let mut text = body.acceptance();
+    text += &body.workspace_bytes();
+    let parameters = entry.parameters();
+    let parameters: Vec<String> =
+        parameters.iter().map(|p| format!("    {}", parameter_text(entry, *p))).collect();
+    let _ = write!(text, "int {}(\n{}) {{\n", entry.name, parameters.join(",\n"));
+    text += &body.checks();
+    text += &body.temporaries();
+    for (step, launch) in entry.variants[0].steps.iter().zip(&plan.program.launches) {
+        let memory: Vec<String> = (step.buffers.iter().zip(&launch.buffers))
+            .map(|(slot, &number)| body.memory(slot, number))
+            .collect();
+        let size = |size: &Size| body.size(size);
+        let call = match step.kernel {
+            None => format!("memcpy({}, {}, (size_t){})", memory[1], memory[0], size(&step.dims[0])),
+            Some(kernel) => {
+                let call = &calls[kernel];
+                let scratch = call.printed.scratch.then(|| {
+                    format!("(char *)workspace + {}", size(&entry.workspace.scratch))
+                });
+                let arrays = call.printed.buffers.iter().map(|&n| memory[n].clone());
+                let dims = call.printed.dims.iter().map(|&n| size(&step.dims[n]));
+                let args: Vec<String> = scratch.into_iter().chain(arrays).chain(dims).collect();
+                format!("{}({})", call.name, args.join(", "))
+            }
+        };
+        let _ = writeln!(text, "  {call};");
+    }
+    text + "  return MITHRIL_OK;\n}\n\n"
+}
+
+struct Body<'a> {
+    entry: &'a Entry,
+    plan: &'a Plan,
+}
+
+impl Body<'_> {
+    fn size(&self, size: &Size) -> String {
+        match size {
+            Size::Const(value) => value.to_string(),
+            other => c_expression(other, &self.entry.symbols),
+        }
+    }
+
+    fn symbols(&self) -> Vec<String> {
+        self.entry.symbols.iter().map(|symbol| symbol.name.clone()).collect()
+    }
+
+    fn parameters(&self) -> String {
+        let symbols: Vec<String> =
+            self.symbols().iter().map(|name| format!("int64_t {name}")).collect();
+        if symbols.is_empty() { "void".into() } else { symbols.join(", ") }
+    }
+
+    fn is_checked(&self) -> bool {
+        !(self.entry.symbols.is_empty() && self.entry.checks.is_empty())
+    }
+
+    /// Whether the dims are accepted, as a function.
+    fn acceptance(&self) -> String {
+        if !self.is_checked() {
+            return String::new();
+        }
+        let limit = self.entry.limit;
+        let ranges = self.symbols().into_iter().map(|name| match limit {
+            limit if i32::try_from(limit).is_ok() => format!("{name} >= 0 && {name} <= {limit}"),
+            limit => format!("{name} >= 0 && {name} <= INT64_C({limit})"),
+        });
+        let checks = self.entry.checks.iter().map(|check| {
+            let sign = match check.relation {
+                Bound::Equal => "==",
+                Bound::AtMost => "<=",
+                Bound::AtLeast => ">=",
+            };
+            format!("{} {sign} {}", self.size(&check.left), self.size(&check.right))
+        });
+        let all: Vec<String> = ranges.chain(checks).collect();
+        format!(
+            "/* Whether the dims are in range and go together. */\n\
+             static bool {}_accepts({}) {{\n  return {};\n}}\n\n",
+            self.own_name(),
+            self.parameters(),
+            all.join("\n      && ")
+        )
+    }
+
+    fn own_name(&self) -> &str {
+        self.entry.name.trim_start_matches("mithril_")
+    }
+
+    fn workspace_bytes(&self) -> String {
+        let refused = match self.is_checked() {
+            true => format!(
+                "  if (!{}_accepts({})) return SIZE_MAX;\n",
+                self.own_name(),
+                self.symbols().join(", ")
+            ),
+            false => String::new(),
+        };
+        let bytes = self.size(&self.entry.workspace.bytes);
+        format!(
+            "size_t {}_workspace_bytes({}) {{\n{refused}  return (size_t){bytes};\n}}\n\n",
+            self.entry.name,
+            self.parameters()
+        )
+    }
+
+    fn checks(&self) -> String {
+        let mut text = String::new();
+        if self.is_checked() {
+            let _ = writeln!(
+                text,
+                "  if (!{}_accepts({})) return MITHRIL_ERROR_DIMS;",
+                self.own_name(),
+                self.symbols().join(", ")
+            );
+        }
+        let pointers = self.pointers();
+        if !pointers.is_empty() {
+            let nulls: Vec<String> = pointers.iter().map(|name| format!("{name} == NULL")).collect();
+            let _ = writeln!(text, "  if ({}) return MITHRIL_ERROR_NULL;", nulls.join("\n      || "));
+        }
+        text + &self.arena()
+    }
+
+    /// What must not be NULL.
+    fn pointers(&self) -> Vec<String> {
+        let entry = self.entry;
+        let mut pointers = Vec::new();
+        for parameter in entry.parameters() {
+            match parameter {
+                Parameter::Argument(at) => pointers.push(entry.arguments[at].name.clone()),
+                Parameter::Result(at) => pointers.push(entry.results[at].name.clone()),
+                Parameter::Record(at) => {
+                    let record = &entry.records[at];
+                    pointers.push(record.name.clone());
+                    let fields = entry.fields(record);
+                    pointers.extend(fields.map(|field| format!("{}->{}", record.name, field.name)));
+                }
+                Parameter::Symbol(_) | Parameter::Workspace => {}
+            }
+        }
+        pointers
+    }
+
+    /// The workspace: given, or where its size is known and users ask for it, the function's own.
+    fn arena(&self) -> String {
+        let bytes = &self.entry.workspace.bytes;
+        if *bytes == Size::Const(0) {
+            return "  (void)workspace;\n".into();
+        }
+        let own = match bytes {
+            Size::Const(bytes) => format!(
+                "#ifdef MITHRIL_STATIC_ARENA\n\
+                 \x20 static _Thread_local _Alignas(64) unsigned char arena[{bytes}];\n\
+                 \x20 if (workspace == NULL) workspace = arena;\n\
+                 #endif\n"
+            ),
+            _ => String::new(),
+        };
+        let some = match bytes {
+            Size::Const(_) => String::new(),
+            bytes => format!("{} > 0 && ", self.size(bytes)),
+        };
+        format!(
+            "{own}  if ({some}workspace == NULL) return MITHRIL_ERROR_NULL;\n\
+             \x20 if ((uintptr_t)workspace % 64 != 0) return MITHRIL_ERROR_ALIGNMENT;\n"
+        )
+    }
+
+    /// The temporaries that kernels take.
+    fn temporaries(&self) -> String {
+        let mut text = String::new();
+        let buffers = &self.plan.program.buffers;
+        let slots = self.entry.workspace.slots(&self.plan.program);
+        for number in 0..buffers.len() {
+            let used = || {
+                let mut launches = self.plan.program.launches.iter();
+                launches.any(|launch| launch.buffers.contains(&number))
+            };
+            if buffers[number].place == Place::Temporary && used() {
+                let place = match self.size(&slots[number].offset) {
+                    zero if zero == "0" => "workspace".to_string(),
+                    offset => format!("((char *)workspace + {offset})"),
+                };
+                let _ = writeln!(text, "  void *const t{number} = {place};");
+            }
+        }
+        text
+    }
+
+    /// Where a buffer is.
+    fn memory(&self, slot: &Slot, number: usize) -> String {
+        let entry = self.entry;
+        match slot.base {
+            Base::Workspace => format!("t{number}"),
+            Base::Constant(at) => constants::name(&entry.name, at),
+            Base::Argument(at) => self.array(&entry.arguments[at].name, entry.arguments[at].group, at),
+            Base::Result(at) => self.array(&entry.results[at].name, entry.results[at].group, at),
+        }
+    }
+
+    fn array(&self, name: &str, group: Group, at: usize) -> String {
+        match self.entry.field(group, at) {
+            Some((record, _)) => format!("{}->{name}", self.entry.records[record].name),
+            None => name.to_string(),
+        }
+    }
+}

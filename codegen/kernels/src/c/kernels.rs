@@ -1,0 +1,154 @@
+//! The kernels of a file: each once, however many functions launch it.
+
+use std::fmt::Write;
+
+use mithril_ir::dim::Dim;
+use mithril_ir::graph::{Function, Module};
+use mithril_ir::op::Kind;
+use mithril_ir::text;
+use mithril_runtime::program::Place;
+use mithril_runtime::size::Size;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::functions::Function as Own;
+use super::kernel::{self, Names, Printed};
+use crate::entry::{Entry, Scope};
+use crate::program::{Kernel, Plan};
+
+/// How many operations a kernel's name tells of.
+const TOLD: usize = 4;
+/// What the buffers of a kernel are called that is launched on many.
+const OPERANDS: [&str; 6] = ["x", "y", "z", "u", "v", "w"];
+
+/// A kernel as entries call it.
+#[derive(Clone, Debug)]
+pub struct Call {
+    pub name: String,
+    pub printed: Printed,
+}
+
+#[derive(Default)]
+pub struct Kernels {
+    pub text: String,
+    used: FxHashSet<Own>,
+    known: FxHashMap<String, Call>,
+    names: Scope,
+}
+
+impl Kernels {
+    /// Prints the kernels of a plan that are not there yet; how each is called, by its number.
+    pub fn add(&mut self, entry: &Entry, plan: &Plan) -> Vec<Call> {
+        let kernels = plan.kernels.iter().enumerate();
+        kernels.map(|(at, kernel)| self.one(entry, plan, at, kernel)).collect()
+    }
+
+    fn one(&mut self, entry: &Entry, plan: &Plan, at: usize, kernel: &Kernel) -> Call {
+        let key = text::print(&Module::of(kernel.function.clone()));
+        if let Some(call) = self.known.get(&key) {
+            return call.clone();
+        }
+        let names = self.names(entry, plan, at, kernel);
+        let printed = kernel::print(&kernel.lowered.code, &names, &mut self.used);
+        let _ = write!(self.text, "{}{}\n", comment(plan, at, kernel, &names, &printed), printed.text);
+        let call = Call { name: names.kernel, printed };
+        self.known.insert(key, call.clone());
+        call
+    }
+
+    /// A kernel that is launched once has the names of what it is launched on.
+    fn names(&mut self, entry: &Entry, plan: &Plan, at: usize, kernel: &Kernel) -> Names {
+        let mut launches = plan.program.launches.iter().filter(|launch| launch.kernel == at);
+        let (first, single) = (launches.next(), launches.next().is_none());
+        let mut scope = Scope::default();
+        let function = &kernel.function;
+        let arguments = function.args.len();
+        let buffer = |n: usize| -> String {
+            let own = first.filter(|_| single).map(|launch| launch.buffers[n]);
+            match own.map(|number| &plan.program.buffers[number].place) {
+                Some(Place::Argument(at)) => entry.arguments[*at].name.clone(),
+                Some(Place::Result(at)) => entry.results[*at].name.clone(),
+                Some(Place::Constant(at)) => format!("constant_{at}"),
+                _ if n >= arguments => match function.results.len() {
+                    1 => "out".into(),
+                    _ => format!("out_{}", n - arguments),
+                },
+                _ => OPERANDS.get(n).map_or_else(|| format!("x_{n}"), |name| name.to_string()),
+            }
+        };
+        let dim = |n: usize| match first.filter(|_| single).map(|launch| &launch.dims[n]) {
+            Some(Size::Symbol(at)) => entry.symbols[*at].name.clone(),
+            _ => format!("d{n}"),
+        };
+        let code = &kernel.lowered.code;
+        Names {
+            kernel: self.names.name(&title(function)),
+            buffers: (0..code.buffers as usize).map(|n| scope.name(&buffer(n))).collect(),
+            dims: (0..code.dims as usize).map(|n| scope.name(&dim(n))).collect(),
+        }
+    }
+
+    /// The functions that the kernels call.
+    pub fn functions(&self) -> String {
+        let mut used: Vec<Own> = self.used.iter().copied().collect();
+        // Those that others call come first.
+        used.sort_by_key(|function| (!matches!(function, Own::Bits { .. }), *function));
+        used.into_iter().map(|function| function.text() + "\n").collect()
+    }
+}
+
+/// The operations of a kernel that compute something; if there are none, those that move.
+fn operations(function: &Function) -> Vec<&'static str> {
+    let views =
+        |kind: Kind| matches!(kind, Kind::Layout | Kind::Constant | Kind::Dim | Kind::Barrier);
+    let computing = function.ops.iter().filter(|op| !views(op.op.kind)).map(|op| op.op.name);
+    let computing: Vec<&str> = computing.collect();
+    match computing.is_empty() {
+        true => function.ops.iter().map(|op| op.op.name).collect(),
+        false => computing,
+    }
+}
+
+fn title(function: &Function) -> String {
+    let mut names = operations(function);
+    names.dedup();
+    match names.as_slice() {
+        [] => "copy_kernel".into(),
+        [one] => format!("{one}_kernel"),
+        [all @ ..] => all[..all.len().min(TOLD)].join("_"),
+    }
+}
+
+/// What a kernel computes, of what, and which blocks it comes from.
+fn comment(plan: &Plan, at: usize, kernel: &Kernel, names: &Names, printed: &Printed) -> String {
+    let launches = plan.program.launches.iter().enumerate().filter(|(_, l)| l.kernel == at);
+    let mut paths: Vec<&str> = Vec::new();
+    for path in launches.filter_map(|(launch, _)| plan.locs[launch].shortest()) {
+        if !paths.contains(&path) {
+            paths.push(path);
+        }
+    }
+    let function = &kernel.function;
+    let mut text = operations(function).join(", ");
+    if text.is_empty() {
+        text = "A copy".into();
+    }
+    if !paths.is_empty() {
+        let more = if paths.len() > 3 { ", …" } else { "" };
+        let _ = write!(text, ", in {}{more}", paths[..paths.len().min(3)].join(", "));
+    }
+    text.push('.');
+    let arguments = function.arguments().map(|(value, _)| value);
+    let values: Vec<_> = arguments.chain(function.results.iter().map(|r| r.value)).collect();
+    let own = |dim: &Dim| {
+        dim.substitute(&|symbol| {
+            let number: usize = symbol.as_str().get(1..)?.parse().ok()?;
+            Some(Dim::symbol(names.dims.get(number)?.as_str()))
+        })
+    };
+    for &n in &printed.buffers {
+        let ty = function.ty(values[n]);
+        let dims: Vec<String> = ty.shape.dims.iter().map(|dim| own(dim).to_string()).collect();
+        let _ = write!(text, "\n  {}: {} [{}]", names.buffers[n], ty.dtype, dims.join(", "));
+    }
+    crate::entry::comment(&text, "")
+}

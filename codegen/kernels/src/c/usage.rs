@@ -1,0 +1,72 @@
+//! How often values are used, and what is written.
+
+use rustc_hash::FxHashSet;
+
+use crate::code::{Code, Inst, Mem, Place, Region, Stmt, V};
+
+/// By value.
+pub fn uses(code: &Code) -> Vec<u32> {
+    let mut uses = vec![0; code.types.len()];
+    for memory in &code.memories {
+        if let Place::Scratch(offset) = memory.place {
+            uses[offset.0 as usize] += 2;
+        }
+    }
+    block(&code.body, &mut |v| uses[v.0 as usize] += 1);
+    uses
+}
+
+fn block(body: &[Stmt], note: &mut dyn FnMut(V)) {
+    for stmt in body {
+        operands(&stmt.inst).into_iter().for_each(&mut *note);
+        for region in regions(&stmt.inst) {
+            block(&region.body, note);
+            region.yields.iter().copied().for_each(&mut *note);
+        }
+    }
+}
+
+fn regions(inst: &Inst) -> Vec<&Region> {
+    match inst {
+        Inst::For { region, .. } => vec![region],
+        Inst::If { yes, no, .. } => vec![yes, no],
+        _ => vec![],
+    }
+}
+
+fn operands(inst: &Inst) -> Vec<V> {
+    match inst {
+        Inst::Const(_) | Inst::Iota | Inst::Dim(_) | Inst::First | Inst::Last => vec![],
+        Inst::Unary(_, x) | Inst::Convert(x) | Inst::Bitcast(x) | Inst::Splat(x) => vec![*x],
+        Inst::Extract(x, _) | Inst::Fold(_, x) => vec![*x],
+        Inst::Binary(_, x, y) | Inst::Compare(_, x, y) | Inst::Shuffle(x, y, _) => vec![*x, *y],
+        Inst::Fma(x, y, z) | Inst::Select(x, y, z) => vec![*x, *y, *z],
+        Inst::Call(_, args) => args.to_vec(),
+        Inst::Load { at, mask, .. } | Inst::Gather { at, mask, .. } => {
+            [Some(*at), *mask].into_iter().flatten().collect()
+        }
+        Inst::Store { at, value, mask, .. } | Inst::Scatter { at, value, mask, .. } => {
+            [Some(*at), Some(*value), *mask].into_iter().flatten().collect()
+        }
+        Inst::Prefetch { at, .. } => vec![*at],
+        Inst::For { from, to, step, carried, .. } => [&[*from, *to, *step], &carried[..]].concat(),
+        Inst::If { condition, .. } => vec![*condition],
+    }
+}
+
+/// The memories that are written.
+pub fn writes(code: &Code) -> FxHashSet<Mem> {
+    fn note(body: &[Stmt], written: &mut FxHashSet<Mem>) {
+        for stmt in body {
+            match &stmt.inst {
+                Inst::Store { mem, .. } | Inst::Scatter { mem, .. } => {
+                    written.insert(*mem);
+                }
+                inst => regions(inst).iter().for_each(|region| note(&region.body, written)),
+            }
+        }
+    }
+    let mut written = FxHashSet::default();
+    note(&code.body, &mut written);
+    written
+}

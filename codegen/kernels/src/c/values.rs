@@ -1,0 +1,226 @@
+//! Instructions as expressions of C.
+
+use mithril_ir::dtype::DType;
+use mithril_ir::scalar::Prim;
+
+use super::expression::{Expr, Level, variable_type};
+use super::functions::Function;
+use super::kernel::Printer;
+use crate::code::{Binary, Cmp, Inst, Unary, V};
+
+impl Printer<'_> {
+    /// The value of an instruction that has one.
+    pub(super) fn expression(&mut self, v: V, inst: &Inst) -> Expr {
+        let dtype = self.dtype(v);
+        match inst {
+            Inst::Dim(n) => self.dim(*n),
+            Inst::Unary(op, x) => {
+                let x = self.take(*x);
+                self.unary(*op, dtype, x)
+            }
+            Inst::Binary(op, x, y) => self.binary(*op, dtype, *x, *y),
+            Inst::Fma(x, y, z) => {
+                let args = [x, y, z].map(|&v| self.take(v));
+                Expr::call(&library("fma", dtype), &args)
+            }
+            Inst::Call(prim, args) => self.primitive(*prim, dtype, args),
+            Inst::Compare(op, x, y) => {
+                let [x, y] = match x == y {
+                    true => [self.take_name(*x), self.take_name(*y)],
+                    false => [self.take(*x), self.take(*y)],
+                };
+                Expr::binary(&x, comparison(*op), &y, Level::Comparison)
+            }
+            Inst::Select(c, x, y) => {
+                let [c, x, y] = [*c, *x, *y].map(|v| self.take(v));
+                Expr::choice(&c, &x, &y)
+            }
+            Inst::Convert(x) => {
+                let (from, x) = (self.dtype(*x), self.take(*x));
+                self.convert(x, from, dtype)
+            }
+            Inst::Bitcast(x) => {
+                let (from, x) = (self.dtype(*x), self.take(*x));
+                match from.is_float() || dtype.is_float() {
+                    true => self.function(Function::Bits { from, to: dtype }, &[x]),
+                    false => Expr::cast(variable_type(dtype), &x),
+                }
+            }
+            Inst::Load { mem, at, mask } | Inst::Gather { mem, at, mask } => {
+                let element = self.element(*mem, *at);
+                match mask {
+                    Some(mask) => {
+                        let mask = self.take(*mask);
+                        Expr::choice(&mask, &element, &super::expression::literal(dtype, 0))
+                    }
+                    None => element,
+                }
+            }
+            // A vector of one lane is its only element, which is number 0.
+            Inst::Splat(x) | Inst::Extract(x, _) | Inst::Fold(_, x) | Inst::Shuffle(x, _, _) => {
+                self.take(*x)
+            }
+            Inst::Iota | Inst::First | Inst::Last => Expr::atom("0"),
+            _ => unreachable!("statements without a value are printed elsewhere"),
+        }
+    }
+
+    fn function(&mut self, function: Function, args: &[Expr]) -> Expr {
+        self.functions.extend(function.needs());
+        self.functions.insert(function);
+        Expr::call(&function.name(), args)
+    }
+
+    fn unary(&mut self, op: Unary, dtype: DType, x: Expr) -> Expr {
+        let float = dtype.is_float();
+        let name = match op {
+            Unary::Neg if float => {
+                let inner = x.at(Level::Atom);
+                return Expr::new(format!("-{inner}"), Level::Unary).reading(x.reads);
+            }
+            Unary::Neg => return self.function(Function::Prim(Prim::Neg, dtype), &[x]),
+            Unary::Not if dtype == DType::Bool => {
+                let inner = x.at(Level::Atom);
+                return Expr::new(format!("!{inner}"), Level::Unary).reading(x.reads);
+            }
+            Unary::Not => {
+                let flipped =
+                    Expr::new(format!("~{}", x.at(Level::Atom)), Level::Unary).reading(x.reads);
+                return Expr::cast(variable_type(dtype), &flipped);
+            }
+            Unary::Abs if !float => return self.function(Function::Prim(Prim::Abs, dtype), &[x]),
+            Unary::Abs => "fabs",
+            Unary::Sqrt => "sqrt",
+            Unary::Floor => "floor",
+            Unary::Ceil => "ceil",
+            Unary::RoundEven => "rint",
+        };
+        Expr::call(&library(name, dtype), &[x])
+    }
+
+    fn binary(&mut self, op: Binary, dtype: DType, x: V, y: V) -> Expr {
+        if matches!(op, Binary::Min | Binary::Max) {
+            return self.extreme(op, dtype, x, y);
+        }
+        let plain = dtype.is_float()
+            || matches!(dtype, DType::I64 | DType::U64 | DType::U32 | DType::Bool);
+        let [x, y] = [self.take(x), self.take(y)];
+        if op == Binary::Add && dtype == DType::I64 && y.text.starts_with('-') {
+            let less = Expr::atom(y.text[1..].to_string());
+            return Expr::binary(&x, "-", &less, Level::Sum);
+        }
+        let (sign, level) = match op {
+            Binary::Add => ("+", Level::Sum),
+            Binary::Sub => ("-", Level::Sum),
+            Binary::Mul => ("*", Level::Product),
+            Binary::Div => ("/", Level::Product),
+            Binary::Rem => ("%", Level::Product),
+            Binary::And => ("&", Level::Other),
+            Binary::Or => ("|", Level::Other),
+            Binary::Xor if dtype == DType::Bool => ("!=", Level::Other),
+            Binary::Xor => ("^", Level::Other),
+            Binary::Shl => ("<<", Level::Other),
+            Binary::Shr | Binary::Min | Binary::Max => (">>", Level::Other),
+        };
+        let wraps = match op {
+            Binary::Add => Some(Prim::Add),
+            Binary::Sub => Some(Prim::Sub),
+            Binary::Mul => Some(Prim::Mul),
+            _ => None,
+        };
+        match wraps {
+            Some(prim) if !plain => return self.function(Function::Prim(prim, dtype), &[x, y]),
+            _ => {}
+        }
+        if op == Binary::Shl && dtype.is_signed_int() {
+            let shifted = Expr::binary(&Expr::cast("uint64_t", &x), sign, &y, level);
+            return Expr::cast(variable_type(dtype), &shifted);
+        }
+        let value = Expr::binary(&x, sign, &y, level);
+        // C computes what is narrower than an int as one.
+        match dtype.bits() < 32 && dtype != DType::Bool {
+            true => Expr::cast(variable_type(dtype), &value),
+            false => value,
+        }
+    }
+
+    /// The lesser or the greater; of floats the second where either is NaN.
+    fn extreme(&mut self, op: Binary, dtype: DType, x: V, y: V) -> Expr {
+        let (prim, sign) = match op {
+            Binary::Min => (Prim::Min, "<"),
+            _ => (Prim::Max, ">"),
+        };
+        if !dtype.is_float() {
+            let args = [self.take(x), self.take(y)];
+            return self.function(Function::Prim(prim, dtype), &args);
+        }
+        let [x, y] = [self.take_name(x), self.take_name(y)];
+        let compared = Expr::binary(&x, sign, &y, Level::Comparison);
+        Expr::choice(&compared, &x, &y)
+    }
+
+    fn convert(&mut self, x: Expr, from: DType, to: DType) -> Expr {
+        let narrow = |dtype: DType| dtype.is_float() && dtype.bits() < 32;
+        if narrow(from) {
+            let wide = self.function(Function::Widen(from), &[x]);
+            return if to == DType::F32 { wide } else { self.convert(wide, DType::F32, to) };
+        }
+        if narrow(to) {
+            let single = match from {
+                DType::F32 => x,
+                DType::F64 => self.function(Function::ToOdd, &[x]),
+                _ => Expr::cast("float", &x),
+            };
+            return self.function(Function::Narrow(to), &[single]);
+        }
+        match to {
+            DType::Bool => Expr::binary(&x, "!=", &Expr::atom("0"), Level::Comparison),
+            _ if variable_type(from) == variable_type(to) => x,
+            _ => Expr::cast(variable_type(to), &x),
+        }
+    }
+
+    /// A primitive as a function: of C's library, or of the file's own.
+    fn primitive(&mut self, prim: Prim, dtype: DType, args: &[V]) -> Expr {
+        let from = self.dtype(args[0]);
+        let args: Vec<Expr> = args.iter().map(|&v| self.take(v)).collect();
+        let own = match prim {
+            Prim::Cast => Some(Function::Whole { from, to: dtype }),
+            Prim::Min | Prim::Max | Prim::FloorDiv | Prim::Mod => {
+                Some(Function::Prim(prim, dtype))
+            }
+            _ if !dtype.is_float() => Some(Function::Prim(prim, dtype)),
+            _ => None,
+        };
+        // Unsigned integers of full width wrap by themselves.
+        let sign = match prim {
+            Prim::Add => Some(("+", Level::Sum)),
+            Prim::Sub => Some(("-", Level::Sum)),
+            Prim::Mul => Some(("*", Level::Product)),
+            _ => None,
+        };
+        match (own, sign, &args[..]) {
+            (_, Some((sign, level)), [x, y]) if matches!(dtype, DType::U64 | DType::U32) => {
+                Expr::binary(x, sign, y, level)
+            }
+            (Some(function), ..) => self.function(function, &args),
+            (None, ..) => Expr::call(&library(prim.name(), dtype), &args),
+        }
+    }
+}
+
+/// The name of a function of C's library for this float.
+fn library(name: &str, dtype: DType) -> String {
+    if dtype == DType::F64 { name.to_string() } else { format!("{name}f") }
+}
+
+fn comparison(op: Cmp) -> &'static str {
+    match op {
+        Cmp::Eq => "==",
+        Cmp::Ne => "!=",
+        Cmp::Lt => "<",
+        Cmp::Le => "<=",
+        Cmp::Gt => ">",
+        Cmp::Ge => ">=",
+    }
+}

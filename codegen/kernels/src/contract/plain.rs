@@ -1,0 +1,285 @@
+//! Contractions in portable code: loops that a C compiler turns into vectors.
+//!
+//! Some rows of results are summed up at a time, in an array that the first-level cache holds:
+//! each row of `y` is read once for all of them, from end to end. Where the columns of `y` are not
+//! neighbours, a block of them is copied first. Results that come from two rows along `k` are dot
+//! products, some parts of which are summed up side by side.
+
+use mithril_ir::dim::Dim;
+use mithril_ir::dtype::DType;
+use mithril_ir::scalar::Prim;
+
+use crate::builder::Builder;
+use crate::code::{Mem, Ty, V};
+use crate::contract::{Contraction, Epilogue, Layout, Position, operand, task};
+use crate::scalar;
+
+/// Rows of results at a time, rows of `y` that are added to them in one go, columns of a block.
+const ROWS: i64 = 4;
+const STEPS: i64 = 4;
+const COLUMNS: i64 = 256;
+/// Parts of a dot product; a power of two.
+const PARTS: i64 = 8;
+/// Up to so many columns are dot products whatever `y` looks like.
+const FEW: i64 = 4;
+
+/// The loops of all results; the bytes of scratch memory that they need. `k` is that of `c`.
+pub fn emit(b: &mut Builder, c: &Contraction, k: &Dim, epilogue: Epilogue) -> Dim {
+    let zero = b.index(0);
+    let mut batch = Vec::new();
+    for &extent in &c.batch {
+        let counter = match b.constant(extent) {
+            Some(1) => None,
+            _ => Some(b.open_repeat(&[]).0),
+        };
+        batch.push(counter);
+    }
+    let place: Vec<V> = batch.iter().map(|counter| counter.unwrap_or(zero)).collect();
+    let starts = [task::start(b, &c.x, &place), task::start(b, &c.y, &place)];
+    let plain = Plain { c, batch: &place, starts };
+    let scratch = match plain.is_dots(b) {
+        true => plain.dots(b, epilogue),
+        false => plain.blocks(b, k, epilogue),
+    };
+    for (counter, &extent) in batch.iter().zip(&c.batch).rev() {
+        if let Some(counter) = *counter {
+            b.close_repeat(zero, extent, 1, &[], counter, vec![], vec![]);
+        }
+    }
+    scratch
+}
+
+struct Plain<'a> {
+    c: &'a Contraction,
+    batch: &'a [V],
+    /// Where `x` and `y` begin in this batch.
+    starts: [V; 2],
+}
+
+/// Rows of results as they are summed up, and the rows of `y` that are added to them.
+struct Block {
+    sums: Mem,
+    /// Elements of `y`: the memory, where the block begins, and how far its rows are apart.
+    y: Mem,
+    y_at: V,
+    y_pitch: V,
+    first: V,
+    width: V,
+}
+
+impl Plain<'_> {
+    fn work(&self) -> DType {
+        self.c.acc
+    }
+
+    fn is_dots(&self, b: &Builder) -> bool {
+        let c = self.c;
+        let small = |v: V, most: i64| b.constant(v).is_some_and(|n| n <= most);
+        let along = c.y.layout(b) == Layout::AlongK && c.x.layout(b) == Layout::AlongK;
+        small(c.n, FEW) || (along && small(c.m, ROWS - 1))
+    }
+
+    /// An element of `x` or `y`, from where its row or column begins.
+    fn element(&self, b: &mut Builder, mem: Mem, start: V, along: V) -> V {
+        let at = b.add(start, along);
+        let loaded = b.load(mem, at, 1, None);
+        operand(b, loaded, self.work())
+    }
+
+    fn add_product(&self, b: &mut Builder, sum: V, x: V, y: V) -> V {
+        let product = scalar::apply(b, Prim::Mul, self.work(), &[x, y], None);
+        scalar::apply(b, Prim::Add, self.work(), &[sum, product], None)
+    }
+
+    // Dot products.
+
+    fn dots(&self, b: &mut Builder, epilogue: Epilogue) -> Dim {
+        let (c, zero) = (self.c, b.index(0));
+        task::span(b, zero, c.m, 1, |b, row| {
+            task::span(b, zero, c.n, 1, |b, col| {
+                let x = times_from(b, self.starts[0], row, c.x.outer);
+                let y = times_from(b, self.starts[1], col, c.y.outer);
+                let sum = self.dot(b, x, y);
+                b.hint(sum, "sum");
+                epilogue(b, &Position { batch: self.batch, row, col }, sum, None);
+            });
+        });
+        Dim::Const(0)
+    }
+
+    fn dot(&self, b: &mut Builder, x: V, y: V) -> V {
+        let (c, zero) = (self.c, b.index(0));
+        let none = b.int(Ty::scalar(self.work()), 0);
+        let step = |b: &mut Builder, k: V, sum: V| {
+            let (along_x, along_y) = (b.mul(k, c.x.k), b.mul(k, c.y.k));
+            let x = self.element(b, c.x.mem, x, along_x);
+            let y = self.element(b, c.y.mem, y, along_y);
+            let sum = self.add_product(b, sum, x, y);
+            b.hint(sum, "sum");
+            sum
+        };
+        let whole = whole(b, c.k, PARTS);
+        let mut sums = vec![none];
+        if b.constant(whole) != Some(0) {
+            let start = vec![none; PARTS as usize];
+            sums = b.repeat(zero, whole, PARTS, &start, |b, k, sums| {
+                let parts = sums.iter().enumerate();
+                let part = |(i, &sum): (usize, &V)| {
+                    let k = b.offset(k, i as i64);
+                    step(b, k, sum)
+                };
+                parts.map(part).collect()
+            });
+        }
+        while sums.len() > 1 {
+            let add = |pair: &[V]| scalar::apply(b, Prim::Add, self.work(), pair, None);
+            sums = sums.chunks(2).map(add).collect();
+        }
+        if b.constant(whole).is_some() && b.constant(whole) == b.constant(c.k) {
+            return sums[0];
+        }
+        b.repeat(whole, c.k, 1, &sums, |b, k, sums| vec![step(b, k, sums[0])])[0]
+    }
+
+    // Blocks of columns.
+
+    fn blocks(&self, b: &mut Builder, k: &Dim, epilogue: Epilogue) -> Dim {
+        let (c, zero) = (self.c, b.index(0));
+        let copied = c.y.layout(b) != Layout::AlongOuter || c.dtype != self.work();
+        let pitch = b.constant(c.n).map_or(COLUMNS, |n| n.min(COLUMNS));
+        let sums = b.local(self.work(), ROWS * pitch);
+        let scratch = if copied { Some(b.scratch(self.work(), zero)) } else { None };
+        task::span(b, zero, c.n, COLUMNS, |b, first| {
+            let width = match b.constant(c.n) {
+                Some(n) if n <= COLUMNS => c.n,
+                _ => task::part(b, c.n, first, COLUMNS),
+            };
+            b.hint(width, "width");
+            let block = match scratch {
+                Some(scratch) => {
+                    self.copy(b, scratch, first, width, pitch);
+                    let y_pitch = b.index(pitch);
+                    Block { sums, y: scratch, y_at: zero, y_pitch, first, width }
+                }
+                None => {
+                    let y_at = b.add(self.starts[1], first);
+                    Block { sums, y: c.y.mem, y_at, y_pitch: c.y.k, first, width }
+                }
+            };
+            let tall = whole(b, c.m, ROWS);
+            task::span(b, zero, tall, ROWS, |b, row| {
+                self.rows(b, &block, row, ROWS, pitch, &mut *epilogue);
+            });
+            task::span(b, tall, c.m, 1, |b, row| {
+                self.rows(b, &block, row, 1, pitch, &mut *epilogue);
+            });
+        });
+        match copied {
+            true => k * &Dim::from(pitch * self.work().bytes() as i64),
+            false => Dim::Const(0),
+        }
+    }
+
+    /// The block of `y`, its columns side by side.
+    fn copy(&self, b: &mut Builder, to: Mem, first: V, width: V, pitch: i64) {
+        let (c, zero) = (self.c, b.index(0));
+        task::span(b, zero, c.k, 1, |b, k| {
+            let along = times_from(b, self.starts[1], k, c.y.k);
+            task::span(b, zero, width, 1, |b, j| {
+                let col = b.add(first, j);
+                let across = b.mul(col, c.y.outer);
+                let value = self.element(b, c.y.mem, along, across);
+                let row = b.times(k, pitch);
+                let at = b.add(row, j);
+                b.store(to, at, value, None);
+            });
+        });
+    }
+
+    /// Some rows of results.
+    fn rows(
+        &self,
+        b: &mut Builder,
+        block: &Block,
+        row: V,
+        count: i64,
+        pitch: i64,
+        epilogue: Epilogue,
+    ) {
+        let (c, zero) = (self.c, b.index(0));
+        let none = b.int(Ty::scalar(self.work()), 0);
+        b.each(zero, block.width, 1, |b, j| {
+            for r in 0..count {
+                let at = b.offset(j, r * pitch);
+                b.store(block.sums, at, none, None);
+            }
+        });
+        let steps = whole(b, c.k, STEPS);
+        task::span(b, zero, steps, STEPS, |b, k| {
+            self.steps(b, block, [row, k], [count, STEPS], pitch);
+        });
+        task::span(b, steps, c.k, 1, |b, k| self.steps(b, block, [row, k], [count, 1], pitch));
+        let count = b.index(count);
+        task::span(b, zero, count, 1, |b, r| {
+            b.each(zero, block.width, 1, |b, j| {
+                let at = b.times(r, pitch);
+                let at = b.add(at, j);
+                let sum = b.load(block.sums, at, 1, None);
+                let (row, col) = (b.add(row, r), b.add(block.first, j));
+                epilogue(b, &Position { batch: self.batch, row, col }, sum, None);
+            });
+        });
+    }
+
+    /// Adds the products of some rows of `y`.
+    fn steps(&self, b: &mut Builder, block: &Block, at: [V; 2], count: [i64; 2], pitch: i64) {
+        let c = self.c;
+        let mut x = Vec::new();
+        for r in 0..count[0] {
+            for s in 0..count[1] {
+                let (row, k) = (b.offset(at[0], r), b.offset(at[1], s));
+                let start = times_from(b, self.starts[0], row, c.x.outer);
+                let along = b.mul(k, c.x.k);
+                let element = self.element(b, c.x.mem, start, along);
+                b.hint(element, "x");
+                x.push(element);
+            }
+        }
+        let starts: Vec<V> = (0..count[1])
+            .map(|s| {
+                let k = b.offset(at[1], s);
+                times_from(b, block.y_at, k, block.y_pitch)
+            })
+            .collect();
+        let zero = b.index(0);
+        b.each(zero, block.width, 1, |b, j| {
+            let mut y = Vec::new();
+            for &start in &starts {
+                let element = self.element(b, block.y, start, j);
+                b.hint(element, "y");
+                y.push(element);
+            }
+            for (r, x) in x.chunks(y.len()).enumerate() {
+                let at = b.offset(j, r as i64 * pitch);
+                let mut sum = b.load(block.sums, at, 1, None);
+                for (&x, &y) in x.iter().zip(&y) {
+                    sum = self.add_product(b, sum, x, y);
+                }
+                b.store(block.sums, at, sum, None);
+            }
+        });
+    }
+}
+
+/// `start + i * stride`.
+fn times_from(b: &mut Builder, start: V, i: V, stride: V) -> V {
+    let across = b.mul(i, stride);
+    b.add(start, across)
+}
+
+/// The greatest multiple of `step` that is no greater than an extent.
+fn whole(b: &mut Builder, extent: V, step: i64) -> V {
+    let step = b.index(step);
+    let over = b.binary(crate::code::Binary::Rem, extent, step);
+    b.sub(extent, over)
+}
