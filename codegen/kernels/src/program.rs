@@ -99,6 +99,10 @@ impl Planner<'_> {
         Ok(self.size(&count)? * ty.dtype.bytes() as i64)
     }
 
+    fn size(&self, dim: &Dim) -> Result<Size> {
+        size(dim, &self.symbols)
+    }
+
     fn arguments(&mut self) -> Result<()> {
         for (at, (value, _)) in self.function.arguments().enumerate() {
             let buffer = self.buffer(value, Place::Argument(at))?;
@@ -201,45 +205,47 @@ impl Planner<'_> {
         }
         any
     }
+}
 
-    /// A dim as the runtime evaluates it.
-    fn size(&self, dim: &Dim) -> Result<Size> {
-        let poly = match dim {
-            Dim::Const(value) => return Ok(Size::Const(*value)),
-            Dim::Unknown => return Diagnostic::new("a dim is unknown when code is made").err(),
-            Dim::Expr(poly) => poly,
-        };
-        let mut total = Size::Const(0);
-        for (monomial, coefficient) in poly.terms() {
-            let mut value = Size::Const(*coefficient);
-            for (atom, power) in monomial.factors() {
-                let factor = self.atom(atom)?;
-                for _ in 0..*power {
-                    value = value * factor.clone();
-                }
+/// A dim as the runtime evaluates it, for these symbols in their order.
+///
+/// Errors: an unknown dim, or one of another symbol.
+pub fn size(dim: &Dim, symbols: &[Symbol]) -> Result<Size> {
+    let poly = match dim {
+        Dim::Const(value) => return Ok(Size::Const(*value)),
+        Dim::Unknown => return Diagnostic::new("a dim is unknown when code is made").err(),
+        Dim::Expr(poly) => poly,
+    };
+    let mut total = Size::Const(0);
+    for (monomial, coefficient) in poly.terms() {
+        let mut value = Size::Const(*coefficient);
+        for (atom, power) in monomial.factors() {
+            let factor = atom_size(atom, symbols)?;
+            for _ in 0..*power {
+                value = value * factor.clone();
             }
-            total = total + value;
         }
-        Ok(total)
+        total = total + value;
     }
+    Ok(total)
+}
 
-    fn atom(&self, atom: &Atom) -> Result<Size> {
-        if let Atom::Symbol(symbol) = atom {
-            return match self.symbols.iter().position(|s| s == symbol) {
-                Some(at) => Ok(Size::Symbol(at)),
-                None => Diagnostic::new(format!("no argument shows the dim `{symbol}` by itself"))
-                    .hint("give the shapes of the model's inputs with `shapes=`")
-                    .err(),
-            };
-        }
-        let operands = atom.operands().iter().map(|dim| self.size(dim));
-        let operands = operands.collect::<Result<Vec<Size>>>()?;
-        let join = |a: Size, b: Size| match atom {
-            Atom::FloorDiv(_) => a.floor_div(b),
-            Atom::Mod(_) => a.modulo(b),
-            Atom::Min(_) => a.min(b),
-            Atom::Max(_) | Atom::Symbol(_) => a.max(b),
+fn atom_size(atom: &Atom, symbols: &[Symbol]) -> Result<Size> {
+    if let Atom::Symbol(symbol) = atom {
+        return match symbols.iter().position(|s| s == symbol) {
+            Some(at) => Ok(Size::Symbol(at)),
+            None => Diagnostic::new(format!("no argument shows the dim `{symbol}` by itself"))
+                .hint("give the shapes of the model's inputs with `shapes=`")
+                .err(),
         };
-        Ok(operands.into_iter().reduce(join).unwrap_or(Size::Const(0)))
     }
+    let operands = atom.operands().iter().map(|dim| size(dim, symbols));
+    let operands = operands.collect::<Result<Vec<Size>>>()?;
+    let join = |a: Size, b: Size| match atom {
+        Atom::FloorDiv(_) => a.floor_div(b),
+        Atom::Mod(_) => a.modulo(b),
+        Atom::Min(_) => a.min(b),
+        Atom::Max(_) | Atom::Symbol(_) => a.max(b),
+    };
+    Ok(operands.into_iter().reduce(join).unwrap_or(Size::Const(0)))
 }

@@ -1,0 +1,335 @@
+//! The entry of a compiled function: what C sees of it and what it does, as data. Libraries made
+//! ahead of time and C source print the same.
+//!
+//! A call is given the values of the symbols, a pointer for each array and a workspace. Params,
+//! states and gradients, of which there may be hundreds, lie in structs; so a caller fills them in
+//! by name, and once.
+
+mod check;
+mod expression;
+mod header;
+mod names;
+mod workspace;
+
+use std::sync::Arc;
+
+use mithril_ir::diagnostic::Result;
+use mithril_ir::dim::Symbol;
+use mithril_ir::graph::{Function, Role};
+use mithril_ir::shape::Type;
+use mithril_runtime::program::Program;
+use mithril_runtime::size::Size;
+
+use crate::program::Plan;
+pub use check::{Check, named};
+pub use expression::{ARITHMETIC, c_expression};
+pub use header::{c_type, header};
+use names::Scope;
+pub use names::identifier;
+pub use workspace::{Base, Slot, Workspace};
+
+/// A model's functions for C: the forward one first.
+#[derive(Clone, Debug)]
+pub struct Interface {
+    /// What the names of all functions and types contain, a C identifier: `mlp`.
+    pub model: String,
+    pub entries: Vec<Entry>,
+}
+
+/// A function that C calls.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// `mithril_mlp`. How many bytes of workspace it takes says `mithril_mlp_workspace_bytes`.
+    pub name: String,
+    /// By number, as in sizes: each an `int64_t` that is 0 or more, and at most `limit`.
+    pub symbols: Vec<Dimension>,
+    /// The greatest value of a symbol: no size overflows up to it.
+    pub limit: i64,
+    /// The program's arguments, in its order.
+    pub arguments: Vec<Array>,
+    /// The program's results, in its order.
+    pub results: Vec<Array>,
+    /// The structs that arrays lie in, in the order of parameters.
+    pub records: Vec<Record>,
+    /// What must hold of the symbols, beside their range; in this order, as later ones divide by
+    /// what earlier ones are about.
+    pub checks: Vec<Check>,
+    pub workspace: Workspace,
+    /// What is launched: for each processor that kernels were made for. C source has one.
+    pub variants: Vec<Variant>,
+}
+
+/// A symbol of the dims, which is a parameter.
+#[derive(Clone, Debug)]
+pub struct Dimension {
+    /// The parameter's name.
+    pub name: String,
+    pub symbol: Symbol,
+}
+
+/// An array that a call is given.
+#[derive(Clone, Debug)]
+pub struct Array {
+    /// The parameter's or the field's name.
+    pub name: String,
+    /// What the model calls it.
+    pub path: Arc<str>,
+    pub group: Group,
+    pub role: Role,
+    pub ty: Type,
+}
+
+/// Where an array stands among the parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Group {
+    /// A parameter of its own: inputs, keys, cotangents.
+    Input,
+    Param,
+    State,
+    /// A parameter of its own that is written.
+    Output,
+    Gradient,
+    NextState,
+}
+
+/// The groups that are structs: the parameter's name, and the end of the type's.
+const RECORDS: [(Group, &str, &str); 4] = [
+    (Group::Param, "params", "params"),
+    (Group::State, "state", "state"),
+    (Group::Gradient, "gradients", "param_gradients"),
+    (Group::NextState, "next_state", "next_state"),
+];
+
+/// A struct of pointers to the arrays of a group: arguments, or results.
+#[derive(Clone, Debug)]
+pub struct Record {
+    pub group: Group,
+    /// The parameter's name.
+    pub name: String,
+    /// `mithril_mlp_params`.
+    pub type_name: String,
+    /// Which of the arguments, or results.
+    pub fields: Vec<usize>,
+}
+
+/// One parameter of the C function, by its number in the entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Parameter {
+    Symbol(usize),
+    Argument(usize),
+    Result(usize),
+    Record(usize),
+    Workspace,
+}
+
+/// What is launched, in order.
+#[derive(Clone, Debug)]
+pub struct Variant {
+    pub steps: Vec<Step>,
+}
+
+/// One kernel on some memory, all its tasks in one call; nothing where there are none.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// Its number in the plan. None: the first `dims[0]` bytes of the first buffer are copied to
+    /// the second.
+    pub kernel: Option<usize>,
+    pub buffers: Vec<Slot>,
+    pub dims: Vec<Size>,
+    pub tasks: Size,
+}
+
+impl Interface {
+    /// The interface of a model's functions, each with the plans of it for some processors, in the
+    /// same order. The first function is the forward one; of others, what it does not give are
+    /// gradients.
+    ///
+    /// Errors: an array that no memory holds; a dim that no argument shows.
+    pub fn new(model: &str, functions: &[(&Function, Vec<&Plan>)]) -> Result<Interface> {
+        let model = identifier(model);
+        let mut interface = Interface { model, entries: Vec::new() };
+        let forward = functions.first().map(|(function, _)| *function);
+        for (at, (function, plans)) in functions.iter().enumerate() {
+            let name = match at {
+                0 => format!("mithril_{}", interface.model),
+                _ => format!("mithril_{}_{}", interface.model, identifier(&function.name)),
+            };
+            let outputs = match (at, forward) {
+                (0, _) | (_, None) => function.results.len(),
+                (_, Some(forward)) => shared_results(forward, function),
+            };
+            let entry = Entry::new(name, function, outputs, plans)?;
+            interface.add(entry);
+        }
+        Ok(interface)
+    }
+
+    /// Adds an entry; its structs are those of entries before where they are alike.
+    fn add(&mut self, mut entry: Entry) {
+        for at in 0..entry.records.len() {
+            let record = &entry.records[at];
+            let own = fields(&entry, record);
+            let before = self.entries.iter();
+            let mut before = before.flat_map(|e| e.records.iter().map(move |r| (e, r)));
+            let end = |group| RECORDS.iter().find(|(g, ..)| *g == group).map_or("", |r| r.2);
+            let type_name =
+                match before.find(|(e, r)| r.group == record.group && fields(e, r) == own) {
+                    Some((_, same)) => same.type_name.clone(),
+                    None if record.group == Group::Gradient || self.entries.is_empty() => {
+                        format!("mithril_{}_{}", self.model, end(record.group))
+                    }
+                    None => format!("{}_{}", entry.name, end(record.group)),
+                };
+            entry.records[at].type_name = type_name;
+        }
+        self.entries.push(entry);
+    }
+}
+
+fn fields<'a>(entry: &'a Entry, record: &Record) -> Vec<(&'a str, &'a Type)> {
+    entry.fields(record).map(|array| (&*array.name, &array.ty)).collect()
+}
+
+/// How many of a function's first results are those of the forward function: all, or none.
+fn shared_results(forward: &Function, function: &Function) -> usize {
+    let names = |f: &Function| f.results.iter().map(|r| r.name.clone()).collect::<Vec<_>>();
+    let (all, own) = (names(forward), names(function));
+    let differentiates = function.args.iter().any(|arg| arg.role == Role::Cotangent);
+    match own.starts_with(&all) {
+        true => all.len(),
+        false if differentiates => 0,
+        false => own.len(),
+    }
+}
+
+impl Entry {
+    fn new(name: String, function: &Function, outputs: usize, plans: &[&Plan]) -> Result<Entry> {
+        let plan = plans[0];
+        let mut scope = Scope::new(["params", "state", "gradients", "next_state", "workspace"]);
+        let symbols = plan
+            .symbols
+            .iter()
+            .map(|symbol| Dimension { name: scope.name(symbol.as_str()), symbol: symbol.clone() });
+        let symbols: Vec<Dimension> = symbols.collect();
+        let groups = Groups { scope, fields: RECORDS.map(|_| Scope::default()) };
+        let (arguments, results) = groups.arrays(function, outputs);
+        let workspace = Workspace::new(plans)?;
+        let slots = workspace.slots(&plan.program);
+        let variants = plans.iter().map(|plan| Variant { steps: steps(plan, &slots) });
+        let checks = check::checks(function, plans, &workspace, &symbols)?;
+        Ok(Entry {
+            name,
+            limit: check::limit(plans, &workspace, &checks)?,
+            symbols,
+            records: records(&arguments, &results),
+            arguments,
+            results,
+            checks,
+            variants: variants.collect(),
+            workspace,
+        })
+    }
+
+    /// What C's function takes, in order.
+    pub fn parameters(&self) -> Vec<Parameter> {
+        let own = |arrays: &[Array], group: Group| -> Vec<usize> {
+            (0..arrays.len()).filter(|&at| arrays[at].group == group).collect()
+        };
+        let records = |read: bool| {
+            let all = 0..self.records.len();
+            all.filter(move |&at| self.records[at].group.is_read() == read).map(Parameter::Record)
+        };
+        let symbols = (0..self.symbols.len()).map(Parameter::Symbol);
+        symbols
+            .chain(own(&self.arguments, Group::Input).into_iter().map(Parameter::Argument))
+            .chain(records(true))
+            .chain(own(&self.results, Group::Output).into_iter().map(Parameter::Result))
+            .chain(records(false))
+            .chain([Parameter::Workspace])
+            .collect()
+    }
+
+    /// The arrays of a struct.
+    pub fn fields(&self, record: &Record) -> impl Iterator<Item = &Array> {
+        let arrays = if record.group.is_read() { &self.arguments } else { &self.results };
+        record.fields.iter().map(|&at| &arrays[at])
+    }
+
+    /// The record that an array is a field of, and its place there.
+    pub fn field(&self, group: Group, at: usize) -> Option<(usize, usize)> {
+        let record = self.records.iter().position(|record| record.group == group)?;
+        Some((record, self.records[record].fields.iter().position(|field| *field == at)?))
+    }
+}
+
+impl Group {
+    /// Whether the arrays are arguments, which are not written.
+    pub fn is_read(self) -> bool {
+        matches!(self, Group::Input | Group::Param | Group::State)
+    }
+}
+
+/// Names for the arrays: one scope for parameters, one for each struct.
+struct Groups {
+    scope: Scope,
+    fields: [Scope; RECORDS.len()],
+}
+
+impl Groups {
+    fn arrays(mut self, function: &Function, outputs: usize) -> (Vec<Array>, Vec<Array>) {
+        let arguments = function.arguments().map(|(value, arg)| {
+            let (group, base) = match arg.role {
+                Role::Param => (Group::Param, arg.name.to_string()),
+                Role::State => (Group::State, arg.name.to_string()),
+                Role::Data | Role::Key | Role::Constant => (Group::Input, arg.name.to_string()),
+                Role::Cotangent => (Group::Input, format!("{}_gradient", arg.name)),
+            };
+            let name = self.name(group, &base);
+            Array {
+                name,
+                path: arg.name.clone(),
+                group,
+                role: arg.role,
+                ty: function.ty(value).clone(),
+            }
+        });
+        let arguments = arguments.collect();
+        let results = function.results.iter().enumerate().map(|(at, result)| {
+            let (group, path, role) = match &result.state {
+                Some(state) => (Group::NextState, state, Role::State),
+                None if at >= outputs => (Group::Gradient, &result.name, Role::Param),
+                None => (Group::Output, &result.name, Role::Data),
+            };
+            let (name, ty) = (self.name(group, path), function.ty(result.value).clone());
+            Array { name, path: path.clone(), group, role, ty }
+        });
+        (arguments, results.collect())
+    }
+
+    fn name(&mut self, group: Group, base: &str) -> String {
+        match RECORDS.iter().position(|(own, ..)| *own == group) {
+            Some(at) => self.fields[at].name(base),
+            None => self.scope.name(base),
+        }
+    }
+}
+
+fn records(arguments: &[Array], results: &[Array]) -> Vec<Record> {
+    let all = RECORDS.iter().map(|&(group, name, _)| {
+        let arrays = if group.is_read() { arguments } else { results };
+        let fields = (0..arrays.len()).filter(|&at| arrays[at].group == group).collect();
+        Record { group, name: name.to_string(), type_name: String::new(), fields }
+    });
+    all.filter(|record| !record.fields.is_empty()).collect()
+}
+
+fn steps(plan: &Plan, slots: &[Slot]) -> Vec<Step> {
+    let Program { launches, .. } = &plan.program;
+    let step = |launch: &mithril_runtime::program::Launch| Step {
+        kernel: Some(launch.kernel).filter(|kernel| *kernel < plan.kernels.len()),
+        buffers: launch.buffers.iter().map(|&buffer| slots[buffer].clone()).collect(),
+        dims: launch.dims.clone(),
+        tasks: launch.tasks.clone(),
+    };
+    launches.iter().map(step).collect()
+}

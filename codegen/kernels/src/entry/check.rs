@@ -1,0 +1,219 @@
+//! What must hold of the symbols of a call, so that all sizes are what they were planned as.
+
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::dim::Dim;
+use mithril_ir::graph::{Bound, Function};
+use mithril_runtime::size::Size;
+
+use super::expression::c_expression;
+use super::{Dimension, Workspace};
+use crate::program::{Plan, size};
+
+/// A relation that must hold.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Check {
+    pub left: Size,
+    pub relation: Bound,
+    pub right: Size,
+    /// What it says, in the names of the parameters: `n - 2 >= 0`.
+    pub text: String,
+}
+
+/// The checks of a function beside the range of its symbols, what later ones divide by first.
+///
+/// Errors: a dim that no argument shows.
+pub fn checks(
+    function: &Function,
+    plans: &[&Plan],
+    workspace: &Workspace,
+    symbols: &[Dimension],
+) -> Result<Vec<Check>> {
+    let stated = stated(function, plans[0], symbols)?;
+    let mut divisors = Vec::new();
+    let sides = stated.iter().flat_map(|check| [&check.left, &check.right]);
+    for size in sides.chain(sizes(plans, workspace)) {
+        add_divisors(size, &mut divisors);
+    }
+    let least = |left: Size, least: i64| {
+        let text = format!("{} >= {least}", c_expression(&left, symbols));
+        Check { left, relation: Bound::AtLeast, right: Size::Const(least), text }
+    };
+    let mut checks: Vec<Check> = divisors.into_iter().map(|size| least(size, 1)).collect();
+    checks.extend(stated);
+    for buffer in &plans[0].program.buffers {
+        let check = least(buffer.bytes.clone(), 0);
+        let sure = range(&buffer.bytes, SAMPLE).is_some_and(|(low, _)| low >= 0);
+        if !sure && !checks.contains(&check) {
+            checks.push(check);
+        }
+    }
+    Ok(checks)
+}
+
+/// What is negative for no symbols up to this is never so.
+const SAMPLE: i64 = 1 << 12;
+
+/// What guards, constraints and the types of arrays say.
+fn stated(function: &Function, plan: &Plan, symbols: &[Dimension]) -> Result<Vec<Check>> {
+    let mut checks: Vec<Check> = Vec::new();
+    let mut add = |left: &Dim, relation: Bound, right: &Dim| -> Result<()> {
+        let sign = match relation {
+            Bound::Equal => "==",
+            Bound::AtMost => "<=",
+            Bound::AtLeast => ">=",
+        };
+        let text = format!("{} {sign} {}", named(left, symbols), named(right, symbols));
+        let [left, right] = [size(left, &plan.symbols)?, size(right, &plan.symbols)?];
+        let check = Check { left, relation, right, text };
+        // What holds for all values is not worth a check.
+        let known = check.left.symbols() + check.right.symbols() == 0 && check.holds(&[]);
+        if !known && !checks.contains(&check) {
+            checks.push(check);
+        }
+        Ok(())
+    };
+    let results = function.results.iter().map(|result| result.value);
+    for value in function.arguments().map(|(value, _)| value).chain(results) {
+        for dim in function.ty(value).shape.dims.iter().filter(|dim| dim.as_symbol().is_none()) {
+            add(dim, Bound::AtLeast, &Dim::Const(0))?;
+        }
+    }
+    for guard in &function.guards {
+        add(&guard.left, Bound::Equal, &guard.right)?;
+    }
+    for constraint in &function.constraints {
+        add(&constraint.left, constraint.relation, &constraint.right)?;
+    }
+    Ok(checks)
+}
+
+/// A dim in the names of the parameters.
+pub fn named(dim: &Dim, symbols: &[Dimension]) -> Dim {
+    dim.substitute(&|symbol| {
+        let own = symbols.iter().find(|own| own.symbol == *symbol)?;
+        Some(Dim::symbol(own.name.as_str()))
+    })
+}
+
+impl Check {
+    /// Whether it holds for these values of the symbols.
+    pub fn holds(&self, symbols: &[i64]) -> bool {
+        match (self.left.eval(symbols), self.right.eval(symbols)) {
+            (Some(left), Some(right)) => match self.relation {
+                Bound::Equal => left == right,
+                Bound::AtMost => left <= right,
+                Bound::AtLeast => left >= right,
+            },
+            _ => false,
+        }
+    }
+}
+
+/// All sizes that a call evaluates.
+fn sizes<'a>(plans: &'a [&Plan], workspace: &'a Workspace) -> impl Iterator<Item = &'a Size> {
+    let programs = plans.iter().map(|plan| &plan.program);
+    let buffers = programs.clone().flat_map(|program| program.buffers.iter().map(|b| &b.bytes));
+    let launches = programs.flat_map(|program| &program.launches);
+    let launches =
+        launches.flat_map(|launch| launch.dims.iter().chain([&launch.tasks, &launch.scratch]));
+    buffers.chain(launches).chain(workspace.sizes())
+}
+
+/// Adds what a size divides by, what is evaluated first before all.
+fn add_divisors(size: &Size, divisors: &mut Vec<Size>) {
+    match size {
+        Size::Const(_) | Size::Symbol(_) => {}
+        Size::Sum(of) | Size::Product(of) => of.iter().for_each(|s| add_divisors(s, divisors)),
+        Size::Min(of) | Size::Max(of) => {
+            [&of.0, &of.1].into_iter().for_each(|s| add_divisors(s, divisors));
+        }
+        Size::FloorDiv(of) | Size::Mod(of) => {
+            [&of.0, &of.1].into_iter().for_each(|s| add_divisors(s, divisors));
+            let positive = matches!(of.1, Size::Const(value) if value > 0);
+            if !positive && !divisors.contains(&of.1) {
+                divisors.push(of.1.clone());
+            }
+        }
+    }
+}
+
+/// The greatest power of two, less one, that symbols may be so that no size overflows.
+///
+/// Errors: some size does so in any case.
+pub fn limit(plans: &[&Plan], workspace: &Workspace, checks: &[Check]) -> Result<i64> {
+    let sides = checks.iter().flat_map(|check| [&check.left, &check.right]);
+    let sizes: Vec<&Size> = sides.chain(sizes(plans, workspace)).collect();
+    let fits = |limit: &i64| sizes.iter().all(|size| range(size, *limit).is_some());
+    let limits = (0..=62).rev().map(|bits| (1i64 << bits) - 1);
+    limits.into_iter().find(fits).ok_or_else(|| {
+        Box::new(Diagnostic::new("an array of a function is larger than memory can be"))
+    })
+}
+
+/// The least and the greatest value, while symbols are between 0 and `limit` and divisors are
+/// positive; none where a value on the way may not fit.
+fn range(size: &Size, limit: i64) -> Option<(i64, i64)> {
+    let pair = |of: &(Size, Size)| Some((range(&of.0, limit)?, range(&of.1, limit)?));
+    Some(match size {
+        Size::Const(value) => (*value, *value),
+        Size::Symbol(_) => (0, limit),
+        Size::Sum(of) => of.iter().try_fold((0i64, 0i64), |(low, high), part| {
+            let (a, b) = range(part, limit)?;
+            Some((low.checked_add(a)?, high.checked_add(b)?))
+        })?,
+        Size::Product(of) => of.iter().try_fold((1i64, 1i64), |(low, high), part| {
+            let (a, b) = range(part, limit)?;
+            let corners = [low.checked_mul(a)?, low.checked_mul(b)?];
+            let corners = [corners, [high.checked_mul(a)?, high.checked_mul(b)?]].concat();
+            Some((*corners.iter().min()?, *corners.iter().max()?))
+        })?,
+        Size::FloorDiv(of) => {
+            let ((low, high), (least, _)) = pair(of)?;
+            let least = least.max(1);
+            (low.div_euclid(least).min(0), high.div_euclid(least).max(0))
+        }
+        Size::Mod(of) => (0, pair(of)?.1.1.max(1) - 1),
+        Size::Min(of) => {
+            let (a, b) = pair(of)?;
+            (a.0.min(b.0), a.1.min(b.1))
+        }
+        Size::Max(of) => {
+            let (a, b) = pair(of)?;
+            (a.0.max(b.0), a.1.max(b.1))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_hold_all_values() {
+        let (n, m) = (Size::Symbol(0), Size::Symbol(1));
+        let sizes = [
+            n.clone() * -3 + 7,
+            n.clone() * m.clone() * 4 + n.clone(),
+            (n.clone() + -5).floor_div(m.clone()),
+            (n.clone() + -5).modulo(m.clone() + 1),
+            n.clone().min(m.clone()) + -2,
+            n.clone().max(m * -1),
+        ];
+        for size in sizes {
+            let (low, high) = range(&size, 7).unwrap();
+            for (n, m) in (0..8).flat_map(|n| (1..8).map(move |m| (n, m))) {
+                let value = size.eval(&[n, m]).unwrap();
+                assert!((low..=high).contains(&value), "{size} at {n}, {m}: {value}");
+            }
+        }
+        assert_eq!(range(&(n.clone() * n * 4), 1 << 31), None);
+    }
+
+    #[test]
+    fn divisors_come_in_order() {
+        let inner = Size::Symbol(0).floor_div(Size::Symbol(1));
+        let mut divisors = Vec::new();
+        add_divisors(&Size::Symbol(2).modulo(inner.clone()), &mut divisors);
+        assert_eq!(divisors, [Size::Symbol(1), inner]);
+    }
+}

@@ -1,0 +1,91 @@
+//! Names that C takes.
+
+use rustc_hash::FxHashSet;
+
+/// Words that cannot be names in C or C++, and names that compilers or the headers it includes
+/// define as macros.
+const RESERVED: &str = "\
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t
+    char32_t char8_t class co_await co_return co_yield compl concept const const_cast
+    consteval constexpr constinit continue decltype default delete do double dynamic_cast else
+    enum explicit export extern false float for friend goto i386 if inline int linux long
+    mutable namespace new noexcept not not_eq NULL nullptr operator or or_eq private protected
+    public register reinterpret_cast requires restrict return short signed sizeof static
+    static_assert static_cast struct switch template this thread_local throw true try typedef
+    typeid typename typeof typeof_unqual union unix unsigned using virtual void volatile
+    wchar_t while xor xor_eq";
+
+/// The C identifier that is most like a text: what C does not allow becomes an underscore, and so
+/// do the first ones and doubled ones, which belong to compilers.
+pub fn identifier(text: &str) -> String {
+    let mut name = String::with_capacity(text.len());
+    for c in text.chars() {
+        let c = if c.is_ascii_alphanumeric() { c } else { '_' };
+        if c != '_' || !(name.is_empty() || name.ends_with('_')) {
+            name.push(c);
+        }
+    }
+    if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
+        name.insert(0, 'x');
+    }
+    if RESERVED.split_whitespace().any(|word| word == name) || is_type(&name) {
+        name.push('_');
+    }
+    name
+}
+
+/// Whether a header defines it: `int64_t`, `INT64_MAX`, `SIZE_MAX`.
+fn is_type(name: &str) -> bool {
+    name.ends_with("_t") || ["_MAX", "_MIN", "_C", "_WIDTH"].iter().any(|end| name.ends_with(end))
+}
+
+/// Names of which no two are equal.
+#[derive(Clone, Debug, Default)]
+pub struct Scope(FxHashSet<String>);
+
+impl Scope {
+    /// A scope where these are taken.
+    pub fn new<const N: usize>(taken: [&str; N]) -> Scope {
+        Scope(taken.into_iter().map(String::from).collect())
+    }
+
+    /// The identifier for a text, numbered where it is taken.
+    pub fn name(&mut self, text: &str) -> String {
+        let base = identifier(text);
+        let numbered = (1..).map(|n| format!("{base}_{n}"));
+        let mut names = std::iter::once(base.clone()).chain(numbered);
+        let name = names.find(|name| !self.0.contains(name)).unwrap_or(base);
+        self.0.insert(name.clone());
+        name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_become_identifiers() {
+        for (text, name) in [
+            ("x", "x"),
+            ("linear_0.w", "linear_0_w"),
+            ("h.0..w", "h_0_w"),
+            ("__x__", "x_"),
+            ("2d", "x2d"),
+            ("größe", "gr_e"),
+            ("", "x"),
+            ("for", "for_"),
+            ("size_t", "size_t_"),
+            ("unix", "unix_"),
+        ] {
+            assert_eq!(identifier(text), name, "{text}");
+        }
+    }
+
+    #[test]
+    fn names_differ() {
+        let mut scope = Scope::new(["workspace"]);
+        let texts = ["a.b", "a_b", "a b", "workspace"];
+        assert_eq!(texts.map(|t| scope.name(t)), ["a_b", "a_b_1", "a_b_2", "workspace_1"]);
+    }
+}

@@ -1,0 +1,171 @@
+//! The memory that a call works in: where temporaries lie, and what kernels need for themselves.
+
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_runtime::memory::ALIGN;
+use mithril_runtime::plan::{Plan as Arena, Request, lifetimes};
+use mithril_runtime::program::{Place, Program};
+use mithril_runtime::size::Size;
+
+use crate::program::Plan;
+
+/// A workspace, which is 64-byte aligned.
+#[derive(Clone, Debug)]
+pub struct Workspace {
+    pub bytes: Size,
+    /// Where the memory begins that kernels have for themselves.
+    pub scratch: Size,
+    /// Where each temporary begins, by the number of its buffer; nothing for other buffers.
+    offsets: Vec<Size>,
+}
+
+/// Where a buffer begins.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Slot {
+    pub base: Base,
+    /// In bytes from there.
+    pub offset: Size,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Base {
+    Argument(usize),
+    Result(usize),
+    /// The constant of this number in the plan.
+    Constant(usize),
+    Workspace,
+}
+
+impl Workspace {
+    /// One workspace for all plans of a function, which differ in their kernels alone.
+    ///
+    /// Temporaries whose sizes are numbers times one and the same expression lie in an arena of
+    /// their own, planned as the runtime does; arenas lie one behind the other. So one plan holds
+    /// for all values of the symbols.
+    ///
+    /// Errors: temporaries that no memory holds.
+    pub fn new(plans: &[&Plan]) -> Result<Workspace> {
+        let program = &plans[0].program;
+        let lives = lifetimes(program);
+        let mut groups: Vec<(Size, Vec<(usize, Request)>)> = Vec::new();
+        for (index, buffer) in program.buffers.iter().enumerate() {
+            let (Place::Temporary, Some((first, last))) = (&buffer.place, lives[index]) else {
+                continue;
+            };
+            let (count, factor) = split(&buffer.bytes);
+            let bytes = usize::try_from(count).map_err(|_| too_large())?;
+            let request = (index, Request { bytes, first, last });
+            match groups.iter_mut().find(|(other, _)| *other == factor) {
+                Some((_, requests)) => requests.push(request),
+                None => groups.push((factor, vec![request])),
+            }
+        }
+        let mut offsets = vec![Size::Const(0); program.buffers.len()];
+        let mut end = Size::Const(0);
+        for (factor, requests) in groups {
+            end = arena(&factor, &requests, end, &mut offsets)?;
+        }
+        let launches = plans.iter().flat_map(|plan| &plan.program.launches);
+        let scratch = most(launches.map(|launch| &launch.scratch));
+        Ok(Workspace { bytes: end.clone() + scratch, scratch: end, offsets })
+    }
+
+    /// All its sizes.
+    pub fn sizes(&self) -> impl Iterator<Item = &Size> {
+        self.offsets.iter().chain([&self.scratch, &self.bytes])
+    }
+
+    /// Where each buffer of the program begins.
+    pub fn slots(&self, program: &Program) -> Vec<Slot> {
+        let mut slots: Vec<Slot> = Vec::with_capacity(program.buffers.len());
+        for (buffer, offset) in program.buffers.iter().zip(&self.offsets) {
+            let at = |base| Slot { base, offset: Size::Const(0) };
+            slots.push(match &buffer.place {
+                Place::Argument(argument) => at(Base::Argument(*argument)),
+                Place::Result(result) => at(Base::Result(*result)),
+                Place::Constant(constant) => at(Base::Constant(*constant)),
+                Place::Temporary => Slot { base: Base::Workspace, offset: offset.clone() },
+                Place::Alias { of, offset } => {
+                    let whole = slots[*of].clone();
+                    Slot { offset: whole.offset + offset.clone(), ..whole }
+                }
+            });
+        }
+        slots
+    }
+}
+
+/// Places one group of temporaries from byte `start` on; the bytes behind the arena.
+fn arena(
+    factor: &Size,
+    requests: &[(usize, Request)],
+    start: Size,
+    offsets: &mut [Size],
+) -> Result<Size> {
+    // In parts of bytes, so that the planner, which rounds to 64, rounds nothing: whether offsets
+    // are multiples of 64 is only known once the factor is.
+    let fine =
+        |request: &Request| Some(Request { bytes: request.bytes.checked_mul(ALIGN)?, ..*request });
+    let fixed = *factor == Size::Const(1);
+    let scaled: Option<Vec<Request>> = match fixed {
+        true => Some(requests.iter().map(|(_, request)| *request).collect()),
+        false => requests.iter().map(|(_, request)| fine(request)).collect(),
+    };
+    let plan = scaled.and_then(|scaled| Arena::of(&scaled)).ok_or_else(too_large)?;
+    if fixed {
+        for ((index, _), offset) in requests.iter().zip(&plan.offsets) {
+            offsets[*index] = start.clone() + *offset as i64;
+        }
+        return Ok(start + plan.bytes as i64);
+    }
+    // Rounding up by less than 64 at each of the offsets that there are keeps all apart.
+    let mut starts = plan.offsets.clone();
+    starts.sort_unstable();
+    starts.dedup();
+    let place = |offset: usize, rank: usize| {
+        let exact = factor.clone() * (offset / ALIGN) as i64;
+        start.clone() + exact.ceil_div(ALIGN as i64) * ALIGN as i64 + (rank * ALIGN) as i64
+    };
+    for ((index, _), offset) in requests.iter().zip(&plan.offsets) {
+        offsets[*index] = place(*offset, starts.partition_point(|start| start < offset));
+    }
+    Ok(place(plan.bytes, starts.len()))
+}
+
+/// A size as a number times an expression.
+fn split(size: &Size) -> (i64, Size) {
+    match size {
+        Size::Const(value) => (*value, Size::Const(1)),
+        Size::Product(parts) => {
+            let (mut count, mut factor) = (1i64, Size::Const(1));
+            for part in parts {
+                match part {
+                    Size::Const(value) if count.checked_mul(*value).is_some() => count *= value,
+                    other => factor = factor * other.clone(),
+                }
+            }
+            (count, factor)
+        }
+        other => (1, other.clone()),
+    }
+}
+
+/// The greatest of sizes, each compared once.
+fn most<'a>(sizes: impl Iterator<Item = &'a Size>) -> Size {
+    let (mut fixed, mut others) = (0, Vec::new());
+    for size in sizes {
+        match size {
+            Size::Const(value) => fixed = fixed.max(*value),
+            other if !others.contains(other) => others.push(other.clone()),
+            _ => {}
+        }
+    }
+    others.into_iter().fold(Size::Const(fixed), |most, size| match most {
+        // No size is negative.
+        Size::Const(0) => size,
+        most => most.max(size),
+    })
+}
+
+fn too_large() -> Box<Diagnostic> {
+    Box::new(Diagnostic::new("the temporaries of a function are larger than memory can be"))
+}
