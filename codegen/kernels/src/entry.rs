@@ -23,9 +23,9 @@ use mithril_runtime::size::Size;
 use crate::program::Plan;
 pub use check::{Check, named};
 pub use expression::{ARITHMETIC, c_expression};
-pub(crate) use header::{comment, parameter_text};
 pub use header::{c_type, header};
-pub use names::{Scope, identifier};
+use names::Scope;
+pub use names::identifier;
 pub use workspace::{Base, Slot, Workspace};
 
 /// A model's functions for C: the forward one first.

@@ -26,7 +26,7 @@ pub fn identifier(text: &str) -> String {
         }
     }
     if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
-        name.insert_str(0, "x");
+        name.insert(0, 'x');
     }
     if RESERVED.split_whitespace().any(|word| word == name) || is_type(&name) {
         name.push('_');
