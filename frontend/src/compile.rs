@@ -25,12 +25,15 @@ pub enum Target {
     Framework(Framework),
     /// As machine code, on this machine's processor.
     Cpu,
+    /// As a file of C.
+    C,
 }
 
 impl Target {
     /// The target of this name. Errors: there is none.
     pub fn find(name: &str) -> Result<Target> {
-        let all = || Framework::ALL.into_iter().map(Target::Framework).chain([Target::Cpu]);
+        let all = || Framework::ALL.into_iter().map(Target::Framework);
+        let all = || all().chain([Target::Cpu, Target::C]);
         all().find(|target| target.name() == name).ok_or_else(|| {
             let mut error = Diagnostic::new(format!("there is no backend `{name}`"));
             error.hint = did_you_mean(name, all().map(Target::name));
@@ -42,14 +45,30 @@ impl Target {
         match self {
             Target::Framework(framework) => framework.name(),
             Target::Cpu => "cpu",
+            Target::C => "c",
         }
+    }
+
+    /// What the names of generated files end in; native code has none.
+    pub fn extension(self) -> Option<&'static str> {
+        match self {
+            Target::Framework(_) => Some("py"),
+            Target::C => Some("c"),
+            Target::Cpu => None,
+        }
+    }
+
+    /// Whether it runs what kernels are made for, which takes known ranks and params of known
+    /// sizes.
+    fn is_native(self) -> bool {
+        matches!(self, Target::Cpu | Target::C)
     }
 
     /// The framework whose arrays it takes and gives.
     pub fn arrays(self) -> Framework {
         match self {
             Target::Framework(framework) => framework,
-            Target::Cpu => Framework::Numpy,
+            Target::Cpu | Target::C => Framework::Numpy,
         }
     }
 }
@@ -61,7 +80,7 @@ pub struct CompileOptions {
     pub lower: lower::Options,
     /// Whether to simplify; otherwise every operation of the model is kept.
     pub optimize: bool,
-    /// The file's name without `.py`.
+    /// The file's name without its extension.
     pub stem: String,
     /// Whether an equal compile that was made before may be taken.
     pub cache: bool,
@@ -95,9 +114,11 @@ pub enum Code {
 }
 
 /// How a module is simplified.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Recipe {
     target: Target,
+    /// What names in C contain.
+    stem: Arc<str>,
     optimize: bool,
     training: bool,
 }
@@ -202,17 +223,18 @@ fn fresh(block: &Block, options: &CompileOptions) -> Result<Program> {
     let logical = watch.time("lower", || lower(block, &options.lower))?;
     let name: Arc<str> = block.name().unwrap_or(block.kind()).into();
     let training = options.lower.mode == Mode::Training;
-    let recipe = Recipe { target: options.target, optimize: options.optimize, training };
-    if options.target == Target::Cpu && is_open(&logical)? {
+    let (target, stem) = (options.target, options.stem.as_str().into());
+    let recipe = Recipe { target, stem, optimize: options.optimize, training };
+    if options.target.is_native() && is_open(&logical)? {
         return finished(name, &inits, logical, Code::Open, recipe, watch);
     }
-    let module = simplify(&logical, recipe, Shapes::default(), &mut watch)?;
+    let module = simplify(&logical, &recipe, Shapes::default(), &mut watch)?;
     let code = match options.target {
         Target::Framework(framework) => {
             let names = python::Options { summary: name.to_string(), stem: options.stem.clone() };
             Code::Source(watch.time("emit", || python::emit(&module, framework, &names))?)
         }
-        Target::Cpu => Code::Native(Box::new(watch.time("plan", || Native::of(&module, host()?))?)),
+        Target::Cpu | Target::C => native(&module, &recipe, &mut watch)?,
     };
     finished(name, &inits, module, code, recipe, watch)
 }
@@ -281,21 +303,31 @@ impl Program {
     /// Errors: shapes that do not fit; those of [`compile`].
     pub fn settle(&self, shapes: Shapes) -> Result<Program> {
         let mut watch = Watch::default();
-        let module = simplify(&self.module, self.recipe, shapes, &mut watch)?;
-        let code = Code::Native(Box::new(watch.time("plan", || Native::of(&module, host()?))?));
+        let module = simplify(&self.module, &self.recipe, shapes, &mut watch)?;
+        let code = native(&module, &self.recipe, &mut watch)?;
         let inits = |name: &str| {
             let found = self.arguments.iter().find(|argument| *argument.name == *name);
             found.map_or(Init::Normal, |argument| argument.init)
         };
-        finished(self.name.clone(), &inits, module, code, self.recipe, watch)
+        finished(self.name.clone(), &inits, module, code, self.recipe.clone(), watch)
     }
 }
 
+/// The native code of a module, as the target has it.
+fn native(module: &Module, recipe: &Recipe, watch: &mut Watch) -> Result<Code> {
+    let native = watch.time("plan", || match recipe.target {
+        Target::C => Native::of_c(module, &recipe.stem),
+        Target::Cpu | Target::Framework(_) => Native::of(module, host()?),
+    });
+    Ok(Code::Native(Box::new(native?)))
+}
+
 /// The passes, from a model's functions to what the target has.
-fn simplify(logical: &Module, recipe: Recipe, shapes: Shapes, watch: &mut Watch) -> Result<Module> {
+fn simplify(logical: &Module, recipe: &Recipe, shapes: Shapes, watch: &mut Watch) -> Result<Module> {
     let (name, differentiates) = match recipe.target {
         Target::Framework(framework) => (framework.name(), framework.dialect().differentiates),
         Target::Cpu => ("native", false),
+        Target::C => ("c", false),
     };
     let Some(target) = target::find(name) else {
         return Diagnostic::new(format!("there is no target `{name}`")).err();
@@ -308,7 +340,7 @@ fn simplify(logical: &Module, recipe: Recipe, shapes: Shapes, watch: &mut Watch)
     };
     let pipeline = match recipe.target {
         Target::Framework(_) => pipeline,
-        Target::Cpu => pipeline::flat(pipeline),
+        Target::Cpu | Target::C => pipeline::flat(pipeline),
     };
     let (module, report) = Driver::default().run(&pipeline, logical)?;
     for outcome in report.passes {
@@ -356,15 +388,18 @@ impl Watch {
     }
 }
 
-/// The stem of generated files at this path. Errors: it does not end in `.py`.
-pub fn stem(path: &str) -> Result<String> {
-    let path = Path::new(path);
+/// The stem of a target's generated files at this path. Errors: it does not end as theirs do.
+pub fn stem(path: &str, target: Target) -> Result<String> {
+    let (path, own) = (Path::new(path), target.extension().unwrap_or_default());
     match (path.file_stem(), path.extension()) {
-        (Some(stem), Some(extension)) if extension == "py" => Ok(stem.to_string_lossy().into()),
-        _ => Diagnostic::new("`file_path` is where Python source is written")
-            .got(path.display())
-            .expected("a path that ends in `.py`")
-            .err(),
+        (Some(stem), Some(extension)) if extension == own => Ok(stem.to_string_lossy().into()),
+        _ => {
+            let language = if target == Target::C { "C" } else { "Python" };
+            Diagnostic::new(format!("`file_path` is where {language} source is written"))
+                .got(path.display())
+                .expected(format!("a path that ends in `.{own}`"))
+                .err()
+        }
     }
 }
 

@@ -17,12 +17,15 @@ MAKERS = {
     "torch": "TorchBackend",
     "jax": "JaxBackend",
     "cpu": "CpuBackend",
+    "c": "CBackend",
 }
 # Native code needs a library that is built where LLVM is.
 NATIVE = Path(os.environ.get("MITHRIL_NATIVE") or Path(ml.__file__).with_name("_native.so"))
 
 
 def has(kind: str) -> bool:
+    if kind == "c":
+        return shutil.which(os.environ.get("CC") or "cc") is not None
     return NATIVE.exists() if kind == "cpu" else importlib.util.find_spec(kind) is not None
 
 

@@ -8,6 +8,7 @@ mod expression;
 mod functions;
 mod kernel;
 mod kernels;
+mod size;
 mod usage;
 mod values;
 
@@ -19,6 +20,7 @@ use mithril_ir::graph::Function;
 use crate::entry::{ARITHMETIC, Interface, header};
 use crate::program::Plan;
 use kernels::Kernels;
+use size::ROUND_UP;
 
 /// A file, and what it declares.
 #[derive(Clone, Debug)]
@@ -42,13 +44,16 @@ pub fn print(model: &str, functions: &[(&Function, &Plan)]) -> Result<Source> {
         let calls = kernels.add(entry, plan);
         entries += &entry::print(entry, plan, &calls);
     }
-    let body = [kernels.functions(), arithmetic(&entries)];
     let constants = functions.iter().zip(&interface.entries);
     let constants: String =
-        constants.map(|((_, plan), entry)| constants::print(&entry.name, plan)).collect();
+        constants.map(|((_, plan), entry)| constants::print(&entry.name, plan, &entries)).collect();
+    let own = kernels.functions();
     let mut text = header(&interface, &about(&interface.model));
-    let _ = write!(text, "\n{}", includes(&[&body[0], &kernels.text, &entries]));
-    for part in [&body[0], &body[1], &constants, &kernels.text, &entries] {
+    text += "\n#include <math.h>\n#include <stdbool.h>\n";
+    if own.contains("memcpy(") || entries.contains("memcpy(") {
+        text += "#include <string.h>\n";
+    }
+    for part in [&own, &arithmetic(&entries), &constants, &kernels.text, &entries] {
         if !part.is_empty() {
             let _ = write!(text, "\n{}\n", part.trim_end());
         }
@@ -66,30 +71,19 @@ fn about(model: &str) -> String {
     )
 }
 
-fn includes(parts: &[&str]) -> String {
-    let has = |names: &[&str]| parts.iter().any(|p| names.iter().any(|name| p.contains(name)));
-    let mut text = String::new();
-    // Any call that is not the file's own is one of the library of mathematics.
-    text += "#include <math.h>\n#include <stdbool.h>\n";
-    if has(&["memcpy("]) {
-        text += "#include <string.h>\n";
-    }
-    text
-}
-
 /// The functions of sizes that the entries use.
 fn arithmetic(entries: &str) -> String {
     let mut text = String::new();
-    let lines: Vec<&str> = ARITHMETIC.lines().collect();
-    let uses = |line: &str, text: &str| {
-        let name = line.split('(').next().and_then(|head| head.split(' ').next_back());
-        name.is_some_and(|name| text.contains(&format!("{name}(")))
-    };
+    let uses = |name: &str, text: &str| text.contains(&format!("{name}("));
     // Later ones call earlier ones.
-    for line in lines.iter().rev() {
-        if uses(line, entries) || uses(line, &text) {
+    for line in ARITHMETIC.lines().rev() {
+        let name = line.split('(').next().and_then(|head| head.split(' ').next_back());
+        if name.is_some_and(|name| uses(name, entries) || uses(name, &text)) {
             text = format!("{line}\n{text}");
         }
+    }
+    if uses(ROUND_UP.0, entries) {
+        text += ROUND_UP.1;
     }
     text
 }

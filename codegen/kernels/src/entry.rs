@@ -23,9 +23,8 @@ use mithril_runtime::size::Size;
 use crate::program::Plan;
 pub use check::{Check, named};
 pub use expression::{ARITHMETIC, c_expression};
-pub use header::{c_type, header};
-use names::Scope;
-pub use names::identifier;
+pub use header::{c_type, comment, header, parameter_text};
+pub use names::{Scope, identifier};
 pub use workspace::{Base, Slot, Workspace};
 
 /// A model's functions for C: the forward one first.

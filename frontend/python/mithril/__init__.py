@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from . import backends as backends
     from . import models as models
     from .backends.base import Backend as Backend
+    from .backends.c import CBackend as CBackend
     from .backends.cpu import CpuBackend as CpuBackend
     from .backends.jax import JaxBackend as JaxBackend
     from .backends.numpy import NumpyBackend as NumpyBackend
@@ -57,6 +58,7 @@ __all__ = [
 
 _LAZY = {
     "Backend": ".backends.base",
+    "CBackend": ".backends.c",
     "CpuBackend": ".backends.cpu",
     "JaxBackend": ".backends.jax",
     "NumpyBackend": ".backends.numpy",

@@ -58,7 +58,7 @@ class CompiledModel:
 
     def _compile(self) -> None:
         backend = self.backend
-        if self._file_path is not None and not backend.writes:
+        if self._file_path is not None and backend.extension is None:
             raise BackendError(
                 f"`file_path` is where Python source is written\n  got: {self._file_path!r} for "
                 f"{backend!r}, which makes native code\n  hint: `ml.NumpyBackend()` writes source"
@@ -88,6 +88,8 @@ class CompiledModel:
             program, self._namespace, jit=self.jit, checkpoint=self._checkpoint
         )
         self._forward = self._runner.forward
+        if self._file_path is not None and not backend.writes:
+            self._write(self._file_path, program.source)
         self._settle()
 
     def _settle(self) -> None:
@@ -95,6 +97,16 @@ class CompiledModel:
         self._plain = not (self._keys or self._states or self._hooks or self._debug)
         quick = self._plain and not self._options["inference"]
         self._joint = getattr(self._runner, "joint", None) if quick else None
+
+    def _write(self, file_path: str, source: str) -> None:
+        if not source:
+            raise BackendError(
+                f"`file_path` takes shapes that are known\n  got: {file_path!r} without `shapes=`"
+                "\n  hint: give `shapes=`, with names or None for dims that vary"
+            )
+        path = Path(file_path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source, encoding="utf-8")
 
     def _namespace(self) -> dict[str, Any]:
         """The generated source, run: from its file where there is one, else from memory."""

@@ -172,7 +172,7 @@ impl Folder {
         let path: &Path = &self.0.join(name);
         let failed = |error: String| {
             Box::new(
-                Diagnostic::new("A compiled library cannot be loaded")
+                Diagnostic::new("C cannot be compiled to a library that loads")
                     .got(error)
                     .hint("TMPDIR names the folder for it, from which code must be allowed to run"),
             )

@@ -115,8 +115,11 @@ impl Native {
         [&self.forward].into_iter().chain(&self.joint)
     }
 
-    /// What is launched on what, and the kernels, for people to read.
+    /// What is launched on what, and the kernels, for people to read; C where it is that.
     pub fn listing(&self) -> String {
+        if let Some(text) = self.c() {
+            return text.to_string();
+        }
         self.parts().map(Part::listing).collect::<Vec<_>>().join("\n")
     }
 }

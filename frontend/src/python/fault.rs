@@ -52,6 +52,7 @@ fn exception(error: &Diagnostic) -> &'static str {
         ("Incompatible shapes", "ShapeError"),
         ("Backend does not support", "BackendError"),
         ("Native code", "BackendError"),
+        ("C cannot be compiled", "BackendError"),
         ("Unexpected argument", "UsageError"),
     ];
     let found = HEADINGS.iter().find(|(heading, _)| error.what.starts_with(heading));

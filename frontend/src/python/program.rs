@@ -98,7 +98,7 @@ pub fn compile_block(
             target,
             lower,
             optimize,
-            stem: file_path.map_or(Ok("model".into()), compile::stem)?,
+            stem: file_path.map_or(Ok("model".into()), |path| compile::stem(path, target))?,
             cache,
         };
         let block = exposing(block.get().current()?, &expose_keys)?;

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use mithril_ir::dtype::DType;
 use mithril_ir::tensor::Tensor;
 
-use super::expression::literal;
+use super::expression::{literal, mentions};
 use crate::entry::c_type;
 use crate::program::Plan;
 
@@ -14,10 +14,11 @@ pub fn name(entry: &str, number: usize) -> String {
     format!("{}_constant_{number}", entry.trim_start_matches("mithril_"))
 }
 
-/// The constants of a plan as arrays.
-pub fn print(entry: &str, plan: &Plan) -> String {
-    let constants = plan.constants.iter().enumerate();
-    constants.map(|(at, tensor)| array(&name(entry, at), tensor)).collect()
+/// The constants of a plan as arrays: those that `entries` name, as some are part of kernels.
+pub fn print(entry: &str, plan: &Plan, entries: &str) -> String {
+    let named = plan.constants.iter().enumerate().map(|(at, tensor)| (name(entry, at), tensor));
+    let used = named.filter(|(name, _)| mentions(entries, name));
+    used.map(|(name, tensor)| array(&name, tensor)).collect()
 }
 
 fn array(name: &str, tensor: &Tensor) -> String {

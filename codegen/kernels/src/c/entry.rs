@@ -7,8 +7,10 @@ use mithril_runtime::program::Place;
 use mithril_runtime::size::Size;
 
 use super::constants;
+use super::expression::{Level, mentions};
 use super::kernels::Call;
-use crate::entry::{Base, Entry, Group, Parameter, Slot, c_expression, parameter_text};
+use super::size::expression;
+use crate::entry::{Base, Entry, Group, Parameter, Slot, parameter_text};
 use crate::program::Plan;
 
 /// The text of an entry, and of the function that tells its workspace. `calls` are its kernels.
@@ -21,7 +23,7 @@ pub fn print(entry: &Entry, plan: &Plan, calls: &[Call]) -> String {
         parameters.iter().map(|p| format!("    {}", parameter_text(entry, *p))).collect();
     let _ = write!(text, "int {}(\n{}) {{\n", entry.name, parameters.join(",\n"));
     text += &body.checks();
-    text += &body.temporaries();
+    let mut launches = String::new();
     for (step, launch) in entry.variants[0].steps.iter().zip(&plan.program.launches) {
         let memory: Vec<String> = (step.buffers.iter().zip(&launch.buffers))
             .map(|(slot, &number)| body.memory(slot, number))
@@ -40,9 +42,9 @@ pub fn print(entry: &Entry, plan: &Plan, calls: &[Call]) -> String {
                 format!("{}({})", call.name, args.join(", "))
             }
         };
-        let _ = writeln!(text, "  {call};");
+        let _ = writeln!(launches, "  {call};");
     }
-    text + "  return MITHRIL_OK;\n}\n\n"
+    text + &body.temporaries(&launches) + &launches + "  return MITHRIL_OK;\n}\n\n"
 }
 
 struct Body<'a> {
@@ -52,10 +54,7 @@ struct Body<'a> {
 
 impl Body<'_> {
     fn size(&self, size: &Size) -> String {
-        match size {
-            Size::Const(value) => value.to_string(),
-            other => c_expression(other, &self.entry.symbols),
-        }
+        expression(size, &self.entry.symbols).text
     }
 
     fn symbols(&self) -> Vec<String> {
@@ -113,7 +112,8 @@ impl Body<'_> {
             ),
             false => String::new(),
         };
-        let bytes = self.size(&self.entry.workspace.bytes);
+        let bytes = self.entry.workspace.bytes.clone();
+        let bytes = expression(&bytes, &self.entry.symbols).at(Level::Unary);
         format!(
             "size_t {}_workspace_bytes({}) {{\n{refused}  return (size_t){bytes};\n}}\n\n",
             self.entry.name,
@@ -184,20 +184,17 @@ impl Body<'_> {
         )
     }
 
-    /// The temporaries that kernels take.
-    fn temporaries(&self) -> String {
+    /// The temporaries that launches name.
+    fn temporaries(&self, launches: &str) -> String {
         let mut text = String::new();
         let buffers = &self.plan.program.buffers;
         let slots = self.entry.workspace.slots(&self.plan.program);
         for number in 0..buffers.len() {
-            let used = || {
-                let mut launches = self.plan.program.launches.iter();
-                launches.any(|launch| launch.buffers.contains(&number))
-            };
+            let used = || mentions(launches, &format!("t{number}"));
             if buffers[number].place == Place::Temporary && used() {
                 let place = match self.size(&slots[number].offset) {
                     zero if zero == "0" => "workspace".to_string(),
-                    offset => format!("((char *)workspace + {offset})"),
+                    offset => format!("(char *)workspace + {offset}"),
                 };
                 let _ = writeln!(text, "  void *const t{number} = {place};");
             }

@@ -82,6 +82,11 @@ impl Expr {
     }
 }
 
+/// Whether a text has this word in it.
+pub fn mentions(text: &str, name: &str) -> bool {
+    text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).any(|word| word == name)
+}
+
 /// The type of a value in a variable.
 pub fn variable_type(dtype: DType) -> &'static str {
     if dtype == DType::Bool { "bool" } else { c_type(dtype) }

@@ -8,9 +8,9 @@ use std::fmt::Write;
 use mithril_ir::dtype::DType;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::expression::{Expr, Level, literal, variable_type};
+use super::expression::{Expr, Level, literal, mentions, variable_type};
 use super::functions::Function;
-use super::usage::{uses, writes};
+use super::usage::{Usage, usage, writes};
 use crate::code::{Code, Inst, Mem, Place, Region, Stmt, V};
 use crate::entry::c_type;
 
@@ -44,7 +44,7 @@ pub fn print(code: &Code, names: &Names, functions: &mut FxHashSet<Function>) ->
         functions,
         text: String::new(),
         depth: 1,
-        uses: uses(code),
+        usage: usage(code),
         values: vec![None; code.types.len()],
         held: Vec::new(),
         hints: FxHashMap::default(),
@@ -69,7 +69,7 @@ pub(super) struct Printer<'a> {
     pub(super) functions: &'a mut FxHashSet<Function>,
     text: String,
     depth: usize,
-    uses: Vec<u32>,
+    usage: Usage,
     values: Vec<Option<Expr>>,
     /// Values that are to become a part of what uses them, in order.
     held: Vec<V>,
@@ -205,7 +205,7 @@ impl Printer<'_> {
     }
 
     fn define(&mut self, v: V, expr: Expr) {
-        let (once, long) = (self.uses[v.0 as usize] == 1, expr.text.len() > LONGEST);
+        let (once, long) = (self.usage.values[v.0 as usize] == 1, expr.text.len() > LONGEST);
         let simple = expr.level <= Level::Unary && !expr.reads && expr.text.len() < 12;
         let named = simple && !expr.text.contains('(');
         self.values[v.0 as usize] = Some(expr);
@@ -224,6 +224,9 @@ impl Printer<'_> {
     fn place_memories(&mut self) {
         for at in 0..self.code.memories.len() {
             let memory = self.code.memories[at];
+            if !self.usage.memories.contains(&Mem(at as u32)) {
+                continue;
+            }
             match memory.place {
                 Place::Buffer(n) => self.memories[at] = Some(self.names.buffers[n as usize].clone()),
                 Place::Local(count) => {
@@ -240,6 +243,9 @@ impl Printer<'_> {
         for at in 0..self.code.memories.len() {
             let memory = self.code.memories[at];
             let (Place::Scratch(offset), None) = (memory.place, &self.memories[at]) else { continue };
+            if !self.usage.memories.contains(&Mem(at as u32)) {
+                continue;
+            }
             let Some(expr) = self.values[offset.0 as usize].clone() else { continue };
             self.scratch = true;
             let (name, ty) = (self.name("kept"), c_type(memory.dtype));
@@ -292,9 +298,7 @@ impl Printer<'_> {
     fn block(&mut self, body: &[Stmt]) {
         for stmt in body {
             self.stmt(stmt);
-            if self.depth == 1 {
-                self.place_scratch();
-            }
+            self.place_scratch();
         }
     }
 
@@ -314,7 +318,7 @@ impl Printer<'_> {
             }
             inst => {
                 let v = stmt.results[0];
-                if self.uses[v.0 as usize] > 0 {
+                if self.usage.values[v.0 as usize] > 0 {
                     let expr = self.expression(v, inst);
                     self.define(v, expr);
                 }
@@ -419,11 +423,6 @@ impl Printer<'_> {
             self.values[result.0 as usize] = Some(Expr::atom(name));
         }
     }
-}
-
-/// Whether a text has this word in it.
-fn mentions(text: &str, name: &str) -> bool {
-    text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).any(|word| word == name)
 }
 
 /// Names of functions of C's library, which a variable would hide.

@@ -4,26 +4,63 @@ use rustc_hash::FxHashSet;
 
 use crate::code::{Code, Inst, Mem, Place, Region, Stmt, V};
 
-/// By value.
-pub fn uses(code: &Code) -> Vec<u32> {
-    let mut uses = vec![0; code.types.len()];
-    for memory in &code.memories {
-        if let Place::Scratch(offset) = memory.place {
-            uses[offset.0 as usize] += 2;
-        }
-    }
-    block(&code.body, &mut |v| uses[v.0 as usize] += 1);
-    uses
+/// What is used by statements that are not themselves for nothing.
+pub struct Usage {
+    /// How often, by value.
+    pub values: Vec<u32>,
+    pub memories: FxHashSet<Mem>,
 }
 
-fn block(body: &[Stmt], note: &mut dyn FnMut(V)) {
-    for stmt in body {
-        operands(&stmt.inst).into_iter().for_each(&mut *note);
-        for region in regions(&stmt.inst) {
-            block(&region.body, note);
-            region.yields.iter().copied().for_each(&mut *note);
+pub fn usage(code: &Code) -> Usage {
+    let mut usage = Usage { values: vec![0; code.types.len()], memories: FxHashSet::default() };
+    for memory in &code.memories {
+        if let Place::Scratch(offset) = memory.place {
+            usage.values[offset.0 as usize] += 2;
         }
     }
+    usage.block(&code.body);
+    usage
+}
+
+impl Usage {
+    /// From the last statement to the first, so that uses are known before what is used.
+    fn block(&mut self, body: &[Stmt]) {
+        for stmt in body.iter().rev() {
+            let needed = || stmt.results.iter().any(|v| self.values[v.0 as usize] > 0);
+            if is_pure(&stmt.inst) && !needed() {
+                continue;
+            }
+            for region in regions(&stmt.inst) {
+                region.yields.iter().for_each(|&v| self.note(v));
+                self.block(&region.body);
+            }
+            operands(&stmt.inst).into_iter().for_each(|v| self.note(v));
+            match &stmt.inst {
+                Inst::Load { mem, .. }
+                | Inst::Gather { mem, .. }
+                | Inst::Store { mem, .. }
+                | Inst::Scatter { mem, .. } => {
+                    self.memories.insert(*mem);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn note(&mut self, v: V) {
+        self.values[v.0 as usize] += 1;
+    }
+}
+
+fn is_pure(inst: &Inst) -> bool {
+    !matches!(
+        inst,
+        Inst::Store { .. }
+            | Inst::Scatter { .. }
+            | Inst::Prefetch { .. }
+            | Inst::For { .. }
+            | Inst::If { .. }
+    )
 }
 
 fn regions(inst: &Inst) -> Vec<&Region> {

@@ -80,8 +80,9 @@ impl Printer<'_> {
             }
             Unary::Neg => return self.function(Function::Prim(Prim::Neg, dtype), &[x]),
             Unary::Not if dtype == DType::Bool => {
+                // Compilers want brackets where it stands beside bit operations.
                 let inner = x.at(Level::Atom);
-                return Expr::new(format!("!{inner}"), Level::Unary).reading(x.reads);
+                return Expr::new(format!("!{inner}"), Level::Comparison).reading(x.reads);
             }
             Unary::Not => {
                 let flipped =
@@ -135,6 +136,11 @@ impl Printer<'_> {
         if op == Binary::Shl && dtype.is_signed_int() {
             let shifted = Expr::binary(&Expr::cast("uint64_t", &x), sign, &y, level);
             return Expr::cast(variable_type(dtype), &shifted);
+        }
+        if (op, dtype) == (Binary::Add, DType::I64) {
+            // Positions, which do not overflow: the order of a sum does not matter.
+            let text = format!("{} + {}", x.at(Level::Sum), y.at(Level::Sum));
+            return Expr { text, level, reads: x.reads | y.reads, sum: None };
         }
         let value = Expr::binary(&x, sign, &y, level);
         // C computes what is narrower than an int as one.

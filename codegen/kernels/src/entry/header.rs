@@ -159,7 +159,7 @@ fn functions(entry: &Entry) -> String {
 }
 
 /// `int64_t n`, `const float *x`, `const mithril_mlp_params *params`, `void *workspace`.
-pub(super) fn parameter_text(entry: &Entry, parameter: Parameter) -> String {
+pub fn parameter_text(entry: &Entry, parameter: Parameter) -> String {
     match parameter {
         Parameter::Symbol(at) => format!("int64_t {}", entry.symbols[at].name),
         Parameter::Argument(at) => declaration(&entry.arguments[at]),
@@ -205,7 +205,7 @@ fn documentation(entry: &Entry) -> String {
 }
 
 /// A comment of C around lines, broken where they are long.
-pub(super) fn comment(text: &str, indent: &str) -> String {
+pub fn comment(text: &str, indent: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     for line in text.lines() {
         let lead = &line[..line.len() - line.trim_start().len()];

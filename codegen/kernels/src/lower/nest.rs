@@ -40,6 +40,8 @@ pub struct Nest<'f> {
 #[derive(Clone, Copy, Debug)]
 pub struct Kept {
     pub mem: Mem,
+    /// The axis that the row goes along.
+    pub axis: usize,
     /// Whether it has been written.
     pub written: bool,
 }
@@ -142,9 +144,9 @@ impl<'f> Nest<'f> {
         v
     }
 
-    /// The place along the row, which is the last axis.
-    fn along_row(index: &[Ix]) -> (V, u32) {
-        match index.last() {
+    /// The place along the row.
+    fn along_row(kept: Kept, index: &[Ix]) -> (V, u32) {
+        match index.get(kept.axis) {
             Some(Ix::At(v)) => (*v, 1),
             Some(Ix::Lanes(v)) => (*v, 0),
             _ => unreachable!("kept values are read in line"),
@@ -152,13 +154,13 @@ impl<'f> Nest<'f> {
     }
 
     fn read_kept(&mut self, kept: Kept, index: &[Ix]) -> V {
-        let (at, one) = Self::along_row(index);
+        let (at, one) = Self::along_row(kept, index);
         let lanes = if one == 1 { 1 } else { self.lanes };
         self.b.load(kept.mem, at, lanes, None)
     }
 
     fn write_kept(&mut self, kept: Kept, index: &[Ix], v: V) -> V {
-        let (at, one) = Self::along_row(index);
+        let (at, one) = Self::along_row(kept, index);
         let lanes = if one == 1 { 1 } else { self.lanes };
         let v = self.lift(v, lanes);
         // Scratch has room for whole vectors.

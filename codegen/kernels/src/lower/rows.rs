@@ -305,7 +305,10 @@ impl<'f> Rows<'f> {
         let write = |nest: &mut Nest, base: V, vectors: i64| {
             let at = |nest: &mut Nest, u: i64| {
                 let mut index = place.clone();
-                index[axis] = Ix::Lanes(nest.b.offset(base, u * i64::from(nest.lanes)));
+                // A space without axes is a single element.
+                if let Some(ix) = index.get_mut(axis) {
+                    *ix = Ix::Lanes(nest.b.offset(base, u * i64::from(nest.lanes)));
+                }
                 index
             };
             let places: Vec<Index> = (0..vectors).map(|u| at(nest, u)).collect();
@@ -512,7 +515,7 @@ impl<'f> Rows<'f> {
             let at = self.nest.dim(&offset);
             let dtype = super::nest::held(self.nest.dtype(value));
             let mem = self.nest.b.scratch(dtype, at);
-            self.nest.kept.insert(value, Kept { mem, written: false });
+            self.nest.kept.insert(value, Kept { mem, axis: self.axis, written: false });
             self.first_sweeps.push((value, first));
             // A whole vector more than there are elements: tails are stored unmasked.
             let bytes = &self.space[self.axis] * &Dim::Const(dtype.bytes() as i64);

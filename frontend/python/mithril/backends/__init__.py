@@ -7,15 +7,17 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .base import Backend as Backend
+    from .c import CBackend as CBackend
     from .cpu import CpuBackend as CpuBackend
     from .jax import JaxBackend as JaxBackend
     from .numpy import NumpyBackend as NumpyBackend
     from .torch import TorchBackend as TorchBackend
 
-__all__ = ["Backend", "CpuBackend", "JaxBackend", "NumpyBackend", "TorchBackend"]
+__all__ = ["Backend", "CBackend", "CpuBackend", "JaxBackend", "NumpyBackend", "TorchBackend"]
 
 _MODULES = {
     "Backend": "base",
+    "CBackend": "c",
     "CpuBackend": "cpu",
     "JaxBackend": "jax",
     "NumpyBackend": "numpy",

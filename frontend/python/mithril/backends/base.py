@@ -125,7 +125,9 @@ class Backend(ABC):
     """What is imported; installed as `package`."""
     package: ClassVar[str]
     writes: ClassVar[bool] = True
-    """Whether models become Python source, which can be written to a file."""
+    """Whether models become Python source."""
+    extension: ClassVar[str | None] = ".py"
+    """What files of generated source end in; None: there are none."""
     dtypes: ClassVar[tuple[str, ...]] = ("float64", "float32", "float16", "bfloat16")
 
     def __init__(

@@ -24,6 +24,7 @@ class CpuBackend(NumpyArrays):
 
     kind: ClassVar[str] = "cpu"
     writes: ClassVar[bool] = False
+    extension: ClassVar[str | None] = None
 
     def __init__(
         self,

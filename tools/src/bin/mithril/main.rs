@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use mithril::native::Native;
 use mithril::compile::{self, CompileOptions, Target};
 use mithril::{Block, Diagnostic, Mode, Result, lower, summary};
 use mithril_ir::dtype::DType;
@@ -24,14 +25,14 @@ struct Options {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Write a saved model as source for a framework.
+    /// Write a saved model as source for a framework, or as C.
     Compile {
         #[command(flatten)]
         model: Saved,
-        /// numpy, torch or jax.
+        /// numpy, torch, jax or c.
         #[arg(short, long, default_value = "numpy")]
         target: String,
-        /// The Python file to write; beside it, large constants as an .npz.
+        /// The Python file to write, with large constants as an .npz beside it; or the C file.
         #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
     },
@@ -95,18 +96,27 @@ fn unwritable(path: &Path, error: &std::io::Error) -> Box<Diagnostic> {
 }
 
 fn write(model: &Saved, target: &str, output: &Path) -> Result<()> {
+    let target = Target::find(target)?;
     let options = CompileOptions {
-        target: Target::find(target)?,
+        target,
         lower: model.options(),
         optimize: true,
-        stem: compile::stem(&output.display().to_string())?,
+        stem: compile::stem(&output.display().to_string(), target)?,
         cache: false,
     };
     let program = compile::compile(&model.block()?, &options)?;
+    if let Some(text) = program.native().and_then(Native::c) {
+        return fs::write(output, text).map_err(|error| unwritable(output, &error));
+    }
     let Some(source) = program.source() else {
-        return Diagnostic::new("native code is not written to files yet")
-            .expected("a framework: numpy, torch or jax")
-            .err();
+        return match target {
+            Target::C => Diagnostic::new("C is for ranks and sizes of params that are known")
+                .hint("give the shapes of the model's inputs with `--shape`")
+                .err(),
+            _ => Diagnostic::new("native code is not written to files yet")
+                .expected("a framework: numpy, torch or jax; or c")
+                .err(),
+        };
     };
     if !source.constants.is_empty() {
         let beside = output.with_extension("npz");

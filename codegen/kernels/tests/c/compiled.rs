@@ -1,0 +1,227 @@
+//! Functions as C beside the evaluator. Many are compiled by one command.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use libloading::Library;
+use mithril_ir::dim::Symbol;
+use mithril_ir::dtype::DType;
+use mithril_ir::graph::{Function, Module};
+use mithril_ir::tensor::Tensor;
+use mithril_ir::text;
+use mithril_kernels::c::{self, Source, caller};
+use mithril_kernels::contract::Isa;
+use mithril_kernels::program::{Plan, plan};
+use mithril_passes::driver::Driver;
+use mithril_passes::pipeline::Pipeline;
+use mithril_runtime::execute::Executable;
+use mithril_runtime::kernel::Kernel;
+use mithril_runtime::memory::Block;
+use mithril_runtime::program::Place;
+use mithril_runtime::size::Size;
+use mithril_runtime::threads::Pool;
+
+/// One function of a module with arguments and the results that it is to have.
+pub struct Check {
+    pub about: String,
+    pub module: Module,
+    /// The function's name in the module, whose other functions it may call.
+    pub function: String,
+    pub inputs: Vec<Tensor>,
+    pub expected: Vec<Tensor>,
+}
+
+/// A check's function as C.
+struct Made {
+    function: Function,
+    plan: Plan,
+    source: Source,
+}
+
+const PIPELINE: &str = "inline{limit=all,repeated=all,custom=true},legalize{target=c},\
+                        inline{limit=all,repeated=all,custom=true},canonicalize,cse,dce";
+/// What users are told that generated C bears, and what tells of undefined behaviour.
+const FLAGS: [&str; 9] = [
+    "-std=c11",
+    "-O0",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-ffp-contract=off",
+    "-fsanitize=undefined",
+    "-fno-sanitize-recover=all",
+    "-fPIC",
+];
+/// Files for one run of the compiler.
+const FILES: usize = 24;
+
+fn make(check: &Check, number: usize) -> Result<Made, String> {
+    let pipeline = Pipeline::parse(PIPELINE).expect("the pipeline");
+    let legal = Driver::default().run(&pipeline, &check.module);
+    let (legal, _) = legal.map_err(|error| error.to_string())?;
+    let function = legal.get(&check.function).ok_or("the function is gone")?;
+    let plan = plan(function, &Isa::PORTABLE).map_err(|error| error.to_string())?;
+    let source = c::print(&format!("m{number}"), &[(function, &plan)]);
+    let source = source.map_err(|error| error.to_string())?;
+    Ok(Made { function: (**function).clone(), plan, source })
+}
+
+/// Compiles all checks and runs them; those that fail, with why.
+pub fn failures(checks: &[Check]) -> Vec<String> {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let name = format!("mithril-c-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    let folder = std::env::temp_dir().join(name);
+    std::fs::create_dir(&folder).expect("a folder");
+    let batches: Vec<&[Check]> = checks.chunks(FILES).collect();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut failures = Vec::new();
+        while let Some(batch) = batches.get(next.fetch_add(1, Ordering::Relaxed)) {
+            failures.extend(run_batch(batch, &folder));
+        }
+        failures
+    };
+    let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
+    let failures = thread::scope(|scope| {
+        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().flat_map(|t| t.join().expect("a thread")).collect()
+    });
+    std::fs::remove_dir_all(&folder).expect("the folder");
+    failures
+}
+
+fn run_batch(batch: &[Check], folder: &PathBuf) -> Vec<String> {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let mut failures = Vec::new();
+    let mut made = Vec::new();
+    let mut files = Vec::new();
+    for check in batch {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        match make(check, number) {
+            Ok(one) => {
+                let file = folder.join(format!("m{number}.c"));
+                let text = format!("{}{}", one.source.text, caller::print(&one.source));
+                std::fs::write(&file, text).expect("the file");
+                files.push(file);
+                made.push((check, one));
+            }
+            Err(why) => failures.push(format!("{}\n{why}", check.about)),
+        }
+    }
+    let Some(first) = files.first() else { return failures };
+    let library = first.with_extension("so");
+    let mut command = Command::new("cc");
+    command.args(FLAGS).arg("-shared").args(&files).arg("-lm").arg("-o").arg(&library);
+    let output = command.output().expect("a C compiler");
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said: Vec<&str> = said.lines().take(40).collect();
+        let named = |file: &&PathBuf| said.join("\n").contains(&*file.to_string_lossy());
+        let texts = files.iter().filter(named).take(1);
+        let texts: String = texts.map(|file| std::fs::read_to_string(file).expect("it")).collect();
+        failures.push(format!("{}\n{texts}", said.join("\n")));
+        return failures;
+    }
+    // SAFETY: the library runs nothing when it is loaded.
+    let library = unsafe { Library::new(&library) }.expect("the library");
+    for (check, one) in made {
+        if let Some(why) = one.run(check, &library) {
+            let module = text::print(&check.module);
+            failures.push(format!("{}\n{why}\n{module}\n{}", check.about, one.source.text));
+        }
+    }
+    failures
+}
+
+impl Made {
+    /// Why the function does not give what it is to give.
+    fn run(&self, check: &Check, library: &Library) -> Option<String> {
+        let entry = &self.source.interface.entries[0];
+        // SAFETY: the file has a kernel of this name.
+        let kernel = unsafe { library.get::<Kernel>(caller::name(entry).as_bytes()) };
+        let kernel = *kernel.expect("the kernel");
+        let bytes = |wanted: Place| -> Size {
+            let buffers = &self.plan.program.buffers;
+            buffers.iter().find(|b| b.place == wanted).expect("a buffer").bytes.clone()
+        };
+        let args = (0..entry.arguments.len()).map(|i| bytes(Place::Argument(i)));
+        let results = (0..entry.results.len()).map(|i| bytes(Place::Result(i)));
+        let program = caller::program(entry, &args.chain(results).collect::<Vec<_>>());
+        let executable =
+            Executable::new(program, vec![kernel], vec![], vec![]).expect("a valid program");
+        let mut sizes: HashMap<Symbol, i64> = HashMap::new();
+        for ((value, _), tensor) in self.function.arguments().zip(&check.inputs) {
+            for (dim, size) in self.function.ty(value).shape.dims.iter().zip(tensor.shape()) {
+                if let Some(symbol) = dim.as_symbol() {
+                    sizes.insert(symbol.clone(), *size as i64);
+                }
+            }
+        }
+        let symbols: Vec<i64> = self.plan.symbols.iter().map(|s| sizes[s]).collect();
+        let bytes = match executable.result_bytes(&symbols) {
+            Ok(bytes) => bytes,
+            Err(error) => return Some(error.to_string()),
+        };
+        let mut blocks: Vec<Block> =
+            bytes.iter().map(|&n| Block::new(n).expect("memory")).collect();
+        blocks.iter_mut().for_each(|block| block.as_mut_slice().fill(0xA5));
+        let held: Vec<Block> =
+            check.inputs.iter().map(|t| Block::copy_of(t.bytes()).expect("memory")).collect();
+        let from: Vec<*const u8> = held.iter().map(|b| b.as_ptr() as *const u8).collect();
+        let to: Vec<*mut u8> = blocks.iter().map(Block::as_ptr).collect();
+        // SAFETY: the blocks have the sizes that the program says.
+        let ran = unsafe { executable.run(&from, &symbols, &to, &Pool::new(1)) };
+        if let Err(error) = ran {
+            return Some(error.to_string());
+        }
+        blocks.iter().zip(&check.expected).enumerate().find_map(|(i, (block, want))| {
+            let dtype = self.function.ty(self.function.results[i].value).dtype;
+            let got = Tensor::from_bytes(dtype, want.shape().to_vec(), block.as_slice());
+            match got {
+                Ok(got) => difference(want, &got).map(|why| format!("result {i}: {why}")),
+                Err(_) => Some(format!("result {i} has {} bytes", block.len())),
+            }
+        })
+    }
+}
+
+/// What is wrong with a result.
+fn difference(want: &Tensor, got: &Tensor) -> Option<String> {
+    if !want.dtype().is_float() {
+        let same = want.to_i64s() == got.to_i64s();
+        return (!same).then(|| format!("{got:?}, expected {want:?}"));
+    }
+    let tolerance = match want.dtype() {
+        DType::F64 => 1e-12,
+        DType::F32 => 1e-5,
+        DType::F16 => 2e-3,
+        _ => 2e-2,
+    };
+    let (wants, gots) = (want.to_f64s(), got.to_f64s());
+    let finite = wants.iter().filter(|x| x.is_finite());
+    let largest = finite.fold(1e-30, |a: f64, x| a.max(x.abs()));
+    let differs = wants.iter().zip(&gots).any(|(&w, &g)| {
+        let same = (w.is_nan() && g.is_nan())
+            || (w == g && (w != 0.0 || w.is_sign_negative() == g.is_sign_negative()))
+            || (w.is_finite() && (w != 0.0 || g != 0.0) && (w - g).abs() <= tolerance * largest);
+        !same
+    });
+    differs.then(|| format!("{got:?}, expected {want:?}"))
+}
+
+/// Fails with the first of the failures.
+pub fn expect_none(checks: &[Check]) {
+    assert!(!checks.is_empty());
+    let failures = failures(checks);
+    let shown: Vec<&str> = failures.iter().take(4).map(String::as_str).collect();
+    assert!(
+        failures.is_empty(),
+        "{} of {} fail:\n{}",
+        failures.len(),
+        checks.len(),
+        shown.join("\n----\n")
+    );
+}

@@ -1,0 +1,10 @@
+//! Generated C, compiled by the system's compiler under UBSan with every warning as an error: every
+//! operation of the table against the evaluator, on numbers, on extremes, on no elements, and its
+//! gradients.
+
+#[path = "../../../../ir/tests/cases/mod.rs"]
+mod cases;
+mod compiled;
+mod gradients;
+mod operations;
+mod programs;

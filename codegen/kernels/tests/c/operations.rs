@@ -1,0 +1,99 @@
+//! Every operation of the table.
+
+use mithril_ir::attr::Attr;
+use mithril_ir::dtype::DType;
+use mithril_ir::evaluate::evaluate;
+use mithril_ir::graph::Module;
+use mithril_ir::op::{Class, Kind, Op};
+use mithril_ir::tensor::Tensor;
+
+use crate::cases::{Case, Random, operations};
+use crate::compiled::{Check, expect_none};
+
+/// Uses of each operation: on floats of the dtypes that models have, and on any dtype.
+const COUNT: usize = 4;
+
+fn check(fixed: &Case, form: &Case, inputs: &[Tensor]) -> Option<Check> {
+    let (function, reference) = (form.function()?, fixed.function()?);
+    let expected = evaluate(&Module::new(), &reference, inputs).ok()?;
+    let name = function.name.to_string();
+    Some(Check {
+        about: format!("{} {form:?}\nof {inputs:?}", fixed.op.name),
+        module: Module::of(function),
+        function: name,
+        inputs: inputs.to_vec(),
+        expected,
+    })
+}
+
+/// Whether its sums are rounded to a half at each step, which goes by their order.
+fn rounds_each_step(case: &Case) -> bool {
+    let half = |attr: &Attr| matches!(attr, Attr::DType(DType::F16 | DType::BF16));
+    matches!(case.op.kind, Kind::Reduce | Kind::Contraction) && case.attrs.iter().any(half)
+}
+
+fn uses(op: Op, random: &mut Random) -> Vec<Case> {
+    let dtypes = [Some(DType::F32), None, Some(DType::F64), None];
+    let found = (0..COUNT).map_while(|at| Case::find(op, random, dtypes[at % 4]));
+    found.filter(|case| !rounds_each_step(case)).collect()
+}
+
+#[test]
+fn on_numbers() {
+    let mut checks = Vec::new();
+    for (number, op) in operations().enumerate() {
+        let mut random = Random(number as u64);
+        for case in uses(op, &mut random) {
+            let inputs = case.tensors(&mut random);
+            for form in [case.clone(), case.symbolic()] {
+                checks.extend(check(&case, &form, &inputs));
+            }
+        }
+    }
+    expect_none(&checks);
+}
+
+/// Zeros of both signs, ends of every dtype, infinities, and what is no number.
+fn extremes(case: &Case, random: &mut Random) -> Vec<Tensor> {
+    let mut tensors = case.tensors(random);
+    for (i, tensor) in tensors.iter_mut().enumerate() {
+        if case.op.operand(i).class == Class::Key {
+            continue;
+        }
+        let dtype = tensor.dtype();
+        let shape = tensor.shape().to_vec();
+        let count = tensor.len();
+        *tensor = match dtype.is_float() {
+            true => {
+                let values = [0.0, -0.0, 1.0, -1.5, 2.5, 1e-40, f64::INFINITY, -f64::INFINITY, f64::NAN];
+                let values: Vec<f64> = (0..count).map(|_| *random.pick(&values)).collect();
+                Tensor::from_f64s(dtype, shape, &values)
+            }
+            false => {
+                let (low, high) = mithril_ir::scalar::round::int_range(dtype);
+                let values = [low as i64, high as i64, 0, 1, 3, low as i64 + 1, -1, 64];
+                let fits = |v: &i64| dtype == DType::U64 || (low..=high).contains(&(*v).into());
+                let values: Vec<i64> = values.into_iter().filter(fits).collect();
+                let values: Vec<i64> = (0..count).map(|_| *random.pick(&values)).collect();
+                Tensor::from_i64s(dtype, shape, &values)
+            }
+        };
+    }
+    tensors
+}
+
+#[test]
+fn on_extremes() {
+    let mut checks = Vec::new();
+    for (number, op) in operations().enumerate() {
+        let mut random = Random(7000 + number as u64);
+        // What sums of infinities give goes by their order.
+        let exact = matches!(op.kind, Kind::Elementwise | Kind::Index | Kind::Order | Kind::Layout);
+        let primitive = exact && !matches!(op.meaning, mithril_ir::op::Meaning::Decompose(_));
+        for case in uses(op, &mut random).into_iter().filter(|_| primitive) {
+            let inputs = extremes(&case, &mut random);
+            checks.extend(check(&case, &case, &inputs));
+        }
+    }
+    expect_none(&checks);
+}

@@ -1,0 +1,92 @@
+//! Whole functions as C.
+
+use mithril_ir::evaluate::evaluate;
+use mithril_ir::tensor::Tensor;
+use mithril_ir::text;
+
+use crate::cases::Random;
+use crate::compiled::{Check, expect_none};
+
+/// A function of this signature and body, `t` standing for `tensor`, with symbols of these sizes.
+fn check(signature: &str, body: &str, sizes: &[(&str, i64)]) -> Check {
+    let source = format!("mithril 1\n\nfunc @f({signature} {{\n{body}\n}}\n");
+    let source = source.replace("t<", "tensor<");
+    let module = text::parse(&source).unwrap_or_else(|e| panic!("{e}\n{source}"));
+    let entry = module.entry().expect("an entry").clone();
+    let mut random = Random(1);
+    let size = |symbol: &mithril_ir::dim::Symbol| {
+        sizes.iter().find(|(name, _)| *name == symbol.as_str()).map(|(_, size)| *size)
+    };
+    let inputs: Vec<Tensor> = (entry.arguments())
+        .map(|(value, _)| {
+            let ty = entry.ty(value);
+            let dims = ty.shape.dims.iter().map(|d| d.evaluate(&size).expect("a size") as usize);
+            let shape: Vec<usize> = dims.collect();
+            let count: usize = shape.iter().product();
+            let values: Vec<f64> = (0..count).map(|_| random.unit() * 4.0 - 2.0).collect();
+            Tensor::from_f64s(ty.dtype, shape, &values)
+        })
+        .collect();
+    let expected = evaluate(&module, &entry, &inputs).unwrap_or_else(|e| panic!("{e}\n{source}"));
+    let about = format!("{source}{sizes:?}");
+    Check { about, module, function: "f".into(), inputs, expected }
+}
+
+#[test]
+fn contractions() {
+    let mut checks = Vec::new();
+    for (m, k, n) in [(8, 8, 8), (1, 33, 17), (33, 127, 17), (64, 70, 1), (5, 3, 600), (2, 0, 3)] {
+        let body = "%0 = matmul(%x, %w)\n%1 = add(%0, %b)\n%2 = gelu_tanh(%1)\nreturn %2";
+        let fixed = format!(
+            "%x: t<{m} x {k} x f32>, %w: t<{k} x {n} x f32>, %b: t<{n} x f32>) -> (y: t<{m} x {n} x f32>)"
+        );
+        checks.push(check(&fixed, body, &[]));
+        let open = "%x: t<m x k x f32>, %w: t<k x n x f32>, %b: t<n x f32>) -> (y: t<m x n x f32>)";
+        checks.push(check(open, body, &[("m", m), ("k", k), ("n", n)]));
+        let body = "%v = transpose(%w) {permutation = [1, 0]}\n%0 = matmul(%x, %v)\nreturn %0";
+        let turned = "%x: t<m x k x f32>, %w: t<n x k x f32>) -> (y: t<m x n x f32>)";
+        checks.push(check(turned, body, &[("m", m), ("k", k), ("n", n)]));
+        let turned =
+            format!("%x: t<{m} x {k} x f64>, %w: t<{n} x {k} x f64>) -> (y: t<{m} x {n} x f64>)");
+        checks.push(check(&turned, body, &[]));
+    }
+    expect_none(&checks);
+}
+
+#[test]
+fn rows_and_columns() {
+    let mut checks = Vec::new();
+    for (n, m) in [(1, 1), (5, 10), (3, 70), (2, 300), (0, 4), (4, 0)] {
+        checks.push(check(
+            "%x: t<n x m x f32>, %w: t<m x f32>, %b: t<m x f32>) -> (r: t<n x m x f32>, s: t<n x m x f32>)",
+            "%0 = softmax(%x)\n%1 = layer_norm(%0, %w, %b)\nreturn %0, %1",
+            &[("n", n), ("m", m)],
+        ));
+        checks.push(check(
+            "%x: t<n x m x f32>) -> (r: t<m x f32>, s: t<n x f32>, p: t<n x m x f32>, q: t<n x m x i64>)",
+            "%0 = sum(%x) {axes = [0]}\n%1 = prod(%x) {axes = [1]}\n%2 = cumsum(%x) {axis = 1}\n%3 = argsort(%x)\nreturn %0, %1, %2, %3",
+            &[("n", n), ("m", m)],
+        ));
+    }
+    expect_none(&checks);
+}
+
+#[test]
+fn attention() {
+    let mut checks = Vec::new();
+    for causal in [true, false] {
+        checks.push(check(
+            "%q: t<b x 3 x s x 16 x f32>, %k: t<b x 3 x s x 16 x f32>, %v: t<b x 3 x s x 16 x f32>) -> (y: t<b x 3 x s x 16 x f32>)",
+            &format!("%0 = attention(%q, %k, %v) {{causal = {causal}}}\nreturn %0"),
+            &[("b", 2), ("s", 17)],
+        ));
+    }
+    expect_none(&checks);
+}
+
+#[test]
+fn results_that_are_arguments_or_each_other() {
+    let fixed = "%x: t<3 x 4 x f32>) -> (a: t<3 x 4 x f32>, b: t<4 x 3 x f32>, c: t<3 x 4 x f32>, d: t<3 x 4 x f32>, e: t<12 x f32>)";
+    let body = "%0 = exp(%x)\n%1 = transpose(%x) {permutation = [1, 0]}\n%2 = reshape(%0) {shape = [12]}\nreturn %x, %1, %0, %0, %2";
+    expect_none(&[check(fixed, body, &[])]);
+}

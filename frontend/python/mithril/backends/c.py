@@ -1,0 +1,55 @@
+"""C source, compiled by the system's compiler. Arrays are NumPy's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ..errors import BackendError
+from .cpu import CpuRunner
+from .numpy import NumpyArrays
+
+if TYPE_CHECKING:
+    from .._core import Program
+
+__all__ = ["CBackend"]
+
+
+class CBackend(NumpyArrays):
+    """Runs models as C. Arrays are `numpy.ndarray`; outputs own their memory.
+
+    The source is one file of C11 with a documented interface, `compiled.code`; `file_path=` writes
+    it. At the first call the compiler that the environment's `CC` names, or `cc`, makes a library of
+    it. With `jit=False` nothing is compiled, and nothing can be called.
+    """
+
+    kind: ClassVar[str] = "c"
+    writes: ClassVar[bool] = False
+    extension: ClassVar[str | None] = ".c"
+
+    @property
+    def jit_default(self) -> bool:
+        return True
+
+    def runner(
+        self, program: Program, namespace: object, *, jit: bool, checkpoint: bool
+    ) -> CpuRunner:
+        native = program.native(self.samples, 1)
+        outputs = [result for result in program.results if result.state is None]
+        ones = {r.name: self.ones(dtype=r.dtype) for r in outputs if not r.dims}
+        runner = CpuRunner if jit else SourceRunner
+        return runner(native, {r.name for r in outputs}, ones)
+
+
+class SourceRunner(CpuRunner):
+    """Source that is not to be compiled."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.forward = self.joint = self.gradients = _refuse  # type: ignore[method-assign]
+
+
+def _refuse(*args: object) -> Any:
+    raise BackendError(
+        "this model was not compiled to be called\n  got: `jit=False`"
+        "\n  hint: leave `jit=` out, or compile the source in `code`"
+    )
