@@ -47,7 +47,7 @@ impl From<Fault> for PyErr {
 
 /// The class of `mithril.errors` for the documented heading that a message begins with.
 fn exception(error: &Diagnostic) -> &'static str {
-    const HEADINGS: [(&str, &str); 5] = [
+    const HEADINGS: [(&str, &str); 6] = [
         ("Terminal not found", "TerminalError"),
         ("Incompatible shapes", "ShapeError"),
         ("Backend does not support", "BackendError"),
