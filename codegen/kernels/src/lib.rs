@@ -12,3 +12,4 @@ pub mod lower;
 pub mod mlir;
 pub mod program;
 pub mod scalar;
+pub mod unfuse;

@@ -11,8 +11,9 @@ use mithril_runtime::execute::Executable;
 use mithril_runtime::kernel;
 use mithril_runtime::memory::Block;
 
-mod cache;
-mod host;
+pub mod cache;
+pub mod export;
+pub mod host;
 mod library;
 mod objects;
 
