@@ -58,6 +58,10 @@ pub fn export(module: &Module, request: &Export) -> Result<Files> {
     // The first that fits is taken.
     hosts.sort_by_key(|host| std::cmp::Reverse(host.rank()));
     hosts.dedup();
+    if hosts.is_empty() || module.entry().is_none() {
+        let got = format!("{} functions for {} processors", module.functions.len(), hosts.len());
+        return Diagnostic::new("there is nothing to make a library of").got(got).err();
+    }
     let processors: Vec<Processor> = hosts.iter().map(Host::processor).collect();
     let functions: Vec<&Function> = module.called_from_outside().map(|f| &**f).collect();
     let plans =

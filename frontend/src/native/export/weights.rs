@@ -8,7 +8,7 @@ use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 use mithril_ir::dtype::DType;
 use mithril_ir::tensor::Tensor;
 use mithril_kernels::entry::{Entry, Group};
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use safetensors::tensor::{Dtype, Metadata, TensorView};
 
 use super::unwritable;
 
@@ -61,24 +61,27 @@ pub fn write(weights: &[(&str, &Tensor)], path: &Path) -> Result<Vec<Place>> {
     safetensors::serialize_to_file(views(weights)?, None, path)
         .map_err(|error| failed(error.to_string()))?;
     let head = head(path).map_err(|error| unwritable(path, error))?;
-    let (length, metadata) =
-        SafeTensors::read_metadata(&head).map_err(|error| failed(error.to_string()))?;
+    let metadata: Metadata =
+        serde_json::from_slice(&head).map_err(|error| failed(error.to_string()))?;
     let all = metadata.tensors();
     let places = weights.iter().filter_map(|(name, _)| {
         let (start, end) = all.get(*name)?.data_offsets;
-        // The length of the head stands before it.
-        Some(Place { name: name.to_string(), offset: 8 + length + start, bytes: end - start })
+        let offset = LENGTH + head.len() + start;
+        Some(Place { name: name.to_string(), offset, bytes: end - start })
     });
     Ok(places.collect())
 }
 
-/// What stands before the elements.
+/// How many bytes say how long the head is.
+const LENGTH: usize = 8;
+
+/// What stands between its own length and the elements.
 fn head(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
-    let mut head = vec![0; 8];
-    file.read_exact(&mut head)?;
-    let length = head.iter().rev().fold(0, |length, byte| length << 8 | u64::from(*byte));
-    file.take(length).read_to_end(&mut head)?;
+    let mut length = [0; LENGTH];
+    file.read_exact(&mut length)?;
+    let mut head = Vec::new();
+    file.take(u64::from_le_bytes(length)).read_to_end(&mut head)?;
     Ok(head)
 }
 

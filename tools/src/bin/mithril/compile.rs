@@ -61,18 +61,22 @@ impl Compile {
         let library = self.output.extension().is_some_and(|extension| extension == "so");
         let name = self.target.as_deref().unwrap_or(if library { "cpu" } else { "numpy" });
         let target = Target::find(name)?;
+        let hosts = self.cpu.iter().map(|cpu| Host::parse(cpu)).collect::<Result<Vec<Host>>>()?;
         if self.model.file.extension().is_some_and(|extension| extension == "mir") {
             if target != Target::Cpu {
                 return Err(refused("a .mir file is compiled to a library", name, "cpu"));
             }
-            return Ok(self.library(&self.module()?)?);
+            return Ok(self.library(&self.module()?, hosts)?);
         }
         if self.pipeline.is_some() || self.gradients {
             let (got, expected) = (self.model.file.display().to_string(), "a .mir file");
             return Err(refused("`--passes` and `--gradients` are for .mir files", &got, expected));
         }
         match target {
-            Target::Cpu => Ok(self.library(&self.program(target, "model".into())?.module)?),
+            Target::Cpu => {
+                let program = self.program(target, "model".into())?;
+                Ok(self.library(&program.module, hosts)?)
+            }
             Target::Framework(_) => Ok(self.source(target)?),
         }
     }
@@ -121,9 +125,8 @@ impl Compile {
         run(&pipeline::flat(then), &run(&first, &module)?)
     }
 
-    fn library(&self, module: &Module) -> Result<()> {
+    fn library(&self, module: &Module, hosts: Vec<Host>) -> Result<()> {
         let stem = self.output.file_stem().map_or("model".into(), |stem| stem.to_string_lossy());
-        let hosts = self.cpu.iter().map(|cpu| Host::parse(cpu)).collect::<Result<_>>()?;
         let request = Export {
             library: self.output.clone(),
             name: stem.strip_prefix("lib").unwrap_or(&stem).to_string(),
