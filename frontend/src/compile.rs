@@ -298,6 +298,21 @@ impl Program {
         }
     }
 
+    /// Nothing, for a program that has code.
+    ///
+    /// Errors: it is open.
+    pub fn settled(&self) -> Result<()> {
+        match self.code {
+            Code::Source(_) | Code::Native(_) => Ok(()),
+            Code::Open => {
+                Diagnostic::new("native code is for known ranks and params of known sizes")
+                    .got(format!("{}, whose inputs have no shapes", self.name))
+                    .hint("give the shapes of the inputs, or evaluate it once")
+                    .err()
+            }
+        }
+    }
+
     /// An open program with native code for these shapes of its arguments.
     ///
     /// Errors: shapes that do not fit; those of [`compile`].

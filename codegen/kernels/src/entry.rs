@@ -8,6 +8,7 @@
 mod check;
 mod expression;
 mod header;
+pub mod llvm;
 mod names;
 mod workspace;
 

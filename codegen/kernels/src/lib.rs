@@ -13,3 +13,4 @@ pub mod lower;
 pub mod mlir;
 pub mod program;
 pub mod scalar;
+pub mod unfuse;

@@ -18,6 +18,7 @@ use mithril_ir::graph::Function;
 use mithril_ir::op::access::Access;
 
 use crate::code::Code;
+use crate::unfuse::unfuse;
 
 pub use crate::contract::Isa;
 
@@ -38,6 +39,14 @@ pub struct Lowered {
 ///
 /// Errors: an operation that has no loops.
 pub fn lower(function: &Function, isa: &Isa) -> Result<Lowered> {
+    let mut lowered = loops(function, isa)?;
+    if !isa.fma {
+        unfuse(&mut lowered.code);
+    }
+    Ok(lowered)
+}
+
+fn loops(function: &Function, isa: &Isa) -> Result<Lowered> {
     let single = |access: fn(&Access) -> bool| function.ops.iter().find(|op| access(&op.op.access));
     if let Some(op) = single(|a| matches!(a, Access::Contract)) {
         return contraction::lower(function, op, isa);

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -271,6 +272,37 @@ class CompiledModel:
             file_path=None,
             debug=self._debug,
         )
+
+    def export(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        name: str | None = None,
+        params: Mapping[str, Array] | None = None,
+        cpu: str | Sequence[str] = "native",
+    ) -> dict[str, Path]:
+        """Writes a shared library for C into a folder, and beside it its header, its metadata as
+        JSON and, where `params` are given, their values as safetensors. The paths, by `library`,
+        `header`, `metadata` and `weights`.
+
+        `name` is what the names of files and functions contain; by default it is the model's. `cpu`
+        is the processor that it is for: `native`, `x86-64-v2` to `x86-64-v4`, or several, among
+        which the library chooses when it is first called.
+
+        Errors: `BackendError` for a backend that makes no native code, or where code cannot be
+        made; `MithrilError` for a model whose inputs have no shapes yet, or params that do not fit.
+        """
+        if self.backend.writes:
+            raise BackendError(
+                "a library for C is made of native code"
+                f"\n  got: {self.backend!r}\n  hint: compile for `ml.CpuBackend()`"
+            )
+        values = None
+        if params is not None:
+            values = {n: self.backend.to_numpy(value) for n, value in params.items()}
+        processors = cpu.split(",") if isinstance(cpu, str) else list(cpu)
+        paths = self._runner.native.export(os.fspath(folder), name, processors, values)
+        return {what: Path(path) for what, path in paths.items()}
 
     def register_hook(self, name: str, hook: Callable[[Array], object]) -> None:
         """Calls `hook` with the value of an output or of a named inner terminal at each call.

@@ -27,6 +27,16 @@ pub struct Cache {
     folder: Option<PathBuf>,
 }
 
+/// One object on disk.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// Its key, in hexadecimal digits.
+    pub name: String,
+    pub bytes: u64,
+    /// How long ago it was used.
+    pub age: Duration,
+}
+
 impl Cache {
     /// The cache in the folder that MITHRIL_CACHE names (none, if that is empty), or in
     /// `~/.cache/mithril`.
@@ -76,10 +86,41 @@ impl Cache {
         }
     }
 
+    /// Where it is; none, where there is no folder for it.
+    pub fn folder(&self) -> Option<&Path> {
+        self.folder.as_deref()
+    }
+
+    /// How many bytes are kept.
+    pub fn limit() -> u64 {
+        let own = env::var("MITHRIL_CACHE_LIMIT").ok().and_then(|bytes| bytes.parse().ok());
+        own.unwrap_or(LIMIT)
+    }
+
+    /// What is there, what was used last first.
+    pub fn entries(&self) -> Vec<Entry> {
+        let object = |path: &Path| path.extension().is_some_and(|end| end == "o");
+        let mut files = self.files();
+        files.retain(|(.., path)| object(path));
+        files.sort_by(|a, b| (b.0, &a.2).cmp(&(a.0, &b.2)));
+        let entry = |(used, bytes, path): (SystemTime, u64, PathBuf)| {
+            let name = path.file_stem().map_or(String::new(), |stem| stem.to_string_lossy().into());
+            Entry { name, bytes, age: now().duration_since(used).unwrap_or_default() }
+        };
+        files.into_iter().map(entry).collect()
+    }
+
+    /// Removes all that it wrote, half-written files too; how many files, and their bytes.
+    pub fn clear(&self) -> (usize, u64) {
+        let own = |path: &Path| path.extension().is_some_and(|end| end == "o" || end == "new");
+        let files = self.files().into_iter().filter(|(.., path)| own(path));
+        let removed = files.filter(|(.., path)| fs::remove_file(path).is_ok());
+        removed.fold((0, 0), |(count, bytes), (_, own, _)| (count + 1, bytes + own))
+    }
+
     /// Removes the entries that were not used for longest, down to the limit.
     pub fn trim(&self) {
-        let own = env::var("MITHRIL_CACHE_LIMIT").ok().and_then(|bytes| bytes.parse().ok());
-        let limit = own.unwrap_or(LIMIT);
+        let limit = Cache::limit();
         let mut files = self.files();
         files.sort_by_key(|(time, ..)| std::cmp::Reverse(*time));
         let mut total = 0;

@@ -1,9 +1,10 @@
-//! The processor that this process runs on, as the code generator has to know it.
+//! Processors: the one that this process runs on, and those that are asked for by name.
 
 use std::sync::OnceLock;
 
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 use mithril_kernels::contract::Isa;
+use mithril_kernels::entry::llvm::{CpuidBits, Processor};
 
 /// What kernels are made for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -14,6 +15,81 @@ pub struct Host {
     /// What it has beyond that, as LLVM spells it.
     pub features: String,
 }
+
+/// What a processor can do, by LLVM's name.
+struct Feature {
+    name: &'static str,
+    bits: CpuidBits,
+    /// The registers that the system must keep for it, by their bits in XCR0.
+    xcr0: u32,
+}
+
+const fn feature(
+    name: &'static str,
+    (leaf, subleaf): (u32, u32),
+    register: usize,
+    bit: u32,
+    xcr0: u32,
+) -> Feature {
+    Feature { name, bits: CpuidBits { leaf, subleaf, register, mask: 1 << bit }, xcr0 }
+}
+
+const EAX: usize = 0;
+const EBX: usize = 1;
+const ECX: usize = 2;
+const EDX: usize = 3;
+/// Registers of 256 and of 512 bits, and tiles.
+const YMM: u32 = 0x6;
+const ZMM: u32 = 0xe6;
+const TILE: u32 = 0x6_0000;
+
+/// The features that levels consist of, and those that `--cpu=` takes beside a level.
+const FEATURES: [Feature; 31] = [
+    feature("sse3", (1, 0), ECX, 0, 0),
+    feature("ssse3", (1, 0), ECX, 9, 0),
+    feature("cx16", (1, 0), ECX, 13, 0),
+    feature("sse4.1", (1, 0), ECX, 19, 0),
+    feature("sse4.2", (1, 0), ECX, 20, 0),
+    feature("popcnt", (1, 0), ECX, 23, 0),
+    feature("sahf", (0x8000_0001, 0), ECX, 0, 0),
+    feature("fma", (1, 0), ECX, 12, YMM),
+    feature("movbe", (1, 0), ECX, 22, 0),
+    feature("avx", (1, 0), ECX, 28, YMM),
+    feature("f16c", (1, 0), ECX, 29, YMM),
+    feature("bmi", (7, 0), EBX, 3, 0),
+    feature("avx2", (7, 0), EBX, 5, YMM),
+    feature("bmi2", (7, 0), EBX, 8, 0),
+    feature("lzcnt", (0x8000_0001, 0), ECX, 5, 0),
+    feature("avx512f", (7, 0), EBX, 16, ZMM),
+    feature("avx512dq", (7, 0), EBX, 17, ZMM),
+    feature("avx512cd", (7, 0), EBX, 28, ZMM),
+    feature("avx512bw", (7, 0), EBX, 30, ZMM),
+    feature("avx512vl", (7, 0), EBX, 31, ZMM),
+    feature("avx512ifma", (7, 0), EBX, 21, ZMM),
+    feature("avx512vbmi", (7, 0), ECX, 1, ZMM),
+    feature("avx512vbmi2", (7, 0), ECX, 6, ZMM),
+    feature("avx512vnni", (7, 0), ECX, 11, ZMM),
+    feature("avx512bf16", (7, 1), EAX, 5, ZMM),
+    feature("avx512fp16", (7, 0), EDX, 23, ZMM),
+    feature("avxvnni", (7, 1), EAX, 4, YMM),
+    feature("amx-tile", (7, 0), EDX, 24, TILE),
+    feature("amx-bf16", (7, 0), EDX, 22, TILE),
+    feature("amx-int8", (7, 0), EDX, 25, TILE),
+    feature("gfni", (7, 0), ECX, 8, 0),
+];
+
+/// The levels of x86-64, the last one first: the vectors kernels use there, the features LLVM
+/// should take otherwise than it would, and how many of [`FEATURES`] belong to it.
+const LEVELS: [(&str, Isa, &str, usize); 4] = [
+    // Wide vectors are chosen on purpose.
+    ("x86-64-v4", Isa { bytes: 64, registers: 32, fma: true }, "-prefer-256-bit", 20),
+    ("x86-64-v3", Isa { bytes: 32, registers: 16, fma: true }, "", 15),
+    ("x86-64-v2", Isa { bytes: 16, registers: 16, fma: false }, "", 7),
+    ("x86-64", Isa { bytes: 16, registers: 16, fma: false }, "", 0),
+];
+
+/// What code for this machine takes beside its level.
+const EXTRAS: [&str; 2] = ["avx512vnni", "avx512bf16"];
 
 /// The processor of this machine. Errors: one that kernels cannot be made for.
 pub fn host() -> Result<&'static Host> {
@@ -28,55 +104,175 @@ pub fn host() -> Result<&'static Host> {
 }
 
 impl Host {
-    /// The levels of x86-64, by LLVM's names.
-    pub const LEVELS: [&str; 4] = ["x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"];
-
     /// Any processor of a level, this machine's or not.
-    pub fn of_level(name: &str) -> Option<Host> {
-        let (isa, features) = level(name)?;
-        let cpu = Host::LEVELS.into_iter().find(|level| *level == name)?;
-        Some(Host { isa, cpu, features: features.into() })
+    fn of_level(at: usize) -> Host {
+        let (cpu, isa, features, _) = LEVELS[at];
+        Host { isa, cpu, features: features.into() }
+    }
+
+    /// The plainest processor that there is.
+    pub fn plain() -> Host {
+        Host::of_level(LEVELS.len() - 1)
+    }
+
+    /// The processor that a text names: `native`, a level such as `x86-64-v3` or `v3`, or one with
+    /// features beside it, `v4+avx512bf16`.
+    ///
+    /// Errors: no such level or feature; `native` where kernels cannot be made for this machine.
+    pub fn parse(text: &str) -> Result<Host> {
+        let mut parts = text.split('+');
+        let level = parts.next().unwrap_or("");
+        let mut found = match LEVELS.iter().position(|(name, ..)| is_level(name, level)) {
+            Some(at) => Host::of_level(at),
+            None if level == "native" => host()?.clone(),
+            None => return Err(unknown("processor", level, &levels())),
+        };
+        for name in parts {
+            if !FEATURES.iter().any(|feature| feature.name == name) {
+                let names = FEATURES.map(|feature| feature.name).join(", ");
+                return Err(unknown("feature of processors", name, &names));
+            }
+            found.add(name);
+        }
+        Ok(found)
+    }
+
+    fn add(&mut self, feature: &str) {
+        if !self.has(feature) {
+            let comma = if self.features.is_empty() { "" } else { "," };
+            self.features += &format!("{comma}+{feature}");
+        }
+    }
+
+    /// What it is called: `x86-64-v4+avx512vnni`.
+    pub fn name(&self) -> String {
+        let own = self.features.split(',').filter(|name| name.starts_with('+'));
+        own.fold(self.cpu.to_string(), |name, feature| name + feature)
+    }
+
+    fn has(&self, feature: &str) -> bool {
+        self.needs().any(|own| own.name == feature)
+    }
+
+    /// The features that its code may use.
+    fn needs(&self) -> impl Iterator<Item = &'static Feature> {
+        let level = LEVELS.iter().find(|(name, ..)| *name == self.cpu);
+        let count = level.map_or(0, |(.., count)| *count);
+        let named = |feature: &Feature| {
+            self.features.split(',').any(|name| name.strip_prefix('+') == Some(feature.name))
+        };
+        let all = FEATURES.iter().enumerate();
+        all.filter(move |(at, feature)| *at < count || named(feature)).map(|(_, feature)| feature)
+    }
+
+    /// Greater for what can do more: by the level first.
+    pub fn rank(&self) -> (usize, usize) {
+        (
+            LEVELS.iter().rev().position(|(name, ..)| *name == self.cpu).unwrap_or(0),
+            self.needs().count(),
+        )
+    }
+
+    /// How a library finds out whether it runs on such a processor.
+    pub fn processor(&self) -> Processor {
+        let mut bits: Vec<CpuidBits> = Vec::new();
+        for need in self.needs() {
+            let CpuidBits { leaf, subleaf, register, mask } = need.bits;
+            let place = |own: &&mut CpuidBits| {
+                (own.leaf, own.subleaf, own.register) == (leaf, subleaf, register)
+            };
+            match bits.iter_mut().find(place) {
+                Some(own) => own.mask |= mask,
+                None => bits.push(need.bits),
+            }
+        }
+        let xcr0 = self.needs().fold(0, |all, need| all | need.xcr0);
+        Processor { name: self.name(), bits, xcr0 }
     }
 }
 
-/// What kernels may use of a level, and its features as LLVM should take them.
-fn level(name: &str) -> Option<(Isa, &'static str)> {
-    let isa = |bytes, registers, fma| Isa { bytes, registers, fma };
-    match name {
-        "x86-64" | "x86-64-v2" => Some((isa(16, 16, false), "")),
-        "x86-64-v3" => Some((isa(32, 16, true), "")),
-        "x86-64-v4" => Some((isa(64, 32, true), WIDE)),
-        _ => None,
-    }
+/// Whether `text` is a level's name or the end of it.
+fn is_level(name: &str, text: &str) -> bool {
+    name == text || name.strip_prefix("x86-64-") == Some(text)
 }
 
-/// Wide vectors are chosen on purpose.
-const WIDE: &str = "-prefer-256-bit";
+fn levels() -> String {
+    let levels: Vec<&str> = LEVELS.iter().rev().map(|(name, ..)| *name).collect();
+    format!("native, {}", levels.join(", "))
+}
+
+fn unknown(what: &str, got: &str, all: &str) -> Box<Diagnostic> {
+    let mut error = Diagnostic::new(format!("there is no such {what}")).got(got).expected(all);
+    error.hint = did_you_mean(got, all.split(", "));
+    Box::new(error)
+}
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 fn detect() -> Option<Host> {
-    use std::arch::is_x86_feature_detected as has;
-    let v2 = has!("sse4.2") && has!("popcnt") && has!("ssse3");
-    let v3 = v2 && has!("avx2") && has!("fma") && has!("bmi2") && has!("f16c") && has!("lzcnt");
-    let v4 = v3 && has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl");
-    let v4 = v4 && has!("avx512cd");
-    let extras = [
-        (WIDE, v4),
-        ("+avx512vnni", v4 && has!("avx512vnni")),
-        ("+avx512bf16", v4 && has!("avx512bf16")),
-    ];
-    let features: Vec<&str> = extras.iter().filter(|(_, on)| *on).map(|(name, _)| *name).collect();
-    let cpu = match (v4, v3, v2) {
-        (true, ..) => "x86-64-v4",
-        (_, true, _) => "x86-64-v3",
-        (.., true) => "x86-64-v2",
-        _ => "x86-64",
+    use std::arch::x86_64::{__cpuid_count, _xgetbv};
+    // Not unsafe any more in later versions of Rust.
+    #[allow(unused_unsafe)]
+    // SAFETY: every processor of 64 bits has the instruction.
+    let cpuid = |leaf, subleaf| unsafe { __cpuid_count(leaf, subleaf) };
+    let leaf = |leaf: u32, subleaf: u32| {
+        let there = cpuid(leaf & 0x8000_0000, 0).eax >= leaf;
+        let all = there.then(|| cpuid(leaf, subleaf));
+        all.map_or([0; 4], |all| [all.eax, all.ebx, all.ecx, all.edx])
     };
-    let (isa, _) = level(cpu)?;
-    Some(Host { isa, cpu, features: features.join(",") })
+    // Once: in a virtual machine an answer takes longer than all the rest.
+    let asked = [(1, 0), (7, 0), (7, 1), (0x8000_0001, 0)];
+    let answers = asked.map(|(number, subleaf)| ((number, subleaf), leaf(number, subleaf)));
+    let set = |bits: &CpuidBits| {
+        let mut answers = answers.iter();
+        let answer = answers.find(|(asked, _)| *asked == (bits.leaf, bits.subleaf));
+        answer.is_some_and(|(_, registers)| registers[bits.register] & bits.mask == bits.mask)
+    };
+    let xsave = set(&CpuidBits { leaf: 1, subleaf: 0, register: ECX, mask: 1 << 27 });
+    // SAFETY: the processor says that it has the instruction.
+    let xcr0 = if xsave { unsafe { _xgetbv(0) as u32 } } else { 0 };
+    let has = |feature: &Feature| set(&feature.bits) && xcr0 & feature.xcr0 == feature.xcr0;
+    let fits = |(.., count): &(&str, Isa, &str, usize)| FEATURES[..*count].iter().all(has);
+    let mut found = Host::of_level(LEVELS.iter().position(fits)?);
+    // They are of use beside the last level alone.
+    let wide = found.isa.bytes == 64;
+    for feature in FEATURES.iter().filter(|f| wide && EXTRAS.contains(&f.name) && has(f)) {
+        found.add(feature.name);
+    }
+    Some(found)
 }
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 fn detect() -> Option<Host> {
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_have_names() {
+        for (text, name) in [
+            ("v2", "x86-64-v2"),
+            ("x86-64", "x86-64"),
+            ("v4+avx512bf16", "x86-64-v4+avx512bf16"),
+            ("v3+avx2", "x86-64-v3"),
+        ] {
+            assert_eq!(Host::parse(text).unwrap().name(), name);
+        }
+        assert!(Host::parse("v5").is_err());
+        assert!(Host::parse("v4+avx513").is_err());
+    }
+
+    #[test]
+    fn a_level_needs_those_below() {
+        let [v2, v3] = ["v2", "v3"].map(|name| Host::parse(name).unwrap().processor());
+        assert_eq!((v2.xcr0, v3.xcr0), (0, YMM));
+        for bits in &v2.bits {
+            let same = |own: &&CpuidBits| {
+                (own.leaf, own.subleaf, own.register) == (bits.leaf, bits.subleaf, bits.register)
+            };
+            assert_eq!(v3.bits.iter().find(same).unwrap().mask & bits.mask, bits.mask);
+        }
+    }
 }

@@ -16,8 +16,9 @@ use mithril_runtime::program::Place;
 use mithril_runtime::size::Size;
 
 mod c_library;
-mod cache;
-mod host;
+pub mod cache;
+pub mod export;
+pub mod host;
 mod library;
 mod objects;
 

@@ -1,5 +1,6 @@
 //! Calls of native code.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use mithril_ir::dim::{Dim, Symbol};
@@ -17,6 +18,7 @@ use crate::compile::Program;
 use call::{Call, Machine, Taken};
 
 mod call;
+mod export;
 
 /// Runs a program's native code on arrays of NumPy.
 #[pyclass(frozen, module = "mithril._core")]
@@ -272,6 +274,40 @@ impl Native {
     ) -> Answer<Option<Bound<'py, PyAny>>> {
         let dicts = [Some(params), Some(inputs), state, Some(output_gradients)];
         guarded(|| self.call(params.py(), &dicts, What::Joint))
+    }
+
+    /// Writes a library for C into a folder, and beside it its header, its metadata and, where
+    /// `params` are given, the file of weights: their paths, by what they are. `cpu` are the
+    /// processors that it is for.
+    ///
+    /// Errors: `MithrilError`, as its message says; `BackendError` where code cannot be made.
+    #[pyo3(signature = (folder, name, cpu, params: "dict[str, object] | None") -> "dict[str, str]")]
+    fn export<'py>(
+        &self,
+        py: Python<'py>,
+        folder: PathBuf,
+        name: Option<String>,
+        cpu: Vec<String>,
+        params: Option<&Bound<'py, PyDict>>,
+    ) -> Answer<Bound<'py, PyDict>> {
+        guarded(|| {
+            let kept = self.kept();
+            let program = match (self.program.native(), kept.first()) {
+                (None, Some(variant)) => &variant.program,
+                _ => &self.program,
+            };
+            program.settled()?;
+            let request = export::Request { folder, name, cpu, params };
+            let files = export::write(py, program, request)?;
+            let paths = PyDict::new(py);
+            paths.set_item("library", files.library)?;
+            paths.set_item("header", files.header)?;
+            paths.set_item("metadata", files.metadata)?;
+            if let Some(weights) = files.weights {
+                paths.set_item("weights", weights)?;
+            }
+            Ok(paths)
+        })
     }
 
     /// Programs and kernels, for people to read.

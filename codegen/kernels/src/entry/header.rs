@@ -213,7 +213,8 @@ pub fn comment(text: &str, indent: &str) -> String {
         let mut current = format!("{lead}{}", words.next().unwrap_or(""));
         for word in words {
             if current.len() + word.len() > 92 {
-                lines.push(std::mem::replace(&mut current, format!("{lead}  {word}")));
+                let next = format!("{lead}{lead}{word}");
+                lines.push(std::mem::replace(&mut current, next));
                 continue;
             }
             current = format!("{current} {word}");

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use mithril::native::{Host, Native, Stage, host};
+use mithril::native::{Host, Native, Stage};
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::graph::Module;
 use mithril_passes::legalize::Legalize;
@@ -62,7 +62,7 @@ impl Emit {
     /// The bytes for a module. `cpu` is a level of x86-64; this machine's processor where left out.
     /// Errors: what the target does not take; those of the native library.
     pub fn emit(self, module: &Module, cpu: Option<&str>) -> Result<Vec<u8>> {
-        let native = || Native::of(module, &processor(cpu)?);
+        let native = || Native::of(module, &Host::parse(cpu.unwrap_or("native"))?);
         match self {
             Emit::Source(framework) => source(module, framework),
             Emit::C => {
@@ -73,20 +73,6 @@ impl Emit {
             Emit::Kernels => Ok(native()?.listing().into_bytes()),
             Emit::Code(stage) => code(&native()?, stage),
         }
-    }
-}
-
-fn processor(cpu: Option<&str>) -> Result<Host> {
-    match cpu {
-        None | Some("native") => host().cloned(),
-        Some(level) => Host::of_level(level).ok_or_else(|| {
-            let levels = Host::LEVELS.join(", ");
-            Box::new(
-                Diagnostic::new("there is no such processor")
-                    .got(level)
-                    .expected(format!("native, {levels}")),
-            )
-        }),
     }
 }
 

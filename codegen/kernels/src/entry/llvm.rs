@@ -1,0 +1,450 @@
+//! The entry of a library made ahead of time, as the text of an MLIR module in the dialect llvm:
+//! what checks a call, chooses the code for the processor, and launches it.
+
+mod processor;
+
+use std::fmt::Write;
+
+use mithril_ir::graph::Bound;
+use mithril_runtime::size::Size;
+
+use super::{Base, Entry, Interface, Parameter, Slot, Step};
+pub use processor::{CpuidBits, Processor};
+
+/// What is printed, and what it refers to.
+#[derive(Clone, Debug)]
+pub struct Library<'a> {
+    pub interface: &'a Interface,
+    /// What each variant is for; of those that fit, the first is taken.
+    pub processors: &'a [Processor],
+    /// The symbols of kernels: by entry, by variant, by number.
+    pub kernels: Vec<Vec<Vec<String>>>,
+    /// The symbols of constants: by entry, by number.
+    pub constants: Vec<Vec<String>>,
+}
+
+/// What functions return, as the header says.
+#[derive(Clone, Copy)]
+enum Status {
+    Ok = 0,
+    Dims = 1,
+    Null = 2,
+    Alignment = 3,
+    Cpu = 4,
+}
+
+macro_rules! line {
+    ($printer:expr, $($arg:tt)*) => {{
+        // Writing to a string does not fail.
+        let _ = writeln!($printer.text, $($arg)*);
+    }};
+}
+use line;
+
+/// The text of the module. It defines the entries' functions, and needs the kernels, the constants
+/// and `memcpy`.
+pub fn llvm(library: &Library) -> String {
+    let mut printer = Printer { library, text: String::new(), fresh: 0 };
+    printer.declarations();
+    if printer.is_choosy() {
+        printer.detection();
+    }
+    for (at, entry) in library.interface.entries.iter().enumerate() {
+        printer.workspace_bytes(entry);
+        for variant in 0..entry.variants.len() {
+            printer.run(at, variant);
+        }
+        printer.entry(entry);
+    }
+    printer.text
+}
+
+struct Printer<'a> {
+    library: &'a Library<'a>,
+    text: String,
+    fresh: u32,
+}
+
+impl Printer<'_> {
+    fn declarations(&mut self) {
+        let mut known: Vec<&str> = Vec::new();
+        for kernel in self.library.kernels.iter().flatten().flatten() {
+            if !known.contains(&kernel.as_str()) {
+                known.push(kernel);
+                line!(
+                    self,
+                    "llvm.func hidden @{kernel}(!llvm.ptr, !llvm.ptr, !llvm.ptr, i64, i64)"
+                );
+            }
+        }
+        for constant in self.library.constants.iter().flatten() {
+            if !known.contains(&constant.as_str()) {
+                known.push(constant);
+                line!(
+                    self,
+                    "llvm.mlir.global external hidden constant @{constant}() {{addr_space = 0 : i32, \
+                     alignment = 64 : i64}} : !llvm.array<0 x i8>"
+                );
+            }
+        }
+    }
+
+    /// Whether the library runs on some processors alone, or has more than one variant.
+    fn is_choosy(&self) -> bool {
+        let processors = self.library.processors;
+        processors.len() > 1 || processors.iter().any(Processor::asks)
+    }
+
+    // Pieces of code.
+
+    fn fresh(&mut self) -> String {
+        self.fresh += 1;
+        format!("%t{}", self.fresh)
+    }
+
+    /// Prints what gives a value, and its name.
+    fn value(&mut self, code: impl std::fmt::Display) -> String {
+        let name = self.fresh();
+        line!(self, "{name} = {code}");
+        name
+    }
+
+    fn int(&mut self, value: i64) -> String {
+        self.value(format_args!("llvm.mlir.constant({value} : i64) : i64"))
+    }
+
+    fn code(&mut self, value: i64, ty: &str) -> String {
+        self.value(format_args!("llvm.mlir.constant({value} : {ty}) : {ty}"))
+    }
+
+    fn binary(&mut self, op: &str, a: &str, b: &str) -> String {
+        self.value(format_args!("llvm.{op} {a}, {b} : i64"))
+    }
+
+    fn compare(&mut self, relation: &str, a: &str, b: &str) -> String {
+        self.value(format_args!("llvm.icmp \"{relation}\" {a}, {b} : i64"))
+    }
+
+    /// Opens a block of its own; gives its label.
+    fn label(&mut self) -> String {
+        self.fresh += 1;
+        format!("^b{}", self.fresh)
+    }
+
+    /// Leaves the function with a number of type `ty` where a condition holds.
+    fn fail_if(&mut self, condition: &str, code: i64, ty: &str) {
+        let (code, next) = (self.code(code, ty), self.label());
+        line!(self, "llvm.cond_br {condition}, ^fail({code} : {ty}), {next}");
+        line!(self, "{next}:");
+    }
+
+    fn finish(&mut self, result: &str, ty: &str) {
+        line!(self, "llvm.return {result} : {ty}");
+        line!(self, "^fail(%code: {ty}):\nllvm.return %code : {ty}\n}}");
+    }
+
+    fn array(&mut self, length: usize, element: &str) -> String {
+        let one = self.int(1);
+        let length = length.max(1);
+        self.value(format_args!(
+            "llvm.alloca {one} x !llvm.array<{length} x {element}> {{alignment = 16 : i64}} : (i64) \
+             -> !llvm.ptr"
+        ))
+    }
+
+    /// The address of the 8-byte element `at` of what `array` points to.
+    fn element(&mut self, array: &str, at: usize) -> String {
+        self.value(format_args!("llvm.getelementptr {array}[{at}] : (!llvm.ptr) -> !llvm.ptr, i64"))
+    }
+
+    fn load_pointer(&mut self, array: &str, at: usize) -> String {
+        let address = self.element(array, at);
+        self.value(format_args!("llvm.load {address} : !llvm.ptr -> !llvm.ptr"))
+    }
+
+    fn store(&mut self, value: &str, ty: &str, array: &str, at: usize) {
+        let address = self.element(array, at);
+        line!(self, "llvm.store {value}, {address} : {ty}, !llvm.ptr");
+    }
+
+    fn behind(&mut self, pointer: &str, offset: &Size) -> String {
+        if *offset == Size::Const(0) {
+            return pointer.to_string();
+        }
+        let offset = self.size(offset);
+        self.value(format_args!(
+            "llvm.getelementptr {pointer}[{offset}] : (!llvm.ptr, i64) -> !llvm.ptr, i8"
+        ))
+    }
+
+    /// The value of a size; its divisors are positive.
+    fn size(&mut self, size: &Size) -> String {
+        match size {
+            Size::Const(value) => self.int(*value),
+            Size::Symbol(at) => format!("%s{at}"),
+            Size::Sum(of) => self.chain("add", of),
+            Size::Product(of) => self.chain("mul", of),
+            Size::Min(of) => self.pair("intr.smin", of),
+            Size::Max(of) => self.pair("intr.smax", of),
+            Size::Mod(of) => {
+                let (a, b) = (self.size(&of.0), self.size(&of.1));
+                self.modulo(&a, &b)
+            }
+            Size::FloorDiv(of) => {
+                let (a, b) = (self.size(&of.0), self.size(&of.1));
+                let rest = self.modulo(&a, &b);
+                let whole = self.binary("sub", &a, &rest);
+                self.binary("sdiv", &whole, &b)
+            }
+        }
+    }
+
+    fn chain(&mut self, op: &str, of: &[Size]) -> String {
+        let parts: Vec<String> = of.iter().map(|part| self.size(part)).collect();
+        let (first, rest) = parts.split_first().expect("sums and products have parts");
+        rest.iter().fold(first.clone(), |all, part| self.binary(op, &all, part))
+    }
+
+    fn pair(&mut self, intrinsic: &str, of: &(Size, Size)) -> String {
+        let (a, b) = (self.size(&of.0), self.size(&of.1));
+        self.value(format_args!("llvm.{intrinsic}({a}, {b}) : (i64, i64) -> i64"))
+    }
+
+    fn modulo(&mut self, a: &str, b: &str) -> String {
+        let rest = self.binary("srem", a, b);
+        let (zero, more) = (self.int(0), self.binary("add", &rest, b));
+        let negative = self.compare("slt", &rest, &zero);
+        self.value(format_args!("llvm.select {negative}, {more}, {rest} : i1, i64"))
+    }
+
+    // Functions.
+
+    fn symbols(entry: &Entry) -> String {
+        (0..entry.symbols.len()).map(|at| format!("%s{at}: i64, ")).collect()
+    }
+
+    /// Leaves with `code` where the symbols are not what they may be.
+    fn check_dims(&mut self, entry: &Entry, code: i64, ty: &str) {
+        for at in 0..entry.symbols.len() {
+            let limit = self.int(entry.limit);
+            // Negative ones are large without a sign.
+            let wrong = self.compare("ugt", &format!("%s{at}"), &limit);
+            self.fail_if(&wrong, code, ty);
+        }
+        for check in &entry.checks {
+            let (left, right) = (self.size(&check.left), self.size(&check.right));
+            let opposite = match check.relation {
+                Bound::Equal => "ne",
+                Bound::AtMost => "sgt",
+                Bound::AtLeast => "slt",
+            };
+            let wrong = self.compare(opposite, &left, &right);
+            self.fail_if(&wrong, code, ty);
+        }
+    }
+
+    fn workspace_bytes(&mut self, entry: &Entry) {
+        let symbols = Self::symbols(entry);
+        let symbols = symbols.trim_end_matches(", ");
+        line!(self, "llvm.func @{}_workspace_bytes({symbols}) -> i64 {{", entry.name);
+        self.check_dims(entry, -1, "i64");
+        let bytes = self.size(&entry.workspace.bytes);
+        self.finish(&bytes, "i64");
+    }
+
+    fn entry(&mut self, entry: &Entry) {
+        let parameters = entry.parameters();
+        let parameters = parameters.iter().map(|parameter| match parameter {
+            Parameter::Symbol(at) => format!("%s{at}: i64"),
+            Parameter::Argument(at) => format!("%a{at}: !llvm.ptr"),
+            Parameter::Result(at) => format!("%r{at}: !llvm.ptr"),
+            Parameter::Record(at) => format!("%p{at}: !llvm.ptr"),
+            Parameter::Workspace => "%workspace: !llvm.ptr".to_string(),
+        });
+        let parameters: Vec<String> = parameters.collect();
+        line!(self, "llvm.func @{}({}) -> i32 {{", entry.name, parameters.join(", "));
+        // Where the stack is as it was when the function began.
+        let table = self.array(entry.arguments.len() + entry.results.len(), "ptr");
+        self.check_dims(entry, Status::Dims as i64, "i32");
+        let records = (0..entry.records.len()).map(|at| format!("%p{at}"));
+        self.check_pointers(&records.collect::<Vec<_>>());
+        let pointers = self.pointers(entry);
+        self.check_pointers(&pointers);
+        self.check_workspace(entry);
+        for (at, pointer) in pointers.iter().enumerate() {
+            self.store(pointer, "!llvm.ptr", &table, at);
+        }
+        self.dispatch(entry, &table);
+        let ok = self.code(Status::Ok as i64, "i32");
+        self.finish(&ok, "i32");
+    }
+
+    /// The pointers of all arguments, and then of all results.
+    fn pointers(&mut self, entry: &Entry) -> Vec<String> {
+        let arguments = entry.arguments.iter().enumerate().map(|(at, a)| (a.group, at, 'a'));
+        let results = entry.results.iter().enumerate().map(|(at, r)| (r.group, at, 'r'));
+        let all = arguments.chain(results).map(|(group, at, sort)| match entry.field(group, at) {
+            Some((record, field)) => self.load_pointer(&format!("%p{record}"), field),
+            None => format!("%{sort}{at}"),
+        });
+        all.collect()
+    }
+
+    fn check_pointers(&mut self, pointers: &[String]) {
+        let null = self.value("llvm.mlir.zero : !llvm.ptr");
+        let tests = pointers.iter().map(|pointer| {
+            self.value(format_args!("llvm.icmp \"eq\" {pointer}, {null} : !llvm.ptr"))
+        });
+        let tests: Vec<String> = tests.collect();
+        let Some((first, rest)) = tests.split_first() else { return };
+        let any = rest.iter().fold(first.clone(), |any, test| {
+            self.value(format_args!("llvm.or {any}, {test} : i1"))
+        });
+        self.fail_if(&any, Status::Null as i64, "i32");
+    }
+
+    fn check_workspace(&mut self, entry: &Entry) {
+        if entry.workspace.bytes == Size::Const(0) {
+            return;
+        }
+        let (bytes, zero) = (self.size(&entry.workspace.bytes), self.int(0));
+        let address = self.value("llvm.ptrtoint %workspace : !llvm.ptr to i64");
+        let null = self.compare("eq", &address, &zero);
+        let needed = self.compare("ne", &bytes, &zero);
+        let missing = self.value(format_args!("llvm.and {null}, {needed} : i1"));
+        self.fail_if(&missing, Status::Null as i64, "i32");
+        let mask = self.int(63);
+        let rest = self.binary("and", &address, &mask);
+        let uneven = self.compare("ne", &rest, &zero);
+        self.fail_if(&uneven, Status::Alignment as i64, "i32");
+    }
+
+    /// Runs the variant that is for this processor.
+    fn dispatch(&mut self, entry: &Entry, table: &str) {
+        let symbols: String = (0..entry.symbols.len()).map(|at| format!("%s{at}, ")).collect();
+        let types = "i64, ".repeat(entry.symbols.len());
+        let call = |variant: usize| {
+            format!(
+                "llvm.call @{}_run_{variant}({symbols}{table}, %workspace) : ({types}!llvm.ptr, \
+                 !llvm.ptr) -> ()",
+                entry.name
+            )
+        };
+        if !self.is_choosy() {
+            return line!(self, "{}", call(0));
+        }
+        let chosen = self.detected();
+        self.fail_if(&chosen.none, Status::Cpu as i64, "i32");
+        let done = self.label();
+        for variant in 0..entry.variants.len() {
+            let (own, next) = (self.label(), self.label());
+            let number = self.code(Processor::number(variant), "i32");
+            let fits =
+                self.value(format_args!("llvm.icmp \"eq\" {}, {number} : i32", chosen.number));
+            line!(self, "llvm.cond_br {fits}, {own}, {next}");
+            line!(self, "{own}:\n{}\nllvm.br {done}\n{next}:", call(variant));
+        }
+        line!(self, "llvm.br {done}\n{done}:");
+    }
+
+    /// The function that launches what a variant of an entry does, on pointers that were checked.
+    fn run(&mut self, at: usize, variant: usize) {
+        let entry = &self.library.interface.entries[at];
+        line!(
+            self,
+            "llvm.func internal @{}_run_{variant}({}%table: !llvm.ptr, %workspace: !llvm.ptr) {{",
+            entry.name,
+            Self::symbols(entry)
+        );
+        let steps = &entry.variants[variant].steps;
+        let most = |length: fn(&Step) -> usize| steps.iter().map(length).max().unwrap_or(0);
+        let buffers = self.array(most(|step| step.buffers.len()), "ptr");
+        let dims = self.array(most(|step| step.dims.len()), "i64");
+        let count = entry.arguments.len() + entry.results.len();
+        let pointers = (0..count).map(|at| self.load_pointer("%table", at));
+        let pointers: Vec<String> = pointers.collect();
+        let frame = Frame {
+            entry: at,
+            variant,
+            pointers,
+            scratch: self.behind("%workspace", &entry.workspace.scratch),
+            buffers,
+            dims,
+        };
+        for step in steps {
+            self.step(&frame, step);
+        }
+        line!(self, "llvm.return\n}}");
+    }
+
+    fn step(&mut self, frame: &Frame, step: &Step) {
+        let sure = match step.tasks {
+            Size::Const(tasks) if tasks <= 0 => return,
+            Size::Const(_) => true,
+            _ => false,
+        };
+        let (tasks, zero) = (self.size(&step.tasks), self.int(0));
+        let next = self.label();
+        if !sure {
+            let (any, own) = (self.compare("sgt", &tasks, &zero), self.label());
+            line!(self, "llvm.cond_br {any}, {own}, {next}\n{own}:");
+        }
+        let buffers = step.buffers.iter().map(|slot| self.buffer(frame, slot));
+        let buffers: Vec<String> = buffers.collect();
+        let dims: Vec<String> = step.dims.iter().map(|dim| self.size(dim)).collect();
+        match step.kernel {
+            None => line!(
+                self,
+                "\"llvm.intr.memcpy\"({}, {}, {}) <{{isVolatile = false}}> : (!llvm.ptr, !llvm.ptr, \
+                 i64) -> ()",
+                buffers[1],
+                buffers[0],
+                dims[0]
+            ),
+            Some(kernel) => {
+                for (at, buffer) in buffers.iter().enumerate() {
+                    self.store(buffer, "!llvm.ptr", &frame.buffers, at);
+                }
+                for (at, dim) in dims.iter().enumerate() {
+                    self.store(dim, "i64", &frame.dims, at);
+                }
+                let symbol = &self.library.kernels[frame.entry][frame.variant][kernel];
+                line!(
+                    self,
+                    "llvm.call @{symbol}({}, {}, {}, {zero}, {tasks}) : (!llvm.ptr, !llvm.ptr, \
+                     !llvm.ptr, i64, i64) -> ()",
+                    frame.scratch,
+                    frame.buffers,
+                    frame.dims
+                );
+            }
+        }
+        if !sure {
+            line!(self, "llvm.br {next}\n{next}:");
+        }
+    }
+
+    fn buffer(&mut self, frame: &Frame, slot: &Slot) -> String {
+        let arguments = self.library.interface.entries[frame.entry].arguments.len();
+        let base = match slot.base {
+            Base::Argument(at) => frame.pointers[at].clone(),
+            Base::Result(at) => frame.pointers[arguments + at].clone(),
+            Base::Workspace => "%workspace".to_string(),
+            Base::Constant(at) => {
+                let symbol = &self.library.constants[frame.entry][at];
+                self.value(format_args!("llvm.mlir.addressof @{symbol} : !llvm.ptr"))
+            }
+        };
+        self.behind(&base, &slot.offset)
+    }
+}
+
+/// What the steps of a function share, by the names of the values.
+struct Frame {
+    entry: usize,
+    variant: usize,
+    pointers: Vec<String>,
+    scratch: String,
+    buffers: String,
+    dims: String,
+}

@@ -1,0 +1,181 @@
+//! Which variant this processor takes: asked once by `cpuid`, kept in a variable.
+
+use std::fmt::Write;
+
+use super::{Printer, line};
+
+/// A processor that code is made for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Processor {
+    /// `x86-64-v3`.
+    pub name: String,
+    /// What `cpuid` must say.
+    pub bits: Vec<CpuidBits>,
+    /// The bits that the system must have set in XCR0: which registers it keeps.
+    pub xcr0: u32,
+}
+
+/// Bits that must be set in what `cpuid` gives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CpuidBits {
+    pub leaf: u32,
+    pub subleaf: u32,
+    /// 0 to 3 for EAX, EBX, ECX, EDX.
+    pub register: usize,
+    pub mask: u32,
+}
+
+/// What was found, by the names of the values.
+pub struct Detected {
+    /// The number of the variant, of type `i32`.
+    pub number: String,
+    /// Whether there is none.
+    pub none: String,
+}
+
+/// From this leaf on, leaves are counted by themselves.
+const EXTENDED: u32 = 0x8000_0000;
+/// What says whether XCR0 can be read: OSXSAVE.
+const XSAVE: CpuidBits = CpuidBits { leaf: 1, subleaf: 0, register: 2, mask: 1 << 27 };
+
+impl Processor {
+    /// Whether there are processors that it is not.
+    pub fn asks(&self) -> bool {
+        !self.bits.is_empty()
+    }
+
+    /// What the variable holds for a variant. 0: not asked yet; -1: none.
+    pub fn number(variant: usize) -> i64 {
+        variant as i64 + 1
+    }
+}
+
+impl Printer<'_> {
+    fn variable(&self) -> String {
+        format!("mithril_{}_processor", self.library.interface.model)
+    }
+
+    /// Calls the function below.
+    pub(super) fn detected(&mut self) -> Detected {
+        let function = format!("@{}_detect", self.variable());
+        let number = self.value(format_args!("llvm.call {function}() : () -> i32"));
+        let zero = self.code(0, "i32");
+        let none = self.value(format_args!("llvm.icmp \"slt\" {number}, {zero} : i32"));
+        Detected { number, none }
+    }
+
+    /// The function that gives the number of the variant, and what it keeps it in. Threads may ask
+    /// at one time: they find the same.
+    pub(super) fn detection(&mut self) {
+        let variable = self.variable();
+        line!(
+            self,
+            "llvm.mlir.global internal @{variable}(0 : i32) {{alignment = 4 : i64}} : i32\n\
+             llvm.func internal @{variable}_detect() -> i32 {{\n\
+             %variable = llvm.mlir.addressof @{variable} : !llvm.ptr\n\
+             %known = llvm.load %variable atomic monotonic {{alignment = 4 : i64}} : !llvm.ptr -> i32"
+        );
+        let zero = self.code(0, "i32");
+        let fresh = self.value(format_args!("llvm.icmp \"eq\" %known, {zero} : i32"));
+        line!(self, "llvm.cond_br {fresh}, ^ask, ^done(%known : i32)\n^ask:");
+        let processors = self.library.processors;
+        let answers = self.answers(processors);
+        let xcr0 = self.xcr0(&answers);
+        let mut answer = self.code(-1, "i32");
+        for (variant, processor) in processors.iter().enumerate().rev() {
+            let fits = self.fits(processor, &answers, &xcr0);
+            let number = self.code(Processor::number(variant), "i32");
+            answer = self.value(format_args!("llvm.select {fits}, {number}, {answer} : i1, i32"));
+        }
+        line!(
+            self,
+            "llvm.store {answer}, %variable atomic monotonic {{alignment = 4 : i64}} : i32, !llvm.ptr\n\
+             llvm.br ^done({answer} : i32)\n\
+             ^done(%number: i32):\nllvm.return %number : i32\n}}"
+        );
+    }
+
+    /// What `cpuid` gives for each leaf that someone asks for: once, as it takes long where the
+    /// machine is a virtual one.
+    fn answers(&mut self, processors: &[Processor]) -> Answers {
+        let asked = processors.iter().flat_map(|processor| &processor.bits).chain([&XSAVE]);
+        let mut answers = Answers::default();
+        for (leaf, subleaf) in
+            asked.flat_map(|bits| [(bits.leaf & EXTENDED, 0), (bits.leaf, bits.subleaf)])
+        {
+            if !answers.0.iter().any(|(own, _)| *own == (leaf, subleaf)) {
+                let all = self.cpuid(leaf, subleaf);
+                answers.0.push(((leaf, subleaf), all));
+            }
+        }
+        answers
+    }
+
+    /// What the system keeps of registers; nothing where it does not say.
+    fn xcr0(&mut self, answers: &Answers) -> String {
+        let readable = self.has(&XSAVE, answers);
+        let zero = self.code(0, "i32");
+        line!(self, "llvm.cond_br {readable}, ^read, ^kept({zero} : i32)\n^read:");
+        let pair = self.value(format_args!(
+            "llvm.inline_asm has_side_effects asm_dialect = att \"xgetbv\", \
+             \"={{ax}},={{dx}},{{cx}},~{{dirflag}},~{{fpsr}},~{{flags}}\" {zero} : (i32) -> \
+             !llvm.struct<(i32, i32)>"
+        ));
+        let low =
+            self.value(format_args!("llvm.extractvalue {pair}[0] : !llvm.struct<(i32, i32)>"));
+        line!(self, "llvm.br ^kept({low} : i32)\n^kept(%xcr0: i32):");
+        "%xcr0".to_string()
+    }
+
+    fn fits(&mut self, processor: &Processor, answers: &Answers, xcr0: &str) -> String {
+        let mut fits = self.all_set(xcr0, processor.xcr0);
+        for bits in &processor.bits {
+            let has = self.has(bits, answers);
+            fits = self.value(format_args!("llvm.and {fits}, {has} : i1"));
+        }
+        fits
+    }
+
+    /// Whether the processor has the leaf, and the bits are set there.
+    fn has(&mut self, bits: &CpuidBits, answers: &Answers) -> String {
+        let last = self.register(answers.of(bits.leaf & EXTENDED, 0), 0);
+        let leaf = self.code(i64::from(bits.leaf as i32), "i32");
+        let there = self.value(format_args!("llvm.icmp \"uge\" {last}, {leaf} : i32"));
+        let register = self.register(answers.of(bits.leaf, bits.subleaf), bits.register);
+        let set = self.all_set(&register, bits.mask);
+        self.value(format_args!("llvm.and {there}, {set} : i1"))
+    }
+
+    fn all_set(&mut self, value: &str, mask: u32) -> String {
+        let mask = self.code(i64::from(mask as i32), "i32");
+        let both = self.value(format_args!("llvm.and {value}, {mask} : i32"));
+        self.value(format_args!("llvm.icmp \"eq\" {both}, {mask} : i32"))
+    }
+
+    fn cpuid(&mut self, leaf: u32, subleaf: u32) -> String {
+        let [leaf, subleaf] = [leaf, subleaf].map(|n| self.code(i64::from(n as i32), "i32"));
+        self.value(format_args!(
+            "llvm.inline_asm has_side_effects asm_dialect = att \"cpuid\", \
+             \"={{ax}},={{bx}},={{cx}},={{dx}},{{ax}},{{cx}},~{{dirflag}},~{{fpsr}},~{{flags}}\" \
+             {leaf}, {subleaf} : (i32, i32) -> {REGISTERS}"
+        ))
+    }
+
+    fn register(&mut self, all: &str, register: usize) -> String {
+        self.value(format_args!("llvm.extractvalue {all}[{register}] : {REGISTERS}"))
+    }
+}
+
+/// The type of what `cpuid` gives.
+const REGISTERS: &str = "!llvm.struct<(i32, i32, i32, i32)>";
+
+/// What `cpuid` gave, by leaf and subleaf: the names of the values.
+#[derive(Default)]
+struct Answers(Vec<((u32, u32), String)>);
+
+impl Answers {
+    fn of(&self, leaf: u32, subleaf: u32) -> &str {
+        let found = self.0.iter().find(|(own, _)| *own == (leaf, subleaf));
+        found.map_or("", |(_, name)| name)
+    }
+}

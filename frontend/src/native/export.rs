@@ -1,0 +1,212 @@
+//! Ahead of time: a model as a shared library for C, with its header, its metadata and, where they
+//! are given, its weights.
+//!
+//! Kernels are compiled as they are to run at once, so what the disk cache has is taken from there.
+//! Beside them the library has the constants and a function for each entry.
+
+mod link;
+mod metadata;
+mod object;
+mod weights;
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::graph::{Function, Module};
+use mithril_ir::tensor::Tensor;
+use mithril_kernels::entry::llvm::{self, Processor};
+use mithril_kernels::entry::{Interface, header, identifier};
+use mithril_kernels::program::{Plan, plan};
+
+use super::host::Host;
+use super::library::{Library, Stage};
+use super::objects;
+use crate::VERSION;
+
+/// What is made, and where.
+#[derive(Clone, Debug)]
+pub struct Export {
+    /// The library; the other files lie beside it.
+    pub library: PathBuf,
+    /// What the names of functions and files contain.
+    pub name: String,
+    /// The processors to make code for. Where there are several, the library finds out which it
+    /// runs on.
+    pub hosts: Vec<Host>,
+    /// The params, by name; the file of weights has all of them, or there is none.
+    pub weights: Option<Vec<(String, Tensor)>>,
+}
+
+/// The files that were written.
+#[derive(Clone, Debug)]
+pub struct Files {
+    pub library: PathBuf,
+    pub header: PathBuf,
+    pub metadata: PathBuf,
+    pub weights: Option<PathBuf>,
+}
+
+/// Writes the library of a module that was legalized for native code and whose functions call no
+/// other. A file is there whole or not at all.
+///
+/// Errors: those of planning and of the native library; params that do not fit; no linker; a file
+/// that cannot be written.
+pub fn export(module: &Module, request: &Export) -> Result<Files> {
+    let mut hosts = request.hosts.clone();
+    // The first that fits is taken.
+    hosts.sort_by_key(|host| std::cmp::Reverse(host.rank()));
+    hosts.dedup();
+    if hosts.is_empty() || module.entry().is_none() {
+        let got = format!("{} functions for {} processors", module.functions.len(), hosts.len());
+        return Diagnostic::new("there is nothing to make a library of").got(got).err();
+    }
+    let processors: Vec<Processor> = hosts.iter().map(Host::processor).collect();
+    let functions: Vec<&Function> = module.called_from_outside().map(|f| &**f).collect();
+    let plans =
+        functions.iter().map(|function| hosts.iter().map(|h| plan(function, &h.isa)).collect());
+    let plans: Vec<Vec<Plan>> = plans.collect::<Result<_>>()?;
+    let signatures = functions.iter().zip(&plans).map(|(f, plans)| (*f, plans.iter().collect()));
+    let interface = Interface::new(&request.name, &signatures.collect::<Vec<_>>())?;
+    let files = Files::of(request, &interface.model);
+    let entry = &interface.entries[0];
+    let weights =
+        request.weights.as_ref().map(|given| weights::ordered(entry, given)).transpose()?;
+    let objects = objects(&interface, &plans, &hosts, &processors)?;
+    let names: Vec<&str> = processors.iter().map(|processor| &*processor.name).collect();
+    let about = format!(
+        "{}: a model as native code for {}, in {}. Made by Mithril {VERSION}.",
+        interface.model,
+        names.join(", "),
+        name_of(&files.library),
+    );
+    if let Some(folder) = files.library.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        fs::create_dir_all(folder).map_err(|error| unwritable(folder, error))?;
+    }
+    let places = match (&files.weights, &weights) {
+        (Some(path), Some(weights)) => publish(path, |beside| weights::write(weights, beside))?,
+        _ => Vec::new(),
+    };
+    let metadata = metadata::text(&interface, &names, &files, &places);
+    publish(&files.header, |beside| put(beside, header(&interface, &about).as_bytes()))?;
+    publish(&files.metadata, |beside| put(beside, metadata.as_bytes()))?;
+    publish(&files.library, |beside| link::link(&objects, beside, &files.library))?;
+    Ok(files)
+}
+
+impl Files {
+    fn of(request: &Export, model: &str) -> Files {
+        let beside =
+            |extension: &str| request.library.with_file_name(format!("{model}.{extension}"));
+        Files {
+            library: request.library.clone(),
+            header: beside("h"),
+            metadata: beside("json"),
+            weights: request.weights.as_ref().map(|_| beside("safetensors")),
+        }
+    }
+}
+
+/// An object file to be, and its name.
+pub struct Object {
+    pub name: String,
+    pub bytes: Vec<u8>,
+}
+
+/// All that the library consists of.
+fn objects(
+    interface: &Interface,
+    plans: &[Vec<Plan>],
+    hosts: &[Host],
+    processors: &[Processor],
+) -> Result<Vec<Object>> {
+    let mut objects = Vec::new();
+    let mut kernels: Vec<Vec<Vec<String>>> = vec![Vec::new(); plans.len()];
+    for (variant, host) in hosts.iter().enumerate() {
+        let mut texts: Vec<String> = Vec::new();
+        for (entry, plans) in plans.iter().enumerate() {
+            let symbols = plans[variant].kernels.iter().map(|kernel| {
+                let text = kernel.text();
+                let known = texts.iter().position(|own| *own == text);
+                let number = known.unwrap_or_else(|| {
+                    texts.push(text);
+                    texts.len() - 1
+                });
+                kernel_symbol(interface, host, number)
+            });
+            let symbols = symbols.collect();
+            kernels[entry].push(symbols);
+        }
+        for (number, bytes) in objects::bytes(&texts, host)?.into_iter().enumerate() {
+            let name = kernel_symbol(interface, host, number);
+            let bytes = object::renamed(&bytes, "kernel", &name).map_err(objects::broken)?;
+            objects.push(Object { name, bytes });
+        }
+    }
+    let (constants, symbols) = constants(interface, plans);
+    if !constants.is_empty() {
+        let name = format!("mithril_{}_constants", interface.model);
+        let bytes = object::constants(&constants).map_err(objects::broken)?;
+        objects.push(Object { name, bytes });
+    }
+    let library = llvm::Library { interface, processors, kernels, constants: symbols };
+    let text = llvm::llvm(&library);
+    let bytes = Library::open()?.compile(&text, &Host::plain(), Stage::Object);
+    let name = format!("mithril_{}", interface.model);
+    objects.push(Object { name, bytes: bytes.map_err(objects::broken)? });
+    Ok(objects)
+}
+
+fn kernel_symbol(interface: &Interface, host: &Host, number: usize) -> String {
+    format!("mithril_{}_{}_k{number}", interface.model, identifier(&host.name()))
+}
+
+/// Each constant once, by its symbol, and the symbols of each entry's constants.
+fn constants<'p>(
+    interface: &Interface,
+    plans: &'p [Vec<Plan>],
+) -> (Vec<(String, &'p Tensor)>, Vec<Vec<String>>) {
+    let mut all: Vec<(String, &Tensor)> = Vec::new();
+    let own = plans.iter().map(|plans| {
+        let symbols = plans[0].constants.iter().map(|tensor| {
+            if let Some((symbol, _)) = all.iter().find(|(_, known)| *known == tensor) {
+                return symbol.clone();
+            }
+            let symbol = format!("mithril_{}_c{}", interface.model, all.len());
+            all.push((symbol.clone(), tensor));
+            symbol
+        });
+        symbols.collect()
+    });
+    let own = own.collect();
+    (all, own)
+}
+
+/// Writes a file beside its place and moves it there, so that nobody sees half of it.
+fn publish<T>(path: &Path, write: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
+    let beside = path.with_file_name(format!(".{}.{}", std::process::id(), name_of(path)));
+    let moved = write(&beside).and_then(|written| {
+        fs::rename(&beside, path).map_err(|error| unwritable(path, error))?;
+        Ok(written)
+    });
+    if moved.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    moved
+}
+
+fn put(path: &Path, bytes: &[u8]) -> Result<()> {
+    let write = || fs::File::create(path)?.write_all(bytes);
+    write().map_err(|error| unwritable(path, error))
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().map_or(String::new(), |name| name.to_string_lossy().into())
+}
+
+fn unwritable(path: &Path, error: std::io::Error) -> Box<Diagnostic> {
+    Box::new(
+        Diagnostic::new("the file cannot be written").at(path.display().to_string()).got(error),
+    )
+}

@@ -1,0 +1,56 @@
+//! Object files of a library: kernels under names of their own, and constants.
+
+use mithril_ir::tensor::Tensor;
+use mithril_runtime::memory::ALIGN;
+use object::build::elf::{Builder, SectionData};
+use object::elf::{SHT_STRTAB, STV_HIDDEN};
+use object::write::{self, Symbol, SymbolSection};
+use object::{
+    Architecture, BinaryFormat, Endianness, SectionKind, SymbolFlags, SymbolKind, SymbolScope,
+};
+
+/// An object with the function `from` under the name `to`, which the library keeps to itself.
+///
+/// Errors: what is wrong with the object.
+pub fn renamed(bytes: &[u8], from: &str, to: &str) -> Result<Vec<u8>, String> {
+    let mut builder = Builder::read(bytes).map_err(|error| error.to_string())?;
+    for symbol in builder.symbols.iter_mut() {
+        if *symbol.name == *from.as_bytes() {
+            symbol.name = to.as_bytes().to_vec().into();
+            symbol.st_other = STV_HIDDEN;
+        }
+    }
+    // LLVM keeps the names of sections among the others, which cannot be written so.
+    let names = builder.sections.add();
+    names.name = b".shstrtab"[..].into();
+    names.sh_type = SHT_STRTAB;
+    names.data = SectionData::SectionString;
+    let mut renamed = Vec::new();
+    builder.write(&mut renamed).map_err(|error| error.to_string())?;
+    Ok(renamed)
+}
+
+/// An object with these constants, each 64-byte aligned, which the library keeps to itself.
+///
+/// Errors: what cannot be written.
+pub fn constants(constants: &[(String, &Tensor)]) -> Result<Vec<u8>, String> {
+    let mut object =
+        write::Object::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
+    let section = object.add_section(Vec::new(), b".rodata".to_vec(), SectionKind::ReadOnlyData);
+    for (name, tensor) in constants {
+        let value = object.append_section_data(section, tensor.bytes(), ALIGN as u64);
+        object.add_symbol(Symbol {
+            name: name.clone().into_bytes(),
+            value,
+            size: tensor.bytes().len() as u64,
+            kind: SymbolKind::Data,
+            scope: SymbolScope::Linkage,
+            weak: false,
+            section: SymbolSection::Section(section),
+            flags: SymbolFlags::None,
+        });
+    }
+    // Linkers take the stack of a library to hold code where an object does not say otherwise.
+    object.add_section(Vec::new(), b".note.GNU-stack".to_vec(), SectionKind::Other);
+    object.write().map_err(|error| error.to_string())
+}

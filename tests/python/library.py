@@ -1,0 +1,89 @@
+"""Calls a library that was made ahead of time, with nothing but Python's own modules.
+
+    python -S library.py model.json function request.json
+
+The metadata says what the function takes. The request has `dims` by name and `arrays`: the bytes
+of each argument in hexadecimal digits, by where it is given (`x`, `mithril_net_params.linear_w`).
+Those of params that are left out are mapped from the file of weights. Prints the status and the
+bytes of each result in the same form.
+"""
+
+import ctypes
+import json
+import mmap
+import sys
+from pathlib import Path
+
+BYTES = {"f64": 8, "i64": 8, "u64": 8, "f32": 4, "i32": 4, "u32": 4, "f16": 2, "bf16": 2, "i16": 2}
+
+
+def place(array):
+    """Where an array is given: a parameter, or a field of a struct."""
+    return array.get("parameter") or f"{array['struct']}.{array['field']}"
+
+
+def size(array, dims):
+    total = BYTES.get(array["dtype"], 1)
+    for dim in array["shape"]:
+        total *= eval(dim, {"min": min, "max": max}, dims) if isinstance(dim, str) else dim
+    return total
+
+
+def mapped(folder, weights):
+    """The address of each weight in the mapped file."""
+    with (folder / weights["file"]).open("rb") as file:
+        memory = mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    return {name: start + own["offset"] for name, own in weights["params"].items()}
+
+
+def call(path, function, request):
+    meta = json.loads(Path(path).read_text())
+    folder = Path(path).parent
+    library = ctypes.CDLL(str(folder / meta["library"]))
+    own = next(f for f in meta["functions"] if f["name"] == function)
+    given = {place: bytes.fromhex(text) for place, text in request["arrays"].items()}
+    dims = request["dims"]
+    weights = mapped(folder, meta["weights"]) if "weights" in meta else {}
+    pointers, kept = {}, []
+    for array in own["arguments"]:
+        if place(array) in given:
+            kept.append(ctypes.create_string_buffer(given[place(array)]))
+            pointers[place(array)] = ctypes.addressof(kept[-1])
+        elif array["role"] == "param":
+            pointers[place(array)] = weights[array["name"]]
+    results = {}
+    for array in own["results"]:
+        results[place(array)] = ctypes.create_string_buffer(max(1, size(array, dims)))
+        pointers[place(array)] = ctypes.addressof(results[place(array)])
+    values = [ctypes.c_int64(dims[d["name"]]) for d in own["dims"]]
+    length = getattr(library, own["workspace_bytes"])
+    length.restype = ctypes.c_size_t
+    bytes_needed = length(*values)
+    status = None
+    if bytes_needed < 2**40:
+        workspace = ctypes.create_string_buffer(bytes_needed + 64)
+        pointers["workspace"] = -(-ctypes.addressof(workspace) // 64) * 64
+        arguments = []
+        for parameter in own["parameters"]:
+            (kind, name), *_ = parameter.items()
+            if kind == "dim":
+                arguments.append(values[[d["parameter"] for d in own["dims"]].index(name)])
+            elif kind == "struct":
+                fields = [pointers.get(f"{parameter['type']}.{f}", 0) for f in parameter["fields"]]
+                struct = (ctypes.c_void_p * len(fields))(*fields)
+                kept.append(struct)
+                arguments.append(ctypes.byref(struct))
+            else:
+                arguments.append(ctypes.c_void_p(pointers.get(name, 0)))
+        status = getattr(library, function)(*arguments)
+    raw = {
+        place(array): results[place(array)].raw[: size(array, dims)].hex()
+        for array in own["results"]
+    }
+    loaded = [name for name in ("mithril", "numpy") if name in sys.modules]
+    return {"status": status, "bytes": bytes_needed, "results": raw, "loaded": loaded}
+
+
+if __name__ == "__main__":
+    print(json.dumps(call(sys.argv[1], sys.argv[2], json.loads(Path(sys.argv[3]).read_text()))))

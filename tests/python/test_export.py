@@ -1,0 +1,305 @@
+"""Libraries made ahead of time: from C, from several threads, and by ctypes without Mithril."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import has
+
+import mithril as ml
+from mithril.models import LayerNorm, Linear, Model, Relu, Residual
+
+pytestmark = [
+    pytest.mark.skipif(not has("cpu"), reason="built without native code"),
+    pytest.mark.skipif(shutil.which("cc") is None, reason="there is no linker"),
+]
+PROGRAMS = Path(__file__).parents[1] / "c"
+FLAGS = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O2"]
+
+
+def chain(*blocks):
+    model = Model()
+    for block in blocks:
+        model += block
+    return model
+
+
+def random(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def place(array):
+    return array.get("parameter") or f"{array['struct']}.{array['field']}"
+
+
+class Library:
+    """An exported model, called in a process of its own that has no Mithril."""
+
+    def __init__(self, paths, folder):
+        self.paths, self.folder = paths, folder
+        self.meta = json.loads(paths["metadata"].read_text())
+
+    def function(self, end=""):
+        name = f"mithril_{self.meta['model']}{end}"
+        return next(f for f in self.meta["functions"] if f["name"] == name)
+
+    def call(self, end="", dims=None, **groups):
+        """Status and results by role and name, for arrays by role and name."""
+        own = self.function(end)
+        arrays = {}
+        for array in own["arguments"]:
+            value = groups.get(array["role"], {}).get(array["name"])
+            if value is not None:
+                arrays[place(array)] = np.ascontiguousarray(value).tobytes().hex()
+        request = self.folder / "request.json"
+        request.write_text(json.dumps({"dims": dims or {}, "arrays": arrays}))
+        script = Path(__file__).with_name("library.py")
+        command = [sys.executable, "-S", "-E", script, self.paths["metadata"], own["name"], request]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert ran.returncode == 0, ran.stderr
+        answer = json.loads(ran.stdout)
+        assert answer["loaded"] == []
+        results = {}
+        for array in own["results"]:
+            shape = [eval(str(dim), {}, dims or {}) for dim in array["shape"]]
+            value = np.frombuffer(bytes.fromhex(answer["results"][place(array)]), np.float32)
+            results[array["role"], array["name"]] = value.reshape(shape)
+        return answer["status"], results
+
+
+def export(compiled, folder, **options):
+    return Library(compiled.export(folder / "out", **options), folder)
+
+
+def near(got, want, tolerance=1e-5):
+    assert got.shape == want.shape
+    scale = max(1.0, float(np.max(np.abs(want), initial=0)))
+    np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance * scale)
+
+
+def agrees(model, folder, inputs, dims, shapes, *, tolerance=1e-5):
+    """The library of a model gives what NumPy gives: outputs, gradients and states."""
+    compiled = ml.compile(model, ml.CpuBackend(), shapes=shapes)
+    params = compiled.randomize_params(seed=0)
+    library = export(compiled, folder, name="model", params=params)
+    reference = ml.compile(model, ml.NumpyBackend(), shapes=shapes)
+    state = reference.initial_state(params, inputs)
+    outputs, following = reference.evaluate(params, inputs, state)
+    status, results = library.call(dims=dims, data=inputs, state=state)
+    assert status == 0
+    for name, want in outputs.items():
+        near(results["output", name], want, tolerance)
+    for name, want in following.items():
+        near(results["state", name], want, tolerance)
+    seeds = {name: random(*value.shape, seed=3) for name, value in outputs.items()}
+    _, gradients, following = reference.evaluate(params, inputs, state, seeds)
+    status, results = library.call(
+        "_gradients", dims=dims, data=inputs, state=state, cotangent=seeds
+    )
+    assert status == 0
+    for name, want in outputs.items():
+        near(results["output", name], want, tolerance)
+    for name, want in gradients.items():
+        near(results["gradient", name], want, 10 * tolerance)
+    for name, want in following.items():
+        near(results["state", name], want, tolerance)
+    return library
+
+
+def test_a_network_with_gradients(tmp_path):
+    model = chain(Linear(33), Relu(), Linear(17), ml.Tanh(), Linear(5))
+    shapes = {"input": ["batch", 24]}
+    for batch in (7, 1, 0, 130):
+        x = random(batch, 24)
+        agrees(model, tmp_path, {"input": x}, {"batch": batch}, shapes)
+
+
+def test_a_transformer_of_any_length(tmp_path):
+    attention = chain(LayerNorm(), ml.MultiHeadAttention(heads=2, is_causal=True))
+    mlp = chain(LayerNorm(), Linear(64), ml.Gelu(), Linear(16))
+    model = chain(*(Residual(block) for block in (attention, mlp, attention, mlp)), Linear(11))
+    shapes = {"input": ["batch", "length", 16]}
+    for batch, length in ((2, 5), (1, 1), (3, 70)):
+        dims = {"batch": batch, "length": length}
+        inputs = {"input": random(batch, length, 16)}
+        library = agrees(model, tmp_path, inputs, dims, shapes, tolerance=1e-4)
+    # Dims that would not fit into memory are refused, and nothing is written.
+    status, _ = library.call(
+        dims={"batch": -1, "length": 1},
+        data={"input": random(1, 1, 16)},
+    )
+    assert status is None
+
+
+def test_a_model_with_state(tmp_path):
+    model = chain(Linear(6), ml.BatchNorm1d(), Relu(), Linear(2))
+    agrees(model, tmp_path, {"input": random(8, 3)}, {}, {"input": [8, 3]})
+
+
+def test_bound_params_are_part_of_the_library(tmp_path):
+    compiled = ml.compile(chain(Linear(12), Relu(), Linear(3)), shapes={"input": [5, 40]})
+    params, x = compiled.randomize_params(seed=0), random(5, 40)
+    want = compiled.evaluate(params, {"input": x})["output"]
+    library = export(compiled.bind(params), tmp_path, name="bound")
+    assert all(array["role"] == "data" for array in library.function()["arguments"])
+    status, results = library.call(data={"input": x})
+    assert status == 0
+    near(results["output", "output"], want)
+
+
+def test_other_processors_give_the_same(tmp_path):
+    """Series that count on fused arithmetic are right without it, too."""
+    blocks = (ml.Exponential, ml.Tanh, ml.Sine, ml.Erf, ml.Log1p, ml.Softplus, ml.Cosh, ml.Gelu)
+    model = Model()
+    for index, block in enumerate(blocks):
+        model |= block()(input="input", output=f"y{index}")
+    compiled = ml.compile(model, ml.CpuBackend(), shapes={"input": [1000]}, inference=True)
+    x = np.abs(random(1000)) * 20
+    want = compiled.evaluate({}, {"input": x})
+    for cpu in ("v2", "v3", "native", "v2,v3"):
+        library = export(compiled, tmp_path, name="series", cpu=cpu)
+        status, results = library.call(data={"input": x})
+        assert status == 0
+        for name, value in want.items():
+            np.testing.assert_allclose(
+                results["output", name], value, rtol=5e-7, err_msg=f"{cpu} {name}"
+            )
+
+
+def test_a_level_may_be_too_low(tmp_path):
+    compiled = ml.compile(chain(ml.Floor()), shapes={"input": [4]}, inference=True)
+    compiled.export(tmp_path, cpu="v2")
+    with pytest.raises(ml.MithrilError, match="more than the processor has"):
+        compiled.export(tmp_path, cpu="x86-64")
+
+
+def missing_feature():
+    """A feature that this machine has not, among those that can be asked for."""
+    flags = set(
+        re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)[1].split()
+    )
+    names = {
+        "avx512bf16": "avx512_bf16",
+        "avx512fp16": "avx512_fp16",
+        "amx-int8": "amx_int8",
+        "amx-bf16": "amx_bf16",
+    }
+    return next((name for name, flag in names.items() if flag not in flags), None)
+
+
+def test_an_old_processor_is_refused(tmp_path):
+    feature = missing_feature()
+    assert feature, "this machine has all features: the test needs one that it lacks"
+    compiled = ml.compile(chain(Linear(4)), shapes={"input": [2, 3]}, inference=True)
+    params, x = compiled.randomize_params(seed=0), random(2, 3)
+    library = export(compiled, tmp_path, params=params, cpu=f"v3+{feature}")
+    assert library.meta["processors"] == [f"x86-64-v3+{feature}"]
+    status, results = library.call(data={"input": x})
+    assert status == 4
+    assert not results["output", "output"].any()
+    # With code for an older one beside it, that is taken.
+    library = export(compiled, tmp_path, params=params, cpu=["v2", f"v3+{feature}"])
+    status, results = library.call(data={"input": x})
+    assert status == 0
+    near(results["output", "output"], x @ params["linear.w"] + params["linear.b"])
+
+
+def build(folder, source, library, *more):
+    """A program of C that uses a library."""
+    program = folder / "main"
+    command = ["cc", *FLAGS, "-D_POSIX_C_SOURCE=200809L", f"-I{library.parent}", PROGRAMS / source]
+    command += [library, f"-Wl,-rpath,{library.parent}", "-o", program, *more]
+    subprocess.run([str(part) for part in command], check=True)
+    return program
+
+
+def test_a_program_of_c(tmp_path):
+    model = chain(Linear(20), Relu(), Linear(3))
+    compiled = ml.compile(model, shapes={"input": ["batch", 6]})
+    params, x, seed = compiled.randomize_params(seed=0), random(9, 6), random(9, 3, seed=1)
+    names = ["linear_0.w", "linear_0.b", "linear_1.w", "linear_1.b"]
+    library = export(compiled, tmp_path, name="net")
+    program = build(tmp_path, "net.c", library.paths["library"], "-lpthread")
+    (tmp_path / "in").write_bytes(
+        b"".join(a.tobytes() for a in (x, *(params[n] for n in names), seed))
+    )
+    ran = subprocess.run([program, tmp_path / "in"], capture_output=True, check=False, timeout=60)
+    assert ran.returncode == 0, ran.returncode
+    found = np.frombuffer(ran.stdout, np.float32)
+    reference = ml.compile(model, ml.NumpyBackend(), shapes={"input": ["batch", 6]})
+    outputs, gradients = reference.evaluate(params, {"input": x}, output_gradients=seed)
+    wanted = [outputs["output"], *(gradients[name] for name in names)]
+    ends = np.cumsum([want.size for want in wanted])
+    for got, want in zip(np.split(found, ends[:-1]), wanted):
+        near(got.reshape(want.shape), want)
+
+
+def test_the_header_is_c_plus_plus(tmp_path):
+    if shutil.which("c++") is None:
+        return
+    library = export(ml.compile(chain(Linear(2)), shapes={"input": [1, 2]}), tmp_path, name="net")
+    (tmp_path / "main.cc").write_text(
+        f'#include "{library.paths["header"]}"\nint main() {{ return MITHRIL_OK; }}\n'
+    )
+    flags = ["-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only"]
+    subprocess.run(["c++", *flags, tmp_path / "main.cc"], check=True)
+
+
+def test_a_library_needs_only_memcpy_and_memset(tmp_path):
+    model = chain(LayerNorm(), ml.MultiHeadAttention(heads=2), Linear(3))
+    library = export(ml.compile(model, shapes={"input": ["n", 5, 8]}), tmp_path, name="net")
+    table = subprocess.run(
+        ["nm", "-D", library.paths["library"]], capture_output=True, text=True, check=True
+    )
+    symbols = {line.split()[-1]: line.split()[-2] for line in table.stdout.splitlines()}
+    needed = {name for name, kind in symbols.items() if kind in "Uw"}
+    assert needed <= {"memcpy", "memset", "memmove"}
+    own = {
+        f"mithril_net{end}{what}" for end in ("", "_gradients") for what in ("", "_workspace_bytes")
+    }
+    assert symbols.keys() - needed == own
+    left = {path.name for path in library.paths["library"].parent.iterdir()}
+    assert left == {"libnet.so", "net.h", "net.json"}
+
+
+def test_what_cannot_be_exported_is_said(tmp_path, monkeypatch):
+    model = chain(Linear(2))
+    with pytest.raises(ml.BackendError, match="CpuBackend"):
+        ml.compile(model, ml.NumpyBackend()).export(tmp_path)
+    compiled = ml.compile(model)
+    with pytest.raises(ml.MithrilError, match="evaluate it once"):
+        compiled.export(tmp_path)
+    compiled.evaluate(compiled.randomize_params(), {"input": random(1, 2)})
+    compiled.export(tmp_path, name="net")
+    for options, message in [
+        ({"cpu": "v9"}, "no such processor"),
+        ({"cpu": "v3+avx9"}, "no such feature"),
+        ({"cpu": []}, "nothing to make a library of"),
+        ({"name": "a/b"}, "no files can be named so"),
+        ({"params": {"ww": random(2)}}, "no param `ww`"),
+        ({"params": {"linear.w": random(2, 2)}}, "`linear.b` is missing"),
+        ({"params": {"linear.w": random(2, 3), "linear.b": random(2)}}, "another type"),
+    ]:
+        with pytest.raises(ml.MithrilError, match=message):
+            compiled.export(tmp_path, **options)
+    before = (tmp_path / "libnet.so").read_bytes()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ml.MithrilError, match="there is no linker"):
+        compiled.export(tmp_path, name="net")
+    assert list((tmp_path / "libnet.so.objects").glob("*.o"))
+    # What was there before still is.
+    assert (tmp_path / "libnet.so").read_bytes() == before
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_a_call_costs_little(tmp_path):
+    compiled = ml.compile(chain(Linear(8), Relu()), shapes={"input": [8, 8]}, inference=True)
+    library = export(compiled, tmp_path, name="layer")
+    program = build(tmp_path, "layer.c", library.paths["library"])
+    ran = subprocess.run([program], capture_output=True, text=True, check=True, timeout=60)
+    assert float(ran.stdout) <= 0.3, f"{ran.stdout} microseconds"

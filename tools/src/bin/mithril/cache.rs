@@ -1,0 +1,54 @@
+//! `mithril cache`: the objects that are kept on disk.
+
+use std::time::Duration;
+
+use clap::Subcommand;
+use mithril::native::cache::Cache;
+
+/// What is done with them.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Print the objects with their sizes and how long ago they were used, the latest first.
+    List,
+    /// Remove them all.
+    Clear,
+}
+
+/// Does it.
+pub fn run(command: &Command) {
+    let cache = Cache::open();
+    let Some(folder) = cache.folder() else { return println!("nothing is kept") };
+    let folder = folder.display();
+    match command {
+        Command::List => {
+            let entries = cache.entries();
+            for entry in &entries {
+                let short = &entry.name[..entry.name.len().min(16)];
+                println!("{short}  {:>10}  {:>4} ago", size(entry.bytes), age(entry.age));
+            }
+            let total = size(entries.iter().map(|entry| entry.bytes).sum());
+            println!("{} objects, {total} of {}, in {folder}", entries.len(), size(Cache::limit()));
+        }
+        Command::Clear => {
+            let (count, bytes) = cache.clear();
+            println!("{count} files removed, {}, from {folder}", size(bytes));
+        }
+    }
+}
+
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_024 => format!("{bytes} B"),
+        1_024..1_048_576 => format!("{:.1} KiB", bytes as f64 / 1_024.0),
+        _ => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
+    }
+}
+
+fn age(age: Duration) -> String {
+    match age.as_secs() {
+        seconds @ 0..60 => format!("{seconds} s"),
+        seconds @ 60..3_600 => format!("{} m", seconds / 60),
+        seconds @ 3_600..86_400 => format!("{} h", seconds / 3_600),
+        seconds => format!("{} d", seconds / 86_400),
+    }
+}

@@ -1,0 +1,156 @@
+//! `mithril compile`: models to source for a framework, or to a library for C.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use mithril::compile::{self, CompileOptions, Target};
+use mithril::native::{Host, Native};
+use mithril::native::export::{Export, export};
+use mithril::{Diagnostic, Result};
+use mithril_ir::graph::Module;
+use mithril_ir::{text, verify};
+use mithril_passes::driver::Driver;
+use mithril_passes::pipeline::{self, Pipeline};
+use mithril_passes::specialise::given::Shapes;
+use mithril_passes::target;
+
+use crate::npz;
+use crate::saved::{self, Saved};
+
+/// What is compiled, to what.
+#[derive(Args)]
+pub struct Compile {
+    #[command(flatten)]
+    model: Saved,
+    /// numpy, torch, jax, c, or cpu for a library. By default cpu for a .so, c for a .c, else
+    /// numpy.
+    #[arg(short, long)]
+    target: Option<String>,
+    /// The Python file to write, and beside it large constants as an .npz; the C file; or the
+    /// library, and beside it its header and its metadata.
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// The processors that a library is for: native, x86-64-v2, x86-64-v3, x86-64-v4, or v4 with
+    /// features beside, as in v4+avx512bf16. Of several, the library takes the best that fits.
+    #[arg(long, value_name = "CPU,…", value_delimiter = ',', default_value = "native")]
+    cpu: Vec<String>,
+    /// Passes to run first on a .mir file.
+    #[arg(short, long = "passes", value_name = "PIPELINE")]
+    pipeline: Option<String>,
+    /// Add the gradients of all params to a .mir file; a saved model has them in any case.
+    #[arg(long)]
+    gradients: bool,
+}
+
+/// An error, with the text it points into.
+pub struct Failure {
+    pub error: Box<Diagnostic>,
+    pub source: Option<(String, String)>,
+}
+
+impl From<Box<Diagnostic>> for Failure {
+    fn from(error: Box<Diagnostic>) -> Failure {
+        Failure { error, source: None }
+    }
+}
+
+impl Compile {
+    /// Writes what is asked for.
+    /// Errors: files that cannot be read or written; those of compiling.
+    pub fn run(&self) -> Result<(), Failure> {
+        let by_extension = match self.output.extension().and_then(|extension| extension.to_str()) {
+            Some("so") => "cpu",
+            Some("c") => "c",
+            _ => "numpy",
+        };
+        let name = self.target.as_deref().unwrap_or(by_extension);
+        let target = Target::find(name)?;
+        let hosts = self.cpu.iter().map(|cpu| Host::parse(cpu)).collect::<Result<Vec<Host>>>()?;
+        if self.model.file.extension().is_some_and(|extension| extension == "mir") {
+            if target != Target::Cpu {
+                return Err(refused("a .mir file is compiled to a library", name, "cpu"));
+            }
+            return Ok(self.library(&self.module()?, hosts)?);
+        }
+        if self.pipeline.is_some() || self.gradients {
+            let (got, expected) = (self.model.file.display().to_string(), "a .mir file");
+            return Err(refused("`--passes` and `--gradients` are for .mir files", &got, expected));
+        }
+        match target {
+            Target::Cpu => {
+                let program = self.program(target, "model".into())?;
+                Ok(self.library(&program.module, hosts)?)
+            }
+            Target::Framework(_) | Target::C => Ok(self.source(target)?),
+        }
+    }
+
+    fn program(&self, target: Target, stem: String) -> Result<std::sync::Arc<compile::Program>> {
+        let lower = self.model.options();
+        let options = CompileOptions { target, lower, optimize: true, stem, cache: false };
+        let program = compile::compile(&self.model.block()?, &options)?;
+        program.settled()?;
+        Ok(program)
+    }
+
+    fn source(&self, target: Target) -> Result<()> {
+        let program = self.program(target, compile::stem(&self.output.display().to_string(), target)?)?;
+        if let Some(text) = program.native().and_then(Native::c) {
+            return fs::write(&self.output, text).map_err(|error| unwritable(&self.output, &error));
+        }
+        let Some(source) = program.source() else { return Ok(()) };
+        if !source.constants.is_empty() {
+            let beside = self.output.with_extension("npz");
+            fs::write(&beside, npz::archive(&source.constants))
+                .map_err(|error| unwritable(&beside, &error))?;
+        }
+        fs::write(&self.output, &source.text).map_err(|error| unwritable(&self.output, &error))
+    }
+
+    /// The module of a .mir file, as native code takes it.
+    fn module(&self) -> Result<Module, Failure> {
+        if !self.model.is_plain() {
+            let what = "`--shape`, `--dtype` and `--inference` are for saved models";
+            return Err(refused(what, &self.model.file.display().to_string(), "a .json file"));
+        }
+        let file = saved::text(&self.model.file)?;
+        let within = |name: &str, text: &str| {
+            let source = Some((name.to_string(), text.to_string()));
+            move |error| Failure { error, source }
+        };
+        let name = self.model.file.display().to_string();
+        let module = text::parse(&file).map_err(within(&name, &file))?;
+        verify::verify(&module).map_err(within(&name, &file))?;
+        let passes = self.pipeline.as_deref().unwrap_or("");
+        let first = Pipeline::parse(passes).map_err(within("--passes", passes))?;
+        let native = target::find("native").expect("the target is there");
+        let then = pipeline::standard(Shapes::default(), *native, self.gradients);
+        let run = |pipeline: &Pipeline, module: &Module| -> Result<Module, Failure> {
+            let ran = Driver::default().run(pipeline, module);
+            Ok(ran.map_err(within(&name, &file))?.0)
+        };
+        run(&pipeline::flat(then), &run(&first, &module)?)
+    }
+
+    fn library(&self, module: &Module, hosts: Vec<Host>) -> Result<()> {
+        let stem = self.output.file_stem().map_or("model".into(), |stem| stem.to_string_lossy());
+        let request = Export {
+            library: self.output.clone(),
+            name: stem.strip_prefix("lib").unwrap_or(&stem).to_string(),
+            hosts,
+            weights: None,
+        };
+        export(module, &request).map(|_| ())
+    }
+}
+
+fn refused(what: &str, got: &str, expected: &str) -> Failure {
+    Box::new(Diagnostic::new(what).got(got).expected(expected)).into()
+}
+
+fn unwritable(path: &Path, error: &std::io::Error) -> Box<Diagnostic> {
+    Box::new(
+        Diagnostic::new("the file cannot be written").at(path.display().to_string()).got(error),
+    )
+}

@@ -1,0 +1,62 @@
+//! Saved models, and what the command line says of them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use mithril::{Block, Diagnostic, Mode, Result, lower};
+use mithril_ir::dtype::DType;
+
+use crate::shape::{self, Given};
+
+/// A model that `Model.save` wrote, and what is said of it.
+#[derive(Args)]
+pub struct Saved {
+    /// The .json file.
+    pub file: PathBuf,
+    /// The shape of an input: `input=batch,784`, `?` for a dim that may vary. May be repeated.
+    #[arg(short, long = "shape", value_name = "NAME=DIMS", value_parser = shape::parse)]
+    shapes: Vec<Given>,
+    /// The dtype of floats: f64, f32, f16 or bf16.
+    #[arg(long, default_value = "f32", value_parser = float)]
+    dtype: DType,
+    /// Compile the forward pass alone, with running statistics and no dropout.
+    #[arg(long)]
+    inference: bool,
+}
+
+fn float(name: &str) -> Result<DType, String> {
+    let dtype: Option<DType> = name.parse().ok();
+    let known = dtype.filter(|d| d.is_float() && !d.is_storage_only());
+    known.ok_or_else(|| "one of f64, f32, f16, bf16 is expected".to_string())
+}
+
+impl Saved {
+    pub fn block(&self) -> Result<Block> {
+        let error = |error: Box<Diagnostic>| Box::new(error.at(self.file.display().to_string()));
+        Block::from_json(&text(&self.file)?).map_err(error)
+    }
+
+    pub fn options(&self) -> lower::Options {
+        lower::Options {
+            mode: if self.inference { Mode::Inference } else { Mode::Training },
+            shapes: self.shapes.iter().map(|g| (g.name.clone(), g.dims.clone())).collect(),
+            dtype: self.dtype,
+            ..lower::Options::default()
+        }
+    }
+
+    /// Whether only the file is given.
+    pub fn is_plain(&self) -> bool {
+        self.shapes.is_empty() && self.dtype == DType::F32 && !self.inference
+    }
+}
+
+/// The text of a file. Errors: what the system says.
+pub fn text(path: &Path) -> Result<String> {
+    fs::read_to_string(path).map_err(|error| {
+        Box::new(
+            Diagnostic::new("the file cannot be read").at(path.display().to_string()).got(error),
+        )
+    })
+}
