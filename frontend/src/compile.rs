@@ -338,7 +338,12 @@ fn native(module: &Module, recipe: &Recipe, watch: &mut Watch) -> Result<Code> {
 }
 
 /// The passes, from a model's functions to what the target has.
-fn simplify(logical: &Module, recipe: &Recipe, shapes: Shapes, watch: &mut Watch) -> Result<Module> {
+fn simplify(
+    logical: &Module,
+    recipe: &Recipe,
+    shapes: Shapes,
+    watch: &mut Watch,
+) -> Result<Module> {
     let (name, differentiates) = match recipe.target {
         Target::Framework(framework) => (framework.name(), framework.dialect().differentiates),
         Target::Cpu => ("native", false),

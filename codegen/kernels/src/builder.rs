@@ -261,6 +261,12 @@ impl Builder {
         self.push(self.ty(a), Inst::Fma(a, b, c))
     }
 
+    /// See [`Inst::MulAdd`].
+    pub fn mul_add(&mut self, a: V, b: V, c: V) -> V {
+        debug_assert!(self.portable);
+        self.push(self.ty(a), Inst::MulAdd(a, b, c))
+    }
+
     /// A primitive as a whole, with a result of this dtype; see [`Inst::Call`].
     pub fn call(&mut self, prim: Prim, dtype: DType, args: &[V]) -> V {
         debug_assert!(self.portable);

@@ -141,6 +141,8 @@ pub enum Inst {
     Binary(Binary, V, V),
     /// `a * b + c`, rounded once.
     Fma(V, V, V),
+    /// `a * b + c`, rounded once or twice, whichever is faster; in portable code alone.
+    MulAdd(V, V, V),
     /// A scalar primitive with its meaning of the op table, in the result's dtype; in portable
     /// code alone, whose language has functions for it.
     Call(Prim, Box<[V]>),

@@ -104,9 +104,7 @@ impl Compiler {
     /// The bytes of a shared library.
     fn compile(&self, text: &str, folder: &Folder) -> Result<Vec<u8>> {
         let (file, library) = (folder.0.join("model.c"), folder.0.join("compiled.so"));
-        let failed = |what: String| {
-            Box::new(Diagnostic::new("C cannot be compiled").got(what))
-        };
+        let failed = |what: String| Box::new(Diagnostic::new("C cannot be compiled").got(what));
         fs::write(&file, text).map_err(|error| failed(error.to_string()))?;
         let mut command = start(&self.command);
         let output = command.args(FLAGS).arg("-o").arg(&library).arg(&file).arg("-lm").output();

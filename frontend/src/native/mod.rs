@@ -193,8 +193,7 @@ impl Part {
         let args = (0..entry.arguments.len()).map(|i| at(Place::Argument(i)));
         let results = (0..entry.results.len()).map(|i| at(Place::Result(i)));
         let program = c::caller::program(entry, &args.chain(results).collect::<Vec<_>>());
-        let executable =
-            Executable::new(program, vec![kernel], vec![], vec![]).map_err(invalid)?;
+        let executable = Executable::new(program, vec![kernel], vec![], vec![]).map_err(invalid)?;
         let compiled = if loaded.compiled { self.plan.kernels.len() } else { 0 };
         let _library = Some(loaded.library);
         Ok(Ready { executable, compiled, time: start.elapsed(), _library })

@@ -25,8 +25,11 @@ fn array(name: &str, tensor: &Tensor) -> String {
     let (ty, dtype) = (c_type(tensor.dtype()), stored(tensor.dtype()));
     let sizes: Vec<String> = tensor.shape().iter().map(usize::to_string).collect();
     let count = tensor.len().max(1);
-    let mut text =
-        format!("/* {} [{}] */\nstatic const {ty} {name}[{count}] = {{", tensor.dtype(), sizes.join(", "));
+    let mut text = format!(
+        "/* {} [{}] */\nstatic const {ty} {name}[{count}] = {{",
+        tensor.dtype(),
+        sizes.join(", ")
+    );
     let mut width = usize::MAX;
     for at in 0..tensor.len() {
         let number = literal(dtype, tensor.element_bits(at)).text;

@@ -30,12 +30,15 @@ pub fn print(entry: &Entry, plan: &Plan, calls: &[Call]) -> String {
             .collect();
         let size = |size: &Size| body.size(size);
         let call = match step.kernel {
-            None => format!("memcpy({}, {}, (size_t){})", memory[1], memory[0], size(&step.dims[0])),
+            None => {
+                format!("memcpy({}, {}, (size_t){})", memory[1], memory[0], size(&step.dims[0]))
+            }
             Some(kernel) => {
                 let call = &calls[kernel];
-                let scratch = call.printed.scratch.then(|| {
-                    format!("(char *)workspace + {}", size(&entry.workspace.scratch))
-                });
+                let scratch = call
+                    .printed
+                    .scratch
+                    .then(|| format!("(char *)workspace + {}", size(&entry.workspace.scratch)));
                 let arrays = call.printed.buffers.iter().map(|&n| memory[n].clone());
                 let dims = call.printed.dims.iter().map(|&n| size(&step.dims[n]));
                 let args: Vec<String> = scratch.into_iter().chain(arrays).chain(dims).collect();
@@ -133,8 +136,10 @@ impl Body<'_> {
         }
         let pointers = self.pointers();
         if !pointers.is_empty() {
-            let nulls: Vec<String> = pointers.iter().map(|name| format!("{name} == NULL")).collect();
-            let _ = writeln!(text, "  if ({}) return MITHRIL_ERROR_NULL;", nulls.join("\n      || "));
+            let nulls: Vec<String> =
+                pointers.iter().map(|name| format!("{name} == NULL")).collect();
+            let _ =
+                writeln!(text, "  if ({}) return MITHRIL_ERROR_NULL;", nulls.join("\n      || "));
         }
         text + &self.arena()
     }
@@ -208,7 +213,9 @@ impl Body<'_> {
         match slot.base {
             Base::Workspace => format!("t{number}"),
             Base::Constant(at) => constants::name(&entry.name, at),
-            Base::Argument(at) => self.array(&entry.arguments[at].name, entry.arguments[at].group, at),
+            Base::Argument(at) => {
+                self.array(&entry.arguments[at].name, entry.arguments[at].group, at)
+            }
             Base::Result(at) => self.array(&entry.results[at].name, entry.results[at].group, at),
         }
     }

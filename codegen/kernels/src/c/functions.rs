@@ -20,6 +20,8 @@ pub enum Function {
     Narrow(DType),
     /// An f64 as an f32 that rounds to fewer bits as the f64 does.
     ToOdd,
+    /// `x * y + z`, as is faster.
+    MulAdd(DType),
     /// The same bits as another dtype.
     Bits { from: DType, to: DType },
 }
@@ -32,6 +34,7 @@ impl Function {
             Function::Widen(from) => format!("f32_of_{from}"),
             Function::Narrow(to) => format!("{to}_of_f32"),
             Function::ToOdd => "f32_of_f64_to_odd".into(),
+            Function::MulAdd(dtype) => format!("mul_add_{dtype}"),
             Function::Bits { from, to } => format!("{to}_bits_of_{from}"),
         }
     }
@@ -43,7 +46,10 @@ impl Function {
             Function::Widen(_) => vec![bits(DType::U32, DType::F32)],
             Function::Narrow(_) => vec![bits(DType::F32, DType::U32)],
             Function::ToOdd => vec![bits(DType::F32, DType::U32), bits(DType::U32, DType::F32)],
-            Function::Prim(..) | Function::Whole { .. } | Function::Bits { .. } => vec![],
+            Function::MulAdd(_)
+            | Function::Prim(..)
+            | Function::Whole { .. }
+            | Function::Bits { .. } => vec![],
         }
     }
 
@@ -83,9 +89,14 @@ impl Function {
                  return f32_bits_of_u32((bits - (fabs(nearest) > fabs(x))) | 1);"
                     .into(),
             ),
+            Function::MulAdd(dtype) => mul_add(dtype),
             Function::Bits { from, to } => bits(from, to),
         };
-        let body: String = body.lines().map(|line| format!("  {line}\n")).collect();
+        let indented = |line: &str| match line.starts_with('#') {
+            true => format!("{line}\n"),
+            false => format!("  {line}\n"),
+        };
+        let body: String = body.lines().map(indented).collect();
         format!("/* {about} */\nstatic inline {result} {name}({args}) {{\n{body}}}\n")
     }
 }
@@ -158,7 +169,9 @@ fn integer(prim: Prim, dtype: DType) -> Parts {
         Prim::Sub => ("x - y, which wraps.", wraps("-")),
         Prim::Mul => ("x * y, which wraps.", wraps("*")),
         Prim::Neg => ("-x, which wraps.", format!("return {minus};")),
-        Prim::Abs if signed => ("|x|; of the least, itself.", format!("return x < 0 ? {minus} : x;")),
+        Prim::Abs if signed => {
+            ("|x|; of the least, itself.", format!("return x < 0 ? {minus} : x;"))
+        }
         Prim::Abs => ("x.", "return x;".into()),
         Prim::Min => ("The lesser.", "return x < y ? x : y;".into()),
         Prim::Max => ("The greater.", "return x > y ? x : y;".into()),
@@ -314,6 +327,16 @@ fn narrow(to: DType) -> Parts {
     );
     let about = format!("The bits of the nearest float of the dtype {to}, ties to even.");
     (about, ty, "float x".into(), body)
+}
+
+fn mul_add(dtype: DType) -> Parts {
+    let (ty, f, fast) = match dtype {
+        DType::F64 => ("double", "", "FP_FAST_FMA"),
+        _ => ("float", "f", "FP_FAST_FMAF"),
+    };
+    let body = format!("#ifdef {fast}\nreturn fma{f}(x, y, z);\n#else\nreturn x * y + z;\n#endif");
+    let about = "x * y + z, rounded once where the processor has an instruction for it.";
+    (about.into(), ty, format!("{ty} x, {ty} y, {ty} z"), body)
 }
 
 fn bits(from: DType, to: DType) -> Parts {

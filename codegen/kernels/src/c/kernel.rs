@@ -228,7 +228,9 @@ impl Printer<'_> {
                 continue;
             }
             match memory.place {
-                Place::Buffer(n) => self.memories[at] = Some(self.names.buffers[n as usize].clone()),
+                Place::Buffer(n) => {
+                    self.memories[at] = Some(self.names.buffers[n as usize].clone())
+                }
                 Place::Local(count) => {
                     let name = self.name("sums");
                     self.line(&format!("{} {name}[{count}];", variable_type(memory.dtype)));
@@ -242,7 +244,9 @@ impl Printer<'_> {
     fn place_scratch(&mut self) {
         for at in 0..self.code.memories.len() {
             let memory = self.code.memories[at];
-            let (Place::Scratch(offset), None) = (memory.place, &self.memories[at]) else { continue };
+            let (Place::Scratch(offset), None) = (memory.place, &self.memories[at]) else {
+                continue;
+            };
             if !self.usage.memories.contains(&Mem(at as u32)) {
                 continue;
             }
@@ -352,7 +356,8 @@ impl Printer<'_> {
         self.flush(true);
         let taken = self.taken.len();
         let i = self.counter();
-        let next = if step.text == "1" { format!("{i}++") } else { format!("{i} += {}", step.text) };
+        let next =
+            if step.text == "1" { format!("{i}++") } else { format!("{i} += {}", step.text) };
         let to = to.at(Level::Sum);
         self.line(&format!("for (int64_t {i} = {}; {i} < {to}; {next}) {{", from.text));
         self.values[counter.0 as usize] = Some(Expr::atom(i));

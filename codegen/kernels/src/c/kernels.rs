@@ -49,7 +49,8 @@ impl Kernels {
         }
         let names = self.names(entry, plan, at, kernel);
         let printed = kernel::print(&kernel.lowered.code, &names, &mut self.used);
-        let _ = write!(self.text, "{}{}\n", comment(plan, at, kernel, &names, &printed), printed.text);
+        let _ =
+            write!(self.text, "{}{}\n", comment(plan, at, kernel, &names, &printed), printed.text);
         let call = Call { name: names.kernel, printed };
         self.known.insert(key, call.clone());
         call

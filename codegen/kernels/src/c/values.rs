@@ -23,6 +23,10 @@ impl Printer<'_> {
                 let args = [x, y, z].map(|&v| self.take(v));
                 Expr::call(&library("fma", dtype), &args)
             }
+            Inst::MulAdd(x, y, z) => {
+                let args = [x, y, z].map(|&v| self.take(v));
+                self.function(Function::MulAdd(dtype), &args)
+            }
             Inst::Call(prim, args) => self.primitive(*prim, dtype, args),
             Inst::Compare(op, x, y) => {
                 let [x, y] = match x == y {
@@ -103,8 +107,8 @@ impl Printer<'_> {
         if matches!(op, Binary::Min | Binary::Max) {
             return self.extreme(op, dtype, x, y);
         }
-        let plain = dtype.is_float()
-            || matches!(dtype, DType::I64 | DType::U64 | DType::U32 | DType::Bool);
+        let plain =
+            dtype.is_float() || matches!(dtype, DType::I64 | DType::U64 | DType::U32 | DType::Bool);
         let [x, y] = [self.take(x), self.take(y)];
         if op == Binary::Add && dtype == DType::I64 && y.text.starts_with('-') {
             let less = Expr::atom(y.text[1..].to_string());
@@ -192,9 +196,7 @@ impl Printer<'_> {
         let args: Vec<Expr> = args.iter().map(|&v| self.take(v)).collect();
         let own = match prim {
             Prim::Cast => Some(Function::Whole { from, to: dtype }),
-            Prim::Min | Prim::Max | Prim::FloorDiv | Prim::Mod => {
-                Some(Function::Prim(prim, dtype))
-            }
+            Prim::Min | Prim::Max | Prim::FloorDiv | Prim::Mod => Some(Function::Prim(prim, dtype)),
             _ if !dtype.is_float() => Some(Function::Prim(prim, dtype)),
             _ => None,
         };

@@ -87,6 +87,9 @@ impl Plain<'_> {
     }
 
     fn add_product(&self, b: &mut Builder, sum: V, x: V, y: V) -> V {
+        if self.work().is_float() {
+            return b.mul_add(x, y, sum);
+        }
         let product = scalar::apply(b, Prim::Mul, self.work(), &[x, y], None);
         scalar::apply(b, Prim::Add, self.work(), &[sum, product], None)
     }

@@ -72,7 +72,8 @@ fn make(check: &Check, number: usize) -> Result<Made, String> {
 /// Compiles all checks and runs them; those that fail, with why.
 pub fn failures(checks: &[Check]) -> Vec<String> {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
-    let name = format!("mithril-c-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    let name =
+        format!("mithril-c-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
     let folder = std::env::temp_dir().join(name);
     std::fs::create_dir(&folder).expect("a folder");
     let batches: Vec<&[Check]> = checks.chunks(FILES).collect();

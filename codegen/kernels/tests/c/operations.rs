@@ -65,7 +65,8 @@ fn extremes(case: &Case, random: &mut Random) -> Vec<Tensor> {
         let count = tensor.len();
         *tensor = match dtype.is_float() {
             true => {
-                let values = [0.0, -0.0, 1.0, -1.5, 2.5, 1e-40, f64::INFINITY, -f64::INFINITY, f64::NAN];
+                let values =
+                    [0.0, -0.0, 1.0, -1.5, 2.5, 1e-40, f64::INFINITY, -f64::INFINITY, f64::NAN];
                 let values: Vec<f64> = (0..count).map(|_| *random.pick(&values)).collect();
                 Tensor::from_f64s(dtype, shape, &values)
             }

@@ -35,7 +35,9 @@ impl FromStr for Emit {
     fn from_str(name: &str) -> Result<Emit, String> {
         let frameworks = || Framework::ALL.into_iter().map(|f| (f.name(), Emit::Source(f)));
         let stages = STAGES.into_iter().map(|(name, stage)| (name, Emit::Code(stage)));
-        let all = || frameworks().chain([("c", Emit::C), ("kernels", Emit::Kernels)]).chain(stages.clone());
+        let all = || {
+            frameworks().chain([("c", Emit::C), ("kernels", Emit::Kernels)]).chain(stages.clone())
+        };
         let found = all().find(|(own, _)| *own == name).map(|(_, emit)| emit);
         found.ok_or_else(|| {
             format!("one of {}", all().map(|(own, _)| own).collect::<Vec<_>>().join(", "))

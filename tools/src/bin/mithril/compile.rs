@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use mithril::compile::{self, CompileOptions, Target};
-use mithril::native::{Host, Native};
 use mithril::native::export::{Export, export};
+use mithril::native::{Host, Native};
 use mithril::{Diagnostic, Result};
 use mithril_ir::graph::Module;
 use mithril_ir::{text, verify};
@@ -95,7 +95,8 @@ impl Compile {
     }
 
     fn source(&self, target: Target) -> Result<()> {
-        let program = self.program(target, compile::stem(&self.output.display().to_string(), target)?)?;
+        let program =
+            self.program(target, compile::stem(&self.output.display().to_string(), target)?)?;
         if let Some(text) = program.native().and_then(Native::c) {
             return fs::write(&self.output, text).map_err(|error| unwritable(&self.output, &error));
         }
