@@ -1,4 +1,4 @@
-"""Every block of the table, forward and gradient: NumPy, torch, JAX and native code against each
+"""Every block of the table, forward and gradient: NumPy, torch, JAX, native code and C against each
 other, and against torch's own function where it has one. All in float64."""
 
 import inspect
@@ -19,6 +19,8 @@ TOLERANCE = 1e-12
 BACKENDS = (ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend)
 if has("cpu"):
     BACKENDS = (*BACKENDS, ml.CpuBackend)
+if has("c"):
+    BACKENDS = (*BACKENDS, ml.CBackend)
 ALL_SHAPES: tuple[tuple[int, ...], ...] = ((3, 4), (), (0, 4), (2, 1, 5))
 
 
@@ -230,7 +232,7 @@ def array(rng: np.random.Generator, name: str, argument: Any, shape: tuple[int, 
 def results(name: str, case: Case, backend: Any) -> Any:
     """Outputs, gradients of a weighted sum of them, and the inputs, by name as NumPy's."""
     model, shapes = build(name, case)
-    options = {"shapes": shapes, "jit": False}
+    options = {"shapes": shapes, "jit": backend.kind == "c"}
     probe = ml.compile(model, backend, **options)
     floats = [n for n in probe.inputs if probe._dtypes[n].startswith("float")]
     compiled = ml.compile(model, backend, trainable_keys=floats, **options)

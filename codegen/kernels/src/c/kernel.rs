@@ -33,7 +33,7 @@ pub struct Printed {
 }
 
 /// The longest expression that becomes a part of another.
-const LONGEST: usize = 64;
+const LONGEST: usize = 56;
 const COUNTERS: [&str; 8] = ["i", "j", "k", "l", "m", "n", "p", "q"];
 
 /// Prints a kernel; what it calls is added to `functions`.
