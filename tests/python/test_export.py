@@ -264,7 +264,7 @@ def test_a_library_needs_only_memcpy_and_memset(tmp_path):
     }
     assert symbols.keys() - needed == own
     left = {path.name for path in library.paths["library"].parent.iterdir()}
-    assert left == {"libnet.so", "net.h", "net.json"}
+    assert left == {"libnet.so", "libnet.json", "net.h"}
 
 
 def test_what_cannot_be_exported_is_said(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ mod weights;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::graph::{Function, Module};
@@ -97,13 +98,13 @@ pub fn export(module: &Module, request: &Export) -> Result<Files> {
 
 impl Files {
     fn of(request: &Export, model: &str) -> Files {
-        let beside =
-            |extension: &str| request.library.with_file_name(format!("{model}.{extension}"));
+        let beside = |name: String| request.library.with_file_name(name);
         Files {
             library: request.library.clone(),
-            header: beside("h"),
-            metadata: beside("json"),
-            weights: request.weights.as_ref().map(|_| beside("safetensors")),
+            header: beside(format!("{model}.h")),
+            // Not the model's name, which its saved form may have.
+            metadata: request.library.with_extension("json"),
+            weights: request.weights.as_ref().map(|_| beside(format!("{model}.safetensors"))),
         }
     }
 }
@@ -185,7 +186,9 @@ fn constants<'p>(
 
 /// Writes a file beside its place and moves it there, so that nobody sees half of it.
 fn publish<T>(path: &Path, write: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
-    let beside = path.with_file_name(format!(".{}.{}", std::process::id(), name_of(path)));
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let own = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed), name_of(path));
+    let beside = path.with_file_name(format!(".{}.{}.{}", own.0, own.1, own.2));
     let moved = write(&beside).and_then(|written| {
         fs::rename(&beside, path).map_err(|error| unwritable(path, error))?;
         Ok(written)
