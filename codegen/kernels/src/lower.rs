@@ -8,16 +8,18 @@ mod fold;
 mod index;
 mod layout;
 mod nest;
+pub mod packing;
 mod positions;
 mod random;
 mod rows;
 
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
-use mithril_ir::graph::Function;
+use mithril_ir::graph::{Function, Operation};
 use mithril_ir::op::access::Access;
 
 use crate::code::Code;
+use packing::Packing;
 
 pub use crate::contract::Isa;
 
@@ -34,19 +36,28 @@ pub struct Lowered {
 }
 
 /// The loop code of a kernel whose buffers are its arguments and then its results, and whose dims
-/// are its symbols `d0`, `d1`, ….
+/// are its symbols `d0`, `d1`, …. An argument is packed where `packing` says how.
 ///
 /// Errors: an operation that has no loops.
-pub fn lower(function: &Function, isa: &Isa) -> Result<Lowered> {
-    let single = |access: fn(&Access) -> bool| function.ops.iter().find(|op| access(&op.op.access));
-    if let Some(op) = single(|a| matches!(a, Access::Contract)) {
-        return contraction::lower(function, op, isa);
+pub fn lower(function: &Function, isa: &Isa, packing: Option<&Packing>) -> Result<Lowered> {
+    if let Some(op) = single(function, |a| matches!(a, Access::Contract)) {
+        return contraction::lower(function, op, isa, packing);
     }
-    if let Some(op) = single(|a| matches!(a, Access::Attention)) {
+    if let Some(op) = single(function, |a| matches!(a, Access::Attention)) {
         return attention::lower(function, op, isa);
     }
-    if let Some(op) = single(alone::is_alone) {
+    if let Some(op) = single(function, alone::is_alone) {
         return alone::lower(function, op, isa);
     }
     rows::lower(function, isa)
+}
+
+/// How the kernel would have one of its arguments, if that is constant.
+pub fn packing(function: &Function, isa: &Isa) -> Option<Packing> {
+    let dot = single(function, |a| matches!(a, Access::Contract))?;
+    contraction::packing(function, dot, isa)
+}
+
+fn single(function: &Function, access: fn(&Access) -> bool) -> Option<&Operation> {
+    function.ops.iter().find(|op| access(&op.op.access))
 }

@@ -229,3 +229,71 @@ fn results_that_are_literals_and_contracted() {
     );
     check(&text, &[]);
 }
+
+#[test]
+fn constant_weights_are_packed() {
+    let literal = |count: usize| {
+        let numbers = (0..count).map(|i| format!("{}.5", (i * 7) as i64 % 11 - 5));
+        format!("[{}]", numbers.collect::<Vec<_>>().join(", "))
+    };
+    for (m, k, n) in [("3", 17, 33), ("40", 64, 5), ("n", 9, 70)] {
+        let text = f(
+            &format!("%x: t<{m} x {k} x f32>) -> (y: t<{m} x {n} x f32>, z: t<{k} x {k} x f32>)"),
+            &format!(
+                "%w = constant() {{value = dense<t<{k} x {n} x f32>, {}>}}
+                 %t = transpose(%w) {{permutation = [1, 0]}}
+                 %0 = matmul(%x, %w)
+                 %1 = relu(%0)
+                 %z = matmul(%w, %t)
+                 return %1, %z",
+                literal(k * n)
+            ),
+        );
+        check(&text, &[("n", 13)]);
+    }
+    let text = f(
+        "%x: t<3 x 5 x 4 x f32>) -> (y: t<3 x 5 x 6 x f32>)",
+        &format!(
+            "%w = constant() {{value = dense<t<3 x 4 x 6 x f32>, {}>}}
+             %y = matmul(%x, %w)
+             return %y",
+            literal(72)
+        ),
+    );
+    check(&text, &[]);
+}
+
+/// A row divided by one number is divided by its reciprocal, but nobody sees that.
+#[test]
+fn quotients_by_one_number_are_exact() {
+    let specials = "[0.0, -0.0, 1.0, 49.0, inf, -inf, nan, 1e-45, 1e-38, 3e38, 0.1, -7.5, 2.9, \
+                    -1e-38, 5.0, 4.9e-32, 7e30]";
+    for (dtype, least) in [("f32", f32::MIN_POSITIVE as f64), ("f64", f64::MIN_POSITIVE)] {
+        let text = f(
+            &format!(") -> (r: t<17 x 17 x {dtype}>)"),
+            &format!(
+                "%x = constant() {{value = dense<t<17 x {dtype}>, {specials}>}}
+                 %y = constant() {{value = dense<t<17 x 1 x {dtype}>, {specials}>}}
+                 %r = div(%x, %y)
+                 return %r"
+            ),
+        );
+        let native = machine::Native::new(&text);
+        let entry = native.module.entry().expect("an entry");
+        let want = mithril_ir::evaluate::evaluate(&native.module, entry, &[]).expect("values");
+        let got = native.run(&[]);
+        let numbers: Vec<f64> = specials
+            .trim_matches(['[', ']'])
+            .split(", ")
+            .map(|x| x.parse().expect("a number"))
+            .collect();
+        let ulp = if dtype == "f32" { f32::EPSILON as f64 } else { f64::EPSILON };
+        for (i, (w, g)) in want[0].to_f64s().iter().zip(got[0].to_f64s()).enumerate() {
+            // What is left of a tiny number is subnormal, and so may its quotient be.
+            let tiny = numbers[i % 17].abs() < least / ulp || w.abs() < least;
+            let near = tiny && (w - g).abs() <= ulp * w.abs().max(least);
+            let same = w.to_bits() == g.to_bits() || (w.is_nan() && g.is_nan()) || near;
+            assert!(same, "{dtype}: number {} by number {}: want {w:e}, got {g:e}", i % 17, i / 17);
+        }
+    }
+}

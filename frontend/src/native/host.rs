@@ -41,7 +41,7 @@ impl Host {
 
 /// What kernels may use of a level, and its features as LLVM should take them.
 fn level(name: &str) -> Option<(Isa, &'static str)> {
-    let isa = |bytes, registers, fma| Isa { bytes, registers, fma };
+    let isa = |bytes, registers, fma| Isa { bytes, registers, fma, streams: false };
     match name {
         "x86-64" | "x86-64-v2" => Some((isa(16, 16, false), "")),
         "x86-64-v3" => Some((isa(32, 16, true), "")),
@@ -73,6 +73,8 @@ fn detect() -> Option<Host> {
         _ => "x86-64",
     };
     let (isa, _) = level(cpu)?;
+    // Newer cores than those without bf16 lose nothing by it.
+    let isa = Isa { streams: v4 && has!("avx512bf16"), ..isa };
     Some(Host { isa, cpu, features: features.join(",") })
 }
 

@@ -4,23 +4,23 @@
 //! for each level of folds, then once for the results; it stays in the first cache meanwhile. What
 //! takes long to compute and is needed by several sweeps is kept in scratch memory.
 
+mod keep;
+mod sweep;
+mod traffic;
+
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Function, Operation, Value};
 use mithril_ir::op::access::{Access, Fold};
-use mithril_ir::op::{self, Kind};
-use mithril_ir::scalar::expr::Node;
-use rustc_hash::FxHashSet;
 
 use super::fold::{Folder, product};
 use super::index::{Index, Ix};
-use super::nest::{Kept, Nest};
+use super::nest::Nest;
 use super::{Isa, Lowered};
-use crate::code::{Binary, Cmp, Ty, V};
+use crate::code::{Binary, V};
+use traffic::Ahead;
 
-/// Vectors that a sweep takes at once, so that the next need not wait for the one before.
-const UNROLL: i64 = 4;
 /// Elements of a task where the space is a single row.
 const STRETCH: i64 = 4096;
 /// Columns are folded this many vectors at a time.
@@ -32,7 +32,7 @@ pub fn lower(function: &Function, isa: &Isa) -> Result<Lowered> {
     let flat = super::flatten::flatten(function);
     let function = flat.as_ref().unwrap_or(function);
     let mut rows = Rows::new(function, isa);
-    let (tasks, per_task) = rows.kernel();
+    let (tasks, per_task) = rows.kernel(isa);
     if let Some(fault) = rows.nest.fault.take() {
         return Err(fault);
     }
@@ -61,6 +61,7 @@ struct Rows<'f> {
     first_sweeps: Vec<(Value, usize)>,
     /// Elements of a task where there is a single row.
     stretch: i64,
+    ahead: Ahead,
 }
 
 impl<'f> Rows<'f> {
@@ -75,6 +76,7 @@ impl<'f> Rows<'f> {
             scratch: Dim::Const(0),
             first_sweeps: Vec::new(),
             stretch: STRETCH,
+            ahead: Ahead::default(),
         };
         rows.find_space();
         if rows.columns().is_some() {
@@ -123,11 +125,12 @@ impl<'f> Rows<'f> {
     }
 
     /// Writes the code; how many tasks there are, and the elements of each.
-    fn kernel(&mut self) -> (Dim, Dim) {
+    fn kernel(&mut self, isa: &Isa) -> (Dim, Dim) {
         let outer = product(&self.space[..self.outer]);
         let inner = product(&self.space[self.outer..]);
         let single = outer.as_const() == Some(1) && self.folds.is_empty();
         self.keep();
+        self.route(isa);
         let (first, last) = (self.nest.b.first(), self.nest.b.last());
         self.each_task(first, last, single);
         let tasks = match single {
@@ -192,7 +195,9 @@ impl<'f> Rows<'f> {
         let begin = start(wide, &mut self.nest);
         let widths: Vec<usize> =
             folds.iter().map(|(_, folder)| folder.start(&mut self.nest.b, wide).len()).collect();
+        let (space, ahead) = (self.space.clone(), std::mem::take(&mut self.ahead));
         let take = |nest: &mut Nest, index: &Index, so_far: &[V]| -> Vec<V> {
+            ahead.fetch(nest, level, &space, index);
             let mut next = Vec::with_capacity(so_far.len());
             let mut rest = so_far;
             for ((op, folder), width) in folds.iter().zip(&widths) {
@@ -214,6 +219,7 @@ impl<'f> Rows<'f> {
             joined
         };
         let done = self.sweep(place, None, &begin, &take, &join);
+        self.ahead = ahead;
         self.written(level);
         let mut at = 0;
         for ((op, folder), width) in folds.iter().zip(&widths) {
@@ -264,7 +270,10 @@ impl<'f> Rows<'f> {
         if let Some((op, fold)) = self.columns() {
             return self.column_blocks(op, fold, &full, place, stretch);
         }
+        let (space, ahead) = (self.space.clone(), std::mem::take(&mut self.ahead));
+        let last = self.folds.iter().map(|(level, ..)| *level).max().unwrap_or(0) + 1;
         let write = |nest: &mut Nest, index: &Index, _: &[V]| -> Vec<V> {
+            ahead.fetch(nest, last, &space, index);
             for (at, value) in &full {
                 let v = nest.pull(*value, index);
                 nest.write(nest.results[*at], nest.dims(*value), index, v);
@@ -320,244 +329,4 @@ impl<'f> Rows<'f> {
             vec![]
         });
     }
-
-    // Sweeps.
-
-    /// Goes over a row: all positions of the inner axes, vectors along the last. `take` is given a
-    /// position and what was gathered, and gives what is gathered then.
-    fn sweep(
-        &mut self,
-        place: &Index,
-        stretch: Option<(V, V)>,
-        begin: &[V],
-        take: &Take,
-        join: &Join,
-    ) -> Vec<V> {
-        let sweep = Sweep { begin, take, join };
-        self.sweep_from(self.outer, place, stretch, begin, &sweep)
-    }
-
-    fn sweep_from(
-        &mut self,
-        axis: usize,
-        place: &Index,
-        stretch: Option<(V, V)>,
-        so_far: &[V],
-        sweep: &Sweep,
-    ) -> Vec<V> {
-        if axis >= self.axis {
-            return self.sweep_line(place, stretch, so_far, sweep);
-        }
-        let size = self.nest.dim(&self.space[axis].clone());
-        let zero = self.nest.b.index(0);
-        let (i, inner) = self.nest.b.open_repeat(so_far);
-        self.nest.enter();
-        let mut place = place.clone();
-        if self.space[axis].as_const() != Some(1) {
-            place[axis] = Ix::At(i);
-        }
-        let next = self.sweep_from(axis + 1, &place, stretch, &inner, sweep);
-        self.nest.leave();
-        self.nest.b.close_repeat(zero, size, 1, so_far, i, inner, next)
-    }
-
-    /// Where a line begins and ends.
-    fn line(&mut self, stretch: Option<(V, V)>) -> (V, V) {
-        match stretch {
-            Some(line) => line,
-            None => (self.nest.b.index(0), self.length()),
-        }
-    }
-
-    /// The last place up to which there are only whole steps.
-    fn whole(&mut self, from: V, to: V, step: i64) -> V {
-        let b = &mut self.nest.b;
-        let length = b.sub(to, from);
-        let step = b.index(step);
-        let count = b.div(length, step);
-        let length = b.mul(count, step);
-        b.add(from, length)
-    }
-
-    fn each(&mut self, from: V, to: V, step: i64, body: impl FnOnce(&mut Nest, V)) {
-        if self.is_empty(from, to) {
-            return;
-        }
-        self.nest.repeat_from(from, to, step, &[], |nest, i, _| {
-            body(nest, i);
-            vec![]
-        });
-    }
-
-    fn is_empty(&self, from: V, to: V) -> bool {
-        let known = (self.nest.b.constant(from), self.nest.b.constant(to));
-        matches!(known, (Some(a), Some(b)) if a >= b) || from == to
-    }
-
-    /// The last vector of a line, if it is not whole.
-    fn tail(
-        &mut self,
-        from: V,
-        to: V,
-        so_far: &[V],
-        body: impl FnOnce(&mut Nest, V, &[V]) -> Vec<V>,
-    ) -> Vec<V> {
-        if self.is_empty(from, to) {
-            return so_far.to_vec();
-        }
-        let lanes = self.nest.lanes;
-        let masked = |nest: &mut Nest| {
-            let left = nest.b.sub(to, from);
-            let left = nest.b.convert(left, DType::I32);
-            let left = nest.b.splat(left, lanes);
-            let lane = nest.b.iota(Ty::vector(DType::I32, lanes));
-            nest.mask = Some(nest.b.compare(Cmp::Lt, lane, left));
-            let next = body(nest, from, so_far);
-            nest.mask = None;
-            next
-        };
-        let known = self.nest.b.constant(from).zip(self.nest.b.constant(to));
-        match known {
-            Some(_) => self.nest.scoped(masked),
-            None => {
-                let rest = self.nest.b.compare(Cmp::Lt, from, to);
-                self.nest.choose(rest, so_far, masked)
-            }
-        }
-    }
-
-    fn sweep_line(
-        &mut self,
-        place: &Index,
-        stretch: Option<(V, V)>,
-        so_far: &[V],
-        sweep: &Sweep,
-    ) -> Vec<V> {
-        self.nest.aligned = true;
-        let axis = self.axis;
-        let lanes = i64::from(self.nest.lanes);
-        let at = |base: V| {
-            let mut place = place.clone();
-            if let Some(ix) = place.get_mut(axis) {
-                *ix = Ix::Lanes(base);
-            }
-            place
-        };
-        let (from, to) = self.line(stretch);
-        let unroll = if sweep.begin.is_empty() { 1 } else { UNROLL };
-        let mut middle = from;
-        let mut gathered = so_far.to_vec();
-        if unroll > 1 {
-            middle = self.whole(from, to, unroll * lanes);
-        }
-        if !self.is_empty(from, middle) {
-            let width = so_far.len();
-            let mut carried = so_far.to_vec();
-            (1..unroll).for_each(|_| carried.extend(sweep.begin));
-            let all =
-                self.nest.repeat_from(from, middle, unroll * lanes, &carried, |nest, i, now| {
-                    let each = now.chunks(width).enumerate().flat_map(|(u, own)| {
-                        let base = nest.b.offset(i, u as i64 * lanes);
-                        (sweep.take)(nest, &at(base), own)
-                    });
-                    each.collect()
-                });
-            let mut parts: Vec<Vec<V>> = all.chunks(width).map(<[V]>::to_vec).collect();
-            while parts.len() > 1 {
-                let pairs = parts.chunks(2);
-                parts = pairs.map(|p| (sweep.join)(&mut self.nest, &p[0], &p[1])).collect();
-            }
-            gathered = parts.remove(0);
-        }
-        let end = self.whole(from, to, lanes);
-        if !self.is_empty(middle, end) {
-            gathered = self.nest.repeat_from(middle, end, lanes, &gathered, |nest, i, now| {
-                (sweep.take)(nest, &at(i), now)
-            });
-        }
-        self.tail(end, to, &gathered, |nest, i, now| (sweep.take)(nest, &at(i), now))
-    }
-
-    // What is kept.
-
-    /// Finds the values that several sweeps need and that take long to compute, and gives them
-    /// room in scratch memory.
-    fn keep(&mut self) {
-        if self.folds.is_empty() || self.outer != self.axis {
-            return;
-        }
-        let levels = self.folds.iter().map(|(level, ..)| *level).max().unwrap_or(0);
-        let sweeps: Vec<FxHashSet<Value>> =
-            (1..=levels + 1).map(|level| self.needed(level, levels)).collect();
-        let f = self.nest.f;
-        let mut offset = Dim::Const(0);
-        for value in f.ops.iter().map(|op| op.result()) {
-            let users = sweeps.iter().filter(|needed| needed.contains(&value)).count();
-            if users < 2 || !self.is_dear(value) {
-                continue;
-            }
-            let first = sweeps.iter().position(|needed| needed.contains(&value)).unwrap_or(0) + 1;
-            let at = self.nest.dim(&offset);
-            let dtype = super::nest::held(self.nest.dtype(value));
-            let mem = self.nest.b.scratch(dtype, at);
-            self.nest.kept.insert(value, Kept { mem, written: false });
-            self.first_sweeps.push((value, first));
-            // A whole vector more than there are elements: tails are stored unmasked.
-            let bytes = &self.space[self.axis] * &Dim::Const(dtype.bytes() as i64);
-            let blocks = (&bytes + &Dim::Const(63)).floor_div(&Dim::Const(64));
-            offset = &offset + &(&(&blocks + &Dim::Const(2)) * &Dim::Const(64));
-        }
-        self.scratch = offset;
-    }
-
-    /// The values of the whole space that a sweep computes.
-    fn needed(&self, level: usize, levels: usize) -> FxHashSet<Value> {
-        let f = self.nest.f;
-        let folds = self.folds.iter().filter(|(own, ..)| *own == level);
-        let mut open: Vec<Value> = folds.map(|(_, op, _)| op.operands[0]).collect();
-        if level > levels {
-            open.extend(f.results.iter().map(|r| r.value));
-        }
-        let mut needed = FxHashSet::default();
-        while let Some(value) = open.pop() {
-            let along =
-                |op: &Operation| self.folds.iter().any(|(_, fold, _)| fold.first == op.first);
-            match self.nest.definition(value) {
-                Some(op) if !along(op) && needed.insert(value) => open.extend(&op.operands),
-                _ => {}
-            }
-        }
-        needed
-    }
-
-    fn is_dear(&self, value: Value) -> bool {
-        let Some(op) = self.nest.definition(value) else {
-            return false;
-        };
-        let dear = |node: &Node| matches!(node, Node::Prim(prim, _) if !prim.is_cheap());
-        let whole = *self.nest.dims(value) == self.space[..];
-        let series = op::expr(op.op).is_some_and(|expr| expr.nodes().iter().any(dear));
-        whole && (series || op.op.kind == Kind::Random)
-    }
-
-    /// Behind the sweep that first needed them, kept values are read.
-    fn written(&mut self, level: usize) {
-        for (value, first) in &self.first_sweeps {
-            if let (true, Some(kept)) = (*first == level, self.nest.kept.get_mut(value)) {
-                kept.written = true;
-            }
-        }
-    }
-}
-
-/// What is gathered behind a position, from what was before.
-type Take<'a> = dyn Fn(&mut Nest, &Index, &[V]) -> Vec<V> + 'a;
-/// What two parts of a row have gathered, as one.
-type Join<'a> = dyn Fn(&mut Nest, &[V], &[V]) -> Vec<V> + 'a;
-
-/// What a sweep does at each vector, and what it begins with.
-struct Sweep<'a> {
-    begin: &'a [V],
-    take: &'a Take<'a>,
-    join: &'a Join<'a>,
 }
