@@ -33,6 +33,21 @@ pub struct Lowered {
     pub grain: i64,
     /// Bytes of scratch memory.
     pub scratch: Dim,
+    /// Results that another kernel finishes.
+    pub partials: Vec<Partial>,
+}
+
+/// A result that is not written, but numbers by which another kernel has it.
+#[derive(Clone, Debug)]
+pub struct Partial {
+    /// The number of the result. Its buffer is one of so many bytes instead.
+    pub result: usize,
+    pub bytes: Dim,
+    /// Takes that buffer, as `count` rows of `length` numbers, and gives the result; its dims `d0`
+    /// and `d1` are these.
+    pub rest: Function,
+    pub count: Dim,
+    pub length: Dim,
 }
 
 /// The loop code of a kernel whose buffers are its arguments and then its results, and whose dims

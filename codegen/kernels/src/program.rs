@@ -4,10 +4,11 @@
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dim::{Atom, Dim, Symbol};
-use mithril_ir::graph::{Function, Value};
+use mithril_ir::graph::{Function, Module, Value};
 use mithril_ir::loc::Loc;
 use mithril_ir::shape::Type;
 use mithril_ir::tensor::Tensor;
+use mithril_ir::text;
 use mithril_passes::outline::{self, Outline};
 use mithril_runtime::program::{Buffer, Launch, Place, Program};
 use mithril_runtime::size::Size;
@@ -94,6 +95,8 @@ struct Kernels<'o> {
     isa: &'o Isa,
     made: Vec<Kernel>,
     numbers: FxHashMap<(usize, bool), usize>,
+    /// Kernels that finish the results of others, by their texts.
+    rests: FxHashMap<String, usize>,
 }
 
 impl Kernels<'_> {
@@ -108,6 +111,23 @@ impl Kernels<'_> {
         self.numbers.insert(key, self.made.len() - 1);
         Ok(self.made.len() - 1)
     }
+
+    /// The kernel that finishes a result of another.
+    fn rest(&mut self, function: &Function) -> Result<usize> {
+        let text = text::print(&Module::of(function.clone()));
+        if let Some(&number) = self.rests.get(&text) {
+            return Ok(number);
+        }
+        let lowered = lower(function, self.isa, None)?;
+        self.made.push(Kernel { function: function.clone(), lowered });
+        self.rests.insert(text, self.made.len() - 1);
+        Ok(self.made.len() - 1)
+    }
+}
+
+/// A dim of a kernel, whose symbols `d0`, `d1`, … are these dims.
+fn outside(dim: &Dim, dims: &[Dim]) -> Dim {
+    dim.substitute(&|symbol| dims.get(symbol.as_str()[1..].parse::<usize>().ok()?).cloned())
 }
 
 struct Planner<'f> {
@@ -187,40 +207,11 @@ impl Planner<'_> {
     fn run(mut self, outline: Outline, isa: &Isa, results: Vec<usize>) -> Result<Plan> {
         let mut launches = Vec::new();
         let mut locs = Vec::new();
-        let numbers = FxHashMap::default();
-        let mut kernels = Kernels { outline: &outline, isa, made: Vec::new(), numbers };
+        let (numbers, rests) = (FxHashMap::default(), FxHashMap::default());
+        let mut kernels = Kernels { outline: &outline, isa, made: Vec::new(), numbers, rests };
         for launch in &outline.launches {
-            let packing = packing(&outline.kernels[launch.kernel], isa);
-            let is_literal = |p: &Packing| self.literals.contains_key(&launch.operands[p.arg]);
-            let packing = packing.filter(is_literal);
-            let kernel = kernels.number(launch.kernel, packing.as_ref())?;
-            let Lowered { tasks, grain, scratch, .. } = &kernels.made[kernel].lowered;
-            let mut buffers = Vec::new();
-            for (at, &value) in launch.operands.iter().enumerate() {
-                buffers.push(match packing.as_ref().filter(|packing| packing.arg == at) {
-                    Some(packing) => self.packed(value, packing),
-                    None => self.source(value),
-                });
-            }
-            for &value in &launch.results {
-                buffers.push(self.target(value, &results)?);
-            }
-            let own = |dim: &Dim| -> Dim {
-                dim.substitute(&|symbol| {
-                    let number: usize = symbol.as_str()[1..].parse().ok()?;
-                    launch.dims.get(number).cloned()
-                })
-            };
-            let dims = launch.dims.iter().map(|dim| self.size(dim)).collect::<Result<_>>()?;
-            launches.push(Launch {
-                kernel,
-                buffers,
-                dims,
-                tasks: self.size(&own(tasks))?,
-                grain: Size::Const(*grain),
-                scratch: self.size(&own(scratch))?,
-            });
-            locs.push(launch.loc.clone());
+            self.launch(launch, &mut kernels, &results, &mut launches)?;
+            locs.resize(launches.len(), launch.loc.clone());
         }
         let kernels = kernels.made;
         let copies = self.copies(kernels.len(), &results, &mut launches);
@@ -234,6 +225,69 @@ impl Planner<'_> {
         };
         let (constants, symbols) = (self.constants, self.symbols);
         Ok(Plan { program, kernels, copies, constants, symbols, locs })
+    }
+
+    /// One launch of the outline, and those that finish its results.
+    fn launch(
+        &mut self,
+        launch: &outline::Launch,
+        kernels: &mut Kernels,
+        results: &[usize],
+        launches: &mut Vec<Launch>,
+    ) -> Result<()> {
+        let packing = packing(&kernels.outline.kernels[launch.kernel], kernels.isa);
+        let packing = packing.filter(|p| self.literals.contains_key(&launch.operands[p.arg]));
+        let kernel = kernels.number(launch.kernel, packing.as_ref())?;
+        let mut buffers = Vec::new();
+        for (at, &value) in launch.operands.iter().enumerate() {
+            buffers.push(match packing.as_ref().filter(|packing| packing.arg == at) {
+                Some(packing) => self.packed(value, packing),
+                None => self.source(value),
+            });
+        }
+        for &value in &launch.results {
+            buffers.push(self.target(value, results)?);
+        }
+        let own = |dim: &Dim| outside(dim, &launch.dims);
+        let mut rests = Vec::new();
+        for partial in kernels.made[kernel].lowered.partials.clone() {
+            let place = &mut buffers[launch.operands.len() + partial.result];
+            let bytes = self.size(&own(&partial.bytes))?;
+            self.buffers.push(Buffer { bytes, place: Place::Temporary });
+            let pair = vec![self.buffers.len() - 1, *place];
+            *place = pair[0];
+            rests.push((
+                kernels.rest(&partial.rest)?,
+                pair,
+                [own(&partial.count), own(&partial.length)],
+            ));
+        }
+        let lowered = &kernels.made[kernel].lowered;
+        launches.push(self.one(lowered, kernel, buffers, &launch.dims)?);
+        for (kernel, pair, dims) in rests {
+            let lowered = &kernels.made[kernel].lowered;
+            let dims = &dims[..lowered.code.dims as usize];
+            launches.push(self.one(lowered, kernel, pair, dims)?);
+        }
+        Ok(())
+    }
+
+    /// A launch of a kernel on buffers, with what its dims are in the function.
+    fn one(
+        &self,
+        lowered: &Lowered,
+        kernel: usize,
+        buffers: Vec<usize>,
+        dims: &[Dim],
+    ) -> Result<Launch> {
+        Ok(Launch {
+            kernel,
+            buffers,
+            dims: dims.iter().map(|dim| self.size(dim)).collect::<Result<_>>()?,
+            tasks: self.size(&outside(&lowered.tasks, dims))?,
+            grain: Size::Const(lowered.grain),
+            scratch: self.size(&outside(&lowered.scratch, dims))?,
+        })
     }
 
     /// Where a kernel writes a value: never to an argument or a constant.

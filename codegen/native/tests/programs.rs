@@ -297,3 +297,65 @@ fn quotients_by_one_number_are_exact() {
         }
     }
 }
+
+/// Sums over rows are gathered in blocks of rows, on the way through what they are sums of.
+#[test]
+fn sums_beside_rows() {
+    for (rows, n) in [("7", 5), ("300", 70), ("1000", 333), ("n", 33), ("1", 16)] {
+        let text = f(
+            &format!(
+                "%x: t<{rows} x {n} x f32>, %c: t<{rows} x {n} x f32>, %w: t<{n} x f32>) -> (l: t<f32>, dx: t<{rows} x {n} x f32>, dw: t<{n} x f32>, db: t<{n} x f32>)"
+            ),
+            "%0 = mul(%x, %w)
+             %1 = silu(%0)
+             %2 = mul(%1, %c)
+             %l = sum(%2)
+             %3 = mul(%1, %x)
+             %dw = sum(%3) {axes = [0]}
+             %4 = mul(%c, %w)
+             %5 = add(%4, %1)
+             %db = sum(%5) {axes = [0]}
+             return %l, %5, %dw, %db",
+        );
+        let native = machine::Native::new(&text);
+        machine::agree(&native, &[("n", 150)]);
+        machine::agree(&native, &[("n", 1)]);
+        machine::agree(&native, &[("n", 0)]);
+    }
+    for dtype in ["f64", "bf16", "i32"] {
+        let text = f(
+            &format!(
+                "%x: t<3 x 90 x 5 x 7 x {dtype}>) -> (y: t<3 x 90 x 5 x 7 x {dtype}>, s: t<5 x 7 x {dtype}>)"
+            ),
+            "%y = mul(%x, %x)
+             %s = sum(%y) {axes = [0, 1]}
+             return %y, %s",
+        );
+        check(&text, &[]);
+    }
+}
+
+#[test]
+fn gradients_of_norms() {
+    let text = f(
+        "%x: t<b x 40 x 96 x f32>, %w: t<96 x f32>, %c: t<b x 40 x 96 x f32>) -> (y: t<b x 40 x 96 x f32>, g: t<96 x f32>, h: t<96 x f32>, l: t<f32>)",
+        "%0 = mean(%x) {axes = [-1], keepdim = true}
+         %1 = sub(%x, %0)
+         %2 = mul(%1, %1)
+         %3 = mean(%2) {axes = [-1], keepdim = true}
+         %4 = sqrt(%3)
+         %5 = div(%1, %4)
+         %6 = mul(%5, %c)
+         %7 = mul(%c, %w)
+         %8 = mul(%7, %5)
+         %9 = mean(%8) {axes = [-1], keepdim = true}
+         %10 = mul(%5, %9)
+         %11 = sub(%7, %10)
+         %12 = div(%11, %4)
+         %g = sum(%6) {axes = [0, 1]}
+         %h = sum(%c) {axes = [0, 1]}
+         %l = sum(%6)
+         return %12, %g, %h, %l",
+    );
+    check(&text, &[("b", 3)]);
+}

@@ -199,7 +199,7 @@ impl Setup {
         let batch: Vec<Dim> = self.batch.iter().map(|(_, run, _)| run.extent.clone()).collect();
         let tasks = plan.tasks(&batch, &extent(&self.m), &extent(&self.n));
         let scratch = Dim::from(plan.scratch_bytes() as i64);
-        Lowered { code: b.finish(), tasks, grain: 1, scratch }
+        Lowered { code: b.finish(), tasks, grain: 1, scratch, partials: vec![] }
     }
 
     /// Writes what the kernel makes of a vector of the contraction's results.

@@ -5,6 +5,7 @@
 //! takes long to compute and is needed by several sweeps is kept in scratch memory.
 
 mod keep;
+mod side;
 mod sweep;
 mod traffic;
 
@@ -19,6 +20,7 @@ use super::index::{Index, Ix};
 use super::nest::Nest;
 use super::{Isa, Lowered};
 use crate::code::{Binary, V};
+use side::{Blocks, Side};
 use traffic::Ahead;
 
 /// Elements of a task where the space is a single row.
@@ -32,13 +34,14 @@ pub fn lower(function: &Function, isa: &Isa) -> Result<Lowered> {
     let flat = super::flatten::flatten(function);
     let function = flat.as_ref().unwrap_or(function);
     let mut rows = Rows::new(function, isa);
-    let (tasks, per_task) = rows.kernel(isa);
+    let (tasks, per_task) = rows.kernel();
     if let Some(fault) = rows.nest.fault.take() {
         return Err(fault);
     }
     let grain = per_task.as_const().map_or(1, |n| (GRAIN / n.max(1)).max(1));
+    let partials = rows.partials()?;
     let code = rows.nest.b.finish();
-    Ok(Lowered { code, tasks, grain, scratch: rows.scratch })
+    Ok(Lowered { code, tasks, grain, scratch: rows.scratch, partials })
 }
 
 /// How many elements a vector has: of the widest float there is.
@@ -62,6 +65,9 @@ struct Rows<'f> {
     /// Elements of a task where there is a single row.
     stretch: i64,
     ahead: Ahead,
+    /// Sums over rows, and how many rows a task has then.
+    sides: Vec<Side<'f>>,
+    blocks: Option<Blocks>,
 }
 
 impl<'f> Rows<'f> {
@@ -77,16 +83,22 @@ impl<'f> Rows<'f> {
             first_sweeps: Vec::new(),
             stretch: STRETCH,
             ahead: Ahead::default(),
+            sides: Vec::new(),
+            blocks: None,
         };
-        rows.find_space();
-        if rows.columns().is_some() {
+        let sides = rows.find_space();
+        if sides.is_empty() && rows.columns().is_some() {
             rows.stretch = COLUMNS * i64::from(rows.nest.lanes);
         }
+        rows.keep();
+        rows.open_sides(sides);
+        rows.route(isa);
         rows
     }
 
-    /// The space of the folds along rows, or that of the results.
-    fn find_space(&mut self) {
+    /// The space of the folds along rows or of the sums over rows, which it gives, or that of the
+    /// results.
+    fn find_space(&mut self) -> Vec<(usize, &'f Operation)> {
         let f = self.nest.f;
         let mut levels = vec![0; f.values.len()];
         for op in &f.ops {
@@ -101,15 +113,22 @@ impl<'f> Rows<'f> {
                 levels[value.index()] = below + usize::from(along.is_some());
             }
         }
-        if self.folds.is_empty() {
-            self.space = f.ty(f.results[0].value).shape.dims.to_vec();
+        let sides = self.find_sides();
+        let side = sides.first().map(|(_, op)| *op);
+        match side {
+            Some(op) => self.space = self.nest.dims(op.operands[0]).to_vec(),
+            None if self.folds.is_empty() => {
+                self.space = f.ty(f.results[0].value).shape.dims.to_vec();
+            }
+            None => {}
         }
         let long = self.space.iter().rposition(|dim| dim.as_const() != Some(1));
         self.axis = long.unwrap_or(self.space.len().saturating_sub(1));
         if self.folds.is_empty() {
-            self.outer = self.axis;
+            self.outer = side.and_then(|op| self.summed(op)).unwrap_or(self.axis);
         }
         self.axis = self.axis.max(self.outer);
+        sides
     }
 
     /// Whether an operation folds the last axes: how, and from which one on.
@@ -125,27 +144,26 @@ impl<'f> Rows<'f> {
     }
 
     /// Writes the code; how many tasks there are, and the elements of each.
-    fn kernel(&mut self, isa: &Isa) -> (Dim, Dim) {
+    fn kernel(&mut self) -> (Dim, Dim) {
         let outer = product(&self.space[..self.outer]);
         let inner = product(&self.space[self.outer..]);
         let single = outer.as_const() == Some(1) && self.folds.is_empty();
-        self.keep();
-        self.route(isa);
         let (first, last) = (self.nest.b.first(), self.nest.b.last());
         self.each_task(first, last, single);
-        let tasks = match single {
-            true => inner.ceil_div(&Dim::Const(self.stretch)),
-            false => outer,
-        };
-        (tasks, if single { Dim::Const(self.stretch) } else { inner })
+        match &self.blocks {
+            Some(blocks) => (blocks.count(), &inner * &Dim::Const(blocks.height)),
+            None if single => (inner.ceil_div(&Dim::Const(self.stretch)), Dim::Const(self.stretch)),
+            None => (outer, inner),
+        }
     }
 
     fn each_task(&mut self, first: V, last: V, single: bool) {
         let (task, _) = self.nest.b.open_repeat(&[]);
         self.nest.enter();
-        match single {
-            true => self.stretch(task),
-            false => self.row(task),
+        match self.blocks.clone() {
+            Some(blocks) => self.block(task, &blocks),
+            None if single => self.stretch(task),
+            None => self.row(task),
         }
         self.nest.leave();
         self.nest.b.close_repeat(first, last, 1, &[], task, vec![], vec![]);
@@ -253,7 +271,9 @@ impl<'f> Rows<'f> {
     fn finish(&mut self, place: &Index, stretch: Option<(V, V)>) {
         let f = self.nest.f;
         let (mut full, mut small) = (Vec::new(), Vec::new());
-        for (at, result) in f.results.iter().enumerate() {
+        let sides = std::mem::take(&mut self.sides);
+        let own = |at: &usize| !sides.iter().any(|side| side.result == *at);
+        for (at, result) in f.results.iter().enumerate().filter(|(at, _)| own(at)) {
             let whole = *f.ty(result.value).shape.dims == self.space[..];
             if whole { &mut full } else { &mut small }.push((at, result.value));
         }
@@ -264,23 +284,26 @@ impl<'f> Rows<'f> {
             let mem = self.nest.results[at];
             self.nest.write(mem, dims, &index, v);
         }
-        if full.is_empty() {
+        if full.is_empty() && sides.is_empty() {
             return;
         }
-        if let Some((op, fold)) = self.columns() {
+        if let (true, Some((op, fold))) = (sides.is_empty(), self.columns()) {
             return self.column_blocks(op, fold, &full, place, stretch);
         }
         let (space, ahead) = (self.space.clone(), std::mem::take(&mut self.ahead));
         let last = self.folds.iter().map(|(level, ..)| *level).max().unwrap_or(0) + 1;
+        let outer = self.outer;
         let write = |nest: &mut Nest, index: &Index, _: &[V]| -> Vec<V> {
             ahead.fetch(nest, last, &space, index);
             for (at, value) in &full {
                 let v = nest.pull(*value, index);
                 nest.write(nest.results[*at], nest.dims(*value), index, v);
             }
+            sides.iter().for_each(|side| side.take(nest, &space[outer..], index));
             vec![]
         };
         self.sweep(place, stretch, &[], &write, &|_, _, _| vec![]);
+        self.sides = sides;
     }
 
     /// A fold over other axes than the last ones, whose result has the space's shape.

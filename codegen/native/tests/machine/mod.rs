@@ -45,8 +45,7 @@ pub struct Native {
 impl Native {
     pub fn new(source: &str) -> Native {
         let module = text::parse(source).unwrap_or_else(|e| panic!("{e}\n{source}"));
-        let pipeline =
-            "inline{limit=all,repeated=all},legalize{target=native},canonicalize,cse,dce";
+        let pipeline = "inline{limit=all,repeated=all},legalize{target=native},split-folds,canonicalize,cse,dce";
         let pipeline = Pipeline::parse(pipeline).expect("the pipeline");
         let (legal, _) =
             Driver::default().run(&pipeline, &module).unwrap_or_else(|e| panic!("{e}"));
