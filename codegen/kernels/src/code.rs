@@ -138,6 +138,8 @@ pub enum Inst {
     Binary(Binary, V, V),
     /// `a * b + c`, rounded once.
     Fma(V, V, V),
+    /// `x * 2ⁿ` for a whole number `n` of x's type, rounded once; for vectors of 64 bytes.
+    Scale(V, V),
     Compare(Cmp, V, V),
     Select(V, V, V),
     /// To another dtype: integers by their low bits or extended as signed or not; floats rounded;
@@ -204,6 +206,8 @@ pub struct Code {
     /// How many buffers and dims a launch gives.
     pub buffers: u32,
     pub dims: u32,
+    /// Whether it has streaming stores, which are to be seen by others when it returns.
+    pub streams: bool,
     pub body: Vec<Stmt>,
 }
 

@@ -218,8 +218,10 @@ impl Entry {
         let groups = Groups { scope, fields: RECORDS.map(|_| Scope::default()) };
         let (arguments, results) = groups.arrays(function, outputs);
         let workspace = Workspace::new(plans)?;
-        let slots = workspace.slots(&plan.program);
-        let variants = plans.iter().map(|plan| Variant { steps: steps(plan, &slots) });
+        let variants = plans.iter().enumerate().map(|(at, plan)| {
+            let slots = workspace.slots(at, &plan.program);
+            Variant { steps: steps(plan, &slots) }
+        });
         let checks = check::checks(function, plans, &workspace, &symbols)?;
         Ok(Entry {
             name,

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::graph::{Function, Module};
 use mithril_ir::tensor::Tensor;
+use mithril_kernels::contract::Isa;
 use mithril_kernels::entry::llvm::{self, Processor};
 use mithril_kernels::entry::{Interface, header, identifier};
 use mithril_kernels::program::{Plan, plan};
@@ -65,8 +66,9 @@ pub fn export(module: &Module, request: &Export) -> Result<Files> {
     }
     let processors: Vec<Processor> = hosts.iter().map(Host::processor).collect();
     let functions: Vec<&Function> = module.called_from_outside().map(|f| &**f).collect();
-    let plans =
-        functions.iter().map(|function| hosts.iter().map(|h| plan(function, &h.isa)).collect());
+    let plans = functions
+        .iter()
+        .map(|function| hosts.iter().map(|host| plan(function, &isa(host))).collect());
     let plans: Vec<Vec<Plan>> = plans.collect::<Result<_>>()?;
     let signatures = functions.iter().zip(&plans).map(|(f, plans)| (*f, plans.iter().collect()));
     let interface = Interface::new(&request.name, &signatures.collect::<Vec<_>>())?;
@@ -94,6 +96,11 @@ pub fn export(module: &Module, request: &Export) -> Result<Files> {
     publish(&files.metadata, |beside| put(beside, metadata.as_bytes()))?;
     publish(&files.library, |beside| link::link(&objects, beside, &files.library))?;
     Ok(files)
+}
+
+/// What kernels may use: arrays of C begin anywhere, so that nothing is stored past the caches.
+fn isa(host: &Host) -> Isa {
+    Isa { streams: false, ..host.isa }
 }
 
 impl Files {
@@ -163,25 +170,23 @@ fn kernel_symbol(interface: &Interface, host: &Host, number: usize) -> String {
     format!("mithril_{}_{}_k{number}", interface.model, identifier(&host.name()))
 }
 
-/// Each constant once, by its symbol, and the symbols of each entry's constants.
+/// Each constant once, by its symbol, and the symbols of constants by entry and by variant.
 fn constants<'p>(
     interface: &Interface,
     plans: &'p [Vec<Plan>],
-) -> (Vec<(String, &'p Tensor)>, Vec<Vec<String>>) {
+) -> (Vec<(String, &'p Tensor)>, Vec<Vec<Vec<String>>>) {
     let mut all: Vec<(String, &Tensor)> = Vec::new();
-    let own = plans.iter().map(|plans| {
-        let symbols = plans[0].constants.iter().map(|tensor| {
-            if let Some((symbol, _)) = all.iter().find(|(_, known)| *known == tensor) {
-                return symbol.clone();
-            }
-            let symbol = format!("mithril_{}_c{}", interface.model, all.len());
-            all.push((symbol.clone(), tensor));
-            symbol
-        });
-        symbols.collect()
-    });
-    let own = own.collect();
-    (all, own)
+    let mut symbol = |tensor: &'p Tensor| {
+        if let Some((symbol, _)) = all.iter().find(|(_, known)| *known == tensor) {
+            return symbol.clone();
+        }
+        let symbol = format!("mithril_{}_c{}", interface.model, all.len());
+        all.push((symbol.clone(), tensor));
+        symbol
+    };
+    let mut own = |plan: &'p Plan| plan.constants.iter().map(&mut symbol).collect();
+    let symbols = plans.iter().map(|plans| plans.iter().map(&mut own).collect()).collect();
+    (all, symbols)
 }
 
 /// Writes a file beside its place and moves it there, so that nobody sees half of it.

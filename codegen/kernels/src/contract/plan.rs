@@ -14,6 +14,8 @@ pub struct Isa {
     pub registers: u32,
     /// Whether it multiplies and adds at once.
     pub fma: bool,
+    /// Whether stores past the caches pay. Results begin where a line of the cache does.
+    pub streams: bool,
 }
 
 /// Along which axis an operand's elements are neighbours.
