@@ -21,5 +21,6 @@ pub mod rebuild;
 pub mod registry;
 pub mod rules;
 pub mod specialise;
+pub mod split_folds;
 pub mod target;
 pub mod transfer;

@@ -15,6 +15,7 @@ use crate::pass::{Limit, Pass};
 use crate::registry;
 use crate::specialise::Specialise;
 use crate::specialise::given::Shapes;
+use crate::split_folds::SplitFolds;
 use crate::target::Target;
 
 /// Passes in the order they run in.
@@ -63,6 +64,7 @@ pub fn faithful(shapes: Shapes, target: Target, gradients: bool) -> Pipeline {
 pub fn flat(pipeline: Pipeline) -> Pipeline {
     pipeline
         .then(Inline { limit: Limit::All, repeated: Limit::All, custom: true })
+        .then(SplitFolds::default())
         .then(Canonicalize::default())
         .then(Cse::default())
         .then(Dce::default())

@@ -12,6 +12,7 @@ use crate::inline::Inline;
 use crate::legalize::Legalize;
 use crate::pass::Pass;
 use crate::specialise::Specialise;
+use crate::split_folds::SplitFolds;
 
 /// Makes each pass with its defaults, in the order of the help.
 pub const PASSES: &[fn() -> Box<dyn Pass>] = &[
@@ -24,6 +25,7 @@ pub const PASSES: &[fn() -> Box<dyn Pass>] = &[
     || Box::new(Dce::default()),
     || Box::new(Autodiff::default()),
     || Box::new(Legalize::default()),
+    || Box::new(SplitFolds::default()),
 ];
 
 /// The pass of this name with its defaults.

@@ -29,11 +29,12 @@ def size(array, dims):
     return total
 
 
-def mapped(folder, weights):
-    """The address of each weight in the mapped file."""
+def mapped(folder, weights, kept):
+    """The address of each weight in the mapped file, which stays mapped as long as `kept` does."""
     with (folder / weights["file"]).open("rb") as file:
         memory = mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
-    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    kept.append(ctypes.c_char.from_buffer(memory))
+    start = ctypes.addressof(kept[-1])
     return {name: start + own["offset"] for name, own in weights["params"].items()}
 
 
@@ -44,8 +45,8 @@ def call(path, function, request):
     own = next(f for f in meta["functions"] if f["name"] == function)
     given = {place: bytes.fromhex(text) for place, text in request["arrays"].items()}
     dims = request["dims"]
-    weights = mapped(folder, meta["weights"]) if "weights" in meta else {}
     pointers, kept = {}, []
+    weights = mapped(folder, meta["weights"], kept) if "weights" in meta else {}
     for array in own["arguments"]:
         if place(array) in given:
             kept.append(ctypes.create_string_buffer(given[place(array)]))
@@ -66,7 +67,7 @@ def call(path, function, request):
         pointers["workspace"] = -(-ctypes.addressof(workspace) // 64) * 64
         arguments = []
         for parameter in own["parameters"]:
-            (kind, name), *_ = parameter.items()
+            kind, name = parameter["kind"], parameter["name"]
             if kind == "dim":
                 arguments.append(values[[d["parameter"] for d in own["dims"]].index(name)])
             elif kind == "struct":

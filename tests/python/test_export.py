@@ -37,6 +37,10 @@ def place(array):
     return array.get("parameter") or f"{array['struct']}.{array['field']}"
 
 
+def size(dim, dims):
+    return eval(dim, {"min": min, "max": max}, dims) if isinstance(dim, str) else dim
+
+
 class Library:
     """An exported model, called in a process of its own that has no Mithril."""
 
@@ -66,8 +70,9 @@ class Library:
         assert answer["loaded"] == []
         results = {}
         for array in own["results"]:
-            shape = [eval(str(dim), {}, dims or {}) for dim in array["shape"]]
-            value = np.frombuffer(bytes.fromhex(answer["results"][place(array)]), np.float32)
+            shape = [size(dim, dims or {}) for dim in array["shape"]]
+            dtype = {"f64": np.float64, "bool": np.bool_}.get(array["dtype"], np.float32)
+            value = np.frombuffer(bytes.fromhex(answer["results"][place(array)]), dtype)
             results[array["role"], array["name"]] = value.reshape(shape)
         return answer["status"], results
 
@@ -139,6 +144,44 @@ def test_a_transformer_of_any_length(tmp_path):
 def test_a_model_with_state(tmp_path):
     model = chain(Linear(6), ml.BatchNorm1d(), Relu(), Linear(2))
     agrees(model, tmp_path, {"input": random(8, 3)}, {}, {"input": [8, 3]})
+
+
+def test_results_that_are_copies_and_parts(tmp_path):
+    """A result that is an argument or another result; dims that are divided."""
+    model = Model()
+    model |= ml.Buffer()(input="x", output="same")
+    model |= ml.Exponential()(input="x", output="power")
+    model |= ml.Buffer()(input="power", output="power_again")
+    model |= ml.Slice(start=1, step=3)(input="power", output="part")
+    model |= ml.Greater()(left="x", right="power", output="greater")
+    backend = ml.CpuBackend(dtype="float64")
+    compiled = ml.compile(model, backend, shapes={"x": ["n", 2]}, inference=True)
+    library = export(compiled, tmp_path, name="parts")
+    for n in (0, 1, 2, 3, 4, 5, 40):
+        x = random(n, 2).astype(np.float64)
+        want = compiled.evaluate({}, {"x": x})
+        status, results = library.call(dims={"n": n}, data={"x": x})
+        assert status == 0
+        assert {name for _, name in results} == set(want)
+        for name, value in want.items():
+            assert np.array_equal(results["output", name], value), name
+
+
+def test_saved_models_are_compiled_by_the_command(tmp_path):
+    model = chain(Linear(6), Relu())
+    model.save(tmp_path / "model.json")
+    command = Path(sys.executable).with_name("mithril")
+    options = ["--shape", "input=n,4", "--cpu", "v2,native"]
+    paths = {"library": tmp_path / "libmodel.so", "metadata": tmp_path / "libmodel.json"}
+    run = [command, "compile", tmp_path / "model.json", *options, "-o", paths["library"]]
+    subprocess.run(run, check=True)
+    # The saved model is still there.
+    reference = ml.compile(ml.Model.load(tmp_path / "model.json"), ml.NumpyBackend())
+    params, x = {"linear.w": random(4, 6), "linear.b": random(6)}, random(3, 4)
+    want = reference.evaluate(params, {"input": x})["output"]
+    status, results = Library(paths, tmp_path).call(dims={"n": 3}, data={"input": x}, param=params)
+    assert status == 0
+    near(results["output", "output"], want)
 
 
 def test_bound_params_are_part_of_the_library(tmp_path):
@@ -264,7 +307,7 @@ def test_a_library_needs_only_memcpy_and_memset(tmp_path):
     }
     assert symbols.keys() - needed == own
     left = {path.name for path in library.paths["library"].parent.iterdir()}
-    assert left == {"libnet.so", "net.h", "net.json"}
+    assert left == {"libnet.so", "libnet.json", "net.h"}
 
 
 def test_what_cannot_be_exported_is_said(tmp_path, monkeypatch):

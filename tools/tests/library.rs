@@ -12,7 +12,7 @@ mithril 1
 
 func @main(%x: tensor<n x 4 x f32>, %w: tensor<4 x 40 x f32> param) -> (y: tensor<n x 4 x f32>) {
   %0 = matmul(%x, %w)
-  %1 = transpose(%w) {perm = [1, 0]}
+  %1 = transpose(%w) {permutation = [1, 0]}
   %y = matmul(%0, %1)
   return %y
 }
@@ -35,9 +35,9 @@ type Call = unsafe extern "C" fn(
 /// Memory of a cache line's alignment.
 #[repr(align(64))]
 #[derive(Clone)]
-struct Line([u8; 64]);
+struct Line(#[allow(dead_code)] [u8; 64]);
 
-/// What the code generator is called where it is built.
+/// Where the code generator is, if it was built.
 fn native() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../frontend/python/mithril/_native.so")
 }

@@ -273,6 +273,13 @@ impl Builder {
         self.push(Ty::scalar(dtype), Inst::Call(prim, args.into()))
     }
 
+    /// See [`Inst::Scale`]; `None` where the machine does not have it.
+    pub fn scale(&mut self, x: V, n: V) -> Option<V> {
+        let ty = self.ty(x);
+        let whole = ty.lanes as usize * ty.dtype.bytes() == 64;
+        whole.then(|| self.push(ty, Inst::Scale(x, n)))
+    }
+
     pub fn compare(&mut self, op: Cmp, x: V, y: V) -> V {
         debug_assert_eq!(self.ty(x), self.ty(y), "{op:?}");
         self.push(self.ty(x).with(DType::Bool), Inst::Compare(op, x, y))
@@ -342,6 +349,13 @@ impl Builder {
     pub fn store(&mut self, mem: Mem, at: V, value: V, mask: Option<V>) {
         debug_assert_eq!(self.ty(value).dtype, self.mem_dtype(mem));
         self.place(vec![], Inst::Store { mem, at, value, mask, streaming: false });
+    }
+
+    /// Writes a vector past the caches, to memory that is aligned to it.
+    pub fn stream(&mut self, mem: Mem, at: V, value: V) {
+        debug_assert_eq!(self.ty(value).dtype, self.mem_dtype(mem));
+        self.place(vec![], Inst::Store { mem, at, value, mask: None, streaming: true });
+        self.code.streams = true;
     }
 
     pub fn gather(&mut self, mem: Mem, at: V, mask: Option<V>) -> V {

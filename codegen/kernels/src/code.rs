@@ -146,6 +146,8 @@ pub enum Inst {
     /// A scalar primitive with its meaning of the op table, in the result's dtype; in portable
     /// code alone, whose language has functions for it.
     Call(Prim, Box<[V]>),
+    /// `x * 2ⁿ` for a whole number `n` of x's type, rounded once; for vectors of 64 bytes.
+    Scale(V, V),
     Compare(Cmp, V, V),
     Select(V, V, V),
     /// To another dtype: integers by their low bits or extended as signed or not; floats rounded;
@@ -212,6 +214,8 @@ pub struct Code {
     /// How many buffers and dims a launch gives.
     pub buffers: u32,
     pub dims: u32,
+    /// Whether it has streaming stores, which are to be seen by others when it returns.
+    pub streams: bool,
     pub body: Vec<Stmt>,
     /// What some values are, for people to read.
     pub hints: Vec<(V, &'static str)>,

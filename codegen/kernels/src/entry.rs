@@ -149,10 +149,13 @@ impl Interface {
         let model = identifier(model);
         let mut interface = Interface { model, entries: Vec::new() };
         let forward = functions.first().map(|(function, _)| *function);
+        // What the names of types and of other functions end in is taken.
+        let mut scope = Scope::new(["workspace_bytes"]);
+        RECORDS.iter().for_each(|(.., end)| drop(scope.name(end)));
         for (at, (function, plans)) in functions.iter().enumerate() {
             let name = match at {
                 0 => format!("mithril_{}", interface.model),
-                _ => format!("mithril_{}_{}", interface.model, identifier(&function.name)),
+                _ => format!("mithril_{}_{}", interface.model, scope.name(&function.name)),
             };
             let outputs = match (at, forward) {
                 (0, _) | (_, None) => function.results.len(),
@@ -214,8 +217,10 @@ impl Entry {
         let groups = Groups { scope, fields: RECORDS.map(|_| Scope::default()) };
         let (arguments, results) = groups.arrays(function, outputs);
         let workspace = Workspace::new(plans)?;
-        let slots = workspace.slots(&plan.program);
-        let variants = plans.iter().map(|plan| Variant { steps: steps(plan, &slots) });
+        let variants = plans.iter().enumerate().map(|(at, plan)| {
+            let slots = workspace.slots(at, &plan.program);
+            Variant { steps: steps(plan, &slots) }
+        });
         let checks = check::checks(function, plans, &workspace, &symbols)?;
         Ok(Entry {
             name,

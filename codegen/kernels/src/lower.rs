@@ -8,17 +8,19 @@ mod fold;
 mod index;
 mod layout;
 mod nest;
+pub mod packing;
 mod positions;
 mod random;
 mod rows;
 
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
-use mithril_ir::graph::Function;
+use mithril_ir::graph::{Function, Operation};
 use mithril_ir::op::access::Access;
 
 use crate::code::Code;
 use crate::unfuse::unfuse;
+use packing::Packing;
 
 pub use crate::contract::Isa;
 
@@ -32,30 +34,55 @@ pub struct Lowered {
     pub grain: i64,
     /// Bytes of scratch memory.
     pub scratch: Dim,
+    /// Results that another kernel finishes.
+    pub partials: Vec<Partial>,
+}
+
+/// A result that is not written, but numbers by which another kernel has it.
+#[derive(Clone, Debug)]
+pub struct Partial {
+    /// The number of the result. Its buffer is one of so many bytes instead.
+    pub result: usize,
+    pub bytes: Dim,
+    /// Takes that buffer, as `count` rows of `length` numbers, and gives the result; its dims `d0`
+    /// and `d1` are these.
+    pub rest: Function,
+    pub count: Dim,
+    pub length: Dim,
 }
 
 /// The loop code of a kernel whose buffers are its arguments and then its results, and whose dims
-/// are its symbols `d0`, `d1`, ….
+/// are its symbols `d0`, `d1`, …. An argument is packed where `packing` says how.
 ///
 /// Errors: an operation that has no loops.
-pub fn lower(function: &Function, isa: &Isa) -> Result<Lowered> {
-    let mut lowered = loops(function, isa)?;
-    if !isa.fma {
+pub fn lower(function: &Function, isa: &Isa, packing: Option<&Packing>) -> Result<Lowered> {
+    let mut lowered = loops(function, isa, packing)?;
+    // C has a function for it.
+    if !isa.fma && !isa.is_portable() {
         unfuse(&mut lowered.code);
     }
     Ok(lowered)
 }
 
-fn loops(function: &Function, isa: &Isa) -> Result<Lowered> {
-    let single = |access: fn(&Access) -> bool| function.ops.iter().find(|op| access(&op.op.access));
-    if let Some(op) = single(|a| matches!(a, Access::Contract)) {
-        return contraction::lower(function, op, isa);
+fn loops(function: &Function, isa: &Isa, packing: Option<&Packing>) -> Result<Lowered> {
+    if let Some(op) = single(function, |a| matches!(a, Access::Contract)) {
+        return contraction::lower(function, op, isa, packing);
     }
-    if let Some(op) = single(|a| matches!(a, Access::Attention)) {
+    if let Some(op) = single(function, |a| matches!(a, Access::Attention)) {
         return attention::lower(function, op, isa);
     }
-    if let Some(op) = single(alone::is_alone) {
+    if let Some(op) = single(function, alone::is_alone) {
         return alone::lower(function, op, isa);
     }
     rows::lower(function, isa)
+}
+
+/// How the kernel would have one of its arguments, if that is constant.
+pub fn packing(function: &Function, isa: &Isa) -> Option<Packing> {
+    let dot = single(function, |a| matches!(a, Access::Contract))?;
+    contraction::packing(function, dot, isa)
+}
+
+fn single(function: &Function, access: fn(&Access) -> bool) -> Option<&Operation> {
+    function.ops.iter().find(|op| access(&op.op.access))
 }

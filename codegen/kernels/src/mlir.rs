@@ -79,6 +79,9 @@ impl Printer<'_> {
             each(&dims, "i64"),
         );
         self.block(&self.code.body);
+        if self.code.streams {
+            line!(self, "llvm.call_intrinsic \"llvm.x86.sse.sfence\"() : () -> ()");
+        }
         line!(self, "return\n}}");
         line!(
             self,
@@ -181,6 +184,7 @@ impl Printer<'_> {
                 let list = self.list(&[*x, *y, *z]);
                 line!(self, "{r} = llvm.intr.fma({list}) : ({t}, {t}, {t}) -> {t}");
             }
+            Inst::Scale(x, n) => self.scale(result, *x, *n),
             Inst::Compare(op, x, y) => {
                 let operand = self.code.ty(*x);
                 let text = comparison(*op, operand.dtype);
@@ -250,6 +254,23 @@ impl Printer<'_> {
             Inst::Gather { mem, at, mask } => self.gather(result, *mem, *at, *mask),
             _ => unreachable!("statements without a value are printed elsewhere"),
         }
+    }
+
+    /// AVX-512 has an instruction: of all lanes, rounded as is set.
+    fn scale(&mut self, result: V, x: V, n: V) {
+        let ty = self.code.ty(result);
+        let (r, list, t) = (self.name(result), self.list(&[x, n]), Mlir(ty));
+        let suffix = if ty.dtype == DType::F64 { "pd" } else { "ps" };
+        let (mask, rounding) = (self.fresh(), self.fresh());
+        line!(self, "{mask} = arith.constant -1 : i{}", ty.lanes);
+        line!(self, "{rounding} = arith.constant 4 : i32");
+        line!(
+            self,
+            "{r} = llvm.call_intrinsic \"llvm.x86.avx512.mask.scalef.{suffix}.512\"({list}, {}, \
+             {mask}, {rounding}) : ({t}, {t}, {t}, i{}, i32) -> {t}",
+            self.name(x),
+            ty.lanes
+        );
     }
 
     fn unary(&mut self, result: V, op: Unary, x: V) {

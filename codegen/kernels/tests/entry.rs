@@ -8,7 +8,7 @@ use mithril_kernels::program::{Plan, plan};
 use mithril_passes::driver::Driver;
 use mithril_passes::pipeline::Pipeline;
 
-const ISA: Isa = Isa { bytes: 32, registers: 16, fma: true };
+const ISA: Isa = Isa { bytes: 32, registers: 16, fma: true, streams: false };
 
 struct Model {
     module: Module,
@@ -114,7 +114,7 @@ fn workspaces_hold_what_lives() {
         let interface = model.interface("chain");
         let entry = &interface.entries[0];
         let lives = mithril_runtime::plan::lifetimes(program);
-        let slots = entry.workspace.slots(program);
+        let slots = entry.workspace.slots(0, program);
         for batch in [0, 1, 3, 64, 1000] {
             let symbols = [batch];
             let temporaries = slots.iter().enumerate().filter(|(_, s)| s.base == Base::Workspace);

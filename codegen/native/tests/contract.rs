@@ -302,8 +302,9 @@ fn dtypes() {
 #[test]
 fn processors_of_shorter_vectors() {
     let options = |cpu: &str| Options { cpu: cpu.into(), features: String::new() };
-    let middle = (options("x86-64-v3"), Isa { bytes: 32, registers: 16, fma: true });
-    let plain = (options("x86-64"), Isa { bytes: 16, registers: 16, fma: false });
+    let middle =
+        (options("x86-64-v3"), Isa { bytes: 32, registers: 16, fma: true, streams: false });
+    let plain = (options("x86-64"), Isa { bytes: 16, registers: 16, fma: false, streams: false });
     for host in [middle, plain] {
         for case in shapes().step_by(2) {
             check_on(&case, &host);

@@ -229,3 +229,133 @@ fn results_that_are_literals_and_contracted() {
     );
     check(&text, &[]);
 }
+
+#[test]
+fn constant_weights_are_packed() {
+    let literal = |count: usize| {
+        let numbers = (0..count).map(|i| format!("{}.5", (i * 7) as i64 % 11 - 5));
+        format!("[{}]", numbers.collect::<Vec<_>>().join(", "))
+    };
+    for (m, k, n) in [("3", 17, 33), ("40", 64, 5), ("n", 9, 70)] {
+        let text = f(
+            &format!("%x: t<{m} x {k} x f32>) -> (y: t<{m} x {n} x f32>, z: t<{k} x {k} x f32>)"),
+            &format!(
+                "%w = constant() {{value = dense<t<{k} x {n} x f32>, {}>}}
+                 %t = transpose(%w) {{permutation = [1, 0]}}
+                 %0 = matmul(%x, %w)
+                 %1 = relu(%0)
+                 %z = matmul(%w, %t)
+                 return %1, %z",
+                literal(k * n)
+            ),
+        );
+        check(&text, &[("n", 13)]);
+    }
+    let text = f(
+        "%x: t<3 x 5 x 4 x f32>) -> (y: t<3 x 5 x 6 x f32>)",
+        &format!(
+            "%w = constant() {{value = dense<t<3 x 4 x 6 x f32>, {}>}}
+             %y = matmul(%x, %w)
+             return %y",
+            literal(72)
+        ),
+    );
+    check(&text, &[]);
+}
+
+/// A row divided by one number is divided by its reciprocal, but nobody sees that.
+#[test]
+fn quotients_by_one_number_are_exact() {
+    let specials = "[0.0, -0.0, 1.0, 49.0, inf, -inf, nan, 1e-45, 1e-38, 3e38, 0.1, -7.5, 2.9, \
+                    -1e-38, 5.0, 4.9e-32, 7e30]";
+    for (dtype, least) in [("f32", f32::MIN_POSITIVE as f64), ("f64", f64::MIN_POSITIVE)] {
+        let text = f(
+            &format!(") -> (r: t<17 x 17 x {dtype}>)"),
+            &format!(
+                "%x = constant() {{value = dense<t<17 x {dtype}>, {specials}>}}
+                 %y = constant() {{value = dense<t<17 x 1 x {dtype}>, {specials}>}}
+                 %r = div(%x, %y)
+                 return %r"
+            ),
+        );
+        let native = machine::Native::new(&text);
+        let entry = native.module.entry().expect("an entry");
+        let want = mithril_ir::evaluate::evaluate(&native.module, entry, &[]).expect("values");
+        let got = native.run(&[]);
+        let numbers: Vec<f64> = specials
+            .trim_matches(['[', ']'])
+            .split(", ")
+            .map(|x| x.parse().expect("a number"))
+            .collect();
+        let ulp = if dtype == "f32" { f32::EPSILON as f64 } else { f64::EPSILON };
+        for (i, (w, g)) in want[0].to_f64s().iter().zip(got[0].to_f64s()).enumerate() {
+            // What is left of a tiny number is subnormal, and so may its quotient be.
+            let tiny = numbers[i % 17].abs() < least / ulp || w.abs() < least;
+            let near = tiny && (w - g).abs() <= ulp * w.abs().max(least);
+            let same = w.to_bits() == g.to_bits() || (w.is_nan() && g.is_nan()) || near;
+            assert!(same, "{dtype}: number {} by number {}: want {w:e}, got {g:e}", i % 17, i / 17);
+        }
+    }
+}
+
+/// Sums over rows are gathered in blocks of rows, on the way through what they are sums of.
+#[test]
+fn sums_beside_rows() {
+    for (rows, n) in [("7", 5), ("300", 70), ("1000", 333), ("n", 33), ("1", 16)] {
+        let text = f(
+            &format!(
+                "%x: t<{rows} x {n} x f32>, %c: t<{rows} x {n} x f32>, %w: t<{n} x f32>) -> (l: t<f32>, dx: t<{rows} x {n} x f32>, dw: t<{n} x f32>, db: t<{n} x f32>)"
+            ),
+            "%0 = mul(%x, %w)
+             %1 = silu(%0)
+             %2 = mul(%1, %c)
+             %l = sum(%2)
+             %3 = mul(%1, %x)
+             %dw = sum(%3) {axes = [0]}
+             %4 = mul(%c, %w)
+             %5 = add(%4, %1)
+             %db = sum(%5) {axes = [0]}
+             return %l, %5, %dw, %db",
+        );
+        let native = machine::Native::new(&text);
+        machine::agree(&native, &[("n", 150)]);
+        machine::agree(&native, &[("n", 1)]);
+        machine::agree(&native, &[("n", 0)]);
+    }
+    for dtype in ["f64", "bf16", "i32"] {
+        let text = f(
+            &format!(
+                "%x: t<3 x 90 x 5 x 7 x {dtype}>) -> (y: t<3 x 90 x 5 x 7 x {dtype}>, s: t<5 x 7 x {dtype}>)"
+            ),
+            "%y = mul(%x, %x)
+             %s = sum(%y) {axes = [0, 1]}
+             return %y, %s",
+        );
+        check(&text, &[]);
+    }
+}
+
+#[test]
+fn gradients_of_norms() {
+    let text = f(
+        "%x: t<b x 40 x 96 x f32>, %w: t<96 x f32>, %c: t<b x 40 x 96 x f32>) -> (y: t<b x 40 x 96 x f32>, g: t<96 x f32>, h: t<96 x f32>, l: t<f32>)",
+        "%0 = mean(%x) {axes = [-1], keepdim = true}
+         %1 = sub(%x, %0)
+         %2 = mul(%1, %1)
+         %3 = mean(%2) {axes = [-1], keepdim = true}
+         %4 = sqrt(%3)
+         %5 = div(%1, %4)
+         %6 = mul(%5, %c)
+         %7 = mul(%c, %w)
+         %8 = mul(%7, %5)
+         %9 = mean(%8) {axes = [-1], keepdim = true}
+         %10 = mul(%5, %9)
+         %11 = sub(%7, %10)
+         %12 = div(%11, %4)
+         %g = sum(%6) {axes = [0, 1]}
+         %h = sum(%c) {axes = [0, 1]}
+         %l = sum(%6)
+         return %12, %g, %h, %l",
+    );
+    check(&text, &[("b", 3)]);
+}

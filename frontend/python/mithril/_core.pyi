@@ -336,6 +336,14 @@ class Native:
     """
     Runs a program's native code on arrays of NumPy.
     """
+    def export(self, /, folder: str | PathLike[str], name: str | None, cpu: SupportsGetItem[int, str], params: "dict[str, object] | None") -> "dict[str, str]":
+        """
+        Writes a library for C into a folder, and beside it its header, its metadata and, where
+        `params` are given, the file of weights: their paths, by what they are. `cpu` are the
+        processors that it is for.
+
+        Errors: `MithrilError`, as its message says; `BackendError` where code cannot be made.
+        """
     def forward(self, /, params: "dict[str, object]", inputs: "dict[str, object]", state: "dict[str, object] | None" = None) -> "Any":
         """
         The outputs; `(outputs, state)` where the model has state. None: some values are no arrays of

@@ -12,10 +12,12 @@ mod weights;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::graph::{Function, Module};
 use mithril_ir::tensor::Tensor;
+use mithril_kernels::contract::Isa;
 use mithril_kernels::entry::llvm::{self, Processor};
 use mithril_kernels::entry::{Interface, header, identifier};
 use mithril_kernels::program::{Plan, plan};
@@ -64,8 +66,9 @@ pub fn export(module: &Module, request: &Export) -> Result<Files> {
     }
     let processors: Vec<Processor> = hosts.iter().map(Host::processor).collect();
     let functions: Vec<&Function> = module.called_from_outside().map(|f| &**f).collect();
-    let plans =
-        functions.iter().map(|function| hosts.iter().map(|h| plan(function, &h.isa)).collect());
+    let plans = functions
+        .iter()
+        .map(|function| hosts.iter().map(|host| plan(function, &isa(host))).collect());
     let plans: Vec<Vec<Plan>> = plans.collect::<Result<_>>()?;
     let signatures = functions.iter().zip(&plans).map(|(f, plans)| (*f, plans.iter().collect()));
     let interface = Interface::new(&request.name, &signatures.collect::<Vec<_>>())?;
@@ -95,15 +98,20 @@ pub fn export(module: &Module, request: &Export) -> Result<Files> {
     Ok(files)
 }
 
+/// What kernels may use: arrays of C begin anywhere, so that nothing is stored past the caches.
+fn isa(host: &Host) -> Isa {
+    Isa { streams: false, ..host.isa }
+}
+
 impl Files {
     fn of(request: &Export, model: &str) -> Files {
-        let beside =
-            |extension: &str| request.library.with_file_name(format!("{model}.{extension}"));
+        let beside = |name: String| request.library.with_file_name(name);
         Files {
             library: request.library.clone(),
-            header: beside("h"),
-            metadata: beside("json"),
-            weights: request.weights.as_ref().map(|_| beside("safetensors")),
+            header: beside(format!("{model}.h")),
+            // Not the model's name, which its saved form may have.
+            metadata: request.library.with_extension("json"),
+            weights: request.weights.as_ref().map(|_| beside(format!("{model}.safetensors"))),
         }
     }
 }
@@ -162,30 +170,30 @@ fn kernel_symbol(interface: &Interface, host: &Host, number: usize) -> String {
     format!("mithril_{}_{}_k{number}", interface.model, identifier(&host.name()))
 }
 
-/// Each constant once, by its symbol, and the symbols of each entry's constants.
+/// Each constant once, by its symbol, and the symbols of constants by entry and by variant.
 fn constants<'p>(
     interface: &Interface,
     plans: &'p [Vec<Plan>],
-) -> (Vec<(String, &'p Tensor)>, Vec<Vec<String>>) {
+) -> (Vec<(String, &'p Tensor)>, Vec<Vec<Vec<String>>>) {
     let mut all: Vec<(String, &Tensor)> = Vec::new();
-    let own = plans.iter().map(|plans| {
-        let symbols = plans[0].constants.iter().map(|tensor| {
-            if let Some((symbol, _)) = all.iter().find(|(_, known)| *known == tensor) {
-                return symbol.clone();
-            }
-            let symbol = format!("mithril_{}_c{}", interface.model, all.len());
-            all.push((symbol.clone(), tensor));
-            symbol
-        });
-        symbols.collect()
-    });
-    let own = own.collect();
-    (all, own)
+    let mut symbol = |tensor: &'p Tensor| {
+        if let Some((symbol, _)) = all.iter().find(|(_, known)| *known == tensor) {
+            return symbol.clone();
+        }
+        let symbol = format!("mithril_{}_c{}", interface.model, all.len());
+        all.push((symbol.clone(), tensor));
+        symbol
+    };
+    let mut own = |plan: &'p Plan| plan.constants.iter().map(&mut symbol).collect();
+    let symbols = plans.iter().map(|plans| plans.iter().map(&mut own).collect()).collect();
+    (all, symbols)
 }
 
 /// Writes a file beside its place and moves it there, so that nobody sees half of it.
 fn publish<T>(path: &Path, write: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
-    let beside = path.with_file_name(format!(".{}.{}", std::process::id(), name_of(path)));
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let own = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed), name_of(path));
+    let beside = path.with_file_name(format!(".{}.{}.{}", own.0, own.1, own.2));
     let moved = write(&beside).and_then(|written| {
         fs::rename(&beside, path).map_err(|error| unwritable(path, error))?;
         Ok(written)

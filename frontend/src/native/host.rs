@@ -82,11 +82,15 @@ const FEATURES: [Feature; 31] = [
 /// should take otherwise than it would, and how many of [`FEATURES`] belong to it.
 const LEVELS: [(&str, Isa, &str, usize); 4] = [
     // Wide vectors are chosen on purpose.
-    ("x86-64-v4", Isa { bytes: 64, registers: 32, fma: true }, "-prefer-256-bit", 20),
-    ("x86-64-v3", Isa { bytes: 32, registers: 16, fma: true }, "", 15),
-    ("x86-64-v2", Isa { bytes: 16, registers: 16, fma: false }, "", 7),
-    ("x86-64", Isa { bytes: 16, registers: 16, fma: false }, "", 0),
+    ("x86-64-v4", isa(64, 32, true), "-prefer-256-bit", 20),
+    ("x86-64-v3", isa(32, 16, true), "", 15),
+    ("x86-64-v2", isa(16, 16, false), "", 7),
+    ("x86-64", isa(16, 16, false), "", 0),
 ];
+
+const fn isa(bytes: u32, registers: u32, fma: bool) -> Isa {
+    Isa { bytes, registers, fma, streams: false }
+}
 
 /// What code for this machine takes beside its level.
 const EXTRAS: [&str; 2] = ["avx512vnni", "avx512bf16"];
@@ -238,6 +242,8 @@ fn detect() -> Option<Host> {
     for feature in FEATURES.iter().filter(|f| wide && EXTRAS.contains(&f.name) && has(f)) {
         found.add(feature.name);
     }
+    // Newer cores than those without bf16 lose nothing by it.
+    found.isa.streams = found.has("avx512bf16");
     Some(found)
 }
 

@@ -1,6 +1,9 @@
 //! Which operations share a kernel.
 
-use mithril_ir::attr::Attr;
+mod copies;
+mod merge;
+mod side;
+
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Function, Operation, Value};
@@ -8,7 +11,6 @@ use mithril_ir::op::Kind;
 use mithril_ir::op::access::{Access, fold_axes};
 use smallvec::SmallVec;
 
-use super::strides;
 use super::views::{self, Place, is_one, is_view};
 
 /// A kernel in the making.
@@ -17,6 +19,8 @@ pub struct Group {
     /// Operations by number, in order; no views.
     pub ops: Vec<usize>,
     core: Core,
+    /// Sums over the first axes of the space, which come to be on the way through it.
+    sides: Vec<usize>,
     /// The groups whose results it reads.
     needs: SmallVec<[usize; 4]>,
 }
@@ -101,41 +105,6 @@ impl<'f> Grouping<'f> {
             grouping.count(result.value);
         }
         grouping
-    }
-
-    /// Operands of contractions and of attention whose elements do not lie in steps.
-    fn find_copies(&mut self) {
-        for op in &self.function.ops {
-            let axes: &[&str] = match op.op.access {
-                Access::Contract => &["x_contract", "y_contract"],
-                Access::Attention => &["", "", ""],
-                _ => continue,
-            };
-            for (&operand, axes) in op.operands.iter().zip(axes) {
-                let at = self.definitions[operand.index()].map(|at| at as usize);
-                if let Some(at) = at.filter(|&at| is_view(self.function, &self.function.ops[at])) {
-                    self.copied[at] |= !self.in_steps(op, operand, axes);
-                }
-            }
-        }
-    }
-
-    /// Whether a value is another's elements in steps, and its contracted axes are as one.
-    fn in_steps(&self, op: &Operation, operand: Value, axes: &str) -> bool {
-        let Some(strided) = strides::strided(self.function, &self.definitions, operand) else {
-            return false;
-        };
-        let real = self.definitions[strided.root.index()]
-            .is_none_or(|at| !is_view(self.function, &self.function.ops[at as usize]));
-        let dims = self.dims(operand);
-        let contracted = match op.op.attr_index(axes).map(|i| &op.attrs[i]) {
-            Some(Attr::Ints(axes)) => {
-                let axes = axes.iter().map(|a| a.rem_euclid(dims.len() as i64) as usize);
-                strides::collapse(axes.map(|a| (dims[a].clone(), strided.strides[a].clone()))).len()
-            }
-            _ => usize::from(strided.strides.last().is_none_or(is_one)),
-        };
-        real && contracted == 1
     }
 
     fn is_view(&self, at: usize) -> bool {
@@ -230,7 +199,7 @@ impl<'f> Grouping<'f> {
             }
         }
         let own = self.groups.len();
-        self.groups.push(Some(Group { ops: vec![at], core, needs: needs.clone() }));
+        self.groups.push(Some(Group { ops: vec![at], core, sides: vec![], needs: needs.clone() }));
         self.of[at] = Some(own);
         // The latest first: it has the most in common with what comes.
         needs.sort_unstable_by(|a, b| b.cmp(a));
@@ -284,170 +253,6 @@ impl<'f> Grouping<'f> {
         }
     }
 
-    /// Joins the group of an operand and the one that reads it, where that is right and of use.
-    fn try_merge(&mut self, producer: usize, reader: usize) {
-        let core = self.joined(producer, reader).or_else(|| self.absorbed(producer, reader));
-        let Some(core) = core else {
-            return;
-        };
-        if self.makes_cycle(producer, reader) {
-            return;
-        }
-        let taken = self.groups[producer].take().expect("groups that merge are there");
-        let group = self.groups[reader].as_mut().expect("groups that merge are there");
-        group.core = core;
-        group.ops.extend(&taken.ops);
-        group.ops.sort_unstable();
-        group.needs.extend(taken.needs);
-        group.needs.sort_unstable();
-        group.needs.dedup();
-        group.needs.retain(|g| *g != producer && *g != reader);
-        for op in taken.ops {
-            self.of[op] = Some(reader);
-        }
-        for other in self.groups.iter_mut().flatten() {
-            if other.needs.contains(&producer) {
-                other.needs.retain(|g| *g != producer);
-                if !other.needs.contains(&reader) {
-                    other.needs.push(reader);
-                }
-            }
-        }
-    }
-
-    /// The core of both, where they go over one space and what is read is in line with it.
-    fn joined(&self, producer: usize, reader: usize) -> Option<Core> {
-        let (a, b) = (self.groups[producer].as_ref()?, self.groups[reader].as_ref()?);
-        let core = match (&a.core, &b.core) {
-            (Core::Loops { space: s, rows: r }, Core::Loops { space: t, rows: q }) => {
-                let (space, rows) = common_space(s, *r, t, *q)?;
-                Core::Loops { space, rows }
-            }
-            (Core::Contraction { space: s }, Core::Loops { space: t, rows: None }) if s == t => {
-                a.core.clone()
-            }
-            _ => return None,
-        };
-        self.in_line(a, b, &core).then_some(core)
-    }
-
-    /// Whether what the reader's operations read of the producer stands where the space has it.
-    fn in_line(&self, producer: &Group, reader: &Group, core: &Core) -> bool {
-        let (space, rows) = match core {
-            Core::Loops { space, rows } => (space, *rows),
-            Core::Contraction { space } => (space, None),
-            Core::Alone => return false,
-        };
-        let fits = |op: &Operation| {
-            let stands = self.stand(op, space, rows);
-            let places = stands.clone().unwrap_or_else(|| axes(self.dims(op.result())));
-            let sources = self.read(op, &places);
-            let mut read = sources.iter().filter(|s| producer.ops.contains(&s.op)).peekable();
-            let ours = read.peek().is_none() || stands.is_some();
-            ours && read.all(|source| {
-                let own = self.stand(&self.function.ops[source.op], space, rows);
-                own.is_some() && own == source.places
-            })
-        };
-        reader.ops.iter().all(|&op| fits(&self.function.ops[op]))
-    }
-
-    /// Where the axes of an operation's result are in a space: all of it, or its rows with or
-    /// without the folded dims.
-    fn stand(&self, op: &Operation, space: &[Dim], rows: Option<usize>) -> Option<Vec<Place>> {
-        let dims = self.dims(op.result());
-        match self.fold_rows(op) {
-            Some(own) if own != rows || (own.is_some() && self.dims(op.operands[0]) != space) => {
-                return None;
-            }
-            Some(Some(_)) => {}
-            _ if dims == space => return Some(axes(dims)),
-            _ => {}
-        }
-        let rows = rows?;
-        let front = &space[..rows];
-        let rest = dims.get(rows..)?;
-        let fits = dims[..rows] == *front
-            && (rest.is_empty() || rest.len() == space.len() - rows)
-            && rest.iter().all(is_one);
-        fits.then(|| axes(dims))
-    }
-
-    /// The reader's core, where the producer can be computed wherever the reader needs it.
-    fn absorbed(&self, producer: usize, reader: usize) -> Option<Core> {
-        let (a, b) = (self.groups[producer].as_ref()?, self.groups[reader].as_ref()?);
-        let Core::Loops { space, rows: None } = &a.core else {
-            return None;
-        };
-        let folds = |g: &Group| {
-            g.ops.iter().any(|&op| matches!(self.function.ops[op].op.access, Access::Fold(_)))
-        };
-        let private = a.ops.iter().all(|&op| self.is_private(op, a, b));
-        let Core::Loops { space: wide, .. } = &b.core else {
-            return None;
-        };
-        let (small, large) = (count(space), count(wide));
-        let repeats = match (small.as_const(), large.as_const()) {
-            (Some(small), Some(large)) => small > 0 && large > small,
-            _ => small != large,
-        };
-        let cheap = !repeats || a.ops.iter().all(|&op| self.is_cheap(op));
-        (!folds(a) && private && cheap).then(|| b.core.clone())
-    }
-
-    /// Whether only the two groups read it, and the reader but once.
-    fn is_private(&self, op: usize, own: &Group, reader: &Group) -> bool {
-        let value = self.function.ops[op].result();
-        let inside = |group: &Group| {
-            let mut count = 0;
-            for &op in &group.ops {
-                let mut sources = Vec::new();
-                for &operand in &self.function.ops[op].operands {
-                    self.sources(operand, None, &mut sources);
-                }
-                count +=
-                    sources.iter().filter(|s| self.function.ops[s.op].result() == value).count();
-            }
-            count as u32
-        };
-        let read = inside(reader);
-        read <= 1 && inside(own) + read >= self.readers[value.index()]
-    }
-
-    /// Whether computing it twice costs less than writing and reading it.
-    fn is_cheap(&self, op: usize) -> bool {
-        let op = &self.function.ops[op];
-        let simple = |node: &mithril_ir::scalar::expr::Node| match node {
-            mithril_ir::scalar::expr::Node::Prim(prim, _) => prim.is_cheap(),
-            _ => true,
-        };
-        match mithril_ir::op::expr(op.op) {
-            Some(expr) => expr.nodes().iter().all(simple),
-            None => op.op.kind == Kind::Index,
-        }
-    }
-
-    /// Whether, if the two were one, it would need its own result through a third.
-    fn makes_cycle(&self, producer: usize, reader: usize) -> bool {
-        let needs = |g: usize| self.groups[g].iter().flat_map(|g| g.needs.iter().copied());
-        let third = needs(reader).filter(|&g| g != producer).any(|g| self.reaches(g, producer));
-        third || self.reaches(producer, reader)
-    }
-
-    fn reaches(&self, from: usize, to: usize) -> bool {
-        let mut seen = vec![false; self.groups.len()];
-        let mut open = vec![from];
-        while let Some(group) = open.pop() {
-            if group == to {
-                return true;
-            }
-            if !std::mem::replace(&mut seen[group], true) {
-                open.extend(self.groups[group].iter().flat_map(|g| g.needs.iter().copied()));
-            }
-        }
-        false
-    }
-
     /// The groups behind those that they need, otherwise as their first operations stand.
     fn ordered(self) -> Vec<Group> {
         let mut order: Vec<usize> =
@@ -486,10 +291,6 @@ fn axes(dims: &[Dim]) -> Vec<Place> {
     dims.iter().enumerate().map(place).collect()
 }
 
-fn count(dims: &[Dim]) -> Dim {
-    dims.iter().cloned().product()
-}
-
 /// The first of the folded axes, where they are the last ones and there are any.
 fn trailing(dims: &[Dim], folded: &[bool]) -> Option<usize> {
     let rows = folded.iter().position(|f| *f)?;
@@ -497,25 +298,6 @@ fn trailing(dims: &[Dim], folded: &[bool]) -> Option<usize> {
     rest.clone().all(|(f, dim)| *f || is_one(dim)).then_some(rows)
 }
 
-/// The space that two groups of loops can share, and where its rows end.
-fn common_space(
-    s: &[Dim],
-    r: Option<usize>,
-    t: &[Dim],
-    q: Option<usize>,
-) -> Option<(Vec<Dim>, Option<usize>)> {
-    let rows_of = |narrow: &[Dim], space: &[Dim], rows: usize| {
-        let rest = narrow.get(rows..)?;
-        let fits = narrow[..rows] == space[..rows]
-            && (rest.is_empty() || rest.len() == space.len() - rows)
-            && rest.iter().all(is_one);
-        fits.then(|| (space.to_vec(), Some(rows)))
-    };
-    match (r, q) {
-        (Some(a), Some(b)) => (s == t && a == b).then(|| (s.to_vec(), r)),
-        _ if s == t => Some((s.to_vec(), r.or(q))),
-        (Some(rows), None) => rows_of(t, s, rows),
-        (None, Some(rows)) => rows_of(s, t, rows),
-        (None, None) => None,
-    }
+fn count(dims: &[Dim]) -> Dim {
+    dims.iter().cloned().product()
 }

@@ -193,7 +193,7 @@ impl Body<'_> {
     fn temporaries(&self, launches: &str) -> String {
         let mut text = String::new();
         let buffers = &self.plan.program.buffers;
-        let slots = self.entry.workspace.slots(&self.plan.program);
+        let slots = self.entry.workspace.slots(0, &self.plan.program);
         for number in 0..buffers.len() {
             let used = || mentions(launches, &format!("t{number}"));
             if buffers[number].place == Place::Temporary && used() {

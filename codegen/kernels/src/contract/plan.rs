@@ -14,11 +14,13 @@ pub struct Isa {
     pub registers: u32,
     /// Whether it multiplies and adds at once.
     pub fma: bool,
+    /// Whether stores past the caches pay. Results begin where a line of the cache does.
+    pub streams: bool,
 }
 
 impl Isa {
     /// No processor in particular: scalars alone, in a language that has a compiler for each.
-    pub const PORTABLE: Isa = Isa { bytes: 0, registers: 0, fma: false };
+    pub const PORTABLE: Isa = Isa { bytes: 0, registers: 0, fma: false, streams: false };
 
     pub fn is_portable(&self) -> bool {
         *self == Isa::PORTABLE

@@ -40,7 +40,7 @@ pub fn checks(
     };
     let mut checks: Vec<Check> = divisors.into_iter().map(|size| least(size, 1)).collect();
     checks.extend(stated);
-    for buffer in &plans[0].program.buffers {
+    for buffer in plans.iter().flat_map(|plan| &plan.program.buffers) {
         let check = least(buffer.bytes.clone(), 0);
         let sure = range(&buffer.bytes, SAMPLE).is_some_and(|(low, _)| low >= 0);
         if !sure && !checks.contains(&check) {

@@ -19,8 +19,8 @@ pub struct Library<'a> {
     pub processors: &'a [Processor],
     /// The symbols of kernels: by entry, by variant, by number.
     pub kernels: Vec<Vec<Vec<String>>>,
-    /// The symbols of constants: by entry, by number.
-    pub constants: Vec<Vec<String>>,
+    /// The symbols of constants: by entry, by variant, by number.
+    pub constants: Vec<Vec<Vec<String>>>,
 }
 
 /// What functions return, as the header says.
@@ -77,7 +77,7 @@ impl Printer<'_> {
                 );
             }
         }
-        for constant in self.library.constants.iter().flatten() {
+        for constant in self.library.constants.iter().flatten().flatten() {
             if !known.contains(&constant.as_str()) {
                 known.push(constant);
                 line!(
@@ -431,7 +431,7 @@ impl Printer<'_> {
             Base::Result(at) => frame.pointers[arguments + at].clone(),
             Base::Workspace => "%workspace".to_string(),
             Base::Constant(at) => {
-                let symbol = &self.library.constants[frame.entry][at];
+                let symbol = &self.library.constants[frame.entry][frame.variant][at];
                 self.value(format_args!("llvm.mlir.addressof @{symbol} : !llvm.ptr"))
             }
         };

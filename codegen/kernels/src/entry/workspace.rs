@@ -14,8 +14,9 @@ pub struct Workspace {
     pub bytes: Size,
     /// Where the memory begins that kernels have for themselves.
     pub scratch: Size,
-    /// Where each temporary begins, by the number of its buffer; nothing for other buffers.
-    offsets: Vec<Size>,
+    /// Where each temporary begins, by the plan and the number of its buffer; nothing for other
+    /// buffers.
+    offsets: Vec<Vec<Size>>,
 }
 
 /// Where a buffer begins.
@@ -36,48 +37,27 @@ pub enum Base {
 }
 
 impl Workspace {
-    /// One workspace for all plans of a function, which differ in their kernels alone.
-    ///
-    /// Temporaries whose sizes are numbers times one and the same expression lie in an arena of
-    /// their own, planned as the runtime does; arenas lie one behind the other. So one plan holds
-    /// for all values of the symbols.
+    /// One workspace for all plans of a function.
     ///
     /// Errors: temporaries that no memory holds.
     pub fn new(plans: &[&Plan]) -> Result<Workspace> {
-        let program = &plans[0].program;
-        let lives = lifetimes(program);
-        let mut groups: Vec<(Size, Vec<(usize, Request)>)> = Vec::new();
-        for (index, buffer) in program.buffers.iter().enumerate() {
-            let (Place::Temporary, Some((first, last))) = (&buffer.place, lives[index]) else {
-                continue;
-            };
-            let (count, factor) = split(&buffer.bytes);
-            let bytes = usize::try_from(count).map_err(|_| too_large())?;
-            let request = (index, Request { bytes, first, last });
-            match groups.iter_mut().find(|(other, _)| *other == factor) {
-                Some((_, requests)) => requests.push(request),
-                None => groups.push((factor, vec![request])),
-            }
-        }
-        let mut offsets = vec![Size::Const(0); program.buffers.len()];
-        let mut end = Size::Const(0);
-        for (factor, requests) in groups {
-            end = arena(&factor, &requests, end, &mut offsets)?;
-        }
+        let placed = plans.iter().map(|plan| temporaries(&plan.program));
+        let (offsets, ends): (Vec<_>, Vec<_>) =
+            placed.collect::<Result<Vec<_>>>()?.into_iter().unzip();
         let launches = plans.iter().flat_map(|plan| &plan.program.launches);
-        let scratch = most(launches.map(|launch| &launch.scratch));
-        Ok(Workspace { bytes: end.clone() + scratch, scratch: end, offsets })
+        let (end, own) = (most(&ends), most(launches.map(|launch| &launch.scratch)));
+        Ok(Workspace { bytes: end.clone() + own, scratch: end, offsets })
     }
 
     /// All its sizes.
     pub fn sizes(&self) -> impl Iterator<Item = &Size> {
-        self.offsets.iter().chain([&self.scratch, &self.bytes])
+        self.offsets.iter().flatten().chain([&self.scratch, &self.bytes])
     }
 
-    /// Where each buffer of the program begins.
-    pub fn slots(&self, program: &Program) -> Vec<Slot> {
+    /// Where each buffer of a plan's program begins.
+    pub fn slots(&self, plan: usize, program: &Program) -> Vec<Slot> {
         let mut slots: Vec<Slot> = Vec::with_capacity(program.buffers.len());
-        for (buffer, offset) in program.buffers.iter().zip(&self.offsets) {
+        for (buffer, offset) in program.buffers.iter().zip(&self.offsets[plan]) {
             let at = |base| Slot { base, offset: Size::Const(0) };
             slots.push(match &buffer.place {
                 Place::Argument(argument) => at(Base::Argument(*argument)),
@@ -92,6 +72,34 @@ impl Workspace {
         }
         slots
     }
+}
+
+/// Where the temporaries of a program begin, and the bytes that they take together.
+///
+/// Those whose sizes are numbers times one and the same expression lie in an arena of their own,
+/// planned as the runtime does; arenas lie one behind the other. So one plan holds for all values
+/// of the symbols.
+fn temporaries(program: &Program) -> Result<(Vec<Size>, Size)> {
+    let lives = lifetimes(program);
+    let mut groups: Vec<(Size, Vec<(usize, Request)>)> = Vec::new();
+    for (index, buffer) in program.buffers.iter().enumerate() {
+        let (Place::Temporary, Some((first, last))) = (&buffer.place, lives[index]) else {
+            continue;
+        };
+        let (count, factor) = split(&buffer.bytes);
+        let bytes = usize::try_from(count).map_err(|_| too_large())?;
+        let request = (index, Request { bytes, first, last });
+        match groups.iter_mut().find(|(other, _)| *other == factor) {
+            Some((_, requests)) => requests.push(request),
+            None => groups.push((factor, vec![request])),
+        }
+    }
+    let mut offsets = vec![Size::Const(0); program.buffers.len()];
+    let mut end = Size::Const(0);
+    for (factor, requests) in groups {
+        end = arena(&factor, &requests, end, &mut offsets)?;
+    }
+    Ok((offsets, end))
 }
 
 /// Places one group of temporaries from byte `start` on; the bytes behind the arena.
@@ -150,7 +158,7 @@ fn split(size: &Size) -> (i64, Size) {
 }
 
 /// The greatest of sizes, each compared once.
-fn most<'a>(sizes: impl Iterator<Item = &'a Size>) -> Size {
+fn most<'a>(sizes: impl IntoIterator<Item = &'a Size>) -> Size {
     let (mut fixed, mut others) = (0, Vec::new());
     for size in sizes {
         match size {

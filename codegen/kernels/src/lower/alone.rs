@@ -32,9 +32,13 @@ pub fn lower(function: &Function, op: &Operation, isa: &Isa) -> Result<Lowered> 
     let tasks = alone.kernel();
     match alone.nest.fault.take() {
         Some(fault) => Err(fault),
-        None => {
-            Ok(Lowered { code: alone.nest.b.finish(), tasks, grain: 1, scratch: alone.scratch })
-        }
+        None => Ok(Lowered {
+            code: alone.nest.b.finish(),
+            tasks,
+            grain: 1,
+            scratch: alone.scratch,
+            partials: vec![],
+        }),
     }
 }
 

@@ -108,7 +108,7 @@ pub fn lower(function: &Function, op: &Operation, isa: &Isa) -> Result<Lowered> 
     let heads = dims[0][..rank - 2].to_vec();
     own.kernel(op, &sides, &dims, &heads);
     let (tasks, scratch) = (product(&heads), Dim::from(offset * 4 + 64));
-    Ok(Lowered { code: own.nest.b.finish(), tasks, grain: 1, scratch })
+    Ok(Lowered { code: own.nest.b.finish(), tasks, grain: 1, scratch, partials: vec![] })
 }
 
 impl Attention<'_> {

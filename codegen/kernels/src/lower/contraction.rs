@@ -9,6 +9,7 @@ use mithril_passes::outline::strides::{Run, Strided, collapse, strided};
 use super::index::{Index, Ix};
 use super::layout::ints;
 use super::nest::{Nest, held};
+use super::packing::Packing;
 use super::{Isa, Lowered, rows};
 use crate::builder::Builder;
 use crate::code::{Mem, V};
@@ -23,32 +24,57 @@ struct Parts {
     contract: Vec<usize>,
 }
 
-pub fn lower(function: &Function, dot: &Operation, isa: &Isa) -> Result<Lowered> {
+/// The kernel of `dot`, whose `y` is packed where `packing` says how.
+pub fn lower(
+    function: &Function,
+    dot: &Operation,
+    isa: &Isa,
+    packing: Option<&Packing>,
+) -> Result<Lowered> {
     let mut nest = Nest::new(function, isa);
-    let sides = [0, 1].map(|side| parts(&nest, dot, side));
-    let [Some(x), Some(y)] = sides else {
-        return rows::lower(function, isa);
-    };
-    let runs_of = |nest: &Nest, side: usize, parts: &Parts, axes: &[usize]| {
-        let dims = nest.dims(dot.operands[side]);
-        collapse(axes.iter().map(|&a| (dims[a].clone(), parts.strided.strides[a].clone())))
-    };
-    let (xk, yk) = (runs_of(&nest, 0, &x, &x.contract), runs_of(&nest, 1, &y, &y.contract));
-    let ([xk], [yk]) = (&xk[..], &yk[..]) else {
-        return rows::lower(function, isa);
-    };
-    let mut setup = Setup { batch: Vec::new(), m: None, n: None };
-    for (&a, &b) in x.batch.iter().zip(&y.batch) {
-        let extent = nest.dims(dot.operands[0])[a].clone();
-        let strides = [x.strided.strides[a].clone(), y.strided.strides[b].clone()];
-        let run = Run { dims: vec![extent.clone()], extent, stride: Dim::Const(0) };
-        setup.batch.push((Part::Batch, run, strides));
+    match Setup::of(&nest, dot) {
+        Some(setup) => Ok(setup.emit(&mut nest, dot, isa, packing)),
+        None => rows::lower(function, isa),
     }
-    setup.rest(runs_of(&nest, 0, &x, &x.rest), Part::Rows);
-    setup.rest(runs_of(&nest, 1, &y, &y.rest), Part::Columns);
-    let k = xk.extent.clone();
-    let strides = [xk.stride.clone(), yk.stride.clone()];
-    Ok(setup.emit(&mut nest, dot, [&x, &y], k, strides, isa))
+}
+
+/// How the kernel of `dot` wants a `y` that is constant; `None` where it takes it as it is.
+pub fn packing(function: &Function, dot: &Operation, isa: &Isa) -> Option<Packing> {
+    if isa.is_portable() {
+        return None;
+    }
+    let mut nest = Nest::new(function, isa);
+    let setup = Setup::of(&nest, dot)?;
+    let y = &setup.sides[1];
+    let arg = y.strided.root.index();
+    let contraction = setup.contraction(&mut nest, dot, true);
+    let plan = plan(&contraction.shape(&nest.b), isa);
+    let known = |dim: &Dim| dim.as_const();
+    let run = |run: &Option<Run>| match run {
+        Some(run) => Some((known(&run.extent)?, known(&run.stride)?)),
+        None => Some((1, 0)),
+    };
+    let own = setup.batch.iter().filter(|(.., strides)| !is_zero(&strides[1]));
+    let batch = own.map(|(_, run, strides)| Some((known(&run.extent)?, known(&strides[1])?)));
+    let reads = function.ops.iter().flat_map(|op| &op.operands);
+    let alone = reads.filter(|value| value.index() == arg).count() == 1;
+    // Columns alone are swept in place, and other dtypes are converted on the way.
+    let (n, dtype) = (run(&setup.n)?, function.ty(y.strided.root).dtype);
+    let fits = alone && n.0 > 1 && plan.work == dtype;
+    Some(Packing {
+        arg,
+        dtype,
+        offset: known(&y.strided.offset)?,
+        batch: batch.collect::<Option<_>>()?,
+        n,
+        k: (known(&setup.k)?, known(&setup.k_strides[1])?),
+        strip: plan.strip(),
+    })
+    .filter(|_| fits)
+}
+
+fn is_zero(dim: &Dim) -> bool {
+    dim.as_const() == Some(0)
 }
 
 /// What a loop of the contraction stands for in the result.
@@ -61,12 +87,41 @@ enum Part {
 
 /// The loops of a contraction.
 struct Setup {
+    sides: [Parts; 2],
     batch: Vec<(Part, Run, [Dim; 2])>,
     m: Option<Run>,
     n: Option<Run>,
+    k: Dim,
+    k_strides: [Dim; 2],
 }
 
 impl Setup {
+    /// `None` where an operand's elements do not lie in steps.
+    fn of(nest: &Nest, dot: &Operation) -> Option<Setup> {
+        let (x, y) = (parts(nest, dot, 0)?, parts(nest, dot, 1)?);
+        let runs_of = |side: usize, parts: &Parts, axes: &[usize]| {
+            let dims = nest.dims(dot.operands[side]);
+            collapse(axes.iter().map(|&a| (dims[a].clone(), parts.strided.strides[a].clone())))
+        };
+        let (xk, yk) = (runs_of(0, &x, &x.contract), runs_of(1, &y, &y.contract));
+        let ([xk], [yk]) = (&xk[..], &yk[..]) else {
+            return None;
+        };
+        let mut batch = Vec::new();
+        for (&a, &b) in x.batch.iter().zip(&y.batch) {
+            let extent = nest.dims(dot.operands[0])[a].clone();
+            let strides = [x.strided.strides[a].clone(), y.strided.strides[b].clone()];
+            let run = Run { dims: vec![extent.clone()], extent, stride: Dim::Const(0) };
+            batch.push((Part::Batch, run, strides));
+        }
+        let (rows, columns) = (runs_of(0, &x, &x.rest), runs_of(1, &y, &y.rest));
+        let (k, k_strides) = (xk.extent.clone(), [xk.stride.clone(), yk.stride.clone()]);
+        let mut setup = Setup { sides: [x, y], batch, m: None, n: None, k, k_strides };
+        setup.rest(rows, Part::Rows);
+        setup.rest(columns, Part::Columns);
+        Some(setup)
+    }
+
     /// Of the axes that one side has alone the last run is the rows or the columns; the others
     /// repeat the other side.
     fn rest(&mut self, mut all: Vec<Run>, part: Part) {
@@ -84,44 +139,56 @@ impl Setup {
         }
     }
 
-    fn emit(
-        &self,
-        nest: &mut Nest,
-        dot: &Operation,
-        sides: [&Parts; 2],
-        k: Dim,
-        k_strides: [Dim; 2],
-        isa: &Isa,
-    ) -> Lowered {
+    fn contraction(&self, nest: &mut Nest, dot: &Operation, packed: bool) -> Contraction {
         let dtype = nest.dtype(dot.operands[0]);
         let acc = match dot.attr("acc") {
             Attr::DType(acc) => held(*acc),
             _ => held(dtype),
         };
-        let one = Dim::Const(1);
-        let extent = |run: &Option<Run>| run.as_ref().map_or(one.clone(), |r| r.extent.clone());
-        let (m, n) = (extent(&self.m), extent(&self.n));
-        let side = |nest: &mut Nest, at: usize, outer: &Option<Run>| {
-            let stride = outer.as_ref().map_or(Dim::Const(0), |run| run.stride.clone());
-            Side {
-                mem: sides[at].mem,
-                offset: nest.dim(&sides[at].strided.offset),
-                batch: self.batch.iter().map(|(_, _, strides)| nest.dim(&strides[at])).collect(),
-                outer: nest.dim(&stride),
-                k: nest.dim(&k_strides[at]),
-            }
-        };
-        let contraction = Contraction {
+        let [m, n] = [&self.m, &self.n].map(extent);
+        let x = self.side(nest, 0, &self.m);
+        let y = self.side(nest, 1, &self.n);
+        Contraction {
             dtype,
             acc,
             batch: self.batch.iter().map(|(_, run, _)| nest.dim(&run.extent)).collect(),
             m: nest.dim(&m),
             n: nest.dim(&n),
-            k: nest.dim(&k),
-            x: side(nest, 0, &self.m),
-            y: side(nest, 1, &self.n),
-            packed: false,
-        };
+            k: nest.dim(&self.k),
+            x,
+            y,
+            packed,
+        }
+    }
+
+    fn side(&self, nest: &mut Nest, at: usize, outer: &Option<Run>) -> Side {
+        let stride = outer.as_ref().map_or(Dim::Const(0), |run| run.stride.clone());
+        Side {
+            mem: self.sides[at].mem,
+            offset: nest.dim(&self.sides[at].strided.offset),
+            batch: self.batch.iter().map(|(_, _, strides)| nest.dim(&strides[at])).collect(),
+            outer: nest.dim(&stride),
+            k: nest.dim(&self.k_strides[at]),
+        }
+    }
+
+    fn emit(
+        &self,
+        nest: &mut Nest,
+        dot: &Operation,
+        isa: &Isa,
+        packing: Option<&Packing>,
+    ) -> Lowered {
+        let mut contraction = self.contraction(nest, dot, packing.is_some());
+        if let Some(packing) = packing {
+            let mut strides = packing.batch_strides().into_iter();
+            contraction.y.offset = nest.b.index(0);
+            for ((.., own), stride) in self.batch.iter().zip(&mut contraction.y.batch) {
+                if !is_zero(&own[1]) {
+                    *stride = nest.b.index(strides.next().unwrap_or(0));
+                }
+            }
+        }
         let shape = contraction.shape(&nest.b);
         let mut b = std::mem::replace(&mut nest.b, Builder::new(0, 0));
         let mut epilogue = |b: &mut Builder, at: &Position, value: V, mask: Option<V>| {
@@ -132,15 +199,16 @@ impl Setup {
             std::mem::swap(b, &mut nest.b);
         };
         if isa.is_portable() {
-            let scratch = plain::emit(&mut b, &contraction, &k, &mut epilogue);
-            return Lowered { code: b.finish(), tasks: one, grain: 1, scratch };
+            let scratch = plain::emit(&mut b, &contraction, &self.k, &mut epilogue);
+            let tasks = Dim::Const(1);
+            return Lowered { code: b.finish(), tasks, grain: 1, scratch, partials: vec![] };
         }
         let plan = plan(&shape, isa);
         emit(&mut b, &contraction, &plan, &mut epilogue);
         let batch: Vec<Dim> = self.batch.iter().map(|(_, run, _)| run.extent.clone()).collect();
-        let tasks = plan.tasks(&batch, &m, &n);
+        let tasks = plan.tasks(&batch, &extent(&self.m), &extent(&self.n));
         let scratch = Dim::from(plan.scratch_bytes() as i64);
-        Lowered { code: b.finish(), tasks, grain: 1, scratch }
+        Lowered { code: b.finish(), tasks, grain: 1, scratch, partials: vec![] }
     }
 
     /// Writes what the kernel makes of a vector of the contraction's results.
@@ -194,6 +262,10 @@ impl Setup {
         }
         index
     }
+}
+
+fn extent(run: &Option<Run>) -> Dim {
+    run.as_ref().map_or(Dim::Const(1), |run| run.extent.clone())
 }
 
 /// The axes of an operand, where its elements lie in steps.

@@ -33,6 +33,8 @@ pub struct Nest<'f> {
     memo: Vec<FxHashMap<(Value, Index), V>>,
     /// Values that were kept in memory: they are read from there, at the position along the row.
     pub kept: FxHashMap<Value, Kept>,
+    /// Memory that is written past the caches.
+    pub streamed: Vec<Mem>,
     pub fault: Option<Box<Diagnostic>>,
 }
 
@@ -72,6 +74,7 @@ impl<'f> Nest<'f> {
             definitions: f.definitions(),
             memo: vec![FxHashMap::default()],
             kept: FxHashMap::default(),
+            streamed: Vec::new(),
             fault: None,
         }
     }
@@ -212,6 +215,9 @@ impl<'f> Nest<'f> {
         let v = to_memory(&mut self.b, v, dtype);
         match self.address(dims, index) {
             Address::One(at) => self.b.store(mem, at, v, None),
+            Address::Row(at) if self.mask.is_none() && self.streamed.contains(&mem) => {
+                self.b.stream(mem, at, v);
+            }
             Address::Row(at) => self.b.store(mem, at, v, self.mask),
             Address::Many(at) if self.lanes == 1 => self.b.store(mem, at, v, self.mask),
             Address::Many(at) => self.b.scatter(mem, at, v, self.mask),
@@ -236,7 +242,6 @@ impl<'f> Nest<'f> {
         }
         let expr = op::expr(op.op).expect("elementwise operations have an expression");
         let lanes = args.iter().map(|&v| self.b.ty(v).lanes).max().unwrap_or(1);
-        let args: Vec<V> = args.into_iter().map(|v| self.lift(v, lanes)).collect();
         let own: Vec<DType> = op.operands.iter().map(|&v| self.dtype(v)).collect();
         let dtype = working(expr, &own, self.dtype(op.result()));
         let attrs: Vec<Scalar> = op.attrs.iter().map(number).collect();

@@ -4,23 +4,25 @@
 //! for each level of folds, then once for the results; it stays in the first cache meanwhile. What
 //! takes long to compute and is needed by several sweeps is kept in scratch memory.
 
+mod keep;
+mod side;
+mod sweep;
+mod traffic;
+
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Function, Operation, Value};
 use mithril_ir::op::access::{Access, Fold};
-use mithril_ir::op::{self, Kind};
-use mithril_ir::scalar::expr::Node;
-use rustc_hash::FxHashSet;
 
 use super::fold::{Folder, product};
 use super::index::{Index, Ix};
-use super::nest::{Kept, Nest};
+use super::nest::Nest;
 use super::{Isa, Lowered};
-use crate::code::{Binary, Cmp, Ty, V};
+use crate::code::{Binary, V};
+use side::{Blocks, Side};
+use traffic::Ahead;
 
-/// Vectors that a sweep takes at once, so that the next need not wait for the one before.
-const UNROLL: i64 = 4;
 /// Elements of a task where the space is a single row.
 const STRETCH: i64 = 4096;
 /// Columns are folded this many vectors at a time.
@@ -37,8 +39,9 @@ pub fn lower(function: &Function, isa: &Isa) -> Result<Lowered> {
         return Err(fault);
     }
     let grain = per_task.as_const().map_or(1, |n| (GRAIN / n.max(1)).max(1));
+    let partials = rows.partials()?;
     let code = rows.nest.b.finish();
-    Ok(Lowered { code, tasks, grain, scratch: rows.scratch })
+    Ok(Lowered { code, tasks, grain, scratch: rows.scratch, partials })
 }
 
 /// How many elements a vector has: of the widest float there is.
@@ -61,6 +64,10 @@ struct Rows<'f> {
     first_sweeps: Vec<(Value, usize)>,
     /// Elements of a task where there is a single row.
     stretch: i64,
+    ahead: Ahead,
+    /// Sums over rows, and how many rows a task has then.
+    sides: Vec<Side<'f>>,
+    blocks: Option<Blocks>,
 }
 
 impl<'f> Rows<'f> {
@@ -75,16 +82,23 @@ impl<'f> Rows<'f> {
             scratch: Dim::Const(0),
             first_sweeps: Vec::new(),
             stretch: STRETCH,
+            ahead: Ahead::default(),
+            sides: Vec::new(),
+            blocks: None,
         };
-        rows.find_space();
-        if rows.columns().is_some() {
+        let sides = rows.find_space();
+        if sides.is_empty() && rows.columns().is_some() {
             rows.stretch = COLUMNS * i64::from(rows.nest.lanes);
         }
+        rows.keep();
+        rows.open_sides(sides);
+        rows.route(isa);
         rows
     }
 
-    /// The space of the folds along rows, or that of the results.
-    fn find_space(&mut self) {
+    /// The space of the folds along rows or of the sums over rows, which it gives, or that of the
+    /// results.
+    fn find_space(&mut self) -> Vec<(usize, &'f Operation)> {
         let f = self.nest.f;
         let mut levels = vec![0; f.values.len()];
         for op in &f.ops {
@@ -99,15 +113,22 @@ impl<'f> Rows<'f> {
                 levels[value.index()] = below + usize::from(along.is_some());
             }
         }
-        if self.folds.is_empty() {
-            self.space = f.ty(f.results[0].value).shape.dims.to_vec();
+        let sides = self.find_sides();
+        let side = sides.first().map(|(_, op)| *op);
+        match side {
+            Some(op) => self.space = self.nest.dims(op.operands[0]).to_vec(),
+            None if self.folds.is_empty() => {
+                self.space = f.ty(f.results[0].value).shape.dims.to_vec();
+            }
+            None => {}
         }
         let long = self.space.iter().rposition(|dim| dim.as_const() != Some(1));
         self.axis = long.unwrap_or(self.space.len().saturating_sub(1));
         if self.folds.is_empty() {
-            self.outer = self.axis;
+            self.outer = side.and_then(|op| self.summed(op)).unwrap_or(self.axis);
         }
         self.axis = self.axis.max(self.outer);
+        sides
     }
 
     /// Whether an operation folds the last axes: how, and from which one on.
@@ -127,32 +148,29 @@ impl<'f> Rows<'f> {
         let outer = product(&self.space[..self.outer]);
         let inner = product(&self.space[self.outer..]);
         let single = outer.as_const() == Some(1) && self.folds.is_empty();
-        self.keep();
         if self.nest.b.is_portable() {
-            let (mut place, axes) = self.nest.open_axes(&self.space[..self.outer].to_vec());
-            self.row(&mut place);
-            self.nest.close_axes(axes);
+            match self.blocks.clone() {
+                Some(blocks) => self.one_block(&blocks),
+                None => self.all_rows(),
+            }
             return (Dim::Const(1), inner);
         }
         let (first, last) = (self.nest.b.first(), self.nest.b.last());
         self.each_task(first, last, single);
-        let tasks = match single {
-            true => inner.ceil_div(&Dim::Const(self.stretch)),
-            false => outer,
-        };
-        (tasks, if single { Dim::Const(self.stretch) } else { inner })
+        match &self.blocks {
+            Some(blocks) => (blocks.count(), &inner * &Dim::Const(blocks.height)),
+            None if single => (inner.ceil_div(&Dim::Const(self.stretch)), Dim::Const(self.stretch)),
+            None => (outer, inner),
+        }
     }
 
     fn each_task(&mut self, first: V, last: V, single: bool) {
         let (task, _) = self.nest.b.open_repeat(&[]);
         self.nest.enter();
-        match single {
-            true => self.stretch(task),
-            false => {
-                let outer = self.space[..self.outer].to_vec();
-                let mut place = self.nest.unflat(&outer, Ix::At(task));
-                self.row(&mut place);
-            }
+        match self.blocks.clone() {
+            Some(blocks) => self.block(task, &blocks),
+            None if single => self.stretch(task),
+            None => self.row(task),
         }
         self.nest.leave();
         self.nest.b.close_repeat(first, last, 1, &[], task, vec![], vec![]);
@@ -177,8 +195,21 @@ impl<'f> Rows<'f> {
         }
     }
 
-    /// All of a row: `place` is where it is among the outer axes.
-    fn row(&mut self, place: &mut Index) {
+    /// All rows, by a loop for each of the axes that number them.
+    fn all_rows(&mut self) {
+        let (mut place, axes) = self.nest.open_axes(&self.space[..self.outer].to_vec());
+        self.row_at(&mut place);
+        self.nest.close_axes(axes);
+    }
+
+    fn row(&mut self, task: V) {
+        let outer = self.space[..self.outer].to_vec();
+        let mut place = self.nest.unflat(&outer, Ix::At(task));
+        self.row_at(&mut place);
+    }
+
+    /// The row that is at this place among the outer axes.
+    fn row_at(&mut self, place: &mut Index) {
         let zero = self.nest.zero();
         place.resize(self.space.len(), zero);
         let levels = self.folds.iter().map(|(level, ..)| *level).max().unwrap_or(0);
@@ -201,7 +232,9 @@ impl<'f> Rows<'f> {
         let begin = start(wide, &mut self.nest);
         let widths: Vec<usize> =
             folds.iter().map(|(_, folder)| folder.start(&mut self.nest.b, wide).len()).collect();
+        let (space, ahead) = (self.space.clone(), std::mem::take(&mut self.ahead));
         let take = |nest: &mut Nest, index: &Index, so_far: &[V]| -> Vec<V> {
+            ahead.fetch(nest, level, &space, index);
             let mut next = Vec::with_capacity(so_far.len());
             let mut rest = so_far;
             for ((op, folder), width) in folds.iter().zip(&widths) {
@@ -223,6 +256,7 @@ impl<'f> Rows<'f> {
             joined
         };
         let done = self.sweep(place, None, &begin, &take, &join);
+        self.ahead = ahead;
         self.written(level);
         let mut at = 0;
         for ((op, folder), width) in folds.iter().zip(&widths) {
@@ -256,7 +290,9 @@ impl<'f> Rows<'f> {
     fn finish(&mut self, place: &Index, stretch: Option<(V, V)>) {
         let f = self.nest.f;
         let (mut full, mut small) = (Vec::new(), Vec::new());
-        for (at, result) in f.results.iter().enumerate() {
+        let sides = std::mem::take(&mut self.sides);
+        let own = |at: &usize| !sides.iter().any(|side| side.result == *at);
+        for (at, result) in f.results.iter().enumerate().filter(|(at, _)| own(at)) {
             let whole = *f.ty(result.value).shape.dims == self.space[..];
             if whole { &mut full } else { &mut small }.push((at, result.value));
         }
@@ -267,20 +303,26 @@ impl<'f> Rows<'f> {
             let mem = self.nest.results[at];
             self.nest.write(mem, dims, &index, v);
         }
-        if full.is_empty() {
+        if full.is_empty() && sides.is_empty() {
             return;
         }
-        if let Some((op, fold)) = self.columns() {
+        if let (true, Some((op, fold))) = (sides.is_empty(), self.columns()) {
             return self.column_blocks(op, fold, &full, place, stretch);
         }
+        let (space, ahead) = (self.space.clone(), std::mem::take(&mut self.ahead));
+        let last = self.folds.iter().map(|(level, ..)| *level).max().unwrap_or(0) + 1;
+        let outer = self.outer;
         let write = |nest: &mut Nest, index: &Index, _: &[V]| -> Vec<V> {
+            ahead.fetch(nest, last, &space, index);
             for (at, value) in &full {
                 let v = nest.pull(*value, index);
                 nest.write(nest.results[*at], nest.dims(*value), index, v);
             }
+            sides.iter().for_each(|side| side.take(nest, &space[outer..], index));
             vec![]
         };
         self.sweep(place, stretch, &[], &write, &|_, _, _| vec![]);
+        self.sides = sides;
     }
 
     /// A fold over other axes than the last ones, whose result has the space's shape.
@@ -332,247 +374,4 @@ impl<'f> Rows<'f> {
             vec![]
         });
     }
-
-    // Sweeps.
-
-    /// Goes over a row: all positions of the inner axes, vectors along the last. `take` is given a
-    /// position and what was gathered, and gives what is gathered then.
-    fn sweep(
-        &mut self,
-        place: &Index,
-        stretch: Option<(V, V)>,
-        begin: &[V],
-        take: &Take,
-        join: &Join,
-    ) -> Vec<V> {
-        let sweep = Sweep { begin, take, join };
-        self.sweep_from(self.outer, place, stretch, begin, &sweep)
-    }
-
-    fn sweep_from(
-        &mut self,
-        axis: usize,
-        place: &Index,
-        stretch: Option<(V, V)>,
-        so_far: &[V],
-        sweep: &Sweep,
-    ) -> Vec<V> {
-        if axis >= self.axis {
-            return self.sweep_line(place, stretch, so_far, sweep);
-        }
-        let size = self.nest.dim(&self.space[axis].clone());
-        let zero = self.nest.b.index(0);
-        let (i, inner) = self.nest.b.open_repeat(so_far);
-        self.nest.enter();
-        let mut place = place.clone();
-        if self.space[axis].as_const() != Some(1) {
-            place[axis] = Ix::At(i);
-        }
-        let next = self.sweep_from(axis + 1, &place, stretch, &inner, sweep);
-        self.nest.leave();
-        self.nest.b.close_repeat(zero, size, 1, so_far, i, inner, next)
-    }
-
-    /// Where a line begins and ends.
-    fn line(&mut self, stretch: Option<(V, V)>) -> (V, V) {
-        match stretch {
-            Some(line) => line,
-            None => (self.nest.b.index(0), self.length()),
-        }
-    }
-
-    /// The last place up to which there are only whole steps.
-    fn whole(&mut self, from: V, to: V, step: i64) -> V {
-        if step == 1 {
-            return to;
-        }
-        let b = &mut self.nest.b;
-        let length = b.sub(to, from);
-        let step = b.index(step);
-        let count = b.div(length, step);
-        let length = b.mul(count, step);
-        b.add(from, length)
-    }
-
-    fn each(&mut self, from: V, to: V, step: i64, body: impl FnOnce(&mut Nest, V)) {
-        if self.is_empty(from, to) {
-            return;
-        }
-        self.nest.repeat_from(from, to, step, &[], |nest, i, _| {
-            body(nest, i);
-            vec![]
-        });
-    }
-
-    fn is_empty(&self, from: V, to: V) -> bool {
-        let known = (self.nest.b.constant(from), self.nest.b.constant(to));
-        matches!(known, (Some(a), Some(b)) if a >= b) || from == to
-    }
-
-    /// The last vector of a line, if it is not whole.
-    fn tail(
-        &mut self,
-        from: V,
-        to: V,
-        so_far: &[V],
-        body: impl FnOnce(&mut Nest, V, &[V]) -> Vec<V>,
-    ) -> Vec<V> {
-        if self.is_empty(from, to) {
-            return so_far.to_vec();
-        }
-        let lanes = self.nest.lanes;
-        let masked = |nest: &mut Nest| {
-            let left = nest.b.sub(to, from);
-            let left = nest.b.convert(left, DType::I32);
-            let left = nest.b.splat(left, lanes);
-            let lane = nest.b.iota(Ty::vector(DType::I32, lanes));
-            nest.mask = Some(nest.b.compare(Cmp::Lt, lane, left));
-            let next = body(nest, from, so_far);
-            nest.mask = None;
-            next
-        };
-        let known = self.nest.b.constant(from).zip(self.nest.b.constant(to));
-        match known {
-            Some(_) => self.nest.scoped(masked),
-            None => {
-                let rest = self.nest.b.compare(Cmp::Lt, from, to);
-                self.nest.choose(rest, so_far, masked)
-            }
-        }
-    }
-
-    fn sweep_line(
-        &mut self,
-        place: &Index,
-        stretch: Option<(V, V)>,
-        so_far: &[V],
-        sweep: &Sweep,
-    ) -> Vec<V> {
-        self.nest.aligned = true;
-        let axis = self.axis;
-        let lanes = i64::from(self.nest.lanes);
-        let at = |base: V| {
-            let mut place = place.clone();
-            if let Some(ix) = place.get_mut(axis) {
-                *ix = Ix::Lanes(base);
-            }
-            place
-        };
-        let (from, to) = self.line(stretch);
-        let unroll = if sweep.begin.is_empty() { 1 } else { UNROLL };
-        let mut middle = from;
-        let mut gathered = so_far.to_vec();
-        if unroll > 1 {
-            middle = self.whole(from, to, unroll * lanes);
-        }
-        if !self.is_empty(from, middle) {
-            let width = so_far.len();
-            let mut carried = so_far.to_vec();
-            (1..unroll).for_each(|_| carried.extend(sweep.begin));
-            let all =
-                self.nest.repeat_from(from, middle, unroll * lanes, &carried, |nest, i, now| {
-                    let each = now.chunks(width).enumerate().flat_map(|(u, own)| {
-                        let base = nest.b.offset(i, u as i64 * lanes);
-                        (sweep.take)(nest, &at(base), own)
-                    });
-                    each.collect()
-                });
-            let mut parts: Vec<Vec<V>> = all.chunks(width).map(<[V]>::to_vec).collect();
-            while parts.len() > 1 {
-                let pairs = parts.chunks(2);
-                parts = pairs.map(|p| (sweep.join)(&mut self.nest, &p[0], &p[1])).collect();
-            }
-            gathered = parts.remove(0);
-        }
-        let end = self.whole(from, to, lanes);
-        if !self.is_empty(middle, end) {
-            gathered = self.nest.repeat_from(middle, end, lanes, &gathered, |nest, i, now| {
-                (sweep.take)(nest, &at(i), now)
-            });
-        }
-        self.tail(end, to, &gathered, |nest, i, now| (sweep.take)(nest, &at(i), now))
-    }
-
-    // What is kept.
-
-    /// Finds the values that several sweeps need and that take long to compute, and gives them
-    /// room in scratch memory.
-    fn keep(&mut self) {
-        if self.folds.is_empty() || self.outer != self.axis {
-            return;
-        }
-        let levels = self.folds.iter().map(|(level, ..)| *level).max().unwrap_or(0);
-        let sweeps: Vec<FxHashSet<Value>> =
-            (1..=levels + 1).map(|level| self.needed(level, levels)).collect();
-        let f = self.nest.f;
-        let mut offset = Dim::Const(0);
-        for value in f.ops.iter().map(|op| op.result()) {
-            let users = sweeps.iter().filter(|needed| needed.contains(&value)).count();
-            if users < 2 || !self.is_dear(value) {
-                continue;
-            }
-            let first = sweeps.iter().position(|needed| needed.contains(&value)).unwrap_or(0) + 1;
-            let at = self.nest.dim(&offset);
-            let dtype = super::nest::held(self.nest.dtype(value));
-            let mem = self.nest.b.scratch(dtype, at);
-            self.nest.kept.insert(value, Kept { mem, axis: self.axis, written: false });
-            self.first_sweeps.push((value, first));
-            // A whole vector more than there are elements: tails are stored unmasked.
-            let bytes = &self.space[self.axis] * &Dim::Const(dtype.bytes() as i64);
-            let blocks = (&bytes + &Dim::Const(63)).floor_div(&Dim::Const(64));
-            offset = &offset + &(&(&blocks + &Dim::Const(2)) * &Dim::Const(64));
-        }
-        self.scratch = offset;
-    }
-
-    /// The values of the whole space that a sweep computes.
-    fn needed(&self, level: usize, levels: usize) -> FxHashSet<Value> {
-        let f = self.nest.f;
-        let folds = self.folds.iter().filter(|(own, ..)| *own == level);
-        let mut open: Vec<Value> = folds.map(|(_, op, _)| op.operands[0]).collect();
-        if level > levels {
-            open.extend(f.results.iter().map(|r| r.value));
-        }
-        let mut needed = FxHashSet::default();
-        while let Some(value) = open.pop() {
-            let along =
-                |op: &Operation| self.folds.iter().any(|(_, fold, _)| fold.first == op.first);
-            match self.nest.definition(value) {
-                Some(op) if !along(op) && needed.insert(value) => open.extend(&op.operands),
-                _ => {}
-            }
-        }
-        needed
-    }
-
-    fn is_dear(&self, value: Value) -> bool {
-        let Some(op) = self.nest.definition(value) else {
-            return false;
-        };
-        let dear = |node: &Node| matches!(node, Node::Prim(prim, _) if !prim.is_cheap());
-        let whole = *self.nest.dims(value) == self.space[..];
-        let series = op::expr(op.op).is_some_and(|expr| expr.nodes().iter().any(dear));
-        whole && (series || op.op.kind == Kind::Random)
-    }
-
-    /// Behind the sweep that first needed them, kept values are read.
-    fn written(&mut self, level: usize) {
-        for (value, first) in &self.first_sweeps {
-            if let (true, Some(kept)) = (*first == level, self.nest.kept.get_mut(value)) {
-                kept.written = true;
-            }
-        }
-    }
-}
-
-/// What is gathered behind a position, from what was before.
-type Take<'a> = dyn Fn(&mut Nest, &Index, &[V]) -> Vec<V> + 'a;
-/// What two parts of a row have gathered, as one.
-type Join<'a> = dyn Fn(&mut Nest, &[V], &[V]) -> Vec<V> + 'a;
-
-/// What a sweep does at each vector, and what it begins with.
-struct Sweep<'a> {
-    begin: &'a [V],
-    take: &'a Take<'a>,
-    join: &'a Join<'a>,
 }

@@ -3,7 +3,9 @@
 use mithril_ir::scalar::Prim;
 
 use super::bits::{bias, exponent, power_of_two};
-use super::value::Val;
+use super::value::{Val, build};
+use crate::builder::Builder;
+use crate::code::V;
 
 /// -1, 1, or what it is where it is ±0 or NaN.
 pub fn sign(x: Val) -> Val {
@@ -40,6 +42,30 @@ pub fn max<'a>(x: Val<'a>, y: Val<'a>) -> Val<'a> {
 /// gives the other one.
 fn one_will_do(c: f64, sign_of_harmless_zero: bool) -> bool {
     !c.is_nan() && (c != 0.0 || c.is_sign_negative() == sign_of_harmless_zero)
+}
+
+/// `x / y` where `y` is one number for all lanes. Its reciprocal is taken once; what a product with
+/// it leaves of `x` mends the last bit, as P. Markstein has it (Computation of elementary functions
+/// on the IBM RISC System/6000 processor, 1990); not where that rest is subnormal.
+pub fn div_by_one(b: &mut Builder, x: V, y: V) -> V {
+    let lanes = b.ty(x).lanes;
+    // Divisors whose reciprocal is no normal number are brought nearer to 1.
+    let scale = build(b, [y], |[y]| {
+        let far = 2f64.powi(bias(y) as i32 - 2);
+        let (up, down) = (y.number(2f64.powi(60)), y.number(2f64.powi(-60)));
+        let down = down.when(y.abs().gt(far), y.number(1.0));
+        up.when(y.abs().lt(1.0 / far), down)
+    });
+    let y = build(b, [y, scale], |[y, scale]| y * scale);
+    let reciprocal = build(b, [y], |[y]| y.number(1.0) / y);
+    let [scale, y, reciprocal] = [scale, y, reciprocal].map(|v| b.splat(v, lanes));
+    build(b, [x, y, reciprocal, scale], |[x, y, reciprocal, scale]| {
+        let quotient = x * reciprocal;
+        let rest = (-quotient).mul_add(y, x);
+        // Nothing is left of zeros, and of infinities there is no saying.
+        let mends = rest.abs().gt(0.0) & rest.abs().lt(f64::INFINITY);
+        rest.mul_add(reciprocal, quotient).when(mends, quotient) * scale
+    })
 }
 
 /// Quotient rounded down and remainder, as NumPy has them: from the exact remainder.

@@ -49,8 +49,10 @@ const EXPM1_F64: [f64; 10] = [
 
 /// `x` without its multiples of ln 2.
 struct Reduced<'a> {
-    /// An integer whose low bits, as many as an exponent has, are those of `n` and an offset.
+    /// How many, as a float.
     n: Val<'a>,
+    /// An integer whose low bits, as many as an exponent has, are those of `n` and an offset.
+    bits: Val<'a>,
     r: Val<'a>,
 }
 
@@ -60,7 +62,31 @@ fn reduce(x: Val, offset: i64) -> Reduced {
     let n = sum - rounder;
     let (high, low) = if x.is_f64() { LN2_F64 } else { LN2_F32 };
     let r = n.mul_add(-low, n.mul_add(-high, x));
-    Reduced { n: sum.bits(), r }
+    Reduced { n, bits: sum.bits(), r }
+}
+
+impl<'a> Reduced<'a> {
+    /// 2ⁿ times a number, where the offset is the bias twice.
+    fn times_power(&self, x: Val<'a>) -> Val<'a> {
+        let [first, second] = match x.scale(self.n) {
+            Some(scaled) => return scaled,
+            None => factors(self.bits),
+        };
+        x * first * second
+    }
+
+    /// 2 to the lesser of `n` and 0, and what that leaves of 2⁻ⁿ; where there is no offset.
+    fn sigmoid_powers(&self) -> [Val<'a>; 2] {
+        let one = self.n.number(1.0);
+        let below = self.n.at_most(0.0);
+        if let (Some(factor), Some(rest)) = (one.scale(below), one.scale(below - self.n)) {
+            return [factor, rest];
+        }
+        let n = self.bits - self.n.number(rounder(self.n)).bits();
+        let below = n.at_most(0);
+        let [first, second] = factors(below - n + 2 * bias(self.n));
+        [power_of_two(below), first * second]
+    }
 }
 
 /// eʳ for a reduced `r`.
@@ -87,16 +113,14 @@ fn factors<'a>(n: Val<'a>) -> [Val<'a>; 2] {
 
 /// eˣ.
 pub fn exp(x: Val) -> Val {
-    let Reduced { n, r } = reduce(within(x), 2 * bias(x));
-    let [first, second] = factors(n);
-    series(r) * first * second
+    let reduced = reduce(within(x), 2 * bias(x));
+    reduced.times_power(series(reduced.r))
 }
 
 /// e to a sum, of which the second part is small.
 pub fn exp_of_sum<'a>(x: Val<'a>, rest: Val<'a>) -> Val<'a> {
-    let Reduced { n, r } = reduce(within(x), 2 * bias(x));
-    let [first, second] = factors(n);
-    series(r + rest) * first * second
+    let reduced = reduce(within(x), 2 * bias(x));
+    reduced.times_power(series(reduced.r + rest))
 }
 
 /// 2ˣ for x ≤ 0, and 0 where that is subnormal.
@@ -129,8 +153,8 @@ pub struct Scaled<'a> {
 
 /// See [`Scaled`]; `n + power` must be a normal exponent.
 pub fn expm1_scaled(x: Val, power: i32) -> Scaled {
-    let Reduced { n, r } = reduce(x, bias(x) + power as i64);
-    let scale = exponent_field(n);
+    let Reduced { bits, r, .. } = reduce(x, bias(x) + power as i64);
+    let scale = exponent_field(bits);
     let part = series_less_one(r);
     Scaled {
         exp: scale.mul_add(part, scale),
@@ -142,12 +166,9 @@ pub fn expm1_scaled(x: Val, power: i32) -> Scaled {
 /// nothing overflows, and only the sum and the quotient are rounded.
 pub fn sigmoid(x: Val) -> Val {
     let (low, high) = if x.is_f64() { (-708.0, 745.2) } else { (-87.0, 104.0) };
-    let Reduced { n, r } = reduce((-x).at_most(high).at_least(low), 0);
-    let n = n - x.number(rounder(x)).bits();
-    let below = n.at_most(0);
-    let factor = power_of_two(below);
-    let [first, second] = factors(below - n + 2 * bias(x));
-    let one = first * second;
+    let reduced = reduce((-x).at_most(high).at_least(low), 0);
+    let [factor, one] = reduced.sigmoid_powers();
+    let r = reduced.r;
     let sum = factor + one;
     // It may miss half a unit of the quotient's last place, at n = 24 or 53.
     let cut = one - (sum - factor);

@@ -4,7 +4,7 @@ use mithril_ir::dtype::DType;
 use mithril_ir::scalar::expr::{Expr, Kind, Node};
 use mithril_ir::scalar::{Prim, Scalar};
 
-use super::{apply, exp, held};
+use super::{apply, arithmetic, exp, held};
 use crate::builder::Builder;
 use crate::code::{Ty, V};
 use crate::scalar::value::build;
@@ -25,10 +25,16 @@ pub fn expression(
     // Where functions are called, the expression is as its author wrote it.
     let seen = |i: u16| if portable { None } else { shape(expr, dtype, i) };
     let needed = needed(expr, &seen);
+    let scalars: Vec<bool> = args.iter().map(|&v| b.ty(v).lanes == 1).collect();
     let dtype_of = |i: u16| match (expr.kind(i), expr.nodes()[i as usize]) {
         (Kind::Bool, _) => DType::Bool,
         (Kind::Foreign, Node::Var(v)) => own[v as usize],
         _ => dtype,
+    };
+    // A node that is one number for all lanes of a vector.
+    let one = |i: u16| match expr.nodes()[i as usize] {
+        Node::Var(v) if lanes > 1 && scalars[v as usize] => Some(args[v as usize]),
+        _ => None,
     };
     let mut values: Vec<Option<V>> = vec![None; needed.len()];
     for (i, &node) in expr.nodes().iter().enumerate().filter(|(i, _)| needed[*i]) {
@@ -45,7 +51,12 @@ pub fn expression(
                 // Only a select's operands differ, and its last has the dtype that counts.
                 let operand = dtype_of(args[args.len() - 1]);
                 let values: Vec<V> = args.iter().map(|&a| of(a)).collect();
-                apply(b, prim, operand, &values, Some(dtype))
+                match (prim, args.last().and_then(|&a| one(a))) {
+                    (Prim::Div, Some(divisor)) if own.is_float() => {
+                        arithmetic::div_by_one(b, values[0], divisor)
+                    }
+                    _ => apply(b, prim, operand, &values, Some(dtype)),
+                }
             }
         };
         values[i] = Some(value);

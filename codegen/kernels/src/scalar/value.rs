@@ -194,6 +194,12 @@ impl<'a> Val<'a> {
         self.with(self.b.borrow_mut().fma(self.v, factor.v, term.v))
     }
 
+    /// `self` times two to the power of a whole number, rounded once, where the machine has it.
+    pub fn scale(self, n: Val<'a>) -> Option<Val<'a>> {
+        let scaled = self.b.borrow_mut().scale(self.v, n.v)?;
+        Some(self.with(scaled))
+    }
+
     /// Of a bool: `yes` where it is true, else `no`.
     pub fn pick(self, yes: Val<'a>, no: impl Operand<'a>) -> Val<'a> {
         let no = no.like(yes);

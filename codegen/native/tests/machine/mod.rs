@@ -28,8 +28,8 @@ pub fn machine() -> (Isa, Options) {
     let wide = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl");
     let cpu = if wide { "x86-64-v4" } else { "x86-64-v3" };
     let isa = match wide {
-        true => Isa { bytes: 64, registers: 32, fma: true },
-        false => Isa { bytes: 32, registers: 16, fma: true },
+        true => Isa { bytes: 64, registers: 32, fma: true, streams: false },
+        false => Isa { bytes: 32, registers: 16, fma: true, streams: false },
     };
     (isa, Options { cpu: cpu.into(), features: "-prefer-256-bit".into() })
 }
@@ -45,8 +45,7 @@ pub struct Native {
 impl Native {
     pub fn new(source: &str) -> Native {
         let module = text::parse(source).unwrap_or_else(|e| panic!("{e}\n{source}"));
-        let pipeline =
-            "inline{limit=all,repeated=all},legalize{target=native},canonicalize,cse,dce";
+        let pipeline = "inline{limit=all,repeated=all},legalize{target=native},split-folds,canonicalize,cse,dce";
         let pipeline = Pipeline::parse(pipeline).expect("the pipeline");
         let (legal, _) =
             Driver::default().run(&pipeline, &module).unwrap_or_else(|e| panic!("{e}"));

@@ -43,8 +43,10 @@ pub const PLAIN: Case = Case {
 pub fn host() -> (Options, Isa) {
     let options = |cpu: &str| Options { cpu: cpu.into(), features: "-prefer-256-bit".into() };
     match std::is_x86_feature_detected!("avx512f") {
-        true => (options("x86-64-v4"), Isa { bytes: 64, registers: 32, fma: true }),
-        false => (options("x86-64-v3"), Isa { bytes: 32, registers: 16, fma: true }),
+        true => (options("x86-64-v4"), Isa { bytes: 64, registers: 32, fma: true, streams: false }),
+        false => {
+            (options("x86-64-v3"), Isa { bytes: 32, registers: 16, fma: true, streams: false })
+        }
     }
 }
 

@@ -42,16 +42,18 @@ fn function(entry: &Entry) -> Value {
         let symbol = &entry.symbols[at];
         json!({"name": symbol.symbol.as_str(), "parameter": symbol.name, "max": entry.limit})
     };
+    let named = |kind: &str, name: &str| json!({"kind": kind, "name": name});
     let parameter = |parameter: Parameter| match parameter {
-        Parameter::Symbol(at) => json!({"dim": entry.symbols[at].name}),
-        Parameter::Argument(at) => json!({"argument": entry.arguments[at].name}),
-        Parameter::Result(at) => json!({"result": entry.results[at].name}),
+        Parameter::Symbol(at) => named("dim", &entry.symbols[at].name),
+        Parameter::Argument(at) => named("argument", &entry.arguments[at].name),
+        Parameter::Result(at) => named("result", &entry.results[at].name),
         Parameter::Record(at) => {
             let record = &entry.records[at];
             let fields: Vec<&str> = entry.fields(record).map(|array| &*array.name).collect();
-            json!({"struct": record.name, "type": record.type_name, "fields": fields})
+            let (name, type_name) = (&record.name, &record.type_name);
+            json!({"kind": "struct", "name": name, "type": type_name, "fields": fields})
         }
-        Parameter::Workspace => json!({"workspace": "workspace"}),
+        Parameter::Workspace => named("workspace", "workspace"),
     };
     let arrays = |arrays: &[Array]| arrays.iter().map(|a| array(entry, a)).collect::<Vec<_>>();
     json!({
@@ -77,16 +79,14 @@ fn array(entry: &Entry, array: &Array) -> Value {
         dim => json!(dim.to_string()),
     };
     let shape: Vec<Value> = shape.dims.iter().map(dim).collect();
-    let own = json!({"name": &*array.path, "role": role, "dtype": dtype.name(), "shape": shape});
+    let mut own =
+        json!({"name": &*array.path, "role": role, "dtype": dtype.name(), "shape": shape});
     match entry.records.iter().find(|record| record.group == array.group) {
-        Some(record) => with(own, &[("struct", &record.name), ("field", &array.name)]),
-        None => with(own, &[("parameter", &array.name)]),
+        Some(record) => {
+            own["struct"] = json!(record.type_name);
+            own["field"] = json!(array.name);
+        }
+        None => own["parameter"] = json!(array.name),
     }
-}
-
-fn with(mut value: Value, entries: &[(&str, &String)]) -> Value {
-    for (key, text) in entries {
-        value[*key] = json!(text);
-    }
-    value
+    own
 }

@@ -115,16 +115,16 @@ impl Compile {
             let what = "`--shape`, `--dtype` and `--inference` are for saved models";
             return Err(refused(what, &self.model.file.display().to_string(), "a .json file"));
         }
-        let file = saved::text(&self.model.file)?;
         let within = |name: &str, text: &str| {
             let source = Some((name.to_string(), text.to_string()));
             move |error| Failure { error, source }
         };
+        let passes = self.pipeline.as_deref().unwrap_or("");
+        let first = Pipeline::parse(passes).map_err(within("--passes", passes))?;
+        let file = saved::text(&self.model.file)?;
         let name = self.model.file.display().to_string();
         let module = text::parse(&file).map_err(within(&name, &file))?;
         verify::verify(&module).map_err(within(&name, &file))?;
-        let passes = self.pipeline.as_deref().unwrap_or("");
-        let first = Pipeline::parse(passes).map_err(within("--passes", passes))?;
         let native = target::find("native").expect("the target is there");
         let then = pipeline::standard(Shapes::default(), *native, self.gradients);
         let run = |pipeline: &Pipeline, module: &Module| -> Result<Module, Failure> {

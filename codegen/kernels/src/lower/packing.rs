@@ -1,0 +1,85 @@
+//! Constant operands of contractions, laid out once as tiles read them.
+
+use mithril_ir::dtype::DType;
+use mithril_ir::tensor::Tensor;
+
+/// Where the `y` of a contraction lies, and how its kernel reads it: strips of columns, each as
+/// `[k][columns of a strip]`, by batch one behind the other. The last strip is filled up with zeros.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Packing {
+    /// Which argument of the kernel it is.
+    pub arg: usize,
+    pub dtype: DType,
+    pub offset: i64,
+    /// Extents and strides, in elements: of the batch, of the columns, and along `k`.
+    pub batch: Vec<(i64, i64)>,
+    pub n: (i64, i64),
+    pub k: (i64, i64),
+    /// The columns of a strip.
+    pub strip: i64,
+}
+
+impl Packing {
+    /// From one batch to the next, by axis.
+    pub fn batch_strides(&self) -> Vec<i64> {
+        let mut stride = self.matrix();
+        let from_last = self.batch.iter().rev().map(|(extent, _)| {
+            let own = stride;
+            stride *= extent;
+            own
+        });
+        let mut strides: Vec<i64> = from_last.collect();
+        strides.reverse();
+        strides
+    }
+
+    /// The elements of one matrix.
+    fn matrix(&self) -> i64 {
+        (self.n.0 as u64).div_ceil(self.strip as u64) as i64 * self.strip * self.k.0
+    }
+
+    /// The operand as its kernel reads it.
+    pub fn pack(&self, tensor: &Tensor) -> Tensor {
+        let count = self.batch.iter().map(|(extent, _)| extent).product::<i64>() * self.matrix();
+        let mut packed = vec![0; count as usize * self.dtype.bytes()];
+        match self.dtype.bytes() {
+            1 => self.copy::<1>(tensor.bytes(), &mut packed),
+            2 => self.copy::<2>(tensor.bytes(), &mut packed),
+            4 => self.copy::<4>(tensor.bytes(), &mut packed),
+            _ => self.copy::<8>(tensor.bytes(), &mut packed),
+        }
+        Tensor::from_bytes(self.dtype, vec![count as usize], packed).expect("as many as there are")
+    }
+
+    /// Copies elements of `N` bytes.
+    fn copy<const N: usize>(&self, from: &[u8], to: &mut [u8]) {
+        let matrices = to.chunks_exact_mut((self.matrix() as usize * N).max(1));
+        for (number, to) in matrices.enumerate() {
+            let at = self.offset + self.batch_at(number as i64);
+            let strips = to.chunks_exact_mut((self.strip * self.k.0) as usize * N);
+            for (strip, to) in strips.enumerate() {
+                let first = strip as i64 * self.strip;
+                let columns = (self.n.0 - first).min(self.strip);
+                for (k, row) in to.chunks_exact_mut(self.strip as usize * N).enumerate() {
+                    let at = at + k as i64 * self.k.1 + first * self.n.1;
+                    for (column, element) in
+                        row.chunks_exact_mut(N).take(columns as usize).enumerate()
+                    {
+                        let at = (at + column as i64 * self.n.1) as usize * N;
+                        element.copy_from_slice(&from[at..at + N]);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Where the matrix of this number begins.
+    fn batch_at(&self, mut number: i64) -> i64 {
+        let mut at = 0;
+        for (extent, stride) in self.batch.iter().rev() {
+            at += number % extent * stride;
+            number /= extent;
+        }
+        at
+    }
+}

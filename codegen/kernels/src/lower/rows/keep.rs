@@ -1,0 +1,87 @@
+//! Values of a row that take long to compute, kept for the sweeps that need them again.
+
+use mithril_ir::dim::Dim;
+use mithril_ir::graph::{Operation, Value};
+use mithril_ir::op::{self, Kind};
+use mithril_ir::scalar::expr::Node;
+use rustc_hash::FxHashSet;
+
+use super::Rows;
+use crate::lower::nest::{Kept, held};
+
+impl Rows<'_> {
+    /// Finds the values that several sweeps need and that take long to compute, and gives them
+    /// room in scratch memory.
+    pub fn keep(&mut self) {
+        if self.folds.is_empty() || self.outer != self.axis {
+            return;
+        }
+        let levels = self.folds.iter().map(|(level, ..)| *level).max().unwrap_or(0);
+        let sweeps: Vec<FxHashSet<Value>> =
+            (1..=levels + 1).map(|level| self.needed(level, levels)).collect();
+        let f = self.nest.f;
+        let mut offset = Dim::Const(0);
+        for value in f.ops.iter().map(|op| op.result()) {
+            let users = sweeps.iter().filter(|needed| needed.contains(&value)).count();
+            if users < 2 || !self.is_dear(value) {
+                continue;
+            }
+            let first = sweeps.iter().position(|needed| needed.contains(&value)).unwrap_or(0) + 1;
+            let at = self.nest.dim(&offset);
+            let dtype = held(self.nest.dtype(value));
+            let mem = self.nest.b.scratch(dtype, at);
+            self.nest.kept.insert(value, Kept { mem, axis: self.axis, written: false });
+            self.first_sweeps.push((value, first));
+            // A whole vector more than there are elements: tails are stored unmasked.
+            let bytes = &self.space[self.axis] * &Dim::Const(dtype.bytes() as i64);
+            let blocks = (&bytes + &Dim::Const(63)).floor_div(&Dim::Const(64));
+            offset = &offset + &(&(&blocks + &Dim::Const(2)) * &Dim::Const(64));
+        }
+        self.scratch = offset;
+    }
+
+    /// The values of the whole space that a sweep computes.
+    pub fn needed(&self, level: usize, levels: usize) -> FxHashSet<Value> {
+        let f = self.nest.f;
+        let folds = self.folds.iter().filter(|(own, ..)| *own == level);
+        let mut open: Vec<Value> = folds.map(|(_, op, _)| op.operands[0]).collect();
+        if level > levels {
+            open.extend(f.results.iter().map(|r| r.value));
+        }
+        let mut needed = FxHashSet::default();
+        while let Some(value) = open.pop() {
+            let along =
+                |op: &Operation| self.folds.iter().any(|(_, fold, _)| fold.first == op.first);
+            match self.nest.definition(value) {
+                Some(op) if !along(op) && needed.insert(value) => open.extend(&op.operands),
+                _ => {}
+            }
+        }
+        needed
+    }
+
+    pub fn is_dear(&self, value: Value) -> bool {
+        let Some(op) = self.nest.definition(value) else {
+            return false;
+        };
+        let dear = |node: &Node| matches!(node, Node::Prim(prim, _) if !prim.is_cheap());
+        let whole = *self.nest.dims(value) == self.space[..];
+        let series = op::expr(op.op).is_some_and(|expr| expr.nodes().iter().any(dear));
+        whole && (series || op.op.kind == Kind::Random)
+    }
+
+    /// The sweep that computes a value, where it is kept for others.
+    pub fn first_sweep(&self, value: Value) -> Option<usize> {
+        let mut kept = self.first_sweeps.iter();
+        kept.find(|(own, _)| *own == value).map(|(_, level)| *level)
+    }
+
+    /// Behind the sweep that first needed them, kept values are read.
+    pub fn written(&mut self, level: usize) {
+        for (value, first) in &self.first_sweeps {
+            if let (true, Some(kept)) = (*first == level, self.nest.kept.get_mut(value)) {
+                kept.written = true;
+            }
+        }
+    }
+}

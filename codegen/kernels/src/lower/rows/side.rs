@@ -1,0 +1,224 @@
+//! Sums over the rows of a space, gathered as the rows go by: a task takes several rows, and what
+//! the tasks have gathered is added up by another kernel.
+
+use mithril_ir::attr::Attr;
+use mithril_ir::builder::Builder;
+use mithril_ir::diagnostic::Result;
+use mithril_ir::dim::Dim;
+use mithril_ir::dtype::DType;
+use mithril_ir::graph::{Function, Operation, ResultDef, Role};
+use mithril_ir::op::access::{Access, Fold};
+use mithril_ir::shape::{Shape, Type};
+
+use super::Rows;
+use crate::code::{Binary, Mem, Ty, V};
+use crate::lower::Partial;
+use crate::lower::fold::{Folder, product};
+use crate::lower::index::{Address, Index, Ix};
+use crate::lower::nest::Nest;
+
+/// Elements of the rows of a task, and the fewest rows.
+const ELEMENTS: i64 = 1 << 15;
+const FEWEST: i64 = 8;
+/// The most tasks, where that is known: there is as much for the last kernel to add up.
+const MOST_TASKS: i64 = 64;
+
+/// A sum over rows.
+pub struct Side<'f> {
+    op: &'f Operation,
+    folder: Folder,
+    /// The number of the result.
+    pub result: usize,
+    /// What a task has gathered so far.
+    gathered: Mem,
+}
+
+/// The rows of a task.
+#[derive(Clone)]
+pub struct Blocks {
+    rows: Dim,
+    /// How many rows a task has at most.
+    pub height: i64,
+    /// Whether one task has all of them.
+    all: bool,
+}
+
+impl Blocks {
+    pub fn count(&self) -> Dim {
+        self.rows.ceil_div(&Dim::Const(self.height))
+    }
+
+    fn is_one(&self) -> bool {
+        self.all || self.rows.as_const().is_some_and(|rows| rows <= self.height)
+    }
+}
+
+impl<'f> Rows<'f> {
+    /// The sums over the first axes that no operation of the kernel reads, with the numbers of
+    /// their results; where the kernel has more to do than one of them.
+    pub fn find_sides(&self) -> Vec<(usize, &'f Operation)> {
+        let f = self.nest.f;
+        let sums = f.results.iter().enumerate().filter_map(|(at, result)| {
+            let op = self.nest.definition(result.value)?;
+            let read = f.ops.iter().any(|op| op.operands.contains(&result.value));
+            (!read && self.summed(op).is_some()).then_some((at, op))
+        });
+        let sums: Vec<_> = sums.collect();
+        let Some(dims) = sums.first().map(|(_, op)| self.nest.dims(op.operands[0])) else {
+            return sums;
+        };
+        let alike = sums.iter().all(|(_, op)| self.nest.dims(op.operands[0]) == dims);
+        let whole = f.results.iter().any(|result| self.nest.dims(result.value) == dims);
+        let more = whole || sums.len() > 1 || (!self.folds.is_empty() && self.space == dims);
+        if alike && more { sums } else { Vec::new() }
+    }
+
+    /// How many axes an operation sums over, where they are the first ones and not all.
+    pub fn summed(&self, op: &Operation) -> Option<usize> {
+        let Access::Fold(Fold::Sum) = op.op.access else {
+            return None;
+        };
+        let folded = self.nest.fold_axes(op).folded;
+        let first = folded.iter().position(|folded| !folded)?;
+        let rest = folded[first..].iter().all(|folded| !folded);
+        (first > 0 && rest && self.along(op).is_none()).then_some(first)
+    }
+
+    /// Makes room for what is gathered.
+    pub fn open_sides(&mut self, sides: Vec<(usize, &'f Operation)>) {
+        if sides.is_empty() {
+            return;
+        }
+        let rows = product(&self.space[..self.outer]);
+        let length = product(&self.space[self.outer..]);
+        let mut height = length.as_const().map_or(FEWEST, |n| (ELEMENTS / n.max(1)).max(FEWEST));
+        if let Some(rows) = rows.as_const() {
+            height = height.max((rows as u64).div_ceil(MOST_TASKS as u64) as i64);
+        }
+        self.blocks = Some(Blocks { rows, height, all: self.nest.b.is_portable() });
+        for (result, op) in sides {
+            let folder = Folder::of(op, Fold::Sum, self.nest.dtype(op.operands[0]));
+            let at = self.nest.dim(&self.scratch.clone());
+            let gathered = self.nest.b.scratch(folder.dtype, at);
+            let bytes = &length * &Dim::Const(folder.dtype.bytes() as i64);
+            let lines = (&bytes + &Dim::Const(63)).floor_div(&Dim::Const(64));
+            self.scratch = &self.scratch + &(&(&lines + &Dim::Const(1)) * &Dim::Const(64));
+            self.sides.push(Side { op, folder, result, gathered });
+        }
+    }
+
+    /// All rows as one task, and what they come to.
+    pub fn one_block(&mut self, blocks: &Blocks) {
+        self.clear_sides();
+        self.all_rows();
+        let task = self.nest.b.index(0);
+        self.write_sides(task, blocks);
+    }
+
+    /// The rows of a task, and what they come to.
+    pub fn block(&mut self, task: V, blocks: &Blocks) {
+        self.clear_sides();
+        let from = self.nest.b.times(task, blocks.height);
+        let to = self.nest.b.offset(from, blocks.height);
+        let rows = self.nest.dim(&blocks.rows);
+        let to = self.nest.b.binary(Binary::Min, to, rows);
+        let (row, _) = self.nest.b.open_repeat(&[]);
+        self.nest.enter();
+        self.row(row);
+        self.nest.leave();
+        self.nest.b.close_repeat(from, to, 1, &[], row, vec![], vec![]);
+        self.write_sides(task, blocks);
+    }
+
+    fn clear_sides(&mut self) {
+        let (zero, length) = (self.nest.b.index(0), product(&self.space[self.outer..]));
+        let (length, lanes) = (self.nest.dim(&length), self.nest.lanes);
+        for side in &self.sides {
+            let (gathered, none) = (side.gathered, Ty::vector(side.folder.dtype, lanes));
+            let none = self.nest.b.int(none, 0);
+            self.nest.b.each(zero, length, lanes.into(), |b, i| b.store(gathered, i, none, None));
+        }
+    }
+
+    fn write_sides(&mut self, task: V, blocks: &Blocks) {
+        let length = product(&self.space[self.outer..]);
+        for side in std::mem::take(&mut self.sides) {
+            self.write_side(&side, task, blocks, &length);
+            self.sides.push(side);
+        }
+    }
+
+    /// Writes what a task has gathered.
+    fn write_side(&mut self, side: &Side, task: V, blocks: &Blocks, length: &Dim) {
+        let mut dims = vec![length.clone()];
+        let mut mem = self.nest.results[side.result];
+        if !blocks.is_one() {
+            dims.insert(0, blocks.count());
+            let buffer = self.nest.f.args.len() + side.result;
+            mem = self.nest.b.buffer(buffer, side.folder.dtype, false);
+        }
+        let dtype = self.nest.b.mem_dtype(mem);
+        let several = !blocks.is_one();
+        let write = |nest: &mut Nest, i: V| {
+            let sum = nest.b.load(side.gathered, i, nest.lanes, None);
+            let value = side.folder.finish(&mut nest.b, &[sum], dtype);
+            let place = [Ix::At(task), Ix::Lanes(i)];
+            nest.write(mem, &dims, if several { &place } else { &place[1..] }, value);
+        };
+        let (from, to) = (self.nest.b.index(0), self.nest.dim(length));
+        let end = self.whole(from, to, self.nest.lanes.into());
+        self.each(from, end, self.nest.lanes.into(), |nest, i| write(nest, i));
+        self.tail(end, to, &[], |nest, i, _| {
+            write(nest, i);
+            vec![]
+        });
+    }
+
+    /// What other kernels make results of.
+    pub fn partials(&self) -> Result<Vec<Partial>> {
+        let Some(blocks) = self.blocks.as_ref().filter(|blocks| !blocks.is_one()) else {
+            return Ok(Vec::new());
+        };
+        let length = product(&self.space[self.outer..]);
+        let partial = |side: &Side<'f>| {
+            let dtype = self.nest.dtype(side.op.result());
+            let rest = rest(side.folder.dtype, dtype, blocks.count(), &length)?;
+            let bytes = &length * &Dim::Const(side.folder.dtype.bytes() as i64);
+            let (result, count) = (side.result, blocks.count());
+            Ok(Partial { result, bytes: &bytes * &count, count, length: length.clone(), rest })
+        };
+        self.sides.iter().map(partial).collect()
+    }
+}
+
+impl Side<'_> {
+    /// Adds the elements at a place of a row, whose dims are given.
+    pub fn take(&self, nest: &mut Nest, row: &[Dim], index: &Index) {
+        let x = nest.pull(self.op.operands[0], index);
+        let (at, lanes) = match nest.address(row, &index[index.len() - row.len()..]) {
+            Address::Row(at) => (at, nest.lanes),
+            Address::One(at) => (at, 1),
+            Address::Many(_) => unreachable!("rows are walked in line"),
+        };
+        let mask = nest.mask.filter(|_| lanes > 1);
+        let before = nest.b.load(self.gathered, at, lanes, mask);
+        let sum = self.folder.take(&mut nest.b, &[before], x, mask)[0];
+        nest.b.store(self.gathered, at, sum, mask);
+    }
+}
+
+/// The kernel that adds up what `count` tasks have gathered.
+fn rest(acc: DType, dtype: DType, count: Dim, length: &Dim) -> Result<Function> {
+    let dim = |dim: &Dim, name: &str| match dim.as_const() {
+        Some(_) => dim.clone(),
+        None => Dim::symbol(name),
+    };
+    let dims = [dim(&count, "d0"), dim(length, "d1")];
+    let b = Builder::new("kernel");
+    let gathered = b.arg("a0", Role::Data, Type::new(acc, Shape::new(dims)));
+    let mut sum = b.op("sum", &[gathered], &[("axes", Attr::Ints([0].into()))])?;
+    if dtype != acc {
+        sum = b.op("cast", &[sum], &[("dtype", Attr::DType(dtype))])?;
+    }
+    b.finish(vec![ResultDef { name: "r0".into(), value: sum, state: None }])
+}

@@ -1,0 +1,183 @@
+//! Sweeps over a row: vectors along its last axis, several at once.
+
+use mithril_ir::dtype::DType;
+
+use super::Rows;
+use crate::code::{Cmp, Ty, V};
+use crate::lower::index::{Index, Ix};
+use crate::lower::nest::Nest;
+
+/// Vectors that a sweep takes at once, so that the next need not wait for the one before.
+const UNROLL: i64 = 4;
+
+/// What is gathered behind a position, from what was before.
+type Take<'a> = dyn Fn(&mut Nest, &Index, &[V]) -> Vec<V> + 'a;
+/// What two parts of a row have gathered, as one.
+type Join<'a> = dyn Fn(&mut Nest, &[V], &[V]) -> Vec<V> + 'a;
+
+/// What a sweep does at each vector, and what it begins with.
+struct Sweep<'a> {
+    begin: &'a [V],
+    take: &'a Take<'a>,
+    join: &'a Join<'a>,
+}
+
+impl Rows<'_> {
+    /// Goes over a row: all positions of the inner axes, vectors along the last. `take` is given a
+    /// position and what was gathered, and gives what is gathered then.
+    pub fn sweep(
+        &mut self,
+        place: &Index,
+        stretch: Option<(V, V)>,
+        begin: &[V],
+        take: &Take,
+        join: &Join,
+    ) -> Vec<V> {
+        let sweep = Sweep { begin, take, join };
+        self.sweep_from(self.outer, place, stretch, begin, &sweep)
+    }
+
+    fn sweep_from(
+        &mut self,
+        axis: usize,
+        place: &Index,
+        stretch: Option<(V, V)>,
+        so_far: &[V],
+        sweep: &Sweep,
+    ) -> Vec<V> {
+        if axis >= self.axis {
+            return self.sweep_line(place, stretch, so_far, sweep);
+        }
+        let size = self.nest.dim(&self.space[axis].clone());
+        let zero = self.nest.b.index(0);
+        let (i, inner) = self.nest.b.open_repeat(so_far);
+        self.nest.enter();
+        let mut place = place.clone();
+        if self.space[axis].as_const() != Some(1) {
+            place[axis] = Ix::At(i);
+        }
+        let next = self.sweep_from(axis + 1, &place, stretch, &inner, sweep);
+        self.nest.leave();
+        self.nest.b.close_repeat(zero, size, 1, so_far, i, inner, next)
+    }
+
+    /// Where a line begins and ends.
+    pub fn line(&mut self, stretch: Option<(V, V)>) -> (V, V) {
+        match stretch {
+            Some(line) => line,
+            None => (self.nest.b.index(0), self.length()),
+        }
+    }
+
+    /// The last place up to which there are only whole steps.
+    pub fn whole(&mut self, from: V, to: V, step: i64) -> V {
+        if step == 1 {
+            return to;
+        }
+        let b = &mut self.nest.b;
+        let length = b.sub(to, from);
+        let step = b.index(step);
+        let count = b.div(length, step);
+        let length = b.mul(count, step);
+        b.add(from, length)
+    }
+
+    pub fn each(&mut self, from: V, to: V, step: i64, body: impl FnOnce(&mut Nest, V)) {
+        if self.is_empty(from, to) {
+            return;
+        }
+        self.nest.repeat_from(from, to, step, &[], |nest, i, _| {
+            body(nest, i);
+            vec![]
+        });
+    }
+
+    fn is_empty(&self, from: V, to: V) -> bool {
+        let known = (self.nest.b.constant(from), self.nest.b.constant(to));
+        matches!(known, (Some(a), Some(b)) if a >= b) || from == to
+    }
+
+    /// The last vector of a line, if it is not whole.
+    pub fn tail(
+        &mut self,
+        from: V,
+        to: V,
+        so_far: &[V],
+        body: impl FnOnce(&mut Nest, V, &[V]) -> Vec<V>,
+    ) -> Vec<V> {
+        if self.is_empty(from, to) {
+            return so_far.to_vec();
+        }
+        let lanes = self.nest.lanes;
+        let masked = |nest: &mut Nest| {
+            let left = nest.b.sub(to, from);
+            let left = nest.b.convert(left, DType::I32);
+            let left = nest.b.splat(left, lanes);
+            let lane = nest.b.iota(Ty::vector(DType::I32, lanes));
+            nest.mask = Some(nest.b.compare(Cmp::Lt, lane, left));
+            let next = body(nest, from, so_far);
+            nest.mask = None;
+            next
+        };
+        let known = self.nest.b.constant(from).zip(self.nest.b.constant(to));
+        match known {
+            Some(_) => self.nest.scoped(masked),
+            None => {
+                let rest = self.nest.b.compare(Cmp::Lt, from, to);
+                self.nest.choose(rest, so_far, masked)
+            }
+        }
+    }
+
+    fn sweep_line(
+        &mut self,
+        place: &Index,
+        stretch: Option<(V, V)>,
+        so_far: &[V],
+        sweep: &Sweep,
+    ) -> Vec<V> {
+        self.nest.aligned = true;
+        let axis = self.axis;
+        let lanes = i64::from(self.nest.lanes);
+        let at = |base: V| {
+            let mut place = place.clone();
+            if let Some(ix) = place.get_mut(axis) {
+                *ix = Ix::Lanes(base);
+            }
+            place
+        };
+        let (from, to) = self.line(stretch);
+        let unroll = if sweep.begin.is_empty() { 1 } else { UNROLL };
+        let mut middle = from;
+        let mut gathered = so_far.to_vec();
+        if unroll > 1 {
+            middle = self.whole(from, to, unroll * lanes);
+        }
+        if !self.is_empty(from, middle) {
+            let width = so_far.len();
+            let mut carried = so_far.to_vec();
+            (1..unroll).for_each(|_| carried.extend(sweep.begin));
+            let all =
+                self.nest.repeat_from(from, middle, unroll * lanes, &carried, |nest, i, now| {
+                    let each = now.chunks(width).enumerate().flat_map(|(u, own)| {
+                        let base = nest.b.offset(i, u as i64 * lanes);
+                        (sweep.take)(nest, &at(base), own)
+                    });
+                    each.collect()
+                });
+            let mut parts: Vec<Vec<V>> = all.chunks(width).map(<[V]>::to_vec).collect();
+            while parts.len() > 1 {
+                let pairs = parts.chunks(2);
+                parts = pairs.map(|p| (sweep.join)(&mut self.nest, &p[0], &p[1])).collect();
+            }
+            gathered = parts.remove(0);
+        }
+        let end = self.whole(from, to, lanes);
+        if !self.is_empty(middle, end) {
+            gathered = self.nest.repeat_from(middle, end, lanes, &gathered, |nest, i, now| {
+                (sweep.take)(nest, &at(i), now)
+            });
+        }
+        self.tail(end, to, &gathered, |nest, i, now| (sweep.take)(nest, &at(i), now))
+    }
+}

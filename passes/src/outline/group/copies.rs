@@ -1,0 +1,46 @@
+//! Views that contractions cannot read through.
+
+use mithril_ir::attr::Attr;
+use mithril_ir::graph::{Operation, Value};
+use mithril_ir::op::access::Access;
+
+use super::Grouping;
+use crate::outline::strides;
+use crate::outline::views::{is_one, is_view};
+
+impl Grouping<'_> {
+    /// Operands of contractions and of attention whose elements do not lie in steps.
+    pub fn find_copies(&mut self) {
+        for op in &self.function.ops {
+            let axes: &[&str] = match op.op.access {
+                Access::Contract => &["x_contract", "y_contract"],
+                Access::Attention => &["", "", ""],
+                _ => continue,
+            };
+            for (&operand, axes) in op.operands.iter().zip(axes) {
+                let at = self.definitions[operand.index()].map(|at| at as usize);
+                if let Some(at) = at.filter(|&at| is_view(self.function, &self.function.ops[at])) {
+                    self.copied[at] |= !self.in_steps(op, operand, axes);
+                }
+            }
+        }
+    }
+
+    /// Whether a value is another's elements in steps, and its contracted axes are as one.
+    fn in_steps(&self, op: &Operation, operand: Value, axes: &str) -> bool {
+        let Some(strided) = strides::strided(self.function, &self.definitions, operand) else {
+            return false;
+        };
+        let real = self.definitions[strided.root.index()]
+            .is_none_or(|at| !is_view(self.function, &self.function.ops[at as usize]));
+        let dims = self.dims(operand);
+        let contracted = match op.op.attr_index(axes).map(|i| &op.attrs[i]) {
+            Some(Attr::Ints(axes)) => {
+                let axes = axes.iter().map(|a| a.rem_euclid(dims.len() as i64) as usize);
+                strides::collapse(axes.map(|a| (dims[a].clone(), strided.strides[a].clone()))).len()
+            }
+            _ => usize::from(strided.strides.last().is_none_or(is_one)),
+        };
+        real && contracted == 1
+    }
+}

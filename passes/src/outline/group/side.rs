@@ -1,0 +1,63 @@
+//! Sums over the first axes of a space, such as the gradient of a bias: a kernel that goes through
+//! the space row by row adds them up on the way.
+
+use mithril_ir::op::access::{Access, Fold, fold_axes};
+
+use super::{Core, Group, Grouping, axes};
+use crate::outline::views::is_one;
+
+/// Elements of a sum that stay in a cache while rows go by.
+const MOST: i64 = 1 << 14;
+
+impl Grouping<'_> {
+    /// The reader's sum, where it can be a side of the producer's loops, and these.
+    pub fn side(&self, producer: usize, reader: usize) -> Option<(Core, Option<usize>)> {
+        let (a, b) = (self.groups[producer].as_ref()?, self.groups[reader].as_ref()?);
+        let (&[at], Core::Loops { space, rows }) = (&b.ops[..], &a.core) else {
+            return None;
+        };
+        let op = &self.function.ops[at];
+        let first = self.summed_axes(at)?;
+        let dims = self.dims(op.operands[0]);
+        let small = super::count(&dims[first..]).as_const().is_some_and(|n| n <= MOST);
+        let agrees = rows.is_none_or(|rows| rows == first)
+            && a.sides.iter().all(|&side| self.summed_axes(side) == Some(first));
+        let own = axes(dims);
+        let mut read = self.read(op, &own).into_iter().filter(|s| a.ops.contains(&s.op));
+        let in_line = read.all(|source| {
+            let stand = self.stand(&self.function.ops[source.op], space, *rows);
+            stand.is_some() && stand == source.places
+        });
+        (dims == space && small && agrees && in_line).then(|| (a.core.clone(), Some(at)))
+    }
+
+    /// Whether the sides of both go through the space that is common to them.
+    pub fn sides_fit(&self, a: &Group, b: &Group, core: &Core) -> bool {
+        let mut sides = a.sides.iter().chain(&b.sides).peekable();
+        let Some(first) = sides.peek().and_then(|at| self.summed_axes(**at)) else {
+            return true;
+        };
+        let Core::Loops { space, rows } = core else {
+            return false;
+        };
+        rows.is_none_or(|rows| rows == first)
+            && sides.all(|&at| {
+                let operand = self.function.ops[at].operands[0];
+                self.summed_axes(at) == Some(first) && self.dims(operand) == space
+            })
+    }
+
+    /// How many axes an operation sums over, where they are the first ones and not all.
+    fn summed_axes(&self, at: usize) -> Option<usize> {
+        let op = &self.function.ops[at];
+        let Access::Fold(Fold::Sum) = op.op.access else {
+            return None;
+        };
+        let (from, to) = (self.function.ty(op.operands[0]), self.function.ty(op.result()));
+        let folded = fold_axes(op.op, &op.attrs, from, to).folded;
+        let first = folded.iter().position(|folded| !folded)?;
+        let rest = folded[first..].iter().all(|folded| !folded);
+        let rows = from.shape.dims[first..].iter().all(is_one);
+        (first > 0 && rest && !rows).then_some(first)
+    }
+}

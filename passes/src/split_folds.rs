@@ -1,0 +1,66 @@
+//! `split-folds`: folds over everything go along rows first.
+
+use mithril_ir::attr::Attr;
+use mithril_ir::diagnostic::Result;
+use mithril_ir::graph::{Function, Module, Operation};
+use mithril_ir::op::access::{Access, Fold, fold_axes};
+
+use crate::context::PassContext;
+use crate::pass::Pass;
+use crate::rebuild::{Rebuild, each_function};
+
+pass! {
+    /// A fold over all axes becomes one over the last, which shares a kernel with whatever makes
+    /// the rows, and one over the few results of that. Sums of f16 and bf16 stay: the results in
+    /// between would be rounded.
+    pub struct SplitFolds("split-folds") {}
+}
+
+impl Pass for SplitFolds {
+    fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module> {
+        each_function(module, |function| {
+            if !function.ops.iter().any(|op| is_split(function, op)) {
+                return Ok(None);
+            }
+            let mut rebuild = Rebuild::new(module, function);
+            for op in &function.ops {
+                if is_split(function, op) {
+                    split(&mut rebuild, op)?;
+                    cx.count("folds-split", 1);
+                } else {
+                    rebuild.keep(op)?;
+                }
+            }
+            rebuild.finish().map(Some)
+        })
+    }
+}
+
+fn is_split(function: &Function, op: &Operation) -> bool {
+    let Access::Fold(fold) = op.op.access else {
+        return false;
+    };
+    let (from, to) = (function.ty(op.operands[0]), function.ty(op.result()));
+    let rounds = matches!(fold, Fold::Sum | Fold::Product) && from.dtype.bits() < 32;
+    let rounds = rounds && from.dtype.is_float();
+    let all = fold_axes(op.op, &op.attrs, from, to).folded.iter().all(|folded| *folded);
+    let Some((last, rest)) = from.shape.dims.split_last() else {
+        return false;
+    };
+    let is_one = |dim: &mithril_ir::dim::Dim| dim.as_const() == Some(1);
+    all && !rounds && !is_one(last) && !rest.iter().all(is_one)
+}
+
+fn split(rebuild: &mut Rebuild, op: &Operation) -> Result<()> {
+    let operands = rebuild.operands(op);
+    let mut attrs = op.attrs.clone();
+    for (name, value) in [("axes", Attr::Ints([-1].into())), ("keepdim", Attr::Bool(true))] {
+        let index = op.op.attr_index(name).expect("folds have axes");
+        attrs[index] = value;
+    }
+    rebuild.builder.set_loc(op.loc.clone());
+    let rows = rebuild.builder.push(op.op, &operands, attrs)?;
+    let whole = rebuild.builder.push(op.op, &[rows], op.attrs.clone())?;
+    rebuild.replace(op.result(), whole);
+    Ok(())
+}
