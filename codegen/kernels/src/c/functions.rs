@@ -1,11 +1,14 @@
 //! The functions that generated C has for itself: what the op table says of a primitive where C
 //! leaves it open, and floats of fewer bits.
 
+mod storage;
+
 use mithril_ir::dtype::DType;
 use mithril_ir::scalar::Prim;
-use mithril_ir::scalar::round::{int_range, mantissa_bits, max_finite};
 
 use crate::entry::c_type;
+use crate::scalar::{EXP, LN2_F32};
+use storage::{bits, narrow, whole, widen};
 
 /// A function, printed where it is used.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -53,10 +56,16 @@ impl Function {
         }
     }
 
+    /// Whether it calls none of the others.
+    pub fn is_leaf(self) -> bool {
+        matches!(self, Function::Bits { .. } | Function::MulAdd(_))
+    }
+
     /// Its definition, with a comment that says what it gives.
     pub fn text(self) -> String {
         let name = self.name();
         let (about, result, args, body) = match self {
+            Function::Prim(Prim::Exp, _) => exp(),
             Function::Prim(prim, dtype) if dtype.is_float() => float(prim, dtype),
             Function::Prim(prim, dtype) => integer(prim, dtype),
             Function::Whole { from, to } => whole(from, to),
@@ -159,174 +168,102 @@ fn unsigned(dtype: DType) -> (&'static str, &'static str) {
 }
 
 fn integer(prim: Prim, dtype: DType) -> Parts {
-    let (ty, signed, bits) = (c_type(dtype), dtype.is_signed_int(), dtype.bits());
-    let (same, wide) = unsigned(dtype);
-    let wraps = |sign: &str| format!("return ({ty})(({wide})x {sign} ({wide})y);");
-    let minus = format!("({ty})(0 - ({wide})x)");
-    let below = "rest != 0 && (rest < 0) != (y < 0)";
-    let (about, body) = match prim {
-        Prim::Add => ("x + y, which wraps.", wraps("+")),
-        Prim::Sub => ("x - y, which wraps.", wraps("-")),
-        Prim::Mul => ("x * y, which wraps.", wraps("*")),
-        Prim::Neg => ("-x, which wraps.", format!("return {minus};")),
-        Prim::Abs if signed => {
-            ("|x|; of the least, itself.", format!("return x < 0 ? {minus} : x;"))
-        }
-        Prim::Abs => ("x.", "return x;".into()),
-        Prim::Min => ("The lesser.", "return x < y ? x : y;".into()),
-        Prim::Max => ("The greater.", "return x > y ? x : y;".into()),
-        Prim::Div | Prim::FloorDiv if !signed => {
-            ("The quotient; by zero all bits set.", format!("return y == 0 ? ({ty})-1 : x / y;"))
-        }
-        Prim::Mod if !signed => ("The remainder; by zero x.", "return y == 0 ? x : x % y;".into()),
-        Prim::Div => (
-            "The quotient toward zero; by zero -1, and of the least by -1 the least.",
-            format!("if (y == 0) return -1;\nreturn y == -1 ? {minus} : ({ty})(x / y);"),
-        ),
-        Prim::FloorDiv => (
-            "The quotient rounded down; by zero -1, and of the least by -1 the least.",
-            format!(
-                "if (y == 0) return -1;\nif (y == -1) return {minus};\n\
-                 const {ty} rest = ({ty})(x % y);\nreturn ({ty})(x / y - ({below}));"
-            ),
-        ),
-        Prim::Mod => (
-            "The remainder of the quotient rounded down, with the sign of y; by zero x.",
-            format!(
-                "if (y == 0) return x;\nif (y == -1) return 0;\n\
-                 const {ty} rest = ({ty})(x % y);\nreturn {below} ? ({ty})(rest + y) : rest;"
-            ),
-        ),
-        Prim::ShiftLeft => (
-            "x shifted left; 0 where all bits are shifted out.",
-            format!("return ({same})y < {bits} ? ({ty})(({wide})x << y) : 0;"),
-        ),
-        Prim::ShiftRight if signed => (
-            "x shifted right, the sign bit coming in.",
-            format!("return ({ty})(x >> (({same})y < {bits} ? y : {}));", bits - 1),
-        ),
-        Prim::ShiftRight => (
-            "x shifted right; 0 where all bits are shifted out.",
-            format!("return y < {bits} ? ({ty})(x >> y) : 0;"),
-        ),
-        // What else reaches here is a power.
-        _ => {
-            let negative = match signed {
-                true => "if (y < 0) return x == 1 ? 1 : x == -1 ? (y % 2 != 0 ? -1 : 1) : 0;\n",
-                false => "",
-            };
-            (
-                "x to the power of y, which wraps; to a negative one what is whole of it.",
-                format!(
-                    "{negative}{wide} base = ({wide})x, power = 1;\n\
-                     for ({same} n = ({same})y; n != 0; n >>= 1) {{\n\
-                     \x20 if (n & 1) power *= base;\n  base *= base;\n}}\nreturn ({ty})power;"
-                ),
-            )
-        }
+    let parts = match prim {
+        Prim::Div | Prim::FloorDiv | Prim::Mod => quotient(prim, dtype),
+        Prim::ShiftLeft | Prim::ShiftRight => shift(prim, dtype),
+        Prim::Pow => power(dtype),
+        _ => wrapping(prim, dtype),
     };
+    let (about, body) = parts;
+    let ty = c_type(dtype);
     let args = if matches!(prim, Prim::Neg | Prim::Abs) { format!("{ty} x") } else { two(ty) };
     (about.into(), ty, args, body)
 }
 
-/// Toward zero; beyond the range its end, and 0 for NaN.
-fn whole(from: DType, to: DType) -> Parts {
-    let (ty, (low, high)) = (c_type(to), int_range(to));
-    let f = if from == DType::F64 { "" } else { "f" };
-    let end = |value: i128| match value {
-        v if v == i64::MIN.into() => "INT64_MIN".to_string(),
-        v if v == i32::MIN.into() => "INT32_MIN".to_string(),
-        v if v == u64::MAX.into() => "UINT64_MAX".to_string(),
-        v if v == i64::MAX.into() => "INT64_MAX".to_string(),
-        v if v == u32::MAX.into() => "UINT32_MAX".to_string(),
-        v => v.to_string(),
-    };
-    let (low_text, high_text) = (end(low), end(high));
-    let bound = |value: i128| format!("{:?}{f}", value as f64);
-    let body = format!(
-        "if (x >= {}) return {high_text};\nif (x <= {}) return {low_text};\n\
-         return x == x ? ({ty})x : 0;",
-        bound(high + 1),
-        bound(low)
-    );
-    let about = "Toward zero; beyond the range its end, and 0 for NaN.";
-    (about.into(), ty, format!("{} x", c_type(from)), body)
-}
-
-/// What the exponents of a dtype are moved by.
-fn bias(dtype: DType) -> u32 {
-    match dtype {
-        DType::F8E4M3 => 7,
-        _ => 15,
+fn wrapping(prim: Prim, dtype: DType) -> (&'static str, String) {
+    let (ty, (_, wide)) = (c_type(dtype), unsigned(dtype));
+    let wraps = |sign: &str| format!("return ({ty})(({wide})x {sign} ({wide})y);");
+    match prim {
+        Prim::Add => ("x + y, which wraps.", wraps("+")),
+        Prim::Sub => ("x - y, which wraps.", wraps("-")),
+        Prim::Mul => ("x * y, which wraps.", wraps("*")),
+        Prim::Min => ("The lesser.", "return x < y ? x : y;".into()),
+        Prim::Max => ("The greater.", "return x > y ? x : y;".into()),
+        Prim::Abs if dtype.is_signed_int() => {
+            ("|x|; of the least, itself.", format!("return x < 0 ? {} : x;", minus(dtype)))
+        }
+        Prim::Abs => ("x.", "return x;".into()),
+        // What else reaches here is a sign.
+        _ => ("-x, which wraps.", format!("return {};", minus(dtype))),
     }
 }
 
-/// The bits of the least NaN, of a dtype without infinity, or of infinity.
-fn end(dtype: DType) -> u32 {
-    match dtype {
-        DType::F8E4M3 => 0x7f,
-        DType::F8E5M2 => 0x7c,
-        _ => 0x7c00,
-    }
+/// -x, which wraps.
+fn minus(dtype: DType) -> String {
+    format!("({})(0 - ({})x)", c_type(dtype), unsigned(dtype).1)
 }
 
-fn widen(from: DType) -> Parts {
-    let (ty, mantissa, width) = (c_type(from), mantissa_bits(from), from.bits());
-    let (shift, sign) = (23 - mantissa, 1u32 << (width - 1));
-    let ends = match from {
-        DType::F8E4M3 => format!("if (code == {:#x}) return NAN;\n", end(from)),
-        _ => format!(
-            "if (code > {0:#x}) return NAN;\n\
-             if (code == {0:#x}) return sign != 0 ? -INFINITY : INFINITY;\n",
-            end(from)
+/// Division: toward zero or down, and what it leaves.
+fn quotient(prim: Prim, dtype: DType) -> (&'static str, String) {
+    let (ty, minus) = (c_type(dtype), minus(dtype));
+    let below = "rest != 0 && (rest < 0) != (y < 0)";
+    let rest = format!("const {ty} rest = ({ty})(x % y);");
+    match (prim, dtype.is_signed_int()) {
+        (Prim::Mod, false) => ("The remainder; by zero x.", "return y == 0 ? x : x % y;".into()),
+        (_, false) => {
+            ("The quotient; by zero all bits set.", format!("return y == 0 ? ({ty})-1 : x / y;"))
+        }
+        (Prim::Mod, true) => (
+            "The remainder of the quotient rounded down, with the sign of y; by zero x.",
+            format!(
+                "if (y == 0) return x;\nif (y == -1) return 0;\n\
+                 {rest}\nreturn {below} ? ({ty})(rest + y) : rest;"
+            ),
         ),
-    };
-    let scale = 127 - bias(from);
-    let body = format!(
-        "const uint32_t sign = (uint32_t)(x & {sign:#x}) << {};\n\
-         const uint32_t code = x & {:#x};\n{ends}\
-         const float magnitude = f32_bits_of_u32(code << {shift}) * 0x1p{scale}f;\n\
-         return sign != 0 ? -magnitude : magnitude;",
-        32 - width,
-        sign - 1
-    );
-    let about = format!("The value of a float of the dtype {from} by its bits.");
-    (about, "float", format!("{ty} x"), body)
+        (Prim::Div, true) => (
+            "The quotient toward zero; by zero -1, and of the least by -1 the least.",
+            format!("if (y == 0) return -1;\nreturn y == -1 ? {minus} : ({ty})(x / y);"),
+        ),
+        (_, true) => (
+            "The quotient rounded down; by zero -1, and of the least by -1 the least.",
+            format!(
+                "if (y == 0) return -1;\nif (y == -1) return {minus};\n\
+                 {rest}\nreturn ({ty})(x / y - ({below}));"
+            ),
+        ),
+    }
 }
 
-fn narrow(to: DType) -> Parts {
-    let (ty, mantissa, width) = (c_type(to), mantissa_bits(to), to.bits());
-    let (shift, bias) = (23 - mantissa, bias(to));
-    let nan = match to {
-        DType::F16 => 0x7e00,
-        DType::F8E5M2 => 0x7e,
-        _ => 0x7f,
+fn shift(prim: Prim, dtype: DType) -> (&'static str, String) {
+    let (ty, bits, (same, wide)) = (c_type(dtype), dtype.bits(), unsigned(dtype));
+    match (prim, dtype.is_signed_int()) {
+        (Prim::ShiftLeft, _) => (
+            "x shifted left; 0 where all bits are shifted out.",
+            format!("return ({same})y < {bits} ? ({ty})(({wide})x << y) : 0;"),
+        ),
+        (_, true) => (
+            "x shifted right, the sign bit coming in.",
+            format!("return ({ty})(x >> (({same})y < {bits} ? y : {}));", bits - 1),
+        ),
+        (_, false) => (
+            "x shifted right; 0 where all bits are shifted out.",
+            format!("return y < {bits} ? ({ty})(x >> y) : 0;"),
+        ),
+    }
+}
+
+fn power(dtype: DType) -> (&'static str, String) {
+    let (ty, (same, wide)) = (c_type(dtype), unsigned(dtype));
+    let negative = match dtype.is_signed_int() {
+        true => "if (y < 0) return x == 1 ? 1 : x == -1 ? (y % 2 != 0 ? -1 : 1) : 0;\n",
+        false => "",
     };
-    // Half a unit beyond the largest value a tie goes to the even one: to it, or beyond it.
-    let largest = max_finite(to);
-    let unit = 2f64.powi(largest.log2().floor() as i32 - mantissa as i32);
-    let tie = largest + unit / 2.0;
-    let beyond = if to == DType::F8E4M3 { ">" } else { ">=" };
-    let least = 1 - bias as i32;
     let body = format!(
-        "const uint32_t bits = u32_bits_of_f32(x);\n\
-         const uint32_t sign = bits >> {} & {:#x};\n\
-         const float magnitude = fabsf(x);\n\
-         if (x != x) return {nan:#x};\n\
-         if (magnitude {beyond} {tie:?}f) return ({ty})(sign | {:#x});\n\
-         if (magnitude < 0x1p{least}f) {{\n\
-         \x20 return ({ty})(sign | (uint32_t)rintf(magnitude * 0x1p{}f));\n}}\n\
-         const uint32_t even = (bits & 0x7fffffff) + {:#x} + (bits >> {shift} & 1);\n\
-         return ({ty})(sign | (even - ({}u << 23)) >> {shift});",
-        32 - width,
-        1u32 << (width - 1),
-        end(to),
-        mantissa as i32 - least,
-        (1u32 << (shift - 1)) - 1,
-        127 - bias,
+        "{negative}{wide} base = ({wide})x, power = 1;\n\
+         for ({same} n = ({same})y; n != 0; n >>= 1) {{\n\
+         \x20 if (n & 1) power *= base;\n  base *= base;\n}}\nreturn ({ty})power;"
     );
-    let about = format!("The bits of the nearest float of the dtype {to}, ties to even.");
-    (about, ty, "float x".into(), body)
+    ("x to the power of y, which wraps; to a negative one what is whole of it.", body)
 }
 
 fn mul_add(dtype: DType) -> Parts {
@@ -339,9 +276,28 @@ fn mul_add(dtype: DType) -> Parts {
     (about.into(), ty, format!("{ty} x, {ty} y, {ty} z"), body)
 }
 
-fn bits(from: DType, to: DType) -> Parts {
-    let (source, target) = (c_type(from), c_type(to));
-    let about = format!("The bits of `{source}` as `{target}`.");
-    let body = format!("{target} result;\nmemcpy(&result, &x, sizeof result);\nreturn result;");
-    (about, target, format!("{source} x"), body)
+/// e to the power of an f32: by its multiples of ln 2, and a series for the rest.
+fn exp() -> Parts {
+    let [first, others @ ..] = &EXP;
+    let mut series = String::new();
+    let (last, middle) = others.split_last().expect("a series");
+    for c in middle.iter().rev().chain([first]) {
+        series += &format!("power = mul_add_f32(power, r, {:?}f);\n", *c as f32);
+    }
+    let body = format!(
+        "const float inside = x > 88.8f ? 88.8f : x < -104.0f ? -104.0f : x;\n\
+         const float n = x == x ? rintf(inside * {:?}f) : 0.0f;\n\
+         const float r = mul_add_f32(n, {:?}f, mul_add_f32(n, {:?}f, inside));\n\
+         float power = {:?}f;\n{series}\
+         /* Two factors: at either end of the range one would not do. */\n\
+         const int32_t half = (int32_t)n / 2, rest = (int32_t)n - half;\n\
+         return power * f32_bits_of_u32((uint32_t)(half + 127) << 23)\n\
+         \x20   * f32_bits_of_u32((uint32_t)(rest + 127) << 23);",
+        std::f32::consts::LOG2_E,
+        -LN2_F32.1 as f32,
+        -LN2_F32.0 as f32,
+        *last as f32,
+    );
+    let about = "e to the power of x, in steps that compilers make vectors of.";
+    (about.into(), "float", "float x".into(), body)
 }

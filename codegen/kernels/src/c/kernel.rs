@@ -3,15 +3,18 @@
 //! Values that are used once become part of the expression that uses them; the others are
 //! constants with names. What is carried from one turn of a loop to the next is a variable.
 
+mod control;
+mod memory;
+
 use std::fmt::Write;
 
 use mithril_ir::dtype::DType;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::expression::{Expr, Level, literal, mentions, variable_type};
+use super::expression::{Expr, Level, literal, variable_type};
 use super::functions::Function;
 use super::usage::{Usage, usage, writes};
-use crate::code::{Code, Inst, Mem, Place, Region, Stmt, V};
+use crate::code::{Code, Inst, Mem, Place, Stmt, V};
 use crate::entry::c_type;
 
 /// What a kernel is called, and what it is given.
@@ -218,80 +221,6 @@ impl Printer<'_> {
         }
     }
 
-    // Memory.
-
-    /// Buffers and arrays have their names from the start, scratch memory once its place is known.
-    fn place_memories(&mut self) {
-        for at in 0..self.code.memories.len() {
-            let memory = self.code.memories[at];
-            if !self.usage.memories.contains(&Mem(at as u32)) {
-                continue;
-            }
-            match memory.place {
-                Place::Buffer(n) => {
-                    self.memories[at] = Some(self.names.buffers[n as usize].clone())
-                }
-                Place::Local(count) => {
-                    let name = self.name("sums");
-                    self.line(&format!("{} {name}[{count}];", variable_type(memory.dtype)));
-                    self.memories[at] = Some(name);
-                }
-                Place::Scratch(_) => {}
-            }
-        }
-    }
-
-    fn place_scratch(&mut self) {
-        for at in 0..self.code.memories.len() {
-            let memory = self.code.memories[at];
-            let (Place::Scratch(offset), None) = (memory.place, &self.memories[at]) else {
-                continue;
-            };
-            if !self.usage.memories.contains(&Mem(at as u32)) {
-                continue;
-            }
-            let Some(expr) = self.values[offset.0 as usize].clone() else { continue };
-            self.scratch = true;
-            let (name, ty) = (self.name("kept"), c_type(memory.dtype));
-            let place = match expr.text.as_str() {
-                "0" => format!("({ty} *)scratch"),
-                _ => format!("({ty} *)((char *)scratch + {})", expr.at(Level::Product)),
-            };
-            self.line(&format!("{ty} *const {name} = {place};"));
-            self.memories[at] = Some(name);
-        }
-    }
-
-    pub(super) fn element(&mut self, mem: Mem, at: V) -> Expr {
-        let memory = self.code.memories[mem.0 as usize];
-        if let Place::Buffer(n) = memory.place {
-            self.buffers.insert(n as usize);
-        }
-        let at = self.take(at);
-        let name = self.memories[mem.0 as usize].clone().unwrap_or_default();
-        let element = Expr::atom(format!("{name}[{}]", at.text)).reading(true);
-        match memory.dtype {
-            DType::Bool => {
-                let zero = Expr::atom("0");
-                Expr::binary(&element, "!=", &zero, Level::Comparison)
-            }
-            _ => element,
-        }
-    }
-
-    fn store(&mut self, mem: Mem, at: V, value: V, mask: Option<V>) {
-        let value = self.take(value);
-        let element = self.element(mem, at);
-        let element = element.text.trim_end_matches(" != 0").to_string();
-        let mask = mask.map(|mask| self.take(mask));
-        self.flush(false);
-        let store = format!("{element} = {};", value.text);
-        match mask {
-            Some(mask) => self.line(&format!("if ({}) {store}", mask.text)),
-            None => self.line(&store),
-        }
-    }
-
     pub(super) fn dim(&mut self, n: u32) -> Expr {
         self.dims.insert(n as usize);
         Expr::atom(self.names.dims[n as usize].clone())
@@ -327,105 +256,6 @@ impl Printer<'_> {
                     self.define(v, expr);
                 }
             }
-        }
-    }
-
-    /// A block in braces, whose names are free behind it.
-    fn inside(&mut self, body: impl FnOnce(&mut Self)) {
-        let taken = self.taken.len();
-        self.depth += 1;
-        body(self);
-        self.depth -= 1;
-        self.taken.truncate(taken);
-    }
-
-    fn repeat(&mut self, results: &[V], [from, to, step]: [V; 3], carried: &[V], region: &Region) {
-        let (from, step) = (self.take(from), self.take(step));
-        let to = self.take_name(to);
-        let (&counter, inner) = region.params.split_first().expect("a counter");
-        let mut variables = Vec::new();
-        for (i, (&start, &param)) in carried.iter().zip(inner).enumerate() {
-            let start = self.take(start);
-            let named = [param, results[i], region.yields[i]];
-            let hinted = named.into_iter().find(|v| self.hints.contains_key(v));
-            let name = self.name_of(hinted.unwrap_or(param));
-            self.line(&format!("{} {name} = {};", variable_type(self.dtype(param)), start.text));
-            self.values[param.0 as usize] = Some(Expr::atom(name.clone()));
-            variables.push(name);
-        }
-        self.flush(true);
-        let taken = self.taken.len();
-        let i = self.counter();
-        let next =
-            if step.text == "1" { format!("{i}++") } else { format!("{i} += {}", step.text) };
-        let to = to.at(Level::Sum);
-        self.line(&format!("for (int64_t {i} = {}; {i} < {to}; {next}) {{", from.text));
-        self.values[counter.0 as usize] = Some(Expr::atom(i));
-        self.inside(|own| {
-            own.block(&region.body);
-            own.assign(&variables, &region.yields);
-        });
-        self.line("}");
-        self.taken.truncate(taken);
-        for (&result, name) in results.iter().zip(variables) {
-            self.values[result.0 as usize] = Some(Expr::atom(name));
-        }
-    }
-
-    /// Gives variables their next values, all at once.
-    fn assign(&mut self, variables: &[String], values: &[V]) {
-        for (i, &value) in values.iter().enumerate() {
-            let text = match &self.values[value.0 as usize] {
-                Some(expr) => expr.text.clone(),
-                None => continue,
-            };
-            let mut before = variables[..i].iter().zip(values);
-            let changed = before.any(|(name, &v)| {
-                mentions(&text, name)
-                    && self.values[v.0 as usize].as_ref().is_some_and(|e| e.text != *name)
-            });
-            if changed {
-                self.held.retain(|held| *held != value);
-                self.held.push(value);
-                self.settle(value);
-            }
-        }
-        for (name, &value) in variables.iter().zip(values) {
-            let expr = self.take(value);
-            if expr.text == *name {
-                continue;
-            }
-            match &expr.sum {
-                Some((left, right)) if left == name => self.line(&format!("{name} += {right};")),
-                _ => self.line(&format!("{name} = {};", expr.text)),
-            }
-        }
-    }
-
-    fn choose(&mut self, results: &[V], condition: V, yes: &Region, no: &Region) {
-        let condition = self.take(condition);
-        let mut variables = Vec::new();
-        for &result in results {
-            let name = self.name_of(result);
-            self.line(&format!("{} {name};", variable_type(self.dtype(result))));
-            variables.push(name);
-        }
-        self.flush(true);
-        self.line(&format!("if ({}) {{", condition.text));
-        self.inside(|own| {
-            own.block(&yes.body);
-            own.assign(&variables, &yes.yields);
-        });
-        if !results.is_empty() || !no.body.is_empty() {
-            self.line("} else {");
-            self.inside(|own| {
-                own.block(&no.body);
-                own.assign(&variables, &no.yields);
-            });
-        }
-        self.line("}");
-        for (&result, name) in results.iter().zip(variables) {
-            self.values[result.0 as usize] = Some(Expr::atom(name));
         }
     }
 }

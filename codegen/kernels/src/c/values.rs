@@ -196,6 +196,8 @@ impl Printer<'_> {
         let args: Vec<Expr> = args.iter().map(|&v| self.take(v)).collect();
         let own = match prim {
             Prim::Cast => Some(Function::Whole { from, to: dtype }),
+            // That of the library is a call for each element.
+            Prim::Exp if dtype == DType::F32 => Some(Function::Prim(prim, dtype)),
             Prim::Min | Prim::Max | Prim::FloorDiv | Prim::Mod => Some(Function::Prim(prim, dtype)),
             _ if !dtype.is_float() => Some(Function::Prim(prim, dtype)),
             _ => None,

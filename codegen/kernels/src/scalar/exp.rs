@@ -10,7 +10,7 @@ pub const LN2_F32: (f64, f64) = (0.693359375, -2.1219444005469057e-4);
 pub const LN2_F64: (f64, f64) = (6.931471803691238e-1, 1.9082149292705877e-10);
 
 /// eʳ in f32, with a relative error of less than 2⁻²⁷.
-const EXP: [f64; 7] = [
+pub const EXP: [f64; 7] = [
     1.0,
     1.0,
     0.4999999403953552,

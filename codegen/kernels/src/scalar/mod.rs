@@ -11,6 +11,7 @@ use mithril_ir::scalar::Prim;
 
 use crate::builder::Builder;
 use crate::code::{Unary, V};
+pub(crate) use exp::{EXP, LN2_F32};
 pub use expression::expression;
 pub use memory::{from_memory, held, stored, to_memory};
 use value::{Val, build};
