@@ -49,6 +49,9 @@ impl Function {
             Function::Widen(_) => vec![bits(DType::U32, DType::F32)],
             Function::Narrow(_) => vec![bits(DType::F32, DType::U32)],
             Function::ToOdd => vec![bits(DType::F32, DType::U32), bits(DType::U32, DType::F32)],
+            Function::Prim(Prim::Exp, dtype) => {
+                vec![bits(DType::U32, DType::F32), Function::MulAdd(dtype)]
+            }
             Function::MulAdd(_)
             | Function::Prim(..)
             | Function::Whole { .. }
