@@ -359,3 +359,26 @@ fn gradients_of_norms() {
     );
     check(&text, &[("b", 3)]);
 }
+
+/// Lanes that follow each other may be cut by a view that begins anywhere.
+#[test]
+fn views_that_begin_anywhere() {
+    let text = f(
+        "%x: t<2 x 133 x f32>, %z: t<4 x 48 x f32>) -> (y: t<2 x 2 x 64 x f32>, w: t<2 x 260 x f32>, v: t<8 x 32 x f32>)",
+        "%0 = slice(%x) {axes = [1], starts = [5], limits = [133], steps = [1]}
+         %1 = reshape(%0) {shape = [2 x 2 x 64]}
+         %y = exp(%1)
+         %2 = reshape(%1) {shape = [2 x 128]}
+         %3 = transpose(%1) {permutation = [1, 0, 2]}
+         %4 = reshape(%3) {shape = [2 x 128]}
+         %5 = slice(%x) {axes = [1], starts = [0], limits = [4], steps = [1]}
+         %6 = concat(%5, %2, %4) {axis = 1}
+         %w = sin(%6)
+         %zero = constant() {value = dense<t<f32>, 0.5>}
+         %7 = pad(%z, %zero) {low = [0, 3], high = [0, 13], interior = [0, 0]}
+         %8 = reshape(%7) {shape = [8 x 32]}
+         %v = exp(%8)
+         return %y, %w, %v",
+    );
+    check(&text, &[]);
+}

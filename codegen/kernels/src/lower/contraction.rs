@@ -214,7 +214,7 @@ impl Setup {
     ) {
         nest.lanes = nest.b.ty(value).lanes;
         nest.mask = if nest.lanes == 1 { None } else { mask };
-        nest.aligned = false;
+        nest.multiples.clear();
         let col = if nest.lanes == 1 { Ix::At(col) } else { Ix::Lanes(col) };
         let index = self.index(nest, batch, Ix::At(row), col);
         let value = nest.b.convert(value, held(nest.dtype(dot.result())));

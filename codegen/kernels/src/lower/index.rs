@@ -105,8 +105,29 @@ impl Nest<'_> {
         if self.b.ty(v).lanes == 1 { Ix::At(v) } else { Ix::Many(v) }
     }
 
+    /// Whether an index is known to be a multiple of the lanes.
+    fn is_multiple(&self, v: V) -> bool {
+        let constant = self.b.constant(v).is_some_and(|c| c % i64::from(self.lanes) == 0);
+        constant || self.multiples.contains(&v)
+    }
+
     /// An operation on positions; a number is added to lanes that follow each other.
     pub fn arith(&mut self, op: Binary, x: Ix, y: Ix) -> Ix {
+        let result = self.arith_of(op, x, y);
+        if let (Ix::At(a) | Ix::Lanes(a), Ix::At(b) | Ix::Lanes(b)) = (x, y) {
+            let multiple = match op {
+                Binary::Add | Binary::Sub => self.is_multiple(a) && self.is_multiple(b),
+                Binary::Mul => self.is_multiple(a) || self.is_multiple(b),
+                _ => false,
+            };
+            if let (true, Ix::At(v) | Ix::Lanes(v)) = (multiple, result) {
+                self.multiples.insert(v);
+            }
+        }
+        result
+    }
+
+    fn arith_of(&mut self, op: Binary, x: Ix, y: Ix) -> Ix {
         match (op, x, y) {
             (_, Ix::At(a), Ix::At(b)) => Ix::At(self.b.binary(op, a, b)),
             (Binary::Add, Ix::Lanes(a), Ix::At(b)) | (Binary::Add, Ix::At(b), Ix::Lanes(a)) => {
@@ -163,8 +184,9 @@ impl Nest<'_> {
         let size = self.dim(dim);
         if let Ix::Lanes(base) = number {
             let whole = dim.as_const().is_some_and(|n| n > 0 && n % i64::from(self.lanes) == 0);
-            if whole && self.aligned {
+            if whole && self.is_multiple(base) {
                 let (rest, above) = self.div_rem(base, size);
+                self.multiples.insert(rest);
                 return (Ix::Lanes(rest), Ix::At(above));
             }
         }

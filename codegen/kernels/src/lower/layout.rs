@@ -2,7 +2,7 @@
 
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
-use mithril_ir::graph::Operation;
+use mithril_ir::graph::{Operation, Value};
 use mithril_ir::op::access::Access;
 use mithril_passes::outline::strides::runs;
 use smallvec::SmallVec;
@@ -224,7 +224,7 @@ impl Nest<'_> {
     /// A part of a concatenation where it is `inside`, else what was there before.
     fn part(
         &mut self,
-        part: mithril_ir::graph::Value,
+        part: Value,
         axis: usize,
         index: &[Ix],
         at: Ix,
@@ -232,27 +232,29 @@ impl Nest<'_> {
         before: Option<V>,
     ) -> V {
         let mut place: Index = index.into();
-        let outer = self.mask;
-        // Lanes in line are read in line, those outside masked; others are brought inside.
         place[axis] = match at {
-            Ix::Lanes(_) => {
-                self.mask = Some(match outer {
-                    Some(mask) => self.b.binary(Binary::And, mask, inside),
-                    None => inside,
-                });
-                at
-            }
+            Ix::Lanes(_) => at,
             _ => self.where_true(inside, at),
         };
-        let value = match at {
-            Ix::Lanes(_) => self.scoped(|nest| nest.pull(part, &place)),
-            _ => self.pull(part, &place),
-        };
-        self.mask = outer;
+        let value = self.pull_inside(part, &place, inside);
         match before {
             None => value,
             Some(before) => self.either(inside, value, before),
         }
+    }
+
+    /// The element at a position that need not be there where it is not `inside`: lanes in line are
+    /// masked, others were brought inside.
+    pub fn pull_inside(&mut self, value: Value, place: &[Ix], inside: V) -> V {
+        let in_line = place.iter().any(|ix| matches!(ix, Ix::Lanes(_)));
+        if !in_line || self.b.ty(inside).lanes == 1 {
+            return self.pull(value, place);
+        }
+        let outer = self.mask;
+        self.mask = Some(self.both(outer, inside));
+        let v = self.scoped(|nest| nest.pull(value, place));
+        self.mask = outer;
+        v
     }
 
     fn pad(&mut self, op: &Operation, index: &[Ix]) -> V {
@@ -269,23 +271,16 @@ impl Nest<'_> {
             }
             let lead = self.ix_const(lead);
             let moved = self.arith(Binary::Sub, index[axis], lead);
-            let (at, holds) = self.hit(moved, step, &operand[axis]);
-            inside = Some(match inside {
-                Some(before) => {
-                    let lanes = self.b.ty(before).lanes.max(self.b.ty(holds).lanes);
-                    let [a, b] = [before, holds].map(|v| self.lift(v, lanes));
-                    self.b.binary(Binary::And, a, b)
-                }
-                None => holds,
-            });
-            place[axis] = self.where_true(holds, at);
+            let (at, holds) = self.within(moved, step, &operand[axis]);
+            inside = Some(self.both(inside, holds));
+            place[axis] = at;
         }
-        let value = self.pull(op.operands[0], &place);
+        let Some(inside) = inside else {
+            return self.pull(op.operands[0], &place);
+        };
+        let value = self.pull_inside(op.operands[0], &place, inside);
         let filler = self.pull(op.operands[1], &[]);
-        match inside {
-            Some(inside) => self.either(inside, value, filler),
-            None => value,
-        }
+        self.either(inside, value, filler)
     }
 
     /// Where a padded position lies in the operand, and whether it does.

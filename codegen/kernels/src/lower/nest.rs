@@ -9,7 +9,7 @@ use mithril_ir::op::access::Access;
 use mithril_ir::op::{self, Kind};
 use mithril_ir::scalar::Scalar;
 use mithril_ir::scalar::expr;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::index::{Address, Index, Ix};
 use crate::builder::Builder;
@@ -23,8 +23,8 @@ pub struct Nest<'f> {
     pub lanes: u32,
     /// The lanes that there are; all where `None`.
     pub mask: Option<V>,
-    /// Whether the lane axis is walked from 0 in steps of `lanes`.
-    pub aligned: bool,
+    /// Indices that are multiples of `lanes`, beside constants.
+    pub multiples: FxHashSet<V>,
     pub results: Vec<Mem>,
     args: Vec<Mem>,
     pub definitions: Vec<Option<u32>>,
@@ -62,7 +62,7 @@ impl<'f> Nest<'f> {
             b,
             lanes,
             mask: None,
-            aligned: false,
+            multiples: FxHashSet::default(),
             results,
             args,
             definitions: f.definitions(),

@@ -116,14 +116,14 @@ impl Nest<'_> {
         match inside {
             _ if empty => old,
             Some(inside) => {
-                let new = self.pull(update, place);
+                let new = self.pull_inside(update, place, inside);
                 self.either(inside, new, old)
             }
             None => self.pull(update, place),
         }
     }
 
-    fn both(&mut self, a: Option<V>, b: V) -> V {
+    pub fn both(&mut self, a: Option<V>, b: V) -> V {
         let Some(a) = a else {
             return b;
         };
@@ -133,9 +133,12 @@ impl Nest<'_> {
     }
 
     /// The position in a part that begins at 0 and has every `step`-th one, brought inside, and
-    /// whether it was there.
-    fn within(&mut self, moved: Ix, step: i64, size: &Dim) -> (Ix, V) {
+    /// whether it was there. Lanes in line stay so, to be read by [`Nest::pull_inside`].
+    pub fn within(&mut self, moved: Ix, step: i64, size: &Dim) -> (Ix, V) {
         let (at, holds) = self.hit(moved, step, size);
+        if let (Ix::Lanes(_), 1) = (moved, step) {
+            return (moved, holds);
+        }
         let at = self.position(at);
         let zero = self.b.int(self.b.ty(at), 0);
         let at = self.b.select(holds, at, zero);

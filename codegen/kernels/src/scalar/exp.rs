@@ -99,10 +99,13 @@ fn series_less_one(r: Val) -> Val {
     (r * r).mul_add(by_dtype(r, &EXPM1_F32, &EXPM1_F64), r)
 }
 
-/// `x`, or beyond the range of eˣ some number there.
-fn within(x: Val) -> Val {
+/// What a formula makes of `x`; 0 where eˣ is less than any number. A result that is too small is
+/// dear to compute, so those lanes are given another argument.
+fn in_range<'a>(x: Val<'a>, formula: impl FnOnce(Val<'a>) -> Val<'a>) -> Val<'a> {
     let (low, high) = if x.is_f64() { (-745.2, 709.9) } else { (-104.0, 88.8) };
-    x.at_most(high).at_least(low)
+    let (below, zero) = (x.lt(low), x.number(0.0));
+    let value = formula(zero.when(below, x.at_most(high)));
+    zero.when(below, value)
 }
 
 /// 2ⁿ as two factors, where `n` has the bias twice: at either end of the range one would not do.
@@ -113,14 +116,18 @@ fn factors<'a>(n: Val<'a>) -> [Val<'a>; 2] {
 
 /// eˣ.
 pub fn exp(x: Val) -> Val {
-    let reduced = reduce(within(x), 2 * bias(x));
-    reduced.times_power(series(reduced.r))
+    in_range(x, |x| {
+        let reduced = reduce(x, 2 * bias(x));
+        reduced.times_power(series(reduced.r))
+    })
 }
 
 /// e to a sum, of which the second part is small.
 pub fn exp_of_sum<'a>(x: Val<'a>, rest: Val<'a>) -> Val<'a> {
-    let reduced = reduce(within(x), 2 * bias(x));
-    reduced.times_power(series(reduced.r + rest))
+    in_range(x, |x| {
+        let reduced = reduce(x, 2 * bias(x));
+        reduced.times_power(series(reduced.r + rest))
+    })
 }
 
 /// 2ˣ for x ≤ 0, and 0 where that is subnormal.

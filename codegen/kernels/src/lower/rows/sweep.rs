@@ -133,10 +133,11 @@ impl Rows<'_> {
         so_far: &[V],
         sweep: &Sweep,
     ) -> Vec<V> {
-        self.nest.aligned = true;
         let axis = self.axis;
         let lanes = i64::from(self.nest.lanes);
-        let at = |base: V| {
+        // Lines begin at 0 or at a multiple of the lanes, and go on in steps of them.
+        let at = |nest: &mut Nest, base: V| {
+            nest.multiples.insert(base);
             let mut place = place.clone();
             if let Some(ix) = place.get_mut(axis) {
                 *ix = Ix::Lanes(base);
@@ -158,7 +159,10 @@ impl Rows<'_> {
                 self.nest.repeat_from(from, middle, unroll * lanes, &carried, |nest, i, now| {
                     let each = now.chunks(width).enumerate().flat_map(|(u, own)| {
                         let base = nest.b.offset(i, u as i64 * lanes);
-                        (sweep.take)(nest, &at(base), own)
+                        {
+                            let place = at(nest, base);
+                            (sweep.take)(nest, &place, own)
+                        }
                     });
                     each.collect()
                 });
@@ -172,9 +176,13 @@ impl Rows<'_> {
         let end = self.whole(from, to, lanes);
         if !self.is_empty(middle, end) {
             gathered = self.nest.repeat_from(middle, end, lanes, &gathered, |nest, i, now| {
-                (sweep.take)(nest, &at(i), now)
+                let place = at(nest, i);
+                (sweep.take)(nest, &place, now)
             });
         }
-        self.tail(end, to, &gathered, |nest, i, now| (sweep.take)(nest, &at(i), now))
+        self.tail(end, to, &gathered, |nest, i, now| {
+            let place = at(nest, i);
+            (sweep.take)(nest, &place, now)
+        })
     }
 }
