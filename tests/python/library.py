@@ -29,6 +29,12 @@ def size(array, dims):
     return total
 
 
+def memory(length, element, kept):
+    """The address of so many bytes, which is a multiple of an element's and of no more."""
+    kept.append(ctypes.create_string_buffer(length + 128))
+    return -(-ctypes.addressof(kept[-1]) // 64) * 64 + element
+
+
 def mapped(folder, weights, kept):
     """The address of each weight in the mapped file, which stays mapped as long as `kept` does."""
     with (folder / weights["file"]).open("rb") as file:
@@ -49,22 +55,21 @@ def call(path, function, request):
     weights = mapped(folder, meta["weights"], kept) if "weights" in meta else {}
     for array in own["arguments"]:
         if place(array) in given:
-            kept.append(ctypes.create_string_buffer(given[place(array)]))
-            pointers[place(array)] = ctypes.addressof(kept[-1])
+            data = given[place(array)]
+            pointers[place(array)] = memory(len(data), BYTES.get(array["dtype"], 1), kept)
+            ctypes.memmove(pointers[place(array)], data, len(data))
         elif array["role"] == "param":
             pointers[place(array)] = weights[array["name"]]
-    results = {}
     for array in own["results"]:
-        results[place(array)] = ctypes.create_string_buffer(max(1, size(array, dims)))
-        pointers[place(array)] = ctypes.addressof(results[place(array)])
+        length, element = size(array, dims), BYTES.get(array["dtype"], 1)
+        pointers[place(array)] = memory(max(0, length), element, kept)
     values = [ctypes.c_int64(dims[d["name"]]) for d in own["dims"]]
     length = getattr(library, own["workspace_bytes"])
     length.restype = ctypes.c_size_t
     bytes_needed = length(*values)
     status = None
     if bytes_needed < 2**40:
-        workspace = ctypes.create_string_buffer(bytes_needed + 64)
-        pointers["workspace"] = -(-ctypes.addressof(workspace) // 64) * 64
+        pointers["workspace"] = memory(bytes_needed, 0, kept)
         arguments = []
         for parameter in own["parameters"]:
             kind, name = parameter["kind"], parameter["name"]
@@ -79,7 +84,7 @@ def call(path, function, request):
                 arguments.append(ctypes.c_void_p(pointers.get(name, 0)))
         status = getattr(library, function)(*arguments)
     raw = {
-        place(array): results[place(array)].raw[: size(array, dims)].hex()
+        place(array): ctypes.string_at(pointers[place(array)], max(0, size(array, dims))).hex()
         for array in own["results"]
     }
     loaded = [name for name in ("mithril", "numpy") if name in sys.modules]

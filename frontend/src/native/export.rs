@@ -18,7 +18,7 @@ use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::graph::{Function, Module};
 use mithril_ir::tensor::Tensor;
 use mithril_kernels::contract::Isa;
-use mithril_kernels::entry::llvm::{self, Processor};
+use mithril_kernels::entry::llvm::{self, Processor, Symbols};
 use mithril_kernels::entry::{Interface, header, identifier};
 use mithril_kernels::program::{Plan, plan};
 
@@ -130,7 +130,7 @@ fn objects(
     processors: &[Processor],
 ) -> Result<Vec<Object>> {
     let mut objects = Vec::new();
-    let mut kernels: Vec<Vec<Vec<String>>> = vec![Vec::new(); plans.len()];
+    let mut kernels: Symbols = vec![Vec::new(); plans.len()];
     for (variant, host) in hosts.iter().enumerate() {
         let mut texts: Vec<String> = Vec::new();
         for (entry, plans) in plans.iter().enumerate() {
@@ -174,7 +174,7 @@ fn kernel_symbol(interface: &Interface, host: &Host, number: usize) -> String {
 fn constants<'p>(
     interface: &Interface,
     plans: &'p [Vec<Plan>],
-) -> (Vec<(String, &'p Tensor)>, Vec<Vec<Vec<String>>>) {
+) -> (Vec<(String, &'p Tensor)>, Symbols) {
     let mut all: Vec<(String, &Tensor)> = Vec::new();
     let mut symbol = |tensor: &'p Tensor| {
         if let Some((symbol, _)) = all.iter().find(|(_, known)| *known == tensor) {

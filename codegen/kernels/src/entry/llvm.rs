@@ -17,11 +17,12 @@ pub struct Library<'a> {
     pub interface: &'a Interface,
     /// What each variant is for; of those that fit, the first is taken.
     pub processors: &'a [Processor],
-    /// The symbols of kernels: by entry, by variant, by number.
-    pub kernels: Vec<Vec<Vec<String>>>,
-    /// The symbols of constants: by entry, by variant, by number.
-    pub constants: Vec<Vec<Vec<String>>>,
+    pub kernels: Symbols,
+    pub constants: Symbols,
 }
+
+/// The names of kernels or constants: by entry, by variant, by number in its plan.
+pub type Symbols = Vec<Vec<Vec<String>>>;
 
 /// What functions return, as the header says.
 #[derive(Clone, Copy)]
