@@ -1,4 +1,4 @@
-"""Generated C: warnings, sanitizers, what a program in C gets from it, and the backend's options."""
+"""Generated C: warnings, sanitizers, what a program in C gets from it, the backend's options."""
 
 import os
 import re
@@ -113,7 +113,7 @@ static void save(const char *name, const void *memory, size_t bytes) {
 """
 
 
-def call(function, dims, inputs, params, outputs, gradients, folder):
+def call(function, dims, inputs, params, outputs, *, gradients, folder):
     """C that loads arrays, calls a function and saves what it gives."""
     lines, free, args = [], [], [str(size) for size in dims]
     for name, array in {**inputs, **params}.items():
@@ -181,7 +181,9 @@ def test_programs_in_c_get_what_numpy_gives(name, options, tmp_path):
     compiled, numpy, params, inputs, sizes = made(name)
     (tmp_path / "model.c").write_text(compiled.code)
     outputs = numpy.evaluate(params, inputs)
-    body = call("mithril_model", sizes.values(), inputs, params, outputs, {}, tmp_path)
+    body = call(
+        "mithril_model", sizes.values(), inputs, params, outputs, gradients={}, folder=tmp_path
+    )
     run(tmp_path, body, *options)
     near(tmp_path, outputs)
 
@@ -197,7 +199,13 @@ def test_programs_in_c_get_gradients(name, options, tmp_path):
     outputs, gradients = numpy.evaluate(params, inputs, output_gradients=seeds)
     given = {**inputs, **{f"{n}_gradient": seed for n, seed in seeds.items()}}
     body = call(
-        "mithril_model_gradients", sizes.values(), given, params, outputs, gradients, tmp_path
+        "mithril_model_gradients",
+        sizes.values(),
+        given,
+        params,
+        outputs,
+        gradients=gradients,
+        folder=tmp_path,
     )
     run(tmp_path, body, *options)
     near(tmp_path, {**outputs, **gradients})
@@ -207,7 +215,7 @@ def test_a_static_arena_is_for_known_sizes(tmp_path):
     compiled, numpy, params, inputs, _ = made("fixed")
     (tmp_path / "model.c").write_text(compiled.code)
     outputs = numpy.evaluate(params, inputs)
-    body = call("mithril_model", [], inputs, params, outputs, {}, tmp_path)
+    body = call("mithril_model", [], inputs, params, outputs, gradients={}, folder=tmp_path)
     body = body.replace(", workspace)", ", NULL)")
     run(tmp_path, body, "-DMITHRIL_STATIC_ARENA", *SANITIZED)
     near(tmp_path, outputs)
@@ -241,7 +249,7 @@ def test_the_file_is_written(tmp_path):
     assert "int mithril_small(" in compiled.code
     with pytest.raises(ml.BackendError, match="jit=False"):
         compiled.evaluate(compiled.randomize_params(), {"input": np.ones((4, 3), np.float32)})
-    with pytest.raises(ml.MithrilError, match="ends in `.c`"):
+    with pytest.raises(ml.MithrilError, match=r"ends in `\.c`"):
         ml.compile(Linear(2), ml.CBackend(), shapes={"input": [4, 3]}, file_path="model.py")
     with pytest.raises(ml.BackendError, match="shapes"):
         ml.compile(Linear(2), ml.CBackend(), file_path=tmp_path / "model.c")
@@ -275,10 +283,12 @@ def test_compilers_that_fail_are_told(monkeypatch, tmp_path):
     with pytest.raises(ml.BackendError, match="no C compiler"):
         fresh(2.5).evaluate({}, {"x": x})
     broken = Path(tmp_path / "cc")
-    broken.write_text("#!/bin/sh\n[ \"$1\" = --version ] || { echo 'x.c:1: error: no' >&2; exit 1; }\n")
+    broken.write_text(
+        "#!/bin/sh\n[ \"$1\" = --version ] || { echo 'x.c:1: error: no' >&2; exit 1; }\n"
+    )
     os.chmod(broken, 0o755)
     monkeypatch.setenv("CC", str(broken))
-    with pytest.raises(ml.BackendError, match="x.c:1: error: no"):
+    with pytest.raises(ml.BackendError, match=r"x\.c:1: error: no"):
         fresh(3.5).evaluate({}, {"x": x})
 
 

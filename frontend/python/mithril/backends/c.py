@@ -18,8 +18,8 @@ class CBackend(NumpyArrays):
     """Runs models as C. Arrays are `numpy.ndarray`; outputs own their memory.
 
     The source is one file of C11 with a documented interface, `compiled.code`; `file_path=` writes
-    it. At the first call the compiler that the environment's `CC` names, or `cc`, makes a library of
-    it. With `jit=False` nothing is compiled, and nothing can be called.
+    it. At the first call the compiler that the environment's `CC` names, or `cc`, makes a library
+    of it. With `jit=False` nothing is compiled, and nothing can be called.
     """
 
     kind: ClassVar[str] = "c"
