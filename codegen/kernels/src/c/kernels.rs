@@ -50,7 +50,7 @@ impl Kernels {
         let names = self.names(entry, plan, at, kernel);
         let printed = kernel::print(&kernel.lowered.code, &names, &mut self.used);
         let _ =
-            write!(self.text, "{}{}\n", comment(plan, at, kernel, &names, &printed), printed.text);
+            writeln!(self.text, "{}{}", comment(plan, at, kernel, &names, &printed), printed.text);
         let call = Call { name: names.kernel, printed };
         self.known.insert(key, call.clone());
         call
@@ -115,7 +115,7 @@ fn title(function: &Function) -> String {
     match names.as_slice() {
         [] => "copy_kernel".into(),
         [one] => format!("{one}_kernel"),
-        [all @ ..] => all[..all.len().min(TOLD)].join("_"),
+        all => all[..all.len().min(TOLD)].join("_"),
     }
 }
 

@@ -197,7 +197,7 @@ impl<'f> Rows<'f> {
 
     /// All rows, by a loop for each of the axes that number them.
     fn all_rows(&mut self) {
-        let (mut place, axes) = self.nest.open_axes(&self.space[..self.outer].to_vec());
+        let (mut place, axes) = self.nest.open_axes(&self.space[..self.outer]);
         self.row_at(&mut place);
         self.nest.close_axes(axes);
     }

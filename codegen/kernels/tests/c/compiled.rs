@@ -1,7 +1,7 @@
 //! Functions as C beside the evaluator. Many are compiled by one command.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -94,7 +94,7 @@ pub fn failures(checks: &[Check]) -> Vec<String> {
     failures
 }
 
-fn run_batch(batch: &[Check], folder: &PathBuf) -> Vec<String> {
+fn run_batch(batch: &[Check], folder: &Path) -> Vec<String> {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let mut failures = Vec::new();
     let mut made = Vec::new();
