@@ -29,7 +29,15 @@ import mithril as ml
 from mithril.models import Linear, Model, Relu
 
 OUT = Path(__file__).resolve().parents[2] / "out"
-BACKENDS = {"numpy": ml.NumpyBackend, "torch": ml.TorchBackend, "jax": ml.JaxBackend}
+BACKENDS = {
+    "numpy": ml.NumpyBackend,
+    "torch": ml.TorchBackend,
+    "jax": ml.JaxBackend,
+    "cpu": ml.CpuBackend,
+    "c": ml.CBackend,
+}
+# What each leaves behind: source, or a listing of what native code launches.
+SUFFIXES = {"cpu": ".txt", "c": ".c"}
 BATCH = 64
 RATE = 0.3
 TOLERANCE = 1e-5
@@ -52,6 +60,7 @@ class Run:
     name: str
     compile_ms: float
     losses: list[float] = field(default_factory=list)
+    first_ms: float = 0.0
     step_ms: float = 0.0
     accuracy: float = 0.0
     path: Path = OUT
@@ -94,12 +103,17 @@ def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> tuple[float, np.nda
 def train(name: str, data: Data, initial: dict[str, np.ndarray], steps: int, bar: Any) -> Run:
     """Trains the classifier on one backend by gradient descent."""
     backend = BACKENDS[name](dtype=ml.float64)
-    path = OUT / f"digits_{name}.py"
+    path = OUT / f"digits_{name}{SUFFIXES.get(name, '.py')}"
     start = time.perf_counter()
     compiled = ml.compile(
-        classifier(), backend, shapes={"input": ["batch", 64]}, file_path=str(path)
+        classifier(),
+        backend,
+        shapes={"input": ["batch", 64]},
+        file_path=None if name == "cpu" else str(path),
     )
     run = Run(name, 1000 * (time.perf_counter() - start), path=path)
+    if name == "cpu":
+        path.write_text(compiled.code)
     params = {key: backend.array(value) for key, value in initial.items()}
     order = np.random.default_rng(1)
     seconds: list[float] = []
@@ -119,6 +133,7 @@ def train(name: str, data: Data, initial: dict[str, np.ndarray], steps: int, bar
         backend.to_numpy(params["head.b"])
         seconds.append(time.perf_counter() - start)
         bar()
+    run.first_ms = 1000 * seconds[0]
     run.step_ms = 1000 * float(np.median(seconds))
     test = compiled.evaluate(params, {"input": backend.array(data.test_images)})
     guesses = backend.to_numpy(test["logits"]).argmax(axis=1)
@@ -149,12 +164,15 @@ def report(runs: list[Run], console: Console) -> bool:
     table = Table(
         title="One classifier of digits, trained from the same params on the same batches"
     )
-    for column in ("backend", "compile ms", "step ms", "first loss", "last loss", "accuracy"):
-        table.add_column(column, justify="left" if column == "backend" else "right")
+    columns = ("compile ms", "first step ms", "step ms", "first loss", "last loss", "accuracy")
+    table.add_column("backend")
+    for column in columns:
+        table.add_column(column, justify="right")
     for run in runs:
         table.add_row(
             run.name,
             f"{run.compile_ms:.1f}",
+            f"{run.first_ms:.0f}",
             f"{run.step_ms:.2f}",
             f"{run.losses[0]:.4f}",
             f"{run.losses[-1]:.4f}",
