@@ -251,6 +251,17 @@ impl<'a> Var<'a> {
         self.unary("swap_axes", &[("first", (-2).into()), ("second", (-1).into())])
     }
 
+    /// Whether it was made by [`Var::swap_last`].
+    pub fn is_swapped(self) -> bool {
+        self.builder.with(|f| {
+            let made = f.ops.iter().rev().find(|op| op.results().any(|v| v == self.value));
+            made.is_some_and(|op| {
+                let last = |name, axis| matches!(op.attr(name), Attr::Int(own) if *own == axis);
+                op.op.name == "swap_axes" && last("first", -2) && last("second", -1)
+            })
+        })
+    }
+
     pub fn matmul(self, other: Var<'a>) -> Var<'a> {
         self.binary("matmul", other)
     }

@@ -270,6 +270,8 @@ fn matmul_gradient<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
     let dx = g.matmul(matrix_y.swap_last());
     let dy = match matrix_y.shape().rank() {
         Some(2) => rows(matrix_x).swap_last().matmul(rows(g)),
+        // What comes of a transposed operand is to be transposed back.
+        _ if y.is_swapped() => g.swap_last().matmul(matrix_x).swap_last(),
         _ => matrix_x.swap_last().matmul(g),
     };
     let dx =

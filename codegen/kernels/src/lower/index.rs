@@ -106,7 +106,7 @@ impl Nest<'_> {
     }
 
     /// Whether an index is known to be a multiple of the lanes.
-    fn is_multiple(&self, v: V) -> bool {
+    pub fn is_multiple(&self, v: V) -> bool {
         let constant = self.b.constant(v).is_some_and(|c| c % i64::from(self.lanes) == 0);
         constant || self.multiples.contains(&v)
     }

@@ -176,18 +176,6 @@ impl Nest<'_> {
         value
     }
 
-    /// Positions where a condition holds, others brought to 0, so that reading them is safe.
-    fn where_true(&mut self, condition: V, ix: Ix) -> Ix {
-        let lanes = self.b.ty(condition).lanes;
-        let at = match lanes {
-            1 => self.position(ix),
-            _ => self.many(ix),
-        };
-        let zero = self.b.int(self.b.ty(at), 0);
-        let at = self.b.select(condition, at, zero);
-        self.ix(at)
-    }
-
     /// One of two values, of the same number of lanes as the condition has, or more.
     pub fn either(&mut self, condition: V, yes: V, no: V) -> V {
         let count = [condition, yes, no].map(|v| self.b.ty(v).lanes);
@@ -207,14 +195,8 @@ impl Nest<'_> {
             }
             let start = self.dim(&offset);
             let place = self.arith(Binary::Sub, index[axis], Ix::At(start));
-            let (at, zero) = (self.position(place), 0);
-            let zero = self.b.int(self.b.ty(at), zero);
-            let end = self.dim(size);
-            let end = self.lift(end, self.b.ty(at).lanes);
-            let behind = self.b.compare(Cmp::Ge, at, zero);
-            let before = self.b.compare(Cmp::Lt, at, end);
-            let inside = self.b.binary(Binary::And, behind, before);
-            value = Some(self.part(part, axis, index, place, inside, value));
+            let (at, inside) = self.within(place, 1, size);
+            value = Some(self.part(part, axis, index, at, inside, value));
             offset = &offset + size;
         }
         let ty = Ty::scalar(held(self.dtype(op.result())));
@@ -232,10 +214,7 @@ impl Nest<'_> {
         before: Option<V>,
     ) -> V {
         let mut place: Index = index.into();
-        place[axis] = match at {
-            Ix::Lanes(_) => at,
-            _ => self.where_true(inside, at),
-        };
+        place[axis] = at;
         let value = self.pull_inside(part, &place, inside);
         match before {
             None => value,

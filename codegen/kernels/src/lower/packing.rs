@@ -51,22 +51,28 @@ impl Packing {
         Tensor::from_bytes(self.dtype, vec![count as usize], packed).expect("as many as there are")
     }
 
-    /// Copies elements of `N` bytes.
+    /// Copies elements of `N` bytes: whole rows where columns are neighbours, else along `k`.
     fn copy<const N: usize>(&self, from: &[u8], to: &mut [u8]) {
+        let width = self.strip as usize * N;
         let matrices = to.chunks_exact_mut((self.matrix() as usize * N).max(1));
         for (number, to) in matrices.enumerate() {
             let at = self.offset + self.batch_at(number as i64);
-            let strips = to.chunks_exact_mut((self.strip * self.k.0) as usize * N);
-            for (strip, to) in strips.enumerate() {
+            for (strip, to) in to.chunks_exact_mut(width * self.k.0 as usize).enumerate() {
                 let first = strip as i64 * self.strip;
-                let columns = (self.n.0 - first).min(self.strip);
-                for (k, row) in to.chunks_exact_mut(self.strip as usize * N).enumerate() {
-                    let at = at + k as i64 * self.k.1 + first * self.n.1;
-                    for (column, element) in
-                        row.chunks_exact_mut(N).take(columns as usize).enumerate()
-                    {
-                        let at = (at + column as i64 * self.n.1) as usize * N;
-                        element.copy_from_slice(&from[at..at + N]);
+                let columns = (self.n.0 - first).min(self.strip) as usize;
+                let at = |k: i64, column: i64| {
+                    (at + k * self.k.1 + (first + column) * self.n.1) as usize * N
+                };
+                if self.n.1 == 1 {
+                    for (k, row) in to.chunks_exact_mut(width).enumerate() {
+                        row[..columns * N].copy_from_slice(&from[at(k as i64, 0)..][..columns * N]);
+                    }
+                    continue;
+                }
+                for column in 0..columns {
+                    for (k, row) in to.chunks_exact_mut(width).enumerate() {
+                        let element = &from[at(k as i64, column as i64)..][..N];
+                        row[column * N..][..N].copy_from_slice(element);
                     }
                 }
             }

@@ -135,14 +135,36 @@ impl Nest<'_> {
     /// The position in a part that begins at 0 and has every `step`-th one, brought inside, and
     /// whether it was there. Lanes in line stay so, to be read by [`Nest::pull_inside`].
     pub fn within(&mut self, moved: Ix, step: i64, size: &Dim) -> (Ix, V) {
-        let (at, holds) = self.hit(moved, step, size);
-        if let (Ix::Lanes(_), 1) = (moved, step) {
-            return (moved, holds);
+        if let (Ix::Lanes(base), 1) = (moved, step) {
+            return self.lanes_within(base, size);
         }
+        let (at, holds) = self.hit(moved, step, size);
         let at = self.position(at);
         let zero = self.b.int(self.b.ty(at), 0);
         let at = self.b.select(holds, at, zero);
         (self.ix(at), holds)
+    }
+
+    /// Lanes that are all inside or none, where that is known: then a scalar says so. Others go at
+    /// most a vector beyond either end, for what is masked is dear to read far away.
+    fn lanes_within(&mut self, base: V, size: &Dim) -> (Ix, V) {
+        let lanes = i64::from(self.lanes);
+        let whole =
+            size.as_const().is_some_and(|n| n > 0 && n % lanes == 0) && self.is_multiple(base);
+        let (zero, end) = (self.b.index(0), self.dim(size));
+        if whole {
+            let behind = self.b.compare(Cmp::Ge, base, zero);
+            let before = self.b.compare(Cmp::Lt, base, end);
+            let inside = self.b.binary(Binary::And, behind, before);
+            let at = self.b.select(inside, base, zero);
+            self.multiples.insert(at);
+            return (Ix::Lanes(at), inside);
+        }
+        let (_, holds) = self.hit(Ix::Lanes(base), 1, size);
+        let least = self.b.index(-lanes);
+        let at = self.b.binary(Binary::Max, base, least);
+        let at = self.b.binary(Binary::Min, at, end);
+        (Ix::Lanes(at), holds)
     }
 
     /// Where a block of `sizes` begins, moved so that it lies within the first operand.
