@@ -24,6 +24,9 @@ pub struct Library<'a> {
 /// The names of kernels or constants: by entry, by variant, by number in its plan.
 pub type Symbols = Vec<Vec<Vec<String>>>;
 
+/// The most steps that are inlined.
+const FEW: usize = 16;
+
 /// What functions return, as the header says.
 #[derive(Clone, Copy)]
 enum Status {
@@ -349,25 +352,25 @@ impl Printer<'_> {
     }
 
     /// The function that launches what a variant of an entry does, on pointers that were checked.
+    ///
+    /// It reads a pointer where it is used, and a long one is not inlined: hundreds of pointers that
+    /// live through hundreds of calls take LLVM seconds to find places for.
     fn run(&mut self, at: usize, variant: usize) {
         let entry = &self.library.interface.entries[at];
+        let steps = &entry.variants[variant].steps;
         line!(
             self,
-            "llvm.func internal @{}_run_{variant}({}%table: !llvm.ptr, %workspace: !llvm.ptr) {{",
+            "llvm.func internal @{}_run_{variant}({}%table: !llvm.ptr, %workspace: !llvm.ptr){} {{",
             entry.name,
-            Self::symbols(entry)
+            Self::symbols(entry),
+            if steps.len() > FEW { " attributes {passthrough = [\"noinline\"]}" } else { "" }
         );
-        let steps = &entry.variants[variant].steps;
         let most = |length: fn(&Step) -> usize| steps.iter().map(length).max().unwrap_or(0);
         let buffers = self.array(most(|step| step.buffers.len()), "ptr");
         let dims = self.array(most(|step| step.dims.len()), "i64");
-        let count = entry.arguments.len() + entry.results.len();
-        let pointers = (0..count).map(|at| self.load_pointer("%table", at));
-        let pointers: Vec<String> = pointers.collect();
         let frame = Frame {
             entry: at,
             variant,
-            pointers,
             scratch: self.behind("%workspace", &entry.workspace.scratch),
             buffers,
             dims,
@@ -428,8 +431,8 @@ impl Printer<'_> {
     fn buffer(&mut self, frame: &Frame, slot: &Slot) -> String {
         let arguments = self.library.interface.entries[frame.entry].arguments.len();
         let base = match slot.base {
-            Base::Argument(at) => frame.pointers[at].clone(),
-            Base::Result(at) => frame.pointers[arguments + at].clone(),
+            Base::Argument(at) => self.load_pointer("%table", at),
+            Base::Result(at) => self.load_pointer("%table", arguments + at),
             Base::Workspace => "%workspace".to_string(),
             Base::Constant(at) => {
                 let symbol = &self.library.constants[frame.entry][frame.variant][at];
@@ -444,7 +447,6 @@ impl Printer<'_> {
 struct Frame {
     entry: usize,
     variant: usize,
-    pointers: Vec<String>,
     scratch: String,
     buffers: String,
     dims: String,
