@@ -1,6 +1,7 @@
 //! Constant values given to terminals.
 
 use mithril_ir::dtype::DType;
+use mithril_ir::scalar::round;
 use mithril_ir::tensor::Tensor;
 
 /// A constant. A *weak* one, such as a plain number, takes the dtype of the operands it meets;
@@ -32,8 +33,8 @@ impl Literal {
         }
     }
 
-    /// The value in this dtype; `None` where it has none: a fraction as an integer, a truth value
-    /// as a number, an array of another dtype.
+    /// The value in this dtype; `None` where it has none: an integer out of its range, a fraction
+    /// as an integer, a truth value as a number, an array of another dtype.
     pub fn in_dtype(&self, dtype: DType) -> Option<Tensor> {
         let own = self.tensor.dtype();
         if own == dtype {
@@ -44,9 +45,23 @@ impl Literal {
         }
         let shape = self.tensor.shape().to_vec();
         if own.is_int() {
+            if !self.is_in_range(dtype) {
+                return None;
+            }
             return Some(Tensor::from_i64s(dtype, shape, &self.tensor.to_i64s()));
         }
         dtype.is_float().then(|| Tensor::from_f64s(dtype, shape, &self.tensor.to_f64s()))
+    }
+
+    /// Whether these integers are integers of `dtype` too; floats take any, rounded.
+    pub fn is_in_range(&self, dtype: DType) -> bool {
+        if !dtype.is_int() {
+            return true;
+        }
+        let own = self.tensor.dtype();
+        let (least, greatest) = round::int_range(dtype);
+        let values = self.tensor.to_i64s();
+        values.iter().all(|v| (least..=greatest).contains(&round::wide(own, *v)))
     }
 
     /// As a person would write it: `2.0`, `[1, 2, …]`.

@@ -54,6 +54,19 @@ pub fn symbol(text: &str) -> Symbol {
     Symbol::from(name)
 }
 
+/// The symbol of a dim that an author named. Errors: an expression or another text that is no name,
+/// which would be taken for one.
+pub fn dim_symbol(name: &str) -> Result<Symbol> {
+    if mithril_ir::text::is_identifier(name) {
+        return Ok(symbol(name));
+    }
+    Diagnostic::new("Incompatible shapes during compilation: this is no name of a dim")
+        .got(format!("\"{name}\""))
+        .expected("ASCII letters, digits and underscores, such as \"batch\"; a size; None")
+        .hint("dims that follow from others are inferred: name the inputs' dims alone")
+        .err()
+}
+
 /// Names that are not taken yet, in time that does not grow with how many clash.
 #[derive(Clone, Default)]
 pub struct Unique {

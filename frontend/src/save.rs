@@ -10,6 +10,7 @@ use crate::literal::Literal;
 use crate::lower::DimSpec;
 use crate::model::Model;
 use crate::model::graph::{Child, Graph, Port, Wire};
+use crate::nesting::deeper;
 use crate::setting::Setting;
 
 /// The version of the format. Older ones are migrated, newer refused.
@@ -37,7 +38,7 @@ impl Writer {
         let index = match self.known.get(block) {
             Some(index) => *index,
             None => {
-                let value = self.definition(block);
+                let value = deeper(|| self.definition(block));
                 self.blocks.push(value);
                 self.known.insert(block.clone(), self.blocks.len() - 1);
                 self.blocks.len() - 1

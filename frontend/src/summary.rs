@@ -10,6 +10,7 @@ use mithril_ir::shape::Type;
 use crate::block::{Block, Definition};
 use crate::lower::{Instance, Options, lower_traced};
 use crate::model::seal::{Feed, Part};
+use crate::nesting::deeper;
 
 /// One block of a model.
 #[derive(Clone, Debug, PartialEq)]
@@ -106,7 +107,7 @@ fn walk(
         };
         rows.push(row(part, instance, path.clone(), depth));
         let inner = instance.and_then(|i| i.parts[at as usize].as_deref());
-        walk(rows, &part.definition, inner, &path, depth + 1, deepest);
+        deeper(|| walk(rows, &part.definition, inner, &path, depth + 1, deepest));
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use smallvec::SmallVec;
 
 use crate::diagnostic::{Diagnostic, Result};
-use crate::dim::{Dim, Relation, Symbol};
+use crate::dim::{Atom, Dim, Relation, Symbol};
 use crate::dtype::DType;
 
 /// The dims of a tensor, behind at most one leading rank variable: `*b x 784`.
@@ -28,6 +28,25 @@ pub struct Type {
 pub struct Guard {
     pub left: Dim,
     pub right: Dim,
+}
+
+impl Guard {
+    /// What it says in the plainest form: `n >= 2` for `n == max(n, 2)`.
+    pub fn relation(&self) -> (&Dim, &'static str, &Dim) {
+        for (one, other) in [(&self.left, &self.right), (&self.right, &self.left)] {
+            let (relation, operands) = match other.as_atom() {
+                Some(Atom::Max(operands)) => (">=", operands),
+                Some(Atom::Min(operands)) => ("<=", operands),
+                Some(Atom::Symbol(_) | Atom::FloorDiv(_) | Atom::Mod(_)) | None => continue,
+            };
+            match &operands[..] {
+                [a, b] if a == one => return (one, relation, b),
+                [a, b] if b == one => return (one, relation, a),
+                _ => {}
+            }
+        }
+        (&self.left, "==", &self.right)
+    }
 }
 
 impl Shape {

@@ -233,14 +233,20 @@ impl<'m> Tape<'m> {
 }
 
 fn gradient_name(results: &[ResultDef], name: &Arc<str>) -> Arc<str> {
-    let taken = |name: &str| results.iter().any(|r| *r.name == *name);
-    match taken(name) {
+    match results.iter().any(|r| r.name == *name) {
         false => name.clone(),
-        true => (1..)
-            .map(|i| Arc::from(format!("{name}_gradient_{i}")))
-            .find(|name: &Arc<str>| !taken(name))
-            .expect("there are more names than results"),
+        true => {
+            let numbered = |i: usize| format!("{name}_gradient_{i}");
+            unused(&numbered(1), |name| results.iter().any(|r| *r.name == *name))
+        }
     }
+}
+
+/// The name, or one that begins with it, that nothing has yet.
+fn unused(name: &str, taken: impl Fn(&str) -> bool) -> Arc<str> {
+    let numbered = (1..).map(|i| format!("{name}_{i}"));
+    let mut names = std::iter::once(name.to_string()).chain(numbered);
+    names.find(|name| !taken(name)).expect("there are more names than are taken").into()
 }
 
 /// Whether a result is a float that is not a state.
@@ -248,22 +254,20 @@ fn takes_cotangent(function: &Function, result: &ResultDef) -> bool {
     function.ty(result.value).dtype.is_float() && result.state.is_none()
 }
 
-/// One cotangent argument per result that takes one.
+/// One cotangent argument per result that takes one: of the result's name, or where an argument has
+/// that, as a second derivative's does, of one that ends in `_gradient`.
 fn cotangent_arguments(builder: &Builder, function: &Function) -> Vec<Option<Value>> {
-    let taken =
-        |name: &str| function.args.iter().any(|a| a.role == Role::Cotangent && *a.name == *name);
-    function
-        .results
-        .iter()
-        .map(|result| {
-            let mut name = result.name.to_string();
-            while taken(&name) {
-                name.push('_');
-            }
-            let ty = function.ty(result.value).clone();
-            takes_cotangent(function, result).then(|| builder.arg(name, Role::Cotangent, ty))
-        })
-        .collect()
+    let taken = |name: &str| function.args.iter().any(|a| *a.name == *name);
+    let others = |name: &str| taken(name) || function.results.iter().any(|r| *r.name == *name);
+    let cotangent = |result: &ResultDef| {
+        let name = match taken(&result.name) {
+            false => result.name.clone(),
+            true => unused(&format!("{}_gradient", result.name), others),
+        };
+        builder.arg(name, Role::Cotangent, function.ty(result.value).clone())
+    };
+    let results = function.results.iter();
+    results.map(|r| takes_cotangent(function, r).then(|| cotangent(r))).collect()
 }
 
 fn zeros(builder: &Builder, ty: &Type) -> Value {

@@ -73,12 +73,12 @@ def compile(
     from .compiled import CompiledModel  # noqa: PLC0415
 
     options = {
-        "shapes": dict(shapes or {}),
+        "shapes": _mapping(shapes, "shapes", "shapes by name"),
         "inference": bool(inference),
         "trainable_keys": _names(trainable_keys, "trainable_keys"),
         "data_keys": _names(data_keys, "data_keys"),
         "discard_keys": _names(discard_keys, "discard_keys"),
-        "constant_keys": dict(constant_keys or {}),
+        "constant_keys": _mapping(constant_keys, "constant_keys", "values by name"),
         "optimize": optimization_level != "none",
         "cache": bool(cache),
     }
@@ -94,6 +94,12 @@ def compile(
     if verbose:
         print(compiled.report(), file=sys.stdout)
     return compiled
+
+
+def _mapping(given: Mapping[str, Any] | None, keyword: str, what: str) -> dict[str, Any]:
+    if given is not None and not isinstance(given, Mapping):
+        raise UsageError(f"`{keyword}` is a dict of {what}\n  got: {given!r}")
+    return dict(given or {})
 
 
 def _names(keys: Keys, keyword: str) -> list[str]:

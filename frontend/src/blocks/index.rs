@@ -27,21 +27,25 @@ pub(super) const BLOCKS: &[Entry] = &[
             with("step", Kind::Count, Default::Int(1)),
             AXIS,
         ],
-        ..LAYOUT.row("Slice", "Every `step`-th element from `start` to `stop` along `axis`.", |cx| {
-            let bound = |name: &str| Setting::clone(cx.settings.get(name));
-            let parts = [bound("start"), bound("stop"), bound("step")];
-            let mut computed = cx.computed()?.into_iter();
-            let [start, limit] = [0, 1].map(|i| bound_of(&parts[i], &mut computed));
-            done(slice(
-                cx,
-                &[(
-                    cx.int("axis"),
-                    start.unwrap_or(Dim::Const(0)),
-                    limit.unwrap_or(Dim::Unknown),
-                    cx.int("step"),
-                )],
-            ))
-        })
+        ..LAYOUT.row(
+            "Slice",
+            "Every `step`-th element from `start` to `stop` along `axis`.",
+            |cx| {
+                let bound = |name: &str| Setting::clone(cx.settings.get(name));
+                let parts = [bound("start"), bound("stop"), bound("step")];
+                let mut computed = cx.computed()?.into_iter();
+                let [start, limit] = [0, 1].map(|i| bound_of(&parts[i], &mut computed));
+                done(slice(
+                    cx,
+                    &[(
+                        cx.int("axis"),
+                        start.unwrap_or(Dim::Const(0)),
+                        limit.unwrap_or(Dim::Unknown),
+                        cx.int("step"),
+                    )],
+                ))
+            },
+        )
     },
     Entry {
         parameters: &[with("index", Kind::Index, Default::None)],
@@ -51,8 +55,8 @@ pub(super) const BLOCKS: &[Entry] = &[
         ],
         ..LAYOUT.row(
             "Indexer",
-            "`input[index]` as NumPy has it, for integers, slices, None and `...`; where `index` is \
-             a terminal, the rows of `input` at these indices.",
+            "`input[index]` as NumPy has it, for integers, slices, None, `...` and one array of \
+             integers; where `index` is a terminal, the rows of `input` at these indices.",
             super::indexer::lower,
         )
     },

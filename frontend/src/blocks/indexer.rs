@@ -1,9 +1,11 @@
-//! `x[…]` as NumPy has it: integers, slices, new axes, an ellipsis, and indices that are data.
+//! `x[…]` as NumPy has it: integers, slices, new axes, an ellipsis, an array of integers, and indices
+//! that are data.
 
 use mithril_ir::algebra::Var;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::shape::Shape;
+use mithril_ir::tensor::Tensor;
 
 use super::Value;
 use super::elementwise::done;
@@ -20,6 +22,8 @@ struct Plan<'a> {
     taken: Vec<(i64, Var<'a>)>,
     /// Axes read at one index.
     dropped: Vec<i64>,
+    /// The axis read at an array of indices.
+    gathered: Option<(i64, Var<'a>)>,
     /// New axes, as axes of the result.
     inserted: Vec<i64>,
 }
@@ -43,10 +47,21 @@ pub(super) fn lower(cx: &Cx) -> Result<Vec<Value>> {
     if !plan.dropped.is_empty() {
         value = value.squeeze(&plan.dropped);
     }
+    if let Some((axis, indices)) = plan.gathered {
+        let axis = axis - moved(axis, &plan.dropped);
+        value = cx.op("take", &[value, indices], &[("axis", axis.into())]);
+    }
     if !plan.inserted.is_empty() {
         value = value.expand_dims(&plan.inserted);
     }
     done(value)
+}
+
+/// By how much the number of an axis changes where others are dropped.
+fn moved(axis: i64, dropped: &[i64]) -> i64 {
+    let before = dropped.iter().filter(|d| axis >= 0 && (0..axis).contains(*d)).count();
+    let behind = dropped.iter().filter(|d| axis < 0 && (axis..0).contains(*d)).count();
+    before as i64 - behind as i64
 }
 
 fn plan<'a>(cx: &Cx<'a>, items: &[Setting]) -> Result<Plan<'a>> {
@@ -59,6 +74,7 @@ fn plan<'a>(cx: &Cx<'a>, items: &[Setting]) -> Result<Plan<'a>> {
     if back.contains(&Setting::Ellipsis) {
         return Diagnostic::new("an index has one `...` at most").err();
     }
+    check_arrays(items)?;
     let reads = |items: &[Setting]| items.iter().filter(|s| !s.is_none()).count();
     let (first, last) = (reads(front), reads(back));
     if first > 0 && shape.lead.is_some() {
@@ -77,21 +93,57 @@ fn plan<'a>(cx: &Cx<'a>, items: &[Setting]) -> Result<Plan<'a>> {
     let mut place = 0;
     for item in front {
         add(cx, &mut plan, &shape, item, &mut axis, place, &mut computed)?;
-        place += i64::from(!is_one(item));
+        place += axes(item);
     }
     let mut axis = -(last as i64);
-    let kept = back.iter().filter(|s| !is_one(s)).count() as i64;
-    let mut place = -kept;
+    let mut place = -back.iter().map(axes).sum::<i64>();
     for item in back {
         add(cx, &mut plan, &shape, item, &mut axis, place, &mut computed)?;
-        place += i64::from(!is_one(item));
+        place += axes(item);
     }
     Ok(plan)
 }
 
-/// Whether the axis goes away.
-fn is_one(item: &Setting) -> bool {
-    matches!(item, Setting::Int(_) | Setting::Terminal)
+/// The number of axes of the result that an item gives.
+fn axes(item: &Setting) -> i64 {
+    match item {
+        Setting::Int(_) | Setting::Terminal => 0,
+        Setting::Tensor(array) => array.shape().len() as i64,
+        _ => 1,
+    }
+}
+
+/// Errors: more arrays than one; integers apart from the array, whose axes NumPy would move.
+fn check_arrays(items: &[Setting]) -> Result<()> {
+    let arrays = items.iter().filter(|s| matches!(s, Setting::Tensor(_))).count();
+    let picks = |s: &Setting| matches!(s, Setting::Tensor(_)) || axes(s) == 0;
+    let runs = items.chunk_by(|a, b| picks(a) == picks(b)).filter(|run| picks(&run[0])).count();
+    match (arrays, runs) {
+        (0, _) | (1, 1) => Ok(()),
+        (1, _) => Diagnostic::new("an index has integers apart from its array")
+            .expected("integers beside the array, where the axes stay in their order")
+            .hint("index twice: `x[:, 0][…]`")
+            .err(),
+        _ => Diagnostic::new("an index has one array at most")
+            .got(format!("{arrays} arrays"))
+            .hint("index twice, or use `Gather` and `einsum`")
+            .err(),
+    }
+}
+
+/// The array of an index, counted from the front where the dim is known.
+/// Errors: an index out of range.
+fn indices<'a>(cx: &Cx<'a>, shape: &Shape, axis: i64, array: &Tensor) -> Result<Var<'a>> {
+    let dim = &shape.dims[shape.dims.len() - shape.axis_from_back(axis)?];
+    let mut places = array.to_i64s();
+    for place in &mut places {
+        check_range(shape, axis, *place)?;
+        if let (true, Some(n)) = (*place < 0, dim.as_const()) {
+            *place += n;
+        }
+    }
+    let array = Tensor::from_i64s(cx.index, array.shape().to_vec(), &places);
+    Ok(cx.builder.var(cx.builder.constant(array)))
 }
 
 fn terminals<'a>(cx: &Cx<'a>) -> Vec<Var<'a>> {
@@ -124,6 +176,9 @@ fn add<'a>(
                 plan.taken.push((at, index));
                 plan.dropped.push(at);
             }
+        }
+        Setting::Tensor(array) => {
+            plan.gathered = Some((at, indices(cx, shape, at, array)?));
         }
         Setting::Slice(parts) => {
             cut(cx, plan, at, parts, computed)?;

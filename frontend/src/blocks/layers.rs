@@ -4,7 +4,7 @@ use mithril_ir::algebra::Var;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::op::Class;
-use mithril_ir::shape::Shape;
+use mithril_ir::shape::{Guard, Shape};
 
 use super::elementwise::{INPUT, done};
 use super::parameter::{required, with};
@@ -157,10 +157,34 @@ fn channels(cx: &Cx) -> Result<Shape> {
     }
 }
 
+/// Errors, at compile or run time: a channel has fewer than two numbers, whose variance says nothing.
+fn need_samples(cx: &Cx, shape: &Shape) -> Result<()> {
+    let apart = shape.dims.iter().enumerate().filter(|(axis, _)| *axis != 1);
+    let count: Dim = apart.map(|(_, dim)| dim.clone()).product();
+    match count.as_const() {
+        Some(0 | 1) => Diagnostic::new(
+            "Incompatible shapes during compilation: `BatchNorm1d` learns from two numbers of each \
+             channel at least",
+        )
+        .got(format!("input: {shape}"))
+        .hint("give a larger batch, or compile with `inference=True`")
+        .err(),
+        Some(_) => Ok(()),
+        None => {
+            let guard = Guard { right: count.max(&Dim::Const(2)), left: count };
+            cx.builder.with_mut(|f| f.guards.push(guard));
+            Ok(())
+        }
+    }
+}
+
 fn batch_norm(cx: &Cx) -> Result<Vec<Value>> {
     let x = cx.var("input");
     let rank = x.shape().need_rank()?;
     let axes: &[i64] = if rank == 2 { &[0] } else { &[0, 2] };
+    if cx.training() {
+        need_samples(cx, &x.shape())?;
+    }
     // A channel's numbers stand along axis 1.
     let along = |v: Var<'_>| if rank == 2 { v } else { v.expand_dims(&[1]) }.value;
     let along = |v: Var| cx.builder.var(along(v));

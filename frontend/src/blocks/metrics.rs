@@ -116,6 +116,9 @@ pub(super) fn actual<'a>(cx: &Cx<'a>) -> Result<Var<'a>> {
     let (input, target) = (cx.var("input"), cx.var("target"));
     let (scores, own) = (input.shape(), target.shape());
     let classes = holds_classes(cx, input);
+    if classes {
+        check_samples(cx, &scores)?;
+    }
     if classes && target.dtype().is_float() && own.rank().is_some() && own.rank() == scores.rank() {
         return Ok(target.unary("argmax", &[("axis", (-1).into())]));
     }
@@ -127,6 +130,23 @@ pub(super) fn actual<'a>(cx: &Cx<'a>) -> Result<Var<'a>> {
         (Some(a), Some(b)) if a != b => other_shape(&expected),
         _ => Ok(target.cast(DType::I64)),
     }
+}
+
+/// Errors: scores of rank 1, which would be those of the classes of one sample, and are mostly meant
+/// as those of class 1 of many.
+fn check_samples(cx: &Cx, scores: &Shape) -> Result<()> {
+    if scores.rank() == Some(1) {
+        let way = match cx.settings.iter().any(|(p, _)| p.name == "binary") {
+            true => "binary=True",
+            false => "average=\"binary\"",
+        };
+        return Diagnostic::new("Incompatible shapes during compilation: the scores have one axis")
+            .got(format!("input: {scores}"))
+            .expected("samples, then a last axis with a score for each class")
+            .hint(format!("`{way}` reads one score for each sample, that of class 1"))
+            .err();
+    }
+    scores.need_trailing(2).map(drop)
 }
 
 /// What was predicted and what was the case, as indices of classes.

@@ -34,7 +34,8 @@ pub enum Kind {
     Floats,
     /// Dims: integers, at most one -1 or None, scalars that the model computes.
     Dims,
-    /// Ints, slices, `None` for a new axis, `...`, and scalars that the model computes.
+    /// Ints, slices, `None` for a new axis, `...`, arrays of integers, and scalars that the model
+    /// computes.
     Index,
     /// An integer or a scalar that the model computes.
     Scalar,
@@ -66,7 +67,9 @@ impl Kind {
             Kind::Strs => "a list of strings".into(),
             Kind::Floats => "a list of numbers".into(),
             Kind::Dims => "a list of dims: integers, None or connections".into(),
-            Kind::Index => "an index: integers, slices, None, ... or connections".into(),
+            Kind::Index => {
+                "an index: integers, slices, None, ..., arrays of integers or connections".into()
+            }
             Kind::Scalar => "an integer or a connection".into(),
             Kind::Block => "a block".into(),
             Kind::Blocks => "a list of blocks".into(),
@@ -137,6 +140,7 @@ fn is_index(setting: &Setting) -> bool {
     match setting {
         Setting::Slice(parts) => parts.iter().all(scalar),
         Setting::Ellipsis => true,
+        Setting::Tensor(array) => array.dtype().is_int(),
         _ => scalar(setting),
     }
 }

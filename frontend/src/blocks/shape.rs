@@ -180,7 +180,10 @@ pub(super) const BLOCKS: &[Entry] = &[
                 let (x, axis) = (cx.var("input"), cx.int("axis"));
                 let shape = x.shape();
                 let length = &shape.dims[shape.dims.len() - shape.axis_from_back(axis)?];
-                let at = (length - &Dim::Const(cx.int("shift"))).modulo(length);
+                let at = match length.as_const() {
+                    Some(0) => return done(x),
+                    _ => (length - &Dim::Const(cx.int("shift"))).modulo(length),
+                };
                 let (front, back) =
                     (cut(cx, axis, None, Some(&at)), cut(cx, axis, Some(&at), None));
                 done(cx.op("concat", &[back, front], &[("axis", axis.into())]))

@@ -16,7 +16,7 @@ use super::{DimSpec, Mode, Options};
 use crate::block::{Block, Definition, Terminal, quoted};
 use crate::literal::Literal;
 use crate::model::Model;
-use crate::naming::symbol;
+use crate::naming::{dim_symbol, symbol};
 
 /// The module of a block.
 pub(super) fn lower(block: &Block, options: &Options) -> Result<Module> {
@@ -131,11 +131,14 @@ fn spec(terminal: &Terminal, options: &Options, shown: &FxHashMap<Symbol, usize>
             .err();
     }
     let shape = match stated(terminal, options) {
-        Some(dims) => Shape::new(dims.iter().enumerate().map(|(axis, dim)| match dim {
-            DimSpec::Number(n) => Dim::Const(*n as i64),
-            DimSpec::Any => Dim::symbol(symbol(&format!("{}_{axis}", terminal.name))),
-            DimSpec::Named(name) => Dim::symbol(symbol(name)),
-        })),
+        Some(dims) => {
+            let dims = dims.iter().enumerate().map(|(axis, dim)| match dim {
+                DimSpec::Number(n) => Ok(Dim::Const(*n as i64)),
+                DimSpec::Any => Ok(Dim::symbol(symbol(&format!("{}_{axis}", terminal.name)))),
+                DimSpec::Named(name) => dim_symbol(name).map(Dim::symbol),
+            });
+            Shape::new(dims.collect::<Result<Vec<_>>>()?)
+        }
         None if terminal.ruled => return Ok(Spec::Open(given.or(terminal.dtype))),
         None => {
             let lead = symbol(&terminal.name);

@@ -16,6 +16,7 @@ use super::instance::{Instance, Lowering};
 use crate::block::Definition;
 use crate::literal::Literal;
 use crate::model::seal::{Composite, Made};
+use crate::naming::dim_symbol;
 
 /// What is known of a net.
 #[derive(Clone)]
@@ -200,6 +201,7 @@ impl<'a, 'o> Frame<'a, 'o> {
                 DimSpec::Any => continue,
                 DimSpec::Number(n) => Dim::Const(*n as i64),
                 DimSpec::Named(name) => {
+                    dim_symbol(name)?;
                     self.dims.entry(name.clone()).or_insert_with(|| dim.clone()).clone()
                 }
             };

@@ -15,6 +15,7 @@ use super::frame::{Frame, Slot};
 use crate::block::Definition;
 use crate::literal::Literal;
 use crate::naming::{Unique, snake_case};
+use crate::nesting::deeper;
 
 /// What is known of an argument before a composite is lowered.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -117,7 +118,7 @@ impl<'o> Lowering<'o> {
             });
         }
         let mut frame = Frame::new(self, &builder, definition, "", slots);
-        frame.run()?;
+        deeper(|| frame.run())?;
         let done = frame.finish()?;
         let mut results: Vec<ResultDef> = Vec::new();
         for (outlet, value) in definition.outputs.iter().zip(&done.outputs) {

@@ -9,6 +9,7 @@ use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Role, Value};
 use mithril_ir::loc::Loc;
 use mithril_ir::op::{self, Class, DTypeRule, Op};
+use mithril_ir::scalar::round;
 use mithril_ir::shape::Type;
 use mithril_ir::tensor::Tensor;
 
@@ -21,6 +22,7 @@ use crate::block::{Definition, Terminal};
 use crate::blocks::{Entry, Meaning, Settings};
 use crate::literal::Literal;
 use crate::model::seal::{Feed, Part};
+use crate::nesting::deeper;
 use crate::setting::Setting;
 
 /// Larger constants become arguments of instances rather than parts of them.
@@ -174,18 +176,10 @@ impl<'a> Frame<'a, '_> {
             (true, Class::Float) if literal.weak => options.dtype,
             (true, _) => own,
         };
-        let Some(tensor) = literal.in_dtype(dtype) else {
-            return Err(Diagnostic::new(format!(
-                "the value {} of `{}` is no {dtype}",
-                literal.text(),
-                terminal.name
-            ))
-            .got(literal.tensor.dtype())
-            .expected(format!("{dtype}, as the other operands: nothing is promoted silently"))
-            .hint("make the dtype explicit with `Cast`")
-            .into());
-        };
-        Ok(self.builder.constant(tensor))
+        match literal.in_dtype(dtype) {
+            Some(tensor) => Ok(self.builder.constant(tensor)),
+            None => Err(no_value(literal, &terminal.name, dtype).into()),
+        }
     }
 
     /// An input whose shape follows from the others by the table.
@@ -411,7 +405,7 @@ impl<'a> Frame<'a, '_> {
             .collect();
         let builder = self.builder;
         let mut frame = Frame::new(self.lowering, builder, &part.definition, &path, slots);
-        frame.run()?;
+        deeper(|| frame.run())?;
         let done = frame.finish()?;
         for (net, value) in untyped {
             self.slots[net as usize] = Slot::Value(value);
@@ -424,6 +418,23 @@ impl<'a> Frame<'a, '_> {
         }
         Ok(())
     }
+}
+
+/// Why a constant cannot be of the dtype that its terminal has.
+fn no_value(literal: &Literal, terminal: &str, dtype: DType) -> Diagnostic {
+    let own = literal.tensor.dtype();
+    let what =
+        Diagnostic::new(format!("the value {} of `{terminal}` is no {dtype}", literal.text()));
+    if literal.weak && own.is_int() && dtype.is_int() {
+        let (least, greatest) = round::int_range(dtype);
+        return what
+            .got("an integer out of range")
+            .expected(format!("{least} to {greatest}: integers do not wrap silently"))
+            .hint("cast the other operands to a wider dtype with `Cast`");
+    }
+    what.got(own)
+        .expected(format!("{dtype}, as the other operands: nothing is promoted silently"))
+        .hint("make the dtype explicit with `Cast`")
 }
 
 fn origin_of(definition: &Definition) -> (&'static Entry, &Settings) {

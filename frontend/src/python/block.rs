@@ -1,7 +1,7 @@
 //! Blocks and models as Python classes.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use mithril_ir::diagnostic::{Diagnostic, did_you_mean};
@@ -100,6 +100,22 @@ impl Block {
     }
 }
 
+/// The name that a block is given. Errors: no string.
+fn called(name: &Bound<'_, PyAny>) -> Answer<Option<String>> {
+    name.extract().map_err(|_| {
+        let class = name.get_type().name().map(|n| n.to_string()).unwrap_or_default();
+        Diagnostic::new("`name` is the name of the block").got(class).expected("a string").into()
+    })
+}
+
+/// The text of a file. Errors, with its path: it cannot be read.
+pub fn read(path: &Path) -> Answer<String> {
+    fs::read_to_string(path).map_err(|error| {
+        let what = Diagnostic::new("the file cannot be read").at(path.display().to_string());
+        what.got(error).into()
+    })
+}
+
 #[pymethods]
 impl Block {
     #[new]
@@ -128,10 +144,9 @@ impl Block {
             let kwargs = kwargs.map(|k| k.copy()).transpose()?;
             let name = match &kwargs {
                 Some(kwargs) if kwargs.contains("name")? => {
-                    let name: Option<String> =
-                        kwargs.get_item("name")?.map(|n| n.extract()).transpose()?.flatten();
+                    let given = kwargs.get_item("name")?;
                     kwargs.del_item("name")?;
-                    name
+                    given.map(|given| called(&given)).transpose()?.flatten()
                 }
                 _ => None,
             };
@@ -249,14 +264,16 @@ impl Block {
     /// Writes the model to a file, as JSON.
     fn save(&self, path: PathBuf) -> Answer<()> {
         let text = self.to_json()?;
-        Ok(fs::write(path, text).map_err(PyErr::from)?)
+        Ok(fs::write(&path, text).map_err(|error| {
+            let what = Diagnostic::new("the file cannot be written");
+            what.at(path.display().to_string()).got(error)
+        })?)
     }
 
     /// The block of a file that `save` wrote.
     #[staticmethod]
     fn load(path: PathBuf) -> Answer<Block> {
-        let text = fs::read_to_string(path).map_err(PyErr::from)?;
-        Block::from_json(&text)
+        Block::from_json(&read(&path)?)
     }
 
     fn __repr__(&self) -> Answer<String> {

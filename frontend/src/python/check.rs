@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use mithril_ir::diagnostic::Diagnostic;
 use mithril_ir::dtype::DType;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
@@ -162,6 +163,18 @@ fn item<'py>(dict: &Bound<'py, PyDict>, key: &Bound<'py, PyString>) -> Option<Bo
     dict.get_item(key).ok().flatten()
 }
 
+/// The dict that a group of arrays is given in. Errors: it is none.
+fn arrays_of<'a, 'py>(
+    value: &'a Bound<'py, PyAny>,
+    group: Group,
+) -> Answer<&'a Bound<'py, PyDict>> {
+    value.cast::<PyDict>().map_err(|_| {
+        let class = value.get_type().name().map(|n| n.to_string()).unwrap_or_default();
+        let what = format!("`{}` is a dict of arrays by name", group.name());
+        Diagnostic::new(what).got(class).expected("a dict; `{}` where there are none").into()
+    })
+}
+
 #[pymethods]
 impl Checker {
     /// Whether all arrays are the framework's own and what they must be. False: some are to be
@@ -176,13 +189,17 @@ impl Checker {
     ))]
     fn check(
         &self,
-        params: &Bound<'_, PyDict>,
-        inputs: &Bound<'_, PyDict>,
-        state: Option<&Bound<'_, PyDict>>,
-        output_gradients: Option<&Bound<'_, PyDict>>,
+        params: &Bound<'_, PyAny>,
+        inputs: &Bound<'_, PyAny>,
+        state: Option<&Bound<'_, PyAny>>,
+        output_gradients: Option<&Bound<'_, PyAny>>,
     ) -> Answer<bool> {
         let py = params.py();
-        let dicts = [Some(params), Some(inputs), state, output_gradients];
+        let given = [Some(params), Some(inputs), state, output_gradients];
+        let mut dicts: Dicts = [None; 4];
+        for ((dict, value), group) in dicts.iter_mut().zip(given).zip(Group::ALL) {
+            *dict = value.map(|value| arrays_of(value, group)).transpose()?;
+        }
         match self.check_all(py, &dicts, &mut |_, _| ()) {
             Ok(_) => Ok(true),
             Err(Wrong::Foreign(_)) => Ok(false),

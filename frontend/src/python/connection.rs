@@ -83,7 +83,9 @@ macro_rules! operators {
                     if self.0.elements().is_some() {
                         return Ok(Connection(self.0.element(index.extract()?)?));
                     }
-                    Ok(Connection(self.0.method("item", vec![setting(index, None)?], Vec::new())?))
+                    let parameter = blocks::find("Indexer").map(|e| &e.parameters[0]);
+                    let index = setting(index, parameter)?;
+                    Ok(Connection(self.0.method("item", vec![index], Vec::new())?))
                 })
             }
 
@@ -92,6 +94,21 @@ macro_rules! operators {
                 let error = mithril_ir::diagnostic::Diagnostic::new(open)
                     .hint("`.len()` is the first dim as a value of the model");
                 self.0.elements().ok_or_else(|| error.into())
+            }
+
+            /// A comparison of connections is a block of the model, which has no truth before a call.
+            fn __bool__(&self) -> Answer<bool> {
+                Err(mithril_ir::diagnostic::Diagnostic::new(
+                    "a connection has no truth value: it stands for what a call computes",
+                )
+                .hint("choose elements with `Where`; `&`, `|` and `~` combine conditions")
+                .into())
+            }
+
+            /// NumPy leaves operators on connections to them.
+            #[classattr]
+            fn __array_ufunc__() -> Option<bool> {
+                None
             }
 
             /// Methods and properties that are blocks: `.sum(axis=1)`, `.shape`.

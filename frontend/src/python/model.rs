@@ -1,6 +1,5 @@
 //! Models under construction, and models to be trained, as Python classes.
 
-use std::fs;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
@@ -8,10 +7,10 @@ use mithril_ir::diagnostic::Diagnostic;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
-use super::block::{Block, Inner};
+use super::block::{Block, Inner, read};
 use super::dtype;
 use super::fault::{Answer, Fault, guarded};
-use super::value::shapes;
+use super::value::{shapes, uncalled};
 use crate::Loss;
 use crate::naming::snake_case;
 
@@ -56,8 +55,7 @@ impl Model {
     /// A model that can be built further, from a file that `save` wrote.
     #[staticmethod]
     fn load(py: Python<'_>, path: PathBuf) -> Answer<Py<Model>> {
-        let text = fs::read_to_string(path).map_err(PyErr::from)?;
-        Model::from_json(py, &text)
+        Model::from_json(py, &read(&path)?)
     }
 
     fn __ior__(slf: &Bound<'_, Model>, block: &Bound<'_, PyAny>) -> Answer<()> {
@@ -141,17 +139,17 @@ impl Model {
 
 /// A block that is added to a model.
 fn taken(value: &Bound<'_, PyAny>, operator: &str) -> Answer<crate::Block> {
-    if let Ok(block) = value.cast::<Block>() {
-        return block.get().sealed();
-    }
-    let class = value.get_type();
-    let error = Diagnostic::new(format!("Unexpected argument: `model {operator}` adds a block"))
-        .got(class.name()?)
-        .expected("a block or a model");
-    Err(Fault::from(match class.is_subclass_of::<PyType>()? {
-        true => error.hint("the class is to be called: `model += Relu()`"),
-        false => error,
-    }))
+    let what = format!("Unexpected argument: `model {operator}` adds a block");
+    block_in(value, &what)?.get().sealed()
+}
+
+/// The block that an argument is. Errors: it is none.
+fn block_in<'a, 'py>(value: &'a Bound<'py, PyAny>, what: &str) -> Answer<&'a Bound<'py, Block>> {
+    value.cast::<Block>().map_err(|_| {
+        let class = value.get_type().name().map(|n| n.to_string()).unwrap_or_default();
+        let error = Diagnostic::new(what).got(class).expected("a block or a model");
+        Fault::from(Diagnostic { hint: uncalled(value), ..error })
+    })
 }
 
 /// A model and what it is trained for: losses, regularizers, metrics. The total is the output
@@ -162,8 +160,10 @@ pub struct TrainModel;
 #[pymethods]
 impl TrainModel {
     #[new]
-    fn new(model: &Bound<'_, Block>) -> Answer<PyClassInitializer<TrainModel>> {
+    #[pyo3(signature = (model: "Block"))]
+    fn new(model: &Bound<'_, PyAny>) -> Answer<PyClassInitializer<TrainModel>> {
         guarded(|| {
+            let model = block_in(model, "`TrainModel` trains a model")?;
             let train = crate::TrainModel::new(&model.get().current()?)?;
             let base = Block::holding(Inner::Train(Mutex::new(train)));
             Ok(PyClassInitializer::from(base).add_subclass(TrainModel))
@@ -177,11 +177,14 @@ impl TrainModel {
 
     /// Adds `coef` times a loss of the output `input` against the new input `target`, reduced to a
     /// number by `reduce_steps`: the mean, where left out.
-    #[pyo3(signature = (loss, reduce_steps=None, coef=1.0, input="output", target="target"))]
+    #[pyo3(signature = (
+        loss: "Block", reduce_steps: "list[Block] | None"=None, coef=1.0, input="output",
+        target="target",
+    ))]
     fn add_loss(
         slf: &Bound<'_, TrainModel>,
-        loss: &Bound<'_, Block>,
-        reduce_steps: Option<Vec<Bound<'_, Block>>>,
+        loss: &Bound<'_, PyAny>,
+        reduce_steps: Option<Vec<Bound<'_, PyAny>>>,
         coef: f64,
         input: &str,
         target: &str,
@@ -192,22 +195,22 @@ impl TrainModel {
             if let Some(steps) = reduce_steps {
                 how.reduce_steps = sealed(&steps)?;
             }
-            let loss = loss.get().sealed()?;
+            let loss = block_in(loss, "`loss` is a block")?.get().sealed()?;
             Ok(slf.as_super().get().train()?.add_loss(loss, how)?)
         })
     }
 
     /// Adds `coef` times a regularizer of a param: its name, or a compiled regular expression, which
     /// chooses the params in whose names `search` finds it.
-    #[pyo3(signature = (regularizer, coef, input))]
+    #[pyo3(signature = (regularizer: "Block", coef, input))]
     fn add_regularization(
         slf: &Bound<'_, TrainModel>,
-        regularizer: &Bound<'_, Block>,
+        regularizer: &Bound<'_, PyAny>,
         coef: f64,
         input: &Bound<'_, PyAny>,
     ) -> Answer<()> {
         guarded(|| {
-            let regularizer = regularizer.get().sealed()?;
+            let regularizer = block_in(regularizer, "`regularizer` is a block")?.get().sealed()?;
             let mut train = slf.as_super().get().train()?;
             if let Ok(key) = input.extract::<String>() {
                 return Ok(train.add_regularization(regularizer, coef, &key)?);
@@ -226,17 +229,20 @@ impl TrainModel {
 
     /// Adds a metric of the output `input` against `target`, as the output `name`: the kind of the
     /// metric in snake case, where left out.
-    #[pyo3(signature = (metric, reduce_steps=None, input="output", target="target", name=None))]
+    #[pyo3(signature = (
+        metric: "Block", reduce_steps: "list[Block] | None"=None, input="output", target="target",
+        name=None,
+    ))]
     fn add_metric(
         slf: &Bound<'_, TrainModel>,
-        metric: &Bound<'_, Block>,
-        reduce_steps: Option<Vec<Bound<'_, Block>>>,
+        metric: &Bound<'_, PyAny>,
+        reduce_steps: Option<Vec<Bound<'_, PyAny>>>,
         input: &str,
         target: &str,
         name: Option<&str>,
     ) -> Answer<()> {
         guarded(|| {
-            let metric = metric.get().sealed()?;
+            let metric = block_in(metric, "`metric` is a block")?.get().sealed()?;
             let name = name.map_or_else(|| snake_case(metric.kind()), String::from);
             let steps = sealed(&reduce_steps.unwrap_or_default())?;
             let mut train = slf.as_super().get().train()?;
@@ -245,13 +251,16 @@ impl TrainModel {
     }
 
     /// Says how the losses, as one array, become one number; their sum, where left out.
-    fn set_loss_combiner(slf: &Bound<'_, TrainModel>, combiner: &Bound<'_, Block>) -> Answer<()> {
-        let combiner = combiner.get().sealed()?;
+    #[pyo3(signature = (combiner: "Block"))]
+    fn set_loss_combiner(slf: &Bound<'_, TrainModel>, combiner: &Bound<'_, PyAny>) -> Answer<()> {
+        let combiner = block_in(combiner, "`combiner` is a block")?.get().sealed()?;
         slf.as_super().get().train()?.set_loss_combiner(combiner);
         Ok(())
     }
 }
 
-fn sealed(blocks: &[Bound<'_, Block>]) -> Answer<Vec<crate::Block>> {
-    blocks.iter().map(|block| block.get().sealed()).collect()
+fn sealed(blocks: &[Bound<'_, PyAny>]) -> Answer<Vec<crate::Block>> {
+    let each =
+        blocks.iter().map(|block| block_in(block, "a reduce step is a block")?.get().sealed());
+    each.collect()
 }

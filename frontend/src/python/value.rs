@@ -73,7 +73,7 @@ pub fn literal(value: &Bound<'_, PyAny>) -> Answer<Literal> {
         return Ok(Literal::weak(if let Ok(truth) = value.cast::<PyBool>() {
             scalar(Element::Bool, truth.is_true().into())
         } else if value.is_instance_of::<PyInt>() {
-            scalar(Element::I64, value.extract()?)
+            whole(value)?
         } else {
             Tensor::scalar(Element::F64, value.extract()?)
         }));
@@ -85,6 +85,22 @@ pub fn literal(value: &Bound<'_, PyAny>) -> Answer<Literal> {
     })
 }
 
+/// An integer in the narrowest form that holds it; one beyond 64 bits is a number like any other.
+fn whole(value: &Bound<'_, PyAny>) -> Answer<Tensor> {
+    if let Ok(v) = value.extract::<i64>() {
+        return Ok(Tensor::from_i64s(Element::I64, vec![], &[v]));
+    }
+    if let Ok(v) = value.extract::<u64>() {
+        return Ok(Tensor::from_i64s(Element::U64, vec![], &[v as i64]));
+    }
+    match value.extract::<f64>() {
+        Ok(v) => Ok(Tensor::scalar(Element::F64, v)),
+        Err(_) => Err(Diagnostic::new("the integer is beyond every dtype")
+            .expected("at most 1.8e308 in size")
+            .into()),
+    }
+}
+
 /// The elements of any framework's array.
 /// Errors: no array; a dtype that Mithril has not.
 pub fn tensor(value: &Bound<'_, PyAny>) -> Answer<Tensor> {
@@ -92,9 +108,12 @@ pub fn tensor(value: &Bound<'_, PyAny>) -> Answer<Tensor> {
     let wrong = || {
         let class = value.get_type().name().map(|n| n.to_string()).unwrap_or_default();
         Fault::from(
-            Diagnostic::new("this can be no value of a terminal")
-                .got(class)
-                .expected("a name, a connection, a number, an array, or a list of these"),
+            Diagnostic {
+                hint: uncalled(value),
+                ..Diagnostic::new("this can be no value of a terminal")
+            }
+            .got(class)
+            .expected("a name, a connection, a number, an array, or a list of these"),
         )
     };
     let array = match value.hasattr("detach")? {
@@ -143,6 +162,9 @@ pub fn setting(value: &Bound<'_, PyAny>, parameter: Option<&Parameter>) -> Answe
     if kind == Some(Kind::DType) && !value.is_none() {
         return dtype::of(value).map(Setting::DType);
     }
+    if kind == Some(Kind::Index) {
+        return index(value);
+    }
     let array = |value: &Bound<'_, PyAny>| tensor(value).map(Setting::Tensor);
     if kind == Some(Kind::Value) && sequence(value).is_some() {
         return array(value);
@@ -152,7 +174,7 @@ pub fn setting(value: &Bound<'_, PyAny>, parameter: Option<&Parameter>) -> Answe
     } else if let Ok(truth) = value.cast::<PyBool>() {
         Ok(Setting::Bool(truth.is_true()))
     } else if value.is_instance_of::<PyInt>() {
-        Ok(Setting::Int(value.extract()?))
+        integer(value, parameter).map(Setting::Int)
     } else if value.is_instance_of::<PyFloat>() {
         Ok(Setting::Float(value.extract()?))
     } else if let Ok(text) = value.cast::<PyString>() {
@@ -176,6 +198,7 @@ pub fn setting(value: &Bound<'_, PyAny>, parameter: Option<&Parameter>) -> Answe
             let class = value.get_type().name().map(|n| n.to_string()).unwrap_or_default();
             let what = parameter.map_or("this".to_string(), |p| format!("`{}`", p.name));
             let mut error = Diagnostic::new(format!("{what} cannot be given this")).got(class);
+            error.hint = uncalled(value);
             if let Some(parameter) = parameter {
                 error = error.expected(parameter.kind.name());
             }
@@ -184,6 +207,50 @@ pub fn setting(value: &Bound<'_, PyAny>, parameter: Option<&Parameter>) -> Answe
     } else {
         array(value)
     }
+}
+
+/// The hint for a class of blocks that stands where a block was meant.
+pub fn uncalled(value: &Bound<'_, PyAny>) -> Option<String> {
+    let class = value.cast::<PyType>().ok()?;
+    let name = class.name().ok()?;
+    let is_block = class.is_subclass_of::<Block>().ok()?;
+    is_block.then(|| format!("the class is to be called: `{name}(…)`"))
+}
+
+/// Errors: an integer that 64 bits do not hold.
+fn integer(value: &Bound<'_, PyAny>, parameter: Option<&Parameter>) -> Answer<i64> {
+    value.extract().map_err(|_| {
+        let what = parameter.map_or("this".to_string(), |p| format!("`{}`", p.name));
+        let bound = Diagnostic::new(format!("{what} is beyond the integers of 64 bits"));
+        bound.got(value).into()
+    })
+}
+
+/// An index as NumPy reads it: a tuple has an item for each axis, a list is an array of indices.
+fn index(value: &Bound<'_, PyAny>) -> Answer<Setting> {
+    if let Ok(items) = value.cast::<PyTuple>() {
+        let items: Answer<Vec<Setting>> = items.iter().map(|item| index_item(&item)).collect();
+        return Ok(Setting::List(items?.into()));
+    }
+    match index_item(value)? {
+        // Alone, None is a new axis too, not an index that is left out.
+        Setting::None => Ok(Setting::List([Setting::None].into())),
+        item => Ok(item),
+    }
+}
+
+fn index_item(value: &Bound<'_, PyAny>) -> Answer<Setting> {
+    if let Ok(list) = value.cast::<PyList>() {
+        if list.is_empty() {
+            return Ok(Setting::Tensor(Tensor::from_i64s(Element::I64, vec![0], &[])));
+        }
+        return tensor(value).map(Setting::Tensor);
+    }
+    let connection = value.is_instance_of::<Connection>();
+    if !connection && value.hasattr("shape")? && value.getattr("shape")?.len()? > 0 {
+        return tensor(value).map(Setting::Tensor);
+    }
+    setting(value, None)
 }
 
 /// Shapes by name: numbers, names of dims, `None` where a dim may vary.

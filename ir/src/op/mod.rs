@@ -336,9 +336,14 @@ impl OpDef {
         &self.operands[index.min(self.operands.len() - 1)]
     }
 
-    /// The fewest and the most values it takes.
+    /// The fewest and the most values it takes. A list that decides the dtype has an element.
     pub fn arity(&self) -> (usize, Option<usize>) {
-        let least = self.operands.iter().filter(|o| o.arity == Arity::One).count();
+        let needed = |o: &&Operand| match o.arity {
+            Arity::One => true,
+            Arity::Many => o.shared,
+            Arity::Optional => false,
+        };
+        let least = self.operands.iter().filter(needed).count();
         let many = self.operands.iter().any(|o| o.arity == Arity::Many);
         (least, (!many).then_some(self.operands.len()))
     }

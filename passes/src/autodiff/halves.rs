@@ -78,11 +78,19 @@ fn forward_half(
     let own = &joint.results[..callee.results.len()];
     let mut results: Vec<ResultDef> =
         own.iter().map(|r| ResultDef { value: map[&r.value], ..r.clone() }).collect();
-    for (i, value) in saved.iter().enumerate() {
-        let name = format!("saved_{i}").into();
+    for (name, value) in saved_names(callee, saved.len()).into_iter().zip(saved) {
         results.push(ResultDef { name, value: map[value], state: None });
     }
     builder.finish(results)
+}
+
+/// Names of saved values that neither arguments nor results of the callee have: those of a
+/// derivative have some of them already.
+fn saved_names(callee: &Function, count: usize) -> Vec<Arc<str>> {
+    let args = callee.args.iter().map(|a| &*a.name);
+    let taken: FxHashSet<&str> = args.chain(callee.results.iter().map(|r| &*r.name)).collect();
+    let names = (0..).map(|i| format!("saved_{i}")).filter(|name| !taken.contains(&**name));
+    names.take(count).map(Arc::from).collect()
 }
 
 /// The gradients, from kept arguments, saved values and cotangents.
@@ -101,9 +109,9 @@ fn backward_half(
         let ty = callee.ty(Value(i as u32)).clone();
         map.insert(joint.arg(i), builder.arg(arg.name.clone(), arg.role, ty));
     }
-    for (i, value) in saved.iter().enumerate() {
+    for (name, value) in saved_names(callee, saved.len()).into_iter().zip(saved) {
         let ty = joint.ty(*value).clone();
-        map.insert(*value, builder.arg(format!("saved_{i}"), Role::Data, ty));
+        map.insert(*value, builder.arg(name, Role::Data, ty));
     }
     for (value, arg) in joint.arguments().skip(callee.args.len()) {
         let ty = joint.ty(value).clone();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::{Dim, Symbol};
-use mithril_ir::graph::{Function, Operation, ResultDef, Role, Value};
+use mithril_ir::graph::{Bound, Function, Operation, ResultDef, Role, Value};
 use mithril_ir::op::Kind;
 use mithril_ir::tensor::Tensor;
 use rustc_hash::FxHashMap;
@@ -36,6 +36,8 @@ pub enum Statement {
     Comment(String),
     /// What stands before the expression (`x = `, `return `), and the expression.
     Line(String, Expr),
+    /// `assert test, message`.
+    Assert(Expr, Expr),
     /// `for x in xs:`, its variables, what it goes over, and its lines.
     Loop(String, Expr, Vec<Statement>),
 }
@@ -165,19 +167,40 @@ impl<'f, 'm> Body<'f, 'm> {
         live
     }
 
-    /// Equalities of dims that are left to run time.
+    /// What is left to run time of dims: the guards, and the constraints of the signature.
     pub fn guards(&mut self) -> Result<()> {
         let function = self.function;
         for guard in &function.guards {
-            let mut bound = true;
-            for dim in [&guard.left, &guard.right] {
-                dim.for_each_symbol(&mut |s| bound &= self.is_bound(s));
-            }
-            if bound {
-                let test = self.dim(&guard.left)?.binary("==", self.dim(&guard.right)?);
-                self.statements.push(Statement::Line("assert ".into(), test));
-            }
+            let (left, relation, right) = guard.relation();
+            self.require(left, relation, right)?;
         }
+        for constraint in &function.constraints {
+            let relation = match constraint.relation {
+                Bound::Equal => "==",
+                Bound::AtMost => "<=",
+                Bound::AtLeast => ">=",
+            };
+            self.require(&constraint.left, relation, &constraint.right)?;
+        }
+        Ok(())
+    }
+
+    /// Asserts a relation of dims, where arguments give their symbols.
+    fn require(&mut self, left: &Dim, relation: &'static str, right: &Dim) -> Result<()> {
+        let mut bound = true;
+        for dim in [left, right] {
+            dim.for_each_symbol(&mut |s| bound &= self.is_bound(s));
+        }
+        if !bound {
+            return Ok(());
+        }
+        let values: Vec<Expr> =
+            [left, right].map(|dim| self.dim(dim)).into_iter().collect::<Result<_>>()?;
+        let test = values[0].clone().binary(relation, values[1].clone());
+        let shown = [left, right].into_iter().zip(&values).filter(|(d, _)| d.as_const().is_none());
+        let shown: Vec<String> = shown.map(|(_, value)| format!("{{{value}=}}")).collect();
+        let message = format!("f\"{test} does not hold: {}\"", shown.join(", "));
+        self.statements.push(Statement::Assert(test, Expr::Literal(message)));
         Ok(())
     }
 

@@ -192,6 +192,10 @@ impl<'m> File<'m> {
                     self.note(expr);
                     lines.statement(indent, prefix, expr);
                 }
+                Statement::Assert(test, message) => {
+                    self.note(test);
+                    lines.assertion(indent, test, message);
+                }
                 Statement::Loop(variables, over, inside) => {
                     self.note(over);
                     lines.loop_head(indent, variables, over);

@@ -49,6 +49,17 @@ impl Lines {
         }
     }
 
+    /// `assert test, message`.
+    pub fn assertion(&mut self, indent: usize, test: &Expr, message: &Expr) {
+        let head = format!("assert {test}, ");
+        if self.fits(indent, &head, message, "") {
+            return self.line(indent, &format!("{head}{message}"));
+        }
+        self.line(indent, &format!("{head}("));
+        self.line(indent + 4, &message.to_string());
+        self.line(indent, ")");
+    }
+
     /// An assignment to more names than a line holds.
     fn unpacking(&mut self, indent: usize, targets: &str, expr: &Expr) {
         self.line(indent, "(");

@@ -1,11 +1,12 @@
 //! What is wrong with a call, as it is told.
 
 use mithril_ir::diagnostic::{Diagnostic, did_you_mean};
+use mithril_ir::dim::{Dim, Symbol};
 use mithril_ir::dtype::DType;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::signature::{Group, Misfit};
+use super::signature::{Binding, Group, Misfit};
 use super::{Checker, Dicts, item};
 use crate::python::arrays::{Sizes, attributes};
 
@@ -21,14 +22,63 @@ impl Checker {
     pub fn explain(&self, py: Python<'_>, dicts: &Dicts<'_, '_>, wrong: Wrong) -> Diagnostic {
         match wrong {
             Wrong::Names(group) => self.names(dicts[group as usize], group),
-            Wrong::Foreign(at) | Wrong::Misfit(Misfit::Slot(at)) => self.mismatch(py, dicts, at),
-            Wrong::Misfit(Misfit::Guard(at, left, right)) => {
-                let guard = &self.signature.guards[at];
-                Diagnostic::new("Incompatible shapes: dims that must be equal are not")
-                    .got(format!("{left} and {right}"))
-                    .expected(format!("{} == {}", guard.left, guard.right))
-            }
+            Wrong::Foreign(at) => self.foreign(py, dicts, at),
+            Wrong::Misfit(Misfit::Slot(at)) => self.mismatch(py, dicts, at),
+            Wrong::Misfit(Misfit::Guard(at, binding)) => self.broken(at, &binding),
         }
+    }
+
+    /// A guard that does not hold, with the terminals that its dims are of.
+    fn broken(&self, at: usize, binding: &Binding) -> Diagnostic {
+        let (left, relation, right) = self.signature.guards[at].relation();
+        let mut error =
+            Diagnostic::new("Incompatible shapes: the dims of inputs do not fit together");
+        let mut told: Vec<&Symbol> = Vec::new();
+        let mut symbols: Vec<Symbol> = Vec::new();
+        for dim in [left, right] {
+            dim.for_each_symbol(&mut |s| symbols.push(s.clone()));
+        }
+        for symbol in &symbols {
+            let Some(value) = self.signature.evaluate(&Dim::symbol(symbol), binding) else {
+                continue;
+            };
+            if told.contains(&symbol) {
+                continue;
+            }
+            told.push(symbol);
+            let home = self.signature.slots.iter().find_map(|slot| {
+                let dims = &slot.ty.shape.dims;
+                let at = dims.iter().position(|d| d.as_symbol() == Some(symbol))?;
+                let axis = match slot.lead {
+                    None => at as i64,
+                    Some(_) => at as i64 - dims.len() as i64,
+                };
+                Some(format!(", axis {axis} of `{}`", slot.name))
+            });
+            error = error.got(format!("{symbol} = {value}{}", home.unwrap_or_default()));
+        }
+        error.expected(format!("{left} {relation} {right}"))
+    }
+
+    /// An array of another framework, where it would fit, or what does not fit.
+    fn foreign(&self, py: Python<'_>, dicts: &Dicts<'_, '_>, at: usize) -> Diagnostic {
+        let slot = &self.signature.slots[at];
+        let value = dicts[slot.group as usize].and_then(|d| item(d, slot.key.bind(py)));
+        let mut sizes = Sizes::new();
+        let fits = value.as_ref().is_some_and(|value| {
+            attributes(value, &mut sizes) == Some(slot.ty.dtype)
+                && self.signature.take(at, &sizes, &mut self.signature.binding())
+        });
+        let Some(value) = value.filter(|_| fits) else {
+            return self.mismatch(py, dicts, at);
+        };
+        let class = value.get_type();
+        let class = class.fully_qualified_name().map(|n| n.to_string()).unwrap_or_default();
+        let (name, group) = (&slot.name, slot.group.name());
+        Diagnostic::new(format!("`{name}` of {group} is an array of another framework"))
+            .got(class)
+            .expected("an array of the backend")
+            .hint("`backend.array(x)` makes one")
     }
 
     /// A dict that was not given.

@@ -78,6 +78,7 @@ pub struct Signature {
 }
 
 /// What the symbols stand for in one call.
+#[derive(Clone)]
 pub struct Binding {
     /// Negative: not known yet.
     pub values: SmallVec<[i64; 8]>,
@@ -89,7 +90,8 @@ pub struct Binding {
 /// What does not fit once all symbols are known.
 pub enum Misfit {
     Slot(usize),
-    Guard(usize, i64, i64),
+    /// Which guard, and what the dims were.
+    Guard(usize, Binding),
 }
 
 impl Signature {
@@ -185,7 +187,7 @@ impl Signature {
             let sides = [&guard.left, &guard.right].map(|side| self.evaluate(side, binding));
             if let [Some(left), Some(right)] = sides {
                 if left != right {
-                    return Err(Misfit::Guard(at, left, right));
+                    return Err(Misfit::Guard(at, binding.clone()));
                 }
             }
         }

@@ -1,0 +1,210 @@
+"""What is told to who writes something that cannot be meant: one line of a program each."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import mithril as ml
+from mithril.models import (
+    F1,
+    MLP,
+    Accuracy,
+    Add,
+    BatchNorm1d,
+    Buffer,
+    Concat,
+    CrossEntropy,
+    Linear,
+    Model,
+    Relu,
+    Sequential,
+)
+
+NUMPY = ml.NumpyBackend()
+
+
+def compiled(block, shapes=None, **options):
+    return ml.compile(block, NUMPY, shapes=shapes or {}, **options)
+
+
+def with_constant(value, dtype, operator="+"):
+    model = Model()
+    model |= Buffer()(input=ml.IOKey("x", dtype=dtype), output="y")
+    y = model.y
+    model |= Buffer()(input=y + value if operator == "+" else y > value, output="z")
+    return compiled(model, {"x": [2]})
+
+
+def connected() -> Model:
+    model = Model()
+    model |= Relu()(input="x", output="y")
+    return model
+
+
+def trained(loss, **options):
+    ml.TrainModel(connected()).add_loss(loss, **options)
+
+
+CASES = {
+    "an integer constant out of range": (
+        lambda: with_constant(1000, ml.int8),
+        "the value 1000 of `right` is no i8\n  where: block `add` (Add)\n  left: tensor<2 x i8> from "
+        "`buffer_0.output`\n  right: 1000 from a constant\n  got: an integer out of range\n"
+        "  expected: -128 to 127: integers do not wrap silently\n"
+        "  hint: cast the other operands to a wider dtype with `Cast`",
+    ),
+    "a negative constant": (lambda: with_constant(-1, ml.uint8), "the value -1 of `right` is no u8"),
+    "a comparison": (lambda: with_constant(-1, ml.uint8, ">"), "the value -1 of `right` is no u8"),
+    "a long constant": (lambda: with_constant(2**40, ml.int32), "the value 1099511627776 of"),
+    "a constant of 64 bits": (lambda: with_constant(2**63, ml.int64), "the value 9223372036854775808"),
+    "a constant of more": (lambda: with_constant(2**70, ml.int64), "the value"),
+    "an expression as a dim": (
+        lambda: compiled(Linear(2), {"input": ["2*b", 3]}),
+        'Incompatible shapes during compilation: this is no name of a dim\n  got: "2*b"\n'
+        '  expected: ASCII letters, digits and underscores, such as "batch"; a size; None\n'
+        "  hint: dims that follow from others are inferred: name the inputs' dims alone",
+    ),
+    "a constraint as a dim": (
+        lambda: compiled(Linear(2), {"input": ["batch <= 4", 3]}),
+        "Incompatible shapes during compilation: this is no name of a dim",
+    ),
+    "scores of one axis": (
+        lambda: compiled(F1(), {"input": [6]}),
+        "Incompatible shapes during compilation: the scores have one axis\n  where: block `f1` (F1)",
+    ),
+    "scores of one axis, for accuracy": (
+        lambda: compiled(Accuracy(), {"input": [6]}),
+        "Incompatible shapes during compilation: the scores have one axis",
+    ),
+    "a batch of one": (
+        lambda: compiled(BatchNorm1d(), {"input": [1, 3]}),
+        "Incompatible shapes during compilation: `BatchNorm1d` learns from two numbers",
+    ),
+    "no parts": (
+        lambda: compiled(Concat()(inputs=[], output="y")),
+        "`inputs` of `Concat` takes a list of connections, and nothing was given",
+    ),
+    "classes in a list": (
+        lambda: MLP([Relu], [3]),
+        "this cannot be given this\n  got: type\n  hint: the class is to be called: `Relu(…)`",
+    ),
+    "classes in sequence": (
+        lambda: Sequential([Relu]),
+        "this cannot be given this\n  got: type\n  hint: the class is to be called: `Relu(…)`",
+    ),
+    "a class as a loss": (
+        lambda: trained(CrossEntropy),
+        "`loss` is a block\n  got: type\n  expected: a block or a model\n"
+        "  hint: the class is to be called: `CrossEntropy(…)`",
+    ),
+    "nothing to train": (
+        lambda: ml.TrainModel(None),
+        "`TrainModel` trains a model\n  got: NoneType\n  expected: a block or a model",
+    ),
+    "the truth of a connection": (
+        lambda: bool(connected().y > 0),
+        "a connection has no truth value: it stands for what a call computes",
+    ),
+    "params that are none": (
+        lambda: compiled(Relu()).evaluate(None, {}),
+        "`params` is a dict of arrays by name\n  got: NoneType",
+    ),
+    "shapes in a list": (
+        lambda: ml.compile(Relu(), NUMPY, shapes=[2, 3]),
+        "`shapes` is a dict of shapes by name\n  got: [2, 3]",
+    ),
+    "constants in a list": (
+        lambda: ml.compile(Relu(), NUMPY, constant_keys=["b"]),
+        "`constant_keys` is a dict of values by name\n  got: ['b']",
+    ),
+    "a name that is a number": (
+        lambda: Relu(name=5),
+        "`name` is the name of the block\n  got: int\n  expected: a string",
+    ),
+    "an integer of 65 bits": (
+        lambda: Linear(2**64),
+        "`dimension` is beyond the integers of 64 bits\n  got: 18446744073709551616",
+    ),
+    "a file that is not there": (
+        lambda: Model.load("/nope.json"),
+        "the file cannot be read\n  where: /nope.json",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_message(case):
+    program, message = CASES[case]
+    with pytest.raises(ml.MithrilError) as caught:
+        program()
+    assert str(caught.value).startswith(message), str(caught.value)
+
+
+def test_unsigned_constants_have_64_bits():
+    z = with_constant(2**63, ml.uint64).evaluate({}, {"x": np.array([1, 2], "uint64")})["z"]
+    assert z.tolist() == [2**63 + 1, 2**63 + 2]
+
+
+def test_arrays_of_numpy_leave_operators_to_connections():
+    model = connected()
+    model |= Buffer()(input=np.array([1.0, 2.0], "float32") * model.y, output="z")
+    x = np.array([3.0, 4.0], "float32")
+    assert compiled(model).evaluate({}, {"x": x})["z"].tolist() == [3, 8]
+
+
+def test_arrays_of_another_framework_are_told_so():
+    torch = pytest.importorskip("torch")
+    model = compiled(Relu(), {"input": [2]})
+    with pytest.raises(ml.MithrilError) as caught:
+        model.evaluate({}, {"input": torch.ones(2)})
+    assert str(caught.value) == (
+        "`input` of inputs is an array of another framework\n  got: torch.Tensor\n"
+        "  expected: an array of the backend\n  hint: `backend.array(x)` makes one"
+    )
+
+
+def test_a_guard_names_terminals_and_dims():
+    model = Model()
+    model |= Add()(left="x", right="z", output="y")
+    model = compiled(model, {"x": [None], "z": [None]})
+    arrays = {"x": np.ones(2, "float32"), "z": np.ones(3, "float32")}
+    with pytest.raises(ml.ShapeError) as caught:
+        model.evaluate({}, arrays)
+    assert str(caught.value) == (
+        "Incompatible shapes: the dims of inputs do not fit together\n"
+        "  got: x_0 = 2, axis 0 of `x`\n  got: z_0 = 3, axis 0 of `z`\n  expected: x_0 == z_0"
+    )
+    namespace = {}
+    exec(model.code, namespace)
+    with pytest.raises(AssertionError, match="x_0 == z_0 does not hold: x_0=2, z_0=3"):
+        namespace["forward"]({}, arrays)
+
+
+def test_a_batch_of_one_is_no_batch_at_run_time():
+    model = compiled(BatchNorm1d(), {"input": ["n", 3]})
+    params = model.randomize_params(seed=1)
+    with pytest.raises(ml.ShapeError, match="n = 1, axis 0 of `input`\n  expected: n >= 2"):
+        model.evaluate(params, {"input": np.ones((1, 3), "float32")})
+
+
+@pytest.mark.parametrize(("depth", "stack"), [(2000, 0), (200, 512 << 10)])
+def test_models_nest_as_deep_as_they_like(depth, stack):
+    def nested():
+        model = Relu()
+        for _ in range(depth):
+            outer = Model()
+            outer += model
+            model = outer
+        text = model.to_json()
+        assert Model.from_json(text).to_json() == text
+        assert "relu" in model.summary(depth=depth)
+        made.append(compiled(model, {"input": [2]}).code)
+
+    made: list[str] = []
+    before = threading.stack_size(stack)
+    thread = threading.Thread(target=nested)
+    thread.start()
+    threading.stack_size(before)
+    thread.join()
+    assert "np.maximum" in made[0]
