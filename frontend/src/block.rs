@@ -191,6 +191,16 @@ impl Block {
         self.definition.origin.as_ref().map(|(_, settings)| settings)
     }
 
+    /// As Python writes it: `Linear(dimension=3, name="fc")`, without what is the default.
+    pub fn text(&self) -> String {
+        let settings = self.settings().into_iter().flat_map(Settings::iter);
+        let changed = settings.filter(|(p, value)| p.default.setting().as_ref() != Some(*value));
+        let mut given: Vec<String> =
+            changed.map(|(p, value)| format!("{}={}", p.name, value.text())).collect();
+        given.extend(self.name().map(|name| format!("name={name:?}")));
+        format!("{}({})", self.kind(), given.join(", "))
+    }
+
     /// The connections it will be added with.
     pub fn given(&self) -> &[(Arc<str>, Source)] {
         &self.given

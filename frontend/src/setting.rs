@@ -50,6 +50,27 @@ impl Setting {
         }
     }
 
+    /// As Python writes it, shortened where it is an array or a block.
+    pub fn text(&self) -> String {
+        let list =
+            |items: &[Setting]| items.iter().map(Setting::text).collect::<Vec<_>>().join(", ");
+        match self {
+            Setting::None => "None".into(),
+            Setting::Bool(true) => "True".into(),
+            Setting::Bool(false) => "False".into(),
+            Setting::Int(v) => v.to_string(),
+            Setting::Float(v) => format!("{v:?}"),
+            Setting::Str(v) => format!("{v:?}"),
+            Setting::DType(v) => format!("mithril.{}", v.array_name()),
+            Setting::Tensor(v) => format!("<array of {}>", v.dtype().array_name()),
+            Setting::Block(v) => v.text(),
+            Setting::List(v) => format!("[{}]", list(v)),
+            Setting::Slice(parts) => format!("slice({})", list(&parts[..])),
+            Setting::Ellipsis => "...".into(),
+            Setting::Connection(_) | Setting::Terminal => "<connection>".into(),
+        }
+    }
+
     pub fn is_none(&self) -> bool {
         matches!(self, Setting::None)
     }

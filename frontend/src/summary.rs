@@ -129,8 +129,8 @@ fn row(part: &Part, instance: Option<&Instance>, path: String, depth: usize) -> 
     row
 }
 
-/// Rows as a table of text, with a total at the end.
-pub fn table(rows: &[Row]) -> String {
+/// The head of a table, a line for each block, and a total at the end.
+fn lines(rows: &[Row]) -> Vec<[String; 5]> {
     let cells = |cells: &[Cell]| {
         let data = cells.iter().filter(|c| c.role == Role::Data);
         let each = data.map(|c| match &c.ty {
@@ -160,6 +160,27 @@ pub fn table(rows: &[Row]) -> String {
             number(top.params),
         ]);
     }
+    lines
+}
+
+/// Rows as a table of HTML, for notebooks.
+pub fn html(rows: &[Row]) -> String {
+    let escaped = |text: &str| {
+        let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+        text.replace("  ", "&nbsp;&nbsp;")
+    };
+    let mut text = "<table>\n".to_string();
+    for (i, line) in lines(rows).iter().enumerate() {
+        let cell = if i == 0 { "th" } else { "td" };
+        let cells = line.iter().map(|c| format!("<{cell}>{}</{cell}>", escaped(c)));
+        let _ = writeln!(text, "<tr>{}</tr>", cells.collect::<String>());
+    }
+    text + "</table>"
+}
+
+/// Rows as a table of text.
+pub fn table(rows: &[Row]) -> String {
+    let lines = lines(rows);
     let width = |column: usize| {
         let widths = lines.iter().map(|line| line[column].chars().count());
         widths.max().unwrap_or(0)

@@ -1,6 +1,8 @@
 """Building models from Python: syntax alone; the rules are tested in Rust."""
 
+import copy
 import inspect
+import pickle
 
 import numpy as np
 import pytest
@@ -158,4 +160,45 @@ def test_models_are_saved_and_loaded(tmp_path, backend):
 def test_summary():
     text = two_layers().summary(shapes={"x": [None, 3]})
     assert "linear_0" in text and "16" in text
-    assert two_layers()._repr_html_().startswith("<pre>")
+    html = two_layers()._repr_html_()
+    assert html.startswith("<table>\n<tr><th>block</th>") and "<td>linear_0</td>" in html
+
+
+def test_a_summary_knows_shapes_that_the_model_states():
+    model = two_layers()
+    model.set_shapes(x=["batch", 3])
+    assert "x: [batch x 3]" in model.summary()
+    model.set_shapes(x=["a b", 3])
+    assert "total" in model.summary()
+
+
+def test_blocks_show_their_settings():
+    assert repr(Linear(3)) == "Linear(dimension=3)"
+    assert repr(Linear(3, use_bias=False, name="fc")) == (
+        'Linear(dimension=3, use_bias=False, name="fc")'
+    )
+    assert repr(ml.Residual(Linear(3))) == "Residual(block=Linear(dimension=3))"
+    assert repr(Model()) == "Model()"
+
+
+def test_blocks_are_copied_and_pickled():
+    for made in (Linear(3, name="fc"), two_layers()):
+        for copied in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
+            assert copied.to_json() == made.to_json()
+            assert copied.name == made.name
+    model = copy.deepcopy(two_layers())
+    model += Relu()
+    assert "output" in model.outputs
+    with pytest.raises(ml.MithrilError, match="has no copy"):
+        copy.copy(Linear(3)(input="x"))
+
+
+def test_a_computed_shape_is_a_shape():
+    model = Model()
+    model |= Linear(6)(input="x", output="y")
+    model |= Linear(6)(input="z", output="w")
+    model |= ml.Buffer()(input=model.w.reshape(model.y.shape), output="out")
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes={"x": [4, 3], "z": [2, 2, 5]})
+    params = compiled.randomize_params(seed=1)
+    inputs = {"x": np.ones((4, 3), "float32"), "z": np.ones((2, 2, 5), "float32")}
+    assert compiled.evaluate(params, inputs)["out"].shape == (4, 6)

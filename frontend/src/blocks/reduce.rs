@@ -1,5 +1,6 @@
 //! Blocks that fold axes away, or run along one.
 
+use mithril_ir::algebra::Var;
 use mithril_ir::op::Class;
 
 use super::elementwise::{INPUT, NUMBER, done, one};
@@ -30,7 +31,8 @@ pub(super) const BLOCKS: &[Entry] = &[
         ..over("Variance", "variance", INPUT)
     },
     Entry {
-        doc: "The square root of the variance over `axis`, divided by the count less `correction`.",
+        doc: "The square root of the variance over `axis`, divided by the count less `correction`. The \
+              gradient where elements are equal is 0.",
         parameters: &[AXES, KEEPDIM, with("correction", Kind::Float, Default::Float(0.0))],
         meaning: Meaning::Lower(|cx| {
             let axes = cx.settings.ints("axis");
@@ -39,28 +41,31 @@ pub(super) const BLOCKS: &[Entry] = &[
                 ("keepdim", cx.flag("keepdim").into()),
                 ("correction", cx.float("correction").into()),
             ];
-            done(cx.var("input").unary("variance", &attrs).sqrt())
+            done(above_zero(cx.var("input").unary("variance", &attrs), |v| v.sqrt()))
         }),
         keeps: true,
         ..over("Std", "variance", INPUT)
     },
     Entry {
-        doc: "`sum(|input|^p)^(1/p)` over `axis`.",
+        doc: "`sum(|input|^p)^(1/p)` over `axis`; with `p=0` the number of elements that are not 0.",
         parameters: &[with("p", Kind::Float, Default::Float(2.0)), AXES, KEEPDIM],
         meaning: Meaning::Lower(|cx| {
             let (x, p) = (cx.var("input"), cx.float("p"));
             let axes = cx.settings.ints("axis");
             let (axes, keepdim) = (axes.as_deref(), cx.flag("keepdim"));
             let size = x.unary("abs", &[]);
-            done(if p == 1.0 {
+            done(if p == 0.0 {
+                let some = x.binary("ne", x.scalar(0.0));
+                some.cast(x.dtype()).sum(axes, keepdim)
+            } else if p == 1.0 {
                 size.sum(axes, keepdim)
             } else if p == 2.0 {
-                (x * x).sum(axes, keepdim).sqrt()
+                above_zero((x * x).sum(axes, keepdim), |v| v.sqrt())
             } else if p == f64::INFINITY {
                 size.reduce("max", axes, keepdim)
             } else {
                 let sum = size.binary("pow", x.scalar(p)).sum(axes, keepdim);
-                sum.binary("pow", x.scalar(1.0 / p))
+                above_zero(sum, |v| v.binary("pow", v.scalar(1.0 / p)))
             })
         }),
         keeps: true,
@@ -73,3 +78,10 @@ pub(super) const BLOCKS: &[Entry] = &[
     over("All", "all", BOOL),
     Entry { parameters: &[required("axis", Kind::Int)], ..over("Cumsum", "cumsum", NUMBER) },
 ];
+
+/// A root of a sum, with the gradient 0 where the sum is 0 and the root is not smooth.
+fn above_zero<'a>(sum: Var<'a>, root: impl Fn(Var<'a>) -> Var<'a>) -> Var<'a> {
+    let none = sum.binary("eq", sum.scalar(0.0));
+    let root = root(none.select(sum.scalar(1.0), sum));
+    none.select(root.scalar(0.0), root)
+}

@@ -103,7 +103,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         group: Group::Shape,
-        parameters: &[with("axis", Kind::Int, Default::Int(0))],
+        parameters: &[with("axis", Kind::Int, Default::Int(-1))],
         ..one("Concat", "concat", LIST)
     },
     Entry {

@@ -189,6 +189,12 @@ fn check_options(definition: &Definition, options: &Options) -> Result<()> {
     if let Some(key) = options.trainable_keys.iter().find(both) {
         return Diagnostic::new(format!("`{key}` is both in trainable_keys and data_keys")).err();
     }
+    let valued = |key: &&String| options.constant_keys.iter().any(|(name, _)| name == *key);
+    if let Some(key) = options.trainable_keys.iter().find(valued) {
+        return Diagnostic::new(format!("`{key}` is both in trainable_keys and constant_keys"))
+            .hint("a constant is not learned")
+            .err();
+    }
     Ok(())
 }
 

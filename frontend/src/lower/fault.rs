@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use mithril_ir::diagnostic::Diagnostic;
+use mithril_ir::dim::Dim;
 use mithril_ir::op;
 use mithril_ir::shape::Shape;
 
@@ -147,10 +148,18 @@ fn in_terms_of(definition: &Definition, what: &str) -> String {
     }
 }
 
-/// What would make the operand `a` fit beside `b`, where that is plain: their last dims differ, and
-/// the block that made `a` has a `dimension`.
+/// What would make the operand `a` fit beside `b`, where that is plain: their last dims alone differ,
+/// and the block that made `a` has a `dimension`.
 fn suggestion(root: &Definition, b: &Told, a: &Told) -> Option<String> {
-    let (own, other) = (a.shape.as_ref()?.dims.last()?, b.shape.as_ref()?.dims.last()?);
+    let (own, own_rest) = a.shape.as_ref()?.dims.split_last()?;
+    let (other, other_rest) = b.shape.as_ref()?.dims.split_last()?;
+    let agree = |(x, y): (&Dim, &Dim)| match (x.as_const(), y.as_const()) {
+        (Some(x), Some(y)) => x == y || x == 1 || y == 1,
+        _ => true,
+    };
+    if !own_rest.iter().rev().zip(other_rest.iter().rev()).all(agree) {
+        return None;
+    }
     let (own, other) = (own.as_const()?, other.as_const()?);
     let Origin::Made { path, .. } = &a.origin else {
         return None;

@@ -3,7 +3,7 @@
 use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 
 use super::{Connection, Source};
-use crate::blocks;
+use crate::blocks::{self, Kind};
 use crate::setting::Setting;
 
 /// An operator of the host language.
@@ -125,7 +125,17 @@ impl Connection {
             error.hint = did_you_mean(name, METHODS.iter().map(|m| m.name));
             return error.err();
         };
-        let block = blocks::build(method.block, positional, named)?;
-        self.model.apply(block.input(self)?)
+        let parameters = blocks::find(method.block).map_or(&[][..], |entry| entry.parameters);
+        let mut shape = None;
+        let mut positional = positional;
+        for (parameter, value) in parameters.iter().zip(&mut positional) {
+            // A whole shape that the model computes is an input of the parameter's name.
+            if let (Kind::Dims, Setting::Connection(computed)) = (parameter.kind, &*value) {
+                shape = Some((parameter.name, computed.clone()));
+                *value = Setting::None;
+            }
+        }
+        let block = blocks::build(method.block, positional, named)?.input(self)?;
+        self.model.apply(block.connect(shape)?)
     }
 }

@@ -33,13 +33,20 @@ fn held(model: &Mutex<crate::TrainModel>) -> MutexGuard<'_, crate::TrainModel> {
 
 impl Block {
     fn rows(&self, shapes: Option<&Bound<'_, PyDict>>, depth: usize) -> Answer<Vec<Row>> {
-        let options = match shapes {
-            None => None,
-            Some(given) => {
-                Some(lower::Options { shapes: self::shapes(given)?, ..lower::Options::default() })
-            }
-        };
-        Ok(summary::summary(&self.current()?, options.as_ref(), depth)?)
+        let block = self.current()?;
+        let mut options = lower::Options::default();
+        if let Some(given) = shapes {
+            options.shapes = self::shapes(given)?;
+        } else {
+            // What the model states is shown, as far as it says all that has to be known.
+            let stated = block.inputs().iter().any(|t| t.shape.is_some());
+            let typed = stated.then(|| summary::summary(&block, Some(&options), depth));
+            return match typed {
+                Some(Ok(rows)) => Ok(rows),
+                Some(Err(_)) | None => Ok(summary::summary(&block, None, depth)?),
+            };
+        }
+        Ok(summary::summary(&block, Some(&options), depth)?)
     }
 
     /// The model to be trained. Errors: it is another block.
@@ -236,18 +243,18 @@ impl Block {
     }
 
     /// A table of the blocks inside down to `depth`: terminals and numbers of params. With `shapes`
-    /// of the inputs, or `shapes={}`, the types of terminals too.
+    /// of the inputs, or where the model states them, the types of terminals too.
     #[pyo3(signature = (shapes: "dict[str, list[int | str | None]] | None"=None, *, depth=1))]
-    fn summary(&self, shapes: Option<&Bound<'_, PyDict>>, depth: usize) -> Answer<String> {
+    fn summary(&self, shapes: Option<&Bound<'_, PyDict>>, depth: i64) -> Answer<String> {
+        let depth = usize::try_from(depth).map_err(|_| {
+            let what = Diagnostic::new("`depth` is a number of levels of blocks");
+            Box::new(what.got(depth).expected("0 or more"))
+        })?;
         guarded(|| Ok(summary::table(&self.rows(shapes, depth)?)))
     }
 
     fn _repr_html_(&self) -> Answer<String> {
-        guarded(|| {
-            let table = summary::table(&self.rows(None, 2)?);
-            let escaped = table.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-            Ok(format!("<pre>{escaped}</pre>"))
-        })
+        guarded(|| Ok(summary::html(&self.rows(None, 2)?)))
     }
 
     /// The model as JSON, which `from_json` reads. Arrays in it are written out; params are none.
@@ -276,7 +283,31 @@ impl Block {
         Block::from_json(&read(&path)?)
     }
 
+    /// Copies and pickles are made through JSON.
+    ///
+    /// Errors: connections of a model under construction, which lie outside the block.
+    fn __reduce__<'py>(slf: &Bound<'py, Block>) -> Answer<(Bound<'py, PyAny>, (String,))> {
+        guarded(|| {
+            let class = match slf.get().inner()? {
+                Inner::Model(_) => slf.py().get_type::<super::model::Model>().into_any(),
+                Inner::Block(block) if block.given().is_empty() => {
+                    slf.py().get_type::<Block>().into_any()
+                }
+                Inner::Block(_) | Inner::Train(_) => {
+                    let what = "a block with connections, or a model to be trained, has no copy";
+                    return Err(Diagnostic::new(what)
+                        .hint("copy the block or the model that it is made from")
+                        .into());
+                }
+            };
+            Ok((class.getattr("from_json")?, (slf.get().to_json()?,)))
+        })
+    }
+
     fn __repr__(&self) -> Answer<String> {
+        if let Inner::Block(block) = self.inner()? {
+            return Ok(block.text());
+        }
         let name = self.name()?.map(|name| format!("name=\"{name}\"")).unwrap_or_default();
         Ok(format!("{}({name})", self.kind()?))
     }

@@ -240,7 +240,7 @@ pub(super) const OPS: &[OpDef] = &[
         shape: ShapeRule::Rule(squeeze_shape),
         meaning: Meaning::Decompose(|r| r.arg(0).reshape(r.ty.shape.clone())),
         gradient: Gradient::Rule(|r| vec![Some(r.g().reshape(r.arg(0).shape()))]),
-        python: all("@squeeze({x}, {axes})"),
+        python: all("{x.picked} if x is picked; @squeeze({x}, {axes})"),
         known: Some(|cx| cx.known[0].map(<[Dim]>::to_vec)),
         ..LAYOUT
     },

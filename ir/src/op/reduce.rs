@@ -311,8 +311,12 @@ pub(super) const OPS: &[OpDef] = &[
     },
 ];
 
-/// The greatest element, or 0 where that is infinite: a shift that keeps `exp` finite.
+/// The greatest element, or 0 where that is infinite: a shift that keeps `exp` finite. No elements
+/// need none, and have no greatest one on frameworks.
 pub(super) fn finite_max<'a>(x: Var<'a>, axes: Option<&[i64]>) -> Var<'a> {
+    if x.shape().dims.iter().any(|dim| dim.as_const() == Some(0)) {
+        return x.scalar(0.0);
+    }
     let top = x.reduce("max", axes, true).named("top");
     top.unary("is_inf", &[]).select(top.scalar(0.0), top).stop_gradient()
 }

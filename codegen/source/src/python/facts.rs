@@ -28,6 +28,8 @@ pub struct Facts<'a> {
     pub weak: &'a [Weak],
     /// Whether the framework widens sums of integers of this dtype.
     pub widens: bool,
+    /// Whether the operation squeezes a slice, both of which are one index.
+    pub picks: bool,
     /// Whether arrays made anew must be told their device.
     pub devices: bool,
 }
@@ -72,6 +74,7 @@ impl<'a> Facts<'a> {
             ("number", weak) => weak != Weak::Array,
             ("array", weak) => weak == Weak::Array,
             ("zero", weak) => weak == Weak::Literal(0.0),
+            ("picked", _) => self.picks,
             ("one", weak) => weak == Weak::Literal(1.0),
             ("alike", _) => {
                 let dtype = |i: usize| self.ty(i).dtype;

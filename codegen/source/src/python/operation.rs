@@ -128,6 +128,7 @@ impl<'m> Body<'_, 'm> {
             function: self.function,
             weak: &weak,
             widens: self.file.widens(dtype),
+            picks: self.picked(op).is_some(),
             devices: self.file.dialect.devices,
         })
     }
@@ -289,6 +290,10 @@ impl<'m> Body<'_, 'm> {
         let Some(value) = op.operands.get(at).copied() else {
             return Ok(Filling::One(Expr::name("None")));
         };
+        let picked = if form == "picked" { self.picked(op) } else { None };
+        if let Some((slice, axes)) = picked {
+            return Ok(Filling::One(self.pick(slice, &axes)?));
+        }
         let shape = &self.function.ty(value).shape;
         if form == "last" {
             let last = shape.dims.last().cloned();

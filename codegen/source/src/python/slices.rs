@@ -4,12 +4,56 @@ use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::Result;
 use mithril_ir::graph::Operation;
 
-use super::body::Body;
+use super::body::{Body, Held};
 use super::expr::{Argument, Expr};
 
 impl<'m> Body<'_, 'm> {
+    /// The slice, not yet written, that the operation squeezes, and the axes of which both together
+    /// take one element: `squeeze(x[:1], 0)` is `x[0]`.
+    pub fn picked(&self, op: &Operation) -> Option<(&'m Operation, Vec<usize>)> {
+        let value = *op.operands.first()?;
+        if !matches!(self.held[value.index()], Held::Pending(Expr::Index(..))) {
+            return None;
+        }
+        let ops = &self.function.ops;
+        let slice = &ops[ops.partition_point(|o| o.first <= value).checked_sub(1)?];
+        if slice.op.attr_index("starts").is_none() || op.op.attr_index("axes").is_none() {
+            return None;
+        }
+        let shape = &self.function.ty(value).shape;
+        let place = |axis: &i64| Some(shape.dims.len() - shape.axis_from_back(*axis).ok()?);
+        let ones: Vec<usize> = ints(slice, "axes").iter().map(place).collect::<Option<_>>()?;
+        let squeezed: Vec<usize> = ints(op, "axes").iter().map(place).collect::<Option<_>>()?;
+        let (Attr::Shape(starts), Attr::Shape(limits)) =
+            (slice.attr("starts"), slice.attr("limits"))
+        else {
+            return None;
+        };
+        let one = |at: &usize| {
+            let i = ones.iter().position(|axis| axis == at)?;
+            let start = starts.dims[i].as_const()?;
+            let last = start == -1 && limits.dims[i].is_unknown();
+            (last || limits.dims[i].as_const() == Some(start + 1)).then_some(())
+        };
+        (!squeezed.is_empty() && squeezed.iter().all(|at| one(at).is_some()))
+            .then_some((slice, squeezed))
+    }
+
+    /// A slice that takes one element of each of `picked`.
+    pub fn pick(&mut self, slice: &'m Operation, picked: &[usize]) -> Result<Expr> {
+        let items = self.cut(slice, picked)?;
+        match self.array(slice.result())? {
+            Expr::Index(head, _) => Ok(Expr::Index(head, items)),
+            other => Ok(other),
+        }
+    }
+
     /// What stands between the brackets of a slice.
     pub fn slices(&mut self, op: &'m Operation) -> Result<Vec<Expr>> {
+        self.cut(op, &[])
+    }
+
+    fn cut(&mut self, op: &'m Operation, picked: &[usize]) -> Result<Vec<Expr>> {
         let shape = self.function.ty(op.operands[0]).shape.clone();
         let (Attr::Ints(axes), Attr::Shape(starts), Attr::Shape(limits)) =
             (op.attr("axes"), op.attr("starts"), op.attr("limits"))
@@ -27,6 +71,10 @@ impl<'m> Body<'_, 'm> {
                 Attr::Ints(steps) => steps[i],
                 _ => 1,
             };
+            if picked.contains(&at) {
+                items[at] = self.dim(start)?;
+                continue;
+            }
             let boxed = |e: Expr| Some(Box::new(e));
             items[at] = Expr::Range([
                 if start.as_const() == Some(0) { None } else { boxed(self.dim(start)?) },
