@@ -35,7 +35,9 @@ impl Target {
         let all = || Framework::ALL.into_iter().map(Target::Framework);
         let all = || all().chain([Target::Cpu, Target::C]);
         all().find(|target| target.name() == name).ok_or_else(|| {
-            let mut error = Diagnostic::new(format!("there is no backend `{name}`"));
+            let names: Vec<&str> = all().map(Target::name).collect();
+            let mut error = Diagnostic::new(format!("there is no backend `{name}`"))
+                .expected(format!("one of {}", names.join(", ")));
             error.hint = did_you_mean(name, all().map(Target::name));
             Box::new(error)
         })

@@ -39,7 +39,6 @@ pub mod lower;
 pub mod model;
 mod naming;
 pub mod native;
-mod nesting;
 #[cfg(feature = "python")]
 mod python;
 mod save;

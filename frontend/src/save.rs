@@ -10,8 +10,8 @@ use crate::literal::Literal;
 use crate::lower::DimSpec;
 use crate::model::Model;
 use crate::model::graph::{Child, Graph, Port, Wire};
-use crate::nesting::deeper;
 use crate::setting::Setting;
+use mithril_passes::nesting::deeper;
 
 /// The version of the format. Older ones are migrated, newer refused.
 pub const VERSION: u64 = 1;

@@ -10,7 +10,7 @@ use mithril_ir::shape::Type;
 use crate::block::{Block, Definition};
 use crate::lower::{Instance, Options, lower_traced};
 use crate::model::seal::{Feed, Part};
-use crate::nesting::deeper;
+use mithril_passes::nesting::deeper;
 
 /// One block of a model.
 #[derive(Clone, Debug, PartialEq)]

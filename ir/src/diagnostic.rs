@@ -81,7 +81,9 @@ impl std::error::Error for Diagnostic {}
 
 /// The candidates nearest to `name` by edit distance, best first, at most three: for hints.
 pub fn near_misses<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
-    let limit = 1 + name.chars().count() / 3;
+    let count = name.chars().count();
+    // Of a short name, half must be there to be meant.
+    let limit = (1 + count / 3).min((count / 2).max(1));
     let mut scored: Vec<(usize, &str)> = candidates
         .map(|candidate| (edit_distance(name, candidate), candidate))
         .filter(|(distance, _)| *distance <= limit)

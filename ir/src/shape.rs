@@ -92,9 +92,12 @@ impl Shape {
         match &self.lead {
             _ if self.dims.len() >= count => Ok(&self.dims[self.dims.len() - count..]),
             Some(lead) => Err(Box::new(unknown_rank(lead, Some(count)))),
-            None => Diagnostic::new(format!(
-                "Incompatible shapes during compilation: at least {count} dims are needed"
-            ))
+            None => Diagnostic::new(match count {
+                1 => "Incompatible shapes during compilation: at least 1 dim is needed".into(),
+                _ => format!(
+                    "Incompatible shapes during compilation: at least {count} dims are needed"
+                ),
+            })
             .got(format!("{self} ({} dims)", self.dims.len()))
             .err(),
         }

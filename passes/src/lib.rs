@@ -15,6 +15,7 @@ pub mod fold_constants;
 pub mod infer_shapes;
 pub mod inline;
 pub mod legalize;
+pub mod nesting;
 pub mod outline;
 pub mod pipeline;
 pub mod rebuild;

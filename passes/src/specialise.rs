@@ -16,6 +16,7 @@ use smallvec::SmallVec;
 
 use crate::call_graph;
 use crate::context::PassContext;
+use crate::nesting::deeper;
 use crate::pass::Pass;
 use crate::transfer::Transfer;
 use given::Shapes;
@@ -111,7 +112,7 @@ impl Copies<'_, '_> {
         self.origins.insert(own.clone(), name.clone());
         // Taken until the copy is done: its callees take others.
         self.out.functions.insert(own.clone(), function.clone());
-        let copy = self.copy(&function, &own, &key.1)?;
+        let copy = deeper(|| self.copy(&function, &own, &key.1))?;
         let body = Body::of(&copy);
         let shared = match self.by_body.get(&body) {
             Some(twin) => {

@@ -18,10 +18,12 @@ from mithril.models import (
     Linear,
     Model,
     Relu,
+    Reshape,
     Sequential,
 )
 
 NUMPY = ml.NumpyBackend()
+X = np.ones((2, 3), "float32")
 
 
 def compiled(block, shapes=None, **options):
@@ -40,6 +42,20 @@ def connected() -> Model:
     model = Model()
     model |= Relu()(input="x", output="y")
     return model
+
+
+def joined() -> Model:
+    model = Model()
+    model |= Linear(3)(input="a", output="x")
+    model |= Linear(2)(input="b", output="z")
+    model |= Concat(axis=-1)(inputs=["x", "z"], output="y")
+    return model
+
+
+def differentiated(gradients):
+    model = compiled(Linear(1), {"input": [2, 3]})
+    params = model.randomize_params(seed=1)
+    return model.evaluate(params, {"input": X}, output_gradients=gradients)
 
 
 def trained(loss, **options):
@@ -126,6 +142,58 @@ CASES = {
         lambda: Linear(2**64),
         "`dimension` is beyond the integers of 64 bits\n  got: 18446744073709551616",
     ),
+    "no blocks in sequence": (
+        lambda: Sequential([]),
+        "`Sequential` needs a block at least\n  got: an empty list",
+    ),
+    "an array of nothing": (
+        lambda: NUMPY.array(None),
+        "this is no array of numbers\n  got: NoneType\n  expected: a number, nested lists",
+    ),
+    "gradients of nothing": (
+        lambda: differentiated({"output": None}),
+        "this is no array of numbers\n  got: NoneType",
+    ),
+    "gradients of text": (
+        lambda: differentiated("output"),
+        "this is no array of numbers\n  got: str",
+    ),
+    "a function of gradients that gives nothing": (
+        lambda: differentiated(lambda outputs: None),
+        "this is no array of numbers\n  got: NoneType",
+    ),
+    "a dtype that is none": (
+        lambda: ml.DType("foo"),
+        "this is no dtype\n  got: foo\n  expected: a name such as `ml.float32` or \"float32\", or a "
+        "framework's dtype",
+    ),
+    "params that are bound": (
+        lambda: compiled(Relu()).bind(None),
+        "`bind` takes a dict of params by name\n  got: NoneType",
+    ),
+    "a negative seed": (
+        lambda: compiled(Relu()).randomize_params(-1),
+        "`seed` is an integer of at least 0\n  got: -1",
+    ),
+    "a negative depth": (
+        lambda: connected().summary(depth=-1),
+        "`depth` is a number of levels of blocks\n  got: -1\n  expected: 0 or more",
+    ),
+    "a constant that is trained": (
+        lambda: compiled(Relu(), trainable_keys=["input"], constant_keys={"input": X}),
+        "`input` is both in trainable_keys and constant_keys",
+    ),
+    "parts of other sizes": (
+        lambda: compiled(joined(), {"a": [4, 5], "b": [3, 5]}),
+        "Incompatible shapes during compilation: dims of inputs 0 and 1 in axis 0 differ: 4 against "
+        "3\n  where: block `concat` (Concat)\n  inputs[0]: tensor<4 x 3 x f32> from "
+        "`linear_0.output`\n  inputs[1]: tensor<3 x 2 x f32> from `linear_1.output`",
+    ),
+    "elements that do not divide": (
+        lambda: compiled(Reshape([2, -1]), {"input": ["n"]}).evaluate({}, {"input": X[0]}),
+        "Incompatible shapes: the dims of inputs do not fit together\n"
+        "  got: n = 3, axis 0 of `input`\n  expected: n%2 == 0",
+    ),
     "a file that is not there": (
         lambda: Model.load("/nope.json"),
         "the file cannot be read\n  where: /nope.json",
@@ -139,6 +207,8 @@ def test_message(case):
     with pytest.raises(ml.MithrilError) as caught:
         program()
     assert str(caught.value).startswith(message), str(caught.value)
+    if case == "parts of other sizes":
+        assert "would fit" not in str(caught.value)
 
 
 def test_unsigned_constants_have_64_bits():

@@ -200,6 +200,8 @@ class CompiledModel:
         """
         if seed is None:
             seed = int(self.backend.generator.integers(2**63))
+        elif not isinstance(seed, int) or seed < 0:
+            raise UsageError(f"`seed` is an integer of at least 0\n  got: {seed!r}")
         params: Arrays = {}
         for argument in self._program.arguments:
             if argument.role != "param":
@@ -254,6 +256,11 @@ class CompiledModel:
 
         Errors: `TerminalError` for a name that the model has not.
         """
+        if not isinstance(params, Mapping):
+            raise UsageError(
+                f"`bind` takes a dict of params by name\n  got: {type(params).__name__}"
+                "\n  hint: `randomize_params()` makes one"
+            )
         unknown = [name for name in params if name not in self._roles]
         if unknown:
             near = _core.did_you_mean(unknown[0], list(self._roles))

@@ -43,6 +43,11 @@ pub(super) const BLOCKS: &[Entry] = &[
         parameters: &[required("blocks", Kind::Blocks)],
         inputs: INPUT,
         meaning: Meaning::Compose(|settings| {
+            if settings.list("blocks").is_empty() {
+                return Diagnostic::new("`Sequential` needs a block at least")
+                    .got("an empty list")
+                    .err();
+            }
             let blocks = settings.list("blocks").iter().filter_map(|s| match s {
                 Setting::Block(block) => Some(Ok(block.clone())),
                 _ => None,

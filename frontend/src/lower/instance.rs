@@ -15,7 +15,7 @@ use super::frame::{Frame, Slot};
 use crate::block::Definition;
 use crate::literal::Literal;
 use crate::naming::{Unique, snake_case};
-use crate::nesting::deeper;
+use mithril_passes::nesting::deeper;
 
 /// What is known of an argument before a composite is lowered.
 #[derive(Clone, PartialEq, Eq, Hash)]

@@ -22,8 +22,8 @@ use crate::block::{Definition, Terminal};
 use crate::blocks::{Entry, Meaning, Settings};
 use crate::literal::Literal;
 use crate::model::seal::{Feed, Part};
-use crate::nesting::deeper;
 use crate::setting::Setting;
+use mithril_passes::nesting::deeper;
 
 /// Larger constants become arguments of instances rather than parts of them.
 const SMALL: usize = 32;

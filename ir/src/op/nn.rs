@@ -1,7 +1,7 @@
 //! Composites of neural networks: each carries its decomposition, and works everywhere by it.
 
 use super::access::Access;
-use super::reduce::finite_max;
+use super::reduce::{finite_max, is_empty};
 use super::{
     BASE, Class, DECOMPOSED, Default, Gradient, Infer, Kind, Meaning, OpDef, Operand, Python,
     ShapeRule, attr, operand,
@@ -52,6 +52,9 @@ pub(super) const OPS: &[OpDef] = &[
         shape: ShapeRule::Rule(along),
         meaning: Meaning::Decompose(|r| {
             let (x, axis) = (r.arg(0), r.int("axis"));
+            if is_empty(x) {
+                return x;
+            }
             let shifted = (x - finite_max(x, Some(&[axis]))).named("shifted");
             shifted - shifted.exp().sum(Some(&[axis]), true).log()
         }),

@@ -314,11 +314,16 @@ pub(super) const OPS: &[OpDef] = &[
 /// The greatest element, or 0 where that is infinite: a shift that keeps `exp` finite. No elements
 /// need none, and have no greatest one on frameworks.
 pub(super) fn finite_max<'a>(x: Var<'a>, axes: Option<&[i64]>) -> Var<'a> {
-    if x.shape().dims.iter().any(|dim| dim.as_const() == Some(0)) {
+    if is_empty(x) {
         return x.scalar(0.0);
     }
     let top = x.reduce("max", axes, true).named("top");
     top.unary("is_inf", &[]).select(top.scalar(0.0), top).stop_gradient()
+}
+
+/// Whether it has no elements, as far as is known.
+pub(super) fn is_empty(x: Var) -> bool {
+    x.shape().dims.iter().any(|dim| dim.as_const() == Some(0))
 }
 
 /// The shape without `axes`, or with 1 in their place.

@@ -264,6 +264,11 @@ class Backend(ABC):
         import numpy as np  # noqa: PLC0415
 
         taken = value if isinstance(value, np.ndarray) else self._as_numpy(value)
+        if taken.dtype.kind in "OUSM":
+            raise UsageError(
+                f"this is no array of numbers\n  got: {type(value).__name__}"
+                "\n  expected: a number, nested lists of numbers, or an array of any framework"
+            )
         if dtype is not None:
             want = DType(dtype)
         elif DType(taken.dtype).is_float:

@@ -93,7 +93,10 @@ pub(super) fn reshape_shape(cx: &mut Infer) -> Result<Shape> {
             (Some(h), Some(g)) => {
                 return cx.mismatch(format!("{h} elements do not divide into {target} by {g}"));
             }
-            _ => have.floor_div(&given),
+            _ => {
+                cx.unify(&have.modulo(&given), &Dim::Const(0), "what is left over and 0")?;
+                have.floor_div(&given)
+            }
         },
     };
     let dims = target.dims.iter().map(|d| if d.is_unknown() { missing.clone() } else { d.clone() });
