@@ -207,6 +207,27 @@ fn second_order() {
     check(&only);
 }
 
+/// A result with an argument's name, differentiated twice in one module: `u v tanh''(x)`.
+#[test]
+fn second_order_in_one_module() {
+    let mut main = function("main", &[("x", &[3])], |v| v[0].unary("tanh", &[]));
+    main.results[0].name = "x".into();
+    let wrt = || vec!["x".to_string()];
+    let once = run(Autodiff { wrt: wrt(), ..Autodiff::default() }, &Module::of(main)).unwrap();
+    let into = "second".to_string();
+    let again = Autodiff { function: "gradients".into(), wrt: wrt(), into, outputs: false };
+    let twice = run(again, &once).unwrap();
+    mithril_ir::verify::verify(&twice).unwrap();
+    let inputs = [numbers(&[3], 1), numbers(&[3], 2), numbers(&[3], 3)];
+    let got = evaluate(&twice, twice.get("second").unwrap(), &inputs).unwrap()[0].to_f64s();
+    let [x, u, v] = inputs.map(|t| t.to_f64s());
+    for i in 0..3 {
+        let t = x[i].tanh();
+        let expected = -2.0 * t * (1.0 - t * t) * u[i] * v[i];
+        assert!((got[i] - expected).abs() < 1e-12, "{got:?}");
+    }
+}
+
 #[test]
 fn integers_are_refused() {
     let b = Builder::new("main");

@@ -112,7 +112,7 @@ CASES: dict[str, Any] = {
     "Precision": case(M, (3,)),
     "Recall": case(M, (3,)),
     "F1": case(M, (3,)),
-    "AUC": case((6,), (6,)),
+    "AUC": case((6,), (6,), average="binary"),
 }
 # torch's own function, on the data terminals in order.
 TORCH: dict[str, Callable[..., Any]] = {

@@ -38,7 +38,6 @@ INDICES = [
 ]
 
 
-
 @pytest.mark.parametrize("index", INDICES, ids=str)
 @pytest.mark.parametrize("shape", [[2, 3, 4], ["a", "b", "c"]], ids=["fixed", "symbolic"])
 def test_as_numpy(index, shape, backend):
