@@ -908,7 +908,7 @@ class Variance(Block):
     ) -> None: ...
 
 class Std(Block):
-    """The square root of the variance over `axis`, divided by the count less `correction`."""
+    """The square root of the variance over `axis`, divided by the count less `correction`. The gradient where elements are equal is 0."""
 
     def __init__(
         self,
@@ -920,7 +920,7 @@ class Std(Block):
     ) -> None: ...
 
 class Norm(Block):
-    """`sum(|input|^p)^(1/p)` over `axis`."""
+    """`sum(|input|^p)^(1/p)` over `axis`; with `p=0` the number of elements that are not 0."""
 
     def __init__(
         self,
@@ -1083,7 +1083,7 @@ class Concat(Block):
 
     def __init__(
         self,
-        axis: int = 0,
+        axis: int = -1,
         *,
         name: str | None = None,
     ) -> None: ...
@@ -1176,7 +1176,7 @@ class Slice(Block):
     ) -> None: ...
 
 class Indexer(Block):
-    """`input[index]` as NumPy has it, for integers, slices, None and `...`; where `index` is a terminal, the rows of `input` at these indices."""
+    """`input[index]` as NumPy has it, for integers, slices, None, `...` and one array of integers; where `index` is a terminal, the rows of `input` at these indices."""
 
     def __init__(
         self,
