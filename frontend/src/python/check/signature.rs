@@ -91,7 +91,7 @@ pub struct Binding {
 pub enum Misfit {
     Slot(usize),
     /// Which guard, and what the dims were.
-    Guard(usize, Binding),
+    Guard(usize, Box<Binding>),
 }
 
 impl Signature {
@@ -187,7 +187,7 @@ impl Signature {
             let sides = [&guard.left, &guard.right].map(|side| self.evaluate(side, binding));
             if let [Some(left), Some(right)] = sides {
                 if left != right {
-                    return Err(Misfit::Guard(at, binding.clone()));
+                    return Err(Misfit::Guard(at, Box::new(binding.clone())));
                 }
             }
         }
