@@ -57,6 +57,12 @@ class Block:
         The entry of the block table that the class is named after, with these settings.
         """
     def __new__(cls, /, *_args: "object", **_kwargs: "object") -> Block: ...
+    def __reduce__(self, /) -> tuple[Any, tuple[str]]:
+        """
+        Copies and pickles are made through JSON.
+
+        Errors: connections of a model under construction, which lie outside the block.
+        """
     def __repr__(self, /) -> str: ...
     def _repr_html_(self, /) -> str: ...
     def connect(self, /, *args: "object", **kwargs: "object") -> Block:
@@ -100,7 +106,7 @@ class Block:
     def summary(self, /, shapes: "dict[str, list[int | str | None]] | None" = None, *, depth: SupportsIndex = 1) -> str:
         """
         A table of the blocks inside down to `depth`: terminals and numbers of params. With `shapes`
-        of the inputs, or `shapes={}`, the types of terminals too.
+        of the inputs, or where the model states them, the types of terminals too.
         """
     def to_json(self, /) -> str:
         """
@@ -169,9 +175,17 @@ class Connection:
     """
     A value inside a model. Operators and methods on it add the blocks that compute them.
     """
+    __array_ufunc__: Final[bool | None]
+    """
+    NumPy leaves operators on connections to them.
+    """
     def __abs__(self, /) -> Connection: ...
     def __add__(self, other: object, /) -> Connection: ...
     def __and__(self, other: object, /) -> Connection: ...
+    def __bool__(self, /) -> bool:
+        """
+        A comparison of connections is a block of the model, which has no truth before a call.
+        """
     def __eq__(self, other: object, /) -> Connection: ...
     def __floordiv__(self, other: object, /) -> Connection: ...
     def __ge__(self, other: object, /) -> Connection: ...
@@ -456,23 +470,23 @@ class TrainModel(Block):
     `final_cost`, which `output_gradients=True` differentiates.
     """
     def __init__(self, /, model: Any) -> None: ...
-    def __new__(cls, /, model: Block) -> TrainModel: ...
-    def add_loss(self, /, loss: Block, reduce_steps: SupportsGetItem[int, Block] | None = None, coef: SupportsFloat | SupportsIndex = 1.0, input: str = "output", target: str = "target") -> None:
+    def __new__(cls, /, model: "Block") -> TrainModel: ...
+    def add_loss(self, /, loss: "Block", reduce_steps: "list[Block] | None" = None, coef: SupportsFloat | SupportsIndex = 1.0, input: str = "output", target: str = "target") -> None:
         """
         Adds `coef` times a loss of the output `input` against the new input `target`, reduced to a
         number by `reduce_steps`: the mean, where left out.
         """
-    def add_metric(self, /, metric: Block, reduce_steps: SupportsGetItem[int, Block] | None = None, input: str = "output", target: str = "target", name: str | None = None) -> None:
+    def add_metric(self, /, metric: "Block", reduce_steps: "list[Block] | None" = None, input: str = "output", target: str = "target", name: str | None = None) -> None:
         """
         Adds a metric of the output `input` against `target`, as the output `name`: the kind of the
         metric in snake case, where left out.
         """
-    def add_regularization(self, /, regularizer: Block, coef: SupportsFloat | SupportsIndex, input: Any) -> None:
+    def add_regularization(self, /, regularizer: "Block", coef: SupportsFloat | SupportsIndex, input: Any) -> None:
         """
         Adds `coef` times a regularizer of a param: its name, or a compiled regular expression, which
         chooses the params in whose names `search` finds it.
         """
-    def set_loss_combiner(self, /, combiner: Block) -> None:
+    def set_loss_combiner(self, /, combiner: "Block") -> None:
         """
         Says how the losses, as one array, become one number; their sum, where left out.
         """
