@@ -77,7 +77,12 @@ def prepare(shape, options, folder):
     expected = np.maximum(x.astype(float) @ y, 0)
     error = abs(result - expected).max() / abs(expected).max()
     assert error < 1e-5, (shape, options, error)
-    tx, ty, tr, nr = torch.from_numpy(x), torch.from_numpy(peer_y), torch.empty(m, n), aligned((m, n))
+    tx, ty, tr, nr = (
+        torch.from_numpy(x),
+        torch.from_numpy(peer_y),
+        torch.empty(m, n),
+        aligned((m, n)),
+    )
     runs = {
         "mithril": run,
         "numpy": lambda: np.matmul(x, peer_y, out=nr),
@@ -104,7 +109,9 @@ def measure(runs, flops):
 
 
 def main():
-    print(f"{'m x n x k':38}{'us':>10}{'GFLOP/s':>9}{'/numpy':>8}{'/torch':>8}{'ms':>7}{'bytes':>7}")
+    print(
+        f"{'m x n x k':38}{'us':>10}{'GFLOP/s':>9}{'/numpy':>8}{'/torch':>8}{'ms':>7}{'bytes':>7}"
+    )
     with tempfile.TemporaryDirectory() as folder:
         for text in sys.argv[1:] or SHAPES:
             sizes, _, options = text.partition(":")

@@ -12,6 +12,7 @@ constants to the peers that take ONNX.
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import pathlib
 import shutil
@@ -101,9 +102,7 @@ class MithrilPeer:
 
     def __init__(self, threads: int) -> None:
         os.environ["MITHRIL_CACHE"] = ""
-        import mithril as ml
-
-        self.ml, self.threads = ml, threads
+        self.ml, self.threads = importlib.import_module("mithril"), threads
 
     def supports(self, workload: Any) -> bool:
         return workload.group not in ("W7", "W8")

@@ -45,7 +45,7 @@ class SourceRunner(CpuRunner):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.forward = self.joint = self.gradients = _refuse  # type: ignore[method-assign]
+        self.forward = self.joint = self.gradients = _refuse  # type: ignore[method-assign, assignment]
 
 
 def _refuse(*args: object) -> Any:
