@@ -3,11 +3,15 @@
 //! The module has one public function, `kernel(scratch, buffers, dims, first, last)`: what the
 //! runtime calls. Its body is a function of its own, whose memories do not alias.
 
-use std::fmt::{self, Display, Write};
+mod memory;
+mod words;
+
+use std::fmt::Write;
 
 use mithril_ir::dtype::DType;
 
-use crate::code::{Binary, Cmp, Code, Fold, Inst, Mem, Place, Region, Stmt, Ty, Unary, V};
+use crate::code::{Binary, Code, Inst, Region, Stmt, Ty, Unary, V};
+use words::{Mlir, comparison, constant, folding, is_signed};
 
 /// The text of the module.
 pub fn print(code: &Code) -> String {
@@ -31,37 +35,7 @@ macro_rules! line {
         let _ = writeln!($printer.text, $($arg)*);
     }};
 }
-
-/// A type as MLIR has it; integers have no sign there.
-struct Mlir(Ty);
-
-impl Display for Mlir {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let element = match self.0.dtype {
-            d if d.is_float() => d.name().to_string(),
-            DType::Bool => "i1".to_string(),
-            d => format!("i{}", d.bits()),
-        };
-        match self.0.lanes {
-            1 => f.write_str(&element),
-            n => write!(f, "vector<{n}x{element}>"),
-        }
-    }
-}
-
-/// The type that memory has of an element: bools are bytes. LLVM takes vectors of bf16 that it
-/// masks apart, and calls a function to put the elements together.
-fn in_memory(dtype: DType) -> DType {
-    match dtype {
-        DType::Bool => DType::U8,
-        DType::BF16 => DType::U16,
-        _ => dtype,
-    }
-}
-
-fn is_signed(dtype: DType) -> bool {
-    matches!(dtype, DType::I64 | DType::I32 | DType::I16 | DType::I8 | DType::I4)
-}
+use line;
 
 impl Printer<'_> {
     fn module(&mut self) {
@@ -388,154 +362,6 @@ impl Printer<'_> {
 
     // Memory.
 
-    fn address(&mut self, mem: Mem, at: V) -> String {
-        let memory = self.code.memories[mem.0 as usize];
-        let base = match memory.place {
-            Place::Buffer(n) => format!("%b{n}"),
-            Place::Scratch(offset) => {
-                let (base, offset) = (self.fresh(), self.name(offset));
-                line!(
-                    self,
-                    "{base} = llvm.getelementptr %scratch[{offset}] : (!llvm.ptr, i64) -> !llvm.ptr, i8"
-                );
-                base
-            }
-            Place::Local(_) => unreachable!("portable code is printed as C"),
-        };
-        let element = Mlir(Ty::scalar(in_memory(memory.dtype)));
-        let (at, index) = (self.name(at), Mlir(self.code.ty(at)));
-        let pointers = match index.0.lanes {
-            1 => "!llvm.ptr".to_string(),
-            n => format!("vector<{n}x!llvm.ptr>"),
-        };
-        let pointer = self.fresh();
-        line!(
-            self,
-            "{pointer} = llvm.getelementptr {base}[{at}] : (!llvm.ptr, {index}) -> {pointers}, {element}"
-        );
-        pointer
-    }
-
-    /// The name and the type that the loaded value has before it is what it stands for.
-    fn raw(&mut self, result: V) -> (String, Ty) {
-        let ty = self.code.ty(result);
-        let held = ty.with(in_memory(ty.dtype));
-        if held == ty { (self.name(result), ty) } else { (self.fresh(), held) }
-    }
-
-    fn narrowed(&mut self, result: V, raw: &str, held: Ty) {
-        let ty = self.code.ty(result);
-        if ty != held {
-            let r = self.name(result);
-            let name = if ty.dtype == DType::Bool { "trunci" } else { "bitcast" };
-            line!(self, "{r} = arith.{name} {raw} : {} to {}", Mlir(held), Mlir(ty));
-        }
-    }
-
-    fn widened(&mut self, value: V) -> (String, Ty) {
-        let ty = self.code.ty(value);
-        let held = ty.with(in_memory(ty.dtype));
-        if held == ty {
-            return (self.name(value), ty);
-        }
-        let raw = self.fresh();
-        let name = if ty.dtype == DType::Bool { "extui" } else { "bitcast" };
-        line!(self, "{raw} = arith.{name} {} : {} to {}", self.name(value), Mlir(ty), Mlir(held));
-        (raw, held)
-    }
-
-    fn load(&mut self, result: V, mem: Mem, at: V, mask: Option<V>) {
-        let pointer = self.address(mem, at);
-        let (raw, held) = self.raw(result);
-        let (t, alignment) = (Mlir(held), held.dtype.bytes());
-        match mask {
-            None => line!(
-                self,
-                "{raw} = llvm.load {pointer} {{alignment = {alignment} : i64}} : !llvm.ptr -> {t}"
-            ),
-            Some(mask) => {
-                let zero = self.splat_literal(held, 0);
-                let (mask, bools) = (self.name(mask), Mlir(held.with(DType::Bool)));
-                line!(
-                    self,
-                    "{raw} = llvm.intr.masked.load {pointer}, {mask}, {zero} {{alignment = {alignment} \
-                     : i32}} : (!llvm.ptr, {bools}, {t}) -> {t}"
-                );
-            }
-        }
-        self.narrowed(result, &raw, held);
-    }
-
-    fn store(&mut self, mem: Mem, at: V, value: V, mask: Option<V>, streaming: bool) {
-        let pointer = self.address(mem, at);
-        let (raw, held) = self.widened(value);
-        let (t, bytes) = (Mlir(held), held.dtype.bytes());
-        match mask {
-            None if streaming => {
-                let alignment = bytes * held.lanes as usize;
-                line!(
-                    self,
-                    "llvm.store {raw}, {pointer} {{alignment = {alignment} : i64, nontemporal}} : \
-                     {t}, !llvm.ptr"
-                );
-            }
-            None => {
-                line!(
-                    self,
-                    "llvm.store {raw}, {pointer} {{alignment = {bytes} : i64}} : {t}, !llvm.ptr"
-                );
-            }
-            Some(mask) => {
-                let (mask, bools) = (self.name(mask), Mlir(held.with(DType::Bool)));
-                line!(
-                    self,
-                    "llvm.intr.masked.store {raw}, {pointer}, {mask} {{alignment = {bytes} : i32}} : \
-                     {t}, {bools} into !llvm.ptr"
-                );
-            }
-        }
-    }
-
-    fn all_lanes(&mut self, lanes: u32) -> String {
-        self.splat_literal(Ty::vector(DType::Bool, lanes), 1)
-    }
-
-    fn gather(&mut self, result: V, mem: Mem, at: V, mask: Option<V>) {
-        let pointers = self.address(mem, at);
-        let (raw, held) = self.raw(result);
-        let mask = match mask {
-            Some(mask) => self.name(mask),
-            None => self.all_lanes(held.lanes),
-        };
-        let zero = self.splat_literal(held, 0);
-        let (t, bools, n) = (Mlir(held), Mlir(held.with(DType::Bool)), held.lanes);
-        line!(
-            self,
-            "{raw} = llvm.intr.masked.gather {pointers}, {mask}, {zero} {{alignment = {} : i32}} : \
-             (vector<{n}x!llvm.ptr>, {bools}, {t}) -> {t}",
-            held.dtype.bytes()
-        );
-        self.narrowed(result, &raw, held);
-    }
-
-    fn scatter(&mut self, mem: Mem, at: V, value: V, mask: Option<V>) {
-        let pointers = self.address(mem, at);
-        let (raw, held) = self.widened(value);
-        let mask = match mask {
-            Some(mask) => self.name(mask),
-            None => self.all_lanes(held.lanes),
-        };
-        let (t, bools, n) = (Mlir(held), Mlir(held.with(DType::Bool)), held.lanes);
-        line!(
-            self,
-            "llvm.intr.masked.scatter {raw}, {pointers}, {mask} {{alignment = {} : i32}} : {t}, \
-             {bools} into vector<{n}x!llvm.ptr>",
-            held.dtype.bytes()
-        );
-    }
-
-    // Control.
-
     /// The names of results as one group, `%5:3 = `, and of each of them.
     fn results(&mut self, results: &[V]) -> String {
         let Some(first) = results.first() else {
@@ -586,63 +412,5 @@ impl Printer<'_> {
             let (list, types) = (self.list(&region.yields), self.types(&region.yields));
             line!(self, "scf.yield {list} : {types}");
         }
-    }
-}
-
-/// The same bits in every lane, with the type where the text needs it.
-fn constant(ty: Ty, bits: u64) -> String {
-    let literal = literal(ty.dtype, bits);
-    match (ty.lanes, ty.dtype) {
-        (1, DType::Bool) => literal,
-        (1, _) => format!("{literal} : {}", Mlir(ty)),
-        _ => format!("dense<{literal}> : {}", Mlir(ty)),
-    }
-}
-
-fn literal(dtype: DType, bits: u64) -> String {
-    match dtype {
-        DType::Bool => (bits & 1 != 0).to_string(),
-        d if d.is_float() => format!("0x{bits:0width$X}", width = d.bytes() * 2),
-        d => {
-            let unused = 64 - d.bits();
-            (((bits << unused) as i64) >> unused).to_string()
-        }
-    }
-}
-
-fn comparison(op: Cmp, dtype: DType) -> String {
-    let name = match op {
-        Cmp::Eq => "eq",
-        Cmp::Ne => "ne",
-        Cmp::Lt => "lt",
-        Cmp::Le => "le",
-        Cmp::Gt => "gt",
-        Cmp::Ge => "ge",
-    };
-    match (op, dtype) {
-        (Cmp::Ne, d) if d.is_float() => "cmpf une".into(),
-        (_, d) if d.is_float() => format!("cmpf o{name}"),
-        (Cmp::Eq | Cmp::Ne, _) => format!("cmpi {name}"),
-        (_, d) if is_signed(d) => format!("cmpi s{name}"),
-        _ => format!("cmpi u{name}"),
-    }
-}
-
-/// The kind of a reduction and its flags. Whoever folds floats by `min` and `max` sees to NaN.
-fn folding(fold: Fold, dtype: DType) -> (&'static str, &'static str) {
-    let (float, signed) = (dtype.is_float(), is_signed(dtype));
-    match fold {
-        Fold::Add if float => ("add", " fastmath<reassoc>"),
-        Fold::Mul if float => ("mul", " fastmath<reassoc>"),
-        Fold::Add => ("add", ""),
-        Fold::Mul => ("mul", ""),
-        Fold::Min if float => ("minnumf", " fastmath<nnan>"),
-        Fold::Max if float => ("maxnumf", " fastmath<nnan>"),
-        Fold::Min if signed => ("minsi", ""),
-        Fold::Max if signed => ("maxsi", ""),
-        Fold::Min => ("minui", ""),
-        Fold::Max => ("maxui", ""),
-        Fold::And => ("and", ""),
-        Fold::Or => ("or", ""),
     }
 }
