@@ -26,6 +26,17 @@ def test_commands_say_the_same_version(checkout):
         assert said == f"{command} {mithril.__version__}\n"
 
 
+def test_source_is_printed(checkout, tmp_path):
+    model = mithril.Model()
+    model += mithril.Linear(3)(input="x", output="y")
+    path = tmp_path / "model.json"
+    model.save(path)
+    for target, line in [("torch", "import torch"), ("c", "#include <stdint.h>")]:
+        command = [checkout / ".venv/bin/mithril", "compile", path, "--shape", "x=2,4"]
+        printed = subprocess.check_output([*command, "-t", target, "-o", "-"], text=True)
+        assert line in printed.splitlines()
+
+
 def test_stubs_describe_the_extension(checkout):
     options = ["--mypy-config-file", "pyproject.toml", "--allowlist", "tests/python/stubtest.txt"]
     run(checkout, "mypy.stubtest", *options, "mithril._core")

@@ -1,6 +1,7 @@
 //! `mithril compile`: models to source for a framework, or to a library for C.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -28,7 +29,7 @@ pub struct Compile {
     #[arg(short, long)]
     target: Option<String>,
     /// The Python file to write, and beside it large constants as an .npz; the C file; or the
-    /// library, and beside it its header and its metadata.
+    /// library, and beside it its header and its metadata. `-` prints source.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// The processors that a library is for: native, x86-64-v2, x86-64-v3, x86-64-v4, or v4 with
@@ -95,18 +96,36 @@ impl Compile {
     }
 
     fn source(&self, target: Target) -> Result<()> {
-        let program =
-            self.program(target, compile::stem(&self.output.display().to_string(), target)?)?;
+        let printed = self.output.as_os_str() == "-";
+        let stem = match printed {
+            true => "model".into(),
+            false => compile::stem(&self.output.display().to_string(), target)?,
+        };
+        let program = self.program(target, stem)?;
         if let Some(text) = program.native().and_then(Native::c) {
-            return fs::write(&self.output, text).map_err(|error| unwritable(&self.output, &error));
+            return self.write(&text);
         }
         let Some(source) = program.source() else { return Ok(()) };
         if !source.constants.is_empty() {
+            if printed {
+                return Diagnostic::new("large constants need a file of their own")
+                    .got("`-`, which prints the source")
+                    .hint("name a file: `--output model.py`")
+                    .err();
+            }
             let beside = self.output.with_extension("npz");
             fs::write(&beside, npz::archive(&source.constants))
                 .map_err(|error| unwritable(&beside, &error))?;
         }
-        fs::write(&self.output, &source.text).map_err(|error| unwritable(&self.output, &error))
+        self.write(&source.text)
+    }
+
+    fn write(&self, text: &str) -> Result<()> {
+        let written = match self.output.as_os_str() == "-" {
+            true => std::io::stdout().write_all(text.as_bytes()),
+            false => fs::write(&self.output, text),
+        };
+        written.map_err(|error| unwritable(&self.output, &error))
     }
 
     /// The module of a .mir file, as native code takes it.
