@@ -382,3 +382,20 @@ fn views_that_begin_anywhere() {
     );
     check(&text, &[]);
 }
+
+/// Large results go past the caches where that pays.
+#[test]
+fn streams() {
+    let isa = mithril_kernels::contract::Isa { streams: true, ..machine::machine().0 };
+    for text in [
+        f("%x: t<2048 x 1040 x f32>) -> (y: t<2048 x 1040 x f32>)", "%y = softmax(%x)\nreturn %y"),
+        f(
+            "%x: t<2048 x 2 x 520 x f32>, %c: t<f32>) -> (y: t<2048 x 2 x 520 x f32>)",
+            "%y = mul(%x, %c)\nreturn %y",
+        ),
+    ] {
+        let native = machine::Native::of(&text, isa);
+        assert!(native.plan.kernels.iter().any(|kernel| kernel.text().contains("nontemporal")));
+        machine::agree(&native, &[]);
+    }
+}

@@ -44,13 +44,18 @@ pub struct Native {
 
 impl Native {
     pub fn new(source: &str) -> Native {
+        Native::of(source, machine().0)
+    }
+
+    /// For a processor that has this.
+    pub fn of(source: &str, isa: Isa) -> Native {
         let module = text::parse(source).unwrap_or_else(|e| panic!("{e}\n{source}"));
         let pipeline = "inline{limit=all,repeated=all},legalize{target=native},split-folds,canonicalize,cse,dce";
         let pipeline = Pipeline::parse(pipeline).expect("the pipeline");
         let (legal, _) =
             Driver::default().run(&pipeline, &module).unwrap_or_else(|e| panic!("{e}"));
         let entry = legal.entry().expect("an entry");
-        let (isa, options) = machine();
+        let (_, options) = machine();
         let plan = program::plan(entry, &isa).unwrap_or_else(|e| panic!("{e}\n{source}"));
         let mut codes = Vec::new();
         let mut kernels: Vec<Kernel> = Vec::new();
