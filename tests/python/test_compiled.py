@@ -470,3 +470,15 @@ def test_torch_keeps_the_graph_only_where_asked():
     assert params["w"].grad is not None
     out, gradients = compiled.evaluate(params, x, output_gradients=plain.ones(4, 2))
     assert not out["output"].requires_grad and not gradients["w"].requires_grad
+
+
+def test_learned_inputs_are_bound(backend):
+    model = Model()
+    model |= ml.MatrixMultiply()(left="x", right="w", output="y")
+    x, w = np.ones((2, 3)), np.full((3, 4), 2.0)
+    compiled = ml.compile(
+        model, backend, shapes={"x": [2, 3], "w": [3, 4]}, trainable_keys=["w"], data_keys=["x"]
+    )
+    bound = compiled.bind({"w": backend.array(w)})
+    outputs = bound.evaluate({}, {"x": backend.array(x)})
+    np.testing.assert_allclose(backend.to_numpy(outputs["y"]), x @ w)

@@ -270,10 +270,11 @@ class CompiledModel:
             )
         constants = {name: self.backend.to_numpy(value) for name, value in params.items()}
         constants = {**self._options["constant_keys"], **constants}
+        learned = [name for name in self._options["trainable_keys"] if name not in constants]
         return CompiledModel(
             self._model,
             self.backend,
-            {**self._options, "constant_keys": constants},
+            {**self._options, "constant_keys": constants, "trainable_keys": learned},
             jit=self.jit,
             checkpoint=self._checkpoint,
             file_path=None,
