@@ -113,6 +113,12 @@ static void save(const char *name, const void *memory, size_t bytes) {
 """
 
 
+def fields(prefix, names):
+    """The value of a struct of pointers, each to the variable of its name."""
+    pairs = (f".{identifier(name)} = {prefix}_{identifier(name)}" for name in names)
+    return "{" + ", ".join(pairs) + "}"
+
+
 def call(function, dims, inputs, params, outputs, *, gradients, folder):
     """C that loads arrays, calls a function and saves what it gives."""
     lines, free, args = [], [], [str(size) for size in dims]
@@ -124,8 +130,7 @@ def call(function, dims, inputs, params, outputs, *, gradients, folder):
         free.append(f"free((void *)in_{key});")
     args += [f"in_{identifier(name)}" for name in inputs]
     if params:
-        fields = ", ".join(f".{identifier(name)} = in_{identifier(name)}" for name in params)
-        lines.append(f"const mithril_model_params params = {{{fields}}};")
+        lines.append(f"const mithril_model_params params = {fields('in', params)};")
         args.append("&params")
     for name, array in {**outputs, **gradients}.items():
         key = identifier(name)
@@ -134,8 +139,8 @@ def call(function, dims, inputs, params, outputs, *, gradients, folder):
         free.append(f"free(out_{key});")
     args += [f"out_{identifier(name)}" for name in outputs]
     if gradients:
-        fields = ", ".join(f".{identifier(name)} = out_{identifier(name)}" for name in gradients)
-        lines.append(f"const mithril_model_param_gradients gradients = {{{fields}}};")
+        written = fields("out", gradients)
+        lines.append(f"const mithril_model_param_gradients gradients = {written};")
         args.append("&gradients")
     numbers = ", ".join(map(str, dims))
     lines.append(f"const size_t bytes = {function}_workspace_bytes({numbers});")

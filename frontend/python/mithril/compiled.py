@@ -15,6 +15,7 @@ from . import _core
 from .deferred import Deferred
 from .errors import BackendError, MithrilError, TerminalError, UsageError
 from .seeds import Seeds
+from .sources import executed, write_constants
 
 if TYPE_CHECKING:
     from .backends.base import Backend
@@ -118,16 +119,16 @@ class CompiledModel:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(source, encoding="utf-8")
             if constants:
-                _write_constants(path.with_suffix(".npz"), constants)
-            return _executed(source, str(path.resolve()))
+                write_constants(path.with_suffix(".npz"), constants)
+            return executed(source, str(path.resolve()))
         name = f"<mithril {self._program.name} {next(_numbers)}>"
         # Tracebacks show the lines of the source.
         linecache.cache[name] = (len(source), None, source.splitlines(True), name)
         if not constants:
-            return _executed(source, name)
+            return executed(source, name)
         with tempfile.TemporaryDirectory(prefix="mithril-") as folder:
-            _write_constants(Path(folder) / "model.npz", constants)
-            return _executed(source, name, str(Path(folder) / "model.py"))
+            write_constants(Path(folder) / "model.npz", constants)
+            return executed(source, name, str(Path(folder) / "model.py"))
 
     # What it is made of.
 
@@ -479,26 +480,3 @@ class CompiledModel:
             for name, value in outputs.items():
                 print(f"{name}: {_core.DType(value.dtype).name}{list(value.shape)}")
         return {name: value for name, value in outputs.items() if name not in self._inner}
-
-
-def _executed(source: str, name: str, file: str | None = None) -> dict[str, Any]:
-    namespace: dict[str, Any] = {"__name__": "mithril_generated", "__file__": file or name}
-    exec(compile(source, name, "exec"), namespace)
-    if "_constants" in namespace:
-        # The arrays have been read: the file need not stay open.
-        namespace.pop("_constants").close()
-    return namespace
-
-
-def _write_constants(
-    path: Path, constants: list[tuple[str, _core.DType, list[int], bytes]]
-) -> None:
-    import numpy as np  # noqa: PLC0415
-
-    from .backends.base import numpy_dtype  # noqa: PLC0415
-
-    arrays = {
-        name: np.frombuffer(data, dtype=numpy_dtype(dtype)).reshape(shape)
-        for name, dtype, shape, data in constants
-    }
-    np.savez(path, **arrays)  # type: ignore[arg-type]
