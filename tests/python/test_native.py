@@ -226,6 +226,22 @@ def test_other_floats(dtype):
     np.testing.assert_allclose(got.astype(np.float64), want, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("shape", [(7, 33, 17), (64, 96, 80), (130, 2050, 70), (0, 3, 5)])
+def test_products_of_bfloat16(shape):
+    rows, depth, columns = shape
+    compiled = ml.compile(Linear(columns), ml.CpuBackend(dtype="bfloat16"))
+    x, w, b = (
+        random(*s).astype(ml_dtypes.bfloat16) for s in [(rows, depth), (depth, columns), (columns,)]
+    )
+    params = {"w": w, "b": b}
+    want = x.astype(float) @ w.astype(float) + b.astype(float)
+    for made in (compiled, compiled.bind(params)):
+        given = params if made is compiled else {}
+        got = made.evaluate(given, {"input": x})["output"]
+        # One rounding to eight bits at the end; sums are exact to f32's.
+        np.testing.assert_allclose(got.astype(float), want, rtol=2**-8, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [

@@ -280,6 +280,12 @@ impl Builder {
         whole.then(|| self.push(ty, Inst::Scale(x, n)))
     }
 
+    /// See [`Inst::DotPairs`].
+    pub fn dot_pairs(&mut self, x: V, y: V, sum: V) -> V {
+        debug_assert_eq!(self.ty(x), self.ty(y));
+        self.push(self.ty(sum), Inst::DotPairs(x, y, sum))
+    }
+
     pub fn compare(&mut self, op: Cmp, x: V, y: V) -> V {
         debug_assert_eq!(self.ty(x), self.ty(y), "{op:?}");
         self.push(self.ty(x).with(DType::Bool), Inst::Compare(op, x, y))
@@ -299,12 +305,13 @@ impl Builder {
         }
     }
 
+    /// See [`Inst::Bitcast`].
     pub fn bitcast(&mut self, x: V, dtype: DType) -> V {
         let ty = self.ty(x);
-        debug_assert_eq!(ty.dtype.bits(), dtype.bits());
+        let lanes = ty.lanes * ty.dtype.bits() / dtype.bits();
         match ty.dtype == dtype {
             true => x,
-            false => self.push(ty.with(dtype), Inst::Bitcast(x)),
+            false => self.push(Ty { dtype, lanes }, Inst::Bitcast(x)),
         }
     }
 

@@ -148,12 +148,15 @@ pub enum Inst {
     Call(Prim, Box<[V]>),
     /// `x * 2ⁿ` for a whole number `n` of x's type, rounded once; for vectors of 64 bytes.
     Scale(V, V),
+    /// `x[2i]·y[2i] + x[2i+1]·y[2i+1] + sum[i]` for lane `i` of an f32 sum and lanes of bf16;
+    /// subnormal numbers count as zero. Where [`Isa::pairs`](crate::contract::Isa) says so.
+    DotPairs(V, V, V),
     Compare(Cmp, V, V),
     Select(V, V, V),
     /// To another dtype: integers by their low bits or extended as signed or not; floats rounded;
     /// between them toward zero, undefined out of range.
     Convert(V),
-    /// The same bits as another dtype of the same width.
+    /// The same bits as another dtype; of another width, in more lanes or fewer.
     Bitcast(V),
     Splat(V),
     Extract(V, u32),

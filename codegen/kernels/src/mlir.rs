@@ -159,6 +159,15 @@ impl Printer<'_> {
                 line!(self, "{r} = llvm.intr.fma({list}) : ({t}, {t}, {t}) -> {t}");
             }
             Inst::Scale(x, n) => self.scale(result, *x, *n),
+            Inst::DotPairs(x, y, sum) => {
+                let (t, pairs) = (Mlir(ty), Mlir(self.code.ty(*x)));
+                let (list, bits) = (self.list(&[*sum, *x, *y]), ty.lanes * 32);
+                line!(
+                    self,
+                    "{r} = llvm.call_intrinsic \"llvm.x86.avx512bf16.dpbf16ps.{bits}\"({list}) : \
+                     ({t}, {pairs}, {pairs}) -> {t}"
+                );
+            }
             Inst::Compare(op, x, y) => {
                 let operand = self.code.ty(*x);
                 let text = comparison(*op, operand.dtype);
@@ -177,12 +186,12 @@ impl Printer<'_> {
             Inst::Convert(x) => self.convert(result, *x),
             Inst::Bitcast(x) => {
                 let from = self.code.ty(*x);
-                match from.dtype.is_float() == ty.dtype.is_float() {
-                    true => self.rename(result, self.name(*x)),
-                    false => {
-                        let x = self.name(*x);
-                        line!(self, "{r} = arith.bitcast {x} : {} to {}", Mlir(from), Mlir(ty));
-                    }
+                let same = from.dtype.is_float() == ty.dtype.is_float();
+                let (from, to) = (Mlir(from), Mlir(ty));
+                match from.0.lanes == ty.lanes {
+                    true if same => self.rename(result, self.name(*x)),
+                    true => line!(self, "{r} = arith.bitcast {} : {from} to {to}", self.name(*x)),
+                    false => line!(self, "{r} = llvm.bitcast {} : {from} to {to}", self.name(*x)),
                 }
             }
             _ => self.lanes(result, inst),

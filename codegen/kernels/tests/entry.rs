@@ -8,7 +8,7 @@ use mithril_kernels::program::{Plan, plan};
 use mithril_passes::driver::Driver;
 use mithril_passes::pipeline::Pipeline;
 
-const ISA: Isa = Isa { bytes: 32, registers: 16, fma: true, streams: false };
+const ISA: Isa = Isa::new(32, 16, true);
 
 struct Model {
     module: Module,

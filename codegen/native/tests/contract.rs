@@ -177,7 +177,8 @@ fn check_on(case: &Case, (options, isa): &(Options, Isa)) {
     if case.y == Packed {
         assert_eq!(batch, 1);
         let strips = (n + plan.strip() - 1) / plan.strip();
-        let size = strips * plan.strip() * k * plan.work.bytes() as i64;
+        let depth = (k as u64).next_multiple_of(plan.group as u64) as i64;
+        let size = strips * plan.strip() * depth * plan.held.bytes() as i64;
         let to = Guarded::new(&vec![0; size as usize]);
         let pack = case.pack_code(AlongK, &plan);
         run(&pack, options, &[&gx, &gy, &to], &case.sizes(), 64, &[(0, strips)]);
@@ -300,11 +301,29 @@ fn dtypes() {
 }
 
 #[test]
+fn pairs_of_bf16() {
+    if !std::is_x86_feature_detected!("avx512bf16") {
+        return;
+    }
+    let (mut options, isa) = host();
+    options.features += ",+avx512bf16";
+    let host = (options, Isa { pairs: true, ..isa });
+    for case in shapes() {
+        let case = Case { dtype: DType::BF16, ..case };
+        for (x, y) in [(AlongK, AlongOuter), (AlongOuter, AlongK), (Strided, Strided)] {
+            check_on(&Case { x, y, ..case.clone() }, &host);
+            check_on(&Case { x, y, dynamic: [true; 4], ..case.clone() }, &host);
+        }
+        check_on(&Case { y: Packed, ..case.clone() }, &host);
+        check_on(&Case { y: Packed, dynamic: [false, true, false, false], ..case }, &host);
+    }
+}
+
+#[test]
 fn processors_of_shorter_vectors() {
     let options = |cpu: &str| Options { cpu: cpu.into(), features: String::new() };
-    let middle =
-        (options("x86-64-v3"), Isa { bytes: 32, registers: 16, fma: true, streams: false });
-    let plain = (options("x86-64"), Isa { bytes: 16, registers: 16, fma: false, streams: false });
+    let middle = (options("x86-64-v3"), Isa::new(32, 16, true));
+    let plain = (options("x86-64"), Isa::new(16, 16, false));
     for host in [middle, plain] {
         for case in shapes().step_by(2) {
             check_on(&case, &host);

@@ -82,15 +82,11 @@ const FEATURES: [Feature; 31] = [
 /// should take otherwise than it would, and how many of [`FEATURES`] belong to it.
 const LEVELS: [(&str, Isa, &str, usize); 4] = [
     // Wide vectors are chosen on purpose.
-    ("x86-64-v4", isa(64, 32, true), "-prefer-256-bit", 20),
-    ("x86-64-v3", isa(32, 16, true), "", 15),
-    ("x86-64-v2", isa(16, 16, false), "", 7),
-    ("x86-64", isa(16, 16, false), "", 0),
+    ("x86-64-v4", Isa::new(64, 32, true), "-prefer-256-bit", 20),
+    ("x86-64-v3", Isa::new(32, 16, true), "", 15),
+    ("x86-64-v2", Isa::new(16, 16, false), "", 7),
+    ("x86-64", Isa::new(16, 16, false), "", 0),
 ];
-
-const fn isa(bytes: u32, registers: u32, fma: bool) -> Isa {
-    Isa { bytes, registers, fma, streams: false }
-}
 
 /// What code for this machine takes beside its level.
 const EXTRAS: [&str; 2] = ["avx512vnni", "avx512bf16"];
@@ -145,6 +141,7 @@ impl Host {
         if !self.has(feature) {
             let comma = if self.features.is_empty() { "" } else { "," };
             self.features += &format!("{comma}+{feature}");
+            self.isa.pairs |= feature == "avx512bf16" && self.isa.bytes == 64;
         }
     }
 

@@ -78,7 +78,10 @@ fn operands(inst: &Inst) -> Vec<V> {
         Inst::Extract(x, _) | Inst::Fold(_, x) => vec![*x],
         Inst::Binary(_, x, y) | Inst::Compare(_, x, y) | Inst::Shuffle(x, y, _) => vec![*x, *y],
         Inst::Scale(x, n) => vec![*x, *n],
-        Inst::Fma(x, y, z) | Inst::MulAdd(x, y, z) | Inst::Select(x, y, z) => vec![*x, *y, *z],
+        Inst::Fma(x, y, z)
+        | Inst::MulAdd(x, y, z)
+        | Inst::DotPairs(x, y, z)
+        | Inst::Select(x, y, z) => vec![*x, *y, *z],
         Inst::Call(_, args) => args.to_vec(),
         Inst::Load { at, mask, .. } | Inst::Gather { at, mask, .. } => {
             [Some(*at), *mask].into_iter().flatten().collect()

@@ -1,10 +1,12 @@
 //! Panels: copies of operands in the order in which tiles read them.
 
+use mithril_ir::dtype::DType;
+
 use crate::builder::Builder;
 use crate::code::{Binary, Mem, Ty, V};
 use crate::contract::plan::{Layout, Plan};
 use crate::contract::tile::Panel;
-use crate::contract::{Contraction, lanes, operand, task};
+use crate::contract::{Contraction, lanes, task};
 
 /// What is copied: `count` outer elements of each `k` below `depth`, to strips of `width` of them.
 pub struct Copy<'a> {
@@ -31,7 +33,7 @@ impl Copy<'_> {
         let zero = b.index(0);
         match self.layout {
             Layout::AlongK => {
-                let size = b.index(self.lanes as i64);
+                let size = b.index(self.lanes as i64 * self.plan.group);
                 let over = b.binary(Binary::Rem, self.depth, size);
                 let whole = b.sub(self.depth, over);
                 self.squares(b, whole, to);
@@ -41,7 +43,7 @@ impl Copy<'_> {
         }
     }
 
-    /// One `k` after the other, from `first` on.
+    /// One group of `k` after the other, from `first` on.
     fn rows(&self, b: &mut Builder, first: V, (mem, at): (Mem, V)) {
         if first == self.depth {
             return;
@@ -59,7 +61,7 @@ impl Copy<'_> {
         };
         let masks: Vec<Option<V>> = starts().map(mask).collect();
         let unmasked = vec![None; masks.len()];
-        task::span(b, first, self.depth, 1, |b, k| {
+        let row = |b: &mut Builder, k: V, both: bool| {
             let along = b.mul(k, self.from.k);
             let from = b.add(self.from.at, along);
             let row = b.times(k, self.width);
@@ -69,14 +71,41 @@ impl Copy<'_> {
                 let to = b.add(to, before);
                 for (start, &mask) in starts().zip(masks) {
                     let col = b.offset(strip, start);
-                    let value = self.vector(b, from, col, mask);
-                    let to = b.offset(to, start);
+                    let value = self.group(b, from, col, mask, both);
+                    let to = b.offset(to, start * self.plan.group);
                     b.store(mem, to, value, None);
                 }
             };
             task::span(b, zero, full, self.width, |b, start| strip(b, start, &unmasked));
             task::span(b, full, self.count, self.width, |b, start| strip(b, start, &masks));
-        });
+        };
+        let group = self.plan.group;
+        let size = b.index(group);
+        let odd = b.binary(Binary::Rem, self.depth, size);
+        let even = b.sub(self.depth, odd);
+        task::span(b, first, even, group, |b, k| row(b, k, true));
+        if b.constant(odd) != Some(0) {
+            task::span(b, even, self.depth, group, |b, k| row(b, k, false));
+        }
+    }
+
+    /// Neighbours in the outer axis, of a group of `k`, or of its first and zeros.
+    fn group(&self, b: &mut Builder, from: V, col: V, mask: Option<V>, both: bool) -> V {
+        let first = self.vector(b, from, col, mask);
+        if self.plan.group == 1 {
+            return first;
+        }
+        let second = match both {
+            true => {
+                let from = b.add(from, self.from.k);
+                self.vector(b, from, col, mask)
+            }
+            false => b.number(b.ty(first), 0.0),
+        };
+        let [first, second] = [first, second].map(|v| b.bitcast(v, DType::U16));
+        let pairs: Vec<u32> = (0..self.lanes).flat_map(|lane| [lane, lane + self.lanes]).collect();
+        let pairs = b.shuffle(first, second, &pairs);
+        b.bitcast(pairs, self.plan.held)
     }
 
     /// Neighbours in the outer axis, of one `k`.
@@ -99,7 +128,7 @@ impl Copy<'_> {
                 b.gather(mem, at, mask)
             }
         };
-        operand(b, value, self.plan.work)
+        self.plan.operand(b, value)
     }
 
     /// Squares of vectors along `k`, transposed. Outer elements that are not there are the last.
@@ -119,33 +148,41 @@ impl Copy<'_> {
                     b.add(self.from.at, across)
                 };
                 let rows: Vec<V> = (0..size).map(row).collect();
-                let to = b.add(at, start);
-                task::span(b, zero, whole, size, |b, k| self.square(b, &rows, k, (mem, to)));
+                let before = b.times(start, self.plan.group);
+                let to = b.add(at, before);
+                task::span(b, zero, whole, size * self.plan.group, |b, k| {
+                    self.square(b, &rows, k, (mem, to))
+                });
             });
         });
     }
 
     fn square(&self, b: &mut Builder, rows: &[V], k: V, (mem, at): (Mem, V)) {
+        let group = self.plan.group;
         let load = |&row: &V| {
             let at = b.add(row, k);
-            let value = b.load(self.from.mem, at, self.lanes, None);
-            operand(b, value, self.plan.work)
+            let value = b.load(self.from.mem, at, self.lanes * group as u32, None);
+            let value = self.plan.operand(b, value);
+            // Groups are transposed as wholes.
+            if group > 1 { b.bitcast(value, DType::U32) } else { value }
         };
         let loaded: Vec<V> = rows.iter().map(load).collect();
         let along = b.times(k, self.width);
         let at = b.add(at, along);
         for (i, value) in lanes::transpose(b, &loaded).into_iter().enumerate() {
-            let to = b.offset(at, i as i64 * self.width);
+            let to = b.offset(at, i as i64 * group * self.width);
+            let value = b.bitcast(value, self.plan.held);
             b.store(mem, to, value, None);
         }
     }
 
     /// Copies vectors along `k` to `[outer][pitch]`.
     pub fn along(&self, b: &mut Builder, pitch: i64, (mem, at): (Mem, V)) {
-        let (zero, size) = (b.index(0), b.index(self.lanes as i64));
+        let lanes = self.plan.wide();
+        let (zero, size) = (b.index(0), b.index(lanes));
         let over = b.binary(Binary::Rem, self.depth, size);
         let whole = b.sub(self.depth, over);
-        let mask = lanes::below(b, over, self.lanes);
+        let mask = lanes::below(b, over, lanes as u32);
         b.each(zero, self.count, 1, |b, outer| {
             let across = b.mul(outer, self.from.outer);
             let from = b.add(self.from.at, across);
@@ -153,11 +190,11 @@ impl Copy<'_> {
             let to = b.add(at, row);
             let copy = |b: &mut Builder, k: V, mask: Option<V>| {
                 let (from, to) = (b.add(from, k), b.add(to, k));
-                let value = b.load(self.from.mem, from, self.lanes, mask);
-                let value = operand(b, value, self.plan.work);
+                let value = b.load(self.from.mem, from, lanes as u32, mask);
+                let value = self.plan.operand(b, value);
                 b.store(mem, to, value, None);
             };
-            b.each(zero, whole, self.lanes as i64, |b, k| copy(b, k, None));
+            b.each(zero, whole, lanes, |b, k| copy(b, k, None));
             if b.constant(over) != Some(0) {
                 copy(b, whole, mask);
             }
@@ -176,7 +213,8 @@ pub fn pack(b: &mut Builder, c: &Contraction, plan: &Plan, to: &super::Side) {
         let col = b.times(strip, plan.strip());
         let across = b.mul(col, c.y.outer);
         let from = b.add(from, across);
-        let before = b.mul(col, c.k);
+        let depth = plan.grouped(b, c.k);
+        let before = b.mul(col, depth);
         let at = b.add(at, before);
         let copy = Copy {
             plan,

@@ -96,8 +96,8 @@ impl Block<'_> {
             true => task::part(b, c.k, k, plan.depth),
             false => c.k,
         };
-        let y = if c.packed { c.y.mem } else { plan.scratch(b, plan.y_at()) };
-        let x = if plan.x_in_place { c.x.mem } else { plan.scratch(b, plan.x_at()) };
+        let y = if c.packed { c.y.mem } else { plan.panel_scratch(b, plan.y_at()) };
+        let x = if plan.x_in_place { c.x.mem } else { plan.panel_scratch(b, plan.x_at()) };
         let operands = Operands { panel, k, depth, y, x };
         let key = match plan.panels {
             1 => {
@@ -143,7 +143,7 @@ impl Block<'_> {
             depth: o.depth,
             lanes: plan.lanes,
             width: plan.strip(),
-            room: plan.depth + 1,
+            room: plan.room(),
         };
         let to = self.block_at(b, o);
         copy.across(b, (o.y, to));
@@ -173,7 +173,7 @@ impl Block<'_> {
             return Panel { mem: o.x, at: zero, outer: b.index(plan.x_pitch()), k: one };
         }
         copy.across(b, (o.x, zero));
-        Panel { mem: o.x, at: zero, outer: one, k: b.index(plan.x_width()) }
+        Panel { mem: o.x, at: zero, outer: b.index(plan.group), k: b.index(plan.x_width()) }
     }
 
     /// The panel of `x` from a row on, where it is.
@@ -213,16 +213,17 @@ impl Block<'_> {
         let col = b.add(self.col, strip);
         let at = match c.packed {
             true => {
-                let (before, along) = (b.mul(col, c.k), b.times(o.k, plan.strip()));
+                let depth = plan.grouped(b, c.k);
+                let (before, along) = (b.mul(col, depth), b.times(o.k, plan.strip()));
                 let at = b.add(self.y, before);
                 b.add(at, along)
             }
             false => {
-                let (block, before) = (self.block_at(b, o), b.times(strip, plan.depth + 1));
+                let (block, before) = (self.block_at(b, o), b.times(strip, plan.room()));
                 b.add(block, before)
             }
         };
-        let y = Panel { mem: o.y, at, outer: b.index(1), k: b.index(plan.strip()) };
+        let y = Panel { mem: o.y, at, outer: b.index(plan.group), k: b.index(plan.strip()) };
         let unmasked = vec![None; plan.vectors as usize];
         let next = plan.rows_ahead().then(|| self.share(b, o, (row, height), strip));
         let tile = Tile { plan, height, x, y, masks: &unmasked, next };

@@ -5,6 +5,7 @@ use mithril_ir::dtype::DType;
 
 use crate::builder::Builder;
 use crate::code::{Mem, V};
+use crate::contract::task;
 
 /// What the processor has.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -14,13 +15,20 @@ pub struct Isa {
     pub registers: u32,
     /// Whether it multiplies and adds at once.
     pub fma: bool,
+    /// Whether it multiplies pairs of bf16 and adds both products to a sum in f32.
+    pub pairs: bool,
     /// Whether stores past the caches pay. Results begin where a line of the cache does.
     pub streams: bool,
 }
 
 impl Isa {
     /// No processor in particular: scalars alone, in a language that has a compiler for each.
-    pub const PORTABLE: Isa = Isa { bytes: 0, registers: 0, fma: false, streams: false };
+    pub const PORTABLE: Isa = Isa::new(0, 0, false);
+
+    /// A processor with such vectors, and nothing else.
+    pub const fn new(bytes: u32, registers: u32, fma: bool) -> Isa {
+        Isa { bytes, registers, fma, pairs: false, streams: false }
+    }
 
     pub fn is_portable(&self) -> bool {
         *self == Isa::PORTABLE
@@ -79,10 +87,14 @@ pub struct Plan {
     pub scheme: Scheme,
     /// Whether the results are those of `yᵀ·xᵀ`: for a `y` of one column.
     pub swapped: bool,
-    /// What is multiplied and summed up, and what results become.
+    /// What is summed up, and what results become.
     pub work: DType,
     pub acc: DType,
     pub fma: bool,
+    /// What panels hold, and how many neighbours along `k` they hold side by side: those that are
+    /// multiplied at once.
+    pub held: DType,
+    pub group: i64,
     /// A tile: the lanes of its vectors, the vectors of its rows, its rows.
     pub lanes: u32,
     pub vectors: u32,
@@ -130,10 +142,19 @@ pub fn plan(shape: &Shape, isa: &Isa) -> Plan {
     let work = work(shape.dtype, shape.acc);
     let register = isa.bytes / work.bytes() as u32;
     let scheme = scheme(shape, work);
+    let paired = isa.pairs && scheme == Scheme::Panels && work == DType::F32;
+    let (held, group) = match shape.dtype {
+        DType::BF16 if paired => (DType::BF16, 2),
+        _ => (work, 1),
+    };
     let (lanes, vectors) = match scheme {
         Scheme::Dots => (dot_lanes(shape, register), 1),
         Scheme::Sweep => (register, 2),
-        _ => width(shape, isa, register),
+        _ => {
+            let (lanes, vectors) = width(shape, isa, register);
+            // There is no shorter vector of pairs.
+            (if group > 1 { lanes.max(4) } else { lanes }, vectors)
+        }
     };
     let tallest = tallest(scheme, vectors, isa.registers);
     let rows = share(shape.m, tallest);
@@ -143,13 +164,15 @@ pub fn plan(shape: &Shape, isa: &Isa) -> Plan {
         work,
         acc: shape.acc,
         fma: isa.fma && work.is_float(),
+        held,
+        group,
         lanes,
         vectors,
         rows,
         register,
         block_tiles: i32::MAX as i64,
         block_cols: (lanes * vectors) as i64,
-        depth: DEPTH_BYTES / work.bytes() as i64,
+        depth: DEPTH_BYTES / held.bytes() as i64,
         deep: false,
         panels: 1,
         x_in_place: true,
@@ -239,8 +262,8 @@ fn width(shape: &Shape, isa: &Isa, register: u32) -> (u32, u32) {
         };
         strips * (20 * (rows * v).max(rows + tiles * v) + 6 * tiles * v + 2 * far)
     };
-    let most = if isa.registers >= 32 { 4 } else { 3 };
-    let vectors = [2, 3, 4, 1].into_iter().filter(|&v| v <= most).min_by_key(|&v| cost(v));
+    let most = if isa.registers >= 32 { 5 } else { 3 };
+    let vectors = [2, 3, 4, 5, 1].into_iter().filter(|&v| v <= most).min_by_key(|&v| cost(v));
     (register, vectors.expect("there are some"))
 }
 
@@ -282,7 +305,29 @@ impl Plan {
 
     /// The elements of a line of the cache.
     pub(super) fn line(&self) -> i64 {
-        64 / self.work.bytes() as i64
+        64 / self.held.bytes() as i64
+    }
+
+    /// The elements of a register of a panel.
+    pub(super) fn wide(&self) -> i64 {
+        self.register as i64 * self.group
+    }
+
+    /// Steps of `k` as panels hold them, the last group filled up.
+    pub(super) fn grouped(&self, b: &mut Builder, k: V) -> V {
+        match self.group {
+            1 => k,
+            group => {
+                let groups = task::blocks(b, k, group);
+                b.times(groups, group)
+            }
+        }
+    }
+
+    /// The elements of a column of a strip: a row too many, for the cache's ways are too few for
+    /// strips a power of two apart.
+    pub(super) fn room(&self) -> i64 {
+        self.depth + self.group
     }
 
     /// The rows of the tallest tile.
@@ -294,9 +339,9 @@ impl Plan {
     }
 
     fn block(&mut self, shape: &Shape) {
-        let bytes = self.work.bytes() as i64;
+        let bytes = self.held.bytes() as i64;
         match shape.k {
-            Some(k) if k * bytes <= ALONE_BYTES => self.depth = k.max(1),
+            Some(k) if k * bytes <= ALONE_BYTES => self.depth = up(k.max(1), self.group),
             Some(k) => {
                 self.depth = even(k, self.depth, self.line());
                 let panels = parts(k, self.depth);
@@ -314,8 +359,9 @@ impl Plan {
         };
         // Rows a multiple of the cache's ways apart would push each other out.
         let apart = shape.x_stride.map(|s| s * bytes);
-        self.x_in_place = shape.dtype == self.work
+        self.x_in_place = shape.dtype == self.held
             && shape.x == Layout::AlongK
+            && (self.group == 1 || shape.k.is_some_and(|k| k % self.group == 0))
             && apart.is_some_and(|bytes| bytes % 2048 != 0);
     }
 
@@ -343,10 +389,9 @@ impl Plan {
         0
     }
 
-    /// The elements of a panel of a block of `y`. Each strip has a row too many: the cache's ways are
-    /// too few for strips a power of two apart.
+    /// The elements of a panel of a block of `y`.
     pub(super) fn block_elements(&self) -> i64 {
-        (self.depth + 1) * self.block_cols
+        self.room() * self.block_cols
     }
 
     pub(super) fn x_at(&self) -> i64 {
@@ -354,19 +399,17 @@ impl Plan {
             Scheme::Panels => self.block_elements() * self.panels,
             _ => 0,
         };
-        up(self.y_at() + elements * self.work.bytes() as i64)
+        up(self.y_at() + elements * self.held.bytes() as i64, 64)
     }
 
     /// The rows of a panel of `x` where it lies along `k`: not a power of two apart.
     pub(super) fn x_pitch(&self) -> i64 {
-        let lanes = self.register as i64;
-        (self.depth + lanes - 1) / lanes * lanes + lanes
+        up(self.depth, self.wide()) + self.wide()
     }
 
     /// The rows of a panel of `x` where it lies along the rows, rounded up to vectors.
     pub(super) fn x_width(&self) -> i64 {
-        let lanes = self.register as i64;
-        (self.height() + lanes - 1) / lanes * lanes
+        up(self.height(), self.register as i64)
     }
 
     pub(super) fn results_at(&self) -> i64 {
@@ -374,7 +417,7 @@ impl Plan {
             true => 0,
             false => (self.height() * self.x_pitch()).max(self.depth * self.x_width()),
         };
-        up(self.x_at() + elements * self.work.bytes() as i64)
+        up(self.x_at() + elements * self.held.bytes() as i64, 64)
     }
 
     pub(super) fn lanes_at(&self) -> i64 {
@@ -384,12 +427,18 @@ impl Plan {
             _ => 1,
         };
         let elements = tiles * self.height() * self.strip();
-        up(self.results_at() + elements * self.work.bytes() as i64)
+        up(self.results_at() + elements * self.work.bytes() as i64, 64)
     }
 
     pub(super) fn scratch(&self, b: &mut Builder, at: i64) -> Mem {
         let at = b.index(at);
         b.scratch(self.work, at)
+    }
+
+    /// Scratch memory that a panel is in.
+    pub(super) fn panel_scratch(&self, b: &mut Builder, at: i64) -> Mem {
+        let at = b.index(at);
+        b.scratch(self.held, at)
     }
 
     pub(super) fn lane_scratch(&self, b: &mut Builder, dtype: DType) -> Mem {
@@ -410,6 +459,7 @@ pub(super) fn parts(whole: i64, size: i64) -> i64 {
     (whole as u64).div_ceil(size as u64) as i64
 }
 
-fn up(bytes: i64) -> i64 {
-    (bytes + 63) / 64 * 64
+/// The least multiple of `unit` that is no less.
+fn up(size: i64, unit: i64) -> i64 {
+    parts(size, unit) * unit
 }

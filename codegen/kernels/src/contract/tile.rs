@@ -1,5 +1,7 @@
 //! The innermost loop: a tile of results that stays in registers while `k` runs.
 
+use mithril_ir::dtype::DType;
+
 use crate::builder::Builder;
 use crate::code::{Binary, Mem, V};
 use crate::contract::plan::Plan;
@@ -63,14 +65,16 @@ impl Tile<'_> {
     /// of the next.
     pub fn sum(&self, b: &mut Builder, depth: V, start: Vec<V>) -> Vec<V> {
         let zero = b.index(0);
+        let group = self.plan.group;
+        let depth = self.plan.grouped(b, depth);
         let steps = |b: &mut Builder, k: V, count: i64, sums: &[V]| {
             (0..count).fold(sums.to_vec(), |sums, step| {
-                let k = b.offset(k, step);
+                let k = b.offset(k, step * group);
                 self.step(b, k, &sums)
             })
         };
         if let Some(depth @ ..=STRAIGHT) = b.constant(depth) {
-            return steps(b, zero, depth, &start);
+            return steps(b, zero, depth / group, &start);
         }
         if let Some(next) = &self.next {
             let line = self.plan.line();
@@ -84,35 +88,35 @@ impl Tile<'_> {
                 }
                 let end = b.offset(k, line);
                 let end = b.binary(Binary::Min, end, depth);
-                b.repeat(k, end, 1, sums, |b, k, sums| self.step(b, k, sums))
+                b.repeat(k, end, group, sums, |b, k, sums| self.step(b, k, sums))
             });
         }
         let many = b.constant(self.x.outer).is_none() || start.len() <= 8;
         let unroll = if many { UNROLL } else { 1 };
-        let width = b.index(unroll);
+        let width = b.index(unroll * group);
         let over = b.binary(Binary::Rem, depth, width);
         let whole = b.sub(depth, over);
-        let sums = b.repeat(zero, whole, unroll, &start, |b, k, sums| steps(b, k, unroll, sums));
+        let sums =
+            b.repeat(zero, whole, unroll * group, &start, |b, k, sums| steps(b, k, unroll, sums));
         match b.constant(over) {
             Some(0) => sums,
-            _ => b.repeat(whole, depth, 1, &sums, |b, k, sums| self.step(b, k, sums)),
+            _ => b.repeat(whole, depth, group, &sums, |b, k, sums| self.step(b, k, sums)),
         }
     }
 
     fn step(&self, b: &mut Builder, k: V, sums: &[V]) -> Vec<V> {
-        let (work, lanes) = (self.plan.work, self.plan.lanes);
+        let (lanes, group) = (self.plan.lanes, self.plan.group as u32);
         let mut columns = Vec::new();
         for (v, &mask) in self.masks.iter().enumerate() {
             let at = self.y.element(b, v as i64 * lanes as i64, k);
-            let loaded = b.load(self.y.mem, at, lanes, mask);
-            columns.push(operand(b, loaded, work));
+            let loaded = b.load(self.y.mem, at, lanes * group, mask);
+            columns.push(self.plan.operand(b, loaded));
         }
         let mut next = Vec::new();
         for row in 0..self.height {
             let at = self.x.element(b, row as i64, k);
-            let loaded = b.load(self.x.mem, at, 1, None);
-            let scalar = operand(b, loaded, work);
-            let wide = b.splat(scalar, lanes);
+            let loaded = b.load(self.x.mem, at, group, None);
+            let wide = self.plan.spread(b, loaded);
             for &column in &columns {
                 let sum = sums[next.len()];
                 next.push(multiply_add(b, self.plan, wide, column, sum));
@@ -122,8 +126,32 @@ impl Tile<'_> {
     }
 }
 
-/// `x * y + sum`
+impl Plan {
+    /// What was loaded, as panels hold it.
+    pub(super) fn operand(&self, b: &mut Builder, loaded: V) -> V {
+        match self.held == b.ty(loaded).dtype {
+            true => loaded,
+            false => operand(b, loaded, self.held),
+        }
+    }
+
+    /// A group of `x` in every lane of a vector.
+    fn spread(&self, b: &mut Builder, loaded: V) -> V {
+        if self.group == 1 {
+            let scalar = self.operand(b, loaded);
+            return b.splat(scalar, self.lanes);
+        }
+        let pair = b.bitcast(loaded, DType::U32);
+        let wide = b.splat(pair, self.lanes);
+        b.bitcast(wide, self.held)
+    }
+}
+
+/// `x * y + sum`, of groups.
 pub fn multiply_add(b: &mut Builder, plan: &Plan, x: V, y: V, sum: V) -> V {
+    if plan.group > 1 {
+        return b.dot_pairs(x, y, sum);
+    }
     if plan.fma {
         return b.fma(x, y, sum);
     }

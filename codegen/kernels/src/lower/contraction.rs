@@ -60,7 +60,7 @@ pub fn packing(function: &Function, dot: &Operation, isa: &Isa) -> Option<Packin
     let alone = reads.filter(|value| value.index() == arg).count() == 1;
     // Columns alone are swept in place, and other dtypes are converted on the way.
     let (n, dtype) = (run(&setup.n)?, function.ty(y.strided.root).dtype);
-    let fits = alone && n.0 > 1 && plan.work == dtype;
+    let fits = alone && n.0 > 1 && plan.held == dtype;
     Some(Packing {
         arg,
         dtype,
@@ -69,6 +69,7 @@ pub fn packing(function: &Function, dot: &Operation, isa: &Isa) -> Option<Packin
         n,
         k: (known(&setup.k)?, known(&setup.k_strides[1])?),
         strip: plan.strip(),
+        group: plan.group,
     })
     .filter(|_| fits)
 }

@@ -4,7 +4,8 @@ use mithril_ir::dtype::DType;
 use mithril_ir::tensor::Tensor;
 
 /// Where the `y` of a contraction lies, and how its kernel reads it: strips of columns, each as
-/// `[k][columns of a strip]`, by batch one behind the other. The last strip is filled up with zeros.
+/// `[k / group][columns of a strip][group]`, by batch one behind the other. The last strip and the
+/// last group are filled up with zeros.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Packing {
     /// Which argument of the kernel it is.
@@ -17,6 +18,8 @@ pub struct Packing {
     pub k: (i64, i64),
     /// The columns of a strip.
     pub strip: i64,
+    /// The neighbours along `k` that lie side by side.
+    pub group: i64,
 }
 
 impl Packing {
@@ -35,7 +38,8 @@ impl Packing {
 
     /// The elements of one matrix.
     fn matrix(&self) -> i64 {
-        (self.n.0 as u64).div_ceil(self.strip as u64) as i64 * self.strip * self.k.0
+        let up = |size: i64, unit: i64| (size as u64).next_multiple_of(unit as u64) as i64;
+        up(self.n.0, self.strip) * up(self.k.0, self.group)
     }
 
     /// The operand as its kernel reads it.
@@ -52,27 +56,33 @@ impl Packing {
     }
 
     /// Copies elements of `N` bytes: whole rows where columns are neighbours, else along `k`.
-    fn copy<const N: usize>(&self, from: &[u8], to: &mut [u8]) {
+    fn copy<const N: usize>(&self, source: &[u8], to: &mut [u8]) {
         let width = self.strip as usize * N;
+        let depth = (self.k.0 as usize).next_multiple_of(self.group as usize);
         let matrices = to.chunks_exact_mut((self.matrix() as usize * N).max(1));
         for (number, to) in matrices.enumerate() {
             let at = self.offset + self.batch_at(number as i64);
-            for (strip, to) in to.chunks_exact_mut(width * self.k.0 as usize).enumerate() {
+            for (strip, to) in to.chunks_exact_mut((width * depth).max(1)).enumerate() {
                 let first = strip as i64 * self.strip;
                 let columns = (self.n.0 - first).min(self.strip) as usize;
                 let at = |k: i64, column: i64| {
                     (at + k * self.k.1 + (first + column) * self.n.1) as usize * N
                 };
-                if self.n.1 == 1 {
+                if self.n.1 == 1 && self.group == 1 {
                     for (k, row) in to.chunks_exact_mut(width).enumerate() {
-                        row[..columns * N].copy_from_slice(&from[at(k as i64, 0)..][..columns * N]);
+                        row[..columns * N]
+                            .copy_from_slice(&source[at(k as i64, 0)..][..columns * N]);
                     }
                     continue;
                 }
+                let group = self.group as usize;
                 for column in 0..columns {
-                    for (k, row) in to.chunks_exact_mut(width).enumerate() {
-                        let element = &from[at(k as i64, column as i64)..][..N];
-                        row[column * N..][..N].copy_from_slice(element);
+                    for (i, rows) in to.chunks_exact_mut(width * group).enumerate() {
+                        let from = (i * group) as i64..self.k.0;
+                        let place = rows[column * group * N..][..group * N].chunks_exact_mut(N);
+                        for (k, element) in from.zip(place) {
+                            element.copy_from_slice(&source[at(k, column as i64)..][..N]);
+                        }
                     }
                 }
             }

@@ -28,8 +28,8 @@ pub fn machine() -> (Isa, Options) {
     let wide = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl");
     let cpu = if wide { "x86-64-v4" } else { "x86-64-v3" };
     let isa = match wide {
-        true => Isa { bytes: 64, registers: 32, fma: true, streams: false },
-        false => Isa { bytes: 32, registers: 16, fma: true, streams: false },
+        true => Isa::new(64, 32, true),
+        false => Isa::new(32, 16, true),
     };
     (isa, Options { cpu: cpu.into(), features: "-prefer-256-bit".into() })
 }

@@ -43,10 +43,8 @@ pub const PLAIN: Case = Case {
 pub fn host() -> (Options, Isa) {
     let options = |cpu: &str| Options { cpu: cpu.into(), features: "-prefer-256-bit".into() };
     match std::is_x86_feature_detected!("avx512f") {
-        true => (options("x86-64-v4"), Isa { bytes: 64, registers: 32, fma: true, streams: false }),
-        false => {
-            (options("x86-64-v3"), Isa { bytes: 32, registers: 16, fma: true, streams: false })
-        }
+        true => (options("x86-64-v4"), Isa::new(64, 32, true)),
+        false => (options("x86-64-v3"), Isa::new(32, 16, true)),
     }
 }
 
@@ -111,7 +109,7 @@ impl Case {
     pub fn pack_code(&self, from: Layout, plan: &Plan) -> Code {
         let mut b = Builder::new(3, 4);
         let c = Case { y: from, ..self.clone() }.contraction(&mut b);
-        let to = Side { mem: b.buffer(2, plan.work, false), ..c.y.clone() };
+        let to = Side { mem: b.buffer(2, plan.held, false), ..c.y.clone() };
         contract::pack(&mut b, &c, plan, &to);
         b.finish()
     }
