@@ -21,6 +21,7 @@ use smallvec::SmallVec;
 
 use crate::context::PassContext;
 use crate::pass::Pass;
+use crate::target::{self, Target};
 use calls::CallBack;
 use halves::{Halves, split};
 
@@ -39,6 +40,8 @@ pass! {
         into: String = "gradients".to_string(),
         /// Whether the new function gives the results too, before the gradients.
         outputs: bool = false,
+        /// What takes operations whole that are else differentiated by their parts.
+        target: Target = *target::CORE,
     }
 }
 
@@ -58,7 +61,7 @@ impl Pass for Autodiff {
         let wrt = self.arguments(function)?;
         let mut module = module.clone();
         let name = module.fresh_name(&self.into);
-        let mut tape = Tape::new(&mut module);
+        let mut tape = Tape::new(&mut module, self.target);
         let joint = tape.differentiate(function, &wrt, name, self.outputs)?;
         cx.count("functions-differentiated", 1);
         module.entries.push(joint.name.clone());
@@ -101,11 +104,13 @@ type CallKey = (Arc<str>, Vec<bool>, Vec<bool>);
 /// Differentiates functions and keeps the halves of called ones.
 struct Tape<'m> {
     module: &'m mut Module,
+    target: Target,
     halves: FxHashMap<CallKey, Halves>,
 }
 
 /// What the forward sweep leaves for the backward one, beside the operations themselves.
 struct Backward {
+    target: Target,
     /// By the first value of each call that varies.
     calls: FxHashMap<Value, CallBack>,
     /// Whether a value varies with an argument of `wrt`. By value index.
@@ -113,6 +118,19 @@ struct Backward {
 }
 
 impl Backward {
+    fn new(target: Target, varies: Vec<bool>) -> Backward {
+        Backward { target, calls: FxHashMap::default(), varies }
+    }
+
+    /// Whether the operation has a gradient of its own; else it is differentiated by its parts.
+    fn is_whole(&self, function: &Function, operation: &Operation) -> bool {
+        match operation.op.gradient {
+            Gradient::Derived => op::partials(operation.op).is_some(),
+            Gradient::Whole(_) => (self.target.takes)(function, operation),
+            _ => true,
+        }
+    }
+
     fn mark(&mut self, value: Value, varies: bool) {
         if self.varies.len() <= value.index() {
             self.varies.resize(value.index() + 1, false);
@@ -126,8 +144,8 @@ impl Backward {
 }
 
 impl<'m> Tape<'m> {
-    fn new(module: &'m mut Module) -> Tape<'m> {
-        Tape { module, halves: FxHashMap::default() }
+    fn new(module: &'m mut Module, target: Target) -> Tape<'m> {
+        Tape { module, target, halves: FxHashMap::default() }
     }
 
     /// The function of `function`'s arguments and the cotangents of its float results (states
@@ -141,7 +159,7 @@ impl<'m> Tape<'m> {
     ) -> Result<Function> {
         let builder = Builder::like(name, function);
         let seeds = cotangent_arguments(&builder, function);
-        let mut backward = Backward { calls: FxHashMap::default(), varies: wrt.to_vec() };
+        let mut backward = Backward::new(self.target, wrt.to_vec());
         let map = self.forward(&builder, function, &mut backward)?;
         let mut cotangents = Cotangents::default();
         for (result, seed) in function.results.iter().zip(seeds) {
@@ -186,7 +204,8 @@ impl<'m> Tape<'m> {
             let results = if operation.op.kind == Kind::Call {
                 self.call(builder, operation, &operands, backward)?
             } else {
-                SmallVec::from_iter([emit(builder, operation, &operands, backward)?])
+                let whole = backward.is_whole(function, operation);
+                SmallVec::from_iter([emit(builder, operation, &operands, whole, backward)?])
             };
             mark_new(builder, before, backward);
             for (old, new) in operation.results().zip(results) {
@@ -280,12 +299,12 @@ fn emit(
     builder: &Builder,
     operation: &Operation,
     operands: &[Value],
+    whole: bool,
     backward: &mut Backward,
 ) -> Result<Value> {
     let op = operation.op;
-    let by_parts = matches!(op.gradient, Gradient::Derived) && op::partials(op).is_none();
     let varies = operands.iter().any(|v| backward.varies(*v));
-    if !by_parts || !varies {
+    if whole || !varies {
         return builder.push(op, operands, operation.attrs.clone());
     }
     match op.meaning {
@@ -317,9 +336,7 @@ fn take_apart(
     backward: &mut Backward,
 ) -> Result<Value> {
     let parts: Vec<Operation> = builder.with(|f| f.ops[from..].to_vec());
-    let whole = |part: &Operation| {
-        !matches!(part.op.gradient, Gradient::Derived) || op::partials(part.op).is_some()
-    };
+    let whole = |part: &Operation| builder.with(|f| backward.is_whole(f, part));
     if parts.iter().all(whole) {
         return Ok(value);
     }
@@ -328,7 +345,8 @@ fn take_apart(
         let operands: SmallVec<[Value; 3]> =
             part.operands.iter().map(|v| *map.get(v).unwrap_or(v)).collect();
         let before = builder.with(|f| f.ops.len());
-        let new = emit(builder, part, &operands, backward)?;
+        let whole = builder.with(|f| backward.is_whole(f, part));
+        let new = emit(builder, part, &operands, whole, backward)?;
         mark_new(builder, before, backward);
         map.insert(part.result(), new);
     }
@@ -428,7 +446,7 @@ fn gradients<'b>(
         return vars.iter().zip(partials).map(home).collect();
     }
     match op.gradient {
-        Gradient::Rule(rule) => {
+        Gradient::Rule(rule) | Gradient::Whole(rule) => {
             let found = rule(&Rule {
                 builder,
                 op,

@@ -37,7 +37,7 @@ pub fn standard(shapes: Shapes, target: Target, gradients: bool) -> Pipeline {
         .then(Inline { repeated: Limit::At(REPEATED), ..Inline::default() })
         .simplify();
     if gradients {
-        pipeline = pipeline.then(joint()).simplify();
+        pipeline = pipeline.then(joint(target)).simplify();
     }
     pipeline
         .then(Legalize { target })
@@ -54,7 +54,7 @@ pub fn faithful(shapes: Shapes, target: Target, gradients: bool) -> Pipeline {
     }
     pipeline = pipeline.then(Inline::default());
     if gradients {
-        pipeline = pipeline.then(joint()).then(Dce::default());
+        pipeline = pipeline.then(joint(target)).then(Dce::default());
     }
     pipeline.then(Legalize { target })
 }
@@ -70,8 +70,8 @@ pub fn flat(pipeline: Pipeline) -> Pipeline {
         .then(Dce::default())
 }
 
-fn joint() -> Autodiff {
-    Autodiff { outputs: true, ..Autodiff::default() }
+fn joint(target: Target) -> Autodiff {
+    Autodiff { outputs: true, target, ..Autodiff::default() }
 }
 
 impl Pipeline {

@@ -2,10 +2,9 @@
 
 use mithril_ir::diagnostic::did_you_mean;
 use mithril_ir::graph::{Function, Operation};
-use mithril_ir::op::access::Access;
 use mithril_ir::op::{Meaning, Op, Python};
 
-use crate::outline;
+use crate::outline::attention;
 use crate::pass::OptionValue;
 
 /// Where a program goes to: `legalize` decomposes what it does not take.
@@ -23,8 +22,11 @@ pub const TARGETS: &[Target] = &[
     Target { name: "jax", takes: |_, op| spelled(op.op, |python| python.jax) },
     Target { name: "c", takes: |_, op| has_loop(op.op) },
     Target { name: "native", takes: has_kernel },
-    Target { name: "core", takes: |_, op| is_primitive(op.op) },
+    *CORE,
 ];
+
+/// What programs consist of where nothing is taken whole.
+pub const CORE: &Target = &Target { name: "core", takes: |_, op| is_primitive(op.op) };
 
 /// The target of this name.
 pub fn find(name: &str) -> Option<&'static Target> {
@@ -51,7 +53,7 @@ fn has_loop(op: Op) -> bool {
 /// Native code has kernels of its own for some composites beside.
 fn has_kernel(function: &Function, op: &Operation) -> bool {
     match op.op.access {
-        Access::Attention => outline::attention::fits(function, op),
+        access if attention::is_attention(&access) => attention::fits(function, op),
         _ => has_loop(op.op),
     }
 }

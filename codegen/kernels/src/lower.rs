@@ -17,6 +17,7 @@ use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Function, Operation};
 use mithril_ir::op::access::Access;
+use mithril_passes::outline::attention::is_attention;
 
 use crate::code::Code;
 use crate::unfuse::unfuse;
@@ -68,7 +69,7 @@ fn loops(function: &Function, isa: &Isa, packing: Option<&Packing>) -> Result<Lo
     if let Some(op) = single(function, |a| matches!(a, Access::Contract)) {
         return contraction::lower(function, op, isa, packing);
     }
-    if let Some(op) = single(function, |a| matches!(a, Access::Attention)) {
+    if let Some(op) = single(function, is_attention) {
         return attention::lower(function, op, isa);
     }
     if let Some(op) = single(function, alone::is_alone) {

@@ -3,6 +3,7 @@
 mod machine;
 
 use machine::check;
+use mithril_kernels::contract::Isa;
 
 /// A function of this signature and body; `t` stands for `tensor`.
 fn f(signature: &str, body: &str) -> String {
@@ -202,6 +203,61 @@ fn attention_as_one_kernel() {
     }
 }
 
+/// Attention, its sums and its gradients, of operands `%q`, `%k`, `%v` and `%g`.
+fn with_gradients(attrs: &str) -> String {
+    format!(
+        "%y = attention(%q, %k, %v) {{{attrs}}}
+         %s = attention_logsumexp(%q, %k, %v) {{{attrs}}}
+         %dq = attention_gradient(%q, %k, %v, %y, %s, %g) {{of = 0, {attrs}}}
+         %dk = attention_gradient(%q, %k, %v, %y, %s, %g) {{of = 1, {attrs}}}
+         %dv = attention_gradient(%q, %k, %v, %y, %s, %g) {{of = 2, {attrs}}}
+         return %y, %s, %dq, %dk, %dv"
+    )
+}
+
+/// Of two keys at least: with one the weights are 1 whatever the operands are, and their gradients
+/// nothing but what was rounded.
+#[test]
+fn gradients_of_attention() {
+    for (s, t, d, e) in [
+        (1, 2, 16, 16),
+        (2, 2, 16, 16),
+        (17, 17, 16, 32),
+        (64, 64, 64, 64),
+        (70, 130, 80, 16),
+        (130, 130, 32, 16),
+    ] {
+        for causal in [true, false] {
+            if causal && s != t {
+                continue;
+            }
+            let text = f(
+                &format!(
+                    "%q: t<2 x 3 x {s} x {d} x f32>, %k: t<2 x 3 x {t} x {d} x f32>, %v: t<2 x 3 x {t} x {e} x f32>, %g: t<2 x 3 x {s} x {e} x f32>) -> (y: t<2 x 3 x {s} x {e} x f32>, s: t<2 x 3 x {s} x f32>, dq: t<2 x 3 x {s} x {d} x f32>, dk: t<2 x 3 x {t} x {d} x f32>, dv: t<2 x 3 x {t} x {e} x f32>)"
+                ),
+                &with_gradients(&format!("causal = {causal}, scale = 0.2")),
+            );
+            for isa in [machine::machine().0, Isa::new(32, 16, true)] {
+                let native = machine::Native::of(&text, isa);
+                assert_eq!(native.plan.kernels.len(), 2);
+                machine::agree(&native, &[]);
+            }
+        }
+    }
+}
+
+#[test]
+fn gradients_of_groups_at_any_length() {
+    let text = f(
+        "%q: t<b x 4 x n x 16 x f32>, %k: t<b x 2 x m x 16 x f32>, %v: t<b x 2 x m x 16 x f32>, %g: t<b x 4 x n x 16 x f32>) -> (y: t<b x 4 x n x 16 x f32>, s: t<b x 4 x n x f32>, dq: t<b x 4 x n x 16 x f32>, dk: t<b x 2 x m x 16 x f32>, dv: t<b x 2 x m x 16 x f32>)",
+        &with_gradients("grouped = true"),
+    );
+    let native = machine::Native::new(&text);
+    for (b, n, m) in [(1, 1, 2), (2, 5, 70), (1, 65, 64), (0, 3, 4), (1, 0, 3), (2, 3, 0)] {
+        machine::agree(&native, &[("b", b), ("n", n), ("m", m)]);
+    }
+}
+
 #[test]
 fn attention_of_groups_at_any_length() {
     let text = f(
@@ -386,7 +442,7 @@ fn views_that_begin_anywhere() {
 /// Large results go past the caches where that pays.
 #[test]
 fn streams() {
-    let isa = mithril_kernels::contract::Isa { streams: true, ..machine::machine().0 };
+    let isa = Isa { streams: true, ..machine::machine().0 };
     for text in [
         f("%x: t<2048 x 1040 x f32>) -> (y: t<2048 x 1040 x f32>)", "%y = softmax(%x)\nreturn %y"),
         f(

@@ -44,6 +44,10 @@ pub enum Access {
     Contract,
     /// A kernel of its own, where the shapes allow it; else the decomposition.
     Attention,
+    /// What it sums up for each query, and its gradients: results of the kernel of attention or of
+    /// one for all gradients.
+    AttentionLogSumExp,
+    AttentionGradient,
     RandomBits,
     Uniform,
     Normal,

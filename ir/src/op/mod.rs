@@ -21,6 +21,7 @@ use crate::shape::{Shape, Type};
 use crate::signature::CallTypes;
 
 pub mod access;
+mod attention;
 mod contraction;
 mod elementwise;
 mod function;
@@ -199,6 +200,8 @@ pub enum Gradient {
     Partials(&'static [&'static str]),
     /// Cotangents by operand; `None` where there is none.
     Rule(for<'a> fn(&Rule<'a>) -> Vec<Option<Var<'a>>>),
+    /// Such a rule where the target takes the operation whole; else from its decomposition.
+    Whole(for<'a> fn(&Rule<'a>) -> Vec<Option<Var<'a>>>),
     /// The result does not vary with its operands, or not smoothly anywhere.
     Zero,
     /// That of the function it calls once.
@@ -359,6 +362,7 @@ const TABLES: &[&[OpDef]] = &[
     random::OPS,
     function::OPS,
     nn::OPS,
+    attention::OPS,
 ];
 
 /// Every operation, in the order of the tables.

@@ -71,7 +71,7 @@ fn meaning(op: Op) -> String {
 fn gradient(op: Op) -> String {
     match op.gradient {
         Gradient::Partials(texts) => format!("`{}`", texts.join("`, `")),
-        Gradient::Rule(_) => "a rule of its own".to_string(),
+        Gradient::Rule(_) | Gradient::Whole(_) => "a rule of its own".to_string(),
         Gradient::Zero => "none".to_string(),
         Gradient::Callee | Gradient::Scan => "that of the function it names".to_string(),
         Gradient::Vjp => "the function `vjp`".to_string(),

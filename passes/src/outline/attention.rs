@@ -4,6 +4,7 @@ use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Function, Operation};
+use mithril_ir::op::access::Access;
 
 use super::views::is_one;
 
@@ -12,7 +13,25 @@ const LANES: i64 = 16;
 /// Wider ones would not stay in the first cache.
 const WIDEST: i64 = 256;
 
-/// Whether the streaming kernel takes it: f32 without a mask, heads of known widths that are
+/// Whether it is attention, or of its gradient.
+pub fn is_attention(access: &Access) -> bool {
+    matches!(access, Access::Attention | Access::AttentionLogSumExp | Access::AttentionGradient)
+}
+
+/// Whether one kernel has the results of both: attention and its sums, or its gradients.
+pub fn is_one_kernel(a: &Operation, b: &Operation) -> bool {
+    let gradient = |op: &Operation| op.op.access == Access::AttentionGradient;
+    let own = |op: &Operation| -> Vec<Attr> {
+        ["scale", "causal", "grouped"].map(|name| op.attr(name).clone()).into()
+    };
+    is_attention(&a.op.access)
+        && is_attention(&b.op.access)
+        && gradient(a) == gradient(b)
+        && a.operands == b.operands
+        && own(a) == own(b)
+}
+
+/// Whether a streaming kernel takes it: f32 without a mask, heads of known widths that are
 /// multiples of 16, batches that are equal or not there, and, where it is causal, a query for each
 /// key.
 pub fn fits(function: &Function, op: &Operation) -> bool {
@@ -21,7 +40,8 @@ pub fn fits(function: &Function, op: &Operation) -> bool {
     let (Some(rank), true) = (ranks[0], ranks[0] == ranks[1] && ranks[1] == ranks[2]) else {
         return false;
     };
-    if rank < 2 || q.dtype != DType::F32 || op.operands.len() > 3 {
+    let masked = op.op.access == Access::Attention && op.operands.len() > 3;
+    if rank < 2 || q.dtype != DType::F32 || masked {
         return false;
     }
     let flag = |name: &str| matches!(op.attr(name), Attr::Bool(true));
@@ -31,7 +51,8 @@ pub fn fits(function: &Function, op: &Operation) -> bool {
     let heads = usize::from(grouped);
     let batches = (0..rank - 2 - heads).all(|axis| {
         let own = dim(q, axis);
-        let same = |t| dim(t, axis) == own || is_one(&dim(t, axis));
+        let gradient = op.op.access == Access::AttentionGradient;
+        let same = |t| dim(t, axis) == own || (!gradient && is_one(&dim(t, axis)));
         same(k) && same(v)
     });
     let counts = !grouped || {

@@ -11,6 +11,7 @@ use mithril_ir::op::Kind;
 use mithril_ir::op::access::{Access, fold_axes};
 use smallvec::SmallVec;
 
+use super::attention::{is_attention, is_one_kernel};
 use super::views::{self, Place, is_one, is_view};
 
 /// A kernel in the making.
@@ -124,7 +125,7 @@ impl<'f> Grouping<'f> {
 
     fn check(&self, at: usize) -> Result<()> {
         let op = &self.function.ops[at];
-        let kernel = op.op.access == Access::Attention;
+        let kernel = is_attention(&op.op.access);
         if let (false, Kind::Call | Kind::Composite) = (kernel, op.op.kind) {
             return Diagnostic::new(format!("native code has no loops for `{}`", op.op.name)).err();
         }
@@ -201,6 +202,9 @@ impl<'f> Grouping<'f> {
         let own = self.groups.len();
         self.groups.push(Some(Group { ops: vec![at], core, sides: vec![], needs: needs.clone() }));
         self.of[at] = Some(own);
+        if let Some(other) = self.shared_kernel(at) {
+            self.merge(other, own, Core::Alone, None);
+        }
         // The latest first: it has the most in common with what comes.
         needs.sort_unstable_by(|a, b| b.cmp(a));
         for producer in needs {
@@ -209,6 +213,16 @@ impl<'f> Grouping<'f> {
                 self.try_merge(producer, current);
             }
         }
+    }
+
+    /// The group of attention that has this result too.
+    fn shared_kernel(&self, at: usize) -> Option<usize> {
+        let op = &self.function.ops[at];
+        if !is_attention(&op.op.access) {
+            return None;
+        }
+        let before = self.function.ops[..at].iter().rposition(|other| is_one_kernel(op, other));
+        before.and_then(|other| self.of[other])
     }
 
     fn core(&self, op: &Operation) -> Core {
@@ -223,6 +237,8 @@ impl<'f> Grouping<'f> {
             },
             Access::Contract => Core::Contraction { space: result },
             Access::Attention
+            | Access::AttentionLogSumExp
+            | Access::AttentionGradient
             | Access::RunningSum
             | Access::Sort { .. }
             | Access::ScatterAdd

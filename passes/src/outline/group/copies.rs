@@ -14,7 +14,8 @@ impl Grouping<'_> {
         for op in &self.function.ops {
             let axes: &[&str] = match op.op.access {
                 Access::Contract => &["x_contract", "y_contract"],
-                Access::Attention => &["", "", ""],
+                Access::Attention | Access::AttentionLogSumExp => &["", "", ""],
+                Access::AttentionGradient => &["", "", "", "", "", ""],
                 _ => continue,
             };
             for (&operand, axes) in op.operands.iter().zip(axes) {

@@ -16,6 +16,11 @@ impl Grouping<'_> {
         let Some((core, side)) = whole.or_else(|| self.side(producer, reader)) else {
             return;
         };
+        self.merge(producer, reader, core, side);
+    }
+
+    /// Makes two groups one, of this core, unless it would need itself.
+    pub fn merge(&mut self, producer: usize, reader: usize, core: Core, side: Option<usize>) {
         if self.makes_cycle(producer, reader) {
             return;
         }

@@ -1,0 +1,292 @@
+//! The gradients of attention, after Dao et al. 2022 (FlashAttention), appendix B.4: for a block of
+//! queries and a block of keys,
+//!
+//! P = 2^(K·Qᵀ - log Σ); dV += P·dO; dS = P∘(V·dOᵀ - D); dK += dS·Q; dQᵀ += Kᵀ·dS
+//!
+//! where D = Σ dO∘O over the elements of a query's result.
+
+use mithril_ir::attr::Attr;
+use mithril_ir::dim::Dim;
+use mithril_ir::graph::Operation;
+
+use super::tiles::{Head, ROWS, STEPS, Seen, Strip, Tiles};
+use super::{KEY, QUERY, Site, VALUE, place};
+use crate::code::{Binary, Cmp, Mem, V};
+use crate::contract::lanes;
+use crate::lower::fold::product;
+use crate::lower::nest::Nest;
+use crate::lower::{Isa, Lowered};
+use crate::scalar::exp2_nonpositive;
+
+const OUTPUT: usize = 3;
+const LOGS: usize = 4;
+const GRADIENT: usize = 5;
+
+struct Backward<'s> {
+    site: &'s Site,
+    /// Qᵀ times scale, dOᵀ, P, dS, dQᵀ; log₂ Σ and D of each query.
+    turned: Mem,
+    turned_gradient: Mem,
+    powers: Mem,
+    inner: Mem,
+    out: Mem,
+    logs: Mem,
+    common: Mem,
+}
+
+/// What is read and written for a head of queries. Gradients that nobody asks for are not there.
+struct Heads {
+    query: Head,
+    key: Head,
+    value: Head,
+    output: Head,
+    logs: Head,
+    gradient: Head,
+    of_query: Option<Head>,
+    of_key: Option<Head>,
+    of_value: Option<Head>,
+}
+
+/// A task for each head of keys.
+pub fn lower(nest: Nest, site: &Site, isa: &Isa) -> Lowered {
+    let gradient = |of: usize| {
+        let is = |op: &Operation| *op.attr("of") == Attr::Int(of as i64);
+        site.result(&nest, is).map(|(mem, _)| mem)
+    };
+    let results = [QUERY, KEY, VALUE].map(gradient);
+    let mut tiles = Tiles::new(nest, site, isa);
+    let t = &mut tiles;
+    let block = t.block();
+    let [turned, turned_gradient] = [site.width, site.value_width].map(|rows| t.room(rows));
+    let [powers, inner, out] = [block, block, site.width].map(|rows| t.room(rows));
+    let [logs, common] = [1; 2].map(|rows| t.room(rows));
+    let own = Backward { site, turned, turned_gradient, powers, inner, out, logs, common };
+    t.tasks(|t, task| {
+        let result = |t: &mut Tiles, (of, width): (usize, i64), number: V| {
+            let mem = results[of]?;
+            let rows = if of == QUERY { t.queries } else { t.keys };
+            let size = t.nest.b.times(rows, width);
+            Some(Head { mem, at: t.nest.b.mul(number, size), stride: t.nest.b.index(width) })
+        };
+        let of_key = result(t, (KEY, site.width), task);
+        let of_value = result(t, (VALUE, site.value_width), task);
+        for (head, width) in [(of_key, site.width), (of_value, site.value_width)] {
+            head.into_iter().for_each(|head| clear(t, head, width));
+        }
+        let (zero, times) = (t.nest.b.index(0), t.nest.b.index(site.times()));
+        t.each(zero, times, 1, |t, group| {
+            let first = t.nest.b.mul(task, times);
+            let number = t.nest.b.add(first, group);
+            let place = place(&mut t.nest, site.heads(QUERY), number);
+            let sides = [QUERY, KEY, VALUE, OUTPUT, LOGS, GRADIENT];
+            let [query, key, value, output, logs, gradient] =
+                sides.map(|side| site.head(&mut t.nest, side, &place));
+            let of_query = result(t, (QUERY, site.width), number);
+            let heads =
+                Heads { query, key, value, output, logs, gradient, of_query, of_key, of_value };
+            let queries = t.queries;
+            t.each(zero, queries, block, |t, q0| own.block(t, &heads, q0));
+        });
+    });
+    let tasks = product(site.heads(KEY));
+    let scratch = Dim::from(tiles.scratch + 64);
+    Lowered { code: tiles.nest.b.finish(), tasks, grain: 1, scratch, partials: vec![] }
+}
+
+/// Zeros for all keys or values of a head.
+fn clear(t: &mut Tiles, head: Head, width: i64) {
+    let (zero, keys, none) = (t.nest.b.index(0), t.keys, t.number(0.0));
+    t.each(zero, keys, 1, |t, key| {
+        for d in (0..width).step_by(t.lanes as usize) {
+            let d = t.nest.b.index(d);
+            let at = t.element(head, key, d);
+            t.nest.b.store(head.mem, at, none, None);
+        }
+    });
+}
+
+impl Backward<'_> {
+    /// A block of queries against all keys.
+    fn block(&self, t: &mut Tiles, heads: &Heads, q0: V) {
+        let (width, value_width) = (self.site.width, self.site.value_width);
+        let factor = t.number(self.site.scale * std::f64::consts::LOG2_E);
+        t.turn(heads.query, q0, width, self.turned, Some(factor));
+        t.turn(heads.gradient, q0, value_width, self.turned_gradient, None);
+        self.queries(t, heads, q0);
+        let (zero, none, rows) = (t.nest.b.index(0), t.number(0.0), t.nest.b.index(width));
+        t.each(zero, rows, 1, |t, d| {
+            t.columns(0).into_iter().for_each(|col| t.store(self.out, d, col, none));
+        });
+        t.key_blocks(q0, self.site.causal, |t, k0, seen| self.keys(t, heads, (q0, k0), seen));
+        if let Some(of_query) = heads.of_query {
+            t.turn_back(self.out, width, of_query, q0, &[]);
+        }
+    }
+
+    /// log₂ Σ and D. Queries beyond the last have an infinite one: their P is 0.
+    fn queries(&self, t: &mut Tiles, heads: &Heads, q0: V) {
+        let (zero, last) = (t.nest.b.index(0), t.nest.b.offset(t.queries, -1));
+        let (none, unit) = (t.number(0.0), t.number(std::f64::consts::LOG2_E));
+        let (lanes, infinite) = (i64::from(t.lanes), t.number(f64::INFINITY));
+        let width = t.nest.b.index(self.site.value_width);
+        for col in t.columns(0) {
+            let q = t.nest.b.offset(q0, col);
+            let left = t.nest.b.sub(t.queries, q);
+            let mask = lanes::below(&mut t.nest.b, left, t.lanes);
+            let at = t.nest.b.add(heads.logs.at, q);
+            let logs = t.nest.b.load(heads.logs.mem, at, t.lanes, mask);
+            let logs = t.nest.b.mul(logs, unit);
+            let logs = mask.map_or(logs, |mask| t.nest.b.select(mask, logs, infinite));
+            t.store(self.logs, zero, col, logs);
+            let rows: Vec<V> = (0..lanes)
+                .map(|i| {
+                    let q = t.nest.b.offset(q, i);
+                    t.nest.b.binary(Binary::Min, q, last)
+                })
+                .collect();
+            let start = vec![none; rows.len()];
+            let sums = t.repeat(zero, width, lanes, &start, |t, d, sums| {
+                let mut load = |head: Head, row: V| {
+                    let at = t.element(head, row, d);
+                    t.nest.b.load(head.mem, at, t.lanes, None)
+                };
+                let pairs: Vec<[V; 2]> = rows
+                    .iter()
+                    .map(|&row| [load(heads.gradient, row), load(heads.output, row)])
+                    .collect();
+                pairs.iter().zip(sums).map(|(&[g, o], &sum)| t.nest.b.fma(g, o, sum)).collect()
+            });
+            let common = lanes::sums(&mut t.nest.b, &sums);
+            t.store(self.common, zero, col, common);
+        }
+    }
+
+    fn keys(&self, t: &mut Tiles, heads: &Heads, (q0, k0): (V, V), seen: Seen) {
+        for strip in t.strips(seen) {
+            self.scores(t, heads, (q0, k0), strip, seen);
+            if let Some(of_value) = heads.of_value {
+                self.add(
+                    t,
+                    (of_value, self.site.value_width),
+                    heads.gradient,
+                    self.powers,
+                    (q0, k0),
+                    strip,
+                );
+            }
+            if let Some(of_key) = heads.of_key {
+                self.add(t, (of_key, self.site.width), heads.query, self.inner, (q0, k0), strip);
+            }
+            if heads.of_query.is_some() {
+                let out = (self.out, self.site.width);
+                t.across((heads.key, k0), strip, self.inner, out, None);
+            }
+        }
+    }
+
+    /// P and dS of some keys.
+    fn scores(&self, t: &mut Tiles, heads: &Heads, (q0, k0): (V, V), strip: Strip, seen: Seen) {
+        let cols = t.columns(strip.vector);
+        let [from, to] = [strip.from, strip.to].map(|i| t.nest.b.index(i));
+        let (zero, scale) = (t.nest.b.index(0), t.number(self.site.scale));
+        t.each(from, to, ROWS, |t, key| {
+            let first = t.nest.b.add(k0, key);
+            let numbers: Vec<V> = (0..ROWS).map(|i| t.nest.b.offset(first, i)).collect();
+            let turned = (self.turned, self.site.width);
+            let scores = t.products(heads.key, &numbers, turned, &cols, seen);
+            let place = |t: &mut Tiles, at: usize| {
+                let row = t.nest.b.offset(key, (at / cols.len()) as i64);
+                (row, cols[at % cols.len()])
+            };
+            for (at, &score) in scores.iter().enumerate() {
+                let (row, col) = place(t, at);
+                let number = numbers[at / cols.len()];
+                let score = t.hidden(score, number, q0, col, seen, at % cols.len() == 0);
+                let logs = t.load(self.logs, zero, col);
+                let less = t.nest.b.sub(score, logs);
+                let power = exp2_nonpositive(&mut t.nest.b, less);
+                t.store(self.powers, row, col, power);
+            }
+            if heads.of_query.or(heads.of_key).is_none() {
+                return;
+            }
+            let turned = (self.turned_gradient, self.site.value_width);
+            let products = t.products(heads.value, &numbers, turned, &cols, seen);
+            for (at, &product) in products.iter().enumerate() {
+                let (row, col) = place(t, at);
+                let common = t.load(self.common, zero, col);
+                let less = t.nest.b.sub(product, common);
+                let power = t.load(self.powers, row, col);
+                let power = t.nest.b.mul(power, scale);
+                let inner = t.nest.b.mul(less, power);
+                t.store(self.inner, row, col, inner);
+            }
+        });
+    }
+
+    /// `to[key][d] += Σ over queries of weights[key][q]·rows[q][d]`
+    fn add(
+        &self,
+        t: &mut Tiles,
+        (to, width): (Head, i64),
+        rows: Head,
+        weights: Mem,
+        (q0, k0): (V, V),
+        strip: Strip,
+    ) {
+        let lanes = i64::from(t.lanes);
+        let most = t.vectors.min(width / lanes);
+        let wide = (1..=most).rev().find(|wide| width / lanes % wide == 0).unwrap_or(1) * lanes;
+        let (zero, last) = (t.nest.b.index(0), t.nest.b.offset(t.queries, -1));
+        let left = t.nest.b.sub(t.queries, q0);
+        let block = t.nest.b.index(t.block());
+        let end = t.nest.b.binary(Binary::Min, left, block);
+        let [from, to_key, first] =
+            [strip.from, strip.to, strip.vector * lanes].map(|i| t.nest.b.index(i));
+        let size = t.block();
+        t.each(from, to_key, ROWS, |t, key| {
+            let keys: Vec<V> = (0..ROWS).map(|i| t.nest.b.offset(key, i)).collect();
+            let numbers: Vec<V> = keys.iter().map(|&key| t.nest.b.add(k0, key)).collect();
+            let width = t.nest.b.index(width);
+            t.each(zero, width, wide, |t, d| {
+                let columns: Vec<V> =
+                    (0..wide).step_by(lanes as usize).map(|i| t.nest.b.offset(d, i)).collect();
+                let none = t.number(0.0);
+                let start = vec![none; columns.len() * keys.len()];
+                let sums = t.repeat(first, end, STEPS, &start, |t, q, sums| {
+                    let mut sums = sums.to_vec();
+                    for step in 0..STEPS {
+                        let q = t.nest.b.offset(q, step);
+                        let row = t.nest.b.add(q0, q);
+                        let row = t.nest.b.binary(Binary::Min, row, last);
+                        let load = |t: &mut Tiles, d: V| {
+                            let at = t.element(rows, row, d);
+                            t.nest.b.load(rows.mem, at, t.lanes, None)
+                        };
+                        let vectors: Vec<V> = columns.iter().map(|&d| load(t, d)).collect();
+                        let cell = |t: &mut Tiles, key: V| {
+                            let row = t.nest.b.times(key, size);
+                            t.nest.b.add(row, q)
+                        };
+                        let cells: Vec<V> = keys.iter().map(|&key| cell(t, key)).collect();
+                        t.multiply(weights, &cells, &vectors, &mut sums);
+                    }
+                    sums
+                });
+                for (sums, &number) in sums.chunks(columns.len()).zip(&numbers) {
+                    let there = t.nest.b.compare(Cmp::Lt, number, t.keys);
+                    let places: Vec<V> =
+                        columns.iter().map(|&d| t.element(to, number, d)).collect();
+                    t.nest.b.when(there, |b| {
+                        for (&sum, &at) in sums.iter().zip(&places) {
+                            let lanes = b.ty(sum).lanes;
+                            let so_far = b.load(to.mem, at, lanes, None);
+                            let sum = b.add(so_far, sum);
+                            b.store(to.mem, at, sum, None);
+                        }
+                    });
+                }
+            });
+        });
+    }
+}

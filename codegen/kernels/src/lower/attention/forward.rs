@@ -1,0 +1,193 @@
+//! Attention: for a block of queries and a block of keys, in the manner of Milakov & Gimelshein 2018
+//! (online softmax) and Dao et al. 2022 (FlashAttention):
+//!
+//! scores = K·Qᵀ; m' = max(m, scores); P = 2^(scores - m'); l = l·2^(m - m') + ΣP; O = O·2^(m - m') + Vᵀ·P
+
+use mithril_ir::dim::Dim;
+use mithril_ir::dtype::DType;
+use mithril_ir::op::access::Access;
+use mithril_ir::scalar::Prim;
+
+use super::tiles::{Head, ROWS, Seen, Strip, Tiles};
+use super::{KEY, QUERY, Site, VALUE, place};
+use crate::code::{Binary, Cmp, Mem, V};
+use crate::contract::lanes;
+use crate::lower::fold::product;
+use crate::lower::nest::Nest;
+use crate::lower::{Isa, Lowered};
+use crate::scalar::{self, exp2_nonpositive};
+
+/// Less than any score; infinite ones would give NaN where they are subtracted.
+const LEAST: f64 = -1e30;
+
+struct Forward<'s> {
+    site: &'s Site,
+    /// Qᵀ times scale, scores and then P, Oᵀ, the greatest scores before and now, the sums.
+    turned: Mem,
+    scores: Mem,
+    out: Mem,
+    before: Mem,
+    now: Mem,
+    sums: Mem,
+}
+
+/// A task for each head.
+pub fn lower(nest: Nest, site: &Site, isa: &Isa) -> Lowered {
+    let output = site.result(&nest, |op| op.op.access == Access::Attention);
+    let logs = site.result(&nest, |op| op.op.access == Access::AttentionLogSumExp);
+    let mut tiles = Tiles::new(nest, site, isa);
+    let t = &mut tiles;
+    let [turned, scores, out] = [site.width, t.block(), site.value_width].map(|rows| t.room(rows));
+    let [before, now, sums] = [1; 3].map(|rows| t.room(rows));
+    let own = Forward { site, turned, scores, out, before, now, sums };
+    t.tasks(|t, task| {
+        let place = place(&mut t.nest, site.heads(QUERY), task);
+        let heads = [QUERY, KEY, VALUE].map(|side| site.head(&mut t.nest, side, &place));
+        let result = |t: &mut Tiles, mem: Mem, width: i64| {
+            let size = t.nest.b.times(t.queries, width);
+            Head { mem, at: t.nest.b.mul(task, size), stride: t.nest.b.index(width) }
+        };
+        let output = output.map(|(mem, _)| result(t, mem, site.value_width));
+        let logs = logs.map(|(mem, _)| result(t, mem, 1));
+        let (zero, queries) = (t.nest.b.index(0), t.queries);
+        t.each(zero, queries, t.block(), |t, q0| {
+            own.clear(t);
+            let factor = t.number(site.scale * std::f64::consts::LOG2_E);
+            t.turn(heads[QUERY], q0, site.width, turned, Some(factor));
+            t.key_blocks(q0, site.causal, |t, k0, seen| own.keys(t, &heads, q0, k0, seen));
+            if let Some(output) = output {
+                own.finish(t, output, q0);
+            }
+            if let Some(logs) = logs {
+                own.log(t, logs, q0);
+            }
+        });
+    });
+    let tasks = product(site.heads(QUERY));
+    let scratch = Dim::from(tiles.scratch + 64);
+    Lowered { code: tiles.nest.b.finish(), tasks, grain: 1, scratch, partials: vec![] }
+}
+
+impl Forward<'_> {
+    fn clear(&self, t: &mut Tiles) {
+        let (zero, none, least) = (t.nest.b.index(0), t.number(0.0), t.number(LEAST));
+        let width = t.nest.b.index(self.site.value_width);
+        t.each(zero, width, 1, |t, d| {
+            t.columns(0).into_iter().for_each(|col| t.store(self.out, d, col, none));
+        });
+        for col in t.columns(0) {
+            t.store(self.before, zero, col, least);
+            t.store(self.now, zero, col, least);
+            t.store(self.sums, zero, col, none);
+        }
+    }
+
+    /// A block of keys: scores, their greatest, P, and what the values add.
+    fn keys(&self, t: &mut Tiles, heads: &[Head; 3], q0: V, k0: V, seen: Seen) {
+        let strips = t.strips(seen);
+        for &strip in &strips {
+            self.score(t, heads[KEY], (q0, k0), strip, seen);
+        }
+        let shrink = self.shrink(t);
+        for &strip in &strips {
+            self.powers(t, strip);
+        }
+        for (i, &strip) in strips.iter().enumerate() {
+            let shrink = if i == 0 { Some(&shrink[..]) } else { None };
+            let out = (self.out, self.site.value_width);
+            t.across((heads[VALUE], k0), strip, self.scores, out, shrink);
+        }
+    }
+
+    /// scores = K·Qᵀ of some keys, and the greatest so far.
+    fn score(&self, t: &mut Tiles, keys: Head, (q0, k0): (V, V), strip: Strip, seen: Seen) {
+        let cols = t.columns(strip.vector);
+        let [from, to] = [strip.from, strip.to].map(|i| t.nest.b.index(i));
+        let zero = t.nest.b.index(0);
+        t.each(from, to, ROWS, |t, key| {
+            let first = t.nest.b.add(k0, key);
+            let numbers: Vec<V> = (0..ROWS).map(|i| t.nest.b.offset(first, i)).collect();
+            let turned = (self.turned, self.site.width);
+            let sums = t.products(keys, &numbers, turned, &cols, seen);
+            for (j, &col) in cols.iter().enumerate() {
+                let mut greatest = t.load(self.now, zero, col);
+                for (i, &number) in numbers.iter().enumerate() {
+                    let score = sums[i * cols.len() + j];
+                    let score = t.hidden(score, number, q0, col, seen, j == 0);
+                    let row = t.nest.b.offset(key, i as i64);
+                    t.store(self.scores, row, col, score);
+                    greatest = t.nest.b.binary(Binary::Max, score, greatest);
+                }
+                t.store(self.now, zero, col, greatest);
+            }
+        });
+    }
+
+    /// What sums so far are to be multiplied by, now that greater scores are known.
+    fn shrink(&self, t: &mut Tiles) -> Vec<V> {
+        let zero = t.nest.b.index(0);
+        let mut factors = Vec::new();
+        for col in t.columns(0) {
+            let (before, now) = (t.load(self.before, zero, col), t.load(self.now, zero, col));
+            let less = t.nest.b.sub(before, now);
+            let factor = exp2_nonpositive(&mut t.nest.b, less);
+            t.store(self.before, zero, col, now);
+            let sum = t.load(self.sums, zero, col);
+            let sum = t.nest.b.mul(sum, factor);
+            t.store(self.sums, zero, col, sum);
+            factors.push(factor);
+        }
+        factors
+    }
+
+    /// P = 2^(scores - m), and its sums.
+    fn powers(&self, t: &mut Tiles, strip: Strip) {
+        let cols = t.columns(strip.vector);
+        let zero = t.nest.b.index(0);
+        let now: Vec<V> = cols.iter().map(|&c| t.load(self.now, zero, c)).collect();
+        let sums: Vec<V> = cols.iter().map(|&c| t.load(self.sums, zero, c)).collect();
+        let [from, to] = [strip.from, strip.to].map(|i| t.nest.b.index(i));
+        let sums = t.repeat(from, to, 1, &sums, |t, key, sums| {
+            let mut next = Vec::new();
+            for ((&col, &now), &sum) in cols.iter().zip(&now).zip(sums) {
+                let score = t.load(self.scores, key, col);
+                let less = t.nest.b.sub(score, now);
+                let power = exp2_nonpositive(&mut t.nest.b, less);
+                t.store(self.scores, key, col, power);
+                next.push(t.nest.b.add(sum, power));
+            }
+            next
+        });
+        for (&col, sum) in cols.iter().zip(sums) {
+            t.store(self.sums, zero, col, sum);
+        }
+    }
+
+    /// O divided by the sums, turned back and written, for the queries that there are.
+    fn finish(&self, t: &mut Tiles, output: Head, q0: V) {
+        let (zero, one, none) = (t.nest.b.index(0), t.number(1.0), t.number(0.0));
+        let inverse = |t: &mut Tiles, col: i64| {
+            let sum = t.load(self.sums, zero, col);
+            let inverse = t.nest.b.div(one, sum);
+            let empty = t.nest.b.compare(Cmp::Eq, sum, none);
+            t.nest.b.select(empty, none, inverse)
+        };
+        let factors: Vec<V> = t.columns(0).into_iter().map(|col| inverse(t, col)).collect();
+        t.turn_back(self.out, self.site.value_width, output, q0, &factors);
+    }
+
+    /// log Σ eˢ = (m + log₂ l) log 2, for the queries that there are.
+    fn log(&self, t: &mut Tiles, logs: Head, q0: V) {
+        let (zero, unit) = (t.nest.b.index(0), t.number(std::f64::consts::LN_2));
+        for col in t.columns(0) {
+            let (sum, now) = (t.load(self.sums, zero, col), t.load(self.now, zero, col));
+            let log = scalar::apply(&mut t.nest.b, Prim::Log, DType::F32, &[sum], None);
+            let total = t.nest.b.fma(now, unit, log);
+            let q = t.nest.b.offset(q0, col);
+            let left = t.nest.b.sub(t.queries, q);
+            let mask = lanes::below(&mut t.nest.b, left, t.lanes);
+            let at = t.nest.b.add(logs.at, q);
+            t.nest.b.store(logs.mem, at, total, mask);
+        }
+    }
+}

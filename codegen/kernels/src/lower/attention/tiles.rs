@@ -1,0 +1,329 @@
+//! Blocks of queries against blocks of keys, in scratch memory whose rows are vectors of queries.
+
+use mithril_ir::dtype::DType;
+
+use super::Site;
+use crate::code::{Binary, Cmp, Mem, Ty, V};
+use crate::contract::lanes::transpose;
+use crate::lower::Isa;
+use crate::lower::nest::Nest;
+
+/// Keys or elements of a head that are worked at once, and how many steps of a sum are written out.
+pub const ROWS: i64 = 4;
+pub const STEPS: i64 = 4;
+
+/// Which keys of a block a query sees.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Seen {
+    All,
+    /// Those that there are.
+    Present,
+    /// Those that come no later than it.
+    Earlier,
+}
+
+/// A part of a block of keys, and the vector of queries from which on it is seen.
+#[derive(Clone, Copy)]
+pub struct Strip {
+    pub from: i64,
+    pub to: i64,
+    pub vector: i64,
+}
+
+/// An operand or a result, at the head that is worked.
+#[derive(Clone, Copy)]
+pub struct Head {
+    pub mem: Mem,
+    /// Where it begins.
+    pub at: V,
+    /// From one query, key or value to the next.
+    pub stride: V,
+}
+
+/// The code of a kernel, and the sizes of its blocks.
+pub struct Tiles<'f> {
+    pub nest: Nest<'f>,
+    pub lanes: u32,
+    /// Vectors of a block of queries.
+    pub vectors: i64,
+    pub queries: V,
+    pub keys: V,
+    /// The bytes of scratch memory so far.
+    pub scratch: i64,
+}
+
+impl<'f> Tiles<'f> {
+    pub fn new(mut nest: Nest<'f>, site: &Site, isa: &Isa) -> Tiles<'f> {
+        let count = |side: usize| &site.dims[side][site.dims[side].len() - 2];
+        let (queries, keys) = (nest.dim(count(super::QUERY)), nest.dim(count(super::KEY)));
+        let vectors = if isa.registers >= 32 { 4 } else { 2 };
+        Tiles { nest, lanes: isa.bytes / 4, vectors, queries, keys, scratch: 0 }
+    }
+
+    /// Scratch memory of so many rows of a block of queries.
+    pub fn room(&mut self, rows: i64) -> Mem {
+        let at = self.nest.b.index(self.scratch);
+        self.scratch += rows * self.block() * 4;
+        self.nest.b.scratch(DType::F32, at)
+    }
+
+    /// The queries, and the keys, of a block.
+    pub fn block(&self) -> i64 {
+        self.vectors * i64::from(self.lanes)
+    }
+
+    pub fn ty(&self) -> Ty {
+        Ty::vector(DType::F32, self.lanes)
+    }
+
+    pub fn number(&mut self, x: f64) -> V {
+        self.nest.b.number(self.ty(), x)
+    }
+
+    /// Where the vectors of a row begin, from number `from` on.
+    pub fn columns(&self, from: i64) -> Vec<i64> {
+        (from..self.vectors).map(|v| v * i64::from(self.lanes)).collect()
+    }
+
+    /// The strips of a block of keys. On the diagonal they are seen by the queries from their own
+    /// on alone.
+    pub fn strips(&self, seen: Seen) -> Vec<Strip> {
+        let lanes = i64::from(self.lanes);
+        match seen {
+            Seen::Earlier => (0..self.vectors)
+                .map(|g| Strip { from: g * lanes, to: (g + 1) * lanes, vector: g })
+                .collect(),
+            _ => vec![Strip { from: 0, to: self.block(), vector: 0 }],
+        }
+    }
+
+    /// Element `col` of row `row` of scratch memory.
+    pub fn cell(&mut self, row: V, col: i64) -> V {
+        let row = self.nest.b.times(row, self.block());
+        self.nest.b.offset(row, col)
+    }
+
+    pub fn load(&mut self, mem: Mem, row: V, col: i64) -> V {
+        let at = self.cell(row, col);
+        self.nest.b.load(mem, at, self.lanes, None)
+    }
+
+    pub fn store(&mut self, mem: Mem, row: V, col: i64, value: V) {
+        let at = self.cell(row, col);
+        self.nest.b.store(mem, at, value, None);
+    }
+
+    /// Where element `d` of row `row` of a head lies.
+    pub fn element(&mut self, head: Head, row: V, d: V) -> V {
+        let at = self.nest.b.mul(row, head.stride);
+        let at = self.nest.b.add(at, d);
+        self.nest.b.add(head.at, at)
+    }
+
+    /// Runs `body` for a task of each head, and gives the code.
+    pub fn tasks(&mut self, body: impl FnOnce(&mut Self, V)) {
+        let (first, last) = (self.nest.b.first(), self.nest.b.last());
+        self.each(first, last, 1, body);
+    }
+
+    pub fn each(&mut self, from: V, to: V, step: i64, body: impl FnOnce(&mut Self, V)) {
+        let (i, _) = self.nest.b.open_repeat(&[]);
+        self.nest.enter();
+        body(self, i);
+        self.nest.leave();
+        self.nest.b.close_repeat(from, to, step, &[], i, vec![], vec![]);
+    }
+
+    pub fn repeat(
+        &mut self,
+        from: V,
+        to: V,
+        step: i64,
+        carried: &[V],
+        body: impl FnOnce(&mut Self, V, &[V]) -> Vec<V>,
+    ) -> Vec<V> {
+        let (i, inner) = self.nest.b.open_repeat(carried);
+        let next = body(self, i, &inner);
+        self.nest.b.close_repeat(from, to, step, carried, i, inner, next)
+    }
+
+    /// Runs `body` for the blocks of keys that the block of queries from `q0` on sees.
+    pub fn key_blocks(&mut self, q0: V, causal: bool, mut body: impl FnMut(&mut Self, V, Seen)) {
+        let (zero, block) = (self.nest.b.index(0), self.block());
+        if causal {
+            self.each(zero, q0, block, |own, k0| body(own, k0, Seen::All));
+            return body(self, q0, Seen::Earlier);
+        }
+        let size = self.nest.b.index(block);
+        let count = self.nest.b.div(self.keys, size);
+        let whole = self.nest.b.mul(count, size);
+        self.each(zero, whole, block, |own, k0| body(own, k0, Seen::All));
+        let rest = self.nest.b.compare(Cmp::Lt, whole, self.keys);
+        self.nest.b.open_region();
+        body(self, whole, Seen::Present);
+        let yes = self.nest.b.close_region(vec![]);
+        self.nest.b.open_region();
+        let no = self.nest.b.close_region(vec![]);
+        self.nest.b.place_choice(rest, yes, no);
+    }
+
+    /// Rows of queries as columns, times a factor; queries beyond the last are the last.
+    pub fn turn(&mut self, from: Head, q0: V, width: i64, to: Mem, factor: Option<V>) {
+        let last = self.nest.b.offset(self.queries, -1);
+        let (zero, width) = (self.nest.b.index(0), self.nest.b.index(width));
+        let lanes = i64::from(self.lanes);
+        for col in self.columns(0) {
+            self.each(zero, width, lanes, |own, d| {
+                let row = |own: &mut Self, i: i64| {
+                    let q = own.nest.b.offset(q0, col + i);
+                    let q = own.nest.b.binary(Binary::Min, q, last);
+                    let at = own.element(from, q, d);
+                    own.nest.b.load(from.mem, at, own.lanes, None)
+                };
+                let rows: Vec<V> = (0..lanes).map(|i| row(own, i)).collect();
+                for (i, v) in transpose(&mut own.nest.b, &rows).into_iter().enumerate() {
+                    let v = factor.map_or(v, |factor| own.nest.b.mul(v, factor));
+                    let row = own.nest.b.offset(d, i as i64);
+                    own.store(to, row, col, v);
+                }
+            });
+        }
+    }
+
+    /// Columns, times a factor for each vector of queries, as rows of the queries that there are.
+    pub fn turn_back(&mut self, from: Mem, width: i64, to: Head, q0: V, factors: &[V]) {
+        let (zero, width) = (self.nest.b.index(0), self.nest.b.index(width));
+        let lanes = i64::from(self.lanes);
+        for (v, col) in self.columns(0).into_iter().enumerate() {
+            self.each(zero, width, lanes, |own, d| {
+                let row = |own: &mut Self, i: i64| {
+                    let element = own.nest.b.offset(d, i);
+                    let row = own.load(from, element, col);
+                    factors.get(v).map_or(row, |&factor| own.nest.b.mul(row, factor))
+                };
+                let rows: Vec<V> = (0..lanes).map(|i| row(own, i)).collect();
+                for (i, v) in transpose(&mut own.nest.b, &rows).into_iter().enumerate() {
+                    let q = own.nest.b.offset(q0, col + i as i64);
+                    let there = own.nest.b.compare(Cmp::Lt, q, own.queries);
+                    let at = own.element(to, q, d);
+                    own.nest.b.when(there, |b| b.store(to.mem, at, v, None));
+                }
+            });
+        }
+    }
+
+    /// For some rows of keys, and each vector of queries at `cols`, the sums of products of their
+    /// elements: of keys that begin at `numbers`, and of what was turned.
+    pub fn products(
+        &mut self,
+        head: Head,
+        numbers: &[V],
+        (turned, width): (Mem, i64),
+        cols: &[i64],
+        seen: Seen,
+    ) -> Vec<V> {
+        let last = self.nest.b.offset(self.keys, -1);
+        let rows: Vec<V> = match seen {
+            Seen::All => numbers.to_vec(),
+            _ => numbers.iter().map(|&k| self.nest.b.binary(Binary::Min, k, last)).collect(),
+        };
+        let (zero, width, none) =
+            (self.nest.b.index(0), self.nest.b.index(width), self.number(0.0));
+        let start = vec![none; cols.len() * rows.len()];
+        self.repeat(zero, width, STEPS, &start, |own, d, sums| {
+            let mut sums = sums.to_vec();
+            for step in 0..STEPS {
+                let d = own.nest.b.offset(d, step);
+                let q: Vec<V> = cols.iter().map(|&c| own.load(turned, d, c)).collect();
+                let elements: Vec<V> = rows.iter().map(|&row| own.element(head, row, d)).collect();
+                own.multiply(head.mem, &elements, &q, &mut sums);
+            }
+            sums
+        })
+    }
+
+    /// `out[d][q] += Σ over a strip of keys of head[key][d]·from[key][q]`, what was there times
+    /// `shrink`.
+    pub fn across(
+        &mut self,
+        (head, k0): (Head, V),
+        strip: Strip,
+        from: Mem,
+        (out, width): (Mem, i64),
+        shrink: Option<&[V]>,
+    ) {
+        let cols = self.columns(strip.vector);
+        let [first, end] = [strip.from, strip.to].map(|i| self.nest.b.index(i));
+        let (zero, width) = (self.nest.b.index(0), self.nest.b.index(width));
+        let last = self.nest.b.offset(self.keys, -1);
+        self.each(zero, width, ROWS, |own, d| {
+            let elements: Vec<V> = (0..ROWS).map(|i| own.nest.b.offset(d, i)).collect();
+            let mut start = Vec::new();
+            for &element in &elements {
+                for (j, &col) in cols.iter().enumerate() {
+                    let so_far = own.load(out, element, col);
+                    start.push(match shrink {
+                        Some(factors) => own.nest.b.mul(so_far, factors[j]),
+                        None => so_far,
+                    });
+                }
+            }
+            let sums = own.repeat(first, end, STEPS, &start, |own, key, sums| {
+                let mut sums = sums.to_vec();
+                for step in 0..STEPS {
+                    let key = own.nest.b.offset(key, step);
+                    let row = own.nest.b.add(k0, key);
+                    let row = own.nest.b.binary(Binary::Min, row, last);
+                    let p: Vec<V> = cols.iter().map(|&c| own.load(from, key, c)).collect();
+                    let elements: Vec<V> =
+                        elements.iter().map(|&d| own.element(head, row, d)).collect();
+                    own.multiply(head.mem, &elements, &p, &mut sums);
+                }
+                sums
+            });
+            for (i, &element) in elements.iter().enumerate() {
+                for (j, &col) in cols.iter().enumerate() {
+                    own.store(out, element, col, sums[i * cols.len() + j]);
+                }
+            }
+        });
+    }
+
+    /// Adds to each sum an element of memory times a vector: those of the first element first.
+    pub fn multiply(&mut self, mem: Mem, elements: &[V], vectors: &[V], sums: &mut [V]) {
+        for (i, &at) in elements.iter().enumerate() {
+            let element = self.nest.b.load(mem, at, 1, None);
+            let element = self.nest.b.splat(element, self.lanes);
+            for (j, &v) in vectors.iter().enumerate() {
+                let sum = &mut sums[i * vectors.len() + j];
+                *sum = self.nest.b.fma(element, v, *sum);
+            }
+        }
+    }
+
+    /// The score, -inf where the query does not see the key. `first` are the queries of a strip's
+    /// own vector.
+    pub fn hidden(&mut self, score: V, key: V, q0: V, col: i64, seen: Seen, first: bool) -> V {
+        let unseen = self.number(f64::NEG_INFINITY);
+        let b = &mut self.nest.b;
+        match seen {
+            Seen::All => score,
+            Seen::Present => {
+                let present = b.compare(Cmp::Lt, key, self.keys);
+                let seen = b.splat(present, self.lanes);
+                b.select(seen, score, unseen)
+            }
+            // Beyond its first vector a strip is seen wholly; a key that is not there is later.
+            Seen::Earlier if !first => score,
+            Seen::Earlier => {
+                let from = b.offset(q0, col);
+                let ahead = b.sub(key, from);
+                let ahead = b.convert(ahead, DType::I32);
+                let ahead = b.splat(ahead, self.lanes);
+                let lane = b.iota(Ty::vector(DType::I32, self.lanes));
+                let seen = b.compare(Cmp::Ge, lane, ahead);
+                b.select(seen, score, unseen)
+            }
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Attention, and the operations that its gradient consists of where it is not taken apart.
+
+use super::access::Access;
+use super::{
+    BASE, Class, DECOMPOSED, Default, Gradient, Infer, Kind, Meaning, OpDef, Operand, Python,
+    ShapeRule, attr, operand,
+};
+use crate::algebra::{Rule, Var};
+use crate::attr::{Attr, AttrKind};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dim::Dim;
+use crate::dtype::DType;
+use crate::shape::Shape;
+
+const QUERY: Operand = operand("query", Class::Float);
+const KEY: Operand = operand("key", Class::Float);
+const VALUE: Operand = operand("value", Class::Float);
+const SCALE: super::AttrDef = attr("scale", AttrKind::Float, Default::None);
+const CAUSAL: super::AttrDef = attr("causal", AttrKind::Bool, Default::Bool(false));
+const GROUPED: super::AttrDef = attr("grouped", AttrKind::Bool, Default::Bool(false));
+
+pub(super) const OPS: &[OpDef] = &[
+    OpDef {
+        name: "attention",
+        access: Access::Attention,
+        doc: "`softmax(query keyᵀ scale + mask) value` over the last two axes (Vaswani et al. 2017, \
+              eq. 1). `scale` is 1/sqrt(last dim of the query) where left out. A bool `mask` says \
+              which keys are seen; a float one is added. `causal` hides later keys. With `grouped`, \
+              each head of `key` and `value` (axis -3) serves several of `query`.",
+        operands: &[QUERY, KEY, VALUE, operand("mask", Class::Any).apart().optional()],
+        attrs: &[SCALE, CAUSAL, GROUPED],
+        shape: ShapeRule::Rule(attention_shape),
+        meaning: Meaning::Decompose(attention),
+        gradient: Gradient::Whole(attention_gradients),
+        python: Python {
+            numpy: "",
+            torch: "F.scaled_dot_product_attention({query}, {key}, {value}[, attn_mask={mask}]\
+                    [, is_causal={causal}][, scale={scale}][, enable_gqa={grouped}])",
+            jax: "",
+        },
+        note: "A query that sees no key gives NaN from softmax of nothing in frameworks, 0 here. Where \
+               there are no keys at all, frameworks may raise.",
+        kind: Kind::Composite,
+        ..BASE
+    },
+    OpDef {
+        name: "attention_logsumexp",
+        access: Access::AttentionLogSumExp,
+        doc: "`log(sum(exp(scores)))` over the keys, for each query of `attention` of the same \
+              operands: what its gradient needs of the softmax.",
+        kind: Kind::Composite,
+        operands: &[QUERY, KEY, VALUE],
+        attrs: &[SCALE, CAUSAL, GROUPED],
+        shape: ShapeRule::Rule(|cx| without_last(&attention_shape(cx)?, 1)),
+        meaning: Meaning::Decompose(|r| scores(r).0.reduce("logsumexp", Some(&[-1]), false)),
+        python: DECOMPOSED,
+        ..BASE
+    },
+    OpDef {
+        name: "attention_gradient",
+        access: Access::AttentionGradient,
+        doc: "The gradient of `attention` without a mask by its operand number `of`, where that of \
+              its result, `output`, is `gradient`. `logsumexp` is `attention_logsumexp` of the same \
+              operands (Dao et al. 2022, appendix B.4).",
+        kind: Kind::Composite,
+        operands: &[
+            QUERY,
+            KEY,
+            VALUE,
+            operand("output", Class::Float),
+            operand("logsumexp", Class::Float),
+            operand("gradient", Class::Float),
+        ],
+        attrs: &[attr("of", AttrKind::Int, Default::Required), SCALE, CAUSAL, GROUPED],
+        shape: ShapeRule::Rule(|cx| match cx.int("of") {
+            of @ 0..=2 => Ok(cx.shape(of as usize).clone()),
+            _ => cx.mismatch("`of` is 0, 1 or 2".to_string()),
+        }),
+        meaning: Meaning::Decompose(attention_gradient),
+        python: DECOMPOSED,
+        ..BASE
+    },
+];
+
+fn attention_shape(cx: &mut Infer) -> Result<Shape> {
+    if cx.bool("causal") && cx.operands.len() > 3 {
+        return Diagnostic::new("`attention` takes either a mask or `causal`")
+            .hint("put the causal mask into the mask: `Tril` of ones")
+            .err();
+    }
+    let (q, k, v) = (cx.shape(0).clone(), cx.shape(1).clone(), cx.shape(2).clone());
+    let (qt, kt, vt) = (q.need_trailing(2)?, k.need_trailing(2)?, v.need_trailing(2)?);
+    cx.unify(&qt[1], &kt[1], "the last dims of `query` and `key`")?;
+    cx.unify(&kt[0], &vt[0], "the numbers of keys and values")?;
+    let grouped = usize::from(cx.bool("grouped"));
+    let front = |shape: &Shape| without_last(shape, 2 + grouped);
+    let joined = cx.broadcast(&front(&q)?, &front(&k)?)?;
+    let heads = match grouped {
+        0 => None,
+        _ => Some(check_groups(cx, &q, &k, &v)?),
+    };
+    let with_heads = |mut shape: Shape| {
+        shape.dims.extend(heads.clone());
+        shape
+    };
+    check_mask(cx, &with_last(&with_heads(joined.clone()), [&qt[0], &kt[0]]))?;
+    let shape = cx.broadcast(&joined, &front(&v)?)?;
+    Ok(with_last(&with_heads(shape), [&qt[0], &vt[1]]))
+}
+
+/// The heads of the query, which the heads of key and value divide.
+fn check_groups(cx: &mut Infer, q: &Shape, k: &Shape, v: &Shape) -> Result<Dim> {
+    let heads = q.need_trailing(3)?[0].clone();
+    let groups = k.need_trailing(3)?[0].clone();
+    cx.unify(&groups, &v.need_trailing(3)?[0], "the heads of `key` and `value`")?;
+    match (heads.as_const(), groups.as_const()) {
+        (Some(h), Some(g)) if g == 0 || h % g != 0 => {
+            cx.mismatch(format!("{h} heads do not divide into {g} groups"))
+        }
+        _ => Ok(heads),
+    }
+}
+
+fn without_last(shape: &Shape, count: usize) -> Result<Shape> {
+    let kept = shape.dims.len() - shape.need_trailing(count)?.len();
+    Ok(Shape { lead: shape.lead.clone(), dims: shape.dims[..kept].into() })
+}
+
+fn with_last(front: &Shape, last: [&Dim; 2]) -> Shape {
+    let mut shape = front.clone();
+    shape.dims.extend(last.map(Dim::clone));
+    shape
+}
+
+/// A mask broadcasts to the scores; one that is added has their dtype.
+fn check_mask(cx: &mut Infer, scores: &Shape) -> Result<()> {
+    let Some(mask) = cx.operands.get(3).copied() else {
+        return Ok(());
+    };
+    let query = cx.operands[0].dtype;
+    if mask.dtype != DType::Bool && mask.dtype != query {
+        return Diagnostic::new("the mask of `attention` is bool, or of the dtype of `query`")
+            .got(mask.dtype)
+            .expected(format!("bool or {query}"))
+            .err();
+    }
+    cx.broadcasts_to(&mask.shape, scores)
+}
+
+/// The scores of each query and key, with those that are hidden at -inf; keys and values so that
+/// each head of the query has its own; and what scores are multiplied by.
+fn scores<'a>(r: &Rule<'a>) -> (Var<'a>, [Var<'a>; 2], Var<'a>) {
+    let (query, key, value) = (r.arg(0), r.arg(1), r.arg(2));
+    let heads = match r.bool("grouped") {
+        true => [each_head(key, query), each_head(value, query)],
+        false => [key, value],
+    };
+    let width = query.shape().dims.last().and_then(Dim::as_const);
+    let (scaled, scale) = match r.float("scale").or(width.map(|w| 1.0 / (w as f64).sqrt())) {
+        Some(scale) => (query * scale, query.scalar(scale)),
+        None => {
+            let root = query.dim(-1).cast(query.dtype()).sqrt();
+            (query / root, query.scalar(1.0) / root)
+        }
+    };
+    let scores = scaled.matmul(heads[0].swap_last()).named("scores");
+    let mask = r.op.operands.iter().position(|o| o.name == "mask").and_then(|i| r.optional(i));
+    let scores = match mask {
+        Some(mask) if mask.dtype() == DType::Bool => hide(scores, mask),
+        Some(mask) => scores + mask,
+        None if r.bool("causal") => hide(scores, lower_triangle(r, scores)),
+        None => scores,
+    };
+    (scores, heads, scale)
+}
+
+fn attention<'a>(r: &Rule<'a>) -> Var<'a> {
+    let (scores, [_, value], _) = scores(r);
+    scores.unary("softmax", &[]).named("weights").matmul(value)
+}
+
+fn attention_gradients<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
+    let own = ["scale", "causal", "grouped"].map(|name| (name, r.attr(name).clone()));
+    let operands = [r.arg(0), r.arg(1), r.arg(2)];
+    let sums = r.build("attention_logsumexp", &operands, &own);
+    let all = [&operands[..], &[r.y(), sums, r.g()]].concat();
+    let gradient = |of: i64| {
+        let attrs = [&[("of", of.into())], &own[..]].concat();
+        Some(r.build("attention_gradient", &all, &attrs))
+    };
+    (0..3).map(gradient).collect()
+}
+
+fn attention_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
+    let (scores, [key, value], scale) = scores(r);
+    let (query, output, gradient) = (r.arg(0), r.arg(3), r.arg(5));
+    let weights = scores.unary("softmax", &[]).named("weights");
+    let of = r.int("of");
+    if of == 2 {
+        return home(r, weights.swap_last().matmul(gradient), r.arg(2));
+    }
+    let common = (gradient * output).sum(Some(&[-1]), true);
+    let inner = weights * (gradient.matmul(value.swap_last()) - common) * scale;
+    match of {
+        0 => inner.matmul(key).sum_to(query.shape()),
+        _ => home(r, inner.swap_last().matmul(query), r.arg(1)),
+    }
+}
+
+/// The gradient of keys or values from that of what each head of the query has of them.
+fn home<'a>(r: &Rule<'a>, gradient: Var<'a>, of: Var<'a>) -> Var<'a> {
+    let (own, all) = (of.shape(), gradient.shape());
+    let (Ok(last), true) = (own.need_trailing(3), r.bool("grouped")) else {
+        return gradient.sum_to(own);
+    };
+    let front = all.dims.len() - 3;
+    let times = all.dims[front].exact_div(&last[0]);
+    let times = times.unwrap_or_else(|| all.dims[front].floor_div(&last[0]));
+    let middle = [last[0].clone(), times, last[1].clone(), last[2].clone()];
+    let dims = all.dims[..front].iter().cloned().chain(middle).collect();
+    let groups = gradient.reshape(Shape { lead: all.lead.clone(), dims });
+    groups.sum(Some(&[-3]), false).sum_to(own)
+}
+
+fn hide<'a>(scores: Var<'a>, seen: Var<'a>) -> Var<'a> {
+    seen.select(scores, scores.scalar(f64::NEG_INFINITY)).named("masked")
+}
+
+/// Which keys come no later than each query.
+fn lower_triangle<'a>(r: &Rule<'a>, scores: Var<'a>) -> Var<'a> {
+    let shape = scores.shape();
+    let Ok(last) = shape.need_trailing(2) else {
+        return scores;
+    };
+    let square = Attr::from(Shape::new(last.iter().cloned()));
+    let ramp = |axis: i64| {
+        let attrs =
+            [("shape", square.clone()), ("axis", axis.into()), ("dtype", DType::I32.into())];
+        r.build("iota", &[], &attrs)
+    };
+    ramp(0).binary("ge", ramp(1)).named("causal")
+}
+
+/// Keys or values repeated so that each head of `query` has its own.
+fn each_head<'a>(v: Var<'a>, query: Var<'a>) -> Var<'a> {
+    let (shape, heads) = (v.shape(), query.shape());
+    let (Ok(own), Ok(all)) = (shape.need_trailing(3), heads.need_trailing(3)) else {
+        return v;
+    };
+    let times = all[0].exact_div(&own[0]).unwrap_or_else(|| all[0].floor_div(&own[0]));
+    let front = &shape.dims[..shape.dims.len() - 3];
+    let dims = |middle: Vec<Dim>| Shape {
+        lead: shape.lead.clone(),
+        dims: front.iter().cloned().chain(middle).collect(),
+    };
+    let each = dims(vec![own[0].clone(), times, own[1].clone(), own[2].clone()]);
+    let flat = dims(vec![all[0].clone(), own[1].clone(), own[2].clone()]);
+    v.expand_dims(&[-3]).broadcast_to(each).reshape(flat)
+}
