@@ -215,7 +215,7 @@ fn second_order_in_one_module() {
     let wrt = || vec!["x".to_string()];
     let once = run(Autodiff { wrt: wrt(), ..Autodiff::default() }, &Module::of(main)).unwrap();
     let into = "second".to_string();
-    let again = Autodiff { function: "gradients".into(), wrt: wrt(), into, outputs: false };
+    let again = Autodiff { function: "gradients".into(), wrt: wrt(), into, ..Autodiff::default() };
     let twice = run(again, &once).unwrap();
     mithril_ir::verify::verify(&twice).unwrap();
     let inputs = [numbers(&[3], 1), numbers(&[3], 2), numbers(&[3], 3)];

@@ -86,6 +86,36 @@ def test_models_and_gradients_agree_with_torch(name, shapes):
             near(gradient, own[param].grad, 1e-4)
 
 
+@pytest.mark.parametrize(("causal", "groups"), [(True, 4), (False, 4), (True, 2)])
+def test_attention_and_its_gradients_agree_with_torch(causal, groups):
+    block = ml.models.MultiHeadAttention(4, kv_heads=groups, is_causal=causal)
+    compiled = ml.compile(block, ml.CpuBackend(), shapes={"input": [2, "length", 64]})
+    params = compiled.randomize_params(seed=1)
+    for length in (70, 3):
+        x, seed = random(2, length, 64), random(2, length, 64, seed=2)
+        own = {n: torch.tensor(v, requires_grad=True) for n, v in params.items()}
+        q, k, v = (
+            (torch.tensor(x) @ own[f"w_{side}"] + own[f"b_{side}"])
+            .reshape(2, length, -1, 16)
+            .transpose(1, 2)
+            for side in ("query", "key", "value")
+        )
+        heads = F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=groups < 4)
+        merged = heads.transpose(1, 2).reshape(2, length, 64)
+        want = merged @ own["w_output"] + own["b_output"]
+        want.backward(torch.tensor(seed))
+        outputs, gradients = compiled.evaluate(params, {"input": x}, output_gradients=seed)
+        near(outputs["output"], want)
+        largest = max(float(w.grad.abs().max()) for w in own.values())
+        for name, gradient in gradients.items():
+            # That of the keys' bias is 0 but for rounding.
+            bound = 1e-5 * largest
+            np.testing.assert_allclose(gradient, own[name].grad, rtol=1e-4, atol=bound)
+    # Scores are never all in memory.
+    assert compiled.code.count("attention_gradient(") == 3
+    assert "softmax" not in compiled.code
+
+
 def test_sizes_vary_without_compiling_again():
     compiled = ml.compile(chain(Linear(8), Relu()), ml.CpuBackend())
     params = compiled.randomize_params(seed=0)

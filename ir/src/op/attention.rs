@@ -51,7 +51,7 @@ pub(super) const OPS: &[OpDef] = &[
         kind: Kind::Composite,
         operands: &[QUERY, KEY, VALUE],
         attrs: &[SCALE, CAUSAL, GROUPED],
-        shape: ShapeRule::Rule(|cx| without_last(&attention_shape(cx)?, 1)),
+        shape: ShapeRule::Rule(logsumexp_shape),
         meaning: Meaning::Decompose(|r| scores(r).0.reduce("logsumexp", Some(&[-1]), false)),
         python: DECOMPOSED,
         ..BASE
@@ -72,10 +72,7 @@ pub(super) const OPS: &[OpDef] = &[
             operand("gradient", Class::Float),
         ],
         attrs: &[attr("of", AttrKind::Int, Default::Required), SCALE, CAUSAL, GROUPED],
-        shape: ShapeRule::Rule(|cx| match cx.int("of") {
-            of @ 0..=2 => Ok(cx.shape(of as usize).clone()),
-            _ => cx.mismatch("`of` is 0, 1 or 2".to_string()),
-        }),
+        shape: ShapeRule::Rule(gradient_shape),
         meaning: Meaning::Decompose(attention_gradient),
         python: DECOMPOSED,
         ..BASE
@@ -83,7 +80,30 @@ pub(super) const OPS: &[OpDef] = &[
 ];
 
 fn attention_shape(cx: &mut Infer) -> Result<Shape> {
-    if cx.bool("causal") && cx.operands.len() > 3 {
+    Ok(shapes(cx)?.0)
+}
+
+fn logsumexp_shape(cx: &mut Infer) -> Result<Shape> {
+    Ok(shapes(cx)?.1)
+}
+
+fn gradient_shape(cx: &mut Infer) -> Result<Shape> {
+    let of = match cx.int("of") {
+        of @ 0..=2 => of as usize,
+        of => return cx.mismatch(format!("`of` is 0, 1 or 2, not {of}")),
+    };
+    let (result, sums) = shapes(cx)?;
+    for (operand, shape) in [(3, &result), (4, &sums), (5, &result)] {
+        let own = cx.shape(operand).clone();
+        cx.same(shape, &own, "what `attention` gives of its operands, and what is said of it")?;
+    }
+    Ok(cx.shape(of).clone())
+}
+
+/// The shapes of the result and of the sums over the keys.
+fn shapes(cx: &mut Infer) -> Result<(Shape, Shape)> {
+    let masked = cx.op.name == "attention" && cx.operands.len() > 3;
+    if cx.bool("causal") && masked {
         return Diagnostic::new("`attention` takes either a mask or `causal`")
             .hint("put the causal mask into the mask: `Tril` of ones")
             .err();
@@ -103,9 +123,12 @@ fn attention_shape(cx: &mut Infer) -> Result<Shape> {
         shape.dims.extend(heads.clone());
         shape
     };
-    check_mask(cx, &with_last(&with_heads(joined.clone()), [&qt[0], &kt[0]]))?;
+    if masked {
+        check_mask(cx, &with_last(&with_heads(joined.clone()), &[&qt[0], &kt[0]]))?;
+    }
     let shape = cx.broadcast(&joined, &front(&v)?)?;
-    Ok(with_last(&with_heads(shape), [&qt[0], &vt[1]]))
+    let result = with_last(&with_heads(shape), &[&qt[0], &vt[1]]);
+    Ok((result, with_last(&with_heads(joined), &[&qt[0]])))
 }
 
 /// The heads of the query, which the heads of key and value divide.
@@ -126,17 +149,15 @@ fn without_last(shape: &Shape, count: usize) -> Result<Shape> {
     Ok(Shape { lead: shape.lead.clone(), dims: shape.dims[..kept].into() })
 }
 
-fn with_last(front: &Shape, last: [&Dim; 2]) -> Shape {
+fn with_last(front: &Shape, last: &[&Dim]) -> Shape {
     let mut shape = front.clone();
-    shape.dims.extend(last.map(Dim::clone));
+    shape.dims.extend(last.iter().copied().cloned());
     shape
 }
 
 /// A mask broadcasts to the scores; one that is added has their dtype.
 fn check_mask(cx: &mut Infer, scores: &Shape) -> Result<()> {
-    let Some(mask) = cx.operands.get(3).copied() else {
-        return Ok(());
-    };
+    let mask = cx.operands[3];
     let query = cx.operands[0].dtype;
     if mask.dtype != DType::Bool && mask.dtype != query {
         return Diagnostic::new("the mask of `attention` is bool, or of the dtype of `query`")

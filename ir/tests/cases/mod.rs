@@ -67,7 +67,7 @@ impl Case {
     /// A use that inference accepts. `dtype` chooses the shared dtype, where the class allows it.
     /// `None`: none was found.
     pub fn find(op: Op, random: &mut Random, dtype: Option<DType>) -> Option<Case> {
-        (0..3000).map(|_| Case::guess(op, random, dtype)).find(|case| case.function().is_some())
+        (0..20_000).map(|_| Case::guess(op, random, dtype)).find(|case| case.function().is_some())
     }
 
     /// A use that may be wrong in any way.
@@ -94,7 +94,10 @@ impl Case {
                     Class::Key => Type::new(DType::U32, Shape::fixed(&[2])),
                     _ => Type::new(
                         if operand.shared { shared.unwrap_or(own) } else { own },
-                        Shape::fixed(&shapes::variation(&base, random)),
+                        Shape::fixed(&match operands.len() {
+                            0..=2 => shapes::variation(&base, random),
+                            _ => shapes::close_variation(&base, random),
+                        }),
                     ),
                 };
                 operands.push(ty);

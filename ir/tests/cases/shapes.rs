@@ -40,6 +40,15 @@ pub fn variation(base: &[usize], random: &mut Random) -> Vec<usize> {
     shape
 }
 
+/// The same for operands of which there are many: else all of them would hardly ever fit.
+pub fn close_variation(base: &[usize], random: &mut Random) -> Vec<usize> {
+    match random.below(10) {
+        0..=4 => base.to_vec(),
+        5..=7 => base[..base.len().saturating_sub(1)].to_vec(),
+        _ => variation(base, random),
+    }
+}
+
 /// The value of a list of integers.
 pub fn ints(name: &str, rank: usize, length: usize, random: &mut Random) -> Vec<i64> {
     let rank = rank as i64;

@@ -119,7 +119,7 @@ impl Backward<'_> {
         });
         t.key_blocks(q0, self.site.causal, |t, k0, seen| self.keys(t, heads, (q0, k0), seen));
         if let Some(of_query) = heads.of_query {
-            t.turn_back(self.out, width, of_query, q0, &[]);
+            t.turn_back(self.out, width, of_query, q0, None);
         }
     }
 
@@ -129,15 +129,15 @@ impl Backward<'_> {
         let (none, unit) = (t.number(0.0), t.number(std::f64::consts::LOG2_E));
         let (lanes, infinite) = (i64::from(t.lanes), t.number(f64::INFINITY));
         let width = t.nest.b.index(self.site.value_width);
-        for col in t.columns(0) {
-            let q = t.nest.b.offset(q0, col);
+        t.each_column(|t, col| {
+            let q = t.nest.b.add(q0, col);
             let left = t.nest.b.sub(t.queries, q);
             let mask = lanes::below(&mut t.nest.b, left, t.lanes);
             let at = t.nest.b.add(heads.logs.at, q);
             let logs = t.nest.b.load(heads.logs.mem, at, t.lanes, mask);
             let logs = t.nest.b.mul(logs, unit);
             let logs = mask.map_or(logs, |mask| t.nest.b.select(mask, logs, infinite));
-            t.store(self.logs, zero, col, logs);
+            t.nest.b.store(self.logs, col, logs, None);
             let rows: Vec<V> = (0..lanes)
                 .map(|i| {
                     let q = t.nest.b.offset(q, i);
@@ -157,8 +157,8 @@ impl Backward<'_> {
                 pairs.iter().zip(sums).map(|(&[g, o], &sum)| t.nest.b.fma(g, o, sum)).collect()
             });
             let common = lanes::sums(&mut t.nest.b, &sums);
-            t.store(self.common, zero, col, common);
-        }
+            t.nest.b.store(self.common, col, common, None);
+        });
     }
 
     fn keys(&self, t: &mut Tiles, heads: &Heads, (q0, k0): (V, V), seen: Seen) {
@@ -188,38 +188,44 @@ impl Backward<'_> {
     fn scores(&self, t: &mut Tiles, heads: &Heads, (q0, k0): (V, V), strip: Strip, seen: Seen) {
         let cols = t.columns(strip.vector);
         let [from, to] = [strip.from, strip.to].map(|i| t.nest.b.index(i));
-        let (zero, scale) = (t.nest.b.index(0), t.number(self.site.scale));
+        let inner = heads.of_query.or(heads.of_key).is_some();
         t.each(from, to, ROWS, |t, key| {
             let first = t.nest.b.add(k0, key);
             let numbers: Vec<V> = (0..ROWS).map(|i| t.nest.b.offset(first, i)).collect();
+            let store = |t: &mut Tiles, mem: Mem, at: usize, value: V| {
+                let row = t.nest.b.offset(key, (at / cols.len()) as i64);
+                t.store(mem, row, cols[at % cols.len()], value);
+            };
             let turned = (self.turned, self.site.width);
             let scores = t.products(heads.key, &numbers, turned, &cols, seen);
-            let place = |t: &mut Tiles, at: usize| {
-                let row = t.nest.b.offset(key, (at / cols.len()) as i64);
-                (row, cols[at % cols.len()])
-            };
             for (at, &score) in scores.iter().enumerate() {
-                let (row, col) = place(t, at);
-                let number = numbers[at / cols.len()];
-                let score = t.hidden(score, number, q0, col, seen, at % cols.len() == 0);
-                let logs = t.load(self.logs, zero, col);
+                let (number, col) = (numbers[at / cols.len()], cols[at % cols.len()]);
+                let score = t.hidden(score, number, (q0, col), seen, strip);
+                store(t, self.powers, at, score);
+            }
+            if inner {
+                let turned = (self.turned_gradient, self.site.value_width);
+                let products = t.products(heads.value, &numbers, turned, &cols, seen);
+                products.iter().enumerate().for_each(|(at, &v)| store(t, self.inner, at, v));
+            }
+        });
+        let (zero, scale) = (t.nest.b.index(0), t.number(self.site.scale));
+        let mut held =
+            |mem: Mem| -> Vec<V> { cols.iter().map(|&c| t.load(mem, zero, c)).collect() };
+        let (logs, common) = (held(self.logs), held(self.common));
+        t.each(from, to, 1, |t, key| {
+            for ((&col, &logs), &common) in cols.iter().zip(&logs).zip(&common) {
+                let score = t.load(self.powers, key, col);
                 let less = t.nest.b.sub(score, logs);
                 let power = exp2_nonpositive(&mut t.nest.b, less);
-                t.store(self.powers, row, col, power);
-            }
-            if heads.of_query.or(heads.of_key).is_none() {
-                return;
-            }
-            let turned = (self.turned_gradient, self.site.value_width);
-            let products = t.products(heads.value, &numbers, turned, &cols, seen);
-            for (at, &product) in products.iter().enumerate() {
-                let (row, col) = place(t, at);
-                let common = t.load(self.common, zero, col);
-                let less = t.nest.b.sub(product, common);
-                let power = t.load(self.powers, row, col);
-                let power = t.nest.b.mul(power, scale);
-                let inner = t.nest.b.mul(less, power);
-                t.store(self.inner, row, col, inner);
+                t.store(self.powers, key, col, power);
+                if inner {
+                    let product = t.load(self.inner, key, col);
+                    let less = t.nest.b.sub(product, common);
+                    let power = t.nest.b.mul(power, scale);
+                    let inner = t.nest.b.mul(less, power);
+                    t.store(self.inner, key, col, inner);
+                }
             }
         });
     }

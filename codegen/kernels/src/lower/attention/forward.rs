@@ -113,7 +113,7 @@ impl Forward<'_> {
                 let mut greatest = t.load(self.now, zero, col);
                 for (i, &number) in numbers.iter().enumerate() {
                     let score = sums[i * cols.len() + j];
-                    let score = t.hidden(score, number, q0, col, seen, j == 0);
+                    let score = t.hidden(score, number, (q0, col), seen, strip);
                     let row = t.nest.b.offset(key, i as i64);
                     t.store(self.scores, row, col, score);
                     greatest = t.nest.b.binary(Binary::Max, score, greatest);
@@ -165,29 +165,30 @@ impl Forward<'_> {
 
     /// O divided by the sums, turned back and written, for the queries that there are.
     fn finish(&self, t: &mut Tiles, output: Head, q0: V) {
-        let (zero, one, none) = (t.nest.b.index(0), t.number(1.0), t.number(0.0));
-        let inverse = |t: &mut Tiles, col: i64| {
-            let sum = t.load(self.sums, zero, col);
+        let (one, none) = (t.number(1.0), t.number(0.0));
+        t.each_column(|t, col| {
+            let sum = t.nest.b.load(self.sums, col, t.lanes, None);
             let inverse = t.nest.b.div(one, sum);
             let empty = t.nest.b.compare(Cmp::Eq, sum, none);
-            t.nest.b.select(empty, none, inverse)
-        };
-        let factors: Vec<V> = t.columns(0).into_iter().map(|col| inverse(t, col)).collect();
-        t.turn_back(self.out, self.site.value_width, output, q0, &factors);
+            let inverse = t.nest.b.select(empty, none, inverse);
+            // Nobody asks for the greatest scores any more.
+            t.nest.b.store(self.before, col, inverse, None);
+        });
+        t.turn_back(self.out, self.site.value_width, output, q0, Some(self.before));
     }
 
     /// log Σ eˢ = (m + log₂ l) log 2, for the queries that there are.
     fn log(&self, t: &mut Tiles, logs: Head, q0: V) {
-        let (zero, unit) = (t.nest.b.index(0), t.number(std::f64::consts::LN_2));
-        for col in t.columns(0) {
-            let (sum, now) = (t.load(self.sums, zero, col), t.load(self.now, zero, col));
+        let unit = t.number(std::f64::consts::LN_2);
+        t.each_column(|t, col| {
+            let [sum, now] = [self.sums, self.now].map(|m| t.nest.b.load(m, col, t.lanes, None));
             let log = scalar::apply(&mut t.nest.b, Prim::Log, DType::F32, &[sum], None);
             let total = t.nest.b.fma(now, unit, log);
-            let q = t.nest.b.offset(q0, col);
+            let q = t.nest.b.add(q0, col);
             let left = t.nest.b.sub(t.queries, q);
             let mask = lanes::below(&mut t.nest.b, left, t.lanes);
             let at = t.nest.b.add(logs.at, q);
             t.nest.b.store(logs.mem, at, total, mask);
-        }
+        });
     }
 }

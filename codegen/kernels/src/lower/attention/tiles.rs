@@ -86,14 +86,13 @@ impl<'f> Tiles<'f> {
     }
 
     /// The strips of a block of keys. On the diagonal they are seen by the queries from their own
-    /// on alone.
+    /// on alone: two halves, for each is code of its own.
     pub fn strips(&self, seen: Seen) -> Vec<Strip> {
-        let lanes = i64::from(self.lanes);
+        let half = self.block() / 2;
+        let strip = |from: i64, to: i64| Strip { from, to, vector: from / i64::from(self.lanes) };
         match seen {
-            Seen::Earlier => (0..self.vectors)
-                .map(|g| Strip { from: g * lanes, to: (g + 1) * lanes, vector: g })
-                .collect(),
-            _ => vec![Strip { from: 0, to: self.block(), vector: 0 }],
+            Seen::Earlier => vec![strip(0, half), strip(half, 2 * half)],
+            _ => vec![strip(0, 2 * half)],
         }
     }
 
@@ -101,6 +100,11 @@ impl<'f> Tiles<'f> {
     pub fn cell(&mut self, row: V, col: i64) -> V {
         let row = self.nest.b.times(row, self.block());
         self.nest.b.offset(row, col)
+    }
+
+    pub fn place(&mut self, row: V, col: V) -> V {
+        let row = self.nest.b.times(row, self.block());
+        self.nest.b.add(row, col)
     }
 
     pub fn load(&mut self, mem: Mem, row: V, col: i64) -> V {
@@ -132,6 +136,12 @@ impl<'f> Tiles<'f> {
         body(self, i);
         self.nest.leave();
         self.nest.b.close_repeat(from, to, step, &[], i, vec![], vec![]);
+    }
+
+    /// Runs `body` for where each vector of a row begins: one code for all.
+    pub fn each_column(&mut self, body: impl FnOnce(&mut Self, V)) {
+        let (zero, block) = (self.nest.b.index(0), self.nest.b.index(self.block()));
+        self.each(zero, block, i64::from(self.lanes), body);
     }
 
     pub fn repeat(
@@ -172,10 +182,11 @@ impl<'f> Tiles<'f> {
         let last = self.nest.b.offset(self.queries, -1);
         let (zero, width) = (self.nest.b.index(0), self.nest.b.index(width));
         let lanes = i64::from(self.lanes);
-        for col in self.columns(0) {
-            self.each(zero, width, lanes, |own, d| {
+        self.each_column(|own, col| {
+            let first = own.nest.b.add(q0, col);
+            own.each(zero, width, lanes, |own, d| {
                 let row = |own: &mut Self, i: i64| {
-                    let q = own.nest.b.offset(q0, col + i);
+                    let q = own.nest.b.offset(first, i);
                     let q = own.nest.b.binary(Binary::Min, q, last);
                     let at = own.element(from, q, d);
                     own.nest.b.load(from.mem, at, own.lanes, None)
@@ -184,32 +195,36 @@ impl<'f> Tiles<'f> {
                 for (i, v) in transpose(&mut own.nest.b, &rows).into_iter().enumerate() {
                     let v = factor.map_or(v, |factor| own.nest.b.mul(v, factor));
                     let row = own.nest.b.offset(d, i as i64);
-                    own.store(to, row, col, v);
+                    let at = own.place(row, col);
+                    own.nest.b.store(to, at, v, None);
                 }
             });
-        }
+        });
     }
 
-    /// Columns, times a factor for each vector of queries, as rows of the queries that there are.
-    pub fn turn_back(&mut self, from: Mem, width: i64, to: Head, q0: V, factors: &[V]) {
+    /// Columns, times a factor for each query, as rows of the queries that there are.
+    pub fn turn_back(&mut self, from: Mem, width: i64, to: Head, q0: V, factors: Option<Mem>) {
         let (zero, width) = (self.nest.b.index(0), self.nest.b.index(width));
         let lanes = i64::from(self.lanes);
-        for (v, col) in self.columns(0).into_iter().enumerate() {
-            self.each(zero, width, lanes, |own, d| {
+        self.each_column(|own, col| {
+            let first = own.nest.b.add(q0, col);
+            let factor = factors.map(|mem| own.nest.b.load(mem, col, own.lanes, None));
+            own.each(zero, width, lanes, |own, d| {
                 let row = |own: &mut Self, i: i64| {
                     let element = own.nest.b.offset(d, i);
-                    let row = own.load(from, element, col);
-                    factors.get(v).map_or(row, |&factor| own.nest.b.mul(row, factor))
+                    let at = own.place(element, col);
+                    let row = own.nest.b.load(from, at, own.lanes, None);
+                    factor.map_or(row, |factor| own.nest.b.mul(row, factor))
                 };
                 let rows: Vec<V> = (0..lanes).map(|i| row(own, i)).collect();
                 for (i, v) in transpose(&mut own.nest.b, &rows).into_iter().enumerate() {
-                    let q = own.nest.b.offset(q0, col + i as i64);
+                    let q = own.nest.b.offset(first, i as i64);
                     let there = own.nest.b.compare(Cmp::Lt, q, own.queries);
                     let at = own.element(to, q, d);
                     own.nest.b.when(there, |b| b.store(to.mem, at, v, None));
                 }
             });
-        }
+        });
     }
 
     /// For some rows of keys, and each vector of queries at `cols`, the sums of products of their
@@ -301,9 +316,8 @@ impl<'f> Tiles<'f> {
         }
     }
 
-    /// The score, -inf where the query does not see the key. `first` are the queries of a strip's
-    /// own vector.
-    pub fn hidden(&mut self, score: V, key: V, q0: V, col: i64, seen: Seen, first: bool) -> V {
+    /// The score of a key of a strip and the queries from `col` on, -inf where they do not see it.
+    pub fn hidden(&mut self, score: V, key: V, (q0, col): (V, i64), seen: Seen, strip: Strip) -> V {
         let unseen = self.number(f64::NEG_INFINITY);
         let b = &mut self.nest.b;
         match seen {
@@ -313,8 +327,8 @@ impl<'f> Tiles<'f> {
                 let seen = b.splat(present, self.lanes);
                 b.select(seen, score, unseen)
             }
-            // Beyond its first vector a strip is seen wholly; a key that is not there is later.
-            Seen::Earlier if !first => score,
+            // Beyond its own queries a strip is seen wholly; a key that is not there is later.
+            Seen::Earlier if col >= strip.to => score,
             Seen::Earlier => {
                 let from = b.offset(q0, col);
                 let ahead = b.sub(key, from);
