@@ -8,6 +8,7 @@ pub mod autodiff;
 pub mod call_graph;
 pub mod canonicalize;
 pub mod context;
+pub mod cost;
 pub mod cse;
 pub mod dce;
 pub mod driver;

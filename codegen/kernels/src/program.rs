@@ -9,6 +9,7 @@ use mithril_ir::loc::Loc;
 use mithril_ir::shape::Type;
 use mithril_ir::tensor::Tensor;
 use mithril_ir::text;
+use mithril_passes::cost::{self, Cost};
 use mithril_passes::outline::{self, Outline};
 use mithril_runtime::program::{Buffer, Launch, Place, Program};
 use mithril_runtime::size::Size;
@@ -26,6 +27,14 @@ pub struct Kernel {
 }
 
 impl Kernel {
+    /// What one launch of it costs, for these dims.
+    ///
+    /// Errors: a composite whose decomposition fails.
+    pub fn cost(&self, dims: &[Dim]) -> Result<Cost> {
+        let Cost { flops, bytes } = cost::of_kernel(&self.function)?;
+        Ok(Cost { flops: outside(&flops, dims), bytes: outside(&bytes, dims) })
+    }
+
     /// Its text for MLIR: what is compiled, and what the cache knows it by.
     pub fn text(&self) -> String {
         mlir::print(&self.lowered.code)
@@ -45,6 +54,21 @@ pub struct Plan {
     pub symbols: Vec<Symbol>,
     /// The blocks that each launch comes from.
     pub locs: Vec<Loc>,
+}
+
+impl Plan {
+    /// What a launch costs, in the symbols of the program where its dims are those.
+    ///
+    /// Errors: those of [`Kernel::cost`].
+    pub fn cost(&self, launch: &Launch) -> Result<Cost> {
+        let dim = |(at, size): (usize, &Size)| match size {
+            Size::Const(size) => Dim::Const(*size),
+            Size::Symbol(symbol) => Dim::symbol(self.symbols[*symbol].clone()),
+            _ => Dim::symbol(format!("d{at}").as_str()),
+        };
+        let dims: Vec<Dim> = launch.dims.iter().enumerate().map(dim).collect();
+        self.kernels[launch.kernel].cost(&dims)
+    }
 }
 
 /// The program of a function that was legalized for native code and calls no other.

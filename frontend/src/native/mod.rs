@@ -224,7 +224,8 @@ impl Part {
         text
     }
 
-    /// A line about the function and one for each kernel: what it does and where it is from.
+    /// A line about the function and one for each kernel: what all its launches cost, what it does
+    /// and where it is from.
     pub fn report(&self) -> Vec<String> {
         let plan = &self.plan;
         let (launches, kernels) = (plan.program.launches.len(), plan.kernels.len());
@@ -241,10 +242,13 @@ impl Part {
             vec![format!("{}: {launches} launches of {kernels} kernels ({made})", self.name)];
         for (at, kernel) in plan.kernels.iter().enumerate() {
             let own = || plan.program.launches.iter().enumerate().filter(|(_, l)| l.kernel == at);
+            let costs = own().filter_map(|(_, launch)| plan.cost(launch).ok());
+            let cost =
+                costs.reduce(|all, one| all + one).map_or(String::new(), |c| format!(", {c}"));
             let ops = kernel.function.ops.iter().map(|op| op.op.name).collect::<Vec<_>>();
             let from = own().find_map(|(launch, _)| plan.locs[launch].shortest());
             let from = from.map_or(String::new(), |path| format!(" in {path}"));
-            lines.push(format!("  k{at} x {}: {}{from}", own().count(), ops.join(" ")));
+            lines.push(format!("  k{at} x {}{cost}: {}{from}", own().count(), ops.join(" ")));
         }
         lines
     }

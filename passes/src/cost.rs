@@ -1,0 +1,116 @@
+//! What functions cost, before anything runs: arithmetic and memory, in the symbols of their dims.
+
+use std::fmt::{self, Display, Formatter};
+use std::ops::Add;
+
+use mithril_ir::attr::Attr;
+use mithril_ir::diagnostic::Result;
+use mithril_ir::dim::Dim;
+use mithril_ir::graph::{Function, Module, Operation};
+use mithril_ir::op::access::Access;
+use mithril_ir::op::{self, Meaning};
+use mithril_ir::scalar::expr::Node;
+use mithril_ir::shape::Type;
+
+use crate::cse::Cse;
+use crate::driver::Driver;
+use crate::legalize::Legalize;
+use crate::pipeline::Pipeline;
+use crate::target;
+
+/// What something costs.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Cost {
+    /// Additions, multiplications, comparisons and functions such as `exp`, one each; two for each
+    /// product of a contraction. Data that moves counts none.
+    pub flops: Dim,
+    /// Read and written.
+    pub bytes: Dim,
+}
+
+impl Add for Cost {
+    type Output = Cost;
+
+    fn add(self, other: Cost) -> Cost {
+        Cost { flops: self.flops + other.flops, bytes: self.bytes + other.bytes }
+    }
+}
+
+/// `1.18 Mflop, 24.6 kB`, in units of a thousand; formulas where dims are not known.
+impl Display for Cost {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        amount(f, &self.flops, "flop")?;
+        f.write_str(", ")?;
+        amount(f, &self.bytes, "B")
+    }
+}
+
+fn amount(f: &mut Formatter, dim: &Dim, unit: &str) -> fmt::Result {
+    let Some(number) = dim.as_const() else {
+        return write!(f, "{dim} {unit}");
+    };
+    let scales = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
+    let number = number as f64;
+    match scales.iter().find(|(scale, _)| number >= *scale) {
+        None => write!(f, "{number} {unit}"),
+        Some((scale, prefix)) => {
+            let scaled = number / scale;
+            let digits = if scaled < 10.0 { 2 } else { usize::from(scaled < 100.0) };
+            write!(f, "{scaled:.digits$} {prefix}{unit}")
+        }
+    }
+}
+
+/// The cost of a kernel: of its arguments and results alone in bytes. What parts of it have in
+/// common counts once.
+///
+/// Errors: a composite whose decomposition fails.
+pub fn of_kernel(function: &Function) -> Result<Cost> {
+    let pipeline = Pipeline::default().then(Legalize { target: *target::CORE }).then(Cse::default());
+    let (parts, _) = Driver::default().run(&pipeline, &Module::of(function.clone()))?;
+    let parts = parts.entry().map_or(function, |entry| entry);
+    let flops = parts.ops.iter().map(|operation| flops(parts, operation)).sum();
+    let arguments = function.arguments().map(|(value, _)| value);
+    let results = function.results.iter().map(|result| result.value);
+    let bytes = arguments.chain(results).map(|value| bytes(function.ty(value))).sum();
+    Ok(Cost { flops, bytes })
+}
+
+/// The bytes of a tensor.
+pub fn bytes(ty: &Type) -> Dim {
+    (count(ty) * Dim::from(ty.dtype.bits() as i64)).ceil_div(&Dim::Const(8))
+}
+
+/// The elements of a tensor; of an unknown rank, those of the dims that are known.
+pub fn count(ty: &Type) -> Dim {
+    ty.shape.dims.iter().cloned().product()
+}
+
+/// The arithmetic of a primitive.
+fn flops(function: &Function, operation: &Operation) -> Dim {
+    let operand = |at: usize| function.ty(operation.operands[at]);
+    let result = || count(function.ty(operation.result()));
+    match (operation.op.access, operation.op.meaning) {
+        (Access::Contract, _) => {
+            let x = operand(0);
+            let axes = match operation.attr("x_contract") {
+                Attr::Ints(axes) => &axes[..],
+                _ => &[],
+            };
+            let rank = x.shape.dims.len() as i64;
+            let dim = |axis: &i64| x.shape.dims[axis.rem_euclid(rank.max(1)) as usize].clone();
+            let k: Dim = axes.iter().map(dim).product();
+            Dim::Const(2) * result() * k
+        }
+        (Access::Fold(_) | Access::Find { .. } | Access::RunningSum, _) => count(operand(0)),
+        (Access::ScatterAdd | Access::ScatterAddAlong, _) => {
+            count(function.ty(operation.operands[operation.operands.len() - 1]))
+        }
+        (_, Meaning::Scalar(_)) => {
+            let expr = op::expr(operation.op).expect("a scalar meaning has an expression");
+            let prims = expr.nodes().iter().filter(|node| matches!(node, Node::Prim(..))).count();
+            Dim::from(prims as i64) * result()
+        }
+        _ => Dim::Const(0),
+    }
+}
