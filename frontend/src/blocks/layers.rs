@@ -171,8 +171,7 @@ fn need_samples(cx: &Cx, shape: &Shape) -> Result<()> {
         .err(),
         Some(_) => Ok(()),
         None => {
-            let guard = Guard { right: count.max(&Dim::Const(2)), left: count };
-            cx.builder.with_mut(|f| f.guards.push(guard));
+            cx.builder.add_guards(vec![Guard::new(count.clone(), count.max(&Dim::Const(2)))]);
             Ok(())
         }
     }

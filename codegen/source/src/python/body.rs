@@ -5,13 +5,14 @@ use std::sync::Arc;
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::{Dim, Symbol};
 use mithril_ir::graph::{Bound, Function, Operation, ResultDef, Role, Value};
+use mithril_ir::loc::Loc;
 use mithril_ir::op::Kind;
 use mithril_ir::tensor::Tensor;
 use rustc_hash::FxHashMap;
 
 use super::expr::Expr;
 use super::file::File;
-use super::names::{Names, comment, last_part};
+use super::names::{Names, comment, format_text, last_part};
 
 /// The longest expression that is folded into another.
 const FOLDED: usize = 52;
@@ -172,7 +173,7 @@ impl<'f, 'm> Body<'f, 'm> {
         let function = self.function;
         for guard in &function.guards {
             let (left, relation, right) = guard.relation();
-            self.require(left, relation, right)?;
+            self.require(left, relation, right, &guard.loc)?;
         }
         for constraint in &function.constraints {
             let relation = match constraint.relation {
@@ -180,13 +181,19 @@ impl<'f, 'm> Body<'f, 'm> {
                 Bound::AtMost => "<=",
                 Bound::AtLeast => ">=",
             };
-            self.require(&constraint.left, relation, &constraint.right)?;
+            self.require(&constraint.left, relation, &constraint.right, &Loc::unknown())?;
         }
         Ok(())
     }
 
     /// Asserts a relation of dims, where arguments give their symbols.
-    fn require(&mut self, left: &Dim, relation: &'static str, right: &Dim) -> Result<()> {
+    fn require(
+        &mut self,
+        left: &Dim,
+        relation: &'static str,
+        right: &Dim,
+        loc: &Loc,
+    ) -> Result<()> {
         let mut bound = true;
         for dim in [left, right] {
             dim.for_each_symbol(&mut |s| bound &= self.is_bound(s));
@@ -199,7 +206,9 @@ impl<'f, 'm> Body<'f, 'm> {
         let test = values[0].clone().binary(relation, values[1].clone());
         let shown = [left, right].into_iter().zip(&values).filter(|(d, _)| d.as_const().is_none());
         let shown: Vec<String> = shown.map(|(_, value)| format!("{{{value}=}}")).collect();
-        let message = format!("f\"{test} does not hold: {}\"", shown.join(", "));
+        let place = loc.blocks().map(|blocks| format!("{}: ", format_text(&blocks)));
+        let place = place.unwrap_or_default();
+        let message = format!("f\"{place}{test} does not hold: {}\"", shown.join(", "));
         self.statements.push(Statement::Assert(test, Expr::Literal(message)));
         Ok(())
     }
