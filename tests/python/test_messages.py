@@ -4,6 +4,7 @@ import threading
 
 import numpy as np
 import pytest
+from conftest import INSTALLED, MAKERS
 
 import mithril as ml
 from mithril.models import (
@@ -28,7 +29,7 @@ from mithril.models import (
 )
 
 NUMPY = ml.NumpyBackend()
-BACKENDS = (ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.CpuBackend)
+BACKENDS = [getattr(ml, MAKERS[kind]) for kind in INSTALLED if kind != "c"]
 X = np.ones((2, 3), "float32")
 
 
@@ -140,14 +141,6 @@ CASES = {
     "the truth of a connection": (
         lambda: bool(connected().y > 0),
         "a connection has no truth value: it stands for what a call computes",
-    ),
-    "params that are none, of native code": (
-        lambda: ml.compile(Relu(), ml.CpuBackend()).evaluate(None, {"input": X}),
-        "`params` is a dict of arrays by name\n  got: NoneType",
-    ),
-    "inputs that are none, of native code": (
-        lambda: ml.compile(Relu(), ml.CpuBackend()).evaluate({}, None),
-        "`inputs` is a dict of arrays by name\n  got: NoneType",
     ),
     "inputs that are none": (
         lambda: compiled(Dropout(0.5)).evaluate({}, None),
@@ -328,8 +321,6 @@ def halves() -> Model:
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("shapes", [{}, {"a": [None, 4], "b": [None, 5]}])
 def test_batches_that_differ_name_blocks_terminals_and_dims(backend, shapes):
-    if backend.package is not None:
-        pytest.importorskip(backend.package)
     model = Model()
     model |= Linear(3)(input="a", output="u")
     model |= Linear(3)(input="b", output="v")
@@ -353,6 +344,14 @@ def test_batches_that_differ_name_blocks_terminals_and_dims(backend, shapes):
     )
     # Ranks that are open when source is generated are known to native code at the first call.
     assert said == (guarded if shapes or backend is ml.CpuBackend else inferred)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_dicts_that_are_none(backend):
+    model = ml.compile(Relu(), backend())
+    for arguments, name in [((None, {"input": X}), "params"), (({}, None), "inputs")]:
+        with pytest.raises(ml.MithrilError, match=f"^`{name}` is a dict of arrays by name\n"):
+            model.evaluate(*arguments)
 
 
 def test_parts_of_a_dim_that_varies():
