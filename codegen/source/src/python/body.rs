@@ -43,6 +43,11 @@ pub enum Statement {
     Loop(String, Expr, Vec<Statement>),
 }
 
+/// Whether it is a tensor that is written out.
+fn is_constant(op: &Operation) -> bool {
+    op.op.kind == Kind::Constant && op.op.attr_index("value").is_some()
+}
+
 /// A function's body under construction.
 pub struct Body<'f, 'm> {
     pub file: &'f mut File<'m>,
@@ -160,7 +165,12 @@ impl<'f, 'm> Body<'f, 'm> {
             if !live[i] {
                 continue;
             }
+            let known = !is_constant(op) && op.results().all(|v| function.info(v).known.is_some());
             for value in &op.operands {
+                // A shape of numbers is known without its array.
+                if known && function.ty(*value).shape.as_fixed().is_some() {
+                    continue;
+                }
                 self.uses[value.index()] += 1;
                 self.escapes[value.index()] |= self.paths[value.index()] != op.loc.shortest();
             }
@@ -215,7 +225,7 @@ impl<'f, 'm> Body<'f, 'm> {
 
     fn operation(&mut self, op: &'m Operation) -> Result<()> {
         match op.op.kind {
-            Kind::Constant if op.op.attr_index("value").is_some() => return self.constant(op),
+            Kind::Constant if is_constant(op) => return self.constant(op),
             Kind::Call => return self.call(op),
             Kind::Elementwise
             | Kind::Reduce

@@ -37,7 +37,11 @@ impl Parts {
         let cotangents = body.put_off(Role::Cotangent);
         let live = body.survey();
         body.guards()?;
-        let ahead = needed(function, outputs);
+        let ahead: Vec<bool> = needed(function, outputs)
+            .iter()
+            .zip(&live)
+            .map(|(ahead, live)| *ahead && *live)
+            .collect();
         body.write_operations(&ahead)?;
         let (mut given, mut states, mut found) = (Vec::new(), Vec::new(), Vec::new());
         for result in outputs {
