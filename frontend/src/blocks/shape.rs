@@ -110,10 +110,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         parameters: &[with("axis", Kind::Int, Default::Int(0))],
         inputs: LIST,
         ..LAYOUT.row("Stack", "The inputs, of one shape, along a new axis.", |cx| {
-            let axis = cx.int("axis");
-            let each = cx.list("inputs").into_iter();
-            let each: Vec<_> = each.map(|x| x.expand_dims(&[axis])).collect();
-            done(cx.op("concat", &each, &[("axis", axis.into())]))
+            done(cx.op("stack", &cx.list("inputs"), &[("axis", cx.int("axis").into())]))
         })
     },
     Entry {

@@ -235,9 +235,9 @@ pub enum Gradient {
 ///
 /// Conditions, joined by ` and `, are `attribute == value` and `slot is word`. Of operands the words
 /// are `number`, `array`, `zero`, `one` (how they are at hand), `scalar`, `vector`, `matrix`,
-/// `alike` (many of one dtype), and dtypes or `half`, `index`, `integer`, `float`, `bool`; of attributes `default`, `single`,
-/// `empty`, `natural` (nowhere negative). `result is matmul` says that `@` will do,
-/// `result is summed` that a plain sum will.
+/// `alike` (many of one dtype), and dtypes or `half`, `index`, `integer`, `float`, `bool`; of
+/// attributes `default`, `single`, `empty`, `natural` (nowhere negative), and dtypes. `result is matmul` says that `@` will do,
+/// `result is summed` that a plain sum will, `result is scaled` that one operand is a number.
 #[derive(Clone, Copy)]
 pub struct Python {
     pub numpy: &'static str,

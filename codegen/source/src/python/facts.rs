@@ -56,6 +56,7 @@ impl<'a> Facts<'a> {
             Test::Is(word) => match word.as_str() {
                 "default" => self.is_default(&guard.slot),
                 "summed" => self.summed().is_some(),
+                "scaled" => contraction::scales(self),
                 "matmul" => contraction::matmul(self).is_some(),
                 _ => match (self.operand(&guard.slot), self.attr(&guard.slot)) {
                     (Some(at), _) => self.operand_is(at, word),
