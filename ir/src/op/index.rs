@@ -263,7 +263,8 @@ pub(super) const OPS: &[OpDef] = &[
         gradient: Gradient::Zero,
         python: Python {
             numpy: "",
-            torch: "F.one_hot({indices}, {classes}) if indices is i64 and dtype is i64; \
+            torch: "@zeros({result}, dtype={dtype}[, device={device}]) if classes == 0; \
+                    F.one_hot({indices}, {classes}) if indices is i64 and dtype is i64; \
                     F.one_hot({indices}, {classes}).to({dtype}) if indices is i64; \
                     F.one_hot({indices}.to(@int64), {classes}).to({dtype})",
             jax: "jax.nn.one_hot({indices}, {classes}, dtype={dtype})",

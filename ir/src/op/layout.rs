@@ -9,7 +9,6 @@ use super::{
     BASE, Class, DTypeRule, Default, Gradient, Kind, Meaning, OpDef, Python, ShapeRule, all, attr,
     operand,
 };
-use crate::algebra::Var;
 use crate::attr::{Attr, AttrKind};
 use crate::dim::Dim;
 use crate::dtype::DType;
@@ -21,14 +20,6 @@ const SHAPE: super::AttrDef = attr("shape", AttrKind::Shape, Default::Required);
 const AXES: super::AttrDef = attr("axes", AttrKind::Ints, Default::Required);
 const AXIS: super::AttrDef = attr("axis", AttrKind::Int, Default::Required);
 const CONSTANT: OpDef = OpDef { kind: Kind::Constant, gradient: Gradient::Zero, ..BASE };
-
-const TRIANGLE: OpDef = OpDef {
-    kind: Kind::Composite,
-    operands: &[operand("x", Class::Any)],
-    attrs: &[attr("diagonal", AttrKind::Int, Default::Int(0))],
-    shape: ShapeRule::Rule(triangle_shape),
-    ..BASE
-};
 
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
@@ -304,46 +295,6 @@ pub(super) const OPS: &[OpDef] = &[
             Some(parts?.concat())
         }),
         ..LAYOUT
-    },
-    OpDef {
-        name: "stack",
-        doc: "The inputs, of one shape, along a new `axis` of the result.",
-        kind: Kind::Composite,
-        operands: &[operand("inputs", Class::Any).many()],
-        attrs: &[attr("axis", AttrKind::Int, Default::Int(0))],
-        shape: ShapeRule::Rule(stack_shape),
-        meaning: Meaning::Decompose(|r| {
-            let axis = r.int("axis");
-            let each: Vec<Var> = r.operands.iter().map(|x| x.expand_dims(&[axis])).collect();
-            r.build("concat", &each, &[("axis", axis.into())])
-        }),
-        python: Python {
-            torch: "@stack([{inputs}][, dim={axis}])",
-            ..all("@stack([{inputs}][, axis={axis}])")
-        },
-        known: Some(|cx| {
-            let parts: Option<Vec<&[Dim]>> = cx.known.iter().copied().collect();
-            Some(parts?.concat())
-        }),
-        ..BASE
-    },
-    OpDef {
-        name: "tril",
-        doc: "`x` with 0 above the `diagonal` of the last two axes, counted to the right from the \
-              main one.",
-        meaning: Meaning::Decompose(|r| triangle(r, "ge")),
-        gradient: Gradient::Rule(|r| triangle_gradient(r, "tril")),
-        python: all("@tril({x}[, {diagonal}])"),
-        ..TRIANGLE
-    },
-    OpDef {
-        name: "triu",
-        doc: "`x` with 0 below the `diagonal` of the last two axes, counted to the right from the \
-              main one.",
-        meaning: Meaning::Decompose(|r| triangle(r, "le")),
-        gradient: Gradient::Rule(|r| triangle_gradient(r, "triu")),
-        python: all("@triu({x}[, {diagonal}])"),
-        ..TRIANGLE
     },
     OpDef {
         name: "pad",

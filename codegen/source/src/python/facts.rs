@@ -172,6 +172,7 @@ fn dtype_is(dtype: DType, word: &str) -> bool {
         "half" => matches!(dtype, DType::F16 | DType::BF16),
         "index" => matches!(dtype, DType::I32 | DType::I64),
         "integer" => dtype.is_int(),
+        "unsigned" => matches!(dtype, DType::U16 | DType::U32 | DType::U64),
         "float" => dtype.is_float(),
         "bool" => dtype == DType::Bool,
         _ => DType::ALL.iter().any(|d| *d == dtype && d.name() == word),

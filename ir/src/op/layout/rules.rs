@@ -166,61 +166,6 @@ pub(super) fn expand_shape(cx: &mut Infer) -> Result<Shape> {
     Ok(Shape::new(dims.collect::<Vec<_>>()))
 }
 
-pub(super) fn stack_shape(cx: &mut Infer) -> Result<Shape> {
-    let mut shape = cx.shape(0).clone();
-    for i in 1..cx.operands.len() {
-        let next = cx.shape(i).clone();
-        cx.same(&shape, &next, &format!("inputs 0 and {i}"))?;
-    }
-    let count = Dim::from(cx.operands.len());
-    let axis = cx.int("axis");
-    let at = match &shape.lead {
-        None => Shape::new(shape.dims.iter().cloned().chain([Dim::Const(1)])).axis(axis)?,
-        Some(_) if axis < 0 => {
-            let behind = axis.unsigned_abs() as usize - 1;
-            shape.dims.len() - shape.need_trailing(behind)?.len()
-        }
-        Some(_) => shape.need_rank()?,
-    };
-    shape.dims.insert(at, count);
-    Ok(shape)
-}
-
-/// Errors: a dtype that has no 0 to compute with; less than two axes.
-pub(super) fn triangle_shape(cx: &mut Infer) -> Result<Shape> {
-    let dtype = cx.operands[0].dtype;
-    if dtype.is_storage_only() {
-        return Diagnostic::new(format!("`{}` does not take this dtype", cx.op.name))
-            .got(dtype)
-            .expected("a dtype to compute in")
-            .hint("make the dtype explicit with `cast`")
-            .err();
-    }
-    cx.shape(0).need_trailing(2)?;
-    Ok(cx.shape(0).clone())
-}
-
-/// `x` where row + diagonal is at least (at most) the column, 0 elsewhere.
-pub(super) fn triangle<'a>(r: &Rule<'a>, holds: &str) -> Var<'a> {
-    let x = r.arg(0);
-    let shape = x.shape();
-    let Ok(last) = shape.need_trailing(2) else {
-        return x;
-    };
-    let square = Attr::from(Shape::new(last.iter().cloned()));
-    let ramp = |axis: i64| {
-        let attrs =
-            [("shape", square.clone()), ("axis", axis.into()), ("dtype", DType::I32.into())];
-        r.build("iota", &[], &attrs)
-    };
-    let kept = (ramp(0) + r.int("diagonal") as f64).binary(holds, ramp(1));
-    kept.select(x, x.scalar(0.0))
-}
-
-pub(super) fn triangle_gradient<'a>(r: &Rule<'a>, name: &str) -> Vec<Option<Var<'a>>> {
-    vec![Some(r.g().unary(name, &[("diagonal", r.attr("diagonal").clone())]))]
-}
-
 pub(super) fn squeeze_shape(cx: &mut Infer) -> Result<Shape> {
     let axes = cx.ints("axes").unwrap_or(&[]).to_vec();
     for &axis in &axes {
