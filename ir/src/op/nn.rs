@@ -43,8 +43,8 @@ pub(super) const OPS: &[OpDef] = &[
             torch: "@softmax({x}, {axis})",
             jax: "jax.nn.softmax({x}[, axis={axis}])",
         },
-        note: "Of `[inf, 1]` it is `[nan, 0]` here, on NumPy and on native targets; `[nan, nan]` on torch \
-               and JAX.",
+        note: "Of `[inf, 1]` it is `[nan, 0]` on the evaluator, NumPy and native targets, `[nan, nan]` \
+               on torch and JAX.",
         ..COMPOSITE
     },
     OpDef {
