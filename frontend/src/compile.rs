@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
-use mithril_ir::graph::{Function, Module, Role};
+use mithril_ir::graph::{Function, Module, Role, Value};
+use mithril_ir::loc::Loc;
 use mithril_ir::shape::{Guard, Type};
 use mithril_ir::tensor::Tensor;
 use mithril_passes::driver::Driver;
@@ -132,6 +133,8 @@ pub struct Argument {
     pub role: Role,
     pub ty: Type,
     pub init: Init,
+    /// The blocks that read it.
+    pub readers: Loc,
 }
 
 /// A result of a program; the next value of a state, where `state` says so.
@@ -265,6 +268,7 @@ fn finished(
         role: arg.role,
         ty: entry.ty(value).clone(),
         init: inits(&arg.name),
+        readers: readers(&entry, value),
     });
     let results = entry.results.iter().map(|result| Output {
         name: result.name.clone(),
@@ -281,6 +285,13 @@ fn finished(
         module,
         recipe,
     })
+}
+
+fn readers(function: &Function, value: Value) -> Loc {
+    let mut loc = Loc::unknown();
+    let reading = function.ops.iter().filter(|op| op.operands.contains(&value));
+    reading.for_each(|op| loc.merge(&op.loc));
+    loc
 }
 
 impl Program {

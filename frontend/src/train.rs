@@ -40,10 +40,18 @@ pub const COST: &str = "final_cost";
 pub struct TrainModel {
     trained: Block,
     model: Model,
-    losses: Vec<Connection>,
-    regularizers: Vec<Connection>,
+    losses: Vec<Term>,
+    regularizers: Vec<Term>,
     metrics: Vec<String>,
     combiner: Option<Block>,
+}
+
+/// A part of the cost.
+struct Term {
+    /// What a loss or regularizers give.
+    value: Connection,
+    /// That times its coefficient.
+    scaled: Connection,
 }
 
 /// What a loss is made of beside its block.
@@ -122,7 +130,7 @@ impl TrainModel {
         for step in how.reduce_steps {
             value = model.apply(step.input(&value)?)?;
         }
-        self.losses.push(scaled(value, how.coef)?);
+        self.losses.push(Term::new(value, how.coef)?);
         self.model = model;
         Ok(())
     }
@@ -212,7 +220,7 @@ impl TrainModel {
         let model = self.model.copy();
         let mut total = self.combined(&model)?;
         for regularizer in &self.regularizers {
-            total = total.operate("+", model.same(regularizer))?;
+            total = total.operate("+", regularizer.number(&model)?)?;
         }
         let cost = build("Buffer", Vec::new(), Vec::new())?.input(&total)?;
         model.connect(cost.output(COST)?)?;
@@ -221,8 +229,12 @@ impl TrainModel {
     }
 
     fn combined(&self, model: &Model) -> Result<Connection> {
-        let losses = self.losses.iter().map(|loss| model.same(loss));
-        let mut losses: Vec<Connection> = losses.collect();
+        let scalars = self.combiner.is_none();
+        let losses = self.losses.iter().map(|loss| match scalars {
+            true => loss.number(model),
+            false => Ok(model.same(&loss.scaled)),
+        });
+        let mut losses: Vec<Connection> = losses.collect::<Result<_>>()?;
         if losses.is_empty() {
             return Diagnostic::new("the model to be trained has no loss")
                 .hint("add one with `add_loss`")
@@ -249,7 +261,9 @@ impl TrainModel {
             }
             each => return no_combiner(combiner, each.len(), losses.len()),
         };
-        model.apply(combiner.clone().connect(given)?)
+        let combined = model.apply(combiner.clone().connect(given)?)?;
+        model.set_scalar(&combined)?;
+        Ok(combined)
     }
 
     /// A loss or metric with its connections checked and completed, to be added to `model`.
@@ -329,7 +343,7 @@ impl TrainModel {
             });
         }
         if let Some(sum) = sum {
-            self.regularizers.push(scaled(sum, coef)?);
+            self.regularizers.push(Term::new(sum, coef)?);
         }
         self.model = model;
         Ok(())
@@ -356,10 +370,19 @@ impl TrainModel {
     }
 }
 
-fn scaled(value: Connection, coef: f64) -> Result<Connection> {
-    match coef {
-        1.0 => Ok(value),
-        _ => value.operate("*", coef),
+impl Term {
+    fn new(value: Connection, coef: f64) -> Result<Term> {
+        let scaled = match coef {
+            1.0 => value.clone(),
+            _ => value.operate("*", coef)?,
+        };
+        Ok(Term { value, scaled })
+    }
+
+    /// The term in a copy of the model, where it has to be one number.
+    fn number(&self, model: &Model) -> Result<Connection> {
+        model.set_scalar(&model.same(&self.value))?;
+        Ok(model.same(&self.scaled))
     }
 }
 

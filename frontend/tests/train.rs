@@ -354,9 +354,10 @@ const WRONG: &[Wrong] = &[
             train.add_loss(block!(SquaredError())?, none)?;
             lowered(&train, &[("input", f64s(&[4, 3], &[0.0; 12]))])
         },
-        "Incompatible shapes during compilation: `final_cost` has another shape than stated
-  got: [4 x 2] from `buffer.output`
-  expected: []",
+        "Incompatible shapes during compilation: a value has another shape than stated
+  got: [4 x 2] from `squared_error.output`
+  expected: []
+  hint: one number is expected: `reduce_steps=[Mean()]` makes a loss one",
     ),
     (
         || {

@@ -183,16 +183,12 @@ impl Builder {
         first
     }
 
-    fn add_guards(&self, guards: Vec<Guard>) {
-        if guards.is_empty() {
-            return;
-        }
+    /// Adds guards, which come from the builder's location.
+    pub fn add_guards(&self, guards: Vec<Guard>) {
         let mut f = self.function.borrow_mut();
         for guard in guards {
-            let turned = |g: &Guard| g.left == guard.right && g.right == guard.left;
-            if !f.guards.iter().any(|g| *g == guard || turned(g)) {
-                f.guards.push(guard);
-            }
+            let loc = guard.loc.inside(&self.loc.borrow());
+            f.require(Guard { loc, ..guard });
         }
     }
 

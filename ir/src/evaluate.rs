@@ -285,12 +285,13 @@ fn check_guards(function: &Function, dims: &Dims) -> Result<()> {
         let (left, right) = (dims.get(&guard.left), dims.get(&guard.right));
         if let (Some(l), Some(r)) = (left, right) {
             if l != r {
-                return Diagnostic::new(format!(
+                let mut error = Diagnostic::new(format!(
                     "dims differ at run time: {} is {l}, {} is {r}",
                     guard.left, guard.right
                 ))
-                .expected(format!("{} == {}", guard.left, guard.right))
-                .err();
+                .expected(format!("{} == {}", guard.left, guard.right));
+                error.place = guard.loc.blocks();
+                return error.err();
             }
         }
     }

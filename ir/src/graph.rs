@@ -162,6 +162,14 @@ impl Function {
         }
     }
 
+    /// Adds a guard. One that says the same is of both blocks.
+    pub fn require(&mut self, guard: Guard) {
+        match self.guards.iter_mut().find(|own| own.agrees(&guard)) {
+            Some(own) => own.loc.merge(&guard.loc),
+            None => self.guards.push(guard),
+        }
+    }
+
     pub fn info(&self, value: Value) -> &ValueInfo {
         &self.values[value.index()]
     }

@@ -5,6 +5,11 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+/// How many paths messages name.
+const NAMED: usize = 3;
+/// The longest path that messages name whole.
+const LONGEST: usize = 80;
+
 /// The set of block paths (`transformer.h.3.attn.c_proj`) an operation comes from, sorted.
 /// Merged operations carry the union; messages show the shortest.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
@@ -48,9 +53,28 @@ impl Loc {
         Loc(self.0.iter().map(|p| Arc::from(format!("{front}.{p}"))).collect())
     }
 
+    /// The paths as messages name them: "blocks `a`, `b`". Of many the first few.
+    pub fn blocks(&self) -> Option<String> {
+        let names: Vec<String> =
+            self.0.iter().take(NAMED).map(|path| format!("`{}`", shortened(path))).collect();
+        let rest = if self.0.len() > NAMED { " and others" } else { "" };
+        match &names[..] {
+            [] => None,
+            [name] => Some(format!("block {name}")),
+            names => Some(format!("blocks {}{rest}", names.join(", "))),
+        }
+    }
+
     /// The shortest path, the first of them where several are as short.
     pub fn shortest(&self) -> Option<&str> {
         self.0.iter().min_by_key(|p| p.len()).map(|p| &**p)
+    }
+}
+
+fn shortened(path: &str) -> String {
+    match path.char_indices().nth(LONGEST) {
+        Some((at, _)) => format!("{}...", &path[..at]),
+        None => path.to_string(),
     }
 }
 

@@ -172,7 +172,7 @@ fn same_shape(
 fn equal_by(guards: &[Guard], a: &Dim, b: &Dim) -> bool {
     let (mut a, mut b) = (a.clone(), b.clone());
     let mut rest: Vec<Guard> = guards.to_vec();
-    while let Some(Guard { left, right }) = rest.pop() {
+    while let Some(Guard { left, right, .. }) = rest.pop() {
         if (a == left && b == right) || (a == right && b == left) {
             return true;
         }
@@ -184,7 +184,7 @@ fn equal_by(guards: &[Guard], a: &Dim, b: &Dim) -> bool {
         let replace = |dim: &Dim| dim.substitute(&|s| (*s == symbol).then(|| by.clone()));
         (a, b) = (replace(&a), replace(&b));
         for guard in &mut rest {
-            *guard = Guard { left: replace(&guard.left), right: replace(&guard.right) };
+            *guard = Guard::new(replace(&guard.left), replace(&guard.right));
         }
         if a == b {
             return true;
@@ -204,6 +204,6 @@ pub fn equalities(guards: &[Guard], constraints: &[Constraint]) -> Vec<Guard> {
     let stated = constraints
         .iter()
         .filter(|c| c.relation == Bound::Equal)
-        .map(|c| Guard { left: c.left.clone(), right: c.right.clone() });
+        .map(|c| Guard::new(c.left.clone(), c.right.clone()));
     guards.iter().cloned().chain(stated).collect()
 }

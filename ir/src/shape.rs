@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::{Atom, Dim, Relation, Symbol};
 use crate::dtype::DType;
+use crate::loc::Loc;
 
 /// The dims of a tensor, behind at most one leading rank variable: `*b x 784`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -28,9 +29,22 @@ pub struct Type {
 pub struct Guard {
     pub left: Dim,
     pub right: Dim,
+    /// Whose dims they are.
+    pub loc: Loc,
 }
 
 impl Guard {
+    /// One that comes from no block yet.
+    pub fn new(left: Dim, right: Dim) -> Guard {
+        Guard { left, right, loc: Loc::unknown() }
+    }
+
+    /// Whether the other says the same of dims, either way round.
+    pub fn agrees(&self, other: &Guard) -> bool {
+        (&self.left, &self.right) == (&other.left, &other.right)
+            || (&self.left, &self.right) == (&other.right, &other.left)
+    }
+
     /// What it says in the plainest form: `n >= 2` for `n == max(n, 2)`.
     pub fn relation(&self) -> (&Dim, &'static str, &Dim) {
         for (one, other) in [(&self.left, &self.right), (&self.right, &self.left)] {
@@ -184,7 +198,7 @@ pub fn unify(a: &Dim, b: &Dim, guards: &mut Vec<Guard>) -> Option<Dim> {
         Relation::Undecided if a.is_unknown() => Some(b.clone()),
         Relation::Undecided if b.is_unknown() => Some(a.clone()),
         Relation::Undecided => {
-            guards.push(Guard { left: a.clone(), right: b.clone() });
+            guards.push(Guard::new(a.clone(), b.clone()));
             Some(if b.as_const().is_some() { b.clone() } else { a.clone() })
         }
     }

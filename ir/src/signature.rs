@@ -223,6 +223,7 @@ pub fn instantiate(
             continue;
         }
         let (left, right) = (binding.dim(&guard.left), binding.dim(&guard.right));
+        let before = guards.len();
         if unify(&left, &right, guards).is_none() {
             return Diagnostic::new(format!(
                 "Incompatible shapes during compilation: `{}` needs {} == {}",
@@ -231,6 +232,7 @@ pub fn instantiate(
             .got(format!("{left} and {right}"))
             .err();
         }
+        guards[before..].iter_mut().for_each(|own| own.loc = guard.loc.clone());
     }
     Ok(callee.results.iter().map(|r| binding.ty(callee.ty(r.value))).collect())
 }

@@ -236,6 +236,10 @@ fn lower_bounds() {
         ("min(a + 4, 3)", Some(3)),
         ("min(a - b, 3)", None),
         ("(a%4 - 3)*(b%5)", Some(-12)),
+        ("a - 2*(a//2)", Some(0)),
+        ("a - 2*(a//3)", Some(0)),
+        ("a + 1 - (a + 3)//2", Some(0)),
+        ("a - 3*(a//2)", None),
     ];
     for (text, bound) in table {
         assert_eq!(dim(text).lower_bound(), bound, "of {text}");

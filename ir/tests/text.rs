@@ -51,7 +51,7 @@ entry func @nothing() -> () {
 extern func @custom(%x: tensor<*b x f32>) -> (output: tensor<*b x u x f32>)
 
 extern func @guarded(%x: tensor<a x b x f32>) -> (output: tensor<f32>) {
-  guard a == b
+  guard a == b @ "h.0.add", "norm"
 }
 
 extern func @bodies(%x: tensor<a x f32>, %y: tensor<f32> "the rest") -> (output: tensor<a x f32>) {

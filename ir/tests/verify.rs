@@ -109,7 +109,7 @@ fn guards_make_dims_equal() {
     module.functions["main"] = Arc::new(main.clone());
     // The type of the next operation follows from it, and differs by the guard alone.
     verify(&module).unwrap_or_else(|e| panic!("{e}"));
-    let Guard { left, right } = main.guards.pop().unwrap();
+    let Guard { left, right, .. } = main.guards.pop().unwrap();
     module.functions["main"] = Arc::new(main.clone());
     assert!(verify(&module).is_err());
     main.constraints.push(Constraint { left: left + 1, relation: Bound::Equal, right: right + 1 });

@@ -108,6 +108,7 @@ fn expand(
 ) -> Result<()> {
     let args = rebuild.operands(call);
     let before = rebuild.builder.with(|f| f.values.len());
+    rebuild.builder.set_loc(call.loc.clone());
     let mut transfer = Transfer::new(callee, &rebuild.builder, &args)?;
     for op in &callee.ops {
         rebuild.builder.set_loc(op.loc.inside(&call.loc));

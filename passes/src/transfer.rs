@@ -149,10 +149,12 @@ impl<'f> Transfer<'f> {
         for guard in &self.source.guards {
             if known(&guard.left) && known(&guard.right) {
                 let (left, right) = (self.binding.dim(&guard.left), self.binding.dim(&guard.right));
+                let before = guards.len();
                 // One that cannot hold is kept for the run to report.
                 if unify(&left, &right, &mut guards).is_none() {
-                    guards.push(Guard { left, right });
+                    guards.push(Guard::new(left, right));
                 }
+                guards[before..].iter_mut().for_each(|own| own.loc = guard.loc.clone());
             }
         }
         let mut constraints = Vec::new();
@@ -164,12 +166,8 @@ impl<'f> Transfer<'f> {
                 constraints.push(moved);
             }
         }
+        builder.add_guards(guards);
         builder.with_mut(|f| {
-            for guard in guards {
-                if !f.guards.contains(&guard) {
-                    f.guards.push(guard);
-                }
-            }
             for constraint in constraints {
                 if !f.constraints.contains(&constraint) {
                     f.constraints.push(constraint);

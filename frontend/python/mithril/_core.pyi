@@ -471,22 +471,22 @@ class TrainModel(Block):
     """
     def __init__(self, /, model: Any) -> None: ...
     def __new__(cls, /, model: "Block") -> TrainModel: ...
-    def add_loss(self, /, loss: "Block", reduce_steps: "list[Block] | None" = None, coef: SupportsFloat | SupportsIndex = 1.0, input: str = "output", target: str = "target") -> None:
+    def add_loss(self, /, loss: "Block | None" = None, reduce_steps: "list[Block] | None" = None, coef: SupportsFloat | SupportsIndex = 1.0, input: str = "output", target: str = "target", **unknown: "object") -> None:
         """
         Adds `coef` times a loss of the output `input` against the new input `target`, reduced to a
         number by `reduce_steps`: the mean, where left out.
         """
-    def add_metric(self, /, metric: "Block", reduce_steps: "list[Block] | None" = None, input: str = "output", target: str = "target", name: str | None = None) -> None:
+    def add_metric(self, /, metric: "Block | None" = None, reduce_steps: "list[Block] | None" = None, input: str = "output", target: str = "target", name: str | None = None, **unknown: "object") -> None:
         """
         Adds a metric of the output `input` against `target`, as the output `name`: the kind of the
         metric in snake case, where left out.
         """
-    def add_regularization(self, /, regularizer: "Block", coef: SupportsFloat | SupportsIndex, input: Any) -> None:
+    def add_regularization(self, /, regularizer: "Block | None" = None, coef: SupportsFloat | SupportsIndex | None = None, input: Any | None = None, **unknown: "object") -> None:
         """
         Adds `coef` times a regularizer of a param: its name, or a compiled regular expression, which
         chooses the params in whose names `search` finds it.
         """
-    def set_loss_combiner(self, /, combiner: "Block") -> None:
+    def set_loss_combiner(self, /, combiner: "Block | None" = None, **unknown: "object") -> None:
         """
         Says how the losses, as one array, become one number; their sum, where left out.
         """

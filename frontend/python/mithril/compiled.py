@@ -14,6 +14,7 @@ from zlib import crc32
 from . import _core
 from .deferred import Deferred
 from .errors import BackendError, MithrilError, TerminalError, UsageError
+from .misfits import raise_misfit
 from .seeds import Seeds
 from .sources import executed, write_constants
 
@@ -65,15 +66,7 @@ class CompiledModel:
                 f"`file_path` is where Python source is written\n  got: {self._file_path!r} for "
                 f"{backend!r}, which makes native code\n  hint: `ml.NumpyBackend()` writes source"
             )
-        self._program = program = _core.compile(
-            self._model,
-            backend.kind,
-            backend.dtype,
-            backend.wide,
-            **self._options,
-            file_path=self._file_path,
-            expose_keys=self._inner,
-        )
+        self._program = program = self._compiled(self._options["shapes"])
         arguments = program.arguments
         self._roles = {a.name: a.role for a in arguments}
         self._dtypes = {a.name: a.dtype.name for a in arguments}
@@ -93,6 +86,17 @@ class CompiledModel:
         if self._file_path is not None and not backend.writes:
             self._write(self._file_path, program.source)
         self._settle()
+
+    def _compiled(self, shapes: Mapping[str, Any]) -> _core.Program:
+        return _core.compile(
+            self._model,
+            self.backend.kind,
+            self.backend.dtype,
+            self.backend.wide,
+            **{**self._options, "shapes": shapes},
+            file_path=self._file_path,
+            expose_keys=self._inner,
+        )
 
     def _settle(self) -> None:
         """Chooses the short ways of a call: there are some where nothing is done beside it."""
@@ -349,20 +353,26 @@ class CompiledModel:
 
         Errors: `MithrilError` for arrays of other names, ranks, dims or dtypes.
         """
-        if self._plain and output_gradients is None and state is None:
-            if self._check is None:
-                outputs = self._forward(params, inputs)
-                if outputs is None:
-                    outputs = self._forward(*self._ready(params, inputs))
-                return outputs
-            if not self._check(params, inputs):
-                params, inputs = self._ready(params, inputs)
-            return self._forward(params, inputs)
-        if self._joint is not None and state is None:
-            answer = self._joint(params, inputs, output_gradients)
-            if answer is not None:
-                return answer
-        return self._run(params, inputs, state, output_gradients)
+        try:
+            if self._plain and output_gradients is None and state is None:
+                if self._check is None:
+                    outputs = self._forward(params, inputs)
+                    if outputs is None:
+                        outputs = self._forward(*self._ready(params, inputs))
+                    return outputs
+                if not self._check(params, inputs):
+                    params, inputs = self._ready(params, inputs)
+                return self._forward(params, inputs)
+            if self._joint is not None and state is None:
+                answer = self._joint(params, inputs, output_gradients)
+                if answer is not None:
+                    return answer
+            return self._run(params, inputs, state, output_gradients)
+        except MithrilError:
+            raise
+        except Exception as error:
+            raise_misfit(error, self._program, inputs, self._compiled)
+            raise
 
     __call__ = evaluate
 
@@ -464,6 +474,8 @@ class CompiledModel:
 
     def _with_keys(self, inputs: Arrays) -> Arrays:
         """Keys that were not given are drawn from the backend's random numbers."""
+        if not isinstance(inputs, dict):
+            return inputs  # for the check to refuse
         missing = [name for name in self._keys if name not in inputs]
         if not missing:
             return inputs

@@ -121,13 +121,13 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         parameters: &[with("diagonal", Kind::Int, Default::Int(0))],
         ..LAYOUT.row("Tril", "`input` with 0 above the diagonal of the last two axes.", |cx| {
-            triangle(cx, "ge")
+            triangle(cx, "tril")
         })
     },
     Entry {
         parameters: &[with("diagonal", Kind::Int, Default::Int(0))],
         ..LAYOUT.row("Triu", "`input` with 0 below the diagonal of the last two axes.", |cx| {
-            triangle(cx, "le")
+            triangle(cx, "triu")
         })
     },
     Entry {
@@ -208,14 +208,8 @@ pub(super) fn slice<'a>(cx: &Cx<'a>, bounds: &[(i64, Dim, Dim, i64)]) -> Var<'a>
     x.unary("slice", &attrs)
 }
 
-/// `input` where row + diagonal is at least (at most) the column, 0 elsewhere.
-fn triangle(cx: &Cx, holds: &str) -> Result<Vec<Value>> {
-    let x = cx.var("input");
-    let shape = x.shape();
-    let square = Shape::new(shape.need_trailing(2)?.iter().cloned());
-    let (row, column) = (cx.iota(square.clone(), 0, DType::I32), cx.iota(square, 1, DType::I32));
-    let kept = (row + cx.int("diagonal") as f64).binary(holds, column);
-    done(kept.select(x, x.scalar(0.0)))
+fn triangle(cx: &Cx, op: &str) -> Result<Vec<Value>> {
+    done(cx.var("input").unary(op, &[("diagonal", cx.int("diagonal").into())]))
 }
 
 /// The diagonal of the last two axes.

@@ -171,8 +171,7 @@ fn need_samples(cx: &Cx, shape: &Shape) -> Result<()> {
         .err(),
         Some(_) => Ok(()),
         None => {
-            let guard = Guard { right: count.max(&Dim::Const(2)), left: count };
-            cx.builder.with_mut(|f| f.guards.push(guard));
+            cx.builder.add_guards(vec![Guard::new(count.clone(), count.max(&Dim::Const(2)))]);
             Ok(())
         }
     }
@@ -188,12 +187,19 @@ fn batch_norm(cx: &Cx) -> Result<Vec<Value>> {
     // A channel's numbers stand along axis 1.
     let along = |v: Var<'_>| if rank == 2 { v } else { v.expand_dims(&[1]) }.value;
     let along = |v: Var| cx.builder.var(along(v));
-    let (mean, variance) = match cx.training() {
-        true => (x.reduce("mean", Some(axes), false), x.reduce("variance", Some(axes), false)),
-        false => (cx.var("running_mean"), cx.var("running_var")),
+    let average = |v: Var| cx.builder.var(v.reduce("mean", Some(axes), true).value);
+    let (mean, deviation, variance) = match cx.training() {
+        true => {
+            let mean = average(x).named("mean");
+            let deviation = (x - mean).named("deviation");
+            (mean, deviation, average(deviation * deviation).named("variance"))
+        }
+        false => {
+            let mean = along(cx.var("running_mean"));
+            (mean, x - mean, along(cx.var("running_var")))
+        }
     };
-    let scale = (along(variance) + cx.float("eps")).sqrt();
-    let normal = (x - along(mean)) / scale;
+    let normal = deviation / (variance + cx.float("eps")).sqrt();
     let scaled = cx.optional("w").map_or(normal, |w| normal * along(w));
     let output = cx.optional("b").map_or(scaled, |b| scaled + along(b));
     if !cx.training() {
@@ -205,10 +211,10 @@ fn batch_norm(cx: &Cx) -> Result<Vec<Value>> {
         (old * (1.0 - momentum) + new * momentum).stop_gradient().value
     };
     let count = x.count(Some(axes));
-    let unbiased = variance * (count / (count - 1.0));
+    let unbiased = variance.squeeze(axes) * (count / (count - 1.0));
     Ok(vec![
         output.value,
-        moved(cx.var("running_mean"), mean),
+        moved(cx.var("running_mean"), mean.squeeze(axes)),
         moved(cx.var("running_var"), unbiased),
     ])
 }

@@ -2,9 +2,9 @@
 
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::{Diagnostic, Result};
-use mithril_ir::dim::Dim;
+use mithril_ir::dim::{Dim, Relation};
 use mithril_ir::op::Class;
-use mithril_ir::shape::Shape;
+use mithril_ir::shape::{Guard, Shape};
 
 use super::elementwise::{ANY, done, one};
 use super::parameter::{required, with};
@@ -110,10 +110,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         parameters: &[with("axis", Kind::Int, Default::Int(0))],
         inputs: LIST,
         ..LAYOUT.row("Stack", "The inputs, of one shape, along a new axis.", |cx| {
-            let axis = cx.int("axis");
-            let each = cx.list("inputs").into_iter();
-            let each: Vec<_> = each.map(|x| x.expand_dims(&[axis])).collect();
-            done(cx.op("concat", &each, &[("axis", axis.into())]))
+            done(cx.op("stack", &cx.list("inputs"), &[("axis", cx.int("axis").into())]))
         })
     },
     Entry {
@@ -213,12 +210,17 @@ fn split(cx: &Cx) -> Result<Vec<Value>> {
     let (n, axis) = (cx.int("n"), cx.int("axis"));
     let shape = cx.var("input").shape();
     let length = shape.dims[shape.dims.len() - shape.axis_from_back(axis)?].clone();
-    let Some(each) = length.exact_div(&Dim::Const(n)) else {
+    let rest = length.modulo(&Dim::Const(n));
+    if rest.is_unknown() || rest.compare(&Dim::Const(0)) == Relation::Different {
         return Diagnostic::new("Incompatible shapes during compilation: the axis does not divide")
             .got(format!("{length} in axis {axis} of {shape}"))
             .expected(format!("a multiple of {n}"))
             .err();
-    };
+    }
+    if rest.as_const().is_none() {
+        cx.builder.add_guards(vec![Guard::new(rest, Dim::Const(0))]);
+    }
+    let each = length.floor_div(&Dim::Const(n));
     let parts = (0..n).map(|i| {
         let (start, limit) = (&each * &Dim::Const(i), &each * &Dim::Const(i + 1));
         cut(cx, axis, Some(&start), Some(&limit)).value

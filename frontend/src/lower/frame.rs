@@ -181,9 +181,9 @@ impl<'a, 'o> Frame<'a, 'o> {
             return Ok(());
         }
         let ty = self.builder.ty(value);
-        let name = stated.name.as_deref().unwrap_or("a connection");
+        let name = stated.name.as_ref().map_or("a value".to_string(), |name| format!("`{name}`"));
         if let Some(dtype) = stated.dtype.filter(|d| *d != ty.dtype) {
-            return Err(Diagnostic::new(format!("`{name}` has another dtype than stated"))
+            return Err(Diagnostic::new(format!("{name} has another dtype than stated"))
                 .got(ty.dtype)
                 .expected(dtype)
                 .hint("make the dtype explicit with `Cast`")
@@ -214,20 +214,18 @@ impl<'a, 'o> Frame<'a, 'o> {
                 }
                 _ => ty.shape.to_string(),
             };
-            return Err(Diagnostic::new(format!(
-                "Incompatible shapes during compilation: `{name}` has another shape than stated"
+            let mut error = Diagnostic::new(format!(
+                "Incompatible shapes during compilation: {name} has another shape than stated"
             ))
             .got(made)
-            .expected(text(&shape))
-            .into());
-        }
-        self.builder.with_mut(|f| {
-            for guard in guards {
-                if !f.guards.contains(&guard) {
-                    f.guards.push(guard);
-                }
+            .expected(text(&shape));
+            if shape.is_empty() {
+                let hint = "one number is expected: `reduce_steps=[Mean()]` makes a loss one";
+                error = error.hint(hint);
             }
-        });
+            return Err(error.into());
+        }
+        self.builder.add_guards(guards);
         Ok(())
     }
 }

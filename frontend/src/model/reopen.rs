@@ -45,6 +45,12 @@ impl Model {
         self.connection(connection.id)
     }
 
+    /// States that a connection is one number.
+    pub(crate) fn set_scalar(&self, connection: &Connection) -> Result<()> {
+        self.open()?.wire_mut(connection.id).shape = Some([].into());
+        Ok(())
+    }
+
     /// Connects what a child learns by itself, by its path; `None`: there is none.
     /// Errors: a used model.
     pub(crate) fn open_port(&self, path: &str) -> Result<Option<Connection>> {

@@ -175,6 +175,15 @@ fn arrays_of<'a, 'py>(
     })
 }
 
+/// The arguments of a call as dicts. Errors: one is none.
+pub fn dicts<'a, 'py>(given: &[Option<&'a Bound<'py, PyAny>>; 4]) -> Answer<Dicts<'a, 'py>> {
+    let mut dicts: Dicts = [None; 4];
+    for ((dict, value), group) in dicts.iter_mut().zip(given).zip(Group::ALL) {
+        *dict = value.map(|value| arrays_of(value, group)).transpose()?;
+    }
+    Ok(dicts)
+}
+
 #[pymethods]
 impl Checker {
     /// Whether all arrays are the framework's own and what they must be. False: some are to be
@@ -195,11 +204,7 @@ impl Checker {
         output_gradients: Option<&Bound<'_, PyAny>>,
     ) -> Answer<bool> {
         let py = params.py();
-        let given = [Some(params), Some(inputs), state, output_gradients];
-        let mut dicts: Dicts = [None; 4];
-        for ((dict, value), group) in dicts.iter_mut().zip(given).zip(Group::ALL) {
-            *dict = value.map(|value| arrays_of(value, group)).transpose()?;
-        }
+        let dicts = dicts(&[Some(params), Some(inputs), state, output_gradients])?;
         match self.check_all(py, &dicts, &mut |_, _| ()) {
             Ok(_) => Ok(true),
             Err(Wrong::Foreign(_)) => Ok(false),
@@ -236,12 +241,13 @@ impl Checker {
     fn shapes<'py>(
         &self,
         py: Python<'py>,
-        params: &Bound<'py, PyDict>,
-        inputs: &Bound<'py, PyDict>,
+        params: &Bound<'py, PyAny>,
+        inputs: &Bound<'py, PyAny>,
     ) -> Answer<Bound<'py, PyDict>> {
+        let [params, inputs, ..] = dicts(&[Some(params), Some(inputs), None, None])?;
         let mut binding = self.signature.binding();
         let mut sizes = Sizes::new();
-        for dict in [inputs, params] {
+        for dict in [inputs, params].into_iter().flatten() {
             for (at, slot) in self.signature.slots.iter().enumerate() {
                 let Some(value) = item(dict, slot.key.bind(py)) else {
                     continue;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-use mithril_ir::diagnostic::Diagnostic;
+use mithril_ir::diagnostic::{Diagnostic, did_you_mean};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
@@ -12,6 +12,7 @@ use super::dtype;
 use super::fault::{Answer, Fault, guarded};
 use super::value::{shapes, uncalled};
 use crate::Loss;
+use crate::block::quoted;
 use crate::naming::snake_case;
 
 /// A model under construction. `model |= block` adds a block with the connections it was given;
@@ -178,18 +179,22 @@ impl TrainModel {
     /// Adds `coef` times a loss of the output `input` against the new input `target`, reduced to a
     /// number by `reduce_steps`: the mean, where left out.
     #[pyo3(signature = (
-        loss: "Block", reduce_steps: "list[Block] | None"=None, coef=1.0, input="output",
-        target="target",
+        loss: "Block | None"=None, reduce_steps: "list[Block] | None"=None, coef=1.0,
+        input="output", target="target", **unknown: "object",
     ))]
     fn add_loss(
         slf: &Bound<'_, TrainModel>,
-        loss: &Bound<'_, PyAny>,
+        loss: Option<&Bound<'_, PyAny>>,
         reduce_steps: Option<Vec<Bound<'_, PyAny>>>,
         coef: f64,
         input: &str,
         target: &str,
+        unknown: Option<&Bound<'_, PyDict>>,
     ) -> Answer<()> {
         guarded(|| {
+            let known = ["loss", "reduce_steps", "coef", "input", "target"];
+            refuse("add_loss", unknown, &known)?;
+            let loss = needed("add_loss", "loss", loss)?;
             let mut how =
                 Loss { coef, input: input.into(), target: target.into(), ..Loss::default() };
             if let Some(steps) = reduce_steps {
@@ -202,14 +207,21 @@ impl TrainModel {
 
     /// Adds `coef` times a regularizer of a param: its name, or a compiled regular expression, which
     /// chooses the params in whose names `search` finds it.
-    #[pyo3(signature = (regularizer: "Block", coef, input))]
+    #[pyo3(signature = (
+        regularizer: "Block | None"=None, coef=None, input=None, **unknown: "object"
+    ))]
     fn add_regularization(
         slf: &Bound<'_, TrainModel>,
-        regularizer: &Bound<'_, PyAny>,
-        coef: f64,
-        input: &Bound<'_, PyAny>,
+        regularizer: Option<&Bound<'_, PyAny>>,
+        coef: Option<f64>,
+        input: Option<&Bound<'_, PyAny>>,
+        unknown: Option<&Bound<'_, PyDict>>,
     ) -> Answer<()> {
         guarded(|| {
+            let method = "add_regularization";
+            refuse(method, unknown, &["regularizer", "coef", "input"])?;
+            let regularizer = needed(method, "regularizer", regularizer)?;
+            let (coef, input) = (needed(method, "coef", coef)?, needed(method, "input", input)?);
             let regularizer = block_in(regularizer, "`regularizer` is a block")?.get().sealed()?;
             let mut train = slf.as_super().get().train()?;
             if let Ok(key) = input.extract::<String>() {
@@ -230,18 +242,22 @@ impl TrainModel {
     /// Adds a metric of the output `input` against `target`, as the output `name`: the kind of the
     /// metric in snake case, where left out.
     #[pyo3(signature = (
-        metric: "Block", reduce_steps: "list[Block] | None"=None, input="output", target="target",
-        name=None,
+        metric: "Block | None"=None, reduce_steps: "list[Block] | None"=None, input="output",
+        target="target", name=None, **unknown: "object",
     ))]
     fn add_metric(
         slf: &Bound<'_, TrainModel>,
-        metric: &Bound<'_, PyAny>,
+        metric: Option<&Bound<'_, PyAny>>,
         reduce_steps: Option<Vec<Bound<'_, PyAny>>>,
         input: &str,
         target: &str,
         name: Option<&str>,
+        unknown: Option<&Bound<'_, PyDict>>,
     ) -> Answer<()> {
         guarded(|| {
+            let known = ["metric", "reduce_steps", "input", "target", "name"];
+            refuse("add_metric", unknown, &known)?;
+            let metric = needed("add_metric", "metric", metric)?;
             let metric = block_in(metric, "`metric` is a block")?.get().sealed()?;
             let name = name.map_or_else(|| snake_case(metric.kind()), String::from);
             let steps = sealed(&reduce_steps.unwrap_or_default())?;
@@ -251,12 +267,35 @@ impl TrainModel {
     }
 
     /// Says how the losses, as one array, become one number; their sum, where left out.
-    #[pyo3(signature = (combiner: "Block"))]
-    fn set_loss_combiner(slf: &Bound<'_, TrainModel>, combiner: &Bound<'_, PyAny>) -> Answer<()> {
+    #[pyo3(signature = (combiner: "Block | None"=None, **unknown: "object"))]
+    fn set_loss_combiner(
+        slf: &Bound<'_, TrainModel>,
+        combiner: Option<&Bound<'_, PyAny>>,
+        unknown: Option<&Bound<'_, PyDict>>,
+    ) -> Answer<()> {
+        refuse("set_loss_combiner", unknown, &["combiner"])?;
+        let combiner = needed("set_loss_combiner", "combiner", combiner)?;
         let combiner = block_in(combiner, "`combiner` is a block")?.get().sealed()?;
         slf.as_super().get().train()?.set_loss_combiner(combiner);
         Ok(())
     }
+}
+
+/// Errors: a keyword that the method has not.
+fn refuse(method: &str, unknown: Option<&Bound<'_, PyDict>>, known: &[&str]) -> Answer<()> {
+    let Some((name, _)) = unknown.into_iter().flatten().next() else {
+        return Ok(());
+    };
+    let name: String = name.extract()?;
+    let what = format!("Unexpected argument: `{method}` has no keyword `{name}`");
+    let hint = did_you_mean(&name, known.iter().copied());
+    Err(Diagnostic { hint, ..Diagnostic::new(what).expected(quoted(known)) }.into())
+}
+
+/// An argument that has to be given. Errors: it is left out.
+fn needed<T>(method: &str, name: &str, value: Option<T>) -> Answer<T> {
+    let what = || Diagnostic::new(format!("Unexpected argument: `{method}` needs `{name}`"));
+    value.ok_or_else(|| what().got("nothing").into())
 }
 
 fn sealed(blocks: &[Bound<'_, PyAny>]) -> Answer<Vec<crate::Block>> {

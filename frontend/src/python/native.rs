@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::arrays::Reader;
-use super::check::{Binding, Checker, Dicts, Group, Signature, Wrong};
+use super::check::{Binding, Checker, Dicts, Group, Signature, Wrong, dicts};
 use super::fault::{Answer, guarded};
 use crate::compile::Program;
 use call::{Call, Machine, Taken};
@@ -247,12 +247,12 @@ impl Native {
     ) -> "Any")]
     fn forward<'py>(
         &self,
-        params: &Bound<'py, PyDict>,
-        inputs: &Bound<'py, PyDict>,
-        state: Option<&Bound<'py, PyDict>>,
+        params: &Bound<'py, PyAny>,
+        inputs: &Bound<'py, PyAny>,
+        state: Option<&Bound<'py, PyAny>>,
     ) -> Answer<Option<Bound<'py, PyAny>>> {
-        let dicts = [Some(params), Some(inputs), state, None];
-        guarded(|| self.call(params.py(), &dicts, What::Forward))
+        let given = [Some(params), Some(inputs), state, None];
+        guarded(|| self.call(params.py(), &dicts(&given)?, What::Forward))
     }
 
     /// `(outputs, gradients)`, the gradients by param, and then the state where the model has one.
@@ -267,13 +267,13 @@ impl Native {
     ) -> "Any")]
     fn joint<'py>(
         &self,
-        params: &Bound<'py, PyDict>,
-        inputs: &Bound<'py, PyDict>,
-        state: Option<&Bound<'py, PyDict>>,
-        output_gradients: &Bound<'py, PyDict>,
+        params: &Bound<'py, PyAny>,
+        inputs: &Bound<'py, PyAny>,
+        state: Option<&Bound<'py, PyAny>>,
+        output_gradients: &Bound<'py, PyAny>,
     ) -> Answer<Option<Bound<'py, PyAny>>> {
-        let dicts = [Some(params), Some(inputs), state, Some(output_gradients)];
-        guarded(|| self.call(params.py(), &dicts, What::Joint))
+        let given = [Some(params), Some(inputs), state, Some(output_gradients)];
+        guarded(|| self.call(params.py(), &dicts(&given)?, What::Joint))
     }
 
     /// Writes a library for C into a folder, and beside it its header, its metadata and, where

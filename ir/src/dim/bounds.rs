@@ -11,6 +11,21 @@ pub(super) struct Bounds {
     pub hi: Option<i64>,
 }
 
+/// What `p - c*(r//b)` is never below, which is what `(b*p - c*r)/b` is not: so `n - n//2` is never
+/// below 0.
+fn above_quotient(poly: &Poly) -> Option<i64> {
+    let (quotient, by, operand, divisor) = poly.terms().iter().find_map(|(monomial, by)| {
+        let [(atom, 1)] = monomial.factors() else { return None };
+        let Atom::FloorDiv(pair) = atom else { return None };
+        let divisor = pair[1].as_const().filter(|divisor| *divisor > 0 && *by < 0)?;
+        Some((Dim::atom(atom.clone()), *by, &pair[0], divisor))
+    })?;
+    let rest = Dim::from(poly.clone()) - quotient * by;
+    let least = Bounds::of(&(rest * divisor + operand * by)).lo?;
+    // Rounded upwards: the dim is whole.
+    Some(-least.checked_neg()?.div_euclid(divisor))
+}
+
 impl Bounds {
     const ANY: Bounds = Bounds { lo: None, hi: None };
 
@@ -35,6 +50,8 @@ impl Bounds {
             }
             total = total.add(product.scale(*coefficient));
         }
+        total.lo = total.lo.or_else(|| above_quotient(poly));
+        total.hi = total.hi.or_else(|| above_quotient(&poly.neg()?)?.checked_neg());
         total
     }
 

@@ -47,7 +47,8 @@ pub(super) const OPS: &[OpDef] = &[
         }),
         gradient: Gradient::Rule(dot_gradient),
         python: Python {
-            numpy: "({left}.astype(@float32) @ {right}.astype(@float32)).astype({dtype}) \
+            numpy: "{x} * {y} if result is scaled; \
+                    ({left}.astype(@float32) @ {right}.astype(@float32)).astype({dtype}) \
                     if result is matmul and x is half and acc is missing; \
                     {left} @ {right} if result is matmul and acc is missing; \
                     ({left}.astype({acc}) @ {right}.astype({acc})).astype({dtype}) if result is matmul; \
@@ -55,11 +56,13 @@ pub(super) const OPS: &[OpDef] = &[
                     if x is half and acc is missing; \
                     @einsum({equation}, {x}, {y}) if acc is missing; \
                     @einsum({equation}, {x}.astype({acc}), {y}.astype({acc})).astype({dtype})",
-            torch: "{left} @ {right} if result is matmul and acc is missing; \
+            torch: "{x} * {y} if result is scaled; \
+                    {left} @ {right} if result is matmul and acc is missing; \
                     ({left}.to({acc}) @ {right}.to({acc})).to({dtype}) if result is matmul; \
                     @einsum({equation}, {x}, {y}) if acc is missing; \
                     @einsum({equation}, {x}.to({acc}), {y}.to({acc})).to({dtype})",
-            jax: "{left} @ {right} if result is matmul and acc is missing; \
+            jax: "{x} * {y} if result is scaled; \
+                  {left} @ {right} if result is matmul and acc is missing; \
                   @matmul({left}, {right}, preferred_element_type={acc}).astype({dtype}) \
                   if result is matmul; \
                   @einsum({equation}, {x}, {y}) if acc is missing; \

@@ -91,7 +91,8 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Scalar("x ** y"),
         python: all("{x} ** {y}"),
         note: "A negative integer exponent gives 0 unless the base is 1 or -1; NumPy raises, torch does \
-               where it is a number, JAX gives other numbers.",
+               where it is a number, JAX gives other numbers. `0 ** 0` is 1, and its gradients by \
+               both are 0; by the base JAX has NaN.",
         ..BINARY
     },
     OpDef {

@@ -21,6 +21,10 @@ const OUT_OF_RANGE: &str = "A negative index counts from the end; one still out 
     clamped on the evaluator and native targets. NumPy and torch raise, but `take_along` of torch \
     goes round; JAX reads NaN or the least integer, and drops what would be written.";
 
+const TAKEN_OUT_OF_RANGE: &str = "A negative index counts from the end; one still out of range is \
+    clamped on the evaluator and native targets. NumPy and torch raise. JAX clamps along axis 0; \
+    along others it reads NaN or the least integer.";
+
 const ANY: super::Operand = operand("x", Class::Any);
 const NUMBER: super::Operand = operand("x", Class::Number);
 const INDICES: super::Operand = operand("indices", Class::Int).apart();
@@ -56,7 +60,7 @@ pub(super) const OPS: &[OpDef] = &[
             };
             places.iter().map(pick).collect()
         }),
-        note: OUT_OF_RANGE,
+        note: TAKEN_OUT_OF_RANGE,
         ..INDEX
     },
     OpDef {
@@ -257,7 +261,15 @@ pub(super) const OPS: &[OpDef] = &[
         dtype: DTypeRule::Attr("dtype"),
         meaning: Meaning::Decompose(one_hot),
         gradient: Gradient::Zero,
-        python: Python { jax: "jax.nn.one_hot({indices}, {classes}, dtype={dtype})", ..all("") },
+        python: Python {
+            numpy: "",
+            torch: "@zeros({result}, dtype={dtype}[, device={device}]) if classes == 0; \
+                    F.one_hot({indices}, {classes}) if indices is i64 and dtype is i64; \
+                    F.one_hot({indices}, {classes}).to({dtype}) if indices is i64; \
+                    F.one_hot({indices}.to(@int64), {classes}).to({dtype})",
+            jax: "jax.nn.one_hot({indices}, {classes}, dtype={dtype})",
+        },
+        note: "torch raises for an index out of range.",
         ..BASE
     },
 ];

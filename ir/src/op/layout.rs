@@ -53,7 +53,7 @@ pub(super) const OPS: &[OpDef] = &[
             numpy: "@arange({shape.one}, dtype={dtype}) if shape is single; \
                     _iota({shape}, {axis}, {dtype})",
             torch: "@arange({shape.one}, dtype={dtype}[, device={device}]) if shape is single; \
-                    _iota({shape}, {axis}, {dtype}, {device})",
+                    _iota({shape}, {axis}, {dtype}[, {device}])",
             jax: "@arange({shape.one}, dtype={dtype}) if shape is single; \
                   jax.lax.broadcasted_iota({dtype}, {shape}, {axis.front})",
         },

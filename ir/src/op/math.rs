@@ -305,6 +305,8 @@ pub(super) const OPS: &[OpDef] = &[
                     @clamp({x}[, min={min}][, max={max}])",
             jax: "@clip({x}[, min={min}][, max={max}])",
         },
+        note: "The gradient where `x` is `min` or `max` is 1 on the evaluator, NumPy and native \
+               targets, 0 on torch, 1/2 on JAX.",
         ..UNARY
     },
     OpDef {

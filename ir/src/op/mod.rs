@@ -21,6 +21,7 @@ use crate::shape::{Shape, Type};
 use crate::signature::CallTypes;
 
 pub mod access;
+mod arrange;
 mod attention;
 mod contraction;
 mod elementwise;
@@ -238,9 +239,10 @@ pub enum Gradient {
 ///
 /// Conditions, joined by ` and `, are `attribute == value` and `slot is word`. Of operands the words
 /// are `number`, `array`, `zero`, `one` (how they are at hand), `scalar`, `vector`, `matrix`,
-/// `alike` (many of one dtype), and dtypes or `half`, `index`, `integer`, `float`, `bool`; of attributes `default`, `single`,
-/// `empty`, `natural` (nowhere negative). `result is matmul` says that `@` will do,
-/// `result is summed` that a plain sum will.
+/// `alike` (many of one dtype), and dtypes or `half`, `index`, `integer`, `unsigned`
+/// (of more than 8 bits), `float`, `bool`; of attributes `default`, `single`, `empty`, `natural`
+/// (nowhere negative), and dtypes. `result is matmul` says that `@` will do, `result is summed` that
+/// a plain sum will, `result is scaled` that one operand is a number.
 #[derive(Clone, Copy)]
 pub struct Python {
     pub numpy: &'static str,
@@ -362,6 +364,7 @@ const TABLES: &[&[OpDef]] = &[
     random::OPS,
     function::OPS,
     nn::OPS,
+    arrange::OPS,
     attention::OPS,
 ];
 

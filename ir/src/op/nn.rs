@@ -2,8 +2,8 @@
 
 use super::reduce::{finite_max, is_empty};
 use super::{
-    BASE, Class, DECOMPOSED, Default, Gradient, Infer, Kind, Meaning, OpDef, Operand, Python,
-    ShapeRule, attr, operand,
+    BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, Operand, Python, ShapeRule, attr,
+    operand,
 };
 use crate::algebra::{Rule, Var};
 use crate::attr::AttrKind;
@@ -40,6 +40,8 @@ pub(super) const OPS: &[OpDef] = &[
             torch: "@softmax({x}, {axis})",
             jax: "jax.nn.softmax({x}[, axis={axis}])",
         },
+        note: "Of `[inf, 1]` it is `[nan, 0]` on the evaluator, NumPy and native targets, `[nan, nan]` \
+               on torch and JAX.",
         ..COMPOSITE
     },
     OpDef {
@@ -147,8 +149,20 @@ pub(super) const OPS: &[OpDef] = &[
             let picked = r.build("take_along", &[logs, target], &[("axis", (-1).into())]);
             -picked.squeeze(&[-1])
         }),
-        python: DECOMPOSED,
-        note: NO_CLASSES,
+        python: Python {
+            numpy: "",
+            torch: "F.cross_entropy({logits}, {target}, reduction=\"none\") \
+                    if logits is matrix and target is i64; \
+                    F.cross_entropy({logits}, {target}.to(@int64), reduction=\"none\") \
+                    if logits is matrix; \
+                    -@log_softmax({logits}, -1).gather(-1, {target}.unsqueeze(-1)).squeeze(-1) \
+                    if target is i64; \
+                    -@log_softmax({logits}, -1).gather(-1, {target}.to(@int64).unsqueeze(-1)).squeeze(-1)",
+            jax: "",
+        },
+        note: "A target out of range is as one of `take_along`, but torch raises, and where `logits` is a \
+               matrix takes -100 for none, whose loss is 0. Frameworks may raise where there are no \
+               elements along the axis.",
         ..COMPOSITE
     },
 ];

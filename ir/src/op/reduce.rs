@@ -2,8 +2,8 @@
 
 use super::access::{Access, Fold};
 use super::{
-    BASE, Class, DECOMPOSED, DTypeRule, Default, Gradient, Infer, Kind, Meaning, OpDef, Python,
-    ShapeRule, all, attr, operand,
+    BASE, Class, DTypeRule, Default, Gradient, Infer, Kind, Meaning, OpDef, Python, ShapeRule, all,
+    attr, operand,
 };
 use crate::algebra::{Rule, Var, count_dims};
 use crate::attr::AttrKind;
@@ -305,8 +305,15 @@ pub(super) const OPS: &[OpDef] = &[
             let weights = (r.arg(0) - spread(r, r.y())).exp();
             vec![Some(spread(r, r.g()) * weights)]
         }),
-        python: DECOMPOSED,
-        note: "Of no elements it is -inf on the evaluator and native targets; frameworks raise.",
+        python: Python {
+            numpy: "",
+            torch: "{x} if axes is empty; \
+                    @logsumexp({x}.flatten(), 0) if axes is default and keepdim is default; \
+                    @logsumexp({x}.flatten(), 0).reshape({result}) if axes is default; \
+                    @logsumexp({x}, {axes}[, keepdim={keepdim}])",
+            jax: "jax.nn.logsumexp({x}[, axis={axes}][, keepdims={keepdim}])",
+        },
+        note: "Of no elements it is -inf; NumPy raises.",
         ..FLOATS
     },
 ];

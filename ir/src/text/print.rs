@@ -9,6 +9,7 @@ use crate::attr::Attr;
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::graph::{Bound, Function, Module, Operation, Role, Value};
+use crate::loc::Loc;
 use crate::shape::Type;
 use crate::tensor::{Tensor, float_text, parse_element};
 
@@ -66,7 +67,9 @@ impl Display for Function {
             f.write_str("\n")?;
         }
         for guard in &self.guards {
-            writeln!(f, "  guard {} == {}", Side(&guard.left), Side(&guard.right))?;
+            write!(f, "  guard {} == {}", Side(&guard.left), Side(&guard.right))?;
+            write_loc(&guard.loc, f)?;
+            f.write_str("\n")?;
         }
         if !self.external {
             f.write_str("  return")?;
@@ -177,7 +180,11 @@ fn write_operation(
         f.write_str(if i == 0 { " : " } else { ", " })?;
         write_type(function.values.get(value.index()).map(|v| &v.ty), f)?;
     }
-    for (i, path) in op.loc.paths().iter().enumerate() {
+    write_loc(&op.loc, f)
+}
+
+fn write_loc(loc: &Loc, f: &mut Formatter) -> fmt::Result {
+    for (i, path) in loc.paths().iter().enumerate() {
         f.write_str(if i == 0 { " @ " } else { ", " })?;
         Quoted(path).fmt(f)?;
     }

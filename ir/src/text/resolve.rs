@@ -9,8 +9,9 @@ use super::cursor::Span;
 use super::syntax::{FunctionTree, Label, OpTree};
 use crate::calls::callees_first;
 use crate::diagnostic::{Diagnostic, Result, did_you_mean};
-use crate::dim::Symbol;
+use crate::dim::{Dim, Symbol};
 use crate::graph::{Function, Module, Operation, ResultDef, Value, ValueInfo};
+use crate::loc::Loc;
 use crate::retype::{self, Inferred};
 use crate::shape::{Guard, Type};
 use crate::verify;
@@ -87,7 +88,7 @@ struct Resolver<'t, 's> {
     symbols: FxHashSet<Symbol>,
     /// The guards, and the equalities of the signature.
     equalities: Vec<Guard>,
-    seen: FxHashSet<Guard>,
+    seen: FxHashSet<(Dim, Dim)>,
 }
 
 impl<'t, 's> Resolver<'t, 's> {
@@ -103,7 +104,7 @@ impl<'t, 's> Resolver<'t, 's> {
             function,
             values: FxHashMap::default(),
             symbols: FxHashSet::default(),
-            seen: equalities.iter().cloned().collect(),
+            seen: equalities.iter().map(|g| (g.left.clone(), g.right.clone())).collect(),
             equalities,
         }
     }
@@ -195,7 +196,7 @@ impl<'t, 's> Resolver<'t, 's> {
                 .hint("they have dims of their own, which need names: write `: tensor<…>`")
                 .err();
         }
-        self.add_guards(inferred.guards);
+        self.add_guards(inferred.guards, &tree.loc);
         for (label, ty) in tree.results.iter().zip(inferred.types) {
             self.define(label, ty)?;
         }
@@ -216,7 +217,7 @@ impl<'t, 's> Resolver<'t, 's> {
                 .err();
         }
         if inferred.fresh.is_empty() {
-            self.add_guards(std::mem::take(&mut inferred.guards));
+            self.add_guards(std::mem::take(&mut inferred.guards), &tree.loc);
         }
         let declared: SmallVec<[&Type; 2]> = types.iter().map(|(ty, _)| ty).collect();
         let taken = |symbol: &Symbol| self.symbols.contains(symbol);
@@ -228,11 +229,12 @@ impl<'t, 's> Resolver<'t, 's> {
                 .span(types[i].1.clone())
                 .err()
         })?;
-        let guards = inferred.guards.iter().map(|guard| Guard {
+        let guards = std::mem::take(&mut inferred.guards).into_iter().map(|guard| Guard {
             left: binding.dim(&guard.left),
             right: binding.dim(&guard.right),
+            ..guard
         });
-        self.add_guards(guards.collect());
+        self.add_guards(guards.collect(), &tree.loc);
         for (label, (ty, _)) in tree.results.iter().zip(types) {
             self.define(label, ty.clone())?;
         }
@@ -252,13 +254,16 @@ impl<'t, 's> Resolver<'t, 's> {
     }
 
     /// Adds what inference asks for and the text leaves out.
-    fn add_guards(&mut self, guards: Vec<Guard>) {
+    fn add_guards(&mut self, guards: Vec<Guard>, loc: &Loc) {
         for guard in guards {
-            let turned = Guard { left: guard.right.clone(), right: guard.left.clone() };
+            let turned = (guard.right.clone(), guard.left.clone());
             if names_nothing(&guard) {
                 continue;
             }
-            if !self.seen.contains(&turned) && self.seen.insert(guard.clone()) {
+            if !self.seen.contains(&turned)
+                && self.seen.insert((guard.left.clone(), guard.right.clone()))
+            {
+                let guard = Guard { loc: guard.loc.inside(loc), ..guard };
                 self.equalities.push(guard.clone());
                 self.function.guards.push(guard);
             }

@@ -217,7 +217,7 @@ impl<'s> Reader<'s> {
         let left = self.cursor.dim_of_line()?;
         self.cursor.expect("==")?;
         let right = self.cursor.dim_of_line()?;
-        Ok(Guard { left, right })
+        Ok(Guard { left, right, loc: self.loc()? })
     }
 
     /// A target and the lines of its body.

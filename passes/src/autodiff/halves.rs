@@ -7,8 +7,11 @@ use mithril_ir::builder::Builder;
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Symbol;
 use mithril_ir::graph::{Function, Module, Operation, ResultDef, Role, Value};
+use mithril_ir::op::Kind;
 use mithril_ir::shape::Type;
 use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::unused;
 
 /// A callee's forward half, which gives its results and what the backward half reads, and the
 /// backward half, which takes arguments kept by the caller, what was saved, and cotangents.
@@ -44,9 +47,13 @@ pub fn split(
 ) -> Result<Halves> {
     let (results, gradients) = joint.results.split_at(callee.results.len());
     let ahead = needed(joint, results);
-    let behind: Vec<bool> =
-        needed(joint, gradients).iter().zip(&ahead).map(|(back, front)| *back && !front).collect();
+    // Constants are written again rather than saved.
+    let behind: Vec<bool> = (needed(joint, gradients).iter().zip(&ahead).zip(&joint.ops))
+        .map(|((back, front), op)| *back && (!front || is_constant(op)))
+        .collect();
     let (kept, saved) = crossing(callee, joint, gradients, &behind, keeps);
+    let saved: Vec<(Arc<str>, Value)> =
+        saved_names(callee, joint, &ahead, &saved).into_iter().zip(saved).collect();
     let forward = forward_half(module, callee, joint, &ahead, &saved)?;
     let backward = backward_half(module, callee, joint, &behind, &kept, &saved)?;
     Ok(Halves {
@@ -55,6 +62,10 @@ pub fn split(
         kept,
         operands: (0..wrt.len()).filter(|&i| wrt[i]).collect(),
     })
+}
+
+fn is_constant(operation: &Operation) -> bool {
+    operation.op.kind == Kind::Constant && operation.op.attr_index("value").is_some()
 }
 
 fn add(module: &mut Module, function: Function) -> Arc<Function> {
@@ -69,7 +80,7 @@ fn forward_half(
     callee: &Function,
     joint: &Function,
     ahead: &[bool],
-    saved: &[Value],
+    saved: &[(Arc<str>, Value)],
 ) -> Result<Function> {
     let builder = Builder::like(module.fresh_name(&format!("{}_forward", callee.name)), callee);
     let arguments = (0..callee.args.len()).map(|i| (joint.arg(i), Value(i as u32)));
@@ -78,19 +89,44 @@ fn forward_half(
     let own = &joint.results[..callee.results.len()];
     let mut results: Vec<ResultDef> =
         own.iter().map(|r| ResultDef { value: map[&r.value], ..r.clone() }).collect();
-    for (name, value) in saved_names(callee, saved.len()).into_iter().zip(saved) {
-        results.push(ResultDef { name, value: map[value], state: None });
+    for (name, value) in saved {
+        results.push(ResultDef { name: name.clone(), value: map[value], state: None });
     }
     builder.finish(results)
 }
 
-/// Names of saved values that neither arguments nor results of the callee have: those of a
-/// derivative have some of them already.
-fn saved_names(callee: &Function, count: usize) -> Vec<Arc<str>> {
-    let args = callee.args.iter().map(|a| &*a.name);
-    let taken: FxHashSet<&str> = args.chain(callee.results.iter().map(|r| &*r.name)).collect();
-    let names = (0..).map(|i| format!("saved_{i}")).filter(|name| !taken.contains(&**name));
-    names.take(count).map(Arc::from).collect()
+/// Names for saved values that neither arguments nor results of the callee have: their own, the
+/// block's where other blocks read them, else the operation's.
+fn saved_names(
+    callee: &Function,
+    joint: &Function,
+    ahead: &[bool],
+    saved: &[Value],
+) -> Vec<Arc<str>> {
+    let args = joint.args.iter().map(|a| a.name.clone());
+    let mut taken: FxHashSet<Arc<str>> =
+        args.chain(joint.results.iter().map(|r| r.name.clone())).collect();
+    let made = joint.ops.iter().flat_map(|op| op.results().map(move |value| (value, op)));
+    let made: FxHashMap<Value, &Operation> = made.collect();
+    let wish = |value: &Value| -> String {
+        if let Some(name) = &joint.info(*value).name {
+            return name.to_string();
+        }
+        let Some(maker) = made.get(value) else { return "saved".into() };
+        let own = maker.loc.shortest();
+        let leaves = joint.results[..callee.results.len()].iter().any(|r| r.value == *value)
+            || selected(joint, ahead)
+                .any(|op| op.loc.shortest() != own && op.operands.contains(value));
+        let block = own.and_then(|path| path.rsplit('.').next()).filter(|_| leaves);
+        block.unwrap_or(maker.op.name).to_string()
+    };
+    let mut names = Vec::with_capacity(saved.len());
+    for value in saved {
+        let name = unused(&wish(value), |name| taken.contains(name));
+        taken.insert(name.clone());
+        names.push(name);
+    }
+    names
 }
 
 /// The gradients, from kept arguments, saved values and cotangents.
@@ -100,7 +136,7 @@ fn backward_half(
     joint: &Function,
     behind: &[bool],
     kept: &[usize],
-    saved: &[Value],
+    saved: &[(Arc<str>, Value)],
 ) -> Result<Function> {
     let builder = Builder::new(module.fresh_name(&format!("{}_backward", callee.name)));
     let mut map: FxHashMap<Value, Value> = FxHashMap::default();
@@ -109,9 +145,9 @@ fn backward_half(
         let ty = callee.ty(Value(i as u32)).clone();
         map.insert(joint.arg(i), builder.arg(arg.name.clone(), arg.role, ty));
     }
-    for (name, value) in saved_names(callee, saved.len()).into_iter().zip(saved) {
+    for (name, value) in saved {
         let ty = joint.ty(*value).clone();
-        map.insert(*value, builder.arg(name, Role::Data, ty));
+        map.insert(*value, builder.arg(name.clone(), Role::Data, ty));
     }
     for (value, arg) in joint.arguments().skip(callee.args.len()) {
         let ty = joint.ty(value).clone();

@@ -300,8 +300,15 @@ impl Alone<'_> {
             });
             let size = dims[axis].clone();
             let rank = own.nest.dims(indices).len();
-            let all = own.nest.dims(updates).to_vec();
+            // An axis of nothing has no place for updates: they go over it as often as it has one.
+            let some = size.min(&Dim::Const(1));
+            let guarded = some.as_const() != Some(1);
+            let mut all = own.nest.dims(updates).to_vec();
+            if guarded {
+                all.insert(0, some);
+            }
             own.every(&all, |own, place| {
+                let place: Index = place[usize::from(guarded)..].into();
                 let (at, rest) = match along {
                     true => (place.clone(), axis + 1),
                     false => (place[axis..axis + rank].into(), axis + rank),
@@ -310,7 +317,7 @@ impl Alone<'_> {
                 let mut target: Index = place[..axis].into();
                 target.push(spot);
                 target.extend_from_slice(&place[rest..]);
-                let update = own.nest.pull(updates, place);
+                let update = own.nest.pull(updates, &place);
                 own.add_at(&target, update);
             });
         })

@@ -72,6 +72,11 @@ pub fn inputs(case: &Case, random: &mut Random) -> Vec<Tensor> {
         let dims = ty.shape.dims.iter().filter_map(|d| d.as_const());
         dims.min().unwrap_or(1).max(1)
     });
+    let classes = case.op.attr_index("classes").and_then(|at| match case.attrs[at] {
+        Attr::Int(classes) => Some(classes.max(1)),
+        _ => None,
+    });
+    let least = classes.unwrap_or(least);
     let mut tensors = case.tensors(random);
     for (i, tensor) in tensors.iter_mut().enumerate() {
         let operand = case.op.operand(i);

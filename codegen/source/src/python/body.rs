@@ -5,13 +5,14 @@ use std::sync::Arc;
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::{Dim, Symbol};
 use mithril_ir::graph::{Bound, Function, Operation, ResultDef, Role, Value};
+use mithril_ir::loc::Loc;
 use mithril_ir::op::Kind;
 use mithril_ir::tensor::Tensor;
 use rustc_hash::FxHashMap;
 
 use super::expr::Expr;
 use super::file::File;
-use super::names::{Names, comment, last_part};
+use super::names::{Names, comment, format_text, last_part};
 
 /// The longest expression that is folded into another.
 const FOLDED: usize = 52;
@@ -40,6 +41,11 @@ pub enum Statement {
     Assert(Expr, Expr),
     /// `for x in xs:`, its variables, what it goes over, and its lines.
     Loop(String, Expr, Vec<Statement>),
+}
+
+/// Whether it is a tensor that is written out.
+fn is_constant(op: &Operation) -> bool {
+    op.op.kind == Kind::Constant && op.op.attr_index("value").is_some()
 }
 
 /// A function's body under construction.
@@ -159,7 +165,12 @@ impl<'f, 'm> Body<'f, 'm> {
             if !live[i] {
                 continue;
             }
+            let known = !is_constant(op) && op.results().all(|v| function.info(v).known.is_some());
             for value in &op.operands {
+                // A shape of numbers is known without its array.
+                if known && function.ty(*value).shape.as_fixed().is_some() {
+                    continue;
+                }
                 self.uses[value.index()] += 1;
                 self.escapes[value.index()] |= self.paths[value.index()] != op.loc.shortest();
             }
@@ -172,7 +183,7 @@ impl<'f, 'm> Body<'f, 'm> {
         let function = self.function;
         for guard in &function.guards {
             let (left, relation, right) = guard.relation();
-            self.require(left, relation, right)?;
+            self.require(left, relation, right, &guard.loc)?;
         }
         for constraint in &function.constraints {
             let relation = match constraint.relation {
@@ -180,13 +191,19 @@ impl<'f, 'm> Body<'f, 'm> {
                 Bound::AtMost => "<=",
                 Bound::AtLeast => ">=",
             };
-            self.require(&constraint.left, relation, &constraint.right)?;
+            self.require(&constraint.left, relation, &constraint.right, &Loc::unknown())?;
         }
         Ok(())
     }
 
     /// Asserts a relation of dims, where arguments give their symbols.
-    fn require(&mut self, left: &Dim, relation: &'static str, right: &Dim) -> Result<()> {
+    fn require(
+        &mut self,
+        left: &Dim,
+        relation: &'static str,
+        right: &Dim,
+        loc: &Loc,
+    ) -> Result<()> {
         let mut bound = true;
         for dim in [left, right] {
             dim.for_each_symbol(&mut |s| bound &= self.is_bound(s));
@@ -199,14 +216,16 @@ impl<'f, 'm> Body<'f, 'm> {
         let test = values[0].clone().binary(relation, values[1].clone());
         let shown = [left, right].into_iter().zip(&values).filter(|(d, _)| d.as_const().is_none());
         let shown: Vec<String> = shown.map(|(_, value)| format!("{{{value}=}}")).collect();
-        let message = format!("f\"{test} does not hold: {}\"", shown.join(", "));
+        let place = loc.blocks().map(|blocks| format!("{}: ", format_text(&blocks)));
+        let place = place.unwrap_or_default();
+        let message = format!("f\"{place}{test} does not hold: {}\"", shown.join(", "));
         self.statements.push(Statement::Assert(test, Expr::Literal(message)));
         Ok(())
     }
 
     fn operation(&mut self, op: &'m Operation) -> Result<()> {
         match op.op.kind {
-            Kind::Constant if op.op.attr_index("value").is_some() => return self.constant(op),
+            Kind::Constant if is_constant(op) => return self.constant(op),
             Kind::Call => return self.call(op),
             Kind::Elementwise
             | Kind::Reduce

@@ -84,6 +84,12 @@ pub fn matmul(facts: &Facts) -> Option<(Side, Side)> {
     Some((turned(*from_x == batch), turned(*from_y == batch + 1)))
 }
 
+/// Whether one side is a number that the other is multiplied by.
+pub fn scales(facts: &Facts) -> bool {
+    let number = |axes: &Axes| axes.count == 0 && !axes.lead;
+    both(facts).is_some_and(|(x, y)| number(&x) || number(&y))
+}
+
 /// The subscripts of `einsum`; `None` where there are more axes than letters.
 pub fn equation(facts: &Facts) -> Option<String> {
     let (x, y) = both(facts)?;

@@ -56,6 +56,7 @@ impl<'a> Facts<'a> {
             Test::Is(word) => match word.as_str() {
                 "default" => self.is_default(&guard.slot),
                 "summed" => self.summed().is_some(),
+                "scaled" => contraction::scales(self),
                 "matmul" => contraction::matmul(self).is_some(),
                 _ => match (self.operand(&guard.slot), self.attr(&guard.slot)) {
                     (Some(at), _) => self.operand_is(at, word),
@@ -171,6 +172,7 @@ fn dtype_is(dtype: DType, word: &str) -> bool {
         "half" => matches!(dtype, DType::F16 | DType::BF16),
         "index" => matches!(dtype, DType::I32 | DType::I64),
         "integer" => dtype.is_int(),
+        "unsigned" => matches!(dtype, DType::U16 | DType::U32 | DType::U64),
         "float" => dtype.is_float(),
         "bool" => dtype == DType::Bool,
         _ => DType::ALL.iter().any(|d| *d == dtype && d.name() == word),

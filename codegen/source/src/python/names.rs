@@ -137,6 +137,19 @@ pub fn string(text: &str) -> String {
     out
 }
 
+/// Text between the quotes of `f"..."`.
+pub fn format_text(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '{' | '}' => out.extend([c, c]),
+            c => push_escaped(&mut out, c),
+        }
+    }
+    out
+}
+
 /// A block path as a comment: as it is where it is plain, else as a string of bounded length.
 pub fn comment(path: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
@@ -197,6 +210,7 @@ mod tests {
         assert_eq!(string("a\nb\\"), "\"a\\nb\\\\\"");
         assert_eq!(string("\u{202e}x"), "\"\\u202ex\"");
         assert_eq!(comment("a\nimport os"), "\"a\\nimport os\"");
+        assert_eq!(format_text("{a\"}\n\\"), "{{a\\\"}}\\n\\\\");
         assert_eq!(last_part("h.3.attn"), "attn");
         assert_eq!(last_part("h.3"), "h.3");
         assert_eq!(last_part("3"), "3");

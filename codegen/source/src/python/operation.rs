@@ -129,7 +129,7 @@ impl<'m> Body<'_, 'm> {
             weak: &weak,
             widens: self.file.widens(dtype),
             picks: self.picked(op).is_some(),
-            devices: self.file.dialect.devices,
+            devices: self.placed().is_some(),
         })
     }
 
@@ -429,17 +429,23 @@ impl<'m> Body<'_, 'm> {
 
     /// The device of the first argument; `None` where there is none or it does not matter.
     pub fn device(&mut self) -> Expr {
+        match self.placed() {
+            Some((value, name)) => {
+                self.touch(value);
+                Expr::name(name).attribute("device")
+            }
+            None => Expr::name("None"),
+        }
+    }
+
+    /// The argument whose device arrays made anew share, and its variable.
+    fn placed(&self) -> Option<(Value, String)> {
         let arguments = || self.function.arguments();
         let data = arguments().find(|(_, a)| a.role == Role::Data);
-        match data.or_else(|| arguments().next()) {
-            Some((value, _)) if self.file.dialect.devices => {
-                self.touch(value);
-                match &self.held[value.index()] {
-                    Held::Variable(name) => Expr::name(name).attribute("device"),
-                    _ => Expr::name("None"),
-                }
-            }
-            _ => Expr::name("None"),
+        let (value, _) = data.or_else(|| arguments().next())?;
+        match &self.held[value.index()] {
+            Held::Variable(name) if self.file.dialect.devices => Some((value, name.clone())),
+            _ => None,
         }
     }
 

@@ -30,9 +30,11 @@ impl Checker {
 
     /// A guard that does not hold, with the terminals that its dims are of.
     fn broken(&self, at: usize, binding: &Binding) -> Diagnostic {
-        let (left, relation, right) = self.signature.guards[at].relation();
+        let guard = &self.signature.guards[at];
+        let (left, relation, right) = guard.relation();
         let mut error =
             Diagnostic::new("Incompatible shapes: the dims of inputs do not fit together");
+        error.place = guard.loc.blocks();
         let mut told: Vec<&Symbol> = Vec::new();
         let mut symbols: Vec<Symbol> = Vec::new();
         for dim in [left, right] {
@@ -53,7 +55,9 @@ impl Checker {
                     None => at as i64,
                     Some(_) => at as i64 - dims.len() as i64,
                 };
-                Some(format!(", axis {axis} of `{}`", slot.name))
+                let elsewhere = slot.readers.blocks().filter(|_| slot.readers != guard.loc);
+                let readers = elsewhere.map(|blocks| format!(" in {blocks}")).unwrap_or_default();
+                Some(format!(", axis {axis} of `{}`{readers}", slot.name))
             });
             error = error.got(format!("{symbol} = {value}{}", home.unwrap_or_default()));
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use mithril_ir::dim::{Dim, Symbol};
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::Role;
+use mithril_ir::loc::Loc;
 use mithril_ir::shape::{Guard, Shape, Type};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -56,6 +57,8 @@ pub struct Slot {
     /// The symbol of the leading rank variable, if any, and what each dim must be.
     pub lead: Option<usize>,
     pub dims: SmallVec<[Want; 4]>,
+    /// The blocks that read it.
+    pub readers: Loc,
     /// Whether a dim is an expression, which waits for all symbols.
     late: bool,
 }
@@ -104,11 +107,13 @@ impl Signature {
             guards: program.guards.clone(),
         };
         for arg in &program.arguments {
-            signature.add(py, &arg.name, Group::of(arg.role), &arg.ty, rename);
+            let readers = arg.readers.clone();
+            signature.add(py, &arg.name, Group::of(arg.role), &arg.ty, readers, rename);
         }
         for result in program.results.iter().filter(|r| r.state.is_none()) {
             if result.ty.dtype.is_float() {
-                signature.add(py, &result.name, Group::OutputGradients, &result.ty, rename);
+                let (group, readers) = (Group::OutputGradients, Loc::unknown());
+                signature.add(py, &result.name, group, &result.ty, readers, rename);
             }
         }
         signature
@@ -120,6 +125,7 @@ impl Signature {
         name: &Arc<str>,
         group: Group,
         ty: &Type,
+        readers: Loc,
         rename: &dyn Fn(DType) -> DType,
     ) {
         let lead = ty.shape.lead.as_ref().map(|own| place(&mut self.leads, own));
@@ -134,6 +140,7 @@ impl Signature {
             name: name.clone(),
             group,
             optional: group == Group::OutputGradients,
+            readers,
             lead,
             ty: Type::new(rename(ty.dtype), ty.shape.clone()),
             late: dims.iter().any(|want| matches!(want, Want::Equals(_))),

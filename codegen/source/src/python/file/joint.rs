@@ -9,12 +9,16 @@ use super::{Body, Expr, File, Lines, Statement, string};
 /// What files call it.
 const NAME: &str = "outputs_and_gradients";
 
-/// Whether the function gives the entry's results, and gradients after them.
+/// Whether the function gives the entry's results, and gradients after them: those of outputs that
+/// are no floats take no cotangents, and are zeros.
 pub fn is_joint(entry: &Function, function: &Function) -> bool {
     let same = |(a, b): (&ResultDef, &ResultDef)| a.name == b.name && a.state == b.state;
-    function.args.iter().any(|arg| arg.role == Role::Cotangent)
-        && function.results.len() > entry.results.len()
+    let learned =
+        |r: &ResultDef| entry.args.iter().any(|arg| arg.role == Role::Param && arg.name == r.name);
+    let takes = function.args.iter().any(|arg| arg.role == Role::Cotangent);
+    function.results.len() > entry.results.len()
         && entry.results.iter().zip(&function.results).all(same)
+        && (takes || function.results[entry.results.len()..].iter().all(learned))
 }
 
 /// The function in the order it is written.
@@ -37,7 +41,11 @@ impl Parts {
         let cotangents = body.put_off(Role::Cotangent);
         let live = body.survey();
         body.guards()?;
-        let ahead = needed(function, outputs);
+        let ahead: Vec<bool> = needed(function, outputs)
+            .iter()
+            .zip(&live)
+            .map(|(ahead, live)| *ahead && *live)
+            .collect();
         body.write_operations(&ahead)?;
         let (mut given, mut states, mut found) = (Vec::new(), Vec::new(), Vec::new());
         for result in outputs {

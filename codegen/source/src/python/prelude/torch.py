@@ -24,7 +24,7 @@ def _broadcast(x, shape, axes):
     return x.reshape(spread).expand(shape)
 
 
-def _iota(shape, axis, dtype, device):
+def _iota(shape, axis, dtype, device=None):
     """0, 1, 2, … along an axis."""
     column = [1] * len(shape)
     column[axis] = shape[axis]

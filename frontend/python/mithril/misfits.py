@@ -1,0 +1,38 @@
+"""Arrays that do not fit together, where only the framework notices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from .errors import MithrilError
+
+if TYPE_CHECKING:
+    from . import _core
+
+__all__ = ["raise_misfit"]
+
+
+def raise_misfit(
+    cause: Exception,
+    program: _core.Program,
+    inputs: Mapping[str, Any],
+    compiled: Callable[[dict[str, list[int]]], object],
+) -> None:
+    """Says why a framework refused inputs whose ranks were open when the model was compiled: what
+    `compiled`, given their shapes, says. Nothing, where that finds nothing wrong.
+
+    Errors: `MithrilError` with the blocks, the terminals and the dims that do not fit.
+    """
+    arguments = program.arguments
+    if not any(dim.startswith("*") for argument in arguments for dim in argument.dims):
+        return
+    names = [argument.name for argument in arguments if argument.role == "data"]
+    if not all(hasattr(inputs.get(name), "shape") for name in names):
+        return
+    try:
+        compiled({name: list(inputs[name].shape) for name in names})
+    except MithrilError as error:
+        # The shapes are those of a call.
+        what = str(error).replace(" during compilation", "", 1)
+        raise type(error)(what) from cause

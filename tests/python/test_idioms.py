@@ -1,0 +1,191 @@
+"""Generated source as a person who knows the framework would write it."""
+
+import re
+
+import numpy as np
+import pytest
+from conftest import INSTALLED, MAKERS
+
+import mithril as ml
+from mithril import models
+from mithril.models import (
+    Arange,
+    ArgMax,
+    BatchNorm1d,
+    Buffer,
+    CrossEntropy,
+    Einsum,
+    Gelu,
+    LayerNorm,
+    Linear,
+    LogSumExp,
+    Model,
+    OneHot,
+    Sequential,
+    Softplus,
+    Stack,
+    Tril,
+    Triu,
+)
+
+KINDS = [kind for kind in INSTALLED if kind in ("numpy", "torch", "jax")]
+
+
+def code(kind, block, shapes=None, **options):
+    backend = getattr(ml, MAKERS[kind])()
+    return ml.compile(block, backend, shapes=shapes or {}, **options).code
+
+
+def scaled():
+    model = Model()
+    model |= Einsum("ab,->ab")(inputs=["x", "scale"], output="y")
+    return model
+
+
+def stacked():
+    model = Model()
+    model |= Stack(axis=1)(inputs=["a", "b"], output="y")
+    return model
+
+
+# By block and shapes, the line that makes the output in each framework.
+LINES = {
+    "tril": (
+        Tril,
+        {"input": [4, 4]},
+        {"numpy": "np.tril(x)", "torch": "torch.tril(x)", "jax": "jnp.tril(x)"},
+    ),
+    "triu": (
+        lambda: Triu(1),
+        {"input": ["n", "m"]},
+        {"numpy": "np.triu(x, 1)", "torch": "torch.triu(x, 1)", "jax": "jnp.triu(x, 1)"},
+    ),
+    "logsumexp": (
+        lambda: LogSumExp(axis=-1),
+        {"input": [4, 5]},
+        {
+            "numpy": "np.squeeze(np.log(sum_) + stop_gradient, -1)",
+            "torch": "torch.logsumexp(x, -1)",
+            "jax": "jax.nn.logsumexp(x, axis=-1)",
+        },
+    ),
+    "logsumexp of all": (
+        LogSumExp,
+        {"input": [4, 5]},
+        {"torch": "torch.logsumexp(x.flatten(), 0)", "jax": "jax.nn.logsumexp(x)"},
+    ),
+    "stack": (
+        stacked,
+        {"a": [2, 3], "b": [2, 3]},
+        {
+            "numpy": "np.stack([a, b], axis=1)",
+            "torch": "torch.stack([a, b], dim=1)",
+            "jax": "jnp.stack([a, b], axis=1)",
+        },
+    ),
+    "one hot": (
+        lambda: OneHot(5),
+        {"input": [4]},
+        {
+            "torch": "F.one_hot(x, 5).to(torch.float32)",
+            "jax": "jax.nn.one_hot(x, 5, dtype=jnp.float32)",
+        },
+    ),
+    "cross entropy": (
+        CrossEntropy,
+        {"input": [4, 5], "target": [4]},
+        {"torch": 'F.cross_entropy(x, target, reduction="none")'},
+    ),
+    # Of more axes, the classes of `F.cross_entropy` are along another.
+    "cross entropy of sequences": (
+        CrossEntropy,
+        {"input": [2, 4, 5], "target": [2, 4]},
+        {"torch": "-torch.log_softmax(x, -1).gather(-1, target.unsqueeze(-1)).squeeze(-1)"},
+    ),
+    "a ramp": (
+        lambda: Arange(stop=5),
+        {},
+        {
+            "numpy": "np.arange(5, dtype=np.int64)",
+            "torch": "torch.arange(5, dtype=torch.int64)",
+            "jax": "jnp.arange(5, dtype=jnp.int32)",
+        },
+    ),
+    "a scaled matrix": (
+        scaled,
+        {"x": [2, 3], "scale": []},
+        dict.fromkeys(("numpy", "torch", "jax"), "x * scale"),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("case", LINES)
+def test_one_line(case, kind):
+    block, shapes, lines = LINES[case]
+    if kind in lines:
+        source = code(kind, block(), shapes, inference=True)
+        made = re.findall(r"^    (?:output|y) = (.*)$", source, re.MULTILINE)
+        assert made == [lines[kind]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_arrays_whose_shape_alone_is_read_are_not_made(kind):
+    model = Model()
+    model |= Buffer()(input=np.ones((3, 4), "float32"), output="c")
+    model |= Buffer()(input="x", output="y")
+    model |= Buffer()(input=model.y * model.c.shape[0].cast(ml.float32), output="z")
+    assert ".full(" not in code(kind, model, {"x": [2]}, optimization_level="none")
+
+
+def test_halves_of_a_repeated_block_say_what_they_hand_on():
+    class Part(Model):
+        def __init__(self):
+            super().__init__()
+            self |= Linear(3)(input="x", output="h")
+            for _ in range(3):
+                for block in (Gelu(), LayerNorm(), Softplus(), Linear(3)):
+                    self += block
+
+    source = code("numpy", Sequential([Part(), Part(), Part()]), {"input": [2, 3]})
+    handed = source[source.index("def part_forward(") : source.index("def part_backward")]
+    handed = handed[handed.index("return (") : handed.index("    )\n\n\n")].split()
+    assert {"gelu_0,", "layer_norm_1,", "softplus_2,", "h,"} <= set(handed)
+    assert "saved" not in source
+    # Constants are written where they are used.
+    assert not [name for name in handed[2:] if not name[0].isalpha()]
+
+
+@pytest.mark.parametrize("shapes", [{"input": ["n", 3]}, {"input": [4, 3]}])
+def test_a_batch_is_averaged_once(shapes):
+    source = code("numpy", Sequential([Linear(3), BatchNorm1d()]), shapes)
+    forward = source[source.index("def outputs_and_gradients") : source.index("    outputs = ")]
+    assert forward.count("np.sum(linear") == 1
+
+
+def test_gradients_are_called_alike_whatever_the_outputs_are():
+    model = Model()
+    model |= Linear(3)(input="x", output="h")
+    model |= ArgMax(axis=-1)(input="h", output="y")
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes={"x": [2, 4]})
+    assert "def gradients(params, inputs, output_gradients):" in compiled.code
+    params, inputs = compiled.randomize_params(seed=1), {"x": np.ones((2, 4), "float32")}
+    outputs, gradients = compiled.evaluate(params, inputs, output_gradients={})
+    assert outputs["y"].shape == (2,)
+    assert all(not gradients[name].any() for name in params)
+    scope: dict = {}
+    exec(compiled.code, scope)
+    assert not scope["gradients"](params, inputs, {})["linear.w"].any()
+
+
+def test_triangles_and_stacks_of_numbers():
+    x = np.arange(18, dtype="float32").reshape(2, 3, 3)
+    for kind in INSTALLED:
+        if kind == "c":
+            continue
+        backend = getattr(ml, MAKERS[kind])()
+        for name, diagonal in [("Tril", 0), ("Tril", -1), ("Triu", 1)]:
+            block = getattr(models, name)(diagonal)
+            model = ml.compile(block, backend, shapes={"input": ["n", 3, 3]})
+            got = model.evaluate({}, {"input": backend.array(x)})["output"]
+            assert np.array_equal(backend.to_numpy(got), getattr(np, name.lower())(x, diagonal))
