@@ -2,6 +2,8 @@
 
 import gc
 import os
+import pathlib
+import re
 import subprocess
 import sys
 import threading
@@ -401,3 +403,14 @@ def test_a_missing_library_is_told(tmp_path):
     _, error = process.communicate(timeout=120)
     assert "BackendError: Native code cannot be made" in error
     assert "LLVM 22" in error
+
+
+def test_a_gpt_writes_what_torch_writes():
+    script = pathlib.Path(__file__).parents[1] / "benches" / "generate.py"
+    sizes = ["2", "64", "4", "97", "100"]
+    done = subprocess.run(
+        [sys.executable, script, *sizes], capture_output=True, text=True, check=True
+    )
+    assert "100 tokens the same" in done.stdout
+    difference = re.search(r"logits differ by (\S+)", done.stdout)
+    assert difference and float(difference[1]) <= 1e-4
