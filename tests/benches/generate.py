@@ -1,9 +1,9 @@
 """A GPT that writes: greedy tokens of native code beside torch's, from the same weights.
 
-`python tests/benches/generate.py [layers width heads vocabulary tokens]`, by default GPT-2 small and
-100 tokens. The whole text is read again for each token; its length is a dim without a size, so that
-one compile serves all. Prints the largest difference of the logits of the last text, whether all
-tokens are the same, the times, and by how much the memory of the process grew.
+`python tests/benches/generate.py [layers width heads vocabulary tokens]`, by default GPT-2 small
+and 100 tokens. The whole text is read again for each token; its length is a dim without a size: one
+compile serves all. Prints the largest difference of the logits of the last text, whether all tokens
+are the same, the times, and by how much the memory of the process grew.
 """
 
 import os

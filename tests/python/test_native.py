@@ -2,7 +2,6 @@
 
 import gc
 import os
-import pathlib
 import re
 import subprocess
 import sys
@@ -406,7 +405,7 @@ def test_a_missing_library_is_told(tmp_path):
 
 
 def test_a_gpt_writes_what_torch_writes():
-    script = pathlib.Path(__file__).parents[1] / "benches" / "generate.py"
+    script = Path(__file__).parents[1] / "benches" / "generate.py"
     sizes = ["2", "64", "4", "97", "100"]
     done = subprocess.run(
         [sys.executable, script, *sizes], capture_output=True, text=True, check=True
