@@ -1,4 +1,4 @@
-//! Runs functions as native code, beside the evaluator.
+//! Runs functions as native code, LLVM's and Cranelift's, beside the evaluator.
 
 // Each user takes a part of it.
 #![allow(dead_code)]
@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use mithril_instant::Machine;
 use mithril_ir::dim::Symbol;
 use mithril_ir::dtype::DType;
 use mithril_ir::evaluate::evaluate;
@@ -40,7 +41,25 @@ pub struct Native {
     pub plan: Plan,
     pub executable: Executable,
     pub kernels: Vec<Kernel>,
+    /// The same, with the code of Cranelift for each kernel that has some.
+    pub instant: Executable,
+    pub instants: Vec<Kernel>,
 }
+
+/// The code of a kernel by Cranelift; none where it leaves the kernel to LLVM.
+pub fn instant(code: &mithril_kernels::code::Code) -> Option<Code> {
+    let machine = Machine::host().expect("a machine that Cranelift knows");
+    // The verifier is asked too.
+    if let Err(error) = machine.text(code) {
+        assert!(LEFT.contains(&error.0.as_str()), "{error}");
+        return None;
+    }
+    let made = machine.compile(code).unwrap_or_else(|e| panic!("{e}"));
+    Some(Code::of_function("kernel", &made).expect("memory"))
+}
+
+/// What is left to LLVM.
+const LEFT: [&str; 0] = [];
 
 impl Native {
     pub fn new(source: &str) -> Native {
@@ -59,6 +78,7 @@ impl Native {
         let plan = program::plan(entry, &isa).unwrap_or_else(|e| panic!("{e}\n{source}"));
         let mut codes = Vec::new();
         let mut kernels: Vec<Kernel> = Vec::new();
+        let (mut instants, mut sources) = (Vec::new(), Vec::new());
         for kernel in &plan.kernels {
             let text = kernel.text();
             let object = compile(&text, &options, Stage::Object);
@@ -66,19 +86,44 @@ impl Native {
             let object = object.unwrap_or_else(|e| panic!("{e}\n{}\n{text}", shown()));
             let code = Arc::new(Code::load(&object).unwrap_or_else(|e| panic!("{e}")));
             kernels.push(code.kernel("kernel").expect("the kernel"));
+            let quick = instant(&kernel.lowered.code).map_or(code.clone(), Arc::new);
+            instants.push(quick.kernel("kernel").expect("the kernel"));
+            sources.push(quick);
             codes.push(code);
         }
         if plan.copies {
             kernels.push(copy);
+            instants.push(copy);
         }
         let constants = plan.constants.iter().map(|t| Block::copy_of(t.bytes()).expect("memory"));
-        let constants = constants.map(Arc::new).collect();
-        let executable = Executable::new(plan.program.clone(), kernels.clone(), codes, constants);
-        let executable = executable.unwrap_or_else(|e| panic!("{e}\n{}", plan.program));
-        Native { module, plan, executable, kernels }
+        let constants: Vec<Arc<Block>> = constants.map(Arc::new).collect();
+        let made = |kernels, codes| {
+            let made = Executable::new(plan.program.clone(), kernels, codes, constants.clone());
+            made.unwrap_or_else(|e| panic!("{e}\n{}", plan.program))
+        };
+        let (executable, instant) = (made(kernels.clone(), codes), made(instants.clone(), sources));
+        Native { module, plan, executable, kernels, instant, instants }
     }
 
+    /// What LLVM's code gives, which Cranelift's gives too.
     pub fn run(&self, args: &[Tensor]) -> Vec<Tensor> {
+        let results = self.run_on(&self.executable, args);
+        let instant = self.run_on(&self.instant, args);
+        for (at, (one, other)) in results.iter().zip(&instant).enumerate() {
+            if let Some(what) = difference(one, other) {
+                panic!("result {at}: {what}\n{}", self.source());
+            }
+        }
+        results
+    }
+
+    fn source(&self) -> String {
+        let kernels = self.plan.kernels.iter();
+        let kernels = kernels.map(|k| text::print(&Module::of(k.function.clone())));
+        kernels.collect::<Vec<_>>().join("\n")
+    }
+
+    fn run_on(&self, executable: &Executable, args: &[Tensor]) -> Vec<Tensor> {
         let entry = self.module.entry().expect("an entry");
         let mut sizes: HashMap<Symbol, i64> = HashMap::new();
         for ((value, _), tensor) in entry.arguments().zip(args) {
@@ -89,7 +134,7 @@ impl Native {
             }
         }
         let symbols: Vec<i64> = self.plan.symbols.iter().map(|s| sizes[s]).collect();
-        let bytes = self.executable.result_bytes(&symbols).expect("sizes");
+        let bytes = executable.result_bytes(&symbols).expect("sizes");
         let mut blocks: Vec<Block> =
             bytes.iter().map(|&n| Block::new(n).expect("memory")).collect();
         blocks.iter_mut().for_each(|block| block.as_mut_slice().fill(0xA5));
@@ -98,7 +143,7 @@ impl Native {
         let from: Vec<*const u8> = held.iter().map(|b| b.as_ptr() as *const u8).collect();
         let to: Vec<*mut u8> = blocks.iter().map(Block::as_ptr).collect();
         // SAFETY: the blocks have the sizes that the program says.
-        unsafe { self.executable.run(&from, &symbols, &to, &Pool::new(1)) }.expect("it runs");
+        unsafe { executable.run(&from, &symbols, &to, &Pool::new(1)) }.expect("it runs");
         let shape_of = |i: usize| -> (DType, Vec<usize>) {
             let ty = entry.ty(entry.results[i].value);
             let dims = ty
@@ -114,6 +159,26 @@ impl Native {
         };
         blocks.iter().enumerate().map(read).collect()
     }
+}
+
+/// Where the bits of two tensors differ, but for those of NaN.
+pub fn difference(one: &Tensor, other: &Tensor) -> Option<String> {
+    let width = one.dtype().bytes();
+    let elements = one.bytes().chunks(width).zip(other.bytes().chunks(width)).enumerate();
+    let numbers = || (one.to_f64s(), other.to_f64s());
+    for (at, (x, y)) in elements {
+        if x == y {
+            continue;
+        }
+        if !one.dtype().is_float() {
+            return Some(format!("element {at}: {x:x?} by LLVM, {y:x?} by Cranelift"));
+        }
+        let (a, b) = numbers();
+        if !(a[at].is_nan() && b[at].is_nan()) {
+            return Some(format!("element {at}: {:e} by LLVM, {:e} by Cranelift", a[at], b[at]));
+        }
+    }
+    None
 }
 
 /// Elements that are neither large nor alike.
@@ -159,15 +224,10 @@ pub fn agree(native: &Native, sizes: &[(&str, usize)]) {
 }
 
 fn compare(native: &Native, result: usize, want: &Tensor, got: &Tensor) {
-    let source = || {
-        let kernels = native.plan.kernels.iter();
-        let kernels = kernels.map(|k| text::print(&Module::of(k.function.clone())));
-        kernels.collect::<Vec<_>>().join("\n")
-    };
     assert_eq!(want.shape(), got.shape());
     if !want.dtype().is_float() {
         let same = want.to_i64s() == got.to_i64s();
-        assert!(same, "result {result}\nwant {want:?}\ngot  {got:?}\n{}", source());
+        assert!(same, "result {result}\nwant {want:?}\ngot  {got:?}\n{}", native.source());
         return;
     }
     let tolerance = match want.dtype() {
@@ -183,7 +243,7 @@ fn compare(native: &Native, result: usize, want: &Tensor, got: &Tensor) {
         assert!(
             same,
             "result {result}, element {i}: want {w}, got {g}\n{want:?}\n{got:?}\n{}",
-            source()
+            native.source()
         );
     }
 }
