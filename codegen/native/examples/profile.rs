@@ -8,9 +8,9 @@ mod machine;
 
 use std::time::Instant;
 
+use mithril_instant::Machine;
 use mithril_ir::graph::Module;
 use mithril_ir::text;
-use mithril_instant::Machine;
 use mithril_native::{Stage, compile};
 use mithril_runtime::kernel::Kernel;
 use mithril_runtime::memory::Block;
@@ -73,13 +73,7 @@ fn compile_times(native: &machine::Native) {
     }
 }
 
-fn time(
-    kernels: &[Kernel],
-    program: &Program,
-    at: usize,
-    blocks: &[Block],
-    sizes: &[i64],
-) -> f64 {
+fn time(kernels: &[Kernel], program: &Program, at: usize, blocks: &[Block], sizes: &[i64]) -> f64 {
     let launch = &program.launches[at];
     let mut scratch = Block::new(1 << 24).expect("memory");
     scratch.as_mut_slice().fill(0);

@@ -71,6 +71,7 @@ class CompiledModel:
             backend.dtype,
             backend.wide,
             **self._options,
+            **backend.compile_options(),
             file_path=self._file_path,
             expose_keys=self._inner,
         )

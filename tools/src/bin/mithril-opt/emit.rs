@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use mithril::native::{Host, Native, Stage};
+use mithril::native::{Host, Native, Stage, Tier};
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::graph::Module;
 use mithril_passes::legalize::Legalize;
@@ -64,7 +64,7 @@ impl Emit {
     /// The bytes for a module. `cpu` is a level of x86-64; this machine's processor where left out.
     /// Errors: what the target does not take; those of the native library.
     pub fn emit(self, module: &Module, cpu: Option<&str>) -> Result<Vec<u8>> {
-        let native = || Native::of(module, &Host::parse(cpu.unwrap_or("native"))?);
+        let native = || Native::of(module, &Host::parse(cpu.unwrap_or("native"))?, Tier::Llvm);
         match self {
             Emit::Source(framework) => source(module, framework),
             Emit::C => {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use mithril::compile::{self, CompileOptions, Target};
+use mithril::native::Tier;
 use mithril::native::export::{Export, export};
 use mithril::native::{Host, Native};
 use mithril::{Diagnostic, Result};
@@ -89,7 +90,8 @@ impl Compile {
 
     fn program(&self, target: Target, stem: String) -> Result<std::sync::Arc<compile::Program>> {
         let lower = self.model.options();
-        let options = CompileOptions { target, lower, optimize: true, stem, cache: false };
+        let tier = Tier::default();
+        let options = CompileOptions { target, lower, optimize: true, stem, cache: false, tier };
         let program = compile::compile(&self.model.block()?, &options)?;
         program.settled()?;
         Ok(program)
