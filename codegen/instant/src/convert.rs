@@ -84,8 +84,8 @@ impl Translator<'_> {
                 let wide = self.half_to_f32(bits, from);
                 return self.scalar_to(wide, DType::F32, to);
             }
-            (DType::F32, DType::F16) => {
-                let bits = self.f32_to_half(x);
+            (DType::F32, DType::F16 | DType::BF16) => {
+                let bits = self.f32_to_half(x, to);
                 return Ok(self.b.ins().ireduce(I16, bits));
             }
             (_, DType::F16 | DType::BF16 | DType::Bool) => {
@@ -131,8 +131,8 @@ impl Translator<'_> {
                 let wide = bits.into_iter().map(|x| self.half_to_f32(x, from)).collect();
                 return self.pieces_to(&wide, lanes, DType::F32, to);
             }
-            (DType::F32, DType::F16) => {
-                let bits = x.iter().map(|&x| self.f32_to_half(x)).collect();
+            (DType::F32, DType::F16 | DType::BF16) => {
+                let bits = x.iter().map(|&x| self.f32_to_half(x, to)).collect();
                 return Ok(self.narrow(&bits, lanes, I32));
             }
             (_, DType::F16 | DType::BF16) => {
@@ -319,20 +319,34 @@ impl Translator<'_> {
         self.recast(float, value)
     }
 
+    /// Bits of which so many are to be cut off: with half a place, or a bit less where the last
+    /// bit that is kept is even, which may carry.
+    fn rounded(&mut self, bits: Value, cut: i64, one: Value, rest: Value) -> Value {
+        let odd = self.b.ins().ushr_imm(bits, cut);
+        let odd = self.b.ins().band(odd, one);
+        let sum = self.b.ins().iadd(bits, rest);
+        self.b.ins().iadd(sum, odd)
+    }
+
     /// To nearest, ties to even.
-    fn f32_to_half(&mut self, x: Value) -> Value {
-        let (float, ty) =
-            if self.b.func.dfg.value_type(x).is_vector() { (F32X4, I32X4) } else { (F32, I32) };
+    fn f32_to_half(&mut self, x: Value, to: DType) -> Value {
+        let (float, ty) = match self.b.func.dfg.value_type(x).is_vector() {
+            true => (F32X4, I32X4),
+            false => (F32, I32),
+        };
         let bits = self.recast(ty, x);
+        let unknown = self.b.ins().fcmp(FloatCC::NotEqual, x, x);
+        if to == DType::BF16 {
+            let [one, rest, nan] = [1, 0x7fff, 0x7fc0].map(|bits| self.bits(ty, bits));
+            let rounded = self.rounded(bits, 16, one, rest);
+            let upper = self.b.ins().ushr_imm(rounded, 16);
+            return self.pick(unknown, nan, upper);
+        }
         let absolute = self.b.ins().fabs(x);
         let magnitude = self.recast(ty, absolute);
         let [one, rest, bias, infinity, nan] =
             [1, 0xfff, 112 << 23, 0x7c00, 0x7e00].map(|bits| self.bits(ty, bits));
-        // Normal: half a place and the last bit that is kept are added, and may carry.
-        let odd = self.b.ins().ushr_imm(magnitude, 13);
-        let odd = self.b.ins().band(odd, one);
-        let sum = self.b.ins().iadd(magnitude, rest);
-        let sum = self.b.ins().iadd(sum, odd);
+        let sum = self.rounded(magnitude, 13, one, rest);
         let sum = self.b.ins().isub(sum, bias);
         let normal = self.b.ins().ushr_imm(sum, 13);
         // Subnormal: the sum with a half has the place of the last bit where it should be.
@@ -346,7 +360,6 @@ impl Translator<'_> {
         let value = self.pick(small, subnormal, normal);
         let large = self.b.ins().fcmp(FloatCC::GreaterThanOrEqual, absolute, beyond);
         let value = self.pick(large, infinity, value);
-        let unknown = self.b.ins().fcmp(FloatCC::NotEqual, x, x);
         let value = self.pick(unknown, nan, value);
         let sign = self.b.ins().ushr_imm(bits, 16);
         let sign_bit = self.bits(ty, 0x8000);

@@ -3,10 +3,13 @@
 // Each user takes a part of it.
 #![allow(dead_code)]
 
+#[path = "../instant/mod.rs"]
+mod instant;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use mithril_instant::Machine;
+use instant::{difference, instant};
 use mithril_ir::dim::Symbol;
 use mithril_ir::dtype::DType;
 use mithril_ir::evaluate::evaluate;
@@ -41,25 +44,10 @@ pub struct Native {
     pub plan: Plan,
     pub executable: Executable,
     pub kernels: Vec<Kernel>,
-    /// The same, with the code of Cranelift for each kernel that has some.
+    /// The same by Cranelift.
     pub instant: Executable,
     pub instants: Vec<Kernel>,
 }
-
-/// The code of a kernel by Cranelift; none where it leaves the kernel to LLVM.
-pub fn instant(code: &mithril_kernels::code::Code) -> Option<Code> {
-    let machine = Machine::host().expect("a machine that Cranelift knows");
-    // The verifier is asked too.
-    if let Err(error) = machine.text(code) {
-        assert!(LEFT.contains(&error.0.as_str()), "{error}");
-        return None;
-    }
-    let made = machine.compile(code).unwrap_or_else(|e| panic!("{e}"));
-    Some(Code::of_function("kernel", &made).expect("memory"))
-}
-
-/// What is left to LLVM.
-const LEFT: [&str; 0] = [];
 
 impl Native {
     pub fn new(source: &str) -> Native {
@@ -86,7 +74,7 @@ impl Native {
             let object = object.unwrap_or_else(|e| panic!("{e}\n{}\n{text}", shown()));
             let code = Arc::new(Code::load(&object).unwrap_or_else(|e| panic!("{e}")));
             kernels.push(code.kernel("kernel").expect("the kernel"));
-            let quick = instant(&kernel.lowered.code).map_or(code.clone(), Arc::new);
+            let quick = Arc::new(instant(&kernel.lowered.code));
             instants.push(quick.kernel("kernel").expect("the kernel"));
             sources.push(quick);
             codes.push(code);
@@ -110,7 +98,7 @@ impl Native {
         let results = self.run_on(&self.executable, args);
         let instant = self.run_on(&self.instant, args);
         for (at, (one, other)) in results.iter().zip(&instant).enumerate() {
-            if let Some(what) = difference(one, other) {
+            if let Some(what) = difference(one.dtype(), one.bytes(), other.bytes()) {
                 panic!("result {at}: {what}\n{}", self.source());
             }
         }
@@ -159,26 +147,6 @@ impl Native {
         };
         blocks.iter().enumerate().map(read).collect()
     }
-}
-
-/// Where the bits of two tensors differ, but for those of NaN.
-pub fn difference(one: &Tensor, other: &Tensor) -> Option<String> {
-    let width = one.dtype().bytes();
-    let elements = one.bytes().chunks(width).zip(other.bytes().chunks(width)).enumerate();
-    let numbers = || (one.to_f64s(), other.to_f64s());
-    for (at, (x, y)) in elements {
-        if x == y {
-            continue;
-        }
-        if !one.dtype().is_float() {
-            return Some(format!("element {at}: {x:x?} by LLVM, {y:x?} by Cranelift"));
-        }
-        let (a, b) = numbers();
-        if !(a[at].is_nan() && b[at].is_nan()) {
-            return Some(format!("element {at}: {:e} by LLVM, {:e} by Cranelift", a[at], b[at]));
-        }
-    }
-    None
 }
 
 /// Elements that are neither large nor alike.
