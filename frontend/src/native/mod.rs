@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use mithril_instant::Machine;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::graph::{Function, Module};
 use mithril_kernels::c;
@@ -235,6 +236,17 @@ impl Part {
         let library = Library::open()?;
         let made = texts.map(|text| library.compile(&text, host, stage));
         made.map(|made| made.map_err(|why| Box::new(Diagnostic::new(why)))).collect()
+    }
+
+    /// Each kernel as Cranelift is given it.
+    ///
+    /// Errors: there is no Cranelift for this machine; what it leaves to LLVM.
+    pub fn clif(&self) -> Result<Vec<String>> {
+        let Some(machine) = Machine::host() else {
+            return Diagnostic::new("Cranelift makes no code for this machine").err();
+        };
+        let texts = self.plan.kernels.iter().map(|kernel| machine.text(&kernel.lowered.code));
+        texts.map(|text| text.map_err(|why| Box::new(Diagnostic::new(why.to_string())))).collect()
     }
 
     /// The function's launches and kernels, for people to read.
