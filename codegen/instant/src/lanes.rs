@@ -1,6 +1,6 @@
 //! What moves lanes: splats, shuffles, folds, wider and narrower integers.
 
-use cranelift_codegen::ir::types::{F32, F64, I8, I32};
+use cranelift_codegen::ir::types::{F32, F64, I8, I32, I64};
 use cranelift_codegen::ir::{InstBuilder, Type, Value};
 use mithril_ir::dtype::DType;
 use mithril_kernels::code::{Binary, Fold, Ty, V};
@@ -184,6 +184,21 @@ impl Translator<'_> {
             }
         };
         (0..count(to, lanes)).map(|at| half(self, at)).collect()
+    }
+
+    /// The same mask of integers of half the width: what is all or nothing stays it when numbers
+    /// that do not fit are cut to the least and the greatest.
+    pub fn narrow_mask(&mut self, pieces: &Pieces, lanes: u32, from: Type) -> Pieces {
+        if from == I64 {
+            return self.narrow(pieces, lanes, from);
+        }
+        let to = from.half_width().expect("a narrower integer");
+        let pair = |at: usize| {
+            let low = pieces[2 * at];
+            let high = pieces.get(2 * at + 1).copied().unwrap_or(low);
+            self.b.ins().snarrow(low, high)
+        };
+        (0..count(to, lanes)).map(pair).collect()
     }
 
     /// The low halves of integers.

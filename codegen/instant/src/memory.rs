@@ -73,7 +73,10 @@ impl Translator<'_> {
     /// So many elements behind an address.
     fn behind(&mut self, base: Value, index: Value, size: u32) -> Value {
         let index = self.to_index(index);
-        let bytes = self.b.ins().ishl_imm(index, i64::from(size.trailing_zeros()));
+        let bytes = match size {
+            1 => index,
+            _ => self.b.ins().ishl_imm(index, i64::from(size.trailing_zeros())),
+        };
         self.b.ins().iadd(base, bytes)
     }
 

@@ -154,7 +154,7 @@ impl Translator<'_> {
                     own = own.double_width().expect("a wider integer");
                 }
                 while own.bytes() > of.bytes() {
-                    pieces = self.narrow(&pieces, lanes, own);
+                    pieces = self.narrow_mask(&pieces, lanes, own);
                     own = own.half_width().expect("a narrower integer");
                 }
                 Ok(pieces)

@@ -21,8 +21,9 @@ static QUEUE: Mutex<Queue> =
     Mutex::new(Queue { jobs: VecDeque::new(), worker: None, closed: false });
 static RESTS: Condvar = Condvar::new();
 
-/// How much less of the machine the thread has: as the command `nice` has it by default.
-const NICENESS: i32 = 10;
+/// How much less of the machine the thread has: a third of what a thread of calls has, where they are
+/// too many for the cores.
+const NICENESS: i32 = 5;
 
 fn queue() -> MutexGuard<'static, Queue> {
     QUEUE.lock().unwrap_or_else(PoisonError::into_inner)

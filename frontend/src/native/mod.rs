@@ -179,7 +179,7 @@ impl Part {
                 Source { text: kernel.text(), quick: quick.then_some(code) }
             })
             .collect();
-        let objects = objects::load(&sources, host)?;
+        let objects = objects::load(&sources, host, tier == Tier::Instant)?;
         let found = objects.code.iter().map(|code| code.kernel("kernel"));
         let kernels: Option<Vec<Kernel>> = found.collect();
         let mut kernels = kernels.ok_or_else(|| invalid("an object without a kernel"))?;

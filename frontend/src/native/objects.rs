@@ -44,14 +44,15 @@ pub struct Pending {
 /// Kernels that programs of this process have loaded.
 static LOADED: Mutex<Option<HashMap<Key, Weak<Code>>>> = Mutex::new(None);
 
-/// The code of kernels. What has to be compiled is so on all of the machine's cores; the native
-/// library is not opened where LLVM has nothing to do.
+/// The code of kernels: anew, or what there is of it. What has to be compiled is so on all of the
+/// machine's cores; the native library is not opened where LLVM has nothing to do.
 ///
 /// Errors: those of the native library.
-pub fn load(sources: &[Source], host: &Host) -> Result<Objects> {
+pub fn load(sources: &[Source], host: &Host, anew: bool) -> Result<Objects> {
     let keys: Vec<Key> = sources.iter().map(|source| key(&source.text, host)).collect();
     let lengths: Vec<Length> = sources.iter().map(Source::length).collect();
     let known = |key: &Key, cache: &Cache| match loaded(key) {
+        _ if anew => None,
         Some(code) => Some((code, false)),
         None => cached(key, cache).map(|made| (Arc::new(made.code), false)),
     };
