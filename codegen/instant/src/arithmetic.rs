@@ -219,7 +219,7 @@ impl Translator<'_> {
         let dtype = self.ty(x).dtype;
         let by = match *self.held(y) {
             Held::Constant(bits) => self.b.ins().iconst(I64, bits as i64),
-            Held::Splat(scalar, _) => self.to_index(scalar),
+            Held::Splat(scalar, _) => self.widened(scalar),
             // Lanes behind the last may hold anything, which would be no harm.
             _ => return self.each([x, y], |t, [x, y]| t.two(op, dtype, x, y)),
         };
@@ -234,7 +234,7 @@ impl Translator<'_> {
     }
 
     /// A scalar integer as an index.
-    pub fn to_index(&mut self, scalar: Value) -> Value {
+    pub fn widened(&mut self, scalar: Value) -> Value {
         match self.type_of(scalar) {
             I64 => scalar,
             _ => self.b.ins().sextend(I64, scalar),

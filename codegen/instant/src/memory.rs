@@ -72,7 +72,7 @@ impl Translator<'_> {
 
     /// So many elements behind an address.
     fn behind(&mut self, base: Value, index: Value, size: u32) -> Value {
-        let index = self.to_index(index);
+        let index = self.widened(index);
         let bytes = match size {
             1 => index,
             _ => self.b.ins().ishl_imm(index, i64::from(size.trailing_zeros())),

@@ -64,7 +64,7 @@ fn steps_of(function: &Function, launch: &Launch, symbols: usize) -> i64 {
     let sizes: Vec<i64> = (launch.dims.iter())
         .map(|dim| dim.eval(&vec![UNKNOWN; symbols]).unwrap_or(UNKNOWN))
         .collect();
-    let size = |name: &str| Some(sizes.get(name.get(1..)?.parse::<usize>().ok()?).copied()?);
+    let size = |name: &str| sizes.get(name.get(1..)?.parse::<usize>().ok()?).copied();
     let dims = |value| -> Vec<i64> {
         let dims = function.ty(value).shape.dims.iter();
         dims.map(|d| d.evaluate(&|s| size(s.as_str())).unwrap_or(UNKNOWN)).collect()

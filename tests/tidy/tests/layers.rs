@@ -38,8 +38,11 @@ const LAYERS: [(&str, &str, &[&str]); 10] = [
 ];
 
 /// Crates that one layer alone may see.
-const RESERVED: [(&str, &[&str]); 2] =
-    [("pyo3", &["mithril"]), ("melior mlir-sys inkwell llvm-sys", &["mithril-native"])];
+const RESERVED: [(&str, &[&str]); 3] = [
+    ("pyo3", &["mithril"]),
+    ("melior mlir-sys inkwell llvm-sys", &["mithril-native"]),
+    ("cranelift-codegen cranelift-frontend cranelift-native", &["mithril-instant"]),
+];
 
 fn metadata() -> Value {
     let args = ["metadata", "--format-version", "1", "--no-deps", "--offline"];
