@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use mithril::compile::{self, CompileOptions, Target};
-use mithril::native::Tier;
 use mithril::native::export::{Export, export};
-use mithril::native::{Host, Native};
+use mithril::native::{Host, Native, Tier};
 use mithril::{Diagnostic, Result};
 use mithril_ir::graph::Module;
 use mithril_ir::{text, verify};
@@ -105,7 +104,7 @@ impl Compile {
         };
         let program = self.program(target, stem)?;
         if let Some(text) = program.native().and_then(Native::c) {
-            return self.write(&text);
+            return self.write(text);
         }
         let Some(source) = program.source() else { return Ok(()) };
         if !source.constants.is_empty() {
