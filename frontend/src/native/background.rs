@@ -71,8 +71,11 @@ extern "C" fn at_exit() {
 }
 
 fn work() {
-    // SAFETY: of this thread alone; where it fails, the thread is as others are.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICENESS) };
+    // SAFETY: both are of this thread alone; where the second fails, it is as others are.
+    unsafe {
+        let own = libc::getpriority(libc::PRIO_PROCESS, 0);
+        libc::setpriority(libc::PRIO_PROCESS, 0, own + NICENESS);
+    }
     loop {
         let job = {
             let mut queue = queue();
