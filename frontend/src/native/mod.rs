@@ -70,7 +70,7 @@ pub struct Ready {
     pub compiled: usize,
     pub instant: usize,
     pub time: Duration,
-    /// How far the kernels are that are to be replaced.
+    /// The kernels that are to be replaced. Whoever calls begins it after a call.
     pub swap: Option<Arc<Swap>>,
     /// Where the code lies, if not in the executable.
     _library: Option<Arc<libloading::Library>>,
@@ -197,7 +197,7 @@ impl Part {
         let executable = Arc::new(executable);
         let (compiled, instant, time) = (objects.compiled, objects.pending.len(), start.elapsed());
         let swaps = tier == Tier::Auto && instant > 0;
-        let swap = swaps.then(|| Swap::begin(&executable, objects.pending, host));
+        let swap = swaps.then(|| Arc::new(Swap::new(&executable, objects.pending, host)));
         Ok(Ready { executable, compiled, instant, time, swap, _library: None })
     }
 

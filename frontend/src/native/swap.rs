@@ -1,7 +1,7 @@
 //! LLVM's code in place of Cranelift's, once it is there.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use mithril_ir::diagnostic::Result;
 use mithril_runtime::execute::Executable;
@@ -10,33 +10,55 @@ use super::host::Host;
 use super::objects::{self, Pending};
 use super::{background, invalid};
 
-/// How far the kernels of a program are that run as Cranelift's code.
-#[derive(Debug)]
+/// The kernels of a program that run as Cranelift's code, and how far LLVM is with them.
 pub struct Swap {
     total: usize,
     done: AtomicUsize,
     /// Why a kernel stays as it is: the first such reason.
     failure: OnceLock<String>,
     told: AtomicBool,
+    begun: AtomicBool,
+    waiting: Mutex<Option<Waiting>>,
+}
+
+/// What is compiled once it begins.
+struct Waiting {
+    executable: Weak<Executable>,
+    pending: Vec<Pending>,
+    host: Host,
 }
 
 impl Swap {
-    /// Begins to compile these kernels of a program behind its calls. Each is replaced when it is
-    /// ready; one that LLVM fails on stays. Where the program is gone before, that is all.
-    pub fn begin(executable: &Arc<Executable>, pending: Vec<Pending>, host: &Host) -> Arc<Swap> {
-        let swap = Arc::new(Swap {
-            total: pending.len(),
+    /// Of these kernels of a program.
+    pub fn new(executable: &Arc<Executable>, mut pending: Vec<Pending>, host: &Host) -> Swap {
+        // The short ones first: a process that ends waits for the one that is being compiled.
+        pending.sort_by_key(|pending| pending.text.len());
+        let (total, host) = (pending.len(), host.clone());
+        let waiting = Waiting { executable: Arc::downgrade(executable), pending, host };
+        Swap {
+            total,
             done: AtomicUsize::new(0),
             failure: OnceLock::new(),
             told: AtomicBool::new(false),
-        });
+            begun: AtomicBool::new(false),
+            waiting: Mutex::new(Some(waiting)),
+        }
+    }
+
+    /// Begins to compile behind calls, if that was not begun before: after the first call, which
+    /// has the machine for itself. Each kernel is replaced when it is ready; one that LLVM fails on
+    /// stays. Where the program is gone before, that is all.
+    pub fn begin(self: &Arc<Swap>) {
+        if self.begun.load(Ordering::Relaxed) || self.begun.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(Waiting { executable, pending, host }) = waiting else { return };
         let job = |pending: Pending| -> Box<dyn FnOnce() + Send> {
-            let (swap, host) = (swap.clone(), host.clone());
-            let executable = Arc::downgrade(executable);
+            let (swap, executable, host) = (self.clone(), executable.clone(), host.clone());
             Box::new(move || swap.one(&executable, &pending, &host))
         };
         background::add(pending.into_iter().map(job).collect::<Vec<_>>());
-        swap
     }
 
     fn one(&self, executable: &Weak<Executable>, pending: &Pending, host: &Host) {

@@ -157,7 +157,11 @@ impl Native {
         }
         let (checker, executable) = (&variant.checker, &*ready.executable);
         let machine = Machine { checker, executable, pool: &self.pool };
-        call.run(py, &machine, taken, binding, matches!(what, What::Joint))
+        let result = call.run(py, &machine, taken, binding, matches!(what, What::Joint));
+        if let Some(swap) = &ready.swap {
+            swap.begin();
+        }
+        result
     }
 }
 
