@@ -18,7 +18,7 @@ use mithril_source::python::{self, Framework, Source};
 
 use crate::block::{Block, Init};
 use crate::lower::{self, Mode, lower};
-use crate::native::{Native, host};
+use crate::native::{Native, Tier, host};
 
 /// Where a compiled model runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,6 +87,8 @@ pub struct CompileOptions {
     pub stem: String,
     /// Whether an equal compile that was made before may be taken.
     pub cache: bool,
+    /// What the first calls of native code run.
+    pub tier: Tier,
 }
 
 /// A compiled model.
@@ -124,6 +126,7 @@ struct Recipe {
     stem: Arc<str>,
     optimize: bool,
     training: bool,
+    tier: Tier,
 }
 
 /// An argument of a program.
@@ -229,7 +232,7 @@ fn fresh(block: &Block, options: &CompileOptions) -> Result<Program> {
     let name: Arc<str> = block.name().unwrap_or(block.kind()).into();
     let training = options.lower.mode == Mode::Training;
     let (target, stem) = (options.target, options.stem.as_str().into());
-    let recipe = Recipe { target, stem, optimize: options.optimize, training };
+    let recipe = Recipe { target, stem, optimize: options.optimize, training, tier: options.tier };
     if options.target.is_native() && is_open(&logical)? {
         return finished(name, &inits, logical, Code::Open, recipe, watch);
     }
@@ -345,7 +348,7 @@ impl Program {
 fn native(module: &Module, recipe: &Recipe, watch: &mut Watch) -> Result<Code> {
     let native = watch.time("plan", || match recipe.target {
         Target::C => Native::of_c(module, &recipe.stem),
-        Target::Cpu | Target::Framework(_) => Native::of(module, host()?),
+        Target::Cpu | Target::Framework(_) => Native::of(module, host()?, recipe.tier),
     });
     Ok(Code::Native(Box::new(native?)))
 }

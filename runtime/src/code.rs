@@ -70,6 +70,19 @@ impl Code {
         Ok(Code { region, text: layout.text, symbols })
     }
 
+    /// Takes a function alone, in machine code that may lie anywhere: it is `name`, and begins where
+    /// the code does.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], and [`Error::Unsupported`] where memory may not be made executable.
+    pub fn of_function(name: &str, code: &[u8]) -> Result<Code, Error> {
+        let bytes = code.len().next_multiple_of(region::page());
+        let mut region = Region::new(bytes)?;
+        region.as_mut_slice()[..code.len()].copy_from_slice(code);
+        region.protect(0..bytes, Access::Execute)?;
+        Ok(Code { region, text: 0..code.len(), symbols: HashMap::from([(name.into(), 0)]) })
+    }
+
     /// The address of a symbol that the object defines for others; valid as long as this is.
     pub fn symbol(&self, name: &str) -> Option<*const u8> {
         Some(self.region.as_ptr().wrapping_add(*self.symbols.get(name)?))

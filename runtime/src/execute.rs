@@ -3,6 +3,7 @@
 mod check;
 mod frame;
 mod prepare;
+mod table;
 
 use crate::code::Code;
 use crate::kernel::Kernel;
@@ -12,6 +13,7 @@ use crate::threads::Pool;
 use frame::{Frame, Frames};
 pub use prepare::Prepared;
 use std::sync::{Arc, Mutex, PoisonError};
+use table::Table;
 
 /// Why a program is refused or does not run.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -35,13 +37,13 @@ const PREPARED: usize = 64;
 /// A program with its kernels and constants, ready to run; from many threads at once.
 pub struct Executable {
     program: Program,
-    kernels: Vec<Kernel>,
+    kernels: Table,
     constants: Vec<Arc<Block>>,
     /// What was prepared for the last tuples of symbols, the latest first.
     prepared: Mutex<Vec<Arc<Prepared>>>,
     frames: Frames,
-    /// Where the kernels lie: they last as long as this does.
-    _code: Vec<Arc<Code>>,
+    /// Where the kernels lie, those that were replaced too: they last as long as this does.
+    code: Mutex<Vec<Arc<Code>>>,
 }
 
 impl Executable {
@@ -60,11 +62,30 @@ impl Executable {
     ) -> Result<Executable, Error> {
         check::program(&program, kernels.len(), constants.len())?;
         let (prepared, frames) = (Mutex::default(), Frames::default());
-        let executable = Executable { program, kernels, constants, prepared, frames, _code: code };
+        let (kernels, code) = (Table::new(kernels), Mutex::new(code));
+        let executable = Executable { program, kernels, constants, prepared, frames, code };
         if executable.program.symbols == 0 {
             executable.prepare(&[])?;
         }
         Ok(executable)
+    }
+
+    /// Takes another kernel in place of one, for the launches that begin from now on, and what keeps
+    /// it alive. Calls may run meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the program has no kernel of this number.
+    ///
+    /// # Safety
+    /// It does what the kernel does that it replaces.
+    pub unsafe fn replace(&self, at: usize, kernel: Kernel, code: Arc<Code>) -> Result<(), Error> {
+        if at >= self.kernels.len() {
+            let count = self.kernels.len();
+            return Err(Error::Invalid(format!("there is no kernel {at} of {count}")));
+        }
+        self.code.lock().unwrap_or_else(PoisonError::into_inner).push(code);
+        self.kernels.set(at, kernel);
+        Ok(())
     }
 
     pub fn program(&self) -> &Program {
@@ -90,7 +111,7 @@ impl Executable {
         if let Some(at) = kept.iter().position(|p| p.symbols() == symbols) {
             kept[..=at].rotate_right(1);
         } else {
-            let prepared = Prepared::new(&self.program, &self.kernels, &self.constants, symbols)?;
+            let prepared = Prepared::new(&self.program, &self.constants, symbols)?;
             kept.truncate(PREPARED - 1);
             kept.insert(0, Arc::new(prepared));
         }
@@ -124,7 +145,7 @@ impl Executable {
         let mut frame = self.frame(symbols)?;
         frame.point(args, results);
         // SAFETY: what the caller vouches for; the frame was aimed at these symbols and pointers.
-        let outcome = unsafe { frame.launch(pool) };
+        let outcome = unsafe { frame.launch(&self.kernels, pool) };
         self.frames.put(frame);
         Ok(outcome?)
     }

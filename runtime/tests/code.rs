@@ -8,6 +8,7 @@ use mithril_runtime::threads::Pool;
 use proptest::prelude::*;
 use std::mem::transmute;
 use std::process::Command;
+use std::ptr::{null, null_mut};
 use std::sync::{Arc, OnceLock};
 use std::{fs, process};
 
@@ -92,6 +93,17 @@ fn kernels_are_functions() {
     assert!(code.symbol("counter").is_some());
     assert!(code.kernel("twice").is_none(), "it is static");
     assert!(code.symbol("missing").is_none());
+}
+
+#[test]
+fn a_function_alone_is_code() {
+    // It returns.
+    let code = Code::of_function("nothing", &[0xc3]).expect("memory");
+    let kernel = code.kernel("nothing").expect("a kernel");
+    // SAFETY: it touches nothing.
+    unsafe { kernel(null_mut(), null(), null(), 0, 1) };
+    assert!(code.kernel("another").is_none());
+    assert_eq!(permissions(code.symbol("nothing").expect("an address")), "r-xp");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod programs;
 
+use mithril_runtime::code::Code;
 use mithril_runtime::execute::{Error, Executable};
 use mithril_runtime::memory::Block;
 use mithril_runtime::program::{Buffer, Place, Program};
@@ -49,6 +50,45 @@ fn values_do_not_depend_on_threads() {
             }
         }
     }
+}
+
+/// It is known by how it adds.
+unsafe extern "C" fn add_backwards(
+    _: *mut u8,
+    at: *const *mut u8,
+    dims: *const i64,
+    lo: i64,
+    hi: i64,
+) {
+    // SAFETY: the launch gives three buffers of rows, and some of the rows.
+    unsafe {
+        let columns = *dims.add(1);
+        for i in (lo * columns..hi * columns).rev().map(|i| i as usize) {
+            let number = |buffer: usize| (*at.add(buffer)).cast::<f32>().add(i);
+            *number(2) = *number(1) + *number(0);
+        }
+    }
+}
+
+/// Kernels may be replaced while many calls run; what is not there may not.
+#[test]
+fn kernels_are_replaced_while_calls_run() {
+    let program = executable(centered(Const(9), Const(333)));
+    let code = || Arc::new(Code::of_function("nothing", &[0xc3]).expect("memory"));
+    let calls = || (0..200).for_each(|_| run(&program, &[], 9, 333, &Pool::new(1)));
+    std::thread::scope(|scope| {
+        let callers = [(); 4].map(|()| scope.spawn(calls));
+        for turn in 0..100 {
+            let kernel = if turn % 2 == 0 { add_backwards } else { KERNELS[0] };
+            // SAFETY: both add.
+            unsafe { program.replace(0, kernel, code()) }.expect("a kernel");
+        }
+        callers.into_iter().for_each(|caller| caller.join().expect("the calls are right"));
+    });
+    // SAFETY: it is refused.
+    let missing = unsafe { program.replace(4, KERNELS[0], code()) };
+    let expected = "invalid program: there is no kernel 4 of 4";
+    assert_eq!(missing.expect_err("it is refused").to_string(), expected);
 }
 
 #[test]

@@ -146,7 +146,8 @@ pub enum Inst {
     /// A scalar primitive with its meaning of the op table, in the result's dtype; in portable
     /// code alone, whose language has functions for it.
     Call(Prim, Box<[V]>),
-    /// `x * 2ⁿ` for a whole number `n` of x's type, rounded once; for vectors of 64 bytes.
+    /// `x * 2ⁿ` for an `x` near 1 and a whole number `n` of its type, rounded once; for vectors of 64
+    /// bytes.
     Scale(V, V),
     /// `x[2i]·y[2i] + x[2i+1]·y[2i+1] + sum[i]` for lane `i` of an f32 sum and lanes of bf16;
     /// subnormal numbers count as zero. Where [`Isa::pairs`](crate::contract::Isa) says so.

@@ -1,4 +1,5 @@
-//! Where the time of a function goes: its launches, each timed by itself.
+//! Where the time of a function goes: its kernels as they are compiled, and its launches, each
+//! timed by itself; by LLVM, and by Cranelift.
 //!
 //! cargo run --release -p mithril-native --example profile -- model.mir [symbol=size]...
 
@@ -7,8 +8,11 @@ mod machine;
 
 use std::time::Instant;
 
+use mithril_instant::Machine;
 use mithril_ir::graph::Module;
 use mithril_ir::text;
+use mithril_native::{Stage, compile};
+use mithril_runtime::kernel::Kernel;
 use mithril_runtime::memory::Block;
 use mithril_runtime::program::Program;
 
@@ -19,6 +23,7 @@ fn main() {
     let begin = Instant::now();
     let native = machine::Native::new(&source);
     println!("compiled in {:.1} ms, {} kernels", ms(begin), native.plan.kernels.len());
+    compile_times(&native);
     let sizes: Vec<i64> = args.map(|a| a.parse().expect("a size")).collect();
     let program = &native.plan.program;
     let blocks: Vec<Block> = (program.buffers.iter())
@@ -31,9 +36,11 @@ fn main() {
         .collect();
     let mut total = 0.0;
     for (at, launch) in program.launches.iter().enumerate() {
-        let best = time(&native, program, at, &blocks, &sizes);
+        let [best, instant] = [&native.kernels, &native.instants]
+            .map(|kernels| time(kernels, program, at, &blocks, &sizes));
         total += best;
-        println!("{best:9.4} ms  {launch}   {}", native.plan.locs[at].shortest().unwrap_or(""));
+        let from = native.plan.locs[at].shortest().unwrap_or("");
+        println!("{best:9.4} ms {instant:9.4}  {launch}   {from}");
     }
     println!("{total:9.4} ms in all");
     if std::env::var("KERNELS").is_ok() {
@@ -47,20 +54,33 @@ fn ms(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
 }
 
-fn time(
-    native: &machine::Native,
-    program: &Program,
-    at: usize,
-    blocks: &[Block],
-    sizes: &[i64],
-) -> f64 {
+fn compile_times(native: &machine::Native) {
+    let (machine, options) = (Machine::host().expect("a machine"), machine::machine().1);
+    for (at, kernel) in native.plan.kernels.iter().enumerate() {
+        let code = &kernel.lowered.code;
+        let least = |run: &dyn Fn() -> usize| {
+            let once = || {
+                let begin = Instant::now();
+                (run(), ms(begin))
+            };
+            (0..5).map(|_| once()).fold((0, f64::INFINITY), |(_, a), (n, b)| (n, a.min(b)))
+        };
+        let (_, llvm) = least(&|| {
+            compile(&kernel.text(), &options, Stage::Object).map_or(0, |object| object.len())
+        });
+        let (bytes, instant) = least(&|| machine.compile(code).map_or(0, |code| code.len()));
+        println!("{llvm:9.2} ms {instant:9.3}, {bytes} bytes  k{at}, {} values", code.types.len());
+    }
+}
+
+fn time(kernels: &[Kernel], program: &Program, at: usize, blocks: &[Block], sizes: &[i64]) -> f64 {
     let launch = &program.launches[at];
     let mut scratch = Block::new(1 << 24).expect("memory");
     scratch.as_mut_slice().fill(0);
     let buffers: Vec<*mut u8> = launch.buffers.iter().map(|&b| blocks[b].as_ptr()).collect();
     let dims: Vec<i64> = launch.dims.iter().map(|d| d.eval(sizes).expect("a dim")).collect();
     let tasks = launch.tasks.eval(sizes).expect("tasks");
-    let Some(kernel) = native.kernels.get(launch.kernel) else {
+    let Some(kernel) = kernels.get(launch.kernel) else {
         return 0.0;
     };
     let mut best = f64::INFINITY;

@@ -1,5 +1,6 @@
 //! Contractions as machine code give what the evaluator gives, on every layout, dtype and edge.
 
+mod instant;
 mod matmul;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -55,6 +56,12 @@ impl Guarded {
         unsafe { self.pages.add(self.size - self.bytes) }
     }
 
+    fn write(&self, bytes: &[u8]) {
+        assert_eq!(bytes.len(), self.bytes);
+        // SAFETY: within the pages.
+        unsafe { self.start().copy_from(bytes.as_ptr(), bytes.len()) };
+    }
+
     fn read(&self) -> Vec<u8> {
         // SAFETY: the pages are ours.
         let all = unsafe { std::slice::from_raw_parts(self.pages, self.size) };
@@ -71,7 +78,8 @@ impl Drop for Guarded {
     }
 }
 
-/// Compiles a kernel and runs it over ranges of tasks.
+/// Compiles a kernel and runs it over ranges of tasks: by LLVM, and by Cranelift, which writes the
+/// same.
 fn run(
     code: &Code,
     options: &Options,
@@ -87,17 +95,27 @@ fn run(
     let name = format!("mithril-contract-{}-{number}", std::process::id());
     let library = std::env::temp_dir().join(name).with_extension("so");
     link(&object, &library);
-    let scratch = Guarded::new(&vec![0; scratch.next_multiple_of(64)]);
-    let buffers: Vec<*mut u8> = buffers.iter().map(|b| b.start()).collect();
-    // SAFETY: the library is a kernel for these buffers.
+    let before: Vec<Vec<u8>> = buffers.iter().map(|b| b.read()).collect();
+    let starts: Vec<*mut u8> = buffers.iter().map(|b| b.start()).collect();
+    let call = |entry: Entry| {
+        let scratch = Guarded::new(&vec![0; scratch.next_multiple_of(64)]);
+        for &(first, last) in ranges {
+            // SAFETY: it is a kernel for these buffers.
+            unsafe { entry(scratch.start(), starts.as_ptr(), dims.as_ptr(), first, last) };
+        }
+        scratch.read();
+    };
+    // SAFETY: the library is a kernel.
     unsafe {
         let library = Library::new(&library).expect("the library is loaded");
-        let entry = library.get::<Entry>(b"kernel").expect("the kernel is there");
-        for &(first, last) in ranges {
-            entry(scratch.start(), buffers.as_ptr(), dims.as_ptr(), first, last);
-        }
+        call(*library.get::<Entry>(b"kernel").expect("the kernel is there"));
     }
-    scratch.read();
+    let after: Vec<Vec<u8>> = buffers.iter().map(|b| b.read()).collect();
+    buffers.iter().zip(&before).for_each(|(buffer, bytes)| buffer.write(bytes));
+    let instant = instant::instant(code);
+    call(instant.kernel("kernel").expect("the kernel"));
+    let same = buffers.iter().zip(&after).all(|(buffer, bytes)| buffer.read() == *bytes);
+    assert!(same, "Cranelift's code writes something else\n{text}");
     for extension in ["o", "so"] {
         std::fs::remove_file(library.with_extension(extension)).expect("it was there");
     }

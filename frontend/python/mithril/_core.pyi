@@ -501,7 +501,7 @@ def block_names() -> list[str]:
     Every block of the library.
     """
 
-def compile(block: Block, target: str, dtype: DType, wide: bool, *, shapes: "dict[str, object]", inference: bool, trainable_keys: SupportsGetItem[int, str], data_keys: SupportsGetItem[int, str], discard_keys: SupportsGetItem[int, str], constant_keys: "dict[str, object]", optimize: bool, cache: bool, file_path: str | None = None, expose_keys: SupportsGetItem[int, str] = ...) -> Program:
+def compile(block: Block, target: str, dtype: DType, wide: bool, *, shapes: "dict[str, object]", inference: bool, trainable_keys: SupportsGetItem[int, str], data_keys: SupportsGetItem[int, str], discard_keys: SupportsGetItem[int, str], constant_keys: "dict[str, object]", optimize: bool, cache: bool, file_path: str | None = None, expose_keys: SupportsGetItem[int, str] = ..., tier: str | None = None) -> Program:
     """
     Compiles a block to source for a framework, or to native code.
 

@@ -94,6 +94,7 @@ class CompiledModel:
             self.backend.dtype,
             self.backend.wide,
             **{**self._options, "shapes": shapes},
+            **self.backend.compile_options(),
             file_path=self._file_path,
             expose_keys=self._inner,
         )

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use mithril_instant::Machine;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::graph::{Function, Module};
 use mithril_kernels::c;
@@ -15,16 +16,22 @@ use mithril_runtime::memory::Block;
 use mithril_runtime::program::Place;
 use mithril_runtime::size::Size;
 
+pub mod background;
 mod c_library;
 pub mod cache;
 pub mod export;
 pub mod host;
 mod library;
 mod objects;
+mod swap;
+mod tier;
 
 use c_library::Unit;
 pub use host::{Host, host};
 pub use library::{Library, Stage};
+use objects::Source;
+use swap::Swap;
+pub use tier::Tier;
 
 /// A model's functions for this machine.
 #[derive(Debug)]
@@ -49,18 +56,22 @@ pub struct Part {
 /// What makes code of a plan.
 #[derive(Clone, Debug)]
 enum Maker {
-    /// LLVM, for a processor.
-    Llvm(Host),
+    /// LLVM, for a processor; Cranelift, as the tier is.
+    Kernels(Host, Tier),
     /// The system's C compiler, of the entry of this number.
     C { unit: Arc<Unit>, entry: usize },
 }
 
 /// A function that can be run.
 pub struct Ready {
-    pub executable: Executable,
-    /// How many of its kernels had to be compiled.
+    pub executable: Arc<Executable>,
+    /// How many of its kernels had to be compiled before it could run, and how many had to be so
+    /// in an instant, by Cranelift.
     pub compiled: usize,
+    pub instant: usize,
     pub time: Duration,
+    /// The kernels that are to be replaced. Whoever calls begins it after a call.
+    pub swap: Option<Arc<Swap>>,
     /// Where the code lies, if not in the executable.
     _library: Option<Arc<libloading::Library>>,
 }
@@ -69,14 +80,14 @@ impl Native {
     /// The functions of a module that call no other: its entry, and the gradients of it.
     ///
     /// Errors: operations without loops; dims that no argument shows.
-    pub fn of(module: &Module, host: &Host) -> Result<Native> {
+    pub fn of(module: &Module, host: &Host, tier: Tier) -> Result<Native> {
         let mut functions = module.called_from_outside();
         let Some(forward) = functions.next() else {
             return Diagnostic::new("the module is empty").err();
         };
         let part = |function: &Function| -> Result<Part> {
             let plan = plan(function, &host.isa)?;
-            Ok(Part::new(function, plan, Maker::Llvm(host.clone())))
+            Ok(Part::new(function, plan, Maker::Kernels(host.clone(), tier)))
         };
         let joint = functions.next().map(|joint| part(joint)).transpose()?;
         Ok(Native { forward: part(forward)?, joint, unit: None })
@@ -150,15 +161,25 @@ impl Part {
 
     fn make(&self) -> Result<Ready> {
         match &self.maker {
-            Maker::Llvm(host) => self.make_kernels(host),
+            Maker::Kernels(host, tier) => self.make_kernels(host, *tier),
             Maker::C { unit, entry } => self.make_entry(unit, *entry),
         }
     }
 
-    fn make_kernels(&self, host: &Host) -> Result<Ready> {
+    fn make_kernels(&self, host: &Host, tier: Tier) -> Result<Ready> {
         let start = Instant::now();
-        let texts: Vec<String> = self.plan.kernels.iter().map(|kernel| kernel.text()).collect();
-        let objects = objects::load(&texts, host)?;
+        let quick = match tier {
+            Tier::Llvm => vec![false; self.plan.kernels.len()],
+            Tier::Auto => tier::sooner(&self.plan),
+            Tier::Instant => vec![true; self.plan.kernels.len()],
+        };
+        let sources: Vec<Source> = (self.plan.kernels.iter().zip(quick))
+            .map(|(kernel, quick)| {
+                let code = &kernel.lowered.code;
+                Source { text: kernel.text(), quick: quick.then_some(code) }
+            })
+            .collect();
+        let objects = objects::load(&sources, host, tier == Tier::Instant)?;
         let found = objects.code.iter().map(|code| code.kernel("kernel"));
         let kernels: Option<Vec<Kernel>> = found.collect();
         let mut kernels = kernels.ok_or_else(|| invalid("an object without a kernel"))?;
@@ -173,8 +194,11 @@ impl Part {
         let executable =
             Executable::new(self.plan.program.clone(), kernels, objects.code, constants)
                 .map_err(invalid)?;
-        let (compiled, time) = (objects.compiled, start.elapsed());
-        Ok(Ready { executable, compiled, time, _library: None })
+        let executable = Arc::new(executable);
+        let (compiled, instant, time) = (objects.compiled, objects.pending.len(), start.elapsed());
+        let swaps = tier == Tier::Auto && instant > 0;
+        let swap = swaps.then(|| Arc::new(Swap::new(&executable, objects.pending, host)));
+        Ok(Ready { executable, compiled, instant, time, swap, _library: None })
     }
 
     /// The entry is the one kernel that is launched: what runs is what users get.
@@ -196,7 +220,8 @@ impl Part {
         let executable = Executable::new(program, vec![kernel], vec![], vec![]).map_err(invalid)?;
         let compiled = if loaded.compiled { self.plan.kernels.len() } else { 0 };
         let _library = Some(loaded.library);
-        Ok(Ready { executable, compiled, time: start.elapsed(), _library })
+        let (executable, time) = (Arc::new(executable), start.elapsed());
+        Ok(Ready { executable, compiled, instant: 0, time, swap: None, _library })
     }
 
     /// What a stage gives for each kernel; nothing for none, which is what they are compiled from.
@@ -205,12 +230,23 @@ impl Part {
     pub fn stage(&self, stage: Option<Stage>) -> Result<Vec<Vec<u8>>> {
         let texts = self.plan.kernels.iter().map(|kernel| kernel.text());
         let Some(stage) = stage else { return Ok(texts.map(String::into_bytes).collect()) };
-        let Maker::Llvm(host) = &self.maker else {
+        let Maker::Kernels(host, _) = &self.maker else {
             return Diagnostic::new("C has no such stage").err();
         };
         let library = Library::open()?;
         let made = texts.map(|text| library.compile(&text, host, stage));
         made.map(|made| made.map_err(|why| Box::new(Diagnostic::new(why)))).collect()
+    }
+
+    /// Each kernel as Cranelift is given it.
+    ///
+    /// Errors: there is no Cranelift for this machine; what it leaves to LLVM.
+    pub fn clif(&self) -> Result<Vec<String>> {
+        let Some(machine) = Machine::host() else {
+            return Diagnostic::new("Cranelift makes no code for this machine").err();
+        };
+        let texts = self.plan.kernels.iter().map(|kernel| machine.text(&kernel.lowered.code));
+        texts.map(|text| text.map_err(|why| Box::new(Diagnostic::new(why.to_string())))).collect()
     }
 
     /// The function's launches and kernels, for people to read.
@@ -231,12 +267,7 @@ impl Part {
         let (launches, kernels) = (plan.program.launches.len(), plan.kernels.len());
         let made = match self.ready.get() {
             None => "not compiled yet".to_string(),
-            Some(ready) => format!(
-                "{} compiled, {} found, {:.1} ms",
-                ready.compiled,
-                kernels - ready.compiled,
-                1e3 * ready.time.as_secs_f64()
-            ),
+            Some(ready) => ready.report(kernels),
         };
         let mut lines =
             vec![format!("{}: {launches} launches of {kernels} kernels ({made})", self.name)];
@@ -251,6 +282,27 @@ impl Part {
             lines.push(format!("  k{at} x {}{cost}: {}{from}", own().count(), ops.join(" ")));
         }
         lines
+    }
+}
+
+impl Ready {
+    /// Where the code of its kernels is from.
+    fn report(&self, kernels: usize) -> String {
+        let Ready { compiled, instant, .. } = self;
+        let found = kernels - compiled - instant;
+        let mut text = format!("{compiled} compiled, ");
+        if *instant > 0 {
+            let _ = write!(text, "{instant} instant, ");
+        }
+        let _ = write!(text, "{found} found, {:.1} ms", 1e3 * self.time.as_secs_f64());
+        if let Some(swap) = &self.swap {
+            let (total, done) = swap.progress();
+            let _ = write!(text, "; {done} of {total} replaced");
+            if let Some(why) = swap.failure() {
+                let _ = write!(text, "; {}", why.lines().next().unwrap_or_default());
+            }
+        }
+        text
     }
 }
 

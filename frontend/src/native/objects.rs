@@ -1,12 +1,15 @@
-//! Kernels as code in memory: from this process, from the disk cache, or compiled.
+//! Kernels as code in memory: from this process, from the disk cache, or compiled, by LLVM or for
+//! now by Cranelift.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread;
 
 use blake3::Hasher;
+use mithril_instant::Machine;
 use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_kernels::code;
 use mithril_runtime::code::{Code, Error};
 
 use super::cache::{Cache, Key};
@@ -14,29 +17,88 @@ use super::host::Host;
 use super::library::{Library, Stage};
 use crate::VERSION;
 
+/// A kernel that code is wanted of.
+pub struct Source<'a> {
+    pub text: String,
+    /// What the text was printed from, where Cranelift's code will do for now.
+    pub quick: Option<&'a code::Code>,
+}
+
 /// Code, and where it came from.
 pub struct Objects {
     pub code: Vec<Arc<Code>>,
-    /// How many were compiled; the others were there.
+    /// How many LLVM compiled.
     pub compiled: usize,
+    /// Those that Cranelift compiled; the others were there.
+    pub pending: Vec<Pending>,
+}
+
+/// A kernel that runs as Cranelift's code.
+pub struct Pending {
+    /// Its number.
+    pub kernel: usize,
+    pub text: String,
+    pub key: Key,
 }
 
 /// Kernels that programs of this process have loaded.
 static LOADED: Mutex<Option<HashMap<Key, Weak<Code>>>> = Mutex::new(None);
 
-/// The code of kernels, by their texts. What has to be compiled is so on all of the machine's
-/// cores; the native library is not opened where nothing has.
+/// The code of kernels: anew, or what there is of it. What has to be compiled is so on all of the
+/// machine's cores; the native library is not opened where LLVM has nothing to do.
 ///
 /// Errors: those of the native library.
-pub fn load(texts: &[String], host: &Host) -> Result<Objects> {
-    let keys: Vec<Key> = texts.iter().map(|text| key(text, host)).collect();
+pub fn load(sources: &[Source], host: &Host, anew: bool) -> Result<Objects> {
+    let keys: Vec<Key> = sources.iter().map(|source| key(&source.text, host)).collect();
+    let lengths: Vec<Length> = sources.iter().map(Source::length).collect();
     let known = |key: &Key, cache: &Cache| match loaded(key) {
-        Some(code) => Some(code),
-        None => cached(key, cache).map(|made| Arc::new(made.code)),
+        _ if anew => None,
+        Some(code) => Some((code, false)),
+        None => cached(key, cache).map(|made| (Arc::new(made.code), false)),
     };
-    let (code, compiled) = gather(texts, &keys, host, &known, &|made| Arc::new(made.code))?;
-    remember(&keys, &code);
-    Ok(Objects { code, compiled })
+    let (made, missing) = gather(&keys, &lengths, &known, &|at, cache| {
+        let source = &sources[at];
+        match source.quick.and_then(instant) {
+            Some(code) => Ok((Arc::new(code), true)),
+            None => {
+                let made = compile(&source.text, &keys[at], host, cache)?;
+                Ok((Arc::new(made.code), false))
+            }
+        }
+    })?;
+    let mut objects = Objects { code: Vec::new(), compiled: missing, pending: Vec::new() };
+    let mut remembered = Vec::new();
+    for (kernel, ((code, quick), key)) in made.into_iter().zip(keys).enumerate() {
+        match quick {
+            true => {
+                let text = sources[kernel].text.clone();
+                objects.pending.push(Pending { kernel, text, key });
+            }
+            false => remembered.push((key, Arc::downgrade(&code))),
+        }
+        objects.code.push(code);
+    }
+    objects.compiled -= objects.pending.len();
+    remember(remembered);
+    Ok(objects)
+}
+
+/// LLVM's code of one kernel.
+///
+/// Errors: those of the native library.
+pub fn one(text: &str, key: &Key, host: &Host) -> Result<Arc<Code>> {
+    let cache = Cache::open();
+    let known = loaded(key).or_else(|| cached(key, &cache).map(|made| Arc::new(made.code)));
+    let code = match known {
+        Some(code) => code,
+        None => {
+            let code = Arc::new(compile(text, key, host, &cache)?.code);
+            cache.trim();
+            code
+        }
+    };
+    remember([(*key, Arc::downgrade(&code))]);
+    Ok(code)
 }
 
 /// The objects of kernels, by their texts: each defines `kernel`.
@@ -44,8 +106,11 @@ pub fn load(texts: &[String], host: &Host) -> Result<Objects> {
 /// Errors: those of the native library.
 pub fn bytes(texts: &[String], host: &Host) -> Result<Vec<Vec<u8>>> {
     let keys: Vec<Key> = texts.iter().map(|text| key(text, host)).collect();
+    let lengths: Vec<Length> = texts.iter().map(|text| (false, text.len())).collect();
     let known = |key: &Key, cache: &Cache| cached(key, cache).map(|made| made.object);
-    Ok(gather(texts, &keys, host, &known, &|made| made.object)?.0)
+    let compile =
+        |at: usize, cache: &Cache| Ok(compile(&texts[at], &keys[at], host, cache)?.object);
+    Ok(gather(&keys, &lengths, &known, &compile)?.0)
 }
 
 /// An object, and its code in memory: so it is known to be sound.
@@ -54,29 +119,47 @@ struct Made {
     code: Code,
 }
 
-/// What `known` gives for each text, or `take` of what is compiled; and how many were.
+/// How long a kernel takes to compile, compared with others: whether it is quick, then its text.
+type Length = (bool, usize);
+
+impl Source<'_> {
+    fn length(&self) -> Length {
+        (self.quick.is_some(), self.text.len())
+    }
+}
+
+/// What `known` gives for each key, or `make` for its number; and how many it made.
 fn gather<T: Send>(
-    texts: &[String],
     keys: &[Key],
-    host: &Host,
+    lengths: &[Length],
     known: &dyn Fn(&Key, &Cache) -> Option<T>,
-    take: &(dyn Fn(Made) -> T + Sync),
+    make: &(dyn Fn(usize, &Cache) -> Result<T> + Sync),
 ) -> Result<(Vec<T>, usize)> {
     let cache = Cache::open();
     let mut found: Vec<Option<T>> = keys.iter().map(|key| known(key, &cache)).collect();
-    let mut missing: Vec<usize> = (0..texts.len()).filter(|&at| found[at].is_none()).collect();
-    let compiled = missing.len();
-    if compiled > 0 {
+    let mut missing: Vec<usize> = (0..keys.len()).filter(|&at| found[at].is_none()).collect();
+    let made = missing.len();
+    if made > 0 {
         // The long ones first: then the cores are done at about the same time.
-        missing.sort_by_key(|&at| std::cmp::Reverse(texts[at].len()));
-        let library = Library::open()?;
-        let compile = |at: usize| compile(&texts[at], &keys[at], host, library, &cache).map(take);
-        for (at, made) in each(&missing, &compile) {
+        missing.sort_by_key(|&at| std::cmp::Reverse(lengths[at].1));
+        // One core opens the library for its first kernel; the others have time for quick ones.
+        missing.sort_by_key(|&at| !lengths[at].0);
+        if let Some(first) = missing.iter().position(|&at| !lengths[at].0) {
+            missing[..=first].rotate_right(1);
+        }
+        for (at, made) in each(&missing, &|at| make(at, &cache)) {
             found[at] = Some(made?);
         }
         cache.trim();
     }
-    Ok((found.into_iter().flatten().collect(), compiled))
+    Ok((found.into_iter().flatten().collect(), made))
+}
+
+/// Cranelift's code; none, where it leaves the kernel to LLVM.
+fn instant(code: &code::Code) -> Option<Code> {
+    static MACHINE: OnceLock<Option<Machine>> = OnceLock::new();
+    let machine = MACHINE.get_or_init(Machine::host).as_ref()?;
+    Code::of_function("kernel", &machine.compile(code).ok()?).ok()
 }
 
 fn key(text: &str, host: &Host) -> Key {
@@ -106,15 +189,15 @@ fn cached(key: &Key, cache: &Cache) -> Option<Made> {
     }
 }
 
-fn remember(keys: &[Key], code: &[Arc<Code>]) {
+fn remember(code: impl IntoIterator<Item = (Key, Weak<Code>)>) {
     let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
     let loaded = loaded.get_or_insert_default();
     loaded.retain(|_, code| code.strong_count() > 0);
-    loaded.extend(keys.iter().copied().zip(code.iter().map(Arc::downgrade)));
+    loaded.extend(code);
 }
 
-fn compile(text: &str, key: &Key, host: &Host, library: Library, cache: &Cache) -> Result<Made> {
-    let object = library.compile(text, host, Stage::Object).map_err(broken)?;
+fn compile(text: &str, key: &Key, host: &Host, cache: &Cache) -> Result<Made> {
+    let object = Library::open()?.compile(text, host, Stage::Object).map_err(broken)?;
     let code = Code::load(&object).map_err(|error| match error {
         Error::Undefined(symbol) => lacking(host, &symbol),
         error => broken(error.to_string()),

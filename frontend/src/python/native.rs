@@ -9,12 +9,14 @@ use mithril_passes::specialise::given::Shapes;
 use mithril_runtime::threads::Pool;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyCFunction, PyDict, PyTuple};
 
 use super::arrays::Reader;
 use super::check::{Binding, Checker, Dicts, Group, Signature, Wrong, dicts};
 use super::fault::{Answer, guarded};
 use crate::compile::Program;
+use crate::native::background;
 use call::{Call, Machine, Taken};
 
 mod call;
@@ -149,9 +151,17 @@ impl Native {
             Some(ready) => ready,
             None => py.detach(|| part.ready())?,
         };
-        let (checker, executable) = (&variant.checker, &ready.executable);
+        if let Some(why) = ready.swap.as_ref().and_then(|swap| swap.complaint()) {
+            let name = &self.program.name;
+            warn(py, &format!("{name}: kernels stay as they were made in an instant: {why}"))?;
+        }
+        let (checker, executable) = (&variant.checker, &*ready.executable);
         let machine = Machine { checker, executable, pool: &self.pool };
-        call.run(py, &machine, taken, binding, matches!(what, What::Joint))
+        let result = call.run(py, &machine, taken, binding, matches!(what, What::Joint));
+        if let Some(swap) = &ready.swap {
+            swap.begin();
+        }
+        result
     }
 }
 
@@ -208,14 +218,35 @@ fn settled(signature: &Signature, binding: &Binding) -> Shapes {
 /// Tells Python's log of code that is made at a call.
 fn log(py: Python<'_>, name: &str, shapes: &Shapes, before: usize) -> PyResult<()> {
     use mithril_passes::pass::OptionValue;
-    let logger = py.import("logging")?.call_method1(intern!(py, "getLogger"), ("mithril",))?;
     let shapes = shapes.print();
     let text = match before {
         0 => format!("{name}: native code for {shapes}"),
         _ => format!("{name}: native code for other ranks or sizes of params too: {shapes}"),
     };
-    logger.call_method1(intern!(py, "info"), (text,))?;
+    logger(py)?.call_method1(intern!(py, "info"), (text,))?;
     Ok(())
+}
+
+/// Tells it of what went wrong behind the calls.
+fn warn(py: Python<'_>, text: &str) -> PyResult<()> {
+    logger(py)?.call_method1(intern!(py, "warning"), (text,))?;
+    Ok(())
+}
+
+fn logger(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    py.import("logging")?.call_method1(intern!(py, "getLogger"), ("mithril",))
+}
+
+/// Has the work behind calls end before the interpreter does, and so before the libraries that it
+/// uses.
+pub fn close_at_exit(py: Python<'_>) -> PyResult<()> {
+    static DONE: PyOnceLock<()> = PyOnceLock::new();
+    DONE.get_or_try_init(py, || {
+        let close = |_: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| background::close();
+        let close = PyCFunction::new_closure(py, None, None, close)?;
+        py.import("atexit")?.call_method1("register", (close,)).map(|_| ())
+    })
+    .copied()
 }
 
 /// The pool of so many threads: one for all who ask for as many.

@@ -11,10 +11,11 @@ use super::block::Block;
 use super::check::Checker;
 use super::dtype::{self, DType};
 use super::fault::{Answer, guarded};
-use super::native::Native;
+use super::native::{Native, close_at_exit};
 use super::value::{shapes, tensor};
 use crate::compile::{self, Code, CompileOptions, Draw, Target, held};
 use crate::lower::{self, Mode};
+use crate::native::Tier;
 
 /// An argument of a program.
 #[pyclass(frozen, get_all, module = "mithril._core")]
@@ -60,7 +61,7 @@ pub struct Program {
 #[pyo3(signature = (
     block, target, dtype, wide, *, shapes: "dict[str, object]", inference, trainable_keys, data_keys,
     discard_keys, constant_keys: "dict[str, object]", optimize, cache, file_path=None,
-    expose_keys=Vec::new(),
+    expose_keys=Vec::new(), tier=None,
 ))]
 // The keywords of Python's `compile`, one by one.
 #[allow(clippy::too_many_arguments)]
@@ -79,6 +80,7 @@ pub fn compile_block(
     cache: bool,
     file_path: Option<&str>,
     expose_keys: Vec<String>,
+    tier: Option<&str>,
 ) -> Answer<Program> {
     guarded(|| {
         let target = Target::find(target)?;
@@ -100,7 +102,11 @@ pub fn compile_block(
             optimize,
             stem: file_path.map_or(Ok("model".into()), |path| compile::stem(path, target))?,
             cache,
+            tier: tier.map_or(Ok(Tier::default()), Tier::find)?,
         };
+        if options.tier == Tier::Auto {
+            close_at_exit(dtype.py())?;
+        }
         let block = exposing(block.get().current()?, &expose_keys)?;
         let program = compile::compile(&block, &options)?;
         Ok(Program { program, target, wide })

@@ -1,6 +1,8 @@
 //! What one call in flight needs for itself, and the list of those not in use.
 
 use super::prepare::{Base, Prepared, Slot, Step};
+use super::table::Table;
+use crate::kernel::Kernel;
 use crate::memory::{Block, OutOfMemory};
 use crate::scratch;
 use crate::threads::Pool;
@@ -77,11 +79,13 @@ impl Frame {
     ///
     /// # Safety
     /// As [`Executable::run`](super::Executable::run), with the pointers given to `point`.
-    pub unsafe fn launch(&self, pool: &Pool) -> Result<(), OutOfMemory> {
+    pub unsafe fn launch(&self, kernels: &Table, pool: &Pool) -> Result<(), OutOfMemory> {
         let Some(prepared) = &self.prepared else { return Ok(()) };
         for step in &prepared.steps {
             let call = Call {
                 step,
+                // All tasks of a launch are done by one kernel.
+                kernel: kernels.get(step.kernel),
                 buffers: self.table[step.slots..].as_ptr(),
                 dims: prepared.dims[step.dims..].as_ptr(),
                 failed: AtomicBool::new(false),
@@ -99,6 +103,7 @@ impl Frame {
 /// One step as its threads see it.
 struct Call<'a> {
     step: &'a Step,
+    kernel: Kernel,
     buffers: *const *mut u8,
     dims: *const i64,
     /// Whether a thread got no scratch.
@@ -115,7 +120,7 @@ impl Call<'_> {
         match scratch::of_thread(self.step.scratch) {
             // SAFETY: the caller's.
             Ok(scratch) => unsafe {
-                (self.step.kernel)(scratch, self.buffers, self.dims, lo, hi);
+                (self.kernel)(scratch, self.buffers, self.dims, lo, hi);
             },
             Err(_) => self.failed.store(true, Relaxed),
         }

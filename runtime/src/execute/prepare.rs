@@ -1,7 +1,6 @@
 //! A program for one tuple of symbol values: all sizes evaluated, temporaries placed.
 
 use super::Error;
-use crate::kernel::Kernel;
 use crate::memory::Block;
 use crate::plan::{Plan, Request, lifetimes};
 use crate::program::{Place, Program};
@@ -24,7 +23,8 @@ pub struct Prepared {
 /// A launch with all numbers known. There is something to do in it.
 #[derive(Debug)]
 pub struct Step {
-    pub kernel: Kernel,
+    /// Its index in the table of kernels.
+    pub kernel: usize,
     /// Where its buffers begin in `slots`.
     pub slots: usize,
     /// Where its dims begin in `dims`.
@@ -72,7 +72,6 @@ impl Prepared {
     /// Takes a checked program.
     pub(super) fn new(
         program: &Program,
-        kernels: &[Kernel],
         constants: &[Arc<Block>],
         symbols: &[i64],
     ) -> Result<Prepared, Error> {
@@ -99,7 +98,7 @@ impl Prepared {
         for (index, launch) in program.launches.iter().enumerate() {
             let what = |part: &str| format!("{part} of launch {index}");
             let step = Step {
-                kernel: kernels[launch.kernel],
+                kernel: launch.kernel,
                 slots: prepared.slots.len(),
                 dims: prepared.dims.len(),
                 tasks: values.any(&launch.tasks, || what("the number of tasks"))?,

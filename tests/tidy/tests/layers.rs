@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 /// Each crate, where it lies, and the crates it may depend on.
-const LAYERS: [(&str, &str, &[&str]); 9] = [
+const LAYERS: [(&str, &str, &[&str]); 10] = [
     ("mithril-ir", "ir", &[]),
     ("mithril-passes", "passes", &["mithril-ir"]),
     ("mithril-source", "codegen/source", &["mithril-ir", "mithril-passes"]),
@@ -13,13 +13,21 @@ const LAYERS: [(&str, &str, &[&str]); 9] = [
     (
         "mithril-native",
         "codegen/native",
-        &["mithril-ir", "mithril-passes", "mithril-kernels", "mithril-runtime"],
+        &["mithril-ir", "mithril-passes", "mithril-kernels", "mithril-instant", "mithril-runtime"],
     ),
+    ("mithril-instant", "codegen/instant", &["mithril-ir", "mithril-kernels"]),
     ("mithril-runtime", "runtime", &[]),
     (
         "mithril",
         "frontend",
-        &["mithril-ir", "mithril-passes", "mithril-source", "mithril-kernels", "mithril-runtime"],
+        &[
+            "mithril-ir",
+            "mithril-passes",
+            "mithril-source",
+            "mithril-kernels",
+            "mithril-instant",
+            "mithril-runtime",
+        ],
     ),
     (
         "mithril-tools",
@@ -30,8 +38,11 @@ const LAYERS: [(&str, &str, &[&str]); 9] = [
 ];
 
 /// Crates that one layer alone may see.
-const RESERVED: [(&str, &[&str]); 2] =
-    [("pyo3", &["mithril"]), ("melior mlir-sys inkwell llvm-sys", &["mithril-native"])];
+const RESERVED: [(&str, &[&str]); 3] = [
+    ("pyo3", &["mithril"]),
+    ("melior mlir-sys inkwell llvm-sys", &["mithril-native"]),
+    ("cranelift-codegen cranelift-frontend cranelift-native", &["mithril-instant"]),
+];
 
 fn metadata() -> Value {
     let args = ["metadata", "--format-version", "1", "--no-deps", "--offline"];

@@ -1,11 +1,15 @@
-//! Runs functions as native code, beside the evaluator.
+//! Runs functions as native code, LLVM's and Cranelift's, beside the evaluator.
 
 // Each user takes a part of it.
 #![allow(dead_code)]
 
+#[path = "../instant/mod.rs"]
+mod instant;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use instant::{difference, instant};
 use mithril_ir::dim::Symbol;
 use mithril_ir::dtype::DType;
 use mithril_ir::evaluate::evaluate;
@@ -40,6 +44,9 @@ pub struct Native {
     pub plan: Plan,
     pub executable: Executable,
     pub kernels: Vec<Kernel>,
+    /// The same by Cranelift.
+    pub instant: Executable,
+    pub instants: Vec<Kernel>,
 }
 
 impl Native {
@@ -59,6 +66,7 @@ impl Native {
         let plan = program::plan(entry, &isa).unwrap_or_else(|e| panic!("{e}\n{source}"));
         let mut codes = Vec::new();
         let mut kernels: Vec<Kernel> = Vec::new();
+        let (mut instants, mut sources) = (Vec::new(), Vec::new());
         for kernel in &plan.kernels {
             let text = kernel.text();
             let object = compile(&text, &options, Stage::Object);
@@ -66,19 +74,44 @@ impl Native {
             let object = object.unwrap_or_else(|e| panic!("{e}\n{}\n{text}", shown()));
             let code = Arc::new(Code::load(&object).unwrap_or_else(|e| panic!("{e}")));
             kernels.push(code.kernel("kernel").expect("the kernel"));
+            let quick = Arc::new(instant(&kernel.lowered.code));
+            instants.push(quick.kernel("kernel").expect("the kernel"));
+            sources.push(quick);
             codes.push(code);
         }
         if plan.copies {
             kernels.push(copy);
+            instants.push(copy);
         }
         let constants = plan.constants.iter().map(|t| Block::copy_of(t.bytes()).expect("memory"));
-        let constants = constants.map(Arc::new).collect();
-        let executable = Executable::new(plan.program.clone(), kernels.clone(), codes, constants);
-        let executable = executable.unwrap_or_else(|e| panic!("{e}\n{}", plan.program));
-        Native { module, plan, executable, kernels }
+        let constants: Vec<Arc<Block>> = constants.map(Arc::new).collect();
+        let made = |kernels, codes| {
+            let made = Executable::new(plan.program.clone(), kernels, codes, constants.clone());
+            made.unwrap_or_else(|e| panic!("{e}\n{}", plan.program))
+        };
+        let (executable, instant) = (made(kernels.clone(), codes), made(instants.clone(), sources));
+        Native { module, plan, executable, kernels, instant, instants }
     }
 
+    /// What LLVM's code gives, which Cranelift's gives too.
     pub fn run(&self, args: &[Tensor]) -> Vec<Tensor> {
+        let results = self.run_on(&self.executable, args);
+        let instant = self.run_on(&self.instant, args);
+        for (at, (one, other)) in results.iter().zip(&instant).enumerate() {
+            if let Some(what) = difference(one.dtype(), one.bytes(), other.bytes()) {
+                panic!("result {at}: {what}\n{}", self.source());
+            }
+        }
+        results
+    }
+
+    fn source(&self) -> String {
+        let kernels = self.plan.kernels.iter();
+        let kernels = kernels.map(|k| text::print(&Module::of(k.function.clone())));
+        kernels.collect::<Vec<_>>().join("\n")
+    }
+
+    fn run_on(&self, executable: &Executable, args: &[Tensor]) -> Vec<Tensor> {
         let entry = self.module.entry().expect("an entry");
         let mut sizes: HashMap<Symbol, i64> = HashMap::new();
         for ((value, _), tensor) in entry.arguments().zip(args) {
@@ -89,7 +122,7 @@ impl Native {
             }
         }
         let symbols: Vec<i64> = self.plan.symbols.iter().map(|s| sizes[s]).collect();
-        let bytes = self.executable.result_bytes(&symbols).expect("sizes");
+        let bytes = executable.result_bytes(&symbols).expect("sizes");
         let mut blocks: Vec<Block> =
             bytes.iter().map(|&n| Block::new(n).expect("memory")).collect();
         blocks.iter_mut().for_each(|block| block.as_mut_slice().fill(0xA5));
@@ -98,7 +131,7 @@ impl Native {
         let from: Vec<*const u8> = held.iter().map(|b| b.as_ptr() as *const u8).collect();
         let to: Vec<*mut u8> = blocks.iter().map(Block::as_ptr).collect();
         // SAFETY: the blocks have the sizes that the program says.
-        unsafe { self.executable.run(&from, &symbols, &to, &Pool::new(1)) }.expect("it runs");
+        unsafe { executable.run(&from, &symbols, &to, &Pool::new(1)) }.expect("it runs");
         let shape_of = |i: usize| -> (DType, Vec<usize>) {
             let ty = entry.ty(entry.results[i].value);
             let dims = ty
@@ -159,15 +192,10 @@ pub fn agree(native: &Native, sizes: &[(&str, usize)]) {
 }
 
 fn compare(native: &Native, result: usize, want: &Tensor, got: &Tensor) {
-    let source = || {
-        let kernels = native.plan.kernels.iter();
-        let kernels = kernels.map(|k| text::print(&Module::of(k.function.clone())));
-        kernels.collect::<Vec<_>>().join("\n")
-    };
     assert_eq!(want.shape(), got.shape());
     if !want.dtype().is_float() {
         let same = want.to_i64s() == got.to_i64s();
-        assert!(same, "result {result}\nwant {want:?}\ngot  {got:?}\n{}", source());
+        assert!(same, "result {result}\nwant {want:?}\ngot  {got:?}\n{}", native.source());
         return;
     }
     let tolerance = match want.dtype() {
@@ -183,7 +211,7 @@ fn compare(native: &Native, result: usize, want: &Tensor, got: &Tensor) {
         assert!(
             same,
             "result {result}, element {i}: want {w}, got {g}\n{want:?}\n{got:?}\n{}",
-            source()
+            native.source()
         );
     }
 }

@@ -1,15 +1,20 @@
 //! Kernels that apply scalar code to arrays, compiled and loaded.
 
+#[path = "../instant/mod.rs"]
+mod instant;
+
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{env, fs, process, ptr};
 
+use instant::{difference, instant};
 use mithril_ir::dtype::DType;
 use mithril_kernels::builder::Builder;
 use mithril_kernels::code::V;
 use mithril_kernels::{mlir, scalar};
 use mithril_native::{Options, Stage, compile};
+use mithril_runtime::code::Code;
 
 type Entry = unsafe extern "C" fn(*mut u8, *const *mut u8, *const i64, i64, i64);
 
@@ -21,6 +26,8 @@ unsafe extern "C" {
 /// A kernel: arrays in, arrays out, all of one length.
 pub struct Kernel {
     entry: Entry,
+    /// The same by Cranelift.
+    instant: Code,
     results: Vec<DType>,
 }
 
@@ -48,16 +55,26 @@ impl Kernel {
                 b.store(output, at, result, None);
             });
         }
-        let text = mlir::print(&b.finish());
+        let code = b.finish();
+        let text = mlir::print(&code);
         let object = compile(&text, &options(), Stage::Object);
         let object = object.unwrap_or_else(|e| panic!("{e}"));
-        Kernel { entry: load(&object), results: bodies.iter().map(|(d, _)| *d).collect() }
+        let results = bodies.iter().map(|(d, _)| *d).collect();
+        Kernel { entry: load(&object), instant: instant(&code), results }
     }
 
     /// The results on the `n` elements of each of `inputs`.
     pub fn run(&self, inputs: &[&[u8]], n: usize) -> Vec<Vec<u8>> {
         let mut outputs = self.outputs(n);
         self.run_into(inputs, &mut outputs, n);
+        let mut others = self.outputs(n);
+        run_into(self.instant.kernel("kernel").expect("the kernel"), inputs, &mut others, n);
+        let all = outputs.iter().zip(&others).zip(&self.results).enumerate();
+        for (at, ((llvm, instant), dtype)) in all {
+            if let Some(what) = difference(*dtype, llvm, instant) {
+                panic!("result {at} by LLVM and Cranelift: {what}");
+            }
+        }
         outputs
     }
 
@@ -67,12 +84,15 @@ impl Kernel {
     }
 
     pub fn run_into(&self, inputs: &[&[u8]], outputs: &mut [Vec<u8>], n: usize) {
-        let inputs = inputs.iter().map(|bytes| bytes.as_ptr().cast_mut());
-        let buffers: Vec<*mut u8> =
-            inputs.chain(outputs.iter_mut().map(|o| o.as_mut_ptr())).collect();
-        // SAFETY: the kernel reads and writes `n` elements of each buffer.
-        unsafe { (self.entry)(ptr::null_mut(), buffers.as_ptr(), [n as i64].as_ptr(), 0, 1) };
+        run_into(self.entry, inputs, outputs, n);
     }
+}
+
+fn run_into(entry: Entry, inputs: &[&[u8]], outputs: &mut [Vec<u8>], n: usize) {
+    let inputs = inputs.iter().map(|bytes| bytes.as_ptr().cast_mut());
+    let buffers: Vec<*mut u8> = inputs.chain(outputs.iter_mut().map(|o| o.as_mut_ptr())).collect();
+    // SAFETY: the kernel reads and writes `n` elements of each buffer.
+    unsafe { entry(ptr::null_mut(), buffers.as_ptr(), [n as i64].as_ptr(), 0, 1) };
 }
 
 /// What this machine has.

@@ -173,6 +173,10 @@ class Backend(ABC):
         """The options of the constructor beside dtype, precision and device."""
         return ()
 
+    def compile_options(self) -> dict[str, Any]:
+        """What else the target's code depends on, as keywords of the compiler."""
+        return {}
+
     def _float(self, dtype: object, precision: int | None) -> DType:
         if precision is not None and (
             not isinstance(precision, int) or precision not in (16, 32, 64)

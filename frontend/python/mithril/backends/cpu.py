@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from .._core import did_you_mean
 from ..errors import UsageError
 from .numpy import NumpyArrays
 
@@ -14,12 +15,17 @@ __all__ = ["CpuBackend"]
 
 Arrays = Any
 
+TIERS = ("llvm", "auto", "instant")
+"""What `tier` may be; `instant` code is never replaced, and is there for tests."""
+
 
 class CpuBackend(NumpyArrays):
     """Runs models as native code. Arrays are `numpy.ndarray`; outputs own their memory.
 
-    `threads` is how many work on a call: as many as the machine has cores, if it is left out. The
-    results do not depend on it.
+    `threads` is how many work on a call: as many as the machine has cores, if it is left out.
+    `tier` is what the first calls run: `"llvm"` compiles all kernels before; `"auto"` answers with
+    code that is made in an instant, until LLVM has compiled the same kernels behind the calls. The
+    results depend on neither.
     """
 
     kind: ClassVar[str] = "cpu"
@@ -33,9 +39,11 @@ class CpuBackend(NumpyArrays):
         precision: int | None = None,
         device: str | None = None,
         threads: int | None = None,
+        tier: str = "llvm",
         **unknown: object,
     ) -> None:
-        """Errors: as for every backend; `UsageError` for a number of threads there cannot be."""
+        """Errors: as for every backend; `UsageError` for a number of threads there cannot be,
+        or a tier that there is not."""
         super().__init__(dtype, precision=precision, device=device, **unknown)
         whole = isinstance(threads, int) and not isinstance(threads, bool)
         if threads is not None and not (whole and threads > 0):
@@ -43,10 +51,20 @@ class CpuBackend(NumpyArrays):
                 f"`threads` is how many work on a call\n  got: {threads!r}"
                 "\n  expected: a positive number"
             )
+        if tier not in TIERS:
+            near = did_you_mean(tier, list(TIERS)) if isinstance(tier, str) else None
+            raise UsageError(
+                f"`tier` is what the first calls run\n  got: {tier!r}"
+                "\n  expected: 'llvm' or 'auto'" + (f"\n  hint: {near}" if near else "")
+            )
         self.threads = threads
+        self.tier = tier
 
     def _options(self) -> tuple[str, ...]:
-        return ("threads",)
+        return ("threads", "tier")
+
+    def compile_options(self) -> dict[str, Any]:
+        return {"tier": self.tier}
 
     def runner(
         self, program: Program, namespace: object, *, jit: bool, checkpoint: bool

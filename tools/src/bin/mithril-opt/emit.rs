@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use mithril::native::{Host, Native, Stage};
+use mithril::native::{Host, Native, Stage, Tier};
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::graph::Module;
 use mithril_passes::legalize::Legalize;
@@ -18,6 +18,8 @@ pub enum Emit {
     C,
     /// Launches, and the kernels as functions.
     Kernels,
+    /// The kernels as Cranelift takes them.
+    Clif,
     /// The kernels as the code generator takes them, or as one of its stages leaves them.
     Code(Option<Stage>),
 }
@@ -36,7 +38,8 @@ impl FromStr for Emit {
         let frameworks = || Framework::ALL.into_iter().map(|f| (f.name(), Emit::Source(f)));
         let stages = STAGES.into_iter().map(|(name, stage)| (name, Emit::Code(stage)));
         let all = || {
-            frameworks().chain([("c", Emit::C), ("kernels", Emit::Kernels)]).chain(stages.clone())
+            let others = [("c", Emit::C), ("kernels", Emit::Kernels), ("clif", Emit::Clif)];
+            frameworks().chain(others).chain(stages.clone())
         };
         let found = all().find(|(own, _)| *own == name).map(|(_, emit)| emit);
         found.ok_or_else(|| {
@@ -51,20 +54,20 @@ impl Emit {
         let name = match self {
             Emit::Source(framework) => framework.name(),
             Emit::C => "c",
-            Emit::Kernels | Emit::Code(_) => "native",
+            Emit::Kernels | Emit::Clif | Emit::Code(_) => "native",
         };
         let Some(target) = target::find(name) else { return pipeline };
         let pipeline = pipeline.then(Legalize { target: *target });
         match self {
             Emit::Source(_) => pipeline,
-            Emit::C | Emit::Kernels | Emit::Code(_) => pipeline::flat(pipeline),
+            Emit::C | Emit::Kernels | Emit::Clif | Emit::Code(_) => pipeline::flat(pipeline),
         }
     }
 
     /// The bytes for a module. `cpu` is a level of x86-64; this machine's processor where left out.
     /// Errors: what the target does not take; those of the native library.
     pub fn emit(self, module: &Module, cpu: Option<&str>) -> Result<Vec<u8>> {
-        let native = || Native::of(module, &Host::parse(cpu.unwrap_or("native"))?);
+        let native = || Native::of(module, &Host::parse(cpu.unwrap_or("native"))?, Tier::Llvm);
         match self {
             Emit::Source(framework) => source(module, framework),
             Emit::C => {
@@ -73,6 +76,11 @@ impl Emit {
                 Ok(native.c().unwrap_or_default().into())
             }
             Emit::Kernels => Ok(native()?.listing().into_bytes()),
+            Emit::Clif => {
+                let native = native()?;
+                let texts: Result<Vec<_>> = native.parts().map(|part| part.clif()).collect();
+                Ok(texts?.concat().join("\n").into_bytes())
+            }
             Emit::Code(stage) => code(&native()?, stage),
         }
     }

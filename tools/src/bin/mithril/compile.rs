@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use mithril::compile::{self, CompileOptions, Target};
 use mithril::native::export::{Export, export};
-use mithril::native::{Host, Native};
+use mithril::native::{Host, Native, Tier};
 use mithril::{Diagnostic, Result};
 use mithril_ir::graph::Module;
 use mithril_ir::{text, verify};
@@ -89,7 +89,8 @@ impl Compile {
 
     fn program(&self, target: Target, stem: String) -> Result<std::sync::Arc<compile::Program>> {
         let lower = self.model.options();
-        let options = CompileOptions { target, lower, optimize: true, stem, cache: false };
+        let tier = Tier::default();
+        let options = CompileOptions { target, lower, optimize: true, stem, cache: false, tier };
         let program = compile::compile(&self.model.block()?, &options)?;
         program.settled()?;
         Ok(program)
@@ -103,7 +104,7 @@ impl Compile {
         };
         let program = self.program(target, stem)?;
         if let Some(text) = program.native().and_then(Native::c) {
-            return self.write(&text);
+            return self.write(text);
         }
         let Some(source) = program.source() else { return Ok(()) };
         if !source.constants.is_empty() {

@@ -1,0 +1,378 @@
+//! Arithmetic, comparisons and choices, piece by piece; lane by lane what vectors do not have.
+
+use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
+use cranelift_codegen::ir::types::{I8, I64};
+use cranelift_codegen::ir::{InstBuilder, Type, Value};
+use mithril_ir::dtype::DType;
+use mithril_kernels::code::{Binary, Cmp, Ty, Unary, V};
+
+use crate::translate::Translator;
+use crate::values::{Held, PIECE, Pieces, lane, piece};
+use crate::{Result, unsupported};
+
+/// Whether numbers have a sign.
+pub fn is_signed(dtype: DType) -> bool {
+    dtype.is_float() || dtype.is_signed_int()
+}
+
+/// Whether registers hold what can be calculated with.
+fn is_number(dtype: DType) -> bool {
+    !matches!(dtype, DType::F16 | DType::BF16)
+}
+
+impl Translator<'_> {
+    pub fn unary(&mut self, op: Unary, x: V) -> Result<Held> {
+        let ty = self.ty(x);
+        if ty.dtype == DType::Bool {
+            return self.not(op, x);
+        }
+        self.numbers(ty)?;
+        self.each([x], |t, [x]| t.one(op, ty.dtype, x))
+    }
+
+    fn numbers(&self, ty: Ty) -> Result<()> {
+        match is_number(ty.dtype) {
+            true => Ok(()),
+            false => unsupported(format!("arithmetic in {}", ty.dtype.name())),
+        }
+    }
+
+    fn not(&mut self, op: Unary, x: V) -> Result<Held> {
+        if op != Unary::Not {
+            return unsupported(format!("{op:?} of bools"));
+        }
+        if self.ty(x).lanes == 1 {
+            let x = self.scalar(x)?;
+            return Ok(Held::Scalar(self.b.ins().bxor_imm(x, 1)));
+        }
+        let of = self.mask_lane(x);
+        let pieces = self.mask(x, of)?;
+        Ok(Held::Mask(of, pieces.into_iter().map(|x| self.b.ins().bnot(x)).collect()))
+    }
+
+    /// What a function makes of a scalar, or of each piece of vectors.
+    fn each<const N: usize>(
+        &mut self,
+        operands: [V; N],
+        mut make: impl FnMut(&mut Self, [Value; N]) -> Result<Value>,
+    ) -> Result<Held> {
+        if self.ty(operands[0]).lanes == 1 {
+            let mut scalars = [Value::from_u32(0); N];
+            for (scalar, v) in scalars.iter_mut().zip(operands) {
+                *scalar = self.scalar(v)?;
+            }
+            return Ok(Held::Scalar(make(self, scalars)?));
+        }
+        let mut all: [Pieces; N] = std::array::from_fn(|_| Pieces::new());
+        for (pieces, v) in all.iter_mut().zip(operands) {
+            *pieces = self.pieces(v)?;
+        }
+        let count = all[0].len();
+        let made = (0..count).map(|at| make(self, std::array::from_fn(|i| all[i][at])));
+        Ok(Held::Vector(made.collect::<Result<Pieces>>()?))
+    }
+
+    fn type_of(&self, value: Value) -> Type {
+        self.b.func.dfg.value_type(value)
+    }
+
+    fn one(&mut self, op: Unary, dtype: DType, x: Value) -> Result<Value> {
+        let float = dtype.is_float();
+        let ins = self.b.ins();
+        Ok(match op {
+            Unary::Neg if float => ins.fneg(x),
+            Unary::Neg => ins.ineg(x),
+            Unary::Abs if float => ins.fabs(x),
+            Unary::Abs => ins.iabs(x),
+            Unary::Sqrt => ins.sqrt(x),
+            Unary::Floor => ins.floor(x),
+            Unary::Ceil => ins.ceil(x),
+            Unary::RoundEven => ins.nearest(x),
+            Unary::Not => ins.bnot(x),
+        })
+    }
+
+    pub fn binary(&mut self, op: Binary, x: V, y: V) -> Result<Held> {
+        let ty = self.ty(x);
+        if ty.dtype == DType::Bool {
+            return self.logic(op, x, y);
+        }
+        self.numbers(ty)?;
+        if let (Binary::Shl | Binary::Shr, true) = (op, ty.lanes > 1) {
+            return self.shift(op, x, y);
+        }
+        if matches!(op, Binary::Div | Binary::Rem) && !ty.dtype.is_float() && self.is_short(ty) {
+            return unsupported("division by lanes that mean nothing");
+        }
+        self.each([x, y], |t, [x, y]| t.two(op, ty.dtype, x, y))
+    }
+
+    /// Whether it is a vector of less than a piece.
+    fn is_short(&self, ty: Ty) -> bool {
+        ty.lanes > 1 && ty.lanes * (ty.dtype.bytes() as u32) < PIECE
+    }
+
+    fn logic(&mut self, op: Binary, x: V, y: V) -> Result<Held> {
+        let ty = self.ty(x);
+        if !matches!(op, Binary::And | Binary::Or | Binary::Xor) {
+            return unsupported(format!("{op:?} of bools"));
+        }
+        if ty.lanes == 1 {
+            let (x, y) = (self.scalar(x)?, self.scalar(y)?);
+            return Ok(Held::Scalar(self.bitwise(op, x, y)));
+        }
+        let of = self.mask_lane(if self.constant(x).is_some() { y } else { x });
+        let (x, y) = (self.mask(x, of)?, self.mask(y, of)?);
+        let pairs = x.into_iter().zip(y);
+        Ok(Held::Mask(of, pairs.map(|(x, y)| self.bitwise(op, x, y)).collect()))
+    }
+
+    fn bitwise(&mut self, op: Binary, x: Value, y: Value) -> Value {
+        match op {
+            Binary::And => self.b.ins().band(x, y),
+            Binary::Or => self.b.ins().bor(x, y),
+            _ => self.b.ins().bxor(x, y),
+        }
+    }
+
+    /// A scalar, or a piece.
+    pub fn two(&mut self, op: Binary, dtype: DType, x: Value, y: Value) -> Result<Value> {
+        match dtype.is_float() {
+            true => self.two_floats(op, x, y),
+            false => self.two_integers(op, dtype, x, y),
+        }
+    }
+
+    fn two_floats(&mut self, op: Binary, x: Value, y: Value) -> Result<Value> {
+        Ok(match op {
+            Binary::Add => self.b.ins().fadd(x, y),
+            Binary::Sub => self.b.ins().fsub(x, y),
+            Binary::Mul => self.b.ins().fmul(x, y),
+            Binary::Div => self.b.ins().fdiv(x, y),
+            Binary::Min => self.lesser(x, y, [x, y]),
+            Binary::Max => self.lesser(y, x, [x, y]),
+            _ => return unsupported(format!("{op:?} of floats")),
+        })
+    }
+
+    /// Of two floats the first where `x < y`: one instruction.
+    fn lesser(&mut self, x: Value, y: Value, [yes, no]: [Value; 2]) -> Value {
+        let less = self.b.ins().fcmp(FloatCC::LessThan, x, y);
+        self.pick(less, yes, no)
+    }
+
+    /// By a scalar bool, or by the mask of a piece.
+    pub fn pick(&mut self, condition: Value, yes: Value, no: Value) -> Value {
+        let ty = self.type_of(yes);
+        if !self.type_of(condition).is_vector() {
+            return self.b.ins().select(condition, yes, no);
+        }
+        let mask = self.recast(ty, condition);
+        self.b.ins().bitselect(mask, yes, no)
+    }
+
+    fn two_integers(&mut self, op: Binary, dtype: DType, x: Value, y: Value) -> Result<Value> {
+        let (ty, signed) = (self.type_of(x), is_signed(dtype));
+        Ok(match op {
+            Binary::Add => self.b.ins().iadd(x, y),
+            Binary::Sub => self.b.ins().isub(x, y),
+            Binary::Mul if ty == piece(I8) => return self.lane_by_lane(op, dtype, x, y),
+            Binary::Mul => self.b.ins().imul(x, y),
+            Binary::Div | Binary::Rem if ty.is_vector() => {
+                return self.lane_by_lane(op, dtype, x, y);
+            }
+            Binary::Div if signed => self.b.ins().sdiv(x, y),
+            Binary::Div => self.b.ins().udiv(x, y),
+            Binary::Rem if signed => self.b.ins().srem(x, y),
+            Binary::Rem => self.b.ins().urem(x, y),
+            Binary::Min => {
+                let less = self.integers(Cmp::Lt, dtype, x, y);
+                self.pick(less, x, y)
+            }
+            Binary::Max => {
+                let less = self.integers(Cmp::Lt, dtype, x, y);
+                self.pick(less, y, x)
+            }
+            Binary::And | Binary::Or | Binary::Xor => self.bitwise(op, x, y),
+            Binary::Shl | Binary::Shr if ty.is_vector() => {
+                return self.lane_by_lane(op, dtype, x, y);
+            }
+            Binary::Shl => self.b.ins().ishl(x, y),
+            Binary::Shr if signed => self.b.ins().sshr(x, y),
+            Binary::Shr => self.b.ins().ushr(x, y),
+        })
+    }
+
+    fn lane_by_lane(&mut self, op: Binary, dtype: DType, x: Value, y: Value) -> Result<Value> {
+        let ty = self.type_of(x);
+        let mut result = x;
+        for at in 0..ty.lane_count() as u8 {
+            let (x, y) = (self.b.ins().extractlane(x, at), self.b.ins().extractlane(y, at));
+            let made = self.two_integers(op, dtype, x, y)?;
+            result = self.b.ins().insertlane(result, made, at);
+        }
+        Ok(result)
+    }
+
+    /// Vectors are shifted by as many bits in all lanes; by other numbers lane by lane.
+    fn shift(&mut self, op: Binary, x: V, y: V) -> Result<Held> {
+        let dtype = self.ty(x).dtype;
+        let by = match *self.held(y) {
+            Held::Constant(bits) => self.b.ins().iconst(I64, bits as i64),
+            Held::Splat(scalar, _) => self.widened(scalar),
+            // Lanes behind the last may hold anything, which would be no harm.
+            _ => return self.each([x, y], |t, [x, y]| t.two(op, dtype, x, y)),
+        };
+        self.each([x], |t, [x]| {
+            let ins = t.b.ins();
+            Ok(match op {
+                Binary::Shl => ins.ishl(x, by),
+                _ if is_signed(dtype) => ins.sshr(x, by),
+                _ => ins.ushr(x, by),
+            })
+        })
+    }
+
+    /// A scalar integer as an index.
+    pub fn widened(&mut self, scalar: Value) -> Value {
+        match self.type_of(scalar) {
+            I64 => scalar,
+            _ => self.b.ins().sextend(I64, scalar),
+        }
+    }
+
+    pub fn fma(&mut self, x: V, y: V, z: V) -> Result<Held> {
+        if !self.machine.fma {
+            return unsupported("fused arithmetic");
+        }
+        self.each([x, y, z], |t, [x, y, z]| Ok(t.b.ins().fma(x, y, z)))
+    }
+
+    /// By two powers of two. Of what is near 1, the first product is exact, so that the second
+    /// alone rounds: see [`mithril_kernels::code::Inst::Scale`].
+    pub fn scale(&mut self, x: V, n: V) -> Result<Held> {
+        let dtype = self.ty(x).dtype;
+        let (bits, bias): (_, i64) = if dtype == DType::F32 { (23, 127) } else { (52, 1023) };
+        let number = |x: f64| match dtype {
+            DType::F32 => (x as f32).to_bits() as u64,
+            _ => x.to_bits(),
+        };
+        // The bits of the sum with it end in those of a biased exponent.
+        let rounder = 1.5 * 2f64.powi(bits) + bias as f64;
+        let end = (2 * bias - 2) as f64;
+        self.each([x, n], |t, [x, n]| {
+            let ty = t.type_of(x);
+            let int = piece(lane(dtype)?.as_int());
+            let [low, high, half, rounder] =
+                [-end, end, 0.5, rounder].map(|x| t.bits(ty, number(x)));
+            let whole = t.lesser(low, n, [n, low]);
+            let whole = t.lesser(whole, high, [whole, high]);
+            let first = t.b.ins().fmul(whole, half);
+            let first = t.b.ins().floor(first);
+            let second = t.b.ins().fsub(whole, first);
+            let by = t.b.ins().iconst(I64, i64::from(bits));
+            let scaled = [first, second].into_iter().fold(x, |x, part| {
+                let sum = t.b.ins().fadd(part, rounder);
+                let sum = t.recast(int, sum);
+                let power = t.b.ins().ishl(sum, by);
+                let power = t.recast(ty, power);
+                t.b.ins().fmul(x, power)
+            });
+            let known = t.b.ins().fcmp(FloatCC::Equal, n, n);
+            Ok(t.pick(known, scaled, n))
+        })
+    }
+
+    pub fn compare(&mut self, op: Cmp, x: V, y: V) -> Result<Held> {
+        let ty = self.ty(x);
+        if ty.dtype == DType::Bool {
+            return self.compare_bools(op, x, y);
+        }
+        self.numbers(ty)?;
+        let made = self.each([x, y], |t, [x, y]| {
+            Ok(match ty.dtype.is_float() {
+                true => t.b.ins().fcmp(float_condition(op), x, y),
+                false => t.integers(op, ty.dtype, x, y),
+            })
+        })?;
+        Ok(match made {
+            Held::Vector(pieces) => Held::Mask(lane(ty.dtype)?.as_int(), pieces),
+            scalar => scalar,
+        })
+    }
+
+    /// Of a scalar, or of a piece. The machine compares vectors of 64 bits with a sign alone.
+    fn integers(&mut self, op: Cmp, dtype: DType, x: Value, y: Value) -> Value {
+        let ty = self.type_of(x);
+        if ty == piece(I64) && !is_signed(dtype) && !matches!(op, Cmp::Eq | Cmp::Ne) {
+            let sign = self.bits(ty, 1 << 63);
+            let (x, y) = (self.b.ins().bxor(x, sign), self.b.ins().bxor(y, sign));
+            return self.b.ins().icmp(condition(op, true), x, y);
+        }
+        self.b.ins().icmp(condition(op, is_signed(dtype)), x, y)
+    }
+
+    fn compare_bools(&mut self, op: Cmp, x: V, y: V) -> Result<Held> {
+        let ty = self.ty(x);
+        if ty.lanes == 1 {
+            let (x, y) = (self.scalar(x)?, self.scalar(y)?);
+            return Ok(Held::Scalar(self.b.ins().icmp(condition(op, false), x, y)));
+        }
+        let of = self.mask_lane(x);
+        let (x, y) = (self.mask(x, of)?, self.mask(y, of)?);
+        // What is true is -1: the lesser as a signed number.
+        let compare = |(x, y)| self.b.ins().icmp(condition(op, true), y, x);
+        Ok(Held::Mask(of, x.into_iter().zip(y).map(compare).collect()))
+    }
+
+    pub fn select(&mut self, c: V, x: V, y: V) -> Result<Held> {
+        let Ty { dtype, lanes } = self.ty(x);
+        if lanes == 1 {
+            let [c, x, y] = [self.scalar(c)?, self.scalar(x)?, self.scalar(y)?];
+            return Ok(Held::Scalar(self.b.ins().select(c, x, y)));
+        }
+        let bools = dtype == DType::Bool;
+        let whole = self.ty(c).lanes == 1;
+        let of = match bools {
+            true => self.mask_lane(if whole { x } else { c }),
+            false => lane(dtype)?.as_int(),
+        };
+        let (yes, no) = match bools {
+            true => (self.mask(x, of)?, self.mask(y, of)?),
+            false => (self.pieces(x)?, self.pieces(y)?),
+        };
+        let conditions = match whole {
+            true => std::iter::repeat_n(self.scalar(c)?, yes.len()).collect(),
+            false => self.mask(c, of)?,
+        };
+        let all = conditions.into_iter().zip(yes.into_iter().zip(no));
+        let made = all.map(|(c, (yes, no))| self.pick(c, yes, no)).collect();
+        Ok(if bools { Held::Mask(of, made) } else { Held::Vector(made) })
+    }
+}
+
+fn float_condition(op: Cmp) -> FloatCC {
+    match op {
+        Cmp::Eq => FloatCC::Equal,
+        Cmp::Ne => FloatCC::NotEqual,
+        Cmp::Lt => FloatCC::LessThan,
+        Cmp::Le => FloatCC::LessThanOrEqual,
+        Cmp::Gt => FloatCC::GreaterThan,
+        Cmp::Ge => FloatCC::GreaterThanOrEqual,
+    }
+}
+
+fn condition(op: Cmp, signed: bool) -> IntCC {
+    match (op, signed) {
+        (Cmp::Eq, _) => IntCC::Equal,
+        (Cmp::Ne, _) => IntCC::NotEqual,
+        (Cmp::Lt, true) => IntCC::SignedLessThan,
+        (Cmp::Le, true) => IntCC::SignedLessThanOrEqual,
+        (Cmp::Gt, true) => IntCC::SignedGreaterThan,
+        (Cmp::Ge, true) => IntCC::SignedGreaterThanOrEqual,
+        (Cmp::Lt, false) => IntCC::UnsignedLessThan,
+        (Cmp::Le, false) => IntCC::UnsignedLessThanOrEqual,
+        (Cmp::Gt, false) => IntCC::UnsignedGreaterThan,
+        (Cmp::Ge, false) => IntCC::UnsignedGreaterThanOrEqual,
+    }
+}

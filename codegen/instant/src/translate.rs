@@ -1,0 +1,272 @@
+//! From loop code to a function of Cranelift's: statements, loops and branches.
+
+use std::collections::HashMap;
+
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::I64;
+use cranelift_codegen::ir::{
+    AbiParam, Block, BlockArg, Function, InstBuilder, MemFlags, Signature, StackSlot, Type,
+    UserFuncName, Value,
+};
+use cranelift_codegen::isa::CallConv;
+use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
+use mithril_kernels::code::{Binary, Code, Inst, Mem, Region, Stmt, Ty, V};
+
+use crate::machine::Machine;
+use crate::values::Held;
+use crate::{Result, unsupported};
+
+/// A kernel on its way.
+pub struct Translator<'a> {
+    pub code: &'a Code,
+    pub machine: &'a Machine,
+    pub b: FunctionBuilder<'a>,
+    pub values: Vec<Held>,
+    /// The index that another is, plus a constant.
+    pub sums: Vec<Option<(V, i64)>>,
+    pub buffers: Vec<Value>,
+    dims: Vec<Value>,
+    pub scratch: Value,
+    first: Value,
+    last: Value,
+    /// Constants that this block has.
+    pub constants: HashMap<(Type, u64), Value>,
+    /// Addresses of elements that this block or one around it has.
+    pub addresses: HashMap<(Mem, V), Value>,
+    /// Memory to take vectors apart in: for elements, and for where they are.
+    pub slots: [Option<StackSlot>; 2],
+}
+
+/// The function of a kernel, with the runtime's signature.
+pub fn translate(code: &Code, machine: &Machine) -> Result<Function> {
+    let mut signature = Signature::new(CallConv::SystemV);
+    signature.params = vec![AbiParam::new(I64); 5];
+    let mut function = Function::with_name_signature(UserFuncName::default(), signature);
+    let mut context = FunctionBuilderContext::new();
+    let mut b = FunctionBuilder::new(&mut function, &mut context);
+    let entry = b.create_block();
+    b.append_block_params_for_function_params(entry);
+    b.switch_to_block(entry);
+    let params: Vec<Value> = b.block_params(entry).to_vec();
+    let [scratch, buffers, dims, first, last] = params[..] else {
+        return unsupported("a function without its parameters");
+    };
+    let mut each = |count: u32, array: Value| -> Vec<Value> {
+        let offsets = (0..count as i32).map(|at| at * 8);
+        offsets.map(|at| b.ins().load(I64, MemFlags::trusted(), array, at)).collect()
+    };
+    let (buffers, dims) = (each(code.buffers, buffers), each(code.dims, dims));
+    let mut translator = Translator {
+        code,
+        machine,
+        b,
+        values: vec![Held::Nothing; code.types.len()],
+        sums: vec![None; code.types.len()],
+        buffers,
+        dims,
+        scratch,
+        first,
+        last,
+        constants: HashMap::new(),
+        addresses: HashMap::new(),
+        slots: [None; 2],
+    };
+    translator.block(&code.body)?;
+    translator.b.ins().return_(&[]);
+    translator.b.seal_all_blocks();
+    translator.b.finalize();
+    Ok(function)
+}
+
+impl Translator<'_> {
+    fn block(&mut self, body: &[Stmt]) -> Result<()> {
+        body.iter().try_for_each(|stmt| self.stmt(stmt))
+    }
+
+    fn stmt(&mut self, stmt: &Stmt) -> Result<()> {
+        match &stmt.inst {
+            Inst::For { from, to, step, carried, region } => {
+                self.repeat(&stmt.results, [*from, *to, *step], carried, region)
+            }
+            Inst::If { condition, yes, no } => self.choose(&stmt.results, *condition, yes, no),
+            // That it goes past the caches is for speed alone.
+            Inst::Store { mem, at, value, mask, streaming: _ } => {
+                self.store(*mem, *at, *value, *mask)
+            }
+            Inst::Scatter { mem, at, value, mask } => self.scatter(*mem, *at, *value, *mask),
+            Inst::Prefetch { .. } => Ok(()),
+            inst => {
+                let result = stmt.results[0];
+                let ty = self.ty(result);
+                if !ty.lanes.is_power_of_two() {
+                    return unsupported(format!("vectors of {} lanes", ty.lanes));
+                }
+                let held = self.value(ty, inst)?;
+                self.set(result, held);
+                self.note_sum(result, inst);
+                Ok(())
+            }
+        }
+    }
+
+    fn value(&mut self, ty: Ty, inst: &Inst) -> Result<Held> {
+        match inst {
+            Inst::Const(bits) => Ok(Held::Constant(*bits)),
+            Inst::Iota => self.iota(ty),
+            Inst::Dim(n) => Ok(Held::Scalar(self.dims[*n as usize])),
+            Inst::First => Ok(Held::Scalar(self.first)),
+            Inst::Last => Ok(Held::Scalar(self.last)),
+            Inst::Unary(op, x) => self.unary(*op, *x),
+            Inst::Binary(op, x, y) => self.binary(*op, *x, *y),
+            Inst::Fma(x, y, z) => self.fma(*x, *y, *z),
+            Inst::Scale(x, n) => self.scale(*x, *n),
+            Inst::Compare(op, x, y) => self.compare(*op, *x, *y),
+            Inst::Select(c, x, y) => self.select(*c, *x, *y),
+            Inst::Convert(x) => self.convert(*x, ty),
+            Inst::Bitcast(x) => self.bitcast(*x, ty),
+            Inst::Splat(x) => self.splat(*x, ty),
+            Inst::Extract(x, lane) => self.extract(*x, *lane),
+            Inst::Shuffle(x, y, lanes) => self.shuffle(*x, *y, lanes),
+            Inst::Fold(fold, x) => self.fold(*fold, *x),
+            Inst::Load { mem, at, mask } => self.load(ty, *mem, *at, *mask),
+            Inst::Gather { mem, at, mask } => self.gather(ty, *mem, *at, *mask),
+            Inst::MulAdd(..) | Inst::Call(..) => unsupported("portable code"),
+            Inst::Store { .. }
+            | Inst::Scatter { .. }
+            | Inst::Prefetch { .. }
+            | Inst::For { .. }
+            | Inst::If { .. } => unsupported("a statement in place of a value"),
+        }
+    }
+
+    /// Remembers what is an index plus a constant: addresses have room for one.
+    fn note_sum(&mut self, result: V, inst: &Inst) {
+        let Inst::Binary(op @ (Binary::Add | Binary::Sub), x, y) = *inst else { return };
+        if self.ty(result) != Ty::INDEX {
+            return;
+        }
+        let (root, constant) = match (self.constant(x), self.constant(y)) {
+            (None, Some(c)) if op == Binary::Add => (x, c as i64),
+            (None, Some(c)) => (x, (c as i64).wrapping_neg()),
+            (Some(c), None) if op == Binary::Add => (y, c as i64),
+            _ => return,
+        };
+        let (root, before) = self.sum(root);
+        self.sums[result.0 as usize] = Some((root, before.wrapping_add(constant)));
+    }
+
+    /// An index as another and a constant.
+    pub fn sum(&self, v: V) -> (V, i64) {
+        self.sums[v.0 as usize].unwrap_or((v, 0))
+    }
+
+    // Control.
+
+    /// A block that is given values of these types.
+    pub fn new_block(&mut self, types: impl IntoIterator<Item = Type>) -> Block {
+        let block = self.b.create_block();
+        for ty in types {
+            self.b.append_block_param(block, ty);
+        }
+        block
+    }
+
+    /// Goes on in this block, which has no constants yet.
+    pub fn enter(&mut self, block: Block) -> Vec<Value> {
+        self.b.switch_to_block(block);
+        self.constants.clear();
+        self.b.block_params(block).to_vec()
+    }
+
+    fn flat_all(&mut self, values: &[V]) -> Result<Vec<Value>> {
+        let mut flat = Vec::new();
+        values.iter().try_for_each(|&v| self.flat(v, &mut flat))?;
+        Ok(flat)
+    }
+
+    fn flat_all_types(&self, values: &[V]) -> Result<Vec<Type>> {
+        let mut types = Vec::new();
+        for &v in values {
+            let (ty, count) = self.flat_types(self.ty(v))?;
+            types.extend(std::iter::repeat_n(ty, count));
+        }
+        Ok(types)
+    }
+
+    fn set_all(&mut self, values: &[V], flat: &[Value]) -> Result<()> {
+        let mut rest = flat;
+        for &v in values {
+            let (own, others) = rest.split_at(self.flat_types(self.ty(v))?.1);
+            self.set_flat(v, own);
+            rest = others;
+        }
+        Ok(())
+    }
+
+    /// What stands in a region; addresses that it makes are forgotten.
+    fn inside(&mut self, region: &Region) -> Result<Vec<Value>> {
+        let addresses = self.addresses.clone();
+        self.block(&region.body)?;
+        self.addresses = addresses;
+        self.flat_all(&region.yields)
+    }
+
+    fn repeat(
+        &mut self,
+        results: &[V],
+        [from, to, step]: [V; 3],
+        carried: &[V],
+        region: &Region,
+    ) -> Result<()> {
+        let types = self.flat_all_types(carried)?;
+        let body = self.new_block([I64].into_iter().chain(types.iter().copied()));
+        let exit = self.new_block(types);
+        let (begin, end) = (self.scalar(from)?, self.scalar(to)?);
+        let start = self.flat_all(carried)?;
+        let turn = self.b.ins().icmp(IntCC::SignedLessThan, begin, end);
+        self.branch(turn, (body, begin, &start), exit);
+        let params = self.enter(body);
+        let (counter, inner) = region.params.split_first().expect("a counter");
+        self.set(*counter, Held::Scalar(params[0]));
+        self.set_all(inner, &params[1..])?;
+        let next = self.inside(region)?;
+        let (end, step) = (self.scalar(to)?, self.scalar(step)?);
+        let after = self.b.ins().iadd(params[0], step);
+        let again = self.b.ins().icmp(IntCC::SignedLessThan, after, end);
+        self.branch(again, (body, after, &next), exit);
+        let left = self.enter(exit);
+        self.set_all(results, &left)
+    }
+
+    /// One more turn of a loop, with this counter and these values, or out of it with the values.
+    fn branch(
+        &mut self,
+        again: Value,
+        (body, counter, values): (Block, Value, &[Value]),
+        exit: Block,
+    ) {
+        let left: Vec<BlockArg> = values.iter().map(|&v| v.into()).collect();
+        let turn: Vec<BlockArg> = [counter.into()].into_iter().chain(left.clone()).collect();
+        self.b.ins().brif(again, body, &turn, exit, &left);
+    }
+
+    fn choose(&mut self, results: &[V], condition: V, yes: &Region, no: &Region) -> Result<()> {
+        let types = self.flat_all_types(results)?;
+        let [first, second] = [(); 2].map(|()| self.b.create_block());
+        let after = self.new_block(types);
+        let condition = self.scalar(condition)?;
+        self.b.ins().brif(condition, first, &[], second, &[]);
+        for (block, region) in [(first, yes), (second, no)] {
+            self.enter(block);
+            let left = self.inside(region)?;
+            self.jump(after, &left);
+        }
+        let left = self.enter(after);
+        self.set_all(results, &left)
+    }
+
+    pub fn jump(&mut self, block: Block, values: &[Value]) {
+        let values: Vec<BlockArg> = values.iter().map(|&v| v.into()).collect();
+        self.b.ins().jump(block, &values);
+    }
+}

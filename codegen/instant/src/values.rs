@@ -1,0 +1,213 @@
+//! Values of loop code as values of Cranelift: scalars as they are, vectors as pieces.
+
+use cranelift_codegen::ir::immediates::{Ieee32, Ieee64};
+use cranelift_codegen::ir::types::{F32, F64, I8, I16, I32, I64};
+use cranelift_codegen::ir::{ConstantData, Endianness, InstBuilder, MemFlags, Type, Value};
+use mithril_ir::dtype::DType;
+use mithril_kernels::code::{Ty, V};
+use smallvec::SmallVec;
+
+use crate::translate::Translator;
+use crate::{Result, unsupported};
+
+/// The bytes of a piece.
+pub const PIECE: u32 = 16;
+
+/// A vector: pieces of 16 bytes, the last lanes of the one piece of a shorter vector being of no
+/// meaning.
+pub type Pieces = SmallVec<[Value; 4]>;
+
+/// What a value is in registers.
+#[derive(Clone, Debug)]
+pub enum Held {
+    /// It is not made yet.
+    Nothing,
+    /// These bits in every lane; made where they are used, which is nearer than a register for long.
+    Constant(u64),
+    Scalar(Value),
+    Vector(Pieces),
+    /// A scalar in every lane, and the piece of it.
+    Splat(Value, Value),
+    /// A scalar bool in every lane.
+    Every(Value),
+    /// A vector of bools: integers of this type, of which all bits are set or none.
+    Mask(Type, Pieces),
+}
+
+/// The type of an element in a register; bools as scalars are bytes. The floats of 16 bits, with
+/// which nothing is calculated, are their bits.
+pub fn lane(dtype: DType) -> Result<Type> {
+    Ok(match dtype {
+        DType::F64 => F64,
+        DType::F32 => F32,
+        DType::I64 | DType::U64 => I64,
+        DType::I32 | DType::U32 => I32,
+        DType::I16 | DType::U16 | DType::F16 | DType::BF16 => I16,
+        DType::I8 | DType::U8 | DType::Bool => I8,
+        other => return unsupported(format!("registers of {}", other.name())),
+    })
+}
+
+/// The piece whose elements are of this type.
+pub fn piece(lane: Type) -> Type {
+    lane.by(PIECE / lane.bytes()).expect("scalars have at most eight bytes")
+}
+
+/// How many pieces so many lanes of a type are.
+pub fn count(lane: Type, lanes: u32) -> usize {
+    (lanes * lane.bytes()).div_ceil(PIECE) as usize
+}
+
+impl Translator<'_> {
+    pub fn ty(&self, v: V) -> Ty {
+        self.code.ty(v)
+    }
+
+    pub fn held(&self, v: V) -> &Held {
+        &self.values[v.0 as usize]
+    }
+
+    pub fn set(&mut self, v: V, held: Held) {
+        self.values[v.0 as usize] = held;
+    }
+
+    /// The bits of a constant.
+    pub fn constant(&self, v: V) -> Option<u64> {
+        match self.held(v) {
+            Held::Constant(bits) => Some(*bits),
+            _ => None,
+        }
+    }
+
+    /// These bits as a scalar, or in each lane of a piece.
+    pub fn bits(&mut self, ty: Type, bits: u64) -> Value {
+        let key = (ty, bits);
+        if let Some(&known) = self.constants.get(&key) {
+            return known;
+        }
+        let value = match ty {
+            F32 => self.b.ins().f32const(Ieee32::with_bits(bits as u32)),
+            F64 => self.b.ins().f64const(Ieee64::with_bits(bits)),
+            _ if ty.is_vector() => {
+                let bytes = bits.to_le_bytes();
+                let lane = &bytes[..ty.lane_type().bytes() as usize];
+                self.pattern(ty, lane.repeat(ty.lane_count() as usize))
+            }
+            _ => {
+                let unused = 64 - ty.bits();
+                self.b.ins().iconst(ty, (bits << unused) as i64 >> unused)
+            }
+        };
+        self.constants.insert(key, value);
+        value
+    }
+
+    /// A piece of these bytes.
+    pub fn pattern(&mut self, ty: Type, bytes: Vec<u8>) -> Value {
+        let bytes = self.b.func.dfg.constants.insert(ConstantData::from(bytes));
+        self.b.ins().vconst(ty, bytes)
+    }
+
+    /// The scalar.
+    pub fn scalar(&mut self, v: V) -> Result<Value> {
+        match *self.held(v) {
+            Held::Scalar(value) => Ok(value),
+            Held::Constant(bits) => {
+                let ty = lane(self.ty(v).dtype)?;
+                Ok(self.bits(ty, bits))
+            }
+            _ => unsupported("a vector in place of a scalar"),
+        }
+    }
+
+    /// The pieces of a vector that is no mask.
+    pub fn pieces(&mut self, v: V) -> Result<Pieces> {
+        let Ty { dtype, lanes } = self.ty(v);
+        let lane = lane(dtype)?;
+        let same = |value: Value| Ok(std::iter::repeat_n(value, count(lane, lanes)).collect());
+        match self.held(v).clone() {
+            Held::Vector(pieces) => Ok(pieces),
+            Held::Splat(_, piece) => same(piece),
+            Held::Constant(bits) => same(self.bits(piece(lane), bits)),
+            _ => unsupported("a scalar or a mask in place of a vector"),
+        }
+    }
+
+    /// A mask as integers of this type.
+    pub fn mask(&mut self, v: V, of: Type) -> Result<Pieces> {
+        let lanes = self.ty(v).lanes;
+        let same = |value: Value| Ok(std::iter::repeat_n(value, count(of, lanes)).collect());
+        match self.held(v).clone() {
+            Held::Constant(bits) => {
+                let all = if bits & 1 == 0 { 0 } else { u64::MAX };
+                same(self.bits(piece(of), all))
+            }
+            Held::Every(value) => {
+                let all = self.b.ins().ineg(value);
+                let all = if of == I8 { all } else { self.b.ins().sextend(of, all) };
+                same(self.b.ins().splat(piece(of), all))
+            }
+            Held::Mask(own, mut pieces) => {
+                let mut own = own;
+                while own.bytes() < of.bytes() {
+                    pieces = self.widen(&pieces, lanes, own, true);
+                    own = own.double_width().expect("a wider integer");
+                }
+                while own.bytes() > of.bytes() {
+                    pieces = self.narrow_mask(&pieces, lanes, own);
+                    own = own.half_width().expect("a narrower integer");
+                }
+                Ok(pieces)
+            }
+            _ => unsupported("numbers in place of a mask"),
+        }
+    }
+
+    /// The integers that a mask consists of; those of a constant may be of any width.
+    pub fn mask_lane(&self, v: V) -> Type {
+        match self.held(v) {
+            Held::Mask(own, _) => *own,
+            _ => I32,
+        }
+    }
+
+    /// The same bits as a piece of another type.
+    pub fn recast(&mut self, ty: Type, value: Value) -> Value {
+        if self.b.func.dfg.value_type(value) == ty {
+            return value;
+        }
+        let little = MemFlags::new().with_endianness(Endianness::Little);
+        self.b.ins().bitcast(ty, little, value)
+    }
+
+    /// A value as those of Cranelift that blocks are given.
+    pub fn flat(&mut self, v: V, into: &mut Vec<Value>) -> Result<()> {
+        let Ty { dtype, lanes } = self.ty(v);
+        match (lanes, dtype) {
+            (1, _) => into.push(self.scalar(v)?),
+            (_, DType::Bool) => into.extend(self.mask(v, I32)?),
+            _ => into.extend(self.pieces(v)?),
+        }
+        Ok(())
+    }
+
+    /// The types of what [`Translator::flat`] gives for a value of this type.
+    pub fn flat_types(&self, ty: Ty) -> Result<(Type, usize)> {
+        match (ty.lanes, ty.dtype) {
+            (1, dtype) => Ok((lane(dtype)?, 1)),
+            (lanes, DType::Bool) => Ok((piece(I32), count(I32, lanes))),
+            (lanes, dtype) => Ok((piece(lane(dtype)?), count(lane(dtype)?, lanes))),
+        }
+    }
+
+    /// The value of what [`Translator::flat`] gave for one of its type.
+    pub fn set_flat(&mut self, v: V, values: &[Value]) {
+        let Ty { dtype, lanes } = self.ty(v);
+        let held = match (lanes, dtype) {
+            (1, _) => Held::Scalar(values[0]),
+            (_, DType::Bool) => Held::Mask(I32, values.into()),
+            _ => Held::Vector(values.into()),
+        };
+        self.set(v, held);
+    }
+}

@@ -1,0 +1,93 @@
+//! Work that is done behind calls: by one thread that has less of the machine than they, while
+//! there is some.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process;
+use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};
+use std::thread;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+struct Queue {
+    jobs: VecDeque<Job>,
+    /// The process whose thread is at work. One that was forked off has none.
+    worker: Option<u32>,
+    /// Whether the process ends.
+    closed: bool,
+}
+
+static QUEUE: Mutex<Queue> =
+    Mutex::new(Queue { jobs: VecDeque::new(), worker: None, closed: false });
+static RESTS: Condvar = Condvar::new();
+
+/// How much less of the machine the thread has: a third of what a thread of calls has, where they are
+/// too many for the cores.
+const NICENESS: i32 = 5;
+
+fn queue() -> MutexGuard<'static, Queue> {
+    QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Has jobs done, in their order, after those that wait. Those that have not begun when the process
+/// ends are not done.
+pub fn add(jobs: impl IntoIterator<Item = Job>) {
+    static AT_EXIT: Once = Once::new();
+    // SAFETY: the function is there as long as this code, and takes nothing.
+    AT_EXIT.call_once(|| unsafe {
+        libc::atexit(at_exit);
+    });
+    let own = process::id();
+    let mut queue = queue();
+    if queue.worker.is_some_and(|process| process != own) {
+        queue.worker = None;
+        queue.jobs.clear();
+    }
+    if queue.closed {
+        return;
+    }
+    queue.jobs.extend(jobs);
+    if queue.worker.is_none() && !queue.jobs.is_empty() {
+        let started = thread::Builder::new().name("mithril compiles".into()).spawn(work);
+        queue.worker = started.is_ok().then_some(own);
+    }
+}
+
+/// Begins no job any more, and waits for the one that is being done: libraries that it uses are
+/// taken down when a process ends.
+pub fn close() {
+    let mut queue = queue();
+    queue.closed = true;
+    let left = std::mem::take(&mut queue.jobs);
+    let own = process::id();
+    while queue.worker == Some(own) {
+        queue = RESTS.wait(queue).unwrap_or_else(PoisonError::into_inner);
+    }
+    drop((queue, left));
+}
+
+extern "C" fn at_exit() {
+    close();
+}
+
+fn work() {
+    // SAFETY: both are of this thread alone; where the second fails, it is as others are.
+    unsafe {
+        let own = libc::getpriority(libc::PRIO_PROCESS, 0);
+        libc::setpriority(libc::PRIO_PROCESS, 0, own + NICENESS);
+    }
+    loop {
+        let job = {
+            let mut queue = queue();
+            let job = queue.jobs.pop_front();
+            if job.is_none() {
+                queue.worker = None;
+                RESTS.notify_all();
+            }
+            job
+        };
+        let Some(job) = job else { return };
+        // A job says itself what went wrong; the others are done anyway.
+        let _ = catch_unwind(AssertUnwindSafe(job));
+    }
+}

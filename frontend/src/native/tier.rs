@@ -1,0 +1,94 @@
+//! Which compiler's code calls run, and which kernels wait for the better one.
+
+use mithril_ir::attr::Attr;
+use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+use mithril_ir::graph::{Function, Operation};
+use mithril_ir::op::access::Access;
+use mithril_kernels::program::Plan;
+use mithril_runtime::program::Launch;
+
+/// How long the first call may wait for code. Results are the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Tier {
+    /// LLVM's code of all kernels is there before the first call.
+    #[default]
+    Llvm,
+    /// Cranelift's code, there at once, answers until LLVM's is ready behind the calls.
+    Auto,
+    /// Cranelift's code to the end, for tests.
+    Instant,
+}
+
+impl Tier {
+    const ALL: [(&str, Tier); 3] =
+        [("llvm", Tier::Llvm), ("auto", Tier::Auto), ("instant", Tier::Instant)];
+
+    /// The tier of this name. Errors: there is none.
+    pub fn find(name: &str) -> Result<Tier> {
+        let names = Tier::ALL.map(|(name, _)| name);
+        let found = Tier::ALL.into_iter().find(|(own, _)| *own == name);
+        found.map(|(_, tier)| tier).ok_or_else(|| {
+            let mut error = Diagnostic::new("there is no such tier of native code")
+                .got(name)
+                .expected("llvm, auto or instant");
+            error.hint = did_you_mean(name, names.into_iter());
+            Box::new(error)
+        })
+    }
+}
+
+/// Steps, such as products of a contraction, that the code of Cranelift does in the time that LLVM
+/// takes to compile one value of loop code. The code that spills the most does 5 in a nanosecond,
+/// which LLVM's does in a tenth of the time, and a value takes LLVM some 75 microseconds.
+const STEPS_PER_VALUE: i64 = 375_000;
+/// What a dim is taken for whose size calls decide.
+const UNKNOWN: i64 = 64;
+
+/// For each kernel of a plan, whether a call is done sooner with the code of Cranelift than it
+/// would be after LLVM has compiled the kernel.
+pub fn sooner(plan: &Plan) -> Vec<bool> {
+    let mut steps = vec![0i64; plan.kernels.len()];
+    for launch in &plan.program.launches {
+        // The runtime's own copy is no kernel of the plan.
+        if let Some(kernel) = plan.kernels.get(launch.kernel) {
+            let own = steps_of(&kernel.function, launch, plan.program.symbols);
+            steps[launch.kernel] = steps[launch.kernel].saturating_add(own);
+        }
+    }
+    let values = plan.kernels.iter().map(|kernel| kernel.lowered.code.types.len() as i64);
+    steps.iter().zip(values).map(|(&steps, values)| steps <= values * STEPS_PER_VALUE).collect()
+}
+
+/// About how many steps a launch is.
+fn steps_of(function: &Function, launch: &Launch, symbols: usize) -> i64 {
+    let sizes: Vec<i64> = (launch.dims.iter())
+        .map(|dim| dim.eval(&vec![UNKNOWN; symbols]).unwrap_or(UNKNOWN))
+        .collect();
+    let size = |name: &str| sizes.get(name.get(1..)?.parse::<usize>().ok()?).copied();
+    let dims = |value| -> Vec<i64> {
+        let dims = function.ty(value).shape.dims.iter();
+        dims.map(|d| d.evaluate(&|s| size(s.as_str())).unwrap_or(UNKNOWN)).collect()
+    };
+    let count = |dims: &[i64]| dims.iter().fold(1i64, |all, dim| all.saturating_mul(*dim));
+    let steps = |op: &Operation| {
+        let result = count(&dims(op.result()));
+        match op.op.access {
+            Access::Contract => result.saturating_mul(contracted(op, &dims(op.operands[0]))),
+            Access::Attention => {
+                let keys = dims(op.operands[1]);
+                let length = keys.iter().rev().nth(1).copied().unwrap_or(1);
+                result.saturating_mul(2 * length)
+            }
+            Access::Fold(_) | Access::Find { .. } => count(&dims(op.operands[0])),
+            _ => result,
+        }
+    };
+    function.ops.iter().fold(0i64, |all, op| all.saturating_add(steps(op)))
+}
+
+/// The products of one sum.
+fn contracted(dot: &Operation, x: &[i64]) -> i64 {
+    let Attr::Ints(axes) = dot.attr("x_contract") else { return 1 };
+    let size = |axis: &i64| x.get(axis.rem_euclid(x.len().max(1) as i64) as usize).copied();
+    axes.iter().filter_map(size).fold(1, i64::saturating_mul)
+}

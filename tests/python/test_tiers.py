@@ -1,0 +1,229 @@
+"""Tiers of native code: instant code gives what LLVM's gives, bit by bit, before it is replaced and
+after."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from conftest import has
+
+import mithril as ml
+from mithril.models import (
+    Add,
+    Cumsum,
+    Embedding,
+    Erf,
+    Gelu,
+    LayerNorm,
+    Linear,
+    Model,
+    MultiHeadAttention,
+    Relu,
+    RMSNorm,
+    Sigmoid,
+    Softmax,
+    Sort,
+    Tanh,
+)
+
+pytestmark = pytest.mark.skipif(not has("cpu"), reason="built without native code")
+
+
+def chain(*blocks):
+    model = Model()
+    for block in blocks:
+        model += block
+    return model
+
+
+def transformer():
+    model = Model()
+    model |= LayerNorm(name="ln_1")(input="input", output="normed")
+    model |= MultiHeadAttention(heads=4, is_causal=True, name="attn")(
+        input="normed", output="attended"
+    )
+    model |= Add()(left="input", right="attended", output="middle")
+    model |= RMSNorm(name="ln_2")(input="middle")
+    model += Linear(dimension=70, name="up")
+    model += Gelu(approximate=True)
+    model += Linear(dimension=32, name="down")(output="output")
+    return model
+
+
+ZOO = {
+    "mlp": (lambda: chain(Linear(33), Relu(), Linear(17), Tanh(), Linear(5)), (7, 24)),
+    "softmax": (lambda: chain(Linear(10), Softmax()), (9, 24)),
+    "norm": (lambda: chain(LayerNorm(), Linear(4), Sigmoid()), (3, 50)),
+    "transformer": (transformer, (2, 19, 32)),
+    "order": (lambda: chain(Linear(13), Sort(), Cumsum(1), Erf()), (6, 20)),
+    "embedding": (lambda: chain(Embedding(50, 20), Softmax()), (3, 11)),
+}
+
+
+def inputs_of(name, shape):
+    rng = np.random.default_rng(3)
+    if name == "embedding":
+        return {"input": rng.integers(0, 50, shape)}
+    return {"input": rng.standard_normal(shape).astype(np.float32)}
+
+
+def compiled_of(name, tier, dtype="float32", **options):
+    make, shape = ZOO[name]
+    backend = ml.CpuBackend(dtype=dtype, tier=tier)
+    return ml.compile(make(), backend, shapes={"input": list(shape)}, **options), shape
+
+
+def results(compiled, params, inputs):
+    """The output and all gradients, as bytes."""
+    output = compiled.evaluate(params, inputs)["output"]
+    seed = np.ones_like(output)
+    again, gradients = compiled.evaluate(params, inputs, output_gradients={"output": seed})
+    assert again["output"].tobytes() == output.tobytes()
+    return {"output": output.tobytes()} | {n: g.tobytes() for n, g in gradients.items()}
+
+
+def replaced(compiled, within=120.0):
+    """Waits until no code of the first tier is left."""
+    end = time.monotonic() + within
+    while time.monotonic() < end:
+        counts = [
+            line.split("; ")[1] for line in compiled.report().splitlines() if "replaced" in line
+        ]
+        if counts and all(c.split()[0] == c.split()[2] for c in counts):
+            return
+        time.sleep(0.01)
+    raise AssertionError(compiled.report())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("name", ZOO)
+def test_instant_code_gives_the_same_bits(name, dtype):
+    instant, shape = compiled_of(name, "instant", dtype)
+    llvm, _ = compiled_of(name, "llvm", dtype)
+    params = llvm.randomize_params(seed=4)
+    inputs = inputs_of(name, shape)
+    if name != "embedding":
+        inputs = {"input": inputs["input"].astype(llvm.backend.own_dtype(dtype))}
+    got, want = results(instant, params, inputs), results(llvm, params, inputs)
+    assert "instant" in instant.report()
+    assert got == want
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_code_is_replaced_while_threads_call(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("MITHRIL_CACHE", str(tmp_path / "cache"))
+    compiled, shape = compiled_of(name, "auto", cache=False)
+    params, inputs = compiled.randomize_params(seed=4), inputs_of(name, shape)
+    want = results(compiled, params, inputs)
+    assert "instant" in compiled.report()
+    done = threading.Event()
+
+    def calls():
+        count = 0
+        while not done.is_set() or count < 5:
+            assert results(compiled, params, inputs) == want
+            count += 1
+        return count
+
+    with ThreadPoolExecutor(8) as pool:
+        running = [pool.submit(calls) for _ in range(8)]
+        try:
+            replaced(compiled)
+        finally:
+            done.set()
+        assert all(call.result(timeout=60) >= 5 for call in running)
+    assert results(compiled, params, inputs) == want
+    # What was compiled behind the calls is kept for others.
+    again, _ = compiled_of(name, "auto", cache=False)
+    assert results(again, params, inputs) == want
+    assert "instant" not in again.report()
+
+
+def test_large_products_wait_for_llvm(tmp_path, monkeypatch):
+    monkeypatch.setenv("MITHRIL_CACHE", str(tmp_path / "cache"))
+    compiled = ml.compile(
+        chain(Linear(1009), Softmax()),
+        ml.CpuBackend(tier="auto"),
+        shapes={"input": [1024, 1024]},
+        inference=True,
+    )
+    params = compiled.randomize_params(seed=0)
+    compiled.evaluate(params, {"input": np.ones((1024, 1024), np.float32)})
+    assert "1 compiled, 1 instant, 0 found" in compiled.report()
+
+
+def test_options_are_checked():
+    with pytest.raises(ml.UsageError, match="did you mean `auto`") as error:
+        ml.CpuBackend(tier="atuo")
+    assert "expected: 'llvm' or 'auto'" in str(error.value)
+    with pytest.raises(ml.UsageError, match="tier"):
+        ml.CpuBackend(tier=1)
+
+
+# Processes of their own.
+
+ONCE = """
+import logging, os, sys, time
+import numpy as np, mithril as ml
+logging.basicConfig(format="%(levelname)s %(message)s")
+model = ml.Model()
+model |= ml.models.MultiHeadAttention(heads=2, is_causal=True)(input="input", output="y")
+model |= ml.models.Softmax()(input="y", output="z")
+compiled = ml.compile(
+    model, ml.CpuBackend(tier="auto"), shapes={"input": [2, 70, 64]}, inference=True
+)
+params = compiled.randomize_params(seed=0)
+x = np.ones((2, 70, 64), np.float32)
+first = compiled.evaluate(params, {"input": x})["z"]
+"""
+
+
+def run(code, folder, **environment):
+    environment = {**os.environ, "MITHRIL_CACHE": str(folder), **environment}
+    command = [sys.executable, "-c", ONCE + code]
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+ENDINGS = {
+    "returns": "",
+    "exits": "sys.exit(0)",
+    "is cut off": "os._exit(0)",
+    "has dropped the model": "del compiled",
+    "forks": """
+child = os.fork()
+if child == 0:
+    sys.exit(0)
+assert os.waitpid(child, 0)[1] == 0
+""",
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("pause", [0.0, 0.1])
+def test_a_process_may_end_at_any_time(ending, pause, tmp_path):
+    ended = run(f"time.sleep({pause})\n" + ENDINGS[ending], tmp_path)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+def test_without_llvm_instant_code_stays(tmp_path):
+    code = """
+for _ in range(1000):
+    time.sleep(0.01)
+    assert compiled.evaluate(params, {"input": x})["z"].tobytes() == first.tobytes()
+    if "cannot be made" in compiled.report():
+        break
+for _ in range(3):
+    compiled.evaluate(params, {"input": x})
+"""
+    ended = run(code, tmp_path, MITHRIL_NATIVE=str(tmp_path / "missing.so"))
+    assert ended.returncode == 0, ended.stderr
+    warning = "WARNING Model: kernels stay as they were made in an instant: "
+    assert ended.stderr.startswith(warning)
+    assert ended.stderr.count("WARNING") == 1
