@@ -130,6 +130,7 @@ impl Translator<'_> {
             Inst::Fold(fold, x) => self.fold(*fold, *x),
             Inst::Load { mem, at, mask } => self.load(ty, *mem, *at, *mask),
             Inst::Gather { mem, at, mask } => self.gather(ty, *mem, *at, *mask),
+            Inst::DotPairs(..) => unsupported("products of pairs"),
             Inst::MulAdd(..) | Inst::Call(..) => unsupported("portable code"),
             Inst::Store { .. }
             | Inst::Scatter { .. }
