@@ -66,7 +66,8 @@ fn amount(f: &mut Formatter, dim: &Dim, unit: &str) -> fmt::Result {
 ///
 /// Errors: a composite whose decomposition fails.
 pub fn of_kernel(function: &Function) -> Result<Cost> {
-    let pipeline = Pipeline::default().then(Legalize { target: *target::CORE }).then(Cse::default());
+    let pipeline =
+        Pipeline::default().then(Legalize { target: *target::CORE }).then(Cse::default());
     let (parts, _) = Driver::default().run(&pipeline, &Module::of(function.clone()))?;
     let parts = parts.entry().map_or(function, |entry| entry);
     let flops = parts.ops.iter().map(|operation| flops(parts, operation)).sum();

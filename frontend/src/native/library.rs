@@ -3,6 +3,7 @@
 
 use std::env;
 use std::ffi::{CStr, OsStr, c_void};
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::slice;
@@ -73,6 +74,28 @@ impl Library {
             0 => Ok(taken),
             _ => Err(String::from_utf8_lossy(&taken).into_owned()),
         }
+    }
+}
+
+/// Gives memory back that nobody needs until something is compiled again: what is free, and the
+/// pages of MLIR's and LLVM's code, which the system then reads from their files.
+pub fn rest() {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    for line in maps.lines().filter(|line| line.contains("/libLLVM") || line.contains("/libMLIR")) {
+        // Code alone: nothing was ever written to it that the file does not have.
+        let mut words = line.split_ascii_whitespace();
+        let (Some(range), Some("r-xp")) = (words.next(), words.next()) else { continue };
+        let ends = range.split_once('-').map(|ends| <[&str; 2]>::from(ends));
+        let ends = ends.map(|ends| ends.map(|end| usize::from_str_radix(end, 16)));
+        if let Some([Ok(start), Ok(end)]) = ends {
+            // SAFETY: pages of a file that nobody writes; who runs them meanwhile waits for them.
+            unsafe { libc::madvise(start as *mut c_void, end - start, libc::MADV_DONTNEED) };
+        }
+    }
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it has no conditions.
+    unsafe {
+        libc::malloc_trim(0);
     }
 }
 

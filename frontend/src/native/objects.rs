@@ -14,7 +14,7 @@ use mithril_runtime::code::{Code, Error};
 
 use super::cache::{Cache, Key};
 use super::host::Host;
-use super::library::{Library, Stage};
+use super::library::{self, Library, Stage};
 use crate::VERSION;
 
 /// A kernel that code is wanted of.
@@ -151,6 +151,7 @@ fn gather<T: Send>(
             found[at] = Some(made?);
         }
         cache.trim();
+        library::rest();
     }
     Ok((found.into_iter().flatten().collect(), made))
 }

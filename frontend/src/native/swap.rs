@@ -8,7 +8,7 @@ use mithril_runtime::execute::Executable;
 
 use super::host::Host;
 use super::objects::{self, Pending};
-use super::{background, invalid};
+use super::{background, invalid, library};
 
 /// The kernels of a program that run as Cranelift's code, and how far LLVM is with them.
 pub struct Swap {
@@ -67,7 +67,9 @@ impl Swap {
         }
         match replace(executable, pending, host) {
             Ok(()) => {
-                self.done.fetch_add(1, Ordering::Release);
+                if self.done.fetch_add(1, Ordering::Release) + 1 == self.total {
+                    library::rest();
+                }
             }
             Err(error) => {
                 let _ = self.failure.set(error.to_string());
