@@ -82,7 +82,10 @@ pub(super) const BLOCKS: &[Entry] = &[
     number("Absolute", "abs"),
     number("Negate", "neg"),
     unary("Reciprocal", "reciprocal"),
-    unary("StableReciprocal", "stable_reciprocal"),
+    Entry {
+        meaning: Meaning::Lower(|cx| done(robust(cx.var("input"), "stable_reciprocal"))),
+        ..unary("StableReciprocal", "stable_reciprocal")
+    },
     Entry { inputs: ANY, ..FLOAT.row("Buffer", "`input` itself.", |cx| done(cx.var("input"))) },
     unary("Sine", "sin"),
     unary("Cosine", "cos"),
@@ -143,8 +146,21 @@ pub(super) fn done(value: Var) -> Result<Vec<Value>> {
 
 /// The first operation where the flag is set, else the second.
 fn either(cx: &Cx, flag: &str, yes: &str, no: &str) -> Result<Vec<Value>> {
-    let op = if cx.flag(flag) { yes } else { no };
-    done(cx.var("input").unary(op, &[]))
+    let x = cx.var("input");
+    done(match (cx.flag(flag), flag) {
+        (true, "robust") => robust(x, yes),
+        (true, _) => x.unary(yes, &[]),
+        (false, _) => x.unary(no, &[]),
+    })
+}
+
+/// An operation that is continued below a cutoff: f16's least normal number, where what others have
+/// is 0.
+pub(super) fn robust<'a>(x: Var<'a>, op: &str) -> Var<'a> {
+    match x.dtype() {
+        DType::F16 => x.unary(op, &[("cutoff", 6.103515625e-5.into())]),
+        _ => x.unary(op, &[]),
+    }
 }
 
 /// The largest finite number.

@@ -94,7 +94,16 @@ pub(super) const BLOCKS: &[Entry] = &[
         meaning: Meaning::Lower(|cx| {
             let (x, axis) = (cx.var("input"), cx.int("axis"));
             let attrs = [("axis", axis.into()), ("descending", true.into())];
-            let limit = Shape::new([Dim::Const(cx.int("k"))]);
+            let k = cx.int("k");
+            let shape = x.shape();
+            let along = shape.axis(axis).ok().and_then(|at| shape.dims[at].as_const());
+            if let Some(there) = along.filter(|there| *there < k) {
+                return Diagnostic::new(format!("`TopK` takes {k} of {there} elements"))
+                    .got(format!("axis {axis} of {shape}"))
+                    .expected(format!("`k` of at most {there}"))
+                    .err();
+            }
+            let limit = Shape::new([Dim::Const(k)]);
             let first = [
                 ("axes", Attr::ints([axis])),
                 ("starts", Shape::fixed(&[0]).into()),

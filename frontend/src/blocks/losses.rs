@@ -193,11 +193,9 @@ pub(super) fn without(shape: &Shape, axis: i64) -> Result<Shape> {
 
 /// The logarithm; with `robust` continued by its tangent near 0.
 pub(super) fn log(x: Var<'_>, robust: bool) -> Var<'_> {
-    match (robust, x.dtype()) {
-        (false, _) => x.log(),
-        // The least normal number: a smaller cutoff is 0 in this dtype.
-        (true, DType::F16) => x.unary("robust_log", &[("cutoff", 6.103515625e-5.into())]),
-        (true, _) => x.unary("robust_log", &[]),
+    match robust {
+        true => super::elementwise::robust(x, "robust_log"),
+        false => x.log(),
     }
 }
 

@@ -96,6 +96,29 @@ macro_rules! operators {
                 self.0.elements().ok_or_else(|| error.into())
             }
 
+            /// The elements of a list output.
+            fn __iter__(slf: &Bound<'_, Self>) -> Answer<Py<PyAny>> {
+                let own = slf.borrow();
+                let Some(count) = own.0.elements() else {
+                    let what = "a connection has no elements to go through before it is computed";
+                    return Err(mithril_ir::diagnostic::Diagnostic::new(what)
+                        .hint("`x[i]` is a part of it; `Split` makes several outputs")
+                        .into());
+                };
+                let all = (0..count).map(|at| Ok(Connection(own.0.element(at as i64)?)));
+                let all = all.collect::<mithril_ir::diagnostic::Result<Vec<_>>>()?;
+                Ok(all.into_pyobject(slf.py())?.try_iter()?.into_any().unbind())
+            }
+
+            fn __contains__(&self, other: &Bound<'_, PyAny>) -> Answer<bool> {
+                let _ = other;
+                Err(mithril_ir::diagnostic::Diagnostic::new(
+                    "what a connection contains is not known before a call",
+                )
+                .hint("`(x == 3).any()` is a value of the model")
+                .into())
+            }
+
             /// A comparison of connections is a block of the model, which has no truth before a call.
             fn __bool__(&self) -> Answer<bool> {
                 Err(mithril_ir::diagnostic::Diagnostic::new(

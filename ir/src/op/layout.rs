@@ -270,6 +270,10 @@ pub(super) const OPS: &[OpDef] = &[
         access: Access::Reverse,
         doc: "The elements of each of `axes` in reverse order.",
         attrs: &[AXES],
+        shape: ShapeRule::Rule(|cx| {
+            super::reduce::without_axes(cx.shape(0), cx.ints("axes"), true)?;
+            Ok(cx.shape(0).clone())
+        }),
         meaning: Meaning::Kernel(|i| layout::reverse(i.arg(0), &i.axes())),
         gradient: Gradient::Rule(|r| {
             vec![Some(r.g().unary("reverse", &[("axes", r.attr("axes").clone())]))]

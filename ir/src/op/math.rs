@@ -355,8 +355,8 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "`1 / x`, continued by a line below `cutoff` in magnitude, so that it stays finite.",
         attrs: &[attr("cutoff", AttrKind::Float, Default::Float(1e-30))],
         meaning: Meaning::Scalar(
-            "select(abs(x) < cutoff, s * (2 - abs(x) / cutoff) / cutoff, s / max(abs(x), cutoff)) \
-             where s = select(x < 0, -1, 1)",
+            "select(a < cutoff, s * (2 - min(a, cutoff) / cutoff) / cutoff, s / max(a, cutoff)) \
+             where a = abs(x); s = select(x < 0, -1, 1)",
         ),
         gradient: Gradient::Partials(&["-1 / (t * t) where t = max(abs(x), cutoff)"]),
         python: DECOMPOSED,

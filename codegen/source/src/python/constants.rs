@@ -139,7 +139,10 @@ impl File<'_> {
     /// A float as the shortest number that rounds to it.
     pub fn float(&self, dtype: DType, x: f64) -> Expr {
         if x.is_finite() {
-            return Expr::Literal(float_text(dtype, x));
+            // Python reads it as a double: that must not be beyond what the dtype holds.
+            let short = float_text(dtype, x);
+            let beyond = short.parse().is_ok_and(|read: f64| read.abs() > x.abs().max(most(dtype)));
+            return Expr::Literal(if beyond { format!("{x:?}") } else { short });
         }
         let word = if x.is_nan() { "nan" } else { "inf" };
         let named = Expr::name(self.dialect.module).attribute(word);
@@ -148,4 +151,9 @@ impl File<'_> {
             false => named,
         }
     }
+}
+
+/// The largest number of a dtype that a shorter text may round beyond.
+fn most(dtype: DType) -> f64 {
+    if dtype == DType::F32 { f32::MAX.into() } else { f64::INFINITY }
 }

@@ -1,0 +1,67 @@
+"""Blocks where numbers end: the largest, the smallest, an axis too many, more than there is."""
+
+import numpy as np
+import pytest
+from conftest import has
+
+import mithril as ml
+from mithril.models import Flip, Log, Model, NanToNum, Relu, Sqrt, StableReciprocal, TopK
+
+BACKENDS = {
+    "numpy": ml.NumpyBackend,
+    "torch": ml.TorchBackend,
+    "jax": ml.JaxBackend,
+    "cpu": ml.CpuBackend,
+}
+
+
+def backend(name, dtype="float32"):
+    if not has(name):
+        pytest.skip(f"{name} is not installed")
+    return BACKENDS[name](dtype=dtype)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_infinite_numbers_become_the_largest(name, dtype):
+    own = backend(name, dtype)
+    compiled = ml.compile(NanToNum(), own, shapes={"input": [4]})
+    x = np.array([1, -np.inf, np.inf, np.nan], dtype)
+    got = np.asarray(compiled.evaluate({}, {"input": own.array(x)})["output"])
+    np.testing.assert_array_equal(got, np.nan_to_num(x))
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("block", [Log, Sqrt, StableReciprocal])
+def test_robust_gradients_of_halves_are_finite(name, block):
+    own = backend(name, "float16")
+    settings = {} if block is StableReciprocal else {"robust": True}
+    compiled = ml.compile(block(**settings), own, shapes={"input": [3]}, trainable_keys=["input"])
+    x = np.array([1.0, 2.0, 0.25], np.float16)
+    seed = {"output": own.array(np.ones(3, np.float16))}
+    _, gradients = compiled.evaluate({"input": own.array(x)}, {}, output_gradients=seed)
+    want = {Log: 1 / x, Sqrt: 0.5 / np.sqrt(x), StableReciprocal: -1 / (x * x)}[block]
+    np.testing.assert_allclose(np.asarray(gradients["input"]), want, rtol=2e-3)
+
+
+@pytest.mark.parametrize(("axes", "message"), [(2, "out of range"), ((0, 0), "named twice")])
+def test_flipped_axes_are_there(axes, message):
+    with pytest.raises(ml.MithrilError, match=message):
+        ml.compile(Flip(axes), ml.NumpyBackend(), shapes={"input": [2, 3]})
+
+
+def test_top_k_takes_no_more_than_there_is():
+    with pytest.raises(ml.MithrilError, match="`TopK` takes 9 of 3 elements"):
+        ml.compile(TopK(9), ml.NumpyBackend(), shapes={"input": [2, 3]})
+
+
+def test_connections_are_not_gone_through():
+    model = Model()
+    model |= Relu()(input="x", output="y")
+    with pytest.raises(ml.MithrilError, match="no elements to go through"):
+        list(model.y)
+    with pytest.raises(ml.MithrilError, match="not known before a call"):
+        assert 3 in model.y
+    with pytest.raises(ml.MithrilError, match="no elements to go through"):
+        _first, _second = model.y
+    assert model.outputs == ["y"]
