@@ -85,7 +85,7 @@ pub fn rest() {
         // Code alone: nothing was ever written to it that the file does not have.
         let mut words = line.split_ascii_whitespace();
         let (Some(range), Some("r-xp")) = (words.next(), words.next()) else { continue };
-        let ends = range.split_once('-').map(|ends| <[&str; 2]>::from(ends));
+        let ends = range.split_once('-').map(<[&str; 2]>::from);
         let ends = ends.map(|ends| ends.map(|end| usize::from_str_radix(end, 16)));
         if let Some([Ok(start), Ok(end)]) = ends {
             // SAFETY: pages of a file that nobody writes; who runs them meanwhile waits for them.
