@@ -19,7 +19,6 @@ pub struct Builder {
     known: FxHashMap<V, i64>,
     numbers: FxHashMap<V, f64>,
     portable: bool,
-    /// Whether primitives are spelled out in portable code, too.
     spelled: bool,
 }
 
