@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,32 @@ from mithril.models import Embedding, LayerNorm, Linear, Model, Relu, Softmax
 
 pytestmark = pytest.mark.skipif(not has("c"), reason="there is no C compiler")
 
-COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
+COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)] or ["cc"]
 STRICT = ["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 SANITIZED = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+
+
+def has_sanitizers(compiler):
+    """Whether a compiler is there, and its sanitizers with it."""
+    if shutil.which(compiler) is None:
+        return False
+    with tempfile.TemporaryDirectory() as folder:
+        command = [compiler, *SANITIZED, "-x", "c", "-", "-o", f"{folder}/main"]
+        program = b"int main(void) { return 0; }"
+        done = subprocess.run(command, input=program, capture_output=True, check=False)
+        return done.returncode == 0
+
+
+CHECKED = [name for name in COMPILERS if has_sanitizers(name)]
+by_every_compiler = pytest.mark.parametrize("compiler", COMPILERS)
+by_checked_compilers = pytest.mark.parametrize("compiler", CHECKED)
+by_every_build = pytest.mark.parametrize(
+    ("compiler", "options"),
+    [
+        *(pytest.param(name, ["-O3", "-march=native"], id=f"{name}-fast") for name in COMPILERS),
+        *(pytest.param(name, SANITIZED, id=f"{name}-checked") for name in CHECKED),
+    ],
+)
 
 
 def chain(*blocks):
@@ -150,13 +174,13 @@ def call(function, dims, inputs, params, outputs, *, gradients, folder):
     return "".join(f"    {line}\n" for line in [*lines, *free])
 
 
-def run(folder, body, *options):
+def run(compiler, folder, body, *options, before=""):
     program = folder / "main.c"
-    text = PROGRAM.replace("@BODY@", body)
+    text = PROGRAM.replace("@BODY@", body).replace("\nint main", f"{before}\nint main")
     if "load(" in body:
         text = text.replace("\nint main", f"{FILES}\nint main")
     program.write_text(text)
-    command = [COMPILERS[0], *STRICT, *options, program, "-o", folder / "main", "-lm"]
+    command = [compiler, *STRICT, *options, program, "-o", folder / "main", "-lm"]
     subprocess.run(command, check=True)
     subprocess.run([folder / "main"], cwd=folder, check=True)
 
@@ -168,34 +192,34 @@ def near(folder, wanted):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5 * scale, err_msg=name)
 
 
+@by_every_compiler
 @pytest.mark.parametrize("name", MODELS)
-def test_files_compile_without_a_warning(name, tmp_path):
+def test_files_compile_without_a_warning(name, compiler, tmp_path):
     compiled = made(name)[0]
     path = tmp_path / "model.c"
     path.write_text(compiled.code)
-    for compiler in COMPILERS:
-        for options in (["-O0"], ["-O3"], ["-O3", "-march=native", "-DMITHRIL_STATIC_ARENA"]):
-            command = [compiler, *STRICT, *options, "-c", path, "-o", tmp_path / "model.o"]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, done.stderr
+    for options in (["-O0"], ["-O3"], ["-O3", "-march=native", "-DMITHRIL_STATIC_ARENA"]):
+        command = [compiler, *STRICT, *options, "-c", path, "-o", tmp_path / "model.o"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
 
 
+@by_every_build
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("options", [["-O3", "-march=native"], SANITIZED], ids=["fast", "checked"])
-def test_programs_in_c_get_what_numpy_gives(name, options, tmp_path):
+def test_programs_in_c_get_what_numpy_gives(name, options, compiler, tmp_path):
     compiled, numpy, params, inputs, sizes = made(name)
     (tmp_path / "model.c").write_text(compiled.code)
     outputs = numpy.evaluate(params, inputs)
     body = call(
         "mithril_model", sizes.values(), inputs, params, outputs, gradients={}, folder=tmp_path
     )
-    run(tmp_path, body, *options)
+    run(compiler, tmp_path, body, *options)
     near(tmp_path, outputs)
 
 
+@by_every_build
 @pytest.mark.parametrize("name", ["mlp", "fixed", "norm", "embedding", "attention"])
-@pytest.mark.parametrize("options", [["-O3", "-march=native"], SANITIZED], ids=["fast", "checked"])
-def test_programs_in_c_get_gradients(name, options, tmp_path):
+def test_programs_in_c_get_gradients(name, options, compiler, tmp_path):
     compiled, numpy, params, inputs, sizes = made(name)
     (tmp_path / "model.c").write_text(compiled.code)
     outputs = numpy.evaluate(params, inputs)
@@ -212,21 +236,23 @@ def test_programs_in_c_get_gradients(name, options, tmp_path):
         gradients=gradients,
         folder=tmp_path,
     )
-    run(tmp_path, body, *options)
+    run(compiler, tmp_path, body, *options)
     near(tmp_path, {**outputs, **gradients})
 
 
-def test_a_static_arena_is_for_known_sizes(tmp_path):
+@by_checked_compilers
+def test_a_static_arena_is_for_known_sizes(compiler, tmp_path):
     compiled, numpy, params, inputs, _ = made("fixed")
     (tmp_path / "model.c").write_text(compiled.code)
     outputs = numpy.evaluate(params, inputs)
     body = call("mithril_model", [], inputs, params, outputs, gradients={}, folder=tmp_path)
     body = body.replace(", workspace)", ", NULL)")
-    run(tmp_path, body, "-DMITHRIL_STATIC_ARENA", *SANITIZED)
+    run(compiler, tmp_path, body, "-DMITHRIL_STATIC_ARENA", *SANITIZED)
     near(tmp_path, outputs)
 
 
-def test_refused_calls_say_why(tmp_path):
+@by_checked_compilers
+def test_refused_calls_say_why(compiler, tmp_path):
     compiled = made("mlp")[0]
     (tmp_path / "model.c").write_text(compiled.code)
     body = """
@@ -239,7 +265,83 @@ def test_refused_calls_say_why(tmp_path):
   if (mithril_model(1, x, &params, x, NULL) != MITHRIL_ERROR_NULL) return 5;
   if (mithril_model(1, x, &params, x, (char *)x + 1) != MITHRIL_ERROR_ALIGNMENT) return 6;
 """
-    run(tmp_path, body, *SANITIZED)
+    run(compiler, tmp_path, body, *SANITIZED)
+
+
+# Functions of the file's own, beside those of C's library in f64.
+FUNCTIONS = {
+    "exp": (ml.Exponential, "exp(x)"),
+    "log": (ml.Log, "log(x)"),
+    "tanh": (ml.Tanh, "tanh(x)"),
+    "erf": (ml.Erf, "erf(x)"),
+    "sigmoid": (ml.Sigmoid, "1 / (1 + exp(-x))"),
+    "sinh": (ml.Sinh, "sinh(x)"),
+    "cosh": (ml.Cosh, "cosh(x)"),
+    "atan": (ml.Atan, "atan(x)"),
+}
+# Every 4099th float, special values among them, and what is most wrong.
+SWEEP = """
+#define COUNT 4096
+static double wanted(double x) { return @WANTED@; }
+
+static double distance(float got, double want) {
+  const float near = (float)want;
+  if (want != want) return got != got ? 0 : 1e9;
+  if (near == got) return signbit(near) == signbit(got) ? 0 : 1e9;
+  const double unit = (double)nextafterf(fabsf(near), INFINITY) - fabsf(near);
+  return isfinite(near) && isfinite(got) ? fabs(got - want) / unit : 1e9;
+}
+
+static void sweep(void) {
+  static float x[COUNT], y[COUNT];
+  const float special[] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1.0f, -1.0f, 1e-40f, -1e-40f};
+  for (uint64_t bits = 0; bits < UINT64_C(1) << 32; bits += (uint64_t)COUNT * 4099) {
+    for (int i = 0; i < COUNT; i++) {
+      const uint32_t own = (uint32_t)(bits + (uint64_t)i * 4099);
+      memcpy(&x[i], &own, sizeof own);
+    }
+    memcpy(x, special, sizeof special);
+    if (mithril_model(COUNT, x, y, NULL) != MITHRIL_OK) exit(1);
+    for (int i = 0; i < COUNT; i++) {
+      if (distance(y[i], wanted(x[i])) > 2) {
+        fprintf(stderr, "%.9g: %.9g, expected %.17g\\n", x[i], y[i], wanted(x[i]));
+        exit(1);
+      }
+    }
+  }
+}
+"""
+
+
+def function(name):
+    """C of a function of an array."""
+    model = Model()
+    model |= FUNCTIONS[name][0]()(input="x", output="y")
+    return ml.compile(model, ml.CBackend(), shapes={"x": ["n"]}, jit=False).code
+
+
+@by_every_compiler
+@pytest.mark.parametrize("options", [["-O2"], ["-O3", "-march=native"]], ids=["plain", "native"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_are_within_two_units_of_the_last_place(name, options, compiler, tmp_path):
+    (tmp_path / "model.c").write_text(function(name))
+    sweep = SWEEP.replace("@WANTED@", FUNCTIONS[name][1])
+    run(compiler, tmp_path, "  sweep();\n", *options, "-ffp-contract=off", before=sweep)
+
+
+@by_every_compiler
+@pytest.mark.parametrize("name", [*FUNCTIONS, "softmax"])
+def test_compilers_make_vectors_of_loops(name, compiler, tmp_path):
+    path = tmp_path / "model.c"
+    softmax = ml.compile(Softmax(), ml.CBackend(), shapes={"input": [64, "n"]}, jit=False).code
+    path.write_text(softmax if name == "softmax" else function(name))
+    report = {"gcc": "-fopt-info-vec", "clang": "-Rpass=loop-vectorize"}.get(compiler)
+    if report is None:
+        return
+    command = [compiler, *STRICT[:1], "-O3", report, "-c", path, "-o", tmp_path / "model.o"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    # Maximum, powers and their sums, quotients.
+    assert done.stderr.count("vectorized") >= (3 if name == "softmax" else 1), done.stderr
 
 
 # The backend.

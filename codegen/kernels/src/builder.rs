@@ -1,10 +1,12 @@
 //! Builds loop code one statement at a time.
 
 use mithril_ir::dtype::DType;
-use mithril_ir::scalar::{Prim, round};
+use mithril_ir::scalar::round;
 use rustc_hash::FxHashMap;
 
-use crate::code::{Binary, Cmp, Code, Fold, Inst, Mem, Memory, Place, Region, Stmt, Ty, Unary, V};
+use crate::code::{
+    Binary, Callee, Cmp, Code, Fold, Inst, Mem, Memory, Place, Region, Stmt, Ty, Unary, V,
+};
 
 /// Code under construction. Constants, dims and scratch go to the head of the kernel, each once.
 pub struct Builder {
@@ -17,6 +19,7 @@ pub struct Builder {
     known: FxHashMap<V, i64>,
     numbers: FxHashMap<V, f64>,
     portable: bool,
+    spelled: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -40,6 +43,7 @@ impl Builder {
             known: FxHashMap::default(),
             numbers: FxHashMap::default(),
             portable: false,
+            spelled: false,
         }
     }
 
@@ -49,8 +53,23 @@ impl Builder {
         Builder { portable: true, ..self }
     }
 
+    /// The definition of a function that portable code calls: formulas on scalars.
+    pub fn definition() -> Builder {
+        Builder { portable: true, spelled: true, ..Builder::new(0, 0) }
+    }
+
     pub fn is_portable(&self) -> bool {
         self.portable
+    }
+
+    /// Whether what is no instruction of every machine is called; see [`Builder::portable`].
+    pub fn calls(&self) -> bool {
+        self.portable && !self.spelled
+    }
+
+    /// What a definition is given.
+    pub fn parameter(&mut self, ty: Ty) -> V {
+        self.new_value(ty)
     }
 
     /// Says what a value is.
@@ -257,7 +276,11 @@ impl Builder {
         self.mul(x, by)
     }
 
+    /// In definitions rounded once or twice: their formulas bear both.
     pub fn fma(&mut self, a: V, b: V, c: V) -> V {
+        if self.spelled {
+            return self.mul_add(a, b, c);
+        }
         self.push(self.ty(a), Inst::Fma(a, b, c))
     }
 
@@ -267,10 +290,10 @@ impl Builder {
         self.push(self.ty(a), Inst::MulAdd(a, b, c))
     }
 
-    /// A primitive as a whole, with a result of this dtype; see [`Inst::Call`].
-    pub fn call(&mut self, prim: Prim, dtype: DType, args: &[V]) -> V {
+    /// A function as a whole, with a result of this dtype; see [`Inst::Call`].
+    pub fn call(&mut self, callee: Callee, dtype: DType, args: &[V]) -> V {
         debug_assert!(self.portable);
-        self.push(Ty::scalar(dtype), Inst::Call(prim, args.into()))
+        self.push(Ty::scalar(dtype), Inst::Call(callee, args.into()))
     }
 
     /// See [`Inst::Scale`]; `None` where the machine does not have it.

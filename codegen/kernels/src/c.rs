@@ -64,7 +64,8 @@ pub fn print(model: &str, functions: &[(&Function, &Plan)]) -> Result<Source> {
 fn about(model: &str) -> String {
     format!(
         "The model {model} as C11, made by Mithril {}. It needs nothing but the headers it \
-         includes and the library of mathematics: cc -O3 -march=native -c {model}.c\n\n\
+         includes and the library of mathematics:\n\n\
+         cc -O3 -march=native -fno-math-errno -c {model}.c\n\n\
          Where MITHRIL_STATIC_ARENA is defined, functions whose workspace has a known size have \
          one of their own for each thread, which they use where the given one is NULL.",
         env!("CARGO_PKG_VERSION")

@@ -90,6 +90,21 @@ pub enum Binary {
     Shr,
 }
 
+/// What portable code calls as a whole.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Callee {
+    /// A scalar primitive with its meaning of the op table.
+    Prim(Prim),
+    /// 1 / (1 + e⁻ˣ).
+    Sigmoid,
+    /// A float as a signed integer of as many bits, in the same order, -0 before +0. NaN is
+    /// the last one for [`Callee::RankNanLast`], the first one for [`Callee::RankNanFirst`].
+    RankNanLast,
+    RankNanFirst,
+    /// The float of such an integer.
+    OfRank,
+}
+
 /// Comparisons are false where an operand is NaN, but `Ne`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Cmp {
@@ -143,9 +158,8 @@ pub enum Inst {
     Fma(V, V, V),
     /// `a * b + c`, rounded once or twice, whichever is faster; in portable code alone.
     MulAdd(V, V, V),
-    /// A scalar primitive with its meaning of the op table, in the result's dtype; in portable
-    /// code alone, whose language has functions for it.
-    Call(Prim, Box<[V]>),
+    /// A function of the result's dtype; in portable code alone, whose file has it.
+    Call(Callee, Box<[V]>),
     /// `x * 2ⁿ` for an `x` near 1 and a whole number `n` of its type, rounded once; for vectors of 64
     /// bytes.
     Scale(V, V),

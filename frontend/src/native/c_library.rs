@@ -17,8 +17,17 @@ use super::cache::{Cache, Key};
 use crate::VERSION;
 
 /// No products and sums as one, which would make bits depend on the compiler.
-const FLAGS: [&str; 6] =
-    ["-std=c11", "-O3", "-march=native", "-ffp-contract=off", "-fPIC", "-shared"];
+///
+/// Nothing reads what functions leave in `errno`, and square roots without it are vectors.
+const FLAGS: [&str; 7] = [
+    "-std=c11",
+    "-O3",
+    "-march=native",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fPIC",
+    "-shared",
+];
 /// How many lines of a compiler's errors are shown.
 const SHOWN: usize = 8;
 

@@ -1,13 +1,15 @@
 //! The functions that generated C has for itself: what the op table says of a primitive where C
 //! leaves it open, and floats of fewer bits.
 
+pub mod formula;
 mod storage;
 
 use mithril_ir::dtype::DType;
 use mithril_ir::scalar::Prim;
+use rustc_hash::FxHashSet;
 
+use crate::code::Callee;
 use crate::entry::c_type;
-use crate::scalar::{EXP, LN2_F32};
 use storage::{bits, narrow, whole, widen};
 
 /// A function, printed where it is used.
@@ -15,6 +17,10 @@ use storage::{bits, narrow, whole, widen};
 pub enum Function {
     /// A primitive on integers or floats of this dtype.
     Prim(Prim, DType),
+    /// A function of floats of this dtype that is printed from its formula.
+    Formula(Callee, DType),
+    /// One of two numbers, without a branch.
+    Select(DType),
     /// A float as an integer.
     Whole { from: DType, to: DType },
     /// The value of a float of fewer bits than 32.
@@ -33,6 +39,8 @@ impl Function {
     pub fn name(self) -> String {
         match self {
             Function::Prim(prim, dtype) => format!("{}_{dtype}", prim.name()),
+            Function::Formula(callee, dtype) => formula::name(callee, dtype),
+            Function::Select(dtype) => format!("select_{dtype}"),
             Function::Whole { from, to } => format!("{to}_of_{from}"),
             Function::Widen(from) => format!("f32_of_{from}"),
             Function::Narrow(to) => format!("{to}_of_f32"),
@@ -49,26 +57,40 @@ impl Function {
             Function::Widen(_) => vec![bits(DType::U32, DType::F32)],
             Function::Narrow(_) => vec![bits(DType::F32, DType::U32)],
             Function::ToOdd => vec![bits(DType::F32, DType::U32), bits(DType::U32, DType::F32)],
-            Function::Prim(Prim::Exp, dtype) => {
-                vec![bits(DType::U32, DType::F32), Function::MulAdd(dtype)]
+            Function::Formula(callee, dtype) => {
+                let mut needs = FxHashSet::default();
+                formula::parts(callee, dtype, &mut needs);
+                needs.into_iter().collect()
+            }
+            Function::Select(dtype @ (DType::F32 | DType::F64)) => {
+                let own = if dtype == DType::F64 { DType::I64 } else { DType::I32 };
+                vec![bits(dtype, own), bits(own, dtype)]
             }
             Function::MulAdd(_)
             | Function::Prim(..)
+            | Function::Select(_)
             | Function::Whole { .. }
             | Function::Bits { .. } => vec![],
         }
     }
 
-    /// Whether it calls none of the others.
-    pub fn is_leaf(self) -> bool {
-        matches!(self, Function::Bits { .. } | Function::MulAdd(_))
+    /// It calls only functions of lesser levels.
+    pub fn level(self) -> u32 {
+        match self {
+            Function::Bits { .. } | Function::MulAdd(_) => 0,
+            Function::Formula(..) => 2,
+            _ => 1,
+        }
     }
 
     /// Its definition, with a comment that says what it gives.
     pub fn text(self) -> String {
         let name = self.name();
         let (about, result, args, body) = match self {
-            Function::Prim(Prim::Exp, _) => exp(),
+            Function::Formula(callee, dtype) => {
+                formula::parts(callee, dtype, &mut FxHashSet::default())
+            }
+            Function::Select(dtype) => formula::select(dtype),
             Function::Prim(prim, dtype) if dtype.is_float() => float(prim, dtype),
             Function::Prim(prim, dtype) => integer(prim, dtype),
             Function::Whole { from, to } => whole(from, to),
@@ -127,14 +149,6 @@ fn float(prim: Prim, dtype: DType) -> Parts {
     let zero = if dtype == DType::F64 { "0.0" } else { "0.0f" };
     let half = if dtype == DType::F64 { "0.5" } else { "0.5f" };
     let (about, body) = match prim {
-        Prim::Min => (
-            "The lesser; NaN if either is; -0 before +0.",
-            "if (x == y) return signbit(x) ? x : y;\nreturn x < y || x != x ? x : y;".to_string(),
-        ),
-        Prim::Max => (
-            "The greater; NaN if either is; +0 before -0.",
-            "if (x == y) return signbit(x) ? y : x;\nreturn x > y || x != x ? x : y;".to_string(),
-        ),
         Prim::Mod => (
             "The remainder of the quotient rounded down, with the sign of y.",
             format!(
@@ -277,30 +291,4 @@ fn mul_add(dtype: DType) -> Parts {
     let body = format!("#ifdef {fast}\nreturn fma{f}(x, y, z);\n#else\nreturn x * y + z;\n#endif");
     let about = "x * y + z, rounded once where the processor has an instruction for it.";
     (about.into(), ty, format!("{ty} x, {ty} y, {ty} z"), body)
-}
-
-/// e to the power of an f32: by its multiples of ln 2, and a series for the rest.
-fn exp() -> Parts {
-    let [first, others @ ..] = &EXP;
-    let mut series = String::new();
-    let (last, middle) = others.split_last().expect("a series");
-    for c in middle.iter().rev().chain([first]) {
-        series += &format!("power = mul_add_f32(power, r, {:?}f);\n", *c as f32);
-    }
-    let body = format!(
-        "const float inside = x > 88.8f ? 88.8f : x < -104.0f ? -104.0f : x;\n\
-         const float n = x == x ? rintf(inside * {:?}f) : 0.0f;\n\
-         const float r = mul_add_f32(n, {:?}f, mul_add_f32(n, {:?}f, inside));\n\
-         float power = {:?}f;\n{series}\
-         /* Two factors: at either end of the range one would not do. */\n\
-         const int32_t half = (int32_t)n / 2, rest = (int32_t)n - half;\n\
-         return power * f32_bits_of_u32((uint32_t)(half + 127) << 23)\n\
-         \x20   * f32_bits_of_u32((uint32_t)(rest + 127) << 23);",
-        std::f32::consts::LOG2_E,
-        -LN2_F32.1 as f32,
-        -LN2_F32.0 as f32,
-        *last as f32,
-    );
-    let about = "e to the power of x, in steps that compilers make vectors of.";
-    (about.into(), "float", "float x".into(), body)
 }

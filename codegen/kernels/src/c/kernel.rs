@@ -16,6 +16,7 @@ use super::functions::Function;
 use super::usage::{Usage, usage, writes};
 use crate::code::{Code, Inst, Mem, Place, Stmt, V};
 use crate::entry::c_type;
+use crate::scalar::Definition;
 
 /// What a kernel is called, and what it is given.
 #[derive(Clone, Debug)]
@@ -41,29 +42,31 @@ const COUNTERS: [&str; 8] = ["i", "j", "k", "l", "m", "n", "p", "q"];
 
 /// Prints a kernel; what it calls is added to `functions`.
 pub fn print(code: &Code, names: &Names, functions: &mut FxHashSet<Function>) -> Printed {
-    let mut printer = Printer {
-        code,
-        names,
-        functions,
-        text: String::new(),
-        depth: 1,
-        usage: usage(code),
-        values: vec![None; code.types.len()],
-        held: Vec::new(),
-        hints: FxHashMap::default(),
-        taken: names.buffers.iter().chain(&names.dims).cloned().collect(),
-        memories: vec![None; code.memories.len()],
-        buffers: FxHashSet::default(),
-        dims: FxHashSet::default(),
-        scratch: false,
-    };
-    for &(v, hint) in &code.hints {
-        printer.hints.entry(v).or_insert(hint);
-    }
-    printer.taken.extend(["scratch".to_string(), "NAN".into(), "INFINITY".into()]);
+    let mut printer = Printer::new(code, names, functions, usage(code, &[]));
     printer.place_memories();
     printer.block(&code.body);
     printer.finish()
+}
+
+/// Prints the body of a function whose parameters have these names.
+pub fn print_body(
+    definition: &Definition,
+    parameters: &[&str],
+    functions: &mut FxHashSet<Function>,
+) -> String {
+    let Definition { code, result, .. } = definition;
+    let names = Names { kernel: String::new(), buffers: Vec::new(), dims: Vec::new() };
+    let mut printer = Printer::new(code, &names, functions, usage(code, &[*result]));
+    printer.formula = true;
+    printer.depth = 0;
+    for (v, name) in definition.parameters.iter().zip(parameters) {
+        printer.values[v.0 as usize] = Some(Expr::atom(*name));
+        printer.taken.push(name.to_string());
+    }
+    printer.block(&code.body);
+    let result = printer.take(*result);
+    printer.line(&format!("return {};", result.text));
+    printer.text
 }
 
 pub(super) struct Printer<'a> {
@@ -83,6 +86,41 @@ pub(super) struct Printer<'a> {
     buffers: FxHashSet<usize>,
     dims: FxHashSet<usize>,
     scratch: bool,
+    /// Whether it is a formula: nothing branches, and integers are bits, which wrap.
+    pub(super) formula: bool,
+}
+
+impl<'a> Printer<'a> {
+    fn new(
+        code: &'a Code,
+        names: &'a Names,
+        functions: &'a mut FxHashSet<Function>,
+        usage: Usage,
+    ) -> Printer<'a> {
+        let mut hints = FxHashMap::default();
+        for &(v, hint) in &code.hints {
+            hints.entry(v).or_insert(hint);
+        }
+        let given = names.buffers.iter().chain(&names.dims).cloned();
+        let constants = ["scratch", "NAN", "INFINITY"].map(String::from);
+        Printer {
+            code,
+            names,
+            functions,
+            text: String::new(),
+            depth: 1,
+            usage,
+            values: vec![None; code.types.len()],
+            held: Vec::new(),
+            hints,
+            taken: given.chain(constants).collect(),
+            memories: vec![None; code.memories.len()],
+            buffers: FxHashSet::default(),
+            dims: FxHashSet::default(),
+            scratch: false,
+            formula: false,
+        }
+    }
 }
 
 impl Printer<'_> {

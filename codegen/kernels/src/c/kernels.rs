@@ -92,7 +92,7 @@ impl Kernels {
     pub fn functions(&self) -> String {
         let mut used: Vec<Own> = self.used.iter().copied().collect();
         // Those that others call come first.
-        used.sort_by_key(|function| (!function.is_leaf(), *function));
+        used.sort_by_key(|function| (function.level(), *function));
         used.into_iter().map(|function| function.text() + "\n").collect()
     }
 }

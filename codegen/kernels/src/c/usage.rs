@@ -11,13 +11,15 @@ pub struct Usage {
     pub memories: FxHashSet<Mem>,
 }
 
-pub fn usage(code: &Code) -> Usage {
+/// `results` are used behind the code's end.
+pub fn usage(code: &Code, results: &[V]) -> Usage {
     let mut usage = Usage { values: vec![0; code.types.len()], memories: FxHashSet::default() };
     for memory in &code.memories {
         if let Place::Scratch(offset) = memory.place {
             usage.values[offset.0 as usize] += 2;
         }
     }
+    results.iter().for_each(|&v| usage.note(v));
     usage.block(&code.body);
     usage
 }

@@ -4,9 +4,9 @@ use mithril_ir::dtype::DType;
 use mithril_ir::scalar::Prim;
 
 use super::expression::{Expr, Level, variable_type};
-use super::functions::Function;
+use super::functions::{Function, formula};
 use super::kernel::Printer;
-use crate::code::{Binary, Cmp, Inst, Unary, V};
+use crate::code::{Binary, Callee, Cmp, Inst, Unary, V};
 
 impl Printer<'_> {
     /// The value of an instruction that has one.
@@ -27,7 +27,7 @@ impl Printer<'_> {
                 let args = [x, y, z].map(|&v| self.take(v));
                 self.function(Function::MulAdd(dtype), &args)
             }
-            Inst::Call(prim, args) => self.primitive(*prim, dtype, args),
+            Inst::Call(callee, args) => self.call(*callee, dtype, args),
             Inst::Compare(op, x, y) => {
                 let [x, y] = match x == y {
                     true => [self.take_name(*x), self.take_name(*y)],
@@ -37,7 +37,15 @@ impl Printer<'_> {
             }
             Inst::Select(c, x, y) => {
                 let [c, x, y] = [*c, *x, *y].map(|v| self.take(v));
-                Expr::choice(&c, &x, &y)
+                // What stands in a choice is computed or not: a branch, to a compiler.
+                // What is read may not be there where it is not chosen.
+                let computes = |e: &Expr| e.level > Level::Unary || e.text.contains('(');
+                let branches = !x.reads && !y.reads && (computes(&x) || computes(&y));
+                let numbers = matches!(dtype, DType::F32 | DType::F64 | DType::I32 | DType::I64);
+                match numbers && (self.formula || branches) {
+                    true => self.function(Function::Select(dtype), &[c, x, y]),
+                    false => Expr::choice(&c, &x, &y),
+                }
             }
             Inst::Convert(x) => {
                 let (from, x) = (self.dtype(*x), self.take(*x));
@@ -107,10 +115,12 @@ impl Printer<'_> {
         if matches!(op, Binary::Min | Binary::Max) {
             return self.extreme(op, dtype, x, y);
         }
+        // Those of 64 bits are positions, which do not overflow.
+        let position = dtype == DType::I64 && !self.formula;
         let plain =
-            dtype.is_float() || matches!(dtype, DType::I64 | DType::U64 | DType::U32 | DType::Bool);
+            dtype.is_float() || position || matches!(dtype, DType::U64 | DType::U32 | DType::Bool);
         let [x, y] = [self.take(x), self.take(y)];
-        if op == Binary::Add && dtype == DType::I64 && y.text.starts_with('-') {
+        if op == Binary::Add && position && y.text.starts_with('-') {
             let less = Expr::atom(y.text[1..].to_string());
             return Expr::binary(&x, "-", &less, Level::Sum);
         }
@@ -138,11 +148,12 @@ impl Printer<'_> {
             _ => {}
         }
         if op == Binary::Shl && dtype.is_signed_int() {
-            let shifted = Expr::binary(&Expr::cast("uint64_t", &x), sign, &y, level);
+            let unsigned = if dtype.bits() == 64 { "uint64_t" } else { "uint32_t" };
+            let shifted = Expr::binary(&Expr::cast(unsigned, &x), sign, &y, level);
             return Expr::cast(variable_type(dtype), &shifted);
         }
-        if (op, dtype) == (Binary::Add, DType::I64) {
-            // Positions, which do not overflow: the order of a sum does not matter.
+        if op == Binary::Add && position {
+            // The order of their sum does not matter.
             let text = format!("{} + {}", x.at(Level::Sum), y.at(Level::Sum));
             return Expr { text, level, reads: x.reads | y.reads, sum: None };
         }
@@ -166,6 +177,10 @@ impl Printer<'_> {
         }
         let [x, y] = [self.take_name(x), self.take_name(y)];
         let compared = Expr::binary(&x, sign, &y, Level::Comparison);
+        if self.formula {
+            // Of a bound, which is a constant, compilers make a branch.
+            return self.function(Function::Select(dtype), &[compared, x, y]);
+        }
         Expr::choice(&compared, &x, &y)
     }
 
@@ -190,15 +205,25 @@ impl Printer<'_> {
         }
     }
 
-    /// A primitive as a function: of C's library, or of the file's own.
+    /// A function: of C's library, or of the file's own.
+    fn call(&mut self, callee: Callee, dtype: DType, args: &[V]) -> Expr {
+        let from = self.dtype(args[0]);
+        match callee {
+            _ if formula::is_own(callee, from) => {
+                let args: Vec<Expr> = args.iter().map(|&v| self.take(v)).collect();
+                self.function(Function::Formula(callee, from), &args)
+            }
+            Callee::Prim(prim) => self.primitive(prim, dtype, args),
+            _ => unreachable!("functions but primitives have formulas"),
+        }
+    }
+
     fn primitive(&mut self, prim: Prim, dtype: DType, args: &[V]) -> Expr {
         let from = self.dtype(args[0]);
         let args: Vec<Expr> = args.iter().map(|&v| self.take(v)).collect();
         let own = match prim {
             Prim::Cast => Some(Function::Whole { from, to: dtype }),
-            // That of the library is a call for each element.
-            Prim::Exp if dtype == DType::F32 => Some(Function::Prim(prim, dtype)),
-            Prim::Min | Prim::Max | Prim::FloorDiv | Prim::Mod => Some(Function::Prim(prim, dtype)),
+            Prim::FloorDiv | Prim::Mod => Some(Function::Prim(prim, dtype)),
             _ if !dtype.is_float() => Some(Function::Prim(prim, dtype)),
             _ => None,
         };

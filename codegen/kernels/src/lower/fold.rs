@@ -34,9 +34,22 @@ impl Folder {
         Folder { fold, dtype: held(acc) }
     }
 
-    /// Whether NaN and signs are kept apart; portable code has functions that see to them.
+    fn is_extreme_of_floats(self) -> bool {
+        matches!(self.fold, Fold::Max | Fold::Min) && self.dtype.is_float()
+    }
+
+    /// Whether NaN and signs are kept apart.
     fn is_float_extreme(self, b: &Builder) -> bool {
-        matches!(self.fold, Fold::Max | Fold::Min) && self.dtype.is_float() && !b.is_portable()
+        self.is_extreme_of_floats() && !b.is_portable()
+    }
+
+    /// Whether integers of the same order are compared instead, as compilers make vectors of them.
+    fn is_ranked(self, b: &Builder) -> bool {
+        self.is_extreme_of_floats() && b.is_portable()
+    }
+
+    fn rank(self, b: &mut Builder, x: V) -> V {
+        scalar::rank(b, x, self.fold == Fold::Min)
     }
 
     fn signs(self) -> DType {
@@ -60,6 +73,15 @@ impl Folder {
 
     pub fn start(self, b: &mut Builder, lanes: u32) -> Gathered {
         let first = self.neutral(b, lanes);
+        if self.is_ranked(b) {
+            let infinity = match self.dtype {
+                DType::F64 => f64::INFINITY.to_bits() as i64,
+                _ => f32::INFINITY.to_bits().into(),
+            };
+            // The integer of minus a number is what has all its bits flipped.
+            let none = if self.fold == Fold::Max { !infinity } else { infinity };
+            return vec![b.int(Ty { dtype: self.signs(), lanes }, none)];
+        }
         if !self.is_float_extreme(b) {
             return vec![first];
         }
@@ -81,6 +103,10 @@ impl Folder {
             }
             _ => x,
         };
+        if self.is_ranked(b) {
+            let x = self.rank(b, x);
+            return self.join(b, &so_far[..1], &[x]);
+        }
         if !self.is_float_extreme(b) {
             return vec![self.pair(b, so_far[0], x)];
         }
@@ -112,6 +138,10 @@ impl Folder {
 
     /// Both as one.
     pub fn join(self, b: &mut Builder, x: &[V], y: &[V]) -> Gathered {
+        if self.is_ranked(b) {
+            let op = if self.fold == Fold::Max { Binary::Max } else { Binary::Min };
+            return vec![b.binary(op, x[0], y[0])];
+        }
         if !self.is_float_extreme(b) {
             return vec![self.pair(b, x[0], y[0])];
         }
@@ -146,6 +176,9 @@ impl Folder {
     /// The result, in registers' form of `dtype`.
     pub fn finish(self, b: &mut Builder, so_far: &[V], dtype: DType) -> V {
         let mut value = so_far[0];
+        if self.is_ranked(b) {
+            value = scalar::of_rank(b, value);
+        }
         if self.is_float_extreme(b) {
             let ty = b.ty(value);
             let zero = b.number(ty, 0.0);

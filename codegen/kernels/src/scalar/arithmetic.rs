@@ -18,7 +18,7 @@ pub fn min<'a>(x: Val<'a>, y: Val<'a>) -> Val<'a> {
     match (x.constant(), y.constant()) {
         (Some(c), _) if one_will_do(c, false) => x.least(y),
         (_, Some(c)) if one_will_do(c, false) => y.least(x),
-        _ if x.is_portable() => x.call(Prim::Min, Some(y), x.dtype()),
+        _ if x.calls() => x.call_prim(Prim::Min, Some(y), x.dtype()),
         // The two differ at zeros of both signs, where either sign makes -0, and where one is NaN,
         // whose exponent is all ones and stays so.
         _ => (x.least(y).bits() | y.least(x).bits()).float(),
@@ -33,7 +33,7 @@ pub fn max<'a>(x: Val<'a>, y: Val<'a>) -> Val<'a> {
         // +0 added makes -0 into +0, and leaves all else.
         (Some(0.0), _) => x.greatest(y) + 0.0,
         (_, Some(0.0)) => y.greatest(x) + 0.0,
-        _ if x.is_portable() => x.call(Prim::Max, Some(y), x.dtype()),
+        _ if x.calls() => x.call_prim(Prim::Max, Some(y), x.dtype()),
         _ => -min(-x, -y),
     }
 }

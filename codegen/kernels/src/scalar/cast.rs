@@ -13,11 +13,11 @@ pub fn cast<'a>(x: Val<'a>, from: DType, to: DType) -> Val<'a> {
         return x;
     }
     match (from.is_float(), to.is_float()) {
-        (true, false) if to != DType::Bool && x.is_portable() => {
-            x.call(Prim::Cast, None, to).convert(held(to))
+        (true, false) if to != DType::Bool && x.calls() => {
+            x.call_prim(Prim::Cast, None, to).convert(held(to))
         }
-        (true, true) if is_narrow(to) && x.is_portable() => x.convert(to).convert(DType::F32),
-        (false, true) if is_narrow(to) && x.is_portable() => {
+        (true, true) if is_narrow(to) && x.calls() => x.convert(to).convert(DType::F32),
+        (false, true) if is_narrow(to) && x.calls() => {
             exact_enough(x).convert(to).convert(DType::F32)
         }
         (true, _) if to == DType::Bool => x.ne(0.0),

@@ -4,13 +4,14 @@
 use super::bits::{bias, exponent_field, power_of_two, rounder};
 use super::poly::{by_dtype, horner};
 use super::value::Val;
+use crate::code::Callee;
 
 /// ln 2 in two parts, the first of few enough bits for its product with n to be exact.
 pub const LN2_F32: (f64, f64) = (0.693359375, -2.1219444005469057e-4);
 pub const LN2_F64: (f64, f64) = (6.931471803691238e-1, 1.9082149292705877e-10);
 
 /// eʳ in f32, with a relative error of less than 2⁻²⁷.
-pub const EXP: [f64; 7] = [
+const EXP: [f64; 7] = [
     1.0,
     1.0,
     0.4999999403953552,
@@ -58,10 +59,10 @@ struct Reduced<'a> {
 
 fn reduce(x: Val, offset: i64) -> Reduced {
     let rounder = rounder(x) + offset as f64;
-    let sum = x.mul_add(std::f64::consts::LOG2_E, rounder);
-    let n = sum - rounder;
+    let sum = x.mul_add(std::f64::consts::LOG2_E, rounder).named("sum");
+    let n = (sum - rounder).named("n");
     let (high, low) = if x.is_f64() { LN2_F64 } else { LN2_F32 };
-    let r = n.mul_add(-low, n.mul_add(-high, x));
+    let r = n.mul_add(-low, n.mul_add(-high, x)).named("r");
     Reduced { n, bits: sum.bits(), r }
 }
 
@@ -103,14 +104,14 @@ fn series_less_one(r: Val) -> Val {
 /// dear to compute, so those lanes are given another argument.
 fn in_range<'a>(x: Val<'a>, formula: impl FnOnce(Val<'a>) -> Val<'a>) -> Val<'a> {
     let (low, high) = if x.is_f64() { (-745.2, 709.9) } else { (-104.0, 88.8) };
-    let (below, zero) = (x.lt(low), x.number(0.0));
-    let value = formula(zero.when(below, x.at_most(high)));
+    let (below, zero) = (x.lt(low).named("below"), x.number(0.0));
+    let value = formula(zero.when(below, x.at_most(high)).named("inside"));
     zero.when(below, value)
 }
 
 /// 2ⁿ as two factors, where `n` has the bias twice: at either end of the range one would not do.
 fn factors<'a>(n: Val<'a>) -> [Val<'a>; 2] {
-    let half = n >> 1;
+    let half = (n >> 1).named("half");
     [exponent_field(half), exponent_field(n - half)]
 }
 
@@ -172,6 +173,9 @@ pub fn expm1_scaled(x: Val, power: i32) -> Scaled {
 /// 1 / (1 + e⁻ˣ). With e⁻ˣ = 2ⁿ p that is 1 / (1 + 2ⁿ p), or where n is positive 2⁻ⁿ / (2⁻ⁿ + p):
 /// nothing overflows, and only the sum and the quotient are rounded.
 pub fn sigmoid(x: Val) -> Val {
+    if x.calls() {
+        return x.call(Callee::Sigmoid, x.dtype());
+    }
     let (low, high) = if x.is_f64() { (-708.0, 745.2) } else { (-87.0, 104.0) };
     let reduced = reduce((-x).at_most(high).at_least(low), 0);
     let [factor, one] = reduced.sigmoid_powers();

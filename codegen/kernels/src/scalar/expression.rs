@@ -21,9 +21,7 @@ pub fn expression(
     attrs: &[Scalar],
     lanes: u32,
 ) -> V {
-    let portable = b.is_portable();
-    // Where functions are called, the expression is as its author wrote it.
-    let seen = |i: u16| if portable { None } else { shape(expr, dtype, i) };
+    let seen = |i: u16| shape(expr, dtype, i);
     let needed = needed(expr, &seen);
     let scalars: Vec<bool> = args.iter().map(|&v| b.ty(v).lanes == 1).collect();
     let dtype_of = |i: u16| match (expr.kind(i), expr.nodes()[i as usize]) {

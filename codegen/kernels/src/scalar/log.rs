@@ -34,7 +34,7 @@ pub fn split<'a>(x: Val<'a>) -> (Val<'a>, Val<'a>) {
     let root = x.number(std::f64::consts::FRAC_1_SQRT_2).bits();
     let bits = x.bits();
     let k = (bits - root) >> mantissa(x);
-    (k, (bits - (k << mantissa(x))).float())
+    (k.named("k"), (bits - (k << mantissa(x))).float().named("m"))
 }
 
 /// The logarithm of 2ᵏ (1 + f).

@@ -10,8 +10,7 @@ use mithril_ir::dtype::DType;
 use mithril_ir::scalar::Prim;
 
 use crate::builder::Builder;
-use crate::code::{Unary, V};
-pub(crate) use exp::{EXP, LN2_F32};
+use crate::code::{Callee, Code, Ty, Unary, V};
 pub use expression::expression;
 pub use memory::{from_memory, held, stored, to_memory};
 use value::{Val, build};
@@ -30,6 +29,7 @@ mod log;
 mod memory;
 mod poly;
 mod pow;
+mod rank;
 mod trig;
 mod value;
 
@@ -53,6 +53,52 @@ pub fn exp2_nonpositive(b: &mut Builder, x: V) -> V {
     build(b, [x], |[x]| exp::exp2_nonpositive(x))
 }
 
+/// A float as an integer of the same order, in portable code; NaN comes last, or where `first`
+/// before all others.
+pub fn rank(b: &mut Builder, x: V, first: bool) -> V {
+    build(b, [x], |[x]| rank::rank(x, first))
+}
+
+/// The float of such an integer.
+pub fn of_rank(b: &mut Builder, rank: V) -> V {
+    build(b, [rank], |[rank]| rank::of_rank(rank))
+}
+
+/// A function as its formula: code on scalars, what it is given, and its result.
+pub struct Definition {
+    pub code: Code,
+    pub parameters: Vec<V>,
+    pub result: V,
+}
+
+/// The definition of a function that portable code calls, of operands of this dtype; `None` for a
+/// primitive that is left to the language's library.
+pub fn definition(callee: Callee, dtype: DType) -> Option<Definition> {
+    use Prim::*;
+    let by_formula = match callee {
+        Callee::Prim(Min | Max | Exp | Expm1 | Log | Log1p | Sinh | Cosh | Tanh | Erf) => true,
+        Callee::Prim(Asin | Acos | Atan) => true,
+        Callee::Prim(_) => false,
+        _ => true,
+    };
+    let is_float = dtype.is_float() || callee == Callee::OfRank;
+    if !by_formula || !is_float {
+        return None;
+    }
+    let mut b = Builder::definition();
+    let arity = if let Callee::Prim(prim) = callee { prim.arity() } else { 1 };
+    let parameters: Vec<V> = (0..arity).map(|_| b.parameter(Ty::scalar(dtype))).collect();
+    let x = parameters[0];
+    let result = match callee {
+        Callee::Prim(prim) => apply(&mut b, prim, dtype, &parameters, None),
+        Callee::Sigmoid => build(&mut b, [x], |[x]| exp::sigmoid(x)),
+        Callee::RankNanLast => rank(&mut b, x, false),
+        Callee::RankNanFirst => rank(&mut b, x, true),
+        Callee::OfRank => of_rank(&mut b, x),
+    };
+    Some(Definition { code: b.finish(), parameters, result })
+}
+
 fn unary<'a>(prim: Prim, dtype: DType, x: Val<'a>) -> Val<'a> {
     match dtype {
         d if d.is_float() => unary_float(prim, x),
@@ -64,7 +110,7 @@ fn unary_int<'a>(prim: Prim, dtype: DType, x: Val<'a>) -> Val<'a> {
     let bool = dtype == DType::Bool;
     match prim {
         Prim::Neg | Prim::Abs | Prim::Sign if bool => x,
-        Prim::Neg | Prim::Abs if x.is_portable() => x.call(prim, None, x.dtype()),
+        Prim::Neg | Prim::Abs if x.calls() => x.call_prim(prim, None, x.dtype()),
         Prim::Neg => -x,
         Prim::Abs => integer::abs(x),
         Prim::Sign => integer::sign(x),
@@ -80,7 +126,7 @@ fn unary_int<'a>(prim: Prim, dtype: DType, x: Val<'a>) -> Val<'a> {
 
 fn unary_float<'a>(prim: Prim, x: Val<'a>) -> Val<'a> {
     match prim {
-        _ if !prim.is_cheap() && x.is_portable() => x.call(prim, None, x.dtype()),
+        _ if !prim.is_cheap() && x.calls() => x.call_prim(prim, None, x.dtype()),
         Prim::Neg => -x,
         Prim::Abs => x.abs(),
         Prim::Sign => arithmetic::sign(x),
@@ -124,8 +170,8 @@ fn binary<'a>(prim: Prim, dtype: DType, x: Val<'a>, y: Val<'a>) -> Val<'a> {
 
 fn binary_float<'a>(prim: Prim, x: Val<'a>, y: Val<'a>) -> Val<'a> {
     match prim {
-        Prim::FloorDiv | Prim::Mod | Prim::Atan2 if x.is_portable() => {
-            x.call(prim, Some(y), x.dtype())
+        Prim::FloorDiv | Prim::Mod | Prim::Atan2 if x.calls() => {
+            x.call_prim(prim, Some(y), x.dtype())
         }
         Prim::Add => x + y,
         Prim::Sub => x - y,
@@ -145,7 +191,7 @@ fn binary_int<'a>(prim: Prim, dtype: DType, x: Val<'a>, y: Val<'a>) -> Val<'a> {
     let plain =
         matches!(prim, Prim::Min | Prim::Max | Prim::And | Prim::Or | Prim::Xor | Prim::Atan2);
     match prim {
-        _ if !plain && x.is_portable() => x.call(prim, Some(y), x.dtype()),
+        _ if !plain && x.calls() => x.call_prim(prim, Some(y), x.dtype()),
         Prim::Add => x + y,
         Prim::Sub => x - y,
         Prim::Mul => x * y,

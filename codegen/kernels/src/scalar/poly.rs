@@ -5,7 +5,7 @@ use super::value::Val;
 /// `c[0] + c[1] x + c[2] x² + …`.
 pub fn horner<'a>(x: Val<'a>, coefficients: &[f64]) -> Val<'a> {
     let (last, rest) = coefficients.split_last().expect("a polynomial has coefficients");
-    rest.iter().rev().fold(x.number(*last), |sum, &c| sum.mul_add(x, c))
+    rest.iter().rev().fold(x.number(*last), |sum, &c| sum.mul_add(x, c).named("series"))
 }
 
 /// The polynomial of `x`'s dtype.

@@ -45,8 +45,8 @@ pub fn pow<'a>(x: Val<'a>, y: Val<'a>) -> Val<'a> {
     if let Some(result) = y.constant().and_then(|exponent| by_constant(x, exponent)) {
         return result;
     }
-    if x.is_portable() {
-        return x.call(Prim::Pow, Some(y), x.dtype());
+    if x.calls() {
+        return x.call_prim(Prim::Pow, Some(y), x.dtype());
     }
     let a = x.abs();
     let power = if x.is_f64() { double(a, y) } else { single(a, y) };

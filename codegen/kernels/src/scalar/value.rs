@@ -8,7 +8,7 @@ use mithril_ir::dtype::DType;
 use mithril_ir::scalar::Prim;
 
 use crate::builder::Builder;
-use crate::code::{Binary, Cmp, Fold, Ty, Unary, V};
+use crate::code::{Binary, Callee, Cmp, Fold, Ty, Unary, V};
 
 type Shared<'a> = RefCell<&'a mut Builder>;
 
@@ -235,15 +235,26 @@ impl<'a> Val<'a> {
         self.bitcast(if self.dtype().bits() == 64 { DType::F64 } else { DType::F32 })
     }
 
-    /// Whether primitives are to be called; see [`Builder::portable`].
-    pub fn is_portable(self) -> bool {
-        self.b.borrow().is_portable()
+    /// Whether primitives are to be called; see [`Builder::calls`].
+    pub fn calls(self) -> bool {
+        self.b.borrow().calls()
+    }
+
+    /// Says what this is, where people read it.
+    pub fn named(self, what: &'static str) -> Val<'a> {
+        self.b.borrow_mut().hint(self.v, what);
+        self
     }
 
     /// A primitive as a whole, of this and maybe another operand, with a result of this dtype.
-    pub fn call(self, prim: Prim, other: Option<Val<'a>>, dtype: DType) -> Val<'a> {
+    pub fn call_prim(self, prim: Prim, other: Option<Val<'a>>, dtype: DType) -> Val<'a> {
         let args: Vec<V> = [Some(self), other].into_iter().flatten().map(|x| x.v).collect();
-        self.with(self.b.borrow_mut().call(prim, dtype, &args))
+        self.with(self.b.borrow_mut().call(Callee::Prim(prim), dtype, &args))
+    }
+
+    /// A function of this alone.
+    pub fn call(self, callee: Callee, dtype: DType) -> Val<'a> {
+        self.with(self.b.borrow_mut().call(callee, dtype, &[self.v]))
     }
 
     pub fn abs(self) -> Val<'a> {

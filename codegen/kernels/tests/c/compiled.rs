@@ -35,10 +35,10 @@ pub struct Check {
 }
 
 /// A check's function as C.
-struct Made {
+pub struct Made {
     function: Function,
     plan: Plan,
-    source: Source,
+    pub source: Source,
 }
 
 const PIPELINE: &str = "inline{limit=all,repeated=all,custom=true},legalize{target=c},\
@@ -58,7 +58,7 @@ const FLAGS: [&str; 9] = [
 /// Files for one run of the compiler.
 const FILES: usize = 24;
 
-fn make(check: &Check, number: usize) -> Result<Made, String> {
+pub fn make(check: &Check, number: usize) -> Result<Made, String> {
     let pipeline = Pipeline::parse(PIPELINE).expect("the pipeline");
     let legal = Driver::default().run(&pipeline, &check.module);
     let (legal, _) = legal.map_err(|error| error.to_string())?;
@@ -138,6 +138,19 @@ fn run_batch(batch: &[Check], folder: &Path) -> Vec<String> {
 }
 
 impl Made {
+    /// The values of the dims that have names.
+    pub fn symbols(&self, check: &Check) -> Vec<i64> {
+        let mut sizes: HashMap<Symbol, i64> = HashMap::new();
+        for ((value, _), tensor) in self.function.arguments().zip(&check.inputs) {
+            for (dim, size) in self.function.ty(value).shape.dims.iter().zip(tensor.shape()) {
+                if let Some(symbol) = dim.as_symbol() {
+                    sizes.insert(symbol.clone(), *size as i64);
+                }
+            }
+        }
+        self.plan.symbols.iter().map(|s| sizes[s]).collect()
+    }
+
     /// Why the function does not give what it is to give.
     fn run(&self, check: &Check, library: &Library) -> Option<String> {
         let entry = &self.source.interface.entries[0];
@@ -153,15 +166,7 @@ impl Made {
         let program = caller::program(entry, &args.chain(results).collect::<Vec<_>>());
         let executable =
             Executable::new(program, vec![kernel], vec![], vec![]).expect("a valid program");
-        let mut sizes: HashMap<Symbol, i64> = HashMap::new();
-        for ((value, _), tensor) in self.function.arguments().zip(&check.inputs) {
-            for (dim, size) in self.function.ty(value).shape.dims.iter().zip(tensor.shape()) {
-                if let Some(symbol) = dim.as_symbol() {
-                    sizes.insert(symbol.clone(), *size as i64);
-                }
-            }
-        }
-        let symbols: Vec<i64> = self.plan.symbols.iter().map(|s| sizes[s]).collect();
+        let symbols = self.symbols(check);
         let bytes = match executable.result_bytes(&symbols) {
             Ok(bytes) => bytes,
             Err(error) => return Some(error.to_string()),

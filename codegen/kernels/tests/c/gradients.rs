@@ -59,8 +59,8 @@ fn check(fixed: &Case, form: &Case, random: &mut Random) -> Option<Check> {
     Some(Check { about, module, function: "gradients".into(), inputs, expected })
 }
 
-#[test]
-fn of_every_operation() {
+/// The gradients of every operation that has them.
+pub fn checks() -> Vec<Check> {
     let mut checks = Vec::new();
     for (number, op) in operations().enumerate() {
         let mut random = Random(9000 + number as u64);
@@ -71,5 +71,10 @@ fn of_every_operation() {
             }
         }
     }
-    expect_none(&checks);
+    checks
+}
+
+#[test]
+fn of_every_operation() {
+    expect_none(&checks());
 }

@@ -1,6 +1,6 @@
 //! Generated C, compiled by the system's compiler under UBSan with every warning as an error: every
 //! operation of the table against the evaluator, on numbers, on extremes, on no elements, and its
-//! gradients.
+//! gradients; and again as programs under ASan and UBSan, by every compiler that is there.
 
 #[path = "../../../../ir/tests/cases/mod.rs"]
 mod cases;
@@ -8,3 +8,4 @@ mod compiled;
 mod gradients;
 mod operations;
 mod programs;
+mod sanitized;

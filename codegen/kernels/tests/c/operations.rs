@@ -38,8 +38,8 @@ fn uses(op: Op, random: &mut Random) -> Vec<Case> {
     found.filter(|case| !rounds_each_step(case)).collect()
 }
 
-#[test]
-fn on_numbers() {
+/// Every operation on numbers, with fixed dims and with named ones.
+pub fn checks() -> Vec<Check> {
     let mut checks = Vec::new();
     for (number, op) in operations().enumerate() {
         let mut random = Random(number as u64);
@@ -50,7 +50,12 @@ fn on_numbers() {
             }
         }
     }
-    expect_none(&checks);
+    checks
+}
+
+#[test]
+fn on_numbers() {
+    expect_none(&checks());
 }
 
 /// Zeros of both signs, ends of every dtype, infinities, and what is no number.

@@ -3,12 +3,16 @@
 use mithril_ir::dtype::DType;
 
 use super::Rows;
-use crate::code::{Cmp, Ty, V};
+use crate::builder::Builder;
+use crate::code::{Cmp, Mem, Ty, V};
 use crate::lower::index::{Index, Ix};
 use crate::lower::nest::Nest;
 
 /// Vectors that a sweep takes at once, so that the next need not wait for the one before.
 const UNROLL: i64 = 4;
+/// Sums of floats that portable code gathers side by side: their order is that of the code, and a
+/// compiler makes a vector only of what may be added at once.
+const PARTS: i64 = 16;
 
 /// What is gathered behind a position, from what was before.
 type Take<'a> = dyn Fn(&mut Nest, &Index, &[V]) -> Vec<V> + 'a;
@@ -136,6 +140,9 @@ impl Rows<'_> {
         so_far: &[V],
         sweep: &Sweep,
     ) -> Vec<V> {
+        if self.nest.b.is_portable() && !sweep.begin.is_empty() {
+            return self.sweep_parts(place, stretch, so_far, sweep);
+        }
         let axis = self.axis;
         let lanes = i64::from(self.nest.lanes);
         // Lines begin at 0 or at a multiple of the lanes, and go on in steps of them.
@@ -187,5 +194,58 @@ impl Rows<'_> {
             let place = at(nest, i);
             (sweep.take)(nest, &place, now)
         })
+    }
+
+    /// A line in portable code: parts in arrays, which an inner loop goes along. What comes to the
+    /// same in any order is left to the compiler.
+    fn sweep_parts(
+        &mut self,
+        place: &Index,
+        stretch: Option<(V, V)>,
+        so_far: &[V],
+        sweep: &Sweep,
+    ) -> Vec<V> {
+        let axis = self.axis;
+        let take = |nest: &mut Nest, base: V, now: &[V]| {
+            let mut place = place.clone();
+            if let Some(ix) = place.get_mut(axis) {
+                *ix = Ix::Lanes(base);
+            }
+            (sweep.take)(nest, &place, now)
+        };
+        let (from, to) = self.line(stretch);
+        let sums = sweep.begin.iter().any(|&v| self.nest.b.ty(v).dtype.is_float());
+        let middle = if sums { self.whole(from, to, PARTS) } else { from };
+        let mut gathered = so_far.to_vec();
+        if !self.is_empty(from, middle) {
+            let b = &mut self.nest.b;
+            let (zero, count) = (b.index(0), b.index(PARTS));
+            let dtypes: Vec<DType> = sweep.begin.iter().map(|&v| b.ty(v).dtype).collect();
+            let parts: Vec<Mem> = dtypes.into_iter().map(|dtype| b.local(dtype, PARTS)).collect();
+            let load = |b: &mut Builder, at: V| -> Vec<V> {
+                parts.iter().map(|&part| b.load(part, at, 1, None)).collect()
+            };
+            let store = |b: &mut Builder, at: V, values: &[V]| {
+                parts.iter().zip(values).for_each(|(&part, &v)| b.store(part, at, v, None));
+            };
+            b.each(zero, count, 1, |b, at| store(b, at, sweep.begin));
+            self.each(from, middle, PARTS, |nest, first| {
+                nest.repeat_from(zero, count, 1, &[], |nest, at, _| {
+                    let now = load(&mut nest.b, at);
+                    let base = nest.b.add(first, at);
+                    let next = take(nest, base, &now);
+                    store(&mut nest.b, at, &next);
+                    vec![]
+                });
+            });
+            gathered = self.nest.repeat_from(zero, count, 1, &gathered, |nest, at, now| {
+                let part = load(&mut nest.b, at);
+                (sweep.join)(nest, now, &part)
+            });
+        }
+        if self.is_empty(middle, to) {
+            return gathered;
+        }
+        self.nest.repeat_from(middle, to, 1, &gathered, |nest, i, now| take(nest, i, now))
     }
 }
