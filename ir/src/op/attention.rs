@@ -75,6 +75,7 @@ pub(super) const OPS: &[OpDef] = &[
         shape: ShapeRule::Rule(gradient_shape),
         meaning: Meaning::Decompose(attention_gradient),
         python: DECOMPOSED,
+        note: "Weights are exponentials of scores: of large ones, frameworks differ by their rounding.",
         ..BASE
     },
 ];

@@ -36,16 +36,8 @@ impl Printer<'_> {
                 Expr::binary(&x, comparison(*op), &y, Level::Comparison)
             }
             Inst::Select(c, x, y) => {
-                let [c, x, y] = [*c, *x, *y].map(|v| self.take(v));
-                // What stands in a choice is computed or not: a branch, to a compiler.
-                // What is read may not be there where it is not chosen.
-                let computes = |e: &Expr| e.level > Level::Unary || e.text.contains('(');
-                let branches = !x.reads && !y.reads && (computes(&x) || computes(&y));
-                let numbers = matches!(dtype, DType::F32 | DType::F64 | DType::I32 | DType::I64);
-                match numbers && (self.formula || branches) {
-                    true => self.function(Function::Select(dtype), &[c, x, y]),
-                    false => Expr::choice(&c, &x, &y),
-                }
+                let all = [*c, *x, *y].map(|v| self.take(v));
+                self.choice(dtype, all)
             }
             Inst::Convert(x) => {
                 let (from, x) = (self.dtype(*x), self.take(*x));
@@ -74,6 +66,18 @@ impl Printer<'_> {
             }
             Inst::Iota | Inst::First | Inst::Last => Expr::atom("0"),
             _ => unreachable!("statements without a value are printed elsewhere"),
+        }
+    }
+
+    fn choice(&mut self, dtype: DType, [c, x, y]: [Expr; 3]) -> Expr {
+        // What stands in a choice is computed or not: a branch, to a compiler.
+        // What is read may not be there where it is not chosen.
+        let computes = |e: &Expr| e.level > Level::Unary || e.text.contains('(');
+        let branches = !x.reads && !y.reads && (computes(&x) || computes(&y));
+        let numbers = matches!(dtype, DType::F32 | DType::F64 | DType::I32 | DType::I64);
+        match numbers && (self.formula || branches) {
+            true => self.function(Function::Select(dtype), &[c, x, y]),
+            false => Expr::choice(&c, &x, &y),
         }
     }
 

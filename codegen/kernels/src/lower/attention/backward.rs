@@ -243,46 +243,19 @@ impl Backward<'_> {
         let lanes = i64::from(t.lanes);
         let most = t.vectors.min(width / lanes);
         let wide = (1..=most).rev().find(|wide| width / lanes % wide == 0).unwrap_or(1) * lanes;
-        let (zero, last) = (t.nest.b.index(0), t.nest.b.offset(t.queries, -1));
-        let left = t.nest.b.sub(t.queries, q0);
-        let block = t.nest.b.index(t.block());
-        let end = t.nest.b.binary(Binary::Min, left, block);
-        let [from, to_key, first] =
-            [strip.from, strip.to, strip.vector * lanes].map(|i| t.nest.b.index(i));
-        let size = t.block();
-        t.each(from, to_key, ROWS, |t, key| {
+        let zero = t.nest.b.index(0);
+        let [from, end] = [strip.from, strip.to].map(|i| t.nest.b.index(i));
+        t.each(from, end, ROWS, |t, key| {
             let keys: Vec<V> = (0..ROWS).map(|i| t.nest.b.offset(key, i)).collect();
-            let numbers: Vec<V> = keys.iter().map(|&key| t.nest.b.add(k0, key)).collect();
             let width = t.nest.b.index(width);
             t.each(zero, width, wide, |t, d| {
                 let columns: Vec<V> =
                     (0..wide).step_by(lanes as usize).map(|i| t.nest.b.offset(d, i)).collect();
-                let none = t.number(0.0);
-                let start = vec![none; columns.len() * keys.len()];
-                let sums = t.repeat(first, end, STEPS, &start, |t, q, sums| {
-                    let mut sums = sums.to_vec();
-                    for step in 0..STEPS {
-                        let q = t.nest.b.offset(q, step);
-                        let row = t.nest.b.add(q0, q);
-                        let row = t.nest.b.binary(Binary::Min, row, last);
-                        let load = |t: &mut Tiles, d: V| {
-                            let at = t.element(rows, row, d);
-                            t.nest.b.load(rows.mem, at, t.lanes, None)
-                        };
-                        let vectors: Vec<V> = columns.iter().map(|&d| load(t, d)).collect();
-                        let cell = |t: &mut Tiles, key: V| {
-                            let row = t.nest.b.times(key, size);
-                            t.nest.b.add(row, q)
-                        };
-                        let cells: Vec<V> = keys.iter().map(|&key| cell(t, key)).collect();
-                        t.multiply(weights, &cells, &vectors, &mut sums);
-                    }
-                    sums
-                });
-                for (sums, &number) in sums.chunks(columns.len()).zip(&numbers) {
-                    let there = t.nest.b.compare(Cmp::Lt, number, t.keys);
-                    let places: Vec<V> =
-                        columns.iter().map(|&d| t.element(to, number, d)).collect();
+                let sums = over_queries(t, (&keys, &columns), rows, weights, q0, strip);
+                for (sums, &key) in sums.chunks(columns.len()).zip(&keys) {
+                    let key = t.nest.b.add(k0, key);
+                    let there = t.nest.b.compare(Cmp::Lt, key, t.keys);
+                    let places: Vec<V> = columns.iter().map(|&d| t.element(to, key, d)).collect();
                     t.nest.b.when(there, |b| {
                         for (&sum, &at) in sums.iter().zip(&places) {
                             let lanes = b.ty(sum).lanes;
@@ -295,4 +268,38 @@ impl Backward<'_> {
             });
         });
     }
+}
+
+/// `Σ over queries of weights[key][q]·rows[q][d]` for some keys and vectors of elements: those of
+/// the first key first. Weights of queries that are not there are 0.
+fn over_queries(
+    t: &mut Tiles,
+    (keys, columns): (&[V], &[V]),
+    rows: Head,
+    weights: Mem,
+    q0: V,
+    strip: Strip,
+) -> Vec<V> {
+    let last = t.nest.b.offset(t.queries, -1);
+    let left = t.nest.b.sub(t.queries, q0);
+    let block = t.nest.b.index(t.block());
+    let end = t.nest.b.binary(Binary::Min, left, block);
+    let first = t.nest.b.index(strip.vector * i64::from(t.lanes));
+    let start = vec![t.number(0.0); columns.len() * keys.len()];
+    t.repeat(first, end, STEPS, &start, |t, q, sums| {
+        let mut sums = sums.to_vec();
+        for step in 0..STEPS {
+            let q = t.nest.b.offset(q, step);
+            let row = t.nest.b.add(q0, q);
+            let row = t.nest.b.binary(Binary::Min, row, last);
+            let load = |t: &mut Tiles, d: V| {
+                let at = t.element(rows, row, d);
+                t.nest.b.load(rows.mem, at, t.lanes, None)
+            };
+            let vectors: Vec<V> = columns.iter().map(|&d| load(t, d)).collect();
+            let cells: Vec<V> = keys.iter().map(|&key| t.place(key, q)).collect();
+            t.multiply(weights, &cells, &vectors, &mut sums);
+        }
+        sums
+    })
 }

@@ -169,10 +169,8 @@ impl Rows<'_> {
                 self.nest.repeat_from(from, middle, unroll * lanes, &carried, |nest, i, now| {
                     let each = now.chunks(width).enumerate().flat_map(|(u, own)| {
                         let base = nest.b.offset(i, u as i64 * lanes);
-                        {
-                            let place = at(nest, base);
-                            (sweep.take)(nest, &place, own)
-                        }
+                        let place = at(nest, base);
+                        (sweep.take)(nest, &place, own)
                     });
                     each.collect()
                 });
