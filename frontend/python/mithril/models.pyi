@@ -395,7 +395,7 @@ class Reciprocal(Block):
     ) -> None: ...
 
 class StableReciprocal(Block):
-    """`1 / input`, continued by a line below `cutoff` in magnitude, so that it stays finite."""
+    """`1 / input`, continued by a line near 0, so that it stays finite."""
 
     def __init__(
         self,

@@ -83,6 +83,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     number("Negate", "neg"),
     unary("Reciprocal", "reciprocal"),
     Entry {
+        doc: "`1 / input`, continued by a line near 0, so that it stays finite.",
         meaning: Meaning::Lower(|cx| done(robust(cx.var("input"), "stable_reciprocal"))),
         ..unary("StableReciprocal", "stable_reciprocal")
     },
