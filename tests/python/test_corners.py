@@ -7,24 +7,19 @@ from conftest import has
 import mithril as ml
 from mithril.models import Flip, Log, Model, NanToNum, Relu, Sqrt, StableReciprocal, TopK
 
-BACKENDS = {
+ALL = {
     "numpy": ml.NumpyBackend,
     "torch": ml.TorchBackend,
     "jax": ml.JaxBackend,
     "cpu": ml.CpuBackend,
 }
-
-
-def backend(name, dtype="float32"):
-    if not has(name):
-        pytest.skip(f"{name} is not installed")
-    return BACKENDS[name](dtype=dtype)
+BACKENDS = {name: backend for name, backend in ALL.items() if has(name)}
 
 
 @pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_infinite_numbers_become_the_largest(name, dtype):
-    own = backend(name, dtype)
+    own = BACKENDS[name](dtype=dtype)
     compiled = ml.compile(NanToNum(), own, shapes={"input": [4]})
     x = np.array([1, -np.inf, np.inf, np.nan], dtype)
     got = np.asarray(compiled.evaluate({}, {"input": own.array(x)})["output"])
@@ -34,7 +29,7 @@ def test_infinite_numbers_become_the_largest(name, dtype):
 @pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("block", [Log, Sqrt, StableReciprocal])
 def test_robust_gradients_of_halves_are_finite(name, block):
-    own = backend(name, "float16")
+    own = BACKENDS[name](dtype="float16")
     settings = {} if block is StableReciprocal else {"robust": True}
     compiled = ml.compile(block(**settings), own, shapes={"input": [3]}, trainable_keys=["input"])
     x = np.array([1.0, 2.0, 0.25], np.float16)

@@ -131,11 +131,12 @@ impl<'f> Tiles<'f> {
     }
 
     pub fn each(&mut self, from: V, to: V, step: i64, body: impl FnOnce(&mut Self, V)) {
-        let (i, _) = self.nest.b.open_repeat(&[]);
-        self.nest.enter();
-        body(self, i);
-        self.nest.leave();
-        self.nest.b.close_repeat(from, to, step, &[], i, vec![], vec![]);
+        self.repeat(from, to, step, &[], |own, i, _| {
+            own.nest.enter();
+            body(own, i);
+            own.nest.leave();
+            vec![]
+        });
     }
 
     /// Runs `body` for where each vector of a row begins: one code for all.
