@@ -1,5 +1,7 @@
 //! `canonicalize`: applies the small exact rules until none fits.
 
+use std::ops::ControlFlow;
+
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
@@ -15,9 +17,9 @@ use crate::context::PassContext;
 use crate::dce;
 use crate::pass::Pass;
 use crate::rebuild::{Rebuild, each_function};
-use crate::rules::matching::{Facts, Match, Root, matched};
+use crate::rules::matching::{Facts, Made, each_match};
 use crate::rules::pattern::{Node, Pattern, VARS};
-use crate::rules::{Class, Rule, of_root};
+use crate::rules::{Attrs, Rule, of_root};
 
 pass! {
     /// Applies the small exact rules until none fits: units, signs, layouts that change nothing,
@@ -87,25 +89,42 @@ struct Seen<'a> {
 }
 
 impl Facts for Seen<'_> {
-    fn function(&self) -> &Function {
-        self.function
-    }
-
-    fn definition(&self, value: Value) -> Option<&Operation> {
-        self.definitions[value.index()].map(|at| &self.function.ops[at as usize])
+    fn ty(&self, value: Value) -> &Type {
+        self.function.ty(value)
     }
 
     fn uniform(&self, value: Value) -> Option<f64> {
         self.uniform[value.index()]
     }
+
+    fn made(&self, value: Value, by: Op) -> SmallVec<[Made<'_>; 2]> {
+        let number = self.definitions[value.index()];
+        let made = number.map(|number| {
+            let op = &self.function.ops[number as usize];
+            Made { op: op.op, operands: op.operands.clone(), attrs: &op.attrs, number }
+        });
+        made.filter(|made| made.op == by).into_iter().collect()
+    }
 }
+
+/// The number of the operation that a rule is tried on, which the function does not have yet.
+const NEW: u32 = u32::MAX;
 
 /// A rule that fits, taken out of the function's borrow.
 struct Found {
     rule: &'static Rule,
     vars: [Option<Value>; VARS],
-    attrs: Vec<(&'static str, Attr)>,
+    /// Of the operations on the right, outermost first.
+    attrs: SmallVec<[Attrs; 1]>,
     loc: Loc,
+}
+
+/// The operation that rules are tried on.
+struct Root<'a> {
+    op: Op,
+    operands: &'a [Value],
+    attrs: &'a [Attr],
+    ty: &'a Type,
 }
 
 impl Simplifier<'_, '_> {
@@ -136,11 +155,11 @@ impl Simplifier<'_, '_> {
         if fuel == 0 || root.ty.shape.dims.iter().any(Dim::is_unknown) {
             return Ok(None);
         }
-        for rule in of_root(root.op).iter().filter(|rule| rule.class == Class::Exact) {
-            let Some(found) = self.find(rule, root, loc) else {
+        for rule in of_root(root.op).iter().filter(|rule| rule.always) {
+            let Some(mut found) = self.find(rule, root, loc) else {
                 continue;
             };
-            if let Some(value) = self.build(&found, root, known, fuel)? {
+            if let Some(value) = self.build(&mut found, root, known, fuel)? {
                 self.applied += 1;
                 self.cx.log(rule.name, loc);
                 return Ok(Some(value));
@@ -152,22 +171,27 @@ impl Simplifier<'_, '_> {
     fn find(&self, rule: &'static Rule, root: &Root, loc: &Loc) -> Option<Found> {
         self.rebuild.builder.with(|function| {
             let seen = Seen { function, uniform: &self.uniform, definitions: &self.definitions };
-            let found: Match = matched(rule, root, &seen)?;
-            let mut loc = loc.clone();
-            found.inner.iter().for_each(|op| loc.merge(&op.loc));
-            Some(Found {
-                rule,
-                vars: found.vars(),
-                attrs: rule.attrs.map(|attrs| attrs(&found)).unwrap_or_default(),
-                loc,
-            })
+            let operands = root.operands.into();
+            let made = Made { op: root.op, operands, attrs: root.attrs, number: NEW };
+            let mut first = None;
+            let _ = each_match(rule, made, root.ty, &seen, &mut |found| {
+                let Some(attrs) = found.attributes(rule.right) else {
+                    return ControlFlow::Continue(());
+                };
+                let mut loc = loc.clone();
+                let inner = found.numbers().filter(|number| *number != NEW);
+                inner.for_each(|number| loc.merge(&function.ops[number as usize].loc));
+                first = Some(Found { rule, vars: found.vars(), attrs, loc });
+                ControlFlow::Break(())
+            });
+            first
         })
     }
 
     /// The right side; `None` where its type is another than the root's.
     fn build(
         &mut self,
-        found: &Found,
+        found: &mut Found,
         root: &Root,
         known: Option<&[Dim]>,
         fuel: usize,
@@ -185,10 +209,10 @@ impl Simplifier<'_, '_> {
                 self.note();
                 Ok(Some(value))
             }
-            Node::Op(op, args) => {
+            Node::Op(op, args, _) => {
+                let attrs = complete_attrs(*op, &found.attrs.remove(0))?;
                 let operands = args.iter().map(|arg| self.term(*arg, found, root.ty, fuel));
                 let operands: Result<SmallVec<[Value; 3]>> = operands.collect();
-                let attrs = complete_attrs(*op, &found.attrs)?;
                 self.add(*op, &operands?, attrs, Some(root.ty), &found.loc, fuel - 1)
             }
             Node::Var(i) => {
@@ -196,12 +220,12 @@ impl Simplifier<'_, '_> {
                 let same = self.rebuild.builder.with(|f| f.ty(value) == root.ty);
                 Ok(same.then_some(value))
             }
-            Node::Number(_) => Ok(None),
+            Node::Number(_) | Node::Near(_) | Node::Any(_) => Ok(None),
         }
     }
 
     /// A term inside the right side.
-    fn term(&mut self, term: Pattern, found: &Found, ty: &Type, fuel: usize) -> Result<Value> {
+    fn term(&mut self, term: Pattern, found: &mut Found, ty: &Type, fuel: usize) -> Result<Value> {
         match term.node() {
             Node::Var(i) => {
                 Ok(found.vars[*i].expect("the left side has the right side's variables"))
@@ -213,14 +237,16 @@ impl Simplifier<'_, '_> {
                 self.note();
                 Ok(value)
             }
-            Node::Op(op, args) => {
+            Node::Op(op, args, _) => {
+                let attrs = complete_attrs(*op, &found.attrs.remove(0))?;
                 let operands = args.iter().map(|arg| self.term(*arg, found, ty, fuel));
                 let operands: Result<SmallVec<[Value; 3]>> = operands.collect();
-                let attrs = complete_attrs(*op, &[])?;
                 let value = self.add(*op, &operands?, attrs, None, &found.loc, fuel - 1)?;
                 Ok(value.expect("no type is asked for"))
             }
-            Node::Known => unreachable!("the whole of the root is known, not a part"),
+            Node::Known | Node::Near(_) | Node::Any(_) => {
+                unreachable!("stands on the left, or for the whole")
+            }
         }
     }
 
@@ -267,7 +293,7 @@ impl Simplifier<'_, '_> {
 
 /// The number that every element of an operation's result is. Layouts of one operand but repeat
 /// and move its elements.
-fn number_of(op: &Operation, uniform: &[Option<f64>]) -> Option<f64> {
+pub fn number_of(op: &Operation, uniform: &[Option<f64>]) -> Option<f64> {
     match (op.op.kind, op.attrs.first(), op.operands.as_slice()) {
         (Kind::Constant, Some(Attr::Tensor(tensor)), []) => {
             let first = (!tensor.is_empty()).then(|| tensor.element_bits(0))?;

@@ -428,6 +428,17 @@ pub fn of_prim(prim: Prim) -> Op {
     *BY_PRIM.get(&prim).unwrap_or_else(|| panic!("no operation is the primitive {prim:?} alone"))
 }
 
+static COMMUTING: LazyLock<Vec<Op>> = LazyLock::new(|| {
+    // The least and the greatest do not: of 0 and -0 it is the first.
+    let prims = [Prim::Add, Prim::Mul, Prim::Eq, Prim::Ne, Prim::And, Prim::Or, Prim::Xor];
+    prims.map(of_prim).to_vec()
+});
+
+/// Whether its two operands may change places without changing a bit.
+pub fn commutes(op: Op) -> bool {
+    COMMUTING.contains(&op)
+}
+
 static PARTIALS: LazyLock<FxHashMap<&'static str, Vec<Expr>>> = LazyLock::new(|| {
     let own = |op: Op| match op.gradient {
         Gradient::Partials(texts) => {

@@ -6,7 +6,7 @@ use mithril_ir::scalar::round::{int_range, mantissa_bits};
 
 use super::matching::Match;
 use super::pattern::{op, vars};
-use super::{Rule, exact};
+use super::{Attrs, Rule, exact};
 
 pub(super) fn rules() -> Vec<Rule> {
     let [x] = vars();
@@ -14,16 +14,18 @@ pub(super) fn rules() -> Vec<Rule> {
     let [cast, stop] = ["cast", "stop_gradient"].map(unary);
     vec![
         exact("cast-same", cast(x), x),
-        exact("cast-cast", cast(cast(x)), cast(x))
-            .when(passes_through)
-            .with(|m| vec![("dtype", m.root.ty.dtype.into())]),
+        exact("cast-cast", cast(cast(x)), cast(x).with(own_dtype)).when(passes_through),
         exact("stop-stop", stop(stop(x)), stop(x)),
     ]
 }
 
+fn own_dtype(m: &Match) -> Option<Attrs> {
+    Some(vec![("dtype", m.result.dtype.into())])
+}
+
 /// Whether the inner cast loses nothing and the outer one reads what it gives as it would `x`.
 fn passes_through(m: &Match) -> bool {
-    let (from, to) = (m.dtype(0), m.root.ty.dtype);
+    let (from, to) = (m.dtype(0), m.result.dtype);
     let Some(through) = dtype(m, 1) else {
         return false;
     };

@@ -21,26 +21,25 @@ pub(super) fn rules() -> Vec<Rule> {
         exact("reshape-same", reshape(x), x),
         exact("expand-none", expand(x), x),
         exact("squeeze-none", squeeze(x), x),
-        exact("reshape-reshape", reshape(reshape(x)), reshape(x)).with(own_shape),
-        exact("reshape-expand", reshape(expand(x)), reshape(x)).with(own_shape),
-        exact("reshape-squeeze", reshape(squeeze(x)), reshape(x)).with(own_shape),
-        exact("expand-reshape", expand(reshape(x)), reshape(x)).with(own_shape),
-        exact("expand-squeeze", expand(squeeze(x)), reshape(x)).with(own_shape),
-        exact("expand-expand", expand(expand(x)), reshape(x)).with(own_shape),
-        exact("squeeze-reshape", squeeze(reshape(x)), reshape(x)).with(own_shape),
-        exact("squeeze-expand", squeeze(expand(x)), reshape(x)).with(own_shape),
-        exact("squeeze-squeeze", squeeze(squeeze(x)), reshape(x)).with(own_shape),
+        exact("reshape-reshape", reshape(reshape(x)), reshape(x).with(own_shape)),
+        exact("reshape-expand", reshape(expand(x)), reshape(x).with(own_shape)),
+        exact("reshape-squeeze", reshape(squeeze(x)), reshape(x).with(own_shape)),
+        exact("expand-reshape", expand(reshape(x)), reshape(x).with(own_shape)),
+        exact("expand-squeeze", expand(squeeze(x)), reshape(x).with(own_shape)),
+        exact("expand-expand", expand(expand(x)), reshape(x).with(own_shape)),
+        exact("squeeze-reshape", squeeze(reshape(x)), reshape(x).with(own_shape)),
+        exact("squeeze-expand", squeeze(expand(x)), reshape(x).with(own_shape)),
+        exact("squeeze-squeeze", squeeze(squeeze(x)), reshape(x).with(own_shape)),
         exact("transpose-none", transpose(x), x).when(keeps_axes),
-        exact("transpose-transpose", transpose(transpose(x)), transpose(x)).with(composed),
+        exact("transpose-transpose", transpose(transpose(x)), transpose(x).with(composed)),
         exact("swap-swap", swap(swap(x)), x).when(same_pair),
         exact("reverse-none", reverse(x), x).when(no_axes),
         exact("reverse-reverse", reverse(reverse(x)), x).when(same_axes),
         exact("slice-all", slice(x), x).when(from_the_start),
         exact("concat-one", concat(x), x),
         exact("broadcast-same", broadcast(x), x).when(in_order),
-        exact("broadcast-broadcast", broadcast(broadcast(x)), broadcast(x))
-            .when(both_in_order)
-            .with(own_shape),
+        exact("broadcast-broadcast", broadcast(broadcast(x)), broadcast(x).with(own_shape))
+            .when(both_in_order),
         exact("sum-to-same", sum_to(x), x),
         exact("sum-none", sum(x), x).when(no_axes),
         exact("prod-none", prod(x), x).when(no_axes),
@@ -58,8 +57,8 @@ fn rank(m: &Match) -> usize {
     m.shape(0).dims.len()
 }
 
-fn own_shape(m: &Match) -> Attrs {
-    vec![("shape", m.root.ty.shape.clone().into())]
+fn own_shape(m: &Match) -> Option<Attrs> {
+    Some(vec![("shape", m.result.shape.clone().into())])
 }
 
 fn keeps_axes(m: &Match) -> bool {
@@ -68,10 +67,10 @@ fn keeps_axes(m: &Match) -> bool {
 }
 
 /// Axis `i` of the result is axis `outer[i]` of the inner result, axis `inner[outer[i]]` of `x`.
-fn composed(m: &Match) -> Attrs {
+fn composed(m: &Match) -> Option<Attrs> {
     let [outer, inner] = [0, 1].map(|i| m.axes(i, "permutation", rank(m)).unwrap_or_default());
     let order = outer.iter().map(|&i| inner[i] as i64);
-    vec![("permutation", Attr::ints(order))]
+    Some(vec![("permutation", Attr::ints(order))])
 }
 
 fn same_pair(m: &Match) -> bool {

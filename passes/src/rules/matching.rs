@@ -1,89 +1,145 @@
-//! Matching a rule's left side against an operation that is about to be added to a function.
+//! Matching a rule's left side against the operations that make values.
+
+use std::ops::ControlFlow;
 
 use mithril_ir::attr::Attr;
 use mithril_ir::dtype::DType;
-use mithril_ir::graph::{Function, Operation, Value};
-use mithril_ir::op::Op;
+use mithril_ir::graph::Value;
 use mithril_ir::op::infer::{as_ints, find_attr};
+use mithril_ir::op::{self, Op};
 use mithril_ir::shape::{Shape, Type};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
-use super::Rule;
 use super::pattern::{Node, Pattern, VARS};
+use super::{Attrs, Rule};
 
-/// What the matcher knows of the function: who makes each value, and which are uniform.
+/// How far, of itself, a number may be from one that a rule names by [`Node::Near`].
+const NEAR: f64 = 1e-6;
+
+/// What the matcher knows of values: of a function, or of a graph of equal terms.
 pub trait Facts {
-    fn function(&self) -> &Function;
-
-    /// The operation that makes the value; `None` for arguments.
-    fn definition(&self, value: Value) -> Option<&Operation>;
+    fn ty(&self, value: Value) -> &Type;
 
     /// The number that every element of the value is.
     fn uniform(&self, value: Value) -> Option<f64>;
+
+    /// The operations of this sort that make the value.
+    fn made(&self, value: Value, by: Op) -> SmallVec<[Made<'_>; 2]>;
 }
 
-/// The operation that a rule is tried on.
-pub struct Root<'a> {
+/// An operation that makes a value.
+#[derive(Clone)]
+pub struct Made<'a> {
     pub op: Op,
-    pub operands: &'a [Value],
+    pub operands: SmallVec<[Value; 3]>,
     pub attrs: &'a [Attr],
-    pub ty: &'a Type,
+    /// Which one it is, among the operations of what knows them.
+    pub number: u32,
 }
 
 /// What a rule's left side has been matched with.
 pub struct Match<'a> {
-    function: &'a Function,
-    pub root: &'a Root<'a>,
+    facts: &'a dyn Facts,
+    /// The type of the whole.
+    pub result: &'a Type,
     vars: [Option<Value>; VARS],
-    /// The operations of the left side and their attributes, outermost first.
-    ops: SmallVec<[(Op, &'a [Attr]); 4]>,
-    /// Those among them that the function has already.
-    pub inner: SmallVec<[&'a Operation; 4]>,
+    /// The operations of the left side, outermost first.
+    made: SmallVec<[Made<'a>; 4]>,
 }
 
-/// Matches the rule, its condition included.
-pub fn matched<'a>(rule: &Rule, root: &'a Root<'a>, facts: &'a dyn Facts) -> Option<Match<'a>> {
-    let Node::Op(op, args) = rule.left.node() else {
-        return None;
+/// Terms that are still to be matched with their values, the next one last.
+type Goals = SmallVec<[(Pattern, Value); 8]>;
+
+/// Calls `found` for every way in which the rule fits the operation `root`, its condition included,
+/// until it breaks off.
+pub fn each_match<'a>(
+    rule: &Rule,
+    root: Made<'a>,
+    ty: &'a Type,
+    facts: &'a dyn Facts,
+    found: &mut dyn FnMut(&Match<'a>) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    let Node::Op(op, args, _) = rule.left.node() else {
+        return ControlFlow::Continue(());
     };
-    let mut found = Match {
-        function: facts.function(),
-        root,
-        vars: [None; VARS],
-        ops: SmallVec::new(),
-        inner: SmallVec::new(),
-    };
-    if *op != root.op || args.len() != root.operands.len() {
-        return None;
+    if *op != root.op {
+        return ControlFlow::Continue(());
     }
-    found.ops.push((root.op, root.attrs));
-    let fits = found.all(args, root.operands, facts);
-    (fits && rule.when.is_none_or(|when| when(&found))).then_some(found)
+    let mut state = Match { facts, result: ty, vars: [None; VARS], made: SmallVec::new() };
+    state.operation(args, root, Goals::new(), rule, found)
 }
 
 impl<'a> Match<'a> {
-    fn all(&mut self, patterns: &[Pattern], values: &[Value], facts: &'a dyn Facts) -> bool {
-        patterns.len() == values.len()
-            && patterns.iter().zip(values).all(|(p, v)| self.one(*p, *v, facts))
+    fn solve(
+        &mut self,
+        mut goals: Goals,
+        rule: &Rule,
+        found: &mut dyn FnMut(&Match<'a>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let Some((pattern, value)) = goals.pop() else {
+            return match rule.when.is_none_or(|when| when(self)) {
+                true => found(self),
+                false => ControlFlow::Continue(()),
+            };
+        };
+        match pattern.node() {
+            Node::Var(i) => match self.vars[*i] {
+                Some(own) if own == value => self.solve(goals, rule, found),
+                Some(_) => ControlFlow::Continue(()),
+                None => {
+                    self.vars[*i] = Some(value);
+                    let flow = self.solve(goals, rule, found);
+                    self.vars[*i] = None;
+                    flow
+                }
+            },
+            Node::Number(number) => match self.facts.uniform(value) {
+                Some(own) if own.to_bits() == number.to_bits() => self.solve(goals, rule, found),
+                _ => ControlFlow::Continue(()),
+            },
+            Node::Near(number) => match self.facts.uniform(value) {
+                Some(own) if (own - number).abs() <= NEAR * number.abs() => {
+                    self.solve(goals, rule, found)
+                }
+                _ => ControlFlow::Continue(()),
+            },
+            Node::Any(terms) => terms.iter().try_for_each(|term| {
+                let mut goals = goals.clone();
+                goals.push((*term, value));
+                self.solve(goals, rule, found)
+            }),
+            Node::Op(op, args, _) => {
+                let mut made = self.facts.made(value, *op).into_iter();
+                made.try_for_each(|made| self.operation(args, made, goals.clone(), rule, found))
+            }
+            Node::Known => ControlFlow::Continue(()),
+        }
     }
 
-    fn one(&mut self, pattern: Pattern, value: Value, facts: &'a dyn Facts) -> bool {
-        match pattern.node() {
-            Node::Var(i) => *self.vars[*i].get_or_insert(value) == value,
-            Node::Number(number) => {
-                let same = |uniform: f64| uniform.to_bits() == number.to_bits();
-                facts.uniform(value).is_some_and(same)
-            }
-            Node::Op(op, args) => match facts.definition(value) {
-                Some(inner) if inner.op == *op => {
-                    self.ops.push((inner.op, &inner.attrs));
-                    self.inner.push(inner);
-                    self.all(args, &inner.operands, facts)
-                }
-                _ => false,
-            },
-            Node::Known => false,
+    /// Matches the operands of an operation, of one that commutes in both orders.
+    fn operation(
+        &mut self,
+        args: &[Pattern],
+        made: Made<'a>,
+        goals: Goals,
+        rule: &Rule,
+        found: &mut dyn FnMut(&Match<'a>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        if args.len() != made.operands.len() {
+            return ControlFlow::Continue(());
         }
+        let mut orders: SmallVec<[SmallVec<[Value; 3]>; 2]> = smallvec![made.operands.clone()];
+        if op::commutes(made.op) && made.operands[0] != made.operands[1] {
+            orders.push(made.operands.iter().rev().copied().collect());
+        }
+        self.made.push(made);
+        let flow = orders.into_iter().try_for_each(|operands| {
+            let mut goals = goals.clone();
+            goals.extend(args.iter().copied().zip(operands).rev());
+            self.solve(goals, rule, found)
+        });
+        self.made.pop();
+        flow
     }
 
     /// The values of the variables.
@@ -91,30 +147,68 @@ impl<'a> Match<'a> {
         self.vars
     }
 
+    /// The numbers of the matched operations, the outermost one's first.
+    pub fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
+        self.made.iter().map(|made| made.number)
+    }
+
     /// The value of variable number `i`.
     pub fn var(&self, i: usize) -> Value {
         self.vars[i].expect("the right side has the left side's variables")
     }
 
+    /// The type of variable number `i`.
+    pub fn ty(&self, i: usize) -> &'a Type {
+        self.facts.ty(self.var(i))
+    }
+
     /// The dtype of variable number `i`.
     pub fn dtype(&self, i: usize) -> DType {
-        self.function.ty(self.var(i)).dtype
+        self.ty(i).dtype
     }
 
     /// The shape of variable number `i`.
-    pub fn shape(&self, i: usize) -> &Shape {
-        &self.function.ty(self.var(i)).shape
+    pub fn shape(&self, i: usize) -> &'a Shape {
+        &self.ty(i).shape
+    }
+
+    /// The number that every element of variable number `i` is.
+    pub fn uniform(&self, i: usize) -> Option<f64> {
+        self.facts.uniform(self.var(i))
+    }
+
+    /// The type of an operand of operation number `i` of the left side.
+    pub fn operand(&self, i: usize, operand: usize) -> &'a Type {
+        self.facts.ty(self.made[i].operands[operand])
+    }
+
+    /// The number of the first operation of this name on the left side.
+    pub fn find(&self, name: &str) -> Option<usize> {
+        self.made.iter().position(|made| made.op.name == name)
     }
 
     /// An attribute of operation number `i` of the left side, 0 being the outermost.
     pub fn attr(&self, i: usize, name: &str) -> &'a Attr {
-        let (op, attrs) = self.ops[i];
-        find_attr(op, attrs, name)
+        find_attr(self.made[i].op, self.made[i].attrs, name)
     }
 
     /// Axes among the attributes of operation number `i`, from the front of `rank` axes.
     pub fn axes(&self, i: usize, name: &str, rank: usize) -> Option<Vec<usize>> {
         let axes = as_ints(self.attr(i, name))?.iter();
         Some(axes.map(|a| a.rem_euclid(rank.max(1) as i64) as usize).collect())
+    }
+
+    /// The attributes of the operations of a right side, outermost first; `None` where one of them
+    /// has none after all.
+    pub fn attributes(&self, right: Pattern) -> Option<SmallVec<[Attrs; 1]>> {
+        let mut all = Some(SmallVec::new());
+        right.each_op(&mut |_, attrs| {
+            let own = attrs.map_or(Some(Attrs::new()), |attrs| attrs(self));
+            all = all.take().zip(own).map(|(mut all, own): (SmallVec<[Attrs; 1]>, _)| {
+                all.push(own);
+                all
+            });
+        });
+        all
     }
 }

@@ -42,22 +42,28 @@ pub struct Rule {
     pub right: Pattern,
     /// A condition beside the pattern and the type.
     pub when: Option<fn(&Match) -> bool>,
-    /// The attributes of the outermost operation on the right.
-    pub attrs: Option<fn(&Match) -> Attrs>,
+    /// Whether the right side is better wherever the rule fits: `canonicalize` applies it then.
+    pub always: bool,
 }
 
-/// A rule that keeps the bits.
+/// A rule that keeps the bits, and whose right side is never worse.
 fn exact(name: &'static str, left: Pattern, right: Pattern) -> Rule {
-    Rule { name, topic: "", class: Class::Exact, left, right, when: None, attrs: None }
+    Rule { always: true, ..choice(Class::Exact, name, left, right) }
+}
+
+/// A rule whose right side costs decide on.
+fn choice(class: Class, name: &'static str, left: Pattern, right: Pattern) -> Rule {
+    Rule { name, topic: "", class, left, right, when: None, always: false }
+}
+
+/// A rule that finds a composite, or a form of one that other rules know.
+fn recognise(name: &'static str, left: Pattern, right: Pattern) -> Rule {
+    choice(Class::Recognise, name, left, right)
 }
 
 impl Rule {
     fn when(self, when: fn(&Match) -> bool) -> Rule {
         Rule { when: Some(when), ..self }
-    }
-
-    fn with(self, attrs: fn(&Match) -> Attrs) -> Rule {
-        Rule { attrs: Some(attrs), ..self }
     }
 }
 
@@ -78,7 +84,7 @@ pub static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
 static BY_ROOT: LazyLock<FxHashMap<Op, Vec<&'static Rule>>> = LazyLock::new(|| {
     let mut by_root: FxHashMap<Op, Vec<&'static Rule>> = FxHashMap::default();
     for rule in RULES.iter() {
-        if let Node::Op(op, _) = rule.left.node() {
+        if let Node::Op(op, ..) = rule.left.node() {
             by_root.entry(*op).or_default().push(rule);
         }
     }

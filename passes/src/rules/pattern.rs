@@ -4,6 +4,9 @@ use std::ops;
 
 use mithril_ir::op::{self, Op};
 
+use super::Attrs;
+use super::matching::Match;
+
 /// A term. Terms are made once, with the rules, and live as long as the process.
 #[derive(Clone, Copy)]
 pub struct Pattern(&'static Node);
@@ -14,14 +17,21 @@ pub enum Node {
     Var(usize),
     /// A value all of whose elements are this number; 0 differs from -0.
     Number(f64),
-    /// An operation on exactly these operands.
-    Op(Op, Vec<Pattern>),
+    /// A value all of whose elements are this number, written with fewer digits or rounded.
+    Near(f64),
+    /// An operation on exactly these operands. On the right, the function gives its attributes.
+    Op(Op, Vec<Pattern>, Option<AttrsOf>),
+    /// On the left: any of these terms.
+    Any(Vec<Pattern>),
     /// On the right: the elements of the root as a literal, where its dims are known.
     Known,
 }
 
+/// The attributes of an operation on the right; `None` where the rule does not fit after all.
+pub type AttrsOf = fn(&Match) -> Option<Attrs>;
+
 /// How many variables a rule may have.
-pub const VARS: usize = 4;
+pub const VARS: usize = 6;
 
 impl Pattern {
     fn new(node: Node) -> Pattern {
@@ -31,9 +41,25 @@ impl Pattern {
     pub fn node(self) -> &'static Node {
         self.0
     }
+
+    /// The same operation with these attributes; defaults fill the others.
+    pub fn with(self, attrs: AttrsOf) -> Pattern {
+        match self.0 {
+            Node::Op(op, args, _) => Pattern::new(Node::Op(*op, args.clone(), Some(attrs))),
+            _ => unreachable!("operations have attributes"),
+        }
+    }
+
+    /// Calls `visit` on each operation, outermost first, in the order of operands.
+    pub fn each_op(self, visit: &mut impl FnMut(Op, Option<AttrsOf>)) {
+        if let Node::Op(op, args, attrs) = self.0 {
+            visit(*op, *attrs);
+            args.iter().for_each(|arg| arg.each_op(visit));
+        }
+    }
 }
 
-/// The variables `x`, `y`, `z`, `w`, of which a topic takes what it needs.
+/// The variables, of which a topic takes what it needs.
 pub fn vars<const N: usize>() -> [Pattern; N] {
     const { assert!(N <= VARS) };
     std::array::from_fn(|i| Pattern::new(Node::Var(i)))
@@ -44,6 +70,21 @@ pub fn number(value: f64) -> Pattern {
     Pattern::new(Node::Number(value))
 }
 
+/// A value all of whose elements are this number, written with fewer digits or rounded.
+pub fn near(value: f64) -> Pattern {
+    Pattern::new(Node::Near(value))
+}
+
+/// Any of these terms.
+pub fn any<const N: usize>(terms: [Pattern; N]) -> Pattern {
+    Pattern::new(Node::Any(terms.to_vec()))
+}
+
+/// The product of three factors, in whatever order they are multiplied.
+pub fn product(x: Pattern, y: Pattern, z: Pattern) -> Pattern {
+    any([(x * y) * z, x * (y * z), y * (x * z)])
+}
+
 /// The root's elements as a literal.
 pub fn known() -> Pattern {
     Pattern::new(Node::Known)
@@ -51,7 +92,7 @@ pub fn known() -> Pattern {
 
 /// An operation of the table on these operands.
 pub fn op<const N: usize>(name: &str, operands: [Pattern; N]) -> Pattern {
-    Pattern::new(Node::Op(op::get(name), operands.to_vec()))
+    Pattern::new(Node::Op(op::get(name), operands.to_vec(), None))
 }
 
 macro_rules! operator {
