@@ -19,7 +19,7 @@ mod retype;
 pub mod scalar;
 pub mod shape;
 pub mod signature;
-mod symbolic;
+pub mod symbolic;
 pub mod tensor;
 pub mod text;
 pub mod verify;

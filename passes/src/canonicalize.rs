@@ -7,8 +7,8 @@ use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Function, Module, Operation, Value};
 use mithril_ir::loc::Loc;
+use mithril_ir::op::Op;
 use mithril_ir::op::infer::complete_attrs;
-use mithril_ir::op::{Kind, Op};
 use mithril_ir::shape::Type;
 use mithril_ir::tensor::Tensor;
 use smallvec::SmallVec;
@@ -19,7 +19,7 @@ use crate::pass::Pass;
 use crate::rebuild::{Rebuild, each_function};
 use crate::rules::matching::{Facts, Made, each_match};
 use crate::rules::pattern::{Node, Pattern, VARS};
-use crate::rules::{Attrs, Rule, of_root};
+use crate::rules::{self, Attrs, Rule, of_root};
 
 pass! {
     /// Applies the small exact rules until none fits: units, signs, layouts that change nothing,
@@ -284,23 +284,10 @@ impl Simplifier<'_, '_> {
             let Some(op) = f.ops.last() else {
                 return;
             };
-            let number = number_of(op, uniform);
+            let operand = |i: usize| uniform[op.operands[i].index()];
+            let number = rules::matching::uniform(op.op, &op.attrs, op.operands.len(), &operand);
             uniform.resize(f.values.len(), number);
             definitions.resize(f.values.len(), Some(f.ops.len() as u32 - 1));
         });
-    }
-}
-
-/// The number that every element of an operation's result is. Layouts of one operand but repeat
-/// and move its elements.
-pub fn number_of(op: &Operation, uniform: &[Option<f64>]) -> Option<f64> {
-    match (op.op.kind, op.attrs.first(), op.operands.as_slice()) {
-        (Kind::Constant, Some(Attr::Tensor(tensor)), []) => {
-            let first = (!tensor.is_empty()).then(|| tensor.element_bits(0))?;
-            let all = (1..tensor.len()).all(|i| tensor.element_bits(i) == first);
-            all.then(|| tensor.element_f64(0))
-        }
-        (Kind::Layout, _, [x]) => uniform[x.index()],
-        _ => None,
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 use std::ops::Add;
+use std::sync::Arc;
 
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::Result;
@@ -9,6 +10,7 @@ use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Function, Module, Operation};
 use mithril_ir::op::access::Access;
 use mithril_ir::op::{self, Meaning};
+use mithril_ir::scalar::Prim;
 use mithril_ir::scalar::expr::Node;
 use mithril_ir::shape::Type;
 
@@ -16,7 +18,7 @@ use crate::cse::Cse;
 use crate::driver::Driver;
 use crate::legalize::Legalize;
 use crate::pipeline::Pipeline;
-use crate::target;
+use crate::target::{self, Target};
 
 /// What something costs.
 #[derive(Clone, PartialEq, Debug)]
@@ -66,15 +68,20 @@ fn amount(f: &mut Formatter, dim: &Dim, unit: &str) -> fmt::Result {
 ///
 /// Errors: a composite whose decomposition fails.
 pub fn of_kernel(function: &Function) -> Result<Cost> {
-    let pipeline =
-        Pipeline::default().then(Legalize { target: *target::CORE }).then(Cse::default());
-    let (parts, _) = Driver::default().run(&pipeline, &Module::of(function.clone()))?;
-    let parts = parts.entry().map_or(function, |entry| entry);
-    let flops = parts.ops.iter().map(|operation| flops(parts, operation)).sum();
+    let parts = parts(function, *target::CORE)?;
+    let flops = parts.ops.iter().map(|operation| flops(&parts, operation)).sum();
     let arguments = function.arguments().map(|(value, _)| value);
     let results = function.results.iter().map(|result| result.value);
     let bytes = arguments.chain(results).map(|value| bytes(function.ty(value))).sum();
     Ok(Cost { flops, bytes })
+}
+
+/// The function by operations that the target takes, each once.
+/// Errors: a composite whose decomposition fails.
+pub fn parts(function: &Function, target: Target) -> Result<Arc<Function>> {
+    let pipeline = Pipeline::default().then(Legalize { target }).then(Cse::default());
+    let (parts, _) = Driver::default().run(&pipeline, &Module::of(function.clone()))?;
+    Ok(parts.entry().cloned().expect("passes keep the entry"))
 }
 
 /// The bytes of a tensor.
@@ -88,7 +95,12 @@ pub fn count(ty: &Type) -> Dim {
 }
 
 /// The arithmetic of a primitive.
-fn flops(function: &Function, operation: &Operation) -> Dim {
+pub fn flops(function: &Function, operation: &Operation) -> Dim {
+    work(function, operation, &|_| 1)
+}
+
+/// The arithmetic of a primitive, where scalar primitives weigh differently.
+pub fn work(function: &Function, operation: &Operation, weight: &dyn Fn(Prim) -> i64) -> Dim {
     let operand = |at: usize| function.ty(operation.operands[at]);
     let result = || count(function.ty(operation.result()));
     match (operation.op.access, operation.op.meaning) {
@@ -109,8 +121,11 @@ fn flops(function: &Function, operation: &Operation) -> Dim {
         }
         (_, Meaning::Scalar(_)) => {
             let expr = op::expr(operation.op).expect("a scalar meaning has an expression");
-            let prims = expr.nodes().iter().filter(|node| matches!(node, Node::Prim(..))).count();
-            Dim::from(prims as i64) * result()
+            let weights = expr.nodes().iter().map(|node| match node {
+                Node::Prim(prim, _) => weight(*prim),
+                _ => 0,
+            });
+            Dim::from(weights.sum::<i64>()) * result()
         }
         _ => Dim::Const(0),
     }

@@ -16,12 +16,15 @@ use crate::dce;
 use crate::pass::Pass;
 use crate::rebuild::{Rebuild, each_function};
 
+/// The most elements of a result that is computed.
+pub const LIMIT: usize = 4096;
+
 pass! {
     /// Computes operations on literals by the reference evaluator. What they read and give is
     /// bounded by counts of elements.
     pub struct FoldConstants("fold-constants") {
         /// The most elements of a result.
-        limit: usize = 4096,
+        limit: usize = LIMIT,
         /// The most elements of all operands together.
         operands: usize = 65536,
     }

@@ -6,6 +6,7 @@ use crate::autodiff::Autodiff;
 use crate::canonicalize::Canonicalize;
 use crate::cse::Cse;
 use crate::dce::Dce;
+use crate::eqsat::Eqsat;
 use crate::fold_constants::FoldConstants;
 use crate::infer_shapes::InferShapes;
 use crate::inline::Inline;
@@ -23,6 +24,7 @@ pub const PASSES: &[fn() -> Box<dyn Pass>] = &[
     || Box::new(FoldConstants::default()),
     || Box::new(Cse::default()),
     || Box::new(Dce::default()),
+    || Box::new(Eqsat::default()),
     || Box::new(Autodiff::default()),
     || Box::new(Legalize::default()),
     || Box::new(SplitFolds::default()),

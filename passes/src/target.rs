@@ -6,6 +6,7 @@ use mithril_ir::op::{Meaning, Op, Python};
 
 use crate::outline::attention;
 use crate::pass::OptionValue;
+use crate::profile::{self, Profile};
 
 /// Where a program goes to: `legalize` decomposes what it does not take.
 #[derive(Clone, Copy, Debug)]
@@ -13,20 +14,35 @@ pub struct Target {
     pub name: &'static str,
     /// Whether it has its own form of the operation, which stands in the function.
     pub takes: fn(&Function, &Operation) -> bool,
+    /// How long things take there.
+    pub profile: Profile,
 }
 
 /// Every target, by the names that users write.
 pub const TARGETS: &[Target] = &[
-    Target { name: "numpy", takes: |_, op| spelled(op.op, |python| python.numpy) },
-    Target { name: "torch", takes: |_, op| spelled(op.op, |python| python.torch) },
-    Target { name: "jax", takes: |_, op| spelled(op.op, |python| python.jax) },
-    Target { name: "c", takes: |_, op| has_loop(op.op) },
-    Target { name: "native", takes: has_kernel },
+    Target {
+        name: "numpy",
+        takes: |_, op| spelled(op.op, |python| python.numpy),
+        profile: profile::FRAMEWORK,
+    },
+    Target {
+        name: "torch",
+        takes: |_, op| spelled(op.op, |python| python.torch),
+        profile: profile::FRAMEWORK,
+    },
+    Target {
+        name: "jax",
+        takes: |_, op| spelled(op.op, |python| python.jax),
+        profile: profile::COMPILED,
+    },
+    Target { name: "c", takes: |_, op| has_loop(op.op), profile: profile::NATIVE },
+    Target { name: "native", takes: has_kernel, profile: profile::NATIVE },
     *CORE,
 ];
 
 /// What programs consist of where nothing is taken whole.
-pub const CORE: &Target = &Target { name: "core", takes: |_, op| is_primitive(op.op) };
+pub const CORE: &Target =
+    &Target { name: "core", takes: |_, op| is_primitive(op.op), profile: profile::NATIVE };
 
 /// The target of this name.
 pub fn find(name: &str) -> Option<&'static Target> {

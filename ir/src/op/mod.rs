@@ -429,9 +429,8 @@ pub fn of_prim(prim: Prim) -> Op {
 }
 
 static COMMUTING: LazyLock<Vec<Op>> = LazyLock::new(|| {
-    // The least and the greatest do not: of 0 and -0 it is the first.
-    let prims = [Prim::Add, Prim::Mul, Prim::Eq, Prim::Ne, Prim::And, Prim::Or, Prim::Xor];
-    prims.map(of_prim).to_vec()
+    use Prim::{Add, And, Eq, Max, Min, Mul, Ne, Or, Xor};
+    [Add, Mul, Min, Max, Eq, Ne, And, Or, Xor].map(of_prim).to_vec()
 });
 
 /// Whether its two operands may change places without changing a bit.

@@ -2,7 +2,7 @@
 
 use super::matching::Match;
 use super::pattern::{op, vars};
-use super::{Rule, exact};
+use super::{Rule, exact, is_int};
 
 pub(super) fn rules() -> Vec<Rule> {
     let [x, y] = vars();
@@ -32,10 +32,6 @@ pub(super) fn rules() -> Vec<Rule> {
         exact("ceil-ceil", ceil(ceil(x)), ceil(x)),
         exact("round-round", round(round(x)), round(x)),
     ]
-}
-
-fn is_int(m: &Match) -> bool {
-    m.dtype(0).is_int()
 }
 
 /// Unsigned numbers wrap: the negative of 1 is the greatest.

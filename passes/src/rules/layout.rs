@@ -4,8 +4,8 @@ use mithril_ir::attr::Attr;
 use mithril_ir::op::infer::as_ints;
 
 use super::matching::Match;
-use super::pattern::{known, op, vars};
-use super::{Attrs, Rule, exact};
+use super::pattern::{Pattern, known, op, vars};
+use super::{Attrs, Class, Rule, choice, exact};
 
 /// Rules without a condition rest on the engine's: both sides have the same, known type.
 pub(super) fn rules() -> Vec<Rule> {
@@ -121,4 +121,68 @@ fn in_order(m: &Match) -> bool {
 
 fn both_in_order(m: &Match) -> bool {
     *m.attr(0, "axes") == Attr::None && *m.attr(1, "axes") == Attr::None
+}
+
+/// Rules whose right side is not always better.
+pub(super) fn choices() -> Vec<Rule> {
+    let [x, y] = vars();
+    let unary = |name: &'static str| move |x: Pattern| op(name, [x]);
+    let [expand, transpose, swap] = ["expand_dims", "transpose", "swap_axes"].map(unary);
+    let matmul = |x, y| op("matmul", [x, y]);
+    let kept = |name: &'static str, fold: &'static str| {
+        let keep =
+            |m: &Match| Some(vec![("axes", m.attr(1, "axes").clone()), ("keepdim", true.into())]);
+        choice(Class::Exact, name, expand(op(fold, [x])), op(fold, [x]).with(keep))
+            .when(|m| *m.attr(1, "keepdim") == Attr::Bool(false) && same_places(m))
+    };
+    vec![
+        kept("expand-sum", "sum"),
+        kept("expand-mean", "mean"),
+        kept("expand-max", "max"),
+        kept("expand-min", "min"),
+        kept("expand-variance", "variance"),
+        kept("expand-logsumexp", "logsumexp"),
+        choice(Class::Exact, "swap-is-transpose", transpose(x), swap(x).with(last_two)),
+        choice(
+            Class::Exact,
+            "matmul-swapped",
+            matmul(swap(y), swap(x)),
+            swap(matmul(x, y)).with(last_two_of_result),
+        )
+        .when(|m| {
+            let attr = |at: usize, name| m.attr(m.all("swap_axes")[at], name).clone();
+            let last =
+                |at| [attr(at, "first"), attr(at, "second")] == [Attr::Int(-2), Attr::Int(-1)];
+            m.all("swap_axes").len() == 2 && last(0) && last(1)
+        }),
+    ]
+}
+
+/// Whether the axes that a fold takes away come back where they were.
+fn same_places(m: &Match) -> bool {
+    let rank = rank(m);
+    match (m.axes(0, "axes", rank), m.axes(1, "axes", rank)) {
+        (Some(mut back), Some(mut taken)) => {
+            back.sort_unstable();
+            taken.sort_unstable();
+            m.shape(0).lead.is_none() && back == taken
+        }
+        _ => false,
+    }
+}
+
+/// Of a permutation that exchanges the last two axes.
+fn last_two(m: &Match) -> Option<Attrs> {
+    let (rank, order) = (m.shape(0).rank()?, m.axes(0, "permutation", rank(m))?);
+    let mut turned: Vec<usize> = (0..rank).collect();
+    (rank >= 2).then(|| turned.swap(rank - 2, rank - 1))?;
+    (order == turned).then(exchanged)
+}
+
+fn last_two_of_result(_: &Match) -> Option<Attrs> {
+    Some(exchanged())
+}
+
+fn exchanged() -> Attrs {
+    vec![("first", Attr::Int(-2)), ("second", Attr::Int(-1))]
 }

@@ -6,7 +6,7 @@ use mithril_ir::attr::Attr;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::Value;
 use mithril_ir::op::infer::{as_ints, find_attr};
-use mithril_ir::op::{self, Op};
+use mithril_ir::op::{self, Kind, Op};
 use mithril_ir::shape::{Shape, Type};
 use smallvec::{SmallVec, smallvec};
 
@@ -47,6 +47,25 @@ pub struct Match<'a> {
     made: SmallVec<[Made<'a>; 4]>,
 }
 
+/// The number that every element of an operation's result is. Layouts of one operand but repeat
+/// and move its elements.
+pub fn uniform(
+    op: Op,
+    attrs: &[Attr],
+    operands: usize,
+    operand: &dyn Fn(usize) -> Option<f64>,
+) -> Option<f64> {
+    match (op.kind, attrs.first(), operands) {
+        (Kind::Constant, Some(Attr::Tensor(tensor)), 0) => {
+            let first = (!tensor.is_empty()).then(|| tensor.element_bits(0))?;
+            let all = (1..tensor.len()).all(|i| tensor.element_bits(i) == first);
+            all.then(|| tensor.element_f64(0))
+        }
+        (Kind::Layout, _, 1) => operand(0),
+        _ => None,
+    }
+}
+
 /// Terms that are still to be matched with their values, the next one last.
 type Goals = SmallVec<[(Pattern, Value); 8]>;
 
@@ -59,14 +78,13 @@ pub fn each_match<'a>(
     facts: &'a dyn Facts,
     found: &mut dyn FnMut(&Match<'a>) -> ControlFlow<()>,
 ) -> ControlFlow<()> {
-    let Node::Op(op, args, _) = rule.left.node() else {
-        return ControlFlow::Continue(());
-    };
-    if *op != root.op {
-        return ControlFlow::Continue(());
-    }
-    let mut state = Match { facts, result: ty, vars: [None; VARS], made: SmallVec::new() };
-    state.operation(args, root, Goals::new(), rule, found)
+    rule.left.roots().iter().try_for_each(|left| match left.node() {
+        Node::Op(op, args, _) if *op == root.op => {
+            let mut state = Match { facts, result: ty, vars: [None; VARS], made: SmallVec::new() };
+            state.operation(args, root.clone(), Goals::new(), rule, found)
+        }
+        _ => ControlFlow::Continue(()),
+    })
 }
 
 impl<'a> Match<'a> {
@@ -185,6 +203,11 @@ impl<'a> Match<'a> {
     /// The number of the first operation of this name on the left side.
     pub fn find(&self, name: &str) -> Option<usize> {
         self.made.iter().position(|made| made.op.name == name)
+    }
+
+    /// The numbers of the operations of this name on the left side.
+    pub fn all(&self, name: &str) -> SmallVec<[usize; 2]> {
+        (0..self.made.len()).filter(|at| self.made[*at].op.name == name).collect()
     }
 
     /// An attribute of operation number `i` of the left side, 0 being the outermost.

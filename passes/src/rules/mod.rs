@@ -6,18 +6,24 @@ use mithril_ir::attr::Attr;
 use mithril_ir::op::Op;
 use rustc_hash::FxHashMap;
 
+use crate::pass::OptionValue;
+
+mod algebra;
 mod arithmetic;
 mod cast;
+mod composites;
+mod folds;
 mod layout;
 mod logic;
 pub mod matching;
 pub mod pattern;
+mod powers;
 
 use matching::Match;
 use pattern::{Node, Pattern};
 
 /// What a rule may change.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Class {
     /// Nothing: the same bits for all values, and no gradient that is finite.
     Exact,
@@ -28,6 +34,40 @@ pub enum Class {
     Reassociating,
     /// More, where the user asks for it.
     Fast,
+}
+
+impl OptionValue for Class {
+    fn parse(text: &str) -> Result<Class, String> {
+        let found = Class::ALL.into_iter().find(|class| class.name() == text);
+        found.ok_or_else(|| format!("one of {}", Class::ALL.map(Class::name).join(", ")))
+    }
+
+    fn print(&self) -> String {
+        self.name().to_string()
+    }
+}
+
+impl Class {
+    /// From the strictest to the freest.
+    pub const ALL: [Class; 4] = [Class::Exact, Class::Recognise, Class::Reassociating, Class::Fast];
+
+    /// The name of what allows rules of this class and of those before it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Exact => "exact",
+            Class::Recognise => "recognise",
+            Class::Reassociating => "reassociate",
+            Class::Fast => "fast",
+        }
+    }
+}
+
+fn is_int(m: &Match) -> bool {
+    m.dtype(0).is_int()
+}
+
+fn is_float(m: &Match) -> bool {
+    m.dtype(0).is_float()
 }
 
 /// Attributes of the operation that a rule builds, by name; defaults fill the others.
@@ -52,7 +92,7 @@ fn exact(name: &'static str, left: Pattern, right: Pattern) -> Rule {
 }
 
 /// A rule whose right side costs decide on.
-fn choice(class: Class, name: &'static str, left: Pattern, right: Pattern) -> Rule {
+pub fn choice(class: Class, name: &'static str, left: Pattern, right: Pattern) -> Rule {
     Rule { name, topic: "", class, left, right, when: None, always: false }
 }
 
@@ -74,6 +114,11 @@ pub static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
         ("logic", logic::rules()),
         ("cast", cast::rules()),
         ("layout", layout::rules()),
+        ("layout", layout::choices()),
+        ("algebra", algebra::rules()),
+        ("powers", powers::rules()),
+        ("folds", folds::rules()),
+        ("composites", composites::rules()),
     ];
     let named = |(topic, rules): (&'static str, Vec<Rule>)| {
         rules.into_iter().map(move |rule| Rule { topic, ..rule })
@@ -84,8 +129,13 @@ pub static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
 static BY_ROOT: LazyLock<FxHashMap<Op, Vec<&'static Rule>>> = LazyLock::new(|| {
     let mut by_root: FxHashMap<Op, Vec<&'static Rule>> = FxHashMap::default();
     for rule in RULES.iter() {
-        if let Node::Op(op, ..) = rule.left.node() {
-            by_root.entry(*op).or_default().push(rule);
+        for left in rule.left.roots() {
+            if let Node::Op(op, ..) = left.node() {
+                let rules = by_root.entry(*op).or_default();
+                if !rules.iter().any(|known| known.name == rule.name) {
+                    rules.push(rule);
+                }
+            }
         }
     }
     by_root

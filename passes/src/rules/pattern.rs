@@ -42,6 +42,14 @@ impl Pattern {
         self.0
     }
 
+    /// The terms that it may be, as a whole.
+    pub fn roots(self) -> Vec<Pattern> {
+        match self.0 {
+            Node::Any(terms) => terms.iter().flat_map(|term| term.roots()).collect(),
+            _ => vec![self],
+        }
+    }
+
     /// The same operation with these attributes; defaults fill the others.
     pub fn with(self, attrs: AttrsOf) -> Pattern {
         match self.0 {

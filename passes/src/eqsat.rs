@@ -1,0 +1,95 @@
+//! `eqsat`: equality saturation.
+
+use mithril_ir::diagnostic::Result;
+use mithril_ir::graph::{Function, Module};
+
+use crate::context::PassContext;
+use crate::pass::Pass;
+use crate::rebuild::each_function;
+use crate::rules::pattern::Node;
+use crate::rules::{Class, Rule, of_root};
+use crate::target::{self, Target};
+
+mod extract;
+mod lower;
+mod saturate;
+mod terms;
+
+use extract::Extraction;
+use terms::Terms;
+
+pass! {
+    /// Puts each function into a graph of equal terms, adds what the rules say to be equal, and
+    /// takes the terms out that cost least on the target. Budgets are counts: the same input gives
+    /// the same result, whatever the time.
+    pub struct Eqsat("eqsat") {
+        /// Where the program goes to, whose costs count.
+        target: Target = target::TARGETS[0],
+        /// What rules may change: exact, recognise, reassociate or fast.
+        math: Class = Class::Recognise,
+        /// How often all rules are tried.
+        iterations: usize = 8,
+        /// How many terms are added to each function at most.
+        terms: usize = 20000,
+        /// How many matches of one rule are taken in one iteration.
+        matches: usize = 2000,
+        /// The rules that are left out.
+        without: Vec<String> = Vec::new(),
+        /// The rules that are tried alone, and taken whatever they cost: to look at one.
+        only: Vec<String> = Vec::new(),
+    }
+}
+
+/// The entry with what one rule makes of it, whatever it costs; `None` where it does not fit.
+/// Errors: a composite whose decomposition fails.
+pub fn alone(module: &Module, rule: &'static Rule) -> Result<Option<Function>> {
+    let function = module.entry().expect("a module has an entry");
+    let budget = Eqsat { math: Class::Fast, iterations: 1, ..Eqsat::default() };
+    let mut terms = Terms::new(function);
+    saturate::saturate(&mut terms, &budget, &|_| std::slice::from_ref(&rule));
+    match Extraction::best(&terms, budget.target, true)? {
+        Some(extraction) => lower::function(module, function, &terms, &extraction).map(Some),
+        None => Ok(None),
+    }
+}
+
+impl Pass for Eqsat {
+    fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module> {
+        each_function(module, |function| self.function(module, function, cx))
+    }
+}
+
+impl Eqsat {
+    /// Whether the rule is tried.
+    fn takes(&self, rule: &Rule) -> bool {
+        let among = |names: &[String]| names.iter().any(|name| name == rule.name);
+        let known = matches!(rule.right.node(), Node::Known);
+        let alone = self.only.is_empty() || among(&self.only);
+        rule.class <= self.math && !known && alone && !among(&self.without)
+    }
+
+    /// `None` where nothing is cheaper than what stands there.
+    fn function(
+        &self,
+        module: &Module,
+        function: &Function,
+        cx: &mut PassContext,
+    ) -> Result<Option<Function>> {
+        let mut terms = Terms::new(function);
+        let applied = saturate::saturate(&mut terms, self, &|op| of_root(op));
+        if applied == 0 {
+            return Ok(None);
+        }
+        cx.count("rules-applied", applied);
+        let newest = !self.only.is_empty();
+        let Some(extraction) = Extraction::best(&terms, self.target, newest)? else {
+            return Ok(None);
+        };
+        cx.count("picoseconds-before", extraction.before as usize);
+        cx.count("picoseconds-after", extraction.after as usize);
+        for (rule, loc) in terms.used(&extraction) {
+            cx.log(rule, &loc);
+        }
+        lower::function(module, function, &terms, &extraction).map(Some)
+    }
+}

@@ -1,0 +1,78 @@
+//! From chosen terms back to a function.
+
+use egg::Id;
+use mithril_ir::diagnostic::Result;
+use mithril_ir::graph::{Function, Module, Value};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use super::extract::Extraction;
+use super::terms::{Head, Term, Terms, is_opaque};
+use crate::rebuild::Rebuild;
+
+/// The function with the chosen terms. What stays keeps its place.
+pub fn function(
+    module: &Module,
+    source: &Function,
+    terms: &Terms,
+    extraction: &Extraction,
+) -> Result<Function> {
+    let rebuild = Rebuild::new(module, source);
+    let mut lowering = Lowering { rebuild, terms, extraction, values: FxHashMap::default() };
+    for (value, _) in source.arguments() {
+        lowering.values.insert(terms.class(value), value);
+    }
+    for op in &source.ops {
+        if is_opaque(op) {
+            let operands = op.operands.iter().map(|value| lowering.class(terms.class(*value)));
+            let operands: Result<SmallVec<[Value; 3]>> = operands.collect();
+            lowering.rebuild.keep_on(op, operands?)?;
+            for value in op.results() {
+                lowering.values.insert(terms.class(value), lowering.rebuild.value(value));
+            }
+            continue;
+        }
+        let class = terms.class(op.result());
+        if extraction.chosen.contains_key(&class) {
+            let value = lowering.class(class)?;
+            lowering.rebuild.replace(op.result(), value);
+        }
+    }
+    lowering.rebuild.finish()
+}
+
+struct Lowering<'t, 'f> {
+    rebuild: Rebuild<'t>,
+    terms: &'t Terms<'f>,
+    extraction: &'t Extraction<'t>,
+    values: FxHashMap<Id, Value>,
+}
+
+impl Lowering<'_, '_> {
+    /// The value of a class, with what it needs before it.
+    fn class(&mut self, class: Id) -> Result<Value> {
+        if let Some(value) = self.values.get(&class) {
+            return Ok(*value);
+        }
+        let term = self.extraction.chosen[&class];
+        let operands = term.operands.iter().map(|id| self.class(self.terms.graph.find(*id)));
+        let operands: Result<SmallVec<[Value; 3]>> = operands.collect();
+        let value = self.term(term, operands?)?;
+        self.values.insert(class, value);
+        Ok(value)
+    }
+
+    fn term(&mut self, term: &Term, operands: SmallVec<[Value; 3]>) -> Result<Value> {
+        let origin = &self.terms.origins[term.origin as usize];
+        if let Some(number) = origin.operation {
+            let op = &self.rebuild.source.ops[number as usize];
+            self.rebuild.keep_on(op, operands)?;
+            return Ok(self.rebuild.value(op.result()));
+        }
+        let Head::Op { op, attrs, .. } = self.terms.head(term) else {
+            unreachable!("leaves have values from the start")
+        };
+        self.rebuild.builder.set_loc(origin.loc.clone());
+        self.rebuild.builder.push(*op, &operands, attrs.clone())
+    }
+}

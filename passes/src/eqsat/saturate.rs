@@ -1,0 +1,172 @@
+//! Adds what the rules say to be equal, until nothing new comes or a budget ends.
+
+use std::ops::ControlFlow;
+
+use egg::Id;
+use mithril_ir::dim::Dim;
+use mithril_ir::graph::Value;
+use mithril_ir::loc::Loc;
+use mithril_ir::op::Op;
+use mithril_ir::op::infer::complete_attrs;
+use mithril_ir::tensor::Tensor;
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+
+use super::Eqsat;
+use super::terms::{Head, Terms, class};
+use crate::rules::matching::{Match, each_match};
+use crate::rules::pattern::{Node, Pattern, VARS};
+use crate::rules::{Attrs, Rule};
+
+/// A rule that fits, and where.
+struct Found {
+    rule: &'static Rule,
+    class: Id,
+    vars: [Option<Value>; VARS],
+    attrs: SmallVec<[Attrs; 1]>,
+    /// The origins of the terms it fits, the outermost one's first.
+    from: SmallVec<[u32; 4]>,
+}
+
+/// What tells one application from another.
+type Key = (&'static str, u32, [Option<Value>; VARS]);
+
+/// How many applications have made two classes one. `rules` gives those whose left side is of an
+/// operation.
+pub fn saturate<'r>(
+    terms: &mut Terms,
+    budget: &Eqsat,
+    rules: &dyn Fn(Op) -> &'r [&'static Rule],
+) -> usize {
+    let limit = terms.graph.total_size() + budget.terms;
+    let mut tried: FxHashSet<Key> = FxHashSet::default();
+    let mut applied = 0;
+    for _ in 0..budget.iterations {
+        let mut any = false;
+        for found in search(terms, budget, rules, &mut tried) {
+            if terms.graph.total_size() > limit {
+                break;
+            }
+            any |= apply(terms, &found);
+            applied += usize::from(any);
+        }
+        terms.graph.rebuild();
+        if !any {
+            break;
+        }
+    }
+    applied
+}
+
+/// Every fit that has not been tried yet, in the order of classes, terms and rules.
+fn search<'r>(
+    terms: &Terms,
+    budget: &Eqsat,
+    rules: &dyn Fn(Op) -> &'r [&'static Rule],
+    tried: &mut FxHashSet<Key>,
+) -> Vec<Found> {
+    let mut classes: Vec<Id> = terms.graph.classes().map(|class| class.id).collect();
+    classes.sort_unstable();
+    let mut counts: FxHashMap<&'static str, usize> = FxHashMap::default();
+    let mut all = Vec::new();
+    for id in classes {
+        let ty = terms.ty(id);
+        // What is equal as types may still differ where dims are unknown.
+        if ty.shape.dims.iter().any(Dim::is_unknown) {
+            continue;
+        }
+        for term in &terms.graph[id].nodes {
+            let Head::Op { op, .. } = terms.head(term) else {
+                continue;
+            };
+            for rule in rules(*op) {
+                let wanted = budget.takes(rule);
+                let Some(made) = terms.as_made(term, *op).filter(|_| wanted) else {
+                    continue;
+                };
+                let count = counts.entry(rule.name).or_default();
+                let _ = each_match(rule, made, ty, terms, &mut |found: &Match| {
+                    let Some(attrs) = found.attributes(rule.right) else {
+                        return ControlFlow::Continue(());
+                    };
+                    if tried.insert((rule.name, term.origin, found.vars())) {
+                        let from = found.numbers().collect();
+                        all.push(Found { rule, class: id, vars: found.vars(), attrs, from });
+                        *count += 1;
+                    }
+                    match *count < budget.matches {
+                        true => ControlFlow::Continue(()),
+                        false => ControlFlow::Break(()),
+                    }
+                });
+            }
+        }
+    }
+    all
+}
+
+/// Whether it has made two classes one.
+fn apply(terms: &mut Terms, found: &Found) -> bool {
+    let mut attrs = found.attrs.iter();
+    let before = terms.origins.len();
+    let mut made = construct(terms, found.rule.right, found, &mut attrs);
+    if let Node::Number(_) = found.rule.right.node() {
+        made = made.and_then(|number| spread(terms, number, found));
+    }
+    let Some(made) = made.filter(|made| terms.ty(*made) == terms.ty(found.class)) else {
+        return false;
+    };
+    if terms.graph.find(made) == terms.graph.find(found.class) {
+        return false;
+    }
+    if terms.origins.len() == before {
+        terms.dropped.push((found.rule, found.from[0], found.class));
+    }
+    terms.graph.union(found.class, made)
+}
+
+/// Adds the right side; `None` where the operands do not allow it.
+fn construct(
+    terms: &mut Terms,
+    right: Pattern,
+    found: &Found,
+    attrs: &mut std::slice::Iter<Attrs>,
+) -> Option<Id> {
+    match right.node() {
+        Node::Var(i) => Some(class(found.vars[*i]?)),
+        Node::Number(number) => {
+            let dtype = terms.ty(found.class).dtype;
+            let origin = origin(terms, found);
+            Some(terms.constant(Tensor::scalar(dtype, *number), origin))
+        }
+        Node::Op(op, args, _) => {
+            let own = attrs.next().expect("each operation on the right has attributes");
+            let own = complete_attrs(*op, own).ok()?;
+            let operands = args.iter().map(|arg| construct(terms, *arg, found, attrs));
+            let operands: Option<SmallVec<[Id; 3]>> = operands.collect();
+            let origin = origin(terms, found);
+            terms.operation_on(*op, own, operands?, origin)
+        }
+        Node::Near(_) | Node::Any(_) | Node::Known => None,
+    }
+}
+
+/// A number in all elements of the whole.
+fn spread(terms: &mut Terms, number: Id, found: &Found) -> Option<Id> {
+    let shape = terms.ty(found.class).shape.clone();
+    if shape.rank() == Some(0) {
+        return Some(number);
+    }
+    let op = mithril_ir::op::get("broadcast_in_dim");
+    let attrs = complete_attrs(op, &[("shape", shape.into())]).ok()?;
+    let origin = origin(terms, found);
+    terms.operation_on(op, attrs, SmallVec::from_iter([number]), origin)
+}
+
+fn origin(terms: &mut Terms, found: &Found) -> u32 {
+    let mut loc = Loc::unknown();
+    for origin in &found.from {
+        loc.merge(&terms.origins[*origin as usize].loc);
+    }
+    terms.origin(loc, None, Some(found.rule), found.from.clone())
+}

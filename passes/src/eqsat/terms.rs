@@ -1,0 +1,379 @@
+//! The graph of equal terms of a function.
+
+use std::sync::Arc;
+
+use egg::{Analysis, DidMerge, EGraph, Id, Language};
+use indexmap::IndexSet;
+use mithril_ir::attr::Attr;
+use mithril_ir::dim::Dim;
+use mithril_ir::graph::{Function, Operation, Value};
+use mithril_ir::loc::Loc;
+use mithril_ir::op::infer::{Infer, infer};
+use mithril_ir::op::{Kind, Meaning, Op};
+use mithril_ir::shape::Type;
+use mithril_ir::symbolic;
+use mithril_ir::tensor::Tensor;
+use rustc_hash::{FxBuildHasher, FxHashSet};
+use smallvec::SmallVec;
+
+use super::extract::Extraction;
+use crate::fold_constants;
+use crate::rules::Rule;
+use crate::rules::matching::{Facts, Made, uniform};
+
+/// An operation on classes of equal terms. Where it comes from is no part of what it is.
+#[derive(Clone, Debug)]
+pub struct Term {
+    /// Among [`Heads`].
+    pub head: u32,
+    pub operands: SmallVec<[Id; 3]>,
+    /// Among [`Terms::origins`].
+    pub origin: u32,
+}
+
+/// What a term is beside its operands.
+#[derive(PartialEq, Eq, Hash, Debug)]
+pub enum Head {
+    /// A value that is taken as it is: an argument, or what a call gives.
+    Leaf(Value, u32),
+    Op {
+        op: Op,
+        attrs: SmallVec<[Attr; 2]>,
+        ty: u32,
+        known: Option<Arc<[Dim]>>,
+    },
+}
+
+/// Heads and types by number.
+#[derive(Default)]
+pub struct Heads {
+    pub heads: IndexSet<Head, FxBuildHasher>,
+    pub types: IndexSet<Type, FxBuildHasher>,
+}
+
+/// What holds of all terms of a class.
+#[derive(Clone, Debug)]
+pub struct Fact {
+    /// Among [`Heads`].
+    pub ty: u32,
+    pub known: Option<Arc<[Dim]>>,
+    pub uniform: Option<f64>,
+    /// Whether it is computed beforehand.
+    pub literal: bool,
+}
+
+/// Why a term is there.
+pub struct Origin {
+    pub loc: Loc,
+    /// The operation of the function that it is; `None` of what a rule has made.
+    pub operation: Option<u32>,
+    pub rule: Option<&'static Rule>,
+    /// The origins of the terms that the rule has fitted.
+    pub from: SmallVec<[u32; 4]>,
+}
+
+/// A function as a graph of equal terms.
+pub struct Terms<'f> {
+    pub source: &'f Function,
+    pub graph: EGraph<Term, Heads>,
+    pub origins: Vec<Origin>,
+    /// By value of the source.
+    pub classes: Vec<Id>,
+    /// Where a rule has made a class equal to one it had: the rule, and the origin of the term that
+    /// need not be computed.
+    pub dropped: Vec<(&'static Rule, u32, Id)>,
+}
+
+impl PartialEq for Term {
+    fn eq(&self, other: &Term) -> bool {
+        self.head == other.head && self.operands == other.operands
+    }
+}
+
+impl Eq for Term {}
+
+impl PartialOrd for Term {
+    fn partial_cmp(&self, other: &Term) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Term {
+    fn cmp(&self, other: &Term) -> std::cmp::Ordering {
+        (self.head, &self.operands).cmp(&(other.head, &other.operands))
+    }
+}
+
+impl std::hash::Hash for Term {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        (self.head, &self.operands).hash(state);
+    }
+}
+
+impl Language for Term {
+    type Discriminant = u32;
+
+    fn discriminant(&self) -> u32 {
+        self.head
+    }
+
+    fn matches(&self, other: &Term) -> bool {
+        self.head == other.head && self.operands.len() == other.operands.len()
+    }
+
+    fn children(&self) -> &[Id] {
+        &self.operands
+    }
+
+    fn children_mut(&mut self) -> &mut [Id] {
+        &mut self.operands
+    }
+}
+
+impl Analysis<Term> for Heads {
+    type Data = Fact;
+
+    fn make(graph: &mut EGraph<Term, Heads>, term: &Term, _: Id) -> Fact {
+        match &graph.analysis.heads[term.head as usize] {
+            Head::Leaf(_, ty) => Fact { ty: *ty, known: None, uniform: None, literal: false },
+            Head::Op { op, attrs, ty, known } => {
+                let operand = |i: usize| graph[term.operands[i]].data.uniform;
+                let uniform = uniform(*op, attrs, term.operands.len(), &operand);
+                let operands = term.operands.iter().all(|id| graph[*id].data.literal);
+                let computed =
+                    !term.operands.is_empty() && matches!(op.meaning, Meaning::Scalar(_));
+                let literal = operands && (computed || op.kind == Kind::Constant);
+                let literal = literal && is_small(&graph.analysis.types[*ty as usize]);
+                Fact { ty: *ty, known: known.clone(), uniform, literal }
+            }
+        }
+    }
+
+    fn merge(&mut self, a: &mut Fact, b: Fact) -> DidMerge {
+        let (gains, lacks) = (more(a, &b), more(&b, a));
+        a.literal |= b.literal;
+        a.known = a.known.take().or(b.known);
+        a.uniform = a.uniform.or(b.uniform);
+        DidMerge(gains, lacks)
+    }
+}
+
+/// Whether more is known of `b` than of `a`.
+fn more(a: &Fact, b: &Fact) -> bool {
+    (a.known.is_none() && b.known.is_some())
+        || (a.uniform.is_none() && b.uniform.is_some())
+        || (!a.literal && b.literal)
+}
+
+/// Whether it has no more elements than are computed beforehand.
+fn is_small(ty: &Type) -> bool {
+    let count = ty.shape.as_fixed().map(|dims| dims.iter().product::<usize>());
+    count.is_some_and(|count| count <= fold_constants::LIMIT)
+}
+
+impl<'f> Terms<'f> {
+    pub fn new(source: &'f Function) -> Terms<'f> {
+        let mut terms = Terms {
+            source,
+            graph: EGraph::new(Heads::default()),
+            origins: Vec::new(),
+            classes: Vec::with_capacity(source.values.len()),
+            dropped: Vec::new(),
+        };
+        for (value, _) in source.arguments() {
+            terms.leaf(value);
+        }
+        for (number, op) in source.ops.iter().enumerate() {
+            if is_opaque(op) {
+                op.results().for_each(|value| terms.leaf(value));
+            } else {
+                terms.operation(number as u32, op);
+            }
+        }
+        terms.graph.rebuild();
+        terms
+    }
+
+    fn leaf(&mut self, value: Value) {
+        let ty = self.type_number(self.source.ty(value));
+        let origin = self.origin(Loc::unknown(), None, None, SmallVec::new());
+        let class = self.add(Head::Leaf(value, ty), SmallVec::new(), origin);
+        self.classes.push(class);
+    }
+
+    fn operation(&mut self, number: u32, op: &Operation) {
+        let info = self.source.info(op.result());
+        let ty = self.type_number(&info.ty);
+        let head = Head::Op { op: op.op, attrs: op.attrs.clone(), ty, known: info.known.clone() };
+        let operands = op.operands.iter().map(|v| self.classes[v.index()]).collect();
+        let origin = self.origin(op.loc.clone(), Some(number), None, SmallVec::new());
+        let class = self.add(head, operands, origin);
+        self.classes.push(class);
+    }
+
+    pub fn origin(
+        &mut self,
+        loc: Loc,
+        operation: Option<u32>,
+        rule: Option<&'static Rule>,
+        from: SmallVec<[u32; 4]>,
+    ) -> u32 {
+        self.origins.push(Origin { loc, operation, rule, from });
+        self.origins.len() as u32 - 1
+    }
+
+    fn type_number(&mut self, ty: &Type) -> u32 {
+        let types = &mut self.graph.analysis.types;
+        match types.get_index_of(ty) {
+            Some(at) => at as u32,
+            None => types.insert_full(ty.clone()).0 as u32,
+        }
+    }
+
+    fn add(&mut self, head: Head, operands: SmallVec<[Id; 3]>, origin: u32) -> Id {
+        let head = self.graph.analysis.heads.insert_full(head).0 as u32;
+        self.graph.add(Term { head, operands, origin })
+    }
+
+    /// Adds an operation; `None` where its operands do not allow it, or where it holds only under
+    /// conditions on dims that are not known.
+    pub fn operation_on(
+        &mut self,
+        op: Op,
+        attrs: SmallVec<[Attr; 2]>,
+        operands: SmallVec<[Id; 3]>,
+        origin: u32,
+    ) -> Option<Id> {
+        let (ty, known) = self.infer(op, &attrs, &operands)?;
+        let ty = self.type_number(&ty);
+        Some(self.add(Head::Op { op, attrs, ty, known }, operands, origin))
+    }
+
+    /// The type that an operation would have, and its elements as dims.
+    pub fn infer(
+        &self,
+        op: Op,
+        attrs: &[Attr],
+        operands: &[Id],
+    ) -> Option<(Type, Option<Arc<[Dim]>>)> {
+        let facts = operands.iter().map(|id| &self.graph[*id].data);
+        let facts: SmallVec<[&Fact; 3]> = facts.collect();
+        let types: SmallVec<[&Type; 3]> =
+            facts.iter().map(|fact| &self.graph.analysis.types[fact.ty as usize]).collect();
+        let known: SmallVec<[Option<&[Dim]>; 3]> =
+            facts.iter().map(|fact| fact.known.as_deref()).collect();
+        let (mut guards, mut open) = (Vec::new(), false);
+        let mut fresh = || {
+            open = true;
+            "_".into()
+        };
+        let mut cx = Infer {
+            op,
+            operands: &types,
+            attrs,
+            known: &known,
+            guards: &mut guards,
+            fresh: &mut fresh,
+        };
+        let ty = infer(&mut cx).ok()?;
+        let known = symbolic::value(&cx, &ty);
+        (guards.is_empty() && !open).then_some((ty, known))
+    }
+
+    pub fn constant(&mut self, tensor: Tensor, origin: u32) -> Id {
+        let op = mithril_ir::op::get("constant");
+        let attrs = SmallVec::from_iter([Attr::Tensor(tensor)]);
+        self.operation_on(op, attrs, SmallVec::new(), origin).expect("a constant has its type")
+    }
+
+    pub fn ty(&self, class: Id) -> &Type {
+        &self.graph.analysis.types[self.graph[class].data.ty as usize]
+    }
+
+    pub fn head(&self, term: &Term) -> &Head {
+        &self.graph.analysis.heads[term.head as usize]
+    }
+
+    /// The class of a value of the source.
+    pub fn class(&self, value: Value) -> Id {
+        self.graph.find(self.classes[value.index()])
+    }
+
+    /// The classes that have to be computed whatever else: results, and operands of calls.
+    pub fn roots(&self) -> Vec<Id> {
+        let calls = self.source.ops.iter().filter(|op| is_opaque(op));
+        let operands = calls.flat_map(|op| op.operands.iter().copied());
+        let results = self.source.results.iter().map(|result| result.value);
+        operands.chain(results).map(|value| self.class(value)).collect()
+    }
+
+    /// The rules that have to do with what was taken out, and where they were applied.
+    pub fn used(&self, extraction: &Extraction) -> Vec<(&'static str, Loc)> {
+        let emitted: FxHashSet<u32> = extraction.terms().map(|term| term.origin).collect();
+        let mut open: Vec<u32> = extraction.terms().map(|term| term.origin).collect();
+        let mut seen = FxHashSet::default();
+        let mut used = FxHashSet::default();
+        while let Some(origin) = open.pop() {
+            if seen.insert(origin) {
+                used.insert(origin);
+                open.extend(&self.origins[origin as usize].from);
+            }
+        }
+        let made = (self.origins.iter().enumerate())
+            .filter(|(at, _)| used.contains(&(*at as u32)))
+            .filter_map(|(_, origin)| Some((origin.rule?, &origin.loc)));
+        let dropped = self.dropped.iter().filter(|(_, origin, class)| {
+            !emitted.contains(origin) && extraction.chosen.contains_key(&self.graph.find(*class))
+        });
+        let dropped = dropped.map(|(rule, origin, _)| (*rule, &self.origins[*origin as usize].loc));
+        let mut all: Vec<(&'static str, Loc)> = Vec::new();
+        for (rule, loc) in made.chain(dropped) {
+            let entry = (rule.name, loc.clone());
+            if !all.contains(&entry) {
+                all.push(entry);
+            }
+        }
+        all
+    }
+}
+
+/// Whether an operation is taken as it is: what it computes stands in another function.
+pub fn is_opaque(op: &Operation) -> bool {
+    op.op.kind == Kind::Call || op.results != 1
+}
+
+pub fn value(class: Id) -> Value {
+    Value(usize::from(class) as u32)
+}
+
+pub fn class(value: Value) -> Id {
+    Id::from(value.index())
+}
+
+impl Facts for Terms<'_> {
+    fn ty(&self, value: Value) -> &Type {
+        Terms::ty(self, class(value))
+    }
+
+    fn uniform(&self, value: Value) -> Option<f64> {
+        self.graph[class(value)].data.uniform
+    }
+
+    fn made(&self, of: Value, by: Op) -> SmallVec<[Made<'_>; 2]> {
+        self.graph[class(of)].nodes.iter().filter_map(|term| self.as_made(term, by)).collect()
+    }
+}
+
+impl Terms<'_> {
+    /// The term as what the matcher sees, if it is such an operation.
+    pub fn as_made(&self, term: &Term, by: Op) -> Option<Made<'_>> {
+        match self.head(term) {
+            Head::Op { op, attrs, .. } if *op == by => {
+                let operands = term.operands.iter().map(|id| value(self.graph.find(*id)));
+                let operands = operands.collect();
+                Some(Made { op: *op, operands, attrs, number: term.origin })
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! How long operations take, roughly: what choosing among equal terms goes by.
+
+use mithril_ir::attr::Attr;
+use mithril_ir::diagnostic::Result;
+use mithril_ir::dim::Dim;
+use mithril_ir::graph::{Argument, Function, Operation, ResultDef, Role, Value, ValueInfo};
+use mithril_ir::loc::Loc;
+use mithril_ir::op::access::Access;
+use mithril_ir::op::{Kind, Meaning, Op};
+use mithril_ir::scalar::Prim;
+use mithril_ir::shape::Type;
+
+use crate::cost;
+use crate::target::Target;
+
+/// What a target's machine does in a nanosecond, and what it spends beside.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Profile {
+    /// Nanoseconds for each operation, whatever its size.
+    pub overhead: f64,
+    /// Bytes read and written.
+    pub bytes: f64,
+    /// Multiplications and additions of contractions.
+    pub products: f64,
+    /// Additions of elementwise operations and folds.
+    pub scalars: f64,
+    /// Whether results that only the next operation reads stay in registers.
+    pub fuses: bool,
+}
+
+/// A framework on one core, which runs each operation for itself.
+pub const FRAMEWORK: Profile =
+    Profile { overhead: 1000.0, bytes: 8.0, products: 60.0, scalars: 4.0, fuses: false };
+
+/// A framework that compiles what it is given.
+pub const COMPILED: Profile =
+    Profile { overhead: 100.0, bytes: 8.0, products: 60.0, scalars: 4.0, fuses: true };
+
+/// Native code on one core.
+pub const NATIVE: Profile =
+    Profile { overhead: 40.0, bytes: 8.0, products: 80.0, scalars: 8.0, fuses: true };
+
+/// What a symbol counts where its size is not known.
+const NOMINAL: i64 = 128;
+
+/// The picoseconds that an operation on operands of these types takes.
+///
+/// Errors: a composite whose decomposition fails.
+pub fn time(op: Op, attrs: &[Attr], operands: &[&Type], result: &Type, to: Target) -> Result<u64> {
+    let function = alone(op, attrs, operands, result);
+    let operation = &function.ops[0];
+    if matches!(op.kind, Kind::Constant | Kind::Dim | Kind::Barrier) && operands.is_empty() {
+        return Ok(0);
+    }
+    if matches!(op.meaning, Meaning::Decompose(_)) {
+        let parts = cost::parts(&function, *crate::target::CORE)?;
+        // Whatever it is written as, its scalars are computed: what tells it apart is that they are
+        // neither written nor read in between.
+        let products = parts.ops.iter().filter(|op| op.op.access == Access::Contract);
+        let work: f64 = products.map(|op| work_time(&parts, op, &to.profile)).sum();
+        let moved = moved(&function, operation) / to.profile.bytes;
+        return Ok(picoseconds(to.profile.overhead + work.max(moved)));
+    }
+    Ok(of_primitive(&function, operation, &to.profile))
+}
+
+/// A function of the operation and nothing else.
+fn alone(op: Op, attrs: &[Attr], operands: &[&Type], result: &Type) -> Function {
+    let mut function = Function::new("alone");
+    let value = |ty: &&Type| ValueInfo { ty: (*ty).clone(), name: None, known: None };
+    function.values = operands.iter().map(value).collect();
+    let argument =
+        |at| Argument { name: format!("x{at}").into(), role: Role::Data, donated: false };
+    function.args = (0..operands.len()).map(argument).collect();
+    let first = Value(operands.len() as u32);
+    function.values.push(value(&result));
+    function.ops.push(Operation {
+        op,
+        operands: (0..first.0).map(Value).collect(),
+        attrs: attrs.into(),
+        first,
+        results: 1,
+        loc: Loc::unknown(),
+    });
+    function.results = vec![ResultDef { name: "r".into(), value: first, state: None }];
+    function
+}
+
+fn of_primitive(function: &Function, operation: &Operation, profile: &Profile) -> u64 {
+    if operation.op.kind == Kind::Constant && operation.operands.is_empty() {
+        return 0;
+    }
+    let mut moved = moved(function, operation);
+    if is_view(operation.op.access) {
+        moved = 0.0;
+    }
+    // What only computes or moves elements one by one is part of the loop that reads it.
+    if profile.fuses && matches!(operation.op.kind, Kind::Elementwise | Kind::Layout) {
+        moved /= 8.0;
+    }
+    let time = work_time(function, operation, profile).max(moved / profile.bytes);
+    picoseconds(profile.overhead + time)
+}
+
+/// Whether frameworks give another look at the same memory.
+fn is_view(access: Access) -> bool {
+    use Access::{Broadcast, Known, Reshape, Same, Slice, Transpose};
+    matches!(access, Broadcast | Known | Reshape | Same | Slice | Transpose)
+}
+
+fn work_time(function: &Function, operation: &Operation, profile: &Profile) -> f64 {
+    let work = size(&cost::work(function, operation, &weight));
+    match operation.op.access {
+        Access::Contract => work / profile.products,
+        _ => work / profile.scalars,
+    }
+}
+
+/// The bytes it reads and writes. What it reads twice counts once.
+fn moved(function: &Function, operation: &Operation) -> f64 {
+    let mut values: Vec<Value> = operation.operands.to_vec();
+    values.sort_unstable();
+    values.dedup();
+    values.extend(operation.results());
+    values.iter().map(|value| size(&cost::bytes(function.ty(*value)))).sum()
+}
+
+fn size(dim: &Dim) -> f64 {
+    dim.evaluate(&|_| Some(NOMINAL)).unwrap_or(NOMINAL).max(0) as f64
+}
+
+fn picoseconds(nanoseconds: f64) -> u64 {
+    (nanoseconds * 1000.0) as u64
+}
+
+/// How many additions a scalar primitive takes as long as.
+fn weight(prim: Prim) -> i64 {
+    use Prim::{Acos, Asin, Atan, Atan2, Cos, Cosh, Sin, Sinh, Tan};
+    use Prim::{Div, Erf, Exp, Expm1, FloorDiv, Log, Log1p, Mod, Pow, Sqrt, Tanh};
+    match prim {
+        Div | Sqrt => 4,
+        FloorDiv | Mod => 8,
+        Exp | Expm1 | Log | Log1p | Tanh | Erf | Sin | Cos => 12,
+        Tan | Asin | Acos | Atan | Sinh | Cosh => 20,
+        Pow | Atan2 => 40,
+        _ => 1,
+    }
+}

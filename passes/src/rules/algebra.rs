@@ -1,0 +1,88 @@
+//! Sums and products: what cancels, what is factored out, what is a choice already made.
+
+use super::Class::{Exact, Fast, Reassociating};
+use super::matching::Match;
+use super::pattern::{number, op, vars};
+use super::{Rule, choice, is_float, is_int};
+
+pub(super) fn rules() -> Vec<Rule> {
+    let [x, y, z, c] = vars();
+    let unary = |name| move |x| op(name, [x]);
+    let [exp, relu, abs] = ["exp", "relu", "abs"].map(unary);
+    let [sigmoid, tanh, erf] = ["sigmoid", "tanh", "erf"].map(unary);
+    let pair = |name| move |x, y| op(name, [x, y]);
+    let [maximum, minimum] = ["maximum", "minimum"].map(pair);
+    let [lt, le, gt, ge] = ["lt", "le", "gt", "ge"].map(pair);
+    let select = |c, x, y| op("select", [c, x, y]);
+    let zero = number(0.0);
+    vec![
+        choice(Exact, "sub-same-int", x - x, zero).when(is_int),
+        choice(Exact, "mul-zero-int", x * 0.0, zero).when(is_int),
+        choice(Exact, "sub-add-int", (x + y) - y, x).when(is_int),
+        choice(Exact, "add-sub-int", (x - y) + y, x).when(is_int),
+        choice(Exact, "distribute-int", x * y + x * z, x * (y + z)).when(is_int),
+        choice(Exact, "add-same", x + x, x * 2.0),
+        choice(Exact, "neg-sub", -(x - y), y - x).when(is_int),
+        choice(Exact, "neg-mul", -x * y, -(x * y)),
+        choice(Exact, "neg-div", -x / y, -(x / y)),
+        choice(Exact, "div-neg", x / -y, -(x / y)),
+        choice(Exact, "mul-neg-number", -x * c, x * -c).when(|m| m.uniform(3).is_some()),
+        choice(Exact, "div-power-of-two", x / c, x * (1.0 / c)).when(by_power_of_two),
+        choice(Exact, "relu-relu", relu(relu(x)), relu(x)),
+        choice(Exact, "relu-abs", relu(abs(x)), abs(x)).when(is_float),
+        choice(Exact, "abs-relu", abs(relu(x)), relu(x)).when(is_float),
+        choice(Exact, "relu-exp", relu(exp(x)), exp(x)),
+        choice(Exact, "relu-sigmoid", relu(sigmoid(x)), sigmoid(x)),
+        choice(Exact, "abs-exp", abs(exp(x)), exp(x)),
+        choice(Exact, "neg-tanh", -tanh(-x), tanh(x)),
+        choice(Exact, "neg-erf", -erf(-x), erf(x)),
+        choice(Exact, "maximum-maximum", maximum(maximum(x, y), y), maximum(x, y)),
+        choice(Exact, "minimum-minimum", minimum(minimum(x, y), y), minimum(x, y)),
+        choice(Exact, "maximum-neg", maximum(-x, -y), -minimum(x, y)).when(is_float),
+        choice(Exact, "minimum-neg", minimum(-x, -y), -maximum(x, y)).when(is_float),
+        choice(Exact, "absolute-maximum", maximum(x, -x), abs(x)).when(is_float),
+        choice(Exact, "lt-turned", lt(x, y), gt(y, x)),
+        choice(Exact, "le-turned", le(x, y), ge(y, x)),
+        choice(Exact, "not-lt-int", !lt(x, y), ge(x, y)).when(is_int),
+        choice(Exact, "not-ge-int", !ge(x, y), lt(x, y)).when(is_int),
+        choice(Exact, "not-gt-int", !gt(x, y), le(x, y)).when(is_int),
+        choice(Exact, "not-le-int", !le(x, y), gt(x, y)).when(is_int),
+        choice(Exact, "and-absorbs", x & (x | y), x),
+        choice(Exact, "or-absorbs", x | (x & y), x),
+        choice(Exact, "not-and-not", !x & !y, !(x | y)),
+        choice(Exact, "not-or-not", !x | !y, !(x & y)),
+        choice(Exact, "select-yes", select(c, select(c, x, y), z), select(c, x, z)),
+        choice(Exact, "select-no", select(c, x, select(c, y, z)), select(c, x, z)),
+        choice(Exact, "select-number", select(c, x * y, x * z), x * select(c, y, z)),
+        choice(Reassociating, "distribute", x * y + x * z, x * (y + z)),
+        choice(Reassociating, "distribute-sub", x * y - x * z, x * (y - z)),
+        choice(Reassociating, "distribute-div", x / z + y / z, (x + y) / z),
+        choice(Reassociating, "distribute-one", x * y + x, x * (y + 1.0)),
+        choice(Reassociating, "mul-numbers", (x * y) * z, x * (y * z)).when(numbers),
+        choice(Reassociating, "div-numbers", (x / y) / z, x / (y * z)).when(numbers),
+        choice(Reassociating, "div-mul-numbers", (x * y) / z, x * (y / z)).when(numbers),
+        choice(Reassociating, "add-numbers", (x + y) + z, x + (y + z)).when(numbers),
+        choice(Reassociating, "sub-numbers", (x - y) - z, x - (y + z)).when(numbers),
+        choice(Reassociating, "div-number", x / c, x * (1.0 / c)).when(|m| m.uniform(3).is_some()),
+        choice(Fast, "sub-same", x - x, zero),
+        choice(Fast, "div-same", x / x, number(1.0)),
+        choice(Fast, "mul-zero", x * 0.0, zero),
+        choice(Fast, "sub-add", (x + y) - y, x),
+        choice(Fast, "add-sub", (x - y) + y, x),
+        choice(Fast, "div-mul", (x * y) / y, x),
+        choice(Fast, "mul-div", (x / y) * y, x),
+        choice(Fast, "maximum-zero", maximum(x, zero), relu(x)),
+        choice(Fast, "select-positive", select(gt(x, zero), x, zero), relu(x)),
+    ]
+}
+
+/// Whether the second and the third variable are numbers, which are worked out beforehand.
+fn numbers(m: &Match) -> bool {
+    m.uniform(1).is_some() && m.uniform(2).is_some()
+}
+
+/// Dividing by it is multiplying by its reciprocal, which is a number of every dtype.
+fn by_power_of_two(m: &Match) -> bool {
+    let power = |c: f64| c.log2().fract() == 0.0 && (0.001..=1000.0).contains(&c);
+    m.uniform(3).is_some_and(|c| power(c.abs()))
+}

@@ -1,0 +1,96 @@
+//! Folds: of folds, of what is the same along an axis, of what is only moved.
+
+use mithril_ir::attr::Attr;
+use mithril_ir::op::infer::as_ints;
+
+use super::Class::{Exact, Reassociating};
+use super::matching::Match;
+use super::pattern::{Pattern, any, op, vars};
+use super::{Attrs, Rule, choice};
+
+/// Folds that give the same however their axes are divided.
+const LATTICE: [&str; 4] = ["max", "min", "any", "all"];
+
+pub(super) fn rules() -> Vec<Rule> {
+    let [x, y, z] = vars();
+    let unary = |name: &'static str| move |x: Pattern| op(name, [x]);
+    let [sum, mean, max, min] = ["sum", "mean", "max", "min"].map(unary);
+    let matmul = |x, y| op("matmul", [x, y]);
+    let mut rules = vec![
+        choice(Reassociating, "sum-sum", sum(sum(x)), sum(x).with(joined)),
+        choice(Reassociating, "mean-mean", mean(mean(x)), mean(x).with(joined)),
+        choice(Reassociating, "sum-scaled", sum(x * y), y * sum(x).with(|m| same(m, "sum")))
+            .when(|m| m.uniform(1).is_some()),
+        choice(Reassociating, "mean-scaled-by", mean(x * y), y * mean(x).with(|m| same(m, "mean")))
+            .when(|m| m.uniform(1).is_some()),
+        choice(Reassociating, "sum-neg", sum(-x), -sum(x).with(|m| same(m, "sum"))),
+        choice(Reassociating, "sum-add", sum(x) + sum(y), sum(x + y).with(|m| same(m, "sum")))
+            .when(|m| m.shape(0) == m.shape(1) && twins(m, "sum")),
+        choice(Exact, "max-neg", max(-x), -min(x).with(|m| same(m, "max"))).when(super::is_float),
+        choice(Exact, "min-neg", min(-x), -max(x).with(|m| same(m, "min"))).when(super::is_float),
+        choice(Reassociating, "matmul-left", matmul(x, matmul(y, z)), matmul(matmul(x, y), z))
+            .when(matrices),
+        choice(Reassociating, "matmul-right", matmul(matmul(x, y), z), matmul(x, matmul(y, z)))
+            .when(matrices),
+        choice(Reassociating, "matmul-scaled", matmul(x * z, y), z * matmul(x, y))
+            .when(|m| m.uniform(2).is_some()),
+        choice(Reassociating, "matmul-scaled-right", matmul(x, y * z), z * matmul(x, y))
+            .when(|m| m.uniform(2).is_some()),
+        choice(Reassociating, "matmul-scaled-before", z * matmul(x, y), matmul(x * z, y))
+            .when(|m| m.uniform(2).is_some()),
+        choice(
+            Reassociating,
+            "matmul-add-left",
+            any([matmul(x, z) + matmul(y, z)]),
+            matmul(x + y, z),
+        )
+        .when(|m| m.shape(0) == m.shape(1)),
+        choice(Reassociating, "matmul-add-right", matmul(z, x) + matmul(z, y), matmul(z, x + y))
+            .when(|m| m.shape(0) == m.shape(1)),
+    ];
+    for (name, rule) in LATTICE.into_iter().zip(["max-max", "min-min", "any-any", "all-all"]) {
+        rules.push(choice(Exact, rule, op(name, [op(name, [x])]), op(name, [x]).with(joined)));
+    }
+    rules
+}
+
+fn matrices(m: &Match) -> bool {
+    [0, 1, 2].iter().all(|i| m.shape(*i).rank() == Some(2))
+}
+
+/// The attributes of the first operation of this name.
+fn same(m: &Match, name: &str) -> Option<Attrs> {
+    let at = m.find(name)?;
+    let attr = |name| m.attr(at, name).clone();
+    Some(vec![("axes", attr("axes")), ("keepdim", attr("keepdim"))])
+}
+
+/// Whether both operations of this name have the same attributes.
+fn twins(m: &Match, name: &str) -> bool {
+    let all = m.all(name);
+    let attrs = |at: usize| ["axes", "keepdim", "acc"].map(|attr| m.attr(at, attr).clone());
+    matches!(all[..], [a, b] if attrs(a) == attrs(b))
+}
+
+/// The axes of two folds as one; both keep them, or neither.
+fn joined(m: &Match) -> Option<Attrs> {
+    let rank = m.shape(0).rank()?;
+    if m.attr(0, "keepdim") != m.attr(1, "keepdim") {
+        return None;
+    }
+    let (keep, inner) = (m.attr(0, "keepdim").clone(), m.axes(1, "axes", rank)?);
+    let stays = keep == Attr::Bool(true);
+    let left: Vec<usize> = match stays {
+        true => (0..rank).collect(),
+        false => (0..rank).filter(|axis| !inner.contains(axis)).collect(),
+    };
+    let outer = match as_ints(m.attr(0, "axes")) {
+        Some(_) => m.axes(0, "axes", left.len())?,
+        None => (0..left.len()).collect(),
+    };
+    let mut axes: Vec<i64> = inner.iter().map(|axis| *axis as i64).collect();
+    axes.extend(outer.iter().map(|axis| left[*axis] as i64));
+    axes.sort_unstable();
+    axes.dedup();
+    Some(vec![("axes", Attr::ints(axes)), ("keepdim", keep)])
+}

@@ -1,0 +1,70 @@
+//! Every rule of the table is proved by the evaluator: what it makes of its left side gives the same
+//! numbers, on random and on special values, and the same gradients.
+
+mod proofs;
+
+use mithril_passes::rules::Class::{Exact, Fast, Reassociating, Recognise};
+use mithril_passes::rules::pattern::{number, op, vars};
+use mithril_passes::rules::{RULES, Rule, choice};
+use proofs::{examples, prove};
+
+#[test]
+fn every_rule_keeps_the_numbers() {
+    let rules = RULES.iter().filter(|rule| !rule.always);
+    let failures: Vec<String> =
+        rules.filter_map(|rule| Some(format!("{}: {}", rule.name, prove(rule).err()?))).collect();
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn examples_are_of_rules() {
+    for example in examples() {
+        let known = RULES.iter().any(|rule| rule.name == example.rule);
+        assert!(known, "there is no rule `{}`", example.rule);
+    }
+}
+
+/// Rules that look right, and are not in their class.
+fn wrong() -> Vec<Rule> {
+    let [x, y, z] = vars();
+    let unary = |name: &'static str| move |x| op(name, [x]);
+    let [exp, log, abs, sqrt] = ["exp", "log", "abs", "sqrt"].map(unary);
+    let [square, relu, tanh] = ["square", "relu", "tanh"].map(unary);
+    let [floor, sigmoid, sin] = ["floor", "sigmoid", "sin"].map(unary);
+    let pair = |name: &'static str| move |x, y| op(name, [x, y]);
+    let [lt, ge, maximum, minimum] = ["lt", "ge", "maximum", "minimum"].map(pair);
+    let select = |c, x, y| op("select", [c, x, y]);
+    let zero = number(0.0);
+    vec![
+        choice(Exact, "add-zero-float", x + 0.0, x),
+        choice(Exact, "sub-same-float", x - x, zero),
+        choice(Exact, "mul-zero-float", x * 0.0, zero),
+        choice(Exact, "associate", (x + y) + z, x + (y + z)),
+        choice(Exact, "not-lt-float", !lt(x, y), ge(x, y)),
+        choice(Exact, "div-as-mul", x / y, x * (1.0 / y)),
+        choice(Exact, "neg-sub-float", -(x - y), y - x),
+        choice(Exact, "relu-select", relu(x), select(lt(x, zero), zero, x)),
+        choice(Exact, "maximum-turned", maximum(-x, y), -maximum(x, -y)),
+        choice(Exact, "floor-neg", floor(-x), -floor(x)),
+        choice(Exact, "abs-mul", abs(x * y), abs(x) * y),
+        choice(Recognise, "sqrt-square-plain", sqrt(square(x)), x),
+        choice(Recognise, "square-exp", square(exp(x)), exp(square(x))),
+        choice(Recognise, "sigmoid-minus", 1.0 - sigmoid(x), -sigmoid(x)),
+        choice(Recognise, "naive-tanh", tanh(x), (exp(x) - exp(-x)) / (exp(x) + exp(-x))),
+        choice(Recognise, "naive-sigmoid", sigmoid(x), exp(x) / (1.0 + exp(x))),
+        choice(Reassociating, "distribute-wrongly", x * (y + z), x * y + z),
+        choice(Reassociating, "sub-associate", (x - y) - z, x - (y - z)),
+        choice(Reassociating, "minimum-of-sum", minimum(x, y) + z, minimum(x + z, y)),
+        choice(Fast, "log-add", log(x + y), log(x) + log(y)),
+        choice(Fast, "sin-double", sin(2.0 * x), 2.0 * sin(x)),
+    ]
+}
+
+#[test]
+fn wrong_rules_are_caught() {
+    let rules: &'static [Rule] = wrong().leak();
+    assert!(rules.len() >= 20);
+    for rule in rules {
+        assert!(prove(rule).is_err(), "{} passes for right", rule.name);
+    }
+}
