@@ -12,6 +12,7 @@ use mithril_ir::loc::Loc;
 use mithril_ir::shape::{Guard, Type};
 use mithril_ir::tensor::Tensor;
 use mithril_passes::driver::Driver;
+use mithril_passes::pipeline::Effort;
 use mithril_passes::specialise::given::Shapes;
 use mithril_passes::{pipeline, target};
 use mithril_source::python::{self, Framework, Source};
@@ -81,8 +82,8 @@ impl Target {
 pub struct CompileOptions {
     pub target: Target,
     pub lower: lower::Options,
-    /// Whether to simplify; otherwise every operation of the model is kept.
-    pub optimize: bool,
+    /// How far it is rewritten.
+    pub effort: Effort,
     /// The file's name without its extension.
     pub stem: String,
     /// Whether an equal compile that was made before may be taken.
@@ -124,7 +125,7 @@ struct Recipe {
     target: Target,
     /// What names in C contain.
     stem: Arc<str>,
-    optimize: bool,
+    effort: Effort,
     training: bool,
     tier: Tier,
 }
@@ -232,7 +233,8 @@ fn fresh(block: &Block, options: &CompileOptions) -> Result<Program> {
     let name: Arc<str> = block.name().unwrap_or(block.kind()).into();
     let training = options.lower.mode == Mode::Training;
     let (target, stem) = (options.target, options.stem.as_str().into());
-    let recipe = Recipe { target, stem, optimize: options.optimize, training, tier: options.tier };
+    let recipe =
+        Recipe { target, stem, effort: options.effort.clone(), training, tier: options.tier };
     if options.target.is_native() && is_open(&logical)? {
         return finished(name, &inits, logical, Code::Open, recipe, watch);
     }
@@ -370,10 +372,7 @@ fn simplify(
     };
     let learns = entry(logical)?.args.iter().any(|a| a.role == Role::Param);
     let gradients = recipe.training && learns && !differentiates;
-    let pipeline = match recipe.optimize {
-        true => pipeline::standard(shapes, *target, gradients),
-        false => pipeline::faithful(shapes, *target, gradients),
-    };
+    let pipeline = pipeline::standard(shapes, *target, gradients, &recipe.effort);
     let pipeline = match recipe.target {
         Target::Framework(_) => pipeline,
         Target::Cpu | Target::C => pipeline::flat(pipeline),

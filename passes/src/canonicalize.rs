@@ -25,13 +25,16 @@ pass! {
     /// Applies the small exact rules until none fits: units, signs, layouts that change nothing,
     /// casts there and back, choices that are made, dims that are known. Keeps every bit. Removes
     /// operations that nothing needs.
-    pub struct Canonicalize("canonicalize") {}
+    pub struct Canonicalize("canonicalize") {
+        /// The rules that are left out.
+        without: Vec<String> = Vec::new(),
+    }
 }
 
 impl Pass for Canonicalize {
     fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module> {
         each_function(module, |function| {
-            let simplified = simplify(module, function, cx)?;
+            let simplified = simplify(module, function, &self.without, cx)?;
             let swept = dce::sweep(simplified.as_ref().unwrap_or(function));
             let result = swept.or(simplified);
             if let Some(result) = &result {
@@ -51,12 +54,14 @@ const FUEL: usize = 32;
 fn simplify(
     module: &Module,
     function: &Function,
+    without: &[String],
     cx: &mut PassContext,
 ) -> Result<Option<Function>> {
     let mut simplifier = Simplifier {
         rebuild: Rebuild::new(module, function),
         uniform: vec![None; function.args.len()],
         definitions: vec![None; function.args.len()],
+        without,
         cx,
         applied: 0,
     };
@@ -77,6 +82,7 @@ struct Simplifier<'f, 'c> {
     /// By value of the new function.
     uniform: Vec<Option<f64>>,
     definitions: Vec<Option<u32>>,
+    without: &'c [String],
     cx: &'c mut PassContext,
     applied: usize,
 }
@@ -156,6 +162,9 @@ impl Simplifier<'_, '_> {
             return Ok(None);
         }
         for rule in of_root(root.op).iter().filter(|rule| rule.always) {
+            if self.without.iter().any(|name| name == rule.name) {
+                continue;
+            }
             let Some(mut found) = self.find(rule, root, loc) else {
                 continue;
             };

@@ -8,11 +8,13 @@ use crate::autodiff::Autodiff;
 use crate::canonicalize::Canonicalize;
 use crate::cse::Cse;
 use crate::dce::Dce;
+use crate::eqsat::Eqsat;
 use crate::fold_constants::FoldConstants;
 use crate::inline::Inline;
 use crate::legalize::Legalize;
 use crate::pass::{Limit, Pass};
 use crate::registry;
+use crate::rules::Class;
 use crate::specialise::Specialise;
 use crate::specialise::given::Shapes;
 use crate::split_folds::SplitFolds;
@@ -28,26 +30,70 @@ pub struct Pipeline {
 /// `def` for them, and their work is done once.
 const REPEATED: usize = 12;
 
+/// How much is done beside what a target asks for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Level {
+    /// Every operation of the model is kept.
+    None,
+    /// What is better wherever it can be done.
+    Basic,
+    /// What costs less on the target, too.
+    Full,
+}
+
+impl Level {
+    /// With their names.
+    pub const ALL: [(&str, Level); 3] =
+        [("none", Level::None), ("basic", Level::Basic), ("full", Level::Full)];
+}
+
+/// How far programs are rewritten.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Effort {
+    pub level: Level,
+    /// The freest rules that are applied.
+    pub math: Class,
+    /// Rules that are left out.
+    pub without: Vec<String>,
+}
+
+impl Default for Effort {
+    fn default() -> Effort {
+        Effort { level: Level::Full, math: Class::Recognise, without: Vec::new() }
+    }
+}
+
 /// What every compile runs, from a model's functions to what `target` takes. With `gradients`, the
 /// module gets a function of that name, which gives the results and a gradient for each param.
-pub fn standard(shapes: Shapes, target: Target, gradients: bool) -> Pipeline {
+pub fn standard(shapes: Shapes, target: Target, gradients: bool, effort: &Effort) -> Pipeline {
+    let pipeline = rewritten(shapes, target, gradients, effort).then(Legalize { target });
+    match effort.level {
+        Level::None => pipeline,
+        Level::Basic | Level::Full => pipeline
+            .then(Canonicalize { without: effort.without.clone() })
+            .then(Cse::default())
+            .then(Dce::default()),
+    }
+}
+
+/// The first part of [`standard`]: nothing is decomposed yet.
+pub fn rewritten(shapes: Shapes, target: Target, gradients: bool, effort: &Effort) -> Pipeline {
+    if effort.level == Level::None {
+        return faithful(shapes, target, gradients);
+    }
     let specialise = Specialise { shapes, ..Specialise::default() };
     let mut pipeline = Pipeline::default()
         .then(specialise)
         .then(Inline { repeated: Limit::At(REPEATED), ..Inline::default() })
-        .simplify();
+        .simplify(target, effort);
     if gradients {
-        pipeline = pipeline.then(joint(target)).simplify();
+        pipeline = pipeline.then(joint(target)).simplify(target, effort);
     }
     pipeline
-        .then(Legalize { target })
-        .then(Canonicalize::default())
-        .then(Cse::default())
-        .then(Dce::default())
 }
 
-/// [`standard`] with every operation of the model kept.
-pub fn faithful(shapes: Shapes, target: Target, gradients: bool) -> Pipeline {
+/// Keeps every operation of the model.
+fn faithful(shapes: Shapes, target: Target, gradients: bool) -> Pipeline {
     let mut pipeline = Pipeline::default();
     if shapes != Shapes::default() {
         pipeline = pipeline.then(Specialise { shapes, ..Specialise::default() });
@@ -56,10 +102,10 @@ pub fn faithful(shapes: Shapes, target: Target, gradients: bool) -> Pipeline {
     if gradients {
         pipeline = pipeline.then(joint(target)).then(Dce::default());
     }
-    pipeline.then(Legalize { target })
+    pipeline
 }
 
-/// What comes behind [`standard`] or [`faithful`] for native code: the outliner takes functions that
+/// What comes behind [`standard`] for native code: the outliner takes functions that
 /// call no other.
 pub fn flat(pipeline: Pipeline) -> Pipeline {
     pipeline
@@ -80,8 +126,17 @@ impl Pipeline {
         self
     }
 
-    fn simplify(self) -> Pipeline {
-        self.then(Canonicalize::default())
+    fn simplify(self, target: Target, effort: &Effort) -> Pipeline {
+        let simple = self.tidy(effort);
+        if effort.level < Level::Full {
+            return simple;
+        }
+        let (math, without) = (effort.math, effort.without.clone());
+        simple.then(Eqsat { target, math, without, ..Eqsat::default() }).tidy(effort)
+    }
+
+    fn tidy(self, effort: &Effort) -> Pipeline {
+        self.then(Canonicalize { without: effort.without.clone() })
             .then(FoldConstants::default())
             .then(Cse::default())
             .then(Dce::default())

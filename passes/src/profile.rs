@@ -11,7 +11,7 @@ use mithril_ir::scalar::Prim;
 use mithril_ir::shape::Type;
 
 use crate::cost;
-use crate::target::Target;
+use crate::target::{self, Target};
 
 /// What a target's machine does in a nanosecond, and what it spends beside.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -26,19 +26,27 @@ pub struct Profile {
     pub scalars: f64,
     /// Whether results that only the next operation reads stay in registers.
     pub fuses: bool,
+    /// The share of the time of its parts that a composite takes which the target has whole.
+    pub whole: f64,
 }
 
 /// A framework on one core, which runs each operation for itself.
-pub const FRAMEWORK: Profile =
-    Profile { overhead: 1000.0, bytes: 8.0, products: 60.0, scalars: 4.0, fuses: false };
+pub const FRAMEWORK: Profile = Profile {
+    overhead: 1000.0,
+    bytes: 8.0,
+    products: 60.0,
+    scalars: 4.0,
+    fuses: false,
+    whole: 0.5,
+};
 
 /// A framework that compiles what it is given.
 pub const COMPILED: Profile =
-    Profile { overhead: 100.0, bytes: 8.0, products: 60.0, scalars: 4.0, fuses: true };
+    Profile { overhead: 100.0, bytes: 8.0, products: 60.0, scalars: 4.0, fuses: true, whole: 0.9 };
 
 /// Native code on one core.
 pub const NATIVE: Profile =
-    Profile { overhead: 40.0, bytes: 8.0, products: 80.0, scalars: 8.0, fuses: true };
+    Profile { overhead: 40.0, bytes: 8.0, products: 80.0, scalars: 8.0, fuses: true, whole: 0.9 };
 
 /// What a symbol counts where its size is not known.
 const NOMINAL: i64 = 128;
@@ -52,16 +60,13 @@ pub fn time(op: Op, attrs: &[Attr], operands: &[&Type], result: &Type, to: Targe
     if matches!(op.kind, Kind::Constant | Kind::Dim | Kind::Barrier) && operands.is_empty() {
         return Ok(0);
     }
-    if matches!(op.meaning, Meaning::Decompose(_)) {
-        let parts = cost::parts(&function, *crate::target::CORE)?;
-        // Whatever it is written as, its scalars are computed: what tells it apart is that they are
-        // neither written nor read in between.
-        let products = parts.ops.iter().filter(|op| op.op.access == Access::Contract);
-        let work: f64 = products.map(|op| work_time(&parts, op, &to.profile)).sum();
-        let moved = moved(&function, operation) / to.profile.bytes;
-        return Ok(picoseconds(to.profile.overhead + work.max(moved)));
+    let whole = (to.takes)(&function, operation);
+    if whole && !matches!(op.meaning, Meaning::Decompose(_)) {
+        return Ok(of_primitive(&function, operation, &to.profile));
     }
-    Ok(of_primitive(&function, operation, &to.profile))
+    let parts = cost::parts(&function, if whole { *target::CORE } else { to })?;
+    let sum: u64 = parts.ops.iter().map(|op| of_primitive(&parts, op, &to.profile)).sum();
+    Ok(if whole { (sum as f64 * to.profile.whole) as u64 } else { sum })
 }
 
 /// A function of the operation and nothing else.

@@ -36,7 +36,8 @@ def compile(
     cache: bool = False,
     verbose: bool = False,
     debug: bool = False,
-    optimization_level: Literal["none", "default"] = "default",
+    optimization_level: Literal["none", "basic", "full"] = "full",
+    math: Literal["exact", "recognise", "reassociate", "fast"] = "recognise",
     memory_planning: Literal["greedy"] | None = None,
     gradient_checkpointing: bool = False,
     use_checkpointing: bool = False,
@@ -55,7 +56,12 @@ def compile(
 
     `cache` takes what was compiled from an equal model with the same options before. `verbose`
     prints what was done. `debug` prints the shapes and dtypes of named inner values at each call.
-    `optimization_level="none"` keeps every operation of the model. `gradient_checkpointing` (or
+    `optimization_level="none"` keeps every operation of the model, `"basic"` does what is better
+    wherever it can be done, and `"full"` takes of equal forms what costs least on the backend.
+    `math` says which forms are equal: `"exact"`, those of the same bits; `"recognise"`, also
+    compositions such as a softmax written out, which become the operation that stays finite;
+    `"reassociate"`, also sums and products in another order; `"fast"`, also what is equal of
+    ordinary numbers alone, such as `x / x` and 1. `gradient_checkpointing` (or
     `use_checkpointing`) computes inner values again for the gradients instead of keeping them.
     `memory_planning` concerns native targets: frameworks manage their memory themselves.
 
@@ -68,7 +74,7 @@ def compile(
             f"`model` is what is compiled\n  got: {type(model).__name__}"
             "\n  expected: a model or a block"
         )
-    _check_values(optimization_level, memory_planning)
+    _check_values(optimization_level, math, memory_planning)
     backend = _backend(backend, backend_map)
     from .compiled import CompiledModel  # noqa: PLC0415
 
@@ -79,7 +85,8 @@ def compile(
         "data_keys": _names(data_keys, "data_keys"),
         "discard_keys": _names(discard_keys, "discard_keys"),
         "constant_keys": _mapping(constant_keys, "constant_keys", "values by name"),
-        "optimize": optimization_level != "none",
+        "level": optimization_level,
+        "math": math,
         "cache": bool(cache),
     }
     compiled = CompiledModel(
@@ -122,9 +129,10 @@ def _refuse(unknown: Mapping[str, object]) -> None:
     )
 
 
-def _check_values(optimization_level: object, memory_planning: object) -> None:
+def _check_values(optimization_level: object, math: object, memory_planning: object) -> None:
     for keyword, value, known in [
-        ("optimization_level", optimization_level, ("none", "default")),
+        ("optimization_level", optimization_level, ("none", "basic", "full")),
+        ("math", math, ("exact", "recognise", "reassociate", "fast")),
         ("memory_planning", memory_planning, (None, "greedy")),
     ]:
         if value not in known:

@@ -3,6 +3,9 @@
 use std::sync::Arc;
 
 use mithril_ir::dtype::DType as Element;
+use mithril_passes::pipeline::{Effort, Level};
+use mithril_passes::rules::Class;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 
@@ -60,7 +63,7 @@ pub struct Program {
 #[pyfunction(name = "compile")]
 #[pyo3(signature = (
     block, target, dtype, wide, *, shapes: "dict[str, object]", inference, trainable_keys, data_keys,
-    discard_keys, constant_keys: "dict[str, object]", optimize, cache, file_path=None,
+    discard_keys, constant_keys: "dict[str, object]", level, math, cache, file_path=None,
     expose_keys=Vec::new(), tier=None,
 ))]
 // The keywords of Python's `compile`, one by one.
@@ -76,7 +79,8 @@ pub fn compile_block(
     data_keys: Vec<String>,
     discard_keys: Vec<String>,
     constant_keys: &Bound<'_, PyDict>,
-    optimize: bool,
+    level: &str,
+    math: &str,
     cache: bool,
     file_path: Option<&str>,
     expose_keys: Vec<String>,
@@ -99,7 +103,7 @@ pub fn compile_block(
         let options = CompileOptions {
             target,
             lower,
-            optimize,
+            effort: effort(level, math)?,
             stem: file_path.map_or(Ok("model".into()), |path| compile::stem(path, target))?,
             cache,
             tier: tier.map_or(Ok(Tier::default()), Tier::find)?,
@@ -111,6 +115,16 @@ pub fn compile_block(
         let program = compile::compile(&block, &options)?;
         Ok(Program { program, target, wide })
     })
+}
+
+/// How far a model is rewritten, by names that Python has checked.
+fn effort(level: &str, math: &str) -> Answer<Effort> {
+    let level = Level::ALL.into_iter().find(|(name, _)| *name == level);
+    let math = Class::ALL.into_iter().find(|class| class.name() == math);
+    let (Some((_, level)), Some(math)) = (level, math) else {
+        return Err(PyValueError::new_err("no such level, or no such class of rules").into());
+    };
+    Ok(Effort { level, math, ..Effort::default() })
 }
 
 fn mode(inference: bool) -> Mode {

@@ -22,6 +22,9 @@ pub struct Extraction<'t> {
 /// The most choices that are tried anew one by one.
 const REVISED: usize = 256;
 
+/// More picoseconds than anything takes.
+const DISFAVOUR: u64 = 1 << 52;
+
 /// One class in order, with its terms and what each costs by itself.
 struct Class<'t> {
     terms: Vec<(&'t Term, u64)>,
@@ -35,6 +38,8 @@ struct Graph<'t> {
     roots: Vec<usize>,
     /// What the function costs as it stands.
     before: u64,
+    /// What is added to that for terms that are superseded.
+    disfavoured: u64,
     /// By class and term, the classes of the operands.
     operands: Vec<Vec<SmallVec<[usize; 3]>>>,
 }
@@ -50,11 +55,8 @@ impl<'t> Extraction<'t> {
     /// Errors: a composite whose decomposition fails.
     pub fn best(terms: &'t Terms, target: Target, newest: bool) -> Result<Option<Extraction<'t>>> {
         let mut graph = Graph::new(terms, target)?;
-        if newest {
-            graph.prefer_new(terms);
-        }
+        graph.disfavour(terms, newest);
         let own: Vec<Option<usize>> = graph.classes.iter().map(|class| class.own).collect();
-        let before = graph.before;
         let mut best = graph.greedy();
         for (choice, own) in best.iter_mut().zip(&own) {
             *choice = choice.or(*own);
@@ -63,14 +65,14 @@ impl<'t> Extraction<'t> {
             return Ok(None);
         };
         graph.revise(&mut best, &own, &mut after);
-        if after >= before && !newest {
+        if after >= graph.before + graph.disfavoured && !newest {
             return Ok(None);
         }
         let mut chosen = FxHashMap::default();
         graph.closure(&best, &mut |class, term| {
             chosen.insert(graph.ids[class], graph.classes[class].terms[term].0);
         });
-        Ok(Some(Extraction { chosen, before, after }))
+        Ok(Some(Extraction { chosen, before: graph.before, after: after % DISFAVOUR }))
     }
 }
 
@@ -99,20 +101,24 @@ impl<'t> Graph<'t> {
         }
         let before = costs.function()?;
         let roots = terms.roots().iter().map(|id| numbers[id]).collect();
-        Ok(Graph { before, classes, ids, roots, operands })
+        Ok(Graph { before, disfavoured: 0, classes, ids, roots, operands })
     }
 
-    /// Makes terms of the function dear where a rule knows others.
-    fn prefer_new(&mut self, terms: &Terms) {
+    /// Makes terms dear that are superseded; with `newest`, those for which a rule knows others.
+    fn disfavour(&mut self, terms: &Terms, newest: bool) {
         let made = |term: &Term| terms.origins[term.origin as usize].rule.is_some();
         let dropped =
             |term: &Term| terms.dropped.iter().any(|(_, origin, _)| *origin == term.origin);
         for class in &mut self.classes {
-            let any = class.terms.iter().any(|(term, _)| made(term));
+            let others = class.terms.iter().any(|(term, _)| made(term));
             for (term, cost) in &mut class.terms {
-                if dropped(term) || (any && !made(term)) {
-                    *cost += 1 << 40;
+                let superseded = terms.superseded.contains(&term.origin);
+                let older = newest && (dropped(term) || (others && !made(term)));
+                if superseded || older {
+                    *cost += DISFAVOUR;
                 }
+                let own = terms.origins[term.origin as usize].operation.is_some();
+                self.disfavoured += if superseded && own { DISFAVOUR } else { 0 };
             }
         }
     }

@@ -119,6 +119,9 @@ fn apply(terms: &mut Terms, found: &Found) -> bool {
     if terms.graph.find(made) == terms.graph.find(found.class) {
         return false;
     }
+    if found.rule.supersedes {
+        terms.superseded.insert(found.from[0]);
+    }
     if terms.origins.len() == before {
         terms.dropped.push((found.rule, found.from[0], found.class));
     }

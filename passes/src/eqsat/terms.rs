@@ -82,6 +82,8 @@ pub struct Terms<'f> {
     /// Where a rule has made a class equal to one it had: the rule, and the origin of the term that
     /// need not be computed.
     pub dropped: Vec<(&'static Rule, u32, Id)>,
+    /// The origins of terms that are not taken where there is another.
+    pub superseded: FxHashSet<u32>,
 }
 
 impl PartialEq for Term {
@@ -179,6 +181,7 @@ impl<'f> Terms<'f> {
             origins: Vec::new(),
             classes: Vec::with_capacity(source.values.len()),
             dropped: Vec::new(),
+            superseded: FxHashSet::default(),
         };
         for (value, _) in source.arguments() {
             terms.leaf(value);

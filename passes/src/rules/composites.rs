@@ -3,9 +3,10 @@
 use mithril_ir::attr::Attr;
 use mithril_ir::op::infer::as_ints;
 
+use super::Class::Recognise;
 use super::matching::Match;
 use super::pattern::{Pattern, any, near, number, op, product, vars};
-use super::{Attrs, Rule, recognise};
+use super::{Attrs, Rule, choice, recognise};
 
 pub(super) fn rules() -> Vec<Rule> {
     [activations(), soft(), norms(), attention()].into_iter().flatten().collect()
@@ -132,15 +133,17 @@ fn norms() -> Vec<Rule> {
         Some(vec![("epsilon", m.attr(at, "epsilon").clone())])
     };
     vec![
-        recognise("mean", any([sum(x) / n, sum(x) * n]), mean(x).with(mean_of_sum)),
-        recognise("mean-scaled", sum(x / n), mean(x).with(mean_of_sum)),
-        recognise("variance", mean(square(centred)), variance(x).with(same_axes)),
-        recognise(
+        choice(Recognise, "mean", any([sum(x) / n, sum(x) * n]), mean(x).with(mean_of_sum)),
+        choice(Recognise, "mean-scaled", sum(x / n), mean(x).with(mean_of_sum)),
+        choice(Recognise, "variance", mean(square(centred)), variance(x).with(same_axes)),
+        choice(
+            Recognise,
             "variance-of-mean",
             mean(square(x)) - square(mean(x)),
             variance(x).with(same_axes),
         ),
-        recognise(
+        choice(
+            Recognise,
             "variance-centred",
             variance(x - mean(x)),
             variance(x).with(|m| (is_same(m, "variance", "mean")).then(|| all(m, "variance"))?),

@@ -84,6 +84,8 @@ pub struct Rule {
     pub when: Option<fn(&Match) -> bool>,
     /// Whether the right side is better wherever the rule fits: `canonicalize` applies it then.
     pub always: bool,
+    /// Whether the left side is not taken where the rule fits, whatever it costs.
+    pub supersedes: bool,
 }
 
 /// A rule that keeps the bits, and whose right side is never worse.
@@ -93,12 +95,12 @@ fn exact(name: &'static str, left: Pattern, right: Pattern) -> Rule {
 
 /// A rule whose right side costs decide on.
 pub fn choice(class: Class, name: &'static str, left: Pattern, right: Pattern) -> Rule {
-    Rule { name, topic: "", class, left, right, when: None, always: false }
+    Rule { name, topic: "", class, left, right, when: None, always: false, supersedes: false }
 }
 
-/// A rule that finds a composite, or a form of one that other rules know.
+/// A rule that finds a form which stays finite longer, or whose gradient is known in a better form.
 fn recognise(name: &'static str, left: Pattern, right: Pattern) -> Rule {
-    choice(Class::Recognise, name, left, right)
+    Rule { supersedes: true, ..choice(Class::Recognise, name, left, right) }
 }
 
 impl Rule {

@@ -1,6 +1,6 @@
 //! Powers, roots, exponentials and what undoes them.
 
-use super::Class::{Exact, Fast, Reassociating};
+use super::Class::{Exact, Fast, Reassociating, Recognise};
 use super::pattern::{any, number, op, vars};
 use super::{Rule, choice, recognise};
 
@@ -16,23 +16,23 @@ pub(super) fn rules() -> Vec<Rule> {
         choice(Exact, "abs-square", abs(square(x)), square(x)).when(super::is_float),
         choice(Exact, "one-over", 1.0 / x, reciprocal(x)),
         choice(Exact, "over-one", reciprocal(x), 1.0 / x),
-        recognise("mul-reciprocal", y * (1.0 / x), y / x),
-        recognise("div-reciprocal", y / (1.0 / x), y * x),
-        recognise("pow-two", power(x, 2.0), square(x)),
-        recognise("pow-three", power(x, 3.0), square(x) * x),
-        recognise("pow-four", power(x, 4.0), square(square(x))),
-        recognise("pow-half", power(x, 0.5), sqrt(x)),
-        recognise("pow-minus-one", power(x, -1.0), 1.0 / x),
-        recognise("pow-minus-two", power(x, -2.0), 1.0 / square(x)),
-        recognise("sqrt-square", sqrt(square(x)), abs(x)),
-        recognise("square-abs", sqrt(abs(square(x))), abs(x)),
+        choice(Recognise, "mul-reciprocal", y * (1.0 / x), y / x),
+        choice(Recognise, "div-reciprocal", y / (1.0 / x), y * x),
+        choice(Recognise, "pow-two", power(x, 2.0), square(x)),
+        choice(Recognise, "pow-three", power(x, 3.0), square(x) * x),
+        choice(Recognise, "pow-four", power(x, 4.0), square(square(x))),
+        choice(Recognise, "pow-half", power(x, 0.5), sqrt(x)),
+        choice(Recognise, "pow-minus-one", power(x, -1.0), 1.0 / x),
+        choice(Recognise, "pow-minus-two", power(x, -2.0), 1.0 / square(x)),
+        choice(Recognise, "sqrt-square", sqrt(square(x)), abs(x)),
+        choice(Recognise, "square-abs", sqrt(abs(square(x))), abs(x)),
         recognise("log-exp", log(exp(x)), x),
         recognise("exp-minus-one", exp(x) - 1.0, expm1(x)),
         recognise("log-one-plus", log(1.0 + x), log1p(x)),
-        recognise("log1p-expm1", log1p(expm1(x)), x),
-        recognise("expm1-log1p", expm1(log1p(x)), x),
-        recognise("log-reciprocal", log(1.0 / x), -log(x)),
-        recognise("one-over-exp", 1.0 / exp(x), exp(-x)),
+        choice(Recognise, "log1p-expm1", log1p(expm1(x)), x),
+        choice(Recognise, "expm1-log1p", expm1(log1p(x)), x),
+        choice(Recognise, "log-reciprocal", log(1.0 / x), -log(x)),
+        choice(Recognise, "one-over-exp", 1.0 / exp(x), exp(-x)),
         choice(Reassociating, "exp-mul", exp(x) * exp(y), exp(x + y)),
         choice(Reassociating, "exp-div", exp(x) / exp(y), exp(x - y)),
         choice(Reassociating, "sqrt-mul", sqrt(x) * sqrt(y), sqrt(x * y)),

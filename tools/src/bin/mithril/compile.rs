@@ -12,7 +12,7 @@ use mithril::{Diagnostic, Result};
 use mithril_ir::graph::Module;
 use mithril_ir::{text, verify};
 use mithril_passes::driver::Driver;
-use mithril_passes::pipeline::{self, Pipeline};
+use mithril_passes::pipeline::{self, Effort, Pipeline};
 use mithril_passes::specialise::given::Shapes;
 use mithril_passes::target;
 
@@ -90,7 +90,8 @@ impl Compile {
     fn program(&self, target: Target, stem: String) -> Result<std::sync::Arc<compile::Program>> {
         let lower = self.model.options();
         let tier = Tier::default();
-        let options = CompileOptions { target, lower, optimize: true, stem, cache: false, tier };
+        let options =
+            CompileOptions { target, lower, effort: Effort::default(), stem, cache: false, tier };
         let program = compile::compile(&self.model.block()?, &options)?;
         program.settled()?;
         Ok(program)
@@ -146,7 +147,8 @@ impl Compile {
         let module = text::parse(&file).map_err(within(&name, &file))?;
         verify::verify(&module).map_err(within(&name, &file))?;
         let native = target::find("native").expect("the target is there");
-        let then = pipeline::standard(Shapes::default(), *native, self.gradients);
+        let then =
+            pipeline::standard(Shapes::default(), *native, self.gradients, &Effort::default());
         let run = |pipeline: &Pipeline, module: &Module| -> Result<Module, Failure> {
             let ran = Driver::default().run(pipeline, module);
             Ok(ran.map_err(within(&name, &file))?.0)
