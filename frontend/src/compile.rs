@@ -12,6 +12,7 @@ use mithril_ir::loc::Loc;
 use mithril_ir::shape::{Guard, Type};
 use mithril_ir::tensor::Tensor;
 use mithril_passes::driver::Driver;
+use mithril_passes::explain::{self, Explanation};
 use mithril_passes::pipeline::Effort;
 use mithril_passes::specialise::given::Shapes;
 use mithril_passes::{pipeline, target};
@@ -107,6 +108,8 @@ pub struct Program {
     /// How long each stage took, in their order.
     pub timings: Vec<(&'static str, Duration)>,
     recipe: Recipe,
+    /// The model's functions, and the shapes that were given later.
+    logical: (Module, Shapes),
 }
 
 /// What a compile ends in.
@@ -236,7 +239,8 @@ fn fresh(block: &Block, options: &CompileOptions) -> Result<Program> {
     let recipe =
         Recipe { target, stem, effort: options.effort.clone(), training, tier: options.tier };
     if options.target.is_native() && is_open(&logical)? {
-        return finished(name, &inits, logical, Code::Open, recipe, watch);
+        let origin = (logical.clone(), Shapes::default());
+        return finished(name, &inits, (logical, origin), Code::Open, recipe, watch);
     }
     let module = simplify(&logical, &recipe, Shapes::default(), &mut watch)?;
     let code = match options.target {
@@ -246,7 +250,7 @@ fn fresh(block: &Block, options: &CompileOptions) -> Result<Program> {
         }
         Target::Cpu | Target::C => native(&module, &recipe, &mut watch)?,
     };
-    finished(name, &inits, module, code, recipe, watch)
+    finished(name, &inits, (module, (logical, Shapes::default())), code, recipe, watch)
 }
 
 /// Whether a rank, or a size of what is learned or kept, is not known.
@@ -262,7 +266,7 @@ fn is_open(module: &Module) -> Result<bool> {
 fn finished(
     name: Arc<str>,
     inits: &dyn Fn(&str) -> Init,
-    module: Module,
+    (module, logical): (Module, (Module, Shapes)),
     code: Code,
     recipe: Recipe,
     watch: Watch,
@@ -289,6 +293,7 @@ fn finished(
         code,
         module,
         recipe,
+        logical,
     })
 }
 
@@ -336,13 +341,41 @@ impl Program {
     /// Errors: shapes that do not fit; those of [`compile`].
     pub fn settle(&self, shapes: Shapes) -> Result<Program> {
         let mut watch = Watch::default();
-        let module = simplify(&self.module, &self.recipe, shapes, &mut watch)?;
+        let module = simplify(&self.module, &self.recipe, shapes.clone(), &mut watch)?;
         let code = native(&module, &self.recipe, &mut watch)?;
         let inits = |name: &str| {
             let found = self.arguments.iter().find(|argument| *argument.name == *name);
             found.map_or(Init::Normal, |argument| argument.init)
         };
+        let module = (module, (self.module.clone(), shapes));
         finished(self.name.clone(), &inits, module, code, self.recipe.clone(), watch)
+    }
+}
+
+impl Program {
+    /// What rewriting has done: which rules fired, where, and what each is worth.
+    ///
+    /// Errors: those of compiling.
+    pub fn explain(&self) -> Result<Explanation> {
+        let (module, shapes) = &self.logical;
+        let (target, gradients) = self.recipe.destination(module)?;
+        explain::explain(module, shapes, target, gradients, &self.recipe.effort)
+    }
+}
+
+impl Recipe {
+    /// Where the passes take a model's functions to, and whether they make its gradients.
+    fn destination(&self, logical: &Module) -> Result<(target::Target, bool)> {
+        let (name, differentiates) = match self.target {
+            Target::Framework(framework) => (framework.name(), framework.dialect().differentiates),
+            Target::Cpu => ("native", false),
+            Target::C => ("c", false),
+        };
+        let Some(target) = target::find(name) else {
+            return Diagnostic::new(format!("there is no target `{name}`")).err();
+        };
+        let learns = entry(logical)?.args.iter().any(|a| a.role == Role::Param);
+        Ok((*target, self.training && learns && !differentiates))
     }
 }
 
@@ -362,17 +395,8 @@ fn simplify(
     shapes: Shapes,
     watch: &mut Watch,
 ) -> Result<Module> {
-    let (name, differentiates) = match recipe.target {
-        Target::Framework(framework) => (framework.name(), framework.dialect().differentiates),
-        Target::Cpu => ("native", false),
-        Target::C => ("c", false),
-    };
-    let Some(target) = target::find(name) else {
-        return Diagnostic::new(format!("there is no target `{name}`")).err();
-    };
-    let learns = entry(logical)?.args.iter().any(|a| a.role == Role::Param);
-    let gradients = recipe.training && learns && !differentiates;
-    let pipeline = pipeline::standard(shapes, *target, gradients, &recipe.effort);
+    let (target, gradients) = recipe.destination(logical)?;
+    let pipeline = pipeline::standard(shapes, target, gradients, &recipe.effort);
     let pipeline = match recipe.target {
         Target::Framework(_) => pipeline,
         Target::Cpu | Target::C => pipeline::flat(pipeline),

@@ -13,6 +13,7 @@ pub mod cse;
 pub mod dce;
 pub mod driver;
 pub mod eqsat;
+pub mod explain;
 pub mod fold_constants;
 pub mod infer_shapes;
 pub mod inline;

@@ -1,15 +1,20 @@
 //! How long operations take, roughly: what choosing among equal terms goes by.
 
+use std::sync::Arc;
+
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
-use mithril_ir::graph::{Argument, Function, Operation, ResultDef, Role, Value, ValueInfo};
+use mithril_ir::graph::{Argument, Function, Module, Operation, ResultDef, Role, Value, ValueInfo};
 use mithril_ir::loc::Loc;
 use mithril_ir::op::access::Access;
 use mithril_ir::op::{Kind, Meaning, Op};
 use mithril_ir::scalar::Prim;
 use mithril_ir::shape::Type;
 
+use rustc_hash::FxHashMap;
+
+use crate::call_graph;
 use crate::cost;
 use crate::target::{self, Target};
 
@@ -51,10 +56,17 @@ pub const NATIVE: Profile =
 /// What a symbol counts where its size is not known.
 const NOMINAL: i64 = 128;
 
-/// The picoseconds that an operation on operands of these types takes.
+/// The picoseconds that an operation takes. Operands are told by their types, and each by the place
+/// of the first one that is the same value.
 ///
 /// Errors: a composite whose decomposition fails.
-pub fn time(op: Op, attrs: &[Attr], operands: &[&Type], result: &Type, to: Target) -> Result<u64> {
+pub fn time(
+    op: Op,
+    attrs: &[Attr],
+    operands: &[(usize, &Type)],
+    result: &Type,
+    to: Target,
+) -> Result<u64> {
     let function = alone(op, attrs, operands, result);
     let operation = &function.ops[0];
     if matches!(op.kind, Kind::Constant | Kind::Dim | Kind::Barrier) && operands.is_empty() {
@@ -69,19 +81,53 @@ pub fn time(op: Op, attrs: &[Attr], operands: &[&Type], result: &Type, to: Targe
     Ok(if whole { (sum as f64 * to.profile.whole) as u64 } else { sum })
 }
 
+/// The picoseconds that a program takes: what is called from outside, once each.
+///
+/// Errors: a composite whose decomposition fails; a call of a function there is not.
+pub fn of_module(module: &Module, to: Target) -> Result<u64> {
+    let mut known = FxHashMap::default();
+    module.called_from_outside().map(|function| of_function(module, function, to, &mut known)).sum()
+}
+
+fn of_function(
+    module: &Module,
+    function: &Arc<Function>,
+    to: Target,
+    known: &mut FxHashMap<Arc<str>, u64>,
+) -> Result<u64> {
+    if let Some(time) = known.get(&function.name) {
+        return Ok(*time);
+    }
+    let mut total = 0;
+    for op in &function.ops {
+        let callees = op.functions().map(|name| call_graph::function(module, name));
+        for callee in callees {
+            total += of_function(module, callee?, to, known)?;
+        }
+        if op.op.kind != Kind::Call {
+            let place = |value: &Value| op.operands.iter().position(|v| v == value).unwrap_or(0);
+            let operands: Vec<(usize, &Type)> =
+                op.operands.iter().map(|value| (place(value), function.ty(*value))).collect();
+            total += time(op.op, &op.attrs, &operands, function.ty(op.result()), to)?;
+        }
+    }
+    known.insert(function.name.clone(), total);
+    Ok(total)
+}
+
 /// A function of the operation and nothing else.
-fn alone(op: Op, attrs: &[Attr], operands: &[&Type], result: &Type) -> Function {
+fn alone(op: Op, attrs: &[Attr], operands: &[(usize, &Type)], result: &Type) -> Function {
     let mut function = Function::new("alone");
-    let value = |ty: &&Type| ValueInfo { ty: (*ty).clone(), name: None, known: None };
-    function.values = operands.iter().map(value).collect();
+    let value = |ty: &Type| ValueInfo { ty: ty.clone(), name: None, known: None };
+    function.values = operands.iter().map(|(_, ty)| value(ty)).collect();
     let argument =
         |at| Argument { name: format!("x{at}").into(), role: Role::Data, donated: false };
     function.args = (0..operands.len()).map(argument).collect();
     let first = Value(operands.len() as u32);
-    function.values.push(value(&result));
+    function.values.push(value(result));
     function.ops.push(Operation {
         op,
-        operands: (0..first.0).map(Value).collect(),
+        operands: operands.iter().map(|(place, _)| Value(*place as u32)).collect(),
         attrs: attrs.into(),
         first,
         results: 1,

@@ -190,6 +190,14 @@ class CompiledModel:
             lines.append(f"  written to {self._file_path}")
         return "\n".join(lines)
 
+    def explain(self) -> _core.Explanation:
+        """Which rules have rewritten the model, where, and what each is worth.
+
+        Printed, it is a table; its `rules` have the same as data. Times are estimates for the
+        backend: a rule's gain is how much longer the program would take without it.
+        """
+        return getattr(self._runner, "native", self._program).explain()
+
     def __repr__(self) -> str:
         return (
             f"CompiledModel({self._program.name}, {self.backend!r}, "

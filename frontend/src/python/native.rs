@@ -15,6 +15,7 @@ use pyo3::types::{PyCFunction, PyDict, PyTuple};
 use super::arrays::Reader;
 use super::check::{Binding, Checker, Dicts, Group, Signature, Wrong, dicts};
 use super::fault::{Answer, guarded};
+use super::program::Explanation;
 use crate::compile::Program;
 use crate::native::background;
 use call::{Call, Machine, Taken};
@@ -341,7 +342,17 @@ impl Native {
         })
     }
 
+    /// What rewriting has done to the program that ran last.
+    fn explain(&self) -> Answer<Explanation> {
+        guarded(|| {
+            let variants = self.kept();
+            let program = variants.first().map_or(&self.program, |variant| &variant.program);
+            Ok(Explanation(program.explain()?))
+        })
+    }
+
     /// Programs and kernels, for people to read.
+
     #[getter]
     fn listing(&self) -> String {
         let variants = self.kept();

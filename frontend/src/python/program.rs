@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use mithril_ir::dtype::DType as Element;
+use mithril_passes::explain;
 use mithril_passes::pipeline::{Effort, Level};
 use mithril_passes::rules::Class;
 use pyo3::exceptions::PyValueError;
@@ -47,6 +48,28 @@ pub struct Outcome {
     dtype: DType,
     /// The dims as text.
     dims: Vec<String>,
+}
+
+/// What rewriting has done to a program: a table as text, and in notebooks.
+#[pyclass(frozen, module = "mithril._core")]
+pub struct Explanation(pub explain::Explanation);
+
+/// A rule that fired.
+#[pyclass(frozen, get_all, module = "mithril._core")]
+pub struct Fired {
+    /// Its name.
+    rule: &'static str,
+    /// What it is about: `algebra`, `layout`, `composites`, ….
+    topic: &'static str,
+    /// What it may change: `exact`, `recognise`, `reassociate` or `fast`.
+    math: &'static str,
+    /// How often it was applied.
+    times: usize,
+    /// The paths of the blocks it was applied in.
+    places: Vec<String>,
+    /// The seconds that the program is estimated to take longer without it. Below 0 where the rule
+    /// is there for numbers that stay finite.
+    gain: f64,
 }
 
 /// A compiled model.
@@ -173,6 +196,58 @@ impl Argument {
 }
 
 #[pymethods]
+impl Explanation {
+    /// The seconds that the program is estimated to take with every operation of the model.
+    #[getter]
+    fn before(&self) -> f64 {
+        seconds(self.0.before as f64)
+    }
+
+    /// The seconds that it is estimated to take as it was rewritten.
+    #[getter]
+    fn after(&self) -> f64 {
+        seconds(self.0.after as f64)
+    }
+
+    /// The rules that fired, the most valuable first.
+    #[getter]
+    fn rules(&self) -> Vec<Fired> {
+        let rule = |fired: &explain::Fired| Fired {
+            rule: fired.name,
+            topic: fired.topic,
+            math: fired.class.name(),
+            times: fired.times,
+            places: fired.places.paths().iter().map(|path| path.to_string()).collect(),
+            gain: seconds(fired.gain as f64),
+        };
+        self.0.rules.iter().map(rule).collect()
+    }
+
+    fn __str__(&self) -> String {
+        self.0.to_string()
+    }
+
+    fn __repr__(&self) -> String {
+        self.0.to_string()
+    }
+
+    fn _repr_html_(&self) -> String {
+        self.0.html()
+    }
+}
+
+#[pymethods]
+impl Fired {
+    fn __repr__(&self) -> String {
+        format!("{}: {} times, gain {:.3e} s", self.rule, self.times, self.gain)
+    }
+}
+
+fn seconds(picoseconds: f64) -> f64 {
+    picoseconds * 1e-12
+}
+
+#[pymethods]
 impl Program {
     /// What was compiled: the block's name or kind.
     #[getter]
@@ -219,6 +294,11 @@ impl Program {
             dims: dims(&own.ty),
         };
         self.program.results.iter().map(result).collect()
+    }
+
+    /// What rewriting has done.
+    fn explain(&self) -> Answer<Explanation> {
+        guarded(|| Ok(Explanation(self.program.explain()?)))
     }
 
     /// Seconds that each stage took.

@@ -20,7 +20,7 @@ pub struct Extraction<'t> {
 }
 
 /// The most choices that are tried anew one by one.
-const REVISED: usize = 256;
+const REVISED: usize = 1024;
 
 /// More picoseconds than anything takes.
 const DISFAVOUR: u64 = 1 << 52;
@@ -175,15 +175,27 @@ impl<'t> Graph<'t> {
         Some((cost + own, set))
     }
 
-    /// Takes terms of the function back where that costs no more.
+    /// Tries other terms one by one: what is shared costs less than it seems to by itself. Terms of
+    /// the function are taken where they cost no more.
     fn revise(&self, best: &mut [Option<usize>], own: &[Option<usize>], least: &mut u64) {
-        let differ = |class: &usize| own[*class].is_some() && best[*class] != own[*class];
-        let changed: Vec<usize> = (0..best.len()).filter(differ).collect();
-        for class in changed.into_iter().take(REVISED).rev() {
-            let chosen = std::mem::replace(&mut best[class], own[class]);
-            match self.total(best) {
-                Some(total) if total <= *least => *least = total,
-                _ => best[class] = chosen,
+        let mut tries = 0;
+        let mut computed = vec![false; best.len()];
+        self.closure(best, &mut |class, _| computed[class] = true);
+        for class in (0..best.len()).rev().filter(|class| computed[*class]) {
+            for term in 0..self.classes[class].terms.len() {
+                if self.classes[class].terms.len() == 1 || best[class] == Some(term) {
+                    continue;
+                }
+                tries += 1;
+                if tries > REVISED {
+                    return;
+                }
+                let chosen = best[class].replace(term);
+                match self.total(best) {
+                    Some(total) if total < *least => *least = total,
+                    Some(total) if total == *least && own[class] == Some(term) => {}
+                    _ => best[class] = chosen,
+                }
             }
         }
     }
@@ -236,7 +248,7 @@ impl<'t> Graph<'t> {
 struct Costs<'t, 'f> {
     terms: &'t Terms<'f>,
     target: Target,
-    known: FxHashMap<(u32, SmallVec<[u32; 3]>), u64>,
+    known: FxHashMap<(u32, SmallVec<[(usize, u32); 3]>), u64>,
 }
 
 impl Costs<'_, '_> {
@@ -252,7 +264,8 @@ impl Costs<'_, '_> {
         let Head::Op { op, attrs, .. } = self.terms.head(term) else {
             return Ok(0);
         };
-        let types = term.operands.iter().map(|id| self.terms.graph[*id].data.ty);
+        let place = |id: &Id| term.operands.iter().position(|other| other == id).unwrap_or(0);
+        let types = term.operands.iter().map(|id| (place(id), self.terms.graph[*id].data.ty));
         let key = (term.head, types.collect());
         if self.terms.graph[class].data.literal {
             return Ok(0);
@@ -260,8 +273,8 @@ impl Costs<'_, '_> {
         if let Some(cost) = self.known.get(&key) {
             return Ok(*cost);
         }
-        let types: SmallVec<[&Type; 3]> =
-            term.operands.iter().map(|id| self.terms.ty(*id)).collect();
+        let types: SmallVec<[(usize, &Type); 3]> =
+            term.operands.iter().map(|id| (place(id), self.terms.ty(*id))).collect();
         let cost = profile::time(*op, attrs, &types, self.terms.ty(class), self.target)?;
         self.known.insert(key, cost);
         Ok(cost)

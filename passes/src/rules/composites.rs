@@ -37,6 +37,11 @@ fn activations() -> Vec<Rule> {
         recognise("sigmoid-exp", exp(x) / (1.0 + exp(x)), sigmoid(x)),
         recognise("sigmoid-neg", 1.0 / (1.0 + exp(x)), sigmoid(-x)),
         recognise("sigmoid-tanh", half * (1.0 + tanh(half * x)), sigmoid(x)),
+        recognise(
+            "sigmoid-select",
+            select(op("ge", [x, number(0.0)]), sigmoid(abs(x)), sigmoid(-abs(x))),
+            sigmoid(x),
+        ),
         recognise("silu", x * sigmoid(x), op("silu", [x])),
         recognise("silu-div", x / (1.0 + exp(-x)), op("silu", [x])),
         recognise("softplus", log1p(exp(x)), softplus(x)),
@@ -57,12 +62,12 @@ fn activations() -> Vec<Rule> {
         recognise(
             "elu-alpha",
             select(gt(x, number(0.0)), x, c * expm1(x)),
-            op("elu", [x]).with(|m| Some(vec![("alpha", m.uniform(1)?.into())])),
+            op("elu", [x]).with(|m| Some(vec![("alpha", m.number(1)?.into())])),
         ),
         recognise(
             "leaky-relu",
             select(gt(x, number(0.0)), x, c * x),
-            op("leaky_relu", [x]).with(|m| Some(vec![("slope", m.uniform(1)?.into())])),
+            op("leaky_relu", [x]).with(|m| Some(vec![("slope", m.number(1)?.into())])),
         ),
     ]
 }
@@ -127,7 +132,7 @@ fn norms() -> Vec<Rule> {
     let [sqrt, layer_norm, rms_norm] = ["sqrt", "layer_norm", "rms_norm"].map(unary);
     let centred = x - mean(x);
     let over = |x, power| any([x / sqrt(power), x * op("pow", [power, number(-0.5)])]);
-    let epsilon = |m: &Match| Some(vec![("epsilon", m.uniform(1)?.into())]);
+    let epsilon = |m: &Match| Some(vec![("epsilon", m.number(1)?.into())]);
     let same_epsilon = |m: &Match| {
         let at = m.find("layer_norm").or_else(|| m.find("rms_norm"))?;
         Some(vec![("epsilon", m.attr(at, "epsilon").clone())])
@@ -150,6 +155,12 @@ fn norms() -> Vec<Rule> {
         ),
         recognise("layer-norm", over(centred, variance(x) + e), layer_norm(x).with(epsilon))
             .when(|m| over_last(m, "mean") && over_last(m, "variance") && is_plain(m)),
+        recognise(
+            "layer-norm-rms",
+            rms_norm(centred),
+            layer_norm(x).with(|m| Some(vec![("epsilon", m.attr(0, "epsilon").clone())])),
+        )
+        .when(|m| over_last(m, "mean")),
         recognise(
             "layer-norm-weight",
             layer_norm(x) * w,
@@ -204,8 +215,8 @@ fn attention() -> Vec<Rule> {
 fn scaled(m: &Match) -> Option<Attrs> {
     let scale = match m.vars()[3] {
         None => 1.0,
-        Some(_) if m.find("div").is_some() => 1.0 / m.uniform(3)?,
-        Some(_) => m.uniform(3)?,
+        Some(_) if m.find("div").is_some() => 1.0 / m.number(3)?,
+        Some(_) => m.number(3)?,
     };
     Some(vec![("scale", scale.into())])
 }

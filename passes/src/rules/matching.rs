@@ -195,6 +195,15 @@ impl<'a> Match<'a> {
         self.facts.uniform(self.var(i))
     }
 
+    /// The same as an attribute: the number of fewest digits that is it in its dtype.
+    pub fn number(&self, i: usize) -> Option<f64> {
+        let own = self.uniform(i)?;
+        match self.dtype(i) {
+            DType::F64 => Some(own),
+            _ => (own as f32).to_string().parse().ok(),
+        }
+    }
+
     /// The type of an operand of operation number `i` of the left side.
     pub fn operand(&self, i: usize, operand: usize) -> &'a Type {
         self.facts.ty(self.made[i].operands[operand])

@@ -111,6 +111,11 @@ pub fn examples() -> Vec<Example> {
             SAME,
             "%m = mean(%x) {axes = [-1], keepdim = true}\n%d = sub(%x, %m)\n%v = variance(%x) {axes = [-1], keepdim = true}\n%c = constant() {value = dense<tensor<f64>, 0.1>}\n%e = add(%v, %c)\n%h = constant() {value = dense<tensor<f64>, -0.5>}\n%s = pow(%e, %h)\n%r = mul(%d, %s)",
         ),
+        one(
+            "layer-norm-rms",
+            SAME,
+            "%m = mean(%x) {axes = [-1], keepdim = true}\n%d = sub(%x, %m)\n%r = rms_norm(%d) {epsilon = 0.1}",
+        ),
         on(
             "layer-norm-weight",
             weights,
