@@ -33,6 +33,7 @@
 pub mod block;
 pub mod blocks;
 pub mod compile;
+pub mod cost;
 pub mod literal;
 mod load;
 pub mod lower;

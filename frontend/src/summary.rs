@@ -1,6 +1,5 @@
 //! What a model is made of: blocks, terminals, shapes and numbers of params, as rows and as a table.
 
-use std::fmt::Write;
 use std::sync::Arc;
 
 use mithril_ir::diagnostic::Result;
@@ -11,6 +10,7 @@ use crate::block::{Block, Definition};
 use crate::lower::{Instance, Options, lower_traced};
 use crate::model::seal::{Feed, Part};
 use mithril_passes::nesting::deeper;
+use mithril_passes::table::{Table, grouped};
 
 /// One block of a model.
 #[derive(Clone, Debug, PartialEq)]
@@ -129,8 +129,8 @@ fn row(part: &Part, instance: Option<&Instance>, path: String, depth: usize) -> 
     row
 }
 
-/// The head of a table, a line for each block, and a total at the end.
-fn lines(rows: &[Row]) -> Vec<[String; 5]> {
+/// A line for each block, and a total at the end.
+fn lines(rows: &[Row]) -> Table {
     let cells = |cells: &[Cell]| {
         let data = cells.iter().filter(|c| c.role == Role::Data);
         let each = data.map(|c| match &c.ty {
@@ -139,75 +139,26 @@ fn lines(rows: &[Row]) -> Vec<[String; 5]> {
         });
         each.collect::<Vec<_>>().join(", ")
     };
-    let number = |n: Option<u64>| n.map_or("?".to_string(), grouped);
-    let mut lines = vec![["block", "kind", "inputs", "outputs", "params"].map(String::from)];
-    for row in rows.iter().skip(1) {
+    let line = |name: String, row: &Row| {
+        let params = row.params.map_or("?".to_string(), grouped);
+        vec![name, row.kind.to_string(), cells(&row.inputs), cells(&row.outputs), params]
+    };
+    let name = |row: &Row| {
         let name = row.path.rsplit('.').next().unwrap_or("");
-        lines.push([
-            format!("{}{name}", "  ".repeat(row.depth - 1)),
-            row.kind.to_string(),
-            cells(&row.inputs),
-            cells(&row.outputs),
-            number(row.params),
-        ]);
-    }
-    if let Some(top) = rows.first() {
-        lines.push([
-            "total".to_string(),
-            top.kind.to_string(),
-            cells(&top.inputs),
-            cells(&top.outputs),
-            number(top.params),
-        ]);
-    }
-    lines
+        format!("{}{name}", "  ".repeat(row.depth - 1))
+    };
+    let blocks = rows.iter().skip(1).map(|row| line(name(row), row));
+    let total = rows.first().map(|top| line("total".to_string(), top));
+    let heads = vec!["block", "kind", "inputs", "outputs", "params"];
+    Table { heads, numbers: &[4], rows: blocks.chain(total).collect() }
 }
 
 /// Rows as a table of HTML, for notebooks.
 pub fn html(rows: &[Row]) -> String {
-    let escaped = |text: &str| {
-        let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-        text.replace("  ", "&nbsp;&nbsp;")
-    };
-    let mut text = "<table>\n".to_string();
-    for (i, line) in lines(rows).iter().enumerate() {
-        let cell = if i == 0 { "th" } else { "td" };
-        let cells = line.iter().map(|c| format!("<{cell}>{}</{cell}>", escaped(c)));
-        let _ = writeln!(text, "<tr>{}</tr>", cells.collect::<String>());
-    }
-    text + "</table>"
+    lines(rows).html()
 }
 
 /// Rows as a table of text.
 pub fn table(rows: &[Row]) -> String {
-    let lines = lines(rows);
-    let width = |column: usize| {
-        let widths = lines.iter().map(|line| line[column].chars().count());
-        widths.max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..5).map(width).collect();
-    let mut text = String::new();
-    for line in &lines {
-        let mut shown = String::new();
-        for (cell, width) in line.iter().zip(&widths).take(4) {
-            let _ = write!(shown, "{cell:<width$}  ");
-        }
-        let _ = write!(shown, "{:>width$}", line[4], width = widths[4]);
-        text.push_str(shown.trim_end());
-        text.push('\n');
-    }
-    text
-}
-
-/// `1234567` as `1,234,567`.
-fn grouped(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::new();
-    for (i, c) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i) % 3 == 0 {
-            text.push(',');
-        }
-        text.push(c);
-    }
-    text
+    lines(rows).text()
 }

@@ -1,6 +1,6 @@
 //! What functions cost, before anything runs: arithmetic and memory, in the symbols of their dims.
 
-use std::fmt::{self, Display, Formatter};
+use std::fmt::{self, Display, Formatter, Write};
 use std::ops::Add;
 use std::sync::Arc;
 
@@ -13,6 +13,8 @@ use mithril_ir::op::{self, Meaning};
 use mithril_ir::scalar::Prim;
 use mithril_ir::scalar::expr::Node;
 use mithril_ir::shape::Type;
+
+pub mod blocks;
 
 use crate::cse::Cse;
 use crate::driver::Driver;
@@ -47,7 +49,7 @@ impl Display for Cost {
     }
 }
 
-fn amount(f: &mut Formatter, dim: &Dim, unit: &str) -> fmt::Result {
+fn amount(f: &mut dyn Write, dim: &Dim, unit: &str) -> fmt::Result {
     let Some(number) = dim.as_const() else {
         return write!(f, "{dim} {unit}");
     };

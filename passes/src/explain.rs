@@ -11,6 +11,7 @@ use crate::pipeline::{Effort, Level, rewritten};
 use crate::profile;
 use crate::rules::{Class, RULES, Rule};
 use crate::specialise::given::Shapes;
+use crate::table::Table;
 use crate::target::Target;
 
 /// What rewriting has done.
@@ -84,45 +85,40 @@ impl Fired {
         Fired { name, topic, class, times: 1, places: loc.clone(), gain: 0 }
     }
 
-    /// The cells of its row in tables.
-    pub fn cells(&self) -> [String; 5] {
+    fn cells(&self) -> Vec<String> {
         let places = self.places.blocks().unwrap_or_default();
         let gain = match self.gain {
             gain if gain < 0 => format!("-{}", time(gain.unsigned_abs())),
             gain => time(gain.unsigned_abs()),
         };
         let name = self.name.to_string();
-        [name, self.class.name().to_string(), self.times.to_string(), gain, places]
+        vec![name, self.class.name().to_string(), self.times.to_string(), gain, places]
     }
 }
 
-/// The heads of [`Fired::cells`].
-pub const HEADS: [&str; 5] = ["rule", "class", "times", "gain", "where"];
-
 impl Display for Explanation {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
-        writeln!(f, "estimated: {} before, {} after", time(self.before), time(self.after))?;
-        if self.rules.is_empty() {
-            return f.write_str("no rule fired");
+        writeln!(f, "{}", self.head())?;
+        match self.rules.is_empty() {
+            true => f.write_str("no rule fired"),
+            false => f.write_str(self.table().text().trim_end()),
         }
-        let rows: Vec<[String; 5]> = self.rules.iter().map(Fired::cells).collect();
-        let width = |at: usize| {
-            let cells = rows.iter().map(|row| row[at].chars().count());
-            cells.chain([HEADS[at].len()]).max().unwrap_or(0)
-        };
-        let widths: [usize; 5] = std::array::from_fn(width);
-        let heads = HEADS.map(String::from);
-        for (number, row) in [&heads].into_iter().chain(&rows).enumerate() {
-            let line: Vec<String> = (row.iter().zip(widths).enumerate())
-                .map(|(at, (cell, width))| match at {
-                    2 | 3 => format!("{cell:>width$}"),
-                    _ => format!("{cell:<width$}"),
-                })
-                .collect();
-            let end = if number < rows.len() { "\n" } else { "" };
-            write!(f, "{}{end}", line.join("  ").trim_end())?;
-        }
-        Ok(())
+    }
+}
+
+impl Explanation {
+    fn head(&self) -> String {
+        format!("estimated: {} before, {} after", time(self.before), time(self.after))
+    }
+
+    fn table(&self) -> Table {
+        let heads = vec!["rule", "class", "times", "gain", "where"];
+        Table { heads, numbers: &[2, 3], rows: self.rules.iter().map(Fired::cells).collect() }
+    }
+
+    /// As HTML, for notebooks.
+    pub fn html(&self) -> String {
+        format!("<p>{}</p>{}", self.head(), self.table().html())
     }
 }
 
@@ -134,25 +130,4 @@ fn time(picoseconds: u64) -> String {
         Some((scale, unit)) => format!("{:.1} {unit}", number / scale),
         None => "0 ns".to_string(),
     }
-}
-
-impl Explanation {
-    /// The table as HTML.
-    pub fn html(&self) -> String {
-        let row = |tag: &str, cells: &[String]| {
-            let cells = cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escaped(cell)));
-            format!("<tr>{}</tr>", cells.collect::<String>())
-        };
-        let rows: String = self.rules.iter().map(|fired| row("td", &fired.cells())).collect();
-        format!(
-            "<p>estimated: {} before, {} after</p><table>{}{rows}</table>",
-            time(self.before),
-            time(self.after),
-            row("th", &HEADS.map(String::from))
-        )
-    }
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -27,5 +27,6 @@ pub mod registry;
 pub mod rules;
 pub mod specialise;
 pub mod split_folds;
+pub mod table;
 pub mod target;
 pub mod transfer;

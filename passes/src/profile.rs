@@ -116,7 +116,12 @@ fn of_function(
 }
 
 /// A function of the operation and nothing else.
-fn alone(op: Op, attrs: &[Attr], operands: &[(usize, &Type)], result: &Type) -> Function {
+pub(crate) fn alone(
+    op: Op,
+    attrs: &[Attr],
+    operands: &[(usize, &Type)],
+    result: &Type,
+) -> Function {
     let mut function = Function::new("alone");
     let value = |ty: &Type| ValueInfo { ty: ty.clone(), name: None, known: None };
     function.values = operands.iter().map(|(_, ty)| value(ty)).collect();

@@ -5,10 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use mithril_ir::diagnostic::{Diagnostic, did_you_mean};
+use mithril_ir::dtype::DType as Element;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::connection::Connection;
+use super::cost::Costs;
+use super::dtype::DType;
 use super::fault::{Answer, guarded};
 use super::value::{settings, shapes, source};
 use crate::summary::{self, Row};
@@ -251,6 +254,29 @@ impl Block {
             Box::new(what.got(depth).expected("0 or more"))
         })?;
         guarded(|| Ok(summary::table(&self.rows(shapes, depth)?)))
+    }
+
+    /// What each block costs, before anything runs: arithmetic, memory traffic, params, and the most
+    /// bytes of inner values alive at once, of one forward pass. `shapes` are those of the inputs; of
+    /// dims that are not numbers, costs are formulas.
+    ///
+    /// Errors: those of compiling.
+    #[pyo3(signature = (shapes: "dict[str, list[int | str | None]] | None"=None, *, dtype: "DType | None"=None, inference=true))]
+    fn cost(
+        &self,
+        shapes: Option<&Bound<'_, PyDict>>,
+        dtype: Option<&Bound<'_, DType>>,
+        inference: bool,
+    ) -> Answer<Costs> {
+        guarded(|| {
+            let options = lower::Options {
+                shapes: shapes.map(self::shapes).transpose()?.unwrap_or_default(),
+                dtype: dtype.map_or(Element::F32, |dtype| dtype.get().0),
+                mode: if inference { lower::Mode::Inference } else { lower::Mode::Training },
+                ..lower::Options::default()
+            };
+            Ok(Costs::new(crate::cost::cost(&self.current()?, &options)?))
+        })
     }
 
     fn _repr_html_(&self) -> Answer<String> {

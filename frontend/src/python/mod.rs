@@ -4,6 +4,7 @@ mod arrays;
 mod block;
 mod check;
 mod connection;
+mod cost;
 mod dtype;
 mod fault;
 mod library;
@@ -23,6 +24,8 @@ mod _core {
     use super::check::Checker;
     #[pymodule_export]
     use super::connection::{Connection, IOKey, Method};
+    #[pymodule_export]
+    use super::cost::{Cost, Costs};
     #[pymodule_export]
     use super::dtype::DType;
     #[pymodule_export]

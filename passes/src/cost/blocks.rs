@@ -1,0 +1,195 @@
+//! What each block of a model costs, at any depth.
+
+use indexmap::IndexMap;
+use mithril_ir::attr::Attr;
+use mithril_ir::diagnostic::Result;
+use mithril_ir::dim::Dim;
+use mithril_ir::graph::{Function, Operation, Role, Value};
+use mithril_ir::op::{Kind, Meaning, Op};
+use mithril_ir::shape::Type;
+use rustc_hash::{FxBuildHasher, FxHashMap};
+use smallvec::SmallVec;
+
+use super::{Cost, amount, bytes, count, flops, parts};
+use crate::profile::alone;
+use crate::table::{Table, grouped};
+use crate::target;
+
+/// What one block costs, with the blocks inside it.
+#[derive(Clone, Debug)]
+pub struct BlockCost {
+    /// Empty for the whole.
+    pub path: String,
+    pub cost: Cost,
+    /// Elements of what it learns.
+    pub params: Dim,
+    /// The most bytes of inner values that are alive at once while it computes, where all sizes are
+    /// known.
+    pub peak: Option<u64>,
+}
+
+impl BlockCost {
+    /// How many blocks it lies in.
+    pub fn depth(&self) -> usize {
+        match self.path.is_empty() {
+            true => 0,
+            false => 1 + self.path.matches('.').count(),
+        }
+    }
+}
+
+/// Each block of a function without calls, the whole first, others in the order they compute in.
+///
+/// Errors: a composite whose decomposition fails.
+pub fn of_blocks(function: &Function) -> Result<Vec<BlockCost>> {
+    let mut all = Tally::default();
+    all.at("");
+    let alive = alive(function);
+    let mut known = FxHashMap::default();
+    for (operation, alive) in function.ops.iter().zip(alive) {
+        let cost = of_operation(function, operation, &mut known)?;
+        let path = operation.loc.shortest().unwrap_or("");
+        all.with(path, &mut |block| {
+            block.cost = block.cost.clone() + cost.clone();
+            block.peak = block.peak.zip(alive).map(|(a, b)| a.max(b));
+        });
+    }
+    for (value, argument) in function.arguments().filter(|(_, a)| a.role == Role::Param) {
+        let elements = count(function.ty(value));
+        let path = argument.name.rsplit_once('.').map_or("", |(path, _)| path);
+        all.with(path, &mut |block| block.params = block.params.clone() + elements.clone());
+    }
+    Ok(all.0.into_values().collect())
+}
+
+/// Blocks by path, in the order of their first operation.
+#[derive(Default)]
+struct Tally(IndexMap<String, BlockCost, FxBuildHasher>);
+
+impl Tally {
+    fn at(&mut self, path: &str) -> &mut BlockCost {
+        let zero = || Dim::Const(0);
+        self.0.entry(path.to_string()).or_insert_with(|| BlockCost {
+            path: path.to_string(),
+            cost: Cost { flops: zero(), bytes: zero() },
+            params: zero(),
+            peak: Some(0),
+        })
+    }
+
+    /// Changes the block of this path and those it lies in.
+    fn with(&mut self, path: &str, change: &mut dyn FnMut(&mut BlockCost)) {
+        change(self.at(""));
+        let ends = path.match_indices('.').map(|(at, _)| at).chain([path.len()]);
+        for end in ends.filter(|end| *end > 0) {
+            change(self.at(&path[..end]));
+        }
+    }
+}
+
+type Key = (Op, SmallVec<[Attr; 2]>, Vec<Type>);
+
+/// Of its parts, where it consists of some; those of the same sort once.
+fn of_operation(
+    function: &Function,
+    operation: &Operation,
+    known: &mut FxHashMap<Key, Cost>,
+) -> Result<Cost> {
+    let types: Vec<Type> = operation.operands.iter().map(|v| function.ty(*v).clone()).collect();
+    let key = (operation.op, operation.attrs.clone(), types);
+    if let Some(cost) = known.get(&key) {
+        return Ok(cost.clone());
+    }
+    let sum = |values: &mut dyn Iterator<Item = Value>| -> Dim {
+        values.map(|value| bytes(function.ty(value))).sum()
+    };
+    let moves = operation.op.kind != Kind::Constant && operation.op.kind != Kind::Dim;
+    let values = operation.operands.iter().copied().chain(operation.results());
+    let moved = if moves { sum(&mut values.into_iter()) } else { Dim::Const(0) };
+    let arithmetic = match operation.op.meaning {
+        Meaning::Decompose(_) => {
+            let place = |v: &Value| operation.operands.iter().position(|w| w == v).unwrap_or(0);
+            let operands: Vec<(usize, &Type)> =
+                operation.operands.iter().map(|v| (place(v), function.ty(*v))).collect();
+            let result = function.ty(operation.result());
+            let whole = alone(operation.op, &operation.attrs, &operands, result);
+            let parts = parts(&whole, *target::CORE)?;
+            parts.ops.iter().map(|part| flops(&parts, part)).sum()
+        }
+        _ => flops(function, operation),
+    };
+    let cost = Cost { flops: arithmetic, bytes: moved };
+    known.insert(key, cost.clone());
+    Ok(cost)
+}
+
+/// For each operation, the bytes of inner values that are alive while it runs; `None` where a size
+/// is not known.
+fn alive(function: &Function) -> Vec<Option<u64>> {
+    let count = function.ops.len();
+    let mut last = vec![0; function.values.len()];
+    for (at, operation) in function.ops.iter().enumerate() {
+        operation.results().for_each(|value| last[value.index()] = at);
+        operation.operands.iter().for_each(|value| last[value.index()] = at);
+    }
+    function.results.iter().for_each(|result| last[result.value.index()] = count);
+    let size = |value: Value| bytes(function.ty(value)).as_const().map(|bytes| bytes as u64);
+    let inner = |value: &Value| value.index() >= function.args.len();
+    let mut now = Some(0);
+    let mut all = Vec::with_capacity(count);
+    for (at, operation) in function.ops.iter().enumerate() {
+        for value in operation.results() {
+            now = now.zip(size(value)).map(|(now, size)| now + size);
+        }
+        all.push(now);
+        let mut ended: Vec<Value> = operation.operands.iter().copied().filter(inner).collect();
+        ended.extend(operation.results());
+        ended.sort_unstable();
+        ended.dedup();
+        for value in ended.into_iter().filter(|value| last[value.index()] == at) {
+            now = now.zip(size(value)).map(|(now, size)| now - size);
+        }
+    }
+    all
+}
+
+/// The blocks down to `depth`, each below the one it lies in.
+pub fn table(blocks: &[BlockCost], depth: usize) -> Table {
+    let mut rows = Vec::new();
+    nested(blocks, "", depth, &mut rows);
+    if let Some(whole) = blocks.first() {
+        rows.push(row(whole, "total".to_string()));
+    }
+    let heads = vec!["block", "params", "arithmetic", "memory traffic", "peak"];
+    Table { heads, numbers: &[1, 2, 3, 4], rows }
+}
+
+fn nested(blocks: &[BlockCost], path: &str, depth: usize, rows: &mut Vec<Vec<String>>) {
+    let level = if path.is_empty() { 0 } else { 1 + path.matches('.').count() };
+    let inside = |block: &&BlockCost| {
+        let below = path.is_empty() || block.path.starts_with(&format!("{path}."));
+        block.depth() == level + 1 && below
+    };
+    for block in blocks.iter().filter(inside).filter(|_| level < depth) {
+        let name = block.path.rsplit('.').next().unwrap_or_default();
+        rows.push(row(block, format!("{}{name}", "  ".repeat(level))));
+        crate::nesting::deeper(|| nested(blocks, &block.path, depth, rows));
+    }
+}
+
+fn row(block: &BlockCost, name: String) -> Vec<String> {
+    let params = match block.params.as_const() {
+        Some(params) => grouped(params as u64),
+        None => block.params.to_string(),
+    };
+    let peak = block.peak.map_or("?".to_string(), |peak| shown(&Dim::Const(peak as i64), "B"));
+    let (flops, bytes) = (shown(&block.cost.flops, "flop"), shown(&block.cost.bytes, "B"));
+    vec![name, params, flops, bytes, peak]
+}
+
+/// An amount with its unit.
+fn shown(dim: &Dim, unit: &str) -> String {
+    let mut text = String::new();
+    amount(&mut text, dim, unit).expect("text takes all that is written");
+    text
+}

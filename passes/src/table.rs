@@ -1,0 +1,66 @@
+//! Tables for people: as text and as HTML.
+
+use std::fmt::Write;
+
+/// Rows of cells under their heads.
+#[derive(Clone, Debug)]
+pub struct Table {
+    pub heads: Vec<&'static str>,
+    /// The columns of numbers, which stand to the right.
+    pub numbers: &'static [usize],
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// As lines of text, each with its end.
+    pub fn text(&self) -> String {
+        let heads: Vec<String> = self.heads.iter().map(|head| head.to_string()).collect();
+        let lines: Vec<&Vec<String>> = [&heads].into_iter().chain(&self.rows).collect();
+        let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
+        let widths: Vec<usize> = (0..heads.len()).map(|at| width(at).unwrap_or(0)).collect();
+        let mut text = String::new();
+        for line in lines {
+            let cells = line.iter().zip(&widths).enumerate().map(|(at, (cell, width))| match self
+                .numbers
+                .contains(&at)
+            {
+                true => format!("{cell:>width$}"),
+                false => format!("{cell:<width$}"),
+            });
+            text += cells.collect::<Vec<_>>().join("  ").trim_end();
+            text.push('\n');
+        }
+        text
+    }
+
+    /// As a table of HTML, for notebooks.
+    pub fn html(&self) -> String {
+        let row = |tag: &str, cells: &mut dyn Iterator<Item = &str>| {
+            let cells = cells.map(|cell| format!("<{tag}>{}</{tag}>", escaped(cell)));
+            format!("<tr>{}</tr>", cells.collect::<String>())
+        };
+        let mut text = format!("<table>\n{}\n", row("th", &mut self.heads.iter().copied()));
+        for cells in &self.rows {
+            let _ = writeln!(text, "{}", row("td", &mut cells.iter().map(String::as_str)));
+        }
+        text + "</table>"
+    }
+}
+
+fn escaped(text: &str) -> String {
+    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    text.replace("  ", "&nbsp;&nbsp;")
+}
+
+/// `1234567` as `1,234,567`.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (i, c) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(c);
+    }
+    text
+}
