@@ -54,6 +54,8 @@ fn each_pass_keeps_the_bits() {
         "dce",
         "cse",
         "canonicalize",
+        "eqsat{math=exact}",
+        "eqsat{math=exact,target=native}",
         "fold-constants",
         "inline{limit=all}",
         "inline{limit=all,custom}",

@@ -36,7 +36,7 @@ fn wrong() -> Vec<Rule> {
     let select = |c, x, y| op("select", [c, x, y]);
     let zero = number(0.0);
     vec![
-        choice(Exact, "add-zero-float", x + 0.0, x),
+        choice(Exact, "add-zero-wrongly", x + 0.0, x),
         choice(Exact, "sub-same-float", x - x, zero),
         choice(Exact, "mul-zero-float", x * 0.0, zero),
         choice(Exact, "associate", (x + y) + z, x + (y + z)),

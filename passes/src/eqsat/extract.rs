@@ -2,6 +2,7 @@
 
 use egg::Id;
 use mithril_ir::diagnostic::Result;
+use mithril_ir::op::Op;
 use mithril_ir::shape::Type;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -109,10 +110,19 @@ impl<'t> Graph<'t> {
         let made = |term: &Term| terms.origins[term.origin as usize].rule.is_some();
         let dropped =
             |term: &Term| terms.dropped.iter().any(|(_, origin, _)| *origin == term.origin);
-        for class in &mut self.classes {
+        let mut preferred: FxHashMap<Id, Vec<Op>> = FxHashMap::default();
+        for (class, op) in &terms.preferred {
+            preferred.entry(terms.graph.find(*class)).or_default().push(*op);
+        }
+        for (id, class) in self.ids.iter().zip(&mut self.classes) {
             let others = class.terms.iter().any(|(term, _)| made(term));
+            let wanted = preferred.get(id);
             for (term, cost) in &mut class.terms {
-                let superseded = terms.superseded.contains(&term.origin);
+                let another = match (wanted, terms.head(term)) {
+                    (Some(ops), Head::Op { op, .. }) => !ops.contains(op),
+                    _ => false,
+                };
+                let superseded = another || terms.superseded.contains(&term.origin);
                 let older = newest && (dropped(term) || (others && !made(term)));
                 if superseded || older {
                     *cost += DISFAVOUR;

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use egg::Id;
+use egg::{Id, Language};
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::Value;
 use mithril_ir::loc::Loc;
@@ -13,7 +13,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use super::Eqsat;
-use super::terms::{Head, Terms, class};
+use super::terms::{Head, Term, Terms, class};
 use crate::rules::matching::{Match, each_match};
 use crate::rules::pattern::{Node, Pattern, VARS};
 use crate::rules::{Attrs, Rule};
@@ -22,6 +22,8 @@ use crate::rules::{Attrs, Rule};
 struct Found {
     rule: &'static Rule,
     class: Id,
+    /// The term that is the outermost operation.
+    term: Term,
     vars: [Option<Value>; VARS],
     attrs: SmallVec<[Attrs; 1]>,
     /// The origins of the terms it fits, the outermost one's first.
@@ -47,8 +49,9 @@ pub fn saturate<'r>(
             if terms.graph.total_size() > limit {
                 break;
             }
-            any |= apply(terms, &found);
-            applied += usize::from(any);
+            let made = apply(terms, &found);
+            any |= made;
+            applied += usize::from(made);
         }
         terms.graph.rebuild();
         if !any {
@@ -91,7 +94,8 @@ fn search<'r>(
                     };
                     if tried.insert((rule.name, term.origin, found.vars())) {
                         let from = found.numbers().collect();
-                        all.push(Found { rule, class: id, vars: found.vars(), attrs, from });
+                        let (vars, term) = (found.vars(), term.clone());
+                        all.push(Found { rule, class: id, term, vars, attrs, from });
                         *count += 1;
                     }
                     match *count < budget.matches {
@@ -116,11 +120,16 @@ fn apply(terms: &mut Terms, found: &Found) -> bool {
     let Some(made) = made.filter(|made| terms.ty(*made) == terms.ty(found.class)) else {
         return false;
     };
+    // With what has become equal since, the right side may be the left one itself.
+    let root = found.term.clone().map_children(|id| terms.graph.find(id));
+    if found.rule.supersedes && terms.newest.as_ref() != Some(&root) {
+        terms.superseded.insert(found.from[0]);
+        if let Node::Op(op, ..) = found.rule.right.node() {
+            terms.preferred.push((found.class, *op));
+        }
+    }
     if terms.graph.find(made) == terms.graph.find(found.class) {
         return false;
-    }
-    if found.rule.supersedes {
-        terms.superseded.insert(found.from[0]);
     }
     if terms.origins.len() == before {
         terms.dropped.push((found.rule, found.from[0], found.class));

@@ -84,6 +84,10 @@ pub struct Terms<'f> {
     pub dropped: Vec<(&'static Rule, u32, Id)>,
     /// The origins of terms that are not taken where there is another.
     pub superseded: FxHashSet<u32>,
+    /// The term that was added or found last.
+    pub newest: Option<Term>,
+    /// The operations that are taken in a class rather than others.
+    pub preferred: Vec<(Id, Op)>,
 }
 
 impl PartialEq for Term {
@@ -182,6 +186,8 @@ impl<'f> Terms<'f> {
             classes: Vec::with_capacity(source.values.len()),
             dropped: Vec::new(),
             superseded: FxHashSet::default(),
+            newest: None,
+            preferred: Vec::new(),
         };
         for (value, _) in source.arguments() {
             terms.leaf(value);
@@ -235,7 +241,9 @@ impl<'f> Terms<'f> {
 
     fn add(&mut self, head: Head, operands: SmallVec<[Id; 3]>, origin: u32) -> Id {
         let head = self.graph.analysis.heads.insert_full(head).0 as u32;
-        self.graph.add(Term { head, operands, origin })
+        let term = Term { head, operands, origin }.map_children(|id| self.graph.find(id));
+        self.newest = Some(term.clone());
+        self.graph.add(term)
     }
 
     /// Adds an operation; `None` where its operands do not allow it, or where it holds only under

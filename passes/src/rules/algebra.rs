@@ -1,6 +1,6 @@
 //! Sums and products: what cancels, what is factored out, what is a choice already made.
 
-use super::Class::{Exact, Fast, Reassociating};
+use super::Class::{Exact, Fast, Reassociating, Recognise};
 use super::matching::Match;
 use super::pattern::{number, op, vars};
 use super::{Rule, choice, is_float, is_int};
@@ -54,6 +54,7 @@ pub(super) fn rules() -> Vec<Rule> {
         choice(Exact, "select-yes", select(c, select(c, x, y), z), select(c, x, z)),
         choice(Exact, "select-no", select(c, x, select(c, y, z)), select(c, x, z)),
         choice(Exact, "select-number", select(c, x * y, x * z), x * select(c, y, z)),
+        choice(Recognise, "add-zero-float", x + 0.0, x),
         choice(Reassociating, "distribute", x * y + x * z, x * (y + z)),
         choice(Reassociating, "distribute-sub", x * y - x * z, x * (y - z)),
         choice(Reassociating, "distribute-div", x / z + y / z, (x + y) / z),

@@ -1,6 +1,7 @@
 //! Composites from the primitives that people write them with.
 
 use mithril_ir::attr::Attr;
+use mithril_ir::dim::Dim;
 use mithril_ir::op::infer::as_ints;
 
 use super::Class::Recognise;
@@ -28,6 +29,7 @@ fn activations() -> Vec<Rule> {
     let inner = any([
         near(0.797_884_560_802_865_4) * (x + near(0.044_715) * cube),
         near(0.797_884_560_802_865_4) * (x + product(near(0.044_715), square(x), x)),
+        near(0.797_884_560_802_865_4) * (x + ((near(0.044_715) * x) * x) * x),
         product(near(0.797_884_560_802_865_4), x, 1.0 + near(0.044_715) * square(x)),
     ]);
     let half = number(0.5);
@@ -211,14 +213,17 @@ fn attention() -> Vec<Rule> {
     ]
 }
 
-/// The factor of the scores: that of the fourth variable, which multiplies or divides them.
+/// The factor of the scores: that of the fourth variable, which multiplies or divides them. Left
+/// out where it is the usual one.
 fn scaled(m: &Match) -> Option<Attrs> {
     let scale = match m.vars()[3] {
         None => 1.0,
         Some(_) if m.find("div").is_some() => 1.0 / m.number(3)?,
         Some(_) => m.number(3)?,
     };
-    Some(vec![("scale", scale.into())])
+    let width = m.shape(0).dims.last().and_then(Dim::as_const);
+    let usual = width.is_some_and(|width| (scale * (width as f64).sqrt() - 1.0).abs() < 1e-6);
+    Some(if usual { Attrs::new() } else { vec![("scale", scale.into())] })
 }
 
 /// Whether keys are turned in their last two axes, and weights are over the keys.
@@ -273,8 +278,9 @@ fn keeps(m: &Match, name: &str) -> bool {
 
 /// As the attribute `axis`, the one axis that an operation folds and keeps as 1.
 fn axis(m: &Match, name: &str) -> Option<Attrs> {
-    let axis = axis_of(m, name).filter(|_| keeps(m, name))?;
-    Some(vec![("axis", axis.into())])
+    let last = axis_of(m, name).filter(|_| keeps(m, name))? == -1;
+    let written = as_ints(m.attr(m.find(name)?, "axes"))?[0];
+    Some(vec![("axis", if last { -1 } else { written }.into())])
 }
 
 fn own_axis(m: &Match) -> Option<Attrs> {
