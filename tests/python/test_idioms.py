@@ -160,7 +160,8 @@ def test_halves_of_a_repeated_block_say_what_they_hand_on():
 def test_a_batch_is_averaged_once(shapes):
     source = code("numpy", Sequential([Linear(3), BatchNorm1d()]), shapes)
     forward = source[source.index("def outputs_and_gradients") : source.index("    outputs = ")]
-    assert forward.count("np.sum(linear") == 1
+    assert forward.count("np.mean(linear") + forward.count("np.sum(linear") == 1
+    assert "np.var" not in forward
 
 
 def test_gradients_are_called_alike_whatever_the_outputs_are():

@@ -12,10 +12,11 @@ use mithril::{Diagnostic, Result};
 use mithril_ir::graph::Module;
 use mithril_ir::{text, verify};
 use mithril_passes::driver::Driver;
-use mithril_passes::pipeline::{self, Effort, Pipeline};
+use mithril_passes::pipeline::{self, Pipeline};
 use mithril_passes::specialise::given::Shapes;
 use mithril_passes::target;
 
+use crate::effort::Effort;
 use crate::npz;
 use crate::saved::{self, Saved};
 
@@ -24,6 +25,8 @@ use crate::saved::{self, Saved};
 pub struct Compile {
     #[command(flatten)]
     model: Saved,
+    #[command(flatten)]
+    effort: Effort,
     /// numpy, torch, jax, c, or cpu for a library. By default cpu for a .so, c for a .c, else
     /// numpy.
     #[arg(short, long)]
@@ -90,8 +93,14 @@ impl Compile {
     fn program(&self, target: Target, stem: String) -> Result<std::sync::Arc<compile::Program>> {
         let lower = self.model.options();
         let tier = Tier::default();
-        let options =
-            CompileOptions { target, lower, effort: Effort::default(), stem, cache: false, tier };
+        let options = CompileOptions {
+            target,
+            lower,
+            effort: self.effort.options(),
+            stem,
+            cache: false,
+            tier,
+        };
         let program = compile::compile(&self.model.block()?, &options)?;
         program.settled()?;
         Ok(program)
@@ -148,7 +157,7 @@ impl Compile {
         verify::verify(&module).map_err(within(&name, &file))?;
         let native = target::find("native").expect("the target is there");
         let then =
-            pipeline::standard(Shapes::default(), *native, self.gradients, &Effort::default());
+            pipeline::standard(Shapes::default(), *native, self.gradients, &self.effort.options());
         let run = |pipeline: &Pipeline, module: &Module| -> Result<Module, Failure> {
             let ran = Driver::default().run(pipeline, module);
             Ok(ran.map_err(within(&name, &file))?.0)

@@ -2,6 +2,7 @@
 
 mod cache;
 mod compile;
+mod effort;
 mod npz;
 mod saved;
 mod shape;
@@ -9,9 +10,12 @@ mod shape;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use mithril::{Result, summary};
+use mithril::compile::{CompileOptions, Target};
+use mithril::native::Tier;
+use mithril::{Result, cost, summary};
 
 use compile::{Compile, Failure};
+use effort::Effort;
 use saved::Saved;
 
 /// Write a model once, run it on any backend.
@@ -35,6 +39,25 @@ enum Command {
         #[arg(short, long, default_value_t = 1)]
         depth: usize,
     },
+    /// Print what each block of a saved model costs in one forward pass: arithmetic, memory traffic,
+    /// params, and the most bytes of inner values alive at once.
+    Cost {
+        #[command(flatten)]
+        model: Saved,
+        /// How many levels of blocks to show.
+        #[arg(short, long, default_value_t = 1)]
+        depth: usize,
+    },
+    /// Print the rules that rewrite a saved model, where they fire, and what each is worth.
+    Explain {
+        #[command(flatten)]
+        model: Saved,
+        /// numpy, torch, jax, cpu or c.
+        #[arg(short, long, default_value = "cpu")]
+        target: String,
+        #[command(flatten)]
+        effort: Effort,
+    },
     /// Show or remove the compiled kernels that are kept on disk.
     #[command(subcommand)]
     Cache(cache::Command),
@@ -46,6 +69,24 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Summary { model, depth } => {
             let rows = summary::summary(&model.block()?, Some(&model.options()), *depth)?;
             print!("{}", summary::table(&rows));
+            Ok(())
+        }
+        Command::Cost { model, depth } => {
+            let blocks = cost::cost(&model.block()?, &model.options())?;
+            print!("{}", mithril_passes::cost::blocks::table(&blocks, *depth).text());
+            Ok(())
+        }
+        Command::Explain { model, target, effort } => {
+            let options = CompileOptions {
+                target: Target::find(target)?,
+                lower: model.options(),
+                effort: effort.options(),
+                stem: "model".into(),
+                cache: false,
+                tier: Tier::default(),
+            };
+            let program = mithril::compile::compile(&model.block()?, &options)?;
+            println!("{}", program.explain()?);
             Ok(())
         }
         Command::Cache(command) => {

@@ -1,0 +1,32 @@
+//! How far a model is rewritten, on the command line.
+
+use clap::Args;
+use mithril_passes::pipeline::{self, Level};
+use mithril_passes::rules::Class;
+
+/// How far a model is rewritten.
+#[derive(Args)]
+pub struct Effort {
+    /// What is done beside what the target asks for: none, basic or full.
+    #[arg(long, default_value = "full", value_parser = level)]
+    optimization_level: Level,
+    /// What rules may change: exact, recognise, reassociate or fast.
+    #[arg(long, default_value = "recognise", value_parser = math)]
+    math: Class,
+}
+
+impl Effort {
+    pub fn options(&self) -> pipeline::Effort {
+        let (level, math) = (self.optimization_level, self.math);
+        pipeline::Effort { level, math, ..pipeline::Effort::default() }
+    }
+}
+
+fn level(text: &str) -> Result<Level, String> {
+    let found = Level::ALL.into_iter().find(|(name, _)| *name == text);
+    found.map(|(_, level)| level).ok_or_else(|| "one of none, basic, full is expected".to_string())
+}
+
+fn math(text: &str) -> Result<Class, String> {
+    mithril_passes::pass::OptionValue::parse(text)
+}
