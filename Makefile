@@ -10,7 +10,7 @@ LISTS = $(notdir $(basename $(wildcard $(patsubst %,tools/requirements/%.txt,$(s
 # The crate that is built with LLVM, where there is none.
 WITHOUT = $$(test -x /usr/lib/llvm-22/bin/llvm-config || echo --exclude mithril-native)
 
-.PHONY: help build demo test bless lint wheel clean
+.PHONY: help build demo test fuzz bless lint wheel clean
 
 help: ## Print this list.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -28,6 +28,9 @@ test: ## Run every test: cargo, lit, pytest. Installs torch and JAX.
 	cargo test --release --workspace $(WITHOUT)
 	.venv/bin/lit -sv tests/lit
 	.venv/bin/python -m pytest
+
+fuzz: ## Compile 2000 random models for all backends and compare; SEED is the first one.
+	.venv/bin/python tests/python/fuzz.py 2000 --first $(or $(SEED),$(shell date +%s))
 
 bless: ## Accept what the snapshot tests see now, type stubs included.
 	BLESS=1 INSTA_UPDATE=always cargo test --release --workspace $(WITHOUT)

@@ -6,7 +6,7 @@ mod proofs;
 use mithril_passes::rules::Class::{Exact, Fast, Reassociating, Recognise};
 use mithril_passes::rules::pattern::{number, op, vars};
 use mithril_passes::rules::{RULES, Rule, choice};
-use proofs::{examples, prove};
+use proofs::{EXAMPLES, prove};
 
 #[test]
 fn every_rule_keeps_the_numbers() {
@@ -18,7 +18,7 @@ fn every_rule_keeps_the_numbers() {
 
 #[test]
 fn examples_are_of_rules() {
-    for example in examples() {
+    for example in EXAMPLES {
         let known = RULES.iter().any(|rule| rule.name == example.rule);
         assert!(known, "there is no rule `{}`", example.rule);
     }

@@ -11,7 +11,30 @@ import numpy as np
 import pytest
 
 import mithril as ml
-from mithril.models import *  # noqa: F403
+from mithril.models import (
+    Absolute,
+    Buffer,
+    Elu,
+    Erf,
+    Gelu,
+    LayerNorm,
+    LeakyRelu,
+    LogSoftmax,
+    LogSumExp,
+    MatrixMultiply,
+    Mish,
+    Model,
+    Relu,
+    RMSNorm,
+    ScaledDotProduct,
+    Sigmoid,
+    Silu,
+    Softmax,
+    Softplus,
+    SwapAxes,
+    Tanh,
+    Where,
+)
 
 Value = Any
 
@@ -270,7 +293,7 @@ def _(w: Writer) -> Value:
 def _(w: Writer) -> Value:
     x = w.input("x")
     turned = x.transpose((0, 2, 1)).reshape((2, 80)).reshape((2, 16, 5)).transpose((0, 2, 1))
-    return w(Relu(), w(Relu(), -(-turned)))
+    return w(Relu(), w(Relu(), -1.0 * (-turned)))
 
 
 @case("numbers one by one", ROWS, lambda w: w.input("x") * 6.0 + 3.0, "reassociate")
@@ -286,7 +309,7 @@ def _(w: Writer) -> Value:
 def shape_of(module: str) -> str:
     """The operations alone: without names, places and paths."""
     body = module[module.index("{") + 1 :]
-    body = re.sub(r' @ .*$', "", body, flags=re.MULTILINE)
+    body = re.sub(r" @ .*$", "", body, flags=re.MULTILINE)
     body = re.sub(r"square\((%\w+)\)", r"mul(\1, \1)", body)
     names: dict[str, str] = {}
     return re.sub(r"%\w+", lambda m: names.setdefault(m[0], f"%{len(names)}"), body)

@@ -69,6 +69,14 @@ class Block:
         """
         The same as calling it.
         """
+    def cost(self, /, shapes: "dict[str, list[int | str | None]] | None" = None, *, dtype: "DType | None" = None, inference: bool = True) -> Costs:
+        """
+        What each block costs, before anything runs: arithmetic, memory traffic, params, and the most
+        bytes of inner values alive at once, of one forward pass. `shapes` are those of the inputs; of
+        dims that are not numbers, costs are formulas.
+
+        Errors: those of compiling.
+        """
     @staticmethod
     def from_json(text: str) -> Block:
         """
@@ -241,6 +249,68 @@ class Connection:
         """
 
 @final
+class Cost:
+    """
+    What one block costs in one forward pass, with the blocks inside it. Numbers; formulas as text
+    where they depend on dims that are not known.
+    """
+    def __repr__(self, /) -> str: ...
+    @property
+    def bytes(self, /) -> int | str:
+        """
+        Bytes that its operations read and write, each for itself.
+        """
+    @property
+    def flops(self, /) -> int | str:
+        """
+        Additions, multiplications, comparisons and functions such as `exp`, one each; two for each
+        product of a contraction.
+        """
+    @property
+    def params(self, /) -> int | str:
+        """
+        Elements of what it learns.
+        """
+    @property
+    def path(self, /) -> str:
+        """
+        The path; empty for the whole.
+        """
+    @property
+    def peak(self, /) -> int | None:
+        """
+        The most bytes of inner values that are alive at once while it computes; `None` where a size
+        is not known.
+        """
+
+@final
+class Costs:
+    """
+    What each block of a model costs: a table as text and in notebooks.
+    """
+    def __repr__(self, /) -> str: ...
+    def __str__(self, /) -> str: ...
+    def _repr_html_(self, /) -> str: ...
+    def at(self, /, path: str) -> Cost | None:
+        """
+        The block of a path, such as `h.0.attn`; `None` where there is none.
+        """
+    @property
+    def blocks(self, /) -> list[Cost]:
+        """
+        The blocks, the whole first, others in the order they compute in.
+        """
+    def table(self, /, depth: SupportsIndex = 1) -> str:
+        """
+        The table down to `depth`.
+        """
+    @property
+    def total(self, /) -> Cost | None:
+        """
+        The whole.
+        """
+
+@final
 class DType:
     """
     The type of the elements of an array.
@@ -279,6 +349,68 @@ class DType:
     def short(self, /) -> str:
         """
         The name in Mithril's own text: `f32`.
+        """
+
+@final
+class Explanation:
+    """
+    What rewriting has done to a program: a table as text, and in notebooks.
+    """
+    def __repr__(self, /) -> str: ...
+    def __str__(self, /) -> str: ...
+    def _repr_html_(self, /) -> str: ...
+    @property
+    def after(self, /) -> float:
+        """
+        The seconds that it is estimated to take as it was rewritten.
+        """
+    @property
+    def before(self, /) -> float:
+        """
+        The seconds that the program is estimated to take with every operation of the model.
+        """
+    @property
+    def rules(self, /) -> list[Fired]:
+        """
+        The rules that fired, the most valuable first.
+        """
+
+@final
+class Fired:
+    """
+    A rule that fired.
+    """
+    def __repr__(self, /) -> str: ...
+    @property
+    def gain(self, /) -> float:
+        """
+        The seconds that the program is estimated to take longer without it. Below 0 where the rule
+        is there for numbers that stay finite.
+        """
+    @property
+    def math(self, /) -> str:
+        """
+        What it may change: `exact`, `recognise`, `reassociate` or `fast`.
+        """
+    @property
+    def places(self, /) -> list[str]:
+        """
+        The paths of the blocks it was applied in.
+        """
+    @property
+    def rule(self, /) -> str:
+        """
+        Its name.
+        """
+    @property
+    def times(self, /) -> int:
+        """
+        How often it was applied.
+        """
+    @property
+    def topic(self, /) -> str:
+        """
+        What it is about: `algebra`, `layout`, `composites`, ….
         """
 
 @final
@@ -355,6 +487,10 @@ class Native:
     """
     Runs a program's native code on arrays of NumPy.
     """
+    def explain(self, /) -> Explanation:
+        """
+        What rewriting has done to the program that ran last.
+        """
     def export(self, /, folder: str | PathLike[str], name: str | None, cpu: SupportsGetItem[int, str], params: "dict[str, object] | None") -> "dict[str, str]":
         """
         Writes a library for C into a folder, and beside it its header, its metadata and, where
@@ -433,6 +569,10 @@ class Program:
         """
         Arrays of the `.npz` beside the source: dtype, shape and bytes by name.
         """
+    def explain(self, /) -> Explanation:
+        """
+        What rewriting has done.
+        """
     def initial(self, /, name: str, shape: SupportsGetItem[int, SupportsIndex]) -> tuple[str, float]:
         """
         How an argument of this shape begins: `("normal", deviation)` or `("constant", value)`.
@@ -506,7 +646,7 @@ def block_names() -> list[str]:
     Every block of the library.
     """
 
-def compile(block: Block, target: str, dtype: DType, wide: bool, *, shapes: "dict[str, object]", inference: bool, trainable_keys: SupportsGetItem[int, str], data_keys: SupportsGetItem[int, str], discard_keys: SupportsGetItem[int, str], constant_keys: "dict[str, object]", optimize: bool, cache: bool, file_path: str | None = None, expose_keys: SupportsGetItem[int, str] = ..., tier: str | None = None) -> Program:
+def compile(block: Block, target: str, dtype: DType, wide: bool, *, shapes: "dict[str, object]", inference: bool, trainable_keys: SupportsGetItem[int, str], data_keys: SupportsGetItem[int, str], discard_keys: SupportsGetItem[int, str], constant_keys: "dict[str, object]", level: str, math: str, cache: bool, file_path: str | None = None, expose_keys: SupportsGetItem[int, str] = ..., tier: str | None = None) -> Program:
     """
     Compiles a block to source for a framework, or to native code.
 

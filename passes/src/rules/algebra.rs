@@ -2,18 +2,27 @@
 
 use super::Class::{Exact, Fast, Reassociating, Recognise};
 use super::matching::Match;
-use super::pattern::{number, op, vars};
+use super::pattern::{Pattern, number, op, vars};
 use super::{Rule, choice, is_float, is_int};
 
 pub(super) fn rules() -> Vec<Rule> {
+    [numeric(), logical(), reordering()].into_iter().flatten().collect()
+}
+
+fn unary(name: &'static str) -> impl Fn(Pattern) -> Pattern {
+    move |x| op(name, [x])
+}
+
+fn pair(name: &'static str) -> impl Fn(Pattern, Pattern) -> Pattern {
+    move |x, y| op(name, [x, y])
+}
+
+/// Those that keep the bits of numbers.
+fn numeric() -> Vec<Rule> {
     let [x, y, z, c] = vars();
-    let unary = |name| move |x| op(name, [x]);
     let [exp, relu, abs] = ["exp", "relu", "abs"].map(unary);
     let [sigmoid, tanh, erf] = ["sigmoid", "tanh", "erf"].map(unary);
-    let pair = |name| move |x, y| op(name, [x, y]);
     let [maximum, minimum] = ["maximum", "minimum"].map(pair);
-    let [lt, le, gt, ge] = ["lt", "le", "gt", "ge"].map(pair);
-    let select = |c, x, y| op("select", [c, x, y]);
     let zero = number(0.0);
     vec![
         choice(Exact, "sub-same-int", x - x, zero).when(is_int),
@@ -41,6 +50,15 @@ pub(super) fn rules() -> Vec<Rule> {
         choice(Exact, "maximum-neg", maximum(-x, -y), -minimum(x, y)).when(is_float),
         choice(Exact, "minimum-neg", minimum(-x, -y), -maximum(x, y)).when(is_float),
         choice(Exact, "absolute-maximum", maximum(x, -x), abs(x)).when(is_float),
+    ]
+}
+
+/// Those of comparisons and choices.
+fn logical() -> Vec<Rule> {
+    let [x, y, z, c] = vars();
+    let [lt, le, gt, ge] = ["lt", "le", "gt", "ge"].map(pair);
+    let select = |c, x, y| op("select", [c, x, y]);
+    vec![
         choice(Exact, "lt-turned", lt(x, y), gt(y, x)),
         choice(Exact, "le-turned", le(x, y), ge(y, x)),
         choice(Exact, "not-lt-int", !lt(x, y), ge(x, y)).when(is_int),
@@ -54,6 +72,16 @@ pub(super) fn rules() -> Vec<Rule> {
         choice(Exact, "select-yes", select(c, select(c, x, y), z), select(c, x, z)),
         choice(Exact, "select-no", select(c, x, select(c, y, z)), select(c, x, z)),
         choice(Exact, "select-number", select(c, x * y, x * z), x * select(c, y, z)),
+    ]
+}
+
+/// Those that add and multiply in another order, or hold of ordinary numbers alone.
+fn reordering() -> Vec<Rule> {
+    let [x, y, z, c] = vars();
+    let select = |c, x, y| op("select", [c, x, y]);
+    let (zero, gt, maximum) = (number(0.0), pair("gt"), pair("maximum"));
+    let relu = unary("relu");
+    vec![
         choice(Recognise, "add-zero-float", x + 0.0, x),
         choice(Reassociating, "distribute", x * y + x * z, x * (y + z)),
         choice(Reassociating, "distribute-sub", x * y - x * z, x * (y - z)),

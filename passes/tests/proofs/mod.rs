@@ -17,7 +17,7 @@ use mithril_passes::pass::Pass;
 use mithril_passes::rules::pattern::{Node, Pattern, VARS};
 use mithril_passes::rules::{Class, Rule};
 
-pub use examples::{Example, examples};
+pub use examples::{EXAMPLES, Example};
 
 /// Zeros, infinities, NaN, the least subnormal, the greatest number, and some between.
 const SPECIAL: [f64; 18] = [
@@ -51,8 +51,8 @@ const NUMBERS: [f64; 4] = [2.0, 0.25, -3.0, 5.0];
 
 /// Proves the rule, or says what is wrong.
 pub fn prove(rule: &'static Rule) -> Result<(), String> {
-    let examples: Vec<Example> =
-        examples().into_iter().filter(|example| example.rule == rule.name).collect();
+    let examples: Vec<&Example> =
+        EXAMPLES.iter().filter(|example| example.rule == rule.name).collect();
     let mut fired = 0;
     if examples.is_empty() {
         for form in expand(rule.left) {
@@ -67,7 +67,7 @@ pub fn prove(rule: &'static Rule) -> Result<(), String> {
     }
     for example in examples {
         for size in [1, 4, 0] {
-            by_example(rule, &example, size).map_err(|why| format!("{}: {why}", example.body))?;
+            by_example(rule, example, size).map_err(|why| format!("{}: {why}", example.body))?;
         }
         fired += 1;
     }

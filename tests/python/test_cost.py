@@ -1,0 +1,143 @@
+"""Costs before anything runs, and explanations of what was done."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+import mithril as ml
+from mithril.models import MLP, Buffer, Embedding, Linear, Model, Relu, Sequential, Softmax
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benches"))
+from compose import TOKENS, gpt2
+
+
+def test_an_mlp_costs_what_it_is_known_to():
+    costs = MLP(activations=[Relu(), Relu()], dimensions=[128, 10]).cost({"input": [32, 784]})
+    first, second = 784 * 128 + 128, 128 * 10 + 10
+    assert costs.total.params == first + second
+    products = 2 * 32 * (784 * 128 + 128 * 10)
+    biases_and_relus = 2 * 32 * (128 + 10)
+    assert costs.total.flops == products + biases_and_relus
+    linear = costs.at("linear_0")
+    assert linear.params == first
+    # Input, weight and product; product, bias and sum.
+    assert linear.bytes == 4 * (32 * 784 + 784 * 128 + 32 * 128 + 2 * 32 * 128 + 128)
+    assert costs.at("linear_7") is None
+    assert next(block.path for block in costs.blocks) == ""
+
+
+def test_costs_of_open_dims_are_formulas():
+    total = Linear(10).cost({"input": ["n", 20]}).total
+    assert total.flops == "410*n"
+    assert total.peak is None
+    assert total.params == 210
+
+
+def test_an_embedding_computes_nothing():
+    costs = Embedding(1000, 64).cost({"input": [2, 7]})
+    assert costs.total.flops == 0
+    assert costs.total.params == 64_000
+
+
+def test_the_peak_is_of_what_is_alive_at_once():
+    costs = Sequential([Relu(), Relu(), Relu()]).cost({"input": [250]})
+    # What one reads and what it writes; the input is the caller's.
+    assert costs.total.peak == 2 * 1000
+    assert costs.at("relu_0").peak == 1000
+
+
+def test_gpt2_costs_what_a_counting_run_counts():
+    layers, tokens = 2, TOKENS
+    costs = gpt2(layers).cost({"input": [1, tokens]})
+    width, words = 768, 50257
+    block = 12 * width * width + 13 * width
+    assert costs.total.params == 2 * words * width + 1024 * width + layers * block + 2 * width
+    assert costs.at("h_1").params == block
+    compiled = ml.compile(
+        gpt2(layers), ml.TorchBackend(), shapes={"input": [1, tokens]}, inference=True
+    )
+    params = compiled.randomize_params(seed=0)
+    with FlopCounterMode(display=False) as counter:
+        compiled.evaluate(params, {"input": torch.zeros((1, tokens), dtype=torch.int64)})
+    # It counts products alone.
+    assert counter.get_total_flops() <= costs.total.flops <= 1.02 * counter.get_total_flops()
+
+
+def test_gpt2_small_is_known():
+    costs = gpt2(12).cost({"input": [1, TOKENS]})
+    # 124,439,808 with one matrix for embedding and logits (Radford et al. 2019).
+    assert costs.total.params == 124_439_808 + 50257 * 768
+    assert costs.at("h_0.attn").params == 4 * 768 * 768 + 4 * 768
+
+
+def clumsy() -> Model:
+    model = Model()
+    model |= Linear(8, name="project")(input="x", output="h")
+    powers = model.h.exp()
+    model |= Buffer()(input=powers / powers.sum(axis=-1, keepdim=True), output="y")
+    return model
+
+
+@pytest.mark.parametrize(
+    "backend", [ml.NumpyBackend(), ml.TorchBackend(), ml.JaxBackend(), ml.CpuBackend()], ids=str
+)
+def test_explanations_name_rules_and_blocks(backend):
+    compiled = ml.compile(clumsy(), backend, shapes={"x": [4, 3]})
+    explanation = compiled.explain()
+    (softmax,) = [fired for fired in explanation.rules if fired.rule == "softmax"]
+    assert softmax.math == "recognise"
+    assert softmax.topic == "composites"
+    assert "divide" in softmax.places
+    assert explanation.before > 0
+    assert "softmax" in str(explanation)
+    assert "<td>softmax</td>" in explanation._repr_html_()
+
+
+def test_what_is_neat_is_left_alone():
+    compiled = ml.compile(Sequential([Linear(4), Softmax()]), shapes={"input": [4, 3]})
+    compiled.evaluate(compiled.randomize_params(seed=0), {"input": np.ones((4, 3), np.float32)})
+    explanation = compiled.explain()
+    assert not [fired for fired in explanation.rules if fired.math != "exact"]
+
+
+@pytest.mark.parametrize("math", ["exact", "recognise"])
+def test_math_says_what_may_change(math):
+    model = Model()
+    model |= Buffer()(input="x", output="h")
+    model |= Buffer()(input=model.h.exp() / model.h.exp().sum(axis=-1, keepdim=True), output="y")
+    code = ml.compile(model, ml.NumpyBackend(), shapes={"x": [4, 3]}, math=math).code
+    assert ("np.max(" in code) == (math == "recognise")
+
+
+def test_options_that_there_are_not():
+    with pytest.raises(ml.UsageError, match="`math` has another value than it takes"):
+        ml.compile(Relu(), math="wild")
+
+
+def test_the_command_line_says_the_same(tmp_path):
+    file = tmp_path / "model.json"
+    clumsy().save(file)
+
+    def run(*arguments: str) -> str:
+        done = subprocess.run(
+            [Path(sys.executable).with_name("mithril"), *arguments],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout
+
+    shape = ["--shape", "x=4,3"]
+    cost = run("cost", str(file), *shape)
+    assert cost == str(clumsy().cost({"x": [4, 3]}))
+    explained = run("explain", str(file), *shape, "--target", "torch")
+    backend = ml.TorchBackend()
+    assert explained == f"{ml.compile(clumsy(), backend, shapes={'x': [4, 3]}).explain()}\n"
+    assert "softmax" not in run("explain", str(file), *shape, "--math", "exact")
