@@ -254,11 +254,14 @@ impl<'t> Graph<'t> {
     }
 }
 
+/// A head, and the operands it is on: where each is the first of its value, and of which type.
+type Sort = (u32, SmallVec<[(usize, u32); 3]>);
+
 /// What terms cost, each sort of term on operands of the same types once.
 struct Costs<'t, 'f> {
     terms: &'t Terms<'f>,
     target: Target,
-    known: FxHashMap<(u32, SmallVec<[(usize, u32); 3]>), u64>,
+    known: FxHashMap<Sort, u64>,
 }
 
 impl Costs<'_, '_> {

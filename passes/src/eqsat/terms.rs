@@ -33,6 +33,8 @@ pub struct Term {
 
 /// What a term is beside its operands.
 #[derive(PartialEq, Eq, Hash, Debug)]
+// There are few leaves.
+#[allow(clippy::large_enum_variant)]
 pub enum Head {
     /// A value that is taken as it is: an argument, or what a call gives.
     Leaf(Value, u32),

@@ -25,7 +25,7 @@ fn numeric() -> Vec<Rule> {
     let [maximum, minimum] = ["maximum", "minimum"].map(pair);
     let zero = number(0.0);
     vec![
-        choice(Exact, "sub-same-int", x - x, zero).when(is_int),
+        choice(Exact, "sub-same-int", op("sub", [x, x]), zero).when(is_int),
         choice(Exact, "mul-zero-int", x * 0.0, zero).when(is_int),
         choice(Exact, "sub-add-int", (x + y) - y, x).when(is_int),
         choice(Exact, "add-sub-int", (x - y) + y, x).when(is_int),
@@ -93,8 +93,8 @@ fn reordering() -> Vec<Rule> {
         choice(Reassociating, "add-numbers", (x + y) + z, x + (y + z)).when(numbers),
         choice(Reassociating, "sub-numbers", (x - y) - z, x - (y + z)).when(numbers),
         choice(Reassociating, "div-number", x / c, x * (1.0 / c)).when(|m| m.uniform(3).is_some()),
-        choice(Fast, "sub-same", x - x, zero),
-        choice(Fast, "div-same", x / x, number(1.0)),
+        choice(Fast, "sub-same", op("sub", [x, x]), zero),
+        choice(Fast, "div-same", op("div", [x, x]), number(1.0)),
         choice(Fast, "mul-zero", x * 0.0, zero),
         choice(Fast, "sub-add", (x + y) - y, x),
         choice(Fast, "add-sub", (x - y) + y, x),

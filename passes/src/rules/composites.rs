@@ -1,5 +1,7 @@
 //! Composites from the primitives that people write them with.
 
+use std::f64::consts::{FRAC_1_SQRT_2, SQRT_2};
+
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
 use mithril_ir::op::infer::as_ints;
@@ -33,7 +35,7 @@ fn activations() -> Vec<Rule> {
         product(near(0.797_884_560_802_865_4), x, 1.0 + near(0.044_715) * square(x)),
     ]);
     let half = number(0.5);
-    let root = any([x * near(0.707_106_781_186_547_6), x / near(1.414_213_562_373_095_1)]);
+    let root = any([x * near(FRAC_1_SQRT_2), x / near(SQRT_2)]);
     vec![
         recognise("sigmoid", 1.0 / (1.0 + exp(-x)), sigmoid(x)),
         recognise("sigmoid-exp", exp(x) / (1.0 + exp(x)), sigmoid(x)),
