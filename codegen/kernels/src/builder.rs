@@ -299,8 +299,12 @@ impl Builder {
     /// See [`Inst::Scale`]; `None` where the machine does not have it.
     pub fn scale(&mut self, x: V, n: V) -> Option<V> {
         let ty = self.ty(x);
-        let whole = ty.lanes as usize * ty.dtype.bytes() == 64;
-        whole.then(|| self.push(ty, Inst::Scale(x, n)))
+        self.scales(ty).then(|| self.push(ty, Inst::Scale(x, n)))
+    }
+
+    /// Whether there is [`Inst::Scale`] for a type.
+    pub fn scales(&self, ty: Ty) -> bool {
+        ty.lanes as usize * ty.dtype.bytes() == 64
     }
 
     /// See [`Inst::DotPairs`].

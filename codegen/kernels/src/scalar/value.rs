@@ -200,6 +200,12 @@ impl<'a> Val<'a> {
         Some(self.with(scaled))
     }
 
+    /// Whether the machine has [`Val::scale`], whose lanes can be masked.
+    pub fn scales(self) -> bool {
+        let ty = self.ty();
+        self.b.borrow().scales(ty)
+    }
+
     /// Of a bool: `yes` where it is true, else `no`.
     pub fn pick(self, yes: Val<'a>, no: impl Operand<'a>) -> Val<'a> {
         let no = no.like(yes);
