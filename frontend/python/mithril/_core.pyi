@@ -382,6 +382,13 @@ class Native:
         """
         Programs and kernels, for people to read.
         """
+    def measure(self, /) -> None:
+        """
+        Compiles what calls would compile, as far as shapes are known, and has each call from now on
+        note how long kernels run, for `report`.
+
+        Errors: `BackendError` where code cannot be made.
+        """
     @property
     def report(self, /) -> list[str]:
         """

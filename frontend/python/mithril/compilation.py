@@ -54,8 +54,10 @@ def compile(
     become inputs, and that are left out of the outputs; `constant_keys` maps inputs to values.
 
     `cache` takes what was compiled from an equal model with the same options before. `verbose`
-    prints what was done. `debug` prints the shapes and dtypes of named inner values at each call.
-    `optimization_level="none"` keeps every operation of the model. `gradient_checkpointing` (or
+    prints what was done; of native code also each kernel with what it costs and how long it took to
+    compile, and `report()` then says how long each takes in a call. `debug` prints the shapes and
+    dtypes of named inner values at each call. `optimization_level="none"` keeps every operation of
+    the model. `gradient_checkpointing` (or
     `use_checkpointing`) computes inner values again for the gradients instead of keeping them.
     `memory_planning` concerns native targets: frameworks manage their memory themselves.
 
@@ -90,6 +92,7 @@ def compile(
         checkpoint=bool(gradient_checkpointing or use_checkpointing),
         file_path=None if file_path is None else os.fspath(file_path),
         debug=bool(debug),
+        verbose=bool(verbose),
     )
     if verbose:
         print(compiled.report(), file=sys.stdout)

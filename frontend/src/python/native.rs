@@ -1,6 +1,7 @@
 //! Calls of native code.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use mithril_ir::dim::{Dim, Symbol};
@@ -31,6 +32,8 @@ pub struct Native {
     /// with nothing open has one.
     variants: Mutex<Vec<Arc<Variant>>>,
     pool: Arc<Pool>,
+    /// Whether calls note how long kernels run.
+    measures: AtomicBool,
 }
 
 /// Native code, and what it is given.
@@ -57,7 +60,8 @@ impl Native {
     ) -> Answer<Native> {
         let same = |dtype| dtype;
         let checker = Checker::new(py, &program, reader, &same)?;
-        let native = Native { checker, variants: Mutex::default(), pool: pool(threads), program };
+        let (variants, measures) = Default::default();
+        let native = Native { checker, variants, pool: pool(threads), program, measures };
         if native.program.native().is_some() {
             let variant = native.variant(py, native.program.clone())?;
             native.keep(variant);
@@ -156,6 +160,9 @@ impl Native {
             warn(py, &format!("{name}: kernels stay as they were made in an instant: {why}"))?;
         }
         let (checker, executable) = (&variant.checker, &*ready.executable);
+        if self.measures.load(Ordering::Relaxed) {
+            executable.measure();
+        }
         let machine = Machine { checker, executable, pool: &self.pool };
         let result = call.run(py, &machine, taken, binding, matches!(what, What::Joint));
         if let Some(swap) = &ready.swap {
@@ -347,6 +354,22 @@ impl Native {
         let variants = self.kept();
         let natives = variants.iter().filter_map(|variant| variant.program.native());
         natives.map(crate::native::Native::listing).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Compiles what calls would compile, as far as shapes are known, and has each call from now on
+    /// note how long kernels run, for `report`.
+    ///
+    /// Errors: `BackendError` where code cannot be made.
+    fn measure(&self, py: Python<'_>) -> Answer<()> {
+        guarded(|| {
+            self.measures.store(true, Ordering::Relaxed);
+            for variant in self.kept() {
+                let native = variant.program.native();
+                let mut parts = native.iter().flat_map(|native| native.parts());
+                py.detach(|| parts.try_for_each(|part| part.ready().map(|_| ())))?;
+            }
+            Ok(())
+        })
     }
 
     /// Lines about each function and its kernels.
