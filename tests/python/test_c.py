@@ -241,6 +241,28 @@ def test_programs_in_c_get_gradients(name, options, compiler, tmp_path):
 
 
 @by_checked_compilers
+def test_output_gradients_that_are_null_are_zero(compiler, tmp_path):
+    compiled, numpy, params, inputs, sizes = made("mlp")
+    (tmp_path / "model.c").write_text(compiled.code)
+    outputs = numpy.evaluate(params, inputs)
+    (name, value) = next(iter(outputs.items()))
+    gradients = {n: np.zeros_like(params[n]) for n in params}
+    body = call(
+        "mithril_model_gradients",
+        sizes.values(),
+        {**inputs, f"{name}_gradient": value},
+        params,
+        outputs,
+        gradients=gradients,
+        folder=tmp_path,
+    )
+    body = body.replace(f", in_{identifier(name)}_gradient,", ", NULL,")
+    assert "NULL" in body
+    run(compiler, tmp_path, body, *SANITIZED)
+    near(tmp_path, {**outputs, **gradients})
+
+
+@by_checked_compilers
 def test_a_static_arena_is_for_known_sizes(compiler, tmp_path):
     compiled, numpy, params, inputs, _ = made("fixed")
     (tmp_path / "model.c").write_text(compiled.code)
