@@ -120,6 +120,7 @@ mod tests {
     use crate::builder::Builder;
     use crate::c::kernel::{Names, print};
     use crate::code::Ty;
+    use crate::loops::Loops;
     use mithril_ir::dtype::DType;
 
     /// C of a kernel that sums `x` in a loop, and writes the sum or 0.

@@ -9,6 +9,7 @@ use mithril_ir::scalar::Prim;
 
 use crate::builder::Builder;
 use crate::code::{Binary, Callee, Cmp, Fold, Ty, Unary, V};
+use crate::loops::Loops;
 
 type Shared<'a> = RefCell<&'a mut Builder>;
 
