@@ -295,6 +295,40 @@ def test_calls_are_checked(inputs, message):
         compiled.evaluate(params, {"input": random(2, 3)})
 
 
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize("seed", [None, lambda y: y, np.ones((8, 2), np.float32)])
+def test_donated_states_are_written_over(held, seed):
+    model, shapes = chain(Linear(6), ml.BatchNorm1d(), Relu(), Linear(2)), {"input": [8, 3]}
+    plain, donating = (ml.compile(model, ml.CpuBackend(donate=d), shapes=shapes) for d in (0, 1))
+    params, state = plain.randomize_params(seed=0), donating.initial_state()
+    want, arrays = plain.initial_state(), dict(state)
+    if held:
+        donating.state = state
+    for step in range(3):
+        inputs = {"input": random(8, 3, seed=step)}
+        *wanted, want = plain.evaluate(params, inputs, want, output_gradients=seed)
+        if held:
+            donating.evaluate(params, inputs, output_gradients=seed)
+            state = donating.state
+        else:
+            *got, state = donating.evaluate(params, inputs, state, output_gradients=seed)
+            np.testing.assert_equal(got, wanted)
+        assert all(state[name] is array for name, array in arrays.items())
+        np.testing.assert_equal(state, want)
+
+
+def test_states_that_cannot_be_written_stay():
+    model, shapes = ml.BatchNorm1d(), {"input": [8, 3]}
+    compiled = ml.compile(model, ml.CpuBackend(donate=True), shapes=shapes)
+    params, state = compiled.randomize_params(seed=0), compiled.initial_state()
+    kept = {name: array.copy() for name, array in state.items()}
+    for array in state.values():
+        array.flags.writeable = False
+    _, following = compiled.evaluate(params, {"input": random(8, 3)}, state)
+    np.testing.assert_equal(state, kept)
+    assert all(not np.array_equal(following[name], state[name]) for name in state)
+
+
 def test_params_may_be_bound():
     compiled = ml.compile(chain(Linear(12), Relu(), Linear(3)), ml.CpuBackend())
     params, x = compiled.randomize_params(seed=0), random(5, 40)

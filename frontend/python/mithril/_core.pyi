@@ -363,14 +363,14 @@ class Native:
 
         Errors: `MithrilError`, as its message says; `BackendError` where code cannot be made.
         """
-    def forward(self, /, params: "dict[str, object]", inputs: "dict[str, object]", state: "dict[str, object] | None" = None) -> "Any":
+    def forward(self, /, params: "dict[str, object]", inputs: "dict[str, object]", state: "dict[str, object] | None" = None, donate: bool = False) -> "Any":
         """
         The outputs; `(outputs, state)` where the model has state. None: some values are no arrays of
-        NumPy yet.
+        NumPy yet. With `donate` the next state is written over the arrays of the state.
 
         Errors: as for `Checker.check`; `BackendError` where code is to be made and cannot be.
         """
-    def joint(self, /, params: "dict[str, object]", inputs: "dict[str, object]", state: "dict[str, object] | None", output_gradients: "dict[str, object]") -> "Any":
+    def joint(self, /, params: "dict[str, object]", inputs: "dict[str, object]", state: "dict[str, object] | None", output_gradients: "dict[str, object]", donate: bool = False) -> "Any":
         """
         `(outputs, gradients)`, the gradients by param, and then the state where the model has one.
         Output gradients that are left out are zeros.

@@ -44,11 +44,11 @@ struct Variant {
     joint: Option<Call>,
 }
 
-/// Which function of a program is called.
+/// Which function of a program is called, and whether it may write over the state it is given.
 #[derive(Clone, Copy)]
-enum What {
-    Forward,
-    Joint,
+struct What {
+    joint: bool,
+    donates: bool,
 }
 
 impl Native {
@@ -147,8 +147,8 @@ impl Native {
         let Some(native) = variant.program.native() else {
             unreachable!("a variant has code");
         };
-        let (call, part) = match (what, &variant.joint, &native.joint) {
-            (What::Joint, Some(call), Some(part)) => (call, part),
+        let (call, part) = match (what.joint, &variant.joint, &native.joint) {
+            (true, Some(call), Some(part)) => (call, part),
             _ => (&variant.forward, &native.forward),
         };
         let ready = match part.is_ready() {
@@ -163,8 +163,8 @@ impl Native {
         if self.measures.load(Ordering::Relaxed) {
             executable.measure();
         }
-        let machine = Machine { checker, executable, pool: &self.pool };
-        let result = call.run(py, &machine, taken, binding, matches!(what, What::Joint));
+        let machine = Machine { checker, executable, pool: &self.pool, donates: what.donates };
+        let result = call.run(py, &machine, taken, binding, what.joint);
         if let Some(swap) = &ready.swap {
             swap.begin();
         }
@@ -275,22 +275,25 @@ fn pool(threads: usize) -> Arc<Pool> {
 #[pymethods]
 impl Native {
     /// The outputs; `(outputs, state)` where the model has state. None: some values are no arrays of
-    /// NumPy yet.
+    /// NumPy yet. With `donate` the next state is written over the arrays of the state.
     ///
     /// Errors: as for `Checker.check`; `BackendError` where code is to be made and cannot be.
     #[pyo3(signature = (
         params: "dict[str, object]",
         inputs: "dict[str, object]",
         state: "dict[str, object] | None"=None,
+        donate=false,
     ) -> "Any")]
     fn forward<'py>(
         &self,
         params: &Bound<'py, PyAny>,
         inputs: &Bound<'py, PyAny>,
         state: Option<&Bound<'py, PyAny>>,
+        donate: bool,
     ) -> Answer<Option<Bound<'py, PyAny>>> {
         let given = [Some(params), Some(inputs), state, None];
-        guarded(|| self.call(params.py(), &dicts(&given)?, What::Forward))
+        let what = What { joint: false, donates: donate };
+        guarded(|| self.call(params.py(), &dicts(&given)?, what))
     }
 
     /// `(outputs, gradients)`, the gradients by param, and then the state where the model has one.
@@ -302,6 +305,7 @@ impl Native {
         inputs: "dict[str, object]",
         state: "dict[str, object] | None",
         output_gradients: "dict[str, object]",
+        donate=false,
     ) -> "Any")]
     fn joint<'py>(
         &self,
@@ -309,9 +313,11 @@ impl Native {
         inputs: &Bound<'py, PyAny>,
         state: Option<&Bound<'py, PyAny>>,
         output_gradients: &Bound<'py, PyAny>,
+        donate: bool,
     ) -> Answer<Option<Bound<'py, PyAny>>> {
         let given = [Some(params), Some(inputs), state, Some(output_gradients)];
-        guarded(|| self.call(params.py(), &dicts(&given)?, What::Joint))
+        let what = What { joint: true, donates: donate };
+        guarded(|| self.call(params.py(), &dicts(&given)?, what))
     }
 
     /// Writes a library for C into a folder, and beside it its header, its metadata and, where
