@@ -4,6 +4,7 @@ mod check;
 mod frame;
 mod prepare;
 mod table;
+mod times;
 
 use crate::code::Code;
 use crate::kernel::Kernel;
@@ -12,8 +13,10 @@ use crate::program::Program;
 use crate::threads::Pool;
 use frame::{Frame, Frames};
 pub use prepare::Prepared;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 use table::Table;
+use times::Times;
 
 /// Why a program is refused or does not run.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -44,6 +47,8 @@ pub struct Executable {
     frames: Frames,
     /// Where the kernels lie, those that were replaced too: they last as long as this does.
     code: Mutex<Vec<Arc<Code>>>,
+    /// How long kernels run, once that is measured.
+    times: OnceLock<Times>,
 }
 
 impl Executable {
@@ -63,7 +68,8 @@ impl Executable {
         check::program(&program, kernels.len(), constants.len())?;
         let (prepared, frames) = (Mutex::default(), Frames::default());
         let (kernels, code) = (Table::new(kernels), Mutex::new(code));
-        let executable = Executable { program, kernels, constants, prepared, frames, code };
+        let times = OnceLock::new();
+        let executable = Executable { program, kernels, constants, prepared, frames, code, times };
         if executable.program.symbols == 0 {
             executable.prepare(&[])?;
         }
@@ -86,6 +92,17 @@ impl Executable {
         self.code.lock().unwrap_or_else(PoisonError::into_inner).push(code);
         self.kernels.set(at, kernel);
         Ok(())
+    }
+
+    /// From now on, measures how long each kernel runs; some 50 ns a launch.
+    pub fn measure(&self) {
+        self.times.get_or_init(|| Times::new(self.kernels.len()));
+    }
+
+    /// What all launches of each kernel took in a call, on average; none before a call that was
+    /// measured.
+    pub fn times(&self) -> Option<Vec<Duration>> {
+        self.times.get()?.means()
     }
 
     pub fn program(&self) -> &Program {
@@ -145,7 +162,7 @@ impl Executable {
         let mut frame = self.frame(symbols)?;
         frame.point(args, results);
         // SAFETY: what the caller vouches for; the frame was aimed at these symbols and pointers.
-        let outcome = unsafe { frame.launch(&self.kernels, pool) };
+        let outcome = unsafe { frame.launch(&self.kernels, self.times.get(), pool) };
         self.frames.put(frame);
         Ok(outcome?)
     }

@@ -241,6 +241,28 @@ def test_programs_in_c_get_gradients(name, options, compiler, tmp_path):
 
 
 @by_checked_compilers
+def test_output_gradients_that_are_null_are_zero(compiler, tmp_path):
+    compiled, numpy, params, inputs, sizes = made("mlp")
+    (tmp_path / "model.c").write_text(compiled.code)
+    outputs = numpy.evaluate(params, inputs)
+    (name, value) = next(iter(outputs.items()))
+    gradients = {n: np.zeros_like(params[n]) for n in params}
+    body = call(
+        "mithril_model_gradients",
+        sizes.values(),
+        {**inputs, f"{name}_gradient": value},
+        params,
+        outputs,
+        gradients=gradients,
+        folder=tmp_path,
+    )
+    body = body.replace(f", in_{identifier(name)}_gradient,", ", NULL,")
+    assert "NULL" in body
+    run(compiler, tmp_path, body, *SANITIZED)
+    near(tmp_path, {**outputs, **gradients})
+
+
+@by_checked_compilers
 def test_a_static_arena_is_for_known_sizes(compiler, tmp_path):
     compiled, numpy, params, inputs, _ = made("fixed")
     (tmp_path / "model.c").write_text(compiled.code)
@@ -329,12 +351,35 @@ def test_functions_are_within_two_units_of_the_last_place(name, options, compile
     run(compiler, tmp_path, "  sweep();\n", *options, "-ffp-contract=off", before=sweep)
 
 
+def atan2():
+    model = Model()
+    model |= ml.Atan2()(left="y", right="x", output="angle")
+    return ml.compile(model, ml.CBackend(), shapes={"x": ["n"], "y": ["n"]})
+
+
+def test_angles_are_within_two_units_of_the_last_place():
+    random = np.random.default_rng(0)
+    some = random.integers(0, 2**32, 300, np.uint32).view(np.float32)
+    near = random.standard_normal(300).astype(np.float32)
+    corners = np.float32([0.0, 1.0, np.inf, 1e-45, 1e-38, 3e38, np.nan])
+    values = np.concatenate([some, near, corners, -corners])
+    y, x = (side.ravel() for side in np.meshgrid(values, values))
+    got = atan2().evaluate({}, {"x": x, "y": y})["angle"]
+    want = np.arctan2(y.astype(np.float64), x.astype(np.float64))
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+    known = ~np.isnan(want)
+    assert (np.signbit(got) == np.signbit(want))[known].all()
+    unit = np.spacing(np.abs(want[known]).astype(np.float32)).astype(np.float64)
+    assert (np.abs(got[known] - want[known]) / unit).max() <= 2
+
+
 @by_every_compiler
-@pytest.mark.parametrize("name", [*FUNCTIONS, "softmax"])
+@pytest.mark.parametrize("name", [*FUNCTIONS, "atan2", "softmax"])
 def test_compilers_make_vectors_of_loops(name, compiler, tmp_path):
     path = tmp_path / "model.c"
     softmax = ml.compile(Softmax(), ml.CBackend(), shapes={"input": [64, "n"]}, jit=False).code
-    path.write_text(softmax if name == "softmax" else function(name))
+    codes = {"softmax": lambda: softmax, "atan2": lambda: atan2().code}
+    path.write_text(codes.get(name, lambda: function(name))())
     report = {"gcc": "-fopt-info-vec", "clang": "-Rpass=loop-vectorize"}.get(compiler)
     if report is None:
         return

@@ -141,6 +141,34 @@ def test_a_transformer_of_any_length(tmp_path):
     assert status is None
 
 
+def two_outputs():
+    model = Model()
+    model |= Linear(6)(input="x", output="h")
+    model |= ml.Sigmoid()(input="h", output="y")
+    model |= ml.Tanh()(input="h", output="z")
+    return model
+
+
+@pytest.mark.parametrize("given", [["y"], ["z"], []])
+def test_output_gradients_that_are_not_given_are_zero(given, tmp_path):
+    shapes = {"x": ["batch", 4]}
+    compiled = ml.compile(two_outputs(), ml.CpuBackend(), shapes=shapes)
+    params, inputs = compiled.randomize_params(seed=0), {"x": random(3, 4)}
+    reference = ml.compile(two_outputs(), ml.NumpyBackend(), shapes=shapes)
+    seeds = {name: random(3, 6, seed=3) for name in given}
+    zeros = {name: np.zeros((3, 6), np.float32) for name in ("y", "z")}
+    outputs, gradients = reference.evaluate(params, inputs, output_gradients=zeros | seeds)
+    library = export(compiled, tmp_path, name="model", params=params, cpu=["v3", "v2"])
+    status, results = library.call("_gradients", dims={"batch": 3}, data=inputs, cotangent=seeds)
+    assert status == 0
+    for name, want in outputs.items():
+        near(results["output", name], want)
+    for name, want in gradients.items():
+        near(results["gradient", name], want)
+    assert library.call("_gradients", dims={"batch": 3}, cotangent=seeds)[0] == 2
+    assert "NULL stands for zeros" in library.paths["header"].read_text()
+
+
 def test_a_model_with_state(tmp_path):
     model = chain(Linear(6), ml.BatchNorm1d(), Relu(), Linear(2))
     agrees(model, tmp_path, {"input": random(8, 3)}, {}, {"input": [8, 3]})

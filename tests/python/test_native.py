@@ -1,7 +1,9 @@
 """Native code: values, gradients, shapes, memory, threads, the cache of what was compiled."""
 
+import contextlib
 import gc
 import os
+import pty
 import re
 import subprocess
 import sys
@@ -293,6 +295,40 @@ def test_calls_are_checked(inputs, message):
         compiled.evaluate(params, {"input": random(2, 3)})
 
 
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize("seed", [None, lambda y: y, np.ones((8, 2), np.float32)])
+def test_donated_states_are_written_over(held, seed):
+    model, shapes = chain(Linear(6), ml.BatchNorm1d(), Relu(), Linear(2)), {"input": [8, 3]}
+    plain, donating = (ml.compile(model, ml.CpuBackend(donate=d), shapes=shapes) for d in (0, 1))
+    params, state = plain.randomize_params(seed=0), donating.initial_state()
+    want, arrays = plain.initial_state(), dict(state)
+    if held:
+        donating.state = state
+    for step in range(3):
+        inputs = {"input": random(8, 3, seed=step)}
+        *wanted, want = plain.evaluate(params, inputs, want, output_gradients=seed)
+        if held:
+            donating.evaluate(params, inputs, output_gradients=seed)
+            state = donating.state
+        else:
+            *got, state = donating.evaluate(params, inputs, state, output_gradients=seed)
+            np.testing.assert_equal(got, wanted)
+        assert all(state[name] is array for name, array in arrays.items())
+        np.testing.assert_equal(state, want)
+
+
+def test_states_that_cannot_be_written_stay():
+    model, shapes = ml.BatchNorm1d(), {"input": [8, 3]}
+    compiled = ml.compile(model, ml.CpuBackend(donate=True), shapes=shapes)
+    params, state = compiled.randomize_params(seed=0), compiled.initial_state()
+    kept = {name: array.copy() for name, array in state.items()}
+    for array in state.values():
+        array.flags.writeable = False
+    _, following = compiled.evaluate(params, {"input": random(8, 3)}, state)
+    np.testing.assert_equal(state, kept)
+    assert all(not np.array_equal(following[name], state[name]) for name in state)
+
+
 def test_params_may_be_bound():
     compiled = ml.compile(chain(Linear(12), Relu(), Linear(3)), ml.CpuBackend())
     params, x = compiled.randomize_params(seed=0), random(5, 40)
@@ -309,6 +345,46 @@ def test_the_code_can_be_read():
     assert "main: 1 launches of 1 kernels (not compiled yet)" in compiled.report()
     compiled.evaluate(compiled.randomize_params(), {"input": random(4, 3)})
     assert "1 compiled" in compiled.report() or "1 found" in compiled.report()
+
+
+def test_kernels_say_how_long_they_take(capsys, monkeypatch):
+    monkeypatch.setenv("MITHRIL_CACHE", "")
+    model, shapes = chain(Linear(37), Softmax()), {"input": [41, 43]}
+    compiled = ml.compile(model, ml.CpuBackend(), shapes=shapes, inference=True, verbose=True)
+    printed = capsys.readouterr().out
+    line = r"k0 x 1, 132 kflop, 19.6 kB(, compiled in \d+\.\d ms)"
+    assert re.search(line + ": dot_general add in linear", printed)
+    assert "a call" not in printed
+    compiled.evaluate(compiled.randomize_params(), {"input": random(41, 43)})
+    assert re.search(line + r", \d+\.\d (µs|ms) a call: dot_general", compiled.report())
+
+
+PROGRESS = """
+import mithril as ml
+model = ml.Model()
+for size in range(16):
+    model += ml.Linear(16 * size + 7)
+    model += ml.Softmax()
+ml.compile(model, ml.CpuBackend(), shapes={"input": [5, 64]}, inference=True, verbose=True)
+"""
+
+
+def test_long_compilations_tell_a_terminal_how_far_they_are():
+    environment = {**os.environ, "MITHRIL_CACHE": "", "TERM": "xterm"}
+    command = [sys.executable, "-c", PROGRESS]
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=theirs
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # the end of a terminal
+            while some := os.read(ours, 4096):
+                shown += some
+    assert process.returncode == 0
+    assert re.search(rb"mithril: \d+ of 32 kernels", shown)
+    piped = subprocess.run(command, env=environment, capture_output=True, check=True)
+    assert not piped.stderr
 
 
 def test_options_are_checked():

@@ -299,8 +299,12 @@ impl Builder {
     /// See [`Inst::Scale`]; `None` where the machine does not have it.
     pub fn scale(&mut self, x: V, n: V) -> Option<V> {
         let ty = self.ty(x);
-        let whole = ty.lanes as usize * ty.dtype.bytes() == 64;
-        whole.then(|| self.push(ty, Inst::Scale(x, n)))
+        self.scales(ty).then(|| self.push(ty, Inst::Scale(x, n)))
+    }
+
+    /// Whether there is [`Inst::Scale`] for a type.
+    pub fn scales(&self, ty: Ty) -> bool {
+        ty.lanes as usize * ty.dtype.bytes() == 64
     }
 
     /// See [`Inst::DotPairs`].
@@ -403,20 +407,6 @@ impl Builder {
 
     // Control.
 
-    /// `for i in (from..to).step_by(step)`, with values carried from each turn to the next.
-    pub fn repeat(
-        &mut self,
-        from: V,
-        to: V,
-        step: i64,
-        carried: &[V],
-        body: impl FnOnce(&mut Builder, V, &[V]) -> Vec<V>,
-    ) -> Vec<V> {
-        let (counter, inner) = self.open_repeat(carried);
-        let yields = body(self, counter, &inner);
-        self.close_repeat(from, to, step, carried, counter, inner, yields)
-    }
-
     /// Opens the body of a loop: its counter, and what is carried as the body sees it.
     pub fn open_repeat(&mut self, carried: &[V]) -> (V, Vec<V>) {
         let counter = self.new_value(Ty::INDEX);
@@ -454,14 +444,6 @@ impl Builder {
     pub fn close_region(&mut self, yields: Vec<V>) -> Region {
         let body = self.open.pop().expect("a region is open");
         Region { params: vec![], body, yields }
-    }
-
-    /// A loop that carries nothing.
-    pub fn each(&mut self, from: V, to: V, step: i64, body: impl FnOnce(&mut Builder, V)) {
-        self.repeat(from, to, step, &[], |b, i, _| {
-            body(b, i);
-            vec![]
-        });
     }
 
     /// One of two values of the same types, by a scalar bool.

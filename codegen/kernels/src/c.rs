@@ -50,7 +50,7 @@ pub fn print(model: &str, functions: &[(&Function, &Plan)]) -> Result<Source> {
     let own = kernels.functions();
     let mut text = header(&interface, &about(&interface.model));
     text += "\n#include <math.h>\n#include <stdbool.h>\n";
-    if own.contains("memcpy(") || entries.contains("memcpy(") {
+    if ["memcpy(", "memset("].iter().any(|f| own.contains(f) || entries.contains(f)) {
         text += "#include <string.h>\n";
     }
     for part in [&own, &arithmetic(&entries), &constants, &kernels.text, &entries] {

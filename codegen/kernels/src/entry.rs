@@ -79,6 +79,13 @@ pub struct Array {
     pub ty: Type,
 }
 
+impl Array {
+    /// Whether it may be NULL, which stands for zeros.
+    pub fn is_optional(&self) -> bool {
+        self.role == Role::Cotangent
+    }
+}
+
 /// Where an array stands among the parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Group {
@@ -216,7 +223,9 @@ impl Entry {
         let symbols: Vec<Dimension> = symbols.collect();
         let groups = Groups { scope, fields: RECORDS.map(|_| Scope::default()) };
         let (arguments, results) = groups.arrays(function, outputs);
-        let workspace = Workspace::new(plans)?;
+        let optional = arguments.iter().enumerate().filter(|(_, array)| array.is_optional());
+        let optional: Vec<usize> = optional.map(|(at, _)| at).collect();
+        let workspace = Workspace::new(plans, &optional)?;
         let variants = plans.iter().enumerate().map(|(at, plan)| {
             let slots = workspace.slots(at, &plan.program);
             Variant { steps: steps(plan, &slots) }

@@ -9,6 +9,7 @@ pub mod c;
 pub mod code;
 pub mod contract;
 pub mod entry;
+pub mod loops;
 pub mod lower;
 pub mod mlir;
 pub mod program;

@@ -3,6 +3,7 @@
 use mithril_ir::dtype::DType;
 use mithril_kernels::builder::Builder;
 use mithril_kernels::code::{Code, Fold, Ty};
+use mithril_kernels::loops::Loops;
 use mithril_kernels::mlir;
 use mithril_native::{Options, Stage, compile};
 

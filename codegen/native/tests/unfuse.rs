@@ -2,6 +2,7 @@
 
 use mithril_ir::dtype::DType;
 use mithril_kernels::builder::Builder;
+use mithril_kernels::loops::Loops;
 use mithril_kernels::{mlir, unfuse};
 use mithril_native::{Options, Stage, compile};
 use mithril_runtime::code::Code;

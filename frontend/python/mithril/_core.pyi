@@ -499,14 +499,14 @@ class Native:
 
         Errors: `MithrilError`, as its message says; `BackendError` where code cannot be made.
         """
-    def forward(self, /, params: "dict[str, object]", inputs: "dict[str, object]", state: "dict[str, object] | None" = None) -> "Any":
+    def forward(self, /, params: "dict[str, object]", inputs: "dict[str, object]", state: "dict[str, object] | None" = None, donate: bool = False) -> "Any":
         """
         The outputs; `(outputs, state)` where the model has state. None: some values are no arrays of
-        NumPy yet.
+        NumPy yet. With `donate` the next state is written over the arrays of the state.
 
         Errors: as for `Checker.check`; `BackendError` where code is to be made and cannot be.
         """
-    def joint(self, /, params: "dict[str, object]", inputs: "dict[str, object]", state: "dict[str, object] | None", output_gradients: "dict[str, object]") -> "Any":
+    def joint(self, /, params: "dict[str, object]", inputs: "dict[str, object]", state: "dict[str, object] | None", output_gradients: "dict[str, object]", donate: bool = False) -> "Any":
         """
         `(outputs, gradients)`, the gradients by param, and then the state where the model has one.
         Output gradients that are left out are zeros.
@@ -517,6 +517,13 @@ class Native:
     def listing(self, /) -> str:
         """
         Programs and kernels, for people to read.
+        """
+    def measure(self, /) -> None:
+        """
+        Compiles what calls would compile, as far as shapes are known, and has each call from now on
+        note how long kernels run, for `report`.
+
+        Errors: `BackendError` where code cannot be made.
         """
     @property
     def report(self, /) -> list[str]:

@@ -47,6 +47,7 @@ class CompiledModel:
         checkpoint: bool,
         file_path: str | None,
         debug: bool,
+        verbose: bool = False,
     ) -> None:
         self.backend = backend
         self.jit = jit
@@ -56,6 +57,7 @@ class CompiledModel:
         self._hooks: dict[str, list[Callable[[Array], object]]] = {}
         self._inner: list[str] = []
         self._debug = debug
+        self._verbose = verbose
         self._file_path = file_path
         self._compile()
 
@@ -83,6 +85,8 @@ class CompiledModel:
             program, self._namespace, jit=self.jit, checkpoint=self._checkpoint
         )
         self._forward = self._runner.forward
+        if self._verbose and backend.kind == "cpu":
+            self._runner.native.measure()
         if self._file_path is not None and not backend.writes:
             self._write(self._file_path, program.source)
         self._settle()
@@ -173,7 +177,8 @@ class CompiledModel:
         return dict(self._program.timings)
 
     def report(self) -> str:
-        """What was compiled and how long each stage took, in lines of text."""
+        """What was compiled and how long each stage took, in lines of text; for a model that was
+        compiled with `verbose=True` also how long each kernel of native code takes in a call."""
         lines = [f"{self._program.name}: {self.backend!r}"]
         for names, what in [
             (self.params, "params"),

@@ -23,6 +23,7 @@ pub mod export;
 pub mod host;
 mod library;
 mod objects;
+mod progress;
 mod swap;
 mod tier;
 
@@ -70,6 +71,8 @@ pub struct Ready {
     pub compiled: usize,
     pub instant: usize,
     pub time: Duration,
+    /// How long each kernel took to compile; none for what was there, or where C is compiled.
+    times: Vec<Option<Duration>>,
     /// The kernels that are to be replaced. Whoever calls begins it after a call.
     pub swap: Option<Arc<Swap>>,
     /// Where the code lies, if not in the executable.
@@ -198,7 +201,8 @@ impl Part {
         let (compiled, instant, time) = (objects.compiled, objects.pending.len(), start.elapsed());
         let swaps = tier == Tier::Auto && instant > 0;
         let swap = swaps.then(|| Arc::new(Swap::new(&executable, objects.pending, host)));
-        Ok(Ready { executable, compiled, instant, time, swap, _library: None })
+        let times = objects.times;
+        Ok(Ready { executable, compiled, instant, time, times, swap, _library: None })
     }
 
     /// The entry is the one kernel that is launched: what runs is what users get.
@@ -221,7 +225,8 @@ impl Part {
         let compiled = if loaded.compiled { self.plan.kernels.len() } else { 0 };
         let _library = Some(loaded.library);
         let (executable, time) = (Arc::new(executable), start.elapsed());
-        Ok(Ready { executable, compiled, instant: 0, time, swap: None, _library })
+        let times = Vec::new();
+        Ok(Ready { executable, compiled, instant: 0, time, times, swap: None, _library })
     }
 
     /// What a stage gives for each kernel; nothing for none, which is what they are compiled from.
@@ -260,8 +265,9 @@ impl Part {
         text
     }
 
-    /// A line about the function and one for each kernel: what all its launches cost, what it does
-    /// and where it is from.
+    /// A line about the function and one for each kernel: what all its launches cost, how long it
+    /// took to compile and takes in a call where that was measured, what it does and where it is
+    /// from.
     pub fn report(&self) -> Vec<String> {
         let plan = &self.plan;
         let (launches, kernels) = (plan.program.launches.len(), plan.kernels.len());
@@ -279,7 +285,9 @@ impl Part {
             let ops = kernel.function.ops.iter().map(|op| op.op.name).collect::<Vec<_>>();
             let from = own().find_map(|(launch, _)| plan.locs[launch].shortest());
             let from = from.map_or(String::new(), |path| format!(" in {path}"));
-            lines.push(format!("  k{at} x {}{cost}: {}{from}", own().count(), ops.join(" ")));
+            let times = self.ready.get().map_or(String::new(), |ready| ready.times_of(at));
+            let count = own().count();
+            lines.push(format!("  k{at} x {count}{cost}{times}: {}{from}", ops.join(" ")));
         }
         lines
     }
@@ -295,6 +303,10 @@ impl Ready {
             let _ = write!(text, "{instant} instant, ");
         }
         let _ = write!(text, "{found} found, {:.1} ms", 1e3 * self.time.as_secs_f64());
+        if let Some(times) = self.executable.times() {
+            let all: Duration = times.iter().sum();
+            let _ = write!(text, "; {} a call", print(all));
+        }
         if let Some(swap) = &self.swap {
             let (total, done) = swap.progress();
             let _ = write!(text, "; {done} of {total} replaced");
@@ -304,6 +316,20 @@ impl Ready {
         }
         text
     }
+
+    /// What is known of the times of a kernel.
+    fn times_of(&self, kernel: usize) -> String {
+        // C has one kernel of the runtime for all.
+        let Some(compiled) = self.times.get(kernel) else { return String::new() };
+        let compiled = compiled.map(|time| format!(", compiled in {}", print(time)));
+        let run = self.executable.times().map(|times| format!(", {} a call", print(times[kernel])));
+        compiled.unwrap_or_default() + &run.unwrap_or_default()
+    }
+}
+
+fn print(time: Duration) -> String {
+    let ms = 1e3 * time.as_secs_f64();
+    if ms < 1.0 { format!("{:.1} µs", 1e3 * ms) } else { format!("{ms:.1} ms") }
 }
 
 fn invalid(why: impl ToString) -> Box<Diagnostic> {

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use blake3::Hasher;
 use mithril_instant::Machine;
@@ -15,6 +16,7 @@ use mithril_runtime::code::{Code, Error};
 use super::cache::{Cache, Key};
 use super::host::Host;
 use super::library::{self, Library, Stage};
+use super::progress::Progress;
 use crate::VERSION;
 
 /// A kernel that code is wanted of.
@@ -31,6 +33,8 @@ pub struct Objects {
     pub compiled: usize,
     /// Those that Cranelift compiled; the others were there.
     pub pending: Vec<Pending>,
+    /// How long each took to compile; none for what was there.
+    pub times: Vec<Option<Duration>>,
 }
 
 /// A kernel that runs as Cranelift's code.
@@ -53,22 +57,21 @@ pub fn load(sources: &[Source], host: &Host, anew: bool) -> Result<Objects> {
     let lengths: Vec<Length> = sources.iter().map(Source::length).collect();
     let known = |key: &Key, cache: &Cache| match loaded(key) {
         _ if anew => None,
-        Some(code) => Some((code, false)),
-        None => cached(key, cache).map(|made| (Arc::new(made.code), false)),
+        Some(code) => Some((code, false, None)),
+        None => cached(key, cache).map(|made| (Arc::new(made.code), false, None)),
     };
     let (made, missing) = gather(&keys, &lengths, &known, &|at, cache| {
-        let source = &sources[at];
-        match source.quick.and_then(instant) {
-            Some(code) => Ok((Arc::new(code), true)),
-            None => {
-                let made = compile(&source.text, &keys[at], host, cache)?;
-                Ok((Arc::new(made.code), false))
-            }
-        }
+        let (source, start) = (&sources[at], Instant::now());
+        let (code, quick) = match source.quick.and_then(instant) {
+            Some(code) => (code, true),
+            None => (compile(&source.text, &keys[at], host, cache)?.code, false),
+        };
+        Ok((Arc::new(code), quick, Some(start.elapsed())))
     })?;
-    let mut objects = Objects { code: Vec::new(), compiled: missing, pending: Vec::new() };
+    let times = made.iter().map(|(_, _, time)| *time).collect();
+    let mut objects = Objects { code: Vec::new(), compiled: missing, pending: Vec::new(), times };
     let mut remembered = Vec::new();
-    for (kernel, ((code, quick), key)) in made.into_iter().zip(keys).enumerate() {
+    for (kernel, ((code, quick, _), key)) in made.into_iter().zip(keys).enumerate() {
         match quick {
             true => {
                 let text = sources[kernel].text.clone();
@@ -147,7 +150,14 @@ fn gather<T: Send>(
         if let Some(first) = missing.iter().position(|&at| !lengths[at].0) {
             missing[..=first].rotate_right(1);
         }
-        for (at, made) in each(&missing, &|at| make(at, &cache)) {
+        let progress = Progress::new(made);
+        let made = each(&missing, &|at| {
+            let made = make(at, &cache);
+            progress.step();
+            made
+        });
+        drop(progress);
+        for (at, made) in made {
             found[at] = Some(made?);
         }
         cache.trim();

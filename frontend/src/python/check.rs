@@ -13,7 +13,7 @@ use crate::compile::Program;
 pub use explain::Wrong;
 use order::Order;
 use signature::Misfit;
-pub use signature::{Binding, Group, Signature, Want};
+pub use signature::{Binding, Group, Signature, Slot, Want};
 
 mod explain;
 mod order;

@@ -1,6 +1,7 @@
 //! Calls of native code.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use mithril_ir::dim::{Dim, Symbol};
@@ -32,6 +33,8 @@ pub struct Native {
     /// with nothing open has one.
     variants: Mutex<Vec<Arc<Variant>>>,
     pool: Arc<Pool>,
+    /// Whether calls note how long kernels run.
+    measures: AtomicBool,
 }
 
 /// Native code, and what it is given.
@@ -42,11 +45,11 @@ struct Variant {
     joint: Option<Call>,
 }
 
-/// Which function of a program is called.
+/// Which function of a program is called, and whether it may write over the state it is given.
 #[derive(Clone, Copy)]
-enum What {
-    Forward,
-    Joint,
+struct What {
+    joint: bool,
+    donates: bool,
 }
 
 impl Native {
@@ -58,7 +61,8 @@ impl Native {
     ) -> Answer<Native> {
         let same = |dtype| dtype;
         let checker = Checker::new(py, &program, reader, &same)?;
-        let native = Native { checker, variants: Mutex::default(), pool: pool(threads), program };
+        let (variants, measures) = Default::default();
+        let native = Native { checker, variants, pool: pool(threads), program, measures };
         if native.program.native().is_some() {
             let variant = native.variant(py, native.program.clone())?;
             native.keep(variant);
@@ -144,8 +148,8 @@ impl Native {
         let Some(native) = variant.program.native() else {
             unreachable!("a variant has code");
         };
-        let (call, part) = match (what, &variant.joint, &native.joint) {
-            (What::Joint, Some(call), Some(part)) => (call, part),
+        let (call, part) = match (what.joint, &variant.joint, &native.joint) {
+            (true, Some(call), Some(part)) => (call, part),
             _ => (&variant.forward, &native.forward),
         };
         let ready = match part.is_ready() {
@@ -157,8 +161,11 @@ impl Native {
             warn(py, &format!("{name}: kernels stay as they were made in an instant: {why}"))?;
         }
         let (checker, executable) = (&variant.checker, &*ready.executable);
-        let machine = Machine { checker, executable, pool: &self.pool };
-        let result = call.run(py, &machine, taken, binding, matches!(what, What::Joint));
+        if self.measures.load(Ordering::Relaxed) {
+            executable.measure();
+        }
+        let machine = Machine { checker, executable, pool: &self.pool, donates: what.donates };
+        let result = call.run(py, &machine, taken, binding, what.joint);
         if let Some(swap) = &ready.swap {
             swap.begin();
         }
@@ -269,22 +276,25 @@ fn pool(threads: usize) -> Arc<Pool> {
 #[pymethods]
 impl Native {
     /// The outputs; `(outputs, state)` where the model has state. None: some values are no arrays of
-    /// NumPy yet.
+    /// NumPy yet. With `donate` the next state is written over the arrays of the state.
     ///
     /// Errors: as for `Checker.check`; `BackendError` where code is to be made and cannot be.
     #[pyo3(signature = (
         params: "dict[str, object]",
         inputs: "dict[str, object]",
         state: "dict[str, object] | None"=None,
+        donate=false,
     ) -> "Any")]
     fn forward<'py>(
         &self,
         params: &Bound<'py, PyAny>,
         inputs: &Bound<'py, PyAny>,
         state: Option<&Bound<'py, PyAny>>,
+        donate: bool,
     ) -> Answer<Option<Bound<'py, PyAny>>> {
         let given = [Some(params), Some(inputs), state, None];
-        guarded(|| self.call(params.py(), &dicts(&given)?, What::Forward))
+        let what = What { joint: false, donates: donate };
+        guarded(|| self.call(params.py(), &dicts(&given)?, what))
     }
 
     /// `(outputs, gradients)`, the gradients by param, and then the state where the model has one.
@@ -296,6 +306,7 @@ impl Native {
         inputs: "dict[str, object]",
         state: "dict[str, object] | None",
         output_gradients: "dict[str, object]",
+        donate=false,
     ) -> "Any")]
     fn joint<'py>(
         &self,
@@ -303,9 +314,11 @@ impl Native {
         inputs: &Bound<'py, PyAny>,
         state: Option<&Bound<'py, PyAny>>,
         output_gradients: &Bound<'py, PyAny>,
+        donate: bool,
     ) -> Answer<Option<Bound<'py, PyAny>>> {
         let given = [Some(params), Some(inputs), state, Some(output_gradients)];
-        guarded(|| self.call(params.py(), &dicts(&given)?, What::Joint))
+        let what = What { joint: true, donates: donate };
+        guarded(|| self.call(params.py(), &dicts(&given)?, what))
     }
 
     /// Writes a library for C into a folder, and beside it its header, its metadata and, where
@@ -358,6 +371,22 @@ impl Native {
         let variants = self.kept();
         let natives = variants.iter().filter_map(|variant| variant.program.native());
         natives.map(crate::native::Native::listing).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Compiles what calls would compile, as far as shapes are known, and has each call from now on
+    /// note how long kernels run, for `report`.
+    ///
+    /// Errors: `BackendError` where code cannot be made.
+    fn measure(&self, py: Python<'_>) -> Answer<()> {
+        guarded(|| {
+            self.measures.store(true, Ordering::Relaxed);
+            for variant in self.kept() {
+                let native = variant.program.native();
+                let mut parts = native.iter().flat_map(|native| native.parts());
+                py.detach(|| parts.try_for_each(|part| part.ready().map(|_| ())))?;
+            }
+            Ok(())
+        })
     }
 
     /// Lines about each function and its kernels.

@@ -239,11 +239,11 @@ pub(super) const OPS: &[OpDef] = &[
         name: "gelu_tanh",
         doc: "`gelu` by its tanh approximation (Hendrycks & Gimpel 2016).",
         meaning: Meaning::Scalar(
-            "0.5 * x * (1 + tanh(0.7978845608028654 * x * (1 + 0.044715 * x * x)))",
+            "0.5 * x * (1 + tanh(x * (0.7978845608028654 + 0.035677408136300125 * x * x)))",
         ),
         gradient: Gradient::Partials(&[
-            "0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.7978845608028654 * (1 + 0.134145 * x * x) \
-             where t = tanh(0.7978845608028654 * x * (1 + 0.044715 * x * x))",
+            "0.5 * (1 + t) + 0.5 * x * (1 - t * t) * (0.7978845608028654 + 0.10703222440890038 * x * x) \
+             where t = tanh(x * (0.7978845608028654 + 0.035677408136300125 * x * x))",
         ]),
         python: nn("F.gelu({x}, approximate=\"tanh\")", "jax.nn.gelu({x})"),
         ..UNARY

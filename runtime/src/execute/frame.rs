@@ -2,6 +2,7 @@
 
 use super::prepare::{Base, Prepared, Slot, Step};
 use super::table::Table;
+use super::times::Times;
 use crate::kernel::Kernel;
 use crate::memory::{Block, OutOfMemory};
 use crate::scratch;
@@ -10,6 +11,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicPtr};
+use std::time::Instant;
 
 /// The arena and the table of pointers of a call, for one prepared program after the other.
 #[derive(Default)]
@@ -75,12 +77,20 @@ impl Frame {
         }
     }
 
-    /// Runs all steps.
+    /// Runs all steps, and notes in `times` how long they took.
     ///
     /// # Safety
     /// As [`Executable::run`](super::Executable::run), with the pointers given to `point`.
-    pub unsafe fn launch(&self, kernels: &Table, pool: &Pool) -> Result<(), OutOfMemory> {
+    pub unsafe fn launch(
+        &self,
+        kernels: &Table,
+        times: Option<&Times>,
+        pool: &Pool,
+    ) -> Result<(), OutOfMemory> {
         let Some(prepared) = &self.prepared else { return Ok(()) };
+        if let Some(times) = times {
+            times.call();
+        }
         for step in &prepared.steps {
             let call = Call {
                 step,
@@ -90,8 +100,12 @@ impl Frame {
                 dims: prepared.dims[step.dims..].as_ptr(),
                 failed: AtomicBool::new(false),
             };
+            let timed = times.map(|times| (times, Instant::now()));
             // SAFETY: the pool's ranges are tasks of the step; the rest is the caller's.
             pool.run(step.tasks, step.grain, &|lo, hi, _| unsafe { call.tasks(lo, hi) });
+            if let Some((times, start)) = timed {
+                times.add(step.kernel, start);
+            }
             if call.failed.into_inner() {
                 return Err(OutOfMemory { bytes: step.scratch });
             }

@@ -10,7 +10,7 @@ use super::constants;
 use super::expression::{Level, mentions};
 use super::kernels::Call;
 use super::size::expression;
-use crate::entry::{Base, Entry, Group, Parameter, Slot, parameter_text};
+use crate::entry::{Array, Base, Entry, Group, Parameter, Slot, parameter_text};
 use crate::program::Plan;
 
 /// The text of an entry, and of the function that tells its workspace. `calls` are its kernels.
@@ -141,7 +141,27 @@ impl Body<'_> {
             let _ =
                 writeln!(text, "  if ({}) return MITHRIL_ERROR_NULL;", nulls.join("\n      || "));
         }
-        text + &self.arena()
+        text + &self.arena() + &self.zeros()
+    }
+
+    /// Zeros for arguments that are not given.
+    fn zeros(&self) -> String {
+        let workspace = &self.entry.workspace;
+        let place = match self.size(&workspace.zeros) {
+            zero if zero == "0" => "workspace".to_string(),
+            offset => format!("(char *)workspace + {offset}"),
+        };
+        let bytes = expression(&workspace.zeroed, &self.entry.symbols).at(Level::Unary);
+        // Where no dim is 0 there is a workspace.
+        let some = match workspace.bytes {
+            Size::Const(_) => "",
+            _ => " && workspace != NULL",
+        };
+        let optional = self.entry.arguments.iter().filter(|array| array.is_optional());
+        let lines = optional.map(|Array { name, .. }| {
+            format!("  if ({name} == NULL{some}) {name} = memset({place}, 0, (size_t){bytes});\n")
+        });
+        lines.collect()
     }
 
     /// What must not be NULL.
@@ -150,6 +170,7 @@ impl Body<'_> {
         let mut pointers = Vec::new();
         for parameter in entry.parameters() {
             match parameter {
+                Parameter::Argument(at) if entry.arguments[at].is_optional() => {}
                 Parameter::Argument(at) => pointers.push(entry.arguments[at].name.clone()),
                 Parameter::Result(at) => pointers.push(entry.results[at].name.clone()),
                 Parameter::Record(at) => {

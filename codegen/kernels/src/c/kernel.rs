@@ -274,6 +274,9 @@ impl Printer<'_> {
     }
 
     fn stmt(&mut self, stmt: &Stmt) {
+        if !self.usage.needs(stmt) {
+            return;
+        }
         match &stmt.inst {
             Inst::For { from, to, step, carried, region } => {
                 self.repeat(&stmt.results, [*from, *to, *step], carried, region);
@@ -289,10 +292,8 @@ impl Printer<'_> {
             }
             inst => {
                 let v = stmt.results[0];
-                if self.usage.values[v.0 as usize] > 0 {
-                    let expr = self.expression(v, inst);
-                    self.define(v, expr);
-                }
+                let expr = self.expression(v, inst);
+                self.define(v, expr);
             }
         }
     }

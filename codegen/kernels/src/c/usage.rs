@@ -28,8 +28,7 @@ impl Usage {
     /// From the last statement to the first, so that uses are known before what is used.
     fn block(&mut self, body: &[Stmt]) {
         for stmt in body.iter().rev() {
-            let needed = || stmt.results.iter().any(|v| self.values[v.0 as usize] > 0);
-            if is_pure(&stmt.inst) && !needed() {
+            if !self.needs(stmt) {
                 continue;
             }
             for region in regions(&stmt.inst) {
@@ -49,20 +48,21 @@ impl Usage {
         }
     }
 
+    /// Whether a statement does something, once all that comes behind it is known.
+    pub fn needs(&self, stmt: &Stmt) -> bool {
+        !is_pure(&stmt.inst) || stmt.results.iter().any(|v| self.values[v.0 as usize] > 0)
+    }
+
     fn note(&mut self, v: V) {
         self.values[v.0 as usize] += 1;
     }
 }
 
+/// Whether it writes nothing; nothing is fetched ahead in C.
 fn is_pure(inst: &Inst) -> bool {
-    !matches!(
-        inst,
-        Inst::Store { .. }
-            | Inst::Scatter { .. }
-            | Inst::Prefetch { .. }
-            | Inst::For { .. }
-            | Inst::If { .. }
-    )
+    let writes = matches!(inst, Inst::Store { .. } | Inst::Scatter { .. });
+    let mut inner = regions(inst).into_iter().flat_map(|region| &region.body);
+    !writes && inner.all(|stmt| is_pure(&stmt.inst))
 }
 
 fn regions(inst: &Inst) -> Vec<&Region> {
@@ -112,4 +112,38 @@ pub fn writes(code: &Code) -> FxHashSet<Mem> {
     let mut written = FxHashSet::default();
     note(&code.body, &mut written);
     written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::builder::Builder;
+    use crate::c::kernel::{Names, print};
+    use crate::code::Ty;
+    use crate::loops::Loops;
+    use mithril_ir::dtype::DType;
+
+    /// C of a kernel that sums `x` in a loop, and writes the sum or 0.
+    fn sum(written: bool) -> String {
+        let mut b = Builder::new(2, 1).portable();
+        let (x, y) = (b.buffer(0, DType::F32, true), b.buffer(1, DType::F32, false));
+        let (first, n, none) = (b.index(0), b.dim(0), b.number(Ty::scalar(DType::F32), 0.0));
+        let sums = b.repeat(first, n, 1, &[none], |b, i, sums| {
+            let element = b.load(x, i, 1, None);
+            vec![b.add(sums[0], element)]
+        });
+        b.store(y, first, if written { sums[0] } else { none }, None);
+        let names = Names {
+            kernel: "sum".into(),
+            buffers: vec!["x".into(), "y".into()],
+            dims: vec!["n".into()],
+        };
+        print(&b.finish(), &names, &mut FxHashSet::default()).text
+    }
+
+    #[test]
+    fn loops_that_write_nothing_are_left_out() {
+        assert!(sum(true).contains("for (int64_t i = 0; i < n; i++)"), "{}", sum(true));
+        assert_eq!(sum(false), "static void sum(float *restrict y) {\n  y[0] = 0.0f;\n}\n");
+    }
 }

@@ -8,6 +8,7 @@ use crate::code::{Binary, Ty, V};
 use crate::contract::plan::Plan;
 use crate::contract::tile::{self, Columns, multiply_add};
 use crate::contract::{Contraction, Epilogue, lanes, operand, task};
+use crate::loops::Loops;
 
 /// The columns whose products are summed up side by side.
 const COLUMNS: usize = 4;

@@ -4,6 +4,7 @@ use mithril_ir::dtype::DType;
 
 use crate::builder::Builder;
 use crate::code::{Binary, Cmp, Fold, Mem, Ty, V};
+use crate::loops::Loops;
 
 /// The lanes below `count`; none of them missing where that is known.
 pub fn below(b: &mut Builder, count: V, lanes: u32) -> Option<V> {

@@ -7,6 +7,7 @@ use crate::code::{Binary, Mem, Ty, V};
 use crate::contract::plan::{Layout, Plan};
 use crate::contract::tile::Panel;
 use crate::contract::{Contraction, lanes, task};
+use crate::loops::Loops;
 
 /// What is copied: `count` outer elements of each `k` below `depth`, to strips of `width` of them.
 pub struct Copy<'a> {

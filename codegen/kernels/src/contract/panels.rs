@@ -9,6 +9,7 @@ use crate::contract::pack::Copy;
 use crate::contract::plan::{Layout, Plan, parts};
 use crate::contract::tile::{self, Columns, Panel, Share, Tile};
 use crate::contract::{Contraction, Epilogue, rows, task};
+use crate::loops::Loops;
 
 pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
     let cols = task::blocks(b, c.n, plan.block_cols);

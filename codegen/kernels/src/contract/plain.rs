@@ -12,6 +12,7 @@ use mithril_ir::scalar::Prim;
 use crate::builder::Builder;
 use crate::code::{Mem, Ty, V};
 use crate::contract::{Contraction, Epilogue, Layout, Position, operand, task};
+use crate::loops::Loops;
 use crate::scalar;
 
 /// Rows of results at a time, rows of `y` that are added to them in one go, columns of a block.

@@ -3,6 +3,7 @@
 use crate::builder::Builder;
 use crate::code::{Binary, Cmp, V};
 use crate::contract::Side;
+use crate::loops::Loops;
 
 /// Runs `body` for the tasks `first..last`. A task's number is read as digits, the last of which
 /// runs fastest, each below its extent. Divisions are for the first task only.

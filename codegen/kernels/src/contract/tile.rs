@@ -6,6 +6,7 @@ use crate::builder::Builder;
 use crate::code::{Binary, Mem, V};
 use crate::contract::plan::Plan;
 use crate::contract::{Epilogue, Position, lanes, operand, task};
+use crate::loops::Loops;
 
 /// Elements of an operand: number `at + outer·outer_stride + k·k_stride` of the memory.
 #[derive(Clone, Copy)]

@@ -17,7 +17,7 @@ enum mithril_status {
   MITHRIL_OK = 0,
   /* A dim is out of its range, or the dims do not go together. */
   MITHRIL_ERROR_DIMS = 1,
-  /* A pointer is NULL: of an array, of a struct, or of a workspace that is needed. */
+  /* A pointer is NULL that may not be: of an array, of a struct, or of a workspace. */
   MITHRIL_ERROR_NULL = 2,
   /* The workspace is not 64-byte aligned. */
   MITHRIL_ERROR_ALIGNMENT = 3,
@@ -133,7 +133,8 @@ fn described(entry: &Entry, array: &Array) -> String {
     let dims: Vec<String> = dims.map(|dim| named(dim, &entry.symbols).to_string()).collect();
     let meaning = meaning(array.ty.dtype).map_or(String::new(), |text| format!(" ({text})"));
     let path = quoted(&array.path);
-    format!("{role} {path}: {} [{}]{meaning}", array.ty.dtype, dims.join(", "))
+    let end = if array.is_optional() { "; NULL stands for zeros" } else { "" };
+    format!("{role} {path}: {} [{}]{meaning}{end}", array.ty.dtype, dims.join(", "))
 }
 
 /// A name that cannot end a comment.

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use mithril_ir::graph::Bound;
 use mithril_runtime::size::Size;
 
-use super::{Base, Entry, Interface, Parameter, Slot, Step};
+use super::{Array, Base, Entry, Interface, Parameter, Slot, Step};
 pub use processor::{CpuidBits, Processor};
 
 /// What is printed, and what it refers to.
@@ -272,9 +272,13 @@ impl Printer<'_> {
         self.check_dims(entry, Status::Dims as i64, "i32");
         let records = (0..entry.records.len()).map(|at| format!("%p{at}"));
         self.check_pointers(&records.collect::<Vec<_>>());
-        let pointers = self.pointers(entry);
-        self.check_pointers(&pointers);
+        let mut pointers = self.pointers(entry);
+        let (optional, needed): (Vec<usize>, Vec<usize>) = (0..pointers.len())
+            .partition(|&at| entry.arguments.get(at).is_some_and(Array::is_optional));
+        let needed = needed.into_iter().map(|at| pointers[at].clone());
+        self.check_pointers(&needed.collect::<Vec<_>>());
         self.check_workspace(entry);
+        self.fill_in(entry, &optional, &mut pointers);
         for (at, pointer) in pointers.iter().enumerate() {
             self.store(pointer, "!llvm.ptr", &table, at);
         }
@@ -305,6 +309,29 @@ impl Printer<'_> {
             self.value(format_args!("llvm.or {any}, {test} : i1"))
         });
         self.fail_if(&any, Status::Null as i64, "i32");
+    }
+
+    /// Puts zeros for arguments that are not given.
+    fn fill_in(&mut self, entry: &Entry, optional: &[usize], pointers: &mut [String]) {
+        if optional.is_empty() {
+            return;
+        }
+        let zeros = self.behind("%workspace", &entry.workspace.zeros);
+        let (null, byte) = (self.value("llvm.mlir.zero : !llvm.ptr"), self.code(0, "i8"));
+        let bytes = self.size(&entry.workspace.zeroed);
+        for &at in optional {
+            let given = pointers[at].clone();
+            let missing = self.value(format_args!("llvm.icmp \"eq\" {given}, {null} : !llvm.ptr"));
+            pointers[at] =
+                self.value(format_args!("llvm.select {missing}, {zeros}, {given} : i1, !llvm.ptr"));
+            let (fill, next) = (self.label(), self.label());
+            line!(self, "llvm.cond_br {missing}, {fill}, {next}\n{fill}:");
+            line!(
+                self,
+                "\"llvm.intr.memset\"({zeros}, {byte}, {bytes}) <{{isVolatile = false}}> : \
+                 (!llvm.ptr, i8, i64) -> ()\nllvm.br {next}\n{next}:"
+            );
+        }
     }
 
     fn check_workspace(&mut self, entry: &Entry) {

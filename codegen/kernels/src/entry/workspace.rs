@@ -1,4 +1,5 @@
-//! The memory that a call works in: where temporaries lie, and what kernels need for themselves.
+//! The memory that a call works in: where temporaries lie, zeros for output gradients that are not
+//! given, and what kernels need for themselves.
 
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_runtime::memory::ALIGN;
@@ -12,6 +13,10 @@ use crate::program::Plan;
 #[derive(Clone, Debug)]
 pub struct Workspace {
     pub bytes: Size,
+    /// Where the memory begins that stands for an output gradient that is not given, and the bytes
+    /// of the longest one.
+    pub zeros: Size,
+    pub zeroed: Size,
     /// Where the memory begins that kernels have for themselves.
     pub scratch: Size,
     /// Where each temporary begins, by the plan and the number of its buffer; nothing for other
@@ -37,21 +42,29 @@ pub enum Base {
 }
 
 impl Workspace {
-    /// One workspace for all plans of a function.
+    /// One workspace for all plans of a function, whose arguments of these numbers may be left out.
     ///
     /// Errors: temporaries that no memory holds.
-    pub fn new(plans: &[&Plan]) -> Result<Workspace> {
+    pub fn new(plans: &[&Plan], optional: &[usize]) -> Result<Workspace> {
         let placed = plans.iter().map(|plan| temporaries(&plan.program));
         let (offsets, ends): (Vec<_>, Vec<_>) =
             placed.collect::<Result<Vec<_>>>()?.into_iter().unzip();
         let launches = plans.iter().flat_map(|plan| &plan.program.launches);
-        let (end, own) = (most(&ends), most(launches.map(|launch| &launch.scratch)));
-        Ok(Workspace { bytes: end.clone() + own, scratch: end, offsets })
+        let (zeros, own) = (most(&ends), most(launches.map(|launch| &launch.scratch)));
+        let buffers = plans[0].program.buffers.iter();
+        let zeroed = most(buffers.filter_map(|buffer| match buffer.place {
+            Place::Argument(at) if optional.contains(&at) => Some(&buffer.bytes),
+            _ => None,
+        }));
+        let line = ALIGN as i64;
+        let scratch = zeros.clone() + zeroed.clone().ceil_div(line) * line;
+        Ok(Workspace { bytes: scratch.clone() + own, zeros, zeroed, scratch, offsets })
     }
 
     /// All its sizes.
     pub fn sizes(&self) -> impl Iterator<Item = &Size> {
-        self.offsets.iter().flatten().chain([&self.scratch, &self.bytes])
+        let own = [&self.zeros, &self.zeroed, &self.scratch, &self.bytes];
+        self.offsets.iter().flatten().chain(own)
     }
 
     /// Where each buffer of a plan's program begins.

@@ -1,5 +1,7 @@
 //! Operations that are a kernel of their own: running sums, orders, places of extremes, scatters.
 
+use crate::builder::Builder;
+use crate::loops::Loops;
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
@@ -48,6 +50,20 @@ struct Alone<'f> {
     scratch: Dim,
 }
 
+impl Loops for Alone<'_> {
+    fn builder(&mut self) -> &mut Builder {
+        &mut self.nest.b
+    }
+
+    fn enter(&mut self) {
+        self.nest.enter();
+    }
+
+    fn leave(&mut self) {
+        self.nest.leave();
+    }
+}
+
 impl Alone<'_> {
     fn kernel(&mut self) -> Dim {
         match self.op.op.access {
@@ -83,12 +99,10 @@ impl Alone<'_> {
             return Dim::Const(1);
         }
         let (first, last) = (self.nest.b.first(), self.nest.b.last());
-        let (task, _) = self.nest.b.open_repeat(&[]);
-        self.nest.enter();
-        let place = self.nest.unflat(dims, Ix::At(task));
-        body(self, &place);
-        self.nest.leave();
-        self.nest.b.close_repeat(first, last, 1, &[], task, vec![], vec![]);
+        self.each(first, last, 1, |own, task| {
+            let place = own.nest.unflat(dims, Ix::At(task));
+            body(own, &place);
+        });
         product(dims)
     }
 
@@ -103,15 +117,15 @@ impl Alone<'_> {
         let zero = self.nest.b.int(Ty::scalar(dtype), 0);
         let size = self.nest.dim(&self.nest.dims(x)[axis].clone());
         let from = self.nest.b.index(0);
-        let (i, so_far) = self.nest.b.open_repeat(&[zero]);
-        self.nest.enter();
-        let mut place = place.clone();
-        place[axis] = Ix::At(i);
-        let element = self.nest.pull(x, &place);
-        let sum = scalar::apply(&mut self.nest.b, Prim::Add, dtype, &[so_far[0], element], None);
-        self.write(&place, sum);
-        self.nest.leave();
-        self.nest.b.close_repeat(from, size, 1, &[zero], i, so_far, vec![sum]);
+        self.repeat(from, size, 1, &[zero], |own, i, so_far| {
+            let mut place = place.clone();
+            place[axis] = Ix::At(i);
+            let element = own.nest.pull(x, &place);
+            let b = &mut own.nest.b;
+            let sum = scalar::apply(b, Prim::Add, dtype, &[so_far[0], element], None);
+            own.write(&place, sum);
+            vec![sum]
+        });
     }
 
     /// A task for each element of the result: the first of the best along the axis, or of all.
@@ -130,20 +144,18 @@ impl Alone<'_> {
         let dtype = self.nest.dtype(x);
         let (minus, none) = (self.nest.b.index(0), self.nest.b.int(Ty::scalar(held(dtype)), 0));
         let from = self.nest.b.index(0);
-        let (i, best) = self.nest.b.open_repeat(&[minus, none]);
-        self.nest.enter();
-        let mut at = start;
-        for (&axis, ix) in open.iter().zip(self.nest.unflat(&lengths, Ix::At(i))) {
-            at[axis] = ix;
-        }
-        let element = self.nest.pull(x, &at);
-        let better = self.better(element, best[1], greatest);
-        let first = self.nest.b.compare(Cmp::Eq, i, from);
-        let better = self.nest.b.binary(Binary::Or, better, first);
-        let next = [(i, best[0]), (element, best[1])];
-        let next = next.map(|(new, old)| self.nest.b.select(better, new, old)).to_vec();
-        self.nest.leave();
-        let found = self.nest.b.close_repeat(from, count, 1, &[minus, none], i, best, next);
+        let found = self.repeat(from, count, 1, &[minus, none], |own, i, best| {
+            let mut at = start;
+            for (&axis, ix) in open.iter().zip(own.nest.unflat(&lengths, Ix::At(i))) {
+                at[axis] = ix;
+            }
+            let element = own.nest.pull(x, &at);
+            let better = own.better(element, best[1], greatest);
+            let first = own.nest.b.compare(Cmp::Eq, i, from);
+            let better = own.nest.b.binary(Binary::Or, better, first);
+            let next = [(i, best[0]), (element, best[1])];
+            next.map(|(new, old)| own.nest.b.select(better, new, old)).to_vec()
+        });
         self.write(place, found[0]);
     }
 
@@ -194,41 +206,36 @@ impl Alone<'_> {
             place[axis] = Ix::At(i);
             nest.pull(x, &place)
         };
-        self.nest.repeat(0, size, 1, &[], |nest, i, _| {
+        self.nest.each(zero, size, 1, |nest, i| {
             let element = at(nest, i);
             nest.b.store(elements, i, element, None);
             nest.b.store(numbers, i, i, None);
-            vec![]
         });
         // Widths double until one covers all; as many rounds as a length has bits.
         let rounds = self.nest.b.index(63);
-        let (round, state) = self.nest.b.open_repeat(&[one, zero]);
-        self.nest.enter();
-        let (width, source) = (state[0], state[1]);
-        let more = self.nest.b.compare(Cmp::Lt, width, size);
-        self.nest.b.open_region();
-        self.nest.enter();
-        let target = self.nest.b.sub(size, source);
-        self.merge_all([elements, numbers], size, width, source, target, descending);
-        let doubled = self.nest.b.add(width, width);
-        self.nest.leave();
-        let yes = self.nest.b.close_region(vec![doubled, target]);
-        self.nest.b.open_region();
-        let no = self.nest.b.close_region(vec![width, source]);
-        let next = self.nest.b.place_choice(more, yes, no);
-        self.nest.leave();
-        let done = self.nest.b.close_repeat(zero, rounds, 1, &[one, zero], round, state, next);
+        let done = self.repeat(zero, rounds, 1, &[one, zero], |own, _, state| {
+            let (width, source) = (state[0], state[1]);
+            let more = own.nest.b.compare(Cmp::Lt, width, size);
+            own.nest.b.open_region();
+            own.nest.enter();
+            let target = own.nest.b.sub(size, source);
+            own.merge_all([elements, numbers], size, width, source, target, descending);
+            let doubled = own.nest.b.add(width, width);
+            own.nest.leave();
+            let yes = own.nest.b.close_region(vec![doubled, target]);
+            own.nest.b.open_region();
+            let no = own.nest.b.close_region(vec![width, source]);
+            own.nest.b.place_choice(more, yes, no)
+        });
         let source = done[1];
         let from = if places { numbers } else { elements };
-        let (i, _) = self.nest.b.open_repeat(&[]);
-        self.nest.enter();
-        let at = self.nest.b.add(source, i);
-        let value = self.nest.b.load(from, at, 1, None);
-        let mut place = place.clone();
-        place[axis] = Ix::At(i);
-        self.write(&place, value);
-        self.nest.leave();
-        self.nest.b.close_repeat(zero, size, 1, &[], i, vec![], vec![]);
+        self.each(zero, size, 1, |own, i| {
+            let at = own.nest.b.add(source, i);
+            let value = own.nest.b.load(from, at, 1, None);
+            let mut place = place.clone();
+            place[axis] = Ix::At(i);
+            own.write(&place, value);
+        });
     }
 
     /// Merges runs of `width` at `source` into runs twice as long at `target`.
@@ -341,11 +348,9 @@ impl Alone<'_> {
         }
         let count = self.nest.dim(&product(dims));
         let zero = self.nest.b.index(0);
-        let (i, _) = self.nest.b.open_repeat(&[]);
-        self.nest.enter();
-        let place = self.nest.unflat(dims, Ix::At(i));
-        body(self, &place);
-        self.nest.leave();
-        self.nest.b.close_repeat(zero, count, 1, &[], i, vec![], vec![]);
+        self.each(zero, count, 1, |own, i| {
+            let place = own.nest.unflat(dims, Ix::At(i));
+            body(own, &place);
+        });
     }
 }

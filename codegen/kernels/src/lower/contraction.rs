@@ -14,6 +14,7 @@ use super::{Isa, Lowered, rows};
 use crate::builder::Builder;
 use crate::code::{Mem, V};
 use crate::contract::{Contraction, Position, Side, emit, plain, plan};
+use crate::loops::Loops;
 
 /// An operand's axes by what they are for.
 struct Parts {

@@ -11,6 +11,7 @@ use super::index::{Index, Ix};
 use super::nest::{Nest, held};
 use crate::builder::Builder;
 use crate::code::{self, Binary, Cmp, Ty, V};
+use crate::loops::Loops;
 use crate::scalar;
 
 /// How elements are gathered into one: one of these for each fold.
@@ -250,7 +251,8 @@ impl Nest<'_> {
             return next;
         };
         let size = self.dim(&self.dims(operand)[axis]);
-        self.repeat(0, size, 1, so_far, |nest, i, so_far| {
+        let zero = self.b.index(0);
+        self.repeat(zero, size, 1, so_far, |nest, i, so_far| {
             places.iter_mut().for_each(|place| place[axis] = Ix::At(i));
             nest.fold_along(op, folder, inner, places, so_far, width)
         })
@@ -305,38 +307,13 @@ impl Nest<'_> {
             return scalar::apply(&mut self.b, Prim::Add, dtype, &[so_far, both], None);
         };
         let size = self.dim(&self.dims(op.operands[0])[axis]);
-        let sums = self.repeat(0, size, 1, &[so_far], |nest, i, so_far| {
+        let zero = self.b.index(0);
+        let sums = self.repeat(zero, size, 1, &[so_far], |nest, i, so_far| {
             places[0][axis] = Ix::At(i);
             places[1][contract[1][at]] = Ix::At(i);
             vec![nest.product_along(op, contract, at + 1, places, so_far[0])]
         });
         sums[0]
-    }
-
-    /// A loop in whose body this nest goes on, in a scope of its own.
-    pub fn repeat(
-        &mut self,
-        from: i64,
-        to: V,
-        step: i64,
-        carried: &[V],
-        body: impl FnOnce(&mut Self, V, &[V]) -> Vec<V>,
-    ) -> Vec<V> {
-        let from = self.b.index(from);
-        self.repeat_from(from, to, step, carried, body)
-    }
-
-    pub fn repeat_from(
-        &mut self,
-        from: V,
-        to: V,
-        step: i64,
-        carried: &[V],
-        body: impl FnOnce(&mut Self, V, &[V]) -> Vec<V>,
-    ) -> Vec<V> {
-        let (counter, inner) = self.b.open_repeat(carried);
-        let yields = self.scoped(|nest| body(nest, counter, &inner));
-        self.b.close_repeat(from, to, step, carried, counter, inner, yields)
     }
 
     /// Statements that run where a scalar holds, in a scope of their own.

@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 
 use super::nest::Nest;
 use crate::code::{Binary, Ty, V};
+use crate::loops::Loops;
 
 /// A position along one axis.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

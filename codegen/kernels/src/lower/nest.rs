@@ -15,6 +15,7 @@ use super::index::{Address, Index, Ix};
 use super::{Isa, rows};
 use crate::builder::Builder;
 use crate::code::{Mem, V};
+use crate::loops::Loops;
 
 /// A kernel whose code is being written.
 pub struct Nest<'f> {
@@ -102,14 +103,6 @@ impl<'f> Nest<'f> {
         let result = body(self);
         self.leave();
         result
-    }
-
-    pub fn enter(&mut self) {
-        self.memo.push(FxHashMap::default());
-    }
-
-    pub fn leave(&mut self) {
-        self.memo.pop();
     }
 
     /// From now on the value at this position is known.
@@ -253,6 +246,20 @@ impl<'f> Nest<'f> {
             Access::Fold(fold) => self.fold_at(op, fold, &[index.into()])[0],
             _ => self.missing(op),
         }
+    }
+}
+
+impl Loops for Nest<'_> {
+    fn builder(&mut self) -> &mut Builder {
+        &mut self.b
+    }
+
+    fn enter(&mut self) {
+        self.memo.push(FxHashMap::default());
+    }
+
+    fn leave(&mut self) {
+        self.memo.pop();
     }
 }
 

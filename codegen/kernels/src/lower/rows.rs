@@ -9,6 +9,8 @@ mod side;
 mod sweep;
 mod traffic;
 
+use crate::builder::Builder;
+use crate::loops::Loops;
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
@@ -68,6 +70,20 @@ struct Rows<'f> {
     /// Sums over rows, and how many rows a task has then.
     sides: Vec<Side<'f>>,
     blocks: Option<Blocks>,
+}
+
+impl Loops for Rows<'_> {
+    fn builder(&mut self) -> &mut Builder {
+        &mut self.nest.b
+    }
+
+    fn enter(&mut self) {
+        self.nest.enter();
+    }
+
+    fn leave(&mut self) {
+        self.nest.leave();
+    }
 }
 
 impl<'f> Rows<'f> {
@@ -165,15 +181,11 @@ impl<'f> Rows<'f> {
     }
 
     fn each_task(&mut self, first: V, last: V, single: bool) {
-        let (task, _) = self.nest.b.open_repeat(&[]);
-        self.nest.enter();
-        match self.blocks.clone() {
-            Some(blocks) => self.block(task, &blocks),
-            None if single => self.stretch(task),
-            None => self.row(task),
-        }
-        self.nest.leave();
-        self.nest.b.close_repeat(first, last, 1, &[], task, vec![], vec![]);
+        self.each(first, last, 1, |rows, task| match rows.blocks.clone() {
+            Some(blocks) => rows.block(task, &blocks),
+            None if single => rows.stretch(task),
+            None => rows.row(task),
+        });
     }
 
     /// A part of the only row.
@@ -366,9 +378,9 @@ impl<'f> Rows<'f> {
         let lanes = i64::from(self.nest.lanes);
         let (from, to) = self.line(stretch);
         let middle = self.whole(from, to, COLUMNS * lanes);
-        self.each(from, middle, COLUMNS * lanes, |nest, i| write(nest, i, COLUMNS));
+        self.steps(from, middle, COLUMNS * lanes, |nest, i| write(nest, i, COLUMNS));
         let end = self.whole(from, to, lanes);
-        self.each(middle, end, lanes, |nest, i| write(nest, i, 1));
+        self.steps(middle, end, lanes, |nest, i| write(nest, i, 1));
         self.tail(end, to, &[], |nest, i, _| {
             write(nest, i, 1);
             vec![]

@@ -49,22 +49,23 @@ fn one_will_do(c: f64, sign_of_harmless_zero: bool) -> bool {
 /// on the IBM RISC System/6000 processor, 1990); not where that rest is subnormal.
 pub fn div_by_one(b: &mut Builder, x: V, y: V) -> V {
     let lanes = b.ty(x).lanes;
-    // Divisors whose reciprocal is no normal number are brought nearer to 1.
+    // Divisors whose reciprocal is no normal number are brought nearer to 1, and all are made
+    // positive, which keeps the signs of zeros below.
     let scale = build(b, [y], |[y]| {
         let far = 2f64.powi(bias(y) as i32 - 2);
         let (up, down) = (y.number(2f64.powi(60)), y.number(2f64.powi(-60)));
         let down = down.when(y.abs().gt(far), y.number(1.0));
-        up.when(y.abs().lt(1.0 / far), down)
+        up.when(y.abs().lt(1.0 / far), down).sign_of(y)
     });
     let y = build(b, [y, scale], |[y, scale]| y * scale);
     let reciprocal = build(b, [y], |[y]| y.number(1.0) / y);
     let [scale, y, reciprocal] = [scale, y, reciprocal].map(|v| b.splat(v, lanes));
     build(b, [x, y, reciprocal, scale], |[x, y, reciprocal, scale]| {
         let quotient = x * reciprocal;
-        let rest = (-quotient).mul_add(y, x);
-        // Nothing is left of zeros, and of infinities there is no saying.
-        let mends = rest.abs().gt(0.0) & rest.abs().lt(f64::INFINITY);
-        rest.mul_add(reciprocal, quotient).when(mends, quotient) * scale
+        let excess = quotient.mul_add(y, -x);
+        let mended = (-excess).mul_add(reciprocal, quotient);
+        // Of infinities there is no saying what is left.
+        quotient.when(mended.is_nan(), mended) * scale
     })
 }
 

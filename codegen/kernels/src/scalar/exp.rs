@@ -101,12 +101,15 @@ fn series_less_one(r: Val) -> Val {
 }
 
 /// What a formula makes of `x`; 0 where eˣ is less than any number. A result that is too small is
-/// dear to compute, so those lanes are given another argument.
+/// dear to compute: where those lanes cannot be masked they are given another argument.
 fn in_range<'a>(x: Val<'a>, formula: impl FnOnce(Val<'a>) -> Val<'a>) -> Val<'a> {
     let (low, high) = if x.is_f64() { (-745.2, 709.9) } else { (-104.0, 88.8) };
     let (below, zero) = (x.lt(low).named("below"), x.number(0.0));
-    let value = formula(zero.when(below, x.at_most(high)).named("inside"));
-    zero.when(below, value)
+    let mut inside = x.at_most(high);
+    if !x.scales() {
+        inside = zero.when(below, inside);
+    }
+    formula(inside.named("inside")).when(!below, zero)
 }
 
 /// 2ⁿ as two factors, where `n` has the bias twice: at either end of the range one would not do.

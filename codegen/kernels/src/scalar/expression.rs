@@ -4,7 +4,7 @@ use mithril_ir::dtype::DType;
 use mithril_ir::scalar::expr::{Expr, Kind, Node};
 use mithril_ir::scalar::{Prim, Scalar};
 
-use super::{apply, arithmetic, exp, held};
+use super::{apply, arithmetic, exp, held, unary_float};
 use crate::builder::Builder;
 use crate::code::{Ty, V};
 use crate::scalar::value::build;
@@ -41,6 +41,9 @@ pub fn expression(
         let value = match (seen(i as u16), node) {
             (Some(Shape::Sigmoid(x)), _) => build(b, [of(x)], |[x]| exp::sigmoid(x)),
             (Some(Shape::OneAndTanh(x)), _) => build(b, [of(x)], |[x]| exp::sigmoid(x + x) * 2.0),
+            (Some(Shape::Gate(x, y)), _) => {
+                build(b, [of(x), of(y)], |[x, y]| x / (unary_float(Prim::Exp, -(y + y)) + 1.0))
+            }
             (None, Node::Const(x)) => constant(b, own, Scalar::number(own, x), lanes),
             (None, Node::Var(v)) => b.splat(args[v as usize], lanes),
             (None, Node::Attr(a)) => constant(b, own, attribute(attrs[a as usize], own), lanes),
@@ -83,6 +86,8 @@ enum Shape {
     Sigmoid(u16),
     /// `1 + tanh(x)`, which is twice the sigmoid of twice x, and keeps its digits below zero.
     OneAndTanh(u16),
+    /// `0.5 * x * (1 + tanh(y))`, which is `x / (1 + exp(-2 y))`.
+    Gate(u16, u16),
 }
 
 /// Which nodes have a value of their own.
@@ -95,6 +100,7 @@ fn needed(expr: &Expr, seen: &dyn Fn(u16) -> Option<Shape>) -> Vec<bool> {
         }
         match (seen(i as u16), expr.nodes()[i]) {
             (Some(Shape::Sigmoid(x) | Shape::OneAndTanh(x)), _) => needed[x as usize] = true,
+            (Some(Shape::Gate(x, y)), _) => [x, y].iter().for_each(|&v| needed[v as usize] = true),
             (None, Node::Prim(prim, args)) => {
                 args[..prim.arity()].iter().for_each(|&a| needed[a as usize] = true);
             }
@@ -110,7 +116,8 @@ fn shape(expr: &Expr, dtype: DType, i: u16) -> Option<Shape> {
     }
     let matched = Pattern(expr);
     let sigmoid = matched.sigmoid(i).or_else(|| matched.sigmoid_by_sign(i)).map(Shape::Sigmoid);
-    sigmoid.or_else(|| matched.one_and_tanh(i).map(Shape::OneAndTanh))
+    let tanh = || matched.one_and_tanh(i).map(Shape::OneAndTanh);
+    sigmoid.or_else(tanh).or_else(|| matched.gate(i))
 }
 
 struct Pattern<'a>(&'a Expr);
@@ -164,5 +171,12 @@ impl Pattern<'_> {
             |node| matches!(node, Node::Prim(prim, args) if args[..prim.arity()].contains(&tanh)),
         );
         (users.count() == 1).then_some(x)
+    }
+
+    fn gate(&self, i: u16) -> Option<Shape> {
+        let [half_x, one_and_tanh, _] = self.operands(i, Prim::Mul)?;
+        let [half, x, _] = self.operands(half_x, Prim::Mul)?;
+        let y = self.one_and_tanh(one_and_tanh)?;
+        self.is(half, 0.5).then_some(Shape::Gate(x, y))
     }
 }

@@ -77,7 +77,7 @@ pub fn definition(callee: Callee, dtype: DType) -> Option<Definition> {
     use Prim::*;
     let by_formula = match callee {
         Callee::Prim(Min | Max | Exp | Expm1 | Log | Log1p | Sinh | Cosh | Tanh | Erf) => true,
-        Callee::Prim(Asin | Acos | Atan) => true,
+        Callee::Prim(Asin | Acos | Atan | Atan2) => true,
         Callee::Prim(_) => false,
         _ => true,
     };

@@ -9,6 +9,7 @@ use mithril_ir::scalar::Prim;
 
 use crate::builder::Builder;
 use crate::code::{Binary, Callee, Cmp, Fold, Ty, Unary, V};
+use crate::loops::Loops;
 
 type Shared<'a> = RefCell<&'a mut Builder>;
 
@@ -198,6 +199,12 @@ impl<'a> Val<'a> {
     pub fn scale(self, n: Val<'a>) -> Option<Val<'a>> {
         let scaled = self.b.borrow_mut().scale(self.v, n.v)?;
         Some(self.with(scaled))
+    }
+
+    /// Whether the machine has [`Val::scale`], whose lanes can be masked.
+    pub fn scales(self) -> bool {
+        let ty = self.ty();
+        self.b.borrow().scales(ty)
     }
 
     /// Of a bool: `yes` where it is true, else `no`.

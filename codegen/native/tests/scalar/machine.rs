@@ -12,6 +12,7 @@ use instant::{difference, instant};
 use mithril_ir::dtype::DType;
 use mithril_kernels::builder::Builder;
 use mithril_kernels::code::V;
+use mithril_kernels::loops::Loops;
 use mithril_kernels::{mlir, scalar};
 use mithril_native::{Options, Stage, compile};
 use mithril_runtime::code::Code;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .._core import did_you_mean
@@ -26,6 +27,10 @@ class CpuBackend(NumpyArrays):
     `tier` is what the first calls run: `"llvm"` compiles all kernels before; `"auto"` answers with
     code that is made in an instant, until LLVM has compiled the same kernels behind the calls. The
     results depend on neither.
+
+    `donate` lets a call write the next state over the arrays of the state that it is given, which
+    hold the state before no more; those that are read-only stay as they are. Params are never
+    written: a call gives gradients, and what becomes of them is the caller's.
     """
 
     kind: ClassVar[str] = "cpu"
@@ -40,6 +45,7 @@ class CpuBackend(NumpyArrays):
         device: str | None = None,
         threads: int | None = None,
         tier: str = "llvm",
+        donate: bool = False,
         **unknown: object,
     ) -> None:
         """Errors: as for every backend; `UsageError` for a number of threads there cannot be,
@@ -59,9 +65,10 @@ class CpuBackend(NumpyArrays):
             )
         self.threads = threads
         self.tier = tier
+        self.donate = bool(donate)
 
     def _options(self) -> tuple[str, ...]:
-        return ("threads", "tier")
+        return ("threads", "tier", "donate")
 
     def compile_options(self) -> dict[str, Any]:
         return {"tier": self.tier}
@@ -72,17 +79,20 @@ class CpuBackend(NumpyArrays):
         native = program.native(self.samples, self.threads or 0)
         outputs = [result for result in program.results if result.state is None]
         ones = {r.name: self.ones(dtype=r.dtype) for r in outputs if not r.dims}
-        return CpuRunner(native, {r.name for r in outputs}, ones)
+        return CpuRunner(native, {r.name for r in outputs}, ones, donate=self.donate)
 
 
 class CpuRunner:
     """Calls native code, which checks what it is given."""
 
-    def __init__(self, native: Native, outputs: set[str], ones: Arrays) -> None:
+    def __init__(
+        self, native: Native, outputs: set[str], ones: Arrays, *, donate: bool = False
+    ) -> None:
         self.native = native
         self._outputs = outputs
         self._ones = ones
-        self.forward = native.forward
+        self._donate = donate
+        self.forward = partial(native.forward, donate=True) if donate else native.forward
 
     @property
     def code(self) -> str:
@@ -109,7 +119,9 @@ class CpuRunner:
         if given is None and seeds.total in self._ones:
             given = {seeds.total: self._ones[seeds.total]}
         if given is None:
-            outputs = self.forward(params, inputs, state)
+            # The state is needed once more.
+            outputs = self.native.forward(params, inputs, state)
             given = seeds.of(outputs if state is None else outputs[0])
-        outputs, gradients, *following = self.native.joint(params, inputs, state, given)
+        joint = self.native.joint(params, inputs, state, given, donate=self._donate)
+        outputs, gradients, *following = joint
         return outputs, gradients, following[0] if following else None

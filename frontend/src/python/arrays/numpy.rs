@@ -24,6 +24,8 @@ struct Array {
 
 /// Elements follow each other in row-major order, at addresses that are multiples of their sizes.
 const PLAIN: c_int = 0x0101;
+/// They may be written.
+const WRITEABLE: c_int = 0x0400;
 
 pub struct Numpy {
     classes: Classes,
@@ -70,6 +72,14 @@ impl Numpy {
         let array = unsafe { &*value.as_ptr().cast::<Array>() };
         let native = self.dtypes.iter().any(|(object, _)| object.as_ptr() == array.dtype);
         (native && array.flags & PLAIN == PLAIN).then_some(array.data.cast_const().cast())
+    }
+
+    /// As [`Numpy::data`], where they may be written too.
+    pub fn data_to_write(&self, value: &Bound<'_, PyAny>) -> Option<*mut u8> {
+        let data = self.data(value)?;
+        // SAFETY: it is an array, and so begins with these fields.
+        let array = unsafe { &*value.as_ptr().cast::<Array>() };
+        (array.flags & WRITEABLE != 0).then_some(data.cast_mut())
     }
 
     /// The object that stands for a dtype.

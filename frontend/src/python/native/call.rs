@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use crate::compile::Program;
 use crate::python::arrays::{Numpy, Reader, Sizes};
-use crate::python::check::{Binding, Checker, Group, Signature, Want};
+use crate::python::check::{Binding, Checker, Group, Signature, Slot, Want};
 use crate::python::fault::Answer;
 use crate::python::output::Maker;
 
@@ -21,6 +21,8 @@ pub struct Machine<'a> {
     pub checker: &'a Checker,
     pub executable: &'a Executable,
     pub pool: &'a Pool,
+    /// Whether the next state is written over the arrays of the state that is given.
+    pub donates: bool,
 }
 
 /// From this many bytes of results on, other threads of Python may run meanwhile.
@@ -43,7 +45,12 @@ struct Outcome {
     group: Group,
     dtype: DType,
     dims: SmallVec<[Want; 4]>,
+    /// Of the next state, the slot of the one before.
+    before: Option<usize>,
 }
+
+/// A result of a call: its memory, its sizes, and the array that takes it in, if one does.
+type Made<'py> = SmallVec<[(Block, Sizes, Option<Bound<'py, PyAny>>); 8]>;
 
 /// The arrays of a call, by slot.
 #[derive(Default)]
@@ -86,13 +93,15 @@ impl Call {
                 None => (&result.name, Group::Inputs),
             };
             let dims = signature.wants(&result.ty.shape);
-            results.push(Outcome { key: key(name), group, dtype: result.ty.dtype, dims });
+            let is_before = |slot: &Slot| group == Group::State && slot.name == *name;
+            let before = signature.slots.iter().position(is_before);
+            results.push(Outcome { key: key(name), group, dtype: result.ty.dtype, dims, before });
         }
         let learned = signature.slots.iter().filter(|slot| slot.group == Group::Params);
         for slot in learned.filter(|slot| joint && slot.ty.dtype.is_float()) {
             let dims = signature.wants(&slot.ty.shape);
             let (key, group) = (slot.key.clone_ref(py), Group::Params);
-            results.push(Outcome { key, group, dtype: slot.ty.dtype, dims });
+            results.push(Outcome { key, group, dtype: slot.ty.dtype, dims, before: None });
         }
         let given = |group: Group| joint || group != Group::OutputGradients;
         let arguments = signature.slots.iter().filter(|slot| given(slot.group)).count();
@@ -110,7 +119,7 @@ impl Call {
         binding: &Binding,
         gradients: bool,
     ) -> Answer<Bound<'py, PyAny>> {
-        let Machine { checker, executable, pool } = machine;
+        let Machine { checker, executable, pool, donates } = machine;
         let Reader::Numpy(reader) = &*checker.reader else {
             let what = "Native code needs an array of NumPy to be what its binary interface says";
             return Err(Diagnostic::new(what).into());
@@ -123,14 +132,15 @@ impl Call {
         for at in 0..self.arguments {
             args.push(argument(py, checker, reader, &mut taken, binding, &mut zeros, at)?);
         }
-        let mut made: SmallVec<[(Block, Sizes); 8]> = SmallVec::new();
+        let mut made = Made::new();
         for (result, &bytes) in self.results.iter().zip(prepared.result_bytes()) {
             let sizes = sizes(&checker.signature, &result.dims, binding)?;
             debug_assert_eq!(length(&sizes, result.dtype).ok(), Some(bytes));
-            made.push((Block::new(bytes).map_err(exhausted)?, sizes));
+            let before = result.before.filter(|_| *donates).and_then(|at| taken.0[at].clone());
+            made.push((Block::new(bytes).map_err(exhausted)?, sizes, before));
         }
         let results: SmallVec<[*mut u8; 8]> =
-            made.iter().map(|(block, _)| block.as_ptr()).collect();
+            made.iter().map(|(block, ..)| block.as_ptr()).collect();
         let pointers = Pointers { args: &args, results: &results };
         // SAFETY: the arrays were checked against the signature that the program was planned for,
         // and live until the end of this function; the blocks are new.
@@ -150,14 +160,17 @@ impl Call {
         &self,
         py: Python<'py>,
         reader: &Numpy,
-        made: SmallVec<[(Block, Sizes); 8]>,
+        made: Made<'py>,
         gradients: bool,
     ) -> Answer<Bound<'py, PyAny>> {
         let outputs = PyDict::new(py);
         let gradients = gradients.then(|| PyDict::new(py));
         let state = self.has_state.then(|| PyDict::new(py));
-        for (result, (block, sizes)) in self.results.iter().zip(made) {
-            let array = self.maker.array(py, reader, result.dtype, &sizes, block)?;
+        for (result, (block, sizes, before)) in self.results.iter().zip(made) {
+            let array = match before.filter(|array| overwrite(reader, array, &block)) {
+                Some(array) => array,
+                None => self.maker.array(py, reader, result.dtype, &sizes, block)?,
+            };
             let into = match result.group {
                 Group::State => state.as_ref(),
                 Group::Params => gradients.as_ref(),
@@ -172,6 +185,14 @@ impl Call {
         let all: Vec<_> = std::iter::once(outputs).chain(others).collect();
         Ok(PyTuple::new(py, all)?.into_any())
     }
+}
+
+/// Writes a result over an array of its shape and dtype, if that may be written.
+fn overwrite(reader: &Numpy, array: &Bound<'_, PyAny>, block: &Block) -> bool {
+    let Some(data) = reader.data_to_write(array) else { return false };
+    // SAFETY: a state has the shape and the dtype of the next, and the block is new.
+    unsafe { data.copy_from_nonoverlapping(block.as_ptr(), block.len()) };
+    true
 }
 
 /// Where an argument's elements are.

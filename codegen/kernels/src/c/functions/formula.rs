@@ -47,6 +47,7 @@ fn about(callee: Callee) -> String {
         Callee::Prim(Prim::Log) => "The natural logarithm.",
         Callee::Prim(Prim::Log1p) => "The natural logarithm of 1 + x.",
         Callee::Prim(Prim::Erf) => "The error function.",
+        Callee::Prim(Prim::Atan2) => "The angle of the point (y, x).",
         Callee::Prim(prim) => return format!("The function {} of x.", prim.name()),
         Callee::Sigmoid => "1 / (1 + exp(-x)).",
         Callee::RankNanLast => "An integer in the order of floats: -0 before +0, NaN last.",

@@ -13,6 +13,7 @@ use super::tiles::{Head, ROWS, STEPS, Seen, Strip, Tiles};
 use super::{KEY, QUERY, Site, VALUE, place};
 use crate::code::{Binary, Cmp, Mem, V};
 use crate::contract::lanes;
+use crate::loops::Loops;
 use crate::lower::fold::product;
 use crate::lower::nest::Nest;
 use crate::lower::{Isa, Lowered};

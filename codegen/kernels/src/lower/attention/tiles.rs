@@ -1,5 +1,7 @@
 //! Blocks of queries against blocks of keys, in scratch memory whose rows are vectors of queries.
 
+use crate::builder::Builder;
+use crate::loops::Loops;
 use mithril_ir::dtype::DType;
 
 use super::Site;
@@ -50,6 +52,20 @@ pub struct Tiles<'f> {
     pub keys: V,
     /// The bytes of scratch memory so far.
     pub scratch: i64,
+}
+
+impl Loops for Tiles<'_> {
+    fn builder(&mut self) -> &mut Builder {
+        &mut self.nest.b
+    }
+
+    fn enter(&mut self) {
+        self.nest.enter();
+    }
+
+    fn leave(&mut self) {
+        self.nest.leave();
+    }
 }
 
 impl<'f> Tiles<'f> {
@@ -130,32 +146,10 @@ impl<'f> Tiles<'f> {
         self.each(first, last, 1, body);
     }
 
-    pub fn each(&mut self, from: V, to: V, step: i64, body: impl FnOnce(&mut Self, V)) {
-        self.repeat(from, to, step, &[], |own, i, _| {
-            own.nest.enter();
-            body(own, i);
-            own.nest.leave();
-            vec![]
-        });
-    }
-
     /// Runs `body` for where each vector of a row begins: one code for all.
     pub fn each_column(&mut self, body: impl FnOnce(&mut Self, V)) {
         let (zero, block) = (self.nest.b.index(0), self.nest.b.index(self.block()));
         self.each(zero, block, i64::from(self.lanes), body);
-    }
-
-    pub fn repeat(
-        &mut self,
-        from: V,
-        to: V,
-        step: i64,
-        carried: &[V],
-        body: impl FnOnce(&mut Self, V, &[V]) -> Vec<V>,
-    ) -> Vec<V> {
-        let (i, inner) = self.nest.b.open_repeat(carried);
-        let next = body(self, i, &inner);
-        self.nest.b.close_repeat(from, to, step, carried, i, inner, next)
     }
 
     /// Runs `body` for the blocks of keys that the block of queries from `q0` on sees.

@@ -12,6 +12,7 @@ use mithril_ir::shape::{Shape, Type};
 
 use super::Rows;
 use crate::code::{Binary, Mem, Ty, V};
+use crate::loops::Loops;
 use crate::lower::Partial;
 use crate::lower::fold::{Folder, product};
 use crate::lower::index::{Address, Index, Ix};
@@ -122,11 +123,7 @@ impl<'f> Rows<'f> {
         let to = self.nest.b.offset(from, blocks.height);
         let rows = self.nest.dim(&blocks.rows);
         let to = self.nest.b.binary(Binary::Min, to, rows);
-        let (row, _) = self.nest.b.open_repeat(&[]);
-        self.nest.enter();
-        self.row(row);
-        self.nest.leave();
-        self.nest.b.close_repeat(from, to, 1, &[], row, vec![], vec![]);
+        self.each(from, to, 1, Rows::row);
         self.write_sides(task, blocks);
     }
 
@@ -167,7 +164,7 @@ impl<'f> Rows<'f> {
         };
         let (from, to) = (self.nest.b.index(0), self.nest.dim(length));
         let end = self.whole(from, to, self.nest.lanes.into());
-        self.each(from, end, self.nest.lanes.into(), |nest, i| write(nest, i));
+        self.steps(from, end, self.nest.lanes.into(), |nest, i| write(nest, i));
         self.tail(end, to, &[], |nest, i, _| {
             write(nest, i);
             vec![]

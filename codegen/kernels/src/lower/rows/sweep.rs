@@ -5,6 +5,7 @@ use mithril_ir::dtype::DType;
 use super::Rows;
 use crate::builder::Builder;
 use crate::code::{Cmp, Mem, Ty, V};
+use crate::loops::Loops;
 use crate::lower::index::{Index, Ix};
 use crate::lower::nest::Nest;
 
@@ -54,15 +55,13 @@ impl Rows<'_> {
         }
         let size = self.nest.dim(&self.space[axis].clone());
         let zero = self.nest.b.index(0);
-        let (i, inner) = self.nest.b.open_repeat(so_far);
-        self.nest.enter();
-        let mut place = place.clone();
-        if self.space[axis].as_const() != Some(1) {
-            place[axis] = Ix::At(i);
-        }
-        let next = self.sweep_from(axis + 1, &place, stretch, &inner, sweep);
-        self.nest.leave();
-        self.nest.b.close_repeat(zero, size, 1, so_far, i, inner, next)
+        self.repeat(zero, size, 1, so_far, |rows, i, so_far| {
+            let mut place = place.clone();
+            if rows.space[axis].as_const() != Some(1) {
+                place[axis] = Ix::At(i);
+            }
+            rows.sweep_from(axis + 1, &place, stretch, so_far, sweep)
+        })
     }
 
     /// Where a line begins and ends.
@@ -86,14 +85,11 @@ impl Rows<'_> {
         b.add(from, length)
     }
 
-    pub fn each(&mut self, from: V, to: V, step: i64, body: impl FnOnce(&mut Nest, V)) {
-        if self.is_empty(from, to) {
-            return;
+    /// The steps between two places of a line.
+    pub fn steps(&mut self, from: V, to: V, step: i64, body: impl FnOnce(&mut Nest, V)) {
+        if !self.is_empty(from, to) {
+            self.nest.each(from, to, step, body);
         }
-        self.nest.repeat_from(from, to, step, &[], |nest, i, _| {
-            body(nest, i);
-            vec![]
-        });
     }
 
     fn is_empty(&self, from: V, to: V) -> bool {
@@ -165,15 +161,14 @@ impl Rows<'_> {
             let width = so_far.len();
             let mut carried = so_far.to_vec();
             (1..unroll).for_each(|_| carried.extend(sweep.begin));
-            let all =
-                self.nest.repeat_from(from, middle, unroll * lanes, &carried, |nest, i, now| {
-                    let each = now.chunks(width).enumerate().flat_map(|(u, own)| {
-                        let base = nest.b.offset(i, u as i64 * lanes);
-                        let place = at(nest, base);
-                        (sweep.take)(nest, &place, own)
-                    });
-                    each.collect()
+            let all = self.nest.repeat(from, middle, unroll * lanes, &carried, |nest, i, now| {
+                let each = now.chunks(width).enumerate().flat_map(|(u, own)| {
+                    let base = nest.b.offset(i, u as i64 * lanes);
+                    let place = at(nest, base);
+                    (sweep.take)(nest, &place, own)
                 });
+                each.collect()
+            });
             let mut parts: Vec<Vec<V>> = all.chunks(width).map(<[V]>::to_vec).collect();
             while parts.len() > 1 {
                 let pairs = parts.chunks(2);
@@ -183,7 +178,7 @@ impl Rows<'_> {
         }
         let end = self.whole(from, to, lanes);
         if !self.is_empty(middle, end) {
-            gathered = self.nest.repeat_from(middle, end, lanes, &gathered, |nest, i, now| {
+            gathered = self.nest.repeat(middle, end, lanes, &gathered, |nest, i, now| {
                 let place = at(nest, i);
                 (sweep.take)(nest, &place, now)
             });
@@ -227,16 +222,15 @@ impl Rows<'_> {
                 parts.iter().zip(values).for_each(|(&part, &v)| b.store(part, at, v, None));
             };
             b.each(zero, count, 1, |b, at| store(b, at, sweep.begin));
-            self.each(from, middle, PARTS, |nest, first| {
-                nest.repeat_from(zero, count, 1, &[], |nest, at, _| {
+            self.steps(from, middle, PARTS, |nest, first| {
+                nest.each(zero, count, 1, |nest, at| {
                     let now = load(&mut nest.b, at);
                     let base = nest.b.add(first, at);
                     let next = take(nest, base, &now);
                     store(&mut nest.b, at, &next);
-                    vec![]
                 });
             });
-            gathered = self.nest.repeat_from(zero, count, 1, &gathered, |nest, at, now| {
+            gathered = self.nest.repeat(zero, count, 1, &gathered, |nest, at, now| {
                 let part = load(&mut nest.b, at);
                 (sweep.join)(nest, now, &part)
             });
@@ -244,6 +238,6 @@ impl Rows<'_> {
         if self.is_empty(middle, to) {
             return gathered;
         }
-        self.nest.repeat_from(middle, to, 1, &gathered, |nest, i, now| take(nest, i, now))
+        self.nest.repeat(middle, to, 1, &gathered, |nest, i, now| take(nest, i, now))
     }
 }
