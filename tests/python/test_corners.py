@@ -1,11 +1,24 @@
 """Blocks where numbers end: the largest, the smallest, an axis too many, more than there is."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 from conftest import has
 
 import mithril as ml
-from mithril.models import Flip, Log, Model, NanToNum, Relu, Sqrt, StableReciprocal, TopK
+from mithril.models import (
+    BatchNorm1d,
+    Flip,
+    LayerNorm,
+    Log,
+    Model,
+    NanToNum,
+    Relu,
+    RMSNorm,
+    Sqrt,
+    StableReciprocal,
+    TopK,
+)
 
 ALL = {
     "numpy": ml.NumpyBackend,
@@ -37,6 +50,27 @@ def test_robust_gradients_of_halves_are_finite(name, block):
     _, gradients = compiled.evaluate({"input": own.array(x)}, {}, output_gradients=seed)
     want = {Log: 1 / x, Sqrt: 0.5 / np.sqrt(x), StableReciprocal: -1 / (x * x)}[block]
     np.testing.assert_allclose(np.asarray(gradients["input"]), want, rtol=2e-3)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("size", [500, 1e-3, 0])
+@pytest.mark.parametrize("block", [LayerNorm(), RMSNorm(eps=1e-8), BatchNorm1d()])
+def test_norms_of_halves_are_computed_in_single(name, dtype, size, block):
+    single, half = ml.NumpyBackend(), BACKENDS[name](dtype=dtype)
+    rng = np.random.default_rng(2)
+    x, w, seed = (rng.normal(size=shape) for shape in [(4, 6), (6,), (4, 6)])
+    results = []
+    for own in [half, single]:
+        compiled = ml.compile(block, own, shapes={"input": [4, 6]}, trainable_keys=["input"])
+        given = [own.array(half.to_numpy(half.array(a))) for a in (size * x, w, seed)]
+        params = {**compiled.randomize_params(seed=1), "input": given[0], "w": given[1]}
+        got = compiled.evaluate(params, {}, output_gradients={"output": given[2]})
+        results.append({n: own.to_numpy(a) for part in got for n, a in part.items()})
+    for n, want in results[1].items():
+        got = results[0][n]
+        ulp = float(ml_dtypes.finfo(got.dtype).eps) * np.abs(want).max()
+        assert np.abs(got.astype("float32") - want).max() <= 2 * ulp
 
 
 @pytest.mark.parametrize(("axes", "message"), [(2, "out of range"), ((0, 0), "named twice")])

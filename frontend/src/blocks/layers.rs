@@ -178,14 +178,18 @@ fn need_samples(cx: &Cx, shape: &Shape) -> Result<()> {
 }
 
 fn batch_norm(cx: &Cx) -> Result<Vec<Value>> {
-    let x = cx.var("input");
+    // Squares soon leave f16.
+    let x = cx.var("input").widened();
     let rank = x.shape().need_rank()?;
     let axes: &[i64] = if rank == 2 { &[0] } else { &[0, 2] };
     if cx.training() {
         need_samples(cx, &x.shape())?;
     }
     // A channel's numbers stand along axis 1.
-    let along = |v: Var<'_>| if rank == 2 { v } else { v.expand_dims(&[1]) }.value;
+    let along = |v: Var<'_>| {
+        let v = v.widened();
+        if rank == 2 { v } else { v.expand_dims(&[1]) }.value
+    };
     let along = |v: Var| cx.builder.var(along(v));
     let average = |v: Var| cx.builder.var(v.reduce("mean", Some(axes), true).value);
     let (mean, deviation, variance) = match cx.training() {
@@ -201,14 +205,16 @@ fn batch_norm(cx: &Cx) -> Result<Vec<Value>> {
     };
     let normal = deviation / (variance + cx.float("eps")).sqrt();
     let scaled = cx.optional("w").map_or(normal, |w| normal * along(w));
-    let output = cx.optional("b").map_or(scaled, |b| scaled + along(b));
+    let shifted = cx.optional("b").map_or(scaled, |b| scaled + along(b));
+    let own = cx.var("input").dtype();
+    let output = shifted.cast(own);
     if !cx.training() {
         return done(output);
     }
     let momentum = cx.float("momentum");
     let moved = |old: Var<'_>, new: Var<'_>| {
-        let (old, new) = (cx.builder.var(old.value), cx.builder.var(new.value));
-        (old * (1.0 - momentum) + new * momentum).stop_gradient().value
+        let (old, new) = (cx.builder.var(old.value).widened(), cx.builder.var(new.value));
+        (old * (1.0 - momentum) + new * momentum).cast(own).stop_gradient().value
     };
     let count = x.count(Some(axes));
     let unbiased = variance.squeeze(axes) * (count / (count - 1.0));

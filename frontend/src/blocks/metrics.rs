@@ -93,10 +93,7 @@ fn holds_classes(cx: &Cx, input: Var) -> bool {
 
 /// The dtype that is counted in: halves would lose count at 2048.
 pub(super) fn counting(cx: &Cx) -> DType {
-    match cx.float {
-        DType::F16 | DType::BF16 => DType::F32,
-        wide => wide,
-    }
+    cx.float.widened()
 }
 
 /// The result, in the dtype of the model.

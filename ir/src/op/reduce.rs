@@ -265,17 +265,18 @@ pub(super) const OPS: &[OpDef] = &[
         kind: Kind::Composite,
         attrs: &[AXES, KEEPDIM, attr("correction", AttrKind::Float, Default::Float(0.0))],
         meaning: Meaning::Decompose(|r| {
-            let x = r.arg(0);
+            let x = r.arg(0).widened();
             let axes = r.ints("axes");
             let deviation = (x - x.reduce("mean", axes, true)).named("deviation");
             let squares = (deviation * deviation).sum(axes, r.bool("keepdim"));
             let count = count_dims(&x.shape(), axes);
-            match (r.float("correction"), count) {
+            let mean = match (r.float("correction"), count) {
                 (None | Some(0.0), _) => squares / x.count(axes),
                 // Fewer elements than the correction have no variance, rather than a negative one.
                 (Some(c), Some(Dim::Const(n))) => squares / x.scalar((n as f64 - c).max(0.0)),
                 (Some(c), _) => squares / (x.count(axes) - c).binary("maximum", x.scalar(0.0)),
-            }
+            };
+            mean.cast(r.ty.dtype)
         }),
         python: Python {
             numpy: "@var({x}[, axis={axes}][, ddof={correction}][, keepdims={keepdim}], dtype=@float32).astype({dtype}) \
