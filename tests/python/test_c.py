@@ -348,7 +348,7 @@ def test_compilers_make_vectors_of_loops(name, compiler, tmp_path):
 
 
 def test_the_file_is_written(tmp_path):
-    path = tmp_path / "deep" / "small.c"
+    path = tmp_path / "small.c"
     compiled = ml.compile(
         chain(Linear(2), Relu()), ml.CBackend(), shapes={"input": [4, 3]}, file_path=path, jit=False
     )

@@ -13,6 +13,7 @@ from mithril.models import (
     Log,
     Model,
     NanToNum,
+    Power,
     Relu,
     RMSNorm,
     Sqrt,
@@ -77,6 +78,19 @@ def test_norms_of_halves_are_computed_in_single(name, dtype, size, block):
 def test_flipped_axes_are_there(axes, message):
     with pytest.raises(ml.MithrilError, match=message):
         ml.compile(Flip(axes), ml.NumpyBackend(), shapes={"input": [2, 3]})
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_robust_powers_of_integers(name):
+    own = BACKENDS[name]()
+    dtype = ml.int64 if own.wide else ml.int32
+    model = Model()
+    terminals = {n: ml.IOKey(n, dtype=dtype) for n in ("base", "exponent")}
+    model |= Power(robust=True)(**terminals, output="output")
+    base, exponent = np.array([1, -2, 3, 0]), np.array([2, 3, 2, 0])
+    inputs = {"base": own.array(base, dtype), "exponent": own.array(exponent, dtype)}
+    got = ml.compile(model, own, shapes={"base": [4], "exponent": [4]}).evaluate({}, inputs)
+    assert own.to_numpy(got["output"]).tolist() == (np.abs(base) ** exponent).tolist()
 
 
 def test_top_k_takes_no_more_than_there_is():

@@ -660,7 +660,7 @@ class Modulo(Block):
     ) -> None: ...
 
 class Power(Block):
-    """`base` to the power `exponent`; with `robust` of the magnitude of the base, continued by a line near 0."""
+    """`base` to the power `exponent`; with `robust` of the magnitude of the base, of floats continued by a line near 0."""
 
     def __init__(
         self,

@@ -96,13 +96,12 @@ pub(super) const BLOCKS: &[Entry] = &[
             let attrs = [("axis", axis.into()), ("descending", true.into())];
             let k = cx.int("k");
             let shape = x.shape();
-            let along = shape.axis(axis).ok().and_then(|at| shape.dims[at].as_const());
-            if let Some(there) = along.filter(|there| *there < k) {
-                return Diagnostic::new(format!("`TopK` takes {k} of {there} elements"))
+            let there = &shape.dims[shape.dims.len() - shape.axis_from_back(axis)?];
+            cx.need(there, k, || {
+                Diagnostic::new(format!("`TopK` takes {k} of {there} elements"))
                     .got(format!("axis {axis} of {shape}"))
                     .expected(format!("`k` of at most {there}"))
-                    .err();
-            }
+            })?;
             let limit = Shape::new([Dim::Const(k)]);
             let first = [
                 ("axes", Attr::ints([axis])),

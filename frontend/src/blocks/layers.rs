@@ -4,7 +4,7 @@ use mithril_ir::algebra::Var;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::op::Class;
-use mithril_ir::shape::{Guard, Shape};
+use mithril_ir::shape::Shape;
 
 use super::elementwise::{INPUT, done};
 use super::parameter::{required, with};
@@ -161,20 +161,14 @@ fn channels(cx: &Cx) -> Result<Shape> {
 fn need_samples(cx: &Cx, shape: &Shape) -> Result<()> {
     let apart = shape.dims.iter().enumerate().filter(|(axis, _)| *axis != 1);
     let count: Dim = apart.map(|(_, dim)| dim.clone()).product();
-    match count.as_const() {
-        Some(0 | 1) => Diagnostic::new(
+    cx.need(&count, 2, || {
+        Diagnostic::new(
             "Incompatible shapes during compilation: `BatchNorm1d` learns from two numbers of each \
              channel at least",
         )
         .got(format!("input: {shape}"))
         .hint("give a larger batch, or compile with `inference=True`")
-        .err(),
-        Some(_) => Ok(()),
-        None => {
-            cx.builder.add_guards(vec![Guard::new(count.clone(), count.max(&Dim::Const(2)))]);
-            Ok(())
-        }
-    }
+    })
 }
 
 fn batch_norm(cx: &Cx) -> Result<Vec<Value>> {

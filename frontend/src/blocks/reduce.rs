@@ -1,11 +1,13 @@
 //! Blocks that fold axes away, or run along one.
 
 use mithril_ir::algebra::Var;
+use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::op::Class;
 
 use super::elementwise::{INPUT, NUMBER, done, one};
 use super::parameter::{required, with};
 use super::{Default, Entry, Group, Input, Kind, Meaning, Parameter, data};
+use crate::lower::Cx;
 
 const AXES: Parameter = with("axis", Kind::Ints, Default::None);
 const AXIS: Parameter = with("axis", Kind::Int, Default::None);
@@ -16,15 +18,38 @@ const fn over(name: &'static str, op: &'static str, inputs: &'static [Input]) ->
     Entry { group: Group::Reduce, parameters: &[AXES, KEEPDIM], ..one(name, op, inputs) }
 }
 
+/// One of the elements, of which there has to be one.
+const fn chosen(name: &'static str, op: &'static str) -> Entry {
+    Entry { needs: need_elements, ..over(name, op, NUMBER) }
+}
+
 const fn find(name: &'static str, op: &'static str) -> Entry {
-    Entry { parameters: &[AXIS, KEEPDIM], ..over(name, op, NUMBER) }
+    Entry { parameters: &[AXIS, KEEPDIM], ..chosen(name, op) }
+}
+
+/// Errors, at compile or run time: an axis that is folded away has no elements.
+fn need_elements(cx: &Cx) -> Result<()> {
+    let shape = cx.var("input").shape();
+    let axes = match cx.settings.ints("axis") {
+        Some(axes) => axes.iter().map(|a| shape.axis_from_back(*a)).collect::<Result<Vec<_>>>()?,
+        None => (1..=shape.dims.len()).collect(),
+    };
+    for back in axes {
+        let dim = &shape.dims[shape.dims.len() - back];
+        cx.need(dim, 1, || {
+            Diagnostic::new("Incompatible shapes during compilation: there is no element to choose")
+                .got(format!("input: {shape}"))
+                .expected("one element or more along the axes")
+        })?;
+    }
+    Ok(())
 }
 
 pub(super) const BLOCKS: &[Entry] = &[
     over("Sum", "sum", NUMBER),
     over("Mean", "mean", INPUT),
-    over("Max", "max", NUMBER),
-    over("Min", "min", NUMBER),
+    chosen("Max", "max"),
+    chosen("Min", "min"),
     over("Prod", "prod", NUMBER),
     Entry {
         parameters: &[AXES, KEEPDIM, with("correction", Kind::Float, Default::Float(0.0))],

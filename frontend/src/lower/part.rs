@@ -246,6 +246,7 @@ impl<'a> Frame<'a, '_> {
 
     fn emit(&mut self, part: &Part, operands: Vec<Operand>) -> Faulty<Vec<Value>> {
         let (entry, settings) = origin_of(&part.definition);
+        (entry.needs)(&self.cx(part, settings, &operands))?;
         let values = match entry.meaning {
             Meaning::Op(name) => {
                 let mut values: Vec<Value> = Vec::with_capacity(operands.len());
