@@ -61,7 +61,7 @@ fn kind(kind: Kind) -> String {
     match kind {
         Kind::Bool => "bool".into(),
         Kind::Int | Kind::Count => "int".into(),
-        Kind::Float | Kind::Rate => "float".into(),
+        Kind::Float(_) => "float".into(),
         Kind::DType => "object".into(),
         Kind::Str => "str".into(),
         Kind::OneOf(names) => {

@@ -3,7 +3,7 @@
 mod harness;
 
 use harness::{compile, f64s, i64s};
-use mithril::blocks::{self, Default, Kind, Meaning};
+use mithril::blocks::{self, Default, Kind, Meaning, Range};
 use mithril::{Block, Model, Setting, Source, block};
 use mithril_ir::graph::Role;
 use mithril_ir::op::{self, Class};
@@ -14,8 +14,8 @@ fn sample(kind: Kind) -> Setting {
         Kind::Bool => true.into(),
         Kind::Int => 1.into(),
         Kind::Count => 2.into(),
-        Kind::Float => 2.0.into(),
-        Kind::Rate => 0.5.into(),
+        Kind::Float(Range::Unit) => 0.5.into(),
+        Kind::Float(_) => 2.0.into(),
         Kind::DType => mithril_ir::dtype::DType::F64.into(),
         Kind::Str => "ij,jk->ik".into(),
         Kind::OneOf(names) => names[0].into(),

@@ -10,7 +10,7 @@ use mithril_ir::shape::Shape;
 use mithril_ir::tensor::Tensor;
 
 use super::elementwise::{ANY, done};
-use super::parameter::{required, with};
+use super::parameter::{Range, required, with};
 use super::{BASE, Default, Entry, Group, Kind, Parameter, Value, data};
 use crate::lower::Cx;
 
@@ -34,8 +34,8 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         parameters: &[
-            required("start", Kind::Float),
-            required("stop", Kind::Float),
+            required("start", Kind::Float(Range::Finite)),
+            required("stop", Kind::Float(Range::Finite)),
             required("num", Kind::Count),
             DTYPE,
         ],
@@ -80,7 +80,11 @@ pub(super) const BLOCKS: &[Entry] = &[
         ..CREATE.row("Zeros", "0 in every element of `shape`.", |cx| full(cx, 0.0))
     },
     Entry {
-        parameters: &[required("shape", Kind::Dims), required("value", Kind::Float), DTYPE],
+        parameters: &[
+            required("shape", Kind::Dims),
+            required("value", Kind::Float(Range::Any)),
+            DTYPE,
+        ],
         ..CREATE
             .row("Full", "`value` in every element of `shape`.", |cx| full(cx, cx.float("value")))
     },

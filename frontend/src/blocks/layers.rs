@@ -7,7 +7,7 @@ use mithril_ir::op::Class;
 use mithril_ir::shape::Shape;
 
 use super::elementwise::{INPUT, done};
-use super::parameter::{required, with};
+use super::parameter::{Range, required, with};
 use super::{
     BASE, Default, Entry, Group, Input, Kind, Meaning, Parameter, Value, data, param, state,
 };
@@ -15,7 +15,7 @@ use crate::block::Init;
 use crate::lower::Cx;
 
 pub(super) const LAYER: Entry = Entry { group: Group::Layer, inputs: INPUT, keeps: true, ..BASE };
-const EPSILON: Parameter = with("eps", Kind::Float, Default::Float(1e-5));
+const EPSILON: Parameter = with("eps", Kind::Float(Range::NotNegative), Default::Float(1e-5));
 const USE_BIAS: Parameter = with("use_bias", Kind::Bool, Default::Bool(true));
 const USE_SCALE: Parameter = with("use_scale", Kind::Bool, Default::Bool(true));
 const SCALE: Input = param("w", Init::Ones, features).when(|s| s.flag("use_scale"));
@@ -97,7 +97,7 @@ pub(super) const BLOCKS: &[Entry] = &[
               batch's moments and moves the running ones by `momentum`, the variance unbiased; \
               inference takes the running ones.",
         parameters: &[
-            with("momentum", Kind::Float, Default::Float(0.1)),
+            with("momentum", Kind::Float(Range::Unit), Default::Float(0.1)),
             EPSILON,
             USE_SCALE,
             USE_BIAS,

@@ -9,7 +9,7 @@ use mithril_ir::shape::Shape;
 
 use super::elementwise::done;
 use super::losses::{other_shape, without};
-use super::parameter::with;
+use super::parameter::{Range, with};
 use super::{BASE, Default, Entry, Group, Input, Kind, Parameter, Value, auc, data};
 use crate::lower::Cx;
 
@@ -23,7 +23,7 @@ const PAIR: &[Input] = &[
         }
     }),
 ];
-const THRESHOLD: Parameter = with("threshold", Kind::Float, Default::Float(0.5));
+const THRESHOLD: Parameter = with("threshold", Kind::Float(Range::Ordered), Default::Float(0.5));
 const AVERAGED: &[Parameter] = &[
     with("average", Kind::OneOf(&["macro", "micro", "weighted", "binary"]), Default::Str("macro")),
     THRESHOLD,

@@ -35,7 +35,7 @@ mod regularizers;
 mod settings;
 mod shape;
 
-pub use parameter::{Default, Kind, Parameter};
+pub use parameter::{Default, Kind, Parameter, Range};
 pub use settings::Settings;
 
 /// One block.

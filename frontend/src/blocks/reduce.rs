@@ -5,7 +5,7 @@ use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::op::Class;
 
 use super::elementwise::{INPUT, NUMBER, done, one};
-use super::parameter::{required, with};
+use super::parameter::{Range, required, with};
 use super::{Default, Entry, Group, Input, Kind, Meaning, Parameter, data};
 use crate::lower::Cx;
 
@@ -52,13 +52,21 @@ pub(super) const BLOCKS: &[Entry] = &[
     chosen("Min", "min"),
     over("Prod", "prod", NUMBER),
     Entry {
-        parameters: &[AXES, KEEPDIM, with("correction", Kind::Float, Default::Float(0.0))],
+        parameters: &[
+            AXES,
+            KEEPDIM,
+            with("correction", Kind::Float(Range::Finite), Default::Float(0.0)),
+        ],
         ..over("Variance", "variance", INPUT)
     },
     Entry {
         doc: "The square root of the variance over `axis`, divided by the count less `correction`. The \
               gradient where elements are equal is 0.",
-        parameters: &[AXES, KEEPDIM, with("correction", Kind::Float, Default::Float(0.0))],
+        parameters: &[
+            AXES,
+            KEEPDIM,
+            with("correction", Kind::Float(Range::Finite), Default::Float(0.0)),
+        ],
         meaning: Meaning::Lower(|cx| {
             let axes = cx.settings.ints("axis");
             let attrs = [
@@ -73,7 +81,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         doc: "`sum(|input|^p)^(1/p)` over `axis`; with `p=0` the number of elements that are not 0.",
-        parameters: &[with("p", Kind::Float, Default::Float(2.0)), AXES, KEEPDIM],
+        parameters: &[with("p", Kind::Float(Range::Ordered), Default::Float(2.0)), AXES, KEEPDIM],
         meaning: Meaning::Lower(|cx| {
             let (x, p) = (cx.var("input"), cx.float("p"));
             let axes = cx.settings.ints("axis");
@@ -88,6 +96,8 @@ pub(super) const BLOCKS: &[Entry] = &[
                 above_zero((x * x).sum(axes, keepdim), |v| v.sqrt())
             } else if p == f64::INFINITY {
                 size.reduce("max", axes, keepdim)
+            } else if p == f64::NEG_INFINITY {
+                size.reduce("min", axes, keepdim)
             } else {
                 let sum = size.binary("pow", x.scalar(p)).sum(axes, keepdim);
                 above_zero(sum, |v| v.binary("pow", v.scalar(1.0 / p)))

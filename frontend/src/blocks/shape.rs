@@ -7,7 +7,7 @@ use mithril_ir::op::Class;
 use mithril_ir::shape::{Guard, Shape};
 
 use super::elementwise::{ANY, done, one};
-use super::parameter::{required, with};
+use super::parameter::{Range, required, with};
 use super::{BASE, Default, Entry, Group, Input, Kind, Output, Value, data};
 use crate::lower::Cx;
 use crate::setting::Setting;
@@ -124,7 +124,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         parameters: &[
             required("pad_width", Kind::Pairs),
-            with("value", Kind::Float, Default::Float(0.0)),
+            with("value", Kind::Float(Range::Any), Default::Float(0.0)),
         ],
         ..LAYOUT.row(
             "Pad",
