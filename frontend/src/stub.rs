@@ -72,6 +72,7 @@ fn kind(kind: Kind) -> String {
         Kind::Pairs => "Sequence[Sequence[int]]".into(),
         Kind::Strs => "Sequence[str]".into(),
         Kind::Floats => "Sequence[float]".into(),
+        Kind::Dim => "int | Connection | None".into(),
         Kind::Dims => "int | Sequence[int | Connection | None]".into(),
         Kind::Index => "typing.Any".into(),
         Kind::Scalar => "int | Connection".into(),

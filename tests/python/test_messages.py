@@ -130,11 +130,13 @@ CASES = {
     ),
     "classes in a list": (
         lambda: MLP([Relu], [3]),
-        "this cannot be given this\n  got: type\n  hint: the class is to be called: `Relu(…)`",
+        "`activations[0]` cannot be given this\n  got: type\n  expected: a block\n"
+        "  hint: the class is to be called: `Relu(…)`",
     ),
     "classes in sequence": (
         lambda: Sequential([Relu]),
-        "this cannot be given this\n  got: type\n  hint: the class is to be called: `Relu(…)`",
+        "`blocks[0]` cannot be given this\n  got: type\n  expected: a block\n"
+        "  hint: the class is to be called: `Relu(…)`",
     ),
     "a class as a loss": (
         lambda: trained(CrossEntropy),

@@ -13,7 +13,7 @@ from zlib import crc32
 
 from . import _core
 from .deferred import Deferred
-from .errors import BackendError, MithrilError, TerminalError, UsageError
+from .errors import BackendError, MithrilError, TerminalError, UsageError, shown
 from .misfits import raise_misfit
 from .seeds import Seeds
 from .sources import executed, write_constants, write_source
@@ -201,7 +201,7 @@ class CompiledModel:
         if seed is None:
             seed = int(self.backend.generator.integers(2**63))
         elif not isinstance(seed, int) or seed < 0:
-            raise UsageError(f"`seed` is an integer of at least 0\n  got: {seed!r}")
+            raise UsageError(f"`seed` is an integer of at least 0\n  got: {shown(seed)}")
         params: Arrays = {}
         for argument in self._program.arguments:
             if argument.role != "param":

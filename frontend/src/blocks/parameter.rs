@@ -76,7 +76,8 @@ pub enum Kind {
     /// A list of strings.
     Strs,
     Floats,
-    /// Dims: integers, at most one -1 or None, scalars that the model computes.
+    /// A dim: an integer, -1 or None for what is open, or a scalar that the model computes.
+    Dim,
     Dims,
     /// Ints, slices, `None` for a new axis, `...`, arrays of integers, and scalars that the model
     /// computes.
@@ -109,6 +110,7 @@ impl Kind {
             Kind::Pairs => "a list of pairs of integers".into(),
             Kind::Strs => "a list of strings".into(),
             Kind::Floats => "a list of finite numbers".into(),
+            Kind::Dim => "a dim: an integer, -1, None or a connection".into(),
             Kind::Dims => "a list of dims: integers, None or connections".into(),
             Kind::Index => {
                 "an index: integers, slices, None, ..., arrays of integers or connections".into()
@@ -127,7 +129,20 @@ impl Kind {
             Kind::Count => Kind::Int,
             Kind::Float(_) => Kind::Float(Range::Any),
             Kind::OneOf(_) => Kind::Str,
+            Kind::Dim => Kind::Scalar,
             other => other,
+        }
+    }
+
+    /// What the items of a list are.
+    pub(crate) fn item(self) -> Option<Kind> {
+        match self {
+            Kind::Ints => Some(Kind::Int),
+            Kind::Strs => Some(Kind::Str),
+            Kind::Floats => Some(Kind::Float(Range::Finite)),
+            Kind::Dims => Some(Kind::Dim),
+            Kind::Blocks | Kind::BlocksOrNone => Some(Kind::Block),
+            _ => None,
         }
     }
 
@@ -163,15 +178,13 @@ impl Kind {
             (Kind::BlocksOrNone, Setting::List(items)) => {
                 items.iter().all(|s| matches!(s, Setting::Block(_) | Setting::None))
             }
-            (Kind::Dims, Setting::Int(_)) => {
+            (Kind::Dim, Setting::Int(v)) => *v >= -1,
+            (Kind::Dim, Setting::None) => true,
+            (Kind::Dim, _) => computed,
+            (Kind::Dims, Setting::Int(-1..)) => {
                 return Some(Setting::List([setting.clone()].into()));
             }
-            (Kind::Dims, Setting::List(items)) => items.iter().all(|s| {
-                matches!(
-                    s,
-                    Setting::Int(_) | Setting::None | Setting::Connection(_) | Setting::Terminal
-                )
-            }),
+            (Kind::Dims, Setting::List(_)) => return each(Kind::Dim),
             (Kind::Index, Setting::List(items)) => items.iter().all(is_index),
             (Kind::Index, _) => is_index(setting),
             (Kind::Scalar, _) => computed,

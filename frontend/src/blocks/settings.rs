@@ -220,6 +220,16 @@ fn accepted(entry: &Entry, parameter: &Parameter, value: Option<Setting>) -> Res
         return Ok(value);
     }
     kind.accept(&value).ok_or_else(|| {
+        let wrong = |item: &Setting| {
+            let left_out = kind == Kind::BlocksOrNone && item.is_none();
+            !left_out && kind.item().is_some_and(|kind| kind.accept(item).is_none())
+        };
+        // Of a list, the item that is wrong.
+        let items = value.as_list().unwrap_or(&[]);
+        let (name, kind, value) = match (items.iter().position(wrong), kind.item()) {
+            (Some(at), Some(item)) => (format!("{name}[{at}]"), item, items[at].clone()),
+            _ => (name.to_string(), kind, value),
+        };
         let what = match (kind, kind.widest().accept(&value)) {
             (Kind::OneOf(_), Some(_)) => "has another value than it takes",
             (_, Some(_)) => "is out of range",

@@ -115,7 +115,13 @@ macro_rules! operators {
             fn __getitem__(&self, index: &Bound<'_, PyAny>) -> Answer<Connection> {
                 guarded(|| {
                     if self.0.elements().is_some() {
-                        return Ok(Connection(self.0.element(index.extract()?)?));
+                        let Ok(at) = index.extract() else {
+                            return Err(Diagnostic::new("an element of a list output is one index")
+                                .got(index.repr()?)
+                                .expected("an integer")
+                                .into());
+                        };
+                        return Ok(Connection(self.0.element(at)?));
                     }
                     let parameter = blocks::find("Indexer").map(|e| &e.parameters[0]);
                     let index = setting(index, parameter)?;

@@ -348,9 +348,12 @@ pub fn without_axes(shape: &Shape, axes: Option<&[i64]>, keepdim: bool) -> Resul
     for &axis in axes {
         let at = count - shape.axis_from_back(axis)?;
         if std::mem::replace(&mut dropped[at], true) {
-            return crate::diagnostic::Diagnostic::new(format!("axis {axis} is named twice"))
-                .got(format!("axes {axes:?} of {shape}"))
-                .err();
+            return crate::diagnostic::Diagnostic::new(format!(
+                "Incompatible shapes during compilation: axis {axis} is named twice"
+            ))
+            .got(format!("axes {axes:?} of {shape}"))
+            .expected("axes that differ")
+            .err();
         }
     }
     let dims =
