@@ -40,7 +40,7 @@ fn settings(entry: &blocks::Entry) -> Vec<(&'static str, Setting)> {
         .map(|p| {
             let value = match (entry.name, p.name) {
                 ("MLP", "dimensions") => vec![3, 2].into(),
-                ("Repeat" | "Roll" | "Cumsum", "axis") => 0.into(),
+                ("Repeat" | "Roll" | "Cumsum" | "Cumprod", "axis") => 0.into(),
                 ("SwapAxes", "first") => 0.into(),
                 ("ExpandDims" | "Flip", _) => 0.into(),
                 ("RandInt", "low") => 0.into(),

@@ -362,6 +362,13 @@ def test_the_file_is_written(tmp_path):
         ml.compile(Linear(2), ml.CBackend(), file_path=tmp_path / "model.c")
 
 
+def test_dims_that_go_together_name_their_blocks():
+    model = ml.Model()
+    model |= ml.Add(name="sum")(left="a", right="b", output="y")
+    compiled = ml.compile(model, ml.CBackend(), shapes={"a": ["n"], "b": ["m"]}, jit=False)
+    assert " *   n == m of block `sum`\n" in compiled.code
+
+
 def fresh(factor):
     """A model that no cache has."""
     model = Model()

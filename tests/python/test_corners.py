@@ -8,6 +8,7 @@ from conftest import has
 import mithril as ml
 from mithril.models import (
     BatchNorm1d,
+    Cumprod,
     Flip,
     LayerNorm,
     Log,
@@ -19,6 +20,7 @@ from mithril.models import (
     Sqrt,
     StableReciprocal,
     TopK,
+    Unique,
 )
 
 ALL = {
@@ -93,9 +95,53 @@ def test_robust_powers_of_integers(name):
     assert own.to_numpy(got["output"]).tolist() == (np.abs(base) ** exponent).tolist()
 
 
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("size", [1, 4, 9])
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.array([[3.0, 1, 2], [1, 3, 5]], "float32"),
+        np.array([2.0, np.nan, -np.inf, np.nan, 2], "float32"),
+        np.array([7, 7, 7], "int32"),
+        np.array([4], "int32"),
+    ],
+)
+def test_each_element_once(name, size, x):
+    jnp = pytest.importorskip("jax.numpy")
+    own = BACKENDS[name]()
+    model = Model()
+    model |= Unique(size)(input=ml.IOKey("x", dtype=x.dtype.name), output="y")
+    for shape in [list(x.shape), [None] * x.ndim]:
+        compiled = ml.compile(model, own, shapes={"x": shape})
+        got = own.to_numpy(compiled.evaluate({}, {"x": own.array(x)})["y"])
+        np.testing.assert_array_equal(got, np.asarray(jnp.unique(x, size=size)))
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_running_products_of_zeros_have_gradients(name):
+    torch = pytest.importorskip("torch")
+    own = BACKENDS[name](dtype="float64")
+    x = np.array([[2.0, 0, 3, 4], [0, 0, 5, 6], [1, 2, 3, 0], [-1, 2, -3, 4]])
+    seed = np.random.default_rng(3).normal(size=x.shape)
+    leaf = torch.tensor(x, requires_grad=True)
+    want = torch.cumprod(leaf, 1)
+    want.backward(torch.tensor(seed))
+    compiled = ml.compile(Cumprod(1), own, shapes={"input": [4, 4]}, trainable_keys=["input"])
+    seeds = {"output": own.array(seed)}
+    got, gradients = compiled.evaluate({"input": own.array(x)}, {}, output_gradients=seeds)
+    np.testing.assert_allclose(own.to_numpy(got["output"]), want.detach())
+    np.testing.assert_allclose(own.to_numpy(gradients["input"]), leaf.grad, atol=1e-12)
+
+
 def test_top_k_takes_no_more_than_there_is():
     with pytest.raises(ml.MithrilError, match="`TopK` takes 9 of 3 elements"):
         ml.compile(TopK(9), ml.NumpyBackend(), shapes={"input": [2, 3]})
+
+
+def test_connections_list_their_methods():
+    model = Model()
+    model |= Relu()(input="x", output="y")
+    assert {"sum", "exp", "reshape", "shape", "name"} <= set(dir(model.y))
 
 
 def test_connections_are_not_gone_through():

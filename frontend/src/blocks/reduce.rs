@@ -112,6 +112,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     over("Any", "any", BOOL),
     over("All", "all", BOOL),
     Entry { parameters: &[required("axis", Kind::Int)], ..over("Cumsum", "cumsum", NUMBER) },
+    Entry { parameters: &[required("axis", Kind::Int)], ..over("Cumprod", "cumprod", NUMBER) },
 ];
 
 /// A root of a sum, with the gradient 0 where the sum is 0 and the root is not smooth.

@@ -223,6 +223,12 @@ macro_rules! operators {
                 Ok(bound.into_pyobject(py)?.into_any().unbind())
             }
 
+            fn __dir__(slf: &Bound<'_, Connection>) -> PyResult<Vec<String>> {
+                let mut names: Vec<String> = slf.get_type().dir()?.extract()?;
+                names.extend(METHODS.iter().map(|method| method.name.to_string()));
+                Ok(names)
+            }
+
             fn __hash__(slf: &Bound<'_, Connection>) -> isize {
                 slf.as_ptr() as isize >> 4
             }

@@ -176,18 +176,25 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "cumsum",
-        access: Access::RunningSum,
+        access: Access::Running(Fold::Sum),
         doc: "The running sum along `axis`.",
         meaning: Meaning::Kernel(|i| cumulate::cumsum(i.arg(0), i.required_axis(), false)),
-        gradient: Gradient::Rule(|r| {
-            let axis = [r.int("axis")];
-            let flipped = r.g().unary("reverse", &[("axes", axis[..].into())]);
-            let sums = flipped.unary("cumsum", &[("axis", axis[0].into())]);
-            vec![Some(sums.unary("reverse", &[("axes", axis[..].into())]))]
-        }),
+        gradient: Gradient::Rule(|r| vec![Some(sums_behind(r, r.g()))]),
         python: Python {
             torch: "@cumsum({x}, dim={axis}[, dtype={narrow}])",
             ..all("@cumsum({x}, axis={axis}[, dtype={narrow}])")
+        },
+        ..SCAN
+    },
+    OpDef {
+        name: "cumprod",
+        access: Access::Running(Fold::Product),
+        doc: "The running product along `axis`.",
+        meaning: Meaning::Kernel(|i| cumulate::cumprod(i.arg(0), i.required_axis(), false)),
+        gradient: Gradient::Rule(|r| vec![Some(cumprod_gradient(r))]),
+        python: Python {
+            torch: "@cumprod({x}, dim={axis}[, dtype={narrow}])",
+            ..all("@cumprod({x}, axis={axis}[, dtype={narrow}])")
         },
         ..SCAN
     },
@@ -395,6 +402,28 @@ fn extreme_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
     let x = r.arg(0);
     let ties = x.binary("eq", spread(r, r.y())).cast(x.dtype());
     ties * spread(r, r.g() / ties.sum(r.ints("axes"), r.bool("keepdim")))
+}
+
+/// Each element and all behind it along the axis added.
+fn sums_behind<'a>(r: &Rule<'a>, x: Var<'a>) -> Var<'a> {
+    let axis = r.int("axis");
+    let flipped = x.unary("reverse", &[("axes", [axis][..].into())]);
+    let sums = flipped.unary("cumsum", &[("axis", axis.into())]);
+    sums.unary("reverse", &[("axes", [axis][..].into())])
+}
+
+/// What each element is a factor of, divided by it. Behind the first 0 every product is 0; the first
+/// 0 itself is a factor of the products without it.
+fn cumprod_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
+    let x = r.arg(0);
+    let (zero, one) = (x.scalar(0.0), x.scalar(1.0));
+    let along = [("axis", r.int("axis").into())];
+    let is_zero = x.binary("eq", zero);
+    let zeros = is_zero.cast(DType::I32).unary("cumsum", &along);
+    let first = is_zero.binary("and", zeros.binary("eq", zeros.scalar(1.0)));
+    let without = first.select(one, x).unary("cumprod", &along);
+    let others = sums_behind(r, r.g() * r.y()) / is_zero.select(one, x);
+    first.select(sums_behind(r, r.g() * without), others)
 }
 
 /// The product of the others: the whole divided by each element, but where an element is 0 the

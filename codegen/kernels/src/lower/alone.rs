@@ -4,7 +4,7 @@ use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Function, Operation};
-use mithril_ir::op::access::Access;
+use mithril_ir::op::access::{Access, Fold};
 use mithril_ir::scalar::Prim;
 
 use super::fold::product;
@@ -18,7 +18,7 @@ use crate::scalar;
 pub fn is_alone(access: &Access) -> bool {
     matches!(
         access,
-        Access::RunningSum
+        Access::Running(_)
             | Access::Sort { .. }
             | Access::Find { .. }
             | Access::ScatterAdd
@@ -51,7 +51,7 @@ struct Alone<'f> {
 impl Alone<'_> {
     fn kernel(&mut self) -> Dim {
         match self.op.op.access {
-            Access::RunningSum => self.lines(|own, place, axis| own.running_sum(place, axis)),
+            Access::Running(fold) => self.lines(|own, place, axis| own.running(place, axis, fold)),
             Access::Sort { places } => {
                 let length = self.nest.dims(self.op.operands[0])[self.axis()].clone();
                 let elements = &length + &Dim::Const(8);
@@ -97,21 +97,25 @@ impl Alone<'_> {
         self.nest.write(self.nest.results[0], dims, place, v);
     }
 
-    fn running_sum(&mut self, place: &Index, axis: usize) {
+    fn running(&mut self, place: &Index, axis: usize, fold: Fold) {
         let x = self.op.operands[0];
         let dtype = held(self.nest.dtype(x));
-        let zero = self.nest.b.int(Ty::scalar(dtype), 0);
+        let (prim, neutral) = match fold {
+            Fold::Product => (Prim::Mul, 1),
+            _ => (Prim::Add, 0),
+        };
+        let first = self.nest.b.int(Ty::scalar(dtype), neutral);
         let size = self.nest.dim(&self.nest.dims(x)[axis].clone());
         let from = self.nest.b.index(0);
-        let (i, so_far) = self.nest.b.open_repeat(&[zero]);
+        let (i, so_far) = self.nest.b.open_repeat(&[first]);
         self.nest.enter();
         let mut place = place.clone();
         place[axis] = Ix::At(i);
         let element = self.nest.pull(x, &place);
-        let sum = scalar::apply(&mut self.nest.b, Prim::Add, dtype, &[so_far[0], element], None);
-        self.write(&place, sum);
+        let next = scalar::apply(&mut self.nest.b, prim, dtype, &[so_far[0], element], None);
+        self.write(&place, next);
         self.nest.leave();
-        self.nest.b.close_repeat(from, size, 1, &[zero], i, so_far, vec![sum]);
+        self.nest.b.close_repeat(from, size, 1, &[first], i, so_far, vec![next]);
     }
 
     /// A task for each element of the result: the first of the best along the axis, or of all.
