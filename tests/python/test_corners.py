@@ -9,14 +9,18 @@ import mithril as ml
 from mithril.models import (
     BatchNorm1d,
     Cumprod,
+    Embedding,
     Flip,
     LayerNorm,
     Log,
     Model,
+    MultiHeadAttention,
     NanToNum,
     Power,
     Relu,
+    Residual,
     RMSNorm,
+    Sequential,
     Sqrt,
     StableReciprocal,
     TopK,
@@ -136,6 +140,24 @@ def test_running_products_of_zeros_have_gradients(name):
 def test_top_k_takes_no_more_than_there_is():
     with pytest.raises(ml.MithrilError, match="`TopK` takes 9 of 3 elements"):
         ml.compile(TopK(9), ml.NumpyBackend(), shapes={"input": [2, 3]})
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_gradients_through_shapes_that_vary(name):
+    block = Sequential([Embedding(5, 8), Residual(MultiHeadAttention(2))])
+    ids = np.array([[1, 2, 0], [4, 4, 3]])
+    found = []
+    for shape in (["n", 3], [2, 3]):
+        own = BACKENDS[name](dtype="float64" if name != "jax" else "float32")
+        compiled = ml.compile(block, own, shapes={"input": shape})
+        params = compiled.randomize_params(seed=4)
+        seed = {"output": own.array(np.random.default_rng(5).normal(size=(2, 3, 8)))}
+        dtype = ml.int64 if own.wide else ml.int32
+        inputs = {"input": own.array(ids, dtype)}
+        outputs, gradients = compiled.evaluate(params, inputs, output_gradients=seed)
+        found.append({n: own.to_numpy(v) for n, v in {**outputs, **gradients}.items()})
+    for n, want in found[1].items():
+        np.testing.assert_allclose(found[0][n], want, rtol=1e-4, atol=1e-5)
 
 
 def test_connections_list_their_methods():

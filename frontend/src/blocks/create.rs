@@ -65,9 +65,8 @@ pub(super) const BLOCKS: &[Entry] = &[
                 let rows = scalar("n").unwrap_or(Dim::Unknown);
                 let columns = scalar("m").unwrap_or_else(|| rows.clone());
                 let shape = Shape::new([rows, columns]);
-                let ramp = |axis| cx.iota(shape.clone(), axis, DType::I32);
                 let dtype = cx.settings.dtype("dtype").unwrap_or(cx.float);
-                done(ramp(0).binary("eq", ramp(1)).cast(dtype))
+                done(cx.op("eye", &[], &[("shape", shape.into()), ("dtype", dtype.into())]))
             },
         )
     },

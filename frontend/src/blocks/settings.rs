@@ -226,9 +226,9 @@ fn accepted(entry: &Entry, parameter: &Parameter, value: Option<Setting>) -> Res
         };
         // Of a list, the item that is wrong.
         let items = value.as_list().unwrap_or(&[]);
-        let (name, kind, value) = match (items.iter().position(wrong), kind.item()) {
-            (Some(at), Some(item)) => (format!("{name}[{at}]"), item, items[at].clone()),
-            _ => (name.to_string(), kind, value),
+        let (name, kind, value, open) = match (items.iter().position(wrong), kind.item()) {
+            (Some(at), Some(item)) => (format!("{name}[{at}]"), item, items[at].clone(), false),
+            _ => (name.to_string(), kind, value, open),
         };
         let what = match (kind, kind.widest().accept(&value)) {
             (Kind::OneOf(_), Some(_)) => "has another value than it takes",

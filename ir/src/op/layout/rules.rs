@@ -23,6 +23,14 @@ pub(super) fn iota_shape(cx: &mut Infer) -> Result<Shape> {
     Ok(shape)
 }
 
+pub(super) fn eye_shape(cx: &mut Infer) -> Result<Shape> {
+    let shape = cx.whole_shape("shape")?;
+    if shape.rank() == Some(2) {
+        return Ok(shape);
+    }
+    cx.misfit("a diagonal is of two dims".to_string()).got(&shape).expected("two dims").err()
+}
+
 pub(super) fn broadcast_shape(cx: &mut Infer) -> Result<Shape> {
     let (x, target) = (cx.shape(0).clone(), cx.whole_shape("shape")?);
     let Some(axes) = cx.ints("axes").map(<[i64]>::to_vec) else {
