@@ -61,7 +61,7 @@ fn kind(kind: Kind) -> String {
     match kind {
         Kind::Bool => "bool".into(),
         Kind::Int | Kind::Count => "int".into(),
-        Kind::Float | Kind::Rate => "float".into(),
+        Kind::Float(_) => "float".into(),
         Kind::DType => "object".into(),
         Kind::Str => "str".into(),
         Kind::OneOf(names) => {
@@ -72,6 +72,7 @@ fn kind(kind: Kind) -> String {
         Kind::Pairs => "Sequence[Sequence[int]]".into(),
         Kind::Strs => "Sequence[str]".into(),
         Kind::Floats => "Sequence[float]".into(),
+        Kind::Dim => "int | Connection | None".into(),
         Kind::Dims => "int | Sequence[int | Connection | None]".into(),
         Kind::Index => "typing.Any".into(),
         Kind::Scalar => "int | Connection".into(),

@@ -6,7 +6,7 @@ use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 use mithril_ir::graph::Role;
 
 use crate::block::{Block, Terminal, quoted};
-use crate::blocks::build;
+use crate::blocks::{Range, build};
 use crate::model::{Connection, Model, Source};
 
 /// The output that is to be made small.
@@ -371,7 +371,12 @@ impl TrainModel {
 }
 
 impl Term {
+    /// Errors: a coefficient that is infinite or NaN.
     fn new(value: Connection, coef: f64) -> Result<Term> {
+        if !Range::Finite.holds(coef) {
+            let error = Diagnostic::new("`coef` is out of range").got(format!("{coef:?}"));
+            return error.expected(Range::Finite.name()).err();
+        }
         let scaled = match coef {
             1.0 => value.clone(),
             _ => value.operate("*", coef)?,

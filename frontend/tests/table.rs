@@ -3,7 +3,7 @@
 mod harness;
 
 use harness::{compile, f64s, i64s};
-use mithril::blocks::{self, Default, Kind, Meaning};
+use mithril::blocks::{self, Default, Kind, Meaning, Range};
 use mithril::{Block, Model, Setting, Source, block};
 use mithril_ir::graph::Role;
 use mithril_ir::op::{self, Class};
@@ -14,8 +14,8 @@ fn sample(kind: Kind) -> Setting {
         Kind::Bool => true.into(),
         Kind::Int => 1.into(),
         Kind::Count => 2.into(),
-        Kind::Float => 2.0.into(),
-        Kind::Rate => 0.5.into(),
+        Kind::Float(Range::Unit) => 0.5.into(),
+        Kind::Float(_) => 2.0.into(),
         Kind::DType => mithril_ir::dtype::DType::F64.into(),
         Kind::Str => "ij,jk->ik".into(),
         Kind::OneOf(names) => names[0].into(),
@@ -23,6 +23,7 @@ fn sample(kind: Kind) -> Setting {
         Kind::Pairs => vec![vec![1, 2], vec![0, 1]].into(),
         Kind::Strs => vec!["a"].into(),
         Kind::Floats => vec![1.0, 2.0].into(),
+        Kind::Dim => 4.into(),
         Kind::Dims => vec![4, 4].into(),
         Kind::Index => 0.into(),
         Kind::Scalar => 3.into(),
@@ -39,7 +40,7 @@ fn settings(entry: &blocks::Entry) -> Vec<(&'static str, Setting)> {
         .map(|p| {
             let value = match (entry.name, p.name) {
                 ("MLP", "dimensions") => vec![3, 2].into(),
-                ("Repeat" | "Roll" | "Cumsum", "axis") => 0.into(),
+                ("Repeat" | "Roll" | "Cumsum" | "Cumprod", "axis") => 0.into(),
                 ("SwapAxes", "first") => 0.into(),
                 ("ExpandDims" | "Flip", _) => 0.into(),
                 ("RandInt", "low") => 0.into(),

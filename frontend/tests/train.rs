@@ -241,13 +241,13 @@ const WRONG: &[Wrong] = &[
     ),
     (
         || block!(CrossEntropy(input_type = "logit")).map(drop),
-        "`input_type` of `CrossEntropy` is of another kind
+        "`input_type` of `CrossEntropy` has another value than it takes
   got: the string \"logit\"
   expected: one of \"logits\", \"probs\", \"log_probs\"",
     ),
     (
         || block!(QuantileLoss(q = 1.5)).map(drop),
-        "`q` of `QuantileLoss` is of another kind
+        "`q` of `QuantileLoss` is out of range
   got: the number 1.5
   expected: a number from 0 to 1",
     ),

@@ -181,6 +181,11 @@ impl<'a> Var<'a> {
         if self.dtype() == dtype { self } else { self.unary("cast", &[("dtype", dtype.into())]) }
     }
 
+    /// In f32 where it is a half.
+    pub fn widened(self) -> Var<'a> {
+        self.cast(self.dtype().widened())
+    }
+
     pub fn stop_gradient(self) -> Var<'a> {
         self.unary("stop_gradient", &[])
     }

@@ -56,6 +56,11 @@ impl Diagnostic {
         self
     }
 
+    /// Whether shapes are what does not fit.
+    pub fn is_misfit(&self) -> bool {
+        self.what.starts_with("Incompatible shapes")
+    }
+
     pub fn err<T>(self) -> Result<T> {
         Err(Box::new(self))
     }
@@ -84,8 +89,13 @@ pub fn near_misses<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) ->
     let count = name.chars().count();
     // Of a short name, half must be there to be meant.
     let limit = (1 + count / 3).min((count / 2).max(1));
+    // What begins with the other, or has it as a word, is meant: `dim` for `dimension`.
+    let begins = |a: &str, b: &str| b.len() >= 3 && a.split('_').any(|word| word.starts_with(b));
     let mut scored: Vec<(usize, &str)> = candidates
-        .map(|candidate| (edit_distance(name, candidate), candidate))
+        .map(|candidate| match begins(candidate, name) || begins(name, candidate) {
+            true => (0, candidate),
+            false => (edit_distance(name, candidate), candidate),
+        })
         .filter(|(distance, _)| *distance <= limit)
         .collect();
     scored.sort();

@@ -110,6 +110,11 @@ impl DType {
         self.is_signed_int() || self.is_unsigned_int()
     }
 
+    /// f32 in the place of f16 and bf16, for what would leave them on the way.
+    pub fn widened(self) -> DType {
+        if matches!(self, F16 | BF16) { F32 } else { self }
+    }
+
     /// Whether no operation computes in it.
     pub fn is_storage_only(self) -> bool {
         matches!(self, I4 | U4 | F8E4M3 | F8E5M2)

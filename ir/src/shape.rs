@@ -120,12 +120,8 @@ impl Shape {
     /// The axis counted from the front, of a shape whose rank is known.
     /// Errors: unknown rank, or an axis outside `-rank..rank`.
     pub fn axis(&self, axis: i64) -> Result<usize> {
-        let rank = self.need_rank()? as i64;
-        let index = if axis < 0 { axis + rank } else { axis };
-        if (0..rank).contains(&index) {
-            return Ok(index as usize);
-        }
-        Err(Box::new(axis_range(axis, self, rank)))
+        let rank = self.need_rank()?;
+        axis_of(axis, rank).ok_or_else(|| Box::new(axis_range(axis, self, rank as i64)))
     }
 
     /// The axis counted from the back (1 is the last). A rank variable allows negative axes alone.
@@ -255,6 +251,12 @@ fn incompatible(a: &Shape, b: &Shape, i: usize) -> Diagnostic {
     Diagnostic::new("Incompatible shapes during compilation")
         .got(format!("{a} and {b}: {x} against {y} in axis -{i}"))
         .expected("dims that are equal, or 1, from the back")
+}
+
+/// The axis counted from the front, of so many; `None` where it is out of range.
+pub fn axis_of(axis: i64, rank: usize) -> Option<usize> {
+    let index = if axis < 0 { axis + rank as i64 } else { axis };
+    (0..rank as i64).contains(&index).then_some(index as usize)
 }
 
 impl Type {

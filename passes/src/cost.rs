@@ -117,7 +117,7 @@ pub fn work(function: &Function, operation: &Operation, weight: &dyn Fn(Prim) ->
             let k: Dim = axes.iter().map(dim).product();
             Dim::Const(2) * result() * k
         }
-        (Access::Fold(_) | Access::Find { .. } | Access::RunningSum, _) => count(operand(0)),
+        (Access::Fold(_) | Access::Find { .. } | Access::Running(_), _) => count(operand(0)),
         (Access::ScatterAdd | Access::ScatterAddAlong, _) => {
             count(function.ty(operation.operands[operation.operands.len() - 1]))
         }

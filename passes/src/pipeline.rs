@@ -250,7 +250,11 @@ fn assignments(
 fn set(pass: &mut dyn Pass, at: usize, name: &str, value: &str) -> Result<()> {
     let span = at..at + name.len();
     let pass_name = pass.name();
-    match pass.set(name, value) {
+    let result = match value {
+        "" => pass.set(name, value).map(|_| Err("a value behind `=`".to_string())),
+        _ => pass.set(name, value),
+    };
+    match result {
         Some(Ok(())) => Ok(()),
         Some(Err(expected)) => {
             Diagnostic::new(format!("the option `{name}` of `{pass_name}` has another form"))

@@ -393,7 +393,7 @@ def test_compilers_make_vectors_of_loops(name, compiler, tmp_path):
 
 
 def test_the_file_is_written(tmp_path):
-    path = tmp_path / "deep" / "small.c"
+    path = tmp_path / "small.c"
     compiled = ml.compile(
         chain(Linear(2), Relu()), ml.CBackend(), shapes={"input": [4, 3]}, file_path=path, jit=False
     )
@@ -405,6 +405,13 @@ def test_the_file_is_written(tmp_path):
         ml.compile(Linear(2), ml.CBackend(), shapes={"input": [4, 3]}, file_path="model.py")
     with pytest.raises(ml.BackendError, match="shapes"):
         ml.compile(Linear(2), ml.CBackend(), file_path=tmp_path / "model.c")
+
+
+def test_dims_that_go_together_name_their_blocks():
+    model = ml.Model()
+    model |= ml.Add(name="sum")(left="a", right="b", output="y")
+    compiled = ml.compile(model, ml.CBackend(), shapes={"a": ["n"], "b": ["m"]}, jit=False)
+    assert " *   n == m of block `sum`\n" in compiled.code
 
 
 def fresh(factor):

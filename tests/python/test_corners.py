@@ -1,11 +1,31 @@
 """Blocks where numbers end: the largest, the smallest, an axis too many, more than there is."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 from conftest import has
 
 import mithril as ml
-from mithril.models import Flip, Log, Model, NanToNum, Relu, Sqrt, StableReciprocal, TopK
+from mithril.models import (
+    BatchNorm1d,
+    Cumprod,
+    Embedding,
+    Flip,
+    LayerNorm,
+    Log,
+    Model,
+    MultiHeadAttention,
+    NanToNum,
+    Power,
+    Relu,
+    Residual,
+    RMSNorm,
+    Sequential,
+    Sqrt,
+    StableReciprocal,
+    TopK,
+    Unique,
+)
 
 ALL = {
     "numpy": ml.NumpyBackend,
@@ -39,15 +59,111 @@ def test_robust_gradients_of_halves_are_finite(name, block):
     np.testing.assert_allclose(np.asarray(gradients["input"]), want, rtol=2e-3)
 
 
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("size", [500, 1e-3, 0])
+@pytest.mark.parametrize("block", [LayerNorm(), RMSNorm(eps=1e-8), BatchNorm1d()])
+def test_norms_of_halves_are_computed_in_single(name, dtype, size, block):
+    single, half = ml.NumpyBackend(), BACKENDS[name](dtype=dtype)
+    rng = np.random.default_rng(2)
+    x, w, seed = (rng.normal(size=shape) for shape in [(4, 6), (6,), (4, 6)])
+    results = []
+    for own in [half, single]:
+        compiled = ml.compile(block, own, shapes={"input": [4, 6]}, trainable_keys=["input"])
+        given = [own.array(half.to_numpy(half.array(a))) for a in (size * x, w, seed)]
+        params = {**compiled.randomize_params(seed=1), "input": given[0], "w": given[1]}
+        got = compiled.evaluate(params, {}, output_gradients={"output": given[2]})
+        results.append({n: own.to_numpy(a) for part in got for n, a in part.items()})
+    for n, want in results[1].items():
+        got = results[0][n]
+        ulp = float(ml_dtypes.finfo(got.dtype).eps) * np.abs(want).max()
+        assert np.abs(got.astype("float32") - want).max() <= 2 * ulp
+
+
 @pytest.mark.parametrize(("axes", "message"), [(2, "out of range"), ((0, 0), "named twice")])
 def test_flipped_axes_are_there(axes, message):
     with pytest.raises(ml.MithrilError, match=message):
         ml.compile(Flip(axes), ml.NumpyBackend(), shapes={"input": [2, 3]})
 
 
+@pytest.mark.parametrize("name", BACKENDS)
+def test_robust_powers_of_integers(name):
+    own = BACKENDS[name]()
+    dtype = ml.int64 if own.wide else ml.int32
+    model = Model()
+    terminals = {n: ml.IOKey(n, dtype=dtype) for n in ("base", "exponent")}
+    model |= Power(robust=True)(**terminals, output="output")
+    base, exponent = np.array([1, -2, 3, 0]), np.array([2, 3, 2, 0])
+    inputs = {"base": own.array(base, dtype), "exponent": own.array(exponent, dtype)}
+    got = ml.compile(model, own, shapes={"base": [4], "exponent": [4]}).evaluate({}, inputs)
+    assert own.to_numpy(got["output"]).tolist() == (np.abs(base) ** exponent).tolist()
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("size", [1, 4, 9])
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.array([[3.0, 1, 2], [1, 3, 5]], "float32"),
+        np.array([2.0, np.nan, -np.inf, np.nan, 2], "float32"),
+        np.array([7, 7, 7], "int32"),
+        np.array([4], "int32"),
+    ],
+)
+def test_each_element_once(name, size, x):
+    jnp = pytest.importorskip("jax.numpy")
+    own = BACKENDS[name]()
+    model = Model()
+    model |= Unique(size)(input=ml.IOKey("x", dtype=x.dtype.name), output="y")
+    for shape in [list(x.shape), [None] * x.ndim]:
+        compiled = ml.compile(model, own, shapes={"x": shape})
+        got = own.to_numpy(compiled.evaluate({}, {"x": own.array(x)})["y"])
+        np.testing.assert_array_equal(got, np.asarray(jnp.unique(x, size=size)))
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_running_products_of_zeros_have_gradients(name):
+    torch = pytest.importorskip("torch")
+    own = BACKENDS[name](dtype="float64")
+    x = np.array([[2.0, 0, 3, 4], [0, 0, 5, 6], [1, 2, 3, 0], [-1, 2, -3, 4]])
+    seed = np.random.default_rng(3).normal(size=x.shape)
+    leaf = torch.tensor(x, requires_grad=True)
+    want = torch.cumprod(leaf, 1)
+    want.backward(torch.tensor(seed))
+    compiled = ml.compile(Cumprod(1), own, shapes={"input": [4, 4]}, trainable_keys=["input"])
+    seeds = {"output": own.array(seed)}
+    got, gradients = compiled.evaluate({"input": own.array(x)}, {}, output_gradients=seeds)
+    np.testing.assert_allclose(own.to_numpy(got["output"]), want.detach())
+    np.testing.assert_allclose(own.to_numpy(gradients["input"]), leaf.grad, atol=1e-12)
+
+
 def test_top_k_takes_no_more_than_there_is():
     with pytest.raises(ml.MithrilError, match="`TopK` takes 9 of 3 elements"):
         ml.compile(TopK(9), ml.NumpyBackend(), shapes={"input": [2, 3]})
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_gradients_through_shapes_that_vary(name):
+    block = Sequential([Embedding(5, 8), Residual(MultiHeadAttention(2))])
+    ids = np.array([[1, 2, 0], [4, 4, 3]])
+    found = []
+    for shape in (["n", 3], [2, 3]):
+        own = BACKENDS[name](dtype="float64" if name != "jax" else "float32")
+        compiled = ml.compile(block, own, shapes={"input": shape})
+        params = compiled.randomize_params(seed=4)
+        seed = {"output": own.array(np.random.default_rng(5).normal(size=(2, 3, 8)))}
+        dtype = ml.int64 if own.wide else ml.int32
+        inputs = {"input": own.array(ids, dtype)}
+        outputs, gradients = compiled.evaluate(params, inputs, output_gradients=seed)
+        found.append({n: own.to_numpy(v) for n, v in {**outputs, **gradients}.items()})
+    for n, want in found[1].items():
+        np.testing.assert_allclose(found[0][n], want, rtol=1e-4, atol=1e-5)
+
+
+def test_connections_list_their_methods():
+    model = Model()
+    model |= Relu()(input="x", output="y")
+    assert {"sum", "exp", "reshape", "shape", "name"} <= set(dir(model.y))
 
 
 def test_connections_are_not_gone_through():

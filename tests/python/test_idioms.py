@@ -159,7 +159,8 @@ def test_halves_of_a_repeated_block_say_what_they_hand_on():
 @pytest.mark.parametrize("shapes", [{"input": ["n", 3]}, {"input": [4, 3]}])
 def test_a_batch_is_averaged_once(shapes):
     source = code("numpy", Sequential([Linear(3), BatchNorm1d()]), shapes)
-    forward = source[source.index("def outputs_and_gradients") : source.index("    outputs = ")]
+    start = source.index("def outputs_and_gradients")
+    forward = source[start : source.index("    outputs = ", start)]
     assert forward.count("np.mean(linear") + forward.count("np.sum(linear") == 1
     assert "np.var" not in forward
 

@@ -1,5 +1,6 @@
 """What is told to who writes something that cannot be meant: one line of a program each."""
 
+import pickle
 import threading
 
 import numpy as np
@@ -13,19 +14,25 @@ from mithril.models import (
     MLP,
     Accuracy,
     Add,
+    ArgMax,
+    ArgMin,
     BatchNorm1d,
     Buffer,
     Concat,
     CrossEntropy,
     Dropout,
     Linear,
+    Max,
     Mean,
+    Min,
     Model,
     Relu,
     Reshape,
     Sequential,
     Split,
     SquaredError,
+    TopK,
+    Zeros,
 )
 
 NUMPY = ml.NumpyBackend()
@@ -123,11 +130,13 @@ CASES = {
     ),
     "classes in a list": (
         lambda: MLP([Relu], [3]),
-        "this cannot be given this\n  got: type\n  hint: the class is to be called: `Relu(…)`",
+        "`activations[0]` cannot be given this\n  got: type\n  expected: a block\n"
+        "  hint: the class is to be called: `Relu(…)`",
     ),
     "classes in sequence": (
         lambda: Sequential([Relu]),
-        "this cannot be given this\n  got: type\n  hint: the class is to be called: `Relu(…)`",
+        "`blocks[0]` cannot be given this\n  got: type\n  expected: a block\n"
+        "  hint: the class is to be called: `Relu(…)`",
     ),
     "a class as a loss": (
         lambda: trained(CrossEntropy),
@@ -252,6 +261,40 @@ CASES = {
         "Incompatible shapes: the dims of inputs do not fit together\n  where: block `split`\n"
         "  got: x_0 = 3, axis 0 of `x`\n  expected: x_0%2 == 0",
     ),
+    "no text of a model": (
+        lambda: Model.from_json(None),
+        "`from_json` reads the text that `to_json` wrote\n  got: NoneType\n  expected: a string",
+    ),
+    "a function of NumPy": (
+        lambda: np.exp(connected().y),
+        "`np.exp` takes numbers, and a connection has none before a call\n  got: a connection\n"
+        "  hint: `.exp()` of a connection is a value of the model",
+    ),
+    "an array that is added to": (
+        lambda: np.add(X, connected().y, out=X),
+        "`np.add` takes numbers, and a connection has none before a call",
+    ),
+    "a connection as a number": (
+        lambda: float(connected().y),
+        "`float` takes numbers, and a connection has none before a call\n  got: a connection\n"
+        "  hint: the blocks of `mithril.models` compute values of the model",
+    ),
+    "a compiled model in a pickle": (
+        lambda: pickle.dumps(compiled(Relu())),
+        "a compiled model is not pickled or copied: it holds the code of this process\n"
+        "  hint: pickle the model and the params, and compile the model where it is used",
+    ),
+    "the greatest of none": (
+        lambda: compiled(Max(axis=1), {"input": [2, 0]}),
+        "Incompatible shapes during compilation: there is no element to choose\n"
+        "  where: block `max` (Max)\n  input: tensor<2 x 0 x f32> from the input `input`\n"
+        "  expected: one element or more along the axes",
+    ),
+    "a folder that is not there": (
+        lambda: compiled(Relu(), file_path="/nowhere/model.py"),
+        "`file_path` cannot be written\n  where: /nowhere/model.py\n"
+        "  got: No such file or directory\n  expected: a file in a folder that is there",
+    ),
     "a file that is not there": (
         lambda: Model.load("/nope.json"),
         "the file cannot be read\n  where: /nope.json",
@@ -367,6 +410,34 @@ def test_a_batch_of_one_is_no_batch_at_run_time():
     params = model.randomize_params(seed=1)
     with pytest.raises(ml.ShapeError, match="n = 1, axis 0 of `input`\n  expected: n >= 2"):
         model.evaluate(params, {"input": np.ones((1, 3), "float32")})
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("block", [Max(0), Min(0), ArgMax(0), ArgMin(0)])
+def test_none_of_no_elements_is_chosen_at_run_time(backend, block):
+    model = ml.compile(block, backend(), shapes={"input": ["n", 3]})
+    with pytest.raises(ml.ShapeError, match="n = 0, axis 0 of `input`\n  expected: n >= 1"):
+        model.evaluate({}, {"input": X[:0]})
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_top_k_takes_no_more_than_there_is_at_run_time(backend):
+    model = ml.compile(TopK(3, axis=0), backend(), shapes={"input": ["n", 3]})
+    with pytest.raises(ml.ShapeError, match="n = 2, axis 0 of `input`\n  expected: n >= 3"):
+        model.evaluate({}, {"input": X})
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_arrays_beyond_memory(backend):
+    model = ml.compile(Zeros([10**7, 10**7]), backend())
+    with pytest.raises(ml.MithrilError, match=r"^Out of memory"):
+        model.evaluate({}, {})
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_scalars_of_numpy_are_arrays(backend):
+    model = ml.compile(Relu(), backend(), shapes={"input": []})
+    assert float(model.evaluate({}, {"input": np.float32(2)})["output"]) == 2
 
 
 @pytest.mark.parametrize(("depth", "stack"), [(2000, 0), (200, 512 << 10)])

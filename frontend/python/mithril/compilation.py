@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import _core
-from .errors import BackendError, UsageError
+from .errors import BackendError, UsageError, shown
 
 if TYPE_CHECKING:
     from .backends.base import Backend
@@ -107,7 +107,7 @@ def compile(
 
 def _mapping(given: Mapping[str, Any] | None, keyword: str, what: str) -> dict[str, Any]:
     if given is not None and not isinstance(given, Mapping):
-        raise UsageError(f"`{keyword}` is a dict of {what}\n  got: {given!r}")
+        raise UsageError(f"`{keyword}` is a dict of {what}\n  got: {shown(given)}")
     return dict(given or {})
 
 

@@ -8,15 +8,15 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 from zlib import crc32
 
 from . import _core
 from .deferred import Deferred
-from .errors import BackendError, MithrilError, TerminalError, UsageError
+from .errors import BackendError, MithrilError, TerminalError, UsageError, shown
 from .misfits import raise_misfit
 from .seeds import Seeds
-from .sources import executed, write_constants
+from .sources import executed, write_constants, write_source
 
 if TYPE_CHECKING:
     from .backends.base import Backend
@@ -88,7 +88,7 @@ class CompiledModel:
         if self._verbose and backend.kind == "cpu":
             self._runner.native.measure()
         if self._file_path is not None and not backend.writes:
-            self._write(self._file_path, program.source)
+            write_source(self._file_path, program.source)
         self._settle()
 
     def _compiled(self, shapes: Mapping[str, Any]) -> _core.Program:
@@ -109,24 +109,12 @@ class CompiledModel:
         quick = self._plain and not self._options["inference"]
         self._joint = getattr(self._runner, "joint", None) if quick else None
 
-    def _write(self, file_path: str, source: str) -> None:
-        if not source:
-            raise BackendError(
-                f"`file_path` takes shapes that are known\n  got: {file_path!r} without `shapes=`"
-                "\n  hint: give `shapes=`, with names or None for dims that vary"
-            )
-        path = Path(file_path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(source, encoding="utf-8")
-
     def _namespace(self) -> dict[str, Any]:
         """The generated source, run: from its file where there is one, else from memory."""
         source = self._program.source
         constants = self._program.constants
         if self._file_path is not None:
-            path = Path(self._file_path)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(source, encoding="utf-8")
+            path = write_source(self._file_path, source)
             if constants:
                 write_constants(path.with_suffix(".npz"), constants)
             return executed(source, str(path.resolve()))
@@ -138,6 +126,12 @@ class CompiledModel:
         with tempfile.TemporaryDirectory(prefix="mithril-") as folder:
             write_constants(Path(folder) / "model.npz", constants)
             return executed(source, name, str(Path(folder) / "model.py"))
+
+    def __reduce__(self) -> NoReturn:
+        raise UsageError(
+            "a compiled model is not pickled or copied: it holds the code of this process"
+            "\n  hint: pickle the model and the params, and compile the model where it is used"
+        )
 
     # What it is made of.
 
@@ -220,7 +214,7 @@ class CompiledModel:
         if seed is None:
             seed = int(self.backend.generator.integers(2**63))
         elif not isinstance(seed, int) or seed < 0:
-            raise UsageError(f"`seed` is an integer of at least 0\n  got: {seed!r}")
+            raise UsageError(f"`seed` is an integer of at least 0\n  got: {shown(seed)}")
         params: Arrays = {}
         for argument in self._program.arguments:
             if argument.role != "param":
@@ -385,7 +379,7 @@ class CompiledModel:
         except MithrilError:
             raise
         except Exception as error:
-            raise_misfit(error, self._program, inputs, self._compiled)
+            raise_misfit(error, self.backend, self._program, inputs, self._compiled)
             raise
 
     __call__ = evaluate
@@ -479,12 +473,13 @@ class CompiledModel:
         import numpy as np  # noqa: PLC0415
 
         def right(name: str, value: Any) -> bool:
-            return isinstance(value, np.ndarray) and value.dtype.name == self._dtypes.get(name)
+            own = isinstance(value, (np.ndarray, np.generic))
+            return own and value.dtype.name == self._dtypes.get(name)
 
         if not any(right(name, value) for name, value in arrays.items()):
             return arrays
         convert = self.backend.from_numpy
-        return {n: convert(v) if right(n, v) else v for n, v in arrays.items()}
+        return {n: convert(np.asarray(v)) if right(n, v) else v for n, v in arrays.items()}
 
     def _with_keys(self, inputs: Arrays) -> Arrays:
         """Keys that were not given are drawn from the backend's random numbers."""

@@ -9,6 +9,16 @@ __all__ = [
 ]
 
 
+def shown(value: object) -> str:
+    """A value in a message: as it is written, or what it is where that is long."""
+    text = repr(value)
+    if len(text) <= 60 and "\n" not in text:
+        return text
+    shape = getattr(value, "shape", None)
+    sizes = "" if shape is None else f" of shape {tuple(shape)}"
+    return f"{type(value).__name__}{sizes}"
+
+
 class MithrilError(ValueError):
     """Anything a user can mend. All other errors of this package derive from it."""
 

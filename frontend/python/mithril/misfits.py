@@ -9,12 +9,14 @@ from .errors import MithrilError
 
 if TYPE_CHECKING:
     from . import _core
+    from .backends.base import Backend
 
 __all__ = ["raise_misfit"]
 
 
 def raise_misfit(
     cause: Exception,
+    backend: Backend,
     program: _core.Program,
     inputs: Mapping[str, Any],
     compiled: Callable[[dict[str, list[int]]], object],
@@ -22,8 +24,11 @@ def raise_misfit(
     """Says why a framework refused inputs whose ranks were open when the model was compiled: what
     `compiled`, given their shapes, says. Nothing, where that finds nothing wrong.
 
-    Errors: `MithrilError` with the blocks, the terminals and the dims that do not fit.
+    Errors: `MithrilError` with the blocks, the terminals and the dims that do not fit, or for a
+    lack of memory.
     """
+    if backend.lacks_memory(cause):
+        raise MithrilError(f"Out of memory\n  got: {cause}") from cause
     arguments = program.arguments
     if not any(dim.startswith("*") for argument in arguments for dim in argument.dims):
         return

@@ -101,6 +101,7 @@ __all__ = [
     "Any",
     "All",
     "Cumsum",
+    "Cumprod",
     "Reshape",
     "Flatten",
     "Transpose",
@@ -124,6 +125,7 @@ __all__ = [
     "Sort",
     "ArgSort",
     "TopK",
+    "Unique",
     "OneHot",
     "Tril",
     "Triu",
@@ -660,7 +662,7 @@ class Modulo(Block):
     ) -> None: ...
 
 class Power(Block):
-    """`base` to the power `exponent`; with `robust` of the magnitude of the base, continued by a line near 0."""
+    """`base` to the power `exponent`; with `robust` of the magnitude of the base, of floats continued by a line near 0."""
 
     def __init__(
         self,
@@ -996,6 +998,16 @@ class Cumsum(Block):
         name: str | None = None,
     ) -> None: ...
 
+class Cumprod(Block):
+    """The running product along `axis`."""
+
+    def __init__(
+        self,
+        axis: int,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
 class Reshape(Block):
     """The same elements in row-major order in `shape`; one dim may be -1 or None, which follows from the others. Dims may be connections, and the whole shape a terminal."""
 
@@ -1234,6 +1246,16 @@ class TopK(Block):
         self,
         k: int,
         axis: int = -1,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class Unique(Block):
+    """The elements of `input`, each once, in ascending order: the least `size` of them, and the least of all again where there are fewer."""
+
+    def __init__(
+        self,
+        size: int,
         *,
         name: str | None = None,
     ) -> None: ...

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from . import _core
+from .errors import BackendError, UsageError
 
-__all__ = ["executed", "write_constants"]
+__all__ = ["executed", "write_constants", "write_source"]
 
 
 def executed(source: str, name: str, file: str | None = None) -> dict[str, Any]:
@@ -18,6 +19,27 @@ def executed(source: str, name: str, file: str | None = None) -> dict[str, Any]:
         # The arrays have been read: the file need not stay open.
         namespace.pop("_constants").close()
     return namespace
+
+
+def write_source(file_path: str, source: str) -> Path:
+    """Writes generated source to a file.
+
+    Errors: `BackendError` where there is no source yet; `UsageError` where it cannot be written.
+    """
+    if not source:
+        raise BackendError(
+            f"`file_path` takes shapes that are known\n  got: {file_path!r} without `shapes=`"
+            "\n  hint: give `shapes=`, with names or None for dims that vary"
+        )
+    path = Path(file_path)
+    try:
+        path.write_text(source, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"`file_path` cannot be written\n  where: {file_path}\n  got: {error.strerror}"
+            "\n  expected: a file in a folder that is there"
+        ) from error
+    return path
 
 
 def write_constants(path: Path, constants: list[tuple[str, _core.DType, list[int], bytes]]) -> None:

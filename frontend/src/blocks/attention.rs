@@ -9,7 +9,7 @@ use mithril_ir::shape::Shape;
 
 use super::elementwise::done;
 use super::layers::LAYER;
-use super::parameter::{required, with};
+use super::parameter::{Range, required, with};
 use super::{Default, Entry, Input, Kind, Meaning, Value, data, param};
 use crate::block::Init;
 use crate::lower::Cx;
@@ -25,7 +25,7 @@ pub(super) const BLOCKS: &[Entry] = &[
               `grouped`, each head of key and value (axis -3) serves several of the query.",
         parameters: &[
             with("is_causal", Kind::Bool, Default::Bool(false)),
-            with("scale", Kind::Float, Default::None),
+            with("scale", Kind::Float(Range::Finite), Default::None),
             with("grouped", Kind::Bool, Default::Bool(false)),
         ],
         inputs: &[
@@ -72,7 +72,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         doc: "Each pair of features of (…, length, width) turned by its position times \
               `base^(-2i / width)` (Su et al. 2021, eq. 34). Pairs are the halves of the last axis, \
               as Llama has them. `positions` are 0, 1, 2, … where left out.",
-        parameters: &[with("base", Kind::Float, Default::Float(10000.0))],
+        parameters: &[with("base", Kind::Float(Range::Positive), Default::Float(10000.0))],
         inputs: &[data("input", Class::Float), data("positions", Class::Int).apart().optional()],
         meaning: Meaning::Lower(rotary),
         ..LAYER
@@ -81,7 +81,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         name: "PositionalEncoding",
         doc: "`input`, (…, length, width), plus sines and cosines of its positions (Vaswani et al. \
               2017, sec. 3.5).",
-        parameters: &[with("base", Kind::Float, Default::Float(10000.0))],
+        parameters: &[with("base", Kind::Float(Range::Positive), Default::Float(10000.0))],
         meaning: Meaning::Lower(|cx| {
             let x = cx.var("input");
             let angles = angles(cx, x)?;

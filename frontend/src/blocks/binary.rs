@@ -29,15 +29,19 @@ pub(super) const BLOCKS: &[Entry] = &[
     of("FloorDivide", "floor_div", FRACTION),
     of("Modulo", "mod", FRACTION),
     Entry {
-        doc: "`base` to the power `exponent`; with `robust` of the magnitude of the base, continued \
-              by a line near 0.",
+        doc: "`base` to the power `exponent`; with `robust` of the magnitude of the base, of floats \
+              continued by a line near 0.",
         parameters: &[ROBUST],
         meaning: Meaning::Lower(|cx| {
             let (base, exponent) = (cx.var("base"), cx.var("exponent"));
             if !cx.flag("robust") {
                 return done(base.binary("pow", exponent));
             }
-            let (size, least) = (base.unary("abs", &[]), base.scalar(1e-15));
+            let size = base.unary("abs", &[]);
+            if !base.dtype().is_float() {
+                return done(size.binary("pow", exponent));
+            }
+            let least = base.scalar(1e-15);
             let away = size.binary("maximum", least);
             let slope = least.binary("pow", exponent - 1.0);
             let near = size.binary("lt", least);

@@ -119,7 +119,10 @@ fn mlp(settings: &Settings) -> Result<Model> {
     let mut blocks = Vec::new();
     for (activation, dimension) in activations.iter().zip(dimensions) {
         if dimension < 1 {
-            return Diagnostic::new("a dimension of `MLP` is not positive").got(dimension).err();
+            return Diagnostic::new("a dimension of `MLP` is not positive")
+                .got(dimension)
+                .expected("integers of at least 1")
+                .err();
         }
         blocks.push(linear(dimension, use_bias));
         if let Setting::Block(activation) = activation {

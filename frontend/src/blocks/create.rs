@@ -10,7 +10,7 @@ use mithril_ir::shape::Shape;
 use mithril_ir::tensor::Tensor;
 
 use super::elementwise::{ANY, done};
-use super::parameter::{required, with};
+use super::parameter::{Range, required, with};
 use super::{BASE, Default, Entry, Group, Kind, Parameter, Value, data};
 use crate::lower::Cx;
 
@@ -34,8 +34,8 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         parameters: &[
-            required("start", Kind::Float),
-            required("stop", Kind::Float),
+            required("start", Kind::Float(Range::Finite)),
+            required("stop", Kind::Float(Range::Finite)),
             required("num", Kind::Count),
             DTYPE,
         ],
@@ -65,9 +65,8 @@ pub(super) const BLOCKS: &[Entry] = &[
                 let rows = scalar("n").unwrap_or(Dim::Unknown);
                 let columns = scalar("m").unwrap_or_else(|| rows.clone());
                 let shape = Shape::new([rows, columns]);
-                let ramp = |axis| cx.iota(shape.clone(), axis, DType::I32);
                 let dtype = cx.settings.dtype("dtype").unwrap_or(cx.float);
-                done(ramp(0).binary("eq", ramp(1)).cast(dtype))
+                done(cx.op("eye", &[], &[("shape", shape.into()), ("dtype", dtype.into())]))
             },
         )
     },
@@ -80,7 +79,11 @@ pub(super) const BLOCKS: &[Entry] = &[
         ..CREATE.row("Zeros", "0 in every element of `shape`.", |cx| full(cx, 0.0))
     },
     Entry {
-        parameters: &[required("shape", Kind::Dims), required("value", Kind::Float), DTYPE],
+        parameters: &[
+            required("shape", Kind::Dims),
+            required("value", Kind::Float(Range::Any)),
+            DTYPE,
+        ],
         ..CREATE
             .row("Full", "`value` in every element of `shape`.", |cx| full(cx, cx.float("value")))
     },

@@ -9,7 +9,7 @@ use mithril_ir::tensor::Tensor;
 
 use super::elementwise::{ROBUST, done};
 use super::losses::{log, other_shape, pair, times_finite, times_log, without};
-use super::parameter::with;
+use super::parameter::{Range, with};
 use super::{Default, Input, Kind, Parameter, Value, data};
 use crate::lower::Cx;
 use crate::setting::Setting;
@@ -17,7 +17,7 @@ use crate::setting::Setting;
 pub(super) const OF_CLASSES: &[Parameter] = &[
     with("input_type", Kind::OneOf(&["logits", "probs", "log_probs"]), Default::Str("logits")),
     with("weights", Kind::Floats, Default::None),
-    with("label_smoothing", Kind::Rate, Default::Float(0.0)),
+    with("label_smoothing", Kind::Float(Range::Unit), Default::Float(0.0)),
     with("ignore_index", Kind::Int, Default::None),
     ROBUST,
     with("axis", Kind::Int, Default::Int(-1)),
@@ -25,7 +25,7 @@ pub(super) const OF_CLASSES: &[Parameter] = &[
 
 pub(super) const OF_TWO: &[Parameter] = &[
     with("input_type", Kind::OneOf(&["logits", "probs"]), Default::Str("logits")),
-    with("pos_weight", Kind::Float, Default::Float(1.0)),
+    with("pos_weight", Kind::Float(Range::NotNegative), Default::Float(1.0)),
     ROBUST,
 ];
 

@@ -5,7 +5,7 @@ use mithril_ir::diagnostic::Result;
 use mithril_ir::dtype::DType;
 use mithril_ir::op::Class;
 
-use super::parameter::{required, with};
+use super::parameter::{Range, required, with};
 use super::{BASE, Default, Entry, Input, KEY, Kind, Meaning, Parameter, Value, data};
 use crate::lower::Cx;
 
@@ -33,10 +33,13 @@ const FLOAT: Entry = Entry { inputs: INPUT, keeps: true, ..BASE };
 pub(super) const BLOCKS: &[Entry] = &[
     unary("Relu", "relu"),
     Entry {
-        parameters: &[with("slope", Kind::Float, Default::Float(0.01))],
+        parameters: &[with("slope", Kind::Float(Range::Finite), Default::Float(0.01))],
         ..unary("LeakyRelu", "leaky_relu")
     },
-    Entry { parameters: &[with("alpha", Kind::Float, Default::Float(1.0))], ..unary("Elu", "elu") },
+    Entry {
+        parameters: &[with("alpha", Kind::Float(Range::Finite), Default::Float(1.0))],
+        ..unary("Elu", "elu")
+    },
     unary("Selu", "selu"),
     Entry {
         parameters: &[with("approximate", Kind::Bool, Default::Bool(false))],
@@ -53,7 +56,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     unary("Sigmoid", "sigmoid"),
     unary("HardSigmoid", "hard_sigmoid"),
     Entry {
-        parameters: &[with("beta", Kind::Float, Default::Float(1.0))],
+        parameters: &[with("beta", Kind::Float(Range::Positive), Default::Float(1.0))],
         ..unary("Softplus", "softplus")
     },
     unary("Softsign", "softsign"),
@@ -116,8 +119,8 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry { parameters: &[required("dtype", Kind::DType)], ..one("Cast", "cast", ANY) },
     Entry {
         parameters: &[
-            with("min", Kind::Float, Default::None),
-            with("max", Kind::Float, Default::None),
+            with("min", Kind::Float(Range::Ordered), Default::None),
+            with("max", Kind::Float(Range::Ordered), Default::None).at_least("min"),
         ],
         ..FLOAT.row("Clamp", "`input` held between `min` and `max`.", |cx| {
             let bound = |name: &str, open: f64| cx.settings.float(name).unwrap_or(open);
@@ -130,7 +133,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     one("StopGradient", "stop_gradient", ANY),
     Entry {
-        parameters: &[with("rate", Kind::Rate, Default::Float(0.5))],
+        parameters: &[with("rate", Kind::Float(Range::Unit), Default::Float(0.5))],
         inputs: &[data("input", Class::Float), KEY.in_training()],
         ..FLOAT.row(
             "Dropout",

@@ -96,13 +96,12 @@ pub(super) const BLOCKS: &[Entry] = &[
             let attrs = [("axis", axis.into()), ("descending", true.into())];
             let k = cx.int("k");
             let shape = x.shape();
-            let along = shape.axis(axis).ok().and_then(|at| shape.dims[at].as_const());
-            if let Some(there) = along.filter(|there| *there < k) {
-                return Diagnostic::new(format!("`TopK` takes {k} of {there} elements"))
+            let there = &shape.dims[shape.dims.len() - shape.axis_from_back(axis)?];
+            cx.need(there, k, || {
+                Diagnostic::new(format!("`TopK` takes {k} of {there} elements"))
                     .got(format!("axis {axis} of {shape}"))
                     .expected(format!("`k` of at most {there}"))
-                    .err();
-            }
+            })?;
             let limit = Shape::new([Dim::Const(k)]);
             let first = [
                 ("axes", Attr::ints([axis])),
@@ -114,6 +113,17 @@ pub(super) const BLOCKS: &[Entry] = &[
             Ok(vec![values.value, places.cast(cx.index).value])
         }),
         ..BASE
+    },
+    Entry {
+        parameters: &[required("size", Kind::Count)],
+        inputs: NUMBER,
+        keeps: true,
+        ..LAYOUT.row(
+            "Unique",
+            "The elements of `input`, each once, in ascending order: the least `size` of them, and \
+             the least of all again where there are fewer.",
+            unique,
+        )
     },
     Entry {
         doc: "1 at each index along a new last axis of `classes`, 0 elsewhere.",
@@ -246,4 +256,48 @@ pub(super) fn diagonal<'a>(cx: &Cx<'a>, x: Var<'a>, offset: i64) -> Result<Var<'
     let ramp = (ramp + offset.max(0) as f64).broadcast_to(places);
     let picked = cx.op("take_along", &[kept, ramp], &[("axis", (-1).into())]);
     Ok(picked.squeeze(&[-1]))
+}
+
+fn unique(cx: &Cx) -> Result<Vec<Value>> {
+    let size = Shape::new([Dim::Const(cx.int("size"))]);
+    let x = cx.var("input").reshape(Shape::new([Dim::Unknown]));
+    cx.need(&x.shape().dims[0], 1, || {
+        Diagnostic::new("Incompatible shapes during compilation: `Unique` needs an element")
+            .got(cx.var("input").shape())
+            .expected("one element or more")
+    })?;
+    let part = |v: Var<'_>, start: i64, limit: Dim| {
+        let bounds = [
+            ("axes", Attr::ints([0])),
+            ("starts", Shape::new([Dim::Const(start)]).into()),
+            ("limits", Shape::new([limit]).into()),
+        ];
+        v.unary("slice", &bounds).value
+    };
+    let part = |v: Var, start, limit| cx.builder.var(part(v, start, limit));
+    let sorted = x.unary("sort", &[]);
+    let (before, after) = (part(sorted, 0, Dim::Const(-1)), part(sorted, 1, Dim::Unknown));
+    let differ = before.binary("ne", after);
+    let differ = match x.dtype().is_float() {
+        // NaN is one element, too; it is the last.
+        true => differ.binary("and", before.unary("is_nan", &[]).unary("not", &[])),
+        false => differ,
+    };
+    // The first of each run of equal elements; a stable order puts them to the front.
+    let index = cx.index;
+    let first = cx.op(
+        "iota",
+        &[],
+        &[("shape", Shape::fixed(&[1]).into()), ("axis", 0.into()), ("dtype", index.into())],
+    );
+    let repeats = differ.unary("not", &[]).cast(index);
+    let repeats = cx.op("concat", &[first, repeats], &[("axis", 0.into())]);
+    let places = repeats.unary("argsort", &[]).cast(index);
+    let count = x.dim(0).cast(index) - repeats.sum(None, false);
+    let wanted = cx.iota(size, 0, index);
+    let there = wanted.binary("lt", count);
+    let wanted = there.select(wanted, wanted.scalar(0.0));
+    let along = [("axis", 0.into())];
+    let places = cx.op("take", &[places, wanted], &along);
+    done(cx.op("take", &[sorted, places], &along))
 }

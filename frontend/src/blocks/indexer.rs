@@ -137,7 +137,7 @@ fn indices<'a>(cx: &Cx<'a>, shape: &Shape, axis: i64, array: &Tensor) -> Result<
     let dim = &shape.dims[shape.dims.len() - shape.axis_from_back(axis)?];
     let mut places = array.to_i64s();
     for place in &mut places {
-        check_range(shape, axis, *place)?;
+        check_range(cx, shape, axis, *place)?;
         if let (true, Some(n)) = (*place < 0, dim.as_const()) {
             *place += n;
         }
@@ -166,7 +166,7 @@ fn add<'a>(
             return Ok(());
         }
         Setting::Int(i) => {
-            check_range(shape, at, *i)?;
+            check_range(cx, shape, at, *i)?;
             let limit = if *i == -1 { Dim::Unknown } else { Dim::Const(i + 1) };
             plan.bounds.push((at, Dim::Const(*i), limit, 1));
             plan.dropped.push(at);
@@ -189,17 +189,18 @@ fn add<'a>(
     Ok(())
 }
 
-fn check_range(shape: &Shape, axis: i64, index: i64) -> Result<()> {
+/// Errors, at compile or run time: an index out of range.
+fn check_range(cx: &Cx, shape: &Shape, axis: i64, index: i64) -> Result<()> {
     let dim = &shape.dims[shape.dims.len() - shape.axis_from_back(axis)?];
-    match dim.as_const() {
-        Some(n) if index >= n || index < -n => {
-            Diagnostic::new("Incompatible shapes during compilation: the index is out of range")
-                .got(format!("index {index} of axis {axis} of {shape}"))
-                .expected(format!("an index from {} to {}", -n, n - 1))
-                .err()
-        }
-        _ => Ok(()),
-    }
+    let least = if index < 0 { -index } else { index + 1 };
+    cx.need(dim, least, || {
+        Diagnostic::new("Incompatible shapes during compilation: the index is out of range")
+            .got(format!("index {index} of axis {axis} of {shape}"))
+            .expected(match dim.as_const() {
+                Some(n) if n > 0 => format!("an index from {} to {}", -n, n - 1),
+                _ => "no index: the axis has no elements".to_string(),
+            })
+    })
 }
 
 /// A slice of one axis.

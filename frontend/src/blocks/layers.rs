@@ -4,10 +4,10 @@ use mithril_ir::algebra::Var;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::op::Class;
-use mithril_ir::shape::{Guard, Shape};
+use mithril_ir::shape::Shape;
 
 use super::elementwise::{INPUT, done};
-use super::parameter::{required, with};
+use super::parameter::{Range, required, with};
 use super::{
     BASE, Default, Entry, Group, Input, Kind, Meaning, Parameter, Value, data, param, state,
 };
@@ -15,7 +15,7 @@ use crate::block::Init;
 use crate::lower::Cx;
 
 pub(super) const LAYER: Entry = Entry { group: Group::Layer, inputs: INPUT, keeps: true, ..BASE };
-const EPSILON: Parameter = with("eps", Kind::Float, Default::Float(1e-5));
+const EPSILON: Parameter = with("eps", Kind::Float(Range::NotNegative), Default::Float(1e-5));
 const USE_BIAS: Parameter = with("use_bias", Kind::Bool, Default::Bool(true));
 const USE_SCALE: Parameter = with("use_scale", Kind::Bool, Default::Bool(true));
 const SCALE: Input = param("w", Init::Ones, features).when(|s| s.flag("use_scale"));
@@ -97,7 +97,7 @@ pub(super) const BLOCKS: &[Entry] = &[
               batch's moments and moves the running ones by `momentum`, the variance unbiased; \
               inference takes the running ones.",
         parameters: &[
-            with("momentum", Kind::Float, Default::Float(0.1)),
+            with("momentum", Kind::Float(Range::Unit), Default::Float(0.1)),
             EPSILON,
             USE_SCALE,
             USE_BIAS,
@@ -161,31 +161,29 @@ fn channels(cx: &Cx) -> Result<Shape> {
 fn need_samples(cx: &Cx, shape: &Shape) -> Result<()> {
     let apart = shape.dims.iter().enumerate().filter(|(axis, _)| *axis != 1);
     let count: Dim = apart.map(|(_, dim)| dim.clone()).product();
-    match count.as_const() {
-        Some(0 | 1) => Diagnostic::new(
+    cx.need(&count, 2, || {
+        Diagnostic::new(
             "Incompatible shapes during compilation: `BatchNorm1d` learns from two numbers of each \
              channel at least",
         )
         .got(format!("input: {shape}"))
         .hint("give a larger batch, or compile with `inference=True`")
-        .err(),
-        Some(_) => Ok(()),
-        None => {
-            cx.builder.add_guards(vec![Guard::new(count.clone(), count.max(&Dim::Const(2)))]);
-            Ok(())
-        }
-    }
+    })
 }
 
 fn batch_norm(cx: &Cx) -> Result<Vec<Value>> {
-    let x = cx.var("input");
+    // Squares soon leave f16.
+    let x = cx.var("input").widened();
     let rank = x.shape().need_rank()?;
     let axes: &[i64] = if rank == 2 { &[0] } else { &[0, 2] };
     if cx.training() {
         need_samples(cx, &x.shape())?;
     }
     // A channel's numbers stand along axis 1.
-    let along = |v: Var<'_>| if rank == 2 { v } else { v.expand_dims(&[1]) }.value;
+    let along = |v: Var<'_>| {
+        let v = v.widened();
+        if rank == 2 { v } else { v.expand_dims(&[1]) }.value
+    };
     let along = |v: Var| cx.builder.var(along(v));
     let average = |v: Var| cx.builder.var(v.reduce("mean", Some(axes), true).value);
     let (mean, deviation, variance) = match cx.training() {
@@ -201,14 +199,16 @@ fn batch_norm(cx: &Cx) -> Result<Vec<Value>> {
     };
     let normal = deviation / (variance + cx.float("eps")).sqrt();
     let scaled = cx.optional("w").map_or(normal, |w| normal * along(w));
-    let output = cx.optional("b").map_or(scaled, |b| scaled + along(b));
+    let shifted = cx.optional("b").map_or(scaled, |b| scaled + along(b));
+    let own = cx.var("input").dtype();
+    let output = shifted.cast(own);
     if !cx.training() {
         return done(output);
     }
     let momentum = cx.float("momentum");
     let moved = |old: Var<'_>, new: Var<'_>| {
-        let (old, new) = (cx.builder.var(old.value), cx.builder.var(new.value));
-        (old * (1.0 - momentum) + new * momentum).stop_gradient().value
+        let (old, new) = (cx.builder.var(old.value).widened(), cx.builder.var(new.value));
+        (old * (1.0 - momentum) + new * momentum).cast(own).stop_gradient().value
     };
     let count = x.count(Some(axes));
     let unbiased = variance.squeeze(axes) * (count / (count - 1.0));

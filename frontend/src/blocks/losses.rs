@@ -8,7 +8,7 @@ use mithril_ir::op::Class;
 use mithril_ir::shape::Shape;
 
 use super::elementwise::{ROBUST, done};
-use super::parameter::{required, with};
+use super::parameter::{Range, required, with};
 use super::{BASE, Default, Entry, Group, Input, Kind, Value, cross_entropy, data};
 use crate::lower::Cx;
 
@@ -25,7 +25,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     }),
     LOSS.row("AbsoluteError", "`|input - target|`.", |cx| done(error(cx)?.unary("abs", &[]))),
     Entry {
-        parameters: &[with("delta", Kind::Float, Default::Float(1.0))],
+        parameters: &[with("delta", Kind::Float(Range::Positive), Default::Float(1.0))],
         ..LOSS.row(
             "Huber",
             "`e^2 / 2` where `|e| <= delta`, `delta (|e| - delta / 2)` beyond, of \
@@ -53,7 +53,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         },
     ),
     Entry {
-        parameters: &[required("q", Kind::Rate)],
+        parameters: &[required("q", Kind::Float(Range::Unit))],
         ..LOSS.row(
             "QuantileLoss",
             "`max(q e, (q - 1) e)` of `e = target - input` (Koenker & Bassett 1978).",
@@ -108,7 +108,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         )
     },
     Entry {
-        parameters: &[with("margin", Kind::Float, Default::Float(0.0))],
+        parameters: &[with("margin", Kind::Float(Range::Finite), Default::Float(0.0))],
         inputs: &[
             SCORE,
             TARGET,

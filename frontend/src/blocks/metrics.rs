@@ -9,7 +9,7 @@ use mithril_ir::shape::Shape;
 
 use super::elementwise::done;
 use super::losses::{other_shape, without};
-use super::parameter::with;
+use super::parameter::{Range, with};
 use super::{BASE, Default, Entry, Group, Input, Kind, Parameter, Value, auc, data};
 use crate::lower::Cx;
 
@@ -23,7 +23,7 @@ const PAIR: &[Input] = &[
         }
     }),
 ];
-const THRESHOLD: Parameter = with("threshold", Kind::Float, Default::Float(0.5));
+const THRESHOLD: Parameter = with("threshold", Kind::Float(Range::Ordered), Default::Float(0.5));
 const AVERAGED: &[Parameter] = &[
     with("average", Kind::OneOf(&["macro", "micro", "weighted", "binary"]), Default::Str("macro")),
     THRESHOLD,
@@ -93,10 +93,7 @@ fn holds_classes(cx: &Cx, input: Var) -> bool {
 
 /// The dtype that is counted in: halves would lose count at 2048.
 pub(super) fn counting(cx: &Cx) -> DType {
-    match cx.float {
-        DType::F16 | DType::BF16 => DType::F32,
-        wide => wide,
-    }
+    cx.float.widened()
 }
 
 /// The result, in the dtype of the model.

@@ -35,7 +35,7 @@ mod regularizers;
 mod settings;
 mod shape;
 
-pub use parameter::{Default, Kind, Parameter};
+pub use parameter::{Default, Kind, Parameter, Range};
 pub use settings::Settings;
 
 /// One block.
@@ -48,6 +48,8 @@ pub struct Entry {
     pub parameters: &'static [Parameter],
     pub inputs: &'static [Input],
     pub outputs: &'static [Output],
+    /// What it needs of its inputs beside what its operations do.
+    pub needs: fn(&Cx) -> Result<()>,
     pub meaning: Meaning,
     /// Whether the output has the dtype of the inputs that share one.
     pub keeps: bool,
@@ -190,6 +192,7 @@ const BASE: Entry = Entry {
     parameters: &[],
     inputs: &[],
     outputs: OUTPUT,
+    needs: |_| Ok(()),
     meaning: Meaning::Op(""),
     keeps: false,
 };

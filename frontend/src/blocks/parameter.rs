@@ -10,6 +10,52 @@ pub struct Parameter {
     pub name: &'static str,
     pub kind: Kind,
     pub default: Default,
+    /// Another parameter that it is not less than, where both are given.
+    pub least: Option<&'static str>,
+}
+
+impl Parameter {
+    /// It is not less than another parameter.
+    pub const fn at_least(self, other: &'static str) -> Parameter {
+        Parameter { least: Some(other), ..self }
+    }
+}
+
+/// Which numbers a parameter takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Range {
+    Any,
+    /// Infinities, but not NaN.
+    Ordered,
+    Finite,
+    NotNegative,
+    Positive,
+    /// From 0 to 1.
+    Unit,
+}
+
+impl Range {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Range::Any => "a number",
+            Range::Ordered => "a number that is not NaN",
+            Range::Finite => "a finite number",
+            Range::NotNegative => "a finite number of at least 0",
+            Range::Positive => "a finite number above 0",
+            Range::Unit => "a number from 0 to 1",
+        }
+    }
+
+    pub(crate) fn holds(self, number: f64) -> bool {
+        match self {
+            Range::Any => true,
+            Range::Ordered => !number.is_nan(),
+            Range::Finite => number.is_finite(),
+            Range::NotNegative => number.is_finite() && number >= 0.0,
+            Range::Positive => number.is_finite() && number > 0.0,
+            Range::Unit => (0.0..=1.0).contains(&number),
+        }
+    }
 }
 
 /// What a parameter may be given.
@@ -19,9 +65,7 @@ pub enum Kind {
     Int,
     /// An integer of at least 1: sizes and counts.
     Count,
-    Float,
-    /// A number from 0 to 1.
-    Rate,
+    Float(Range),
     DType,
     Str,
     OneOf(&'static [&'static str]),
@@ -32,7 +76,8 @@ pub enum Kind {
     /// A list of strings.
     Strs,
     Floats,
-    /// Dims: integers, at most one -1 or None, scalars that the model computes.
+    /// A dim: an integer, -1 or None for what is open, or a scalar that the model computes.
+    Dim,
     Dims,
     /// Ints, slices, `None` for a new axis, `...`, arrays of integers, and scalars that the model
     /// computes.
@@ -54,8 +99,7 @@ impl Kind {
             Kind::Bool => "a bool".into(),
             Kind::Int => "an integer".into(),
             Kind::Count => "an integer of at least 1".into(),
-            Kind::Float => "a number".into(),
-            Kind::Rate => "a number from 0 to 1".into(),
+            Kind::Float(range) => range.name().into(),
             Kind::DType => "a dtype".into(),
             Kind::Str => "a string".into(),
             Kind::OneOf(names) => {
@@ -65,7 +109,8 @@ impl Kind {
             Kind::Ints => "an integer or a list of integers".into(),
             Kind::Pairs => "a list of pairs of integers".into(),
             Kind::Strs => "a list of strings".into(),
-            Kind::Floats => "a list of numbers".into(),
+            Kind::Floats => "a list of finite numbers".into(),
+            Kind::Dim => "a dim: an integer, -1, None or a connection".into(),
             Kind::Dims => "a list of dims: integers, None or connections".into(),
             Kind::Index => {
                 "an index: integers, slices, None, ..., arrays of integers or connections".into()
@@ -78,6 +123,29 @@ impl Kind {
         }
     }
 
+    /// What it takes whatever the number or the name is.
+    pub(crate) fn widest(self) -> Kind {
+        match self {
+            Kind::Count => Kind::Int,
+            Kind::Float(_) => Kind::Float(Range::Any),
+            Kind::OneOf(_) => Kind::Str,
+            Kind::Dim => Kind::Scalar,
+            other => other,
+        }
+    }
+
+    /// What the items of a list are.
+    pub(crate) fn item(self) -> Option<Kind> {
+        match self {
+            Kind::Ints => Some(Kind::Int),
+            Kind::Strs => Some(Kind::Str),
+            Kind::Floats => Some(Kind::Float(Range::Finite)),
+            Kind::Dims => Some(Kind::Dim),
+            Kind::Blocks | Kind::BlocksOrNone => Some(Kind::Block),
+            _ => None,
+        }
+    }
+
     /// The setting as this kind keeps it; `None` where it is of another.
     pub(crate) fn accept(self, setting: &Setting) -> Option<Setting> {
         let each = |kind: Kind| {
@@ -87,14 +155,13 @@ impl Kind {
         };
         let computed = matches!(setting, Setting::Connection(_) | Setting::Terminal);
         let fits = match (self, setting) {
-            (Kind::Rate, Setting::Int(v)) if (0..=1).contains(v) => {
-                return Some(Setting::Float(*v as f64));
+            (Kind::Float(range), Setting::Int(v)) => {
+                let v = *v as f64;
+                return range.holds(v).then_some(Setting::Float(v));
             }
-            (Kind::Rate, Setting::Float(v)) => (0.0..=1.0).contains(v),
-            (Kind::Float, Setting::Int(v)) => return Some(Setting::Float(*v as f64)),
+            (Kind::Float(range), Setting::Float(v)) => range.holds(*v),
             (Kind::Bool, Setting::Bool(_))
             | (Kind::Int | Kind::Scalar | Kind::Ints, Setting::Int(_))
-            | (Kind::Float, Setting::Float(_))
             | (Kind::DType, Setting::DType(_))
             | (Kind::Str, Setting::Str(_))
             | (Kind::Block, Setting::Block(_)) => true,
@@ -106,20 +173,18 @@ impl Kind {
                 pair.len() == 2 && pair.iter().all(|s| s.as_int().is_some())
             }),
             (Kind::Strs, Setting::List(_)) => return each(Kind::Str),
-            (Kind::Floats, Setting::List(_)) => return each(Kind::Float),
+            (Kind::Floats, Setting::List(_)) => return each(Kind::Float(Range::Finite)),
             (Kind::Blocks, Setting::List(_)) => return each(Kind::Block),
             (Kind::BlocksOrNone, Setting::List(items)) => {
                 items.iter().all(|s| matches!(s, Setting::Block(_) | Setting::None))
             }
-            (Kind::Dims, Setting::Int(_)) => {
+            (Kind::Dim, Setting::Int(v)) => *v >= -1,
+            (Kind::Dim, Setting::None) => true,
+            (Kind::Dim, _) => computed,
+            (Kind::Dims, Setting::Int(-1..)) => {
                 return Some(Setting::List([setting.clone()].into()));
             }
-            (Kind::Dims, Setting::List(items)) => items.iter().all(|s| {
-                matches!(
-                    s,
-                    Setting::Int(_) | Setting::None | Setting::Connection(_) | Setting::Terminal
-                )
-            }),
+            (Kind::Dims, Setting::List(_)) => return each(Kind::Dim),
             (Kind::Index, Setting::List(items)) => items.iter().all(is_index),
             (Kind::Index, _) => is_index(setting),
             (Kind::Scalar, _) => computed,
@@ -179,5 +244,5 @@ pub const fn required(name: &'static str, kind: Kind) -> Parameter {
 
 /// A parameter that may be left out.
 pub const fn with(name: &'static str, kind: Kind, default: Default) -> Parameter {
-    Parameter { name, kind, default }
+    Parameter { name, kind, default, least: None }
 }

@@ -7,7 +7,7 @@ use mithril_ir::dtype::DType;
 use mithril_ir::op::Class;
 use mithril_ir::shape::Shape;
 
-use super::parameter::{required, with};
+use super::parameter::{Range, required, with};
 use super::{BASE, Default, Entry, Group, Input, KEY, Kind, Output, Parameter, Value, data, out};
 use crate::lower::Cx;
 
@@ -30,8 +30,8 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         parameters: &[
             SHAPE,
-            with("low", Kind::Float, Default::Float(0.0)),
-            with("high", Kind::Float, Default::Float(1.0)),
+            with("low", Kind::Float(Range::Finite), Default::Float(0.0)),
+            with("high", Kind::Float(Range::Finite), Default::Float(1.0)).at_least("low"),
             DTYPE,
         ],
         ..DRAW.row(

@@ -1,11 +1,13 @@
 //! Blocks that fold axes away, or run along one.
 
 use mithril_ir::algebra::Var;
+use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::op::Class;
 
 use super::elementwise::{INPUT, NUMBER, done, one};
-use super::parameter::{required, with};
+use super::parameter::{Range, required, with};
 use super::{Default, Entry, Group, Input, Kind, Meaning, Parameter, data};
+use crate::lower::Cx;
 
 const AXES: Parameter = with("axis", Kind::Ints, Default::None);
 const AXIS: Parameter = with("axis", Kind::Int, Default::None);
@@ -16,24 +18,55 @@ const fn over(name: &'static str, op: &'static str, inputs: &'static [Input]) ->
     Entry { group: Group::Reduce, parameters: &[AXES, KEEPDIM], ..one(name, op, inputs) }
 }
 
+/// One of the elements, of which there has to be one.
+const fn chosen(name: &'static str, op: &'static str) -> Entry {
+    Entry { needs: need_elements, ..over(name, op, NUMBER) }
+}
+
 const fn find(name: &'static str, op: &'static str) -> Entry {
-    Entry { parameters: &[AXIS, KEEPDIM], ..over(name, op, NUMBER) }
+    Entry { parameters: &[AXIS, KEEPDIM], ..chosen(name, op) }
+}
+
+/// Errors, at compile or run time: an axis that is folded away has no elements.
+fn need_elements(cx: &Cx) -> Result<()> {
+    let shape = cx.var("input").shape();
+    let axes = match cx.settings.ints("axis") {
+        Some(axes) => axes.iter().map(|a| shape.axis_from_back(*a)).collect::<Result<Vec<_>>>()?,
+        None => (1..=shape.dims.len()).collect(),
+    };
+    for back in axes {
+        let dim = &shape.dims[shape.dims.len() - back];
+        cx.need(dim, 1, || {
+            Diagnostic::new("Incompatible shapes during compilation: there is no element to choose")
+                .got(format!("input: {shape}"))
+                .expected("one element or more along the axes")
+        })?;
+    }
+    Ok(())
 }
 
 pub(super) const BLOCKS: &[Entry] = &[
     over("Sum", "sum", NUMBER),
     over("Mean", "mean", INPUT),
-    over("Max", "max", NUMBER),
-    over("Min", "min", NUMBER),
+    chosen("Max", "max"),
+    chosen("Min", "min"),
     over("Prod", "prod", NUMBER),
     Entry {
-        parameters: &[AXES, KEEPDIM, with("correction", Kind::Float, Default::Float(0.0))],
+        parameters: &[
+            AXES,
+            KEEPDIM,
+            with("correction", Kind::Float(Range::Finite), Default::Float(0.0)),
+        ],
         ..over("Variance", "variance", INPUT)
     },
     Entry {
         doc: "The square root of the variance over `axis`, divided by the count less `correction`. The \
               gradient where elements are equal is 0.",
-        parameters: &[AXES, KEEPDIM, with("correction", Kind::Float, Default::Float(0.0))],
+        parameters: &[
+            AXES,
+            KEEPDIM,
+            with("correction", Kind::Float(Range::Finite), Default::Float(0.0)),
+        ],
         meaning: Meaning::Lower(|cx| {
             let axes = cx.settings.ints("axis");
             let attrs = [
@@ -48,7 +81,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         doc: "`sum(|input|^p)^(1/p)` over `axis`; with `p=0` the number of elements that are not 0.",
-        parameters: &[with("p", Kind::Float, Default::Float(2.0)), AXES, KEEPDIM],
+        parameters: &[with("p", Kind::Float(Range::Ordered), Default::Float(2.0)), AXES, KEEPDIM],
         meaning: Meaning::Lower(|cx| {
             let (x, p) = (cx.var("input"), cx.float("p"));
             let axes = cx.settings.ints("axis");
@@ -63,6 +96,8 @@ pub(super) const BLOCKS: &[Entry] = &[
                 above_zero((x * x).sum(axes, keepdim), |v| v.sqrt())
             } else if p == f64::INFINITY {
                 size.reduce("max", axes, keepdim)
+            } else if p == f64::NEG_INFINITY {
+                size.reduce("min", axes, keepdim)
             } else {
                 let sum = size.binary("pow", x.scalar(p)).sum(axes, keepdim);
                 above_zero(sum, |v| v.binary("pow", v.scalar(1.0 / p)))
@@ -77,6 +112,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     over("Any", "any", BOOL),
     over("All", "all", BOOL),
     Entry { parameters: &[required("axis", Kind::Int)], ..over("Cumsum", "cumsum", NUMBER) },
+    Entry { parameters: &[required("axis", Kind::Int)], ..over("Cumprod", "cumprod", NUMBER) },
 ];
 
 /// A root of a sum, with the gradient 0 where the sum is 0 and the root is not smooth.

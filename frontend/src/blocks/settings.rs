@@ -7,7 +7,7 @@ use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 use mithril_ir::dtype::DType;
 use smallvec::SmallVec;
 
-use super::{Default, Entry};
+use super::{Default, Entry, Kind, Parameter};
 use crate::block::{Block, quoted};
 use crate::model::Connection;
 use crate::setting::Setting;
@@ -63,34 +63,27 @@ impl Settings {
                     .err();
             }
         }
-        let checked = parameters.iter().zip(values).map(|(parameter, value)| {
-            let default = parameter.default.setting();
-            match value {
-                Some(Setting::None) if parameter.default == Default::None => Ok(Setting::None),
-                Some(value) => parameter.kind.accept(&value).ok_or_else(|| {
-                    let mut expected = parameter.kind.name();
-                    if parameter.default == Default::None {
-                        expected.push_str(", or None");
-                    }
-                    Box::new(
-                        Diagnostic::new(format!(
-                            "`{}` of `{}` is of another kind",
-                            parameter.name, entry.name
-                        ))
-                        .got(value.describe())
-                        .expected(expected),
-                    )
-                }),
-                None => default.ok_or_else(|| {
-                    Box::new(
-                        Diagnostic::new(format!("`{}` needs `{}`", entry.name, parameter.name))
-                            .expected(parameter.kind.name())
-                            .hint(format!("{}({}=…)", entry.name, parameter.name)),
-                    )
-                }),
+        let checked = parameters.iter().zip(values).map(|(p, value)| accepted(entry, p, value));
+        let settings = Settings { entry, values: checked.collect::<Result<_>>()? };
+        settings.check_order()?;
+        Ok(settings)
+    }
+
+    /// Errors: a number that is less than another is to be.
+    fn check_order(&self) -> Result<()> {
+        for (parameter, value) in self.iter() {
+            let least = parameter.least.and_then(|name| Some((name, self.float(name)?)));
+            if let (Setting::Float(value), Some((name, least))) = (value, least)
+                && *value < least
+            {
+                let what = format!("`{}` of `{}` is out of range", parameter.name, self.entry.name);
+                return Diagnostic::new(what)
+                    .got(format!("{value:?}, and {least:?} as `{name}`"))
+                    .expected(format!("a number of at least `{name}`"))
+                    .err();
             }
-        });
-        Ok(Settings { entry, values: checked.collect::<Result<_>>()? })
+        }
+        Ok(())
     }
 
     /// The setting of a parameter, which the entry has.
@@ -210,6 +203,42 @@ fn for_each_terminal(value: &Setting, found: &mut dyn FnMut()) {
         Setting::Slice(parts) => parts.iter().for_each(|s| for_each_terminal(s, found)),
         _ => {}
     }
+}
+
+/// The setting as the block keeps it.
+/// Errors: a value that the parameter does not take; none where it has no default.
+fn accepted(entry: &Entry, parameter: &Parameter, value: Option<Setting>) -> Result<Setting> {
+    let (name, kind) = (parameter.name, parameter.kind);
+    let Some(value) = value else {
+        return parameter.default.setting().ok_or_else(|| {
+            let error = Diagnostic::new(format!("`{}` needs `{name}`", entry.name));
+            Box::new(error.expected(kind.name()).hint(format!("{}({name}=…)", entry.name)))
+        });
+    };
+    let open = parameter.default == Default::None;
+    if open && value.is_none() {
+        return Ok(value);
+    }
+    kind.accept(&value).ok_or_else(|| {
+        let wrong = |item: &Setting| {
+            let left_out = kind == Kind::BlocksOrNone && item.is_none();
+            !left_out && kind.item().is_some_and(|kind| kind.accept(item).is_none())
+        };
+        // Of a list, the item that is wrong.
+        let items = value.as_list().unwrap_or(&[]);
+        let (name, kind, value, open) = match (items.iter().position(wrong), kind.item()) {
+            (Some(at), Some(item)) => (format!("{name}[{at}]"), item, items[at].clone(), false),
+            _ => (name.to_string(), kind, value, open),
+        };
+        let what = match (kind, kind.widest().accept(&value)) {
+            (Kind::OneOf(_), Some(_)) => "has another value than it takes",
+            (_, Some(_)) => "is out of range",
+            (_, None) => "is of another kind",
+        };
+        let expected = kind.name() + if open { ", or None" } else { "" };
+        let error = Diagnostic::new(format!("`{name}` of `{}` {what}", entry.name));
+        Box::new(error.got(value.describe()).expected(expected))
+    })
 }
 
 fn unknown<T>(entry: &'static Entry, name: &str) -> Result<T> {

@@ -7,7 +7,7 @@ use mithril_ir::op::Class;
 use mithril_ir::shape::{Guard, Shape};
 
 use super::elementwise::{ANY, done, one};
-use super::parameter::{required, with};
+use super::parameter::{Range, required, with};
 use super::{BASE, Default, Entry, Group, Input, Kind, Output, Value, data};
 use crate::lower::Cx;
 use crate::setting::Setting;
@@ -27,7 +27,19 @@ pub(super) const BLOCKS: &[Entry] = &[
             "Reshape",
             "The same elements in row-major order in `shape`; one dim may be -1 or None, which \
              follows from the others. Dims may be connections, and the whole shape a terminal.",
-            |cx| done(cx.var("input").reshape(cx.dims("shape")?)),
+            |cx| {
+                let open = |s: &&Setting| matches!(s, Setting::None | Setting::Int(-1));
+                if cx.settings.list("shape").iter().filter(open).count() > 1 {
+                    return Diagnostic::new(
+                        "Incompatible shapes during compilation: `shape` leaves more than one dim \
+                         open",
+                    )
+                    .got(cx.settings.get("shape").text())
+                    .expected("at most one -1 or None")
+                    .err();
+                }
+                done(cx.var("input").reshape(cx.dims("shape")?))
+            },
         )
     },
     Entry {
@@ -124,7 +136,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         parameters: &[
             required("pad_width", Kind::Pairs),
-            with("value", Kind::Float, Default::Float(0.0)),
+            with("value", Kind::Float(Range::Any), Default::Float(0.0)),
         ],
         ..LAYOUT.row(
             "Pad",
@@ -139,6 +151,16 @@ pub(super) const BLOCKS: &[Entry] = &[
                         pair.as_list().unwrap_or(&[]).iter().filter_map(Setting::as_int).collect()
                     })
                     .collect();
+                let shape = x.shape();
+                if shape.need_rank()? != pairs.len() {
+                    return Diagnostic::new(
+                        "Incompatible shapes during compilation: `pad_width` has another number of \
+                         axes",
+                    )
+                    .got(format!("{} pairs for {shape}", pairs.len()))
+                    .expected("a pair for each axis")
+                    .err();
+                }
                 let side = |i: usize| Attr::ints(pairs.iter().map(|p| p[i]));
                 let value = x.scalar(cx.float("value"));
                 done(cx.op("pad", &[x, value], &[("low", side(0)), ("high", side(1))]))

@@ -6,7 +6,7 @@ use mithril_ir::builder::Builder;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
-use mithril_ir::shape::Shape;
+use mithril_ir::shape::{Guard, Shape};
 
 use super::Mode;
 use crate::block::Terminal;
@@ -86,6 +86,20 @@ impl<'a> Cx<'a> {
     /// The last dim of an input. Errors: a scalar, an unknown rank.
     pub fn last_dim(&self, name: &str) -> Result<Dim> {
         Ok(self.var(name).shape().need_trailing(1)?[0].clone())
+    }
+
+    /// Sees to it that a dim is `least` or more: now, or when it is called.
+    /// Errors: it is less.
+    pub fn need(&self, dim: &Dim, least: i64, error: impl FnOnce() -> Diagnostic) -> Result<()> {
+        match dim.as_const() {
+            Some(known) if known < least => error().err(),
+            Some(_) => Ok(()),
+            None => {
+                let guard = Guard::new(dim.clone(), dim.max(&Dim::Const(least)));
+                self.builder.add_guards(vec![guard]);
+                Ok(())
+            }
+        }
     }
 
     /// An operation that is not one of values alone.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use mithril_ir::diagnostic::Diagnostic;
-use mithril_ir::dim::Dim;
 use mithril_ir::op;
 use mithril_ir::shape::Shape;
 
+use super::mend::Mend;
 use crate::block::Definition;
 use crate::blocks::Meaning;
 use crate::model::seal::{Composite, Feed, Made};
@@ -17,7 +17,7 @@ pub(super) struct Fault {
     /// From the outermost block to the one at fault.
     path: Vec<Arc<str>>,
     kind: Option<Arc<str>>,
-    operands: Vec<Told>,
+    pub operands: Vec<Told>,
 }
 
 /// An operand of the block at fault.
@@ -27,6 +27,7 @@ pub(super) struct Told {
     pub text: String,
     /// Where it is a value.
     pub shape: Option<Shape>,
+    pub mends: Vec<Mend>,
     pub origin: Origin,
 }
 
@@ -100,7 +101,9 @@ impl Fault {
 
     /// The finished message, at the model that is compiled.
     pub fn report(self, root: &Definition) -> Box<Diagnostic> {
+        let hint = self.suggestion(root);
         let mut error = self.diagnostic;
+        error.hint = error.hint.or(hint);
         let path = join(&self.path);
         error.place = match (&self.kind, path.is_empty()) {
             (Some(kind), true) => Some(format!("`{kind}`")),
@@ -108,10 +111,6 @@ impl Fault {
             (None, true) => error.place,
             (None, false) => Some(format!("block `{path}`")),
         };
-        let clash = error.what.starts_with("Incompatible shapes") && error.hint.is_none();
-        if let ([a, b], true) = (&self.operands[..], clash) {
-            error.hint = suggestion(root, a, b).or_else(|| suggestion(root, b, a));
-        }
         let told = self.operands.into_iter().map(|told| {
             let from = match &told.origin {
                 Origin::Input(i) => format!("the input `{}`", root.inputs[*i as usize].name),
@@ -148,33 +147,7 @@ fn in_terms_of(definition: &Definition, what: &str) -> String {
     }
 }
 
-/// What would make the operand `a` fit beside `b`, where that is plain: their last dims alone differ,
-/// and the block that made `a` has a `dimension`.
-fn suggestion(root: &Definition, b: &Told, a: &Told) -> Option<String> {
-    let (own, own_rest) = a.shape.as_ref()?.dims.split_last()?;
-    let (other, other_rest) = b.shape.as_ref()?.dims.split_last()?;
-    let agree = |(x, y): (&Dim, &Dim)| match (x.as_const(), y.as_const()) {
-        (Some(x), Some(y)) => x == y || x == 1 || y == 1,
-        _ => true,
-    };
-    if !own_rest.iter().rev().zip(other_rest.iter().rev()).all(agree) {
-        return None;
-    }
-    let (own, other) = (own.as_const()?, other.as_const()?);
-    let Origin::Made { path, .. } = &a.origin else {
-        return None;
-    };
-    let mut inside = root;
-    for name in path {
-        let parts = &inside.composite.as_ref()?.parts;
-        inside = &parts.iter().find(|p| p.name == *name)?.definition;
-    }
-    let (entry, settings) = inside.origin.as_ref()?;
-    let fits = own != other && settings.int("dimension") == Some(own);
-    fits.then(|| format!("`{}` as {}(dimension={other}) would fit", join(path), entry.name))
-}
-
-fn join(path: &[Arc<str>]) -> String {
+pub(super) fn join(path: &[Arc<str>]) -> String {
     let parts: Vec<&str> = path.iter().map(|p| &**p).filter(|p| !p.is_empty()).collect();
     parts.join(".")
 }

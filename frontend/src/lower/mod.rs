@@ -14,6 +14,7 @@ mod entry;
 mod fault;
 mod frame;
 mod instance;
+mod mend;
 mod part;
 
 pub use cx::Cx;

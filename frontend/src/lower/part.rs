@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use mithril_ir::attr::{Attr, AttrKind};
-use mithril_ir::diagnostic::Diagnostic;
+use mithril_ir::builder::Builder;
+use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Role, Value};
 use mithril_ir::loc::Loc;
 use mithril_ir::op::{self, Class, DTypeRule, Op};
 use mithril_ir::scalar::round;
-use mithril_ir::shape::Type;
+use mithril_ir::shape::{Shape, Type};
 use mithril_ir::tensor::Tensor;
 
 use super::Mode;
@@ -79,14 +80,15 @@ impl<'a> Frame<'a, '_> {
     }
 
     fn primitive(&mut self, part: &'a Part) -> Faulty<()> {
-        let result = self.operands(part).and_then(|operands| self.emit(part, operands));
-        let values = match result {
-            Ok(values) => values,
-            Err(fault) => {
-                let told = self.told(part);
-                return Err(fault.of_block(&part.name, &part.definition, told));
-            }
-        };
+        let mut operands = Vec::new();
+        let result = self.operands(part).and_then(|own| {
+            operands = own;
+            Ok(self.emit(self.builder, part, &operands)?)
+        });
+        let values = result.map_err(|fault: Box<Fault>| {
+            let misfits = if fault.diagnostic.is_misfit() { &operands[..] } else { &[] };
+            fault.of_block(&part.name, &part.definition, self.told(part, misfits))
+        })?;
         let nets = part.outputs.iter().flatten();
         let count = nets.clone().count();
         debug_assert!(values.len() >= count, "{} makes its outputs", part.definition.kind);
@@ -191,11 +193,7 @@ impl<'a> Frame<'a, '_> {
         dtype: DType,
         operands: &[Operand],
     ) -> Faulty<Operand> {
-        let (entry, settings) = origin_of(&part.definition);
-        let input = entry.inputs.iter().find(|i| *i.name == *terminal.name);
-        let rule = input.and_then(|i| i.shape).expect("a ruled input has its rule");
-        let shape = rule(&self.cx(part, settings, operands))?;
-        self.builder.check()?;
+        let shape = self.ruled(self.builder, part, terminal, operands)?;
         if let Slot::Untyped(value, stated) = self.slots[net as usize] {
             let options = self.lowering.options;
             let dtype = match (terminal.apart, stated, terminal.class) {
@@ -232,10 +230,26 @@ impl<'a> Frame<'a, '_> {
         Ok(Operand::One(value))
     }
 
-    fn cx<'c>(&'c self, part: &'c Part, settings: &'c Settings, operands: &'c [Operand]) -> Cx<'c> {
+    /// The shape of an input by the block's rule.
+    pub(super) fn ruled(
+        &self,
+        builder: &Builder,
+        part: &Part,
+        terminal: &Terminal,
+        operands: &[Operand],
+    ) -> Result<Shape> {
+        let (entry, _) = origin_of(&part.definition);
+        let input = entry.inputs.iter().find(|i| *i.name == *terminal.name);
+        let rule = input.and_then(|i| i.shape).expect("a ruled input has its rule");
+        let shape = rule(&self.cx(builder, part, operands))?;
+        builder.check()?;
+        Ok(shape)
+    }
+
+    fn cx<'c>(&self, builder: &'c Builder, part: &'c Part, operands: &'c [Operand]) -> Cx<'c> {
         Cx {
-            builder: self.builder,
-            settings,
+            builder,
+            settings: origin_of(&part.definition).1,
             mode: self.lowering.options.mode,
             float: self.lowering.options.dtype,
             index: self.lowering.options.index,
@@ -244,12 +258,20 @@ impl<'a> Frame<'a, '_> {
         }
     }
 
-    fn emit(&mut self, part: &Part, operands: Vec<Operand>) -> Faulty<Vec<Value>> {
+    /// The operations of a block of the table.
+    pub(super) fn emit(
+        &self,
+        builder: &Builder,
+        part: &Part,
+        operands: &[Operand],
+    ) -> Result<Vec<Value>> {
         let (entry, settings) = origin_of(&part.definition);
+        let cx = self.cx(builder, part, operands);
+        (entry.needs)(&cx)?;
         let values = match entry.meaning {
             Meaning::Op(name) => {
                 let mut values: Vec<Value> = Vec::with_capacity(operands.len());
-                for operand in &operands {
+                for operand in operands {
                     match operand {
                         Operand::Absent => {}
                         Operand::One(value) => values.push(*value),
@@ -257,36 +279,40 @@ impl<'a> Frame<'a, '_> {
                     }
                 }
                 let op = op::get(name);
-                let value = self.builder.op(name, &values, &attrs(op, settings))?;
-                let (index, result) = (self.lowering.options.index, self.builder.ty(value).dtype);
+                let value = builder.op(name, &values, &attrs(op, settings))?;
+                let (index, result) = (self.lowering.options.index, builder.ty(value).dtype);
                 match op.dtype {
                     // Indices are of the model's index dtype, whatever the operation gives.
                     DTypeRule::Fixed(DType::I64) if result != index => {
-                        vec![self.builder.var(value).cast(index).value]
+                        vec![builder.var(value).cast(index).value]
                     }
                     _ => vec![value],
                 }
             }
-            Meaning::Lower(lower) => lower(&self.cx(part, settings, &operands))?,
+            Meaning::Lower(lower) => lower(&cx)?,
             Meaning::Compose(_) => unreachable!("composites are no primitives"),
         };
-        self.builder.check()?;
+        builder.check()?;
         Ok(values)
     }
 
-    /// The operands of a part in words, for an error.
-    fn told(&self, part: &Part) -> Vec<Told> {
+    /// The operands of a part in words, for an error; with `operands`, what would make them fit.
+    fn told(&self, part: &Part, operands: &[Operand]) -> Vec<Told> {
         let mut told = Vec::new();
-        let mut tell = |name: String, net: u32| {
-            let (text, shape) = match &self.slots[net as usize] {
+        let mut tell = |terminal: String, net: u32| {
+            let (text, shape, mends) = match &self.slots[net as usize] {
                 Slot::Value(value) => {
                     let ty = self.builder.ty(*value);
-                    (ty.to_string(), Some(ty.shape))
+                    let mends = match operands.is_empty() {
+                        true => Vec::new(),
+                        false => self.mends(part, operands, *value),
+                    };
+                    (ty.to_string(), Some(ty.shape), mends)
                 }
-                Slot::Literal(literal) => (literal.text(), None),
+                Slot::Literal(literal) => (literal.text(), None, Vec::new()),
                 Slot::Empty | Slot::Absent | Slot::Untyped(..) => return,
             };
-            told.push(Told { terminal: name, text, shape, origin: origin(self.composite, net) });
+            told.push(Told { terminal, text, shape, mends, origin: origin(self.composite, net) });
         };
         for (terminal, feed) in part.definition.inputs.iter().zip(&part.inputs) {
             match feed {

@@ -157,7 +157,7 @@ impl Model {
         }
         if makers.len() > 1 {
             let name = key.name.as_deref().unwrap_or("the connection");
-            return two_writers(name, &makers[0], &makers[1]);
+            return two_writers(graph, name, &makers[0], &makers[1]);
         }
         Ok(())
     }
@@ -191,11 +191,11 @@ impl Model {
         let Some(id) = id else { return Ok(()) };
         if let Some(maker) = maker(graph, id) {
             let name = graph.wire(id).name.clone().unwrap_or_else(|| "the connection".into());
-            return two_writers(&name, &maker, &block.describe());
+            return two_writers(graph, &name, &maker, &block.describe());
         }
         if written.contains(&id) {
             let name = graph.wire(id).name.clone().unwrap_or_else(|| "the connection".into());
-            return two_writers(&name, &what(), "another output of the same block");
+            return two_writers(graph, &name, &what(), "another output of the same block");
         }
         if outlet.list.is_some() && graph.wire(id).readers > 0 {
             return Diagnostic::new(format!(
@@ -211,7 +211,7 @@ impl Model {
 }
 
 /// What makes the wire, in words; `None`: nothing yet.
-fn maker(graph: &Graph, id: u32) -> Option<String> {
+pub(super) fn maker(graph: &Graph, id: u32) -> Option<String> {
     let wire = graph.wire(id);
     match (wire.writer, &wire.value) {
         (Some(writer), _) => Some(graph.describe_child(writer.child)),
@@ -220,8 +220,9 @@ fn maker(graph: &Graph, id: u32) -> Option<String> {
     }
 }
 
-fn two_writers<T>(name: &str, first: &str, second: &str) -> Result<T> {
+fn two_writers<T>(graph: &Graph, name: &str, first: &str, second: &str) -> Result<T> {
     Diagnostic::new(format!("two blocks write `{name}`"))
+        .at(format!("the model `{}`", graph.name.as_ref().unwrap_or(&graph.kind)))
         .got(format!("{first} and {second}"))
         .expected("one writer of a name")
         .hint("give one of them another name")

@@ -297,6 +297,7 @@ impl Connection {
         match elements.get(usize::try_from(at).unwrap_or(usize::MAX)) {
             Some(id) => Ok(self.model.connection(*id)),
             None => Diagnostic::new("the index is out of range of the list output")
+                .at(attach::maker(&graph, self.id).unwrap_or_else(|| format!("{self:?}")))
                 .got(index)
                 .expected(format!("an index from {} to {}", -count, count - 1))
                 .err(),

@@ -3,12 +3,13 @@
 // PyO3 writes unsafe calls into what our own macro expands to, where its own allowance is lost.
 #![allow(unsafe_op_in_unsafe_fn)]
 
+use mithril_ir::diagnostic::Diagnostic;
 use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::dtype;
-use super::fault::{Answer, guarded};
+use super::fault::{Answer, Fault, guarded};
 use super::value::{literal, setting, shape, source};
 use crate::model::METHODS;
 use crate::{Setting, blocks};
@@ -21,7 +22,7 @@ impl Connection {
     fn apply(&self, symbol: &str, other: &Bound<'_, PyAny>, reflected: bool) -> Answer<Connection> {
         guarded(|| {
             let Some(other) = source(other)? else {
-                return Err(mithril_ir::diagnostic::Diagnostic::new(format!(
+                return Err(Diagnostic::new(format!(
                     "`{symbol}` takes a connection or a constant"
                 ))
                 .got("None")
@@ -38,6 +39,39 @@ impl Connection {
     fn property(&self, name: &str) -> Answer<Connection> {
         guarded(|| Ok(Connection(self.0.method(name, Vec::new(), Vec::new())?)))
     }
+}
+
+/// NumPy's functions that operators on its arrays call, and the operators.
+const UFUNCS: [(&str, &str); 19] = [
+    ("add", "+"),
+    ("subtract", "-"),
+    ("multiply", "*"),
+    ("divide", "/"),
+    ("floor_divide", "//"),
+    ("remainder", "%"),
+    ("power", "**"),
+    ("matmul", "@"),
+    ("bitwise_and", "&"),
+    ("bitwise_or", "|"),
+    ("bitwise_xor", "^"),
+    ("left_shift", "<<"),
+    ("right_shift", ">>"),
+    ("equal", "=="),
+    ("not_equal", "!="),
+    ("less", "<"),
+    ("less_equal", "<="),
+    ("greater", ">"),
+    ("greater_equal", ">="),
+];
+
+/// The error of a function that computes at once.
+fn no_array(function: &str, name: &str) -> Fault {
+    let what = format!("{function} takes numbers, and a connection has none before a call");
+    let hint = match METHODS.iter().any(|m| m.name == name) {
+        true => format!("`.{name}()` of a connection is a value of the model"),
+        false => "the blocks of `mithril.models` compute values of the model".to_string(),
+    };
+    Diagnostic::new(what).got("a connection").hint(hint).into()
 }
 
 /// The operators by their names in Python's data model.
@@ -81,7 +115,13 @@ macro_rules! operators {
             fn __getitem__(&self, index: &Bound<'_, PyAny>) -> Answer<Connection> {
                 guarded(|| {
                     if self.0.elements().is_some() {
-                        return Ok(Connection(self.0.element(index.extract()?)?));
+                        let Ok(at) = index.extract() else {
+                            return Err(Diagnostic::new("an element of a list output is one index")
+                                .got(index.repr()?)
+                                .expected("an integer")
+                                .into());
+                        };
+                        return Ok(Connection(self.0.element(at)?));
                     }
                     let parameter = blocks::find("Indexer").map(|e| &e.parameters[0]);
                     let index = setting(index, parameter)?;
@@ -91,7 +131,7 @@ macro_rules! operators {
 
             fn __len__(&self) -> Answer<usize> {
                 let open = "only a list output has a length before it is computed";
-                let error = mithril_ir::diagnostic::Diagnostic::new(open)
+                let error = Diagnostic::new(open)
                     .hint("`.len()` is the first dim as a value of the model");
                 self.0.elements().ok_or_else(|| error.into())
             }
@@ -101,7 +141,7 @@ macro_rules! operators {
                 let own = slf.borrow();
                 let Some(count) = own.0.elements() else {
                     let what = "a connection has no elements to go through before it is computed";
-                    return Err(mithril_ir::diagnostic::Diagnostic::new(what)
+                    return Err(Diagnostic::new(what)
                         .hint("`x[i]` is a part of it; `Split` makes several outputs")
                         .into());
                 };
@@ -112,7 +152,7 @@ macro_rules! operators {
 
             fn __contains__(&self, other: &Bound<'_, PyAny>) -> Answer<bool> {
                 let _ = other;
-                Err(mithril_ir::diagnostic::Diagnostic::new(
+                Err(Diagnostic::new(
                     "what a connection contains is not known before a call",
                 )
                 .hint("`(x == 3).any()` is a value of the model")
@@ -121,17 +161,47 @@ macro_rules! operators {
 
             /// A comparison of connections is a block of the model, which has no truth before a call.
             fn __bool__(&self) -> Answer<bool> {
-                Err(mithril_ir::diagnostic::Diagnostic::new(
+                Err(Diagnostic::new(
                     "a connection has no truth value: it stands for what a call computes",
                 )
                 .hint("choose elements with `Where`; `&`, `|` and `~` combine conditions")
                 .into())
             }
 
-            /// NumPy leaves operators on connections to them.
-            #[classattr]
-            fn __array_ufunc__() -> Option<bool> {
-                None
+            /// NumPy leaves operators on connections to them. Errors: another function of NumPy.
+            #[pyo3(signature = (
+                ufunc: "object", method: "str", *inputs: "object", **kwargs: "object"
+            ))]
+            fn __array_ufunc__(
+                &self,
+                ufunc: &Bound<'_, PyAny>,
+                method: &str,
+                inputs: &Bound<'_, PyTuple>,
+                kwargs: Option<&Bound<'_, PyDict>>,
+            ) -> Answer<Connection> {
+                let name: String = ufunc.getattr("__name__")?.extract()?;
+                let plain = method == "__call__" && kwargs.is_none_or(|k| k.is_empty());
+                let symbol = UFUNCS.iter().find(|(ufunc, _)| plain && *ufunc == name);
+                let (Some((_, symbol)), Ok((left, right))) = (symbol, inputs.extract()) else {
+                    return Err(no_array(&format!("`np.{name}`"), &name));
+                };
+                let (left, right): (Bound<'_, PyAny>, Bound<'_, PyAny>) = (left, right);
+                match left.cast::<Connection>() {
+                    Ok(left) => left.get().apply(symbol, &right, false),
+                    Err(_) => self.apply(symbol, &left, true),
+                }
+            }
+
+            fn __float__(&self) -> Answer<f64> {
+                Err(no_array("`float`", "float"))
+            }
+
+            fn __int__(&self) -> Answer<i64> {
+                Err(no_array("`int`", "int"))
+            }
+
+            fn __complex__(&self) -> Answer<f64> {
+                Err(no_array("`complex`", "complex"))
             }
 
             /// Methods and properties that are blocks: `.sum(axis=1)`, `.shape`.
@@ -151,6 +221,12 @@ macro_rules! operators {
                 }
                 let bound = Method { of: slf.clone().unbind(), name: method.name };
                 Ok(bound.into_pyobject(py)?.into_any().unbind())
+            }
+
+            fn __dir__(slf: &Bound<'_, Connection>) -> PyResult<Vec<String>> {
+                let mut names: Vec<String> = slf.get_type().dir()?.extract()?;
+                names.extend(METHODS.iter().map(|method| method.name.to_string()));
+                Ok(names)
             }
 
             fn __hash__(slf: &Bound<'_, Connection>) -> isize {

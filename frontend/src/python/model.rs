@@ -20,6 +20,14 @@ use crate::naming::snake_case;
 #[pyclass(frozen, subclass, extends = Block, module = "mithril._core")]
 pub struct Model;
 
+impl Model {
+    fn of_text(py: Python<'_>, text: &str) -> Answer<Py<Model>> {
+        let model = crate::Model::from_block(&crate::Block::from_json(text)?)?;
+        let base = Block::holding(Inner::Model(model));
+        Ok(Py::new(py, PyClassInitializer::from(base).add_subclass(Model))?)
+    }
+}
+
 #[pymethods]
 impl Model {
     #[new]
@@ -45,18 +53,22 @@ impl Model {
 
     /// A model that can be built further, from a JSON text that `to_json` wrote.
     #[staticmethod]
-    fn from_json(py: Python<'_>, text: &str) -> Answer<Py<Model>> {
+    #[pyo3(signature = (text: "str"))]
+    fn from_json(py: Python<'_>, text: &Bound<'_, PyAny>) -> Answer<Py<Model>> {
         guarded(|| {
-            let model = crate::Model::from_block(&crate::Block::from_json(text)?)?;
-            let base = Block::holding(Inner::Model(model));
-            Ok(Py::new(py, PyClassInitializer::from(base).add_subclass(Model))?)
+            let Ok(text) = text.extract::<String>() else {
+                return Err(Diagnostic::new("`from_json` reads the text that `to_json` wrote")
+                    .got(text.get_type().name()?)
+                    .expected("a string")
+                    .into());
+            };
+            Model::of_text(py, &text)
         })
     }
-
     /// A model that can be built further, from a file that `save` wrote.
     #[staticmethod]
     fn load(py: Python<'_>, path: PathBuf) -> Answer<Py<Model>> {
-        Model::from_json(py, &read(&path)?)
+        guarded(|| Model::of_text(py, &read(&path)?))
     }
 
     fn __ior__(slf: &Bound<'_, Model>, block: &Bound<'_, PyAny>) -> Answer<()> {

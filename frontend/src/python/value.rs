@@ -158,7 +158,17 @@ pub fn settings(
 
 /// A value given to a constructor. The parameter tells dtypes and arrays from names and lists.
 pub fn setting(value: &Bound<'_, PyAny>, parameter: Option<&Parameter>) -> Answer<Setting> {
-    let kind = parameter.map(|p| p.kind);
+    setting_of(value, parameter.map(|p| p.kind), &|| {
+        parameter.map_or("this".to_string(), |p| format!("`{}`", p.name))
+    })
+}
+
+/// A setting that messages call `name`.
+fn setting_of(
+    value: &Bound<'_, PyAny>,
+    kind: Option<Kind>,
+    name: &dyn Fn() -> String,
+) -> Answer<Setting> {
     if kind == Some(Kind::DType) && !value.is_none() {
         return dtype::of(value).map(Setting::DType);
     }
@@ -174,7 +184,7 @@ pub fn setting(value: &Bound<'_, PyAny>, parameter: Option<&Parameter>) -> Answe
     } else if let Ok(truth) = value.cast::<PyBool>() {
         Ok(Setting::Bool(truth.is_true()))
     } else if value.is_instance_of::<PyInt>() {
-        integer(value, parameter).map(Setting::Int)
+        integer(value, name).map(Setting::Int)
     } else if value.is_instance_of::<PyFloat>() {
         Ok(Setting::Float(value.extract()?))
     } else if let Ok(text) = value.cast::<PyString>() {
@@ -189,18 +199,24 @@ pub fn setting(value: &Bound<'_, PyAny>, parameter: Option<&Parameter>) -> Answe
     } else if value.is_instance_of::<PyEllipsis>() {
         Ok(Setting::Ellipsis)
     } else if let Some(items) = sequence(value) {
-        let items: Answer<Vec<Setting>> = items.iter().map(|item| setting(item, None)).collect();
+        let own = kind.and_then(Kind::item).filter(|kind| *kind == Kind::Block);
+        let item = |(i, item)| {
+            setting_of(item, own, &|| match name().strip_suffix('`') {
+                Some(list) => format!("{list}[{i}]`"),
+                None => name(),
+            })
+        };
+        let items: Answer<Vec<Setting>> = items.iter().enumerate().map(item).collect();
         Ok(Setting::List(items?.into()))
     } else if let Ok(index) = value.call_method0("__index__") {
         Ok(Setting::Int(index.extract()?))
     } else if value.is_instance_of::<PyType>() || !value.hasattr("shape")? {
         dtype::of(value).map(Setting::DType).map_err(|_| {
             let class = value.get_type().name().map(|n| n.to_string()).unwrap_or_default();
-            let what = parameter.map_or("this".to_string(), |p| format!("`{}`", p.name));
-            let mut error = Diagnostic::new(format!("{what} cannot be given this")).got(class);
+            let mut error = Diagnostic::new(format!("{} cannot be given this", name())).got(class);
             error.hint = uncalled(value);
-            if let Some(parameter) = parameter {
-                error = error.expected(parameter.kind.name());
+            if let Some(kind) = kind {
+                error = error.expected(kind.name());
             }
             Fault::from(error)
         })
@@ -218,10 +234,9 @@ pub fn uncalled(value: &Bound<'_, PyAny>) -> Option<String> {
 }
 
 /// Errors: an integer that 64 bits do not hold.
-fn integer(value: &Bound<'_, PyAny>, parameter: Option<&Parameter>) -> Answer<i64> {
+fn integer(value: &Bound<'_, PyAny>, name: &dyn Fn() -> String) -> Answer<i64> {
     value.extract().map_err(|_| {
-        let what = parameter.map_or("this".to_string(), |p| format!("`{}`", p.name));
-        let bound = Diagnostic::new(format!("{what} is beyond the integers of 64 bits"));
+        let bound = Diagnostic::new(format!("{} is beyond the integers of 64 bits", name()));
         bound.got(value).into()
     })
 }

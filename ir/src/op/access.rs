@@ -34,7 +34,8 @@ pub enum Access {
     Find {
         greatest: bool,
     },
-    RunningSum,
+    /// The sum or the product of each element and all before it along an axis.
+    Running(Fold),
     /// Elements in order, or their places.
     Sort {
         places: bool,

@@ -6,11 +6,12 @@ use super::{
     ShapeRule, attr, operand,
 };
 use crate::algebra::{Rule, Var};
-use crate::attr::{Attr, AttrKind};
+use crate::attr::AttrKind;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::shape::Shape;
+use crate::tensor::Tensor;
 
 const QUERY: Operand = operand("query", Class::Float);
 const KEY: Operand = operand("key", Class::Float);
@@ -254,13 +255,9 @@ fn lower_triangle<'a>(r: &Rule<'a>, scores: Var<'a>) -> Var<'a> {
     let Ok(last) = shape.need_trailing(2) else {
         return scores;
     };
-    let square = Attr::from(Shape::new(last.iter().cloned()));
-    let ramp = |axis: i64| {
-        let attrs =
-            [("shape", square.clone()), ("axis", axis.into()), ("dtype", DType::I32.into())];
-        r.build("iota", &[], &attrs)
-    };
-    ramp(0).binary("ge", ramp(1)).named("causal")
+    let seen = r.build("constant", &[], &[("value", Tensor::scalar(DType::Bool, 1.0).into())]);
+    let seen = seen.broadcast_to(Shape::new(last.iter().cloned()));
+    seen.unary("tril", &[]).named("causal")
 }
 
 /// Keys or values repeated so that each head of `query` has its own.

@@ -95,9 +95,11 @@ fn split(shape: &Shape, batch: &[i64], contract: &[i64]) -> Result<(Vec<Dim>, Ve
             .map(|&axis| {
                 let at = count - shape.axis_from_back(axis)?;
                 if std::mem::replace(&mut taken[at], true) {
-                    return Diagnostic::new(format!("axis {axis} is named twice"))
-                        .got(format!("axes {batch:?} and {contract:?} of {shape}"))
-                        .err();
+                    return Diagnostic::new(format!(
+                        "Incompatible shapes during compilation: axis {axis} is named twice"
+                    ))
+                    .got(format!("axes {batch:?} and {contract:?} of {shape}"))
+                    .err();
                 }
                 Ok(shape.dims[at].clone())
             })

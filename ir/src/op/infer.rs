@@ -103,7 +103,11 @@ impl Infer<'_> {
         }
         match fits {
             true => Ok(()),
-            false => self.mismatch(format!("{x} does not broadcast to {target}")),
+            false => self
+                .misfit(format!("{x} does not broadcast to {target}"))
+                .got(x)
+                .expected(format!("dims that are 1 or those of {target}, from the back"))
+                .err(),
         }
     }
 
@@ -111,7 +115,11 @@ impl Infer<'_> {
     pub fn unify(&mut self, a: &Dim, b: &Dim, what: &str) -> Result<Dim> {
         match shape::unify(a, b, self.guards) {
             Some(dim) => Ok(dim),
-            None => self.mismatch(format!("{what} differ: {a} against {b}")),
+            None => self
+                .misfit(format!("{what} differ: {a} against {b}"))
+                .got(format!("{a} and {b}"))
+                .expected("equal sizes")
+                .err(),
         }
     }
 
@@ -122,7 +130,11 @@ impl Infer<'_> {
     /// Equality of two shapes. Errors: the ranks or a dim differ.
     pub fn same(&mut self, a: &Shape, b: &Shape, what: &str) -> Result<()> {
         if a.lead != b.lead || a.dims.len() != b.dims.len() {
-            return self.mismatch(format!("{what} differ in shape: {a} against {b}"));
+            return self
+                .misfit(format!("{what} differ in shape: {a} against {b}"))
+                .got(format!("{a} and {b}"))
+                .expected("equal shapes")
+                .err();
         }
         for (x, y) in a.dims.iter().zip(&b.dims) {
             self.unify(x, y, &format!("dims of {what}"))?;
@@ -135,6 +147,15 @@ impl Infer<'_> {
         Diagnostic::new(format!("Incompatible shapes during compilation: {what}"))
             .got(self.describe())
             .err()
+    }
+
+    /// The beginning of an error of shapes that says more than the types of the operands.
+    pub fn misfit(&self, what: String) -> Diagnostic {
+        let error = Diagnostic::new(format!("Incompatible shapes during compilation: {what}"));
+        match self.operands.is_empty() {
+            true => error,
+            false => error.fact("operands", self.describe()),
+        }
     }
 
     /// The operands with their types: `x: [3 x 4], y: [5]`.
@@ -222,7 +243,11 @@ pub fn infer(cx: &mut Infer) -> Result<Type> {
         DTypeRule::Call => unreachable!("calls are typed by their signature"),
     };
     if shape.dims.iter().any(|d| d.as_const().is_some_and(|c| c < 0)) {
-        return cx.mismatch(format!("{shape} has a negative dim"));
+        return cx
+            .misfit(format!("{shape} has a negative dim"))
+            .got(&shape)
+            .expected("dims of at least 0")
+            .err();
     }
     Ok(Type { shape, dtype })
 }

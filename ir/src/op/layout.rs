@@ -60,6 +60,29 @@ pub(super) const OPS: &[OpDef] = &[
         ..CONSTANT
     },
     OpDef {
+        name: "eye",
+        kind: Kind::Composite,
+        doc: "1 on the main diagonal of `shape`, which has two dims, 0 elsewhere.",
+        attrs: &[SHAPE, DTYPE],
+        shape: ShapeRule::Rule(eye_shape),
+        dtype: DTypeRule::Attr("dtype"),
+        meaning: Meaning::Decompose(|r| {
+            let ramp = |axis: i64| {
+                let dtype = DType::I32.into();
+                let attrs =
+                    [("shape", r.attr("shape").clone()), ("axis", axis.into()), ("dtype", dtype)];
+                r.build("iota", &[], &attrs)
+            };
+            let own = r.ty.dtype;
+            ramp(0).binary("eq", ramp(1)).cast(own)
+        }),
+        python: Python {
+            torch: "@eye({shape.args}, dtype={dtype}[, device={device}])",
+            ..all("@eye({shape.args}, dtype={dtype})")
+        },
+        ..CONSTANT
+    },
+    OpDef {
         name: "dim",
         access: Access::Known,
         doc: "The dim of `axis`, as a scalar.",

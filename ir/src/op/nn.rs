@@ -18,6 +18,8 @@ const X: Operand = operand("x", Class::Float);
 const WEIGHT: Operand = operand("weight", Class::Float).optional();
 const BIAS: Operand = operand("bias", Class::Float).optional();
 
+const WIDE: &str = "Of f16 and bf16 it is computed in f32, and rounded once: squares \
+                    would soon leave f16, and a small `epsilon` is 0 there.";
 const NO_CLASSES: &str = "Frameworks may raise where there are no elements along the axis.";
 
 pub(super) const OPS: &[OpDef] = &[
@@ -77,7 +79,7 @@ pub(super) const OPS: &[OpDef] = &[
         attrs: &[EPSILON],
         shape: ShapeRule::Rule(normalised),
         meaning: Meaning::Decompose(|r| {
-            let x = r.arg(0);
+            let x = r.arg(0).widened();
             let deviation = (x - x.reduce("mean", Some(&[-1]), true)).named("deviation");
             let variance =
                 (deviation * deviation).reduce("mean", Some(&[-1]), true).named("variance");
@@ -85,13 +87,13 @@ pub(super) const OPS: &[OpDef] = &[
             affine(r, scaled)
         }),
         gradient: Gradient::Rule(|r| {
-            let x = r.arg(0);
+            let x = r.arg(0).widened();
             let deviation = (x - x.reduce("mean", Some(&[-1]), true)).named("deviation");
             let variance =
                 (deviation * deviation).reduce("mean", Some(&[-1]), true).named("variance");
             let scale = (variance + r.float("epsilon").unwrap_or(0.0)).sqrt();
             let scaled = deviation / scale;
-            let inner = r.optional(1).map_or(r.g(), |w| r.g() * w);
+            let inner = weighted(r, r.g().widened());
             let average = inner.reduce("mean", Some(&[-1]), true);
             let common = (inner * scaled).reduce("mean", Some(&[-1]), true);
             let dx = (inner - average - scaled * common) / scale;
@@ -102,6 +104,7 @@ pub(super) const OPS: &[OpDef] = &[
             torch: "F.layer_norm({x}, ({x.last},)[, {weight}][, {bias}][, eps={epsilon}])",
             jax: "",
         },
+        note: WIDE,
         ..COMPOSITE
     },
     OpDef {
@@ -112,16 +115,16 @@ pub(super) const OPS: &[OpDef] = &[
         attrs: &[EPSILON],
         shape: ShapeRule::Rule(normalised),
         meaning: Meaning::Decompose(|r| {
-            let x = r.arg(0);
+            let x = r.arg(0).widened();
             let power = (x * x).reduce("mean", Some(&[-1]), true).named("power");
             affine(r, x / (power + r.float("epsilon").unwrap_or(0.0)).sqrt())
         }),
         gradient: Gradient::Rule(|r| {
-            let x = r.arg(0);
+            let x = r.arg(0).widened();
             let power = (x * x).reduce("mean", Some(&[-1]), true).named("power");
             let scale = (power + r.float("epsilon").unwrap_or(0.0)).sqrt();
             let scaled = x / scale;
-            let inner = r.optional(1).map_or(r.g(), |w| r.g() * w);
+            let inner = weighted(r, r.g().widened());
             let common = (inner * scaled).reduce("mean", Some(&[-1]), true);
             affine_gradients(r, (inner - scaled * common) / scale, scaled)
         }),
@@ -130,6 +133,7 @@ pub(super) const OPS: &[OpDef] = &[
             torch: "F.rms_norm({x}, ({x.last},)[, {weight}], eps={epsilon})",
             jax: "",
         },
+        note: WIDE,
         ..COMPOSITE
     },
     OpDef {
@@ -185,14 +189,20 @@ fn normalised(cx: &mut Infer) -> Result<Shape> {
     Ok(shape)
 }
 
+fn weighted<'a>(r: &Rule<'a>, x: Var<'a>) -> Var<'a> {
+    r.optional(1).map_or(x, |w| x * w.widened())
+}
+
 fn affine<'a>(r: &Rule<'a>, scaled: Var<'a>) -> Var<'a> {
-    let weighted = r.optional(1).map_or(scaled, |w| scaled * w);
-    r.optional(2).map_or(weighted, |b| weighted + b)
+    let weighted = weighted(r, scaled);
+    r.optional(2).map_or(weighted, |b| weighted + b.widened()).cast(r.ty.dtype)
 }
 
 fn affine_gradients<'a>(r: &Rule<'a>, dx: Var<'a>, scaled: Var<'a>) -> Vec<Option<Var<'a>>> {
-    let mut gradients = vec![Some(dx)];
-    gradients.extend(r.optional(1).map(|w| Some((r.g() * scaled).sum_to(w.shape()))));
-    gradients.extend(r.optional(2).map(|b| Some(r.g().sum_to(b.shape()))));
+    let g = r.g().widened();
+    let own = |v: Var<'a>| Some(v.cast(r.ty.dtype));
+    let mut gradients = vec![own(dx)];
+    gradients.extend(r.optional(1).map(|w| own((g * scaled).sum_to(w.shape()))));
+    gradients.extend(r.optional(2).map(|b| own(g.sum_to(b.shape()))));
     gradients
 }

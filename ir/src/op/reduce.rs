@@ -176,18 +176,25 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "cumsum",
-        access: Access::RunningSum,
+        access: Access::Running(Fold::Sum),
         doc: "The running sum along `axis`.",
         meaning: Meaning::Kernel(|i| cumulate::cumsum(i.arg(0), i.required_axis(), false)),
-        gradient: Gradient::Rule(|r| {
-            let axis = [r.int("axis")];
-            let flipped = r.g().unary("reverse", &[("axes", axis[..].into())]);
-            let sums = flipped.unary("cumsum", &[("axis", axis[0].into())]);
-            vec![Some(sums.unary("reverse", &[("axes", axis[..].into())]))]
-        }),
+        gradient: Gradient::Rule(|r| vec![Some(sums_behind(r, r.g()))]),
         python: Python {
             torch: "@cumsum({x}, dim={axis}[, dtype={narrow}])",
             ..all("@cumsum({x}, axis={axis}[, dtype={narrow}])")
+        },
+        ..SCAN
+    },
+    OpDef {
+        name: "cumprod",
+        access: Access::Running(Fold::Product),
+        doc: "The running product along `axis`.",
+        meaning: Meaning::Kernel(|i| cumulate::cumprod(i.arg(0), i.required_axis(), false)),
+        gradient: Gradient::Rule(|r| vec![Some(cumprod_gradient(r))]),
+        python: Python {
+            torch: "@cumprod({x}, dim={axis}[, dtype={narrow}])",
+            ..all("@cumprod({x}, axis={axis}[, dtype={narrow}])")
         },
         ..SCAN
     },
@@ -265,17 +272,18 @@ pub(super) const OPS: &[OpDef] = &[
         kind: Kind::Composite,
         attrs: &[AXES, KEEPDIM, attr("correction", AttrKind::Float, Default::Float(0.0))],
         meaning: Meaning::Decompose(|r| {
-            let x = r.arg(0);
+            let x = r.arg(0).widened();
             let axes = r.ints("axes");
             let deviation = (x - x.reduce("mean", axes, true)).named("deviation");
             let squares = (deviation * deviation).sum(axes, r.bool("keepdim"));
             let count = count_dims(&x.shape(), axes);
-            match (r.float("correction"), count) {
+            let mean = match (r.float("correction"), count) {
                 (None | Some(0.0), _) => squares / x.count(axes),
                 // Fewer elements than the correction have no variance, rather than a negative one.
                 (Some(c), Some(Dim::Const(n))) => squares / x.scalar((n as f64 - c).max(0.0)),
                 (Some(c), _) => squares / (x.count(axes) - c).binary("maximum", x.scalar(0.0)),
-            }
+            };
+            mean.cast(r.ty.dtype)
         }),
         python: Python {
             numpy: "@var({x}[, axis={axes}][, ddof={correction}][, keepdims={keepdim}], dtype=@float32).astype({dtype}) \
@@ -347,9 +355,12 @@ pub fn without_axes(shape: &Shape, axes: Option<&[i64]>, keepdim: bool) -> Resul
     for &axis in axes {
         let at = count - shape.axis_from_back(axis)?;
         if std::mem::replace(&mut dropped[at], true) {
-            return crate::diagnostic::Diagnostic::new(format!("axis {axis} is named twice"))
-                .got(format!("axes {axes:?} of {shape}"))
-                .err();
+            return crate::diagnostic::Diagnostic::new(format!(
+                "Incompatible shapes during compilation: axis {axis} is named twice"
+            ))
+            .got(format!("axes {axes:?} of {shape}"))
+            .expected("axes that differ")
+            .err();
         }
     }
     let dims =
@@ -391,6 +402,28 @@ fn extreme_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
     let x = r.arg(0);
     let ties = x.binary("eq", spread(r, r.y())).cast(x.dtype());
     ties * spread(r, r.g() / ties.sum(r.ints("axes"), r.bool("keepdim")))
+}
+
+/// Each element and all behind it along the axis added.
+fn sums_behind<'a>(r: &Rule<'a>, x: Var<'a>) -> Var<'a> {
+    let axis = r.int("axis");
+    let flipped = x.unary("reverse", &[("axes", [axis][..].into())]);
+    let sums = flipped.unary("cumsum", &[("axis", axis.into())]);
+    sums.unary("reverse", &[("axes", [axis][..].into())])
+}
+
+/// What each element is a factor of, divided by it. Behind the first 0 every product is 0; the first
+/// 0 itself is a factor of the products without it.
+fn cumprod_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
+    let x = r.arg(0);
+    let (zero, one) = (x.scalar(0.0), x.scalar(1.0));
+    let along = [("axis", r.int("axis").into())];
+    let is_zero = x.binary("eq", zero);
+    let zeros = is_zero.cast(DType::I32).unary("cumsum", &along);
+    let first = is_zero.binary("and", zeros.binary("eq", zeros.scalar(1.0)));
+    let without = first.select(one, x).unary("cumprod", &along);
+    let others = sums_behind(r, r.g() * r.y()) / is_zero.select(one, x);
+    first.select(sums_behind(r, r.g() * without), others)
 }
 
 /// The product of the others: the whole divided by each element, but where an element is 0 the

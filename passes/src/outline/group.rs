@@ -239,7 +239,7 @@ impl<'f> Grouping<'f> {
             Access::Attention
             | Access::AttentionLogSumExp
             | Access::AttentionGradient
-            | Access::RunningSum
+            | Access::Running(_)
             | Access::Sort { .. }
             | Access::ScatterAdd
             | Access::ScatterAddAlong

@@ -3,6 +3,7 @@
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Bound, Function};
+use mithril_ir::loc::Loc;
 use mithril_runtime::size::Size;
 
 use super::expression::c_expression;
@@ -15,7 +16,7 @@ pub struct Check {
     pub left: Size,
     pub relation: Bound,
     pub right: Size,
-    /// What it says, in the names of the parameters: `n - 2 >= 0`.
+    /// What it says, in the names of the parameters, and of which blocks: `n == m of block sum`.
     pub text: String,
 }
 
@@ -56,13 +57,14 @@ const SAMPLE: i64 = 1 << 12;
 /// What guards, constraints and the types of arrays say.
 fn stated(function: &Function, plan: &Plan, symbols: &[Dimension]) -> Result<Vec<Check>> {
     let mut checks: Vec<Check> = Vec::new();
-    let mut add = |left: &Dim, relation: Bound, right: &Dim| -> Result<()> {
+    let mut add = |left: &Dim, relation: Bound, right: &Dim, of: &Loc| -> Result<()> {
         let sign = match relation {
             Bound::Equal => "==",
             Bound::AtMost => "<=",
             Bound::AtLeast => ">=",
         };
-        let text = format!("{} {sign} {}", named(left, symbols), named(right, symbols));
+        let of = of.blocks().map(|blocks| format!(" of {blocks}")).unwrap_or_default();
+        let text = format!("{} {sign} {}{of}", named(left, symbols), named(right, symbols));
         let [left, right] = [size(left, &plan.symbols)?, size(right, &plan.symbols)?];
         let check = Check { left, relation, right, text };
         // What holds for all values is not worth a check.
@@ -75,14 +77,20 @@ fn stated(function: &Function, plan: &Plan, symbols: &[Dimension]) -> Result<Vec
     let results = function.results.iter().map(|result| result.value);
     for value in function.arguments().map(|(value, _)| value).chain(results) {
         for dim in function.ty(value).shape.dims.iter().filter(|dim| dim.as_symbol().is_none()) {
-            add(dim, Bound::AtLeast, &Dim::Const(0))?;
+            add(dim, Bound::AtLeast, &Dim::Const(0), &Loc::unknown())?;
         }
     }
     for guard in &function.guards {
-        add(&guard.left, Bound::Equal, &guard.right)?;
+        let (left, relation, right) = guard.relation();
+        let relation = match relation {
+            ">=" => Bound::AtLeast,
+            "<=" => Bound::AtMost,
+            _ => Bound::Equal,
+        };
+        add(left, relation, right, &guard.loc)?;
     }
     for constraint in &function.constraints {
-        add(&constraint.left, constraint.relation, &constraint.right)?;
+        add(&constraint.left, constraint.relation, &constraint.right, &Loc::unknown())?;
     }
     Ok(checks)
 }

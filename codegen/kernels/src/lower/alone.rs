@@ -6,7 +6,7 @@ use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Function, Operation};
-use mithril_ir::op::access::Access;
+use mithril_ir::op::access::{Access, Fold};
 use mithril_ir::scalar::Prim;
 
 use super::fold::product;
@@ -20,7 +20,7 @@ use crate::scalar;
 pub fn is_alone(access: &Access) -> bool {
     matches!(
         access,
-        Access::RunningSum
+        Access::Running(_)
             | Access::Sort { .. }
             | Access::Find { .. }
             | Access::ScatterAdd
@@ -67,7 +67,7 @@ impl Loops for Alone<'_> {
 impl Alone<'_> {
     fn kernel(&mut self) -> Dim {
         match self.op.op.access {
-            Access::RunningSum => self.lines(|own, place, axis| own.running_sum(place, axis)),
+            Access::Running(fold) => self.lines(|own, place, axis| own.running(place, axis, fold)),
             Access::Sort { places } => {
                 let length = self.nest.dims(self.op.operands[0])[self.axis()].clone();
                 let elements = &length + &Dim::Const(8);
@@ -111,20 +111,23 @@ impl Alone<'_> {
         self.nest.write(self.nest.results[0], dims, place, v);
     }
 
-    fn running_sum(&mut self, place: &Index, axis: usize) {
+    fn running(&mut self, place: &Index, axis: usize, fold: Fold) {
         let x = self.op.operands[0];
         let dtype = held(self.nest.dtype(x));
-        let zero = self.nest.b.int(Ty::scalar(dtype), 0);
+        let (prim, neutral) = match fold {
+            Fold::Product => (Prim::Mul, 1),
+            _ => (Prim::Add, 0),
+        };
+        let first = self.nest.b.int(Ty::scalar(dtype), neutral);
         let size = self.nest.dim(&self.nest.dims(x)[axis].clone());
         let from = self.nest.b.index(0);
-        self.repeat(from, size, 1, &[zero], |own, i, so_far| {
+        self.repeat(from, size, 1, &[first], |own, i, so_far| {
             let mut place = place.clone();
             place[axis] = Ix::At(i);
             let element = own.nest.pull(x, &place);
-            let b = &mut own.nest.b;
-            let sum = scalar::apply(b, Prim::Add, dtype, &[so_far[0], element], None);
-            own.write(&place, sum);
-            vec![sum]
+            let next = scalar::apply(&mut own.nest.b, prim, dtype, &[so_far[0], element], None);
+            own.write(&place, next);
+            vec![next]
         });
     }
 

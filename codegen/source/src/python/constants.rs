@@ -30,7 +30,13 @@ impl<'m> Body<'_, 'm> {
         if let Some(first) = uniform(tensor) {
             let number = self.file.element(&first, 0);
             let shape = Shape::fixed(tensor.shape());
-            let template = self.file.dialect.full;
+            let dialect = self.file.dialect;
+            let template = match first.element_f64(0) {
+                // 0 and -0 are equal, but not the same.
+                x if x.to_bits() == 0 => dialect.zeros,
+                1.0 => dialect.ones,
+                _ => dialect.full,
+            };
             let expr = self.make(template, number, tensor.dtype(), Some(&shape))?;
             self.keep(value, expr);
             return Ok(());

@@ -232,8 +232,10 @@ impl Body<'_, '_> {
         shape.for_each_symbol(&mut |s| named &= self.symbols.contains_key(s));
         let recent = if named { 0 } else { RECENT };
         let computed = (args..all).rev().map(Value).filter(at_hand).take(recent);
-        let found =
-            (0..args).map(Value).chain(computed).find(|v| self.function.ty(*v).shape == *shape);
+        // The gradients of outputs are not there on the way forward.
+        let there = |v: &Value| !matches!(self.held[v.index()], Held::Missing);
+        let at_once = (0..args).map(Value).filter(there);
+        let found = at_once.chain(computed).find(|v| self.function.ty(*v).shape == *shape);
         match found {
             Some(value) => Ok(Some(self.array(value)?.attribute("shape"))),
             None => Ok(None),

@@ -361,7 +361,7 @@ impl Body<'_, '_> {
             let targets: Vec<&str> = read.iter().map(|(name, _)| name.as_str()).collect();
             let values: Vec<String> = read.iter().map(|(_, e)| e.to_string()).collect();
             let joined = (format!("{} = ", targets.join(", ")), values.join(", "));
-            let short = joined.0.len() + joined.1.len() + 4 <= WIDTH - 20;
+            let short = joined.0.len() + joined.1.len() + 4 <= WIDTH - 8;
             if (2..=3).contains(&read.len()) && short {
                 statements.push(Statement::Line(joined.0, Expr::Name(joined.1)));
                 continue;

@@ -31,6 +31,8 @@ pub struct Dialect {
     pub array: &'static str,
     /// An array of one number repeated.
     pub full: &'static str,
+    pub zeros: &'static str,
+    pub ones: &'static str,
     /// An array from NumPy's, as the constants beside the file are.
     pub load: &'static str,
     /// Arrays live on a device that those made anew must share.
@@ -105,6 +107,8 @@ static NUMPY: Dialect = Dialect {
     scalar: "{dtype}({x})",
     array: "@array({x}, dtype={dtype})",
     full: "@full({shape}, {x}, dtype={dtype})",
+    zeros: "@zeros({shape}, dtype={dtype})",
+    ones: "@ones({shape}, dtype={dtype})",
     load: "{x}",
     devices: false,
     narrow: false,
@@ -121,6 +125,8 @@ static TORCH: Dialect = Dialect {
     scalar: "@tensor({x}, dtype={dtype}[, device={device}])",
     array: "@tensor({x}, dtype={dtype}[, device={device}])",
     full: "@full({shape}, {x}, dtype={dtype}[, device={device}])",
+    zeros: "@zeros({shape}, dtype={dtype}[, device={device}])",
+    ones: "@ones({shape}, dtype={dtype}[, device={device}])",
     load: "@from_numpy({x})",
     devices: true,
     narrow: false,
@@ -137,6 +143,8 @@ static JAX: Dialect = Dialect {
     scalar: "{dtype}({x})",
     array: "@array({x}, dtype={dtype})",
     full: "@full({shape}, {x}, dtype={dtype})",
+    zeros: "@zeros({shape}, dtype={dtype})",
+    ones: "@ones({shape}, dtype={dtype})",
     load: "@asarray({x})",
     devices: false,
     narrow: true,

@@ -2,8 +2,8 @@
 
 use super::expr::{Argument, Expr, operand_strengths, strength};
 
-/// The longest line.
-pub const WIDTH: usize = 100;
+/// The longest line: what ruff and black take where nothing is said.
+pub const WIDTH: usize = 88;
 
 /// Lines of Python under construction.
 #[derive(Default)]

@@ -413,6 +413,10 @@ class Backend(ABC):
     def runner(self, program: Program, namespace: Namespace, *, jit: bool, checkpoint: bool) -> Any:
         """How the functions of a program are called; `namespace` runs the generated source."""
 
+    def lacks_memory(self, error: Exception) -> bool:
+        """Whether it is how the framework says that there is not enough memory."""
+        return isinstance(error, MemoryError)
+
     @property
     def jit_default(self) -> bool:
         """Whether models are compiled further by the framework where `jit=` is not given."""

@@ -66,6 +66,9 @@ class JaxBackend(Backend):
     def is_array(self, value: object) -> bool:
         return isinstance(value, self.framework.Array)
 
+    def lacks_memory(self, error: Exception) -> bool:
+        return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
+
     @property
     def wide(self) -> bool:
         return bool(self.framework.config.jax_enable_x64)

@@ -142,6 +142,10 @@ class TorchBackend(Backend):
     def is_array(self, value: object) -> bool:
         return isinstance(value, self.framework.Tensor)
 
+    def lacks_memory(self, error: Exception) -> bool:
+        short = isinstance(error, (MemoryError, self.framework.OutOfMemoryError))
+        return short or "can't allocate memory" in str(error)
+
     def cast(self, array: torch.Tensor, dtype: object) -> torch.Tensor:
         return array.to(self.own_dtype(dtype))
 

@@ -107,7 +107,11 @@ impl Checker {
                 "Terminal not found: the model has no `{unknown}` among its {where_}"
             ))
             .expected(expected);
-            error.hint = did_you_mean(unknown, own.iter().copied());
+            let elsewhere = self.signature.slots.iter().find(|s| *s.name == **unknown);
+            error.hint = match elsewhere {
+                Some(slot) => Some(format!("`{unknown}` is one of {}", slot.group.name())),
+                None => did_you_mean(unknown, own.iter().copied()),
+            };
             return error;
         }
         let missing: Vec<String> = (own.iter().filter(|n| !keys.iter().any(|k| k == *n)))

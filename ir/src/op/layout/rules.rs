@@ -23,6 +23,14 @@ pub(super) fn iota_shape(cx: &mut Infer) -> Result<Shape> {
     Ok(shape)
 }
 
+pub(super) fn eye_shape(cx: &mut Infer) -> Result<Shape> {
+    let shape = cx.whole_shape("shape")?;
+    if shape.rank() == Some(2) {
+        return Ok(shape);
+    }
+    cx.misfit("a diagonal is of two dims".to_string()).got(&shape).expected("two dims").err()
+}
+
 pub(super) fn broadcast_shape(cx: &mut Infer) -> Result<Shape> {
     let (x, target) = (cx.shape(0).clone(), cx.whole_shape("shape")?);
     let Some(axes) = cx.ints("axes").map(<[i64]>::to_vec) else {
@@ -30,7 +38,11 @@ pub(super) fn broadcast_shape(cx: &mut Infer) -> Result<Shape> {
         return Ok(target);
     };
     if x.need_rank()? != axes.len() {
-        return cx.mismatch(format!("{} axes are named for {x}", axes.len()));
+        return cx
+            .misfit(format!("{} axes are named for {x}", axes.len()))
+            .got(format!("axes {axes:?}"))
+            .expected("an axis for each dim")
+            .err();
     }
     for (dim, &axis) in x.dims.iter().zip(&axes) {
         let to = axis_dim(&target, axis)?.clone();
@@ -66,7 +78,11 @@ pub(super) fn reshape_shape(cx: &mut Infer) -> Result<Shape> {
     let (x, target) = (cx.shape(0).clone(), cx.shape_attr("shape").clone());
     let unknown = target.dims.iter().filter(|d| d.is_unknown()).count();
     if unknown > 1 {
-        return cx.mismatch(format!("{target} leaves more than one dim open"));
+        return cx
+            .misfit(format!("{target} leaves more than one dim open"))
+            .got(format!("{unknown} open dims"))
+            .expected("at most one: it follows from the number of elements")
+            .err();
     }
     if x.lead == target.lead && x.lead.is_some() && unknown == 0 {
         let count = |s: &Shape| s.dims.iter().cloned().product::<Dim>();
@@ -91,7 +107,11 @@ pub(super) fn reshape_shape(cx: &mut Infer) -> Result<Shape> {
         None if have.is_unknown() => Dim::Unknown,
         None => match (have.as_const(), given.as_const()) {
             (Some(h), Some(g)) => {
-                return cx.mismatch(format!("{h} elements do not divide into {target} by {g}"));
+                return cx
+                    .misfit(format!("{h} elements do not divide into {target} by {g}"))
+                    .got(format!("{h} elements"))
+                    .expected(format!("a multiple of {g}"))
+                    .err();
             }
             _ => {
                 cx.unify(&have.modulo(&given), &Dim::Const(0), "what is left over and 0")?;
@@ -112,12 +132,20 @@ pub(super) fn transpose_shape(cx: &mut Infer) -> Result<Shape> {
     for &axis in &permutation {
         let at = x.axis(axis)?;
         if std::mem::replace(&mut seen[at], true) {
-            return cx.mismatch(format!("the permutation {permutation:?} names axis {axis} twice"));
+            return cx
+                .misfit(format!("the permutation {permutation:?} names axis {axis} twice"))
+                .got(format!("{permutation:?}"))
+                .expected(format!("each of {rank} axes once"))
+                .err();
         }
         dims.push(x.dims[at].clone());
     }
     if dims.len() != rank {
-        return cx.mismatch(format!("the permutation {permutation:?} is not one of {rank} axes"));
+        return cx
+            .misfit(format!("the permutation {permutation:?} is not one of {rank} axes"))
+            .got(format!("{permutation:?}"))
+            .expected(format!("each of {rank} axes once"))
+            .err();
     }
     Ok(Shape { lead: None, dims })
 }
@@ -151,12 +179,21 @@ pub(super) fn expand_shape(cx: &mut Infer) -> Result<Shape> {
         return Ok(Shape::with_lead(lead.clone(), dims));
     }
     let rank = x.dims.len() + axes.len();
-    let result = Shape::new(std::iter::repeat_n(Dim::Const(1), rank));
     let mut inserted = vec![false; rank];
     for &axis in &axes {
-        let at = result.axis(axis)?;
+        let Some(at) = crate::shape::axis_of(axis, rank) else {
+            return cx
+                .misfit(format!("axis {axis} is out of range"))
+                .got(format!("axis {axis}, inserted into {x}"))
+                .expected(format!("an axis from -{rank} to {}", rank - 1))
+                .err();
+        };
         if std::mem::replace(&mut inserted[at], true) {
-            return cx.mismatch(format!("axis {axis} is inserted twice"));
+            return cx
+                .misfit(format!("axis {axis} is inserted twice"))
+                .got(format!("axes {axes:?}"))
+                .expected("axes that differ")
+                .err();
         }
     }
     let mut own = x.dims.iter().cloned();
@@ -249,7 +286,11 @@ pub(super) fn concat_shape(cx: &mut Infer) -> Result<Shape> {
         if next.dims.len() != shape.dims.len() {
             let what =
                 format!("inputs 0 and {i} have {} and {} dims", shape.dims.len(), next.dims.len());
-            return cx.mismatch(what);
+            return cx
+                .misfit(what)
+                .got(format!("{shape} and {next}"))
+                .expected("as many dims of each")
+                .err();
         }
         let at = shape.dims.len() - back;
         for axis in 0..shape.dims.len() {
@@ -296,7 +337,11 @@ pub(super) fn pad_shape(cx: &mut Infer) -> Result<Shape> {
     let ints = |name| cx.ints(name).map_or_else(|| vec![0; rank], <[i64]>::to_vec);
     let (low, high, interior) = (ints("low"), ints("high"), ints("interior"));
     if [low.len(), high.len(), interior.len()].iter().any(|&n| n != rank) {
-        return cx.mismatch(format!("`low`, `high` and `interior` name {rank} axes each"));
+        return cx
+            .misfit(format!("`low`, `high` and `interior` name {rank} axes each"))
+            .got(format!("{}, {} and {} axes", low.len(), high.len(), interior.len()))
+            .expected(format!("{rank}, one number for each axis"))
+            .err();
     }
     if interior.iter().any(|&n| n < 0) {
         return cx.mismatch("interior padding is not negative".to_string());

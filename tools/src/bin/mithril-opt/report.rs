@@ -4,18 +4,19 @@ use clap::Args;
 use mithril_ir::graph::Module;
 use mithril_ir::text;
 use mithril_passes::driver::{Moment, Report};
+use mithril_passes::registry;
 
 /// What the user asks to see.
 #[derive(Args)]
 pub struct Shown {
     /// Print the module before these passes; before each where none is named.
     #[arg(long, value_name = "PASSES", value_delimiter = ',', num_args = 0..=1,
-          require_equals = true, default_missing_value = "all")]
+          require_equals = true, default_missing_value = "all", value_parser = known_pass)]
     print_ir_before: Vec<String>,
 
     /// Print the module after these passes; after each where none is named.
     #[arg(long, value_name = "PASSES", value_delimiter = ',', num_args = 0..=1,
-          require_equals = true, default_missing_value = "all")]
+          require_equals = true, default_missing_value = "all", value_parser = known_pass)]
     print_ir_after: Vec<String>,
 
     /// Print the module after each pass that changes it.
@@ -33,6 +34,14 @@ pub struct Shown {
     /// Print the rewrite log: which rule was applied where.
     #[arg(long)]
     rewrites: bool,
+}
+
+/// The name of a pass, or `all`.
+fn known_pass(name: &str) -> Result<String, String> {
+    match name {
+        "all" => Ok(name.to_string()),
+        _ => registry::make(name).map(|_| name.to_string()).map_err(|error| error.to_string()),
+    }
 }
 
 impl Shown {

@@ -61,8 +61,10 @@ def _scatter_add_along(x, indices, updates, axis):
 
 
 def _dynamic_slice(x, starts, sizes):
-    """The block of these sizes that begins at `starts`, moved inside where it reaches beyond."""
-    return jax.lax.dynamic_slice(x, [jnp.asarray(i).astype(jnp.int32) for i in starts], sizes)
+    """The block of these sizes at `starts`, moved inside where it reaches beyond."""
+    return jax.lax.dynamic_slice(
+        x, [jnp.asarray(i).astype(jnp.int32) for i in starts], sizes
+    )
 
 
 def _dynamic_update_slice(x, update, starts):

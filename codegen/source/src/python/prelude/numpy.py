@@ -77,26 +77,30 @@ def _iota(shape, axis, dtype):
 
 
 def _pad(x, value, padding):
-    """x padded with a number by (low, high, between) along each axis; negative crops."""
-    shape = [n + max(n - 1, 0) * between for n, (_, _, between) in zip(x.shape, padding)]
+    """x padded by (low, high, between) along each axis; what is negative crops."""
+    shape = [
+        n + max(n - 1, 0) * between for n, (_, _, between) in zip(x.shape, padding)
+    ]
     y = np.full(shape, value, dtype=x.dtype)
     y[tuple(slice(None, None, between + 1) for _, _, between in padding)] = x
-    y = y[
-        tuple(slice(max(-low, 0), n - max(-high, 0)) for n, (low, high, _) in zip(shape, padding))
-    ]
-    pads = np.array([(max(low, 0), max(high, 0)) for low, high, _ in padding], dtype=int)
-    return np.pad(y, pads.reshape(-1, 2), constant_values=value) if padding else y
+    if padding:
+        pads = [(max(low, 0), max(high, 0)) for low, high, _ in padding]
+        y = np.pad(y, pads, constant_values=value)
+    crops = [(max(-low, 0), max(-high, 0)) for low, high, _ in padding]
+    return y[tuple(slice(low, n - high) for n, (low, high) in zip(y.shape, crops))]
 
 
 def _scatter_add(x, indices, updates, axis):
     """x with each slice of `updates` added at its index of an axis."""
     y = np.array(x)
-    np.add.at(np.moveaxis(y, axis, 0), indices, _to_front(updates, axis % x.ndim, indices))
+    np.add.at(
+        np.moveaxis(y, axis, 0), indices, _to_front(updates, axis % x.ndim, indices)
+    )
     return y
 
 
 def _to_front(updates, axis, indices):
-    """`updates` with the axes of `indices`, which begin at `axis`, moved to the front."""
+    """`updates` with the axes of `indices`, from `axis` on, moved to the front."""
     count = np.ndim(indices)
     return np.moveaxis(updates, range(axis, axis + count), range(count))
 
@@ -123,7 +127,7 @@ def _slice_update(x, place, update):
 
 
 def _dynamic_slice(x, starts, sizes):
-    """The block of these sizes that begins at `starts`, moved inside where it reaches beyond."""
+    """The block of these sizes at `starts`, moved inside where it reaches beyond."""
     return x[_block(x, starts, sizes)]
 
 
@@ -135,7 +139,7 @@ def _dynamic_update_slice(x, update, starts):
 
 
 def _block(x, starts, sizes):
-    """The slices of a block, moved inside the array; a negative start counts from the end."""
+    """The slices of a block, moved inside; a negative start counts from the end."""
     starts = [int(i) + (n if i < 0 else 0) for i, n in zip(starts, x.shape)]
     starts = [min(max(i, 0), n - size) for i, n, size in zip(starts, x.shape, sizes)]
     return tuple(slice(i, i + size) for i, size in zip(starts, sizes))
@@ -156,7 +160,7 @@ def _argsort(x, axis, descending):
 
 
 def _threefry(key, high, low):
-    """Counters of two words encrypted under a key: Threefry-2x32-20 (Salmon et al. 2011)."""
+    """Counters of two words under a key: Threefry-2x32-20 (Salmon et al. 2011)."""
     keys = [key[:1], key[1:], key[:1] ^ key[1:] ^ np.uint32(0x1BD11BDA)]
     x, y = high + keys[0], low + keys[1]
     for i in range(20):
@@ -184,7 +188,9 @@ def _key_fold(key, data):
 def _random_bits(key, shape, dtype):
     """Uniform unsigned integers."""
     counts = np.arange(math.prod(shape), dtype=np.uint64)
-    high, low = _threefry(key, (counts >> 32).astype(np.uint32), counts.astype(np.uint32))
+    high, low = _threefry(
+        key, (counts >> 32).astype(np.uint32), counts.astype(np.uint32)
+    )
     if np.dtype(dtype).itemsize == 8:
         return (high.astype(np.uint64) << 32 | low).reshape(shape)
     return (high ^ low).astype(dtype).reshape(shape)

@@ -28,7 +28,11 @@ def _iota(shape, axis, dtype, device=None):
     """0, 1, 2, … along an axis."""
     column = [1] * len(shape)
     column[axis] = shape[axis]
-    return torch.arange(shape[axis], dtype=dtype, device=device).reshape(column).expand(shape)
+    return (
+        torch.arange(shape[axis], dtype=dtype, device=device)
+        .reshape(column)
+        .expand(shape)
+    )
 
 
 def _expand_dims(x, axes):
@@ -47,16 +51,18 @@ def _prod(x, axes, keepdim):
 
 
 def _pad(x, value, padding):
-    """x padded with a number by (low, high, between) along each axis; negative crops."""
+    """x padded by (low, high, between) along each axis; what is negative crops."""
     for axis, (_, _, between) in enumerate(padding):
         if between and x.shape[axis] > 1:
             x = x.movedim(axis, -1)
             spread = x.new_full((*x.shape, between), 0) + value
             x = torch.cat([x.unsqueeze(-1), spread], dim=-1).flatten(-2)
             x = x[..., : x.shape[-1] - between].movedim(-1, axis)
-    pads = [n for low, high, _ in reversed(padding) for n in (low, high)]
-    inside = F.pad(x, pads)
-    return torch.where(F.pad(torch.ones_like(x, dtype=torch.bool), pads), inside, value)
+    pads = [max(n, 0) for low, high, _ in reversed(padding) for n in (low, high)]
+    inside = F.pad(torch.ones_like(x, dtype=torch.bool), pads)
+    y = torch.where(inside, F.pad(x, pads), value)
+    crops = [(max(-low, 0), max(-high, 0)) for low, high, _ in padding]
+    return y[tuple(slice(low, n - high) for n, (low, high) in zip(y.shape, crops))]
 
 
 def _take(x, indices, axis):
@@ -86,7 +92,7 @@ def _slice_update(x, place, update):
 
 
 def _dynamic_slice(x, starts, sizes):
-    """The block of these sizes that begins at `starts`, moved inside where it reaches beyond."""
+    """The block of these sizes at `starts`, moved inside where it reaches beyond."""
     return x[_block(x, starts, sizes)]
 
 
@@ -96,7 +102,7 @@ def _dynamic_update_slice(x, update, starts):
 
 
 def _block(x, starts, sizes):
-    """The slices of a block, moved inside the array; a negative start counts from the end."""
+    """The slices of a block, moved inside; a negative start counts from the end."""
     starts = [int(i) + (n if i < 0 else 0) for i, n in zip(starts, x.shape)]
     starts = [min(max(i, 0), n - size) for i, n, size in zip(starts, x.shape, sizes)]
     return tuple(slice(i, i + size) for i, size in zip(starts, sizes))
@@ -121,7 +127,11 @@ class _CustomGradient(torch.autograd.Function):
         seeds = [g for g, r in zip(gradients, results) if r.is_floating_point()]
         given = ctx.vjp(*saved, *seeds)
         given = iter(given if isinstance(given, tuple) else (given,))
-        return None, None, *(next(given) if x.is_floating_point() else None for x in operands)
+        return (
+            None,
+            None,
+            *(next(given) if x.is_floating_point() else None for x in operands),
+        )
 
 
 def _custom_gradient(function, vjp, *operands):
@@ -130,7 +140,7 @@ def _custom_gradient(function, vjp, *operands):
 
 
 def _threefry(key, high, low):
-    """Counters of two words encrypted under a key: Threefry-2x32-20 (Salmon et al. 2011)."""
+    """Counters of two words under a key: Threefry-2x32-20 (Salmon et al. 2011)."""
     mask = 0xFFFFFFFF
     first, second = key.to(torch.int64).unbind()
     keys = [first, second, first ^ second ^ 0x1BD11BDA]
@@ -148,7 +158,9 @@ def _threefry(key, high, low):
 def _key_split(key, count=2):
     """New keys from one, as rows."""
     low = torch.arange(count, dtype=torch.int64, device=key.device)
-    return torch.stack(_threefry(key, torch.zeros_like(low), low), dim=1).to(torch.uint32)
+    return torch.stack(_threefry(key, torch.zeros_like(low), low), dim=1).to(
+        torch.uint32
+    )
 
 
 def _key_fold(key, data):
@@ -185,7 +197,9 @@ def _uniform(key, shape, dtype, low=0.0, high=1.0):
         high, rest = _words(key, shape, width)
         unit = (high << 20 | rest >> 12).to(torch.float64) * 2.0**-digits
     else:
-        unit = (_words(key, shape, width) >> (width - digits)).to(torch.float64) * 2.0**-digits
+        unit = (_words(key, shape, width) >> (width - digits)).to(
+            torch.float64
+        ) * 2.0**-digits
     if width < 32:
         return torch.maximum(unit.to(dtype) * span + low, low)
     return torch.maximum((unit * span.to(torch.float64) + low).to(dtype), low)

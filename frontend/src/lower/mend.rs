@@ -1,0 +1,154 @@
+//! What would mend a block whose operands do not fit: one dim of one of them in the place of
+//! another, found by trying.
+
+use std::sync::Arc;
+
+use mithril_ir::builder::Builder;
+use mithril_ir::diagnostic::Result;
+use mithril_ir::dim::Dim;
+use mithril_ir::graph::{Role, Value};
+use mithril_ir::shape::{Shape, Type};
+
+use super::cx::Operand;
+use super::fault::{Fault, Origin, Told, join};
+use super::frame::Frame;
+use crate::block::Definition;
+use crate::model::seal::Part;
+use crate::setting::Setting;
+
+/// An operand would fit if this axis had this dim.
+pub(super) struct Mend {
+    pub axis: usize,
+    pub dim: i64,
+}
+
+impl Frame<'_, '_> {
+    /// The dims of one operand that would each make all of them fit.
+    pub fn mends(&self, part: &Part, operands: &[Operand], value: Value) -> Vec<Mend> {
+        let own = self.builder.ty(value);
+        let mut dims: Vec<i64> = values(operands)
+            .flat_map(|v| self.builder.ty(v).shape.dims.into_iter())
+            .filter_map(|dim| dim.as_const())
+            .chain(self.sizes(part))
+            .filter(|dim| *dim > 1)
+            .collect();
+        dims.sort_unstable();
+        dims.dedup();
+        let mut mends = Vec::new();
+        for axis in (0..own.shape.dims.len()).rev() {
+            for &dim in dims.iter().filter(|dim| own.shape.dims[axis].as_const() != Some(**dim)) {
+                let mut ty = own.clone();
+                ty.shape.dims[axis] = Dim::Const(dim);
+                if self.fits(part, operands, value, &ty).is_ok() {
+                    mends.push(Mend { axis, dim });
+                }
+            }
+        }
+        mends
+    }
+
+    /// The integers among the settings.
+    fn sizes(&self, part: &Part) -> Vec<i64> {
+        let settings = part.definition.origin.iter().flat_map(|(_, settings)| settings.iter());
+        let each = |setting: &Setting| match setting {
+            Setting::List(items) => items.iter().filter_map(Setting::as_int).collect(),
+            other => other.as_int().into_iter().collect::<Vec<i64>>(),
+        };
+        settings.flat_map(|(_, setting)| each(setting)).collect()
+    }
+
+    /// Lowers the block by itself, with another type for one of its operands.
+    fn fits(&self, part: &Part, operands: &[Operand], value: Value, ty: &Type) -> Result<()> {
+        let trial = Builder::new("trial");
+        let mut given: Vec<(Value, Value)> = Vec::new();
+        let mut arg = |v: Value| {
+            if let Some((_, own)) = given.iter().find(|(from, _)| *from == v) {
+                return *own;
+            }
+            let ty = if v == value { ty.clone() } else { self.builder.ty(v) };
+            let own = trial.arg(format!("arg{}", given.len()), Role::Data, ty);
+            given.push((v, own));
+            own
+        };
+        let mut own: Vec<Operand> = Vec::with_capacity(operands.len());
+        for operand in operands {
+            own.push(match operand {
+                Operand::Absent => Operand::Absent,
+                Operand::One(v) => Operand::One(arg(*v)),
+                Operand::List(list) => Operand::List(list.iter().map(|v| arg(*v)).collect()),
+            });
+        }
+        // What is learned follows from the other inputs.
+        for (i, terminal) in part.definition.inputs.iter().enumerate() {
+            if let (Role::Param | Role::State, Operand::One(v)) = (terminal.role, &own[i]) {
+                let ty = trial.ty(*v);
+                let shape = self.ruled(&trial, part, terminal, &own)?;
+                own[i] = Operand::One(trial.arg(
+                    terminal.name.clone(),
+                    Role::Data,
+                    Type { shape, ..ty },
+                ));
+            }
+        }
+        self.emit(&trial, part, &own).map(drop)
+    }
+}
+
+fn values(operands: &[Operand]) -> impl Iterator<Item = Value> {
+    operands
+        .iter()
+        .flat_map(|operand| match operand {
+            Operand::Absent => &[][..],
+            Operand::One(value) => std::slice::from_ref(value),
+            Operand::List(list) => list,
+        })
+        .copied()
+}
+
+impl Fault {
+    /// What would make the operands fit, if that is plain: another size of the block that made one,
+    /// or another shape of an input.
+    pub fn suggestion(&self, root: &Definition) -> Option<String> {
+        let told = || self.operands.iter().rev();
+        let resized = told().find_map(|t| resized(root, t));
+        // A single operand is no more wrong than what it is given to.
+        let several = self.operands.len() > 1;
+        resized.or_else(|| told().filter(|_| several).find_map(|t| reshaped(root, t)))
+    }
+}
+
+fn resized(root: &Definition, told: &Told) -> Option<String> {
+    let Origin::Made { path, .. } = &told.origin else {
+        return None;
+    };
+    let last = told.shape.as_ref()?.dims.len().checked_sub(1)?;
+    let own = told.shape.as_ref()?.dims[last].as_const()?;
+    let mend = told.mends.iter().find(|mend| mend.axis == last)?;
+    let mut inside = root;
+    for name in path {
+        let parts = &inside.composite.as_ref()?.parts;
+        inside = &parts.iter().find(|p| p.name == *name)?.definition;
+    }
+    let (entry, settings) = inside.origin.as_ref()?;
+    let setting = match settings.ints("dimensions") {
+        Some(mut sizes) if sizes.last() == Some(&own) => {
+            sizes.pop();
+            sizes.push(mend.dim);
+            format!("dimensions={sizes:?}")
+        }
+        _ if settings.int("dimension") == Some(own) => format!("dimension={}", mend.dim),
+        _ => return None,
+    };
+    Some(format!("`{}` as {}({setting}) would fit", join(path), entry.name))
+}
+
+fn reshaped(root: &Definition, told: &Told) -> Option<String> {
+    let Origin::Input(input) = told.origin else {
+        return None;
+    };
+    let mend = told.mends.first()?;
+    let mut shape: Shape = told.shape.clone()?;
+    shape.dims[mend.axis] = Dim::Const(mend.dim);
+    let name: &Arc<str> = &root.inputs[input as usize].name;
+    Some(format!("`{name}` of {shape} would fit"))
+}
