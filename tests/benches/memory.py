@@ -1,8 +1,8 @@
 """The memory that an exported GPT-2 small takes when C runs it.
 
-`python tests/benches/memory.py`. The library is exported with its weights
-as one file, which a program of C maps; it runs the model on tokens and prints the peak of what it
-held in memory, beside the bytes of the weights.
+`python tests/benches/memory.py`. The library is exported with its weights as one file, which a
+program of C maps; it runs the model on 128 tokens and prints the peak of what it held in memory,
+beside the bytes of the weights.
 """
 
 import json
