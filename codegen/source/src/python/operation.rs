@@ -87,7 +87,9 @@ impl<'m> Body<'_, 'm> {
             // A truth repeated is an array of ones or zeros; elsewhere it is no number.
             let repeated = op.op.kind == Kind::Layout && op.operands.len() == 1;
             match &self.held[value.index()] {
-                Held::Literal(t) if repeated || t.dtype() != DType::Bool => Weak::Literal(t.element_f64(0)),
+                Held::Literal(t) if repeated || t.dtype() != DType::Bool => {
+                    Weak::Literal(t.element_f64(0))
+                }
                 Held::Number(_) => Weak::Number,
                 Held::Known(dims) if self.is_scalar(*value) => match dims[0].as_const() {
                     Some(v) => Weak::Literal(v as f64),
