@@ -209,7 +209,7 @@ def lint(cases, folder):
     texts = {case["text"] for case in cases if "text" in case}
     for i, text in enumerate(sorted(texts)):
         (pathlib.Path(folder) / f"file_{i}.py").write_text(text)
-    options = ["--isolated", "--line-length", "100", "--target-version", "py39", folder]
+    options = ["--isolated", "--target-version", "py39", folder]
     rules = ["--select", "E4,E7,E9,F,I,W", "--quiet"]
     ruff = [sys.executable, "-m", "ruff"]
     checks = [[*ruff, "format", "--diff", *options], [*ruff, "check", *rules, *options]]

@@ -157,11 +157,11 @@ pub(super) const OPS: &[OpDef] = &[
             numpy: "",
             torch: "F.cross_entropy({logits}, {target}, reduction=\"none\") \
                     if logits is matrix and target is i64; \
-                    F.cross_entropy({logits}, {target}.to(@int64), reduction=\"none\") \
+                    F.cross_entropy({logits}, {target}.long(), reduction=\"none\") \
                     if logits is matrix; \
                     -@log_softmax({logits}, -1).gather(-1, {target}.unsqueeze(-1)).squeeze(-1) \
                     if target is i64; \
-                    -@log_softmax({logits}, -1).gather(-1, {target}.to(@int64).unsqueeze(-1)).squeeze(-1)",
+                    -@log_softmax({logits}, -1).gather(-1, {target}.long().unsqueeze(-1)).squeeze(-1)",
             jax: "",
         },
         note: "A target out of range is as one of `take_along`, but torch raises, and where `logits` is a \
