@@ -9,7 +9,7 @@ use mithril_ir::op::infer::as_ints;
 use super::Class::Recognise;
 use super::matching::Match;
 use super::pattern::{Pattern, any, near, number, op, product, vars};
-use super::{Attrs, Rule, choice, recognise};
+use super::{Attrs, Rule, choice, fold_of, recognise};
 
 pub(super) fn rules() -> Vec<Rule> {
     [activations(), soft(), norms(), attention()].into_iter().flatten().collect()
@@ -155,7 +155,10 @@ fn norms() -> Vec<Rule> {
             Recognise,
             "variance-centred",
             variance(x - mean(x)),
-            variance(x).with(|m| (is_same(m, "variance", "mean")).then(|| all(m, "variance"))?),
+            variance(x).with(|m| {
+                (is_same(m, "variance", "mean"))
+                    .then(|| m.find("variance").map(|at| m.attrs(at)))?
+            }),
         ),
         recognise("layer-norm", over(centred, variance(x) + e), layer_norm(x).with(epsilon))
             .when(|m| over_last(m, "mean") && over_last(m, "variance") && is_plain(m)),
@@ -306,15 +309,8 @@ fn shifted(m: &Match) -> Option<Attrs> {
 
 /// The axes of a fold, and whether they stay.
 fn folded(m: &Match, name: &str) -> Option<Attrs> {
-    let at = m.find(name)?;
     axis_of(m, name)?;
-    Some(vec![("axes", m.attr(at, "axes").clone()), ("keepdim", m.attr(at, "keepdim").clone())])
-}
-
-fn all(m: &Match, name: &str) -> Option<Attrs> {
-    let at = m.find(name)?;
-    let attr = |name| m.attr(at, name).clone();
-    Some(vec![("axes", attr("axes")), ("keepdim", attr("keepdim"))])
+    fold_of(m, name)
 }
 
 /// The axes of a sum that is divided by how many elements it has, or multiplied by its reciprocal.
@@ -325,7 +321,8 @@ fn mean_of_sum(m: &Match) -> Option<Attrs> {
         Some(axes) => axes.to_vec(),
         None => (0..operand.rank()? as i64).collect(),
     };
-    if *m.attr(at, "acc") != Attr::None || m.ty(0).dtype != m.result.dtype {
+    // A number of more elements than it is taken from is added more often.
+    if m.find("mul").is_none() && *operand != m.operand(at, 0).shape {
         return None;
     }
     let dim = |axis: &i64| {
@@ -339,7 +336,7 @@ fn mean_of_sum(m: &Match) -> Option<Attrs> {
         Some(_) => number == count,
         None => (number * count - 1.0).abs() < 1e-6,
     };
-    fits.then(|| all(m, "sum"))?
+    fits.then(|| fold_of(m, "sum"))?
 }
 
 /// Whether two folds are over the same axes, the second of which stay as 1.
@@ -358,7 +355,7 @@ fn same_axes(m: &Match) -> Option<Attrs> {
     let axes = m.attr(first, "axes") == m.attr(second, "axes");
     let keep = |at: usize| *m.attr(at, "keepdim") == Attr::Bool(true);
     let fits = axes && if inside { keep(second) } else { keep(first) == keep(second) };
-    fits.then(|| all(m, "mean"))?
+    fits.then(|| fold_of(m, "mean"))?
 }
 
 fn over_last(m: &Match, name: &str) -> bool {

@@ -5,8 +5,8 @@ use mithril_ir::op::infer::as_ints;
 
 use super::Class::{Exact, Reassociating};
 use super::matching::Match;
-use super::pattern::{Pattern, any, op, vars};
-use super::{Attrs, Rule, choice};
+use super::pattern::{Pattern, op, vars};
+use super::{Attrs, Rule, choice, fold_of};
 
 /// Folds that give the same however their axes are divided.
 const LATTICE: [&str; 4] = ["max", "min", "any", "all"];
@@ -19,15 +19,22 @@ pub(super) fn rules() -> Vec<Rule> {
     let mut rules = vec![
         choice(Reassociating, "sum-sum", sum(sum(x)), sum(x).with(joined)),
         choice(Reassociating, "mean-mean", mean(mean(x)), mean(x).with(joined)),
-        choice(Reassociating, "sum-scaled", sum(x * y), y * sum(x).with(|m| same(m, "sum")))
-            .when(|m| m.uniform(1).is_some()),
-        choice(Reassociating, "mean-scaled-by", mean(x * y), y * mean(x).with(|m| same(m, "mean")))
-            .when(|m| m.uniform(1).is_some()),
-        choice(Reassociating, "sum-neg", sum(-x), -sum(x).with(|m| same(m, "sum"))),
-        choice(Reassociating, "sum-add", sum(x) + sum(y), sum(x + y).with(|m| same(m, "sum")))
+        choice(Reassociating, "sum-scaled", sum(x * y), y * sum(x).with(|m| fold_of(m, "sum")))
+            .when(is_scaled),
+        choice(
+            Reassociating,
+            "mean-scaled-by",
+            mean(x * y),
+            y * mean(x).with(|m| fold_of(m, "mean")),
+        )
+        .when(is_scaled),
+        choice(Reassociating, "sum-neg", sum(-x), -sum(x).with(|m| fold_of(m, "sum"))),
+        choice(Reassociating, "sum-add", sum(x) + sum(y), sum(x + y).with(|m| fold_of(m, "sum")))
             .when(|m| m.shape(0) == m.shape(1) && twins(m, "sum")),
-        choice(Exact, "max-neg", max(-x), -min(x).with(|m| same(m, "max"))).when(super::is_float),
-        choice(Exact, "min-neg", min(-x), -max(x).with(|m| same(m, "min"))).when(super::is_float),
+        choice(Exact, "max-neg", max(-x), -min(x).with(|m| fold_of(m, "max")))
+            .when(super::is_float),
+        choice(Exact, "min-neg", min(-x), -max(x).with(|m| fold_of(m, "min")))
+            .when(super::is_float),
         choice(Reassociating, "matmul-left", matmul(x, matmul(y, z)), matmul(matmul(x, y), z))
             .when(matrices),
         choice(Reassociating, "matmul-right", matmul(matmul(x, y), z), matmul(x, matmul(y, z)))
@@ -38,13 +45,8 @@ pub(super) fn rules() -> Vec<Rule> {
             .when(|m| m.uniform(2).is_some()),
         choice(Reassociating, "matmul-scaled-before", z * matmul(x, y), matmul(x * z, y))
             .when(|m| m.uniform(2).is_some()),
-        choice(
-            Reassociating,
-            "matmul-add-left",
-            any([matmul(x, z) + matmul(y, z)]),
-            matmul(x + y, z),
-        )
-        .when(|m| m.shape(0) == m.shape(1)),
+        choice(Reassociating, "matmul-add-left", matmul(x, z) + matmul(y, z), matmul(x + y, z))
+            .when(|m| m.shape(0) == m.shape(1)),
         choice(Reassociating, "matmul-add-right", matmul(z, x) + matmul(z, y), matmul(z, x + y))
             .when(|m| m.shape(0) == m.shape(1)),
     ];
@@ -58,11 +60,9 @@ fn matrices(m: &Match) -> bool {
     [0, 1, 2].iter().all(|i| m.shape(*i).rank() == Some(2))
 }
 
-/// The attributes of the first operation of this name.
-fn same(m: &Match, name: &str) -> Option<Attrs> {
-    let at = m.find(name)?;
-    let attr = |name| m.attr(at, name).clone();
-    Some(vec![("axes", attr("axes")), ("keepdim", attr("keepdim"))])
+/// Whether what is folded is a variable of its own shape, times a number.
+fn is_scaled(m: &Match) -> bool {
+    m.uniform(1).is_some() && *m.shape(0) == m.operand(0, 0).shape
 }
 
 /// Whether both operations of this name have the same attributes.

@@ -130,8 +130,7 @@ pub(super) fn choices() -> Vec<Rule> {
     let [expand, transpose, swap] = ["expand_dims", "transpose", "swap_axes"].map(unary);
     let matmul = |x, y| op("matmul", [x, y]);
     let kept = |name: &'static str, fold: &'static str| {
-        let keep =
-            |m: &Match| Some(vec![("axes", m.attr(1, "axes").clone()), ("keepdim", true.into())]);
+        let keep = |m: &Match| Some(m.attrs_but(1, "keepdim", true.into()));
         choice(Class::Exact, name, expand(op(fold, [x])), op(fold, [x]).with(keep))
             .when(|m| *m.attr(1, "keepdim") == Attr::Bool(false) && same_places(m))
     };

@@ -95,7 +95,7 @@ impl<'a> Match<'a> {
         found: &mut dyn FnMut(&Match<'a>) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         let Some((pattern, value)) = goals.pop() else {
-            return match rule.when.is_none_or(|when| when(self)) {
+            return match self.is_plain() && rule.when.is_none_or(|when| when(self)) {
                 true => found(self),
                 false => ControlFlow::Continue(()),
             };
@@ -160,6 +160,15 @@ impl<'a> Match<'a> {
         flow
     }
 
+    /// Whether no sum is asked to round to another dtype than rules know of.
+    fn is_plain(&self) -> bool {
+        let plain = |made: &Made| match made.op.attr_index("acc") {
+            Some(at) => made.attrs[at] == Attr::None,
+            None => true,
+        };
+        self.made.iter().all(plain)
+    }
+
     /// The values of the variables.
     pub fn vars(&self) -> [Option<Value>; VARS] {
         self.vars
@@ -222,6 +231,19 @@ impl<'a> Match<'a> {
     /// An attribute of operation number `i` of the left side, 0 being the outermost.
     pub fn attr(&self, i: usize, name: &str) -> &'a Attr {
         find_attr(self.made[i].op, self.made[i].attrs, name)
+    }
+
+    /// All attributes of operation number `i`, with this one instead of its own.
+    pub fn attrs_but(&self, i: usize, name: &str, value: Attr) -> Attrs {
+        let mut attrs = self.attrs(i);
+        attrs.iter_mut().filter(|(own, _)| *own == name).for_each(|(_, old)| *old = value.clone());
+        attrs
+    }
+
+    /// All attributes of operation number `i`.
+    pub fn attrs(&self, i: usize) -> Attrs {
+        let made = &self.made[i];
+        made.op.attrs.iter().map(|def| def.name).zip(made.attrs.iter().cloned()).collect()
     }
 
     /// Axes among the attributes of operation number `i`, from the front of `rank` axes.

@@ -62,6 +62,12 @@ impl Class {
     }
 }
 
+/// The axes of the first fold of this name on the left, and whether they stay.
+fn fold_of(m: &Match, name: &str) -> Option<Attrs> {
+    let at = m.find(name)?;
+    Some(vec![("axes", m.attr(at, "axes").clone()), ("keepdim", m.attr(at, "keepdim").clone())])
+}
+
 fn is_int(m: &Match) -> bool {
     m.dtype(0).is_int()
 }

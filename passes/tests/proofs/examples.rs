@@ -106,7 +106,7 @@ pub const EXAMPLES: &[Example] = &[
     one(
         "variance-centred",
         "tensor<n x f64>",
-        "%m = mean(%x) {axes = [1], keepdim = true}\n%d = sub(%x, %m)\n%r = variance(%d) {axes = [1]}",
+        "%m = mean(%x) {axes = [1], keepdim = true}\n%d = sub(%x, %m)\n%r = variance(%d) {axes = [1], correction = 1.0}",
     ),
     one(
         "layer-norm",
@@ -240,7 +240,7 @@ pub const EXAMPLES: &[Example] = &[
     one(
         "expand-variance",
         ROW,
-        "%a = variance(%x) {axes = [1]}\n%r = expand_dims(%a) {axes = [1]}",
+        "%a = variance(%x) {axes = [1], correction = 1.0}\n%r = expand_dims(%a) {axes = [1]}",
     ),
     one(
         "expand-logsumexp",

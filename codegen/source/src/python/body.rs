@@ -293,16 +293,28 @@ impl<'f, 'm> Body<'f, 'm> {
         if let Some(name) = self.results.get(&value) {
             return super::names::identifier(name);
         }
-        let path = self.paths[value.index()].filter(|_| self.escapes[value.index()]);
+        let escapes = self.escapes[value.index()] && !self.is_found(value);
+        let path = self.paths[value.index()].filter(|_| escapes);
         let name = path.map_or_else(|| self.op_name(value), last_part);
         super::names::identifier(name)
     }
 
-    /// The name of the operation that makes a value, or that of the result of the function it calls.
-    fn op_name(&self, value: Value) -> &'m str {
+    /// Whether operations of several blocks have become the one that makes the value: no block says
+    /// what it is.
+    fn is_found(&self, value: Value) -> bool {
+        self.made(value).is_some_and(|op| op.loc.paths().len() > 1)
+    }
+
+    /// The operation that makes a value.
+    fn made(&self, value: Value) -> Option<&'m Operation> {
         let ops = &self.function.ops;
         let at = ops.partition_point(|op| op.first <= value);
-        let Some(op) = at.checked_sub(1).map(|i| &ops[i]) else {
+        at.checked_sub(1).map(|i| &ops[i])
+    }
+
+    /// The name of the operation that makes a value, or that of the result of the function it calls.
+    fn op_name(&self, value: Value) -> &'m str {
+        let Some(op) = self.made(value) else {
             return "value";
         };
         let callee = op.functions().next().and_then(|name| self.file.module.get(name));
