@@ -33,6 +33,7 @@ pass! {
 
 impl Pass for Canonicalize {
     fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module> {
+        rules::check_names(&self.without)?;
         each_function(module, |function| {
             let simplified = simplify(module, function, &self.without, cx)?;
             let swept = dce::sweep(simplified.as_ref().unwrap_or(function));

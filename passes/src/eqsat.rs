@@ -7,7 +7,7 @@ use crate::context::PassContext;
 use crate::pass::Pass;
 use crate::rebuild::each_function;
 use crate::rules::pattern::Node;
-use crate::rules::{Class, Rule, of_root};
+use crate::rules::{Class, Rule, check_names, of_root};
 use crate::target::{self, Target};
 
 mod extract;
@@ -55,6 +55,8 @@ pub fn alone(module: &Module, rule: &'static Rule) -> Result<Option<Function>> {
 
 impl Pass for Eqsat {
     fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module> {
+        check_names(&self.without)?;
+        check_names(&self.only)?;
         each_function(module, |function| self.function(module, function, cx))
     }
 }

@@ -53,6 +53,9 @@ pub const COMPILED: Profile =
 pub const NATIVE: Profile =
     Profile { overhead: 40.0, bytes: 8.0, products: 80.0, scalars: 8.0, fuses: true, whole: 0.9 };
 
+/// The most picoseconds that one operation counts, so that sums stay numbers.
+const LONGEST: u64 = 1 << 46;
+
 /// What a symbol counts where its size is not known.
 const NOMINAL: i64 = 128;
 
@@ -186,7 +189,7 @@ fn size(dim: &Dim) -> f64 {
 }
 
 fn picoseconds(nanoseconds: f64) -> u64 {
-    (nanoseconds * 1000.0) as u64
+    ((nanoseconds * 1000.0) as u64).min(LONGEST)
 }
 
 /// How many additions a scalar primitive takes as long as.

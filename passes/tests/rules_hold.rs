@@ -52,6 +52,8 @@ fn wrong() -> Vec<Rule> {
         choice(Recognise, "sigmoid-minus", 1.0 - sigmoid(x), -sigmoid(x)),
         choice(Recognise, "naive-tanh", tanh(x), (exp(x) - exp(-x)) / (exp(x) + exp(-x))),
         choice(Recognise, "naive-sigmoid", sigmoid(x), exp(x) / (1.0 + exp(x))),
+        choice(Exact, "maximum-twice", maximum(maximum(x, y), y), maximum(x, y)),
+        choice(Recognise, "halve-later", x * 0.5 + y * 0.5, (x + y) * 0.5),
         choice(Reassociating, "distribute-wrongly", x * (y + z), x * y + z),
         choice(Reassociating, "sub-associate", (x - y) - z, x - (y - z)),
         choice(Reassociating, "minimum-of-sum", minimum(x, y) + z, minimum(x + z, y)),

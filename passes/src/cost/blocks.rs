@@ -87,7 +87,8 @@ impl Tally {
     }
 }
 
-type Key = (Op, SmallVec<[Attr; 2]>, Vec<Type>);
+/// An operation, and for each operand its type and the first place of its value.
+type Key = (Op, SmallVec<[Attr; 2]>, Vec<(usize, Type)>);
 
 /// Of its parts, where it consists of some; those of the same sort once.
 fn of_operation(
@@ -95,8 +96,9 @@ fn of_operation(
     operation: &Operation,
     known: &mut FxHashMap<Key, Cost>,
 ) -> Result<Cost> {
-    let types: Vec<Type> = operation.operands.iter().map(|v| function.ty(*v).clone()).collect();
-    let key = (operation.op, operation.attrs.clone(), types);
+    let place = |v: &Value| operation.operands.iter().position(|w| w == v).unwrap_or(0);
+    let types = operation.operands.iter().map(|v| (place(v), function.ty(*v).clone()));
+    let key = (operation.op, operation.attrs.clone(), types.collect());
     if let Some(cost) = known.get(&key) {
         return Ok(cost.clone());
     }
@@ -108,7 +110,6 @@ fn of_operation(
     let moved = if moves { sum(&mut values.into_iter()) } else { Dim::Const(0) };
     let arithmetic = match operation.op.meaning {
         Meaning::Decompose(_) => {
-            let place = |v: &Value| operation.operands.iter().position(|w| w == v).unwrap_or(0);
             let operands: Vec<(usize, &Type)> =
                 operation.operands.iter().map(|v| (place(v), function.ty(*v))).collect();
             let result = function.ty(operation.result());
@@ -139,7 +140,7 @@ fn alive(function: &Function) -> Vec<Option<u64>> {
     let mut all = Vec::with_capacity(count);
     for (at, operation) in function.ops.iter().enumerate() {
         for value in operation.results() {
-            now = now.zip(size(value)).map(|(now, size)| now + size);
+            now = now.zip(size(value)).map(|(now, size): (u64, u64)| now.saturating_add(size));
         }
         all.push(now);
         let mut ended: Vec<Value> = operation.operands.iter().copied().filter(inner).collect();
@@ -147,7 +148,7 @@ fn alive(function: &Function) -> Vec<Option<u64>> {
         ended.sort_unstable();
         ended.dedup();
         for value in ended.into_iter().filter(|value| last[value.index()] == at) {
-            now = now.zip(size(value)).map(|(now, size)| now - size);
+            now = now.zip(size(value)).map(|(now, size): (u64, u64)| now.saturating_sub(size));
         }
     }
     all
@@ -166,11 +167,12 @@ pub fn table(blocks: &[BlockCost], depth: usize) -> Table {
 
 fn nested(blocks: &[BlockCost], path: &str, depth: usize, rows: &mut Vec<Vec<String>>) {
     let level = if path.is_empty() { 0 } else { 1 + path.matches('.').count() };
-    let inside = |block: &&BlockCost| {
-        let below = path.is_empty() || block.path.starts_with(&format!("{path}."));
-        block.depth() == level + 1 && below
-    };
-    for block in blocks.iter().filter(inside).filter(|_| level < depth) {
+    let front = if path.is_empty() { String::new() } else { format!("{path}.") };
+    let inside = |block: &&BlockCost| block.path.starts_with(&front) && block.depth() == level + 1;
+    if level >= depth {
+        return;
+    }
+    for block in blocks.iter().filter(inside) {
         let name = block.path.rsplit('.').next().unwrap_or_default();
         rows.push(row(block, format!("{}{name}", "  ".repeat(level))));
         crate::nesting::deeper(|| nested(blocks, &block.path, depth, rows));

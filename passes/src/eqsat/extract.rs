@@ -23,12 +23,15 @@ pub struct Extraction<'t> {
 /// The most choices that are tried anew one by one.
 const REVISED: usize = 1024;
 
+/// Functions of more classes stay as they are: what each needs takes memory by the square.
+const CLASSES: usize = 40_000;
+
 /// More picoseconds than anything takes.
-const DISFAVOUR: u64 = 1 << 52;
+const DISFAVOUR: u128 = 1 << 80;
 
 /// One class in order, with its terms and what each costs by itself.
 struct Class<'t> {
-    terms: Vec<(&'t Term, u64)>,
+    terms: Vec<(&'t Term, u128)>,
     /// Among `terms`, that of the function.
     own: Option<usize>,
 }
@@ -38,9 +41,9 @@ struct Graph<'t> {
     ids: Vec<Id>,
     roots: Vec<usize>,
     /// What the function costs as it stands.
-    before: u64,
+    before: u128,
     /// What is added to that for terms that are superseded.
-    disfavoured: u64,
+    disfavoured: u128,
     /// By class and term, the classes of the operands.
     operands: Vec<Vec<SmallVec<[usize; 3]>>>,
 }
@@ -55,6 +58,9 @@ impl<'t> Extraction<'t> {
     /// cheaper whatever it costs.
     /// Errors: a composite whose decomposition fails.
     pub fn best(terms: &'t Terms, target: Target, newest: bool) -> Result<Option<Extraction<'t>>> {
+        if terms.graph.number_of_classes() > CLASSES {
+            return Ok(None);
+        }
         let mut graph = Graph::new(terms, target)?;
         graph.disfavour(terms, newest);
         let own: Vec<Option<usize>> = graph.classes.iter().map(|class| class.own).collect();
@@ -73,7 +79,9 @@ impl<'t> Extraction<'t> {
         graph.closure(&best, &mut |class, term| {
             chosen.insert(graph.ids[class], graph.classes[class].terms[term].0);
         });
-        Ok(Some(Extraction { chosen, before: graph.before, after: after % DISFAVOUR }))
+        let picoseconds = |cost: u128| (cost % DISFAVOUR) as u64;
+        let (before, after) = (picoseconds(graph.before), picoseconds(after));
+        Ok(Some(Extraction { chosen, before, after }))
     }
 }
 
@@ -93,7 +101,7 @@ impl<'t> Graph<'t> {
             all.sort_by_key(|term| term.origin);
             operands.push(all.iter().map(|t| t.operands.iter().map(number).collect()).collect());
             let costed = all.iter().map(|term| Ok((*term, costs.of(term, *id)?)));
-            let costed: Result<Vec<(&Term, u64)>> = costed.collect();
+            let costed: Result<Vec<(&Term, u128)>> = costed.collect();
             let own = all.iter().position(|term| {
                 let leaf = matches!(terms.head(term), Head::Leaf(..));
                 leaf || terms.origins[term.origin as usize].operation.is_some()
@@ -135,7 +143,7 @@ impl<'t> Graph<'t> {
 
     /// For each class the term that, with all it needs, costs least; `None` of what has no end.
     fn greedy(&self) -> Vec<Option<usize>> {
-        let mut best: Vec<Option<(u64, Set, usize)>> = vec![None; self.classes.len()];
+        let mut best: Vec<Option<(u128, Set, usize)>> = vec![None; self.classes.len()];
         let mut changed = true;
         // Each round can lower costs further; costs in whole numbers end.
         while changed {
@@ -160,8 +168,8 @@ impl<'t> Graph<'t> {
         &self,
         class: usize,
         term: usize,
-        best: &[Option<(u64, Set, usize)>],
-    ) -> Option<(u64, Set)> {
+        best: &[Option<(u128, Set, usize)>],
+    ) -> Option<(u128, Set)> {
         let operands = &self.operands[class][term];
         let mut needs = operands.iter().map(|operand| best[*operand].as_ref());
         let own = self.classes[class].terms[term].1;
@@ -187,7 +195,7 @@ impl<'t> Graph<'t> {
 
     /// Tries other terms one by one: what is shared costs less than it seems to by itself. Terms of
     /// the function are taken where they cost no more.
-    fn revise(&self, best: &mut [Option<usize>], own: &[Option<usize>], least: &mut u64) {
+    fn revise(&self, best: &mut [Option<usize>], own: &[Option<usize>], least: &mut u128) {
         let mut tries = 0;
         let mut computed = vec![false; best.len()];
         self.closure(best, &mut |class, _| computed[class] = true);
@@ -211,7 +219,7 @@ impl<'t> Graph<'t> {
     }
 
     /// What a choice costs; `None` where it has no end.
-    fn total(&self, choice: &[Option<usize>]) -> Option<u64> {
+    fn total(&self, choice: &[Option<usize>]) -> Option<u128> {
         let mut total = 0;
         let ends = self.closure(choice, &mut |class, term| {
             total += self.classes[class].terms[term].1;
@@ -261,19 +269,19 @@ type Sort = (u32, SmallVec<[(usize, u32); 3]>);
 struct Costs<'t, 'f> {
     terms: &'t Terms<'f>,
     target: Target,
-    known: FxHashMap<Sort, u64>,
+    known: FxHashMap<Sort, u128>,
 }
 
 impl Costs<'_, '_> {
     /// What the operations of the function cost, those that are the same once.
-    fn function(&mut self) -> Result<u64> {
+    fn function(&mut self) -> Result<u128> {
         let mut own: Vec<Id> = self.terms.classes.clone();
         own.sort_unstable();
         own.dedup();
         own.into_iter().map(|id| self.of(self.terms.graph.id_to_node(id), id)).sum()
     }
 
-    fn of(&mut self, term: &Term, class: Id) -> Result<u64> {
+    fn of(&mut self, term: &Term, class: Id) -> Result<u128> {
         let Head::Op { op, attrs, .. } = self.terms.head(term) else {
             return Ok(0);
         };
@@ -288,7 +296,7 @@ impl Costs<'_, '_> {
         }
         let types: SmallVec<[(usize, &Type); 3]> =
             term.operands.iter().map(|id| (place(id), self.terms.ty(*id))).collect();
-        let cost = profile::time(*op, attrs, &types, self.terms.ty(class), self.target)?;
+        let cost = profile::time(*op, attrs, &types, self.terms.ty(class), self.target)? as u128;
         self.known.insert(key, cost);
         Ok(cost)
     }

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use super::extract::Extraction;
 use super::terms::{Head, Term, Terms, is_opaque};
+use crate::nesting::deeper;
 use crate::rebuild::Rebuild;
 
 /// The function with the chosen terms. What stays keeps its place.
@@ -55,8 +56,9 @@ impl Lowering<'_, '_> {
             return Ok(*value);
         }
         let term = self.extraction.chosen[&class];
-        let operands = term.operands.iter().map(|id| self.class(self.terms.graph.find(*id)));
-        let operands: Result<SmallVec<[Value; 3]>> = operands.collect();
+        let operands = term.operands.iter();
+        let operands: Result<SmallVec<[Value; 3]>> =
+            operands.map(|id| deeper(|| self.class(self.terms.graph.find(*id)))).collect();
         let value = self.term(term, operands?)?;
         self.values.insert(class, value);
         Ok(value)

@@ -83,13 +83,14 @@ fn search<'r>(
                 continue;
             };
             for rule in rules(*op) {
-                let wanted = budget.takes(rule);
+                let count = counts.entry(rule.name).or_default();
+                let wanted = budget.takes(rule) && *count < budget.matches;
                 let Some(made) = terms.as_made(term, *op).filter(|_| wanted) else {
                     continue;
                 };
-                let count = counts.entry(rule.name).or_default();
                 let _ = each_match(rule, made, ty, terms, &mut |found: &Match| {
-                    let Some(attrs) = found.attributes(rule.right) else {
+                    let attrs = found.attributes(rule.right).filter(|_| found.is_known());
+                    let Some(attrs) = attrs else {
                         return ControlFlow::Continue(());
                     };
                     if tried.insert((rule.name, term.origin, found.vars())) {
@@ -113,6 +114,7 @@ fn search<'r>(
 fn apply(terms: &mut Terms, found: &Found) -> bool {
     let mut attrs = found.attrs.iter();
     let before = terms.origins.len();
+    terms.newest = None;
     let mut made = construct(terms, found.rule.right, found, &mut attrs);
     if let Node::Number(_) = found.rule.right.node() {
         made = made.and_then(|number| spread(terms, number, found));

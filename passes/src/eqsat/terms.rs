@@ -339,14 +339,9 @@ impl<'f> Terms<'f> {
             !emitted.contains(origin) && extraction.chosen.contains_key(&self.graph.find(*class))
         });
         let dropped = dropped.map(|(rule, origin, _)| (*rule, &self.origins[*origin as usize].loc));
-        let mut all: Vec<(&'static str, Loc)> = Vec::new();
-        for (rule, loc) in made.chain(dropped) {
-            let entry = (rule.name, loc.clone());
-            if !all.contains(&entry) {
-                all.push(entry);
-            }
-        }
-        all
+        let entries = made.chain(dropped).map(|(rule, loc)| (rule.name, loc.clone()));
+        let all: IndexSet<(&'static str, Loc), FxBuildHasher> = entries.collect();
+        all.into_iter().collect()
     }
 }
 

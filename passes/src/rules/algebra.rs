@@ -2,15 +2,11 @@
 
 use super::Class::{Exact, Fast, Reassociating, Recognise};
 use super::matching::Match;
-use super::pattern::{Pattern, number, op, vars};
+use super::pattern::{Pattern, number, op, unary, vars};
 use super::{Rule, choice, is_float, is_int};
 
 pub(super) fn rules() -> Vec<Rule> {
     [numeric(), logical(), reordering()].into_iter().flatten().collect()
-}
-
-fn unary(name: &'static str) -> impl Fn(Pattern) -> Pattern {
-    move |x| op(name, [x])
 }
 
 fn pair(name: &'static str) -> impl Fn(Pattern, Pattern) -> Pattern {
@@ -45,8 +41,6 @@ fn numeric() -> Vec<Rule> {
         choice(Exact, "abs-exp", abs(exp(x)), exp(x)),
         choice(Exact, "neg-tanh", -tanh(-x), tanh(x)),
         choice(Exact, "neg-erf", -erf(-x), erf(x)),
-        choice(Exact, "maximum-maximum", maximum(maximum(x, y), y), maximum(x, y)),
-        choice(Exact, "minimum-minimum", minimum(minimum(x, y), y), minimum(x, y)),
         choice(Exact, "maximum-neg", maximum(-x, -y), -minimum(x, y)).when(is_float),
         choice(Exact, "minimum-neg", minimum(-x, -y), -maximum(x, y)).when(is_float),
         choice(Exact, "absolute-maximum", maximum(x, -x), abs(x)).when(is_float),
@@ -79,7 +73,8 @@ fn logical() -> Vec<Rule> {
 fn reordering() -> Vec<Rule> {
     let [x, y, z, c] = vars();
     let select = |c, x, y| op("select", [c, x, y]);
-    let (zero, gt, maximum) = (number(0.0), pair("gt"), pair("maximum"));
+    let [gt, maximum, minimum] = ["gt", "maximum", "minimum"].map(pair);
+    let zero = number(0.0);
     let relu = unary("relu");
     vec![
         choice(Recognise, "add-zero-float", x + 0.0, x),
@@ -100,6 +95,8 @@ fn reordering() -> Vec<Rule> {
         choice(Fast, "add-sub", (x - y) + y, x),
         choice(Fast, "div-mul", (x * y) / y, x),
         choice(Fast, "mul-div", (x / y) * y, x),
+        choice(Fast, "maximum-maximum", maximum(maximum(x, y), y), maximum(x, y)),
+        choice(Fast, "minimum-minimum", minimum(minimum(x, y), y), minimum(x, y)),
         choice(Fast, "maximum-zero", maximum(x, zero), relu(x)),
         choice(Fast, "select-positive", select(gt(x, zero), x, zero), relu(x)),
     ]

@@ -1,12 +1,11 @@
 //! Numbers: units, signs, and what is done twice.
 
 use super::matching::Match;
-use super::pattern::{op, vars};
+use super::pattern::{op, unary, vars};
 use super::{Rule, exact, is_int};
 
 pub(super) fn rules() -> Vec<Rule> {
     let [x, y] = vars();
-    let unary = |name| move |x| op(name, [x]);
     let [abs, sign, floor, ceil, round] = ["abs", "sign", "floor", "ceil", "round"].map(unary);
     vec![
         exact("mul-one", x * 1.0, x),

@@ -5,12 +5,11 @@ use mithril_ir::dtype::DType;
 use mithril_ir::scalar::round::{int_range, mantissa_bits};
 
 use super::matching::Match;
-use super::pattern::{op, vars};
+use super::pattern::{unary, vars};
 use super::{Attrs, Rule, exact};
 
 pub(super) fn rules() -> Vec<Rule> {
     let [x] = vars();
-    let unary = |name| move |x| op(name, [x]);
     let [cast, stop] = ["cast", "stop_gradient"].map(unary);
     vec![
         exact("cast-same", cast(x), x),

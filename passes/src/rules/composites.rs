@@ -5,18 +5,15 @@ use std::f64::consts::{FRAC_1_SQRT_2, SQRT_2};
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
 use mithril_ir::op::infer::as_ints;
+use mithril_ir::scalar::round::mantissa_bits;
 
-use super::Class::Recognise;
+use super::Class::{Fast, Reassociating, Recognise};
 use super::matching::Match;
-use super::pattern::{Pattern, any, near, number, op, product, vars};
+use super::pattern::{Pattern, any, near, number, op, product, unary, vars};
 use super::{Attrs, Rule, choice, fold_of, recognise};
 
 pub(super) fn rules() -> Vec<Rule> {
     [activations(), soft(), norms(), attention()].into_iter().flatten().collect()
-}
-
-fn unary(name: &'static str) -> impl Fn(Pattern) -> Pattern {
-    move |x| op(name, [x])
 }
 
 fn activations() -> Vec<Rule> {
@@ -41,6 +38,7 @@ fn activations() -> Vec<Rule> {
         recognise("sigmoid-exp", exp(x) / (1.0 + exp(x)), sigmoid(x)),
         recognise("sigmoid-neg", 1.0 / (1.0 + exp(x)), sigmoid(-x)),
         recognise("sigmoid-tanh", half * (1.0 + tanh(half * x)), sigmoid(x)),
+        // At 0 the gradient of what is written with |x| is 0; this one's is 1/4, as it should be.
         recognise(
             "sigmoid-select",
             select(op("ge", [x, number(0.0)]), sigmoid(abs(x)), sigmoid(-abs(x))),
@@ -102,7 +100,7 @@ fn soft() -> Vec<Rule> {
             logsumexp(x).with(|m| {
                 let axes = folded(m, "logsumexp")?;
                 let at = axis_of(m, "logsumexp")?;
-                is_one(m, 1, at).then_some(axes)
+                (keeps(m, "logsumexp") && is_one(m, 1, at)).then_some(axes)
             }),
         ),
         recognise(
@@ -116,7 +114,8 @@ fn soft() -> Vec<Rule> {
             op("cross_entropy", [x, i]),
         )
         .when(takes_last),
-        recognise(
+        choice(
+            Fast,
             "cross-entropy-one-hot",
             neg(sum(one_hot(i) * log_softmax(x))),
             op("cross_entropy", [x, i]),
@@ -143,13 +142,13 @@ fn norms() -> Vec<Rule> {
     };
     vec![
         choice(Recognise, "mean", any([sum(x) / n, sum(x) * n]), mean(x).with(mean_of_sum)),
-        choice(Recognise, "mean-scaled", sum(x / n), mean(x).with(mean_of_sum)),
-        choice(Recognise, "variance", mean(square(centred)), variance(x).with(same_axes)),
+        choice(Reassociating, "mean-scaled", sum(x / n), mean(x).with(mean_of_sum)),
+        choice(Recognise, "variance", mean(square(centred)), variance(x).with(of_deviations)),
         choice(
             Recognise,
             "variance-of-mean",
             mean(square(x)) - square(mean(x)),
-            variance(x).with(same_axes),
+            variance(x).with(of_deviations),
         ),
         choice(
             Recognise,
@@ -161,7 +160,7 @@ fn norms() -> Vec<Rule> {
             }),
         ),
         recognise("layer-norm", over(centred, variance(x) + e), layer_norm(x).with(epsilon))
-            .when(|m| over_last(m, "mean") && over_last(m, "variance") && is_plain(m)),
+            .when(|m| over_last(m, "mean") && over_last(m, "variance") && is_uncorrected(m)),
         recognise(
             "layer-norm-rms",
             rms_norm(centred),
@@ -227,7 +226,7 @@ fn scaled(m: &Match) -> Option<Attrs> {
         Some(_) => m.number(3)?,
     };
     let width = m.shape(0).dims.last().and_then(Dim::as_const);
-    let usual = width.is_some_and(|width| (scale * (width as f64).sqrt() - 1.0).abs() < 1e-6);
+    let usual = width.is_some_and(|width| is_about(m, scale * (width as f64).sqrt(), 1.0));
     Some(if usual { Attrs::new() } else { vec![("scale", scale.into())] })
 }
 
@@ -322,7 +321,7 @@ fn mean_of_sum(m: &Match) -> Option<Attrs> {
         None => (0..operand.rank()? as i64).collect(),
     };
     // A number of more elements than it is taken from is added more often.
-    if m.find("mul").is_none() && *operand != m.operand(at, 0).shape {
+    if *operand != m.operand(at, 0).shape {
         return None;
     }
     let dim = |axis: &i64| {
@@ -334,9 +333,15 @@ fn mean_of_sum(m: &Match) -> Option<Attrs> {
     let number = m.uniform(4)?;
     let fits = match m.find("div") {
         Some(_) => number == count,
-        None => (number * count - 1.0).abs() < 1e-6,
+        None => is_about(m, number * count, 1.0),
     };
     fits.then(|| fold_of(m, "sum"))?
+}
+
+/// Whether a number is another one but for what its dtype rounds.
+fn is_about(m: &Match, number: f64, other: f64) -> bool {
+    let step = 0.5f64.powi(mantissa_bits(m.result.dtype) as i32);
+    (number - other).abs() <= 4.0 * step * other.abs()
 }
 
 /// Whether two folds are over the same axes, the second of which stay as 1.
@@ -346,7 +351,7 @@ fn is_same(m: &Match, outer: &str, inner: &str) -> bool {
 }
 
 /// The axes of a mean of squares whose means are taken away before or after.
-fn same_axes(m: &Match) -> Option<Attrs> {
+fn of_deviations(m: &Match) -> Option<Attrs> {
     let means = m.all("mean");
     let [first, second] = means[..] else {
         return None;
@@ -363,7 +368,7 @@ fn over_last(m: &Match, name: &str) -> bool {
 }
 
 /// Whether a variance is divided by the number of its elements.
-fn is_plain(m: &Match) -> bool {
+fn is_uncorrected(m: &Match) -> bool {
     m.find("variance").is_some_and(|at| *m.attr(at, "correction") == Attr::Float(0.0))
 }
 

@@ -3,17 +3,22 @@
 use mithril_ir::attr::Attr;
 use mithril_ir::op::infer::as_ints;
 
-use super::Class::{Exact, Reassociating};
+use super::Class::{Exact, Fast, Reassociating};
 use super::matching::Match;
-use super::pattern::{Pattern, op, vars};
-use super::{Attrs, Rule, choice, fold_of};
+use super::pattern::{op, unary, vars};
+use super::{Attrs, Class, Rule, choice, fold_of};
 
-/// Folds that give the same however their axes are divided.
-const LATTICE: [&str; 4] = ["max", "min", "any", "all"];
+/// Folds that give the same however their axes are divided. Where several are greatest, gradients
+/// are shared among them in another way.
+const LATTICE: [(Class, &str, &str); 4] = [
+    (Fast, "max", "max-max"),
+    (Fast, "min", "min-min"),
+    (Exact, "any", "any-any"),
+    (Exact, "all", "all-all"),
+];
 
 pub(super) fn rules() -> Vec<Rule> {
     let [x, y, z] = vars();
-    let unary = |name: &'static str| move |x: Pattern| op(name, [x]);
     let [sum, mean, max, min] = ["sum", "mean", "max", "min"].map(unary);
     let matmul = |x, y| op("matmul", [x, y]);
     let mut rules = vec![
@@ -50,8 +55,8 @@ pub(super) fn rules() -> Vec<Rule> {
         choice(Reassociating, "matmul-add-right", matmul(z, x) + matmul(z, y), matmul(z, x + y))
             .when(|m| m.shape(0) == m.shape(1)),
     ];
-    for (name, rule) in LATTICE.into_iter().zip(["max-max", "min-min", "any-any", "all-all"]) {
-        rules.push(choice(Exact, rule, op(name, [op(name, [x])]), op(name, [x]).with(joined)));
+    for (class, name, rule) in LATTICE {
+        rules.push(choice(class, rule, op(name, [op(name, [x])]), op(name, [x]).with(joined)));
     }
     rules
 }

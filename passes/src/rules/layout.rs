@@ -4,13 +4,12 @@ use mithril_ir::attr::Attr;
 use mithril_ir::op::infer::as_ints;
 
 use super::matching::Match;
-use super::pattern::{Pattern, known, op, vars};
+use super::pattern::{known, op, unary, vars};
 use super::{Attrs, Class, Rule, choice, exact};
 
 /// Rules without a condition rest on the engine's: both sides have the same, known type.
 pub(super) fn rules() -> Vec<Rule> {
     let [x] = vars();
-    let unary = |name| move |x| op(name, [x]);
     let [reshape, expand, squeeze] = ["reshape", "expand_dims", "squeeze"].map(unary);
     let [transpose, swap, reverse] = ["transpose", "swap_axes", "reverse"].map(unary);
     let [broadcast, sum_to, slice] = ["broadcast_in_dim", "sum_to", "slice"].map(unary);
@@ -126,7 +125,6 @@ fn both_in_order(m: &Match) -> bool {
 /// Rules whose right side is not always better.
 pub(super) fn choices() -> Vec<Rule> {
     let [x, y] = vars();
-    let unary = |name: &'static str| move |x: Pattern| op(name, [x]);
     let [expand, transpose, swap] = ["expand_dims", "transpose", "swap_axes"].map(unary);
     let matmul = |x, y| op("matmul", [x, y]);
     let kept = |name: &'static str, fold: &'static str| {

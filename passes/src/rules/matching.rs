@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 
 use mithril_ir::attr::Attr;
+use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::Value;
 use mithril_ir::op::infer::{as_ints, find_attr};
@@ -167,6 +168,14 @@ impl<'a> Match<'a> {
             None => true,
         };
         self.made.iter().all(plain)
+    }
+
+    /// Whether the dims of all operands are known: of those that are not, one may be 1 where another
+    /// is more.
+    pub fn is_known(&self) -> bool {
+        let operands = self.made.iter().flat_map(|made| &made.operands);
+        let mut dims = operands.flat_map(|value| &self.facts.ty(*value).shape.dims);
+        !dims.any(Dim::is_unknown)
     }
 
     /// The values of the variables.

@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use mithril_ir::attr::Attr;
+use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 use mithril_ir::op::Op;
 use rustc_hash::FxHashMap;
 
@@ -37,7 +38,7 @@ pub enum Class {
 }
 
 impl OptionValue for Class {
-    fn parse(text: &str) -> Result<Class, String> {
+    fn parse(text: &str) -> std::result::Result<Class, String> {
         let found = Class::ALL.into_iter().find(|class| class.name() == text);
         found.ok_or_else(|| format!("one of {}", Class::ALL.map(Class::name).join(", ")))
     }
@@ -66,6 +67,19 @@ impl Class {
 fn fold_of(m: &Match, name: &str) -> Option<Attrs> {
     let at = m.find(name)?;
     Some(vec![("axes", m.attr(at, "axes").clone()), ("keepdim", m.attr(at, "keepdim").clone())])
+}
+
+/// Checks names of rules that a user gives. Errors: there is none of a name.
+pub fn check_names(names: &[String]) -> Result<()> {
+    let known = || RULES.iter().map(|rule| rule.name);
+    match names.iter().find(|name| !known().any(|rule| rule == *name)) {
+        None => Ok(()),
+        Some(name) => {
+            let mut error = Diagnostic::new(format!("there is no rule `{name}`"));
+            error.hint = did_you_mean(name, known());
+            error.err()
+        }
+    }
 }
 
 fn is_int(m: &Match) -> bool {

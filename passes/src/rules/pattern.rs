@@ -103,6 +103,11 @@ pub fn op<const N: usize>(name: &str, operands: [Pattern; N]) -> Pattern {
     Pattern::new(Node::Op(op::get(name), operands.to_vec(), None))
 }
 
+/// An operation of the table on one operand.
+pub fn unary(name: &'static str) -> impl Fn(Pattern) -> Pattern + Copy {
+    move |x| op(name, [x])
+}
+
 macro_rules! operator {
     ($trait:ident, $method:ident, $op:literal) => {
         impl ops::$trait for Pattern {

@@ -1,12 +1,11 @@
 //! Powers, roots, exponentials and what undoes them.
 
 use super::Class::{Exact, Fast, Reassociating, Recognise};
-use super::pattern::{any, number, op, vars};
+use super::pattern::{any, number, op, unary, vars};
 use super::{Rule, choice, recognise};
 
 pub(super) fn rules() -> Vec<Rule> {
     let [x, y, z] = vars();
-    let unary = |name| move |x| op(name, [x]);
     let [square, sqrt, exp, log] = ["square", "sqrt", "exp", "log"].map(unary);
     let [expm1, log1p, abs, reciprocal] = ["expm1", "log1p", "abs", "reciprocal"].map(unary);
     let power = |x, exponent| op("pow", [x, number(exponent)]);
