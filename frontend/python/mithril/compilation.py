@@ -57,12 +57,14 @@ def compile(
     `cache` takes what was compiled from an equal model with the same options before. `verbose`
     prints what was done; of native code also each kernel with what it costs and how long it took to
     compile, and `report()` then says how long each takes in a call. `debug` prints the shapes and
-    dtypes of named inner values at each call. `optimization_level="none"` keeps every operation of
-    the model, `"basic"` does what is better wherever it can be done, and `"full"` takes of equal
-    forms what costs least on the backend. `math` says which forms are equal: `"exact"`, those of the
-    same bits; `"recognise"`, also compositions such as a softmax written out, which become the
-    operation that stays finite; `"reassociate"`, also sums and products in another order; `"fast"`,
-    also what is equal of ordinary numbers alone, such as `x / x` and 1. `gradient_checkpointing` (or
+    dtypes of named inner values at each call.
+
+    `optimization_level="none"` keeps every operation of the model, `"basic"` does what is better
+    wherever it can be done, and `"full"` takes of equal forms what costs least on the backend.
+    `math` says which forms are equal: `"exact"`, those of the same bits; `"recognise"`, also
+    compositions such as a softmax written out, which become the operation that stays finite;
+    `"reassociate"`, also sums and products in another order; `"fast"`, also what is equal of
+    ordinary numbers alone, such as `x / x` and 1. `gradient_checkpointing` (or
     `use_checkpointing`) computes inner values again for the gradients instead of keeping them.
     `memory_planning` concerns native targets: frameworks manage their memory themselves.
 
