@@ -27,6 +27,9 @@ pass! {
         target: Target = target::TARGETS[0],
         /// What rules may change: exact, recognise, reassociate or fast.
         math: Class = Class::Recognise,
+        /// Whether a composite is taken rather than what it was written as, whatever it costs. Gradients
+        /// need parts of it anyway.
+        supersede: bool = true,
         /// How often all rules are tried.
         iterations: usize = 8,
         /// How many terms are added to each function at most.

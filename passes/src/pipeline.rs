@@ -85,9 +85,9 @@ pub fn rewritten(shapes: Shapes, target: Target, gradients: bool, effort: &Effor
     let mut pipeline = Pipeline::default()
         .then(specialise)
         .then(Inline { repeated: Limit::At(REPEATED), ..Inline::default() })
-        .simplify(target, effort);
+        .simplify(target, effort, true);
     if gradients {
-        pipeline = pipeline.then(joint(target)).simplify(target, effort);
+        pipeline = pipeline.then(joint(target)).simplify(target, effort, false);
     }
     pipeline
 }
@@ -126,13 +126,13 @@ impl Pipeline {
         self
     }
 
-    fn simplify(self, target: Target, effort: &Effort) -> Pipeline {
+    fn simplify(self, target: Target, effort: &Effort, supersede: bool) -> Pipeline {
         let simple = self.tidy(effort);
         if effort.level < Level::Full {
             return simple;
         }
         let (math, without) = (effort.math, effort.without.clone());
-        simple.then(Eqsat { target, math, without, ..Eqsat::default() }).tidy(effort)
+        simple.then(Eqsat { target, math, supersede, without, ..Eqsat::default() }).tidy(effort)
     }
 
     fn tidy(self, effort: &Effort) -> Pipeline {

@@ -49,7 +49,7 @@ pub fn saturate<'r>(
             if terms.graph.total_size() > limit {
                 break;
             }
-            let made = apply(terms, &found);
+            let made = apply(terms, &found, budget.supersede);
             any |= made;
             applied += usize::from(made);
         }
@@ -111,7 +111,7 @@ fn search<'r>(
 }
 
 /// Whether it has made two classes one.
-fn apply(terms: &mut Terms, found: &Found) -> bool {
+fn apply(terms: &mut Terms, found: &Found, supersede: bool) -> bool {
     let mut attrs = found.attrs.iter();
     let before = terms.origins.len();
     terms.newest = None;
@@ -124,7 +124,7 @@ fn apply(terms: &mut Terms, found: &Found) -> bool {
     };
     // With what has become equal since, the right side may be the left one itself.
     let root = found.term.clone().map_children(|id| terms.graph.find(id));
-    if found.rule.supersedes && terms.newest.as_ref() != Some(&root) {
+    if supersede && found.rule.supersedes && terms.newest.as_ref() != Some(&root) {
         terms.superseded.insert(found.from[0]);
         if let Node::Op(op, ..) = found.rule.right.node() {
             terms.preferred.push((found.class, *op));
