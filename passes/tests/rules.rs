@@ -1,5 +1,8 @@
 //! Every rule fires, and keeps the bits on special values.
 
+#[path = "proofs/special.rs"]
+mod special;
+
 use mithril_ir::builder::Builder;
 use mithril_ir::dtype::DType;
 use mithril_ir::evaluate::evaluate;
@@ -11,23 +14,7 @@ use mithril_passes::driver::Driver;
 use mithril_passes::pipeline::Pipeline;
 use mithril_passes::rules::pattern::{Node, Pattern};
 use mithril_passes::rules::{RULES, Rule};
-
-const SPECIAL: [f64; 14] = [
-    0.0,
-    -0.0,
-    1.0,
-    -1.0,
-    0.5,
-    -2.5,
-    3.0,
-    1e-8,
-    1e30,
-    -1e300,
-    f64::INFINITY,
-    f64::NEG_INFINITY,
-    f64::NAN,
-    255.0,
-];
+use special::SPECIAL;
 
 /// Rules that need attributes: the argument, the type of the result, and a body that makes it.
 const EXAMPLES: &[(&str, &str, &str, &str)] = &[

@@ -1,6 +1,7 @@
 //! What proves a rule: instances of its left side, before and after.
 
 mod examples;
+mod special;
 
 use mithril_ir::builder::Builder;
 use mithril_ir::dtype::DType;
@@ -18,28 +19,7 @@ use mithril_passes::rules::pattern::{Node, Pattern, VARS};
 use mithril_passes::rules::{Class, Rule};
 
 pub use examples::{EXAMPLES, Example};
-
-/// Zeros, infinities, NaN, the least subnormal, the greatest number, and some between.
-const SPECIAL: [f64; 18] = [
-    0.0,
-    -0.0,
-    1.0,
-    -1.0,
-    0.5,
-    -2.5,
-    3.0,
-    1e-8,
-    1e30,
-    -1e300,
-    f64::INFINITY,
-    f64::NEG_INFINITY,
-    f64::NAN,
-    255.0,
-    5e-324,
-    -1e-310,
-    f64::MAX,
-    -88.0,
-];
+use special::SPECIAL;
 
 /// How far results may be from each other, of themselves and at all, in f64.
 const TOLERANCE: f64 = 1e-9;
