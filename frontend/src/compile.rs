@@ -11,9 +11,12 @@ use mithril_ir::graph::{Function, Module, Role, Value};
 use mithril_ir::loc::Loc;
 use mithril_ir::shape::{Guard, Type};
 use mithril_ir::tensor::Tensor;
+use mithril_passes::bisect::{self, Culprit};
 use mithril_passes::driver::Driver;
 use mithril_passes::explain::{self, Explanation};
-use mithril_passes::pipeline::Effort;
+use mithril_passes::inline::Inline;
+use mithril_passes::keep::Keep;
+use mithril_passes::pipeline::{Effort, Pipeline};
 use mithril_passes::specialise::given::Shapes;
 use mithril_passes::{pipeline, target};
 use mithril_source::python::{self, Framework, Source};
@@ -91,6 +94,26 @@ pub struct CompileOptions {
     pub cache: bool,
     /// What the first calls of native code run.
     pub tier: Tier,
+    /// Named terminals and paths of blocks whose values are results too.
+    pub keep: Vec<String>,
+    /// Whether the gradients are written down for a target that could take them itself.
+    pub own_gradients: bool,
+}
+
+impl CompileOptions {
+    /// The usual ones for this target. Errors: there is none of this name.
+    pub fn new(target: &str, lower: lower::Options, effort: Effort) -> Result<CompileOptions> {
+        Ok(CompileOptions {
+            target: Target::find(target)?,
+            lower,
+            effort,
+            stem: "model".into(),
+            cache: false,
+            tier: Tier::default(),
+            keep: Vec::new(),
+            own_gradients: false,
+        })
+    }
 }
 
 /// A compiled model.
@@ -130,6 +153,7 @@ struct Recipe {
     stem: Arc<str>,
     effort: Effort,
     training: bool,
+    own_gradients: bool,
     tier: Tier,
 }
 
@@ -233,11 +257,17 @@ fn fresh(block: &Block, options: &CompileOptions) -> Result<Program> {
     let mut watch = Watch::default();
     let inits = inits(block);
     let logical = watch.time("lower", || lower(block, &options.lower))?;
+    let logical = keeping(logical, &options.keep)?;
     let name: Arc<str> = block.name().unwrap_or(block.kind()).into();
     let training = options.lower.mode == Mode::Training;
-    let (target, stem) = (options.target, options.stem.as_str().into());
-    let recipe =
-        Recipe { target, stem, effort: options.effort.clone(), training, tier: options.tier };
+    let recipe = Recipe {
+        target: options.target,
+        stem: options.stem.as_str().into(),
+        effort: options.effort.clone(),
+        training,
+        own_gradients: options.own_gradients,
+        tier: options.tier,
+    };
     if options.target.is_native() && is_open(&logical)? {
         let origin = (logical.clone(), Shapes::default());
         return finished(name, &inits, (logical, origin), Code::Open, recipe, watch);
@@ -251,6 +281,16 @@ fn fresh(block: &Block, options: &CompileOptions) -> Result<Program> {
         Target::Cpu | Target::C => native(&module, &recipe, &mut watch)?,
     };
     finished(name, &inits, (module, (logical, Shapes::default())), code, recipe, watch)
+}
+
+/// The functions with these values as results.
+fn keeping(logical: Module, paths: &[String]) -> Result<Module> {
+    if paths.is_empty() {
+        return Ok(logical);
+    }
+    let inline = Inline { custom: false, ..Inline::ALL };
+    let pipeline = Pipeline::default().then(inline).then(Keep { paths: paths.to_vec() });
+    Ok(Driver::default().run(&pipeline, &logical)?.0)
 }
 
 /// Whether a rank, or a size of what is learned or kept, is not known.
@@ -361,13 +401,30 @@ impl Program {
         let (target, gradients) = self.recipe.destination(module)?;
         explain::explain(module, shapes, target, gradients, &self.recipe.effort)
     }
+
+    /// The pass, and its rule, after which the model's functions give other numbers than before, as
+    /// the reference evaluator runs them on `args`: more than `tolerance` apart.
+    ///
+    /// Errors: those of compiling; arguments that do not fit.
+    pub fn bisect(&self, args: &[Tensor], tolerance: f64) -> Result<Option<Culprit>> {
+        let (module, shapes) = &self.logical;
+        self.recipe.destination(module)?;
+        let pipeline = |without: &[String]| {
+            let mut effort = self.recipe.effort.clone();
+            effort.without.extend_from_slice(without);
+            self.recipe.pipeline(module, shapes.clone(), &effort).unwrap_or_default()
+        };
+        bisect::bisect(module, &pipeline, args, tolerance)
+    }
 }
 
 impl Recipe {
     /// Where the passes take a model's functions to, and whether they make its gradients.
     fn destination(&self, logical: &Module) -> Result<(target::Target, bool)> {
         let (name, differentiates) = match self.target {
-            Target::Framework(framework) => (framework.name(), framework.dialect().differentiates),
+            Target::Framework(framework) => {
+                (framework.name(), framework.dialect().differentiates && !self.own_gradients)
+            }
             Target::Cpu => ("native", false),
             Target::C => ("c", false),
         };
@@ -376,6 +433,16 @@ impl Recipe {
         };
         let learns = entry(logical)?.args.iter().any(|a| a.role == Role::Param);
         Ok((*target, self.training && learns && !differentiates))
+    }
+
+    /// The passes, from a model's functions to what the target has.
+    fn pipeline(&self, logical: &Module, shapes: Shapes, effort: &Effort) -> Result<Pipeline> {
+        let (target, gradients) = self.destination(logical)?;
+        let pipeline = pipeline::standard(shapes, target, gradients, effort);
+        Ok(match self.target {
+            Target::Framework(_) => pipeline,
+            Target::Cpu | Target::C => pipeline::flat(pipeline),
+        })
     }
 }
 
@@ -388,19 +455,14 @@ fn native(module: &Module, recipe: &Recipe, watch: &mut Watch) -> Result<Code> {
     Ok(Code::Native(Box::new(native?)))
 }
 
-/// The passes, from a model's functions to what the target has.
+/// Runs the passes.
 fn simplify(
     logical: &Module,
     recipe: &Recipe,
     shapes: Shapes,
     watch: &mut Watch,
 ) -> Result<Module> {
-    let (target, gradients) = recipe.destination(logical)?;
-    let pipeline = pipeline::standard(shapes, target, gradients, &recipe.effort);
-    let pipeline = match recipe.target {
-        Target::Framework(_) => pipeline,
-        Target::Cpu | Target::C => pipeline::flat(pipeline),
-    };
+    let pipeline = recipe.pipeline(logical, shapes, &recipe.effort)?;
     let (module, report) = Driver::default().run(&pipeline, logical)?;
     for outcome in report.passes {
         watch.add(outcome.pass, outcome.time);

@@ -4,7 +4,6 @@ use mithril_ir::diagnostic::Result;
 use mithril_passes::cost::blocks::{BlockCost, of_blocks};
 use mithril_passes::driver::Driver;
 use mithril_passes::inline::Inline;
-use mithril_passes::pass::Limit;
 use mithril_passes::pipeline::Pipeline;
 
 use crate::block::Block;
@@ -16,8 +15,7 @@ use crate::lower::{Options, lower};
 /// Errors: those of [`lower`](crate::lower()).
 pub fn cost(block: &Block, options: &Options) -> Result<Vec<BlockCost>> {
     let module = lower(block, options)?;
-    let inline = Inline { limit: Limit::All, repeated: Limit::All, custom: true };
-    let (module, _) = Driver::default().run(&Pipeline::default().then(inline), &module)?;
+    let (module, _) = Driver::default().run(&Pipeline::default().then(Inline::ALL), &module)?;
     match module.entry() {
         Some(function) => of_blocks(function),
         None => Ok(Vec::new()),

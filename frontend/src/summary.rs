@@ -149,8 +149,8 @@ fn lines(rows: &[Row]) -> Table {
     };
     let blocks = rows.iter().skip(1).map(|row| line(name(row), row));
     let total = rows.first().map(|top| line("total".to_string(), top));
-    let heads = vec!["block", "kind", "inputs", "outputs", "params"];
-    Table { heads, numbers: &[4], rows: blocks.chain(total).collect() }
+    let heads = ["block", "kind", "inputs", "outputs", "params"];
+    Table::new(&heads, &[4], blocks.chain(total).collect())
 }
 
 /// Rows as a table of HTML, for notebooks.

@@ -112,8 +112,8 @@ impl Explanation {
     }
 
     fn table(&self) -> Table {
-        let heads = vec!["rule", "class", "times", "gain", "where"];
-        Table { heads, numbers: &[2, 3], rows: self.rules.iter().map(Fired::cells).collect() }
+        let heads = ["rule", "class", "times", "gain", "where"];
+        Table::new(&heads, &[2, 3], self.rules.iter().map(Fired::cells).collect())
     }
 
     /// As HTML, for notebooks.

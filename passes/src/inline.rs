@@ -26,6 +26,11 @@ pass! {
     }
 }
 
+impl Inline {
+    /// Leaves no call but those of external functions.
+    pub const ALL: Inline = Inline { limit: Limit::All, repeated: Limit::All, custom: true };
+}
+
 impl Pass for Inline {
     fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module> {
         let plain = [op::get("call"), op::get("custom_gradient")];

@@ -5,6 +5,7 @@
 pub mod pass;
 
 pub mod autodiff;
+pub mod bisect;
 pub mod call_graph;
 pub mod canonicalize;
 pub mod context;
@@ -17,6 +18,7 @@ pub mod explain;
 pub mod fold_constants;
 pub mod infer_shapes;
 pub mod inline;
+pub mod keep;
 pub mod legalize;
 pub mod nesting;
 pub mod outline;

@@ -45,6 +45,10 @@ impl Level {
     /// With their names.
     pub const ALL: [(&str, Level); 3] =
         [("none", Level::None), ("basic", Level::Basic), ("full", Level::Full)];
+
+    pub fn name(self) -> &'static str {
+        Level::ALL[self as usize].0
+    }
 }
 
 /// How far programs are rewritten.
@@ -109,7 +113,7 @@ fn faithful(shapes: Shapes, target: Target, gradients: bool) -> Pipeline {
 /// call no other.
 pub fn flat(pipeline: Pipeline) -> Pipeline {
     pipeline
-        .then(Inline { limit: Limit::All, repeated: Limit::All, custom: true })
+        .then(Inline::ALL)
         .then(SplitFolds::default())
         .then(Canonicalize::default())
         .then(Cse::default())

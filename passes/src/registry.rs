@@ -10,6 +10,7 @@ use crate::eqsat::Eqsat;
 use crate::fold_constants::FoldConstants;
 use crate::infer_shapes::InferShapes;
 use crate::inline::Inline;
+use crate::keep::Keep;
 use crate::legalize::Legalize;
 use crate::pass::Pass;
 use crate::specialise::Specialise;
@@ -20,6 +21,7 @@ pub const PASSES: &[fn() -> Box<dyn Pass>] = &[
     || Box::new(Specialise::default()),
     || Box::new(InferShapes::default()),
     || Box::new(Inline::default()),
+    || Box::new(Keep::default()),
     || Box::new(Canonicalize::default()),
     || Box::new(FoldConstants::default()),
     || Box::new(Cse::default()),

@@ -5,19 +5,23 @@ use std::fmt::Write;
 /// Rows of cells under their heads.
 #[derive(Clone, Debug)]
 pub struct Table {
-    pub heads: Vec<&'static str>,
+    pub heads: Vec<String>,
     /// The columns of numbers, which stand to the right.
-    pub numbers: &'static [usize],
+    pub numbers: Vec<usize>,
     pub rows: Vec<Vec<String>>,
 }
 
 impl Table {
+    pub fn new(heads: &[&str], numbers: &[usize], rows: Vec<Vec<String>>) -> Table {
+        let heads = heads.iter().map(|head| head.to_string()).collect();
+        Table { heads, numbers: numbers.to_vec(), rows }
+    }
+
     /// As lines of text, each with its end.
     pub fn text(&self) -> String {
-        let heads: Vec<String> = self.heads.iter().map(|head| head.to_string()).collect();
-        let lines: Vec<&Vec<String>> = [&heads].into_iter().chain(&self.rows).collect();
+        let lines: Vec<&Vec<String>> = [&self.heads].into_iter().chain(&self.rows).collect();
         let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
-        let widths: Vec<usize> = (0..heads.len()).map(|at| width(at).unwrap_or(0)).collect();
+        let widths: Vec<usize> = (0..self.heads.len()).map(|at| width(at).unwrap_or(0)).collect();
         let mut text = String::new();
         for line in lines {
             let cells = line.iter().zip(&widths).enumerate().map(|(at, (cell, width))| match self
@@ -39,7 +43,8 @@ impl Table {
             let cells = cells.map(|cell| format!("<{tag}>{}</{tag}>", escaped(cell)));
             format!("<tr>{}</tr>", cells.collect::<String>())
         };
-        let mut text = format!("<table>\n{}\n", row("th", &mut self.heads.iter().copied()));
+        let mut text =
+            format!("<table>\n{}\n", row("th", &mut self.heads.iter().map(String::as_str)));
         for cells in &self.rows {
             let _ = writeln!(text, "{}", row("td", &mut cells.iter().map(String::as_str)));
         }

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .backends.torch import TorchBackend as TorchBackend
     from .compilation import compile as compile
     from .compiled import CompiledModel as CompiledModel
+    from .difference import diff as diff
     from .models import *  # noqa: F403
 
     bfloat16: DType
@@ -54,6 +55,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "compile",
+    "diff",
 ]
 
 _LAZY = {
@@ -64,6 +66,7 @@ _LAZY = {
     "NumpyBackend": ".backends.numpy",
     "TorchBackend": ".backends.torch",
     "CompiledModel": ".compiled",
+    "diff": ".difference",
     "compile": ".compilation",
 }
 _MODULES = ("backends", "models")

@@ -571,6 +571,12 @@ class Program:
         """
         The arguments in their order.
         """
+    def bisect(self, /, arrays: "dict[str, object]", tolerance: SupportsFloat | SupportsIndex) -> tuple[str, str | None, list[str]] | None:
+        """
+        The pass after which the reference evaluator gives other numbers, more than `tolerance`
+        apart, its rule and the blocks that was applied in, as far as they are known. `None`, if the
+        passes keep the numbers. `arrays` are those of a call, by name.
+        """
     def checker(self, /, samples: "dict[str, object]") -> Checker:
         """
         The check of a call's arrays. `samples` are 2 x 3 arrays of the framework by dtype.
@@ -602,6 +608,11 @@ class Program:
         """
         What runs the native code on arrays of NumPy, with so many threads (0: as many as there are
         cores). `samples` are as for `checker`.
+        """
+    @property
+    def own_gradients(self, /) -> bool:
+        """
+        Whether it has its gradients in it, made by Mithril.
         """
     @property
     def results(self, /) -> list[Outcome]:
@@ -657,7 +668,7 @@ def block_names() -> list[str]:
     Every block of the library.
     """
 
-def compile(block: Block, target: str, dtype: DType, wide: bool, *, shapes: "dict[str, object]", inference: bool, trainable_keys: SupportsGetItem[int, str], data_keys: SupportsGetItem[int, str], discard_keys: SupportsGetItem[int, str], constant_keys: "dict[str, object]", level: str, math: str, cache: bool, file_path: str | None = None, expose_keys: SupportsGetItem[int, str] = ..., tier: str | None = None) -> Program:
+def compile(block: Block, target: str, dtype: DType, wide: bool, *, shapes: "dict[str, object]", inference: bool, trainable_keys: SupportsGetItem[int, str], data_keys: SupportsGetItem[int, str], discard_keys: SupportsGetItem[int, str], constant_keys: "dict[str, object]", level: str, math: str, cache: bool, file_path: str | None = None, keep: SupportsGetItem[int, str] = ..., own_gradients: bool = False, tier: str | None = None) -> Program:
     """
     Compiles a block to source for a framework, or to native code.
 
@@ -667,6 +678,11 @@ def compile(block: Block, target: str, dtype: DType, wide: bool, *, shapes: "dic
 def did_you_mean(name: str, candidates: SupportsGetItem[int, str]) -> str | None:
     """
     ``did you mean `a` or `b`?`` for the candidates nearest to a name; `None` where none is near.
+    """
+
+def table(heads: SupportsGetItem[int, str], numbers: SupportsGetItem[int, SupportsIndex], rows: SupportsGetItem[int, SupportsGetItem[int, str]]) -> tuple[str, str]:
+    """
+    A table of text cells: as lines, and as HTML. The columns of `numbers` stand to the right.
     """
 
 def __getattr__(name: str) -> Incomplete: ...

@@ -33,6 +33,7 @@ def compile(
     data_keys: Keys = (),
     constant_keys: Mapping[str, Any] | None = None,
     discard_keys: Keys = (),
+    keep: Keys = (),
     cache: bool = False,
     verbose: bool = False,
     debug: bool = False,
@@ -41,6 +42,7 @@ def compile(
     memory_planning: Literal["greedy"] | None = None,
     gradient_checkpointing: bool = False,
     use_checkpointing: bool = False,
+    autodiff: Literal["framework", "mithril"] | None = None,
     backend_map: Mapping[str, Backend] | None = None,
     **unknown: object,
 ) -> CompiledModel:
@@ -54,6 +56,9 @@ def compile(
     `trainable_keys`, `data_keys` and `discard_keys` are names of terminals that become params, that
     become inputs, and that are left out of the outputs; `constant_keys` maps inputs to values.
 
+    `keep` names inner values that become outputs, too: terminals of the model, and blocks by their
+    paths, such as `h.0.attn`.
+
     `cache` takes what was compiled from an equal model with the same options before. `verbose`
     prints what was done; of native code also each kernel with what it costs and how long it took to
     compile, and `report()` then says how long each takes in a call. `debug` prints the shapes and
@@ -66,6 +71,8 @@ def compile(
     `"reassociate"`, also sums and products in another order; `"fast"`, also what is equal of
     ordinary numbers alone, such as `x / x` and 1. `gradient_checkpointing` (or
     `use_checkpointing`) computes inner values again for the gradients instead of keeping them.
+    `autodiff="mithril"` writes the gradients into the source of frameworks that would take
+    them by themselves, which is how they are made for all others.
     `memory_planning` concerns native targets: frameworks manage their memory themselves.
 
     Errors: `MithrilError`, as its message says; `UsageError` for a keyword there is not.
@@ -77,7 +84,12 @@ def compile(
             f"`model` is what is compiled\n  got: {type(model).__name__}"
             "\n  expected: a model or a block"
         )
-    _check_values(optimization_level, math, memory_planning)
+    _check_values(
+        optimization_level=optimization_level,
+        math=math,
+        memory_planning=memory_planning,
+        autodiff=autodiff,
+    )
     backend = _backend(backend, backend_map)
     from .compiled import CompiledModel  # noqa: PLC0415
 
@@ -91,6 +103,8 @@ def compile(
         "level": optimization_level,
         "math": math,
         "cache": bool(cache),
+        "keep": _names(keep, "keep"),
+        "own_gradients": autodiff == "mithril",
     }
     compiled = CompiledModel(
         model,
@@ -133,12 +147,15 @@ def _refuse(unknown: Mapping[str, object]) -> None:
     )
 
 
-def _check_values(optimization_level: object, math: object, memory_planning: object) -> None:
-    for keyword, value, known in [
-        ("optimization_level", optimization_level, ("none", "basic", "full")),
-        ("math", math, ("exact", "recognise", "reassociate", "fast")),
-        ("memory_planning", memory_planning, (None, "greedy")),
-    ]:
+def _check_values(**given: object) -> None:
+    takes: dict[str, tuple[str | None, ...]] = {
+        "optimization_level": ("none", "basic", "full"),
+        "math": ("exact", "recognise", "reassociate", "fast"),
+        "memory_planning": (None, "greedy"),
+        "autodiff": (None, "framework", "mithril"),
+    }
+    for keyword, value in given.items():
+        known = takes[keyword]
         if value not in known:
             raise UsageError(
                 f"`{keyword}` has another value than it takes\n  got: {value!r}"

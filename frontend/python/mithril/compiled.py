@@ -97,10 +97,9 @@ class CompiledModel:
             self.backend.kind,
             self.backend.dtype,
             self.backend.wide,
-            **{**self._options, "shapes": shapes},
+            **{**self._options, "shapes": shapes, "keep": self._options["keep"] + self._inner},
             **self.backend.compile_options(),
             file_path=self._file_path,
-            expose_keys=self._inner,
         )
 
     def _settle(self) -> None:

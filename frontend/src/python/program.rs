@@ -6,6 +6,7 @@ use mithril_ir::dtype::DType as Element;
 use mithril_passes::explain;
 use mithril_passes::pipeline::{Effort, Level};
 use mithril_passes::rules::Class;
+use mithril_passes::table::Table;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
@@ -72,6 +73,9 @@ pub struct Fired {
     gain: f64,
 }
 
+/// A pass, its rule, and the blocks it was applied in.
+type Blame = (&'static str, Option<&'static str>, Vec<String>);
+
 /// A compiled model.
 #[pyclass(frozen, module = "mithril._core")]
 pub struct Program {
@@ -87,7 +91,8 @@ pub struct Program {
 #[pyo3(signature = (
     block, target, dtype, wide, *, shapes: "dict[str, object]", inference, trainable_keys, data_keys,
     discard_keys, constant_keys: "dict[str, object]", level, math, cache, file_path=None,
-    expose_keys=Vec::new(), tier=None,
+    keep=Vec::new(), own_gradients=false,
+    tier=None,
 ))]
 // The keywords of Python's `compile`, one by one.
 #[allow(clippy::too_many_arguments)]
@@ -106,7 +111,8 @@ pub fn compile_block(
     math: &str,
     cache: bool,
     file_path: Option<&str>,
-    expose_keys: Vec<String>,
+    keep: Vec<String>,
+    own_gradients: bool,
     tier: Option<&str>,
 ) -> Answer<Program> {
     guarded(|| {
@@ -130,12 +136,13 @@ pub fn compile_block(
             stem: file_path.map_or(Ok("model".into()), |path| compile::stem(path, target))?,
             cache,
             tier: tier.map_or(Ok(Tier::default()), Tier::find)?,
+            keep,
+            own_gradients,
         };
         if options.tier == Tier::Auto {
             close_at_exit(dtype.py())?;
         }
-        let block = exposing(block.get().current()?, &expose_keys)?;
-        let program = compile::compile(&block, &options)?;
+        let program = compile::compile(&block.get().current()?, &options)?;
         Ok(Program { program, target, wide })
     })
 }
@@ -155,16 +162,6 @@ fn mode(inference: bool) -> Mode {
         true => Mode::Inference,
         false => Mode::Training,
     }
-}
-
-/// The block with these inner terminals as outputs.
-fn exposing(block: crate::Block, keys: &[String]) -> Answer<crate::Block> {
-    if keys.is_empty() {
-        return Ok(block);
-    }
-    let model = crate::Model::from_block(&block)?;
-    keys.iter().try_for_each(|key| model.expose(key))?;
-    Ok(model.block()?)
 }
 
 fn constants(
@@ -255,6 +252,12 @@ impl Program {
         &self.program.name
     }
 
+    /// Whether it has its gradients in it, made by Mithril.
+    #[getter]
+    fn own_gradients(&self) -> bool {
+        self.program.module.called_from_outside().nth(1).is_some()
+    }
+
     /// The generated source; for native code a listing.
     #[getter]
     fn source(&self) -> String {
@@ -299,6 +302,27 @@ impl Program {
     /// What rewriting has done.
     fn explain(&self) -> Answer<Explanation> {
         guarded(|| Ok(Explanation(self.program.explain()?)))
+    }
+
+    /// The pass after which the reference evaluator gives other numbers, more than `tolerance`
+    /// apart, its rule and the blocks that was applied in, as far as they are known. `None`, if the
+    /// passes keep the numbers. `arrays` are those of a call, by name.
+    #[pyo3(signature = (arrays: "dict[str, object]", tolerance))]
+    fn bisect(&self, arrays: &Bound<'_, PyDict>, tolerance: f64) -> Answer<Option<Blame>> {
+        guarded(|| {
+            let mut args = Vec::new();
+            for argument in &self.program.arguments {
+                let array = arrays.as_any().get_item(&*argument.name)?;
+                args.push(tensor(&array)?);
+            }
+            let culprit = self.program.bisect(&args, tolerance)?;
+            Ok(culprit.map(|culprit| {
+                let (rule, places) = culprit.rule.unzip();
+                let places = places.unwrap_or_default();
+                let places = places.paths().iter().map(|path| path.to_string()).collect();
+                (culprit.pass, rule, places)
+            }))
+        })
     }
 
     /// Seconds that each stage took.
@@ -355,6 +379,13 @@ impl Program {
         }
         Ok(Reader::new(self.target.arrays().name(), &read)?)
     }
+}
+
+/// A table of text cells: as lines, and as HTML. The columns of `numbers` stand to the right.
+#[pyfunction]
+pub fn table(heads: Vec<String>, numbers: Vec<usize>, rows: Vec<Vec<String>>) -> (String, String) {
+    let table = Table { heads, numbers, rows };
+    (table.text(), table.html())
 }
 
 fn dims(ty: &mithril_ir::shape::Type) -> Vec<String> {

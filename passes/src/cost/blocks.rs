@@ -161,8 +161,8 @@ pub fn table(blocks: &[BlockCost], depth: usize) -> Table {
     if let Some(whole) = blocks.first() {
         rows.push(row(whole, "total".to_string()));
     }
-    let heads = vec!["block", "params", "arithmetic", "memory traffic", "peak"];
-    Table { heads, numbers: &[1, 2, 3, 4], rows }
+    let heads = ["block", "params", "arithmetic", "memory traffic", "peak"];
+    Table::new(&heads, &[1, 2, 3, 4], rows)
 }
 
 fn nested(blocks: &[BlockCost], path: &str, depth: usize, rows: &mut Vec<Vec<String>>) {

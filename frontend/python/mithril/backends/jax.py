@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from .._core import DType
 from ..errors import BackendError
 from .base import Backend, numpy_dtype
+from .joint import JointRunner
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -75,8 +76,11 @@ class JaxBackend(Backend):
 
     def runner(
         self, program: Program, namespace: Namespace, *, jit: bool, checkpoint: bool
-    ) -> JaxRunner:
-        return JaxRunner(self, namespace(), jit=jit, checkpoint=checkpoint)
+    ) -> JaxRunner | JointRunner:
+        own = namespace()
+        if program.own_gradients:
+            return JointRunner(self, own, compiled=self.framework.jit if jit else None)
+        return JaxRunner(self, own, jit=jit, checkpoint=checkpoint)
 
 
 class JaxRunner:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .base import Backend, numpy_dtype, topk_by_sort
+from .joint import JointRunner
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,30 +51,5 @@ class NumpyBackend(NumpyArrays):
 
     def runner(
         self, program: Program, namespace: Namespace, *, jit: bool, checkpoint: bool
-    ) -> NumpyRunner:
-        return NumpyRunner(self, namespace())
-
-
-class NumpyRunner:
-    """Calls the functions of a generated NumPy source."""
-
-    def __init__(self, backend: NumpyBackend, namespace: dict[str, Any]) -> None:
-        self.forward = namespace["forward"]
-        self._joint = namespace.get("outputs_and_gradients")
-        self._backend = backend
-
-    def gradients(self, params: Any, inputs: Any, state: Any, seeds: Any) -> tuple[Any, Any, Any]:
-        """Outputs, gradients by param, next state."""
-        own = () if state is None else (state,)
-        if self._joint is None:
-            result = self.forward(params, inputs, *own)
-            outputs, following = (result, None) if state is None else result
-            return outputs, {}, following
-
-        def full(outputs: Any) -> dict[str, Any]:
-            given = seeds.of(outputs)
-            zeros = self._backend.zeros_like
-            return {n: given[n] if n in given else zeros(value) for n, value in outputs.items()}
-
-        outputs, gradients, *following = self._joint(params, inputs, *own, full)
-        return outputs, gradients, following[0] if following else None
+    ) -> JointRunner:
+        return JointRunner(self, namespace())

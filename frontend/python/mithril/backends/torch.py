@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import BackendError, UsageError
 from .base import Backend
+from .joint import JointRunner
 
 if TYPE_CHECKING:
     import torch
@@ -182,8 +183,15 @@ class TorchBackend(Backend):
 
     def runner(
         self, program: Program, namespace: Namespace, *, jit: bool, checkpoint: bool
-    ) -> TorchRunner:
-        return TorchRunner(self, namespace(), jit=jit, checkpoint=checkpoint)
+    ) -> TorchRunner | JointRunner:
+        own = namespace()
+        if not program.own_gradients:
+            return TorchRunner(self, own, jit=jit, checkpoint=checkpoint)
+        runner = JointRunner(self, own, compiled=self.framework.compile if jit else None)
+        # Nothing is left for autograd to note.
+        ungraded = _under(self.framework.no_grad, runner.gradients)
+        runner.forward, runner.gradients = self.around(runner.forward), self.around(ungraded)  # type: ignore[method-assign]
+        return runner
 
     def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """The call with what the options ask for before and after it."""

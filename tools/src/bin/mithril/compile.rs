@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use mithril::compile::{self, CompileOptions, Target};
 use mithril::native::export::{Export, export};
-use mithril::native::{Host, Native, Tier};
+use mithril::native::{Host, Native};
 use mithril::{Diagnostic, Result};
 use mithril_ir::graph::Module;
 use mithril_ir::{text, verify};
@@ -91,16 +91,9 @@ impl Compile {
     }
 
     fn program(&self, target: Target, stem: String) -> Result<std::sync::Arc<compile::Program>> {
-        let lower = self.model.options();
-        let tier = Tier::default();
-        let options = CompileOptions {
-            target,
-            lower,
-            effort: self.effort.options(),
-            stem,
-            cache: false,
-            tier,
-        };
+        let usual =
+            CompileOptions::new(target.name(), self.model.options(), self.effort.options())?;
+        let options = CompileOptions { stem, ..usual };
         let program = compile::compile(&self.model.block()?, &options)?;
         program.settled()?;
         Ok(program)

@@ -2,6 +2,7 @@
 
 mod cache;
 mod compile;
+mod diff;
 mod effort;
 mod npz;
 mod saved;
@@ -10,8 +11,7 @@ mod shape;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use mithril::compile::{CompileOptions, Target};
-use mithril::native::Tier;
+use mithril::compile::CompileOptions;
 use mithril::{Result, cost, summary};
 
 use compile::{Compile, Failure};
@@ -58,47 +58,39 @@ enum Command {
         #[command(flatten)]
         effort: Effort,
     },
+    /// Run a saved model on several backends, and compare what its blocks give. Exits with 1 where
+    /// they differ.
+    Diff(Box<diff::Diff>),
     /// Show or remove the compiled kernels that are kept on disk.
     #[command(subcommand)]
     Cache(cache::Command),
 }
 
-fn run(command: &Command) -> Result<(), Failure> {
+fn run(command: &Command) -> Result<ExitCode, Failure> {
     match command {
-        Command::Compile(compile) => compile.run(),
+        Command::Diff(diff) => return Ok(diff.run()?),
+        Command::Compile(compile) => compile.run()?,
         Command::Summary { model, depth } => {
             let rows = summary::summary(&model.block()?, Some(&model.options()), *depth)?;
             print!("{}", summary::table(&rows));
-            Ok(())
         }
         Command::Cost { model, depth } => {
             let blocks = cost::cost(&model.block()?, &model.options())?;
             print!("{}", mithril_passes::cost::blocks::table(&blocks, *depth).text());
-            Ok(())
         }
         Command::Explain { model, target, effort } => {
-            let options = CompileOptions {
-                target: Target::find(target)?,
-                lower: model.options(),
-                effort: effort.options(),
-                stem: "model".into(),
-                cache: false,
-                tier: Tier::default(),
-            };
+            let options = CompileOptions::new(target, model.options(), effort.options())?;
             let program = mithril::compile::compile(&model.block()?, &options)?;
             println!("{}", program.explain()?);
-            Ok(())
         }
-        Command::Cache(command) => {
-            cache::run(command);
-            Ok(())
-        }
+        Command::Cache(command) => cache::run(command),
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn main() -> ExitCode {
     match run(&Options::parse().command) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(Failure { error, source: None }) => {
             eprintln!("error: {error}");
             ExitCode::FAILURE

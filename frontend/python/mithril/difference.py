@@ -1,0 +1,469 @@
+"""`ml.diff`: one model on several backends, compared block by block."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from . import _core
+from .errors import BackendError, UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from .backends.base import Backend
+    from .compilation import Shape
+    from .compiled import CompiledModel
+
+__all__ = ["Culprit", "Difference", "Finding", "diff"]
+
+Arrays = dict[str, Any]
+
+BACKENDS = {
+    "numpy": "NumpyBackend",
+    "torch": "TorchBackend",
+    "jax": "JaxBackend",
+    "cpu": "CpuBackend",
+    "c": "CBackend",
+}
+"""The backends by their short names, in the order they are compared in."""
+
+TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
+"""How far apart numbers of a dtype may be, relative to the greatest of an array."""
+
+
+_GRADIENT = "gradient of "
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """What makes a backend give other numbers."""
+
+    stage: str
+    """The name of a pass, or `code`: what the target makes of what the passes gave it."""
+    rule: str | None = None
+    """The rule of the pass without which the numbers agree, where there is one."""
+    places: tuple[str, ...] = ()
+    """The paths of the blocks that the rule was applied in."""
+
+    def __str__(self) -> str:
+        if self.stage == "code":
+            return "the passes keep the numbers: the code of the target differs"
+        if self.rule is None:
+            return f"they differ after the pass `{self.stage}`"
+        where = ", ".join(f"`{place}`" for place in self.places)
+        return f"the rule `{self.rule}` of the pass `{self.stage}`" + (where and f", in {where}")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one backend gives."""
+
+    backend: str
+    """The short name."""
+    errors: Mapping[str, float]
+    """By output, gradient or block, how far its numbers are from the reference: the greatest
+    difference over the greatest number, if that is not 0."""
+    outputs: tuple[str, ...]
+    """The entries of `errors` that are the model's own outputs and gradients."""
+    first: str | None = None
+    """The path of the first block that differs, the innermost; `None` where none does."""
+    culprit: Culprit | None = None
+    """What makes the difference, where it was looked for."""
+    agrees: bool = True
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How backends agree on a model. Printed, it is a table and a line for each backend."""
+
+    reference: str
+    tolerance: float
+    findings: tuple[Finding, ...] = field(default_factory=tuple)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether all backends agree with the reference."""
+        return all(finding.agrees for finding in self.findings)
+
+    def __getitem__(self, backend: str) -> Finding:
+        return next(finding for finding in self.findings if finding.backend == backend)
+
+    def _table(self) -> tuple[str, str]:
+        own = {name for finding in self.findings for name in finding.outputs}
+        names = dict.fromkeys(itertools.chain(*(f.errors for f in self.findings)))
+        names = dict.fromkeys([*(n for n in names if n not in own), *names])
+        heads = ["", *(finding.backend for finding in self.findings)]
+        rows = [[name, *(self._cell(f.errors.get(name)) for f in self.findings)] for name in names]
+        return _core.table(heads, list(range(1, len(heads))), rows)
+
+    def _cell(self, error: float | None) -> str:
+        if error is None:
+            return ""
+        return f"{error:.1e}" + (" !" if error > self.tolerance else "  ")
+
+    def _line(self, finding: Finding) -> str:
+        if finding.agrees:
+            return f"{finding.backend}: agrees"
+        wrong = next(n for n in finding.outputs if finding.errors[n] > self.tolerance)
+        where = f"in `{wrong}`, but no block does that is looked at by itself"
+        if finding.first is not None:
+            where = f"first in `{finding.first}`"
+        elif wrong.startswith(_GRADIENT):
+            where = f"in the {wrong[: len(_GRADIENT)]}`{wrong[len(_GRADIENT) :]}`"
+        why = f"; {finding.culprit}" if finding.culprit is not None else ""
+        return f"{finding.backend}: differs, {where}{why}"
+
+    def _lines(self) -> list[str]:
+        head = f"against {self.reference}, differences above {self.tolerance:g} are marked"
+        return [head, *(self._line(finding) for finding in self.findings)]
+
+    def __str__(self) -> str:
+        head, *lines = self._lines()
+        return "\n".join([head, self._table()[0].rstrip("\n"), *lines])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        head, *lines = self._lines()
+        return f"<p>{head}</p>{self._table()[1]}" + "".join(f"<p>{line}</p>" for line in lines)
+
+
+def diff(
+    model: _core.Block,
+    backends: Sequence[str | Backend] | None = None,
+    *,
+    against: str | Backend | None = None,
+    shapes: Mapping[str, Shape] | None = None,
+    params: Mapping[str, Any] | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    tolerance: float | None = None,
+    gradients: bool = False,
+    bisect: bool = False,
+    **options: Any,
+) -> Difference:
+    """Runs a model on several backends with the same arrays, and compares what its blocks give.
+
+    `backends` are backends, or their names: numpy, torch, jax, cpu, c; by default those that can be
+    had. The reference is NumPy's source with every operation of the model kept, in the dtype of the
+    first backend; `against="float64"` takes that in double precision, and a backend takes that one.
+
+    Arrays that are not given are drawn with `seed`: normal floats, integers of 0 and 1; dims
+    without a number become small ones. `gradients` compares those of the params, too, for output
+    gradients of ones. `tolerance` is how far numbers may be apart, relative to the greatest of
+    their array; by default as the dtype has it. `options` are those of `ml.compile`.
+
+    Where a backend differs, the blocks inside the first block that differs are compared in turn.
+    `bisect` finds the pass, and the rule, after which the numbers differ, by running the program
+    after each pass on the reference evaluator.
+
+    Errors: those of compiling and of running; `UsageError` for arrays that cannot be drawn.
+    """
+    options = {**options, "shapes": shapes}
+    run = _Run(model, _chosen(backends), against, options=options, gradients=gradients)
+    arrays = run.draw(params, inputs, seed)
+    expected = run.values(run.reference, run.exact, arrays)
+    if tolerance is None:
+        tolerance = TOLERANCES[run.backends[0].dtype.name]
+    findings = []
+    for backend in run.backends:
+        try:
+            finding = run.finding(backend, arrays, expected, tolerance)
+        except BackendError:
+            if backends is None:
+                continue  # there is no compiler for it
+            raise
+        if bisect and not finding.agrees:
+            finding = replace(finding, culprit=run.culprit(backend, arrays, tolerance))
+        findings.append(finding)
+    return Difference(run.name, tolerance, tuple(findings))
+
+
+def _chosen(backends: Sequence[str | Backend] | None) -> list[Backend]:
+    from .backends.base import Backend  # noqa: PLC0415
+
+    if backends is None:
+        return [made for name in BACKENDS if (made := _found(name)) is not None]
+    if isinstance(backends, (str, Backend)):
+        backends = [backends]
+    chosen = [_made(b) if isinstance(b, str) else b for b in backends]
+    wrong = next((b for b in chosen if not isinstance(b, Backend)), None)
+    if wrong is not None or not chosen:
+        raise UsageError(
+            "`backends` are what is compared\n  got: "
+            + ("none" if wrong is None else type(wrong).__name__)
+            + f"\n  expected: backends, or names of {', '.join(BACKENDS)}"
+        )
+    return chosen
+
+
+def _made(name: str, **options: Any) -> Backend:
+    from . import backends  # noqa: PLC0415
+
+    if name not in BACKENDS:
+        near = _core.did_you_mean(name, list(BACKENDS))
+        raise UsageError(
+            f"there is no backend `{name}`\n  expected: {', '.join(BACKENDS)}"
+            + (f"\n  hint: {near}" if near else "")
+        )
+    backend: Backend = getattr(backends, BACKENDS[name])(**options)
+    return backend
+
+
+def _found(name: str, dtype: str | None = None) -> Backend | None:
+    try:
+        return _made(name, dtype=dtype)
+    except BackendError:
+        return None
+
+
+class _Run:
+    """A model with the backends that it is compared on."""
+
+    def __init__(
+        self,
+        model: _core.Block,
+        backends: list[Backend],
+        against: str | Backend | None,
+        *,
+        options: dict[str, Any],
+        gradients: bool,
+    ) -> None:
+        self.model = model
+        self.backends = backends
+        self.options = options
+        self.gradients = gradients
+        self.exact: dict[str, Any] = {"optimization_level": "none", "math": "exact"}
+        dtype = backends[0].dtype
+        if against in ("fp64", "float64", "f64"):
+            against, dtype = None, _core.DType("float64")
+        if against is None:
+            self.reference = _made("numpy", dtype=dtype)
+            self.name = f"the model as it is written, in {dtype.name}"
+        else:
+            self.reference = _made(against) if isinstance(against, str) else against
+            self.name, self.exact = repr(self.reference), {}
+        self.paths = [block.path for block in self._costs().blocks if block.path]
+
+    def _costs(self) -> Any:
+        inference = bool(self.options.get("inference"))
+        given = {name: list(shape) for name, shape in (self.options["shapes"] or {}).items()}
+        return self.model.cost(given, inference=inference)
+
+    def compiled(self, backend: Backend, more: dict[str, Any]) -> CompiledModel:
+        from .compilation import compile as compiled  # noqa: PLC0415
+
+        return compiled(self.model, backend, **{**self.options, **more})
+
+    def draw(self, params: Any, inputs: Any, seed: int) -> tuple[Arrays, Arrays]:
+        """Params and inputs, as arrays of NumPy in the dtype of the first backend."""
+        import numpy as np  # noqa: PLC0415
+
+        backend = _made("numpy", dtype=self.backends[0].dtype)
+        compiled = self.compiled(backend, self.exact)
+        generator = np.random.default_rng(seed)
+        taken = {name: _plain(value) for name, value in (inputs or {}).items()}
+        dims = _Dims()
+        for argument in compiled._program.arguments:
+            if argument.role in ("data", "key") and argument.name not in taken:
+                shape = dims.shape(argument)
+                taken[argument.name] = _drawn(generator, argument, shape)
+        if params is None:
+            params = compiled.randomize_params(seed)
+            with np.errstate(all="ignore"):
+                compiled.evaluate(params, taken)
+        return {name: _plain(value) for name, value in params.items()}, taken
+
+    def values(
+        self, backend: Backend, more: dict[str, Any], arrays: tuple[Arrays, Arrays]
+    ) -> dict[str, NDArray[Any]]:
+        """What the model gives, and with `keep` in `more` the blocks; then the gradients."""
+        import numpy as np  # noqa: PLC0415
+
+        compiled = self.compiled(backend, more)
+        params, inputs = ({n: self._own(backend, v) for n, v in a.items()} for a in arrays)
+        with np.errstate(all="ignore"):
+            outputs = compiled.evaluate(params, inputs)
+        values = {name: backend.to_numpy(value) for name, value in outputs.items()}
+        if self.gradients and "keep" not in more:
+            from .backends.base import numpy_dtype  # noqa: PLC0415
+
+            own = numpy_dtype(backend.dtype)
+            floats = {n: v for n, v in outputs.items() if values[n].dtype == own}
+            ones = {name: backend.ones_like(value) for name, value in floats.items()}
+            with np.errstate(all="ignore"):
+                _, gradients = compiled.evaluate(params, inputs, output_gradients=ones)
+            named = gradients.items()
+            values.update({_GRADIENT + n: backend.to_numpy(v) for n, v in named})
+        return values
+
+    def _own(self, backend: Backend, value: NDArray[Any]) -> Any:
+        """The array as the backend's, its floats in the backend's dtype."""
+        from .backends.base import numpy_dtype  # noqa: PLC0415
+
+        if value.dtype == numpy_dtype(self.backends[0].dtype):
+            value = value.astype(numpy_dtype(backend.dtype))
+        return backend.from_numpy(value.copy())
+
+    def finding(
+        self,
+        backend: Backend,
+        arrays: tuple[Arrays, Arrays],
+        expected: dict[str, NDArray[Any]],
+        tolerance: float,
+    ) -> Finding:
+        errors = _errors(self.values(backend, {}, arrays), expected)
+        outputs = tuple(errors)
+        agrees = not any(error > tolerance for error in errors.values())
+        first, inside = None, ""
+        while paths := self._children(inside):
+            keep = {"keep": paths}
+            kept = self.values(self.reference, {**self.exact, **keep}, arrays)
+            found = _errors(self.values(backend, keep, arrays), kept)
+            inner = {name: error for name, error in found.items() if name not in outputs}
+            errors.update(inner)
+            wrong = [n for n, error in inner.items() if error > tolerance]
+            if agrees or not wrong:
+                break
+            first = inside = next(p for p in paths if wrong[0] == p or wrong[0].startswith(p + "."))
+        return Finding(backend.kind, errors, outputs, first, agrees=agrees)
+
+    def _children(self, path: str) -> list[str]:
+        """The blocks in a block, in the order they compute in."""
+        front = f"{path}." if path else ""
+        return [p for p in self.paths if p.startswith(front) and "." not in p[len(front) :]]
+
+    def culprit(self, backend: Backend, arrays: tuple[Arrays, Arrays], tolerance: float) -> Culprit:
+        compiled = self.compiled(backend, {})
+        params, inputs = arrays
+        given = {n: self._own(_made("numpy", dtype=backend.dtype), v) for n, v in params.items()}
+        given |= {n: self._own(_made("numpy", dtype=backend.dtype), v) for n, v in inputs.items()}
+        state = compiled.initial_state(params, inputs)
+        given |= {name: backend.to_numpy(value) for name, value in state.items()}
+        blamed = compiled._program.bisect(given, tolerance)
+        if blamed is None:
+            return Culprit("code")
+        stage, rule, places = blamed
+        return Culprit(stage, rule, tuple(places))
+
+
+class _Dims:
+    """Numbers for dims that have only names."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, int] = {}
+
+    def shape(self, argument: _core.Argument) -> tuple[int, ...]:
+        if argument.shape is not None:
+            return tuple(argument.shape)
+        return tuple(self._size(argument, dim) for dim in argument.dims)
+
+    def _size(self, argument: _core.Argument, dim: str) -> int:
+        if dim.isdigit():
+            return int(dim)
+        if not dim.isidentifier():
+            raise UsageError(
+                f"no array can be drawn for `{argument.name}`"
+                f"\n  got: the dims {', '.join(argument.dims)}"
+                f"\n  hint: give its shape with `shapes=`, or the array with `inputs=`"
+            )
+        return self._known.setdefault(dim, 2 + len(self._known) % 4)
+
+
+def _drawn(
+    generator: np.random.Generator, argument: _core.Argument, shape: tuple[int, ...]
+) -> NDArray[Any]:
+    import numpy as np  # noqa: PLC0415
+
+    from .backends.base import numpy_dtype  # noqa: PLC0415
+
+    dtype = numpy_dtype(argument.dtype)
+    if argument.role == "key":
+        return generator.integers(2**32, size=shape, dtype=np.uint32)
+    if argument.dtype.is_float:
+        return np.asarray(generator.standard_normal(shape)).astype(dtype)
+    return np.asarray(generator.integers(0, 2, shape)).astype(dtype)
+
+
+def _plain(value: Any) -> NDArray[Any]:
+    import numpy as np  # noqa: PLC0415
+
+    if hasattr(value, "detach"):
+        from .backends.torch import as_numpy  # noqa: PLC0415
+
+        return as_numpy(value)
+    return np.asarray(value)
+
+
+def _errors(
+    got: Mapping[str, NDArray[Any]], expected: Mapping[str, NDArray[Any]]
+) -> dict[str, float]:
+    """By array. A gradient counts beside the greatest of all: that of a bias of attention's keys
+    is 0 but for rounding."""
+    gradients = [_greatest(v) for name, v in expected.items() if name.startswith(_GRADIENT)]
+    errors = {}
+    for name, value in expected.items():
+        if name in got:
+            scale = max(gradients) if name.startswith(_GRADIENT) else _greatest(value)
+            errors[name] = _error(got[name], value, scale)
+    return errors
+
+
+def _greatest(array: NDArray[Any]) -> float:
+    """The greatest finite number, whatever its sign; 0 where there is none."""
+    import numpy as np  # noqa: PLC0415
+
+    values = np.asarray(array, dtype="float64")
+    return float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
+
+
+def _error(got: NDArray[Any], expected: NDArray[Any], scale: float) -> float:
+    """The greatest difference over `scale`, if that is not 0; infinite where one is NaN or
+    infinite, and the other is not so."""
+    import numpy as np  # noqa: PLC0415
+
+    if got.shape != expected.shape:
+        return float("inf")
+    a, b = np.asarray(got, dtype="float64"), np.asarray(expected, dtype="float64")
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    if same.all():
+        return 0.0
+    if not (np.isfinite(a[~same]).all() and np.isfinite(b[~same]).all()):
+        return float("inf")
+    return float(np.abs(a[~same] - b[~same]).max()) / (scale or 1.0)
+
+
+def main(request: str) -> NoReturn:
+    """What `mithril diff` runs: prints the comparison, and exits with 1 where backends differ."""
+    import json  # noqa: PLC0415
+    import sys  # noqa: PLC0415
+
+    from .errors import MithrilError  # noqa: PLC0415
+
+    asked = json.loads(request)
+    try:
+        model = _core.Model.load(asked["file"])
+        names = asked["backends"]
+        dtype = asked["dtype"]
+        given = list(BACKENDS) if names is None else names
+        made = [_made(name, dtype=dtype) if names else _found(name, dtype) for name in given]
+        backends = [backend for backend in made if backend is not None]
+        found = diff(model, backends, inputs=_loaded(asked["arrays"]), **asked["keywords"])
+    except (MithrilError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    print(found)
+    sys.exit(0 if found.agrees else 1)
+
+
+def _loaded(file: str | None) -> dict[str, Any]:
+    if file is None:
+        return {}
+    import numpy as np  # noqa: PLC0415
+
+    with np.load(file) as arrays:
+        return dict(arrays)

@@ -1,0 +1,140 @@
+//! Finds the pass, and the rule, after which a module gives other numbers.
+
+use mithril_ir::diagnostic::Result;
+use mithril_ir::evaluate::evaluate;
+use mithril_ir::graph::{Function, Module, Role};
+use mithril_ir::loc::Loc;
+use mithril_ir::tensor::Tensor;
+
+use crate::context::PassContext;
+use crate::driver::differs;
+use crate::pipeline::Pipeline;
+
+/// What makes a module give other numbers.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Culprit {
+    /// The first pass after which they differ.
+    pub pass: &'static str,
+    /// Its rule without which they do not, and the blocks it was applied in. None, where the pass
+    /// applies no rules or differs whichever is left out.
+    pub rule: Option<(&'static str, Loc)>,
+    /// By how much the numbers differ: see [`difference`].
+    pub error: f64,
+}
+
+/// Runs a module by the reference evaluator after each pass of `pipeline`, which is made without
+/// the rules it is given. `args` are those of the entry. Functions that passes add for callers,
+/// such as gradients, are run with cotangents of ones from then on.
+///
+/// Errors: those of the passes and of the evaluator.
+pub fn bisect(
+    module: &Module,
+    pipeline: &dyn Fn(&[String]) -> Pipeline,
+    args: &[Tensor],
+    tolerance: f64,
+) -> Result<Option<Culprit>> {
+    let mut expected = answers(module, args)?;
+    let steps = run(module, &pipeline(&[]), usize::MAX)?;
+    for (at, step) in steps.iter().enumerate().filter(|(_, step)| step.changed) {
+        let got = answers(&step.module, args)?;
+        let error = apart(&got, &expected);
+        if error > tolerance {
+            let mut culprit = Culprit { pass: step.pass, rule: None, error };
+            for (rule, places) in step.rules() {
+                let without = run(module, &pipeline(&[rule.to_string()]), at + 1)?;
+                let Some(other) = without.last() else { continue };
+                if apart(&answers(&other.module, args)?, &expected) <= tolerance {
+                    culprit.rule = Some((rule, places));
+                    break;
+                }
+            }
+            return Ok(Some(culprit));
+        }
+        expected.extend(got.into_iter().skip(expected.len()));
+    }
+    Ok(None)
+}
+
+/// The greatest difference of two arrays of one shape over the greatest number of the second that is
+/// finite, if that is not 0; infinite where one is NaN or infinite and the other is not so.
+pub fn difference(got: &[f64], expected: &[f64]) -> f64 {
+    let finite = expected.iter().filter(|value| value.is_finite());
+    let scale = finite.fold(0.0f64, |scale, value| scale.max(value.abs()));
+    let scale = if scale > 0.0 { scale } else { 1.0 };
+    let one = |(a, b): (&f64, &f64)| match a == b || a.is_nan() && b.is_nan() {
+        true => 0.0,
+        false if a.is_finite() && b.is_finite() => (a - b).abs() / scale,
+        false => f64::INFINITY,
+    };
+    got.iter().zip(expected).map(one).fold(0.0, f64::max)
+}
+
+/// What a pass has made of a module.
+struct Step {
+    pass: &'static str,
+    module: Module,
+    changed: bool,
+    rewrites: Vec<(&'static str, Loc)>,
+}
+
+/// The first passes of a pipeline, one after the other.
+fn run(module: &Module, pipeline: &Pipeline, count: usize) -> Result<Vec<Step>> {
+    let mut steps: Vec<Step> = Vec::new();
+    for pass in pipeline.passes.iter().take(count) {
+        let before = steps.last().map_or(module, |step| &step.module);
+        let mut cx = PassContext::new(pass.name());
+        let next = pass.run(before, &mut cx)?;
+        let rewrites = cx.rewrites().iter().map(|r| (r.rule, r.loc.clone())).collect();
+        let changed = differs(before, &next);
+        steps.push(Step { pass: pass.name(), module: next, changed, rewrites });
+    }
+    Ok(steps)
+}
+
+impl Step {
+    /// The rules that were applied, with all their places.
+    fn rules(&self) -> Vec<(&'static str, Loc)> {
+        let mut rules: Vec<(&'static str, Loc)> = Vec::new();
+        for (rule, loc) in &self.rewrites {
+            match rules.iter_mut().find(|(known, _)| known == rule) {
+                Some((_, places)) => places.merge(loc),
+                None => rules.push((rule, loc.clone())),
+            }
+        }
+        rules
+    }
+}
+
+/// The results of each function that is called from outside.
+fn answers(module: &Module, args: &[Tensor]) -> Result<Vec<Vec<Tensor>>> {
+    let mut all: Vec<Vec<Tensor>> = Vec::new();
+    for function in module.called_from_outside() {
+        let mut own = args.to_vec();
+        if let Some(outputs) = all.first() {
+            own.extend(cotangents(function, outputs));
+        }
+        all.push(evaluate(module, function, &own)?);
+    }
+    Ok(all)
+}
+
+/// Ones like the outputs that the function takes cotangents of.
+fn cotangents(function: &Function, outputs: &[Tensor]) -> Vec<Tensor> {
+    let count = function.args.iter().filter(|arg| arg.role == Role::Cotangent).count();
+    let floats = outputs.iter().filter(|output| output.dtype().is_float());
+    let ones = |like: &Tensor| {
+        Tensor::from_f64s(like.dtype(), like.shape().to_vec(), &vec![1.0; like.len()])
+    };
+    // States, which take none, are behind all other results.
+    floats.take(count).map(ones).collect()
+}
+
+/// The greatest difference between the results of functions that both have.
+fn apart(got: &[Vec<Tensor>], expected: &[Vec<Tensor>]) -> f64 {
+    let pairs = got.iter().flatten().zip(expected.iter().flatten());
+    let one = |(a, b): (&Tensor, &Tensor)| match a.shape() == b.shape() {
+        true => difference(&a.to_f64s(), &b.to_f64s()),
+        false => f64::INFINITY,
+    };
+    pairs.map(one).fold(0.0, f64::max)
+}

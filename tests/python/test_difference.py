@@ -1,0 +1,221 @@
+"""`ml.diff`, `mithril diff`, `keep=` and gradients that Mithril writes for frameworks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import mithril as ml
+from mithril.models import (
+    MLP,
+    Divide,
+    Embedding,
+    Gelu,
+    LayerNorm,
+    Linear,
+    Model,
+    MultiHeadAttention,
+    Relu,
+    Residual,
+    Sequential,
+    Softmax,
+    Tanh,
+)
+
+MITHRIL = Path(sys.executable).with_name("mithril")
+
+
+def classifier() -> Model:
+    model = Model(name="classifier")
+    model |= Linear(8, name="first")(input="input", output="hidden")
+    model |= MLP(activations=[Tanh(), Gelu()], dimensions=[16, 8], name="mlp")(
+        input="hidden", output="inner"
+    )
+    model |= LayerNorm(name="norm")(input="inner", output="normed")
+    model |= Linear(3, name="last")(input="normed", output="output")
+    return model
+
+
+def ratio() -> Model:
+    """`x / x` inside a block: 1 by the rules of `math="fast"`, NaN where x is 0."""
+    inner = Model(name="inner")
+    inner |= Divide(name="ratio")(numerator="input", denominator="input", output="output")
+    model = Model()
+    model |= Linear(4, name="first")(input="input", output="hidden")
+    model |= inner(input="hidden", output="one")
+    model |= Softmax(name="last")(input="one", output="output")
+    return model
+
+
+class Wrong(ml.NumpyBackend):
+    """A backend one of whose functions is wrong."""
+
+    def runner(self, program, namespace, **options):
+        def spoilt():
+            own = namespace()
+
+            class Library:
+                def __getattr__(self, name):
+                    if name == "tanh":
+                        return lambda x: np.tanh(x) * np.float32(1.01)
+                    return getattr(np, name)
+
+            own["np"] = Library()
+            return own
+
+        return super().runner(program, spoilt, **options)
+
+
+def test_all_backends_agree_block_by_block_and_in_gradients():
+    found = ml.diff(classifier(), shapes={"input": ["batch", 4]}, gradients=True, bisect=True)
+    assert found.agrees
+    assert [f.backend for f in found.findings] == ["numpy", "torch", "jax", "cpu", "c"]
+    for finding in found.findings:
+        assert {"first", "mlp", "norm", "last", "output"} <= set(finding.errors)
+        assert "gradient of mlp.linear_0.w" in finding.outputs
+        assert max(finding.errors.values()) < 1e-5
+        assert finding.culprit is None
+    assert "cpu: agrees" in str(found)
+
+
+def test_a_model_of_tokens_agrees_with_double_precision():
+    block = Residual(Sequential([LayerNorm(), MultiHeadAttention(2, is_causal=True)]))
+    model = Model()
+    model |= Embedding(11, 8, name="tokens")(input="input", output="x")
+    model |= block(input="x", output="y")
+    model |= Softmax(name="softmax")(input="y", output="output")
+    found = ml.diff(model, ["torch", "cpu"], against="fp64", shapes={"input": ["b", "t"]})
+    assert found.agrees and "float64" in str(found)
+    assert 0 < found["cpu"].errors["output"] < 1e-5
+
+
+def test_a_wrong_function_of_a_target_is_found_in_its_block():
+    found = ml.diff(classifier(), [Wrong()], shapes={"input": [2, 4]}, bisect=True)
+    finding = found["numpy"]
+    assert not found.agrees and not finding.agrees
+    assert finding.first == "mlp.tanh"
+    assert finding.errors["first"] < 1e-6
+    assert finding.errors["mlp"] > 1e-3
+    assert finding.culprit.stage == "code"
+    text = str(found)
+    assert "differs, first in `mlp.tanh`; the passes keep the numbers" in text
+    assert " !" in text
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "jax", "cpu", "c"])
+def test_a_rule_that_changes_numbers_is_named(backend):
+    zeros = {"input": np.zeros((2, 4), "float32")}
+    shapes = {"input": ["n", 4]}
+    found = ml.diff(ratio(), backend, shapes=shapes, inputs=zeros, math="fast", bisect=True)
+    finding = found[backend]
+    assert finding.first == "inner.ratio"
+    assert finding.culprit.stage == "eqsat"
+    assert finding.culprit.rule == "div-same"
+    assert finding.culprit.places == ("inner.ratio",)
+    assert ml.diff(ratio(), backend, shapes=shapes, inputs=zeros).agrees
+
+
+def test_what_is_asked_wrongly_is_refused():
+    model = classifier()
+    with pytest.raises(ml.UsageError, match=r"did you mean .torch"):
+        ml.diff(model, ["troch"], shapes={"input": [2, 4]})
+    with pytest.raises(ml.UsageError, match="`backends` are what is compared"):
+        ml.diff(model, [], shapes={"input": [2, 4]})
+    with pytest.raises(ml.MithrilError, match="shape"):
+        ml.diff(model, ["numpy"])
+
+
+def test_the_command_tells_by_its_exit(tmp_path):
+    file = str(tmp_path / "ratio.json")
+    ratio().save(file)
+    arrays = tmp_path / "zeros.npz"
+    np.savez(arrays, input=np.zeros((2, 4), "float32"))
+    common = [str(MITHRIL), "diff", file, "--shape", "input=n,4", "--backends", "torch,cpu"]
+
+    def run(*more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*common, *more], capture_output=True, text=True, check=False)
+
+    same = run("--gradients", "--tolerance", "1e-3")
+    assert (same.returncode, same.stderr) == (0, "")
+    assert "cpu: agrees" in same.stdout
+    other = run("--math", "fast", "--inputs", str(arrays), "--bisect")
+    assert other.returncode == 1
+    rule = "the rule `div-same` of the pass `eqsat`, in `inner.ratio`"
+    assert f"cpu: differs, first in `inner.ratio`; {rule}" in other.stdout
+    wrong = run("--backends", "nump")
+    assert wrong.returncode == 2
+    assert "there is no backend `nump`" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    "backend", [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.CpuBackend, ml.CBackend]
+)
+def test_kept_blocks_are_outputs_at_any_depth(backend):
+    model, shapes = classifier(), {"input": [2, 4]}
+    keep = ["mlp.linear_0", "mlp.tanh", "hidden"]
+    compiled = ml.compile(model, backend("float64"), shapes=shapes, keep=keep)
+    assert set(compiled.outputs) == {"output", *keep}
+    params = compiled.randomize_params(seed=3)
+    x = np.random.default_rng(0).standard_normal((2, 4))
+    outputs = compiled.evaluate(params, {"input": compiled.backend.array(x)})
+    own = {name: compiled.backend.to_numpy(value) for name, value in outputs.items()}
+    p = {name: compiled.backend.to_numpy(value) for name, value in params.items()}
+    hidden = x @ p["first.w"] + p["first.b"]
+    inner = hidden @ p["mlp.linear_0.w"] + p["mlp.linear_0.b"]
+    np.testing.assert_allclose(own["hidden"], hidden, rtol=1e-12)
+    np.testing.assert_allclose(own["mlp.linear_0"], inner, rtol=1e-12)
+    np.testing.assert_allclose(own["mlp.tanh"], np.tanh(inner), rtol=1e-12)
+
+
+def test_hooks_reach_blocks_and_leave_outputs_alone():
+    compiled = ml.compile(classifier(), ml.NumpyBackend(), shapes={"input": [2, 4]})
+    seen = []
+    compiled.register_hook("mlp.tanh", lambda value: seen.append(value.shape))
+    outputs = compiled.evaluate(compiled.randomize_params(0), {"input": np.ones((2, 4), "f4")})
+    assert seen == [(2, 16)]
+    assert list(outputs) == ["output"] == list(compiled.outputs)
+    with pytest.raises(ml.TerminalError, match=r"did you mean .mlp"):
+        compiled.register_hook("mlp.tahn", print)
+    with pytest.raises(ml.MithrilError, match="`input` is an input"):
+        compiled.register_hook("input", print)
+
+
+@pytest.mark.parametrize("backend", [ml.TorchBackend, ml.JaxBackend])
+@pytest.mark.parametrize("jit", [False, None])
+def test_gradients_in_the_source_are_those_of_the_framework(backend, jit):
+    model = Model()
+    model |= Sequential(
+        [Linear(8), Relu(), MultiHeadAttention(2, is_causal=True), LayerNorm(), Gelu(), Linear(3)]
+    )(input="input", output="output")
+    x = np.random.default_rng(1).standard_normal((2, 5, 4))
+    results = []
+    for autodiff in ("framework", "mithril"):
+        compiled = ml.compile(
+            model, backend("float64"), shapes={"input": ["b", "t", 4]}, autodiff=autodiff, jit=jit
+        )
+        assert ("outputs_and_gradients" in compiled.code) == (autodiff == "mithril")
+        params = compiled.randomize_params(seed=5)
+        array = compiled.backend.array
+        given = [
+            {"output": array(np.cos(np.arange(30.0)).reshape(2, 5, 3))},
+            lambda outputs: {"output": outputs["output"] * 2},
+        ]
+        for output_gradients in given:
+            outputs, gradients = compiled.evaluate(
+                params, {"input": array(x)}, output_gradients=output_gradients
+            )
+            results.append({**outputs, **{f"d {n}": g for n, g in gradients.items()}})
+            assert not isinstance(outputs["output"], torch.Tensor) or not any(
+                g.requires_grad for g in gradients.values()
+            )
+    for framework, own in zip(results[:2], results[2:]):
+        assert framework.keys() == own.keys()
+        # One gradient, of a bias of keys, is 0 but for rounding.
+        scale = max(float(abs(np.asarray(value)).max()) for value in framework.values())
+        for name, value in framework.items():
+            np.testing.assert_allclose(np.asarray(own[name]), np.asarray(value), atol=1e-12 * scale)

@@ -1,0 +1,107 @@
+//! `mithril diff`: one model on several backends, by the Python package, which runs them.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use clap::Args;
+use mithril::{Diagnostic, DimSpec, Result};
+use serde_json::{Value, json};
+
+use crate::effort::Effort;
+use crate::saved::Saved;
+
+/// What is compared, and with what.
+#[derive(Args)]
+pub struct Diff {
+    #[command(flatten)]
+    model: Saved,
+    #[command(flatten)]
+    effort: Effort,
+    /// numpy, torch, jax, cpu, c; by default those that are there.
+    #[arg(short, long, value_name = "NAME,…", value_delimiter = ',')]
+    backends: Vec<String>,
+    /// What they are compared with: a backend, or fp64 for double precision. By default the model as
+    /// it is written, on NumPy.
+    #[arg(long, value_name = "NAME")]
+    against: Option<String>,
+    /// Arrays of inputs by name, in an .npz file; the others are drawn.
+    #[arg(long, value_name = "FILE")]
+    inputs: Option<PathBuf>,
+    /// What arrays are drawn with.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// How far numbers may be apart, relative to the greatest of their array.
+    #[arg(long)]
+    tolerance: Option<f64>,
+    /// Compare the gradients of params, too.
+    #[arg(long)]
+    gradients: bool,
+    /// Find the pass, and the rule, after which the numbers differ.
+    #[arg(long)]
+    bisect: bool,
+}
+
+impl Diff {
+    /// Prints the comparison; fails where backends differ.
+    ///
+    /// Errors: there is no Python to run.
+    pub fn run(&self) -> Result<ExitCode> {
+        let python = python();
+        let run = "import sys; from mithril.difference import main; main(sys.argv[1])";
+        let mut command = Command::new(&python);
+        command.args(["-c", run]).arg(self.request().to_string());
+        let status = command.status().map_err(|error| {
+            Box::new(
+                Diagnostic::new("backends are run by Python, which cannot be started")
+                    .got(format!("{}: {error}", PathBuf::from(&python).display()))
+                    .hint("the environment's MITHRIL_PYTHON names the one to take"),
+            )
+        })?;
+        Ok(ExitCode::from(status.code().map_or(2, |code| code as u8)))
+    }
+
+    /// The keywords of `ml.diff`, and the file of the model.
+    fn request(&self) -> Value {
+        let options = self.model.options();
+        let shapes = options.shapes.iter().map(|(name, dims)| {
+            let dims: Vec<Value> = dims.iter().map(dim).collect();
+            (name.to_string(), Value::from(dims))
+        });
+        let effort = self.effort.options();
+        json!({
+            "file": self.model.file,
+            "arrays": self.inputs,
+            "dtype": options.dtype.array_name(),
+            "backends": if self.backends.is_empty() { Value::Null } else { json!(self.backends) },
+            "keywords": {
+                "against": self.against,
+                "shapes": Value::Object(shapes.collect()),
+                "seed": self.seed,
+                "tolerance": self.tolerance,
+                "gradients": self.gradients,
+                "bisect": self.bisect,
+                "inference": options.mode == mithril::Mode::Inference,
+                "math": effort.math.name(),
+                "optimization_level": effort.level.name(),
+            },
+        })
+    }
+}
+
+fn dim(dim: &DimSpec) -> Value {
+    match dim {
+        DimSpec::Number(number) => json!(number),
+        DimSpec::Any => Value::Null,
+        DimSpec::Named(name) => json!(**name),
+    }
+}
+
+/// What the environment names, what lies beside this program, or what the path has.
+fn python() -> OsString {
+    let named = env::var_os("MITHRIL_PYTHON");
+    let beside = || Some(env::current_exe().ok()?.with_file_name("python3"));
+    let beside = || beside().filter(|path| path.exists()).map(OsString::from);
+    named.or_else(beside).unwrap_or_else(|| "python3".into())
+}
