@@ -22,6 +22,8 @@ use crate::naming::check_name;
 pub struct Block {
     pub(crate) definition: Arc<Definition>,
     pub(crate) name: Option<Arc<str>>,
+    /// Whether gradients compute its inner values again instead of keeping them.
+    pub(crate) checkpoint: bool,
     pub(crate) given: Vec<(Arc<str>, Source)>,
 }
 
@@ -147,7 +149,7 @@ impl Block {
 
     /// A block without name and connections.
     pub(crate) fn from_definition(definition: Arc<Definition>) -> Block {
-        Block { definition, name: None, given: Vec::new() }
+        Block { definition, name: None, checkpoint: false, given: Vec::new() }
     }
 
     /// The kind: `Linear`, or the class of a model.
@@ -210,6 +212,19 @@ impl Block {
     pub fn named(mut self, name: &str) -> Result<Block> {
         check_name(name, "block")?;
         self.name = Some(name.into());
+        Ok(self)
+    }
+
+    /// The same block, whose inner values gradients compute again instead of keeping them.
+    /// Errors: there are no blocks inside.
+    pub fn checkpointed(mut self) -> Result<Block> {
+        if self.definition.composite.is_none() {
+            return Diagnostic::new("`checkpoint` is about the values inside a block")
+                .got(format!("{}, which has no blocks inside", self.describe()))
+                .hint("put it into a `Model(checkpoint=True)`, or leave it out")
+                .err();
+        }
+        self.checkpoint = true;
         Ok(self)
     }
 

@@ -17,6 +17,7 @@ use mithril_passes::explain::{self, Explanation};
 use mithril_passes::inline::Inline;
 use mithril_passes::keep::Keep;
 use mithril_passes::pipeline::{Effort, Pipeline};
+use mithril_passes::release::Release;
 use mithril_passes::specialise::given::Shapes;
 use mithril_passes::{pipeline, target};
 use mithril_source::python::{self, Framework, Source};
@@ -440,7 +441,7 @@ impl Recipe {
         let (target, gradients) = self.destination(logical)?;
         let pipeline = pipeline::standard(shapes, target, gradients, effort);
         Ok(match self.target {
-            Target::Framework(_) => pipeline,
+            Target::Framework(_) => pipeline.then(Release::default()),
             Target::Cpu | Target::C => pipeline::flat(pipeline),
         })
     }

@@ -82,7 +82,10 @@ fn dtype(value: &Value) -> Result<DType> {
 impl Reader {
     fn block(&self, value: &Value) -> Result<Block> {
         let at = index(&value["definition"], self.blocks.len())?;
-        let block = self.blocks[at as usize].clone();
+        let mut block = self.blocks[at as usize].clone();
+        if value["checkpoint"].as_bool() == Some(true) {
+            block = block.checkpointed()?;
+        }
         match &value["name"] {
             Value::Null => Ok(block),
             name => block.named(text(name)?),

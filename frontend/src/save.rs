@@ -49,6 +49,9 @@ impl Writer {
         if let Some(name) = block.name() {
             object.insert("name".into(), json!(name));
         }
+        if block.checkpoint {
+            object.insert("checkpoint".into(), json!(true));
+        }
         Value::Object(object)
     }
 

@@ -46,6 +46,7 @@ fn class(text: &mut String, entry: &Entry) {
     }
     let _ = writeln!(text, "        *,");
     let _ = writeln!(text, "        name: str | None = None,");
+    let _ = writeln!(text, "        checkpoint: bool = False,");
     let _ = writeln!(text, "    ) -> None: ...");
 }
 

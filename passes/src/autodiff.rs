@@ -26,7 +26,7 @@ use calls::CallBack;
 use halves::{Halves, split};
 
 mod calls;
-mod halves;
+pub(crate) mod halves;
 
 pass! {
     /// Adds a function that gives the gradients of another one: it takes that one's arguments and
@@ -98,8 +98,9 @@ impl Autodiff {
     }
 }
 
-/// What a callee's halves depend on: its name, the arguments that vary, those the caller keeps.
-type CallKey = (Arc<str>, Vec<bool>, Vec<bool>);
+/// What a callee's halves depend on: its name, the arguments that vary, those the caller keeps,
+/// and whether it is computed again.
+type CallKey = (Arc<str>, Vec<bool>, Vec<bool>, bool);
 
 /// Differentiates functions and keeps the halves of called ones.
 struct Tape<'m> {
@@ -228,14 +229,16 @@ impl<'m> Tape<'m> {
     }
 
     /// The halves of a callee whose `varying` arguments have gradients; the caller `keeps` some.
+    /// `again`, the backward one computes what it reads from the arguments.
     fn halves(
         &mut self,
         callee: &Function,
         varying: Vec<bool>,
         keeps: &dyn Fn(usize) -> bool,
+        again: bool,
     ) -> Result<Halves> {
         let kept: Vec<bool> = (0..varying.len()).map(keeps).collect();
-        let key = (callee.name.clone(), varying, kept);
+        let key = (callee.name.clone(), varying, kept, again);
         if let Some(halves) = self.halves.get(&key) {
             return Ok(halves.clone());
         }
@@ -245,7 +248,7 @@ impl<'m> Tape<'m> {
             .map(|((value, _), varies)| *varies && callee.ty(value).dtype.is_float())
             .collect();
         let joint = self.differentiate(callee, &wrt, callee.name.clone(), true)?;
-        let halves = split(self.module, callee, &joint, &wrt, keeps)?;
+        let halves = split(self.module, callee, &joint, &wrt, keeps, again)?;
         self.halves.insert(key, halves.clone());
         Ok(halves)
     }
@@ -462,6 +465,6 @@ fn gradients<'b>(
             vars.iter().zip(found).map(home).collect()
         }
         Gradient::Derived | Gradient::Partials(_) | Gradient::Zero => vec![None; vars.len()],
-        Gradient::Callee | Gradient::Vjp | Gradient::Scan => unreachable!("calls have callbacks"),
+        Gradient::Callee | Gradient::Again | Gradient::Vjp | Gradient::Scan => unreachable!("calls have callbacks"),
     }
 }

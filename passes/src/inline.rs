@@ -21,7 +21,8 @@ pass! {
         limit: Limit = Limit::At(64),
         /// Functions called more than once are inlined below this many operations alone.
         repeated: Limit = Limit::All,
-        /// Whether `custom_gradient` gives way to its callee too: once gradients are taken.
+        /// Whether `custom_gradient` and `checkpoint` give way to their callees, too: once gradients
+        /// are taken.
         custom: bool = false,
     }
 }
@@ -33,7 +34,7 @@ impl Inline {
 
 impl Pass for Inline {
     fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module> {
-        let plain = [op::get("call"), op::get("custom_gradient")];
+        let plain = [op::get("call"), op::get("custom_gradient"), op::get("checkpoint")];
         let inlined = if self.custom { &plain[..] } else { &plain[..1] };
         let mut out = module.clone();
         let calls = call_counts(module);

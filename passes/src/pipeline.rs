@@ -6,6 +6,7 @@ use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 
 use crate::autodiff::Autodiff;
 use crate::canonicalize::Canonicalize;
+use crate::checkpoint::Checkpoint;
 use crate::cse::Cse;
 use crate::dce::Dce;
 use crate::eqsat::Eqsat;
@@ -14,6 +15,7 @@ use crate::inline::Inline;
 use crate::legalize::Legalize;
 use crate::pass::{Limit, Pass};
 use crate::registry;
+use crate::release::Release;
 use crate::rules::Class;
 use crate::specialise::Specialise;
 use crate::specialise::given::Shapes;
@@ -29,6 +31,8 @@ pub struct Pipeline {
 /// Blocks that are used more than once stay functions from this many operations on: source has a
 /// `def` for them, and their work is done once.
 const REPEATED: usize = 12;
+/// The same, where gradients compute them again.
+const REPEATED_AGAIN: usize = 4;
 
 /// How much is done beside what a target asks for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -59,11 +63,18 @@ pub struct Effort {
     pub math: Class,
     /// Rules that are left out.
     pub without: Vec<String>,
+    /// How many functions gradients compute again, instead of keeping their inner values.
+    pub checkpoint: Limit,
 }
 
 impl Default for Effort {
     fn default() -> Effort {
-        Effort { level: Level::Full, math: Class::Recognise, without: Vec::new() }
+        Effort {
+            level: Level::Full,
+            math: Class::Recognise,
+            without: Vec::new(),
+            checkpoint: Limit::At(0),
+        }
     }
 }
 
@@ -83,13 +94,16 @@ pub fn standard(shapes: Shapes, target: Target, gradients: bool, effort: &Effort
 /// The first part of [`standard`]: nothing is decomposed yet.
 pub fn rewritten(shapes: Shapes, target: Target, gradients: bool, effort: &Effort) -> Pipeline {
     if effort.level == Level::None {
-        return faithful(shapes, target, gradients);
+        return faithful(shapes, target, gradients, effort);
     }
     let specialise = Specialise { shapes, ..Specialise::default() };
+    let again = effort.checkpoint != Limit::At(0);
+    let repeated = if again { REPEATED_AGAIN } else { REPEATED };
     let mut pipeline = Pipeline::default()
         .then(specialise)
-        .then(Inline { repeated: Limit::At(REPEATED), ..Inline::default() })
-        .simplify(target, effort, true);
+        .then(Inline { repeated: Limit::At(repeated), ..Inline::default() })
+        .simplify(target, effort, true)
+        .checkpoint(effort);
     if gradients {
         pipeline = pipeline.then(joint(target)).simplify(target, effort, false);
     }
@@ -97,12 +111,12 @@ pub fn rewritten(shapes: Shapes, target: Target, gradients: bool, effort: &Effor
 }
 
 /// Keeps every operation of the model.
-fn faithful(shapes: Shapes, target: Target, gradients: bool) -> Pipeline {
+fn faithful(shapes: Shapes, target: Target, gradients: bool, effort: &Effort) -> Pipeline {
     let mut pipeline = Pipeline::default();
     if shapes != Shapes::default() {
         pipeline = pipeline.then(Specialise { shapes, ..Specialise::default() });
     }
-    pipeline = pipeline.then(Inline::default());
+    pipeline = pipeline.then(Inline::default()).checkpoint(effort);
     if gradients {
         pipeline = pipeline.then(joint(target)).then(Dce::default());
     }
@@ -118,6 +132,7 @@ pub fn flat(pipeline: Pipeline) -> Pipeline {
         .then(Canonicalize::default())
         .then(Cse::default())
         .then(Dce::default())
+        .then(Release::default())
 }
 
 fn joint(target: Target) -> Autodiff {
@@ -128,6 +143,13 @@ impl Pipeline {
     pub fn then(mut self, pass: impl Pass + 'static) -> Pipeline {
         self.passes.push(Box::new(pass));
         self
+    }
+
+    fn checkpoint(self, effort: &Effort) -> Pipeline {
+        match effort.checkpoint {
+            Limit::At(0) => self,
+            count => self.then(Checkpoint { count }),
+        }
     }
 
     fn simplify(self, target: Target, effort: &Effort, supersede: bool) -> Pipeline {

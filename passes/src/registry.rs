@@ -4,6 +4,7 @@ use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 
 use crate::autodiff::Autodiff;
 use crate::canonicalize::Canonicalize;
+use crate::checkpoint::Checkpoint;
 use crate::cse::Cse;
 use crate::dce::Dce;
 use crate::eqsat::Eqsat;
@@ -13,6 +14,7 @@ use crate::inline::Inline;
 use crate::keep::Keep;
 use crate::legalize::Legalize;
 use crate::pass::Pass;
+use crate::release::Release;
 use crate::specialise::Specialise;
 use crate::split_folds::SplitFolds;
 
@@ -27,7 +29,9 @@ pub const PASSES: &[fn() -> Box<dyn Pass>] = &[
     || Box::new(Cse::default()),
     || Box::new(Dce::default()),
     || Box::new(Eqsat::default()),
+    || Box::new(Checkpoint::default()),
     || Box::new(Autodiff::default()),
+    || Box::new(Release::default()),
     || Box::new(Legalize::default()),
     || Box::new(SplitFolds::default()),
 ];

@@ -70,7 +70,8 @@ def compile(
     compositions such as a softmax written out, which become the operation that stays finite;
     `"reassociate"`, also sums and products in another order; `"fast"`, also what is equal of
     ordinary numbers alone, such as `x / x` and 1. `gradient_checkpointing` (or
-    `use_checkpointing`) computes inner values again for the gradients instead of keeping them.
+    `use_checkpointing`) computes the inner values of repeated blocks again for the gradients,
+    instead of keeping them; where no block repeats, of about as many parts as each has operations.
     `autodiff="mithril"` writes the gradients into the source of frameworks that would take
     them by themselves, which is how they are made for all others.
     `memory_planning` concerns native targets: frameworks manage their memory themselves.
@@ -105,13 +106,13 @@ def compile(
         "cache": bool(cache),
         "keep": _names(keep, "keep"),
         "own_gradients": autodiff == "mithril",
+        "checkpoint": bool(gradient_checkpointing or use_checkpointing),
     }
     compiled = CompiledModel(
         model,
         backend,
         options,
         jit=backend.jit_default if jit is None else bool(jit),
-        checkpoint=bool(gradient_checkpointing or use_checkpointing),
         file_path=None if file_path is None else os.fspath(file_path),
         debug=bool(debug),
         verbose=bool(verbose),

@@ -44,7 +44,6 @@ class CompiledModel:
         options: dict[str, Any],
         *,
         jit: bool,
-        checkpoint: bool,
         file_path: str | None,
         debug: bool,
         verbose: bool = False,
@@ -53,7 +52,6 @@ class CompiledModel:
         self.jit = jit
         self._model = model
         self._options = options
-        self._checkpoint = checkpoint
         self._hooks: dict[str, list[Callable[[Array], object]]] = {}
         self._inner: list[str] = []
         self._debug = debug
@@ -81,9 +79,7 @@ class CompiledModel:
         self._checker = program.checker(backend.samples)
         # Native code checks what it is given.
         self._check = self._checker.check if backend.writes else None
-        self._runner = backend.runner(
-            program, self._namespace, jit=self.jit, checkpoint=self._checkpoint
-        )
+        self._runner = backend.runner(program, self._namespace, jit=self.jit)
         self._forward = self._runner.forward
         if self._verbose and backend.kind == "cpu":
             self._runner.native.measure()
@@ -288,7 +284,6 @@ class CompiledModel:
             self.backend,
             {**self._options, "constant_keys": constants, "trainable_keys": learned},
             jit=self.jit,
-            checkpoint=self._checkpoint,
             file_path=None,
             debug=self._debug,
         )

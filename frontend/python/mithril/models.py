@@ -34,7 +34,8 @@ class _Signature:
         ]
         keyword = inspect.Parameter.KEYWORD_ONLY
         name = inspect.Parameter("name", keyword, default=None, annotation="str | None")
-        return inspect.Signature([*parameters, name])
+        again = inspect.Parameter("checkpoint", keyword, default=False, annotation="bool")
+        return inspect.Signature([*parameters, name, again])
 
 
 def _value(text: str) -> typing.Any:

@@ -360,7 +360,8 @@ impl<'a> Frame<'a, '_> {
             operands.push(value);
         }
         let attrs = [Attr::Function(callee.name.clone())].into_iter().collect();
-        let values = self.builder.call(op::get("call"), callee, attrs, &operands)?;
+        let kind = if part.checkpoint { "checkpoint" } else { "call" };
+        let values = self.builder.call(op::get(kind), callee, attrs, &operands)?;
         let nets: Vec<u32> = part.outputs.iter().flatten().copied().collect();
         for (net, value) in nets.iter().zip(&values) {
             self.bind(*net, *value)?;

@@ -16,6 +16,8 @@ use crate::naming::Unique;
 pub(crate) struct Graph {
     pub kind: Arc<str>,
     pub name: Option<Arc<str>>,
+    /// Whether gradients compute inner values again.
+    pub checkpoint: bool,
     pub children: Vec<Child>,
     pub wires: Vec<Wire>,
     pub names: FxHashMap<Arc<str>, u32>,

@@ -77,6 +77,13 @@ impl Model {
         Ok(())
     }
 
+    /// Says whether gradients compute its inner values again instead of keeping them, where it is a
+    /// block of another model. Errors: a used model.
+    pub fn set_checkpoint(&self, checkpoint: bool) -> Result<()> {
+        self.open()?.checkpoint = checkpoint;
+        Ok(())
+    }
+
     /// Whether it has been used as a block.
     pub fn is_sealed(&self) -> bool {
         self.graph().sealed.is_some()
@@ -257,7 +264,7 @@ impl Model {
 
 fn build(graph: &Graph) -> Result<Block> {
     let mut block = Block::new(Definition::composite(graph.kind.clone(), seal::seal(graph)?));
-    block.name = graph.name.clone();
+    (block.name, block.checkpoint) = (graph.name.clone(), graph.checkpoint);
     Ok(block)
 }
 

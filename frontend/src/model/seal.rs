@@ -36,6 +36,8 @@ pub(crate) struct Part {
     /// What the model's key is folded with for it.
     pub fold: u32,
     pub definition: Arc<Definition>,
+    /// Whether gradients compute its inner values again.
+    pub checkpoint: bool,
     pub inputs: Vec<Feed>,
     /// The nets of each output: one, or one for each element of a list.
     pub outputs: Vec<Vec<u32>>,
@@ -206,6 +208,7 @@ impl Sealing<'_> {
                 outputs: outputs.collect(),
                 name,
                 definition,
+                checkpoint: child.block.checkpoint,
                 inputs,
             });
         }

@@ -110,6 +110,18 @@ impl Block {
     }
 }
 
+/// What a keyword that all blocks have was given, which is taken out.
+fn taken<'py>(
+    kwargs: Option<&Bound<'py, PyDict>>,
+    keyword: &str,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let given = kwargs.map(|kwargs| kwargs.get_item(keyword)).transpose()?.flatten();
+    if let (Some(kwargs), Some(_)) = (kwargs, &given) {
+        kwargs.del_item(keyword)?;
+    }
+    Ok(given)
+}
+
 /// The name that a block is given. Errors: no string.
 fn called(name: &Bound<'_, PyAny>) -> Answer<Option<String>> {
     name.extract().map_err(|_| {
@@ -152,19 +164,18 @@ impl Block {
                     .into());
             };
             let kwargs = kwargs.map(|k| k.copy()).transpose()?;
-            let name = match &kwargs {
-                Some(kwargs) if kwargs.contains("name")? => {
-                    let given = kwargs.get_item("name")?;
-                    kwargs.del_item("name")?;
-                    given.map(|given| called(&given)).transpose()?.flatten()
-                }
-                _ => None,
-            };
+            let name = taken(kwargs.as_ref(), "name")?;
+            let name = name.map(|given| called(&given)).transpose()?.flatten();
+            let checkpoint = taken(kwargs.as_ref(), "checkpoint")?;
+            let checkpoint = checkpoint.map(|given| given.is_truthy()).transpose()?;
             let (positional, named) = settings(entry, args, kwargs.as_ref())?;
             let named = named.iter().map(|(name, value)| (name.as_str(), value.clone()));
             let mut block = entry.block(positional, named.collect())?;
             if let Some(name) = name {
                 block = block.named(&name)?;
+            }
+            if checkpoint == Some(true) {
+                block = block.checkpointed()?;
             }
             let _ = slf.get().inner.set(Inner::Block(block));
             Ok(())

@@ -43,12 +43,13 @@ impl Model {
         Ok(PyClassInitializer::from(base).add_subclass(Model))
     }
 
-    #[pyo3(signature = (*, name=None))]
-    fn __init__(slf: &Bound<'_, Model>, name: Option<&str>) -> Answer<()> {
+    #[pyo3(signature = (*, name=None, checkpoint=false))]
+    fn __init__(slf: &Bound<'_, Model>, name: Option<&str>, checkpoint: bool) -> Answer<()> {
+        let model = slf.as_super().get().model()?;
         if let Some(name) = name {
-            slf.as_super().get().model()?.set_name(name)?;
+            model.set_name(name)?;
         }
-        Ok(())
+        Ok(model.set_checkpoint(checkpoint)?)
     }
 
     /// A model that can be built further, from a JSON text that `to_json` wrote.

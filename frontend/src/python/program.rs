@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use mithril_ir::dtype::DType as Element;
 use mithril_passes::explain;
+use mithril_passes::pass::Limit;
 use mithril_passes::pipeline::{Effort, Level};
 use mithril_passes::rules::Class;
 use mithril_passes::table::Table;
@@ -91,7 +92,7 @@ pub struct Program {
 #[pyo3(signature = (
     block, target, dtype, wide, *, shapes: "dict[str, object]", inference, trainable_keys, data_keys,
     discard_keys, constant_keys: "dict[str, object]", level, math, cache, file_path=None,
-    keep=Vec::new(), own_gradients=false,
+    keep=Vec::new(), own_gradients=false, checkpoint=false,
     tier=None,
 ))]
 // The keywords of Python's `compile`, one by one.
@@ -113,6 +114,7 @@ pub fn compile_block(
     file_path: Option<&str>,
     keep: Vec<String>,
     own_gradients: bool,
+    checkpoint: bool,
     tier: Option<&str>,
 ) -> Answer<Program> {
     guarded(|| {
@@ -132,7 +134,7 @@ pub fn compile_block(
         let options = CompileOptions {
             target,
             lower,
-            effort: effort(level, math)?,
+            effort: effort(level, math, checkpoint && !inference)?,
             stem: file_path.map_or(Ok("model".into()), |path| compile::stem(path, target))?,
             cache,
             tier: tier.map_or(Ok(Tier::default()), Tier::find)?,
@@ -148,13 +150,14 @@ pub fn compile_block(
 }
 
 /// How far a model is rewritten, by names that Python has checked.
-fn effort(level: &str, math: &str) -> Answer<Effort> {
+fn effort(level: &str, math: &str, checkpoint: bool) -> Answer<Effort> {
     let level = Level::ALL.into_iter().find(|(name, _)| *name == level);
     let math = Class::ALL.into_iter().find(|class| class.name() == math);
     let (Some((_, level)), Some(math)) = (level, math) else {
         return Err(PyValueError::new_err("no such level, or no such class of rules").into());
     };
-    Ok(Effort { level, math, ..Effort::default() })
+    let checkpoint = if checkpoint { Limit::All } else { Limit::At(0) };
+    Ok(Effort { level, math, checkpoint, ..Effort::default() })
 }
 
 fn mode(inference: bool) -> Mode {

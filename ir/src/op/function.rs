@@ -42,6 +42,13 @@ pub(super) const OPS: &[OpDef] = &[
         ..CALL
     },
     OpDef {
+        name: "checkpoint",
+        doc: "The results of `callee` on the operands. For its gradient nothing inside is kept: it is \
+              computed again from the operands.",
+        gradient: Gradient::Again,
+        ..CALL
+    },
+    OpDef {
         name: "scan",
         doc: "`callee` on each slice, along the first axis, of `sequences` operands: it takes the \
               `carries`, the slices and the operands that remain, and gives the next carries and \
@@ -56,6 +63,19 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Call(scan),
         gradient: Gradient::Scan,
         ..CALL
+    },
+    OpDef {
+        name: "after",
+        access: Access::Same,
+        doc: "`x` itself, but not before `other` is there: what is computed from it is not what was \
+              computed from `x` before.",
+        kind: Kind::Barrier,
+        operands: &[operand("x", Class::Any), operand("other", Class::Any).apart()],
+        meaning: Meaning::Kernel(|i| Ok(i.arg(0).clone())),
+        gradient: Gradient::Rule(|r| vec![Some(r.g()), None]),
+        python: Python { numpy: "{x}", torch: "{x}", jax: "{x}" },
+        known: Some(|cx| cx.known[0].map(<[crate::dim::Dim]>::to_vec)),
+        ..BASE
     },
     OpDef {
         name: "stop_gradient",

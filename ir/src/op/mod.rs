@@ -207,6 +207,8 @@ pub enum Gradient {
     Zero,
     /// That of the function it calls once.
     Callee,
+    /// That, of what is computed again.
+    Again,
     /// Its second function takes operands, results and cotangents, and gives the operands' cotangents.
     Vjp,
     /// That of the body it repeats, in the other direction.

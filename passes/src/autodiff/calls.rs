@@ -27,6 +27,8 @@ pub struct CallBack {
 #[derive(Clone, Copy)]
 enum Input {
     Value(Value),
+    /// The same, but not before the cotangents are there.
+    Again(Value),
     /// The cotangent of a result.
     Seed(Value),
     /// Zeros of the type of a value.
@@ -46,8 +48,17 @@ impl CallBack {
         cotangents: &Cotangents,
         count: usize,
     ) -> Result<Vec<Option<Var<'b>>>> {
+        let known = |input: &Input| match input {
+            Input::Seed(value) => cotangents.0.get(value).copied(),
+            Input::Value(_) | Input::Again(_) | Input::Zeros(_) => None,
+        };
+        let cotangent = self.inputs.iter().find_map(known);
         let input = |input: &Input| match input {
             Input::Value(value) => *value,
+            Input::Again(value) => match cotangent {
+                Some(cotangent) => builder.var(*value).binary("after", builder.var(cotangent)).value,
+                None => *value,
+            },
             Input::Zeros(value) => zeros(builder, &builder.ty(*value)),
             Input::Seed(value) => match cotangents.0.get(value) {
                 Some(cotangent) => *cotangent,
@@ -125,6 +136,7 @@ impl Tape<'_> {
         let (mut results, back) = match operation.op.gradient {
             Gradient::Vjp => self.custom(&site)?,
             Gradient::Scan => self.scan(&site)?,
+            Gradient::Again => self.again(&site)?,
             Gradient::Callee
             | Gradient::Derived
             | Gradient::Partials(_)
@@ -138,12 +150,28 @@ impl Tape<'_> {
     }
 
     fn once(&mut self, site: &Site) -> Result<(SmallVec<[Value; 4]>, CallBack)> {
-        let halves = self.halves(site.callee, site.varying.clone(), &|_| true)?;
+        let halves = self.halves(site.callee, site.varying.clone(), &|_| true, false)?;
         let results = site.forward(&halves.forward)?;
         let (own, saved) = results.split_at(site.callee.results.len());
         let kept = halves.kept.iter().map(|&i| site.operands[i]);
         let mut inputs: Vec<Input> = kept.chain(saved.iter().copied()).map(Input::Value).collect();
         inputs.extend(site.seeds(own));
+        let back = CallBack::once(halves.backward, inputs, halves.operands);
+        Ok((results, back))
+    }
+
+    /// Backward, what is kept of the operands comes after the cotangents, so that nothing takes what
+    /// is computed from it for what was computed before.
+    fn again(&mut self, site: &Site) -> Result<(SmallVec<[Value; 4]>, CallBack)> {
+        let halves = self.halves(site.callee, site.varying.clone(), &|_| true, true)?;
+        let attrs = smallvec![Attr::Function(site.callee.name.clone())];
+        let results = site.builder.call(op::get("call"), site.callee, attrs, site.operands)?;
+        let kept = halves.kept.iter().map(|&i| match site.callee.args[i].role {
+            Role::Param => Input::Value(site.operands[i]),
+            _ => Input::Again(site.operands[i]),
+        });
+        let mut inputs: Vec<Input> = kept.collect();
+        inputs.extend(site.seeds(&results));
         let back = CallBack::once(halves.backward, inputs, halves.operands);
         Ok((results, back))
     }
@@ -169,7 +197,7 @@ impl Tape<'_> {
         let varying: Vec<bool> = (0..site.operands.len())
             .map(|i| site.is_float(i) && (plan.is_carry(i) || site.varying[i]))
             .collect();
-        let halves = self.halves(site.callee, varying, &|i| !plan.is_carry(i))?;
+        let halves = self.halves(site.callee, varying, &|i| !plan.is_carry(i), false)?;
         let results = site.forward(&halves.forward)?;
         let (own, saved) = results.split_at(site.callee.results.len());
         let (ends, stacked) = own.split_at(plan.carries);

@@ -37,19 +37,21 @@ impl Halves {
 
 /// Splits `joint`, which gives `callee`'s results and then the gradients of the arguments of
 /// `wrt`, and adds both halves to the module. Forward is what the results need; all else is
-/// computed backward, from saved values and those arguments that the caller `keeps`.
+/// computed backward, from saved values and those arguments that the caller `keeps`. Where forward
+/// values are computed `again`, none is saved.
 pub fn split(
     module: &mut Module,
     callee: &Function,
     joint: &Function,
     wrt: &[bool],
     keeps: &dyn Fn(usize) -> bool,
+    again: bool,
 ) -> Result<Halves> {
     let (results, gradients) = joint.results.split_at(callee.results.len());
     let ahead = needed(joint, results);
     // Constants are written again rather than saved.
     let behind: Vec<bool> = (needed(joint, gradients).iter().zip(&ahead).zip(&joint.ops))
-        .map(|((back, front), op)| *back && (!front || is_constant(op)))
+        .map(|((back, front), op)| *back && (again || !front || is_constant(op)))
         .collect();
     let (kept, saved) = crossing(callee, joint, gradients, &behind, keeps);
     let saved: Vec<(Arc<str>, Value)> =
@@ -242,7 +244,7 @@ fn keep(
 }
 
 /// The symbols that an array of this type shows: bare dims and the rank variable.
-fn bare_symbols(ty: &Type, f: &mut dyn FnMut(&Symbol)) {
+pub fn bare_symbols(ty: &Type, f: &mut dyn FnMut(&Symbol)) {
     ty.shape.lead.iter().for_each(&mut *f);
     ty.shape.dims.iter().filter_map(|d| d.as_symbol()).for_each(f);
 }
@@ -251,7 +253,8 @@ fn selected<'f>(function: &'f Function, which: &'f [bool]) -> impl Iterator<Item
     function.ops.iter().zip(which).filter(|(_, wanted)| **wanted).map(|(operation, _)| operation)
 }
 
-fn copy(
+/// Copies the operations of `which`, by index, on what stands for their operands in `map`.
+pub fn copy(
     builder: &Builder,
     module: &Module,
     from: &Function,

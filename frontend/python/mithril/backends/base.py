@@ -410,7 +410,7 @@ class Backend(ABC):
         return samples(self)
 
     @abstractmethod
-    def runner(self, program: Program, namespace: Namespace, *, jit: bool, checkpoint: bool) -> Any:
+    def runner(self, program: Program, namespace: Namespace, *, jit: bool) -> Any:
         """How the functions of a program are called; `namespace` runs the generated source."""
 
     def lacks_memory(self, error: Exception) -> bool:

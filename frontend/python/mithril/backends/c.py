@@ -30,9 +30,7 @@ class CBackend(NumpyArrays):
     def jit_default(self) -> bool:
         return True
 
-    def runner(
-        self, program: Program, namespace: object, *, jit: bool, checkpoint: bool
-    ) -> CpuRunner:
+    def runner(self, program: Program, namespace: object, *, jit: bool) -> CpuRunner:
         native = program.native(self.samples, 1)
         outputs = [result for result in program.results if result.state is None]
         ones = {r.name: self.ones(dtype=r.dtype) for r in outputs if not r.dims}

@@ -73,9 +73,7 @@ class CpuBackend(NumpyArrays):
     def compile_options(self) -> dict[str, Any]:
         return {"tier": self.tier}
 
-    def runner(
-        self, program: Program, namespace: object, *, jit: bool, checkpoint: bool
-    ) -> CpuRunner:
+    def runner(self, program: Program, namespace: object, *, jit: bool) -> CpuRunner:
         native = program.native(self.samples, self.threads or 0)
         outputs = [result for result in program.results if result.state is None]
         ones = {r.name: self.ones(dtype=r.dtype) for r in outputs if not r.dims}

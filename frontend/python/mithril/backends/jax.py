@@ -75,24 +75,22 @@ class JaxBackend(Backend):
         return bool(self.framework.config.jax_enable_x64)
 
     def runner(
-        self, program: Program, namespace: Namespace, *, jit: bool, checkpoint: bool
+        self, program: Program, namespace: Namespace, *, jit: bool
     ) -> JaxRunner | JointRunner:
         own = namespace()
         if program.own_gradients:
             return JointRunner(self, own, compiled=self.framework.jit if jit else None)
-        return JaxRunner(self, own, jit=jit, checkpoint=checkpoint)
+        return JaxRunner(self, own, jit=jit)
 
 
 class JaxRunner:
     """Calls a generated JAX source: through one `jax.jit` each for the forward, the gradients of
     given arrays, and the two halves of the gradients of functions of the outputs."""
 
-    def __init__(
-        self, backend: JaxBackend, namespace: dict[str, Any], *, jit: bool, checkpoint: bool
-    ) -> None:
+    def __init__(self, backend: JaxBackend, namespace: dict[str, Any], *, jit: bool) -> None:
         self._jax = jax = backend.framework
         forward = namespace["forward"]
-        self._raw = jax.checkpoint(forward) if checkpoint else forward
+        self._raw = forward
         compiled = jax.jit if jit else _as_is
         self.forward = compiled(forward)
         self._ahead = compiled(self._pull)

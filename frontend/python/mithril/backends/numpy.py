@@ -49,7 +49,5 @@ class NumpyBackend(NumpyArrays):
 
     kind: ClassVar[str] = "numpy"
 
-    def runner(
-        self, program: Program, namespace: Namespace, *, jit: bool, checkpoint: bool
-    ) -> JointRunner:
+    def runner(self, program: Program, namespace: Namespace, *, jit: bool) -> JointRunner:
         return JointRunner(self, namespace())

@@ -182,11 +182,11 @@ class TorchBackend(Backend):
         return super().initial(*drawing).requires_grad_(self.requires_grad)  # type: ignore[no-any-return]
 
     def runner(
-        self, program: Program, namespace: Namespace, *, jit: bool, checkpoint: bool
+        self, program: Program, namespace: Namespace, *, jit: bool
     ) -> TorchRunner | JointRunner:
         own = namespace()
         if not program.own_gradients:
-            return TorchRunner(self, own, jit=jit, checkpoint=checkpoint)
+            return TorchRunner(self, own, jit=jit)
         runner = JointRunner(self, own, compiled=self.framework.compile if jit else None)
         # Nothing is left for autograd to note.
         ungraded = _under(self.framework.no_grad, runner.gradients)
@@ -217,16 +217,12 @@ class TorchBackend(Backend):
 class TorchRunner:
     """Calls a generated PyTorch source, and takes gradients by torch's autograd."""
 
-    def __init__(
-        self, backend: TorchBackend, namespace: dict[str, Any], *, jit: bool, checkpoint: bool
-    ) -> None:
+    def __init__(self, backend: TorchBackend, namespace: dict[str, Any], *, jit: bool) -> None:
         self._torch = torch = backend.framework
         forward = namespace["forward"]
         if jit:
             forward = torch.compile(forward)
         self._raw = forward
-        if checkpoint:
-            self._raw = partial(torch.utils.checkpoint.checkpoint, forward, use_reentrant=False)
         self.forward = backend.around(forward)
         self.gradients = backend.around(self._gradients)
 

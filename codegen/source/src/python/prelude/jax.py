@@ -26,6 +26,11 @@ def _split(results, count):
     return results[:count], results[count:]
 
 
+def _checkpoint(function, *operands):
+    """The results of `function`, whose inner values gradients compute again."""
+    return jax.checkpoint(function)(*operands)
+
+
 def _custom_gradient(function, vjp, *operands):
     """The results of `function`; `vjp` takes operands, results and their gradients."""
 

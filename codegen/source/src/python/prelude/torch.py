@@ -134,6 +134,13 @@ class _CustomGradient(torch.autograd.Function):
         )
 
 
+def _checkpoint(function, *operands):
+    """The results of `function`, whose inner values gradients compute again."""
+    return torch.utils.checkpoint.checkpoint(
+        function, *operands, use_reentrant=False, preserve_rng_state=False
+    )
+
+
 def _custom_gradient(function, vjp, *operands):
     """The results of `function`; `vjp` takes operands, results and their gradients."""
     return _CustomGradient.apply(function, vjp, *operands)

@@ -1,0 +1,210 @@
+//! `checkpoint`: gradients compute inner values of functions again instead of keeping them.
+
+use std::sync::Arc;
+
+use mithril_ir::attr::Attr;
+use mithril_ir::builder::Builder;
+use mithril_ir::diagnostic::Result;
+use mithril_ir::dim::Symbol;
+use mithril_ir::graph::{Function, Module, ResultDef, Role, Value};
+use mithril_ir::op;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::autodiff::halves::{bare_symbols, copy};
+use crate::context::PassContext;
+use crate::pass::{Limit, Pass};
+
+pass! {
+    /// Makes the calls of the entry such that gradients compute what is inside again, all but the
+    /// last one, whose values are needed at once. Where the entry calls nothing, its operations are
+    /// divided into functions first, where few values cross (Chen et al. 2016).
+    pub struct Checkpoint("checkpoint") {
+        /// How many calls, from the first on.
+        count: Limit = Limit::All,
+    }
+}
+
+impl Pass for Checkpoint {
+    /// Errors: none of valid modules.
+    fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module> {
+        let Some(entry) = module.entry() else { return Ok(module.clone()) };
+        let mut out = module.clone();
+        if calls(module, entry).is_empty() {
+            let divided = Division::of(entry).map(|division| division.apply(&mut out, entry));
+            divided.transpose()?.into_iter().for_each(|divided| out.insert(divided));
+        }
+        let Some(entry) = out.entry() else { return Ok(out) };
+        let mut function = Function::clone(entry);
+        let calls = calls(&out, entry);
+        let earlier = calls.iter().rev().skip(1).rev().enumerate();
+        for (_, at) in earlier.take_while(|(number, _)| self.count.above(*number)) {
+            function.ops[*at].op = op::get("checkpoint");
+            cx.count("calls-computed-again", 1);
+        }
+        out.insert(function);
+        Ok(out)
+    }
+}
+
+/// How many calls [`Checkpoint`] takes at most.
+pub fn most(module: &Module) -> Result<usize> {
+    let mut cx = PassContext::new("checkpoint");
+    Checkpoint::default().run(module, &mut cx)?;
+    Ok(cx.counts().map(|(_, count)| count as usize).sum())
+}
+
+/// The calls of functions that have operations.
+fn calls(module: &Module, function: &Function) -> Vec<usize> {
+    let wanted = |at: &usize| {
+        let operation = &function.ops[*at];
+        let callee = operation.functions().next().and_then(|name| module.get(name));
+        operation.op == op::get("call") && callee.is_some_and(|callee| !callee.external)
+    };
+    (0..function.ops.len()).filter(wanted).collect()
+}
+
+/// Where a function's operations are divided.
+struct Division {
+    /// The first operation of each part, and the end.
+    bounds: Vec<usize>,
+    /// The last operation that reads each value; the end for results.
+    last: Vec<usize>,
+}
+
+impl Division {
+    /// Into about as many parts as each has operations. `None` where there are too few.
+    fn of(function: &Function) -> Option<Division> {
+        let end = function.ops.len();
+        let mut last = vec![0; function.values.len()];
+        for (at, operation) in function.ops.iter().enumerate() {
+            operation.operands.iter().for_each(|value| last[value.index()] = at);
+        }
+        function.results.iter().for_each(|result| last[result.value.index()] = end);
+        let parts = end.isqrt();
+        let crossing = crossing(function, &last);
+        let mut bounds = vec![0];
+        for part in 1..parts {
+            let (middle, reach) = (part * end / parts, end / (2 * parts));
+            let near = (middle.saturating_sub(reach)..(middle + reach).min(end))
+                .filter(|at| bounds.last().is_some_and(|bound| at > bound));
+            let best = near.filter(|at| crossing[*at].is_some());
+            bounds.extend(best.min_by_key(|at| (crossing[*at], at.abs_diff(middle))));
+        }
+        bounds.push(end);
+        (bounds.len() > 3).then_some(Division { bounds, last })
+    }
+
+    /// The function as calls of its parts, which are added to the module.
+    fn apply(&self, module: &mut Module, function: &Function) -> Result<Function> {
+        let builder = Builder::like(function.name.clone(), function);
+        let mut map: FxHashMap<Value, Value> =
+            function.arguments().map(|(value, _)| (value, value)).collect();
+        for (number, bounds) in self.bounds.windows(2).enumerate() {
+            let name = module.fresh_name(&format!("part_{}", number + 1));
+            let part = Part::new(function, bounds[0]..bounds[1], &self.last);
+            let callee = part.function(module, function, name)?;
+            let operands: Vec<Value> = part.reads.iter().map(|value| map[value]).collect();
+            let attrs = [Attr::Function(callee.name.clone())].into_iter().collect();
+            let results = builder.call(op::get("call"), &callee, attrs, &operands)?;
+            for (old, new) in part.gives.iter().zip(results) {
+                builder.set_name(new, function.info(*old).name.clone());
+                map.insert(*old, new);
+            }
+            module.insert(callee);
+        }
+        let results = function.results.iter();
+        builder.finish(results.map(|r| ResultDef { value: map[&r.value], ..r.clone() }).collect())
+    }
+}
+
+/// How many inner values are alive before each operation. `None` where one of them is a shape, which
+/// a call would hide.
+fn crossing(function: &Function, last: &[usize]) -> Vec<Option<usize>> {
+    let mut open: FxHashSet<Value> = FxHashSet::default();
+    let mut all = Vec::with_capacity(function.ops.len());
+    for (at, operation) in function.ops.iter().enumerate() {
+        let hidden = open.iter().any(|value| function.info(*value).known.is_some());
+        all.push((!hidden).then_some(open.len()));
+        open.extend(operation.results());
+        open.retain(|value| last[value.index()] > at);
+    }
+    all
+}
+
+/// Some operations in a row.
+struct Part {
+    ops: std::ops::Range<usize>,
+    /// Values from before; arguments of the whole that show a dim which it names are among them.
+    reads: Vec<Value>,
+    /// Values that are read behind.
+    gives: Vec<Value>,
+}
+
+impl Part {
+    fn new(function: &Function, ops: std::ops::Range<usize>, last: &[usize]) -> Part {
+        let own = &function.ops[ops.clone()];
+        let made: FxHashSet<Value> = own.iter().flat_map(|operation| operation.results()).collect();
+        let mut reads: Vec<Value> = Vec::new();
+        let mut symbols: FxHashSet<Symbol> = FxHashSet::default();
+        for operation in own {
+            for value in operation.operands.iter().filter(|value| !made.contains(value)) {
+                if !reads.contains(value) {
+                    reads.push(*value);
+                }
+            }
+            let types = operation.results().map(|value| &function.ty(value).shape);
+            let shapes = operation.attrs.iter().filter_map(|attr| match attr {
+                Attr::Shape(shape) => Some(shape),
+                _ => None,
+            });
+            for shape in types.chain(shapes) {
+                shape.for_each_symbol(&mut |symbol| {
+                    symbols.insert(symbol.clone());
+                });
+            }
+        }
+        for value in &reads {
+            bare_symbols(function.ty(*value), &mut |symbol| {
+                symbols.remove(symbol);
+            });
+        }
+        for (value, _) in function.arguments() {
+            let mut shows = false;
+            bare_symbols(function.ty(value), &mut |symbol| shows |= symbols.remove(symbol));
+            if shows && !reads.contains(&value) {
+                reads.push(value);
+            }
+        }
+        let gives = own.iter().flat_map(|operation| operation.results());
+        let gives = gives.filter(|value| last[value.index()] >= ops.end).collect();
+        Part { ops, reads, gives }
+    }
+
+    fn function(&self, module: &Module, whole: &Function, name: Arc<str>) -> Result<Function> {
+        let builder = Builder::new(name);
+        let mut map: FxHashMap<Value, Value> = FxHashMap::default();
+        for (number, value) in self.reads.iter().enumerate() {
+            let (name, role) = match whole.args.get(value.index()) {
+                Some(argument) => (argument.name.clone(), argument.role),
+                None => (self.named(whole, *value, number), Role::Data),
+            };
+            map.insert(*value, builder.arg(name, role, whole.ty(*value).clone()));
+        }
+        let own: Vec<bool> = (0..whole.ops.len()).map(|at| self.ops.contains(&at)).collect();
+        copy(&builder, module, whole, &own, &mut map)?;
+        let result = |(number, value): (usize, &Value)| ResultDef {
+            name: self.named(whole, *value, number),
+            value: map[value],
+            state: None,
+        };
+        builder.finish(self.gives.iter().enumerate().map(result).collect())
+    }
+
+    /// The name of a value that crosses, which no argument of the whole has.
+    fn named(&self, whole: &Function, value: Value, number: usize) -> Arc<str> {
+        let taken = |name: &str| whole.args.iter().any(|argument| *argument.name == *name);
+        let own = whole.info(value).name.clone().filter(|name| !taken(name));
+        let numbered = || (number..).map(|n| format!("value_{n}")).find(|name| !taken(name));
+        own.unwrap_or_else(|| numbered().unwrap_or_default().into())
+    }
+}
