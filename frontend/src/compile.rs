@@ -12,6 +12,7 @@ use mithril_ir::loc::Loc;
 use mithril_ir::shape::{Guard, Type};
 use mithril_ir::tensor::Tensor;
 use mithril_passes::bisect::{self, Culprit};
+use mithril_passes::checkpoint;
 use mithril_passes::driver::Driver;
 use mithril_passes::explain::{self, Explanation};
 use mithril_passes::inline::Inline;
@@ -23,8 +24,9 @@ use mithril_passes::{pipeline, target};
 use mithril_source::python::{self, Framework, Source};
 
 use crate::block::{Block, Init};
+use crate::budget;
 use crate::lower::{self, Mode, lower};
-use crate::native::{Native, Tier, host};
+use crate::native::{Native, Planning, Tier, host};
 
 /// Where a compiled model runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,6 +101,11 @@ pub struct CompileOptions {
     pub keep: Vec<String>,
     /// Whether the gradients are written down for a target that could take them itself.
     pub own_gradients: bool,
+    /// The bytes that a call of native code may work with, if there is such a bound: gradients
+    /// compute again what does not fit.
+    pub memory_budget: Option<u64>,
+    /// Where the inner values of native code lie.
+    pub planning: Planning,
 }
 
 impl CompileOptions {
@@ -113,6 +120,8 @@ impl CompileOptions {
             tier: Tier::default(),
             keep: Vec::new(),
             own_gradients: false,
+            memory_budget: None,
+            planning: Planning::default(),
         })
     }
 }
@@ -155,6 +164,8 @@ struct Recipe {
     effort: Effort,
     training: bool,
     own_gradients: bool,
+    memory_budget: Option<u64>,
+    planning: Planning,
     tier: Tier,
 }
 
@@ -261,25 +272,28 @@ fn fresh(block: &Block, options: &CompileOptions) -> Result<Program> {
     let logical = keeping(logical, &options.keep)?;
     let name: Arc<str> = block.name().unwrap_or(block.kind()).into();
     let training = options.lower.mode == Mode::Training;
-    let recipe = Recipe {
+    let mut recipe = Recipe {
         target: options.target,
         stem: options.stem.as_str().into(),
         effort: options.effort.clone(),
         training,
         own_gradients: options.own_gradients,
+        memory_budget: options.memory_budget,
+        planning: options.planning,
         tier: options.tier,
     };
     if options.target.is_native() && is_open(&logical)? {
         let origin = (logical.clone(), Shapes::default());
         return finished(name, &inits, (logical, origin), Code::Open, recipe, watch);
     }
-    let module = simplify(&logical, &recipe, Shapes::default(), &mut watch)?;
-    let code = match options.target {
+    let (module, code) = match options.target {
         Target::Framework(framework) => {
+            let (module, _) = simplify(&logical, &recipe, Shapes::default(), &mut watch)?;
             let names = python::Options { summary: name.to_string(), stem: options.stem.clone() };
-            Code::Source(watch.time("emit", || python::emit(&module, framework, &names))?)
+            let source = watch.time("emit", || python::emit(&module, framework, &names))?;
+            (module, Code::Source(source))
         }
-        Target::Cpu | Target::C => native(&module, &recipe, &mut watch)?,
+        Target::Cpu | Target::C => native(&logical, &mut recipe, Shapes::default(), &mut watch)?,
     };
     finished(name, &inits, (module, (logical, Shapes::default())), code, recipe, watch)
 }
@@ -381,15 +395,14 @@ impl Program {
     ///
     /// Errors: shapes that do not fit; those of [`compile`].
     pub fn settle(&self, shapes: Shapes) -> Result<Program> {
-        let mut watch = Watch::default();
-        let module = simplify(&self.module, &self.recipe, shapes.clone(), &mut watch)?;
-        let code = native(&module, &self.recipe, &mut watch)?;
+        let (mut watch, mut recipe) = (Watch::default(), self.recipe.clone());
+        let (module, code) = native(&self.module, &mut recipe, shapes.clone(), &mut watch)?;
         let inits = |name: &str| {
             let found = self.arguments.iter().find(|argument| *argument.name == *name);
             found.map_or(Init::Normal, |argument| argument.init)
         };
         let module = (module, (self.module.clone(), shapes));
-        finished(self.name.clone(), &inits, module, code, self.recipe.clone(), watch)
+        finished(self.name.clone(), &inits, module, code, recipe, watch)
     }
 }
 
@@ -447,28 +460,55 @@ impl Recipe {
     }
 }
 
-/// The native code of a module, as the target has it.
-fn native(module: &Module, recipe: &Recipe, watch: &mut Watch) -> Result<Code> {
-    let native = watch.time("plan", || match recipe.target {
-        Target::C => Native::of_c(module, &recipe.stem),
-        Target::Cpu | Target::Framework(_) => Native::of(module, host()?, recipe.tier),
-    });
-    Ok(Code::Native(Box::new(native?)))
+/// The native code of a model's functions, as the target has it, and what it is made from. Where a
+/// bound of memory is given, the recipe learns what is to be computed again.
+fn native(
+    logical: &Module,
+    recipe: &mut Recipe,
+    shapes: Shapes,
+    watch: &mut Watch,
+) -> Result<(Module, Code)> {
+    let mut make = |recipe: &Recipe| -> Result<((Module, Box<Native>), usize)> {
+        let (module, again) = simplify(logical, recipe, shapes.clone(), watch)?;
+        let native = watch.time("plan", || match recipe.target {
+            Target::C => Native::of_c(&module, &recipe.stem, recipe.planning),
+            Target::Cpu | Target::Framework(_) => {
+                Native::of(&module, host()?, recipe.tier, recipe.planning)
+            }
+        });
+        Ok(((module, Box::new(native?)), again))
+    };
+    let (module, native) = match recipe.memory_budget {
+        None => make(recipe)?.0,
+        Some(budget) => {
+            let with = |checkpoint| {
+                let effort = Effort { checkpoint, ..recipe.effort.clone() };
+                make(&Recipe { effort, ..recipe.clone() })
+            };
+            let choice = budget::within(budget, with, |(_, native)| Some(native))?;
+            recipe.effort.checkpoint = choice.checkpoint;
+            choice.made
+        }
+    };
+    Ok((module, Code::Native(native)))
 }
 
-/// Runs the passes.
+/// Runs the passes. How many functions gradients compute again, too.
 fn simplify(
     logical: &Module,
     recipe: &Recipe,
     shapes: Shapes,
     watch: &mut Watch,
-) -> Result<Module> {
+) -> Result<(Module, usize)> {
     let pipeline = recipe.pipeline(logical, shapes, &recipe.effort)?;
     let (module, report) = Driver::default().run(&pipeline, logical)?;
+    let mut again = 0;
     for outcome in report.passes {
         watch.add(outcome.pass, outcome.time);
+        let counts = outcome.statistics.iter().filter(|(name, _)| *name == checkpoint::COUNT);
+        again += counts.map(|(_, count)| *count as usize).sum::<usize>();
     }
-    Ok(module)
+    Ok((module, again))
 }
 
 fn entry(module: &Module) -> Result<&Arc<Function>> {

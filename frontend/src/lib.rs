@@ -32,6 +32,7 @@
 
 pub mod block;
 pub mod blocks;
+pub mod budget;
 pub mod compile;
 pub mod cost;
 pub mod literal;

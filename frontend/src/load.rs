@@ -162,7 +162,7 @@ impl Reader {
             }
             Value::Object(object) => match object.iter().next() {
                 Some((key, inner)) => match key.as_str() {
-                    "definition" | "name" => Setting::Block(self.block(value)?),
+                    "checkpoint" | "definition" | "name" => Setting::Block(self.block(value)?),
                     "float" => {
                         let v = text(inner)?.parse();
                         Setting::Float(v.map_err(|_| wrong("a number", inner))?)

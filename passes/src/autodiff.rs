@@ -465,6 +465,8 @@ fn gradients<'b>(
             vars.iter().zip(found).map(home).collect()
         }
         Gradient::Derived | Gradient::Partials(_) | Gradient::Zero => vec![None; vars.len()],
-        Gradient::Callee | Gradient::Again | Gradient::Vjp | Gradient::Scan => unreachable!("calls have callbacks"),
+        Gradient::Callee | Gradient::Again | Gradient::Vjp | Gradient::Scan => {
+            unreachable!("calls have callbacks")
+        }
     }
 }

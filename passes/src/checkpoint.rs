@@ -14,6 +14,9 @@ use crate::autodiff::halves::{bare_symbols, copy};
 use crate::context::PassContext;
 use crate::pass::{Limit, Pass};
 
+/// The statistic that counts what is computed again.
+pub const COUNT: &str = "calls-computed-again";
+
 pass! {
     /// Makes the calls of the entry such that gradients compute what is inside again, all but the
     /// last one, whose values are needed at once. Where the entry calls nothing, its operations are
@@ -39,18 +42,11 @@ impl Pass for Checkpoint {
         let earlier = calls.iter().rev().skip(1).rev().enumerate();
         for (_, at) in earlier.take_while(|(number, _)| self.count.above(*number)) {
             function.ops[*at].op = op::get("checkpoint");
-            cx.count("calls-computed-again", 1);
+            cx.count(COUNT, 1);
         }
         out.insert(function);
         Ok(out)
     }
-}
-
-/// How many calls [`Checkpoint`] takes at most.
-pub fn most(module: &Module) -> Result<usize> {
-    let mut cx = PassContext::new("checkpoint");
-    Checkpoint::default().run(module, &mut cx)?;
-    Ok(cx.counts().map(|(_, count)| count as usize).sum())
 }
 
 /// The calls of functions that have operations.

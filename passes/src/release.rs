@@ -20,7 +20,11 @@ impl Pass for Release {
     }
 }
 
-fn released(module: &Module, function: &Function, cx: &mut PassContext) -> Result<Option<Function>> {
+fn released(
+    module: &Module,
+    function: &Function,
+    cx: &mut PassContext,
+) -> Result<Option<Function>> {
     let after = op::get("after");
     let count = function.ops.iter().filter(|operation| operation.op == after).count();
     if count == 0 {

@@ -12,7 +12,7 @@ use crate::memory::{Block, OutOfMemory};
 use crate::program::Program;
 use crate::threads::Pool;
 use frame::{Frame, Frames};
-pub use prepare::Prepared;
+pub use prepare::{Memory, Prepared};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use table::Table;

@@ -119,14 +119,17 @@ pub fn roots(program: &Program) -> Vec<usize> {
 }
 
 /// For each buffer, the first and the last launch that use it or an alias of it; none if no launch
-/// does, and for aliases.
+/// does, and for aliases. All of them, where the program keeps its temporaries apart.
 pub fn lifetimes(program: &Program) -> Vec<Option<(usize, usize)>> {
     let roots = roots(program);
     let mut lives = vec![None; program.buffers.len()];
     for (at, launch) in program.launches.iter().enumerate() {
         for buffer in &launch.buffers {
             let life = &mut lives[roots[*buffer]];
-            *life = Some(life.map_or((at, at), |(first, _)| (first, at)));
+            *life = Some(match program.apart {
+                true => (0, program.launches.len()),
+                false => life.map_or((at, at), |(first, _)| (first, at)),
+            });
         }
     }
     lives

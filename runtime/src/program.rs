@@ -17,6 +17,8 @@ pub struct Program {
     pub results: usize,
     pub buffers: Vec<Buffer>,
     pub launches: Vec<Launch>,
+    /// Whether temporaries share no bytes, whenever they live: to look at them.
+    pub apart: bool,
 }
 
 /// Memory that launches read and write.

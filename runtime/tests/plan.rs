@@ -121,4 +121,6 @@ fn aliases_prolong_lives() {
         ..Program::default()
     };
     assert_eq!(lifetimes(&program), [Some((0, 2)), None, None, None]);
+    let apart = Program { apart: true, ..program };
+    assert_eq!(lifetimes(&apart), [Some((0, 3)), None, None, None]);
 }

@@ -250,6 +250,7 @@ impl Planner<'_> {
             results: results.len(),
             buffers: self.buffers,
             launches,
+            apart: false,
         };
         let (constants, symbols) = (self.constants, self.symbols);
         Ok(Plan { program, kernels, copies, constants, symbols, locs })

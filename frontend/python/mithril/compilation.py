@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from . import _core
 from .errors import BackendError, UsageError, shown
+from .units import bytes_of
 
 if TYPE_CHECKING:
     from .backends.base import Backend
@@ -39,9 +40,10 @@ def compile(
     debug: bool = False,
     optimization_level: Literal["none", "basic", "full"] = "full",
     math: Literal["exact", "recognise", "reassociate", "fast"] = "recognise",
-    memory_planning: Literal["greedy"] | None = None,
+    memory_planning: Literal["greedy", "none"] | None = None,
     gradient_checkpointing: bool = False,
     use_checkpointing: bool = False,
+    memory_budget: str | int | None = None,
     autodiff: Literal["framework", "mithril"] | None = None,
     backend_map: Mapping[str, Backend] | None = None,
     **unknown: object,
@@ -74,7 +76,10 @@ def compile(
     instead of keeping them; where no block repeats, of about as many parts as each has operations.
     `autodiff="mithril"` writes the gradients into the source of frameworks that would take
     them by themselves, which is how they are made for all others.
-    `memory_planning` concerns native targets: frameworks manage their memory themselves.
+    `memory_budget`, such as `"2GB"`, is what a call of native code may work with: gradients
+    compute again as many of these as it takes.
+    `memory_planning="none"` gives each inner value of native code memory of its own;
+    otherwise those that live at other times share it. Frameworks manage their memory themselves.
 
     Errors: `MithrilError`, as its message says; `UsageError` for a keyword there is not.
     """
@@ -106,6 +111,8 @@ def compile(
         "cache": bool(cache),
         "keep": _names(keep, "keep"),
         "own_gradients": autodiff == "mithril",
+        "apart": memory_planning == "none",
+        "memory_budget": _budget(memory_budget, backend),
         "checkpoint": bool(gradient_checkpointing or use_checkpointing),
     }
     compiled = CompiledModel(
@@ -120,6 +127,17 @@ def compile(
     if verbose:
         print(compiled.report(), file=sys.stdout)
     return compiled
+
+
+def _budget(budget: str | int | None, backend: Backend) -> int | None:
+    if budget is None:
+        return None
+    if backend.writes:
+        raise UsageError(
+            "`memory_budget` is for native code: frameworks manage their memory themselves"
+            f"\n  got: {backend!r}\n  hint: `gradient_checkpointing=True` keeps less"
+        )
+    return bytes_of(budget, "memory_budget")
 
 
 def _mapping(given: Mapping[str, Any] | None, keyword: str, what: str) -> dict[str, Any]:
@@ -152,7 +170,7 @@ def _check_values(**given: object) -> None:
     takes: dict[str, tuple[str | None, ...]] = {
         "optimization_level": ("none", "basic", "full"),
         "math": ("exact", "recognise", "reassociate", "fast"),
-        "memory_planning": (None, "greedy"),
+        "memory_planning": (None, "greedy", "none"),
         "autodiff": (None, "framework", "mithril"),
     }
     for keyword, value in given.items():

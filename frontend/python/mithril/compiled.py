@@ -184,6 +184,23 @@ class CompiledModel:
             lines.append(f"  written to {self._file_path}")
         return "\n".join(lines)
 
+    def memory(self, **dims: int) -> dict[str, int]:
+        """The bytes that a call of native code works with, a training step where there are
+        gradients: `arguments`, `results`, `temporaries`, `constants` and their `total`.
+
+        `dims` are numbers for the dims that have none.
+
+        Errors: `BackendError` for a backend that makes no native code; `MithrilError` for dims
+        without numbers.
+        """
+        found = getattr(self._runner, "native", self._program).memory(dims)
+        if found is None:
+            raise BackendError(
+                f"frameworks manage their memory themselves\n  got: {self.backend!r}"
+                "\n  hint: `cost` of the model counts bytes"
+            )
+        return found
+
     def explain(self) -> _core.Explanation:
         """Which rules have rewritten the model, where, and what each is worth.
 

@@ -190,6 +190,7 @@ class Relu(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class LeakyRelu(Block):
@@ -200,6 +201,7 @@ class LeakyRelu(Block):
         slope: float = 0.01,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Elu(Block):
@@ -210,6 +212,7 @@ class Elu(Block):
         alpha: float = 1.0,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Selu(Block):
@@ -219,6 +222,7 @@ class Selu(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Gelu(Block):
@@ -229,6 +233,7 @@ class Gelu(Block):
         approximate: bool = False,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Silu(Block):
@@ -238,6 +243,7 @@ class Silu(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Mish(Block):
@@ -247,6 +253,7 @@ class Mish(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Hardswish(Block):
@@ -256,6 +263,7 @@ class Hardswish(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Sigmoid(Block):
@@ -265,6 +273,7 @@ class Sigmoid(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class HardSigmoid(Block):
@@ -274,6 +283,7 @@ class HardSigmoid(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Softplus(Block):
@@ -284,6 +294,7 @@ class Softplus(Block):
         beta: float = 1.0,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Softsign(Block):
@@ -293,6 +304,7 @@ class Softsign(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Tanh(Block):
@@ -302,6 +314,7 @@ class Tanh(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Sign(Block):
@@ -311,6 +324,7 @@ class Sign(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Square(Block):
@@ -320,6 +334,7 @@ class Square(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Sqrt(Block):
@@ -330,6 +345,7 @@ class Sqrt(Block):
         robust: bool = False,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Exponential(Block):
@@ -339,6 +355,7 @@ class Exponential(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Log(Block):
@@ -349,6 +366,7 @@ class Log(Block):
         robust: bool = False,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Log1p(Block):
@@ -358,6 +376,7 @@ class Log1p(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Expm1(Block):
@@ -367,6 +386,7 @@ class Expm1(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Absolute(Block):
@@ -376,6 +396,7 @@ class Absolute(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Negate(Block):
@@ -385,6 +406,7 @@ class Negate(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Reciprocal(Block):
@@ -394,6 +416,7 @@ class Reciprocal(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class StableReciprocal(Block):
@@ -403,6 +426,7 @@ class StableReciprocal(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Buffer(Block):
@@ -412,6 +436,7 @@ class Buffer(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Sine(Block):
@@ -421,6 +446,7 @@ class Sine(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Cosine(Block):
@@ -430,6 +456,7 @@ class Cosine(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Tan(Block):
@@ -439,6 +466,7 @@ class Tan(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Asin(Block):
@@ -448,6 +476,7 @@ class Asin(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Acos(Block):
@@ -457,6 +486,7 @@ class Acos(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Atan(Block):
@@ -466,6 +496,7 @@ class Atan(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Sinh(Block):
@@ -475,6 +506,7 @@ class Sinh(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Cosh(Block):
@@ -484,6 +516,7 @@ class Cosh(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Erf(Block):
@@ -493,6 +526,7 @@ class Erf(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Floor(Block):
@@ -502,6 +536,7 @@ class Floor(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Ceil(Block):
@@ -511,6 +546,7 @@ class Ceil(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Round(Block):
@@ -520,6 +556,7 @@ class Round(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class IsNan(Block):
@@ -529,6 +566,7 @@ class IsNan(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class IsInf(Block):
@@ -538,6 +576,7 @@ class IsInf(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class NanToNum(Block):
@@ -547,6 +586,7 @@ class NanToNum(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class LogicalNot(Block):
@@ -556,6 +596,7 @@ class LogicalNot(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class BitwiseNot(Block):
@@ -565,6 +606,7 @@ class BitwiseNot(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Cast(Block):
@@ -575,6 +617,7 @@ class Cast(Block):
         dtype: object,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Clamp(Block):
@@ -586,6 +629,7 @@ class Clamp(Block):
         max: float | None = None,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class StopGradient(Block):
@@ -595,6 +639,7 @@ class StopGradient(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Dropout(Block):
@@ -605,6 +650,7 @@ class Dropout(Block):
         rate: float = 0.5,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Add(Block):
@@ -614,6 +660,7 @@ class Add(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Subtract(Block):
@@ -623,6 +670,7 @@ class Subtract(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Multiply(Block):
@@ -632,6 +680,7 @@ class Multiply(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Divide(Block):
@@ -641,6 +690,7 @@ class Divide(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class FloorDivide(Block):
@@ -650,6 +700,7 @@ class FloorDivide(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Modulo(Block):
@@ -659,6 +710,7 @@ class Modulo(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Power(Block):
@@ -669,6 +721,7 @@ class Power(Block):
         robust: bool = False,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Atan2(Block):
@@ -678,6 +731,7 @@ class Atan2(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Minimum(Block):
@@ -687,6 +741,7 @@ class Minimum(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Maximum(Block):
@@ -696,6 +751,7 @@ class Maximum(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class MatrixMultiply(Block):
@@ -705,6 +761,7 @@ class MatrixMultiply(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Equal(Block):
@@ -714,6 +771,7 @@ class Equal(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class NotEqual(Block):
@@ -723,6 +781,7 @@ class NotEqual(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Greater(Block):
@@ -732,6 +791,7 @@ class Greater(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class GreaterEqual(Block):
@@ -741,6 +801,7 @@ class GreaterEqual(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Less(Block):
@@ -750,6 +811,7 @@ class Less(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class LessEqual(Block):
@@ -759,6 +821,7 @@ class LessEqual(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class LogicalAnd(Block):
@@ -768,6 +831,7 @@ class LogicalAnd(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class LogicalOr(Block):
@@ -777,6 +841,7 @@ class LogicalOr(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class LogicalXor(Block):
@@ -786,6 +851,7 @@ class LogicalXor(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class BitwiseAnd(Block):
@@ -795,6 +861,7 @@ class BitwiseAnd(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class BitwiseOr(Block):
@@ -804,6 +871,7 @@ class BitwiseOr(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class BitwiseXor(Block):
@@ -813,6 +881,7 @@ class BitwiseXor(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class ShiftLeft(Block):
@@ -822,6 +891,7 @@ class ShiftLeft(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class ShiftRight(Block):
@@ -831,6 +901,7 @@ class ShiftRight(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Where(Block):
@@ -840,6 +911,7 @@ class Where(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Sum(Block):
@@ -851,6 +923,7 @@ class Sum(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Mean(Block):
@@ -862,6 +935,7 @@ class Mean(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Max(Block):
@@ -873,6 +947,7 @@ class Max(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Min(Block):
@@ -884,6 +959,7 @@ class Min(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Prod(Block):
@@ -895,6 +971,7 @@ class Prod(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Variance(Block):
@@ -907,6 +984,7 @@ class Variance(Block):
         correction: float = 0.0,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Std(Block):
@@ -919,6 +997,7 @@ class Std(Block):
         correction: float = 0.0,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Norm(Block):
@@ -931,6 +1010,7 @@ class Norm(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class LogSumExp(Block):
@@ -942,6 +1022,7 @@ class LogSumExp(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class ArgMax(Block):
@@ -953,6 +1034,7 @@ class ArgMax(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class ArgMin(Block):
@@ -964,6 +1046,7 @@ class ArgMin(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Any(Block):
@@ -975,6 +1058,7 @@ class Any(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class All(Block):
@@ -986,6 +1070,7 @@ class All(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Cumsum(Block):
@@ -996,6 +1081,7 @@ class Cumsum(Block):
         axis: int,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Cumprod(Block):
@@ -1006,6 +1092,7 @@ class Cumprod(Block):
         axis: int,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Reshape(Block):
@@ -1016,6 +1103,7 @@ class Reshape(Block):
         shape: int | Sequence[int | Connection | None] | None = None,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Flatten(Block):
@@ -1027,6 +1115,7 @@ class Flatten(Block):
         end: int = -1,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Transpose(Block):
@@ -1037,6 +1126,7 @@ class Transpose(Block):
         axes: int | Sequence[int] | None = None,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class SwapAxes(Block):
@@ -1048,6 +1138,7 @@ class SwapAxes(Block):
         second: int,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class PermuteTensor(Block):
@@ -1058,6 +1149,7 @@ class PermuteTensor(Block):
         permutation: int | Sequence[int],
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Squeeze(Block):
@@ -1068,6 +1160,7 @@ class Squeeze(Block):
         axis: int | Sequence[int] | None = None,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class ExpandDims(Block):
@@ -1078,6 +1171,7 @@ class ExpandDims(Block):
         axis: int | Sequence[int],
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class BroadcastTo(Block):
@@ -1088,6 +1182,7 @@ class BroadcastTo(Block):
         shape: int | Sequence[int | Connection | None] | None = None,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Concat(Block):
@@ -1098,6 +1193,7 @@ class Concat(Block):
         axis: int = -1,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Stack(Block):
@@ -1108,6 +1204,7 @@ class Stack(Block):
         axis: int = 0,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Split(Block):
@@ -1119,6 +1216,7 @@ class Split(Block):
         axis: int = 0,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Pad(Block):
@@ -1130,6 +1228,7 @@ class Pad(Block):
         value: float = 0.0,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Tile(Block):
@@ -1140,6 +1239,7 @@ class Tile(Block):
         reps: int | Sequence[int],
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Repeat(Block):
@@ -1151,6 +1251,7 @@ class Repeat(Block):
         axis: int,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Flip(Block):
@@ -1161,6 +1262,7 @@ class Flip(Block):
         axis: int | Sequence[int],
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Roll(Block):
@@ -1172,6 +1274,7 @@ class Roll(Block):
         axis: int,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Slice(Block):
@@ -1185,6 +1288,7 @@ class Slice(Block):
         axis: int = 0,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Indexer(Block):
@@ -1195,6 +1299,7 @@ class Indexer(Block):
         index: typing.Any | None = None,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Gather(Block):
@@ -1205,6 +1310,7 @@ class Gather(Block):
         axis: int = 0,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Scatter(Block):
@@ -1215,6 +1321,7 @@ class Scatter(Block):
         axis: int = 0,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Sort(Block):
@@ -1226,6 +1333,7 @@ class Sort(Block):
         descending: bool = False,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class ArgSort(Block):
@@ -1237,6 +1345,7 @@ class ArgSort(Block):
         descending: bool = False,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class TopK(Block):
@@ -1248,6 +1357,7 @@ class TopK(Block):
         axis: int = -1,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Unique(Block):
@@ -1258,6 +1368,7 @@ class Unique(Block):
         size: int,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class OneHot(Block):
@@ -1269,6 +1380,7 @@ class OneHot(Block):
         dtype: object | None = None,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Tril(Block):
@@ -1279,6 +1391,7 @@ class Tril(Block):
         diagonal: int = 0,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Triu(Block):
@@ -1289,6 +1402,7 @@ class Triu(Block):
         diagonal: int = 0,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Diagonal(Block):
@@ -1299,6 +1413,7 @@ class Diagonal(Block):
         offset: int = 0,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Shape(Block):
@@ -1308,6 +1423,7 @@ class Shape(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Size(Block):
@@ -1318,6 +1434,7 @@ class Size(Block):
         axis: int | None = None,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Length(Block):
@@ -1327,6 +1444,7 @@ class Length(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Arange(Block):
@@ -1340,6 +1458,7 @@ class Arange(Block):
         dtype: object | None = None,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Linspace(Block):
@@ -1353,6 +1472,7 @@ class Linspace(Block):
         dtype: object | None = None,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Eye(Block):
@@ -1365,6 +1485,7 @@ class Eye(Block):
         dtype: object | None = None,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Ones(Block):
@@ -1376,6 +1497,7 @@ class Ones(Block):
         dtype: object | None = None,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Zeros(Block):
@@ -1387,6 +1509,7 @@ class Zeros(Block):
         dtype: object | None = None,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Full(Block):
@@ -1399,6 +1522,7 @@ class Full(Block):
         dtype: object | None = None,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class ZerosLike(Block):
@@ -1408,6 +1532,7 @@ class ZerosLike(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class OnesLike(Block):
@@ -1417,6 +1542,7 @@ class OnesLike(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Einsum(Block):
@@ -1427,6 +1553,7 @@ class Einsum(Block):
         equation: str,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Randn(Block):
@@ -1438,6 +1565,7 @@ class Randn(Block):
         dtype: object | None = None,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class RandUniform(Block):
@@ -1451,6 +1579,7 @@ class RandUniform(Block):
         dtype: object | None = None,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class RandInt(Block):
@@ -1464,6 +1593,7 @@ class RandInt(Block):
         dtype: object | None = None,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Bernoulli(Block):
@@ -1474,6 +1604,7 @@ class Bernoulli(Block):
         dtype: object | None = None,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Categorical(Block):
@@ -1483,6 +1614,7 @@ class Categorical(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Linear(Block):
@@ -1494,6 +1626,7 @@ class Linear(Block):
         use_bias: bool = True,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Embedding(Block):
@@ -1505,6 +1638,7 @@ class Embedding(Block):
         dimension: int,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class LayerNorm(Block):
@@ -1517,6 +1651,7 @@ class LayerNorm(Block):
         use_bias: bool = True,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class RMSNorm(Block):
@@ -1528,6 +1663,7 @@ class RMSNorm(Block):
         use_scale: bool = True,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class BatchNorm1d(Block):
@@ -1541,6 +1677,7 @@ class BatchNorm1d(Block):
         use_bias: bool = True,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class ElementWiseAffine(Block):
@@ -1552,6 +1689,7 @@ class ElementWiseAffine(Block):
         use_bias: bool = True,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Softmax(Block):
@@ -1562,6 +1700,7 @@ class Softmax(Block):
         axis: int = -1,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class LogSoftmax(Block):
@@ -1572,6 +1711,7 @@ class LogSoftmax(Block):
         axis: int = -1,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class ScaledDotProduct(Block):
@@ -1584,6 +1724,7 @@ class ScaledDotProduct(Block):
         grouped: bool = False,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class MultiHeadAttention(Block):
@@ -1597,6 +1738,7 @@ class MultiHeadAttention(Block):
         use_bias: bool = True,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class RotaryEmbedding(Block):
@@ -1607,6 +1749,7 @@ class RotaryEmbedding(Block):
         base: float = 10000.0,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class PositionalEncoding(Block):
@@ -1617,6 +1760,7 @@ class PositionalEncoding(Block):
         base: float = 10000.0,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Layer(Block):
@@ -1628,6 +1772,7 @@ class Layer(Block):
         dimension: int,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class MLP(Block):
@@ -1640,6 +1785,7 @@ class MLP(Block):
         use_bias: bool = True,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Sequential(Block):
@@ -1650,6 +1796,7 @@ class Sequential(Block):
         blocks: Sequence[Block],
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Residual(Block):
@@ -1660,6 +1807,7 @@ class Residual(Block):
         block: Block,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class SquaredError(Block):
@@ -1669,6 +1817,7 @@ class SquaredError(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class AbsoluteError(Block):
@@ -1678,6 +1827,7 @@ class AbsoluteError(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Huber(Block):
@@ -1688,6 +1838,7 @@ class Huber(Block):
         delta: float = 1.0,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class HingeLoss(Block):
@@ -1697,6 +1848,7 @@ class HingeLoss(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class QuadHingeLoss(Block):
@@ -1706,6 +1858,7 @@ class QuadHingeLoss(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class QuantileLoss(Block):
@@ -1716,6 +1869,7 @@ class QuantileLoss(Block):
         q: float,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class CrossEntropy(Block):
@@ -1731,6 +1885,7 @@ class CrossEntropy(Block):
         axis: int = -1,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class BinaryCrossEntropy(Block):
@@ -1743,6 +1898,7 @@ class BinaryCrossEntropy(Block):
         robust: bool = False,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class KLDivergence(Block):
@@ -1754,6 +1910,7 @@ class KLDivergence(Block):
         robust: bool = False,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class CosineEmbedding(Block):
@@ -1764,6 +1921,7 @@ class CosineEmbedding(Block):
         margin: float = 0.0,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class L1(Block):
@@ -1773,6 +1931,7 @@ class L1(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class L2(Block):
@@ -1782,6 +1941,7 @@ class L2(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class QuadraticForm(Block):
@@ -1791,6 +1951,7 @@ class QuadraticForm(Block):
         self,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Accuracy(Block):
@@ -1802,6 +1963,7 @@ class Accuracy(Block):
         threshold: float = 0.5,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Precision(Block):
@@ -1814,6 +1976,7 @@ class Precision(Block):
         classes: int | None = None,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class Recall(Block):
@@ -1826,6 +1989,7 @@ class Recall(Block):
         classes: int | None = None,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class F1(Block):
@@ -1838,6 +2002,7 @@ class F1(Block):
         classes: int | None = None,
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...
 
 class AUC(Block):
@@ -1848,4 +2013,5 @@ class AUC(Block):
         average: typing.Literal["macro", "weighted", "binary"] = "macro",
         *,
         name: str | None = None,
+        checkpoint: bool = False,
     ) -> None: ...

@@ -10,7 +10,7 @@ use mithril_ir::graph::{Function, Module};
 use mithril_kernels::c;
 use mithril_kernels::contract::Isa;
 use mithril_kernels::program::{Plan, plan};
-use mithril_runtime::execute::Executable;
+use mithril_runtime::execute::{Executable, Memory};
 use mithril_runtime::kernel::{self, Kernel};
 use mithril_runtime::memory::Block;
 use mithril_runtime::program::Place;
@@ -41,6 +41,24 @@ pub struct Native {
     /// The results, and behind them a gradient for each param that has one.
     pub joint: Option<Part>,
     unit: Option<Arc<Unit>>,
+}
+
+/// Where inner values lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Planning {
+    /// Those that live at other times share memory.
+    #[default]
+    Greedy,
+    /// Each has its own.
+    None,
+}
+
+impl Planning {
+    fn plan(self, function: &Function, isa: &Isa) -> Result<Plan> {
+        let mut plan = plan(function, isa)?;
+        plan.program.apart = self == Planning::None;
+        Ok(plan)
+    }
 }
 
 /// One function: planned at once, compiled when it is first run.
@@ -83,13 +101,13 @@ impl Native {
     /// The functions of a module that call no other: its entry, and the gradients of it.
     ///
     /// Errors: operations without loops; dims that no argument shows.
-    pub fn of(module: &Module, host: &Host, tier: Tier) -> Result<Native> {
+    pub fn of(module: &Module, host: &Host, tier: Tier, memory: Planning) -> Result<Native> {
         let mut functions = module.called_from_outside();
         let Some(forward) = functions.next() else {
             return Diagnostic::new("the module is empty").err();
         };
         let part = |function: &Function| -> Result<Part> {
-            let plan = plan(function, &host.isa)?;
+            let plan = memory.plan(function, &host.isa)?;
             Ok(Part::new(function, plan, Maker::Kernels(host.clone(), tier)))
         };
         let joint = functions.next().map(|joint| part(joint)).transpose()?;
@@ -99,12 +117,12 @@ impl Native {
     /// The same functions as C, by the name of the model.
     ///
     /// Errors: as [`Native::of`].
-    pub fn of_c(module: &Module, name: &str) -> Result<Native> {
+    pub fn of_c(module: &Module, name: &str, memory: Planning) -> Result<Native> {
         let functions: Vec<_> = module.called_from_outside().take(2).collect();
         if functions.is_empty() {
             return Diagnostic::new("the module is empty").err();
         }
-        let plans = functions.iter().map(|function| plan(function, &Isa::PORTABLE));
+        let plans = functions.iter().map(|function| memory.plan(function, &Isa::PORTABLE));
         let plans = plans.collect::<Result<Vec<Plan>>>()?;
         let all: Vec<(&Function, &Plan)> =
             functions.iter().map(|function| &***function).zip(&plans).collect();
@@ -227,6 +245,25 @@ impl Part {
         let (executable, time) = (Arc::new(executable), start.elapsed());
         let times = Vec::new();
         Ok(Ready { executable, compiled, instant: 0, time, times, swap: None, _library })
+    }
+
+    /// The bytes that a call works with, where these are the dims without numbers.
+    ///
+    /// Errors: a dim that is not among them.
+    pub fn memory(&self, dims: &dyn Fn(&str) -> Option<i64>) -> Result<Memory> {
+        let mut symbols = Vec::with_capacity(self.plan.symbols.len());
+        for symbol in &self.plan.symbols {
+            match dims(&symbol.to_string()) {
+                Some(dim) => symbols.push(dim),
+                None => {
+                    return Diagnostic::new(format!("the dim `{symbol}` has no number"))
+                        .hint("memory is known where all dims are")
+                        .err();
+                }
+            }
+        }
+        Memory::of(&self.plan.program, &symbols)
+            .map_err(|error| Box::new(Diagnostic::new(error.to_string())))
     }
 
     /// What a stage gives for each kernel; nothing for none, which is what they are compiled from.

@@ -1,5 +1,6 @@
 //! Calls of native code.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -16,7 +17,7 @@ use pyo3::types::{PyCFunction, PyDict, PyTuple};
 use super::arrays::Reader;
 use super::check::{Binding, Checker, Dicts, Group, Signature, Wrong, dicts};
 use super::fault::{Answer, guarded};
-use super::program::Explanation;
+use super::program::{Bytes, Explanation, memory};
 use crate::compile::Program;
 use crate::native::background;
 use call::{Call, Machine, Taken};
@@ -362,6 +363,13 @@ impl Native {
             let program = variants.first().map_or(&self.program, |variant| &variant.program);
             Ok(Explanation(program.explain()?))
         })
+    }
+
+    /// The bytes that a call of the program that ran last works with, by what they are for; `dims`
+    /// are numbers for dims that have none.
+    fn memory(&self, dims: HashMap<String, i64>) -> Answer<Option<Bytes>> {
+        let variants = self.kept();
+        memory(variants.first().map_or(&self.program, |variant| &variant.program), &dims)
     }
 
     /// Programs and kernels, for people to read.

@@ -1,5 +1,6 @@
 //! Compiling from Python, and what comes of it.
 
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use mithril_ir::dtype::DType as Element;
@@ -21,7 +22,7 @@ use super::native::{Native, close_at_exit};
 use super::value::{shapes, tensor};
 use crate::compile::{self, Code, CompileOptions, Draw, Target, held};
 use crate::lower::{self, Mode};
-use crate::native::Tier;
+use crate::native::{Planning, Tier};
 
 /// An argument of a program.
 #[pyclass(frozen, get_all, module = "mithril._core")]
@@ -74,6 +75,9 @@ pub struct Fired {
     gain: f64,
 }
 
+/// Amounts of memory by what they are for.
+pub type Bytes = BTreeMap<&'static str, usize>;
+
 /// A pass, its rule, and the blocks it was applied in.
 type Blame = (&'static str, Option<&'static str>, Vec<String>);
 
@@ -93,6 +97,7 @@ pub struct Program {
     block, target, dtype, wide, *, shapes: "dict[str, object]", inference, trainable_keys, data_keys,
     discard_keys, constant_keys: "dict[str, object]", level, math, cache, file_path=None,
     keep=Vec::new(), own_gradients=false, checkpoint=false,
+    memory_budget=None, apart=false,
     tier=None,
 ))]
 // The keywords of Python's `compile`, one by one.
@@ -115,6 +120,8 @@ pub fn compile_block(
     keep: Vec<String>,
     own_gradients: bool,
     checkpoint: bool,
+    memory_budget: Option<u64>,
+    apart: bool,
     tier: Option<&str>,
 ) -> Answer<Program> {
     guarded(|| {
@@ -140,6 +147,8 @@ pub fn compile_block(
             tier: tier.map_or(Ok(Tier::default()), Tier::find)?,
             keep,
             own_gradients,
+            memory_budget,
+            planning: if apart { Planning::None } else { Planning::Greedy },
         };
         if options.tier == Tier::Auto {
             close_at_exit(dtype.py())?;
@@ -328,6 +337,12 @@ impl Program {
         })
     }
 
+    /// The bytes that a call works with, by what they are for; `dims` are numbers for dims that have
+    /// none. `None` for what is no native code.
+    fn memory(&self, dims: HashMap<String, i64>) -> Answer<Option<Bytes>> {
+        memory(&self.program, &dims)
+    }
+
     /// Seconds that each stage took.
     #[getter]
     fn timings(&self) -> Vec<(&'static str, f64)> {
@@ -382,6 +397,22 @@ impl Program {
         }
         Ok(Reader::new(self.target.arrays().name(), &read)?)
     }
+}
+
+/// See `Program.memory`.
+pub fn memory(program: &compile::Program, dims: &HashMap<String, i64>) -> Answer<Option<Bytes>> {
+    guarded(|| {
+        let Some(native) = program.native() else { return Ok(None) };
+        let part = native.joint.as_ref().unwrap_or(&native.forward);
+        let memory = part.memory(&|dim| dims.get(dim).copied())?;
+        Ok(Some(BTreeMap::from([
+            ("arguments", memory.arguments),
+            ("results", memory.results),
+            ("temporaries", memory.temporaries),
+            ("constants", memory.constants),
+            ("total", memory.total()),
+        ])))
+    })
 }
 
 /// A table of text cells: as lines, and as HTML. The columns of `numbers` stand to the right.

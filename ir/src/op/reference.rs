@@ -73,7 +73,9 @@ fn gradient(op: Op) -> String {
         Gradient::Partials(texts) => format!("`{}`", texts.join("`, `")),
         Gradient::Rule(_) | Gradient::Whole(_) => "a rule of its own".to_string(),
         Gradient::Zero => "none".to_string(),
-        Gradient::Callee | Gradient::Again | Gradient::Scan => "that of the function it names".to_string(),
+        Gradient::Callee | Gradient::Again | Gradient::Scan => {
+            "that of the function it names".to_string()
+        }
         Gradient::Vjp => "the function `vjp`".to_string(),
         Gradient::Derived => match super::partials(op) {
             Some(_) => "that of its primitive".to_string(),

@@ -56,7 +56,9 @@ impl CallBack {
         let input = |input: &Input| match input {
             Input::Value(value) => *value,
             Input::Again(value) => match cotangent {
-                Some(cotangent) => builder.var(*value).binary("after", builder.var(cotangent)).value,
+                Some(cotangent) => {
+                    builder.var(*value).binary("after", builder.var(cotangent)).value
+                }
                 None => *value,
             },
             Input::Zeros(value) => zeros(builder, &builder.ty(*value)),

@@ -118,6 +118,49 @@ impl Prepared {
     }
 }
 
+/// The bytes that a call works with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Memory {
+    pub arguments: usize,
+    pub results: usize,
+    /// What the arena of a call has, and what a thread needs for itself.
+    pub temporaries: usize,
+    pub constants: usize,
+}
+
+impl Memory {
+    /// Those of a program for one tuple of symbol values.
+    ///
+    /// # Errors
+    /// [`Error::Size`] if a size has no value or a negative one.
+    pub fn of(program: &Program, symbols: &[i64]) -> Result<Memory, Error> {
+        let values = Values { symbols };
+        let mut memory = Memory::default();
+        let mut all = Vec::with_capacity(program.buffers.len());
+        for (index, buffer) in program.buffers.iter().enumerate() {
+            let bytes = values.bytes(&buffer.bytes, || format!("the length of buffer {index}"))?;
+            match buffer.place {
+                Place::Argument(_) => memory.arguments += bytes,
+                Place::Result(_) => memory.results += bytes,
+                Place::Constant(_) => memory.constants += bytes,
+                Place::Temporary | Place::Alias { .. } => {}
+            }
+            all.push(bytes);
+        }
+        let mut own = 0;
+        for (index, launch) in program.launches.iter().enumerate() {
+            let what = || format!("the scratch of launch {index}");
+            own = own.max(values.bytes(&launch.scratch, what)?);
+        }
+        memory.temporaries = temporaries(program, &all)?.bytes + own;
+        Ok(memory)
+    }
+
+    pub fn total(&self) -> usize {
+        self.arguments + self.results + self.temporaries + self.constants
+    }
+}
+
 /// Places the temporaries; those that no launch uses get no bytes.
 fn temporaries(program: &Program, bytes: &[usize]) -> Result<Plan, Error> {
     let lives = lifetimes(program);

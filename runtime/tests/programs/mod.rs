@@ -95,6 +95,7 @@ pub fn centered(rows: Size, columns: Size) -> Program {
             launch(2, &[3, 5, 4], &rows, &columns),
             Launch::copy(3, 6, 7, columns.clone() * 4),
         ],
+        ..Program::default()
     }
 }
 

@@ -79,6 +79,8 @@ pub(super) struct Printer<'a> {
     values: Vec<Option<Expr>>,
     /// Values that are to become a part of what uses them, in order.
     held: Vec<V>,
+    /// What is read under a mask: that, and the element.
+    pub(super) masked: FxHashMap<V, (V, Expr)>,
     hints: FxHashMap<V, &'static str>,
     /// Names of the open blocks.
     taken: Vec<String>,
@@ -112,6 +114,7 @@ impl<'a> Printer<'a> {
             usage,
             values: vec![None; code.types.len()],
             held: Vec::new(),
+            masked: FxHashMap::default(),
             hints,
             taken: given.chain(constants).collect(),
             memories: vec![None; code.memories.len()],
@@ -214,6 +217,15 @@ impl Printer<'_> {
     pub(super) fn take(&mut self, v: V) -> Expr {
         self.held.retain(|held| *held != v);
         self.values[v.0 as usize].clone().unwrap_or_else(|| Expr::atom("0"))
+    }
+
+    /// Whether it is to become a part of what uses it.
+    pub(super) fn is_held(&self, v: V) -> bool {
+        self.held.contains(&v)
+    }
+
+    pub(super) fn reads(&self, v: V) -> bool {
+        self.values[v.0 as usize].as_ref().is_some_and(|expr| expr.reads)
     }
 
     /// The expression of a value, so simple that it may be written twice.

@@ -36,8 +36,9 @@ impl Printer<'_> {
                 Expr::binary(&x, comparison(*op), &y, Level::Comparison)
             }
             Inst::Select(c, x, y) => {
-                let all = [*c, *x, *y].map(|v| self.take(v));
-                self.choice(dtype, all)
+                let [x, y] = [*x, *y].map(|v| self.chosen(v, *c));
+                let c = self.take(*c);
+                self.choice(dtype, [c, x, y])
             }
             Inst::Convert(x) => {
                 let (from, x) = (self.dtype(*x), self.take(*x));
@@ -54,6 +55,7 @@ impl Printer<'_> {
                 let element = self.element(*mem, *at);
                 match mask {
                     Some(mask) => {
+                        self.masked.insert(v, (*mask, element.clone()));
                         let mask = self.take(*mask);
                         Expr::choice(&mask, &element, &super::expression::literal(dtype, 0))
                     }
@@ -66,6 +68,24 @@ impl Printer<'_> {
             }
             Inst::Iota | Inst::First | Inst::Last => Expr::atom("0"),
             _ => unreachable!("statements without a value are printed elsewhere"),
+        }
+    }
+
+    /// What stands in a choice by `c`. Elements that can be read at any time are read before: GCC 12
+    /// makes wrong vectors of reads that are chosen, and right ones are slower.
+    fn chosen(&mut self, v: V, c: V) -> Expr {
+        if !self.is_held(v) {
+            return self.take(v);
+        }
+        match self.masked.get(&v) {
+            Some((mask, element)) if *mask == c => {
+                let element = element.clone();
+                self.take(v);
+                element
+            }
+            Some(_) => self.take(v),
+            None if self.reads(v) => self.take_name(v),
+            None => self.take(v),
         }
     }
 

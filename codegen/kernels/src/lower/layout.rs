@@ -223,10 +223,12 @@ impl Nest<'_> {
     }
 
     /// The element at a position that need not be there where it is not `inside`: lanes in line are
-    /// masked, others were brought inside.
+    /// masked, others were brought inside. Portable code, which may be about arrays without
+    /// elements, is masked in any case: what is not, can be read at any time.
     pub fn pull_inside(&mut self, value: Value, place: &[Ix], inside: V) -> V {
         let in_line = place.iter().any(|ix| matches!(ix, Ix::Lanes(_)));
-        if !in_line || self.b.ty(inside).lanes == 1 {
+        let brought_inside = !in_line || self.b.ty(inside).lanes == 1;
+        if brought_inside && !self.b.is_portable() {
             return self.pull(value, place);
         }
         let outer = self.mask;

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import BackendError, UsageError
+from ..units import bytes_of
 from .base import Backend
 from .joint import JointRunner
 
@@ -111,7 +112,7 @@ class TorchBackend(Backend):
             )
         total = self.framework.cuda.get_device_properties(self.device).total_memory
         self.framework.cuda.set_per_process_memory_fraction(
-            min(1.0, _bytes(limit) / total), self.device
+            min(1.0, bytes_of(limit, "memory_limit") / total), self.device
         )
 
     @property
@@ -272,18 +273,6 @@ def _under(context: Callable[[], Any], call: Callable[..., Any]) -> Callable[...
             return call(*args)
 
     return inside
-
-
-def _bytes(limit: str | int) -> int:
-    if isinstance(limit, int):
-        return limit
-    units = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
-    text = limit.strip().upper()
-    for unit, factor in units.items():
-        number = text[: -len(unit)].strip()
-        if text.endswith(unit) and number.replace(".", "", 1).isdigit():
-            return int(float(number) * factor)
-    raise UsageError(f'`memory_limit` is no size\n  got: {limit!r}\n  expected: such as "4GB"')
 
 
 def _live(torch: Any, device: torch.device) -> list[int]:

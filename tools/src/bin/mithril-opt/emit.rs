@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use mithril::native::{Host, Native, Stage, Tier};
+use mithril::native::{Host, Native, Planning, Stage, Tier};
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::graph::Module;
 use mithril_passes::legalize::Legalize;
@@ -67,12 +67,19 @@ impl Emit {
     /// The bytes for a module. `cpu` is a level of x86-64; this machine's processor where left out.
     /// Errors: what the target does not take; those of the native library.
     pub fn emit(self, module: &Module, cpu: Option<&str>) -> Result<Vec<u8>> {
-        let native = || Native::of(module, &Host::parse(cpu.unwrap_or("native"))?, Tier::Llvm);
+        let native = || {
+            Native::of(
+                module,
+                &Host::parse(cpu.unwrap_or("native"))?,
+                Tier::Llvm,
+                Planning::default(),
+            )
+        };
         match self {
             Emit::Source(framework) => source(module, framework),
             Emit::C => {
                 let name = module.entry().map_or("model", |entry| &entry.name);
-                let native = Native::of_c(module, name)?;
+                let native = Native::of_c(module, name, Planning::default())?;
                 Ok(native.c().unwrap_or_default().into())
             }
             Emit::Kernels => Ok(native()?.listing().into_bytes()),

@@ -1,0 +1,56 @@
+//! Gradients within a budget of memory: as few blocks are computed again as will do.
+
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_passes::pass::Limit;
+
+use crate::native::Native;
+
+/// What is computed again, and what comes of it.
+pub struct Choice<T> {
+    pub checkpoint: Limit,
+    pub made: T,
+}
+
+/// The least number of functions that gradients compute again for a call to work within `budget`
+/// bytes, and what `make` makes then; it also says how many there were, and the native code.
+///
+/// Errors: those of `make`; a budget that is too small whatever is computed again, or dims without
+/// numbers.
+pub fn within<T>(
+    budget: u64,
+    mut make: impl FnMut(Limit) -> Result<(T, usize)>,
+    native: impl Fn(&T) -> Option<&Native>,
+) -> Result<Choice<T>> {
+    let needs = |made: &T| -> Result<u64> {
+        let part = native(made).map(|native| native.joint.as_ref().unwrap_or(&native.forward));
+        part.map_or(Ok(0), |part| Ok(part.memory(&|_| None).map_err(unknown)?.total() as u64))
+    };
+    let (made, _) = make(Limit::At(0))?;
+    if needs(&made)? <= budget {
+        return Ok(Choice { checkpoint: Limit::At(0), made });
+    }
+    let (mut best, count) = make(Limit::All)?;
+    let least = needs(&best)?;
+    if least > budget {
+        return Diagnostic::new("the model does not fit into `memory_budget`")
+            .got(format!("{budget} bytes"))
+            .expected(format!("at least {least} bytes, with every block computed again"))
+            .hint("smaller batches take less")
+            .err();
+    }
+    // All from `high` on are known to fit, none up to `low`.
+    let (mut low, mut high) = (0, count);
+    while high - low > 1 {
+        let middle = (low + high) / 2;
+        let (made, _) = make(Limit::At(middle))?;
+        match needs(&made)? <= budget {
+            true => (best, high) = (made, middle),
+            false => low = middle,
+        }
+    }
+    Ok(Choice { checkpoint: Limit::At(high), made: best })
+}
+
+fn unknown(error: Box<Diagnostic>) -> Box<Diagnostic> {
+    Box::new(error.hint("`memory_budget` is for inputs whose dims are numbers: give `shapes=`"))
+}

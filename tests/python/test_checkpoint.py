@@ -1,0 +1,229 @@
+"""Gradients that compute inner values again, and the memory that native code works with."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import mithril as ml
+from mithril.models import (
+    MLP,
+    Dropout,
+    Gelu,
+    LayerNorm,
+    Linear,
+    Model,
+    MultiHeadAttention,
+    Relu,
+    Residual,
+    Sequential,
+    Tanh,
+)
+
+BACKENDS = [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.CpuBackend, ml.CBackend]
+
+
+def layers(count: int, width: int, *, checkpoint: bool = False) -> Model:
+    """Equal layers, each with an MLP that is four times as wide."""
+    model, x = Model(), "input"
+    for i in range(count):
+        mlp = MLP(activations=[Gelu(), Tanh()], dimensions=[4 * width, width])
+        layer = Sequential([LayerNorm(), mlp], checkpoint=checkpoint)
+        model |= Residual(layer)(input=x, output=f"x{i}")
+        x = f"x{i}"
+    model |= Linear(3)(input=x, output="output")
+    return model
+
+
+def different() -> Model:
+    """Layers of which no two are alike."""
+    sizes = [9, 8, 7, 6, 5, 4]
+    activations = [Relu(), Tanh(), Gelu(), Tanh(), Relu(), Gelu()]
+    return MLP(activations=activations, dimensions=sizes)
+
+
+def attention() -> Model:
+    """With random numbers, and dims that vary."""
+    model, x = Model(), "input"
+    for i in range(2):
+        heads = MultiHeadAttention(2, is_causal=True)
+        model |= Residual(Sequential([LayerNorm(), heads, Dropout(0.5)]))(input=x, output=f"x{i}")
+        x = f"x{i}"
+    model |= Linear(3)(input=x, output="output")
+    return model
+
+
+def gradients(model, backend, shape, **options):
+    shapes = {"input": ["b", *shape[1:]]}
+    compiled = ml.compile(model, backend("float64"), shapes=shapes, **options)
+    own = compiled.backend
+    inputs = {"input": own.array(np.random.default_rng(0).standard_normal(shape))}
+    keys = [name for name in compiled.inputs if name != "input"]
+    inputs |= {name: own.from_numpy(np.array([3, 4], "uint32")) for name in keys}
+    outputs, found = compiled.evaluate(
+        compiled.randomize_params(seed=1), inputs, output_gradients=lambda o: o["output"] * 2
+    )
+    named = {**outputs, **{f"d {name}": value for name, value in found.items()}}
+    return compiled, {name: own.to_numpy(value) for name, value in named.items()}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("model", "shape"), [(layers(3, 6), (4, 6)), (different(), (4, 5)), (attention(), (2, 5, 4))]
+)
+def test_gradients_that_compute_again_are_the_same(backend, model, shape):
+    _, kept = gradients(model, backend, shape)
+    for autodiff in ("framework", "mithril"):
+        options = {"gradient_checkpointing": True, "autodiff": autodiff}
+        _, again = gradients(model, backend, shape, **options)
+        assert kept.keys() == again.keys()
+        scale = max(float(abs(value).max()) for value in kept.values())
+        for name, value in kept.items():
+            np.testing.assert_allclose(again[name], value, rtol=0, atol=1e-13 * scale)
+
+
+@pytest.mark.parametrize(
+    ("backend", "call"), [(ml.TorchBackend, "_checkpoint("), (ml.JaxBackend, "_checkpoint(")]
+)
+def test_frameworks_are_told_what_to_compute_again(backend, call):
+    chosen, first = gradients(layers(3, 6, checkpoint=True), backend, (4, 6))
+    usual, second = gradients(layers(3, 6), backend, (4, 6))
+    assert chosen.code.count(f" = {call}") == 3
+    assert call not in usual.code
+    for name, value in second.items():
+        np.testing.assert_allclose(first[name], value, rtol=0, atol=1e-13 * abs(value).max())
+
+
+def test_numpy_holds_less():
+    peaks = []
+    for again in (False, True):
+        model = layers(8, 64)
+        compiled = ml.compile(
+            model, ml.NumpyBackend(), shapes={"input": [256, 64]}, gradient_checkpointing=again
+        )
+        params = compiled.randomize_params(seed=0)
+        x = {"input": np.ones((256, 64), "f4")}
+        tracemalloc.start()
+        compiled.evaluate(params, x, output_gradients=np.ones((256, 3), "f4"))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 0.4 * peaks[0]
+
+
+def test_blocks_that_compute_again_are_saved_so():
+    text = layers(2, 4, checkpoint=True).to_json()
+    assert text.count('"checkpoint"') == 1
+    again = Model.from_json(text)
+    assert again.to_json() == text
+    shapes = {"input": [2, 4]}
+    code = ml.compile(again, ml.TorchBackend(), shapes=shapes).code
+    assert code.count(" = _checkpoint(") == 2
+    inner = Model(checkpoint=True)
+    inner |= Sequential([Linear(4), Tanh()])(input="input", output="output")
+    outer = Model()
+    outer |= inner(input="input", output="output")
+    assert "_checkpoint(" in ml.compile(outer, ml.TorchBackend(), shapes=shapes).code
+    inference = ml.compile(outer, ml.TorchBackend(), shapes=shapes, inference=True)
+    assert inference.evaluate(inference.randomize_params(0), {"input": np.ones((2, 4), "f4")})
+
+
+def test_a_block_without_blocks_has_nothing_to_compute_again():
+    with pytest.raises(ml.MithrilError, match="`checkpoint` is about the values inside a block"):
+        Linear(4, checkpoint=True)
+
+
+@pytest.mark.parametrize("backend", [ml.CpuBackend, ml.CBackend])
+def test_a_budget_is_kept_by_computing_as_little_again_as_will_do(backend):
+    model, shapes = layers(8, 32), {"input": [256, 32]}
+
+    def compiled(**options):
+        return ml.compile(model, backend(), shapes=shapes, **options)
+
+    most = compiled().memory()["total"]
+    least = compiled(gradient_checkpointing=True).memory()["total"]
+    assert least < 0.5 * most
+    totals = []
+    for budget in (2 * most, (2 * most + least) // 3, (most + 2 * least) // 3, least):
+        totals.append(compiled(memory_budget=budget).memory()["total"])
+        assert totals[-1] <= budget
+    assert totals[0] == most and totals[-1] == least
+    assert totals == sorted(totals, reverse=True) and len(set(totals)) == 4
+    with pytest.raises(ml.MithrilError, match=rf"at least {least} bytes"):
+        compiled(memory_budget=least - 1)
+
+
+def test_budgets_that_cannot_be_kept_are_refused():
+    model = layers(2, 4)
+    with pytest.raises(ml.UsageError, match="frameworks manage their memory themselves"):
+        ml.compile(model, ml.NumpyBackend(), memory_budget="1GB")
+    with pytest.raises(ml.UsageError, match="`memory_budget` is no size"):
+        ml.compile(model, ml.CpuBackend(), memory_budget="much")
+    with pytest.raises(ml.MithrilError, match="the dim `b` has no number"):
+        ml.compile(model, ml.CpuBackend(), shapes={"input": ["b", 4]}, memory_budget="1GB")
+
+
+def test_memory_of_dims_that_vary_follows_from_their_numbers():
+    compiled = ml.compile(layers(2, 4), ml.CpuBackend(), shapes={"input": ["b", 4]})
+    fixed = ml.compile(layers(2, 4), ml.CpuBackend(), shapes={"input": [16, 4]})
+    small, large, own = compiled.memory(b=16), compiled.memory(b=64), fixed.memory()
+    assert [small[k] for k in ("arguments", "results")] == [
+        own[k] for k in ("arguments", "results")
+    ]
+    assert large["temporaries"] > small["temporaries"]
+    assert small["total"] == sum(size for what, size in small.items() if what != "total")
+    with pytest.raises(ml.MithrilError, match="the dim `b` has no number"):
+        compiled.memory()
+    with pytest.raises(ml.BackendError, match="frameworks manage their memory"):
+        ml.compile(layers(2, 4), ml.NumpyBackend()).memory()
+
+
+@pytest.mark.parametrize("backend", [ml.CpuBackend, ml.CBackend])
+def test_values_that_share_no_memory_take_more_and_are_the_same(backend):
+    greedy, first = gradients(layers(4, 6), backend, (4, 6))
+    apart, second = gradients(layers(4, 6), backend, (4, 6), memory_planning="none")
+    assert apart.memory(b=4)["temporaries"] > greedy.memory(b=4)["temporaries"]
+    for name, value in first.items():
+        np.testing.assert_array_equal(second[name], value)
+
+
+MEASURE = """
+import json, sys
+import numpy as np
+import mithril as ml
+from test_checkpoint import layers
+
+def held(what):
+    lines = open("/proc/self/status").read().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(what))
+
+options = json.loads(sys.argv[1])
+shapes = {"input": [2048, 256]}
+compiled = ml.compile(layers(8, 256), ml.CpuBackend(threads=1), shapes=shapes, **options)
+params = compiled.randomize_params(seed=1)
+x = {"input": np.ones((2048, 256), "f4")}
+compiled.evaluate(params, x)
+before = held("VmRSS")
+open("/proc/self/clear_refs", "w").write("5")
+kept = compiled.evaluate(params, x, output_gradients=np.ones((2048, 3), "f4"))
+print(json.dumps([held("VmHWM") - before, compiled.memory()]))
+"""
+
+
+@pytest.mark.parametrize("options", [{}, {"gradient_checkpointing": True}])
+def test_the_memory_that_is_told_is_what_a_step_takes(options, tmp_path):
+    def measured():
+        run = [sys.executable, "-c", MEASURE, json.dumps(options)]
+        folder = str(__file__).rpartition("/")[0]
+        done = subprocess.run(run, capture_output=True, text=True, check=True, cwd=folder)
+        return json.loads(done.stdout)
+
+    measured()  # compiles the kernels, which takes memory of its own
+    growth, told = measured()
+    # What was there before the step is exact; the inner values of the forward pass are there still.
+    taken = told["arguments"] + growth
+    assert abs(taken - told["total"]) <= 0.05 * told["total"], (growth, told)
