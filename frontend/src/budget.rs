@@ -5,6 +5,8 @@ use mithril_passes::pass::Limit;
 
 use crate::native::Native;
 
+const HINT: &str = "`memory_budget` is for inputs whose dims are numbers: give `shapes=`";
+
 /// What is computed again, and what comes of it.
 pub struct Choice<T> {
     pub checkpoint: Limit,
@@ -23,7 +25,9 @@ pub fn within<T>(
 ) -> Result<Choice<T>> {
     let needs = |made: &T| -> Result<u64> {
         let part = native(made).map(|native| native.joint.as_ref().unwrap_or(&native.forward));
-        part.map_or(Ok(0), |part| Ok(part.memory(&|_| None).map_err(unknown)?.total() as u64))
+        part.map_or(Ok(0), |part| {
+            Ok(part.memory(&|_| None).map_err(|error| error.hint(HINT))?.total() as u64)
+        })
     };
     let (made, _) = make(Limit::At(0))?;
     if needs(&made)? <= budget {
@@ -49,8 +53,4 @@ pub fn within<T>(
         }
     }
     Ok(Choice { checkpoint: Limit::At(high), made: best })
-}
-
-fn unknown(error: Box<Diagnostic>) -> Box<Diagnostic> {
-    Box::new(error.hint("`memory_budget` is for inputs whose dims are numbers: give `shapes=`"))
 }

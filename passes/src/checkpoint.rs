@@ -40,10 +40,13 @@ impl Pass for Checkpoint {
         let mut function = Function::clone(entry);
         let calls = calls(&out, entry);
         let earlier = calls.iter().rev().skip(1).rev().enumerate();
-        for (_, at) in earlier.take_while(|(number, _)| self.count.above(*number)) {
-            function.ops[*at].op = op::get("checkpoint");
-            cx.count(COUNT, 1);
+        let chosen = earlier.take_while(|(number, _)| self.count.above(*number));
+        let chosen: Vec<usize> = chosen.map(|(_, at)| *at).collect();
+        if chosen.is_empty() {
+            return Ok(module.clone());
         }
+        cx.count(COUNT, chosen.len());
+        chosen.into_iter().for_each(|at| function.ops[at].op = op::get("checkpoint"));
         out.insert(function);
         Ok(out)
     }

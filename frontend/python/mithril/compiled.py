@@ -193,6 +193,7 @@ class CompiledModel:
         Errors: `BackendError` for a backend that makes no native code; `MithrilError` for dims
         without numbers.
         """
+        found: dict[str, int] | None
         found = getattr(self._runner, "native", self._program).memory(dims)
         if found is None:
             raise BackendError(

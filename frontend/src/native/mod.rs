@@ -253,7 +253,7 @@ impl Part {
     pub fn memory(&self, dims: &dyn Fn(&str) -> Option<i64>) -> Result<Memory> {
         let mut symbols = Vec::with_capacity(self.plan.symbols.len());
         for symbol in &self.plan.symbols {
-            match dims(&symbol.to_string()) {
+            match dims(symbol.as_ref()) {
                 Some(dim) => symbols.push(dim),
                 None => {
                     return Diagnostic::new(format!("the dim `{symbol}` has no number"))
