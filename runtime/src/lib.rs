@@ -36,6 +36,7 @@
 //!         grain: Size::Const(4096),
 //!         scratch: Size::Const(0),
 //!     }],
+//!     loops: vec![],
 //! };
 //! let executable = Executable::new(program, vec![double], vec![], vec![])?;
 //! let (from, mut to) = ([1f32, 2.0, 3.0], [0f32; 3]);

@@ -128,6 +128,7 @@ fn kernels_last_as_long_as_their_program() {
         results: 1,
         buffers: vec![buffer(Place::Argument(0)), buffer(Place::Result(0))],
         launches: vec![launch],
+        loops: vec![],
     };
     let program = Executable::new(program, vec![kernel], vec![code], vec![]).expect("a program");
     let (from, mut to) = ([1f32, 2.0, 3.0], [0f32; 3]);

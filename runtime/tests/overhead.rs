@@ -41,6 +41,7 @@ fn program(rows: Size, launches: usize) -> Executable {
         results: 1,
         buffers: places.map(buffer).to_vec(),
         launches: vec![launch; launches],
+        loops: vec![],
     };
     Executable::new(program, vec![nothing], vec![], vec![]).expect("a program")
 }

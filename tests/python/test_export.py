@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import has
+from source import emitted
 
 import mithril as ml
 from mithril.models import LayerNorm, Linear, Model, Relu, Residual
@@ -19,6 +20,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("cc") is None, reason="there is no linker"),
 ]
 PROGRAMS = Path(__file__).parents[1] / "c"
+SCAN = Path(__file__).parents[2] / "codegen/source/tests/models/scan.mir"
 FLAGS = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O2"]
 
 
@@ -374,3 +376,32 @@ def test_a_call_costs_little(tmp_path):
     program = build(tmp_path, "layer.c", library.paths["library"])
     ran = subprocess.run([program], capture_output=True, text=True, check=True, timeout=60)
     assert float(ran.stdout) <= 0.3, f"{ran.stdout} microseconds"
+
+
+@pytest.mark.parametrize("length", [0, 1, 6])
+def test_loops_of_a_text_with_gradients(scan, length):
+    """Scans in a library against their source for NumPy: any number of iterations by one code."""
+    params = {"w": random(4, 4, seed=1) / 2, "h0": random(4, seed=2)}
+    inputs = {"x": random(length, 4, seed=3), "mask": random(length, seed=4)}
+    source = emitted(SCAN.read_text(), "numpy", "autodiff,dce")
+    want = source["forward"](params, inputs)
+    seeds = {name: random(*value.shape, seed=5) for name, value in want.items()}
+    gradients = source["gradients"](params, inputs, seeds)
+    dims = {"n": length}
+    status, results = scan.call(dims=dims, data=inputs, param=params)
+    assert status == 0
+    for name, value in want.items():
+        near(results["output", name], value)
+    status, results = scan.call("_gradients", dims=dims, data=inputs, param=params, cotangent=seeds)
+    assert status == 0
+    for name, value in gradients.items():
+        near(results["gradient", name], value)
+
+
+@pytest.fixture(scope="module")
+def scan(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("scan")
+    library = folder / "libscan.so"
+    command = [Path(sys.executable).with_name("mithril"), "compile", SCAN, "-o", library]
+    subprocess.run([*command, "--gradients"], check=True)
+    return Library({"metadata": library.with_suffix(".json")}, folder)

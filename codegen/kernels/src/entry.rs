@@ -18,7 +18,7 @@ use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Symbol;
 use mithril_ir::graph::{Function, Role};
 use mithril_ir::shape::Type;
-use mithril_runtime::program::Program;
+use mithril_runtime::program::{Loop, Place, Program};
 use mithril_runtime::size::Size;
 
 use crate::program::Plan;
@@ -133,6 +133,8 @@ pub enum Parameter {
 #[derive(Clone, Debug)]
 pub struct Variant {
     pub steps: Vec<Step>,
+    /// By number; those inside another stand behind it.
+    pub loops: Vec<Loop>,
 }
 
 /// One kernel on some memory, all its tasks in one call; nothing where there are none.
@@ -216,6 +218,7 @@ impl Entry {
     fn new(name: String, function: &Function, outputs: usize, plans: &[&Plan]) -> Result<Entry> {
         let plan = plans[0];
         let mut scope = Scope::new(["params", "state", "gradients", "next_state", "workspace"]);
+        locals(plan).for_each(|local| drop(scope.name(&local)));
         let symbols = plan
             .symbols
             .iter()
@@ -228,7 +231,7 @@ impl Entry {
         let workspace = Workspace::new(plans, &optional)?;
         let variants = plans.iter().enumerate().map(|(at, plan)| {
             let slots = workspace.slots(at, &plan.program);
-            Variant { steps: steps(plan, &slots) }
+            Variant { steps: steps(plan, &slots), loops: plan.program.loops.clone() }
         });
         let checks = check::checks(function, plans, &workspace, &symbols)?;
         Ok(Entry {
@@ -335,6 +338,23 @@ fn records(arguments: &[Array], results: &[Array]) -> Vec<Record> {
         Record { group, name: name.to_string(), type_name: String::new(), fields }
     });
     all.filter(|record| !record.fields.is_empty()).collect()
+}
+
+/// The temporary of this number in C.
+pub fn temporary(buffer: usize) -> String {
+    format!("t{buffer}")
+}
+
+/// The variable of the loop of this number in C.
+pub fn row(of_loop: usize) -> String {
+    format!("row_{of_loop}")
+}
+
+/// What C declares in the function of a plan.
+fn locals(plan: &Plan) -> impl Iterator<Item = String> {
+    let Program { buffers, loops, .. } = &plan.program;
+    let own = (0..buffers.len()).filter(|&at| buffers[at].place == Place::Temporary);
+    own.map(temporary).chain((0..loops.len()).map(row))
 }
 
 fn steps(plan: &Plan, slots: &[Slot]) -> Vec<Step> {

@@ -89,7 +89,7 @@ impl Native {
             return Diagnostic::new("the module is empty").err();
         };
         let part = |function: &Function| -> Result<Part> {
-            let plan = plan(function, &host.isa)?;
+            let plan = plan(module, function, &host.isa)?;
             Ok(Part::new(function, plan, Maker::Kernels(host.clone(), tier)))
         };
         let joint = functions.next().map(|joint| part(joint)).transpose()?;
@@ -104,7 +104,7 @@ impl Native {
         if functions.is_empty() {
             return Diagnostic::new("the module is empty").err();
         }
-        let plans = functions.iter().map(|function| plan(function, &Isa::PORTABLE));
+        let plans = functions.iter().map(|function| plan(module, function, &Isa::PORTABLE));
         let plans = plans.collect::<Result<Vec<Plan>>>()?;
         let all: Vec<(&Function, &Plan)> =
             functions.iter().map(|function| &***function).zip(&plans).collect();
@@ -279,7 +279,7 @@ impl Part {
             vec![format!("{}: {launches} launches of {kernels} kernels ({made})", self.name)];
         for (at, kernel) in plan.kernels.iter().enumerate() {
             let own = || plan.program.launches.iter().enumerate().filter(|(_, l)| l.kernel == at);
-            let costs = own().filter_map(|(_, launch)| plan.cost(launch).ok());
+            let costs = own().filter_map(|(launch, _)| plan.cost(launch).ok());
             let cost =
                 costs.reduce(|all, one| all + one).map_or(String::new(), |c| format!(", {c}"));
             let ops = kernel.function.ops.iter().map(|op| op.op.name).collect::<Vec<_>>();

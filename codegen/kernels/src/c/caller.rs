@@ -76,5 +76,6 @@ pub fn program(entry: &Entry, bytes: &[Size]) -> Program {
         results,
         buffers: buffers.collect(),
         launches: vec![launch],
+        loops: Vec::new(),
     }
 }

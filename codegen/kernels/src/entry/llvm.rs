@@ -4,8 +4,10 @@
 mod processor;
 
 use std::fmt::Write;
+use std::ops::Range;
 
 use mithril_ir::graph::Bound;
+use mithril_runtime::program::Loop;
 use mithril_runtime::size::Size;
 
 use super::{Array, Base, Entry, Interface, Parameter, Slot, Step};
@@ -395,17 +397,55 @@ impl Printer<'_> {
         let most = |length: fn(&Step) -> usize| steps.iter().map(length).max().unwrap_or(0);
         let buffers = self.array(most(|step| step.buffers.len()), "ptr");
         let dims = self.array(most(|step| step.dims.len()), "i64");
-        let frame = Frame {
+        let mut frame = Frame {
             entry: at,
             variant,
             scratch: self.behind("%workspace", &entry.workspace.scratch),
             buffers,
             dims,
+            rows: vec![String::new(); entry.variants[variant].loops.len()],
         };
-        for step in steps {
-            self.step(&frame, step);
-        }
+        self.steps(&mut frame, 0..steps.len(), 0);
         line!(self, "llvm.return\n}}");
+    }
+
+    /// Prints a range of steps, of which the loops from number `of_loop` on are part.
+    fn steps(&mut self, frame: &mut Frame, steps: Range<usize>, mut of_loop: usize) {
+        let variant = &self.library.interface.entries[frame.entry].variants[frame.variant];
+        let mut at = steps.start;
+        while at < steps.end {
+            match variant.loops.get(of_loop) {
+                Some(own) if own.launches.start == at => {
+                    if !own.launches.is_empty() {
+                        self.turns(frame, own, of_loop);
+                    }
+                    at = own.launches.end;
+                    let inside = variant.loops[of_loop..].iter();
+                    of_loop += inside.take_while(|l| l.launches.end <= at).count();
+                }
+                _ => {
+                    self.step(frame, &variant.steps[at]);
+                    at += 1;
+                }
+            }
+        }
+    }
+
+    /// Prints a loop.
+    fn turns(&mut self, frame: &mut Frame, own: &Loop, number: usize) {
+        let (zero, one, trips) = (self.int(0), self.int(1), self.size(&own.trips));
+        let (head, body, end) = (self.label(), self.label(), self.label());
+        let done = self.fresh();
+        line!(self, "llvm.br {head}({zero} : i64)\n{head}({done}: i64):");
+        let more = self.compare("slt", &done, &trips);
+        line!(self, "llvm.cond_br {more}, {body}, {end}\n{body}:");
+        let next = self.binary("add", &done, &one);
+        frame.rows[number] = match own.reverse {
+            false => done,
+            true => self.binary("sub", &trips, &next),
+        };
+        self.steps(frame, own.launches.clone(), number + 1);
+        line!(self, "llvm.br {head}({next} : i64)\n{end}:");
     }
 
     fn step(&mut self, frame: &Frame, step: &Step) {
@@ -466,7 +506,15 @@ impl Printer<'_> {
                 self.value(format_args!("llvm.mlir.addressof @{symbol} : !llvm.ptr"))
             }
         };
-        self.behind(&base, &slot.offset)
+        let mut place = self.behind(&base, &slot.offset);
+        for (of_loop, bytes) in &slot.rows {
+            let bytes = self.size(bytes);
+            let offset = self.binary("mul", &frame.rows[*of_loop], &bytes);
+            place = self.value(format_args!(
+                "llvm.getelementptr {place}[{offset}] : (!llvm.ptr, i64) -> !llvm.ptr, i8"
+            ));
+        }
+        place
     }
 }
 
@@ -477,4 +525,6 @@ struct Frame {
     scratch: String,
     buffers: String,
     dims: String,
+    /// The row that each loop is at.
+    rows: Vec<String>,
 }

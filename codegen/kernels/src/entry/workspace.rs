@@ -30,6 +30,8 @@ pub struct Slot {
     pub base: Base,
     /// In bytes from there.
     pub offset: Size,
+    /// The loops whose rows it is, and the bytes of one.
+    pub rows: Vec<(usize, Size)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,15 +73,20 @@ impl Workspace {
     pub fn slots(&self, plan: usize, program: &Program) -> Vec<Slot> {
         let mut slots: Vec<Slot> = Vec::with_capacity(program.buffers.len());
         for (buffer, offset) in program.buffers.iter().zip(&self.offsets[plan]) {
-            let at = |base| Slot { base, offset: Size::Const(0) };
+            let at = |base| Slot { base, offset: Size::Const(0), rows: Vec::new() };
             slots.push(match &buffer.place {
                 Place::Argument(argument) => at(Base::Argument(*argument)),
                 Place::Result(result) => at(Base::Result(*result)),
                 Place::Constant(constant) => at(Base::Constant(*constant)),
-                Place::Temporary => Slot { base: Base::Workspace, offset: offset.clone() },
+                Place::Temporary => Slot { offset: offset.clone(), ..at(Base::Workspace) },
                 Place::Alias { of, offset } => {
                     let whole = slots[*of].clone();
                     Slot { offset: whole.offset + offset.clone(), ..whole }
+                }
+                Place::Row { of, of_loop } => {
+                    let mut row = slots[*of].clone();
+                    row.rows.push((*of_loop, buffer.bytes.clone()));
+                    row
                 }
             });
         }
