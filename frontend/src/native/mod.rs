@@ -20,6 +20,7 @@ pub mod background;
 mod c_library;
 pub mod cache;
 pub mod export;
+mod fork;
 pub mod host;
 mod library;
 mod objects;
@@ -28,6 +29,7 @@ mod swap;
 mod tier;
 
 use c_library::Unit;
+use fork::between_forks;
 pub use host::{Host, host};
 pub use library::{Library, Stage};
 use objects::Source;
@@ -154,6 +156,10 @@ impl Part {
     ///
     /// Errors: those of the native library; no memory for the constants.
     pub fn ready(&self) -> Result<&Ready> {
+        between_forks(|| self.made())
+    }
+
+    fn made(&self) -> Result<&Ready> {
         let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(ready) = self.ready.get() {
             return Ok(ready);
