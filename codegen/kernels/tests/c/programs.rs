@@ -82,12 +82,32 @@ fn rows_and_columns() {
 #[test]
 fn attention() {
     let mut checks = Vec::new();
-    for causal in [true, false] {
-        checks.push(check(
-            "%q: t<b x 3 x s x 16 x f32>, %k: t<b x 3 x s x 16 x f32>, %v: t<b x 3 x s x 16 x f32>) -> (y: t<b x 3 x s x 16 x f32>)",
-            &format!("%0 = attention(%q, %k, %v) {{causal = {causal}}}\nreturn %0"),
-            &[("b", 2), ("s", 17)],
-        ));
+    let mut add = |signature: &str, body: &str, sizes: &[(&str, i64)]| {
+        checks.push(check(signature, body, sizes));
+    };
+    for (s, keys) in [(17, 17), (1, 1), (70, 70), (33, 5), (0, 3), (3, 0)] {
+        for causal in [true, false] {
+            if causal && s != keys {
+                continue;
+            }
+            let t = if causal { "s" } else { "t" };
+            add(
+                &format!(
+                    "%q: t<b x 3 x s x 16 x f32>, %k: t<b x 3 x {t} x 16 x f32>, %v: t<b x 3 x {t} x 32 x f32>) -> (y: t<b x 3 x s x 32 x f32>)"
+                ),
+                &format!("%0 = attention(%q, %k, %v) {{causal = {causal}}}\nreturn %0"),
+                &[("b", 2), ("s", s), ("t", keys)],
+            );
+            let shared = "%q: t<b x s x 4 x 16 x f32>, %k: t<b x s x 2 x 16 x f32>, %v: t<b x s x 2 x 16 x f32>) -> (y: t<b x 4 x s x 16 x f32>)";
+            let heads = ["q", "k", "v"].map(|side| {
+                format!("%{side}t = transpose(%{side}) {{permutation = [0, 2, 1, 3]}}\n")
+            });
+            let body = format!(
+                "{}%0 = attention(%qt, %kt, %vt) {{causal = {causal}, grouped = true}}\nreturn %0",
+                heads.concat()
+            );
+            add(shared, &body, &[("b", 2), ("s", s)]);
+        }
     }
     expect_none(&checks);
 }
@@ -112,6 +132,33 @@ fn scans() {
         for n in [0, 1, 5] {
             checks.push(check_module(&source, module.clone(), function, &[("n", n)]));
         }
+    }
+    expect_none(&checks);
+}
+
+/// No kernel of attention or of its gradients has all scores in memory.
+#[test]
+fn gradients_of_attention() {
+    let mut checks = Vec::new();
+    for (causal, grouped, heads) in [(true, false, 3), (false, false, 3), (true, true, 1)] {
+        let source = format!(
+            "mithril 1\n\nfunc @main(%q: tensor<2 x 3 x s x 16 x f32> param, %k: tensor<2 x {heads} x s x 16 x f32> param, %v: tensor<2 x {heads} x s x 32 x f32> param) -> (y: tensor<2 x 3 x s x 32 x f32>) {{
+  %0 = attention(%q, %k, %v) {{causal = {causal}, grouped = {grouped}}}
+  return %0
+}}
+"
+        );
+        let module = text::parse(&source).unwrap_or_else(|e| panic!("{e}"));
+        let pipeline = Pipeline::parse("autodiff{target=c},dce").expect("the pipeline");
+        let ran = Driver::default().run(&pipeline, &module);
+        let (module, _) = ran.unwrap_or_else(|e| panic!("{e}"));
+        for s in [2, 17, 70] {
+            checks.push(check_module(&source, module.clone(), "gradients", &[("s", s)]));
+        }
+        let made = crate::compiled::make(checks.last().expect("a check"), 0).expect("C");
+        let room = made.source.interface.entries[0].workspace.bytes.eval(&[1000]);
+        // What lies between two kernels: results and their gradients, not scores.
+        assert!(room.expect("a size") < 8 * 2 * 3 * 32 * 1000 * 4);
     }
     expect_none(&checks);
 }
