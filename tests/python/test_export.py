@@ -291,6 +291,22 @@ def build(folder, source, library, *more):
     return program
 
 
+def test_a_program_may_lend_threads(tmp_path):
+    model = Model()
+    model |= ml.models.MultiHeadAttention(heads=4, is_causal=True)(input="input", output="middle")
+    model |= Linear(48)(input="middle", output="output")
+    compiled = ml.compile(model, shapes={"input": ["n", 70, 64]}, inference=True)
+    bound = compiled.bind(compiled.randomize_params(seed=0))
+    library = export(bound, tmp_path, name="shared")
+    program = build(tmp_path, "threads.c", library.paths["library"], "-lpthread")
+    ran = subprocess.run([program], capture_output=True, check=False, timeout=60)
+    assert ran.returncode == 0, ran.returncode
+    assert int(ran.stdout) > 8
+    own = library.function()
+    assert own["parallel"] == "mithril_shared_parallel"
+    assert own["parallel_workspace_bytes"] == "mithril_shared_parallel_workspace_bytes"
+
+
 def test_a_program_of_c(tmp_path):
     model = chain(Linear(20), Relu(), Linear(3))
     compiled = ml.compile(model, shapes={"input": ["batch", 6]})
@@ -333,7 +349,10 @@ def test_a_library_needs_only_memcpy_and_memset(tmp_path):
     needed = {name for name, kind in symbols.items() if kind in "Uw"}
     assert needed <= {"memcpy", "memset", "memmove"}
     own = {
-        f"mithril_net{end}{what}" for end in ("", "_gradients") for what in ("", "_workspace_bytes")
+        f"mithril_net{end}{how}{what}"
+        for end in ("", "_gradients")
+        for how in ("", "_parallel")
+        for what in ("", "_workspace_bytes")
     }
     assert symbols.keys() - needed == own
     left = {path.name for path in library.paths["library"].parent.iterdir()}

@@ -34,6 +34,8 @@ pub struct Interface {
     /// What the names of all functions and types contain, a C identifier: `mlp`.
     pub model: String,
     pub entries: Vec<Entry>,
+    /// Whether each entry has a second function, which is given threads to share its work.
+    pub shared: bool,
 }
 
 /// A function that C calls.
@@ -146,6 +148,8 @@ pub struct Step {
     pub buffers: Vec<Slot>,
     pub dims: Vec<Size>,
     pub tasks: Size,
+    /// The fewest tasks worth a thread of their own.
+    pub grain: Size,
 }
 
 impl Interface {
@@ -156,10 +160,10 @@ impl Interface {
     /// Errors: an array that no memory holds; a dim that no argument shows.
     pub fn new(model: &str, functions: &[(&Function, Vec<&Plan>)]) -> Result<Interface> {
         let model = identifier(model);
-        let mut interface = Interface { model, entries: Vec::new() };
+        let mut interface = Interface { model, entries: Vec::new(), shared: false };
         let forward = functions.first().map(|(function, _)| *function);
         // What the names of types and of other functions end in is taken.
-        let mut scope = Scope::new(["workspace_bytes"]);
+        let mut scope = Scope::new(["workspace_bytes", "parallel", "parallel_workspace_bytes"]);
         RECORDS.iter().for_each(|(.., end)| drop(scope.name(end)));
         for (at, (function, plans)) in functions.iter().enumerate() {
             let name = match at {
@@ -217,7 +221,8 @@ fn shared_results(forward: &Function, function: &Function) -> usize {
 impl Entry {
     fn new(name: String, function: &Function, outputs: usize, plans: &[&Plan]) -> Result<Entry> {
         let plan = plans[0];
-        let mut scope = Scope::new(["params", "state", "gradients", "next_state", "workspace"]);
+        let mut scope =
+            Scope::new(["params", "state", "gradients", "next_state", "workspace", "threads"]);
         locals(plan).for_each(|local| drop(scope.name(&local)));
         let symbols = plan
             .symbols
@@ -364,6 +369,7 @@ fn steps(plan: &Plan, slots: &[Slot]) -> Vec<Step> {
         buffers: launch.buffers.iter().map(|&buffer| slots[buffer].clone()).collect(),
         dims: launch.dims.clone(),
         tasks: launch.tasks.clone(),
+        grain: launch.grain.clone(),
     };
     launches.iter().map(step).collect()
 }

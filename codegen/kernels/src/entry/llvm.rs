@@ -2,6 +2,7 @@
 //! what checks a call, chooses the code for the processor, and launches it.
 
 mod processor;
+mod threads;
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -10,8 +11,9 @@ use mithril_ir::graph::Bound;
 use mithril_runtime::program::Loop;
 use mithril_runtime::size::Size;
 
-use super::{Array, Base, Entry, Interface, Parameter, Slot, Step};
+use super::{Array, Base, Entry, Interface, Slot, Step};
 pub use processor::{CpuidBits, Processor};
+use threads::parameters;
 
 /// What is printed, and what it refers to.
 #[derive(Clone, Debug)]
@@ -55,12 +57,15 @@ pub fn llvm(library: &Library) -> String {
     if printer.is_choosy() {
         printer.detection();
     }
+    printer.sharing();
     for (at, entry) in library.interface.entries.iter().enumerate() {
         printer.workspace_bytes(entry);
+        printer.parallel_workspace_bytes(entry);
         for variant in 0..entry.variants.len() {
             printer.run(at, variant);
         }
         printer.entry(entry);
+        printer.alone(entry);
     }
     printer.text
 }
@@ -259,16 +264,10 @@ impl Printer<'_> {
     }
 
     fn entry(&mut self, entry: &Entry) {
-        let parameters = entry.parameters();
-        let parameters = parameters.iter().map(|parameter| match parameter {
-            Parameter::Symbol(at) => format!("%s{at}: i64"),
-            Parameter::Argument(at) => format!("%a{at}: !llvm.ptr"),
-            Parameter::Result(at) => format!("%r{at}: !llvm.ptr"),
-            Parameter::Record(at) => format!("%p{at}: !llvm.ptr"),
-            Parameter::Workspace => "%workspace: !llvm.ptr".to_string(),
-        });
-        let parameters: Vec<String> = parameters.collect();
-        line!(self, "llvm.func @{}({}) -> i32 {{", entry.name, parameters.join(", "));
+        let parameters: String =
+            parameters(entry).map(|(name, ty)| format!("{name}: {ty}, ")).collect();
+        let name = &entry.name;
+        line!(self, "llvm.func @{name}_parallel({parameters}%threads: !llvm.ptr) -> i32 {{");
         // Where the stack is as it was when the function began.
         let table = self.array(entry.arguments.len() + entry.results.len(), "ptr");
         self.check_dims(entry, Status::Dims as i64, "i32");
@@ -358,8 +357,8 @@ impl Printer<'_> {
         let types = "i64, ".repeat(entry.symbols.len());
         let call = |variant: usize| {
             format!(
-                "llvm.call @{}_run_{variant}({symbols}{table}, %workspace) : ({types}!llvm.ptr, \
-                 !llvm.ptr) -> ()",
+                "llvm.call @{}_run_{variant}({symbols}{table}, %workspace, %threads) : \
+                 ({types}!llvm.ptr, !llvm.ptr, !llvm.ptr) -> ()",
                 entry.name
             )
         };
@@ -389,7 +388,8 @@ impl Printer<'_> {
         let steps = &entry.variants[variant].steps;
         line!(
             self,
-            "llvm.func internal @{}_run_{variant}({}%table: !llvm.ptr, %workspace: !llvm.ptr){} {{",
+            "llvm.func internal @{}_run_{variant}({}%table: !llvm.ptr, %workspace: !llvm.ptr, \
+             %threads: !llvm.ptr){} {{",
             entry.name,
             Self::symbols(entry),
             if steps.len() > FEW { " attributes {passthrough = [\"noinline\"]}" } else { "" }
@@ -401,6 +401,7 @@ impl Printer<'_> {
             entry: at,
             variant,
             scratch: self.behind("%workspace", &entry.workspace.scratch),
+            own: self.size(&entry.workspace.own),
             buffers,
             dims,
             rows: vec![String::new(); entry.variants[variant].loops.len()],
@@ -454,10 +455,10 @@ impl Printer<'_> {
             Size::Const(_) => true,
             _ => false,
         };
-        let (tasks, zero) = (self.size(&step.tasks), self.int(0));
+        let (tasks_value, zero) = (self.size(&step.tasks), self.int(0));
         let next = self.label();
         if !sure {
-            let (any, own) = (self.compare("sgt", &tasks, &zero), self.label());
+            let (any, own) = (self.compare("sgt", &tasks_value, &zero), self.label());
             line!(self, "llvm.cond_br {any}, {own}, {next}\n{own}:");
         }
         let buffers = step.buffers.iter().map(|slot| self.buffer(frame, slot));
@@ -480,14 +481,26 @@ impl Printer<'_> {
                     self.store(dim, "i64", &frame.dims, at);
                 }
                 let symbol = &self.library.kernels[frame.entry][frame.variant][kernel];
-                line!(
-                    self,
-                    "llvm.call @{symbol}({}, {}, {}, {zero}, {tasks}) : (!llvm.ptr, !llvm.ptr, \
-                     !llvm.ptr, i64, i64) -> ()",
-                    frame.scratch,
-                    frame.buffers,
-                    frame.dims
-                );
+                let Frame { scratch, own, buffers, dims, .. } = frame;
+                match (&step.tasks, &step.grain) {
+                    (Size::Const(tasks), Size::Const(grain)) if tasks <= grain => line!(
+                        self,
+                        "llvm.call @{symbol}({scratch}, {buffers}, {dims}, {zero}, {tasks_value}) : \
+                         (!llvm.ptr, !llvm.ptr, !llvm.ptr, i64, i64) -> ()"
+                    ),
+                    (_, grain) => {
+                        let grain = self.size(grain);
+                        let kernel =
+                            self.value(format_args!("llvm.mlir.addressof @{symbol} : !llvm.ptr"));
+                        let share = self.share_name();
+                        line!(
+                            self,
+                            "llvm.call @{share}({kernel}, {scratch}, {own}, {buffers}, {dims}, \
+                             {tasks_value}, {grain}, %threads) : (!llvm.ptr, !llvm.ptr, i64, !llvm.ptr, \
+                             !llvm.ptr, i64, i64, !llvm.ptr) -> ()"
+                        );
+                    }
+                }
             }
         }
         if !sure {
@@ -523,6 +536,8 @@ struct Frame {
     entry: usize,
     variant: usize,
     scratch: String,
+    /// The bytes of it that each thread needs.
+    own: String,
     buffers: String,
     dims: String,
     /// The row that each loop is at.

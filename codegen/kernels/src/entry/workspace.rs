@@ -17,8 +17,10 @@ pub struct Workspace {
     /// of the longest one.
     pub zeros: Size,
     pub zeroed: Size,
-    /// Where the memory begins that kernels have for themselves.
+    /// Where the memory begins that kernels have for themselves, and the bytes that each thread
+    /// needs there: a multiple of 64.
     pub scratch: Size,
+    pub own: Size,
     /// Where each temporary begins, by the plan and the number of its buffer; nothing for other
     /// buffers.
     offsets: Vec<Vec<Size>>,
@@ -60,12 +62,14 @@ impl Workspace {
         }));
         let line = ALIGN as i64;
         let scratch = zeros.clone() + zeroed.clone().ceil_div(line) * line;
-        Ok(Workspace { bytes: scratch.clone() + own, zeros, zeroed, scratch, offsets })
+        let own = own.ceil_div(line) * line;
+        let bytes = scratch.clone() + own.clone();
+        Ok(Workspace { bytes, zeros, zeroed, scratch, own, offsets })
     }
 
     /// All its sizes.
     pub fn sizes(&self) -> impl Iterator<Item = &Size> {
-        let own = [&self.zeros, &self.zeroed, &self.scratch, &self.bytes];
+        let own = [&self.zeros, &self.zeroed, &self.scratch, &self.own, &self.bytes];
         self.offsets.iter().flatten().chain(own)
     }
 
