@@ -11,15 +11,23 @@ mod views;
 
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
-use mithril_ir::graph::{Function, Value};
+use mithril_ir::graph::{Function, Operation, Value};
 use mithril_ir::loc::Loc;
+use mithril_ir::op::Gradient;
 
-/// A function as launches of kernels, in the order in which they run.
+/// A function as launches of kernels and loops, in the order in which they run.
 #[derive(Clone, Debug)]
 pub struct Outline {
     /// No two of them are equal.
     pub kernels: Vec<Function>,
-    pub launches: Vec<Launch>,
+    pub steps: Vec<Step>,
+}
+
+#[derive(Clone, Debug)]
+pub enum Step {
+    Launch(Launch),
+    /// The operation of this number, a scan: launches of its callee in a loop.
+    Scan(usize),
 }
 
 /// One kernel on values of the function.
@@ -37,9 +45,14 @@ pub struct Launch {
     pub loc: Loc,
 }
 
-/// Outlines a function that was legalized for native code and calls no other.
+/// Outlines a function that was legalized for native code and calls others by scans alone.
 ///
-/// Errors: an operation that has no loops, such as a call; an unknown rank.
+/// Errors: an operation that has no loops, such as another call; an unknown rank.
 pub fn outline(function: &Function) -> Result<Outline> {
     extract::extract(function, &group::group(function)?)
+}
+
+/// Whether the operation runs its callee in a loop.
+fn is_scan(op: &Operation) -> bool {
+    matches!(op.op.gradient, Gradient::Scan)
 }

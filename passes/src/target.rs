@@ -35,7 +35,7 @@ pub const TARGETS: &[Target] = &[
         takes: |_, op| spelled(op.op, |python| python.jax),
         profile: profile::COMPILED,
     },
-    Target { name: "c", takes: |_, op| has_loop(op.op), profile: profile::NATIVE },
+    Target { name: "c", takes: has_kernel, profile: profile::NATIVE },
     Target { name: "native", takes: has_kernel, profile: profile::NATIVE },
     *CORE,
 ];
@@ -66,7 +66,7 @@ fn has_loop(op: Op) -> bool {
     }
 }
 
-/// Native code has kernels of its own for some composites beside.
+/// Native code and C have kernels of their own for some composites beside.
 fn has_kernel(function: &Function, op: &Operation) -> bool {
     match op.op.access {
         access if attention::is_attention(&access) => attention::fits(function, op),

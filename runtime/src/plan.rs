@@ -104,22 +104,22 @@ impl Request {
     }
 }
 
-/// The buffer each buffer lies in: itself, unless it is an alias.
+/// The buffer each buffer lies in: itself, unless it is an alias or a row.
 ///
-/// Takes that an alias is of a buffer with a smaller index.
+/// Takes that an alias or a row is of a buffer with a smaller index.
 pub fn roots(program: &Program) -> Vec<usize> {
     let mut roots = Vec::with_capacity(program.buffers.len());
     for (index, buffer) in program.buffers.iter().enumerate() {
         roots.push(match &buffer.place {
-            Place::Alias { of, .. } => roots[*of],
+            Place::Alias { of, .. } | Place::Row { of, .. } => roots[*of],
             Place::Argument(_) | Place::Result(_) | Place::Temporary | Place::Constant(_) => index,
         });
     }
     roots
 }
 
-/// For each buffer, the first and the last launch that use it or an alias of it; none if no launch
-/// does, and for aliases. All of them, where the program keeps its temporaries apart.
+/// For each buffer, the first and the last launch that use it or a part of it; none if no launch
+/// does, and for parts. All of them, where the program keeps its temporaries apart.
 pub fn lifetimes(program: &Program) -> Vec<Option<(usize, usize)>> {
     let roots = roots(program);
     let mut lives = vec![None; program.buffers.len()];
@@ -130,6 +130,17 @@ pub fn lifetimes(program: &Program) -> Vec<Option<(usize, usize)>> {
                 true => (0, program.launches.len()),
                 false => life.map_or((at, at), |(first, _)| (first, at)),
             });
+        }
+    }
+    // What comes into a loop or out of it is there in every iteration. Inner loops come last.
+    for own in program.loops.iter().rev().filter(|own| !own.launches.is_empty()) {
+        let (start, end) = (own.launches.start, own.launches.end - 1);
+        for (first, last) in lives.iter_mut().flatten() {
+            let (meets, inside) =
+                (*first <= end && start <= *last, start <= *first && *last <= end);
+            if meets && !inside {
+                (*first, *last) = (start.min(*first), end.max(*last));
+            }
         }
     }
     lives

@@ -3,6 +3,7 @@
 use crate::kernel::COPY_BYTES;
 use crate::size::Size;
 use std::fmt;
+use std::ops::Range;
 
 /// What to launch on what, in order. [`Executable::new`] checks it.
 ///
@@ -19,6 +20,8 @@ pub struct Program {
     pub launches: Vec<Launch>,
     /// Whether temporaries share no bytes, whenever they live: to look at them.
     pub apart: bool,
+    /// Launches that run more than once; a loop stands before those inside it.
+    pub loops: Vec<Loop>,
 }
 
 /// Memory that launches read and write.
@@ -41,6 +44,9 @@ pub enum Place {
     Constant(usize),
     /// A part of a buffer with a smaller index, from `offset` bytes on.
     Alias { of: usize, offset: Size },
+    /// A row of a buffer with a smaller index, for launches inside the loop of this index: the one
+    /// that an iteration is about. Rows have the bytes of this buffer.
+    Row { of: usize, of_loop: usize },
 }
 
 /// One kernel on some buffers.
@@ -56,6 +62,22 @@ pub struct Launch {
     pub grain: Size,
     /// The bytes of memory each thread needs for itself.
     pub scratch: Size,
+}
+
+/// Launches that run one after the other, as often as `trips` says: for the first row first, or, in
+/// reverse, for the last.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loop {
+    pub launches: Range<usize>,
+    pub trips: Size,
+    pub reverse: bool,
+}
+
+impl Program {
+    /// The loops that a launch is inside of, the outermost first.
+    pub fn loops_around(&self, launch: usize) -> impl Iterator<Item = &Loop> {
+        self.loops.iter().filter(move |own| own.launches.contains(&launch))
+    }
 }
 
 impl Launch {
@@ -80,7 +102,20 @@ impl fmt::Display for Program {
         for (index, buffer) in self.buffers.iter().enumerate() {
             writeln!(f, "  b{index} = {}, {} bytes", buffer.place, buffer.bytes)?;
         }
-        self.launches.iter().try_for_each(|launch| writeln!(f, "  {launch}"))
+        for (at, launch) in self.launches.iter().enumerate() {
+            let depth = self.loops_around(at).count();
+            for (number, own) in self.loops.iter().enumerate() {
+                if own.launches.start == at && !own.launches.is_empty() {
+                    let outside = self.loops[..number].iter();
+                    let outside = outside.filter(|other| other.launches.contains(&at)).count();
+                    let way = if own.reverse { ", in reverse" } else { "" };
+                    let indent = 2 + 2 * outside;
+                    writeln!(f, "{:indent$}loop {number}: {} times{way}", "", own.trips)?;
+                }
+            }
+            writeln!(f, "{:1$}{launch}", "", 2 + 2 * depth)?;
+        }
+        Ok(())
     }
 }
 
@@ -92,6 +127,7 @@ impl fmt::Display for Place {
             Place::Temporary => write!(f, "temporary"),
             Place::Constant(index) => write!(f, "constant {index}"),
             Place::Alias { of, offset } => write!(f, "b{of} from {offset}"),
+            Place::Row { of, of_loop } => write!(f, "row of b{of} by loop {of_loop}"),
         }
     }
 }

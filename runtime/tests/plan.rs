@@ -1,7 +1,7 @@
 //! The arena: what lives at one time does not overlap, and little is wasted.
 
 use mithril_runtime::plan::{Plan, Request, lifetimes};
-use mithril_runtime::program::{Buffer, Launch, Place, Program};
+use mithril_runtime::program::{Buffer, Launch, Loop, Place, Program};
 use mithril_runtime::size::Size;
 use proptest::prelude::*;
 
@@ -123,4 +123,25 @@ fn aliases_prolong_lives() {
     assert_eq!(lifetimes(&program), [Some((0, 2)), None, None, None]);
     let apart = Program { apart: true, ..program };
     assert_eq!(lifetimes(&apart), [Some((0, 3)), None, None, None]);
+}
+
+#[test]
+fn loops_prolong_lives() {
+    let launch = |buffers: &[usize]| Launch {
+        kernel: 0,
+        buffers: buffers.to_vec(),
+        dims: vec![],
+        tasks: Size::Const(1),
+        grain: Size::Const(1),
+        scratch: Size::Const(0),
+    };
+    let temporary = Buffer { bytes: Size::Const(8), place: Place::Temporary };
+    let program = Program {
+        buffers: vec![temporary; 3],
+        launches: [[0, 0], [0, 1], [1, 2], [1, 1], [2, 2]].map(|b| launch(&b)).to_vec(),
+        loops: vec![Loop { launches: 1..4, trips: Size::Const(3), reverse: false }],
+        ..Program::default()
+    };
+    // One goes in, one stays inside, one comes out.
+    assert_eq!(lifetimes(&program), [Some((0, 3)), Some((1, 3)), Some((1, 4))]);
 }

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import has
+from source import emitted
 
 import mithril as ml
 from mithril.models import LayerNorm, Linear, Model, Relu, Residual
@@ -19,6 +20,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("cc") is None, reason="there is no linker"),
 ]
 PROGRAMS = Path(__file__).parents[1] / "c"
+SCAN = Path(__file__).parents[2] / "codegen/source/tests/models/scan.mir"
 FLAGS = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O2"]
 
 
@@ -289,6 +291,22 @@ def build(folder, source, library, *more):
     return program
 
 
+def test_a_program_may_lend_threads(tmp_path):
+    model = Model()
+    model |= ml.models.MultiHeadAttention(heads=4, is_causal=True)(input="input", output="middle")
+    model |= Linear(48)(input="middle", output="output")
+    compiled = ml.compile(model, shapes={"input": ["n", 70, 64]}, inference=True)
+    bound = compiled.bind(compiled.randomize_params(seed=0))
+    library = export(bound, tmp_path, name="shared")
+    program = build(tmp_path, "threads.c", library.paths["library"], "-lpthread")
+    ran = subprocess.run([program], capture_output=True, check=False, timeout=60)
+    assert ran.returncode == 0, ran.returncode
+    assert int(ran.stdout) > 8
+    own = library.function()
+    assert own["parallel"] == "mithril_shared_parallel"
+    assert own["parallel_workspace_bytes"] == "mithril_shared_parallel_workspace_bytes"
+
+
 def test_a_program_of_c(tmp_path):
     model = chain(Linear(20), Relu(), Linear(3))
     compiled = ml.compile(model, shapes={"input": ["batch", 6]})
@@ -331,7 +349,10 @@ def test_a_library_needs_only_memcpy_and_memset(tmp_path):
     needed = {name for name, kind in symbols.items() if kind in "Uw"}
     assert needed <= {"memcpy", "memset", "memmove"}
     own = {
-        f"mithril_net{end}{what}" for end in ("", "_gradients") for what in ("", "_workspace_bytes")
+        f"mithril_net{end}{how}{what}"
+        for end in ("", "_gradients")
+        for how in ("", "_parallel")
+        for what in ("", "_workspace_bytes")
     }
     assert symbols.keys() - needed == own
     left = {path.name for path in library.paths["library"].parent.iterdir()}
@@ -374,3 +395,32 @@ def test_a_call_costs_little(tmp_path):
     program = build(tmp_path, "layer.c", library.paths["library"])
     ran = subprocess.run([program], capture_output=True, text=True, check=True, timeout=60)
     assert float(ran.stdout) <= 0.3, f"{ran.stdout} microseconds"
+
+
+@pytest.mark.parametrize("length", [0, 1, 6])
+def test_loops_of_a_text_with_gradients(scan, length):
+    """Scans in a library against their source for NumPy: any number of iterations by one code."""
+    params = {"w": random(4, 4, seed=1) / 2, "h0": random(4, seed=2)}
+    inputs = {"x": random(length, 4, seed=3), "mask": random(length, seed=4)}
+    source = emitted(SCAN.read_text(), "numpy", "autodiff,dce")
+    want = source["forward"](params, inputs)
+    seeds = {name: random(*value.shape, seed=5) for name, value in want.items()}
+    gradients = source["gradients"](params, inputs, seeds)
+    dims = {"n": length}
+    status, results = scan.call(dims=dims, data=inputs, param=params)
+    assert status == 0
+    for name, value in want.items():
+        near(results["output", name], value)
+    status, results = scan.call("_gradients", dims=dims, data=inputs, param=params, cotangent=seeds)
+    assert status == 0
+    for name, value in gradients.items():
+        near(results["gradient", name], value)
+
+
+@pytest.fixture(scope="module")
+def scan(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("scan")
+    library = folder / "libscan.so"
+    command = [Path(sys.executable).with_name("mithril"), "compile", SCAN, "-o", library]
+    subprocess.run([*command, "--gradients"], check=True)
+    return Library({"metadata": library.with_suffix(".json")}, folder)

@@ -259,6 +259,31 @@ def test_other_floats(dtype):
     np.testing.assert_allclose(got.astype(np.float64), want, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_gradients_of_embeddings_are_sums(dtype):
+    """Thousands of updates to a row, as many as halves could not count; the same by any threads."""
+    count, width = 5000, 70
+    indices = np.random.default_rng(1).integers(0, 40, count) ** 2
+    seen = set()
+    for threads in (1, 2, 3):
+        backend = ml.CpuBackend(dtype=dtype, threads=threads)
+        model = chain(ml.models.Embedding(1700, width))
+        compiled = ml.compile(model, backend, shapes={"input": [count]})
+        params = compiled.randomize_params(seed=0)
+        (name, weight), *_ = params.items()
+        seed = np.abs(random(count, width)).astype(weight.dtype)
+        _, gradients = compiled.evaluate(
+            params, {"input": indices}, output_gradients={"output": seed}
+        )
+        gradient = np.asarray(gradients[name])
+        seen.add(gradient.tobytes())
+    want = np.zeros((1700, width))
+    np.add.at(want, indices, seed.astype(np.float64))
+    rounding = {"float32": 1e-5, "bfloat16": 2.0**-8}[dtype]
+    np.testing.assert_allclose(gradient.astype(np.float64), want, rtol=rounding)
+    assert len(seen) == 1
+
+
 @pytest.mark.parametrize("shape", [(7, 33, 17), (64, 96, 80), (130, 2050, 70), (0, 3, 5)])
 def test_products_of_bfloat16(shape):
     rows, depth, columns = shape

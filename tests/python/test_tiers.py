@@ -227,3 +227,60 @@ for _ in range(3):
     warning = "WARNING Model: kernels stay as they were made in an instant: "
     assert ended.stderr.startswith(warning)
     assert ended.stderr.count("WARNING") == 1
+
+
+FORKED = """
+def other(tier):
+    model = ml.Model()
+    model |= ml.models.Softmax()(input="input", output="z")
+    shapes = {"input": [4, 70]}
+    return ml.compile(model, ml.CpuBackend(tier=tier), shapes=shapes, inference=True)
+
+def work():
+    assert compiled.evaluate(params, {"input": x})["z"].tobytes() == first.tobytes()
+    for tier in ["auto", "llvm"]:
+        z = other(tier).evaluate({}, {"input": np.ones((4, 70), np.float32)})["z"]
+        assert np.allclose(z, 1 / 70)
+"""
+FORKS = {
+    "fork": """
+child = os.fork()
+if child == 0:
+    work()
+    sys.exit(0)
+assert os.waitpid(child, 0)[1] == 0
+""",
+    "multiprocessing": """
+import multiprocessing
+workers = [multiprocessing.get_context("fork").Process(target=work) for _ in range(2)]
+for worker in workers:
+    worker.start()
+for worker in workers:
+    worker.join()
+assert [worker.exitcode for worker in workers] == [0, 0]
+""",
+    "another thread compiles": """
+import threading
+model = ml.Model()
+model |= ml.models.MultiHeadAttention(heads=4)(input="input", output="y")
+foreground = ml.compile(model, ml.CpuBackend(), shapes={"input": [2, 33, 64]}, inference=True)
+held = foreground.randomize_params(seed=0)
+thread = threading.Thread(target=foreground.evaluate, args=(held, {"input": x[:, :33]}))
+thread.start()
+child = os.fork()
+if child == 0:
+    work()
+    foreground.evaluate(held, {"input": x[:, :33]})
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+thread.join()
+""",
+}
+
+
+@pytest.mark.parametrize("how", FORKS)
+@pytest.mark.parametrize("pause", [0.0, 0.02])
+def test_a_process_may_fork_while_it_compiles(how, pause, tmp_path):
+    """The child calls what its parent compiled, and compiles itself."""
+    ended = run(f"{FORKED}\ntime.sleep({pause})\n{FORKS[how]}", tmp_path)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")

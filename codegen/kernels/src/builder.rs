@@ -79,6 +79,11 @@ impl Builder {
         }
     }
 
+    /// Says what a memory is called.
+    pub fn name(&mut self, mem: Mem, name: &'static str) {
+        self.code.names.push((mem, name));
+    }
+
     pub fn finish(mut self) -> Code {
         self.code.body = self.head;
         self.code.body.append(&mut self.open[0]);

@@ -237,6 +237,8 @@ pub struct Code {
     pub body: Vec<Stmt>,
     /// What some values are, for people to read.
     pub hints: Vec<(V, &'static str)>,
+    /// The names of some memories.
+    pub names: Vec<(Mem, &'static str)>,
 }
 
 impl Code {

@@ -18,7 +18,7 @@ use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Symbol;
 use mithril_ir::graph::{Function, Role};
 use mithril_ir::shape::Type;
-use mithril_runtime::program::Program;
+use mithril_runtime::program::{Loop, Place, Program};
 use mithril_runtime::size::Size;
 
 use crate::program::Plan;
@@ -34,6 +34,8 @@ pub struct Interface {
     /// What the names of all functions and types contain, a C identifier: `mlp`.
     pub model: String,
     pub entries: Vec<Entry>,
+    /// Whether each entry has a second function, which is given threads to share its work.
+    pub shared: bool,
 }
 
 /// A function that C calls.
@@ -133,6 +135,8 @@ pub enum Parameter {
 #[derive(Clone, Debug)]
 pub struct Variant {
     pub steps: Vec<Step>,
+    /// By number; those inside another stand behind it.
+    pub loops: Vec<Loop>,
 }
 
 /// One kernel on some memory, all its tasks in one call; nothing where there are none.
@@ -144,6 +148,8 @@ pub struct Step {
     pub buffers: Vec<Slot>,
     pub dims: Vec<Size>,
     pub tasks: Size,
+    /// The fewest tasks worth a thread of their own.
+    pub grain: Size,
 }
 
 impl Interface {
@@ -154,10 +160,10 @@ impl Interface {
     /// Errors: an array that no memory holds; a dim that no argument shows.
     pub fn new(model: &str, functions: &[(&Function, Vec<&Plan>)]) -> Result<Interface> {
         let model = identifier(model);
-        let mut interface = Interface { model, entries: Vec::new() };
+        let mut interface = Interface { model, entries: Vec::new(), shared: false };
         let forward = functions.first().map(|(function, _)| *function);
         // What the names of types and of other functions end in is taken.
-        let mut scope = Scope::new(["workspace_bytes"]);
+        let mut scope = Scope::new(["workspace_bytes", "parallel", "parallel_workspace_bytes"]);
         RECORDS.iter().for_each(|(.., end)| drop(scope.name(end)));
         for (at, (function, plans)) in functions.iter().enumerate() {
             let name = match at {
@@ -215,7 +221,9 @@ fn shared_results(forward: &Function, function: &Function) -> usize {
 impl Entry {
     fn new(name: String, function: &Function, outputs: usize, plans: &[&Plan]) -> Result<Entry> {
         let plan = plans[0];
-        let mut scope = Scope::new(["params", "state", "gradients", "next_state", "workspace"]);
+        let mut scope =
+            Scope::new(["params", "state", "gradients", "next_state", "workspace", "threads"]);
+        locals(plan).for_each(|local| drop(scope.name(&local)));
         let symbols = plan
             .symbols
             .iter()
@@ -228,7 +236,7 @@ impl Entry {
         let workspace = Workspace::new(plans, &optional)?;
         let variants = plans.iter().enumerate().map(|(at, plan)| {
             let slots = workspace.slots(at, &plan.program);
-            Variant { steps: steps(plan, &slots) }
+            Variant { steps: steps(plan, &slots), loops: plan.program.loops.clone() }
         });
         let checks = check::checks(function, plans, &workspace, &symbols)?;
         Ok(Entry {
@@ -337,6 +345,23 @@ fn records(arguments: &[Array], results: &[Array]) -> Vec<Record> {
     all.filter(|record| !record.fields.is_empty()).collect()
 }
 
+/// The temporary of this number in C.
+pub fn temporary(buffer: usize) -> String {
+    format!("t{buffer}")
+}
+
+/// The variable of the loop of this number in C.
+pub fn row(of_loop: usize) -> String {
+    format!("row_{of_loop}")
+}
+
+/// What C declares in the function of a plan.
+fn locals(plan: &Plan) -> impl Iterator<Item = String> {
+    let Program { buffers, loops, .. } = &plan.program;
+    let own = (0..buffers.len()).filter(|&at| buffers[at].place == Place::Temporary);
+    own.map(temporary).chain((0..loops.len()).map(row))
+}
+
 fn steps(plan: &Plan, slots: &[Slot]) -> Vec<Step> {
     let Program { launches, .. } = &plan.program;
     let step = |launch: &mithril_runtime::program::Launch| Step {
@@ -344,6 +369,7 @@ fn steps(plan: &Plan, slots: &[Slot]) -> Vec<Step> {
         buffers: launch.buffers.iter().map(|&buffer| slots[buffer].clone()).collect(),
         dims: launch.dims.clone(),
         tasks: launch.tasks.clone(),
+        grain: launch.grain.clone(),
     };
     launches.iter().map(step).collect()
 }

@@ -26,8 +26,9 @@ impl Model {
         let pipeline = Pipeline::parse(&pipeline).expect("the pipeline");
         let (module, _) =
             Driver::default().run(&pipeline, &module).unwrap_or_else(|e| panic!("{e}"));
-        let plans =
-            module.called_from_outside().map(|f| plan(f, &ISA).unwrap_or_else(|e| panic!("{e}")));
+        let plans = module
+            .called_from_outside()
+            .map(|f| plan(&module, f, &ISA).unwrap_or_else(|e| panic!("{e}")));
         let plans = plans.collect();
         Model { module, plans }
     }

@@ -455,3 +455,44 @@ fn streams() {
         machine::agree(&native, &[]);
     }
 }
+
+/// Rows and lines of every length, around the axis and along it, with indices of any rank.
+#[test]
+fn scatters() {
+    for dtype in ["f32", "f64", "bf16", "i32"] {
+        for (axis, shape, updates) in [
+            (0, "n x m", "k x 2 x m"),
+            (1, "3 x n x m", "3 x k x 2 x m"),
+            (1, "m x n", "m x k x 2"),
+            (0, "n x 2 x m", "k x 2 x 2 x m"),
+            (-1, "n", "k x 2"),
+        ] {
+            let native = machine::Native::new(&f(
+                &format!(
+                    "%x: t<{shape} x {dtype}>, %i: t<k x 2 x i64>, %u: t<{updates} x {dtype}>) -> (a: t<{shape} x {dtype}>, b: t<{shape} x {dtype}>)"
+                ),
+                &format!(
+                    "%0 = scatter_add(%x, %i, %u) {{axis = {axis}}}
+                     %1 = sub(%x, %x)
+                     %2 = scatter_add(%1, %i, %u) {{axis = {axis}}}
+                     return %0, %2"
+                ),
+            ));
+            for (n, m, k) in [(9, 7, 5), (1, 130, 3), (40, 16, 33), (3, 5, 0), (0, 3, 2), (5, 0, 2)]
+            {
+                machine::agree(&native, &[("n", n), ("m", m), ("k", k)]);
+            }
+        }
+        let native = machine::Native::new(&f(
+            &format!(
+                "%x: t<n x m x {dtype}>, %i: t<k x m x i64>, %u: t<k x m x {dtype}>, %j: t<n x k x i64>, %v: t<n x k x {dtype}>) -> (a: t<n x m x {dtype}>, b: t<n x m x {dtype}>)"
+            ),
+            "%0 = scatter_add_along(%x, %i, %u) {axis = 0}
+             %1 = scatter_add_along(%x, %j, %v) {axis = 1}
+             return %0, %1",
+        ));
+        for (n, m, k) in [(9, 7, 5), (1, 130, 3), (4, 3, 0), (0, 3, 2), (3, 0, 2)] {
+            machine::agree(&native, &[("n", n), ("m", m), ("k", k)]);
+        }
+    }
+}

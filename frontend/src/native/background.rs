@@ -7,9 +7,11 @@ use std::process;
 use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
 
+use super::fork::between_forks;
+
 type Job = Box<dyn FnOnce() + Send>;
 
-struct Queue {
+pub struct Queue {
     jobs: VecDeque<Job>,
     /// The process whose thread is at work. One that was forked off has none.
     worker: Option<u32>,
@@ -25,7 +27,10 @@ static RESTS: Condvar = Condvar::new();
 /// too many for the cores.
 const NICENESS: i32 = 5;
 
-fn queue() -> MutexGuard<'static, Queue> {
+/// While there is one, no other thread looks at what is to be done.
+pub type Guard = MutexGuard<'static, Queue>;
+
+pub fn lock() -> Guard {
     QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -38,7 +43,7 @@ pub fn add(jobs: impl IntoIterator<Item = Job>) {
         libc::atexit(at_exit);
     });
     let own = process::id();
-    let mut queue = queue();
+    let mut queue = lock();
     if queue.worker.is_some_and(|process| process != own) {
         queue.worker = None;
         queue.jobs.clear();
@@ -56,7 +61,7 @@ pub fn add(jobs: impl IntoIterator<Item = Job>) {
 /// Begins no job any more, and waits for the one that is being done: libraries that it uses are
 /// taken down when a process ends.
 pub fn close() {
-    let mut queue = queue();
+    let mut queue = lock();
     queue.closed = true;
     let left = std::mem::take(&mut queue.jobs);
     let own = process::id();
@@ -78,7 +83,7 @@ fn work() {
     }
     loop {
         let job = {
-            let mut queue = queue();
+            let mut queue = lock();
             let job = queue.jobs.pop_front();
             if job.is_none() {
                 queue.worker = None;
@@ -88,6 +93,6 @@ fn work() {
         };
         let Some(job) = job else { return };
         // A job says itself what went wrong; the others are done anyway.
-        let _ = catch_unwind(AssertUnwindSafe(job));
+        let _ = catch_unwind(AssertUnwindSafe(|| between_forks(job)));
     }
 }

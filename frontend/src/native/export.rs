@@ -68,10 +68,11 @@ pub fn export(module: &Module, request: &Export) -> Result<Files> {
     let functions: Vec<&Function> = module.called_from_outside().map(|f| &**f).collect();
     let plans = functions
         .iter()
-        .map(|function| hosts.iter().map(|host| plan(function, &isa(host))).collect());
+        .map(|function| hosts.iter().map(|host| plan(module, function, &isa(host))).collect());
     let plans: Vec<Vec<Plan>> = plans.collect::<Result<_>>()?;
     let signatures = functions.iter().zip(&plans).map(|(f, plans)| (*f, plans.iter().collect()));
-    let interface = Interface::new(&request.name, &signatures.collect::<Vec<_>>())?;
+    let mut interface = Interface::new(&request.name, &signatures.collect::<Vec<_>>())?;
+    interface.shared = true;
     let files = Files::of(request, &interface.model);
     let entry = &interface.entries[0];
     let weights =

@@ -20,6 +20,7 @@ pub mod background;
 mod c_library;
 pub mod cache;
 pub mod export;
+mod fork;
 pub mod host;
 mod library;
 mod objects;
@@ -28,6 +29,7 @@ mod swap;
 mod tier;
 
 use c_library::Unit;
+use fork::between_forks;
 pub use host::{Host, host};
 pub use library::{Library, Stage};
 use objects::Source;
@@ -54,8 +56,8 @@ pub enum Planning {
 }
 
 impl Planning {
-    fn plan(self, function: &Function, isa: &Isa) -> Result<Plan> {
-        let mut plan = plan(function, isa)?;
+    fn plan(self, module: &Module, function: &Function, isa: &Isa) -> Result<Plan> {
+        let mut plan = plan(module, function, isa)?;
         plan.program.apart = self == Planning::None;
         Ok(plan)
     }
@@ -107,7 +109,7 @@ impl Native {
             return Diagnostic::new("the module is empty").err();
         };
         let part = |function: &Function| -> Result<Part> {
-            let plan = memory.plan(function, &host.isa)?;
+            let plan = memory.plan(module, function, &host.isa)?;
             Ok(Part::new(function, plan, Maker::Kernels(host.clone(), tier)))
         };
         let joint = functions.next().map(|joint| part(joint)).transpose()?;
@@ -122,7 +124,7 @@ impl Native {
         if functions.is_empty() {
             return Diagnostic::new("the module is empty").err();
         }
-        let plans = functions.iter().map(|function| memory.plan(function, &Isa::PORTABLE));
+        let plans = functions.iter().map(|function| memory.plan(module, function, &Isa::PORTABLE));
         let plans = plans.collect::<Result<Vec<Plan>>>()?;
         let all: Vec<(&Function, &Plan)> =
             functions.iter().map(|function| &***function).zip(&plans).collect();
@@ -172,6 +174,10 @@ impl Part {
     ///
     /// Errors: those of the native library; no memory for the constants.
     pub fn ready(&self) -> Result<&Ready> {
+        between_forks(|| self.made())
+    }
+
+    fn made(&self) -> Result<&Ready> {
         let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(ready) = self.ready.get() {
             return Ok(ready);
@@ -316,7 +322,7 @@ impl Part {
             vec![format!("{}: {launches} launches of {kernels} kernels ({made})", self.name)];
         for (at, kernel) in plan.kernels.iter().enumerate() {
             let own = || plan.program.launches.iter().enumerate().filter(|(_, l)| l.kernel == at);
-            let costs = own().filter_map(|(_, launch)| plan.cost(launch).ok());
+            let costs = own().filter_map(|(launch, _)| plan.cost(launch).ok());
             let cost =
                 costs.reduce(|all, one| all + one).map_or(String::new(), |c| format!(", {c}"));
             let ops = kernel.function.ops.iter().map(|op| op.op.name).collect::<Vec<_>>();

@@ -48,10 +48,13 @@ const UNKNOWN: i64 = 64;
 /// would be after LLVM has compiled the kernel.
 pub fn sooner(plan: &Plan) -> Vec<bool> {
     let mut steps = vec![0i64; plan.kernels.len()];
-    for launch in &plan.program.launches {
+    let unknown = vec![UNKNOWN; plan.program.symbols];
+    for (at, launch) in plan.program.launches.iter().enumerate() {
         // The runtime's own copy is no kernel of the plan.
         if let Some(kernel) = plan.kernels.get(launch.kernel) {
-            let own = steps_of(&kernel.function, launch, plan.program.symbols);
+            let loops = plan.program.loops_around(at);
+            let trips = loops.map(|own| own.trips.eval(&unknown).unwrap_or(UNKNOWN));
+            let own = trips.fold(steps_of(&kernel.function, launch, &unknown), i64::saturating_mul);
             steps[launch.kernel] = steps[launch.kernel].saturating_add(own);
         }
     }
@@ -60,10 +63,9 @@ pub fn sooner(plan: &Plan) -> Vec<bool> {
 }
 
 /// About how many steps a launch is.
-fn steps_of(function: &Function, launch: &Launch, symbols: usize) -> i64 {
-    let sizes: Vec<i64> = (launch.dims.iter())
-        .map(|dim| dim.eval(&vec![UNKNOWN; symbols]).unwrap_or(UNKNOWN))
-        .collect();
+fn steps_of(function: &Function, launch: &Launch, unknown: &[i64]) -> i64 {
+    let sizes: Vec<i64> =
+        (launch.dims.iter()).map(|dim| dim.eval(unknown).unwrap_or(UNKNOWN)).collect();
     let size = |name: &str| sizes.get(name.get(1..)?.parse::<usize>().ok()?).copied();
     let dims = |value| -> Vec<i64> {
         let dims = function.ty(value).shape.dims.iter();

@@ -13,16 +13,20 @@ use rustc_hash::FxHashMap;
 
 use super::group::Grouped;
 use super::views::is_view;
-use super::{Launch, Outline};
+use super::{Launch, Outline, Step, is_scan};
 
 /// The kernels of the groups, and a copy for each result that no group makes.
 pub fn extract(function: &Function, grouped: &Grouped) -> Result<Outline> {
     let groups = &grouped.groups;
     let definitions = function.definitions();
-    let mut outline = Outline { kernels: Vec::new(), launches: Vec::new() };
+    let mut outline = Outline { kernels: Vec::new(), steps: Vec::new() };
     let mut known = FxHashMap::default();
     let read = read_outside(function, &definitions, grouped);
     for (at, group) in groups.iter().enumerate() {
+        if let Some(&op) = group.ops.first().filter(|&&op| is_scan(&function.ops[op])) {
+            outline.steps.push(Step::Scan(op));
+            continue;
+        }
         let mut kernel = Kernel::new(function, &definitions, &grouped.copied);
         group.ops.iter().for_each(|&op| kernel.own[op] = true);
         for &op in &group.ops {
@@ -158,7 +162,7 @@ impl<'f> Kernel<'f> {
         });
         let dims = naming.symbols.iter().map(Dim::symbol).collect();
         let Kernel { operands, loc, .. } = self;
-        outline.launches.push(Launch { kernel, operands, results, dims, loc });
+        outline.steps.push(Step::Launch(Launch { kernel, operands, results, dims, loc }));
     }
 
     fn function(&self, results: &[Value], naming: &mut Naming) -> Function {

@@ -12,6 +12,7 @@ use mithril_ir::op::access::{Access, fold_axes};
 use smallvec::SmallVec;
 
 use super::attention::{is_attention, is_one_kernel};
+use super::is_scan;
 use super::views::{self, Place, is_one, is_view};
 
 /// A kernel in the making.
@@ -125,7 +126,7 @@ impl<'f> Grouping<'f> {
 
     fn check(&self, at: usize) -> Result<()> {
         let op = &self.function.ops[at];
-        let kernel = is_attention(&op.op.access);
+        let kernel = is_attention(&op.op.access) || is_scan(op);
         if let (false, Kind::Call | Kind::Composite) = (kernel, op.op.kind) {
             return Diagnostic::new(format!("native code has no loops for `{}`", op.op.name)).err();
         }
@@ -246,6 +247,7 @@ impl<'f> Grouping<'f> {
             | Access::Find { .. }
             | Access::KeySplit
             | Access::KeyFold => Core::Alone,
+            _ if is_scan(op) => Core::Alone,
             _ => Core::Loops { space: result, rows: None },
         }
     }

@@ -1,8 +1,9 @@
 //! Whether a program names only what there is.
 
 use super::Error;
-use crate::program::{Place, Program};
+use crate::program::{Loop, Place, Program};
 use crate::size::Size;
+use std::ops::Range;
 
 /// Checks the indices of a program that has this many kernels and constants.
 pub fn program(program: &Program, kernels: usize, constants: usize) -> Result<(), Error> {
@@ -16,6 +17,10 @@ pub fn program(program: &Program, kernels: usize, constants: usize) -> Result<()
             Place::Alias { of: whole, offset } => {
                 named(of, "earlier buffer", *whole, index)?;
                 size(program, of, offset)?;
+            }
+            Place::Row { of: whole, of_loop, .. } => {
+                named(of, "earlier buffer", *whole, index)?;
+                named(of, "loop", *of_loop, program.loops.len())?;
             }
             Place::Result(result) => {
                 named(of, "result", *result, program.results)?;
@@ -36,6 +41,48 @@ pub fn program(program: &Program, kernels: usize, constants: usize) -> Result<()
         }
         let sizes = [&launch.tasks, &launch.grain, &launch.scratch];
         launch.dims.iter().chain(sizes).try_for_each(|s| size(program, of, s))?;
+    }
+    loops(program)
+}
+
+/// Checks that loops lie inside each other or apart, and that rows are used inside theirs alone.
+fn loops(program: &Program) -> Result<(), Error> {
+    for (index, own) in program.loops.iter().enumerate() {
+        let of = || format!("loop {index}");
+        let Range { start, end } = own.launches;
+        named(of, "launch", end, program.launches.len() + 1)?;
+        size(program, of, &own.trips)?;
+        let nested = program.loops[..index].iter().all(|Loop { launches: before, .. }| {
+            let inside = before.start <= start && end <= before.end;
+            inside || before.end <= start
+        });
+        if start > end || !nested {
+            return Err(Error::Invalid(format!(
+                "loop {index} is neither inside others nor behind"
+            )));
+        }
+    }
+    let own = |buffer: usize| -> Vec<usize> {
+        let mut loops = Vec::new();
+        let mut buffer = buffer;
+        loop {
+            match program.buffers[buffer].place {
+                Place::Row { of, of_loop, .. } => {
+                    loops.push(of_loop);
+                    buffer = of;
+                }
+                Place::Alias { of, .. } => buffer = of,
+                _ => return loops,
+            }
+        }
+    };
+    for (index, launch) in program.launches.iter().enumerate() {
+        let inside = |at: usize| program.loops[at].launches.contains(&index);
+        if let Some(buffer) = launch.buffers.iter().find(|&&b| !own(b).into_iter().all(inside)) {
+            return Err(Error::Invalid(format!(
+                "launch {index} is not in the loop of buffer {buffer}"
+            )));
+        }
     }
     Ok(())
 }

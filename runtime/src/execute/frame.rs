@@ -1,12 +1,13 @@
 //! What one call in flight needs for itself, and the list of those not in use.
 
-use super::prepare::{Base, Prepared, Slot, Step};
+use super::prepare::{Base, Loop, Prepared, Slot, Step};
 use super::table::Table;
 use super::times::Times;
 use crate::kernel::Kernel;
 use crate::memory::{Block, OutOfMemory};
 use crate::scratch;
 use crate::threads::Pool;
+use std::ops::Range;
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -82,7 +83,7 @@ impl Frame {
     /// # Safety
     /// As [`Executable::run`](super::Executable::run), with the pointers given to `point`.
     pub unsafe fn launch(
-        &self,
+        &mut self,
         kernels: &Table,
         times: Option<&Times>,
         pool: &Pool,
@@ -91,7 +92,71 @@ impl Frame {
         if let Some(times) = times {
             times.call();
         }
-        for step in &prepared.steps {
+        let mut run = Run { prepared, table: &mut self.table, kernels, times, pool };
+        // SAFETY: the caller's.
+        unsafe { run.steps(0..prepared.steps.len(), &prepared.loops) }
+    }
+}
+
+/// One run of the steps.
+struct Run<'a> {
+    prepared: &'a Prepared,
+    table: &'a mut [*mut u8],
+    kernels: &'a Table,
+    times: Option<&'a Times>,
+    pool: &'a Pool,
+}
+
+impl Run<'_> {
+    /// Runs a range of steps that has these loops.
+    ///
+    /// # Safety
+    /// As [`Frame::launch`].
+    unsafe fn steps(&mut self, steps: Range<usize>, loops: &[Loop]) -> Result<(), OutOfMemory> {
+        let (mut at, mut rest) = (steps.start, loops);
+        // SAFETY: the caller's.
+        unsafe {
+            while let Some((own, behind)) = rest.split_first() {
+                let inside = behind.iter().take_while(|other| other.steps.end <= own.steps.end);
+                let inner;
+                (inner, rest) = behind.split_at(inside.count());
+                self.straight(at..own.steps.start)?;
+                self.turns(own, inner)?;
+                at = own.steps.end;
+            }
+            self.straight(at..steps.end)
+        }
+    }
+
+    /// Runs a loop, and leaves the table as it was.
+    ///
+    /// # Safety
+    /// As [`Frame::launch`].
+    unsafe fn turns(&mut self, own: &Loop, inner: &[Loop]) -> Result<(), OutOfMemory> {
+        let (mut done, mut outcome) = (0, Ok(()));
+        while done < own.trips && outcome.is_ok() && !own.steps.is_empty() {
+            // SAFETY: the caller's.
+            outcome = unsafe { self.steps(own.steps.clone(), inner) };
+            self.shift(own, 1);
+            done += 1;
+        }
+        self.shift(own, -done);
+        outcome
+    }
+
+    fn shift(&mut self, own: &Loop, rows: i64) {
+        for &(slot, bytes) in &own.moves {
+            self.table[slot] = self.table[slot].wrapping_offset(bytes * rows as isize);
+        }
+    }
+
+    /// Runs steps, each once.
+    ///
+    /// # Safety
+    /// As [`Frame::launch`].
+    unsafe fn straight(&self, steps: Range<usize>) -> Result<(), OutOfMemory> {
+        let Run { prepared, kernels, times, pool, .. } = self;
+        for step in &prepared.steps[steps] {
             let call = Call {
                 step,
                 // All tasks of a launch are done by one kernel.

@@ -5,6 +5,7 @@ use crate::memory::Block;
 use crate::plan::{Plan, Request, lifetimes};
 use crate::program::{Place, Program};
 use crate::size::Size;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What a program comes to for one tuple of symbol values.
@@ -14,6 +15,8 @@ pub struct Prepared {
     results: Vec<usize>,
     pub(super) arena: usize,
     pub(super) steps: Vec<Step>,
+    /// A loop stands before those inside it.
+    pub(super) loops: Vec<Loop>,
     /// The dims of all steps, one after the other.
     pub(super) dims: Vec<i64>,
     /// The buffers of all steps, one after the other.
@@ -34,7 +37,17 @@ pub struct Step {
     pub scratch: usize,
 }
 
-/// Where a buffer begins.
+/// Steps that run more than once.
+#[derive(Debug)]
+pub struct Loop {
+    pub steps: Range<usize>,
+    pub trips: i64,
+    pub reverse: bool,
+    /// The slots that another row begins at in each iteration, and how many bytes further.
+    pub moves: Vec<(usize, isize)>,
+}
+
+/// Where a buffer begins; in the first iteration, if it is a row.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot {
     pub base: Base,
@@ -81,12 +94,14 @@ impl Prepared {
             bytes.push(values.bytes(&buffer.bytes, || format!("the length of buffer {index}"))?);
         }
         let plan = temporaries(program, &bytes)?;
-        let places = values.places(program, constants, &bytes, &plan.offsets)?;
+        let loops = values.loops(program)?;
+        let places = values.places(program, constants, &bytes, &plan.offsets, &loops)?;
         let mut prepared = Prepared {
             symbols: symbols.to_vec(),
             results: vec![0; program.results],
             arena: plan.bytes,
             steps: Vec::new(),
+            loops,
             dims: Vec::new(),
             slots: Vec::new(),
         };
@@ -95,12 +110,24 @@ impl Prepared {
                 prepared.results[result] = *bytes;
             }
         }
+        prepared.launches(program, &values, &places)?;
+        Ok(prepared)
+    }
+
+    /// Adds the steps, and which of them the loops are.
+    fn launches(
+        &mut self,
+        program: &Program,
+        values: &Values,
+        places: &[Part],
+    ) -> Result<(), Error> {
+        let mut numbers = Vec::with_capacity(program.launches.len());
         for (index, launch) in program.launches.iter().enumerate() {
             let what = |part: &str| format!("{part} of launch {index}");
             let step = Step {
                 kernel: launch.kernel,
-                slots: prepared.slots.len(),
-                dims: prepared.dims.len(),
+                slots: self.slots.len(),
+                dims: self.dims.len(),
                 tasks: values.any(&launch.tasks, || what("the number of tasks"))?,
                 grain: values.any(&launch.grain, || what("the grain"))?,
                 scratch: values.bytes(&launch.scratch, || what("the scratch"))?,
@@ -109,12 +136,22 @@ impl Prepared {
                 continue;
             }
             for dim in &launch.dims {
-                prepared.dims.push(values.any(dim, || what("a dim"))?);
+                self.dims.push(values.any(dim, || what("a dim"))?);
             }
-            prepared.slots.extend(launch.buffers.iter().map(|buffer| places[*buffer]));
-            prepared.steps.push(step);
+            for &buffer in &launch.buffers {
+                for &(of_loop, bytes) in &places[buffer].moves {
+                    self.loops[of_loop].moves.push((self.slots.len(), bytes));
+                }
+                self.slots.push(places[buffer].slot);
+            }
+            self.steps.push(step);
+            numbers.push(index);
         }
-        Ok(prepared)
+        for own in &mut self.loops {
+            let step = |launch: usize| numbers.partition_point(|number| *number < launch);
+            own.steps = step(own.steps.start)..step(own.steps.end);
+        }
+        Ok(())
     }
 }
 
@@ -143,7 +180,7 @@ impl Memory {
                 Place::Argument(_) => memory.arguments += bytes,
                 Place::Result(_) => memory.results += bytes,
                 Place::Constant(_) => memory.constants += bytes,
-                Place::Temporary | Place::Alias { .. } => {}
+                Place::Temporary | Place::Alias { .. } | Place::Row { .. } => {}
             }
             all.push(bytes);
         }
@@ -172,6 +209,12 @@ fn temporaries(program: &Program, bytes: &[usize]) -> Result<Plan, Error> {
     Plan::of(&requests).ok_or(Error::Invalid("the temporaries exceed memory".into()))
 }
 
+/// Where a buffer begins, and by how many bytes each loop moves it.
+struct Part {
+    slot: Slot,
+    moves: Vec<(usize, isize)>,
+}
+
 /// The values of the symbols, and what they make of sizes.
 struct Values<'a> {
     symbols: &'a [i64],
@@ -191,18 +234,34 @@ impl Values<'_> {
         Error::Size { what, size: size.to_string(), value, symbols: self.symbols.to_vec() }
     }
 
-    /// Where each buffer begins, aliases resolved.
+    fn loops(&self, program: &Program) -> Result<Vec<Loop>, Error> {
+        let made = program.loops.iter().enumerate().map(|(index, own)| {
+            let trips =
+                self.bytes(&own.trips, || format!("the number of times of loop {index}"))?;
+            Ok(Loop {
+                steps: own.launches.clone(),
+                trips: trips as i64,
+                reverse: own.reverse,
+                moves: Vec::new(),
+            })
+        });
+        made.collect()
+    }
+
+    /// Where each buffer begins, aliases and rows resolved.
     fn places(
         &self,
         program: &Program,
         constants: &[Arc<Block>],
         bytes: &[usize],
         offsets: &[usize],
-    ) -> Result<Vec<Slot>, Error> {
-        let mut places: Vec<Slot> = Vec::with_capacity(bytes.len());
+        loops: &[Loop],
+    ) -> Result<Vec<Part>, Error> {
+        let mut places: Vec<Part> = Vec::with_capacity(bytes.len());
         for (index, buffer) in program.buffers.iter().enumerate() {
             let too_long =
                 |what: String| self.error(&buffer.bytes, i64::try_from(bytes[index]).ok(), what);
+            let mut moves = Vec::new();
             let (base, offset) = match &buffer.place {
                 Place::Temporary => (Base::Arena, offsets[index]),
                 Place::Argument(argument) => (Base::Argument(*argument), 0),
@@ -224,10 +283,23 @@ impl Values<'_> {
                         );
                         return Err(too_long(what));
                     }
-                    (places[*of].base, places[*of].offset + start)
+                    moves.clone_from(&places[*of].moves);
+                    (places[*of].slot.base, places[*of].slot.offset + start)
+                }
+                Place::Row { of, of_loop } => {
+                    let Loop { trips, reverse, .. } = loops[*of_loop];
+                    let (own, rows) = (bytes[index], trips as usize);
+                    if own.checked_mul(rows).is_none_or(|all| all > bytes[*of]) {
+                        let what = format!("buffer {index}, {rows} times in buffer {of}");
+                        return Err(too_long(what));
+                    }
+                    moves.clone_from(&places[*of].moves);
+                    moves.push((*of_loop, if reverse { -(own as isize) } else { own as isize }));
+                    let first = if reverse { own * rows.saturating_sub(1) } else { 0 };
+                    (places[*of].slot.base, places[*of].slot.offset + first)
                 }
             };
-            places.push(Slot { base, offset });
+            places.push(Part { slot: Slot { base, offset }, moves });
         }
         Ok(places)
     }

@@ -1,5 +1,8 @@
 //! Programs and kernels written by hand, for the tests that run them.
 
+// Each user takes a part of it.
+#![allow(dead_code)]
+
 use mithril_runtime::execute::Executable;
 use mithril_runtime::kernel::{Kernel, copy};
 use mithril_runtime::memory::Block;

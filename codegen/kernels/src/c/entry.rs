@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use mithril_ir::graph::Bound;
+use mithril_runtime::plan::roots;
 use mithril_runtime::program::Place;
 use mithril_runtime::size::Size;
 
@@ -10,12 +11,12 @@ use super::constants;
 use super::expression::{Level, mentions};
 use super::kernels::Call;
 use super::size::expression;
-use crate::entry::{Array, Base, Entry, Group, Parameter, Slot, parameter_text};
+use crate::entry::{Array, Base, Entry, Group, Parameter, Slot, parameter_text, row, temporary};
 use crate::program::Plan;
 
 /// The text of an entry, and of the function that tells its workspace. `calls` are its kernels.
 pub fn print(entry: &Entry, plan: &Plan, calls: &[Call]) -> String {
-    let body = Body { entry, plan };
+    let body = Body { entry, plan, roots: roots(&plan.program) };
     let mut text = body.acceptance();
     text += &body.workspace_bytes();
     let parameters = entry.parameters();
@@ -23,13 +24,51 @@ pub fn print(entry: &Entry, plan: &Plan, calls: &[Call]) -> String {
         parameters.iter().map(|p| format!("    {}", parameter_text(entry, *p))).collect();
     let _ = write!(text, "int {}(\n{}) {{\n", entry.name, parameters.join(",\n"));
     text += &body.checks();
-    let mut launches = String::new();
-    for (step, launch) in entry.variants[0].steps.iter().zip(&plan.program.launches) {
+    let launches = body.launches(calls);
+    text + &body.temporaries(&launches) + &launches + "  return MITHRIL_OK;\n}\n\n"
+}
+
+struct Body<'a> {
+    entry: &'a Entry,
+    plan: &'a Plan,
+    /// The buffer that each lies in.
+    roots: Vec<usize>,
+}
+
+impl Body<'_> {
+    /// The calls of kernels, in loops where they are.
+    fn launches(&self, calls: &[Call]) -> String {
+        let mut text = String::new();
+        let mut depth = 1;
+        let loops = || self.plan.program.loops.iter().enumerate();
+        let loops = || loops().filter(|(_, own)| !own.launches.is_empty());
+        for at in 0..self.plan.program.launches.len() {
+            for (number, own) in loops().filter(|(_, own)| own.launches.start == at) {
+                let (row, trips) = (row(number), self.size(&own.trips));
+                let head = match own.reverse {
+                    false => format!("int64_t {row} = 0; {row} < {trips}; ++{row}"),
+                    true => format!("int64_t {row} = {trips}; {row}-- > 0;"),
+                };
+                let _ = writeln!(text, "{:1$}for ({head}) {{", "", 2 * depth);
+                depth += 1;
+            }
+            let _ = writeln!(text, "{:1$}{2};", "", 2 * depth, self.launch(at, calls));
+            for _ in loops().filter(|(_, own)| own.launches.end == at + 1) {
+                depth -= 1;
+                let _ = writeln!(text, "{:1$}}}", "", 2 * depth);
+            }
+        }
+        text
+    }
+
+    fn launch(&self, at: usize, calls: &[Call]) -> String {
+        let (entry, launch) = (self.entry, &self.plan.program.launches[at]);
+        let step = &entry.variants[0].steps[at];
         let memory: Vec<String> = (step.buffers.iter().zip(&launch.buffers))
-            .map(|(slot, &number)| body.memory(slot, number))
+            .map(|(slot, &number)| self.memory(slot, number))
             .collect();
-        let size = |size: &Size| body.size(size);
-        let call = match step.kernel {
+        let size = |size: &Size| self.size(size);
+        match step.kernel {
             None => {
                 format!("memcpy({}, {}, (size_t){})", memory[1], memory[0], size(&step.dims[0]))
             }
@@ -44,18 +83,9 @@ pub fn print(entry: &Entry, plan: &Plan, calls: &[Call]) -> String {
                 let args: Vec<String> = scratch.into_iter().chain(arrays).chain(dims).collect();
                 format!("{}({})", call.name, args.join(", "))
             }
-        };
-        let _ = writeln!(launches, "  {call};");
+        }
     }
-    text + &body.temporaries(&launches) + &launches + "  return MITHRIL_OK;\n}\n\n"
-}
 
-struct Body<'a> {
-    entry: &'a Entry,
-    plan: &'a Plan,
-}
-
-impl Body<'_> {
     fn size(&self, size: &Size) -> String {
         expression(size, &self.entry.symbols).text
     }
@@ -216,13 +246,13 @@ impl Body<'_> {
         let buffers = &self.plan.program.buffers;
         let slots = self.entry.workspace.slots(0, &self.plan.program);
         for number in 0..buffers.len() {
-            let used = || mentions(launches, &format!("t{number}"));
+            let used = || mentions(launches, &temporary(number));
             if buffers[number].place == Place::Temporary && used() {
                 let place = match self.size(&slots[number].offset) {
                     zero if zero == "0" => "workspace".to_string(),
                     offset => format!("(char *)workspace + {offset}"),
                 };
-                let _ = writeln!(text, "  void *const t{number} = {place};");
+                let _ = writeln!(text, "  void *const {} = {place};", temporary(number));
             }
         }
         text
@@ -230,9 +260,27 @@ impl Body<'_> {
 
     /// Where a buffer is.
     fn memory(&self, slot: &Slot, number: usize) -> String {
+        let whole = self.whole(slot, number);
+        let rows = slot.rows.iter().map(|(of_loop, bytes)| {
+            let bytes = expression(bytes, &self.entry.symbols).at(Level::Product);
+            format!(" + {} * {bytes}", row(*of_loop))
+        });
+        match (rows.collect::<String>(), slot.base) {
+            (rows, _) if rows.is_empty() => whole,
+            (rows, Base::Argument(_) | Base::Constant(_)) => {
+                format!("(const void *)((const char *){whole}{rows})")
+            }
+            (rows, Base::Result(_) | Base::Workspace) => {
+                format!("(void *)((char *){whole}{rows})")
+            }
+        }
+    }
+
+    /// What a buffer is, or a row of.
+    fn whole(&self, slot: &Slot, number: usize) -> String {
         let entry = self.entry;
         match slot.base {
-            Base::Workspace => format!("t{number}"),
+            Base::Workspace => temporary(self.roots[number]),
             Base::Constant(at) => constants::name(&entry.name, at),
             Base::Argument(at) => {
                 self.array(&entry.arguments[at].name, entry.arguments[at].group, at)

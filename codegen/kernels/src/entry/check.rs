@@ -121,10 +121,11 @@ impl Check {
 fn sizes<'a>(plans: &'a [&Plan], workspace: &'a Workspace) -> impl Iterator<Item = &'a Size> {
     let programs = plans.iter().map(|plan| &plan.program);
     let buffers = programs.clone().flat_map(|program| program.buffers.iter().map(|b| &b.bytes));
-    let launches = programs.flat_map(|program| &program.launches);
+    let launches = programs.clone().flat_map(|program| &program.launches);
     let launches =
         launches.flat_map(|launch| launch.dims.iter().chain([&launch.tasks, &launch.scratch]));
-    buffers.chain(launches).chain(workspace.sizes())
+    let trips = programs.clone().flat_map(|program| program.loops.iter().map(|own| &own.trips));
+    buffers.chain(launches).chain(trips).chain(workspace.sizes())
 }
 
 /// Adds what a size divides by, what is evaluated first before all.

@@ -27,6 +27,24 @@ enum mithril_status {
 #endif
 ";
 
+/// What libraries are given to share work.
+const THREADS: &str = "\
+#ifndef MITHRIL_THREADS
+#define MITHRIL_THREADS
+/* Threads that a caller lends a call. */
+struct mithril_threads {
+  /* How many there are, 1 to 4096. */
+  int64_t count;
+  /* Calls part(argument, i) for each i from 0 to parts - 1, on as many threads, and returns when all
+   * calls have. There are no more parts than threads. */
+  void (*run)(void *context, int64_t parts, void (*part)(void *argument, int64_t i), void *argument);
+  /* What run is given. */
+  void *context;
+};
+#endif
+
+";
+
 /// The text of the header. `about` is what it begins with: who made it, and what it goes with.
 pub fn header(interface: &Interface, about: &str) -> String {
     let mut text = comment(&format!("{about}\n\n{CALLING}"), "");
@@ -36,6 +54,9 @@ pub fn header(interface: &Interface, about: &str) -> String {
         "#ifndef {guard}\n#define {guard}\n\n#include <stddef.h>\n#include <stdint.h>\n\n\
          #ifdef __cplusplus\nextern \"C\" {{\n#endif\n\n{STATUS}\n"
     );
+    if interface.shared {
+        text += THREADS;
+    }
     let mut known: Vec<&str> = Vec::new();
     for entry in &interface.entries {
         for record in &entry.records {
@@ -45,6 +66,9 @@ pub fn header(interface: &Interface, about: &str) -> String {
             }
         }
         text += &functions(entry);
+        if interface.shared {
+            text += &parallel(entry);
+        }
     }
     let _ = write!(text, "#ifdef __cplusplus\n}}\n#endif\n\n#endif /* {guard} */\n");
     text
@@ -156,6 +180,28 @@ fn functions(entry: &Entry) -> String {
         parameters.iter().map(|parameter| format!("    {}", parameter_text(entry, *parameter)));
     let parameters: Vec<String> = parameters.collect();
     let _ = write!(text, "int {}(\n{});\n\n", entry.name, parameters.join(",\n"));
+    text
+}
+
+/// The functions that share their work.
+fn parallel(entry: &Entry) -> String {
+    let dims = entry.symbols.iter().map(|s| format!("int64_t {}, ", s.name));
+    let dims: String = dims.collect();
+    let name = &entry.name;
+    let about = "As above, for a call that is lent so many threads.";
+    let mut text = comment(about, "");
+    let _ = write!(text, "size_t {name}_parallel_workspace_bytes({dims}int64_t count);\n\n");
+    let about = format!(
+        "As {name}, with the same results to the bit; the threads share the work. NULL stands for \
+         one thread, the caller's."
+    );
+    text += &comment(&about, "");
+    let parameters = entry.parameters();
+    let parameters =
+        parameters.iter().map(|parameter| format!("    {}", parameter_text(entry, *parameter)));
+    let parameters: Vec<String> = parameters.collect();
+    let threads = "    const struct mithril_threads *threads";
+    let _ = write!(text, "int {name}_parallel(\n{},\n{threads});\n\n", parameters.join(",\n"));
     text
 }
 

@@ -2,14 +2,18 @@
 //! what checks a call, chooses the code for the processor, and launches it.
 
 mod processor;
+mod threads;
 
 use std::fmt::Write;
+use std::ops::Range;
 
 use mithril_ir::graph::Bound;
+use mithril_runtime::program::Loop;
 use mithril_runtime::size::Size;
 
-use super::{Array, Base, Entry, Interface, Parameter, Slot, Step};
+use super::{Array, Base, Entry, Interface, Slot, Step};
 pub use processor::{CpuidBits, Processor};
+use threads::parameters;
 
 /// What is printed, and what it refers to.
 #[derive(Clone, Debug)]
@@ -53,12 +57,15 @@ pub fn llvm(library: &Library) -> String {
     if printer.is_choosy() {
         printer.detection();
     }
+    printer.sharing();
     for (at, entry) in library.interface.entries.iter().enumerate() {
         printer.workspace_bytes(entry);
+        printer.parallel_workspace_bytes(entry);
         for variant in 0..entry.variants.len() {
             printer.run(at, variant);
         }
         printer.entry(entry);
+        printer.alone(entry);
     }
     printer.text
 }
@@ -257,16 +264,10 @@ impl Printer<'_> {
     }
 
     fn entry(&mut self, entry: &Entry) {
-        let parameters = entry.parameters();
-        let parameters = parameters.iter().map(|parameter| match parameter {
-            Parameter::Symbol(at) => format!("%s{at}: i64"),
-            Parameter::Argument(at) => format!("%a{at}: !llvm.ptr"),
-            Parameter::Result(at) => format!("%r{at}: !llvm.ptr"),
-            Parameter::Record(at) => format!("%p{at}: !llvm.ptr"),
-            Parameter::Workspace => "%workspace: !llvm.ptr".to_string(),
-        });
-        let parameters: Vec<String> = parameters.collect();
-        line!(self, "llvm.func @{}({}) -> i32 {{", entry.name, parameters.join(", "));
+        let parameters: String =
+            parameters(entry).map(|(name, ty)| format!("{name}: {ty}, ")).collect();
+        let name = &entry.name;
+        line!(self, "llvm.func @{name}_parallel({parameters}%threads: !llvm.ptr) -> i32 {{");
         // Where the stack is as it was when the function began.
         let table = self.array(entry.arguments.len() + entry.results.len(), "ptr");
         self.check_dims(entry, Status::Dims as i64, "i32");
@@ -356,8 +357,8 @@ impl Printer<'_> {
         let types = "i64, ".repeat(entry.symbols.len());
         let call = |variant: usize| {
             format!(
-                "llvm.call @{}_run_{variant}({symbols}{table}, %workspace) : ({types}!llvm.ptr, \
-                 !llvm.ptr) -> ()",
+                "llvm.call @{}_run_{variant}({symbols}{table}, %workspace, %threads) : \
+                 ({types}!llvm.ptr, !llvm.ptr, !llvm.ptr) -> ()",
                 entry.name
             )
         };
@@ -387,7 +388,8 @@ impl Printer<'_> {
         let steps = &entry.variants[variant].steps;
         line!(
             self,
-            "llvm.func internal @{}_run_{variant}({}%table: !llvm.ptr, %workspace: !llvm.ptr){} {{",
+            "llvm.func internal @{}_run_{variant}({}%table: !llvm.ptr, %workspace: !llvm.ptr, \
+             %threads: !llvm.ptr){} {{",
             entry.name,
             Self::symbols(entry),
             if steps.len() > FEW { " attributes {passthrough = [\"noinline\"]}" } else { "" }
@@ -395,17 +397,56 @@ impl Printer<'_> {
         let most = |length: fn(&Step) -> usize| steps.iter().map(length).max().unwrap_or(0);
         let buffers = self.array(most(|step| step.buffers.len()), "ptr");
         let dims = self.array(most(|step| step.dims.len()), "i64");
-        let frame = Frame {
+        let mut frame = Frame {
             entry: at,
             variant,
             scratch: self.behind("%workspace", &entry.workspace.scratch),
+            own: self.size(&entry.workspace.own),
             buffers,
             dims,
+            rows: vec![String::new(); entry.variants[variant].loops.len()],
         };
-        for step in steps {
-            self.step(&frame, step);
-        }
+        self.steps(&mut frame, 0..steps.len(), 0);
         line!(self, "llvm.return\n}}");
+    }
+
+    /// Prints a range of steps, of which the loops from number `of_loop` on are part.
+    fn steps(&mut self, frame: &mut Frame, steps: Range<usize>, mut of_loop: usize) {
+        let variant = &self.library.interface.entries[frame.entry].variants[frame.variant];
+        let mut at = steps.start;
+        while at < steps.end {
+            match variant.loops.get(of_loop) {
+                Some(own) if own.launches.start == at => {
+                    if !own.launches.is_empty() {
+                        self.turns(frame, own, of_loop);
+                    }
+                    at = own.launches.end;
+                    let inside = variant.loops[of_loop..].iter();
+                    of_loop += inside.take_while(|l| l.launches.end <= at).count();
+                }
+                _ => {
+                    self.step(frame, &variant.steps[at]);
+                    at += 1;
+                }
+            }
+        }
+    }
+
+    /// Prints a loop.
+    fn turns(&mut self, frame: &mut Frame, own: &Loop, number: usize) {
+        let (zero, one, trips) = (self.int(0), self.int(1), self.size(&own.trips));
+        let (head, body, end) = (self.label(), self.label(), self.label());
+        let done = self.fresh();
+        line!(self, "llvm.br {head}({zero} : i64)\n{head}({done}: i64):");
+        let more = self.compare("slt", &done, &trips);
+        line!(self, "llvm.cond_br {more}, {body}, {end}\n{body}:");
+        let next = self.binary("add", &done, &one);
+        frame.rows[number] = match own.reverse {
+            false => done,
+            true => self.binary("sub", &trips, &next),
+        };
+        self.steps(frame, own.launches.clone(), number + 1);
+        line!(self, "llvm.br {head}({next} : i64)\n{end}:");
     }
 
     fn step(&mut self, frame: &Frame, step: &Step) {
@@ -414,10 +455,10 @@ impl Printer<'_> {
             Size::Const(_) => true,
             _ => false,
         };
-        let (tasks, zero) = (self.size(&step.tasks), self.int(0));
+        let (tasks_value, zero) = (self.size(&step.tasks), self.int(0));
         let next = self.label();
         if !sure {
-            let (any, own) = (self.compare("sgt", &tasks, &zero), self.label());
+            let (any, own) = (self.compare("sgt", &tasks_value, &zero), self.label());
             line!(self, "llvm.cond_br {any}, {own}, {next}\n{own}:");
         }
         let buffers = step.buffers.iter().map(|slot| self.buffer(frame, slot));
@@ -440,14 +481,26 @@ impl Printer<'_> {
                     self.store(dim, "i64", &frame.dims, at);
                 }
                 let symbol = &self.library.kernels[frame.entry][frame.variant][kernel];
-                line!(
-                    self,
-                    "llvm.call @{symbol}({}, {}, {}, {zero}, {tasks}) : (!llvm.ptr, !llvm.ptr, \
-                     !llvm.ptr, i64, i64) -> ()",
-                    frame.scratch,
-                    frame.buffers,
-                    frame.dims
-                );
+                let Frame { scratch, own, buffers, dims, .. } = frame;
+                match (&step.tasks, &step.grain) {
+                    (Size::Const(tasks), Size::Const(grain)) if tasks <= grain => line!(
+                        self,
+                        "llvm.call @{symbol}({scratch}, {buffers}, {dims}, {zero}, {tasks_value}) : \
+                         (!llvm.ptr, !llvm.ptr, !llvm.ptr, i64, i64) -> ()"
+                    ),
+                    (_, grain) => {
+                        let grain = self.size(grain);
+                        let kernel =
+                            self.value(format_args!("llvm.mlir.addressof @{symbol} : !llvm.ptr"));
+                        let share = self.share_name();
+                        line!(
+                            self,
+                            "llvm.call @{share}({kernel}, {scratch}, {own}, {buffers}, {dims}, \
+                             {tasks_value}, {grain}, %threads) : (!llvm.ptr, !llvm.ptr, i64, !llvm.ptr, \
+                             !llvm.ptr, i64, i64, !llvm.ptr) -> ()"
+                        );
+                    }
+                }
             }
         }
         if !sure {
@@ -466,7 +519,15 @@ impl Printer<'_> {
                 self.value(format_args!("llvm.mlir.addressof @{symbol} : !llvm.ptr"))
             }
         };
-        self.behind(&base, &slot.offset)
+        let mut place = self.behind(&base, &slot.offset);
+        for (of_loop, bytes) in &slot.rows {
+            let bytes = self.size(bytes);
+            let offset = self.binary("mul", &frame.rows[*of_loop], &bytes);
+            place = self.value(format_args!(
+                "llvm.getelementptr {place}[{offset}] : (!llvm.ptr, i64) -> !llvm.ptr, i8"
+            ));
+        }
+        place
     }
 }
 
@@ -475,6 +536,10 @@ struct Frame {
     entry: usize,
     variant: usize,
     scratch: String,
+    /// The bytes of it that each thread needs.
+    own: String,
     buffers: String,
     dims: String,
+    /// The row that each loop is at.
+    rows: Vec<String>,
 }

@@ -17,8 +17,10 @@ pub struct Workspace {
     /// of the longest one.
     pub zeros: Size,
     pub zeroed: Size,
-    /// Where the memory begins that kernels have for themselves.
+    /// Where the memory begins that kernels have for themselves, and the bytes that each thread
+    /// needs there: a multiple of 64.
     pub scratch: Size,
+    pub own: Size,
     /// Where each temporary begins, by the plan and the number of its buffer; nothing for other
     /// buffers.
     offsets: Vec<Vec<Size>>,
@@ -30,6 +32,8 @@ pub struct Slot {
     pub base: Base,
     /// In bytes from there.
     pub offset: Size,
+    /// The loops whose rows it is, and the bytes of one.
+    pub rows: Vec<(usize, Size)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,12 +62,14 @@ impl Workspace {
         }));
         let line = ALIGN as i64;
         let scratch = zeros.clone() + zeroed.clone().ceil_div(line) * line;
-        Ok(Workspace { bytes: scratch.clone() + own, zeros, zeroed, scratch, offsets })
+        let own = own.ceil_div(line) * line;
+        let bytes = scratch.clone() + own.clone();
+        Ok(Workspace { bytes, zeros, zeroed, scratch, own, offsets })
     }
 
     /// All its sizes.
     pub fn sizes(&self) -> impl Iterator<Item = &Size> {
-        let own = [&self.zeros, &self.zeroed, &self.scratch, &self.bytes];
+        let own = [&self.zeros, &self.zeroed, &self.scratch, &self.own, &self.bytes];
         self.offsets.iter().flatten().chain(own)
     }
 
@@ -71,15 +77,20 @@ impl Workspace {
     pub fn slots(&self, plan: usize, program: &Program) -> Vec<Slot> {
         let mut slots: Vec<Slot> = Vec::with_capacity(program.buffers.len());
         for (buffer, offset) in program.buffers.iter().zip(&self.offsets[plan]) {
-            let at = |base| Slot { base, offset: Size::Const(0) };
+            let at = |base| Slot { base, offset: Size::Const(0), rows: Vec::new() };
             slots.push(match &buffer.place {
                 Place::Argument(argument) => at(Base::Argument(*argument)),
                 Place::Result(result) => at(Base::Result(*result)),
                 Place::Constant(constant) => at(Base::Constant(*constant)),
-                Place::Temporary => Slot { base: Base::Workspace, offset: offset.clone() },
+                Place::Temporary => Slot { offset: offset.clone(), ..at(Base::Workspace) },
                 Place::Alias { of, offset } => {
                     let whole = slots[*of].clone();
                     Slot { offset: whole.offset + offset.clone(), ..whole }
+                }
+                Place::Row { of, of_loop } => {
+                    let mut row = slots[*of].clone();
+                    row.rows.push((*of_loop, buffer.bytes.clone()));
+                    row
                 }
             });
         }

@@ -1,5 +1,7 @@
 //! Operations that are a kernel of their own: running sums, orders, places of extremes, scatters.
 
+mod scatter;
+
 use crate::builder::Builder;
 use crate::loops::Loops;
 use mithril_ir::diagnostic::Result;
@@ -30,14 +32,14 @@ pub fn is_alone(access: &Access) -> bool {
 
 pub fn lower(function: &Function, op: &Operation, isa: &Isa) -> Result<Lowered> {
     let nest = Nest::new(function, isa);
-    let mut alone = Alone { nest, op, scratch: Dim::Const(0) };
+    let mut alone = Alone { nest, op, grain: 1, scratch: Dim::Const(0) };
     let tasks = alone.kernel();
     match alone.nest.fault.take() {
         Some(fault) => Err(fault),
         None => Ok(Lowered {
             code: alone.nest.b.finish(),
             tasks,
-            grain: 1,
+            grain: alone.grain,
             scratch: alone.scratch,
             partials: vec![],
         }),
@@ -47,6 +49,7 @@ pub fn lower(function: &Function, op: &Operation, isa: &Isa) -> Result<Lowered> 
 struct Alone<'f> {
     nest: Nest<'f>,
     op: &'f Operation,
+    grain: i64,
     scratch: Dim,
 }
 
@@ -295,51 +298,6 @@ impl Alone<'_> {
         self.nest.leave();
         let next = vec![next_left, next_right, start];
         self.nest.b.close_repeat(zero, size, 1, &[zero, width, zero], i, now, next);
-    }
-
-    /// The whole as one task: `x`, and then every update added where it belongs.
-    fn scatter(&mut self) -> Dim {
-        let (x, indices, updates) = (self.op.operands[0], self.op.operands[1], self.op.operands[2]);
-        let axis = self.axis();
-        let along = self.op.op.access == Access::ScatterAddAlong;
-        let dims = self.nest.dims(x).to_vec();
-        self.tasks(&[Dim::Const(1)], |own, _| {
-            own.every(&dims, |own, place| {
-                let v = own.nest.pull(x, place);
-                own.write(place, v);
-            });
-            let size = dims[axis].clone();
-            let rank = own.nest.dims(indices).len();
-            // An axis of nothing has no place for updates: they go over it as often as it has one.
-            let some = size.min(&Dim::Const(1));
-            let guarded = some.as_const() != Some(1);
-            let mut all = own.nest.dims(updates).to_vec();
-            if guarded {
-                all.insert(0, some);
-            }
-            own.every(&all, |own, place| {
-                let place: Index = place[usize::from(guarded)..].into();
-                let (at, rest) = match along {
-                    true => (place.clone(), axis + 1),
-                    false => (place[axis..axis + rank].into(), axis + rank),
-                };
-                let spot = own.nest.resolved(indices, &at, &size);
-                let mut target: Index = place[..axis].into();
-                target.push(spot);
-                target.extend_from_slice(&place[rest..]);
-                let update = own.nest.pull(updates, &place);
-                own.add_at(&target, update);
-            });
-        })
-    }
-
-    fn add_at(&mut self, target: &[Ix], update: V) {
-        let dims = self.nest.dims(self.op.result());
-        let mem = self.nest.results[0];
-        let dtype = self.nest.dtype(self.op.result());
-        let old = self.nest.read(mem, dims, target);
-        let sum = scalar::apply(&mut self.nest.b, Prim::Add, dtype, &[old, update], None);
-        self.nest.write(mem, dims, target, sum);
     }
 
     /// Loops over all positions of dims, one by one.

@@ -6,6 +6,7 @@
 
 mod backward;
 mod forward;
+mod plain;
 mod tiles;
 
 use mithril_ir::attr::Attr;
@@ -57,7 +58,10 @@ pub fn lower(function: &Function, op: &Operation, isa: &Isa) -> Result<Lowered> 
     };
     let (grouped, causal) = (flag("grouped"), flag("causal"));
     let site = Site { sides, dims, width, value_width, grouped, causal, scale };
+    let portable = nest.b.is_portable();
     Ok(match op.op.access {
+        Access::AttentionGradient if portable => plain::backward(nest, &site),
+        _ if portable => plain::forward(nest, &site),
         Access::AttentionGradient => backward::lower(nest, &site, isa),
         _ => forward::lower(nest, &site, isa),
     })

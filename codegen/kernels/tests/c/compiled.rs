@@ -63,7 +63,7 @@ pub fn make(check: &Check, number: usize) -> Result<Made, String> {
     let legal = Driver::default().run(&pipeline, &check.module);
     let (legal, _) = legal.map_err(|error| error.to_string())?;
     let function = legal.get(&check.function).ok_or("the function is gone")?;
-    let plan = plan(function, &Isa::PORTABLE).map_err(|error| error.to_string())?;
+    let plan = plan(&legal, function, &Isa::PORTABLE).map_err(|error| error.to_string())?;
     let source = c::print(&format!("m{number}"), &[(function, &plan)]);
     let source = source.map_err(|error| error.to_string())?;
     Ok(Made { function: (**function).clone(), plan, source })

@@ -1,8 +1,11 @@
 //! Whole functions as C.
 
 use mithril_ir::evaluate::evaluate;
+use mithril_ir::graph::Module;
 use mithril_ir::tensor::Tensor;
 use mithril_ir::text;
+use mithril_passes::driver::Driver;
+use mithril_passes::pipeline::Pipeline;
 
 use crate::cases::Random;
 use crate::compiled::{Check, expect_none};
@@ -12,7 +15,12 @@ fn check(signature: &str, body: &str, sizes: &[(&str, i64)]) -> Check {
     let source = format!("mithril 1\n\nfunc @f({signature} {{\n{body}\n}}\n");
     let source = source.replace("t<", "tensor<");
     let module = text::parse(&source).unwrap_or_else(|e| panic!("{e}\n{source}"));
-    let entry = module.entry().expect("an entry").clone();
+    check_module(&source, module, "f", sizes)
+}
+
+/// A function of a module, with symbols of these sizes.
+fn check_module(source: &str, module: Module, function: &str, sizes: &[(&str, i64)]) -> Check {
+    let entry = module.get(function).expect("the function").clone();
     let mut random = Random(1);
     let size = |symbol: &mithril_ir::dim::Symbol| {
         sizes.iter().find(|(name, _)| *name == symbol.as_str()).map(|(_, size)| *size)
@@ -29,7 +37,7 @@ fn check(signature: &str, body: &str, sizes: &[(&str, i64)]) -> Check {
         .collect();
     let expected = evaluate(&module, &entry, &inputs).unwrap_or_else(|e| panic!("{e}\n{source}"));
     let about = format!("{source}{sizes:?}");
-    Check { about, module, function: "f".into(), inputs, expected }
+    Check { about, module, function: function.into(), inputs, expected }
 }
 
 #[test]
@@ -74,12 +82,32 @@ fn rows_and_columns() {
 #[test]
 fn attention() {
     let mut checks = Vec::new();
-    for causal in [true, false] {
-        checks.push(check(
-            "%q: t<b x 3 x s x 16 x f32>, %k: t<b x 3 x s x 16 x f32>, %v: t<b x 3 x s x 16 x f32>) -> (y: t<b x 3 x s x 16 x f32>)",
-            &format!("%0 = attention(%q, %k, %v) {{causal = {causal}}}\nreturn %0"),
-            &[("b", 2), ("s", 17)],
-        ));
+    let mut add = |signature: &str, body: &str, sizes: &[(&str, i64)]| {
+        checks.push(check(signature, body, sizes));
+    };
+    for (s, keys) in [(17, 17), (1, 1), (70, 70), (33, 5), (0, 3), (3, 0)] {
+        for causal in [true, false] {
+            if causal && s != keys {
+                continue;
+            }
+            let t = if causal { "s" } else { "t" };
+            add(
+                &format!(
+                    "%q: t<b x 3 x s x 16 x f32>, %k: t<b x 3 x {t} x 16 x f32>, %v: t<b x 3 x {t} x 32 x f32>) -> (y: t<b x 3 x s x 32 x f32>)"
+                ),
+                &format!("%0 = attention(%q, %k, %v) {{causal = {causal}}}\nreturn %0"),
+                &[("b", 2), ("s", s), ("t", keys)],
+            );
+            let shared = "%q: t<b x s x 4 x 16 x f32>, %k: t<b x s x 2 x 16 x f32>, %v: t<b x s x 2 x 16 x f32>) -> (y: t<b x 4 x s x 16 x f32>)";
+            let heads = ["q", "k", "v"].map(|side| {
+                format!("%{side}t = transpose(%{side}) {{permutation = [0, 2, 1, 3]}}\n")
+            });
+            let body = format!(
+                "{}%0 = attention(%qt, %kt, %vt) {{causal = {causal}, grouped = true}}\nreturn %0",
+                heads.concat()
+            );
+            add(shared, &body, &[("b", 2), ("s", s)]);
+        }
     }
     expect_none(&checks);
 }
@@ -89,4 +117,48 @@ fn results_that_are_arguments_or_each_other() {
     let fixed = "%x: t<3 x 4 x f32>) -> (a: t<3 x 4 x f32>, b: t<4 x 3 x f32>, c: t<3 x 4 x f32>, d: t<3 x 4 x f32>, e: t<12 x f32>)";
     let body = "%0 = exp(%x)\n%1 = transpose(%x) {permutation = [1, 0]}\n%2 = reshape(%0) {shape = [12]}\nreturn %x, %1, %0, %0, %2";
     expect_none(&[check(fixed, body, &[])]);
+}
+
+/// Loops, forward and backward, and names that are those of what C declares for them.
+#[test]
+fn scans() {
+    let source = include_str!("../../../source/tests/models/scan.mir");
+    let source = source.replace("%mask", "%row_0").replace("%h0", "%t6");
+    let module = text::parse(&source).unwrap_or_else(|e| panic!("{e}"));
+    let pipeline = Pipeline::parse("autodiff,dce").expect("the pipeline");
+    let (module, _) = Driver::default().run(&pipeline, &module).unwrap_or_else(|e| panic!("{e}"));
+    let mut checks = Vec::new();
+    for function in ["main", "gradients"] {
+        for n in [0, 1, 5] {
+            checks.push(check_module(&source, module.clone(), function, &[("n", n)]));
+        }
+    }
+    expect_none(&checks);
+}
+
+/// No kernel of attention or of its gradients has all scores in memory.
+#[test]
+fn gradients_of_attention() {
+    let mut checks = Vec::new();
+    for (causal, grouped, heads) in [(true, false, 3), (false, false, 3), (true, true, 1)] {
+        let source = format!(
+            "mithril 1\n\nfunc @main(%q: tensor<2 x 3 x s x 16 x f32> param, %k: tensor<2 x {heads} x s x 16 x f32> param, %v: tensor<2 x {heads} x s x 32 x f32> param) -> (y: tensor<2 x 3 x s x 32 x f32>) {{
+  %0 = attention(%q, %k, %v) {{causal = {causal}, grouped = {grouped}}}
+  return %0
+}}
+"
+        );
+        let module = text::parse(&source).unwrap_or_else(|e| panic!("{e}"));
+        let pipeline = Pipeline::parse("autodiff{target=c},dce").expect("the pipeline");
+        let ran = Driver::default().run(&pipeline, &module);
+        let (module, _) = ran.unwrap_or_else(|e| panic!("{e}"));
+        for s in [2, 17, 70] {
+            checks.push(check_module(&source, module.clone(), "gradients", &[("s", s)]));
+        }
+        let made = crate::compiled::make(checks.last().expect("a check"), 0).expect("C");
+        let room = made.source.interface.entries[0].workspace.bytes.eval(&[1000]);
+        // What lies between two kernels: results and their gradients, not scores.
+        assert!(room.expect("a size") < 8 * 2 * 3 * 32 * 1000 * 4);
+    }
+    expect_none(&checks);
 }

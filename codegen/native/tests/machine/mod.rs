@@ -63,7 +63,7 @@ impl Native {
             Driver::default().run(&pipeline, &module).unwrap_or_else(|e| panic!("{e}"));
         let entry = legal.entry().expect("an entry");
         let (_, options) = machine();
-        let plan = program::plan(entry, &isa).unwrap_or_else(|e| panic!("{e}\n{source}"));
+        let plan = program::plan(&legal, entry, &isa).unwrap_or_else(|e| panic!("{e}\n{source}"));
         let mut codes = Vec::new();
         let mut kernels: Vec<Kernel> = Vec::new();
         let (mut instants, mut sources) = (Vec::new(), Vec::new());

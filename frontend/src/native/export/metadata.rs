@@ -59,6 +59,8 @@ fn function(entry: &Entry) -> Value {
     json!({
         "name": entry.name,
         "workspace_bytes": format!("{}_workspace_bytes", entry.name),
+        "parallel": format!("{}_parallel", entry.name),
+        "parallel_workspace_bytes": format!("{}_parallel_workspace_bytes", entry.name),
         "dims": (0..entry.symbols.len()).map(symbol).collect::<Vec<_>>(),
         "constraints": entry.checks.iter().map(|check| &check.text).collect::<Vec<_>>(),
         "parameters": entry.parameters().into_iter().map(parameter).collect::<Vec<_>>(),

@@ -1,17 +1,22 @@
-//! Views that contractions cannot read through.
+//! Views that contractions and loops cannot read through.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::graph::{Operation, Value};
 use mithril_ir::op::access::Access;
 
 use super::Grouping;
-use crate::outline::strides;
 use crate::outline::views::{is_one, is_view};
+use crate::outline::{is_scan, strides};
 
 impl Grouping<'_> {
     /// Operands of contractions and of attention whose elements do not lie in steps.
     pub fn find_copies(&mut self) {
         for op in &self.function.ops {
+            if is_scan(op) {
+                // Its rows lie one behind the other.
+                op.operands.iter().for_each(|&operand| self.copy(operand));
+                continue;
+            }
             let axes: &[&str] = match op.op.access {
                 Access::Contract => &["x_contract", "y_contract"],
                 Access::Attention | Access::AttentionLogSumExp => &["", "", ""],
@@ -24,6 +29,12 @@ impl Grouping<'_> {
                     self.copied[at] |= !self.in_steps(op, operand, axes);
                 }
             }
+        }
+    }
+
+    fn copy(&mut self, value: Value) {
+        if let Some(at) = self.definitions[value.index()].map(|at| at as usize) {
+            self.copied[at] |= is_view(self.function, &self.function.ops[at]);
         }
     }
 

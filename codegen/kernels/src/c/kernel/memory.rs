@@ -20,7 +20,9 @@ impl Printer<'_> {
                     self.memories[at] = Some(self.names.buffers[n as usize].clone())
                 }
                 Place::Local(count) => {
-                    let name = self.name("sums");
+                    let mut names = self.code.names.iter();
+                    let own = names.find(|(mem, _)| mem.0 as usize == at);
+                    let name = self.name(own.map_or("sums", |(_, name)| name));
                     self.line(&format!("{} {name}[{count}];", variable_type(memory.dtype)));
                     self.memories[at] = Some(name);
                 }

@@ -1,0 +1,181 @@
+//! The gradients of attention in portable code.
+
+use mithril_ir::attr::Attr;
+use mithril_ir::graph::Operation;
+
+use super::super::tiles::Head;
+use super::super::{KEY, QUERY, Site, VALUE};
+use super::{
+    Block, cell, columns, element, fill, gather, lowered, number, power, room, rows, spread,
+};
+use crate::code::{Mem, V};
+use crate::loops::Loops;
+use crate::lower::Lowered;
+use crate::lower::index::Ix;
+use crate::lower::nest::Nest;
+
+const OUTPUT: usize = 3;
+const LOGS: usize = 4;
+const GRADIENT: usize = 5;
+
+pub fn backward(mut nest: Nest, site: &Site) -> Lowered {
+    let results = [QUERY, KEY, VALUE].map(|of| {
+        let is = |op: &Operation| *op.attr("of") == Attr::Int(of as i64);
+        site.result(&nest, is).map(|(mem, _)| mem)
+    });
+    let n = &mut nest;
+    let own = Backward {
+        site,
+        turned: room(n, site.width, "turned"),
+        turned_gradient: room(n, site.value_width, "turned_gradient"),
+        out: room(n, site.width, "sums"),
+        powers: room(n, 1, "powers"),
+        inner: room(n, 1, "inner"),
+        logs: room(n, 1, "logs"),
+        common: room(n, 1, "common"),
+    };
+    let (place, axes) = nest.open_axes(site.heads(KEY));
+    let head = match nest.flat(site.heads(KEY), &place) {
+        Ix::At(v) | Ix::Lanes(v) | Ix::Many(v) => v,
+    };
+    let of_key = results[KEY].map(|mem| site.dense(&mut nest, mem, (KEY, site.width), head));
+    let of_value =
+        results[VALUE].map(|mem| site.dense(&mut nest, mem, (KEY, site.value_width), head));
+    for (of, width) in [(of_key, site.width), (of_value, site.value_width)] {
+        of.into_iter().for_each(|of| clear(&mut nest, site, of, width));
+    }
+    let (zero, times) = (nest.b.index(0), nest.b.index(site.times()));
+    let one_each = site.times() == 1;
+    nest.each(zero, times, 1, |nest, group| {
+        let first = nest.b.mul(head, times);
+        let number = if one_each { head } else { nest.b.add(first, group) };
+        let place = match one_each {
+            true => place.clone(),
+            false => nest.unflat(site.heads(QUERY), Ix::At(number)),
+        };
+        let place: Vec<V> = place.into_iter().map(|ix| nest.position(ix)).collect();
+        let sides = [QUERY, KEY, VALUE, OUTPUT, LOGS, GRADIENT];
+        let sides = sides.map(|side| site.head(nest, side, &place));
+        let of_query = results[QUERY].map(|mem| site.dense(nest, mem, (QUERY, site.width), number));
+        let heads = Heads { sides, of_query, of_key, of_value };
+        site.blocks(nest, |nest, block| own.block(nest, &heads, block));
+    });
+    nest.close_axes(axes);
+    lowered(nest)
+}
+
+/// Zeros for all keys or values of a head.
+fn clear(nest: &mut Nest, site: &Site, of: Head, width: i64) {
+    let keys = site.count(nest, KEY);
+    let (zero, none) = (nest.b.index(0), number(nest, 0.0));
+    nest.each(zero, keys, 1, |nest, key| {
+        rows(nest, width, |nest, d| {
+            let at = element(nest, of, key, d);
+            nest.b.store(of.mem, at, none, None);
+        });
+    });
+}
+
+/// What is read, and the gradients that somebody asks for.
+struct Heads {
+    sides: [Head; 6],
+    of_query: Option<Head>,
+    of_key: Option<Head>,
+    of_value: Option<Head>,
+}
+
+struct Backward<'s> {
+    site: &'s Site,
+    /// Qᵀ times scale, dOᵀ and dQᵀ; of one key P and dS; log Σ and D.
+    turned: Mem,
+    turned_gradient: Mem,
+    out: Mem,
+    powers: Mem,
+    inner: Mem,
+    logs: Mem,
+    common: Mem,
+}
+
+impl Backward<'_> {
+    /// A block of queries against all keys, one after the other.
+    fn block(&self, nest: &mut Nest, heads: &Heads, block: Block) {
+        let site = self.site;
+        let (query, gradient) = (heads.sides[QUERY], heads.sides[GRADIENT]);
+        site.turn(nest, (query, site.width), block, self.turned, Some(site.scale));
+        let wide = (gradient, site.value_width);
+        site.turn(nest, wide, block, self.turned_gradient, None);
+        self.queries(nest, heads, block);
+        fill(nest, self.out, site.width, 0.0);
+        let zero = nest.b.index(0);
+        nest.each(zero, block.keys, 1, |nest, key| {
+            self.key(nest, heads, block, key);
+            if let Some(to) = heads.of_value {
+                gather(nest, (gradient, site.value_width), block, self.powers, (to, key));
+            }
+            if let Some(to) = heads.of_key {
+                gather(nest, (query, site.width), block, self.inner, (to, key));
+            }
+            if heads.of_query.is_some() {
+                let from = (heads.sides[KEY], site.width);
+                spread(nest, from, self.inner, &[(key, zero)], self.out);
+            }
+        });
+        let Some(of_query) = heads.of_query else { return };
+        nest.each(zero, block.count, 1, |nest, i| {
+            let q = nest.b.add(block.first, i);
+            rows(nest, site.width, |nest, d| {
+                let at = cell(nest, d, i);
+                let v = nest.b.load(self.out, at, 1, None);
+                let to = element(nest, of_query, q, d);
+                nest.b.store(of_query.mem, to, v, None);
+            });
+        });
+    }
+
+    /// log Σ and D. Queries beyond the last have an infinite one: their P is 0.
+    fn queries(&self, nest: &mut Nest, heads: &Heads, block: Block) {
+        fill(nest, self.logs, 1, f64::INFINITY);
+        fill(nest, self.common, 1, 0.0);
+        let [output, logs, gradient] = [OUTPUT, LOGS, GRADIENT].map(|side| heads.sides[side]);
+        let (zero, none) = (nest.b.index(0), number(nest, 0.0));
+        let width = nest.b.index(self.site.value_width);
+        nest.each(zero, block.count, 1, |nest, i| {
+            let q = nest.b.add(block.first, i);
+            let at = nest.b.add(logs.at, q);
+            let log = nest.b.load(logs.mem, at, 1, None);
+            nest.b.store(self.logs, i, log, None);
+            let sum = nest.repeat(zero, width, 1, &[none], |nest, d, sum| {
+                let [o, g] = [output, gradient].map(|head| {
+                    let at = element(nest, head, q, d);
+                    nest.b.load(head.mem, at, 1, None)
+                });
+                vec![nest.b.mul_add(o, g, sum[0])]
+            });
+            nest.b.store(self.common, i, sum[0], None);
+        });
+    }
+
+    /// P and dS of a key.
+    fn key(&self, nest: &mut Nest, heads: &Heads, block: Block, key: V) {
+        let site = self.site;
+        let zero = nest.b.index(0);
+        let row = (heads.sides[KEY], key, site.width);
+        site.products(nest, row, self.turned, (self.powers, zero));
+        let row = (heads.sides[VALUE], key, site.value_width);
+        site.products(nest, row, self.turned_gradient, (self.inner, zero));
+        let factor = number(nest, site.scale);
+        columns(nest, |nest, i| {
+            let score = nest.b.load(self.powers, i, 1, None);
+            let score = site.hidden(nest, score, key, block, i);
+            let log = nest.b.load(self.logs, i, 1, None);
+            let p = power(nest, score, log);
+            nest.b.store(self.powers, i, p, None);
+            let product = nest.b.load(self.inner, i, 1, None);
+            let common = nest.b.load(self.common, i, 1, None);
+            let less = nest.b.sub(product, common);
+            let p = nest.b.mul(p, factor);
+            let inner = nest.b.mul(less, p);
+            nest.b.store(self.inner, i, inner, None);
+        });
+    }
+}

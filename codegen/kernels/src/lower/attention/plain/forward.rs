@@ -1,0 +1,185 @@
+//! Attention in portable code.
+
+use mithril_ir::dtype::DType;
+use mithril_ir::op::access::Access;
+use mithril_ir::scalar::Prim;
+
+use super::super::tiles::Head;
+use super::super::{KEY, QUERY, Site, VALUE};
+use super::{
+    BLOCK, Block, STEPS, add, cell, columns, element, fill, lowered, number, power, room, rows,
+    scale, spread,
+};
+use crate::code::{Binary, Cmp, Mem, V};
+use crate::loops::Loops;
+use crate::lower::Lowered;
+use crate::lower::index::Ix;
+use crate::lower::nest::Nest;
+use crate::scalar;
+
+/// Less than any score; infinite ones would give NaN where they are subtracted.
+const LEAST: f64 = -1e30;
+
+pub fn forward(mut nest: Nest, site: &Site) -> Lowered {
+    let output = site.result(&nest, |op| op.op.access == Access::Attention);
+    let logs = site.result(&nest, |op| op.op.access == Access::AttentionLogSumExp);
+    let n = &mut nest;
+    let own = Forward {
+        site,
+        turned: room(n, site.width, "turned"),
+        scores: room(n, BLOCK + STEPS as i64, "scores"),
+        out: room(n, site.value_width, "sums"),
+        greatest: room(n, 1, "greatest"),
+        total: room(n, 1, "total"),
+        factors: room(n, 1, "factors"),
+    };
+    let (place, axes) = nest.open_axes(site.heads(QUERY));
+    let number = match nest.flat(site.heads(QUERY), &place) {
+        Ix::At(v) | Ix::Lanes(v) | Ix::Many(v) => v,
+    };
+    let place: Vec<V> = place.into_iter().map(|ix| nest.position(ix)).collect();
+    let heads = [QUERY, KEY, VALUE].map(|side| site.head(&mut nest, side, &place));
+    let output =
+        output.map(|(mem, _)| site.dense(&mut nest, mem, (QUERY, site.value_width), number));
+    let logs = logs.map(|(mem, _)| site.dense(&mut nest, mem, (QUERY, 1), number));
+    site.blocks(&mut nest, |nest, block| {
+        own.begin(nest, heads[QUERY], block);
+        let (zero, size) = (nest.b.index(0), nest.b.index(BLOCK));
+        nest.each(zero, block.keys, BLOCK, |nest, first| {
+            let left = nest.b.sub(block.keys, first);
+            let count = nest.b.binary(Binary::Min, left, size);
+            own.keys(nest, &heads, block, (first, count));
+        });
+        own.finish(nest, output, logs, block);
+    });
+    nest.close_axes(axes);
+    lowered(nest)
+}
+
+struct Forward<'s> {
+    site: &'s Site,
+    /// Qᵀ times scale, scores and then P, Oᵀ, the greatest scores, the sums of P, what O shrinks by.
+    turned: Mem,
+    scores: Mem,
+    out: Mem,
+    greatest: Mem,
+    total: Mem,
+    factors: Mem,
+}
+
+impl Forward<'_> {
+    fn begin(&self, nest: &mut Nest, query: Head, block: Block) {
+        let site = self.site;
+        site.turn(nest, (query, site.width), block, self.turned, Some(site.scale));
+        fill(nest, self.out, site.value_width, 0.0);
+        fill(nest, self.greatest, 1, LEAST);
+        fill(nest, self.total, 1, 0.0);
+    }
+
+    /// A block of keys: scores, their greatest, P, and what the values add.
+    fn keys(&self, nest: &mut Nest, heads: &[Head; 3], block: Block, (first, count): (V, V)) {
+        let site = self.site;
+        let zero = nest.b.index(0);
+        columns(nest, |nest, i| {
+            let v = nest.b.load(self.greatest, i, 1, None);
+            nest.b.store(self.factors, i, v, None);
+        });
+        nest.each(zero, count, 1, |nest, k| {
+            let key = nest.b.add(first, k);
+            site.products(nest, (heads[KEY], key, site.width), self.turned, (self.scores, k));
+            columns(nest, |nest, i| {
+                let at = cell(nest, k, i);
+                let score = nest.b.load(self.scores, at, 1, None);
+                let score = site.hidden(nest, score, key, block, i);
+                nest.b.store(self.scores, at, score, None);
+                let so_far = nest.b.load(self.greatest, i, 1, None);
+                let most = nest.b.binary(Binary::Max, score, so_far);
+                nest.b.store(self.greatest, i, most, None);
+            });
+        });
+        self.shrink(nest);
+        nest.each(zero, count, 1, |nest, k| self.powers(nest, k));
+        self.values(nest, heads[VALUE], block, (first, count));
+    }
+
+    /// What was summed up is multiplied by, now that greater scores are known.
+    fn shrink(&self, nest: &mut Nest) {
+        columns(nest, |nest, i| {
+            let before = nest.b.load(self.factors, i, 1, None);
+            let now = nest.b.load(self.greatest, i, 1, None);
+            let factor = power(nest, before, now);
+            nest.b.store(self.factors, i, factor, None);
+            scale(nest, self.total, i, factor);
+        });
+        rows(nest, self.site.value_width, |nest, d| {
+            columns(nest, |nest, i| {
+                let factor = nest.b.load(self.factors, i, 1, None);
+                let at = cell(nest, d, i);
+                scale(nest, self.out, at, factor);
+            });
+        });
+    }
+
+    /// P of a key, and the sums of it.
+    fn powers(&self, nest: &mut Nest, k: V) {
+        columns(nest, |nest, i| {
+            let at = cell(nest, k, i);
+            let score = nest.b.load(self.scores, at, 1, None);
+            let most = nest.b.load(self.greatest, i, 1, None);
+            let p = power(nest, score, most);
+            nest.b.store(self.scores, at, p, None);
+            add(nest, self.total, i, p);
+        });
+    }
+
+    /// Adds the values of a block of keys.
+    fn values(&self, nest: &mut Nest, values: Head, block: Block, (first, count): (V, V)) {
+        let zero = nest.b.index(0);
+        // Weights of keys that are not there.
+        let end = nest.b.offset(count, STEPS as i64 - 1);
+        let none = number(nest, 0.0);
+        nest.each(count, end, 1, |nest, k| {
+            columns(nest, |nest, i| {
+                let at = cell(nest, k, i);
+                nest.b.store(self.scores, at, none, None);
+            });
+        });
+        let last = nest.b.offset(block.keys, -1);
+        nest.each(zero, count, STEPS as i64, |nest, k| {
+            let numbers: [(V, V); STEPS] = std::array::from_fn(|s| {
+                let k = nest.b.offset(k, s as i64);
+                let key = nest.b.add(first, k);
+                (nest.b.binary(Binary::Min, key, last), k)
+            });
+            spread(nest, (values, self.site.value_width), self.scores, &numbers, self.out);
+        });
+    }
+
+    fn finish(&self, nest: &mut Nest, output: Option<Head>, logs: Option<Head>, block: Block) {
+        let zero = nest.b.index(0);
+        nest.each(zero, block.count, 1, |nest, i| {
+            let q = nest.b.add(block.first, i);
+            let total = nest.b.load(self.total, i, 1, None);
+            if let Some(output) = output {
+                let (one, none) = (number(nest, 1.0), number(nest, 0.0));
+                let empty = nest.b.compare(Cmp::Eq, total, none);
+                let inverse = nest.b.div(one, total);
+                let inverse = nest.b.select(empty, none, inverse);
+                rows(nest, self.site.value_width, |nest, d| {
+                    let at = cell(nest, d, i);
+                    let v = nest.b.load(self.out, at, 1, None);
+                    let v = nest.b.mul(v, inverse);
+                    let to = element(nest, output, q, d);
+                    nest.b.store(output.mem, to, v, None);
+                });
+            }
+            if let Some(logs) = logs {
+                let log = scalar::apply(&mut nest.b, Prim::Log, DType::F32, &[total], None);
+                let most = nest.b.load(self.greatest, i, 1, None);
+                let log = nest.b.add(most, log);
+                let to = nest.b.add(logs.at, q);
+                nest.b.store(logs.mem, to, log, None);
+            }
+        });
+    }
+}

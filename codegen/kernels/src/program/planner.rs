@@ -1,0 +1,347 @@
+//! Kernels, memory and launches, as they are put together.
+
+use mithril_ir::attr::Attr;
+use mithril_ir::diagnostic::Result;
+use mithril_ir::dim::{Dim, Symbol};
+use mithril_ir::graph::{Function, Module, Value};
+use mithril_ir::loc::Loc;
+use mithril_ir::shape::Type;
+use mithril_ir::tensor::Tensor;
+use mithril_ir::text;
+use mithril_passes::outline::{self, Outline, Step, outline};
+use mithril_runtime::program::{Buffer, Launch, Loop, Place, Program};
+use mithril_runtime::size::Size;
+use rustc_hash::FxHashMap;
+
+use super::{Kernel, Plan, outside, size};
+use crate::lower::packing::Packing;
+use crate::lower::{Isa, Lowered, lower, packing};
+
+/// What stands for the runtime's own copy, until it is known how many kernels there are.
+const COPY: usize = usize::MAX;
+
+pub fn plan(module: &Module, function: &Function, isa: &Isa) -> Result<Plan> {
+    let mut planner = Planner::new(module, symbols(function));
+    let mut scope = Scope::new(&mut planner, function, *isa);
+    for (at, (value, _)) in function.arguments().enumerate() {
+        let buffer = scope.buffer(value, Place::Argument(at))?;
+        scope.give(value, buffer);
+    }
+    for (at, result) in function.results.iter().enumerate() {
+        let buffer = scope.buffer(result.value, Place::Result(at))?;
+        scope.add_result(result.value, buffer);
+    }
+    scope.run()?;
+    Ok(planner.finish(function))
+}
+
+/// The symbols that the arguments' shapes show by themselves.
+fn symbols(function: &Function) -> Vec<Symbol> {
+    let mut symbols = Vec::new();
+    for (value, _) in function.arguments() {
+        for symbol in function.ty(value).shape.dims.iter().filter_map(Dim::as_symbol) {
+            if !symbols.contains(symbol) {
+                symbols.push(symbol.clone());
+            }
+        }
+    }
+    symbols
+}
+
+/// What the function and the bodies of its loops share.
+pub struct Planner<'m> {
+    pub module: &'m Module,
+    symbols: Vec<Symbol>,
+    buffers: Vec<Buffer>,
+    constants: Vec<Tensor>,
+    kernels: Vec<Kernel>,
+    /// Kernels that finish the results of others, by their texts.
+    rests: FxHashMap<String, usize>,
+    pub launches: Vec<Launch>,
+    pub loops: Vec<Loop>,
+    locs: Vec<Loc>,
+}
+
+impl Planner<'_> {
+    fn new(module: &Module, symbols: Vec<Symbol>) -> Planner<'_> {
+        Planner {
+            module,
+            symbols,
+            buffers: Vec::new(),
+            constants: Vec::new(),
+            kernels: Vec::new(),
+            rests: FxHashMap::default(),
+            launches: Vec::new(),
+            loops: Vec::new(),
+            locs: Vec::new(),
+        }
+    }
+
+    pub fn add_buffer(&mut self, bytes: Size, place: Place) -> usize {
+        self.buffers.push(Buffer { bytes, place });
+        self.buffers.len() - 1
+    }
+
+    fn constant(&mut self, tensor: Tensor) -> usize {
+        let (bytes, place) = (tensor.bytes().len(), Place::Constant(self.constants.len()));
+        self.constants.push(tensor);
+        self.add_buffer(Size::Const(bytes as i64), place)
+    }
+
+    pub fn bytes(&self, ty: &Type) -> Result<Size> {
+        let count: Dim = ty.shape.dims.iter().cloned().product();
+        Ok(self.size(&count)? * ty.dtype.bytes() as i64)
+    }
+
+    pub fn size(&self, dim: &Dim) -> Result<Size> {
+        size(dim, &self.symbols)
+    }
+
+    /// Copies a whole buffer.
+    pub fn copy(&mut self, from: usize, to: usize) {
+        let bytes = self.buffers[to].bytes.clone();
+        self.launches.push(Launch::copy(COPY, from, to, bytes));
+    }
+
+    /// Says that the launches which were added last come from these blocks.
+    pub fn locate(&mut self, loc: &Loc) {
+        self.locs.resize(self.launches.len(), loc.clone());
+    }
+
+    /// The kernel that finishes a result of another.
+    fn rest(&mut self, function: &Function, isa: &Isa) -> Result<usize> {
+        let text = text::print(&Module::of(function.clone()));
+        if let Some(&number) = self.rests.get(&text) {
+            return Ok(number);
+        }
+        let lowered = lower(function, isa, None)?;
+        self.kernels.push(Kernel { function: function.clone(), lowered });
+        self.rests.insert(text, self.kernels.len() - 1);
+        Ok(self.kernels.len() - 1)
+    }
+
+    /// A launch of a kernel on buffers, with what its dims are in the function.
+    fn launch(&mut self, kernel: usize, buffers: Vec<usize>, dims: &[Dim]) -> Result<()> {
+        let Lowered { tasks, grain, scratch, .. } = &self.kernels[kernel].lowered;
+        self.launches.push(Launch {
+            kernel,
+            buffers,
+            dims: dims.iter().map(|dim| self.size(dim)).collect::<Result<_>>()?,
+            tasks: self.size(&outside(tasks, dims))?,
+            grain: Size::Const(*grain),
+            scratch: self.size(&outside(scratch, dims))?,
+        });
+        Ok(())
+    }
+
+    fn finish(mut self, function: &Function) -> Plan {
+        self.locate(&Loc::unknown());
+        let mut copies = false;
+        for launch in self.launches.iter_mut().filter(|launch| launch.kernel == COPY) {
+            launch.kernel = self.kernels.len();
+            copies = true;
+        }
+        let Planner { symbols, buffers, constants, kernels, launches, loops, locs, .. } = self;
+        let program = Program {
+            symbols: symbols.len(),
+            args: function.args.len(),
+            results: function.results.len(),
+            buffers,
+            launches,
+            loops,
+            apart: false,
+        };
+        Plan { program, kernels, copies, constants, symbols, locs }
+    }
+}
+
+/// One function: the program's, or the body of a loop.
+pub struct Scope<'p, 'm, 'f> {
+    pub planner: &'p mut Planner<'m>,
+    pub function: &'f Function,
+    pub isa: Isa,
+    /// Where each value is read.
+    of: FxHashMap<Value, usize>,
+    /// The values that are literals.
+    literals: FxHashMap<Value, &'f Tensor>,
+    /// The literals and arguments, which no kernel writes.
+    given: Vec<Value>,
+    /// Where literals are read that were packed.
+    packed: FxHashMap<(Value, Packing), usize>,
+    /// The kernels of the outline that were lowered; once more where arguments are packed.
+    numbers: FxHashMap<(usize, bool), usize>,
+    /// The buffer of each result.
+    results: Vec<usize>,
+}
+
+impl<'p, 'm, 'f> Scope<'p, 'm, 'f> {
+    /// Kernels may use what the processor has.
+    pub fn new(
+        planner: &'p mut Planner<'m>,
+        function: &'f Function,
+        isa: Isa,
+    ) -> Scope<'p, 'm, 'f> {
+        let literals: FxHashMap<Value, &Tensor> =
+            (function.ops.iter().filter_map(|op| match op.attrs.first() {
+                Some(Attr::Tensor(tensor)) => Some((op.result(), tensor)),
+                _ => None,
+            }))
+            .collect();
+        Scope {
+            planner,
+            function,
+            isa,
+            of: FxHashMap::default(),
+            given: literals.keys().copied().collect(),
+            literals,
+            packed: FxHashMap::default(),
+            numbers: FxHashMap::default(),
+            results: Vec::new(),
+        }
+    }
+
+    pub fn buffer(&mut self, value: Value, place: Place) -> Result<usize> {
+        let bytes = self.planner.bytes(self.function.ty(value))?;
+        Ok(self.planner.add_buffer(bytes, place))
+    }
+
+    /// Says where an argument lies.
+    pub fn give(&mut self, argument: Value, buffer: usize) {
+        self.of.insert(argument, buffer);
+        self.given.push(argument);
+    }
+
+    /// Says what an argument always is.
+    pub fn know(&mut self, argument: Value, literal: &'f Tensor) {
+        self.literals.insert(argument, literal);
+    }
+
+    pub fn literal(&self, value: Value) -> Option<&'f Tensor> {
+        self.literals.get(&value).copied()
+    }
+
+    /// Says where the next result is written; what is read elsewhere too is read there.
+    pub fn add_result(&mut self, value: Value, buffer: usize) {
+        if self.literals.contains_key(&value) {
+            self.source(value);
+        }
+        self.of.entry(value).or_insert(buffer);
+        self.results.push(buffer);
+    }
+
+    /// The buffer of a value that is read; literals get theirs when they first are.
+    pub fn source(&mut self, value: Value) -> usize {
+        if let Some(&buffer) = self.of.get(&value) {
+            return buffer;
+        }
+        let tensor = self.literals.get(&value).expect("only literals are not made before");
+        let buffer = self.planner.constant((*tensor).clone());
+        self.of.insert(value, buffer);
+        buffer
+    }
+
+    fn packed(&mut self, value: Value, packing: &Packing) -> usize {
+        let key = (value, packing.clone());
+        if let Some(&buffer) = self.packed.get(&key) {
+            return buffer;
+        }
+        let buffer = self.planner.constant(packing.pack(self.literals[&value]));
+        self.packed.insert(key, buffer);
+        buffer
+    }
+
+    /// Adds the launches of the function.
+    ///
+    /// Errors: operations without loops; dims that no argument of the program shows.
+    pub fn run(&mut self) -> Result<()> {
+        let outline = outline(self.function)?;
+        for step in &outline.steps {
+            match step {
+                Step::Launch(launch) => {
+                    self.launch(&outline, launch)?;
+                    self.planner.locate(&launch.loc);
+                }
+                Step::Scan(at) => self.scan(&self.function.ops[*at])?,
+            }
+        }
+        self.copies();
+        Ok(())
+    }
+
+    fn number(
+        &mut self,
+        outline: &Outline,
+        kernel: usize,
+        packing: Option<&Packing>,
+    ) -> Result<usize> {
+        let key = (kernel, packing.is_some());
+        if let Some(&number) = self.numbers.get(&key) {
+            return Ok(number);
+        }
+        let function = outline.kernels[kernel].clone();
+        let lowered = lower(&function, &self.isa, packing)?;
+        let kernels = &mut self.planner.kernels;
+        kernels.push(Kernel { function, lowered });
+        self.numbers.insert(key, kernels.len() - 1);
+        Ok(kernels.len() - 1)
+    }
+
+    /// One launch of the outline, and those that finish its results.
+    fn launch(&mut self, outline: &Outline, launch: &outline::Launch) -> Result<()> {
+        let packing = packing(&outline.kernels[launch.kernel], &self.isa);
+        let packing = packing.filter(|p| self.literals.contains_key(&launch.operands[p.arg]));
+        let kernel = self.number(outline, launch.kernel, packing.as_ref())?;
+        let mut buffers = Vec::new();
+        for (at, &value) in launch.operands.iter().enumerate() {
+            buffers.push(match packing.as_ref().filter(|packing| packing.arg == at) {
+                Some(packing) => self.packed(value, packing),
+                None => self.source(value),
+            });
+        }
+        for &value in &launch.results {
+            buffers.push(self.target(value)?);
+        }
+        let own = |dim: &Dim| outside(dim, &launch.dims);
+        let mut rests = Vec::new();
+        for partial in self.planner.kernels[kernel].lowered.partials.clone() {
+            let place = &mut buffers[launch.operands.len() + partial.result];
+            let bytes = self.planner.size(&own(&partial.bytes))?;
+            let pair = vec![self.planner.add_buffer(bytes, Place::Temporary), *place];
+            *place = pair[0];
+            let rest = self.planner.rest(&partial.rest, &self.isa)?;
+            rests.push((rest, pair, [own(&partial.count), own(&partial.length)]));
+        }
+        self.planner.launch(kernel, buffers, &launch.dims)?;
+        for (kernel, pair, dims) in rests {
+            let count = self.planner.kernels[kernel].lowered.code.dims as usize;
+            self.planner.launch(kernel, pair, &dims[..count])?;
+        }
+        Ok(())
+    }
+
+    /// Where a value is written: never to what was given.
+    pub fn target(&mut self, value: Value) -> Result<usize> {
+        if self.given.contains(&value) {
+            let mut own = self.function.results.iter().zip(&self.results);
+            let found = own.find(|(result, _)| result.value == value);
+            return Ok(*found.expect("only results are written again").1);
+        }
+        if let Some(&at) = self.of.get(&value) {
+            return Ok(at);
+        }
+        let at = self.buffer(value, Place::Temporary)?;
+        self.of.insert(value, at);
+        Ok(at)
+    }
+
+    /// Copies for results that are another result too.
+    fn copies(&mut self) {
+        let own = &self.function.results;
+        for (at, result) in own.iter().enumerate() {
+            let first = own.iter().position(|r| r.value == result.value).unwrap_or(at);
+            if first != at {
+                self.planner.copy(self.results[first], self.results[at]);
+            }
+        }
+    }
+}

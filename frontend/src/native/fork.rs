@@ -1,0 +1,52 @@
+//! Forks of a process that compiles. What compiles holds locks, LLVM's and our own, which a child
+//! would find locked for ever; so a fork waits until no other thread does.
+
+use std::cell::{Cell, RefCell};
+use std::sync::{Once, PoisonError, RwLock, RwLockWriteGuard};
+
+use super::background;
+
+/// Held, shared, by each thread that compiles; by one that forks, alone.
+static COMPILING: RwLock<()> = RwLock::new(());
+
+type Held = (RwLockWriteGuard<'static, ()>, background::Guard);
+
+thread_local! {
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+    static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
+}
+
+/// Does what may compile, on this thread or on some that it waits for.
+pub fn between_forks<T>(work: impl FnOnce() -> T) -> T {
+    static HANDLERS: Once = Once::new();
+    // SAFETY: the functions are there as long as this code, and take nothing.
+    HANDLERS.call_once(|| unsafe {
+        libc::pthread_atfork(Some(before), Some(after), Some(after));
+    });
+    if INSIDE.get() {
+        return work();
+    }
+    struct Leave;
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            INSIDE.set(false);
+        }
+    }
+    let _shared = COMPILING.read().unwrap_or_else(PoisonError::into_inner);
+    INSIDE.set(true);
+    let _leave = Leave;
+    work()
+}
+
+extern "C" fn before() {
+    // Who forks while it compiles itself does so to run a compiler or a linker.
+    if INSIDE.get() {
+        return;
+    }
+    let alone = COMPILING.write().unwrap_or_else(PoisonError::into_inner);
+    HELD.set(Some((alone, background::lock())));
+}
+
+extern "C" fn after() {
+    drop(HELD.take());
+}
