@@ -267,16 +267,30 @@ CASES = {
     ),
     "a function of NumPy": (
         lambda: np.exp(connected().y),
-        "`np.exp` takes numbers, and a connection has none before a call\n  got: a connection\n"
+        "Unexpected argument: `np.exp` takes numbers, and a connection has none before a call\n  got: a connection\n"
         "  hint: `.exp()` of a connection is a value of the model",
     ),
     "an array that is added to": (
         lambda: np.add(X, connected().y, out=X),
-        "`np.add` takes numbers, and a connection has none before a call",
+        "Unexpected argument: `np.add` takes numbers, and a connection has none before a call",
+    ),
+    "a function of NumPy on a list": (
+        lambda: np.concatenate([connected().y, X]),
+        "Unexpected argument: `np.concatenate` takes numbers, and a connection has none",
+    ),
+    "an array of a connection": (
+        lambda: np.array(connected().y),
+        "Unexpected argument: an array of NumPy takes numbers, and a connection has none",
+    ),
+    "a connection, rounded": (
+        lambda: round(connected().y, 2),
+        "Unexpected argument: `round` takes numbers, and a connection has none before a call\n"
+        "  got: a connection\n"
+        "  hint: the block `Round` of `mithril.models` computes values of the model",
     ),
     "a connection as a number": (
         lambda: float(connected().y),
-        "`float` takes numbers, and a connection has none before a call\n  got: a connection\n"
+        "Unexpected argument: `float` takes numbers, and a connection has none before a call\n  got: a connection\n"
         "  hint: the blocks of `mithril.models` compute values of the model",
     ),
     "a compiled model in a pickle": (
@@ -294,6 +308,27 @@ CASES = {
         lambda: compiled(Relu(), file_path="/nowhere/model.py"),
         "`file_path` cannot be written\n  where: /nowhere/model.py\n"
         "  got: No such file or directory\n  expected: a file in a folder that is there",
+    ),
+    "no path of a file": (
+        lambda: Model.load(None),
+        "Unexpected argument: `load` takes the path of a file\n  got: NoneType\n"
+        "  expected: a string or a `pathlib.Path`",
+    ),
+    "no path to save to": (
+        lambda: connected().save(3),
+        "Unexpected argument: `save` takes the path of a file\n  got: int",
+    ),
+    "no path of source": (
+        lambda: compiled(Relu(), file_path=3),
+        "`file_path` is a path\n  got: 3\n  expected: a string or a `pathlib.Path`",
+    ),
+    "no names": (
+        lambda: compiled(Relu(), data_keys=3),
+        "`data_keys` is a collection of names\n  got: 3",
+    ),
+    "no text of a block": (
+        lambda: ml.Block.from_json(None),
+        "`from_json` reads the text that `to_json` wrote\n  got: NoneType\n  expected: a string",
     ),
     "a file that is not there": (
         lambda: Model.load("/nope.json"),
@@ -322,6 +357,25 @@ def test_arrays_of_numpy_leave_operators_to_connections():
     model |= Buffer()(input=np.array([1.0, 2.0], "float32") * model.y, output="z")
     x = np.array([3.0, 4.0], "float32")
     assert compiled(model).evaluate({}, {"x": x})["z"].tolist() == [3, 8]
+
+
+@pytest.mark.parametrize("symbol", ["+", "-", "*", "/", "//", "%", "**", "@", "<", "=="])
+def test_arrays_of_torch_leave_operators_to_connections(symbol):
+    torch = pytest.importorskip("torch")
+    model = connected()
+    value = eval(f"z {symbol} y", {"z": torch.tensor([1.0, 2.0]), "y": model.y})
+    model |= Buffer()(input=value, output="z")
+    x = np.array([2.0, 4.0], "float32")
+    expected = eval(f"z {symbol} x", {"z": np.array([1.0, 2.0], "float32"), "x": x})
+    assert np.allclose(compiled(model, {"x": [2]}).evaluate({}, {"x": x})["z"], expected)
+
+
+def test_functions_of_torch_take_no_connections():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(ml.UsageError, match=r"`torch.exp` takes numbers(.|\n)*`\.exp\(\)`"):
+        torch.exp(connected().y)
+    with pytest.raises(ml.UsageError, match=r"`torch.cat` takes numbers"):
+        torch.cat([torch.ones(2), connected().y])
 
 
 def test_arrays_of_another_framework_are_told_so():
@@ -417,6 +471,15 @@ def test_a_batch_of_one_is_no_batch_at_run_time():
 def test_none_of_no_elements_is_chosen_at_run_time(backend, block):
     model = ml.compile(block, backend(), shapes={"input": ["n", 3]})
     with pytest.raises(ml.ShapeError, match="n = 0, axis 0 of `input`\n  expected: n >= 1"):
+        model.evaluate({}, {"input": X[:0]})
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("block", [Max(), Min(), ArgMax()])
+def test_none_of_no_elements_is_chosen_of_an_open_rank(backend, block):
+    model = ml.compile(block, backend())
+    model.evaluate({}, {"input": X})
+    with pytest.raises(ml.ShapeError, match=r"where: block `\w+`(.|\n)*expected: \w+ .*"):
         model.evaluate({}, {"input": X[:0]})
 
 

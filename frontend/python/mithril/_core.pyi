@@ -78,7 +78,7 @@ class Block:
         Errors: those of compiling.
         """
     @staticmethod
-    def from_json(text: str) -> Block:
+    def from_json(text: "str") -> Block:
         """
         The block of a JSON text that `to_json` wrote.
         """
@@ -93,7 +93,7 @@ class Block:
         What kind of block it is: `Linear`, or the class of a model.
         """
     @staticmethod
-    def load(path: str | PathLike[str]) -> Block:
+    def load(path: "str | PathLike[str]") -> Block:
         """
         The block of a file that `save` wrote.
         """
@@ -107,7 +107,7 @@ class Block:
         """
         The names of the outputs.
         """
-    def save(self, /, path: str | PathLike[str]) -> None:
+    def save(self, /, path: "str | PathLike[str]") -> None:
         """
         Writes the model to a file, as JSON.
         """
@@ -186,6 +186,8 @@ class Connection:
     def __abs__(self, /) -> Connection: ...
     def __add__(self, other: object, /) -> Connection: ...
     def __and__(self, other: object, /) -> Connection: ...
+    def __array__(self, /, *_args: "object", **_kwargs: "object") -> Any: ...
+    def __array_function__(self, /, function: "object", _types: "object", _args: "object", _kwargs: "object") -> Any: ...
     def __array_ufunc__(self, /, ufunc: "object", method: "str", *inputs: "object", **kwargs: "object") -> Connection:
         """
         NumPy leaves operators on connections to them. Errors: another function of NumPy.
@@ -237,6 +239,7 @@ class Connection:
     def __rmod__(self, other: object, /) -> Connection: ...
     def __rmul__(self, other: object, /) -> Connection: ...
     def __ror__(self, other: object, /) -> Connection: ...
+    def __round__(self, /, _digits: "object" = None) -> int: ...
     def __rpow__(self, other: object, modulo: object = None, /) -> Connection: ...
     def __rrshift__(self, other: object, /) -> Connection: ...
     def __rshift__(self, other: object, /) -> Connection: ...
@@ -244,6 +247,12 @@ class Connection:
     def __rtruediv__(self, other: object, /) -> Connection: ...
     def __rxor__(self, other: object, /) -> Connection: ...
     def __sub__(self, other: object, /) -> Connection: ...
+    @classmethod
+    def __torch_function__(cls, /, function: "object", _types: "object", _args: "object" = None, _kwargs: "object" = None) -> Any:
+        """
+        PyTorch leaves operators on connections to them, as it does for each `TypeError`.
+        Errors: another function of PyTorch.
+        """
     def __truediv__(self, other: object, /) -> Connection: ...
     def __xor__(self, other: object, /) -> Connection: ...
     @property
@@ -464,7 +473,7 @@ class Model(Block):
         A model that can be built further, from a JSON text that `to_json` wrote.
         """
     @staticmethod
-    def load(path: str | PathLike[str]) -> Model:
+    def load(path: "str | PathLike[str]") -> Model:
         """
         A model that can be built further, from a file that `save` wrote.
         """

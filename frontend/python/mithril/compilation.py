@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import _core
 from .errors import BackendError, UsageError, shown
+from .sources import path_text
 
 if TYPE_CHECKING:
     from .backends.base import Backend
@@ -98,7 +99,7 @@ def compile(
         options,
         jit=backend.jit_default if jit is None else bool(jit),
         checkpoint=bool(gradient_checkpointing or use_checkpointing),
-        file_path=None if file_path is None else os.fspath(file_path),
+        file_path=None if file_path is None else path_text(file_path, "file_path"),
         debug=bool(debug),
         verbose=bool(verbose),
     )
@@ -119,7 +120,10 @@ def _names(keys: Keys, keyword: str) -> list[str]:
             f'`{keyword}` is a collection of names\n  got: the string "{keys}"'
             f'\n  hint: {keyword}=["{keys}"]'
         )
-    return list(keys)
+    names = list(keys) if isinstance(keys, Iterable) else [keys]
+    if not all(isinstance(name, str) for name in names):
+        raise UsageError(f"`{keyword}` is a collection of names\n  got: {shown(keys)}")
+    return names
 
 
 def _refuse(unknown: Mapping[str, object]) -> None:

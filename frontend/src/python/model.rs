@@ -1,13 +1,12 @@
 //! Models under construction, and models to be trained, as Python classes.
 
-use std::path::PathBuf;
 use std::sync::Mutex;
 
 use mithril_ir::diagnostic::{Diagnostic, did_you_mean};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
-use super::block::{Block, Inner, read};
+use super::block::{Block, Inner, json, read};
 use super::dtype;
 use super::fault::{Answer, Fault, guarded};
 use super::value::{shapes, uncalled};
@@ -55,20 +54,14 @@ impl Model {
     #[staticmethod]
     #[pyo3(signature = (text: "str"))]
     fn from_json(py: Python<'_>, text: &Bound<'_, PyAny>) -> Answer<Py<Model>> {
-        guarded(|| {
-            let Ok(text) = text.extract::<String>() else {
-                return Err(Diagnostic::new("`from_json` reads the text that `to_json` wrote")
-                    .got(text.get_type().name()?)
-                    .expected("a string")
-                    .into());
-            };
-            Model::of_text(py, &text)
-        })
+        guarded(|| Model::of_text(py, &json(text)?))
     }
+
     /// A model that can be built further, from a file that `save` wrote.
     #[staticmethod]
-    fn load(py: Python<'_>, path: PathBuf) -> Answer<Py<Model>> {
-        guarded(|| Model::of_text(py, &read(&path)?))
+    #[pyo3(signature = (path: "str | PathLike[str]"))]
+    fn load(py: Python<'_>, path: &Bound<'_, PyAny>) -> Answer<Py<Model>> {
+        guarded(|| Model::of_text(py, &read(path)?))
     }
 
     fn __ior__(slf: &Bound<'_, Model>, block: &Bound<'_, PyAny>) -> Answer<()> {
