@@ -267,7 +267,8 @@ CASES = {
     ),
     "a function of NumPy": (
         lambda: np.exp(connected().y),
-        "Unexpected argument: `np.exp` takes numbers, and a connection has none before a call\n  got: a connection\n"
+        "Unexpected argument: `np.exp` takes numbers, and a connection has none before a call\n"
+        "  got: a connection\n"
         "  hint: `.exp()` of a connection is a value of the model",
     ),
     "an array that is added to": (
@@ -290,7 +291,8 @@ CASES = {
     ),
     "a connection as a number": (
         lambda: float(connected().y),
-        "Unexpected argument: `float` takes numbers, and a connection has none before a call\n  got: a connection\n"
+        "Unexpected argument: `float` takes numbers, and a connection has none before a call\n"
+        "  got: a connection\n"
         "  hint: the blocks of `mithril.models` compute values of the model",
     ),
     "a compiled model in a pickle": (
@@ -308,6 +310,36 @@ CASES = {
         lambda: compiled(Relu(), file_path="/nowhere/model.py"),
         "`file_path` cannot be written\n  where: /nowhere/model.py\n"
         "  got: No such file or directory\n  expected: a file in a folder that is there",
+    ),
+    "a connection as the name of one": (
+        lambda: ml.TrainModel(connected()).add_loss(SquaredError(), input=connected().y),
+        "Unexpected argument: it is of another kind\n  got: Connection\n  expected: a string\n"
+        '  hint: the connection\'s name is "y"',
+    ),
+    "a step without a list": (
+        lambda: ml.TrainModel(connected()).add_loss(SquaredError(), reduce_steps=Mean()),
+        "Unexpected argument: it is of another kind\n  got: Mean\n  expected: a list\n"
+        "  hint: [Mean()]",
+    ),
+    "a coefficient in words": (
+        lambda: ml.TrainModel(connected()).add_loss(SquaredError(), coef="half"),
+        "Unexpected argument: it is of another kind\n  got: str\n  expected: a number",
+    ),
+    "shapes that are no dict": (
+        lambda: connected().set_shapes([2, 3]),
+        "Unexpected argument: it is of another kind\n  got: list\n  expected: a dict",
+    ),
+    "rows of other lengths": (
+        lambda: NUMPY.array([[1, 2], [3]]),
+        "this is no array of numbers\n  got: [[1, 2], [3]]\n  expected: lists of equal lengths",
+    ),
+    "sizes in words": (
+        lambda: NUMPY.ones("ab", 3),
+        "this is no shape\n  got: 'ab', 3\n  expected: integers of at least 0",
+    ),
+    "a size below 0": (
+        lambda: NUMPY.randn(-1),
+        "this is no shape\n  got: -1\n  expected: integers of at least 0",
     ),
     "no path of a file": (
         lambda: Model.load(None),
@@ -368,6 +400,23 @@ def test_arrays_of_torch_leave_operators_to_connections(symbol):
     x = np.array([2.0, 4.0], "float32")
     expected = eval(f"z {symbol} x", {"z": np.array([1.0, 2.0], "float32"), "x": x})
     assert np.allclose(compiled(model, {"x": [2]}).evaluate({}, {"x": x})["z"], expected)
+
+
+def test_sizes_are_integers_of_any_kind():
+    assert NUMPY.ones(np.int64(2), 3).shape == NUMPY.ones((np.int64(2), 3)).shape == (2, 3)
+    assert NUMPY.full(np.int64(2), 1.0).shape == (2,)
+
+
+def test_an_argument_of_another_kind_is_named():
+    with pytest.raises(ml.UsageError) as caught:
+        ml.TrainModel(connected()).add_loss(SquaredError(), coef="half")
+    # Python shows it below the message.
+    assert caught.value.__notes__ == ["while processing 'coef'"]
+
+
+def test_a_block_of_a_name_like_another_is_suggested():
+    with pytest.raises(AttributeError, match="did you mean `Linear`"):
+        _ = ml.models.Linaer
 
 
 def test_functions_of_torch_take_no_connections():

@@ -432,7 +432,7 @@ class IOKey:
     A connection with what is known of it: a name makes it a terminal of the model; `expose` makes
     it an output even where something inside reads it.
     """
-    def __new__(cls, /, name: str | None = None, *, value: Any | None = None, shape: Any | None = None, dtype: Any | None = None, differentiable: bool | None = None, expose: bool = False, connections: SupportsGetItem[int, Any] | None = None) -> IOKey: ...
+    def __new__(cls, /, name: "str | None" = None, *, value: Any | None = None, shape: Any | None = None, dtype: Any | None = None, differentiable: bool | None = None, expose: bool = False, connections: "list[object] | None" = None) -> IOKey: ...
     def __repr__(self, /) -> str: ...
 
 @final
@@ -452,7 +452,7 @@ class Model(Block):
         A model is one, however many blocks it has.
         """
     def __iadd__(self, block: object, /) -> None: ...
-    def __init__(self, /, *, name: str | None = None) -> None: ...
+    def __init__(self, /, *, name: "str | None" = None) -> None: ...
     def __ior__(self, block: object, /) -> None: ...
     def __len__(self, /) -> int:
         """
@@ -477,7 +477,7 @@ class Model(Block):
         """
         A model that can be built further, from a file that `save` wrote.
         """
-    def rename(self, /, old: str, new: str) -> None:
+    def rename(self, /, old: "str", new: "str") -> None:
         """
         Gives a terminal another name.
         """
@@ -486,7 +486,7 @@ class Model(Block):
         States shapes of terminals, in a dict or by keyword: numbers, names of dims, or `None` where
         a dim may vary.
         """
-    def set_standard(self, /, *, input: str | None = None, output: str | None = None) -> None:
+    def set_standard(self, /, *, input: "str | None" = None, output: "str | None" = None) -> None:
         """
         Says what `+=` connects of the model where it is a block of another.
         """
@@ -636,15 +636,15 @@ class TrainModel(Block):
     """
     def __init__(self, /, model: Any) -> None: ...
     def __new__(cls, /, model: "Block") -> TrainModel: ...
-    def add_loss(self, /, loss: "Block | None" = None, reduce_steps: "list[Block] | None" = None, coef: SupportsFloat | SupportsIndex = 1.0, input: str = "output", target: str = "target", **unknown: "object") -> None:
+    def add_loss(self, /, loss: "Block | None" = None, reduce_steps: "list[Block] | None" = None, coef: "float" = 1.0, input: "str" = ..., target: "str" = ..., **unknown: "object") -> None:
         """
-        Adds `coef` times a loss of the output `input` against the new input `target`, reduced to a
-        number by `reduce_steps`: the mean, where left out.
+        Adds `coef` times a loss of the output `input` (`"output"`, where left out) against the new
+        input `target` (`"target"`), reduced to a number by `reduce_steps`: the mean, where left out.
         """
-    def add_metric(self, /, metric: "Block | None" = None, reduce_steps: "list[Block] | None" = None, input: str = "output", target: str = "target", name: str | None = None, **unknown: "object") -> None:
+    def add_metric(self, /, metric: "Block | None" = None, reduce_steps: "list[Block] | None" = None, input: "str" = ..., target: "str" = ..., name: "str | None" = None, **unknown: "object") -> None:
         """
-        Adds a metric of the output `input` against `target`, as the output `name`: the kind of the
-        metric in snake case, where left out.
+        Adds a metric of the output `input` (`"output"`, where left out) against `target`
+        (`"target"`), as the output `name`: the kind of the metric in snake case, where left out.
         """
     def add_regularization(self, /, regularizer: "Block | None" = None, coef: SupportsFloat | SupportsIndex | None = None, input: Any | None = None, **unknown: "object") -> None:
         """

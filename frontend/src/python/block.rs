@@ -13,7 +13,7 @@ use super::connection::Connection;
 use super::cost::Costs;
 use super::dtype::DType;
 use super::fault::{Answer, guarded};
-use super::value::{settings, shapes, source};
+use super::value::{optional_dict, settings, shapes, source};
 use crate::summary::{self, Row};
 use crate::{blocks, lower};
 
@@ -267,7 +267,11 @@ impl Block {
     /// A table of the blocks inside down to `depth`: terminals and numbers of params. With `shapes`
     /// of the inputs, or where the model states them, the types of terminals too.
     #[pyo3(signature = (shapes: "dict[str, list[int | str | None]] | None"=None, *, depth=1))]
-    fn summary(&self, shapes: Option<&Bound<'_, PyDict>>, depth: i64) -> Answer<String> {
+    fn summary(
+        &self,
+        #[pyo3(from_py_with = optional_dict)] shapes: Option<&Bound<'_, PyDict>>,
+        depth: i64,
+    ) -> Answer<String> {
         let depth = usize::try_from(depth).map_err(|_| {
             let what = Diagnostic::new("`depth` is a number of levels of blocks");
             Box::new(what.got(depth).expected("0 or more"))
@@ -283,7 +287,7 @@ impl Block {
     #[pyo3(signature = (shapes: "dict[str, list[int | str | None]] | None"=None, *, dtype: "DType | None"=None, inference=true))]
     fn cost(
         &self,
-        shapes: Option<&Bound<'_, PyDict>>,
+        #[pyo3(from_py_with = optional_dict)] shapes: Option<&Bound<'_, PyDict>>,
         dtype: Option<&Bound<'_, DType>>,
         inference: bool,
     ) -> Answer<Costs> {

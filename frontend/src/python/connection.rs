@@ -10,7 +10,7 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 
 use super::dtype;
 use super::fault::{Answer, Fault, guarded};
-use super::value::{literal, setting, shape, source};
+use super::value::{literal, optional_list, optional_text, setting, shape, source};
 use crate::blocks::{Entry, Meaning};
 use crate::model::METHODS;
 use crate::naming::snake_case;
@@ -374,17 +374,17 @@ pub struct IOKey(pub crate::IoKey);
 impl IOKey {
     #[new]
     #[pyo3(signature = (
-        name=None, *, value=None, shape=None, dtype=None, differentiable=None, expose=false,
-        connections=None,
+        name: "str | None"=None, *, value=None, shape=None, dtype=None, differentiable=None,
+        expose=false, connections: "list[object] | None"=None,
     ))]
     fn new(
-        name: Option<String>,
+        #[pyo3(from_py_with = optional_text)] name: Option<String>,
         value: Option<&Bound<'_, PyAny>>,
         shape: Option<&Bound<'_, PyAny>>,
         dtype: Option<&Bound<'_, PyAny>>,
         differentiable: Option<bool>,
         expose: bool,
-        connections: Option<Vec<Bound<'_, PyAny>>>,
+        #[pyo3(from_py_with = optional_list)] connections: Option<Vec<Bound<'_, PyAny>>>,
     ) -> Answer<IOKey> {
         let connections: Answer<Vec<_>> =
             connections.unwrap_or_default().iter().map(source).collect();
