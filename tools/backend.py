@@ -1,4 +1,5 @@
-"""Builds the wheel: maturin makes the package, and the commands go in as the programs they are."""
+"""Builds the wheel: maturin makes the package, and the commands go in as the programs they are,
+with the code generator where LLVM is."""
 
 import os
 import shutil
@@ -8,26 +9,39 @@ from pathlib import Path
 import maturin
 from maturin import get_requires_for_build_editable, get_requires_for_build_wheel  # noqa: F401
 
+LLVM = Path("/usr/lib/llvm-22/bin/llvm-config")
+BUILT = Path(os.environ.get("CARGO_TARGET_DIR", "target"), "dist")
+# The directory that `data` of [tool.maturin] names.
+DATA = Path("target/wheel")
+
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    _commands()
+    _fill()
     return maturin.build_wheel(wheel_directory, config_settings, metadata_directory)
 
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
-    _commands()
+    _fill()
     return maturin.build_editable(wheel_directory, config_settings, metadata_directory)
 
 
-def _commands():
-    """Builds the commands into the directory that `data` of [tool.maturin] names."""
-    subprocess.run(
-        ["cargo", "build", "--profile", "dist", "--package", "mithril-tools", "--bins"], check=True
-    )
-    scripts = Path("target/wheel/scripts")
-    shutil.rmtree(scripts, ignore_errors=True)
-    scripts.mkdir(parents=True)
+def _fill():
+    shutil.rmtree(DATA, ignore_errors=True)
+    _build("--package", "mithril-tools", "--bins")
     suffix = ".exe" if os.name == "nt" else ""
     for command in ["mithril", "mithril-opt"]:
-        built = Path(os.environ.get("CARGO_TARGET_DIR", "target"), "dist", command + suffix)
-        shutil.copy2(built, scripts)
+        _place(command + suffix, "scripts", command + suffix)
+    if LLVM.exists():
+        _build("--package", "mithril-native")
+        # Beside the package, and where the commands look.
+        _place("libmithril_native.so", "platlib/mithril", "_native.so")
+        _place("libmithril_native.so", "data/lib", "libmithril_native.so")
+
+
+def _build(*what):
+    subprocess.run(["cargo", "build", "--profile", "dist", *what], check=True)
+
+
+def _place(built, folder, name):
+    (DATA / folder).mkdir(parents=True, exist_ok=True)
+    shutil.copy2(BUILT / built, DATA / folder / name)

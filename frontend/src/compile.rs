@@ -9,7 +9,7 @@ use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Function, Module, Role, Value};
 use mithril_ir::loc::Loc;
-use mithril_ir::shape::{Guard, Type};
+use mithril_ir::shape::{Guard, Shape, Type};
 use mithril_ir::tensor::Tensor;
 use mithril_passes::bisect::{self, Culprit};
 use mithril_passes::checkpoint;
@@ -25,7 +25,7 @@ use mithril_source::python::{self, Framework, Source};
 
 use crate::block::{Block, Init};
 use crate::budget;
-use crate::lower::{self, Mode, lower};
+use crate::lower::{self, DimSpec, Mode, lower};
 use crate::native::{Native, Planning, Tier, host};
 
 /// Where a compiled model runs.
@@ -151,8 +151,17 @@ pub enum Code {
     Source(Source),
     Native(Box<Native>),
     /// Nothing yet: native code is for known ranks and params of known sizes. [`Program::settle`]
-    /// gives a program that has code.
-    Open,
+    /// makes a program that has code of what was to be compiled.
+    Open(Box<(Block, CompileOptions)>),
+}
+
+/// What native code is made for, where a model leaves it open.
+#[derive(Clone, Debug, Default)]
+pub struct Settled {
+    /// Ranks of inputs.
+    pub ranks: Vec<(String, usize)>,
+    /// Shapes of params and states.
+    pub sizes: Vec<(String, Shape)>,
 }
 
 /// How a module is simplified.
@@ -284,7 +293,8 @@ fn fresh(block: &Block, options: &CompileOptions) -> Result<Program> {
     };
     if options.target.is_native() && is_open(&logical)? {
         let origin = (logical.clone(), Shapes::default());
-        return finished(name, &inits, (logical, origin), Code::Open, recipe, watch);
+        let code = Code::Open(Box::new((block.clone(), options.clone())));
+        return finished(name, &inits, (logical, origin), code, recipe, watch);
     }
     let (module, code) = match options.target {
         Target::Framework(framework) => {
@@ -364,7 +374,7 @@ impl Program {
     pub fn source(&self) -> Option<&Source> {
         match &self.code {
             Code::Source(source) => Some(source),
-            Code::Native(_) | Code::Open => None,
+            Code::Native(_) | Code::Open(_) => None,
         }
     }
 
@@ -372,7 +382,7 @@ impl Program {
     pub fn native(&self) -> Option<&Native> {
         match &self.code {
             Code::Native(native) => Some(native),
-            Code::Source(_) | Code::Open => None,
+            Code::Source(_) | Code::Open(_) => None,
         }
     }
 
@@ -382,7 +392,7 @@ impl Program {
     pub fn settled(&self) -> Result<()> {
         match self.code {
             Code::Source(_) | Code::Native(_) => Ok(()),
-            Code::Open => {
+            Code::Open(_) => {
                 Diagnostic::new("native code is for known ranks and params of known sizes")
                     .got(format!("{}, whose inputs have no shapes", self.name))
                     .hint("give the shapes of the inputs, or evaluate it once")
@@ -391,19 +401,31 @@ impl Program {
         }
     }
 
-    /// An open program with native code for these shapes of its arguments.
+    /// An open program with native code for these ranks and sizes: its model is lowered again, so
+    /// that all checks of known ranks are made.
     ///
-    /// Errors: shapes that do not fit; those of [`compile`].
-    pub fn settle(&self, shapes: Shapes) -> Result<Program> {
-        let (mut watch, mut recipe) = (Watch::default(), self.recipe.clone());
-        let (module, code) = native(&self.module, &mut recipe, shapes.clone(), &mut watch)?;
-        let inits = |name: &str| {
-            let found = self.arguments.iter().find(|argument| *argument.name == *name);
-            found.map_or(Init::Normal, |argument| argument.init)
+    /// Errors: shapes that do not fit; those of [`compile`]; a program that is not open.
+    pub fn settle(&self, settled: &Settled) -> Result<Program> {
+        let Code::Open(origin) = &self.code else {
+            return Diagnostic::new("the program has code already").err();
         };
-        let module = (module, (self.module.clone(), shapes));
-        finished(self.name.clone(), &inits, module, code, recipe, watch)
+        let (block, mut options) = (&origin.0, origin.1.lower.clone());
+        let open = |(name, rank): &(String, usize)| (name.clone(), vec![DimSpec::Any; *rank]);
+        options.shapes.extend(settled.ranks.iter().map(open));
+        let shapes = Shapes { args: settled.sizes.clone(), symbols: Vec::new() };
+        let (mut watch, mut recipe) = (Watch::default(), self.recipe.clone());
+        let logical = watch.time("lower", || lower(block, &options)).map_err(at_a_call)?;
+        let logical = keeping(logical, &origin.1.keep)?;
+        let (module, code) = native(&logical, &mut recipe, shapes.clone(), &mut watch)?;
+        let module = (module, (logical, shapes));
+        finished(self.name.clone(), &inits(block), module, code, recipe, watch)
     }
+}
+
+/// An error of shapes that come with a call.
+fn at_a_call(mut error: Box<Diagnostic>) -> Box<Diagnostic> {
+    error.what = error.what.replacen(" during compilation", "", 1);
+    error
 }
 
 impl Program {

@@ -113,6 +113,10 @@ impl Shape {
                 ),
             })
             .got(format!("{self} ({} dims)", self.dims.len()))
+            .expected(match count {
+                1 => "1 dim or more".to_string(),
+                _ => format!("{count} dims or more"),
+            })
             .err(),
         }
     }

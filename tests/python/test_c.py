@@ -414,6 +414,16 @@ def test_dims_that_go_together_name_their_blocks():
     assert " *   n == m of block `sum`\n" in compiled.code
 
 
+@pytest.mark.parametrize("name", ["*/ int evil(void); /*", "/*/", "??/", "a\nb", "\\", "#if"])
+def test_names_stay_in_comments(name, tmp_path):
+    model = ml.Model(name=name)
+    model |= Linear(2, name=name)(input=f"{name}x", output=f"{name}y")
+    compiled = ml.compile(model, ml.CBackend(), shapes={f"{name}x": ["n", 3]}, jit=False)
+    path = tmp_path / "model.c"
+    path.write_text(compiled.code)
+    subprocess.run([COMPILERS[0], *STRICT, "-c", path, "-o", tmp_path / "model.o"], check=True)
+
+
 def fresh(factor):
     """A model that no cache has."""
     model = Model()

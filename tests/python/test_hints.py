@@ -48,6 +48,26 @@ def two(block, terminals, b=(2, 5), **shapes):
     return given(model, a=[2, 5], b=b, **shapes)
 
 
+def through(*blocks):
+    """The sum of a `Linear(3)` that goes through blocks and a `Linear(4)`."""
+    model = Model()
+    model |= Linear(3)(input="a", output="x")
+    for i, block in enumerate(blocks):
+        model |= block(input=f"x{i or ''}", output=f"x{i + 1}")
+    model |= Linear(4)(input="b", output="z")
+    model |= Add()(left="z", right=f"x{len(blocks)}", output="y")
+    return given(model, a=[2, 5], b=[2, 5])
+
+
+def nested():
+    model = Model()
+    model |= Relu()(input="input", output="h")
+    model |= Dropout(0.5)(input="h", output="output")
+    outer = Model()
+    outer |= model(input="input", output="output")
+    return outer
+
+
 def one(block):
     """The block on a `Linear(3)`."""
     model = Model()
@@ -133,6 +153,23 @@ CASES = {
     "a residual": (
         lambda: given(Residual(MLP([Relu(), Relu()], [4, 3])), 2, 5),
         ["hint: `mlp` as MLP(dimensions=[4, 5]) would fit"],
+    ),
+    "what goes through a block": (
+        lambda: through(Relu(), LayerNorm()),
+        ["right: tensor<2 x 3 x f32> from `layer_norm.output`", "hint: " + MADE.format(0, 4)],
+    ),
+    "what goes through models": (
+        lambda: through(nested(), Dropout(0.1)),
+        ["hint: `linear_0` as Linear(dimension=4) would fit"],
+    ),
+    "what is made in a model": (
+        lambda: through(Sequential([Linear(3), Relu()])),
+        ["hint: `sequential.linear` as Linear(dimension=4) would fit"],
+    ),
+    "what is turned": (lambda: through(PermuteTensor((1, 0))), ["got: [2 x 4] and [3 x 2]"]),
+    "a scalar in a product": (
+        lambda: ml.compile(MatrixMultiply(), NUMPY, shapes={"left": [], "right": [3]}),
+        ["got: [] (0 dims)", "expected: 1 dim or more"],
     ),
     "given shapes": (
         lambda: given(MatrixMultiply(), left=[2, 5], right=[3, 4]),

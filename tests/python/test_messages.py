@@ -267,16 +267,32 @@ CASES = {
     ),
     "a function of NumPy": (
         lambda: np.exp(connected().y),
-        "`np.exp` takes numbers, and a connection has none before a call\n  got: a connection\n"
+        "Unexpected argument: `np.exp` takes numbers, and a connection has none before a call\n"
+        "  got: a connection\n"
         "  hint: `.exp()` of a connection is a value of the model",
     ),
     "an array that is added to": (
         lambda: np.add(X, connected().y, out=X),
-        "`np.add` takes numbers, and a connection has none before a call",
+        "Unexpected argument: `np.add` takes numbers, and a connection has none before a call",
+    ),
+    "a function of NumPy on a list": (
+        lambda: np.concatenate([connected().y, X]),
+        "Unexpected argument: `np.concatenate` takes numbers, and a connection has none",
+    ),
+    "an array of a connection": (
+        lambda: np.array(connected().y),
+        "Unexpected argument: an array of NumPy takes numbers, and a connection has none",
+    ),
+    "a connection, rounded": (
+        lambda: round(connected().y, 2),
+        "Unexpected argument: `round` takes numbers, and a connection has none before a call\n"
+        "  got: a connection\n"
+        "  hint: the block `Round` of `mithril.models` computes values of the model",
     ),
     "a connection as a number": (
         lambda: float(connected().y),
-        "`float` takes numbers, and a connection has none before a call\n  got: a connection\n"
+        "Unexpected argument: `float` takes numbers, and a connection has none before a call\n"
+        "  got: a connection\n"
         "  hint: the blocks of `mithril.models` compute values of the model",
     ),
     "a compiled model in a pickle": (
@@ -294,6 +310,57 @@ CASES = {
         lambda: compiled(Relu(), file_path="/nowhere/model.py"),
         "`file_path` cannot be written\n  where: /nowhere/model.py\n"
         "  got: No such file or directory\n  expected: a file in a folder that is there",
+    ),
+    "a connection as the name of one": (
+        lambda: ml.TrainModel(connected()).add_loss(SquaredError(), input=connected().y),
+        "Unexpected argument: it is of another kind\n  got: Connection\n  expected: a string\n"
+        '  hint: the connection\'s name is "y"',
+    ),
+    "a step without a list": (
+        lambda: ml.TrainModel(connected()).add_loss(SquaredError(), reduce_steps=Mean()),
+        "Unexpected argument: it is of another kind\n  got: Mean\n  expected: a list\n"
+        "  hint: [Mean()]",
+    ),
+    "a coefficient in words": (
+        lambda: ml.TrainModel(connected()).add_loss(SquaredError(), coef="half"),
+        "Unexpected argument: it is of another kind\n  got: str\n  expected: a number",
+    ),
+    "shapes that are no dict": (
+        lambda: connected().set_shapes([2, 3]),
+        "Unexpected argument: it is of another kind\n  got: list\n  expected: a dict",
+    ),
+    "rows of other lengths": (
+        lambda: NUMPY.array([[1, 2], [3]]),
+        "this is no array of numbers\n  got: [[1, 2], [3]]\n  expected: lists of equal lengths",
+    ),
+    "sizes in words": (
+        lambda: NUMPY.ones("ab", 3),
+        "this is no shape\n  got: 'ab', 3\n  expected: integers of at least 0",
+    ),
+    "a size below 0": (
+        lambda: NUMPY.randn(-1),
+        "this is no shape\n  got: -1\n  expected: integers of at least 0",
+    ),
+    "no path of a file": (
+        lambda: Model.load(None),
+        "Unexpected argument: `load` takes the path of a file\n  got: NoneType\n"
+        "  expected: a string or a `pathlib.Path`",
+    ),
+    "no path to save to": (
+        lambda: connected().save(3),
+        "Unexpected argument: `save` takes the path of a file\n  got: int",
+    ),
+    "no path of source": (
+        lambda: compiled(Relu(), file_path=3),
+        "`file_path` is a path\n  got: 3\n  expected: a string or a `pathlib.Path`",
+    ),
+    "no names": (
+        lambda: compiled(Relu(), data_keys=3),
+        "`data_keys` is a collection of names\n  got: 3",
+    ),
+    "no text of a block": (
+        lambda: ml.Block.from_json(None),
+        "`from_json` reads the text that `to_json` wrote\n  got: NoneType\n  expected: a string",
     ),
     "a file that is not there": (
         lambda: Model.load("/nope.json"),
@@ -322,6 +389,42 @@ def test_arrays_of_numpy_leave_operators_to_connections():
     model |= Buffer()(input=np.array([1.0, 2.0], "float32") * model.y, output="z")
     x = np.array([3.0, 4.0], "float32")
     assert compiled(model).evaluate({}, {"x": x})["z"].tolist() == [3, 8]
+
+
+@pytest.mark.parametrize("symbol", ["+", "-", "*", "/", "//", "%", "**", "@", "<", "=="])
+def test_arrays_of_torch_leave_operators_to_connections(symbol):
+    torch = pytest.importorskip("torch")
+    model = connected()
+    value = eval(f"z {symbol} y", {"z": torch.tensor([1.0, 2.0]), "y": model.y})
+    model |= Buffer()(input=value, output="z")
+    x = np.array([2.0, 4.0], "float32")
+    expected = eval(f"z {symbol} x", {"z": np.array([1.0, 2.0], "float32"), "x": x})
+    assert np.allclose(compiled(model, {"x": [2]}).evaluate({}, {"x": x})["z"], expected)
+
+
+def test_sizes_are_integers_of_any_kind():
+    assert NUMPY.ones(np.int64(2), 3).shape == NUMPY.ones((np.int64(2), 3)).shape == (2, 3)
+    assert NUMPY.full(np.int64(2), 1.0).shape == (2,)
+
+
+def test_an_argument_of_another_kind_is_named():
+    with pytest.raises(ml.UsageError) as caught:
+        ml.TrainModel(connected()).add_loss(SquaredError(), coef="half")
+    # Python shows it below the message.
+    assert caught.value.__notes__ == ["while processing 'coef'"]
+
+
+def test_a_block_of_a_name_like_another_is_suggested():
+    with pytest.raises(AttributeError, match="did you mean `Linear`"):
+        _ = ml.models.Linaer
+
+
+def test_functions_of_torch_take_no_connections():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(ml.UsageError, match=r"`torch.exp` takes numbers(.|\n)*`\.exp\(\)`"):
+        torch.exp(connected().y)
+    with pytest.raises(ml.UsageError, match=r"`torch.cat` takes numbers"):
+        torch.cat([torch.ones(2), connected().y])
 
 
 def test_arrays_of_another_framework_are_told_so():
@@ -417,6 +520,15 @@ def test_a_batch_of_one_is_no_batch_at_run_time():
 def test_none_of_no_elements_is_chosen_at_run_time(backend, block):
     model = ml.compile(block, backend(), shapes={"input": ["n", 3]})
     with pytest.raises(ml.ShapeError, match="n = 0, axis 0 of `input`\n  expected: n >= 1"):
+        model.evaluate({}, {"input": X[:0]})
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("block", [Max(), Min(), ArgMax()])
+def test_none_of_no_elements_is_chosen_of_an_open_rank(backend, block):
+    model = ml.compile(block, backend())
+    model.evaluate({}, {"input": X})
+    with pytest.raises(ml.ShapeError, match=r"where: block `\w+`(.|\n)*expected: \w+ .*"):
         model.evaluate({}, {"input": X[:0]})
 
 

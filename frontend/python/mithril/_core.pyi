@@ -78,7 +78,7 @@ class Block:
         Errors: those of compiling.
         """
     @staticmethod
-    def from_json(text: str) -> Block:
+    def from_json(text: "str") -> Block:
         """
         The block of a JSON text that `to_json` wrote.
         """
@@ -93,7 +93,7 @@ class Block:
         What kind of block it is: `Linear`, or the class of a model.
         """
     @staticmethod
-    def load(path: str | PathLike[str]) -> Block:
+    def load(path: "str | PathLike[str]") -> Block:
         """
         The block of a file that `save` wrote.
         """
@@ -107,7 +107,7 @@ class Block:
         """
         The names of the outputs.
         """
-    def save(self, /, path: str | PathLike[str]) -> None:
+    def save(self, /, path: "str | PathLike[str]") -> None:
         """
         Writes the model to a file, as JSON.
         """
@@ -186,6 +186,8 @@ class Connection:
     def __abs__(self, /) -> Connection: ...
     def __add__(self, other: object, /) -> Connection: ...
     def __and__(self, other: object, /) -> Connection: ...
+    def __array__(self, /, *_args: "object", **_kwargs: "object") -> Any: ...
+    def __array_function__(self, /, function: "object", _types: "object", _args: "object", _kwargs: "object") -> Any: ...
     def __array_ufunc__(self, /, ufunc: "object", method: "str", *inputs: "object", **kwargs: "object") -> Connection:
         """
         NumPy leaves operators on connections to them. Errors: another function of NumPy.
@@ -237,6 +239,7 @@ class Connection:
     def __rmod__(self, other: object, /) -> Connection: ...
     def __rmul__(self, other: object, /) -> Connection: ...
     def __ror__(self, other: object, /) -> Connection: ...
+    def __round__(self, /, _digits: "object" = None) -> int: ...
     def __rpow__(self, other: object, modulo: object = None, /) -> Connection: ...
     def __rrshift__(self, other: object, /) -> Connection: ...
     def __rshift__(self, other: object, /) -> Connection: ...
@@ -244,6 +247,12 @@ class Connection:
     def __rtruediv__(self, other: object, /) -> Connection: ...
     def __rxor__(self, other: object, /) -> Connection: ...
     def __sub__(self, other: object, /) -> Connection: ...
+    @classmethod
+    def __torch_function__(cls, /, function: "object", _types: "object", _args: "object" = None, _kwargs: "object" = None) -> Any:
+        """
+        PyTorch leaves operators on connections to them, as it does for each `TypeError`.
+        Errors: another function of PyTorch.
+        """
     def __truediv__(self, other: object, /) -> Connection: ...
     def __xor__(self, other: object, /) -> Connection: ...
     @property
@@ -423,7 +432,7 @@ class IOKey:
     A connection with what is known of it: a name makes it a terminal of the model; `expose` makes
     it an output even where something inside reads it.
     """
-    def __new__(cls, /, name: str | None = None, *, value: Any | None = None, shape: Any | None = None, dtype: Any | None = None, differentiable: bool | None = None, expose: bool = False, connections: SupportsGetItem[int, Any] | None = None) -> IOKey: ...
+    def __new__(cls, /, name: "str | None" = None, *, value: Any | None = None, shape: Any | None = None, dtype: Any | None = None, differentiable: bool | None = None, expose: bool = False, connections: "list[object] | None" = None) -> IOKey: ...
     def __repr__(self, /) -> str: ...
 
 @final
@@ -443,7 +452,7 @@ class Model(Block):
         A model is one, however many blocks it has.
         """
     def __iadd__(self, block: object, /) -> None: ...
-    def __init__(self, /, *, name: str | None = None) -> None: ...
+    def __init__(self, /, *, name: "str | None" = None) -> None: ...
     def __ior__(self, block: object, /) -> None: ...
     def __len__(self, /) -> int:
         """
@@ -464,11 +473,11 @@ class Model(Block):
         A model that can be built further, from a JSON text that `to_json` wrote.
         """
     @staticmethod
-    def load(path: str | PathLike[str]) -> Model:
+    def load(path: "str | PathLike[str]") -> Model:
         """
         A model that can be built further, from a file that `save` wrote.
         """
-    def rename(self, /, old: str, new: str) -> None:
+    def rename(self, /, old: "str", new: "str") -> None:
         """
         Gives a terminal another name.
         """
@@ -477,7 +486,7 @@ class Model(Block):
         States shapes of terminals, in a dict or by keyword: numbers, names of dims, or `None` where
         a dim may vary.
         """
-    def set_standard(self, /, *, input: str | None = None, output: str | None = None) -> None:
+    def set_standard(self, /, *, input: "str | None" = None, output: "str | None" = None) -> None:
         """
         Says what `+=` connects of the model where it is a block of another.
         """
@@ -638,15 +647,15 @@ class TrainModel(Block):
     """
     def __init__(self, /, model: Any) -> None: ...
     def __new__(cls, /, model: "Block") -> TrainModel: ...
-    def add_loss(self, /, loss: "Block | None" = None, reduce_steps: "list[Block] | None" = None, coef: SupportsFloat | SupportsIndex = 1.0, input: str = "output", target: str = "target", **unknown: "object") -> None:
+    def add_loss(self, /, loss: "Block | None" = None, reduce_steps: "list[Block] | None" = None, coef: "float" = 1.0, input: "str" = ..., target: "str" = ..., **unknown: "object") -> None:
         """
-        Adds `coef` times a loss of the output `input` against the new input `target`, reduced to a
-        number by `reduce_steps`: the mean, where left out.
+        Adds `coef` times a loss of the output `input` (`"output"`, where left out) against the new
+        input `target` (`"target"`), reduced to a number by `reduce_steps`: the mean, where left out.
         """
-    def add_metric(self, /, metric: "Block | None" = None, reduce_steps: "list[Block] | None" = None, input: str = "output", target: str = "target", name: str | None = None, **unknown: "object") -> None:
+    def add_metric(self, /, metric: "Block | None" = None, reduce_steps: "list[Block] | None" = None, input: "str" = ..., target: "str" = ..., name: "str | None" = None, **unknown: "object") -> None:
         """
-        Adds a metric of the output `input` against `target`, as the output `name`: the kind of the
-        metric in snake case, where left out.
+        Adds a metric of the output `input` (`"output"`, where left out) against `target`
+        (`"target"`), as the output `name`: the kind of the metric in snake case, where left out.
         """
     def add_regularization(self, /, regularizer: "Block | None" = None, coef: SupportsFloat | SupportsIndex | None = None, input: Any | None = None, **unknown: "object") -> None:
         """

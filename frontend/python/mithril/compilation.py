@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import _core
 from .errors import BackendError, UsageError, shown
+from .sources import path_text
 from .units import bytes_of
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def compile(
         backend,
         options,
         jit=backend.jit_default if jit is None else bool(jit),
-        file_path=None if file_path is None else os.fspath(file_path),
+        file_path=None if file_path is None else path_text(file_path, "file_path"),
         debug=bool(debug),
         verbose=bool(verbose),
     )
@@ -152,7 +153,10 @@ def _names(keys: Keys, keyword: str) -> list[str]:
             f'`{keyword}` is a collection of names\n  got: the string "{keys}"'
             f'\n  hint: {keyword}=["{keys}"]'
         )
-    return list(keys)
+    names = list(keys) if isinstance(keys, Iterable) else [keys]
+    if not all(isinstance(name, str) for name in names):
+        raise UsageError(f"`{keyword}` is a collection of names\n  got: {shown(keys)}")
+    return names
 
 
 def _refuse(unknown: Mapping[str, object]) -> None:

@@ -16,7 +16,7 @@ from .deferred import Deferred
 from .errors import BackendError, MithrilError, TerminalError, UsageError, shown
 from .misfits import raise_misfit
 from .seeds import Seeds
-from .sources import executed, write_constants, write_source
+from .sources import executed, path_text, write_constants, write_source
 
 if TYPE_CHECKING:
     from .backends.base import Backend
@@ -334,7 +334,7 @@ class CompiledModel:
         if params is not None:
             values = {n: self.backend.to_numpy(value) for n, value in params.items()}
         processors = cpu.split(",") if isinstance(cpu, str) else list(cpu)
-        paths = self._runner.native.export(os.fspath(folder), name, processors, values)
+        paths = self._runner.native.export(path_text(folder, "folder"), name, processors, values)
         return {what: Path(path) for what, path in paths.items()}
 
     def register_hook(self, name: str, hook: Callable[[Array], object]) -> None:

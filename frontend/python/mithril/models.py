@@ -3,7 +3,16 @@ the extension module when they are first asked for."""
 
 from __future__ import annotations
 
-from ._core import Block, Connection, IOKey, Model, TrainModel, block_info, block_names
+from ._core import (
+    Block,
+    Connection,
+    IOKey,
+    Model,
+    TrainModel,
+    block_info,
+    block_names,
+    did_you_mean,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,7 +56,9 @@ def _value(text: str) -> typing.Any:
 def __getattr__(name: str) -> typing.Any:
     info = block_info(name)
     if info is None:
-        raise AttributeError(f"module `mithril.models` has no `{name}`")
+        near = did_you_mean(name, __all__)
+        hint = f": {near}" if near else ""
+        raise AttributeError(f"module `mithril.models` has no `{name}`{hint}")
     terminals = f"{', '.join(info.inputs)} -> {', '.join(info.outputs)}"
     body = {
         "__doc__": f"{info.doc}\n\nTerminals: {terminals}.",

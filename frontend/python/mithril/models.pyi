@@ -1243,7 +1243,7 @@ class Tile(Block):
     ) -> None: ...
 
 class Repeat(Block):
-    """Each element repeated `repeats` times along `axis`."""
+    """Each element `repeats` times along `axis`."""
 
     def __init__(
         self,
@@ -1266,7 +1266,7 @@ class Flip(Block):
     ) -> None: ...
 
 class Roll(Block):
-    """Elements moved by `shift` along `axis`; what leaves comes in at the other end."""
+    """The elements moved by `shift` along `axis`; what leaves comes in at the other end."""
 
     def __init__(
         self,
@@ -1406,7 +1406,7 @@ class Triu(Block):
     ) -> None: ...
 
 class Diagonal(Block):
-    """The diagonal of the last two axes, `offset` above the main one."""
+    """The diagonal of the last two axes, `offset` to the right of the main one."""
 
     def __init__(
         self,

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 from . import _core
-from .errors import BackendError, UsageError
+from .errors import BackendError, UsageError, shown
 
-__all__ = ["executed", "write_constants", "write_source"]
+__all__ = ["executed", "path_text", "write_constants", "write_source"]
+
+
+def path_text(path: str | os.PathLike[str], keyword: str) -> str:
+    """A path that was given for `keyword`.
+
+    Errors: `UsageError` where it is none.
+    """
+    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
+    if not isinstance(text, str):
+        raise UsageError(
+            f"`{keyword}` is a path\n  got: {shown(path)}\n  expected: a string or a `pathlib.Path`"
+        )
+    return text
 
 
 def executed(source: str, name: str, file: str | None = None) -> dict[str, Any]:

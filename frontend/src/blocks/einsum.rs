@@ -6,7 +6,6 @@ use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::op::Class;
 
 use super::elementwise::done;
-use super::index::diagonal;
 use super::parameter::required;
 use super::{BASE, Entry, Group, Kind, Meaning, Value, data};
 use crate::lower::Cx;
@@ -44,7 +43,7 @@ fn lower(cx: &Cx) -> Result<Vec<Value>> {
             .expected(format!("{rank} labels"))
             .err();
         }
-        terms.push(without_repeats(cx, Term { value, labels })?);
+        terms.push(without_repeats(Term { value, labels }));
     }
     let mut rest = terms.into_iter();
     let mut total = rest.next().expect("there is an input for each operand");
@@ -104,7 +103,7 @@ fn place(labels: &[char], label: char) -> i64 {
 }
 
 /// Diagonals in place of labels that one operand repeats.
-fn without_repeats<'a>(cx: &Cx<'a>, mut term: Term<'a>) -> Result<Term<'a>> {
+fn without_repeats<'a>(mut term: Term<'a>) -> Term<'a> {
     loop {
         let labels = &term.labels;
         let repeated = (0..labels.len()).find_map(|i| {
@@ -112,14 +111,14 @@ fn without_repeats<'a>(cx: &Cx<'a>, mut term: Term<'a>) -> Result<Term<'a>> {
             Some((i, j))
         });
         let Some((i, j)) = repeated else {
-            return Ok(term);
+            return term;
         };
         let others = (0..labels.len()).filter(|k| *k != i && *k != j);
         let order: Vec<usize> = others.chain([i, j]).collect();
         let permutation: Vec<i64> = order.iter().map(|&k| k as i64).collect();
         let moved = term.value.transpose(&permutation);
         term = Term {
-            value: diagonal(cx, moved, 0)?,
+            value: moved.unary("diagonal", &[]),
             labels: order[..order.len() - 1].iter().map(|&k| labels[k]).collect(),
         };
     }

@@ -4,7 +4,6 @@ use mithril_ir::algebra::Var;
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dim::Dim;
-use mithril_ir::dtype::DType;
 use mithril_ir::op::Class;
 use mithril_ir::shape::Shape;
 
@@ -151,11 +150,8 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         parameters: &[with("offset", Kind::Int, Default::Int(0))],
-        ..LAYOUT.row(
-            "Diagonal",
-            "The diagonal of the last two axes, `offset` above the main one.",
-            |cx| diagonal(cx, cx.var("input"), cx.int("offset")).map(|v| vec![v.value]),
-        )
+        group: Group::Shape,
+        ..one("Diagonal", "diagonal", ANY)
     },
     Entry {
         name: "Shape",
@@ -229,33 +225,6 @@ pub(super) fn slice<'a>(cx: &Cx<'a>, bounds: &[(i64, Dim, Dim, i64)]) -> Var<'a>
 
 fn triangle(cx: &Cx, op: &str) -> Result<Vec<Value>> {
     done(cx.var("input").unary(op, &[("diagonal", cx.int("diagonal").into())]))
-}
-
-/// The diagonal of the last two axes.
-pub(super) fn diagonal<'a>(cx: &Cx<'a>, x: Var<'a>, offset: i64) -> Result<Var<'a>> {
-    let shape = x.shape();
-    let last = shape.need_trailing(2)?;
-    let (rows, columns) = (&last[0], &last[1]);
-    let (skipped, moved) = (Dim::Const((-offset).max(0)), Dim::Const(offset.max(0)));
-    let length = (rows - &skipped).min(&(columns - &moved));
-    if length.as_const().is_some_and(|n| n < 0) {
-        return Diagnostic::new("Incompatible shapes during compilation: no such diagonal")
-            .got(format!("offset {offset} of {shape}"))
-            .err();
-    }
-    let attrs = [
-        ("axes", Attr::ints([-2])),
-        ("starts", Shape::new([skipped.clone()]).into()),
-        ("limits", Shape::new([&skipped + &length]).into()),
-    ];
-    let kept = x.unary("slice", &attrs);
-    let mut places = kept.shape();
-    let count = places.dims.len();
-    places.dims[count - 1] = Dim::Const(1);
-    let ramp = cx.iota(Shape::new([length, Dim::Const(1)]), 0, DType::I64);
-    let ramp = (ramp + offset.max(0) as f64).broadcast_to(places);
-    let picked = cx.op("take_along", &[kept, ramp], &[("axis", (-1).into())]);
-    Ok(picked.squeeze(&[-1]))
 }
 
 fn unique(cx: &Cx) -> Result<Vec<Value>> {

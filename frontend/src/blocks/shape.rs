@@ -169,21 +169,13 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         parameters: &[required("reps", Kind::Ints)],
-        ..LAYOUT.row("Tile", "`input` repeated `reps` times along each of the last axes.", tile)
+        group: Group::Shape,
+        ..one("Tile", "tile", ANY)
     },
     Entry {
         parameters: &[required("repeats", Kind::Count), required("axis", Kind::Int)],
-        ..LAYOUT.row("Repeat", "Each element repeated `repeats` times along `axis`.", |cx| {
-            let x = cx.var("input");
-            let (times, shape) = (Dim::Const(cx.int("repeats")), x.shape());
-            let at = shape.axis(cx.int("axis"))?;
-            let mut each = shape.dims.to_vec();
-            each.insert(at + 1, times.clone());
-            let mut flat = shape.dims.to_vec();
-            flat[at] = &flat[at] * &times;
-            let wide = x.expand_dims(&[at as i64 + 1]).broadcast_to(Shape::new(each));
-            done(wide.reshape(Shape::new(flat)))
-        })
+        group: Group::Shape,
+        ..one("Repeat", "repeat", ANY)
     },
     Entry {
         group: Group::Shape,
@@ -192,22 +184,8 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         parameters: &[required("shift", Kind::Int), required("axis", Kind::Int)],
-        ..LAYOUT.row(
-            "Roll",
-            "Elements moved by `shift` along `axis`; what leaves comes in at the other end.",
-            |cx| {
-                let (x, axis) = (cx.var("input"), cx.int("axis"));
-                let shape = x.shape();
-                let length = &shape.dims[shape.dims.len() - shape.axis_from_back(axis)?];
-                let at = match length.as_const() {
-                    Some(0) => return done(x),
-                    _ => (length - &Dim::Const(cx.int("shift"))).modulo(length),
-                };
-                let (front, back) =
-                    (cut(cx, axis, None, Some(&at)), cut(cx, axis, Some(&at), None));
-                done(cx.op("concat", &[back, front], &[("axis", axis.into())]))
-            },
-        )
+        group: Group::Shape,
+        ..one("Roll", "roll", ANY)
     },
 ];
 
@@ -248,22 +226,4 @@ fn split(cx: &Cx) -> Result<Vec<Value>> {
         cut(cx, axis, Some(&start), Some(&limit)).value
     });
     Ok(parts.collect())
-}
-
-fn tile(cx: &Cx) -> Result<Vec<Value>> {
-    let x = cx.var("input");
-    let reps = cx.settings.ints("reps").unwrap_or_default();
-    let shape = x.shape();
-    let rank = shape.need_rank()?.max(reps.len());
-    let ones = |have: usize| std::iter::repeat_n(Dim::Const(1), rank - have);
-    let own: Vec<Dim> = ones(shape.dims.len()).chain(shape.dims.iter().cloned()).collect();
-    let times: Vec<Dim> = ones(reps.len()).chain(reps.iter().map(|&r| Dim::Const(r))).collect();
-    let pairs = |a: &[Dim]| -> Vec<Dim> {
-        a.iter().zip(&own).flat_map(|(t, d)| [t.clone(), d.clone()]).collect()
-    };
-    let single: Vec<Dim> = vec![Dim::Const(1); rank];
-    let wide = x.reshape(Shape::new(pairs(&single)));
-    let wide = wide.broadcast_to(Shape::new(pairs(&times)));
-    let flat = times.iter().zip(&own).map(|(t, d)| t * d);
-    done(wide.reshape(Shape::new(flat.collect::<Vec<_>>())))
 }

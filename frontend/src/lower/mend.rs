@@ -13,7 +13,8 @@ use super::cx::Operand;
 use super::fault::{Fault, Origin, Told, join};
 use super::frame::Frame;
 use crate::block::Definition;
-use crate::model::seal::Part;
+use crate::blocks::{Entry, Group, Settings};
+use crate::model::seal::{Composite, Feed, Made, Part};
 use crate::setting::Setting;
 
 /// An operand would fit if this axis had this dim.
@@ -124,12 +125,7 @@ fn resized(root: &Definition, told: &Told) -> Option<String> {
     let last = told.shape.as_ref()?.dims.len().checked_sub(1)?;
     let own = told.shape.as_ref()?.dims[last].as_const()?;
     let mend = told.mends.iter().find(|mend| mend.axis == last)?;
-    let mut inside = root;
-    for name in path {
-        let parts = &inside.composite.as_ref()?.parts;
-        inside = &parts.iter().find(|p| p.name == *name)?.definition;
-    }
-    let (entry, settings) = inside.origin.as_ref()?;
+    let (path, (entry, settings)) = sized(root, path)?;
     let setting = match settings.ints("dimensions") {
         Some(mut sizes) if sizes.last() == Some(&own) => {
             sizes.pop();
@@ -139,7 +135,75 @@ fn resized(root: &Definition, told: &Told) -> Option<String> {
         _ if settings.int("dimension") == Some(own) => format!("dimension={}", mend.dim),
         _ => return None,
     };
-    Some(format!("`{}` as {}({setting}) would fit", join(path), entry.name))
+    Some(format!("`{}` as {}({setting}) would fit", join(&path), entry.name))
+}
+
+/// A block by its path, with its entry and settings.
+type Sized<'r> = (Vec<Arc<str>>, &'r (&'static Entry, Settings));
+
+/// The block that gives the last dim of what the block at `path` makes: itself, or what it goes on
+/// from, through blocks that keep the dims of their one input.
+fn sized<'r>(root: &'r Definition, path: &[Arc<str>]) -> Option<Sized<'r>> {
+    let mut path = path.to_vec();
+    loop {
+        let (_, part) = inside(root, &path)?;
+        let origin = part.definition.origin.as_ref();
+        let says = |name| origin.is_some_and(|(_, settings)| settings.ints(name).is_some());
+        if says("dimensions") || says("dimension") {
+            return Some((path, origin?));
+        }
+        if let Some(composite) = &part.definition.composite {
+            let output = part.definition.standard_output? as usize;
+            path.push(maker(composite, composite.outputs[output])?);
+            continue;
+        }
+        let (entry, _) = origin?;
+        let data = part.definition.inputs.iter().filter(|t| t.role == Role::Data).count();
+        if !matches!(entry.group, Group::Elementwise | Group::Layer) || data != 1 {
+            return None;
+        }
+        path = fed(root, path)?;
+    }
+}
+
+/// The path of the block that makes the standard input of the one at `path`.
+fn fed(root: &Definition, mut path: Vec<Arc<str>>) -> Option<Vec<Arc<str>>> {
+    let mut input = inside(root, &path)?.1.definition.standard_input? as usize;
+    loop {
+        let (composite, part) = inside(root, &path)?;
+        let Feed::Net(net) = part.inputs[input] else {
+            return None;
+        };
+        path.pop();
+        match &composite.nets[net as usize].from {
+            Made::Input(outer) if !path.is_empty() => input = *outer as usize,
+            _ => {
+                path.push(maker(composite, net)?);
+                return Some(path);
+            }
+        }
+    }
+}
+
+/// The name of the part that makes a net.
+fn maker(composite: &Composite, net: u32) -> Option<Arc<str>> {
+    match &composite.nets[net as usize].from {
+        Made::Part { part, .. } => Some(composite.parts[*part as usize].name.clone()),
+        Made::Input(_) | Made::Value(_) => None,
+    }
+}
+
+/// The part at a path, and the model that it is in.
+fn inside<'r>(root: &'r Definition, path: &[Arc<str>]) -> Option<(&'r Composite, &'r Part)> {
+    let (last, outer) = path.split_last()?;
+    let mut composite = root.composite.as_ref()?;
+    let find = |composite: &'r Composite, name: &Arc<str>| {
+        composite.parts.iter().find(|part| part.name == *name)
+    };
+    for name in outer {
+        composite = find(composite, name)?.definition.composite.as_ref()?;
+    }
+    Some((composite, find(composite, last)?))
 }
 
 fn reshaped(root: &Definition, told: &Told) -> Option<String> {

@@ -1,7 +1,7 @@
 //! Blocks and models as Python classes.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use mithril_ir::diagnostic::{Diagnostic, did_you_mean};
@@ -13,7 +13,7 @@ use super::connection::Connection;
 use super::cost::Costs;
 use super::dtype::DType;
 use super::fault::{Answer, guarded};
-use super::value::{settings, shapes, source};
+use super::value::{optional_dict, settings, shapes, source};
 use crate::summary::{self, Row};
 use crate::{blocks, lower};
 
@@ -130,9 +130,28 @@ fn called(name: &Bound<'_, PyAny>) -> Answer<Option<String>> {
     })
 }
 
-/// The text of a file. Errors, with its path: it cannot be read.
-pub fn read(path: &Path) -> Answer<String> {
-    fs::read_to_string(path).map_err(|error| {
+/// The text that `from_json` was given. Errors: it is none.
+pub fn json(text: &Bound<'_, PyAny>) -> Answer<String> {
+    text.extract().map_err(|_| {
+        let class = text.get_type().name().map(|n| n.to_string()).unwrap_or_default();
+        let what = Diagnostic::new("`from_json` reads the text that `to_json` wrote");
+        what.got(class).expected("a string").into()
+    })
+}
+
+/// A path that a function was given. Errors: it is none.
+pub fn path(function: &str, value: &Bound<'_, PyAny>) -> Answer<PathBuf> {
+    value.extract().map_err(|_| {
+        let class = value.get_type().name().map(|n| n.to_string()).unwrap_or_default();
+        let what = format!("Unexpected argument: `{function}` takes the path of a file");
+        Diagnostic::new(what).got(class).expected("a string or a `pathlib.Path`").into()
+    })
+}
+
+/// The text of a file. Errors, with its path: it is no path, it cannot be read.
+pub fn read(given: &Bound<'_, PyAny>) -> Answer<String> {
+    let path = path("load", given)?;
+    fs::read_to_string(&path).map_err(|error| {
         let what = Diagnostic::new("the file cannot be read").at(path.display().to_string());
         what.got(error).into()
     })
@@ -259,7 +278,11 @@ impl Block {
     /// A table of the blocks inside down to `depth`: terminals and numbers of params. With `shapes`
     /// of the inputs, or where the model states them, the types of terminals too.
     #[pyo3(signature = (shapes: "dict[str, list[int | str | None]] | None"=None, *, depth=1))]
-    fn summary(&self, shapes: Option<&Bound<'_, PyDict>>, depth: i64) -> Answer<String> {
+    fn summary(
+        &self,
+        #[pyo3(from_py_with = optional_dict)] shapes: Option<&Bound<'_, PyDict>>,
+        depth: i64,
+    ) -> Answer<String> {
         let depth = usize::try_from(depth).map_err(|_| {
             let what = Diagnostic::new("`depth` is a number of levels of blocks");
             Box::new(what.got(depth).expected("0 or more"))
@@ -275,7 +298,7 @@ impl Block {
     #[pyo3(signature = (shapes: "dict[str, list[int | str | None]] | None"=None, *, dtype: "DType | None"=None, inference=true))]
     fn cost(
         &self,
-        shapes: Option<&Bound<'_, PyDict>>,
+        #[pyo3(from_py_with = optional_dict)] shapes: Option<&Bound<'_, PyDict>>,
         dtype: Option<&Bound<'_, DType>>,
         inference: bool,
     ) -> Answer<Costs> {
@@ -301,12 +324,15 @@ impl Block {
 
     /// The block of a JSON text that `to_json` wrote.
     #[staticmethod]
-    fn from_json(text: &str) -> Answer<Block> {
-        guarded(|| Ok(Block::of(crate::Block::from_json(text)?)))
+    #[pyo3(signature = (text: "str"))]
+    fn from_json(text: &Bound<'_, PyAny>) -> Answer<Block> {
+        guarded(|| Ok(Block::of(crate::Block::from_json(&json(text)?)?)))
     }
 
     /// Writes the model to a file, as JSON.
-    fn save(&self, path: PathBuf) -> Answer<()> {
+    #[pyo3(signature = (path: "str | PathLike[str]"))]
+    fn save(&self, path: &Bound<'_, PyAny>) -> Answer<()> {
+        let path = self::path("save", path)?;
         let text = self.to_json()?;
         Ok(fs::write(&path, text).map_err(|error| {
             let what = Diagnostic::new("the file cannot be written");
@@ -316,8 +342,9 @@ impl Block {
 
     /// The block of a file that `save` wrote.
     #[staticmethod]
-    fn load(path: PathBuf) -> Answer<Block> {
-        Block::from_json(&read(&path)?)
+    #[pyo3(signature = (path: "str | PathLike[str]"))]
+    fn load(path: &Bound<'_, PyAny>) -> Answer<Block> {
+        guarded(|| Ok(Block::of(crate::Block::from_json(&read(path)?)?)))
     }
 
     /// Copies and pickles are made through JSON.

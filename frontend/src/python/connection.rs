@@ -6,12 +6,14 @@
 use mithril_ir::diagnostic::Diagnostic;
 use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyTuple, PyType};
 
 use super::dtype;
 use super::fault::{Answer, Fault, guarded};
-use super::value::{literal, setting, shape, source};
+use super::value::{literal, optional_list, optional_text, setting, shape, source};
+use crate::blocks::{Entry, Meaning};
 use crate::model::METHODS;
+use crate::naming::snake_case;
 use crate::{Setting, blocks};
 
 /// A value inside a model. Operators and methods on it add the blocks that compute them.
@@ -64,14 +66,31 @@ const UFUNCS: [(&str, &str); 19] = [
     ("greater_equal", ">="),
 ];
 
-/// The error of a function that computes at once.
+/// The error of a function that computes at once, whose last name is `name`.
 fn no_array(function: &str, name: &str) -> Fault {
-    let what = format!("{function} takes numbers, and a connection has none before a call");
-    let hint = match METHODS.iter().any(|m| m.name == name) {
-        true => format!("`.{name}()` of a connection is a value of the model"),
-        false => "the blocks of `mithril.models` compute values of the model".to_string(),
+    let what = format!(
+        "Unexpected argument: {function} takes numbers, and a connection has none before a call"
+    );
+    let named = |e: &&Entry| {
+        matches!(e.meaning, Meaning::Op(op) if op == name) || snake_case(e.name) == name
+    };
+    let hint = if METHODS.iter().any(|m| m.name == name) {
+        format!("`.{name}()` of a connection is a value of the model")
+    } else if let Some(entry) = blocks::table().find(named) {
+        format!("the block `{}` of `mithril.models` computes values of the model", entry.name)
+    } else {
+        "the blocks of `mithril.models` compute values of the model".to_string()
     };
     Diagnostic::new(what).got("a connection").hint(hint).into()
+}
+
+/// The error of a function of a framework, as `np.concatenate` or `torch.exp`.
+fn no_array_of(framework: &str, function: &Bound<'_, PyAny>) -> Answer<Fault> {
+    let name: String = match function.getattr_opt("__name__")? {
+        Some(name) => name.extract()?,
+        None => function.str()?.extract()?,
+    };
+    Ok(no_array(&format!("`{framework}.{name}`"), &name))
 }
 
 /// The operators by their names in Python's data model.
@@ -190,6 +209,49 @@ macro_rules! operators {
                     Ok(left) => left.get().apply(symbol, &right, false),
                     Err(_) => self.apply(symbol, &left, true),
                 }
+            }
+
+            #[pyo3(signature = (*_args: "object", **_kwargs: "object"))]
+            fn __array__(
+                &self,
+                _args: &Bound<'_, PyTuple>,
+                _kwargs: Option<&Bound<'_, PyDict>>,
+            ) -> Answer<Py<PyAny>> {
+                Err(no_array("an array of NumPy", "array"))
+            }
+
+            #[pyo3(signature = (
+                function: "object", _types: "object", _args: "object", _kwargs: "object"
+            ))]
+            fn __array_function__(
+                &self,
+                function: &Bound<'_, PyAny>,
+                _types: &Bound<'_, PyAny>,
+                _args: &Bound<'_, PyAny>,
+                _kwargs: &Bound<'_, PyAny>,
+            ) -> Answer<Py<PyAny>> {
+                Err(no_array_of("np", function)?)
+            }
+
+            /// PyTorch leaves operators on connections to them, as it does for each `TypeError`.
+            /// Errors: another function of PyTorch.
+            #[classmethod]
+            #[pyo3(signature = (
+                function: "object", _types: "object", _args: "object"=None, _kwargs: "object"=None
+            ))]
+            fn __torch_function__(
+                _class: &Bound<'_, PyType>,
+                function: &Bound<'_, PyAny>,
+                _types: &Bound<'_, PyAny>,
+                _args: Option<&Bound<'_, PyAny>>,
+                _kwargs: Option<&Bound<'_, PyAny>>,
+            ) -> Answer<Py<PyAny>> {
+                Err(no_array_of("torch", function)?)
+            }
+
+            #[pyo3(signature = (_digits: "object"=None))]
+            fn __round__(&self, _digits: Option<&Bound<'_, PyAny>>) -> Answer<i64> {
+                Err(no_array("`round`", "round"))
             }
 
             fn __float__(&self) -> Answer<f64> {
@@ -312,17 +374,17 @@ pub struct IOKey(pub crate::IoKey);
 impl IOKey {
     #[new]
     #[pyo3(signature = (
-        name=None, *, value=None, shape=None, dtype=None, differentiable=None, expose=false,
-        connections=None,
+        name: "str | None"=None, *, value=None, shape=None, dtype=None, differentiable=None,
+        expose=false, connections: "list[object] | None"=None,
     ))]
     fn new(
-        name: Option<String>,
+        #[pyo3(from_py_with = optional_text)] name: Option<String>,
         value: Option<&Bound<'_, PyAny>>,
         shape: Option<&Bound<'_, PyAny>>,
         dtype: Option<&Bound<'_, PyAny>>,
         differentiable: Option<bool>,
         expose: bool,
-        connections: Option<Vec<Bound<'_, PyAny>>>,
+        #[pyo3(from_py_with = optional_list)] connections: Option<Vec<Bound<'_, PyAny>>>,
     ) -> Answer<IOKey> {
         let connections: Answer<Vec<_>> =
             connections.unwrap_or_default().iter().map(source).collect();

@@ -1,16 +1,15 @@
 //! Models under construction, and models to be trained, as Python classes.
 
-use std::path::PathBuf;
 use std::sync::Mutex;
 
 use mithril_ir::diagnostic::{Diagnostic, did_you_mean};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
-use super::block::{Block, Inner, read};
+use super::block::{Block, Inner, json, read};
 use super::dtype;
 use super::fault::{Answer, Fault, guarded};
-use super::value::{shapes, uncalled};
+use super::value::{number, optional_dict, optional_list, optional_text, shapes, text, uncalled};
 use crate::Loss;
 use crate::block::quoted;
 use crate::naming::snake_case;
@@ -43,11 +42,15 @@ impl Model {
         Ok(PyClassInitializer::from(base).add_subclass(Model))
     }
 
-    #[pyo3(signature = (*, name=None, checkpoint=false))]
-    fn __init__(slf: &Bound<'_, Model>, name: Option<&str>, checkpoint: bool) -> Answer<()> {
+    #[pyo3(signature = (*, name: "str | None"=None, checkpoint=false))]
+    fn __init__(
+        slf: &Bound<'_, Model>,
+        #[pyo3(from_py_with = optional_text)] name: Option<String>,
+        checkpoint: bool,
+    ) -> Answer<()> {
         let model = slf.as_super().get().model()?;
         if let Some(name) = name {
-            model.set_name(name)?;
+            model.set_name(&name)?;
         }
         Ok(model.set_checkpoint(checkpoint)?)
     }
@@ -56,20 +59,14 @@ impl Model {
     #[staticmethod]
     #[pyo3(signature = (text: "str"))]
     fn from_json(py: Python<'_>, text: &Bound<'_, PyAny>) -> Answer<Py<Model>> {
-        guarded(|| {
-            let Ok(text) = text.extract::<String>() else {
-                return Err(Diagnostic::new("`from_json` reads the text that `to_json` wrote")
-                    .got(text.get_type().name()?)
-                    .expected("a string")
-                    .into());
-            };
-            Model::of_text(py, &text)
-        })
+        guarded(|| Model::of_text(py, &json(text)?))
     }
+
     /// A model that can be built further, from a file that `save` wrote.
     #[staticmethod]
-    fn load(py: Python<'_>, path: PathBuf) -> Answer<Py<Model>> {
-        guarded(|| Model::of_text(py, &read(&path)?))
+    #[pyo3(signature = (path: "str | PathLike[str]"))]
+    fn load(py: Python<'_>, path: &Bound<'_, PyAny>) -> Answer<Py<Model>> {
+        guarded(|| Model::of_text(py, &read(path)?))
     }
 
     fn __ior__(slf: &Bound<'_, Model>, block: &Bound<'_, PyAny>) -> Answer<()> {
@@ -97,8 +94,13 @@ impl Model {
     }
 
     /// Gives a terminal another name.
-    fn rename(slf: &Bound<'_, Model>, old: &str, new: &str) -> Answer<()> {
-        Ok(slf.as_super().get().model()?.rename(old, new)?)
+    #[pyo3(signature = (old: "str", new: "str"))]
+    fn rename(
+        slf: &Bound<'_, Model>,
+        #[pyo3(from_py_with = text)] old: String,
+        #[pyo3(from_py_with = text)] new: String,
+    ) -> Answer<()> {
+        Ok(slf.as_super().get().model()?.rename(&old, &new)?)
     }
 
     /// States shapes of terminals, in a dict or by keyword: numbers, names of dims, or `None` where
@@ -106,7 +108,7 @@ impl Model {
     #[pyo3(signature = (shapes: "dict[str, list[int | str | None]] | None"=None, /, **kwargs: "object"))]
     fn set_shapes(
         slf: &Bound<'_, Model>,
-        shapes: Option<&Bound<'_, PyDict>>,
+        #[pyo3(from_py_with = optional_dict)] shapes: Option<&Bound<'_, PyDict>>,
         kwargs: Option<&Bound<'_, PyDict>>,
     ) -> Answer<()> {
         let model = slf.as_super().get().model()?;
@@ -120,7 +122,7 @@ impl Model {
     #[pyo3(signature = (types: "dict[str, object] | None"=None, /, **kwargs: "object"))]
     fn set_types(
         slf: &Bound<'_, Model>,
-        types: Option<&Bound<'_, PyDict>>,
+        #[pyo3(from_py_with = optional_dict)] types: Option<&Bound<'_, PyDict>>,
         kwargs: Option<&Bound<'_, PyDict>>,
     ) -> Answer<()> {
         let model = slf.as_super().get().model()?;
@@ -131,13 +133,13 @@ impl Model {
     }
 
     /// Says what `+=` connects of the model where it is a block of another.
-    #[pyo3(signature = (*, input=None, output=None))]
+    #[pyo3(signature = (*, input: "str | None"=None, output: "str | None"=None))]
     fn set_standard(
         slf: &Bound<'_, Model>,
-        input: Option<&str>,
-        output: Option<&str>,
+        #[pyo3(from_py_with = optional_text)] input: Option<String>,
+        #[pyo3(from_py_with = optional_text)] output: Option<String>,
     ) -> Answer<()> {
-        Ok(slf.as_super().get().model()?.set_standard(input, output)?)
+        Ok(slf.as_super().get().model()?.set_standard(input.as_deref(), output.as_deref())?)
     }
 
     /// The number of blocks added so far.
@@ -189,19 +191,19 @@ impl TrainModel {
         let _ = model;
     }
 
-    /// Adds `coef` times a loss of the output `input` against the new input `target`, reduced to a
-    /// number by `reduce_steps`: the mean, where left out.
+    /// Adds `coef` times a loss of the output `input` (`"output"`, where left out) against the new
+    /// input `target` (`"target"`), reduced to a number by `reduce_steps`: the mean, where left out.
     #[pyo3(signature = (
-        loss: "Block | None"=None, reduce_steps: "list[Block] | None"=None, coef=1.0,
-        input="output", target="target", **unknown: "object",
+        loss: "Block | None"=None, reduce_steps: "list[Block] | None"=None, coef: "float"=1.0,
+        input: "str"="output".to_string(), target: "str"="target".to_string(), **unknown: "object",
     ))]
     fn add_loss(
         slf: &Bound<'_, TrainModel>,
         loss: Option<&Bound<'_, PyAny>>,
-        reduce_steps: Option<Vec<Bound<'_, PyAny>>>,
-        coef: f64,
-        input: &str,
-        target: &str,
+        #[pyo3(from_py_with = optional_list)] reduce_steps: Option<Vec<Bound<'_, PyAny>>>,
+        #[pyo3(from_py_with = number)] coef: f64,
+        #[pyo3(from_py_with = text)] input: String,
+        #[pyo3(from_py_with = text)] target: String,
         unknown: Option<&Bound<'_, PyDict>>,
     ) -> Answer<()> {
         guarded(|| {
@@ -252,19 +254,20 @@ impl TrainModel {
         })
     }
 
-    /// Adds a metric of the output `input` against `target`, as the output `name`: the kind of the
-    /// metric in snake case, where left out.
+    /// Adds a metric of the output `input` (`"output"`, where left out) against `target`
+    /// (`"target"`), as the output `name`: the kind of the metric in snake case, where left out.
     #[pyo3(signature = (
-        metric: "Block | None"=None, reduce_steps: "list[Block] | None"=None, input="output",
-        target="target", name=None, **unknown: "object",
+        metric: "Block | None"=None, reduce_steps: "list[Block] | None"=None,
+        input: "str"="output".to_string(), target: "str"="target".to_string(),
+        name: "str | None"=None, **unknown: "object",
     ))]
     fn add_metric(
         slf: &Bound<'_, TrainModel>,
         metric: Option<&Bound<'_, PyAny>>,
-        reduce_steps: Option<Vec<Bound<'_, PyAny>>>,
-        input: &str,
-        target: &str,
-        name: Option<&str>,
+        #[pyo3(from_py_with = optional_list)] reduce_steps: Option<Vec<Bound<'_, PyAny>>>,
+        #[pyo3(from_py_with = text)] input: String,
+        #[pyo3(from_py_with = text)] target: String,
+        #[pyo3(from_py_with = optional_text)] name: Option<String>,
         unknown: Option<&Bound<'_, PyDict>>,
     ) -> Answer<()> {
         guarded(|| {
@@ -272,10 +275,10 @@ impl TrainModel {
             refuse("add_metric", unknown, &known)?;
             let metric = needed("add_metric", "metric", metric)?;
             let metric = block_in(metric, "`metric` is a block")?.get().sealed()?;
-            let name = name.map_or_else(|| snake_case(metric.kind()), String::from);
+            let name = name.unwrap_or_else(|| snake_case(metric.kind()));
             let steps = sealed(&reduce_steps.unwrap_or_default())?;
             let mut train = slf.as_super().get().train()?;
-            Ok(train.add_metric(metric, steps, input, target, &name)?)
+            Ok(train.add_metric(metric, steps, &input, &target, &name)?)
         })
     }
 

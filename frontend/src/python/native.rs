@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use mithril_ir::dim::{Dim, Symbol};
+use mithril_ir::dim::Dim;
 use mithril_ir::shape::Shape;
-use mithril_passes::specialise::given::Shapes;
 use mithril_runtime::threads::Pool;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -18,7 +17,8 @@ use super::arrays::Reader;
 use super::check::{Binding, Checker, Dicts, Group, Signature, Wrong, dicts};
 use super::fault::{Answer, guarded};
 use super::program::{Bytes, Explanation, memory};
-use crate::compile::Program;
+use crate::compile::{Program, Settled};
+use crate::naming::symbol;
 use crate::native::background;
 use call::{Call, Machine, Taken};
 
@@ -130,9 +130,9 @@ impl Native {
             self.keep(variant.clone());
             return Ok(Some(variant.clone()));
         }
-        let shapes = settled(&self.checker.signature, &binding);
-        log(py, &self.program.name, &shapes, variants.len())?;
-        let program = py.detach(|| self.program.settle(shapes))?;
+        let settled = settled(&self.checker.signature, &binding);
+        log(py, &self.program.name, &settled, variants.len())?;
+        let program = py.detach(|| self.program.settle(&settled))?;
         let variant = self.variant(py, Arc::new(program))?;
         self.keep(variant.clone());
         Ok(Some(variant))
@@ -187,47 +187,32 @@ impl Variant {
     }
 }
 
-/// The shapes for which an open program gets code: ranks, and the sizes that params and states
-/// have, are as they are in a call; other sizes stay open.
-fn settled(signature: &Signature, binding: &Binding) -> Shapes {
-    let mut shapes = Shapes::default();
-    for slot in &signature.slots {
+/// What an open program gets code for: ranks, and the sizes that params and states have, are as they
+/// are in a call; other sizes stay open.
+fn settled(signature: &Signature, binding: &Binding) -> Settled {
+    let mut settled = Settled::default();
+    for slot in signature.slots.iter().filter(|slot| slot.group != Group::OutputGradients) {
+        let lead = slot.lead.and_then(|lead| binding.leads[lead].as_deref());
+        let lead = lead.unwrap_or_default();
+        let dims = &slot.ty.shape.dims;
+        // The input whose rank it is, not what follows from that.
+        if slot.ty.shape.lead.as_ref().is_some_and(|own| *own == symbol(&slot.name)) {
+            settled.ranks.push((slot.name.to_string(), lead.len() + dims.len()));
+        }
         if matches!(slot.group, Group::Params | Group::State) {
-            slot.ty.shape.for_each_symbol(&mut |symbol| {
-                let known = || shapes.symbols.iter().any(|(name, _)| name == symbol.as_str());
-                if let (false, Some(size)) =
-                    (known(), signature.evaluate(&Dim::symbol(symbol.clone()), binding))
-                {
-                    shapes.symbols.push((symbol.to_string(), Dim::Const(size)));
-                }
-            });
+            let known = |dim| signature.evaluate(dim, binding).map_or(dim.clone(), Dim::Const);
+            let sizes = lead.iter().map(|&size| Dim::Const(size)).chain(dims.iter().map(known));
+            settled.sizes.push((slot.name.to_string(), Shape::new(sizes)));
         }
     }
-    let fixed = |symbol: &Symbol| {
-        let own = shapes.symbols.iter().find(|(name, _)| name == symbol.as_str());
-        own.map(|(_, size)| size.clone())
-    };
-    let mut args = Vec::new();
-    for slot in signature.slots.iter().filter(|slot| slot.group != Group::OutputGradients) {
-        let Some(lead) = slot.lead else { continue };
-        let Some(sizes) = &binding.leads[lead] else { continue };
-        let name = &signature.leads[lead];
-        let lasts = matches!(slot.group, Group::Params | Group::State);
-        let leading = sizes.iter().enumerate().map(|(axis, &size)| match lasts {
-            true => Dim::Const(size),
-            false => Dim::symbol(format!("{name}_{axis}").as_str()),
-        });
-        let trailing = slot.ty.shape.dims.iter().map(|dim| dim.substitute(&fixed));
-        args.push((slot.name.to_string(), Shape::new(leading.chain(trailing))));
-    }
-    shapes.args = args;
-    shapes
+    settled
 }
 
 /// Tells Python's log of code that is made at a call.
-fn log(py: Python<'_>, name: &str, shapes: &Shapes, before: usize) -> PyResult<()> {
-    use mithril_passes::pass::OptionValue;
-    let shapes = shapes.print();
+fn log(py: Python<'_>, name: &str, settled: &Settled, before: usize) -> PyResult<()> {
+    let ranks = settled.ranks.iter().map(|(name, rank)| format!("{name} of rank {rank}"));
+    let sizes = settled.sizes.iter().map(|(name, shape)| format!("{name} of {shape}"));
+    let shapes = ranks.chain(sizes).collect::<Vec<_>>().join(", ");
     let text = match before {
         0 => format!("{name}: native code for {shapes}"),
         _ => format!("{name}: native code for other ranks or sizes of params too: {shapes}"),

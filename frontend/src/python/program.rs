@@ -276,7 +276,7 @@ impl Program {
         match &self.program.code {
             Code::Source(source) => source.text.clone(),
             Code::Native(native) => native.listing(),
-            Code::Open => String::new(),
+            Code::Open(_) => String::new(),
         }
     }
 

@@ -134,6 +134,45 @@ pub fn tensor(value: &Bound<'_, PyAny>) -> Answer<Tensor> {
     Tensor::from_bytes(dtype, shape, bytes).map_err(|why| Diagnostic::new(why).into())
 }
 
+/// An argument that is a string; Python says which one. Errors: it is none.
+pub fn text(value: &Bound<'_, PyAny>) -> PyResult<String> {
+    let known = value.cast::<Connection>().ok().and_then(|c| c.get().0.name());
+    let hint = known.map(|name| format!("the connection's name is \"{name}\""));
+    value.extract().map_err(|_| misplaced(value, "a string", hint))
+}
+
+/// An argument that is a string or None; Python says which one. Errors: it is neither.
+pub fn optional_text(value: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+    if value.is_none() { Ok(None) } else { text(value).map(Some) }
+}
+
+/// An argument that is a number; Python says which one. Errors: it is none.
+pub fn number(value: &Bound<'_, PyAny>) -> PyResult<f64> {
+    value.extract().map_err(|_| misplaced(value, "a number", None))
+}
+
+/// An argument that is a list or None; Python says which one. Errors: it is neither.
+pub fn optional_list<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
+    let one = || value.repr().ok().map(|value| format!("[{value}]"));
+    value.extract().map_err(|_| misplaced(value, "a list", one()))
+}
+
+/// An argument that is a dict or None; Python says which one. Errors: it is neither.
+pub fn optional_dict<'a, 'py>(
+    value: &'a Bound<'py, PyAny>,
+) -> PyResult<Option<&'a Bound<'py, PyDict>>> {
+    if value.is_none() {
+        return Ok(None);
+    }
+    value.cast().map(Some).map_err(|_| misplaced(value, "a dict", None))
+}
+
+fn misplaced(value: &Bound<'_, PyAny>, expected: &str, hint: Option<String>) -> PyErr {
+    let class = value.get_type().name().map(|n| n.to_string()).unwrap_or_default();
+    let what = Diagnostic::new("Unexpected argument: it is of another kind");
+    Fault::from(Diagnostic { hint, ..what.got(class).expected(expected) }).into()
+}
+
 /// Positional arguments of a constructor, then named ones.
 type Arguments = (Vec<Setting>, Vec<(String, Setting)>);
 

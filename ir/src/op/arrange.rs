@@ -22,6 +22,7 @@ const TRIANGLE: OpDef = OpDef {
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "stack",
+        noun: "stacked",
         doc: "The inputs, of one shape, along a new `axis` of the result.",
         kind: Kind::Composite,
         operands: &[operand("inputs", Class::Any).many()],
@@ -67,6 +68,109 @@ pub(super) const OPS: &[OpDef] = &[
             ..all("@triu({x}[, {diagonal}])")
         },
         ..TRIANGLE
+    },
+    OpDef {
+        name: "diagonal",
+        doc: "The diagonal of the last two axes, `offset` to the right of the main one.",
+        kind: Kind::Composite,
+        operands: &[operand("x", Class::Any)],
+        attrs: &[attr("offset", AttrKind::Int, Default::Int(0))],
+        shape: ShapeRule::Rule(|cx| {
+            let (mut shape, length) = (cx.shape(0).clone(), diagonal_length(cx)?);
+            shape.dims.pop();
+            *shape.dims.last_mut().expect("two axes") = length;
+            Ok(shape)
+        }),
+        meaning: Meaning::Decompose(diagonal),
+        python: Python {
+            torch: "@diagonal({x}[, {offset}], dim1=-2, dim2=-1)",
+            ..all("@diagonal({x}[, {offset}], axis1=-2, axis2=-1)")
+        },
+        ..BASE
+    },
+    OpDef {
+        name: "roll",
+        noun: "rolled",
+        doc: "The elements moved by `shift` along `axis`; what leaves comes in at the other end.",
+        kind: Kind::Composite,
+        operands: &[operand("x", Class::Any)],
+        attrs: &[
+            attr("shift", AttrKind::Int, Default::Required),
+            attr("axis", AttrKind::Int, Default::Required),
+        ],
+        shape: ShapeRule::Rule(|cx| {
+            cx.shape(0).axis_from_back(cx.int("axis"))?;
+            Ok(cx.shape(0).clone())
+        }),
+        meaning: Meaning::Decompose(roll),
+        gradient: Gradient::Rule(|r| {
+            let attrs = [
+                ("shift", Attr::Int(r.int("shift").saturating_neg())),
+                ("axis", r.int("axis").into()),
+            ];
+            vec![Some(r.g().unary("roll", &attrs))]
+        }),
+        python: Python {
+            torch: "@roll({x}, {shift}, {axis})",
+            ..all("@roll({x}, {shift}, axis={axis})")
+        },
+        ..BASE
+    },
+    OpDef {
+        name: "tile",
+        noun: "tiled",
+        doc: "`x` repeated `reps` times along each of the last axes.",
+        kind: Kind::Composite,
+        operands: &[operand("x", Class::Any)],
+        attrs: &[attr("reps", AttrKind::Ints, Default::Required)],
+        shape: ShapeRule::Rule(|cx| {
+            let reps = cx.ints("reps").unwrap_or(&[]);
+            not_negative(reps)?;
+            cx.shape(0).need_rank()?;
+            let (times, own) = tiles(cx.shape(0), reps);
+            Ok(Shape::new(times.iter().zip(&own).map(|(t, d)| t * d)))
+        }),
+        meaning: Meaning::Decompose(|r| {
+            let (times, own) = tiles(&r.arg(0).shape(), r.ints("reps").unwrap_or(&[]));
+            let pairs = |a: &[Dim]| -> Vec<Dim> {
+                a.iter().zip(&own).flat_map(|(t, d)| [t.clone(), d.clone()]).collect()
+            };
+            let apart = r.arg(0).reshape(Shape::new(pairs(&vec![Dim::Const(1); own.len()])));
+            apart.broadcast_to(Shape::new(pairs(&times))).reshape(r.ty.shape.clone())
+        }),
+        python: all("@tile({x}, {reps.tuple})"),
+        ..BASE
+    },
+    OpDef {
+        name: "repeat",
+        noun: "repeated",
+        doc: "Each element `repeats` times along `axis`.",
+        kind: Kind::Composite,
+        operands: &[operand("x", Class::Any)],
+        attrs: &[
+            attr("repeats", AttrKind::Int, Default::Required),
+            attr("axis", AttrKind::Int, Default::Required),
+        ],
+        shape: ShapeRule::Rule(|cx| {
+            not_negative(&[cx.int("repeats")])?;
+            let mut shape = cx.shape(0).clone();
+            let at = shape.dims.len() - shape.axis_from_back(cx.int("axis"))?;
+            shape.dims[at] = &shape.dims[at] * &Dim::Const(cx.int("repeats"));
+            Ok(shape)
+        }),
+        meaning: Meaning::Decompose(|r| {
+            let mut each = r.arg(0).shape();
+            let Ok(back) = each.axis_from_back(r.int("axis")) else {
+                return r.arg(0);
+            };
+            each.dims.insert(each.dims.len() + 1 - back, Dim::Const(r.int("repeats")));
+            r.arg(0).expand_dims(&[-(back as i64)]).broadcast_to(each).reshape(r.ty.shape.clone())
+        }),
+        python: Python {
+            torch: "{x}.repeat_interleave({repeats}, dim={axis})",
+            ..all("@repeat({x}, {repeats}, axis={axis})")
+        },
+        ..BASE
     },
 ];
 
@@ -123,4 +227,89 @@ fn triangle<'a>(r: &Rule<'a>, holds: &str) -> Var<'a> {
 
 fn triangle_gradient<'a>(r: &Rule<'a>, name: &str) -> Vec<Option<Var<'a>>> {
     vec![Some(r.g().unary(name, &[("diagonal", r.attr("diagonal").clone())]))]
+}
+
+/// How many elements the diagonal of an operand has. Errors: it begins outside.
+fn diagonal_length(cx: &Infer) -> Result<Dim> {
+    let (shape, offset) = (cx.shape(0), cx.int("offset"));
+    let (_, length) = diagonal_of(shape.need_trailing(2)?, offset);
+    match length.as_const() {
+        Some(n) if n < 0 => {
+            Diagnostic::new("Incompatible shapes during compilation: no such diagonal")
+                .got(format!("offset {offset} of {shape}"))
+                .err()
+        }
+        _ => Ok(length),
+    }
+}
+
+/// The first row of the diagonal of these rows and columns, and its length.
+fn diagonal_of(last: &[Dim], offset: i64) -> (i64, Dim) {
+    let (first, moved) = (offset.saturating_neg().max(0), offset.max(0));
+    (first, (&last[0] - &Dim::Const(first)).min(&(&last[1] - &Dim::Const(moved))))
+}
+
+fn diagonal<'a>(r: &Rule<'a>) -> Var<'a> {
+    let (x, offset) = (r.arg(0), r.int("offset"));
+    let shape = x.shape();
+    let Ok(last) = shape.need_trailing(2) else {
+        return x;
+    };
+    let (first, length) = diagonal_of(last, offset);
+    let ramp = |shape: Shape, start: i64| {
+        let attrs = [("shape", shape.into()), ("axis", 0.into()), ("dtype", DType::I64.into())];
+        let ramp = r.build("iota", &[], &attrs);
+        if start == 0 { ramp } else { ramp + start as f64 }
+    };
+    let rows = match length == last[0] {
+        true => x,
+        false => {
+            let which = ramp(Shape::new([length.clone()]), first);
+            r.build("take", &[x, which], &[("axis", (-2).into())])
+        }
+    };
+    let mut places = rows.shape();
+    *places.dims.last_mut().expect("two axes") = Dim::Const(1);
+    let columns = ramp(Shape::new([length, Dim::Const(1)]), offset.max(0)).broadcast_to(places);
+    r.build("take_along", &[rows, columns], &[("axis", (-1).into())]).squeeze(&[-1])
+}
+
+fn roll<'a>(r: &Rule<'a>) -> Var<'a> {
+    let (x, axis) = (r.arg(0), r.int("axis"));
+    let shape = x.shape();
+    let Ok(back) = shape.axis_from_back(axis) else {
+        return x;
+    };
+    let length = &shape.dims[shape.dims.len() - back];
+    if length.as_const() == Some(0) {
+        return x;
+    }
+    let at = (length - &Dim::Const(r.int("shift"))).modulo(length);
+    let cut = |start: Dim, limit: Dim| {
+        let attrs = [
+            ("axes", Attr::ints([axis])),
+            ("starts", Shape::new([start]).into()),
+            ("limits", Shape::new([limit]).into()),
+        ];
+        x.unary("slice", &attrs)
+    };
+    let (front, rest) = (cut(Dim::Const(0), at.clone()), cut(at, Dim::Unknown));
+    r.build("concat", &[rest, front], &[("axis", axis.into())])
+}
+
+/// How often a shape is repeated along each axis, and its dims: both of the result's rank.
+fn tiles(shape: &Shape, reps: &[i64]) -> (Vec<Dim>, Vec<Dim>) {
+    let rank = shape.dims.len().max(reps.len());
+    let ones = |have: usize| std::iter::repeat_n(Dim::Const(1), rank - have);
+    let times = ones(reps.len()).chain(reps.iter().map(|&r| Dim::Const(r))).collect();
+    let own = ones(shape.dims.len()).chain(shape.dims.iter().cloned()).collect();
+    (times, own)
+}
+
+/// Errors: a number of times below 0.
+fn not_negative(times: &[i64]) -> Result<()> {
+    match times.iter().find(|t| **t < 0) {
+        Some(least) => Diagnostic::new("nothing is repeated less than 0 times").got(least).err(),
+        None => Ok(()),
+    }
 }

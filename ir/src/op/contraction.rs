@@ -20,6 +20,7 @@ const PAIR: OpDef =
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "dot_general",
+        noun: "product",
         access: Access::Contract,
         doc: "Sums of products over the contracted axes, for each index of the batch axes. \
               The result has the batch axes, then the rest of `x`, then the rest of `y`. \
@@ -72,6 +73,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "matmul",
+        noun: "product",
         doc: "The matrix product with NumPy's broadcasting of leading axes.",
         kind: Kind::Composite,
         shape: ShapeRule::Rule(matmul_shape),

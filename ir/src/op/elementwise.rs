@@ -21,18 +21,21 @@ const BITSES: &[Operand] = &[operand("x", Class::Bits), operand("y", Class::Bits
 const ANYS: &[Operand] = &[operand("x", Class::Any), operand("y", Class::Any)];
 
 const COMPARISON: OpDef = OpDef {
+    noun: "mask",
     operands: NUMBERS,
     dtype: DTypeRule::Fixed(DType::Bool),
     gradient: Gradient::Zero,
     ..ELEMENTWISE
 };
-const LOGIC: OpDef = OpDef { operands: BITSES, gradient: Gradient::Zero, ..ELEMENTWISE };
+const LOGIC: OpDef =
+    OpDef { noun: "mask", operands: BITSES, gradient: Gradient::Zero, ..ELEMENTWISE };
 const UNARY: OpDef = OpDef { operands: FLOAT, ..ELEMENTWISE };
 const BINARY: OpDef = OpDef { operands: NUMBERS, ..ELEMENTWISE };
 
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "add",
+        noun: "total",
         doc: "The sum `x + y`.",
         meaning: Meaning::Scalar("x + y"),
         python: all("{x} + {y}"),
@@ -40,6 +43,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "sub",
+        noun: "difference",
         doc: "The difference `x - y`.",
         meaning: Meaning::Scalar("x - y"),
         python: all("{x} - {y}"),
@@ -47,6 +51,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "mul",
+        noun: "product",
         doc: "The product `x * y`.",
         meaning: Meaning::Scalar("x * y"),
         python: all("{x} * {y}"),
@@ -54,6 +59,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "div",
+        noun: "ratio",
         doc: "The quotient `x / y` of floats.",
         operands: FLOATS,
         meaning: Meaning::Scalar("x / y"),
@@ -62,6 +68,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "floor_div",
+        noun: "quotient",
         doc: "The quotient rounded towards minus infinity.",
         meaning: Meaning::Scalar("x // y"),
         python: Python {
@@ -74,6 +81,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "mod",
+        noun: "remainder",
         doc: "The remainder of `floor_div`, with the sign of `y`.",
         meaning: Meaning::Scalar("x % y"),
         python: Python {
@@ -87,6 +95,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "pow",
+        noun: "power",
         doc: "`x` to the power `y`.",
         meaning: Meaning::Scalar("x ** y"),
         python: all("{x} ** {y}"),
@@ -97,6 +106,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "atan2",
+        noun: "angle",
         doc: "The angle of the point (`y`, `x`), in radians from -pi to pi.",
         operands: &[operand("x", Class::Float), operand("y", Class::Float)],
         meaning: Meaning::Scalar("atan2(x, y)"),
@@ -105,6 +115,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "minimum",
+        noun: "lesser",
         doc: "The lesser of two numbers; NaN where either is.",
         meaning: Meaning::Scalar("min(x, y)"),
         python: Python {
@@ -116,6 +127,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "maximum",
+        noun: "greater",
         doc: "The greater of two numbers; NaN where either is.",
         meaning: Meaning::Scalar("max(x, y)"),
         python: Python {
@@ -218,6 +230,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "select",
+        noun: "chosen",
         doc: "`yes` where `condition` holds, `no` elsewhere.",
         operands: &[
             operand("condition", Class::Bool).apart(),
@@ -238,6 +251,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "cast",
+        noun: "converted",
         doc: "The same numbers in another dtype.",
         operands: &[operand("x", Class::Any)],
         attrs: &[attr("dtype", AttrKind::DType, Default::Required)],
@@ -254,6 +268,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "neg",
+        noun: "negative",
         doc: "`-x`.",
         operands: NUMBER,
         meaning: Meaning::Scalar("-x"),
@@ -262,6 +277,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "abs",
+        noun: "size",
         doc: "The absolute value.",
         operands: NUMBER,
         meaning: Meaning::Scalar("abs(x)"),

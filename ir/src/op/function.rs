@@ -79,6 +79,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "stop_gradient",
+        noun: "frozen",
         access: Access::Same,
         doc: "`x` itself, which counts as constant in differentiation.",
         kind: Kind::Barrier,

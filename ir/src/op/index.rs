@@ -33,6 +33,7 @@ const UPDATES: super::Operand = operand("updates", Class::Number);
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "take",
+        noun: "taken",
         access: Access::Take,
         doc: "The slices of `x` at `indices` of `axis`, whose place the axes of `indices` take.",
         operands: &[ANY, INDICES],
@@ -65,6 +66,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "take_along",
+        noun: "picked",
         access: Access::TakeAlong,
         doc: "For each place of `indices` the element of `x` at that index of `axis` and the same \
               place of the other axes.",
@@ -87,6 +89,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "scatter_add",
+        noun: "scattered",
         access: Access::ScatterAdd,
         doc: "`x` with each slice of `updates` added at its index of `axis`: the transpose of `take`.",
         operands: &[NUMBER, INDICES, UPDATES],
@@ -114,6 +117,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "scatter_add_along",
+        noun: "scattered",
         access: Access::ScatterAddAlong,
         doc: "`x` with each element of `updates` added at its index of `axis`: \
               the transpose of `take_along`.",
@@ -141,6 +145,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "slice_update",
+        noun: "updated",
         access: Access::SliceUpdate,
         doc: "`x` with `update` written where `slice` of the same bounds would read.",
         operands: &[ANY, operand("update", Class::Any)],
@@ -178,6 +183,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "dynamic_slice",
+        noun: "part",
         access: Access::DynamicSlice,
         doc: "The block of `sizes` of `x` that begins at `starts`, moved inside where it would \
               reach beyond.",
@@ -208,6 +214,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "dynamic_update_slice",
+        noun: "updated",
         access: Access::DynamicUpdate,
         doc: "`x` with `update` written at `starts`, moved inside where it would reach beyond.",
         operands: &[

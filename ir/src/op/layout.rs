@@ -24,6 +24,7 @@ const CONSTANT: OpDef = OpDef { kind: Kind::Constant, gradient: Gradient::Zero, 
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "constant",
+        noun: "filled",
         access: Access::Literal,
         doc: "A literal tensor.",
         attrs: &[attr("value", AttrKind::Tensor, Default::Required)],
@@ -41,6 +42,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "iota",
+        noun: "indices",
         access: Access::Iota,
         doc: "0, 1, 2, … along `axis` of `shape`, repeated along the others.",
         attrs: &[SHAPE, attr("axis", AttrKind::Int, Default::Int(0)), DTYPE],
@@ -120,6 +122,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "broadcast_in_dim",
+        noun: "expanded",
         access: Access::Broadcast,
         doc: "`x` repeated to `shape`. Its axes become `axes` of the result; left out, they are \
               the last ones, as NumPy broadcasts.",
@@ -153,6 +156,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "sum_to",
+        noun: "total",
         access: Access::Fold(Fold::Sum),
         doc: "The sum over whatever broadcasting `shape` to that of `x` would repeat.",
         kind: Kind::Reduce,
@@ -181,6 +185,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "reshape",
+        noun: "reshaped",
         access: Access::Reshape,
         doc: "The same elements in row-major order in another shape; one dim may be `?`, \
               which follows from the others.",
@@ -194,6 +199,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "transpose",
+        noun: "transposed",
         access: Access::Transpose,
         doc: "Axis `i` of the result is axis `permutation[i]` of `x`.",
         attrs: &[attr("permutation", AttrKind::Ints, Default::Required)],
@@ -216,6 +222,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "swap_axes",
+        noun: "transposed",
         doc: "Two axes exchanged.",
         kind: Kind::Composite,
         attrs: &[
@@ -242,6 +249,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "expand_dims",
+        noun: "expanded",
         doc: "Axes of size 1 inserted, at `axes` of the result.",
         kind: Kind::Composite,
         attrs: &[AXES],
@@ -257,6 +265,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "squeeze",
+        noun: "squeezed",
         doc: "Axes of size 1 taken away.",
         kind: Kind::Composite,
         attrs: &[AXES],
@@ -269,6 +278,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "slice",
+        noun: "part",
         access: Access::Slice,
         doc: "Every `steps`-th element from `starts` up to, not including, `limits` of each of \
               `axes`; a limit of `?` is the end.",
@@ -290,6 +300,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "reverse",
+        noun: "flipped",
         access: Access::Reverse,
         doc: "The elements of each of `axes` in reverse order.",
         attrs: &[AXES],
@@ -306,6 +317,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "concat",
+        noun: "joined",
         access: Access::Concat,
         doc: "The inputs one after another along `axis`.",
         operands: &[operand("inputs", Class::Any).many()],
@@ -325,6 +337,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "pad",
+        noun: "padded",
         access: Access::Pad,
         doc: "`value` put before (`low`), after (`high`) and between (`interior`) the elements of \
               each axis. Negative `low` and `high` crop, no more than there is.",
@@ -344,13 +357,20 @@ pub(super) const OPS: &[OpDef] = &[
         }),
         gradient: Gradient::Rule(pad_gradient),
         python: Python {
-            numpy: "{x} if x is scalar; @pad({x}, {widths}, constant_values={value.number}) \
+            numpy: "{x} if x is scalar; @pad({x}, {widths}) \
+                    if value is zero and low is natural and high is natural and interior is default; \
+                    @pad({x}, {widths}, constant_values={value.number}) \
                     if low is natural and high is natural and interior is default; \
                     _pad({x}, {value.number}, {padding})",
-            torch: "F.pad({x}, {pads}, value={value.number}) \
+            torch: "F.pad({x}, {pads}) if value is zero and interior is default; \
+                    F.pad({x}, {pads}, value={value.number}) \
                     if value is number and interior is default; \
                     _pad({x}, {value.number}, {padding})",
-            jax: "jax.lax.pad({x}, {value}, {padding})",
+            jax: "{x} if x is scalar; @pad({x}, {widths}) \
+                  if value is zero and low is natural and high is natural and interior is default; \
+                  @pad({x}, {widths}, constant_values={value.number}) if value is number \
+                  and low is natural and high is natural and interior is default; \
+                  jax.lax.pad({x}, {value}, {padding})",
         },
         ..LAYOUT
     },

@@ -22,6 +22,7 @@ const fn arc(numpy: &'static str, torch: &'static str) -> Python {
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "exp",
+        noun: "powers",
         doc: "e to the power `x`.",
         meaning: Meaning::Scalar("exp(x)"),
         python: all("@exp({x})"),
@@ -36,6 +37,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "log",
+        noun: "logs",
         doc: "The natural logarithm.",
         meaning: Meaning::Scalar("log(x)"),
         python: all("@log({x})"),
@@ -50,6 +52,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "sqrt",
+        noun: "root",
         doc: "The square root.",
         meaning: Meaning::Scalar("sqrt(x)"),
         python: all("@sqrt({x})"),
@@ -139,6 +142,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "reciprocal",
+        noun: "inverse",
         doc: "`1 / x`.",
         meaning: Meaning::Scalar("1 / x"),
         gradient: Gradient::Partials(&["-r * r"]),
@@ -291,6 +295,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "clamp",
+        noun: "clamped",
         doc: "`x` held between `min` and `max`.",
         attrs: &[
             attr("min", AttrKind::Float, Default::Float(f64::NEG_INFINITY)),

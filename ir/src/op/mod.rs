@@ -266,6 +266,8 @@ pub type Known = fn(&Infer) -> Option<Vec<Dim>>;
 /// One operation. See the fields' types for what each says.
 pub struct OpDef {
     pub name: &'static str,
+    /// What generated code calls a result that nobody named; where empty, the operation's name.
+    pub noun: &'static str,
     pub doc: &'static str,
     pub kind: Kind,
     pub operands: &'static [Operand],
@@ -286,6 +288,7 @@ pub struct OpDef {
 /// What families of operations update.
 pub const BASE: OpDef = OpDef {
     name: "",
+    noun: "",
     doc: "",
     kind: Kind::Composite,
     operands: &[],
@@ -333,6 +336,11 @@ impl std::fmt::Debug for Op {
 }
 
 impl OpDef {
+    /// What generated code calls a result that nobody named.
+    pub fn result_name(&self) -> &'static str {
+        if self.noun.is_empty() { self.name } else { self.noun }
+    }
+
     /// Where the attribute stands; `None` where the op has none of that name.
     pub fn attr_index(&self, name: &str) -> Option<usize> {
         self.attrs.iter().position(|a| a.name == name)

@@ -51,6 +51,7 @@ const FLOATS: OpDef = OpDef { operands: &[operand("x", Class::Float)], ..REDUCE 
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "sum",
+        noun: "total",
         access: Access::Fold(Fold::Sum),
         doc: "The sum over `axes` (all where left out). Each step rounds to `acc`, the dtype of `x` or \
               a wider one: by default to f32 for f16 and bf16, else to f64. Targets may add in \
@@ -78,6 +79,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "prod",
+        noun: "product",
         access: Access::Fold(Fold::Product),
         doc: "The product over `axes` (all where left out).",
         meaning: Meaning::Kernel(|i| {
@@ -94,6 +96,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "max",
+        noun: "highest",
         access: Access::Fold(Fold::Max),
         doc: "The greatest element over `axes` (all where left out); NaN where any is.",
         meaning: Meaning::Kernel(|i| reduce::max(i.arg(0), &i.axes(), i.bool("keepdim"))),
@@ -109,6 +112,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "min",
+        noun: "lowest",
         access: Access::Fold(Fold::Min),
         doc: "The least element over `axes` (all where left out); NaN where any is.",
         meaning: Meaning::Kernel(|i| reduce::min(i.arg(0), &i.axes(), i.bool("keepdim"))),
@@ -124,6 +128,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "any",
+        noun: "found",
         access: Access::Fold(Fold::Any),
         doc: "Whether any element over `axes` (all where left out) holds.",
         meaning: Meaning::Kernel(|i| reduce::any(i.arg(0), &i.axes(), i.bool("keepdim"))),
@@ -137,6 +142,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "all",
+        noun: "held",
         access: Access::Fold(Fold::All),
         doc: "Whether every element over `axes` (all where left out) holds.",
         meaning: Meaning::Kernel(|i| reduce::all(i.arg(0), &i.axes(), i.bool("keepdim"))),
@@ -200,6 +206,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "sort",
+        noun: "ordered",
         access: Access::Sort { places: false },
         doc: "The elements along `axis` in ascending (or `descending`) order; NaN is greatest.",
         kind: Kind::Order,
@@ -226,6 +233,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "argsort",
+        noun: "order",
         access: Access::Sort { places: true },
         doc: "The indices that would sort the elements along `axis`; equal ones keep their order.",
         kind: Kind::Order,

@@ -53,7 +53,7 @@ pub fn close_variation(base: &[usize], random: &mut Random) -> Vec<usize> {
 pub fn ints(name: &str, rank: usize, length: usize, random: &mut Random) -> Vec<i64> {
     let rank = rank as i64;
     match name {
-        "steps" => (0..length).map(|_| random.range(1, 4)).collect(),
+        "steps" | "reps" => (0..length).map(|_| random.range(1, 4)).collect(),
         "low" | "high" => (0..length).map(|_| random.range(-1, 3)).collect(),
         "interior" => (0..length).map(|_| random.range(0, 3)).collect(),
         _ => {

@@ -98,7 +98,7 @@ fn forward_half(
 }
 
 /// Names for saved values that neither arguments nor results of the callee have: their own, the
-/// block's where other blocks read them, else the operation's.
+/// block's where other blocks read them, else what the operation calls its result.
 fn saved_names(
     callee: &Function,
     joint: &Function,
@@ -120,7 +120,7 @@ fn saved_names(
             || selected(joint, ahead)
                 .any(|op| op.loc.shortest() != own && op.operands.contains(value));
         let block = own.and_then(|path| path.rsplit('.').next()).filter(|_| leaves);
-        block.unwrap_or(maker.op.name).to_string()
+        block.unwrap_or(maker.op.result_name()).to_string()
     };
     let mut names = Vec::with_capacity(saved.len());
     for value in saved {

@@ -161,10 +161,15 @@ fn described(entry: &Entry, array: &Array) -> String {
     format!("{role} {path}: {} [{}]{meaning}{end}", array.ty.dtype, dims.join(", "))
 }
 
-/// A name that cannot end a comment.
+/// A name in a comment.
 fn quoted(name: &str) -> String {
     let plain = name.chars().map(|c| if c.is_control() { ' ' } else { c });
-    format!("`{}`", plain.collect::<String>().replace("*/", "* /").replace("/*", "/ *"))
+    format!("`{}`", inside(&plain.collect::<String>()))
+}
+
+/// Text that neither ends a comment nor begins one.
+fn inside(text: &str) -> String {
+    text.replace("*/", "* /").replace("/*", "/ *")
 }
 
 fn functions(entry: &Entry) -> String {
@@ -254,7 +259,7 @@ fn documentation(entry: &Entry) -> String {
 /// A comment of C around lines, broken where they are long.
 pub fn comment(text: &str, indent: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
-    for line in text.lines() {
+    for line in inside(text).lines() {
         let lead = &line[..line.len() - line.trim_start().len()];
         let mut words = line.split_whitespace();
         let mut current = format!("{lead}{}", words.next().unwrap_or(""));
@@ -285,5 +290,6 @@ mod tests {
         assert_eq!(comment("one line", ""), "/* one line */\n");
         assert_eq!(comment("two\n  lines", "  "), "  /*\n   * two\n   *   lines\n   */\n");
         assert_eq!(quoted("a*/ b/*"), "`a* / b/ *`");
+        assert_eq!(comment("in */ int f(void);/*", ""), "/* in * / int f(void);/ * */\n");
     }
 }

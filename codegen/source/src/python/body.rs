@@ -293,10 +293,22 @@ impl<'f, 'm> Body<'f, 'm> {
         if let Some(name) = self.results.get(&value) {
             return super::names::identifier(name);
         }
+        if let Some(result) = self.passed_on(value) {
+            return self.wish(result);
+        }
         let escapes = self.escapes[value.index()] && !self.is_found(value);
         let path = self.paths[value.index()].filter(|_| escapes);
         let name = path.map_or_else(|| self.op_name(value), last_part);
         super::names::identifier(name)
+    }
+
+    /// What the value is once it has passed the barrier that alone reads it.
+    fn passed_on(&self, value: Value) -> Option<Value> {
+        if self.uses[value.index()] != 1 {
+            return None;
+        }
+        let mut ops = self.function.ops.iter().filter(|op| op.op.kind == Kind::Barrier);
+        ops.find(|op| op.operands.contains(&value)).map(Operation::result)
     }
 
     /// Whether operations of several blocks have become the one that makes the value: no block says
@@ -312,14 +324,14 @@ impl<'f, 'm> Body<'f, 'm> {
         at.checked_sub(1).map(|i| &ops[i])
     }
 
-    /// The name of the operation that makes a value, or that of the result of the function it calls.
+    /// What the operation that makes a value calls it, or the name of the result of the function it calls.
     fn op_name(&self, value: Value) -> &'m str {
         let Some(op) = self.made(value) else {
             return "value";
         };
         let callee = op.functions().next().and_then(|name| self.file.module.get(name));
         let result = callee.and_then(|f| f.results.get((value.0 - op.first.0) as usize));
-        result.map_or(op.op.0.name, |result| &result.name)
+        result.map_or_else(|| op.op.result_name(), |result| &result.name)
     }
 
     /// Writes a statement that gives the value a name.

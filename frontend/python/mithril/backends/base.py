@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import index
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .._core import DType
-from ..errors import BackendError, UsageError
+from ..errors import BackendError, UsageError, shown
 
 if TYPE_CHECKING:
     import numpy as np
@@ -102,10 +103,19 @@ axis=-1)` gives the greatest `k` elements, greatest first, and their indices."""
 
 
 def sizes(shape: Sequence[Any]) -> tuple[int, ...]:
-    """The sizes in `ones(3, 3)` and in `ones([3, 3])` alike."""
-    if len(shape) == 1 and not isinstance(shape[0], int):
-        shape = tuple(shape[0])
-    return tuple(int(size) for size in shape)
+    """The sizes in `ones(3, 3)` and in `ones([3, 3])` alike.
+
+    Errors: `UsageError` where they are none.
+    """
+    given = shape[0] if len(shape) == 1 and isinstance(shape[0], Iterable) else shape
+    try:
+        found = tuple(index(size) for size in given)
+    except TypeError:
+        found = (-1,)
+    if any(size < 0 for size in found):
+        got = ", ".join(map(repr, shape))
+        raise UsageError(f"this is no shape\n  got: {got}\n  expected: integers of at least 0")
+    return found
 
 
 class Backend(ABC):
@@ -290,14 +300,20 @@ class Backend(ABC):
             from .torch import as_numpy  # noqa: PLC0415
 
             return as_numpy(value)
-        return np.asarray(value)
+        try:
+            return np.asarray(value)
+        except ValueError as error:
+            raise UsageError(
+                f"this is no array of numbers\n  got: {shown(value)}"
+                "\n  expected: lists of equal lengths"
+            ) from error
 
     def full(self, shape: int | Sequence[int], value: float, dtype: object = None) -> Array:
         """An array of one value."""
         import numpy as np  # noqa: PLC0415
 
         want = numpy_dtype(self.dtype if dtype is None else DType(dtype))
-        return self.from_numpy(np.full(shape, value, dtype=want))
+        return self.from_numpy(np.full(sizes((shape,)), value, dtype=want))
 
     def zeros(self, *shape: int | Sequence[int], dtype: object = None) -> Array:
         """Zeros; sizes as `zeros(2, 3)` or `zeros([2, 3])`."""
@@ -377,7 +393,7 @@ class Backend(ABC):
         dtype: object = "int64",
     ) -> Array:
         """Integers from `low` (0 where one is given) up to `high`, which is left out."""
-        return self.array(self.generator.integers(low, high, size), dtype)
+        return self.array(self.generator.integers(low, high, sizes((size,))), dtype)
 
     def random_key(self) -> Array:
         """A key for the random numbers of a model: two 32-bit words."""

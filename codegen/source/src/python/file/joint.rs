@@ -107,7 +107,7 @@ impl<'m> File<'m> {
 
         let mut alone = Lines::default();
         alone.def(gradients, &params);
-        let given = "lambda outputs: output_gradients";
+        let given = "lambda _: output_gradients";
         let call = format!("{NAME}(params, inputs{own}, {given})[1]");
         alone.statement(4, "return ", &Expr::Name(call));
         Ok([lines.into_text(), alone.into_text()])
