@@ -452,7 +452,7 @@ class Model(Block):
         A model is one, however many blocks it has.
         """
     def __iadd__(self, block: object, /) -> None: ...
-    def __init__(self, /, *, name: "str | None" = None) -> None: ...
+    def __init__(self, /, *, name: "str | None" = None, checkpoint: bool = False) -> None: ...
     def __ior__(self, block: object, /) -> None: ...
     def __len__(self, /) -> int:
         """
@@ -538,6 +538,11 @@ class Native:
 
         Errors: `BackendError` where code cannot be made.
         """
+    def memory(self, /, dims: "dict[str, int]") -> dict[str, int] | None:
+        """
+        The bytes that a call of the program that ran last works with, by what they are for; `dims`
+        are numbers for dims that have none.
+        """
     @property
     def report(self, /) -> list[str]:
         """
@@ -602,6 +607,11 @@ class Program:
     def initial(self, /, name: str, shape: SupportsGetItem[int, SupportsIndex]) -> tuple[str, float]:
         """
         How an argument of this shape begins: `("normal", deviation)` or `("constant", value)`.
+        """
+    def memory(self, /, dims: "dict[str, int]") -> dict[str, int] | None:
+        """
+        The bytes that a call works with, by what they are for; `dims` are numbers for dims that have
+        none. `None` for what is no native code.
         """
     @property
     def module(self, /) -> str:
@@ -677,7 +687,7 @@ def block_names() -> list[str]:
     Every block of the library.
     """
 
-def compile(block: Block, target: str, dtype: DType, wide: bool, *, shapes: "dict[str, object]", inference: bool, trainable_keys: SupportsGetItem[int, str], data_keys: SupportsGetItem[int, str], discard_keys: SupportsGetItem[int, str], constant_keys: "dict[str, object]", level: str, math: str, cache: bool, file_path: str | None = None, keep: SupportsGetItem[int, str] = ..., own_gradients: bool = False, tier: str | None = None) -> Program:
+def compile(block: Block, target: str, dtype: DType, wide: bool, *, shapes: "dict[str, object]", inference: bool, trainable_keys: SupportsGetItem[int, str], data_keys: SupportsGetItem[int, str], discard_keys: SupportsGetItem[int, str], constant_keys: "dict[str, object]", level: str, math: str, cache: bool, file_path: str | None = None, keep: SupportsGetItem[int, str] = ..., own_gradients: bool = False, checkpoint: bool = False, memory_budget: SupportsIndex | None = None, apart: bool = False, tier: str | None = None) -> Program:
     """
     Compiles a block to source for a framework, or to native code.
 

@@ -352,6 +352,7 @@ impl Native {
 
     /// The bytes that a call of the program that ran last works with, by what they are for; `dims`
     /// are numbers for dims that have none.
+    #[pyo3(signature = (dims: "dict[str, int]"))]
     fn memory(&self, dims: HashMap<String, i64>) -> Answer<Option<Bytes>> {
         let variants = self.kept();
         memory(variants.first().map_or(&self.program, |variant| &variant.program), &dims)

@@ -339,6 +339,7 @@ impl Program {
 
     /// The bytes that a call works with, by what they are for; `dims` are numbers for dims that have
     /// none. `None` for what is no native code.
+    #[pyo3(signature = (dims: "dict[str, int]"))]
     fn memory(&self, dims: HashMap<String, i64>) -> Answer<Option<Bytes>> {
         memory(&self.program, &dims)
     }
