@@ -153,3 +153,14 @@ def test_the_command_line_says_the_same(tmp_path):
     backend = ml.TorchBackend()
     assert explained == f"{ml.compile(clumsy(), backend, shapes={'x': [4, 3]}).explain()}\n"
     assert "softmax" not in run("explain", str(file), *shape, "--math", "exact")
+
+
+def test_the_command_tells_where_time_goes(tmp_path):
+    file, command = str(tmp_path / "model.json"), Path(sys.executable).with_name("mithril")
+    Sequential([Linear(4), Relu()]).save(file)
+    run = [str(command), "compile", file, "--shape", "input=n,3", "-o", "-", "--timing"]
+    done = subprocess.run(run, capture_output=True, text=True, check=True)
+    stages = [line.split()[0] for line in done.stderr.splitlines()]
+    assert stages[0] == "stage" and stages[-1] == "total"
+    assert {"lower", "eqsat", "emit"} <= set(stages)
+    assert "def forward" in done.stdout

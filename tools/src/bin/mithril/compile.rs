@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 use mithril::compile::{self, CompileOptions, Target};
@@ -14,6 +15,7 @@ use mithril_ir::{text, verify};
 use mithril_passes::driver::Driver;
 use mithril_passes::pipeline::{self, Pipeline};
 use mithril_passes::specialise::given::Shapes;
+use mithril_passes::table::Table;
 use mithril_passes::target;
 
 use crate::effort::Effort;
@@ -42,6 +44,9 @@ pub struct Compile {
     /// Passes to run first on a .mir file.
     #[arg(short, long = "passes", value_name = "PIPELINE")]
     pipeline: Option<String>,
+    /// Print how long each stage of compiling a saved model took.
+    #[arg(long)]
+    timing: bool,
     /// Add the gradients of all params to a .mir file; a saved model has them in any case.
     #[arg(long)]
     gradients: bool,
@@ -96,6 +101,9 @@ impl Compile {
         let options = CompileOptions { stem, ..usual };
         let program = compile::compile(&self.model.block()?, &options)?;
         program.settled()?;
+        if self.timing {
+            eprint!("{}", timings(&program).text());
+        }
         Ok(program)
     }
 
@@ -168,6 +176,16 @@ impl Compile {
         };
         export(module, &request).map(|_| ())
     }
+}
+
+/// The stages, and the whole.
+fn timings(program: &compile::Program) -> Table {
+    let row = |stage: &str, time: Duration| {
+        vec![stage.to_string(), format!("{:.3} ms", 1e3 * time.as_secs_f64())]
+    };
+    let total = program.timings.iter().map(|(_, time)| *time).sum();
+    let stages = program.timings.iter().map(|(stage, time)| row(stage, *time));
+    Table::new(&["stage", "time"], &[1], stages.chain([row("total", total)]).collect())
 }
 
 fn refused(what: &str, got: &str, expected: &str) -> Failure {
