@@ -24,6 +24,8 @@ pub struct Block {
     pub(crate) name: Option<Arc<str>>,
     /// Whether gradients compute its inner values again instead of keeping them.
     pub(crate) checkpoint: bool,
+    /// What its gradients are, where they are not to follow from what is inside.
+    pub(crate) gradient: Option<Arc<Definition>>,
     pub(crate) given: Vec<(Arc<str>, Source)>,
 }
 
@@ -149,7 +151,7 @@ impl Block {
 
     /// A block without name and connections.
     pub(crate) fn from_definition(definition: Arc<Definition>) -> Block {
-        Block { definition, name: None, checkpoint: false, given: Vec::new() }
+        Block { definition, name: None, checkpoint: false, gradient: None, given: Vec::new() }
     }
 
     /// The kind: `Linear`, or the class of a model.
@@ -226,6 +228,54 @@ impl Block {
         }
         self.checkpoint = true;
         Ok(self)
+    }
+
+    /// The same block with a gradient of its own: a block whose inputs have the names of this one's
+    /// inputs, of its outputs, or of outputs with `_gradient` behind; its outputs those of inputs with
+    /// `_gradient` behind. An input without one has no gradient.
+    /// Errors: params, states or keys inside; terminals of other names.
+    pub fn with_gradient(mut self, gradient: &Block) -> Result<Block> {
+        let what = || Diagnostic::new(format!("the gradient of {}", self.describe()));
+        if let Some(own) = self.inputs().iter().find(|t| t.role != Role::Data || t.list) {
+            return what()
+                .got(format!("`{}` inside, which is no input", own.name))
+                .hint("a block with a gradient of its own computes from its inputs alone")
+                .err();
+        }
+        let read = |name: &str| {
+            let of = name.strip_suffix("_gradient");
+            self.inputs().iter().any(|t| *t.name == *name)
+                || self.outputs().iter().any(|o| *o.name == *name || of == Some(&*o.name))
+        };
+        let given = |name: &str| {
+            let of = name.strip_suffix("_gradient");
+            self.inputs().iter().any(|t| of == Some(&*t.name))
+        };
+        if let Some(other) = gradient.inputs().iter().find(|t| !read(&t.name)) {
+            return what()
+                .got(format!("a block that reads `{}`", other.name))
+                .expected("the names of inputs, of outputs, and of outputs with `_gradient` behind")
+                .err();
+        }
+        if let Some(other) = gradient.outputs().iter().find(|o| !given(&o.name)) {
+            return what()
+                .got(format!("a block that gives `{}`", other.name))
+                .expected("the names of inputs with `_gradient` behind")
+                .err();
+        }
+        self.gradient = Some(gradient.whole()?);
+        if self.definition.composite.is_none() {
+            self.definition = self.whole()?;
+        }
+        Ok(self)
+    }
+
+    /// The definition as that of a model, which primitives are put into.
+    fn whole(&self) -> Result<Arc<Definition>> {
+        match self.definition.composite {
+            Some(_) => Ok(self.definition.clone()),
+            None => Ok(Model::from_block(self)?.block()?.definition),
+        }
     }
 
     /// The same block with these terminals connected.

@@ -86,6 +86,9 @@ impl Reader {
         if value["checkpoint"].as_bool() == Some(true) {
             block = block.checkpointed()?;
         }
+        if !value["gradient"].is_null() {
+            block = block.with_gradient(&self.block(&value["gradient"])?)?;
+        }
         match &value["name"] {
             Value::Null => Ok(block),
             name => block.named(text(name)?),
@@ -162,7 +165,9 @@ impl Reader {
             }
             Value::Object(object) => match object.iter().next() {
                 Some((key, inner)) => match key.as_str() {
-                    "checkpoint" | "definition" | "name" => Setting::Block(self.block(value)?),
+                    "checkpoint" | "definition" | "gradient" | "name" => {
+                        Setting::Block(self.block(value)?)
+                    }
                     "float" => {
                         let v = text(inner)?.parse();
                         Setting::Float(v.map_err(|_| wrong("a number", inner))?)

@@ -49,6 +49,10 @@ impl Writer {
         if let Some(name) = block.name() {
             object.insert("name".into(), json!(name));
         }
+        if let Some(gradient) = &block.gradient {
+            let gradient = self.block(&Block::from_definition(gradient.clone()));
+            object.insert("gradient".into(), gradient);
+        }
         if block.checkpoint {
             object.insert("checkpoint".into(), json!(true));
         }

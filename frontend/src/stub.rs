@@ -47,6 +47,7 @@ fn class(text: &mut String, entry: &Entry) {
     let _ = writeln!(text, "        *,");
     let _ = writeln!(text, "        name: str | None = None,");
     let _ = writeln!(text, "        checkpoint: bool = False,");
+    let _ = writeln!(text, "        gradient: Block | None = None,");
     let _ = writeln!(text, "    ) -> None: ...");
 }
 

@@ -44,7 +44,8 @@ class _Signature:
         keyword = inspect.Parameter.KEYWORD_ONLY
         name = inspect.Parameter("name", keyword, default=None, annotation="str | None")
         again = inspect.Parameter("checkpoint", keyword, default=False, annotation="bool")
-        return inspect.Signature([*parameters, name, again])
+        gradient = inspect.Parameter("gradient", keyword, default=None, annotation="Block | None")
+        return inspect.Signature([*parameters, name, again, gradient])
 
 
 def _value(text: str) -> typing.Any:

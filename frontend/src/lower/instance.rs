@@ -81,15 +81,20 @@ impl<'o> Lowering<'o> {
         if let Some(found) = self.instances.get(&key) {
             return Ok(found.clone());
         }
-        let names = &self.names;
-        let base = snake_case(&definition.kind);
-        let name = self.unique.name(&base, |n| names.contains(n));
-        self.names.insert(name.to_string());
+        let name = self.fresh_name(&snake_case(&definition.kind));
         let instance =
             Arc::new(self.build(name, definition, &key.specs, &|i| definition.inputs[i].role)?);
         self.functions.push(instance.function.clone());
         self.instances.insert(key, instance.clone());
         Ok(instance)
+    }
+
+    /// A name for a function that none has yet.
+    pub fn fresh_name(&mut self, base: &str) -> Arc<str> {
+        let names = &self.names;
+        let name = self.unique.name(base, |n| names.contains(n));
+        self.names.insert(name.to_string());
+        name
     }
 
     /// Lowers a composite into a function of its own.

@@ -13,6 +13,7 @@ mod cx;
 mod entry;
 mod fault;
 mod frame;
+mod gradient;
 mod instance;
 mod mend;
 mod part;

@@ -359,9 +359,17 @@ impl<'a> Frame<'a, '_> {
             };
             operands.push(value);
         }
-        let attrs = [Attr::Function(callee.name.clone())].into_iter().collect();
-        let kind = if part.checkpoint { "checkpoint" } else { "call" };
-        let values = self.builder.call(op::get(kind), callee, attrs, &operands)?;
+        let mut attrs = vec![Attr::Function(callee.name.clone())];
+        let kind = match &part.gradient {
+            Some(gradient) => {
+                let vjp = self.lowering.vjp(gradient, callee)?;
+                attrs.push(Attr::Function(vjp.name.clone()));
+                "custom_gradient"
+            }
+            None if part.checkpoint => "checkpoint",
+            None => "call",
+        };
+        let values = self.builder.call(op::get(kind), callee, attrs.into(), &operands)?;
         let nets: Vec<u32> = part.outputs.iter().flatten().copied().collect();
         for (net, value) in nets.iter().zip(&values) {
             self.bind(*net, *value)?;

@@ -18,6 +18,8 @@ pub(crate) struct Graph {
     pub name: Option<Arc<str>>,
     /// Whether gradients compute inner values again.
     pub checkpoint: bool,
+    /// What gradients are, where they do not follow from what is inside.
+    pub gradient: Option<Block>,
     pub children: Vec<Child>,
     pub wires: Vec<Wire>,
     pub names: FxHashMap<Arc<str>, u32>,

@@ -84,6 +84,13 @@ impl Model {
         Ok(())
     }
 
+    /// Gives it a gradient of its own: see [`Block::with_gradient`], which is checked when it is
+    /// used. Errors: a used model.
+    pub fn set_gradient(&self, gradient: &Block) -> Result<()> {
+        self.open()?.gradient = Some(gradient.clone());
+        Ok(())
+    }
+
     /// Whether it has been used as a block.
     pub fn is_sealed(&self) -> bool {
         self.graph().sealed.is_some()
@@ -265,7 +272,10 @@ impl Model {
 fn build(graph: &Graph) -> Result<Block> {
     let mut block = Block::new(Definition::composite(graph.kind.clone(), seal::seal(graph)?));
     (block.name, block.checkpoint) = (graph.name.clone(), graph.checkpoint);
-    Ok(block)
+    match &graph.gradient {
+        Some(gradient) => block.with_gradient(gradient),
+        None => Ok(block),
+    }
 }
 
 pub(crate) fn lookup(graph: &Graph, name: &str) -> Result<u32> {

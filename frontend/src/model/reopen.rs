@@ -177,5 +177,6 @@ fn child(
     let mut block = Block::from_definition(part.definition.clone());
     block.name = Some(part.name.clone());
     block.checkpoint = part.checkpoint;
+    block.gradient = part.gradient.clone();
     Child { block, inputs, outputs, fold: Some(part.fold) }
 }

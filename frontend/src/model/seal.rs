@@ -38,6 +38,8 @@ pub(crate) struct Part {
     pub definition: Arc<Definition>,
     /// Whether gradients compute its inner values again.
     pub checkpoint: bool,
+    /// What its gradients are, where they do not follow from what is inside.
+    pub gradient: Option<Arc<Definition>>,
     pub inputs: Vec<Feed>,
     /// The nets of each output: one, or one for each element of a list.
     pub outputs: Vec<Vec<u32>>,
@@ -209,6 +211,7 @@ impl Sealing<'_> {
                 name,
                 definition,
                 checkpoint: child.block.checkpoint,
+                gradient: child.block.gradient.clone(),
                 inputs,
             });
         }

@@ -13,6 +13,7 @@ use super::connection::Connection;
 use super::cost::Costs;
 use super::dtype::DType;
 use super::fault::{Answer, guarded};
+use super::model::gradient_of;
 use super::value::{optional_dict, settings, shapes, source};
 use crate::summary::{self, Row};
 use crate::{blocks, lower};
@@ -187,6 +188,7 @@ impl Block {
             let name = name.map(|given| called(&given)).transpose()?.flatten();
             let checkpoint = taken(kwargs.as_ref(), "checkpoint")?;
             let checkpoint = checkpoint.map(|given| given.is_truthy()).transpose()?;
+            let gradient = taken(kwargs.as_ref(), "gradient")?;
             let (positional, named) = settings(entry, args, kwargs.as_ref())?;
             let named = named.iter().map(|(name, value)| (name.as_str(), value.clone()));
             let mut block = entry.block(positional, named.collect())?;
@@ -195,6 +197,9 @@ impl Block {
             }
             if checkpoint == Some(true) {
                 block = block.checkpointed()?;
+            }
+            if let Some(gradient) = gradient.filter(|gradient| !gradient.is_none()) {
+                block = block.with_gradient(&gradient_of(&gradient)?)?;
             }
             let _ = slf.get().inner.set(Inner::Block(block));
             Ok(())

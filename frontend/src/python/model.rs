@@ -42,15 +42,21 @@ impl Model {
         Ok(PyClassInitializer::from(base).add_subclass(Model))
     }
 
-    #[pyo3(signature = (*, name: "str | None"=None, checkpoint=false))]
+    #[pyo3(signature = (
+        *, name: "str | None"=None, checkpoint=false, gradient: "Block | None"=None
+    ))]
     fn __init__(
         slf: &Bound<'_, Model>,
         #[pyo3(from_py_with = optional_text)] name: Option<String>,
         checkpoint: bool,
+        gradient: Option<&Bound<'_, PyAny>>,
     ) -> Answer<()> {
         let model = slf.as_super().get().model()?;
         if let Some(name) = name {
             model.set_name(&name)?;
+        }
+        if let Some(gradient) = gradient {
+            model.set_gradient(&gradient_of(gradient)?)?;
         }
         Ok(model.set_checkpoint(checkpoint)?)
     }
@@ -151,6 +157,11 @@ impl Model {
     fn __bool__(&self) -> bool {
         true
     }
+}
+
+/// The block that says what a gradient is.
+pub fn gradient_of(value: &Bound<'_, PyAny>) -> Answer<crate::Block> {
+    block_in(value, "`gradient` is a block")?.get().sealed()
 }
 
 /// A block that is added to a model.
