@@ -37,7 +37,7 @@ mod _core {
     #[pymodule_export]
     use super::native::Native;
     #[pymodule_export]
-    use super::program::{Argument, Explanation, Fired, Outcome, Program, compile_block};
+    use super::program::{Argument, Constant, Explanation, Fired, Outcome, Program, compile_block};
     use super::*;
 
     /// The version of Mithril.
