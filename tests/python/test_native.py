@@ -354,6 +354,29 @@ def test_states_that_cannot_be_written_stay():
     assert all(not np.array_equal(following[name], state[name]) for name in state)
 
 
+def test_bound_params_are_held_twice_at_most():
+    """As they were given, for other compilations, and as kernels read them."""
+    code = """
+import gc, os, numpy as np, mithril as ml
+def held():
+    gc.collect()
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+def make(size):
+    compiled = ml.compile(ml.models.Linear(size), ml.CpuBackend(threads=1), inference=True,
+                          shapes={"input": [4, size]})
+    bound = compiled.bind(compiled.randomize_params(seed=0))
+    bound.evaluate({}, {"input": np.ones((4, size), np.float32)})
+    return bound
+small = make(64)
+before = held()
+large = make(4096)
+print(held() - before)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert float(ran.stdout) < 2.5 * 64
+
+
 def test_params_may_be_bound():
     compiled = ml.compile(chain(Linear(12), Relu(), Linear(3)), ml.CpuBackend())
     params, x = compiled.randomize_params(seed=0), random(5, 40)

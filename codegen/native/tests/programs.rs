@@ -496,3 +496,40 @@ fn scatters() {
         }
     }
 }
+
+/// Heads that only a product reads are written side by side at once.
+#[test]
+fn heads_are_merged_where_they_are_made() {
+    for (batch, s) in [("2", "17"), ("b", "n"), ("1", "70")] {
+        for (causal, back) in [(true, "[0, 2, 1, 3]"), (false, "[2, 0, 1, 3]")] {
+            let shape = match back {
+                "[0, 2, 1, 3]" => format!("{batch} x {s}"),
+                _ => format!("{s} x {batch}"),
+            };
+            let native = machine::Native::new(&f(
+                &format!(
+                    "%q: t<{batch} x 3 x {s} x 16 x f32>, %k: t<{batch} x 3 x {s} x 16 x f32>, %v: t<{batch} x 3 x {s} x 32 x f32>, %w: t<96 x 8 x f32>) -> (y: t<{shape} x 8 x f32>)"
+                ),
+                &format!(
+                    "%0 = attention(%q, %k, %v) {{causal = {causal}}}
+                     %1 = transpose(%0) {{permutation = {back}}}
+                     %2 = reshape(%1) {{shape = [{shape} x 96]}}
+                     %3 = matmul(%2, %w)
+                     return %3"
+                ),
+            ));
+            assert_eq!(native.plan.kernels.len(), 2);
+            machine::agree(&native, &[("b", 2), ("n", 33)]);
+        }
+    }
+    // Who reads the heads as well has them as they are.
+    let native = machine::Native::new(&f(
+        "%q: t<2 x 3 x 9 x 16 x f32>, %w: t<48 x 8 x f32>) -> (y: t<2 x 9 x 8 x f32>, h: t<2 x 3 x 9 x 16 x f32>)",
+        "%0 = attention(%q, %q, %q)
+         %1 = transpose(%0) {permutation = [0, 2, 1, 3]}
+         %2 = reshape(%1) {shape = [2 x 9 x 48]}
+         %3 = matmul(%2, %w)
+         return %3, %0",
+    ));
+    machine::agree(&native, &[]);
+}

@@ -262,6 +262,13 @@ class Connection:
         """
 
 @final
+class Constant:
+    """
+    A value of `constant_keys` that every program made with it shares.
+    """
+    def __new__(cls, /, array: Any) -> Constant: ...
+
+@final
 class Cost:
     """
     What one block costs in one forward pass, with the blocks inside it. Numbers; formulas as text

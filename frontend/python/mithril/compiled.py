@@ -294,7 +294,8 @@ class CompiledModel:
                 f"Terminal not found: the model has no `{unknown[0]}`"
                 + (f"\n  hint: {near}" if near else "")
             )
-        constants = {name: self.backend.to_numpy(value) for name, value in params.items()}
+        items = params.items()
+        constants = {name: _core.Constant(self.backend.to_numpy(value)) for name, value in items}
         constants = {**self._options["constant_keys"], **constants}
         learned = [name for name in self._options["trainable_keys"] if name not in constants]
         return CompiledModel(

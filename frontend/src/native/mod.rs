@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use mithril_instant::Machine;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::graph::{Function, Module};
+use mithril_ir::tensor::Tensor;
 use mithril_kernels::c;
 use mithril_kernels::contract::Isa;
 use mithril_kernels::program::{Plan, plan};
@@ -66,7 +67,9 @@ impl Planning {
 /// One function: planned at once, compiled when it is first run.
 #[derive(Debug)]
 pub struct Part {
+    /// Without its constants, which are moved to where kernels read them.
     pub plan: Plan,
+    constants: Mutex<Vec<Tensor>>,
     name: Arc<str>,
     maker: Maker,
     ready: OnceLock<Ready>,
@@ -160,9 +163,10 @@ impl Native {
 }
 
 impl Part {
-    fn new(function: &Function, plan: Plan, maker: Maker) -> Part {
+    fn new(function: &Function, mut plan: Plan, maker: Maker) -> Part {
         let name = function.name.clone();
-        Part { plan, name, maker, ready: OnceLock::new(), making: Mutex::default() }
+        let constants = Mutex::new(std::mem::take(&mut plan.constants));
+        Part { plan, constants, name, maker, ready: OnceLock::new(), making: Mutex::default() }
     }
 
     /// What runs it, if it was made ready.
@@ -213,11 +217,7 @@ impl Part {
         if self.plan.copies {
             kernels.push(kernel::copy);
         }
-        let constants = self.plan.constants.iter().map(|tensor| {
-            let block = Block::copy_of(tensor.bytes());
-            block.map(Arc::new).map_err(|error| Box::new(Diagnostic::new(error.to_string())))
-        });
-        let constants = constants.collect::<Result<Vec<_>>>()?;
+        let constants = self.blocks()?;
         let executable =
             Executable::new(self.plan.program.clone(), kernels, objects.code, constants)
                 .map_err(invalid)?;
@@ -227,6 +227,17 @@ impl Part {
         let swap = swaps.then(|| Arc::new(Swap::new(&executable, objects.pending, host)));
         let times = objects.times;
         Ok(Ready { executable, compiled, instant, time, times, swap, _library: None })
+    }
+
+    /// The constants in memory of the runtime. Each is copied there and then let go, so that they
+    /// are there twice only as long as it takes.
+    fn blocks(&self) -> Result<Vec<Arc<Block>>> {
+        let mut constants = self.constants.lock().unwrap_or_else(PoisonError::into_inner);
+        let blocks = std::mem::take(&mut *constants).into_iter().map(|tensor| {
+            let block = Block::copy_of(tensor.bytes());
+            block.map(Arc::new).map_err(|error| Box::new(Diagnostic::new(error.to_string())))
+        });
+        blocks.collect()
     }
 
     /// The entry is the one kernel that is launched: what runs is what users get.

@@ -37,7 +37,9 @@ mod _core {
     #[pymodule_export]
     use super::native::Native;
     #[pymodule_export]
-    use super::program::{Argument, Explanation, Fired, Outcome, Program, compile_block, table};
+    use super::program::{
+        Argument, Constant, Explanation, Fired, Outcome, Program, compile_block, table,
+    };
     use super::*;
 
     /// The version of Mithril.

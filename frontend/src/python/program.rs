@@ -81,6 +81,18 @@ pub type Bytes = BTreeMap<&'static str, usize>;
 /// A pass, its rule, and the blocks it was applied in.
 type Blame = (&'static str, Option<&'static str>, Vec<String>);
 
+/// A value of `constant_keys` that every program made with it shares.
+#[pyclass(frozen, module = "mithril._core")]
+pub struct Constant(mithril_ir::tensor::Tensor);
+
+#[pymethods]
+impl Constant {
+    #[new]
+    fn new(array: &Bound<'_, PyAny>) -> Answer<Constant> {
+        guarded(|| Ok(Constant(tensor(array)?)))
+    }
+}
+
 /// A compiled model.
 #[pyclass(frozen, module = "mithril._core")]
 pub struct Program {
@@ -189,6 +201,9 @@ fn constants(
 
 /// The value of a constant; plain numbers take the model's dtype.
 fn constant(value: &Bound<'_, PyAny>, dtype: Element) -> Answer<mithril_ir::tensor::Tensor> {
+    if let Ok(own) = value.cast::<Constant>() {
+        return Ok(own.get().0.clone());
+    }
     if value.hasattr("dtype")? {
         return tensor(value);
     }

@@ -3,7 +3,7 @@
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
-use mithril_ir::graph::{Function, Operation};
+use mithril_ir::graph::{Function, Operation, Value};
 use mithril_ir::op::access::Access;
 
 use super::views::is_one;
@@ -61,4 +61,45 @@ pub fn fits(function: &Function, op: &Operation) -> bool {
     };
     let square = !flag("causal") || dim(q, rank - 2) == dim(k, rank - 2);
     batches && counts && square && width(dim(q, rank - 1)) && width(dim(v, rank - 1))
+}
+
+/// A value whose elements are those of attention, in another order of its axes.
+pub struct Turned {
+    /// The number of the operation.
+    pub attention: usize,
+    /// For each axis of attention's result, from one element to the next in the value's memory.
+    pub strides: Vec<Dim>,
+}
+
+/// How a value has the elements of attention: as they are, or behind a transpose that leaves the last
+/// axis where it is, and reshapes.
+pub fn turned(function: &Function, definitions: &[Option<u32>], value: Value) -> Option<Turned> {
+    let definition = |value: Value| definitions[value.index()].map(|at| at as usize);
+    let mut at = definition(value)?;
+    while function.ops[at].op.access == Access::Reshape {
+        at = definition(function.ops[at].operands[0])?;
+    }
+    let op = &function.ops[at];
+    let dims = &function.ty(op.result()).shape.dims;
+    let mut strides = vec![Dim::Const(1); dims.len()];
+    for axis in (1..dims.len()).rev() {
+        strides[axis - 1] = &strides[axis] * &dims[axis];
+    }
+    if op.op.access == Access::Transpose {
+        let Attr::Ints(permutation) = op.attr("permutation") else { return None };
+        let last = dims.len() as i64 - 1;
+        let from = |axis: &i64| axis.rem_euclid(dims.len() as i64) as usize;
+        if permutation.last().is_none_or(|axis| axis.rem_euclid(last + 1) != last) {
+            return None;
+        }
+        let mut own = strides.clone();
+        permutation
+            .iter()
+            .zip(&strides)
+            .for_each(|(axis, stride)| own[from(axis)] = stride.clone());
+        strides = own;
+        at = definition(op.operands[0])?;
+    }
+    let is = function.ops[at].op.access == Access::Attention;
+    is.then_some(Turned { attention: at, strides })
 }

@@ -14,7 +14,7 @@ use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Function, Operation, Value};
 use mithril_ir::op::access::Access;
-use mithril_passes::outline::attention::is_attention;
+use mithril_passes::outline::attention::{is_attention, turned};
 use mithril_passes::outline::strides::{Strided, strided};
 
 use super::index::Ix;
@@ -34,6 +34,25 @@ struct Site {
     grouped: bool,
     causal: bool,
     scale: f64,
+}
+
+/// The memory that heads are written to, and how far the elements of each axis are apart.
+struct Output {
+    mem: Mem,
+    strides: Vec<Dim>,
+}
+
+impl Output {
+    /// The part of a head.
+    fn head(&self, nest: &mut Nest, place: &[V]) -> Head {
+        let mut at = nest.b.index(0);
+        for (&i, stride) in place.iter().zip(&self.strides) {
+            let stride = nest.dim(stride);
+            let step = nest.b.mul(i, stride);
+            at = nest.b.add(at, step);
+        }
+        Head { mem: self.mem, at, stride: nest.dim(&self.strides[place.len()]) }
+    }
 }
 
 /// Which operand, by number.
@@ -104,6 +123,15 @@ impl Site {
         }
         let mem = nest.arg(strided.root).expect("operands of kernels are arguments");
         Head { mem, at, stride: nest.dim(&strided.strides[heads]) }
+    }
+
+    /// Where attention itself is written, if it is.
+    fn output(&self, nest: &Nest) -> Option<Output> {
+        let mut results = nest.f.results.iter().zip(&nest.results);
+        results.find_map(|(result, &mem)| {
+            let turned = turned(nest.f, &nest.definitions, result.value)?;
+            Some(Output { mem, strides: turned.strides })
+        })
     }
 
     /// The memory of the result that an operation of the kernel gives, if it is one.

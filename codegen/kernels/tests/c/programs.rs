@@ -98,6 +98,12 @@ fn attention() {
                 &format!("%0 = attention(%q, %k, %v) {{causal = {causal}}}\nreturn %0"),
                 &[("b", 2), ("s", s), ("t", keys)],
             );
+            if !causal {
+                let merged =
+                    "%q: t<b x 3 x s x 16 x f32>, %w: t<48 x 5 x f32>) -> (y: t<b x s x 5 x f32>)";
+                let body = "%0 = attention(%q, %q, %q)\n%1 = transpose(%0) {permutation = [0, 2, 1, 3]}\n%2 = reshape(%1) {shape = [b x s x 48]}\n%3 = matmul(%2, %w)\nreturn %3";
+                add(merged, body, &[("b", 2), ("s", s)]);
+            }
             let shared = "%q: t<b x s x 4 x 16 x f32>, %k: t<b x s x 2 x 16 x f32>, %v: t<b x s x 2 x 16 x f32>) -> (y: t<b x 4 x s x 16 x f32>)";
             let heads = ["q", "k", "v"].map(|side| {
                 format!("%{side}t = transpose(%{side}) {{permutation = [0, 2, 1, 3]}}\n")

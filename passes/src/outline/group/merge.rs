@@ -6,13 +6,14 @@ use mithril_ir::op::Kind;
 use mithril_ir::op::access::Access;
 
 use super::{Core, Group, Grouping, axes, count};
+use crate::outline::attention;
 use crate::outline::views::{Place, is_one};
 
 impl Grouping<'_> {
     /// Joins the group of an operand and the one that reads it, where that is right and of use.
     pub fn try_merge(&mut self, producer: usize, reader: usize) {
         let whole = self.joined(producer, reader).or_else(|| self.absorbed(producer, reader));
-        let whole = whole.map(|core| (core, None));
+        let whole = whole.or_else(|| self.turned_heads(producer, reader)).map(|core| (core, None));
         let Some((core, side)) = whole.or_else(|| self.side(producer, reader)) else {
             return;
         };
@@ -128,6 +129,17 @@ impl Grouping<'_> {
         };
         let cheap = !repeats || a.ops.iter().all(|&op| self.is_cheap(op));
         (!folds(a) && private && cheap).then(|| b.core.clone())
+    }
+
+    /// Attention, which may write its heads side by side where nobody else reads them.
+    fn turned_heads(&self, producer: usize, reader: usize) -> Option<Core> {
+        let (a, b) = (self.groups[producer].as_ref()?, self.groups[reader].as_ref()?);
+        let (&[attention], &[copy]) = (&a.ops[..], &b.ops[..]) else { return None };
+        let ops = &self.function.ops;
+        let only = self.readers[ops[attention].result().index()] == 1;
+        let turned = attention::turned(self.function, &self.definitions, ops[copy].result());
+        let own = turned.is_some_and(|turned| turned.attention == attention);
+        (only && own && ops[attention].op.access == Access::Attention).then_some(Core::Alone)
     }
 
     /// Whether only the two groups read it, and the reader but once.

@@ -34,7 +34,7 @@ struct Forward<'s> {
 
 /// A task for each head.
 pub fn lower(nest: Nest, site: &Site, isa: &Isa) -> Lowered {
-    let output = site.result(&nest, |op| op.op.access == Access::Attention);
+    let output = site.output(&nest);
     let logs = site.result(&nest, |op| op.op.access == Access::AttentionLogSumExp);
     let mut tiles = Tiles::new(nest, site, isa);
     let t = &mut tiles;
@@ -48,7 +48,7 @@ pub fn lower(nest: Nest, site: &Site, isa: &Isa) -> Lowered {
             let size = t.nest.b.times(t.queries, width);
             Head { mem, at: t.nest.b.mul(task, size), stride: t.nest.b.index(width) }
         };
-        let output = output.map(|(mem, _)| result(t, mem, site.value_width));
+        let output = output.as_ref().map(|output| output.head(&mut t.nest, &place));
         let logs = logs.map(|(mem, _)| result(t, mem, 1));
         let (zero, queries) = (t.nest.b.index(0), t.queries);
         t.each(zero, queries, t.block(), |t, q0| {

@@ -21,7 +21,7 @@ use crate::scalar;
 const LEAST: f64 = -1e30;
 
 pub fn forward(mut nest: Nest, site: &Site) -> Lowered {
-    let output = site.result(&nest, |op| op.op.access == Access::Attention);
+    let output = site.output(&nest);
     let logs = site.result(&nest, |op| op.op.access == Access::AttentionLogSumExp);
     let n = &mut nest;
     let own = Forward {
@@ -39,8 +39,7 @@ pub fn forward(mut nest: Nest, site: &Site) -> Lowered {
     };
     let place: Vec<V> = place.into_iter().map(|ix| nest.position(ix)).collect();
     let heads = [QUERY, KEY, VALUE].map(|side| site.head(&mut nest, side, &place));
-    let output =
-        output.map(|(mem, _)| site.dense(&mut nest, mem, (QUERY, site.value_width), number));
+    let output = output.map(|output| output.head(&mut nest, &place));
     let logs = logs.map(|(mem, _)| site.dense(&mut nest, mem, (QUERY, 1), number));
     site.blocks(&mut nest, |nest, block| {
         own.begin(nest, heads[QUERY], block);
