@@ -267,3 +267,17 @@ def test_triangles_and_stacks_of_numbers():
             model = ml.compile(block, backend, shapes={"input": ["n", 3, 3]})
             got = model.evaluate({}, {"input": backend.array(x)})["output"]
             assert np.array_equal(backend.to_numpy(got), getattr(np, name.lower())(x, diagonal))
+
+
+@pytest.mark.parametrize("shift", [2, -2, 7, -7])
+@pytest.mark.parametrize("kind", INSTALLED)
+def test_rolls_of_an_axis_that_varies(kind, shift):
+    backend = getattr(ml, MAKERS[kind])()
+    block = Roll(shift, axis=0)
+    model = ml.compile(block, backend, shapes={"input": ["n"]}, trainable_keys=["input"])
+    for n in (1, 3, 4):
+        x = np.arange(n, dtype="float32")
+        given = {"output": backend.array(x + 1)}
+        outputs, gradients = model.evaluate({"input": backend.array(x)}, {}, output_gradients=given)
+        assert np.array_equal(backend.to_numpy(outputs["output"]), np.roll(x, shift))
+        assert np.array_equal(backend.to_numpy(gradients["input"]), np.roll(x + 1, -shift))

@@ -221,8 +221,7 @@ impl TrainModel {
             let known = ["loss", "reduce_steps", "coef", "input", "target"];
             refuse("add_loss", unknown, &known)?;
             let loss = needed("add_loss", "loss", loss)?;
-            let mut how =
-                Loss { coef, input: input.into(), target: target.into(), ..Loss::default() };
+            let mut how = Loss { coef, input, target, ..Loss::default() };
             if let Some(steps) = reduce_steps {
                 how.reduce_steps = sealed(&steps)?;
             }

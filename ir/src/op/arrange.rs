@@ -284,7 +284,11 @@ fn roll<'a>(r: &Rule<'a>) -> Var<'a> {
     if length.as_const() == Some(0) {
         return x;
     }
-    let at = (length - &Dim::Const(r.int("shift"))).modulo(length);
+    // Of nothing below 0 is a remainder taken.
+    let at = match r.int("shift") {
+        shift if shift < 0 => Dim::Const(shift.saturating_neg()).modulo(length),
+        shift => length - &Dim::Const(shift).modulo(length),
+    };
     let cut = |start: Dim, limit: Dim| {
         let attrs = [
             ("axes", Attr::ints([axis])),
