@@ -7,7 +7,9 @@ from conftest import has
 
 import mithril as ml
 from mithril.models import (
+    Add,
     BatchNorm1d,
+    Buffer,
     Cumprod,
     Embedding,
     Flip,
@@ -176,3 +178,18 @@ def test_connections_are_not_gone_through():
     with pytest.raises(ml.MithrilError, match="no elements to go through"):
         _first, _second = model.y
     assert model.outputs == ["y"]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_dims_that_go_below_zero_are_divided_as_python_does(backend):
+    model = Model()
+    model |= Buffer()(input="input", output="x")
+    rows = model.x.shape[0]
+    rest, half = ((rows - 5) % rows).cast(ml.float32), ((rows - 5) // 2).cast(ml.float32)
+    model |= Add()(left="x", right=rest, output="rest")
+    model |= Add()(left="x", right=half, output="half")
+    compiled = ml.compile(model, backend(), shapes={"input": ["n", 2]})
+    for n in (2, 3, 4, 9):
+        outputs = compiled.evaluate({}, {"input": compiled.backend.zeros(n, 2)})
+        found = {name: float(value[0, 0]) for name, value in outputs.items()}
+        assert found == {"rest": (n - 5) % n, "half": (n - 5) // 2}

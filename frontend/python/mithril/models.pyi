@@ -191,6 +191,7 @@ class Relu(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class LeakyRelu(Block):
@@ -202,6 +203,7 @@ class LeakyRelu(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Elu(Block):
@@ -213,6 +215,7 @@ class Elu(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Selu(Block):
@@ -223,6 +226,7 @@ class Selu(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Gelu(Block):
@@ -234,6 +238,7 @@ class Gelu(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Silu(Block):
@@ -244,6 +249,7 @@ class Silu(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Mish(Block):
@@ -254,6 +260,7 @@ class Mish(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Hardswish(Block):
@@ -264,6 +271,7 @@ class Hardswish(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Sigmoid(Block):
@@ -274,6 +282,7 @@ class Sigmoid(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class HardSigmoid(Block):
@@ -284,6 +293,7 @@ class HardSigmoid(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Softplus(Block):
@@ -295,6 +305,7 @@ class Softplus(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Softsign(Block):
@@ -305,6 +316,7 @@ class Softsign(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Tanh(Block):
@@ -315,6 +327,7 @@ class Tanh(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Sign(Block):
@@ -325,6 +338,7 @@ class Sign(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Square(Block):
@@ -335,6 +349,7 @@ class Square(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Sqrt(Block):
@@ -346,6 +361,7 @@ class Sqrt(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Exponential(Block):
@@ -356,6 +372,7 @@ class Exponential(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Log(Block):
@@ -367,6 +384,7 @@ class Log(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Log1p(Block):
@@ -377,6 +395,7 @@ class Log1p(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Expm1(Block):
@@ -387,6 +406,7 @@ class Expm1(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Absolute(Block):
@@ -397,6 +417,7 @@ class Absolute(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Negate(Block):
@@ -407,6 +428,7 @@ class Negate(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Reciprocal(Block):
@@ -417,6 +439,7 @@ class Reciprocal(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class StableReciprocal(Block):
@@ -427,6 +450,7 @@ class StableReciprocal(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Buffer(Block):
@@ -437,6 +461,7 @@ class Buffer(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Sine(Block):
@@ -447,6 +472,7 @@ class Sine(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Cosine(Block):
@@ -457,6 +483,7 @@ class Cosine(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Tan(Block):
@@ -467,6 +494,7 @@ class Tan(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Asin(Block):
@@ -477,6 +505,7 @@ class Asin(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Acos(Block):
@@ -487,6 +516,7 @@ class Acos(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Atan(Block):
@@ -497,6 +527,7 @@ class Atan(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Sinh(Block):
@@ -507,6 +538,7 @@ class Sinh(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Cosh(Block):
@@ -517,6 +549,7 @@ class Cosh(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Erf(Block):
@@ -527,6 +560,7 @@ class Erf(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Floor(Block):
@@ -537,6 +571,7 @@ class Floor(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Ceil(Block):
@@ -547,6 +582,7 @@ class Ceil(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Round(Block):
@@ -557,6 +593,7 @@ class Round(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class IsNan(Block):
@@ -567,6 +604,7 @@ class IsNan(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class IsInf(Block):
@@ -577,6 +615,7 @@ class IsInf(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class NanToNum(Block):
@@ -587,6 +626,7 @@ class NanToNum(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class LogicalNot(Block):
@@ -597,6 +637,7 @@ class LogicalNot(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class BitwiseNot(Block):
@@ -607,6 +648,7 @@ class BitwiseNot(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Cast(Block):
@@ -618,6 +660,7 @@ class Cast(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Clamp(Block):
@@ -630,6 +673,7 @@ class Clamp(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class StopGradient(Block):
@@ -640,6 +684,7 @@ class StopGradient(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Dropout(Block):
@@ -651,6 +696,7 @@ class Dropout(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Add(Block):
@@ -661,6 +707,7 @@ class Add(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Subtract(Block):
@@ -671,6 +718,7 @@ class Subtract(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Multiply(Block):
@@ -681,6 +729,7 @@ class Multiply(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Divide(Block):
@@ -691,6 +740,7 @@ class Divide(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class FloorDivide(Block):
@@ -701,6 +751,7 @@ class FloorDivide(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Modulo(Block):
@@ -711,6 +762,7 @@ class Modulo(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Power(Block):
@@ -722,6 +774,7 @@ class Power(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Atan2(Block):
@@ -732,6 +785,7 @@ class Atan2(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Minimum(Block):
@@ -742,6 +796,7 @@ class Minimum(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Maximum(Block):
@@ -752,6 +807,7 @@ class Maximum(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class MatrixMultiply(Block):
@@ -762,6 +818,7 @@ class MatrixMultiply(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Equal(Block):
@@ -772,6 +829,7 @@ class Equal(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class NotEqual(Block):
@@ -782,6 +840,7 @@ class NotEqual(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Greater(Block):
@@ -792,6 +851,7 @@ class Greater(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class GreaterEqual(Block):
@@ -802,6 +862,7 @@ class GreaterEqual(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Less(Block):
@@ -812,6 +873,7 @@ class Less(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class LessEqual(Block):
@@ -822,6 +884,7 @@ class LessEqual(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class LogicalAnd(Block):
@@ -832,6 +895,7 @@ class LogicalAnd(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class LogicalOr(Block):
@@ -842,6 +906,7 @@ class LogicalOr(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class LogicalXor(Block):
@@ -852,6 +917,7 @@ class LogicalXor(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class BitwiseAnd(Block):
@@ -862,6 +928,7 @@ class BitwiseAnd(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class BitwiseOr(Block):
@@ -872,6 +939,7 @@ class BitwiseOr(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class BitwiseXor(Block):
@@ -882,6 +950,7 @@ class BitwiseXor(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class ShiftLeft(Block):
@@ -892,6 +961,7 @@ class ShiftLeft(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class ShiftRight(Block):
@@ -902,6 +972,7 @@ class ShiftRight(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Where(Block):
@@ -912,6 +983,7 @@ class Where(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Sum(Block):
@@ -924,6 +996,7 @@ class Sum(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Mean(Block):
@@ -936,6 +1009,7 @@ class Mean(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Max(Block):
@@ -948,6 +1022,7 @@ class Max(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Min(Block):
@@ -960,6 +1035,7 @@ class Min(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Prod(Block):
@@ -972,6 +1048,7 @@ class Prod(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Variance(Block):
@@ -985,6 +1062,7 @@ class Variance(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Std(Block):
@@ -998,6 +1076,7 @@ class Std(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Norm(Block):
@@ -1011,6 +1090,7 @@ class Norm(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class LogSumExp(Block):
@@ -1023,6 +1103,7 @@ class LogSumExp(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class ArgMax(Block):
@@ -1035,6 +1116,7 @@ class ArgMax(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class ArgMin(Block):
@@ -1047,6 +1129,7 @@ class ArgMin(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Any(Block):
@@ -1059,6 +1142,7 @@ class Any(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class All(Block):
@@ -1071,6 +1155,7 @@ class All(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Cumsum(Block):
@@ -1082,6 +1167,7 @@ class Cumsum(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Cumprod(Block):
@@ -1093,6 +1179,7 @@ class Cumprod(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Reshape(Block):
@@ -1104,6 +1191,7 @@ class Reshape(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Flatten(Block):
@@ -1116,6 +1204,7 @@ class Flatten(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Transpose(Block):
@@ -1127,6 +1216,7 @@ class Transpose(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class SwapAxes(Block):
@@ -1139,6 +1229,7 @@ class SwapAxes(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class PermuteTensor(Block):
@@ -1150,6 +1241,7 @@ class PermuteTensor(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Squeeze(Block):
@@ -1161,6 +1253,7 @@ class Squeeze(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class ExpandDims(Block):
@@ -1172,6 +1265,7 @@ class ExpandDims(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class BroadcastTo(Block):
@@ -1183,6 +1277,7 @@ class BroadcastTo(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Concat(Block):
@@ -1194,6 +1289,7 @@ class Concat(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Stack(Block):
@@ -1205,6 +1301,7 @@ class Stack(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Split(Block):
@@ -1217,6 +1314,7 @@ class Split(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Pad(Block):
@@ -1229,6 +1327,7 @@ class Pad(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Tile(Block):
@@ -1240,6 +1339,7 @@ class Tile(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Repeat(Block):
@@ -1252,6 +1352,7 @@ class Repeat(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Flip(Block):
@@ -1263,6 +1364,7 @@ class Flip(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Roll(Block):
@@ -1275,6 +1377,7 @@ class Roll(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Slice(Block):
@@ -1289,6 +1392,7 @@ class Slice(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Indexer(Block):
@@ -1300,6 +1404,7 @@ class Indexer(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Gather(Block):
@@ -1311,6 +1416,7 @@ class Gather(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Scatter(Block):
@@ -1322,6 +1428,7 @@ class Scatter(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Sort(Block):
@@ -1334,6 +1441,7 @@ class Sort(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class ArgSort(Block):
@@ -1346,6 +1454,7 @@ class ArgSort(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class TopK(Block):
@@ -1358,6 +1467,7 @@ class TopK(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Unique(Block):
@@ -1369,6 +1479,7 @@ class Unique(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class OneHot(Block):
@@ -1381,6 +1492,7 @@ class OneHot(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Tril(Block):
@@ -1392,6 +1504,7 @@ class Tril(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Triu(Block):
@@ -1403,6 +1516,7 @@ class Triu(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Diagonal(Block):
@@ -1414,6 +1528,7 @@ class Diagonal(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Shape(Block):
@@ -1424,6 +1539,7 @@ class Shape(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Size(Block):
@@ -1435,6 +1551,7 @@ class Size(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Length(Block):
@@ -1445,6 +1562,7 @@ class Length(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Arange(Block):
@@ -1459,6 +1577,7 @@ class Arange(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Linspace(Block):
@@ -1473,6 +1592,7 @@ class Linspace(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Eye(Block):
@@ -1486,6 +1606,7 @@ class Eye(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Ones(Block):
@@ -1498,6 +1619,7 @@ class Ones(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Zeros(Block):
@@ -1510,6 +1632,7 @@ class Zeros(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Full(Block):
@@ -1523,6 +1646,7 @@ class Full(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class ZerosLike(Block):
@@ -1533,6 +1657,7 @@ class ZerosLike(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class OnesLike(Block):
@@ -1543,6 +1668,7 @@ class OnesLike(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Einsum(Block):
@@ -1554,6 +1680,7 @@ class Einsum(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Randn(Block):
@@ -1566,6 +1693,7 @@ class Randn(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class RandUniform(Block):
@@ -1580,6 +1708,7 @@ class RandUniform(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class RandInt(Block):
@@ -1594,6 +1723,7 @@ class RandInt(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Bernoulli(Block):
@@ -1605,6 +1735,7 @@ class Bernoulli(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Categorical(Block):
@@ -1615,6 +1746,7 @@ class Categorical(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Linear(Block):
@@ -1627,6 +1759,7 @@ class Linear(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Embedding(Block):
@@ -1639,6 +1772,7 @@ class Embedding(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class LayerNorm(Block):
@@ -1652,6 +1786,7 @@ class LayerNorm(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class RMSNorm(Block):
@@ -1664,6 +1799,7 @@ class RMSNorm(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class BatchNorm1d(Block):
@@ -1678,6 +1814,7 @@ class BatchNorm1d(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class ElementWiseAffine(Block):
@@ -1690,6 +1827,7 @@ class ElementWiseAffine(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Softmax(Block):
@@ -1701,6 +1839,7 @@ class Softmax(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class LogSoftmax(Block):
@@ -1712,6 +1851,7 @@ class LogSoftmax(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class ScaledDotProduct(Block):
@@ -1725,6 +1865,7 @@ class ScaledDotProduct(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class MultiHeadAttention(Block):
@@ -1739,6 +1880,7 @@ class MultiHeadAttention(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class RotaryEmbedding(Block):
@@ -1750,6 +1892,7 @@ class RotaryEmbedding(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class PositionalEncoding(Block):
@@ -1761,6 +1904,7 @@ class PositionalEncoding(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Layer(Block):
@@ -1773,6 +1917,7 @@ class Layer(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class MLP(Block):
@@ -1786,6 +1931,7 @@ class MLP(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Sequential(Block):
@@ -1797,6 +1943,7 @@ class Sequential(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Residual(Block):
@@ -1808,6 +1955,7 @@ class Residual(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class SquaredError(Block):
@@ -1818,6 +1966,7 @@ class SquaredError(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class AbsoluteError(Block):
@@ -1828,6 +1977,7 @@ class AbsoluteError(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Huber(Block):
@@ -1839,6 +1989,7 @@ class Huber(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class HingeLoss(Block):
@@ -1849,6 +2000,7 @@ class HingeLoss(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class QuadHingeLoss(Block):
@@ -1859,6 +2011,7 @@ class QuadHingeLoss(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class QuantileLoss(Block):
@@ -1870,6 +2023,7 @@ class QuantileLoss(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class CrossEntropy(Block):
@@ -1886,6 +2040,7 @@ class CrossEntropy(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class BinaryCrossEntropy(Block):
@@ -1899,6 +2054,7 @@ class BinaryCrossEntropy(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class KLDivergence(Block):
@@ -1911,6 +2067,7 @@ class KLDivergence(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class CosineEmbedding(Block):
@@ -1922,6 +2079,7 @@ class CosineEmbedding(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class L1(Block):
@@ -1932,6 +2090,7 @@ class L1(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class L2(Block):
@@ -1942,6 +2101,7 @@ class L2(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class QuadraticForm(Block):
@@ -1952,6 +2112,7 @@ class QuadraticForm(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Accuracy(Block):
@@ -1964,6 +2125,7 @@ class Accuracy(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Precision(Block):
@@ -1977,6 +2139,7 @@ class Precision(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class Recall(Block):
@@ -1990,6 +2153,7 @@ class Recall(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class F1(Block):
@@ -2003,6 +2167,7 @@ class F1(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class AUC(Block):
@@ -2014,4 +2179,5 @@ class AUC(Block):
         *,
         name: str | None = None,
         checkpoint: bool = False,
+        gradient: Block | None = None,
     ) -> None: ...

@@ -4,7 +4,7 @@ use mithril_ir::dim::{Atom, Dim};
 use smallvec::SmallVec;
 
 use super::nest::Nest;
-use crate::code::{Binary, Ty, V};
+use crate::code::{Binary, Cmp, Ty, V};
 use crate::loops::Loops;
 
 /// A position along one axis.
@@ -63,7 +63,11 @@ impl Nest<'_> {
                 let number = symbol.as_str()[1..].parse().expect("kernels name symbols d0, d1, …");
                 return self.b.dim(number);
             }
-            // Dims and what they are divided by are not negative.
+            Atom::FloorDiv(of) | Atom::Mod(of)
+                if of[0].lower_bound().is_none_or(|least| least < 0) =>
+            {
+                return self.floored(&of[0], &of[1], matches!(atom, Atom::Mod(_)));
+            }
             Atom::FloorDiv(_) => Binary::Div,
             Atom::Mod(_) => Binary::Rem,
             Atom::Min(_) => Binary::Min,
@@ -72,6 +76,21 @@ impl Nest<'_> {
         let operands: Vec<V> = atom.operands().iter().map(|dim| self.dim(dim)).collect();
         let (first, rest) = operands.split_first().expect("an atom has operands");
         rest.iter().fold(*first, |a, &b| self.b.binary(op, a, b))
+    }
+
+    /// The quotient rounded down, or what remains then, of a dim that may be negative by one that is
+    /// not.
+    fn floored(&mut self, x: &Dim, y: &Dim, remains: bool) -> V {
+        let (x, y, zero) = (self.dim(x), self.dim(y), self.b.index(0));
+        let rest = self.b.binary(Binary::Rem, x, y);
+        let below = self.b.compare(Cmp::Lt, rest, zero);
+        if remains {
+            let above = self.b.add(rest, y);
+            return self.b.select(below, above, rest);
+        }
+        let (quotient, one) = (self.b.binary(Binary::Div, x, y), self.b.index(1));
+        let lower = self.b.binary(Binary::Sub, quotient, one);
+        self.b.select(below, lower, quotient)
     }
 
     pub fn zero(&mut self) -> Ix {
@@ -183,7 +202,8 @@ impl Nest<'_> {
     /// What `number` leaves when it is divided by `dim`, and the quotient. Lanes that follow each
     /// other stay so where the dim is a multiple of their number and they begin at one.
     fn split(&mut self, number: Ix, dim: &Dim) -> (Ix, Ix) {
-        let size = self.dim(dim);
+        // An axis without elements has no position; C takes no division by 0, even if none is made.
+        let size = if dim.as_const() == Some(0) { self.b.index(1) } else { self.dim(dim) };
         if let Ix::Lanes(base) = number {
             let whole = dim.as_const().is_some_and(|n| n > 0 && n % i64::from(self.lanes) == 0);
             if whole && self.is_multiple(base) {

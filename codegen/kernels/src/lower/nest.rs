@@ -191,7 +191,11 @@ impl<'f> Nest<'f> {
     /// Elements of dense memory.
     pub fn read(&mut self, mem: Mem, dims: &[Dim], index: &[Ix]) -> V {
         let v = match self.address(dims, index) {
-            Address::One(at) => self.b.load(mem, at, 1, None),
+            // Masks are of single elements where code is portable, else of lanes.
+            Address::One(at) => {
+                let mask = self.mask.filter(|_| self.b.is_portable());
+                self.b.load(mem, at, 1, mask)
+            }
             Address::Row(at) => self.b.load(mem, at, self.lanes, self.mask),
             Address::Many(at) if self.lanes == 1 => self.b.load(mem, at, 1, self.mask),
             Address::Many(at) => self.b.gather(mem, at, self.mask),
