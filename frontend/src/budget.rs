@@ -34,13 +34,8 @@ pub fn within<T>(
         return Ok(Choice { checkpoint: Limit::At(0), made });
     }
     let (mut best, count) = make(Limit::All)?;
-    let least = needs(&best)?;
-    if least > budget {
-        return Diagnostic::new("the model does not fit into `memory_budget`")
-            .got(format!("{budget} bytes"))
-            .expected(format!("at least {least} bytes, with every block computed again"))
-            .hint("smaller batches take less")
-            .err();
+    if needs(&best)? > budget {
+        return some_count(budget, count, &mut make, &needs);
     }
     // All from `high` on are known to fit, none up to `low`.
     let (mut low, mut high) = (0, count);
@@ -53,4 +48,28 @@ pub fn within<T>(
         }
     }
     Ok(Choice { checkpoint: Limit::At(high), made: best })
+}
+
+/// Where not all can be computed again: the least number that fits, if one does.
+fn some_count<T>(
+    budget: u64,
+    count: usize,
+    make: &mut impl FnMut(Limit) -> Result<(T, usize)>,
+    needs: &impl Fn(&T) -> Result<u64>,
+) -> Result<Choice<T>> {
+    let mut least = u64::MAX;
+    for checkpoint in (0..=count).map(Limit::At) {
+        let (made, _) = make(checkpoint)?;
+        let bytes = needs(&made)?;
+        if bytes <= budget {
+            return Ok(Choice { checkpoint, made });
+        }
+        least = least.min(bytes);
+    }
+    let again = if count > 0 { ", whatever is computed again" } else { "" };
+    Diagnostic::new("the model does not fit into `memory_budget`")
+        .got(format!("{budget} bytes"))
+        .expected(format!("at least {least} bytes{again}"))
+        .hint("smaller batches take less")
+        .err()
 }

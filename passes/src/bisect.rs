@@ -111,21 +111,23 @@ fn answers(module: &Module, args: &[Tensor]) -> Result<Vec<Vec<Tensor>>> {
     for function in module.called_from_outside() {
         let mut own = args.to_vec();
         if let Some(outputs) = all.first() {
-            own.extend(cotangents(function, outputs));
+            own.extend(cotangents(module, function, outputs));
         }
         all.push(evaluate(module, function, &own)?);
     }
     Ok(all)
 }
 
-/// Ones like the outputs that the function takes cotangents of.
-fn cotangents(function: &Function, outputs: &[Tensor]) -> Vec<Tensor> {
+/// Ones like the outputs of the entry that the function takes cotangents of: those that are no
+/// states.
+fn cotangents(module: &Module, function: &Function, outputs: &[Tensor]) -> Vec<Tensor> {
     let count = function.args.iter().filter(|arg| arg.role == Role::Cotangent).count();
-    let floats = outputs.iter().filter(|output| output.dtype().is_float());
+    let results = module.entry().into_iter().flat_map(|entry| &entry.results);
+    let own = results.zip(outputs).filter(|(result, _)| result.state.is_none());
+    let floats = own.map(|(_, output)| output).filter(|output| output.dtype().is_float());
     let ones = |like: &Tensor| {
         Tensor::from_f64s(like.dtype(), like.shape().to_vec(), &vec![1.0; like.len()])
     };
-    // States, which take none, are behind all other results.
     floats.take(count).map(ones).collect()
 }
 

@@ -32,7 +32,8 @@ impl Pass for Checkpoint {
     fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module> {
         let Some(entry) = module.entry() else { return Ok(module.clone()) };
         let mut out = module.clone();
-        if calls(module, entry).is_empty() {
+        let again = entry.ops.iter().any(|operation| operation.op == op::get("checkpoint"));
+        if calls(module, entry).is_empty() && !again {
             let divided = Division::of(entry).map(|division| division.apply(&mut out, entry));
             divided.transpose()?.into_iter().for_each(|divided| out.insert(divided));
         }

@@ -21,26 +21,30 @@ pass! {
         limit: Limit = Limit::At(64),
         /// Functions called more than once are inlined below this many operations alone.
         repeated: Limit = Limit::All,
-        /// Whether `custom_gradient` and `checkpoint` give way to their callees, too: once gradients
-        /// are taken.
+        /// Whether `checkpoint` gives way to its callee, too.
+        checkpoint: bool = false,
+        /// Whether `custom_gradient` does: once gradients are taken.
         custom: bool = false,
     }
 }
 
 impl Inline {
     /// Leaves no call but those of external functions.
-    pub const ALL: Inline = Inline { limit: Limit::All, repeated: Limit::All, custom: true };
+    pub const ALL: Inline =
+        Inline { limit: Limit::All, repeated: Limit::All, checkpoint: true, custom: true };
 }
 
 impl Pass for Inline {
     fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module> {
-        let plain = [op::get("call"), op::get("custom_gradient"), op::get("checkpoint")];
-        let inlined = if self.custom { &plain[..] } else { &plain[..1] };
+        let takes =
+            [("call", true), ("checkpoint", self.checkpoint), ("custom_gradient", self.custom)];
+        let inlined = takes.iter().filter(|(_, taken)| *taken).map(|(name, _)| op::get(name));
+        let inlined: Vec<Op> = inlined.collect();
         let mut out = module.clone();
         let calls = call_counts(module);
         for name in call_graph::post_order(module)? {
             let function = call_graph::function(&out, &name)?;
-            let site = Sites { pass: self, plain: inlined, calls: &calls };
+            let site = Sites { pass: self, plain: &inlined, calls: &calls };
             if let Some(changed) = site.function(&out, function, cx)? {
                 out.insert(changed);
             }

@@ -28,10 +28,8 @@ impl Pass for Keep {
         let mut function = Function::clone(entry);
         for path in &self.paths {
             for (name, value) in found(entry, path)? {
-                if !function.results.iter().any(|result| result.name == name) {
-                    function.results.push(ResultDef { name, value, state: None });
-                    cx.count("values-kept", 1);
-                }
+                add(&mut function, name, value);
+                cx.count("values-kept", 1);
             }
         }
         let mut out = module.clone();
@@ -40,18 +38,35 @@ impl Pass for Keep {
     }
 }
 
+/// Adds a result before those that are states. One that has the name already is another value's,
+/// or the same.
+fn add(function: &mut Function, name: Arc<str>, value: Value) {
+    let results = &mut function.results;
+    let known = results.iter().find(|result| result.name == name);
+    let name = match known.map(|known| known.value == value) {
+        None => name,
+        Some(true) => return,
+        Some(false) => format!("{name}.0").into(),
+    };
+    let at = results.iter().position(|result| result.state.is_some()).unwrap_or(results.len());
+    results.insert(at, ResultDef { name, value, state: None });
+}
+
 fn found(function: &Function, path: &str) -> Result<Vec<(Arc<str>, Value)>> {
-    if function.args.iter().any(|argument| *argument.name == *path) {
+    let named = |value: Value| function.info(value).name.as_deref() == Some(path);
+    if function.arguments().any(|(value, argument)| *argument.name == *path || named(value)) {
         return Diagnostic::new(format!("`{path}` is an input: nothing writes it"))
             .hint("a `Buffer` gives an input back as an output")
             .err();
     }
     let made = || function.ops.iter().flat_map(Operation::results);
-    if let Some(value) = made().find(|v| function.info(*v).name.as_deref() == Some(path)) {
-        return Ok(vec![(path.into(), value)]);
-    }
-    if !function.ops.iter().any(|operation| lies_in(operation, path)) {
-        return missing(function, path);
+    let is_block = function.ops.iter().any(|operation| lies_in(operation, path));
+    let is_result = function.results.iter().any(|result| *result.name == *path);
+    match made().find(|value| named(*value)) {
+        // A block may be called as a result is.
+        Some(value) if !(is_block && is_result) => return Ok(vec![(path.into(), value)]),
+        None if !is_block => return missing(function, path),
+        _ => {}
     }
     match &leaving(function, path)[..] {
         [value] => Ok(vec![(path.into(), *value)]),
@@ -67,12 +82,13 @@ fn lies_in(operation: &Operation, path: &str) -> bool {
     operation.loc.paths().iter().any(|own| own.strip_prefix(path).is_some_and(within))
 }
 
-/// The values that a block makes and that others read.
+/// The values that a block makes and that others read; next values of states are none.
 fn leaving(function: &Function, path: &str) -> Vec<Value> {
     let inside = |operation: &&Operation| lies_in(operation, path);
     let outside = function.ops.iter().filter(|operation| !inside(operation));
     let read = outside.flat_map(|operation| operation.operands.iter().copied());
-    let read: FxHashSet<Value> = read.chain(function.results.iter().map(|r| r.value)).collect();
+    let results = function.results.iter().filter(|result| result.state.is_none());
+    let read: FxHashSet<Value> = read.chain(results.map(|result| result.value)).collect();
     let made = function.ops.iter().filter(inside).flat_map(Operation::results);
     made.filter(|value| read.contains(value)).collect()
 }

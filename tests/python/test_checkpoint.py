@@ -157,6 +157,36 @@ def test_a_budget_is_kept_by_computing_as_little_again_as_will_do(backend):
         compiled(memory_budget=least - 1)
 
 
+def test_a_budget_is_kept_where_all_again_would_take_more():
+    options = {"shapes": {"input": [256, 32]}, "memory_planning": "none"}
+    none = ml.compile(layers(4, 32), ml.CpuBackend(), **options).memory()["total"]
+    budgeted = ml.compile(layers(4, 32), ml.CpuBackend(), memory_budget=none, **options)
+    assert budgeted.memory()["total"] <= none
+    with pytest.raises(ml.MithrilError, match=r"at least \d+ bytes"):
+        ml.compile(layers(4, 32), ml.CpuBackend(), memory_budget=1000, **options)
+
+
+def test_chosen_blocks_are_not_divided_again():
+    shapes = {"input": [4, 6]}
+    usual = ml.compile(layers(4, 6, checkpoint=True), ml.TorchBackend(), shapes=shapes)
+    again = ml.compile(
+        layers(4, 6, checkpoint=True), ml.TorchBackend(), shapes=shapes, gradient_checkpointing=True
+    )
+    assert again.code.count("torch.tanh") == usual.code.count("torch.tanh")
+
+
+@pytest.mark.parametrize("budget", ["²GB", "much", -1, True, 1.5, "GB"])
+def test_what_is_no_size_is_refused(budget):
+    with pytest.raises(ml.UsageError, match="`memory_budget` is no size"):
+        ml.compile(layers(2, 4), ml.CpuBackend(), memory_budget=budget)
+
+
+@pytest.mark.parametrize("budget", ["1TB", "1.5 GiB", "100000000B", np.int64(10**9), 2**70])
+def test_sizes_are_what_people_write(budget):
+    shapes = {"input": [4, 4]}
+    assert ml.compile(layers(2, 4), ml.CpuBackend(), shapes=shapes, memory_budget=budget).params
+
+
 def test_budgets_that_cannot_be_kept_are_refused():
     model = layers(2, 4)
     with pytest.raises(ml.UsageError, match="frameworks manage their memory themselves"):
@@ -178,6 +208,10 @@ def test_memory_of_dims_that_vary_follows_from_their_numbers():
     assert small["total"] == sum(size for what, size in small.items() if what != "total")
     with pytest.raises(ml.MithrilError, match="the dim `b` has no number"):
         compiled.memory()
+    with pytest.raises(ml.UsageError, match="`b` is a dim"):
+        compiled.memory(b=-3)
+    with pytest.raises(ml.MithrilError, match="known ranks"):
+        ml.compile(layers(2, 4), ml.CpuBackend()).memory()
     with pytest.raises(ml.BackendError, match="frameworks manage their memory"):
         ml.compile(layers(2, 4), ml.NumpyBackend()).memory()
 

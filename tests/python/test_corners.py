@@ -180,15 +180,15 @@ def test_connections_are_not_gone_through():
     assert model.outputs == ["y"]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_dims_that_go_below_zero_are_divided_as_python_does(backend):
+@pytest.mark.parametrize("name", BACKENDS)
+def test_dims_that_go_below_zero_are_divided_as_python_does(name):
     model = Model()
     model |= Buffer()(input="input", output="x")
     rows = model.x.shape[0]
     rest, half = ((rows - 5) % rows).cast(ml.float32), ((rows - 5) // 2).cast(ml.float32)
     model |= Add()(left="x", right=rest, output="rest")
     model |= Add()(left="x", right=half, output="half")
-    compiled = ml.compile(model, backend(), shapes={"input": ["n", 2]})
+    compiled = ml.compile(model, BACKENDS[name](), shapes={"input": ["n", 2]})
     for n in (2, 3, 4, 9):
         outputs = compiled.evaluate({}, {"input": compiled.backend.zeros(n, 2)})
         found = {name: float(value[0, 0]) for name, value in outputs.items()}

@@ -13,6 +13,8 @@ import torch
 import mithril as ml
 from mithril.models import (
     MLP,
+    BatchNorm1d,
+    Cast,
     Divide,
     Embedding,
     Gelu,
@@ -120,6 +122,44 @@ def test_a_rule_that_changes_numbers_is_named(backend):
     assert ml.diff(ratio(), backend, shapes=shapes, inputs=zeros).agrees
 
 
+def test_it_looks_inside_blocks_that_are_computed_again():
+    inner = Sequential([Linear(4), Tanh()], checkpoint=True, name="inner")
+    found = ml.diff(Sequential([inner, Linear(3)]), [Wrong()], shapes={"input": [2, 4]})
+    assert found["numpy"].first == "inner.tanh"
+
+
+def test_next_states_are_compared():
+    model = Sequential([Tanh(name="tanh"), BatchNorm1d(name="norm")])
+    shapes = {"input": [8, 4]}
+    found = ml.diff(model, [Wrong()], shapes=shapes, tolerance=1e-3)
+    assert not found.agrees
+    assert any(name.startswith("state ") for name in found["numpy"].outputs)
+    assert ml.diff(model, ["torch", "cpu"], shapes=shapes, gradients=True).agrees
+
+
+def test_a_block_may_be_called_as_an_output_is():
+    model = Model()
+    model |= Sequential([Tanh(), Linear(4)], name="output")(input="input", output="h")
+    model |= Linear(3, name="last")(input="h", output="output")
+    found = ml.diff(model, [Wrong()], shapes={"input": [2, 4]})
+    assert found["numpy"].first == "output.tanh"
+
+
+def test_bisecting_with_states_kept_values_and_gradients():
+    model = Sequential([Linear(4), BatchNorm1d(), Tanh(), Linear(3)])
+    options = {"shapes": {"input": [6, 5]}, "keep": ["tanh"], "gradients": True, "bisect": True}
+    assert ml.diff(model, [Wrong()], **options)["numpy"].culprit.stage == "code"
+    tokens = Sequential([Embedding(5, 4), Tanh(), Linear(2)])
+    found = ml.diff(tokens, ["jax"], shapes={"input": [3, 5]}, bisect=True, tolerance=1e-12)
+    assert found["jax"].culprit.stage == "code"
+
+
+def test_outputs_of_other_floats_have_gradients_too():
+    model = Sequential([Linear(3), Tanh(), Cast("float64")])
+    found = ml.diff(model, [Wrong()], shapes={"input": [2, 4]}, gradients=True)
+    assert found["numpy"].errors["gradient of linear.w"] > 1e-3
+
+
 def test_what_is_asked_wrongly_is_refused():
     model = classifier()
     with pytest.raises(ml.UsageError, match=r"did you mean .torch"):
@@ -134,7 +174,7 @@ def test_the_command_tells_by_its_exit(tmp_path):
     file = str(tmp_path / "ratio.json")
     ratio().save(file)
     arrays = tmp_path / "zeros.npz"
-    np.savez(arrays, input=np.zeros((2, 4), "float32"))
+    np.savez(arrays, input=np.zeros((2, 4)))
     common = [str(MITHRIL), "diff", file, "--shape", "input=n,4", "--backends", "torch,cpu"]
 
     def run(*more: str) -> subprocess.CompletedProcess[str]:
@@ -147,6 +187,9 @@ def test_the_command_tells_by_its_exit(tmp_path):
     assert other.returncode == 1
     rule = "the rule `div-same` of the pass `eqsat`, in `inner.ratio`"
     assert f"cpu: differs, first in `inner.ratio`; {rule}" in other.stdout
+    (tmp_path / "bad.npz").write_bytes(b"no arrays")
+    bad = run("--inputs", str(tmp_path / "bad.npz"))
+    assert bad.returncode == 2 and "an .npz file of arrays" in bad.stderr
     wrong = run("--backends", "nump")
     assert wrong.returncode == 2
     assert "there is no backend `nump`" in wrong.stderr
@@ -183,6 +226,20 @@ def test_hooks_reach_blocks_and_leave_outputs_alone():
         compiled.register_hook("mlp.tahn", print)
     with pytest.raises(ml.MithrilError, match="`input` is an input"):
         compiled.register_hook("input", print)
+
+
+def test_hooks_on_blocks_with_states():
+    model = Sequential([Linear(4), BatchNorm1d(), Tanh()])
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [6, 5]})
+    params, x = compiled.randomize_params(0), {"input": np.ones((6, 5), "f4")}
+    compiled.evaluate(params, x)
+    before = {name: value.copy() for name, value in compiled.state.items()}
+    seen = []
+    compiled.register_hook("batch_norm1d", lambda value: seen.append(value.shape))
+    for name, value in before.items():
+        np.testing.assert_array_equal(compiled.state[name], value)
+    compiled.evaluate(params, x)
+    assert seen == [(6, 4)] and compiled.outputs == ("output",)
 
 
 @pytest.mark.parametrize("backend", [ml.TorchBackend, ml.JaxBackend])

@@ -15,7 +15,7 @@ from . import _core
 from .deferred import Deferred
 from .errors import BackendError, MithrilError, TerminalError, UsageError, shown
 from .misfits import raise_misfit
-from .seeds import Seeds
+from .seeds import Seeds, listed
 from .sources import executed, path_text, write_constants, write_source
 
 if TYPE_CHECKING:
@@ -193,6 +193,9 @@ class CompiledModel:
         Errors: `BackendError` for a backend that makes no native code; `MithrilError` for dims
         without numbers.
         """
+        for name, size in dims.items():
+            if not isinstance(size, int) or size < 0:
+                raise UsageError(f"`{name}` is a dim\n  got: {size!r}\n  expected: a number")
         found: dict[str, int] | None
         found = getattr(self._runner, "native", self._program).memory(dims)
         if found is None:
@@ -344,15 +347,28 @@ class CompiledModel:
         Errors: `TerminalError` for a terminal that is not there.
         """
         if name not in self._outputs:
-            before = self._inner
-            try:
-                self._inner = [*before, name]
-                self._compile()
-            except MithrilError:
-                self._inner = before
-                raise
+            self._look_at(name)
         self._hooks.setdefault(name, []).append(hook)
         self._settle()
+
+    def _look_at(self, name: str) -> None:
+        """Makes an output of an inner value; the state stays as it is."""
+        before, state = self._inner, self._state
+        self._inner = [*before, name]
+        try:
+            self._compile()
+            if name not in self._outputs:
+                several = [output for output in self._outputs if output.startswith(f"{name}.")]
+                raise TerminalError(
+                    f"Terminal not found: `{name}` gives no value by itself"
+                    + (f"\n  hint: it gives {listed(several)}" if several else "")
+                )
+        except MithrilError:
+            self._inner = before
+            self._compile()
+            raise
+        finally:
+            self._state = state
 
     # Calls.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import _core
-from .errors import BackendError, UsageError
+from .errors import BackendError, TerminalError, UsageError, shown
 
 if TYPE_CHECKING:
     import numpy as np
@@ -144,27 +144,32 @@ def diff(
     tolerance: float | None = None,
     gradients: bool = False,
     bisect: bool = False,
+    dtype: object = None,
     **options: Any,
 ) -> Difference:
     """Runs a model on several backends with the same arrays, and compares what its blocks give.
 
     `backends` are backends, or their names: numpy, torch, jax, cpu, c; by default those that can be
-    had. The reference is NumPy's source with every operation of the model kept, in the dtype of the
-    first backend; `against="float64"` takes that in double precision, and a backend takes that one.
+    had; `dtype` is that of named ones. The reference is NumPy's source with every operation of the
+    model kept, in the dtype of the first backend; `against="float64"` takes that in double
+    precision, a backend that one.
 
     Arrays that are not given are drawn with `seed`: normal floats, integers of 0 and 1; dims
     without a number become small ones. `gradients` compares those of the params, too, for output
     gradients of ones. `tolerance` is how far numbers may be apart, relative to the greatest of
     their array; by default as the dtype has it. `options` are those of `ml.compile`.
 
-    Where a backend differs, the blocks inside the first block that differs are compared in turn.
+    A block may differ where no output does: the others make up for it. Where an output or a next
+    state differs, the blocks inside the first block that differs are compared in turn.
     `bisect` finds the pass, and the rule, after which the numbers differ, by running the program
     after each pass on the reference evaluator.
 
     Errors: those of compiling and of running; `UsageError` for arrays that cannot be drawn.
     """
+    if not isinstance(seed, int) or seed < 0:
+        raise UsageError(f"`seed` is an integer of at least 0\n  got: {shown(seed)}")
     options = {**options, "shapes": shapes}
-    run = _Run(model, _chosen(backends), against, options=options, gradients=gradients)
+    run = _Run(model, _chosen(backends, dtype), against, options=options, gradients=gradients)
     arrays = run.draw(params, inputs, seed)
     expected = run.values(run.reference, run.exact, arrays)
     if tolerance is None:
@@ -183,14 +188,14 @@ def diff(
     return Difference(run.name, tolerance, tuple(findings))
 
 
-def _chosen(backends: Sequence[str | Backend] | None) -> list[Backend]:
+def _chosen(backends: Sequence[str | Backend] | None, dtype: object) -> list[Backend]:
     from .backends.base import Backend  # noqa: PLC0415
 
     if backends is None:
-        return [made for name in BACKENDS if (made := _found(name)) is not None]
+        return [made for name in BACKENDS if (made := _found(name, dtype)) is not None]
     if isinstance(backends, (str, Backend)):
         backends = [backends]
-    chosen = [_made(b) if isinstance(b, str) else b for b in backends]
+    chosen = [_made(b, dtype=dtype) if isinstance(b, str) else b for b in backends]
     wrong = next((b for b in chosen if not isinstance(b, Backend)), None)
     if wrong is not None or not chosen:
         raise UsageError(
@@ -214,7 +219,7 @@ def _made(name: str, **options: Any) -> Backend:
     return backend
 
 
-def _found(name: str, dtype: str | None = None) -> Backend | None:
+def _found(name: str, dtype: object) -> Backend | None:
     try:
         return _made(name, dtype=dtype)
     except BackendError:
@@ -272,11 +277,12 @@ class _Run:
             if argument.role in ("data", "key") and argument.name not in taken:
                 shape = dims.shape(argument)
                 taken[argument.name] = _drawn(generator, argument, shape)
+        taken = _fitting(taken, compiled)
         if params is None:
             params = compiled.randomize_params(seed)
             with np.errstate(all="ignore"):
                 compiled.evaluate(params, taken)
-        return {name: _plain(value) for name, value in params.items()}, taken
+        return _fitting({n: _plain(value) for n, value in params.items()}, compiled), taken
 
     def values(
         self, backend: Backend, more: dict[str, Any], arrays: tuple[Arrays, Arrays]
@@ -289,12 +295,11 @@ class _Run:
         with np.errstate(all="ignore"):
             outputs = compiled.evaluate(params, inputs)
         values = {name: backend.to_numpy(value) for name, value in outputs.items()}
+        states = compiled.state if compiled.states else {}
+        values.update({f"state {n}": backend.to_numpy(v) for n, v in states.items()})
         if self.gradients and "keep" not in more:
-            from .backends.base import numpy_dtype  # noqa: PLC0415
-
-            own = numpy_dtype(backend.dtype)
-            floats = {n: v for n, v in outputs.items() if values[n].dtype == own}
-            ones = {name: backend.ones_like(value) for name, value in floats.items()}
+            floats = {r.name for r in compiled._program.results if r.dtype.is_float}
+            ones = {n: backend.ones_like(v) for n, v in outputs.items() if n in floats}
             with np.errstate(all="ignore"):
                 _, gradients = compiled.evaluate(params, inputs, output_gradients=ones)
             named = gradients.items()
@@ -322,7 +327,10 @@ class _Run:
         first, inside = None, ""
         while paths := self._children(inside):
             keep = {"keep": paths}
-            kept = self.values(self.reference, {**self.exact, **keep}, arrays)
+            try:
+                kept = self.values(self.reference, {**self.exact, **keep}, arrays)
+            except TerminalError:
+                break  # inside a block with a gradient of its own
             found = _errors(self.values(backend, keep, arrays), kept)
             inner = {name: error for name, error in found.items() if name not in outputs}
             errors.update(inner)
@@ -344,7 +352,7 @@ class _Run:
         given |= {n: self._own(_made("numpy", dtype=backend.dtype), v) for n, v in inputs.items()}
         state = compiled.initial_state(params, inputs)
         given |= {name: backend.to_numpy(value) for name, value in state.items()}
-        blamed = compiled._program.bisect(given, tolerance)
+        blamed = compiled._program.bisect(_fitting(given, compiled), tolerance)
         if blamed is None:
             return Culprit("code")
         stage, rule, places = blamed
@@ -387,6 +395,19 @@ def _drawn(
     if argument.dtype.is_float:
         return np.asarray(generator.standard_normal(shape)).astype(dtype)
     return np.asarray(generator.integers(0, 2, shape)).astype(dtype)
+
+
+def _fitting(arrays: Arrays, compiled: CompiledModel) -> Arrays:
+    """The arrays in the dtypes that the program takes; integers stay integers, floats floats."""
+    from .backends.base import numpy_dtype  # noqa: PLC0415
+
+    wanted = {a.name: a.dtype for a in compiled._program.arguments}
+    own = {}
+    for name, value in arrays.items():
+        dtype = wanted.get(name)
+        alike = dtype is not None and _core.DType(value.dtype).is_float == dtype.is_float
+        own[name] = value.astype(numpy_dtype(dtype)) if alike and dtype else value
+    return own
 
 
 def _plain(value: Any) -> NDArray[Any]:
@@ -447,12 +468,9 @@ def main(request: str) -> NoReturn:
     asked = json.loads(request)
     try:
         model = _core.Model.load(asked["file"])
-        names = asked["backends"]
-        dtype = asked["dtype"]
-        given = list(BACKENDS) if names is None else names
-        made = [_made(name, dtype=dtype) if names else _found(name, dtype) for name in given]
-        backends = [backend for backend in made if backend is not None]
-        found = diff(model, backends, inputs=_loaded(asked["arrays"]), **asked["keywords"])
+        arrays = _loaded(asked["arrays"])
+        keywords = {"dtype": asked["dtype"], **asked["keywords"]}
+        found = diff(model, asked["backends"], inputs=arrays, **keywords)
     except (MithrilError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
@@ -465,5 +483,10 @@ def _loaded(file: str | None) -> dict[str, Any]:
         return {}
     import numpy as np  # noqa: PLC0415
 
-    with np.load(file) as arrays:
-        return dict(arrays)
+    try:
+        with np.load(file) as arrays:
+            return dict(arrays)
+    except (ValueError, TypeError) as error:
+        raise UsageError(
+            f"`--inputs` is an .npz file of arrays\n  got: {file}\n  NumPy says: {error}"
+        ) from error

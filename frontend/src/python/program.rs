@@ -418,6 +418,10 @@ impl Program {
 /// See `Program.memory`.
 pub fn memory(program: &compile::Program, dims: &HashMap<String, i64>) -> Answer<Option<Bytes>> {
     guarded(|| {
+        if program.source().is_some() {
+            return Ok(None);
+        }
+        program.settled()?;
         let Some(native) = program.native() else { return Ok(None) };
         let part = native.joint.as_ref().unwrap_or(&native.forward);
         let memory = part.memory(&|dim| dims.get(dim).copied())?;

@@ -36,7 +36,7 @@ impl Printer<'_> {
                 Expr::binary(&x, comparison(*op), &y, Level::Comparison)
             }
             Inst::Select(c, x, y) => {
-                let [x, y] = [*x, *y].map(|v| self.chosen(v, *c));
+                let (x, y) = (self.chosen(*x, Some(*c)), self.chosen(*y, None));
                 let c = self.take(*c);
                 self.choice(dtype, [c, x, y])
             }
@@ -71,14 +71,14 @@ impl Printer<'_> {
         }
     }
 
-    /// What stands in a choice by `c`. Elements that can be read at any time are read before: GCC 12
+    /// What stands in a choice, if it is known by `c` to be read. Elements that can be read at any time are read before: GCC 12
     /// makes wrong vectors of reads that are chosen, and right ones are slower.
-    fn chosen(&mut self, v: V, c: V) -> Expr {
+    fn chosen(&mut self, v: V, c: Option<V>) -> Expr {
         if !self.is_held(v) {
             return self.take(v);
         }
         match self.masked.get(&v) {
-            Some((mask, element)) if *mask == c => {
+            Some((mask, element)) if Some(*mask) == c => {
                 let element = element.clone();
                 self.take(v);
                 element
