@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use crate::blocks::{Default, Entry, Kind, Parameter, table};
+use mithril_ir::graph::Role;
+
+use crate::blocks::{Default, Entry, Kind, Meaning, Parameter, table};
 
 const HEAD: &str = "\
 # Generated from the block table: `make bless` writes it anew.
@@ -45,10 +47,22 @@ fn class(text: &mut String, entry: &Entry) {
         let _ = writeln!(text, "        {}: {}{given},", parameter.name, annotation(parameter));
     }
     let _ = writeln!(text, "        *,");
-    let _ = writeln!(text, "        name: str | None = None,");
-    let _ = writeln!(text, "        checkpoint: bool = False,");
-    let _ = writeln!(text, "        gradient: Block | None = None,");
+    for [name, annotation, default] in keywords(entry) {
+        let _ = writeln!(text, "        {name}: {annotation} = {default},");
+    }
     let _ = writeln!(text, "    ) -> None: ...");
+}
+
+/// The keywords that a block takes beside its parameters: name, annotation and default.
+pub fn keywords(entry: &Entry) -> Vec<[&'static str; 3]> {
+    let mut keywords = vec![["name", "str | None", "None"]];
+    if matches!(entry.meaning, Meaning::Compose(_)) {
+        keywords.push(["checkpoint", "bool", "False"]);
+    }
+    if entry.inputs.iter().all(|input| input.role == Role::Data && !input.list) {
+        keywords.push(["gradient", "Block | None", "None"]);
+    }
+    keywords
 }
 
 /// What a parameter may be given, as a type of Python.

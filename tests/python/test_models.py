@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import mithril as ml
-from mithril.models import Add, Concat, Linear, Model, Relu
+from mithril.models import MLP, Add, Concat, Linear, Model, Relu
 
 
 def two_layers() -> Model:
@@ -86,6 +86,8 @@ def test_signatures_are_those_of_the_table():
     assert str(signature) == (
         "(dimension: 'int', use_bias: 'bool' = True, *, name: 'str | None' = None)"
     )
+    assert str(inspect.signature(Relu)).endswith("gradient: 'Block | None' = None)")
+    assert "checkpoint: 'bool' = False" in str(inspect.signature(MLP))
     assert ml.Linear is Linear
     assert "Terminals: input, w, b -> output." in (Linear.__doc__ or "")
 

@@ -142,6 +142,11 @@ class BlockInfo:
         The names of the inputs; optional ones end in `=`.
         """
     @property
+    def keywords(self, /) -> list[list[str]]:
+        """
+        The same of the keywords that it takes beside them.
+        """
+    @property
     def name(self, /) -> str:
         """
         The name of the class.

@@ -41,11 +41,16 @@ class _Signature:
             )
             for name, annotation, default in info.parameters
         ]
-        keyword = inspect.Parameter.KEYWORD_ONLY
-        name = inspect.Parameter("name", keyword, default=None, annotation="str | None")
-        again = inspect.Parameter("checkpoint", keyword, default=False, annotation="bool")
-        gradient = inspect.Parameter("gradient", keyword, default=None, annotation="Block | None")
-        return inspect.Signature([*parameters, name, again, gradient])
+        parameters += [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=_value(default),
+                annotation=annotation,
+            )
+            for name, annotation, default in info.keywords
+        ]
+        return inspect.Signature(parameters)
 
 
 def _value(text: str) -> typing.Any:

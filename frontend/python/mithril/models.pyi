@@ -190,7 +190,6 @@ class Relu(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -202,7 +201,6 @@ class LeakyRelu(Block):
         slope: float = 0.01,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -214,7 +212,6 @@ class Elu(Block):
         alpha: float = 1.0,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -225,7 +222,6 @@ class Selu(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -237,7 +233,6 @@ class Gelu(Block):
         approximate: bool = False,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -248,7 +243,6 @@ class Silu(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -259,7 +253,6 @@ class Mish(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -270,7 +263,6 @@ class Hardswish(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -281,7 +273,6 @@ class Sigmoid(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -292,7 +283,6 @@ class HardSigmoid(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -304,7 +294,6 @@ class Softplus(Block):
         beta: float = 1.0,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -315,7 +304,6 @@ class Softsign(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -326,7 +314,6 @@ class Tanh(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -337,7 +324,6 @@ class Sign(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -348,7 +334,6 @@ class Square(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -360,7 +345,6 @@ class Sqrt(Block):
         robust: bool = False,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -371,7 +355,6 @@ class Exponential(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -383,7 +366,6 @@ class Log(Block):
         robust: bool = False,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -394,7 +376,6 @@ class Log1p(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -405,7 +386,6 @@ class Expm1(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -416,7 +396,6 @@ class Absolute(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -427,7 +406,6 @@ class Negate(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -438,7 +416,6 @@ class Reciprocal(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -449,7 +426,6 @@ class StableReciprocal(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -460,7 +436,6 @@ class Buffer(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -471,7 +446,6 @@ class Sine(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -482,7 +456,6 @@ class Cosine(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -493,7 +466,6 @@ class Tan(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -504,7 +476,6 @@ class Asin(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -515,7 +486,6 @@ class Acos(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -526,7 +496,6 @@ class Atan(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -537,7 +506,6 @@ class Sinh(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -548,7 +516,6 @@ class Cosh(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -559,7 +526,6 @@ class Erf(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -570,7 +536,6 @@ class Floor(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -581,7 +546,6 @@ class Ceil(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -592,7 +556,6 @@ class Round(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -603,7 +566,6 @@ class IsNan(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -614,7 +576,6 @@ class IsInf(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -625,7 +586,6 @@ class NanToNum(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -636,7 +596,6 @@ class LogicalNot(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -647,7 +606,6 @@ class BitwiseNot(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -659,7 +617,6 @@ class Cast(Block):
         dtype: object,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -672,7 +629,6 @@ class Clamp(Block):
         max: float | None = None,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -683,7 +639,6 @@ class StopGradient(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -695,8 +650,6 @@ class Dropout(Block):
         rate: float = 0.5,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
-        gradient: Block | None = None,
     ) -> None: ...
 
 class Add(Block):
@@ -706,7 +659,6 @@ class Add(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -717,7 +669,6 @@ class Subtract(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -728,7 +679,6 @@ class Multiply(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -739,7 +689,6 @@ class Divide(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -750,7 +699,6 @@ class FloorDivide(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -761,7 +709,6 @@ class Modulo(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -773,7 +720,6 @@ class Power(Block):
         robust: bool = False,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -784,7 +730,6 @@ class Atan2(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -795,7 +740,6 @@ class Minimum(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -806,7 +750,6 @@ class Maximum(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -817,7 +760,6 @@ class MatrixMultiply(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -828,7 +770,6 @@ class Equal(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -839,7 +780,6 @@ class NotEqual(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -850,7 +790,6 @@ class Greater(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -861,7 +800,6 @@ class GreaterEqual(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -872,7 +810,6 @@ class Less(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -883,7 +820,6 @@ class LessEqual(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -894,7 +830,6 @@ class LogicalAnd(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -905,7 +840,6 @@ class LogicalOr(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -916,7 +850,6 @@ class LogicalXor(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -927,7 +860,6 @@ class BitwiseAnd(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -938,7 +870,6 @@ class BitwiseOr(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -949,7 +880,6 @@ class BitwiseXor(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -960,7 +890,6 @@ class ShiftLeft(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -971,7 +900,6 @@ class ShiftRight(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -982,7 +910,6 @@ class Where(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -995,7 +922,6 @@ class Sum(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1008,7 +934,6 @@ class Mean(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1021,7 +946,6 @@ class Max(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1034,7 +958,6 @@ class Min(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1047,7 +970,6 @@ class Prod(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1061,7 +983,6 @@ class Variance(Block):
         correction: float = 0.0,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1075,7 +996,6 @@ class Std(Block):
         correction: float = 0.0,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1089,7 +1009,6 @@ class Norm(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1102,7 +1021,6 @@ class LogSumExp(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1115,7 +1033,6 @@ class ArgMax(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1128,7 +1045,6 @@ class ArgMin(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1141,7 +1057,6 @@ class Any(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1154,7 +1069,6 @@ class All(Block):
         keepdim: bool = False,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1166,7 +1080,6 @@ class Cumsum(Block):
         axis: int,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1178,7 +1091,6 @@ class Cumprod(Block):
         axis: int,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1190,7 +1102,6 @@ class Reshape(Block):
         shape: int | Sequence[int | Connection | None] | None = None,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1203,7 +1114,6 @@ class Flatten(Block):
         end: int = -1,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1215,7 +1125,6 @@ class Transpose(Block):
         axes: int | Sequence[int] | None = None,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1228,7 +1137,6 @@ class SwapAxes(Block):
         second: int,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1240,7 +1148,6 @@ class PermuteTensor(Block):
         permutation: int | Sequence[int],
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1252,7 +1159,6 @@ class Squeeze(Block):
         axis: int | Sequence[int] | None = None,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1264,7 +1170,6 @@ class ExpandDims(Block):
         axis: int | Sequence[int],
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1276,7 +1181,6 @@ class BroadcastTo(Block):
         shape: int | Sequence[int | Connection | None] | None = None,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1288,8 +1192,6 @@ class Concat(Block):
         axis: int = -1,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
-        gradient: Block | None = None,
     ) -> None: ...
 
 class Stack(Block):
@@ -1300,8 +1202,6 @@ class Stack(Block):
         axis: int = 0,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
-        gradient: Block | None = None,
     ) -> None: ...
 
 class Split(Block):
@@ -1313,7 +1213,6 @@ class Split(Block):
         axis: int = 0,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1326,7 +1225,6 @@ class Pad(Block):
         value: float = 0.0,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1338,7 +1236,6 @@ class Tile(Block):
         reps: int | Sequence[int],
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1351,7 +1248,6 @@ class Repeat(Block):
         axis: int,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1363,7 +1259,6 @@ class Flip(Block):
         axis: int | Sequence[int],
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1376,7 +1271,6 @@ class Roll(Block):
         axis: int,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1391,7 +1285,6 @@ class Slice(Block):
         axis: int = 0,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1403,7 +1296,6 @@ class Indexer(Block):
         index: typing.Any | None = None,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1415,7 +1307,6 @@ class Gather(Block):
         axis: int = 0,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1427,7 +1318,6 @@ class Scatter(Block):
         axis: int = 0,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1440,7 +1330,6 @@ class Sort(Block):
         descending: bool = False,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1453,7 +1342,6 @@ class ArgSort(Block):
         descending: bool = False,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1466,7 +1354,6 @@ class TopK(Block):
         axis: int = -1,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1478,7 +1365,6 @@ class Unique(Block):
         size: int,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1491,7 +1377,6 @@ class OneHot(Block):
         dtype: object | None = None,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1503,7 +1388,6 @@ class Tril(Block):
         diagonal: int = 0,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1515,7 +1399,6 @@ class Triu(Block):
         diagonal: int = 0,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1527,7 +1410,6 @@ class Diagonal(Block):
         offset: int = 0,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1538,7 +1420,6 @@ class Shape(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1550,7 +1431,6 @@ class Size(Block):
         axis: int | None = None,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1561,7 +1441,6 @@ class Length(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1576,7 +1455,6 @@ class Arange(Block):
         dtype: object | None = None,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1591,7 +1469,6 @@ class Linspace(Block):
         dtype: object | None = None,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1605,7 +1482,6 @@ class Eye(Block):
         dtype: object | None = None,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1618,7 +1494,6 @@ class Ones(Block):
         dtype: object | None = None,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1631,7 +1506,6 @@ class Zeros(Block):
         dtype: object | None = None,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1645,7 +1519,6 @@ class Full(Block):
         dtype: object | None = None,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1656,7 +1529,6 @@ class ZerosLike(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1667,7 +1539,6 @@ class OnesLike(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1679,8 +1550,6 @@ class Einsum(Block):
         equation: str,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
-        gradient: Block | None = None,
     ) -> None: ...
 
 class Randn(Block):
@@ -1692,8 +1561,6 @@ class Randn(Block):
         dtype: object | None = None,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
-        gradient: Block | None = None,
     ) -> None: ...
 
 class RandUniform(Block):
@@ -1707,8 +1574,6 @@ class RandUniform(Block):
         dtype: object | None = None,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
-        gradient: Block | None = None,
     ) -> None: ...
 
 class RandInt(Block):
@@ -1722,8 +1587,6 @@ class RandInt(Block):
         dtype: object | None = None,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
-        gradient: Block | None = None,
     ) -> None: ...
 
 class Bernoulli(Block):
@@ -1734,8 +1597,6 @@ class Bernoulli(Block):
         dtype: object | None = None,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
-        gradient: Block | None = None,
     ) -> None: ...
 
 class Categorical(Block):
@@ -1745,8 +1606,6 @@ class Categorical(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
-        gradient: Block | None = None,
     ) -> None: ...
 
 class Linear(Block):
@@ -1758,8 +1617,6 @@ class Linear(Block):
         use_bias: bool = True,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
-        gradient: Block | None = None,
     ) -> None: ...
 
 class Embedding(Block):
@@ -1771,8 +1628,6 @@ class Embedding(Block):
         dimension: int,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
-        gradient: Block | None = None,
     ) -> None: ...
 
 class LayerNorm(Block):
@@ -1785,8 +1640,6 @@ class LayerNorm(Block):
         use_bias: bool = True,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
-        gradient: Block | None = None,
     ) -> None: ...
 
 class RMSNorm(Block):
@@ -1798,8 +1651,6 @@ class RMSNorm(Block):
         use_scale: bool = True,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
-        gradient: Block | None = None,
     ) -> None: ...
 
 class BatchNorm1d(Block):
@@ -1813,8 +1664,6 @@ class BatchNorm1d(Block):
         use_bias: bool = True,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
-        gradient: Block | None = None,
     ) -> None: ...
 
 class ElementWiseAffine(Block):
@@ -1826,8 +1675,6 @@ class ElementWiseAffine(Block):
         use_bias: bool = True,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
-        gradient: Block | None = None,
     ) -> None: ...
 
 class Softmax(Block):
@@ -1838,7 +1685,6 @@ class Softmax(Block):
         axis: int = -1,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1850,7 +1696,6 @@ class LogSoftmax(Block):
         axis: int = -1,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1864,7 +1709,6 @@ class ScaledDotProduct(Block):
         grouped: bool = False,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1879,8 +1723,6 @@ class MultiHeadAttention(Block):
         use_bias: bool = True,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
-        gradient: Block | None = None,
     ) -> None: ...
 
 class RotaryEmbedding(Block):
@@ -1891,7 +1733,6 @@ class RotaryEmbedding(Block):
         base: float = 10000.0,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1903,7 +1744,6 @@ class PositionalEncoding(Block):
         base: float = 10000.0,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1965,7 +1805,6 @@ class SquaredError(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1976,7 +1815,6 @@ class AbsoluteError(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1988,7 +1826,6 @@ class Huber(Block):
         delta: float = 1.0,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -1999,7 +1836,6 @@ class HingeLoss(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2010,7 +1846,6 @@ class QuadHingeLoss(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2022,7 +1857,6 @@ class QuantileLoss(Block):
         q: float,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2039,7 +1873,6 @@ class CrossEntropy(Block):
         axis: int = -1,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2053,7 +1886,6 @@ class BinaryCrossEntropy(Block):
         robust: bool = False,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2066,7 +1898,6 @@ class KLDivergence(Block):
         robust: bool = False,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2078,7 +1909,6 @@ class CosineEmbedding(Block):
         margin: float = 0.0,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2089,7 +1919,6 @@ class L1(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2100,7 +1929,6 @@ class L2(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2111,7 +1939,6 @@ class QuadraticForm(Block):
         self,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2124,7 +1951,6 @@ class Accuracy(Block):
         threshold: float = 0.5,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2138,7 +1964,6 @@ class Precision(Block):
         classes: int | None = None,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2152,7 +1977,6 @@ class Recall(Block):
         classes: int | None = None,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2166,7 +1990,6 @@ class F1(Block):
         classes: int | None = None,
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...
 
@@ -2178,6 +2001,5 @@ class AUC(Block):
         average: typing.Literal["macro", "weighted", "binary"] = "macro",
         *,
         name: str | None = None,
-        checkpoint: bool = False,
         gradient: Block | None = None,
     ) -> None: ...

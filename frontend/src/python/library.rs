@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 
 use crate::blocks;
-use crate::stub::{annotation, default};
+use crate::stub::{annotation, default, keywords};
 
 /// What there is to know of the class of a block.
 #[pyclass(frozen, get_all, module = "mithril._core")]
@@ -16,6 +16,8 @@ pub struct BlockInfo {
     group: String,
     /// Names, annotations and defaults as Python text; an empty default: it must be given.
     parameters: Vec<(&'static str, String, String)>,
+    /// The same of the keywords that it takes beside them.
+    keywords: Vec<[&'static str; 3]>,
     /// The names of the inputs; optional ones end in `=`.
     inputs: Vec<String>,
     /// The names of the outputs.
@@ -43,6 +45,7 @@ pub fn block_info(name: &str) -> Option<BlockInfo> {
         doc: entry.doc(),
         group: format!("{:?}", entry.group),
         parameters: parameters.collect(),
+        keywords: keywords(entry),
         inputs: entry.inputs.iter().map(input).collect(),
         outputs: entry.outputs.iter().map(|o| o.name).collect(),
     })
