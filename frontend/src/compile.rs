@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 use mithril_ir::dim::Dim;
@@ -12,21 +12,18 @@ use mithril_ir::loc::Loc;
 use mithril_ir::shape::{Guard, Shape, Type};
 use mithril_ir::tensor::Tensor;
 use mithril_passes::bisect::{self, Culprit};
-use mithril_passes::checkpoint;
-use mithril_passes::driver::Driver;
 use mithril_passes::explain::{self, Explanation};
-use mithril_passes::inline::Inline;
-use mithril_passes::keep::Keep;
-use mithril_passes::pipeline::{Effort, Pipeline};
-use mithril_passes::release::Release;
+use mithril_passes::pipeline::Effort;
 use mithril_passes::specialise::given::Shapes;
-use mithril_passes::{pipeline, target};
 use mithril_source::python::{self, Framework, Source};
 
 use crate::block::{Block, Init};
-use crate::budget;
 use crate::lower::{self, DimSpec, Mode, lower};
-use crate::native::{Native, Planning, Tier, host};
+use crate::native::{Native, Planning, Tier};
+
+mod recipe;
+
+use recipe::{Recipe, Watch, keeping, native, simplify};
 
 /// Where a compiled model runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -164,20 +161,6 @@ pub struct Settled {
     pub sizes: Vec<(String, Shape)>,
 }
 
-/// How a module is simplified.
-#[derive(Clone, Debug)]
-struct Recipe {
-    target: Target,
-    /// What names in C contain.
-    stem: Arc<str>,
-    effort: Effort,
-    training: bool,
-    own_gradients: bool,
-    memory_budget: Option<u64>,
-    planning: Planning,
-    tier: Tier,
-}
-
 /// An argument of a program.
 #[derive(Clone, Debug)]
 pub struct Argument {
@@ -306,16 +289,6 @@ fn fresh(block: &Block, options: &CompileOptions) -> Result<Program> {
         Target::Cpu | Target::C => native(&logical, &mut recipe, Shapes::default(), &mut watch)?,
     };
     finished(name, &inits, (module, (logical, Shapes::default())), code, recipe, watch)
-}
-
-/// The functions with these values as results.
-fn keeping(logical: Module, paths: &[String]) -> Result<Module> {
-    if paths.is_empty() {
-        return Ok(logical);
-    }
-    let inline = Inline { custom: false, ..Inline::ALL };
-    let pipeline = Pipeline::default().then(inline).then(Keep { paths: paths.to_vec() });
-    Ok(Driver::default().run(&pipeline, &logical)?.0)
 }
 
 /// Whether a rank, or a size of what is learned or kept, is not known.
@@ -454,85 +427,6 @@ impl Program {
     }
 }
 
-impl Recipe {
-    /// Where the passes take a model's functions to, and whether they make its gradients.
-    fn destination(&self, logical: &Module) -> Result<(target::Target, bool)> {
-        let (name, differentiates) = match self.target {
-            Target::Framework(framework) => {
-                (framework.name(), framework.dialect().differentiates && !self.own_gradients)
-            }
-            Target::Cpu => ("native", false),
-            Target::C => ("c", false),
-        };
-        let Some(target) = target::find(name) else {
-            return Diagnostic::new(format!("there is no target `{name}`")).err();
-        };
-        let learns = entry(logical)?.args.iter().any(|a| a.role == Role::Param);
-        Ok((*target, self.training && learns && !differentiates))
-    }
-
-    /// The passes, from a model's functions to what the target has.
-    fn pipeline(&self, logical: &Module, shapes: Shapes, effort: &Effort) -> Result<Pipeline> {
-        let (target, gradients) = self.destination(logical)?;
-        let pipeline = pipeline::standard(shapes, target, gradients, effort);
-        Ok(match self.target {
-            Target::Framework(_) => pipeline.then(Release::default()),
-            Target::Cpu | Target::C => pipeline::flat(pipeline),
-        })
-    }
-}
-
-/// The native code of a model's functions, as the target has it, and what it is made from. Where a
-/// bound of memory is given, the recipe learns what is to be computed again.
-fn native(
-    logical: &Module,
-    recipe: &mut Recipe,
-    shapes: Shapes,
-    watch: &mut Watch,
-) -> Result<(Module, Code)> {
-    let mut make = |recipe: &Recipe| -> Result<((Module, Box<Native>), usize)> {
-        let (module, again) = simplify(logical, recipe, shapes.clone(), watch)?;
-        let native = watch.time("plan", || match recipe.target {
-            Target::C => Native::of_c(&module, &recipe.stem, recipe.planning),
-            Target::Cpu | Target::Framework(_) => {
-                Native::of(&module, host()?, recipe.tier, recipe.planning)
-            }
-        });
-        Ok(((module, Box::new(native?)), again))
-    };
-    let (module, native) = match recipe.memory_budget {
-        None => make(recipe)?.0,
-        Some(budget) => {
-            let with = |checkpoint| {
-                let effort = Effort { checkpoint, ..recipe.effort.clone() };
-                make(&Recipe { effort, ..recipe.clone() })
-            };
-            let choice = budget::within(budget, with, |(_, native)| Some(native))?;
-            recipe.effort.checkpoint = choice.checkpoint;
-            choice.made
-        }
-    };
-    Ok((module, Code::Native(native)))
-}
-
-/// Runs the passes. How many functions gradients compute again, too.
-fn simplify(
-    logical: &Module,
-    recipe: &Recipe,
-    shapes: Shapes,
-    watch: &mut Watch,
-) -> Result<(Module, usize)> {
-    let pipeline = recipe.pipeline(logical, shapes, &recipe.effort)?;
-    let (module, report) = Driver::default().run(&pipeline, logical)?;
-    let mut again = 0;
-    for outcome in report.passes {
-        watch.add(outcome.pass, outcome.time);
-        let counts = outcome.statistics.iter().filter(|(name, _)| *name == checkpoint::COUNT);
-        again += counts.map(|(_, count)| *count as usize).sum::<usize>();
-    }
-    Ok((module, again))
-}
-
 fn entry(module: &Module) -> Result<&Arc<Function>> {
     match module.entry() {
         Some(entry) => Ok(entry),
@@ -547,28 +441,6 @@ fn inits(block: &Block) -> impl Fn(&str) -> Init {
     move |name| {
         let found = known.iter().find(|(n, _)| **n == *name);
         found.map_or(Init::Normal, |(_, init)| *init)
-    }
-}
-
-/// Times stages; those of one name add up.
-#[derive(Default)]
-struct Watch {
-    stages: Vec<(&'static str, Duration)>,
-}
-
-impl Watch {
-    fn time<T>(&mut self, stage: &'static str, run: impl FnOnce() -> T) -> T {
-        let start = Instant::now();
-        let result = run();
-        self.add(stage, start.elapsed());
-        result
-    }
-
-    fn add(&mut self, stage: &'static str, time: Duration) {
-        match self.stages.iter_mut().find(|(name, _)| *name == stage) {
-            Some((_, total)) => *total += time,
-            None => self.stages.push((stage, time)),
-        }
     }
 }
 

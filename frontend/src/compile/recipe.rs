@@ -1,0 +1,144 @@
+//! How a model's functions become what a target takes: passes, plans, and how long they took.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::graph::{Module, Role};
+use mithril_passes::checkpoint;
+use mithril_passes::driver::Driver;
+use mithril_passes::inline::Inline;
+use mithril_passes::keep::Keep;
+use mithril_passes::pipeline::{Effort, Pipeline};
+use mithril_passes::release::Release;
+use mithril_passes::specialise::given::Shapes;
+use mithril_passes::{pipeline, target};
+
+use super::{Code, Target, entry};
+use crate::budget;
+use crate::native::{Native, Planning, Tier, host};
+
+/// How a module is simplified.
+#[derive(Clone, Debug)]
+pub struct Recipe {
+    pub target: Target,
+    /// What names in C contain.
+    pub stem: Arc<str>,
+    pub effort: Effort,
+    pub training: bool,
+    pub own_gradients: bool,
+    pub memory_budget: Option<u64>,
+    pub planning: Planning,
+    pub tier: Tier,
+}
+
+/// The functions with these values as results.
+pub fn keeping(logical: Module, paths: &[String]) -> Result<Module> {
+    if paths.is_empty() {
+        return Ok(logical);
+    }
+    let inline = Inline { custom: false, ..Inline::ALL };
+    let pipeline = Pipeline::default().then(inline).then(Keep { paths: paths.to_vec() });
+    Ok(Driver::default().run(&pipeline, &logical)?.0)
+}
+
+impl Recipe {
+    /// Where the passes take a model's functions to, and whether they make its gradients.
+    pub fn destination(&self, logical: &Module) -> Result<(target::Target, bool)> {
+        let (name, differentiates) = match self.target {
+            Target::Framework(framework) => {
+                (framework.name(), framework.dialect().differentiates && !self.own_gradients)
+            }
+            Target::Cpu => ("native", false),
+            Target::C => ("c", false),
+        };
+        let Some(target) = target::find(name) else {
+            return Diagnostic::new(format!("there is no target `{name}`")).err();
+        };
+        let learns = entry(logical)?.args.iter().any(|a| a.role == Role::Param);
+        Ok((*target, self.training && learns && !differentiates))
+    }
+
+    /// The passes, from a model's functions to what the target has.
+    pub fn pipeline(&self, logical: &Module, shapes: Shapes, effort: &Effort) -> Result<Pipeline> {
+        let (target, gradients) = self.destination(logical)?;
+        let pipeline = pipeline::standard(shapes, target, gradients, effort);
+        Ok(match self.target {
+            Target::Framework(_) => pipeline.then(Release::default()),
+            Target::Cpu | Target::C => pipeline::flat(pipeline),
+        })
+    }
+}
+
+/// The native code of a model's functions, as the target has it, and what it is made from. Where a
+/// bound of memory is given, the recipe learns what is to be computed again.
+pub fn native(
+    logical: &Module,
+    recipe: &mut Recipe,
+    shapes: Shapes,
+    watch: &mut Watch,
+) -> Result<(Module, Code)> {
+    let mut make = |recipe: &Recipe| -> Result<((Module, Box<Native>), usize)> {
+        let (module, again) = simplify(logical, recipe, shapes.clone(), watch)?;
+        let native = watch.time("plan", || match recipe.target {
+            Target::C => Native::of_c(&module, &recipe.stem, recipe.planning),
+            Target::Cpu | Target::Framework(_) => {
+                Native::of(&module, host()?, recipe.tier, recipe.planning)
+            }
+        });
+        Ok(((module, Box::new(native?)), again))
+    };
+    let (module, native) = match recipe.memory_budget {
+        None => make(recipe)?.0,
+        Some(budget) => {
+            let with = |checkpoint| {
+                let effort = Effort { checkpoint, ..recipe.effort.clone() };
+                make(&Recipe { effort, ..recipe.clone() })
+            };
+            let choice = budget::within(budget, with, |(_, native)| Some(native))?;
+            recipe.effort.checkpoint = choice.checkpoint;
+            choice.made
+        }
+    };
+    Ok((module, Code::Native(native)))
+}
+
+/// Runs the passes. How many functions gradients compute again, too.
+pub fn simplify(
+    logical: &Module,
+    recipe: &Recipe,
+    shapes: Shapes,
+    watch: &mut Watch,
+) -> Result<(Module, usize)> {
+    let pipeline = recipe.pipeline(logical, shapes, &recipe.effort)?;
+    let (module, report) = Driver::default().run(&pipeline, logical)?;
+    let mut again = 0;
+    for outcome in report.passes {
+        watch.add(outcome.pass, outcome.time);
+        let counts = outcome.statistics.iter().filter(|(name, _)| *name == checkpoint::COUNT);
+        again += counts.map(|(_, count)| *count as usize).sum::<usize>();
+    }
+    Ok((module, again))
+}
+
+/// Times stages; those of one name add up.
+#[derive(Default)]
+pub struct Watch {
+    pub stages: Vec<(&'static str, Duration)>,
+}
+
+impl Watch {
+    pub fn time<T>(&mut self, stage: &'static str, run: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let result = run();
+        self.add(stage, start.elapsed());
+        result
+    }
+
+    pub fn add(&mut self, stage: &'static str, time: Duration) {
+        match self.stages.iter_mut().find(|(name, _)| *name == stage) {
+            Some((_, total)) => *total += time,
+            None => self.stages.push((stage, time)),
+        }
+    }
+}
