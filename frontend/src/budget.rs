@@ -13,8 +13,8 @@ pub struct Choice<T> {
     pub made: T,
 }
 
-/// The least number of functions that gradients compute again for a call to work within `budget`
-/// bytes, and what `make` makes then; it also says how many there were, and the native code.
+/// A number of functions, as small as halving finds one, that gradients compute again for a call to
+/// work within `budget` bytes, and what `make` makes then; it also says how many there were, and the native code.
 ///
 /// Errors: those of `make`; a budget that is too small whatever is computed again, or dims without
 /// numbers.
@@ -37,7 +37,7 @@ pub fn within<T>(
     if needs(&best)? > budget {
         return some_count(budget, count, &mut make, &needs);
     }
-    // All from `high` on are known to fit, none up to `low`.
+    // `high` fits and `low` does not; between them memory need not fall steadily.
     let (mut low, mut high) = (0, count);
     while high - low > 1 {
         let middle = (low + high) / 2;

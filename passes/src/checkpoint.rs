@@ -10,7 +10,7 @@ use mithril_ir::graph::{Function, Module, ResultDef, Role, Value};
 use mithril_ir::op;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::autodiff::halves::{bare_symbols, copy};
+use crate::autodiff::halves::{copy, showing};
 use crate::context::PassContext;
 use crate::pass::{Limit, Pass};
 
@@ -163,18 +163,10 @@ impl Part {
                 });
             }
         }
-        for value in &reads {
-            bare_symbols(function.ty(*value), &mut |symbol| {
-                symbols.remove(symbol);
-            });
-        }
-        for (value, _) in function.arguments() {
-            let mut shows = false;
-            bare_symbols(function.ty(value), &mut |symbol| shows |= symbols.remove(symbol));
-            if shows && !reads.contains(&value) {
-                reads.push(value);
-            }
-        }
+        let arguments = function.arguments().map(|(value, _)| value);
+        let known = reads.iter().map(|value| function.ty(*value));
+        let more = showing(function, arguments, known, symbols);
+        reads.extend(more);
         let gives = own.iter().flat_map(|operation| operation.results());
         let gives = gives.filter(|value| last[value.index()] >= ops.end).collect();
         Part { ops, reads, gives }

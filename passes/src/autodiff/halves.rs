@@ -206,19 +206,10 @@ fn crossing(
     }
     let cotangents = (callee.args.len()..joint.args.len()).map(|i| joint.ty(joint.arg(i)));
     let shown = kept.iter().map(|&i| joint.ty(joint.arg(i)));
-    let known: Vec<&Type> =
-        cotangents.chain(shown).chain(saved.iter().map(|v| joint.ty(*v))).collect();
-    known.iter().for_each(|ty| {
-        bare_symbols(ty, &mut |s| {
-            symbols.remove(s);
-        })
-    });
-    for i in 0..callee.args.len() {
-        let mut shows = false;
-        bare_symbols(joint.ty(joint.arg(i)), &mut |s| shows |= symbols.remove(s));
-        if shows {
-            keep(joint.arg(i), callee, joint, keeps, &mut kept, &mut saved);
-        }
+    let known = cotangents.chain(shown).chain(saved.iter().map(|v| joint.ty(*v)));
+    let arguments = (0..callee.args.len()).map(|i| joint.arg(i));
+    for value in showing(joint, arguments, known, symbols) {
+        keep(value, callee, joint, keeps, &mut kept, &mut saved);
     }
     kept.sort_unstable();
     (kept, saved)
@@ -243,8 +234,27 @@ fn keep(
     }
 }
 
+/// Those of the arguments that are needed to show `symbols`, where arrays of the types `known` are
+/// there in any case.
+pub fn showing<'t>(
+    function: &Function,
+    arguments: impl Iterator<Item = Value>,
+    known: impl Iterator<Item = &'t Type>,
+    mut symbols: FxHashSet<Symbol>,
+) -> Vec<Value> {
+    let mut shows = |ty: &Type| {
+        let mut any = false;
+        bare_symbols(ty, &mut |symbol| any |= symbols.remove(symbol));
+        any
+    };
+    known.for_each(|ty| {
+        shows(ty);
+    });
+    arguments.filter(|value| shows(function.ty(*value))).collect()
+}
+
 /// The symbols that an array of this type shows: bare dims and the rank variable.
-pub fn bare_symbols(ty: &Type, f: &mut dyn FnMut(&Symbol)) {
+fn bare_symbols(ty: &Type, f: &mut dyn FnMut(&Symbol)) {
     ty.shape.lead.iter().for_each(&mut *f);
     ty.shape.dims.iter().filter_map(|d| d.as_symbol()).for_each(f);
 }
