@@ -13,7 +13,7 @@ use mithril_ir::builder::Builder;
 use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 use mithril_ir::evaluate::decompose;
 use mithril_ir::graph::{Argument, Function, Module, Operation, ResultDef, Role, Value};
-use mithril_ir::op::{self, Gradient, Kind, Meaning, Op};
+use mithril_ir::op::{self, Gradient, GradientRule, Kind, Meaning, Op};
 use mithril_ir::shape::Type;
 use mithril_ir::tensor::Tensor;
 use rustc_hash::FxHashMap;
@@ -126,10 +126,17 @@ impl Backward {
     /// Whether the operation has a gradient of its own; else it is differentiated by its parts.
     fn is_whole(&self, function: &Function, operation: &Operation) -> bool {
         match operation.op.gradient {
+            _ if self.pullback(function, operation).is_some() => true,
             Gradient::Derived => op::partials(operation.op).is_some(),
-            Gradient::Whole(_) => (self.target.takes)(function, operation),
             _ => true,
         }
+    }
+
+    /// The rule of a gradient that the target has operations for.
+    fn pullback(&self, function: &Function, operation: &Operation) -> Option<GradientRule> {
+        let pullback = operation.op.pullback.filter(|pullback| (pullback.when)(operation))?;
+        let by = op::get(pullback.by);
+        (self.target.pulls_back)(function, operation, by).then_some(pullback.rule)
     }
 
     fn mark(&mut self, value: Value, varies: bool) {
@@ -401,7 +408,10 @@ fn sweep(builder: &Builder, backward: &Backward, cotangents: &mut Cotangents) ->
                 Some(back) => back.gradients(builder, cotangents, operation.operands.len())?,
                 None => vec![None; operation.operands.len()],
             },
-            _ => gradients(builder, operation, cotangents),
+            _ => {
+                let own = builder.with(|f| backward.pullback(f, operation));
+                gradients(builder, operation, cotangents, own)
+            }
         };
         for (operand, gradient) in operation.operands.iter().zip(gradients) {
             if let Some(gradient) = gradient.filter(|_| backward.varies(*operand)) {
@@ -435,12 +445,17 @@ fn gradients<'b>(
     builder: &'b Builder,
     operation: &Operation,
     cotangents: &Cotangents,
+    pullback: Option<GradientRule>,
 ) -> Vec<Option<Var<'b>>> {
     let op: Op = operation.op;
     let vars: Vec<Var<'b>> = operation.operands.iter().map(|v| builder.var(*v)).collect();
     let result = builder.var(operation.result());
     let g = builder.var(cotangents.0[&operation.result()]);
-    if let Some(partials) = op::partials(op).filter(|_| !matches!(op.gradient, Gradient::Rule(_))) {
+    let rule = pullback.or(match op.gradient {
+        Gradient::Rule(rule) => Some(rule),
+        _ => None,
+    });
+    if let Some(partials) = op::partials(op).filter(|_| rule.is_none()) {
         let mut values = vars.clone();
         values.push(result);
         let home = |(x, partial): (&Var<'b>, _)| {
@@ -448,25 +463,20 @@ fn gradients<'b>(
         };
         return vars.iter().zip(partials).map(home).collect();
     }
-    match op.gradient {
-        Gradient::Rule(rule) | Gradient::Whole(rule) => {
-            let found = rule(&Rule {
-                builder,
-                op,
-                operands: vars.iter().copied().collect(),
-                attrs: operation.attrs.clone(),
-                ty: result.ty(),
-                result: Some((result, g)),
-            });
-            let elementwise = op.kind == Kind::Elementwise;
-            let home = |(x, v): (&Var<'b>, Option<Var<'b>>)| {
-                v.map(|v| if elementwise { v.sum_to(x.shape()) } else { v })
-            };
-            vars.iter().zip(found).map(home).collect()
-        }
-        Gradient::Derived | Gradient::Partials(_) | Gradient::Zero => vec![None; vars.len()],
-        Gradient::Callee | Gradient::Again | Gradient::Vjp | Gradient::Scan => {
-            unreachable!("calls have callbacks")
-        }
-    }
+    let Some(rule) = rule else {
+        return vec![None; vars.len()];
+    };
+    let found = rule(&Rule {
+        builder,
+        op,
+        operands: vars.iter().copied().collect(),
+        attrs: operation.attrs.clone(),
+        ty: result.ty(),
+        result: Some((result, g)),
+    });
+    let elementwise = op.kind == Kind::Elementwise;
+    let home = |(x, v): (&Var<'b>, Option<Var<'b>>)| {
+        v.map(|v| if elementwise { v.sum_to(x.shape()) } else { v })
+    };
+    vars.iter().zip(found).map(home).collect()
 }

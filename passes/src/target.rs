@@ -14,6 +14,8 @@ pub struct Target {
     pub name: &'static str,
     /// Whether it has its own form of the operation, which stands in the function.
     pub takes: fn(&Function, &Operation) -> bool,
+    /// Whether it computes the gradients of the operation by the one named last.
+    pub pulls_back: fn(&Function, &Operation, Op) -> bool,
     /// How long things take there.
     pub profile: Profile,
 }
@@ -23,26 +25,43 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "numpy",
         takes: |_, op| spelled(op.op, |python| python.numpy),
+        pulls_back: |_, _, by| spelled(by, |python| python.numpy),
         profile: profile::FRAMEWORK,
     },
     Target {
         name: "torch",
         takes: |_, op| spelled(op.op, |python| python.torch),
+        pulls_back: |_, _, by| spelled(by, |python| python.torch),
         profile: profile::FRAMEWORK,
     },
     Target {
         name: "jax",
         takes: |_, op| spelled(op.op, |python| python.jax),
+        pulls_back: |_, _, by| spelled(by, |python| python.jax),
         profile: profile::COMPILED,
     },
-    Target { name: "c", takes: has_kernel, profile: profile::NATIVE },
-    Target { name: "native", takes: has_kernel, profile: profile::NATIVE },
+    Target {
+        name: "c",
+        takes: has_kernel,
+        pulls_back: has_backward_kernel,
+        profile: profile::NATIVE,
+    },
+    Target {
+        name: "native",
+        takes: has_kernel,
+        pulls_back: has_backward_kernel,
+        profile: profile::NATIVE,
+    },
     *CORE,
 ];
 
 /// What programs consist of where nothing is taken whole.
-pub const CORE: &Target =
-    &Target { name: "core", takes: |_, op| is_primitive(op.op), profile: profile::NATIVE };
+pub const CORE: &Target = &Target {
+    name: "core",
+    takes: |_, op| is_primitive(op.op),
+    pulls_back: |_, _, _| false,
+    profile: profile::NATIVE,
+};
 
 /// The target of this name.
 pub fn find(name: &str) -> Option<&'static Target> {
@@ -72,6 +91,11 @@ fn has_kernel(function: &Function, op: &Operation) -> bool {
         access if attention::is_attention(&access) => attention::fits(function, op),
         _ => has_loop(op.op),
     }
+}
+
+/// That of attention, where it has the forward one.
+fn has_backward_kernel(function: &Function, op: &Operation, by: Op) -> bool {
+    attention::is_attention(&by.access) && has_kernel(function, op)
 }
 
 /// Only what nothing else can express: for tests, and to see what an operation consists of.

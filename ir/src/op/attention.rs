@@ -2,8 +2,8 @@
 
 use super::access::Access;
 use super::{
-    BASE, Class, DECOMPOSED, Default, Gradient, Infer, Kind, Meaning, OpDef, Operand, Python,
-    ShapeRule, attr, operand,
+    BASE, Class, Default, Infer, Kind, Meaning, OpDef, Operand, Pullback, Python, ShapeRule, attr,
+    operand, pullback,
 };
 use crate::algebra::{Rule, Var};
 use crate::attr::AttrKind;
@@ -32,10 +32,16 @@ pub(super) const OPS: &[OpDef] = &[
         attrs: &[SCALE, CAUSAL, GROUPED],
         shape: ShapeRule::Rule(attention_shape),
         meaning: Meaning::Decompose(attention),
-        gradient: Gradient::Whole(attention_gradients),
+        pullback: Some(Pullback {
+            by: "attention_gradient",
+            when: |op| op.operands.len() == 3,
+            rule: attention_gradients,
+        }),
         python: Python {
             numpy: "",
-            torch: "F.scaled_dot_product_attention({query}, {key}, {value}[, attn_mask={mask}]\
+            torch: "_attention({query}, {key}, {value}[, causal={causal}][, scale={scale}]\
+                    [, grouped={grouped}])[0 / 2] if attention_logsumexp is beside; \
+                    F.scaled_dot_product_attention({query}, {key}, {value}[, attn_mask={mask}]\
                     [, is_causal={causal}][, scale={scale}][, enable_gqa={grouped}])",
             jax: "",
         },
@@ -54,7 +60,10 @@ pub(super) const OPS: &[OpDef] = &[
         attrs: &[SCALE, CAUSAL, GROUPED],
         shape: ShapeRule::Rule(logsumexp_shape),
         meaning: Meaning::Decompose(|r| scores(r).0.reduce("logsumexp", Some(&[-1]), false)),
-        python: DECOMPOSED,
+        python: pullback::torch(
+            "_attention({query}, {key}, {value}[, causal={causal}][, scale={scale}]\
+             [, grouped={grouped}])[1 / 2]",
+        ),
         ..BASE
     },
     OpDef {
@@ -75,7 +84,10 @@ pub(super) const OPS: &[OpDef] = &[
         attrs: &[attr("of", AttrKind::Int, Default::Required), SCALE, CAUSAL, GROUPED],
         shape: ShapeRule::Rule(gradient_shape),
         meaning: Meaning::Decompose(attention_gradient),
-        python: DECOMPOSED,
+        python: pullback::torch(
+            "_attention_gradient({query}, {key}, {value}, {output}, {logsumexp}, {gradient}\
+             [, causal={causal}][, scale={scale}][, grouped={grouped}])[{of} / 3]",
+        ),
         note: "Weights are exponentials of scores: of large ones, frameworks differ by their rounding.",
         ..BASE
     },

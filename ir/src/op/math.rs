@@ -3,6 +3,7 @@
 use super::elementwise::{ELEMENTWISE, FLOAT};
 use super::{
     Class, DECOMPOSED, Default, Gradient, Meaning, OpDef, Operand, Python, all, attr, operand,
+    pullback,
 };
 use crate::attr::AttrKind;
 
@@ -118,6 +119,7 @@ pub(super) const OPS: &[OpDef] = &[
         name: "tanh",
         doc: "The hyperbolic tangent.",
         meaning: Meaning::Scalar("tanh(x)"),
+        pullback: pullback::of_result("tanh_gradient"),
         python: all("@tanh({x})"),
         ..UNARY
     },
@@ -154,6 +156,7 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "The logistic function `1 / (1 + exp(-x))`.",
         meaning: Meaning::Scalar("select(x >= 0, 1 / (1 + t), t / (1 + t)) where t = exp(-abs(x))"),
         gradient: Gradient::Partials(&["r * (1 - r)"]),
+        pullback: pullback::of_result("sigmoid_gradient"),
         python: Python {
             numpy: "_sigmoid({x})",
             torch: "@sigmoid({x})",
@@ -190,6 +193,7 @@ pub(super) const OPS: &[OpDef] = &[
         operands: NUMBER,
         meaning: Meaning::Scalar("max(x, 0)"),
         gradient: Gradient::Partials(&["select(x > 0, 1, 0)"]),
+        pullback: pullback::of_result("relu_gradient"),
         python: Python { numpy: "@maximum({x}, 0)", torch: "@relu({x})", jax: "jax.nn.relu({x})" },
         note: "The gradient at 0 is 0, as in torch and JAX.",
         ..ELEMENTWISE
@@ -236,6 +240,7 @@ pub(super) const OPS: &[OpDef] = &[
         gradient: Gradient::Partials(&[
             "0.5 * (1 + erf(x * 0.7071067811865476)) + x * 0.3989422804014327 * exp(-0.5 * x * x)",
         ]),
+        pullback: pullback::of_operand("gelu_gradient"),
         python: nn("F.gelu({x})", "jax.nn.gelu({x}, approximate=False)"),
         ..UNARY
     },
@@ -249,6 +254,7 @@ pub(super) const OPS: &[OpDef] = &[
             "0.5 * (1 + t) + 0.5 * x * (1 - t * t) * (0.7978845608028654 + 0.10703222440890038 * x * x) \
              where t = tanh(x * (0.7978845608028654 + 0.035677408136300125 * x * x))",
         ]),
+        pullback: pullback::of_operand("gelu_tanh_gradient"),
         python: nn("F.gelu({x}, approximate=\"tanh\")", "jax.nn.gelu({x})"),
         ..UNARY
     },
@@ -260,6 +266,7 @@ pub(super) const OPS: &[OpDef] = &[
         ),
         gradient: Gradient::Partials(&["s * (1 + x * (1 - s)) \
              where t = exp(-abs(x)); s = select(x >= 0, 1 / (1 + t), t / (1 + t))"]),
+        pullback: pullback::of_operand("silu_gradient"),
         python: Python { numpy: "{x} * _sigmoid({x})", ..nn("F.silu({x})", "jax.nn.silu({x})") },
         ..UNARY
     },

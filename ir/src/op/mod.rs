@@ -15,6 +15,7 @@ use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::eval::Array;
 use crate::evaluate::{Calls, Inputs};
+use crate::graph::Operation;
 use crate::scalar::Prim;
 use crate::scalar::expr::Expr;
 use crate::shape::{Shape, Type};
@@ -31,6 +32,7 @@ pub mod infer;
 mod layout;
 mod math;
 mod nn;
+mod pullback;
 mod random;
 mod reduce;
 pub mod reference;
@@ -200,9 +202,7 @@ pub enum Gradient {
     /// Partial derivatives by operand, over operand and attribute names, and `r` for the result.
     Partials(&'static [&'static str]),
     /// Cotangents by operand; `None` where there is none.
-    Rule(for<'a> fn(&Rule<'a>) -> Vec<Option<Var<'a>>>),
-    /// Such a rule where the target takes the operation whole; else from its decomposition.
-    Whole(for<'a> fn(&Rule<'a>) -> Vec<Option<Var<'a>>>),
+    Rule(GradientRule),
     /// The result does not vary with its operands, or not smoothly anywhere.
     Zero,
     /// That of the function it calls once.
@@ -213,6 +213,20 @@ pub enum Gradient {
     Vjp,
     /// That of the body it repeats, in the other direction.
     Scan,
+}
+
+/// Cotangents by operand; `None` where there is none.
+pub type GradientRule = for<'a> fn(&Rule<'a>) -> Vec<Option<Var<'a>>>;
+
+/// A gradient by operations of its own, which is better than that of [`OpDef::gradient`] for targets
+/// that take them.
+#[derive(Clone, Copy)]
+pub struct Pullback {
+    /// The operation of the table that a target must have.
+    pub by: &'static str,
+    /// Whether it can be had of such an operation.
+    pub when: fn(&Operation) -> bool,
+    pub rule: GradientRule,
 }
 
 /// Spellings in Python frameworks as templates; empty where the framework lacks the op.
@@ -244,7 +258,12 @@ pub enum Gradient {
 /// `alike` (many of one dtype), and dtypes or `half`, `index`, `integer`, `unsigned`
 /// (of more than 8 bits), `float`, `bool`; of attributes `default`, `single`, `empty`, `natural`
 /// (nowhere negative), and dtypes. `result is matmul` says that `@` will do, `result is summed` that
-/// a plain sum will, `result is scaled` that one operand is a number.
+/// a plain sum will, `result is scaled` that one operand is a number; `name is beside` that the
+/// operation of this name is there, on the same operands.
+///
+/// `f({x})[0 / 3]` is the first of the three parts that a call gives. Operations on the same operands
+/// that are parts of one call become one statement; `{wanted.3}` says which of three numbers `of` has
+/// among them.
 #[derive(Clone, Copy)]
 pub struct Python {
     pub numpy: &'static str,
@@ -278,6 +297,7 @@ pub struct OpDef {
     /// How generated loops get an element of the result.
     pub access: access::Access,
     pub gradient: Gradient,
+    pub pullback: Option<Pullback>,
     pub python: Python,
     /// The symbolic value of a small integer result from those of its operands.
     pub known: Option<Known>,
@@ -298,6 +318,7 @@ pub const BASE: OpDef = OpDef {
     meaning: Meaning::Call(function::once),
     access: access::Access::Meaning,
     gradient: Gradient::Derived,
+    pullback: None,
     python: DECOMPOSED,
     known: None,
     note: "",
@@ -376,6 +397,7 @@ const TABLES: &[&[OpDef]] = &[
     nn::OPS,
     arrange::OPS,
     attention::OPS,
+    pullback::OPS,
 ];
 
 /// Every operation, in the order of the tables.

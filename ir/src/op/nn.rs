@@ -1,5 +1,6 @@
 //! Composites of neural networks: each carries its decomposition, and works everywhere by it.
 
+use super::pullback;
 use super::reduce::{finite_max, is_empty};
 use super::{
     BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, Operand, Python, ShapeRule, attr,
@@ -12,11 +13,11 @@ use crate::shape::Shape;
 
 const COMPOSITE: OpDef =
     OpDef { kind: Kind::Composite, operands: &[operand("x", Class::Float)], ..BASE };
-const AXIS: super::AttrDef = attr("axis", AttrKind::Int, Default::Int(-1));
-const EPSILON: super::AttrDef = attr("epsilon", AttrKind::Float, Default::Float(1e-5));
-const X: Operand = operand("x", Class::Float);
-const WEIGHT: Operand = operand("weight", Class::Float).optional();
-const BIAS: Operand = operand("bias", Class::Float).optional();
+pub(super) const AXIS: super::AttrDef = attr("axis", AttrKind::Int, Default::Int(-1));
+pub(super) const EPSILON: super::AttrDef = attr("epsilon", AttrKind::Float, Default::Float(1e-5));
+pub(super) const X: Operand = operand("x", Class::Float);
+pub(super) const WEIGHT: Operand = operand("weight", Class::Float).optional();
+pub(super) const BIAS: Operand = operand("bias", Class::Float).optional();
 
 const WIDE: &str = "Of f16 and bf16 it is computed in f32, and rounded once: squares \
                     would soon leave f16, and a small `epsilon` is 0 there.";
@@ -37,6 +38,7 @@ pub(super) const OPS: &[OpDef] = &[
             let weighted = r.g() * r.y();
             vec![Some(weighted - r.y() * weighted.sum(Some(&[r.int("axis")]), true))]
         }),
+        pullback: pullback::of_result("softmax_gradient"),
         python: Python {
             numpy: "",
             torch: "@softmax({x}, {axis})",
@@ -63,6 +65,7 @@ pub(super) const OPS: &[OpDef] = &[
             let total = r.g().sum(Some(&[r.int("axis")]), true);
             vec![Some(r.g() - r.y().exp() * total)]
         }),
+        pullback: pullback::of_result("log_softmax_gradient"),
         python: Python {
             numpy: "",
             torch: "@log_softmax({x}, {axis})",
@@ -99,9 +102,12 @@ pub(super) const OPS: &[OpDef] = &[
             let dx = (inner - average - scaled * common) / scale;
             affine_gradients(r, dx, scaled)
         }),
+        pullback: Some(pullback::LAYER_NORM),
         python: Python {
             numpy: "",
-            torch: "F.layer_norm({x}, ({x.last},)[, {weight}][, {bias}][, eps={epsilon}])",
+            torch: "@native_layer_norm({x}, ({x.last},), {weight}, {bias}, {epsilon})[0 / 3] \
+                    if layer_norm_mean is beside; \
+                    F.layer_norm({x}, ({x.last},)[, {weight}][, {bias}][, eps={epsilon}])",
             jax: "",
         },
         note: WIDE,
@@ -176,17 +182,24 @@ fn along(cx: &mut Infer) -> Result<Shape> {
     Ok(cx.shape(0).clone())
 }
 
-fn normalised(cx: &mut Infer) -> Result<Shape> {
+/// That of the first operand, whose last axis the others scale.
+pub(super) fn normalised(cx: &mut Infer) -> Result<Shape> {
     let shape = cx.shape(0).clone();
+    check_scales(cx, &shape, 1)?;
+    Ok(shape)
+}
+
+/// Checks that the operands from number `from` on have one dim, the last one of `shape`.
+pub(super) fn check_scales(cx: &mut Infer, shape: &Shape, from: usize) -> Result<()> {
     let last = shape.need_trailing(1)?[0].clone();
-    for i in 1..cx.operands.len() {
+    for i in from..cx.operands.len() {
         let own = cx.shape(i).clone();
         if own.rank() != Some(1) {
             return cx.mismatch(format!("`{}` has one dim", cx.op.operand(i).name));
         }
         cx.unify(&own.dims[0], &last, "the normalised dim and the one it is scaled by")?;
     }
-    Ok(shape)
+    Ok(())
 }
 
 fn weighted<'a>(r: &Rule<'a>, x: Var<'a>) -> Var<'a> {

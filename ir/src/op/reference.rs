@@ -32,7 +32,8 @@ fn entry(op: Op) -> String {
         let _ = writeln!(text, "- `{}`: {}", operand.name, operand.class.name());
     }
     let _ = writeln!(text, "- means: {}", meaning(op));
-    let _ = writeln!(text, "- gradient: {}", gradient(op));
+    let pullback = op.pullback.map(|own| format!("; `{}` where a target has that", own.by));
+    let _ = writeln!(text, "- gradient: {}{}", gradient(op), pullback.unwrap_or_default());
     let _ = writeln!(text, "- whole: {}", whole(op));
     if !op.note.is_empty() {
         let _ = writeln!(text, "- note: {}", op.note);
@@ -71,7 +72,7 @@ fn meaning(op: Op) -> String {
 fn gradient(op: Op) -> String {
     match op.gradient {
         Gradient::Partials(texts) => format!("`{}`", texts.join("`, `")),
-        Gradient::Rule(_) | Gradient::Whole(_) => "a rule of its own".to_string(),
+        Gradient::Rule(_) => "a rule of its own".to_string(),
         Gradient::Zero => "none".to_string(),
         Gradient::Callee | Gradient::Again | Gradient::Scan => {
             "that of the function it names".to_string()

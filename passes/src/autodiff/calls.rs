@@ -143,7 +143,6 @@ impl Tape<'_> {
             | Gradient::Derived
             | Gradient::Partials(_)
             | Gradient::Rule(_)
-            | Gradient::Whole(_)
             | Gradient::Zero => self.once(&site)?,
         };
         backward.calls.insert(results[0], back);

@@ -10,7 +10,7 @@ use mithril_ir::op::Kind;
 use mithril_ir::tensor::Tensor;
 use rustc_hash::FxHashMap;
 
-use super::expr::Expr;
+use super::expr::{Expr, Part};
 use super::file::File;
 use super::names::{Names, comment, format_text, last_part};
 
@@ -248,13 +248,55 @@ impl<'f, 'm> Body<'f, 'm> {
             self.held[result.index()] = held;
             return Ok(());
         }
+        if !matches!(self.held[result.index()], Held::Missing) {
+            return Ok(());
+        }
         let expr = self.spell(op)?;
         if op.op.kind == Kind::Dim {
             self.held[result.index()] = Held::Number(expr);
             return Ok(());
         }
-        self.keep(result, expr);
+        match expr.part() {
+            Some(part) => self.keep_parts(op, part),
+            None => {
+                self.keep(result, expr);
+                Ok(())
+            }
+        }
+    }
+
+    /// Gives what a call makes to the operations that are parts of it, in one statement where there
+    /// are several.
+    fn keep_parts(&mut self, op: &'m Operation, part: Part) -> Result<()> {
+        let function = self.function;
+        let mut values = vec![None; part.count];
+        values[part.at] = Some(op.result());
+        let like = |other: &&Operation| other.first > op.first && other.operands == op.operands;
+        for other in function.ops.iter().filter(like).filter(|o| o.op.kind == Kind::Composite) {
+            let own = self.spell(other)?.part().filter(|own| own.call == part.call);
+            if let Some(own) = own.filter(|_| self.is_used(other.result())) {
+                values[own.at] = Some(other.result());
+            }
+        }
+        if values.iter().flatten().count() == 1 {
+            let expr = part.call.index(vec![Expr::int(part.at as i64)]);
+            self.keep(op.result(), expr);
+            return Ok(());
+        }
+        let names = values.iter().map(|value| match value {
+            Some(value) => self.name_result(*value),
+            None => "_".to_string(),
+        });
+        let names: Vec<String> = names.collect();
+        self.write(op.result(), format!("{} = ", names.join(", ")), part.call);
         Ok(())
+    }
+
+    /// A variable for the value, which what follows writes.
+    fn name_result(&mut self, value: Value) -> String {
+        let name = self.new_name(value);
+        self.held[value.index()] = Held::Variable(name.clone());
+        name
     }
 
     /// Folds the expression into its one use where it is short, else assigns it.
@@ -336,9 +378,8 @@ impl<'f, 'm> Body<'f, 'm> {
 
     /// Writes a statement that gives the value a name.
     pub fn assign(&mut self, value: Value, expr: Expr) {
-        let name = self.new_name(value);
+        let name = self.name_result(value);
         self.write(value, format!("{name} = "), expr);
-        self.held[value.index()] = Held::Variable(name);
     }
 
     pub fn new_name(&mut self, value: Value) -> String {

@@ -33,7 +33,6 @@ impl<'m> Body<'_, 'm> {
             | Gradient::Derived
             | Gradient::Partials(_)
             | Gradient::Rule(_)
-            | Gradient::Whole(_)
             | Gradient::Zero => self.plain_call(op, callee, Vec::new()),
         }
     }

@@ -33,6 +33,14 @@ pub struct Argument {
     pub segment: Option<u32>,
 }
 
+/// One of the parts that a call gives.
+#[derive(Debug)]
+pub struct Part {
+    pub call: Expr,
+    pub at: usize,
+    pub count: usize,
+}
+
 /// How strongly an expression binds; a weaker one inside a stronger one takes parentheses.
 pub type Strength = u8;
 
@@ -99,6 +107,24 @@ impl Expr {
 
     pub fn binary(self, operator: &'static str, right: Expr) -> Expr {
         Expr::Binary(Box::new(self), operator, Box::new(right))
+    }
+
+    /// What `call[at / count]` stands for in templates.
+    pub fn part(&self) -> Option<Part> {
+        let number = |expr: &Expr| match expr {
+            Expr::Literal(text) => text.parse().ok(),
+            _ => None,
+        };
+        match self {
+            Expr::Index(call, items) => match &items[..] {
+                [Expr::Binary(at, "/", count)] => {
+                    let (at, count) = (number(at)?, number(count)?);
+                    Some(Part { call: (**call).clone(), at, count })
+                }
+                _ => None,
+            },
+            _ => None,
+        }
     }
 
     /// The length of the text on one line.

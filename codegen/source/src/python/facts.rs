@@ -55,6 +55,7 @@ impl<'a> Facts<'a> {
             Test::Equals(text) => self.attr(&guard.slot).is_some_and(|a| written(a) == *text),
             Test::Is(word) => match word.as_str() {
                 "default" => self.is_default(&guard.slot),
+                "beside" => self.is_beside(&guard.slot),
                 "summed" => self.summed().is_some(),
                 "scaled" => contraction::scales(self),
                 "matmul" => contraction::matmul(self).is_some(),
@@ -68,6 +69,12 @@ impl<'a> Facts<'a> {
                 },
             },
         }
+    }
+
+    /// Whether the operation of this name is there, on the same operands.
+    fn is_beside(&self, name: &str) -> bool {
+        let beside = |op: &Operation| op.op.name == name && op.operands == self.op.operands;
+        self.function.ops.iter().any(beside)
     }
 
     fn operand_is(&self, at: usize, word: &str) -> bool {

@@ -266,12 +266,24 @@ impl<'m> Body<'_, 'm> {
             "left" => self.side(op, 0),
             "right" => self.side(op, 1),
             "equation" => self.equation(op),
+            "wanted" => one(Expr::Tuple(self.wanted(op, form))),
             _ => Diagnostic::new(format!(
                 "the template of `{}` names `{name}`, which there is not",
                 op.op.name
             ))
             .err(),
         }
+    }
+
+    /// Which of `count` parts there are operations for.
+    fn wanted(&self, op: &Operation, count: &str) -> Vec<Expr> {
+        let alike = |other: &&Operation| other.op == op.op && other.operands == op.operands;
+        let there = |part: i64| {
+            let is = |other: &Operation| *other.attr("of") == Attr::Int(part);
+            self.function.ops.iter().filter(alike).any(is)
+        };
+        let truth = |yes| Expr::name(if yes { "True" } else { "False" });
+        (0..count.parse().unwrap_or(0)).map(|part| truth(there(part))).collect()
     }
 
     fn operand(

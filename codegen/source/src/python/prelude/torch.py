@@ -218,3 +218,56 @@ def _normal(key, shape, dtype):
     work = torch.float64 if dtype == torch.float64 else torch.float32
     root = torch.tensor(math.sqrt(2), dtype=dtype, device=key.device)
     return root * torch.erfinv(u.to(work)).to(dtype)
+
+
+def _is_streamed(query, key, value):
+    """Whether the processor's kernel takes these, which keeps no scores."""
+    shapes = [x.shape for x in (query, key, value)]
+    plain = all(len(shape) == 4 for shape in shapes) and query.numel() > 0
+    alike = plain and len({(*shape[:2], shape[3]) for shape in shapes}) == 1
+    return alike and key.numel() > 0 and query.device.type == "cpu"
+
+
+def _attention(query, key, value, causal=False, scale=None, grouped=False):
+    """Attention, and the log-sum-exp of each query's scores for its gradient."""
+    if _is_streamed(query, key, value):
+        return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            query, key, value, 0.0, causal, scale=scale
+        )
+    output = F.scaled_dot_product_attention(
+        query, key, value, is_causal=causal, scale=scale, enable_gqa=grouped
+    )
+    if grouped:
+        key = key.repeat_interleave(query.shape[-3] // key.shape[-3], dim=-3)
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scores = query * scale @ key.mT
+    if causal:
+        seen = torch.ones_like(scores, dtype=torch.bool).tril()
+        scores = scores.masked_fill(~seen, -torch.inf)
+    return output, torch.logsumexp(scores, -1)
+
+
+def _attention_gradient(
+    query,
+    key,
+    value,
+    output,
+    logsumexp,
+    gradient,
+    causal=False,
+    scale=None,
+    grouped=False,
+):
+    """The gradients of attention by its query, key and value."""
+    if _is_streamed(query, key, value):
+        backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+        return backward(
+            gradient, query, key, value, output, logsumexp, 0.0, causal, scale=scale
+        )
+
+    def attend(query, key, value):
+        return F.scaled_dot_product_attention(
+            query, key, value, is_causal=causal, scale=scale, enable_gqa=grouped
+        )
+
+    return torch.func.vjp(attend, query, key, value)[1](gradient)

@@ -1,0 +1,256 @@
+//! Gradients that frameworks compute by operations of their own: what they take, and how they are
+//! asked for.
+
+use super::nn::{AXIS, BIAS, EPSILON, WEIGHT, X, check_scales, normalised};
+use super::{
+    BASE, Class, Default, Infer, Kind, Meaning, OpDef, Operand, Pullback, Python, ShapeRule, attr,
+    operand,
+};
+use crate::algebra::{Rule, Var, scale};
+use crate::attr::{Attr, AttrKind};
+use crate::diagnostic::Result;
+use crate::graph::Operation;
+use crate::shape::Shape;
+
+const GRADIENT: Operand = operand("gradient", Class::Float);
+const Y: Operand = operand("y", Class::Float);
+const MEAN: Operand = operand("mean", Class::Float);
+const RECIPROCAL: Operand = operand("reciprocal", Class::Float);
+const NORM_NOTE: &str = "Where the last axis has no elements, frameworks may raise.";
+
+/// The gradient of an operation with one operand, `gradient` being that of its result.
+const PULLBACK: OpDef = OpDef {
+    noun: "gradient",
+    kind: Kind::Composite,
+    operands: &[GRADIENT, X],
+    shape: ShapeRule::Rule(pulled),
+    ..BASE
+};
+
+/// That of an operation along `axis`, whose result is `y`.
+const PULLBACK_ALONG: OpDef = OpDef {
+    operands: &[GRADIENT, Y],
+    attrs: &[AXIS],
+    shape: ShapeRule::Rule(|cx| {
+        cx.shape(1).axis_from_back(cx.int("axis"))?;
+        pulled(cx)
+    }),
+    ..PULLBACK
+};
+
+/// A template of torch alone.
+pub(super) const fn torch(template: &'static str) -> Python {
+    Python { numpy: "", torch: template, jax: "" }
+}
+
+/// By an operation on the gradient and the result.
+pub(super) const fn of_result(by: &'static str) -> Option<Pullback> {
+    Some(Pullback { by, when: always, rule: |r| vec![Some(ask(r, r.y()))] })
+}
+
+/// By an operation on the gradient and the operand.
+pub(super) const fn of_operand(by: &'static str) -> Option<Pullback> {
+    Some(Pullback { by, when: always, rule: |r| vec![Some(ask(r, r.arg(0)))] })
+}
+
+fn always(_: &Operation) -> bool {
+    true
+}
+
+fn ask<'a>(r: &Rule<'a>, of: Var<'a>) -> Var<'a> {
+    let by = r.op.pullback.expect("the rule of a pullback is asked").by;
+    let attrs: Vec<(&str, Attr)> =
+        r.op.attrs.iter().map(|def| (def.name, r.attr(def.name).clone())).collect();
+    r.build(by, &[r.g(), of], &attrs)
+}
+
+/// The gradient by the partial derivative of the operation `of`.
+fn partial<'a>(r: &Rule<'a>, of: &str) -> Var<'a> {
+    let partials = super::partials(super::get(of)).expect("it has a scalar expression");
+    let gradient = scale(r.arg(0), &partials[0], &[r.arg(1), r.arg(1)], &r.attrs);
+    gradient.expect("it varies with its operand")
+}
+
+pub(super) const LAYER_NORM: Pullback =
+    Pullback { by: "layer_norm_gradient", when: always, rule: layer_norm_gradients };
+
+pub(super) const OPS: &[OpDef] = &[
+    OpDef {
+        name: "relu_gradient",
+        doc: "The gradient of `relu`, whose result is `y`.",
+        operands: &[GRADIENT, Y],
+        meaning: Meaning::Decompose(|r| partial(r, "relu")),
+        python: torch("@ops.aten.threshold_backward({gradient}, {y}, 0)"),
+        ..PULLBACK
+    },
+    OpDef {
+        name: "sigmoid_gradient",
+        doc: "The gradient of `sigmoid`, whose result is `y`.",
+        operands: &[GRADIENT, Y],
+        meaning: Meaning::Decompose(|r| partial(r, "sigmoid")),
+        python: torch("@ops.aten.sigmoid_backward({gradient}, {y})"),
+        ..PULLBACK
+    },
+    OpDef {
+        name: "tanh_gradient",
+        doc: "The gradient of `tanh`, whose result is `y`.",
+        operands: &[GRADIENT, Y],
+        meaning: Meaning::Decompose(|r| r.arg(0) * (r.arg(1).scalar(1.0) - r.arg(1) * r.arg(1))),
+        python: torch("@ops.aten.tanh_backward({gradient}, {y})"),
+        ..PULLBACK
+    },
+    OpDef {
+        name: "gelu_gradient",
+        doc: "The gradient of `gelu`.",
+        meaning: Meaning::Decompose(|r| partial(r, "gelu")),
+        python: torch("@ops.aten.gelu_backward({gradient}, {x})"),
+        ..PULLBACK
+    },
+    OpDef {
+        name: "gelu_tanh_gradient",
+        doc: "The gradient of `gelu_tanh`.",
+        meaning: Meaning::Decompose(|r| partial(r, "gelu_tanh")),
+        python: torch("@ops.aten.gelu_backward({gradient}, {x}, approximate=\"tanh\")"),
+        ..PULLBACK
+    },
+    OpDef {
+        name: "silu_gradient",
+        doc: "The gradient of `silu`.",
+        meaning: Meaning::Decompose(|r| partial(r, "silu")),
+        python: torch("@ops.aten.silu_backward({gradient}, {x})"),
+        ..PULLBACK
+    },
+    OpDef {
+        name: "softmax_gradient",
+        doc: "The gradient of `softmax` along `axis`, whose result is `y`.",
+        meaning: Meaning::Decompose(|r| {
+            let weighted = r.arg(0) * r.arg(1);
+            weighted - r.arg(1) * weighted.sum(Some(&[r.int("axis")]), true)
+        }),
+        python: torch("@ops.aten._softmax_backward_data({gradient}, {y}, {axis}, {y}.dtype)"),
+        ..PULLBACK_ALONG
+    },
+    OpDef {
+        name: "log_softmax_gradient",
+        doc: "The gradient of `log_softmax` along `axis`, whose result is `y`.",
+        meaning: Meaning::Decompose(|r| {
+            let total = r.arg(0).sum(Some(&[r.int("axis")]), true);
+            r.arg(0) - r.arg(1).exp() * total
+        }),
+        python: torch("@ops.aten._log_softmax_backward_data({gradient}, {y}, {axis}, {y}.dtype)"),
+        ..PULLBACK_ALONG
+    },
+    OpDef {
+        name: "layer_norm_mean",
+        noun: "mean",
+        doc: "The mean over the last axis, which stays as 1: what the gradient of `layer_norm` of the same \
+              operands needs.",
+        kind: Kind::Composite,
+        operands: &[X, WEIGHT, BIAS],
+        attrs: &[EPSILON],
+        shape: ShapeRule::Rule(row),
+        meaning: Meaning::Decompose(|r| r.arg(0).reduce("mean", Some(&[-1]), true)),
+        python: torch("@native_layer_norm({x}, ({x.last},), {weight}, {bias}, {epsilon})[1 / 3]"),
+        note: NORM_NOTE,
+        ..BASE
+    },
+    OpDef {
+        name: "layer_norm_reciprocal",
+        noun: "reciprocal",
+        doc: "`1 / sqrt(variance + epsilon)` over the last axis, which stays as 1: what the gradient of \
+              `layer_norm` of the same operands needs.",
+        kind: Kind::Composite,
+        operands: &[X, WEIGHT, BIAS],
+        attrs: &[EPSILON],
+        shape: ShapeRule::Rule(row),
+        meaning: Meaning::Decompose(|r| {
+            let deviation = r.arg(0) - r.arg(0).reduce("mean", Some(&[-1]), true);
+            let variance = (deviation * deviation).reduce("mean", Some(&[-1]), true);
+            let root = (variance.named("variance") + r.float("epsilon").unwrap_or(0.0)).sqrt();
+            root.scalar(1.0) / root
+        }),
+        python: torch("@native_layer_norm({x}, ({x.last},), {weight}, {bias}, {epsilon})[2 / 3]"),
+        note: NORM_NOTE,
+        ..BASE
+    },
+    OpDef {
+        name: "layer_norm_gradient",
+        doc: "The gradient of `layer_norm` by its operand number `of`, where that of its result is \
+              `gradient`; `mean` and `reciprocal` are `layer_norm_mean` and `layer_norm_reciprocal` of the \
+              same operands.",
+        operands: &[GRADIENT, X, MEAN, RECIPROCAL, WEIGHT, BIAS],
+        attrs: &[attr("of", AttrKind::Int, Default::Required)],
+        shape: ShapeRule::Rule(norm_gradient),
+        meaning: Meaning::Decompose(layer_norm_gradient),
+        python: torch(
+            "@ops.aten.native_layer_norm_backward({gradient}, {x}, ({x.last},), {mean}, {reciprocal}, \
+             {weight}, {bias}, {wanted.3})[{of} / 3]",
+        ),
+        note: NORM_NOTE,
+        ..PULLBACK
+    },
+];
+
+/// A gradient, and what it is of.
+fn pulled(cx: &mut Infer) -> Result<Shape> {
+    let (gradient, shape) = (cx.shape(0).clone(), cx.shape(1).clone());
+    cx.same(&gradient, &shape, "a gradient and what it is of")?;
+    Ok(shape)
+}
+
+/// One for each row of the first operand.
+fn row(cx: &mut Infer) -> Result<Shape> {
+    normalised(cx).map(one_each)
+}
+
+fn one_each(mut rows: Shape) -> Shape {
+    if let Some(last) = rows.dims.last_mut() {
+        *last = 1.into();
+    }
+    rows
+}
+
+fn norm_gradient(cx: &mut Infer) -> Result<Shape> {
+    let x = pulled(cx)?;
+    check_scales(cx, &x, 4)?;
+    let row = one_each(x.clone());
+    for i in [2, 3] {
+        let own = cx.shape(i).clone();
+        cx.same(&row, &own, "a number for each row")?;
+    }
+    match (cx.int("of"), cx.operands.len()) {
+        (0, _) => Ok(x),
+        (of @ 1..=2, count) if of as usize + 4 <= count => Ok(cx.shape(of as usize + 3).clone()),
+        (of, _) => cx.mismatch(format!("`layer_norm` has no operand {of} here")),
+    }
+}
+
+/// Halves are widened, as their means are.
+fn layer_norm_gradients<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
+    let operands: Vec<Var<'a>> = r.operands.iter().map(|v| v.widened()).collect();
+    let epsilon = [("epsilon", r.attr("epsilon").clone())];
+    let mean = r.build("layer_norm_mean", &operands, &epsilon);
+    let reciprocal = r.build("layer_norm_reciprocal", &operands, &epsilon);
+    let mut all = vec![r.g().widened(), operands[0], mean, reciprocal];
+    all.extend(&operands[1..]);
+    let gradient = |of: usize| {
+        let gradient = r.build("layer_norm_gradient", &all, &[("of", (of as i64).into())]);
+        Some(gradient.cast(r.ty.dtype))
+    };
+    (0..operands.len()).map(gradient).collect()
+}
+
+fn layer_norm_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
+    let (gradient, reciprocal) = (r.arg(0), r.arg(3));
+    let normalised = (r.arg(1) - r.arg(2)) * reciprocal;
+    match r.int("of") {
+        0 => {
+            let inner = r.optional(4).map_or(gradient, |weight| gradient * weight);
+            let average = inner.reduce("mean", Some(&[-1]), true);
+            let common = (inner * normalised).reduce("mean", Some(&[-1]), true);
+            (inner - average - normalised * common) * reciprocal
+        }
+        1 => (gradient * normalised).sum_to(r.arg(4).shape()),
+        _ => gradient.sum_to(r.arg(5).shape()),
+    }
+}
