@@ -6,7 +6,7 @@ use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
 use mithril_ir::evaluate::evaluate;
 use mithril_ir::graph::{Function, Module, Operation, ResultDef, Role, Value};
-use mithril_ir::op::Kind;
+use mithril_ir::op::{Kind, Op};
 use mithril_ir::shape::{Shape, Type};
 use mithril_ir::tensor::Tensor;
 use rustc_hash::FxHashMap;
@@ -108,20 +108,20 @@ impl FoldConstants {
         if tensors.is_empty() || elements > self.limit || read > self.operands {
             return None;
         }
-        let result = evaluated(op, &tensors)?;
+        let result = evaluated(op.op, &op.attrs, &tensors)?;
         (result.shape() == shape && result.dtype() == ty.dtype).then_some(result)
     }
 }
 
 /// The operation alone on these arrays; `None` where it fails, which is for the run to report.
-fn evaluated(op: &Operation, operands: &[Tensor]) -> Option<Tensor> {
+pub fn evaluated(op: Op, attrs: &[Attr], operands: &[Tensor]) -> Option<Tensor> {
     let symbolic = |attr: &Attr| match attr {
         Attr::Shape(shape) => {
             shape.lead.is_some() || shape.dims.iter().any(|d| matches!(d, Dim::Expr(_)))
         }
         _ => false,
     };
-    if op.attrs.iter().any(symbolic) {
+    if attrs.iter().any(symbolic) {
         return None;
     }
     let builder = Builder::new("fold");
@@ -130,7 +130,7 @@ fn evaluated(op: &Operation, operands: &[Tensor]) -> Option<Tensor> {
         builder.arg(format!("x{i}"), Role::Data, ty)
     };
     let args: Vec<Value> = operands.iter().enumerate().map(arg).collect();
-    let value = builder.push(op.op, &args, op.attrs.clone()).ok()?;
+    let value = builder.push(op, &args, attrs.into()).ok()?;
     let result = ResultDef { name: "output".into(), value, state: None };
     let function = builder.finish(vec![result]).ok()?;
     evaluate(&Module::new(), &function, operands).ok()?.pop()

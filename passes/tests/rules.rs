@@ -130,6 +130,18 @@ const EXAMPLES: &[(&str, &str, &str, &str)] = &[
         "%a = transpose(%x) {permutation = [2, 0, 1]} %r = transpose(%a) {permutation = [0, 2, 1]}",
     ),
     (
+        "swap-transpose",
+        "%x: tensor<7 x 2 x 1 x f32>",
+        "tensor<1 x 2 x 7 x f32>",
+        "%a = transpose(%x) {permutation = [2, 0, 1]} %r = swap_axes(%a) {first = -1, second = 1}",
+    ),
+    (
+        "transpose-swap",
+        "%x: tensor<7 x 2 x 1 x f32>",
+        "tensor<1 x 7 x 2 x f32>",
+        "%a = swap_axes(%x) {first = 0, second = 2} %r = transpose(%a) {permutation = [0, 2, 1]}",
+    ),
+    (
         "swap-swap",
         "%x: tensor<7 x 2 x f32>",
         "tensor<7 x 2 x f32>",
@@ -283,6 +295,6 @@ fn term(b: &Builder, pattern: Pattern, args: &[Value], dtype: DType) -> Option<V
             let values: Option<Vec<Value>> = values.collect();
             b.op(op.0.name, &values?, &[]).ok()
         }
-        Node::Known | Node::Near(_) | Node::Any(_) => None,
+        Node::Known | Node::Near(_) | Node::Any(_) | Node::Map(_) => None,
     }
 }

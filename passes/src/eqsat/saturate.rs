@@ -161,6 +161,16 @@ fn construct(
             let origin = origin(terms, found);
             terms.operation_on(*op, own, operands?, origin)
         }
+        Node::Map(args) => {
+            let (op, own) = match terms.head(&found.term) {
+                Head::Op { op, attrs, .. } => (*op, attrs.clone()),
+                Head::Leaf(..) => return None,
+            };
+            let operands = args.iter().map(|arg| construct(terms, *arg, found, attrs));
+            let operands: Option<SmallVec<[Id; 3]>> = operands.collect();
+            let origin = origin(terms, found);
+            terms.operation_on(op, own, operands?, origin)
+        }
         Node::Near(_) | Node::Any(_) | Node::Known => None,
     }
 }

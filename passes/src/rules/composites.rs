@@ -8,6 +8,7 @@ use mithril_ir::op::infer::as_ints;
 use mithril_ir::scalar::round::mantissa_bits;
 
 use super::Class::{Fast, Reassociating, Recognise};
+use super::masks;
 use super::matching::Match;
 use super::pattern::{Pattern, any, near, number, op, product, unary, vars};
 use super::{Attrs, Rule, choice, fold_of, recognise};
@@ -201,10 +202,12 @@ fn attention() -> Vec<Rule> {
     ]);
     let softmax = unary("softmax");
     let select = |c, x, y| op("select", [c, x, y]);
-    let hidden = select(mask, scores, number(f64::NEG_INFINITY));
+    let nothing = number(f64::NEG_INFINITY);
+    let hidden = select(mask, scores, nothing);
     let of =
         |scores, operands: [Pattern; 3]| (matmul(softmax(scores), v), op("attention", operands));
-    let masked = |scores| (matmul(softmax(scores), v), op("attention", [q, k, v, mask]));
+    let by = |mask| op("attention", [q, k, v, mask]);
+    let masked = |scores| (matmul(softmax(scores), v), by(mask));
     let ((unscaled, plainly), (left, right)) = (of(plain, [q, k, v]), of(scores, [q, k, v]));
     let (added, with_added) = masked(scores + mask);
     let (chosen, with_chosen) = masked(hidden);
@@ -214,6 +217,18 @@ fn attention() -> Vec<Rule> {
         recognise("attention-mask", added, with_added.with(scaled))
             .when(|m| is_attention(m) && m.uniform(4).is_none()),
         recognise("attention-select", chosen, with_chosen.with(scaled)).when(is_attention),
+        recognise(
+            "attention-select-not",
+            matmul(softmax(select(mask, nothing, scores)), v),
+            by(!mask).with(scaled),
+        )
+        .when(is_attention),
+        recognise(
+            "attention-causal",
+            by(mask),
+            op("attention", [q, k, v]).with(|m| Some(m.attrs_but(0, "causal", true.into()))),
+        )
+        .when(|m| masks::is_causal(m, 4)),
     ]
 }
 

@@ -55,10 +55,42 @@ pub(super) fn rules() -> Vec<Rule> {
         choice(Reassociating, "matmul-add-right", matmul(z, x) + matmul(z, y), matmul(z, x + y))
             .when(|m| m.shape(0) == m.shape(1)),
     ];
+    let swap = unary("swap_axes");
+    let transpose = unary("transpose");
+    rules.push(choice(
+        Exact,
+        "product-is-matmul",
+        op("dot_general", [x, y]),
+        matmul(
+            transpose(x).with(|m| in_order(m, 0)),
+            swap(transpose(y).with(|m| in_order(m, 1)))
+                .with(|_| Some(vec![("first", Attr::Int(-2)), ("second", Attr::Int(-1))])),
+        ),
+    ));
     for (class, name, rule) in LATTICE {
         rules.push(choice(class, rule, op(name, [op(name, [x])]), op(name, [x]).with(joined)));
     }
     rules
+}
+
+/// The order that brings an operand of a product of matrices to batch axes, its own axis, and the
+/// one that is contracted.
+fn in_order(m: &Match, operand: usize) -> Option<Attrs> {
+    let [batch, contract] = [["x_batch", "x_contract"], ["y_batch", "y_contract"]][operand];
+    let rank = m.shape(operand).rank()?;
+    let mut order = match as_ints(m.attr(0, batch)) {
+        Some(_) => m.axes(0, batch, rank)?,
+        None => Vec::new(),
+    };
+    let contract = m.axes(0, contract, rank)?;
+    let own: Vec<usize> =
+        (0..rank).filter(|axis| !order.contains(axis) && !contract.contains(axis)).collect();
+    if own.len() != 1 || contract.len() != 1 {
+        return None;
+    }
+    order.extend(own);
+    order.extend(contract);
+    Some(vec![("permutation", Attr::ints(order.iter().map(|axis| *axis as i64)))])
 }
 
 fn matrices(m: &Match) -> bool {

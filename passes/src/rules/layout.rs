@@ -1,10 +1,10 @@
 //! Shapes: layouts that change nothing, and two that are one.
 
 use mithril_ir::attr::Attr;
-use mithril_ir::op::infer::as_ints;
+use mithril_ir::op::infer::{as_int, as_ints};
 
 use super::matching::Match;
-use super::pattern::{known, op, unary, vars};
+use super::pattern::{known, map, op, unary, vars};
 use super::{Attrs, Class, Rule, choice, exact};
 
 /// Rules without a condition rest on the engine's: both sides have the same, known type.
@@ -32,6 +32,8 @@ pub(super) fn rules() -> Vec<Rule> {
         exact("transpose-none", transpose(x), x).when(keeps_axes),
         exact("transpose-transpose", transpose(transpose(x)), transpose(x).with(composed)),
         exact("swap-swap", swap(swap(x)), x).when(same_pair),
+        exact("swap-transpose", swap(transpose(x)), transpose(x).with(composed)),
+        exact("transpose-swap", transpose(swap(x)), transpose(x).with(composed)),
         exact("reverse-none", reverse(x), x).when(no_axes),
         exact("reverse-reverse", reverse(reverse(x)), x).when(same_axes),
         exact("slice-all", slice(x), x).when(from_the_start),
@@ -67,9 +69,22 @@ fn keeps_axes(m: &Match) -> bool {
 
 /// Axis `i` of the result is axis `outer[i]` of the inner result, axis `inner[outer[i]]` of `x`.
 fn composed(m: &Match) -> Option<Attrs> {
-    let [outer, inner] = [0, 1].map(|i| m.axes(i, "permutation", rank(m)).unwrap_or_default());
+    let [outer, inner] = [order(m, 0)?, order(m, 1)?];
     let order = outer.iter().map(|&i| inner[i] as i64);
     Some(vec![("permutation", Attr::ints(order))])
+}
+
+/// Which axis of its operand each axis of a transpose or an exchange of two is.
+fn order(m: &Match, op: usize) -> Option<Vec<usize>> {
+    let rank = m.shape(0).rank()?;
+    if m.all("transpose").contains(&op) {
+        return m.axes(op, "permutation", rank);
+    }
+    let mut order: Vec<usize> = (0..rank).collect();
+    let [first, second] = ["first", "second"].map(|name| as_int(m.attr(op, name)));
+    let front = |axis: i64| axis.rem_euclid(rank.max(1) as i64) as usize;
+    order.swap(front(first), front(second));
+    Some(order)
 }
 
 fn same_pair(m: &Match) -> bool {
@@ -153,6 +168,41 @@ pub(super) fn choices() -> Vec<Rule> {
             m.all("swap_axes").len() == 2 && last(0) && last(1)
         }),
     ]
+}
+
+/// Layouts that move whole elements, and the rules by which they come out of what is done to each:
+/// behind one element, behind two that are moved alike, behind one and a number, in both orders.
+const MOVED: [(&str, [&str; 4]); 5] = [
+    ("transpose", ["map-transpose", "map-transposes", "map-transpose-by", "map-by-transpose"]),
+    ("swap_axes", ["map-swap", "map-swaps", "map-swap-by", "map-by-swap"]),
+    ("reshape", ["map-reshape", "map-reshapes", "map-reshape-by", "map-by-reshape"]),
+    ("expand_dims", ["map-expand", "map-expands", "map-expand-by", "map-by-expand"]),
+    ("squeeze", ["map-squeeze", "map-squeezes", "map-squeeze-by", "map-by-squeeze"]),
+];
+
+/// Further out layouts meet others and cancel.
+pub(super) fn outward() -> Vec<Rule> {
+    let [x, y, c] = vars();
+    let rules = MOVED.iter().flat_map(|(name, [one, both, left, right])| {
+        let layout = unary(name);
+        let own = |inner| layout(inner).with(|m| Some(m.attrs(1)));
+        let number = |m: &Match| m.uniform(2).is_some() && m.shape(2).rank() == Some(0);
+        [
+            choice(Class::Exact, one, map([layout(x)]), own(map([x]))),
+            choice(Class::Exact, both, map([layout(x), layout(y)]), own(map([x, y])))
+                .when(|m| m.attrs(1) == m.attrs(2) && m.shape(0) == m.shape(1)),
+            choice(Class::Exact, left, map([layout(x), c]), own(map([x, c]))).when(number),
+            choice(Class::Exact, right, map([c, layout(x)]), own(map([c, x]))).when(number),
+        ]
+    });
+    let broadcast = unary("broadcast_in_dim");
+    let repeated = choice(
+        Class::Recognise,
+        "map-broadcast",
+        map([broadcast(x)]),
+        broadcast(map([x])).with(|m| Some(m.attrs(1))),
+    );
+    rules.chain([repeated]).collect()
 }
 
 /// Whether the axes that a fold takes away come back where they were.

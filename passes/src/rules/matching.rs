@@ -84,6 +84,10 @@ pub fn each_match<'a>(
             let mut state = Match { facts, result: ty, vars: [None; VARS], made: SmallVec::new() };
             state.operation(args, root.clone(), Goals::new(), rule, found)
         }
+        Node::Map(args) if root.op.kind == Kind::Elementwise => {
+            let mut state = Match { facts, result: ty, vars: [None; VARS], made: SmallVec::new() };
+            state.operation(args, root.clone(), Goals::new(), rule, found)
+        }
         _ => ControlFlow::Continue(()),
     })
 }
@@ -131,7 +135,7 @@ impl<'a> Match<'a> {
                 let mut made = self.facts.made(value, *op).into_iter();
                 made.try_for_each(|made| self.operation(args, made, goals.clone(), rule, found))
             }
-            Node::Known => ControlFlow::Continue(()),
+            Node::Known | Node::Map(_) => ControlFlow::Continue(()),
         }
     }
 
@@ -176,6 +180,11 @@ impl<'a> Match<'a> {
         let operands = self.made.iter().flat_map(|made| &made.operands);
         let mut dims = operands.flat_map(|value| &self.facts.ty(*value).shape.dims);
         !dims.any(Dim::is_unknown)
+    }
+
+    /// What is known of values.
+    pub fn facts(&self) -> &'a dyn Facts {
+        self.facts
     }
 
     /// The values of the variables.

@@ -16,12 +16,13 @@ mod composites;
 mod folds;
 mod layout;
 mod logic;
+mod masks;
 pub mod matching;
 pub mod pattern;
 mod powers;
 
 use matching::Match;
-use pattern::{Node, Pattern};
+use pattern::Pattern;
 
 /// What a rule may change.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -137,6 +138,7 @@ pub static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
         ("cast", cast::rules()),
         ("layout", layout::rules()),
         ("layout", layout::choices()),
+        ("layout", layout::outward()),
         ("algebra", algebra::rules()),
         ("powers", powers::rules()),
         ("folds", folds::rules()),
@@ -152,8 +154,8 @@ static BY_ROOT: LazyLock<FxHashMap<Op, Vec<&'static Rule>>> = LazyLock::new(|| {
     let mut by_root: FxHashMap<Op, Vec<&'static Rule>> = FxHashMap::default();
     for rule in RULES.iter() {
         for left in rule.left.roots() {
-            if let Node::Op(op, ..) = left.node() {
-                let rules = by_root.entry(*op).or_default();
+            for op in left.heads() {
+                let rules = by_root.entry(op).or_default();
                 if !rules.iter().any(|known| known.name == rule.name) {
                     rules.push(rule);
                 }

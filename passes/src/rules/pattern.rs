@@ -2,7 +2,7 @@
 
 use std::ops;
 
-use mithril_ir::op::{self, Op};
+use mithril_ir::op::{self, Kind, Op};
 
 use super::Attrs;
 use super::matching::Match;
@@ -21,6 +21,9 @@ pub enum Node {
     Near(f64),
     /// An operation on exactly these operands. On the right, the function gives its attributes.
     Op(Op, Vec<Pattern>, Option<AttrsOf>),
+    /// Outermost: an elementwise operation on exactly these operands, whichever it is; on the right
+    /// the one that was found on the left.
+    Map(Vec<Pattern>),
     /// On the left: any of these terms.
     Any(Vec<Pattern>),
     /// On the right: the elements of the root as a literal, where its dims are known.
@@ -50,6 +53,19 @@ impl Pattern {
         }
     }
 
+    /// The operations that its outermost one may be.
+    pub fn heads(self) -> Vec<Op> {
+        match self.0 {
+            Node::Op(op, ..) => vec![*op],
+            Node::Map(args) => {
+                let fits =
+                    |op: &Op| op.kind == Kind::Elementwise && op.operands.len() == args.len();
+                op::table().filter(fits).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// The same operation with these attributes; defaults fill the others.
     pub fn with(self, attrs: AttrsOf) -> Pattern {
         match self.0 {
@@ -60,9 +76,13 @@ impl Pattern {
 
     /// Calls `visit` on each operation, outermost first, in the order of operands.
     pub fn each_op(self, visit: &mut impl FnMut(Op, Option<AttrsOf>)) {
-        if let Node::Op(op, args, attrs) = self.0 {
-            visit(*op, *attrs);
-            args.iter().for_each(|arg| arg.each_op(visit));
+        match self.0 {
+            Node::Op(op, args, attrs) => {
+                visit(*op, *attrs);
+                args.iter().for_each(|arg| arg.each_op(visit));
+            }
+            Node::Map(args) => args.iter().for_each(|arg| arg.each_op(visit)),
+            _ => {}
         }
     }
 }
@@ -86,6 +106,11 @@ pub fn near(value: f64) -> Pattern {
 /// Any of these terms.
 pub fn any<const N: usize>(terms: [Pattern; N]) -> Pattern {
     Pattern::new(Node::Any(terms.to_vec()))
+}
+
+/// An elementwise operation on these operands.
+pub fn map<const N: usize>(operands: [Pattern; N]) -> Pattern {
+    Pattern::new(Node::Map(operands.to_vec()))
 }
 
 /// The product of three factors, in whatever order they are multiplied.

@@ -23,6 +23,11 @@ const WEIGHTS: &str = "%x: tensor<n x 5 x f64>, %w: tensor<5 x f64>, %b: tensor<
 const THREE: &str = "%x: tensor<n x 4 x f64>, %y: tensor<4 x 5 x f64>, %z: tensor<5 x 3 x f64>";
 const TWO: &str = "%x: tensor<n x 4 x f64>, %y: tensor<4 x 5 x f64>";
 const SUMS: &str = "%x: tensor<n x 4 x f64>, %y: tensor<n x 4 x f64>, %z: tensor<4 x 5 x f64>";
+const BOTH: &str = "%x: tensor<n x 5 x f64>, %y: tensor<n x 5 x f64>";
+const LONE: &str = "%x: tensor<1 x 5 x f64>, %y: tensor<1 x 5 x f64>";
+const CROSSED: &str = "%x: tensor<2 x n x 4 x 5 x f64>, %y: tensor<2 x 3 x 4 x 5 x f64>";
+const SQUARE: &str =
+    "%q: tensor<2 x n x 4 x f64>, %k: tensor<2 x n x 4 x f64>, %v: tensor<2 x n x 6 x f64>";
 const CUBE: &str = "%x: tensor<n x 5 x 3 x f64>";
 
 const fn one(rule: &'static str, result: &'static str, body: &'static str) -> Example {
@@ -258,5 +263,151 @@ pub const EXAMPLES: &[Example] = &[
         "%x: tensor<4 x n x f64>, %y: tensor<5 x 4 x f64>",
         "tensor<n x 5 x f64>",
         "%a = swap_axes(%x) {first = -2, second = -1}\n%b = swap_axes(%y) {first = -2, second = -1}\n%r = matmul(%a, %b)",
+    ),
+    one(
+        "map-transpose",
+        "tensor<5 x n x f64>",
+        "%d = transpose(%x) {permutation = [1, 0]}\n%r = tanh(%d)",
+    ),
+    on(
+        "map-transposes",
+        BOTH,
+        "tensor<5 x n x f64>",
+        "%d = transpose(%x) {permutation = [1, 0]}\n%e = transpose(%y) {permutation = [1, 0]}\n%r = sub(%d, %e)",
+    ),
+    one(
+        "map-transpose-by",
+        "tensor<5 x n x f64>",
+        "%d = transpose(%x) {permutation = [1, 0]}\n%c = constant() {value = dense<tensor<f64>, 3.0>}\n%r = sub(%d, %c)",
+    ),
+    one(
+        "map-by-transpose",
+        "tensor<5 x n x f64>",
+        "%d = transpose(%x) {permutation = [1, 0]}\n%c = constant() {value = dense<tensor<f64>, 3.0>}\n%r = sub(%c, %d)",
+    ),
+    one(
+        "map-swap",
+        "tensor<5 x n x f64>",
+        "%d = swap_axes(%x) {first = 0, second = 1}\n%r = tanh(%d)",
+    ),
+    on(
+        "map-swaps",
+        BOTH,
+        "tensor<5 x n x f64>",
+        "%d = swap_axes(%x) {first = 0, second = 1}\n%e = swap_axes(%y) {first = 0, second = 1}\n%r = sub(%d, %e)",
+    ),
+    one(
+        "map-swap-by",
+        "tensor<5 x n x f64>",
+        "%d = swap_axes(%x) {first = 0, second = 1}\n%c = constant() {value = dense<tensor<f64>, 3.0>}\n%r = sub(%d, %c)",
+    ),
+    one(
+        "map-by-swap",
+        "tensor<5 x n x f64>",
+        "%d = swap_axes(%x) {first = 0, second = 1}\n%c = constant() {value = dense<tensor<f64>, 3.0>}\n%r = sub(%c, %d)",
+    ),
+    one("map-reshape", "tensor<5 * n x f64>", "%d = reshape(%x) {shape = [5 * n]}\n%r = tanh(%d)"),
+    on(
+        "map-reshapes",
+        BOTH,
+        "tensor<5 * n x f64>",
+        "%d = reshape(%x) {shape = [5 * n]}\n%e = reshape(%y) {shape = [5 * n]}\n%r = sub(%d, %e)",
+    ),
+    one(
+        "map-reshape-by",
+        "tensor<5 * n x f64>",
+        "%d = reshape(%x) {shape = [5 * n]}\n%c = constant() {value = dense<tensor<f64>, 3.0>}\n%r = sub(%d, %c)",
+    ),
+    one(
+        "map-by-reshape",
+        "tensor<5 * n x f64>",
+        "%d = reshape(%x) {shape = [5 * n]}\n%c = constant() {value = dense<tensor<f64>, 3.0>}\n%r = sub(%c, %d)",
+    ),
+    one(
+        "map-expand",
+        "tensor<n x 1 x 5 x f64>",
+        "%d = expand_dims(%x) {axes = [1]}\n%r = tanh(%d)",
+    ),
+    on(
+        "map-expands",
+        BOTH,
+        "tensor<n x 1 x 5 x f64>",
+        "%d = expand_dims(%x) {axes = [1]}\n%e = expand_dims(%y) {axes = [1]}\n%r = sub(%d, %e)",
+    ),
+    one(
+        "map-expand-by",
+        "tensor<n x 1 x 5 x f64>",
+        "%d = expand_dims(%x) {axes = [1]}\n%c = constant() {value = dense<tensor<f64>, 3.0>}\n%r = sub(%d, %c)",
+    ),
+    one(
+        "map-by-expand",
+        "tensor<n x 1 x 5 x f64>",
+        "%d = expand_dims(%x) {axes = [1]}\n%c = constant() {value = dense<tensor<f64>, 3.0>}\n%r = sub(%c, %d)",
+    ),
+    on("map-squeeze", LONE, "tensor<5 x f64>", "%d = squeeze(%x) {axes = [0]}\n%r = tanh(%d)"),
+    on(
+        "map-squeezes",
+        LONE,
+        "tensor<5 x f64>",
+        "%d = squeeze(%x) {axes = [0]}\n%e = squeeze(%y) {axes = [0]}\n%r = sub(%d, %e)",
+    ),
+    on(
+        "map-squeeze-by",
+        LONE,
+        "tensor<5 x f64>",
+        "%d = squeeze(%x) {axes = [0]}\n%c = constant() {value = dense<tensor<f64>, 3.0>}\n%r = sub(%d, %c)",
+    ),
+    on(
+        "map-by-squeeze",
+        LONE,
+        "tensor<5 x f64>",
+        "%d = squeeze(%x) {axes = [0]}\n%c = constant() {value = dense<tensor<f64>, 3.0>}\n%r = sub(%c, %d)",
+    ),
+    one(
+        "map-broadcast",
+        "tensor<3 x n x 5 x f64>",
+        "%d = broadcast_in_dim(%x) {shape = [3 x n x 5]}\n%r = tanh(%d)",
+    ),
+    on(
+        "product-is-matmul",
+        TWO,
+        "tensor<n x 5 x f64>",
+        "%r = dot_general(%x, %y) {x_contract = [1], y_contract = [0]}",
+    ),
+    on(
+        "product-is-matmul",
+        CROSSED,
+        "tensor<2 x 4 x n x 3 x f64>",
+        "%r = dot_general(%x, %y) {x_batch = [0, 2], y_batch = [0, 2], x_contract = [3], y_contract = [3]}",
+    ),
+    on(
+        "attention-select-not",
+        CHOSEN,
+        SEEN,
+        "%t = swap_axes(%k) {first = -2, second = -1}\n%s = matmul(%q, %t)\n%c = constant() {value = dense<tensor<f64>, 2.0>}\n%p = div(%s, %c)\n%i = constant() {value = dense<tensor<f64>, -inf>}\n%h = select(%m, %i, %p)\n%w = softmax(%h)\n%r = matmul(%w, %v)",
+    ),
+    on(
+        "attention-causal",
+        SQUARE,
+        "tensor<2 x n x 6 x f64>",
+        "%o = constant() {value = dense<tensor<bool>, true>}\n%b = broadcast_in_dim(%o) {shape = [n x n]}\n%m = tril(%b)\n%r = attention(%q, %k, %v, %m) {scale = 0.5}",
+    ),
+    on(
+        "attention-causal",
+        SQUARE,
+        "tensor<2 x n x 6 x f64>",
+        "%o = constant() {value = dense<tensor<f64>, 1.0>}\n%b = broadcast_in_dim(%o) {shape = [n x n]}\n%u = triu(%b) {diagonal = 1}\n%z = constant() {value = dense<tensor<f64>, 0.0>}\n%i = constant() {value = dense<tensor<f64>, -inf>}\n%l = ne(%u, %z)\n%m = select(%l, %i, %z)\n%r = attention(%q, %k, %v, %m)",
+    ),
+    on(
+        "swap-transpose",
+        CUBE,
+        "tensor<3 x 5 x n x f64>",
+        "%d = transpose(%x) {permutation = [0, 2, 1]}\n%r = swap_axes(%d) {first = 0, second = 2}",
+    ),
+    on(
+        "transpose-swap",
+        CUBE,
+        "tensor<3 x n x 5 x f64>",
+        "%d = swap_axes(%x) {first = -1, second = 0}\n%r = transpose(%d) {permutation = [0, 2, 1]}",
     ),
 ];

@@ -78,7 +78,7 @@ fn expand(pattern: Pattern) -> Vec<Form> {
         }
         Node::Var(i) => vec![Form::Var(*i)],
         Node::Number(x) | Node::Near(x) => vec![Form::Number(*x)],
-        Node::Known => Vec::new(),
+        Node::Known | Node::Map(_) => Vec::new(),
     }
 }
 

@@ -1,0 +1,91 @@
+//! Masks that hide what comes later: matrices of one number up to the main diagonal and of another
+//! one above it, however they are written.
+
+use mithril_ir::attr::Attr;
+use mithril_ir::dim::Dim;
+use mithril_ir::dtype::DType;
+use mithril_ir::graph::Value;
+use mithril_ir::op::infer::as_int;
+use mithril_ir::op::{self, Kind, Op};
+use mithril_ir::tensor::Tensor;
+
+use super::matching::{Facts, Made, Match};
+use crate::fold_constants::evaluated;
+
+/// What is added to scores at most so that nothing is seen of them: weights are 0 then.
+const HIDDEN: f64 = -1e30;
+
+/// How many operations are looked through.
+const DEPTH: usize = 6;
+
+/// Whether variable number `mask` lets queries see keys that come no later, and no others.
+pub fn is_causal(m: &Match, mask: usize) -> bool {
+    let [queries, keys] = [m.shape(0), m.shape(1)].map(|shape| shape.dims.iter().nth_back(1));
+    let dims = &m.shape(mask).dims;
+    let over = dims.last() == keys && dims.iter().nth_back(1) == queries;
+    let alone = dims.iter().rev().skip(2).all(|dim| dim.as_const() == Some(1));
+    if !over || !alone || dims.len() < 2 {
+        return false;
+    }
+    match (halves(m.facts(), m.var(mask), DEPTH), m.dtype(mask)) {
+        (Some([lower, upper]), DType::Bool) => lower != 0.0 && upper == 0.0,
+        (Some([lower, upper]), _) => lower == 0.0 && upper <= HIDDEN,
+        (None, _) => false,
+    }
+}
+
+/// The number up to the main diagonal of the last two axes, and that above it.
+fn halves(facts: &dyn Facts, value: Value, depth: usize) -> Option<[f64; 2]> {
+    if let Some(number) = facts.uniform(value) {
+        return Some([number; 2]);
+    }
+    let made =
+        |op: Op| facts.made(value, op).into_iter().find_map(|made| through(facts, &made, depth));
+    let ops = op::table().filter(|op| matches!(op.kind, Kind::Constant | Kind::Elementwise));
+    let others = ["tril", "triu"].into_iter().map(op::get);
+    (depth > 0).then(|| ops.chain(others).find_map(made)).flatten()
+}
+
+fn through(facts: &dyn Facts, made: &Made, depth: usize) -> Option<[f64; 2]> {
+    let operand = |at: usize| halves(facts, made.operands[at], depth - 1);
+    let diagonal = made.op.attr_index("diagonal").map(|at| as_int(&made.attrs[at]));
+    match (made.op.name, diagonal, made.attrs.first()) {
+        ("tril", Some(0), _) => Some([operand(0)?[0], 0.0]),
+        ("triu", Some(1), _) => Some([0.0, operand(0)?[1]]),
+        ("tril" | "triu", ..) => None,
+        (_, _, Some(Attr::Tensor(tensor))) => written(tensor),
+        _ => each(facts, made, depth),
+    }
+}
+
+/// Those of an elementwise operation: it is computed for the two numbers alone.
+fn each(facts: &dyn Facts, made: &Made, depth: usize) -> Option<[f64; 2]> {
+    let pair = |value: &Value| {
+        let numbers = halves(facts, *value, depth - 1)?;
+        Some(Tensor::from_f64s(facts.ty(*value).dtype, vec![2], &numbers))
+    };
+    let whole = |value: &&Value| facts.uniform(**value).is_none();
+    let last =
+        |value: &Value| facts.ty(*value).shape.dims.iter().rev().take(2).collect::<Vec<&Dim>>();
+    let mut shapes = made.operands.iter().filter(whole).map(last);
+    let first = shapes.next()?;
+    if made.operands.is_empty() || shapes.any(|shape| shape != first) {
+        return None;
+    }
+    let pairs: Option<Vec<Tensor>> = made.operands.iter().map(pair).collect();
+    let found = evaluated(made.op, made.attrs, &pairs?)?;
+    Some([0, 1].map(|at| found.element_f64(at)))
+}
+
+/// Those of a literal.
+fn written(tensor: &Tensor) -> Option<[f64; 2]> {
+    let [.., rows, columns] = *tensor.shape() else {
+        return None;
+    };
+    let numbers = [0, 1].map(|at| tensor.element_f64(at));
+    let fits = |at: usize| {
+        let later = at % columns > at / columns % rows;
+        tensor.element_f64(at).to_bits() == numbers[usize::from(later)].to_bits()
+    };
+    (columns > 1 && (0..tensor.len()).all(fits)).then_some(numbers)
+}
