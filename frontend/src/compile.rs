@@ -23,7 +23,7 @@ use crate::native::{Native, Planning, Tier};
 
 mod recipe;
 
-use recipe::{Recipe, Watch, keeping, native, simplify};
+use recipe::{Recipe, Watch, native, simplify, with_outputs};
 
 /// Where a compiled model runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,6 +96,8 @@ pub struct CompileOptions {
     pub tier: Tier,
     /// Named terminals and paths of blocks whose values are results too.
     pub keep: Vec<String>,
+    /// The scalar output whose gradients by the params are outputs, too, if there is one.
+    pub differentiate: Option<String>,
     /// Whether the gradients are written down for a target that could take them itself.
     pub own_gradients: bool,
     /// The bytes that a call of native code may work with, if there is such a bound: gradients
@@ -116,6 +118,7 @@ impl CompileOptions {
             cache: false,
             tier: Tier::default(),
             keep: Vec::new(),
+            differentiate: None,
             own_gradients: false,
             memory_budget: None,
             planning: Planning::default(),
@@ -261,7 +264,7 @@ fn fresh(block: &Block, options: &CompileOptions) -> Result<Program> {
     let mut watch = Watch::default();
     let inits = inits(block);
     let logical = watch.time("lower", || lower(block, &options.lower))?;
-    let logical = keeping(logical, &options.keep)?;
+    let logical = with_outputs(logical, options)?;
     let name: Arc<str> = block.name().unwrap_or(block.kind()).into();
     let training = options.lower.mode == Mode::Training;
     let mut recipe = Recipe {
@@ -388,7 +391,7 @@ impl Program {
         let shapes = Shapes { args: settled.sizes.clone(), symbols: Vec::new() };
         let (mut watch, mut recipe) = (Watch::default(), self.recipe.clone());
         let logical = watch.time("lower", || lower(block, &options)).map_err(at_a_call)?;
-        let logical = keeping(logical, &origin.1.keep)?;
+        let logical = with_outputs(logical, &origin.1)?;
         let (module, code) = native(&logical, &mut recipe, shapes.clone(), &mut watch)?;
         let module = (module, (logical, shapes));
         finished(self.name.clone(), &inits(block), module, code, recipe, watch)

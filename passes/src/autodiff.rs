@@ -34,6 +34,9 @@ pass! {
     pub struct Autodiff("autodiff") {
         /// The function to differentiate; the entry where left out.
         function: String = String::new(),
+        /// The scalar result that is differentiated; all results, by a cotangent of each, where
+        /// left out.
+        of: String = String::new(),
         /// The arguments whose gradients are wanted; all params where left out.
         wrt: Vec<String> = Vec::new(),
         /// The name of the new function.
@@ -59,10 +62,11 @@ impl Pass for Autodiff {
                 .err();
         };
         let wrt = self.arguments(function)?;
+        let seeds = self.seeds(function)?;
         let mut module = module.clone();
         let name = module.fresh_name(&self.into);
         let mut tape = Tape::new(&mut module, self.target);
-        let joint = tape.differentiate(function, &wrt, name, self.outputs)?;
+        let joint = tape.differentiate(function, &wrt, name, self.outputs, seeds)?;
         cx.count("functions-differentiated", 1);
         module.entries.push(joint.name.clone());
         module.insert(joint);
@@ -70,7 +74,38 @@ impl Pass for Autodiff {
     }
 }
 
+/// What the gradients of a function's results are.
+#[derive(Clone, Copy)]
+enum Seeds {
+    /// Arguments of the new function.
+    Cotangents,
+    /// 1 of this result, 0 of all others.
+    One(usize),
+}
+
 impl Autodiff {
+    fn seeds(&self, function: &Function) -> Result<Seeds> {
+        if self.of.is_empty() {
+            return Ok(Seeds::Cotangents);
+        }
+        let Some(at) = function.results.iter().position(|r| *r.name == *self.of) else {
+            let names = function.results.iter().map(|r| &*r.name);
+            let mut error =
+                Diagnostic::new(format!("`{}` has no result `{}`", function.name, self.of));
+            error.hint = did_you_mean(&self.of, names);
+            return error.err();
+        };
+        let result = &function.results[at];
+        let ty = function.ty(result.value);
+        if !takes_cotangent(function, result) || ty.shape.rank() != Some(0) {
+            return Diagnostic::new(format!("`{}` is no scalar that has gradients", self.of))
+                .got(ty)
+                .expected("one float, such as the mean of a loss")
+                .err();
+        }
+        Ok(Seeds::One(at))
+    }
+
     fn arguments(&self, function: &Function) -> Result<Vec<bool>> {
         for name in &self.wrt {
             let Some((value, _)) = function.arguments().find(|(_, a)| *a.name == **name) else {
@@ -156,17 +191,21 @@ impl<'m> Tape<'m> {
         Tape { module, target, halves: FxHashMap::default() }
     }
 
-    /// The function of `function`'s arguments and the cotangents of its float results (states
-    /// excepted) that gives a gradient per argument of `wrt`.
+    /// The function of `function`'s arguments and, if the seeds are, the cotangents of its float
+    /// results (states excepted) that gives a gradient per argument of `wrt`.
     fn differentiate(
         &mut self,
         function: &Function,
         wrt: &[bool],
         name: Arc<str>,
         outputs: bool,
+        seeds: Seeds,
     ) -> Result<Function> {
         let builder = Builder::like(name, function);
-        let seeds = cotangent_arguments(&builder, function);
+        let seeds = match seeds {
+            Seeds::Cotangents => cotangent_arguments(&builder, function),
+            Seeds::One(at) => one(&builder, function, at),
+        };
         let mut backward = Backward::new(self.target, wrt.to_vec());
         let map = self.forward(&builder, function, &mut backward)?;
         let mut cotangents = Cotangents::default();
@@ -254,7 +293,8 @@ impl<'m> Tape<'m> {
             .zip(&key.1)
             .map(|((value, _), varies)| *varies && callee.ty(value).dtype.is_float())
             .collect();
-        let joint = self.differentiate(callee, &wrt, callee.name.clone(), true)?;
+        let joint =
+            self.differentiate(callee, &wrt, callee.name.clone(), true, Seeds::Cotangents)?;
         let halves = split(self.module, callee, &joint, &wrt, keeps, again)?;
         self.halves.insert(key, halves.clone());
         Ok(halves)
@@ -297,6 +337,14 @@ fn cotangent_arguments(builder: &Builder, function: &Function) -> Vec<Option<Val
     };
     let results = function.results.iter();
     results.map(|r| takes_cotangent(function, r).then(|| cotangent(r))).collect()
+}
+
+/// 1 as the cotangent of the scalar result number `at`.
+fn one(builder: &Builder, function: &Function, at: usize) -> Vec<Option<Value>> {
+    let mut seeds = vec![None; function.results.len()];
+    let dtype = function.ty(function.results[at].value).dtype;
+    seeds[at] = Some(builder.constant(Tensor::scalar(dtype, 1.0)));
+    seeds
 }
 
 fn zeros(builder: &Builder, ty: &Type) -> Value {

@@ -3,6 +3,8 @@
 #[path = "proofs/special.rs"]
 mod special;
 
+use std::path::Path;
+
 use mithril_ir::builder::Builder;
 use mithril_ir::dtype::DType;
 use mithril_ir::evaluate::evaluate;
@@ -255,6 +257,20 @@ fn names_are_unique() {
     let count = names.len();
     names.dedup();
     assert_eq!(names.len(), count);
+}
+
+/// Cases of how a rule is used, for people to read, lie where the text of passes is tested.
+#[test]
+fn every_rule_fires_in_a_lit_test() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/lit/passes/rules");
+    let files = std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path());
+    let text: String = files.map(|file| std::fs::read_to_string(file).unwrap()).collect();
+    let checked = |rule: &&Rule| {
+        let line = |pass: &str| format!("// LOG: {pass}: {} @", rule.name);
+        ["canonicalize", "eqsat"].iter().any(|pass| text.lines().any(|own| own == line(pass)))
+    };
+    let missing: Vec<&str> = RULES.iter().filter(|r| !checked(r)).map(|r| r.name).collect();
+    assert!(missing.is_empty(), "tests/lit/passes/rules has no case of {}", missing.join(", "));
 }
 
 /// The rule's left side on all pairs of special values; `None` where it does not take the dtype.

@@ -36,6 +36,7 @@ def compile(
     constant_keys: Mapping[str, Any] | None = None,
     discard_keys: Keys = (),
     keep: Keys = (),
+    differentiate: str | bool = False,
     cache: bool = False,
     verbose: bool = False,
     debug: bool = False,
@@ -61,6 +62,9 @@ def compile(
 
     `keep` names inner values that become outputs, too: terminals of the model, and blocks by their
     paths, such as `h.0.attn`.
+
+    `differentiate` names a scalar output, `True` for `final_cost`: its gradients by the params
+    become outputs `<param>_gradient`, whose own gradients are products with second derivatives.
 
     `cache` takes what was compiled from an equal model with the same options before. `verbose`
     prints what was done; of native code also each kernel with what it costs and how long it took to
@@ -111,6 +115,7 @@ def compile(
         "math": math,
         "cache": bool(cache),
         "keep": _names(keep, "keep"),
+        "differentiate": _differentiated(differentiate),
         "own_gradients": autodiff == "mithril",
         "apart": memory_planning == "none",
         "memory_budget": _budget(memory_budget, backend),
@@ -128,6 +133,15 @@ def compile(
     if verbose:
         print(compiled.report(), file=sys.stdout)
     return compiled
+
+
+def _differentiated(output: str | bool) -> str | None:
+    if not isinstance(output, (str, bool)):
+        raise UsageError(
+            "`differentiate` is the name of a scalar output, or `True` for `final_cost`"
+            f"\n  got: {shown(output)}"
+        )
+    return ("final_cost" if output else None) if isinstance(output, bool) else output
 
 
 def _budget(budget: str | int | None, backend: Backend) -> int | None:

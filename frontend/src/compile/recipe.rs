@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 use mithril_ir::graph::{Module, Role};
+use mithril_passes::autodiff::Autodiff;
 use mithril_passes::checkpoint;
 use mithril_passes::driver::Driver;
 use mithril_passes::inline::Inline;
@@ -14,7 +15,8 @@ use mithril_passes::release::Release;
 use mithril_passes::specialise::given::Shapes;
 use mithril_passes::{pipeline, target};
 
-use super::{Code, Target, entry};
+use super::{Code, CompileOptions, Target, entry};
+use crate::block::quoted;
 use crate::budget;
 use crate::native::{Native, Planning, Tier, host};
 
@@ -32,8 +34,55 @@ pub struct Recipe {
     pub tier: Tier,
 }
 
+/// The functions with the results that a compile adds to the model's.
+pub fn with_outputs(logical: Module, options: &CompileOptions) -> Result<Module> {
+    let logical = keeping(logical, &options.keep)?;
+    match &options.differentiate {
+        Some(output) => differentiated(logical, output),
+        None => Ok(logical),
+    }
+}
+
+/// The functions whose entry gives the gradients of a scalar result by its params, too.
+fn differentiated(logical: Module, output: &str) -> Result<Module> {
+    let main = entry(&logical)?.clone();
+    let outputs = || main.results.iter().filter(|r| r.state.is_none()).map(|r| &*r.name);
+    if !outputs().any(|name| name == output) {
+        let names: Vec<&str> = outputs().collect();
+        let mut error = Diagnostic::new(format!(
+            "Terminal not found: the model has no output `{output}`, which `differentiate` names"
+        ))
+        .expected(quoted(&names));
+        error.hint = did_you_mean(output, outputs())
+            .or((output == "final_cost").then(|| "`TrainModel` makes it of losses".into()));
+        return error.err();
+    }
+    if main.args.iter().all(|arg| arg.role != Role::Param) {
+        return Diagnostic::new(format!("`{output}` has no gradients: the model has no params"))
+            .hint("`trainable_keys` makes params of inputs")
+            .err();
+    }
+    let autodiff = Autodiff { of: output.into(), outputs: true, ..Autodiff::default() };
+    let (mut module, _) = Driver::default().run(&Pipeline::default().then(autodiff), &logical)?;
+    let made = module.entries.pop().and_then(|name| module.functions.shift_remove(&name));
+    let mut joint = made.map(Arc::unwrap_or_clone).expect("the pass adds a function");
+    joint.name = main.name.clone();
+    let params = main.args.iter().filter(|arg| arg.role == Role::Param);
+    let (outputs, gradients) = joint.results.split_at_mut(main.results.len());
+    for (result, param) in gradients.iter_mut().zip(params) {
+        result.name = format!("{}_gradient", param.name).into();
+        if outputs.iter().any(|other| other.name == result.name) {
+            return Diagnostic::new(format!("the model has an output `{}`", result.name))
+                .expected("a name that the gradient of a param has not")
+                .err();
+        }
+    }
+    module.insert(joint);
+    Ok(module)
+}
+
 /// The functions with these values as results.
-pub fn keeping(logical: Module, paths: &[String]) -> Result<Module> {
+fn keeping(logical: Module, paths: &[String]) -> Result<Module> {
     if paths.is_empty() {
         return Ok(logical);
     }

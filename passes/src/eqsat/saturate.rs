@@ -113,7 +113,7 @@ fn search<'r>(
 /// Whether it has made two classes one.
 fn apply(terms: &mut Terms, found: &Found, supersede: bool) -> bool {
     let mut attrs = found.attrs.iter();
-    let before = terms.origins.len();
+    let before = terms.graph.total_size();
     terms.newest = None;
     let mut made = construct(terms, found.rule.right, found, &mut attrs);
     if let Node::Number(_) = found.rule.right.node() {
@@ -133,7 +133,8 @@ fn apply(terms: &mut Terms, found: &Found, supersede: bool) -> bool {
     if terms.graph.find(made) == terms.graph.find(found.class) {
         return false;
     }
-    if terms.origins.len() == before {
+    // All of the right side was there: nothing that is taken out says that the rule has made it.
+    if terms.graph.total_size() == before {
         terms.dropped.push((found.rule, found.from[0], found.class));
     }
     terms.graph.union(found.class, made)

@@ -1,6 +1,7 @@
 //! What proves a rule: instances of its left side, before and after.
 
 mod examples;
+pub mod small;
 mod special;
 
 use mithril_ir::builder::Builder;
@@ -169,6 +170,16 @@ fn values(sample: Sample, seed: usize, count: usize) -> Vec<f64> {
         .collect()
 }
 
+/// What a variable of a form stands for.
+pub enum Arg {
+    /// An array of this shape with these elements.
+    Array(Vec<usize>, Vec<f64>),
+    /// A literal of this shape, all of whose elements are this number.
+    Number(Vec<usize>, f64),
+    /// Nothing: the form has no such variable.
+    Unused,
+}
+
 /// A form on arrays; `None` where it does not take the dtype, or needs attributes.
 fn instance(
     form: &Form,
@@ -177,43 +188,62 @@ fn instance(
     sample: Sample,
 ) -> Option<(Module, Vec<Tensor>)> {
     let count = SPECIAL.len() * SPECIAL.len();
-    let mut conditions = [false; VARS];
-    find_conditions(form, &mut conditions);
+    let conditions = conditions(form);
+    let arg = |i: usize| match (
+        numbers.iter().position(|number| *number == i),
+        conditions.contains(&i),
+    ) {
+        (Some(_), _) if dtype == DType::U8 => Arg::Number(Vec::new(), 2.0),
+        (Some(at), _) => Arg::Number(Vec::new(), NUMBERS[at + numbers.len() - 1]),
+        (_, true) => {
+            Arg::Array(vec![count], (0..count).map(|k| (k % 3 == 0) as u8 as f64).collect())
+        }
+        _ => Arg::Array(vec![count], values(sample, i, count)),
+    };
+    let args: Vec<Arg> = (0..VARS).map(arg).collect();
+    assemble(form, dtype, &args)
+}
+
+/// A form on these arguments; `None` where it does not take them, or needs attributes.
+fn assemble(form: &Form, dtype: DType, args: &[Arg]) -> Option<(Module, Vec<Tensor>)> {
+    let conditions = conditions(form);
+    let of = |i: usize| if conditions.contains(&i) { DType::Bool } else { dtype };
     let b = Builder::new("main");
     let mut tensors = Vec::new();
-    let mut args = Vec::new();
-    for (i, condition) in conditions.iter().enumerate() {
-        let dtype = if *condition { DType::Bool } else { dtype };
-        let ty = Type::new(dtype, Shape::fixed(&[count]));
-        args.push(b.arg(format!("x{i}"), Role::Param, ty));
-        let values = match condition {
-            true => (0..count).map(|k| (k % 3 == 0) as u8 as f64).collect(),
-            false => values(sample, i, count),
-        };
-        tensors.push(Tensor::from_f64s(dtype, vec![count], &values));
+    let mut operands = vec![None; args.len()];
+    for (i, arg) in args.iter().enumerate() {
+        if let Arg::Array(shape, elements) = arg {
+            let ty = Type::new(of(i), Shape::fixed(shape));
+            operands[i] = Some(b.arg(format!("x{i}"), Role::Param, ty));
+            tensors.push(Tensor::from_f64s(of(i), shape.clone(), elements));
+        }
     }
-    for (at, i) in numbers.iter().enumerate() {
-        let number = NUMBERS[at + numbers.len() - 1];
-        args[*i] = b.constant(Tensor::scalar(dtype, if dtype == DType::U8 { 2.0 } else { number }));
+    for (i, arg) in args.iter().enumerate() {
+        if let Arg::Number(shape, number) = arg {
+            let elements = vec![*number; shape.iter().product()];
+            operands[i] = Some(b.constant(Tensor::from_f64s(of(i), shape.clone(), &elements)));
+        }
     }
-    let value = build(&b, form, &args, dtype)?;
+    let value = build(&b, form, &operands, dtype)?;
     let result = ResultDef { name: "r".into(), value, state: None };
     Some((Module::of(b.finish(vec![result]).ok()?), tensors))
 }
 
 /// Which variables choose.
-fn find_conditions(form: &Form, conditions: &mut [bool; VARS]) {
-    if let Form::Op(op, args) = form {
-        if let (Some(Form::Var(i)), "select") = (args.first(), op.0.name) {
-            conditions[*i] = true;
-        }
-        args.iter().for_each(|arg| find_conditions(arg, conditions));
+fn conditions(form: &Form) -> Vec<usize> {
+    let Form::Op(op, args) = form else {
+        return Vec::new();
+    };
+    let mut all: Vec<usize> = args.iter().flat_map(conditions).collect();
+    if let (Some(Form::Var(i)), "select") = (args.first(), op.0.name) {
+        all.push(*i);
     }
+    all
 }
 
-fn build(b: &Builder, form: &Form, args: &[Value], dtype: DType) -> Option<Value> {
+fn build(b: &Builder, form: &Form, args: &[Option<Value>], dtype: DType) -> Option<Value> {
     match form {
-        Form::Var(i) => Some(args[*i]),
+        Form::Var(i) => args[*i],
         Form::Number(x) => {
             let number = Tensor::scalar(dtype, *x);
             let kept = dtype.is_float() || number.element_f64(0).to_bits() == x.to_bits();
@@ -260,6 +290,10 @@ fn by_example(rule: &'static Rule, example: &Example, size: i64) -> Result<(), S
     Ok(())
 }
 
+fn run(module: &Module, function: &Function, args: &[Tensor]) -> Result<Vec<Tensor>, String> {
+    evaluate(module, function, args).map_err(|error| error.to_string())
+}
+
 /// Compares what both functions give, and their gradients.
 fn compare(
     rule: &Rule,
@@ -268,21 +302,14 @@ fn compare(
     args: &[Tensor],
     sample: Sample,
 ) -> Result<(), String> {
-    let run = |module: &Module, function: &Function, args: &[Tensor]| {
-        evaluate(module, function, args).map_err(|error| error.to_string())
-    };
     let entry = module.entry().expect("an entry");
-    let (before, now) = (run(module, entry, args)?, run(module, after, args)?);
-    if before[0].shape() != now[0].shape() || before[0].dtype() != now[0].dtype() {
-        return Err("another type".to_string());
-    }
-    let exact = rule.class == Class::Exact;
+    let before = run(module, entry, args)?;
     let tolerance = match sample {
-        _ if exact => 0.0,
+        _ if rule.class == Class::Exact => 0.0,
         Sample::Special | Sample::Large => f64::INFINITY,
         _ => TOLERANCE,
     };
-    agree(&before[0], &now[0], tolerance)?;
+    same(&before[0], &run(module, after, args)?[0], tolerance)?;
     let float = |t: &Tensor| t.dtype() == DType::F64;
     let bent = sample == Sample::Corners && BENT.contains(&rule.name);
     let wild = matches!(sample, Sample::Special | Sample::Large);
@@ -310,6 +337,14 @@ fn compare(
         agree(before, now, GRADIENTS).map_err(|why| format!("gradients: {why}"))?;
     }
     Ok(())
+}
+
+/// Whether two results are of one type and agree.
+fn same(before: &Tensor, now: &Tensor, tolerance: f64) -> Result<(), String> {
+    match before.shape() == now.shape() && before.dtype() == now.dtype() {
+        true => agree(before, now, tolerance),
+        false => Err("another type".to_string()),
+    }
 }
 
 /// Whether what was finite still is, and near; bit by bit where the tolerance is 0.
