@@ -362,6 +362,40 @@ CASES = {
         lambda: ml.Block.from_json(None),
         "`from_json` reads the text that `to_json` wrote\n  got: NoneType\n  expected: a string",
     ),
+    "an expose of another kind": (
+        lambda: ml.IOKey("x", expose=3),
+        "Unexpected argument: it is of another kind\n  got: int\n  expected: True or False",
+    ),
+    "a keyword of a key": (
+        lambda: ml.IOKey("x", expos=True),
+        "Unexpected argument: `IOKey` has no keyword `expos`\n"
+        "  expected: `name`, `value`, `shape`, `dtype`, `differentiable`, `expose`, `connections`\n"
+        "  hint: did you mean `expose`?",
+    ),
+    "a model's name by its place": (
+        lambda: Model("m"),
+        "Unexpected argument: `Model` takes its settings by keyword\n  got: 'm'\n"
+        "  expected: `name`, `checkpoint`, `gradient`\n"
+        '  hint: `Model(name="m")` gives it a name',
+    ),
+    "a keyword of a model": (
+        lambda: Model(nmae="m"),
+        "Unexpected argument: `Model` has no keyword `nmae`\n"
+        "  expected: `name`, `checkpoint`, `gradient`\n  hint: did you mean `name`?",
+    ),
+    "a number exposed": (
+        lambda: connected().expose(3),
+        "Unexpected argument: `expose` takes names of terminals\n  got: int\n  expected: strings",
+    ),
+    "a connection discarded": (
+        lambda: connected().discard(connected().y),
+        "Unexpected argument: `discard` takes names of terminals\n  got: Connection\n"
+        '  expected: strings\n  hint: the connection\'s name is "y"',
+    ),
+    "a depth in words": (
+        lambda: connected().summary(depth="a"),
+        "Unexpected argument: it is of another kind\n  got: str\n  expected: an integer",
+    ),
     "a file that is not there": (
         lambda: Model.load("/nope.json"),
         "the file cannot be read\n  where: /nope.json",
