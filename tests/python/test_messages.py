@@ -392,6 +392,10 @@ CASES = {
         "Unexpected argument: `discard` takes names of terminals\n  got: Connection\n"
         '  expected: strings\n  hint: the connection\'s name is "y"',
     ),
+    "a truth in words": (
+        lambda: compiled(Relu(), inference="no"),
+        "`inference` is True or False\n  got: 'no'",
+    ),
     "a depth in words": (
         lambda: connected().summary(depth="a"),
         "Unexpected argument: it is of another kind\n  got: str\n  expected: an integer",
