@@ -392,6 +392,11 @@ CASES = {
         "Unexpected argument: `discard` takes names of terminals\n  got: Connection\n"
         '  expected: strings\n  hint: the connection\'s name is "y"',
     ),
+    "a state of a model without one": (
+        lambda: compiled(Relu()).evaluate({}, {"input": X}, state={"mean": X}),
+        "Terminal not found: the model has no state `mean`\n"
+        "  expected: {} or None, as the model has no state",
+    ),
     "a truth in words": (
         lambda: compiled(Relu(), inference="no"),
         "`inference` is True or False\n  got: 'no'",
@@ -588,6 +593,17 @@ def test_arrays_beyond_memory(backend):
 def test_scalars_of_numpy_are_arrays(backend):
     model = ml.compile(Relu(), backend(), shapes={"input": []})
     assert float(model.evaluate({}, {"input": np.float32(2)})["output"]) == 2
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_arrays_of_numpy_lie_in_memory_as_they_like(backend):
+    model = ml.compile(Relu(), backend(), shapes={"input": [None, None]})
+    x = np.arange(12, dtype="float32").reshape(3, 4) - 6
+    fixed = x.copy()
+    fixed.setflags(write=False)
+    for own in (x[::-1], x[:, ::-2], x.T, fixed):
+        got = model.backend.to_numpy(model.evaluate({}, {"input": own})["output"])
+        np.testing.assert_array_equal(got, np.maximum(own, 0))
 
 
 @pytest.mark.parametrize(("depth", "stack"), [(2000, 0), (200, 512 << 10)])
