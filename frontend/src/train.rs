@@ -103,7 +103,11 @@ impl From<&String> for Select {
 impl TrainModel {
     /// A copy of the model, to be trained. Errors: those of [`Model::block`].
     pub fn new(model: &Block) -> Result<TrainModel> {
-        let model = Model::from_block(model)?;
+        // A gradient of its own is that of the model alone, not of its losses.
+        let model = match &model.gradient {
+            Some(_) => Model::around(model)?,
+            None => Model::from_block(model)?,
+        };
         Ok(TrainModel {
             trained: model.block()?,
             model,

@@ -1,5 +1,6 @@
 //! Functions and modules: straight lines of operations in order of their data flow.
 
+use std::fmt;
 use std::sync::Arc;
 
 use indexmap::IndexMap;
@@ -145,6 +146,32 @@ pub enum Bound {
     Equal,
     AtMost,
     AtLeast,
+}
+
+impl Bound {
+    /// Whether two numbers are so related.
+    pub fn holds<T: PartialOrd>(self, left: T, right: T) -> bool {
+        match self {
+            Bound::Equal => left == right,
+            Bound::AtMost => left <= right,
+            Bound::AtLeast => left >= right,
+        }
+    }
+
+    /// The operator, in the text form and in every language that is generated.
+    pub fn sign(self) -> &'static str {
+        match self {
+            Bound::Equal => "==",
+            Bound::AtMost => "<=",
+            Bound::AtLeast => ">=",
+        }
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.sign())
+    }
 }
 
 impl Function {

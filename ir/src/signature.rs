@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 use crate::attr::Attr;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::{Dim, Symbol};
-use crate::graph::Function;
+use crate::graph::{Constraint, Function};
 use crate::op::{Op, ShapeRule};
 use crate::shape::{Guard, Shape, Type, unify};
 
@@ -278,7 +278,28 @@ fn bind_opening(
             .expressions_against(&want.shape, &actual.shape, guards, open)
             .or_else(|why| differs(callee, &arg.name, actual, want, &why))?;
     }
+    constraints_hold(callee, &binding)?;
     Ok(binding)
+}
+
+/// Errors: a constraint of the signature that these dims break.
+fn constraints_hold(callee: &Function, binding: &Binding) -> Result<()> {
+    for Constraint { left, relation, right } in &callee.constraints {
+        let sizes = (binding.dim(left).as_const(), binding.dim(right).as_const());
+        let (Some(l), Some(r)) = sizes else {
+            continue;
+        };
+        if !relation.holds(l, r) {
+            return Diagnostic::new(format!(
+                "Incompatible shapes during compilation: a constraint of `{}` does not hold",
+                callee.name
+            ))
+            .got(format!("{l} {relation} {r}"))
+            .expected(format!("{left} {relation} {right}"))
+            .err();
+        }
+    }
+    Ok(())
 }
 
 fn differs<T>(callee: &Function, arg: &str, actual: &Type, want: &Type, why: &str) -> Result<T> {

@@ -1,6 +1,8 @@
 //! `cse`: computes once what is computed several times.
 
+use std::collections::hash_map::Entry;
 use std::hash::BuildHasher;
+use std::sync::Arc;
 
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::Result;
@@ -9,25 +11,65 @@ use mithril_ir::op::Op;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use smallvec::SmallVec;
 
+use crate::call_graph::post_order;
 use crate::context::PassContext;
 use crate::pass::Pass;
 use crate::rebuild::{Rebuild, each_function};
+use crate::same::Body;
 
 pass! {
     /// Computes once what is computed several times: operations with the same operands and
-    /// attributes become one, which carries the locations of all.
+    /// attributes become one, which carries the locations of all. Functions that are the same
+    /// become one, too.
     pub struct Cse("cse") {}
 }
 
 impl Pass for Cse {
     fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module> {
-        each_function(module, |function| {
+        let merged = each_function(module, |function| {
             let merged = merge(module, function)?;
             if let Some(merged) = &merged {
                 cx.count("ops-merged", function.ops.len() - merged.ops.len());
             }
             Ok(merged)
-        })
+        })?;
+        let shared = share(&merged)?;
+        cx.count("functions-merged", merged.functions.len() - shared.functions.len());
+        Ok(shared)
+    }
+}
+
+/// Calls of functions of equal bodies all go to the first of them, and the others go.
+fn share(module: &Module) -> Result<Module> {
+    let mut out = module.clone();
+    let mut firsts: FxHashMap<Body, Arc<str>> = FxHashMap::default();
+    let mut twins: FxHashMap<Arc<str>, Arc<str>> = FxHashMap::default();
+    for name in post_order(module)? {
+        let function = &mut out.functions[&name];
+        // What its callees have become may make it the same as another.
+        if function.ops.iter().flat_map(Operation::functions).any(|f| twins.contains_key(f)) {
+            rename(Arc::make_mut(function), &twins);
+        }
+        if function.external || module.called_from_outside().any(|f| f.name == name) {
+            continue;
+        }
+        match firsts.entry(Body::of(function)) {
+            Entry::Occupied(first) => drop(twins.insert(name, first.get().clone())),
+            Entry::Vacant(place) => drop(place.insert(name)),
+        }
+    }
+    out.functions.retain(|name, _| !twins.contains_key(name));
+    Ok(out)
+}
+
+/// Gives functions that are called other names.
+fn rename(function: &mut Function, names: &FxHashMap<Arc<str>, Arc<str>>) {
+    for attr in function.ops.iter_mut().flat_map(|op| &mut op.attrs) {
+        if let Attr::Function(name) = attr {
+            if let Some(other) = names.get(name) {
+                *name = other.clone();
+            }
+        }
     }
 }
 

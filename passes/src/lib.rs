@@ -29,6 +29,7 @@ pub mod rebuild;
 pub mod registry;
 pub mod release;
 pub mod rules;
+mod same;
 pub mod specialise;
 pub mod split_folds;
 pub mod table;

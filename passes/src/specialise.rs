@@ -7,7 +7,7 @@ use mithril_ir::attr::Attr;
 use mithril_ir::builder::Builder;
 use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 use mithril_ir::dim::Symbol;
-use mithril_ir::graph::{Bound, Function, Module, Operation, ResultDef, Value};
+use mithril_ir::graph::{Function, Module, Operation, ResultDef, Value};
 use mithril_ir::op::Kind;
 use mithril_ir::shape::Type;
 use mithril_ir::signature::instantiate;
@@ -18,12 +18,11 @@ use crate::call_graph;
 use crate::context::PassContext;
 use crate::nesting::deeper;
 use crate::pass::Pass;
+use crate::same::{self, Body};
 use crate::transfer::Transfer;
 use given::Shapes;
-use same::Body;
 
 pub mod given;
-mod same;
 mod signature;
 
 pass! {
@@ -166,7 +165,6 @@ impl Copies<'_, '_> {
         });
         let args: Vec<Value> = function.arguments().map(|(value, _)| value).collect();
         let mut transfer = Transfer::new(function, &builder, &args).map_err(place)?;
-        constraints_hold(function, &transfer).map_err(place)?;
         for op in &function.ops {
             builder.set_loc(op.loc.clone());
             self.operation(&builder, &mut transfer, op).map_err(place)?;
@@ -226,28 +224,4 @@ impl Copies<'_, '_> {
         let types = operands.iter().copied().chain(&results).chain(cotangents);
         self.of(name, &types.collect::<Vec<_>>())
     }
-}
-
-/// Errors: a constraint of the signature that these types break.
-fn constraints_hold(function: &Function, transfer: &Transfer) -> Result<()> {
-    for constraint in &function.constraints {
-        let (left, right) = (transfer.dim(&constraint.left), transfer.dim(&constraint.right));
-        let (Some(l), Some(r)) = (left.as_const(), right.as_const()) else {
-            continue;
-        };
-        let (holds, sign) = match constraint.relation {
-            Bound::Equal => (l == r, "=="),
-            Bound::AtMost => (l <= r, "<="),
-            Bound::AtLeast => (l >= r, ">="),
-        };
-        if !holds {
-            let (left, right) = (&constraint.left, &constraint.right);
-            let what = "Incompatible shapes during compilation: a constraint does not hold";
-            return Diagnostic::new(what)
-                .got(format!("{l} {sign} {r}"))
-                .expected(format!("{left} {sign} {right}"))
-                .err();
-        }
-    }
-    Ok(())
 }

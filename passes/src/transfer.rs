@@ -139,7 +139,7 @@ impl<'f> Transfer<'f> {
     }
 
     /// The source's guards and constraints, about the builder's symbols. Those that hold of any
-    /// values are left out.
+    /// values are left out; constraints of numbers hold, or there were no binding.
     fn conditions(&mut self, builder: &Builder, mut guards: Vec<Guard>) {
         let known = |dim: &Dim| {
             let mut known = true;

@@ -216,6 +216,9 @@ def test_halves_of_a_repeated_block_say_what_they_hand_on():
     handed = handed[handed.index("return (") : handed.index("    )\n\n\n")].split()
     assert {"gelu_0,", "layer_norm_1,", "softplus_2,", "h,"} <= set(handed)
     assert not {"saved,", "mul,", "div,", "add,", "sub,"} & set(handed)
+    # The first part hands no gradient on to the input, and goes forward as the others do.
+    halves = [line for line in source.splitlines() if line.startswith("def part_")]
+    assert sorted(halves) == ["def part_backward(", "def part_backward_1(", "def part_forward("]
     # Constants are written where they are used.
     assert not [name for name in handed[2:] if not name[0].isalpha()]
 

@@ -362,6 +362,49 @@ CASES = {
         lambda: ml.Block.from_json(None),
         "`from_json` reads the text that `to_json` wrote\n  got: NoneType\n  expected: a string",
     ),
+    "an expose of another kind": (
+        lambda: ml.IOKey("x", expose=3),
+        "Unexpected argument: it is of another kind\n  got: int\n  expected: True or False",
+    ),
+    "a keyword of a key": (
+        lambda: ml.IOKey("x", expos=True),
+        "Unexpected argument: `IOKey` has no keyword `expos`\n"
+        "  expected: `name`, `value`, `shape`, `dtype`, `differentiable`, `expose`, `connections`\n"
+        "  hint: did you mean `expose`?",
+    ),
+    "a model's name by its place": (
+        lambda: Model("m"),
+        "Unexpected argument: `Model` takes its settings by keyword\n  got: 'm'\n"
+        "  expected: `name`, `checkpoint`, `gradient`\n"
+        '  hint: `Model(name="m")` gives it a name',
+    ),
+    "a keyword of a model": (
+        lambda: Model(nmae="m"),
+        "Unexpected argument: `Model` has no keyword `nmae`\n"
+        "  expected: `name`, `checkpoint`, `gradient`\n  hint: did you mean `name`?",
+    ),
+    "a number exposed": (
+        lambda: connected().expose(3),
+        "Unexpected argument: `expose` takes names of terminals\n  got: int\n  expected: strings",
+    ),
+    "a connection discarded": (
+        lambda: connected().discard(connected().y),
+        "Unexpected argument: `discard` takes names of terminals\n  got: Connection\n"
+        '  expected: strings\n  hint: the connection\'s name is "y"',
+    ),
+    "a state of a model without one": (
+        lambda: compiled(Relu()).evaluate({}, {"input": X}, state={"mean": X}),
+        "Terminal not found: the model has no state `mean`\n"
+        "  expected: {} or None, as the model has no state",
+    ),
+    "a truth in words": (
+        lambda: compiled(Relu(), inference="no"),
+        "`inference` is True or False\n  got: 'no'",
+    ),
+    "a depth in words": (
+        lambda: connected().summary(depth="a"),
+        "Unexpected argument: it is of another kind\n  got: str\n  expected: an integer",
+    ),
     "a file that is not there": (
         lambda: Model.load("/nope.json"),
         "the file cannot be read\n  where: /nope.json",
@@ -550,6 +593,17 @@ def test_arrays_beyond_memory(backend):
 def test_scalars_of_numpy_are_arrays(backend):
     model = ml.compile(Relu(), backend(), shapes={"input": []})
     assert float(model.evaluate({}, {"input": np.float32(2)})["output"]) == 2
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_arrays_of_numpy_lie_in_memory_as_they_like(backend):
+    model = ml.compile(Relu(), backend(), shapes={"input": [None, None]})
+    x = np.arange(12, dtype="float32").reshape(3, 4) - 6
+    fixed = x.copy()
+    fixed.setflags(write=False)
+    for own in (x[::-1], x[:, ::-2], x.T, fixed):
+        got = model.backend.to_numpy(model.evaluate({}, {"input": own})["output"])
+        np.testing.assert_array_equal(got, np.maximum(own, 0))
 
 
 @pytest.mark.parametrize(("depth", "stack"), [(2000, 0), (200, 512 << 10)])

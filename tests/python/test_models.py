@@ -159,6 +159,14 @@ def test_models_are_saved_and_loaded(tmp_path, backend):
     assert "output" in loaded.outputs
 
 
+def test_loaded_models_keep_their_settings():
+    model = Model(name="net", checkpoint=True)
+    model |= Linear(4)(input="x", output="y")
+    loaded = Model.from_json(model.to_json())
+    assert loaded.name == "net"
+    assert loaded.to_json() == model.to_json()
+
+
 def test_summary():
     text = two_layers().summary(shapes={"x": [None, 3]})
     assert "linear_0" in text and "16" in text

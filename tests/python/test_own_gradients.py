@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import mithril as ml
-from mithril.models import Buffer, Linear, Model, Multiply, Round, Sum
+from mithril.models import Buffer, Linear, Model, Multiply, Round, SquaredError, Sum
 
 BACKENDS = [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.CpuBackend, ml.CBackend]
 
@@ -53,8 +53,7 @@ def test_rounding_that_lets_gradients_through(backend, autodiff):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_model_with_a_gradient_of_its_own(backend):
-    product = Model(gradient=twice_product())
-    product |= Multiply()(left="left", right="right", output="output")
+    product = product_of_its_own()
     shapes, trained = {"left": [3], "right": [3]}, ["left", "right"]
     compiled = ml.compile(product, backend("float64"), shapes=shapes, trainable_keys=trained)
     own = compiled.backend
@@ -62,6 +61,37 @@ def test_a_model_with_a_gradient_of_its_own(backend):
     _, gradients = compiled.evaluate(params, {}, output_gradients=own.array([1.0, 10.0, 100.0]))
     np.testing.assert_array_equal(own.to_numpy(gradients["left"]), [8.0, 100.0, 1200.0])
     np.testing.assert_array_equal(own.to_numpy(gradients["right"]), np.zeros(3))
+
+
+def product_of_its_own() -> Model:
+    model = Model(gradient=twice_product())
+    model |= Multiply()(left="left", right="right", output="output")
+    return model
+
+
+def test_a_loaded_model_keeps_its_gradient():
+    text = product_of_its_own().to_json()
+    loaded = Model.from_json(text)
+    assert loaded.to_json() == text
+    shapes, trained = {"left": [2], "right": [2]}, ["left"]
+    compiled = ml.compile(loaded, ml.NumpyBackend(), shapes=shapes, trainable_keys=trained)
+    right = np.array([4, 5], "f4")
+    gradients = compiled.evaluate_gradients({"left": right}, {"right": right}, np.ones(2, "f4"))
+    np.testing.assert_array_equal(gradients["left"], [8, 10])
+
+
+def test_a_model_that_is_trained_keeps_its_gradient():
+    model = ml.TrainModel(product_of_its_own())
+    model.add_loss(SquaredError(), reduce_steps=[Sum()])
+    shapes, trained = {"left": [2], "right": [2]}, ["left"]
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes=shapes, trainable_keys=trained)
+    left, right, target = np.array([[1, 2], [4, 5], [3, 9]], "f4")
+    _, gradients = compiled.evaluate(
+        {"left": left}, {"right": right, "target": target}, output_gradients=True
+    )
+    # The gradient of the squared error, and twice that of the product.
+    expected = 2 * (left * right - target) * 2 * right
+    np.testing.assert_array_equal(gradients["left"], expected)
 
 
 def test_gradients_are_saved_with_their_blocks():

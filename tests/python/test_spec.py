@@ -57,6 +57,10 @@ def test_snippets_run(story, tmp_path, monkeypatch, frameworks):
         exec(compile(padded, str(story.file), "exec"), namespace)
 
 
-def test_every_document_has_snippets():
-    assert {file.stem for file in SPEC.glob("*.md")} == {"readme", "faq", "training"}
-    assert len(STORIES) >= 10
+def test_every_snippet_of_the_documents_is_here():
+    texts = {file.stem: file.read_text(encoding="utf-8") for file in SPEC.glob("*.md")}
+    counts = {name: text.count("\n```python\n") for name, text in texts.items()}
+    # All but those of meshes, and of backends under "Backends".
+    assert counts == {"readme": 2, "faq": 9, "training": 5}
+    parts = sum(len(story.parts) for story in STORIES)
+    assert parts == sum(text.count("\n```python") for text in texts.values())

@@ -1,7 +1,7 @@
 from _typeshed import Incomplete, SupportsGetItem
 from os import PathLike
 from typing import Any, Final, SupportsFloat, SupportsIndex, final
-from typing_extensions import disjoint_base
+from typing_extensions import Self, disjoint_base
 
 __version__: Final[str]
 """
@@ -111,7 +111,7 @@ class Block:
         """
         Writes the model to a file, as JSON.
         """
-    def summary(self, /, shapes: "dict[str, list[int | str | None]] | None" = None, *, depth: SupportsIndex = 1) -> str:
+    def summary(self, /, shapes: "dict[str, list[int | str | None]] | None" = None, *, depth: "int" = 1) -> str:
         """
         A table of the blocks inside down to `depth`: terminals and numbers of params. With `shapes`
         of the inputs, or where the model states them, the types of terminals too.
@@ -444,7 +444,7 @@ class IOKey:
     A connection with what is known of it: a name makes it a terminal of the model; `expose` makes
     it an output even where something inside reads it.
     """
-    def __new__(cls, /, name: "str | None" = None, *, value: Any | None = None, shape: Any | None = None, dtype: Any | None = None, differentiable: bool | None = None, expose: bool = False, connections: "list[object] | None" = None) -> IOKey: ...
+    def __new__(cls, /, name: "str | None" = None, *, value: Any | None = None, shape: Any | None = None, dtype: Any | None = None, differentiable: "bool | None" = None, expose: "bool" = False, connections: "list[object] | None" = None, **unknown: "object") -> IOKey: ...
     def __repr__(self, /) -> str: ...
 
 @final
@@ -463,14 +463,14 @@ class Model(Block):
         """
         A model is one, however many blocks it has.
         """
-    def __iadd__(self, block: object, /) -> None: ...
-    def __init__(self, /, *, name: "str | None" = None, checkpoint: bool = False, gradient: "Block | None" = None) -> None: ...
-    def __ior__(self, block: object, /) -> None: ...
+    def __iadd__(self, block: Block, /) -> Self: ...
+    def __init__(self, /, *, name: "str | None" = None, checkpoint: "bool" = False, gradient: "Block | None" = None) -> None: ...
+    def __ior__(self, block: Block, /) -> Self: ...
     def __len__(self, /) -> int:
         """
         The number of blocks added so far.
         """
-    def __new__(cls, /, *_args: "object", **_kwargs: "object") -> Model: ...
+    def __new__(cls, /, *args: "object", **kwargs: "object") -> Model: ...
     def discard(self, /, *names: "str") -> None:
         """
         Takes terminals off the outputs.

@@ -106,29 +106,30 @@ def compile(
 
     options = {
         "shapes": _mapping(shapes, "shapes", "shapes by name"),
-        "inference": bool(inference),
+        "inference": _truth(inference, "inference"),
         "trainable_keys": _names(trainable_keys, "trainable_keys"),
         "data_keys": _names(data_keys, "data_keys"),
         "discard_keys": _names(discard_keys, "discard_keys"),
         "constant_keys": _mapping(constant_keys, "constant_keys", "values by name"),
         "level": optimization_level,
         "math": math,
-        "cache": bool(cache),
+        "cache": _truth(cache, "cache"),
         "keep": _names(keep, "keep"),
         "differentiate": _differentiated(differentiate),
         "own_gradients": autodiff == "mithril",
         "apart": memory_planning == "none",
         "memory_budget": _budget(memory_budget, backend),
-        "checkpoint": bool(gradient_checkpointing or use_checkpointing),
+        "checkpoint": _truth(gradient_checkpointing, "gradient_checkpointing")
+        or _truth(use_checkpointing, "use_checkpointing"),
     }
     compiled = CompiledModel(
         model,
         backend,
         options,
-        jit=backend.jit_default if jit is None else bool(jit),
+        jit=backend.jit_default if jit is None else _truth(jit, "jit"),
         file_path=None if file_path is None else path_text(file_path, "file_path"),
-        debug=bool(debug),
-        verbose=bool(verbose),
+        debug=_truth(debug, "debug"),
+        verbose=_truth(verbose, "verbose"),
     )
     if verbose:
         print(compiled.report(), file=sys.stdout)
@@ -142,6 +143,12 @@ def _differentiated(output: str | bool) -> str | None:
             f"\n  got: {shown(output)}"
         )
     return ("final_cost" if output else None) if isinstance(output, bool) else output
+
+
+def _truth(given: object, keyword: str) -> bool:
+    if isinstance(given, str) or given not in (True, False):
+        raise UsageError(f"`{keyword}` is True or False\n  got: {shown(given)}")
+    return bool(given)
 
 
 def _budget(budget: str | int | None, backend: Backend) -> int | None:

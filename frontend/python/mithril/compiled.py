@@ -433,6 +433,11 @@ class CompiledModel:
     ) -> Any:
         if self._keys:
             inputs = self._with_keys(inputs)
+        if state and not self._states:
+            raise TerminalError(
+                f"Terminal not found: the model has no state `{next(iter(state))}`"
+                "\n  expected: {} or None, as the model has no state"
+            )
         if self._states and state is None and self._state is None:
             self._state = self.initial_state(params, inputs)
         own = self._state if state is None else state

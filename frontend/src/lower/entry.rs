@@ -198,16 +198,11 @@ fn check_options(definition: &Definition, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// A composite as it is; a block of the table, or one with a gradient of its own, as a model of that block alone, whose terminals have
-/// the same names. Errors: a list terminal, which a model must give.
+/// A composite as it is; a block of the table, or one with a gradient of its own, as a model of that
+/// block alone. Errors: a list terminal, which a model must give.
 fn alone(block: &Block) -> Result<Arc<Definition>> {
     if block.gradient.is_some() {
-        let names = block.inputs().iter().map(|t| &t.name);
-        let names = names.chain(block.outputs().iter().map(|o| &o.name));
-        let named: Vec<_> = names.map(|name| (name.clone(), name.to_string())).collect();
-        let model = Model::of_kind(block.kind());
-        model.connect(Block { given: Vec::new(), ..block.clone() }.connect(named)?)?;
-        return Ok(model.block()?.definition);
+        return Ok(Model::around(block)?.block()?.definition);
     }
     if block.definition.composite.is_some() {
         return Ok(block.definition.clone());

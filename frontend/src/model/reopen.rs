@@ -10,14 +10,18 @@ use super::{Connection, Model};
 use crate::block::{Block, Definition};
 
 impl Model {
-    /// A model that can be changed, of the same parts, names and terminals as a block. A block of
-    /// the table becomes a model of that block alone, with terminals of the same names.
+    /// A model that can be changed, of the same parts, names, terminals and settings as a block. A
+    /// block of the table becomes a model of that block alone, with terminals of the same names.
     /// Errors: a block of the table with a list terminal.
     pub fn from_block(block: &Block) -> Result<Model> {
         let model = Model::of_kind(block.kind());
         match &block.definition.composite {
             Some(composite) => {
-                *model.graph() = graph(&block.definition, composite);
+                let mut graph = graph(&block.definition, composite);
+                graph.name = block.name.clone();
+                graph.checkpoint = block.checkpoint;
+                graph.gradient = block.gradient.clone().map(Block::from_definition);
+                *model.graph() = graph;
             }
             None => {
                 let given = block.inputs().iter().filter(|t| !t.optional);
@@ -28,6 +32,17 @@ impl Model {
                 model.connect(bare.connect(given.chain(outputs))?)?;
             }
         }
+        Ok(model)
+    }
+
+    /// A model of a block alone, with terminals of the same names.
+    /// Errors: a list terminal, which is to be connected.
+    pub(crate) fn around(block: &Block) -> Result<Model> {
+        let names = block.inputs().iter().map(|t| &t.name);
+        let names = names.chain(block.outputs().iter().map(|o| &o.name));
+        let named: Vec<_> = names.map(|name| (name.clone(), name.to_string())).collect();
+        let model = Model::of_kind(block.kind());
+        model.connect(Block { given: Vec::new(), ..block.clone() }.connect(named)?)?;
         Ok(model)
     }
 

@@ -14,7 +14,7 @@ use super::cost::Costs;
 use super::dtype::DType;
 use super::fault::{Answer, guarded};
 use super::model::gradient_of;
-use super::value::{optional_dict, settings, shapes, source};
+use super::value::{integer, optional_dict, settings, shapes, source};
 use crate::summary::{self, Row};
 use crate::{blocks, lower};
 
@@ -282,11 +282,11 @@ impl Block {
 
     /// A table of the blocks inside down to `depth`: terminals and numbers of params. With `shapes`
     /// of the inputs, or where the model states them, the types of terminals too.
-    #[pyo3(signature = (shapes: "dict[str, list[int | str | None]] | None"=None, *, depth=1))]
+    #[pyo3(signature = (shapes: "dict[str, list[int | str | None]] | None"=None, *, depth: "int"=1))]
     fn summary(
         &self,
         #[pyo3(from_py_with = optional_dict)] shapes: Option<&Bound<'_, PyDict>>,
-        depth: i64,
+        #[pyo3(from_py_with = integer)] depth: i64,
     ) -> Answer<String> {
         let depth = usize::try_from(depth).map_err(|_| {
             let what = Diagnostic::new("`depth` is a number of levels of blocks");

@@ -10,7 +10,9 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 
 use super::dtype;
 use super::fault::{Answer, Fault, guarded};
-use super::value::{literal, optional_list, optional_text, setting, shape, source};
+use super::value::{
+    literal, optional_list, optional_text, optional_truth, refuse, setting, shape, source, truth,
+};
 use crate::blocks::{Entry, Meaning};
 use crate::model::METHODS;
 use crate::naming::snake_case;
@@ -370,22 +372,28 @@ impl Method {
 #[pyclass(frozen, module = "mithril._core")]
 pub struct IOKey(pub crate::IoKey);
 
+const KNOWN: &[&str] =
+    &["name", "value", "shape", "dtype", "differentiable", "expose", "connections"];
+
 #[pymethods]
 impl IOKey {
     #[new]
     #[pyo3(signature = (
-        name: "str | None"=None, *, value=None, shape=None, dtype=None, differentiable=None,
-        expose=false, connections: "list[object] | None"=None,
+        name: "str | None"=None, *, value=None, shape=None, dtype=None,
+        differentiable: "bool | None"=None, expose: "bool"=false,
+        connections: "list[object] | None"=None, **unknown: "object",
     ))]
     fn new(
         #[pyo3(from_py_with = optional_text)] name: Option<String>,
         value: Option<&Bound<'_, PyAny>>,
         shape: Option<&Bound<'_, PyAny>>,
         dtype: Option<&Bound<'_, PyAny>>,
-        differentiable: Option<bool>,
-        expose: bool,
+        #[pyo3(from_py_with = optional_truth)] differentiable: Option<bool>,
+        #[pyo3(from_py_with = truth)] expose: bool,
         #[pyo3(from_py_with = optional_list)] connections: Option<Vec<Bound<'_, PyAny>>>,
+        unknown: Option<&Bound<'_, PyDict>>,
     ) -> Answer<IOKey> {
+        refuse("IOKey", unknown, KNOWN)?;
         let connections: Answer<Vec<_>> =
             connections.unwrap_or_default().iter().map(source).collect();
         Ok(IOKey(crate::IoKey {

@@ -2,14 +2,17 @@
 
 use std::sync::Mutex;
 
-use mithril_ir::diagnostic::{Diagnostic, did_you_mean};
+use mithril_ir::diagnostic::Diagnostic;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
 use super::block::{Block, Inner, json, read};
 use super::dtype;
 use super::fault::{Answer, Fault, guarded};
-use super::value::{number, optional_dict, optional_list, optional_text, shapes, text, uncalled};
+use super::value::{
+    names, number, optional_dict, optional_list, optional_text, refuse, shapes, text, truth,
+    uncalled,
+};
 use crate::Loss;
 use crate::block::quoted;
 use crate::naming::snake_case;
@@ -31,24 +34,28 @@ impl Model {
 impl Model {
     #[new]
     #[classmethod]
-    #[pyo3(signature = (*_args: "object", **_kwargs: "object"))]
+    #[pyo3(signature = (*args: "object", **kwargs: "object"))]
     fn new(
         class: &Bound<'_, PyType>,
-        _args: &Bound<'_, PyTuple>,
-        _kwargs: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<PyClassInitializer<Model>> {
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> Answer<PyClassInitializer<Model>> {
+        // What a subclass is given is its own affair.
+        if class.is(class.py().get_type::<Model>()) {
+            settings_fit(args, kwargs)?;
+        }
         let kind = class.name()?.to_string();
         let base = Block::holding(Inner::Model(crate::Model::of_kind(&kind)));
         Ok(PyClassInitializer::from(base).add_subclass(Model))
     }
 
     #[pyo3(signature = (
-        *, name: "str | None"=None, checkpoint=false, gradient: "Block | None"=None
+        *, name: "str | None"=None, checkpoint: "bool"=false, gradient: "Block | None"=None
     ))]
     fn __init__(
         slf: &Bound<'_, Model>,
         #[pyo3(from_py_with = optional_text)] name: Option<String>,
-        checkpoint: bool,
+        #[pyo3(from_py_with = truth)] checkpoint: bool,
         gradient: Option<&Bound<'_, PyAny>>,
     ) -> Answer<()> {
         let model = slf.as_super().get().model()?;
@@ -87,16 +94,16 @@ impl Model {
 
     /// Makes terminals outputs even where something inside reads them.
     #[pyo3(signature = (*names: "str"))]
-    fn expose(slf: &Bound<'_, Model>, names: Vec<String>) -> Answer<()> {
+    fn expose(slf: &Bound<'_, Model>, names: &Bound<'_, PyTuple>) -> Answer<()> {
         let model = slf.as_super().get().model()?;
-        Ok(names.iter().try_for_each(|name| model.expose(name))?)
+        Ok(self::names("expose", names)?.iter().try_for_each(|name| model.expose(name))?)
     }
 
     /// Takes terminals off the outputs.
     #[pyo3(signature = (*names: "str"))]
-    fn discard(slf: &Bound<'_, Model>, names: Vec<String>) -> Answer<()> {
+    fn discard(slf: &Bound<'_, Model>, names: &Bound<'_, PyTuple>) -> Answer<()> {
         let model = slf.as_super().get().model()?;
-        Ok(names.iter().try_for_each(|name| model.discard(name))?)
+        Ok(self::names("discard", names)?.iter().try_for_each(|name| model.discard(name))?)
     }
 
     /// Gives a terminal another name.
@@ -157,6 +164,20 @@ impl Model {
     fn __bool__(&self) -> bool {
         true
     }
+}
+
+const SETTINGS: &[&str] = &["name", "checkpoint", "gradient"];
+
+/// Errors: settings of a model that are not given by keyword, or that models have not.
+fn settings_fit(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> Answer<()> {
+    if let Some(first) = args.iter().next() {
+        let what = "Unexpected argument: `Model` takes its settings by keyword";
+        let name = first.extract::<String>();
+        let hint = name.map(|name| format!("`Model(name=\"{name}\")` gives it a name")).ok();
+        let error = Diagnostic::new(what).got(first.repr()?);
+        return Err(Diagnostic { hint, ..error.expected(quoted(SETTINGS)) }.into());
+    }
+    refuse("Model", kwargs, SETTINGS)
 }
 
 /// The block that says what a gradient is.
@@ -305,17 +326,6 @@ impl TrainModel {
         slf.as_super().get().train()?.set_loss_combiner(combiner);
         Ok(())
     }
-}
-
-/// Errors: a keyword that the method has not.
-fn refuse(method: &str, unknown: Option<&Bound<'_, PyDict>>, known: &[&str]) -> Answer<()> {
-    let Some((name, _)) = unknown.into_iter().flatten().next() else {
-        return Ok(());
-    };
-    let name: String = name.extract()?;
-    let what = format!("Unexpected argument: `{method}` has no keyword `{name}`");
-    let hint = did_you_mean(&name, known.iter().copied());
-    Err(Diagnostic { hint, ..Diagnostic::new(what).expected(quoted(known)) }.into())
 }
 
 /// An argument that has to be given. Errors: it is left out.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mithril_ir::diagnostic::Diagnostic;
+use mithril_ir::diagnostic::{Diagnostic, did_you_mean};
 use mithril_ir::dtype::DType as Element;
 use mithril_ir::tensor::Tensor;
 use pyo3::prelude::*;
@@ -13,6 +13,7 @@ use super::block::Block;
 use super::connection::{Connection, IOKey};
 use super::dtype;
 use super::fault::{Answer, Fault};
+use crate::block::quoted;
 use crate::blocks::{Entry, Kind, Parameter};
 use crate::lower::DimSpec;
 use crate::{Literal, Setting, Source};
@@ -136,9 +137,17 @@ pub fn tensor(value: &Bound<'_, PyAny>) -> Answer<Tensor> {
 
 /// An argument that is a string; Python says which one. Errors: it is none.
 pub fn text(value: &Bound<'_, PyAny>) -> PyResult<String> {
-    let known = value.cast::<Connection>().ok().and_then(|c| c.get().0.name());
-    let hint = known.map(|name| format!("the connection's name is \"{name}\""));
-    value.extract().map_err(|_| misplaced(value, "a string", hint))
+    value.extract().map_err(|_| misplaced(value, "a string", name_of(value)))
+}
+
+/// The hint for a connection that stands where its name was meant.
+fn name_of(value: &Bound<'_, PyAny>) -> Option<String> {
+    let name = value.cast::<Connection>().ok()?.get().0.name()?;
+    Some(format!("the connection's name is \"{name}\""))
+}
+
+fn class(value: &Bound<'_, PyAny>) -> String {
+    value.get_type().name().map(|n| n.to_string()).unwrap_or_default()
 }
 
 /// An argument that is a string or None; Python says which one. Errors: it is neither.
@@ -149,6 +158,33 @@ pub fn optional_text(value: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
 /// An argument that is a number; Python says which one. Errors: it is none.
 pub fn number(value: &Bound<'_, PyAny>) -> PyResult<f64> {
     value.extract().map_err(|_| misplaced(value, "a number", None))
+}
+
+/// An argument that is a bool; Python says which one. Errors: it is none.
+pub fn truth(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    value.extract().map_err(|_| misplaced(value, "True or False", None))
+}
+
+/// An argument that is a bool or None; Python says which one. Errors: it is neither.
+pub fn optional_truth(value: &Bound<'_, PyAny>) -> PyResult<Option<bool>> {
+    if value.is_none() { Ok(None) } else { truth(value).map(Some) }
+}
+
+/// An argument that is an integer; Python says which one. Errors: it is none.
+pub fn integer(value: &Bound<'_, PyAny>) -> PyResult<i64> {
+    value.extract().map_err(|_| misplaced(value, "an integer", None))
+}
+
+/// Names of terminals that a method is given. Errors: one is no string.
+pub fn names(method: &str, values: &Bound<'_, PyTuple>) -> Answer<Vec<String>> {
+    let name = |value: Bound<'_, PyAny>| {
+        value.extract().map_err(|_| {
+            let what = format!("Unexpected argument: `{method}` takes names of terminals");
+            let error = Diagnostic::new(what).got(class(&value)).expected("strings");
+            Fault::from(Diagnostic { hint: name_of(&value), ..error })
+        })
+    };
+    values.iter().map(name).collect()
 }
 
 /// An argument that is a list or None; Python says which one. Errors: it is neither.
@@ -167,10 +203,22 @@ pub fn optional_dict<'a, 'py>(
     value.cast().map(Some).map_err(|_| misplaced(value, "a dict", None))
 }
 
+/// Errors: a keyword that `function` has not.
+pub fn refuse(function: &str, given: Option<&Bound<'_, PyDict>>, known: &[&str]) -> Answer<()> {
+    for (name, _) in given.into_iter().flatten() {
+        let name: String = name.extract()?;
+        if !known.contains(&&*name) {
+            let what = format!("Unexpected argument: `{function}` has no keyword `{name}`");
+            let hint = did_you_mean(&name, known.iter().copied());
+            return Err(Diagnostic { hint, ..Diagnostic::new(what).expected(quoted(known)) }.into());
+        }
+    }
+    Ok(())
+}
+
 fn misplaced(value: &Bound<'_, PyAny>, expected: &str, hint: Option<String>) -> PyErr {
-    let class = value.get_type().name().map(|n| n.to_string()).unwrap_or_default();
     let what = Diagnostic::new("Unexpected argument: it is of another kind");
-    Fault::from(Diagnostic { hint, ..what.got(class).expected(expected) }).into()
+    Fault::from(Diagnostic { hint, ..what.got(class(value)).expected(expected) }).into()
 }
 
 /// Positional arguments of a constructor, then named ones.
@@ -223,7 +271,7 @@ fn setting_of(
     } else if let Ok(truth) = value.cast::<PyBool>() {
         Ok(Setting::Bool(truth.is_true()))
     } else if value.is_instance_of::<PyInt>() {
-        integer(value, name).map(Setting::Int)
+        of_64_bits(value, name).map(Setting::Int)
     } else if value.is_instance_of::<PyFloat>() {
         Ok(Setting::Float(value.extract()?))
     } else if let Ok(text) = value.cast::<PyString>() {
@@ -273,7 +321,7 @@ pub fn uncalled(value: &Bound<'_, PyAny>) -> Option<String> {
 }
 
 /// Errors: an integer that 64 bits do not hold.
-fn integer(value: &Bound<'_, PyAny>, name: &dyn Fn() -> String) -> Answer<i64> {
+fn of_64_bits(value: &Bound<'_, PyAny>, name: &dyn Fn() -> String) -> Answer<i64> {
     value.extract().map_err(|_| {
         let bound = Diagnostic::new(format!("{} is beyond the integers of 64 bits", name()));
         bound.got(value).into()

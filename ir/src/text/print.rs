@@ -8,7 +8,7 @@ use super::{VERSION, is_identifier};
 use crate::attr::Attr;
 use crate::dim::Dim;
 use crate::dtype::DType;
-use crate::graph::{Bound, Function, Module, Operation, Role, Value};
+use crate::graph::{Function, Module, Operation, Role, Value};
 use crate::loc::Loc;
 use crate::shape::Type;
 use crate::tensor::{Tensor, float_text, parse_element};
@@ -42,12 +42,7 @@ impl Display for Function {
         f.write_str(")")?;
         for (i, c) in self.constraints.iter().enumerate() {
             f.write_str(if i == 0 { " where " } else { ", " })?;
-            let relation = match c.relation {
-                Bound::Equal => "==",
-                Bound::AtMost => "<=",
-                Bound::AtLeast => ">=",
-            };
-            write!(f, "{} {relation} {}", Side(&c.left), Side(&c.right))?;
+            write!(f, "{} {} {}", Side(&c.left), c.relation, Side(&c.right))?;
         }
         let lines = self.bodies.len() + self.guards.len() + self.ops.len();
         if self.external && lines == 0 {

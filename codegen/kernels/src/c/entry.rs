@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 
-use mithril_ir::graph::Bound;
 use mithril_runtime::plan::roots;
 use mithril_runtime::program::Place;
 use mithril_runtime::size::Size;
@@ -115,12 +114,7 @@ impl Body<'_> {
             limit => format!("{name} >= 0 && {name} <= INT64_C({limit})"),
         });
         let checks = self.entry.checks.iter().map(|check| {
-            let sign = match check.relation {
-                Bound::Equal => "==",
-                Bound::AtMost => "<=",
-                Bound::AtLeast => ">=",
-            };
-            format!("{} {sign} {}", self.size(&check.left), self.size(&check.right))
+            format!("{} {} {}", self.size(&check.left), check.relation, self.size(&check.right))
         });
         let all: Vec<String> = ranges.chain(checks).collect();
         format!(

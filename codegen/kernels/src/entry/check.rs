@@ -58,13 +58,8 @@ const SAMPLE: i64 = 1 << 12;
 fn stated(function: &Function, plan: &Plan, symbols: &[Dimension]) -> Result<Vec<Check>> {
     let mut checks: Vec<Check> = Vec::new();
     let mut add = |left: &Dim, relation: Bound, right: &Dim, of: &Loc| -> Result<()> {
-        let sign = match relation {
-            Bound::Equal => "==",
-            Bound::AtMost => "<=",
-            Bound::AtLeast => ">=",
-        };
         let of = of.blocks().map(|blocks| format!(" of {blocks}")).unwrap_or_default();
-        let text = format!("{} {sign} {}{of}", named(left, symbols), named(right, symbols));
+        let text = format!("{} {relation} {}{of}", named(left, symbols), named(right, symbols));
         let [left, right] = [size(left, &plan.symbols)?, size(right, &plan.symbols)?];
         let check = Check { left, relation, right, text };
         // What holds for all values is not worth a check.
@@ -107,11 +102,7 @@ impl Check {
     /// Whether it holds for these values of the symbols.
     pub fn holds(&self, symbols: &[i64]) -> bool {
         match (self.left.eval(symbols), self.right.eval(symbols)) {
-            (Some(left), Some(right)) => match self.relation {
-                Bound::Equal => left == right,
-                Bound::AtMost => left <= right,
-                Bound::AtLeast => left >= right,
-            },
+            (Some(left), Some(right)) => self.relation.holds(left, right),
             _ => false,
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::{Dim, Symbol};
-use mithril_ir::graph::{Bound, Function, Operation, ResultDef, Role, Value};
+use mithril_ir::graph::{Function, Operation, ResultDef, Role, Value};
 use mithril_ir::loc::Loc;
 use mithril_ir::op::Kind;
 use mithril_ir::tensor::Tensor;
@@ -186,12 +186,8 @@ impl<'f, 'm> Body<'f, 'm> {
             self.require(left, relation, right, &guard.loc)?;
         }
         for constraint in &function.constraints {
-            let relation = match constraint.relation {
-                Bound::Equal => "==",
-                Bound::AtMost => "<=",
-                Bound::AtLeast => ">=",
-            };
-            self.require(&constraint.left, relation, &constraint.right, &Loc::unknown())?;
+            let sign = constraint.relation.sign();
+            self.require(&constraint.left, sign, &constraint.right, &Loc::unknown())?;
         }
         Ok(())
     }

@@ -132,6 +132,9 @@ class TorchBackend(Backend):
 
     def from_numpy(self, array: NDArray[Any]) -> torch.Tensor:
         torch = self.framework
+        if not array.flags.writeable or min(array.strides, default=0) < 0:
+            # PyTorch shares no memory that is read alone or goes backwards.
+            array = array.copy()
         if array.dtype.name == "bfloat16":
             own = torch.from_numpy(array.view("int16")).view(torch.bfloat16)
         else:
