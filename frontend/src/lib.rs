@@ -33,8 +33,10 @@
 pub mod block;
 pub mod blocks;
 pub mod budget;
+pub mod calibration;
 pub mod compile;
 pub mod cost;
+mod files;
 pub mod literal;
 mod load;
 pub mod lower;

@@ -17,6 +17,8 @@ config.test_exec_root = os.path.join(root, "target", "lit")
 config.environment["PATH"] = os.pathsep.join([commands, os.environ["PATH"]])
 # What the tests compile is nobody else's.
 config.environment["MITHRIL_CACHE"] = os.path.join(config.test_exec_root, "cache")
+# Nor are costs those of the machine they run on.
+config.environment["MITHRIL_PROFILE"] = ""
 
 # LLVM's FileCheck where it is installed; the Python package reads the same checks, more slowly.
 config.substitutions.append((r"\bFileCheck\b", shutil.which("FileCheck-22") or "filecheck"))

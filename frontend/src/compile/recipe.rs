@@ -18,6 +18,7 @@ use mithril_passes::{pipeline, target};
 use super::{Code, CompileOptions, Target, entry};
 use crate::block::quoted;
 use crate::budget;
+use crate::calibration::calibrated;
 use crate::native::{Native, Planning, Tier, host};
 
 /// How a module is simplified.
@@ -93,6 +94,7 @@ fn keeping(logical: Module, paths: &[String]) -> Result<Module> {
 
 impl Recipe {
     /// Where the passes take a model's functions to, and whether they make its gradients.
+    /// Errors: what was measured of the target cannot be read.
     pub fn destination(&self, logical: &Module) -> Result<(target::Target, bool)> {
         let (name, differentiates) = match self.target {
             Target::Framework(framework) => {
@@ -105,7 +107,7 @@ impl Recipe {
             return Diagnostic::new(format!("there is no target `{name}`")).err();
         };
         let learns = entry(logical)?.args.iter().any(|a| a.role == Role::Param);
-        Ok((*target, self.training && learns && !differentiates))
+        Ok((calibrated(*target)?, self.training && learns && !differentiates))
     }
 
     /// The passes, from a model's functions to what the target has.

@@ -10,9 +10,7 @@ mod object;
 mod weights;
 
 use std::fs;
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::PathBuf;
 
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::graph::{Function, Module};
@@ -26,6 +24,7 @@ use super::host::Host;
 use super::library::{Library, Stage};
 use super::objects;
 use crate::VERSION;
+use crate::files::{name_of, publish, put, unwritable};
 
 /// What is made, and where.
 #[derive(Clone, Debug)]
@@ -188,34 +187,4 @@ fn constants<'p>(
     let mut own = |plan: &'p Plan| plan.constants.iter().map(&mut symbol).collect();
     let symbols = plans.iter().map(|plans| plans.iter().map(&mut own).collect()).collect();
     (all, symbols)
-}
-
-/// Writes a file beside its place and moves it there, so that nobody sees half of it.
-fn publish<T>(path: &Path, write: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let own = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed), name_of(path));
-    let beside = path.with_file_name(format!(".{}.{}.{}", own.0, own.1, own.2));
-    let moved = write(&beside).and_then(|written| {
-        fs::rename(&beside, path).map_err(|error| unwritable(path, error))?;
-        Ok(written)
-    });
-    if moved.is_err() {
-        let _ = fs::remove_file(&beside);
-    }
-    moved
-}
-
-fn put(path: &Path, bytes: &[u8]) -> Result<()> {
-    let write = || fs::File::create(path)?.write_all(bytes);
-    write().map_err(|error| unwritable(path, error))
-}
-
-fn name_of(path: &Path) -> String {
-    path.file_name().map_or(String::new(), |name| name.to_string_lossy().into())
-}
-
-fn unwritable(path: &Path, error: std::io::Error) -> Box<Diagnostic> {
-    Box::new(
-        Diagnostic::new("the file cannot be written").at(path.display().to_string()).got(error),
-    )
 }

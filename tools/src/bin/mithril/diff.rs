@@ -1,15 +1,14 @@
 //! `mithril diff`: one model on several backends, by the Python package, which runs them.
 
-use std::env;
-use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use clap::Args;
-use mithril::{Diagnostic, DimSpec, Result};
+use mithril::{DimSpec, Result};
 use serde_json::{Value, json};
 
 use crate::effort::Effort;
+use crate::python;
 use crate::saved::Saved;
 
 /// What is compared, and with what.
@@ -48,17 +47,8 @@ impl Diff {
     ///
     /// Errors: there is no Python to run.
     pub fn run(&self) -> Result<ExitCode> {
-        let python = python();
-        let run = "import sys; from mithril.difference import main; main(sys.argv[1])";
-        let mut command = Command::new(&python);
-        command.args(["-c", run]).arg(self.request().to_string());
-        let status = command.status().map_err(|error| {
-            Box::new(
-                Diagnostic::new("backends are run by Python, which cannot be started")
-                    .got(format!("{}: {error}", PathBuf::from(&python).display()))
-                    .hint("the environment's MITHRIL_PYTHON names the one to take"),
-            )
-        })?;
+        let mut command = python::call("difference", &self.request().to_string());
+        let status = command.status().map_err(|error| python::absent(&error))?;
         Ok(ExitCode::from(status.code().map_or(2, |code| code as u8)))
     }
 
@@ -96,12 +86,4 @@ fn dim(dim: &DimSpec) -> Value {
         DimSpec::Any => Value::Null,
         DimSpec::Named(name) => json!(**name),
     }
-}
-
-/// What the environment names, what lies beside this program, or what the path has.
-fn python() -> OsString {
-    let named = env::var_os("MITHRIL_PYTHON");
-    let beside = || Some(env::current_exe().ok()?.with_file_name("python3"));
-    let beside = || beside().filter(|path| path.exists()).map(OsString::from);
-    named.or_else(beside).unwrap_or_else(|| "python3".into())
 }

@@ -1,10 +1,12 @@
 //! `mithril`: compile and describe models from the command line.
 
+mod bench;
 mod cache;
 mod compile;
 mod diff;
 mod effort;
 mod npz;
+mod python;
 mod saved;
 mod shape;
 
@@ -61,6 +63,8 @@ enum Command {
     /// Run a saved model on several backends, and compare what its blocks give. Exits with 1 where
     /// they differ.
     Diff(Box<diff::Diff>),
+    /// Measure what operations take on this machine.
+    Bench(bench::Bench),
     /// Show or remove the compiled kernels that are kept on disk.
     #[command(subcommand)]
     Cache(cache::Command),
@@ -69,6 +73,7 @@ enum Command {
 fn run(command: &Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Diff(diff) => return Ok(diff.run()?),
+        Command::Bench(bench) => return Ok(bench.run()?),
         Command::Compile(compile) => compile.run()?,
         Command::Summary { model, depth } => {
             let rows = summary::summary(&model.block()?, Some(&model.options()), *depth)?;

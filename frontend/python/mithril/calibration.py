@@ -1,0 +1,131 @@
+"""`mithril bench`: what operations take on this machine, on each backend."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from .errors import BackendError, MithrilError, UsageError
+
+__all__ = ["measure"]
+
+TARGETS = {"numpy": "numpy", "torch": "torch", "jax": "jax", "cpu": "native"}
+"""The target of each backend, in the order they are measured in."""
+
+_CHAIN = 32
+_MATRIX = 512
+_CACHED = 256
+_LARGE = 2048
+_EXPONENTIAL = 13
+"""How many additions an exponential of what is negated counts."""
+
+
+def measure(backend: str) -> dict[str, float]:
+    """What a backend (`numpy`, `torch`, `jax`, `cpu`) takes for operations in float32.
+
+    Gives the nanoseconds that an operation takes whatever its size (`overhead`), and what is done
+    in a nanosecond: bytes read and written (`bytes`), multiplications and additions of matrix
+    products (`products`), additions of elementwise operations on what is in the cache (`scalars`).
+
+    Errors: there is no such backend, or its framework is not installed.
+    """
+    from .difference import BACKENDS  # noqa: PLC0415
+
+    if backend not in TARGETS:
+        known = ", ".join(TARGETS)
+        raise UsageError(f"there is no backend `{backend}` to measure\n  expected: {known}")
+    from . import backends  # noqa: PLC0415
+
+    make = getattr(backends, BACKENDS[backend])
+    small = [_products(make, count, 8) for count in (_CHAIN, 2 * _CHAIN)]
+    overhead = max((small[1] - small[0]) / _CHAIN, 1.0)
+    elements = _LARGE * _LARGE
+    moved = max(_added(make) - overhead, 1.0)
+    product = max(_products(make, 1, _MATRIX) - overhead, 1.0)
+    scalar = max(_exponentials(make, _CHAIN) / _CHAIN - 2 * overhead, 1.0)
+    return {
+        "overhead": overhead,
+        "bytes": 3 * 4 * elements / moved,
+        "products": 2 * _MATRIX**3 / product,
+        "scalars": _EXPONENTIAL * _CACHED**2 / scalar,
+    }
+
+
+def _products(make: Callable[[], Any], count: int, size: int) -> float:
+    """A chain of products with a matrix of ones divided by its size."""
+    from .models import MatrixMultiply, Model  # noqa: PLC0415
+
+    model = Model()
+    last = "x"
+    for step in range(count):
+        output = f"y{step}" if step + 1 < count else "output"
+        model |= MatrixMultiply()(left=last, right="w", output=output)
+        last = output
+    return _least(make, model, {"x": [size, size], "w": [size, size]}, 1 / size)
+
+
+def _added(make: Callable[[], Any]) -> float:
+    from .models import Add, Model  # noqa: PLC0415
+
+    model = Model()
+    model |= Add()(left="x", right="w", output="output")
+    return _least(make, model, {"x": [_LARGE, _LARGE], "w": [_LARGE, _LARGE]}, 1.0)
+
+
+def _exponentials(make: Callable[[], Any], count: int) -> float:
+    """Of exponentials of what is negative, one after the other."""
+    from .models import Exponential, Model, Negate  # noqa: PLC0415
+
+    model = Model()
+    last = "x"
+    for step in range(count):
+        output = f"y{step}" if step + 1 < count else "output"
+        model |= Negate()(input=last, output=f"n{step}")
+        model |= Exponential()(input=f"n{step}", output=output)
+        last = output
+    return _least(make, model, {"x": [_CACHED, _CACHED]}, 1.0)
+
+
+def _least(make: Callable[[], Any], model: Any, shapes: dict[str, list[int]], fill: float) -> float:
+    """The least nanoseconds of several runs, of the model as it is written."""
+    from .compilation import compile as compile_model  # noqa: PLC0415
+
+    backend = make()
+    compiled = compile_model(
+        model, backend, shapes=shapes, inference=True, optimization_level="none"
+    )
+    data = {name: backend.ones(shape) * fill for name, shape in shapes.items()}
+
+    def run() -> None:
+        result = compiled.evaluate({}, data)["output"]
+        if hasattr(result, "block_until_ready"):
+            result.block_until_ready()
+
+    run()
+    least = float("inf")
+    until = time.perf_counter() + 0.3
+    while time.perf_counter() < until:
+        start = time.perf_counter_ns()
+        run()
+        least = min(least, time.perf_counter_ns() - start)
+    return least
+
+
+def main(request: str) -> NoReturn:
+    """What `mithril bench` runs: prints the measurements as JSON."""
+    import json  # noqa: PLC0415
+    import sys  # noqa: PLC0415
+
+    asked = json.loads(request)
+    measured = {}
+    for backend in asked or TARGETS:
+        try:
+            measured[TARGETS.get(backend, backend)] = measure(backend)
+        except (MithrilError, OSError) as error:
+            # What nobody asked for by name may be missing.
+            if asked or not isinstance(error, BackendError):
+                print(f"error: {error}", file=sys.stderr)
+                sys.exit(2)
+    print(json.dumps(measured))
+    sys.exit(0)

@@ -1,0 +1,137 @@
+//! What operations take on this machine, where it has been measured: costs go by it.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_passes::profile::Profile;
+use mithril_passes::target::{self, Target};
+use serde_json::{Value, json};
+
+use crate::files::{publish, put, unwritable};
+
+/// What of a profile is measured, by name.
+const MEASURED: [&str; 4] = ["overhead", "bytes", "products", "scalars"];
+
+/// Profiles by target, such as `torch` and `native`.
+pub type Profiles = BTreeMap<String, Profile>;
+
+/// The file that measurements are kept in: that of MITHRIL_PROFILE (none, if that is empty), or
+/// `~/.config/mithril/profile.json`.
+pub fn file() -> Option<PathBuf> {
+    let config = || match env::var_os("XDG_CONFIG_HOME").filter(|path| !path.is_empty()) {
+        Some(folder) => Some(PathBuf::from(folder)),
+        None => env::var_os("HOME").map(|home| Path::new(&home).join(".config")),
+    };
+    match env::var_os("MITHRIL_PROFILE") {
+        Some(path) => (!path.is_empty()).then(|| path.into()),
+        None => config().map(|folder| folder.join("mithril/profile.json")),
+    }
+}
+
+/// The target with what was measured of it; as it is where nothing was.
+///
+/// Errors: the file is there, and cannot be read.
+pub fn calibrated(target: Target) -> Result<Target> {
+    let Some(file) = file() else {
+        return Ok(target);
+    };
+    let text = match fs::read_to_string(&file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(target),
+        read => read.map_err(|error| unreadable(&file, &error.to_string()))?,
+    };
+    let profiles = parse(&text).map_err(|error| unreadable(&file, &error.to_string()))?;
+    Ok(match profiles.get(target.name) {
+        Some(profile) => Target { profile: *profile, ..target },
+        None => target,
+    })
+}
+
+fn unreadable(file: &Path, why: &str) -> Box<Diagnostic> {
+    Box::new(
+        Diagnostic::new("what was measured of this machine cannot be read")
+            .got(format!("{}: {}", file.display(), why.replace('\n', "\n  ")))
+            .hint("`mithril bench --calibrate` writes it anew; without the file, defaults hold"),
+    )
+}
+
+/// Reads `{"torch": {"overhead": 900.0, "bytes": 9.0, "products": 100.0, "scalars": 4.0}, …}`, in the
+/// units of [`Profile`].
+///
+/// Errors: another form, no such target, or a number that is not above 0.
+pub fn parse(text: &str) -> Result<Profiles> {
+    let form = |got: &str| {
+        let error = Diagnostic::new("measurements have another form").got(got);
+        error.expected(format!("by target, {} as numbers above 0", MEASURED.join(", ")))
+    };
+    let read: Value =
+        serde_json::from_str(text).map_err(|error| Box::new(form(&error.to_string())))?;
+    let Value::Object(targets) = read else {
+        return form(&read.to_string()).err();
+    };
+    let mut profiles = Profiles::new();
+    for (name, measured) in targets {
+        let Some(target) = target::find(&name) else {
+            return form(&format!("a target `{name}`, which there is not")).err();
+        };
+        let mut profile = target.profile;
+        let places = [
+            &mut profile.overhead,
+            &mut profile.bytes,
+            &mut profile.products,
+            &mut profile.scalars,
+        ];
+        for (key, place) in MEASURED.into_iter().zip(places) {
+            match measured.get(key).and_then(Value::as_f64).filter(|n| n.is_finite() && *n > 0.0) {
+                Some(number) => *place = number,
+                None => return form(&format!("`{key}` of `{name}`: {measured}")).err(),
+            }
+        }
+        profiles.insert(name, profile);
+    }
+    Ok(profiles)
+}
+
+/// Keeps measurements for later compiles, those of other targets as they were; gives the file.
+///
+/// Errors: MITHRIL_PROFILE is empty, or the file cannot be written.
+pub fn keep(profiles: &Profiles) -> Result<PathBuf> {
+    let Some(file) = file() else {
+        return Diagnostic::new("there is no file to keep measurements in")
+            .got("an empty MITHRIL_PROFILE, or no home")
+            .hint("let MITHRIL_PROFILE name a file")
+            .err();
+    };
+    let before = fs::read_to_string(&file).ok().and_then(|text| parse(&text).ok());
+    let mut all = before.unwrap_or_default();
+    all.extend(profiles.iter().map(|(name, profile)| (name.clone(), *profile)));
+    let one = |(name, p): (&String, &Profile)| {
+        let numbers = [p.overhead, p.bytes, p.products, p.scalars];
+        let numbers = MEASURED.iter().zip(numbers).map(|(key, n)| (key.to_string(), json!(n)));
+        (name.clone(), Value::Object(numbers.collect()))
+    };
+    let text = format!("{:#}\n", Value::Object(all.iter().map(one).collect()));
+    if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        fs::create_dir_all(folder).map_err(|error| unwritable(folder, error))?;
+    }
+    publish(&file, |beside| put(beside, text.as_bytes()))?;
+    Ok(file)
+}
+
+/// What was measured, for people: each target beside its defaults.
+pub fn table(profiles: &Profiles) -> String {
+    let mut text = format!(
+        "{:<8} {:>16} {:>12} {:>16} {:>14}\n",
+        "target", "operation", "memory", "products", "elementwise"
+    );
+    for (name, p) in profiles {
+        text += &format!(
+            "{name:<8} {:>13.0} ns {:>7.1} GB/s {:>9.1} Gflop/s {:>7.1} Gflop/s\n",
+            p.overhead, p.bytes, p.products, p.scalars
+        );
+    }
+    text
+}

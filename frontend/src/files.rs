@@ -1,0 +1,43 @@
+//! Files that nobody sees half of.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use mithril_ir::diagnostic::{Diagnostic, Result};
+
+/// Writes a file beside its place and moves it there.
+/// Errors: those of `write`, or the file cannot be moved.
+pub fn publish<T>(path: &Path, write: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let own = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed), name_of(path));
+    let beside = path.with_file_name(format!(".{}.{}.{}", own.0, own.1, own.2));
+    let moved = write(&beside).and_then(|written| {
+        fs::rename(&beside, path).map_err(|error| unwritable(path, error))?;
+        Ok(written)
+    });
+    if moved.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    moved
+}
+
+/// Writes a file whole.
+/// Errors: it cannot be written.
+pub fn put(path: &Path, bytes: &[u8]) -> Result<()> {
+    let write = || fs::File::create(path)?.write_all(bytes);
+    write().map_err(|error| unwritable(path, error))
+}
+
+/// The last part of a path.
+pub fn name_of(path: &Path) -> String {
+    path.file_name().map_or(String::new(), |name| name.to_string_lossy().into())
+}
+
+/// The error that a file cannot be written.
+pub fn unwritable(path: &Path, error: std::io::Error) -> Box<Diagnostic> {
+    Box::new(
+        Diagnostic::new("the file cannot be written").at(path.display().to_string()).got(error),
+    )
+}

@@ -1,0 +1,95 @@
+"""`mithril bench`: what is measured of this machine, and what compiles make of it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mithril as ml
+from mithril import calibration
+from mithril.models import Model, Power
+
+MEASURED = {"overhead", "bytes", "products", "scalars"}
+COMMAND = Path(sys.executable).with_name("mithril")
+
+
+def bench(file, *arguments):
+    environment = os.environ | {"MITHRIL_PROFILE": str(file)}
+    return subprocess.run(
+        [COMMAND, "bench", *arguments],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+
+
+def cube():
+    model = Model()
+    model |= Power()(base="x", exponent=3.0, output="y")
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes={"x": [1000, 1000]})
+    return compiled.code
+
+
+def test_what_is_measured_is_kept_beside_what_was(tmp_path):
+    file = tmp_path / "settings" / "profile.json"
+    file.parent.mkdir()
+    torch = dict.fromkeys(MEASURED, 2.5)
+    file.write_text(json.dumps({"torch": torch}))
+    ran = bench(file, "--backends=numpy", "--calibrate")
+    assert ran.returncode == 0, ran.stderr
+    assert re.search(r"^numpy +\d+ ns +[\d.]+ GB/s", ran.stdout, re.MULTILINE)
+    kept = json.loads(file.read_text())
+    assert kept["torch"] == torch
+    assert kept["numpy"].keys() == MEASURED
+    assert all(number > 0 for number in kept["numpy"].values())
+
+
+def test_nothing_is_kept_unless_asked(tmp_path):
+    file = tmp_path / "profile.json"
+    ran = bench(file, "--backends=cpu")
+    assert ran.returncode == 0, ran.stderr
+    assert "native" in ran.stdout
+    assert not file.exists()
+
+
+def test_measurements_are_of_this_machine():
+    """No machine adds in more than 0.1 ms, or multiplies in less than a femtosecond."""
+    found = calibration.measure("numpy")
+    assert 10 < found["overhead"] < 100_000
+    assert 0.1 < found["bytes"] < 10_000
+    assert 0.1 < found["products"] < 1_000_000
+    assert 0.01 < found["scalars"] < 100_000
+
+
+def test_compiles_choose_by_what_was_measured(tmp_path, monkeypatch):
+    assert "x**3" not in cube()
+    dear = {"overhead": 1e9, "bytes": 8.0, "products": 60.0, "scalars": 4.0}
+    file = tmp_path / "profile.json"
+    file.write_text(json.dumps({"numpy": dear}))
+    monkeypatch.setenv("MITHRIL_PROFILE", str(file))
+    assert "x**3" in cube()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[]", '{"nupmy": {}}', '{"numpy": {"overhead": 0}}', '{"numpy": 3}'],
+)
+def test_what_cannot_be_read_says_so(text, tmp_path, monkeypatch):
+    file = tmp_path / "profile.json"
+    file.write_text(text)
+    monkeypatch.setenv("MITHRIL_PROFILE", str(file))
+    with pytest.raises(ml.MithrilError, match="cannot be read") as raised:
+        cube()
+    assert str(file) in str(raised.value)
+    assert "mithril bench --calibrate" in str(raised.value)
+
+
+def test_an_unknown_backend():
+    ran = bench("", "--backends=nupmy")
+    assert ran.returncode == 2
+    assert "there is no backend `nupmy` to measure" in ran.stderr

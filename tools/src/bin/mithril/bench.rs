@@ -1,0 +1,41 @@
+//! `mithril bench`: what operations take on this machine, by the Python package, which runs them.
+
+use std::process::{ExitCode, Stdio};
+
+use clap::Args;
+use mithril::Result;
+use mithril::calibration;
+use serde_json::json;
+
+use crate::python;
+
+/// What is measured, and whether it is kept.
+#[derive(Args)]
+pub struct Bench {
+    /// numpy, torch, jax, cpu; by default those that are there.
+    #[arg(short, long, value_name = "NAME,…", value_delimiter = ',')]
+    backends: Vec<String>,
+    /// Keep what is measured: from now on, compiles choose by it what costs least.
+    #[arg(long)]
+    calibrate: bool,
+}
+
+impl Bench {
+    /// Prints what was measured.
+    ///
+    /// Errors: there is no Python to run, or the measurements cannot be kept.
+    pub fn run(&self) -> Result<ExitCode> {
+        let mut command = python::call("calibration", &json!(self.backends).to_string());
+        let ran = command.stderr(Stdio::inherit()).output();
+        let output = ran.map_err(|error| python::absent(&error))?;
+        if !output.status.success() {
+            return Ok(ExitCode::from(output.status.code().map_or(2, |code| code as u8)));
+        }
+        let profiles = calibration::parse(&String::from_utf8_lossy(&output.stdout))?;
+        print!("{}", calibration::table(&profiles));
+        if self.calibrate {
+            println!("kept in {}", calibration::keep(&profiles)?.display());
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

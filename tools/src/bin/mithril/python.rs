@@ -1,0 +1,34 @@
+//! The Python that runs backends.
+
+use std::env;
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::process::Command;
+
+use mithril::Diagnostic;
+
+/// Runs `main` of a module of the package on one text: the environment's MITHRIL_PYTHON, or the one
+/// beside this program.
+pub fn call(module: &str, argument: &str) -> Command {
+    let run = format!("import sys; from mithril.{module} import main; main(sys.argv[1])");
+    let mut command = Command::new(interpreter());
+    command.args(["-c", &run]).arg(argument);
+    command
+}
+
+/// The error that it cannot be started.
+pub fn absent(error: &io::Error) -> Box<Diagnostic> {
+    Box::new(
+        Diagnostic::new("backends are run by Python, which cannot be started")
+            .got(format!("{}: {error}", PathBuf::from(interpreter()).display()))
+            .hint("the environment's MITHRIL_PYTHON names the one to take"),
+    )
+}
+
+fn interpreter() -> OsString {
+    let named = env::var_os("MITHRIL_PYTHON");
+    let beside = || Some(env::current_exe().ok()?.with_file_name("python3"));
+    let beside = || beside().filter(|path| path.exists()).map(OsString::from);
+    named.or_else(beside).unwrap_or_else(|| "python3".into())
+}
