@@ -43,9 +43,10 @@ lint: ## Check formatting, clippy, ruff and mypy.
 	.venv/bin/ruff check
 	.venv/bin/mypy
 
-wheel: ## Build the wheel, with both commands in it, into dist/.
+wheel: ## Build the wheel, with both commands in it, into dist/, and run a model from it.
 	@tools/setup.sh wheel
 	PATH="$(CURDIR)/.venv/bin:$$PATH" .venv/bin/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	@.venv/bin/python tools/smoke.py dist/mithril-*.whl
 	@ls dist/*.whl
 
 clean: ## Remove what was built; .venv/ stays.

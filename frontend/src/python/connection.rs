@@ -383,6 +383,8 @@ impl IOKey {
         differentiable: "bool | None"=None, expose: "bool"=false,
         connections: "list[object] | None"=None, **unknown: "object",
     ))]
+    // Each is a keyword in Python.
+    #[allow(clippy::too_many_arguments)]
     fn new(
         #[pyo3(from_py_with = optional_text)] name: Option<String>,
         value: Option<&Bound<'_, PyAny>>,
