@@ -83,6 +83,8 @@ fn reordering() -> Vec<Rule> {
         choice(Reassociating, "distribute-div", x / z + y / z, (x + y) / z),
         choice(Reassociating, "distribute-one", x * y + x, x * (y + 1.0)),
         choice(Reassociating, "mul-numbers", (x * y) * z, x * (y * z)).when(numbers),
+        choice(Reassociating, "mul-smaller", (x * y) * z, x * (y * z)).when(smaller),
+        choice(Reassociating, "div-mul-smaller", (x / y) * z, x * (z / y)).when(smaller),
         choice(Reassociating, "div-numbers", (x / y) / z, x / (y * z)).when(numbers),
         choice(Reassociating, "div-mul-numbers", (x * y) / z, x * (y / z)).when(numbers),
         choice(Reassociating, "add-numbers", (x + y) + z, x + (y + z)).when(numbers),
@@ -105,6 +107,14 @@ fn reordering() -> Vec<Rule> {
 /// Whether the second and the third variable are numbers, which are worked out beforehand.
 fn numbers(m: &Match) -> bool {
     m.uniform(1).is_some() && m.uniform(2).is_some()
+}
+
+/// Whether the second and the third variable have fewer axes than the whole, and not both none: what
+/// is done with them by themselves is done to less.
+fn smaller(m: &Match) -> bool {
+    let rank = |i: usize| m.shape(i).rank().unwrap_or(usize::MAX);
+    let most = rank(1).max(rank(2));
+    most > 0 && most < m.result.shape.dims.len()
 }
 
 /// Dividing by it is multiplying by its reciprocal, which is a number of every dtype.

@@ -171,6 +171,8 @@ pub const EXAMPLES: &[Example] = &[
         SEEN,
         "%t = swap_axes(%k) {first = -2, second = -1}\n%s = matmul(%q, %t)\n%c = constant() {value = dense<tensor<f64>, 0.5>}\n%d = mul(%s, %c)\n%i = constant() {value = dense<tensor<f64>, -inf>}\n%a = select(%m, %d, %i)\n%p = softmax(%a)\n%r = matmul(%p, %v)",
     ),
+    on("mul-smaller", WEIGHTS, SAME, "%a = mul(%w, %x)\n%r = mul(%a, %b)"),
+    on("div-mul-smaller", WEIGHTS, SAME, "%a = div(%x, %w)\n%r = mul(%b, %a)"),
     on("sum-sum", CUBE, "tensor<n x f64>", "%a = sum(%x) {axes = [1]}\n%r = sum(%a) {axes = [1]}"),
     on(
         "mean-mean",
