@@ -10,7 +10,6 @@ mod side;
 mod sweep;
 mod traffic;
 
-use crate::builder::Builder;
 use crate::loops::Loops;
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
@@ -74,17 +73,11 @@ struct Rows<'f> {
     blocks: Option<Blocks>,
 }
 
-impl Loops for Rows<'_> {
-    fn builder(&mut self) -> &mut Builder {
-        &mut self.nest.b
-    }
+impl<'f> Loops for Rows<'f> {
+    type Through = Nest<'f>;
 
-    fn enter(&mut self) {
-        self.nest.enter();
-    }
-
-    fn leave(&mut self) {
-        self.nest.leave();
+    fn through(&mut self) -> &mut Nest<'f> {
+        &mut self.nest
     }
 }
 
