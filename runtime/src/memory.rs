@@ -2,7 +2,8 @@
 //!
 //! A large array's first touch costs a page fault each 4 KiB, more than most kernels need to fill
 //! it. So blocks are kept by size class and handed out again; the oldest are given back to the
-//! system once more than [`KEPT_BYTES`] would be kept.
+//! system once more would be kept than were ever in use at one time, or than [`KEPT_BYTES`]. So
+//! calls on sizes that grow leave nothing behind for each size there was.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::VecDeque;
@@ -15,6 +16,9 @@ pub const ALIGN: usize = 64;
 
 /// The most bytes the pool keeps for later.
 pub const KEPT_BYTES: usize = 1 << 30;
+
+/// So much is kept in any case.
+const KEPT_ALWAYS: usize = 16 << 20;
 
 /// From this size on, blocks are mapped by themselves, with huge pages where the system has them.
 const HUGE: usize = 2 << 20;
@@ -49,7 +53,12 @@ impl Block {
         }
         let class = Class::of(bytes).ok_or(OutOfMemory { bytes })?;
         let kept = lock().and_then(|mut kept| kept.take(class));
-        let pointer = kept.or_else(|| class.allocate()).ok_or(OutOfMemory { bytes })?;
+        let Some(pointer) = kept.or_else(|| class.allocate()) else {
+            if let Some(mut kept) = lock() {
+                kept.forget(class);
+            }
+            return Err(OutOfMemory { bytes });
+        };
         Ok(Block { pointer, bytes })
     }
 
@@ -188,6 +197,9 @@ struct Kept {
     /// By class, the oldest first, with the time each came back.
     classes: [VecDeque<Free>; Class::COUNT],
     bytes: usize,
+    /// The bytes that are in use, and the most there were.
+    used: usize,
+    most: usize,
     clock: u64,
 }
 
@@ -199,15 +211,28 @@ struct Free {
 // SAFETY: the memory is nobody's.
 unsafe impl Send for Free {}
 
-static KEPT: Mutex<Kept> =
-    Mutex::new(Kept { classes: [const { VecDeque::new() }; Class::COUNT], bytes: 0, clock: 0 });
+static KEPT: Mutex<Kept> = Mutex::new(Kept {
+    classes: [const { VecDeque::new() }; Class::COUNT],
+    bytes: 0,
+    used: 0,
+    most: 0,
+    clock: 0,
+});
 
 impl Kept {
-    /// The block of this class that came back last: it is most likely still in a cache.
+    /// The block of this class that came back last: it is most likely still in a cache. One more is
+    /// in use from now on.
     fn take(&mut self, class: Class) -> Option<NonNull<u8>> {
+        self.used += class.capacity;
         let free = self.classes[class.index].pop_back()?;
         self.bytes -= class.capacity;
         Some(free.pointer)
+    }
+
+    /// One block of this class less is in use. Not below none: those that were made while the pool
+    /// was locked were not counted.
+    fn forget(&mut self, class: Class) {
+        self.used = self.used.saturating_sub(class.capacity);
     }
 
     /// Keeps a block, and moves to `evicted` the oldest ones that are too many then.
@@ -215,7 +240,10 @@ impl Kept {
         self.clock += 1;
         self.classes[class.index].push_back(Free { since: self.clock, pointer });
         self.bytes += class.capacity;
-        while self.bytes > KEPT_BYTES {
+        self.most = self.most.max(self.used);
+        self.forget(class);
+        let limit = self.most.clamp(KEPT_ALWAYS, KEPT_BYTES);
+        while self.bytes > limit {
             let ages = self.classes.iter().enumerate();
             let oldest = ages.filter_map(|(index, of)| Some((of.front()?.since, index))).min();
             let Some((_, index)) = oldest else { return };

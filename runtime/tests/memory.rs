@@ -20,6 +20,15 @@ fn blocks_return_and_are_used_again() {
     let large = Block::new(64 << 20).expect("memory");
     assert_eq!(large.as_ptr().addr() % (2 << 20), 0, "huge pages");
 
+    // Of sizes that grow, no more is kept than was in use at one time: two blocks, and `large`.
+    let mut last = Block::new(1 << 20).expect("memory");
+    for bytes in (1..=48).map(|n| n << 20) {
+        last = [Block::new(bytes).expect("memory"), last].into_iter().next().expect("the new one");
+    }
+    drop(last);
+    let used = (64 + 2 * 48) << 20;
+    assert!(kept_bytes() <= used + (used >> 3), "{}", kept_bytes());
+
     let error = Block::new(usize::MAX).err();
     assert_eq!(error, Some(OutOfMemory { bytes: usize::MAX }));
     assert!(Block::new(1 << 59).is_err());

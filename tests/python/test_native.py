@@ -537,3 +537,30 @@ def test_a_gpt_writes_what_torch_writes():
     assert "100 tokens the same" in done.stdout
     difference = re.search(r"logits differ by (\S+)", done.stdout)
     assert difference and float(difference[1]) <= 1e-4
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_rows_that_are_written_behind_the_next(threads):
+    """Results of 8 MB and more are written while the next row is computed: NaN, infinities and
+    zeros stay in their rows, the first and the last are written, too."""
+    x = np.random.default_rng(0).standard_normal((2051, 1024)).astype(np.float32) * 4
+    x[0, 5], x[7, 1023], x[1025, 0], x[2050, 77] = np.nan, -np.inf, np.inf, np.nan
+    x[9], x[10], x[11, ::2], x[11, 1::2] = -np.inf, 0, -0.0, -500
+    model = Model()
+    model |= Softmax()(input="x", output="y")
+    model |= ml.models.Max(axis=1)(input="x", output="top")
+    model |= LayerNorm()(input="x", output="z")
+    compiled = ml.compile(model, ml.CpuBackend(threads=threads), shapes={"x": [2051, 1024]})
+    params = compiled.randomize_params(seed=0)
+    got = compiled.evaluate(params, {"x": x})
+    wide = x.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        top = wide.max(axis=1, keepdims=True)
+        powers = np.exp(wide - np.where(np.isinf(top), 0, top))
+        expected = powers / powers.sum(axis=1, keepdims=True)
+        centred = wide - wide.mean(axis=1, keepdims=True)
+        normed = centred / np.sqrt((centred**2).mean(axis=1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(got["y"], expected, rtol=4e-6, atol=1e-12)
+    np.testing.assert_array_equal(got["top"], x.max(axis=1))
+    np.testing.assert_array_equal(np.signbit(got["top"][10:12]), [False, True])
+    np.testing.assert_allclose(got["z"], normed, rtol=1e-4, atol=1e-5)

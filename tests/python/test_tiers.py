@@ -284,3 +284,25 @@ def test_a_process_may_fork_while_it_compiles(how, pause, tmp_path):
     """The child calls what its parent compiled, and compiles itself."""
     ended = run(f"{FORKED}\ntime.sleep({pause})\n{FORKS[how]}", tmp_path)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+def test_a_forked_process_goes_on_replacing(tmp_path):
+    """What its parent had not begun when it forked, the child compiles itself."""
+    code = """
+import re
+def replaced():
+    done, total = map(int, re.search(r"(\\d+) of (\\d+) replaced", compiled.report()).groups())
+    return done == total
+child = os.fork()
+if child == 0:
+    assert not replaced()
+    deadline = time.monotonic() + 60
+    while not replaced():
+        assert time.monotonic() < deadline, compiled.report()
+        assert compiled.evaluate(params, {"input": x})["z"].tobytes() == first.tobytes()
+        time.sleep(0.01)
+    sys.exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    ended = run(code, tmp_path)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")

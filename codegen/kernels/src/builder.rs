@@ -20,6 +20,8 @@ pub struct Builder {
     numbers: FxHashMap<V, f64>,
     portable: bool,
     spelled: bool,
+    /// Whether a division costs nothing beside what else goes on.
+    divides: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -44,6 +46,7 @@ impl Builder {
             numbers: FxHashMap::default(),
             portable: false,
             spelled: false,
+            divides: false,
         }
     }
 
@@ -56,6 +59,16 @@ impl Builder {
     /// The definition of a function that portable code calls: formulas on scalars.
     pub fn definition() -> Builder {
         Builder { portable: true, spelled: true, ..Builder::new(0, 0) }
+    }
+
+    /// Says whether the machine divides while it waits for memory: then a division by one number for
+    /// all lanes is one, too.
+    pub fn set_divides(&mut self, divides: bool) {
+        self.divides = divides;
+    }
+
+    pub fn divides(&self) -> bool {
+        self.divides
     }
 
     pub fn is_portable(&self) -> bool {

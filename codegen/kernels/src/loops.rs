@@ -3,15 +3,25 @@
 use crate::builder::Builder;
 use crate::code::V;
 
-/// What writes code through a builder.
+/// What writes code through a builder, or through another that does.
 pub trait Loops: Sized {
-    fn builder(&mut self) -> &mut Builder;
+    type Through: Loops;
+
+    fn through(&mut self) -> &mut Self::Through;
+
+    fn builder(&mut self) -> &mut Builder {
+        self.through().builder()
+    }
 
     /// Where a body begins: what is learned in it is known in it alone.
-    fn enter(&mut self) {}
+    fn enter(&mut self) {
+        self.through().enter();
+    }
 
     /// Where it ends.
-    fn leave(&mut self) {}
+    fn leave(&mut self) {
+        self.through().leave();
+    }
 
     /// `for i in (from..to).step_by(step)`, with values carried from each turn to the next; what the
     /// last turn leaves.
@@ -40,7 +50,17 @@ pub trait Loops: Sized {
 }
 
 impl Loops for Builder {
+    type Through = Builder;
+
+    fn through(&mut self) -> &mut Builder {
+        self
+    }
+
     fn builder(&mut self) -> &mut Builder {
         self
     }
+
+    fn enter(&mut self) {}
+
+    fn leave(&mut self) {}
 }

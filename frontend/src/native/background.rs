@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
 
@@ -22,6 +23,8 @@ pub struct Queue {
 static QUEUE: Mutex<Queue> =
     Mutex::new(Queue { jobs: VecDeque::new(), worker: None, closed: false });
 static RESTS: Condvar = Condvar::new();
+/// Whether this process was forked off with jobs that its parent had not begun.
+static ORPHANED: AtomicBool = AtomicBool::new(false);
 
 /// How much less of the machine the thread has: a third of what a thread of calls has, where they are
 /// too many for the cores.
@@ -44,10 +47,7 @@ pub fn add(jobs: impl IntoIterator<Item = Job>) {
     });
     let own = process::id();
     let mut queue = lock();
-    if queue.worker.is_some_and(|process| process != own) {
-        queue.worker = None;
-        queue.jobs.clear();
-    }
+    queue.worker = queue.worker.filter(|process| *process == own);
     if queue.closed {
         return;
     }
@@ -55,6 +55,19 @@ pub fn add(jobs: impl IntoIterator<Item = Job>) {
     if queue.worker.is_none() && !queue.jobs.is_empty() {
         let started = thread::Builder::new().name("mithril compiles".into()).spawn(work);
         queue.worker = started.is_ok().then_some(own);
+    }
+}
+
+/// In a process that was just forked off: the thread is its parent's, the jobs are its own.
+pub fn orphan(queue: &mut Queue) {
+    queue.worker = None;
+    ORPHANED.store(!queue.jobs.is_empty(), Ordering::Relaxed);
+}
+
+/// Has the jobs done that a fork left without a thread.
+pub fn resume() {
+    if ORPHANED.load(Ordering::Relaxed) && ORPHANED.swap(false, Ordering::Relaxed) {
+        add([]);
     }
 }
 
@@ -81,18 +94,21 @@ fn work() {
         let own = libc::getpriority(libc::PRIO_PROCESS, 0);
         libc::setpriority(libc::PRIO_PROCESS, 0, own + NICENESS);
     }
-    loop {
-        let job = {
-            let mut queue = lock();
-            let job = queue.jobs.pop_front();
-            if job.is_none() {
-                queue.worker = None;
-                RESTS.notify_all();
-            }
-            job
-        };
-        let Some(job) = job else { return };
-        // A job says itself what went wrong; the others are done anyway.
-        let _ = catch_unwind(AssertUnwindSafe(|| between_forks(job)));
-    }
+    // A fork waits for the job that is being done, and finds the others in the queue.
+    while between_forks(next) {}
+}
+
+/// Does the next job, if there is one.
+fn next() -> bool {
+    let job = {
+        let mut queue = lock();
+        let job = queue.jobs.pop_front();
+        if job.is_none() {
+            queue.worker = None;
+            RESTS.notify_all();
+        }
+        job
+    };
+    // A job says itself what went wrong; the others are done anyway.
+    job.map(|job| catch_unwind(AssertUnwindSafe(job))).is_some()
 }

@@ -21,7 +21,7 @@ pub fn between_forks<T>(work: impl FnOnce() -> T) -> T {
     static HANDLERS: Once = Once::new();
     // SAFETY: the functions are there as long as this code, and take nothing.
     HANDLERS.call_once(|| unsafe {
-        libc::pthread_atfork(Some(before), Some(after), Some(after));
+        libc::pthread_atfork(Some(before), Some(after), Some(in_child));
     });
     if INSIDE.get() {
         return work();
@@ -49,4 +49,11 @@ extern "C" fn before() {
 
 extern "C" fn after() {
     drop(HELD.take());
+}
+
+extern "C" fn in_child() {
+    if let Some((alone, mut queue)) = HELD.take() {
+        background::orphan(&mut queue);
+        drop((alone, queue));
+    }
 }

@@ -47,10 +47,11 @@ impl Swap {
 
     /// Begins to compile behind calls, if that was not begun before: after the first call, which
     /// has the machine for itself. Each kernel is replaced when it is ready; one that LLVM fails on
-    /// stays. Where the program is gone before, that is all.
+    /// stays. Where the program is gone before, that is all. A process that was forked off meanwhile
+    /// goes on with what its parent had not begun.
     pub fn begin(self: &Arc<Swap>) {
         if self.begun.load(Ordering::Relaxed) || self.begun.swap(true, Ordering::Relaxed) {
-            return;
+            return background::resume();
         }
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(Waiting { executable, pending, host }) = waiting else { return };

@@ -2,7 +2,6 @@
 
 mod scatter;
 
-use crate::builder::Builder;
 use crate::loops::Loops;
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
@@ -53,17 +52,11 @@ struct Alone<'f> {
     scratch: Dim,
 }
 
-impl Loops for Alone<'_> {
-    fn builder(&mut self) -> &mut Builder {
-        &mut self.nest.b
-    }
+impl<'f> Loops for Alone<'f> {
+    type Through = Nest<'f>;
 
-    fn enter(&mut self) {
-        self.nest.enter();
-    }
-
-    fn leave(&mut self) {
-        self.nest.leave();
+    fn through(&mut self) -> &mut Nest<'f> {
+        &mut self.nest
     }
 }
 

@@ -20,6 +20,8 @@ pub struct Folder {
     fold: Fold,
     /// That of the accumulator.
     pub dtype: DType,
+    /// Whether an extreme of floats is gathered with a sum beside it, which tells a NaN.
+    quick: bool,
 }
 
 /// What has been gathered so far: one value, and for extremes of floats whether there was a NaN,
@@ -32,7 +34,7 @@ impl Folder {
             Some(Attr::DType(acc)) => *acc,
             _ => operand,
         };
-        Folder { fold, dtype: held(acc) }
+        Folder { fold, dtype: held(acc), quick: false }
     }
 
     fn is_extreme_of_floats(self) -> bool {
@@ -40,8 +42,24 @@ impl Folder {
     }
 
     /// Whether NaN and signs are kept apart.
-    fn is_float_extreme(self, b: &Builder) -> bool {
+    pub fn is_float_extreme(self, b: &Builder) -> bool {
         self.is_extreme_of_floats() && !b.is_portable()
+    }
+
+    /// The same fold, but of floats an extreme that [`Folder::doubt`] may say is none.
+    pub fn quick(self, b: &Builder) -> Folder {
+        Folder { quick: self.is_float_extreme(b), ..self }
+    }
+
+    /// Of an extreme gathered quickly, with its lanes as one: whether there may be a NaN, which
+    /// the sum then is, or whether it is a zero, whose sign is not known.
+    pub fn doubt(self, b: &mut Builder, across: &[V]) -> Option<V> {
+        self.quick.then(|| {
+            let zero = b.number(b.ty(across[0]), 0.0);
+            let is_zero = b.compare(Cmp::Eq, across[0], zero);
+            let nan = b.compare(Cmp::Ne, across[1], across[1]);
+            b.binary(Binary::Or, is_zero, nan)
+        })
     }
 
     /// Whether integers of the same order are compared instead, as compilers make vectors of them.
@@ -86,6 +104,9 @@ impl Folder {
         if !self.is_float_extreme(b) {
             return vec![first];
         }
+        if self.quick {
+            return vec![first, b.int(Ty { dtype: self.dtype, lanes }, 0)];
+        }
         let nan = b.int(Ty { dtype: DType::Bool, lanes }, 0);
         // Of greatest ones the sign is minus where all are, of least ones where any is.
         let all = if self.fold == Fold::Max { -1 } else { 0 };
@@ -117,6 +138,9 @@ impl Folder {
         };
         // The second operand stands where the first is NaN.
         let value = b.binary(op, x, so_far[0]);
+        if self.quick {
+            return vec![value, b.add(so_far[1], x)];
+        }
         let nan = b.compare(Cmp::Ne, x, x);
         let nan = b.binary(Binary::Or, so_far[1], nan);
         let bits = b.bitcast(x, self.signs());
@@ -151,6 +175,9 @@ impl Folder {
             _ => (Binary::Min, Binary::Or),
         };
         let value = b.binary(op, x[0], y[0]);
+        if self.quick {
+            return vec![value, b.add(x[1], y[1])];
+        }
         let nan = b.binary(Binary::Or, x[1], y[1]);
         vec![value, nan, b.binary(signs, x[2], y[2])]
     }
@@ -170,6 +197,9 @@ impl Folder {
         if !self.is_float_extreme(b) {
             return vec![value];
         }
+        if self.quick {
+            return vec![value, b.fold(code::Fold::Add, so_far[1])];
+        }
         let signs = if self.fold == Fold::Max { code::Fold::And } else { code::Fold::Or };
         vec![value, b.fold(code::Fold::Or, so_far[1]), b.fold(signs, so_far[2])]
     }
@@ -180,7 +210,7 @@ impl Folder {
         if self.is_ranked(b) {
             value = scalar::of_rank(b, value);
         }
-        if self.is_float_extreme(b) {
+        if self.is_float_extreme(b) && !self.quick {
             let ty = b.ty(value);
             let zero = b.number(ty, 0.0);
             let is_zero = b.compare(Cmp::Eq, value, zero);

@@ -254,7 +254,9 @@ impl<'f> Nest<'f> {
 }
 
 impl Loops for Nest<'_> {
-    fn builder(&mut self) -> &mut Builder {
+    type Through = Builder;
+
+    fn through(&mut self) -> &mut Builder {
         &mut self.b
     }
 

@@ -4,12 +4,12 @@
 //! for each level of folds, then once for the results; it stays in the first cache meanwhile. What
 //! takes long to compute and is needed by several sweeps is kept in scratch memory.
 
+mod behind;
 mod keep;
 mod side;
 mod sweep;
 mod traffic;
 
-use crate::builder::Builder;
 use crate::loops::Loops;
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
@@ -22,6 +22,7 @@ use super::index::{Index, Ix};
 use super::nest::Nest;
 use super::{Isa, Lowered};
 use crate::code::{Binary, V};
+use behind::{Behind, Last};
 use side::{Blocks, Side};
 use traffic::Ahead;
 
@@ -72,17 +73,11 @@ struct Rows<'f> {
     blocks: Option<Blocks>,
 }
 
-impl Loops for Rows<'_> {
-    fn builder(&mut self) -> &mut Builder {
-        &mut self.nest.b
-    }
+impl<'f> Loops for Rows<'f> {
+    type Through = Nest<'f>;
 
-    fn enter(&mut self) {
-        self.nest.enter();
-    }
-
-    fn leave(&mut self) {
-        self.nest.leave();
+    fn through(&mut self) -> &mut Nest<'f> {
+        &mut self.nest
     }
 }
 
@@ -181,11 +176,22 @@ impl<'f> Rows<'f> {
     }
 
     fn each_task(&mut self, first: V, last: V, single: bool) {
-        self.each(first, last, 1, |rows, task| match rows.blocks.clone() {
-            Some(blocks) => rows.block(task, &blocks),
-            None if single => rows.stretch(task),
-            None => rows.row(task),
-        });
+        match self.blocks.clone() {
+            Some(blocks) => self.each(first, last, 1, |rows, task| rows.block(task, &blocks)),
+            None if single => self.each(first, last, 1, Rows::stretch),
+            None => self.each_row(first, last),
+        }
+    }
+
+    /// The rows of these numbers.
+    fn each_row(&mut self, from: V, to: V) {
+        match self.partner() {
+            Some(level) => self.rows_behind(from, to, level),
+            None => self.each(from, to, 1, |rows, row| {
+                let place = rows.place(row);
+                rows.row(&place);
+            }),
+        }
     }
 
     /// A part of the only row.
@@ -210,43 +216,111 @@ impl<'f> Rows<'f> {
     /// All rows, by a loop for each of the axes that number them.
     fn all_rows(&mut self) {
         let (mut place, axes) = self.nest.open_axes(&self.space[..self.outer]);
-        self.row_at(&mut place);
+        let zero = self.nest.zero();
+        place.resize(self.space.len(), zero);
+        self.row(&place);
         self.nest.close_axes(axes);
     }
 
-    fn row(&mut self, task: V) {
+    /// The place of a row.
+    fn place(&mut self, row: V) -> Index {
         let outer = self.space[..self.outer].to_vec();
-        let mut place = self.nest.unflat(&outer, Ix::At(task));
-        self.row_at(&mut place);
-    }
-
-    /// The row that is at this place among the outer axes.
-    fn row_at(&mut self, place: &mut Index) {
+        let mut place = self.nest.unflat(&outer, Ix::At(row));
         let zero = self.nest.zero();
         place.resize(self.space.len(), zero);
-        let levels = self.folds.iter().map(|(level, ..)| *level).max().unwrap_or(0);
-        for level in 1..=levels {
-            self.fold_level(level, place);
+        place
+    }
+
+    fn row(&mut self, place: &Index) {
+        for level in 1..=self.levels() {
+            self.fold_level(level, place, None);
         }
         self.finish(place, None);
     }
 
-    /// Sweeps the row for the folds of one level, whose results are known from then on.
-    fn fold_level(&mut self, level: usize, place: &Index) {
-        let folds: Vec<(&Operation, Folder)> = (self.folds.iter())
-            .filter(|(own, ..)| *own == level)
+    /// How many sweeps fold.
+    fn levels(&self) -> usize {
+        self.folds.iter().map(|(level, ..)| *level).max().unwrap_or(0)
+    }
+
+    /// Sweeps the row for the folds of one level, whose results are known from then on. The sweep
+    /// may write the results of the row before.
+    fn fold_level(&mut self, level: usize, place: &Index, behind: Option<&Behind>) {
+        let own = self.folds.iter().filter(|(own, ..)| *own == level);
+        let exact: Vec<(&Operation, Folder)> = own
             .map(|(_, op, fold)| (*op, Folder::of(op, *fold, self.nest.dtype(op.operands[0]))))
             .collect();
-        let start = |lanes: u32, nest: &mut Nest| -> Vec<V> {
-            folds.iter().flat_map(|(_, folder)| folder.start(&mut nest.b, lanes)).collect()
-        };
+        let quick: Vec<_> =
+            exact.iter().map(|(op, folder)| (*op, folder.quick(&self.nest.b))).collect();
+        let gathered = self.gather(&quick, level, place, behind);
+        self.written(level);
+        let mut values: Vec<V> = (quick.iter().zip(&gathered))
+            .map(|((op, folder), own)| self.finished(op, *folder, own))
+            .collect();
+        let doubts: Vec<V> = (quick.iter().zip(&gathered))
+            .filter_map(|((_, folder), own)| folder.doubt(&mut self.nest.b, own))
+            .collect();
+        let any = doubts.into_iter().reduce(|a, b| self.nest.b.binary(Binary::Or, a, b));
+        if let Some(doubt) = any {
+            values = self.folded_again(doubt, &exact, &values, place);
+        }
+        for ((op, _), value) in exact.iter().zip(values) {
+            let index = self.folded(op, place);
+            self.nest.learn(op.result(), index, value);
+        }
+    }
+
+    fn finished(&mut self, op: &Operation, folder: Folder, gathered: &[V]) -> V {
+        let dtype = self.nest.dtype(op.result());
+        folder.finish(&mut self.nest.b, gathered, dtype)
+    }
+
+    /// Extremes where they are in doubt, by a sweep that minds NaN and the signs of zeros.
+    fn folded_again(
+        &mut self,
+        doubt: V,
+        folds: &[(&Operation, Folder)],
+        values: &[V],
+        place: &Index,
+    ) -> Vec<V> {
+        self.nest.b.open_region();
+        self.enter();
+        let extremes = folds.iter().filter(|(_, folder)| folder.is_float_extreme(&self.nest.b));
+        let extremes: Vec<_> = extremes.copied().collect();
+        let gathered = self.gather(&extremes, 0, place, None);
+        let mut again = extremes.iter().zip(&gathered);
+        let exact = folds.iter().zip(values).map(|((_, folder), &value)| {
+            if !folder.is_float_extreme(&self.nest.b) {
+                return value;
+            }
+            let ((op, folder), own) = again.next().expect("each extreme is folded again");
+            self.finished(op, *folder, own)
+        });
+        let exact = exact.collect();
+        self.leave();
+        let yes = self.nest.b.close_region(exact);
+        self.nest.b.open_region();
+        let no = self.nest.b.close_region(values.to_vec());
+        self.nest.b.place_choice(doubt, yes, no)
+    }
+
+    /// What folds gather in one sweep over a row, with the lanes as one.
+    fn gather(
+        &mut self,
+        folds: &[(&Operation, Folder)],
+        level: usize,
+        place: &Index,
+        behind: Option<&Behind>,
+    ) -> Vec<Vec<V>> {
         let wide = self.nest.lanes;
-        let begin = start(wide, &mut self.nest);
-        let widths: Vec<usize> =
-            folds.iter().map(|(_, folder)| folder.start(&mut self.nest.b, wide).len()).collect();
+        let starts: Vec<Vec<V>> =
+            folds.iter().map(|(_, folder)| folder.start(&mut self.nest.b, wide)).collect();
+        let widths: Vec<usize> = starts.iter().map(Vec::len).collect();
         let (space, ahead) = (self.space.clone(), std::mem::take(&mut self.ahead));
         let take = |nest: &mut Nest, index: &Index, so_far: &[V]| -> Vec<V> {
             ahead.fetch(nest, level, &space, index);
+            // What is kept is read before this row's takes its room, and written along with that.
+            let behind = behind.map(|behind| (behind, behind.read(nest, index)));
             let mut next = Vec::with_capacity(so_far.len());
             let mut rest = so_far;
             for ((op, folder), width) in folds.iter().zip(&widths) {
@@ -254,6 +328,9 @@ impl<'f> Rows<'f> {
                 let x = nest.pull(op.operands[0], index);
                 next.extend(folder.take(&mut nest.b, own, x, nest.mask));
                 rest = others;
+            }
+            if let Some((behind, index)) = behind {
+                behind.write(nest, &index);
             }
             next
         };
@@ -267,18 +344,15 @@ impl<'f> Rows<'f> {
             }
             joined
         };
-        let done = self.sweep(place, None, &begin, &take, &join);
+        let done = self.sweep(place, None, &starts.concat(), &take, &join);
         self.ahead = ahead;
-        self.written(level);
-        let mut at = 0;
-        for ((op, folder), width) in folds.iter().zip(&widths) {
-            let across = folder.across(&mut self.nest.b, &done[at..at + width]);
-            let dtype = self.nest.dtype(op.result());
-            let value = folder.finish(&mut self.nest.b, &across, dtype);
-            let index = self.folded(op, place);
-            self.nest.learn(op.result(), index, value);
-            at += width;
-        }
+        let mut rest = &done[..];
+        let across = |((_, folder), width): (&(&Operation, Folder), &usize)| {
+            let (own, others) = rest.split_at(*width);
+            rest = others;
+            folder.across(&mut self.nest.b, own)
+        };
+        folds.iter().zip(&widths).map(across).collect()
     }
 
     /// The position of a fold's result for a row.
@@ -300,41 +374,28 @@ impl<'f> Rows<'f> {
 
     /// Writes the results of a row, or of a stretch of it.
     fn finish(&mut self, place: &Index, stretch: Option<(V, V)>) {
-        let f = self.nest.f;
-        let (mut full, mut small) = (Vec::new(), Vec::new());
-        let sides = std::mem::take(&mut self.sides);
-        let own = |at: &usize| !sides.iter().any(|side| side.result == *at);
-        for (at, result) in f.results.iter().enumerate().filter(|(at, _)| own(at)) {
-            let whole = *f.ty(result.value).shape.dims == self.space[..];
-            if whole { &mut full } else { &mut small }.push((at, result.value));
-        }
-        for (at, value) in small {
-            let dims = self.nest.dims(value);
-            let index: Index = place[..dims.len()].into();
-            let v = self.nest.pull(value, &index);
-            let mem = self.nest.results[at];
-            self.nest.write(mem, dims, &index, v);
-        }
-        if full.is_empty() && sides.is_empty() {
+        let last = self.open_last();
+        self.write_folded(&last, place);
+        self.write_last(&last, place, stretch);
+        self.sides = last.sides;
+    }
+
+    /// The last sweep.
+    fn write_last(&mut self, last: &Last<'f>, place: &Index, stretch: Option<(V, V)>) {
+        if last.is_empty() {
             return;
         }
-        if let (true, Some((op, fold))) = (sides.is_empty(), self.columns()) {
-            return self.column_blocks(op, fold, &full, place, stretch);
+        if let (true, Some((op, fold))) = (last.sides.is_empty(), self.columns()) {
+            return self.column_blocks(op, fold, &last.full, place, stretch);
         }
         let (space, ahead) = (self.space.clone(), std::mem::take(&mut self.ahead));
-        let last = self.folds.iter().map(|(level, ..)| *level).max().unwrap_or(0) + 1;
-        let outer = self.outer;
+        let level = self.levels() + 1;
         let write = |nest: &mut Nest, index: &Index, _: &[V]| -> Vec<V> {
-            ahead.fetch(nest, last, &space, index);
-            for (at, value) in &full {
-                let v = nest.pull(*value, index);
-                nest.write(nest.results[*at], nest.dims(*value), index, v);
-            }
-            sides.iter().for_each(|side| side.take(nest, &space[outer..], index));
+            ahead.fetch(nest, level, &space, index);
+            last.write(nest, index);
             vec![]
         };
         self.sweep(place, stretch, &[], &write, &|_, _, _| vec![]);
-        self.sides = sides;
     }
 
     /// A fold over other axes than the last ones, whose result has the space's shape.

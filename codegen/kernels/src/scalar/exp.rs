@@ -100,15 +100,16 @@ fn series_less_one(r: Val) -> Val {
     (r * r).mul_add(by_dtype(r, &EXPM1_F32, &EXPM1_F64), r)
 }
 
-/// What a formula makes of `x`; 0 where eˣ is less than any number. A result that is too small is
-/// dear to compute: where those lanes cannot be masked they are given another argument.
+/// What a formula makes of `x`; 0 where eˣ is less than any number, which the least argument gives
+/// by itself where 2ⁿ is one instruction. Elsewhere a result that is too small is dear to compute,
+/// and those lanes are given another argument.
 fn in_range<'a>(x: Val<'a>, formula: impl FnOnce(Val<'a>) -> Val<'a>) -> Val<'a> {
     let (low, high) = if x.is_f64() { (-745.2, 709.9) } else { (-104.0, 88.8) };
-    let (below, zero) = (x.lt(low).named("below"), x.number(0.0));
-    let mut inside = x.at_most(high);
-    if !x.scales() {
-        inside = zero.when(below, inside);
+    if x.scales() {
+        return formula(x.at_most(high).at_least(low).named("inside"));
     }
+    let (below, zero) = (x.lt(low).named("below"), x.number(0.0));
+    let inside = zero.when(below, x.at_most(high));
     formula(inside.named("inside")).when(!below, zero)
 }
 

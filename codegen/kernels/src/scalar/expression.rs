@@ -53,7 +53,7 @@ pub fn expression(
                 let operand = dtype_of(args[args.len() - 1]);
                 let values: Vec<V> = args.iter().map(|&a| of(a)).collect();
                 match (prim, args.last().and_then(|&a| one(a))) {
-                    (Prim::Div, Some(divisor)) if own.is_float() => {
+                    (Prim::Div, Some(divisor)) if own.is_float() && !b.divides() => {
                         arithmetic::div_by_one(b, values[0], divisor)
                     }
                     _ => apply(b, prim, operand, &values, Some(dtype)),

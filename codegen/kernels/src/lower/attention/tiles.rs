@@ -1,6 +1,5 @@
 //! Blocks of queries against blocks of keys, in scratch memory whose rows are vectors of queries.
 
-use crate::builder::Builder;
 use crate::loops::Loops;
 use mithril_ir::dtype::DType;
 
@@ -54,17 +53,11 @@ pub struct Tiles<'f> {
     pub scratch: i64,
 }
 
-impl Loops for Tiles<'_> {
-    fn builder(&mut self) -> &mut Builder {
-        &mut self.nest.b
-    }
+impl<'f> Loops for Tiles<'f> {
+    type Through = Nest<'f>;
 
-    fn enter(&mut self) {
-        self.nest.enter();
-    }
-
-    fn leave(&mut self) {
-        self.nest.leave();
+    fn through(&mut self) -> &mut Nest<'f> {
+        &mut self.nest
     }
 }
 

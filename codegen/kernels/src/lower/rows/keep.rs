@@ -16,7 +16,7 @@ impl Rows<'_> {
         if self.folds.is_empty() || self.outer != self.axis {
             return;
         }
-        let levels = self.folds.iter().map(|(level, ..)| *level).max().unwrap_or(0);
+        let levels = self.levels();
         let sweeps: Vec<FxHashSet<Value>> =
             (1..=levels + 1).map(|level| self.needed(level, levels)).collect();
         let f = self.nest.f;

@@ -123,7 +123,7 @@ impl<'f> Rows<'f> {
         let to = self.nest.b.offset(from, blocks.height);
         let rows = self.nest.dim(&blocks.rows);
         let to = self.nest.b.binary(Binary::Min, to, rows);
-        self.each(from, to, 1, Rows::row);
+        self.each_row(from, to);
         self.write_sides(task, blocks);
     }
 

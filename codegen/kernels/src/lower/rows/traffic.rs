@@ -64,7 +64,7 @@ impl Rows<'_> {
 
     /// The sweep that computes most.
     fn busiest(&self) -> usize {
-        let levels = self.folds.iter().map(|(level, ..)| *level).max().unwrap_or(0);
+        let levels = self.levels();
         let work = |level: usize| {
             let needed = self.needed(level, levels);
             let first = |value: &&_| self.first_sweep(**value).is_none_or(|first| first == level);
@@ -74,7 +74,7 @@ impl Rows<'_> {
         (1..=levels + 1).max_by_key(|&level| work(level)).unwrap_or(1)
     }
 
-    fn is_whole(&self, value: Value) -> bool {
+    pub fn is_whole(&self, value: Value) -> bool {
         *self.nest.dims(value) == self.space[..]
     }
 

@@ -1,0 +1,166 @@
+//! The last sweep of a row, which writes its results: on its own, or along with a sweep of the next
+//! row. Memory takes what is written past the caches more slowly than it is computed, so that the
+//! next row had better be computed meanwhile.
+
+use mithril_ir::dim::Dim;
+use mithril_ir::graph::{Operation, Value};
+use mithril_ir::op::access::Fold;
+use rustc_hash::FxHashMap;
+
+use super::Rows;
+use super::side::Side;
+use crate::code::V;
+use crate::loops::Loops;
+use crate::lower::index::Index;
+use crate::lower::nest::{Kept, Nest};
+
+/// What the last sweep of a row writes.
+pub struct Last<'f> {
+    /// The results of the whole space, with their numbers.
+    pub full: Vec<(usize, Value)>,
+    pub sides: Vec<Side<'f>>,
+    row: Vec<Dim>,
+}
+
+/// A row whose folds are known and whose results are still to be written.
+pub struct Behind<'a, 'f> {
+    last: &'a Last<'f>,
+    place: Index,
+    kept: FxHashMap<Value, Kept>,
+    /// The values kept.
+    order: Vec<Value>,
+}
+
+impl Last<'_> {
+    pub fn is_empty(&self) -> bool {
+        self.full.is_empty() && self.sides.is_empty()
+    }
+
+    /// Writes at a place of a row.
+    pub fn write(&self, nest: &mut Nest, index: &Index) {
+        for (at, value) in &self.full {
+            let v = nest.pull(*value, index);
+            nest.write(nest.results[*at], nest.dims(*value), index, v);
+        }
+        self.sides.iter().for_each(|side| side.take(nest, &self.row, index));
+    }
+}
+
+impl Behind<'_, '_> {
+    /// Reads what is kept of this row at the place where another one is; the place in this one.
+    pub fn read(&self, nest: &mut Nest, other: &Index) -> Index {
+        let outer = other.len() - self.last.row.len();
+        let index: Index = self.place[..outer].iter().chain(&other[outer..]).copied().collect();
+        self.with_kept(nest, |nest| {
+            for &value in &self.order {
+                nest.pull(value, &index);
+            }
+        });
+        index
+    }
+
+    /// Writes at a place of this row.
+    pub fn write(&self, nest: &mut Nest, index: &Index) {
+        nest.b.set_divides(true);
+        self.with_kept(nest, |nest| self.last.write(nest, index));
+        nest.b.set_divides(false);
+    }
+
+    fn with_kept(&self, nest: &mut Nest, body: impl FnOnce(&mut Nest)) {
+        let kept = std::mem::replace(&mut nest.kept, self.kept.clone());
+        body(nest);
+        nest.kept = kept;
+    }
+}
+
+impl<'f> Rows<'f> {
+    /// What the last sweep writes; the sums over rows are put back behind it.
+    pub fn open_last(&mut self) -> Last<'f> {
+        let f = self.nest.f;
+        let sides = std::mem::take(&mut self.sides);
+        let results = f.results.iter().map(|result| result.value).enumerate();
+        let full = results.filter(|(at, value)| {
+            self.is_whole(*value) && !sides.iter().any(|side| side.result == *at)
+        });
+        Last { full: full.collect(), sides, row: self.space[self.outer..].to_vec() }
+    }
+
+    /// Writes those results of a row that have an element for it.
+    pub fn write_folded(&mut self, last: &Last<'f>, place: &Index) {
+        let f = self.nest.f;
+        for (at, value) in f.results.iter().map(|result| result.value).enumerate() {
+            if self.is_whole(value) || last.sides.iter().any(|side| side.result == at) {
+                continue;
+            }
+            let dims = self.nest.dims(value);
+            let index: Index = place[..dims.len()].into();
+            let v = self.nest.pull(value, &index);
+            let mem = self.nest.results[at];
+            self.nest.write(mem, dims, &index, v);
+        }
+    }
+
+    /// The sweep along with which the row before is written, where that pays: the first that keeps
+    /// values, which are read in it before those of this row take their room.
+    pub fn partner(&self) -> Option<usize> {
+        if self.nest.streamed.is_empty() || self.folds.is_empty() || self.columns().is_some() {
+            return None;
+        }
+        let keeps = self.first_sweeps.iter().map(|(_, level)| *level);
+        let busy = Some(self.ahead.level).filter(|level| *level <= self.levels());
+        keeps.filter(|level| *level <= self.levels()).min().or(busy).or(Some(1))
+    }
+
+    /// Rows of these numbers, at least one; each is written along with a sweep of the next one.
+    pub fn rows_behind(&mut self, from: V, to: V, partner: usize) {
+        self.ahead.level = self.ahead.level.min(self.levels());
+        let last = self.open_last();
+        let first = self.fold_row(from, partner, &last, None);
+        let second = self.nest.b.offset(from, 1);
+        let done = self.repeat(second, to, 1, &first, |rows, row, folded| {
+            let before = rows.nest.b.offset(row, -1);
+            let behind = rows.behind(before, folded, &last);
+            rows.fold_row(row, partner, &last, Some(behind))
+        });
+        let end = self.nest.b.offset(to, -1);
+        let behind = self.behind(end, &done, &last);
+        self.nest.kept = behind.kept;
+        self.write_last(&last, &behind.place, None);
+        self.sides = last.sides;
+    }
+
+    /// Folds a row; the results of the folds.
+    fn fold_row(
+        &mut self,
+        row: V,
+        partner: usize,
+        last: &Last<'f>,
+        behind: Option<Behind>,
+    ) -> Vec<V> {
+        self.nest.kept.values_mut().for_each(|kept| kept.written = false);
+        let place = self.place(row);
+        for level in 1..=self.levels() {
+            self.fold_level(level, &place, behind.as_ref().filter(|_| level == partner));
+        }
+        self.write_folded(last, &place);
+        let folds = self.folds.clone();
+        let result = |(_, op, _): &(usize, &'f Operation, Fold)| {
+            let index = self.folded(op, &place);
+            self.nest.pull(op.result(), &index)
+        };
+        folds.iter().map(result).collect()
+    }
+
+    /// A row that has been folded, with the results of its folds.
+    fn behind<'a>(&mut self, row: V, folded: &[V], last: &'a Last<'f>) -> Behind<'a, 'f> {
+        let place = self.place(row);
+        for ((_, op, _), &v) in self.folds.clone().iter().zip(folded) {
+            let index = self.folded(op, &place);
+            self.nest.learn(op.result(), index, v);
+        }
+        let mut kept = self.nest.kept.clone();
+        kept.values_mut().for_each(|kept| kept.written = true);
+        let order = self.first_sweeps.iter().map(|(value, _)| *value).collect();
+        Behind { last, place, kept, order }
+    }
+}
