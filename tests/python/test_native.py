@@ -17,7 +17,17 @@ import torch
 from conftest import has
 
 import mithril as ml
-from mithril.models import LayerNorm, Linear, Model, Relu, Softmax
+from mithril.models import (
+    Buffer,
+    Flip,
+    LayerNorm,
+    Linear,
+    Model,
+    Relu,
+    Softmax,
+    Tanh,
+    Transpose,
+)
 
 pytestmark = pytest.mark.skipif(not has("cpu"), reason="built without native code")
 F = torch.nn.functional
@@ -117,6 +127,27 @@ def test_attention_and_its_gradients_agree_with_torch(causal, groups):
     # Scores are never all in memory.
     assert compiled.code.count("attention_gradient(") == 3
     assert "softmax" not in compiled.code
+
+
+@pytest.mark.parametrize("backend", [ml.CpuBackend, ml.CBackend])
+@pytest.mark.parametrize(
+    ("block", "moved"),
+    [(Transpose(), np.transpose), (Flip(0), np.flipud), (Flip(1), np.fliplr)],
+)
+def test_rows_of_what_is_moved(block, moved, backend):
+    """`tanh`, moved, is needed by several sweeps over a row."""
+    model = Model()
+    model |= Tanh()(input="x", output="h")
+    model |= block(model.h, output="moved")
+    model |= Buffer()(input="y", output="other")
+    total = model.moved - model.other
+    model |= Buffer()(input=total - total.sum(axis=-1, keepdim=True), output="z")
+    shapes = {"x": [4, 4], "y": [4, 4]}
+    compiled = ml.compile(model, backend(dtype=ml.float64), shapes=shapes, inference=True)
+    x, y = np.random.default_rng(0).standard_normal((2, 4, 4))
+    total = moved(np.tanh(x)) - y
+    expected = total - total.sum(-1, keepdims=True)
+    np.testing.assert_allclose(compiled.evaluate({}, {"x": x, "y": y})["z"], expected, rtol=1e-9)
 
 
 def test_sizes_vary_without_compiling_again():

@@ -20,10 +20,11 @@ impl Rows<'_> {
         let sweeps: Vec<FxHashSet<Value>> =
             (1..=levels + 1).map(|level| self.needed(level, levels)).collect();
         let f = self.nest.f;
+        let moved = self.moved();
         let mut offset = Dim::Const(0);
         for value in f.ops.iter().map(|op| op.result()) {
             let users = sweeps.iter().filter(|needed| needed.contains(&value)).count();
-            if users < 2 || !self.is_dear(value) {
+            if users < 2 || moved.contains(&value) || !self.is_dear(value) {
                 continue;
             }
             let first = sweeps.iter().position(|needed| needed.contains(&value)).unwrap_or(0) + 1;
@@ -38,6 +39,20 @@ impl Rows<'_> {
             offset = &offset + &(&(&blocks + &Dim::Const(2)) * &Dim::Const(64));
         }
         self.scratch = offset;
+    }
+
+    /// The values that are read through layouts, not only in the row and in line.
+    fn moved(&self) -> FxHashSet<Value> {
+        let mut moved = FxHashSet::default();
+        for op in self.nest.f.ops.iter().rev() {
+            let along = self.folds.iter().any(|(_, fold, _)| fold.first == op.first);
+            let in_line = matches!(op.op.kind, Kind::Elementwise | Kind::Barrier);
+            let below = op.results().any(|value| moved.contains(&value));
+            if !along && (!in_line || below) {
+                moved.extend(&op.operands);
+            }
+        }
+        moved
     }
 
     /// The values of the whole space that a sweep computes.
