@@ -16,7 +16,9 @@ const GRADIENT: Operand = operand("gradient", Class::Float);
 const Y: Operand = operand("y", Class::Float);
 const MEAN: Operand = operand("mean", Class::Float);
 const RECIPROCAL: Operand = operand("reciprocal", Class::Float);
-const NORM_NOTE: &str = "Where the last axis has no elements, frameworks may raise.";
+const NORM_NOTE: &str = "Where the last axis has no elements, frameworks may raise. torch rounds means \
+                         of f32 as it adds them, and takes them for constants where it \
+                         differentiates this itself.";
 
 /// The gradient of an operation with one operand, `gradient` being that of its result.
 const PULLBACK: OpDef = OpDef {
@@ -116,8 +118,13 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "silu_gradient",
         doc: "The gradient of `silu`.",
-        meaning: Meaning::Decompose(|r| partial(r, "silu")),
+        meaning: Meaning::Decompose(|r| {
+            let (gradient, x) = (r.arg(0), r.arg(1));
+            let share = x.unary("sigmoid", &[]);
+            gradient * (share * (x * (share.scalar(1.0) - share) + 1.0))
+        }),
         python: torch("@ops.aten.silu_backward({gradient}, {x})"),
+        note: "torch has no derivative of it.",
         ..PULLBACK
     },
     OpDef {

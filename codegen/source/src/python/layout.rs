@@ -127,6 +127,10 @@ impl Lines {
                 }
                 self.line(indent, &format!("){suffix}"));
             }
+            Expr::Index(head, items) if self.breaks_inside(indent, prefix, head) => {
+                let items: Vec<String> = items.iter().map(Expr::to_string).collect();
+                self.place(indent, prefix, head, &format!("[{}]{suffix}", items.join(", ")));
+            }
             Expr::Index(head, items) => {
                 self.line(indent, &format!("{prefix}{}", opened(head, "[")));
                 let comma = if items.len() > 1 { "," } else { "" };
@@ -162,6 +166,12 @@ impl Lines {
     fn breaks_before(&self, indent: usize, prefix: &str, head: &Expr) -> bool {
         let broken = matches!(head, Expr::Attribute(inner, _) if has_brackets(inner));
         broken && !self.fits(indent, prefix, head, "(")
+    }
+
+    /// Whether the call that is indexed leaves no room for the bracket of the index.
+    fn breaks_inside(&self, indent: usize, prefix: &str, head: &Expr) -> bool {
+        matches!(head, Expr::Call(_, args) if !args.is_empty())
+            && !self.fits(indent, prefix, head, "[")
     }
 
     fn items(
