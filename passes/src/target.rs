@@ -31,7 +31,10 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "torch",
         takes: |_, op| spelled(op.op, |python| python.torch),
-        pulls_back: |_, _, by| spelled(by, |python| python.torch),
+        pulls_back: |f, op, by| {
+            spelled(by, |python| python.torch)
+                && (!attention::is_attention(&by.access) || attention::is_plain(f, op))
+        },
         profile: profile::FRAMEWORK,
     },
     Target {

@@ -89,6 +89,14 @@ def test_what_cannot_be_read_says_so(text, tmp_path, monkeypatch):
     assert "mithril bench --calibrate" in str(raised.value)
 
 
+def test_measuring_mends_what_cannot_be_read(tmp_path):
+    file = tmp_path / "profile.json"
+    file.write_text("{")
+    ran = bench(file, "--backends=numpy", "--calibrate")
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(file.read_text()).keys() == {"numpy"}
+
+
 def test_an_unknown_backend():
     ran = bench("", "--backends=nupmy")
     assert ran.returncode == 2

@@ -595,3 +595,32 @@ def test_rows_that_are_written_behind_the_next(threads):
     np.testing.assert_array_equal(got["top"], x.max(axis=1))
     np.testing.assert_array_equal(np.signbit(got["top"][10:12]), [False, True])
     np.testing.assert_allclose(got["z"], normed, rtol=1e-4, atol=1e-5)
+
+
+def test_where_a_row_stands_is_not_seen_in_its_bits():
+    """Not among those of a task, whose last one has no next one, and not with more threads."""
+    row = np.random.default_rng(0).standard_normal(1024).astype(np.float32) * 30
+    x = np.tile(row, (4096, 1))
+    model = Model()
+    model |= Softmax()(input="x", output="y")
+    found = []
+    for threads in (1, 2):
+        backend = ml.CpuBackend(threads=threads)
+        compiled = ml.compile(model, backend, shapes={"x": [4096, 1024]}, inference=True)
+        found.append(np.array(compiled.evaluate({}, {"x": x})["y"]).view(np.uint32))
+    first = np.broadcast_to(found[0][0], x.shape)
+    for bits in found:
+        np.testing.assert_array_equal(bits, first)
+
+
+def test_sums_over_no_rows_are_zero():
+    """Whatever was in memory before."""
+    for rows in (64, 0):
+        model = Model()
+        model |= LayerNorm()(input="x", output="y")
+        compiled = ml.compile(model, ml.CpuBackend(), shapes={"x": [rows, 16]})
+        x, seed = (np.full((rows, 16), n, np.float32) for n in (2, 3))
+        params = compiled.randomize_params(seed=0)
+        _, gradients = compiled.evaluate(params, {"x": x}, output_gradients={"y": seed})
+    for gradient in gradients.values():
+        np.testing.assert_array_equal(gradient, np.zeros(16, np.float32))

@@ -17,6 +17,7 @@ from mithril.models import (
     Silu,
     Softmax,
     Tanh,
+    Transpose,
 )
 
 torch = pytest.importorskip("torch")
@@ -93,6 +94,24 @@ def attending(*, mask=False, **settings):
 def test_attention_of_any_rank(front, causal):
     shapes = {key: [*front, 8, 16] for key in "qkv"}
     code = agree(lambda: attending(is_causal=causal), shapes, 1e-12)
+    assert ("_attention_gradient(" in code) == (len(front) == 2)
+
+
+@pytest.mark.parametrize("turned", ["q", "k", "v", "qkv"])
+def test_attention_of_what_is_laid_out_otherwise(turned):
+    """PyTorch's kernel reads the elements of a row as neighbours."""
+
+    def model():
+        outer = Model()
+        for key in turned:
+            outer |= Transpose(axes=[0, 1, 3, 2])(input=key, output=f"{key}_turned")
+        names = {key: f"{key}_turned" if key in turned else key for key in "qkv"}
+        operands = {"query": names["q"], "key": names["k"], "value": names["v"]}
+        outer |= ScaledDotProduct(is_causal=True)(**operands, output="output")
+        return outer
+
+    shapes = {key: [2, 3, 7, 8] if key in turned else [2, 3, 8, 7] for key in "qkv"}
+    code = agree(model, shapes, 1e-12)
     assert "_attention_gradient(" in code
 
 

@@ -146,7 +146,7 @@ def _differentiated(output: str | bool) -> str | None:
 
 
 def _truth(given: object, keyword: str) -> bool:
-    if isinstance(given, str) or given not in (True, False):
+    if getattr(given, "shape", ()) != () or given not in (True, False):
         raise UsageError(f"`{keyword}` is True or False\n  got: {shown(given)}")
     return bool(given)
 

@@ -433,6 +433,8 @@ class CompiledModel:
     ) -> Any:
         if self._keys:
             inputs = self._with_keys(inputs)
+        if state is not None and not isinstance(state, Mapping):
+            raise UsageError(f"`state` is a mapping of arrays by name\n  got: {shown(state)}")
         if state and not self._states:
             raise TerminalError(
                 f"Terminal not found: the model has no state `{next(iter(state))}`"

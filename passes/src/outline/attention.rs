@@ -31,6 +31,19 @@ pub fn is_one_kernel(a: &Operation, b: &Operation) -> bool {
         && own(a) == own(b)
 }
 
+/// Whether query, key and value have batches, heads and widths that are equal, heads of keys and
+/// values perhaps fewer: what kernels of frameworks take.
+pub fn is_plain(function: &Function, op: &Operation) -> bool {
+    let grouped = matches!(op.attr("grouped"), Attr::Bool(true));
+    let alike = |other: &[Dim], own: &[Dim]| {
+        let heads = grouped || own[1] == other[1];
+        own.len() == other.len() && own[0] == other[0] && heads && own[3] == other[3]
+    };
+    let [q, k, v] = [0, 1, 2].map(|i| &function.ty(op.operands[i]).shape);
+    let ranks = [q, k, v].iter().all(|shape| shape.rank() == Some(4));
+    ranks && alike(&q.dims, &k.dims) && alike(&q.dims, &v.dims) && k.dims[1] == v.dims[1]
+}
+
 /// Whether a streaming kernel takes it: f32 without a mask, heads of known widths that are
 /// multiples of 16, batches that are equal or not there, and, where it is causal, a query for each
 /// key.

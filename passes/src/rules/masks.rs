@@ -39,14 +39,15 @@ fn halves(facts: &dyn Facts, value: Value, depth: usize) -> Option<[f64; 2]> {
     if let Some(number) = facts.uniform(value) {
         return Some([number; 2]);
     }
-    let made =
-        |op: Op| facts.made(value, op).into_iter().find_map(|made| through(facts, &made, depth));
+    let made = |op: Op| {
+        facts.made(value, op).into_iter().find_map(|made| through(facts, value, &made, depth))
+    };
     let ops = op::table().filter(|op| matches!(op.kind, Kind::Constant | Kind::Elementwise));
     let others = ["tril", "triu"].into_iter().map(op::get);
     (depth > 0).then(|| ops.chain(others).find_map(made)).flatten()
 }
 
-fn through(facts: &dyn Facts, made: &Made, depth: usize) -> Option<[f64; 2]> {
+fn through(facts: &dyn Facts, value: Value, made: &Made, depth: usize) -> Option<[f64; 2]> {
     let operand = |at: usize| halves(facts, made.operands[at], depth - 1);
     let diagonal = made.op.attr_index("diagonal").map(|at| as_int(&made.attrs[at]));
     match (made.op.name, diagonal, made.attrs.first()) {
@@ -54,22 +55,20 @@ fn through(facts: &dyn Facts, made: &Made, depth: usize) -> Option<[f64; 2]> {
         ("triu", Some(1), _) => Some([0.0, operand(0)?[1]]),
         ("tril" | "triu", ..) => None,
         (_, _, Some(Attr::Tensor(tensor))) => written(tensor),
-        _ => each(facts, made, depth),
+        _ => each(facts, value, made, depth),
     }
 }
 
 /// Those of an elementwise operation: it is computed for the two numbers alone.
-fn each(facts: &dyn Facts, made: &Made, depth: usize) -> Option<[f64; 2]> {
+fn each(facts: &dyn Facts, value: Value, made: &Made, depth: usize) -> Option<[f64; 2]> {
     let pair = |value: &Value| {
         let numbers = halves(facts, *value, depth - 1)?;
         Some(Tensor::from_f64s(facts.ty(*value).dtype, vec![2], &numbers))
     };
-    let whole = |value: &&Value| facts.uniform(**value).is_none();
-    let last =
-        |value: &Value| facts.ty(*value).shape.dims.iter().rev().take(2).collect::<Vec<&Dim>>();
-    let mut shapes = made.operands.iter().filter(whole).map(last);
-    let first = shapes.next()?;
-    if made.operands.is_empty() || shapes.any(|shape| shape != first) {
+    // A row or a column that is repeated is no matrix of two numbers.
+    let last = |of: Value| facts.ty(of).shape.dims.iter().rev().take(2).collect::<Vec<&Dim>>();
+    let mut matrices = made.operands.iter().filter(|of| facts.uniform(**of).is_none());
+    if !matrices.all(|of| last(*of) == last(value)) {
         return None;
     }
     let pairs: Option<Vec<Tensor>> = made.operands.iter().map(pair).collect();
@@ -82,10 +81,13 @@ fn written(tensor: &Tensor) -> Option<[f64; 2]> {
     let [.., rows, columns] = *tensor.shape() else {
         return None;
     };
+    if columns < 2 || tensor.is_empty() {
+        return None;
+    }
     let numbers = [0, 1].map(|at| tensor.element_f64(at));
     let fits = |at: usize| {
         let later = at % columns > at / columns % rows;
         tensor.element_f64(at).to_bits() == numbers[usize::from(later)].to_bits()
     };
-    (columns > 1 && (0..tensor.len()).all(fits)).then_some(numbers)
+    (0..tensor.len()).all(fits).then_some(numbers)
 }

@@ -115,16 +115,7 @@ impl Lines {
             }
             Expr::Call(head, args) if !args.is_empty() => {
                 self.line(indent, &format!("{prefix}{}", opened(head, "(")));
-                let joined: Vec<String> = args.iter().map(Argument::to_string).collect();
-                let joined = joined.join(", ");
-                if indent + 4 + joined.chars().count() <= WIDTH {
-                    self.line(indent + 4, &joined);
-                } else {
-                    for arg in args {
-                        let key = arg.keyword.as_ref().map(|k| format!("{k}="));
-                        self.place(indent + 4, key.as_deref().unwrap_or(""), &arg.value, ",");
-                    }
-                }
+                self.arguments(indent + 4, args);
                 self.line(indent, &format!("){suffix}"));
             }
             Expr::Index(head, items) if self.breaks_inside(indent, prefix, head) => {
@@ -172,6 +163,19 @@ impl Lines {
     fn breaks_inside(&self, indent: usize, prefix: &str, head: &Expr) -> bool {
         matches!(head, Expr::Call(_, args) if !args.is_empty())
             && !self.fits(indent, prefix, head, "[")
+    }
+
+    /// On one line, or on one each.
+    fn arguments(&mut self, indent: usize, args: &[Argument]) {
+        let joined: Vec<String> = args.iter().map(Argument::to_string).collect();
+        let joined = joined.join(", ");
+        if indent + joined.chars().count() <= WIDTH {
+            return self.line(indent, &joined);
+        }
+        for arg in args {
+            let key = arg.keyword.as_ref().map(|k| format!("{k}="));
+            self.place(indent, key.as_deref().unwrap_or(""), &arg.value, ",");
+        }
     }
 
     fn items(

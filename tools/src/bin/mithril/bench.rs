@@ -26,7 +26,8 @@ impl Bench {
     /// Errors: there is no Python to run, or the measurements cannot be kept.
     pub fn run(&self) -> Result<ExitCode> {
         let mut command = python::call("calibration", &json!(self.backends).to_string());
-        let ran = command.stderr(Stdio::inherit()).output();
+        // What is measured is the model as it is written, and what is kept may be what is wrong.
+        let ran = command.env("MITHRIL_PROFILE", "").stderr(Stdio::inherit()).output();
         let output = ran.map_err(|error| python::absent(&error))?;
         if !output.status.success() {
             return Ok(ExitCode::from(output.status.code().map_or(2, |code| code as u8)));

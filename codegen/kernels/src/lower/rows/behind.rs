@@ -125,7 +125,10 @@ impl<'f> Rows<'f> {
         let end = self.nest.b.offset(to, -1);
         let behind = self.behind(end, &done, &last);
         self.nest.kept = behind.kept;
+        // As the other rows are: where a row stands among a task's is not to be seen in its bits.
+        self.nest.b.set_divides(true);
         self.write_last(&last, &behind.place, None);
+        self.nest.b.set_divides(false);
         self.sides = last.sides;
     }
 

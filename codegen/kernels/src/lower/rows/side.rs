@@ -45,8 +45,12 @@ pub struct Blocks {
 }
 
 impl Blocks {
+    /// At least one: sums of no rows are written, too.
     pub fn count(&self) -> Dim {
-        self.rows.ceil_div(&Dim::Const(self.height))
+        match self.rows.as_const() {
+            Some(0) => Dim::Const(1),
+            _ => self.rows.ceil_div(&Dim::Const(self.height)),
+        }
     }
 
     fn is_one(&self) -> bool {

@@ -228,17 +228,27 @@ def _is_streamed(query, key, value):
     return alike and key.numel() > 0 and query.device.type == "cpu"
 
 
+def _rows(*arrays):
+    """The arrays, the elements of their last axis side by side: the kernel's wish."""
+    return [x if x.stride(-1) == 1 else x.contiguous() for x in arrays]
+
+
+def _each_head(query, *arrays):
+    """Keys or values repeated, so that each head of the query has its own."""
+    return [x.repeat_interleave(query.shape[-3] // x.shape[-3], -3) for x in arrays]
+
+
 def _attention(query, key, value, causal=False, scale=None, grouped=False):
     """Attention, and the log-sum-exp of each query's scores for its gradient."""
+    if grouped:
+        key, value = _each_head(query, key, value)
     if _is_streamed(query, key, value):
         return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-            query, key, value, 0.0, causal, scale=scale
+            *_rows(query, key, value), 0.0, causal, scale=scale
         )
     output = F.scaled_dot_product_attention(
-        query, key, value, is_causal=causal, scale=scale, enable_gqa=grouped
+        query, key, value, is_causal=causal, scale=scale
     )
-    if grouped:
-        key = key.repeat_interleave(query.shape[-3] // key.shape[-3], dim=-3)
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = query * scale @ key.mT
     if causal:
@@ -259,15 +269,22 @@ def _attention_gradient(
     grouped=False,
 ):
     """The gradients of attention by its query, key and value."""
+    if grouped:
+        heads = _each_head(query, key, value)
+        first, *others = _attention_gradient(
+            query, *heads, output, logsumexp, gradient, causal, scale
+        )
+        sizes = [(x.shape[-3], -1) for x in (key, value)]
+        sums = [x.unflatten(-3, size).sum(-3) for x, size in zip(others, sizes)]
+        return first, *sums
     if _is_streamed(query, key, value):
         backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-        return backward(
-            gradient, query, key, value, output, logsumexp, 0.0, causal, scale=scale
-        )
+        arrays = _rows(gradient, query, key, value, output)
+        return backward(*arrays, logsumexp, 0.0, causal, scale=scale)
 
     def attend(query, key, value):
         return F.scaled_dot_product_attention(
-            query, key, value, is_causal=causal, scale=scale, enable_gqa=grouped
+            query, key, value, is_causal=causal, scale=scale
         )
 
     return torch.func.vjp(attend, query, key, value)[1](gradient)
