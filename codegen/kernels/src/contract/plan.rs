@@ -127,6 +127,8 @@ const NEAR_BYTES: i64 = 28 << 10;
 const MOST_ROWS: u32 = 24;
 const MOST_COLS: i64 = 256;
 const MOST_TILES: i64 = 16;
+/// The products that are worth a task: some 20 µs.
+const TASK_PRODUCTS: i64 = 1 << 20;
 /// The panels of a block of `y` that are kept for the rows to come.
 const MOST_PANELS: i64 = 8;
 /// How many rows there are taken to be where that is not known.
@@ -353,9 +355,15 @@ impl Plan {
         let most = (BLOCK_BYTES / (self.depth * bytes)).clamp(self.strip(), MOST_COLS);
         let most = most / self.strip() * self.strip();
         self.block_cols = shape.n.map_or(most, |n| even(n, most, self.strip()));
+        // Where there are several panels of `y`, each task reads all of them.
+        let most = match self.deep {
+            false => TASK_PRODUCTS / (self.height() * self.block_cols * self.depth).max(1),
+            true => MOST_TILES,
+        };
+        let most = most.clamp(1, MOST_TILES);
         self.block_tiles = match self.rows {
-            Rows::Balanced { tiles, .. } => even(tiles, MOST_TILES, 1),
-            Rows::Greedy(_) => MOST_TILES,
+            Rows::Balanced { tiles, .. } => even(tiles, most, 1),
+            Rows::Greedy(_) => most,
         };
         // Rows a multiple of the cache's ways apart would push each other out.
         let apart = shape.x_stride.map(|s| s * bytes);
