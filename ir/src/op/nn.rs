@@ -34,10 +34,7 @@ pub(super) const OPS: &[OpDef] = &[
             let powers = (x - finite_max(x, Some(&[axis]))).exp().named("powers");
             powers / powers.sum(Some(&[axis]), true)
         }),
-        gradient: Gradient::Rule(|r| {
-            let weighted = r.g() * r.y();
-            vec![Some(weighted - r.y() * weighted.sum(Some(&[r.int("axis")]), true))]
-        }),
+        gradient: Gradient::Rule(|r| vec![Some(softmax_gradient(r.g(), r.y(), r.int("axis")))]),
         pullback: pullback::of_result("softmax_gradient"),
         python: Python {
             numpy: "",
@@ -61,10 +58,7 @@ pub(super) const OPS: &[OpDef] = &[
             let shifted = (x - finite_max(x, Some(&[axis]))).named("shifted");
             shifted - shifted.exp().sum(Some(&[axis]), true).log()
         }),
-        gradient: Gradient::Rule(|r| {
-            let total = r.g().sum(Some(&[r.int("axis")]), true);
-            vec![Some(r.g() - r.y().exp() * total)]
-        }),
+        gradient: Gradient::Rule(|r| vec![Some(log_softmax_gradient(r.g(), r.y(), r.int("axis")))]),
         pullback: pullback::of_result("log_softmax_gradient"),
         python: Python {
             numpy: "",
@@ -200,6 +194,17 @@ pub(super) fn check_scales(cx: &mut Infer, shape: &Shape, from: usize) -> Result
         cx.unify(&own.dims[0], &last, "the normalised dim and the one it is scaled by")?;
     }
     Ok(())
+}
+
+/// By the gradient `g` of the softmax `y`.
+pub(super) fn softmax_gradient<'a>(g: Var<'a>, y: Var<'a>, axis: i64) -> Var<'a> {
+    let weighted = g * y;
+    weighted - y * weighted.sum(Some(&[axis]), true)
+}
+
+/// By the gradient `g` of the logarithms `y`.
+pub(super) fn log_softmax_gradient<'a>(g: Var<'a>, y: Var<'a>, axis: i64) -> Var<'a> {
+    g - y.exp() * g.sum(Some(&[axis]), true)
 }
 
 fn weighted<'a>(r: &Rule<'a>, x: Var<'a>) -> Var<'a> {

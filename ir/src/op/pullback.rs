@@ -1,7 +1,10 @@
 //! Gradients that frameworks compute by operations of their own: what they take, and how they are
 //! asked for.
 
-use super::nn::{AXIS, BIAS, EPSILON, WEIGHT, X, check_scales, normalised};
+use super::nn::{
+    AXIS, BIAS, EPSILON, WEIGHT, X, check_scales, log_softmax_gradient, normalised,
+    softmax_gradient,
+};
 use super::{
     BASE, Class, Default, Infer, Kind, Meaning, OpDef, Operand, Pullback, Python, ShapeRule, attr,
     operand,
@@ -130,20 +133,14 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "softmax_gradient",
         doc: "The gradient of `softmax` along `axis`, whose result is `y`.",
-        meaning: Meaning::Decompose(|r| {
-            let weighted = r.arg(0) * r.arg(1);
-            weighted - r.arg(1) * weighted.sum(Some(&[r.int("axis")]), true)
-        }),
+        meaning: Meaning::Decompose(|r| softmax_gradient(r.arg(0), r.arg(1), r.int("axis"))),
         python: torch("@ops.aten._softmax_backward_data({gradient}, {y}, {axis}, {y}.dtype)"),
         ..PULLBACK_ALONG
     },
     OpDef {
         name: "log_softmax_gradient",
         doc: "The gradient of `log_softmax` along `axis`, whose result is `y`.",
-        meaning: Meaning::Decompose(|r| {
-            let total = r.arg(0).sum(Some(&[r.int("axis")]), true);
-            r.arg(0) - r.arg(1).exp() * total
-        }),
+        meaning: Meaning::Decompose(|r| log_softmax_gradient(r.arg(0), r.arg(1), r.int("axis"))),
         python: torch("@ops.aten._log_softmax_backward_data({gradient}, {y}, {axis}, {y}.dtype)"),
         ..PULLBACK_ALONG
     },
