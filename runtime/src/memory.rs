@@ -8,6 +8,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::VecDeque;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::{hint, slice, thread};
 
@@ -53,12 +54,8 @@ impl Block {
         }
         let class = Class::of(bytes).ok_or(OutOfMemory { bytes })?;
         let kept = lock().and_then(|mut kept| kept.take(class));
-        let Some(pointer) = kept.or_else(|| class.allocate()) else {
-            if let Some(mut kept) = lock() {
-                kept.forget(class);
-            }
-            return Err(OutOfMemory { bytes });
-        };
+        let pointer = kept.or_else(|| class.allocate()).ok_or(OutOfMemory { bytes })?;
+        USED.fetch_add(class.capacity, Ordering::Relaxed);
         Ok(Block { pointer, bytes })
     }
 
@@ -102,9 +99,10 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         let Some(class) = Class::of(self.bytes) else { return };
+        let used = USED.fetch_sub(class.capacity, Ordering::Relaxed);
         let mut evicted = Vec::new();
         match lock() {
-            Some(mut kept) => kept.put(class, self.pointer, &mut evicted),
+            Some(mut kept) => kept.put(class, self.pointer, used, &mut evicted),
             None => evicted.push((class, self.pointer)),
         }
         for (class, pointer) in evicted {
@@ -197,8 +195,7 @@ struct Kept {
     /// By class, the oldest first, with the time each came back.
     classes: [VecDeque<Free>; Class::COUNT],
     bytes: usize,
-    /// The bytes that are in use, and the most there were.
-    used: usize,
+    /// The most bytes there were in use.
     most: usize,
     clock: u64,
 }
@@ -214,34 +211,34 @@ unsafe impl Send for Free {}
 static KEPT: Mutex<Kept> = Mutex::new(Kept {
     classes: [const { VecDeque::new() }; Class::COUNT],
     bytes: 0,
-    used: 0,
     most: 0,
     clock: 0,
 });
 
+/// The bytes of all blocks there are.
+static USED: AtomicUsize = AtomicUsize::new(0);
+
 impl Kept {
-    /// The block of this class that came back last: it is most likely still in a cache. One more is
-    /// in use from now on.
+    /// The block of this class that came back last: it is most likely still in a cache.
     fn take(&mut self, class: Class) -> Option<NonNull<u8>> {
-        self.used += class.capacity;
         let free = self.classes[class.index].pop_back()?;
         self.bytes -= class.capacity;
         Some(free.pointer)
     }
 
-    /// One block of this class less is in use. Not below none: those that were made while the pool
-    /// was locked were not counted.
-    fn forget(&mut self, class: Class) {
-        self.used = self.used.saturating_sub(class.capacity);
-    }
-
-    /// Keeps a block, and moves to `evicted` the oldest ones that are too many then.
-    fn put(&mut self, class: Class, pointer: NonNull<u8>, evicted: &mut Vec<(Class, NonNull<u8>)>) {
+    /// Keeps a block, one of those that made up `used` bytes, and moves to `evicted` the oldest ones
+    /// that are too many then.
+    fn put(
+        &mut self,
+        class: Class,
+        pointer: NonNull<u8>,
+        used: usize,
+        evicted: &mut Vec<(Class, NonNull<u8>)>,
+    ) {
         self.clock += 1;
         self.classes[class.index].push_back(Free { since: self.clock, pointer });
         self.bytes += class.capacity;
-        self.most = self.most.max(self.used);
-        self.forget(class);
+        self.most = self.most.max(used);
         let limit = self.most.clamp(KEPT_ALWAYS, KEPT_BYTES);
         while self.bytes > limit {
             let ages = self.classes.iter().enumerate();
