@@ -123,6 +123,18 @@ def test_every_block_has_a_class():
             "Terminal not found: `Model` has no terminal `z`",
         ),
         (
+            lambda: two_layers().evaluate,
+            ml.TerminalError,
+            "Terminal not found: `Model` has no terminal `evaluate`\n"
+            "  hint: compile it first: `ml.compile(model, backend).evaluate`",
+        ),
+        (
+            lambda: Relu().bind,
+            ml.TerminalError,
+            "Terminal not found: `Relu` has no `bind`\n"
+            "  hint: compile it first: `ml.compile(model, backend).bind`",
+        ),
+        (
             lambda: two_layers().__iadd__(Relu),
             ml.UsageError,
             "Unexpected argument: `model +=` adds a block\n  got: type\n"

@@ -238,6 +238,7 @@ def test_another_output_than_the_final_cost() -> None:
         (True, "has no output `final_cost`, which `differentiate` names"),
         ("out", "did you mean `output`?"),
         ("output", "`output` is no scalar that has gradients"),
+        ("", "`differentiate` is the name of a scalar output"),
         (3, "`differentiate` is the name of a scalar output"),
     ],
 )

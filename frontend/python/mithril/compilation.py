@@ -137,7 +137,7 @@ def compile(
 
 
 def _differentiated(output: str | bool) -> str | None:
-    if not isinstance(output, (str, bool)):
+    if not isinstance(output, (str, bool)) or output == "":
         raise UsageError(
             "`differentiate` is the name of a scalar output, or `True` for `final_cost`"
             f"\n  got: {shown(output)}"

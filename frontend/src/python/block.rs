@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use mithril_ir::diagnostic::{Diagnostic, did_you_mean};
+use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 use mithril_ir::dtype::DType as Element;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -24,6 +24,10 @@ pub enum Inner {
     Train(Mutex<crate::TrainModel>),
 }
 
+/// What is asked of a model, and only a compiled one has.
+const COMPILED: &[&str] =
+    &["bind", "code", "evaluate", "evaluate_gradients", "export", "randomize_params"];
+
 /// What a model is built from, and can be compiled alone. Calling it connects its terminals, by
 /// name or in their order: inputs, then outputs.
 #[pyclass(frozen, subclass, weakref, module = "mithril._core")]
@@ -36,6 +40,32 @@ fn held(model: &Mutex<crate::TrainModel>) -> MutexGuard<'_, crate::TrainModel> {
 }
 
 impl Block {
+    /// A value of a model by its name.
+    fn terminal(&self, name: &str) -> Result<Connection> {
+        match self.inner.get() {
+            Some(Inner::Model(model)) if !name.starts_with("__") => {
+                Ok(Connection(model.terminal(name)?))
+            }
+            Some(Inner::Train(model)) if !name.starts_with("__") => {
+                Ok(Connection(held(model).model().terminal(name)?))
+            }
+            Some(Inner::Block(block)) => {
+                let own = block.inputs().iter().map(|t| &*t.name);
+                let own: Vec<&str> = own.chain(block.outputs().iter().map(|o| &*o.name)).collect();
+                let mut error = Diagnostic::new(format!(
+                    "Terminal not found: `{}` has no `{name}`",
+                    block.kind()
+                ));
+                error.hint = match own.contains(&name) {
+                    true => Some("a block's terminals are values once it is in a model: name them, and read them from the model".into()),
+                    false => did_you_mean(name, own.into_iter()),
+                };
+                error.err()
+            }
+            _ => Diagnostic::new(format!("Terminal not found: there is no `{name}`")).err(),
+        }
+    }
+
     fn rows(&self, shapes: Option<&Bound<'_, PyDict>>, depth: usize) -> Answer<Vec<Row>> {
         let block = self.current()?;
         let mut options = lower::Options::default();
@@ -382,27 +412,12 @@ impl Block {
     }
 
     fn __getattr__(&self, name: &str) -> Answer<Connection> {
-        match self.inner.get() {
-            Some(Inner::Model(model)) if !name.starts_with("__") => {
-                Ok(Connection(model.terminal(name)?))
-            }
-            Some(Inner::Train(model)) if !name.starts_with("__") => {
-                Ok(Connection(held(model).model().terminal(name)?))
-            }
-            Some(Inner::Block(block)) => {
-                let own = block.inputs().iter().map(|t| &*t.name);
-                let own: Vec<&str> = own.chain(block.outputs().iter().map(|o| &*o.name)).collect();
-                let mut error = Diagnostic::new(format!(
-                    "Terminal not found: `{}` has no `{name}`",
-                    block.kind()
-                ));
-                error.hint = match own.contains(&name) {
-                    true => Some("a block's terminals are values once it is in a model: name them, and read them from the model".into()),
-                    false => did_you_mean(name, own.into_iter()),
-                };
-                Err(error.into())
-            }
-            _ => Err(Diagnostic::new(format!("Terminal not found: there is no `{name}`")).into()),
-        }
+        let found = self.terminal(name).map_err(|error| match COMPILED.contains(&name) {
+            true => Box::new(
+                error.hint(format!("compile it first: `ml.compile(model, backend).{name}`")),
+            ),
+            false => error,
+        });
+        Ok(found?)
     }
 }
