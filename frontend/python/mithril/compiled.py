@@ -505,17 +505,19 @@ class CompiledModel:
         return ready[0], ready[1]
 
     def _converted(self, arrays: Arrays) -> Arrays:
-        """NumPy's arrays as the framework's; those of another dtype stay, to be refused."""
+        """NumPy's arrays as the framework's, and those that the backend adopts; others stay, to be
+        refused."""
         import numpy as np  # noqa: PLC0415
 
-        def right(name: str, value: Any) -> bool:
-            own = isinstance(value, (np.ndarray, np.generic))
-            return own and value.dtype.name == self._dtypes.get(name)
+        def converted(name: str, value: Any) -> Any:
+            if not isinstance(value, (np.ndarray, np.generic)):
+                adopted = self.backend.adopt(value)
+                return value if adopted is None else adopted
+            if value.dtype.name != self._dtypes.get(name):
+                return value
+            return self.backend.from_numpy(np.asarray(value))
 
-        if not any(right(name, value) for name, value in arrays.items()):
-            return arrays
-        convert = self.backend.from_numpy
-        return {n: convert(np.asarray(v)) if right(n, v) else v for n, v in arrays.items()}
+        return {name: converted(name, value) for name, value in arrays.items()}
 
     def _with_keys(self, inputs: Arrays) -> Arrays:
         """Keys that were not given are drawn from the backend's random numbers."""

@@ -269,6 +269,13 @@ class Backend(ABC):
 
     # Creation.
 
+    def adopt(self, value: object) -> Array | None:
+        """What a call takes in the place of another framework's array: one over the same memory.
+
+        None where this framework has no such arrays, or not of this one.
+        """
+        return None
+
     def array(self, value: object, dtype: object = None) -> Array:
         """A copy as an array of the framework.
 
@@ -300,6 +307,8 @@ class Backend(ABC):
             from .torch import as_numpy  # noqa: PLC0415
 
             return as_numpy(value)
+        if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+            return np.from_dlpack(value)
         try:
             return np.asarray(value)
         except ValueError as error:

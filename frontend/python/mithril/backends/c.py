@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import BackendError
-from .cpu import CpuRunner
-from .numpy import NumpyArrays
+from .cpu import CpuRunner, NativeArrays
 
 if TYPE_CHECKING:
     from .._core import Program
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["CBackend"]
 
 
-class CBackend(NumpyArrays):
+class CBackend(NativeArrays):
     """Runs models as C. Arrays are `numpy.ndarray`; outputs own their memory.
 
     The source is one file of C11 with a documented interface, `compiled.code`; `file_path=` writes

@@ -10,17 +10,45 @@ from ..errors import UsageError
 from .numpy import NumpyArrays
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from .._core import Native, Program
 
 __all__ = ["CpuBackend"]
 
 Arrays = Any
 
+DLPACK_CPU = 1
+"""`kDLCPU` of DLPack's devices."""
+
 TIERS = ("llvm", "auto", "instant")
 """What `tier` may be; `instant` code is never replaced, and is there for tests."""
 
 
-class CpuBackend(NumpyArrays):
+class NativeArrays(NumpyArrays):
+    """A backend whose code reads arrays where they are, those of other frameworks too."""
+
+    def adopt(self, value: object) -> NDArray[Any] | None:
+        """The elements of an array in the processor's memory, in place, as DLPack gives them.
+
+        None for one that is elsewhere, and for a tensor that a gradient is wanted of: no gradient
+        would come back.
+        """
+        if not hasattr(value, "__dlpack__") or getattr(value, "requires_grad", False):
+            return None
+        try:
+            if value.__dlpack_device__()[0] != DLPACK_CPU:  # type: ignore[attr-defined]
+                return None
+            # NumPy takes no bfloat16 from DLPack.
+            taken = (
+                self._as_numpy(value) if "bfloat16" in str(getattr(value, "dtype", "")) else None
+            )
+            return self.framework.from_dlpack(value) if taken is None else taken
+        except (BufferError, RuntimeError, TypeError, ValueError):
+            return None
+
+
+class CpuBackend(NativeArrays):
     """Runs models as native code. Arrays are `numpy.ndarray`; outputs own their memory.
 
     `threads` is how many work on a call: as many as the machine has cores, if it is left out.

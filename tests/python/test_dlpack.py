@@ -1,0 +1,85 @@
+"""Arrays of other frameworks in calls of native code and C, and its arrays in theirs."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from conftest import has
+
+import mithril as ml
+from mithril.models import Linear, Relu
+
+BACKENDS = [
+    pytest.param(make, marks=pytest.mark.skipif(not has(name), reason=f"without {name}"))
+    for name, make in (("cpu", ml.CpuBackend), ("c", ml.CBackend))
+]
+
+
+class Bare:
+    """An array of a framework that nobody knows."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+
+@pytest.mark.parametrize("make", BACKENDS)
+def test_arrays_of_other_frameworks_are_taken(make: Any) -> None:
+    compiled = ml.compile(Linear(4), make(), shapes={"input": [2, 3]})
+    params = compiled.randomize_params(seed=0)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    ones = {"output": np.ones((2, 4), np.float32)}
+    want, gradients = compiled.evaluate(params, {"input": x}, output_gradients=ones)
+    turned = torch.tensor(x.T.copy()).T
+    for take in (torch.tensor, jnp.asarray, Bare):
+        own = {name: take(value) for name, value in params.items()}
+        seeds = {"output": take(ones["output"])}
+        got, found = compiled.evaluate(own, {"input": take(x)}, output_gradients=seeds)
+        np.testing.assert_array_equal(got["output"], want["output"])
+        for name, gradient in gradients.items():
+            np.testing.assert_array_equal(found[name], gradient)
+    assert not turned.is_contiguous()
+    np.testing.assert_array_equal(
+        compiled.evaluate(params, {"input": turned})["output"], want["output"]
+    )
+
+
+@pytest.mark.parametrize("make", BACKENDS)
+def test_they_are_read_in_place(make: Any) -> None:
+    backend = make()
+    tensor, own = torch.ones(2, 3), np.ones((2, 3), np.float32)
+    for array, memory in ((tensor, tensor.numpy()), (Bare(own), own)):
+        assert np.shares_memory(backend.adopt(array), memory)
+    halves = torch.ones(2, 3, dtype=torch.bfloat16)
+    adopted = backend.adopt(halves)
+    assert adopted.dtype.name == "bfloat16"
+    assert np.shares_memory(adopted.view(np.int16), halves.view(torch.int16).numpy())
+    assert backend.adopt(jnp.ones(2, jnp.bfloat16)).dtype.name == "bfloat16"
+
+
+def test_outputs_go_to_other_frameworks_in_place() -> None:
+    compiled = ml.compile(Relu(), ml.CpuBackend(), shapes={"input": [2, 3]})
+    output = compiled.evaluate({}, {"input": torch.ones(2, 3)})["output"]
+    tensor = torch.from_dlpack(output)
+    tensor += 1
+    assert (output == 2).all()
+
+
+def test_what_cannot_be_taken_is_told() -> None:
+    compiled = ml.compile(Relu(), ml.CpuBackend(), shapes={"input": [2, 3]})
+    for wrong, message in (
+        (torch.ones(2, 3, requires_grad=True), r"another framework(.|\n)*`backend.array\(x\)`"),
+        (torch.ones(2, 3, device="meta"), "another framework"),
+        (torch.ones(2, 3).to_sparse(), "another framework"),
+        (torch.ones(2, 3, dtype=torch.float64), "another dtype"),
+        (torch.ones(3, 2), "another shape"),
+    ):
+        with pytest.raises(ml.MithrilError, match=message):
+            compiled.evaluate({}, {"input": wrong})
