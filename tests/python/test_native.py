@@ -487,8 +487,10 @@ params = {"linear.w": np.full((4, 8), 0.5, np.float32), "linear.b": np.ones(8, n
 found = compiled.evaluate(params, {"input": np.ones((4, 4), np.float32)})["output"]
 assert (found == 3).all(), found
 maps = open("/proc/self/maps").read()
-print(compiled.report().split("(")[-1].split(",")[0], "libMLIR" in maps)
+line = next(line for line in compiled.report().splitlines() if "launches" in line)
+print(line.split("(")[-1].split(",")[0], "libMLIR" in maps, *line[:-1].split("; ")[1:])
 """
+ABSENT = "1 compiled True 1 not in the cache"
 
 
 def start(folder, **environment):
@@ -506,7 +508,7 @@ def result(process):
 
 def test_a_warm_cache_needs_no_compiler(tmp_path):
     folder = tmp_path / "cache"
-    assert result(start(folder)) == "1 compiled True"
+    assert result(start(folder)) == ABSENT
     assert folder.stat().st_mode & 0o777 == 0o700
     (entry,) = folder.iterdir()
     # Not even the library is looked for.
@@ -522,13 +524,14 @@ def test_damaged_entries_are_compiled_again(tmp_path):
     flipped[len(whole) // 2] ^= 1
     for damaged in (b"", whole[:10], whole[:-1], bytes(flipped), whole + b"."):
         entry.write_bytes(damaged)
-        assert result(start(tmp_path / "cache")) == "1 compiled True"
+        found = result(start(tmp_path / "cache"))
+        assert found == "1 compiled True 1 damaged in the cache"
         assert entry.read_bytes() == whole
 
 
 def test_processes_share_a_cache(tmp_path):
     running = [start(tmp_path / "cache") for _ in range(6)]
-    assert {result(process) for process in running} <= {"1 compiled True", "0 compiled False"}
+    assert {result(process) for process in running} <= {ABSENT, "0 compiled False"}
     (entry,) = (tmp_path / "cache").iterdir()
     assert entry.suffix == ".o"
 
@@ -548,8 +551,10 @@ def test_folders_that_others_may_write_are_not_used(tmp_path):
     folder = tmp_path / "cache"
     folder.mkdir()
     folder.chmod(0o777)
-    assert result(start(folder)) == "1 compiled True"
+    why = "1 without a cache: others than this user may write to its folder"
+    assert result(start(folder)) == f"1 compiled True {why}"
     assert not list(folder.iterdir())
+    assert result(start("")) == "1 compiled True 1 without a cache: MITHRIL_CACHE is empty"
 
 
 def test_a_missing_library_is_told(tmp_path):

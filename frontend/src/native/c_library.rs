@@ -13,7 +13,7 @@ use libloading::Library;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_kernels::c::{Source, caller};
 
-use super::cache::{Cache, Key};
+use super::cache::{Cache, Key, Miss};
 use crate::VERSION;
 
 /// No products and sums as one, which would make bits depend on the compiler.
@@ -38,10 +38,10 @@ pub struct Unit {
     library: Mutex<Option<Arc<Library>>>,
 }
 
-/// A library, and whether it had to be compiled.
+/// A library, and why it had to be compiled, if it had.
 pub struct Loaded {
     pub library: Arc<Library>,
-    pub compiled: bool,
+    pub compiled: Option<Miss>,
 }
 
 impl Unit {
@@ -55,17 +55,18 @@ impl Unit {
     pub fn load(&self) -> Result<Loaded> {
         let mut kept = self.library.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(library) = &*kept {
-            return Ok(Loaded { library: library.clone(), compiled: false });
+            return Ok(Loaded { library: library.clone(), compiled: None });
         }
         let text = format!("{}{}", self.source.text, caller::print(&self.source));
         let compiler = Compiler::find()?;
         let (cache, key) = (Cache::open(), compiler.key(&text));
         let folder = Folder::new()?;
-        let cached = cache.get(&key).and_then(|bytes| folder.load(&bytes).ok());
-        let compiled = cached.is_none();
+        let cached = cache.get(&key);
+        let cached = cached.and_then(|bytes| folder.load(&bytes).map_err(|_| Miss::Damaged));
+        let compiled = cached.as_ref().err().copied();
         let library = match cached {
-            Some(library) => library,
-            None => {
+            Ok(library) => library,
+            Err(_) => {
                 let bytes = compiler.compile(&text, &folder)?;
                 cache.put(&key, &bytes);
                 cache.trim();

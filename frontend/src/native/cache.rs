@@ -10,7 +10,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
-use std::{env, process};
+use std::{env, fmt, process};
 
 use blake3::{Hash, Hasher};
 
@@ -24,7 +24,27 @@ const ABANDONED: Duration = Duration::from_secs(3600);
 
 /// The cache of this user; of nothing, where there is no folder for it.
 pub struct Cache {
-    folder: Option<PathBuf>,
+    folder: Result<PathBuf, &'static str>,
+}
+
+/// Why the cache does not have what was asked for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Miss {
+    /// There is none, and why.
+    Off(&'static str),
+    Absent,
+    /// Its contents are not what was written; it is removed.
+    Damaged,
+}
+
+impl fmt::Display for Miss {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Miss::Off(why) => write!(f, "without a cache: {why}"),
+            Miss::Absent => f.write_str("not in the cache"),
+            Miss::Damaged => f.write_str("damaged in the cache"),
+        }
+    }
 }
 
 /// One object on disk.
@@ -41,31 +61,33 @@ impl Cache {
     /// The cache in the folder that MITHRIL_CACHE names (none, if that is empty), or in
     /// `~/.cache/mithril`.
     pub fn open() -> Cache {
-        let folder = match env::var_os("MITHRIL_CACHE") {
-            Some(named) => Some(PathBuf::from(named)).filter(|path| !path.as_os_str().is_empty()),
-            None => env::var_os("HOME").map(|home| Path::new(&home).join(".cache/mithril")),
+        let folder = match (env::var_os("MITHRIL_CACHE"), env::var_os("HOME")) {
+            (Some(named), _) if named.is_empty() => Err("MITHRIL_CACHE is empty"),
+            (Some(named), _) => Ok(PathBuf::from(named)),
+            (None, Some(home)) => Ok(Path::new(&home).join(".cache/mithril")),
+            (None, None) => Err("neither MITHRIL_CACHE nor HOME is set"),
         };
-        Cache { folder: folder.filter(|folder| make(folder)) }
+        Cache { folder: folder.and_then(|folder| make(&folder).map(|()| folder)) }
     }
 
-    /// The entry of this key. One that is damaged is removed.
-    pub fn get(&self, key: &Key) -> Option<Vec<u8>> {
-        let path = self.path(key)?;
-        let mut bytes = fs::read(&path).ok()?;
+    /// The entry of this key, or why there is none. One that is damaged is removed.
+    pub fn get(&self, key: &Key) -> Result<Vec<u8>, Miss> {
+        let path = self.path(key).map_err(Miss::Off)?;
+        let mut bytes = fs::read(&path).map_err(|_| Miss::Absent)?;
         if bytes.len() < 32 || checksum(key, &bytes[32..]).as_bytes()[..] != bytes[..32] {
             self.remove(key);
-            return None;
+            return Err(Miss::Damaged);
         }
         bytes.drain(..32);
         // The time says when it was last of use.
         let _ = File::options().append(true).open(&path).and_then(|f| f.set_modified(now()));
-        Some(bytes)
+        Ok(bytes)
     }
 
     /// Keeps an entry. Where that fails, the next process works it out again.
     pub fn put(&self, key: &Key, bytes: &[u8]) {
         static COUNT: AtomicU64 = AtomicU64::new(0);
-        let (Some(path), Some(folder)) = (self.path(key), &self.folder) else { return };
+        let (Ok(path), Ok(folder)) = (self.path(key), &self.folder) else { return };
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let beside = folder.join(format!("{}-{count}.new", process::id()));
         let write = || -> io::Result<()> {
@@ -81,14 +103,14 @@ impl Cache {
     }
 
     pub fn remove(&self, key: &Key) {
-        if let Some(path) = self.path(key) {
+        if let Ok(path) = self.path(key) {
             let _ = fs::remove_file(path);
         }
     }
 
     /// Where it is; none, where there is no folder for it.
     pub fn folder(&self) -> Option<&Path> {
-        self.folder.as_deref()
+        self.folder.as_deref().ok()
     }
 
     /// How many bytes are kept.
@@ -135,8 +157,7 @@ impl Cache {
     }
 
     fn files(&self) -> Vec<(SystemTime, u64, PathBuf)> {
-        let Some(entries) = self.folder.as_ref().and_then(|folder| fs::read_dir(folder).ok())
-        else {
+        let Some(entries) = self.folder().and_then(|folder| fs::read_dir(folder).ok()) else {
             return Vec::new();
         };
         let file = |entry: io::Result<fs::DirEntry>| {
@@ -147,8 +168,11 @@ impl Cache {
         entries.filter_map(file).collect()
     }
 
-    fn path(&self, key: &Key) -> Option<PathBuf> {
-        Some(self.folder.as_ref()?.join(format!("{}.o", key.to_hex())))
+    fn path(&self, key: &Key) -> Result<PathBuf, &'static str> {
+        self.folder
+            .as_ref()
+            .map(|folder| folder.join(format!("{}.o", key.to_hex())))
+            .map_err(|why| *why)
     }
 }
 
@@ -160,13 +184,16 @@ fn checksum(key: &Key, bytes: &[u8]) -> Hash {
     Hasher::new().update(key.as_bytes()).update(bytes).finalize()
 }
 
-/// Makes the folder, for this user alone. False: it cannot be made, or others may write there, who
+/// Makes the folder, for this user alone. Errors: it cannot be made, or others may write there, who
 /// could have us run what they like.
-fn make(folder: &Path) -> bool {
+fn make(folder: &Path) -> Result<(), &'static str> {
     if !folder.is_dir() && DirBuilder::new().recursive(true).mode(0o700).create(folder).is_err() {
-        return false;
+        return Err("its folder cannot be made");
     }
     // SAFETY: the call has no conditions.
     let user = unsafe { libc::geteuid() };
-    folder.metadata().is_ok_and(|meta| meta.uid() == user && meta.mode() & 0o022 == 0)
+    match folder.metadata() {
+        Ok(meta) if meta.uid() == user && meta.mode() & 0o022 == 0 => Ok(()),
+        _ => Err("others than this user may write to its folder"),
+    }
 }

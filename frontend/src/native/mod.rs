@@ -30,6 +30,7 @@ mod swap;
 mod tier;
 
 use c_library::Unit;
+use cache::Miss;
 use fork::between_forks;
 pub use host::{Host, host};
 pub use library::{Library, Stage};
@@ -93,6 +94,8 @@ pub struct Ready {
     /// in an instant, by Cranelift.
     pub compiled: usize,
     pub instant: usize,
+    /// Why the cache did not have them, in order.
+    misses: Vec<Miss>,
     pub time: Duration,
     /// How long each kernel took to compile; none for what was there, or where C is compiled.
     times: Vec<Option<Duration>>,
@@ -225,8 +228,9 @@ impl Part {
         let (compiled, instant, time) = (objects.compiled, objects.pending.len(), start.elapsed());
         let swaps = tier == Tier::Auto && instant > 0;
         let swap = swaps.then(|| Arc::new(Swap::new(&executable, objects.pending, host)));
-        let times = objects.times;
-        Ok(Ready { executable, compiled, instant, time, times, swap, _library: None })
+        let (times, mut misses) = (objects.times, objects.misses);
+        misses.sort_unstable();
+        Ok(Ready { executable, compiled, instant, misses, time, times, swap, _library: None })
     }
 
     /// The constants in memory of the runtime. Each is copied there and then let go, so that they
@@ -257,11 +261,12 @@ impl Part {
         let results = (0..entry.results.len()).map(|i| at(Place::Result(i)));
         let program = c::caller::program(entry, &args.chain(results).collect::<Vec<_>>());
         let executable = Executable::new(program, vec![kernel], vec![], vec![]).map_err(invalid)?;
-        let compiled = if loaded.compiled { self.plan.kernels.len() } else { 0 };
+        let compiled = if loaded.compiled.is_some() { self.plan.kernels.len() } else { 0 };
+        let misses = loaded.compiled.into_iter().collect();
         let _library = Some(loaded.library);
         let (executable, time) = (Arc::new(executable), start.elapsed());
-        let times = Vec::new();
-        Ok(Ready { executable, compiled, instant: 0, time, times, swap: None, _library })
+        let (instant, times, swap) = (0, Vec::new(), None);
+        Ok(Ready { executable, compiled, instant, misses, time, times, swap, _library })
     }
 
     /// The bytes that a call works with, where these are the dims without numbers.
@@ -357,6 +362,9 @@ impl Ready {
             let _ = write!(text, "{instant} instant, ");
         }
         let _ = write!(text, "{found} found, {:.1} ms", 1e3 * self.time.as_secs_f64());
+        for same in self.misses.chunk_by(Miss::eq) {
+            let _ = write!(text, "; {} {}", same.len(), same[0]);
+        }
         if let Some(times) = self.executable.times() {
             let all: Duration = times.iter().sum();
             let _ = write!(text, "; {} a call", print(all));

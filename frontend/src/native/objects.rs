@@ -13,7 +13,7 @@ use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_kernels::code;
 use mithril_runtime::code::{Code, Error};
 
-use super::cache::{Cache, Key};
+use super::cache::{Cache, Key, Miss};
 use super::host::Host;
 use super::library::{self, Library, Stage};
 use super::progress::Progress;
@@ -31,6 +31,8 @@ pub struct Objects {
     pub code: Vec<Arc<Code>>,
     /// How many LLVM compiled.
     pub compiled: usize,
+    /// Why the cache did not have those that were compiled.
+    pub misses: Vec<Miss>,
     /// Those that Cranelift compiled; the others were there.
     pub pending: Vec<Pending>,
     /// How long each took to compile; none for what was there.
@@ -56,11 +58,11 @@ pub fn load(sources: &[Source], host: &Host, anew: bool) -> Result<Objects> {
     let keys: Vec<Key> = sources.iter().map(|source| key(&source.text, host)).collect();
     let lengths: Vec<Length> = sources.iter().map(Source::length).collect();
     let known = |key: &Key, cache: &Cache| match loaded(key) {
-        _ if anew => None,
-        Some(code) => Some((code, false, None)),
+        _ if anew => Err(Miss::Absent),
+        Some(code) => Ok((code, false, None)),
         None => cached(key, cache).map(|made| (Arc::new(made.code), false, None)),
     };
-    let (made, missing) = gather(&keys, &lengths, &known, &|at, cache| {
+    let (made, misses) = gather(&keys, &lengths, &known, &|at, cache| {
         let (source, start) = (&sources[at], Instant::now());
         let (code, quick) = match source.quick.and_then(instant) {
             Some(code) => (code, true),
@@ -69,7 +71,8 @@ pub fn load(sources: &[Source], host: &Host, anew: bool) -> Result<Objects> {
         Ok((Arc::new(code), quick, Some(start.elapsed())))
     })?;
     let times = made.iter().map(|(_, _, time)| *time).collect();
-    let mut objects = Objects { code: Vec::new(), compiled: missing, pending: Vec::new(), times };
+    let (compiled, code, pending) = (misses.len(), Vec::new(), Vec::new());
+    let mut objects = Objects { code, compiled, misses, pending, times };
     let mut remembered = Vec::new();
     for (kernel, ((code, quick, _), key)) in made.into_iter().zip(keys).enumerate() {
         match quick {
@@ -91,7 +94,7 @@ pub fn load(sources: &[Source], host: &Host, anew: bool) -> Result<Objects> {
 /// Errors: those of the native library.
 pub fn one(text: &str, key: &Key, host: &Host) -> Result<Arc<Code>> {
     let cache = Cache::open();
-    let known = loaded(key).or_else(|| cached(key, &cache).map(|made| Arc::new(made.code)));
+    let known = loaded(key).or_else(|| Some(Arc::new(cached(key, &cache).ok()?.code)));
     let code = match known {
         Some(code) => code,
         None => {
@@ -131,18 +134,19 @@ impl Source<'_> {
     }
 }
 
-/// What `known` gives for each key, or `make` for its number; and how many it made.
+/// What `known` gives for each key, or `make` for its number; and why it made any.
 fn gather<T: Send>(
     keys: &[Key],
     lengths: &[Length],
-    known: &dyn Fn(&Key, &Cache) -> Option<T>,
+    known: &dyn Fn(&Key, &Cache) -> std::result::Result<T, Miss>,
     make: &(dyn Fn(usize, &Cache) -> Result<T> + Sync),
-) -> Result<(Vec<T>, usize)> {
+) -> Result<(Vec<T>, Vec<Miss>)> {
     let cache = Cache::open();
-    let mut found: Vec<Option<T>> = keys.iter().map(|key| known(key, &cache)).collect();
+    let mut misses = Vec::new();
+    let known = keys.iter().map(|key| known(key, &cache).map_err(|miss| misses.push(miss)).ok());
+    let mut found: Vec<Option<T>> = known.collect();
     let mut missing: Vec<usize> = (0..keys.len()).filter(|&at| found[at].is_none()).collect();
-    let made = missing.len();
-    if made > 0 {
+    if !missing.is_empty() {
         // The long ones first: then the cores are done at about the same time.
         missing.sort_by_key(|&at| std::cmp::Reverse(lengths[at].1));
         // One core opens the library for its first kernel; the others have time for quick ones.
@@ -150,7 +154,7 @@ fn gather<T: Send>(
         if let Some(first) = missing.iter().position(|&at| !lengths[at].0) {
             missing[..=first].rotate_right(1);
         }
-        let progress = Progress::new(made);
+        let progress = Progress::new(missing.len());
         let made = each(&missing, &|at| {
             let made = make(at, &cache);
             progress.step();
@@ -163,7 +167,7 @@ fn gather<T: Send>(
         cache.trim();
         library::rest();
     }
-    Ok((found.into_iter().flatten().collect(), made))
+    Ok((found.into_iter().flatten().collect(), misses))
 }
 
 /// Cranelift's code; none, where it leaves the kernel to LLVM.
@@ -189,13 +193,13 @@ fn loaded(key: &Key) -> Option<Arc<Code>> {
 }
 
 /// What the disk has.
-fn cached(key: &Key, cache: &Cache) -> Option<Made> {
+fn cached(key: &Key, cache: &Cache) -> std::result::Result<Made, Miss> {
     let object = cache.get(key)?;
     match Code::load(&object) {
-        Ok(code) => Some(Made { object, code }),
+        Ok(code) => Ok(Made { object, code }),
         Err(_) => {
             cache.remove(key);
-            None
+            Err(Miss::Damaged)
         }
     }
 }
