@@ -10,8 +10,8 @@ use crate::context::PassContext;
 use crate::pass::Pass;
 
 pass! {
-    /// Adds what blocks and named terminals give to the results of the entry, whose calls must be
-    /// inlined: what is looked at on the way is a result like any other.
+    /// Adds what blocks and named terminals give to the results of the entry, into which what they lie
+    /// in must be inlined: what is looked at on the way is a result like any other.
     pub struct Keep("keep") {
         /// Names of terminals, or paths of blocks. A block that gives one value gives the result of
         /// its path; of several, each with a number behind it.

@@ -156,8 +156,9 @@ def diff(
 
     Arrays that are not given are drawn with `seed`: normal floats, integers of 0 and 1; dims
     without a number become small ones. `gradients` compares those of the params, too, for output
-    gradients that are drawn, and 1 for a scalar. `tolerance` is how far numbers may be apart, relative to the greatest of
-    their array; by default as the dtype has it. `options` are those of `ml.compile`.
+    gradients that are drawn, and 1 for a scalar. `tolerance` is how far numbers may be apart,
+    relative to the greatest of their array; by default as the dtype has it. `options` are those of
+    `ml.compile`.
 
     A block may differ where no output does: the others make up for it. Where an output or a next
     state differs, the blocks inside the first block that differs are compared in turn.

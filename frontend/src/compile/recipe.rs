@@ -85,14 +85,20 @@ fn differentiated(logical: Module, output: &str) -> Result<Module> {
     Ok(module)
 }
 
-/// The functions with these values as results.
+/// The functions with these values as results. What is repeated stays so, but for the blocks that
+/// values lie in; terminals inside other blocks are found once everything is inlined.
 fn keeping(logical: Module, paths: &[String], custom: bool) -> Result<Module> {
     if paths.is_empty() {
         return Ok(logical);
     }
-    let inline = Inline { custom, ..Inline::ALL };
-    let pipeline = Pipeline::default().then(inline).then(Keep { paths: paths.to_vec() });
-    Ok(Driver::default().run(&pipeline, &logical)?.0)
+    let kept = |around: &[String], levels: usize| {
+        let inline = |_| Inline { custom, around: around.to_vec(), ..Inline::ALL };
+        let inlined = (0..levels).map(inline).fold(Pipeline::default(), Pipeline::then);
+        let pipeline = inlined.then(Keep { paths: paths.to_vec() });
+        Ok(Driver::default().run(&pipeline, &logical)?.0)
+    };
+    let levels = paths.iter().map(|path| path.matches('.').count()).max().unwrap_or(0);
+    kept(paths, levels).or_else(|_| kept(&[], 1))
 }
 
 impl Recipe {
