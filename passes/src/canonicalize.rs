@@ -230,7 +230,7 @@ impl Simplifier<'_, '_> {
                 let same = self.rebuild.builder.with(|f| f.ty(value) == root.ty);
                 Ok(same.then_some(value))
             }
-            Node::Number(_) | Node::Near(_) | Node::Any(_) | Node::Map(_) => Ok(None),
+            _ => Ok(None),
         }
     }
 
@@ -254,7 +254,7 @@ impl Simplifier<'_, '_> {
                 let value = self.add(*op, &operands?, attrs, None, &found.loc, fuel - 1)?;
                 Ok(value.expect("no type is asked for"))
             }
-            Node::Known | Node::Near(_) | Node::Any(_) | Node::Map(_) => {
+            _ => {
                 unreachable!("stands on the left, or for the whole")
             }
         }

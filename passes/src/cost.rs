@@ -91,9 +91,10 @@ pub fn bytes(ty: &Type) -> Dim {
     (count(ty) * Dim::from(ty.dtype.bits() as i64)).ceil_div(&Dim::Const(8))
 }
 
-/// The elements of a tensor; of an unknown rank, those of the dims that are known.
+/// The elements of a tensor; `size(*x)` stands for those of the dims of a rank variable.
 pub fn count(ty: &Type) -> Dim {
-    ty.shape.dims.iter().cloned().product()
+    let open = ty.shape.lead.iter().map(|lead| Dim::symbol(format!("size(*{})", lead.as_str())));
+    open.chain(ty.shape.dims.iter().cloned()).product()
 }
 
 /// The arithmetic of a primitive.

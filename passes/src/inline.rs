@@ -25,13 +25,20 @@ pass! {
         checkpoint: bool = false,
         /// Whether `custom_gradient` does: once gradients are taken.
         custom: bool = false,
+        /// Where there are some, calls give way only for blocks that these paths lie in.
+        around: Vec<String> = Vec::new(),
     }
 }
 
 impl Inline {
     /// Leaves no call but those of external functions.
-    pub const ALL: Inline =
-        Inline { limit: Limit::All, repeated: Limit::All, checkpoint: true, custom: true };
+    pub const ALL: Inline = Inline {
+        limit: Limit::All,
+        repeated: Limit::All,
+        checkpoint: true,
+        custom: true,
+        around: Vec::new(),
+    };
 }
 
 impl Pass for Inline {
@@ -72,7 +79,7 @@ struct Sites<'a> {
 
 impl Sites<'_> {
     fn callee<'m>(&self, module: &'m Module, op: &Operation) -> Option<&'m Function> {
-        if op.op.kind != Kind::Call || !self.plain.contains(&op.op) {
+        if op.op.kind != Kind::Call || !self.plain.contains(&op.op) || !self.is_around(op) {
             return None;
         }
         let callee: &Arc<Function> = module.get(op.functions().next()?)?;
@@ -80,6 +87,14 @@ impl Sites<'_> {
         let once = self.calls.get(&callee.name).copied().unwrap_or(0) < 2;
         let small = self.pass.limit.above(count) && (once || self.pass.repeated.above(count));
         (!callee.external && small).then_some(callee)
+    }
+
+    fn is_around(&self, op: &Operation) -> bool {
+        let lies_in = |path: &String| {
+            let mut blocks = op.loc.paths().iter().filter_map(|own| path.strip_prefix(&**own));
+            blocks.any(|rest| rest.starts_with('.'))
+        };
+        self.pass.around.is_empty() || self.pass.around.iter().any(lies_in)
     }
 
     fn function(

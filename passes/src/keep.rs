@@ -10,8 +10,8 @@ use crate::context::PassContext;
 use crate::pass::Pass;
 
 pass! {
-    /// Adds what blocks and named terminals give to the results of the entry, whose calls must be
-    /// inlined: what is looked at on the way is a result like any other.
+    /// Adds what blocks and named terminals give to the results of the entry, into which what they lie
+    /// in must be inlined: what is looked at on the way is a result like any other.
     pub struct Keep("keep") {
         /// Names of terminals, or paths of blocks. A block that gives one value gives the result of
         /// its path; of several, each with a number behind it.
@@ -20,7 +20,8 @@ pass! {
 }
 
 impl Pass for Keep {
-    /// Errors: a path that is neither; a terminal that nothing computes.
+    /// Errors: a path that is neither, or lies in what is called with a gradient of its own; a
+    /// terminal that nothing computes.
     fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module> {
         let Some(entry) = module.entry().filter(|_| !self.paths.is_empty()) else {
             return Ok(module.clone());
@@ -94,6 +95,17 @@ fn leaving(function: &Function, path: &str) -> Vec<Value> {
 }
 
 fn missing<T>(function: &Function, path: &str) -> Result<T> {
+    let around = |operation: &&Operation| {
+        let within = |own: &Arc<str>| path.strip_prefix(&**own).is_some_and(|r| r.starts_with('.'));
+        operation.op.name == "custom_gradient" && operation.loc.paths().iter().any(within)
+    };
+    if let Some(block) = function.ops.iter().find(around).and_then(|op| op.loc.shortest()) {
+        return Diagnostic::new(format!(
+            "Terminal not found: `{path}` lies in `{block}`, which has a gradient of its own"
+        ))
+        .hint("with `inference=True`, where no gradient is taken, its values can be kept")
+        .err();
+    }
     let paths = function.ops.iter().filter_map(|operation| operation.loc.shortest());
     let named = function.values.iter().filter_map(|info| info.name.as_deref());
     let mut error = Diagnostic::new(format!(

@@ -23,6 +23,15 @@ fn of_a_linear_layer() {
 }
 
 #[test]
+fn of_an_open_rank() {
+    let cost = cost(
+        "%x: tensor<*b x 24 x f32>, %w: tensor<24 x 2 x f32>) -> (y: tensor<*b x 2 x f32>)",
+        "%0 = matmul(%x, %w)\nreturn %0",
+    );
+    assert_eq!(cost.to_string(), "96*size(*b) flop, 104*size(*b) + 192 B");
+}
+
+#[test]
 fn of_what_moves() {
     let cost = cost(
         "%x: tensor<1000 x 20 x f16>) -> (y: tensor<20 x 1000 x f16>)",

@@ -5,13 +5,14 @@ mod proofs;
 
 use mithril_passes::rules::Class::{Exact, Fast, Reassociating, Recognise};
 use mithril_passes::rules::matching::Match;
-use mithril_passes::rules::pattern::{number, op, vars};
+use mithril_passes::rules::pattern::{among, number, op, vars};
 use mithril_passes::rules::{RULES, Rule, choice};
-use proofs::{EXAMPLES, prove, small};
+use proofs::{examples, prove, small};
 
 #[test]
 fn every_rule_keeps_the_numbers() {
-    let rules = RULES.iter().filter(|rule| !rule.always);
+    let by_example = |rule: &Rule| examples().any(|example| example.rule == rule.name);
+    let rules = RULES.iter().filter(|rule| !rule.always || by_example(rule));
     let failures: Vec<String> =
         rules.filter_map(|rule| Some(format!("{}: {}", rule.name, prove(rule).err()?))).collect();
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
@@ -19,12 +20,12 @@ fn every_rule_keeps_the_numbers() {
 
 /// Integers of eight bits and bools: all values and pairs. Shapes: all of at most three axes of at
 /// most three elements, with all axes and shapes for attributes, and of two operands all that
-/// broadcast.
+/// broadcast; of what is joined all of at most two axes.
 #[test]
 fn every_rule_holds_of_all_that_is_small() {
     let check = |rule: &'static Rule| match small::prove(rule) {
         Ok(true) => None,
-        Ok(false) if EXAMPLES.iter().any(|example| example.rule == rule.name) => None,
+        Ok(false) if examples().any(|example| example.rule == rule.name) => None,
         Ok(false) => Some(format!("{}: it never fires", rule.name)),
         Err(why) => Some(format!("{}: {why}", rule.name)),
     };
@@ -34,7 +35,7 @@ fn every_rule_holds_of_all_that_is_small() {
 
 #[test]
 fn examples_are_of_rules() {
-    for example in EXAMPLES {
+    for example in examples() {
         let known = RULES.iter().any(|rule| rule.name == example.rule);
         assert!(known, "there is no rule `{}`", example.rule);
     }
@@ -84,7 +85,7 @@ fn wrong_somewhere() -> Vec<Rule> {
     let unary = |name: &'static str| move |x| op(name, [x]);
     let [abs, sign] = ["abs", "sign"].map(unary);
     let [transpose, swap, reverse] = ["transpose", "swap_axes", "reverse"].map(unary);
-    let [broadcast, slice, cast] = ["broadcast_in_dim", "slice", "cast"].map(unary);
+    let [broadcast, slice, cast, sum] = ["broadcast_in_dim", "slice", "cast", "sum"].map(unary);
     let pair = |name: &'static str| move |x, y| op(name, [x, y]);
     let [lt, maximum, minimum] = ["lt", "maximum", "minimum"].map(pair);
     let zero = number(0.0);
@@ -107,6 +108,8 @@ fn wrong_somewhere() -> Vec<Rule> {
         rule("reverse-any", reverse(reverse(x)), x),
         rule("broadcast-any-axes", broadcast(x), x),
         rule("slice-outer", slice(slice(x)), slice(x).with(outer)),
+        rule("slice-of-any-part", slice(among("concat", x)), slice(x).with(outer)),
+        rule("sum-once", sum(broadcast(x)), sum(x).with(outer)),
         rule("cast-any", cast(cast(x)), x),
         rule(
             "transpose-reverse",

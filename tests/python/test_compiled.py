@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import mithril as ml
-from mithril.models import Linear, Model, Relu, Sigmoid
+from mithril.models import Linear, Model, Relu, Sequential, Sigmoid
 
 
 def mlp() -> Model:
@@ -455,6 +455,15 @@ def test_hooks_see_inner_values(backend):
     assert seen == [(2, 4)]
     with pytest.raises(ml.TerminalError, match="Terminal not found"):
         compiled.register_hook("hiden", print)
+    with pytest.raises(ml.UsageError, match="`hook` is a function of one array"):
+        compiled.register_hook("hidden", 3)
+
+
+def test_reports_name_the_first_of_many_params():
+    model = Sequential([Linear(2) for _ in range(20)])
+    report = ml.compile(model, ml.NumpyBackend(), shapes={"input": [1, 2]}).report()
+    (params,) = [line for line in report.splitlines() if "params" in line]
+    assert params.startswith("  params: linear_0.w, linear_0.b,") and params.endswith("and 28 more")
 
 
 def test_torch_keeps_the_graph_only_where_asked():

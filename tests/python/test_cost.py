@@ -51,6 +51,19 @@ def test_costs_of_open_dims_are_formulas():
     assert total.params == 210
 
 
+def test_costs_of_open_ranks_are_formulas():
+    total = Linear(10).cost().total
+    assert total.flops == "20*input_1*size(*input) + 10*size(*input)"
+    assert total.peak is None
+
+
+def test_costs_take_dtypes_by_name():
+    half, single = (Relu().cost({"input": [8]}, dtype=d).total for d in ("float16", ml.float32))
+    assert (half.bytes, single.bytes) == (32, 64)
+    with pytest.raises(ml.MithrilError, match="this is no dtype"):
+        Relu().cost({"input": [8]}, dtype="float15")
+
+
 def test_an_embedding_computes_nothing():
     costs = Embedding(1000, 64).cost({"input": [2, 7]})
     assert costs.total.flops == 0

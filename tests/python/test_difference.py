@@ -276,3 +276,52 @@ def test_gradients_in_the_source_are_those_of_the_framework(backend, jit):
         scale = max(float(abs(np.asarray(value)).max()) for value in framework.values())
         for name, value in framework.items():
             np.testing.assert_allclose(np.asarray(own[name]), np.asarray(value), atol=1e-12 * scale)
+
+
+def test_gradients_are_compared_where_ones_would_say_nothing():
+    """The sum of a softmax is 1: for ones its gradient is 0 but for rounding."""
+    model = Model()
+    model |= Linear(8, name="project")(input="x", output="h")
+    model |= Softmax()(input="h", output="y")
+    options = {"shapes": {"x": [4, 3]}, "gradients": True, "against": "float64"}
+    found = ml.diff(model, ["numpy", "torch"], **options)
+    assert found.agrees, found
+    assert ml.diff(model, ["torch"], dtype="bfloat16", **options).agrees
+
+
+def test_what_is_repeated_stays_so_where_values_are_kept():
+    def layer(name: str) -> Model:
+        block = Model(name=name)
+        block |= Linear(6, name="up")(input="input", output="h")
+        block |= Tanh(name="bend")(input="h", output="bent")
+        block |= Linear(4, name="down")(input="bent", output="output")
+        return block
+
+    model = Model()
+    for i in range(12):
+        model |= layer(f"h_{i}")(input=f"x_{i}", output=f"x_{i + 1}")
+    options = {"shapes": {"x_0": [3, 4]}}
+    plain = ml.compile(model, ml.NumpyBackend(), **options)
+    paths = ["h_7", "h_2.bend", "h_9.up"]
+    compiled = ml.compile(model, ml.NumpyBackend(), keep=paths, **options)
+    assert len(compiled.code) < 1.5 * len(plain.code)
+    params = plain.randomize_params(seed=0)
+    x = np.random.default_rng(0).standard_normal((3, 4)).astype("f4")
+    outputs, gradients = compiled.evaluate(
+        params, {"x_0": x}, output_gradients={"x_12": np.ones((3, 4), "f4")}
+    )
+    values = {}
+    for i in range(12):
+        own = {name: params[f"h_{i}.{name}"] for name in ("up.w", "up.b", "down.w", "down.b")}
+        values[f"h_{i}.up"] = x @ own["up.w"] + own["up.b"]
+        values[f"h_{i}.bend"] = np.tanh(values[f"h_{i}.up"])
+        x = values[f"h_{i}"] = values[f"h_{i}.bend"] @ own["down.w"] + own["down.b"]
+    for path in paths:
+        np.testing.assert_allclose(outputs[path], values[path], rtol=1e-4, atol=1e-6)
+    _, expected = plain.evaluate(
+        params,
+        {"x_0": np.random.default_rng(0).standard_normal((3, 4)).astype("f4")},
+        output_gradients=np.ones((3, 4), "f4"),
+    )
+    for name, gradient in expected.items():
+        np.testing.assert_allclose(gradients[name], gradient, rtol=1e-4, atol=1e-6)

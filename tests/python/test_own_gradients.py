@@ -130,3 +130,17 @@ def test_what_cannot_be_a_gradient_is_refused():
     summed |= Sum(axis=0)(input="output_gradient", output="input_gradient")
     with pytest.raises(ml.ShapeError, match="`input_gradient` is no gradient"):
         ml.compile(Round(gradient=summed), ml.NumpyBackend(), shapes={"input": [2, 3]})
+
+
+def test_values_inside_are_kept_where_no_gradient_is_taken():
+    block = Model(name="block", gradient=straight())
+    block |= Multiply(name="scale")(left="input", right=4.0, output="scaled")
+    block |= Round(name="round")(input="scaled", output="output")
+    model = Model()
+    model |= block(input="x", output="y")
+    options = {"shapes": {"x": [2]}, "keep": ["block.scale"]}
+    compiled = ml.compile(model, ml.NumpyBackend(), inference=True, **options)
+    outputs = compiled.evaluate({}, {"x": np.array([0.3, 0.5], "f4")})
+    np.testing.assert_allclose(outputs["block.scale"], [1.2, 2.0], rtol=1e-6)
+    with pytest.raises(ml.TerminalError, match="lies in `block`, which has a gradient of its own"):
+        ml.compile(model, ml.NumpyBackend(), **options)

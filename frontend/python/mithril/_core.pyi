@@ -69,7 +69,7 @@ class Block:
         """
         The same as calling it.
         """
-    def cost(self, /, shapes: "dict[str, list[int | str | None]] | None" = None, *, dtype: "DType | None" = None, inference: bool = True) -> Costs:
+    def cost(self, /, shapes: "dict[str, list[int | str | None]] | None" = None, *, dtype: "DType | str | None" = None, inference: "bool" = True) -> Costs:
         """
         What each block costs, before anything runs: arithmetic, memory traffic, params, and the most
         bytes of inner values alive at once, of one forward pass. `shapes` are those of the inputs; of

@@ -176,7 +176,7 @@ class CompiledModel:
             (self.outputs, "outputs"),
         ]:
             if names:
-                lines.append(f"  {what}: {', '.join(names)}")
+                lines.append(f"  {what}: {_first(names)}")
         lines += [f"  {stage}: {1000 * t:.2f} ms" for stage, t in self._program.timings]
         if not self.backend.writes:
             lines += [f"  {line}" for line in self._runner.report]
@@ -342,10 +342,12 @@ class CompiledModel:
         return {what: Path(path) for what, path in paths.items()}
 
     def register_hook(self, name: str, hook: Callable[[Array], object]) -> None:
-        """Calls `hook` with the value of an output or of a named inner terminal at each call.
+        """Calls `hook` with the value of an output, a named inner terminal or a block at each call.
 
-        Errors: `TerminalError` for a terminal that is not there.
+        Errors: `TerminalError` for what is not there; `UsageError` for a hook that is no function.
         """
+        if not callable(hook):
+            raise UsageError(f"`hook` is a function of one array\n  got: {shown(hook)}")
         if name not in self._outputs:
             self._look_at(name)
         self._hooks.setdefault(name, []).append(hook)
@@ -539,3 +541,13 @@ class CompiledModel:
             for name, value in outputs.items():
                 print(f"{name}: {_core.DType(value.dtype).name}{list(value.shape)}")
         return {name: value for name, value in outputs.items() if name not in self._inner}
+
+
+NAMED = 12
+"""How many names a report has of each kind."""
+
+
+def _first(names: Sequence[str]) -> str:
+    """The names, of many the first ones and how many there are."""
+    shown, rest = names[:NAMED], len(names) - NAMED
+    return ", ".join(shown) + (f" and {rest:,} more" if rest > 0 else "")

@@ -156,8 +156,9 @@ def diff(
 
     Arrays that are not given are drawn with `seed`: normal floats, integers of 0 and 1; dims
     without a number become small ones. `gradients` compares those of the params, too, for output
-    gradients of ones. `tolerance` is how far numbers may be apart, relative to the greatest of
-    their array; by default as the dtype has it. `options` are those of `ml.compile`.
+    gradients that are drawn, and 1 for a scalar. `tolerance` is how far numbers may be apart,
+    relative to the greatest of their array; by default as the dtype has it. `options` are those of
+    `ml.compile`.
 
     A block may differ where no output does: the others make up for it. Where an output or a next
     state differs, the blocks inside the first block that differs are compared in turn.
@@ -299,9 +300,10 @@ class _Run:
         values.update({f"state {n}": backend.to_numpy(v) for n, v in states.items()})
         if self.gradients and "keep" not in more:
             floats = {r.name for r in compiled._program.results if r.dtype.is_float}
-            ones = {n: backend.ones_like(v) for n, v in outputs.items() if n in floats}
+            given = _cotangents({n: values[n] for n in sorted(floats & set(outputs))})
+            own = {n: backend.from_numpy(v.astype(values[n].dtype)) for n, v in given.items()}
             with np.errstate(all="ignore"):
-                _, gradients = compiled.evaluate(params, inputs, output_gradients=ones)
+                _, gradients = compiled.evaluate(params, inputs, output_gradients=own)
             named = gradients.items()
             values.update({_GRADIENT + n: backend.to_numpy(v) for n, v in named})
         return values
@@ -380,6 +382,18 @@ class _Dims:
                 f"\n  hint: give its shape with `shapes=`, or the array with `inputs=`"
             )
         return self._known.setdefault(dim, 2 + len(self._known) % 4)
+
+
+def _cotangents(outputs: Mapping[str, NDArray[Any]]) -> Arrays:
+    """The same output gradients for each backend, numbers of every float. Ones would say nothing of
+    a softmax, whose sum does not change. A scalar, such as a loss, has 1."""
+    import numpy as np  # noqa: PLC0415
+
+    generator = np.random.default_rng(0)
+    return {
+        name: np.asarray(generator.integers(-8, 9, value.shape) / 4 if value.ndim else 1.0)
+        for name, value in outputs.items()
+    }
 
 
 def _drawn(

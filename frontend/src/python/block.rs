@@ -11,10 +11,10 @@ use pyo3::types::{PyDict, PyTuple};
 
 use super::connection::Connection;
 use super::cost::Costs;
-use super::dtype::DType;
+use super::dtype;
 use super::fault::{Answer, guarded};
 use super::model::gradient_of;
-use super::value::{integer, optional_dict, settings, shapes, source};
+use super::value::{integer, optional_dict, settings, shapes, source, truth};
 use crate::summary::{self, Row};
 use crate::{blocks, lower};
 
@@ -330,17 +330,17 @@ impl Block {
     /// dims that are not numbers, costs are formulas.
     ///
     /// Errors: those of compiling.
-    #[pyo3(signature = (shapes: "dict[str, list[int | str | None]] | None"=None, *, dtype: "DType | None"=None, inference=true))]
+    #[pyo3(signature = (shapes: "dict[str, list[int | str | None]] | None"=None, *, dtype: "DType | str | None"=None, inference: "bool"=true))]
     fn cost(
         &self,
         #[pyo3(from_py_with = optional_dict)] shapes: Option<&Bound<'_, PyDict>>,
-        dtype: Option<&Bound<'_, DType>>,
-        inference: bool,
+        dtype: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = truth)] inference: bool,
     ) -> Answer<Costs> {
         guarded(|| {
             let options = lower::Options {
                 shapes: shapes.map(self::shapes).transpose()?.unwrap_or_default(),
-                dtype: dtype.map_or(Element::F32, |dtype| dtype.get().0),
+                dtype: dtype.map_or(Ok(Element::F32), dtype::of)?,
                 mode: if inference { lower::Mode::Inference } else { lower::Mode::Training },
                 ..lower::Options::default()
             };

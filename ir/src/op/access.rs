@@ -2,6 +2,7 @@
 
 use super::Op;
 use crate::attr::Attr;
+use crate::dim::Dim;
 use crate::shape::{Shape, Type};
 
 /// How loops get one element of the result. Elementwise operations have their expression,
@@ -118,4 +119,14 @@ fn repeated(wide: &Shape, narrow: &Shape) -> Vec<bool> {
     let lead = wide.dims.len() - narrow.dims.len();
     let stays = |axis: usize| axis >= lead && narrow.dims[axis - lead] == wide.dims[axis];
     (0..wide.dims.len()).map(|axis| !stays(axis)).collect()
+}
+
+/// Start and limit of a slice within `0..=dim`: negative numbers count from the end, `?` is the
+/// end; symbolic ones count from the front.
+pub fn slice_bounds(start: &Dim, limit: &Dim, dim: &Dim) -> (Dim, Dim) {
+    let place = |bound: &Dim| match bound.as_const() {
+        Some(b) if b < 0 => dim - &(-bound).min(dim),
+        _ => bound.max(&Dim::Const(0)).min(dim),
+    };
+    (place(start), if limit.is_unknown() { dim.clone() } else { place(limit) })
 }

@@ -172,7 +172,7 @@ fn construct(
             let origin = origin(terms, found);
             terms.operation_on(op, own, operands?, origin)
         }
-        Node::Near(_) | Node::Any(_) | Node::Known => None,
+        _ => None,
     }
 }
 

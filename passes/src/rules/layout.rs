@@ -58,7 +58,7 @@ fn rank(m: &Match) -> usize {
     m.shape(0).dims.len()
 }
 
-fn own_shape(m: &Match) -> Option<Attrs> {
+pub(super) fn own_shape(m: &Match) -> Option<Attrs> {
     Some(vec![("shape", m.result.shape.clone().into())])
 }
 
@@ -75,7 +75,7 @@ fn composed(m: &Match) -> Option<Attrs> {
 }
 
 /// Which axis of its operand each axis of a transpose or an exchange of two is.
-fn order(m: &Match, op: usize) -> Option<Vec<usize>> {
+pub(super) fn order(m: &Match, op: usize) -> Option<Vec<usize>> {
     let rank = m.shape(0).rank()?;
     if m.all("transpose").contains(&op) {
         return m.axes(op, "permutation", rank);

@@ -6,6 +6,7 @@ use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::Value;
+use mithril_ir::op::access::{FoldAxes, fold_axes};
 use mithril_ir::op::infer::{as_ints, find_attr};
 use mithril_ir::op::{self, Kind, Op};
 use mithril_ir::shape::{Shape, Type};
@@ -46,6 +47,8 @@ pub struct Match<'a> {
     vars: [Option<Value>; VARS],
     /// The operations of the left side, outermost first.
     made: SmallVec<[Made<'a>; 4]>,
+    /// Which operand is the term of [`Node::Among`].
+    part: usize,
 }
 
 /// The number that every element of an operation's result is. Layouts of one operand but repeat
@@ -79,17 +82,36 @@ pub fn each_match<'a>(
     facts: &'a dyn Facts,
     found: &mut dyn FnMut(&Match<'a>) -> ControlFlow<()>,
 ) -> ControlFlow<()> {
-    rule.left.roots().iter().try_for_each(|left| match left.node() {
-        Node::Op(op, args, _) if *op == root.op => {
-            let mut state = Match { facts, result: ty, vars: [None; VARS], made: SmallVec::new() };
-            state.operation(args, root.clone(), Goals::new(), rule, found)
-        }
-        Node::Map(args) if root.op.kind == Kind::Elementwise => {
-            let mut state = Match { facts, result: ty, vars: [None; VARS], made: SmallVec::new() };
-            state.operation(args, root.clone(), Goals::new(), rule, found)
-        }
-        _ => ControlFlow::Continue(()),
+    let roots = rule.left.roots();
+    let mut fitting = roots.into_iter().filter(|left| left.may_be(root.op));
+    fitting.try_for_each(|left| {
+        let (vars, made) = ([None; VARS], SmallVec::new());
+        let mut state = Match { facts, result: ty, vars, made, part: 0 };
+        state.operation(left, root.clone(), Goals::new(), rule, found)
     })
+}
+
+/// The ways in which the operands of an operation may be those of a term: of one that commutes in
+/// both orders.
+fn ways(term: Pattern, made: &Made) -> SmallVec<[Goals; 2]> {
+    let operands = &made.operands;
+    match term.node() {
+        Node::Op(_, args, _) | Node::Map(args) if args.len() == operands.len() => {
+            let goals = |order: &[Value]| args.iter().copied().zip(order.iter().copied()).collect();
+            let mut all: SmallVec<[Goals; 2]> = smallvec![goals(operands)];
+            if op::commutes(made.op) && operands[0] != operands[1] {
+                all.push(goals(&[operands[1], operands[0]]));
+            }
+            all
+        }
+        Node::Each(_, part) => {
+            smallvec![operands.iter().map(|operand| (*part, *operand)).collect()]
+        }
+        Node::Among(_, part) => {
+            operands.iter().map(|operand| smallvec![(*part, *operand)]).collect()
+        }
+        _ => SmallVec::new(),
+    }
 }
 
 impl<'a> Match<'a> {
@@ -131,34 +153,31 @@ impl<'a> Match<'a> {
                 goals.push((*term, value));
                 self.solve(goals, rule, found)
             }),
-            Node::Op(op, args, _) => {
+            Node::Op(op, ..) | Node::Among(op, _) | Node::Each(op, _) => {
                 let mut made = self.facts.made(value, *op).into_iter();
-                made.try_for_each(|made| self.operation(args, made, goals.clone(), rule, found))
+                made.try_for_each(|made| self.operation(pattern, made, goals.clone(), rule, found))
             }
             Node::Known | Node::Map(_) => ControlFlow::Continue(()),
         }
     }
 
-    /// Matches the operands of an operation, of one that commutes in both orders.
+    /// Matches the operands of an operation.
     fn operation(
         &mut self,
-        args: &[Pattern],
+        term: Pattern,
         made: Made<'a>,
         goals: Goals,
         rule: &Rule,
         found: &mut dyn FnMut(&Match<'a>) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        if args.len() != made.operands.len() {
-            return ControlFlow::Continue(());
-        }
-        let mut orders: SmallVec<[SmallVec<[Value; 3]>; 2]> = smallvec![made.operands.clone()];
-        if op::commutes(made.op) && made.operands[0] != made.operands[1] {
-            orders.push(made.operands.iter().rev().copied().collect());
-        }
+        let ways = ways(term, &made);
         self.made.push(made);
-        let flow = orders.into_iter().try_for_each(|operands| {
+        let flow = ways.into_iter().enumerate().try_for_each(|(at, way)| {
+            if let Node::Among(..) = term.node() {
+                self.part = at;
+            }
             let mut goals = goals.clone();
-            goals.extend(args.iter().copied().zip(operands).rev());
+            goals.extend(way.into_iter().rev());
             self.solve(goals, rule, found)
         });
         self.made.pop();
@@ -234,6 +253,22 @@ impl<'a> Match<'a> {
     /// The type of an operand of operation number `i` of the left side.
     pub fn operand(&self, i: usize, operand: usize) -> &'a Type {
         self.facts.ty(self.made[i].operands[operand])
+    }
+
+    /// Which operand the term is of an operation on any number of them.
+    pub fn part(&self) -> usize {
+        self.part
+    }
+
+    /// The types of the operands of operation number `i` of the left side.
+    pub fn operands(&self, i: usize) -> impl Iterator<Item = &'a Type> + '_ {
+        self.made[i].operands.iter().map(|operand| self.facts.ty(*operand))
+    }
+
+    /// The axes that the outermost operation folds.
+    pub fn folded(&self) -> FoldAxes {
+        let root = &self.made[0];
+        fold_axes(root.op, root.attrs, self.operand(0, 0), self.result)
     }
 
     /// The number of the first operation of this name on the left side.

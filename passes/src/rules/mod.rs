@@ -14,10 +14,13 @@ mod arithmetic;
 mod cast;
 mod composites;
 mod folds;
+mod indices;
 mod layout;
 mod logic;
 mod masks;
 pub mod matching;
+mod moved;
+mod parts;
 pub mod pattern;
 mod powers;
 
@@ -139,9 +142,12 @@ pub static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
         ("layout", layout::rules()),
         ("layout", layout::choices()),
         ("layout", layout::outward()),
+        ("layout", parts::rules()),
         ("algebra", algebra::rules()),
         ("powers", powers::rules()),
         ("folds", folds::rules()),
+        ("folds", moved::rules()),
+        ("indices", indices::rules()),
         ("composites", composites::rules()),
     ];
     let named = |(topic, rules): (&'static str, Vec<Rule>)| {

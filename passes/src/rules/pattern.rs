@@ -26,6 +26,10 @@ pub enum Node {
     Map(Vec<Pattern>),
     /// On the left: any of these terms.
     Any(Vec<Pattern>),
+    /// On the left: an operation on any number of operands, one of which is this term.
+    Among(Op, Pattern),
+    /// On the left: an operation on any number of operands, each of which is this term.
+    Each(Op, Pattern),
     /// On the right: the elements of the root as a literal, where its dims are known.
     Known,
 }
@@ -56,13 +60,22 @@ impl Pattern {
     /// The operations that its outermost one may be.
     pub fn heads(self) -> Vec<Op> {
         match self.0 {
-            Node::Op(op, ..) => vec![*op],
+            Node::Op(op, ..) | Node::Among(op, _) | Node::Each(op, _) => vec![*op],
             Node::Map(args) => {
                 let fits =
                     |op: &Op| op.kind == Kind::Elementwise && op.operands.len() == args.len();
                 op::table().filter(fits).collect()
             }
             _ => Vec::new(),
+        }
+    }
+
+    /// Whether its outermost operation may be this one.
+    pub fn may_be(self, op: Op) -> bool {
+        match self.0 {
+            Node::Op(own, ..) | Node::Among(own, _) | Node::Each(own, _) => *own == op,
+            Node::Map(_) => op.kind == Kind::Elementwise,
+            _ => false,
         }
     }
 
@@ -106,6 +119,16 @@ pub fn near(value: f64) -> Pattern {
 /// Any of these terms.
 pub fn any<const N: usize>(terms: [Pattern; N]) -> Pattern {
     Pattern::new(Node::Any(terms.to_vec()))
+}
+
+/// An operation on any number of operands, one of which is this term: [`Match::part`] says which.
+pub fn among(name: &str, term: Pattern) -> Pattern {
+    Pattern::new(Node::Among(op::get(name), term))
+}
+
+/// An operation on any number of operands, each of which is this term.
+pub fn each(name: &str, term: Pattern) -> Pattern {
+    Pattern::new(Node::Each(op::get(name), term))
 }
 
 /// An elementwise operation on these operands.

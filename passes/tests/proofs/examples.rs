@@ -8,8 +8,8 @@ pub struct Example {
     pub body: &'static str,
 }
 
-const ROWS: &str = "%x: tensor<n x 5 x f64>";
-const SAME: &str = "tensor<n x 5 x f64>";
+pub const ROWS: &str = "%x: tensor<n x 5 x f64>";
+pub const SAME: &str = "tensor<n x 5 x f64>";
 const ROW: &str = "tensor<n x 1 x f64>";
 
 const PAIR: &str = "%x: tensor<n x 5 x f64>, %y: tensor<n x 1 x f64>";
@@ -24,17 +24,17 @@ const THREE: &str = "%x: tensor<n x 4 x f64>, %y: tensor<4 x 5 x f64>, %z: tenso
 const TWO: &str = "%x: tensor<n x 4 x f64>, %y: tensor<4 x 5 x f64>";
 const SUMS: &str = "%x: tensor<n x 4 x f64>, %y: tensor<n x 4 x f64>, %z: tensor<4 x 5 x f64>";
 const BOTH: &str = "%x: tensor<n x 5 x f64>, %y: tensor<n x 5 x f64>";
-const LONE: &str = "%x: tensor<1 x 5 x f64>, %y: tensor<1 x 5 x f64>";
+pub const LONE: &str = "%x: tensor<1 x 5 x f64>, %y: tensor<1 x 5 x f64>";
 const CROSSED: &str = "%x: tensor<2 x n x 4 x 5 x f64>, %y: tensor<2 x 3 x 4 x 5 x f64>";
 const SQUARE: &str =
     "%q: tensor<2 x n x 4 x f64>, %k: tensor<2 x n x 4 x f64>, %v: tensor<2 x n x 6 x f64>";
-const CUBE: &str = "%x: tensor<n x 5 x 3 x f64>";
+pub const CUBE: &str = "%x: tensor<n x 5 x 3 x f64>";
 
-const fn one(rule: &'static str, result: &'static str, body: &'static str) -> Example {
+pub const fn one(rule: &'static str, result: &'static str, body: &'static str) -> Example {
     on(rule, ROWS, result, body)
 }
 
-const fn on(
+pub const fn on(
     rule: &'static str,
     args: &'static str,
     result: &'static str,
@@ -43,7 +43,7 @@ const fn on(
     Example { rule, args, result, body }
 }
 
-pub const EXAMPLES: &[Example] = &[
+pub const COMPOSED: &[Example] = &[
     one(
         "softmax",
         SAME,
@@ -403,7 +403,7 @@ pub const EXAMPLES: &[Example] = &[
     on(
         "swap-transpose",
         CUBE,
-        "tensor<3 x 5 x n x f64>",
+        "tensor<5 x 3 x n x f64>",
         "%d = transpose(%x) {permutation = [0, 2, 1]}\n%r = swap_axes(%d) {first = 0, second = 2}",
     ),
     on(

@@ -1,6 +1,7 @@
 //! What proves a rule: instances of its left side, before and after.
 
 mod examples;
+mod placed;
 pub mod small;
 mod special;
 
@@ -19,7 +20,7 @@ use mithril_passes::pass::Pass;
 use mithril_passes::rules::pattern::{Node, Pattern, VARS};
 use mithril_passes::rules::{Class, Rule};
 
-pub use examples::{EXAMPLES, Example};
+use examples::Example;
 use special::SPECIAL;
 
 /// How far results may be from each other, of themselves and at all, in f64.
@@ -33,10 +34,14 @@ const BENT: [&str; 1] = ["sigmoid-select"];
 /// Numbers of all the same size: what a variable that has to be one number is.
 const NUMBERS: [f64; 4] = [2.0, 0.25, -3.0, 5.0];
 
+/// The uses of rules that need attributes or shapes.
+pub fn examples() -> impl Iterator<Item = &'static Example> {
+    examples::COMPOSED.iter().chain(placed::PLACED)
+}
+
 /// Proves the rule, or says what is wrong.
 pub fn prove(rule: &'static Rule) -> Result<(), String> {
-    let examples: Vec<&Example> =
-        EXAMPLES.iter().filter(|example| example.rule == rule.name).collect();
+    let examples: Vec<&Example> = examples().filter(|example| example.rule == rule.name).collect();
     let mut fired = 0;
     if examples.is_empty() {
         for form in expand(rule.left) {
@@ -79,7 +84,7 @@ fn expand(pattern: Pattern) -> Vec<Form> {
         }
         Node::Var(i) => vec![Form::Var(*i)],
         Node::Number(x) | Node::Near(x) => vec![Form::Number(*x)],
-        Node::Known | Node::Map(_) => Vec::new(),
+        _ => Vec::new(),
     }
 }
 

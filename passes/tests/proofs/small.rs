@@ -23,7 +23,8 @@ pub fn prove(rule: &'static Rule) -> Result<bool, String> {
         }
         fired |= on_shapes(rule, &form)?;
     }
-    Ok(on_attributes(rule)? || fired)
+    fired |= on_attributes(rule)?;
+    Ok(on_joined(rule)? || fired)
 }
 
 /// What the rule makes of the module, if it fits. Literals of what is known are `canonicalize`'s.
@@ -219,25 +220,31 @@ fn broadcast(
     Ok(())
 }
 
-/// The operations of a term that is one on another down to a variable, innermost first.
-fn chain(pattern: Pattern) -> Option<Vec<Op>> {
+/// The operations of a term that is one on another down to a variable, innermost first; of each of
+/// its forms.
+fn chains(pattern: Pattern) -> Vec<Vec<Op>> {
     match pattern.node() {
-        Node::Var(_) => Some(Vec::new()),
+        Node::Var(_) => vec![Vec::new()],
+        Node::Any(terms) => terms.iter().flat_map(|term| chains(*term)).collect(),
         Node::Op(op, args, _) if args.len() == 1 => {
-            let mut ops = chain(args[0])?;
-            ops.push(*op);
-            Some(ops)
+            let longer = |ops: Vec<Op>| [&ops[..], &[*op]].concat();
+            chains(args[0]).into_iter().map(longer).collect()
         }
-        _ => None,
+        _ => Vec::new(),
     }
 }
 
 /// Operations on one operand with all attributes that small shapes allow.
 fn on_attributes(rule: &'static Rule) -> Result<bool, String> {
     let plain = |op: &Op| op.kind == Kind::Elementwise && op.attrs.is_empty();
-    let Some(ops) = chain(rule.left).filter(|ops| !ops.iter().all(plain)) else {
-        return Ok(false);
-    };
+    let mut fired = false;
+    for ops in chains(rule.left).iter().filter(|ops| !ops.iter().all(plain)) {
+        fired |= on_chain(rule, ops)?;
+    }
+    Ok(fired)
+}
+
+fn on_chain(rule: &'static Rule, ops: &[Op]) -> Result<bool, String> {
     let casts = ops.iter().any(|op| op.name == "cast");
     let bools = ops.iter().any(|op| matches!(op.name, "any" | "all"));
     let dtypes = DType::ALL.into_iter().filter(|dtype| match (casts, bools) {
@@ -255,7 +262,7 @@ fn on_attributes(rule: &'static Rule) -> Result<bool, String> {
         for shape in if casts { vec![vec![256]] } else { shapes(3, 3) } {
             let elements: Vec<f64> = (0..shape.iter().product()).map(element).collect();
             let x = Tensor::from_f64s(dtype, shape, &elements);
-            fired |= descend(rule, &ops, &mut Vec::new(), &x)?;
+            fired |= descend(rule, ops, &mut Vec::new(), &x)?;
         }
     }
     Ok(fired)
@@ -290,6 +297,86 @@ fn descend(
         chosen.pop();
     }
     Ok(fired)
+}
+
+/// Parts of what is joined, and what is joined of parts, of at most two axes.
+fn on_joined(rule: &'static Rule) -> Result<bool, String> {
+    let parts_of_joined = match rule.left.node() {
+        Node::Each(..) => false,
+        Node::Op(_, args, _) if matches!(args[..], [arg] if matches!(arg.node(), Node::Among(..))) => {
+            true
+        }
+        _ => return Ok(false),
+    };
+    let mut fired = false;
+    for shape in shapes(1, 4).into_iter().chain(shapes(2, 2)).filter(|shape| !shape.is_empty()) {
+        for axis in 0..shape.len() {
+            fired |= match parts_of_joined {
+                true => slices_of_joined(rule, &shape, axis)?,
+                false => joined_slices(rule, &shape, axis)?,
+            };
+        }
+    }
+    Ok(fired)
+}
+
+fn array(shape: &[usize], from: f64) -> Tensor {
+    let elements: Vec<f64> = (0..shape.iter().product()).map(|k| from + k as f64).collect();
+    Tensor::from_f64s(DType::F64, shape.to_vec(), &elements)
+}
+
+/// Every part of two arrays side by side, in both orders.
+fn slices_of_joined(rule: &'static Rule, shape: &[usize], axis: usize) -> Result<bool, String> {
+    let mut fired = false;
+    for other in 0..=2 {
+        let mut next = shape.to_vec();
+        next[axis] = other;
+        for shapes in [[shape, &next], [&next, shape]] {
+            let tensors = [array(shapes[0], 1.0), array(shapes[1], 100.0)];
+            let mut joined = shape.to_vec();
+            joined[axis] += other;
+            for attrs in slices(&joined) {
+                fired |= joined_of(rule, &tensors, |b, values| {
+                    let whole = b.op("concat", values, &[("axis", (axis as i64).into())]).ok()?;
+                    b.op("slice", &[whole], &attrs).ok()
+                })?;
+            }
+        }
+    }
+    Ok(fired)
+}
+
+/// Every two parts of an array side by side.
+fn joined_slices(rule: &'static Rule, shape: &[usize], axis: usize) -> Result<bool, String> {
+    let x = [array(shape, 1.0)];
+    let (all, mut fired) = (slices(shape), false);
+    for (first, second) in all.iter().flat_map(|first| all.iter().map(move |next| (first, next))) {
+        fired |= joined_of(rule, &x, |b, values| {
+            let parts = [first, second].map(|attrs| b.op("slice", values, attrs).ok());
+            let parts: Option<Vec<Value>> = parts.into_iter().collect();
+            b.op("concat", &parts?, &[("axis", (axis as i64).into())]).ok()
+        })?;
+    }
+    Ok(fired)
+}
+
+/// Checks what is built of arrays; nothing where it is not allowed.
+fn joined_of(
+    rule: &'static Rule,
+    tensors: &[Tensor],
+    build: impl Fn(&Builder, &[Value]) -> Option<Value>,
+) -> Result<bool, String> {
+    let b = Builder::new("main");
+    let arg = |(i, x): (usize, &Tensor)| {
+        b.arg(format!("x{i}"), Role::Param, Type::new(x.dtype(), Shape::fixed(x.shape())))
+    };
+    let values: Vec<Value> = tensors.iter().enumerate().map(arg).collect();
+    let Some(value) = build(&b, &values) else {
+        return Ok(false);
+    };
+    let result = ResultDef { name: "r".into(), value, state: None };
+    let module = Module::of(b.finish(vec![result]).expect("its operations are right"));
+    check(rule, &module, tensors)
 }
 
 /// What an operation on an operand of this shape may have for attributes, and some it may not.

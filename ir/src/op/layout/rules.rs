@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use super::super::Infer;
+use super::super::access::slice_bounds;
 use super::super::reduce::without_axes;
 use crate::algebra::{Rule, Var};
 use crate::attr::Attr;
@@ -210,16 +211,6 @@ pub(super) fn squeeze_shape(cx: &mut Infer) -> Result<Shape> {
         cx.unify(&dim, &Dim::Const(1), "a squeezed axis and 1")?;
     }
     without_axes(cx.shape(0), Some(&axes), false)
-}
-
-/// Start and limit of a slice within `0..=dim`: negative numbers count from the end, `?` is the
-/// end; symbolic ones count from the front.
-pub fn slice_bounds(start: &Dim, limit: &Dim, dim: &Dim) -> (Dim, Dim) {
-    let place = |bound: &Dim| match bound.as_const() {
-        Some(b) if b < 0 => dim - &(-bound).min(dim),
-        _ => bound.max(&Dim::Const(0)).min(dim),
-    };
-    (place(start), if limit.is_unknown() { dim.clone() } else { place(limit) })
 }
 
 /// How many elements lie between them: what the bounds differ by, in a form that reads well.

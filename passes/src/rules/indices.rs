@@ -1,0 +1,188 @@
+//! What is read at positions that are data, and how far such positions reach.
+
+use mithril_ir::attr::Attr;
+use mithril_ir::graph::Value;
+use mithril_ir::op::get;
+use mithril_ir::op::infer::as_int;
+use mithril_ir::scalar::round::int_range;
+use mithril_ir::shape::{Shape, axis_of};
+use mithril_ir::tensor::Tensor;
+
+use super::Class::{Exact, Recognise};
+use super::matching::{Facts, Made, Match};
+use super::pattern::{any, number, op, unary, vars};
+use super::{Attrs, Rule, choice};
+
+/// How many operations are looked through.
+const DEPTH: usize = 8;
+
+pub(super) fn rules() -> Vec<Rule> {
+    let [i, w] = vars();
+    let [one_hot, cast, expand] = ["one_hot", "cast", "expand_dims"].map(unary);
+    let iota = op("iota", []);
+    let take = |x, at| op("take", [x, at]);
+    let chosen = any([one_hot(i), cast(op("eq", [expand(i), iota]))]);
+    let product = op("matmul", [chosen, w]);
+    // An index that is out of range chooses no row.
+    let [first, last] = [0, 1].map(|_| op("constant", []));
+    let [first, last] = [first.with(zero), last.with(last_class)];
+    let within = op("minimum", [op("maximum", [i, first]), last]);
+    let inside = expand(op("eq", [within, i])).with(|_| Some(vec![("axes", Attr::ints([-1]))]));
+    let row = take(w, within).with(first_axis);
+    vec![
+        choice(Recognise, "one-hot-take", product, take(w, i).with(first_axis))
+            .when(|m| classes(m).is_some_and(|count| reaches(m, 0, count))),
+        choice(Recognise, "one-hot-select", product, op("select", [inside, row, number(0.0)])),
+        choice(Exact, "take-of-iota", take(iota, i), cast(i).with(own_dtype)).when(counts),
+        choice(Exact, "take-by-iota", take(w, iota), op("slice", [w]).with(from_the_start)),
+    ]
+}
+
+fn first_axis(_: &Match) -> Option<Attrs> {
+    Some(vec![("axis", Attr::Int(0))])
+}
+
+fn own_dtype(m: &Match) -> Option<Attrs> {
+    Some(vec![("dtype", m.result.dtype.into())])
+}
+
+/// How many classes the rows of a matrix are chosen by.
+fn classes(m: &Match) -> Option<i64> {
+    let count = match (m.find("one_hot"), m.find("expand_dims"), m.find("iota")) {
+        (Some(at), ..) => as_int(m.attr(at, "classes")),
+        (_, Some(expand), Some(iota)) => {
+            let rank = m.shape(0).rank()? + 1;
+            let last = m.axes(expand, "axes", rank)? == [rank - 1];
+            shape(m.attr(iota, "shape")).filter(|shape| last && shape.rank() == Some(1))?.dims[0]
+                .as_const()?
+        }
+        _ => return None,
+    };
+    (count > 0 && m.shape(1).rank() == Some(2)).then_some(count)
+}
+
+fn shape(attr: &Attr) -> Option<&Shape> {
+    match attr {
+        Attr::Shape(shape) => Some(shape),
+        _ => None,
+    }
+}
+
+fn zero(m: &Match) -> Option<Attrs> {
+    integer(m, 0)
+}
+
+fn last_class(m: &Match) -> Option<Attrs> {
+    let most = i64::try_from(int_range(m.dtype(0)).1).unwrap_or(i64::MAX);
+    integer(m, (classes(m)? - 1).min(most))
+}
+
+/// A literal of the dtype of indices.
+fn integer(m: &Match, value: i64) -> Option<Attrs> {
+    let tensor = || Tensor::from_i64s(m.dtype(0), Vec::new(), &[value]);
+    m.dtype(0).is_int().then(|| vec![("value", Attr::Tensor(tensor()))])
+}
+
+/// Of a take from a ramp: whether each index is there, and is a number of the ramp's dtype.
+fn counts(m: &Match) -> bool {
+    let ramp = m.find("iota").and_then(|at| shape(m.attr(at, "shape")));
+    let count = ramp.filter(|shape| shape.rank() == Some(1)).and_then(|s| s.dims[0].as_const());
+    let kept = |count: i64| Tensor::scalar(m.result.dtype, count as f64).element_f64(0);
+    count.is_some_and(|count| reaches(m, 0, count) && kept(count) == count as f64)
+}
+
+/// Of a take by a ramp: the first slices, where there are as many.
+fn from_the_start(m: &Match) -> Option<Attrs> {
+    let count = &m.operand(0, 1).shape;
+    let axis = axis_of(as_int(m.attr(0, "axis")), m.shape(1).rank()?)?;
+    let dim = &m.shape(1).dims[axis];
+    let [count] = &count.dims[..] else {
+        return None;
+    };
+    (dim - count).lower_bound().filter(|least| *least >= 0)?;
+    Some(vec![
+        ("axes", Attr::ints([axis as i64])),
+        ("starts", Shape::fixed(&[0]).into()),
+        ("limits", Shape::new([count.clone()]).into()),
+    ])
+}
+
+/// Whether all elements of a variable are indices of an axis of so many.
+fn reaches(m: &Match, var: usize, count: i64) -> bool {
+    let (least, most) = range(m.facts(), m.var(var), DEPTH);
+    least >= 0 && most < i128::from(count)
+}
+
+/// What no element of a value is below, and what none is above.
+fn range(facts: &dyn Facts, value: Value, depth: usize) -> (i128, i128) {
+    let dtype = facts.ty(value).dtype;
+    let all = if dtype.is_float() { (i128::MIN, i128::MAX) } else { int_range(dtype) };
+    if depth == 0 || dtype.is_float() {
+        return all;
+    }
+    let ops = MADE.into_iter().chain(MOVED).map(get);
+    let bounds = ops.flat_map(|op| facts.made(value, op)).filter_map(|made| {
+        let operand = |at: usize| range(facts, made.operands[at], depth - 1);
+        let (least, most) = through(facts, &made, &operand)?;
+        (all.0 <= least && most <= all.1).then_some((least, most))
+    });
+    bounds.fold(all, |(low, high), (least, most)| (low.max(least), high.min(most)))
+}
+
+/// Operations whose results have bounds of their own.
+const MADE: [&str; 9] =
+    ["constant", "iota", "argmax", "argmin", "argsort", "maximum", "minimum", "select", "mod"];
+
+/// Operations whose results have the elements of their first operand, or numbers that they are cast to.
+const MOVED: [&str; 10] = [
+    "cast",
+    "take",
+    "broadcast_in_dim",
+    "reshape",
+    "transpose",
+    "swap_axes",
+    "expand_dims",
+    "squeeze",
+    "slice",
+    "reverse",
+];
+
+fn through(
+    facts: &dyn Facts,
+    made: &Made,
+    operand: &dyn Fn(usize) -> (i128, i128),
+) -> Option<(i128, i128)> {
+    let attr = |name: &str| made.op.attr_index(name).map(|at| &made.attrs[at]);
+    let ty = |at: usize| facts.ty(made.operands[at]);
+    let below = |shape: &Shape, axis: i64| {
+        let dim = shape.dims[axis_of(axis, shape.rank()?)?].as_const().filter(|dim| *dim > 0)?;
+        Some((0, i128::from(dim) - 1))
+    };
+    match made.op.name {
+        "constant" => match attr("value")? {
+            Attr::Tensor(tensor) => {
+                let numbers = tensor.to_i64s();
+                Some(((*numbers.iter().min()?).into(), (*numbers.iter().max()?).into()))
+            }
+            _ => None,
+        },
+        "iota" => below(shape(attr("shape")?)?, as_int(attr("axis")?)),
+        "argmax" | "argmin" | "argsort" => match attr("axis")? {
+            Attr::Int(axis) => below(&ty(0).shape, *axis),
+            _ => {
+                let count = ty(0).shape.elements()?.as_const().filter(|count| *count > 0)?;
+                Some((0, i128::from(count) - 1))
+            }
+        },
+        "maximum" => Some((operand(0).0.max(operand(1).0), operand(0).1.max(operand(1).1))),
+        "minimum" => Some((operand(0).0.min(operand(1).0), operand(0).1.min(operand(1).1))),
+        "select" => Some((operand(1).0.min(operand(2).0), operand(1).1.max(operand(2).1))),
+        // What is left of a division has the sign of the divisor.
+        "mod" => match operand(1) {
+            (1.., most) => Some((0, most - 1)),
+            _ => None,
+        },
+        "cast" if ty(0).dtype.is_float() => None,
+        _ => Some(operand(0)),
+    }
+}

@@ -1,0 +1,206 @@
+//! Folds of what is only repeated, turned or reshaped: what is folded first has fewer elements, and
+//! what comes behind the fold meets other layouts.
+
+use mithril_ir::attr::Attr;
+use mithril_ir::dim::Dim;
+use mithril_ir::op::infer::as_ints;
+use mithril_ir::shape::Shape;
+use mithril_ir::tensor::Tensor;
+
+use super::Class::{Exact, Reassociating, Recognise};
+use super::layout::{order, own_shape};
+use super::matching::Match;
+use super::pattern::{Pattern, any, op, unary, vars};
+use super::{Attrs, Rule, choice, is_int};
+
+/// Folds, and the rules by which they come before a turn and before a change of shape.
+const MOVED: [(&str, [&str; 2]); 7] = [
+    ("sum", ["sum-transpose", "sum-reshape"]),
+    ("mean", ["mean-transpose", "mean-reshape"]),
+    ("prod", ["prod-transpose", "prod-reshape"]),
+    ("max", ["max-transpose", "max-reshape"]),
+    ("min", ["min-transpose", "min-reshape"]),
+    ("any", ["any-transpose", "any-reshape"]),
+    ("all", ["all-transpose", "all-reshape"]),
+];
+
+pub(super) fn rules() -> Vec<Rule> {
+    let mut rules = behind_broadcasts();
+    for (fold, [turned, reshaped]) in MOVED {
+        let [left, right] = before_turn(fold);
+        // Minima, maxima and truths are those of their elements in any order.
+        let ordered = matches!(fold, "sum" | "mean" | "prod");
+        let rule = choice(Exact, turned, left, right);
+        rules.push(if ordered { rule.when(keeps_order) } else { rule });
+        let [left, right] = before_reshape(fold);
+        rules.push(choice(Exact, reshaped, left, right));
+    }
+    for (fold, name) in [("sum", "sum-turned"), ("mean", "mean-turned")] {
+        let [left, right] = before_turn(fold);
+        rules.push(choice(Reassociating, name, left, right));
+    }
+    rules
+}
+
+fn before_turn(fold: &str) -> [Pattern; 2] {
+    let [x] = vars();
+    let [transpose, swap] = ["transpose", "swap_axes"].map(unary);
+    let left = op(fold, [any([transpose(x), swap(x)])]);
+    [left, transpose(op(fold, [x]).with(turned_axes)).with(turn_of_result)]
+}
+
+fn before_reshape(fold: &str) -> [Pattern; 2] {
+    let [x] = vars();
+    let [reshape, expand, squeeze] = ["reshape", "expand_dims", "squeeze"].map(unary);
+    let left = op(fold, [any([reshape(x), expand(x), squeeze(x)])]);
+    [left, reshape(op(fold, [x]).with(reshaped_axes)).with(own_shape)]
+}
+
+/// Of what is repeated each element is folded once; sums are multiplied by how often it was.
+fn behind_broadcasts() -> Vec<Rule> {
+    let [x] = vars();
+    let broadcast = unary("broadcast_in_dim");
+    let before = |fold: &str| op(fold, [broadcast(x)]);
+    let after = |fold: &str| op(fold, [x]).with(own_axes);
+    let once = |class, name: &'static str, fold: &str| {
+        let right = broadcast(after(fold)).with(repeated_later);
+        choice(class, name, before(fold), right)
+    };
+    let several = broadcast(after("sum") * op("constant", []).with(times)).with(repeated_later);
+    vec![
+        once(Exact, "max-broadcast", "max").when(|m| copies(m).is_some()),
+        once(Exact, "min-broadcast", "min").when(|m| copies(m).is_some()),
+        once(Exact, "any-broadcast", "any").when(|m| copies(m).is_some()),
+        once(Exact, "all-broadcast", "all").when(|m| copies(m).is_some()),
+        once(Recognise, "mean-repeated", "mean").when(|m| copies(m).is_some() && folds_none(m)),
+        once(Reassociating, "mean-broadcast", "mean")
+            .when(|m| copies(m).is_some() && !folds_none(m)),
+        choice(Exact, "sum-broadcast-int", before("sum"), several).when(is_int),
+        choice(Reassociating, "sum-broadcast", before("sum"), several),
+    ]
+}
+
+/// The axis of a broadcast's result that each axis of its operand is.
+fn places(m: &Match) -> Option<Vec<usize>> {
+    let (rank, wide) = (m.shape(0).rank()?, m.operand(0, 0).shape.rank()?);
+    match as_ints(m.attr(1, "axes")) {
+        Some(_) => m.axes(1, "axes", wide),
+        None => Some((wide - rank..wide).collect()),
+    }
+}
+
+/// The axes of its operand that a fold of a broadcast folds.
+fn folded_of_own(m: &Match) -> Option<Vec<usize>> {
+    let folded = m.folded().folded;
+    let places = places(m)?;
+    Some((0..places.len()).filter(|axis| folded[places[*axis]]).collect())
+}
+
+fn folds_none(m: &Match) -> bool {
+    let is_one = |axis: &usize| m.shape(0).dims[*axis].as_const() == Some(1);
+    folded_of_own(m).is_some_and(|axes| axes.iter().all(is_one))
+}
+
+fn own_axes(m: &Match) -> Option<Attrs> {
+    Some(over(folded_of_own(m)?, false))
+}
+
+fn over(axes: Vec<usize>, keepdim: bool) -> Attrs {
+    let axes = Attr::ints(axes.into_iter().map(|axis| axis as i64));
+    vec![("axes", axes), ("keepdim", keepdim.into())]
+}
+
+/// What is not folded is repeated as before.
+fn repeated_later(m: &Match) -> Option<Attrs> {
+    let kept = m.folded().places;
+    let axes: Vec<usize> = places(m)?.into_iter().filter_map(|axis| kept[axis]).collect();
+    let rank = m.result.shape.dims.len();
+    let last = axes.iter().copied().eq(rank - axes.len()..rank);
+    let axes = Attr::ints(axes.into_iter().map(|axis| axis as i64));
+    let axes = if last { Attr::None } else { axes };
+    Some(vec![("shape", m.result.shape.clone().into()), ("axes", axes)])
+}
+
+/// How often each element is among those that are folded; `None` where that may be never.
+fn copies(m: &Match) -> Option<i64> {
+    let (places, narrow, wide) = (places(m)?, m.shape(0), &m.operand(0, 0).shape);
+    let mut repeated = m.folded().folded;
+    for (dim, place) in narrow.dims.iter().zip(places) {
+        match *dim == wide.dims[place] {
+            true => repeated[place] = false,
+            false if dim.as_const() == Some(1) => {}
+            false => return None,
+        }
+    }
+    let dims = wide.dims.iter().zip(repeated).filter(|(_, repeated)| *repeated);
+    let count = dims.map(|(dim, _)| dim.clone()).product::<Dim>().as_const()?;
+    (count > 0).then_some(count)
+}
+
+/// The same as a literal of the result's dtype, if that has the number.
+fn times(m: &Match) -> Option<Attrs> {
+    let count = copies(m)? as f64;
+    let number = Tensor::scalar(m.result.dtype, count);
+    (number.element_f64(0) == count).then(|| vec![("value", Attr::Tensor(number))])
+}
+
+/// The axes of `x` that a fold of its turn folds, in the order in which it folds them.
+fn folded_in_order(m: &Match) -> Option<Vec<usize>> {
+    let (order, folded) = (order(m, 1)?, m.folded().folded);
+    Some((0..order.len()).filter(|axis| folded[*axis]).map(|axis| order[axis]).collect())
+}
+
+fn keeps_order(m: &Match) -> bool {
+    folded_in_order(m).is_some_and(|axes| axes.is_sorted())
+}
+
+fn turned_axes(m: &Match) -> Option<Attrs> {
+    Some(over(folded_in_order(m)?, *m.attr(0, "keepdim") == Attr::Bool(true)))
+}
+
+/// The order of the axes that are left, among those of `x` that are left.
+fn turn_of_result(m: &Match) -> Option<Attrs> {
+    let (order, folded) = (order(m, 1)?, m.folded().folded);
+    let keep = *m.attr(0, "keepdim") == Attr::Bool(true);
+    let left = (0..order.len()).filter(|axis| keep || !folded[*axis]);
+    let left: Vec<usize> = left.map(|axis| order[axis]).collect();
+    let before = |axis: &usize| left.iter().filter(|other| *other < axis).count() as i64;
+    Some(vec![("permutation", Attr::ints(left.iter().map(before)))])
+}
+
+/// The axes of `x` that a fold of its elements in another shape folds: none or all of those that
+/// have become others together.
+fn reshaped_axes(m: &Match) -> Option<Attrs> {
+    let (own, new) = (m.shape(0), &m.operand(0, 0).shape);
+    let [own_ends, new_ends] = [products(own)?, products(new)?];
+    let folded = m.folded().folded;
+    let (mut axes, mut own_at, mut new_at) = (Vec::new(), 0, 0);
+    for (end, (_, count)) in own_ends.iter().enumerate() {
+        let Some(other) = new_ends.iter().position(|(_, other)| other == count) else {
+            continue;
+        };
+        let mut group = new_ends[new_at..=other].iter().map(|(axis, _)| folded[*axis]);
+        let all = group.clone().all(|folded| folded);
+        if !all && group.any(|folded| folded) {
+            return None;
+        }
+        if all {
+            axes.extend(own_ends[own_at..=end].iter().map(|(axis, _)| *axis));
+        }
+        (own_at, new_at) = (end + 1, other + 1);
+    }
+    let complete = own_at == own_ends.len() && new_at == new_ends.len();
+    complete.then(|| over(axes, false))
+}
+
+/// The axes that are not 1, and how many elements there are up to each.
+fn products(shape: &Shape) -> Option<Vec<(usize, Dim)>> {
+    shape.rank()?;
+    let mut count = Dim::Const(1);
+    let mut all = Vec::new();
+    for (axis, dim) in shape.dims.iter().enumerate().filter(|(_, dim)| dim.as_const() != Some(1)) {
+        count = &count * dim;
+        all.push((axis, count.clone()));
+    }
+    (count.as_const() != Some(0)).then_some(all)
+}

@@ -1,0 +1,110 @@
+"""What is read where it lies: rows for one-hot matrices, parts of parts; folds of what repeats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import mithril as ml
+from mithril.models import (
+    Arange,
+    BroadcastTo,
+    Buffer,
+    Concat,
+    Embedding,
+    IOKey,
+    Linear,
+    Model,
+    OneHot,
+    Split,
+)
+
+BACKENDS = {
+    "numpy": ml.NumpyBackend(),
+    "torch": ml.TorchBackend(),
+    "jax": ml.JaxBackend(),
+    "cpu": ml.CpuBackend(),
+}
+CLASSES, WIDTH = 500, 64
+
+
+def with_block() -> Model:
+    model = Model()
+    model |= OneHot(classes=CLASSES)(input=IOKey("i", dtype="int32"), output="chosen")
+    return model
+
+
+def with_comparison() -> Model:
+    model = Model()
+    model |= Buffer()(input=IOKey("i", dtype="int32"), output="own")
+    model |= Arange(CLASSES, dtype="int32")(output="classes")
+    same = model.own[:, None] == model.classes
+    model |= Buffer()(input=same.cast("float32"), output="chosen")
+    return model
+
+
+@pytest.mark.parametrize("write", [with_block, with_comparison])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_one_hot_matrices_read_rows(backend: str, write: Any) -> None:
+    model = write()
+    model |= Linear(WIDTH, use_bias=False, name="table")(input="chosen", output="y")
+    compiled = ml.compile(model, BACKENDS[backend], shapes={"i": ["n"]})
+    assert "one-hot-select" in [fired.rule for fired in compiled.explain().rules]
+
+    generator = np.random.default_rng(3)
+    table = generator.normal(size=(CLASSES, WIDTH)).astype(np.float32)
+    # Indices that there are, and some that choose nothing.
+    places = np.array([0, 3, CLASSES - 1, 3, CLASSES, -1, CLASSES + 70], np.int32)
+    chosen = (places[:, None] == np.arange(CLASSES)).astype(np.float32)
+    cotangent = generator.normal(size=(len(places), WIDTH)).astype(np.float32)
+    own = torch.from_numpy if backend == "torch" else np.asarray
+    outputs, gradients = compiled.evaluate(
+        {"table.w": own(table)}, {"i": own(places)}, output_gradients={"y": own(cotangent)}
+    )
+    np.testing.assert_array_equal(np.asarray(outputs["y"]), chosen @ table)
+    expected = chosen.T @ cotangent
+    np.testing.assert_allclose(np.asarray(gradients["table.w"]), expected, rtol=1e-6)
+
+
+def source(model: Model, **shapes: Any) -> str:
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes=shapes, inference=True)
+    return compiled.code[compiled.code.index("def forward") :]
+
+
+def test_positions_that_count_from_0_are_a_slice() -> None:
+    model = Model()
+    model |= Arange(7)(output="places")
+    model |= Embedding(16, 4, name="table")(input="places", output="y")
+    assert "table_w[:7]" in source(model)
+
+
+def test_what_is_cut_and_joined_again_is_itself() -> None:
+    model = Model()
+    model |= Split(2, axis=-1)(input="x", output="parts")
+    model |= Concat(axis=-1)(inputs=[model.parts[0], model.parts[1]], output="y")
+    code = source(model, x=["n", 8])
+    assert "concatenate" not in code and "[:" not in code
+
+
+def test_parts_of_what_is_joined_are_read_where_they_are() -> None:
+    model = Model()
+    model |= Concat(axis=0)(inputs=["a", "b"], output="both")
+    model |= Buffer()(input=model.both[3:5], output="y")
+    code = source(model, a=[3, "n"], b=[4, "n"])
+    assert "b[:2]" in code and "concatenate" not in code
+
+
+def test_folds_of_what_is_repeated_read_it_once() -> None:
+    model = Model()
+    model |= BroadcastTo(shape=[100, 6])(input="x", output="rows")
+    model |= Buffer()(input=model.rows.max(axis=0), output="greatest")
+    model |= Buffer()(input=model.rows.mean(axis=0), output="mean")
+    code = source(model, x=[6])
+    assert "max(" not in code and "mean(" not in code
+    numbers = np.arange(6, dtype=np.float32)
+    outputs = ml.compile(model, ml.NumpyBackend(), shapes={"x": [6]}).evaluate({}, {"x": numbers})
+    np.testing.assert_array_equal(outputs["greatest"], numbers)
+    np.testing.assert_array_equal(outputs["mean"], numbers)
