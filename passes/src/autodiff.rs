@@ -159,17 +159,26 @@ impl Backward {
     }
 
     /// Whether the operation has a gradient of its own; else it is differentiated by its parts.
-    fn is_whole(&self, function: &Function, operation: &Operation) -> bool {
+    /// Its operands are now `operands`.
+    fn is_whole(&self, function: &Function, operation: &Operation, operands: &[Value]) -> bool {
         match operation.op.gradient {
-            _ if self.pullback(function, operation).is_some() => true,
+            _ if self.pullback(function, operation, operands).is_some() => true,
             Gradient::Derived => op::partials(operation.op).is_some(),
             _ => true,
         }
     }
 
     /// The rule of a gradient that the target has operations for.
-    fn pullback(&self, function: &Function, operation: &Operation) -> Option<GradientRule> {
-        let pullback = operation.op.pullback.filter(|pullback| (pullback.when)(operation))?;
+    fn pullback(
+        &self,
+        function: &Function,
+        operation: &Operation,
+        operands: &[Value],
+    ) -> Option<GradientRule> {
+        let pullback = operation.op.pullback?;
+        if operands.iter().skip(pullback.wrt).any(|operand| self.varies(*operand)) {
+            return None;
+        }
         let by = op::get(pullback.by);
         (self.target.pulls_back)(function, operation, by).then_some(pullback.rule)
     }
@@ -251,7 +260,7 @@ impl<'m> Tape<'m> {
             let results = if operation.op.kind == Kind::Call {
                 self.call(builder, operation, &operands, backward)?
             } else {
-                let whole = backward.is_whole(function, operation);
+                let whole = backward.is_whole(function, operation, &operands);
                 SmallVec::from_iter([emit(builder, operation, &operands, whole, backward)?])
             };
             mark_new(builder, before, backward);
@@ -394,7 +403,7 @@ fn take_apart(
     backward: &mut Backward,
 ) -> Result<Value> {
     let parts: Vec<Operation> = builder.with(|f| f.ops[from..].to_vec());
-    let whole = |part: &Operation| builder.with(|f| backward.is_whole(f, part));
+    let whole = |part: &Operation| builder.with(|f| backward.is_whole(f, part, &part.operands));
     if parts.iter().all(whole) {
         return Ok(value);
     }
@@ -403,7 +412,7 @@ fn take_apart(
         let operands: SmallVec<[Value; 3]> =
             part.operands.iter().map(|v| *map.get(v).unwrap_or(v)).collect();
         let before = builder.with(|f| f.ops.len());
-        let whole = builder.with(|f| backward.is_whole(f, part));
+        let whole = builder.with(|f| backward.is_whole(f, part, &operands));
         let new = emit(builder, part, &operands, whole, backward)?;
         mark_new(builder, before, backward);
         map.insert(part.result(), new);
@@ -457,7 +466,7 @@ fn sweep(builder: &Builder, backward: &Backward, cotangents: &mut Cotangents) ->
                 None => vec![None; operation.operands.len()],
             },
             _ => {
-                let own = builder.with(|f| backward.pullback(f, operation));
+                let own = builder.with(|f| backward.pullback(f, operation, &operation.operands));
                 gradients(builder, operation, cotangents, own)
             }
         };

@@ -30,7 +30,11 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "torch",
-        takes: |_, op| spelled(op.op, |python| python.torch),
+        takes: |_, op| {
+            // What the gradients of attention read is said of a mask in another way there.
+            let masked = op.op.pullback.is_none() && attention::mask(op).is_some();
+            spelled(op.op, |python| python.torch) && !masked
+        },
         pulls_back: |f, op, by| {
             spelled(by, |python| python.torch)
                 && (!attention::is_attention(&by.access) || attention::is_plain(f, op))

@@ -150,6 +150,14 @@ def test_rows_of_what_is_moved(block, moved, backend):
     np.testing.assert_allclose(compiled.evaluate({}, {"x": x, "y": y})["z"], expected, rtol=1e-9)
 
 
+def test_large_rows_behind_an_axis_of_one():
+    """Each is written along with a sweep of the next one."""
+    x = random(1, 4200, 512)
+    compiled = ml.compile(Softmax(), ml.CpuBackend(), shapes={"input": x.shape}, inference=True)
+    powers = np.exp(x - x.max(-1, keepdims=True))
+    near(compiled.evaluate({}, {"input": x})["output"], powers / powers.sum(-1, keepdims=True))
+
+
 def test_sizes_vary_without_compiling_again():
     compiled = ml.compile(chain(Linear(8), Relu()), ml.CpuBackend())
     params = compiled.randomize_params(seed=0)

@@ -49,6 +49,7 @@ pub enum Access {
     /// What it sums up for each query, and its gradients: results of the kernel of attention or of
     /// one for all gradients.
     AttentionLogSumExp,
+    AttentionGreatest,
     AttentionGradient,
     RandomBits,
     Uniform,

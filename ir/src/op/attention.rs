@@ -10,12 +10,14 @@ use crate::attr::AttrKind;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::Dim;
 use crate::dtype::DType;
-use crate::shape::Shape;
+use crate::scalar::round;
+use crate::shape::{Shape, Type};
 use crate::tensor::Tensor;
 
 const QUERY: Operand = operand("query", Class::Float);
 const KEY: Operand = operand("key", Class::Float);
 const VALUE: Operand = operand("value", Class::Float);
+const MASK: Operand = operand("mask", Class::Any).apart();
 const SCALE: super::AttrDef = attr("scale", AttrKind::Float, Default::None);
 const CAUSAL: super::AttrDef = attr("causal", AttrKind::Bool, Default::Bool(false));
 const GROUPED: super::AttrDef = attr("grouped", AttrKind::Bool, Default::Bool(false));
@@ -28,15 +30,11 @@ pub(super) const OPS: &[OpDef] = &[
               eq. 1). `scale` is 1/sqrt(last dim of the query) where left out. A bool `mask` says \
               which keys are seen; a float one is added. `causal` hides later keys. With `grouped`, \
               each head of `key` and `value` (axis -3) serves several of `query`.",
-        operands: &[QUERY, KEY, VALUE, operand("mask", Class::Any).apart().optional()],
+        operands: &[QUERY, KEY, VALUE, MASK.optional()],
         attrs: &[SCALE, CAUSAL, GROUPED],
         shape: ShapeRule::Rule(attention_shape),
         meaning: Meaning::Decompose(attention),
-        pullback: Some(Pullback {
-            by: "attention_gradient",
-            when: |op| op.operands.len() == 3,
-            rule: attention_gradients,
-        }),
+        pullback: Some(Pullback { by: "attention_gradient", wrt: 3, rule: attention_gradients }),
         python: Python {
             numpy: "",
             torch: "_attention({query}, {key}, {value}[, causal={causal}][, scale={scale}]\
@@ -45,8 +43,8 @@ pub(super) const OPS: &[OpDef] = &[
                     [, is_causal={causal}][, scale={scale}][, enable_gqa={grouped}])",
             jax: "",
         },
-        note: "A query that sees no key gives NaN from softmax of nothing in frameworks, 0 here. Where \
-               there are no keys at all, frameworks may raise.",
+        note: "A query that sees no key gives 0 in PyTorch and by native kernels, NaN from softmax of \
+               nothing elsewhere. Where there are no keys at all, frameworks may raise.",
         kind: Kind::Composite,
         ..BASE
     },
@@ -54,12 +52,17 @@ pub(super) const OPS: &[OpDef] = &[
         name: "attention_logsumexp",
         access: Access::AttentionLogSumExp,
         doc: "`log(sum(exp(scores)))` over the keys, for each query of `attention` of the same \
-              operands: what its gradient needs of the softmax.",
+              operands: what its gradient needs of the softmax. With a `mask`, of the scores less \
+              `attention_greatest`: beside -1e9 no logarithm has room.",
         kind: Kind::Composite,
-        operands: &[QUERY, KEY, VALUE],
+        operands: &[QUERY, KEY, VALUE, MASK.optional()],
         attrs: &[SCALE, CAUSAL, GROUPED],
         shape: ShapeRule::Rule(logsumexp_shape),
-        meaning: Meaning::Decompose(|r| scores(r).0.reduce("logsumexp", Some(&[-1]), false)),
+        meaning: Meaning::Decompose(|r| {
+            let scores = scores(r).0;
+            let less = r.optional(3).map(|_| scores - greatest(scores, true));
+            less.unwrap_or(scores).reduce("logsumexp", Some(&[-1]), false)
+        }),
         python: pullback::torch(
             "_attention({query}, {key}, {value}[, causal={causal}][, scale={scale}]\
              [, grouped={grouped}])[1 / 2]",
@@ -67,11 +70,24 @@ pub(super) const OPS: &[OpDef] = &[
         ..BASE
     },
     OpDef {
+        name: "attention_greatest",
+        access: Access::AttentionGreatest,
+        doc: "The greatest score of each query of `attention` of the same operands, at least the least \
+              finite number.",
+        kind: Kind::Composite,
+        operands: &[QUERY, KEY, VALUE, MASK],
+        attrs: &[SCALE, CAUSAL, GROUPED],
+        shape: ShapeRule::Rule(logsumexp_shape),
+        meaning: Meaning::Decompose(|r| greatest(scores(r).0, false)),
+        ..BASE
+    },
+    OpDef {
         name: "attention_gradient",
         access: Access::AttentionGradient,
-        doc: "The gradient of `attention` without a mask by its operand number `of`, where that of \
-              its result, `output`, is `gradient`. `logsumexp` is `attention_logsumexp` of the same \
-              operands (Dao et al. 2022, appendix B.4).",
+        doc: "The gradient of `attention` by its operand number `of`, where that of its result, \
+              `output`, is `gradient`. `logsumexp` is `attention_logsumexp` of the same operands (Dao et \
+              al. 2022, appendix B.4), and `greatest`, which goes with a `mask`, their \
+              `attention_greatest`.",
         kind: Kind::Composite,
         operands: &[
             QUERY,
@@ -80,6 +96,8 @@ pub(super) const OPS: &[OpDef] = &[
             operand("output", Class::Float),
             operand("logsumexp", Class::Float),
             operand("gradient", Class::Float),
+            MASK.optional(),
+            operand("greatest", Class::Float).optional(),
         ],
         attrs: &[attr("of", AttrKind::Int, Default::Required), SCALE, CAUSAL, GROUPED],
         shape: ShapeRule::Rule(gradient_shape),
@@ -106,8 +124,12 @@ fn gradient_shape(cx: &mut Infer) -> Result<Shape> {
         of @ 0..=2 => of as usize,
         of => return cx.mismatch(format!("`of` is 0, 1 or 2, not {of}")),
     };
+    if cx.operands.len() == 7 {
+        return cx.mismatch("a mask goes with the greatest scores".into());
+    }
     let (result, sums) = shapes(cx)?;
-    for (operand, shape) in [(3, &result), (4, &sums), (5, &result)] {
+    let own = [(3, &result), (4, &sums), (5, &result), (7, &sums)];
+    for (operand, shape) in own.into_iter().filter(|(operand, _)| *operand < cx.operands.len()) {
         let own = cx.shape(operand).clone();
         cx.same(shape, &own, "what `attention` gives of its operands, and what is said of it")?;
     }
@@ -116,8 +138,9 @@ fn gradient_shape(cx: &mut Infer) -> Result<Shape> {
 
 /// The shapes of the result and of the sums over the keys.
 fn shapes(cx: &mut Infer) -> Result<(Shape, Shape)> {
-    let masked = cx.op.name == "attention" && cx.operands.len() > 3;
-    if cx.bool("causal") && masked {
+    let mask = cx.op.operands.iter().position(|o| o.name == "mask");
+    let mask = mask.and_then(|at| cx.operands.get(at)).copied();
+    if cx.bool("causal") && mask.is_some() {
         return Diagnostic::new("`attention` takes either a mask or `causal`")
             .hint("put the causal mask into the mask: `Tril` of ones")
             .err();
@@ -137,8 +160,8 @@ fn shapes(cx: &mut Infer) -> Result<(Shape, Shape)> {
         shape.dims.extend(heads.clone());
         shape
     };
-    if masked {
-        check_mask(cx, &with_last(&with_heads(joined.clone()), &[&qt[0], &kt[0]]))?;
+    if let Some(mask) = mask {
+        check_mask(cx, mask, &with_last(&with_heads(joined.clone()), &[&qt[0], &kt[0]]))?;
     }
     let shape = cx.broadcast(&joined, &front(&v)?)?;
     let result = with_last(&with_heads(shape), &[&qt[0], &vt[1]]);
@@ -170,8 +193,7 @@ fn with_last(front: &Shape, last: &[&Dim]) -> Shape {
 }
 
 /// A mask broadcasts to the scores; one that is added has their dtype.
-fn check_mask(cx: &mut Infer, scores: &Shape) -> Result<()> {
-    let mask = cx.operands[3];
+fn check_mask(cx: &mut Infer, mask: &Type, scores: &Shape) -> Result<()> {
     let query = cx.operands[0].dtype;
     if mask.dtype != DType::Bool && mask.dtype != query {
         return Diagnostic::new("the mask of `attention` is bool, or of the dtype of `query`")
@@ -216,14 +238,22 @@ fn attention<'a>(r: &Rule<'a>) -> Var<'a> {
 
 fn attention_gradients<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
     let own = ["scale", "causal", "grouped"].map(|name| (name, r.attr(name).clone()));
-    let operands = [r.arg(0), r.arg(1), r.arg(2)];
-    let sums = r.build("attention_logsumexp", &operands, &own);
-    let all = [&operands[..], &[r.y(), sums, r.g()]].concat();
+    let sums = r.build("attention_logsumexp", &r.operands, &own);
+    let mut all = vec![r.arg(0), r.arg(1), r.arg(2), r.y(), sums, r.g()];
+    if let Some(mask) = r.optional(3) {
+        all.extend([mask, r.build("attention_greatest", &r.operands, &own)]);
+    }
     let gradient = |of: i64| {
         let attrs = [&[("of", of.into())], &own[..]].concat();
         Some(r.build("attention_gradient", &all, &attrs))
     };
     (0..3).map(gradient).collect()
+}
+
+/// The greatest score of each query that can be subtracted from all: no less than finite.
+fn greatest<'a>(scores: Var<'a>, keepdim: bool) -> Var<'a> {
+    let least = scores.scalar(-round::max_finite(scores.dtype()));
+    scores.reduce("max", Some(&[-1]), keepdim).binary("maximum", least)
 }
 
 fn attention_gradient<'a>(r: &Rule<'a>) -> Var<'a> {

@@ -15,7 +15,6 @@ use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::eval::Array;
 use crate::evaluate::{Calls, Inputs};
-use crate::graph::Operation;
 use crate::scalar::Prim;
 use crate::scalar::expr::Expr;
 use crate::shape::{Shape, Type};
@@ -224,8 +223,8 @@ pub type GradientRule = for<'a> fn(&Rule<'a>) -> Vec<Option<Var<'a>>>;
 pub struct Pullback {
     /// The operation of the table that a target must have.
     pub by: &'static str,
-    /// Whether it can be had of such an operation.
-    pub when: fn(&Operation) -> bool,
+    /// By how many operands, the first ones; where another varies, that gradient is taken instead.
+    pub wrt: usize,
     pub rule: GradientRule,
 }
 

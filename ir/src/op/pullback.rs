@@ -12,7 +12,6 @@ use super::{
 use crate::algebra::{Rule, Var, scale};
 use crate::attr::{Attr, AttrKind};
 use crate::diagnostic::Result;
-use crate::graph::Operation;
 use crate::shape::Shape;
 
 const GRADIENT: Operand = operand("gradient", Class::Float);
@@ -50,16 +49,12 @@ pub(super) const fn torch(template: &'static str) -> Python {
 
 /// By an operation on the gradient and the result.
 pub(super) const fn of_result(by: &'static str) -> Option<Pullback> {
-    Some(Pullback { by, when: always, rule: |r| vec![Some(ask(r, r.y()))] })
+    Some(Pullback { by, wrt: 1, rule: |r| vec![Some(ask(r, r.y()))] })
 }
 
 /// By an operation on the gradient and the operand.
 pub(super) const fn of_operand(by: &'static str) -> Option<Pullback> {
-    Some(Pullback { by, when: always, rule: |r| vec![Some(ask(r, r.arg(0)))] })
-}
-
-fn always(_: &Operation) -> bool {
-    true
+    Some(Pullback { by, wrt: 1, rule: |r| vec![Some(ask(r, r.arg(0)))] })
 }
 
 fn ask<'a>(r: &Rule<'a>, of: Var<'a>) -> Var<'a> {
@@ -77,7 +72,7 @@ fn partial<'a>(r: &Rule<'a>, of: &str) -> Var<'a> {
 }
 
 pub(super) const LAYER_NORM: Pullback =
-    Pullback { by: "layer_norm_gradient", when: always, rule: layer_norm_gradients };
+    Pullback { by: "layer_norm_gradient", wrt: 3, rule: layer_norm_gradients };
 
 pub(super) const OPS: &[OpDef] = &[
     OpDef {

@@ -15,7 +15,13 @@ const WIDEST: i64 = 256;
 
 /// Whether it is attention, or of its gradient.
 pub fn is_attention(access: &Access) -> bool {
-    matches!(access, Access::Attention | Access::AttentionLogSumExp | Access::AttentionGradient)
+    matches!(
+        access,
+        Access::Attention
+            | Access::AttentionLogSumExp
+            | Access::AttentionGreatest
+            | Access::AttentionGradient
+    )
 }
 
 /// Whether one kernel has the results of both: attention and its sums, or its gradients.
@@ -32,7 +38,7 @@ pub fn is_one_kernel(a: &Operation, b: &Operation) -> bool {
 }
 
 /// Whether query, key and value have batches, heads and widths that are equal, heads of keys and
-/// values perhaps fewer: what kernels of frameworks take.
+/// values perhaps fewer, and there is no mask: what kernels of frameworks take.
 pub fn is_plain(function: &Function, op: &Operation) -> bool {
     let grouped = matches!(op.attr("grouped"), Attr::Bool(true));
     let alike = |other: &[Dim], own: &[Dim]| {
@@ -41,10 +47,17 @@ pub fn is_plain(function: &Function, op: &Operation) -> bool {
     };
     let [q, k, v] = [0, 1, 2].map(|i| &function.ty(op.operands[i]).shape);
     let ranks = [q, k, v].iter().all(|shape| shape.rank() == Some(4));
-    ranks && alike(&q.dims, &k.dims) && alike(&q.dims, &v.dims) && k.dims[1] == v.dims[1]
+    let plain = ranks && mask(op).is_none();
+    plain && alike(&q.dims, &k.dims) && alike(&q.dims, &v.dims) && k.dims[1] == v.dims[1]
 }
 
-/// Whether a streaming kernel takes it: f32 without a mask, heads of known widths that are
+/// The number of the mask among the operands of attention, or of its gradient, if it has one.
+pub fn mask(op: &Operation) -> Option<usize> {
+    let at = op.op.operands.iter().position(|operand| operand.name == "mask");
+    at.filter(|&at| at < op.operands.len())
+}
+
+/// Whether a streaming kernel takes it: f32, heads of known widths that are
 /// multiples of 16, batches that are equal or not there, and, where it is causal, a query for each
 /// key.
 pub fn fits(function: &Function, op: &Operation) -> bool {
@@ -53,8 +66,8 @@ pub fn fits(function: &Function, op: &Operation) -> bool {
     let (Some(rank), true) = (ranks[0], ranks[0] == ranks[1] && ranks[1] == ranks[2]) else {
         return false;
     };
-    let masked = op.op.access == Access::Attention && op.operands.len() > 3;
-    if rank < 2 || q.dtype != DType::F32 || masked {
+    let mask = mask(op).map(|at| function.ty(op.operands[at]));
+    if rank < 2 || q.dtype != DType::F32 || mask.is_some_and(|mask| mask.shape.rank().is_none()) {
         return false;
     }
     let flag = |name: &str| matches!(op.attr(name), Attr::Bool(true));

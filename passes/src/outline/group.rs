@@ -239,6 +239,7 @@ impl<'f> Grouping<'f> {
             Access::Contract => Core::Contraction { space: result },
             Access::Attention
             | Access::AttentionLogSumExp
+            | Access::AttentionGreatest
             | Access::AttentionGradient
             | Access::Running(_)
             | Access::Sort { .. }

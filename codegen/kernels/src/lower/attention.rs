@@ -6,15 +6,17 @@
 
 mod backward;
 mod forward;
+mod masks;
 mod plain;
 mod tiles;
 
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dim::Dim;
+use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Function, Operation, Value};
 use mithril_ir::op::access::Access;
-use mithril_passes::outline::attention::{is_attention, turned};
+use mithril_passes::outline::attention::{is_attention, mask, turned};
 use mithril_passes::outline::strides::{Strided, strided};
 
 use super::index::Ix;
@@ -34,6 +36,20 @@ struct Site {
     grouped: bool,
     causal: bool,
     scale: f64,
+    /// The number of the mask among the operands.
+    mask: Option<usize>,
+}
+
+/// The mask of a head of queries.
+#[derive(Clone, Copy)]
+struct Mask {
+    head: Head,
+    /// From one key to the next: 0 where an element serves all of them.
+    step: i64,
+    /// Whether a row serves all queries.
+    shared: bool,
+    /// Whether it is added to scores; else those are hidden where it is false.
+    added: bool,
 }
 
 /// The memory that heads are written to, and how far the elements of each axis are apart.
@@ -59,6 +75,11 @@ impl Output {
 const QUERY: usize = 0;
 const KEY: usize = 1;
 const VALUE: usize = 2;
+/// Of the gradient.
+const OUTPUT: usize = 3;
+const LOGS: usize = 4;
+const GRADIENT: usize = 5;
+const GREATEST: usize = 7;
 
 pub fn lower(function: &Function, op: &Operation, isa: &Isa) -> Result<Lowered> {
     let nest = Nest::new(function, isa);
@@ -76,7 +97,8 @@ pub fn lower(function: &Function, op: &Operation, isa: &Isa) -> Result<Lowered> 
         _ => 1.0 / (width as f64).sqrt(),
     };
     let (grouped, causal) = (flag("grouped"), flag("causal"));
-    let site = Site { sides, dims, width, value_width, grouped, causal, scale };
+    let mask = mask(op);
+    let site = Site { sides, dims, width, value_width, grouped, causal, scale, mask };
     let portable = nest.b.is_portable();
     Ok(match op.op.access {
         Access::AttentionGradient if portable => plain::backward(nest, &site),
@@ -102,18 +124,28 @@ impl Site {
         }
     }
 
-    /// Where an operand's part of a head of queries begins. Dims of 1 serve all; with groups a head
-    /// of keys serves several of queries. What has no last axis has elements as rows.
+    /// An operand's part of a head of queries. What has no last axis has elements as rows.
     fn head(&self, nest: &mut Nest, side: usize, place: &[V]) -> Head {
+        let at = self.begin(nest, side, place);
+        let mem = self.mem(nest, side);
+        Head { mem, at, stride: nest.dim(&self.sides[side].strides[place.len()]) }
+    }
+
+    fn mem(&self, nest: &Nest, side: usize) -> Mem {
+        nest.arg(self.sides[side].root).expect("operands of kernels are arguments")
+    }
+
+    /// Where the part begins. Dims of 1 serve all; with groups a head of keys serves several of
+    /// queries.
+    fn begin(&self, nest: &mut Nest, side: usize, place: &[V]) -> V {
         let (strided, dims) = (&self.sides[side], &self.dims[side]);
-        let (all, heads) = (self.heads(QUERY), place.len());
         let mut at = nest.dim(&strided.offset);
         for (axis, &i) in place.iter().enumerate() {
             let mut i = i;
-            if dims[axis].as_const() == Some(1) && all[axis].as_const() != Some(1) {
+            if is_one(&dims[axis]) {
                 continue;
             }
-            if matches!(side, KEY | VALUE) && axis + 1 == heads && self.times() > 1 {
+            if matches!(side, KEY | VALUE) && axis + 1 == place.len() && self.times() > 1 {
                 let times = nest.b.index(self.times());
                 i = nest.b.div(i, times);
             }
@@ -121,8 +153,29 @@ impl Site {
             let step = nest.b.mul(i, stride);
             at = nest.b.add(at, step);
         }
-        let mem = nest.arg(strided.root).expect("operands of kernels are arguments");
-        Head { mem, at, stride: nest.dim(&strided.strides[heads]) }
+        at
+    }
+
+    /// The axis of the mask that goes over queries, if it is there and longer than 1.
+    fn mask_rows(&self) -> Option<usize> {
+        let dims = &self.dims[self.mask?];
+        dims.len().checked_sub(2).filter(|&axis| !is_one(&dims[axis]))
+    }
+
+    fn mask(&self, nest: &mut Nest, place: &[V]) -> Option<Mask> {
+        let side = self.mask?;
+        let dims = &self.dims[side];
+        let missing = place.len() - dims.len().saturating_sub(2);
+        let at = self.begin(nest, side, &place[missing..]);
+        let rows = self.mask_rows();
+        let stride = rows.map_or(Dim::Const(0), |axis| self.sides[side].strides[axis].clone());
+        let mem = self.mem(nest, side);
+        Some(Mask {
+            head: Head { mem, at, stride: nest.dim(&stride) },
+            step: i64::from(dims.last().is_some_and(|keys| !is_one(keys))),
+            shared: rows.is_none(),
+            added: nest.b.mem_dtype(mem) != DType::Bool,
+        })
     }
 
     /// Where attention itself is written, if it is.
@@ -141,6 +194,10 @@ impl Site {
         let at = nest.f.results.iter().position(|result| result.value == value)?;
         Some((nest.results[at], value))
     }
+}
+
+fn is_one(dim: &Dim) -> bool {
+    dim.as_const() == Some(1)
 }
 
 /// The indices of task number `task` among `heads`.

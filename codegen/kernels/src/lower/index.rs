@@ -183,13 +183,14 @@ impl Nest<'_> {
         let mut rest = number;
         let mut index: Index = SmallVec::new();
         for (axis, dim) in dims.iter().enumerate().rev() {
-            if axis == 0 {
-                index.push(rest);
-                break;
-            }
+            // The first of axes, too: what is known at a place is looked up where 1 is position 0.
             if dim.as_const() == Some(1) {
                 index.push(self.zero());
                 continue;
+            }
+            if axis == 0 {
+                index.push(rest);
+                break;
             }
             let (ix, above) = self.split(rest, dim);
             index.push(ix);

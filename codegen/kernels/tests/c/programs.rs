@@ -146,10 +146,17 @@ fn scans() {
 #[test]
 fn gradients_of_attention() {
     let mut checks = Vec::new();
-    for (causal, grouped, heads) in [(true, false, 3), (false, false, 3), (true, true, 1)] {
+    for (causal, grouped, heads, mask) in [
+        (true, false, 3, ""),
+        (false, false, 3, ""),
+        (true, true, 1, ""),
+        (false, false, 3, ", %m: tensor<2 x 1 x 1 x s x f32>"),
+        (false, true, 1, ", %m: tensor<3 x s x s x bool>"),
+    ] {
+        let read = if mask.is_empty() { "" } else { ", %m" };
         let source = format!(
-            "mithril 1\n\nfunc @main(%q: tensor<2 x 3 x s x 16 x f32> param, %k: tensor<2 x {heads} x s x 16 x f32> param, %v: tensor<2 x {heads} x s x 32 x f32> param) -> (y: tensor<2 x 3 x s x 32 x f32>) {{
-  %0 = attention(%q, %k, %v) {{causal = {causal}, grouped = {grouped}}}
+            "mithril 1\n\nfunc @main(%q: tensor<2 x 3 x s x 16 x f32> param, %k: tensor<2 x {heads} x s x 16 x f32> param, %v: tensor<2 x {heads} x s x 32 x f32> param{mask}) -> (y: tensor<2 x 3 x s x 32 x f32>) {{
+  %0 = attention(%q, %k, %v{read}) {{causal = {causal}, grouped = {grouped}}}
   return %0
 }}
 "

@@ -5,6 +5,7 @@ use mithril_ir::graph::{Operation, Value};
 use mithril_ir::op::access::Access;
 
 use super::Grouping;
+use crate::outline::attention::is_attention;
 use crate::outline::views::{is_one, is_view};
 use crate::outline::{is_scan, strides};
 
@@ -19,8 +20,7 @@ impl Grouping<'_> {
             }
             let axes: &[&str] = match op.op.access {
                 Access::Contract => &["x_contract", "y_contract"],
-                Access::Attention | Access::AttentionLogSumExp => &["", "", ""],
-                Access::AttentionGradient => &["", "", "", "", "", ""],
+                access if is_attention(&access) => &[""; 8],
                 _ => continue,
             };
             for (&operand, axes) in op.operands.iter().zip(axes) {

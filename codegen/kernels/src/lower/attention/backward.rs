@@ -1,16 +1,17 @@
 //! The gradients of attention, after Dao et al. 2022 (FlashAttention), appendix B.4: for a block of
 //! queries and a block of keys,
 //!
-//! P = 2^(K·Qᵀ - log Σ); dV += P·dO; dS = P∘(V·dOᵀ - D); dK += dS·Q; dQᵀ += Kᵀ·dS
+//! P = 2^(scores - log Σ); dV += P·dO; dS = P∘(V·dOᵀ - D); dK += dS·Q; dQᵀ += Kᵀ·dS
 //!
-//! where D = Σ dO∘O over the elements of a query's result.
+//! where the scores are K·Qᵀ, masked, and D = Σ dO∘O over the elements of a query's result.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::Operation;
 
+use super::masks::{self, Masked};
 use super::tiles::{Head, ROWS, STEPS, Seen, Strip, Tiles};
-use super::{KEY, QUERY, Site, VALUE, place};
+use super::{GRADIENT, GREATEST, KEY, LOGS, OUTPUT, QUERY, Site, VALUE, place};
 use crate::code::{Binary, Cmp, Mem, V};
 use crate::contract::lanes;
 use crate::loops::Loops;
@@ -19,13 +20,10 @@ use crate::lower::nest::Nest;
 use crate::lower::{Isa, Lowered};
 use crate::scalar::exp2_nonpositive;
 
-const OUTPUT: usize = 3;
-const LOGS: usize = 4;
-const GRADIENT: usize = 5;
-
 struct Backward<'s> {
     site: &'s Site,
-    /// Qᵀ times scale, dOᵀ, P, dS, dQᵀ; log₂ Σ and D of each query.
+    /// Qᵀ times scale, dOᵀ, P, dS, dQᵀ; log₂ Σ and D of each query, and where there is a mask the
+    /// greatest score, which is not in log₂ Σ then.
     turned: Mem,
     turned_gradient: Mem,
     powers: Mem,
@@ -33,6 +31,7 @@ struct Backward<'s> {
     out: Mem,
     logs: Mem,
     common: Mem,
+    greatest: Option<Mem>,
 }
 
 /// What is read and written for a head of queries. Gradients that nobody asks for are not there.
@@ -43,9 +42,35 @@ struct Heads {
     output: Head,
     logs: Head,
     gradient: Head,
+    mask: Option<Masked>,
+    greatest: Option<Head>,
     of_query: Option<Head>,
     of_key: Option<Head>,
     of_value: Option<Head>,
+}
+
+impl Heads {
+    fn read(t: &mut Tiles, site: &Site, place: &[V], room: Option<Mem>) -> Heads {
+        let mut side = |side: usize| site.head(&mut t.nest, side, place);
+        let [query, key, value] = [QUERY, KEY, VALUE].map(&mut side);
+        let [output, logs, gradient] = [OUTPUT, LOGS, GRADIENT].map(&mut side);
+        let greatest = site.mask.map(|_| side(GREATEST));
+        let mask = site.mask(&mut t.nest, place).map(|mask| Masked::new(mask, room));
+        let [of_query, of_key, of_value] = [None; 3];
+        Heads {
+            query,
+            key,
+            value,
+            output,
+            logs,
+            gradient,
+            mask,
+            greatest,
+            of_query,
+            of_key,
+            of_value,
+        }
+    }
 }
 
 /// A task for each head of keys.
@@ -61,7 +86,10 @@ pub fn lower(nest: Nest, site: &Site, isa: &Isa) -> Lowered {
     let [turned, turned_gradient] = [site.width, site.value_width].map(|rows| t.room(rows));
     let [powers, inner, out] = [block, block, site.width].map(|rows| t.room(rows));
     let [logs, common] = [1; 2].map(|rows| t.room(rows));
-    let own = Backward { site, turned, turned_gradient, powers, inner, out, logs, common };
+    let greatest = site.mask.map(|_| t.room(1));
+    let room = masks::room(t, site);
+    let own =
+        Backward { site, turned, turned_gradient, powers, inner, out, logs, common, greatest };
     t.tasks(|t, task| {
         let result = |t: &mut Tiles, (of, width): (usize, i64), number: V| {
             let mem = results[of]?;
@@ -79,12 +107,9 @@ pub fn lower(nest: Nest, site: &Site, isa: &Isa) -> Lowered {
             let first = t.nest.b.mul(task, times);
             let number = t.nest.b.add(first, group);
             let place = place(&mut t.nest, site.heads(QUERY), number);
-            let sides = [QUERY, KEY, VALUE, OUTPUT, LOGS, GRADIENT];
-            let [query, key, value, output, logs, gradient] =
-                sides.map(|side| site.head(&mut t.nest, side, &place));
             let of_query = result(t, (QUERY, site.width), number);
-            let heads =
-                Heads { query, key, value, output, logs, gradient, of_query, of_key, of_value };
+            let read = Heads::read(t, site, &place, room);
+            let heads = Heads { of_query, of_key, of_value, ..read };
             let queries = t.queries;
             t.each(zero, queries, block, |t, q0| own.block(t, &heads, q0));
         });
@@ -110,7 +135,7 @@ impl Backward<'_> {
     /// A block of queries against all keys.
     fn block(&self, t: &mut Tiles, heads: &Heads, q0: V) {
         let (width, value_width) = (self.site.width, self.site.value_width);
-        let factor = t.number(self.site.scale * std::f64::consts::LOG2_E);
+        let factor = t.number(self.site.scale * t.unit());
         t.turn(heads.query, q0, width, self.turned, Some(factor));
         t.turn(heads.gradient, q0, value_width, self.turned_gradient, None);
         self.queries(t, heads, q0);
@@ -118,27 +143,43 @@ impl Backward<'_> {
         t.each(zero, rows, 1, |t, d| {
             t.columns(0).into_iter().for_each(|col| t.store(self.out, d, col, none));
         });
-        t.key_blocks(q0, self.site.causal, |t, k0, seen| self.keys(t, heads, (q0, k0), seen));
+        t.key_blocks(q0, self.site.causal, |t, k0, seen| {
+            if let Some(mask) = heads.mask {
+                mask.turn(t, (q0, k0), seen);
+            }
+            self.keys(t, heads, (q0, k0), seen);
+        });
         if let Some(of_query) = heads.of_query {
             t.turn_back(self.out, width, of_query, q0, None);
         }
     }
 
-    /// log₂ Σ and D. Queries beyond the last have an infinite one: their P is 0.
+    /// log₂ Σ, the greatest score and D. Queries beyond the last, and those that see no key, have an
+    /// infinite log₂ Σ: their P is 0.
     fn queries(&self, t: &mut Tiles, heads: &Heads, q0: V) {
         let (zero, last) = (t.nest.b.index(0), t.nest.b.offset(t.queries, -1));
         let (none, unit) = (t.number(0.0), t.number(std::f64::consts::LOG2_E));
-        let (lanes, infinite) = (i64::from(t.lanes), t.number(f64::INFINITY));
+        let [infinite, least] = [f64::INFINITY, f64::NEG_INFINITY].map(|x| t.number(x));
+        let lanes = i64::from(t.lanes);
         let width = t.nest.b.index(self.site.value_width);
         t.each_column(|t, col| {
             let q = t.nest.b.add(q0, col);
             let left = t.nest.b.sub(t.queries, q);
             let mask = lanes::below(&mut t.nest.b, left, t.lanes);
-            let at = t.nest.b.add(heads.logs.at, q);
-            let logs = t.nest.b.load(heads.logs.mem, at, t.lanes, mask);
+            let one_each = |t: &mut Tiles, head: Head| {
+                let at = t.nest.b.add(head.at, q);
+                t.nest.b.load(head.mem, at, t.lanes, mask)
+            };
+            let logs = one_each(t, heads.logs);
             let logs = t.nest.b.mul(logs, unit);
+            let empty = t.nest.b.compare(Cmp::Eq, logs, least);
+            let logs = t.nest.b.select(empty, infinite, logs);
             let logs = mask.map_or(logs, |mask| t.nest.b.select(mask, logs, infinite));
             t.nest.b.store(self.logs, col, logs, None);
+            if let Some((to, head)) = self.greatest.zip(heads.greatest) {
+                let greatest = one_each(t, head);
+                t.nest.b.store(to, col, greatest, None);
+            }
             let rows: Vec<V> = (0..lanes)
                 .map(|i| {
                     let q = t.nest.b.offset(q, i);
@@ -198,7 +239,10 @@ impl Backward<'_> {
                 t.store(mem, row, cols[at % cols.len()], value);
             };
             let turned = (self.turned, self.site.width);
-            let scores = t.products(heads.key, &numbers, turned, &cols, seen);
+            let mut scores = t.products(heads.key, &numbers, turned, &cols, seen);
+            if let Some(mask) = heads.mask {
+                mask.apply(t, (key, &numbers), &cols, seen, &mut scores);
+            }
             for (at, &score) in scores.iter().enumerate() {
                 let (number, col) = (numbers[at / cols.len()], cols[at % cols.len()]);
                 let score = t.hidden(score, number, (q0, col), seen, strip);
@@ -213,11 +257,17 @@ impl Backward<'_> {
         let (zero, scale) = (t.nest.b.index(0), t.number(self.site.scale));
         let mut held =
             |mem: Mem| -> Vec<V> { cols.iter().map(|&c| t.load(mem, zero, c)).collect() };
-        let (logs, common) = (held(self.logs), held(self.common));
+        let (logs, common, greatest) =
+            (held(self.logs), held(self.common), self.greatest.map(held));
         t.each(from, to, 1, |t, key| {
-            for ((&col, &logs), &common) in cols.iter().zip(&logs).zip(&common) {
+            for (i, &col) in cols.iter().enumerate() {
+                let (logs, common) = (logs[i], common[i]);
                 let score = t.load(self.powers, key, col);
-                let less = t.nest.b.sub(score, logs);
+                let less = match &greatest {
+                    Some(greatest) => t.less(score, greatest[i]),
+                    None => score,
+                };
+                let less = t.nest.b.sub(less, logs);
                 let power = exp2_nonpositive(&mut t.nest.b, less);
                 t.store(self.powers, key, col, power);
                 if inner {

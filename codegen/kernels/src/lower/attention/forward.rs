@@ -1,25 +1,25 @@
 //! Attention: for a block of queries and a block of keys, in the manner of Milakov & Gimelshein 2018
 //! (online softmax) and Dao et al. 2022 (FlashAttention):
 //!
-//! scores = K·Qᵀ; m' = max(m, scores); P = 2^(scores - m'); l = l·2^(m - m') + ΣP; O = O·2^(m - m') + Vᵀ·P
+//! scores = K·Qᵀ, masked; m' = max(m, scores); P = 2^(scores - m'); l = l·2^(m - m') + ΣP; O = O·2^(m - m') + Vᵀ·P
 
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::op::access::Access;
 use mithril_ir::scalar::Prim;
 
+use super::masks::{self, Masked};
 use super::tiles::{Head, ROWS, Seen, Strip, Tiles};
 use super::{KEY, QUERY, Site, VALUE, place};
 use crate::code::{Binary, Cmp, Mem, V};
-use crate::contract::lanes;
 use crate::loops::Loops;
 use crate::lower::fold::product;
 use crate::lower::nest::Nest;
 use crate::lower::{Isa, Lowered};
-use crate::scalar::{self, exp2_nonpositive};
+use crate::scalar;
 
-/// Less than any score; infinite ones would give NaN where they are subtracted.
-const LEAST: f64 = -1e30;
+/// No more than any score but -inf, which would give NaN where it is subtracted from itself.
+pub const LEAST: f64 = f32::MIN as f64;
 
 struct Forward<'s> {
     site: &'s Site,
@@ -32,35 +32,51 @@ struct Forward<'s> {
     sums: Mem,
 }
 
+/// What is read for a head of queries.
+struct Heads {
+    query: Head,
+    key: Head,
+    value: Head,
+    mask: Option<Masked>,
+}
+
 /// A task for each head.
 pub fn lower(nest: Nest, site: &Site, isa: &Isa) -> Lowered {
     let output = site.output(&nest);
-    let logs = site.result(&nest, |op| op.op.access == Access::AttentionLogSumExp);
+    let [logs, greatest] = [Access::AttentionLogSumExp, Access::AttentionGreatest]
+        .map(|access| site.result(&nest, |op| op.op.access == access));
     let mut tiles = Tiles::new(nest, site, isa);
     let t = &mut tiles;
     let [turned, scores, out] = [site.width, t.block(), site.value_width].map(|rows| t.room(rows));
     let [before, now, sums] = [1; 3].map(|rows| t.room(rows));
+    let room = masks::room(t, site);
     let own = Forward { site, turned, scores, out, before, now, sums };
     t.tasks(|t, task| {
         let place = place(&mut t.nest, site.heads(QUERY), task);
-        let heads = [QUERY, KEY, VALUE].map(|side| site.head(&mut t.nest, side, &place));
+        let sides = [QUERY, KEY, VALUE].map(|side| site.head(&mut t.nest, side, &place));
+        let [query, key, value] = sides;
+        let mask = site.mask(&mut t.nest, &place).map(|mask| Masked::new(mask, room));
+        let heads = Heads { query, key, value, mask };
         let result = |t: &mut Tiles, mem: Mem, width: i64| {
             let size = t.nest.b.times(t.queries, width);
             Head { mem, at: t.nest.b.mul(task, size), stride: t.nest.b.index(width) }
         };
         let output = output.as_ref().map(|output| output.head(&mut t.nest, &place));
-        let logs = logs.map(|(mem, _)| result(t, mem, 1));
+        let [logs, greatest] = [logs, greatest].map(|own| own.map(|(mem, _)| result(t, mem, 1)));
         let (zero, queries) = (t.nest.b.index(0), t.queries);
         t.each(zero, queries, t.block(), |t, q0| {
             own.clear(t);
-            let factor = t.number(site.scale * std::f64::consts::LOG2_E);
-            t.turn(heads[QUERY], q0, site.width, turned, Some(factor));
+            let factor = t.number(site.scale * t.unit());
+            t.turn(heads.query, q0, site.width, turned, Some(factor));
             t.key_blocks(q0, site.causal, |t, k0, seen| own.keys(t, &heads, q0, k0, seen));
             if let Some(output) = output {
                 own.finish(t, output, q0);
             }
             if let Some(logs) = logs {
                 own.log(t, logs, q0);
+            }
+            if let Some(greatest) = greatest {
+                t.one_each(greatest, q0, |t, col| t.nest.b.load(own.now, col, t.lanes, None));
             }
         });
     });
@@ -84,10 +100,13 @@ impl Forward<'_> {
     }
 
     /// A block of keys: scores, their greatest, P, and what the values add.
-    fn keys(&self, t: &mut Tiles, heads: &[Head; 3], q0: V, k0: V, seen: Seen) {
+    fn keys(&self, t: &mut Tiles, heads: &Heads, q0: V, k0: V, seen: Seen) {
         let strips = t.strips(seen);
+        if let Some(mask) = heads.mask {
+            mask.turn(t, (q0, k0), seen);
+        }
         for &strip in &strips {
-            self.score(t, heads[KEY], (q0, k0), strip, seen);
+            self.score(t, heads, (q0, k0), strip, seen);
         }
         let shrink = self.shrink(t);
         for &strip in &strips {
@@ -96,12 +115,12 @@ impl Forward<'_> {
         for (i, &strip) in strips.iter().enumerate() {
             let shrink = if i == 0 { Some(&shrink[..]) } else { None };
             let out = (self.out, self.site.value_width);
-            t.across((heads[VALUE], k0), strip, self.scores, out, shrink);
+            t.across((heads.value, k0), strip, self.scores, out, shrink);
         }
     }
 
     /// scores = K·Qᵀ of some keys, and the greatest so far.
-    fn score(&self, t: &mut Tiles, keys: Head, (q0, k0): (V, V), strip: Strip, seen: Seen) {
+    fn score(&self, t: &mut Tiles, heads: &Heads, (q0, k0): (V, V), strip: Strip, seen: Seen) {
         let cols = t.columns(strip.vector);
         let [from, to] = [strip.from, strip.to].map(|i| t.nest.b.index(i));
         let zero = t.nest.b.index(0);
@@ -109,7 +128,10 @@ impl Forward<'_> {
             let first = t.nest.b.add(k0, key);
             let numbers: Vec<V> = (0..ROWS).map(|i| t.nest.b.offset(first, i)).collect();
             let turned = (self.turned, self.site.width);
-            let sums = t.products(keys, &numbers, turned, &cols, seen);
+            let mut sums = t.products(heads.key, &numbers, turned, &cols, seen);
+            if let Some(mask) = heads.mask {
+                mask.apply(t, (key, &numbers), &cols, seen, &mut sums);
+            }
             for (j, &col) in cols.iter().enumerate() {
                 let mut greatest = t.load(self.now, zero, col);
                 for (i, &number) in numbers.iter().enumerate() {
@@ -130,8 +152,7 @@ impl Forward<'_> {
         let mut factors = Vec::new();
         for col in t.columns(0) {
             let (before, now) = (t.load(self.before, zero, col), t.load(self.now, zero, col));
-            let less = t.nest.b.sub(before, now);
-            let factor = exp2_nonpositive(&mut t.nest.b, less);
+            let factor = t.power(before, now);
             t.store(self.before, zero, col, now);
             let sum = t.load(self.sums, zero, col);
             let sum = t.nest.b.mul(sum, factor);
@@ -152,8 +173,7 @@ impl Forward<'_> {
             let mut next = Vec::new();
             for ((&col, &now), &sum) in cols.iter().zip(&now).zip(sums) {
                 let score = t.load(self.scores, key, col);
-                let less = t.nest.b.sub(score, now);
-                let power = exp2_nonpositive(&mut t.nest.b, less);
+                let power = t.power(score, now);
                 t.store(self.scores, key, col, power);
                 next.push(t.nest.b.add(sum, power));
             }
@@ -178,18 +198,13 @@ impl Forward<'_> {
         t.turn_back(self.out, self.site.value_width, output, q0, Some(self.before));
     }
 
-    /// log Σ eˢ = (m + log₂ l) log 2, for the queries that there are.
+    /// log Σ eˢ = (m + log₂ l) log 2. With a mask that is log l, to which m is known.
     fn log(&self, t: &mut Tiles, logs: Head, q0: V) {
-        let unit = t.number(std::f64::consts::LN_2);
-        t.each_column(|t, col| {
+        let (unit, masked) = (t.number(std::f64::consts::LN_2), self.site.mask.is_some());
+        t.one_each(logs, q0, |t, col| {
             let [sum, now] = [self.sums, self.now].map(|m| t.nest.b.load(m, col, t.lanes, None));
             let log = scalar::apply(&mut t.nest.b, Prim::Log, DType::F32, &[sum], None);
-            let total = t.nest.b.fma(now, unit, log);
-            let q = t.nest.b.add(q0, col);
-            let left = t.nest.b.sub(t.queries, q);
-            let mask = lanes::below(&mut t.nest.b, left, t.lanes);
-            let at = t.nest.b.add(logs.at, q);
-            t.nest.b.store(logs.mem, at, total, mask);
+            if masked { log } else { t.nest.b.fma(now, unit, log) }
         });
     }
 }

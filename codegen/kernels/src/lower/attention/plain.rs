@@ -10,7 +10,7 @@ use mithril_ir::dtype::DType;
 use mithril_ir::scalar::Prim;
 
 use super::tiles::Head;
-use super::{KEY, QUERY, Site};
+use super::{KEY, Mask, QUERY, Site};
 use crate::code::{Binary, Cmp, Mem, Ty, V};
 use crate::loops::Loops;
 use crate::lower::Lowered;
@@ -136,6 +136,28 @@ impl Site {
         let (seen, unseen) = (nest.b.compare(Cmp::Le, key, q), number(nest, f64::NEG_INFINITY));
         nest.b.select(seen, score, unseen)
     }
+}
+
+/// Masks the scores of a key, which are row `row` of a memory.
+fn masked(nest: &mut Nest, mask: Mask, (key, block): (V, Block), (scores, row): (Mem, V)) {
+    let (zero, unseen) = (nest.b.index(0), number(nest, f64::NEG_INFINITY));
+    let key = nest.b.times(key, mask.step);
+    let load = |nest: &mut Nest, row: V| {
+        let at = element(nest, mask.head, row, key);
+        nest.b.load(mask.head.mem, at, 1, None)
+    };
+    let shared = mask.shared.then(|| load(nest, zero));
+    nest.each(zero, block.count, 1, |nest, i| {
+        let q = nest.b.add(block.first, i);
+        let own = shared.unwrap_or_else(|| load(nest, q));
+        let at = cell(nest, row, i);
+        let score = nest.b.load(scores, at, 1, None);
+        let score = match mask.added {
+            true => nest.b.add(score, own),
+            false => nest.b.select(own, score, unseen),
+        };
+        nest.b.store(scores, at, score, None);
+    });
 }
 
 fn number(nest: &mut Nest, x: f64) -> V {

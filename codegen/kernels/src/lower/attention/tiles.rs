@@ -5,9 +5,10 @@ use mithril_ir::dtype::DType;
 
 use super::Site;
 use crate::code::{Binary, Cmp, Mem, Ty, V};
-use crate::contract::lanes::transpose;
+use crate::contract::lanes::{below, transpose};
 use crate::lower::Isa;
 use crate::lower::nest::Nest;
+use crate::scalar::exp2_nonpositive;
 
 /// Keys or elements of a head that are worked at once, and how many steps of a sum are written out.
 pub const ROWS: i64 = 4;
@@ -49,6 +50,9 @@ pub struct Tiles<'f> {
     pub vectors: i64,
     pub queries: V,
     pub keys: V,
+    /// Whether scores are exponents of e, not of 2: the least numbers there are, which masks have,
+    /// would overflow.
+    natural: bool,
     /// The bytes of scratch memory so far.
     pub scratch: i64,
 }
@@ -66,7 +70,8 @@ impl<'f> Tiles<'f> {
         let count = |side: usize| &site.dims[side][site.dims[side].len() - 2];
         let (queries, keys) = (nest.dim(count(super::QUERY)), nest.dim(count(super::KEY)));
         let vectors = if isa.registers >= 32 { 4 } else { 2 };
-        Tiles { nest, lanes: isa.bytes / 4, vectors, queries, keys, scratch: 0 }
+        let natural = site.mask.is_some();
+        Tiles { nest, lanes: isa.bytes / 4, vectors, queries, keys, natural, scratch: 0 }
     }
 
     /// Scratch memory of so many rows of a block of queries.
@@ -103,6 +108,27 @@ impl<'f> Tiles<'f> {
             Seen::Earlier => vec![strip(0, half), strip(half, 2 * half)],
             _ => vec![strip(0, 2 * half)],
         }
+    }
+
+    /// What a number is multiplied by to be a score.
+    pub fn unit(&self) -> f64 {
+        if self.natural { 1.0 } else { std::f64::consts::LOG2_E }
+    }
+
+    /// A score less another, as an exponent of 2.
+    pub fn less(&mut self, score: V, other: V) -> V {
+        let less = self.nest.b.sub(score, other);
+        if !self.natural {
+            return less;
+        }
+        let unit = self.number(std::f64::consts::LOG2_E);
+        self.nest.b.mul(less, unit)
+    }
+
+    /// The power that a score is, divided by that of one that is no less.
+    pub fn power(&mut self, score: V, most: V) -> V {
+        let less = self.less(score, most);
+        exp2_nonpositive(&mut self.nest.b, less)
     }
 
     /// Element `col` of row `row` of scratch memory.
@@ -145,6 +171,18 @@ impl<'f> Tiles<'f> {
         self.each(zero, block, i64::from(self.lanes), body);
     }
 
+    /// Writes a number for each of the queries that there are, from those of a vector of a row.
+    pub fn one_each(&mut self, to: Head, q0: V, body: impl FnOnce(&mut Self, V) -> V) {
+        self.each_column(|own, col| {
+            let value = body(own, col);
+            let q = own.nest.b.add(q0, col);
+            let left = own.nest.b.sub(own.queries, q);
+            let mask = below(&mut own.nest.b, left, own.lanes);
+            let at = own.nest.b.add(to.at, q);
+            own.nest.b.store(to.mem, at, value, mask);
+        });
+    }
+
     /// Runs `body` for the blocks of keys that the block of queries from `q0` on sees.
     pub fn key_blocks(&mut self, q0: V, causal: bool, mut body: impl FnMut(&mut Self, V, Seen)) {
         let (zero, block) = (self.nest.b.index(0), self.block());
@@ -167,21 +205,37 @@ impl<'f> Tiles<'f> {
 
     /// Rows of queries as columns, times a factor; queries beyond the last are the last.
     pub fn turn(&mut self, from: Head, q0: V, width: i64, to: Mem, factor: Option<V>) {
+        self.turn_rows(q0, width, to, |own, rows, d| {
+            let load = |&row: &V| {
+                let at = own.element(from, row, d);
+                let v = own.nest.b.load(from.mem, at, own.lanes, None);
+                factor.map_or(v, |factor| own.nest.b.mul(v, factor))
+            };
+            rows.iter().map(load).collect()
+        });
+    }
+
+    /// What `read` gives for as many queries as a vector has lanes, from an element on: as columns.
+    pub fn turn_rows(
+        &mut self,
+        q0: V,
+        width: i64,
+        to: Mem,
+        read: impl Fn(&mut Self, &[V], V) -> Vec<V>,
+    ) {
         let last = self.nest.b.offset(self.queries, -1);
         let (zero, width) = (self.nest.b.index(0), self.nest.b.index(width));
         let lanes = i64::from(self.lanes);
         self.each_column(|own, col| {
             let first = own.nest.b.add(q0, col);
             own.each(zero, width, lanes, |own, d| {
-                let row = |own: &mut Self, i: i64| {
+                let row = |i: i64| {
                     let q = own.nest.b.offset(first, i);
-                    let q = own.nest.b.binary(Binary::Min, q, last);
-                    let at = own.element(from, q, d);
-                    own.nest.b.load(from.mem, at, own.lanes, None)
+                    own.nest.b.binary(Binary::Min, q, last)
                 };
-                let rows: Vec<V> = (0..lanes).map(|i| row(own, i)).collect();
+                let rows: Vec<V> = (0..lanes).map(row).collect();
+                let rows = read(own, &rows, d);
                 for (i, v) in transpose(&mut own.nest.b, &rows).into_iter().enumerate() {
-                    let v = factor.map_or(v, |factor| own.nest.b.mul(v, factor));
                     let row = own.nest.b.offset(d, i as i64);
                     let at = own.place(row, col);
                     own.nest.b.store(to, at, v, None);

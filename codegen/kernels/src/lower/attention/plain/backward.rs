@@ -4,19 +4,15 @@ use mithril_ir::attr::Attr;
 use mithril_ir::graph::Operation;
 
 use super::super::tiles::Head;
-use super::super::{KEY, QUERY, Site, VALUE};
+use super::super::{GRADIENT, GREATEST, KEY, LOGS, Mask, OUTPUT, QUERY, Site, VALUE};
 use super::{
-    Block, cell, columns, element, fill, gather, lowered, number, power, room, rows, spread,
+    Block, cell, columns, element, fill, gather, lowered, masked, number, power, room, rows, spread,
 };
-use crate::code::{Mem, V};
+use crate::code::{Cmp, Mem, V};
 use crate::loops::Loops;
 use crate::lower::Lowered;
 use crate::lower::index::Ix;
 use crate::lower::nest::Nest;
-
-const OUTPUT: usize = 3;
-const LOGS: usize = 4;
-const GRADIENT: usize = 5;
 
 pub fn backward(mut nest: Nest, site: &Site) -> Lowered {
     let results = [QUERY, KEY, VALUE].map(|of| {
@@ -33,6 +29,7 @@ pub fn backward(mut nest: Nest, site: &Site) -> Lowered {
         inner: room(n, 1, "inner"),
         logs: room(n, 1, "logs"),
         common: room(n, 1, "common"),
+        greatest: site.mask.map(|_| room(n, 1, "greatest")),
     };
     let (place, axes) = nest.open_axes(site.heads(KEY));
     let head = match nest.flat(site.heads(KEY), &place) {
@@ -57,7 +54,9 @@ pub fn backward(mut nest: Nest, site: &Site) -> Lowered {
         let sides = [QUERY, KEY, VALUE, OUTPUT, LOGS, GRADIENT];
         let sides = sides.map(|side| site.head(nest, side, &place));
         let of_query = results[QUERY].map(|mem| site.dense(nest, mem, (QUERY, site.width), number));
-        let heads = Heads { sides, of_query, of_key, of_value };
+        let mask = site.mask(nest, &place);
+        let greatest = site.mask.map(|_| site.head(nest, GREATEST, &place));
+        let heads = Heads { sides, mask, greatest, of_query, of_key, of_value };
         site.blocks(nest, |nest, block| own.block(nest, &heads, block));
     });
     nest.close_axes(axes);
@@ -79,6 +78,8 @@ fn clear(nest: &mut Nest, site: &Site, of: Head, width: i64) {
 /// What is read, and the gradients that somebody asks for.
 struct Heads {
     sides: [Head; 6],
+    mask: Option<Mask>,
+    greatest: Option<Head>,
     of_query: Option<Head>,
     of_key: Option<Head>,
     of_value: Option<Head>,
@@ -86,7 +87,8 @@ struct Heads {
 
 struct Backward<'s> {
     site: &'s Site,
-    /// Qᵀ times scale, dOᵀ and dQᵀ; of one key P and dS; log Σ and D.
+    /// Qᵀ times scale, dOᵀ and dQᵀ; of one key P and dS; log Σ, D, and
+    /// where there is a mask the greatest score, which is not in log Σ then.
     turned: Mem,
     turned_gradient: Mem,
     out: Mem,
@@ -94,6 +96,7 @@ struct Backward<'s> {
     inner: Mem,
     logs: Mem,
     common: Mem,
+    greatest: Option<Mem>,
 }
 
 impl Backward<'_> {
@@ -132,10 +135,13 @@ impl Backward<'_> {
         });
     }
 
-    /// log Σ and D. Queries beyond the last have an infinite one: their P is 0.
+    /// log Σ, the greatest score and D. Queries beyond the last, and those that see no key, have an
+    /// infinite log Σ: their P is 0.
     fn queries(&self, nest: &mut Nest, heads: &Heads, block: Block) {
         fill(nest, self.logs, 1, f64::INFINITY);
         fill(nest, self.common, 1, 0.0);
+        self.greatest.into_iter().for_each(|greatest| fill(nest, greatest, 1, 0.0));
+        let [infinite, least] = [f64::INFINITY, f64::NEG_INFINITY].map(|x| number(nest, x));
         let [output, logs, gradient] = [OUTPUT, LOGS, GRADIENT].map(|side| heads.sides[side]);
         let (zero, none) = (nest.b.index(0), number(nest, 0.0));
         let width = nest.b.index(self.site.value_width);
@@ -143,7 +149,14 @@ impl Backward<'_> {
             let q = nest.b.add(block.first, i);
             let at = nest.b.add(logs.at, q);
             let log = nest.b.load(logs.mem, at, 1, None);
+            let empty = nest.b.compare(Cmp::Eq, log, least);
+            let log = nest.b.select(empty, infinite, log);
             nest.b.store(self.logs, i, log, None);
+            if let Some((to, from)) = self.greatest.zip(heads.greatest) {
+                let at = nest.b.add(from.at, q);
+                let greatest = nest.b.load(from.mem, at, 1, None);
+                nest.b.store(to, i, greatest, None);
+            }
             let sum = nest.repeat(zero, width, 1, &[none], |nest, d, sum| {
                 let [o, g] = [output, gradient].map(|head| {
                     let at = element(nest, head, q, d);
@@ -161,12 +174,19 @@ impl Backward<'_> {
         let zero = nest.b.index(0);
         let row = (heads.sides[KEY], key, site.width);
         site.products(nest, row, self.turned, (self.powers, zero));
+        if let Some(mask) = heads.mask {
+            masked(nest, mask, (key, block), (self.powers, zero));
+        }
         let row = (heads.sides[VALUE], key, site.value_width);
         site.products(nest, row, self.turned_gradient, (self.inner, zero));
         let factor = number(nest, site.scale);
         columns(nest, |nest, i| {
             let score = nest.b.load(self.powers, i, 1, None);
-            let score = site.hidden(nest, score, key, block, i);
+            let mut score = site.hidden(nest, score, key, block, i);
+            if let Some(greatest) = self.greatest {
+                let most = nest.b.load(greatest, i, 1, None);
+                score = nest.b.sub(score, most);
+            }
             let log = nest.b.load(self.logs, i, 1, None);
             let p = power(nest, score, log);
             nest.b.store(self.powers, i, p, None);

@@ -4,11 +4,12 @@ use mithril_ir::dtype::DType;
 use mithril_ir::op::access::Access;
 use mithril_ir::scalar::Prim;
 
+use super::super::forward::LEAST;
 use super::super::tiles::Head;
-use super::super::{KEY, QUERY, Site, VALUE};
+use super::super::{KEY, Mask, QUERY, Site, VALUE};
 use super::{
-    BLOCK, Block, STEPS, add, cell, columns, element, fill, lowered, number, power, room, rows,
-    scale, spread,
+    BLOCK, Block, STEPS, add, cell, columns, element, fill, lowered, masked, number, power, room,
+    rows, scale, spread,
 };
 use crate::code::{Binary, Cmp, Mem, V};
 use crate::loops::Loops;
@@ -17,12 +18,10 @@ use crate::lower::index::Ix;
 use crate::lower::nest::Nest;
 use crate::scalar;
 
-/// Less than any score; infinite ones would give NaN where they are subtracted.
-const LEAST: f64 = -1e30;
-
 pub fn forward(mut nest: Nest, site: &Site) -> Lowered {
     let output = site.output(&nest);
-    let logs = site.result(&nest, |op| op.op.access == Access::AttentionLogSumExp);
+    let [logs, greatest] = [Access::AttentionLogSumExp, Access::AttentionGreatest]
+        .map(|access| site.result(&nest, |op| op.op.access == access));
     let n = &mut nest;
     let own = Forward {
         site,
@@ -38,18 +37,21 @@ pub fn forward(mut nest: Nest, site: &Site) -> Lowered {
         Ix::At(v) | Ix::Lanes(v) | Ix::Many(v) => v,
     };
     let place: Vec<V> = place.into_iter().map(|ix| nest.position(ix)).collect();
-    let heads = [QUERY, KEY, VALUE].map(|side| site.head(&mut nest, side, &place));
+    let sides = [QUERY, KEY, VALUE].map(|side| site.head(&mut nest, side, &place));
+    let mask = site.mask(&mut nest, &place);
     let output = output.map(|output| output.head(&mut nest, &place));
-    let logs = logs.map(|(mem, _)| site.dense(&mut nest, mem, (QUERY, 1), number));
+    let [logs, greatest] = [logs, greatest]
+        .map(|own| own.map(|(mem, _)| site.dense(&mut nest, mem, (QUERY, 1), number)));
     site.blocks(&mut nest, |nest, block| {
-        own.begin(nest, heads[QUERY], block);
+        own.begin(nest, sides[QUERY], block);
         let (zero, size) = (nest.b.index(0), nest.b.index(BLOCK));
         nest.each(zero, block.keys, BLOCK, |nest, first| {
             let left = nest.b.sub(block.keys, first);
             let count = nest.b.binary(Binary::Min, left, size);
-            own.keys(nest, &heads, block, (first, count));
+            own.keys(nest, &sides, mask, block, (first, count));
         });
-        own.finish(nest, output, logs, block);
+        own.finish(nest, output, block);
+        own.sums(nest, [logs, greatest], block);
     });
     nest.close_axes(axes);
     lowered(nest)
@@ -76,7 +78,14 @@ impl Forward<'_> {
     }
 
     /// A block of keys: scores, their greatest, P, and what the values add.
-    fn keys(&self, nest: &mut Nest, heads: &[Head; 3], block: Block, (first, count): (V, V)) {
+    fn keys(
+        &self,
+        nest: &mut Nest,
+        sides: &[Head; 3],
+        mask: Option<Mask>,
+        block: Block,
+        (first, count): (V, V),
+    ) {
         let site = self.site;
         let zero = nest.b.index(0);
         columns(nest, |nest, i| {
@@ -85,7 +94,10 @@ impl Forward<'_> {
         });
         nest.each(zero, count, 1, |nest, k| {
             let key = nest.b.add(first, k);
-            site.products(nest, (heads[KEY], key, site.width), self.turned, (self.scores, k));
+            site.products(nest, (sides[KEY], key, site.width), self.turned, (self.scores, k));
+            if let Some(mask) = mask {
+                masked(nest, mask, (key, block), (self.scores, k));
+            }
             columns(nest, |nest, i| {
                 let at = cell(nest, k, i);
                 let score = nest.b.load(self.scores, at, 1, None);
@@ -98,7 +110,7 @@ impl Forward<'_> {
         });
         self.shrink(nest);
         nest.each(zero, count, 1, |nest, k| self.powers(nest, k));
-        self.values(nest, heads[VALUE], block, (first, count));
+        self.values(nest, sides[VALUE], block, (first, count));
     }
 
     /// What was summed up is multiplied by, now that greater scores are known.
@@ -154,30 +166,47 @@ impl Forward<'_> {
         });
     }
 
-    fn finish(&self, nest: &mut Nest, output: Option<Head>, logs: Option<Head>, block: Block) {
-        let zero = nest.b.index(0);
+    fn finish(&self, nest: &mut Nest, output: Option<Head>, block: Block) {
+        let (Some(output), zero) = (output, nest.b.index(0)) else { return };
         nest.each(zero, block.count, 1, |nest, i| {
             let q = nest.b.add(block.first, i);
             let total = nest.b.load(self.total, i, 1, None);
-            if let Some(output) = output {
-                let (one, none) = (number(nest, 1.0), number(nest, 0.0));
-                let empty = nest.b.compare(Cmp::Eq, total, none);
-                let inverse = nest.b.div(one, total);
-                let inverse = nest.b.select(empty, none, inverse);
-                rows(nest, self.site.value_width, |nest, d| {
-                    let at = cell(nest, d, i);
-                    let v = nest.b.load(self.out, at, 1, None);
-                    let v = nest.b.mul(v, inverse);
-                    let to = element(nest, output, q, d);
-                    nest.b.store(output.mem, to, v, None);
-                });
+            let (one, none) = (number(nest, 1.0), number(nest, 0.0));
+            let empty = nest.b.compare(Cmp::Eq, total, none);
+            let inverse = nest.b.div(one, total);
+            let inverse = nest.b.select(empty, none, inverse);
+            rows(nest, self.site.value_width, |nest, d| {
+                let at = cell(nest, d, i);
+                let v = nest.b.load(self.out, at, 1, None);
+                let v = nest.b.mul(v, inverse);
+                let to = element(nest, output, q, d);
+                nest.b.store(output.mem, to, v, None);
+            });
+        });
+    }
+
+    /// The logarithms of the sums, to which the greatest scores are added where there is no mask, and
+    /// those.
+    fn sums(&self, nest: &mut Nest, [logs, greatest]: [Option<Head>; 2], block: Block) {
+        if logs.or(greatest).is_none() {
+            return;
+        }
+        let zero = nest.b.index(0);
+        nest.each(zero, block.count, 1, |nest, i| {
+            let q = nest.b.add(block.first, i);
+            let most = nest.b.load(self.greatest, i, 1, None);
+            if let Some(to) = logs {
+                let total = nest.b.load(self.total, i, 1, None);
+                let mut log = scalar::apply(&mut nest.b, Prim::Log, DType::F32, &[total], None);
+                if self.site.mask.is_none() {
+                    log = nest.b.add(most, log);
+                }
+                let at = nest.b.add(to.at, q);
+                nest.b.store(to.mem, at, log, None);
             }
-            if let Some(logs) = logs {
-                let log = scalar::apply(&mut nest.b, Prim::Log, DType::F32, &[total], None);
-                let most = nest.b.load(self.greatest, i, 1, None);
-                let log = nest.b.add(most, log);
-                let to = nest.b.add(logs.at, q);
-                nest.b.store(logs.mem, to, log, None);
+            if let Some(to) = greatest {
+                let at = nest.b.add(to.at, q);
+                nest.b.store(to.mem, at, most, None);
             }
         });
     }

@@ -1,0 +1,100 @@
+//! Masks on scores, which are columns of queries: rows of a mask are turned, as those of queries are,
+//! and a row that serves all queries is read an element at a time.
+
+use super::tiles::{Seen, Tiles};
+use super::{Mask, Site};
+use crate::code::{Binary, Cmp, Mem, V};
+use crate::contract::lanes;
+
+/// The mask of a block of queries and keys.
+#[derive(Clone, Copy)]
+pub struct Masked {
+    pub mask: Mask,
+    /// Its elements as numbers, where queries differ.
+    turned: Option<Mem>,
+}
+
+/// Scratch memory for the masks of blocks.
+pub fn room(t: &mut Tiles, site: &Site) -> Option<Mem> {
+    site.mask_rows().map(|_| t.room(t.block()))
+}
+
+impl Masked {
+    pub fn new(mask: Mask, room: Option<Mem>) -> Masked {
+        Masked { mask, turned: room }
+    }
+
+    /// Turns the mask of the queries from `q0` and the keys from `k0` on.
+    pub fn turn(&self, t: &mut Tiles, (q0, k0): (V, V), seen: Seen) {
+        let (Some(turned), Mask { head, step, added, .. }) = (self.turned, self.mask) else {
+            return;
+        };
+        let block = t.block();
+        t.turn_rows(q0, block, turned, |t, rows, d| {
+            let key = t.nest.b.add(k0, d);
+            let left = t.nest.b.sub(t.keys, key);
+            let present = match seen {
+                Seen::All => None,
+                _ => lanes::below(&mut t.nest.b, left, t.lanes),
+            };
+            let (one, none) = (t.number(1.0), t.number(0.0));
+            let key = t.nest.b.times(key, step);
+            let load = |&row: &V| {
+                let at = t.element(head, row, key);
+                let v = match step {
+                    0 => {
+                        let v = t.nest.b.load(head.mem, at, 1, None);
+                        t.nest.b.splat(v, t.lanes)
+                    }
+                    _ => t.nest.b.load(head.mem, at, t.lanes, present),
+                };
+                if added { v } else { t.nest.b.select(v, one, none) }
+            };
+            rows.iter().map(load).collect()
+        });
+    }
+
+    /// Masks the scores of some keys, which are row `row` and those behind it, and the queries at
+    /// `cols`.
+    pub fn apply(
+        &self,
+        t: &mut Tiles,
+        (row, keys): (V, &[V]),
+        cols: &[i64],
+        seen: Seen,
+        scores: &mut [V],
+    ) {
+        let (none, unseen) = (t.number(0.0), t.number(f64::NEG_INFINITY));
+        for (i, scores) in scores.chunks_mut(cols.len()).enumerate() {
+            let row = t.nest.b.offset(row, i as i64);
+            let shared = self.turned.is_none().then(|| self.element(t, keys[i], seen));
+            for (score, &col) in scores.iter_mut().zip(cols) {
+                let own = match (shared, self.turned) {
+                    (Some(own), _) => own,
+                    (_, Some(turned)) => {
+                        let v = t.load(turned, row, col);
+                        if self.mask.added { v } else { t.nest.b.compare(Cmp::Ne, v, none) }
+                    }
+                    (None, None) => unreachable!("a row that is not shared is turned"),
+                };
+                *score = match self.mask.added {
+                    true => t.nest.b.add(*score, own),
+                    false => t.nest.b.select(own, *score, unseen),
+                };
+            }
+        }
+    }
+
+    /// The element of a key that serves all queries.
+    fn element(&self, t: &mut Tiles, key: V, seen: Seen) -> V {
+        let last = t.nest.b.offset(t.keys, -1);
+        let key = match seen {
+            Seen::All => key,
+            _ => t.nest.b.binary(Binary::Min, key, last),
+        };
+        let at = t.nest.b.times(key, self.mask.step);
+        let at = t.nest.b.add(self.mask.head.at, at);
+        let v = t.nest.b.load(self.mask.head.mem, at, 1, None);
+        t.nest.b.splat(v, t.lanes)
+    }
+}
