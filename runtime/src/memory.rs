@@ -37,9 +37,13 @@ pub struct Block {
     bytes: usize,
 }
 
-/// Gives empty blocks an aligned address, too.
+/// Where empty blocks lie: kernels for any size may read one element before they know of none.
+static NOTHING: Aligned = Aligned { _bytes: [0; ALIGN] };
+
 #[repr(align(64))]
-struct Aligned;
+struct Aligned {
+    _bytes: [u8; ALIGN],
+}
 
 // SAFETY: a block owns its bytes, as a `Box<[u8]>` does.
 unsafe impl Send for Block {}
@@ -61,7 +65,9 @@ impl Block {
 
     /// A block of no bytes.
     pub const fn empty() -> Block {
-        Block { pointer: NonNull::<Aligned>::dangling().cast(), bytes: 0 }
+        // SAFETY: what is there has an address.
+        let pointer = unsafe { NonNull::new_unchecked((&raw const NOTHING).cast_mut().cast()) };
+        Block { pointer, bytes: 0 }
     }
 
     /// A block that holds a copy of `bytes`.

@@ -46,13 +46,34 @@ impl Nest<'_> {
 
     /// The element at a position, 0 where the axis is empty.
     fn pull_within(&mut self, x: Value, axis: usize, place: &[Ix]) -> V {
-        match self.dims(x)[axis].as_const() {
+        let size = self.dims(x)[axis].clone();
+        match size.as_const() {
             Some(0) => {
                 let ty = Ty::scalar(super::nest::held(self.dtype(x)));
                 self.b.int(ty, 0)
             }
-            _ => self.pull(x, place),
+            Some(_) => self.pull(x, place),
+            None => self.pull_if_any(x, &size, place),
         }
+    }
+
+    /// The same along an axis of `size`, which may be empty: lanes are masked then, and a single
+    /// element is read where the memory begins.
+    fn pull_if_any(&mut self, x: Value, size: &Dim, place: &[Ix]) -> V {
+        let (size, zero) = (self.dim(size), self.b.index(0));
+        let any = self.b.compare(Cmp::Gt, size, zero);
+        let brought = |nest: &mut Self, ix: &Ix| match *ix {
+            Ix::At(at) => Ix::At(nest.b.select(any, at, zero)),
+            lanes => lanes,
+        };
+        let place: Index = place.iter().map(|ix| brought(self, ix)).collect();
+        let outer = self.mask;
+        let lanes = self.lift(any, self.lanes);
+        self.mask = Some(self.both(outer, lanes));
+        let found = self.scoped(|nest| nest.pull(x, &place));
+        self.mask = outer;
+        let none = self.b.int(self.b.ty(found), 0);
+        self.either(any, found, none)
     }
 
     /// The position that an index means: negative ones count from the end, once, and what is then
