@@ -91,9 +91,8 @@ def replaced(compiled, within=120.0):
     """Waits until no code of the first tier is left."""
     end = time.monotonic() + within
     while time.monotonic() < end:
-        counts = [
-            line.split("; ")[1] for line in compiled.report().splitlines() if "replaced" in line
-        ]
+        lines = compiled.report().splitlines()
+        counts = [part for line in lines for part in line.split("; ") if "replaced" in part]
         if counts and all(c.split()[0] == c.split()[2] for c in counts):
             return
         time.sleep(0.01)
