@@ -284,10 +284,11 @@ fn roll<'a>(r: &Rule<'a>) -> Var<'a> {
     if length.as_const() == Some(0) {
         return x;
     }
-    // Of nothing below 0 is a remainder taken.
+    // Of nothing below 0 is a remainder taken, and none by the 0 that a named length may be.
+    let turn = |by: i64| Dim::Const(by).modulo(&length.max(&Dim::Const(1)));
     let at = match r.int("shift") {
-        shift if shift < 0 => Dim::Const(shift.saturating_neg()).modulo(length),
-        shift => length - &Dim::Const(shift).modulo(length),
+        shift if shift < 0 => turn(shift.saturating_neg()),
+        shift => length - &turn(shift),
     };
     let cut = |start: Dim, limit: Dim| {
         let attrs = [

@@ -191,7 +191,7 @@ pub fn agree(native: &Native, sizes: &[(&str, usize)]) {
     }
 }
 
-fn compare(native: &Native, result: usize, want: &Tensor, got: &Tensor) {
+pub fn compare(native: &Native, result: usize, want: &Tensor, got: &Tensor) {
     assert_eq!(want.shape(), got.shape());
     if !want.dtype().is_float() {
         let same = want.to_i64s() == got.to_i64s();
