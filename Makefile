@@ -27,7 +27,7 @@ test: ## Run every test: cargo, lit, pytest. Installs torch and JAX.
 	@tools/install.sh
 	cargo test --release --workspace $(WITHOUT)
 	.venv/bin/lit -sv tests/lit
-	.venv/bin/python -m pytest
+	.venv/bin/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 fuzz: ## Compile 2000 random models for all backends and compare; SEED is the first one.
 	.venv/bin/python tests/python/fuzz.py 2000 --first $(or $(SEED),$(shell date +%s))

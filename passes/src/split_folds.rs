@@ -53,13 +53,19 @@ fn is_split(function: &Function, op: &Operation) -> bool {
 
 fn split(rebuild: &mut Rebuild, op: &Operation) -> Result<()> {
     let operands = rebuild.operands(op);
-    let mut attrs = op.attrs.clone();
-    for (name, value) in [("axes", Attr::Ints([-1].into())), ("keepdim", Attr::Bool(true))] {
-        let index = op.op.attr_index(name).expect("folds have axes");
-        attrs[index] = value;
-    }
     rebuild.builder.set_loc(op.loc.clone());
-    let rows = rebuild.builder.push(op.op, &operands, attrs)?;
+    let attrs = [("axes", Attr::Ints([-1].into())), ("keepdim", true.into())];
+    let rows = match op.op.attr_index("axes") {
+        Some(_) => {
+            let mut own = op.attrs.clone();
+            for (name, value) in attrs {
+                own[op.op.attr_index(name).expect("folds of axes may keep them")] = value;
+            }
+            rebuild.builder.push(op.op, &operands, own)?
+        }
+        // `sum_to` has a shape in their place.
+        None => rebuild.builder.op("sum", &operands, &attrs)?,
+    };
     let whole = rebuild.builder.push(op.op, &[rows], op.attrs.clone())?;
     rebuild.replace(op.result(), whole);
     Ok(())

@@ -33,7 +33,11 @@ fn rounds_each_step(case: &Case) -> bool {
 
 /// Whether native code computes in all its dtypes: some are for storage alone.
 fn is_computed(case: &Case) -> bool {
-    let stored = |attr: &Attr| matches!(attr, Attr::DType(own) if own.is_storage_only());
+    let stored = |attr: &Attr| match attr {
+        Attr::DType(dtype) => dtype.is_storage_only(),
+        Attr::Tensor(tensor) => tensor.dtype().is_storage_only(),
+        _ => false,
+    };
     !case.operands.iter().any(|ty| ty.dtype.is_storage_only()) && !case.attrs.iter().any(stored)
 }
 

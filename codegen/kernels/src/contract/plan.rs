@@ -239,7 +239,7 @@ fn dot_lanes(shape: &Shape, register: u32) -> u32 {
 /// for any number of rows.
 fn width(shape: &Shape, isa: &Isa, register: u32) -> (u32, u32) {
     let m = if shape.y == Layout::Packed { None } else { shape.m };
-    let Some(n) = shape.n else {
+    let Some(n) = shape.n.map(|n| n.max(1)) else {
         return (register, 2);
     };
     if n <= register as i64 && m != Some(1) {
