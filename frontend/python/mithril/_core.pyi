@@ -444,7 +444,7 @@ class IOKey:
     A connection with what is known of it: a name makes it a terminal of the model; `expose` makes
     it an output even where something inside reads it.
     """
-    def __new__(cls, /, name: "str | None" = None, *, value: Any | None = None, shape: Any | None = None, dtype: Any | None = None, differentiable: "bool | None" = None, expose: "bool" = False, connections: "list[object] | None" = None, **unknown: "object") -> IOKey: ...
+    def __new__(cls, /, name: "str | None" = None, *, value: Any | None = None, shape: Any | None = None, dtype: Any | None = None, differentiable: "bool | None" = None, expose: "bool" = False, connections: "list[object] | None" = None) -> IOKey: ...
     def __repr__(self, /) -> str: ...
 
 @final
@@ -669,22 +669,22 @@ class TrainModel(Block):
     """
     def __init__(self, /, model: Any) -> None: ...
     def __new__(cls, /, model: "Block") -> TrainModel: ...
-    def add_loss(self, /, loss: "Block | None" = None, reduce_steps: "list[Block] | None" = None, coef: "float" = 1.0, input: "str" = ..., target: "str" = ..., **unknown: "object") -> None:
+    def add_loss(self, /, loss: "Block | None" = None, reduce_steps: "list[Block] | None" = None, coef: "float" = 1.0, input: "str" = ..., target: "str" = ...) -> None:
         """
         Adds `coef` times a loss of the output `input` (`"output"`, where left out) against the new
         input `target` (`"target"`), reduced to a number by `reduce_steps`: the mean, where left out.
         """
-    def add_metric(self, /, metric: "Block | None" = None, reduce_steps: "list[Block] | None" = None, input: "str" = ..., target: "str" = ..., name: "str | None" = None, **unknown: "object") -> None:
+    def add_metric(self, /, metric: "Block | None" = None, reduce_steps: "list[Block] | None" = None, input: "str" = ..., target: "str" = ..., name: "str | None" = None) -> None:
         """
         Adds a metric of the output `input` (`"output"`, where left out) against `target`
         (`"target"`), as the output `name`: the kind of the metric in snake case, where left out.
         """
-    def add_regularization(self, /, regularizer: "Block | None" = None, coef: SupportsFloat | SupportsIndex | None = None, input: Any | None = None, **unknown: "object") -> None:
+    def add_regularization(self, /, regularizer: "Block | None" = None, coef: SupportsFloat | SupportsIndex | None = None, input: Any | None = None) -> None:
         """
         Adds `coef` times a regularizer of a param: its name, or a compiled regular expression, which
         chooses the params in whose names `search` finds it.
         """
-    def set_loss_combiner(self, /, combiner: "Block | None" = None, **unknown: "object") -> None:
+    def set_loss_combiner(self, /, combiner: "Block | None" = None) -> None:
         """
         Says how the losses, as one array, become one number; their sum, where left out.
         """

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from . import _core
 from .errors import BackendError, UsageError, shown
@@ -21,8 +22,30 @@ __all__ = ["compile"]
 
 Shape = Sequence["int | str | None"]
 Keys = Collection[str]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
+def _tells_keywords(function: Callable[P, T]) -> Callable[P, T]:
+    """The function, which tells of a keyword that it does not have by a `UsageError`."""
+    known = list(inspect.signature(function).parameters)
+
+    @functools.wraps(function)
+    def call(*args: P.args, **keywords: P.kwargs) -> T:
+        unknown = next((name for name in keywords if name not in known), None)
+        if unknown is None:
+            return function(*args, **keywords)
+        near = _core.did_you_mean(unknown, known)
+        raise UsageError(
+            f"`{function.__name__}` has no keyword `{unknown}`"
+            f"\n  expected: {', '.join(f'`{k}`' for k in known)}"
+            + (f"\n  hint: {near}" if near else "")
+        )
+
+    return call
+
+
+@_tells_keywords
 def compile(
     model: _core.Block,
     backend: Backend | None = None,
@@ -48,7 +71,6 @@ def compile(
     memory_budget: str | int | None = None,
     autodiff: Literal["framework", "mithril"] | None = None,
     backend_map: Mapping[str, Backend] | None = None,
-    **unknown: object,
 ) -> CompiledModel:
     """Compiles a model for a backend; for this machine's processor, if none is given.
 
@@ -88,8 +110,6 @@ def compile(
 
     Errors: `MithrilError`, as its message says; `UsageError` for a keyword there is not.
     """
-    if unknown:
-        _refuse(unknown)
     if not isinstance(model, _core.Block):
         raise UsageError(
             f"`model` is what is compiled\n  got: {type(model).__name__}"
@@ -178,17 +198,6 @@ def _names(keys: Keys, keyword: str) -> list[str]:
     if not all(isinstance(name, str) for name in names):
         raise UsageError(f"`{keyword}` is a collection of names\n  got: {shown(keys)}")
     return names
-
-
-def _refuse(unknown: Mapping[str, object]) -> None:
-    name = next(iter(unknown))
-    parameters = inspect.signature(compile).parameters.values()
-    known = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
-    near = _core.did_you_mean(name, known)
-    raise UsageError(
-        f"`compile` has no keyword `{name}`\n  expected: {', '.join(f'`{k}`' for k in known)}"
-        + (f"\n  hint: {near}" if near else "")
-    )
 
 
 def _check_values(**given: object) -> None:
