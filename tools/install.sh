@@ -12,14 +12,14 @@ place() {
     mv -f "$2.$$" "$2"
 }
 
-cargo build --release --package mithril-tools --bins
-# The code generator is a library of its own, built where LLVM is.
+# The code generator is a library of its own, built where LLVM is. One build has crates made once.
 native=frontend/python/mithril/_native.so
 if [ -x /usr/lib/llvm-22/bin/llvm-config ]; then
-    cargo build --release --package mithril-native
+    cargo build --release --package mithril-tools --package mithril-native --bins --lib
     place "$target/libmithril_native.so" "$native"
     ln -sfn "$PWD/$native" .venv/lib/libmithril_native.so
 else
+    cargo build --release --package mithril-tools --bins
     rm -f "$native" .venv/lib/libmithril_native.so
     echo "install: LLVM 22 is missing: built without native code" >&2
 fi
