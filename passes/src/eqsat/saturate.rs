@@ -82,6 +82,9 @@ fn search<'r>(
             let Head::Op { op, .. } = terms.head(term) else {
                 continue;
             };
+            if terms.is_of_itself(id, term) {
+                continue;
+            }
             for rule in rules(*op) {
                 let count = counts.entry(rule.name).or_default();
                 let wanted = budget.takes(rule) && *count < budget.matches;

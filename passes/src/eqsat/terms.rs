@@ -368,11 +368,20 @@ impl Facts for Terms<'_> {
     }
 
     fn made(&self, of: Value, by: Op) -> SmallVec<[Made<'_>; 2]> {
-        self.graph[class(of)].nodes.iter().filter_map(|term| self.as_made(term, by)).collect()
+        let terms = self.graph[class(of)].nodes.iter();
+        let terms = terms.filter(|term| !self.is_of_itself(class(of), term));
+        terms.filter_map(|term| self.as_made(term, by)).collect()
     }
 }
 
 impl Terms<'_> {
+    /// Whether a term of the class has that for an operand, as x + 0 has: nobody computes it, and
+    /// rules would find ever more of it.
+    pub fn is_of_itself(&self, class: Id, term: &Term) -> bool {
+        let class = self.graph.find(class);
+        term.operands.iter().any(|id| self.graph.find(*id) == class)
+    }
+
     /// The term as what the matcher sees, if it is such an operation.
     pub fn as_made(&self, term: &Term, by: Op) -> Option<Made<'_>> {
         match self.head(term) {
