@@ -14,14 +14,14 @@
 //! 10. External functions have no operations: their values are arguments and results. They alone
 //!     have bodies, one for a target, which name arguments.
 //! 11. Storage-only dtypes are moved and cast, never computed on.
-//! 12. Symbols are identifiers, so that text reads back.
+//! 12. Symbols are identifiers, so that text reads back; no dim of an argument is below 0.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::calls::callees_first;
 use crate::diagnostic::{Diagnostic, Result, did_you_mean};
-use crate::dim::Symbol;
+use crate::dim::{Dim, Symbol};
 use crate::graph::{Function, Module, Operation, Role, Value};
 use crate::op::Default;
 use crate::retype::{self, Inferred, infer_results, settle};
@@ -263,6 +263,9 @@ pub(crate) fn signature(f: &Function) -> Result<()> {
     }
     for info in &f.values[..f.args.len()] {
         identifiers(&info.ty)?;
+        if info.ty.shape.dims.iter().filter_map(Dim::as_const).any(|dim| dim < 0) {
+            return at(Diagnostic::new("a dim is below 0").got(&info.ty));
+        }
     }
     let made: usize = f.ops.iter().map(|op| op.results as usize).sum();
     if f.external && !f.ops.is_empty() {

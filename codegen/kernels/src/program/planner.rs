@@ -1,9 +1,9 @@
 //! Kernels, memory and launches, as they are put together.
 
 use mithril_ir::attr::Attr;
-use mithril_ir::diagnostic::Result;
+use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dim::{Dim, Symbol};
-use mithril_ir::graph::{Function, Module, Value};
+use mithril_ir::graph::{Function, Module, Value, ValueInfo};
 use mithril_ir::loc::Loc;
 use mithril_ir::shape::Type;
 use mithril_ir::tensor::Tensor;
@@ -17,10 +17,15 @@ use super::{Kernel, Plan, outside, size};
 use crate::lower::packing::Packing;
 use crate::lower::{Isa, Lowered, lower, packing};
 
+/// More elements than any memory has; counts of so many, and of what is done with them, are no
+/// overflow.
+const MOST_ELEMENTS: i64 = 1 << 42;
+
 /// What stands for the runtime's own copy, until it is known how many kernels there are.
 const COPY: usize = usize::MAX;
 
 pub fn plan(module: &Module, function: &Function, isa: &Isa) -> Result<Plan> {
+    module.functions.values().map(|own| &**own).chain([function]).try_for_each(fits)?;
     let mut planner = Planner::new(module, symbols(function));
     let mut scope = Scope::new(&mut planner, function, *isa);
     for (at, (value, _)) in function.arguments().enumerate() {
@@ -46,6 +51,27 @@ fn symbols(function: &Function) -> Vec<Symbol> {
         }
     }
     symbols
+}
+
+/// Errors: a value whose known dims alone are more elements than any memory has.
+fn fits(function: &Function) -> Result<()> {
+    let count = |ty: &Type| {
+        let mut dims = ty.shape.dims.iter().filter_map(Dim::as_const);
+        dims.try_fold(1i64, |count, dim| count.checked_mul(dim.max(1)))
+    };
+    let large = |info: &ValueInfo| count(&info.ty).is_none_or(|count| count > MOST_ELEMENTS);
+    let Some(at) = function.values.iter().position(large) else {
+        return Ok(());
+    };
+    let value = Value(at as u32);
+    let error = Diagnostic::new("a value has more elements than any memory holds")
+        .got(function.ty(value))
+        .expected(format!("{MOST_ELEMENTS} at most"));
+    let made = function.ops.iter().find(|op| op.results().any(|result| result == value));
+    match made.and_then(|op| op.loc.shortest()) {
+        Some(path) => error.at(format!("block `{path}`")).err(),
+        None => error.at(format!("function `{}`", function.name)).err(),
+    }
 }
 
 /// What the function and the bodies of its loops share.
