@@ -1,6 +1,7 @@
 """The cache of native code: each test has a folder of its own, and processes of their own."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -95,3 +96,49 @@ def test_a_missing_library_is_told(tmp_path):
     _, error = process.communicate(timeout=120)
     assert "BackendError: Native code cannot be made" in error
     assert "LLVM 22" in error
+
+
+INTERRUPTED = """
+import os, pathlib, signal, threading, time
+import numpy as np, mithril as ml
+folder = pathlib.Path(os.environ["MITHRIL_CACHE"])
+model = ml.Model()
+for i in range(4 * os.cpu_count() + 8):
+    model += ml.Linear(16 + i)
+    model += ml.Gelu()
+options = {"shapes": {"input": [4, 4]}, "inference": True}
+compiled, numpy = (ml.compile(model, b(), **options) for b in (ml.CpuBackend, ml.NumpyBackend))
+params, inputs = compiled.randomize_params(seed=0), {"input": np.ones((4, 4), np.float32)}
+params = {name: 0.1 * param for name, param in params.items()}
+
+def interrupt():
+    while not folder.exists() or not list(folder.glob("*.o")):
+        time.sleep(0.001)
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt).start()
+try:
+    compiled.evaluate(params, inputs)
+except KeyboardInterrupt:
+    print("interrupted")
+made = len(list(folder.glob("*.o")))
+got = compiled.evaluate(params, inputs)["output"]
+np.testing.assert_allclose(got, numpy.evaluate(params, inputs)["output"], rtol=1e-4, atol=1e-5)
+line = next(line for line in compiled.report().splitlines() if "launches" in line)
+print(made, line)
+"""
+
+
+def test_an_interrupt_ends_a_compilation(tmp_path):
+    """What was compiled before is kept, and the next call goes on from there."""
+    environment = {**os.environ, "MITHRIL_CACHE": str(tmp_path / "cache")}
+    command = [sys.executable, "-c", INTERRUPTED]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    interrupted, line = done.stdout.splitlines()
+    assert interrupted == "interrupted"
+    made, compiled, found = map(
+        int, re.search(r"^(\d+) .*\((\d+) compiled, (\d+) found", line).groups()
+    )
+    assert made == found > 0
+    assert compiled > 0
