@@ -39,6 +39,9 @@ class NativeArrays(NumpyArrays):
         try:
             if value.__dlpack_device__()[0] != DLPACK_CPU:  # type: ignore[attr-defined]
                 return None
+            if hasattr(value, "resolve_neg"):
+                # DLPack says nothing of a sign that torch has not written yet.
+                value = value.resolve_neg()
             # NumPy takes no bfloat16 from DLPack.
             taken = (
                 self._as_numpy(value) if "bfloat16" in str(getattr(value, "dtype", "")) else None
