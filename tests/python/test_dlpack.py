@@ -64,6 +64,16 @@ def test_they_are_read_in_place(make: Any) -> None:
     assert backend.adopt(jnp.ones(2, jnp.bfloat16)).dtype.name == "bfloat16"
 
 
+@pytest.mark.parametrize("make", BACKENDS)
+def test_signs_that_torch_has_not_written_yet_count(make: Any) -> None:
+    """Those of the imaginary parts of conjugates."""
+    compiled = ml.compile(Relu(), make(), shapes={"input": [2]}, inference=True)
+    x = torch.tensor([1 + 2j, 3 - 4j]).conj().imag
+    assert x.is_neg()
+    np.testing.assert_array_equal(compiled.evaluate({}, {"input": x})["output"], [0, 4])
+    np.testing.assert_array_equal(make().to_numpy(make().array(x)), [-2, 4])
+
+
 def test_outputs_go_to_other_frameworks_in_place() -> None:
     compiled = ml.compile(Relu(), ml.CpuBackend(), shapes={"input": [2, 3]})
     output = compiled.evaluate({}, {"input": torch.ones(2, 3)})["output"]

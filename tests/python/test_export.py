@@ -371,7 +371,8 @@ def test_what_cannot_be_exported_is_said(tmp_path, monkeypatch):
     for options, message in [
         ({"cpu": "v9"}, "no such processor"),
         ({"cpu": "v3+avx9"}, "no such feature"),
-        ({"cpu": []}, "nothing to make a library of"),
+        ({"cpu": []}, "`cpu` is the processor"),
+        ({"cpu": None}, "`cpu` is the processor"),
         ({"name": "a/b"}, "no files can be named so"),
         ({"params": {"ww": random(2)}}, "no param `ww`"),
         ({"params": {"linear.w": random(2, 2)}}, "`linear.b` is missing"),

@@ -1,4 +1,4 @@
-"""Native code: values, gradients, shapes, memory, threads, the cache of what was compiled."""
+"""Native code: values, gradients, shapes, memory, threads."""
 
 import contextlib
 import gc
@@ -19,6 +19,7 @@ from conftest import has
 import mithril as ml
 from mithril.models import (
     Buffer,
+    Cast,
     Flip,
     Gather,
     LayerNorm,
@@ -272,6 +273,62 @@ def test_arrays_that_are_not_plain_are_copied():
         assert np.array_equal(compiled.evaluate(params, {"input": other})["output"], want)
 
 
+class Own(np.ndarray):
+    """An array of a class of the user's."""
+
+
+@pytest.mark.parametrize("make", [ml.CpuBackend, ml.CBackend])
+def test_arrays_of_other_classes_are_read_as_arrays(make, tmp_path):
+    """Files that are mapped are arrays of another class, too."""
+    if make is ml.CBackend and not has("c"):
+        pytest.skip("without a C compiler")
+    compiled = ml.compile(Linear(3), make(), shapes={"input": ["n", 4]})
+    params, x = compiled.randomize_params(seed=0), random(5, 4)
+    want = compiled.evaluate(params, {"input": x})["output"]
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "w.npy", params["w"])
+    mapped = {"w": np.load(tmp_path / "w.npy", mmap_mode="r"), "b": params["b"].view(Own)}
+    for other in (np.load(tmp_path / "x.npy", mmap_mode="r"), x.view(Own)):
+        got = compiled.evaluate(mapped, {"input": other})["output"]
+        assert type(got) is np.ndarray
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("dtype", ["int4", "uint4", "float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize("make", [ml.CpuBackend, ml.CBackend])
+def test_dtypes_for_storage(make, dtype):
+    """Written and read, as NumPy has them by `ml_dtypes`."""
+    if make is ml.CBackend and not has("c"):
+        pytest.skip("without a C compiler")
+    there, back = Model(), Model()
+    there |= Cast(dtype=dtype)(input="x", output="y")
+    back |= Cast(dtype="float32")(input="x", output="y")
+    back.set_types({"x": getattr(ml, dtype)})
+    x = np.linspace(0, 7, 37, dtype=np.float32)
+    want = x.astype(getattr(ml_dtypes, dtype))
+    there, back = (
+        ml.compile(model, make(), shapes={"x": ["n"]}, inference=True) for model in (there, back)
+    )
+    got = there.evaluate({}, {"x": x})["y"]
+    assert got.dtype == want.dtype
+    np.testing.assert_array_equal(got.view(np.uint8), want.view(np.uint8))
+    np.testing.assert_array_equal(back.evaluate({}, {"x": got})["y"], want.astype(np.float32))
+
+
+def test_sizes_that_no_memory_has_are_told():
+    with pytest.raises(ml.BackendError, match="no arrays of sizes beyond 64 bits"):
+        ml.compile(Linear(2**62), ml.CpuBackend(), shapes={"input": [2**62, 8]})
+    shapes = {"left": ["n", 1], "right": [1, "m"]}
+    compiled = ml.compile(ml.models.Add(), ml.CpuBackend(), shapes=shapes, inference=True)
+    one = np.ones(1, np.float32)
+    for n in (2**22, 2**40):
+        left, right = (np.broadcast_to(one, shape) for shape in ((n, 1), (1, n)))
+        with pytest.raises(ml.MithrilError, match="Out of memory"):
+            compiled.evaluate({}, {"left": left, "right": right})
+    got = compiled.evaluate({}, {"left": left[:2], "right": right[:, :3]})["output"]
+    np.testing.assert_array_equal(got, np.full((2, 3), 2, np.float32))
+
+
 def test_no_elements():
     compiled = ml.compile(chain(Linear(4), Relu()), ml.CpuBackend())
     params = compiled.randomize_params(seed=0)
@@ -349,6 +406,7 @@ def test_products_of_bfloat16(shape):
         ({"other": random(2, 3)}, "Terminal not found"),
         ({}, "missing"),
         ({"input": [[1.0, 2.0, 3.0]]}, "no array"),
+        ({"input": random(2, 3).astype(np.complex64)}, "got: ndarray of complex64"),
     ],
 )
 def test_calls_are_checked(inputs, message):
@@ -394,6 +452,20 @@ def test_states_that_cannot_be_written_stay():
     assert all(not np.array_equal(following[name], state[name]) for name in state)
 
 
+def test_donated_states_that_share_memory_stay():
+    """With each other, or with a param, which is never written."""
+    model, shapes = ml.BatchNorm1d(), {"input": [8, 3]}
+    plain, donating = (ml.compile(model, ml.CpuBackend(donate=d), shapes=shapes) for d in (0, 1))
+    params = plain.randomize_params(seed=0)
+    inputs, own = {"input": random(8, 3)}, next(iter(params))
+    for shared in (np.ones(3, np.float32), params[own]):
+        kept, state = shared.copy(), dict.fromkeys(plain.initial_state(), shared)
+        want = plain.evaluate(params, inputs, state)
+        got = donating.evaluate(params, inputs, state)
+        np.testing.assert_equal(got, want)
+        np.testing.assert_array_equal(shared, kept)
+
+
 def test_bound_params_are_held_twice_at_most():
     """As they were given, for other compilations, and as kernels read them."""
     code = """
@@ -415,6 +487,15 @@ print(held() - before)
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert float(ran.stdout) < 2.5 * 64
+
+
+@pytest.mark.parametrize("make", [ml.CpuBackend, ml.NumpyBackend])
+def test_bound_params_may_have_another_byte_order(make):
+    compiled = ml.compile(Linear(3), make(), shapes={"input": ["n", 4]})
+    params, inputs = compiled.randomize_params(seed=0), {"input": random(5, 4)}
+    swapped = {name: param.astype(">f4") for name, param in params.items()}
+    want = compiled.evaluate(params, inputs)["output"]
+    near(compiled.bind(swapped).evaluate({}, inputs)["output"], want)
 
 
 def test_params_may_be_bound():
@@ -482,95 +563,6 @@ def test_options_are_checked():
         ml.CpuBackend(thread=2)
     with pytest.raises(ml.BackendError, match="file_path"):
         ml.compile(Linear(2), ml.CpuBackend(), file_path="model.py")
-
-
-# The cache: each test has a folder of its own, and processes of their own.
-
-PROGRAM = """
-import numpy as np, mithril as ml
-model = ml.Model()
-model += ml.Linear(8)
-model += ml.Relu()
-compiled = ml.compile(model, ml.CpuBackend(), shapes={"input": [4, 4]}, inference=True)
-params = {"linear.w": np.full((4, 8), 0.5, np.float32), "linear.b": np.ones(8, np.float32)}
-found = compiled.evaluate(params, {"input": np.ones((4, 4), np.float32)})["output"]
-assert (found == 3).all(), found
-maps = open("/proc/self/maps").read()
-line = next(line for line in compiled.report().splitlines() if "launches" in line)
-print(line.split("(")[-1].split(",")[0], "libMLIR" in maps, *line[:-1].split("; ")[1:])
-"""
-ABSENT = "1 compiled True 1 not in the cache"
-
-
-def start(folder, **environment):
-    environment = {**os.environ, "MITHRIL_CACHE": str(folder), **environment}
-    command = [sys.executable, "-c", PROGRAM]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
-
-
-def result(process):
-    out, error = process.communicate(timeout=120)
-    assert process.returncode == 0, error
-    return out.strip()
-
-
-def test_a_warm_cache_needs_no_compiler(tmp_path):
-    folder = tmp_path / "cache"
-    assert result(start(folder)) == ABSENT
-    assert folder.stat().st_mode & 0o777 == 0o700
-    (entry,) = folder.iterdir()
-    # Not even the library is looked for.
-    assert result(start(folder, MITHRIL_NATIVE="/nowhere")) == "0 compiled False"
-    assert [entry] == list(folder.iterdir())
-
-
-def test_damaged_entries_are_compiled_again(tmp_path):
-    result(start(tmp_path / "cache"))
-    (entry,) = (tmp_path / "cache").iterdir()
-    whole = entry.read_bytes()
-    flipped = bytearray(whole)
-    flipped[len(whole) // 2] ^= 1
-    for damaged in (b"", whole[:10], whole[:-1], bytes(flipped), whole + b"."):
-        entry.write_bytes(damaged)
-        found = result(start(tmp_path / "cache"))
-        assert found == "1 compiled True 1 damaged in the cache"
-        assert entry.read_bytes() == whole
-
-
-def test_processes_share_a_cache(tmp_path):
-    running = [start(tmp_path / "cache") for _ in range(6)]
-    assert {result(process) for process in running} <= {ABSENT, "0 compiled False"}
-    (entry,) = (tmp_path / "cache").iterdir()
-    assert entry.suffix == ".o"
-
-
-def test_old_entries_go(tmp_path):
-    folder = tmp_path / "cache"
-    folder.mkdir(mode=0o700)
-    old = folder / "old.o"
-    old.write_bytes(b"." * 100_000)
-    os.utime(old, (1, 1))
-    result(start(folder, MITHRIL_CACHE_LIMIT="50000"))
-    assert not old.exists()
-    assert len(list(folder.iterdir())) == 1
-
-
-def test_folders_that_others_may_write_are_not_used(tmp_path):
-    folder = tmp_path / "cache"
-    folder.mkdir()
-    folder.chmod(0o777)
-    why = "1 without a cache: others than this user may write to its folder"
-    assert result(start(folder)) == f"1 compiled True {why}"
-    assert not list(folder.iterdir())
-    assert result(start("")) == "1 compiled True 1 without a cache: MITHRIL_CACHE is empty"
-
-
-def test_a_missing_library_is_told(tmp_path):
-    process = start(tmp_path, MITHRIL_NATIVE=str(Path(tmp_path) / "missing.so"))
-    _, error = process.communicate(timeout=120)
-    assert "BackendError: Native code cannot be made" in error
-    assert "LLVM 22" in error
 
 
 def test_a_gpt_writes_what_torch_writes():

@@ -4,9 +4,9 @@ use mithril_ir::dtype::DType;
 use mithril_ir::scalar::round;
 use rustc_hash::FxHashMap;
 
-use crate::code::{
-    Binary, Callee, Cmp, Code, Fold, Inst, Mem, Memory, Place, Region, Stmt, Ty, Unary, V,
-};
+use crate::code::{Binary, Callee, Cmp, Code, Fold, Inst, Mem, Region, Stmt, Ty, Unary, V};
+
+mod memory;
 
 /// Code under construction. Constants, dims and scratch go to the head of the kernel, each once.
 pub struct Builder {
@@ -18,6 +18,8 @@ pub struct Builder {
     /// The elements of each integer constant of the head, and of each float constant.
     known: FxHashMap<V, i64>,
     numbers: FxHashMap<V, f64>,
+    /// The dtype of the elements of each memory.
+    elements: Vec<DType>,
     portable: bool,
     spelled: bool,
     /// Whether a division costs nothing beside what else goes on.
@@ -44,6 +46,7 @@ impl Builder {
             heads: FxHashMap::default(),
             known: FxHashMap::default(),
             numbers: FxHashMap::default(),
+            elements: Vec::new(),
             portable: false,
             spelled: false,
             divides: false,
@@ -133,30 +136,6 @@ impl Builder {
     }
 
     // What a kernel is given.
-
-    /// Memory that is buffer number `n` of the launch.
-    pub fn buffer(&mut self, n: usize, dtype: DType, constant: bool) -> Mem {
-        self.memory(Memory { dtype, place: Place::Buffer(n as u32), constant })
-    }
-
-    /// Memory of the thread's scratch, from byte `offset` on.
-    pub fn scratch(&mut self, dtype: DType, offset: V) -> Mem {
-        self.memory(Memory { dtype, place: Place::Scratch(offset), constant: false })
-    }
-
-    /// An array of the kernel's own, in portable code.
-    pub fn local(&mut self, dtype: DType, count: i64) -> Mem {
-        self.memory(Memory { dtype, place: Place::Local(count as u32), constant: false })
-    }
-
-    fn memory(&mut self, memory: Memory) -> Mem {
-        self.code.memories.push(memory);
-        Mem(self.code.memories.len() as u32 - 1)
-    }
-
-    pub fn mem_dtype(&self, mem: Mem) -> DType {
-        self.code.memories[mem.0 as usize].dtype
-    }
 
     pub fn dim(&mut self, n: usize) -> V {
         self.at_head(Head::Dim(n as u32), Ty::INDEX, Inst::Dim(n as u32))
@@ -389,38 +368,6 @@ impl Builder {
             1 => x,
             _ => self.push(Ty::scalar(self.ty(x).dtype), Inst::Fold(fold, x)),
         }
-    }
-
-    // Memory.
-
-    pub fn load(&mut self, mem: Mem, at: V, lanes: u32, mask: Option<V>) -> V {
-        let ty = Ty { dtype: self.mem_dtype(mem), lanes };
-        self.push(ty, Inst::Load { mem, at, mask })
-    }
-
-    pub fn store(&mut self, mem: Mem, at: V, value: V, mask: Option<V>) {
-        debug_assert_eq!(self.ty(value).dtype, self.mem_dtype(mem));
-        self.place(vec![], Inst::Store { mem, at, value, mask, streaming: false });
-    }
-
-    /// Writes a vector past the caches, to memory that is aligned to it.
-    pub fn stream(&mut self, mem: Mem, at: V, value: V) {
-        debug_assert_eq!(self.ty(value).dtype, self.mem_dtype(mem));
-        self.place(vec![], Inst::Store { mem, at, value, mask: None, streaming: true });
-        self.code.streams = true;
-    }
-
-    pub fn gather(&mut self, mem: Mem, at: V, mask: Option<V>) -> V {
-        let ty = self.ty(at).with(self.mem_dtype(mem));
-        self.push(ty, Inst::Gather { mem, at, mask })
-    }
-
-    pub fn scatter(&mut self, mem: Mem, at: V, value: V, mask: Option<V>) {
-        self.place(vec![], Inst::Scatter { mem, at, value, mask });
-    }
-
-    pub fn prefetch(&mut self, mem: Mem, at: V, write: bool) {
-        self.place(vec![], Inst::Prefetch { mem, at, write });
     }
 
     // Control.

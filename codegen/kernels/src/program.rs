@@ -92,7 +92,11 @@ pub fn plan(module: &Module, function: &Function, isa: &Isa) -> Result<Plan> {
 pub fn size(dim: &Dim, symbols: &[Symbol]) -> Result<Size> {
     let poly = match dim {
         Dim::Const(value) => return Ok(Size::Const(*value)),
-        Dim::Unknown => return Diagnostic::new("a dim is unknown when code is made").err(),
+        Dim::Unknown => {
+            return Diagnostic::new("Native code has no arrays of sizes beyond 64 bits")
+                .hint("look for a shape that is too large")
+                .err();
+        }
         Dim::Expr(poly) => poly,
     };
     let mut total = Size::Const(0);

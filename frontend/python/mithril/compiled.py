@@ -337,8 +337,15 @@ class CompiledModel:
         values = None
         if params is not None:
             values = {n: self.backend.to_numpy(value) for n, value in params.items()}
-        processors = cpu.split(",") if isinstance(cpu, str) else list(cpu)
-        paths = self._runner.native.export(path_text(folder, "folder"), name, processors, values)
+        processors = cpu.split(",") if isinstance(cpu, str) else cpu
+        if not isinstance(processors, list | tuple) or not processors:
+            raise UsageError(
+                f"`cpu` is the processor that a library is for, or several\n  got: {shown(cpu)}"
+                '\n  expected: "native", "x86-64-v3", ["v3", "v4"] or their like'
+            )
+        paths = self._runner.native.export(
+            path_text(folder, "folder"), name, list(processors), values
+        )
         return {what: Path(path) for what, path in paths.items()}
 
     def register_hook(self, name: str, hook: Callable[[Array], object]) -> None:

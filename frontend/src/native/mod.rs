@@ -1,6 +1,7 @@
 //! Models as machine code: programs of the runtime, their kernels compiled when they first run.
 
 use std::fmt::Write;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -177,30 +178,31 @@ impl Part {
         self.ready.get()
     }
 
-    /// What runs it: made now, if it was not before.
+    /// What runs it: made now, if it was not before. Once `stop` is set, no more kernels are made;
+    /// those that were are kept.
     ///
-    /// Errors: those of the native library; no memory for the constants.
-    pub fn ready(&self) -> Result<&Ready> {
-        between_forks(|| self.made())
+    /// Errors: those of the native library; no memory for the constants; `stop`.
+    pub fn ready(&self, stop: &AtomicBool) -> Result<&Ready> {
+        between_forks(|| self.made(stop))
     }
 
-    fn made(&self) -> Result<&Ready> {
+    fn made(&self, stop: &AtomicBool) -> Result<&Ready> {
         let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(ready) = self.ready.get() {
             return Ok(ready);
         }
-        let ready = self.make()?;
+        let ready = self.make(stop)?;
         Ok(self.ready.get_or_init(|| ready))
     }
 
-    fn make(&self) -> Result<Ready> {
+    fn make(&self, stop: &AtomicBool) -> Result<Ready> {
         match &self.maker {
-            Maker::Kernels(host, tier) => self.make_kernels(host, *tier),
+            Maker::Kernels(host, tier) => self.make_kernels(host, *tier, stop),
             Maker::C { unit, entry } => self.make_entry(unit, *entry),
         }
     }
 
-    fn make_kernels(&self, host: &Host, tier: Tier) -> Result<Ready> {
+    fn make_kernels(&self, host: &Host, tier: Tier, stop: &AtomicBool) -> Result<Ready> {
         let start = Instant::now();
         let quick = match tier {
             Tier::Llvm => vec![false; self.plan.kernels.len()],
@@ -213,7 +215,7 @@ impl Part {
                 Source { text: kernel.text(), quick: quick.then_some(code) }
             })
             .collect();
-        let objects = objects::load(&sources, host, tier == Tier::Instant)?;
+        let objects = objects::load(&sources, host, tier == Tier::Instant, stop)?;
         let found = objects.code.iter().map(|code| code.kernel("kernel"));
         let kernels: Option<Vec<Kernel>> = found.collect();
         let mut kernels = kernels.ok_or_else(|| invalid("an object without a kernel"))?;

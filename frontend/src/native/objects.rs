@@ -2,7 +2,7 @@
 //! now by Cranelift.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -51,10 +51,11 @@ pub struct Pending {
 static LOADED: Mutex<Option<HashMap<Key, Weak<Code>>>> = Mutex::new(None);
 
 /// The code of kernels: anew, or what there is of it. What has to be compiled is so on all of the
-/// machine's cores; the native library is not opened where LLVM has nothing to do.
+/// machine's cores; the native library is not opened where LLVM has nothing to do. Once `stop` is
+/// set, no kernel is begun.
 ///
-/// Errors: those of the native library.
-pub fn load(sources: &[Source], host: &Host, anew: bool) -> Result<Objects> {
+/// Errors: those of the native library; `stop`.
+pub fn load(sources: &[Source], host: &Host, anew: bool, stop: &AtomicBool) -> Result<Objects> {
     let keys: Vec<Key> = sources.iter().map(|source| key(&source.text, host)).collect();
     let lengths: Vec<Length> = sources.iter().map(Source::length).collect();
     let known = |key: &Key, cache: &Cache| match loaded(key) {
@@ -62,7 +63,7 @@ pub fn load(sources: &[Source], host: &Host, anew: bool) -> Result<Objects> {
         Some(code) => Ok((code, false, None)),
         None => cached(key, cache).map(|made| (Arc::new(made.code), false, None)),
     };
-    let (made, misses) = gather(&keys, &lengths, &known, &|at, cache| {
+    let (made, misses) = gather(&keys, &lengths, stop, &known, &|at, cache| {
         let (source, start) = (&sources[at], Instant::now());
         let (code, quick) = match source.quick.and_then(instant) {
             Some(code) => (code, true),
@@ -116,7 +117,7 @@ pub fn bytes(texts: &[String], host: &Host) -> Result<Vec<Vec<u8>>> {
     let known = |key: &Key, cache: &Cache| cached(key, cache).map(|made| made.object);
     let compile =
         |at: usize, cache: &Cache| Ok(compile(&texts[at], &keys[at], host, cache)?.object);
-    Ok(gather(&keys, &lengths, &known, &compile)?.0)
+    Ok(gather(&keys, &lengths, &AtomicBool::new(false), &known, &compile)?.0)
 }
 
 /// An object, and its code in memory: so it is known to be sound.
@@ -138,6 +139,7 @@ impl Source<'_> {
 fn gather<T: Send>(
     keys: &[Key],
     lengths: &[Length],
+    stop: &AtomicBool,
     known: &dyn Fn(&Key, &Cache) -> std::result::Result<T, Miss>,
     make: &(dyn Fn(usize, &Cache) -> Result<T> + Sync),
 ) -> Result<(Vec<T>, Vec<Miss>)> {
@@ -155,7 +157,7 @@ fn gather<T: Send>(
             missing[..=first].rotate_right(1);
         }
         let progress = Progress::new(missing.len());
-        let made = each(&missing, &|at| {
+        let made = each(&missing, stop, &|at| {
             let made = make(at, &cache);
             progress.step();
             made
@@ -166,6 +168,9 @@ fn gather<T: Send>(
         }
         cache.trim();
         library::rest();
+    }
+    if found.iter().any(Option::is_none) {
+        return Diagnostic::new("Native code was not made: its compilation was interrupted").err();
     }
     Ok((found.into_iter().flatten().collect(), misses))
 }
@@ -239,13 +244,21 @@ pub fn broken(why: String) -> Box<Diagnostic> {
     )
 }
 
-/// What `work` gives for each number, by threads that are as many as the machine's cores.
-fn each<T: Send>(numbers: &[usize], work: &(dyn Fn(usize) -> T + Sync)) -> Vec<(usize, T)> {
+/// What `work` gives for each number until it is to stop, by threads that are as many as the
+/// machine's cores.
+fn each<T: Send>(
+    numbers: &[usize],
+    stop: &AtomicBool,
+    work: &(dyn Fn(usize) -> T + Sync),
+) -> Vec<(usize, T)> {
     let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
     let next = AtomicUsize::new(0);
     let run = || {
         let mut done = Vec::new();
         while let Some(&number) = numbers.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
             done.push((number, work(number)));
         }
         done

@@ -1,10 +1,14 @@
 //! Calls of native code.
 
 use std::collections::HashMap;
+use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak, mpsc};
+use std::thread;
+use std::time::Duration;
 
+use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
 use mithril_ir::shape::Shape;
 use mithril_runtime::threads::Pool;
@@ -15,7 +19,7 @@ use pyo3::types::{PyCFunction, PyDict, PyTuple};
 
 use super::arrays::Reader;
 use super::check::{Binding, Checker, Dicts, Group, Signature, Wrong, dicts};
-use super::fault::{Answer, guarded};
+use super::fault::{Answer, Fault, guarded};
 use super::program::{Bytes, Explanation, memory};
 use crate::compile::{Program, Settled};
 use crate::naming::symbol;
@@ -155,7 +159,7 @@ impl Native {
         };
         let ready = match part.is_ready() {
             Some(ready) => ready,
-            None => py.detach(|| part.ready())?,
+            None => interruptible(py, |stop| part.ready(stop))?,
         };
         if let Some(why) = ready.swap.as_ref().and_then(|swap| swap.complaint()) {
             let name = &self.program.name;
@@ -185,6 +189,40 @@ impl Variant {
         taken.clear(self.checker.signature.slots.len());
         self.checker.check_all(py, dicts, &mut |at, value| taken.keep(at, value))
     }
+}
+
+/// Does what may take long: other threads of Python run meanwhile, and what a signal raises, such as
+/// `KeyboardInterrupt`, sets what the work is given, which is to end then.
+fn interruptible<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce(&AtomicBool) -> Result<T> + Send,
+) -> Answer<T> {
+    const PATIENCE: Duration = Duration::from_millis(50);
+    let stop = AtomicBool::new(false);
+    // Not on this thread, which waits for the interpreter, for which a fork waits that waits for the
+    // work.
+    let work = || {
+        thread::scope(|scope| {
+            let (done, end) = mpsc::channel::<()>();
+            let worker = scope.spawn(|| {
+                let _done = done;
+                work(&stop)
+            });
+            let mut raised = None;
+            while let (Err(mpsc::RecvTimeoutError::Timeout), None) =
+                (end.recv_timeout(PATIENCE), &raised)
+            {
+                raised = Python::attach(|py| py.check_signals()).err();
+            }
+            stop.store(raised.is_some(), Ordering::Relaxed);
+            let made = worker.join().unwrap_or_else(|panic| resume_unwind(panic));
+            match raised {
+                Some(raised) => Err(Fault::from(raised)),
+                None => Ok(made?),
+            }
+        })
+    };
+    py.detach(work)
 }
 
 /// What an open program gets code for: ranks, and the sizes that params and states have, are as they
@@ -377,7 +415,7 @@ impl Native {
             for variant in self.kept() {
                 let native = variant.program.native();
                 let mut parts = native.iter().flat_map(|native| native.parts());
-                py.detach(|| parts.try_for_each(|part| part.ready().map(|_| ())))?;
+                interruptible(py, |stop| parts.try_for_each(|part| part.ready(stop).map(|_| ())))?;
             }
             Ok(())
         })

@@ -129,6 +129,8 @@ pub fn tensor(value: &Bound<'_, PyAny>) -> Answer<Tensor> {
         return Err(wrong());
     }
     let dtype = dtype::of(&array.getattr("dtype")?)?;
+    let native = array.getattr("dtype")?.call_method1("newbyteorder", ("=",))?;
+    let array = py.import("numpy")?.call_method1("asarray", (array, native))?;
     let shape: Vec<usize> = array.getattr("shape")?.extract()?;
     let bytes = array.call_method0("tobytes")?;
     let bytes = bytes.cast::<PyBytes>().map_err(PyErr::from)?.as_bytes();

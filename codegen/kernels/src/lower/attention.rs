@@ -46,8 +46,6 @@ struct Mask {
     head: Head,
     /// From one key to the next: 0 where an element serves all of them.
     step: i64,
-    /// Whether a row serves all queries.
-    shared: bool,
     /// Whether it is added to scores; else those are hidden where it is false.
     added: bool,
 }
@@ -173,7 +171,6 @@ impl Site {
         Some(Mask {
             head: Head { mem, at, stride: nest.dim(&stride) },
             step: i64::from(dims.last().is_some_and(|keys| !is_one(keys))),
-            shared: rows.is_none(),
             added: nest.b.mem_dtype(mem) != DType::Bool,
         })
     }

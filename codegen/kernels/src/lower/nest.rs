@@ -200,7 +200,7 @@ impl<'f> Nest<'f> {
             Address::Many(at) if self.lanes == 1 => self.b.load(mem, at, 1, self.mask),
             Address::Many(at) => self.b.gather(mem, at, self.mask),
         };
-        let dtype = self.b.ty(v).dtype;
+        let dtype = self.b.mem_dtype(mem);
         from_memory(&mut self.b, v, dtype)
     }
 

@@ -31,10 +31,8 @@ class CBackend(NativeArrays):
 
     def runner(self, program: Program, namespace: object, *, jit: bool) -> CpuRunner:
         native = program.native(self.samples, 1)
-        outputs = [result for result in program.results if result.state is None]
-        ones = {r.name: self.ones(dtype=r.dtype) for r in outputs if not r.dims}
         runner = CpuRunner if jit else SourceRunner
-        return runner(native, {r.name for r in outputs}, ones)
+        return runner(native, program, self)
 
 
 class SourceRunner(CpuRunner):

@@ -39,6 +39,9 @@ class NativeArrays(NumpyArrays):
         try:
             if value.__dlpack_device__()[0] != DLPACK_CPU:  # type: ignore[attr-defined]
                 return None
+            if hasattr(value, "resolve_neg"):
+                # DLPack says nothing of a sign that torch has not written yet.
+                value = value.resolve_neg()
             # NumPy takes no bfloat16 from DLPack.
             taken = (
                 self._as_numpy(value) if "bfloat16" in str(getattr(value, "dtype", "")) else None
@@ -103,20 +106,19 @@ class CpuBackend(NativeArrays):
 
     def runner(self, program: Program, namespace: object, *, jit: bool) -> CpuRunner:
         native = program.native(self.samples, self.threads or 0)
-        outputs = [result for result in program.results if result.state is None]
-        ones = {r.name: self.ones(dtype=r.dtype) for r in outputs if not r.dims}
-        return CpuRunner(native, {r.name for r in outputs}, ones, donate=self.donate)
+        return CpuRunner(native, program, self, donate=self.donate)
 
 
 class CpuRunner:
     """Calls native code, which checks what it is given."""
 
     def __init__(
-        self, native: Native, outputs: set[str], ones: Arrays, *, donate: bool = False
+        self, native: Native, program: Program, backend: NativeArrays, *, donate: bool = False
     ) -> None:
         self.native = native
-        self._outputs = outputs
-        self._ones = ones
+        outputs = [result for result in program.results if result.state is None]
+        self._outputs = {result.name for result in outputs}
+        self._ones = {r.name: backend.ones(dtype=r.dtype) for r in outputs if not r.dims}
         self._donate = donate
         self.forward = partial(native.forward, donate=True) if donate else native.forward
 

@@ -262,7 +262,7 @@ def as_numpy(tensor: Any) -> NDArray[Any]:
     """The elements of a tensor of torch as a NumPy array, without a copy where there can be."""
     import torch  # noqa: PLC0415
 
-    tensor = tensor.detach().cpu()
+    tensor = tensor.detach().cpu().resolve_neg()
     if tensor.dtype == torch.bfloat16:
         import ml_dtypes  # noqa: PLC0415
 

@@ -65,7 +65,7 @@ impl Numpy {
 
     /// Where the elements are, if they are plainly there for the machine to read.
     pub fn data(&self, value: &Bound<'_, PyAny>) -> Option<*const u8> {
-        if !self.classes.are(value) {
+        if !self.classes.hold(value) {
             return None;
         }
         // SAFETY: it is an array, and so begins with these fields.

@@ -139,8 +139,9 @@ impl Checker {
         let expected = self.expected(py, dicts, at);
         let Some(dtype) = attributes(&value, &mut sizes) else {
             let class = value.get_type().name().map(|n| n.to_string()).unwrap_or_default();
+            let of = value.getattr("dtype").map(|dtype| format!(" of {dtype}")).unwrap_or_default();
             return Diagnostic::new(format!("`{name}` of {group} is no array of the backend"))
-                .got(class)
+                .got(class + &of)
                 .expected(expected)
                 .hint("`backend.array(x)` makes one");
         };

@@ -136,7 +136,12 @@ impl Call {
         for (result, &bytes) in self.results.iter().zip(prepared.result_bytes()) {
             let sizes = sizes(&checker.signature, &result.dims, binding)?;
             debug_assert_eq!(length(&sizes, result.dtype).ok(), Some(bytes));
-            let before = result.before.filter(|_| *donates).and_then(|at| taken.0[at].clone());
+            let before = match result.before.filter(|_| *donates) {
+                Some(at) if is_apart(&checker.signature, binding, &args, at)? => {
+                    taken.0[at].clone()
+                }
+                _ => None,
+            };
             made.push((Block::new(bytes).map_err(exhausted)?, sizes, before));
         }
         let results: SmallVec<[*mut u8; 8]> =
@@ -193,6 +198,28 @@ fn overwrite(reader: &Numpy, array: &Bound<'_, PyAny>, block: &Block) -> bool {
     // SAFETY: a state has the shape and the dtype of the next, and the block is new.
     unsafe { data.copy_from_nonoverlapping(block.as_ptr(), block.len()) };
     true
+}
+
+/// Whether an argument's memory is no other argument's too.
+fn is_apart(
+    signature: &Signature,
+    binding: &Binding,
+    args: &[*const u8],
+    at: usize,
+) -> Answer<bool> {
+    let span = |at: usize| -> Answer<_> {
+        let slot = &signature.slots[at];
+        let bytes = length(&sizes(signature, &slot.dims, binding)?, slot.ty.dtype)?;
+        Ok((args[at].addr(), args[at].addr() + bytes))
+    };
+    let (begin, end) = span(at)?;
+    for other in (0..args.len()).filter(|&other| other != at) {
+        let (first, last) = span(other)?;
+        if first < end && begin < last {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Where an argument's elements are.
@@ -271,7 +298,11 @@ fn sizes(signature: &Signature, dims: &[Want], binding: &Binding) -> Answer<Size
 fn length(sizes: &[i64], dtype: DType) -> Answer<usize> {
     let bytes = sizes.iter().try_fold(dtype.bytes() as i64, |all, size| all.checked_mul(*size));
     let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
-    Ok(bytes.ok_or_else(|| Diagnostic::new("Out of memory: an array would be too large"))?)
+    Ok(bytes.ok_or_else(too_large)?)
+}
+
+fn too_large() -> Diagnostic {
+    Diagnostic::new("Out of memory: an array would be too large")
 }
 
 fn exhausted(error: OutOfMemory) -> Diagnostic {
@@ -281,6 +312,7 @@ fn exhausted(error: OutOfMemory) -> Diagnostic {
 fn failed(error: Error) -> Diagnostic {
     match error {
         Error::OutOfMemory(error) => exhausted(error),
+        Error::Size { value: None, .. } => too_large(),
         other => Diagnostic::new("Native code did not run").got(other),
     }
 }

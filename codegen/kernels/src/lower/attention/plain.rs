@@ -21,8 +21,9 @@ pub use forward::forward;
 
 /// Queries, and keys, of a block.
 const BLOCK: i64 = 32;
-/// Elements of a head that are multiplied in one go.
+/// Rows, and terms of their sums, that are multiplied in one go: what is read serves several times.
 const STEPS: usize = 4;
+
 /// Rows of one number for each query of a block.
 fn room(nest: &mut Nest, rows: i64, what: &'static str) -> Mem {
     let mem = nest.b.local(DType::F32, rows * BLOCK);
@@ -36,6 +37,27 @@ struct Block {
     first: V,
     count: V,
     keys: V,
+}
+
+/// The keys of a block, and the last that the queries see.
+#[derive(Clone, Copy)]
+struct Keys {
+    first: V,
+    count: V,
+    last: V,
+}
+
+impl Keys {
+    /// Some keys of the block from one on; the last of all for those behind it.
+    fn numbers(self, nest: &mut Nest, from: V) -> [V; STEPS] {
+        next(nest, from).map(|k| {
+            let key = nest.b.add(self.first, k);
+            match nest.b.constant(self.count) {
+                Some(_) => key,
+                None => nest.b.binary(Binary::Min, key, self.last),
+            }
+        })
+    }
 }
 
 fn lowered(nest: Nest) -> Lowered {
@@ -56,15 +78,37 @@ impl Site {
         Head { mem, at: nest.b.mul(number, size), stride: nest.b.index(width) }
     }
 
+    /// Whether all blocks of queries, or of keys, are whole.
+    fn is_whole(&self, side: usize) -> bool {
+        let dims = &self.dims[side];
+        dims[dims.len() - 2].as_const().is_some_and(|count| count % BLOCK == 0)
+    }
+
+    /// How many queries, or keys, of those left a block has.
+    fn size(&self, nest: &mut Nest, side: usize, left: V) -> V {
+        let size = nest.b.index(BLOCK);
+        if self.is_whole(side) { size } else { nest.b.binary(Binary::Min, left, size) }
+    }
+
     /// Loops over blocks of queries.
     fn blocks(&self, nest: &mut Nest, body: impl FnOnce(&mut Nest, Block)) {
         let [queries, all] = [QUERY, KEY].map(|side| self.count(nest, side));
-        let (zero, size) = (nest.b.index(0), nest.b.index(BLOCK));
+        let zero = nest.b.index(0);
         nest.each(zero, queries, BLOCK, |nest, first| {
             let left = nest.b.sub(queries, first);
-            let count = nest.b.binary(Binary::Min, left, size);
+            let count = self.size(nest, QUERY, left);
             let keys = if self.causal { nest.b.add(first, count) } else { all };
             body(nest, Block { first, count, keys });
+        });
+    }
+
+    /// Loops over the blocks of keys that a block of queries sees.
+    fn keys(&self, nest: &mut Nest, block: Block, body: impl FnOnce(&mut Nest, Keys)) {
+        let (zero, last) = (nest.b.index(0), nest.b.offset(block.keys, -1));
+        nest.each(zero, block.keys, BLOCK, |nest, first| {
+            let left = nest.b.sub(block.keys, first);
+            let count = self.size(nest, KEY, left);
+            body(nest, Keys { first, count, last });
         });
     }
 
@@ -94,35 +138,82 @@ impl Site {
         });
     }
 
-    /// `to[row][i] = Σ over d of from[number][d]·turned[d][i]`
+    /// `to[k][i] = Σ over d of from[k][d]·turned[d][i]` for the keys of a block, and as many more as
+    /// make them a multiple of [`STEPS`].
     fn products(
         &self,
         nest: &mut Nest,
-        (from, number_of, width): (Head, V, i64),
+        (from, width): (Head, i64),
+        keys: Keys,
         turned: Mem,
-        (to, row): (Mem, V),
+        to: Mem,
     ) {
-        let none = number(nest, 0.0);
-        columns(nest, |nest, i| {
-            let at = cell(nest, row, i);
-            nest.b.store(to, at, none, None);
-        });
-        let (zero, width) = (nest.b.index(0), nest.b.index(width));
-        nest.each(zero, width, STEPS as i64, |nest, d| {
-            let steps: [V; STEPS] = std::array::from_fn(|s| nest.b.offset(d, s as i64));
-            let elements = steps.map(|d| {
-                let at = element(nest, from, number_of, d);
-                nest.b.load(from.mem, at, 1, None)
+        let (zero, width, none) = (nest.b.index(0), nest.b.index(width), number(nest, 0.0));
+        nest.each(zero, keys.count, STEPS as i64, |nest, k| {
+            let numbers = keys.numbers(nest, k);
+            rows(nest, STEPS as i64 * BLOCK, |nest, i| {
+                let at = cell(nest, k, i);
+                nest.b.store(to, at, none, None);
             });
-            columns(nest, |nest, i| {
-                let at = cell(nest, row, i);
-                let mut sum = nest.b.load(to, at, 1, None);
-                for (&d, &e) in steps.iter().zip(&elements) {
-                    let from = cell(nest, d, i);
-                    let v = nest.b.load(turned, from, 1, None);
-                    sum = nest.b.mul_add(e, v, sum);
-                }
-                nest.b.store(to, at, sum, None);
+            nest.each(zero, width, STEPS as i64, |nest, d| {
+                let steps = next(nest, d);
+                let weights = elements(nest, from, &numbers, &steps, false);
+                let terms = steps.map(|d| cell(nest, d, zero));
+                let sums = next(nest, k).map(|k| cell(nest, k, zero));
+                tile(nest, BLOCK, &weights, (turned, &terms), (to, &sums));
+            });
+        });
+    }
+
+    /// Where the mask of a block is turned, if each query has its own.
+    fn mask_room(&self, nest: &mut Nest) -> Option<Mem> {
+        self.mask?;
+        self.mask_rows().map(|_| room(nest, BLOCK, "mask"))
+    }
+
+    /// Masks the scores of a block, whose mask is first turned if each query has its own: to numbers,
+    /// which are as wide as scores.
+    fn masked(
+        &self,
+        nest: &mut Nest,
+        (mask, turned): (Mask, Option<Mem>),
+        (block, keys): (Block, Keys),
+        scores: Mem,
+    ) {
+        let (zero, none) = (nest.b.index(0), number(nest, 0.0));
+        let (one, unseen) = (number(nest, 1.0), number(nest, f64::NEG_INFINITY));
+        let load = |nest: &mut Nest, row: V, k: V| {
+            let key = nest.b.add(keys.first, k);
+            let key = nest.b.times(key, mask.step);
+            let at = element(nest, mask.head, row, key);
+            let own = nest.b.load(mask.head.mem, at, 1, None);
+            if mask.added { own } else { nest.b.select(own, one, none) }
+        };
+        if let Some(turned) = turned {
+            nest.each(zero, block.count, 1, |nest, i| {
+                let q = nest.b.add(block.first, i);
+                nest.each(zero, keys.count, 1, |nest, k| {
+                    let own = load(nest, q, k);
+                    let at = cell(nest, k, i);
+                    nest.b.store(turned, at, own, None);
+                });
+            });
+        }
+        nest.each(zero, keys.count, 1, |nest, k| {
+            let shared = turned.is_none().then(|| load(nest, zero, k));
+            nest.each(zero, block.count, 1, |nest, i| {
+                let at = cell(nest, k, i);
+                let own = turned.map(|turned| nest.b.load(turned, at, 1, None)).or(shared);
+                let score = nest.b.load(scores, at, 1, None);
+                let Some(own) = own else { return };
+                let score = match mask.added {
+                    true => nest.b.add(score, own),
+                    false => {
+                        let hidden = nest.b.compare(Cmp::Eq, own, none);
+                        nest.b.select(hidden, unseen, score)
+                    }
+                };
+                nest.b.store(scores, at, score, None);
             });
         });
     }
@@ -136,28 +227,6 @@ impl Site {
         let (seen, unseen) = (nest.b.compare(Cmp::Le, key, q), number(nest, f64::NEG_INFINITY));
         nest.b.select(seen, score, unseen)
     }
-}
-
-/// Masks the scores of a key, which are row `row` of a memory.
-fn masked(nest: &mut Nest, mask: Mask, (key, block): (V, Block), (scores, row): (Mem, V)) {
-    let (zero, unseen) = (nest.b.index(0), number(nest, f64::NEG_INFINITY));
-    let key = nest.b.times(key, mask.step);
-    let load = |nest: &mut Nest, row: V| {
-        let at = element(nest, mask.head, row, key);
-        nest.b.load(mask.head.mem, at, 1, None)
-    };
-    let shared = mask.shared.then(|| load(nest, zero));
-    nest.each(zero, block.count, 1, |nest, i| {
-        let q = nest.b.add(block.first, i);
-        let own = shared.unwrap_or_else(|| load(nest, q));
-        let at = cell(nest, row, i);
-        let score = nest.b.load(scores, at, 1, None);
-        let score = match mask.added {
-            true => nest.b.add(score, own),
-            false => nest.b.select(own, score, unseen),
-        };
-        nest.b.store(scores, at, score, None);
-    });
 }
 
 fn number(nest: &mut Nest, x: f64) -> V {
@@ -209,46 +278,115 @@ fn power(nest: &mut Nest, score: V, less: V) -> V {
     scalar::apply(&mut nest.b, Prim::Exp, DType::F32, &[difference], None)
 }
 
-/// `to[d][i] += Σ from[key][d]·weights[row][i]` for some pairs of keys and rows.
-fn spread(nest: &mut Nest, (from, width): (Head, i64), weights: Mem, pairs: &[(V, V)], to: Mem) {
-    rows(nest, width, |nest, d| {
-        let elements = pairs.iter().map(|&(key, _)| {
-            let at = element(nest, from, key, d);
-            nest.b.load(from.mem, at, 1, None)
-        });
-        let elements: Vec<V> = elements.collect();
-        columns(nest, |nest, i| {
-            let at = cell(nest, d, i);
+/// The next numbers from one on.
+fn next(nest: &mut Nest, first: V) -> [V; STEPS] {
+    std::array::from_fn(|s| nest.b.offset(first, s as i64))
+}
+
+/// `to[r][x] += Σ over s of weights[r][s]·from[s][x]`, for rows that begin at these places.
+fn tile(
+    nest: &mut Nest,
+    length: i64,
+    weights: &[Vec<V>],
+    (from, terms): (Mem, &[V]),
+    (to, sums): (Mem, &[V]),
+) {
+    rows(nest, length, |nest, x| {
+        let load = |nest: &mut Nest, &begin: &V| {
+            let at = nest.b.add(begin, x);
+            nest.b.load(from, at, 1, None)
+        };
+        let terms: Vec<V> = terms.iter().map(|begin| load(nest, begin)).collect();
+        for (&begin, weights) in sums.iter().zip(weights) {
+            let at = nest.b.add(begin, x);
             let mut sum = nest.b.load(to, at, 1, None);
-            for (&e, &(_, row)) in elements.iter().zip(pairs) {
-                let weight = cell(nest, row, i);
-                let weight = nest.b.load(weights, weight, 1, None);
-                sum = nest.b.mul_add(e, weight, sum);
+            for (&weight, &term) in weights.iter().zip(&terms) {
+                sum = nest.b.mul_add(weight, term, sum);
             }
             nest.b.store(to, at, sum, None);
+        }
+    });
+}
+
+/// The elements of a head in these rows, those of one place each, or of these places, one row each.
+fn elements(nest: &mut Nest, head: Head, rows: &[V], places: &[V], by_place: bool) -> Vec<Vec<V>> {
+    let mut load = |row: V, d: V| {
+        let at = element(nest, head, row, d);
+        nest.b.load(head.mem, at, 1, None)
+    };
+    match by_place {
+        true => places.iter().map(|&d| rows.iter().map(|&row| load(row, d)).collect()).collect(),
+        false => rows.iter().map(|&row| places.iter().map(|&d| load(row, d)).collect()).collect(),
+    }
+}
+
+/// Numbers below a count, some at a time and the rest one by one.
+fn several(nest: &mut Nest, count: V, body: &dyn Fn(&mut Nest, &[V])) {
+    let (zero, step) = (nest.b.index(0), nest.b.index(STEPS as i64));
+    let known = nest.b.constant(count).is_some_and(|count| count % STEPS as i64 == 0);
+    let end = if known {
+        count
+    } else {
+        let rest = nest.b.binary(Binary::Rem, count, step);
+        nest.b.sub(count, rest)
+    };
+    nest.each(zero, end, STEPS as i64, |nest, i| {
+        let numbers = next(nest, i);
+        body(nest, &numbers);
+    });
+    if !known {
+        nest.each(end, count, 1, |nest, i| body(nest, &[i]));
+    }
+}
+
+/// `to[d][i] += Σ over the keys of a block of from[k][d]·weights[k][i]`
+fn spread(nest: &mut Nest, (from, width): (Head, i64), keys: Keys, weights: Mem, to: Mem) {
+    let (zero, width, none) = (nest.b.index(0), nest.b.index(width), number(nest, 0.0));
+    // Weights of keys that are not there.
+    let end = nest.b.offset(keys.count, STEPS as i64 - 1);
+    nest.each(keys.count, end, 1, |nest, k| {
+        columns(nest, |nest, i| {
+            let at = cell(nest, k, i);
+            nest.b.store(weights, at, none, None);
+        });
+    });
+    nest.each(zero, keys.count, STEPS as i64, |nest, k| {
+        let numbers = keys.numbers(nest, k);
+        let terms = next(nest, k).map(|k| cell(nest, k, zero));
+        nest.each(zero, width, STEPS as i64, |nest, d| {
+            let places = next(nest, d);
+            let values = elements(nest, from, &numbers, &places, true);
+            let sums = places.map(|d| cell(nest, d, zero));
+            tile(nest, BLOCK, &values, (weights, &terms), (to, &sums));
         });
     });
 }
 
-/// `to[key][d] += Σ over the queries of a block of weights[i]·from[q][d]`
+/// `to[k][d] += Σ over the queries of a block of weights[k][i]·from[q][d]`
 fn gather(
     nest: &mut Nest,
     (from, width): (Head, i64),
-    block: Block,
+    (block, keys): (Block, Keys),
     weights: Mem,
-    (to, key): (Head, V),
+    to: Head,
 ) {
     let zero = nest.b.index(0);
-    nest.each(zero, block.count, 1, |nest, i| {
-        let q = nest.b.add(block.first, i);
-        let weight = nest.b.load(weights, i, 1, None);
-        rows(nest, width, |nest, d| {
-            let at = element(nest, from, q, d);
-            let v = nest.b.load(from.mem, at, 1, None);
-            let at = element(nest, to, key, d);
-            let sum = nest.b.load(to.mem, at, 1, None);
-            let sum = nest.b.mul_add(weight, v, sum);
-            nest.b.store(to.mem, at, sum, None);
+    several(nest, keys.count, &|nest, own| {
+        several(nest, block.count, &|nest, queries| {
+            let load = |nest: &mut Nest, k: V, i: V| {
+                let at = cell(nest, k, i);
+                nest.b.load(weights, at, 1, None)
+            };
+            let weights: Vec<Vec<V>> =
+                own.iter().map(|&k| queries.iter().map(|&i| load(nest, k, i)).collect()).collect();
+            let begin = |nest: &mut Nest, head: Head, first: V, number: V| {
+                let row = nest.b.add(first, number);
+                element(nest, head, row, zero)
+            };
+            let terms: Vec<V> =
+                queries.iter().map(|&i| begin(nest, from, block.first, i)).collect();
+            let sums: Vec<V> = own.iter().map(|&k| begin(nest, to, keys.first, k)).collect();
+            tile(nest, width, &weights, (from.mem, &terms), (to.mem, &sums));
         });
     });
 }

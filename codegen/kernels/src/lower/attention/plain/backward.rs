@@ -6,7 +6,8 @@ use mithril_ir::graph::Operation;
 use super::super::tiles::Head;
 use super::super::{GRADIENT, GREATEST, KEY, LOGS, Mask, OUTPUT, QUERY, Site, VALUE};
 use super::{
-    Block, cell, columns, element, fill, gather, lowered, masked, number, power, room, rows, spread,
+    BLOCK, Block, Keys, STEPS, cell, columns, element, fill, gather, lowered, number, power, room,
+    rows, spread,
 };
 use crate::code::{Cmp, Mem, V};
 use crate::loops::Loops;
@@ -25,11 +26,12 @@ pub fn backward(mut nest: Nest, site: &Site) -> Lowered {
         turned: room(n, site.width, "turned"),
         turned_gradient: room(n, site.value_width, "turned_gradient"),
         out: room(n, site.width, "sums"),
-        powers: room(n, 1, "powers"),
-        inner: room(n, 1, "inner"),
+        powers: room(n, BLOCK + STEPS as i64, "powers"),
+        inner: room(n, BLOCK + STEPS as i64, "inner"),
         logs: room(n, 1, "logs"),
         common: room(n, 1, "common"),
         greatest: site.mask.map(|_| room(n, 1, "greatest")),
+        mask: site.mask_room(n),
     };
     let (place, axes) = nest.open_axes(site.heads(KEY));
     let head = match nest.flat(site.heads(KEY), &place) {
@@ -87,8 +89,8 @@ struct Heads {
 
 struct Backward<'s> {
     site: &'s Site,
-    /// Qᵀ times scale, dOᵀ and dQᵀ; of one key P and dS; log Σ, D, and
-    /// where there is a mask the greatest score, which is not in log Σ then.
+    /// Qᵀ times scale, dOᵀ and dQᵀ; of a block of keys P and dS; log Σ, D, and where there is a mask
+    /// the greatest score, which is not in log Σ then, and the mask of a block.
     turned: Mem,
     turned_gradient: Mem,
     out: Mem,
@@ -97,10 +99,11 @@ struct Backward<'s> {
     logs: Mem,
     common: Mem,
     greatest: Option<Mem>,
+    mask: Option<Mem>,
 }
 
 impl Backward<'_> {
-    /// A block of queries against all keys, one after the other.
+    /// A block of queries against all keys, block by block.
     fn block(&self, nest: &mut Nest, heads: &Heads, block: Block) {
         let site = self.site;
         let (query, gradient) = (heads.sides[QUERY], heads.sides[GRADIENT]);
@@ -110,17 +113,16 @@ impl Backward<'_> {
         self.queries(nest, heads, block);
         fill(nest, self.out, site.width, 0.0);
         let zero = nest.b.index(0);
-        nest.each(zero, block.keys, 1, |nest, key| {
-            self.key(nest, heads, block, key);
+        site.keys(nest, block, |nest, keys| {
+            self.keys(nest, heads, (block, keys));
             if let Some(to) = heads.of_value {
-                gather(nest, (gradient, site.value_width), block, self.powers, (to, key));
+                gather(nest, (gradient, site.value_width), (block, keys), self.powers, to);
             }
             if let Some(to) = heads.of_key {
-                gather(nest, (query, site.width), block, self.inner, (to, key));
+                gather(nest, (query, site.width), (block, keys), self.inner, to);
             }
             if heads.of_query.is_some() {
-                let from = (heads.sides[KEY], site.width);
-                spread(nest, from, self.inner, &[(key, zero)], self.out);
+                spread(nest, (heads.sides[KEY], site.width), keys, self.inner, self.out);
             }
         });
         let Some(of_query) = heads.of_query else { return };
@@ -168,34 +170,36 @@ impl Backward<'_> {
         });
     }
 
-    /// P and dS of a key.
-    fn key(&self, nest: &mut Nest, heads: &Heads, block: Block, key: V) {
+    /// P and dS of a block of keys.
+    fn keys(&self, nest: &mut Nest, heads: &Heads, (block, keys): (Block, Keys)) {
         let site = self.site;
-        let zero = nest.b.index(0);
-        let row = (heads.sides[KEY], key, site.width);
-        site.products(nest, row, self.turned, (self.powers, zero));
+        let (key, value) = (heads.sides[KEY], heads.sides[VALUE]);
+        site.products(nest, (key, site.width), keys, self.turned, self.powers);
         if let Some(mask) = heads.mask {
-            masked(nest, mask, (key, block), (self.powers, zero));
+            site.masked(nest, (mask, self.mask), (block, keys), self.powers);
         }
-        let row = (heads.sides[VALUE], key, site.value_width);
-        site.products(nest, row, self.turned_gradient, (self.inner, zero));
-        let factor = number(nest, site.scale);
-        columns(nest, |nest, i| {
-            let score = nest.b.load(self.powers, i, 1, None);
-            let mut score = site.hidden(nest, score, key, block, i);
-            if let Some(greatest) = self.greatest {
-                let most = nest.b.load(greatest, i, 1, None);
-                score = nest.b.sub(score, most);
-            }
-            let log = nest.b.load(self.logs, i, 1, None);
-            let p = power(nest, score, log);
-            nest.b.store(self.powers, i, p, None);
-            let product = nest.b.load(self.inner, i, 1, None);
-            let common = nest.b.load(self.common, i, 1, None);
-            let less = nest.b.sub(product, common);
-            let p = nest.b.mul(p, factor);
-            let inner = nest.b.mul(less, p);
-            nest.b.store(self.inner, i, inner, None);
+        site.products(nest, (value, site.value_width), keys, self.turned_gradient, self.inner);
+        let (zero, factor) = (nest.b.index(0), number(nest, site.scale));
+        nest.each(zero, keys.count, 1, |nest, k| {
+            let key = nest.b.add(keys.first, k);
+            columns(nest, |nest, i| {
+                let at = cell(nest, k, i);
+                let score = nest.b.load(self.powers, at, 1, None);
+                let mut score = site.hidden(nest, score, key, block, i);
+                if let Some(greatest) = self.greatest {
+                    let most = nest.b.load(greatest, i, 1, None);
+                    score = nest.b.sub(score, most);
+                }
+                let log = nest.b.load(self.logs, i, 1, None);
+                let p = power(nest, score, log);
+                nest.b.store(self.powers, at, p, None);
+                let product = nest.b.load(self.inner, at, 1, None);
+                let common = nest.b.load(self.common, i, 1, None);
+                let less = nest.b.sub(product, common);
+                let p = nest.b.mul(p, factor);
+                let inner = nest.b.mul(less, p);
+                nest.b.store(self.inner, at, inner, None);
+            });
         });
     }
 }

@@ -8,7 +8,7 @@ use super::super::forward::LEAST;
 use super::super::tiles::Head;
 use super::super::{KEY, Mask, QUERY, Site, VALUE};
 use super::{
-    BLOCK, Block, STEPS, add, cell, columns, element, fill, lowered, masked, number, power, room,
+    BLOCK, Block, Keys, STEPS, add, cell, columns, element, fill, lowered, number, power, room,
     rows, scale, spread,
 };
 use crate::code::{Binary, Cmp, Mem, V};
@@ -31,6 +31,7 @@ pub fn forward(mut nest: Nest, site: &Site) -> Lowered {
         greatest: room(n, 1, "greatest"),
         total: room(n, 1, "total"),
         factors: room(n, 1, "factors"),
+        mask: site.mask_room(n),
     };
     let (place, axes) = nest.open_axes(site.heads(QUERY));
     let number = match nest.flat(site.heads(QUERY), &place) {
@@ -44,12 +45,7 @@ pub fn forward(mut nest: Nest, site: &Site) -> Lowered {
         .map(|own| own.map(|(mem, _)| site.dense(&mut nest, mem, (QUERY, 1), number)));
     site.blocks(&mut nest, |nest, block| {
         own.begin(nest, sides[QUERY], block);
-        let (zero, size) = (nest.b.index(0), nest.b.index(BLOCK));
-        nest.each(zero, block.keys, BLOCK, |nest, first| {
-            let left = nest.b.sub(block.keys, first);
-            let count = nest.b.binary(Binary::Min, left, size);
-            own.keys(nest, &sides, mask, block, (first, count));
-        });
+        site.keys(nest, block, |nest, keys| own.keys(nest, &sides, mask, (block, keys)));
         own.finish(nest, output, block);
         own.sums(nest, [logs, greatest], block);
     });
@@ -59,13 +55,15 @@ pub fn forward(mut nest: Nest, site: &Site) -> Lowered {
 
 struct Forward<'s> {
     site: &'s Site,
-    /// Qᵀ times scale, scores and then P, Oᵀ, the greatest scores, the sums of P, what O shrinks by.
+    /// Qᵀ times scale, scores and then P, Oᵀ, the greatest scores, the sums of P, what O
+    /// shrinks by, the mask of a block.
     turned: Mem,
     scores: Mem,
     out: Mem,
     greatest: Mem,
     total: Mem,
     factors: Mem,
+    mask: Option<Mem>,
 }
 
 impl Forward<'_> {
@@ -83,8 +81,7 @@ impl Forward<'_> {
         nest: &mut Nest,
         sides: &[Head; 3],
         mask: Option<Mask>,
-        block: Block,
-        (first, count): (V, V),
+        (block, keys): (Block, Keys),
     ) {
         let site = self.site;
         let zero = nest.b.index(0);
@@ -92,25 +89,27 @@ impl Forward<'_> {
             let v = nest.b.load(self.greatest, i, 1, None);
             nest.b.store(self.factors, i, v, None);
         });
-        nest.each(zero, count, 1, |nest, k| {
-            let key = nest.b.add(first, k);
-            site.products(nest, (sides[KEY], key, site.width), self.turned, (self.scores, k));
-            if let Some(mask) = mask {
-                masked(nest, mask, (key, block), (self.scores, k));
-            }
+        site.products(nest, (sides[KEY], site.width), keys, self.turned, self.scores);
+        if let Some(mask) = mask {
+            site.masked(nest, (mask, self.mask), (block, keys), self.scores);
+        }
+        nest.each(zero, keys.count, 1, |nest, k| {
+            let key = nest.b.add(keys.first, k);
             columns(nest, |nest, i| {
                 let at = cell(nest, k, i);
-                let score = nest.b.load(self.scores, at, 1, None);
-                let score = site.hidden(nest, score, key, block, i);
-                nest.b.store(self.scores, at, score, None);
+                let mut score = nest.b.load(self.scores, at, 1, None);
+                if site.causal {
+                    score = site.hidden(nest, score, key, block, i);
+                    nest.b.store(self.scores, at, score, None);
+                }
                 let so_far = nest.b.load(self.greatest, i, 1, None);
                 let most = nest.b.binary(Binary::Max, score, so_far);
                 nest.b.store(self.greatest, i, most, None);
             });
         });
         self.shrink(nest);
-        nest.each(zero, count, 1, |nest, k| self.powers(nest, k));
-        self.values(nest, sides[VALUE], block, (first, count));
+        nest.each(zero, keys.count, 1, |nest, k| self.powers(nest, k));
+        spread(nest, (sides[VALUE], site.value_width), keys, self.scores, self.out);
     }
 
     /// What was summed up is multiplied by, now that greater scores are known.
@@ -140,29 +139,6 @@ impl Forward<'_> {
             let p = power(nest, score, most);
             nest.b.store(self.scores, at, p, None);
             add(nest, self.total, i, p);
-        });
-    }
-
-    /// Adds the values of a block of keys.
-    fn values(&self, nest: &mut Nest, values: Head, block: Block, (first, count): (V, V)) {
-        let zero = nest.b.index(0);
-        // Weights of keys that are not there.
-        let end = nest.b.offset(count, STEPS as i64 - 1);
-        let none = number(nest, 0.0);
-        nest.each(count, end, 1, |nest, k| {
-            columns(nest, |nest, i| {
-                let at = cell(nest, k, i);
-                nest.b.store(self.scores, at, none, None);
-            });
-        });
-        let last = nest.b.offset(block.keys, -1);
-        nest.each(zero, count, STEPS as i64, |nest, k| {
-            let numbers: [(V, V); STEPS] = std::array::from_fn(|s| {
-                let k = nest.b.offset(k, s as i64);
-                let key = nest.b.add(first, k);
-                (nest.b.binary(Binary::Min, key, last), k)
-            });
-            spread(nest, (values, self.site.value_width), self.scores, &numbers, self.out);
         });
     }
 

@@ -1,0 +1,73 @@
+//! What a kernel reads and writes.
+
+use mithril_ir::dtype::DType;
+
+use super::Builder;
+use crate::code::{Inst, Mem, Memory, Place, Ty, V};
+use crate::scalar::stored;
+
+impl Builder {
+    /// Memory that is buffer number `n` of the launch.
+    pub fn buffer(&mut self, n: usize, dtype: DType, constant: bool) -> Mem {
+        self.memory(Memory { dtype, place: Place::Buffer(n as u32), constant })
+    }
+
+    /// Memory of the thread's scratch, from byte `offset` on.
+    pub fn scratch(&mut self, dtype: DType, offset: V) -> Mem {
+        self.memory(Memory { dtype, place: Place::Scratch(offset), constant: false })
+    }
+
+    /// An array of the kernel's own, in portable code.
+    pub fn local(&mut self, dtype: DType, count: i64) -> Mem {
+        self.memory(Memory { dtype, place: Place::Local(count as u32), constant: false })
+    }
+
+    fn memory(&mut self, mut memory: Memory) -> Mem {
+        self.elements.push(memory.dtype);
+        if !self.portable {
+            memory.dtype = stored(memory.dtype);
+        }
+        self.code.memories.push(memory);
+        Mem(self.code.memories.len() as u32 - 1)
+    }
+
+    /// The dtype of its elements.
+    pub fn mem_dtype(&self, mem: Mem) -> DType {
+        self.elements[mem.0 as usize]
+    }
+
+    /// The dtype that they are loaded and stored in.
+    fn access(&self, mem: Mem) -> DType {
+        self.code.memories[mem.0 as usize].dtype
+    }
+
+    pub fn load(&mut self, mem: Mem, at: V, lanes: u32, mask: Option<V>) -> V {
+        let ty = Ty { dtype: self.access(mem), lanes };
+        self.push(ty, Inst::Load { mem, at, mask })
+    }
+
+    pub fn store(&mut self, mem: Mem, at: V, value: V, mask: Option<V>) {
+        debug_assert_eq!(self.ty(value).dtype, self.access(mem));
+        self.place(vec![], Inst::Store { mem, at, value, mask, streaming: false });
+    }
+
+    /// Writes a vector past the caches, to memory that is aligned to it.
+    pub fn stream(&mut self, mem: Mem, at: V, value: V) {
+        debug_assert_eq!(self.ty(value).dtype, self.access(mem));
+        self.place(vec![], Inst::Store { mem, at, value, mask: None, streaming: true });
+        self.code.streams = true;
+    }
+
+    pub fn gather(&mut self, mem: Mem, at: V, mask: Option<V>) -> V {
+        let ty = self.ty(at).with(self.access(mem));
+        self.push(ty, Inst::Gather { mem, at, mask })
+    }
+
+    pub fn scatter(&mut self, mem: Mem, at: V, value: V, mask: Option<V>) {
+        self.place(vec![], Inst::Scatter { mem, at, value, mask });
+    }
+
+    pub fn prefetch(&mut self, mem: Mem, at: V, write: bool) {
+        self.place(vec![], Inst::Prefetch { mem, at, write });
+    }
+}

@@ -1,0 +1,144 @@
+"""The cache of native code: each test has a folder of its own, and processes of their own."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import has
+
+pytestmark = pytest.mark.skipif(not has("cpu"), reason="built without native code")
+
+PROGRAM = """
+import numpy as np, mithril as ml
+model = ml.Model()
+model += ml.Linear(8)
+model += ml.Relu()
+compiled = ml.compile(model, ml.CpuBackend(), shapes={"input": [4, 4]}, inference=True)
+params = {"linear.w": np.full((4, 8), 0.5, np.float32), "linear.b": np.ones(8, np.float32)}
+found = compiled.evaluate(params, {"input": np.ones((4, 4), np.float32)})["output"]
+assert (found == 3).all(), found
+maps = open("/proc/self/maps").read()
+line = next(line for line in compiled.report().splitlines() if "launches" in line)
+print(line.split("(")[-1].split(",")[0], "libMLIR" in maps, *line[:-1].split("; ")[1:])
+"""
+ABSENT = "1 compiled True 1 not in the cache"
+
+
+def start(folder, **environment):
+    environment = {**os.environ, "MITHRIL_CACHE": str(folder), **environment}
+    command = [sys.executable, "-c", PROGRAM]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
+
+
+def result(process):
+    out, error = process.communicate(timeout=120)
+    assert process.returncode == 0, error
+    return out.strip()
+
+
+def test_a_warm_cache_needs_no_compiler(tmp_path):
+    folder = tmp_path / "cache"
+    assert result(start(folder)) == ABSENT
+    assert folder.stat().st_mode & 0o777 == 0o700
+    (entry,) = folder.iterdir()
+    # Not even the library is looked for.
+    assert result(start(folder, MITHRIL_NATIVE="/nowhere")) == "0 compiled False"
+    assert [entry] == list(folder.iterdir())
+
+
+def test_damaged_entries_are_compiled_again(tmp_path):
+    result(start(tmp_path / "cache"))
+    (entry,) = (tmp_path / "cache").iterdir()
+    whole = entry.read_bytes()
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 1
+    for damaged in (b"", whole[:10], whole[:-1], bytes(flipped), whole + b"."):
+        entry.write_bytes(damaged)
+        found = result(start(tmp_path / "cache"))
+        assert found == "1 compiled True 1 damaged in the cache"
+        assert entry.read_bytes() == whole
+
+
+def test_processes_share_a_cache(tmp_path):
+    running = [start(tmp_path / "cache") for _ in range(6)]
+    assert {result(process) for process in running} <= {ABSENT, "0 compiled False"}
+    (entry,) = (tmp_path / "cache").iterdir()
+    assert entry.suffix == ".o"
+
+
+def test_old_entries_go(tmp_path):
+    folder = tmp_path / "cache"
+    folder.mkdir(mode=0o700)
+    old = folder / "old.o"
+    old.write_bytes(b"." * 100_000)
+    os.utime(old, (1, 1))
+    result(start(folder, MITHRIL_CACHE_LIMIT="50000"))
+    assert not old.exists()
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_folders_that_others_may_write_are_not_used(tmp_path):
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    folder.chmod(0o777)
+    why = "1 without a cache: others than this user may write to its folder"
+    assert result(start(folder)) == f"1 compiled True {why}"
+    assert not list(folder.iterdir())
+    assert result(start("")) == "1 compiled True 1 without a cache: MITHRIL_CACHE is empty"
+
+
+def test_a_missing_library_is_told(tmp_path):
+    process = start(tmp_path, MITHRIL_NATIVE=str(Path(tmp_path) / "missing.so"))
+    _, error = process.communicate(timeout=120)
+    assert "BackendError: Native code cannot be made" in error
+    assert "LLVM 22" in error
+
+
+INTERRUPTED = """
+import os, pathlib, signal, threading, time
+import numpy as np, mithril as ml
+folder = pathlib.Path(os.environ["MITHRIL_CACHE"])
+model = ml.Model()
+for i in range(4 * os.cpu_count() + 8):
+    model += ml.Linear(16 + i)
+    model += ml.Gelu()
+options = {"shapes": {"input": [4, 4]}, "inference": True}
+compiled, numpy = (ml.compile(model, b(), **options) for b in (ml.CpuBackend, ml.NumpyBackend))
+params, inputs = compiled.randomize_params(seed=0), {"input": np.ones((4, 4), np.float32)}
+params = {name: 0.1 * param for name, param in params.items()}
+
+def interrupt():
+    while not folder.exists() or not list(folder.glob("*.o")):
+        time.sleep(0.001)
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt).start()
+try:
+    compiled.evaluate(params, inputs)
+except KeyboardInterrupt:
+    print("interrupted")
+made = len(list(folder.glob("*.o")))
+got = compiled.evaluate(params, inputs)["output"]
+np.testing.assert_allclose(got, numpy.evaluate(params, inputs)["output"], rtol=1e-4, atol=1e-5)
+line = next(line for line in compiled.report().splitlines() if "launches" in line)
+print(made, line)
+"""
+
+
+def test_an_interrupt_ends_a_compilation(tmp_path):
+    """What was compiled before is kept, and the next call goes on from there."""
+    environment = {**os.environ, "MITHRIL_CACHE": str(tmp_path / "cache")}
+    command = [sys.executable, "-c", INTERRUPTED]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    interrupted, line = done.stdout.splitlines()
+    assert interrupted == "interrupted"
+    made, compiled, found = map(
+        int, re.search(r"^(\d+) .*\((\d+) compiled, (\d+) found", line).groups()
+    )
+    assert made == found > 0
+    assert compiled > 0
