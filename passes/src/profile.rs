@@ -29,6 +29,8 @@ pub struct Profile {
     pub products: f64,
     /// Additions of elementwise operations and folds.
     pub scalars: f64,
+    /// The share of `overhead` of an operation that only looks at the same memory in another way.
+    pub view: f64,
     /// Whether results that only the next operation reads stay in registers.
     pub fuses: bool,
     /// The share of the time of its parts that a composite takes which the target has whole.
@@ -41,17 +43,19 @@ pub const FRAMEWORK: Profile = Profile {
     bytes: 8.0,
     products: 60.0,
     scalars: 4.0,
+    view: 1.0,
     fuses: false,
     whole: 0.5,
 };
 
+/// A framework whose views are little more than their new sizes.
+pub const PLAIN: Profile = Profile { view: 0.25, ..FRAMEWORK };
+
 /// A framework that compiles what it is given.
-pub const COMPILED: Profile =
-    Profile { overhead: 100.0, bytes: 8.0, products: 60.0, scalars: 4.0, fuses: true, whole: 0.9 };
+pub const COMPILED: Profile = Profile { overhead: 100.0, fuses: true, whole: 0.9, ..FRAMEWORK };
 
 /// Native code on one core.
-pub const NATIVE: Profile =
-    Profile { overhead: 40.0, bytes: 8.0, products: 80.0, scalars: 8.0, fuses: true, whole: 0.9 };
+pub const NATIVE: Profile = Profile { overhead: 40.0, products: 80.0, scalars: 8.0, ..COMPILED };
 
 /// The most picoseconds that one operation counts, so that sums stay numbers.
 const LONGEST: u64 = 1 << 46;
@@ -150,15 +154,17 @@ fn of_primitive(function: &Function, operation: &Operation, profile: &Profile) -
         return 0;
     }
     let mut moved = moved(function, operation);
+    let mut overhead = profile.overhead;
     if is_view(operation.op.access) {
         moved = 0.0;
+        overhead *= profile.view;
     }
     // What only computes or moves elements one by one is part of the loop that reads it.
     if profile.fuses && matches!(operation.op.kind, Kind::Elementwise | Kind::Layout) {
         moved /= 8.0;
     }
     let time = work_time(function, operation, profile).max(moved / profile.bytes);
-    picoseconds(profile.overhead + time)
+    picoseconds(overhead + time)
 }
 
 /// Whether frameworks give another look at the same memory.
