@@ -5,7 +5,7 @@ use egg::Id;
 use indexmap::IndexMap;
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
-use mithril_ir::graph::{Function, Operation, Value};
+use mithril_ir::graph::{Function, Operation, Role, Value};
 use mithril_ir::loc::Loc;
 use mithril_ir::op::infer::{as_ints, complete_attrs};
 use mithril_ir::op::{self, Op};
@@ -32,6 +32,8 @@ struct Common {
     axis: usize,
     /// How many axes of the result come behind the one that this is.
     behind: usize,
+    /// Whether they need gradients of outputs: what outputs need is there before.
+    backward: bool,
 }
 
 /// One of the products.
@@ -60,12 +62,14 @@ pub fn join(terms: &mut Terms, rule: &'static Rule) -> usize {
 fn groups(terms: &Terms, rule: &Rule) -> IndexMap<Common, Vec<Product>, FxBuildHasher> {
     let mut groups: IndexMap<Common, Vec<Product>, FxBuildHasher> = IndexMap::default();
     let fits = |op: &Operation| rule.left.roots().iter().any(|left| left.may_be(op.op));
+    let backward = backward(terms.source);
     let all = terms.source.ops.iter().enumerate();
     for (operation, own) in all.filter(|(_, op)| !is_opaque(op) && fits(op)) {
         let class = terms.class(own.result());
         for place in [1, 0] {
             let other = terms.class(own.operands[place]);
-            let Some(common) = common(terms, own, place) else { continue };
+            let Some(mut common) = common(terms, own, place) else { continue };
+            common.backward = backward[own.result().index()];
             let group = groups.entry(common).or_default();
             let known = |product: &Product| product.class == class || product.other == other;
             if !group.iter().any(known) && !reads(terms.source, operation, group) {
@@ -92,7 +96,7 @@ fn common(terms: &Terms, own: &Operation, place: usize) -> Option<Common> {
         return None;
     }
     let (op, attrs, shared) = (own.op, own.attrs.clone(), classes[1 - place]);
-    Some(Common { op, attrs, shared, place, rest, axis, behind })
+    Some(Common { op, attrs, shared, place, rest, axis, behind, backward: false })
 }
 
 /// The last axis that only operand `place` of a product has, and how many axes of the result come
@@ -248,6 +252,19 @@ fn origin(terms: &mut Terms, rule: &'static Rule, from: impl Iterator<Item = usi
     let mut loc = Loc::unknown();
     from.for_each(|at| loc.merge(&terms.source.ops[at].loc));
     terms.origin(loc, None, Some(rule), SmallVec::new())
+}
+
+/// By value, whether it needs gradients of outputs.
+fn backward(source: &Function) -> Vec<bool> {
+    let mut all = vec![false; source.values.len()];
+    for (value, argument) in source.arguments() {
+        all[value.index()] = argument.role == Role::Cotangent;
+    }
+    for op in &source.ops {
+        let reads = op.operands.iter().any(|value| all[value.index()]);
+        op.results().for_each(|value| all[value.index()] = reads);
+    }
+    all
 }
 
 /// By value, the operations that read it.
