@@ -134,7 +134,7 @@ def test_what_cannot_be_a_gradient_is_refused():
 
 
 def rounding() -> Model:
-    """A straight-through block of several, with an inner one that has a gradient of its own, too."""
+    """A straight-through block with an inner one that has a gradient of its own, too."""
     inner = Model(name="inner", gradient=straight())
     inner |= Multiply(name="scale")(left="input", right=4.0, output="scaled")
     inner |= Round(name="round")(input="scaled", output="output")
