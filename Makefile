@@ -29,8 +29,9 @@ test: ## Run every test: cargo, lit, pytest. Installs torch and JAX.
 	.venv/bin/lit -sv tests/lit
 	.venv/bin/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
-fuzz: ## Compile 2000 random models for all backends and compare; SEED is the first one.
-	.venv/bin/python tests/python/fuzz.py 2000 --first $(or $(SEED),$(shell date +%s))
+fuzz: ## Compile 2000 random models for all backends and compare; SEED is the first one. Keeps those that differ.
+	.venv/bin/python tests/python/fuzz.py 2000 --first $(or $(SEED),$(shell date +%s)) \
+		--keep tests/python/records/fuzz.txt
 
 bless: ## Accept what the snapshot tests see now, type stubs included.
 	BLESS=1 INSTA_UPDATE=always cargo test --release --workspace $(WITHOUT)

@@ -17,7 +17,7 @@ pub struct Diagnostic {
     pub hint: Option<String>,
     /// The bytes of the source text it points at, where there is a text.
     pub span: Option<Range<usize>>,
-    /// A rank variable that would have to show at least this many trailing dims.
+    /// A rank variable that would have to show so many more trailing dims.
     pub needs_rank: Option<(Symbol, usize)>,
 }
 

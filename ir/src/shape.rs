@@ -105,7 +105,7 @@ impl Shape {
     pub fn need_trailing(&self, count: usize) -> Result<&[Dim]> {
         match &self.lead {
             _ if self.dims.len() >= count => Ok(&self.dims[self.dims.len() - count..]),
-            Some(lead) => Err(Box::new(unknown_rank(lead, Some(count)))),
+            Some(lead) => Err(Box::new(unknown_rank(lead, Some(count - self.dims.len())))),
             None => Diagnostic::new(match count {
                 1 => "Incompatible shapes during compilation: at least 1 dim is needed".into(),
                 _ => format!(
@@ -170,6 +170,7 @@ impl Shape {
 
 fn unknown_rank(lead: &Symbol, count: Option<usize>) -> Diagnostic {
     let what = match count {
+        Some(1) => format!("the last dim of `*{lead}` is needed here and is not known"),
         Some(n) => format!("the last {n} dims of `*{lead}` are needed here and are not known"),
         None => format!("the rank of `*{lead}` is needed here and is not known"),
     };

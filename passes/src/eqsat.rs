@@ -7,12 +7,13 @@ use crate::context::PassContext;
 use crate::pass::Pass;
 use crate::rebuild::each_function;
 use crate::rules::pattern::Node;
-use crate::rules::{Class, Rule, check_names, of_root};
+use crate::rules::{Class, RULES, Rule, check_names, of_root};
 use crate::target::{self, Target};
 
 mod extract;
 mod lower;
 mod saturate;
+mod siblings;
 mod terms;
 
 use extract::Extraction;
@@ -30,6 +31,9 @@ pass! {
         /// Whether a composite is taken rather than what it was written as, whatever it costs. Gradients
         /// need parts of it anyway.
         supersede: bool = true,
+        /// Whether products that share an operand may become one. What that is worth is lost where
+        /// its parts are differentiated.
+        join: bool = true,
         /// How often all rules are tried.
         iterations: usize = 8,
         /// How many terms are added to each function at most.
@@ -49,11 +53,19 @@ pub fn alone(module: &Module, rule: &'static Rule) -> Result<Option<Function>> {
     let function = module.entry().expect("a module has an entry");
     let budget = Eqsat { math: Class::Fast, iterations: 1, ..Eqsat::default() };
     let mut terms = Terms::new(function);
-    saturate::saturate(&mut terms, &budget, &|_| std::slice::from_ref(&rule));
+    match is_joining(rule) {
+        true => siblings::join(&mut terms, rule),
+        false => saturate::saturate(&mut terms, &budget, &|_| std::slice::from_ref(&rule)),
+    };
     match Extraction::best(&terms, budget.target, true)? {
         Some(extraction) => lower::function(module, function, &terms, &extraction).map(Some),
         None => Ok(None),
     }
+}
+
+/// Whether the rule is about several operations at once.
+fn is_joining(rule: &Rule) -> bool {
+    matches!(rule.right.node(), Node::Joined)
 }
 
 impl Pass for Eqsat {
@@ -68,9 +80,8 @@ impl Eqsat {
     /// Whether the rule is tried.
     fn takes(&self, rule: &Rule) -> bool {
         let among = |names: &[String]| names.iter().any(|name| name == rule.name);
-        let known = matches!(rule.right.node(), Node::Known);
         let alone = self.only.is_empty() || among(&self.only);
-        rule.class <= self.math && !known && alone && !among(&self.without)
+        rule.class <= self.math && alone && !among(&self.without)
     }
 
     /// `None` where nothing is cheaper than what stands there.
@@ -81,7 +92,10 @@ impl Eqsat {
         cx: &mut PassContext,
     ) -> Result<Option<Function>> {
         let mut terms = Terms::new(function);
-        let applied = saturate::saturate(&mut terms, self, &|op| of_root(op));
+        let mut applied = saturate::saturate(&mut terms, self, &|op| of_root(op));
+        for rule in RULES.iter().filter(|rule| self.join && is_joining(rule) && self.takes(rule)) {
+            applied += siblings::join(&mut terms, rule);
+        }
         if applied == 0 {
             return Ok(None);
         }

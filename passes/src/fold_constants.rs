@@ -6,6 +6,7 @@ use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
 use mithril_ir::evaluate::evaluate;
 use mithril_ir::graph::{Function, Module, Operation, ResultDef, Role, Value};
+use mithril_ir::op::access::Access;
 use mithril_ir::op::{Kind, Op};
 use mithril_ir::shape::{Shape, Type};
 use mithril_ir::tensor::Tensor;
@@ -105,12 +106,19 @@ impl FoldConstants {
         let literal = |v: &Value| literals.get(v).cloned();
         let tensors: Vec<Tensor> = operands.iter().map(literal).collect::<Option<_>>()?;
         let read: usize = tensors.iter().map(Tensor::len).sum();
-        if tensors.is_empty() || elements > self.limit || read > self.operands {
+        let large = elements > self.limit || read > self.operands;
+        if tensors.is_empty() || (large && !is_joined(op.op)) {
             return None;
         }
         let result = evaluated(op.op, &op.attrs, &tensors)?;
         (result.shape() == shape && result.dtype() == ty.dtype).then_some(result)
     }
+}
+
+/// Whether the operation gives what it reads and nothing more: constants are joined whatever they
+/// hold.
+pub fn is_joined(op: Op) -> bool {
+    op.access == Access::Concat
 }
 
 /// The operation alone on these arrays; `None` where it fails, which is for the run to report.

@@ -6,8 +6,11 @@ use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 use mithril_ir::graph::{Function, Module, Operation, ResultDef, Value};
 use rustc_hash::FxHashSet;
 
+use crate::call_graph;
 use crate::context::PassContext;
 use crate::pass::Pass;
+use crate::rebuild::Rebuild;
+use crate::transfer::Transfer;
 
 pass! {
     /// Adds what blocks and named terminals give to the results of the entry, into which what they lie
@@ -20,15 +23,16 @@ pass! {
 }
 
 impl Pass for Keep {
-    /// Errors: a path that is neither, or lies in what is called with a gradient of its own; a
-    /// terminal that nothing computes.
+    /// Errors: a path that is neither; a terminal that nothing computes.
     fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module> {
         let Some(entry) = module.entry().filter(|_| !self.paths.is_empty()) else {
             return Ok(module.clone());
         };
         let mut function = Function::clone(entry);
         for path in &self.paths {
-            for (name, value) in found(entry, path)? {
+            let (next, values) = kept(module, function, "", path)?;
+            function = next;
+            for (name, value) in values {
                 add(&mut function, name, value);
                 cx.count("values-kept", 1);
             }
@@ -53,10 +57,74 @@ fn add(function: &mut Function, name: Arc<str>, value: Value) {
     results.insert(at, ResultDef { name, value, state: None });
 }
 
-fn found(function: &Function, path: &str) -> Result<Vec<(Arc<str>, Value)>> {
+/// Values with the names of their results.
+type Kept = Vec<(Arc<str>, Value)>;
+
+/// What a path names in a function, which is that of a block or all of the model. What lies in a block with a gradient of its own is computed
+/// beside it, from what no gradient goes through.
+fn kept(module: &Module, function: Function, within: &str, path: &str) -> Result<(Function, Kept)> {
+    let Some((at, block)) = around(&function, path) else {
+        let values = found(&function, within, path)?;
+        return Ok((function, values));
+    };
+    let call = &function.ops[at];
+    let callee = call.functions().next().expect("it names what it computes");
+    let callee = Function::clone(call_graph::function(module, callee)?);
+    let inner = path[block.len()..].trim_start_matches('.');
+    let (callee, values) = kept(module, callee, &format!("{within}{block}."), inner)?;
+    let mut rebuild = Rebuild::new(module, &function);
+    let mut results = Vec::new();
+    for (number, op) in function.ops.iter().enumerate() {
+        rebuild.keep(op)?;
+        if number == at {
+            let transfer = beside(module, &rebuild, op, &callee)?;
+            let named = |(name, value): &(Arc<str>, Value)| {
+                (format!("{block}.{name}").into(), transfer.value(*value))
+            };
+            results = values.iter().map(named).collect();
+        }
+    }
+    Ok((rebuild.finish()?, results))
+}
+
+/// The body of `callee` on what `call` is on.
+fn beside<'f>(
+    module: &Module,
+    rebuild: &Rebuild,
+    call: &Operation,
+    callee: &'f Function,
+) -> Result<Transfer<'f>> {
+    let builder = &rebuild.builder;
+    builder.set_loc(call.loc.clone());
+    let stop = |value: Value| match builder.ty(value).dtype.is_float() {
+        true => builder.op("stop_gradient", &[value], &[]),
+        false => Ok(value),
+    };
+    let args: Vec<Value> = rebuild.operands(call).into_iter().map(stop).collect::<Result<_>>()?;
+    let mut transfer = Transfer::new(callee, builder, &args)?;
+    for op in &callee.ops {
+        builder.set_loc(op.loc.inside(&call.loc));
+        let inner = op.functions().next().map(|name| call_graph::function(module, name));
+        transfer.emit(builder, op, inner.transpose()?.map(|f| &**f))?;
+    }
+    Ok(transfer)
+}
+
+/// The operation with a gradient of its own in which a path lies, and the block that it is.
+fn around(function: &Function, path: &str) -> Option<(usize, Arc<str>)> {
+    let block = |operation: &Operation| {
+        let within =
+            |own: &&Arc<str>| path.strip_prefix(&***own).is_some_and(|r| r.starts_with('.'));
+        let custom = operation.op.name == "custom_gradient";
+        operation.loc.paths().iter().find(within).filter(|_| custom).cloned()
+    };
+    (function.ops.iter().enumerate()).find_map(|(at, op)| Some((at, block(op)?)))
+}
+
+fn found(function: &Function, within: &str, path: &str) -> Result<Kept> {
     let named = |value: Value| function.info(value).name.as_deref() == Some(path);
     if function.arguments().any(|(value, argument)| *argument.name == *path || named(value)) {
-        return Diagnostic::new(format!("`{path}` is an input: nothing writes it"))
+        return Diagnostic::new(format!("`{within}{path}` is an input: nothing writes it"))
             .hint("a `Buffer` gives an input back as an output")
             .err();
     }
@@ -66,7 +134,7 @@ fn found(function: &Function, path: &str) -> Result<Vec<(Arc<str>, Value)>> {
     match made().find(|value| named(*value)) {
         // A block may be called as a result is.
         Some(value) if !(is_block && is_result) => return Ok(vec![(path.into(), value)]),
-        None if !is_block => return missing(function, path),
+        None if !is_block => return missing(function, within, path),
         _ => {}
     }
     match &leaving(function, path)[..] {
@@ -94,23 +162,14 @@ fn leaving(function: &Function, path: &str) -> Vec<Value> {
     made.filter(|value| read.contains(value)).collect()
 }
 
-fn missing<T>(function: &Function, path: &str) -> Result<T> {
-    let around = |operation: &&Operation| {
-        let within = |own: &Arc<str>| path.strip_prefix(&**own).is_some_and(|r| r.starts_with('.'));
-        operation.op.name == "custom_gradient" && operation.loc.paths().iter().any(within)
-    };
-    if let Some(block) = function.ops.iter().find(around).and_then(|op| op.loc.shortest()) {
-        return Diagnostic::new(format!(
-            "Terminal not found: `{path}` lies in `{block}`, which has a gradient of its own"
-        ))
-        .hint("with `inference=True`, where no gradient is taken, its values can be kept")
-        .err();
-    }
+fn missing<T>(function: &Function, within: &str, path: &str) -> Result<T> {
+    let path = format!("{within}{path}");
     let paths = function.ops.iter().filter_map(|operation| operation.loc.shortest());
     let named = function.values.iter().filter_map(|info| info.name.as_deref());
+    let known: Vec<String> = named.chain(paths).map(|name| format!("{within}{name}")).collect();
     let mut error = Diagnostic::new(format!(
         "Terminal not found: the model has no terminal and no block `{path}`"
     ));
-    error.hint = did_you_mean(path, named.chain(paths));
+    error.hint = did_you_mean(&path, known.iter().map(String::as_str));
     error.err()
 }

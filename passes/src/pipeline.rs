@@ -102,10 +102,11 @@ pub fn rewritten(shapes: Shapes, target: Target, gradients: bool, effort: &Effor
     let mut pipeline = Pipeline::default()
         .then(specialise)
         .then(Inline { repeated: Limit::At(repeated), ..Inline::default() })
-        .simplify(target, effort, true)
+        .simplify(Eqsat { target, join: !gradients, ..Eqsat::default() }, effort)
         .checkpoint(effort);
     if gradients {
-        pipeline = pipeline.then(joint(target)).simplify(target, effort, false);
+        let again = Eqsat { target, supersede: false, ..Eqsat::default() };
+        pipeline = pipeline.then(joint(target)).simplify(again, effort);
     }
     pipeline
 }
@@ -152,13 +153,13 @@ impl Pipeline {
         }
     }
 
-    fn simplify(self, target: Target, effort: &Effort, supersede: bool) -> Pipeline {
+    fn simplify(self, eqsat: Eqsat, effort: &Effort) -> Pipeline {
         let simple = self.tidy(effort);
         if effort.level < Level::Full {
             return simple;
         }
         let (math, without) = (effort.math, effort.without.clone());
-        simple.then(Eqsat { target, math, supersede, without, ..Eqsat::default() }).tidy(effort)
+        simple.then(Eqsat { math, without, ..eqsat }).tidy(effort)
     }
 
     fn tidy(self, effort: &Effort) -> Pipeline {

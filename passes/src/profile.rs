@@ -29,6 +29,8 @@ pub struct Profile {
     pub products: f64,
     /// Additions of elementwise operations and folds.
     pub scalars: f64,
+    /// The share of `overhead` of an operation that only looks at the same memory in another way.
+    pub view: f64,
     /// Whether results that only the next operation reads stay in registers.
     pub fuses: bool,
     /// The share of the time of its parts that a composite takes which the target has whole.
@@ -41,17 +43,19 @@ pub const FRAMEWORK: Profile = Profile {
     bytes: 8.0,
     products: 60.0,
     scalars: 4.0,
+    view: 1.0,
     fuses: false,
     whole: 0.5,
 };
 
+/// A framework whose views are little more than their new sizes.
+pub const PLAIN: Profile = Profile { view: 0.25, ..FRAMEWORK };
+
 /// A framework that compiles what it is given.
-pub const COMPILED: Profile =
-    Profile { overhead: 100.0, bytes: 8.0, products: 60.0, scalars: 4.0, fuses: true, whole: 0.9 };
+pub const COMPILED: Profile = Profile { overhead: 100.0, fuses: true, whole: 0.9, ..FRAMEWORK };
 
 /// Native code on one core.
-pub const NATIVE: Profile =
-    Profile { overhead: 40.0, bytes: 8.0, products: 80.0, scalars: 8.0, fuses: true, whole: 0.9 };
+pub const NATIVE: Profile = Profile { overhead: 40.0, products: 80.0, scalars: 8.0, ..COMPILED };
 
 /// The most picoseconds that one operation counts, so that sums stay numbers.
 const LONGEST: u64 = 1 << 46;
@@ -79,12 +83,16 @@ pub fn time(
     if whole && !matches!(op.meaning, Meaning::Decompose(_)) {
         return Ok(of_primitive(&function, operation, &to.profile));
     }
-    let parts = cost::parts(&function, if whole { *target::CORE } else { to })?;
+    // Parts that need dims which nobody knows are no reason to refuse what is taken whole.
+    let Ok(parts) = cost::parts(&function, if whole { *target::CORE } else { to }) else {
+        return Ok(of_primitive(&function, operation, &to.profile));
+    };
     let sum: u64 = parts.ops.iter().map(|op| of_primitive(&parts, op, &to.profile)).sum();
     Ok(if whole { (sum as f64 * to.profile.whole) as u64 } else { sum })
 }
 
-/// The picoseconds that a program takes: what is called from outside, once each.
+/// The picoseconds that a program takes: what is called from outside, once each, and the steps of
+/// loops.
 ///
 /// Errors: a composite whose decomposition fails; a call of a function there is not.
 pub fn of_module(module: &Module, to: Target) -> Result<u64> {
@@ -105,7 +113,8 @@ fn of_function(
     for op in &function.ops {
         let callees = op.functions().map(|name| call_graph::function(module, name));
         for callee in callees {
-            total += of_function(module, callee?, to, known)?;
+            let step = of_function(module, callee?, to, known)?;
+            total += step.saturating_mul(steps(function, op)).min(LONGEST);
         }
         if op.op.kind != Kind::Call {
             let place = |value: &Value| op.operands.iter().position(|v| v == value).unwrap_or(0);
@@ -145,20 +154,33 @@ pub(crate) fn alone(
     function
 }
 
+/// How often what it calls is run.
+fn steps(function: &Function, call: &Operation) -> u64 {
+    match call.op.attr_index("carries").map(|at| &call.attrs[at]) {
+        Some(Attr::Int(carries)) => {
+            let sequence = function.ty(call.operands[*carries as usize]);
+            sequence.shape.dims.first().map_or(1, |length| size(length) as u64)
+        }
+        _ => 1,
+    }
+}
+
 fn of_primitive(function: &Function, operation: &Operation, profile: &Profile) -> u64 {
     if operation.op.kind == Kind::Constant && operation.operands.is_empty() {
         return 0;
     }
     let mut moved = moved(function, operation);
+    let mut overhead = profile.overhead;
     if is_view(operation.op.access) {
         moved = 0.0;
+        overhead *= profile.view;
     }
     // What only computes or moves elements one by one is part of the loop that reads it.
     if profile.fuses && matches!(operation.op.kind, Kind::Elementwise | Kind::Layout) {
         moved /= 8.0;
     }
     let time = work_time(function, operation, profile).max(moved / profile.bytes);
-    picoseconds(profile.overhead + time)
+    picoseconds(overhead + time)
 }
 
 /// Whether frameworks give another look at the same memory.

@@ -26,7 +26,7 @@ pub const TARGETS: &[Target] = &[
         name: "numpy",
         takes: |_, op| spelled(op.op, |python| python.numpy),
         pulls_back: |_, _, by| spelled(by, |python| python.numpy),
-        profile: profile::FRAMEWORK,
+        profile: profile::PLAIN,
     },
     Target {
         name: "torch",

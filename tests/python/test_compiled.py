@@ -491,3 +491,24 @@ def test_learned_inputs_are_bound(backend):
     bound = compiled.bind({"w": backend.array(w)})
     outputs = bound.evaluate({}, {"x": backend.array(x)})
     np.testing.assert_allclose(backend.to_numpy(outputs["y"]), x @ w)
+
+
+def test_no_more_dims_are_asked_for_than_are_needed():
+    """Without shapes: a turn of what has a new last axis needs one dim of the input, folds of
+    folds one each."""
+    model = Model()
+    model |= ml.OneHot(3)(input="i", output="h")
+    model |= ml.SwapAxes(-1, -2)(input="h", output="y")
+    compiled = ml.compile(model, ml.NumpyBackend(), inference=True)
+    for shape in ((4,), (2, 4)):
+        i = np.arange(np.prod(shape)).reshape(shape) % 3
+        got = compiled.evaluate({}, {"i": i})["y"]
+        np.testing.assert_array_equal(got, np.swapaxes(np.eye(3, dtype="f4")[i], -1, -2))
+    folds = Model()
+    folds |= ml.Sum(axis=-1)(input="x", output="once")
+    folds |= ml.Max(axis=-1)(input="once", output="y")
+    compiled = ml.compile(folds, ml.NumpyBackend(), inference=True)
+    for shape in ((2, 3), (4, 2, 3)):
+        x = np.arange(np.prod(shape), dtype="f4").reshape(shape)
+        got = compiled.evaluate({}, {"x": x})["y"]
+        np.testing.assert_array_equal(got, x.sum(-1).max(-1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 import mithril as ml
 from mithril.models import Buffer, Linear, Model, Multiply, Round, SquaredError, Sum
@@ -132,15 +133,92 @@ def test_what_cannot_be_a_gradient_is_refused():
         ml.compile(Round(gradient=summed), ml.NumpyBackend(), shapes={"input": [2, 3]})
 
 
-def test_values_inside_are_kept_where_no_gradient_is_taken():
+def rounding() -> Model:
+    """A straight-through block with an inner one that has a gradient of its own, too."""
+    inner = Model(name="inner", gradient=straight())
+    inner |= Multiply(name="scale")(left="input", right=4.0, output="scaled")
+    inner |= Round(name="round")(input="scaled", output="output")
     block = Model(name="block", gradient=straight())
-    block |= Multiply(name="scale")(left="input", right=4.0, output="scaled")
-    block |= Round(name="round")(input="scaled", output="output")
+    block |= Multiply(name="half")(left="input", right=0.5, output="halves")
+    block |= inner(input="halves", output="output")
     model = Model()
-    model |= block(input="x", output="y")
-    options = {"shapes": {"x": [2]}, "keep": ["block.scale"]}
-    compiled = ml.compile(model, ml.NumpyBackend(), inference=True, **options)
-    outputs = compiled.evaluate({}, {"x": np.array([0.3, 0.5], "f4")})
-    np.testing.assert_allclose(outputs["block.scale"], [1.2, 2.0], rtol=1e-6)
-    with pytest.raises(ml.TerminalError, match="lies in `block`, which has a gradient of its own"):
-        ml.compile(model, ml.NumpyBackend(), **options)
+    model |= Multiply(name="weigh")(left="x", right="w", output="h")
+    model |= block(input="h", output="y")
+    return model
+
+
+@pytest.mark.parametrize(
+    "backend", [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.CpuBackend]
+)
+@pytest.mark.parametrize("inference", [True, False])
+def test_values_inside_are_kept(backend, inference):
+    """Of training, too: no gradient goes through them, and that of the block stays its own."""
+    backend = backend(dtype=ml.float64)
+    paths = ["block.half", "block.halves", "block.inner", "block.inner.scale", "block.inner.round"]
+    compiled = ml.compile(
+        rounding(),
+        backend,
+        shapes={"x": [3], "w": [3]},
+        trainable_keys=["w"],
+        keep=paths,
+        inference=inference,
+    )
+    x, w = np.array([0.3, 0.5, -2.0]), np.array([1.7, 3.0, 0.4])
+    inputs, params = {"x": backend.array(x)}, {"w": backend.array(w)}
+    outputs = compiled.evaluate(params, inputs)
+    halves = 0.5 * x * w
+    expected = {
+        "y": np.round(4 * halves),
+        "block.half": halves,
+        "block.halves": halves,
+        "block.inner": np.round(4 * halves),
+        "block.inner.scale": 4 * halves,
+        "block.inner.round": np.round(4 * halves),
+    }
+    assert set(outputs) == set(expected)
+    for name, value in expected.items():
+        np.testing.assert_allclose(np.asarray(outputs[name]), value, rtol=1e-12)
+    if inference:
+        return
+    drawn = {name: backend.array(np.full(3, 2.0)) for name in expected}
+    _, gradients = compiled.evaluate(params, inputs, output_gradients=drawn)
+    np.testing.assert_allclose(np.asarray(gradients["w"]), 2.0 * x, rtol=1e-12)
+
+
+def test_hooks_and_keep_inside_as_torch_has_them():
+    class Straight(torch.autograd.Function):
+        seen: list[torch.Tensor] = []  # noqa: RUF012
+
+        @staticmethod
+        def forward(_, value):
+            scaled = 4.0 * (0.5 * value)
+            Straight.seen.append(scaled.detach())
+            return torch.round(scaled)
+
+        @staticmethod
+        def backward(_, gradient):
+            return gradient
+
+    x = np.array([0.3, 0.5, -2.0], "f4")
+    w = torch.tensor([1.7, 3.0, 0.4], requires_grad=True)
+    (Straight.apply(torch.from_numpy(x) * w) ** 2).sum().backward()
+    seen: list[np.ndarray] = []
+    compiled = ml.compile(
+        rounding(), ml.TorchBackend(), shapes={"x": [3], "w": [3]}, trainable_keys=["w"]
+    )
+    compiled.register_hook(
+        "block.inner.scale", lambda value: seen.append(np.asarray(value.detach()))
+    )
+    own = {"w": w.detach()}, {"x": torch.from_numpy(x)}
+    y = compiled.evaluate(*own)["y"]
+    _, gradients = compiled.evaluate(*own, output_gradients={"y": 2 * y.detach()})
+    np.testing.assert_allclose(seen[0], Straight.seen[0], rtol=1e-6)
+    np.testing.assert_allclose(gradients["w"], w.grad, rtol=1e-6)
+
+
+def test_paths_inside_that_there_are_not_are_told():
+    options = {"shapes": {"x": [3], "w": [3]}, "trainable_keys": ["w"]}
+    with pytest.raises(
+        ml.TerminalError, match=r"no block `block.inner.scal`[^?]*`block.inner.scale`"
+    ):
+        ml.compile(rounding(), ml.NumpyBackend(), keep=["block.inner.scal"], **options)

@@ -332,7 +332,7 @@ class _Run:
             try:
                 kept = self.values(self.reference, {**self.exact, **keep}, arrays)
             except TerminalError:
-                break  # inside a block with a gradient of its own
+                break  # blocks that compute nothing
             found = _errors(self.values(backend, keep, arrays), kept)
             inner = {name: error for name, error in found.items() if name not in outputs}
             errors.update(inner)

@@ -19,7 +19,6 @@ use super::{Code, CompileOptions, Target, entry};
 use crate::block::quoted;
 use crate::budget;
 use crate::calibration::calibrated;
-use crate::lower::Mode;
 use crate::native::{Native, Planning, Tier, host};
 
 /// How a module is simplified.
@@ -38,9 +37,7 @@ pub struct Recipe {
 
 /// The functions with the results that a compile adds to the model's.
 pub fn with_outputs(logical: Module, options: &CompileOptions) -> Result<Module> {
-    // Where gradients are taken, blocks that have their own are called.
-    let custom = options.lower.mode == Mode::Inference && options.differentiate.is_none();
-    let logical = keeping(logical, &options.keep, custom)?;
+    let logical = keeping(logical, &options.keep)?;
     match &options.differentiate {
         Some(output) => differentiated(logical, output),
         None => Ok(logical),
@@ -87,12 +84,12 @@ fn differentiated(logical: Module, output: &str) -> Result<Module> {
 
 /// The functions with these values as results. What is repeated stays so, but for the blocks that
 /// values lie in; terminals inside other blocks are found once everything is inlined.
-fn keeping(logical: Module, paths: &[String], custom: bool) -> Result<Module> {
+fn keeping(logical: Module, paths: &[String]) -> Result<Module> {
     if paths.is_empty() {
         return Ok(logical);
     }
     let kept = |around: &[String], levels: usize| {
-        let inline = |_| Inline { custom, around: around.to_vec(), ..Inline::ALL };
+        let inline = |_| Inline { custom: false, around: around.to_vec(), ..Inline::ALL };
         let inlined = (0..levels).map(inline).fold(Pipeline::default(), Pipeline::then);
         let pipeline = inlined.then(Keep { paths: paths.to_vec() });
         Ok(Driver::default().run(&pipeline, &logical)?.0)

@@ -23,6 +23,9 @@ pub(super) fn lower(block: &Block, options: &Options) -> Result<Module> {
     Ok(run(&*alone(block)?, options)?.0)
 }
 
+/// The most trailing dims that inputs without a shape are given.
+const SHOWN: usize = 32;
+
 /// The definition that is lowered for a block, and what was learned of its insides on the way.
 pub(crate) fn traced(block: &Block, options: &Options) -> Result<(Arc<Definition>, Instance)> {
     let definition = alone(block)?;
@@ -43,10 +46,9 @@ fn run(definition: &Definition, options: &Options) -> Result<(Module, Instance)>
                     inputs.any(|t| symbol(&t.name) == *lead && is_open(t, options))
                 };
                 match fault.diagnostic.needs_rank.clone() {
-                    Some((lead, count))
-                        if open(&lead) && shown.get(&lead).is_none_or(|n| *n < count) =>
-                    {
-                        shown.insert(lead, count);
+                    // Each may show that more are needed further on.
+                    Some((lead, count)) if open(&lead) && shown.values().sum::<usize>() < SHOWN => {
+                        *shown.entry(lead).or_default() += count;
                     }
                     _ => return Err(fault.report(definition)),
                 }

@@ -7,6 +7,7 @@ use mithril_ir::shape::Type;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
+use super::siblings::Batch;
 use super::terms::{Head, Term, Terms};
 use crate::profile;
 use crate::target::Target;
@@ -19,6 +20,10 @@ pub struct Extraction<'t> {
     pub before: u64,
     pub after: u64,
 }
+
+/// What is joined gains at least one part in so many of what it replaces: less is within what
+/// estimates are worth.
+const GAIN: u128 = 10;
 
 /// The most choices that are tried anew one by one.
 const REVISED: usize = 1024;
@@ -72,6 +77,9 @@ impl<'t> Extraction<'t> {
             return Ok(None);
         };
         graph.revise(&mut best, &own, &mut after);
+        for batch in &terms.batches {
+            graph.together(terms, batch, &mut best, &mut after);
+        }
         if after >= graph.before + graph.disfavoured && !newest {
             return Ok(None);
         }
@@ -215,6 +223,37 @@ impl<'t> Graph<'t> {
                     _ => best[class] = chosen,
                 }
             }
+        }
+    }
+
+    /// Tries a batch: what its parts come from is worth computing for all of them, not for one.
+    fn together(
+        &self,
+        terms: &Terms,
+        batch: &Batch,
+        best: &mut Vec<Option<usize>>,
+        least: &mut u128,
+    ) {
+        let mut other = best.clone();
+        for (class, origin) in batch {
+            let id = terms.graph.find(*class);
+            let Ok(class) = self.ids.binary_search(&id) else { return };
+            let mut all = self.classes[class].terms.iter();
+            let part = all.position(|(term, _)| term.origin == *origin);
+            other[class] = part.or(other[class]);
+        }
+        let Some(total) = self.total(&other).filter(|total| total < least) else {
+            return;
+        };
+        let mut computed = vec![None; best.len()];
+        self.closure(&other, &mut |class, term| computed[class] = Some(term));
+        let mut replaced = 0;
+        self.closure(best, &mut |class, term| {
+            let stays = computed[class] == Some(term);
+            replaced += if stays { 0 } else { self.classes[class].terms[term].1 };
+        });
+        if (*least - total) * GAIN >= replaced {
+            (*best, *least) = (other, total);
         }
     }
 

@@ -87,7 +87,8 @@ fn search<'r>(
             }
             for rule in rules(*op) {
                 let count = counts.entry(rule.name).or_default();
-                let wanted = budget.takes(rule) && *count < budget.matches;
+                let term_alone = !matches!(rule.right.node(), Node::Known | Node::Joined);
+                let wanted = term_alone && budget.takes(rule) && *count < budget.matches;
                 let Some(made) = terms.as_made(term, *op).filter(|_| wanted) else {
                     continue;
                 };

@@ -17,6 +17,7 @@ use rustc_hash::{FxBuildHasher, FxHashSet};
 use smallvec::SmallVec;
 
 use super::extract::Extraction;
+use super::siblings::Batch;
 use crate::fold_constants;
 use crate::rules::Rule;
 use crate::rules::matching::{Facts, Made, uniform};
@@ -90,6 +91,8 @@ pub struct Terms<'f> {
     pub newest: Option<Term>,
     /// The operations that are taken in a class rather than others.
     pub preferred: Vec<(Id, Op)>,
+    /// What is taken together or not at all.
+    pub batches: Vec<Batch>,
 }
 
 impl PartialEq for Term {
@@ -150,8 +153,13 @@ impl Analysis<Term> for Heads {
                 let operands = term.operands.iter().all(|id| graph[*id].data.literal);
                 let computed =
                     !term.operands.is_empty() && matches!(op.meaning, Meaning::Scalar(_));
-                let literal = operands && (computed || op.kind == Kind::Constant);
-                let literal = literal && is_small(&graph.analysis.types[*ty as usize]);
+                let small = is_small(&graph.analysis.types[*ty as usize]);
+                let array = matches!(attrs.first(), Some(Attr::Tensor(_)));
+                let literal = operands
+                    && match op.kind {
+                        Kind::Constant => array || small,
+                        _ => fold_constants::is_joined(*op) || (computed && small),
+                    };
                 Fact { ty: *ty, known: known.clone(), uniform, literal }
             }
         }
@@ -190,6 +198,7 @@ impl<'f> Terms<'f> {
             superseded: FxHashSet::default(),
             newest: None,
             preferred: Vec::new(),
+            batches: Vec::new(),
         };
         for (value, _) in source.arguments() {
             terms.leaf(value);

@@ -5,7 +5,7 @@ use mithril_ir::op::infer::as_ints;
 
 use super::Class::{Exact, Fast, Reassociating};
 use super::matching::Match;
-use super::pattern::{op, unary, vars};
+use super::pattern::{any, op, part_of_joined, unary, vars};
 use super::{Attrs, Class, Rule, choice, fold_of};
 
 /// Folds that give the same however their axes are divided. Where several are greatest, gradients
@@ -67,6 +67,8 @@ pub(super) fn rules() -> Vec<Rule> {
                 .with(|_| Some(vec![("first", Attr::Int(-2)), ("second", Attr::Int(-1))])),
         ),
     ));
+    let products = any([matmul(x, y), op("dot_general", [x, y])]);
+    rules.push(choice(Exact, "products-joined", products, part_of_joined()));
     for (class, name, rule) in LATTICE {
         rules.push(choice(class, rule, op(name, [op(name, [x])]), op(name, [x]).with(joined)));
     }

@@ -157,7 +157,7 @@ impl<'a> Match<'a> {
                 let mut made = self.facts.made(value, *op).into_iter();
                 made.try_for_each(|made| self.operation(pattern, made, goals.clone(), rule, found))
             }
-            Node::Known | Node::Map(_) => ControlFlow::Continue(()),
+            Node::Known | Node::Joined | Node::Map(_) => ControlFlow::Continue(()),
         }
     }
 

@@ -32,6 +32,8 @@ pub enum Node {
     Each(Op, Pattern),
     /// On the right: the elements of the root as a literal, where its dims are known.
     Known,
+    /// On the right: a part of one product that stands for all which share an operand.
+    Joined,
 }
 
 /// The attributes of an operation on the right; `None` where the rule does not fit after all.
@@ -144,6 +146,11 @@ pub fn product(x: Pattern, y: Pattern, z: Pattern) -> Pattern {
 /// The root's elements as a literal.
 pub fn known() -> Pattern {
     Pattern::new(Node::Known)
+}
+
+/// A part of one product that stands for all which share an operand.
+pub fn part_of_joined() -> Pattern {
+    Pattern::new(Node::Joined)
 }
 
 /// An operation of the table on these operands.

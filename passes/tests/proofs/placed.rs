@@ -233,4 +233,40 @@ pub const PLACED: &[Example] = &[
         SAME,
         "%c = iota() {shape = [n], dtype = i32}\n%r = take(%x, %c) {axis = -2}",
     ),
+    on(
+        "products-joined",
+        "%x: tensor<n x 4 x f64>, %y: tensor<4 x 5 x f64>, %z: tensor<4 x 3 x f64>",
+        "tensor<n x 8 x f64>",
+        "%a = matmul(%x, %y)\n%b = matmul(%x, %z)\n%r = concat(%b, %a) {axis = 1}",
+    ),
+    on(
+        "products-joined",
+        "%x: tensor<n x 4 x f64>, %y: tensor<2 x 4 x n x f64>, %z: tensor<2 x 4 x 3 x f64>, %b: tensor<n x f64>, %c: tensor<3 x f64>",
+        "tensor<2 x n x 3 + n x f64>",
+        "%p = matmul(%x, %y)\n%q = matmul(%x, %z)\n%s = add(%p, %b)\n%t = add(%c, %q)\n%r = concat(%t, %s) {axis = 2}",
+    ),
+    on(
+        "products-joined",
+        "%x: tensor<n x 4 x f64>, %y: tensor<3 x 4 x f64>, %z: tensor<4 x 5 x f64>, %b: tensor<5 x f64>",
+        "tensor<3 + n x 5 x f64>",
+        "%a = matmul(%x, %z)\n%c = add(%a, %b)\n%d = matmul(%y, %z)\n%e = add(%d, %b)\n%r = concat(%e, %c) {axis = 0}",
+    ),
+    on(
+        "products-joined",
+        "%x: tensor<n x 4 x f64>, %y: tensor<3 x 4 x f64>, %z: tensor<4 x f64>",
+        "tensor<3 + n x f64>",
+        "%a = matmul(%x, %z)\n%b = matmul(%y, %z)\n%r = concat(%b, %a) {axis = 0}",
+    ),
+    on(
+        "products-joined",
+        "%x: tensor<2 x n x 4 x f64>, %y: tensor<3 x 2 x 4 x 5 x f64>, %z: tensor<3 x 2 x 4 x 2 x f64>",
+        "tensor<2 x n x 3 x 7 x f64>",
+        "%a = dot_general(%x, %y) {x_batch = [0], y_batch = [1], x_contract = [2], y_contract = [2]}\n%b = dot_general(%x, %z) {x_batch = [0], y_batch = [1], x_contract = [-1], y_contract = [2]}\n%c = dot_general(%x, %z) {x_batch = [0], y_batch = [1], x_contract = [2], y_contract = [2]}\n%d = add(%b, %c)\n%r = concat(%d, %a) {axis = 3}",
+    ),
+    on(
+        "products-joined",
+        "%x: tensor<2 x n x 4 x f64>, %y: tensor<2 x 3 x 4 x f64>, %z: tensor<5 x 2 x 4 x 6 x f64>",
+        "tensor<2 x 3 + n x 5 x 6 x f64>",
+        "%a = dot_general(%x, %z) {x_batch = [0], y_batch = [1], x_contract = [2], y_contract = [2]}\n%b = dot_general(%y, %z) {x_batch = [0], y_batch = [1], x_contract = [2], y_contract = [2]}\n%r = concat(%b, %a) {axis = 1}",
+    ),
 ];
