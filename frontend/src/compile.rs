@@ -447,14 +447,15 @@ fn inits(block: &Block) -> impl Fn(&str) -> Init {
     }
 }
 
-/// The stem of a target's generated files at this path. Errors: it does not end as theirs do.
-pub fn stem(path: &str, target: Target) -> Result<String> {
-    let (path, own) = (Path::new(path), target.extension().unwrap_or_default());
+/// The stem of a target's generated files at this path, which was given by the setting of this
+/// name. Errors: it does not end as theirs do.
+pub fn stem(setting: &str, path: &Path, target: Target) -> Result<String> {
+    let own = target.extension().unwrap_or_default();
     match (path.file_stem(), path.extension()) {
         (Some(stem), Some(extension)) if extension == own => Ok(stem.to_string_lossy().into()),
         _ => {
             let language = if target == Target::C { "C" } else { "Python" };
-            Diagnostic::new(format!("`file_path` is where {language} source is written"))
+            Diagnostic::new(format!("`{setting}` is where {language} source is written"))
                 .got(path.display())
                 .expected(format!("a path that ends in `.{own}`"))
                 .err()

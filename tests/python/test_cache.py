@@ -81,6 +81,22 @@ def test_old_entries_go(tmp_path):
     assert len(list(folder.iterdir())) == 1
 
 
+def test_limits_are_sizes(tmp_path):
+    folder = tmp_path / "cache"
+    assert result(start(folder, MITHRIL_CACHE_LIMIT="1.5 MiB")) == ABSENT
+    why = "1 without a cache: MITHRIL_CACHE_LIMIT is no size such as 2GB"
+    for wrong in ["much", "-1", "2 GBit", "inf"]:
+        assert result(start(folder, MITHRIL_CACHE_LIMIT=wrong)) == f"1 compiled True {why}"
+    environment = {**os.environ, "MITHRIL_CACHE": str(folder)}
+    for limit, said in [("3 kb", "of 2.9 KiB"), ("2GB", "of 1907.3 MiB"), ("x", "nothing is kept")]:
+        command = [Path(sys.executable).with_name("mithril"), "cache", "list"]
+        environment["MITHRIL_CACHE_LIMIT"] = limit
+        listed = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=True
+        )
+        assert said in listed.stdout
+
+
 def test_folders_that_others_may_write_are_not_used(tmp_path):
     folder = tmp_path / "cache"
     folder.mkdir()

@@ -19,12 +19,25 @@ pub type Key = Hash;
 
 /// How many bytes are kept, unless MITHRIL_CACHE_LIMIT says otherwise.
 const LIMIT: u64 = 2 << 30;
+const UNITS: [(&str, u64); 9] = [
+    ("KiB", 1 << 10),
+    ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+    ("TiB", 1 << 40),
+    ("KB", 1_000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+    ("TB", 1_000_000_000_000),
+    ("B", 1),
+];
 /// What a process that was killed left half-written is removed after this time.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
 /// The cache of this user; of nothing, where there is no folder for it.
 pub struct Cache {
     folder: Result<PathBuf, &'static str>,
+    /// How many bytes are kept.
+    pub limit: u64,
 }
 
 /// Why the cache does not have what was asked for.
@@ -59,7 +72,7 @@ pub struct Entry {
 
 impl Cache {
     /// The cache in the folder that MITHRIL_CACHE names (none, if that is empty), or in
-    /// `~/.cache/mithril`.
+    /// `~/.cache/mithril`; of as much as MITHRIL_CACHE_LIMIT says.
     pub fn open() -> Cache {
         let folder = match (env::var_os("MITHRIL_CACHE"), env::var_os("HOME")) {
             (Some(named), _) if named.is_empty() => Err("MITHRIL_CACHE is empty"),
@@ -67,7 +80,14 @@ impl Cache {
             (None, Some(home)) => Ok(Path::new(&home).join(".cache/mithril")),
             (None, None) => Err("neither MITHRIL_CACHE nor HOME is set"),
         };
-        Cache { folder: folder.and_then(|folder| make(&folder).map(|()| folder)) }
+        let limit = match env::var("MITHRIL_CACHE_LIMIT") {
+            Ok(text) if !text.is_empty() => {
+                amount(&text).ok_or("MITHRIL_CACHE_LIMIT is no size such as 2GB")
+            }
+            _ => Ok(LIMIT),
+        };
+        let folder = limit.and(folder).and_then(|folder| make(&folder).map(|()| folder));
+        Cache { folder, limit: limit.unwrap_or(LIMIT) }
     }
 
     /// The entry of this key, or why there is none. One that is damaged is removed.
@@ -108,15 +128,9 @@ impl Cache {
         }
     }
 
-    /// Where it is; none, where there is no folder for it.
-    pub fn folder(&self) -> Option<&Path> {
-        self.folder.as_deref().ok()
-    }
-
-    /// How many bytes are kept.
-    pub fn limit() -> u64 {
-        let own = env::var("MITHRIL_CACHE_LIMIT").ok().and_then(|bytes| bytes.parse().ok());
-        own.unwrap_or(LIMIT)
+    /// Where it is, or why there is none.
+    pub fn folder(&self) -> Result<&Path, &'static str> {
+        self.folder.as_deref().map_err(|why| *why)
     }
 
     /// What is there, what was used last first.
@@ -142,7 +156,6 @@ impl Cache {
 
     /// Removes the entries that were not used for longest, down to the limit.
     pub fn trim(&self) {
-        let limit = Cache::limit();
         let mut files = self.files();
         files.sort_by_key(|(time, ..)| std::cmp::Reverse(*time));
         let mut total = 0;
@@ -150,14 +163,14 @@ impl Cache {
             total += bytes;
             let half = path.extension().is_some_and(|e| e == "new");
             let old = now().duration_since(time).is_ok_and(|age| age > ABANDONED);
-            if if half { old } else { total > limit } {
+            if if half { old } else { total > self.limit } {
                 let _ = fs::remove_file(path);
             }
         }
     }
 
     fn files(&self) -> Vec<(SystemTime, u64, PathBuf)> {
-        let Some(entries) = self.folder().and_then(|folder| fs::read_dir(folder).ok()) else {
+        let Ok(Ok(entries)) = self.folder().map(fs::read_dir) else {
             return Vec::new();
         };
         let file = |entry: io::Result<fs::DirEntry>| {
@@ -169,11 +182,23 @@ impl Cache {
     }
 
     fn path(&self, key: &Key) -> Result<PathBuf, &'static str> {
-        self.folder
-            .as_ref()
-            .map(|folder| folder.join(format!("{}.o", key.to_hex())))
-            .map_err(|why| *why)
+        Ok(self.folder()?.join(format!("{}.o", key.to_hex())))
     }
+}
+
+/// The bytes of `2GB`, `512 MiB`, or of a number of them; `None` of what is no size.
+fn amount(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let ends = |unit: &str| {
+        let at = text.len().checked_sub(unit.len())?;
+        let (number, end) = text.split_at_checked(at)?;
+        end.eq_ignore_ascii_case(unit).then(|| number.trim_end())
+    };
+    let found = UNITS.iter().find_map(|(unit, bytes)| Some((ends(unit)?, *bytes)));
+    let (number, unit) = found.unwrap_or((text, 1));
+    let plain = number.starts_with(|c: char| c.is_ascii_digit());
+    let number = number.parse::<f64>().ok().filter(|_| plain)?;
+    Some((number * unit as f64) as u64)
 }
 
 fn now() -> SystemTime {

@@ -1,6 +1,7 @@
 //! Compiling from Python, and what comes of it.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 use std::sync::Arc;
 
 use mithril_ir::dtype::DType as Element;
@@ -155,7 +156,9 @@ pub fn compile_block(
             target,
             lower,
             effort: effort(level, math, checkpoint && !inference)?,
-            stem: file_path.map_or(Ok("model".into()), |path| compile::stem(path, target))?,
+            stem: file_path.map_or(Ok("model".into()), |path| {
+                compile::stem("file_path", Path::new(path), target)
+            })?,
             cache,
             tier: tier.map_or(Ok(Tier::default()), Tier::find)?,
             keep,

@@ -17,8 +17,10 @@ pub enum Command {
 /// Does it.
 pub fn run(command: &Command) {
     let cache = Cache::open();
-    let Some(folder) = cache.folder() else { return println!("nothing is kept") };
-    let folder = folder.display();
+    let folder = match cache.folder() {
+        Ok(folder) => folder.display(),
+        Err(why) => return println!("nothing is kept: {why}"),
+    };
     match command {
         Command::List => {
             let entries = cache.entries();
@@ -27,7 +29,7 @@ pub fn run(command: &Command) {
                 println!("{short}  {:>10}  {:>4} ago", size(entry.bytes), age(entry.age));
             }
             let total = size(entries.iter().map(|entry| entry.bytes).sum());
-            println!("{} objects, {total} of {}, in {folder}", entries.len(), size(Cache::limit()));
+            println!("{} objects, {total} of {}, in {folder}", entries.len(), size(cache.limit));
         }
         Command::Clear => {
             let (count, bytes) = cache.clear();

@@ -1,4 +1,4 @@
-//! `mithril compile`: models to source for a framework, or to a library for C.
+//! `mithril compile`: models to source for a framework or in C, or to a library for C.
 
 use std::fs;
 use std::io::Write;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use mithril::compile::{self, CompileOptions, Target};
 use mithril::native::export::{Export, export};
-use mithril::native::{Host, Native};
+use mithril::native::{Host, Native, Planning};
 use mithril::{Diagnostic, Result};
 use mithril_ir::graph::Module;
 use mithril_ir::{text, verify};
@@ -16,7 +16,8 @@ use mithril_passes::driver::Driver;
 use mithril_passes::pipeline::{self, Pipeline};
 use mithril_passes::specialise::given::Shapes;
 use mithril_passes::table::Table;
-use mithril_passes::target;
+use mithril_passes::target as passes_target;
+use mithril_source::python;
 
 use crate::effort::Effort;
 use crate::npz;
@@ -24,6 +25,7 @@ use crate::saved::{self, Saved};
 
 /// What is compiled, to what.
 #[derive(Args)]
+#[command(mut_arg("file", |file| file.help("The .json file of a saved model, or a .mir file")))]
 pub struct Compile {
     #[command(flatten)]
     model: Saved,
@@ -77,10 +79,19 @@ impl Compile {
         let target = Target::find(name)?;
         let hosts = self.cpu.iter().map(|cpu| Host::parse(cpu)).collect::<Result<Vec<Host>>>()?;
         if self.model.file.extension().is_some_and(|extension| extension == "mir") {
-            if target != Target::Cpu {
-                return Err(refused("a .mir file is compiled to a library", name, "cpu"));
-            }
-            return Ok(self.library(&self.module()?, hosts)?);
+            let module = self.module(target)?;
+            return Ok(match target {
+                Target::Cpu => self.library(&module, hosts)?,
+                Target::C => {
+                    let native = Native::of_c(&module, &self.stem(target)?, Planning::default())?;
+                    self.write(native.c().unwrap_or_default())?;
+                }
+                Target::Framework(framework) => {
+                    let options =
+                        python::Options { stem: self.stem(target)?, ..Default::default() };
+                    self.python(&python::emit(&module, framework, &options)?)?;
+                }
+            });
         }
         if self.pipeline.is_some() || self.gradients {
             let (got, expected) = (self.model.file.display().to_string(), "a .mir file");
@@ -107,19 +118,29 @@ impl Compile {
         Ok(program)
     }
 
+    /// Whether source goes to standard output.
+    fn is_printed(&self) -> bool {
+        self.output.as_os_str() == "-"
+    }
+
+    fn stem(&self, target: Target) -> Result<String> {
+        match self.is_printed() {
+            true => Ok("model".into()),
+            false => compile::stem("--output", &self.output, target),
+        }
+    }
+
     fn source(&self, target: Target) -> Result<()> {
-        let printed = self.output.as_os_str() == "-";
-        let stem = match printed {
-            true => "model".into(),
-            false => compile::stem(&self.output.display().to_string(), target)?,
-        };
-        let program = self.program(target, stem)?;
+        let program = self.program(target, self.stem(target)?)?;
         if let Some(text) = program.native().and_then(Native::c) {
             return self.write(text);
         }
-        let Some(source) = program.source() else { return Ok(()) };
+        program.source().map_or(Ok(()), |source| self.python(source))
+    }
+
+    fn python(&self, source: &python::Source) -> Result<()> {
         if !source.constants.is_empty() {
-            if printed {
+            if self.is_printed() {
                 return Diagnostic::new("large constants need a file of their own")
                     .got("`-`, which prints the source")
                     .hint("name a file: `--output model.py`")
@@ -133,15 +154,15 @@ impl Compile {
     }
 
     fn write(&self, text: &str) -> Result<()> {
-        let written = match self.output.as_os_str() == "-" {
+        let written = match self.is_printed() {
             true => std::io::stdout().write_all(text.as_bytes()),
             false => fs::write(&self.output, text),
         };
         written.map_err(|error| unwritable(&self.output, &error))
     }
 
-    /// The module of a .mir file, as native code takes it.
-    fn module(&self) -> Result<Module, Failure> {
+    /// The module of a .mir file, as the target takes it.
+    fn module(&self, target: Target) -> Result<Module, Failure> {
         if !self.model.is_plain() {
             let what = "`--shape`, `--dtype` and `--inference` are for saved models";
             return Err(refused(what, &self.model.file.display().to_string(), "a .json file"));
@@ -156,14 +177,20 @@ impl Compile {
         let name = self.model.file.display().to_string();
         let module = text::parse(&file).map_err(within(&name, &file))?;
         verify::verify(&module).map_err(within(&name, &file))?;
-        let native = target::find("native").expect("the target is there");
+        let (own, flat) = match target {
+            Target::Cpu => ("native", true),
+            Target::C => ("c", true),
+            Target::Framework(framework) => (framework.name(), false),
+        };
+        let own = *passes_target::find(own).expect("each target has its passes");
         let then =
-            pipeline::standard(Shapes::default(), *native, self.gradients, &self.effort.options());
+            pipeline::standard(Shapes::default(), own, self.gradients, &self.effort.options());
+        let then = if flat { pipeline::flat(then) } else { then };
         let run = |pipeline: &Pipeline, module: &Module| -> Result<Module, Failure> {
             let ran = Driver::default().run(pipeline, module);
             Ok(ran.map_err(within(&name, &file))?.0)
         };
-        run(&pipeline::flat(then), &run(&first, &module)?)
+        run(&then, &run(&first, &module)?)
     }
 
     fn library(&self, module: &Module, hosts: Vec<Host>) -> Result<()> {

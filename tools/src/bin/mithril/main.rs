@@ -30,8 +30,8 @@ struct Options {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Write a saved model as source for a framework or as C; or it, or a .mir file, as a shared
-    /// library for C.
+    /// Write a saved model or a .mir file as source for a framework, as C, or as a shared library
+    /// for C.
     Compile(Box<Compile>),
     /// Print a saved model's blocks with their terminals, shapes and numbers of params.
     Summary {
