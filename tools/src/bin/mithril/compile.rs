@@ -80,18 +80,7 @@ impl Compile {
         let hosts = self.cpu.iter().map(|cpu| Host::parse(cpu)).collect::<Result<Vec<Host>>>()?;
         if self.model.file.extension().is_some_and(|extension| extension == "mir") {
             let module = self.module(target)?;
-            return Ok(match target {
-                Target::Cpu => self.library(&module, hosts)?,
-                Target::C => {
-                    let native = Native::of_c(&module, &self.stem(target)?, Planning::default())?;
-                    self.write(native.c().unwrap_or_default())?;
-                }
-                Target::Framework(framework) => {
-                    let options =
-                        python::Options { stem: self.stem(target)?, ..Default::default() };
-                    self.python(&python::emit(&module, framework, &options)?)?;
-                }
-            });
+            return Ok(self.as_it_is(&module, target, hosts)?);
         }
         if self.pipeline.is_some() || self.gradients {
             let (got, expected) = (self.model.file.display().to_string(), "a .mir file");
@@ -103,6 +92,21 @@ impl Compile {
                 Ok(self.library(&program.module, hosts)?)
             }
             Target::Framework(_) | Target::C => Ok(self.source(target)?),
+        }
+    }
+
+    /// Writes a module that the target takes.
+    fn as_it_is(&self, module: &Module, target: Target, hosts: Vec<Host>) -> Result<()> {
+        match target {
+            Target::Cpu => self.library(module, hosts),
+            Target::C => {
+                let native = Native::of_c(module, &self.stem(target)?, Planning::default())?;
+                self.write(native.c().unwrap_or_default())
+            }
+            Target::Framework(framework) => {
+                let options = python::Options { stem: self.stem(target)?, ..Default::default() };
+                self.python(&python::emit(module, framework, &options)?)
+            }
         }
     }
 
