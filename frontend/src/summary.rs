@@ -77,15 +77,13 @@ fn untyped(path: String, definition: &Definition, depth: usize) -> Row {
     }
 }
 
-/// Elements of the params; `None` where one has no fixed shape.
+/// Elements of the params; `None` where one has no fixed shape, or there are too many to count.
 fn count(inputs: &[Cell]) -> Option<u64> {
-    let params = inputs.iter().filter(|c| c.role == Role::Param);
-    params
-        .map(|c| {
-            let shape = c.ty.as_ref()?.shape.as_fixed()?;
-            Some(shape.iter().map(|d| *d as u64).product::<u64>())
-        })
-        .sum()
+    let mut params = inputs.iter().filter(|c| c.role == Role::Param);
+    params.try_fold(0u64, |total, c| {
+        let count = c.ty.as_ref()?.shape.elements()?.as_const()?;
+        total.checked_add(count as u64)
+    })
 }
 
 fn walk(

@@ -183,8 +183,8 @@ fn more(a: &Fact, b: &Fact) -> bool {
 
 /// Whether it has no more elements than are computed beforehand.
 fn is_small(ty: &Type) -> bool {
-    let count = ty.shape.as_fixed().map(|dims| dims.iter().product::<usize>());
-    count.is_some_and(|count| count <= fold_constants::LIMIT)
+    let count = ty.shape.elements().and_then(|count| count.as_const());
+    count.is_some_and(|count| count <= fold_constants::LIMIT as i64)
 }
 
 impl<'f> Terms<'f> {
