@@ -60,8 +60,8 @@ fn add(function: &mut Function, name: Arc<str>, value: Value) {
 /// Values with the names of their results.
 type Kept = Vec<(Arc<str>, Value)>;
 
-/// What a path names in a function, which is that of a block or all of the model. What lies in a block with a gradient of its own is computed
-/// beside it, from what no gradient goes through.
+/// What a path names in a function, which is that of a block or all of the model. What lies in a
+/// block with a gradient of its own is computed beside it, from what no gradient goes through.
 fn kept(module: &Module, function: Function, within: &str, path: &str) -> Result<(Function, Kept)> {
     let Some((at, block)) = around(&function, path) else {
         let values = found(&function, within, path)?;

@@ -106,12 +106,18 @@ class Grower:
             return None
 
     def finite(self, x: Value) -> Value:
-        """Without infinities: targets differ in the softmax of what has some."""
+        """Without infinities: targets differ in the softmax of what has some, and PyTorch's GELU of
+        one is NaN."""
         return self.apply(Tanh(), x) if self.special else x
 
     def unary(self) -> None:
         x, shape = self.pick()
         tame = self.apply(Tanh(), x)
+
+        def gelu() -> Value:
+            own = self.finite(x)
+            return own * (0.5 * (1.0 + self.apply(Erf(), own / 1.4142135623730951)))
+
         ways: list[Callable[[], Value]] = [
             lambda: x * self.choose.choice([1.0, -1.0, 2.0, 0.5, 3.0]),
             lambda: x + self.choose.choice([0.0, 1.0, -2.0]),
@@ -126,12 +132,12 @@ class Grower:
             lambda: 1.0 / (1.0 + (-tame).exp()),
             lambda: tame.exp().log(),
             lambda: self.apply(Absolute(), x),
-            lambda: self.apply(Gelu(), x),
+            lambda: self.apply(Gelu(), self.finite(x)),
             lambda: self.apply(Silu(), x),
             lambda: self.apply(Sigmoid(), x),
             lambda: self.apply(Where(), x > 0.25, x, 0.5 * x),
             lambda: self.apply(Relu(), self.apply(Relu(), x)),
-            lambda: x * (0.5 * (1.0 + self.apply(Erf(), x / 1.4142135623730951))),
+            gelu,
             lambda: tame,
         ]
         self.keep(self.choose.choice(ways)(), shape)
@@ -348,9 +354,11 @@ class Grower:
 
     def back(self) -> None:
         """Floats of integers and truths: cast, counted, chosen and read by them."""
-        if not (self.integers or self.truths):
+        # XLA takes a truth as a factor for a choice of zeros, also where the other one is NaN.
+        kinds = [self.integers] if self.special else [self.integers, self.truths]
+        if not any(kinds):
             return
-        i, shape = self.pick(self.choose.choice([k for k in (self.integers, self.truths) if k]))
+        i, shape = self.pick(self.choose.choice([known for known in kinds if known]))
         ways: list[Way] = [(lambda: self.apply(Cast(self.dtype), i), shape)]
         if self.truths:
             p, own = self.pick(self.truths)
