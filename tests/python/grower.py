@@ -60,6 +60,8 @@ class Known:
 
     value: Value
     shape: Shape
+    # Of integers, which have one of several.
+    dtype: Any = None
 
 
 class Grower:
@@ -308,10 +310,13 @@ class Grower:
             # NaN is no integer.
             tame = self.apply(Tanh(), self.apply(NanToNum(), x) if self.special else x)
             dtype = self.choose.choice(INTEGERS)
-            self.integers.append(Known(self.apply(Cast(dtype), tame * 5.0 + APART), shape))
+            whole = self.apply(Cast(dtype), tame * 5.0 + APART)
+            self.integers.append(Known(whole, shape, dtype))
             return
         i, shape = self.pick(self.integers)
-        j, both = self.partner(shape, self.integers) or (i, shape)
+        dtype = next(known.dtype for known in self.integers if known.value is i)
+        alike = [known for known in self.integers if known.dtype == dtype]
+        j, both = self.partner(shape, alike) or (i, shape)
         ways: list[Way] = [
             (lambda: i + j, both),
             (lambda: i * j - i, both),
@@ -328,10 +333,11 @@ class Grower:
             (lambda: self.apply(Where(), i > j, i, j), both),
         ]
         if shape and shape[-1]:
-            ways.append((lambda: self.apply(ArgMax(axis=-1), i), shape[:-1]))
+            at = lambda: self.apply(Cast(dtype), self.apply(ArgMax(axis=-1), i))  # noqa: E731
+            ways.append((at, shape[:-1]))
         way, left = self.choose.choice(ways)
         if left:
-            self.integers.append(Known(way(), left))
+            self.integers.append(Known(way(), left, dtype))
 
     def truth(self) -> None:
         """Truths: comparisons, and what is made of them."""
