@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from comparing import chain
 from conftest import has
 
 import mithril as ml
@@ -42,13 +43,6 @@ by_every_build = pytest.mark.parametrize(
         *(pytest.param(name, SANITIZED, id=f"{name}-checked") for name in CHECKED),
     ],
 )
-
-
-def chain(*blocks):
-    model = Model()
-    for block in blocks:
-        model += block
-    return model
 
 
 def attention():

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from comparing import chain, random
 from conftest import has
 from source import emitted
 
@@ -22,17 +23,6 @@ pytestmark = [
 PROGRAMS = Path(__file__).parents[1] / "c"
 SCAN = Path(__file__).parents[2] / "codegen/source/tests/models/scan.mir"
 FLAGS = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O2"]
-
-
-def chain(*blocks):
-    model = Model()
-    for block in blocks:
-        model += block
-    return model
-
-
-def random(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 def place(array):

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from comparing import chain
 from conftest import has
 
 import mithril as ml
@@ -32,13 +33,6 @@ from mithril.models import (
 )
 
 pytestmark = pytest.mark.skipif(not has("cpu"), reason="built without native code")
-
-
-def chain(*blocks):
-    model = Model()
-    for block in blocks:
-        model += block
-    return model
 
 
 def transformer():
