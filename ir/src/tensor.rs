@@ -2,16 +2,17 @@
 
 use crate::dtype::DType;
 use crate::scalar::round;
+use bytes::Bytes;
 use std::fmt;
-use std::sync::Arc;
+use std::hash::{Hash, Hasher};
 
 /// A dense row-major array, little endian, 4-bit elements one to a byte. Equality and hash are of
 /// the bits: -0 differs from 0, and a NaN equals one of the same bits.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone)]
 pub struct Tensor {
     dtype: DType,
     shape: Vec<usize>,
-    bytes: Arc<[u8]>,
+    bytes: Bytes,
 }
 
 impl Tensor {
@@ -22,7 +23,7 @@ impl Tensor {
     pub fn from_bytes(
         dtype: DType,
         shape: Vec<usize>,
-        bytes: impl Into<Arc<[u8]>>,
+        bytes: impl Into<Bytes>,
     ) -> Result<Tensor, String> {
         let mut bytes = bytes.into();
         let want = shape
@@ -90,6 +91,11 @@ impl Tensor {
         &self.shape
     }
 
+    /// The memory that the elements lie in, which clones share.
+    pub fn storage(&self) -> &Bytes {
+        &self.bytes
+    }
+
     /// The elements in memory order.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
@@ -102,6 +108,12 @@ impl Tensor {
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether all elements have the same bits, if there are any.
+    pub fn is_uniform(&self) -> bool {
+        let width = self.dtype.bytes().min(self.bytes.len());
+        self.bytes[width..] == self.bytes[..self.bytes.len() - width]
     }
 
     /// The same elements under another shape.
@@ -159,7 +171,31 @@ impl Tensor {
     /// When `text` is not a value of `dtype`, see [`parse_element`].
     pub fn parse_scalar(dtype: DType, text: &str) -> Result<Tensor, String> {
         let bits = parse_element(dtype, text)?;
-        Tensor::from_bytes(dtype, vec![], &bits.to_le_bytes()[..dtype.bytes()])
+        Tensor::from_bytes(dtype, vec![], bits.to_le_bytes()[..dtype.bytes()].to_vec())
+    }
+}
+
+impl PartialEq for Tensor {
+    fn eq(&self, other: &Tensor) -> bool {
+        let same = || self.bytes.as_ptr() == other.bytes.as_ptr() || self.bytes == other.bytes;
+        self.dtype == other.dtype && self.shape == other.shape && same()
+    }
+}
+
+impl Eq for Tensor {}
+
+impl Hash for Tensor {
+    /// Of some of the elements: weights would take long.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        const PIECES: usize = 16;
+        const PIECE: usize = 16;
+        (self.dtype, &self.shape).hash(state);
+        match self.bytes.len() {
+            few if few <= PIECES * PIECE => self.bytes.hash(state),
+            many => (0..PIECES).for_each(|piece| {
+                self.bytes[(many - PIECE) / (PIECES - 1) * piece..][..PIECE].hash(state)
+            }),
+        }
     }
 }
 

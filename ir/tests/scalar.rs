@@ -152,7 +152,7 @@ fn narrow_floats_round_trip() {
             if !x.is_nan() {
                 assert_eq!(round::encode(dtype, x), bits, "{dtype} {x}");
                 let tensor =
-                    Tensor::from_bytes(dtype, vec![], &bits.to_le_bytes()[..dtype.bytes()]);
+                    Tensor::from_bytes(dtype, vec![], bits.to_le_bytes()[..dtype.bytes()].to_vec());
                 let text = tensor.expect("one element").element_text(0);
                 assert_eq!(parse_element(dtype, &text), Ok(bits), "{dtype} {text}");
             }

@@ -8,9 +8,10 @@ mod times;
 
 use crate::code::Code;
 use crate::kernel::Kernel;
-use crate::memory::{Block, OutOfMemory};
+use crate::memory::{self, Block, OutOfMemory};
 use crate::program::Program;
 use crate::threads::Pool;
+use bytes::Bytes;
 use frame::{Frame, Frames};
 pub use prepare::{Memory, Prepared};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -41,7 +42,7 @@ const PREPARED: usize = 64;
 pub struct Executable {
     program: Program,
     kernels: Table,
-    constants: Vec<Arc<Block>>,
+    constants: Vec<Bytes>,
     /// What was prepared for the last tuples of symbols, the latest first.
     prepared: Mutex<Vec<Arc<Prepared>>>,
     frames: Frames,
@@ -53,7 +54,7 @@ pub struct Executable {
 
 impl Executable {
     /// Takes a program, the kernels and the constants that it names by index, and what keeps the
-    /// kernels alive.
+    /// kernels alive. Constants that are not aligned as blocks are, are copied.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the program names a buffer, kernel, constant, argument, result or
@@ -63,9 +64,15 @@ impl Executable {
         program: Program,
         kernels: Vec<Kernel>,
         code: Vec<Arc<Code>>,
-        constants: Vec<Arc<Block>>,
+        mut constants: Vec<Bytes>,
     ) -> Result<Executable, Error> {
         check::program(&program, kernels.len(), constants.len())?;
+        for constant in &mut constants {
+            let lies = constant.as_ptr().addr() % memory::ALIGN == 0;
+            if !lies || constant.is_empty() {
+                *constant = Bytes::from_owner(Block::copy_of(constant)?);
+            }
+        }
         let (prepared, frames) = (Mutex::default(), Frames::default());
         let (kernels, code) = (Table::new(kernels), Mutex::new(code));
         let times = OnceLock::new();

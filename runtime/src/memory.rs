@@ -3,7 +3,8 @@
 //! A large array's first touch costs a page fault each 4 KiB, more than most kernels need to fill
 //! it. So blocks are kept by size class and handed out again; the oldest are given back to the
 //! system once more would be kept than were ever in use at one time, or than [`KEPT_BYTES`]. So
-//! calls on sizes that grow leave nothing behind for each size there was.
+//! calls on sizes that grow leave nothing behind for each size there was. What lasts, as constants
+//! do, stays out of the pool.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::VecDeque;
@@ -35,6 +36,8 @@ pub struct OutOfMemory {
 pub struct Block {
     pointer: NonNull<u8>,
     bytes: usize,
+    /// Whether it is of the pool.
+    pooled: bool,
 }
 
 /// Where empty blocks lie: kernels for any size may read one element before they know of none.
@@ -60,19 +63,28 @@ impl Block {
         let kept = lock().and_then(|mut kept| kept.take(class));
         let pointer = kept.or_else(|| class.allocate()).ok_or(OutOfMemory { bytes })?;
         USED.fetch_add(class.capacity, Ordering::Relaxed);
-        Ok(Block { pointer, bytes })
+        Ok(Block { pointer, bytes, pooled: true })
     }
 
     /// A block of no bytes.
     pub const fn empty() -> Block {
         // SAFETY: what is there has an address.
         let pointer = unsafe { NonNull::new_unchecked((&raw const NOTHING).cast_mut().cast()) };
-        Block { pointer, bytes: 0 }
+        Block { pointer, bytes: 0, pooled: false }
     }
 
-    /// A block that holds a copy of `bytes`.
+    /// A block of this many zeros that lasts: one that the pool neither has nor gets.
+    pub fn lasting(bytes: usize) -> Result<Block, OutOfMemory> {
+        let Some(class) = Class::of(bytes) else {
+            return if bytes == 0 { Ok(Block::empty()) } else { Err(OutOfMemory { bytes }) };
+        };
+        let pointer = class.allocate().ok_or(OutOfMemory { bytes })?;
+        Ok(Block { pointer, bytes, pooled: false })
+    }
+
+    /// A block that lasts and holds a copy of `bytes`.
     pub fn copy_of(bytes: &[u8]) -> Result<Block, OutOfMemory> {
-        let mut block = Block::new(bytes.len())?;
+        let mut block = Block::lasting(bytes.len())?;
         block.as_mut_slice().copy_from_slice(bytes);
         Ok(block)
     }
@@ -102,9 +114,19 @@ impl Block {
     }
 }
 
+impl AsRef<[u8]> for Block {
+    fn as_ref(&self) -> &[u8] {
+        self.as_slice()
+    }
+}
+
 impl Drop for Block {
     fn drop(&mut self) {
         let Some(class) = Class::of(self.bytes) else { return };
+        if !self.pooled {
+            // SAFETY: it was allocated for this class, and nobody else has it.
+            return unsafe { class.release(self.pointer) };
+        }
         let used = USED.fetch_sub(class.capacity, Ordering::Relaxed);
         let mut evicted = Vec::new();
         match lock() {

@@ -2,6 +2,7 @@
 
 mod programs;
 
+use bytes::Bytes;
 use mithril_runtime::code::Code;
 use mithril_runtime::execute::{Error, Executable};
 use mithril_runtime::memory::Block;
@@ -131,7 +132,7 @@ fn invalid_programs_are_refused() {
     let error = |change: Change| {
         let mut program = centered(Symbol(0), Const(3));
         change(&mut program);
-        let constant = Arc::new(Block::new(4).expect("memory"));
+        let constant = Bytes::from(vec![0; 4]);
         let made = Executable::new(program, KERNELS.to_vec(), vec![], vec![constant]);
         made.err().expect("an error").to_string()
     };
@@ -189,7 +190,7 @@ fn wrong_calls_are_refused() {
 fn parts_lie_within_the_whole() {
     let mut program = centered(Const(4), Const(4));
     program.buffers[6].bytes = Const(17);
-    let half = || vec![Arc::new(Block::new(4).expect("memory"))];
+    let half = || vec![Bytes::from(vec![0; 4])];
     let made = Executable::new(program, KERNELS.to_vec(), vec![], half());
     let message = made.err().expect("an error").to_string();
     assert_eq!(

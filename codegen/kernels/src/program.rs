@@ -10,9 +10,11 @@ use mithril_ir::graph::{Function, Module};
 use mithril_ir::loc::Loc;
 use mithril_ir::tensor::Tensor;
 use mithril_passes::cost::{self, Cost};
+use mithril_runtime::memory::OutOfMemory;
 use mithril_runtime::program::Program;
 use mithril_runtime::size::Size;
 
+use crate::lower::packing::Packing;
 use crate::lower::{Isa, Lowered};
 use crate::mlir;
 
@@ -45,12 +47,42 @@ pub struct Plan {
     /// By number; where the program copies, one number more stands for the runtime's own copy.
     pub kernels: Vec<Kernel>,
     pub copies: bool,
-    /// What the constants of the program hold.
-    pub constants: Vec<Tensor>,
+    pub constants: Vec<Constant>,
     /// The symbols of the program, whose values are found in the shapes of the arguments.
     pub symbols: Vec<Symbol>,
     /// The blocks that each launch comes from.
     pub locs: Vec<Loc>,
+}
+
+/// What a constant of a program holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Constant {
+    pub tensor: Tensor,
+    /// How kernels read it, where that is otherwise than it is.
+    pub packing: Option<Packing>,
+}
+
+impl Constant {
+    /// How many bytes kernels read.
+    pub fn bytes(&self) -> usize {
+        self.packing.as_ref().map_or(self.tensor.bytes().len(), Packing::bytes)
+    }
+
+    /// What kernels read, packed now if need be.
+    ///
+    /// Errors: no memory for it.
+    pub fn value(&self) -> Result<Tensor, OutOfMemory> {
+        match &self.packing {
+            Some(packing) => packing.pack(&self.tensor),
+            None => Ok(self.tensor.clone()),
+        }
+    }
+}
+
+impl From<Tensor> for Constant {
+    fn from(tensor: Tensor) -> Constant {
+        Constant { tensor, packing: None }
+    }
 }
 
 impl Plan {

@@ -18,7 +18,7 @@ use mithril_ir::tensor::Tensor;
 use mithril_kernels::contract::Isa;
 use mithril_kernels::entry::llvm::{self, Processor, Symbols};
 use mithril_kernels::entry::{Interface, header, identifier};
-use mithril_kernels::program::{Plan, plan};
+use mithril_kernels::program::{Constant, Plan, plan};
 
 use super::host::Host;
 use super::library::{Library, Stage};
@@ -174,14 +174,14 @@ fn kernel_symbol(interface: &Interface, host: &Host, number: usize) -> String {
 fn constants<'p>(
     interface: &Interface,
     plans: &'p [Vec<Plan>],
-) -> (Vec<(String, &'p Tensor)>, Symbols) {
-    let mut all: Vec<(String, &Tensor)> = Vec::new();
-    let mut symbol = |tensor: &'p Tensor| {
-        if let Some((symbol, _)) = all.iter().find(|(_, known)| *known == tensor) {
+) -> (Vec<(String, &'p Constant)>, Symbols) {
+    let mut all: Vec<(String, &Constant)> = Vec::new();
+    let mut symbol = |constant: &'p Constant| {
+        if let Some((symbol, _)) = all.iter().find(|(_, known)| *known == constant) {
             return symbol.clone();
         }
         let symbol = format!("mithril_{}_c{}", interface.model, all.len());
-        all.push((symbol.clone(), tensor));
+        all.push((symbol.clone(), constant));
         symbol
     };
     let mut own = |plan: &'p Plan| plan.constants.iter().map(&mut symbol).collect();

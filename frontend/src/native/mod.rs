@@ -5,16 +5,16 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use mithril_instant::Machine;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::graph::{Function, Module};
-use mithril_ir::tensor::Tensor;
 use mithril_kernels::c;
 use mithril_kernels::contract::Isa;
-use mithril_kernels::program::{Plan, plan};
+use mithril_kernels::program::{Constant, Plan, plan};
 use mithril_runtime::execute::{Executable, Memory};
 use mithril_runtime::kernel::{self, Kernel};
-use mithril_runtime::memory::Block;
+use mithril_runtime::memory::OutOfMemory;
 use mithril_runtime::program::Place;
 use mithril_runtime::size::Size;
 
@@ -71,7 +71,7 @@ impl Planning {
 pub struct Part {
     /// Without its constants, which are moved to where kernels read them.
     pub plan: Plan,
-    constants: Mutex<Vec<Tensor>>,
+    constants: Mutex<Vec<Constant>>,
     name: Arc<str>,
     maker: Maker,
     ready: OnceLock<Ready>,
@@ -222,7 +222,7 @@ impl Part {
         if self.plan.copies {
             kernels.push(kernel::copy);
         }
-        let constants = self.blocks()?;
+        let constants = self.constants(stop)?;
         let executable =
             Executable::new(self.plan.program.clone(), kernels, objects.code, constants)
                 .map_err(invalid)?;
@@ -235,15 +235,28 @@ impl Part {
         Ok(Ready { executable, compiled, instant, misses, time, times, swap, _library: None })
     }
 
-    /// The constants in memory of the runtime. Each is copied there and then let go, so that they
+    /// The constants as kernels read them. Each is packed and what it was is let go, so that they
     /// are there twice only as long as it takes.
-    fn blocks(&self) -> Result<Vec<Arc<Block>>> {
-        let mut constants = self.constants.lock().unwrap_or_else(PoisonError::into_inner);
-        let blocks = std::mem::take(&mut *constants).into_iter().map(|tensor| {
-            let block = Block::copy_of(tensor.bytes());
-            block.map(Arc::new).map_err(|error| Box::new(Diagnostic::new(error.to_string())))
+    fn constants(&self, stop: &AtomicBool) -> Result<Vec<Bytes>> {
+        let lock = || self.constants.lock().unwrap_or_else(PoisonError::into_inner);
+        let packed: Vec<usize> = {
+            let constants = lock();
+            (0..constants.len()).filter(|&at| constants[at].packing.is_some()).collect()
+        };
+        let made = objects::each(&packed, stop, &|at| {
+            let constant = lock()[at].clone();
+            lock()[at] = constant.value()?.into();
+            Ok(())
         });
-        blocks.collect()
+        let complete = made.len() == packed.len();
+        let made: std::result::Result<(), OutOfMemory> =
+            made.into_iter().try_for_each(|(_, made)| made);
+        made.map_err(|error| Box::new(Diagnostic::new(error.to_string())))?;
+        if !complete {
+            return objects::interrupted();
+        }
+        let constants = std::mem::take(&mut *lock());
+        Ok(constants.into_iter().map(|constant| constant.tensor.storage().clone()).collect())
     }
 
     /// The entry is the one kernel that is launched: what runs is what users get.

@@ -170,9 +170,14 @@ fn gather<T: Send>(
         library::rest();
     }
     if found.iter().any(Option::is_none) {
-        return Diagnostic::new("Native code was not made: its compilation was interrupted").err();
+        return interrupted();
     }
     Ok((found.into_iter().flatten().collect(), misses))
+}
+
+/// Errors: what was begun is not to go on.
+pub fn interrupted<T>() -> Result<T> {
+    Diagnostic::new("Native code was not made: its compilation was interrupted").err()
 }
 
 /// Cranelift's code; none, where it leaves the kernel to LLVM.
@@ -246,7 +251,7 @@ pub fn broken(why: String) -> Box<Diagnostic> {
 
 /// What `work` gives for each number until it is to stop, by threads that are as many as the
 /// machine's cores.
-fn each<T: Send>(
+pub fn each<T: Send>(
     numbers: &[usize],
     stop: &AtomicBool,
     work: &(dyn Fn(usize) -> T + Sync),

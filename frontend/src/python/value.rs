@@ -1,12 +1,15 @@
 //! Python values as what models take: sources, settings, literals, shapes.
 
 use std::sync::Arc;
+use std::{ptr, slice};
 
+use bytes::Bytes;
 use mithril_ir::diagnostic::{Diagnostic, did_you_mean};
 use mithril_ir::dtype::DType as Element;
 use mithril_ir::tensor::Tensor;
+use mithril_runtime::memory;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyEllipsis, PyFloat, PyInt, PyList, PySlice, PyString};
+use pyo3::types::{PyBool, PyDict, PyEllipsis, PyFloat, PyInt, PyList, PySlice, PyString};
 use pyo3::types::{PyTuple, PyType};
 
 use super::block::Block;
@@ -129,12 +132,21 @@ pub fn tensor(value: &Bound<'_, PyAny>) -> Answer<Tensor> {
         return Err(wrong());
     }
     let dtype = dtype::of(&array.getattr("dtype")?)?;
-    let native = array.getattr("dtype")?.call_method1("newbyteorder", ("=",))?;
-    let array = py.import("numpy")?.call_method1("asarray", (array, native))?;
     let shape: Vec<usize> = array.getattr("shape")?.extract()?;
-    let bytes = array.call_method0("tobytes")?;
-    let bytes = bytes.cast::<PyBytes>().map_err(PyErr::from)?.as_bytes();
-    Tensor::from_bytes(dtype, shape, bytes).map_err(|why| Diagnostic::new(why).into())
+    let native = array.getattr("dtype")?.call_method1("newbyteorder", ("=",))?;
+    let plain = py.import("numpy")?.call_method1("ascontiguousarray", (array, native))?;
+    let (size, place) = (plain.getattr("nbytes")?, plain.getattr("__array_interface__")?);
+    let (data, _): (usize, bool) = place.get_item("data")?.extract()?;
+    // SAFETY: the elements of an array lie there one behind the other, and it is there to the end
+    // of this.
+    let bytes = match size.extract()? {
+        0 => &[],
+        size => unsafe { slice::from_raw_parts(ptr::with_exposed_provenance(data), size) },
+    };
+    let block =
+        memory::Block::copy_of(bytes).map_err(|error| Diagnostic::new(error.to_string()))?;
+    Tensor::from_bytes(dtype, shape, Bytes::from_owner(block))
+        .map_err(|why| Diagnostic::new(why).into())
 }
 
 /// An argument that is a string; Python says which one. Errors: it is none.

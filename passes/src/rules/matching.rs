@@ -61,9 +61,7 @@ pub fn uniform(
 ) -> Option<f64> {
     match (op.kind, attrs.first(), operands) {
         (Kind::Constant, Some(Attr::Tensor(tensor)), 0) => {
-            let first = (!tensor.is_empty()).then(|| tensor.element_bits(0))?;
-            let all = (1..tensor.len()).all(|i| tensor.element_bits(i) == first);
-            all.then(|| tensor.element_f64(0))
+            (!tensor.is_empty() && tensor.is_uniform()).then(|| tensor.element_f64(0))
         }
         (Kind::Layout, _, 1) => operand(0),
         _ => None,

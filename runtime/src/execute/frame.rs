@@ -7,6 +7,7 @@ use crate::kernel::Kernel;
 use crate::memory::{Block, OutOfMemory};
 use crate::scratch;
 use crate::threads::Pool;
+use bytes::Bytes;
 use std::ops::Range;
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -38,11 +39,7 @@ impl Frame {
     }
 
     /// Makes it a frame of this prepared program; the arena only grows.
-    pub fn aim(
-        &mut self,
-        prepared: Arc<Prepared>,
-        constants: &[Arc<Block>],
-    ) -> Result<(), OutOfMemory> {
+    pub fn aim(&mut self, prepared: Arc<Prepared>, constants: &[Bytes]) -> Result<(), OutOfMemory> {
         self.prepared = None;
         let arena = match self.arena.take() {
             Some(arena) if arena.len() >= prepared.arena => arena,
@@ -53,7 +50,7 @@ impl Frame {
         for (index, slot) in prepared.slots.iter().enumerate() {
             let base = match slot.base {
                 Base::Arena => arena.as_ptr(),
-                Base::Constant(constant) => constants[constant].as_ptr(),
+                Base::Constant(constant) => constants[constant].as_ptr().cast_mut(),
                 Base::Argument(_) | Base::Result(_) => {
                     self.varying.push((index, *slot));
                     null_mut()

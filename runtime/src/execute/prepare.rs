@@ -1,12 +1,11 @@
 //! A program for one tuple of symbol values: all sizes evaluated, temporaries placed.
 
 use super::Error;
-use crate::memory::Block;
 use crate::plan::{Plan, Request, lifetimes};
 use crate::program::{Place, Program};
 use crate::size::Size;
+use bytes::Bytes;
 use std::ops::Range;
-use std::sync::Arc;
 
 /// What a program comes to for one tuple of symbol values.
 #[derive(Debug)]
@@ -85,7 +84,7 @@ impl Prepared {
     /// Takes a checked program.
     pub(super) fn new(
         program: &Program,
-        constants: &[Arc<Block>],
+        constants: &[Bytes],
         symbols: &[i64],
     ) -> Result<Prepared, Error> {
         let values = Values { symbols };
@@ -252,7 +251,7 @@ impl Values<'_> {
     fn places(
         &self,
         program: &Program,
-        constants: &[Arc<Block>],
+        constants: &[Bytes],
         bytes: &[usize],
         offsets: &[usize],
         loops: &[Loop],

@@ -3,13 +3,12 @@
 // Each user takes a part of it.
 #![allow(dead_code)]
 
+use bytes::Bytes;
 use mithril_runtime::execute::Executable;
 use mithril_runtime::kernel::{Kernel, copy};
-use mithril_runtime::memory::Block;
 use mithril_runtime::program::{Buffer, Launch, Place, Program};
 use mithril_runtime::size::Size;
 use std::slice;
-use std::sync::Arc;
 
 /// Rows of `dims[1]` numbers: buffer 2 is the sum of buffers 0 and 1. A task is a row.
 unsafe extern "C" fn add(_: *mut u8, at: *const *mut u8, dims: *const i64, lo: i64, hi: i64) {
@@ -104,6 +103,6 @@ pub fn centered(rows: Size, columns: Size) -> Program {
 
 /// Made ready, with the constant 0.5.
 pub fn executable(program: Program) -> Executable {
-    let half = Block::copy_of(&0.5f32.to_le_bytes()).expect("memory");
-    Executable::new(program, KERNELS.to_vec(), vec![], vec![Arc::new(half)]).expect("a program")
+    let half = Bytes::from(0.5f32.to_le_bytes().to_vec());
+    Executable::new(program, KERNELS.to_vec(), vec![], vec![half]).expect("a program")
 }

@@ -16,7 +16,8 @@ pub fn name(entry: &str, number: usize) -> String {
 
 /// The constants of a plan as arrays: those that `entries` name, as some are part of kernels.
 pub fn print(entry: &str, plan: &Plan, entries: &str) -> String {
-    let named = plan.constants.iter().enumerate().map(|(at, tensor)| (name(entry, at), tensor));
+    let named = plan.constants.iter().enumerate();
+    let named = named.map(|(at, constant)| (name(entry, at), &constant.tensor));
     let used = named.filter(|(name, _)| mentions(entries, name));
     used.map(|(name, tensor)| array(&name, tensor)).collect()
 }

@@ -159,8 +159,7 @@ impl Nest<'_> {
             return self.b.int(ty, 0);
         }
         let flat = self.flat(self.dims(op.result()), index);
-        let all_equal = (1..tensor.len()).all(|i| tensor.element_bits(i) == tensor.element_bits(0));
-        if all_equal {
+        if tensor.is_uniform() {
             return element(self, 0, ty);
         }
         let at = self.position(flat);

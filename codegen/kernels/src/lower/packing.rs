@@ -1,7 +1,10 @@
 //! Constant operands of contractions, laid out once as tiles read them.
 
+use bytes::Bytes;
 use mithril_ir::dtype::DType;
 use mithril_ir::tensor::Tensor;
+use mithril_runtime::memory::{Block, OutOfMemory};
+use std::ops::Range;
 
 /// Where the `y` of a contraction lies, and how its kernel reads it: strips of columns, each as
 /// `[k / group][columns of a strip][group]`, by batch one behind the other. The last strip and the
@@ -42,47 +45,84 @@ impl Packing {
         up(self.n.0, self.strip) * up(self.k.0, self.group)
     }
 
+    /// The elements of all matrices.
+    fn count(&self) -> usize {
+        (self.batch.iter().map(|(extent, _)| extent).product::<i64>() * self.matrix()) as usize
+    }
+
+    /// How many bytes the operand has as its kernel reads it.
+    pub fn bytes(&self) -> usize {
+        self.count() * self.dtype.bytes()
+    }
+
     /// The operand as its kernel reads it.
-    pub fn pack(&self, tensor: &Tensor) -> Tensor {
-        let count = self.batch.iter().map(|(extent, _)| extent).product::<i64>() * self.matrix();
-        let mut packed = vec![0; count as usize * self.dtype.bytes()];
+    ///
+    /// Errors: no memory for it.
+    pub fn pack(&self, tensor: &Tensor) -> Result<Tensor, OutOfMemory> {
+        let mut packed = Block::lasting(self.bytes())?;
+        let to = packed.as_mut_slice();
         match self.dtype.bytes() {
-            1 => self.copy::<1>(tensor.bytes(), &mut packed),
-            2 => self.copy::<2>(tensor.bytes(), &mut packed),
-            4 => self.copy::<4>(tensor.bytes(), &mut packed),
-            _ => self.copy::<8>(tensor.bytes(), &mut packed),
+            1 => self.copy::<1>(tensor.bytes(), to),
+            2 => self.copy::<2>(tensor.bytes(), to),
+            4 => self.copy::<4>(tensor.bytes(), to),
+            _ => self.copy::<8>(tensor.bytes(), to),
         }
-        Tensor::from_bytes(self.dtype, vec![count as usize], packed).expect("as many as there are")
+        let packed = Tensor::from_bytes(self.dtype, vec![self.count()], Bytes::from_owner(packed));
+        Ok(packed.expect("as many as there are"))
     }
 
     /// Copies elements of `N` bytes: whole rows where columns are neighbours, else along `k`.
     fn copy<const N: usize>(&self, source: &[u8], to: &mut [u8]) {
-        let width = self.strip as usize * N;
+        let matrix = (self.matrix() as usize * N).max(1);
+        for (number, to) in to.chunks_exact_mut(matrix).enumerate() {
+            let from = &source[(self.offset + self.batch_at(number as i64)) as usize * N..];
+            match self.n.1 == 1 && self.group == 1 {
+                true => self.copy_rows::<N>(from, to),
+                false => self.copy_columns::<N>(from, to),
+            }
+        }
+    }
+
+    /// The bytes of a strip, where elements have `N`.
+    fn strip_bytes<const N: usize>(&self) -> usize {
         let depth = (self.k.0 as usize).next_multiple_of(self.group as usize);
-        let matrices = to.chunks_exact_mut((self.matrix() as usize * N).max(1));
-        for (number, to) in matrices.enumerate() {
-            let at = self.offset + self.batch_at(number as i64);
-            for (strip, to) in to.chunks_exact_mut((width * depth).max(1)).enumerate() {
-                let first = strip as i64 * self.strip;
-                let columns = (self.n.0 - first).min(self.strip) as usize;
-                let at = |k: i64, column: i64| {
-                    (at + k * self.k.1 + (first + column) * self.n.1) as usize * N
-                };
-                if self.n.1 == 1 && self.group == 1 {
-                    for (k, row) in to.chunks_exact_mut(width).enumerate() {
-                        row[..columns * N]
-                            .copy_from_slice(&source[at(k as i64, 0)..][..columns * N]);
-                    }
-                    continue;
+        (self.strip as usize * N * depth).max(1)
+    }
+
+    /// The columns of the strip of this number, the last of which may be short.
+    fn columns(&self, strip: usize) -> Range<usize> {
+        let first = strip * self.strip as usize;
+        first..(self.n.0 as usize).min(first + self.strip as usize)
+    }
+
+    /// Copies a matrix some rows at a time, as what is near in one order is far in the other.
+    fn copy_rows<const N: usize>(&self, source: &[u8], to: &mut [u8]) {
+        const ROWS: usize = 16;
+        let width = self.strip as usize * N;
+        let rows = self.k.0 as usize;
+        for first in (0..rows).step_by(ROWS) {
+            let some = first..rows.min(first + ROWS);
+            for (strip, to) in to.chunks_exact_mut(self.strip_bytes::<N>()).enumerate() {
+                let columns = self.columns(strip);
+                let to = to[first * width..].chunks_exact_mut(width);
+                for (row, to) in some.clone().zip(to) {
+                    let from = &source[(row * self.k.1 as usize + columns.start) * N..];
+                    to[..columns.len() * N].copy_from_slice(&from[..columns.len() * N]);
                 }
-                let group = self.group as usize;
-                for column in 0..columns {
-                    for (i, rows) in to.chunks_exact_mut(width * group).enumerate() {
-                        let from = (i * group) as i64..self.k.0;
-                        let place = rows[column * group * N..][..group * N].chunks_exact_mut(N);
-                        for (k, element) in from.zip(place) {
-                            element.copy_from_slice(&source[at(k, column as i64)..][..N]);
-                        }
+            }
+        }
+    }
+
+    fn copy_columns<const N: usize>(&self, source: &[u8], to: &mut [u8]) {
+        let (width, group) = (self.strip as usize * N, self.group as usize);
+        for (strip, to) in to.chunks_exact_mut(self.strip_bytes::<N>()).enumerate() {
+            for (place, column) in self.columns(strip).enumerate() {
+                for (i, rows) in to.chunks_exact_mut(width * group).enumerate() {
+                    let some = i * group..self.k.0 as usize;
+                    let to = rows[place * group * N..][..group * N].chunks_exact_mut(N);
+                    for (k, element) in some.zip(to) {
+                        let at = k as i64 * self.k.1 + column as i64 * self.n.1;
+                        element.copy_from_slice(&source[at as usize * N..][..N]);
                     }
                 }
             }

@@ -13,7 +13,7 @@ use mithril_runtime::program::{Buffer, Launch, Loop, Place, Program};
 use mithril_runtime::size::Size;
 use rustc_hash::FxHashMap;
 
-use super::{Kernel, Plan, outside, size};
+use super::{Constant, Kernel, Plan, outside, size};
 use crate::lower::packing::Packing;
 use crate::lower::{Isa, Lowered, lower, packing};
 
@@ -79,7 +79,7 @@ pub struct Planner<'m> {
     pub module: &'m Module,
     symbols: Vec<Symbol>,
     buffers: Vec<Buffer>,
-    constants: Vec<Tensor>,
+    constants: Vec<Constant>,
     kernels: Vec<Kernel>,
     /// Kernels that finish the results of others, by their texts.
     rests: FxHashMap<String, usize>,
@@ -108,9 +108,9 @@ impl Planner<'_> {
         self.buffers.len() - 1
     }
 
-    fn constant(&mut self, tensor: Tensor) -> usize {
-        let (bytes, place) = (tensor.bytes().len(), Place::Constant(self.constants.len()));
-        self.constants.push(tensor);
+    fn constant(&mut self, constant: Constant) -> usize {
+        let (bytes, place) = (constant.bytes(), Place::Constant(self.constants.len()));
+        self.constants.push(constant);
         self.add_buffer(Size::Const(bytes as i64), place)
     }
 
@@ -261,7 +261,7 @@ impl<'p, 'm, 'f> Scope<'p, 'm, 'f> {
             return buffer;
         }
         let tensor = self.literals.get(&value).expect("only literals are not made before");
-        let buffer = self.planner.constant((*tensor).clone());
+        let buffer = self.planner.constant((*tensor).clone().into());
         self.of.insert(value, buffer);
         buffer
     }
@@ -271,7 +271,8 @@ impl<'p, 'm, 'f> Scope<'p, 'm, 'f> {
         if let Some(&buffer) = self.packed.get(&key) {
             return buffer;
         }
-        let buffer = self.planner.constant(packing.pack(self.literals[&value]));
+        let (tensor, packing) = (self.literals[&value].clone(), Some(packing.clone()));
+        let buffer = self.planner.constant(Constant { tensor, packing });
         self.packed.insert(key, buffer);
         buffer
     }

@@ -185,7 +185,7 @@ impl Made {
         }
         blocks.iter().zip(&check.expected).enumerate().find_map(|(i, (block, want))| {
             let dtype = self.function.ty(self.function.results[i].value).dtype;
-            let got = Tensor::from_bytes(dtype, want.shape().to_vec(), block.as_slice());
+            let got = Tensor::from_bytes(dtype, want.shape().to_vec(), block.as_slice().to_vec());
             match got {
                 Ok(got) => difference(want, &got).map(|why| format!("result {i}: {why}")),
                 Err(_) => Some(format!("result {i} has {} bytes", block.len())),

@@ -6,6 +6,7 @@
 #[path = "../instant/mod.rs"]
 mod instant;
 
+use bytes::Bytes;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -83,8 +84,8 @@ impl Native {
             kernels.push(copy);
             instants.push(copy);
         }
-        let constants = plan.constants.iter().map(|t| Block::copy_of(t.bytes()).expect("memory"));
-        let constants: Vec<Arc<Block>> = constants.map(Arc::new).collect();
+        let constants = plan.constants.iter().map(|c| c.value().expect("memory").storage().clone());
+        let constants: Vec<Bytes> = constants.collect();
         let made = |kernels, codes| {
             let made = Executable::new(plan.program.clone(), kernels, codes, constants.clone());
             made.unwrap_or_else(|e| panic!("{e}\n{}", plan.program))
@@ -143,7 +144,7 @@ impl Native {
         };
         let read = |(i, block): (usize, &Block)| {
             let (dtype, shape) = shape_of(i);
-            Tensor::from_bytes(dtype, shape, block.as_slice()).expect("the result's size")
+            Tensor::from_bytes(dtype, shape, block.as_slice().to_vec()).expect("the result's size")
         };
         blocks.iter().enumerate().map(read).collect()
     }

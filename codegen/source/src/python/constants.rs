@@ -62,10 +62,8 @@ fn uniform(tensor: &Tensor) -> Option<Tensor> {
     if tensor.is_empty() {
         return Some(Tensor::from_i64s(tensor.dtype(), vec![], &[0]));
     }
-    let width = tensor.dtype().bytes();
-    let (first, rest) = tensor.bytes().split_at(width);
-    let same = rest.chunks(width).all(|element| element == first);
-    same.then(|| Tensor::from_bytes(tensor.dtype(), vec![], first).ok())?
+    let first = || tensor.storage().slice(..tensor.dtype().bytes());
+    tensor.is_uniform().then(|| Tensor::from_bytes(tensor.dtype(), vec![], first()).ok())?
 }
 
 impl File<'_> {

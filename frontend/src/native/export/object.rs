@@ -1,6 +1,6 @@
 //! Object files of a library: kernels under names of their own, and constants.
 
-use mithril_ir::tensor::Tensor;
+use mithril_kernels::program::Constant;
 use mithril_runtime::memory::ALIGN;
 use object::build::elf::{Builder, SectionData};
 use object::elf::{SHT_STRTAB, STV_HIDDEN};
@@ -32,12 +32,13 @@ pub fn renamed(bytes: &[u8], from: &str, to: &str) -> Result<Vec<u8>, String> {
 
 /// An object with these constants, each 64-byte aligned, which the library keeps to itself.
 ///
-/// Errors: what cannot be written.
-pub fn constants(constants: &[(String, &Tensor)]) -> Result<Vec<u8>, String> {
+/// Errors: what cannot be written; no memory.
+pub fn constants(constants: &[(String, &Constant)]) -> Result<Vec<u8>, String> {
     let mut object =
         write::Object::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
     let section = object.add_section(Vec::new(), b".rodata".to_vec(), SectionKind::ReadOnlyData);
-    for (name, tensor) in constants {
+    for (name, constant) in constants {
+        let tensor = constant.value().map_err(|error| error.to_string())?;
         let value = object.append_section_data(section, tensor.bytes(), ALIGN as u64);
         object.add_symbol(Symbol {
             name: name.clone().into_bytes(),
