@@ -24,8 +24,8 @@ at_least() {
 
 check_cargo() {
     version=$(cargo --version 2>/dev/null | cut -d' ' -f2) || true
-    [ -n "$version" ] || fail "cargo is missing or does not run. Mithril is built with Rust 1.85 or newer: install it with rustup, then run this again."
-    at_least "$version" 1.85 || fail "cargo $version is too old. Mithril is built with Rust 1.85 or newer: 'rustup update' brings it."
+    [ -n "$version" ] || fail "cargo is missing or does not run. Mithril is built with Rust 1.87 or newer: install it with rustup, then run this again."
+    at_least "$version" 1.87 || fail "cargo $version is too old. Mithril is built with Rust 1.87 or newer: 'rustup update' brings it."
 }
 
 check_python() {

@@ -68,8 +68,7 @@ impl Executable {
     ) -> Result<Executable, Error> {
         check::program(&program, kernels.len(), constants.len())?;
         for constant in &mut constants {
-            let lies = constant.as_ptr().addr() % memory::ALIGN == 0;
-            if !lies || constant.is_empty() {
+            if constant.is_empty() || !constant.as_ptr().addr().is_multiple_of(memory::ALIGN) {
                 *constant = Bytes::from_owner(Block::copy_of(constant)?);
             }
         }

@@ -62,7 +62,7 @@ fn chains_waste_little() {
     for _ in 0..2000 {
         let (length, skip) = (2 + below(58) as usize, 2 + below(7) as usize);
         let request = |first: usize| {
-            let last = first + if first % skip == 0 { 3 } else { 1 };
+            let last = first + if first.is_multiple_of(skip) { 3 } else { 1 };
             Request { bytes: 1 + below(1 << 20) as usize, first, last }
         };
         let requests: Vec<_> = (0..length).map(request).collect();

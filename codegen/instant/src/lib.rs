@@ -1,4 +1,4 @@
-//! Machine code from loop code in about a millisecond, by Cranelift: for the calls of a model until
+//! Machine code from loop code, small kernels' in less than a millisecond, by Cranelift: for the calls of a model until
 //! LLVM's code of it is there.
 //!
 //! It is the same loop code that LLVM compiles, made for this machine's registers, so the numbers

@@ -23,6 +23,7 @@ impl Machine {
         let mut flags = settings::builder();
         let settings = [
             ("opt_level", "none"),
+            ("regalloc_algorithm", "single_pass"),
             ("enable_verifier", "false"),
             ("enable_probestack", "false"),
             ("unwind_info", "false"),

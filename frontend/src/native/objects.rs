@@ -86,6 +86,9 @@ pub fn load(sources: &[Source], host: &Host, anew: bool, stop: &AtomicBool) -> R
         objects.code.push(code);
     }
     objects.compiled -= objects.pending.len();
+    if objects.compiled > 0 {
+        library::rest();
+    }
     remember(remembered);
     Ok(objects)
 }
@@ -117,7 +120,11 @@ pub fn bytes(texts: &[String], host: &Host) -> Result<Vec<Vec<u8>>> {
     let known = |key: &Key, cache: &Cache| cached(key, cache).map(|made| made.object);
     let compile =
         |at: usize, cache: &Cache| Ok(compile(&texts[at], &keys[at], host, cache)?.object);
-    Ok(gather(&keys, &lengths, &AtomicBool::new(false), &known, &compile)?.0)
+    let (objects, misses) = gather(&keys, &lengths, &AtomicBool::new(false), &known, &compile)?;
+    if !misses.is_empty() {
+        library::rest();
+    }
+    Ok(objects)
 }
 
 /// An object, and its code in memory: so it is known to be sound.
@@ -167,7 +174,6 @@ fn gather<T: Send>(
             found[at] = Some(made?);
         }
         cache.trim();
-        library::rest();
     }
     if found.iter().any(Option::is_none) {
         return interrupted();

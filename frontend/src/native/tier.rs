@@ -38,9 +38,9 @@ impl Tier {
 }
 
 /// Steps, such as products of a contraction, that the code of Cranelift does in the time that LLVM
-/// takes to compile one value of loop code. The code that spills the most does 5 in a nanosecond,
-/// which LLVM's does in a tenth of the time, and a value takes LLVM some 75 microseconds.
-const STEPS_PER_VALUE: i64 = 375_000;
+/// takes to compile one value of loop code. The code that spills the most does 3 in a nanosecond,
+/// and a value takes LLVM some 75 microseconds.
+const STEPS_PER_VALUE: i64 = 225_000;
 /// What a dim is taken for whose size calls decide.
 const UNKNOWN: i64 = 64;
 

@@ -115,7 +115,11 @@ impl Bounds {
             let raise = |end: Option<i64>| end?.checked_pow(power);
             return Bounds { lo: raise(self.lo), hi: raise(self.hi) };
         }
-        if power == 1 { self } else { Bounds { lo: (power % 2 == 0).then_some(0), hi: None } }
+        if power == 1 {
+            self
+        } else {
+            Bounds { lo: power.is_multiple_of(2).then_some(0), hi: None }
+        }
     }
 
     fn is_natural(self) -> bool {

@@ -237,7 +237,7 @@ impl Dim {
             _ => {
                 let half = self.power(power / 2);
                 let square = &half * &half;
-                if power % 2 == 0 { square } else { square * self }
+                if power.is_multiple_of(2) { square } else { square * self }
             }
         }
     }

@@ -30,7 +30,7 @@ unsafe extern "C" fn center(
 ) {
     // SAFETY: the launch gives buffers of `rows x columns` numbers, or more, and rows of them.
     unsafe {
-        assert!(scratch.addr() % 64 == 0);
+        assert!(scratch.addr().is_multiple_of(64));
         let columns = *dims.add(1) as usize;
         let (from, to) = ((*at).cast::<f32>(), (*at.add(1)).cast::<f32>());
         for row in lo as usize..hi as usize {
