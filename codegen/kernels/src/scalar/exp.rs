@@ -1,8 +1,11 @@
 //! Powers of e, and what is made of them: x = n ln 2 + r with |r| at most half of ln 2, and
 //! eˣ = 2ⁿ eʳ.
 
+use mithril_ir::scalar::Prim;
+
 use super::bits::{bias, exponent_field, power_of_two, rounder};
 use super::poly::{by_dtype, horner};
+use super::unary_float;
 use super::value::Val;
 use crate::code::Callee;
 
@@ -66,6 +69,14 @@ fn reduce(x: Val, offset: i64) -> Reduced {
     Reduced { n, bits: sum.bits(), r }
 }
 
+/// The same of `x` ln 2, where `r` is still to be multiplied by that.
+fn reduce_base_2(x: Val, offset: i64) -> Reduced {
+    let rounder = rounder(x) + offset as f64;
+    let sum = (x + rounder).named("sum");
+    let n = (sum - rounder).named("n");
+    Reduced { n, bits: sum.bits(), r: (x - n).named("r") }
+}
+
 impl<'a> Reduced<'a> {
     /// 2ⁿ times a number, where the offset is the bias twice.
     fn times_power(&self, x: Val<'a>) -> Val<'a> {
@@ -95,6 +106,11 @@ fn series(r: Val) -> Val {
     if r.is_f64() { series_less_one(r) + 1.0 } else { horner(r, &EXP) }
 }
 
+/// 2ʳ for a reduced `r`.
+fn series_base_2(r: Val) -> Val {
+    if r.is_f64() { series(r * std::f64::consts::LN_2) } else { horner(r, &EXP2) }
+}
+
 /// eʳ - 1 for a reduced `r`.
 fn series_less_one(r: Val) -> Val {
     (r * r).mul_add(by_dtype(r, &EXPM1_F32, &EXPM1_F64), r)
@@ -103,8 +119,11 @@ fn series_less_one(r: Val) -> Val {
 /// What a formula makes of `x`; 0 where eˣ is less than any number, which the least argument gives
 /// by itself where 2ⁿ is one instruction. Elsewhere a result that is too small is dear to compute,
 /// and those lanes are given another argument.
-fn in_range<'a>(x: Val<'a>, formula: impl FnOnce(Val<'a>) -> Val<'a>) -> Val<'a> {
-    let (low, high) = if x.is_f64() { (-745.2, 709.9) } else { (-104.0, 88.8) };
+fn in_range<'a>(
+    x: Val<'a>,
+    (low, high): (f64, f64),
+    formula: impl FnOnce(Val<'a>) -> Val<'a>,
+) -> Val<'a> {
     if x.scales() {
         return formula(x.at_most(high).at_least(low).named("inside"));
     }
@@ -119,9 +138,14 @@ fn factors<'a>(n: Val<'a>) -> [Val<'a>; 2] {
     [exponent_field(half), exponent_field(n - half)]
 }
 
+/// The arguments whose powers of e are numbers.
+fn range(x: Val) -> (f64, f64) {
+    if x.is_f64() { (-745.2, 709.9) } else { (-104.0, 88.8) }
+}
+
 /// eˣ.
 pub fn exp(x: Val) -> Val {
-    in_range(x, |x| {
+    in_range(x, range(x), |x| {
         let reduced = reduce(x, 2 * bias(x));
         reduced.times_power(series(reduced.r))
     })
@@ -129,9 +153,18 @@ pub fn exp(x: Val) -> Val {
 
 /// e to a sum, of which the second part is small.
 pub fn exp_of_sum<'a>(x: Val<'a>, rest: Val<'a>) -> Val<'a> {
-    in_range(x, |x| {
+    in_range(x, range(x), |x| {
         let reduced = reduce(x, 2 * bias(x));
         reduced.times_power(series(reduced.r + rest))
+    })
+}
+
+/// 2ˣ.
+pub fn exp2(x: Val) -> Val {
+    let limits = if x.is_f64() { (-1075.5, 1024.0) } else { (-150.5, 128.0) };
+    in_range(x, limits, |x| {
+        let reduced = reduce_base_2(x, 2 * bias(x));
+        reduced.times_power(series_base_2(reduced.r))
     })
 }
 
@@ -143,11 +176,7 @@ pub fn exp2_nonpositive(x: Val) -> Val {
     let rounder = rounder(x) - least;
     let sum = x + rounder;
     let r = x - (sum - rounder);
-    let power = match x.is_f64() {
-        true => series(r * std::f64::consts::LN_2),
-        false => horner(r, &EXP2),
-    };
-    power * exponent_field(sum.bits())
+    series_base_2(r) * exponent_field(sum.bits())
 }
 
 /// eˣ - 1.
@@ -188,4 +217,13 @@ pub fn sigmoid(x: Val) -> Val {
     // It may miss half a unit of the quotient's last place, at n = 24 or 53.
     let cut = one - (sum - factor);
     one / (factor.mul_add(series_less_one(r), cut) + sum)
+}
+
+/// `x / (1 + exp(-2 y))`, where `times` gives y times a number.
+pub fn gate<'a>(x: Val<'a>, times: impl FnOnce(f64) -> Val<'a>) -> Val<'a> {
+    let power = match x.calls() {
+        true => unary_float(Prim::Exp, times(-2.0)),
+        false => exp2(times(-2.0 * std::f64::consts::LOG2_E)),
+    };
+    x / (power + 1.0)
 }

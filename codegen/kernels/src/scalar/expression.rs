@@ -4,7 +4,7 @@ use mithril_ir::dtype::DType;
 use mithril_ir::scalar::expr::{Expr, Kind, Node};
 use mithril_ir::scalar::{Prim, Scalar};
 
-use super::{apply, arithmetic, exp, held, unary_float};
+use super::{apply, arithmetic, exp, held};
 use crate::builder::Builder;
 use crate::code::{Ty, V};
 use crate::scalar::value::build;
@@ -42,7 +42,10 @@ pub fn expression(
             (Some(Shape::Sigmoid(x)), _) => build(b, [of(x)], |[x]| exp::sigmoid(x)),
             (Some(Shape::OneAndTanh(x)), _) => build(b, [of(x)], |[x]| exp::sigmoid(x + x) * 2.0),
             (Some(Shape::Gate(x, y)), _) => {
-                build(b, [of(x), of(y)], |[x, y]| x / (unary_float(Prim::Exp, -(y + y)) + 1.0))
+                build(b, [of(x), of(y)], |[x, y]| exp::gate(x, |by| y * by))
+            }
+            (Some(Shape::CubicGate(x, [a, c])), _) => {
+                build(b, [of(x)], |[x]| exp::gate(x, |by| x * (x * x).mul_add(a * by, c * by)))
             }
             (None, Node::Const(x)) => constant(b, own, Scalar::number(own, x), lanes),
             (None, Node::Var(v)) => b.splat(args[v as usize], lanes),
@@ -88,6 +91,8 @@ enum Shape {
     OneAndTanh(u16),
     /// `0.5 * x * (1 + tanh(y))`, which is `x / (1 + exp(-2 y))`.
     Gate(u16, u16),
+    /// The same, where y is `x * (c + a * x * x)`: x, and a and c.
+    CubicGate(u16, [f64; 2]),
 }
 
 /// Which nodes have a value of their own.
@@ -99,7 +104,9 @@ fn needed(expr: &Expr, seen: &dyn Fn(u16) -> Option<Shape>) -> Vec<bool> {
             continue;
         }
         match (seen(i as u16), expr.nodes()[i]) {
-            (Some(Shape::Sigmoid(x) | Shape::OneAndTanh(x)), _) => needed[x as usize] = true,
+            (Some(Shape::Sigmoid(x) | Shape::OneAndTanh(x) | Shape::CubicGate(x, _)), _) => {
+                needed[x as usize] = true;
+            }
             (Some(Shape::Gate(x, y)), _) => [x, y].iter().for_each(|&v| needed[v as usize] = true),
             (None, Node::Prim(prim, args)) => {
                 args[..prim.arity()].iter().for_each(|&a| needed[a as usize] = true);
@@ -177,6 +184,21 @@ impl Pattern<'_> {
         let [half_x, one_and_tanh, _] = self.operands(i, Prim::Mul)?;
         let [half, x, _] = self.operands(half_x, Prim::Mul)?;
         let y = self.one_and_tanh(one_and_tanh)?;
-        self.is(half, 0.5).then_some(Shape::Gate(x, y))
+        let whole = || self.cubic(y, x).map_or(Shape::Gate(x, y), |of| Shape::CubicGate(x, of));
+        self.is(half, 0.5).then(whole)
+    }
+
+    /// a and c of `x * (c + a * x * x)`.
+    fn cubic(&self, i: u16, x: u16) -> Option<[f64; 2]> {
+        let number = |i: u16| match self.0.nodes()[i as usize] {
+            Node::Const(number) => Some(number),
+            _ => None,
+        };
+        let [first, sum, _] = self.operands(i, Prim::Mul)?;
+        let [c, term, _] = self.operands(sum, Prim::Add)?;
+        let [a_x, second, _] = self.operands(term, Prim::Mul)?;
+        let [a, third, _] = self.operands(a_x, Prim::Mul)?;
+        let same = [first, second, third].iter().all(|own| *own == x);
+        same.then_some([number(a)?, number(c)?])
     }
 }
