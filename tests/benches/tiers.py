@@ -44,6 +44,7 @@ def cases() -> dict[str, tuple[Model, dict[str, list[int]]]]:
         "elementwise": (elementwise(), shapes),
         "layer": (compose.Layer(), {"input": [1, 128, 768]}),
         "gpt2": (compose.gpt2(12), {"input": [1, 128]}),
+        "gpt2 bound": (compose.gpt2(12), {"input": [1, 128]}),
     }
 
 
@@ -54,9 +55,11 @@ def once(case: str, tier: str) -> None:
     compiled = ml.compile(model, ml.CpuBackend(tier=tier), shapes=shapes, inference=True)
     compiling = time.perf_counter() - start
     params = compiled.randomize_params(seed=0)
-    dtype = np.int64 if case == "gpt2" else np.float32
+    dtype = np.int64 if case.startswith("gpt2") else np.float32
     inputs = {name: np.ones(shape, dtype) for name, shape in shapes.items()}
     start = time.perf_counter()
+    if case.endswith("bound"):
+        compiled, params = compiled.bind(params), {}
     compiled.evaluate(params, inputs)
     total = compiling + time.perf_counter() - start
     made = re.search(r"found, ([\d.]+) ms", compiled.report())
