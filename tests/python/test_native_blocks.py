@@ -4,6 +4,7 @@ or our own for NumPy where nobody else has it."""
 
 import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -74,9 +75,10 @@ def view(x: Any, way: int) -> Any:
 class Native:
     """A block that is compiled once, with all its floats as params."""
 
-    def __init__(self, name: str, backend: Any) -> None:
+    def __init__(self, name: str, backend: Any, dtypes: Mapping[str, Any] | None = None) -> None:
         self.name, self.backend = name, backend
-        self.model, shapes = build(name, variants(name)[0])
+        case = variants(name)[0]
+        self.model, shapes = build(name, replace(case, dtypes=dtypes or case.dtypes))
         kept = KEPT.get(name)
         self.shapes = {
             n: [d if d == kept else NAMES.get(d, d) for d in dims] for n, dims in shapes.items()
@@ -187,3 +189,35 @@ def test_native_code_at_any_size(name, dtype):
 @pytest.mark.parametrize(("name", "dtype"), SHARE_IN_C)
 def test_c_at_any_size(name, dtype):
     check(name, ml.CBackend(dtype=dtype))
+
+
+def check_whole(native: Native) -> None:
+    """Beside our own for NumPy, element by element."""
+    own = native.compile(ml.NumpyBackend())
+    for way, sizes in enumerate(SIZES):
+        values = native.values(sizes, np.random.default_rng(way))
+        if "denominator" in values:
+            # By 0 there is no quotient, and NumPy says another one.
+            values["denominator"] = np.maximum(values["denominator"], 1)
+        try:
+            want = own.evaluate(*native.split(values))
+        except (ml.ShapeError, IndexError):
+            continue
+        got, _ = native.run(values, {}, way)
+        for n, y in want.items():
+            assert got[n].dtype == y.dtype
+            np.testing.assert_array_equal(got[n], y, f"{native.name}, {sizes}: {n}")
+
+
+@pytest.mark.skipif(not has("cpu"), reason="built without native code")
+@pytest.mark.parametrize(("dtype", "least"), [("int32", 90), ("uint8", 90), ("bool", 50)])
+def test_integers_and_bools_at_any_size(dtype, least):
+    count = 0
+    for name in _core.block_names():
+        try:
+            native = Native(name, ml.CpuBackend(tier="instant"), {"*": getattr(ml, dtype)})
+        except ml.MithrilError:
+            continue
+        check_whole(native)
+        count += 1
+    assert count >= least
