@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use mithril_ir::diagnostic::{Diagnostic, Result};
@@ -32,7 +31,7 @@ pub fn file() -> Option<PathBuf> {
     }
 }
 
-/// The target with what was measured of it; as it is where nothing was.
+/// The target with what was measured of it; as it is where nothing was, or is to be seen.
 ///
 /// Errors: the file is there, and cannot be read.
 pub fn calibrated(target: Target) -> Result<Target> {
@@ -40,7 +39,8 @@ pub fn calibrated(target: Target) -> Result<Target> {
         return Ok(target);
     };
     let text = match fs::read_to_string(&file) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(target),
+        // HOME may be another user's, whose files are not for this one.
+        Err(_) if file.symlink_metadata().is_err() => return Ok(target),
         read => read.map_err(|error| unreadable(&file, &error.to_string()))?,
     };
     let profiles = parse(&text).map_err(|error| unreadable(&file, &error.to_string()))?;

@@ -30,6 +30,7 @@
 //! # }
 //! ```
 
+mod amount;
 pub mod block;
 pub mod blocks;
 pub mod budget;

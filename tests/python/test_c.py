@@ -383,6 +383,29 @@ def test_compilers_make_vectors_of_loops(name, compiler, tmp_path):
     assert done.stderr.count("vectorized") >= (3 if name == "softmax" else 1), done.stderr
 
 
+HIDDEN = [
+    ["tan", "floor", "powf", "exp"],
+    ["tan_kernel", "floor_kernel", "tanh_f32", "mithril_min"],
+    ["memcpy", "memset", "NAN", "INFINITY"],
+]
+
+
+@pytest.mark.parametrize("names", HIDDEN)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_arrays_may_have_the_names_of_functions(names, dtype):
+    functions = [np.tan, np.floor, lambda x: x**x, np.tanh]
+    model = Model()
+    model |= ml.Tan()(input="x", output=names[0])
+    model |= ml.Floor()(input="x", output=names[1])
+    model |= ml.Power()(base="x", exponent="x", output=names[2])
+    model |= ml.Tanh()(input="x", output=names[3])
+    compiled = ml.compile(model, ml.CBackend(dtype=dtype), shapes={"x": ["n"]}, inference=True)
+    x = np.linspace(0.5, 2.5, 7, dtype=dtype)
+    outputs = compiled.evaluate({}, {"x": x})
+    for name, own in zip(names, functions):
+        np.testing.assert_allclose(outputs[name], own(x), rtol=1e-6)
+
+
 # The backend.
 
 

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -27,9 +28,11 @@ print(line.split("(")[-1].split(",")[0], "libMLIR" in maps, *line[:-1].split("; 
 ABSENT = "1 compiled True 1 not in the cache"
 
 
-def start(folder, **environment):
+def start(folder, before="", **environment):
+    """Runs the program; what is `None` of the environment is left out."""
     environment = {**os.environ, "MITHRIL_CACHE": str(folder), **environment}
-    command = [sys.executable, "-c", PROGRAM]
+    environment = {name: value for name, value in environment.items() if value is not None}
+    command = [sys.executable, "-c", before + PROGRAM]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
 
@@ -105,6 +108,59 @@ def test_folders_that_others_may_write_are_not_used(tmp_path):
     assert result(start(folder)) == f"1 compiled True {why}"
     assert not list(folder.iterdir())
     assert result(start("")) == "1 compiled True 1 without a cache: MITHRIL_CACHE is empty"
+
+
+# Root may read and write all, so it becomes another user once Python has loaded what it needs.
+ANOTHER = """
+import inspect, linecache, logging, os, pathlib, tempfile
+import mithril as ml
+for backend in (ml.NumpyBackend(), ml.CpuBackend()):
+    ml.compile(ml.Linear(2), backend, shapes={"input": [2, 2]})
+if not os.geteuid():
+    os.setgroups([])
+    os.setegid(65534)
+    os.seteuid(65534)
+"""
+NO_FOLDER = "1 compiled True 1 without a cache: its folder cannot be made"
+
+
+@pytest.fixture
+def another():
+    """A folder that the other user reaches, and may write."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        own = Path(folder) / "own"
+        own.mkdir(mode=0o700)
+        if not os.geteuid():
+            os.chown(own, 65534, 65534)
+        yield own
+
+
+def test_a_folder_that_is_only_read(another):
+    def run():
+        return result(start(another, before=ANOTHER))
+
+    another.chmod(0o500)
+    assert run() == ABSENT
+    assert not list(another.iterdir())
+    another.chmod(0o700)
+    assert run() == ABSENT
+    another.chmod(0o500)
+    (entry,) = another.iterdir()
+    assert run() == "0 compiled False"
+    entry.write_bytes(entry.read_bytes()[:-1])
+    assert run() == "1 compiled True 1 damaged in the cache"
+
+
+@pytest.mark.skipif(os.geteuid(), reason="a home of another user's is made by root")
+def test_a_home_that_is_another_users(another):
+    """What is measured of the machine, and compiled, is not to be seen there."""
+    environment = {"MITHRIL_CACHE": None, "MITHRIL_PROFILE": None, "XDG_CONFIG_HOME": None}
+    home = another.parent / "closed"
+    home.mkdir(mode=0o700)
+    for named in (home, home / "within", another.parent):
+        process = start(None, before=ANOTHER, HOME=str(named), **environment)
+        assert result(process) == NO_FOLDER
 
 
 def test_a_missing_library_is_told(tmp_path):

@@ -18,10 +18,12 @@ from mithril.models import (
     Model,
     MultiHeadAttention,
     NanToNum,
+    PositionalEncoding,
     Power,
     Relu,
     Residual,
     RMSNorm,
+    RotaryEmbedding,
     Sequential,
     Sqrt,
     StableReciprocal,
@@ -80,6 +82,22 @@ def test_norms_of_halves_are_computed_in_single(name, dtype, size, block):
         got = results[0][n]
         ulp = float(ml_dtypes.finfo(got.dtype).eps) * np.abs(want).max()
         assert np.abs(got.astype("float32") - want).max() <= 2 * ulp
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("block", [RotaryEmbedding(), PositionalEncoding()])
+def test_halves_have_thousands_of_positions(name, dtype, block):
+    """Positions and angles are computed in single precision, sines and cosines rounded once."""
+    single, half = ml.NumpyBackend(), BACKENDS[name](dtype=dtype)
+    x = half.to_numpy(half.array(np.random.default_rng(2).normal(size=(3000, 16))))
+    results = []
+    for own in (single, half):
+        compiled = ml.compile(block, own, shapes={"input": ["length", 16]}, inference=True)
+        results.append(own.to_numpy(compiled.evaluate({}, {"input": own.array(x)})["output"]))
+    want, got = results
+    ulp = float(ml_dtypes.finfo(x.dtype).eps) * np.abs(want).max()
+    assert np.abs(got.astype("float32") - want).max() <= 2 * ulp
 
 
 @pytest.mark.parametrize(("axes", "message"), [(2, "out of range"), ((0, 0), "named twice")])

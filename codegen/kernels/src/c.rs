@@ -38,7 +38,7 @@ pub struct Source {
 pub fn print(model: &str, functions: &[(&Function, &Plan)]) -> Result<Source> {
     let all: Vec<_> = functions.iter().map(|(function, plan)| (*function, vec![*plan])).collect();
     let interface = Interface::new(model, &all)?;
-    let mut kernels = Kernels::default();
+    let mut kernels = Kernels::new(&interface);
     let mut entries = String::new();
     for (entry, (_, plan)) in interface.entries.iter().zip(functions) {
         let calls = kernels.add(entry, plan);

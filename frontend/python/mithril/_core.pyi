@@ -689,6 +689,11 @@ class TrainModel(Block):
         Says how the losses, as one array, become one number; their sum, where left out.
         """
 
+def amount(text: str) -> int | None:
+    """
+    The bytes of `"4GB"`, `"512 MiB"`, or of digits; `None` of what is no size.
+    """
+
 def block_info(name: str) -> BlockInfo | None:
     """
     What there is to know of a block; `None`: there is none of that name.

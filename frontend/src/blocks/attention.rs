@@ -84,9 +84,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         parameters: &[with("base", Kind::Float(Range::Positive), Default::Float(10000.0))],
         meaning: Meaning::Lower(|cx| {
             let x = cx.var("input");
-            let angles = angles(cx, x)?;
-            let (sine, cosine) =
-                (angles.unary("sin", &[]).named("sine"), angles.unary("cos", &[]).named("cosine"));
+            let [sine, cosine] = sine_and_cosine(cx, x)?;
             let pair = [sine.expand_dims(&[-1]), cosine.expand_dims(&[-1])];
             let pairs = cx.op("concat", &pair, &[("axis", (-1).into())]);
             let shape = x.shape();
@@ -178,8 +176,8 @@ fn multi_head(cx: &Cx) -> Result<Vec<Value>> {
     done(project(joined, "output"))
 }
 
-/// Positions times frequencies: (length, width / 2).
-fn angles<'a>(cx: &Cx<'a>, x: Var<'a>) -> Result<Var<'a>> {
+/// Sines and cosines of positions times frequencies: (length, width / 2).
+fn sine_and_cosine<'a>(cx: &Cx<'a>, x: Var<'a>) -> Result<[Var<'a>; 2]> {
     let shape = x.shape();
     let last = shape.need_trailing(2)?;
     let width = &last[1];
@@ -189,7 +187,8 @@ fn angles<'a>(cx: &Cx<'a>, x: Var<'a>) -> Result<Var<'a>> {
             .expected("pairs of features")
             .err();
     };
-    let dtype = x.dtype();
+    // Halves count to 256 or 2048, and their angles are far off before.
+    let dtype = x.dtype().widened();
     let ramp = cx.iota(Shape::new([half]), 0, dtype);
     let step = match width.as_const() {
         Some(width) => ramp * (-2.0 * cx.float("base").ln() / width as f64),
@@ -199,14 +198,14 @@ fn angles<'a>(cx: &Cx<'a>, x: Var<'a>) -> Result<Var<'a>> {
         Some(positions) => positions.cast(dtype),
         None => cx.iota(Shape::new([last[0].clone()]), 0, dtype),
     };
-    Ok(positions.expand_dims(&[-1]) * step.exp())
+    let angles = positions.expand_dims(&[-1]) * step.exp();
+    let of = |function, name| angles.unary(function, &[]).cast(x.dtype()).named(name);
+    Ok([of("sin", "sine"), of("cos", "cosine")])
 }
 
 fn rotary(cx: &Cx) -> Result<Vec<Value>> {
     let x = cx.var("input");
-    let angles = angles(cx, x)?;
-    let (sine, cosine) =
-        (angles.unary("sin", &[]).named("sine"), angles.unary("cos", &[]).named("cosine"));
+    let [sine, cosine] = sine_and_cosine(cx, x)?;
     let shape = x.shape();
     let half = shape.need_trailing(1)?[0].floor_div(&Dim::Const(2));
     let part = |start: Dim, limit: Dim| {

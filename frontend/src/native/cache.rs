@@ -14,22 +14,13 @@ use std::{env, fmt, process};
 
 use blake3::{Hash, Hasher};
 
+use crate::amount;
+
 /// What an entry is known by.
 pub type Key = Hash;
 
 /// How many bytes are kept, unless MITHRIL_CACHE_LIMIT says otherwise.
 const LIMIT: u64 = 2 << 30;
-const UNITS: [(&str, u64); 9] = [
-    ("KiB", 1 << 10),
-    ("MiB", 1 << 20),
-    ("GiB", 1 << 30),
-    ("TiB", 1 << 40),
-    ("KB", 1_000),
-    ("MB", 1_000_000),
-    ("GB", 1_000_000_000),
-    ("TB", 1_000_000_000_000),
-    ("B", 1),
-];
 /// What a process that was killed left half-written is removed after this time.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
@@ -82,7 +73,7 @@ impl Cache {
         };
         let limit = match env::var("MITHRIL_CACHE_LIMIT") {
             Ok(text) if !text.is_empty() => {
-                amount(&text).ok_or("MITHRIL_CACHE_LIMIT is no size such as 2GB")
+                amount::bytes(&text).ok_or("MITHRIL_CACHE_LIMIT is no size such as 2GB")
             }
             _ => Ok(LIMIT),
         };
@@ -184,21 +175,6 @@ impl Cache {
     fn path(&self, key: &Key) -> Result<PathBuf, &'static str> {
         Ok(self.folder()?.join(format!("{}.o", key.to_hex())))
     }
-}
-
-/// The bytes of `2GB`, `512 MiB`, or of a number of them; `None` of what is no size.
-fn amount(text: &str) -> Option<u64> {
-    let text = text.trim();
-    let ends = |unit: &str| {
-        let at = text.len().checked_sub(unit.len())?;
-        let (number, end) = text.split_at_checked(at)?;
-        end.eq_ignore_ascii_case(unit).then(|| number.trim_end())
-    };
-    let found = UNITS.iter().find_map(|(unit, bytes)| Some((ends(unit)?, *bytes)));
-    let (number, unit) = found.unwrap_or((text, 1));
-    let plain = number.starts_with(|c: char| c.is_ascii_digit());
-    let number = number.parse::<f64>().ok().filter(|_| plain)?;
-    Some((number * unit as f64) as u64)
 }
 
 fn now() -> SystemTime {

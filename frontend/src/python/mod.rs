@@ -1,5 +1,6 @@
 //! The extension module `mithril._core`. Stubs are read off it: see `tests/tidy/tests/stubs.rs`.
 
+mod amount;
 mod arrays;
 mod block;
 mod check;
@@ -18,6 +19,8 @@ use pyo3::prelude::*;
 
 #[pymodule]
 mod _core {
+    #[pymodule_export]
+    use super::amount::amount;
     #[pymodule_export]
     use super::block::Block;
     #[pymodule_export]

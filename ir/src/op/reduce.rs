@@ -258,9 +258,9 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "The mean over `axes` (all where left out).",
         kind: Kind::Composite,
         meaning: Meaning::Decompose(|r| {
-            let x = r.arg(0);
+            let x = r.arg(0).widened();
             let axes = r.ints("axes");
-            x.sum(axes, r.bool("keepdim")) / x.count(axes)
+            (x.sum(axes, r.bool("keepdim")) / x.count(axes)).cast(r.ty.dtype)
         }),
         python: Python {
             numpy: "@mean({x}[, axis={axes}][, keepdims={keepdim}], dtype=@float32).astype({dtype}) \

@@ -205,10 +205,7 @@ impl Printer<'_> {
 
     fn name_of(&mut self, v: V) -> String {
         let base = self.base(v);
-        match is_function(&base) {
-            true => self.name(&format!("{base}_x")),
-            false => self.name(&base),
-        }
+        self.name(&variable(base))
     }
 
     // Values.
@@ -311,11 +308,19 @@ impl Printer<'_> {
     }
 }
 
-/// Names of functions of C's library, which a variable would hide.
-fn is_function(name: &str) -> bool {
-    const NAMES: &[&str] = &[
+/// The name of a variable that hides no function of C's library or of the file, which end in the
+/// dtype that they give or take.
+pub fn variable(name: String) -> String {
+    const LIBRARY: &[&str] = &[
         "abs", "acos", "asin", "atan", "atan2", "ceil", "cos", "cosh", "erf", "exp", "expm1",
-        "floor", "log", "log1p", "pow", "round", "sin", "sinh", "sqrt", "tan", "tanh",
+        "fabs", "floor", "fma", "log", "log1p", "pow", "rint", "round", "sin", "sinh", "sqrt",
+        "tan", "tanh",
     ];
-    NAMES.contains(&name)
+    let known = |name: &str| LIBRARY.contains(&name);
+    let end = name.rsplit('_').next().unwrap_or_default();
+    let own = end == "odd" || DType::ALL.iter().any(|dtype| dtype.name() == end);
+    match own || known(&name) || name.strip_suffix('f').is_some_and(known) {
+        true => name + "_x",
+        false => name,
+    }
 }

@@ -12,7 +12,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::functions::Function as Own;
 use super::kernel::{self, Names, Printed};
-use crate::entry::{Entry, Scope};
+use crate::entry::{Entry, Interface, Scope};
 use crate::program::{Kernel, Plan};
 
 /// How many operations a kernel's name tells of.
@@ -36,6 +36,17 @@ pub struct Kernels {
 }
 
 impl Kernels {
+    /// None so far, of a file whose functions have these parameters, which hide what has their names.
+    pub fn new(interface: &Interface) -> Kernels {
+        let mut kernels = Kernels::default();
+        for entry in &interface.entries {
+            let arrays = entry.arguments.iter().chain(&entry.results).map(|array| &array.name);
+            let symbols = entry.symbols.iter().map(|symbol| &symbol.name);
+            arrays.chain(symbols).for_each(|name| drop(kernels.names.name(name)));
+        }
+        kernels
+    }
+
     /// Prints the kernels of a plan that are not there yet; how each is called, by its number.
     pub fn add(&mut self, entry: &Entry, plan: &Plan) -> Vec<Call> {
         let kernels = plan.kernels.iter().enumerate();
@@ -76,6 +87,7 @@ impl Kernels {
                 _ => OPERANDS.get(n).map_or_else(|| format!("x_{n}"), |name| name.to_string()),
             }
         };
+        let mut free = |name: String| scope.name(&kernel::variable(name));
         let dim = |n: usize| match first.filter(|_| single).map(|launch| &launch.dims[n]) {
             Some(Size::Symbol(at)) => entry.symbols[*at].name.clone(),
             _ => format!("d{n}"),
@@ -83,8 +95,8 @@ impl Kernels {
         let code = &kernel.lowered.code;
         Names {
             kernel: self.names.name(&title(function)),
-            buffers: (0..code.buffers as usize).map(|n| scope.name(&buffer(n))).collect(),
-            dims: (0..code.dims as usize).map(|n| scope.name(&dim(n))).collect(),
+            buffers: (0..code.buffers as usize).map(|n| free(buffer(n))).collect(),
+            dims: (0..code.dims as usize).map(|n| free(dim(n))).collect(),
         }
     }
 

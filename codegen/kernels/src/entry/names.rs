@@ -2,14 +2,15 @@
 
 use rustc_hash::FxHashSet;
 
-/// Words that cannot be names in C or C++, and names that compilers or the headers it includes
-/// define as macros.
+/// Words that cannot be names in C or C++, names that compilers or the headers it includes define
+/// as macros, and functions that are called where parameters are seen.
 const RESERVED: &str = "\
     alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t
     char32_t char8_t class co_await co_return co_yield compl concept const const_cast
     consteval constexpr constinit continue decltype default delete do double dynamic_cast else
-    enum explicit export extern false float for friend goto i386 if inline int linux long
-    mutable namespace new noexcept not not_eq NULL nullptr operator or or_eq private protected
+    enum explicit export extern false float for friend goto i386 if INFINITY inline int linux
+    long memcpy memset mutable namespace NAN new noexcept not not_eq NULL nullptr operator or
+    or_eq private protected
     public register reinterpret_cast requires restrict return short signed sizeof static
     static_assert static_cast struct switch template this thread_local throw true try typedef
     typeid typename typeof typeof_unqual union unix unsigned using virtual void volatile

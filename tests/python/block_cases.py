@@ -1,0 +1,194 @@
+"""The blocks of the table for tests: how each is made and fed, and how near results are."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+from own_functions import OWN
+
+import mithril as ml
+from mithril import _core, models
+
+ALL_SHAPES: tuple[tuple[int, ...], ...] = ((3, 4), (), (0, 4), (2, 1, 5))
+
+
+@dataclass
+class Case:
+    """How a block is made and fed, where that is not the default."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    # Terminals, or `*` for all, whose dtype is not what the block expects of itself.
+    dtypes: Mapping[str, Any] = field(default_factory=dict)
+    # The number of values of a list terminal.
+    count: int = 2
+
+
+def case(*shapes: tuple[int, ...], dtypes: Mapping[str, Any] | None = None, **settings: Any) -> Any:
+    """Shapes by terminal, in order."""
+    return settings, shapes, dtypes or {}
+
+
+INT, BOOL, LABELS = {"*": ml.int64}, {"*": ml.bool}, {"target": ml.int64}
+M, V = (3, 4), (4,)
+# Where the defaults, (3, 4) for every terminal and no settings, do not do.
+CASES: dict[str, Any] = {
+    "LogicalNot": case(M, dtypes=BOOL),
+    "BitwiseNot": case(M, dtypes=INT),
+    "Cast": case(M, dtype=ml.float32),
+    "Clamp": case(M, min=0.25, max=0.625),
+    "MatrixMultiply": case((2, 3, 4), (4, 5)),
+    "LogicalAnd": case(M, V, dtypes=BOOL),
+    "LogicalOr": case(M, V, dtypes=BOOL),
+    "LogicalXor": case(M, V, dtypes=BOOL),
+    "BitwiseAnd": case(M, V, dtypes=INT),
+    "BitwiseOr": case(M, V, dtypes=INT),
+    "BitwiseXor": case(M, V, dtypes=INT),
+    "ShiftLeft": case(M, V, dtypes=INT),
+    "ShiftRight": case(M, V, dtypes=INT),
+    "Any": case(M, dtypes=BOOL, axis=0),
+    "All": case(M, dtypes=BOOL, axis=-1),
+    "Cumsum": case(M, axis=-1),
+    "Cumprod": case(M, axis=-1),
+    "Unique": case(M, size=5),
+    "Reshape": case(M, shape=(2, -1)),
+    "SwapAxes": case((2, 3, 4), first=0, second=-1),
+    "PermuteTensor": case((2, 3, 4), permutation=(2, 0, 1)),
+    "Squeeze": case((3, 1, 4), axis=1),
+    "ExpandDims": case(M, axis=1),
+    "BroadcastTo": case(V, shape=(3, 4)),
+    "Split": case(M, n=2, axis=-1),
+    "Pad": case(M, pad_width=((1, 2), (0, 1))),
+    "Tile": case(M, reps=(2, 3)),
+    "Repeat": case(M, repeats=2, axis=1),
+    "Flip": case(M, axis=1),
+    "Roll": case(M, shift=1, axis=-1),
+    "Slice": case(M, start=1),
+    "Indexer": case(M, index=1),
+    "Gather": case(M, (5,)),
+    "Scatter": case(M, (3,), (3, 4)),
+    "TopK": case(M, k=2),
+    "OneHot": case(V, classes=4),
+    "Arange": case(stop=5),
+    "Linspace": case(start=0.0, stop=1.0, num=5),
+    "Eye": case(n=3),
+    "Ones": case(shape=(2, 3)),
+    "Zeros": case(shape=(2, 3)),
+    "Full": case(shape=(2, 3), value=1.5),
+    "Einsum": case((2, 3), (3, 4), equation="ij,jk->ik"),
+    "Randn": case(shape=(2, 3)),
+    "RandUniform": case(shape=(2, 3)),
+    "RandInt": case(shape=(2, 3), low=0, high=9),
+    "Linear": case((2, 3, 4), dimension=5),
+    "LayerNorm": case(M),
+    "RMSNorm": case(M),
+    "BatchNorm1d": case(M),
+    "ElementWiseAffine": case(M),
+    "Dropout": case(M, rate=0.5),
+    "Bernoulli": case(M),
+    "Categorical": case(M),
+    "Embedding": case((2, 3), num_embeddings=4, dimension=5),
+    "ScaledDotProduct": case((2, 3, 4), (2, 5, 4), (2, 5, 6)),
+    "MultiHeadAttention": case((2, 3, 4), heads=2, kv_heads=1),
+    "RotaryEmbedding": case((2, 3, 4)),
+    "PositionalEncoding": case((2, 3, 4)),
+    "Layer": case(M, activation=models.Relu(), dimension=5),
+    "MLP": case(M, activations=[models.Tanh(), None], dimensions=[5, 2]),
+    "Sequential": case(M, blocks=[models.Relu(), models.Sigmoid()]),
+    "Residual": case(M, block=models.Tanh()),
+    "QuantileLoss": case(M, M, q=0.3),
+    "CrossEntropy": case(M, (3,)),
+    "QuadraticForm": case((3, 4), (4, 4)),
+    "Accuracy": case(M, (3,), dtypes=LABELS),
+    "Precision": case(M, (3,), dtypes=LABELS),
+    "Recall": case(M, (3,), dtypes=LABELS),
+    "F1": case(M, (3,), dtypes=LABELS),
+    "AUC": case((6,), (6,), dtypes=LABELS, average="binary"),
+}
+
+
+def variants(name: str) -> list[Case]:
+    """The block's cases: its own, or each shape that an elementwise block takes."""
+    info = _core.block_info(name)
+    terminals = [i for i in info.inputs if not i.endswith("=")]
+    if name in CASES:
+        settings, shapes, dtypes = CASES[name]
+        if terminals == ["inputs"]:
+            return [Case(settings, {"inputs": shapes}, dtypes, len(shapes))]
+        return [Case(settings, dict(zip(terminals, shapes, strict=False)), dtypes)]
+    if name in ("Concat", "Stack"):
+        return [Case({}, {"inputs": (M, M)})]
+    shapes = ALL_SHAPES if info.group in ("Elementwise", "Binary") else (M,)
+    cases = [Case({}, dict.fromkeys(terminals, shape)) for shape in shapes]
+    if info.group == "Binary":
+        mixed = dict(zip(terminals, [(3, 1), (4,), (2, 3, 4)], strict=False))
+        cases.append(Case({}, mixed))
+    return cases
+
+
+def build(name: str, case: Case) -> tuple[Any, dict[str, Any]]:
+    """The block in a model with its terminals as inputs, and their shapes."""
+    block = getattr(models, name)(**case.settings)
+    shapes = dict(case.shapes)
+    if "inputs" in shapes:
+        given = {f"input_{i}": shape for i, shape in enumerate(shapes.pop("inputs"))}
+        block = block(inputs=list(given))
+        shapes = given
+    model = models.Model()
+    model |= block
+    if case.dtypes:
+        given = {n: case.dtypes.get(n, case.dtypes.get("*")) for n in shapes}
+        model.set_types({n: dtype for n, dtype in given.items() if dtype})
+    return model, shapes
+
+
+def array(rng: np.random.Generator, name: str, argument: Any, shape: Any, most: int = 3) -> Any:
+    """Numbers that every function is smooth at, and `most` labels where labels are read."""
+    dtype = argument.dtype.name
+    if dtype == "bool":
+        return rng.integers(0, 2, shape).astype(bool)
+    if dtype.startswith(("int", "uint")):
+        return np.array(rng.integers(0, 2 if name == "AUC" else most, shape), dtype)
+    return rng.uniform(0.1, 0.9, shape).astype(getattr(ml_dtypes, dtype, dtype))
+
+
+def close(got: Any, expected: Any, what: str, tolerance: float, step: float = 0) -> None:
+    """Within a part of what is largest, or a step of subnormal numbers: a gradient that cancels is
+    as exact as those that it is computed with."""
+    assert set(got) == set(expected), what
+    finite = {n: np.isfinite(v) if v.dtype.kind == "f" else None for n, v in expected.items()}
+    sizes = (
+        np.abs(v[finite[n]]).max(initial=0) for n, v in expected.items() if v.dtype.kind == "f"
+    )
+    scale = max(sizes, default=0)
+    for name, want in expected.items():
+        assert got[name].shape == want.shape, f"{what} {name}"
+        known = finite[name]
+        if known is None:
+            np.testing.assert_array_equal(got[name], want, f"{what} {name}")
+        elif want.size:
+            np.testing.assert_array_equal(got[name][~known], want[~known], f"{what} {name}")
+            error = np.abs(got[name][known] - want[known]).max(initial=0)
+            assert error <= max(tolerance * scale, step), f"{what} {name}: {error} of {scale}"
+
+
+def by_another(name: str, shapes: Any, outputs: Any, values: Any, weights: Any) -> Any:
+    """Outputs and gradients by another library's function, torch's through its own autograd."""
+    learned = (n for i in _core.block_info(name).inputs for n in values if n.endswith(f".{i}"))
+    # What is learned further inside is in order of its names.
+    inside = (n for n in values if n.count(".") > 1)
+    order = list(dict.fromkeys([*shapes, *learned, *inside]))
+    floats = [n for n in order if values[n].dtype.kind == "f" and weights]
+    leaves = {n: torch.tensor(values[n], requires_grad=n in floats) for n in order}
+    own = OWN[name](*leaves.values())
+    own = dict(zip(outputs, own if isinstance(own, tuple) else (own,), strict=True))
+    smooth = [n for n in weights if own[n].requires_grad]
+    if smooth:
+        seeds = [torch.tensor(weights[n]) for n in smooth]
+        torch.autograd.backward([own[n] for n in smooth], seeds)
+    gradients = {n: leaves[n].grad for n in floats if leaves[n].grad is not None}
+    plain = {n: y.detach().numpy() for n, y in own.items()}
+    return plain, {n: g.numpy() for n, g in gradients.items()}

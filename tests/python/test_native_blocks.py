@@ -1,0 +1,223 @@
+"""Every block of the table as native code that is compiled once and run at any size, in each dtype
+of floats, on views of arrays that C would not have: beside another library's function in float64,
+or our own for NumPy where nobody else has it."""
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from block_cases import array, build, by_another, close, variants
+from conftest import has
+from own_functions import OWN
+
+import mithril as ml
+from mithril import _core
+
+Arrays = dict[str, Any]
+# What stands for the sizes of a block's case.
+NAMES = {2: "a", 3: "b", 4: "c", 5: "d", 6: "e"}
+# Sizes that settings, heads or pairs need, and that of vectors whose angle is asked for.
+KEPT = dict.fromkeys(["Reshape", "BroadcastTo", "Split", "MultiHeadAttention"], 4)
+KEPT |= dict.fromkeys(["RotaryEmbedding", "PositionalEncoding", "CosineEmbedding"], 4)
+# Multiples of no vector and no tile; and nothing at all.
+SIZES = [
+    {"a": 2, "b": 7, "c": 17, "d": 33, "e": 9},
+    {"a": 1, "b": 1, "c": 1, "d": 1, "e": 3},
+    {"a": 7, "b": 127, "c": 33, "d": 17, "e": 127},
+    {"a": 1, "b": 1000, "c": 333, "d": 7, "e": 1000},
+    {"a": 17, "b": 0, "c": 7, "d": 1, "e": 33},
+]
+# Statistics of no rows are NaN to torch.
+NOT_EMPTY = {"BatchNorm1d"}
+# What other libraries say of sizes that a function is not defined at.
+REFUSED = (RuntimeError, IndexError, ValueError)
+# Parts of what is largest: in double and single precision the rounding of some thousand numbers
+# that are added up; two units in the last place of halves, whose sums are single precision's.
+TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 2.0**-6, "float16": 2.0**-9}
+# The greatest number that is drawn is another one where halves are rounded at each step.
+EXACT_ALONE = {"Categorical"}
+# By a compiler of C, which takes its time.
+SHARE_IN_C = list(zip(_core.block_names()[::6], itertools.cycle(TOLERANCES)))
+
+
+def numpy_dtype(name: str) -> Any:
+    return np.dtype(getattr(ml_dtypes, name, name))
+
+
+def is_float(x: Any) -> bool:
+    return bool(x.dtype.kind == "f" or x.dtype == ml_dtypes.bfloat16)
+
+
+def wide(arrays: Mapping[str, Any]) -> Arrays:
+    return {n: x.astype(np.float64) if is_float(x) else x for n, x in arrays.items()}
+
+
+def rounded(arrays: Mapping[str, Any], like: Mapping[str, Any]) -> Arrays:
+    """As wide as before, but of numbers that the other arrays' dtypes have."""
+    with np.errstate(over="ignore", under="ignore"):
+        return wide({n: x.astype(like[n].dtype) for n, x in arrays.items()})
+
+
+def view(x: Any, way: int) -> Any:
+    """The same elements, turned, with gaps between them, or backwards."""
+    if way % 3 == 0:
+        return x.copy("F")
+    step = slice(None, None, 2 if way % 3 == 1 else -1)
+    base = np.zeros([2 * n if way % 3 == 1 else n for n in x.shape], x.dtype)
+    base[(step,) * x.ndim] = x
+    return base[(step,) * x.ndim]
+
+
+class Native:
+    """A block that is compiled once, with all its floats as params."""
+
+    def __init__(self, name: str, backend: Any, dtypes: Mapping[str, Any] | None = None) -> None:
+        self.name, self.backend = name, backend
+        case = variants(name)[0]
+        self.model, shapes = build(name, replace(case, dtypes=dtypes or case.dtypes))
+        kept = KEPT.get(name)
+        self.shapes = {
+            n: [d if d == kept else NAMES.get(d, d) for d in dims] for n, dims in shapes.items()
+        }
+        probe = self.compile(ml.NumpyBackend(), jit=False)
+        self.floats = [n for n in probe.inputs if probe._dtypes[n].startswith("float")]
+        self.compiled = self.compile(backend, trainable_keys=self.floats)
+        arguments = self.compiled._program.arguments
+        self.arguments = {a.name: a for a in arguments if a.role in ("param", "data")}
+        self.keys = {a.name: np.array([1, 2], np.uint32) for a in arguments if a.role == "key"}
+
+    def compile(self, backend: Any, **options: Any) -> Any:
+        return ml.compile(self.model, backend, shapes=self.shapes, **options)
+
+    def values(self, sizes: Mapping[str, int], rng: np.random.Generator) -> Arrays:
+        most = min(3, *(size for size in sizes.values() if size))
+        arguments = sorted(self.arguments.items())
+        shapes = {n: [eval(d, {}, sizes) for d in a.dims] for n, a in arguments}
+        return {
+            n: array(rng, self.name, self.arguments[n], shape, most) for n, shape in shapes.items()
+        }
+
+    def split(self, values: Mapping[str, Any]) -> tuple[Arrays, Arrays]:
+        params = {n: values[n] for n in self.compiled.params}
+        return params, {n: x for n, x in values.items() if n not in params} | self.keys
+
+    def weights(self, outputs: Arrays, rng: np.random.Generator) -> Arrays:
+        """Of the sum that there are gradients of."""
+        if not self.compiled.params:
+            return {}
+        dtypes = {r.name: r.dtype.name for r in self.compiled._program.results}
+        return {
+            n: np.asarray(rng.standard_normal(y.shape)).astype(numpy_dtype(dtypes[n]))
+            for n, y in outputs.items()
+            if is_float(y)
+        }
+
+    def run(self, values: Arrays, weights: Arrays, way: int) -> tuple[Arrays, Arrays]:
+        viewed = {n: view(x, way + i) for i, (n, x) in enumerate(values.items())}
+        params, inputs = self.split(viewed)
+        if self.compiled.states:
+            self.compiled.state = self.compiled.initial_state(params, inputs)
+        if not weights:
+            return self.compiled.evaluate(params, inputs), {}
+        weights = {n: view(x, way) for n, x in weights.items()}
+        return self.compiled.evaluate(params, inputs, output_gradients=weights)
+
+    def wanted(self, values: Arrays, weights: Arrays) -> tuple[Arrays, Arrays]:
+        if self.name in OWN:
+            outputs = self.compiled.outputs
+            return by_another(self.name, self.shapes, outputs, wide(values), wide(weights))
+        # Other random numbers are drawn in another dtype.
+        same = _core.block_info(self.name).group == "Random" or self.name == "Dropout"
+        backend = ml.NumpyBackend(dtype=self.backend.dtype if same else ml.float64)
+        values, weights = (values, weights) if same else (wide(values), wide(weights))
+        own = self.compile(backend, trainable_keys=self.floats)
+        params, inputs = self.split(values)
+        gradients = own.evaluate_gradients(params, inputs, weights) if weights else {}
+        return own.evaluate(params, inputs), gradients
+
+
+def check(name: str, backend: Any) -> None:
+    native = Native(name, backend)
+    kind = backend.dtype.name
+    step = float(ml_dtypes.finfo(numpy_dtype(kind)).smallest_subnormal)
+    compared = 0
+    for way, sizes in enumerate(SIZES):
+        if name in NOT_EMPTY and not sizes["b"]:
+            continue
+        rng = np.random.default_rng(way)
+        values = native.values(sizes, rng)
+        try:
+            want, wanted = native.wanted(values, {})
+        except REFUSED:
+            continue
+        weights = native.weights(want, rng)
+        outputs, gradients = native.run(values, weights, way)
+        if weights:
+            want, wanted = native.wanted(values, weights)
+        what = f"{name}, {kind}, {sizes}"
+        close(wide(outputs), rounded(want, outputs), f"{what}: output", TOLERANCES[kind])
+        if wanted:
+            wanted = rounded(wanted, values)
+            close(wide(gradients), wanted, f"{what}: gradient of", TOLERANCES[kind], step)
+        compared += 1
+    assert compared >= 3
+
+
+def tier(name: str, dtype: str) -> str:
+    """Cranelift's code has the bits of LLVM's, and is there at once. What LLVM makes is looked at
+    in single precision, and where halves are added up."""
+    adds = _core.block_info(name).group in ("Reduce", "Layer")
+    return "llvm" if dtype == "float32" or (adds and dtype == "bfloat16") else "instant"
+
+
+@pytest.mark.filterwarnings("ignore:(var|std)\\(\\). degrees of freedom:UserWarning")
+@pytest.mark.skipif(not has("cpu"), reason="built without native code")
+@pytest.mark.parametrize("name", _core.block_names())
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_native_code_at_any_size(name, dtype):
+    if name in EXACT_ALONE and dtype in ("bfloat16", "float16"):
+        pytest.skip("drawn from numbers that are rounded at each step")
+    check(name, ml.CpuBackend(dtype=dtype, tier=tier(name, dtype)))
+
+
+@pytest.mark.filterwarnings("ignore:(var|std)\\(\\). degrees of freedom:UserWarning")
+@pytest.mark.skipif(not has("c"), reason="there is no C compiler")
+@pytest.mark.parametrize(("name", "dtype"), SHARE_IN_C)
+def test_c_at_any_size(name, dtype):
+    check(name, ml.CBackend(dtype=dtype))
+
+
+def check_whole(native: Native) -> None:
+    """Beside our own for NumPy, element by element."""
+    own = native.compile(ml.NumpyBackend())
+    for way, sizes in enumerate(SIZES):
+        values = native.values(sizes, np.random.default_rng(way))
+        if "denominator" in values:
+            # By 0 there is no quotient, and NumPy says another one.
+            values["denominator"] = np.maximum(values["denominator"], 1)
+        try:
+            want = own.evaluate(*native.split(values))
+        except (ml.ShapeError, IndexError):
+            continue
+        got, _ = native.run(values, {}, way)
+        for n, y in want.items():
+            assert got[n].dtype == y.dtype
+            np.testing.assert_array_equal(got[n], y, f"{native.name}, {sizes}: {n}")
+
+
+@pytest.mark.skipif(not has("cpu"), reason="built without native code")
+@pytest.mark.parametrize(("dtype", "least"), [("int32", 90), ("uint8", 90), ("bool", 50)])
+def test_integers_and_bools_at_any_size(dtype, least):
+    count = 0
+    for name in _core.block_names():
+        try:
+            native = Native(name, ml.CpuBackend(tier="instant"), {"*": getattr(ml, dtype)})
+        except ml.MithrilError:
+            continue
+        check_whole(native)
+        count += 1
+    assert count >= least
