@@ -10,6 +10,7 @@ from mithril.models import (
     ArgMax,
     ArgMin,
     BatchNorm1d,
+    Buffer,
     Linear,
     Max,
     Min,
@@ -179,6 +180,21 @@ def test_a_guard_names_terminals_and_dims():
         AssertionError, match=r"^block `add`: x_0 == z_0 does not hold: x_0=2, z_0=3"
     ):
         namespace["forward"]({}, arrays)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_inputs_that_do_not_fit_are_told_before_gradients_of_outputs(backend):
+    model = Model()
+    model |= Buffer()(input="x", output="y")
+    model |= Buffer()(input=model.y * model.y[:1], output="z")
+    model = ml.compile(model, backend(), shapes={"x": ["n", 3]}, trainable_keys=["x"])
+    x, ones = (model.backend.ones(2, 3) for _ in range(2))
+    with pytest.raises(ml.ShapeError) as caught:
+        model.evaluate({"x": x}, {}, output_gradients={"z": ones})
+    assert str(caught.value) == (
+        "Incompatible shapes: the dims of inputs do not fit together\n  where: block `multiply`\n"
+        "  got: n = 2, axis 0 of `x` in blocks `indexer`, `multiply`\n  expected: n <= 1"
+    )
 
 
 def halves() -> Model:
