@@ -269,18 +269,20 @@ class Grower:
             return
         x = self.finite(x)
         width = self.choose.choice([2, 3, 4])
-        turned = self.apply(SwapAxes(-1, -2), x)
+        # PyTorch's attention gives 0 where scores are NaN.
+        own = self.apply(NanToNum(), x) if self.special else x
+        turned = self.apply(SwapAxes(-1, -2), own)
         length = shape[-2]
 
         def attention() -> Value:
-            scores = self.apply(MatrixMultiply(), x, turned) * 0.5
-            return self.apply(MatrixMultiply(), self.apply(Softmax(), scores), x)
+            scores = self.apply(MatrixMultiply(), own, turned) * 0.5
+            return self.apply(MatrixMultiply(), self.apply(Softmax(), scores), own)
 
         def masked() -> Value:
             mask = np.tril(np.ones((length, length))) > 0
-            scores = self.apply(MatrixMultiply(), x, turned) * 0.5
+            scores = self.apply(MatrixMultiply(), own, turned) * 0.5
             hidden = self.apply(Where(), mask, scores, -1e9)
-            return self.apply(MatrixMultiply(), self.apply(Softmax(), hidden), x)
+            return self.apply(MatrixMultiply(), self.apply(Softmax(), hidden), own)
 
         def siblings() -> Value:
             one, two = (self.block(Linear(width), x) for _ in range(2))
@@ -296,7 +298,9 @@ class Grower:
                 (attention, shape),
                 (masked, shape),
                 (
-                    lambda: self.block(ScaledDotProduct(is_causal=causal), query=x, key=x, value=x),
+                    lambda: self.block(
+                        ScaledDotProduct(is_causal=causal), query=own, key=own, value=own
+                    ),
                     shape,
                 ),
             ]
