@@ -15,6 +15,7 @@ from mithril.models import (
     Flip,
     LayerNorm,
     Log,
+    MatrixMultiply,
     Model,
     MultiHeadAttention,
     NanToNum,
@@ -193,3 +194,21 @@ def test_dims_that_go_below_zero_are_divided_as_python_does(name):
         outputs = compiled.evaluate({}, {"input": compiled.backend.zeros(n, 2)})
         found = {name: float(value[0, 0]) for name, value in outputs.items()}
         assert found == {"rest": (n - 5) % n, "half": (n - 5) // 2}
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("rows", [0, 2])
+@pytest.mark.parametrize("width", [0, 3])
+def test_gradients_of_an_open_rank_and_an_axis_that_may_be_empty(name, rows, width):
+    backend = BACKENDS[name]()
+    model = Model()
+    model |= MatrixMultiply()(left="x", right="w", output="y")
+    own = {"autodiff": "mithril"} if name in ("torch", "jax") else {}
+    shapes = {"w": ["k", 4]}
+    compiled = ml.compile(model, backend, shapes=shapes, trainable_keys=["x", "w"], **own)
+    params = {"x": backend.ones(rows, 2, width), "w": backend.ones(width, 4)}
+    seed = backend.ones(rows, 2, 4)
+    _, gradients = compiled.evaluate(params, {}, output_gradients=seed)
+    for of, size in {"x": 4, "w": 2 * rows}.items():
+        expected = np.full(params[of].shape, size, "float32")
+        np.testing.assert_array_equal(backend.to_numpy(gradients[of]), expected)
