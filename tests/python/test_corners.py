@@ -16,6 +16,8 @@ from mithril.models import (
     LayerNorm,
     Log,
     MatrixMultiply,
+    Maximum,
+    Minimum,
     Model,
     MultiHeadAttention,
     NanToNum,
@@ -212,3 +214,19 @@ def test_gradients_of_an_open_rank_and_an_axis_that_may_be_empty(name, rows, wid
     for of, size in {"x": 4, "w": 2 * rows}.items():
         expected = np.full(params[of].shape, size, "float32")
         np.testing.assert_array_equal(backend.to_numpy(gradients[of]), expected)
+
+
+@pytest.mark.parametrize("name", ["numpy", "cpu"])
+@pytest.mark.parametrize("block", [Minimum, Maximum])
+def test_the_lesser_of_a_value_and_itself_passes_its_gradient_on(name, block):
+    """Where it is NaN, too: rules take the value in its place."""
+    backend = BACKENDS[name]()
+    model = Model()
+    model |= block()(left="x", right="x", output="y")
+    x, seed = backend.array(np.array([1.0, np.nan, 0.0])), backend.ones(3)
+    for level in ("none", "full"):
+        compiled = ml.compile(
+            model, backend, shapes={"x": [3]}, trainable_keys=["x"], optimization_level=level
+        )
+        _, gradients = compiled.evaluate({"x": x}, {}, output_gradients=seed)
+        assert backend.to_numpy(gradients["x"]).tolist() == [1, 1, 1]
