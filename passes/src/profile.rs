@@ -61,7 +61,7 @@ pub const NATIVE: Profile = Profile { overhead: 40.0, products: 80.0, scalars: 8
 const LONGEST: u64 = 1 << 46;
 
 /// What a symbol counts where its size is not known.
-const NOMINAL: i64 = 128;
+pub const NOMINAL: i64 = 128;
 
 /// The picoseconds that an operation takes. Operands are told by their types, and each by the place
 /// of the first one that is the same value.

@@ -348,3 +348,12 @@ def test_arithmetic_on_zeros_of_an_open_shape_is_done_when_compiling(math: str) 
     for n in (0, 2):
         x = np.arange(3.0 * n, dtype=np.float32).reshape(n, 3)
         np.testing.assert_array_equal(compiled.evaluate({}, {"x": x})["y"], x + 2)
+
+
+def test_dims_without_numbers_are_told_of_estimates() -> None:
+    def explained(*shape: Any) -> str:
+        compiled = ml.compile(Softmax(), ml.NumpyBackend(), shapes={"input": list(shape)})
+        return str(compiled.explain()).splitlines()[0]
+
+    assert explained("n", 3).endswith(" after, where dims without numbers are 128")
+    assert explained(2, 3).endswith(" after")
