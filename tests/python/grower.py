@@ -112,6 +112,10 @@ class Grower:
         one is NaN."""
         return self.apply(Tanh(), x) if self.special else x
 
+    def log_of_exp(self, power: Value) -> Value:
+        """Not where numbers are tiny: XLA takes log(exp(x)) for x, which is then not 0."""
+        return power * 0.5 if self.special else power.log()
+
     def unary(self) -> None:
         x, shape = self.pick()
         tame = self.apply(Tanh(), x)
@@ -132,7 +136,7 @@ class Grower:
             (x**2 + 0.5).log,
             lambda: (x * x + 1.0) ** -0.5,
             lambda: 1.0 / (1.0 + (-tame).exp()),
-            lambda: tame.exp().log(),
+            lambda: self.log_of_exp(tame.exp()),
             lambda: self.apply(Absolute(), x),
             lambda: self.apply(Gelu(), self.finite(x)),
             lambda: self.apply(Silu(), x),
@@ -179,7 +183,7 @@ class Grower:
                 lambda: x.max(**options),
                 lambda: x.var(**options),
                 lambda: x.sum(**options) / float(shape[axis]),
-                lambda: self.apply(Tanh(), x).exp().sum(**options).log(),
+                lambda: self.log_of_exp(self.apply(Tanh(), x).exp().sum(**options)),
             ]
         if left:
             self.keep(self.choose.choice(ways)(), left)
