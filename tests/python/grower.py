@@ -46,7 +46,8 @@ from mithril.models import (
 SHAPES = [(3, 4), (4, 4), (2, 3, 4), (4,), (3, 1), (1, 4)]
 EMPTY = [(0, 4), (3, 0), (2, 0, 4), (0,)]
 INTEGERS = [ml.int8, ml.int32, ml.int64]
-# How far numbers are from whole ones before they are cut to them, so that rounding decides nothing.
+# How far numbers are from whole ones before they are cut to them, and what they are compared with
+# from whole ones, so that rounding decides nothing.
 APART = 0.1234
 
 Value = Any
@@ -350,8 +351,15 @@ class Grower:
     def truth(self) -> None:
         """Truths: comparisons, and what is made of them."""
         if not self.truths or self.choose.random() < 0.5:
-            x, shape = self.pick(self.choose.choice([self.floats, self.integers or self.floats]))
-            ways = [lambda: x > 0, lambda: x <= 1, lambda: x == x, lambda: x >= -1]  # noqa: PLR0124
+            among = self.choose.choice([self.floats, self.integers or self.floats])
+            x, shape = self.pick(among)
+            edge = 0 if among is self.integers else APART
+            ways = [
+                lambda: x > edge,
+                lambda: x <= 1 + edge,
+                lambda: x == x,  # noqa: PLR0124
+                lambda: x >= -1 - edge,
+            ]
             self.truths.append(Known(self.choose.choice(ways)(), shape))
             return
         p, shape = self.pick(self.truths)
