@@ -112,13 +112,13 @@ prims! {
         "The angle of the point whose ordinate is x and abscissa y, with the IEEE results at \
         zeros and infinities."
     Min "min" Same [
-        "select(x < y, 1, select(x == y, 0.5, 0))",
-        "select(y < x, 1, select(x == y, 0.5, 0))",
+        "select(x < y, 1, select(x > y, 0, 0.5))",
+        "select(y < x, 1, select(y > x, 0, 0.5))",
     ]
         "The lesser; NaN if either is; min(-0, +0) = -0 in either order. Bool: and."
     Max "max" Same [
-        "select(x > y, 1, select(x == y, 0.5, 0))",
-        "select(y > x, 1, select(x == y, 0.5, 0))",
+        "select(x > y, 1, select(x < y, 0, 0.5))",
+        "select(y > x, 1, select(y < x, 0, 0.5))",
     ]
         "The greater; NaN if either is; max(-0, +0) = +0 in either order. Bool: or."
     Eq "eq" Test ["0", "0"] "x = y; false where either is NaN; -0 = +0."

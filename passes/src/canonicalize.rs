@@ -121,6 +121,7 @@ const NEW: u32 = u32::MAX;
 struct Found {
     rule: &'static Rule,
     vars: [Option<Value>; VARS],
+    part: usize,
     /// Of the operations on the right, outermost first.
     attrs: SmallVec<[Attrs; 1]>,
     loc: Loc,
@@ -191,7 +192,8 @@ impl Simplifier<'_, '_> {
                 let mut loc = loc.clone();
                 let inner = found.numbers().filter(|number| *number != NEW);
                 inner.for_each(|number| loc.merge(&function.ops[number as usize].loc));
-                first = Some(Found { rule, vars: found.vars(), attrs, loc });
+                let (vars, part) = (found.vars(), found.part());
+                first = Some(Found { rule, vars, part, attrs, loc });
                 ControlFlow::Break(())
             });
             first
@@ -224,6 +226,13 @@ impl Simplifier<'_, '_> {
                 let operands = args.iter().map(|arg| self.term(*arg, found, root.ty, fuel));
                 let operands: Result<SmallVec<[Value; 3]>> = operands.collect();
                 self.add(*op, &operands?, attrs, Some(root.ty), &found.loc, fuel - 1)
+            }
+            Node::Neighbours(op, term) => {
+                let value = self.term(*term, found, root.ty, fuel)?;
+                let mut operands = root.operands.to_vec();
+                operands.splice(found.part..found.part + 2, [value]);
+                let attrs = root.attrs.into();
+                self.add(*op, &operands, attrs, Some(root.ty), &found.loc, fuel - 1)
             }
             Node::Var(i) => {
                 let value = found.vars[*i].expect("the left side has the right side's variables");

@@ -54,7 +54,7 @@ pub fn alone(module: &Module, rule: &'static Rule) -> Result<Option<Function>> {
     let budget = Eqsat { math: Class::Fast, iterations: 1, ..Eqsat::default() };
     let mut terms = Terms::new(function);
     match is_joining(rule) {
-        true => siblings::join(&mut terms, rule),
+        true => siblings::join(&mut terms, rule, false),
         false => saturate::saturate(&mut terms, &budget, &|_| std::slice::from_ref(&rule)),
     };
     match Extraction::best(&terms, budget.target, true)? {
@@ -94,7 +94,7 @@ impl Eqsat {
         let mut terms = Terms::new(function);
         let mut applied = saturate::saturate(&mut terms, self, &|op| of_root(op));
         for rule in RULES.iter().filter(|rule| self.join && is_joining(rule) && self.takes(rule)) {
-            applied += siblings::join(&mut terms, rule);
+            applied += siblings::join(&mut terms, rule, self.target.profile.streams);
         }
         if applied == 0 {
             return Ok(None);

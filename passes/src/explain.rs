@@ -21,6 +21,8 @@ pub struct Explanation {
     pub before: u64,
     /// Those it takes as it was rewritten.
     pub after: u64,
+    /// Whether dims have no numbers, which estimates take to be [`profile::NOMINAL`].
+    pub open: bool,
     /// The rules that fired, the most valuable first.
     pub rules: Vec<Fired>,
 }
@@ -50,13 +52,14 @@ pub fn explain(
     gradients: bool,
     effort: &Effort,
 ) -> Result<Explanation> {
-    let run = |effort: &Effort| -> Result<(u64, Report)> {
+    let run = |effort: &Effort| -> Result<(Module, Report)> {
         let pipeline = rewritten(shapes.clone(), target, gradients, effort);
-        let (module, report) = Driver::default().run(&pipeline, module)?;
-        Ok((profile::of_module(&module, target)?, report))
+        Driver::default().run(&pipeline, module)
     };
-    let (before, _) = run(&Effort { level: Level::None, ..effort.clone() })?;
-    let (after, report) = run(effort)?;
+    let time = |module: &Module| profile::of_module(module, target);
+    let before = time(&run(&Effort { level: Level::None, ..effort.clone() })?.0)?;
+    let (rewritten, report) = run(effort)?;
+    let after = time(&rewritten)?;
     let mut rules: Vec<Fired> = Vec::new();
     for rewrite in &report.rewrites {
         let Some(rule) = RULES.iter().find(|rule| rule.name == rewrite.rule) else {
@@ -73,10 +76,20 @@ pub fn explain(
     for fired in &mut rules {
         let mut effort = effort.clone();
         effort.without.push(fired.name.to_string());
-        fired.gain = run(&effort)?.0 as i64 - after as i64;
+        fired.gain = time(&run(&effort)?.0)? as i64 - after as i64;
     }
     rules.sort_by_key(|fired| std::cmp::Reverse(fired.gain));
-    Ok(Explanation { before, after, rules })
+    Ok(Explanation { before, after, open: is_open(&rewritten), rules })
+}
+
+/// Whether the program is called with arrays of which some dims have no numbers.
+fn is_open(module: &Module) -> bool {
+    module.entry().is_some_and(|entry| {
+        let mut any = false;
+        let types = entry.arguments().map(|(value, _)| entry.ty(value));
+        types.for_each(|ty| ty.shape.for_each_symbol(&mut |_| any = true));
+        any
+    })
 }
 
 impl Fired {
@@ -108,7 +121,12 @@ impl Display for Explanation {
 
 impl Explanation {
     fn head(&self) -> String {
-        format!("estimated: {} before, {} after", time(self.before), time(self.after))
+        let (before, after) = (time(self.before), time(self.after));
+        let open = match self.open {
+            true => format!(", where dims without numbers are {}", profile::NOMINAL),
+            false => String::new(),
+        };
+        format!("estimated: {before} before, {after} after{open}")
     }
 
     fn table(&self) -> Table {

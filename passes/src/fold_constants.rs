@@ -3,7 +3,7 @@
 use mithril_ir::attr::Attr;
 use mithril_ir::builder::Builder;
 use mithril_ir::diagnostic::Result;
-use mithril_ir::dim::Dim;
+use mithril_ir::dim::{Dim, Symbol};
 use mithril_ir::evaluate::evaluate;
 use mithril_ir::graph::{Function, Module, Operation, ResultDef, Role, Value};
 use mithril_ir::op::access::Access;
@@ -21,8 +21,9 @@ use crate::rebuild::{Rebuild, each_function};
 pub const LIMIT: usize = 4096;
 
 pass! {
-    /// Computes operations on literals by the reference evaluator. What they read and give is
-    /// bounded by counts of elements.
+    /// Computes operations on literals by the reference evaluator, and elementwise ones on what is
+    /// one number in all elements, whatever its shape. What they read and give is bounded by counts
+    /// of elements.
     pub struct FoldConstants("fold-constants") {
         /// The most elements of a result.
         limit: usize = LIMIT,
@@ -40,6 +41,37 @@ impl Pass for FoldConstants {
     }
 }
 
+/// What is known of the values of the new function.
+#[derive(Default)]
+struct Known {
+    literals: FxHashMap<Value, Tensor>,
+    /// Of what is one number in all elements, that number.
+    numbers: FxHashMap<Value, Tensor>,
+}
+
+impl Known {
+    fn literal(&mut self, value: Value, tensor: Tensor) {
+        if let Some(number) = number(&tensor) {
+            self.numbers.insert(value, number);
+        }
+        self.literals.insert(value, tensor);
+    }
+
+    /// Notes what an operation that is kept gives. Layouts of one operand but repeat and move its
+    /// elements.
+    fn kept(&mut self, op: &Operation, operands: &[Value], value: Value) {
+        match (op.op.kind, op.attrs.first(), operands) {
+            (Kind::Constant, Some(Attr::Tensor(tensor)), []) => self.literal(value, tensor.clone()),
+            (Kind::Layout, _, [operand]) => {
+                if let Some(number) = self.numbers.get(operand).cloned() {
+                    self.numbers.insert(value, number);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
 impl FoldConstants {
     fn function(
         &self,
@@ -48,28 +80,28 @@ impl FoldConstants {
         cx: &mut PassContext,
     ) -> Result<Option<Function>> {
         let mut rebuild = Rebuild::new(module, function);
-        // Values of the new function.
-        let mut literals: FxHashMap<Value, Tensor> = FxHashMap::default();
+        let mut known = Known::default();
         let mut count = 0;
         for op in &function.ops {
-            match self.fold(function, op, &rebuild, &literals) {
-                Some(tensor) => {
-                    rebuild.builder.set_loc(op.loc.clone());
-                    let value = rebuild.builder.constant(tensor.clone());
-                    literals.insert(value, tensor);
-                    rebuild.replace(op.result(), value);
-                    cx.log("fold", &op.loc);
-                    count += 1;
-                }
-                None => {
-                    rebuild.keep(op)?;
-                    if let (Kind::Constant, Some(Attr::Tensor(tensor))) =
-                        (op.op.kind, op.attrs.first())
-                    {
-                        literals.insert(rebuild.value(op.result()), tensor.clone());
-                    }
-                }
+            let operands = rebuild.operands(op);
+            rebuild.builder.set_loc(op.loc.clone());
+            if let Some(tensor) = self.fold(function, op, &operands, &known.literals) {
+                let value = rebuild.builder.constant(tensor.clone());
+                known.literal(value, tensor);
+                rebuild.replace(op.result(), value);
+            } else if let Some(number) = repeated(function, op, &operands, &known.numbers) {
+                let one = rebuild.builder.constant(number.clone());
+                let shape = function.ty(op.result()).shape.clone();
+                let value = rebuild.builder.var(one).broadcast_to(shape).value;
+                known.numbers.insert(value, number);
+                rebuild.replace(op.result(), value);
+            } else {
+                rebuild.keep(op)?;
+                known.kept(op, &operands, rebuild.value(op.first));
+                continue;
             }
+            cx.log("fold", &op.loc);
+            count += 1;
         }
         cx.count("ops-folded", count);
         if count == 0 {
@@ -83,7 +115,7 @@ impl FoldConstants {
         &self,
         function: &Function,
         op: &Operation,
-        rebuild: &Rebuild,
+        operands: &[Value],
         literals: &FxHashMap<Value, Tensor>,
     ) -> Option<Tensor> {
         match op.op.kind {
@@ -102,7 +134,6 @@ impl FoldConstants {
         let ty = function.ty(op.result());
         let shape = ty.shape.as_fixed()?;
         let elements = shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d))?;
-        let operands = rebuild.operands(op);
         let literal = |v: &Value| literals.get(v).cloned();
         let tensors: Vec<Tensor> = operands.iter().map(literal).collect::<Option<_>>()?;
         let read: usize = tensors.iter().map(Tensor::len).sum();
@@ -113,6 +144,46 @@ impl FoldConstants {
         let result = evaluated(op.op, &op.attrs, &tensors)?;
         (result.shape() == shape && result.dtype() == ty.dtype).then_some(result)
     }
+}
+
+/// The number that an elementwise operation on numbers gives in all elements; `None` where an operand
+/// is none, or where the shape is not what arguments say.
+fn repeated(
+    function: &Function,
+    op: &Operation,
+    operands: &[Value],
+    numbers: &FxHashMap<Value, Tensor>,
+) -> Option<Tensor> {
+    if op.op.kind != Kind::Elementwise || operands.is_empty() {
+        return None;
+    }
+    let number = |v: &Value| numbers.get(v).cloned();
+    let tensors: Vec<Tensor> = operands.iter().map(number).collect::<Option<_>>()?;
+    let ty = function.ty(op.result());
+    let result = evaluated(op.op, &op.attrs, &tensors)?;
+    (is_shown(function, &ty.shape) && result.dtype() == ty.dtype).then_some(result)
+}
+
+/// Whether arguments have all dims of the shape.
+fn is_shown(function: &Function, shape: &Shape) -> bool {
+    let shows = |symbol: &Symbol| {
+        let mut any = false;
+        for (value, _) in function.arguments() {
+            function.ty(value).shape.for_each_symbol(&mut |own| any |= own == symbol);
+        }
+        any
+    };
+    let mut all = !shape.dims.iter().any(Dim::is_unknown);
+    shape.for_each_symbol(&mut |symbol| all &= shows(symbol));
+    all
+}
+
+/// The number that all elements of a tensor are.
+fn number(tensor: &Tensor) -> Option<Tensor> {
+    let first = (!tensor.is_empty()).then(|| tensor.element_bits(0))?;
+    let same = (1..tensor.len()).all(|at| tensor.element_bits(at) == first);
+    let bytes = &tensor.bytes()[..tensor.dtype().bytes()];
+    same.then(|| Tensor::from_bytes(tensor.dtype(), vec![], bytes).ok())?
 }
 
 /// Whether the operation gives what it reads and nothing more: constants are joined whatever they

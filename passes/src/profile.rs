@@ -35,6 +35,9 @@ pub struct Profile {
     pub fuses: bool,
     /// The share of the time of its parts that a composite takes which the target has whole.
     pub whole: f64,
+    /// Whether products read what lies in their order as fast as they multiply: joining those that
+    /// share such an operand gains nothing, whatever `bytes` says.
+    pub streams: bool,
 }
 
 /// A framework on one core, which runs each operation for itself.
@@ -46,22 +49,25 @@ pub const FRAMEWORK: Profile = Profile {
     view: 1.0,
     fuses: false,
     whole: 0.5,
+    streams: false,
 };
 
 /// A framework whose views are little more than their new sizes.
 pub const PLAIN: Profile = Profile { view: 0.25, ..FRAMEWORK };
 
-/// A framework that compiles what it is given.
-pub const COMPILED: Profile = Profile { overhead: 100.0, fuses: true, whole: 0.9, ..FRAMEWORK };
+/// A framework that compiles what it is given. Operands that are turned it turns for each product.
+pub const COMPILED: Profile =
+    Profile { overhead: 100.0, fuses: true, whole: 0.9, streams: true, ..FRAMEWORK };
 
 /// Native code on one core.
-pub const NATIVE: Profile = Profile { overhead: 40.0, products: 80.0, scalars: 8.0, ..COMPILED };
+pub const NATIVE: Profile =
+    Profile { overhead: 40.0, products: 80.0, scalars: 8.0, streams: false, ..COMPILED };
 
 /// The most picoseconds that one operation counts, so that sums stay numbers.
 const LONGEST: u64 = 1 << 46;
 
 /// What a symbol counts where its size is not known.
-const NOMINAL: i64 = 128;
+pub const NOMINAL: i64 = 128;
 
 /// The picoseconds that an operation takes. Operands are told by their types, and each by the place
 /// of the first one that is the same value.

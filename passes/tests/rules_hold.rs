@@ -11,8 +11,10 @@ use proofs::{examples, prove, small};
 
 #[test]
 fn every_rule_keeps_the_numbers() {
+    // Layouts and casts need attributes: they are tried on all that is small.
     let by_example = |rule: &Rule| examples().any(|example| example.rule == rule.name);
-    let rules = RULES.iter().filter(|rule| !rule.always || by_example(rule));
+    let apart = |rule: &Rule| rule.always && ["layout", "cast"].contains(&rule.topic);
+    let rules = RULES.iter().filter(|rule| !apart(rule) || by_example(rule));
     let failures: Vec<String> =
         rules.filter_map(|rule| Some(format!("{}: {}", rule.name, prove(rule).err()?))).collect();
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));

@@ -46,7 +46,8 @@ from mithril.models import (
 SHAPES = [(3, 4), (4, 4), (2, 3, 4), (4,), (3, 1), (1, 4)]
 EMPTY = [(0, 4), (3, 0), (2, 0, 4), (0,)]
 INTEGERS = [ml.int8, ml.int32, ml.int64]
-# How far numbers are from whole ones before they are cut to them, so that rounding decides nothing.
+# How far numbers are from whole ones before they are cut to them, and what they are compared with
+# from whole ones, so that rounding decides nothing.
 APART = 0.1234
 
 Value = Any
@@ -112,6 +113,10 @@ class Grower:
         one is NaN."""
         return self.apply(Tanh(), x) if self.special else x
 
+    def log_of_exp(self, power: Value) -> Value:
+        """Not where numbers are tiny: XLA takes log(exp(x)) for x, which is then not 0."""
+        return power * 0.5 if self.special else power.log()
+
     def unary(self) -> None:
         x, shape = self.pick()
         tame = self.apply(Tanh(), x)
@@ -132,7 +137,7 @@ class Grower:
             (x**2 + 0.5).log,
             lambda: (x * x + 1.0) ** -0.5,
             lambda: 1.0 / (1.0 + (-tame).exp()),
-            lambda: tame.exp().log(),
+            lambda: self.log_of_exp(tame.exp()),
             lambda: self.apply(Absolute(), x),
             lambda: self.apply(Gelu(), self.finite(x)),
             lambda: self.apply(Silu(), x),
@@ -179,7 +184,7 @@ class Grower:
                 lambda: x.max(**options),
                 lambda: x.var(**options),
                 lambda: x.sum(**options) / float(shape[axis]),
-                lambda: self.apply(Tanh(), x).exp().sum(**options).log(),
+                lambda: self.log_of_exp(self.apply(Tanh(), x).exp().sum(**options)),
             ]
         if left:
             self.keep(self.choose.choice(ways)(), left)
@@ -269,18 +274,20 @@ class Grower:
             return
         x = self.finite(x)
         width = self.choose.choice([2, 3, 4])
-        turned = self.apply(SwapAxes(-1, -2), x)
+        # PyTorch's attention gives 0 where scores are NaN.
+        own = self.apply(NanToNum(), x) if self.special else x
+        turned = self.apply(SwapAxes(-1, -2), own)
         length = shape[-2]
 
         def attention() -> Value:
-            scores = self.apply(MatrixMultiply(), x, turned) * 0.5
-            return self.apply(MatrixMultiply(), self.apply(Softmax(), scores), x)
+            scores = self.apply(MatrixMultiply(), own, turned) * 0.5
+            return self.apply(MatrixMultiply(), self.apply(Softmax(), scores), own)
 
         def masked() -> Value:
             mask = np.tril(np.ones((length, length))) > 0
-            scores = self.apply(MatrixMultiply(), x, turned) * 0.5
+            scores = self.apply(MatrixMultiply(), own, turned) * 0.5
             hidden = self.apply(Where(), mask, scores, -1e9)
-            return self.apply(MatrixMultiply(), self.apply(Softmax(), hidden), x)
+            return self.apply(MatrixMultiply(), self.apply(Softmax(), hidden), own)
 
         def siblings() -> Value:
             one, two = (self.block(Linear(width), x) for _ in range(2))
@@ -296,7 +303,9 @@ class Grower:
                 (attention, shape),
                 (masked, shape),
                 (
-                    lambda: self.block(ScaledDotProduct(is_causal=causal), query=x, key=x, value=x),
+                    lambda: self.block(
+                        ScaledDotProduct(is_causal=causal), query=own, key=own, value=own
+                    ),
                     shape,
                 ),
             ]
@@ -342,8 +351,15 @@ class Grower:
     def truth(self) -> None:
         """Truths: comparisons, and what is made of them."""
         if not self.truths or self.choose.random() < 0.5:
-            x, shape = self.pick(self.choose.choice([self.floats, self.integers or self.floats]))
-            ways = [lambda: x > 0, lambda: x <= 1, lambda: x == x, lambda: x >= -1]  # noqa: PLR0124
+            among = self.choose.choice([self.floats, self.integers or self.floats])
+            x, shape = self.pick(among)
+            edge = 0 if among is self.integers else APART
+            ways = [
+                lambda: x > edge,
+                lambda: x <= 1 + edge,
+                lambda: x == x,  # noqa: PLR0124
+                lambda: x >= -1 - edge,
+            ]
             self.truths.append(Known(self.choose.choice(ways)(), shape))
             return
         p, shape = self.pick(self.truths)

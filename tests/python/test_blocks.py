@@ -29,7 +29,7 @@ def results(name: str, case: Case, backend: Any) -> Any:
     model, shapes = build(name, case)
     options = {"shapes": shapes, "jit": backend.kind == "c"}
     probe = ml.compile(model, backend, **options)
-    floats = [n for n in probe.inputs if probe._dtypes[n].startswith("float")]
+    floats = [n for n in probe.inputs if probe._arguments.dtypes[n].startswith("float")]
     compiled = ml.compile(model, backend, trainable_keys=floats, **options)
     rng = np.random.default_rng(7)
     arguments = {a.name: a for a in compiled._program.arguments}

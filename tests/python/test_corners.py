@@ -15,6 +15,9 @@ from mithril.models import (
     Flip,
     LayerNorm,
     Log,
+    MatrixMultiply,
+    Maximum,
+    Minimum,
     Model,
     MultiHeadAttention,
     NanToNum,
@@ -211,3 +214,37 @@ def test_dims_that_go_below_zero_are_divided_as_python_does(name):
         outputs = compiled.evaluate({}, {"input": compiled.backend.zeros(n, 2)})
         found = {name: float(value[0, 0]) for name, value in outputs.items()}
         assert found == {"rest": (n - 5) % n, "half": (n - 5) // 2}
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("rows", [0, 2])
+@pytest.mark.parametrize("width", [0, 3])
+def test_gradients_of_an_open_rank_and_an_axis_that_may_be_empty(name, rows, width):
+    backend = BACKENDS[name]()
+    model = Model()
+    model |= MatrixMultiply()(left="x", right="w", output="y")
+    own = {"autodiff": "mithril"} if name in ("torch", "jax") else {}
+    shapes = {"w": ["k", 4]}
+    compiled = ml.compile(model, backend, shapes=shapes, trainable_keys=["x", "w"], **own)
+    params = {"x": backend.ones(rows, 2, width), "w": backend.ones(width, 4)}
+    seed = backend.ones(rows, 2, 4)
+    _, gradients = compiled.evaluate(params, {}, output_gradients=seed)
+    for of, size in {"x": 4, "w": 2 * rows}.items():
+        expected = np.full(params[of].shape, size, "float32")
+        np.testing.assert_array_equal(backend.to_numpy(gradients[of]), expected)
+
+
+@pytest.mark.parametrize("name", ["numpy", "cpu"])
+@pytest.mark.parametrize("block", [Minimum, Maximum])
+def test_the_lesser_of_a_value_and_itself_passes_its_gradient_on(name, block):
+    """Where it is NaN, too: rules take the value in its place."""
+    backend = BACKENDS[name]()
+    model = Model()
+    model |= block()(left="x", right="x", output="y")
+    x, seed = backend.array(np.array([1.0, np.nan, 0.0])), backend.ones(3)
+    for level in ("none", "full"):
+        compiled = ml.compile(
+            model, backend, shapes={"x": [3]}, trainable_keys=["x"], optimization_level=level
+        )
+        _, gradients = compiled.evaluate({"x": x}, {}, output_gradients=seed)
+        assert backend.to_numpy(gradients["x"]).tolist() == [1, 1, 1]

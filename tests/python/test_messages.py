@@ -5,7 +5,6 @@ import threading
 
 import numpy as np
 import pytest
-from conftest import INSTALLED, MAKERS
 
 import mithril as ml
 from mithril.models import (
@@ -13,9 +12,6 @@ from mithril.models import (
     L2,
     MLP,
     Accuracy,
-    Add,
-    ArgMax,
-    ArgMin,
     BatchNorm1d,
     Buffer,
     Concat,
@@ -24,19 +20,14 @@ from mithril.models import (
     Linear,
     Max,
     Mean,
-    Min,
     Model,
     Relu,
     Reshape,
     Sequential,
-    Split,
     SquaredError,
-    TopK,
-    Zeros,
 )
 
 NUMPY = ml.NumpyBackend()
-BACKENDS = [getattr(ml, MAKERS[kind]) for kind in INSTALLED if kind != "c"]
 X = np.ones((2, 3), "float32")
 
 
@@ -256,11 +247,6 @@ CASES = {
         "Incompatible shapes: the dims of inputs do not fit together\n"
         "  where: block `reshape`\n  got: n = 3, axis 0 of `input`\n  expected: n%2 == 0",
     ),
-    "parts that do not divide": (
-        lambda: compiled(halves(), {"x": [None]}).evaluate({}, {"x": X[0]}),
-        "Incompatible shapes: the dims of inputs do not fit together\n  where: block `split`\n"
-        "  got: x_0 = 3, axis 0 of `x`\n  expected: x_0%2 == 0",
-    ),
     "no text of a model": (
         lambda: Model.from_json(None),
         "`from_json` reads the text that `to_json` wrote\n  got: NoneType\n  expected: a string",
@@ -468,142 +454,6 @@ def test_functions_of_torch_take_no_connections():
         torch.exp(connected().y)
     with pytest.raises(ml.UsageError, match=r"`torch.cat` takes numbers"):
         torch.cat([torch.ones(2), connected().y])
-
-
-def test_arrays_of_another_framework_are_told_so():
-    torch = pytest.importorskip("torch")
-    model = compiled(Relu(), {"input": [2]})
-    with pytest.raises(ml.MithrilError) as caught:
-        model.evaluate({}, {"input": torch.ones(2)})
-    assert str(caught.value) == (
-        "`input` of inputs is an array of another framework\n  got: torch.Tensor\n"
-        "  expected: an array of the backend\n  hint: `backend.array(x)` makes one"
-    )
-
-
-def test_a_guard_names_terminals_and_dims():
-    model = Model()
-    model |= Add()(left="x", right="z", output="y")
-    model = compiled(model, {"x": [None], "z": [None]})
-    arrays = {"x": np.ones(2, "float32"), "z": np.ones(3, "float32")}
-    with pytest.raises(ml.ShapeError) as caught:
-        model.evaluate({}, arrays)
-    assert str(caught.value) == (
-        "Incompatible shapes: the dims of inputs do not fit together\n  where: block `add`\n"
-        "  got: x_0 = 2, axis 0 of `x`\n  got: z_0 = 3, axis 0 of `z`\n  expected: x_0 == z_0"
-    )
-    namespace = {}
-    exec(model.code, namespace)
-    with pytest.raises(
-        AssertionError, match=r"^block `add`: x_0 == z_0 does not hold: x_0=2, z_0=3"
-    ):
-        namespace["forward"]({}, arrays)
-
-
-def halves() -> Model:
-    model = Model()
-    model |= Split(2)(input="x", output="y")
-    model |= Add()(left=model.y[0], right=model.y[1], output="z")
-    return model
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("shapes", [{}, {"a": [None, 4], "b": [None, 5]}])
-def test_batches_that_differ_name_blocks_terminals_and_dims(backend, shapes):
-    model = Model()
-    model |= Linear(3)(input="a", output="u")
-    model |= Linear(3)(input="b", output="v")
-    model |= Add()(left="u", right="v", output="y")
-    model = ml.compile(model, backend(), shapes=shapes)
-    arrays = {"a": np.ones((2, 4), "float32"), "b": np.ones((3, 5), "float32")}
-    with pytest.raises(ml.ShapeError) as caught:
-        model.evaluate(model.randomize_params(seed=1), arrays)
-    said = str(caught.value)
-    guarded = (
-        "Incompatible shapes: the dims of inputs do not fit together\n  where: block `add`\n"
-        "  got: a_0 = 2, axis 0 of `a` in block `linear_0`\n"
-        "  got: b_0 = 3, axis 0 of `b` in block `linear_1`\n  expected: a_0 == b_0"
-    )
-    inferred = (
-        "Incompatible shapes\n  where: block `add` (Add)\n"
-        "  left: tensor<2 x 3 x f32> from `linear_0.output`\n"
-        "  right: tensor<3 x 3 x f32> from `linear_1.output`\n"
-        "  got: [2 x 3] and [3 x 3]: 2 against 3 in axis -2\n"
-        "  expected: dims that are equal, or 1, from the back"
-    )
-    # Ranks that are open when source is generated are known to native code at the first call.
-    assert said == (guarded if shapes or backend is ml.CpuBackend else inferred)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_dicts_that_are_none(backend):
-    model = ml.compile(Relu(), backend())
-    for arguments, name in [((None, {"input": X}), "params"), (({}, None), "inputs")]:
-        with pytest.raises(ml.MithrilError, match=f"^`{name}` is a dict of arrays by name\n"):
-            model.evaluate(*arguments)
-
-
-def test_parts_of_a_dim_that_varies():
-    model = compiled(halves(), {"x": ["n"]})
-    for n in (2, 6):
-        x = np.arange(n, dtype="float32")
-        assert np.array_equal(model.evaluate({}, {"x": x})["z"], x[: n // 2] + x[n // 2 :])
-    assert "assert n % 2 == 0" in model.code
-
-
-def test_a_batch_of_one_is_no_batch_at_run_time():
-    model = compiled(BatchNorm1d(), {"input": ["n", 3]})
-    params = model.randomize_params(seed=1)
-    with pytest.raises(ml.ShapeError, match="n = 1, axis 0 of `input`\n  expected: n >= 2"):
-        model.evaluate(params, {"input": np.ones((1, 3), "float32")})
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("block", [Max(0), Min(0), ArgMax(0), ArgMin(0)])
-def test_none_of_no_elements_is_chosen_at_run_time(backend, block):
-    model = ml.compile(block, backend(), shapes={"input": ["n", 3]})
-    with pytest.raises(ml.ShapeError, match="n = 0, axis 0 of `input`\n  expected: n >= 1"):
-        model.evaluate({}, {"input": X[:0]})
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("block", [Max(), Min(), ArgMax()])
-def test_none_of_no_elements_is_chosen_of_an_open_rank(backend, block):
-    model = ml.compile(block, backend())
-    model.evaluate({}, {"input": X})
-    with pytest.raises(ml.ShapeError, match=r"where: block `\w+`(.|\n)*expected: \w+ .*"):
-        model.evaluate({}, {"input": X[:0]})
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_top_k_takes_no_more_than_there_is_at_run_time(backend):
-    model = ml.compile(TopK(3, axis=0), backend(), shapes={"input": ["n", 3]})
-    with pytest.raises(ml.ShapeError, match="n = 2, axis 0 of `input`\n  expected: n >= 3"):
-        model.evaluate({}, {"input": X})
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_arrays_beyond_memory(backend):
-    model = ml.compile(Zeros([10**6, 10**6]), backend())
-    with pytest.raises(ml.MithrilError, match=r"^Out of memory"):
-        model.evaluate({}, {})
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_scalars_of_numpy_are_arrays(backend):
-    model = ml.compile(Relu(), backend(), shapes={"input": []})
-    assert float(model.evaluate({}, {"input": np.float32(2)})["output"]) == 2
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_arrays_of_numpy_lie_in_memory_as_they_like(backend):
-    model = ml.compile(Relu(), backend(), shapes={"input": [None, None]})
-    x = np.arange(12, dtype="float32").reshape(3, 4) - 6
-    fixed = x.copy()
-    fixed.setflags(write=False)
-    for own in (x[::-1], x[:, ::-2], x.T, fixed):
-        got = model.backend.to_numpy(model.evaluate({}, {"input": own})["output"])
-        np.testing.assert_array_equal(got, np.maximum(own, 0))
 
 
 @pytest.mark.parametrize(("depth", "stack"), [(2000, 0), (200, 512 << 10)])

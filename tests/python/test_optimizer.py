@@ -34,6 +34,7 @@ from mithril.models import (
     SwapAxes,
     Tanh,
     Where,
+    ZerosLike,
 )
 
 Value = Any
@@ -333,3 +334,26 @@ def test_clumsy_models_become_neat(case: Case) -> None:
     kept = compiled(case.clumsy, optimization_level="none")
     expected = kept.evaluate({}, inputs)["y"]
     np.testing.assert_allclose(clumsy.evaluate({}, inputs)["y"], expected, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("math", ["exact", "recognise"])
+def test_arithmetic_on_zeros_of_an_open_shape_is_done_when_compiling(math: str) -> None:
+    w = Writer()
+    x = w.input("x")
+    model = w.done(w(ZerosLike(), x) * 3.0 + 2.0 + x)
+    shapes = {"x": ["n", 3]}
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes=shapes, inference=True, math=math)
+    assert "np.full(x.shape, 2.0, dtype=np.float32)" in compiled.code
+    assert compiled.code.count(" + ") == 1
+    for n in (0, 2):
+        x = np.arange(3.0 * n, dtype=np.float32).reshape(n, 3)
+        np.testing.assert_array_equal(compiled.evaluate({}, {"x": x})["y"], x + 2)
+
+
+def test_dims_without_numbers_are_told_of_estimates() -> None:
+    def explained(*shape: Any) -> str:
+        compiled = ml.compile(Softmax(), ml.NumpyBackend(), shapes={"input": list(shape)})
+        return str(compiled.explain()).splitlines()[0]
+
+    assert explained("n", 3).endswith(" after, where dims without numbers are 128")
+    assert explained(2, 3).endswith(" after")

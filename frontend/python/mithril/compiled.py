@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from zlib import crc32
 
 from . import _core
+from .arguments import Arguments
 from .deferred import Deferred
 from .errors import BackendError, MithrilError, TerminalError, UsageError, shown
 from .misfits import raise_misfit
+from .reports import reported
 from .seeds import Seeds, listed
 from .sources import executed, path_text, write_constants, write_source
 
@@ -69,16 +71,14 @@ class CompiledModel:
         self._program = program = self._compiled(self._options["shapes"])
         arguments = program.arguments
         self._roles = {a.name: a.role for a in arguments}
-        self._dtypes = {a.name: a.dtype.name for a in arguments}
         self._params = [a.name for a in arguments if a.role == "param"]
-        self._keys = [a.name for a in arguments if a.role == "key"]
         self._inputs = [a.name for a in arguments if a.role in ("data", "constant")]
         self._states = [a.name for a in arguments if a.role == "state"]
         self._outputs = [r.name for r in program.results if r.state is None]
         self._state: Arrays | None = None
-        self._checker = program.checker(backend.samples)
+        self._arguments = Arguments(backend, program)
         # Native code checks what it is given.
-        self._check = self._checker.check if backend.writes else None
+        self._check = self._arguments.checker.check if backend.writes else None
         self._runner = backend.runner(program, self._namespace, jit=self.jit)
         self._forward = self._runner.forward
         if self._verbose and backend.kind == "cpu":
@@ -100,7 +100,7 @@ class CompiledModel:
 
     def _settle(self) -> None:
         """Chooses the short ways of a call: there are some where nothing is done beside it."""
-        self._plain = not (self._keys or self._states or self._hooks or self._debug)
+        self._plain = not (self._arguments.keys or self._states or self._hooks or self._debug)
         quick = self._plain and not self._options["inference"]
         self._joint = getattr(self._runner, "joint", None) if quick else None
 
@@ -138,7 +138,7 @@ class CompiledModel:
     @property
     def inputs(self) -> tuple[str, ...]:
         """The names of the inputs, keys of random numbers included."""
-        return tuple(self._inputs + self._keys)
+        return tuple(self._inputs + self._arguments.keys)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -168,21 +168,14 @@ class CompiledModel:
     def report(self) -> str:
         """What was compiled and how long each stage took, in lines of text; for a model that was
         compiled with `verbose=True` also how long each kernel of native code takes in a call."""
-        lines = [f"{self._program.name}: {self.backend!r}"]
-        for names, what in [
-            (self.params, "params"),
-            (self.inputs, "inputs"),
-            (self._states, "state"),
-            (self.outputs, "outputs"),
-        ]:
-            if names:
-                lines.append(f"  {what}: {_first(names)}")
-        lines += [f"  {stage}: {1000 * t:.2f} ms" for stage, t in self._program.timings]
-        if not self.backend.writes:
-            lines += [f"  {line}" for line in self._runner.report]
-        if self._file_path is not None:
-            lines.append(f"  written to {self._file_path}")
-        return "\n".join(lines)
+        names = {
+            "params": self.params,
+            "inputs": self.inputs,
+            "state": self.states,
+            "outputs": self.outputs,
+        }
+        native = [] if self.backend.writes else self._runner.report
+        return reported(self._program, self.backend, names, native, self._file_path)
 
     def memory(self, **dims: int) -> dict[str, int]:
         """The bytes that a call of native code works with, a training step where there are
@@ -255,7 +248,7 @@ class CompiledModel:
 
         Errors: `MithrilError` where a shape is still open.
         """
-        known = self._checker.shapes(params or {}, inputs or {})
+        known = self._arguments.checker.shapes(params or {}, inputs or {})
         state: Arrays = {}
         for argument in self._program.arguments:
             if argument.role == "state":
@@ -404,10 +397,10 @@ class CompiledModel:
                 if self._check is None:
                     outputs = self._forward(params, inputs)
                     if outputs is None:
-                        outputs = self._forward(*self._ready(params, inputs))
+                        outputs = self._forward(*self._arguments.ready(params, inputs))
                     return outputs
                 if not self._check(params, inputs):
-                    params, inputs = self._ready(params, inputs)
+                    params, inputs = self._arguments.ready(params, inputs)
                 return self._forward(params, inputs)
             if self._joint is not None and state is None:
                 answer = self._joint(params, inputs, output_gradients)
@@ -440,8 +433,7 @@ class CompiledModel:
         state: Arrays | None,
         output_gradients: OutputGradients,
     ) -> Any:
-        if self._keys:
-            inputs = self._with_keys(inputs)
+        inputs = self._arguments.with_keys(inputs)
         if state is not None and not isinstance(state, Mapping):
             raise UsageError(f"`state` is a mapping of arrays by name\n  got: {shown(state)}")
         if state and not self._states:
@@ -454,13 +446,13 @@ class CompiledModel:
         own = self._state if state is None else state
         own = own if self._states else None
         if output_gradients is None:
-            params, inputs = self._checked(params, inputs, own)
+            params, inputs = self._arguments.checked(params, inputs, own)
             outputs, following = self._outputs_of(params, inputs, own)
             answer: tuple[Any, ...] = (self._show(outputs),)
         else:
             self._need_gradients()
             seeds = Seeds(self.backend, self._outputs, self.outputs, output_gradients)
-            params, inputs = self._checked(params, inputs, own, seeds.arrays)
+            params, inputs = self._arguments.checked(params, inputs, own, seeds.arrays)
             outputs, gradients, following = self._runner.gradients(params, inputs, own, seeds)
             answer = (self._show(outputs), gradients)
         if state is not None:
@@ -484,59 +476,6 @@ class CompiledModel:
                 "\n  hint: compile it without"
             )
 
-    def _checked(
-        self,
-        params: Arrays,
-        inputs: Arrays,
-        state: Arrays | None,
-        output_gradients: Arrays | None = None,
-    ) -> tuple[Arrays, Arrays]:
-        if self._checker.check(params, inputs, state, output_gradients):
-            return params, inputs
-        return self._ready(params, inputs, state, output_gradients)
-
-    def _ready(
-        self,
-        params: Arrays,
-        inputs: Arrays,
-        state: Arrays | None = None,
-        output_gradients: Arrays | None = None,
-    ) -> tuple[Arrays, Arrays]:
-        """Params with their values, inputs as arrays of the framework."""
-        waiting = {n: v for n, v in params.items() if isinstance(v, Deferred)}
-        if waiting:
-            shapes = self._checker.shapes(params, inputs)
-            for name, value in waiting.items():
-                if name in shapes:
-                    params[name] = value.take(tuple(shapes[name]))
-        ready = [self._converted(arrays) for arrays in (params, inputs)]
-        self._checker.insist(ready[0], ready[1], state, output_gradients)
-        return ready[0], ready[1]
-
-    def _converted(self, arrays: Arrays) -> Arrays:
-        """NumPy's arrays as the framework's, and those that the backend adopts; others stay, to be
-        refused."""
-        import numpy as np  # noqa: PLC0415
-
-        def converted(name: str, value: Any) -> Any:
-            if not isinstance(value, (np.ndarray, np.generic)):
-                adopted = self.backend.adopt(value)
-                return value if adopted is None else adopted
-            if value.dtype.name != self._dtypes.get(name):
-                return value
-            return self.backend.from_numpy(np.asarray(value))
-
-        return {name: converted(name, value) for name, value in arrays.items()}
-
-    def _with_keys(self, inputs: Arrays) -> Arrays:
-        """Keys that were not given are drawn from the backend's random numbers."""
-        if not isinstance(inputs, dict):
-            return inputs  # for the check to refuse
-        missing = [name for name in self._keys if name not in inputs]
-        if not missing:
-            return inputs
-        return {**inputs, **{name: self.backend.random_key() for name in missing}}
-
     def _show(self, outputs: Arrays) -> Arrays:
         """Hands values to hooks, and prints them for `debug`; inner ones are no outputs."""
         if not (self._hooks or self._debug):
@@ -548,13 +487,3 @@ class CompiledModel:
             for name, value in outputs.items():
                 print(f"{name}: {_core.DType(value.dtype).name}{list(value.shape)}")
         return {name: value for name, value in outputs.items() if name not in self._inner}
-
-
-NAMED = 12
-"""How many names a report has of each kind."""
-
-
-def _first(names: Sequence[str]) -> str:
-    """The names, of many the first ones and how many there are."""
-    shown, rest = names[:NAMED], len(names) - NAMED
-    return ", ".join(shown) + (f" and {rest:,} more" if rest > 0 else "")

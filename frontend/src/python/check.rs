@@ -117,10 +117,16 @@ impl Checker {
         let mut found = [0; 4];
         let mut binding = self.signature.binding();
         let mut sizes = Sizes::new();
+        let is_output = |slot: &Slot| slot.group == Group::OutputGradients;
+        let outputs = self.signature.slots.iter().position(is_output);
         for (at, slot) in self.signature.slots.iter().enumerate() {
             let Some(dict) = dicts[slot.group as usize] else {
                 continue;
             };
+            // Inputs that do not fit together give outputs no shape.
+            if Some(at) == outputs {
+                self.signature.settle(&binding).map_err(Wrong::Misfit)?;
+            }
             match item(dict, slot.key.bind(py)) {
                 Some(value) => {
                     see(at, &value);

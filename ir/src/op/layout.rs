@@ -193,7 +193,7 @@ pub(super) const OPS: &[OpDef] = &[
         shape: ShapeRule::Rule(reshape_shape),
         meaning: Meaning::Kernel(|i| layout::reshape(i.arg(0), &i.shape("shape"))),
         gradient: Gradient::Rule(|r| vec![Some(r.g().reshape(r.arg(0).shape()))]),
-        python: all("{x}.reshape({shape.args})"),
+        python: all("{x}.reshape({target})"),
         known: Some(|cx| cx.known[0].map(<[Dim]>::to_vec)),
         ..LAYOUT
     },

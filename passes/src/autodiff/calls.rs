@@ -11,7 +11,8 @@ use mithril_ir::op::{self, Gradient, Op};
 use smallvec::{SmallVec, smallvec};
 
 use super::halves::Halves;
-use super::{Backward, Cotangents, Tape, takes_cotangent, zeros};
+use super::sweep::Cotangents;
+use super::{Backward, Tape, takes_cotangent, zeros};
 
 /// The call that passes the cotangents of a call's results on to its operands.
 pub struct CallBack {

@@ -25,6 +25,7 @@ struct Found {
     /// The term that is the outermost operation.
     term: Term,
     vars: [Option<Value>; VARS],
+    part: usize,
     attrs: SmallVec<[Attrs; 1]>,
     /// The origins of the terms it fits, the outermost one's first.
     from: SmallVec<[u32; 4]>,
@@ -99,8 +100,8 @@ fn search<'r>(
                     };
                     if tried.insert((rule.name, term.origin, found.vars())) {
                         let from = found.numbers().collect();
-                        let (vars, term) = (found.vars(), term.clone());
-                        all.push(Found { rule, class: id, term, vars, attrs, from });
+                        let (vars, part, term) = (found.vars(), found.part(), term.clone());
+                        all.push(Found { rule, class: id, term, vars, part, attrs, from });
                         *count += 1;
                     }
                     match *count < budget.matches {
@@ -175,6 +176,18 @@ fn construct(
             let operands: Option<SmallVec<[Id; 3]>> = operands.collect();
             let origin = origin(terms, found);
             terms.operation_on(op, own, operands?, origin)
+        }
+        Node::Neighbours(op, term) => {
+            let own = match terms.head(&found.term) {
+                Head::Op { attrs, .. } => attrs.clone(),
+                Head::Leaf(..) => return None,
+            };
+            let one = construct(terms, *term, found, attrs)?;
+            let mut operands: SmallVec<[Id; 3]> = found.term.operands.clone();
+            operands[found.part] = one;
+            operands.remove(found.part + 1);
+            let origin = origin(terms, found);
+            terms.operation_on(*op, own, operands, origin)
         }
         _ => None,
     }

@@ -13,7 +13,7 @@ use mithril_ir::shape::{Shape, Type};
 use rustc_hash::FxBuildHasher;
 use smallvec::SmallVec;
 
-use super::terms::{Terms, is_opaque};
+use super::terms::{Head, Terms, is_opaque};
 use crate::rules::Rule;
 
 /// Classes that become parts of one value, all or none: each with the origin of the part.
@@ -44,18 +44,28 @@ struct Product {
     operation: usize,
 }
 
-/// Adds what the rule says of all products that share an operand. How many batches there are.
-pub fn join(terms: &mut Terms, rule: &'static Rule) -> usize {
+/// Adds what the rule says of all products that share an operand, or with `turned` of those whose
+/// shared operand is turned. How many batches there are.
+pub fn join(terms: &mut Terms, rule: &'static Rule, turned: bool) -> usize {
     let before = terms.batches.len();
     let users = users(terms.source);
     for (common, products) in groups(terms, rule) {
-        if products.len() > 1 {
+        if products.len() > 1 && (!turned || is_turned(terms, common.shared)) {
             let whole = product(terms, rule, &common, &products);
             whole.and_then(|whole| biased(terms, rule, &users, &products, whole));
         }
     }
     terms.graph.rebuild();
     terms.batches.len() - before
+}
+
+/// Whether axes of a value have another order than where it comes from.
+fn is_turned(terms: &Terms, class: Id) -> bool {
+    let turning = ["swap_axes", "transpose"].map(op::get);
+    terms.graph[class].nodes.iter().any(|term| match terms.head(term) {
+        Head::Op { op, .. } => turning.contains(op),
+        Head::Leaf(..) => false,
+    })
 }
 
 /// The products that have all but one operand in common and do not read each other.

@@ -43,7 +43,6 @@ fn numeric() -> Vec<Rule> {
         choice(Exact, "neg-erf", -erf(-x), erf(x)),
         choice(Exact, "maximum-neg", maximum(-x, -y), -minimum(x, y)).when(is_float),
         choice(Exact, "minimum-neg", minimum(-x, -y), -maximum(x, y)).when(is_float),
-        choice(Exact, "absolute-maximum", maximum(x, -x), abs(x)).when(is_float),
     ]
 }
 
@@ -97,6 +96,8 @@ fn reordering() -> Vec<Rule> {
         choice(Fast, "add-sub", (x - y) + y, x),
         choice(Fast, "div-mul", (x * y) / y, x),
         choice(Fast, "mul-div", (x / y) * y, x),
+        // Of NaN the one has the gradient 0, the other NaN.
+        choice(Fast, "absolute-maximum", maximum(x, -x), unary("abs")(x)).when(is_float),
         choice(Fast, "maximum-maximum", maximum(maximum(x, y), y), maximum(x, y)),
         choice(Fast, "minimum-minimum", minimum(minimum(x, y), y), minimum(x, y)),
         choice(Fast, "maximum-zero", maximum(x, zero), relu(x)),

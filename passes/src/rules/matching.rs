@@ -47,7 +47,7 @@ pub struct Match<'a> {
     vars: [Option<Value>; VARS],
     /// The operations of the left side, outermost first.
     made: SmallVec<[Made<'a>; 4]>,
-    /// Which operand is the term of [`Node::Among`].
+    /// Which operand is the term of [`Node::Among`], or the first one of [`Node::Neighbours`].
     part: usize,
 }
 
@@ -102,8 +102,9 @@ fn ways(term: Pattern, made: &Made) -> SmallVec<[Goals; 2]> {
             }
             all
         }
-        Node::Each(_, part) => {
-            smallvec![operands.iter().map(|operand| (*part, *operand)).collect()]
+        Node::Neighbours(_, part) => {
+            let both = |pair: &[Value]| pair.iter().map(|operand| (*part, *operand)).collect();
+            operands.windows(2).map(both).collect()
         }
         Node::Among(_, part) => {
             operands.iter().map(|operand| smallvec![(*part, *operand)]).collect()
@@ -151,7 +152,7 @@ impl<'a> Match<'a> {
                 goals.push((*term, value));
                 self.solve(goals, rule, found)
             }),
-            Node::Op(op, ..) | Node::Among(op, _) | Node::Each(op, _) => {
+            Node::Op(op, ..) | Node::Among(op, _) | Node::Neighbours(op, _) => {
                 let mut made = self.facts.made(value, *op).into_iter();
                 made.try_for_each(|made| self.operation(pattern, made, goals.clone(), rule, found))
             }
@@ -171,7 +172,7 @@ impl<'a> Match<'a> {
         let ways = ways(term, &made);
         self.made.push(made);
         let flow = ways.into_iter().enumerate().try_for_each(|(at, way)| {
-            if let Node::Among(..) = term.node() {
+            if let Node::Among(..) | Node::Neighbours(..) = term.node() {
                 self.part = at;
             }
             let mut goals = goals.clone();
@@ -253,7 +254,7 @@ impl<'a> Match<'a> {
         self.facts.ty(self.made[i].operands[operand])
     }
 
-    /// Which operand the term is of an operation on any number of them.
+    /// Which operand the term is of an operation on any number of them, the first one of two.
     pub fn part(&self) -> usize {
         self.part
     }

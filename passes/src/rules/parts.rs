@@ -7,7 +7,7 @@ use mithril_ir::op::infer::{as_int, as_ints};
 use mithril_ir::shape::Shape;
 
 use super::matching::Match;
-use super::pattern::{among, each, unary, vars};
+use super::pattern::{among, neighbours, unary, vars};
 use super::{Attrs, Rule, exact};
 
 pub(super) fn rules() -> Vec<Rule> {
@@ -16,7 +16,11 @@ pub(super) fn rules() -> Vec<Rule> {
     vec![
         exact("slice-slice", slice(slice(x)), slice(x).with(of_both)),
         exact("slice-concat", slice(among("concat", x)), slice(x).with(within_part)),
-        exact("concat-slices", each("concat", slice(x)), slice(x).with(side_by_side)),
+        exact(
+            "concat-slices",
+            neighbours("concat", slice(x)),
+            neighbours("concat", slice(x).with(side_by_side)),
+        ),
     ]
 }
 
@@ -109,7 +113,7 @@ fn within_part(m: &Match) -> Option<Attrs> {
     within.then(|| attributes(&all))
 }
 
-/// The part of `x` that parts make up, each of which begins where the one before ends.
+/// The part of `x` that two parts make up, the second of which begins where the first one ends.
 fn side_by_side(m: &Match) -> Option<Attrs> {
     let axis = joined_axis(m, 0, m.shape(0))?;
     let dim = &m.shape(0).dims[axis];

@@ -28,8 +28,9 @@ pub enum Node {
     Any(Vec<Pattern>),
     /// On the left: an operation on any number of operands, one of which is this term.
     Among(Op, Pattern),
-    /// On the left: an operation on any number of operands, each of which is this term.
-    Each(Op, Pattern),
+    /// Outermost: an operation on any number of operands, two of which, next to each other, are this
+    /// term; on the right the one that was found, with this term in their place.
+    Neighbours(Op, Pattern),
     /// On the right: the elements of the root as a literal, where its dims are known.
     Known,
     /// On the right: a part of one product that stands for all which share an operand.
@@ -62,7 +63,7 @@ impl Pattern {
     /// The operations that its outermost one may be.
     pub fn heads(self) -> Vec<Op> {
         match self.0 {
-            Node::Op(op, ..) | Node::Among(op, _) | Node::Each(op, _) => vec![*op],
+            Node::Op(op, ..) | Node::Among(op, _) | Node::Neighbours(op, _) => vec![*op],
             Node::Map(args) => {
                 let fits =
                     |op: &Op| op.kind == Kind::Elementwise && op.operands.len() == args.len();
@@ -75,7 +76,7 @@ impl Pattern {
     /// Whether its outermost operation may be this one.
     pub fn may_be(self, op: Op) -> bool {
         match self.0 {
-            Node::Op(own, ..) | Node::Among(own, _) | Node::Each(own, _) => *own == op,
+            Node::Op(own, ..) | Node::Among(own, _) | Node::Neighbours(own, _) => *own == op,
             Node::Map(_) => op.kind == Kind::Elementwise,
             _ => false,
         }
@@ -97,6 +98,7 @@ impl Pattern {
                 args.iter().for_each(|arg| arg.each_op(visit));
             }
             Node::Map(args) => args.iter().for_each(|arg| arg.each_op(visit)),
+            Node::Neighbours(_, term) => term.each_op(visit),
             _ => {}
         }
     }
@@ -128,9 +130,10 @@ pub fn among(name: &str, term: Pattern) -> Pattern {
     Pattern::new(Node::Among(op::get(name), term))
 }
 
-/// An operation on any number of operands, each of which is this term.
-pub fn each(name: &str, term: Pattern) -> Pattern {
-    Pattern::new(Node::Each(op::get(name), term))
+/// An operation on any number of operands, two of which, next to each other, are this term, or one
+/// in their place: [`Match::part`] says which is the first.
+pub fn neighbours(name: &str, term: Pattern) -> Pattern {
+    Pattern::new(Node::Neighbours(op::get(name), term))
 }
 
 /// An elementwise operation on these operands.

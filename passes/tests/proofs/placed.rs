@@ -49,6 +49,12 @@ pub const PLACED: &[Example] = &[
         "%a = slice(%x) {axes = [1, 0], starts = [0 x 1], limits = [n x 3]}\n%b = slice(%x) {axes = [1, 0], starts = [n x 1], limits = [n + m x 3]}\n%r = concat(%a, %b) {axis = 1}",
     ),
     on(
+        "concat-slices",
+        JOINED,
+        "tensor<2 * n + 3 x f64>",
+        "%a = slice(%y) {axes = [0], starts = [0], limits = [2]}\n%b = slice(%y) {axes = [0], starts = [2], limits = [3]}\n%r = concat(%x, %a, %b, %x) {axis = 0}",
+    ),
+    on(
         "sum-broadcast",
         CUBE,
         "tensor<n x 3 x f64>",

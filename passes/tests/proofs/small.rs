@@ -302,7 +302,7 @@ fn descend(
 /// Parts of what is joined, and what is joined of parts, of at most two axes.
 fn on_joined(rule: &'static Rule) -> Result<bool, String> {
     let parts_of_joined = match rule.left.node() {
-        Node::Each(..) => false,
+        Node::Neighbours(..) => false,
         Node::Op(_, args, _) if matches!(args[..], [arg] if matches!(arg.node(), Node::Among(..))) => {
             true
         }

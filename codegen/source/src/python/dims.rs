@@ -1,12 +1,14 @@
 //! Dims and shapes as Python integers and tuples, read from the shapes of arrays where needed.
 
+use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dim::{Atom, Dim, Monomial, Symbol};
-use mithril_ir::graph::Value;
+use mithril_ir::graph::{Operation, Value};
 use mithril_ir::shape::Shape;
 
 use super::body::{Body, Held, Statement};
 use super::expr::{Argument, Expr};
+use super::template::Filling;
 
 /// How many computed arrays are looked at for a shape that is wanted again.
 const RECENT: usize = 32;
@@ -201,13 +203,42 @@ impl Body<'_, '_> {
                 .hint("give the shape of the model's inputs with `shapes=`")
                 .err();
         };
+        let count = self.function.ty(value).shape.dims.len();
+        Ok(Expr::Starred(Box::new(self.front(value, count)?)))
+    }
+
+    /// `x.shape[:-1]`: the dims before the last ones.
+    fn front(&mut self, value: Value, last: usize) -> Result<Expr> {
         self.settle(value);
         let shape = self.array(value)?.attribute("shape");
-        let front = match self.function.ty(value).shape.dims.len() as i64 {
+        Ok(match last as i64 {
             0 => shape,
             n => shape.index([Expr::Range([None, Some(Box::new(Expr::int(-n))), None])]),
+        })
+    }
+
+    /// The dims that a reshape gives. How many rows there are of rows that may be empty -1 does not
+    /// tell.
+    pub fn reshaped(&mut self, op: &Operation) -> Result<Filling> {
+        let Attr::Shape(shape) = op.attr("shape") else {
+            return Diagnostic::new("a reshape has a shape").err();
         };
-        Ok(Expr::Starred(Box::new(front)))
+        let own = &self.function.ty(op.operands[0]).shape.dims;
+        let rows = match shape.dims.split_first() {
+            Some((Dim::Unknown, row)) if shape.lead.is_none() && own.ends_with(row) => Some(row),
+            _ => None,
+        };
+        let may_be_empty = |row: &&[Dim]| row.iter().any(|d| d.lower_bound().is_none_or(|n| n < 1));
+        let Some(row) = rows.filter(may_be_empty) else {
+            return self.shape_attribute(shape, "args");
+        };
+        let front = self.front(op.operands[0], row.len())?;
+        let count = Expr::name("math").attribute("prod").call([Argument::plain(front)]);
+        let mut items = vec![count];
+        for dim in row {
+            items.push(self.dim(dim)?);
+        }
+        Ok(Filling::Many(items))
     }
 
     /// A shape as one expression: a tuple, or the shape of an array that has the same.

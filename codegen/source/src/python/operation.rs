@@ -263,6 +263,7 @@ impl<'m> Body<'_, 'm> {
                     (_, axes) => Expr::Tuple(axes.iter().map(|a| Expr::int(*a)).collect()),
                 }
             })),
+            "target" => self.reshaped(op),
             "left" => self.side(op, 0),
             "right" => self.side(op, 1),
             "equation" => self.equation(op),
@@ -356,7 +357,7 @@ impl<'m> Body<'_, 'm> {
         }))
     }
 
-    fn shape_attribute(&mut self, shape: &Shape, form: &str) -> Result<Filling> {
+    pub fn shape_attribute(&mut self, shape: &Shape, form: &str) -> Result<Filling> {
         if form == "tuple" || (form == "args" && shape.dims.is_empty() && shape.lead.is_none()) {
             return Ok(Filling::One(Expr::Tuple(self.dims(shape)?)));
         }

@@ -1,0 +1,117 @@
+//! The way back: cotangents of results become those of operands.
+
+use std::sync::Arc;
+
+use mithril_ir::algebra::{Rule, Var, scale};
+use mithril_ir::builder::Builder;
+use mithril_ir::diagnostic::Result;
+use mithril_ir::graph::{Function, Operation, Value};
+use mithril_ir::op::{self, Gradient, GradientRule, Kind, Op};
+use rustc_hash::FxHashMap;
+
+use super::Backward;
+
+/// The cotangent of each value so far.
+#[derive(Default)]
+pub struct Cotangents(pub FxHashMap<Value, Value>);
+
+impl Cotangents {
+    pub fn add(&mut self, builder: &Builder, value: Value, more: Var) -> Value {
+        let sum = match self.0.get(&value) {
+            Some(sum) => (builder.var(*sum) + more).value,
+            None => more.value,
+        };
+        self.0.insert(value, sum);
+        sum
+    }
+}
+
+/// Walks the operations from the last to the first, passing cotangents on to operands.
+pub fn sweep(builder: &Builder, backward: &Backward, cotangents: &mut Cotangents) -> Result<()> {
+    let operations = builder.with(|f| f.ops.clone());
+    let names = builder.with(value_names);
+    for operation in operations.iter().rev() {
+        if !operation.results().any(|v| cotangents.0.contains_key(&v)) {
+            continue;
+        }
+        if !operation.operands.iter().any(|v| backward.varies(*v)) {
+            continue;
+        }
+        builder.set_loc(operation.loc.clone());
+        let gradients = match operation.op.kind {
+            Kind::Call => match backward.calls.get(&operation.first) {
+                Some(back) => back.gradients(builder, cotangents, operation.operands.len())?,
+                None => vec![None; operation.operands.len()],
+            },
+            _ => {
+                let own = builder.with(|f| backward.pullback(f, operation, &operation.operands));
+                gradients(builder, operation, cotangents, own)
+            }
+        };
+        for (operand, gradient) in operation.operands.iter().zip(gradients) {
+            if let Some(gradient) = gradient.filter(|_| backward.varies(*operand)) {
+                let sum = cotangents.add(builder, *operand, gradient);
+                name_gradient(builder, sum, names[operand.index()].as_deref());
+            }
+        }
+        builder.check()?;
+    }
+    Ok(())
+}
+
+/// What to call each value: by its own name, or by the block that makes it.
+fn value_names(f: &Function) -> Vec<Option<Arc<str>>> {
+    let mut names: Vec<Option<Arc<str>>> = f.values.iter().map(|v| v.name.clone()).collect();
+    for operation in f.ops.iter().filter(|op| op.results > 0) {
+        let block = operation.loc.shortest().and_then(|path| path.rsplit('.').next());
+        let name = &mut names[operation.first.index()];
+        *name = name.take().or_else(|| block.map(Arc::from));
+    }
+    names
+}
+
+fn name_gradient(builder: &Builder, gradient: Value, of: Option<&str>) {
+    if builder.with(|f| f.info(gradient).name.is_none()) {
+        builder.set_name(gradient, of.map(|name| format!("{name}_gradient").into()));
+    }
+}
+
+fn gradients<'b>(
+    builder: &'b Builder,
+    operation: &Operation,
+    cotangents: &Cotangents,
+    pullback: Option<GradientRule>,
+) -> Vec<Option<Var<'b>>> {
+    let op: Op = operation.op;
+    let vars: Vec<Var<'b>> = operation.operands.iter().map(|v| builder.var(*v)).collect();
+    let result = builder.var(operation.result());
+    let g = builder.var(cotangents.0[&operation.result()]);
+    let rule = pullback.or(match op.gradient {
+        Gradient::Rule(rule) => Some(rule),
+        _ => None,
+    });
+    if let Some(partials) = op::partials(op).filter(|_| rule.is_none()) {
+        let mut values = vars.clone();
+        values.push(result);
+        let home = |(x, partial): (&Var<'b>, _)| {
+            scale(g, partial, &values, &operation.attrs).map(|v| v.sum_to(x.shape()))
+        };
+        return vars.iter().zip(partials).map(home).collect();
+    }
+    let Some(rule) = rule else {
+        return vec![None; vars.len()];
+    };
+    let found = rule(&Rule {
+        builder,
+        op,
+        operands: vars.iter().copied().collect(),
+        attrs: operation.attrs.clone(),
+        ty: result.ty(),
+        result: Some((result, g)),
+    });
+    let elementwise = op.kind == Kind::Elementwise;
+    let home = |(x, v): (&Var<'b>, Option<Var<'b>>)| {
+        v.map(|v| if elementwise { v.sum_to(x.shape()) } else { v })
+    };
+    vars.iter().zip(found).map(home).collect()
+}
