@@ -116,6 +116,13 @@ impl Tensor {
         self.bytes[width..] == self.bytes[..self.bytes.len() - width]
     }
 
+    /// The element that all of them are, of rank 0; none where they differ, or there are none.
+    pub fn repeated(&self) -> Option<Tensor> {
+        let one = (!self.is_empty() && self.is_uniform())
+            .then(|| self.bytes.slice(..self.dtype.bytes()))?;
+        Some(Tensor { dtype: self.dtype, shape: vec![], bytes: one })
+    }
+
     /// The same elements under another shape.
     ///
     /// # Errors

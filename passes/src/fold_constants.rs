@@ -51,7 +51,7 @@ struct Known {
 
 impl Known {
     fn literal(&mut self, value: Value, tensor: Tensor) {
-        if let Some(number) = number(&tensor) {
+        if let Some(number) = tensor.repeated() {
             self.numbers.insert(value, number);
         }
         self.literals.insert(value, tensor);
@@ -176,14 +176,6 @@ fn is_shown(function: &Function, shape: &Shape) -> bool {
     let mut all = !shape.dims.iter().any(Dim::is_unknown);
     shape.for_each_symbol(&mut |symbol| all &= shows(symbol));
     all
-}
-
-/// The number that all elements of a tensor are.
-fn number(tensor: &Tensor) -> Option<Tensor> {
-    let first = (!tensor.is_empty()).then(|| tensor.element_bits(0))?;
-    let same = (1..tensor.len()).all(|at| tensor.element_bits(at) == first);
-    let bytes = &tensor.bytes()[..tensor.dtype().bytes()];
-    same.then(|| Tensor::from_bytes(tensor.dtype(), vec![], bytes).ok())?
 }
 
 /// Whether the operation gives what it reads and nothing more: constants are joined whatever they

@@ -61,7 +61,7 @@ pub fn uniform(
 ) -> Option<f64> {
     match (op.kind, attrs.first(), operands) {
         (Kind::Constant, Some(Attr::Tensor(tensor)), 0) => {
-            (!tensor.is_empty() && tensor.is_uniform()).then(|| tensor.element_f64(0))
+            tensor.repeated().map(|one| one.element_f64(0))
         }
         (Kind::Layout, _, 1) => operand(0),
         _ => None,

@@ -57,13 +57,10 @@ impl<'m> Body<'_, 'm> {
     }
 }
 
-/// The element that all of a tensor are, where they are one.
+/// The element that all of a tensor are, where they are one; any, where there are none.
 fn uniform(tensor: &Tensor) -> Option<Tensor> {
-    if tensor.is_empty() {
-        return Some(Tensor::from_i64s(tensor.dtype(), vec![], &[0]));
-    }
-    let first = || tensor.storage().slice(..tensor.dtype().bytes());
-    tensor.is_uniform().then(|| Tensor::from_bytes(tensor.dtype(), vec![], first()).ok())?
+    let any = || tensor.is_empty().then(|| Tensor::from_i64s(tensor.dtype(), vec![], &[0]));
+    tensor.repeated().or_else(any)
 }
 
 impl File<'_> {
