@@ -3,18 +3,12 @@
 
 mod machine;
 
-use machine::{Native, agree};
+use machine::{Native, agree, f};
 use mithril_ir::dtype::DType;
 use mithril_ir::tensor::Tensor;
 
 const FLOATS: [&str; 4] = ["f64", "f32", "f16", "bf16"];
 const INTS: [&str; 8] = ["i64", "i32", "i16", "i8", "u64", "u32", "u16", "u8"];
-
-/// A function of this signature and body; `t` stands for `tensor`.
-fn f(signature: &str, body: &str) -> String {
-    let text = format!("mithril 1\n\nfunc @f({signature} {{\n{body}\n}}\n");
-    text.replace("t<", "tensor<")
-}
 
 #[test]
 fn every_dtype_in_every_family() {

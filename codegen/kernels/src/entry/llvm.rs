@@ -2,16 +2,15 @@
 //! what checks a call, chooses the code for the processor, and launches it.
 
 mod processor;
+mod run;
 mod threads;
 
 use std::fmt::Write;
-use std::ops::Range;
 
 use mithril_ir::graph::Bound;
-use mithril_runtime::program::Loop;
 use mithril_runtime::size::Size;
 
-use super::{Array, Base, Entry, Interface, Slot, Step};
+use super::{Array, Entry, Interface};
 pub use processor::{CpuidBits, Processor};
 use threads::parameters;
 
@@ -27,9 +26,6 @@ pub struct Library<'a> {
 
 /// The names of kernels or constants: by entry, by variant, by number in its plan.
 pub type Symbols = Vec<Vec<Vec<String>>>;
-
-/// The most steps that are inlined.
-const FEW: usize = 16;
 
 /// What functions return, as the header says.
 #[derive(Clone, Copy)]
@@ -378,168 +374,4 @@ impl Printer<'_> {
         }
         line!(self, "llvm.br {done}\n{done}:");
     }
-
-    /// The function that launches what a variant of an entry does, on pointers that were checked.
-    ///
-    /// It reads a pointer where it is used, and a long one is not inlined: hundreds of pointers that
-    /// live through hundreds of calls take LLVM seconds to find places for.
-    fn run(&mut self, at: usize, variant: usize) {
-        let entry = &self.library.interface.entries[at];
-        let steps = &entry.variants[variant].steps;
-        line!(
-            self,
-            "llvm.func internal @{}_run_{variant}({}%table: !llvm.ptr, %workspace: !llvm.ptr, \
-             %threads: !llvm.ptr){} {{",
-            entry.name,
-            Self::symbols(entry),
-            if steps.len() > FEW { " attributes {passthrough = [\"noinline\"]}" } else { "" }
-        );
-        let most = |length: fn(&Step) -> usize| steps.iter().map(length).max().unwrap_or(0);
-        let buffers = self.array(most(|step| step.buffers.len()), "ptr");
-        let dims = self.array(most(|step| step.dims.len()), "i64");
-        let mut frame = Frame {
-            entry: at,
-            variant,
-            scratch: self.behind("%workspace", &entry.workspace.scratch),
-            own: self.size(&entry.workspace.own),
-            buffers,
-            dims,
-            rows: vec![String::new(); entry.variants[variant].loops.len()],
-        };
-        self.steps(&mut frame, 0..steps.len(), 0);
-        line!(self, "llvm.return\n}}");
-    }
-
-    /// Prints a range of steps, of which the loops from number `of_loop` on are part.
-    fn steps(&mut self, frame: &mut Frame, steps: Range<usize>, mut of_loop: usize) {
-        let variant = &self.library.interface.entries[frame.entry].variants[frame.variant];
-        let mut at = steps.start;
-        while at < steps.end {
-            match variant.loops.get(of_loop) {
-                Some(own) if own.launches.start == at => {
-                    if !own.launches.is_empty() {
-                        self.turns(frame, own, of_loop);
-                    }
-                    at = own.launches.end;
-                    let inside = variant.loops[of_loop..].iter();
-                    of_loop += inside.take_while(|l| l.launches.end <= at).count();
-                }
-                _ => {
-                    self.step(frame, &variant.steps[at]);
-                    at += 1;
-                }
-            }
-        }
-    }
-
-    /// Prints a loop.
-    fn turns(&mut self, frame: &mut Frame, own: &Loop, number: usize) {
-        let (zero, one, trips) = (self.int(0), self.int(1), self.size(&own.trips));
-        let (head, body, end) = (self.label(), self.label(), self.label());
-        let done = self.fresh();
-        line!(self, "llvm.br {head}({zero} : i64)\n{head}({done}: i64):");
-        let more = self.compare("slt", &done, &trips);
-        line!(self, "llvm.cond_br {more}, {body}, {end}\n{body}:");
-        let next = self.binary("add", &done, &one);
-        frame.rows[number] = match own.reverse {
-            false => done,
-            true => self.binary("sub", &trips, &next),
-        };
-        self.steps(frame, own.launches.clone(), number + 1);
-        line!(self, "llvm.br {head}({next} : i64)\n{end}:");
-    }
-
-    fn step(&mut self, frame: &Frame, step: &Step) {
-        let sure = match step.tasks {
-            Size::Const(tasks) if tasks <= 0 => return,
-            Size::Const(_) => true,
-            _ => false,
-        };
-        let (tasks_value, zero) = (self.size(&step.tasks), self.int(0));
-        let next = self.label();
-        if !sure {
-            let (any, own) = (self.compare("sgt", &tasks_value, &zero), self.label());
-            line!(self, "llvm.cond_br {any}, {own}, {next}\n{own}:");
-        }
-        let buffers = step.buffers.iter().map(|slot| self.buffer(frame, slot));
-        let buffers: Vec<String> = buffers.collect();
-        let dims: Vec<String> = step.dims.iter().map(|dim| self.size(dim)).collect();
-        match step.kernel {
-            None => line!(
-                self,
-                "\"llvm.intr.memcpy\"({}, {}, {}) <{{isVolatile = false}}> : (!llvm.ptr, !llvm.ptr, \
-                 i64) -> ()",
-                buffers[1],
-                buffers[0],
-                dims[0]
-            ),
-            Some(kernel) => {
-                for (at, buffer) in buffers.iter().enumerate() {
-                    self.store(buffer, "!llvm.ptr", &frame.buffers, at);
-                }
-                for (at, dim) in dims.iter().enumerate() {
-                    self.store(dim, "i64", &frame.dims, at);
-                }
-                let symbol = &self.library.kernels[frame.entry][frame.variant][kernel];
-                let Frame { scratch, own, buffers, dims, .. } = frame;
-                match (&step.tasks, &step.grain) {
-                    (Size::Const(tasks), Size::Const(grain)) if tasks <= grain => line!(
-                        self,
-                        "llvm.call @{symbol}({scratch}, {buffers}, {dims}, {zero}, {tasks_value}) : \
-                         (!llvm.ptr, !llvm.ptr, !llvm.ptr, i64, i64) -> ()"
-                    ),
-                    (_, grain) => {
-                        let grain = self.size(grain);
-                        let kernel =
-                            self.value(format_args!("llvm.mlir.addressof @{symbol} : !llvm.ptr"));
-                        let share = self.share_name();
-                        line!(
-                            self,
-                            "llvm.call @{share}({kernel}, {scratch}, {own}, {buffers}, {dims}, \
-                             {tasks_value}, {grain}, %threads) : (!llvm.ptr, !llvm.ptr, i64, !llvm.ptr, \
-                             !llvm.ptr, i64, i64, !llvm.ptr) -> ()"
-                        );
-                    }
-                }
-            }
-        }
-        if !sure {
-            line!(self, "llvm.br {next}\n{next}:");
-        }
-    }
-
-    fn buffer(&mut self, frame: &Frame, slot: &Slot) -> String {
-        let arguments = self.library.interface.entries[frame.entry].arguments.len();
-        let base = match slot.base {
-            Base::Argument(at) => self.load_pointer("%table", at),
-            Base::Result(at) => self.load_pointer("%table", arguments + at),
-            Base::Workspace => "%workspace".to_string(),
-            Base::Constant(at) => {
-                let symbol = &self.library.constants[frame.entry][frame.variant][at];
-                self.value(format_args!("llvm.mlir.addressof @{symbol} : !llvm.ptr"))
-            }
-        };
-        let mut place = self.behind(&base, &slot.offset);
-        for (of_loop, bytes) in &slot.rows {
-            let bytes = self.size(bytes);
-            let offset = self.binary("mul", &frame.rows[*of_loop], &bytes);
-            place = self.value(format_args!(
-                "llvm.getelementptr {place}[{offset}] : (!llvm.ptr, i64) -> !llvm.ptr, i8"
-            ));
-        }
-        place
-    }
-}
-
-/// What the steps of a function share, by the names of the values.
-struct Frame {
-    entry: usize,
-    variant: usize,
-    scratch: String,
-    /// The bytes of it that each thread needs.
-    own: String,
-    buffers: String,
-    dims: String,
-    /// The row that each loop is at.
-    rows: Vec<String>,
 }

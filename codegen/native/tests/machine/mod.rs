@@ -28,6 +28,12 @@ use mithril_runtime::kernel::{Kernel, copy};
 use mithril_runtime::memory::Block;
 use mithril_runtime::threads::Pool;
 
+/// A function of this signature and body; `t` stands for `tensor`.
+pub fn f(signature: &str, body: &str) -> String {
+    let text = format!("mithril 1\n\nfunc @f({signature} {{\n{body}\n}}\n");
+    text.replace("t<", "tensor<")
+}
+
 /// What this machine has.
 pub fn machine() -> (Isa, Options) {
     let wide = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl");

@@ -1,0 +1,153 @@
+//! Lowers one composite: a call of its function, or its parts in place.
+
+use mithril_ir::attr::Attr;
+use mithril_ir::dim::Dim;
+use mithril_ir::graph::Value;
+use mithril_ir::op;
+use mithril_ir::shape::Type;
+use mithril_ir::tensor::Tensor;
+use mithril_passes::nesting::deeper;
+
+use crate::literal::Literal;
+use crate::lower::fault::{Fault, Faulty};
+use crate::lower::frame::{Frame, Slot};
+use crate::lower::instance::{Generalised, Spec};
+use crate::model::seal::{Feed, Part};
+
+/// Larger constants become arguments of instances rather than parts of them.
+const SMALL: usize = 32;
+
+impl<'a> Frame<'a, '_> {
+    pub(super) fn composite(&mut self, at: u32, part: &'a Part) -> Faulty<()> {
+        let composite = self.composite;
+        self.nested(at, part).map_err(|fault: Box<Fault>| fault.out_of(composite, at))
+    }
+
+    fn nested(&mut self, at: u32, part: &'a Part) -> Faulty<()> {
+        let (slots, mut specs, symbolic) = self.arguments(part)?;
+        let generalised = Generalised::of(&mut specs);
+        let instance = self.lowering.instance(&part.definition, specs)?;
+        self.parts[at as usize] = Some(instance.clone());
+        if symbolic || instance.shapes {
+            return self.expand(part, slots);
+        }
+        let callee = &instance.function;
+        let mut operands = Vec::with_capacity(instance.args.len());
+        for (arg, &input) in instance.args.iter().enumerate() {
+            let value = match slots[input as usize] {
+                Slot::Value(value) => value,
+                Slot::Untyped(value, _) => {
+                    let ty = generalised.back(callee.ty(callee.arg(arg)));
+                    if let Feed::Net(net) = part.inputs[input as usize] {
+                        self.settle(net, value, ty)?;
+                    }
+                    value
+                }
+                Slot::Empty | Slot::Absent | Slot::Literal(_) => {
+                    unreachable!("arguments are values")
+                }
+            };
+            operands.push(value);
+        }
+        let mut attrs = vec![Attr::Function(callee.name.clone())];
+        let kind = match &part.gradient {
+            Some(gradient) => {
+                let vjp = self.lowering.vjp(gradient, callee)?;
+                attrs.push(Attr::Function(vjp.name.clone()));
+                "custom_gradient"
+            }
+            None if part.checkpoint => "checkpoint",
+            None => "call",
+        };
+        let values = self.builder.call(op::get(kind), callee, attrs.into(), &operands)?;
+        let nets: Vec<u32> = part.outputs.iter().flatten().copied().collect();
+        for (net, value) in nets.iter().zip(&values) {
+            self.bind(*net, *value)?;
+        }
+        for (input, value) in instance.states.iter().zip(&values[nets.len()..]) {
+            self.next_state(&part.inputs[*input as usize], *value);
+        }
+        Ok(())
+    }
+
+    /// What a composite is given: its slots, what an instance would know of them, and whether one
+    /// is a shape, which an instance would not see.
+    fn arguments(&mut self, part: &Part) -> Faulty<(Vec<Slot>, Vec<Spec>, bool)> {
+        let count = part.inputs.len();
+        let (mut slots, mut specs) = (Vec::with_capacity(count), Vec::with_capacity(count));
+        let mut symbolic = false;
+        for (terminal, feed) in part.definition.inputs.iter().zip(&part.inputs) {
+            let slot = match feed {
+                Feed::Key | Feed::Net(_) if self.skips(terminal) => Slot::Absent,
+                Feed::Key => Slot::Value(self.key(part)?),
+                Feed::Net(net) => self.slots[*net as usize].clone(),
+                Feed::Absent | Feed::List(_) => {
+                    unreachable!("inputs of composites are neither optional nor lists")
+                }
+            };
+            let slot = match slot {
+                Slot::Literal(literal) if !literal.weak && literal.tensor.len() > SMALL => {
+                    Slot::Value(self.builder.constant(literal.tensor))
+                }
+                Slot::Value(value) => match self.builder.known(value) {
+                    Some(dims) => match constant(&dims, &self.builder.ty(value)) {
+                        Some(literal) => Slot::Literal(literal),
+                        None => {
+                            symbolic = true;
+                            Slot::Value(value)
+                        }
+                    },
+                    None => Slot::Value(value),
+                },
+                other => other,
+            };
+            specs.push(match &slot {
+                Slot::Value(value) => Spec::Typed(self.builder.ty(*value)),
+                Slot::Literal(literal) => Spec::Literal(literal.clone()),
+                Slot::Absent => Spec::Absent,
+                Slot::Untyped(_, dtype) => Spec::Open(*dtype),
+                Slot::Empty => Spec::Open(None),
+            });
+            slots.push(slot);
+        }
+        Ok((slots, specs, symbolic))
+    }
+
+    /// Lowers a composite in place, where it passes shapes in or out.
+    fn expand(&mut self, part: &'a Part, slots: Vec<Slot>) -> Faulty<()> {
+        let path = match self.path.is_empty() {
+            true => part.name.to_string(),
+            false => format!("{}.{}", self.path, part.name),
+        };
+        let untyped: Vec<(u32, Value)> = part
+            .inputs
+            .iter()
+            .zip(&slots)
+            .filter_map(|(feed, slot)| match (feed, slot) {
+                (Feed::Net(net), Slot::Untyped(value, _)) => Some((*net, *value)),
+                _ => None,
+            })
+            .collect();
+        let builder = self.builder;
+        let mut frame = Frame::new(self.lowering, builder, &part.definition, &path, slots);
+        deeper(|| frame.run())?;
+        let done = frame.finish()?;
+        for (net, value) in untyped {
+            self.slots[net as usize] = Slot::Value(value);
+        }
+        for (net, value) in part.outputs.iter().flatten().zip(&done.outputs) {
+            self.bind(*net, *value)?;
+        }
+        for (input, value) in &done.states {
+            self.next_state(&part.inputs[*input as usize], *value);
+        }
+        Ok(())
+    }
+}
+
+/// A shape that is all numbers, as a constant.
+fn constant(dims: &[Dim], ty: &Type) -> Option<Literal> {
+    let values: Option<Vec<i64>> = dims.iter().map(Dim::as_const).collect();
+    let tensor = Tensor::from_i64s(ty.dtype, ty.shape.as_fixed()?, &values?);
+    Some(Literal::array(tensor))
+}
