@@ -319,6 +319,16 @@ CASES = {
         lambda: NUMPY.array([[1, 2], [3]]),
         "this is no array of numbers\n  got: [[1, 2], [3]]\n  expected: lists of equal lengths",
     ),
+    "a truth as a size": (
+        lambda: connected().set_shapes({"x": [True, 8]}),
+        "Incompatible shapes during compilation: this is no shape\n  got: [True, 8]\n  expected: a list of sizes, names of dims",
+    ),
+    "a dim that there is not": (
+        lambda: ml.compile(
+            connected(), ml.CpuBackend(), shapes={"x": ["batch", 8]}, inference=True
+        ).memory(bach=3),
+        "the model has no dim `bach`\n  hint: did you mean `batch`?",
+    ),
     "sizes in words": (
         lambda: NUMPY.ones("ab", 3),
         "this is no shape\n  got: 'ab', 3\n  expected: integers of at least 0",

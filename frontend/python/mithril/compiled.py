@@ -184,10 +184,10 @@ class CompiledModel:
         `dims` are numbers for the dims that have none.
 
         Errors: `BackendError` for a backend that makes no native code; `MithrilError` for dims
-        without numbers.
+        without numbers, or that the model has not.
         """
         for name, size in dims.items():
-            if not isinstance(size, int) or size < 0:
+            if isinstance(size, bool) or not isinstance(size, int) or size < 0:
                 raise UsageError(f"`{name}` is a dim\n  got: {size!r}\n  expected: a number")
         found: dict[str, int] | None
         found = getattr(self._runner, "native", self._program).memory(dims)

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
+use mithril_ir::diagnostic::{Diagnostic, did_you_mean};
 use mithril_ir::dtype::DType as Element;
 use mithril_passes::explain;
 use mithril_passes::pass::Limit;
@@ -429,6 +430,12 @@ pub fn memory(program: &compile::Program, dims: &HashMap<String, i64>) -> Answer
         program.settled()?;
         let Some(native) = program.native() else { return Ok(None) };
         let part = native.joint.as_ref().unwrap_or(&native.forward);
+        let symbols = || part.plan.symbols.iter().map(|symbol| symbol.as_ref());
+        if let Some(unknown) = dims.keys().find(|name| symbols().all(|own| own != name.as_str())) {
+            let mut error = Diagnostic::new(format!("the model has no dim `{unknown}`"));
+            error.hint = did_you_mean(unknown, symbols());
+            return Err(error.into());
+        }
         let memory = part.memory(&|dim| dims.get(dim).copied())?;
         Ok(Some(BTreeMap::from([
             ("arguments", memory.arguments),

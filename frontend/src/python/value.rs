@@ -397,6 +397,8 @@ pub fn shape(dims: &Bound<'_, PyAny>) -> Answer<Vec<DimSpec>> {
             DimSpec::Any
         } else if let Ok(name) = item.cast::<PyString>() {
             DimSpec::Named(name.extract::<String>()?.into())
+        } else if item.is_instance_of::<PyBool>() {
+            return Err(wrong(dims));
         } else {
             DimSpec::Number(item.extract().map_err(|_| wrong(dims))?)
         });
