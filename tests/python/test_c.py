@@ -13,7 +13,16 @@ from comparing import chain
 from conftest import has
 
 import mithril as ml
-from mithril.models import Embedding, LayerNorm, Linear, Model, Relu, Softmax
+from mithril.models import (
+    Buffer,
+    Concat,
+    Embedding,
+    LayerNorm,
+    Linear,
+    Model,
+    Relu,
+    Softmax,
+)
 
 pytestmark = pytest.mark.skipif(not has("c"), reason="there is no C compiler")
 
@@ -407,6 +416,24 @@ def test_arrays_may_have_the_names_of_functions(names, dtype):
 
 
 # The backend.
+
+
+@pytest.mark.parametrize("first", [0, 1, 3])
+@pytest.mark.parametrize("rows", [2, 3, 7])
+@pytest.mark.parametrize("columns", [1, 2, 3, 16, 33])
+def test_places_that_are_chosen_are_read(rows, columns, first):
+    """The gradient of a part of what is doubled: GCC 12 took rows of it for 0."""
+    model = Model()
+    model |= Concat(axis=0)(inputs=["x", "x"], output="twice")
+    model |= Buffer()(input=model.twice[first : first + rows], output="y")
+    shapes = {"x": [max(rows, first), columns]}
+    compiled = ml.compile(model, ml.CBackend(), shapes=shapes, trainable_keys=["x"])
+    part = np.arange(1.0, 1 + rows * columns, dtype=np.float32).reshape(rows, columns)
+    x = np.zeros(shapes["x"], np.float32)
+    _, gradients = compiled.evaluate({"x": x}, {}, output_gradients={"y": part})
+    whole = np.zeros([2 * len(x), columns], np.float32)
+    whole[first : first + rows] = part
+    np.testing.assert_array_equal(gradients["x"], whole[: len(x)] + whole[len(x) :])
 
 
 def test_the_file_is_written(tmp_path):

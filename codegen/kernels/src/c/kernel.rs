@@ -303,6 +303,10 @@ impl Printer<'_> {
                 let v = stmt.results[0];
                 let expr = self.expression(v, inst);
                 self.define(v, expr);
+                // A place that is chosen has its name before what is read there: see `choice`.
+                if matches!(inst, Inst::Select(..)) && self.dtype(v) == DType::I64 {
+                    self.take_name(v);
+                }
             }
         }
     }

@@ -71,8 +71,9 @@ impl Printer<'_> {
         }
     }
 
-    /// What stands in a choice, if it is known by `c` to be read. Elements that can be read at any time are read before: GCC 12
-    /// makes wrong vectors of reads that are chosen, and right ones are slower.
+    /// What stands in a choice, if it is known by `c` to be read. Elements that can be read at any
+    /// time are read before: GCC 12 makes wrong vectors of reads that are chosen, and right ones are
+    /// slower.
     fn chosen(&mut self, v: V, c: Option<V>) -> Expr {
         if !self.is_held(v) {
             return self.take(v);
@@ -90,10 +91,12 @@ impl Printer<'_> {
     }
 
     fn choice(&mut self, dtype: DType, [c, x, y]: [Expr; 3]) -> Expr {
-        // What stands in a choice is computed or not: a branch, to a compiler.
+        // What stands in a choice is computed or not: a branch, to a compiler. Where it chooses the
+        // place of an element that is read in another choice, GCC 12 makes wrong vectors of both.
         // What is read may not be there where it is not chosen.
         let computes = |e: &Expr| e.level > Level::Unary || e.text.contains('(');
-        let branches = !x.reads && !y.reads && (computes(&x) || computes(&y));
+        let branches = computes(&x) || computes(&y) || dtype == DType::I64;
+        let branches = branches && !x.reads && !y.reads;
         let numbers = matches!(dtype, DType::F32 | DType::F64 | DType::I32 | DType::I64);
         match numbers && (self.formula || branches) {
             true => self.function(Function::Select(dtype), &[c, x, y]),

@@ -219,11 +219,13 @@ pub fn sigmoid(x: Val) -> Val {
     one / (factor.mul_add(series_less_one(r), cut) + sum)
 }
 
-/// `x / (1 + exp(-2 y))`, where `times` gives y times a number.
-pub fn gate<'a>(x: Val<'a>, times: impl FnOnce(f64) -> Val<'a>) -> Val<'a> {
+/// `x / (1 + exp(-2 y))`, where y is `x * (c + a * x * x)`. By the rounding of that cube the power has
+/// fewer digits than [`exp`] gives, so one of 2 does.
+pub fn cubic_gate(x: Val, a: f64, c: f64) -> Val {
+    let cube = |by: f64| x * (x * x).mul_add(a * by, c * by);
     let power = match x.calls() {
-        true => unary_float(Prim::Exp, times(-2.0)),
-        false => exp2(times(-2.0 * std::f64::consts::LOG2_E)),
+        true => unary_float(Prim::Exp, cube(-2.0)),
+        false => exp2(cube(-2.0 * std::f64::consts::LOG2_E)),
     };
     x / (power + 1.0)
 }

@@ -4,7 +4,7 @@ use mithril_ir::dtype::DType;
 use mithril_ir::scalar::expr::{Expr, Kind, Node};
 use mithril_ir::scalar::{Prim, Scalar};
 
-use super::{apply, arithmetic, exp, held};
+use super::{apply, arithmetic, exp, held, unary_float};
 use crate::builder::Builder;
 use crate::code::{Ty, V};
 use crate::scalar::value::build;
@@ -42,10 +42,10 @@ pub fn expression(
             (Some(Shape::Sigmoid(x)), _) => build(b, [of(x)], |[x]| exp::sigmoid(x)),
             (Some(Shape::OneAndTanh(x)), _) => build(b, [of(x)], |[x]| exp::sigmoid(x + x) * 2.0),
             (Some(Shape::Gate(x, y)), _) => {
-                build(b, [of(x), of(y)], |[x, y]| exp::gate(x, |by| y * by))
+                build(b, [of(x), of(y)], |[x, y]| x / (unary_float(Prim::Exp, -(y + y)) + 1.0))
             }
             (Some(Shape::CubicGate(x, [a, c])), _) => {
-                build(b, [of(x)], |[x]| exp::gate(x, |by| x * (x * x).mul_add(a * by, c * by)))
+                build(b, [of(x)], |[x]| exp::cubic_gate(x, a, c))
             }
             (None, Node::Const(x)) => constant(b, own, Scalar::number(own, x), lanes),
             (None, Node::Var(v)) => b.splat(args[v as usize], lanes),
