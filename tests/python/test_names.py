@@ -66,7 +66,7 @@ def test_source_says_nothing_that_a_name_says(kind):
     code = ml.compile(layers(), getattr(ml, kind)()).code
     nodes = list(ast.walk(ast.parse(code)))
     imported = {alias.name for n in nodes if isinstance(n, ast.Import) for alias in n.names}
-    assert imported <= {"numpy", "torch", "jax", "jax.numpy"}
+    assert imported <= {"math", "numpy", "torch", "jax", "jax.numpy"}
     called = {n.func.id for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
     assert called <= {"outputs_and_gradients", "output_gradients"}
     # Look-alikes are told apart by what is plain ASCII.
