@@ -436,6 +436,18 @@ def test_places_that_are_chosen_are_read(rows, columns, first):
     np.testing.assert_array_equal(gradients["x"], whole[: len(x)] + whole[len(x) :])
 
 
+def test_folders_that_others_left_are_not_taken(monkeypatch, tmp_path):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("MITHRIL_CACHE", "")
+    left = [tmp_path / f"mithril-c-{os.getpid()}-{number}" for number in range(1000)]
+    for folder in left:
+        folder.mkdir()
+    compiled = ml.compile(Relu(), ml.CBackend(), shapes={"input": [3]}, inference=True)
+    output = compiled.evaluate({}, {"input": np.array([-1, 0, 2], np.float32)})["output"]
+    np.testing.assert_array_equal(output, [0, 0, 2])
+    assert all(folder.exists() for folder in left)
+
+
 def test_the_file_is_written(tmp_path):
     path = tmp_path / "small.c"
     compiled = ml.compile(

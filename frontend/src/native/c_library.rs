@@ -164,14 +164,20 @@ struct Folder(PathBuf);
 impl Folder {
     fn new() -> Result<Folder> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = env::temp_dir().join(format!("mithril-c-{}-{count}", process::id()));
-        let made = fs::DirBuilder::new().mode(0o700).create(&path);
-        made.map_err(|error| {
-            let error = Diagnostic::new("C cannot be compiled: no folder for it").got(error);
-            Box::new(error.at(path.display().to_string()))
-        })?;
-        Ok(Folder(path))
+        loop {
+            let count = COUNT.fetch_add(1, Ordering::Relaxed);
+            let path = env::temp_dir().join(format!("mithril-c-{}-{count}", process::id()));
+            match fs::DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => return Ok(Folder(path)),
+                // One that was killed left it, and had the number that this process has.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => {
+                    let error =
+                        Diagnostic::new("C cannot be compiled: no folder for it").got(error);
+                    return Err(Box::new(error.at(path.display().to_string())));
+                }
+            }
+        }
     }
 
     /// Loads a library by its bytes.
