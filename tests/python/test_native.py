@@ -464,3 +464,17 @@ def test_reads_from_nothing_are_zero(make, row):
         got = compiled.evaluate({}, {"input": x, "indices": places})["output"]
         want = x[np.clip(places, -n, n - 1)] if n else np.zeros((3, *row), np.float32)
         np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_weights_that_are_bound_are_read_backwards(axis, dtype):
+    model = Model()
+    model |= Flip(axis=axis)(input="w", output="flipped")
+    model |= ml.MatrixMultiply()(left="x", right="flipped", output="y")
+    shapes = {"x": [5, 200], "w": [200, 130]}
+    backend = ml.CpuBackend(dtype=dtype)
+    compiled = ml.compile(model, backend, shapes=shapes, trainable_keys=["w"], inference=True)
+    x, w = (backend.array(random(*shapes[name])) for name in "xw")
+    got = compiled.bind({"w": w}).evaluate({}, {"x": x})["y"]
+    np.testing.assert_array_equal(got, compiled.evaluate({"w": w}, {"x": x})["y"])

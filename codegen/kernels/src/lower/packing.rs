@@ -75,10 +75,14 @@ impl Packing {
     fn copy<const N: usize>(&self, source: &[u8], to: &mut [u8]) {
         let matrix = (self.matrix() as usize * N).max(1);
         for (number, to) in to.chunks_exact_mut(matrix).enumerate() {
-            let from = &source[(self.offset + self.batch_at(number as i64)) as usize * N..];
+            let first = self.offset + self.batch_at(number as i64);
+            // Strides of what is read backwards are negative.
+            let at = |k: usize, column: usize| {
+                (first + k as i64 * self.k.1 + column as i64 * self.n.1) as usize * N
+            };
             match self.n.1 == 1 && self.group == 1 {
-                true => self.copy_rows::<N>(from, to),
-                false => self.copy_columns::<N>(from, to),
+                true => self.copy_rows::<N>(source, at, to),
+                false => self.copy_columns::<N>(source, at, to),
             }
         }
     }
@@ -96,7 +100,12 @@ impl Packing {
     }
 
     /// Copies a matrix some rows at a time, as what is near in one order is far in the other.
-    fn copy_rows<const N: usize>(&self, source: &[u8], to: &mut [u8]) {
+    fn copy_rows<const N: usize>(
+        &self,
+        source: &[u8],
+        at: impl Fn(usize, usize) -> usize,
+        to: &mut [u8],
+    ) {
         const ROWS: usize = 16;
         let width = self.strip as usize * N;
         let rows = self.k.0 as usize;
@@ -106,14 +115,19 @@ impl Packing {
                 let columns = self.columns(strip);
                 let to = to[first * width..].chunks_exact_mut(width);
                 for (row, to) in some.clone().zip(to) {
-                    let from = &source[(row * self.k.1 as usize + columns.start) * N..];
-                    to[..columns.len() * N].copy_from_slice(&from[..columns.len() * N]);
+                    let bytes = columns.len() * N;
+                    to[..bytes].copy_from_slice(&source[at(row, columns.start)..][..bytes]);
                 }
             }
         }
     }
 
-    fn copy_columns<const N: usize>(&self, source: &[u8], to: &mut [u8]) {
+    fn copy_columns<const N: usize>(
+        &self,
+        source: &[u8],
+        at: impl Fn(usize, usize) -> usize,
+        to: &mut [u8],
+    ) {
         let (width, group) = (self.strip as usize * N, self.group as usize);
         for (strip, to) in to.chunks_exact_mut(self.strip_bytes::<N>()).enumerate() {
             for (place, column) in self.columns(strip).enumerate() {
@@ -121,8 +135,7 @@ impl Packing {
                     let some = i * group..self.k.0 as usize;
                     let to = rows[place * group * N..][..group * N].chunks_exact_mut(N);
                     for (k, element) in some.zip(to) {
-                        let at = k as i64 * self.k.1 + column as i64 * self.n.1;
-                        element.copy_from_slice(&source[at as usize * N..][..N]);
+                        element.copy_from_slice(&source[at(k, column)..][..N]);
                     }
                 }
             }
