@@ -241,18 +241,23 @@ def test_a_level_may_be_too_low(tmp_path):
         compiled.export(tmp_path, cpu="x86-64")
 
 
+def flags():
+    """What this machine's processor has, as Linux spells it."""
+    told = Path("/proc/cpuinfo").read_text()
+    return set(re.search(r"^flags\s*:(.*)$", told, re.MULTILINE)[1].split())
+
+
 def missing_feature():
     """A feature that this machine has not, among those that can be asked for."""
-    flags = set(
-        re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)[1].split()
-    )
     names = {
         "avx512bf16": "avx512_bf16",
         "avx512fp16": "avx512_fp16",
         "amx-int8": "amx_int8",
         "amx-bf16": "amx_bf16",
+        "amx-fp16": "amx_fp16",
+        "avxneconvert": "avx_ne_convert",
     }
-    return next((name for name, flag in names.items() if flag not in flags), None)
+    return next((name for name, flag in names.items() if flag not in flags()), None)
 
 
 def test_an_old_processor_is_refused(tmp_path):
@@ -270,6 +275,23 @@ def test_an_old_processor_is_refused(tmp_path):
     status, results = library.call(data={"input": x})
     assert status == 0
     near(results["output", "output"], x @ params["linear.w"] + params["linear.b"])
+
+
+def test_tiles_are_for_processors_that_have_them(tmp_path):
+    model = Model()
+    for name, half in (("x", "left"), ("w", "right")):
+        model |= ml.models.Cast(ml.bfloat16)(input=name, output=half)
+    model |= ml.models.MatrixMultiply()("left", "right", "product")
+    model |= ml.models.Cast(ml.float32)("product", "output")
+    compiled = ml.compile(model, shapes={"x": ["n", 70], "w": [70, 33]}, inference=True)
+    x, w = random(40, 70), random(70, 33, seed=1)
+    for cpu, tiles in ((["v2", "v4+amx-bf16"], False), ("v4+amx-bf16", True)):
+        library = export(compiled, tmp_path, name="net", cpu=cpu)
+        assert library.meta["processors"][0] == "x86-64-v4+amx-tile+amx-bf16"
+        status, results = library.call(dims={"n": 40}, data={"x": x, "w": w})
+        assert status == (4 if tiles and "amx_bf16" not in flags() else 0)
+        if status == 0:
+            near(results["output", "output"], x @ w, 1e-2)
 
 
 def build(folder, source, library, *more):

@@ -95,6 +95,7 @@ impl Translator<'_> {
             }
             Inst::Scatter { mem, at, value, mask } => self.scatter(*mem, *at, *value, *mask),
             Inst::Prefetch { .. } => Ok(()),
+            Inst::Tile(_) => unsupported("tiles"),
             inst => {
                 let result = stmt.results[0];
                 let ty = self.ty(result);
@@ -135,6 +136,7 @@ impl Translator<'_> {
             Inst::Store { .. }
             | Inst::Scatter { .. }
             | Inst::Prefetch { .. }
+            | Inst::Tile(_)
             | Inst::For { .. }
             | Inst::If { .. } => unsupported("a statement in place of a value"),
         }

@@ -4,7 +4,7 @@ use mithril_ir::dtype::DType;
 use mithril_ir::scalar::round;
 use rustc_hash::FxHashMap;
 
-use crate::code::{Binary, Callee, Cmp, Code, Fold, Inst, Mem, Region, Stmt, Ty, Unary, V};
+use crate::code::{Binary, Callee, Cmp, Code, Fold, Inst, Mem, Region, Stmt, TileOp, Ty, Unary, V};
 
 mod memory;
 
@@ -308,6 +308,12 @@ impl Builder {
     pub fn dot_pairs(&mut self, x: V, y: V, sum: V) -> V {
         debug_assert_eq!(self.ty(x), self.ty(y));
         self.push(self.ty(sum), Inst::DotPairs(x, y, sum))
+    }
+
+    /// See [`TileOp`].
+    pub fn tile(&mut self, op: TileOp) {
+        self.place(vec![], Inst::Tile(op));
+        self.code.tiles = true;
     }
 
     pub fn compare(&mut self, op: Cmp, x: V, y: V) -> V {

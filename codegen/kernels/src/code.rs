@@ -209,6 +209,8 @@ pub enum Inst {
         at: V,
         write: bool,
     },
+    /// What it does to tiles; where [`Isa::amx`](crate::contract::Isa) says so.
+    Tile(TileOp),
     /// `region` is given the counter and what is carried, and gives what is carried next.
     For {
         from: V,
@@ -224,6 +226,37 @@ pub enum Inst {
     },
 }
 
+/// What is done to the tiles of a processor (AMX). There are eight, by number, each of
+/// [`TILE_ROWS`] rows of [`TILE_BYTES`] bytes. Row `i` of one in memory begins at element
+/// `at + i·stride`.
+#[derive(Clone, Copy, Debug)]
+pub enum TileOp {
+    /// Every bit becomes 0.
+    Zero(u8),
+    Load {
+        tile: u8,
+        mem: Mem,
+        at: V,
+        stride: V,
+    },
+    Store {
+        tile: u8,
+        mem: Mem,
+        at: V,
+        stride: V,
+    },
+    /// `sum[i][j] += Σₖ x[i][2k]·y[k][2j] + x[i][2k+1]·y[k][2j+1]`, of bf16 and in f32; subnormal
+    /// numbers count as zero.
+    Dot {
+        sum: u8,
+        x: u8,
+        y: u8,
+    },
+}
+
+pub const TILE_ROWS: i64 = 16;
+pub const TILE_BYTES: i64 = 64;
+
 /// A kernel: statements over its memories, dims and tasks.
 #[derive(Clone, Debug, Default)]
 pub struct Code {
@@ -234,6 +267,8 @@ pub struct Code {
     pub dims: u32,
     /// Whether it has streaming stores, which are to be seen by others when it returns.
     pub streams: bool,
+    /// Whether it has tiles, which are given their sizes when it begins and back when it returns.
+    pub tiles: bool,
     pub body: Vec<Stmt>,
     /// What some values are, for people to read.
     pub hints: Vec<(V, &'static str)>,

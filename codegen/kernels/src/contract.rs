@@ -4,6 +4,7 @@
 //! [`plan`](plan::plan) chooses the sizes by the shape alone, [`emit`] gives the loops. What
 //! becomes of a result is the caller's: an [`Epilogue`] is given vectors of finished results.
 
+mod amx;
 mod direct;
 mod dots;
 pub(crate) mod lanes;

@@ -4,6 +4,7 @@
 //! runtime calls. Its body is a function of its own, whose memories do not alias.
 
 mod memory;
+mod tiles;
 mod words;
 
 use std::fmt::Write;
@@ -39,6 +40,9 @@ use line;
 
 impl Printer<'_> {
     fn module(&mut self) {
+        if self.code.tiles {
+            self.tile_sizes();
+        }
         let buffers: Vec<String> = (0..self.code.buffers).map(|i| format!("%b{i}")).collect();
         let dims: Vec<String> = (0..self.code.dims).map(|i| format!("%d{i}")).collect();
         let each = |names: &[String], ty: &str| -> String {
@@ -52,7 +56,13 @@ impl Printer<'_> {
             each(&buffers, "!llvm.ptr {llvm.noalias}"),
             each(&dims, "i64"),
         );
+        if self.code.tiles {
+            self.configure_tiles();
+        }
         self.block(&self.code.body);
+        if self.code.tiles {
+            self.release_tiles();
+        }
         if self.code.streams {
             line!(self, "llvm.call_intrinsic \"llvm.x86.sse.sfence\"() : () -> ()");
         }
@@ -133,6 +143,7 @@ impl Printer<'_> {
                      rw = {rw} : i32}}> : (!llvm.ptr) -> ()"
                 );
             }
+            Inst::Tile(op) => self.tile(*op),
             inst => self.value(stmt.results[0], inst),
         }
     }

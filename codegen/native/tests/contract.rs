@@ -1,5 +1,6 @@
 //! Contractions as machine code give what the evaluator gives, on every layout, dtype and edge.
 
+mod amx;
 mod instant;
 mod matmul;
 
@@ -110,7 +111,7 @@ fn run(
         let library = Library::new(&library).expect("the library is loaded");
         call(*library.get::<Entry>(b"kernel").expect("the kernel is there"));
     }
-    // Products of pairs are LLVM's.
+    // Products of pairs and tiles are LLVM's.
     if !text.contains("dpbf16") {
         let after: Vec<Vec<u8>> = buffers.iter().map(|b| b.read()).collect();
         buffers.iter().zip(&before).for_each(|(buffer, bytes)| buffer.write(bytes));
@@ -198,7 +199,7 @@ fn check_on(case: &Case, (options, isa): &(Options, Isa)) {
     if case.y == Packed {
         assert_eq!(batch, 1);
         let strips = (n + plan.strip() - 1) / plan.strip();
-        let depth = (k as u64).next_multiple_of(plan.group as u64) as i64;
+        let depth = (k as u64).next_multiple_of(plan.unit as u64) as i64;
         let size = strips * plan.strip() * depth * plan.held.bytes() as i64;
         let to = Guarded::new(&vec![0; size as usize]);
         let pack = case.pack_code(AlongK, &plan);
@@ -329,15 +330,34 @@ fn pairs_of_bf16() {
     let (mut options, isa) = host();
     options.features += ",+avx512bf16";
     let host = (options, Isa { pairs: true, ..isa });
-    for case in shapes().step_by(2) {
-        let case = Case { dtype: DType::BF16, ..case };
-        for (x, y) in [(AlongK, AlongOuter), (AlongOuter, AlongK), (Strided, Strided)] {
-            check_on(&Case { x, y, ..case.clone() }, &host);
-            check_on(&Case { x, y, dynamic: [true; 4], ..case.clone() }, &host);
-        }
-        check_on(&Case { y: Packed, ..case.clone() }, &host);
-        check_on(&Case { y: Packed, dynamic: [false, true, false, false], ..case }, &host);
+    shapes().step_by(2).for_each(|case| check_bf16(case, &host));
+}
+
+/// A contraction of bf16 in several layouts.
+fn check_bf16(case: Case, host: &(Options, Isa)) {
+    let case = Case { dtype: DType::BF16, ..case };
+    for (x, y) in [(AlongK, AlongOuter), (AlongOuter, AlongK), (Strided, Strided)] {
+        check_on(&Case { x, y, ..case.clone() }, host);
+        check_on(&Case { x, y, dynamic: [true; 4], ..case.clone() }, host);
     }
+    check_on(&Case { y: Packed, ..case.clone() }, host);
+    check_on(&Case { y: Packed, dynamic: [false, true, false, false], ..case }, host);
+}
+
+#[test]
+fn tiles_of_bf16() {
+    if !std::is_x86_feature_detected!("avx512bw") {
+        return;
+    }
+    let host = amx::processor();
+    shapes().step_by(3).for_each(|case| check_bf16(case, &host));
+    // Rows where they are, with strides that are no powers of two and that are.
+    for [m, n, k] in [[48, 40, 96], [128, 70, 1184], [32, 16, 1024]] {
+        let case = Case { m, n, k, batch: 2, ..PLAIN };
+        check_bf16(Case { y: AlongK, batch: 1, ..case.clone() }, &host);
+        check_on(&Case { dtype: DType::BF16, shared: true, y: AlongK, ..case }, &host);
+    }
+    assert!(!amx::in_use(), "kernels give the tiles back");
 }
 
 #[test]

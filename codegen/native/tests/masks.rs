@@ -35,7 +35,8 @@ fn attention_and_its_gradients() {
         for (dtype, groups) in [("bool", 4), ("f32", 2), ("f32", 4)] {
             for isa in [machine::machine().0, Isa::new(32, 16, true)] {
                 let mask = format!("{form} x {dtype}");
-                let native = machine::Native::of(&source(&mask, groups), isa);
+                let native =
+                    machine::Native::of(&source(&mask, groups), (isa, machine::machine().1));
                 assert_eq!(native.plan.kernels.len(), 2);
                 let some = |m: usize| dtype == "f32" || (m > 30 && form != "n x 1");
                 for (n, m) in sizes.into_iter().filter(|(_, m)| some(*m)) {

@@ -1,5 +1,6 @@
 //! Whole functions as native code, against the evaluator.
 
+mod amx;
 mod machine;
 
 use machine::{check, f};
@@ -190,6 +191,40 @@ fn constant_weights_are_packed() {
     check(&text, &[]);
 }
 
+#[test]
+fn constant_weights_are_packed_for_tiles() {
+    if !is_x86_feature_detected!("avx512bw") {
+        return;
+    }
+    let (options, isa) = amx::processor();
+    let numbers = |count: i64| {
+        let numbers = (0..count).map(|i| format!("{}.5", i * 7 % 11 - 5));
+        format!("[{}]", numbers.collect::<Vec<_>>().join(", "))
+    };
+    for (m, k, n) in [("3", 17, 33), ("40", 64, 5), ("n", 70, 70), ("32", 600, 40)] {
+        let text = f(
+            &format!(
+                "%x: t<{m} x {k} x bf16>) -> (y: t<{m} x {n} x bf16>, z: t<{m} x {n} x bf16>)"
+            ),
+            &format!(
+                "%w = constant() {{value = dense<t<{k} x {n} x bf16>, {}>}}
+                 %v = constant() {{value = dense<t<{n} x {k} x bf16>, {}>}}
+                 %y = matmul(%x, %w)
+                 %t = transpose(%v) {{permutation = [1, 0]}}
+                 %0 = matmul(%x, %t)
+                 %z = relu(%0)
+                 return %y, %z",
+                numbers(k * n),
+                numbers(k * n),
+            ),
+        );
+        let native = machine::Native::of(&text, (isa, options.clone()));
+        assert!(native.plan.kernels.iter().any(|kernel| kernel.lowered.code.tiles), "{text}");
+        machine::agree(&native, &[("n", 45)]);
+        assert!(!amx::in_use(), "kernels give the tiles back");
+    }
+}
+
 /// A row divided by one number is divided by its reciprocal, but nobody sees that.
 #[test]
 fn quotients_by_one_number_are_exact() {
@@ -321,7 +356,7 @@ fn streams() {
             "%y = mul(%x, %c)\nreturn %y",
         ),
     ] {
-        let native = machine::Native::of(&text, isa);
+        let native = machine::Native::of(&text, (isa, machine::machine().1));
         assert!(native.plan.kernels.iter().any(|kernel| kernel.text().contains("nontemporal")));
         machine::agree(&native, &[]);
     }

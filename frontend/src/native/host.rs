@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 use mithril_kernels::contract::Isa;
-use mithril_kernels::entry::llvm::{CpuidBits, Processor};
+use mithril_kernels::entry::llvm::{CpuidBits, Processor, REQUEST, TILE_DATA};
 
 /// What kernels are made for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -44,7 +44,7 @@ const ZMM: u32 = 0xe6;
 const TILE: u32 = 0x6_0000;
 
 /// The features that levels consist of, and those that `--cpu=` takes beside a level.
-const FEATURES: [Feature; 31] = [
+const FEATURES: [Feature; 33] = [
     feature("sse3", (1, 0), ECX, 0, 0),
     feature("ssse3", (1, 0), ECX, 9, 0),
     feature("cx16", (1, 0), ECX, 13, 0),
@@ -75,6 +75,8 @@ const FEATURES: [Feature; 31] = [
     feature("amx-tile", (7, 0), EDX, 24, TILE),
     feature("amx-bf16", (7, 0), EDX, 22, TILE),
     feature("amx-int8", (7, 0), EDX, 25, TILE),
+    feature("amx-fp16", (7, 1), EAX, 21, TILE),
+    feature("avxneconvert", (7, 1), EDX, 5, YMM),
     feature("gfni", (7, 0), ECX, 8, 0),
 ];
 
@@ -89,7 +91,7 @@ const LEVELS: [(&str, Isa, &str, usize); 4] = [
 ];
 
 /// What code for this machine takes beside its level.
-const EXTRAS: [&str; 2] = ["avx512vnni", "avx512bf16"];
+const EXTRAS: [&str; 4] = ["avx512vnni", "avx512bf16", "amx-tile", "amx-bf16"];
 
 /// The processor of this machine. Errors: one that kernels cannot be made for.
 pub fn host() -> Result<&'static Host> {
@@ -138,10 +140,16 @@ impl Host {
     }
 
     fn add(&mut self, feature: &str) {
+        // As LLVM takes it.
+        if matches!(feature, "amx-bf16" | "amx-fp16" | "amx-int8") {
+            self.add("amx-tile");
+        }
         if !self.has(feature) {
             let comma = if self.features.is_empty() { "" } else { "," };
             self.features += &format!("{comma}+{feature}");
-            self.isa.pairs |= feature == "avx512bf16" && self.isa.bytes == 64;
+            let wide = self.isa.bytes == 64;
+            self.isa.pairs |= feature == "avx512bf16" && wide;
+            self.isa.amx |= feature == "amx-bf16" && wide;
         }
     }
 
@@ -236,12 +244,23 @@ fn detect() -> Option<Host> {
     let mut found = Host::of_level(LEVELS.iter().position(fits)?);
     // They are of use beside the last level alone.
     let wide = found.isa.bytes == 64;
+    let mut granted = None;
     for feature in FEATURES.iter().filter(|f| wide && EXTRAS.contains(&f.name) && has(f)) {
-        found.add(feature.name);
+        if feature.xcr0 != TILE || *granted.get_or_insert_with(tiles_are_granted) {
+            found.add(feature.name);
+        }
     }
     // Newer cores than those without bf16 lose nothing by it.
     found.isa.streams = found.has("avx512bf16");
     Some(found)
+}
+
+/// Asks the system to keep tiles of this process, which it does for those alone that ask. It does
+/// not where a thread's stack for signals is too small for them.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn tiles_are_granted() -> bool {
+    // SAFETY: it changes nothing but what this process may use.
+    unsafe { libc::syscall(libc::SYS_arch_prctl, REQUEST, TILE_DATA) == 0 }
 }
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
@@ -260,11 +279,19 @@ mod tests {
             ("x86-64", "x86-64"),
             ("v4+avx512bf16", "x86-64-v4+avx512bf16"),
             ("v3+avx2", "x86-64-v3"),
+            ("v4+amx-bf16", "x86-64-v4+amx-tile+amx-bf16"),
         ] {
             assert_eq!(Host::parse(text).unwrap().name(), name);
         }
         assert!(Host::parse("v5").is_err());
         assert!(Host::parse("v4+avx513").is_err());
+    }
+
+    #[test]
+    fn tiles_are_for_the_widest() {
+        let amx = |text: &str| Host::parse(text).unwrap().isa.amx;
+        assert!(amx("v4+amx-bf16") && amx("v4+avx512bf16+amx-tile+amx-bf16"));
+        assert!(!amx("v4+amx-tile") && !amx("v4+amx-int8") && !amx("v3+amx-bf16"));
     }
 
     #[test]

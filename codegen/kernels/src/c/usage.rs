@@ -92,6 +92,8 @@ fn operands(inst: &Inst) -> Vec<V> {
             [Some(*at), Some(*value), *mask].into_iter().flatten().collect()
         }
         Inst::Prefetch { at, .. } => vec![*at],
+        // Portable code has none.
+        Inst::Tile(_) => vec![],
         Inst::For { from, to, step, carried, .. } => [&[*from, *to, *step], &carried[..]].concat(),
         Inst::If { condition, .. } => vec![*condition],
     }

@@ -51,5 +51,6 @@ fn one(
     }
     let kept = (plan.scratch(b, plan.results_at()), zero);
     tile::store(b, plan, kept, &sums);
-    tile::finish_kept(b, plan, kept, (batch, row, tile.height), columns, epilogue);
+    let height = b.index(tile.height as i64);
+    tile::finish_kept(b, plan, kept, (batch, row, height), columns, epilogue);
 }

@@ -3,7 +3,7 @@
 use mithril_ir::dtype::DType;
 
 use crate::builder::Builder;
-use crate::code::{Binary, Mem, Ty, V};
+use crate::code::{Binary, Cmp, Mem, Ty, V};
 use crate::contract::plan::{Layout, Plan};
 use crate::contract::tile::Panel;
 use crate::contract::{Contraction, lanes, task};
@@ -42,6 +42,31 @@ impl Copy<'_> {
             }
             _ => self.rows(b, zero, to),
         }
+        self.fill(b, to);
+    }
+
+    /// Zeros behind `depth`, up to a whole unit.
+    fn fill(&self, b: &mut Builder, (mem, at): (Mem, V)) {
+        let group = self.plan.group;
+        if self.plan.unit == group {
+            return;
+        }
+        let groups = task::blocks(b, self.depth, group);
+        let (first, end) = (b.times(groups, group), self.plan.filled(b, self.depth));
+        let zero = b.index(0);
+        let zeros = b.number(Ty::vector(self.plan.held, self.plan.wide() as u32), 0.0);
+        task::span(b, zero, self.count, self.width, |b, strip| {
+            let before = b.times(strip, self.room);
+            let at = b.add(at, before);
+            task::span(b, first, end, group, |b, k| {
+                let row = b.times(k, self.width);
+                let at = b.add(at, row);
+                for start in (0..self.width).step_by(self.lanes as usize) {
+                    let to = b.offset(at, start * group);
+                    b.store(mem, to, zeros, None);
+                }
+            });
+        });
     }
 
     /// One group of `k` after the other, from `first` on.
@@ -103,6 +128,11 @@ impl Copy<'_> {
             }
             false => b.number(b.ty(first), 0.0),
         };
+        self.pairs(b, first, second)
+    }
+
+    /// The lanes of both in turn.
+    fn pairs(&self, b: &mut Builder, first: V, second: V) -> V {
         let [first, second] = [first, second].map(|v| b.bitcast(v, DType::U16));
         let pairs: Vec<u32> = (0..self.lanes).flat_map(|lane| [lane, lane + self.lanes]).collect();
         let pairs = b.shuffle(first, second, &pairs);
@@ -203,6 +233,69 @@ impl Copy<'_> {
     }
 }
 
+impl Copy<'_> {
+    /// Copies what lies otherwise than along `k` to `[outer][pitch]`, with zeros behind `depth`.
+    pub fn turned(&self, b: &mut Builder, pitch: i64, (mem, at): (Mem, V)) {
+        let (zero, lanes) = (b.index(0), self.lanes as i64);
+        let size = b.index(self.plan.wide());
+        let over = b.binary(Binary::Rem, self.depth, size);
+        let whole = b.sub(self.depth, over);
+        b.each(zero, self.count, lanes, |b, outer| {
+            let left = b.sub(self.count, outer);
+            let mask = lanes::below(b, left, self.lanes);
+            let row = b.times(outer, pitch);
+            let to = b.add(at, row);
+            let square = |b: &mut Builder, k: V, left: Option<V>| {
+                let rows = self.turned_rows(b, outer, k, (mask, left));
+                for (i, row) in rows.into_iter().enumerate() {
+                    let to = b.offset(to, i as i64 * pitch);
+                    let to = b.add(to, k);
+                    b.store(mem, to, row, None);
+                }
+            };
+            b.each(zero, whole, self.plan.wide(), |b, k| square(b, k, None));
+            if b.constant(over) != Some(0) {
+                square(b, whole, Some(over));
+            }
+        });
+    }
+
+    /// A row of neighbours along `k` for each lane's outer element; `left` says how many of them
+    /// there are.
+    fn turned_rows(
+        &self,
+        b: &mut Builder,
+        outer: V,
+        k: V,
+        (mask, left): (Option<V>, Option<V>),
+    ) -> Vec<V> {
+        let column = |b: &mut Builder, i: i64| {
+            let k = b.offset(k, i);
+            let along = b.mul(k, self.from.k);
+            let from = b.add(self.from.at, along);
+            let mask = match left {
+                None => mask,
+                Some(left) => {
+                    let i = b.index(i);
+                    let there = b.compare(Cmp::Lt, i, left);
+                    let there = b.splat(there, self.lanes);
+                    Some(mask.map_or(there, |mask| b.binary(Binary::And, mask, there)))
+                }
+            };
+            self.vector(b, from, outer, mask)
+        };
+        let columns: Vec<V> = (0..self.lanes as i64)
+            .map(|i| {
+                let (first, second) = (column(b, 2 * i), column(b, 2 * i + 1));
+                let pairs = self.pairs(b, first, second);
+                b.bitcast(pairs, DType::U32)
+            })
+            .collect();
+        let rows = lanes::transpose(b, &columns);
+        rows.into_iter().map(|row| b.bitcast(row, self.plan.held)).collect()
+    }
+}
+
 /// The strips of a `y` that is constant, one behind the other as `[k][columns of a tile]`; the
 /// tasks are the batches and strips. Of the contraction only `y`, `n`, `k` and the batch are read.
 pub fn pack(b: &mut Builder, c: &Contraction, plan: &Plan, to: &super::Side) {
@@ -214,7 +307,7 @@ pub fn pack(b: &mut Builder, c: &Contraction, plan: &Plan, to: &super::Side) {
         let col = b.times(strip, plan.strip());
         let across = b.mul(col, c.y.outer);
         let from = b.add(from, across);
-        let depth = plan.grouped(b, c.k);
+        let depth = plan.filled(b, c.k);
         let before = b.mul(col, depth);
         let at = b.add(at, before);
         let copy = Copy {

@@ -5,8 +5,9 @@
 
 use crate::builder::Builder;
 use crate::code::{Binary, Cmp, Mem, Ty, V};
+use crate::contract::amx::Squares;
 use crate::contract::pack::Copy;
-use crate::contract::plan::{Layout, Plan, parts};
+use crate::contract::plan::{Layout, Plan, Rows, parts};
 use crate::contract::tile::{self, Columns, Panel, Share, Tile};
 use crate::contract::{Contraction, Epilogue, rows, task};
 use crate::loops::Loops;
@@ -79,6 +80,14 @@ struct Block<'a> {
     results: Mem,
 }
 
+/// Rows of a tile: its first, how many there is room for, how many there are, and their `x`.
+struct Band {
+    row: V,
+    height: u32,
+    rows: V,
+    x: Panel,
+}
+
 /// What tiles of a panel are made from.
 struct Operands {
     panel: V,
@@ -113,10 +122,10 @@ impl Block<'_> {
         }
         rows::each_height(b, plan, self.rows, c.m, |b, height, from, to| {
             task::span(b, from, to, height as i64, |b, row| {
-                let x = self.x_panel(b, &operands, row, height);
+                let band = self.band(b, &operands, (row, height), to);
                 let zero = b.index(0);
                 task::span(b, zero, self.cols, plan.strip(), |b, strip| {
-                    self.tile(b, &operands, (row, height, x), strip, &mut *epilogue);
+                    self.tile(b, &operands, &band, strip, &mut *epilogue);
                 });
             });
         });
@@ -150,7 +159,19 @@ impl Block<'_> {
         copy.across(b, (o.y, to));
     }
 
-    fn x_panel(&self, b: &mut Builder, o: &Operands, row: V, height: u32) -> Panel {
+    /// The rows of a tile, none of which is at `end` or behind it.
+    fn band(&self, b: &mut Builder, o: &Operands, (row, height): (V, u32), end: V) -> Band {
+        let whole = b.index(height as i64);
+        let rows = match (&self.plan.rows, b.constant(self.c.m)) {
+            (Rows::Steps(_), Some(m)) if m % height as i64 == 0 => whole,
+            (Rows::Steps(_), _) => task::part(b, end, row, height as i64),
+            _ => whole,
+        };
+        let x = self.x_panel(b, o, row, rows);
+        Band { row, height, rows, x }
+    }
+
+    fn x_panel(&self, b: &mut Builder, o: &Operands, row: V, count: V) -> Panel {
         let (c, plan) = (self.c, self.plan);
         let from = self.x_at(b, o, row);
         if plan.x_in_place {
@@ -162,15 +183,18 @@ impl Block<'_> {
             plan,
             layout,
             from,
-            count: b.index(height as i64),
+            count,
             whole: false,
             depth: o.depth,
             lanes: plan.register,
             width: plan.x_width(),
             room: 0,
         };
-        if layout == Layout::AlongK {
-            copy.along(b, plan.x_pitch(), (o.x, zero));
+        if layout == Layout::AlongK || plan.amx {
+            match layout {
+                Layout::AlongK => copy.along(b, plan.x_pitch(), (o.x, zero)),
+                _ => copy.turned(b, plan.x_pitch(), (o.x, zero)),
+            }
             return Panel { mem: o.x, at: zero, outer: b.index(plan.x_pitch()), k: one };
         }
         copy.across(b, (o.x, zero));
@@ -202,19 +226,12 @@ impl Block<'_> {
         Share { panel: Panel { at: b.add(panel.at, first), ..panel }, step, count }
     }
 
-    fn tile(
-        &self,
-        b: &mut Builder,
-        o: &Operands,
-        (row, height, x): (V, u32, Panel),
-        strip: V,
-        epilogue: Epilogue,
-    ) {
+    fn tile(&self, b: &mut Builder, o: &Operands, band: &Band, strip: V, epilogue: Epilogue) {
         let (c, plan) = (self.c, self.plan);
         let col = b.add(self.col, strip);
         let at = match c.packed {
             true => {
-                let depth = plan.grouped(b, c.k);
+                let depth = plan.filled(b, c.k);
                 let (before, along) = (b.mul(col, depth), b.times(o.k, plan.strip()));
                 let at = b.add(self.y, before);
                 b.add(at, along)
@@ -226,15 +243,22 @@ impl Block<'_> {
         };
         let y = Panel { mem: o.y, at, outer: b.index(plan.group), k: b.index(plan.strip()) };
         let unmasked = vec![None; plan.vectors as usize];
+        let &Band { row, height, rows, x } = band;
         let next = plan.rows_ahead().then(|| self.share(b, o, (row, height), strip));
-        let tile = Tile { plan, height, x, y, masks: &unmasked, next };
         let kept = (self.results, self.kept_at(b, row, height, strip));
-        let start = self.start(b, o, kept, (height * plan.vectors) as usize);
-        let sums = tile.sum(b, o.depth, start);
-        tile::store(b, plan, kept, &sums);
+        if plan.amx {
+            let later = plan.deep.then(|| self.later(b, o));
+            let squares = Squares { plan, x, y, next, kept, later };
+            squares.sum(b, o.depth, rows);
+        } else {
+            let tile = Tile { plan, height, x, y, masks: &unmasked, next };
+            let start = self.start(b, o, kept, (height * plan.vectors) as usize);
+            let sums = tile.sum(b, o.depth, start);
+            tile::store(b, plan, kept, &sums);
+        }
         let mut finish = |b: &mut Builder| {
             let columns = Columns::new(b, plan, col, c.n);
-            tile::finish_kept(b, plan, kept, (self.batch, row, height), &columns, epilogue);
+            tile::finish_kept(b, plan, kept, (self.batch, row, rows), &columns, epilogue);
         };
         if !plan.deep {
             return finish(b);
@@ -260,6 +284,12 @@ impl Block<'_> {
         b.select(single, zero, at)
     }
 
+    /// Whether there are sums of panels before.
+    fn later(&self, b: &mut Builder, o: &Operands) -> V {
+        let none = b.index(0);
+        b.compare(Cmp::Ne, o.panel, none)
+    }
+
     fn start(&self, b: &mut Builder, o: &Operands, kept: (Mem, V), count: usize) -> Vec<V> {
         let plan = self.plan;
         let zero = b.number(Ty::vector(plan.work, plan.lanes), 0.0);
@@ -268,8 +298,7 @@ impl Block<'_> {
             return zeros;
         }
         // Nothing is loaded for the first panel.
-        let none = b.index(0);
-        let later = b.compare(Cmp::Ne, o.panel, none);
+        let later = self.later(b, o);
         let mask = b.splat(later, plan.lanes);
         tile::load(b, plan, kept, count, Some(mask))
     }

@@ -1,10 +1,12 @@
 //! The sizes of a contraction's tiles, blocks and tasks, by its shape alone.
 
+mod places;
+
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 
 use crate::builder::Builder;
-use crate::code::{Mem, V};
+use crate::code::{TILE_BYTES, TILE_ROWS, V};
 use crate::contract::task;
 
 /// What the processor has.
@@ -17,6 +19,8 @@ pub struct Isa {
     pub fma: bool,
     /// Whether it multiplies pairs of bf16 and adds both products to a sum in f32.
     pub pairs: bool,
+    /// Whether it multiplies tiles of bf16 and adds the products to tiles of f32.
+    pub amx: bool,
     /// Whether stores past the caches pay. Results begin where a line of the cache does.
     pub streams: bool,
 }
@@ -27,7 +31,7 @@ impl Isa {
 
     /// A processor with such vectors, and nothing else.
     pub const fn new(bytes: u32, registers: u32, fma: bool) -> Isa {
-        Isa { bytes, registers, fma, pairs: false, streams: false }
+        Isa { bytes, registers, fma, pairs: false, amx: false, streams: false }
     }
 
     pub fn is_portable(&self) -> bool {
@@ -79,6 +83,8 @@ pub enum Rows {
     Balanced { height: u32, tall: i64, tiles: i64 },
     /// As many tiles as fit of each height, the greatest first; the last is 1.
     Greedy(Vec<u32>),
+    /// Tiles of so many rows, the last of which may have fewer.
+    Steps(u32),
 }
 
 /// The sizes of a contraction.
@@ -91,10 +97,13 @@ pub struct Plan {
     pub work: DType,
     pub acc: DType,
     pub fma: bool,
-    /// What panels hold, and how many neighbours along `k` they hold side by side: those that are
-    /// multiplied at once.
+    /// What panels hold, and how many neighbours along `k` they hold side by side.
     pub held: DType,
     pub group: i64,
+    /// The steps of `k` that are multiplied at once.
+    pub unit: i64,
+    /// Whether the sums are tiles of the processor.
+    pub amx: bool,
     /// A tile: the lanes of its vectors, the vectors of its rows, its rows.
     pub lanes: u32,
     pub vectors: u32,
@@ -122,6 +131,10 @@ const ALONE_BYTES: i64 = 3072;
 /// From where on `y` is read row by row, and the bytes of sums that are kept then.
 const SWEPT_BYTES: i64 = 256 << 10;
 const SUM_BYTES: i64 = 8 << 10;
+/// The bytes along `k` of a panel for tiles of the processor, and the columns of its block: products
+/// are so fast that copies of `x` count.
+const TILED_BYTES: i64 = 1024;
+const TILED_COLS: i64 = 512;
 /// The bytes of rows of `x` that the first-level cache keeps beside what else there is.
 const NEAR_BYTES: i64 = 28 << 10;
 const MOST_ROWS: u32 = 24;
@@ -144,12 +157,16 @@ pub fn plan(shape: &Shape, isa: &Isa) -> Plan {
     let work = work(shape.dtype, shape.acc);
     let register = isa.bytes / work.bytes() as u32;
     let scheme = scheme(shape, work);
-    let paired = isa.pairs && scheme == Scheme::Panels && work == DType::F32;
-    let (held, group) = match shape.dtype {
-        DType::BF16 if paired => (DType::BF16, 2),
-        _ => (work, 1),
+    let halves = shape.dtype == DType::BF16 && scheme == Scheme::Panels && work == DType::F32;
+    let amx = halves && isa.amx;
+    let (held, group, unit) = match halves {
+        true if amx => (DType::BF16, 2, TILE_BYTES / 2),
+        true if isa.pairs => (DType::BF16, 2, 2),
+        _ => (work, 1, 1),
     };
     let (lanes, vectors) = match scheme {
+        // Sums are squares of tiles, two by two where there are as many columns.
+        _ if amx => (register, if shape.n.is_some_and(|n| n <= TILE_ROWS) { 1 } else { 2 }),
         Scheme::Dots => (dot_lanes(shape, register), 1),
         Scheme::Sweep => (register, 2),
         _ => {
@@ -158,8 +175,11 @@ pub fn plan(shape: &Shape, isa: &Isa) -> Plan {
             (if group > 1 { lanes.max(4) } else { lanes }, vectors)
         }
     };
-    let tallest = tallest(scheme, vectors, isa.registers);
-    let rows = share(shape.m, tallest);
+    let rows = match shape.m {
+        Some(..=TILE_ROWS) if amx => Rows::Steps(TILE_ROWS as u32),
+        _ if amx => Rows::Steps(2 * TILE_ROWS as u32),
+        _ => share(shape.m, tallest(scheme, vectors, isa.registers)),
+    };
     let mut plan = Plan {
         scheme,
         swapped: false,
@@ -168,13 +188,15 @@ pub fn plan(shape: &Shape, isa: &Isa) -> Plan {
         fma: isa.fma && work.is_float(),
         held,
         group,
+        unit,
+        amx,
         lanes,
         vectors,
         rows,
         register,
         block_tiles: i32::MAX as i64,
         block_cols: (lanes * vectors) as i64,
-        depth: DEPTH_BYTES / held.bytes() as i64,
+        depth: 0,
         deep: false,
         panels: 1,
         x_in_place: true,
@@ -315,13 +337,13 @@ impl Plan {
         self.register as i64 * self.group
     }
 
-    /// Steps of `k` as panels hold them, the last group filled up.
-    pub(super) fn grouped(&self, b: &mut Builder, k: V) -> V {
-        match self.group {
+    /// Steps of `k` as panels hold them, the last unit filled up.
+    pub(super) fn filled(&self, b: &mut Builder, k: V) -> V {
+        match self.unit {
             1 => k,
-            group => {
-                let groups = task::blocks(b, k, group);
-                b.times(groups, group)
+            unit => {
+                let units = task::blocks(b, k, unit);
+                b.times(units, unit)
             }
         }
     }
@@ -335,15 +357,20 @@ impl Plan {
     /// The rows of the tallest tile.
     pub fn height(&self) -> i64 {
         match &self.rows {
-            Rows::Balanced { height, .. } => *height as i64,
+            Rows::Balanced { height, .. } | Rows::Steps(height) => *height as i64,
             Rows::Greedy(heights) => heights[0] as i64,
         }
     }
 
     fn block(&mut self, shape: &Shape) {
         let bytes = self.held.bytes() as i64;
+        let (alone, deep, cols) = match self.amx {
+            true => (TILED_BYTES, TILED_BYTES, TILED_COLS),
+            false => (ALONE_BYTES, DEPTH_BYTES, MOST_COLS),
+        };
+        self.depth = deep / bytes;
         match shape.k {
-            Some(k) if k * bytes <= ALONE_BYTES => self.depth = up(k.max(1), self.group),
+            Some(k) if k * bytes <= alone => self.depth = up(k.max(1), self.unit),
             Some(k) => {
                 self.depth = even(k, self.depth, self.line());
                 let panels = parts(k, self.depth);
@@ -352,7 +379,7 @@ impl Plan {
             }
             None => self.deep = true,
         }
-        let most = (BLOCK_BYTES / (self.depth * bytes)).clamp(self.strip(), MOST_COLS);
+        let most = (BLOCK_BYTES / (self.depth * bytes)).clamp(self.strip(), cols);
         let most = most / self.strip() * self.strip();
         self.block_cols = shape.n.map_or(most, |n| even(n, most, self.strip()));
         // Where there are several panels of `y`, each task reads all of them.
@@ -363,13 +390,16 @@ impl Plan {
         let most = most.clamp(1, MOST_TILES);
         self.block_tiles = match self.rows {
             Rows::Balanced { tiles, .. } => even(tiles, most, 1),
-            Rows::Greedy(_) => most,
+            Rows::Greedy(_) | Rows::Steps(_) => {
+                shape.m.map_or(most, |m| even(parts(m.max(1), self.height()), most, 1))
+            }
         };
         // Rows a multiple of the cache's ways apart would push each other out.
         let apart = shape.x_stride.map(|s| s * bytes);
         self.x_in_place = shape.dtype == self.held
             && shape.x == Layout::AlongK
-            && (self.group == 1 || shape.k.is_some_and(|k| k % self.group == 0))
+            && (self.unit == 1 || shape.k.is_some_and(|k| k % self.unit == 0))
+            && (!self.amx || shape.m.is_some_and(|m| m % TILE_ROWS == 0))
             && apart.is_some_and(|bytes| bytes % 2048 != 0);
     }
 
@@ -383,75 +413,6 @@ impl Plan {
         };
         let cols = n.ceil_div(&Dim::from(self.block_cols));
         batch.iter().fold(rows * cols, |tasks, extent| tasks * extent.clone())
-    }
-
-    /// The scratch memory of a thread.
-    pub fn scratch_bytes(&self) -> usize {
-        (self.lanes_at() + 64) as usize
-    }
-
-    // Where things lie in the scratch memory, in bytes: the block of `y`, the panel of `x`, results
-    // and the lanes of a vector.
-
-    pub(super) fn y_at(&self) -> i64 {
-        0
-    }
-
-    /// The elements of a panel of a block of `y`.
-    pub(super) fn block_elements(&self) -> i64 {
-        self.room() * self.block_cols
-    }
-
-    pub(super) fn x_at(&self) -> i64 {
-        let elements = match self.scheme {
-            Scheme::Panels => self.block_elements() * self.panels,
-            _ => 0,
-        };
-        up(self.y_at() + elements * self.held.bytes() as i64, 64)
-    }
-
-    /// The rows of a panel of `x` where it lies along `k`: not a power of two apart.
-    pub(super) fn x_pitch(&self) -> i64 {
-        up(self.depth, self.wide()) + self.wide()
-    }
-
-    /// The rows of a panel of `x` where it lies along the rows, rounded up to vectors.
-    pub(super) fn x_width(&self) -> i64 {
-        up(self.height(), self.register as i64)
-    }
-
-    pub(super) fn results_at(&self) -> i64 {
-        let elements = match self.x_in_place {
-            true => 0,
-            false => (self.height() * self.x_pitch()).max(self.depth * self.x_width()),
-        };
-        up(self.x_at() + elements * self.held.bytes() as i64, 64)
-    }
-
-    pub(super) fn lanes_at(&self) -> i64 {
-        let tiles = match self.scheme {
-            Scheme::Sweep => self.block_cols / self.strip(),
-            _ if self.deep => self.block_tiles * self.block_cols / self.strip(),
-            _ => 1,
-        };
-        let elements = tiles * self.height() * self.strip();
-        up(self.results_at() + elements * self.work.bytes() as i64, 64)
-    }
-
-    pub(super) fn scratch(&self, b: &mut Builder, at: i64) -> Mem {
-        let at = b.index(at);
-        b.scratch(self.work, at)
-    }
-
-    /// Scratch memory that a panel is in.
-    pub(super) fn panel_scratch(&self, b: &mut Builder, at: i64) -> Mem {
-        let at = b.index(at);
-        b.scratch(self.held, at)
-    }
-
-    pub(super) fn lane_scratch(&self, b: &mut Builder, dtype: DType) -> Mem {
-        let at = b.index(self.lanes_at());
-        b.scratch(dtype, at)
     }
 }
 

@@ -29,10 +29,12 @@ pub fn each_height(
             body(b, *height, from, middle);
             body(b, *height - 1, middle, to);
         }
+        Rows::Steps(height) => {
+            let (from, end) = whole(b, plan, task, m);
+            body(b, *height, from, end);
+        }
         Rows::Greedy(heights) => {
-            let mut from = first(b, plan, task);
-            let end = b.offset(from, tiles * plan.height());
-            let end = b.binary(Binary::Min, end, m);
+            let (mut from, end) = whole(b, plan, task, m);
             for &height in heights {
                 let rest = b.sub(end, from);
                 let height_v = b.index(height as i64);
@@ -45,12 +47,19 @@ pub fn each_height(
     }
 }
 
+/// The rows of a task whose tiles are of any height.
+fn whole(b: &mut Builder, plan: &Plan, task: V, m: V) -> (V, V) {
+    let from = first(b, plan, task);
+    let end = b.offset(from, plan.block_tiles * plan.height());
+    (from, b.binary(Binary::Min, end, m))
+}
+
 /// The first row of a task.
 pub fn first(b: &mut Builder, plan: &Plan, task: V) -> V {
     let tile = b.times(task, plan.block_tiles);
     match &plan.rows {
         Rows::Balanced { height, tall, .. } => row(b, tile, *height, *tall),
-        Rows::Greedy(_) => b.times(tile, plan.height()),
+        _ => b.times(tile, plan.height()),
     }
 }
 
@@ -66,6 +75,6 @@ fn row(b: &mut Builder, tile: V, height: u32, tall: i64) -> V {
 pub fn tasks(b: &mut Builder, plan: &Plan, m: V) -> V {
     match &plan.rows {
         Rows::Balanced { tiles, .. } => b.index(parts(*tiles, plan.block_tiles)),
-        Rows::Greedy(_) => super::task::blocks(b, m, plan.block_tiles * plan.height()),
+        _ => super::task::blocks(b, m, plan.block_tiles * plan.height()),
     }
 }

@@ -28,7 +28,7 @@ pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
         task::span(b, zero, whole, ROWS, |b, k| sweep.rows(b, k, ROWS));
         task::span(b, whole, c.k, 1, |b, k| sweep.rows(b, k, 1));
         sweep.strips(b, |b, kept, columns| {
-            let at = (batch, zero, sweep.height());
+            let at = (batch, zero, b.index(sweep.height() as i64));
             tile::finish_kept(b, plan, kept, at, columns, &mut *epilogue);
         });
         vec![]

@@ -56,6 +56,19 @@ pub struct Share {
     pub count: i64,
 }
 
+impl Share {
+    /// Asks for the lines of `k`.
+    pub fn ask(&self, b: &mut Builder, k: V) {
+        let along = b.mul(k, self.panel.k);
+        let from = b.add(self.panel.at, along);
+        for i in 0..self.count {
+            let across = b.times(self.step, i);
+            let at = b.add(from, across);
+            b.prefetch(self.panel.mem, at, false);
+        }
+    }
+}
+
 /// Steps of `k` up to here are written out.
 const STRAIGHT: i64 = 16;
 /// Steps in a turn of the loop where addresses are many.
@@ -67,7 +80,7 @@ impl Tile<'_> {
     pub fn sum(&self, b: &mut Builder, depth: V, start: Vec<V>) -> Vec<V> {
         let zero = b.index(0);
         let group = self.plan.group;
-        let depth = self.plan.grouped(b, depth);
+        let depth = self.plan.filled(b, depth);
         let steps = |b: &mut Builder, k: V, count: i64, sums: &[V]| {
             (0..count).fold(sums.to_vec(), |sums, step| {
                 let k = b.offset(k, step * group);
@@ -80,13 +93,7 @@ impl Tile<'_> {
         if let Some(next) = &self.next {
             let line = self.plan.line();
             return b.repeat(zero, depth, line, &start, |b, k, sums| {
-                let along = b.mul(k, next.panel.k);
-                let from = b.add(next.panel.at, along);
-                for i in 0..next.count {
-                    let across = b.times(next.step, i);
-                    let at = b.add(from, across);
-                    b.prefetch(next.panel.mem, at, false);
-                }
+                next.ask(b, k);
                 let end = b.offset(k, line);
                 let end = b.binary(Binary::Min, end, depth);
                 b.repeat(k, end, group, sums, |b, k, sums| self.step(b, k, sums))
@@ -234,11 +241,11 @@ pub fn finish_kept(
     b: &mut Builder,
     plan: &Plan,
     (mem, from): (Mem, V),
-    (batch, first, height): (&[V], V, u32),
+    (batch, first, height): (&[V], V, V),
     columns: &Columns,
     epilogue: Epilogue,
 ) {
-    let (zero, height) = (b.index(0), b.index(height as i64));
+    let zero = b.index(0);
     task::span(b, zero, height, 1, |b, row| {
         let along = b.times(row, plan.strip());
         let start = b.add(from, along);

@@ -11,7 +11,7 @@ use mithril_ir::graph::Bound;
 use mithril_runtime::size::Size;
 
 use super::{Array, Entry, Interface};
-pub use processor::{CpuidBits, Processor};
+pub use processor::{CpuidBits, Processor, REQUEST, TILE_DATA};
 use threads::parameters;
 
 /// What is printed, and what it refers to.

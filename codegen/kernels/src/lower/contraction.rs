@@ -71,6 +71,7 @@ pub fn packing(function: &Function, dot: &Operation, isa: &Isa) -> Option<Packin
         k: (known(&setup.k)?, known(&setup.k_strides[1])?),
         strip: plan.strip(),
         group: plan.group,
+        unit: plan.unit,
     })
     .filter(|_| fits)
 }

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 /// Where the `y` of a contraction lies, and how its kernel reads it: strips of columns, each as
 /// `[k / group][columns of a strip][group]`, by batch one behind the other. The last strip and the
-/// last group are filled up with zeros.
+/// last unit are filled up with zeros.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Packing {
     /// Which argument of the kernel it is.
@@ -21,8 +21,9 @@ pub struct Packing {
     pub k: (i64, i64),
     /// The columns of a strip.
     pub strip: i64,
-    /// The neighbours along `k` that lie side by side.
+    /// The neighbours along `k` that lie side by side, and of what their number is a multiple.
     pub group: i64,
+    pub unit: i64,
 }
 
 impl Packing {
@@ -42,7 +43,7 @@ impl Packing {
     /// The elements of one matrix.
     fn matrix(&self) -> i64 {
         let up = |size: i64, unit: i64| (size as u64).next_multiple_of(unit as u64) as i64;
-        up(self.n.0, self.strip) * up(self.k.0, self.group)
+        up(self.n.0, self.strip) * up(self.k.0, self.unit)
     }
 
     /// The elements of all matrices.
@@ -89,7 +90,7 @@ impl Packing {
 
     /// The bytes of a strip, where elements have `N`.
     fn strip_bytes<const N: usize>(&self) -> usize {
-        let depth = (self.k.0 as usize).next_multiple_of(self.group as usize);
+        let depth = (self.k.0 as usize).next_multiple_of(self.unit as usize);
         (self.strip as usize * N * depth).max(1)
     }
 

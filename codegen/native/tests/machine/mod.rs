@@ -58,18 +58,17 @@ pub struct Native {
 
 impl Native {
     pub fn new(source: &str) -> Native {
-        Native::of(source, machine().0)
+        Native::of(source, machine())
     }
 
     /// For a processor that has this.
-    pub fn of(source: &str, isa: Isa) -> Native {
+    pub fn of(source: &str, (isa, options): (Isa, Options)) -> Native {
         let module = text::parse(source).unwrap_or_else(|e| panic!("{e}\n{source}"));
         let pipeline = "inline{limit=all,repeated=all},legalize{target=native},split-folds,canonicalize,cse,dce";
         let pipeline = Pipeline::parse(pipeline).expect("the pipeline");
         let (legal, _) =
             Driver::default().run(&pipeline, &module).unwrap_or_else(|e| panic!("{e}"));
         let entry = legal.entry().expect("an entry");
-        let (_, options) = machine();
         let plan = program::plan(&legal, entry, &isa).unwrap_or_else(|e| panic!("{e}\n{source}"));
         let mut codes = Vec::new();
         let mut kernels: Vec<Kernel> = Vec::new();
@@ -81,7 +80,11 @@ impl Native {
             let object = object.unwrap_or_else(|e| panic!("{e}\n{}\n{text}", shown()));
             let code = Arc::new(Code::load(&object).unwrap_or_else(|e| panic!("{e}")));
             kernels.push(code.kernel("kernel").expect("the kernel"));
-            let quick = Arc::new(instant(&kernel.lowered.code));
+            // Tiles are LLVM's alone.
+            let quick = match kernel.lowered.code.tiles {
+                true => code.clone(),
+                false => Arc::new(instant(&kernel.lowered.code)),
+            };
             instants.push(quick.kernel("kernel").expect("the kernel"));
             sources.push(quick);
             codes.push(code);

@@ -33,6 +33,12 @@ pub struct Detected {
     pub none: String,
 }
 
+/// What asks Linux for the right to use registers (ARCH_REQ_XCOMP_PERM), and the bit of those that
+/// are tiles (XFEATURE_XTILEDATA). The call is number 158, `arch_prctl`.
+pub const REQUEST: i64 = 0x1023;
+pub const TILE_DATA: i64 = 18;
+const ARCH_PRCTL: i64 = 158;
+
 /// From this leaf on, leaves are counted by themselves.
 const EXTENDED: u32 = 0x8000_0000;
 /// What says whether XCR0 can be read: OSXSAVE.
@@ -83,7 +89,10 @@ impl Printer<'_> {
         let xcr0 = self.xcr0(&answers);
         let mut answer = self.code(-1, "i32");
         for (variant, processor) in processors.iter().enumerate().rev() {
-            let fits = self.fits(processor, &answers, &xcr0);
+            let mut fits = self.fits(processor, &answers, &xcr0);
+            if processor.xcr0 >> TILE_DATA & 1 == 1 {
+                fits = self.granted(&fits, variant);
+            }
             let number = self.code(Processor::number(variant), "i32");
             answer = self.value(format_args!("llvm.select {fits}, {number}, {answer} : i1, i32"));
         }
@@ -134,6 +143,25 @@ impl Printer<'_> {
             fits = self.value(format_args!("llvm.and {fits}, {has} : i1"));
         }
         fits
+    }
+
+    /// Whether the system lets this process use tiles; it is asked where all else fits.
+    fn granted(&mut self, fits: &str, variant: usize) -> String {
+        let none = self.code(0, "i1");
+        line!(self, "llvm.cond_br {fits}, ^request{variant}, ^granted{variant}({none} : i1)");
+        line!(self, "^request{variant}:");
+        let [call, request, data] =
+            [ARCH_PRCTL, REQUEST, TILE_DATA].map(|number| self.code(number, "i64"));
+        let refused = self.value(format_args!(
+            "llvm.inline_asm has_side_effects asm_dialect = att \"syscall\", \
+             \"={{ax}},{{ax}},{{di}},{{si}},~{{rcx}},~{{r11}},~{{memory}},~{{dirflag}},~{{fpsr}},~{{flags}}\" \
+             {call}, {request}, {data} : (i64, i64, i64) -> i64"
+        ));
+        let zero = self.code(0, "i64");
+        let granted = self.value(format_args!("llvm.icmp \"eq\" {refused}, {zero} : i64"));
+        line!(self, "llvm.br ^granted{variant}({granted} : i1)");
+        line!(self, "^granted{variant}(%granted{variant}: i1):");
+        format!("%granted{variant}")
     }
 
     /// Whether the processor has the leaf, and the bits are set there.

@@ -1,0 +1,76 @@
+//! Where things lie in a thread's scratch memory, in bytes: the block of `y`, the panel of `x`, results
+//! and the lanes of a vector.
+
+use mithril_ir::dtype::DType;
+
+use super::{Plan, Scheme, up};
+use crate::builder::Builder;
+use crate::code::Mem;
+
+impl Plan {
+    /// The scratch memory of a thread.
+    pub fn scratch_bytes(&self) -> usize {
+        (self.lanes_at() + 64) as usize
+    }
+
+    pub(in crate::contract) fn y_at(&self) -> i64 {
+        0
+    }
+
+    /// The elements of a panel of a block of `y`.
+    pub(in crate::contract) fn block_elements(&self) -> i64 {
+        self.room() * self.block_cols
+    }
+
+    pub(in crate::contract) fn x_at(&self) -> i64 {
+        let elements = match self.scheme {
+            Scheme::Panels => self.block_elements() * self.panels,
+            _ => 0,
+        };
+        up(self.y_at() + elements * self.held.bytes() as i64, 64)
+    }
+
+    /// The rows of a panel of `x` where it lies along `k`: not a power of two apart.
+    pub(in crate::contract) fn x_pitch(&self) -> i64 {
+        up(self.depth, self.wide()) + self.wide()
+    }
+
+    /// The rows of a panel of `x` where it lies along the rows, rounded up to vectors.
+    pub(in crate::contract) fn x_width(&self) -> i64 {
+        up(self.height(), self.register as i64)
+    }
+
+    pub(in crate::contract) fn results_at(&self) -> i64 {
+        let elements = match self.x_in_place {
+            true => 0,
+            false => (self.height() * self.x_pitch()).max(self.depth * self.x_width()),
+        };
+        up(self.x_at() + elements * self.held.bytes() as i64, 64)
+    }
+
+    pub(in crate::contract) fn lanes_at(&self) -> i64 {
+        let tiles = match self.scheme {
+            Scheme::Sweep => self.block_cols / self.strip(),
+            _ if self.deep => self.block_tiles * self.block_cols / self.strip(),
+            _ => 1,
+        };
+        let elements = tiles * self.height() * self.strip();
+        up(self.results_at() + elements * self.work.bytes() as i64, 64)
+    }
+
+    pub(in crate::contract) fn scratch(&self, b: &mut Builder, at: i64) -> Mem {
+        let at = b.index(at);
+        b.scratch(self.work, at)
+    }
+
+    /// Scratch memory that a panel is in.
+    pub(in crate::contract) fn panel_scratch(&self, b: &mut Builder, at: i64) -> Mem {
+        let at = b.index(at);
+        b.scratch(self.held, at)
+    }
+
+    pub(in crate::contract) fn lane_scratch(&self, b: &mut Builder, dtype: DType) -> Mem {
+        let at = b.index(self.lanes_at());
+        b.scratch(dtype, at)
+    }
+}
