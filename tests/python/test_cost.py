@@ -177,3 +177,17 @@ def test_the_command_tells_where_time_goes(tmp_path):
     assert stages[0] == "stage" and stages[-1] == "total"
     assert {"lower", "eqsat", "emit"} <= set(stages)
     assert "def forward" in done.stdout
+
+
+def test_the_command_shows_what_is_there_before_shapes_are(tmp_path):
+    file, command = str(tmp_path / "model.json"), Path(sys.executable).with_name("mithril")
+    model = Sequential([ml.models.MultiHeadAttention(heads=2)])
+    model.save(file)
+    run = [str(command), "summary", file]
+    done = subprocess.run(run, capture_output=True, text=True, check=True)
+    assert done.stdout.rstrip() == str(model.summary()).rstrip()
+    done = subprocess.run(
+        [*run, "--shape", "input=n,m"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "hint: give the shape of `input`, with a number as its last dim" in done.stderr

@@ -112,12 +112,15 @@ fn heads(cx: &Cx) -> Result<(i64, i64, Dim)> {
     let shared = cx.settings.int("kv_heads").unwrap_or(heads);
     let width = cx.last_dim("input")?;
     let Some(each) = width.exact_div(&Dim::Const(heads)) else {
-        return Diagnostic::new(
+        let mut error = Diagnostic::new(
             "Incompatible shapes during compilation: the width does not divide into heads",
         )
         .got(format!("{width} into {heads}"))
-        .expected("a last dim of `input` that is a multiple of `heads`")
-        .err();
+        .expected("a last dim of `input` that is a multiple of `heads`");
+        if width.as_const().is_none() {
+            error = error.hint("give the shape of `input`, with a number as its last dim");
+        }
+        return error.err();
     };
     if heads % shared != 0 {
         return Diagnostic::new("`kv_heads` of `MultiHeadAttention` does not divide `heads`")

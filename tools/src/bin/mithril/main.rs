@@ -76,7 +76,12 @@ fn run(command: &Command) -> Result<ExitCode, Failure> {
         Command::Bench(bench) => return Ok(bench.run()?),
         Command::Compile(compile) => compile.run()?,
         Command::Summary { model, depth } => {
-            let rows = summary::summary(&model.block()?, Some(&model.options()), *depth)?;
+            let block = model.block()?;
+            let rows = match summary::summary(&block, Some(&model.options()), *depth) {
+                // Blocks and terminals are there to be shown before shapes are known.
+                Err(_) if model.is_plain() => summary::summary(&block, None, *depth)?,
+                rows => rows?,
+            };
             print!("{}", summary::table(&rows));
         }
         Command::Cost { model, depth } => {
