@@ -225,6 +225,62 @@ fn constant_weights_are_packed_for_tiles() {
     }
 }
 
+/// The first of equal elements, and of NaN, wherever lanes begin.
+#[test]
+fn places_of_extremes() {
+    for dims in ["17", "33 x 7", "7 x 33", "n x 50", "2 x 270 x 3", "3 x n x m"] {
+        let rank = dims.matches('x').count() + 1;
+        for dtype in ["f32", "f64", "i8", "u32", "bf16"] {
+            let folds = (0..rank).map(|axis| {
+                let left = dims.split(" x ").enumerate().filter(|(a, _)| *a != axis);
+                let left = left.map(|(_, dim)| format!("{dim} x ")).collect::<String>();
+                (format!("axis = {axis}"), left)
+            });
+            let all: Vec<_> = folds.chain([(String::new(), String::new())]).collect();
+            let types = all.iter().enumerate().flat_map(|(i, (_, left))| {
+                ["a", "b"].map(|name| format!("{name}{i}: t<{left}i64>"))
+            });
+            let ops = all.iter().enumerate().map(|(i, (axis, _))| {
+                format!("%a{i} = argmax(%0) {{{axis}}}\n%b{i} = argmin(%0) {{{axis}}}\n")
+            });
+            let results: Vec<String> = (0..all.len()).map(|i| format!("%a{i}, %b{i}")).collect();
+            // Numbers with many ties, and the root of what is below 0.
+            let floats = "%r = floor(%x)\n%s = sqrt(%r)\n%0 = add(%s, %r)\n";
+            let text = f(
+                &format!("%x: t<{dims} x {dtype}>) -> ({})", types.collect::<Vec<_>>().join(", ")),
+                &format!(
+                    "{}{}return {}",
+                    if dtype.contains('f') { floats } else { "%0 = neg(%x)\n" },
+                    ops.collect::<String>(),
+                    results.join(", ")
+                ),
+            );
+            check(&text, &[("n", 19), ("m", 37)]);
+        }
+    }
+}
+
+#[test]
+fn backwards() {
+    for dims in ["17", "33 x 7", "7 x 33", "n x 50", "3 x n x m"] {
+        for axis in 0..=dims.matches('x').count() {
+            for dtype in ["f32", "f64", "i8", "bool", "bf16"] {
+                let text = f(
+                    &format!(
+                        "%x: t<{dims} x {dtype}>) -> (y: t<{dims} x {dtype}>, z: t<{dims} x {dtype}>)"
+                    ),
+                    &format!(
+                        "%y = reverse(%x) {{axes = [{axis}]}}\n%0 = maximum(%x, %y)\n\
+                         %z = reverse(%0) {{axes = [{axis}]}}\nreturn %y, %z"
+                    )
+                    .replace("maximum", if dtype == "bool" { "or" } else { "maximum" }),
+                );
+                check(&text, &[("n", 19), ("m", 37)]);
+            }
+        }
+    }
+}
+
 /// A row divided by one number is divided by its reciprocal, but nobody sees that.
 #[test]
 fn quotients_by_one_number_are_exact() {

@@ -231,9 +231,7 @@ impl Copy<'_> {
             }
         });
     }
-}
 
-impl Copy<'_> {
     /// Copies what lies otherwise than along `k` to `[outer][pitch]`, with zeros behind `depth`.
     pub fn turned(&self, b: &mut Builder, pitch: i64, (mem, at): (Mem, V)) {
         let (zero, lanes) = (b.index(0), self.lanes as i64);

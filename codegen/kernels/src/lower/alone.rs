@@ -1,5 +1,6 @@
 //! Operations that are a kernel of their own: running sums, orders, places of extremes, scatters.
 
+mod find;
 mod scatter;
 
 use crate::loops::Loops;
@@ -125,37 +126,6 @@ impl Alone<'_> {
             own.write(&place, next);
             vec![next]
         });
-    }
-
-    /// A task for each element of the result: the first of the best along the axis, or of all.
-    fn find(&mut self, greatest: bool) -> Dim {
-        let dims = self.nest.dims(self.op.result()).to_vec();
-        self.tasks(&dims, |own, place| own.find_at(place, greatest))
-    }
-
-    fn find_at(&mut self, place: &Index, greatest: bool) {
-        let x = self.op.operands[0];
-        let (dims, axes) = (self.nest.dims(x), self.nest.fold_axes(self.op));
-        let start = self.nest.unfolded(&axes, place);
-        let open: Vec<usize> = (0..dims.len()).filter(|&a| axes.folded[a]).collect();
-        let lengths: Vec<Dim> = open.iter().map(|&a| dims[a].clone()).collect();
-        let count = self.nest.dim(&product(&lengths));
-        let dtype = self.nest.dtype(x);
-        let (minus, none) = (self.nest.b.index(0), self.nest.b.int(Ty::scalar(held(dtype)), 0));
-        let from = self.nest.b.index(0);
-        let found = self.repeat(from, count, 1, &[minus, none], |own, i, best| {
-            let mut at = start;
-            for (&axis, ix) in open.iter().zip(own.nest.unflat(&lengths, Ix::At(i))) {
-                at[axis] = ix;
-            }
-            let element = own.nest.pull(x, &at);
-            let better = own.better(element, best[1], greatest);
-            let first = own.nest.b.compare(Cmp::Eq, i, from);
-            let better = own.nest.b.binary(Binary::Or, better, first);
-            let next = [(i, best[0]), (element, best[1])];
-            next.map(|(new, old)| own.nest.b.select(better, new, old)).to_vec()
-        });
-        self.write(place, found[0]);
     }
 
     /// Whether an element beats the best so far; NaN is greatest, and least.

@@ -76,7 +76,7 @@ impl Folder {
     }
 
     /// What no element gives.
-    fn neutral(self, b: &mut Builder, lanes: u32) -> V {
+    pub fn neutral(self, b: &mut Builder, lanes: u32) -> V {
         let ty = Ty { dtype: self.dtype, lanes };
         let float = self.dtype.is_float();
         let range = || round::int_range(self.dtype);

@@ -14,6 +14,8 @@ pub enum Ix {
     At(V),
     /// This and those that follow, by lane.
     Lanes(V),
+    /// This and those before, by lane.
+    Back(V),
     /// Any, by lane: a vector of i64.
     Many(V),
 }
@@ -26,6 +28,8 @@ pub enum Address {
     One(V),
     /// This and those that follow, by lane.
     Row(V),
+    /// This and those before, by lane.
+    Back(V),
     Many(V),
 }
 
@@ -104,11 +108,15 @@ impl Nest<'_> {
     /// A position as a vector.
     pub fn many(&mut self, ix: Ix) -> V {
         match ix {
-            Ix::Lanes(v) if self.lanes == 1 => v,
+            Ix::Lanes(v) | Ix::Back(v) if self.lanes == 1 => v,
             Ix::At(v) => self.b.splat(v, self.lanes),
             Ix::Lanes(v) => {
                 let (base, ramp) = (self.b.splat(v, self.lanes), self.b.iota(self.wide()));
                 self.b.add(base, ramp)
+            }
+            Ix::Back(v) => {
+                let (base, ramp) = (self.b.splat(v, self.lanes), self.b.iota(self.wide()));
+                self.b.sub(base, ramp)
             }
             Ix::Many(v) => v,
         }
@@ -155,6 +163,11 @@ impl Nest<'_> {
                 Ix::Lanes(self.b.add(a, b))
             }
             (Binary::Sub, Ix::Lanes(a), Ix::At(b)) => Ix::Lanes(self.b.sub(a, b)),
+            (Binary::Add, Ix::Back(a), Ix::At(b)) | (Binary::Add, Ix::At(b), Ix::Back(a)) => {
+                Ix::Back(self.b.add(a, b))
+            }
+            (Binary::Sub, Ix::At(a), Ix::Lanes(b)) => Ix::Back(self.b.sub(a, b)),
+            (Binary::Sub, Ix::At(a), Ix::Back(b)) => Ix::Lanes(self.b.sub(a, b)),
             (Binary::Mul | Binary::Div, x, Ix::At(b)) if self.b.constant(b) == Some(1) => x,
             _ => {
                 let (a, b) = (self.many(x), self.many(y));
@@ -238,16 +251,19 @@ impl Nest<'_> {
         let Some(last) = last else {
             return match self.flat(dims, index) {
                 Ix::At(v) => Address::One(v),
-                Ix::Lanes(v) | Ix::Many(v) => Address::Many(v),
+                Ix::Lanes(v) | Ix::Back(v) | Ix::Many(v) => Address::Many(v),
             };
         };
         let varying = index.iter().filter(|ix| !ix.is_one()).count();
         let inner = dims[last + 1..].iter().all(|dim| dim.as_const() == Some(1));
-        if let (1, true, Ix::Lanes(base)) = (varying, inner, index[last]) {
+        if let (1, true, Ix::Lanes(base) | Ix::Back(base)) = (varying, inner, index[last]) {
             let mut first: Index = index.into();
             first[last] = Ix::At(base);
             if let Ix::At(v) = self.flat(dims, &first) {
-                return Address::Row(v);
+                return match index[last] {
+                    Ix::Back(_) => Address::Back(v),
+                    _ => Address::Row(v),
+                };
             }
         }
         let flat = self.flat(dims, index);

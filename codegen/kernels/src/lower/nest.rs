@@ -197,7 +197,10 @@ impl<'f> Nest<'f> {
                 self.b.load(mem, at, 1, mask)
             }
             Address::Row(at) => self.b.load(mem, at, self.lanes, self.mask),
-            Address::Many(at) if self.lanes == 1 => self.b.load(mem, at, 1, self.mask),
+            Address::Back(at) | Address::Many(at) if self.lanes == 1 => {
+                self.b.load(mem, at, 1, self.mask)
+            }
+            Address::Back(at) => self.read_back(mem, at),
             Address::Many(at) => self.b.gather(mem, at, self.mask),
         };
         let dtype = self.b.mem_dtype(mem);
@@ -216,9 +219,38 @@ impl<'f> Nest<'f> {
                 self.b.stream(mem, at, v);
             }
             Address::Row(at) => self.b.store(mem, at, v, self.mask),
-            Address::Many(at) if self.lanes == 1 => self.b.store(mem, at, v, self.mask),
+            Address::Back(at) | Address::Many(at) if self.lanes == 1 => {
+                self.b.store(mem, at, v, self.mask);
+            }
+            Address::Back(at) => self.write_back(mem, at, v),
             Address::Many(at) => self.b.scatter(mem, at, v, self.mask),
         }
+    }
+
+    /// An element and those before.
+    fn read_back(&mut self, mem: Mem, at: V) -> V {
+        let (least, mask) = self.backwards(at);
+        let v = self.b.load(mem, least, self.lanes, mask);
+        self.turn(v)
+    }
+
+    fn write_back(&mut self, mem: Mem, at: V, v: V) {
+        let (least, mask) = self.backwards(at);
+        let v = self.turn(v);
+        self.b.store(mem, least, v, mask);
+    }
+
+    /// Where lanes that go back begin in memory, and which of them count there.
+    fn backwards(&mut self, at: V) -> (V, Option<V>) {
+        let least = self.b.offset(at, 1 - i64::from(self.lanes));
+        let mask = self.mask.map(|mask| self.turn(mask));
+        (least, mask)
+    }
+
+    /// The lanes from the last to the first.
+    fn turn(&mut self, v: V) -> V {
+        let lanes: Vec<u32> = (0..self.lanes).rev().collect();
+        self.b.shuffle(v, v, &lanes)
     }
 
     /// The position in an operand that broadcasts to where `index` is.

@@ -35,7 +35,7 @@ pub fn backward(mut nest: Nest, site: &Site) -> Lowered {
     };
     let (place, axes) = nest.open_axes(site.heads(KEY));
     let head = match nest.flat(site.heads(KEY), &place) {
-        Ix::At(v) | Ix::Lanes(v) | Ix::Many(v) => v,
+        Ix::At(v) | Ix::Lanes(v) | Ix::Back(v) | Ix::Many(v) => v,
     };
     let of_key = results[KEY].map(|mem| site.dense(&mut nest, mem, (KEY, site.width), head));
     let of_value =

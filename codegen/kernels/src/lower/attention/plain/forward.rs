@@ -35,7 +35,7 @@ pub fn forward(mut nest: Nest, site: &Site) -> Lowered {
     };
     let (place, axes) = nest.open_axes(site.heads(QUERY));
     let number = match nest.flat(site.heads(QUERY), &place) {
-        Ix::At(v) | Ix::Lanes(v) | Ix::Many(v) => v,
+        Ix::At(v) | Ix::Lanes(v) | Ix::Back(v) | Ix::Many(v) => v,
     };
     let place: Vec<V> = place.into_iter().map(|ix| nest.position(ix)).collect();
     let sides = [QUERY, KEY, VALUE].map(|side| site.head(&mut nest, side, &place));

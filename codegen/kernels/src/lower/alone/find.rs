@@ -1,0 +1,211 @@
+//! The places of extremes: of the first greatest or least element along an axis, or of all. Vectors
+//! go along the last axis, whether it is folded or not.
+
+use mithril_ir::dim::Dim;
+use mithril_ir::dtype::DType;
+use mithril_ir::op::access::{Fold, FoldAxes};
+
+use super::Alone;
+use crate::builder::Builder;
+use crate::code::{Binary, Cmp, Ty, Unary, V};
+use crate::contract::lanes;
+use crate::loops::Loops;
+use crate::lower::fold::{Folder, product};
+use crate::lower::index::{Index, Ix};
+use crate::lower::nest::held;
+
+/// Columns of a task that goes across them.
+const COLUMNS: i64 = 256;
+
+/// What is looked for, and where.
+struct Find {
+    greatest: bool,
+    /// Of the operand's elements, and of their places while they are looked for.
+    dtype: DType,
+    places: DType,
+    axes: FoldAxes,
+    /// The axes that are looked along, from the outermost on, and how long they are.
+    open: Vec<usize>,
+    lengths: Vec<Dim>,
+}
+
+impl Alone<'_> {
+    /// A task for each place of the result, or for some neighbours.
+    pub(super) fn find(&mut self, greatest: bool) -> Dim {
+        let x = self.op.operands[0];
+        let (dims, axes) = (self.nest.dims(x), self.nest.fold_axes(self.op));
+        let open: Vec<usize> = (0..dims.len()).filter(|&a| axes.folded[a]).collect();
+        let lengths: Vec<Dim> = open.iter().map(|&a| dims[a].clone()).collect();
+        let few = product(&lengths).as_const().is_some_and(|n| n <= i64::from(i32::MAX));
+        let (dtype, places) = (held(self.nest.dtype(x)), if few { DType::I32 } else { DType::I64 });
+        let find = Find { greatest, dtype, places, axes, open, lengths };
+        let lanes = i64::from(self.nest.lanes);
+        let wide = match dims.last().map(Dim::as_const) {
+            None => false,
+            Some(size) => lanes > 1 && size.is_none_or(|size| size >= lanes),
+        };
+        match find.axes.folded.last() {
+            _ if !wide || dtype == DType::Bool => self.find_each(&find),
+            Some(true) => self.find_along(&find),
+            _ => self.find_across(&find),
+        }
+    }
+
+    /// One element at a time.
+    fn find_each(&mut self, find: &Find) -> Dim {
+        let dims = self.nest.dims(self.op.result()).to_vec();
+        self.tasks(&dims, |own, place| {
+            let start = own.nest.unfolded(&find.axes, place);
+            let (zero, count) = (own.nest.b.index(0), own.nest.dim(&product(&find.lengths)));
+            let best = find.start(own, 1, Ty::INDEX.dtype);
+            let best = own.repeat(zero, count, 1, &best, |own, i, best| {
+                let mut at = start.clone();
+                let places = own.nest.unflat(&find.lengths, Ix::At(i));
+                find.open.iter().zip(places).for_each(|(&axis, ix)| at[axis] = ix);
+                find.step(own, &at, i, best, None)
+            });
+            own.write(place, best[1]);
+        })
+    }
+
+    /// Lanes look along the last axis, and are compared in the end.
+    fn find_along(&mut self, find: &Find) -> Dim {
+        let dims = self.nest.dims(self.op.result()).to_vec();
+        let (last, lead) = find.open.split_last().expect("the last axis is folded");
+        let (length, lengths) = find.lengths.split_last().expect("it has a length");
+        let wide = self.nest.lanes;
+        self.tasks(&dims, |own, place| {
+            let start = own.nest.unfolded(&find.axes, place);
+            let (zero, count) = (own.nest.b.index(0), own.nest.dim(&product(lengths)));
+            let size = own.nest.dim(length);
+            let lanes = own.nest.b.index(i64::from(wide));
+            let over = own.nest.b.binary(Binary::Rem, size, lanes);
+            let whole = own.nest.b.sub(size, over);
+            let best = find.start(own, wide, find.places);
+            let best = own.repeat(zero, count, 1, &best, |own, row, best| {
+                let mut start = start.clone();
+                let places = own.nest.unflat(lengths, Ix::At(row));
+                lead.iter().zip(places).for_each(|(&axis, ix)| start[axis] = ix);
+                let before = own.nest.b.mul(row, size);
+                let step = |own: &mut Self, i: V, best: &[V], mask: Option<V>| {
+                    let mut at = start.clone();
+                    at[*last] = Ix::Lanes(i);
+                    let place = own.nest.b.add(before, i);
+                    find.step(own, &at, place, best, mask)
+                };
+                let best = own.repeat(zero, whole, i64::from(wide), best, |own, i, best| {
+                    step(own, i, best, None)
+                });
+                if own.nest.b.constant(over) == Some(0) {
+                    return best;
+                }
+                let mask = lanes::below(&mut own.nest.b, over, wide);
+                step(own, whole, &best, mask)
+            });
+            let found = find.across_lanes(own, best);
+            own.write(place, found);
+        })
+    }
+
+    /// Each lane looks for a place of its own.
+    fn find_across(&mut self, find: &Find) -> Dim {
+        let mut dims = self.nest.dims(self.op.result()).to_vec();
+        let (columns, wide) = (dims.pop().expect("an axis that is left"), self.nest.lanes);
+        let blocks = columns.ceil_div(&Dim::from(COLUMNS));
+        let outer = [&dims[..], &[blocks]].concat();
+        self.tasks(&outer, |own, task| {
+            let (block, outer) = task.split_last().expect("the block");
+            let block = own.nest.position(*block);
+            let first = own.nest.b.times(block, COLUMNS);
+            let end = own.nest.b.offset(first, COLUMNS);
+            let all = own.nest.dim(&columns);
+            let end = own.nest.b.binary(Binary::Min, end, all);
+            let (zero, count) = (own.nest.b.index(0), own.nest.dim(&product(&find.lengths)));
+            own.each(first, end, i64::from(wide), |own, column| {
+                let left = own.nest.b.sub(end, column);
+                let mask = lanes::below(&mut own.nest.b, left, wide);
+                let mut place: Index = outer.into();
+                place.push(Ix::Lanes(column));
+                let start = own.nest.unfolded(&find.axes, &place);
+                let best = find.start(own, wide, find.places);
+                let best = own.repeat(zero, count, 1, &best, |own, i, best| {
+                    let mut at = start.clone();
+                    let places = own.nest.unflat(&find.lengths, Ix::At(i));
+                    find.open.iter().zip(places).for_each(|(&axis, ix)| at[axis] = ix);
+                    find.step(own, &at, i, best, mask)
+                });
+                own.nest.mask = mask;
+                own.write(&place, best[1]);
+                own.nest.mask = None;
+            });
+        })
+    }
+}
+
+impl Find {
+    /// The best of no elements, and its place.
+    fn start(&self, own: &mut Alone, lanes: u32, places: DType) -> Vec<V> {
+        let fold = if self.greatest { Fold::Max } else { Fold::Min };
+        let b = &mut own.nest.b;
+        let worst = Folder::of(own.op, fold, self.dtype).neutral(b, lanes);
+        vec![worst, b.int(Ty { dtype: places, lanes }, 0)]
+    }
+
+    /// The best and its place, with the elements at a position, whose first has the number `place`.
+    fn step(&self, own: &mut Alone, at: &[Ix], place: V, best: &[V], mask: Option<V>) -> Vec<V> {
+        own.nest.mask = mask;
+        let element = own.nest.pull(own.op.operands[0], at);
+        own.nest.mask = None;
+        let b = &mut own.nest.b;
+        let ty = b.ty(best[1]);
+        let element = b.splat(element, ty.lanes);
+        let better = self.better(own, element, best[0]);
+        let b = &mut own.nest.b;
+        let better = mask.map_or(better, |mask| b.binary(Binary::And, better, mask));
+        let place = b.convert(place, ty.dtype);
+        let mut place = b.splat(place, ty.lanes);
+        if at.iter().any(|ix| !ix.is_one()) && self.axes.folded.last() == Some(&true) {
+            let ramp = b.iota(ty);
+            place = b.add(place, ramp);
+        }
+        vec![b.select(better, element, best[0]), b.select(better, place, best[1])]
+    }
+
+    /// Whether an element beats the best so far. NaN beats all but NaN.
+    fn better(&self, own: &mut Alone, x: V, best: V) -> V {
+        let b = &mut own.nest.b;
+        if !self.dtype.is_float() {
+            return b.compare(if self.greatest { Cmp::Gt } else { Cmp::Lt }, x, best);
+        }
+        let worse = b.compare(if self.greatest { Cmp::Le } else { Cmp::Ge }, x, best);
+        let better = b.unary(Unary::Not, worse);
+        let number = b.compare(Cmp::Eq, best, best);
+        b.binary(Binary::And, better, number)
+    }
+
+    /// The first place of the best among the lanes.
+    fn across_lanes(&self, own: &mut Alone, best: Vec<V>) -> V {
+        let (mut best, mut place) = (best[0], best[1]);
+        let mut width = own.nest.lanes / 2;
+        while width > 0 {
+            let b = &mut own.nest.b;
+            let halves = |b: &mut Builder, v: V| {
+                [0, width].map(|from| match width {
+                    1 => b.extract(v, from),
+                    _ => b.shuffle(v, v, &(from..from + width).collect::<Vec<u32>>()),
+                })
+            };
+            let [x, y] = halves(b, best);
+            let [i, j] = halves(b, place);
+            let (second, first) = (self.better(own, y, x), self.better(own, x, y));
+            let b = &mut own.nest.b;
+            let sooner = b.compare(Cmp::Lt, j, i);
+            let worse = b.unary(Unary::Not, first);
+            let tied = b.binary(Binary::And, sooner, worse);
+            let second = b.binary(Binary::Or, second, tied);
+            (best, place) = (b.select(second, y, x), b.select(second, j, i));
+            width /= 2;
+        }
+        own.nest.b.convert(place, Ty::INDEX.dtype)
+    }
+}
