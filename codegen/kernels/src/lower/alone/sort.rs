@@ -1,0 +1,472 @@
+//! Orders along an axis: merge sort from the bottom up, between two halves of scratch memory.
+//!
+//! Elements of up to 32 bits become words of 64, whose high half is a number of the same order and
+//! whose low half is the place: words differ, so that equal elements keep their order, and are compared
+//! and moved as one. Squares of words are sorted in vectors, and pairs of runs are merged from both
+//! ends at a time.
+
+use mithril_ir::attr::Attr;
+use mithril_ir::dim::Dim;
+use mithril_ir::dtype::DType;
+
+use super::Alone;
+use crate::builder::Builder;
+use crate::code::{Binary, Cmp, Mem, Region, Unary, V};
+use crate::contract::lanes;
+use crate::loops::Loops;
+use crate::lower::index::{Index, Ix};
+use crate::lower::layout::int;
+use crate::lower::nest::{Nest, held};
+use crate::scalar;
+
+/// What is put in order.
+struct Line<'a> {
+    place: &'a Index,
+    axis: usize,
+    size: V,
+    /// How many of the first are asked for; `None` for all.
+    limit: Option<V>,
+    descending: bool,
+    /// Whether the result are places.
+    places: bool,
+}
+
+/// Elements that scratch memory has room for beyond those of a line: a square of words.
+const ROOM: i64 = 72;
+
+impl Alone<'_> {
+    pub(super) fn order(&mut self, places: bool) -> Dim {
+        let x = self.op.operands[0];
+        let axis = self.axis();
+        let length = self.nest.dims(x)[axis].clone();
+        self.scratch = (&length + &Dim::Const(ROOM)) * Dim::Const(32);
+        // The first few are the greatest ones.
+        let descending = self.op.op.attr_index("k").is_some()
+            || matches!(self.op.attr("descending"), Attr::Bool(true));
+        let dtype = held(self.nest.dtype(x));
+        let wordy = dtype.bits() <= 32 && self.nest.lanes > 1;
+        self.lines(|own, place, axis| {
+            let size = own.nest.dim(&length);
+            let limit = own.op.op.attr_index("k").map(|_| own.nest.b.index(int(own.op, "k")));
+            let line = Line { place, axis, size, limit, descending, places };
+            match length.as_const() {
+                _ if !wordy => own.sort_pairs(&line),
+                Some(length) if length <= i64::from(i32::MAX) => own.sort_words(&line),
+                Some(_) => own.sort_pairs(&line),
+                None => {
+                    let most = own.nest.b.index(i64::from(i32::MAX));
+                    let short = own.nest.b.compare(Cmp::Le, size, most);
+                    let words = own.apart(|own| own.sort_words(&line));
+                    let pairs = own.apart(|own| own.sort_pairs(&line));
+                    own.nest.b.place_choice(short, words, pairs);
+                }
+            }
+        })
+    }
+
+    /// What `body` does, as a region of its own.
+    fn apart(&mut self, body: impl FnOnce(&mut Self)) -> Region {
+        self.nest.b.open_region();
+        self.nest.enter();
+        body(self);
+        self.nest.leave();
+        self.nest.b.close_region(vec![])
+    }
+
+    fn sort_words(&mut self, line: &Line) {
+        let lanes = i64::from(self.nest.lanes / 2);
+        let zero = self.nest.b.index(0);
+        let words = self.nest.b.scratch(DType::I64, zero);
+        // Two halves of words, with room for a square; then the elements.
+        let square = self.nest.b.index(lanes * lanes);
+        let full = self.nest.b.offset(line.size, lanes * lanes - 1);
+        let over = self.nest.b.binary(Binary::Rem, full, square);
+        let total = self.nest.b.sub(full, over);
+        let behind = self.nest.b.offset(line.size, ROOM);
+        let behind = self.nest.b.times(behind, 16);
+        let elements = self.nest.b.scratch(held(self.nest.dtype(self.op.operands[0])), behind);
+        self.make_words(line, words, elements, total);
+        let b = &mut self.nest.b;
+        b.each(zero, total, lanes * lanes, |b, first| sort_square(b, words, first, lanes as u32));
+        let (width, rounds) = (b.index(lanes), b.index(63));
+        let done = b.repeat(zero, rounds, 1, &[width, zero], |b, _, state| {
+            let (width, source) = (state[0], state[1]);
+            let more = b.compare(Cmp::Lt, width, total);
+            let round = |b: &mut Builder| {
+                let target = b.sub(total, source);
+                Round { words, total, width, source, target, limit: line.limit }.merge(b);
+                vec![b.add(width, width), target]
+            };
+            b.choose(more, round, |_| vec![width, source])
+        });
+        let limit = line.limit.unwrap_or(line.size);
+        self.each(zero, limit, 1, |own, i| {
+            let b = &mut own.nest.b;
+            let at = b.add(done[1], i);
+            let word = b.load(words, at, 1, None);
+            let low = b.index(i64::from(u32::MAX));
+            let number = b.binary(Binary::And, word, low);
+            let value = match line.places {
+                true => number,
+                false => b.load(elements, number, 1, None),
+            };
+            let mut place = line.place.clone();
+            place[line.axis] = Ix::At(i);
+            own.write(&place, value);
+        });
+    }
+
+    /// Words of the elements, and behind them the greatest one, up to whole squares.
+    fn make_words(&mut self, line: &Line, words: Mem, elements: Mem, total: V) {
+        let x = self.op.operands[0];
+        let wide = i64::from(self.nest.lanes);
+        let inner = self.nest.dims(x)[line.axis + 1..].iter().all(|dim| dim.as_const() == Some(1));
+        let zero = self.nest.b.index(0);
+        let step = |own: &mut Self, i: V, ix: Ix| {
+            let mut place = line.place.clone();
+            place[line.axis] = ix;
+            let element = own.nest.pull(x, &place);
+            let lanes = own.nest.lanes_of(&place);
+            let b = &mut own.nest.b;
+            let element = b.splat(element, lanes);
+            if !line.places {
+                b.store(elements, i, element, None);
+            }
+            let word = word(b, element, i, line.descending);
+            b.store(words, i, word, None);
+        };
+        let size = self.nest.b.index(wide);
+        let over = self.nest.b.binary(Binary::Rem, line.size, size);
+        let whole = if inner { self.nest.b.sub(line.size, over) } else { zero };
+        if inner {
+            self.each(zero, whole, wide, |own, i| step(own, i, Ix::Lanes(i)));
+        }
+        self.each(whole, line.size, 1, |own, i| step(own, i, Ix::At(i)));
+        let most = self.nest.b.index(i64::MAX);
+        self.each(line.size, total, 1, |own, i| own.nest.b.store(words, i, most, None));
+    }
+
+    /// Whether an element is greater than another, or less; NaN is both.
+    fn better(&mut self, x: V, best: V, greatest: bool) -> V {
+        let b = &mut self.nest.b;
+        let beats = b.compare(if greatest { Cmp::Gt } else { Cmp::Lt }, x, best);
+        if !b.ty(x).dtype.is_float() {
+            return beats;
+        }
+        let new_nan = b.compare(Cmp::Ne, x, x);
+        let old_number = b.compare(Cmp::Eq, best, best);
+        let first_nan = b.binary(Binary::And, new_nan, old_number);
+        b.binary(Binary::Or, beats, first_nan)
+    }
+
+    /// Whether `x` comes before `y`: NaN is last in ascending order, and first in descending.
+    fn before(&mut self, x: V, y: V, descending: bool) -> V {
+        match descending {
+            true => self.better(x, y, true),
+            false => {
+                let b = &mut self.nest.b;
+                let less = b.compare(Cmp::Lt, x, y);
+                if !b.ty(x).dtype.is_float() {
+                    return less;
+                }
+                let number = b.compare(Cmp::Eq, x, x);
+                let nan = b.compare(Cmp::Ne, y, y);
+                let both = b.binary(Binary::And, number, nan);
+                b.binary(Binary::Or, less, both)
+            }
+        }
+    }
+
+    /// Elements and their numbers side by side.
+    fn sort_pairs(&mut self, line: &Line) {
+        let &Line { place, axis, size, limit, descending, places } = line;
+        let x = self.op.operands[0];
+        let dtype = held(self.nest.dtype(x));
+        let (zero, one) = (self.nest.b.index(0), self.nest.b.index(1));
+        let elements = self.nest.b.scratch(dtype, zero);
+        let half = self.nest.b.offset(size, 8);
+        let half = self.nest.b.times(half, 16);
+        let numbers = self.nest.b.scratch(DType::I64, half);
+        let at = |nest: &mut Nest, i: V| {
+            let mut place = place.clone();
+            place[axis] = Ix::At(i);
+            nest.pull(x, &place)
+        };
+        self.nest.each(zero, size, 1, |nest, i| {
+            let element = at(nest, i);
+            nest.b.store(elements, i, element, None);
+            nest.b.store(numbers, i, i, None);
+        });
+        // Widths double until one covers all; as many rounds as a length has bits.
+        let rounds = self.nest.b.index(63);
+        let done = self.repeat(zero, rounds, 1, &[one, zero], |own, _, state| {
+            let (width, source) = (state[0], state[1]);
+            let more = own.nest.b.compare(Cmp::Lt, width, size);
+            own.nest.b.open_region();
+            own.nest.enter();
+            let target = own.nest.b.sub(size, source);
+            own.merge_all([elements, numbers], size, width, source, target, descending);
+            let doubled = own.nest.b.add(width, width);
+            own.nest.leave();
+            let yes = own.nest.b.close_region(vec![doubled, target]);
+            own.nest.b.open_region();
+            let no = own.nest.b.close_region(vec![width, source]);
+            own.nest.b.place_choice(more, yes, no)
+        });
+        let source = done[1];
+        let from = if places { numbers } else { elements };
+        let limit = limit.unwrap_or(size);
+        self.each(zero, limit, 1, |own, i| {
+            let at = own.nest.b.add(source, i);
+            let value = own.nest.b.load(from, at, 1, None);
+            let mut place = place.clone();
+            place[axis] = Ix::At(i);
+            own.write(&place, value);
+        });
+    }
+
+    /// Merges runs of `width` at `source` into runs twice as long at `target`.
+    fn merge_all(
+        &mut self,
+        mems: [Mem; 2],
+        size: V,
+        width: V,
+        source: V,
+        target: V,
+        descending: bool,
+    ) {
+        let zero = self.nest.b.index(0);
+        let (left, right) = (zero, width);
+        let (i, now) = self.nest.b.open_repeat(&[left, right, zero]);
+        self.nest.enter();
+        // Where a pair of runs is used up, the next begins.
+        let pair = self.nest.b.add(width, width);
+        let start = now[2];
+        let over = self.nest.b.add(start, pair);
+        let fresh = self.nest.b.compare(Cmp::Ge, i, over);
+        let start = self.nest.b.select(fresh, over, start);
+        let second = self.nest.b.add(start, width);
+        let left = self.nest.b.select(fresh, start, now[0]);
+        let right = self.nest.b.select(fresh, second, now[1]);
+        let left_end = self.nest.b.binary(Binary::Min, second, size);
+        let right_end = self.nest.b.add(start, pair);
+        let right_end = self.nest.b.binary(Binary::Min, right_end, size);
+        let has_left = self.nest.b.compare(Cmp::Lt, left, left_end);
+        let has_right = self.nest.b.compare(Cmp::Lt, right, right_end);
+        let last = self.nest.b.offset(size, -1);
+        let read = |nest: &mut Nest, mem, at: V| {
+            let at = nest.b.binary(Binary::Min, at, last);
+            let at = nest.b.add(at, source);
+            nest.b.load(mem, at, 1, None)
+        };
+        let a = read(&mut self.nest, mems[0], left);
+        let c = read(&mut self.nest, mems[0], right);
+        let earlier = self.before(c, a, descending);
+        let b = &mut self.nest.b;
+        let none = b.unary(Unary::Not, has_left);
+        let take_right = b.binary(Binary::Or, none, earlier);
+        let take_right = b.binary(Binary::And, take_right, has_right);
+        let from = b.select(take_right, right, left);
+        let goal = b.add(target, i);
+        for mem in mems {
+            let v = read(&mut self.nest, mem, from);
+            self.nest.b.store(mem, goal, v, None);
+        }
+        let b = &mut self.nest.b;
+        let [more_left, more_right] = [left, right].map(|v| b.offset(v, 1));
+        let next_left = b.select(take_right, left, more_left);
+        let next_right = b.select(take_right, more_right, right);
+        self.nest.leave();
+        let next = vec![next_left, next_right, start];
+        self.nest.b.close_repeat(zero, size, 1, &[zero, width, zero], i, now, next);
+    }
+}
+
+/// The words of elements, the first of which has the place `at`.
+fn word(b: &mut Builder, x: V, at: V, descending: bool) -> V {
+    let ty = b.ty(x);
+    let key = match ty.dtype.is_float() {
+        true => {
+            // Zeros of both signs are equal.
+            let zero = b.number(ty, 0.0);
+            let x = b.add(x, zero);
+            scalar::rank(b, x, false)
+        }
+        false => x,
+    };
+    let word = ty.with(DType::I64);
+    let key = b.convert(key, DType::I64);
+    let key = match ty.dtype {
+        DType::U32 => {
+            let half = b.int(word, 1 << 31);
+            b.sub(key, half)
+        }
+        _ => key,
+    };
+    let key = if descending { b.unary(Unary::Not, key) } else { key };
+    let half = b.int(word, 32);
+    let high = b.binary(Binary::Shl, key, half);
+    let mut low = b.splat(at, ty.lanes);
+    if ty.lanes > 1 {
+        let ramp = b.iota(word);
+        low = b.add(low, ramp);
+    }
+    b.binary(Binary::Or, high, low)
+}
+
+/// Sorts as many runs of `lanes` words as there are lanes: the columns of a square, which is turned.
+fn sort_square(b: &mut Builder, words: Mem, first: V, lanes: u32) {
+    let row = |b: &mut Builder, i: u32| b.offset(first, i64::from(i * lanes));
+    let mut rows = Vec::new();
+    for i in 0..lanes {
+        let at = row(b, i);
+        rows.push(b.load(words, at, lanes, None));
+    }
+    for (i, j) in network(lanes as usize) {
+        let (x, y) = (rows[i], rows[j]);
+        rows[i] = b.binary(Binary::Min, x, y);
+        rows[j] = b.binary(Binary::Max, x, y);
+    }
+    for (i, run) in lanes::transpose(b, &rows).into_iter().enumerate() {
+        let at = row(b, i as u32);
+        b.store(words, at, run, None);
+    }
+}
+
+/// The comparisons that sort `count` numbers, a power of two: Batcher's odd-even merge sort (Knuth,
+/// The Art of Computer Programming, volume 3, 5.2.2, algorithm M).
+fn network(count: usize) -> Vec<(usize, usize)> {
+    let mut pairs = Vec::new();
+    let mut p = 1;
+    while p < count {
+        let mut k = p;
+        while k > 0 {
+            for start in (k % p..count - k).step_by(2 * k) {
+                let near = (0..k.min(count - start - k)).map(|i| start + i);
+                let same = near.filter(|i| i / (2 * p) == (i + k) / (2 * p));
+                pairs.extend(same.map(|i| (i, i + k)));
+            }
+            k /= 2;
+        }
+        p *= 2;
+    }
+    pairs
+}
+
+/// Runs of `width` words at `source` become runs twice as long at `target`.
+struct Round {
+    words: Mem,
+    total: V,
+    width: V,
+    source: V,
+    target: V,
+    limit: Option<V>,
+}
+
+impl Round {
+    fn merge(&self, b: &mut Builder) {
+        let (zero, pair) = (b.index(0), b.add(self.width, self.width));
+        let over = b.binary(Binary::Rem, self.total, pair);
+        let whole = b.sub(self.total, over);
+        let pairs = |b: &mut Builder, body: &dyn Fn(&mut Builder, V)| {
+            let count = b.div(whole, pair);
+            b.each(zero, count, 1, |b, i| {
+                let first = b.mul(i, pair);
+                body(b, first);
+            });
+        };
+        match self.limit {
+            None => pairs(b, &|b, first| self.both_ends(b, first)),
+            Some(limit) => {
+                let enough = b.compare(Cmp::Ge, self.width, limit);
+                let ends = |b: &mut Builder| {
+                    pairs(b, &|b, first| self.front(b, first, limit));
+                    vec![]
+                };
+                let all = |b: &mut Builder| {
+                    pairs(b, &|b, first| self.both_ends(b, first));
+                    vec![]
+                };
+                b.choose(enough, ends, all);
+            }
+        }
+        self.rest(b, whole);
+    }
+
+    /// A step from the front: the next place of both runs, of which the lesser word is taken.
+    fn take(&self, b: &mut Builder, to: V, [left, right]: [V; 2]) -> [V; 2] {
+        let (x, y) = (b.load(self.words, left, 1, None), b.load(self.words, right, 1, None));
+        let second = b.compare(Cmp::Lt, y, x);
+        let least = b.binary(Binary::Min, x, y);
+        b.store(self.words, to, least, None);
+        let step = b.convert(second, DType::I64);
+        let (next, right) = (b.offset(left, 1), b.add(right, step));
+        [b.sub(next, step), right]
+    }
+
+    /// A step from the back: the greater word is taken.
+    fn take_back(&self, b: &mut Builder, to: V, [left, right]: [V; 2]) -> [V; 2] {
+        let (x, y) = (b.load(self.words, left, 1, None), b.load(self.words, right, 1, None));
+        let first = b.compare(Cmp::Lt, y, x);
+        let most = b.binary(Binary::Max, x, y);
+        b.store(self.words, to, most, None);
+        let step = b.convert(first, DType::I64);
+        let (next, left) = (b.offset(right, -1), b.sub(left, step));
+        [left, b.add(next, step)]
+    }
+
+    /// The first words of a pair of whole runs, which have as many each.
+    fn front(&self, b: &mut Builder, first: V, count: V) {
+        let zero = b.index(0);
+        let (left, to) = (b.add(self.source, first), b.add(self.target, first));
+        let right = b.add(left, self.width);
+        b.repeat(zero, count, 1, &[left, right], |b, i, at| {
+            let to = b.add(to, i);
+            self.take(b, to, [at[0], at[1]]).to_vec()
+        });
+    }
+
+    /// A pair of whole runs: half of the words from either end, before which neither run is used up.
+    fn both_ends(&self, b: &mut Builder, first: V) {
+        let zero = b.index(0);
+        let (left, to) = (b.add(self.source, first), b.add(self.target, first));
+        let (right, middle) = (b.add(left, self.width), b.add(to, self.width));
+        let end = b.add(right, self.width);
+        let [left_end, right_end] = [right, end].map(|v| b.offset(v, -1));
+        let last = b.add(middle, self.width);
+        let last = b.offset(last, -1);
+        b.repeat(zero, self.width, 1, &[left, right, left_end, right_end], |b, i, at| {
+            let (to, back) = (b.add(to, i), b.sub(last, i));
+            let front = self.take(b, to, [at[0], at[1]]);
+            [front, self.take_back(b, back, [at[2], at[3]])].concat()
+        });
+    }
+
+    /// What is left behind whole pairs: a run, and what there is of a second one.
+    fn rest(&self, b: &mut Builder, first: V) {
+        let (zero, count) = (b.index(0), b.sub(self.total, first));
+        let (left, to) = (b.add(self.source, first), b.add(self.target, first));
+        let end = b.add(left, count);
+        let middle = b.add(left, self.width);
+        let middle = b.binary(Binary::Min, middle, end);
+        b.repeat(zero, count, 1, &[left, middle], |b, i, at| {
+            let (left, right) = (at[0], at[1]);
+            let last = b.offset(end, -1);
+            let [x, y] = [left, right].map(|v| {
+                let at = b.binary(Binary::Min, v, last);
+                b.load(self.words, at, 1, None)
+            });
+            let (has_left, has_right) =
+                (b.compare(Cmp::Lt, left, middle), b.compare(Cmp::Lt, right, end));
+            let (less, none) = (b.compare(Cmp::Lt, y, x), b.unary(Unary::Not, has_left));
+            let second = b.binary(Binary::Or, none, less);
+            let second = b.binary(Binary::And, second, has_right);
+            let word = b.select(second, y, x);
+            let to = b.add(to, i);
+            b.store(self.words, to, word, None);
+            let step = b.convert(second, DType::I64);
+            let (next, right) = (b.offset(left, 1), b.add(right, step));
+            vec![b.sub(next, step), right]
+        });
+    }
+}
