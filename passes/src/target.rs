@@ -2,6 +2,7 @@
 
 use mithril_ir::diagnostic::did_you_mean;
 use mithril_ir::graph::{Function, Operation};
+use mithril_ir::op::access::Access;
 use mithril_ir::op::{Meaning, Op, Python};
 
 use crate::outline::attention;
@@ -96,6 +97,7 @@ fn has_loop(op: Op) -> bool {
 fn has_kernel(function: &Function, op: &Operation) -> bool {
     match op.op.access {
         access if attention::is_attention(&access) => attention::fits(function, op),
+        Access::Sort { .. } => true,
         _ => has_loop(op.op),
     }
 }

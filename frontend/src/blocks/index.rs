@@ -92,7 +92,6 @@ pub(super) const BLOCKS: &[Entry] = &[
         outputs: &[out("values"), out("indices")],
         meaning: Meaning::Lower(|cx| {
             let (x, axis) = (cx.var("input"), cx.int("axis"));
-            let attrs = [("axis", axis.into()), ("descending", true.into())];
             let k = cx.int("k");
             let shape = x.shape();
             let there = &shape.dims[shape.dims.len() - shape.axis_from_back(axis)?];
@@ -101,13 +100,7 @@ pub(super) const BLOCKS: &[Entry] = &[
                     .got(format!("axis {axis} of {shape}"))
                     .expected(format!("`k` of at most {there}"))
             })?;
-            let limit = Shape::new([Dim::Const(k)]);
-            let first = [
-                ("axes", Attr::ints([axis])),
-                ("starts", Shape::fixed(&[0]).into()),
-                ("limits", limit.into()),
-            ];
-            let places = x.unary("argsort", &attrs).unary("slice", &first);
+            let places = x.unary("argtopk", &[("axis", axis.into()), ("k", k.into())]);
             let values = cx.op("take_along", &[x, places], &[("axis", axis.into())]);
             Ok(vec![values.value, places.cast(cx.index).value])
         }),

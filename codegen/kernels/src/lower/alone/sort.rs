@@ -47,7 +47,10 @@ impl Alone<'_> {
         let wordy = dtype.bits() <= 32 && self.nest.lanes > 1;
         self.lines(|own, place, axis| {
             let size = own.nest.dim(&length);
-            let limit = own.op.op.attr_index("k").map(|_| own.nest.b.index(int(own.op, "k")));
+            let limit = own.op.op.attr_index("k").map(|_| {
+                let limit = own.nest.b.index(int(own.op, "k"));
+                own.nest.b.binary(Binary::Min, limit, size)
+            });
             let line = Line { place, axis, size, limit, descending, places };
             match length.as_const() {
                 _ if !wordy => own.sort_pairs(&line),
