@@ -122,7 +122,7 @@ def test_jit_or_not(backend, jit):
 def test_the_file_runs_without_mithril(backend, tmp_path):
     path = tmp_path / "model.py"
     if not backend.writes:
-        # C is written to files of its own: see test_c.py.
+        # C is written to files of its own: see test_c_backend.py.
         message = r"ends in `\.c`" if backend.extension else "makes native code"
         with pytest.raises(ml.MithrilError, match=message):
             linear(backend, file_path=path)

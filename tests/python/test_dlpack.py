@@ -85,7 +85,11 @@ def test_outputs_go_to_other_frameworks_in_place() -> None:
 def test_what_cannot_be_taken_is_told() -> None:
     compiled = ml.compile(Relu(), ml.CpuBackend(), shapes={"input": [2, 3]})
     for wrong, message in (
-        (torch.ones(2, 3, requires_grad=True), r"another framework(.|\n)*`backend.array\(x\)`"),
+        (
+            torch.nn.Parameter(torch.ones(2, 3)),
+            r"another framework(.|\n)*Parameter, of which a gradient is wanted(.|\n)*"
+            r"`backend.array\(x\)`",
+        ),
         (torch.ones(2, 3, device="meta"), "another framework"),
         (torch.ones(2, 3).to_sparse(), "another framework"),
         (torch.ones(2, 3, dtype=torch.float64), "another dtype"),
@@ -93,3 +97,41 @@ def test_what_cannot_be_taken_is_told() -> None:
     ):
         with pytest.raises(ml.MithrilError, match=message):
             compiled.evaluate({}, {"input": wrong})
+
+
+FRAMEWORKS = [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, *BACKENDS]
+
+
+@pytest.mark.parametrize("make", FRAMEWORKS)
+def test_arrays_of_numpys_classes(make: Any) -> None:
+    """A matrix is an array, whose `*` goes element by element; masked elements are no numbers."""
+    model = ml.Model()
+    model |= ml.models.Multiply()(left="w", right="x", output="y")
+    model.set_shapes({"w": [2, 2], "x": [2, 2]})
+    backend = make()
+    compiled = ml.compile(model, backend, trainable_keys=["w"], data_keys=["x"])
+    w = np.float32([[1, 2], [3, 4]])
+    x = backend.array(w)
+    for matrix in (w.view(np.matrix), backend.array(w.view(np.matrix))):
+        got = compiled.evaluate({"w": matrix}, {"x": x})["y"]
+        assert type(got) is type(x)
+        np.testing.assert_array_equal(backend.to_numpy(got), w * w)
+    masked = np.ma.array(w, mask=w > 2)
+    with pytest.raises(ml.MithrilError, match="`w` of params is an array of another framework"):
+        compiled.evaluate({"w": masked}, {"x": x})
+    with pytest.raises(ml.MithrilError, match=r"what is masked has no number(.|\n)*filled"):
+        backend.array(masked)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("make", FRAMEWORKS)
+def test_tensors_that_have_not_all_elements(make: Any) -> None:
+    ones = torch.ones(2, 3)
+    for tensor, message in (
+        (ones.to_sparse(), r"torch.sparse_coo(.|\n)*`x.to_dense\(\)`"),
+        (ones.to_sparse_csr(), r"torch.sparse_csr(.|\n)*`x.to_dense\(\)`"),
+        (ones.to("meta"), "on the device meta"),
+        (torch.quantize_per_tensor(ones, 0.1, 0, torch.qint8), r"qint8(.|\n)*`x.dequantize\(\)`"),
+    ):
+        with pytest.raises(ml.MithrilError, match=message):
+            make().array(tensor)

@@ -1,6 +1,5 @@
 """Libraries made ahead of time: from C, from several threads, and by ctypes without Mithril."""
 
-import json
 import re
 import shutil
 import subprocess
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from comparing import chain, random
 from conftest import has
+from exported import Library, export, near
 from source import emitted
 
 import mithril as ml
@@ -23,60 +23,6 @@ pytestmark = [
 PROGRAMS = Path(__file__).parents[1] / "c"
 SCAN = Path(__file__).parents[2] / "codegen/source/tests/models/scan.mir"
 FLAGS = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O2"]
-
-
-def place(array):
-    return array.get("parameter") or f"{array['struct']}.{array['field']}"
-
-
-def size(dim, dims):
-    return eval(dim, {"min": min, "max": max}, dims) if isinstance(dim, str) else dim
-
-
-class Library:
-    """An exported model, called in a process of its own that has no Mithril."""
-
-    def __init__(self, paths, folder):
-        self.paths, self.folder = paths, folder
-        self.meta = json.loads(paths["metadata"].read_text())
-
-    def function(self, end=""):
-        name = f"mithril_{self.meta['model']}{end}"
-        return next(f for f in self.meta["functions"] if f["name"] == name)
-
-    def call(self, end="", dims=None, **groups):
-        """Status and results by role and name, for arrays by role and name."""
-        own = self.function(end)
-        arrays = {}
-        for array in own["arguments"]:
-            value = groups.get(array["role"], {}).get(array["name"])
-            if value is not None:
-                arrays[place(array)] = np.ascontiguousarray(value).tobytes().hex()
-        request = self.folder / "request.json"
-        request.write_text(json.dumps({"dims": dims or {}, "arrays": arrays}))
-        script = Path(__file__).with_name("library.py")
-        command = [sys.executable, "-S", "-E", script, self.paths["metadata"], own["name"], request]
-        ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-        assert ran.returncode == 0, ran.stderr
-        answer = json.loads(ran.stdout)
-        assert answer["loaded"] == []
-        results = {}
-        for array in own["results"]:
-            shape = [size(dim, dims or {}) for dim in array["shape"]]
-            dtype = {"f64": np.float64, "bool": np.bool_}.get(array["dtype"], np.float32)
-            value = np.frombuffer(bytes.fromhex(answer["results"][place(array)]), dtype)
-            results[array["role"], array["name"]] = value.reshape(shape)
-        return answer["status"], results
-
-
-def export(compiled, folder, **options):
-    return Library(compiled.export(folder / "out", **options), folder)
-
-
-def near(got, want, tolerance=1e-5):
-    assert got.shape == want.shape
-    scale = max(1.0, float(np.max(np.abs(want), initial=0)))
-    np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance * scale)
 
 
 def agrees(model, folder, inputs, dims, shapes, *, tolerance=1e-5):

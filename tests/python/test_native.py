@@ -140,6 +140,29 @@ def test_large_rows_behind_an_axis_of_one():
     near(compiled.evaluate({}, {"input": x})["output"], powers / powers.sum(-1, keepdims=True))
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_special_rows_among_large_ones(threads):
+    """The greatest of a row is looked for along with the powers of the row before."""
+    x = random(4200, 512)
+    x[[0, 7, 8, 4199], 3] = np.nan
+    x[[1, 7, 2100], 511] = np.inf
+    x[[9, 2099], 100:] = -np.inf
+    x[[10, 4197]] = -np.inf
+    x[[11, 4198]] = -0.0
+    backend = ml.CpuBackend(threads=threads)
+    large, small = (
+        ml.compile(Softmax(), backend, shapes={"input": [rows, 512]}, inference=True)
+        for rows in (4200, 600)
+    )
+    parts = [small.evaluate({}, {"input": part})["output"] for part in np.split(x, 7)]
+    got = large.evaluate({}, {"input": x})["output"]
+    np.testing.assert_array_equal(got, np.concatenate(parts))
+    with np.errstate(invalid="ignore"):
+        top = x.max(-1, keepdims=True)
+        powers = np.exp(x - np.where(np.isinf(top), 0, top))
+        near(got, powers / powers.sum(-1, keepdims=True))
+
+
 def test_sizes_vary_without_compiling_again():
     compiled = ml.compile(chain(Linear(8), Relu()), ml.CpuBackend())
     params = compiled.randomize_params(seed=0)

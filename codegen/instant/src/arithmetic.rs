@@ -263,8 +263,8 @@ impl Translator<'_> {
         self.each([x, n], |t, [x, n]| {
             let ty = t.type_of(x);
             let int = piece(lane(dtype)?.as_int());
-            let [low, high, half, rounder] =
-                [-end, end, 0.5, rounder].map(|x| t.bits(ty, number(x)));
+            let [low, high, half, rounder, infinite] =
+                [-end, end, 0.5, rounder, f64::INFINITY].map(|x| t.bits(ty, number(x)));
             let whole = t.lesser(low, n, [n, low]);
             let whole = t.lesser(whole, high, [whole, high]);
             let first = t.b.ins().fmul(whole, half);
@@ -278,8 +278,9 @@ impl Translator<'_> {
                 let power = t.recast(ty, power);
                 t.b.ins().fmul(x, power)
             });
-            let known = t.b.ins().fcmp(FloatCC::Equal, n, n);
-            Ok(t.pick(known, scaled, n))
+            // Also not where it is NaN.
+            let finite = t.b.ins().fcmp(FloatCC::LessThan, n, infinite);
+            Ok(t.pick(finite, scaled, n))
         })
     }
 

@@ -63,7 +63,8 @@ class Arguments:
             if not isinstance(value, (np.ndarray, np.generic)):
                 adopted = self.backend.adopt(value)
                 return value if adopted is None else adopted
-            if value.dtype.name != self.dtypes.get(name):
+            masked = isinstance(value, np.ma.MaskedArray)
+            if masked or value.dtype.name != self.dtypes.get(name):
                 return value
             return self.backend.from_numpy(np.asarray(value))
 

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::{env, fs, io};
 
@@ -14,6 +14,8 @@ use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_kernels::c::{Source, caller};
 
 use super::cache::{Cache, Key, Miss};
+use super::command::{self, Ended};
+use super::objects;
 use crate::VERSION;
 
 /// No products and sums as one, which would make bits depend on the compiler.
@@ -51,8 +53,8 @@ impl Unit {
 
     /// The library: loaded now, if it was not before, from the cache or the compiler.
     ///
-    /// Errors: there is no compiler, or it takes the file not.
-    pub fn load(&self) -> Result<Loaded> {
+    /// Errors: there is no compiler, or it takes the file not; `stop`.
+    pub fn load(&self, stop: &AtomicBool) -> Result<Loaded> {
         let mut kept = self.library.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(library) = &*kept {
             return Ok(Loaded { library: library.clone(), compiled: None });
@@ -67,7 +69,7 @@ impl Unit {
         let library = match cached {
             Ok(library) => library,
             Err(_) => {
-                let bytes = compiler.compile(&text, &folder)?;
+                let bytes = compiler.compile(&text, &folder, stop)?;
                 cache.put(&key, &bytes);
                 cache.trim();
                 folder.load(&bytes)?
@@ -112,15 +114,18 @@ impl Compiler {
     }
 
     /// The bytes of a shared library.
-    fn compile(&self, text: &str, folder: &Folder) -> Result<Vec<u8>> {
+    fn compile(&self, text: &str, folder: &Folder, stop: &AtomicBool) -> Result<Vec<u8>> {
         let (file, library) = (folder.0.join("model.c"), folder.0.join("compiled.so"));
         let failed = |what: String| Box::new(Diagnostic::new("C cannot be compiled").got(what));
         fs::write(&file, text).map_err(|error| failed(error.to_string()))?;
         let mut command = start(&self.command);
-        let output = command.args(FLAGS).arg("-o").arg(&library).arg(&file).arg("-lm").output();
-        let output = output.map_err(|error| failed(error.to_string()))?;
-        if !output.status.success() {
-            return Err(self.refused(&output.stderr));
+        command.args(FLAGS).arg("-o").arg(&library).arg(&file).arg("-lm");
+        // What it leaves there when it is told to end goes with the folder.
+        command.env("TMPDIR", &folder.0);
+        match command::run(&mut command, stop).map_err(|error| failed(error.to_string()))? {
+            Ended::Well => {}
+            Ended::Badly(said) => return Err(self.refused(&said)),
+            Ended::Stopped => return objects::interrupted(),
         }
         fs::read(&library).map_err(|error| failed(error.to_string()))
     }

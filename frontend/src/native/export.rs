@@ -11,6 +11,7 @@ mod weights;
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::graph::{Function, Module};
@@ -50,11 +51,11 @@ pub struct Files {
 }
 
 /// Writes the library of a module that was legalized for native code and whose functions call no
-/// other. A file is there whole or not at all.
+/// other. A file is there whole or not at all, and none is where the library is not made.
 ///
 /// Errors: those of planning and of the native library; params that do not fit; no linker; a file
-/// that cannot be written.
-pub fn export(module: &Module, request: &Export) -> Result<Files> {
+/// that cannot be written; `stop`.
+pub fn export(module: &Module, request: &Export, stop: &AtomicBool) -> Result<Files> {
     let mut hosts = request.hosts.clone();
     // The first that fits is taken.
     hosts.sort_by_key(|host| std::cmp::Reverse(host.rank()));
@@ -76,7 +77,7 @@ pub fn export(module: &Module, request: &Export) -> Result<Files> {
     let entry = &interface.entries[0];
     let weights =
         request.weights.as_ref().map(|given| weights::ordered(entry, given)).transpose()?;
-    let objects = objects(&interface, &plans, &hosts, &processors)?;
+    let objects = objects(&interface, &plans, &hosts, &processors, stop)?;
     let names: Vec<&str> = processors.iter().map(|processor| &*processor.name).collect();
     let about = format!(
         "{}: a model as native code for {}, in {}. Made by Mithril {VERSION}.",
@@ -87,14 +88,16 @@ pub fn export(module: &Module, request: &Export) -> Result<Files> {
     if let Some(folder) = files.library.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         fs::create_dir_all(folder).map_err(|error| unwritable(folder, error))?;
     }
-    let places = match (&files.weights, &weights) {
-        (Some(path), Some(weights)) => publish(path, |beside| weights::write(weights, beside))?,
-        _ => Vec::new(),
-    };
-    let metadata = metadata::text(&interface, &names, &files, &places);
-    publish(&files.header, |beside| put(beside, header(&interface, &about).as_bytes()))?;
-    publish(&files.metadata, |beside| put(beside, metadata.as_bytes()))?;
-    publish(&files.library, |beside| link::link(&objects, beside, &files.library))?;
+    publish(&files.library, |beside| {
+        link::link(&objects, beside, &files.library, stop)?;
+        let places = match (&files.weights, &weights) {
+            (Some(path), Some(weights)) => publish(path, |beside| weights::write(weights, beside))?,
+            _ => Vec::new(),
+        };
+        let metadata = metadata::text(&interface, &names, &files, &places);
+        publish(&files.header, |beside| put(beside, header(&interface, &about).as_bytes()))?;
+        publish(&files.metadata, |beside| put(beside, metadata.as_bytes()))
+    })?;
     Ok(files)
 }
 
@@ -128,6 +131,7 @@ fn objects(
     plans: &[Vec<Plan>],
     hosts: &[Host],
     processors: &[Processor],
+    stop: &AtomicBool,
 ) -> Result<Vec<Object>> {
     let mut objects = Vec::new();
     let mut kernels: Symbols = vec![Vec::new(); plans.len()];
@@ -146,7 +150,7 @@ fn objects(
             let symbols = symbols.collect();
             kernels[entry].push(symbols);
         }
-        for (number, bytes) in objects::bytes(&texts, host)?.into_iter().enumerate() {
+        for (number, bytes) in objects::bytes(&texts, host, stop)?.into_iter().enumerate() {
             let name = kernel_symbol(interface, host, number);
             let bytes = object::renamed(&bytes, "kernel", &name).map_err(objects::broken)?;
             objects.push(Object { name, bytes });

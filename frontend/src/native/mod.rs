@@ -18,9 +18,11 @@ use mithril_runtime::memory::OutOfMemory;
 use mithril_runtime::program::Place;
 use mithril_runtime::size::Size;
 
+pub mod aside;
 pub mod background;
 mod c_library;
 pub mod cache;
+mod command;
 pub mod export;
 mod fork;
 pub mod host;
@@ -198,7 +200,7 @@ impl Part {
     fn make(&self, stop: &AtomicBool) -> Result<Ready> {
         match &self.maker {
             Maker::Kernels(host, tier) => self.make_kernels(host, *tier, stop),
-            Maker::C { unit, entry } => self.make_entry(unit, *entry),
+            Maker::C { unit, entry } => self.make_entry(unit, *entry, stop),
         }
     }
 
@@ -260,9 +262,9 @@ impl Part {
     }
 
     /// The entry is the one kernel that is launched: what runs is what users get.
-    fn make_entry(&self, unit: &Unit, entry: usize) -> Result<Ready> {
+    fn make_entry(&self, unit: &Unit, entry: usize, stop: &AtomicBool) -> Result<Ready> {
         let start = Instant::now();
-        let loaded = unit.load()?;
+        let loaded = unit.load(stop)?;
         let entry = &unit.source.interface.entries[entry];
         // SAFETY: the file has a kernel of this name.
         let kernel = unsafe { loaded.library.get::<Kernel>(c::caller::name(entry).as_bytes()) };

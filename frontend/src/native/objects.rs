@@ -4,14 +4,15 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{process, thread};
 
 use blake3::Hasher;
 use mithril_instant::Machine;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_kernels::code;
 use mithril_runtime::code::{Code, Error};
+use mithril_runtime::threads::Pool;
 
 use super::cache::{Cache, Key, Miss};
 use super::host::Host;
@@ -113,14 +114,14 @@ pub fn one(text: &str, key: &Key, host: &Host) -> Result<Arc<Code>> {
 
 /// The objects of kernels, by their texts: each defines `kernel`.
 ///
-/// Errors: those of the native library.
-pub fn bytes(texts: &[String], host: &Host) -> Result<Vec<Vec<u8>>> {
+/// Errors: those of the native library; `stop`.
+pub fn bytes(texts: &[String], host: &Host, stop: &AtomicBool) -> Result<Vec<Vec<u8>>> {
     let keys: Vec<Key> = texts.iter().map(|text| key(text, host)).collect();
     let lengths: Vec<Length> = texts.iter().map(|text| (false, text.len())).collect();
     let known = |key: &Key, cache: &Cache| cached(key, cache).map(|made| made.object);
     let compile =
         |at: usize, cache: &Cache| Ok(compile(&texts[at], &keys[at], host, cache)?.object);
-    let (objects, misses) = gather(&keys, &lengths, &AtomicBool::new(false), &known, &compile)?;
+    let (objects, misses) = gather(&keys, &lengths, stop, &known, &compile)?;
     if !misses.is_empty() {
         library::rest();
     }
@@ -262,24 +263,30 @@ pub fn each<T: Send>(
     stop: &AtomicBool,
     work: &(dyn Fn(usize) -> T + Sync),
 ) -> Vec<(usize, T)> {
-    let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
+    let pool = pool();
     let next = AtomicUsize::new(0);
+    let done = Mutex::new(Vec::new());
     let run = || {
-        let mut done = Vec::new();
         while let Some(&number) = numbers.get(next.fetch_add(1, Ordering::Relaxed)) {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
-            done.push((number, work(number)));
+            let made = work(number);
+            done.lock().unwrap_or_else(PoisonError::into_inner).push((number, made));
         }
-        done
     };
-    thread::scope(|scope| {
-        let others: Vec<_> = (1..cores.min(numbers.len())).map(|_| scope.spawn(run)).collect();
-        let mut done = run();
-        for other in others {
-            done.extend(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        }
-        done
-    })
+    let threads = pool.threads().min(numbers.len());
+    pool.run(threads as i64, 1, &|from, to, _| (from..to).for_each(|_| run()));
+    done.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The threads that compile, of this process: those of one that it was forked off are not there.
+fn pool() -> Arc<Pool> {
+    static POOL: Mutex<Option<(u32, Arc<Pool>)>> = Mutex::new(None);
+    let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+    let own = process::id();
+    let kept = pool.take_if(|(process, _)| *process == own);
+    let cores = || thread::available_parallelism().map_or(1, |cores| cores.get());
+    let kept = kept.unwrap_or_else(|| (own, Arc::new(Pool::new(cores()))));
+    pool.insert(kept).1.clone()
 }

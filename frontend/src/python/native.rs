@@ -1,11 +1,10 @@
 //! Calls of native code.
 
 use std::collections::HashMap;
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak, mpsc};
-use std::thread;
 use std::time::Duration;
 
 use mithril_ir::diagnostic::Result;
@@ -23,7 +22,7 @@ use super::fault::{Answer, Fault, guarded};
 use super::program::{Bytes, Explanation, memory};
 use crate::compile::{Program, Settled};
 use crate::naming::symbol;
-use crate::native::background;
+use crate::native::{Part, aside, background};
 use call::{Call, Machine, Taken};
 
 mod call;
@@ -145,22 +144,17 @@ impl Native {
     fn run<'py>(
         &self,
         py: Python<'py>,
-        variant: &Variant,
+        variant: &Arc<Variant>,
         what: What,
         taken: Taken<'py>,
         binding: &Binding,
     ) -> Answer<Bound<'py, PyAny>> {
-        let Some(native) = variant.program.native() else {
-            unreachable!("a variant has code");
-        };
-        let (call, part) = match (what.joint, &variant.joint, &native.joint) {
-            (true, Some(call), Some(part)) => (call, part),
-            _ => (&variant.forward, &native.forward),
-        };
-        let ready = match part.is_ready() {
-            Some(ready) => ready,
-            None => interruptible(py, |stop| part.ready(stop))?,
-        };
+        let (call, part) = variant.part(what.joint);
+        if part.is_ready().is_none() {
+            let (variant, joint) = (variant.clone(), what.joint);
+            interruptible(py, move |stop| variant.part(joint).1.ready(stop).map(|_| ()))?;
+        }
+        let ready = part.is_ready().expect("it was made");
         if let Some(why) = ready.swap.as_ref().and_then(|swap| swap.complaint()) {
             let name = &self.program.name;
             warn(py, &format!("{name}: kernels stay as they were made in an instant: {why}"))?;
@@ -179,6 +173,17 @@ impl Native {
 }
 
 impl Variant {
+    /// How one of the functions is called, and its code.
+    fn part(&self, joint: bool) -> (&Call, &Part) {
+        let Some(native) = self.program.native() else {
+            unreachable!("a variant has code");
+        };
+        match (joint, &self.joint, &native.joint) {
+            (true, Some(call), Some(part)) => (call, part),
+            _ => (&self.forward, &native.forward),
+        }
+    }
+
     /// Checks the arrays of a call and keeps them.
     fn take<'py>(
         &self,
@@ -193,36 +198,31 @@ impl Variant {
 
 /// Does what may take long: other threads of Python run meanwhile, and what a signal raises, such as
 /// `KeyboardInterrupt`, sets what the work is given, which is to end then.
-fn interruptible<T: Send>(
+fn interruptible<T: Send + 'static>(
     py: Python<'_>,
-    work: impl FnOnce(&AtomicBool) -> Result<T> + Send,
+    work: impl FnOnce(&AtomicBool) -> Result<T> + Send + 'static,
 ) -> Answer<T> {
     const PATIENCE: Duration = Duration::from_millis(50);
-    let stop = AtomicBool::new(false);
-    // Not on this thread, which waits for the interpreter, for which a fork waits that waits for the
-    // work.
-    let work = || {
-        thread::scope(|scope| {
-            let (done, end) = mpsc::channel::<()>();
-            let worker = scope.spawn(|| {
-                let _done = done;
-                work(&stop)
-            });
-            let mut raised = None;
-            while let (Err(mpsc::RecvTimeoutError::Timeout), None) =
-                (end.recv_timeout(PATIENCE), &raised)
-            {
-                raised = Python::attach(|py| py.check_signals()).err();
-            }
-            stop.store(raised.is_some(), Ordering::Relaxed);
-            let made = worker.join().unwrap_or_else(|panic| resume_unwind(panic));
-            match raised {
-                Some(raised) => Err(Fault::from(raised)),
-                None => Ok(made?),
-            }
-        })
+    let stop = Arc::new(AtomicBool::new(false));
+    let wait = move || {
+        let own = stop.clone();
+        // Not on this thread, which waits for the interpreter, for which a fork waits that waits for
+        // the work.
+        let end = aside::begin(move || catch_unwind(AssertUnwindSafe(|| work(&own))));
+        loop {
+            let made = match end.recv_timeout(PATIENCE) {
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    let Err(raised) = Python::attach(|py| py.check_signals()) else { continue };
+                    stop.store(true, Ordering::Relaxed);
+                    let _ = end.recv();
+                    return Err(Fault::from(raised));
+                }
+                made => made.expect("the work ends"),
+            };
+            return Ok(made.unwrap_or_else(|panic| resume_unwind(panic))?);
+        }
     };
-    py.detach(work)
+    py.detach(wait)
 }
 
 /// What an open program gets code for: ranks, and the sizes that params and states have, are as they
@@ -413,9 +413,11 @@ impl Native {
         guarded(|| {
             self.measures.store(true, Ordering::Relaxed);
             for variant in self.kept() {
-                let native = variant.program.native();
-                let mut parts = native.iter().flat_map(|native| native.parts());
-                interruptible(py, |stop| parts.try_for_each(|part| part.ready(stop).map(|_| ())))?;
+                interruptible(py, move |stop| {
+                    let native = variant.program.native();
+                    let mut parts = native.iter().flat_map(|native| native.parts());
+                    parts.try_for_each(|part| part.ready(stop).map(|_| ()))
+                })?;
             }
             Ok(())
         })

@@ -22,7 +22,7 @@ use super::index::{Index, Ix};
 use super::nest::Nest;
 use super::{Isa, Lowered};
 use crate::code::{Binary, V};
-use behind::{Behind, Last};
+use behind::{Behind, Beside, Last, in_row};
 use side::{Blocks, Side};
 use traffic::Ahead;
 
@@ -51,6 +51,14 @@ pub fn lower(function: &Function, isa: &Isa) -> Result<Lowered> {
 pub fn lanes(function: &Function, isa: &Isa) -> u32 {
     let double = function.values.iter().any(|info| info.ty.dtype == DType::F64);
     (isa.bytes / if double { 8 } else { 4 }).max(1)
+}
+
+/// A fold along rows, at one of them.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    op: &'a Operation,
+    folder: Folder,
+    place: &'a Index,
 }
 
 struct Rows<'f> {
@@ -233,7 +241,7 @@ impl<'f> Rows<'f> {
 
     fn row(&mut self, place: &Index) {
         for level in 1..=self.levels() {
-            self.fold_level(level, place, None);
+            self.fold_level(level, place, &Beside::default());
         }
         self.finish(place, None);
     }
@@ -244,57 +252,64 @@ impl<'f> Rows<'f> {
     }
 
     /// Sweeps the row for the folds of one level, whose results are known from then on. The sweep
-    /// may write the results of the row before.
-    fn fold_level(&mut self, level: usize, place: &Index, behind: Option<&Behind>) {
-        let own = self.folds.iter().filter(|(own, ..)| *own == level);
-        let exact: Vec<(&Operation, Folder)> = own
-            .map(|(_, op, fold)| (*op, Folder::of(op, *fold, self.nest.dtype(op.operands[0]))))
+    /// may do something for the rows before and behind, too.
+    fn fold_level(&mut self, level: usize, place: &Index, beside: &Beside) {
+        // What is only read comes before what is written: processors take addresses for the same
+        // if their last twelve bits are.
+        let mut exact = beside.next.as_ref().map_or(vec![], |next| self.parts(1, next));
+        exact.extend(self.parts(level, place));
+        let quick: Vec<Part> = (exact.iter())
+            .map(|part| Part { folder: part.folder.quick(&self.nest.b), ..*part })
             .collect();
-        let quick: Vec<_> =
-            exact.iter().map(|(op, folder)| (*op, folder.quick(&self.nest.b))).collect();
-        let gathered = self.gather(&quick, level, place, behind);
+        let gathered = self.gather(&quick, level, beside.behind.as_ref());
         self.written(level);
-        let mut values: Vec<V> = (quick.iter().zip(&gathered))
-            .map(|((op, folder), own)| self.finished(op, *folder, own))
-            .collect();
+        let mut values: Vec<V> =
+            quick.iter().zip(&gathered).map(|(part, own)| self.finished(part, own)).collect();
         let doubts: Vec<V> = (quick.iter().zip(&gathered))
-            .filter_map(|((_, folder), own)| folder.doubt(&mut self.nest.b, own))
+            .filter_map(|(part, own)| part.folder.doubt(&mut self.nest.b, own))
             .collect();
         let any = doubts.into_iter().reduce(|a, b| self.nest.b.binary(Binary::Or, a, b));
         if let Some(doubt) = any {
-            values = self.folded_again(doubt, &exact, &values, place);
+            values = self.folded_again(doubt, &exact, &values);
         }
-        for ((op, _), value) in exact.iter().zip(values) {
-            let index = self.folded(op, place);
-            self.nest.learn(op.result(), index, value);
+        for (part, value) in exact.iter().zip(values) {
+            let index = self.folded(part.op, part.place);
+            self.nest.learn(part.op.result(), index, value);
         }
     }
 
-    fn finished(&mut self, op: &Operation, folder: Folder, gathered: &[V]) -> V {
-        let dtype = self.nest.dtype(op.result());
-        folder.finish(&mut self.nest.b, gathered, dtype)
+    /// The folds of a level, at a row.
+    fn parts<'a>(&self, level: usize, place: &'a Index) -> Vec<Part<'a>>
+    where
+        'f: 'a,
+    {
+        let own = self.folds.iter().filter(|(own, ..)| *own == level);
+        let part = |&(_, op, fold): &(usize, &'f Operation, Fold)| {
+            let folder = Folder::of(op, fold, self.nest.dtype(op.operands[0]));
+            Part { op, folder, place }
+        };
+        own.map(part).collect()
+    }
+
+    fn finished(&mut self, part: &Part, gathered: &[V]) -> V {
+        let dtype = self.nest.dtype(part.op.result());
+        part.folder.finish(&mut self.nest.b, gathered, dtype)
     }
 
     /// Extremes where they are in doubt, by a sweep that minds NaN and the signs of zeros.
-    fn folded_again(
-        &mut self,
-        doubt: V,
-        folds: &[(&Operation, Folder)],
-        values: &[V],
-        place: &Index,
-    ) -> Vec<V> {
+    fn folded_again(&mut self, doubt: V, parts: &[Part], values: &[V]) -> Vec<V> {
         self.nest.b.open_region();
         self.enter();
-        let extremes = folds.iter().filter(|(_, folder)| folder.is_float_extreme(&self.nest.b));
-        let extremes: Vec<_> = extremes.copied().collect();
-        let gathered = self.gather(&extremes, 0, place, None);
+        let extremes = parts.iter().filter(|part| part.folder.is_float_extreme(&self.nest.b));
+        let extremes: Vec<Part> = extremes.copied().collect();
+        let gathered = self.gather(&extremes, 0, None);
         let mut again = extremes.iter().zip(&gathered);
-        let exact = folds.iter().zip(values).map(|((_, folder), &value)| {
-            if !folder.is_float_extreme(&self.nest.b) {
+        let exact = parts.iter().zip(values).map(|(part, &value)| {
+            if !part.folder.is_float_extreme(&self.nest.b) {
                 return value;
             }
-            let ((op, folder), own) = again.next().expect("each extreme is folded again");
-            self.finished(op, *folder, own)
+            let (part, own) = again.next().expect("each extreme is folded again");
+            self.finished(part, own)
         });
         let exact = exact.collect();
         self.leave();
@@ -304,29 +319,24 @@ impl<'f> Rows<'f> {
         self.nest.b.place_choice(doubt, yes, no)
     }
 
-    /// What folds gather in one sweep over a row, with the lanes as one.
-    fn gather(
-        &mut self,
-        folds: &[(&Operation, Folder)],
-        level: usize,
-        place: &Index,
-        behind: Option<&Behind>,
-    ) -> Vec<Vec<V>> {
+    /// What folds gather in one sweep over their rows, with the lanes as one.
+    fn gather(&mut self, parts: &[Part], level: usize, behind: Option<&Behind>) -> Vec<Vec<V>> {
         let wide = self.nest.lanes;
         let starts: Vec<Vec<V>> =
-            folds.iter().map(|(_, folder)| folder.start(&mut self.nest.b, wide)).collect();
+            parts.iter().map(|part| part.folder.start(&mut self.nest.b, wide)).collect();
         let widths: Vec<usize> = starts.iter().map(Vec::len).collect();
         let (space, ahead) = (self.space.clone(), std::mem::take(&mut self.ahead));
+        let outer = self.outer;
         let take = |nest: &mut Nest, index: &Index, so_far: &[V]| -> Vec<V> {
             ahead.fetch(nest, level, &space, index);
             // What is kept is read before this row's takes its room, and written along with that.
             let behind = behind.map(|behind| (behind, behind.read(nest, index)));
             let mut next = Vec::with_capacity(so_far.len());
             let mut rest = so_far;
-            for ((op, folder), width) in folds.iter().zip(&widths) {
+            for (part, width) in parts.iter().zip(&widths) {
                 let (own, others) = rest.split_at(*width);
-                let x = nest.pull(op.operands[0], index);
-                next.extend(folder.take(&mut nest.b, own, x, nest.mask));
+                let x = nest.pull(part.op.operands[0], &in_row(part.place, outer, index));
+                next.extend(part.folder.take(&mut nest.b, own, x, nest.mask));
                 rest = others;
             }
             if let Some((behind, index)) = behind {
@@ -337,22 +347,22 @@ impl<'f> Rows<'f> {
         let join = |nest: &mut Nest, a: &[V], b: &[V]| -> Vec<V> {
             let mut joined = Vec::with_capacity(a.len());
             let mut at = 0;
-            for ((_, folder), width) in folds.iter().zip(&widths) {
+            for (part, width) in parts.iter().zip(&widths) {
                 let own = at..at + width;
-                joined.extend(folder.join(&mut nest.b, &a[own.clone()], &b[own]));
+                joined.extend(part.folder.join(&mut nest.b, &a[own.clone()], &b[own]));
                 at += width;
             }
             joined
         };
-        let done = self.sweep(place, None, &starts.concat(), &take, &join);
+        let done = self.sweep(parts[0].place, None, &starts.concat(), &take, &join);
         self.ahead = ahead;
         let mut rest = &done[..];
-        let across = |((_, folder), width): (&(&Operation, Folder), &usize)| {
+        let across = |(part, width): (&Part, &usize)| {
             let (own, others) = rest.split_at(*width);
             rest = others;
-            folder.across(&mut self.nest.b, own)
+            part.folder.across(&mut self.nest.b, own)
         };
-        folds.iter().zip(&widths).map(across).collect()
+        parts.iter().zip(&widths).map(across).collect()
     }
 
     /// The position of a fold's result for a row.

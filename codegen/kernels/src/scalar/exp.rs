@@ -118,14 +118,16 @@ fn series_less_one(r: Val) -> Val {
 
 /// What a formula makes of `x`; 0 where eˣ is less than any number, which the least argument gives
 /// by itself where 2ⁿ is one instruction. Elsewhere a result that is too small is dear to compute,
-/// and those lanes are given another argument.
+/// and those lanes are given another argument. Nor is the greatest one needed there in f32, whose
+/// polynomials, of an even degree and without a zero, are positive wherever `r` is.
 fn in_range<'a>(
     x: Val<'a>,
     (low, high): (f64, f64),
     formula: impl FnOnce(Val<'a>) -> Val<'a>,
 ) -> Val<'a> {
     if x.scales() {
-        return formula(x.at_most(high).at_least(low).named("inside"));
+        let below = if x.is_f64() { x.at_most(high) } else { x };
+        return formula(below.at_least(low).named("inside"));
     }
     let (below, zero) = (x.lt(low).named("below"), x.number(0.0));
     let inside = zero.when(below, x.at_most(high));

@@ -281,10 +281,19 @@ class Backend(ABC):
 
         Floats take the backend's dtype, integers and bools keep theirs, unless `dtype` says
         otherwise. `value` is a number, nested lists, or an array of any framework.
+
+        Errors: `UsageError` for what has no numbers, as strings and masked elements, and for
+        tensors that are sparse, quantized or without memory.
         """
         import numpy as np  # noqa: PLC0415
 
-        taken = value if isinstance(value, np.ndarray) else self._as_numpy(value)
+        if isinstance(value, np.ma.MaskedArray):
+            raise UsageError(
+                f"what is masked has no number\n  got: {type(value).__name__}"
+                "\n  expected: an array of numbers\n  hint: `x.filled(value)` gives them one"
+            )
+        # A matrix becomes an array, as its operators mean other things.
+        taken = np.asarray(value) if isinstance(value, np.ndarray) else self._as_numpy(value)
         if taken.dtype.kind in "OUSM":
             raise UsageError(
                 f"this is no array of numbers\n  got: {type(value).__name__}"

@@ -47,7 +47,7 @@ class NativeArrays(NumpyArrays):
                 self._as_numpy(value) if "bfloat16" in str(getattr(value, "dtype", "")) else None
             )
             return self.framework.from_dlpack(value) if taken is None else taken
-        except (BufferError, RuntimeError, TypeError, ValueError):
+        except (BufferError, RuntimeError, TypeError, ValueError, UsageError):
             return None
 
 

@@ -259,9 +259,20 @@ class TorchRunner:
 
 
 def as_numpy(tensor: Any) -> NDArray[Any]:
-    """The elements of a tensor of torch as a NumPy array, without a copy where there can be."""
+    """The elements of a tensor of torch as a NumPy array, without a copy where there can be.
+
+    Errors: `UsageError` for a tensor whose elements are not all in memory as they are.
+    """
     import torch  # noqa: PLC0415
 
+    if tensor.layout != torch.strided or tensor.is_meta or tensor.is_quantized:
+        kind = str(tensor.dtype if tensor.is_quantized else tensor.layout)
+        made = "dequantize" if tensor.is_quantized else "to_dense"
+        hint = "" if tensor.is_meta else f"\n  hint: `x.{made}()` is one"
+        raise UsageError(
+            "this tensor has not all its elements in memory"
+            f"\n  got: {kind}, on the device {tensor.device}\n  expected: a plain tensor{hint}"
+        )
     tensor = tensor.detach().cpu().resolve_neg()
     if tensor.dtype == torch.bfloat16:
         import ml_dtypes  # noqa: PLC0415

@@ -5,10 +5,13 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::AtomicBool;
 
 use mithril_ir::diagnostic::{Diagnostic, Result};
 
 use super::{Object, name_of, put, unwritable};
+use crate::native::command::{self, Ended};
+use crate::native::objects::interrupted;
 
 /// A command that links, and what it takes before the linker's own options.
 struct Linker {
@@ -28,8 +31,8 @@ const LINKERS: [Linker; 4] = [
 /// Writes the library of these objects to `output`; programs know it by the name of `library`.
 /// Without a linker, the objects are left in a folder beside it.
 ///
-/// Errors: no linker; what it says.
-pub fn link(objects: &[Object], output: &Path, library: &Path) -> Result<()> {
+/// Errors: no linker; what it says; `stop`.
+pub fn link(objects: &[Object], output: &Path, library: &Path, stop: &AtomicBool) -> Result<()> {
     let soname = name_of(library);
     let left = library.with_file_name(format!("{soname}.objects"));
     let Some((linker, command)) = found() else {
@@ -40,25 +43,27 @@ pub fn link(objects: &[Object], output: &Path, library: &Path) -> Result<()> {
                 "the {} objects are in {}: `cc -shared -nostdlib -o {} {}/*.o` links them",
                 files.len(),
                 left.display(),
-                library.display(),
-                left.display()
+                quoted(library),
+                quoted(&left)
             ))
             .err();
     };
     let folder = output.with_extension("objects");
     let files = write(objects, &folder)?;
-    let ran = run(&linker, &command, &files, output, &soname);
+    let mut command = command_for(&linker, &command, &files, output, &soname);
+    // What it leaves there when it is told to end goes with the folder.
+    let ran = run(command.env("TMPDIR", &folder), stop);
     let _ = fs::remove_dir_all(&folder);
     ran
 }
 
-fn run(
+fn command_for(
     linker: &Linker,
     command: &Path,
     files: &[PathBuf],
     output: &Path,
     soname: &str,
-) -> Result<()> {
+) -> Command {
     let mut arguments: Vec<OsString> = vec!["-shared".into(), "-o".into(), output.into()];
     arguments.extend(files.iter().map(OsString::from));
     let own = ["-soname", soname, "-z", "noexecstack", "-z", "relro", "-z", "now"];
@@ -70,16 +75,34 @@ fn run(
         }
         false => arguments.extend(own.iter().map(OsString::from)),
     }
+    let mut command = Command::new(command);
+    command.args(arguments);
+    command
+}
+
+fn run(command: &mut Command, stop: &AtomicBool) -> Result<()> {
+    let ended = command::run(command, stop);
     let failed = |why: String| {
         Diagnostic::new("the library cannot be linked")
-            .at(command.display().to_string())
+            .at(command.get_program().display().to_string())
             .got(why)
             .err()
     };
-    match Command::new(command).args(arguments).output() {
-        Ok(ran) if ran.status.success() => Ok(()),
-        Ok(ran) => failed(String::from_utf8_lossy(&ran.stderr).trim().to_string()),
+    match ended {
+        Ok(Ended::Well) => Ok(()),
+        Ok(Ended::Badly(said)) => failed(String::from_utf8_lossy(&said).trim().to_string()),
+        Ok(Ended::Stopped) => interrupted(),
         Err(error) => failed(error.to_string()),
+    }
+}
+
+/// A path as a shell takes it.
+fn quoted(path: &Path) -> String {
+    let path = path.display().to_string();
+    let plain = |c: char| c.is_alphanumeric() || "/._-+".contains(c);
+    match path.chars().all(plain) {
+        true => path,
+        false => format!("'{}'", path.replace('\'', "'\\''")),
     }
 }
 

@@ -43,14 +43,18 @@ impl Numpy {
     }
 
     pub fn read(&self, value: &Bound<'_, PyAny>, sizes: &mut Sizes) -> Option<DType> {
-        if !self.classes.hold(value) {
+        if !self.classes.are(value) {
+            // Operators of classes that are made of arrays may mean other things, as a matrix's do.
+            if self.classes.hold(value) {
+                return None;
+            }
             // Scalars, such as sums over all axes are.
             return match value.hasattr("__array_struct__").ok()? && !value.hasattr("at").ok()? {
                 true => attributes(value, sizes),
                 false => None,
             };
         }
-        // SAFETY: it is an instance of NumPy's array, and so begins with these fields; there are as
+        // SAFETY: it is one of NumPy's arrays, and so begins with these fields; there are as
         // many sizes as axes, and none where the pointer may be null.
         let array = unsafe { &*value.as_ptr().cast::<Array>() };
         for axis in 0..usize::try_from(array.ndim).ok()? {
@@ -65,7 +69,7 @@ impl Numpy {
 
     /// Where the elements are, if they are plainly there for the machine to read.
     pub fn data(&self, value: &Bound<'_, PyAny>) -> Option<*const u8> {
-        if !self.classes.hold(value) {
+        if !self.classes.are(value) {
             return None;
         }
         // SAFETY: it is an array, and so begins with these fields.

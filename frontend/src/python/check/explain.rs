@@ -3,6 +3,7 @@
 use mithril_ir::diagnostic::{Diagnostic, did_you_mean};
 use mithril_ir::dim::{Dim, Symbol};
 use mithril_ir::dtype::DType;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -79,8 +80,14 @@ impl Checker {
         let class = value.get_type();
         let class = class.fully_qualified_name().map(|n| n.to_string()).unwrap_or_default();
         let (name, group) = (&slot.name, slot.group.name());
+        let wanted =
+            value.getattr(intern!(py, "requires_grad")).and_then(|wanted| wanted.is_truthy());
+        let why = match wanted.unwrap_or(false) {
+            true => ", of which a gradient is wanted, that would not come back to it",
+            false => "",
+        };
         Diagnostic::new(format!("`{name}` of {group} is an array of another framework"))
-            .got(class)
+            .got(format!("{class}{why}"))
             .expected("an array of the backend")
             .hint("`backend.array(x)` makes one")
     }

@@ -1,6 +1,7 @@
 //! Writing libraries from Python.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use mithril_ir::diagnostic::Diagnostic;
 use pyo3::prelude::*;
@@ -11,6 +12,7 @@ use crate::naming::snake_case;
 use crate::native::export::{Export, Files, export};
 use crate::native::host::Host;
 use crate::python::fault::Answer;
+use crate::python::native::interruptible;
 use crate::python::value::tensor;
 
 /// What is asked for: a folder, a name or that of the model, processors, and params or none.
@@ -22,7 +24,7 @@ pub struct Request<'a, 'py> {
 }
 
 /// Writes the library of a program that has native code.
-pub fn write(py: Python<'_>, program: &Program, request: Request) -> Answer<Files> {
+pub fn write(py: Python<'_>, program: &Arc<Program>, request: Request) -> Answer<Files> {
     let name = request.name.unwrap_or_else(|| snake_case(&program.name));
     if name.is_empty() || name.contains('/') {
         let expected = "a name, without the folder and without an extension";
@@ -42,5 +44,6 @@ pub fn write(py: Python<'_>, program: &Program, request: Request) -> Answer<File
         weights: weights.transpose()?,
         name,
     };
-    Ok(py.detach(|| export(&program.module, &request))?)
+    let program = program.clone();
+    interruptible(py, move |stop| export(&program.module, &request, stop))
 }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::Args;
@@ -205,7 +206,7 @@ impl Compile {
             hosts,
             weights: None,
         };
-        export(module, &request).map(|_| ())
+        export(module, &request, &AtomicBool::new(false)).map(|_| ())
     }
 }
 

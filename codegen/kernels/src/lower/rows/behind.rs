@@ -4,12 +4,11 @@
 
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Operation, Value};
-use mithril_ir::op::access::Fold;
 use rustc_hash::FxHashMap;
 
 use super::Rows;
 use super::side::Side;
-use crate::code::V;
+use crate::code::{Binary, V};
 use crate::loops::Loops;
 use crate::lower::index::Index;
 use crate::lower::nest::{Kept, Nest};
@@ -31,6 +30,26 @@ pub struct Behind<'a, 'f> {
     order: Vec<Value>,
 }
 
+/// What a sweep of a row does for others.
+#[derive(Default)]
+pub struct Beside<'a, 'f> {
+    /// Writes the results of one.
+    pub behind: Option<Behind<'a, 'f>>,
+    /// Folds the first level of one.
+    pub next: Option<Index>,
+}
+
+/// The place in the row at `place` where `other` is in another one; so many axes number the rows.
+pub fn in_row(place: &Index, outer: usize, other: &Index) -> Index {
+    place[..outer].iter().chain(&other[outer..]).copied().collect()
+}
+
+/// Whether the first level of a row is folded along with the second of the row before, which its
+/// own would wait for otherwise; where that is the sweep that writes the row before that.
+fn folds_ahead(partner: usize) -> bool {
+    partner == 2
+}
+
 impl Last<'_> {
     pub fn is_empty(&self) -> bool {
         self.full.is_empty() && self.sides.is_empty()
@@ -49,8 +68,7 @@ impl Last<'_> {
 impl Behind<'_, '_> {
     /// Reads what is kept of this row at the place where another one is; the place in this one.
     pub fn read(&self, nest: &mut Nest, other: &Index) -> Index {
-        let outer = other.len() - self.last.row.len();
-        let index: Index = self.place[..outer].iter().chain(&other[outer..]).copied().collect();
+        let index = in_row(&self.place, other.len() - self.last.row.len(), other);
         self.with_kept(nest, |nest| {
             for &value in &self.order {
                 nest.pull(value, &index);
@@ -115,15 +133,19 @@ impl<'f> Rows<'f> {
     pub fn rows_behind(&mut self, from: V, to: V, partner: usize) {
         self.ahead.level = self.ahead.level.min(self.levels());
         let last = self.open_last();
-        let first = self.fold_row(from, partner, &last, None);
+        let end = self.nest.b.offset(to, -1);
+        if folds_ahead(partner) {
+            let place = self.place(from);
+            self.fold_level(1, &place, &Beside::default());
+        }
+        let first = self.fold_row(from, end, partner, &last, None);
         let second = self.nest.b.offset(from, 1);
         let done = self.repeat(second, to, 1, &first, |rows, row, folded| {
             let before = rows.nest.b.offset(row, -1);
-            let behind = rows.behind(before, folded, &last);
-            rows.fold_row(row, partner, &last, Some(behind))
+            let behind = rows.behind(before, row, folded, &last);
+            rows.fold_row(row, end, partner, &last, Some(behind))
         });
-        let end = self.nest.b.offset(to, -1);
-        let behind = self.behind(end, &done, &last);
+        let behind = self.behind(end, end, &done, &last);
         self.nest.kept = behind.kept;
         // As the other rows are: where a row stands among a task's is not to be seen in its bits.
         self.nest.b.set_divides(true);
@@ -132,33 +154,50 @@ impl<'f> Rows<'f> {
         self.sides = last.sides;
     }
 
-    /// Folds a row; the results of the folds.
+    /// Folds a row, the last of which is `end`; the results of the folds, and those of the first
+    /// level of the next row if that is folded by now.
     fn fold_row(
         &mut self,
         row: V,
+        end: V,
         partner: usize,
         last: &Last<'f>,
         behind: Option<Behind>,
     ) -> Vec<V> {
         self.nest.kept.values_mut().for_each(|kept| kept.written = false);
         let place = self.place(row);
-        for level in 1..=self.levels() {
-            self.fold_level(level, &place, behind.as_ref().filter(|_| level == partner));
+        let ahead = folds_ahead(partner);
+        let next = ahead.then(|| {
+            let next = self.nest.b.offset(row, 1);
+            let next = self.nest.b.binary(Binary::Min, next, end);
+            self.place(next)
+        });
+        let mut beside = Beside { behind, next: next.clone() };
+        for level in 1 + usize::from(ahead)..=self.levels() {
+            match level == partner {
+                true => self.fold_level(level, &place, &std::mem::take(&mut beside)),
+                false => self.fold_level(level, &place, &Beside::default()),
+            }
         }
         self.write_folded(last, &place);
-        let folds = self.folds.clone();
-        let result = |(_, op, _): &(usize, &'f Operation, Fold)| {
-            let index = self.folded(op, &place);
+        let own = self.folds.clone().into_iter().map(|(_, op, _)| (op, &place));
+        let first = self.folds.clone().into_iter().filter(|(level, ..)| *level == 1);
+        let first = next.iter().flat_map(|next| first.clone().map(move |(_, op, _)| (op, next)));
+        let result = |(op, place): (&Operation, &Index)| {
+            let index = self.folded(op, place);
             self.nest.pull(op.result(), &index)
         };
-        folds.iter().map(result).collect()
+        own.chain(first).map(result).collect()
     }
 
-    /// A row that has been folded, with the results of its folds.
-    fn behind<'a>(&mut self, row: V, folded: &[V], last: &'a Last<'f>) -> Behind<'a, 'f> {
-        let place = self.place(row);
-        for ((_, op, _), &v) in self.folds.clone().iter().zip(folded) {
-            let index = self.folded(op, &place);
+    /// A row that has been folded, with what [`Rows::fold_row`] gave.
+    fn behind<'a>(&mut self, row: V, next: V, folded: &[V], last: &'a Last<'f>) -> Behind<'a, 'f> {
+        let (place, next) = (self.place(row), self.place(next));
+        let folds = self.folds.clone();
+        let own = folds.iter().map(|(_, op, _)| (*op, &place));
+        let first = folds.iter().filter(|(level, ..)| *level == 1).map(|(_, op, _)| (*op, &next));
+        for ((op, place), &v) in own.chain(first).zip(folded) {
+            let index = self.folded(op, place);
             self.nest.learn(op.result(), index, v);
         }
         let mut kept = self.nest.kept.clone();

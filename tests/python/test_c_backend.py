@@ -1,0 +1,128 @@
+"""The backend for C: its file, its cache, its compiler, and what compilers make of it."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from c_programs import (
+    COMPILERS,
+    STRICT,
+)
+from comparing import chain, random
+from conftest import has
+
+import mithril as ml
+from mithril.models import Buffer, Concat, Linear, Model, Relu
+
+pytestmark = pytest.mark.skipif(not has("c"), reason="there is no C compiler")
+
+
+@pytest.mark.parametrize("first", [0, 1, 3])
+@pytest.mark.parametrize("rows", [2, 3, 7])
+@pytest.mark.parametrize("columns", [1, 2, 3, 16, 33])
+def test_places_that_are_chosen_are_read(rows, columns, first):
+    """The gradient of a part of what is doubled: GCC 12 took rows of it for 0."""
+    model = Model()
+    model |= Concat(axis=0)(inputs=["x", "x"], output="twice")
+    model |= Buffer()(input=model.twice[first : first + rows], output="y")
+    shapes = {"x": [max(rows, first), columns]}
+    compiled = ml.compile(model, ml.CBackend(), shapes=shapes, trainable_keys=["x"])
+    part = np.arange(1.0, 1 + rows * columns, dtype=np.float32).reshape(rows, columns)
+    x = np.zeros(shapes["x"], np.float32)
+    _, gradients = compiled.evaluate({"x": x}, {}, output_gradients={"y": part})
+    whole = np.zeros([2 * len(x), columns], np.float32)
+    whole[first : first + rows] = part
+    np.testing.assert_array_equal(gradients["x"], whole[: len(x)] + whole[len(x) :])
+
+
+def test_folders_that_others_left_are_not_taken(monkeypatch, tmp_path):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("MITHRIL_CACHE", "")
+    left = [tmp_path / f"mithril-c-{os.getpid()}-{number}" for number in range(1000)]
+    for folder in left:
+        folder.mkdir()
+    compiled = ml.compile(Relu(), ml.CBackend(), shapes={"input": [3]}, inference=True)
+    output = compiled.evaluate({}, {"input": np.array([-1, 0, 2], np.float32)})["output"]
+    np.testing.assert_array_equal(output, [0, 0, 2])
+    assert all(folder.exists() for folder in left)
+
+
+def test_the_file_is_written(tmp_path):
+    path = tmp_path / "small.c"
+    compiled = ml.compile(
+        chain(Linear(2), Relu()), ml.CBackend(), shapes={"input": [4, 3]}, file_path=path, jit=False
+    )
+    assert path.read_text() == compiled.code
+    assert "int mithril_small(" in compiled.code
+    with pytest.raises(ml.BackendError, match="jit=False"):
+        compiled.evaluate(compiled.randomize_params(), {"input": np.ones((4, 3), np.float32)})
+    with pytest.raises(ml.MithrilError, match=r"ends in `\.c`"):
+        ml.compile(Linear(2), ml.CBackend(), shapes={"input": [4, 3]}, file_path="model.py")
+    with pytest.raises(ml.BackendError, match="shapes"):
+        ml.compile(Linear(2), ml.CBackend(), file_path=tmp_path / "model.c")
+
+
+def test_dims_that_go_together_name_their_blocks():
+    model = ml.Model()
+    model |= ml.Add(name="sum")(left="a", right="b", output="y")
+    compiled = ml.compile(model, ml.CBackend(), shapes={"a": ["n"], "b": ["m"]}, jit=False)
+    assert " *   n == m of block `sum`\n" in compiled.code
+
+
+@pytest.mark.parametrize("name", ["*/ int evil(void); /*", "/*/", "??/", "a\nb", "\\", "#if"])
+def test_names_stay_in_comments(name, tmp_path):
+    model = ml.Model(name=name)
+    model |= Linear(2, name=name)(input=f"{name}x", output=f"{name}y")
+    compiled = ml.compile(model, ml.CBackend(), shapes={f"{name}x": ["n", 3]}, jit=False)
+    path = tmp_path / "model.c"
+    path.write_text(compiled.code)
+    subprocess.run([COMPILERS[0], *STRICT, "-c", path, "-o", tmp_path / "model.o"], check=True)
+
+
+def fresh(factor):
+    """A model that no cache has."""
+    model = Model()
+    model |= ml.Multiply()(left="x", right=factor, output="y")
+    return ml.compile(model, ml.CBackend(), shapes={"x": [3]})
+
+
+def test_libraries_are_cached(monkeypatch, tmp_path):
+    monkeypatch.setenv("MITHRIL_CACHE", str(tmp_path / "cache"))
+    x = np.ones(3, np.float32)
+    for found in ("1 compiled", "1 found"):
+        compiled = fresh(1.625)
+        assert compiled.evaluate({}, {"x": x})["y"].tolist() == [1.625] * 3
+        assert found in compiled.report()
+    (entry,) = (tmp_path / "cache").iterdir()
+    entry.write_bytes(entry.read_bytes()[:-1])
+    compiled = fresh(1.625)
+    compiled.evaluate({}, {"x": x})
+    assert "1 compiled" in compiled.report()
+
+
+def test_compilers_that_fail_are_told(monkeypatch, tmp_path):
+    monkeypatch.setenv("MITHRIL_CACHE", "")
+    x = np.ones(3, np.float32)
+    monkeypatch.setenv("CC", "no-such-compiler")
+    with pytest.raises(ml.BackendError, match="no C compiler"):
+        fresh(2.5).evaluate({}, {"x": x})
+    broken = Path(tmp_path / "cc")
+    broken.write_text(
+        "#!/bin/sh\n[ \"$1\" = --version ] || { echo 'x.c:1: error: no' >&2; exit 1; }\n"
+    )
+    os.chmod(broken, 0o755)
+    monkeypatch.setenv("CC", str(broken))
+    with pytest.raises(ml.BackendError, match=r"x\.c:1: error: no"):
+        fresh(3.5).evaluate({}, {"x": x})
+
+
+def test_bits_do_not_change():
+    model = chain(Linear(33), Relu(), Linear(17), ml.Tanh(), Linear(5))
+    compiled = ml.compile(model, ml.CBackend(), shapes={"input": ["batch", 24]})
+    params = compiled.randomize_params(seed=1)
+    inputs = {"input": random(7, 24)}
+    first = compiled.evaluate(params, inputs)["output"]
+    again = ml.compile(model, ml.CBackend()).evaluate(params, inputs)["output"]
+    assert np.array_equal(first, again)
