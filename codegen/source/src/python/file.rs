@@ -21,6 +21,7 @@ use super::{Options, Source};
 use joint::is_joint;
 
 mod joint;
+mod release;
 
 /// A file under construction.
 pub struct File<'m> {
@@ -121,7 +122,7 @@ impl<'m> File<'m> {
         lines.def(&name, &params);
         self.write_body(&mut lines, 4, &statements);
         results.iter().for_each(|result| self.note(result));
-        lines.returned(4, results);
+        lines.listed(4, "return ", results);
         let text = lines.into_text();
         self.definitions.insert(callee.clone(), text);
         Ok(name)
@@ -196,6 +197,7 @@ impl<'m> File<'m> {
                     self.note(test);
                     lines.assertion(indent, test, message);
                 }
+                Statement::Delete(names) => lines.listed(indent, "del ", names.clone()),
                 Statement::Loop(variables, over, inside) => {
                     self.note(over);
                     lines.loop_head(indent, variables, over);
