@@ -76,7 +76,8 @@ impl Parts {
         if body.file.dialect.eager {
             let at_end: Vec<&Expr> =
                 [&parts.outputs, &parts.gradients].into_iter().chain(&parts.states).collect();
-            release([&mut parts.forward, &mut parts.backward], &body.made_arrays(), &at_end);
+            let names = body.made_arrays();
+            release(&mut [&mut parts.forward, &mut parts.backward], &names, &at_end);
         }
         Ok(parts)
     }

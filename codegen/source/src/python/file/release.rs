@@ -57,9 +57,9 @@ impl Last<'_> {
 
 /// Ends each section of the parts of a function but the last one by letting go of those of `names`
 /// that nothing reads behind it. What is read at the end is kept.
-pub fn release(parts: [&mut Vec<Statement>; 2], names: &FxHashSet<String>, at_end: &[&Expr]) {
+pub fn release(parts: &mut [&mut Vec<Statement>], names: &FxHashSet<String>, at_end: &[&Expr]) {
     let mut last = Last { names, section: 0, read: IndexMap::default() };
-    for part in &parts {
+    for part in parts.iter() {
         last.visit(part);
         last.section += 1;
     }
@@ -78,6 +78,6 @@ pub fn release(parts: [&mut Vec<Statement>; 2], names: &FxHashSet<String>, at_en
             written.extend(last.in_section(section));
         }
         section += 1;
-        *part = written;
+        **part = written;
     }
 }

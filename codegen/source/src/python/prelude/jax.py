@@ -91,7 +91,7 @@ def _gelu_gradient(gradient, x):
 
 
 def _gelu_tanh_gradient(gradient, x):
-    """The gradient of gelu by tanh, spelled as in `jax.nn.gelu`, to be shared."""
+    """The gradient of gelu by tanh, spelled as JAX does it forward, to be shared."""
     tanh = jnp.tanh(0.7978845608028654 * (x + 0.044715 * x**3))
     slope = 0.7978845608028654 * (1.0 + 0.134145 * x * x)
     return gradient * (0.5 * (1.0 + tanh) + 0.5 * x * (1.0 - tanh * tanh) * slope)
