@@ -138,7 +138,9 @@ pub(super) const OPS: &[OpDef] = &[
         name: "softplus_gradient",
         doc: "The gradient of `softplus`.",
         attrs: &[BETA],
-        meaning: Meaning::Decompose(|r| partial(r, "softplus")),
+        meaning: Meaning::Decompose(|r| {
+            r.arg(0) * (r.arg(1) * r.float("beta").unwrap_or(1.0)).unary("sigmoid", &[])
+        }),
         python: torch("@ops.aten.softplus_backward({gradient}, {x}, {beta}, 40.0)"),
         ..PULLBACK
     },
@@ -172,7 +174,12 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "mish_gradient",
         doc: "The gradient of `mish`.",
-        meaning: Meaning::Decompose(|r| partial(r, "mish")),
+        meaning: Meaning::Decompose(|r| {
+            let (gradient, x) = (r.arg(0), r.arg(1));
+            let tanh = x.unary("softplus", &[]).unary("tanh", &[]);
+            let slope = (tanh.scalar(1.0) - tanh * tanh) * x.unary("sigmoid", &[]);
+            gradient * (tanh + x * slope)
+        }),
         python: torch("@ops.aten.mish_backward({gradient}, {x})"),
         note: "torch has no derivative of it.",
         ..PULLBACK
