@@ -118,6 +118,9 @@ class MithrilPeer:
         params, inputs = workload.data()
         return {safe(k): v for k, v in params.items()}, {safe(k): v for k, v in inputs.items()}
 
+    def array(self, backend: Any, array: Any) -> Any:
+        return backend.array(array)
+
     def prep(self, workload: Any) -> None:
         ml = self.ml
         params, inputs = self.data(workload)
@@ -140,9 +143,9 @@ class MithrilPeer:
             autodiff=self.autodiff,
         )
         if workload.train:
-            both = ({k: backend.array(v) for k, v in of.items()} for of in (params, inputs))
+            both = ({k: self.array(backend, v) for k, v in of.items()} for of in (params, inputs))
             params, inputs = both
-            ones = {"result": backend.array(np.ones((), np.float32))}
+            ones = {"result": self.array(backend, np.ones((), np.float32))}
 
             def call() -> None:
                 self.out = compiled.evaluate(params, inputs, output_gradients=ones)
@@ -185,6 +188,10 @@ class TorchSourcePeer(MithrilPeer):
 
     def backend(self) -> Any:
         return self.ml.TorchBackend()
+
+    def array(self, backend: Any, array: Any) -> Any:
+        """In NumPy's memory, as the benchmark's own peer: it has pages of another size."""
+        return importlib.import_module("torch").from_numpy(array)
 
 
 class TorchOwnPeer(TorchSourcePeer):
