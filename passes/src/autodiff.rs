@@ -28,6 +28,7 @@ use sweep::{Cotangents, sweep};
 
 mod calls;
 pub(crate) mod halves;
+mod parts;
 mod sweep;
 
 pass! {

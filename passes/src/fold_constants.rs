@@ -11,6 +11,7 @@ use mithril_ir::op::{Kind, Op};
 use mithril_ir::shape::{Shape, Type};
 use mithril_ir::tensor::Tensor;
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use crate::context::PassContext;
 use crate::dce;
@@ -23,7 +24,7 @@ pub const LIMIT: usize = 4096;
 pass! {
     /// Computes operations on literals by the reference evaluator, and elementwise ones on what is
     /// one number in all elements, whatever its shape. What they read and give is bounded by counts
-    /// of elements.
+    /// of elements. Elementwise operations on others and such a literal take the number alone.
     pub struct FoldConstants("fold-constants") {
         /// The most elements of a result.
         limit: usize = LIMIT,
@@ -96,9 +97,16 @@ impl FoldConstants {
                 known.numbers.insert(value, number);
                 rebuild.replace(op.result(), value);
             } else {
-                rebuild.keep(op)?;
+                let whole = op.results().next().map(|result| &function.ty(result).shape);
+                let plain = whole.and_then(|whole| {
+                    plain_numbers(&rebuild.builder, op, &operands, whole, &known)
+                });
+                let less = plain.is_some();
+                rebuild.keep_on(op, plain.unwrap_or_else(|| operands.clone()))?;
                 known.kept(op, &operands, rebuild.value(op.first));
-                continue;
+                if !less {
+                    continue;
+                }
             }
             cx.log("fold", &op.loc);
             count += 1;
@@ -162,6 +170,28 @@ fn repeated(
     let ty = function.ty(op.result());
     let result = evaluated(op.op, &op.attrs, &tensors)?;
     (is_shown(function, &ty.shape) && result.dtype() == ty.dtype).then_some(result)
+}
+
+/// The operands of an elementwise operation, with single numbers for literals of one number repeated,
+/// where another operand has the shape of the whole; `None` where that changes nothing.
+fn plain_numbers(
+    builder: &Builder,
+    op: &Operation,
+    operands: &[Value],
+    whole: &Shape,
+    known: &Known,
+) -> Option<SmallVec<[Value; 3]>> {
+    let repeated = |v: &Value| match known.literals.get(v) {
+        Some(tensor) if !tensor.shape().is_empty() => known.numbers.get(v),
+        _ => None,
+    };
+    let spans = |v: &Value| repeated(v).is_none() && builder.ty(*v).shape == *whole;
+    let changes = op.op.kind == Kind::Elementwise && operands.iter().any(|v| repeated(v).is_some());
+    if !changes || !operands.iter().any(spans) {
+        return None;
+    }
+    let plain = |v: &Value| repeated(v).map_or(*v, |number| builder.constant(number.clone()));
+    Some(operands.iter().map(plain).collect())
 }
 
 /// Whether arguments have all dims of the shape.

@@ -1,12 +1,14 @@
-"""Mithril among its peers: one more class for the peers' benchmark, and the run of it.
+"""Mithril among its peers: more classes for the peers' benchmark, and the run of it.
 
     python tests/benches/peers.py BENCHMARK [options of its bench_peers.py]
 
 `BENCHMARK` is the folder of the benchmark of torch, Inductor, JAX, ONNX Runtime, OpenVINO and
-others. It is copied to `--work` (by default a temporary folder), this class is added to its peers
-under the name `mithril`, and it is run there. A workload is written once, over operators that each
-peer maps to its own; here they are blocks. Weights of an inference workload are bound, as they are
-constants to the peers that take ONNX.
+others. It is copied to `--work` (by default a temporary folder), these classes are added to its
+peers, and it is run there: `mithril` is native code; `mithril_torch` and `mithril_jax` are the
+source with gradients that Mithril writes, for workloads that train; `mithril_torch_own` and
+`mithril_jax_own` are the same source with the framework's gradients. A workload is written once,
+over operators that each peer maps to its own; here they are blocks. Weights of an inference
+workload are bound, as they are constants to the peers that take ONNX.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ import importlib.util as _util
 _spec = _util.spec_from_file_location("mithril_peer", {path!r})
 _module = _util.module_from_spec(_spec)
 _spec.loader.exec_module(_module)
-PEERS["mithril"] = _module.MithrilPeer
+PEERS |= _module.PEERS
 """
 
 
@@ -99,6 +101,7 @@ class MithrilPeer:
     """Native code through the public interface, compiled anew for each workload."""
 
     pkgs = ("mithril",)
+    autodiff: str | None = None
 
     def __init__(self, threads: int) -> None:
         os.environ["MITHRIL_CACHE"] = ""
@@ -107,10 +110,21 @@ class MithrilPeer:
     def supports(self, workload: Any) -> bool:
         return workload.group not in ("W7", "W8")
 
+    def backend(self) -> Any:
+        return self.ml.CpuBackend(threads=self.threads)
+
+    def data(self, workload: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Params and inputs, under names that terminals may have."""
+        params, inputs = workload.data()
+        return {safe(k): v for k, v in params.items()}, {safe(k): v for k, v in inputs.items()}
+
+    def array(self, backend: Any, array: Any) -> Any:
+        return backend.array(array)
+
     def prep(self, workload: Any) -> None:
         ml = self.ml
-        params, inputs = ({safe(k): v for k, v in of.items()} for of in workload.data())
-        self.params, arrays = params, params | inputs
+        params, inputs = self.data(workload)
+        arrays = params | inputs
         model = ml.Model()
         for name in arrays:
             model |= ml.Buffer()(input=name, output=f"{name}_in")
@@ -122,16 +136,20 @@ class MithrilPeer:
         model |= ml.Buffer()(input=workload.fn(blocks, p, x), output="result")
         compiled = ml.compile(
             model,
-            ml.CpuBackend(threads=self.threads),
+            backend := self.backend(),
             trainable_keys=list(params),
             data_keys=list(inputs),
             inference=not workload.train,
+            autodiff=self.autodiff,
         )
         if workload.train:
-            ones = {"result": np.ones((), np.float32)}
+            both = ({k: self.array(backend, v) for k, v in of.items()} for of in (params, inputs))
+            params, inputs = both
+            ones = {"result": self.array(backend, np.ones((), np.float32))}
 
             def call() -> None:
                 self.out = compiled.evaluate(params, inputs, output_gradients=ones)
+                self.wait()
 
         else:
             bound = compiled.bind(params)
@@ -141,14 +159,82 @@ class MithrilPeer:
 
         self.call = call
 
+    def wait(self) -> None:
+        """Until what the call gave is there."""
+
     def result(self) -> Any:
         if isinstance(self.out, dict):
             return self.out["result"]
         outputs, gradients = self.out
-        return outputs["result"], {unsafe(name): g for name, g in gradients.items()}
+        found = {unsafe(name): np.asarray(g) for name, g in gradients.items()}
+        return np.asarray(outputs["result"]), found
 
     def drop(self) -> None:
-        self.call = self.out = self.params = None
+        self.call = self.out = None
+
+
+class TorchSourcePeer(MithrilPeer):
+    """PyTorch source, trained by the gradients in it."""
+
+    pkgs = ("mithril", "torch")
+    autodiff = "mithril"
+
+    def __init__(self, threads: int) -> None:
+        super().__init__(threads)
+        importlib.import_module("torch").set_num_threads(threads)
+
+    def supports(self, workload: Any) -> bool:
+        return super().supports(workload) and workload.train
+
+    def backend(self) -> Any:
+        return self.ml.TorchBackend()
+
+    def array(self, backend: Any, array: Any) -> Any:
+        """In NumPy's memory, as the benchmark's own peer: it has pages of another size."""
+        return importlib.import_module("torch").from_numpy(array)
+
+
+class TorchOwnPeer(TorchSourcePeer):
+    """The same, trained by PyTorch's autograd."""
+
+    autodiff = "framework"
+
+
+class JaxSourcePeer(MithrilPeer):
+    """JAX source under one `jax.jit`, trained by the gradients in it."""
+
+    pkgs = ("mithril", "jax")
+    autodiff = "mithril"
+
+    def supports(self, workload: Any) -> bool:
+        return super().supports(workload) and workload.train
+
+    def backend(self) -> Any:
+        return self.ml.JaxBackend()
+
+    def data(self, workload: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Without 64-bit integers, as the benchmark's own peer."""
+        params, inputs = super().data(workload)
+        narrow = {k: v.astype(np.int32) if v.dtype == np.int64 else v for k, v in inputs.items()}
+        return params, narrow
+
+    def wait(self) -> None:
+        importlib.import_module("jax").block_until_ready(self.out)
+
+
+class JaxOwnPeer(JaxSourcePeer):
+    """The same, trained by JAX's gradients."""
+
+    autodiff = "framework"
+
+
+PEERS = {
+    "mithril": MithrilPeer,
+    "mithril_torch": TorchSourcePeer,
+    "mithril_torch_own": TorchOwnPeer,
+    "mithril_jax": JaxSourcePeer,
+    "mithril_jax_own": JaxOwnPeer,
+}
 
 
 class Terminals(dict):

@@ -1,21 +1,30 @@
 """Gradients that PyTorch has operations for, written into its source: they are its own."""
 
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
 
 import mithril as ml
 from mithril.models import (
+    Elu,
     Gelu,
+    Hardswish,
     LayerNorm,
+    LeakyRelu,
+    Linear,
     LogSoftmax,
+    Mish,
     Model,
     Relu,
     ScaledDotProduct,
+    Selu,
+    Sequential,
     Sigmoid,
     Silu,
     Softmax,
+    Softplus,
     Tanh,
     Transpose,
 )
@@ -29,6 +38,15 @@ BLOCKS = [
     Gelu,
     lambda: Gelu(approximate=True),
     Silu,
+    Softplus,
+    lambda: Softplus(beta=2.0),
+    LeakyRelu,
+    lambda: LeakyRelu(slope=0.3),
+    Elu,
+    lambda: Elu(alpha=0.7),
+    Selu,
+    Mish,
+    Hardswish,
     Softmax,
     lambda: Softmax(axis=0),
     LogSoftmax,
@@ -143,3 +161,62 @@ def test_only_gradients_that_are_asked_for_are_computed():
     model |= LayerNorm()(input="x", output="output")
     compiled = ml.compile(model, ml.TorchBackend(), shapes={"x": [4, 8]}, autodiff="mithril")
     assert "(False, True, True)" in compiled.code
+
+
+def jax_activations():
+    jax = pytest.importorskip("jax")
+    return {
+        "gelu": (Gelu(), lambda x: jax.nn.gelu(x, approximate=False), 2),
+        "gelu_tanh": (Gelu(approximate=True), jax.nn.gelu, 1),
+        "silu": (Silu(), jax.nn.silu, 1),
+    }
+
+
+@pytest.mark.parametrize("name", ["gelu", "gelu_tanh", "silu"])
+def test_jax_computes_what_a_gradient_shares_once(name):
+    """Of each element, XLA counts one transcendental function, and the density of GELU."""
+    jax = pytest.importorskip("jax")
+    block, function, count = jax_activations()[name]
+    model = Model()
+    model |= block(input="x", output="output")
+    backend = ml.JaxBackend()
+    compiled = ml.compile(
+        model, backend, shapes={"x": [64, 64]}, autodiff="mithril", trainable_keys=["x"]
+    )
+    assert f"_{name}_gradient(" in compiled.code
+    rng = np.random.default_rng(0)
+    x, seed = (backend.array(3 * rng.standard_normal((64, 64), "float32")) for _ in range(2))
+    outputs, found = compiled.evaluate({"x": x}, {}, output_gradients={"output": seed})
+    value, pull = jax.vjp(function, x)
+    np.testing.assert_allclose(outputs["output"], value, rtol=2e-5, atol=1e-6)
+    np.testing.assert_allclose(found["x"], pull(seed)[0], rtol=2e-5, atol=2e-5)
+
+    namespace = {}
+    exec(compiled.code, namespace)
+
+    def ours(x, seed):
+        return namespace["outputs_and_gradients"]({"x": x}, {}, lambda _: {"output": seed})
+
+    step = jax.jit(ours).lower(x, seed).compile()
+    assert step.cost_analysis()["transcendentals"] == count * x.size
+
+
+def test_values_that_nothing_reads_again_are_let_go():
+    """A step holds less than all it makes."""
+    model = Sequential([Linear(256), Tanh()] * 4)
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [2048, 256]})
+    params = compiled.randomize_params(seed=0)
+    data = {"input": np.ones((2048, 256), "float32")}
+    seed = {"output": np.ones((2048, 256), "float32")}
+
+    def peak(code):
+        namespace = {}
+        exec(code, namespace)
+        tracemalloc.start()
+        namespace["outputs_and_gradients"](params, data, lambda _: seed)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most
+
+    held = "\n".join(line for line in compiled.code.splitlines() if "    del " not in line)
+    assert peak(compiled.code) < 0.7 * peak(held)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import _core
 from .errors import BackendError, TerminalError, UsageError, shown
+from .findings import GRADIENT, Culprit, Difference, Finding
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .compilation import Shape
     from .compiled import CompiledModel
 
-__all__ = ["Culprit", "Difference", "Finding", "diff"]
+__all__ = ["diff"]
 
 Arrays = dict[str, Any]
 
@@ -33,103 +33,6 @@ BACKENDS = {
 
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
 """How far apart numbers of a dtype may be, relative to the greatest of an array."""
-
-
-_GRADIENT = "gradient of "
-
-
-@dataclass(frozen=True)
-class Culprit:
-    """What makes a backend give other numbers."""
-
-    stage: str
-    """The name of a pass, or `code`: what the target makes of what the passes gave it."""
-    rule: str | None = None
-    """The rule of the pass without which the numbers agree, where there is one."""
-    places: tuple[str, ...] = ()
-    """The paths of the blocks that the rule was applied in."""
-
-    def __str__(self) -> str:
-        if self.stage == "code":
-            return "the passes keep the numbers: the code of the target differs"
-        if self.rule is None:
-            return f"they differ after the pass `{self.stage}`"
-        where = ", ".join(f"`{place}`" for place in self.places)
-        return f"the rule `{self.rule}` of the pass `{self.stage}`" + (where and f", in {where}")
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What one backend gives."""
-
-    backend: str
-    """The short name."""
-    errors: Mapping[str, float]
-    """By output, gradient or block, how far its numbers are from the reference: the greatest
-    difference over the greatest number, if that is not 0."""
-    outputs: tuple[str, ...]
-    """The entries of `errors` that are the model's own outputs and gradients."""
-    first: str | None = None
-    """The path of the first block that differs, the innermost; `None` where none does."""
-    culprit: Culprit | None = None
-    """What makes the difference, where it was looked for."""
-    agrees: bool = True
-
-
-@dataclass(frozen=True)
-class Difference:
-    """How backends agree on a model. Printed, it is a table and a line for each backend."""
-
-    reference: str
-    tolerance: float
-    findings: tuple[Finding, ...] = field(default_factory=tuple)
-
-    @property
-    def agrees(self) -> bool:
-        """Whether all backends agree with the reference."""
-        return all(finding.agrees for finding in self.findings)
-
-    def __getitem__(self, backend: str) -> Finding:
-        return next(finding for finding in self.findings if finding.backend == backend)
-
-    def _table(self) -> tuple[str, str]:
-        own = {name for finding in self.findings for name in finding.outputs}
-        names = dict.fromkeys(itertools.chain(*(f.errors for f in self.findings)))
-        names = dict.fromkeys([*(n for n in names if n not in own), *names])
-        heads = ["", *(finding.backend for finding in self.findings)]
-        rows = [[name, *(self._cell(f.errors.get(name)) for f in self.findings)] for name in names]
-        return _core.table(heads, list(range(1, len(heads))), rows)
-
-    def _cell(self, error: float | None) -> str:
-        if error is None:
-            return ""
-        return f"{error:.1e}" + (" !" if error > self.tolerance else "  ")
-
-    def _line(self, finding: Finding) -> str:
-        if finding.agrees:
-            return f"{finding.backend}: agrees"
-        wrong = next(n for n in finding.outputs if finding.errors[n] > self.tolerance)
-        where = f"in `{wrong}`, but no block does that is looked at by itself"
-        if finding.first is not None:
-            where = f"first in `{finding.first}`"
-        elif wrong.startswith(_GRADIENT):
-            where = f"in the {wrong[: len(_GRADIENT)]}`{wrong[len(_GRADIENT) :]}`"
-        why = f"; {finding.culprit}" if finding.culprit is not None else ""
-        return f"{finding.backend}: differs, {where}{why}"
-
-    def _lines(self) -> list[str]:
-        head = f"against {self.reference}, differences above {self.tolerance:g} are marked"
-        return [head, *(self._line(finding) for finding in self.findings)]
-
-    def __str__(self) -> str:
-        head, *lines = self._lines()
-        return "\n".join([head, self._table()[0].rstrip("\n"), *lines])
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        head, *lines = self._lines()
-        return f"<p>{head}</p>{self._table()[1]}" + "".join(f"<p>{line}</p>" for line in lines)
 
 
 def diff(
@@ -305,7 +208,7 @@ class _Run:
             with np.errstate(all="ignore"):
                 _, gradients = compiled.evaluate(params, inputs, output_gradients=own)
             named = gradients.items()
-            values.update({_GRADIENT + n: backend.to_numpy(v) for n, v in named})
+            values.update({GRADIENT + n: backend.to_numpy(v) for n, v in named})
         return values
 
     def _own(self, backend: Backend, value: NDArray[Any]) -> Any:
@@ -439,11 +342,11 @@ def _errors(
 ) -> dict[str, float]:
     """By array. A gradient counts beside the greatest of all: that of a bias of attention's keys
     is 0 but for rounding."""
-    gradients = [_greatest(v) for name, v in expected.items() if name.startswith(_GRADIENT)]
+    gradients = [_greatest(v) for name, v in expected.items() if name.startswith(GRADIENT)]
     errors = {}
     for name, value in expected.items():
         if name in got:
-            scale = max(gradients) if name.startswith(_GRADIENT) else _greatest(value)
+            scale = max(gradients) if name.startswith(GRADIENT) else _greatest(value)
             errors[name] = _error(got[name], value, scale)
     return errors
 

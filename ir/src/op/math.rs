@@ -2,12 +2,15 @@
 
 use super::elementwise::{ELEMENTWISE, FLOAT};
 use super::{
-    Class, DECOMPOSED, Default, Gradient, Meaning, OpDef, Operand, Python, all, attr, operand,
-    pullback,
+    AttrDef, Class, DECOMPOSED, Default, Gradient, Meaning, OpDef, Operand, Python, all, attr,
+    operand, pullback,
 };
 use crate::attr::AttrKind;
 
 const UNARY: OpDef = OpDef { operands: FLOAT, ..ELEMENTWISE };
+pub(super) const BETA: AttrDef = attr("beta", AttrKind::Float, Default::Float(1.0));
+pub(super) const SLOPE: AttrDef = attr("slope", AttrKind::Float, Default::Float(0.01));
+pub(super) const ALPHA: AttrDef = attr("alpha", AttrKind::Float, Default::Float(1.0));
 const NUMBER: &[Operand] = &[operand("x", Class::Number)];
 
 /// A template of torch's `torch.nn.functional` and of `jax.nn`; NumPy spells the parts.
@@ -167,12 +170,13 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "softplus",
         doc: "`log(1 + exp(beta * x)) / beta`.",
-        attrs: &[attr("beta", AttrKind::Float, Default::Float(1.0))],
+        attrs: &[BETA],
         meaning: Meaning::Scalar("(max(t, 0) + log1p(exp(-abs(t)))) / beta where t = beta * x"),
         gradient: Gradient::Partials(&[
             "select(x * beta >= 0, 1 / (1 + t), t / (1 + t)) where t = exp(-abs(beta * x))",
         ]),
         // The maximum alone has a corner at 0, which frameworks would differentiate.
+        pullback: pullback::of_operand("softplus_gradient"),
         python: nn(
             "F.softplus({x}[, beta={beta}], threshold=40.0)",
             "jax.nn.softplus({x}) if beta is default; jax.nn.softplus({x} * {beta}) / {beta}",
@@ -201,9 +205,10 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "leaky_relu",
         doc: "`x` where positive, `slope * x` elsewhere.",
-        attrs: &[attr("slope", AttrKind::Float, Default::Float(0.01))],
+        attrs: &[SLOPE],
         meaning: Meaning::Scalar("select(x > 0, x, slope * x)"),
         gradient: Gradient::Partials(&["select(x > 0, 1, slope)"]),
+        pullback: pullback::of_operand("leaky_relu_gradient"),
         python: Python {
             numpy: "@where({x} > 0, {x}, {slope} * {x})",
             torch: "F.leaky_relu({x}, {slope})",
@@ -215,9 +220,10 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "elu",
         doc: "`x` where positive, `alpha * (exp(x) - 1)` elsewhere.",
-        attrs: &[attr("alpha", AttrKind::Float, Default::Float(1.0))],
+        attrs: &[ALPHA],
         meaning: Meaning::Scalar("select(x > 0, x, alpha * expm1(min(x, 0)))"),
         gradient: Gradient::Partials(&["select(x > 0, 1, alpha * exp(min(x, 0)))"]),
+        pullback: pullback::of_operand("elu_gradient"),
         python: nn("F.elu({x}[, alpha={alpha}])", "jax.nn.elu({x}[, alpha={alpha}])"),
         ..UNARY
     },
@@ -230,6 +236,7 @@ pub(super) const OPS: &[OpDef] = &[
         gradient: Gradient::Partials(&[
             "1.0507009873554805 * select(x > 0, 1, 1.6732632423543772 * exp(min(x, 0)))",
         ]),
+        pullback: pullback::of_operand("selu_gradient"),
         python: nn("F.selu({x})", "jax.nn.selu({x})"),
         ..UNARY
     },
@@ -241,7 +248,10 @@ pub(super) const OPS: &[OpDef] = &[
             "0.5 * (1 + erf(x * 0.7071067811865476)) + x * 0.3989422804014327 * exp(-0.5 * x * x)",
         ]),
         pullback: pullback::of_operand("gelu_gradient"),
-        python: nn("F.gelu({x})", "jax.nn.gelu({x}, approximate=False)"),
+        python: nn(
+            "F.gelu({x})",
+            "_gelu({x}) if gelu_gradient is used; jax.nn.gelu({x}, approximate=False)",
+        ),
         ..UNARY
     },
     OpDef {
@@ -278,6 +288,7 @@ pub(super) const OPS: &[OpDef] = &[
             "u + x * (1 - u * u) * select(x >= 0, 1 / (1 + t), t / (1 + t)) \
              where t = exp(-abs(x)); u = tanh(max(x, 0) + log1p(t))",
         ]),
+        pullback: pullback::of_operand("mish_gradient"),
         python: nn("F.mish({x})", "jax.nn.mish({x})"),
         ..UNARY
     },
@@ -286,6 +297,7 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "`x * min(max(x + 3, 0), 6) / 6` (Howard et al. 2019).",
         meaning: Meaning::Scalar("x * min(max(x + 3, 0), 6) / 6"),
         gradient: Gradient::Partials(&["select(x < -3, 0, select(x > 3, 1, (2 * x + 3) / 6))"]),
+        pullback: pullback::of_operand("hardswish_gradient"),
         python: nn("F.hardswish({x})", "jax.nn.hard_swish({x})"),
         note: "At -3 and 3 frameworks take either side's slope.",
         ..UNARY

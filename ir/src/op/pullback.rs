@@ -1,6 +1,7 @@
 //! Gradients that frameworks compute by operations of their own: what they take, and how they are
 //! asked for.
 
+use super::math::{ALPHA, BETA, SLOPE};
 use super::nn::{
     AXIS, BIAS, EPSILON, WEIGHT, X, check_scales, log_softmax_gradient, normalised,
     softmax_gradient,
@@ -45,6 +46,11 @@ const PULLBACK_ALONG: OpDef = OpDef {
 /// A template of torch alone.
 pub(super) const fn torch(template: &'static str) -> Python {
     Python { numpy: "", torch: template, jax: "" }
+}
+
+/// A template of torch, and one of JAX.
+const fn both(torch: &'static str, jax: &'static str) -> Python {
+    Python { numpy: "", torch, jax }
 }
 
 /// By an operation on the gradient and the result.
@@ -103,14 +109,17 @@ pub(super) const OPS: &[OpDef] = &[
         name: "gelu_gradient",
         doc: "The gradient of `gelu`.",
         meaning: Meaning::Decompose(|r| partial(r, "gelu")),
-        python: torch("@ops.aten.gelu_backward({gradient}, {x})"),
+        python: both("@ops.aten.gelu_backward({gradient}, {x})", "_gelu_gradient({gradient}, {x})"),
         ..PULLBACK
     },
     OpDef {
         name: "gelu_tanh_gradient",
         doc: "The gradient of `gelu_tanh`.",
         meaning: Meaning::Decompose(|r| partial(r, "gelu_tanh")),
-        python: torch("@ops.aten.gelu_backward({gradient}, {x}, approximate=\"tanh\")"),
+        python: both(
+            "@ops.aten.gelu_backward({gradient}, {x}, approximate=\"tanh\")",
+            "_gelu_tanh_gradient({gradient}, {x})",
+        ),
         ..PULLBACK
     },
     OpDef {
@@ -121,8 +130,66 @@ pub(super) const OPS: &[OpDef] = &[
             let share = x.unary("sigmoid", &[]);
             gradient * (share * (x * (share.scalar(1.0) - share) + 1.0))
         }),
-        python: torch("@ops.aten.silu_backward({gradient}, {x})"),
+        python: both("@ops.aten.silu_backward({gradient}, {x})", "_silu_gradient({gradient}, {x})"),
         note: "torch has no derivative of it.",
+        ..PULLBACK
+    },
+    OpDef {
+        name: "softplus_gradient",
+        doc: "The gradient of `softplus`.",
+        attrs: &[BETA],
+        meaning: Meaning::Decompose(|r| {
+            r.arg(0) * (r.arg(1) * r.float("beta").unwrap_or(1.0)).unary("sigmoid", &[])
+        }),
+        python: torch("@ops.aten.softplus_backward({gradient}, {x}, {beta}, 40.0)"),
+        ..PULLBACK
+    },
+    OpDef {
+        name: "leaky_relu_gradient",
+        doc: "The gradient of `leaky_relu`.",
+        attrs: &[SLOPE],
+        meaning: Meaning::Decompose(|r| partial(r, "leaky_relu")),
+        python: torch("@ops.aten.leaky_relu_backward({gradient}, {x}, {slope}, False)"),
+        ..PULLBACK
+    },
+    OpDef {
+        name: "elu_gradient",
+        doc: "The gradient of `elu`.",
+        attrs: &[ALPHA],
+        meaning: Meaning::Decompose(|r| partial(r, "elu")),
+        python: torch("@ops.aten.elu_backward({gradient}, {alpha}, 1.0, 1.0, False, {x})"),
+        note: "torch gives the slope 1 at NaN.",
+        ..PULLBACK
+    },
+    OpDef {
+        name: "selu_gradient",
+        doc: "The gradient of `selu`.",
+        meaning: Meaning::Decompose(|r| partial(r, "selu")),
+        python: torch(
+            "@ops.aten.elu_backward({gradient}, 1.6732632423543772, 1.0507009873554805, 1.0, False, {x})",
+        ),
+        note: "torch gives the slope of the positive side at NaN.",
+        ..PULLBACK
+    },
+    OpDef {
+        name: "mish_gradient",
+        doc: "The gradient of `mish`.",
+        meaning: Meaning::Decompose(|r| {
+            let (gradient, x) = (r.arg(0), r.arg(1));
+            let tanh = x.unary("softplus", &[]).unary("tanh", &[]);
+            let slope = (tanh.scalar(1.0) - tanh * tanh) * x.unary("sigmoid", &[]);
+            gradient * (tanh + x * slope)
+        }),
+        python: torch("@ops.aten.mish_backward({gradient}, {x})"),
+        note: "torch has no derivative of it.",
+        ..PULLBACK
+    },
+    OpDef {
+        name: "hardswish_gradient",
+        doc: "The gradient of `hardswish`.",
+        meaning: Meaning::Decompose(|r| partial(r, "hardswish")),
+        python: torch("@ops.aten.hardswish_backward({gradient}, {x})"),
+        note: "torch takes the outer slopes at -3 and 3, and 1 at NaN.",
         ..PULLBACK
     },
     OpDef {

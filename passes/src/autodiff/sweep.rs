@@ -10,6 +10,7 @@ use mithril_ir::op::{self, Gradient, GradientRule, Kind, Op};
 use rustc_hash::FxHashMap;
 
 use super::Backward;
+use super::parts::Splits;
 
 /// The cotangent of each value so far.
 #[derive(Default)]
@@ -30,7 +31,19 @@ impl Cotangents {
 pub fn sweep(builder: &Builder, backward: &Backward, cotangents: &mut Cotangents) -> Result<()> {
     let operations = builder.with(|f| f.ops.clone());
     let names = builder.with(value_names);
+    let splits = builder.with(|f| Splits::new(f, &operations));
     for operation in operations.iter().rev() {
+        if splits.has(operation) {
+            builder.set_loc(operation.loc.clone());
+            let split = splits.ends(operation).filter(|split| backward.varies(split.of));
+            if let Some((split, gradient)) =
+                split.and_then(|split| Some((split, split.joined(builder, cotangents)?)))
+            {
+                let sum = cotangents.add(builder, split.of, gradient);
+                name_gradient(builder, sum, names[split.of.index()].as_deref());
+            }
+            continue;
+        }
         if !operation.results().any(|v| cotangents.0.contains_key(&v)) {
             continue;
         }

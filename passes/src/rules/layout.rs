@@ -202,7 +202,12 @@ pub(super) fn outward() -> Vec<Rule> {
         map([broadcast(x)]),
         broadcast(map([x])).with(|m| Some(m.attrs(1))),
     );
-    rules.chain([repeated]).collect()
+    let one = |m: &Match| m.shape(2).rank() == Some(0) && m.shape(0) == &m.result.shape;
+    let numbers = [
+        choice(Class::Exact, "map-number", map([x, broadcast(c)]), map([x, c])).when(one),
+        choice(Class::Exact, "map-by-number", map([broadcast(c), x]), map([c, x])).when(one),
+    ];
+    rules.chain([repeated]).chain(numbers).collect()
 }
 
 /// Whether the axes that a fold takes away come back where they were.

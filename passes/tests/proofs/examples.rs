@@ -24,6 +24,7 @@ const THREE: &str = "%x: tensor<n x 4 x f64>, %y: tensor<4 x 5 x f64>, %z: tenso
 const TWO: &str = "%x: tensor<n x 4 x f64>, %y: tensor<4 x 5 x f64>";
 const SUMS: &str = "%x: tensor<n x 4 x f64>, %y: tensor<n x 4 x f64>, %z: tensor<4 x 5 x f64>";
 const BOTH: &str = "%x: tensor<n x 5 x f64>, %y: tensor<n x 5 x f64>";
+const NUMBERED: &str = "%x: tensor<n x 5 x f64>, %c: tensor<f64>";
 pub const LONE: &str = "%x: tensor<1 x 5 x f64>, %y: tensor<1 x 5 x f64>";
 const CROSSED: &str = "%x: tensor<2 x n x 4 x 5 x f64>, %y: tensor<2 x 3 x 4 x 5 x f64>";
 const SQUARE: &str =
@@ -369,6 +370,18 @@ pub const COMPOSED: &[Example] = &[
         "map-broadcast",
         "tensor<3 x n x 5 x f64>",
         "%d = broadcast_in_dim(%x) {shape = [3 x n x 5]}\n%r = tanh(%d)",
+    ),
+    on(
+        "map-number",
+        NUMBERED,
+        SAME,
+        "%d = broadcast_in_dim(%c) {shape = [n x 5]}\n%r = sub(%x, %d)",
+    ),
+    on(
+        "map-by-number",
+        NUMBERED,
+        SAME,
+        "%d = broadcast_in_dim(%c) {shape = [n x 5]}\n%r = sub(%d, %x)",
     ),
     on(
         "product-is-matmul",

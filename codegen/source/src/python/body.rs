@@ -8,7 +8,7 @@ use mithril_ir::graph::{Function, Operation, ResultDef, Role, Value};
 use mithril_ir::loc::Loc;
 use mithril_ir::op::Kind;
 use mithril_ir::tensor::Tensor;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::expr::{Expr, Part};
 use super::file::File;
@@ -41,6 +41,8 @@ pub enum Statement {
     Assert(Expr, Expr),
     /// `for x in xs:`, its variables, what it goes over, and its lines.
     Loop(String, Expr, Vec<Statement>),
+    /// `del x, y`.
+    Delete(Vec<Expr>),
 }
 
 /// Whether it is a tensor that is written out.
@@ -304,6 +306,18 @@ impl<'f, 'm> Body<'f, 'm> {
         } else {
             self.assign(value, expr);
         }
+    }
+
+    /// The variables of arrays that operations make.
+    pub fn made_arrays(&self) -> FxHashSet<String> {
+        let made =
+            self.function.ops.iter().filter(|op| !is_constant(op)).flat_map(|op| op.results());
+        let arrays = made.filter(|value| self.function.ty(*value).shape.rank() != Some(0));
+        let named = arrays.filter_map(|value| match &self.held[value.index()] {
+            Held::Variable(name) => Some(name.clone()),
+            _ => None,
+        });
+        named.collect()
     }
 
     pub fn folds(&self, value: Value) -> bool {

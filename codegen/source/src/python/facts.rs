@@ -3,7 +3,7 @@
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
-use mithril_ir::graph::{Function, Operation};
+use mithril_ir::graph::{Function, Module, Operation};
 use mithril_ir::op::Arity;
 use mithril_ir::shape::Type;
 
@@ -24,6 +24,7 @@ pub enum Weak {
 pub struct Facts<'a> {
     pub op: &'a Operation,
     pub function: &'a Function,
+    pub module: &'a Module,
     /// By operand.
     pub weak: &'a [Weak],
     /// Whether the framework widens sums of integers of this dtype.
@@ -56,6 +57,7 @@ impl<'a> Facts<'a> {
             Test::Is(word) => match word.as_str() {
                 "default" => self.is_default(&guard.slot),
                 "beside" => self.is_beside(&guard.slot),
+                "used" => self.is_used(&guard.slot),
                 "summed" => self.summed().is_some(),
                 "scaled" => contraction::scales(self),
                 "matmul" => contraction::matmul(self).is_some(),
@@ -75,6 +77,12 @@ impl<'a> Facts<'a> {
     fn is_beside(&self, name: &str) -> bool {
         let beside = |op: &Operation| op.op.name == name && op.operands == self.op.operands;
         self.function.ops.iter().any(beside)
+    }
+
+    /// Whether the module has an operation of this name.
+    fn is_used(&self, name: &str) -> bool {
+        let mut ops = self.module.functions.values().flat_map(|function| &function.ops);
+        ops.any(|op| op.op.name == name)
     }
 
     fn operand_is(&self, at: usize, word: &str) -> bool {

@@ -19,8 +19,10 @@ use super::names::{Names, doc_line, identifier, string};
 use super::prelude::{needed, words};
 use super::{Options, Source};
 use joint::is_joint;
+use release::release;
 
 mod joint;
+mod release;
 
 /// A file under construction.
 pub struct File<'m> {
@@ -40,6 +42,8 @@ pub struct File<'m> {
     pub defs: FxHashMap<Arc<str>, String>,
     /// The text of called functions, callees first.
     pub definitions: IndexMap<Arc<str>, String>,
+    /// The functions that the entry calls, and those that they call.
+    ahead: FxHashSet<Arc<str>>,
     /// Modules and preludes that the text names.
     used: FxHashSet<String>,
 }
@@ -74,6 +78,7 @@ impl<'m> File<'m> {
             hoisted: FxHashMap::default(),
             constants: Vec::new(),
             definitions: IndexMap::default(),
+            ahead: module.entry().map(|entry| called_by(module, entry)).unwrap_or_default(),
             used: FxHashSet::default(),
         }
     }
@@ -116,12 +121,16 @@ impl<'m> File<'m> {
             results.push(body.array(result.value)?);
         }
         let params = body.parameters();
-        let statements = std::mem::take(&mut body.statements);
+        let mut statements = std::mem::take(&mut body.statements);
+        let arrays = body.made_arrays();
+        if self.dialect.eager && !self.ahead.contains(callee) {
+            release(&mut [&mut statements], &arrays, &results.iter().collect::<Vec<_>>());
+        }
         let mut lines = Lines::default();
         lines.def(&name, &params);
         self.write_body(&mut lines, 4, &statements);
         results.iter().for_each(|result| self.note(result));
-        lines.returned(4, results);
+        lines.listed(4, "return ", results);
         let text = lines.into_text();
         self.definitions.insert(callee.clone(), text);
         Ok(name)
@@ -196,6 +205,7 @@ impl<'m> File<'m> {
                     self.note(test);
                     lines.assertion(indent, test, message);
                 }
+                Statement::Delete(names) => lines.listed(indent, "del ", names.clone()),
                 Statement::Loop(variables, over, inside) => {
                     self.note(over);
                     lines.loop_head(indent, variables, over);
@@ -317,6 +327,20 @@ fn wants_wide(module: &Module) -> bool {
     let mut entries = module.called_from_outside();
     module.functions.values().any(inside)
         || entries.any(|f| f.arguments().any(|(v, _)| f.ty(v).dtype == DType::I64))
+}
+
+/// The functions that a function calls, and those that they call.
+fn called_by(module: &Module, function: &Function) -> FxHashSet<Arc<str>> {
+    let mut found = FxHashSet::default();
+    let mut left = vec![function];
+    while let Some(function) = left.pop() {
+        for name in function.ops.iter().flat_map(Operation::functions) {
+            if found.insert(name.clone()) {
+                left.extend(module.get(name).map(|f| &**f));
+            }
+        }
+    }
+    found
 }
 
 /// What an argument of a role is read from.

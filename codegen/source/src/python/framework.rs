@@ -47,6 +47,8 @@ pub struct Dialect {
     pub differentiates: bool,
     /// The framework has loops of its own: those of Python would be unrolled.
     pub loops: bool,
+    /// Operations run one after the other, and take memory for their results as they do.
+    pub eager: bool,
 }
 
 impl Framework {
@@ -116,6 +118,7 @@ static NUMPY: Dialect = Dialect {
     truth: "bool_",
     differentiates: false,
     loops: false,
+    eager: true,
 };
 
 static TORCH: Dialect = Dialect {
@@ -134,6 +137,7 @@ static TORCH: Dialect = Dialect {
     truth: "bool",
     differentiates: true,
     loops: false,
+    eager: true,
 };
 
 static JAX: Dialect = Dialect {
@@ -152,4 +156,5 @@ static JAX: Dialect = Dialect {
     truth: "bool_",
     differentiates: true,
     loops: true,
+    eager: false,
 };

@@ -69,13 +69,13 @@ impl Lines {
         self.place(indent, ") = ", expr, "");
     }
 
-    /// The results of a function.
-    pub fn returned(&mut self, indent: usize, results: Vec<Expr>) {
-        let texts: Vec<String> = results.iter().map(Expr::to_string).collect();
+    /// `prefix` and several expressions: the results of a function, or what it lets go of.
+    pub fn listed(&mut self, indent: usize, prefix: &str, items: Vec<Expr>) {
+        let texts: Vec<String> = items.iter().map(Expr::to_string).collect();
         let joined = Expr::Name(texts.join(", "));
-        match self.fits(indent, "return ", &joined, "") || results.len() < 2 {
-            true => self.statement(indent, "return ", &joined),
-            false => self.statement(indent, "return ", &Expr::Tuple(results)),
+        match self.fits(indent, prefix, &joined, "") || items.len() < 2 {
+            true => self.statement(indent, prefix, &joined),
+            false => self.statement(indent, prefix, &Expr::Tuple(items)),
         }
     }
 

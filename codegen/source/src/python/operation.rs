@@ -130,6 +130,7 @@ impl<'m> Body<'_, 'm> {
         read(&Facts {
             op,
             function: self.function,
+            module: self.file.module,
             weak: &weak,
             widens: self.file.widens(dtype),
             picks: self.picked(op).is_some(),

@@ -4,6 +4,7 @@
 use mithril_ir::diagnostic::Result;
 use mithril_ir::graph::{Function, ResultDef, Role};
 
+use super::release::release;
 use super::{Body, Expr, File, Lines, Statement, string};
 
 /// What files call it.
@@ -63,7 +64,7 @@ impl Parts {
         for result in backward {
             found.push((string(&result.name), body.array(result.value)?));
         }
-        Ok(Parts {
+        let mut parts = Parts {
             arguments: body.header(&["params", "inputs", "state"]),
             forward,
             outputs: Expr::Dict(given),
@@ -71,7 +72,14 @@ impl Parts {
             backward: std::mem::take(&mut body.statements),
             gradients: Expr::Dict(found),
             states: state.then_some(Expr::Dict(states)),
-        })
+        };
+        if body.file.dialect.eager {
+            let at_end: Vec<&Expr> =
+                [&parts.outputs, &parts.gradients].into_iter().chain(&parts.states).collect();
+            let names = body.made_arrays();
+            release(&mut [&mut parts.forward, &mut parts.backward], &names, &at_end);
+        }
+        Ok(parts)
     }
 }
 

@@ -76,3 +76,28 @@ def _dynamic_update_slice(x, update, starts):
     """x with `update` at `starts`, moved inside where it reaches beyond."""
     starts = [jnp.asarray(i).astype(jnp.int32) for i in starts]
     return jax.lax.dynamic_update_slice(x, update, starts)
+
+
+def _gelu(x):
+    """x times the normal distribution at x, by the erf that the gradient takes."""
+    return 0.5 * x * (1.0 + jax.scipy.special.erf(x * 0.7071067811865476))
+
+
+def _gelu_gradient(gradient, x):
+    """The gradient of gelu by x."""
+    distribution = 0.5 * (1.0 + jax.scipy.special.erf(x * 0.7071067811865476))
+    density = 0.3989422804014327 * jnp.exp(-0.5 * x * x)
+    return gradient * (distribution + x * density)
+
+
+def _gelu_tanh_gradient(gradient, x):
+    """The gradient of gelu by tanh, spelled as JAX does it forward, to be shared."""
+    tanh = jnp.tanh(0.7978845608028654 * (x + 0.044715 * x**3))
+    slope = 0.7978845608028654 * (1.0 + 0.134145 * x * x)
+    return gradient * (0.5 * (1.0 + tanh) + 0.5 * x * (1.0 - tanh * tanh) * slope)
+
+
+def _silu_gradient(gradient, x):
+    """The gradient of silu by x."""
+    share = jax.nn.sigmoid(x)
+    return gradient * (share * (1.0 + x * (1.0 - share)))

@@ -1,0 +1,83 @@
+//! What a function lets go of once nothing reads it: frameworks that run one operation after the
+//! other take memory anew for each result, and a variable would hold it until the function returns.
+
+use indexmap::IndexMap;
+use rustc_hash::FxHashSet;
+
+use super::{Expr, Statement};
+use crate::python::prelude::words;
+
+/// Where variables are read last: the number of the section, which is what stands under one comment.
+struct Last<'a> {
+    names: &'a FxHashSet<String>,
+    section: usize,
+    read: IndexMap<String, usize>,
+}
+
+impl Last<'_> {
+    fn read(&mut self, expr: &Expr) {
+        expr.visit(&mut |part| {
+            if let Expr::Name(text) = part {
+                self.read_words(text);
+            }
+        });
+    }
+
+    fn read_words(&mut self, text: &str) {
+        for word in words(text).filter(|word| self.names.contains(*word)) {
+            self.read.insert(word.to_string(), self.section);
+        }
+    }
+
+    fn visit(&mut self, statements: &[Statement]) {
+        for statement in statements {
+            match statement {
+                Statement::Comment(_) => self.section += 1,
+                Statement::Line(prefix, expr) => {
+                    self.read_words(prefix);
+                    self.read(expr);
+                }
+                Statement::Assert(test, _) => self.read(test),
+                Statement::Loop(variables, over, inside) => {
+                    self.read_words(variables);
+                    self.read(over);
+                    self.visit(inside);
+                }
+                Statement::Delete(_) => {}
+            }
+        }
+    }
+
+    fn in_section(&self, section: usize) -> Option<Statement> {
+        let gone = self.read.iter().filter(|(_, last)| **last == section);
+        let gone: Vec<Expr> = gone.map(|(name, _)| Expr::name(name)).collect();
+        (!gone.is_empty()).then_some(Statement::Delete(gone))
+    }
+}
+
+/// Ends each section of the parts of a function but the last one by letting go of those of `names`
+/// that nothing reads behind it. What is read at the end is kept.
+pub fn release(parts: &mut [&mut Vec<Statement>], names: &FxHashSet<String>, at_end: &[&Expr]) {
+    let mut last = Last { names, section: 0, read: IndexMap::default() };
+    for part in parts.iter() {
+        last.visit(part);
+        last.section += 1;
+    }
+    at_end.iter().for_each(|expr| last.read(expr));
+    let mut section = 0;
+    for part in parts {
+        let mut written = Vec::with_capacity(part.len());
+        for statement in part.drain(..) {
+            if matches!(statement, Statement::Comment(_)) {
+                written.extend(last.in_section(section));
+                section += 1;
+            }
+            written.push(statement);
+        }
+        if section + 1 < last.section {
+            written.extend(last.in_section(section));
+        }
+        section += 1;
+        **part = written;
+    }
+}

@@ -1,0 +1,108 @@
+//! Values that are taken apart: where slices side by side make up the whole, its cotangent is theirs,
+//! joined. One by one they would be added up, each in an array of zeros.
+
+use mithril_ir::algebra::{Var, build};
+use mithril_ir::attr::Attr;
+use mithril_ir::builder::Builder;
+use mithril_ir::dim::Dim;
+use mithril_ir::graph::{Function, Operation, Value};
+use mithril_ir::op;
+use mithril_ir::op::access::slice_bounds;
+use mithril_ir::op::infer::{as_ints, find_attr};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::sweep::Cotangents;
+
+/// The values that are split, and how.
+pub struct Splits {
+    /// By the first slice of each value: the last one to get its cotangent.
+    by_first: FxHashMap<Value, Split>,
+    parts: FxHashSet<Value>,
+}
+
+/// Slices that make up a value, in the order in which they lie along an axis.
+pub struct Split {
+    pub of: Value,
+    axis: usize,
+    parts: Vec<Value>,
+}
+
+/// One slice along one axis, without gaps.
+struct Part {
+    start: Dim,
+    limit: Dim,
+    value: Value,
+}
+
+impl Splits {
+    /// Those among the operations of a function.
+    pub fn new(function: &Function, operations: &[Operation]) -> Splits {
+        let slice = op::get("slice");
+        let mut found: FxHashMap<(Value, usize), Vec<Part>> = FxHashMap::default();
+        for operation in operations.iter().filter(|operation| operation.op == slice) {
+            if let Some((axis, part)) = part(function, operation) {
+                found.entry((operation.operands[0], axis)).or_default().push(part);
+            }
+        }
+        let mut splits = Splits { by_first: FxHashMap::default(), parts: FxHashSet::default() };
+        for ((of, axis), parts) in found {
+            let first = parts[0].value;
+            if let Some(parts) = in_order(parts, &function.ty(of).shape.dims[axis]) {
+                splits.parts.extend(&parts);
+                splits.by_first.insert(first, Split { of, axis, parts });
+            }
+        }
+        splits
+    }
+
+    /// Whether it is a slice whose cotangent goes into that of a whole.
+    pub fn has(&self, operation: &Operation) -> bool {
+        operation.results > 0 && self.parts.contains(&operation.first)
+    }
+
+    /// What is whole once this slice has its cotangent.
+    pub fn ends(&self, operation: &Operation) -> Option<&Split> {
+        self.by_first.get(&operation.first)
+    }
+}
+
+fn part(function: &Function, operation: &Operation) -> Option<(usize, Part)> {
+    let shape = &function.ty(operation.operands[0]).shape;
+    let rank = shape.rank()? as i64;
+    let attr = |name| find_attr(operation.op, &operation.attrs, name);
+    let [axis] = as_ints(attr("axes"))? else { return None };
+    let axis = axis.rem_euclid(rank.max(1)) as usize;
+    let (Attr::Shape(starts), Attr::Shape(limits)) = (attr("starts"), attr("limits")) else {
+        return None;
+    };
+    let whole = as_ints(attr("steps")).is_none_or(|steps| steps == [1]);
+    let dim = &shape.dims[axis];
+    let (start, limit) = slice_bounds(&starts.dims[0], &limits.dims[0], dim);
+    let value = operation.result();
+    let own = function.ty(value).shape.dims[axis] == &limit - &start;
+    (whole && own).then_some((axis, Part { start, limit, value }))
+}
+
+/// The slices from 0 to `dim`, if each begins where another ends; there are two or more.
+fn in_order(mut parts: Vec<Part>, dim: &Dim) -> Option<Vec<Value>> {
+    let (mut at, mut values) = (Dim::Const(0), Vec::new());
+    while !parts.is_empty() {
+        let next = parts.iter().position(|part| part.start == at)?;
+        let part = parts.swap_remove(next);
+        values.push(part.value);
+        at = part.limit;
+    }
+    (at == *dim && values.len() > 1).then_some(values)
+}
+
+impl Split {
+    /// The cotangent of the whole; `None` where no part has one.
+    pub fn joined<'b>(&self, builder: &'b Builder, cotangents: &Cotangents) -> Option<Var<'b>> {
+        let known = |part: &Value| cotangents.0.get(part).map(|own| builder.var(*own));
+        self.parts.iter().any(|part| cotangents.0.contains_key(part)).then_some(())?;
+        let zeros = |part: &Value| builder.var(*part).full_like(0.0);
+        let parts = self.parts.iter().map(|part| known(part).unwrap_or_else(|| zeros(part)));
+        let axis = Attr::Int(self.axis as i64);
+        Some(build(builder, "concat", &parts.collect::<Vec<_>>(), &[("axis", axis)]))
+    }
+}
