@@ -130,8 +130,10 @@ fn range(facts: &dyn Facts, value: Value, depth: usize) -> (i128, i128) {
 }
 
 /// Operations whose results have bounds of their own.
-const MADE: [&str; 9] =
-    ["constant", "iota", "argmax", "argmin", "argsort", "maximum", "minimum", "select", "mod"];
+const MADE: [&str; 10] = [
+    "constant", "iota", "argmax", "argmin", "argsort", "argtopk", "maximum", "minimum", "select",
+    "mod",
+];
 
 /// Operations whose results have the elements of their first operand, or numbers that they are cast to.
 const MOVED: [&str; 10] = [
@@ -167,7 +169,7 @@ fn through(
             _ => None,
         },
         "iota" => below(shape(attr("shape")?)?, as_int(attr("axis")?)),
-        "argmax" | "argmin" | "argsort" => match attr("axis")? {
+        "argmax" | "argmin" | "argsort" | "argtopk" => match attr("axis")? {
             Attr::Int(axis) => below(&ty(0).shape, *axis),
             _ => {
                 let count = ty(0).shape.elements()?.as_const().filter(|count| *count > 0)?;
