@@ -31,6 +31,7 @@ pub mod infer;
 mod layout;
 mod math;
 mod nn;
+mod order;
 mod pullback;
 mod random;
 mod reduce;
@@ -398,6 +399,7 @@ const TABLES: &[&[OpDef]] = &[
     arrange::OPS,
     attention::OPS,
     pullback::OPS,
+    order::OPS,
 ];
 
 /// Every operation, in the order of the tables.

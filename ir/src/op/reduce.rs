@@ -6,7 +6,7 @@ use super::{
     attr, operand,
 };
 use crate::algebra::{Rule, Var, count_dims};
-use crate::attr::{Attr, AttrKind};
+use crate::attr::AttrKind;
 use crate::diagnostic::Result;
 use crate::dim::Dim;
 use crate::dtype::DType;
@@ -41,7 +41,7 @@ const FIND: OpDef = OpDef {
     gradient: Gradient::Zero,
     ..REDUCE
 };
-const SCAN: OpDef = OpDef {
+pub(super) const SCAN: OpDef = OpDef {
     attrs: &[attr("axis", AttrKind::Int, Default::Required)],
     shape: ShapeRule::Rule(along_axis),
     ..REDUCE
@@ -251,39 +251,6 @@ pub(super) const OPS: &[OpDef] = &[
             torch: "@argsort({x}, dim={axis}[, descending={descending}], stable=True)",
             jax: "@argsort({x}, axis={axis}[, descending={descending}])",
         },
-        ..SCAN
-    },
-    OpDef {
-        name: "argtopk",
-        noun: "greatest",
-        access: Access::Sort { places: true },
-        doc: "The indices of the `k` greatest elements along `axis`, the greatest first; equal ones \
-              keep their order, and NaN is greatest. All, where there are fewer.",
-        kind: Kind::Order,
-        attrs: &[
-            attr("axis", AttrKind::Int, Default::Int(-1)),
-            attr("k", AttrKind::Int, Default::Required),
-        ],
-        shape: ShapeRule::Rule(|cx| {
-            let mut shape = cx.shape(0).clone();
-            let at = shape.dims.len() - shape.axis_from_back(cx.int("axis"))?;
-            if cx.int("k") < 0 {
-                return cx.mismatch(format!("there are no {} elements", cx.int("k")));
-            }
-            shape.dims[at] = Dim::Const(cx.int("k")).min(&shape.dims[at]);
-            Ok(shape)
-        }),
-        dtype: DTypeRule::Fixed(DType::I64),
-        meaning: Meaning::Decompose(|r| {
-            let attrs = [("axis", r.int("axis").into()), ("descending", true.into())];
-            let first = [
-                ("axes", Attr::ints([r.int("axis")])),
-                ("starts", Shape::fixed(&[0]).into()),
-                ("limits", Shape::new([Dim::Const(r.int("k"))]).into()),
-            ];
-            r.arg(0).unary("argsort", &attrs).unary("slice", &first)
-        }),
-        gradient: Gradient::Zero,
         ..SCAN
     },
     OpDef {
