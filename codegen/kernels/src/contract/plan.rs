@@ -144,6 +144,8 @@ const MOST_TILES: i64 = 16;
 const TASK_PRODUCTS: i64 = 1 << 20;
 /// The panels of a block of `y` that are kept for the rows to come.
 const MOST_PANELS: i64 = 8;
+/// The pieces of work that two threads are given.
+const PIECES: i64 = 8;
 /// How many rows there are taken to be where that is not known.
 const MANY: i64 = 1000;
 
@@ -379,7 +381,21 @@ impl Plan {
             }
             None => self.deep = true,
         }
+        // Rows a multiple of the cache's ways apart would push each other out.
+        let apart = shape.x_stride.map(|s| s * bytes);
+        self.x_in_place = shape.dtype == self.held
+            && shape.x == Layout::AlongK
+            && (self.unit == 1 || shape.k.is_some_and(|k| k % self.unit == 0))
+            && (!self.amx || shape.m.is_some_and(|m| m % TILE_ROWS == 0))
+            && apart.is_some_and(|bytes| bytes % 2048 != 0);
         let most = (BLOCK_BYTES / (self.depth * bytes)).clamp(self.strip(), cols);
+        // A block of `y` is copied anew for each piece of work that a thread takes: each should have
+        // one of its own.
+        let narrow = !self.deep && self.x_in_place && shape.y != Layout::Packed;
+        let most = match shape.n {
+            Some(n) if narrow => most.min((n / PIECES).max(self.strip())),
+            _ => most,
+        };
         let most = most / self.strip() * self.strip();
         self.block_cols = shape.n.map_or(most, |n| even(n, most, self.strip()));
         // Where there are several panels of `y`, each task reads all of them.
@@ -394,13 +410,6 @@ impl Plan {
                 shape.m.map_or(most, |m| even(parts(m.max(1), self.height()), most, 1))
             }
         };
-        // Rows a multiple of the cache's ways apart would push each other out.
-        let apart = shape.x_stride.map(|s| s * bytes);
-        self.x_in_place = shape.dtype == self.held
-            && shape.x == Layout::AlongK
-            && (self.unit == 1 || shape.k.is_some_and(|k| k % self.unit == 0))
-            && (!self.amx || shape.m.is_some_and(|m| m % TILE_ROWS == 0))
-            && apart.is_some_and(|bytes| bytes % 2048 != 0);
     }
 
     /// The number of tasks.
