@@ -159,13 +159,11 @@ pub fn plan(shape: &Shape, isa: &Isa) -> Plan {
     let work = work(shape.dtype, shape.acc);
     let register = isa.bytes / work.bytes() as u32;
     let scheme = scheme(shape, work);
-    let halves = shape.dtype == DType::BF16 && scheme == Scheme::Panels && work == DType::F32;
-    let amx = halves && isa.amx;
-    let (held, group, unit) = match halves {
-        true if amx => (DType::BF16, 2, TILE_BYTES / 2),
-        true if isa.pairs => (DType::BF16, 2, 2),
+    let (held, group, unit) = match scheme {
+        Scheme::Panels => grouped(shape, work, isa),
         _ => (work, 1, 1),
     };
+    let amx = group > 1 && isa.amx;
     let (lanes, vectors) = match scheme {
         // Sums are squares of tiles, two by two where there are as many columns.
         _ if amx => (register, if shape.n.is_some_and(|n| n <= TILE_ROWS) { 1 } else { 2 }),
@@ -205,14 +203,20 @@ pub fn plan(shape: &Shape, isa: &Isa) -> Plan {
     };
     match scheme {
         Scheme::Panels => plan.block(shape),
-        Scheme::Sweep => {
-            let most = SUM_BYTES / (work.bytes() as i64 * plan.height());
-            let most = most.max(plan.strip()) / plan.strip() * plan.strip();
-            plan.block_cols = shape.n.map_or(most, |n| even(n, most, plan.strip()));
-        }
+        Scheme::Sweep => plan.sweep(shape),
         Scheme::Direct | Scheme::Dots => {}
     }
     plan
+}
+
+/// What panels hold, how many neighbours along `k` side by side, and how many steps of `k` are
+/// multiplied at once.
+fn grouped(shape: &Shape, work: DType, isa: &Isa) -> (DType, i64, i64) {
+    match (shape.dtype, work) {
+        (DType::BF16, DType::F32) if isa.amx => (DType::BF16, 2, TILE_BYTES / 2),
+        (DType::BF16, DType::F32) if isa.pairs => (DType::BF16, 2, 2),
+        _ => (work, 1, 1),
+    }
 }
 
 /// The dtype of the arithmetic. Products of bytes wrap as well in two bytes, which processors
@@ -362,6 +366,12 @@ impl Plan {
             Rows::Balanced { height, .. } | Rows::Steps(height) => *height as i64,
             Rows::Greedy(heights) => heights[0] as i64,
         }
+    }
+
+    fn sweep(&mut self, shape: &Shape) {
+        let most = SUM_BYTES / (self.work.bytes() as i64 * self.height());
+        let most = most.max(self.strip()) / self.strip() * self.strip();
+        self.block_cols = shape.n.map_or(most, |n| even(n, most, self.strip()));
     }
 
     fn block(&mut self, shape: &Shape) {
