@@ -18,6 +18,8 @@ import mithril as ml
 from mithril.models import Linear, Relu
 
 pytestmark = pytest.mark.skipif(not has("cpu"), reason="built without native code")
+# Those that there are: one of them is needed.
+LINKERS = [name for name in ("cc", "ld", "ld.lld", "ld.lld-22") if shutil.which(name)]
 PROGRAM = Path(__file__).parents[1] / "rust" / "layer.rs"
 
 
@@ -28,10 +30,8 @@ def alone(folder, command):
     return str(folder)
 
 
-@pytest.mark.parametrize("linker", ["cc", "ld", "ld.lld", "ld.lld-22"])
+@pytest.mark.parametrize("linker", LINKERS)
 def test_each_linker_will_do(linker, tmp_path, monkeypatch):
-    if shutil.which(linker) is None:
-        pytest.skip(f"there is no {linker}")
     compiled = ml.compile(chain(Linear(5), Relu()), shapes={"input": [3, 4]}, inference=True)
     params, x = compiled.randomize_params(seed=0), random(3, 4)
     path = alone(tmp_path / "bin", linker)
