@@ -4,6 +4,7 @@ import atexit
 import importlib.util
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -19,6 +20,8 @@ MAKERS = {
     "cpu": "CpuBackend",
     "c": "CBackend",
 }
+# A shell's background job ignores interrupts, which some tests send, and so would what it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # Native code needs a library that is built where LLVM is.
 NATIVE = Path(os.environ.get("MITHRIL_NATIVE") or Path(ml.__file__).with_name("_native.so"))
 
