@@ -149,35 +149,21 @@ impl Alone<'_> {
         self.each(line.size, total, 1, |own, i| own.nest.b.store(words, i, most, None));
     }
 
-    /// Whether an element is greater than another, or less; NaN is both.
-    fn better(&mut self, x: V, best: V, greatest: bool) -> V {
+    /// Whether `x` comes before `y`: NaN is last in ascending order, and first in descending.
+    fn before(&mut self, x: V, y: V, descending: bool) -> V {
         let b = &mut self.nest.b;
-        let beats = b.compare(if greatest { Cmp::Gt } else { Cmp::Lt }, x, best);
+        let (beats, of_x, of_y) = match descending {
+            true => (Cmp::Gt, Cmp::Ne, Cmp::Eq),
+            false => (Cmp::Lt, Cmp::Eq, Cmp::Ne),
+        };
+        let beats = b.compare(beats, x, y);
         if !b.ty(x).dtype.is_float() {
             return beats;
         }
-        let new_nan = b.compare(Cmp::Ne, x, x);
-        let old_number = b.compare(Cmp::Eq, best, best);
-        let first_nan = b.binary(Binary::And, new_nan, old_number);
-        b.binary(Binary::Or, beats, first_nan)
-    }
-
-    /// Whether `x` comes before `y`: NaN is last in ascending order, and first in descending.
-    fn before(&mut self, x: V, y: V, descending: bool) -> V {
-        match descending {
-            true => self.better(x, y, true),
-            false => {
-                let b = &mut self.nest.b;
-                let less = b.compare(Cmp::Lt, x, y);
-                if !b.ty(x).dtype.is_float() {
-                    return less;
-                }
-                let number = b.compare(Cmp::Eq, x, x);
-                let nan = b.compare(Cmp::Ne, y, y);
-                let both = b.binary(Binary::And, number, nan);
-                b.binary(Binary::Or, less, both)
-            }
-        }
+        // One is NaN, and the other a number.
+        let (x, y) = (b.compare(of_x, x, x), b.compare(of_y, y, y));
+        let apart = b.binary(Binary::And, x, y);
+        b.binary(Binary::Or, beats, apart)
     }
 
     /// Elements and their numbers side by side.
