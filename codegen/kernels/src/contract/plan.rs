@@ -144,8 +144,11 @@ const MOST_TILES: i64 = 16;
 const TASK_PRODUCTS: i64 = 1 << 20;
 /// The panels of a block of `y` that are kept for the rows to come.
 const MOST_PANELS: i64 = 8;
-/// The pieces of work that two threads are given.
+/// The pieces of work that two threads are given, and the fewest that they share evenly: rows that
+/// are read from end to end had better be long.
 const PIECES: i64 = 8;
+const SHARES: i64 = 4;
+const SWEPT_SHARES: i64 = 2;
 /// How many rows there are taken to be where that is not known.
 const MANY: i64 = 1000;
 
@@ -204,8 +207,9 @@ pub fn plan(shape: &Shape, isa: &Isa) -> Plan {
     match scheme {
         Scheme::Panels => plan.block(shape),
         Scheme::Sweep => plan.sweep(shape),
-        Scheme::Direct | Scheme::Dots => {}
+        Scheme::Direct | Scheme::Dots => return plan,
     }
+    plan.narrow(shape);
     plan
 }
 
@@ -237,7 +241,7 @@ fn scheme(shape: &Shape, work: DType) -> Scheme {
     if m <= 4 && shape.y == Layout::AlongK && shape.x == Layout::AlongK {
         return Scheme::Dots;
     }
-    let small = matches!((shape.n, shape.k), (Some(n), Some(k)) if m * n * k <= 32 * 32 * 32);
+    let small = products(shape).is_some_and(|products| products <= 32 * 32 * 32);
     // With a second tile on top of the first, a copy pays. Scalars are converted one at a time.
     let few = if work == shape.dtype { 14 } else { 4 };
     if shape.y != Layout::AlongOuter || (m > few && !small) {
@@ -250,6 +254,11 @@ fn scheme(shape: &Shape, work: DType) -> Scheme {
         _ if m == 0 => Scheme::Direct,
         _ => Scheme::Panels,
     }
+}
+
+/// How often is multiplied, where that is known.
+fn products(shape: &Shape) -> Option<i64> {
+    Some(shape.m?.saturating_mul(shape.n?).saturating_mul(shape.k?))
 }
 
 /// How many dot products are summed up at a time, for vectors of results.
@@ -420,6 +429,20 @@ impl Plan {
                 shape.m.map_or(most, |m| even(parts(m.max(1), self.height()), most, 1))
             }
         };
+    }
+
+    /// Narrows the blocks of columns where there would be too few tasks for threads to share.
+    fn narrow(&mut self, shape: &Shape) {
+        let (Some(m), Some(n), Some(products)) = (shape.m, shape.n, products(shape)) else {
+            return;
+        };
+        let rows = parts(parts(m.max(1), self.height()), self.block_tiles);
+        let most = if self.scheme == Scheme::Sweep { SWEPT_SHARES } else { SHARES };
+        let columns = parts((products / TASK_PRODUCTS).clamp(1, most), rows);
+        if parts(n.max(1), self.block_cols) < columns {
+            let most = (n / columns / self.strip() * self.strip()).max(self.strip());
+            self.block_cols = even(n, most, self.strip());
+        }
     }
 
     /// The number of tasks.
