@@ -213,6 +213,16 @@ def test_training_goes_down():
     np.testing.assert_allclose(losses["cpu"], losses["numpy"], rtol=1e-4)
 
 
+@pytest.mark.parametrize(
+    "rows, inner, columns", [(32, 784, 256), (128, 3072, 768), (1, 4096, 1024)]
+)
+def test_products_of_few_rows_are_shared_evenly(rows, inner, columns):
+    model = Linear(columns, use_bias=False)
+    compiled = ml.compile(model, ml.CpuBackend(threads=2), shapes={"input": [rows, inner]})
+    tasks = re.search(r"tasks (\d+)", compiled.code)
+    assert tasks and int(tasks[1]) in (2, 4)
+
+
 @pytest.mark.parametrize("threads", [1, 4])
 def test_many_threads_may_call_at_once(threads):
     compiled = ml.compile(chain(Linear(32), Relu()), ml.CpuBackend(threads=threads))

@@ -14,6 +14,9 @@ import mithril as ml
 from mithril.models import Cast, Linear, Model, Relu
 
 pytestmark = pytest.mark.skipif(not has("cpu"), reason="built without native code")
+C_BACKEND = pytest.param(
+    ml.CBackend, marks=pytest.mark.skipif(not has("c"), reason="without a C compiler")
+)
 
 
 def test_outputs_own_their_memory():
@@ -51,11 +54,9 @@ class Own(np.ndarray):
     """An array of a class of the user's."""
 
 
-@pytest.mark.parametrize("make", [ml.CpuBackend, ml.CBackend])
+@pytest.mark.parametrize("make", [ml.CpuBackend, C_BACKEND])
 def test_arrays_of_other_classes_are_read_as_arrays(make, tmp_path):
     """Files that are mapped are arrays of another class, too."""
-    if make is ml.CBackend and not has("c"):
-        pytest.skip("without a C compiler")
     compiled = ml.compile(Linear(3), make(), shapes={"input": ["n", 4]})
     params, x = compiled.randomize_params(seed=0), random(5, 4)
     want = compiled.evaluate(params, {"input": x})["output"]
@@ -69,11 +70,9 @@ def test_arrays_of_other_classes_are_read_as_arrays(make, tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["int4", "uint4", "float8_e4m3fn", "float8_e5m2"])
-@pytest.mark.parametrize("make", [ml.CpuBackend, ml.CBackend])
+@pytest.mark.parametrize("make", [ml.CpuBackend, C_BACKEND])
 def test_dtypes_for_storage(make, dtype):
     """Written and read, as NumPy has them by `ml_dtypes`."""
-    if make is ml.CBackend and not has("c"):
-        pytest.skip("without a C compiler")
     there, back = Model(), Model()
     there |= Cast(dtype=dtype)(input="x", output="y")
     back |= Cast(dtype="float32")(input="x", output="y")
