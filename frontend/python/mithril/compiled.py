@@ -17,7 +17,7 @@ from .deferred import Deferred
 from .errors import BackendError, MithrilError, TerminalError, UsageError, shown
 from .misfits import raise_misfit
 from .reports import reported
-from .seeds import Seeds, listed
+from .seeds import ArraySeeds, Seeds, listed
 from .sources import executed, path_text, write_constants, write_source
 
 if TYPE_CHECKING:
@@ -451,8 +451,12 @@ class CompiledModel:
             answer: tuple[Any, ...] = (self._show(outputs),)
         else:
             self._need_gradients()
-            seeds = Seeds(self.backend, self._outputs, self.outputs, output_gradients)
-            params, inputs = self._arguments.checked(params, inputs, own, seeds.arrays)
+            seeds: Seeds | ArraySeeds
+            if self._fits(params, inputs, own, output_gradients):
+                seeds = ArraySeeds(output_gradients)
+            else:
+                seeds = Seeds(self.backend, self._outputs, self.outputs, output_gradients)
+                params, inputs = self._arguments.checked(params, inputs, own, seeds.arrays)
             outputs, gradients, following = self._runner.gradients(params, inputs, own, seeds)
             answer = (self._show(outputs), gradients)
         if state is not None:
@@ -460,6 +464,17 @@ class CompiledModel:
         if self._states:
             self._state = following
         return answer if len(answer) > 1 else answer[0]
+
+    def _fits(
+        self, params: Arrays, inputs: Arrays, state: Arrays | None, output_gradients: Any
+    ) -> bool:
+        """Whether all are arrays of the framework, and as the program takes them."""
+        if self._check is None or type(output_gradients) is not dict:
+            return False
+        try:
+            return self._check(params, inputs, state, output_gradients)
+        except MithrilError:
+            return False  # what is said of it depends on what can be converted
 
     def _outputs_of(
         self, params: Arrays, inputs: Arrays, state: Arrays | None
