@@ -10,8 +10,11 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Mutex, PoisonError};
 
-/// How often one looks for work, or for the end of it, before one sleeps: some 50 µs.
+/// How often one looks for the end of the work before one sleeps: some 50 µs.
 const SPINS: u32 = 1500;
+/// How often one looks for work: some 250 µs. Who calls in a loop does other things in between, and
+/// it takes long to be woken.
+const IDLE_SPINS: u32 = 5 * SPINS;
 
 /// In place of a number of pieces: workers are to end.
 const STOP: u32 = u32::MAX;
@@ -141,7 +144,7 @@ impl Shared {
 
     /// Waits until all pieces are finished; what the work panicked with, if it did.
     pub fn finish(&self) -> Option<Box<dyn Any + Send>> {
-        if !spin_until(|| self.unfinished.0.load(Acquire) == 0) {
+        if !spin_until(SPINS, || self.unfinished.0.load(Acquire) == 0) {
             self.waits.store(true, SeqCst);
             loop {
                 match self.unfinished.0.load(SeqCst) {
@@ -157,7 +160,7 @@ impl Shared {
     /// Returns when there may be something to claim; a patient worker looks a while before it
     /// sleeps.
     pub fn idle(&self, patient: bool) {
-        if patient && spin_until(|| self.unclaimed.0.load(Relaxed) != 0) {
+        if patient && spin_until(IDLE_SPINS, || self.unclaimed.0.load(Relaxed) != 0) {
             return;
         }
         self.sleepers.0.fetch_add(1, SeqCst);
@@ -172,8 +175,8 @@ impl Shared {
     }
 }
 
-fn spin_until(done: impl Fn() -> bool) -> bool {
-    (0..SPINS).any(|_| {
+fn spin_until(spins: u32, done: impl Fn() -> bool) -> bool {
+    (0..spins).any(|_| {
         spin_loop();
         done()
     })
