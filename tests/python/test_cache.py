@@ -2,9 +2,11 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -28,11 +30,25 @@ print(line.split("(")[-1].split(",")[0], "libMLIR" in maps, *line[:-1].split("; 
 ABSENT = "1 compiled True 1 not in the cache"
 
 
-def start(folder, before="", **environment):
-    """Runs the program; what is `None` of the environment is left out."""
+# Many kernels, each of which computes something else.
+KERNELS = """
+import numpy as np, mithril as ml
+x = np.arange(28, dtype=np.float32).reshape(4, 7)
+for number in range(1, 9):
+    model = ml.Model()
+    model |= ml.Buffer()(input="x", output="x_in")
+    model |= ml.Buffer()(input=model.x_in * number - number, output="y")
+    compiled = ml.compile(model, ml.CpuBackend(), shapes={"x": [4, 7]}, inference=True)
+    assert (compiled.evaluate({}, {"x": x})["y"] == x * number - number).all(), number
+    print(compiled.report())
+"""
+
+
+def start(folder, before="", program=PROGRAM, **environment):
+    """Runs a program; what is `None` of the environment is left out."""
     environment = {**os.environ, "MITHRIL_CACHE": str(folder), **environment}
     environment = {name: value for name, value in environment.items() if value is not None}
-    command = [sys.executable, "-c", before + PROGRAM]
+    command = [sys.executable, "-c", before + program]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
 
@@ -71,6 +87,21 @@ def test_processes_share_a_cache(tmp_path):
     assert {result(process) for process in running} <= {ABSENT, "0 compiled False"}
     (entry,) = (tmp_path / "cache").iterdir()
     assert entry.suffix == ".o"
+
+
+def test_writers_may_be_killed_at_any_time(tmp_path):
+    """Of 32 at once half are killed, one every quarter of a second."""
+    running = [start(tmp_path / "cache", program=KERNELS) for _ in range(32)]
+    for process in running[::2]:
+        time.sleep(0.25)
+        process.kill()
+    for process in running[1::2]:
+        result(process)
+    for process in running[::2]:
+        process.communicate(timeout=120)
+    assert any(process.returncode == -signal.SIGKILL for process in running)
+    found = result(start(tmp_path / "cache", program=KERNELS))
+    assert re.findall(r"(\d+) compiled", found) == ["0"] * 8
 
 
 def test_old_entries_go(tmp_path):

@@ -67,11 +67,13 @@ impl Printer<'_> {
             line!(self, "llvm.call_intrinsic \"llvm.x86.sse.sfence\"() : () -> ()");
         }
         line!(self, "return\n}}");
+        // LLVM keeps vectors on the stack where they cross lines of the cache, and pages: up to 2.4
+        // times as slow, by where the caller's stack happens to be.
         line!(
             self,
             "func.func @kernel(%scratch: !llvm.ptr, %buffers: !llvm.ptr, %dims: !llvm.ptr, \
              %first: i64, %last: i64) attributes {{passthrough = [\"nounwind\", \
-             [\"reciprocal-estimates\", \"vec-divf:1\"]]}} {{"
+             [\"alignstack\", \"64\"], [\"reciprocal-estimates\", \"vec-divf:1\"]]}} {{"
         );
         for (names, array, ty) in [(&buffers, "%buffers", "!llvm.ptr"), (&dims, "%dims", "i64")] {
             for (i, name) in names.iter().enumerate() {
