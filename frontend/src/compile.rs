@@ -96,6 +96,8 @@ pub struct CompileOptions {
     pub tier: Tier,
     /// Named terminals and paths of blocks whose values are results too.
     pub keep: Vec<String>,
+    /// The same of those that are looked at alone, which have no gradients.
+    pub watched: Vec<String>,
     /// The scalar output whose gradients by the params are outputs, too, if there is one.
     pub differentiate: Option<String>,
     /// Whether the gradients are written down for a target that could take them itself.
@@ -118,6 +120,7 @@ impl CompileOptions {
             cache: false,
             tier: Tier::default(),
             keep: Vec::new(),
+            watched: Vec::new(),
             differentiate: None,
             own_gradients: false,
             memory_budget: None,

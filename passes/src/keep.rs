@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use mithril_ir::builder::Builder;
 use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 use mithril_ir::graph::{Function, Module, Operation, ResultDef, Value};
 use rustc_hash::FxHashSet;
@@ -19,18 +20,25 @@ pass! {
         /// Names of terminals, or paths of blocks. A block that gives one value gives the result of
         /// its path; of several, each with a number behind it.
         paths: Vec<String> = Vec::new(),
+        /// The same of values that are looked at alone: no gradient comes from there, not even one
+        /// of zeros, which would be undefined where a derivative is infinite.
+        watched: Vec<String> = Vec::new(),
     }
 }
 
 impl Pass for Keep {
     /// Errors: a path that is neither; a terminal that nothing computes.
     fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module> {
-        let Some(entry) = module.entry().filter(|_| !self.paths.is_empty()) else {
+        let none = self.paths.is_empty() && self.watched.is_empty();
+        let Some(entry) = module.entry().filter(|_| !none) else {
             return Ok(module.clone());
         };
         let mut function = Function::clone(entry);
-        for path in &self.paths {
+        let watched = self.watched.iter().map(|path| (path, true));
+        for (path, watched) in self.paths.iter().map(|path| (path, false)).chain(watched) {
             let (next, values) = kept(module, function, "", path)?;
+            let (next, values) =
+                if watched { stopped(module, &next, values)? } else { (next, values) };
             function = next;
             for (name, value) in values {
                 add(&mut function, name, value);
@@ -87,6 +95,24 @@ fn kept(module: &Module, function: Function, within: &str, path: &str) -> Result
     Ok((rebuild.finish()?, results))
 }
 
+/// The values with nothing for gradients to come from.
+fn stopped(module: &Module, function: &Function, values: Kept) -> Result<(Function, Kept)> {
+    let mut rebuild = Rebuild::new(module, function);
+    for op in &function.ops {
+        rebuild.keep(op)?;
+    }
+    let stop = |(name, value)| Ok((name, stop(&rebuild.builder, rebuild.value(value))?));
+    let values = values.into_iter().map(stop).collect::<Result<_>>()?;
+    Ok((rebuild.finish()?, values))
+}
+
+fn stop(builder: &Builder, value: Value) -> Result<Value> {
+    match builder.ty(value).dtype.is_float() {
+        true => builder.op("stop_gradient", &[value], &[]),
+        false => Ok(value),
+    }
+}
+
 /// The body of `callee` on what `call` is on.
 fn beside<'f>(
     module: &Module,
@@ -96,11 +122,8 @@ fn beside<'f>(
 ) -> Result<Transfer<'f>> {
     let builder = &rebuild.builder;
     builder.set_loc(call.loc.clone());
-    let stop = |value: Value| match builder.ty(value).dtype.is_float() {
-        true => builder.op("stop_gradient", &[value], &[]),
-        false => Ok(value),
-    };
-    let args: Vec<Value> = rebuild.operands(call).into_iter().map(stop).collect::<Result<_>>()?;
+    let operands = rebuild.operands(call).into_iter();
+    let args: Vec<Value> = operands.map(|v| stop(builder, v)).collect::<Result<_>>()?;
     let mut transfer = Transfer::new(callee, builder, &args)?;
     for op in &callee.ops {
         builder.set_loc(op.loc.inside(&call.loc));

@@ -142,6 +142,8 @@ def test_a_tensor_that_takes_other_data_is_checked_again():
         (True, ml.TerminalError, "Terminal not found: `output_gradients=True` differentiates"),
         (lambda o: {"output": o["output"][:1]}, ml.ShapeError, "Incompatible shapes: the gradient"),
         (np.ones((3, 2), np.float32), ml.ShapeError, "Incompatible shapes: `output` of output_gr"),
+        ({"output": np.full((4, 2), 1e300)}, ml.ShapeError, "Incompatible shapes: `output` of out"),
+        ({1: np.ones((4, 2), np.float32)}, ml.TerminalError, "Terminal not found: the model has n"),
     ],
 )
 def test_output_gradients_are_checked(backend, given, error, message):

@@ -266,6 +266,7 @@ def test_state_is_held_or_passed(backend):
     use = ml.compile(model, backend, shapes={"x": [8, 3]}, inference=True)
     result = use.evaluate(params, {"x": x}, state=following)
     assert len(result) == 2
+    assert result[1].keys() == following.keys()
 
 
 def test_keys_are_drawn_or_given(backend):

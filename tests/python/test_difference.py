@@ -168,6 +168,20 @@ def test_what_is_asked_wrongly_is_refused():
         ml.diff(model, [], shapes={"input": [2, 4]})
     with pytest.raises(ml.MithrilError, match="shape"):
         ml.diff(model, ["numpy"])
+    shapes = {"input": [2, 4]}
+    with pytest.raises(ml.UsageError, match="`model` is what is compared"):
+        ml.diff(5)
+    for tolerance in ("x", -1, float("nan")):
+        with pytest.raises(ml.UsageError, match="`tolerance` is a number of at least 0"):
+            ml.diff(model, ["numpy"], shapes=shapes, tolerance=tolerance)
+    for wrong in ({"shapes": 5}, {"shapes": {1: [2, 4]}}, {"shapes": shapes, "inputs": 5}):
+        with pytest.raises(ml.UsageError, match="is a dict of"):
+            ml.diff(model, ["numpy"], **wrong)
+
+
+def test_native_code_keeps_to_a_budget_that_others_have_not():
+    found = ml.diff(classifier(), ["numpy", "cpu"], shapes={"input": [2, 4]}, memory_budget="1MB")
+    assert all(finding.agrees for finding in found.findings)
 
 
 def test_the_command_tells_by_its_exit(tmp_path):

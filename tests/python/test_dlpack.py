@@ -9,7 +9,7 @@ import torch
 from conftest import has
 
 import mithril as ml
-from mithril.models import Linear, Relu
+from mithril.models import BatchNorm1d, Linear, Relu
 
 BACKENDS = [
     pytest.param(make, marks=pytest.mark.skipif(not has(name), reason=f"without {name}"))
@@ -135,3 +135,29 @@ def test_tensors_that_have_not_all_elements(make: Any) -> None:
     ):
         with pytest.raises(ml.MithrilError, match=message):
             make().array(tensor)
+
+
+@pytest.mark.parametrize("make", BACKENDS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_params_of_torch_are_bound(make: Any, dtype: str) -> None:
+    """Also those that a gradient is wanted of: nothing goes back through what is constant."""
+    backend = make(dtype=dtype)
+    compiled = ml.compile(Linear(3), backend, shapes={"input": ["n", 4]})
+    own = getattr(torch, dtype)
+    params = {"w": torch.full((4, 3), 0.5, dtype=own), "b": torch.ones(3, dtype=own)}
+    bound = compiled.bind({name: value.requires_grad_() for name, value in params.items()})
+    output = bound.evaluate({}, {"input": backend.ones(2, 4)})["output"]
+    assert output.astype("float32").tolist() == [[3.0] * 3] * 2
+    with pytest.raises(ml.UsageError, match="not all its elements"):
+        compiled.bind({"w": torch.ones(4, 3).to_sparse()})
+
+
+@pytest.mark.parametrize("make", BACKENDS)
+def test_states_of_torch_are_taken(make: Any) -> None:
+    compiled = ml.compile(BatchNorm1d(), make(), shapes={"input": ["n", 2]})
+    params, x = compiled.randomize_params(seed=0), np.ones((4, 2), np.float32)
+    state = compiled.initial_state()
+    want = compiled.evaluate(params, {"input": x}, state)[1]
+    state = {name: torch.tensor(value) for name, value in compiled.initial_state().items()}
+    got = compiled.evaluate(params, {"input": x}, state)[1]
+    assert all(np.array_equal(got[name], want[name]) for name in want)

@@ -410,6 +410,10 @@ def test_long_compilations_tell_a_terminal_how_far_they_are():
 def test_options_are_checked():
     with pytest.raises(ml.UsageError, match="`threads`"):
         ml.CpuBackend(threads=0)
+    with pytest.raises(ml.UsageError, match="`threads`"):
+        ml.CpuBackend(threads=10**30)
+    with pytest.raises(ml.UsageError, match="`donate` is True or False"):
+        ml.CpuBackend(donate="no")
     with pytest.raises(ml.UsageError, match="threads"):
         ml.CpuBackend(thread=2)
     with pytest.raises(ml.BackendError, match="file_path"):

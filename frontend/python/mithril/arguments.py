@@ -30,10 +30,10 @@ class Arguments:
         inputs: Arrays,
         state: Arrays | None,
         output_gradients: Arrays | None = None,
-    ) -> tuple[Arrays, Arrays]:
-        """Params and inputs as the program takes them. Errors: those of the check."""
+    ) -> tuple[Arrays, Arrays, Arrays | None]:
+        """Params, inputs and state as the program takes them. Errors: those of the check."""
         if self.checker.check(params, inputs, state, output_gradients):
-            return params, inputs
+            return params, inputs, state
         return self.ready(params, inputs, state, output_gradients)
 
     def ready(
@@ -42,17 +42,18 @@ class Arguments:
         inputs: Arrays,
         state: Arrays | None = None,
         output_gradients: Arrays | None = None,
-    ) -> tuple[Arrays, Arrays]:
-        """Params with their values, inputs as arrays of the framework."""
+    ) -> tuple[Arrays, Arrays, Arrays | None]:
+        """Params with their values, all as arrays of the framework."""
         waiting = {n: v for n, v in params.items() if isinstance(v, Deferred)}
         if waiting:
             shapes = self.checker.shapes(params, inputs)
             for name, value in waiting.items():
                 if name in shapes:
                     params[name] = value.take(tuple(shapes[name]))
-        ready = [self._converted(arrays) for arrays in (params, inputs)]
-        self.checker.insist(ready[0], ready[1], state, output_gradients)
-        return ready[0], ready[1]
+        params, inputs = self._converted(params), self._converted(inputs)
+        state = None if state is None else self._converted(state)
+        self.checker.insist(params, inputs, state, output_gradients)
+        return params, inputs, state
 
     def _converted(self, arrays: Arrays) -> Arrays:
         """NumPy's arrays as the framework's, and those that the backend adopts; others stay, to be

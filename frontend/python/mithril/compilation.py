@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from . import _core
-from .errors import BackendError, UsageError, shown
+from .errors import BackendError, UsageError, mapping, shown, truth
 from .sources import path_text
 from .units import bytes_of
 
@@ -125,31 +125,31 @@ def compile(
     from .compiled import CompiledModel  # noqa: PLC0415
 
     options = {
-        "shapes": _mapping(shapes, "shapes", "shapes by name"),
-        "inference": _truth(inference, "inference"),
+        "shapes": mapping(shapes, "shapes", "shapes by name"),
+        "inference": truth(inference, "inference"),
         "trainable_keys": _names(trainable_keys, "trainable_keys"),
         "data_keys": _names(data_keys, "data_keys"),
         "discard_keys": _names(discard_keys, "discard_keys"),
-        "constant_keys": _mapping(constant_keys, "constant_keys", "values by name"),
+        "constant_keys": mapping(constant_keys, "constant_keys", "values by name"),
         "level": optimization_level,
         "math": math,
-        "cache": _truth(cache, "cache"),
+        "cache": truth(cache, "cache"),
         "keep": _names(keep, "keep"),
         "differentiate": _differentiated(differentiate),
         "own_gradients": autodiff == "mithril",
         "apart": memory_planning == "none",
         "memory_budget": _budget(memory_budget, backend),
-        "checkpoint": _truth(gradient_checkpointing, "gradient_checkpointing")
-        or _truth(use_checkpointing, "use_checkpointing"),
+        "checkpoint": truth(gradient_checkpointing, "gradient_checkpointing")
+        or truth(use_checkpointing, "use_checkpointing"),
     }
     compiled = CompiledModel(
         model,
         backend,
         options,
-        jit=backend.jit_default if jit is None else _truth(jit, "jit"),
+        jit=backend.jit_default if jit is None else truth(jit, "jit"),
         file_path=None if file_path is None else path_text(file_path, "file_path"),
-        debug=_truth(debug, "debug"),
-        verbose=_truth(verbose, "verbose"),
+        debug=truth(debug, "debug"),
+        verbose=truth(verbose, "verbose"),
     )
     if verbose:
         print(compiled.report(), file=sys.stdout)
@@ -165,12 +165,6 @@ def _differentiated(output: str | bool) -> str | None:
     return ("final_cost" if output else None) if isinstance(output, bool) else output
 
 
-def _truth(given: object, keyword: str) -> bool:
-    if getattr(given, "shape", ()) != () or given not in (True, False):
-        raise UsageError(f"`{keyword}` is True or False\n  got: {shown(given)}")
-    return bool(given)
-
-
 def _budget(budget: str | int | None, backend: Backend) -> int | None:
     if budget is None:
         return None
@@ -180,12 +174,6 @@ def _budget(budget: str | int | None, backend: Backend) -> int | None:
             f"\n  got: {backend!r}\n  hint: `gradient_checkpointing=True` keeps less"
         )
     return bytes_of(budget, "memory_budget")
-
-
-def _mapping(given: Mapping[str, Any] | None, keyword: str, what: str) -> dict[str, Any]:
-    if given is not None and not isinstance(given, Mapping):
-        raise UsageError(f"`{keyword}` is a dict of {what}\n  got: {shown(given)}")
-    return dict(given or {})
 
 
 def _names(keys: Keys, keyword: str) -> list[str]:
@@ -228,7 +216,7 @@ def _backend(backend: Backend | None, backend_map: Mapping[str, Backend] | None)
             f"`backend` is where the model runs\n  got: {type(backend).__name__}"
             "\n  expected: a backend, such as `ml.NumpyBackend()`"
         )
-    for name, other in (backend_map or {}).items():
+    for name, other in mapping(backend_map, "backend_map", "backends by name").items():
         if other is not backend:
             raise BackendError(
                 "this version compiles a model for one backend"

@@ -74,7 +74,9 @@ class CompiledModel:
         self._params = [a.name for a in arguments if a.role == "param"]
         self._inputs = [a.name for a in arguments if a.role in ("data", "constant")]
         self._states = [a.name for a in arguments if a.role == "state"]
-        self._outputs = [r.name for r in program.results if r.state is None]
+        self._outputs = {r.name: r.dtype.name for r in program.results if r.state is None}
+        if not self._inner:
+            self._shown = tuple(self._outputs)
         self._state: Arrays | None = None
         self._arguments = Arguments(backend, program)
         # Native code checks what it is given.
@@ -93,7 +95,7 @@ class CompiledModel:
             self.backend.kind,
             self.backend.dtype,
             self.backend.wide,
-            **{**self._options, "shapes": shapes, "keep": self._options["keep"] + self._inner},
+            **{**self._options, "shapes": shapes, "watched": self._inner},
             **self.backend.compile_options(),
             file_path=self._file_path,
         )
@@ -143,7 +145,7 @@ class CompiledModel:
     @property
     def outputs(self) -> tuple[str, ...]:
         """The names of the outputs."""
-        return tuple(name for name in self._outputs if name not in self._inner)
+        return self._shown
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -187,8 +189,11 @@ class CompiledModel:
         without numbers, or that the model has not.
         """
         for name, size in dims.items():
-            if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-                raise UsageError(f"`{name}` is a dim\n  got: {size!r}\n  expected: a number")
+            whole = isinstance(size, int) and not isinstance(size, bool)
+            if not (whole and 0 <= size < 2**48):
+                raise UsageError(
+                    f"`{name}` is a dim\n  got: {size!r}\n  expected: a number below 2**48"
+                )
         found: dict[str, int] | None
         found = getattr(self._runner, "native", self._program).memory(dims)
         if found is None:
@@ -274,7 +279,8 @@ class CompiledModel:
         self._state = state
 
     def bind(self, params: Mapping[str, Array]) -> CompiledModel:
-        """A compiled model with copies of these params in it as constants.
+        """A compiled model with copies of these params in it as constants, a copy of the state
+        that this one holds, and its hooks.
 
         Errors: `TerminalError` for a name that the model has not.
         """
@@ -285,22 +291,30 @@ class CompiledModel:
             )
         unknown = [name for name in params if name not in self._roles]
         if unknown:
-            near = _core.did_you_mean(unknown[0], list(self._roles))
+            near = _core.did_you_mean(str(unknown[0]), list(self._roles))
             raise TerminalError(
                 f"Terminal not found: the model has no `{unknown[0]}`"
                 + (f"\n  hint: {near}" if near else "")
             )
-        items = params.items()
-        constants = {name: _core.Constant(self.backend.to_numpy(value)) for name, value in items}
+        items, backend = params.items(), self.backend
+        constants = {name: _core.Constant(backend.to_numpy(value)) for name, value in items}
         constants = {**self._options["constant_keys"], **constants}
         learned = [name for name in self._options["trainable_keys"] if name not in constants]
+        bound = self._with({"constant_keys": constants, "trainable_keys": learned})
+        if self._state is not None:
+            held = {name: backend.to_numpy(value) for name, value in self._state.items()}
+            bound.state = {name: backend.from_numpy(value.copy()) for name, value in held.items()}
+        for name, hooks in self._hooks.items():
+            for hook in hooks:
+                bound.register_hook(name, hook)
+        return bound
+
+    def _with(self, options: dict[str, Any]) -> CompiledModel:
+        """The same model compiled with other options, without hooks and a file."""
+        options = {**self._options, **options}
+        model, backend = self._model, self.backend
         return CompiledModel(
-            self._model,
-            self.backend,
-            {**self._options, "constant_keys": constants, "trainable_keys": learned},
-            jit=self.jit,
-            file_path=None,
-            debug=self._debug,
+            model, backend, options, jit=self.jit, file_path=None, debug=self._debug
         )
 
     def export(
@@ -327,18 +341,23 @@ class CompiledModel:
                 "a library for C is made of native code"
                 f"\n  got: {self.backend!r}\n  hint: compile for `ml.CpuBackend()`"
             )
+        if name is not None and not isinstance(name, str):
+            raise UsageError(f"`name` is what names contain\n  got: {shown(name)}")
+        if params is not None and not isinstance(params, Mapping):
+            raise UsageError(f"`params` is a dict of params by name\n  got: {shown(params)}")
         values = None
         if params is not None:
             values = {n: self.backend.to_numpy(value) for n, value in params.items()}
         processors = cpu.split(",") if isinstance(cpu, str) else cpu
-        if not isinstance(processors, list | tuple) or not processors:
+        several = isinstance(processors, list | tuple) and len(processors) > 0
+        if not several or not all(isinstance(processor, str) for processor in processors):
             raise UsageError(
                 f"`cpu` is the processor that a library is for, or several\n  got: {shown(cpu)}"
                 '\n  expected: "native", "x86-64-v3", ["v3", "v4"] or their like'
             )
-        paths = self._runner.native.export(
-            path_text(folder, "folder"), name, list(processors), values
-        )
+        # Hooks are of this process: what they see is no output of the library.
+        runner = self._with({})._runner if self._inner else self._runner
+        paths = runner.native.export(path_text(folder, "folder"), name, list(processors), values)
         return {what: Path(path) for what, path in paths.items()}
 
     def register_hook(self, name: str, hook: Callable[[Array], object]) -> None:
@@ -346,6 +365,11 @@ class CompiledModel:
 
         Errors: `TerminalError` for what is not there; `UsageError` for a hook that is no function.
         """
+        if not isinstance(name, str):
+            raise UsageError(
+                "`name` is an output, a named inner terminal or a block"
+                f"\n  got: {shown(name)}\n  expected: its name"
+            )
         if not callable(hook):
             raise UsageError(f"`hook` is a function of one array\n  got: {shown(hook)}")
         if name not in self._outputs:
@@ -354,23 +378,36 @@ class CompiledModel:
         self._settle()
 
     def _look_at(self, name: str) -> None:
-        """Makes an output of an inner value; the state stays as it is."""
-        before, state = self._inner, self._state
-        self._inner = [*before, name]
+        """Makes an output of an inner value; the state and the file stay as they are."""
+        before, state, path = self._inner, self._state, self._file_path
+        self._file_path = None
+        block, _, part = name.rpartition(".")
         try:
-            self._compile()
+            try:
+                self._keep([*before, name])
+            except TerminalError as error:
+                if not (block and part.isdigit()):
+                    raise
+                # One of the values of a block, by its number.
+                try:
+                    self._keep([*before, block])
+                except TerminalError:
+                    raise error from None
             if name not in self._outputs:
                 several = [output for output in self._outputs if output.startswith(f"{name}.")]
                 raise TerminalError(
                     f"Terminal not found: `{name}` gives no value by itself"
                     + (f"\n  hint: it gives {listed(several)}" if several else "")
                 )
-        except MithrilError:
-            self._inner = before
-            self._compile()
+        except BaseException:
+            self._keep(before)
             raise
         finally:
-            self._state = state
+            self._state, self._file_path = state, path
+
+    def _keep(self, inner: list[str]) -> None:
+        self._inner = inner
+        self._compile()
 
     # Calls.
 
@@ -397,10 +434,10 @@ class CompiledModel:
                 if self._check is None:
                     outputs = self._forward(params, inputs)
                     if outputs is None:
-                        outputs = self._forward(*self._arguments.ready(params, inputs))
+                        outputs = self._forward(*self._arguments.ready(params, inputs)[:2])
                     return outputs
                 if not self._check(params, inputs):
-                    params, inputs = self._arguments.ready(params, inputs)
+                    params, inputs, _ = self._arguments.ready(params, inputs)
                 return self._forward(params, inputs)
             if self._joint is not None and state is None:
                 answer = self._joint(params, inputs, output_gradients)
@@ -446,7 +483,7 @@ class CompiledModel:
         own = self._state if state is None else state
         own = own if self._states else None
         if output_gradients is None:
-            params, inputs = self._arguments.checked(params, inputs, own)
+            params, inputs, own = self._arguments.checked(params, inputs, own)
             outputs, following = self._outputs_of(params, inputs, own)
             answer: tuple[Any, ...] = (self._show(outputs),)
         else:
@@ -456,9 +493,13 @@ class CompiledModel:
                 seeds = ArraySeeds(output_gradients)
             else:
                 seeds = Seeds(self.backend, self._outputs, self.outputs, output_gradients)
-                params, inputs = self._arguments.checked(params, inputs, own, seeds.arrays)
+                checked = self._arguments.checked(params, inputs, own, seeds.arrays)
+                params, inputs, own = checked
             outputs, gradients, following = self._runner.gradients(params, inputs, own, seeds)
             answer = (self._show(outputs), gradients)
+        if own is not None and following is not None:
+            # What a call does not change is no result of native code.
+            following = {**own, **following}
         if state is not None:
             return (*answer, following if self._states else state)
         if self._states:
@@ -501,4 +542,4 @@ class CompiledModel:
         if self._debug:
             for name, value in outputs.items():
                 print(f"{name}: {_core.DType(value.dtype).name}{list(value.shape)}")
-        return {name: value for name, value in outputs.items() if name not in self._inner}
+        return {name: outputs[name] for name in self._shown}

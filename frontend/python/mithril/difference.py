@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import _core
-from .errors import BackendError, TerminalError, UsageError, shown
+from .errors import BackendError, TerminalError, UsageError, mapping, shown
 from .findings import GRADIENT, Culprit, Difference, Finding
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def diff(
     without a number become small ones. `gradients` compares those of the params, too, for output
     gradients that are drawn, and 1 for a scalar. `tolerance` is how far numbers may be apart,
     relative to the greatest of their array; by default as the dtype has it. `options` are those of
-    `ml.compile`.
+    `ml.compile`; those for native code alone are for the backends that make it.
 
     A block may differ where no output does: the others make up for it. Where an output or a next
     state differs, the blocks inside the first block that differs are compared in turn.
@@ -70,9 +70,18 @@ def diff(
 
     Errors: those of compiling and of running; `UsageError` for arrays that cannot be drawn.
     """
+    if not isinstance(model, _core.Block):
+        raise UsageError(
+            f"`model` is what is compared\n  got: {type(model).__name__}"
+            "\n  expected: a model or a block"
+        )
     if not isinstance(seed, int) or seed < 0:
         raise UsageError(f"`seed` is an integer of at least 0\n  got: {shown(seed)}")
-    options = {**options, "shapes": shapes}
+    if tolerance is not None and not (isinstance(tolerance, (int, float)) and tolerance >= 0):
+        raise UsageError(f"`tolerance` is a number of at least 0\n  got: {shown(tolerance)}")
+    for keyword, given in {"params": params, "inputs": inputs}.items():
+        mapping(given, keyword, "arrays by name")
+    options = {**options, "shapes": mapping(shapes, "shapes", "shapes by name")}
     run = _Run(model, _chosen(backends, dtype), against, options=options, gradients=gradients)
     arrays = run.draw(params, inputs, seed)
     expected = run.values(run.reference, run.exact, arrays)
@@ -160,13 +169,15 @@ class _Run:
 
     def _costs(self) -> Any:
         inference = bool(self.options.get("inference"))
-        given = {name: list(shape) for name, shape in (self.options["shapes"] or {}).items()}
-        return self.model.cost(given, inference=inference)
+        return self.model.cost(self.options["shapes"], inference=inference)
 
     def compiled(self, backend: Backend, more: dict[str, Any]) -> CompiledModel:
         from .compilation import compile as compiled  # noqa: PLC0415
 
-        return compiled(self.model, backend, **{**self.options, **more})
+        options = {**self.options, **more}
+        if backend.writes:
+            options.pop("memory_budget", None)
+        return compiled(self.model, backend, **options)
 
     def draw(self, params: Any, inputs: Any, seed: int) -> tuple[Arrays, Arrays]:
         """Params and inputs, as arrays of NumPy in the dtype of the first backend."""

@@ -1,5 +1,8 @@
 """What Mithril raises. Every message says what is wrong, where, what was got and expected."""
 
+from collections.abc import Mapping
+from typing import Any
+
 __all__ = [
     "BackendError",
     "MithrilError",
@@ -37,3 +40,23 @@ class BackendError(MithrilError):
 
 class UsageError(MithrilError, TypeError):
     """A keyword or an argument that a function does not take."""
+
+
+def truth(given: object, keyword: str) -> bool:
+    """What a keyword that is True or False was given. Errors: `UsageError` for anything else."""
+    if getattr(given, "shape", ()) != () or given not in (True, False):
+        raise UsageError(f"`{keyword}` is True or False\n  got: {shown(given)}")
+    return bool(given)
+
+
+def mapping(given: object, keyword: str, what: str) -> dict[str, Any]:
+    """What a keyword that is a dict by name was given. Errors: `UsageError` for anything else."""
+    if given is not None and not isinstance(given, Mapping):
+        raise UsageError(f"`{keyword}` is a dict of {what}\n  got: {shown(given)}")
+    wrong = next((name for name in given or {} if not isinstance(name, str)), None)
+    if wrong is not None:
+        raise UsageError(
+            f"`{keyword}` is a dict of {what}"
+            f"\n  got: {shown(wrong)} for a name\n  expected: a string"
+        )
+    return dict(given or {})

@@ -36,11 +36,11 @@ class Seeds:
     """What the gradients of the outputs are, once the outputs are known.
 
     `given` is a dict of arrays or functions by output, one array or function, or `True`. `outputs`
-    are all outputs of the program, `shown` those that are the model's.
+    are the dtypes of all outputs of the program, `shown` those that are the model's.
     """
 
     def __init__(
-        self, backend: Backend, outputs: Sequence[str], shown: Sequence[str], given: Any
+        self, backend: Backend, outputs: Mapping[str, str], shown: Sequence[str], given: Any
     ) -> None:
         self._backend = backend
         self._outputs = outputs
@@ -56,11 +56,11 @@ class Seeds:
         if given is True or self._calls(given):
             return None
         if not isinstance(given, Mapping):
-            return {self._only(): self._array(given)}
+            return {self._only(): self._array(self._only(), given)}
         self._known(given)
         if any(self._calls(value) for value in given.values()):
             return None
-        return {name: self._array(value) for name, value in given.items()}
+        return {name: self._array(name, value) for name, value in given.items()}
 
     def of(self, outputs: Arrays) -> Arrays:
         """The gradients of these outputs.
@@ -79,7 +79,7 @@ class Seeds:
             self._known(given)
         found = {}
         for name, value in given.items():
-            seed = self._array(value(outputs[name]) if self._calls(value) else value)
+            seed = self._array(name, value(outputs[name]) if self._calls(value) else value)
             own = outputs[name]
             if tuple(seed.shape) != tuple(own.shape) or seed.dtype != own.dtype:
                 raise ShapeError(
@@ -93,15 +93,19 @@ class Seeds:
     def _calls(self, value: object) -> bool:
         return callable(value) and not self._backend.is_array(value)
 
-    def _array(self, value: Any) -> Array:
+    def _array(self, name: str, value: Any) -> Array:
+        """The value as an array of the framework; NumPy's of another dtype than the output stays,
+        to be refused: JAX would take it in its own width."""
         backend = self._backend
         if backend.is_array(value):
             return value
         import numpy as np  # noqa: PLC0415
 
-        if isinstance(value, (np.ndarray, np.generic)):
-            return backend.from_numpy(np.asarray(value))
-        return backend.array(value)
+        if not isinstance(value, (np.ndarray, np.generic)):
+            return backend.array(value)
+        if value.dtype.name != self._outputs[name]:
+            return value
+        return backend.from_numpy(np.asarray(value))
 
     def _final(self) -> str:
         if "final_cost" in self._outputs:
@@ -124,7 +128,7 @@ class Seeds:
     def _known(self, given: Mapping[str, Any]) -> None:
         for name in given:
             if name not in self._outputs:
-                near = did_you_mean(name, list(self._shown))
+                near = did_you_mean(str(name), list(self._shown))
                 raise TerminalError(
                     f"Terminal not found: the model has no output `{name}`"
                     f"\n  expected: {listed(self._shown)}" + (f"\n  hint: {near}" if near else "")

@@ -37,7 +37,7 @@ pub struct Recipe {
 
 /// The functions with the results that a compile adds to the model's.
 pub fn with_outputs(logical: Module, options: &CompileOptions) -> Result<Module> {
-    let logical = keeping(logical, &options.keep)?;
+    let logical = keeping(logical, &options.keep, &options.watched)?;
     match &options.differentiate {
         Some(output) => differentiated(logical, output),
         None => Ok(logical),
@@ -84,18 +84,19 @@ fn differentiated(logical: Module, output: &str) -> Result<Module> {
 
 /// The functions with these values as results. What is repeated stays so, but for the blocks that
 /// values lie in; terminals inside other blocks are found once everything is inlined.
-fn keeping(logical: Module, paths: &[String]) -> Result<Module> {
-    if paths.is_empty() {
+fn keeping(logical: Module, paths: &[String], watched: &[String]) -> Result<Module> {
+    let all = [paths, watched].concat();
+    if all.is_empty() {
         return Ok(logical);
     }
     let kept = |around: &[String], levels: usize| {
         let inline = |_| Inline { custom: false, around: around.to_vec(), ..Inline::ALL };
         let inlined = (0..levels).map(inline).fold(Pipeline::default(), Pipeline::then);
-        let pipeline = inlined.then(Keep { paths: paths.to_vec() });
+        let pipeline = inlined.then(Keep { paths: paths.to_vec(), watched: watched.to_vec() });
         Ok(Driver::default().run(&pipeline, &logical)?.0)
     };
-    let levels = paths.iter().map(|path| path.matches('.').count()).max().unwrap_or(0);
-    kept(paths, levels).or_else(|_| kept(&[], 1))
+    let levels = all.iter().map(|path| path.matches('.').count()).max().unwrap_or(0);
+    kept(&all, levels).or_else(|_| kept(&[], 1))
 }
 
 impl Recipe {

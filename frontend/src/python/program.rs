@@ -110,7 +110,7 @@ pub struct Program {
 #[pyo3(signature = (
     block, target, dtype, wide, *, shapes: "dict[str, object]", inference, trainable_keys, data_keys,
     discard_keys, constant_keys: "dict[str, object]", level, math, cache, file_path=None,
-    keep=Vec::new(), differentiate=None, own_gradients=false, checkpoint=false,
+    keep=Vec::new(), watched=Vec::new(), differentiate=None, own_gradients=false, checkpoint=false,
     memory_budget=None, apart=false,
     tier=None,
 ))]
@@ -132,6 +132,7 @@ pub fn compile_block(
     cache: bool,
     file_path: Option<&str>,
     keep: Vec<String>,
+    watched: Vec<String>,
     differentiate: Option<String>,
     own_gradients: bool,
     checkpoint: bool,
@@ -163,6 +164,7 @@ pub fn compile_block(
             cache,
             tier: tier.map_or(Ok(Tier::default()), Tier::find)?,
             keep,
+            watched,
             differentiate,
             own_gradients,
             memory_budget,

@@ -254,10 +254,11 @@ class Backend(ABC):
         """The framework's array of the same elements and dtype, on the backend's device."""
 
     def to_numpy(self, array: Array) -> NDArray[Any]:
-        """The elements as a NumPy array of the same dtype (bfloat16 by `ml_dtypes`)."""
+        """The elements of an array of any framework as a NumPy array of the same dtype (bfloat16
+        by `ml_dtypes`)."""
         import numpy as np  # noqa: PLC0415
 
-        return np.asarray(array)
+        return np.asarray(array) if self.is_array(array) else self._as_numpy(array)
 
     @abstractmethod
     def is_array(self, value: object) -> bool:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .._core import did_you_mean
-from ..errors import UsageError
+from ..errors import UsageError, truth
 from .numpy import NumpyArrays
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ Arrays = Any
 
 DLPACK_CPU = 1
 """`kDLCPU` of DLPack's devices."""
+
+MOST_THREADS = 1 << 16
 
 TIERS = ("llvm", "auto", "instant")
 """What `tier` may be; `instant` code is never replaced, and is there for tests."""
@@ -83,10 +85,10 @@ class CpuBackend(NativeArrays):
         or a tier that there is not."""
         super().__init__(dtype, precision=precision, device=device, **unknown)
         whole = isinstance(threads, int) and not isinstance(threads, bool)
-        if threads is not None and not (whole and threads > 0):
+        if threads is not None and not (whole and 0 < threads <= MOST_THREADS):
             raise UsageError(
                 f"`threads` is how many work on a call\n  got: {threads!r}"
-                "\n  expected: a positive number"
+                f"\n  expected: a number from 1 to {MOST_THREADS}"
             )
         if tier not in TIERS:
             near = did_you_mean(tier, list(TIERS)) if isinstance(tier, str) else None
@@ -96,7 +98,7 @@ class CpuBackend(NativeArrays):
             )
         self.threads = threads
         self.tier = tier
-        self.donate = bool(donate)
+        self.donate = truth(donate, "donate")
 
     def _options(self) -> tuple[str, ...]:
         return ("threads", "tier", "donate")

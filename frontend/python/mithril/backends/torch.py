@@ -142,7 +142,7 @@ class TorchBackend(Backend):
         return own.to(self.device)  # type: ignore[no-any-return]
 
     def to_numpy(self, array: Any) -> NDArray[Any]:
-        return as_numpy(array)
+        return as_numpy(array) if self.is_array(array) else self._as_numpy(array)
 
     def is_array(self, value: object) -> bool:
         return isinstance(value, self.framework.Tensor)
