@@ -158,9 +158,7 @@ pub fn compile_block(
             target,
             lower,
             effort: effort(level, math, checkpoint && !inference)?,
-            stem: file_path.map_or(Ok("model".into()), |path| {
-                compile::stem("file_path", Path::new(path), target)
-            })?,
+            stem: stem(file_path, target)?,
             cache,
             tier: tier.map_or(Ok(Tier::default()), Tier::find)?,
             keep,
@@ -176,6 +174,12 @@ pub fn compile_block(
         let program = compile::compile(&block.get().current()?, &options)?;
         Ok(Program { program, target, wide })
     })
+}
+
+/// The name of the file that source is written to.
+fn stem(path: Option<&str>, target: Target) -> Answer<String> {
+    let named = |path| compile::stem("file_path", Path::new(path), target);
+    Ok(path.map_or(Ok("model".into()), named)?)
 }
 
 /// How far a model is rewritten, by names that Python has checked.
