@@ -6,6 +6,7 @@ mod compile;
 mod diff;
 mod effort;
 mod npz;
+mod output;
 mod python;
 mod saved;
 mod shape;
@@ -18,6 +19,7 @@ use mithril::{Result, cost, summary};
 
 use compile::{Compile, Failure};
 use effort::Effort;
+use output::print;
 use saved::Saved;
 
 /// Write a model once, run it on any backend.
@@ -82,18 +84,18 @@ fn run(command: &Command) -> Result<ExitCode, Failure> {
                 Err(_) if model.is_plain() => summary::summary(&block, None, *depth)?,
                 rows => rows?,
             };
-            print!("{}", summary::table(&rows));
+            print(summary::table(&rows))?;
         }
         Command::Cost { model, depth } => {
             let blocks = cost::cost(&model.block()?, &model.options())?;
-            print!("{}", mithril_passes::cost::blocks::table(&blocks, *depth).text());
+            print(mithril_passes::cost::blocks::table(&blocks, *depth).text())?;
         }
         Command::Explain { model, target, effort } => {
             let options = CompileOptions::new(target, model.options(), effort.options())?;
             let program = mithril::compile::compile(&model.block()?, &options)?;
-            println!("{}", program.explain()?);
+            print(format_args!("{}\n", program.explain()?))?;
         }
-        Command::Cache(command) => cache::run(command),
+        Command::Cache(command) => cache::run(command)?,
     }
     Ok(ExitCode::SUCCESS)
 }
