@@ -1,4 +1,4 @@
-"""What the commands do where standard output cannot be written."""
+"""What the commands do where standard output cannot be written, or an input has two shapes."""
 
 import os
 import subprocess
@@ -74,3 +74,14 @@ def test_backends_that_differ_are_told_where_nobody_reads(tmp_path):
     options = f"--shape x=4 --backends cpu --math fast --inputs {tmp_path}/zeros.npz"
     done = unread(f"mithril diff {{model}} {options}", tmp_path / "model.json")
     assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize("name", ["summary", "cost", "explain", "compile", "diff"])
+def test_an_input_has_one_shape(name, file):
+    output = " -o -" if name == "compile" else ""
+    done = run(f"mithril {name} {{model}} --shape x=n,4 --shape x=5,?{output}", file, None)
+    assert done.returncode == COMMANDS[name][1]
+    told = (
+        "error: `--shape` names `x` twice\n  got: x=n,4 and x=5,?\n  expected: one shape for each"
+    )
+    assert told in done.stderr

@@ -113,7 +113,7 @@ impl Compile {
 
     fn program(&self, target: Target, stem: String) -> Result<std::sync::Arc<compile::Program>> {
         let usual =
-            CompileOptions::new(target.name(), self.model.options(), self.effort.options())?;
+            CompileOptions::new(target.name(), self.model.options()?, self.effort.options())?;
         let options = CompileOptions { stem, ..usual };
         let program = compile::compile(&self.model.block()?, &options)?;
         program.settled()?;

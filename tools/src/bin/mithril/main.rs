@@ -63,7 +63,7 @@ enum Command {
         effort: Effort,
     },
     /// Run a saved model on several backends, and compare what its blocks give. Exits with 1 where
-    /// they differ.
+    /// they differ, with 2 where that cannot be said.
     Diff(Box<diff::Diff>),
     /// Measure what operations take on this machine.
     Bench(bench::Bench),
@@ -78,8 +78,8 @@ fn run(command: &Command) -> Result<ExitCode, Failure> {
         Command::Bench(bench) => return Ok(bench.run()?),
         Command::Compile(compile) => compile.run()?,
         Command::Summary { model, depth } => {
-            let block = model.block()?;
-            let rows = match summary::summary(&block, Some(&model.options()), *depth) {
+            let (block, options) = (model.block()?, model.options()?);
+            let rows = match summary::summary(&block, Some(&options), *depth) {
                 // Blocks and terminals are there to be shown before shapes are known.
                 Err(_) if model.is_plain() => summary::summary(&block, None, *depth)?,
                 rows => rows?,
@@ -87,11 +87,11 @@ fn run(command: &Command) -> Result<ExitCode, Failure> {
             print(summary::table(&rows))?;
         }
         Command::Cost { model, depth } => {
-            let blocks = cost::cost(&model.block()?, &model.options())?;
+            let blocks = cost::cost(&model.block()?, &model.options()?)?;
             print(mithril_passes::cost::blocks::table(&blocks, *depth).text())?;
         }
         Command::Explain { model, target, effort } => {
-            let options = CompileOptions::new(target, model.options(), effort.options())?;
+            let options = CompileOptions::new(target, model.options()?, effort.options())?;
             let program = mithril::compile::compile(&model.block()?, &options)?;
             print(format_args!("{}\n", program.explain()?))?;
         }
@@ -101,15 +101,18 @@ fn run(command: &Command) -> Result<ExitCode, Failure> {
 }
 
 fn main() -> ExitCode {
-    match run(&Options::parse().command) {
-        Ok(code) => code,
-        Err(Failure { error, source: None }) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-        Err(Failure { error, source: Some((name, text)) }) => {
-            eprint!("{}", error.render(&name, &text));
-            ExitCode::FAILURE
-        }
+    let command = Options::parse().command;
+    let Failure { error, source } = match run(&command) {
+        Ok(code) => return code,
+        Err(failure) => failure,
+    };
+    match source {
+        Some((name, text)) => eprint!("{}", error.render(&name, &text)),
+        None => eprintln!("error: {error}"),
+    }
+    match command {
+        // 1 says that backends differ.
+        Command::Diff(_) => ExitCode::from(2),
+        _ => ExitCode::FAILURE,
     }
 }
