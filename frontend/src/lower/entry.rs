@@ -197,6 +197,33 @@ fn check_options(definition: &Definition, options: &Options) -> Result<()> {
             .hint("a constant is not learned")
             .err();
     }
+    check_states(definition, options)
+}
+
+/// Errors: a state that the options make something else, where calls give its next value. In
+/// inference it stays as it is, and may be anything.
+fn check_states(definition: &Definition, options: &Options) -> Result<()> {
+    if options.mode == Mode::Inference {
+        return Ok(());
+    }
+    let constants: Vec<String> = options.constant_keys.iter().map(|(k, _)| k.clone()).collect();
+    let kinds = [
+        ("a constant", &constants),
+        ("trained", &options.trainable_keys),
+        ("data", &options.data_keys),
+    ];
+    let states = || definition.inputs.iter().filter(|t| t.role == Role::State);
+    for (kind, keys) in kinds {
+        if let Some(state) = states().find(|t| keys.iter().any(|k| **k == *t.name)) {
+            return Diagnostic::new(format!("the state `{}` cannot be {kind}", state.name))
+                .got("a compile for training, whose calls give its next value")
+                .expected(
+                    "a state that calls are given (`state=`), or that the compiled model holds",
+                )
+                .hint("compile with `inference=True`, where states stay as they are")
+                .err();
+        }
+    }
     Ok(())
 }
 
