@@ -411,3 +411,20 @@ def test_states_stay_states_in_training(backend):
     x = {"x": backend.array(np.ones((2, 4), "float32"))}
     got = bound.evaluate({"bn.w": backend.ones(4)}, x)["y"]
     np.testing.assert_allclose(backend.to_numpy(got), np.ones((2, 4)))
+
+
+def test_constants_have_the_shapes_that_are_given(backend):
+    x = np.arange(15, dtype="float32").reshape(3, 5)
+
+    def bound(shape, value=x):
+        return ml.compile(Relu(), backend, shapes={"input": shape}).bind({"input": value})
+
+    for shape in [[3, 5], ["n", 5], [None, "m"], ["n", "m"]]:
+        got = bound(shape, backend.array(x)).evaluate({}, {})["output"]
+        np.testing.assert_array_equal(backend.to_numpy(got), x)
+    told = "the constant of `input` has another shape\n  got: [3 x 5]\n  expected: [%s]"
+    for shape, text in [([2, 4], "2 x 4"), (["n", 4], "n x 4"), (["n", "n"], "n x n")]:
+        with pytest.raises(ml.ShapeError, match=re.escape(told % text)):
+            bound(shape, backend.array(x))
+    with pytest.raises(ml.ShapeError, match=re.escape(told % "? x 3 x 5")):
+        ml.compile(Relu(), backend, shapes={"input": [None, 3, 5]}, constant_keys={"input": x})

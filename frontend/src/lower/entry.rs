@@ -11,6 +11,7 @@ use mithril_ir::shape::{Shape, Type};
 use rustc_hash::FxHashMap;
 
 use super::fault::Fault;
+use super::frame::text;
 use super::instance::{Instance, Lowering, Spec, key_type};
 use super::{DimSpec, Mode, Options};
 use crate::block::{Block, Definition, Terminal, quoted};
@@ -106,10 +107,33 @@ fn stated<'a>(terminal: &'a Terminal, options: &'a Options) -> Option<&'a [DimSp
     given.map_or(terminal.shape.as_deref(), |(_, shape)| Some(shape))
 }
 
+/// Whether an array of these sizes has the dims that are stated; names and open ones take its sizes.
+fn fits(dims: &[DimSpec], sizes: &[usize]) -> bool {
+    let fits = |(axis, (dim, size)): (usize, (&DimSpec, &usize))| match dim {
+        DimSpec::Number(n) => *n == *size as u64,
+        DimSpec::Any => true,
+        DimSpec::Named(_) => {
+            let first = dims.iter().position(|other| other == dim).unwrap_or(axis);
+            sizes[first] == *size
+        }
+    };
+    dims.len() == sizes.len() && dims.iter().zip(sizes).enumerate().all(fits)
+}
+
 fn spec(terminal: &Terminal, options: &Options, shown: &FxHashMap<Symbol, usize>) -> Result<Spec> {
     let mut constants = options.constant_keys.iter();
     if let Some((_, value)) = constants.find(|(name, _)| **name == *terminal.name) {
-        return Ok(Spec::Literal(Literal::array(value.clone())));
+        let literal = Literal::array(value.clone());
+        if let Some(dims) = stated(terminal, options).filter(|dims| !fits(dims, value.shape())) {
+            return Diagnostic::new(format!(
+                "Incompatible shapes during compilation: the constant of `{}` has another shape",
+                terminal.name
+            ))
+            .got(Shape::fixed(value.shape()))
+            .expected(text(dims))
+            .err();
+        }
+        return Ok(Spec::Literal(literal));
     }
     if terminal.in_training && options.mode == Mode::Inference {
         return Ok(Spec::Absent);
