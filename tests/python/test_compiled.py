@@ -391,3 +391,41 @@ def test_no_more_dims_are_asked_for_than_are_needed():
         x = np.arange(np.prod(shape), dtype="f4").reshape(shape)
         got = compiled.evaluate({}, {"x": x})["y"]
         np.testing.assert_array_equal(got, x.sum(-1).max(-1))
+
+
+def test_states_stay_states_in_training(backend):
+    """Their next values have somewhere to go. In inference there are none."""
+    model, shapes, ones = Model(), {"x": ["n", 4]}, np.ones(4, "float32")
+    model |= ml.BatchNorm1d(name="bn")(input="x", output="y")
+    name = "bn.running_mean"
+    told = (
+        rf"the state `{name}` cannot be %s\n.*\n  expected: a state that calls are given .`state=`"
+    )
+    compiled = ml.compile(model, backend, shapes=shapes)
+    with pytest.raises(ml.MithrilError, match=told % "a constant"):
+        compiled.bind({name: backend.array(ones)})
+    for keys, kind in [("trainable_keys", "trained"), ("data_keys", "data")]:
+        with pytest.raises(ml.MithrilError, match=told % kind):
+            ml.compile(model, backend, shapes=shapes, **{keys: [name]})
+    inferring = ml.compile(model, backend, shapes=shapes, inference=True)
+    bound = inferring.bind({name: backend.array(ones), "bn.b": backend.array(ones)})
+    x = {"x": backend.array(np.ones((2, 4), "float32"))}
+    got = bound.evaluate({"bn.w": backend.ones(4)}, x)["y"]
+    np.testing.assert_allclose(backend.to_numpy(got), np.ones((2, 4)))
+
+
+def test_constants_have_the_shapes_that_are_given(backend):
+    x = np.arange(15, dtype="float32").reshape(3, 5)
+
+    def bound(shape, value=x):
+        return ml.compile(Relu(), backend, shapes={"input": shape}).bind({"input": value})
+
+    for shape in [[3, 5], ["n", 5], [None, "m"], ["n", "m"]]:
+        got = bound(shape, backend.array(x)).evaluate({}, {})["output"]
+        np.testing.assert_array_equal(backend.to_numpy(got), x)
+    told = "the constant of `input` has another shape\n  got: [3 x 5]\n  expected: [%s]"
+    for shape, text in [([2, 4], "2 x 4"), (["n", 4], "n x 4"), (["n", "n"], "n x n")]:
+        with pytest.raises(ml.ShapeError, match=re.escape(told % text)):
+            bound(shape, backend.array(x))
+    with pytest.raises(ml.ShapeError, match=re.escape(told % "? x 3 x 5")):
+        ml.compile(Relu(), backend, shapes={"input": [None, 3, 5]}, constant_keys={"input": x})

@@ -15,6 +15,8 @@ from mithril.models import (
     Flip,
     LayerNorm,
     Log,
+    LogSoftmax,
+    LogSumExp,
     MatrixMultiply,
     Maximum,
     Minimum,
@@ -27,7 +29,9 @@ from mithril.models import (
     Residual,
     RMSNorm,
     RotaryEmbedding,
+    ScaledDotProduct,
     Sequential,
+    Softmax,
     Sqrt,
     StableReciprocal,
     TopK,
@@ -248,3 +252,35 @@ def test_the_lesser_of_a_value_and_itself_passes_its_gradient_on(name, block):
         )
         _, gradients = compiled.evaluate({"x": x}, {}, output_gradients=seed)
         assert backend.to_numpy(gradients["x"]).tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("block", [Softmax(axis=0), LogSoftmax(axis=0), LogSumExp(axis=0)])
+@pytest.mark.filterwarnings("ignore:divide by zero:RuntimeWarning")
+def test_what_divides_by_a_sum_takes_an_axis_that_may_be_empty(name, block):
+    backend = BACKENDS[name]()
+    compiled = ml.compile(block, backend, shapes={"input": ["n", 4]}, trainable_keys=["input"])
+    own = {"input": backend.zeros(0, 4)}
+    result = compiled.evaluate(own, {})["output"]
+    expected = np.full(4, -np.inf) if isinstance(block, LogSumExp) else np.empty((0, 4))
+    np.testing.assert_array_equal(backend.to_numpy(result), expected)
+    gradients = compiled.evaluate_gradients(own, {}, backend.ones_like(result))
+    assert backend.to_numpy(gradients["input"]).shape == (0, 4)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_attention_over_no_keys_is_zero(name):
+    backend = BACKENDS[name]()
+    shapes = {"query": [1, 2, "q", 4], "key": [1, 2, "k", 4], "value": [1, 2, "k", 4]}
+    compiled = ml.compile(ScaledDotProduct(is_causal=False), backend, shapes=shapes)
+    keys = backend.zeros(1, 2, 0, 4)
+    inputs = {"query": backend.ones(1, 2, 3, 4), "key": keys, "value": keys}
+    output = compiled.evaluate({}, inputs)["output"]
+    np.testing.assert_array_equal(backend.to_numpy(output), np.zeros((1, 2, 3, 4)))
+
+
+def test_only_what_may_be_empty_begins_with_the_least():
+    for shape, begins in [(["n", 4], False), ([4, "n"], True), ([2, 4], False), (None, True)]:
+        shapes = {} if shape is None else {"input": shape}
+        source = ml.compile(Softmax(axis=-1), ml.NumpyBackend(), shapes=shapes).code
+        assert ("initial=-np.inf" in source) == begins

@@ -402,8 +402,24 @@ def main(request: str) -> NoReturn:
     except (MithrilError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
-    print(found)
+    _print(str(found))
     sys.exit(0 if found.agrees else 1)
+
+
+def _print(text: str) -> None:
+    """Exits with 2 where it cannot be written, with what the system says. That whoever reads has
+    read enough is no error."""
+    import os  # noqa: PLC0415
+    import sys  # noqa: PLC0415
+
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        # Python writes what is left once more as it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if not isinstance(error, BrokenPipeError):
+            print(f"error: standard output cannot be written\n  got: {error}", file=sys.stderr)
+            sys.exit(2)
 
 
 def _loaded(file: str | None) -> dict[str, Any]:

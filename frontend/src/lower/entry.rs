@@ -11,6 +11,7 @@ use mithril_ir::shape::{Shape, Type};
 use rustc_hash::FxHashMap;
 
 use super::fault::Fault;
+use super::frame::text;
 use super::instance::{Instance, Lowering, Spec, key_type};
 use super::{DimSpec, Mode, Options};
 use crate::block::{Block, Definition, Terminal, quoted};
@@ -106,10 +107,33 @@ fn stated<'a>(terminal: &'a Terminal, options: &'a Options) -> Option<&'a [DimSp
     given.map_or(terminal.shape.as_deref(), |(_, shape)| Some(shape))
 }
 
+/// Whether an array of these sizes has the dims that are stated; names and open ones take its sizes.
+fn fits(dims: &[DimSpec], sizes: &[usize]) -> bool {
+    let fits = |(axis, (dim, size)): (usize, (&DimSpec, &usize))| match dim {
+        DimSpec::Number(n) => *n == *size as u64,
+        DimSpec::Any => true,
+        DimSpec::Named(_) => {
+            let first = dims.iter().position(|other| other == dim).unwrap_or(axis);
+            sizes[first] == *size
+        }
+    };
+    dims.len() == sizes.len() && dims.iter().zip(sizes).enumerate().all(fits)
+}
+
 fn spec(terminal: &Terminal, options: &Options, shown: &FxHashMap<Symbol, usize>) -> Result<Spec> {
     let mut constants = options.constant_keys.iter();
     if let Some((_, value)) = constants.find(|(name, _)| **name == *terminal.name) {
-        return Ok(Spec::Literal(Literal::array(value.clone())));
+        let literal = Literal::array(value.clone());
+        if let Some(dims) = stated(terminal, options).filter(|dims| !fits(dims, value.shape())) {
+            return Diagnostic::new(format!(
+                "Incompatible shapes during compilation: the constant of `{}` has another shape",
+                terminal.name
+            ))
+            .got(Shape::fixed(value.shape()))
+            .expected(text(dims))
+            .err();
+        }
+        return Ok(Spec::Literal(literal));
     }
     if terminal.in_training && options.mode == Mode::Inference {
         return Ok(Spec::Absent);
@@ -196,6 +220,33 @@ fn check_options(definition: &Definition, options: &Options) -> Result<()> {
         return Diagnostic::new(format!("`{key}` is both in trainable_keys and constant_keys"))
             .hint("a constant is not learned")
             .err();
+    }
+    check_states(definition, options)
+}
+
+/// Errors: a state that the options make something else, where calls give its next value. In
+/// inference it stays as it is, and may be anything.
+fn check_states(definition: &Definition, options: &Options) -> Result<()> {
+    if options.mode == Mode::Inference {
+        return Ok(());
+    }
+    let constants: Vec<String> = options.constant_keys.iter().map(|(k, _)| k.clone()).collect();
+    let kinds = [
+        ("a constant", &constants),
+        ("trained", &options.trainable_keys),
+        ("data", &options.data_keys),
+    ];
+    let states = || definition.inputs.iter().filter(|t| t.role == Role::State);
+    for (kind, keys) in kinds {
+        if let Some(state) = states().find(|t| keys.iter().any(|k| **k == *t.name)) {
+            return Diagnostic::new(format!("the state `{}` cannot be {kind}", state.name))
+                .got("a compile for training, whose calls give its next value")
+                .expected(
+                    "a state that calls are given (`state=`), or that the compiled model holds",
+                )
+                .hint("compile with `inference=True`, where states stay as they are")
+                .err();
+        }
     }
     Ok(())
 }

@@ -259,8 +259,9 @@ pub struct Pullback {
 /// (of more than 8 bits), `float`, `bool`; of attributes `default`, `single`, `empty`, `natural`
 /// (nowhere negative), and dtypes. `result is matmul` says that `@` will do, `result is summed` that
 /// a plain sum will, `result is scaled` that one operand is a number; `name is beside` that the
-/// operation of this name is there, on the same operands; `name is used` that it is anywhere in the
-/// file.
+/// operation of this name is there, on the same operands; `name is reader` that it
+/// reads the result, `name is used` that it is anywhere in the file; `axes is vacant` that one of
+/// those axes may be empty.
 ///
 /// `f({x})[0 / 3]` is the first of the three parts that a call gives. Operations on the same operands
 /// that are parts of one call become one statement; `{wanted.3}` says which of three numbers `of` has

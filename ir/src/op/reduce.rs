@@ -102,9 +102,12 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Kernel(|i| reduce::max(i.arg(0), &i.axes(), i.bool("keepdim"))),
         gradient: Gradient::Rule(|r| vec![Some(extreme_gradient(r))]),
         python: Python {
+            numpy: "@max({x}[, axis={axes}][, keepdims={keepdim}], initial=-@inf) \
+                    if axes is vacant and is_inf is reader; \
+                    @max({x}[, axis={axes}][, keepdims={keepdim}])",
             torch: "{x} if axes is empty; \
                     @amax({x}[, dim={axes}][, keepdim={keepdim}])",
-            ..all("@max({x}[, axis={axes}][, keepdims={keepdim}])")
+            jax: "@max({x}[, axis={axes}][, keepdims={keepdim}])",
         },
         note: "The gradient at ties splits evenly. The greatest of no elements is -inf (the least \
                integer) on the evaluator and native targets; frameworks raise.",
@@ -329,13 +332,14 @@ pub(super) const OPS: &[OpDef] = &[
                     @logsumexp({x}, {axes}[, keepdim={keepdim}])",
             jax: "jax.nn.logsumexp({x}[, axis={axes}][, keepdims={keepdim}])",
         },
-        note: "Of no elements it is -inf; NumPy raises.",
+        note: "Of no elements it is -inf.",
         ..FLOATS
     },
 ];
 
 /// The greatest element, or 0 where that is infinite: a shift that keeps `exp` finite. No elements
-/// need none, and have no greatest one on frameworks.
+/// need none, and have no greatest one on frameworks; NumPy's `max` begins with -inf where there may
+/// be none and `is_inf` reads it.
 pub(super) fn finite_max<'a>(x: Var<'a>, axes: Option<&[i64]>) -> Var<'a> {
     if is_empty(x) {
         return x.scalar(0.0);

@@ -57,6 +57,8 @@ impl<'a> Facts<'a> {
             Test::Is(word) => match word.as_str() {
                 "default" => self.is_default(&guard.slot),
                 "beside" => self.is_beside(&guard.slot),
+                "reader" => self.is_reader(&guard.slot),
+                "vacant" => self.is_vacant(&guard.slot),
                 "used" => self.is_used(&guard.slot),
                 "summed" => self.summed().is_some(),
                 "scaled" => contraction::scales(self),
@@ -77,6 +79,28 @@ impl<'a> Facts<'a> {
     fn is_beside(&self, name: &str) -> bool {
         let beside = |op: &Operation| op.op.name == name && op.operands == self.op.operands;
         self.function.ops.iter().any(beside)
+    }
+
+    /// Whether an operation of this name reads the result.
+    fn is_reader(&self, name: &str) -> bool {
+        let result = self.op.result();
+        let reads = |op: &Operation| op.op.name == name && op.operands.contains(&result);
+        self.function.ops.iter().any(reads)
+    }
+
+    /// Whether one of these axes of the first operand may have no elements, as far as is known.
+    fn is_vacant(&self, slot: &str) -> bool {
+        let shape = &self.ty(0).shape;
+        let may_be = |dim: &Dim| dim.lower_bound().is_none_or(|least| least < 1);
+        let Some(Attr::Ints(axes)) = self.attr(slot) else {
+            return shape.lead.is_some() || shape.dims.iter().any(may_be);
+        };
+        let dim = |axis: i64| match (axis < 0, shape.lead.is_some()) {
+            (true, _) => shape.dims.get((axis + shape.dims.len() as i64) as usize),
+            (false, true) => None,
+            (false, false) => shape.dims.get(axis as usize),
+        };
+        axes.iter().any(|axis| dim(*axis).is_none_or(may_be))
     }
 
     /// Whether the module has an operation of this name.

@@ -84,8 +84,7 @@ impl Options {
 fn main() -> ExitCode {
     let options = Options::parse();
     if options.list_passes {
-        print!("{}", registry::help());
-        return ExitCode::SUCCESS;
+        return exit(print(registry::help().as_bytes()).map(|()| true));
     }
     if options.file.is_none() && io::stdin().is_terminal() {
         // Nothing will ever come: whoever typed this wants to know how.
@@ -99,7 +98,11 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match run(&options, &pipeline) {
+    exit(run(&options, &pipeline))
+}
+
+fn exit(ended: Result<bool, (String, io::Error)>) -> ExitCode {
+    match ended {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err((what, error)) => {
@@ -179,7 +182,12 @@ fn write(options: &Options, bytes: &[u8]) -> Result<(), (String, io::Error)> {
     if name != "-" {
         return fs::write(&options.output, bytes).map_err(|error| (name, error));
     }
-    match io::stdout().write_all(bytes) {
+    print(bytes)
+}
+
+fn print(bytes: &[u8]) -> Result<(), (String, io::Error)> {
+    let mut out = io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
         // Whoever read has read enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other.map_err(|error| ("<stdout>".to_string(), error)),

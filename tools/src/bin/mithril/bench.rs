@@ -7,6 +7,7 @@ use mithril::Result;
 use mithril::calibration;
 use serde_json::json;
 
+use crate::output::print;
 use crate::python;
 
 /// What is measured, and whether it is kept.
@@ -23,7 +24,7 @@ pub struct Bench {
 impl Bench {
     /// Prints what was measured.
     ///
-    /// Errors: there is no Python to run, or the measurements cannot be kept.
+    /// Errors: there is no Python to run, or the measurements cannot be kept or printed.
     pub fn run(&self) -> Result<ExitCode> {
         let mut command = python::call("calibration", &json!(self.backends).to_string());
         // What is measured is the model as it is written, and what is kept may be what is wrong.
@@ -33,9 +34,10 @@ impl Bench {
             return Ok(ExitCode::from(output.status.code().map_or(2, |code| code as u8)));
         }
         let profiles = calibration::parse(&String::from_utf8_lossy(&output.stdout))?;
-        print!("{}", calibration::table(&profiles));
+        print(calibration::table(&profiles))?;
         if self.calibrate {
-            println!("kept in {}", calibration::keep(&profiles)?.display());
+            let kept = calibration::keep(&profiles)?;
+            print(format_args!("kept in {}\n", kept.display()))?;
         }
         Ok(ExitCode::SUCCESS)
     }

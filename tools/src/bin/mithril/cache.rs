@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use clap::Subcommand;
+use mithril::Result;
 use mithril::native::cache::Cache;
+
+use crate::output::print;
 
 /// What is done with them.
 #[derive(Subcommand)]
@@ -14,26 +17,28 @@ pub enum Command {
     Clear,
 }
 
-/// Does it.
-pub fn run(command: &Command) {
+/// Does it. Errors: what was done cannot be printed.
+pub fn run(command: &Command) -> Result<()> {
     let cache = Cache::open();
     let folder = match cache.folder() {
         Ok(folder) => folder.display(),
-        Err(why) => return println!("nothing is kept: {why}"),
+        Err(why) => return print(format_args!("nothing is kept: {why}\n")),
     };
     match command {
         Command::List => {
             let entries = cache.entries();
-            for entry in &entries {
+            let lines = entries.iter().map(|entry| {
                 let short = &entry.name[..entry.name.len().min(16)];
-                println!("{short}  {:>10}  {:>4} ago", size(entry.bytes), age(entry.age));
-            }
+                format!("{short}  {:>10}  {:>4} ago\n", size(entry.bytes), age(entry.age))
+            });
+            let lines: String = lines.collect();
             let total = size(entries.iter().map(|entry| entry.bytes).sum());
-            println!("{} objects, {total} of {}, in {folder}", entries.len(), size(cache.limit));
+            let (count, limit) = (entries.len(), size(cache.limit));
+            print(format_args!("{lines}{count} objects, {total} of {limit}, in {folder}\n"))
         }
         Command::Clear => {
             let (count, bytes) = cache.clear();
-            println!("{count} files removed, {}, from {folder}", size(bytes));
+            print(format_args!("{count} files removed, {}, from {folder}\n", size(bytes)))
         }
     }
 }

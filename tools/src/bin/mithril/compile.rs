@@ -1,7 +1,6 @@
 //! `mithril compile`: models to source for a framework or in C, or to a library for C.
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -22,6 +21,7 @@ use mithril_source::python;
 
 use crate::effort::Effort;
 use crate::npz;
+use crate::output::print;
 use crate::saved::{self, Saved};
 
 /// What is compiled, to what.
@@ -113,7 +113,7 @@ impl Compile {
 
     fn program(&self, target: Target, stem: String) -> Result<std::sync::Arc<compile::Program>> {
         let usual =
-            CompileOptions::new(target.name(), self.model.options(), self.effort.options())?;
+            CompileOptions::new(target.name(), self.model.options()?, self.effort.options())?;
         let options = CompileOptions { stem, ..usual };
         let program = compile::compile(&self.model.block()?, &options)?;
         program.settled()?;
@@ -159,11 +159,10 @@ impl Compile {
     }
 
     fn write(&self, text: &str) -> Result<()> {
-        let written = match self.is_printed() {
-            true => std::io::stdout().write_all(text.as_bytes()),
-            false => fs::write(&self.output, text),
-        };
-        written.map_err(|error| unwritable(&self.output, &error))
+        if self.is_printed() {
+            return print(text);
+        }
+        fs::write(&self.output, text).map_err(|error| unwritable(&self.output, &error))
     }
 
     /// The module of a .mir file, as the target takes it.

@@ -45,22 +45,22 @@ pub struct Diff {
 impl Diff {
     /// Prints the comparison; fails where backends differ.
     ///
-    /// Errors: there is no Python to run.
+    /// Errors: an input that is given two shapes; there is no Python to run.
     pub fn run(&self) -> Result<ExitCode> {
-        let mut command = python::call("difference", &self.request().to_string());
+        let mut command = python::call("difference", &self.request()?.to_string());
         let status = command.status().map_err(|error| python::absent(&error))?;
         Ok(ExitCode::from(status.code().map_or(2, |code| code as u8)))
     }
 
     /// The keywords of `ml.diff`, and the file of the model.
-    fn request(&self) -> Value {
-        let options = self.model.options();
+    fn request(&self) -> Result<Value> {
+        let options = self.model.options()?;
         let shapes = options.shapes.iter().map(|(name, dims)| {
             let dims: Vec<Value> = dims.iter().map(dim).collect();
             (name.to_string(), Value::from(dims))
         });
         let effort = self.effort.options();
-        json!({
+        Ok(json!({
             "file": self.model.file,
             "arrays": self.inputs,
             "dtype": options.dtype.array_name(),
@@ -76,7 +76,7 @@ impl Diff {
                 "math": effort.math.name(),
                 "optimization_level": effort.level.name(),
             },
-        })
+        }))
     }
 }
 

@@ -6,6 +6,7 @@ mod compile;
 mod diff;
 mod effort;
 mod npz;
+mod output;
 mod python;
 mod saved;
 mod shape;
@@ -18,6 +19,7 @@ use mithril::{Result, cost, summary};
 
 use compile::{Compile, Failure};
 use effort::Effort;
+use output::print;
 use saved::Saved;
 
 /// Write a model once, run it on any backend.
@@ -61,7 +63,7 @@ enum Command {
         effort: Effort,
     },
     /// Run a saved model on several backends, and compare what its blocks give. Exits with 1 where
-    /// they differ.
+    /// they differ, with 2 where that cannot be said.
     Diff(Box<diff::Diff>),
     /// Measure what operations take on this machine.
     Bench(bench::Bench),
@@ -76,38 +78,41 @@ fn run(command: &Command) -> Result<ExitCode, Failure> {
         Command::Bench(bench) => return Ok(bench.run()?),
         Command::Compile(compile) => compile.run()?,
         Command::Summary { model, depth } => {
-            let block = model.block()?;
-            let rows = match summary::summary(&block, Some(&model.options()), *depth) {
+            let (block, options) = (model.block()?, model.options()?);
+            let rows = match summary::summary(&block, Some(&options), *depth) {
                 // Blocks and terminals are there to be shown before shapes are known.
                 Err(_) if model.is_plain() => summary::summary(&block, None, *depth)?,
                 rows => rows?,
             };
-            print!("{}", summary::table(&rows));
+            print(summary::table(&rows))?;
         }
         Command::Cost { model, depth } => {
-            let blocks = cost::cost(&model.block()?, &model.options())?;
-            print!("{}", mithril_passes::cost::blocks::table(&blocks, *depth).text());
+            let blocks = cost::cost(&model.block()?, &model.options()?)?;
+            print(mithril_passes::cost::blocks::table(&blocks, *depth).text())?;
         }
         Command::Explain { model, target, effort } => {
-            let options = CompileOptions::new(target, model.options(), effort.options())?;
+            let options = CompileOptions::new(target, model.options()?, effort.options())?;
             let program = mithril::compile::compile(&model.block()?, &options)?;
-            println!("{}", program.explain()?);
+            print(format_args!("{}\n", program.explain()?))?;
         }
-        Command::Cache(command) => cache::run(command),
+        Command::Cache(command) => cache::run(command)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn main() -> ExitCode {
-    match run(&Options::parse().command) {
-        Ok(code) => code,
-        Err(Failure { error, source: None }) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-        Err(Failure { error, source: Some((name, text)) }) => {
-            eprint!("{}", error.render(&name, &text));
-            ExitCode::FAILURE
-        }
+    let command = Options::parse().command;
+    let Failure { error, source } = match run(&command) {
+        Ok(code) => return code,
+        Err(failure) => failure,
+    };
+    match source {
+        Some((name, text)) => eprint!("{}", error.render(&name, &text)),
+        None => eprintln!("error: {error}"),
+    }
+    match command {
+        // 1 says that backends differ.
+        Command::Diff(_) => ExitCode::from(2),
+        _ => ExitCode::FAILURE,
     }
 }

@@ -37,13 +37,22 @@ impl Saved {
         Block::from_json(&text(&self.file)?).map_err(error)
     }
 
-    pub fn options(&self) -> lower::Options {
-        lower::Options {
+    /// What is said of the model. Errors: an input that is given two shapes.
+    pub fn options(&self) -> Result<lower::Options> {
+        for (i, given) in self.shapes.iter().enumerate() {
+            if let Some(before) = self.shapes[..i].iter().find(|before| before.name == given.name) {
+                return Diagnostic::new(format!("`--shape` names `{}` twice", given.name))
+                    .got(format!("{before} and {given}"))
+                    .expected("one shape for each input")
+                    .err();
+            }
+        }
+        Ok(lower::Options {
             mode: if self.inference { Mode::Inference } else { Mode::Training },
             shapes: self.shapes.iter().map(|g| (g.name.clone(), g.dims.clone())).collect(),
             dtype: self.dtype,
             ..lower::Options::default()
-        }
+        })
     }
 
     /// Whether only the file is given.

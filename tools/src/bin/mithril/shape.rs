@@ -1,5 +1,7 @@
 //! Shapes on the command line: `input=batch,784`.
 
+use std::fmt;
+
 use mithril::DimSpec;
 
 /// The shape given for an input.
@@ -7,6 +9,17 @@ use mithril::DimSpec;
 pub struct Given {
     pub name: String,
     pub dims: Vec<DimSpec>,
+}
+
+impl fmt::Display for Given {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let dims = self.dims.iter().map(|dim| match dim {
+            DimSpec::Number(number) => number.to_string(),
+            DimSpec::Any => "?".to_string(),
+            DimSpec::Named(name) => name.to_string(),
+        });
+        write!(f, "{}={}", self.name, dims.collect::<Vec<_>>().join(","))
+    }
 }
 
 /// Reads `input=batch,784`; `?` is a dim that may vary, no dims at all a scalar.
