@@ -134,18 +134,20 @@ impl<'f> Rows<'f> {
         self.ahead.level = self.ahead.level.min(self.levels());
         let last = self.open_last();
         let end = self.nest.b.offset(to, -1);
+        let place = self.place(from);
         if folds_ahead(partner) {
-            let place = self.place(from);
             self.fold_level(1, &place, &Beside::default());
         }
-        let first = self.fold_row(from, end, partner, &last, None);
+        let first = self.fold_row((from, &place), end, partner, &last, None);
         let second = self.nest.b.offset(from, 1);
         let done = self.repeat(second, to, 1, &first, |rows, row, folded| {
             let before = rows.nest.b.offset(row, -1);
-            let behind = rows.behind(before, row, folded, &last);
-            rows.fold_row(row, end, partner, &last, Some(behind))
+            let (before, place) = (rows.place(before), rows.place(row));
+            let behind = rows.behind(before, &place, folded, &last);
+            rows.fold_row((row, &place), end, partner, &last, Some(behind))
         });
-        let behind = self.behind(end, end, &done, &last);
+        let place = self.place(end);
+        let behind = self.behind(place.clone(), &place, &done, &last);
         self.nest.kept = behind.kept;
         // As the other rows are: where a row stands among a task's is not to be seen in its bits.
         self.nest.b.set_divides(true);
@@ -154,18 +156,17 @@ impl<'f> Rows<'f> {
         self.sides = last.sides;
     }
 
-    /// Folds a row, the last of which is `end`; the results of the folds, and those of the first
+    /// Folds a row, which has its place, the last of which is `end`; the results of the folds, and those of the first
     /// level of the next row if that is folded by now.
     fn fold_row(
         &mut self,
-        row: V,
+        (row, place): (V, &Index),
         end: V,
         partner: usize,
         last: &Last<'f>,
         behind: Option<Behind>,
     ) -> Vec<V> {
         self.nest.kept.values_mut().for_each(|kept| kept.written = false);
-        let place = self.place(row);
         let ahead = folds_ahead(partner);
         let next = ahead.then(|| {
             let next = self.nest.b.offset(row, 1);
@@ -175,12 +176,12 @@ impl<'f> Rows<'f> {
         let mut beside = Beside { behind, next: next.clone() };
         for level in 1 + usize::from(ahead)..=self.levels() {
             match level == partner {
-                true => self.fold_level(level, &place, &std::mem::take(&mut beside)),
-                false => self.fold_level(level, &place, &Beside::default()),
+                true => self.fold_level(level, place, &std::mem::take(&mut beside)),
+                false => self.fold_level(level, place, &Beside::default()),
             }
         }
-        self.write_folded(last, &place);
-        let own = self.folds.clone().into_iter().map(|(_, op, _)| (op, &place));
+        self.write_folded(last, place);
+        let own = self.folds.clone().into_iter().map(|(_, op, _)| (op, place));
         let first = self.folds.clone().into_iter().filter(|(level, ..)| *level == 1);
         let first = next.iter().flat_map(|next| first.clone().map(move |(_, op, _)| (op, next)));
         let result = |(op, place): (&Operation, &Index)| {
@@ -190,12 +191,18 @@ impl<'f> Rows<'f> {
         own.chain(first).map(result).collect()
     }
 
-    /// A row that has been folded, with what [`Rows::fold_row`] gave.
-    fn behind<'a>(&mut self, row: V, next: V, folded: &[V], last: &'a Last<'f>) -> Behind<'a, 'f> {
-        let (place, next) = (self.place(row), self.place(next));
+    /// The row at a place, which has been folded, and the next one's, with what
+    /// [`Rows::fold_row`] gave: what is known is known of a place, so that each has one alone.
+    fn behind<'a>(
+        &mut self,
+        place: Index,
+        next: &Index,
+        folded: &[V],
+        last: &'a Last<'f>,
+    ) -> Behind<'a, 'f> {
         let folds = self.folds.clone();
         let own = folds.iter().map(|(_, op, _)| (*op, &place));
-        let first = folds.iter().filter(|(level, ..)| *level == 1).map(|(_, op, _)| (*op, &next));
+        let first = folds.iter().filter(|(level, ..)| *level == 1).map(|(_, op, _)| (*op, next));
         for ((op, place), &v) in own.chain(first).zip(folded) {
             let index = self.folded(op, place);
             self.nest.learn(op.result(), index, v);
