@@ -418,6 +418,21 @@ fn streams() {
     }
 }
 
+/// The greatest of a row is found once, also where several axes number the rows.
+#[test]
+fn rows_of_several_axes_stream() {
+    let isa = Isa { streams: true, ..machine::machine().0 };
+    let loops = ["2048 x 1040", "4 x 512 x 1040"].map(|shape| {
+        let signature = format!("%x: t<{shape} x f32>) -> (y: t<{shape} x f32>)");
+        let text = f(&signature, "%y = softmax(%x)\nreturn %y");
+        let native = machine::Native::of(&text, (isa, machine::machine().1));
+        machine::agree(&native, &[]);
+        let texts = native.plan.kernels.iter().map(|kernel| kernel.text());
+        texts.map(|text| text.matches("scf.for").count()).sum::<usize>()
+    });
+    assert!(loops[0] > 0 && loops[0] == loops[1], "{loops:?}");
+}
+
 /// Rows and lines of every length, around the axis and along it, with indices of any rank.
 #[test]
 fn scatters() {
