@@ -67,8 +67,8 @@ impl Printer<'_> {
             line!(self, "llvm.call_intrinsic \"llvm.x86.sse.sfence\"() : () -> ()");
         }
         line!(self, "return\n}}");
-        // LLVM keeps vectors on the stack where they cross lines of the cache, and pages: up to 2.4
-        // times as slow, by where the caller's stack happens to be.
+        // By itself LLVM does not align the stack for vectors that it keeps there: those that cross
+        // lines of the cache and pages took up to 2.4 times as long, by where the caller's stack was.
         line!(
             self,
             "func.func @kernel(%scratch: !llvm.ptr, %buffers: !llvm.ptr, %dims: !llvm.ptr, \

@@ -156,8 +156,8 @@ impl<'f> Rows<'f> {
         self.sides = last.sides;
     }
 
-    /// Folds a row, which has its place, the last of which is `end`; the results of the folds, and those of the first
-    /// level of the next row if that is folded by now.
+    /// Folds a row at its place, where `end` is the last row; the results of the folds, and those
+    /// of the first level of the next row if that is folded by now.
     fn fold_row(
         &mut self,
         (row, place): (V, &Index),
