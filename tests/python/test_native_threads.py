@@ -1,0 +1,56 @@
+"""Native code: the threads of a call, and calls of many threads."""
+
+import re
+import threading
+
+import numpy as np
+import pytest
+from comparing import chain, random
+from conftest import has
+
+import mithril as ml
+from mithril.models import Linear, Relu, Softmax
+
+pytestmark = pytest.mark.skipif(not has("cpu"), reason="built without native code")
+
+
+@pytest.mark.parametrize(
+    "rows, inner, columns", [(32, 784, 256), (128, 3072, 768), (1, 4096, 1024)]
+)
+def test_products_of_few_rows_are_shared_evenly(rows, inner, columns):
+    model = Linear(columns, use_bias=False)
+    compiled = ml.compile(model, ml.CpuBackend(threads=2), shapes={"input": [rows, inner]})
+    tasks = re.search(r"tasks (\d+)", compiled.code)
+    assert tasks and int(tasks[1]) in (2, 4)
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_many_threads_may_call_at_once(threads):
+    compiled = ml.compile(chain(Linear(32), Relu()), ml.CpuBackend(threads=threads))
+    params = compiled.randomize_params(seed=0)
+    calls = [{"input": random(batch, 24, seed=batch)} for batch in (8, 3, 200)]
+    wanted = [compiled.evaluate(params, inputs)["output"] for inputs in calls]
+    wrong = []
+
+    def work():
+        for _ in range(334):
+            for inputs, want in zip(calls, wanted):
+                if not np.array_equal(compiled.evaluate(params, inputs)["output"], want):
+                    wrong.append(inputs)
+
+    workers = [threading.Thread(target=work) for _ in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not wrong
+
+
+def test_threads_do_not_change_results():
+    x = random(300, 130)
+    found = []
+    for threads in (1, 2, 5):
+        compiled = ml.compile(chain(Linear(70), Softmax()), ml.CpuBackend(threads=threads))
+        params = compiled.randomize_params(seed=0)
+        found.append(compiled.evaluate(params, {"input": x})["output"])
+    assert all(np.array_equal(found[0], other) for other in found)
