@@ -213,8 +213,9 @@ def test_training_goes_down():
 
 
 def test_sizes_that_no_memory_has_are_told():
-    with pytest.raises(ml.MithrilError, match="more elements than any memory holds"):
-        ml.compile(Linear(2**62), ml.CpuBackend(), shapes={"input": [2**62, 8]})
+    for size in (2**62, 2**63, 2**64 - 1):
+        with pytest.raises(ml.MithrilError, match="more elements than any memory holds"):
+            ml.compile(Linear(2**62), ml.CpuBackend(), shapes={"input": [size, 8]})
     shapes = {"left": ["n", 1], "right": [1, "m"]}
     compiled = ml.compile(ml.models.Add(), ml.CpuBackend(), shapes=shapes, inference=True)
     one = np.ones(1, np.float32)

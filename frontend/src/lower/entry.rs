@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 use super::fault::Fault;
 use super::frame::text;
 use super::instance::{Instance, Lowering, Spec, key_type};
-use super::{DimSpec, Mode, Options};
+use super::{DimSpec, Mode, Options, size};
 use crate::block::{Block, Definition, Terminal, quoted};
 use crate::literal::Literal;
 use crate::model::Model;
@@ -159,7 +159,7 @@ fn spec(terminal: &Terminal, options: &Options, shown: &FxHashMap<Symbol, usize>
     let shape = match stated(terminal, options) {
         Some(dims) => {
             let dims = dims.iter().enumerate().map(|(axis, dim)| match dim {
-                DimSpec::Number(n) => Ok(Dim::Const(*n as i64)),
+                DimSpec::Number(n) => Ok(size(*n)),
                 DimSpec::Any => Ok(Dim::symbol(symbol(&format!("{}_{axis}", terminal.name)))),
                 DimSpec::Named(name) => dim_symbol(name).map(Dim::symbol),
             });

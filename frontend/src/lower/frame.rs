@@ -10,9 +10,9 @@ use mithril_ir::graph::Value;
 use mithril_ir::shape::{Guard, Type, unify};
 use rustc_hash::FxHashMap;
 
-use super::DimSpec;
 use super::fault::{Fault, Faulty, origin};
 use super::instance::{Instance, Lowering};
+use super::{DimSpec, size};
 use crate::block::Definition;
 use crate::literal::Literal;
 use crate::model::seal::{Composite, Made};
@@ -199,7 +199,7 @@ impl<'a, 'o> Frame<'a, 'o> {
         for (spec, dim) in shape.iter().zip(&ty.shape.dims) {
             let stated = match spec {
                 DimSpec::Any => continue,
-                DimSpec::Number(n) => Dim::Const(*n as i64),
+                DimSpec::Number(n) => size(*n),
                 DimSpec::Named(name) => {
                     dim_symbol(name)?;
                     self.dims.entry(name.clone()).or_insert_with(|| dim.clone()).clone()

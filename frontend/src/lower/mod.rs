@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use mithril_ir::diagnostic::Result;
+use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::Module;
 use mithril_ir::tensor::Tensor;
@@ -40,6 +41,11 @@ impl From<&str> for DimSpec {
     fn from(v: &str) -> DimSpec {
         DimSpec::Named(v.into())
     }
+}
+
+/// A dim of this size. Nothing is larger than the greatest constant: memory ends far below.
+fn size(n: u64) -> Dim {
+    Dim::Const(i64::try_from(n).unwrap_or(i64::MAX))
 }
 
 /// Whether dropout drops and normalisations learn, or not.

@@ -177,7 +177,8 @@ pub(super) const OPS: &[OpDef] = &[
         python: Python {
             numpy: "_slice_update({x}, @s_[{slices}], {update})",
             torch: "_slice_update({x}, {bounds}, {update})",
-            jax: "{x}.at[{slices}].set({update})",
+            jax: "{x}.at[{slices}].set({update}) if update is smaller; \
+                  _slice_update({x}, @s_[{slices}], {update})",
         },
         ..INDEX
     },

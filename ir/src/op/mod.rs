@@ -255,8 +255,8 @@ pub struct Pullback {
 ///
 /// Conditions, joined by ` and `, are `attribute == value` and `slot is word`. Of operands the words
 /// are `number`, `array`, `zero`, `one` (how they are at hand), `scalar`, `vector`, `matrix`,
-/// `alike` (many of one dtype), and dtypes or `half`, `index`, `integer`, `unsigned`
-/// (of more than 8 bits), `float`, `bool`; of attributes `default`, `single`, `empty`, `natural`
+/// `alike` (many of one dtype), `smaller` (than the first operand, along some axis), and dtypes or
+/// `half`, `index`, `integer`, `unsigned` (of more than 8 bits), `float`, `bool`; of attributes `default`, `single`, `empty`, `natural`
 /// (nowhere negative), and dtypes. `result is matmul` says that `@` will do, `result is summed` that
 /// a plain sum will, `result is scaled` that one operand is a number; `name is beside` that the
 /// operation of this name is there, on the same operands; `name is reader` that it

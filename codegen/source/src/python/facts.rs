@@ -103,6 +103,13 @@ impl<'a> Facts<'a> {
         axes.iter().any(|axis| dim(*axis).is_none_or(may_be))
     }
 
+    /// Whether an operand is known to have fewer elements along some axis than the first.
+    fn is_smaller(&self, operand: usize) -> bool {
+        let (whole, part) = (&self.ty(0).shape.dims, &self.ty(operand).shape.dims);
+        let shown = |(n, k): (&Dim, &Dim)| matches!((n.as_const(), k.as_const()), (Some(n), Some(k)) if k < n);
+        whole.iter().rev().zip(part.iter().rev()).any(shown)
+    }
+
     /// Whether the module has an operation of this name.
     fn is_used(&self, name: &str) -> bool {
         let mut ops = self.module.functions.values().flat_map(|function| &function.ops);
@@ -115,6 +122,7 @@ impl<'a> Facts<'a> {
             ("array", weak) => weak == Weak::Array,
             ("zero", weak) => weak == Weak::Literal(0.0),
             ("picked", _) => self.picks,
+            ("smaller", _) => self.is_smaller(at),
             ("one", weak) => weak == Weak::Literal(1.0),
             ("alike", _) => {
                 let dtype = |i: usize| self.ty(i).dtype;

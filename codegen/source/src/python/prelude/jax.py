@@ -65,6 +65,12 @@ def _scatter_add_along(x, indices, updates, axis):
     return x.at[tuple(places)].add(updates)
 
 
+def _slice_update(x, place, update):
+    """x with `update` at a place."""
+    # Of a place that is all of x: XLA may fail to compile the scatter.
+    return update[place] if update.shape == x.shape else x.at[place].set(update)
+
+
 def _dynamic_slice(x, starts, sizes):
     """The block of these sizes at `starts`, moved inside where it reaches beyond."""
     return jax.lax.dynamic_slice(
