@@ -102,9 +102,12 @@ fn has_kernel(function: &Function, op: &Operation) -> bool {
     }
 }
 
-/// That of attention, where it has the forward one.
+/// That of attention, where it has the forward one; what is elementwise is one as any other.
 fn has_backward_kernel(function: &Function, op: &Operation, by: Op) -> bool {
-    attention::is_attention(&by.access) && has_kernel(function, op)
+    match by.meaning {
+        Meaning::Scalar(_) => true,
+        _ => attention::is_attention(&by.access) && has_kernel(function, op),
+    }
 }
 
 /// Only what nothing else can express: for tests, and to see what an operation consists of.

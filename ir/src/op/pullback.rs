@@ -115,7 +115,11 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "gelu_tanh_gradient",
         doc: "The gradient of `gelu_tanh`.",
-        meaning: Meaning::Decompose(|r| partial(r, "gelu_tanh")),
+        kind: Kind::Elementwise,
+        meaning: Meaning::Scalar(
+            "gradient * (s + x * s * (1 - s) * (1.5957691216057308 + 0.21406444881780076 * x * x)) \
+             where y = x * (1.5957691216057308 + 0.07135481627260025 * x * x); s = 1 / (1 + exp(-y))",
+        ),
         python: both(
             "@ops.aten.gelu_backward({gradient}, {x}, approximate=\"tanh\")",
             "_gelu_tanh_gradient({gradient}, {x})",

@@ -1,8 +1,9 @@
 //! Loops over a space: elementwise kernels, and kernels whose folds go along rows.
 //!
 //! A task is a row, or a stretch of the last axis where there is but one row. A row is swept once
-//! for each level of folds, then once for the results; it stays in the first cache meanwhile. What
-//! takes long to compute and is needed by several sweeps is kept in scratch memory.
+//! for each level of folds, then once for the results, unless they need none of the folds; it stays
+//! in the first cache meanwhile. What takes long to compute and is needed by several sweeps is kept
+//! in scratch memory.
 
 mod behind;
 mod keep;
@@ -70,6 +71,8 @@ struct Rows<'f> {
     outer: usize,
     /// The folds along rows, with their levels.
     folds: Vec<(usize, &'f Operation, Fold)>,
+    /// Whether the only sweep that folds writes the results, too.
+    at_once: bool,
     scratch: Dim,
     /// The sweep that first computes each kept value.
     first_sweeps: Vec<(Value, usize)>,
@@ -98,6 +101,7 @@ impl<'f> Rows<'f> {
             axis: 0,
             outer: 0,
             folds: Vec::new(),
+            at_once: false,
             scratch: Dim::Const(0),
             first_sweeps: Vec::new(),
             stretch: STRETCH,
@@ -109,6 +113,7 @@ impl<'f> Rows<'f> {
         if sides.is_empty() && rows.columns().is_some() {
             rows.stretch = COLUMNS * i64::from(rows.nest.lanes);
         }
+        rows.at_once = rows.is_at_once(&sides);
         rows.keep();
         rows.open_sides(sides);
         rows.route(isa);
@@ -240,6 +245,9 @@ impl<'f> Rows<'f> {
     }
 
     fn row(&mut self, place: &Index) {
+        if self.at_once {
+            return self.row_at_once(place);
+        }
         for level in 1..=self.levels() {
             self.fold_level(level, place, &Beside::default());
         }
@@ -249,6 +257,25 @@ impl<'f> Rows<'f> {
     /// How many sweeps fold.
     fn levels(&self) -> usize {
         self.folds.iter().map(|(level, ..)| *level).max().unwrap_or(0)
+    }
+
+    /// The number of the sweep that writes the results.
+    fn last_level(&self) -> usize {
+        self.levels() + usize::from(!self.at_once)
+    }
+
+    /// Whether folds are of one level, and what is written for each element of a row needs none.
+    fn is_at_once(&self, sides: &[(usize, &'f Operation)]) -> bool {
+        let f = self.nest.f;
+        let mut needs = vec![false; f.values.len()];
+        for op in &f.ops {
+            let below = op.operands.iter().any(|value| needs[value.index()]);
+            let fold = self.folds.iter().any(|(_, fold, _)| fold.first == op.first);
+            op.results().for_each(|value| needs[value.index()] = below || fold);
+        }
+        let whole = f.results.iter().map(|r| r.value).filter(|value| self.is_whole(*value));
+        let mut written = whole.chain(sides.iter().map(|(_, sum)| sum.operands[0]));
+        self.levels() == 1 && self.columns().is_none() && written.all(|value| !needs[value.index()])
     }
 
     /// Sweeps the row for the folds of one level, whose results are known from then on. The sweep
@@ -399,7 +426,7 @@ impl<'f> Rows<'f> {
             return self.column_blocks(op, fold, &last.full, place, stretch);
         }
         let (space, ahead) = (self.space.clone(), std::mem::take(&mut self.ahead));
-        let level = self.levels() + 1;
+        let level = self.last_level();
         let write = |nest: &mut Nest, index: &Index, _: &[V]| -> Vec<V> {
             ahead.fetch(nest, level, &space, index);
             last.write(nest, index);

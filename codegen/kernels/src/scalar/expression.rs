@@ -44,8 +44,11 @@ pub fn expression(
             (Some(Shape::Gate(x, y)), _) => {
                 build(b, [of(x), of(y)], |[x, y]| x / (unary_float(Prim::Exp, -(y + y)) + 1.0))
             }
+            (Some(Shape::CubicSigmoid(x, [a, c])), _) => {
+                build(b, [of(x)], |[x]| exp::cubic_sigmoid(x, a, c))
+            }
             (Some(Shape::CubicGate(x, [a, c])), _) => {
-                build(b, [of(x)], |[x]| exp::cubic_gate(x, a, c))
+                build(b, [of(x)], |[x]| x * exp::cubic_sigmoid(x, 2.0 * a, 2.0 * c))
             }
             (None, Node::Const(x)) => constant(b, own, Scalar::number(own, x), lanes),
             (None, Node::Var(v)) => b.splat(args[v as usize], lanes),
@@ -87,11 +90,13 @@ fn attribute(attr: Scalar, dtype: DType) -> Scalar {
 enum Shape {
     /// `1 / (1 + exp(-x))`.
     Sigmoid(u16),
+    /// The same of `x * (c + a * x * x)`: x, and a and c.
+    CubicSigmoid(u16, [f64; 2]),
     /// `1 + tanh(x)`, which is twice the sigmoid of twice x, and keeps its digits below zero.
     OneAndTanh(u16),
     /// `0.5 * x * (1 + tanh(y))`, which is `x / (1 + exp(-2 y))`.
     Gate(u16, u16),
-    /// The same, where y is `x * (c + a * x * x)`: x, and a and c.
+    /// The same, where y is such a cubic.
     CubicGate(u16, [f64; 2]),
 }
 
@@ -104,7 +109,8 @@ fn needed(expr: &Expr, seen: &dyn Fn(u16) -> Option<Shape>) -> Vec<bool> {
             continue;
         }
         match (seen(i as u16), expr.nodes()[i]) {
-            (Some(Shape::Sigmoid(x) | Shape::OneAndTanh(x) | Shape::CubicGate(x, _)), _) => {
+            (Some(Shape::Sigmoid(x) | Shape::OneAndTanh(x)), _)
+            | (Some(Shape::CubicSigmoid(x, _) | Shape::CubicGate(x, _)), _) => {
                 needed[x as usize] = true;
             }
             (Some(Shape::Gate(x, y)), _) => [x, y].iter().for_each(|&v| needed[v as usize] = true),
@@ -122,7 +128,12 @@ fn shape(expr: &Expr, dtype: DType, i: u16) -> Option<Shape> {
         return None;
     }
     let matched = Pattern(expr);
-    let sigmoid = matched.sigmoid(i).or_else(|| matched.sigmoid_by_sign(i)).map(Shape::Sigmoid);
+    let cubic = |y: u16| {
+        let (x, of) = matched.cubic_of(y)?;
+        Some(Shape::CubicSigmoid(x, of))
+    };
+    let sigmoid = matched.sigmoid(i).or_else(|| matched.sigmoid_by_sign(i));
+    let sigmoid = sigmoid.map(|y| cubic(y).unwrap_or(Shape::Sigmoid(y)));
     let tanh = || matched.one_and_tanh(i).map(Shape::OneAndTanh);
     sigmoid.or_else(tanh).or_else(|| matched.gate(i))
 }
@@ -184,12 +195,13 @@ impl Pattern<'_> {
         let [half_x, one_and_tanh, _] = self.operands(i, Prim::Mul)?;
         let [half, x, _] = self.operands(half_x, Prim::Mul)?;
         let y = self.one_and_tanh(one_and_tanh)?;
-        let whole = || self.cubic(y, x).map_or(Shape::Gate(x, y), |of| Shape::CubicGate(x, of));
+        let cubic = self.cubic_of(y).filter(|(of, _)| *of == x);
+        let whole = || cubic.map_or(Shape::Gate(x, y), |(x, by)| Shape::CubicGate(x, by));
         self.is(half, 0.5).then(whole)
     }
 
-    /// a and c of `x * (c + a * x * x)`.
-    fn cubic(&self, i: u16, x: u16) -> Option<[f64; 2]> {
+    /// x, and a and c, of `x * (c + a * x * x)`.
+    fn cubic_of(&self, i: u16) -> Option<(u16, [f64; 2])> {
         let number = |i: u16| match self.0.nodes()[i as usize] {
             Node::Const(number) => Some(number),
             _ => None,
@@ -198,7 +210,6 @@ impl Pattern<'_> {
         let [c, term, _] = self.operands(sum, Prim::Add)?;
         let [a_x, second, _] = self.operands(term, Prim::Mul)?;
         let [a, third, _] = self.operands(a_x, Prim::Mul)?;
-        let same = [first, second, third].iter().all(|own| *own == x);
-        same.then_some([number(a)?, number(c)?])
+        (first == second && first == third).then_some((first, [number(a)?, number(c)?]))
     }
 }

@@ -121,12 +121,27 @@ impl<'f> Rows<'f> {
     /// The sweep along with which the row before is written, where that pays: the first that keeps
     /// values, which are read in it before those of this row take their room.
     pub fn partner(&self) -> Option<usize> {
-        if self.nest.streamed.is_empty() || self.folds.is_empty() || self.columns().is_some() {
+        let apart = !self.folds.is_empty() && !self.at_once;
+        if self.nest.streamed.is_empty() || !apart || self.columns().is_some() {
             return None;
         }
         let keeps = self.first_sweeps.iter().map(|(_, level)| *level);
         let busy = Some(self.ahead.level).filter(|level| *level <= self.levels());
         keeps.filter(|level| *level <= self.levels()).min().or(busy).or(Some(1))
+    }
+
+    /// Folds a row and writes its results in one sweep.
+    pub fn row_at_once(&mut self, place: &Index) {
+        let last = self.open_last();
+        let behind = Behind {
+            last: &last,
+            place: place.clone(),
+            kept: FxHashMap::default(),
+            order: Vec::new(),
+        };
+        self.fold_level(1, place, &Beside { behind: Some(behind), next: None });
+        self.write_folded(&last, place);
+        self.sides = last.sides;
     }
 
     /// Rows of these numbers, at least one; each is written along with a sweep of the next one.

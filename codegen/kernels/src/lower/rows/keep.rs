@@ -16,9 +16,8 @@ impl Rows<'_> {
         if self.folds.is_empty() || self.outer != self.axis {
             return;
         }
-        let levels = self.levels();
         let sweeps: Vec<FxHashSet<Value>> =
-            (1..=levels + 1).map(|level| self.needed(level, levels)).collect();
+            (1..=self.last_level()).map(|level| self.needed(level)).collect();
         let f = self.nest.f;
         let moved = self.moved();
         let mut offset = Dim::Const(0);
@@ -56,11 +55,11 @@ impl Rows<'_> {
     }
 
     /// The values of the whole space that a sweep computes.
-    pub fn needed(&self, level: usize, levels: usize) -> FxHashSet<Value> {
+    pub fn needed(&self, level: usize) -> FxHashSet<Value> {
         let f = self.nest.f;
         let folds = self.folds.iter().filter(|(own, ..)| *own == level);
         let mut open: Vec<Value> = folds.map(|(_, op, _)| op.operands[0]).collect();
-        if level > levels {
+        if level == self.last_level() {
             open.extend(f.results.iter().map(|r| r.value));
         }
         let mut needed = FxHashSet::default();

@@ -64,14 +64,13 @@ impl Rows<'_> {
 
     /// The sweep that computes most.
     fn busiest(&self) -> usize {
-        let levels = self.levels();
         let work = |level: usize| {
-            let needed = self.needed(level, levels);
+            let needed = self.needed(level);
             let first = |value: &&_| self.first_sweep(**value).is_none_or(|first| first == level);
             let own: Vec<Value> = needed.iter().filter(first).copied().collect();
             (own.iter().filter(|value| self.is_dear(**value)).count(), own.len())
         };
-        (1..=levels + 1).max_by_key(|&level| work(level)).unwrap_or(1)
+        (1..=self.last_level()).max_by_key(|&level| work(level)).unwrap_or(1)
     }
 
     pub fn is_whole(&self, value: Value) -> bool {
