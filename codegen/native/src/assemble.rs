@@ -10,6 +10,7 @@ use inkwell::targets::{
     CodeModel, FileType, InitializationConfig, RelocMode, Target, TargetMachine, TargetTriple,
 };
 
+use crate::single::store_lanes;
 use crate::{Options, Stage};
 
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
@@ -37,6 +38,7 @@ pub fn assemble(
     passes.set_loop_slp_vectorization(false);
     passes.set_loop_unrolling(false);
     module.run_passes("default<O2>", &machine, passes).map_err(|e| e.to_string())?;
+    store_lanes(&module, &context).map_err(|e| e.to_string())?;
     let file = match stage {
         Stage::Optimized => return Ok(module.print_to_string().to_bytes().to_vec()),
         Stage::Assembly => FileType::Assembly,

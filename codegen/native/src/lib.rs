@@ -6,6 +6,7 @@
 mod assemble;
 pub mod ffi;
 mod lower;
+mod single;
 pub mod stage;
 
 pub use stage::{Options, Stage, compile};

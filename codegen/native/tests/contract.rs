@@ -1,11 +1,13 @@
 //! Contractions as machine code give what the evaluator gives, on every layout, dtype and edge.
 
 mod amx;
+mod guarded;
 mod instant;
 mod matmul;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use guarded::Guarded;
 use libloading::Library;
 use matmul::{Case, PLAIN, host, link};
 use mithril_ir::dtype::DType;
@@ -20,64 +22,6 @@ use mithril_kernels::mlir;
 use mithril_native::{Options, Stage, compile};
 
 type Entry = unsafe extern "C" fn(*mut u8, *const *mut u8, *const i64, i64, i64);
-
-/// Memory that ends where nothing may be touched, and whose beginning is watched.
-struct Guarded {
-    pages: *mut u8,
-    size: usize,
-    bytes: usize,
-}
-
-const PAGE: usize = 4096;
-const CANARY: u8 = 0xA5;
-
-impl Guarded {
-    fn new(bytes: &[u8]) -> Guarded {
-        let size = bytes.len().next_multiple_of(PAGE) + PAGE;
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: fresh pages, the last of which is closed.
-        let pages = unsafe {
-            let pages = libc::mmap(std::ptr::null_mut(), size + PAGE, access, kind, -1, 0);
-            assert_ne!(pages, libc::MAP_FAILED);
-            assert_eq!(libc::mprotect(pages.byte_add(size), PAGE, libc::PROT_NONE), 0);
-            pages.cast::<u8>()
-        };
-        let guarded = Guarded { pages, size, bytes: bytes.len() };
-        // SAFETY: the pages are ours.
-        unsafe {
-            pages.write_bytes(CANARY, size);
-            guarded.start().copy_from(bytes.as_ptr(), bytes.len());
-        }
-        guarded
-    }
-
-    fn start(&self) -> *mut u8 {
-        // SAFETY: within the pages.
-        unsafe { self.pages.add(self.size - self.bytes) }
-    }
-
-    fn write(&self, bytes: &[u8]) {
-        assert_eq!(bytes.len(), self.bytes);
-        // SAFETY: within the pages.
-        unsafe { self.start().copy_from(bytes.as_ptr(), bytes.len()) };
-    }
-
-    fn read(&self) -> Vec<u8> {
-        // SAFETY: the pages are ours.
-        let all = unsafe { std::slice::from_raw_parts(self.pages, self.size) };
-        let (before, bytes) = all.split_at(self.size - self.bytes);
-        assert!(before.iter().all(|&b| b == CANARY), "something wrote before a buffer");
-        bytes.to_vec()
-    }
-}
-
-impl Drop for Guarded {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `new`.
-        unsafe { libc::munmap(self.pages.cast(), self.size + PAGE) };
-    }
-}
 
 /// Compiles a kernel and runs it over ranges of tasks: by LLVM, and by Cranelift, which writes the
 /// same.

@@ -58,10 +58,14 @@ impl Nest<'_> {
     }
 
     /// The same along an axis of `size`, which may be empty: lanes are masked then, and a single
-    /// element is read where the memory begins.
+    /// element is not read. Portable code reads it where the memory begins.
     fn pull_if_any(&mut self, x: Value, size: &Dim, place: &[Ix]) -> V {
         let (size, zero) = (self.dim(size), self.b.index(0));
         let any = self.b.compare(Cmp::Gt, size, zero);
+        if !self.b.is_portable() && place.iter().all(|ix| matches!(ix, Ix::At(_))) {
+            let none = self.b.int(Ty::scalar(super::nest::held(self.dtype(x))), 0);
+            return self.choose(any, &[none], |nest| vec![nest.pull(x, place)])[0];
+        }
         let brought = |nest: &mut Self, ix: &Ix| match *ix {
             Ix::At(at) => Ix::At(nest.b.select(any, at, zero)),
             lanes => lanes,

@@ -3,6 +3,8 @@
 // Each user takes a part of it.
 #![allow(dead_code)]
 
+#[path = "../guarded/mod.rs"]
+mod guarded;
 #[path = "../instant/mod.rs"]
 mod instant;
 
@@ -10,6 +12,7 @@ use bytes::Bytes;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use guarded::Guarded;
 use instant::{difference, instant};
 use mithril_ir::dim::Symbol;
 use mithril_ir::dtype::DType;
@@ -25,7 +28,6 @@ use mithril_passes::pipeline::Pipeline;
 use mithril_runtime::code::Code;
 use mithril_runtime::execute::Executable;
 use mithril_runtime::kernel::{Kernel, copy};
-use mithril_runtime::memory::Block;
 use mithril_runtime::threads::Pool;
 
 /// A function of this signature and body; `t` stands for `tensor`.
@@ -133,13 +135,10 @@ impl Native {
         }
         let symbols: Vec<i64> = self.plan.symbols.iter().map(|s| sizes[s]).collect();
         let bytes = executable.result_bytes(&symbols).expect("sizes");
-        let mut blocks: Vec<Block> =
-            bytes.iter().map(|&n| Block::new(n).expect("memory")).collect();
-        blocks.iter_mut().for_each(|block| block.as_mut_slice().fill(0xA5));
-        let held: Vec<Block> =
-            args.iter().map(|t| Block::copy_of(t.bytes()).expect("memory")).collect();
-        let from: Vec<*const u8> = held.iter().map(|b| b.as_ptr() as *const u8).collect();
-        let to: Vec<*mut u8> = blocks.iter().map(Block::as_ptr).collect();
+        let made: Vec<Guarded> = bytes.iter().map(|&n| Guarded::aligned(&vec![0xCC; n])).collect();
+        let held: Vec<Guarded> = args.iter().map(|t| Guarded::new(t.bytes())).collect();
+        let from: Vec<*const u8> = held.iter().map(|b| b.start() as *const u8).collect();
+        let to: Vec<*mut u8> = made.iter().map(Guarded::start).collect();
         // SAFETY: the blocks have the sizes that the program says.
         unsafe { executable.run(&from, &symbols, &to, &Pool::new(1)) }.expect("it runs");
         let shape_of = |i: usize| -> (DType, Vec<usize>) {
@@ -151,11 +150,13 @@ impl Native {
                 .map(|d| d.evaluate(&|s| sizes.get(s).copied()).expect("a known dim") as usize);
             (ty.dtype, dims.collect())
         };
-        let read = |(i, block): (usize, &Block)| {
+        let read = |(i, result): (usize, &Guarded)| {
             let (dtype, shape) = shape_of(i);
-            Tensor::from_bytes(dtype, shape, block.as_slice().to_vec()).expect("the result's size")
+            Tensor::from_bytes(dtype, shape, result.read()).expect("the result's size")
         };
-        blocks.iter().enumerate().map(read).collect()
+        let unchanged = held.iter().zip(args).all(|(held, arg)| held.read() == arg.bytes());
+        assert!(unchanged, "something wrote to an argument\n{}", self.source());
+        made.iter().enumerate().map(read).collect()
     }
 }
 
