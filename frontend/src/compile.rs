@@ -161,8 +161,8 @@ pub enum Code {
 /// What native code is made for, where a model leaves it open.
 #[derive(Clone, Debug, Default)]
 pub struct Settled {
-    /// Ranks of inputs.
-    pub ranks: Vec<(String, usize)>,
+    /// Dims of inputs: their number, and what is known of each.
+    pub inputs: Vec<(String, Vec<DimSpec>)>,
     /// Shapes of params and states.
     pub sizes: Vec<(String, Shape)>,
 }
@@ -389,8 +389,7 @@ impl Program {
             return Diagnostic::new("the program has code already").err();
         };
         let (block, mut options) = (&origin.0, origin.1.lower.clone());
-        let open = |(name, rank): &(String, usize)| (name.clone(), vec![DimSpec::Any; *rank]);
-        options.shapes.extend(settled.ranks.iter().map(open));
+        options.shapes.extend(settled.inputs.iter().cloned());
         let shapes = Shapes { args: settled.sizes.clone(), symbols: Vec::new() };
         let (mut watch, mut recipe) = (Watch::default(), self.recipe.clone());
         let logical = watch.time("lower", || lower(block, &options)).map_err(at_a_call)?;

@@ -9,6 +9,8 @@ mod group;
 pub mod strides;
 mod views;
 
+pub use views::joins_many;
+
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Function, Operation, Value};

@@ -1,5 +1,8 @@
 """Blocks where numbers end: the largest, the smallest, an axis too many, more than there is."""
 
+import subprocess
+import sys
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -284,3 +287,65 @@ def test_only_what_may_be_empty_begins_with_the_least():
         shapes = {} if shape is None else {"input": shape}
         source = ml.compile(Softmax(axis=-1), ml.NumpyBackend(), shapes=shapes).code
         assert ("initial=-np.inf" in source) == begins
+
+
+@pytest.mark.parametrize("backend", [ml.CpuBackend(), ml.CBackend()], ids=["cpu", "c"])
+def test_native_code_without_shapes_broadcasts_as_numpy(backend):
+    model = Model()
+    model |= ml.models.Add()(left="a", right="b", output="y")
+    compiled = ml.compile(model, backend, inference=True)
+    trained = ml.compile(model, backend, trainable_keys=["a", "b"])
+    draw = np.random.default_rng(0).standard_normal
+    shapes = [((3, 4), (3, 4)), ((3, 1), (3, 4)), ((1, 4), (3, 1)), ((0, 4), (1, 4))]
+    for one, other in [*shapes, ((2, 1, 3), (5, 1)), ((2, 4), (2, 4))]:
+        a, b = draw(one).astype("float32"), draw(other).astype("float32")
+        got = compiled.evaluate({}, {"a": a, "b": b})["y"]
+        np.testing.assert_array_equal(got, a + b)
+        seed = np.ones_like(a + b)
+        gradients = trained.evaluate({"a": a, "b": b}, {}, output_gradients={"y": seed})[1]
+        assert [gradients[n].shape for n in "ab"] == [one, other]
+    with pytest.raises(ml.MithrilError, match="do not fit together"):
+        compiled.evaluate({}, {"a": np.ones(3, "float32"), "b": np.ones(4, "float32")})
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_arrays_of_another_byte_order(name):
+    compiled = ml.compile(ml.models.Relu(), BACKENDS[name](), shapes={"input": [2]}, inference=True)
+    got = compiled.evaluate({}, {"input": np.array([1.5, -2.0], ">f4")})["output"]
+    np.testing.assert_array_equal(np.asarray(got), [1.5, 0.0])
+
+
+def test_what_torch_lacks_for_unsigned_integers_is_said():
+    pytest.importorskip("torch")
+    model = Model()
+    a, b = (ml.IOKey(name, dtype="uint32") for name in "ab")
+    model |= ml.models.Add()(left=a, right=b, output="y")
+    compiled = ml.compile(model, ml.TorchBackend(), shapes={"a": [2], "b": [2]}, inference=True)
+    one = np.ones(2, "uint32")
+    with pytest.raises(ml.BackendError, match="Backend does not support operation of this dtype"):
+        compiled.evaluate({}, {"a": one, "b": one})
+
+
+OF_WIDE_INTEGERS = """
+import numpy as np, mithril as ml
+from mithril.models import Embedding, Linear, Model, Sum
+narrow, most = Model(), np.array([2**31 - 1] * 3, "int32")
+narrow |= Sum(axis=0)(input=ml.IOKey("x", dtype="int32"), output="y")
+wide = Model()
+wide += Embedding(10, 8)(input=ml.IOKey("ids", dtype="int64"), output="e")
+wide += Linear(3)(output="y")
+before = ml.compile(narrow, ml.JaxBackend(), shapes={"x": [3]}, inference=True)
+first = ml.compile(wide, ml.JaxBackend(), shapes={"ids": ["b", "t"]})
+ids = np.array([[1, 2, 3]])
+print(first.evaluate(first.randomize_params(seed=0), {"ids": ids})["y"].shape)
+for compiled in (before, ml.compile(narrow, ml.JaxBackend(), shapes={"x": [3]}, inference=True)):
+    y = compiled.evaluate({}, {"x": most})["y"]
+    print(y.dtype, int(y))
+"""
+
+
+def test_integers_of_jax_are_what_they_say_with_and_without_64_bits():
+    pytest.importorskip("jax")
+    command = [sys.executable, "-c", OF_WIDE_INTEGERS]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.stdout.splitlines() == ["(1, 3, 3)", *["int32 2147483645"] * 2], run.stderr

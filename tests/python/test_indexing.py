@@ -35,6 +35,15 @@ INDICES = [
     (..., [0, 2], -1),
     (..., None, [[0], [2]], slice(None)),
     (slice(1), ..., [0]),
+    slice(None, None, -2),
+    (slice(None, None, -2), slice(None, None, -3)),
+    (..., slice(3, 0, -1)),
+    (..., slice(-1, -9, -2)),
+    (..., slice(9, -3, -1)),
+    (..., slice(-9, None, -1)),
+    (..., slice(None, -1, -1)),
+    (..., slice(None, -4, -1)),
+    (0, slice(1, None, -1), slice(-2, 0, -2)),
 ]
 
 
@@ -74,3 +83,21 @@ def test_an_array_of_indices_has_a_gradient(backend):
     _, gradients = compiled.evaluate(params, {}, output_gradients={"z": backend.array(seed)})
     got = backend.to_numpy(gradients["x"]).tolist()
     assert got == [[1, 0, 2], [4, 0, 8]]
+
+
+def test_a_step_is_not_0(backend):
+    with pytest.raises(ml.MithrilError, match="the step of a slice is 0"):
+        indexed(slice(None, None, 0), backend, [2, 3, 4])
+
+
+def test_slices_that_go_backward_have_gradients(backend):
+    model = Model()
+    model |= Buffer()(input="x", output="y")
+    model |= Buffer()(input=model.y[:, 4:0:-2], output="z")
+    compiled = ml.compile(model, backend, shapes={"x": ["n", 6]}, trainable_keys=["x"])
+    g = np.arange(6.0).reshape(3, 2)
+    x = backend.array(np.zeros((3, 6)))
+    got = compiled.evaluate({"x": x}, {}, output_gradients={"z": backend.array(g)})[1]["x"]
+    want = np.zeros((3, 6))
+    want[:, 4:0:-2] = g
+    np.testing.assert_array_equal(backend.to_numpy(got), want)

@@ -66,10 +66,10 @@ pub fn lower(function: &Function, isa: &Isa, packing: Option<&Packing>) -> Resul
 }
 
 fn loops(function: &Function, isa: &Isa, packing: Option<&Packing>) -> Result<Lowered> {
-    if let Some(op) = single(function, |a| matches!(a, Access::Contract)) {
+    if let Some(op) = single(function, |op| matches!(op.op.access, Access::Contract)) {
         return contraction::lower(function, op, isa, packing);
     }
-    if let Some(op) = single(function, is_attention) {
+    if let Some(op) = single(function, |op| is_attention(&op.op.access)) {
         return attention::lower(function, op, isa);
     }
     if let Some(op) = single(function, alone::is_alone) {
@@ -80,10 +80,10 @@ fn loops(function: &Function, isa: &Isa, packing: Option<&Packing>) -> Result<Lo
 
 /// How the kernel would have one of its arguments, if that is constant.
 pub fn packing(function: &Function, isa: &Isa) -> Option<Packing> {
-    let dot = single(function, |a| matches!(a, Access::Contract))?;
+    let dot = single(function, |op| matches!(op.op.access, Access::Contract))?;
     contraction::packing(function, dot, isa)
 }
 
-fn single(function: &Function, access: fn(&Access) -> bool) -> Option<&Operation> {
-    function.ops.iter().find(|op| access(&op.op.access))
+fn single(function: &Function, is: fn(&Operation) -> bool) -> Option<&Operation> {
+    function.ops.iter().find(|op| is(op))
 }

@@ -327,7 +327,7 @@ class Costs:
         """
     def table(self, /, depth: SupportsIndex = 1) -> str:
         """
-        The table down to `depth`.
+        The table down to `depth`; of the whole model alone for 0 and less.
         """
     @property
     def total(self, /) -> Cost | None:
@@ -659,6 +659,11 @@ class Program:
     def timings(self, /) -> list[tuple[str, float]]:
         """
         Seconds that each stage took.
+        """
+    @property
+    def widens(self, /) -> bool:
+        """
+        Whether its source turns 64-bit types on, which JAX else has not.
         """
 
 @final

@@ -67,7 +67,8 @@ class Arguments:
             masked = isinstance(value, np.ma.MaskedArray)
             if masked or value.dtype.name != self.dtypes.get(name):
                 return value
-            return self.backend.from_numpy(np.asarray(value))
+            # In this machine's order of bytes.
+            return self.backend.from_numpy(np.asarray(value, value.dtype.newbyteorder("=")))
 
         return {name: converted(name, value) for name, value in arrays.items()}
 

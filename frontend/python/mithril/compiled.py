@@ -68,7 +68,11 @@ class CompiledModel:
                 f"`file_path` is where Python source is written\n  got: {self._file_path!r} for "
                 f"{backend!r}, which makes native code\n  hint: `ml.NumpyBackend()` writes source"
             )
-        self._program = program = self._compiled(self._options["shapes"])
+        program = self._compiled(self._options["shapes"])
+        if program.widens and not backend.wide:
+            backend.widen()
+            program = self._compiled(self._options["shapes"])
+        self._program = program
         arguments = program.arguments
         self._roles = {a.name: a.role for a in arguments}
         self._params = [a.name for a in arguments if a.role == "param"]

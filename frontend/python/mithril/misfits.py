@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from .errors import MithrilError
+from .errors import BackendError, MithrilError
 
 if TYPE_CHECKING:
     from . import _core
@@ -25,10 +25,15 @@ def raise_misfit(
     `compiled`, given their shapes, says. Nothing, where that finds nothing wrong.
 
     Errors: `MithrilError` with the blocks, the terminals and the dims that do not fit, or for a
-    lack of memory.
+    lack of memory; `BackendError` for what the framework has not.
     """
     if backend.lacks_memory(cause):
         raise MithrilError(f"Out of memory\n  got: {cause}") from cause
+    if isinstance(cause, NotImplementedError) or "Promotion for uint" in str(cause):
+        raise BackendError(
+            f"Backend does not support operation of this dtype\n  backend: {backend.kind}"
+            f"\n  got: {cause}\n  hint: another dtype, or another backend"
+        ) from cause
     arguments = program.arguments
     if not any(dim.startswith("*") for argument in arguments for dim in argument.dims):
         return

@@ -8,6 +8,7 @@ use mithril_ir::op::Class;
 use mithril_ir::shape::Shape;
 
 use super::elementwise::{ANY, NUMBER, done, one};
+use super::indexer::Bounds;
 use super::parameter::{required, with};
 use super::shape::LAYOUT;
 use super::{BASE, Default, Entry, Group, Kind, Meaning, Parameter, Value, data, out};
@@ -35,7 +36,7 @@ pub(super) const BLOCKS: &[Entry] = &[
                 let mut computed = cx.computed()?.into_iter();
                 let [start, limit] = [0, 1].map(|i| bound_of(&parts[i], &mut computed));
                 done(slice(
-                    cx,
+                    cx.var("input"),
                     &[(
                         cx.int("axis"),
                         start.unwrap_or(Dim::Const(0)),
@@ -201,9 +202,8 @@ pub(super) fn bound_of(part: &Setting, computed: &mut dyn Iterator<Item = Dim>) 
     }
 }
 
-/// `input` from start to limit by step, of several axes.
-pub(super) fn slice<'a>(cx: &Cx<'a>, bounds: &[(i64, Dim, Dim, i64)]) -> Var<'a> {
-    let x = cx.var("input");
+/// x from start to limit by step, of several axes.
+pub(super) fn slice<'a>(x: Var<'a>, bounds: &[Bounds]) -> Var<'a> {
     if bounds.is_empty() {
         return x;
     }

@@ -13,11 +13,16 @@ use super::index::{bound_of, slice};
 use crate::lower::Cx;
 use crate::setting::Setting;
 
+/// An axis, where its part starts and ends, and the step.
+pub(super) type Bounds = (i64, Dim, Dim, i64);
+
 /// What an index does, sorted by what it is done with.
 #[derive(Default)]
 struct Plan<'a> {
-    bounds: Vec<(i64, Dim, Dim, i64)>,
+    bounds: Vec<Bounds>,
     reversed: Vec<i64>,
+    /// What is left of the axes when they are reversed.
+    strided: Vec<Bounds>,
     /// Axes read at one index that is data.
     taken: Vec<(i64, Var<'a>)>,
     /// Axes read at one index.
@@ -35,10 +40,11 @@ pub(super) fn lower(cx: &Cx) -> Result<Vec<Value>> {
     let setting = cx.settings.get("index");
     let items = setting.as_list().unwrap_or(std::slice::from_ref(setting));
     let plan = plan(cx, items)?;
-    let mut value = slice(cx, &plan.bounds);
+    let mut value = slice(cx.var("input"), &plan.bounds);
     if !plan.reversed.is_empty() {
         value = value.unary("reverse", &[("axes", plan.reversed[..].into())]);
     }
+    value = slice(value, &plan.strided);
     // Each of these axes keeps a place of size 1, so that the numbers of the others stay.
     for (axis, index) in plan.taken {
         let attrs = [("axis", axis.into())];
@@ -219,15 +225,42 @@ fn cut<'a>(
     }
     let mut dims = dims.into_iter();
     let [start, limit] = [0, 1].map(|i| bound_of(&parts[i], &mut dims));
-    match (&parts[2], &start, &limit) {
-        (Setting::Int(-1), None, None) => plan.reversed.push(axis),
-        (Setting::None, None, None) => {}
-        (step, _, _) => plan.bounds.push((
-            axis,
-            start.unwrap_or(Dim::Const(0)),
-            limit.unwrap_or(Dim::Unknown),
-            step.as_int().unwrap_or(1),
-        )),
+    let step = parts[2].as_int().unwrap_or(1);
+    if step == 0 {
+        return Diagnostic::new("the step of a slice is 0").expected("another integer").err();
+    }
+    let (from, to) = match step > 0 {
+        true => (start.unwrap_or(Dim::Const(0)), limit.unwrap_or(Dim::Unknown)),
+        false => backward(cx, axis, start, limit)?,
+    };
+    let whole = |from: &Dim, to: &Dim| *from == Dim::Const(0) && to.is_unknown();
+    if step < 0 {
+        plan.reversed.push(axis);
+        if step < -1 {
+            plan.strided.push((axis, Dim::Const(0), Dim::Unknown, -step));
+        }
+    }
+    if !whole(&from, &to) || step > 1 {
+        plan.bounds.push((axis, from, to, step.max(1)));
     }
     Ok(())
+}
+
+/// The part that a slice goes through from its end: from behind `limit` up to `start`.
+fn backward(cx: &Cx, axis: i64, start: Option<Dim>, limit: Option<Dim>) -> Result<(Dim, Dim)> {
+    let one = Dim::Const(1);
+    let to = match start {
+        Some(start) if start.as_const() != Some(-1) => &start + &one,
+        _ => Dim::Unknown,
+    };
+    let from = match limit {
+        // Behind the last one.
+        Some(limit) if limit.as_const() == Some(-1) => {
+            let shape = cx.var("input").shape();
+            shape.dims[shape.dims.len() - shape.axis_from_back(axis)?].clone()
+        }
+        Some(limit) => &limit + &one,
+        None => Dim::Const(0),
+    };
+    Ok((from, to))
 }

@@ -51,10 +51,10 @@ impl Costs {
         self.0.iter().find(|block| block.path == path).cloned().map(Cost)
     }
 
-    /// The table down to `depth`.
+    /// The table down to `depth`; of the whole model alone for 0 and less.
     #[pyo3(signature = (depth=1))]
-    fn table(&self, depth: usize) -> String {
-        blocks::table(&self.0, depth).text()
+    fn table(&self, depth: i64) -> String {
+        blocks::table(&self.0, depth.max(0) as usize).text()
     }
 
     fn __str__(&self) -> String {

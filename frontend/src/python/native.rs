@@ -21,6 +21,7 @@ use super::check::{Binding, Checker, Dicts, Group, Signature, Wrong, dicts};
 use super::fault::{Answer, Fault, guarded};
 use super::program::{Bytes, Explanation, memory};
 use crate::compile::{Program, Settled};
+use crate::lower::DimSpec;
 use crate::naming::symbol;
 use crate::native::{Part, aside, background};
 use call::{Call, Machine, Taken};
@@ -133,10 +134,18 @@ impl Native {
             self.keep(variant.clone());
             return Ok(Some(variant.clone()));
         }
-        let settled = settled(&self.checker.signature, &binding);
+        let made = |ones: bool| -> Answer<(Settled, Arc<Variant>)> {
+            let settled = settled(&self.checker.signature, &binding, ones);
+            let program = py.detach(|| self.program.settle(&settled))?;
+            Ok((settled, self.variant(py, Arc::new(program))?))
+        };
+        let mut found = made(false)?;
+        // What is broadcast is known to be.
+        if !fits(&&found.1) {
+            found = made(true).ok().filter(|(_, other)| fits(&other)).unwrap_or(found);
+        }
+        let (settled, variant) = found;
         log(py, &self.program.name, &settled, variants.len())?;
-        let program = py.detach(|| self.program.settle(&settled))?;
-        let variant = self.variant(py, Arc::new(program))?;
         self.keep(variant.clone());
         Ok(Some(variant))
     }
@@ -226,20 +235,24 @@ fn interruptible<T: Send + 'static>(
 }
 
 /// What an open program gets code for: ranks, and the sizes that params and states have, are as they
-/// are in a call; other sizes stay open.
-fn settled(signature: &Signature, binding: &Binding) -> Settled {
+/// are in a call, and so are sizes of 1 with `ones`; others stay open.
+fn settled(signature: &Signature, binding: &Binding, ones: bool) -> Settled {
     let mut settled = Settled::default();
     for slot in signature.slots.iter().filter(|slot| slot.group != Group::OutputGradients) {
         let lead = slot.lead.and_then(|lead| binding.leads[lead].as_deref());
         let lead = lead.unwrap_or_default();
-        let dims = &slot.ty.shape.dims;
+        let known = |dim: &Dim| signature.evaluate(dim, binding).map_or(dim.clone(), Dim::Const);
+        let dims = slot.ty.shape.dims.iter().map(known);
+        let sizes: Vec<Dim> = lead.iter().map(|&size| Dim::Const(size)).chain(dims).collect();
         // The input whose rank it is, not what follows from that.
         if slot.ty.shape.lead.as_ref().is_some_and(|own| *own == symbol(&slot.name)) {
-            settled.ranks.push((slot.name.to_string(), lead.len() + dims.len()));
+            let spec = |size: &Dim| match ones && size.as_const() == Some(1) {
+                true => DimSpec::Number(1),
+                false => DimSpec::Any,
+            };
+            settled.inputs.push((slot.name.to_string(), sizes.iter().map(spec).collect()));
         }
         if matches!(slot.group, Group::Params | Group::State) {
-            let known = |dim| signature.evaluate(dim, binding).map_or(dim.clone(), Dim::Const);
-            let sizes = lead.iter().map(|&size| Dim::Const(size)).chain(dims.iter().map(known));
             settled.sizes.push((slot.name.to_string(), Shape::new(sizes)));
         }
     }
@@ -248,7 +261,13 @@ fn settled(signature: &Signature, binding: &Binding) -> Settled {
 
 /// Tells Python's log of code that is made at a call.
 fn log(py: Python<'_>, name: &str, settled: &Settled, before: usize) -> PyResult<()> {
-    let ranks = settled.ranks.iter().map(|(name, rank)| format!("{name} of rank {rank}"));
+    let rank = |(name, dims): &(String, Vec<DimSpec>)| {
+        let ones = (0..dims.len()).filter(|&at| dims[at] == DimSpec::Number(1));
+        let ones: Vec<String> = ones.map(|at| at.to_string()).collect();
+        let spread = if ones.is_empty() { "" } else { ", broadcast along " };
+        format!("{name} of rank {}{spread}{}", dims.len(), ones.join(" and "))
+    };
+    let ranks = settled.inputs.iter().map(rank);
     let sizes = settled.sizes.iter().map(|(name, shape)| format!("{name} of {shape}"));
     let shapes = ranks.chain(sizes).collect::<Vec<_>>().join(", ");
     let text = match before {

@@ -11,6 +11,7 @@ use mithril_passes::pass::Limit;
 use mithril_passes::pipeline::{Effort, Level};
 use mithril_passes::rules::Class;
 use mithril_passes::table::Table;
+use mithril_source::python::{Framework, wants_wide};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
@@ -311,6 +312,12 @@ impl Program {
     #[getter]
     fn module(&self) -> Answer<String> {
         guarded(|| Ok(mithril_ir::text::print(&self.program.module)))
+    }
+
+    /// Whether its source turns 64-bit types on, which JAX else has not.
+    #[getter]
+    fn widens(&self) -> bool {
+        self.target == Target::Framework(Framework::Jax) && wants_wide(&self.program.module)
     }
 
     /// The arguments in their order.

@@ -248,7 +248,7 @@ impl<'f> Grouping<'f> {
             | Access::Find { .. }
             | Access::KeySplit
             | Access::KeyFold => Core::Alone,
-            _ if is_scan(op) => Core::Alone,
+            _ if is_scan(op) || views::joins_many(op) => Core::Alone,
             _ => Core::Loops { space: result, rows: None },
         }
     }

@@ -19,6 +19,7 @@ pub enum Place {
 /// Whether every kernel that reads the operation's result computes it anew.
 pub fn is_view(function: &Function, op: &Operation) -> bool {
     match op.op.kind {
+        Kind::Layout if joins_many(op) => false,
         Kind::Layout | Kind::Dim | Kind::Barrier => true,
         Kind::Constant => match op.op.access {
             Access::Literal => is_small(function, op.result()),
@@ -33,6 +34,15 @@ pub fn is_view(function: &Function, op: &Operation) -> bool {
         | Kind::Composite
         | Kind::Call => false,
     }
+}
+
+/// The most parts that loops look through for an element.
+const FEW: usize = 4;
+
+/// Whether it concatenates so many parts that copying each to its place is less work than looking
+/// for the part of each element.
+pub fn joins_many(op: &Operation) -> bool {
+    op.op.access == Access::Concat && op.operands.len() > FEW
 }
 
 /// Literals of a few elements are part of the code.

@@ -1,5 +1,7 @@
-//! Operations that are a kernel of their own: running sums, orders, places of extremes, scatters.
+//! Operations that are a kernel of their own: running sums, orders, places of extremes, scatters,
+//! concatenations of many parts.
 
+mod concat;
 mod find;
 mod scatter;
 mod sort;
@@ -10,6 +12,7 @@ use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Function, Operation};
 use mithril_ir::op::access::{Access, Fold};
 use mithril_ir::scalar::Prim;
+use mithril_passes::outline::joins_many;
 
 use super::fold::product;
 use super::index::{Index, Ix};
@@ -19,15 +22,16 @@ use super::{Isa, Lowered};
 use crate::code::{Ty, V};
 use crate::scalar;
 
-pub fn is_alone(access: &Access) -> bool {
-    matches!(
-        access,
+pub fn is_alone(op: &Operation) -> bool {
+    let always = matches!(
+        op.op.access,
         Access::Running(_)
             | Access::Sort { .. }
             | Access::Find { .. }
             | Access::ScatterAdd
             | Access::ScatterAddAlong
-    )
+    );
+    always || joins_many(op)
 }
 
 pub fn lower(function: &Function, op: &Operation, isa: &Isa) -> Result<Lowered> {
@@ -67,6 +71,7 @@ impl Alone<'_> {
             Access::Running(fold) => self.lines(|own, place, axis| own.running(place, axis, fold)),
             Access::Sort { places } => self.order(places),
             Access::Find { greatest } => self.find(greatest),
+            Access::Concat => self.concat(),
             _ => self.scatter(),
         }
     }

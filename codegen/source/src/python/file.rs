@@ -85,10 +85,11 @@ impl<'m> File<'m> {
 
     /// Whether sums of integers of this dtype come out in another one unless told otherwise.
     pub fn widens(&self, dtype: DType) -> bool {
-        let word = if self.dialect.narrow && !self.wide { 32 } else { 64 };
+        // JAX does where another file of the process turns 64-bit types on.
+        let narrow = self.dialect.narrow && !self.wide;
         // torch adds even these up as signed ones.
         let signed = self.framework == Framework::Torch && dtype == DType::U64;
-        dtype.is_int() && (dtype.bits() < word || signed)
+        dtype.is_int() && (dtype.bits() < 64 || narrow || signed)
     }
 
     pub fn dtype(&self, dtype: DType) -> Result<Expr> {
@@ -315,9 +316,8 @@ impl<'m> File<'m> {
 }
 
 /// Whether the module needs 64-bit elements: those of floats, if only to accumulate in, or of
-/// integer arguments. Integers
-/// made inside are indices and counts, for which 32 bits do.
-fn wants_wide(module: &Module) -> bool {
+/// integer arguments. Integers made inside are indices and counts, for which 32 bits do.
+pub fn wants_wide(module: &Module) -> bool {
     let is_wide = |dtype: DType| matches!(dtype, DType::F64 | DType::U64);
     let named = |attr: &Attr| matches!(attr, Attr::DType(dtype) if is_wide(*dtype));
     let inside = |f: &Arc<Function>| {

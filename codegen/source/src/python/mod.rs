@@ -23,6 +23,7 @@ mod scan;
 mod slices;
 mod template;
 
+pub use file::wants_wide;
 pub use framework::Framework;
 
 /// What to call things in the file.

@@ -439,6 +439,10 @@ class Backend(ABC):
         """Whether 64-bit integers are what they say."""
         return True
 
+    def widen(self) -> None:
+        """Makes them be that, for the whole process."""
+        raise AssertionError(f"{self!r} has them")
+
     @property
     def samples(self) -> dict[str, Array]:
         """A 2 x 3 array of every dtype: the check of calls learns from them."""

@@ -33,7 +33,7 @@ class JaxBackend(Backend):
 
     def _device(self, device: str | None) -> Any:
         if self.dtype.bits == 64:
-            self.framework.config.update("jax_enable_x64", True)
+            self.widen()
         self.jnp = self.framework.numpy
         if device is None:
             return None
@@ -73,6 +73,9 @@ class JaxBackend(Backend):
     @property
     def wide(self) -> bool:
         return bool(self.framework.config.jax_enable_x64)
+
+    def widen(self) -> None:
+        self.framework.config.update("jax_enable_x64", True)
 
     def runner(
         self, program: Program, namespace: Namespace, *, jit: bool
