@@ -221,13 +221,23 @@ pub fn sigmoid(x: Val) -> Val {
     one / (factor.mul_add(series_less_one(r), cut) + sum)
 }
 
-/// `1 / (1 + exp(-y))`, where y is `x * (c + a * x * x)`. By the rounding of that cube the power has
-/// fewer digits than [`exp`] gives, so one of 2 does.
+/// `1 / (1 + exp(-y))`, where y is `x * (c + a * x * x)`.
 pub fn cubic_sigmoid(x: Val, a: f64, c: f64) -> Val {
+    x.number(1.0) / cubic_divisor(x, a, c)
+}
+
+/// `x / (1 + exp(-y))` for the same y.
+pub fn cubic_gate(x: Val, a: f64, c: f64) -> Val {
+    x / cubic_divisor(x, a, c)
+}
+
+/// `1 + exp(-y)`. By the rounding of that cube the power has fewer digits than [`exp`] gives, so one
+/// of 2 does.
+fn cubic_divisor(x: Val, a: f64, c: f64) -> Val {
     let cube = |by: f64| x * (x * x).mul_add(a * by, c * by);
     let power = match x.calls() {
         true => unary_float(Prim::Exp, cube(-1.0)),
         false => exp2(cube(-std::f64::consts::LOG2_E)),
     };
-    x.number(1.0) / (power + 1.0)
+    power + 1.0
 }

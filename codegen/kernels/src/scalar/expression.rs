@@ -48,7 +48,7 @@ pub fn expression(
                 build(b, [of(x)], |[x]| exp::cubic_sigmoid(x, a, c))
             }
             (Some(Shape::CubicGate(x, [a, c])), _) => {
-                build(b, [of(x)], |[x]| x * exp::cubic_sigmoid(x, 2.0 * a, 2.0 * c))
+                build(b, [of(x)], |[x]| exp::cubic_gate(x, 2.0 * a, 2.0 * c))
             }
             (None, Node::Const(x)) => constant(b, own, Scalar::number(own, x), lanes),
             (None, Node::Var(v)) => b.splat(args[v as usize], lanes),
