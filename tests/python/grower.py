@@ -109,8 +109,8 @@ class Grower:
             return None
 
     def finite(self, x: Value) -> Value:
-        """Without infinities: targets differ in the softmax of what has some, and PyTorch's GELU of
-        one is NaN."""
+        """Without infinities, and what has infinite squares: targets differ in the softmax of what
+        has some, and PyTorch's GELU of one and layer norm of the other are NaN."""
         return self.apply(Tanh(), x) if self.special else x
 
     def log_of_exp(self, power: Value) -> Value:
@@ -215,7 +215,7 @@ class Grower:
             lambda: self.apply(Softmax(), self.finite(x)),
             lambda: self.apply(LogSoftmax(), self.finite(x)),
             lambda: x / ((x * x).mean(axis=-1, keepdim=True) + 0.01).sqrt(),
-            lambda: self.block(LayerNorm(eps=0.01), x),
+            lambda: self.block(LayerNorm(eps=0.01), self.finite(x)),
             lambda: self.block(RMSNorm(eps=0.01), x),
         ]
         self.keep(self.choose.choice(ways)(), shape)
