@@ -1,5 +1,5 @@
 # Everything is set up in .venv/ and target/ of this checkout; a second run sets up nothing.
-export PATH := $(PATH):$(HOME)/.cargo/bin
+export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/lib/llvm-22/bin
 comma := ,
 
 # Frameworks to install for the demo, and to run it on: numpy,torch,jax. By default what is there.

@@ -82,6 +82,10 @@ install_llvm() {
     has_llvm || say "without LLVM 22 there is no native code: CpuBackend will say so, all else works"
 }
 
+has_clang() {
+    command -v clang >/dev/null || [ -x /usr/lib/llvm-22/bin/clang ]
+}
+
 # Whether a Python runs and has a module.
 runs() {
     "$1" -c "import $2" 2>/dev/null
@@ -130,4 +134,6 @@ check_cargo
 # torch.compile, which the tests run, compiles C++.
 case " $* " in *" torch test "* | *" torch "*" test "*) command -v c++ >/dev/null || apt g++ ;; esac
 case " $* " in *" llvm "*) install_llvm ;; esac
+# C is tested with it, too.
+case " $* " in *" test "*) has_clang || (apt clang-22 libclang-rt-22-dev) || say "going on without clang" ;; esac
 install_lists $(printf '%s\n' "$@" | grep -vx llvm)

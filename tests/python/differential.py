@@ -20,7 +20,7 @@ import references
 
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}
 # These lose digits to cancellation whoever works them out; near 0, or of numbers far from it.
-CONDITIONED = {"gelu", "gelu_tanh", "layer_norm"}
+CONDITIONED = {"gelu", "gelu_tanh", "gelu_tanh_gradient", "layer_norm"}
 # What a framework, or the emitter, says of a dtype that it does not compute in.
 REFUSALS = re.compile(r"NotImplementedError|Backend does not support|RuntimeError: Promotion")
 # How many cases of which operations differ, by kind and framework.
