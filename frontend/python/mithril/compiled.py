@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
-import linecache
 import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
-from zlib import crc32
 
-from . import _core
+from . import _core, drawing
 from .arguments import Arguments
-from .deferred import Deferred
 from .errors import BackendError, MithrilError, TerminalError, UsageError, shown
 from .misfits import raise_misfit
 from .reports import reported
 from .seeds import ArraySeeds, Seeds, listed
-from .sources import executed, path_text, write_constants, write_source
+from .sources import namespace, path_text, write_source
 
 if TYPE_CHECKING:
     from .backends.base import Backend
@@ -28,8 +23,6 @@ __all__ = ["CompiledModel"]
 Array = Any
 Arrays = dict[str, Array]
 OutputGradients = Any
-
-_numbers = itertools.count()
 
 
 class CompiledModel:
@@ -111,22 +104,7 @@ class CompiledModel:
         self._joint = getattr(self._runner, "joint", None) if quick else None
 
     def _namespace(self) -> dict[str, Any]:
-        """The generated source, run: from its file where there is one, else from memory."""
-        source = self._program.source
-        constants = self._program.constants
-        if self._file_path is not None:
-            path = write_source(self._file_path, source)
-            if constants:
-                write_constants(path.with_suffix(".npz"), constants)
-            return executed(source, str(path.resolve()))
-        name = f"<mithril {self._program.name} {next(_numbers)}>"
-        # Tracebacks show the lines of the source.
-        linecache.cache[name] = (len(source), None, source.splitlines(True), name)
-        if not constants:
-            return executed(source, name)
-        with tempfile.TemporaryDirectory(prefix="mithril-") as folder:
-            write_constants(Path(folder) / "model.npz", constants)
-            return executed(source, name, str(Path(folder) / "model.py"))
+        return namespace(self._program, self._file_path)
 
     def __reduce__(self) -> NoReturn:
         raise UsageError(
@@ -229,28 +207,9 @@ class CompiledModel:
         Where their shapes depend on inputs that were not given with `shapes=`, the entries take
         their values at the first `evaluate`, in place.
         """
-        if seed is None:
-            seed = int(self.backend.generator.integers(2**63))
-        elif not isinstance(seed, int) or seed < 0:
-            raise UsageError(f"`seed` is an integer of at least 0\n  got: {shown(seed)}")
-        params: Arrays = {}
-        for argument in self._program.arguments:
-            if argument.role != "param":
-                continue
-            value = Deferred(argument.name, self._drawing(argument, seed))
-            shape = argument.shape
-            params[argument.name] = value if shape is None else value.take(tuple(shape))
-        return params
+        return drawing.params(self._program, self.backend, seed)
 
     get_parameters = randomize_params
-
-    def _drawing(self, argument: _core.Argument, seed: int) -> Callable[[tuple[int, ...]], Array]:
-        return lambda shape: self.backend.initial(
-            *self._program.initial(argument.name, list(shape)),
-            shape,
-            argument.dtype,
-            (seed, crc32(argument.name.encode())),
-        )
 
     def initial_state(self, params: Arrays | None = None, inputs: Arrays | None = None) -> Arrays:
         """The state before the first call. `params` and `inputs` give the shapes that are open.
@@ -258,17 +217,7 @@ class CompiledModel:
         Errors: `MithrilError` where a shape is still open.
         """
         known = self._arguments.checker.shapes(params or {}, inputs or {})
-        state: Arrays = {}
-        for argument in self._program.arguments:
-            if argument.role == "state":
-                shape = argument.shape if argument.shape is not None else known.get(argument.name)
-                if shape is None:
-                    raise MithrilError(
-                        f"the shape of the state `{argument.name}` is not known"
-                        "\n  hint: compile with `shapes=`, or give the inputs"
-                    )
-                state[argument.name] = self._drawing(argument, 0)(tuple(shape))
-        return state
+        return drawing.state(self._program, self.backend, known)
 
     @property
     def state(self) -> Arrays:

@@ -224,7 +224,7 @@ class _Run:
 
     def _own(self, backend: Backend, value: NDArray[Any]) -> Any:
         """The array as the backend's, its floats in the backend's dtype."""
-        from .backends.base import numpy_dtype  # noqa: PLC0415
+        from .backends.dtypes import numpy_dtype  # noqa: PLC0415
 
         if value.dtype == numpy_dtype(self.backends[0].dtype):
             value = value.astype(numpy_dtype(backend.dtype))
@@ -315,7 +315,7 @@ def _drawn(
 ) -> NDArray[Any]:
     import numpy as np  # noqa: PLC0415
 
-    from .backends.base import numpy_dtype  # noqa: PLC0415
+    from .backends.dtypes import numpy_dtype  # noqa: PLC0415
 
     dtype = numpy_dtype(argument.dtype)
     if argument.role == "key":
@@ -327,7 +327,7 @@ def _drawn(
 
 def _fitting(arrays: Arrays, compiled: CompiledModel) -> Arrays:
     """The arrays in the dtypes that the program takes; integers stay integers, floats floats."""
-    from .backends.base import numpy_dtype  # noqa: PLC0415
+    from .backends.dtypes import numpy_dtype  # noqa: PLC0415
 
     wanted = {a.name: a.dtype for a in compiled._program.arguments}
     own = {}

@@ -29,7 +29,7 @@ def raise_misfit(
     """
     if backend.lacks_memory(cause):
         raise MithrilError(f"Out of memory\n  got: {cause}") from cause
-    if isinstance(cause, NotImplementedError) or "Promotion for uint" in str(cause):
+    if backend.lacks_operation(cause):
         raise BackendError(
             f"Backend does not support operation of this dtype\n  backend: {backend.kind}"
             f"\n  got: {cause}\n  hint: another dtype, or another backend"

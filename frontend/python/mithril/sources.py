@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+import linecache
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from . import _core
 from .errors import BackendError, UsageError, shown
 
-__all__ = ["executed", "path_text", "write_constants", "write_source"]
+__all__ = ["executed", "namespace", "path_text", "write_constants", "write_source"]
+
+_numbers = itertools.count()
 
 
 def path_text(path: str | os.PathLike[str], keyword: str) -> str:
@@ -33,6 +38,24 @@ def executed(source: str, name: str, file: str | None = None) -> dict[str, Any]:
         # The arrays have been read: the file need not stay open.
         namespace.pop("_constants").close()
     return namespace
+
+
+def namespace(program: _core.Program, file_path: str | None) -> dict[str, Any]:
+    """What a program's source defines: run from its file where there is one, else from memory."""
+    source, constants = program.source, program.constants
+    if file_path is not None:
+        path = write_source(file_path, source)
+        if constants:
+            write_constants(path.with_suffix(".npz"), constants)
+        return executed(source, str(path.resolve()))
+    name = f"<mithril {program.name} {next(_numbers)}>"
+    # Tracebacks show the lines of the source.
+    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+    if not constants:
+        return executed(source, name)
+    with tempfile.TemporaryDirectory(prefix="mithril-") as folder:
+        write_constants(Path(folder) / "model.npz", constants)
+        return executed(source, name, str(Path(folder) / "model.py"))
 
 
 def write_source(file_path: str, source: str) -> Path:
@@ -60,7 +83,7 @@ def write_constants(path: Path, constants: list[tuple[str, _core.DType, list[int
     """Writes the arrays that the source beside `path` reads."""
     import numpy as np  # noqa: PLC0415
 
-    from .backends.base import numpy_dtype  # noqa: PLC0415
+    from .backends.dtypes import numpy_dtype  # noqa: PLC0415
 
     arrays = {
         name: np.frombuffer(data, dtype=numpy_dtype(dtype)).reshape(shape)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from .._core import DType
 from ..errors import BackendError, UsageError, shown
+from .dtypes import numpy_dtype, samples
 
 if TYPE_CHECKING:
     import numpy as np
@@ -456,43 +457,14 @@ class Backend(ABC):
         """Whether it is how the framework says that there is not enough memory."""
         return isinstance(error, MemoryError)
 
+    def lacks_operation(self, error: Exception) -> bool:
+        """Whether it is how the framework says that it has no such operation of these dtypes."""
+        return False
+
     @property
     def jit_default(self) -> bool:
         """Whether models are compiled further by the framework where `jit=` is not given."""
         return False
-
-
-def numpy_dtype(dtype: DType) -> np.dtype[Any]:
-    """NumPy's dtype of the name, with those of ml_dtypes."""
-    import numpy as np  # noqa: PLC0415
-
-    try:
-        return np.dtype(dtype.name)
-    except TypeError:
-        import ml_dtypes  # noqa: PLC0415
-
-        made: np.dtype[Any] = np.dtype(getattr(ml_dtypes, dtype.name))
-        return made
-
-
-_samples: dict[str, dict[str, Array]] = {}
-
-
-def samples(backend: Backend) -> dict[str, Array]:
-    """A 2 x 3 array of every dtype that the framework has."""
-    key = f"{backend.kind} {backend.wide}"
-    if key not in _samples:
-        import numpy as np  # noqa: PLC0415
-
-        made = {}
-        for name in DType.names():
-            wide = name in ("int64", "uint64", "float64")
-            stored = name.startswith(("int4", "uint4", "float8"))
-            if (stored and backend.module != "numpy") or (wide and not backend.wide):
-                continue
-            made[name] = backend.from_numpy(np.zeros((2, 3), numpy_dtype(DType(name))))
-        _samples[key] = made
-    return _samples[key]
 
 
 def topk_by_sort(framework: Any, array: Array, k: int, axis: int = -1) -> tuple[Array, Array]:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from .._core import DType
 from ..errors import BackendError
-from .base import Backend, numpy_dtype
+from .base import Backend
+from .dtypes import numpy_dtype
 from .joint import JointRunner
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .base import Backend, numpy_dtype, topk_by_sort
+from .base import Backend, topk_by_sort
+from .dtypes import numpy_dtype
 from .joint import JointRunner
 
 if TYPE_CHECKING:

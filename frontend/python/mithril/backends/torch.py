@@ -151,6 +151,10 @@ class TorchBackend(Backend):
         short = isinstance(error, (MemoryError, self.framework.OutOfMemoryError))
         return short or "can't allocate memory" in str(error)
 
+    def lacks_operation(self, error: Exception) -> bool:
+        # Two ways in which it says so of unsigned integers.
+        return isinstance(error, NotImplementedError) or "Promotion for uint" in str(error)
+
     def cast(self, array: torch.Tensor, dtype: object) -> torch.Tensor:
         return array.to(self.own_dtype(dtype))
 
