@@ -10,6 +10,7 @@ use crate::attr::Attr;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dim::{Dim, Symbol};
 use crate::graph::{Argument, Function, Operation, ResultDef, Role, Value, ValueInfo};
+use crate::guards::GuardIndex;
 use crate::loc::Loc;
 use crate::op::infer::{Infer, complete_attrs, infer};
 use crate::op::{self, Op};
@@ -26,6 +27,7 @@ pub struct Builder {
     loc: RefCell<Loc>,
     error: RefCell<Option<Box<Diagnostic>>>,
     fresh: Cell<u32>,
+    guards: RefCell<GuardIndex>,
 }
 
 impl Builder {
@@ -35,6 +37,7 @@ impl Builder {
             loc: RefCell::default(),
             error: RefCell::default(),
             fresh: Cell::new(0),
+            guards: RefCell::default(),
         }
     }
 
@@ -48,13 +51,16 @@ impl Builder {
         Value(f.values.len() as u32 - 1)
     }
 
-    /// Copies the signature's arguments, guards and constraints of another function.
+    /// Copies the signature's arguments, guards and constraints of another function, and makes room
+    /// for as many operations.
     pub fn like(name: impl Into<Arc<str>>, other: &Function) -> Builder {
         let builder = Builder::new(name);
         {
             let mut f = builder.function.borrow_mut();
             f.args = other.args.clone();
-            f.values = other.values[..other.args.len()].to_vec();
+            f.values.reserve(other.values.len());
+            f.values.extend_from_slice(&other.values[..other.args.len()]);
+            f.ops.reserve(other.ops.len());
             f.constraints = other.constraints.clone();
             f.guards = other.guards.clone();
             f.external = other.external;
@@ -188,7 +194,7 @@ impl Builder {
         let mut f = self.function.borrow_mut();
         for guard in guards {
             let loc = guard.loc.inside(&self.loc.borrow());
-            f.require(Guard { loc, ..guard });
+            self.guards.borrow_mut().require(&mut f, Guard { loc, ..guard });
         }
     }
 
@@ -227,7 +233,7 @@ impl Builder {
         read(&self.function.borrow())
     }
 
-    /// Changes the function as it stands: signatures, donation, guards.
+    /// Changes the function as it stands: signatures and donation; guards only by removing all.
     pub fn with_mut<R>(&self, change: impl FnOnce(&mut Function) -> R) -> R {
         change(&mut self.function.borrow_mut())
     }

@@ -5,6 +5,10 @@ use std::ops::Range;
 
 use crate::dim::Symbol;
 
+mod near;
+
+pub use near::{did_you_mean, near_misses};
+
 /// What went wrong, where, what was got and expected, and what would mend it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Diagnostic {
@@ -17,8 +21,18 @@ pub struct Diagnostic {
     pub hint: Option<String>,
     /// The bytes of the source text it points at, where there is a text.
     pub span: Option<Range<usize>>,
-    /// A rank variable that would have to show so many more trailing dims.
-    pub needs_rank: Option<(Symbol, usize)>,
+    /// The rank variable that is the cause, where more must be known of one.
+    pub needs_rank: Option<NeedsRank>,
+}
+
+/// What a rule must know of a rank variable.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NeedsRank {
+    pub lead: Symbol,
+    /// How many more trailing dims it must show; the whole rank, where there is no number.
+    pub trailing: Option<usize>,
+    /// The rank that it must have for the value to fit, where there is but one.
+    pub rank: Option<usize>,
 }
 
 pub type Result<T, E = Box<Diagnostic>> = std::result::Result<T, E>;
@@ -83,44 +97,3 @@ impl fmt::Display for Diagnostic {
 }
 
 impl std::error::Error for Diagnostic {}
-
-/// The candidates nearest to `name` by edit distance, best first, at most three: for hints.
-pub fn near_misses<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
-    let count = name.chars().count();
-    // Of a short name, half must be there to be meant.
-    let limit = (1 + count / 3).min((count / 2).max(1));
-    // What begins with the other, or has it as a word, is meant: `dim` for `dimension`.
-    let begins = |a: &str, b: &str| b.len() >= 3 && a.split('_').any(|word| word.starts_with(b));
-    let mut scored: Vec<(usize, &str)> = candidates
-        .map(|candidate| match begins(candidate, name) || begins(name, candidate) {
-            true => (0, candidate),
-            false => (edit_distance(name, candidate), candidate),
-        })
-        .filter(|(distance, _)| *distance <= limit)
-        .collect();
-    scored.sort();
-    scored.dedup();
-    scored.into_iter().take(3).map(|(_, candidate)| candidate).collect()
-}
-
-/// ``did you mean `a` or `b`?`` for the nearest candidates; `None` where none is near.
-pub fn did_you_mean<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<String> {
-    let near = near_misses(name, candidates);
-    let quoted: Vec<String> = near.iter().map(|n| format!("`{n}`")).collect();
-    (!quoted.is_empty()).then(|| format!("did you mean {}?", quoted.join(" or ")))
-}
-
-fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, cb) in b.iter().enumerate() {
-            let substituted = diagonal + usize::from(ca != *cb);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
-}

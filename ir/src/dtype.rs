@@ -94,6 +94,25 @@ impl DType {
         (self.bits() as usize).div_ceil(8)
     }
 
+    /// Whether both are floats, integers or bools.
+    pub fn is_like(self, other: DType) -> bool {
+        (self.is_float(), self.is_int()) == (other.is_float(), other.is_int())
+    }
+
+    /// A hint for an operand of this dtype where others are accepted. A cast is proposed only where
+    /// numbers keep their meaning.
+    pub fn conversion(self, accepts: &dyn Fn(DType) -> bool) -> &'static str {
+        if self == DType::Bool {
+            "a bool chooses between values (`Where`, `select`): a cast makes 0 and 1 of it"
+        } else if accepts(DType::Bool) && !accepts(DType::I64) {
+            "a comparison makes a bool, such as `x != 0` of ones and zeros"
+        } else if self.is_float() && accepts(DType::I64) && !accepts(DType::F32) {
+            "round it first, where that is meant: a cast drops digits"
+        } else {
+            "make the dtype explicit with `cast`"
+        }
+    }
+
     pub fn is_float(self) -> bool {
         matches!(self, F64 | F32 | F16 | BF16 | F8E4M3 | F8E5M2)
     }

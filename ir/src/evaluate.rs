@@ -10,6 +10,7 @@ use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::eval::{Array, elementwise, reduce};
 use crate::graph::{Function, Module, Operation, ResultDef, Role, Value};
+use crate::nesting::deeper;
 use crate::op::infer::{as_int, as_ints, find_attr};
 use crate::op::{Meaning, Op, expr};
 use crate::scalar::Scalar;
@@ -59,7 +60,8 @@ impl<'a> Calls<'a> {
     pub fn run(&self, args: Vec<Array>) -> Result<Vec<Array>> {
         let name = self.op.functions().next().expect("a call names its callee");
         match self.module.get(name) {
-            Some(callee) => run(self.module, callee, args),
+            // Calls may nest deep.
+            Some(callee) => deeper(|| run(self.module, callee, args)),
             None => Diagnostic::new(format!("the module has no function `{name}`")).err(),
         }
     }

@@ -8,7 +8,7 @@ use rustc_hash::FxBuildHasher;
 use smallvec::SmallVec;
 
 use crate::attr::Attr;
-use crate::dim::{Dim, Symbol};
+use crate::dim::Dim;
 use crate::external::TargetBody;
 use crate::loc::Loc;
 use crate::op::Op;
@@ -187,27 +187,6 @@ impl Function {
             external: false,
             bodies: Vec::new(),
         }
-    }
-
-    /// Adds a guard, unless others imply it. One that says the same is of both blocks.
-    pub fn require(&mut self, guard: Guard) {
-        match self.guards.iter().position(|own| own.agrees(&guard)) {
-            Some(at) => self.guards[at].loc.merge(&guard.loc),
-            None if self.implies(&guard) => {}
-            None => self.guards.push(guard),
-        }
-    }
-
-    /// Whether a guard holds because symbols have the least values that other guards say.
-    fn implies(&self, guard: &Guard) -> bool {
-        let above_least = |symbol: &Symbol| {
-            let least = self.guards.iter().filter_map(|own| match own.relation() {
-                (dim, ">=", least) if dim.as_symbol() == Some(symbol) => least.as_const(),
-                _ => None,
-            });
-            least.max().map(|least| Dim::symbol(symbol) + least)
-        };
-        guard.left.substitute(&above_least) == guard.right.substitute(&above_least)
     }
 
     pub fn info(&self, value: Value) -> &ValueInfo {

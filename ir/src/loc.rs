@@ -33,6 +33,15 @@ impl Loc {
         self.0.is_empty()
     }
 
+    /// The union of locations, in time that grows with all their paths but for a logarithm.
+    pub fn union<'a>(all: impl Iterator<Item = &'a Loc>) -> Loc {
+        let mut paths: SmallVec<[Arc<str>; 1]> =
+            all.flat_map(|loc| loc.0.iter().cloned()).collect();
+        paths.sort_unstable();
+        paths.dedup();
+        Loc(paths)
+    }
+
     /// The union with another location.
     pub fn merge(&mut self, other: &Loc) {
         for path in &other.0 {

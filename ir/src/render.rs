@@ -1,6 +1,7 @@
 //! Diagnostics with the source text underlined.
 
 use std::fmt;
+use std::ops::Range;
 
 use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode};
 
@@ -9,13 +10,18 @@ use crate::diagnostic::Diagnostic;
 impl Diagnostic {
     /// The diagnostic above the lines of `source` it points at, without colours.
     pub fn render(&self, file_name: &str, source: &str) -> String {
+        let shown = self.span.clone().map(|span| {
+            let start = floor_boundary(source, span.start);
+            let end = floor_boundary(source, span.end.max(start));
+            Excerpt::of(source, start..end)
+        });
+        let shown = shown.unwrap_or_default();
         let report = Report {
             diagnostic: self,
-            source: NamedSource::new(file_name, source.to_string()),
-            label: self.span.clone().map(|span| {
-                let start = floor_boundary(source, span.start);
-                let end = floor_boundary(source, span.end.max(start));
-                LabeledSpan::new(Some("here".to_string()), start, end - start)
+            source: NamedSource::new(file_name, shown.text),
+            label: self.span.as_ref().map(|_| {
+                let length = shown.span.end - shown.span.start;
+                LabeledSpan::new(Some(shown.label), shown.span.start, length)
             }),
         };
         let mut out = String::new();
@@ -24,6 +30,59 @@ impl Diagnostic {
             Ok(()) => out,
             Err(fmt::Error) => self.to_string(),
         }
+    }
+}
+
+/// The longest line that is shown whole, in bytes: nobody reads more, and terminals cannot count it.
+const LONGEST_LINE: usize = 1000;
+/// How much of a longer line is shown before the place in question, and behind it.
+const AROUND: usize = 100;
+
+/// A text whose long lines are cut, and a place in it.
+#[derive(Default)]
+struct Excerpt {
+    text: String,
+    span: Range<usize>,
+    label: String,
+}
+
+impl Excerpt {
+    fn of(source: &str, span: Range<usize>) -> Excerpt {
+        let mut excerpt = Excerpt { text: String::new(), span: 0..0, label: "here".into() };
+        let mut start = 0;
+        for line in source.split_inclusive('\n') {
+            let end = start + line.len();
+            // The end of the text belongs to its last line.
+            let here = (start..end).contains(&span.start)
+                || (span.start == end && end == source.len() && !line.ends_with('\n'));
+            let cut = line.len() > LONGEST_LINE;
+            let from = match cut && here {
+                true => floor_boundary(source, span.start.saturating_sub(AROUND).max(start)),
+                false => start,
+            };
+            let to = match (cut, here) {
+                (false, _) => end,
+                (true, false) => floor_boundary(source, start + AROUND),
+                (true, true) => floor_boundary(source, (span.start + AROUND).min(end)),
+            };
+            if here {
+                let at = excerpt.text.len() + span.start - from;
+                excerpt.span = at..at + (span.end.min(to) - span.start);
+                if cut {
+                    let column = source[start..span.start].chars().count() + 1;
+                    excerpt.label = format!("here, in column {column} of a line that is cut");
+                }
+            }
+            excerpt.text.push_str(&source[from..to]);
+            if cut && !excerpt.text.ends_with('\n') {
+                excerpt.text.push('\n');
+            }
+            start = end;
+        }
+        if span.start >= source.len() && excerpt.span == (0..0) {
+            excerpt.span = excerpt.text.len()..excerpt.text.len();
+        }
+        excerpt
     }
 }
 

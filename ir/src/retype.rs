@@ -1,7 +1,9 @@
 //! What inference says of an operation's results, against the types they are declared with.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::attr::Attr;
@@ -77,7 +79,7 @@ pub fn infer_results(
 pub fn settle(
     inferred: &Inferred,
     declared: &[&Type],
-    guards: &[Guard],
+    guards: &Equalities,
     taken: &dyn Fn(&Symbol) -> bool,
 ) -> Result<Binding, usize> {
     let mut binding = Binding::default();
@@ -155,7 +157,7 @@ fn bind_fresh(
 fn same_shape(
     want: &Shape,
     got: &Shape,
-    guards: &[Guard],
+    guards: &Equalities,
     taken: &dyn Fn(&Symbol) -> bool,
 ) -> bool {
     let open = |w: &Dim, g: &Dim| w.is_unknown() && g.as_symbol().is_some_and(|s| !taken(s));
@@ -169,9 +171,9 @@ fn same_shape(
 }
 
 /// Whether the guards make two dims equal. A guard whose one side is a symbol replaces it.
-fn equal_by(guards: &[Guard], a: &Dim, b: &Dim) -> bool {
+fn equal_by(guards: &Equalities, a: &Dim, b: &Dim) -> bool {
+    let mut rest: Vec<Guard> = guards.about(a, b);
     let (mut a, mut b) = (a.clone(), b.clone());
-    let mut rest: Vec<Guard> = guards.to_vec();
     while let Some(Guard { left, right, .. }) = rest.pop() {
         if (a == left && b == right) || (a == right && b == left) {
             return true;
@@ -199,11 +201,54 @@ fn mentions(dim: &Dim, symbol: &Symbol) -> bool {
     found
 }
 
-/// The guards, and the equalities that the signature states.
-pub fn equalities(guards: &[Guard], constraints: &[Constraint]) -> Vec<Guard> {
-    let stated = constraints
-        .iter()
-        .filter(|c| c.relation == Bound::Equal)
-        .map(|c| Guard::new(c.left.clone(), c.right.clone()));
-    guards.iter().cloned().chain(stated).collect()
+/// Dims that are equal: the guards of a function, and what its signature states.
+pub struct Equalities {
+    guards: Vec<Guard>,
+    by_symbol: FxHashMap<Symbol, Vec<u32>>,
+}
+
+impl Equalities {
+    pub fn of(guards: &[Guard], constraints: &[Constraint]) -> Equalities {
+        let stated = constraints
+            .iter()
+            .filter(|c| c.relation == Bound::Equal)
+            .map(|c| Guard::new(c.left.clone(), c.right.clone()));
+        let mut all = Equalities { guards: Vec::new(), by_symbol: FxHashMap::default() };
+        guards.iter().cloned().chain(stated).for_each(|guard| all.add(guard));
+        all
+    }
+
+    pub fn add(&mut self, guard: Guard) {
+        let at = self.guards.len() as u32;
+        for symbol in guard.left.symbols().into_iter().chain(guard.right.symbols()) {
+            let own = self.by_symbol.entry(symbol.clone()).or_default();
+            if own.last() != Some(&at) {
+                own.push(at);
+            }
+        }
+        self.guards.push(guard);
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Guard> {
+        self.guards.iter()
+    }
+
+    /// The guards that have to do with two dims, directly or through others, in order.
+    fn about(&self, a: &Dim, b: &Dim) -> Vec<Guard> {
+        let mut seen: FxHashSet<&Symbol> = FxHashSet::default();
+        let mut found: BTreeSet<u32> = BTreeSet::new();
+        let mut open: Vec<&Symbol> = [a.symbols(), b.symbols()].concat();
+        while let Some(symbol) = open.pop() {
+            if !seen.insert(symbol) {
+                continue;
+            }
+            for at in self.by_symbol.get(symbol).into_iter().flatten() {
+                if found.insert(*at) {
+                    let Guard { left, right, .. } = &self.guards[*at as usize];
+                    open.extend(left.symbols().into_iter().chain(right.symbols()));
+                }
+            }
+        }
+        found.into_iter().map(|at| self.guards[at as usize].clone()).collect()
+    }
 }

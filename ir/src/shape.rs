@@ -4,7 +4,7 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
-use crate::diagnostic::{Diagnostic, Result};
+use crate::diagnostic::{Diagnostic, NeedsRank, Result};
 use crate::dim::{Atom, Dim, Relation, Symbol};
 use crate::dtype::DType;
 use crate::loc::Loc;
@@ -145,6 +145,23 @@ impl Shape {
         self.lead.is_none().then(|| self.dims.iter().cloned().product())
     }
 
+    /// Errors: more elements than any memory holds, of a shape that is known.
+    pub fn check_count(&self) -> Result<()> {
+        let sizes = || self.dims.iter().map(Dim::as_const);
+        let count = sizes().try_fold(1i64, |count, size| match size {
+            Some(size) => count.checked_mul(size),
+            None => Some(count),
+        });
+        // Of symbols and sizes of 0 there may be few.
+        if count.is_some() || sizes().any(|size| matches!(size, None | Some(0))) {
+            return Ok(());
+        }
+        Diagnostic::new("a value has more elements than any memory holds")
+            .got(self)
+            .expected(format!("at most {} elements", i64::MAX))
+            .err()
+    }
+
     pub fn for_each_symbol(&self, f: &mut dyn FnMut(&Symbol)) {
         if let Some(lead) = &self.lead {
             f(lead);
@@ -176,7 +193,7 @@ fn unknown_rank(lead: &Symbol, count: Option<usize>) -> Diagnostic {
     };
     let mut diagnostic = Diagnostic::new(format!("Incompatible shapes during compilation: {what}"))
         .hint("give the shape of the model's inputs with `shapes=`");
-    diagnostic.needs_rank = count.map(|n| (lead.clone(), n));
+    diagnostic.needs_rank = Some(NeedsRank { lead: lead.clone(), trailing: count, rank: None });
     diagnostic
 }
 

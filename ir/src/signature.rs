@@ -265,7 +265,7 @@ fn bind_opening(
             ))
             .got(actual)
             .expected(want)
-            .hint("make the dtype explicit with `cast`")
+            .hint(actual.dtype.conversion(&|dtype| dtype.is_like(want.dtype)))
             .err();
         }
         binding

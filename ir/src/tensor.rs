@@ -5,6 +5,12 @@ use crate::scalar::round;
 use bytes::Bytes;
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use storage::Storage;
+
+mod storage;
+
+pub use storage::Layout;
 
 /// A dense row-major array, little endian, 4-bit elements one to a byte. Equality and hash are of
 /// the bits: -0 differs from 0, and a NaN equals one of the same bits.
@@ -12,7 +18,7 @@ use std::hash::{Hash, Hasher};
 pub struct Tensor {
     dtype: DType,
     shape: Vec<usize>,
-    bytes: Bytes,
+    storage: Storage,
 }
 
 impl Tensor {
@@ -26,18 +32,17 @@ impl Tensor {
         bytes: impl Into<Bytes>,
     ) -> Result<Tensor, String> {
         let mut bytes = bytes.into();
-        let want = shape
-            .iter()
-            .try_fold(dtype.bytes(), |n, &d| n.checked_mul(d))
-            .ok_or_else(|| format!("shape {shape:?} is too large"))?;
-        if bytes.len() != want {
-            let got = bytes.len();
-            return Err(format!("{dtype} of shape {shape:?} takes {want} bytes, got {got}"));
-        }
+        fits(dtype, &shape, bytes.len())?;
         if matches!(dtype, DType::Bool | DType::I4 | DType::U4) {
             bytes = bytes.iter().map(|&b| round::wrap(dtype, b.into()) as u8).collect();
         }
-        Ok(Tensor { dtype, shape, bytes })
+        Ok(Tensor { dtype, shape, storage: Storage::Fixed(bytes) })
+    }
+
+    /// The same tensor, whose elements may later lie in another layout alone: see
+    /// [`Tensor::replace`].
+    pub fn replaceable(self) -> Tensor {
+        Tensor { storage: Storage::replaceable(self.storage.bytes()), ..self }
     }
 
     /// From values, cast to `dtype` as [`crate::scalar::Prim::Cast`] does.
@@ -80,7 +85,7 @@ impl Tensor {
         for &v in values {
             bytes.extend_from_slice(&bits(v).to_le_bytes()[..width]);
         }
-        Tensor { dtype, shape, bytes: bytes.into() }
+        Tensor { dtype, shape, storage: Storage::Fixed(bytes.into()) }
     }
 
     pub fn dtype(&self) -> DType {
@@ -91,14 +96,33 @@ impl Tensor {
         &self.shape
     }
 
-    /// The memory that the elements lie in, which clones share.
-    pub fn storage(&self) -> &Bytes {
-        &self.bytes
+    /// The elements in memory order: in the memory that clones share, or, where a layout took its
+    /// place, restored in memory of their own.
+    pub fn bytes(&self) -> Bytes {
+        self.storage.bytes()
     }
 
-    /// The elements in memory order.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+    /// The elements in memory order, which clones share and no layout replaces from now on.
+    pub fn keep(&self) -> Bytes {
+        self.storage.keep()
+    }
+
+    /// Lets the memory of the elements go, for all clones: the layout has them, and restores them
+    /// for those who read them later. It does nothing for a tensor that is not replaceable, is kept,
+    /// or was replaced before.
+    pub fn replace(&self, layout: Arc<dyn Layout>) {
+        self.storage.replace(layout, self.dtype.bytes());
+    }
+
+    /// The layout that has the elements, if it is of this kind.
+    pub fn layout<L: Layout>(&self) -> Option<Arc<L>> {
+        self.storage.layout()
+    }
+
+    /// The same elements, in memory order for as long as this lives.
+    fn plain(&self) -> Tensor {
+        let (shape, storage) = (self.shape.clone(), Storage::Fixed(self.bytes()));
+        Tensor { dtype: self.dtype, shape, storage }
     }
 
     /// Number of elements.
@@ -112,15 +136,16 @@ impl Tensor {
 
     /// Whether all elements have the same bits, if there are any.
     pub fn is_uniform(&self) -> bool {
-        let width = self.dtype.bytes().min(self.bytes.len());
-        self.bytes[width..] == self.bytes[..self.bytes.len() - width]
+        self.storage.is_uniform(self.dtype.bytes())
     }
 
     /// The element that all of them are, of rank 0; none where they differ, or there are none.
     pub fn repeated(&self) -> Option<Tensor> {
-        let one = (!self.is_empty() && self.is_uniform())
-            .then(|| self.bytes.slice(..self.dtype.bytes()))?;
-        Some(Tensor { dtype: self.dtype, shape: vec![], bytes: one })
+        if self.is_empty() || !self.is_uniform() {
+            return None;
+        }
+        let one = self.storage.read(|bytes| Bytes::copy_from_slice(&bytes[..self.dtype.bytes()]));
+        Some(Tensor { dtype: self.dtype, shape: vec![], storage: Storage::Fixed(one) })
     }
 
     /// The same elements under another shape.
@@ -128,14 +153,15 @@ impl Tensor {
     /// # Errors
     /// When the number of elements differs.
     pub fn reshape(&self, shape: Vec<usize>) -> Result<Tensor, String> {
-        Tensor::from_bytes(self.dtype, shape, self.bytes.clone())
+        fits(self.dtype, &shape, self.storage.len())?;
+        Ok(Tensor { dtype: self.dtype, shape, storage: self.storage.clone() })
     }
 
     /// The bits of element `i`, zero-extended.
     pub fn element_bits(&self, i: usize) -> u64 {
         let width = self.dtype.bytes();
         let mut word = [0; 8];
-        word[..width].copy_from_slice(&self.bytes[i * width..][..width]);
+        self.storage.read(|bytes| word[..width].copy_from_slice(&bytes[i * width..][..width]));
         u64::from_le_bytes(word)
     }
 
@@ -156,11 +182,13 @@ impl Tensor {
     }
 
     pub fn to_f64s(&self) -> Vec<f64> {
-        (0..self.len()).map(|i| self.element_f64(i)).collect()
+        let plain = self.plain();
+        (0..self.len()).map(|i| plain.element_f64(i)).collect()
     }
 
     pub fn to_i64s(&self) -> Vec<i64> {
-        (0..self.len()).map(|i| self.element_i64(i)).collect()
+        let plain = self.plain();
+        (0..self.len()).map(|i| plain.element_i64(i)).collect()
     }
 
     /// Element `i` as the shortest text that [`parse_element`] reads back to the same value.
@@ -184,8 +212,7 @@ impl Tensor {
 
 impl PartialEq for Tensor {
     fn eq(&self, other: &Tensor) -> bool {
-        let same = || self.bytes.as_ptr() == other.bytes.as_ptr() || self.bytes == other.bytes;
-        self.dtype == other.dtype && self.shape == other.shape && same()
+        self.dtype == other.dtype && self.shape == other.shape && self.storage == other.storage
     }
 }
 
@@ -194,24 +221,29 @@ impl Eq for Tensor {}
 impl Hash for Tensor {
     /// Of some of the elements: weights would take long.
     fn hash<H: Hasher>(&self, state: &mut H) {
-        const PIECES: usize = 16;
-        const PIECE: usize = 16;
-        (self.dtype, &self.shape).hash(state);
-        match self.bytes.len() {
-            few if few <= PIECES * PIECE => self.bytes.hash(state),
-            many => (0..PIECES).for_each(|piece| {
-                self.bytes[(many - PIECE) / (PIECES - 1) * piece..][..PIECE].hash(state)
-            }),
-        }
+        (self.dtype, &self.shape, &self.storage).hash(state);
     }
 }
 
 impl fmt::Debug for Tensor {
     /// Dtype, shape and the first elements: weights would fill the screen.
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let shown: Vec<String> = (0..self.len().min(16)).map(|i| self.element_text(i)).collect();
+        let plain = self.plain();
+        let shown: Vec<String> = (0..self.len().min(16)).map(|i| plain.element_text(i)).collect();
         let rest = if self.len() > shown.len() { ", …" } else { "" };
         write!(f, "{}{:?}[{}{rest}]", self.dtype, self.shape, shown.join(", "))
+    }
+}
+
+/// Errors: another number of bytes than a tensor of this shape has.
+fn fits(dtype: DType, shape: &[usize], got: usize) -> Result<(), String> {
+    let want = shape
+        .iter()
+        .try_fold(dtype.bytes(), |n, &d| n.checked_mul(d))
+        .ok_or_else(|| format!("shape {shape:?} is too large"))?;
+    match got == want {
+        true => Ok(()),
+        false => Err(format!("{dtype} of shape {shape:?} takes {want} bytes, got {got}")),
     }
 }
 

@@ -24,7 +24,7 @@ use crate::diagnostic::{Diagnostic, Result, did_you_mean};
 use crate::dim::{Dim, Symbol};
 use crate::graph::{Function, Module, Operation, Role, Value};
 use crate::op::Default;
-use crate::retype::{self, Inferred, infer_results, settle};
+use crate::retype::{Equalities, Inferred, infer_results, settle};
 use crate::shape::Type;
 use crate::text::is_identifier;
 
@@ -77,7 +77,7 @@ pub fn verify_function(module: &Module, f: &Function) -> Result<()> {
             }
         });
     }
-    let equalities = retype::equalities(&f.guards, &f.constraints);
+    let equalities = Equalities::of(&f.guards, &f.constraints);
     let mut next = f.args.len() as u32;
     for (i, op) in f.ops.iter().enumerate() {
         operation(module, f, op, next, &equalities, &symbols)
@@ -104,7 +104,7 @@ fn operation(
     f: &Function,
     op: &Operation,
     next: u32,
-    equalities: &[crate::shape::Guard],
+    equalities: &Equalities,
     symbols: &FxHashSet<Symbol>,
 ) -> Result<()> {
     if op.first.0 != next {
@@ -266,6 +266,7 @@ pub(crate) fn signature(f: &Function) -> Result<()> {
         if info.ty.shape.dims.iter().filter_map(Dim::as_const).any(|dim| dim < 0) {
             return at(Diagnostic::new("a dim is below 0").got(&info.ty));
         }
+        info.ty.shape.check_count().or_else(|error| at(*error))?;
     }
     let made: usize = f.ops.iter().map(|op| op.results as usize).sum();
     if f.external && !f.ops.is_empty() {

@@ -381,7 +381,7 @@ fn tensors_compare_bits() {
     assert_ne!(f(0.0), f(-0.0));
     assert_eq!(f(f64::NAN), f(-f64::NAN));
     assert_ne!(f(1.0), Tensor::scalar(DType::F64, 1.0));
-    assert_eq!(Tensor::from_i64s(DType::I4, vec![2], &[-1, 9]).bytes(), [0xff, 0xf9]);
+    assert_eq!(Tensor::from_i64s(DType::I4, vec![2], &[-1, 9]).bytes()[..], [0xff, 0xf9]);
     assert!(Tensor::from_bytes(DType::F32, vec![2], vec![0; 7]).is_err());
     let packed = Tensor::from_bytes(DType::I4, vec![2], vec![0x0f, 0xf7]).expect("two bytes");
     assert_eq!(packed.to_i64s(), [-1, 7]);

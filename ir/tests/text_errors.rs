@@ -179,3 +179,21 @@ fn rendering_underlines_the_text() {
 ";
     assert_eq!(error.render("model.mir", &source), expected);
 }
+
+/// A line that is too long to be shown is cut around the place.
+#[test]
+fn long_lines() {
+    let names = (0..20_000).map(|i| format!("a{i}")).collect::<Vec<_>>().join(", ");
+    for (front, back) in [(&*names, ""), ("", &*names), (&*names, &*names), ("", "")] {
+        let front = if front.is_empty() { String::new() } else { format!("{front}, ") };
+        let source = format!("mithril 1\nfunc @main({front}é, {back}) -> () {{\n  return\n}}\n");
+        let start = source.find('é').expect("it is there");
+        let error = Diagnostic::new("wrong").span(start..start + 'é'.len_utf8());
+        let shown = error.render("test.mir", &source);
+        assert!(shown.len() < 2000, "{shown}");
+        assert!(shown.contains('é') && shown.contains("here"), "{shown}");
+        let column = source[10..start].chars().count() + 1;
+        let is_cut = !front.is_empty() || !back.is_empty();
+        assert_eq!(shown.contains(&format!("in column {column}")), is_cut, "{shown}");
+    }
+}

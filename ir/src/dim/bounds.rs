@@ -11,9 +11,13 @@ pub(super) struct Bounds {
     pub hi: Option<i64>,
 }
 
+/// How many quotients of a sum are looked into, one after the other: each doubles the work.
+const QUOTIENTS: u8 = 4;
+
 /// What `p - c*(r//b)` is never below, which is what `(b*p - c*r)/b` is not: so `n - n//2` is never
-/// below 0.
-fn above_quotient(poly: &Poly) -> Option<i64> {
+/// below 0. `left` is how many quotients more may be looked into.
+fn above_quotient(poly: &Poly, left: u8) -> Option<i64> {
+    let left = left.checked_sub(1)?;
     let (quotient, by, operand, divisor) = poly.terms().iter().find_map(|(monomial, by)| {
         let [(atom, 1)] = monomial.factors() else { return None };
         let Atom::FloorDiv(pair) = atom else { return None };
@@ -21,7 +25,7 @@ fn above_quotient(poly: &Poly) -> Option<i64> {
         Some((Dim::atom(atom.clone()), *by, &pair[0], divisor))
     })?;
     let rest = Dim::from(poly.clone()) - quotient * by;
-    let least = Bounds::of(&(rest * divisor + operand * by)).lo?;
+    let least = Bounds::within(&(rest * divisor + operand * by), left).lo?;
     // Rounded upwards: the dim is whole.
     Some(-least.checked_neg()?.div_euclid(divisor))
 }
@@ -34,39 +38,48 @@ impl Bounds {
     }
 
     pub(super) fn of(dim: &Dim) -> Bounds {
+        Bounds::within(dim, QUOTIENTS)
+    }
+
+    fn within(dim: &Dim, left: u8) -> Bounds {
         match dim {
             Dim::Const(value) => Bounds::point(*value),
             Dim::Unknown => Bounds::ANY,
-            Dim::Expr(poly) => Bounds::of_poly(poly),
+            Dim::Expr(poly) => Bounds::of_poly_within(poly, left),
         }
     }
 
     pub(super) fn of_poly(poly: &Poly) -> Bounds {
+        Bounds::of_poly_within(poly, QUOTIENTS)
+    }
+
+    fn of_poly_within(poly: &Poly, left: u8) -> Bounds {
         let mut total = Bounds::point(0);
         for (monomial, coefficient) in poly.terms() {
             let mut product = Bounds::point(1);
             for (atom, power) in monomial.factors() {
-                product = product.mul(Bounds::of_atom(atom).power(*power));
+                product = product.mul(Bounds::of_atom(atom, left).power(*power));
             }
             total = total.add(product.scale(*coefficient));
         }
-        total.lo = total.lo.or_else(|| above_quotient(poly));
-        total.hi = total.hi.or_else(|| above_quotient(&poly.neg()?)?.checked_neg());
+        total.lo = total.lo.or_else(|| above_quotient(poly, left));
+        total.hi = total.hi.or_else(|| above_quotient(&poly.neg()?, left)?.checked_neg());
         total
     }
 
-    fn of_atom(atom: &Atom) -> Bounds {
+    fn of_atom(atom: &Atom, left: u8) -> Bounds {
+        let of = |dim: &Dim| Bounds::within(dim, left);
         match atom {
             Atom::Symbol(_) => Bounds { lo: Some(0), hi: None },
-            Atom::FloorDiv(pair) => Bounds::of(&pair[0]).floor_div(Bounds::of(&pair[1])),
-            Atom::Mod(pair) => Bounds::of(&pair[0]).modulo(Bounds::of(&pair[1])),
-            Atom::Min(operands) => Bounds::of_extremum(Extremum::Min, operands),
-            Atom::Max(operands) => Bounds::of_extremum(Extremum::Max, operands),
+            Atom::FloorDiv(pair) => of(&pair[0]).floor_div(of(&pair[1])),
+            Atom::Mod(pair) => of(&pair[0]).modulo(of(&pair[1])),
+            Atom::Min(operands) => Bounds::of_extremum(Extremum::Min, operands, left),
+            Atom::Max(operands) => Bounds::of_extremum(Extremum::Max, operands, left),
         }
     }
 
-    fn of_extremum(kind: Extremum, operands: &[Dim]) -> Bounds {
-        let bounds = operands.iter().map(Bounds::of);
+    fn of_extremum(kind: Extremum, operands: &[Dim], left: u8) -> Bounds {
+        let bounds = operands.iter().map(|dim| Bounds::within(dim, left));
         match kind {
             // An end that one operand alone keeps from moving out is known if any operand's is.
             Extremum::Min => Bounds {

@@ -53,7 +53,7 @@ pub(super) fn floor_div(a: &Poly, b: &Poly) -> Option<Dim> {
     } else if let Some((rest, divisor)) = merge_nested(&rest, &divisor) {
         floor_div(&rest, &divisor)?
     } else {
-        Dim::atom(Atom::FloorDiv([rest.into(), divisor.into()].into()))
+        Dim::Expr(Poly::atom(Atom::FloorDiv([rest.into(), divisor.into()].into()))?.into())
     };
     Some(Dim::from(quotient) + fraction)
 }
@@ -70,9 +70,9 @@ pub(super) fn modulo(a: &Poly, b: &Poly) -> Option<Dim> {
     } else if let Some(unwrapped) = unwrap_modulos(&rest, &divisor) {
         modulo(&unwrapped, &divisor)?
     } else {
-        Dim::atom(Atom::Mod([rest.into(), divisor.into()].into()))
+        Dim::Expr(Poly::atom(Atom::Mod([rest.into(), divisor.into()].into()))?.into())
     };
-    Some((modulo * gcd + offset) * Dim::from(Poly::term(monomial, 1)))
+    Some((modulo * gcd + offset) * Dim::from(Poly::term(monomial, 1)?))
 }
 
 /// A rest and its divisor without what they share:
@@ -142,7 +142,7 @@ fn merge_nested(rest: &Poly, divisor: &Poly) -> Option<(Poly, Poly)> {
         let [a, Dim::Const(b)] = pair.as_ref() else {
             continue;
         };
-        let others = rest.sub(&Poly::term(monomial.clone(), 1))?;
+        let others = rest.sub(&Poly::term(monomial.clone(), 1)?)?;
         let merged = a.poly()?.add_multiple(&others, &Monomial::one(), *b)?;
         return Some((merged, Poly::constant(outer.checked_mul(*b)?)));
     }

@@ -4,6 +4,9 @@
 use super::bounds::Bounds;
 use super::{Atom, Dim};
 
+/// The most operands of one minimum or maximum: each is compared with each.
+const MOST_OPERANDS: usize = 64;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Extremum {
     Min,
@@ -22,6 +25,9 @@ impl Extremum {
         // First as they are: taking nested operands apart hides that all of them decide together.
         if let [only] = self.keep_decisive(vec![a.clone(), b.clone()]).as_slice() {
             return only.clone();
+        }
+        if self.operands(a).len() + self.operands(b).len() > MOST_OPERANDS {
+            return Dim::Unknown;
         }
         let operands = self.operands(a).iter().chain(self.operands(b)).cloned().collect();
         let kept = self.keep_decisive(operands);

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use bounds::Bounds;
 use extremum::Extremum;
 pub use parse::{ParseDimError, parse_dim};
-pub use poly::{Atom, Monomial, Poly};
+pub use poly::{Atom, MOST_NESTED, MOST_TERMS, Monomial, Poly};
 
 /// The name of a dim that is not known before run time. Its value is an integer ≥ 0.
 ///
@@ -72,8 +72,8 @@ impl fmt::Debug for Symbol {
 
 /// One dim of a shape, in normal form.
 ///
-/// Arithmetic never panics and never wraps: what overflows, divides by a literal zero or has an
-/// unknown operand is `Unknown`. A dim is only evaluated where no divisor in it is zero, since a
+/// Arithmetic never panics and never wraps: what overflows, has more than [`MOST_TERMS`] terms, nests
+/// deeper than [`MOST_NESTED`], divides by a literal zero or has an unknown operand is `Unknown`. A dim is only evaluated where no divisor in it is zero, since a
 /// shape that divides by zero means nothing; simplification relies on that, and on symbols being
 /// ≥ 0.
 ///
@@ -103,11 +103,20 @@ pub enum Relation {
 impl Dim {
     /// The dim that is one symbol.
     pub fn symbol(name: impl Into<Symbol>) -> Dim {
-        Dim::atom(Atom::Symbol(name.into()))
+        Dim::Expr(Arc::new(Poly::symbol(name.into())))
     }
 
+    /// Unknown if its operands are too large, or nest too deep.
     fn atom(atom: Atom) -> Dim {
-        Dim::Expr(Arc::new(Poly::atom(atom)))
+        Poly::atom(atom).map_or(Dim::Unknown, |poly| Dim::Expr(Arc::new(poly)))
+    }
+
+    /// How many terms, factors and operands it has, and how deep they nest.
+    fn poly_size(&self) -> (usize, u16) {
+        match self {
+            Dim::Const(_) | Dim::Unknown => (1, 0),
+            Dim::Expr(poly) => poly.size(),
+        }
     }
 
     /// The value, if it is a constant.
@@ -212,6 +221,22 @@ impl Dim {
                 }
             }
         }
+    }
+
+    /// The symbols in some order, once per occurrence.
+    pub fn symbols(&self) -> Vec<&Symbol> {
+        let mut found = Vec::new();
+        let mut open: Vec<&Dim> = vec![self];
+        while let Some(dim) = open.pop() {
+            let Dim::Expr(poly) = dim else { continue };
+            for atom in poly.atoms() {
+                match atom {
+                    Atom::Symbol(symbol) => found.push(symbol),
+                    _ => open.extend(atom.operands()),
+                }
+            }
+        }
+        found
     }
 
     /// The dim with each symbol for which `f` gives a dim replaced by it, in normal form again.

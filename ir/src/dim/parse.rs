@@ -11,7 +11,7 @@ use winnow::error::{ContextError, ErrMode, StrContext, StrContextValue};
 use winnow::prelude::*;
 use winnow::token::{one_of, take_while};
 
-use super::{Dim, Symbol};
+use super::{Dim, MOST_NESTED, MOST_TERMS, Symbol};
 
 /// How deep parentheses, calls and signs may nest: what recursion can afford on a small stack.
 const MAX_DEPTH: usize = 64;
@@ -81,7 +81,8 @@ fn sum(input: &mut &str, depth: usize) -> ModalResult<Dim> {
     let sign = || alt(('+', terminated('-', not('>'))));
     while let Some(sign) = opt(delimited(multispace0, sign(), multispace0)).parse_next(input)? {
         let term = cut_err(|input: &mut &str| product(input, depth)).parse_next(input)?;
-        total = if sign == '+' { total + term } else { total - term };
+        let sum = if sign == '+' { &total + &term } else { &total - &term };
+        total = known(sum, &[&total, &term])?;
     }
     Ok(total)
 }
@@ -93,11 +94,14 @@ fn product(input: &mut &str, depth: usize) -> ModalResult<Dim> {
         opt(delimited(multispace0, operator(), multispace0)).parse_next(input)?
     {
         let factor = cut_err(|input: &mut &str| signed(input, depth)).parse_next(input)?;
-        total = match operator {
-            "*" => total * factor,
+        let product = match operator {
+            "*" => &total * &factor,
             "//" => total.floor_div(&factor),
             _ => total.modulo(&factor),
         };
+        // What a division by zero gives is unknown, too.
+        let is_undefined = operator != "*" && factor.as_const() == Some(0);
+        total = if is_undefined { product } else { known(product, &[&total, &factor])? };
     }
     Ok(total)
 }
@@ -113,7 +117,7 @@ fn signed(input: &mut &str, depth: usize) -> ModalResult<Dim> {
     if opt(terminated('-', multispace0)).parse_next(input)?.is_some() {
         return cut_err(|input: &mut &str| signed(input, depth - 1))
             .parse_next(input)
-            .map(|dim| -dim);
+            .and_then(|dim| known(-&dim, &[&dim]));
     }
     atom(input, depth - 1)
 }
@@ -151,8 +155,27 @@ fn symbol_or_call(input: &mut &str, depth: usize) -> ModalResult<Dim> {
     let operands = separated(1.., operand, comma).map(|operands: Vec<Dim>| operands);
     let operands = delimited(('(', multispace0), cut_err(operands), (multispace0, closing))
         .parse_next(input)?;
-    Ok(operands.into_iter().reduce(|a, b| fold(&a, &b)).unwrap_or(Dim::Unknown))
+    let mut operands = operands.into_iter();
+    let first = operands.next().unwrap_or(Dim::Unknown);
+    operands.try_fold(first, |a, b| known(fold(&a, &b), &[&a, &b]))
 }
+
+/// The result of an operation on these operands; an error where it alone is unknown, because it is
+/// out of the bounds of dims.
+fn known(result: Dim, operands: &[&Dim]) -> ModalResult<Dim> {
+    if !result.is_unknown() || operands.iter().any(|dim| dim.is_unknown()) {
+        return Ok(result);
+    }
+    let mut error = ContextError::new();
+    error.push(StrContext::Expected(StrContextValue::Description(BOUNDS)));
+    Err(ErrMode::Cut(error))
+}
+
+/// What every dim is.
+const BOUNDS: &str = "a dim of at most 1024 terms in 24 levels and of 64 bits";
+const _: () = assert!(MOST_TERMS == 1024 && MOST_NESTED == 24);
+// The parentheses of a dim's own text, and those of the type it stands in.
+const _: () = assert!(2 * (MOST_NESTED as usize) + 2 < MAX_DEPTH);
 
 fn closing(input: &mut &str) -> ModalResult<char> {
     cut_err(')').context(StrContext::Expected(StrContextValue::CharLiteral(')'))).parse_next(input)

@@ -8,11 +8,24 @@ use smallvec::{SmallVec, smallvec};
 
 use super::{Dim, Symbol};
 
+/// The greatest [`Poly::size`] of a dim. Arithmetic whose result would be larger gives an unknown
+/// dim, so that no expression takes time or memory out of proportion to its text.
+pub const MOST_TERMS: usize = 1024;
+/// How deep floor divisions, modulos, minima and maxima may nest: what recursion over a dim can
+/// afford on a small stack. Text has two parentheses for each, and has to be read back.
+pub const MOST_NESTED: u16 = 24;
+/// The most products of two terms that one multiplication forms before it collects them.
+const MOST_PRODUCTS: usize = 1 << 15;
+
 /// A sum of monomials with coefficients, the largest monomial first. No coefficient is zero and no
-/// monomial occurs twice, so equal polynomials are equal in memory.
+/// monomial occurs twice, so equal polynomials are equal in memory. Its size and depth are bounded.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Poly {
     terms: Vec<(Monomial, i64)>,
+    /// How many terms, factors and operands its text has, those of nested dims included.
+    size: u32,
+    /// How deep its atoms nest.
+    depth: u16,
 }
 
 /// A product of powers of atoms, by increasing atom; powers are at least 1.
@@ -43,6 +56,16 @@ impl Atom {
             Atom::FloorDiv(pair) | Atom::Mod(pair) => &pair[..],
             Atom::Min(operands) | Atom::Max(operands) => operands,
         }
+    }
+
+    fn size(&self) -> usize {
+        let operands = self.operands().iter().map(|dim| dim.poly_size().0);
+        operands.fold(1, usize::saturating_add)
+    }
+
+    fn depth(&self) -> u16 {
+        let operands = self.operands().iter().map(|dim| dim.poly_size().1);
+        operands.max().map_or(0, |depth| depth.saturating_add(1))
     }
 
     fn rank(&self) -> u8 {
@@ -141,6 +164,13 @@ impl Monomial {
         Some(Monomial { factors })
     }
 
+    /// Its factors as text writes them: a power is written as a product.
+    fn size(&self) -> usize {
+        let sizes =
+            self.factors.iter().map(|(atom, power)| atom.size().saturating_mul(*power as usize));
+        sizes.fold(1, usize::saturating_add)
+    }
+
     pub(super) fn gcd(&self, other: &Monomial) -> Monomial {
         let shared = |(atom, power): &(Atom, u32)| {
             let power = (*power).min(other.power_of(atom));
@@ -151,20 +181,39 @@ impl Monomial {
 }
 
 impl Poly {
-    pub(super) fn constant(value: i64) -> Poly {
-        Poly::term(Monomial::one(), value)
+    /// `None` if the terms are too many, or nest too deep.
+    fn new(terms: Vec<(Monomial, i64)>) -> Option<Poly> {
+        let sizes = terms.iter().map(|(monomial, _)| monomial.size());
+        let size = sizes.fold(0, usize::saturating_add);
+        let factors = terms.iter().flat_map(|(monomial, _)| &monomial.factors);
+        let depth = factors.map(|(atom, _)| atom.depth()).max().unwrap_or(0);
+        let fits = size <= MOST_TERMS && depth <= MOST_NESTED;
+        fits.then_some(Poly { terms, size: size as u32, depth })
     }
 
-    pub(super) fn atom(atom: Atom) -> Poly {
+    pub(super) fn constant(value: i64) -> Poly {
+        let terms = if value == 0 { Vec::new() } else { vec![(Monomial::one(), value)] };
+        Poly { size: terms.len() as u32, depth: 0, terms }
+    }
+
+    /// `None` if its operands are too large, or nest too deep.
+    pub(super) fn atom(atom: Atom) -> Option<Poly> {
         Poly::term(Monomial { factors: smallvec![(atom, 1)] }, 1)
     }
 
-    pub(super) fn term(monomial: Monomial, coefficient: i64) -> Poly {
-        let mut terms = Vec::new();
-        if coefficient != 0 {
-            terms.push((monomial, coefficient));
-        }
-        Poly { terms }
+    pub(super) fn symbol(symbol: Symbol) -> Poly {
+        let monomial = Monomial { factors: smallvec![(Atom::Symbol(symbol), 1)] };
+        Poly { terms: vec![(monomial, 1)], size: 2, depth: 0 }
+    }
+
+    /// `None` if the monomial is too large.
+    pub(super) fn term(monomial: Monomial, coefficient: i64) -> Option<Poly> {
+        Poly::new(if coefficient == 0 { Vec::new() } else { vec![(monomial, coefficient)] })
+    }
+
+    /// How many terms, factors and operands it has, and how deep they nest.
+    pub(super) fn size(&self) -> (usize, u16) {
+        (self.size as usize, self.depth)
     }
 
     /// The terms, the largest monomial first and a constant last.
@@ -234,6 +283,9 @@ impl Poly {
     }
 
     pub(super) fn mul(&self, other: &Poly) -> Option<Poly> {
+        if self.terms.len() * other.terms.len() > MOST_PRODUCTS {
+            return None;
+        }
         let mut terms = Vec::with_capacity(self.terms.len() * other.terms.len());
         for (a, p) in &self.terms {
             for (b, q) in &other.terms {
@@ -270,7 +322,7 @@ impl Poly {
         let merged = merged.into_iter().filter(|(_, coefficient)| *coefficient != 0);
         let terms =
             merged.map(|(monomial, coefficient)| Some((monomial, coefficient.try_into().ok()?)));
-        Some(Poly { terms: terms.collect::<Option<_>>()? })
+        Poly::new(terms.collect::<Option<_>>()?)
     }
 
     pub(super) fn map_coefficients(
@@ -284,7 +336,7 @@ impl Poly {
                 terms.push((monomial.clone(), coefficient));
             }
         }
-        Some(Poly { terms })
+        Poly::new(terms)
     }
 
     /// Every term divided by a monomial; `None` if it does not divide one.
@@ -292,7 +344,7 @@ impl Poly {
         let term = |(monomial, coefficient): &(Monomial, i64)| {
             Some((monomial.div(divisor)?, *coefficient))
         };
-        Some(Poly { terms: self.terms.iter().map(term).collect::<Option<_>>()? })
+        Poly::new(self.terms.iter().map(term).collect::<Option<_>>()?)
     }
 
     /// The quotient and the rest, for a divisor whose first coefficient is positive.
@@ -310,13 +362,16 @@ impl Poly {
             let times = coefficient.div_euclid(*step);
             match monomial.div(leading) {
                 Some(factor) if times != 0 => {
+                    if quotient.len() == MOST_TERMS {
+                        return None;
+                    }
                     rest = rest.add_multiple(divisor, &factor, times.checked_neg()?)?;
                     quotient.push((factor, times));
                 }
                 _ => at += 1,
             }
         }
-        Some((Poly { terms: quotient }, rest))
+        Some((Poly::new(quotient)?, rest))
     }
 }
 

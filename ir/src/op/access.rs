@@ -1,8 +1,11 @@
 //! Where the elements of a result come from: what generated loops need to know of an operation.
 
 use super::Op;
+use super::infer::{as_int, find_attr};
 use crate::attr::Attr;
 use crate::dim::Dim;
+use crate::scalar::Prim;
+use crate::scalar::expr::Node;
 use crate::shape::{Shape, Type};
 
 /// How loops get one element of the result. Elementwise operations have their expression,
@@ -56,6 +59,68 @@ pub enum Access {
     Normal,
     KeySplit,
     KeyFold,
+}
+
+/// What the indices of an operation are places in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Indexes {
+    /// The number of the operand that holds them.
+    pub operand: usize,
+    pub extent: Extent,
+    /// Whether a negative one counts from the end.
+    pub from_end: bool,
+}
+
+/// How many places there are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Extent {
+    /// The dim of the first operand along the axis that this attribute names.
+    Along(&'static str),
+    /// The last dim of the first operand.
+    Last,
+    /// The attribute itself.
+    Count(&'static str),
+}
+
+impl Extent {
+    /// The dim, by the attributes and the first operand of an operation; none where its rank must be
+    /// known first.
+    pub fn dim(self, op: Op, attrs: &[Attr], first: &Type) -> Option<Dim> {
+        let number = |name: &str| as_int(find_attr(op, attrs, name));
+        let dims = &first.shape.dims;
+        let back = match self {
+            Extent::Along(axis) => first.shape.axis_from_back(number(axis)).ok()?,
+            Extent::Last => 1,
+            Extent::Count(attr) => return Some(Dim::Const(number(attr))),
+        };
+        dims.len().checked_sub(back).map(|at| dims[at].clone())
+    }
+}
+
+/// Which elements of its operands an elementwise operation passes on as they are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Passes {
+    /// Those of its only operand, perhaps in another dtype.
+    All,
+    /// Those of the second operand where the first holds, and of the third elsewhere.
+    Chosen,
+    /// None; the result says where its two operands are equal, or where they are not.
+    Equal(bool),
+    None,
+}
+
+/// What an elementwise operation passes on: that follows from its scalar expression.
+pub fn passes(op: Op) -> Passes {
+    let nodes = super::expr(op).map_or(&[][..], |expr| expr.nodes());
+    match nodes.last() {
+        Some(Node::Prim(Prim::Cast, _)) if op.operands.len() == 1 && nodes.len() == 2 => {
+            Passes::All
+        }
+        Some(Node::Prim(Prim::Select, _)) if super::of_prim(Prim::Select) == op => Passes::Chosen,
+        Some(Node::Prim(Prim::Eq, _)) if super::of_prim(Prim::Eq) == op => Passes::Equal(true),
+        Some(Node::Prim(Prim::Ne, _)) if super::of_prim(Prim::Ne) == op => Passes::Equal(false),
+        Some(Node::Prim(..) | Node::Var(_) | Node::Attr(_) | Node::Const(_)) | None => Passes::None,
+    }
 }
 
 /// What folding makes of elements.

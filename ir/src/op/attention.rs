@@ -28,7 +28,8 @@ pub(super) const OPS: &[OpDef] = &[
         access: Access::Attention,
         doc: "`softmax(query keyᵀ scale + mask) value` over the last two axes (Vaswani et al. 2017, \
               eq. 1). `scale` is 1/sqrt(last dim of the query) where left out. A bool `mask` says \
-              which keys are seen; a float one is added. `causal` hides later keys. With `grouped`, \
+              which keys are seen; a float one is added. A query whose mask hides every key (false, or \
+              -inf) gives 0, and so do its gradients. `causal` hides later keys. With `grouped`, \
               each head of `key` and `value` (axis -3) serves several of `query`.",
         operands: &[QUERY, KEY, VALUE, MASK.optional()],
         attrs: &[SCALE, CAUSAL, GROUPED],
@@ -43,8 +44,7 @@ pub(super) const OPS: &[OpDef] = &[
                     [, is_causal={causal}][, scale={scale}][, enable_gqa={grouped}])",
             jax: "",
         },
-        note: "A query that sees no key gives 0 in PyTorch and by native kernels, NaN from softmax of \
-               nothing elsewhere. Where there are no keys at all, frameworks may raise.",
+        note: "Where there are no keys at all, frameworks may raise.",
         kind: Kind::Composite,
         ..BASE
     },
@@ -59,7 +59,7 @@ pub(super) const OPS: &[OpDef] = &[
         attrs: &[SCALE, CAUSAL, GROUPED],
         shape: ShapeRule::Rule(logsumexp_shape),
         meaning: Meaning::Decompose(|r| {
-            let scores = scores(r).0;
+            let scores = Parts::of(r).scores();
             let less = r.optional(3).map(|_| scores - greatest(scores, true));
             less.unwrap_or(scores).reduce("logsumexp", Some(&[-1]), false)
         }),
@@ -78,7 +78,7 @@ pub(super) const OPS: &[OpDef] = &[
         operands: &[QUERY, KEY, VALUE, MASK],
         attrs: &[SCALE, CAUSAL, GROUPED],
         shape: ShapeRule::Rule(logsumexp_shape),
-        meaning: Meaning::Decompose(|r| greatest(scores(r).0, false)),
+        meaning: Meaning::Decompose(|r| greatest(Parts::of(r).scores(), false)),
         ..BASE
     },
     OpDef {
@@ -204,36 +204,84 @@ fn check_mask(cx: &mut Infer, mask: &Type, scores: &Shape) -> Result<()> {
     cx.broadcasts_to(&mask.shape, scores)
 }
 
-/// The scores of each query and key, with those that are hidden at -inf; keys and values so that
-/// each head of the query has its own; and what scores are multiplied by.
-fn scores<'a>(r: &Rule<'a>) -> (Var<'a>, [Var<'a>; 2], Var<'a>) {
-    let (query, key, value) = (r.arg(0), r.arg(1), r.arg(2));
-    let heads = match r.bool("grouped") {
-        true => [each_head(key, query), each_head(value, query)],
-        false => [key, value],
-    };
-    let width = query.shape().dims.last().and_then(Dim::as_const);
-    let (scaled, scale) = match r.float("scale").or(width.map(|w| 1.0 / (w as f64).sqrt())) {
-        Some(scale) => (query * scale, query.scalar(scale)),
-        None => {
-            let root = query.dim(-1).cast(query.dtype()).sqrt();
-            (query / root, query.scalar(1.0) / root)
+/// The operands of attention as its parts read them.
+struct Parts<'a> {
+    /// `query keyᵀ scale`
+    products: Var<'a>,
+    /// Keys and values, so that each head of the query has its own.
+    heads: [Var<'a>; 2],
+    scale: Var<'a>,
+    /// None: each query sees every key.
+    mask: Option<Var<'a>>,
+}
+
+impl<'a> Parts<'a> {
+    fn of(r: &Rule<'a>) -> Parts<'a> {
+        let (query, key, value) = (r.arg(0), r.arg(1), r.arg(2));
+        let heads = match r.bool("grouped") {
+            true => [each_head(key, query), each_head(value, query)],
+            false => [key, value],
+        };
+        let width = query.shape().dims.last().and_then(Dim::as_const);
+        let (scaled, scale) = match r.float("scale").or(width.map(|w| 1.0 / (w as f64).sqrt())) {
+            Some(scale) => (query * scale, query.scalar(scale)),
+            None => {
+                let root = query.dim(-1).cast(query.dtype()).sqrt();
+                (query / root, query.scalar(1.0) / root)
+            }
+        };
+        let products = scaled.matmul(heads[0].swap_last()).named("scores");
+        let mask = r.op.operands.iter().position(|o| o.name == "mask").and_then(|i| r.optional(i));
+        let causal = || r.bool("causal").then(|| lower_triangle(r, products));
+        Parts { products, heads, scale, mask: mask.or_else(causal) }
+    }
+
+    /// The scores, with -inf for hidden keys.
+    fn scores(&self) -> Var<'a> {
+        match self.mask {
+            Some(mask) if mask.dtype() == DType::Bool => hide(self.products, mask, self.hidden()),
+            Some(mask) => self.products + mask,
+            None => self.products,
         }
-    };
-    let scores = scaled.matmul(heads[0].swap_last()).named("scores");
-    let mask = r.op.operands.iter().position(|o| o.name == "mask").and_then(|i| r.optional(i));
-    let scores = match mask {
-        Some(mask) if mask.dtype() == DType::Bool => hide(scores, mask),
-        Some(mask) => scores + mask,
-        None if r.bool("causal") => hide(scores, lower_triangle(r, scores)),
-        None => scores,
-    };
-    (scores, heads, scale)
+    }
+
+    /// The softmax of the scores, and which queries see a key, where a mask may hide all of a
+    /// query. The weights of other queries are finite but mean nothing: softmax of -inf alone is
+    /// NaN, and its gradient is NaN whatever it is multiplied by.
+    fn weights(&self, r: &Rule<'a>) -> (Var<'a>, Option<Var<'a>>) {
+        let softmax = |scores: Var<'a>| scores.unary("softmax", &[]).named("weights");
+        // A causal mask shows the first key to every query.
+        let Some(mask) = self.mask.filter(|_| !r.bool("causal")) else {
+            return (softmax(self.scores()), None);
+        };
+        // A mask without axes is the same for every key.
+        let of_keys = |fold: &str| match mask.shape().rank() == Some(0) {
+            true => mask,
+            false => mask.reduce(fold, Some(&[-1]), true),
+        };
+        if mask.dtype() == DType::Bool {
+            let sees = of_keys("any").named("sees");
+            let nothing = sees.select(self.hidden(), self.products.scalar(0.0));
+            return (softmax(hide(self.products, mask, nothing)), Some(sees));
+        }
+        let sees = of_keys("max").binary("ne", mask.scalar(f64::NEG_INFINITY)).named("sees");
+        (softmax(self.products + sees.select(mask, mask.scalar(0.0))), Some(sees))
+    }
+
+    fn hidden(&self) -> Var<'a> {
+        self.products.scalar(f64::NEG_INFINITY)
+    }
+}
+
+/// Rows of the queries that see a key, and 0 for others.
+fn of_seeing<'a>(rows: Var<'a>, sees: Option<Var<'a>>) -> Var<'a> {
+    sees.map_or(rows, |sees| sees.select(rows, rows.scalar(0.0)))
 }
 
 fn attention<'a>(r: &Rule<'a>) -> Var<'a> {
-    let (scores, [_, value], _) = scores(r);
-    scores.unary("softmax", &[]).named("weights").matmul(value)
+    let parts = Parts::of(r);
+    let (weights, sees) = parts.weights(r);
+    of_seeing(weights.matmul(parts.heads[1]), sees)
 }
 
 fn attention_gradients<'a>(r: &Rule<'a>) -> Vec<Option<Var<'a>>> {
@@ -257,9 +305,10 @@ fn greatest<'a>(scores: Var<'a>, keepdim: bool) -> Var<'a> {
 }
 
 fn attention_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
-    let (scores, [key, value], scale) = scores(r);
-    let (query, output, gradient) = (r.arg(0), r.arg(3), r.arg(5));
-    let weights = scores.unary("softmax", &[]).named("weights");
+    let parts = Parts::of(r);
+    let (weights, sees) = parts.weights(r);
+    let (Parts { heads: [key, value], scale, .. }, query, output) = (parts, r.arg(0), r.arg(3));
+    let gradient = of_seeing(r.arg(5), sees);
     let of = r.int("of");
     if of == 2 {
         return home(r, weights.swap_last().matmul(gradient), r.arg(2));
@@ -287,8 +336,8 @@ fn home<'a>(r: &Rule<'a>, gradient: Var<'a>, of: Var<'a>) -> Var<'a> {
     groups.sum(Some(&[-3]), false).sum_to(own)
 }
 
-fn hide<'a>(scores: Var<'a>, seen: Var<'a>) -> Var<'a> {
-    seen.select(scores, scores.scalar(f64::NEG_INFINITY)).named("masked")
+fn hide<'a>(scores: Var<'a>, seen: Var<'a>, nothing: Var<'a>) -> Var<'a> {
+    seen.select(scores, nothing).named("masked")
 }
 
 /// Which keys come no later than each query.

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::access::Access;
+use super::access::{Access, Extent, Indexes};
 use super::layout::rules::{axis_dim, slice_shape};
 use super::{
     BASE, Class, DTypeRule, Default, Gradient, Infer, Kind, Meaning, OpDef, Python, ShapeRule, all,
@@ -27,6 +27,8 @@ const TAKEN_OUT_OF_RANGE: &str = "A negative index counts from the end; one stil
 
 const ANY: super::Operand = operand("x", Class::Any);
 const NUMBER: super::Operand = operand("x", Class::Number);
+const ALONG: Option<Indexes> =
+    Some(Indexes { operand: 1, extent: Extent::Along("axis"), from_end: true });
 const INDICES: super::Operand = operand("indices", Class::Int).apart();
 const UPDATES: super::Operand = operand("updates", Class::Number);
 
@@ -35,6 +37,7 @@ pub(super) const OPS: &[OpDef] = &[
         name: "take",
         noun: "taken",
         access: Access::Take,
+        indexes: ALONG,
         doc: "The slices of `x` at `indices` of `axis`, whose place the axes of `indices` take.",
         operands: &[ANY, INDICES],
         attrs: &[AXIS],
@@ -68,6 +71,7 @@ pub(super) const OPS: &[OpDef] = &[
         name: "take_along",
         noun: "picked",
         access: Access::TakeAlong,
+        indexes: ALONG,
         doc: "For each place of `indices` the element of `x` at that index of `axis` and the same \
               place of the other axes.",
         operands: &[ANY, INDICES],
@@ -91,6 +95,7 @@ pub(super) const OPS: &[OpDef] = &[
         name: "scatter_add",
         noun: "scattered",
         access: Access::ScatterAdd,
+        indexes: ALONG,
         doc: "`x` with each slice of `updates` added at its index of `axis`: the transpose of `take`.",
         operands: &[NUMBER, INDICES, UPDATES],
         attrs: &[AXIS],
@@ -119,6 +124,7 @@ pub(super) const OPS: &[OpDef] = &[
         name: "scatter_add_along",
         noun: "scattered",
         access: Access::ScatterAddAlong,
+        indexes: ALONG,
         doc: "`x` with each element of `updates` added at its index of `axis`: \
               the transpose of `take_along`.",
         operands: &[NUMBER, INDICES, UPDATES],
@@ -267,6 +273,7 @@ pub(super) const OPS: &[OpDef] = &[
             Ok(shape)
         }),
         dtype: DTypeRule::Attr("dtype"),
+        indexes: Some(Indexes { operand: 0, extent: Extent::Count("classes"), from_end: false }),
         meaning: Meaning::Decompose(one_hot),
         gradient: Gradient::Zero,
         python: Python {
@@ -350,3 +357,31 @@ fn one_hot<'a>(r: &Rule<'a>) -> Var<'a> {
     let dtype = r.dtype("dtype").unwrap_or(indices.dtype());
     indices.binary("eq", ramp).cast(dtype)
 }
+
+/// Behind all others, so that tests go on drawing the same uses of those.
+pub const PICK: &[OpDef] = &[OpDef {
+    name: "pick",
+    noun: "picked",
+    doc: "The elements of `x` at `indices` of `axis`, which the result has not: those of the \
+              labelled classes. Indices are 0 or more.",
+    kind: Kind::Composite,
+    operands: &[ANY, INDICES],
+    attrs: &[AXIS],
+    indexes: Some(Indexes { operand: 1, extent: Extent::Along("axis"), from_end: false }),
+    shape: ShapeRule::Rule(|cx| {
+        let axis = -(cx.shape(0).axis_from_back(cx.int("axis"))? as i64);
+        let shape = super::reduce::without_axes(cx.shape(0), Some(&[axis]), false)?;
+        let indices = cx.shape(1).clone();
+        cx.same(&shape, &indices, "`indices` and `x` without `axis`")?;
+        Ok(shape)
+    }),
+    meaning: Meaning::Decompose(|r| {
+        // Counted from the back, as a shape of any rank allows.
+        let axis = r.arg(0).shape().axis_from_back(r.int("axis")).map_or(-1, |a| -(a as i64));
+        let places = r.arg(1).expand_dims(&[axis]);
+        r.build("take_along", &[r.arg(0), places], &[("axis", axis.into())]).squeeze(&[axis])
+    }),
+    python: super::DECOMPOSED,
+    note: OUT_OF_RANGE,
+    ..BASE
+}];

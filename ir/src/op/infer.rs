@@ -249,7 +249,28 @@ pub fn infer(cx: &mut Infer) -> Result<Type> {
             .expected("dims of at least 0")
             .err();
     }
+    if shape.dims.iter().any(Dim::is_unknown) && is_told(cx) {
+        return cx
+            .misfit("a dim is larger than 64 bits hold".into())
+            .expected(format!("dims of at most {}", i64::MAX))
+            .err();
+    }
+    shape.check_count().map_err(|error| match cx.operands.is_empty() {
+        true => error,
+        false => Box::new(error.fact("operands", cx.describe())),
+    })?;
     Ok(Type { shape, dtype })
+}
+
+/// Whether all dims that a result's may follow from are numbers: none is unknown but by overflow.
+fn is_told(cx: &Infer) -> bool {
+    let is_open = |shape: &Shape| {
+        shape.lead.is_some() || shape.dims.iter().any(|dim| dim.as_const().is_none())
+    };
+    let open = |attr: &Attr| matches!(attr, Attr::Shape(shape) if is_open(shape));
+    !cx.operands.is_empty()
+        && !cx.operands.iter().any(|ty| is_open(&ty.shape))
+        && !cx.attrs.iter().any(open)
 }
 
 fn broadcast_all(cx: &mut Infer) -> Result<Shape> {
@@ -292,7 +313,7 @@ fn check_operands(cx: &Infer) -> Result<()> {
                     true => "a dtype to compute in",
                     false => operand.class.name(),
                 })
-                .hint("make the dtype explicit with `cast`")
+                .hint(ty.dtype.conversion(&|dtype| operand.class.accepts(dtype)))
                 .err();
         }
         if operand.shared && shared != Some(ty.dtype) {
@@ -319,10 +340,15 @@ fn dtypes_differ(cx: &Infer) -> Result<()> {
         .filter(|&i| cx.op.operand(i).shared)
         .map(|i| format!("{}: {}", cx.op.operand(i).name, cx.operands[i].dtype))
         .collect();
+    let mut shared = (0..cx.operands.len()).filter(|&i| cx.op.operand(i).shared);
+    let hint = match shared.any(|i| cx.operands[i].dtype == DType::Bool) {
+        true => DType::Bool.conversion(&|_| true),
+        false => "make the dtypes agree with `cast`",
+    };
     Diagnostic::new(format!("the operands of `{}` differ in dtype", cx.op.name))
         .got(dtypes.join(", "))
         .expected("one dtype: nothing is promoted silently")
-        .hint("make the dtypes agree with `cast`")
+        .hint(hint)
         .err()
 }
 

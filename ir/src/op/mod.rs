@@ -32,12 +32,14 @@ mod layout;
 mod math;
 mod nn;
 mod order;
+mod partials;
 mod pullback;
 mod random;
 mod reduce;
 pub mod reference;
 
 pub use infer::Infer;
+pub use partials::partials;
 
 /// What sort of operation it is: the one thing code outside the table may match on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -298,6 +300,8 @@ pub struct OpDef {
     pub meaning: Meaning,
     /// How generated loops get an element of the result.
     pub access: access::Access,
+    /// The operand whose elements are places along an axis.
+    pub indexes: Option<access::Indexes>,
     pub gradient: Gradient,
     pub pullback: Option<Pullback>,
     pub python: Python,
@@ -319,6 +323,7 @@ pub const BASE: OpDef = OpDef {
     dtype: DTypeRule::Shared,
     meaning: Meaning::Call(function::once),
     access: access::Access::Meaning,
+    indexes: None,
     gradient: Gradient::Derived,
     pullback: None,
     python: DECOMPOSED,
@@ -401,6 +406,7 @@ const TABLES: &[&[OpDef]] = &[
     attention::OPS,
     pullback::OPS,
     order::OPS,
+    index::PICK,
 ];
 
 /// Every operation, in the order of the tables.
@@ -471,29 +477,4 @@ static COMMUTING: LazyLock<Vec<Op>> = LazyLock::new(|| {
 /// Whether its two operands may change places without changing a bit.
 pub fn commutes(op: Op) -> bool {
     COMMUTING.contains(&op)
-}
-
-static PARTIALS: LazyLock<FxHashMap<&'static str, Vec<Expr>>> = LazyLock::new(|| {
-    let own = |op: Op| match op.gradient {
-        Gradient::Partials(texts) => {
-            Some(texts.iter().map(|text| parse(op, text, &["r"])).collect())
-        }
-        _ => None,
-    };
-    table().filter_map(|op| Some((op.0.name, own(op).or_else(|| prim_partials(op))?))).collect()
-});
-
-/// The derivatives of the primitive that the op is alone, if it is.
-fn prim_partials(op: Op) -> Option<Vec<Expr>> {
-    let prim = BY_PRIM.iter().find(|(_, direct)| **direct == op)?.0;
-    let mut names = crate::scalar::DERIVATIVE_NAMES[..prim.arity()].to_vec();
-    names.push("r");
-    let parse = |text: &&str| Expr::parse(text, &names, &[]).expect("derivatives parse");
-    Some(prim.derivatives().iter().map(parse).collect())
-}
-
-/// The partial derivatives of an elementwise op by operand, over its operands and then its result;
-/// `None` where they follow from its expression alone.
-pub fn partials(op: Op) -> Option<&'static [Expr]> {
-    PARTIALS.get(op.name).map(Vec::as_slice)
 }

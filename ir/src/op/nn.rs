@@ -1,5 +1,6 @@
 //! Composites of neural networks: each carries its decomposition, and works everywhere by it.
 
+use super::access::{Extent, Indexes};
 use super::pullback;
 use super::reduce::{finite_max, is_empty};
 use super::{
@@ -138,6 +139,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "cross_entropy",
+        indexes: Some(Indexes { operand: 1, extent: Extent::Last, from_end: false }),
         doc: "`-log_softmax(logits)` at the class `target`, along the last axis; not reduced.",
         operands: &[operand("logits", Class::Float), operand("target", Class::Int).apart()],
         shape: ShapeRule::Rule(|cx| {

@@ -218,7 +218,7 @@ fn write_tensor(tensor: &Tensor, f: &mut Formatter) -> fmt::Result {
     let shown = if equal { 1 } else { count };
     if shown > MOST_ELEMENTS || !(0..shown).all(|i| has_text(tensor, i)) {
         f.write_str("hex\"")?;
-        for byte in bytes {
+        for byte in &bytes {
             write!(f, "{byte:02x}")?;
         }
         return f.write_str("\">");

@@ -12,7 +12,7 @@ use crate::diagnostic::{Diagnostic, Result, did_you_mean};
 use crate::dim::{Dim, Symbol};
 use crate::graph::{Function, Module, Operation, ResultDef, Value, ValueInfo};
 use crate::loc::Loc;
-use crate::retype::{self, Inferred};
+use crate::retype::{self, Equalities, Inferred};
 use crate::shape::{Guard, Type};
 use crate::verify;
 
@@ -87,7 +87,7 @@ struct Resolver<'t, 's> {
     /// The symbols of the arguments, which no result may bind.
     symbols: FxHashSet<Symbol>,
     /// The guards, and the equalities of the signature.
-    equalities: Vec<Guard>,
+    equalities: Equalities,
     seen: FxHashSet<(Dim, Dim)>,
 }
 
@@ -98,7 +98,7 @@ impl<'t, 's> Resolver<'t, 's> {
         function.constraints = tree.constraints.clone();
         function.guards = tree.guards.clone();
         function.bodies = tree.bodies.iter().map(|(body, _)| body.clone()).collect();
-        let equalities = retype::equalities(&tree.guards, &tree.constraints);
+        let equalities = Equalities::of(&tree.guards, &tree.constraints);
         Resolver {
             tree,
             function,
@@ -264,7 +264,7 @@ impl<'t, 's> Resolver<'t, 's> {
                 && self.seen.insert((guard.left.clone(), guard.right.clone()))
             {
                 let guard = Guard { loc: guard.loc.inside(loc), ..guard };
-                self.equalities.push(guard.clone());
+                self.equalities.add(guard.clone());
                 self.function.guards.push(guard);
             }
         }

@@ -132,18 +132,53 @@ impl Case {
         self.operands.iter().map(|ty| tensor(ty, random)).collect()
     }
 
+    /// The numbers above 1 among the dims of its operands, each once.
+    fn sizes(&self) -> Vec<i64> {
+        let dims = self.operands.iter().flat_map(|ty| ty.shape.dims.iter());
+        let mut sizes: Vec<i64> = dims.filter_map(Dim::as_const).filter(|n| *n > 1).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        sizes
+    }
+
     /// The case with a symbol for each number above 1 among its dims; `size` says which it was.
     pub fn symbolic(&self) -> Case {
-        // Only operands tell what symbols are.
-        let seen: Vec<i64> = self
-            .operands
-            .iter()
-            .flat_map(|ty| ty.shape.dims.iter().filter_map(Dim::as_const))
-            .collect();
-        let dim = |d: &Dim| match d.as_const() {
-            Some(n) if n > 1 && seen.contains(&n) => Dim::symbol(format!("s{n}").as_str()),
-            _ => d.clone(),
+        let sizes = self.sizes();
+        self.with_dims(&|n| sizes.contains(&n).then(|| Dim::symbol(format!("s{n}").as_str())))
+    }
+
+    /// The case with symbols for all, some or none of the numbers that [`Case::symbolic`] has them
+    /// for.
+    pub fn opened(&self, random: &mut Random) -> Case {
+        let mut sizes = self.sizes();
+        let percent = *random.pick(&[0, 50, 100]);
+        sizes.retain(|_| random.chance(percent));
+        self.with_dims(&|n| sizes.contains(&n).then(|| Dim::symbol(format!("s{n}").as_str())))
+    }
+
+    /// The case with other sizes, of up to 33, for those of its operands. `None`: there are none,
+    /// inference accepts none that were tried, or the operands have more than 20,000 elements.
+    pub fn resized(&self, random: &mut Random) -> Option<Case> {
+        let sizes = self.sizes();
+        if sizes.is_empty() {
+            return None;
+        }
+        let elements = |case: &Case| -> usize {
+            let shapes = case.operands.iter().filter_map(|ty| ty.shape.as_fixed());
+            shapes.map(|dims| dims.iter().product::<usize>()).sum()
         };
+        let one = |random: &mut Random| {
+            let chosen: Vec<i64> = sizes.iter().map(|_| random.range(1, 34)).collect();
+            let place = |n| sizes.iter().position(|own| *own == n);
+            self.with_dims(&|n| place(n).map(|at| Dim::Const(chosen[at])))
+        };
+        let mut tried = (0..20).map(|_| one(random));
+        tried.find(|case| elements(case) <= 20_000 && case.function().is_some())
+    }
+
+    /// The case with other dims: `other` gives them for the numbers of this one.
+    fn with_dims(&self, other: &dyn Fn(i64) -> Option<Dim>) -> Case {
+        let dim = |d: &Dim| d.as_const().and_then(other).unwrap_or_else(|| d.clone());
         let shape =
             |s: &Shape| Shape { lead: s.lead.clone(), dims: s.dims.iter().map(dim).collect() };
         let seen_key = self.op.operands.iter().any(|o| o.class == Class::Key);

@@ -1,0 +1,197 @@
+//! The memory that elements lie in, which the clones of a tensor share.
+
+use std::any::Any;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+
+/// Elements in another order, such as that in which a kernel reads them.
+pub trait Layout: Any + Send + Sync {
+    /// The elements in the order of the tensor, in new memory.
+    fn restore(&self) -> Bytes;
+}
+
+/// The bytes of a tensor.
+#[derive(Clone)]
+pub enum Storage {
+    Fixed(Bytes),
+    /// Bytes that another layout may replace, for all clones at once: weights exist once, in the
+    /// order in which they are read most.
+    Replaceable(Arc<Replaceable>),
+}
+
+/// Bytes, or the layout that replaced them.
+pub struct Replaceable {
+    length: usize,
+    held: Mutex<Held>,
+}
+
+enum Held {
+    Plain {
+        bytes: Bytes,
+        /// Whether somebody reads them for good.
+        kept: bool,
+    },
+    Replaced {
+        layout: Arc<dyn Layout>,
+        sample: Vec<u8>,
+        uniform: bool,
+    },
+}
+
+/// How many pieces of how many bytes are hashed.
+const PIECES: usize = 16;
+const PIECE: usize = 16;
+
+impl Storage {
+    pub fn replaceable(bytes: Bytes) -> Storage {
+        let length = bytes.len();
+        let held = Mutex::new(Held::Plain { bytes, kept: false });
+        Storage::Replaceable(Arc::new(Replaceable { length, held }))
+    }
+
+    pub fn len(&self) -> usize {
+        match self {
+            Storage::Fixed(bytes) => bytes.len(),
+            Storage::Replaceable(own) => own.length,
+        }
+    }
+
+    /// The bytes: those that all clones share, or, where a layout replaced them, restored ones.
+    pub fn bytes(&self) -> Bytes {
+        match self {
+            Storage::Fixed(bytes) => bytes.clone(),
+            Storage::Replaceable(own) => {
+                let layout = match &*own.held() {
+                    Held::Plain { bytes, .. } => return bytes.clone(),
+                    Held::Replaced { layout, .. } => layout.clone(),
+                };
+                layout.restore()
+            }
+        }
+    }
+
+    /// Reads the bytes; a copy of those of a layout.
+    pub fn read<T>(&self, read: impl FnOnce(&[u8]) -> T) -> T {
+        match self {
+            Storage::Fixed(bytes) => read(bytes),
+            Storage::Replaceable(_) => read(&self.bytes()),
+        }
+    }
+
+    /// The bytes, which no layout replaces from now on.
+    pub fn keep(&self) -> Bytes {
+        let Storage::Replaceable(own) = self else { return self.bytes() };
+        let mut held = own.held();
+        let bytes = match &*held {
+            Held::Plain { bytes, .. } => bytes.clone(),
+            Held::Replaced { layout, .. } => layout.restore(),
+        };
+        *held = Held::Plain { bytes: bytes.clone(), kept: true };
+        bytes
+    }
+
+    /// Lets the bytes go: from now on a layout has them. Nothing, where they do not change or are
+    /// kept, or where another layout has them.
+    pub fn replace(&self, layout: Arc<dyn Layout>, width: usize) {
+        let Storage::Replaceable(own) = self else { return };
+        let mut held = own.held();
+        if let Held::Plain { bytes, kept: false } = &*held {
+            let (sample, uniform) = (sample(bytes), is_uniform(bytes, width));
+            *held = Held::Replaced { layout, sample, uniform };
+        }
+    }
+
+    /// The layout that replaced the bytes, if it is of this kind.
+    pub fn layout<L: Layout>(&self) -> Option<Arc<L>> {
+        let Storage::Replaceable(own) = self else { return None };
+        match &*own.held() {
+            Held::Plain { .. } => None,
+            Held::Replaced { layout, .. } => {
+                let layout: Arc<dyn Any + Send + Sync> = layout.clone();
+                layout.downcast().ok()
+            }
+        }
+    }
+
+    /// Whether all elements, of `width` bytes, have the same bits, if there are any.
+    pub fn is_uniform(&self, width: usize) -> bool {
+        if let Storage::Replaceable(own) = self
+            && let Held::Replaced { uniform, .. } = &*own.held()
+        {
+            return *uniform;
+        }
+        self.read(|bytes| is_uniform(bytes, width))
+    }
+
+    /// Some of the bytes, equal where all are.
+    fn sample(&self) -> Vec<u8> {
+        if let Storage::Replaceable(own) = self
+            && let Held::Replaced { sample, .. } = &*own.held()
+        {
+            return sample.clone();
+        }
+        self.read(sample)
+    }
+}
+
+impl Replaceable {
+    fn held(&self) -> MutexGuard<'_, Held> {
+        // What a panic leaves is whole: it is replaced in one step.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_uniform(bytes: &[u8], width: usize) -> bool {
+    let width = width.min(bytes.len());
+    bytes[width..] == bytes[..bytes.len() - width]
+}
+
+fn sample(bytes: &[u8]) -> Vec<u8> {
+    match bytes.len() {
+        few if few <= PIECES * PIECE => bytes.to_vec(),
+        many => {
+            let at = |piece| (many - PIECE) / (PIECES - 1) * piece;
+            (0..PIECES).flat_map(|piece| bytes[at(piece)..][..PIECE].iter().copied()).collect()
+        }
+    }
+}
+
+impl PartialEq for Storage {
+    fn eq(&self, other: &Storage) -> bool {
+        if let (Storage::Replaceable(own), Storage::Replaceable(other)) = (self, other)
+            && Arc::ptr_eq(own, other)
+        {
+            return true;
+        }
+        if self.len() != other.len() {
+            return false;
+        }
+        let shared = |own: &[u8], other: &[u8]| own.as_ptr() == other.as_ptr() || own == other;
+        match (self, other) {
+            (Storage::Fixed(own), Storage::Fixed(other)) => shared(own, other),
+            // A sample is there where the bytes would have to be restored.
+            _ => self.sample() == other.sample() && shared(&self.bytes(), &other.bytes()),
+        }
+    }
+}
+
+impl Eq for Storage {}
+
+impl Hash for Storage {
+    /// Of some of the bytes: weights would take long.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self {
+            Storage::Fixed(bytes) if bytes.len() <= PIECES * PIECE => bytes[..].hash(state),
+            Storage::Fixed(_) | Storage::Replaceable(_) => self.sample().hash(state),
+        }
+    }
+}
+
+impl fmt::Debug for Storage {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{} bytes", self.len())
+    }
+}
