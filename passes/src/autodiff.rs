@@ -13,10 +13,11 @@ use mithril_ir::builder::Builder;
 use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 use mithril_ir::evaluate::decompose;
 use mithril_ir::graph::{Argument, Function, Module, Operation, ResultDef, Role, Value};
+use mithril_ir::nesting::deeper;
 use mithril_ir::op::{self, Gradient, GradientRule, Kind, Meaning};
 use mithril_ir::shape::Type;
 use mithril_ir::tensor::Tensor;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::context::PassContext;
@@ -64,6 +65,12 @@ impl Pass for Autodiff {
                 .got(if self.function.is_empty() { "an empty module" } else { &self.function })
                 .err();
         };
+        if function.external {
+            return Diagnostic::new("an external function has no operations to differentiate")
+                .at(format!("function `{}`", function.name))
+                .hint("call it from a function, by a `custom_gradient`")
+                .err();
+        }
         let wrt = self.arguments(function)?;
         let seeds = self.seeds(function)?;
         let mut module = module.clone();
@@ -128,9 +135,10 @@ impl Autodiff {
                     .err();
             }
         }
-        let wanted = |(value, arg): (Value, &Argument)| match self.wrt.is_empty() {
+        let named: FxHashSet<&str> = self.wrt.iter().map(String::as_str).collect();
+        let wanted = |(value, arg): (Value, &Argument)| match named.is_empty() {
             true => arg.role == Role::Param && function.ty(value).dtype.is_float(),
-            false => self.wrt.iter().any(|name| **name == *arg.name),
+            false => named.contains(&*arg.name),
         };
         Ok(function.arguments().map(wanted).collect())
     }
@@ -228,6 +236,7 @@ impl<'m> Tape<'m> {
         }
         sweep(&builder, &backward, &mut cotangents)?;
         let mut results: Vec<ResultDef> = Vec::new();
+        let mut taken: FxHashSet<Arc<str>> = FxHashSet::default();
         if outputs {
             results.extend(
                 function
@@ -235,13 +244,15 @@ impl<'m> Tape<'m> {
                     .iter()
                     .map(|r| ResultDef { value: map[r.value.index()], ..r.clone() }),
             );
+            taken.extend(results.iter().map(|r| r.name.clone()));
         }
         for ((value, arg), _) in function.arguments().zip(wrt).filter(|(_, wanted)| **wanted) {
             let gradient = match cotangents.0.get(&value) {
                 Some(gradient) => *gradient,
                 None => zeros(&builder, function.ty(value)),
             };
-            let name = gradient_name(&results, &arg.name);
+            let name = gradient_name(&taken, &arg.name);
+            taken.insert(name.clone());
             results.push(ResultDef { name, value: gradient, state: None });
         }
         builder.finish(results)
@@ -305,21 +316,20 @@ impl<'m> Tape<'m> {
             .zip(&key.1)
             .map(|((value, _), varies)| *varies && callee.ty(value).dtype.is_float())
             .collect();
-        let joint =
-            self.differentiate(callee, &wrt, callee.name.clone(), true, Seeds::Cotangents)?;
+        // Calls may nest deep.
+        let joint = deeper(|| {
+            self.differentiate(callee, &wrt, callee.name.clone(), true, Seeds::Cotangents)
+        })?;
         let halves = split(self.module, callee, &joint, &wrt, keeps, again)?;
         self.halves.insert(key, halves.clone());
         Ok(halves)
     }
 }
 
-fn gradient_name(results: &[ResultDef], name: &Arc<str>) -> Arc<str> {
-    match results.iter().any(|r| r.name == *name) {
+fn gradient_name(taken: &FxHashSet<Arc<str>>, name: &Arc<str>) -> Arc<str> {
+    match taken.contains(name) {
         false => name.clone(),
-        true => {
-            let numbered = |i: usize| format!("{name}_gradient_{i}");
-            unused(&numbered(1), |name| results.iter().any(|r| *r.name == *name))
-        }
+        true => unused(&format!("{name}_gradient_1"), |name| taken.contains(name)),
     }
 }
 
@@ -338,8 +348,10 @@ fn takes_cotangent(function: &Function, result: &ResultDef) -> bool {
 /// One cotangent argument per result that takes one: of the result's name, or where an argument has
 /// that, as a second derivative's does, of one that ends in `_gradient`.
 fn cotangent_arguments(builder: &Builder, function: &Function) -> Vec<Option<Value>> {
-    let taken = |name: &str| function.args.iter().any(|a| *a.name == *name);
-    let others = |name: &str| taken(name) || function.results.iter().any(|r| *r.name == *name);
+    let arguments: FxHashSet<&str> = function.args.iter().map(|a| &*a.name).collect();
+    let own: FxHashSet<&str> = function.results.iter().map(|r| &*r.name).collect();
+    let taken = |name: &str| arguments.contains(name);
+    let others = |name: &str| taken(name) || own.contains(name);
     let cotangent = |result: &ResultDef| {
         let name = match taken(&result.name) {
             false => result.name.clone(),

@@ -36,6 +36,19 @@ pub fn reachable(module: &Module) -> Result<FxHashSet<Arc<str>>> {
     Ok(found)
 }
 
+/// Errors: a function that is called from outside is external, and has nothing to compile.
+pub fn entries_have_operations(module: &Module) -> Result<()> {
+    let Some(external) = module.called_from_outside().find(|function| function.external) else {
+        return Ok(());
+    };
+    Diagnostic::new("a function that is called from outside is external")
+        .at(format!("function `{}`", external.name))
+        .got("a declaration, whose body is the target's")
+        .expected("a function with operations")
+        .hint("write a function that calls it, and put that one first")
+        .err()
+}
+
 /// The function of this name.
 /// Errors: there is none.
 pub fn function<'m>(module: &'m Module, name: &str) -> Result<&'m Arc<Function>> {

@@ -145,13 +145,11 @@ impl Part {
         let own = &function.ops[ops.clone()];
         let made: FxHashSet<Value> = own.iter().flat_map(|operation| operation.results()).collect();
         let mut reads: Vec<Value> = Vec::new();
+        let mut seen: FxHashSet<Value> = FxHashSet::default();
         let mut symbols: FxHashSet<Symbol> = FxHashSet::default();
         for operation in own {
-            for value in operation.operands.iter().filter(|value| !made.contains(value)) {
-                if !reads.contains(value) {
-                    reads.push(*value);
-                }
-            }
+            let operands = operation.operands.iter().filter(|value| !made.contains(value));
+            reads.extend(operands.filter(|value| seen.insert(**value)));
             let types = operation.results().map(|value| &function.ty(value).shape);
             let shapes = operation.attrs.iter().filter_map(|attr| match attr {
                 Attr::Shape(shape) => Some(shape),

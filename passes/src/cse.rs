@@ -73,8 +73,30 @@ fn rename(function: &mut Function, names: &FxHashMap<Arc<str>, Arc<str>>) {
     }
 }
 
+/// Whether two operations are alike: cheaper to find out than to build the function anew.
+fn has_twins(function: &Function) -> bool {
+    let mut seen: FxHashMap<u64, SmallVec<[u32; 1]>> = FxHashMap::default();
+    function.ops.iter().enumerate().any(|(at, op)| {
+        let places = seen.entry(hash(op.op, &op.operands, &op.attrs)).or_default();
+        let alike = |place: &u32| {
+            let twin = &function.ops[*place as usize];
+            let mut types = twin.results().zip(op.results());
+            twin.op == op.op
+                && twin.operands == op.operands
+                && twin.attrs == op.attrs
+                && types.all(|(a, b)| function.ty(a) == function.ty(b))
+        };
+        let found = places.iter().any(alike);
+        places.push(at as u32);
+        found
+    })
+}
+
 /// `None` where no two operations are alike.
 fn merge(module: &Module, function: &Function) -> Result<Option<Function>> {
+    if !has_twins(function) {
+        return Ok(None);
+    }
     let mut rebuild = Rebuild::new(module, function);
     // By hash, the operations of the new function: they hold the keys.
     let mut seen: FxHashMap<u64, SmallVec<[u32; 1]>> = FxHashMap::default();

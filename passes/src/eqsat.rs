@@ -15,6 +15,7 @@ mod lower;
 mod saturate;
 mod siblings;
 mod terms;
+mod windows;
 
 use extract::Extraction;
 use terms::Terms;
@@ -22,7 +23,8 @@ use terms::Terms;
 pass! {
     /// Puts each function into a graph of equal terms, adds what the rules say to be equal, and
     /// takes the terms out that cost least on the target. Budgets are counts: the same input gives
-    /// the same result, whatever the time.
+    /// the same result, whatever the time. Long functions are cut into windows, one after the other,
+    /// and longer ones stay as they are, which the statistics say.
     pub struct Eqsat("eqsat") {
         /// Where the program goes to, whose costs count.
         target: Target = target::TARGETS[0],
@@ -38,6 +40,10 @@ pass! {
         iterations: usize = 8,
         /// How many terms are added to each function at most.
         terms: usize = 20000,
+        /// Functions of more operations are rewritten in windows of so many operations.
+        window: usize = 2048,
+        /// Functions of more operations than this are not rewritten.
+        largest: usize = 16384,
         /// How many matches of one rule are taken in one iteration.
         matches: usize = 2000,
         /// The rules that are left out.
@@ -47,6 +53,9 @@ pass! {
     }
 }
 
+/// The statistic that counts operations of functions that are too large to be rewritten.
+pub const TOO_LARGE: &str = "operations-not-rewritten";
+
 /// The entry with what one rule makes of it, whatever it costs; `None` where it does not fit.
 /// Errors: a composite whose decomposition fails.
 pub fn alone(module: &Module, rule: &'static Rule) -> Result<Option<Function>> {
@@ -55,7 +64,9 @@ pub fn alone(module: &Module, rule: &'static Rule) -> Result<Option<Function>> {
     let mut terms = Terms::new(function);
     match is_joining(rule) {
         true => siblings::join(&mut terms, rule, false),
-        false => saturate::saturate(&mut terms, &budget, &|_| std::slice::from_ref(&rule)),
+        false => {
+            saturate::saturate(&mut terms, &budget, budget.terms, &|_| std::slice::from_ref(&rule))
+        }
     };
     match Extraction::best(&terms, budget.target, true)? {
         Some(extraction) => lower::function(module, function, &terms, &extraction).map(Some),
@@ -72,7 +83,7 @@ impl Pass for Eqsat {
     fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module> {
         check_names(&self.without)?;
         check_names(&self.only)?;
-        each_function(module, |function| self.function(module, function, cx))
+        each_function(module, |function| self.windowed(module, function, cx))
     }
 }
 
@@ -85,14 +96,36 @@ impl Eqsat {
     }
 
     /// `None` where nothing is cheaper than what stands there.
-    fn function(
+    fn windowed(
         &self,
         module: &Module,
         function: &Function,
         cx: &mut PassContext,
     ) -> Result<Option<Function>> {
+        let count = function.ops.len();
+        if count > self.largest {
+            cx.count(TOO_LARGE, count);
+            return Ok(None);
+        }
+        if count <= self.window {
+            return self.function(module, function, self.terms, cx);
+        }
+        let windows = windows::bounds(count, self.window);
+        cx.count("windows", windows.len());
+        let terms = self.terms / windows.len();
+        windows::rewrite(function, &windows, &mut |window| self.function(module, window, terms, cx))
+    }
+
+    /// `None` where nothing is cheaper than what stands there. At most so many terms are added.
+    fn function(
+        &self,
+        module: &Module,
+        function: &Function,
+        most: usize,
+        cx: &mut PassContext,
+    ) -> Result<Option<Function>> {
         let mut terms = Terms::new(function);
-        let mut applied = saturate::saturate(&mut terms, self, &|op| of_root(op));
+        let mut applied = saturate::saturate(&mut terms, self, most, &|op| of_root(op));
         for rule in RULES.iter().filter(|rule| self.join && is_joining(rule) && self.takes(rule)) {
             applied += siblings::join(&mut terms, rule, self.target.profile.streams);
         }

@@ -7,6 +7,7 @@ use mithril_ir::graph::Module;
 use mithril_ir::loc::Loc;
 
 use crate::driver::{Driver, Report};
+use crate::eqsat;
 use crate::pipeline::{Effort, Level, rewritten};
 use crate::profile;
 use crate::rules::{Class, RULES, Rule};
@@ -23,6 +24,8 @@ pub struct Explanation {
     pub after: u64,
     /// Whether dims have no numbers, which estimates take to be [`profile::NOMINAL`].
     pub open: bool,
+    /// The operations of functions that are too large for equality saturation.
+    pub skipped: u64,
     /// The rules that fired, the most valuable first.
     pub rules: Vec<Fired>,
 }
@@ -79,7 +82,10 @@ pub fn explain(
         fired.gain = time(&run(&effort)?.0)? as i64 - after as i64;
     }
     rules.sort_by_key(|fired| std::cmp::Reverse(fired.gain));
-    Ok(Explanation { before, after, open: is_open(&rewritten), rules })
+    let statistics = report.passes.iter().flat_map(|outcome| &outcome.statistics);
+    let skipped = statistics.filter(|(name, _)| *name == eqsat::TOO_LARGE).map(|(_, n)| *n).max();
+    let (open, skipped) = (is_open(&rewritten), skipped.unwrap_or(0));
+    Ok(Explanation { before, after, open, skipped, rules })
 }
 
 /// Whether the program is called with arrays of which some dims have no numbers.
@@ -126,7 +132,11 @@ impl Explanation {
             true => format!(", where dims without numbers are {}", profile::NOMINAL),
             false => String::new(),
         };
-        format!("estimated: {before} before, {after} after{open}")
+        let skipped = match self.skipped {
+            0 => String::new(),
+            n => format!("; {n} operations are in functions that are too large to be rewritten"),
+        };
+        format!("estimated: {before} before, {after} after{open}{skipped}")
     }
 
     fn table(&self) -> Table {

@@ -58,6 +58,12 @@ impl Known {
         self.literals.insert(value, tensor);
     }
 
+    /// The number that a literal of at least one axis repeats.
+    fn spread(&self, value: &Value) -> Option<&Tensor> {
+        let literal = self.literals.get(value)?;
+        self.numbers.get(value).filter(|_| !literal.shape().is_empty())
+    }
+
     /// Notes what an operation that is kept gives. Layouts of one operand but repeat and move its
     /// elements.
     fn kept(&mut self, op: &Operation, operands: &[Value], value: Value) {
@@ -80,6 +86,9 @@ impl FoldConstants {
         function: &Function,
         cx: &mut PassContext,
     ) -> Result<Option<Function>> {
+        if !self.finds(function) {
+            return Ok(None);
+        }
         let mut rebuild = Rebuild::new(module, function);
         let mut known = Known::default();
         let mut count = 0;
@@ -116,6 +125,22 @@ impl FoldConstants {
             return Ok(None);
         }
         rebuild.finish().map(Some)
+    }
+
+    /// Whether anything is to be computed: cheaper to find out than to build the function anew.
+    fn finds(&self, function: &Function) -> bool {
+        let mut known = Known::default();
+        function.ops.iter().any(|op| {
+            let operands = &op.operands[..];
+            let whole = op.results().next().map(|result| &function.ty(result).shape);
+            let plain = whole
+                .is_some_and(|whole| is_plain(&|v| function.ty(v), op, operands, whole, &known));
+            let found = plain
+                || self.fold(function, op, operands, &known.literals).is_some()
+                || repeated(function, op, operands, &known.numbers).is_some();
+            known.kept(op, operands, op.first);
+            found
+        })
     }
 
     /// The result; `None` where it is not known, too large, or not to be computed now.
@@ -181,17 +206,24 @@ fn plain_numbers(
     whole: &Shape,
     known: &Known,
 ) -> Option<SmallVec<[Value; 3]>> {
-    let repeated = |v: &Value| match known.literals.get(v) {
-        Some(tensor) if !tensor.shape().is_empty() => known.numbers.get(v),
-        _ => None,
-    };
-    let spans = |v: &Value| repeated(v).is_none() && builder.ty(*v).shape == *whole;
-    let changes = op.op.kind == Kind::Elementwise && operands.iter().any(|v| repeated(v).is_some());
-    if !changes || !operands.iter().any(spans) {
-        return None;
-    }
-    let plain = |v: &Value| repeated(v).map_or(*v, |number| builder.constant(number.clone()));
-    Some(operands.iter().map(plain).collect())
+    let fits = builder.with(|f| is_plain(&|v| f.ty(v), op, operands, whole, known));
+    let plain = |v: &Value| known.spread(v).map_or(*v, |number| builder.constant(number.clone()));
+    fits.then(|| operands.iter().map(plain).collect())
+}
+
+/// Whether an elementwise operation has literals of one number repeated for operands, beside one of
+/// the shape of the whole.
+fn is_plain<'f>(
+    ty: &dyn Fn(Value) -> &'f Type,
+    op: &Operation,
+    operands: &[Value],
+    whole: &Shape,
+    known: &Known,
+) -> bool {
+    let spans = |v: &Value| known.spread(v).is_none() && ty(*v).shape == *whole;
+    op.op.kind == Kind::Elementwise
+        && operands.iter().any(|v| known.spread(v).is_some())
+        && operands.iter().any(spans)
 }
 
 /// Whether arguments have all dims of the shape.

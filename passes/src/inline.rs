@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use mithril_ir::diagnostic::Result;
-use mithril_ir::graph::{Function, Module, Operation};
+use mithril_ir::builder::Builder;
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::graph::{Function, Module, Operation, Value};
+use mithril_ir::loc::Loc;
 use mithril_ir::op::{self, Kind, Op};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -41,23 +43,53 @@ impl Inline {
     };
 }
 
+/// The most operations of a function once calls are inlined.
+const MOST: usize = 1 << 20;
+
 impl Pass for Inline {
+    /// Errors: functions that would have too many operations.
     fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module> {
         let takes =
             [("call", true), ("checkpoint", self.checkpoint), ("custom_gradient", self.custom)];
         let inlined = takes.iter().filter(|(_, taken)| *taken).map(|(name, _)| op::get(name));
         let inlined: Vec<Op> = inlined.collect();
-        let mut out = module.clone();
         let calls = call_counts(module);
-        for name in call_graph::post_order(module)? {
-            let function = call_graph::function(&out, &name)?;
-            let site = Sites { pass: self, plain: &inlined, calls: &calls };
-            if let Some(changed) = site.function(&out, function, cx)? {
+        let order = call_graph::post_order(module)?;
+        let mut sites =
+            Sites { pass: self, plain: &inlined, calls: &calls, sizes: FxHashMap::default() };
+        for name in &order {
+            let function = call_graph::function(module, name)?;
+            let size = sites.size(module, function);
+            sites.sizes.insert(name.clone(), size);
+        }
+        // What is inlined wherever it is called needs no body of its own.
+        let staying = sites.staying(module);
+        let mut out = module.clone();
+        for name in order.iter().filter(|name| staying.contains(*name)) {
+            let function = call_graph::function(module, name)?;
+            let size = sites.sizes[name];
+            if size > MOST && size > function.ops.len() {
+                return too_large(function, size);
+            }
+            if let Some(changed) = sites.function(&out, function, cx)? {
                 out.insert(changed);
             }
         }
         Ok(out)
     }
+}
+
+fn too_large<T>(function: &Function, size: usize) -> Result<T> {
+    let got = match size {
+        usize::MAX => format!("more than {}", usize::MAX - 1),
+        _ => size.to_string(),
+    };
+    Diagnostic::new("a function has too many operations once its calls are inlined")
+        .at(format!("function `{}`", function.name))
+        .got(format!("{got} operations"))
+        .expected(format!("at most {MOST}"))
+        .hint("functions that call others more than once multiply: call each once, or in a `scan`")
+        .err()
 }
 
 /// How often each function is called.
@@ -75,6 +107,8 @@ struct Sites<'a> {
     pass: &'a Inline,
     plain: &'a [Op],
     calls: &'a FxHashMap<Arc<str>, usize>,
+    /// The operations of each function once its own calls are inlined, as far as that is known.
+    sizes: FxHashMap<Arc<str>, usize>,
 }
 
 impl Sites<'_> {
@@ -83,7 +117,7 @@ impl Sites<'_> {
             return None;
         }
         let callee: &Arc<Function> = module.get(op.functions().next()?)?;
-        let count = callee.ops.len();
+        let count = self.sizes.get(&callee.name).copied().unwrap_or(callee.ops.len());
         let once = self.calls.get(&callee.name).copied().unwrap_or(0) < 2;
         let small = self.pass.limit.above(count) && (once || self.pass.repeated.above(count));
         (!callee.external && small).then_some(callee)
@@ -95,6 +129,40 @@ impl Sites<'_> {
             blocks.any(|rest| rest.starts_with('.'))
         };
         self.pass.around.is_empty() || self.pass.around.iter().any(lies_in)
+    }
+
+    /// The operations of a function once its calls are inlined; its callees' are known.
+    fn size(&self, module: &Module, function: &Function) -> usize {
+        let size = |op: &Operation| match self.callee(module, op) {
+            Some(callee) => self.sizes[&callee.name],
+            None => 1,
+        };
+        function.ops.iter().map(size).fold(0, usize::saturating_add)
+    }
+
+    /// The functions that are called from outside, or that a call keeps naming.
+    fn staying(&self, module: &Module) -> FxHashSet<Arc<str>> {
+        let mut found: FxHashSet<Arc<str>> = FxHashSet::default();
+        // Bodies that are looked at, those that are inlined among them.
+        let mut seen: FxHashSet<Arc<str>> = FxHashSet::default();
+        let entries = module.called_from_outside().map(|f| f.name.clone());
+        let mut open: Vec<Arc<str>> = entries.collect();
+        found.extend(open.iter().cloned());
+        while let Some(function) = open.pop().and_then(|name| module.get(&name)) {
+            for op in &function.ops {
+                let inlined = self.callee(module, op).is_some();
+                // The callee comes first; what else an inlined operation names goes with it.
+                for name in op.functions().take(if inlined { 1 } else { usize::MAX }) {
+                    if !inlined {
+                        found.insert(name.clone());
+                    }
+                    if seen.insert(name.clone()) {
+                        open.push(name.clone());
+                    }
+                }
+            }
+        }
+        found
     }
 
     fn function(
@@ -113,52 +181,136 @@ impl Sites<'_> {
         for op in &function.ops {
             match self.callee(module, op) {
                 None => rebuild.keep(op)?,
-                Some(callee) => {
-                    expand(module, &mut rebuild, op, callee, &mut names)?;
-                    cx.count("calls-inlined", 1);
-                }
+                Some(callee) => self.expand(module, &mut rebuild, op, callee, &mut names, cx)?,
             }
         }
         rebuild.finish().map(Some)
     }
+
+    /// Puts the body of `callee` where `call` stands, and those of the calls in it. Names go along
+    /// where they are free.
+    fn expand(
+        &self,
+        module: &Module,
+        rebuild: &mut Rebuild,
+        call: &Operation,
+        callee: &Function,
+        names: &mut FxHashSet<Arc<str>>,
+        cx: &mut PassContext,
+    ) -> Result<()> {
+        let args = rebuild.operands(call);
+        let mut wishes = Wishes::default();
+        // A stack of its own: calls may nest deeper than Rust's would allow.
+        let mut open = vec![Frame::new(&rebuild.builder, call, callee, &args, call.loc.clone())?];
+        while let Some(frame) = open.last_mut() {
+            let Some(op) = frame.callee.ops.get(frame.next) else {
+                let done = open.pop().expect("there is one");
+                cx.count("calls-inlined", 1);
+                let depth = open.len();
+                wishes.body(&done, depth + 1);
+                match open.last_mut() {
+                    Some(around) => around.take(&rebuild.builder, &done, &mut wishes, depth),
+                    None => done.replace(rebuild),
+                }
+                continue;
+            };
+            frame.next += 1;
+            let loc = op.loc.inside(&frame.loc);
+            rebuild.builder.set_loc(loc.clone());
+            if let Some(callee) = self.callee(module, op) {
+                let args = frame.transfer.operands(op);
+                open.push(Frame::new(&rebuild.builder, op, callee, &args, loc)?);
+                continue;
+            }
+            let inner = op.functions().next().map(|name| call_graph::function(module, name));
+            let inner = inner.transpose()?.map(|f| &**f);
+            frame.transfer.emit(&rebuild.builder, op, inner)?;
+        }
+        wishes.grant(&rebuild.builder, names);
+        Ok(())
+    }
 }
 
-/// Puts the body of `callee` where `call` stands. Names go along where they are free.
-fn expand(
-    module: &Module,
-    rebuild: &mut Rebuild,
-    call: &Operation,
-    callee: &Function,
-    names: &mut FxHashSet<Arc<str>>,
-) -> Result<()> {
-    let args = rebuild.operands(call);
-    let before = rebuild.builder.with(|f| f.values.len());
-    rebuild.builder.set_loc(call.loc.clone());
-    let mut transfer = Transfer::new(callee, &rebuild.builder, &args)?;
-    for op in &callee.ops {
-        rebuild.builder.set_loc(op.loc.inside(&call.loc));
-        let inner = op.functions().next();
-        let inner = inner.map(|name| call_graph::function(module, name));
-        let inner = inner.transpose()?.map(|f| &**f);
-        transfer.emit(&rebuild.builder, op, inner)?;
+/// A call that is being replaced by the body of its callee.
+struct Frame<'m> {
+    call: &'m Operation,
+    callee: &'m Function,
+    transfer: Transfer<'m>,
+    /// The operation of the callee that is next.
+    next: usize,
+    /// Where the call is, in the function that is rebuilt.
+    loc: Loc,
+    /// The number of values before it.
+    before: usize,
+}
+
+impl<'m> Frame<'m> {
+    fn new(
+        builder: &Builder,
+        call: &'m Operation,
+        callee: &'m Function,
+        args: &[Value],
+        loc: Loc,
+    ) -> Result<Frame<'m>> {
+        let before = builder.with(|f| f.values.len());
+        builder.set_loc(loc.clone());
+        let transfer = Transfer::new(callee, builder, args)?;
+        Ok(Frame { call, callee, transfer, next: 0, loc, before })
     }
-    for (old, result) in call.results().zip(&callee.results) {
-        let new = transfer.value(result.value);
-        // The caller's name goes before the callee's own.
-        if new.index() >= before {
-            let name = rebuild.source.info(old).name.clone();
-            rebuild.builder.set_name(new, name);
+
+    /// What the results of the call have become.
+    fn results(&self) -> impl Iterator<Item = (Value, Value)> + '_ {
+        let values = self.callee.results.iter().map(|r| self.transfer.value(r.value));
+        self.call.results().zip(values)
+    }
+
+    /// Takes over what a call in this body gives.
+    fn take(&mut self, builder: &Builder, call: &Frame, wishes: &mut Wishes, depth: usize) {
+        for (old, new) in call.results() {
+            if new.index() >= call.before {
+                wishes.first(depth, new, self.callee.info(old).name.as_ref());
+            }
+            self.transfer.define(builder, old, new);
         }
-        rebuild.replace(old, new);
     }
-    for old in callee.ops.iter().flat_map(|op| op.results()) {
-        let (new, name) = (transfer.value(old), &callee.info(old).name);
-        if let Some(name) = name.as_ref().filter(|name| !names.contains(*name)) {
-            if rebuild.builder.with(|f| f.info(new).name.is_none()) {
+
+    /// Replaces the outermost call.
+    fn replace(&self, rebuild: &mut Rebuild) {
+        for (old, new) in self.results() {
+            // The caller's name goes before the callee's own.
+            if new.index() >= self.before {
+                let name = rebuild.source.info(old).name.clone();
+                rebuild.builder.set_name(new, name);
+            }
+            rebuild.replace(old, new);
+        }
+    }
+}
+
+/// The names that values of callees have, by how deep the callee lies in the outermost one.
+#[derive(Default)]
+struct Wishes(Vec<(usize, Value, Arc<str>)>);
+
+impl Wishes {
+    fn first(&mut self, depth: usize, value: Value, name: Option<&Arc<str>>) {
+        self.0.extend(name.map(|name| (depth, value, name.clone())));
+    }
+
+    fn body(&mut self, frame: &Frame, depth: usize) {
+        for old in frame.callee.ops.iter().flat_map(|op| op.results()) {
+            let name = frame.callee.info(old).name.as_ref();
+            self.first(depth, frame.transfer.value(old), name);
+        }
+    }
+
+    /// Names the values that have no name, where theirs is free; outer callees go first.
+    fn grant(mut self, builder: &Builder, names: &mut FxHashSet<Arc<str>>) {
+        self.0.sort_by_key(|(depth, ..)| *depth);
+        for (_, value, name) in self.0 {
+            if !names.contains(&name) && builder.with(|f| f.info(value).name.is_none()) {
                 names.insert(name.clone());
-                rebuild.builder.set_name(new, Some(name.clone()));
+                builder.set_name(value, Some(name));
             }
         }
     }
-    Ok(())
 }

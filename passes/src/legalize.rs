@@ -7,6 +7,7 @@ use mithril_ir::graph::{Function, Module, Operation, Value};
 use mithril_ir::op::{self, Meaning, Op};
 use mithril_ir::scalar::expr::Node;
 
+use crate::call_graph;
 use crate::context::PassContext;
 use crate::pass::Pass;
 use crate::rebuild::{Rebuild, each_function};
@@ -21,7 +22,9 @@ pass! {
 }
 
 impl Pass for Legalize {
+    /// Errors: an operation that the target lacks; an external function that is called from outside.
     fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module> {
+        call_graph::entries_have_operations(module)?;
         each_function(module, |function| {
             let mut current: Option<Function> = None;
             // One layer of composites at a time; each is made of simpler ones.

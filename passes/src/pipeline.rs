@@ -19,6 +19,7 @@ use crate::release::Release;
 use crate::rules::Class;
 use crate::specialise::Specialise;
 use crate::specialise::given::Shapes;
+use crate::split_concats::SplitConcats;
 use crate::split_folds::SplitFolds;
 use crate::target::Target;
 
@@ -130,6 +131,7 @@ pub fn flat(pipeline: Pipeline) -> Pipeline {
     pipeline
         .then(Inline::ALL)
         .then(SplitFolds::default())
+        .then(SplitConcats::default())
         .then(Canonicalize::default())
         .then(Cse::default())
         .then(Dce::default())

@@ -1,5 +1,6 @@
 //! How long operations take, roughly: what choosing among equal terms goes by.
 
+use std::hash::Hash;
 use std::sync::Arc;
 
 use mithril_ir::attr::Attr;
@@ -13,6 +14,7 @@ use mithril_ir::scalar::Prim;
 use mithril_ir::shape::Type;
 
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use crate::call_graph;
 use crate::cost;
@@ -102,34 +104,41 @@ pub fn time(
 ///
 /// Errors: a composite whose decomposition fails; a call of a function there is not.
 pub fn of_module(module: &Module, to: Target) -> Result<u64> {
-    let mut known = FxHashMap::default();
-    module.called_from_outside().map(|function| of_function(module, function, to, &mut known)).sum()
+    let mut known: FxHashMap<Arc<str>, u64> = FxHashMap::default();
+    for name in call_graph::post_order(module)? {
+        let function = call_graph::function(module, &name)?;
+        let time = of_function(function, to, &known)?;
+        known.insert(name, time);
+    }
+    let entries = module.called_from_outside().map(|function| known[&function.name]);
+    Ok(entries.fold(0, u64::saturating_add))
+}
+
+/// For each operand the first place that has the same.
+pub fn first_places<T: Copy + Eq + Hash>(operands: &[T]) -> SmallVec<[usize; 3]> {
+    let mut first: FxHashMap<T, usize> = FxHashMap::default();
+    operands.iter().enumerate().map(|(at, own)| *first.entry(*own).or_insert(at)).collect()
 }
 
 fn of_function(
-    module: &Module,
     function: &Arc<Function>,
     to: Target,
-    known: &mut FxHashMap<Arc<str>, u64>,
+    known: &FxHashMap<Arc<str>, u64>,
 ) -> Result<u64> {
-    if let Some(time) = known.get(&function.name) {
-        return Ok(*time);
-    }
-    let mut total = 0;
+    let mut total = 0u64;
     for op in &function.ops {
-        let callees = op.functions().map(|name| call_graph::function(module, name));
-        for callee in callees {
-            let step = of_function(module, callee?, to, known)?;
-            total += step.saturating_mul(steps(function, op)).min(LONGEST);
+        for step in op.functions().map(|name| known[name]) {
+            let time = step.saturating_mul(steps(function, op)).min(LONGEST);
+            total = total.saturating_add(time);
         }
         if op.op.kind != Kind::Call {
-            let place = |value: &Value| op.operands.iter().position(|v| v == value).unwrap_or(0);
+            let types = op.operands.iter().map(|value| function.ty(*value));
             let operands: Vec<(usize, &Type)> =
-                op.operands.iter().map(|value| (place(value), function.ty(*value))).collect();
-            total += time(op.op, &op.attrs, &operands, function.ty(op.result()), to)?;
+                first_places(&op.operands).into_iter().zip(types).collect();
+            let time = time(op.op, &op.attrs, &operands, function.ty(op.result()), to)?;
+            total = total.saturating_add(time);
         }
     }
-    known.insert(function.name.clone(), total);
     Ok(total)
 }
 

@@ -16,6 +16,7 @@ use crate::legalize::Legalize;
 use crate::pass::Pass;
 use crate::release::Release;
 use crate::specialise::Specialise;
+use crate::split_concats::SplitConcats;
 use crate::split_folds::SplitFolds;
 
 /// Makes each pass with its defaults, in the order of the help.
@@ -33,6 +34,7 @@ pub const PASSES: &[fn() -> Box<dyn Pass>] = &[
     || Box::new(Autodiff::default()),
     || Box::new(Release::default()),
     || Box::new(Legalize::default()),
+    || Box::new(SplitConcats::default()),
     || Box::new(SplitFolds::default()),
 ];
 

@@ -16,7 +16,6 @@ use smallvec::SmallVec;
 
 use crate::call_graph;
 use crate::context::PassContext;
-use crate::nesting::deeper;
 use crate::pass::Pass;
 use crate::same::{self, Body};
 use crate::transfer::Transfer;
@@ -43,6 +42,7 @@ impl Pass for Specialise {
             return Ok(module.clone());
         };
         call_graph::post_order(module)?;
+        call_graph::entries_have_operations(module)?;
         let types = self.shapes.types(entry)?;
         let entry = Arc::new(self.read(entry)?);
         let mut copies = Copies {
@@ -51,6 +51,7 @@ impl Pass for Specialise {
             origins: FxHashMap::default(),
             by_types: FxHashMap::default(),
             by_body: FxHashMap::default(),
+            operations: 0,
             cx,
         };
         // Its place is the first; the copy takes it.
@@ -82,6 +83,49 @@ impl Specialise {
     }
 }
 
+/// A copy, or one that has to be made first.
+enum Found<'m> {
+    Copy(Arc<Function>),
+    Missing(Box<Copying<'m>>),
+}
+
+/// A copy that is being made.
+struct Copying<'m> {
+    function: &'m Function,
+    /// What the copy is found by; `None` of the entry's.
+    key: Option<(Arc<str>, Vec<Type>)>,
+    builder: Builder,
+    transfer: Transfer<'m>,
+    /// The operation that is next.
+    next: usize,
+}
+
+impl Copying<'_> {
+    /// Names what an operation gives, which has been added.
+    fn step(&mut self, op: &Operation) {
+        for old in op.results() {
+            let name = self.function.info(old).name.clone();
+            self.builder.set_name(self.transfer.value(old), name);
+        }
+        self.next += 1;
+    }
+
+    fn finish(self) -> Result<Function> {
+        let results = self.function.results.iter();
+        let results =
+            results.map(|r| ResultDef { value: self.transfer.value(r.value), ..r.clone() });
+        self.builder.finish(results.collect())
+    }
+}
+
+fn placed(mut error: Box<Diagnostic>, function: &str) -> Box<Diagnostic> {
+    error.place.get_or_insert_with(|| format!("function `{function}`"));
+    error
+}
+
+/// The most operations of all copies.
+const MOST: usize = 1 << 22;
+
 /// The copies made so far.
 struct Copies<'m, 'c> {
     module: &'m Module,
@@ -90,28 +134,35 @@ struct Copies<'m, 'c> {
     origins: FxHashMap<Arc<str>, Arc<str>>,
     by_types: FxHashMap<(Arc<str>, Vec<Type>), Arc<Function>>,
     by_body: FxHashMap<Body, Arc<Function>>,
+    /// How many operations all copies have so far.
+    operations: usize,
     cx: &'c mut PassContext,
 }
 
-impl Copies<'_, '_> {
-    /// The copy of a function for operands of these types.
-    fn of(&mut self, name: &Arc<str>, operands: &[&Type]) -> Result<Arc<Function>> {
-        let function = call_graph::function(self.module, name)?.clone();
+impl<'m> Copies<'m, '_> {
+    /// The copy of a function for operands of these types, or what is to be copied first.
+    fn of(&mut self, name: &Arc<str>, operands: &[&Type]) -> Result<Found<'m>> {
+        let function = call_graph::function(self.module, name)?;
         if function.external {
             // Its body is elsewhere and goes by its name.
             self.out.functions.entry(name.clone()).or_insert(function.clone());
-            return Ok(function);
+            return Ok(Found::Copy(function.clone()));
         }
-        let types = signature::signature(&function, operands)?;
-        let key = (name.clone(), types);
+        let key = (name.clone(), signature::signature(function, operands)?);
         if let Some(copy) = self.by_types.get(&key) {
-            return Ok(copy.clone());
+            return Ok(Found::Copy(copy.clone()));
         }
         let own = self.out.fresh_name(name);
         self.origins.insert(own.clone(), name.clone());
         // Taken until the copy is done: its callees take others.
         self.out.functions.insert(own.clone(), function.clone());
-        let copy = deeper(|| self.copy(&function, &own, &key.1))?;
+        let copying = self.begin(function, &own, &key.1)?;
+        Ok(Found::Missing(Box::new(Copying { key: Some(key), ..copying })))
+    }
+
+    /// Keeps a copy that is done, or the one that it is the same as.
+    fn keep(&mut self, key: (Arc<str>, Vec<Type>), copy: Function) {
+        let own = copy.name.clone();
         let body = Body::of(&copy);
         let shared = match self.by_body.get(&body) {
             Some(twin) => {
@@ -127,8 +178,7 @@ impl Copies<'_, '_> {
                 copy
             }
         };
-        self.by_types.insert(key, shared.clone());
-        Ok(shared)
+        self.by_types.insert(key, shared);
     }
 
     /// The copies in the order of the functions they are of.
@@ -149,12 +199,54 @@ impl Copies<'_, '_> {
         }
     }
 
-    /// The function under another name on arguments of these types.
-    fn copy(&mut self, function: &Function, name: &Arc<str>, types: &[Type]) -> Result<Function> {
-        let place = |mut error: Box<Diagnostic>| {
-            error.place.get_or_insert_with(|| format!("function `{}`", function.name));
-            error
-        };
+    /// The function under another name on arguments of these types, and before it the copies of
+    /// what it calls.
+    fn copy(
+        &mut self,
+        function: &'m Function,
+        name: &Arc<str>,
+        types: &[Type],
+    ) -> Result<Function> {
+        // A stack of its own: calls may nest deeper than Rust's would allow.
+        let mut open = vec![self.begin(function, name, types)?];
+        loop {
+            let copying = open.last_mut().expect("the first is returned when it is done");
+            let Some(op) = copying.function.ops.get(copying.next) else {
+                let done = open.pop().expect("it was there");
+                let key = done.key.clone();
+                let copy = done.finish()?;
+                match key {
+                    Some(key) => self.keep(key, copy),
+                    None => return Ok(copy),
+                }
+                continue;
+            };
+            let name = &copying.function.name;
+            copying.builder.set_loc(op.loc.clone());
+            let step = self.operation(&copying.builder, &mut copying.transfer, op);
+            match step.map_err(|error| placed(error, name))? {
+                Some(missing) => open.push(*missing),
+                None => copying.step(op),
+            }
+        }
+    }
+
+    /// The copy of a function, without operations yet.
+    fn begin(
+        &mut self,
+        function: &'m Function,
+        name: &Arc<str>,
+        types: &[Type],
+    ) -> Result<Copying<'m>> {
+        self.operations += 1 + function.ops.len();
+        if self.operations > MOST {
+            return Diagnostic::new("functions are called on too many different types")
+                .at(format!("function `{}`", function.name))
+                .got(format!("{} copies", self.by_types.len()))
+                .expected(format!("copies of at most {MOST} operations in all"))
+                .hint("each distinct shape that a function is called on makes a copy of it")
+                .err();
+        }
         let builder = Builder::like(name.clone(), function);
         builder.with_mut(|f| {
             f.guards.clear();
@@ -164,46 +256,41 @@ impl Copies<'_, '_> {
             }
         });
         let args: Vec<Value> = function.arguments().map(|(value, _)| value).collect();
-        let mut transfer = Transfer::new(function, &builder, &args).map_err(place)?;
-        for op in &function.ops {
-            builder.set_loc(op.loc.clone());
-            self.operation(&builder, &mut transfer, op).map_err(place)?;
-            for old in op.results() {
-                builder.set_name(transfer.value(old), function.info(old).name.clone());
-            }
-        }
-        let results = function
-            .results
-            .iter()
-            .map(|r| ResultDef { value: transfer.value(r.value), ..r.clone() });
-        builder.finish(results.collect())
+        let transfer = Transfer::new(function, &builder, &args);
+        let transfer = transfer.map_err(|error| placed(error, &function.name))?;
+        Ok(Copying { function, key: None, builder, transfer, next: 0 })
     }
 
+    /// Adds an operation to a copy; or gives what has to be copied before it can be added.
     fn operation(
         &mut self,
         builder: &Builder,
         transfer: &mut Transfer,
         op: &Operation,
-    ) -> Result<()> {
+    ) -> Result<Option<Box<Copying<'m>>>> {
         if op.op.kind != Kind::Call {
-            return transfer.emit(builder, op, None);
+            return transfer.emit(builder, op, None).map(|()| None);
         }
         let operands: Vec<Type> = transfer.operands(op).iter().map(|v| builder.ty(*v)).collect();
         let types = signature::operands_of_callee(op, &operands);
         let types: Vec<&Type> = types.iter().collect();
         let name = op.functions().next().expect("a call names its callee");
-        let callee = self.of(name, &types)?;
+        let callee = match self.of(name, &types)? {
+            Found::Copy(callee) => callee,
+            Found::Missing(missing) => return Ok(Some(missing)),
+        };
         let mut attrs: SmallVec<[Attr; 2]> = SmallVec::new();
         for (i, attr) in op.attrs.iter().enumerate() {
             attrs.push(match (attr, i) {
                 (Attr::Function(_), 0) => Attr::Function(callee.name.clone()),
-                (Attr::Function(vjp), _) => {
-                    Attr::Function(self.gradient(vjp, &callee, &types)?.name.clone())
-                }
+                (Attr::Function(vjp), _) => match self.gradient(vjp, &callee, &types)? {
+                    Found::Copy(vjp) => Attr::Function(vjp.name.clone()),
+                    Found::Missing(missing) => return Ok(Some(missing)),
+                },
                 _ => attr.clone(),
             });
         }
-        transfer.emit_with(builder, op, attrs, Some(&callee))
+        transfer.emit_with(builder, op, attrs, Some(&callee)).map(|()| None)
     }
 
     /// The copy of a custom gradient, which takes operands, results, and cotangents of those that
@@ -213,7 +300,7 @@ impl Copies<'_, '_> {
         name: &Arc<str>,
         callee: &Function,
         operands: &[&Type],
-    ) -> Result<Arc<Function>> {
+    ) -> Result<Found<'m>> {
         let mut count = 0;
         let mut fresh = || {
             count += 1;

@@ -86,10 +86,15 @@ impl<'f> Transfer<'f> {
             _ => SmallVec::from_iter([builder.push(op.op, &operands, attrs)?]),
         };
         for (old, new) in op.results().zip(results) {
-            self.learn(&self.source.ty(old).shape, &builder.ty(new).shape);
-            self.values[old.index()] = Some(new);
+            self.define(builder, old, new);
         }
         Ok(())
+    }
+
+    /// From now on `new` stands for a value of the source, which the builder has got another way.
+    pub fn define(&mut self, builder: &Builder, old: Value, new: Value) {
+        self.learn(&self.source.ty(old).shape, &builder.ty(new).shape);
+        self.values[old.index()] = Some(new);
     }
 
     /// An attribute with the builder's symbols in its shape.

@@ -4,14 +4,12 @@ use std::sync::Arc;
 
 use mithril_ir::attr::Attr;
 use mithril_ir::builder::Builder;
-use mithril_ir::diagnostic::Result;
+use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dim::Symbol;
 use mithril_ir::graph::{Function, Module, Operation, ResultDef, Role, Value};
 use mithril_ir::op::Kind;
 use mithril_ir::shape::Type;
 use rustc_hash::{FxHashMap, FxHashSet};
-
-use super::unused;
 
 /// A callee's forward half, which gives its results and what the backward half reads, and the
 /// backward half, which takes arguments kept by the caller, what was saved, and cotangents.
@@ -35,6 +33,9 @@ impl Halves {
     }
 }
 
+/// The most values that a forward function gives beside its results.
+const MOST_SAVED: usize = 1 << 16;
+
 /// Splits `joint`, which gives `callee`'s results and then the gradients of the arguments of
 /// `wrt`, and adds both halves to the module. Forward is what the results need; all else is
 /// computed backward, from saved values and those arguments that the caller `keeps`. Where forward
@@ -54,6 +55,14 @@ pub fn split(
         .map(|((back, front), op)| *back && (again || !front || is_constant(op)))
         .collect();
     let (kept, saved) = crossing(callee, joint, gradients, &behind, keeps);
+    if saved.len() > MOST_SAVED {
+        return Diagnostic::new("the gradient of a function would keep too many values")
+            .at(format!("function `{}`", callee.name))
+            .got(format!("{} values", saved.len()))
+            .expected(format!("at most {MOST_SAVED}"))
+            .hint("functions that call others more than once multiply: `checkpoint` keeps none")
+            .err();
+    }
     let saved: Vec<(Arc<str>, Value)> =
         saved_names(callee, joint, &ahead, &saved).into_iter().zip(saved).collect();
     let forward = forward_half(module, callee, joint, &ahead, &saved)?;
@@ -110,21 +119,34 @@ fn saved_names(
         args.chain(joint.results.iter().map(|r| r.name.clone())).collect();
     let made = joint.ops.iter().flat_map(|op| op.results().map(move |value| (value, op)));
     let made: FxHashMap<Value, &Operation> = made.collect();
+    let block = |value: &Value| made.get(value).and_then(|op| op.loc.shortest());
+    // What results are, and what operations of other blocks read.
+    let mut leaving: FxHashSet<Value> = FxHashSet::default();
+    leaving.extend(joint.results[..callee.results.len()].iter().map(|r| r.value));
+    for op in selected(joint, ahead) {
+        let own = op.loc.shortest();
+        leaving.extend(op.operands.iter().filter(|value| block(value) != own));
+    }
     let wish = |value: &Value| -> String {
         if let Some(name) = &joint.info(*value).name {
             return name.to_string();
         }
         let Some(maker) = made.get(value) else { return "saved".into() };
-        let own = maker.loc.shortest();
-        let leaves = joint.results[..callee.results.len()].iter().any(|r| r.value == *value)
-            || selected(joint, ahead)
-                .any(|op| op.loc.shortest() != own && op.operands.contains(value));
-        let block = own.and_then(|path| path.rsplit('.').next()).filter(|_| leaves);
+        let own = maker.loc.shortest().filter(|_| leaving.contains(value));
+        let block = own.and_then(|path| path.rsplit('.').next());
         block.unwrap_or(maker.op.result_name()).to_string()
     };
     let mut names = Vec::with_capacity(saved.len());
+    // By name: the number to go on with, below which all are taken.
+    let mut next: FxHashMap<String, usize> = FxHashMap::default();
     for value in saved {
-        let name = unused(&wish(value), |name| taken.contains(name));
+        let wish = wish(value);
+        let mut name: Arc<str> = wish.as_str().into();
+        let number = next.entry(wish.clone()).or_insert(1);
+        while taken.contains(&name) {
+            name = format!("{wish}_{number}").into();
+            *number += 1;
+        }
         taken.insert(name.clone());
         names.push(name);
     }
@@ -201,21 +223,25 @@ fn crossing(
     read.extend(gradients.iter().map(|r| r.value).filter(|v| !made.contains(v)));
     let mut kept: Vec<usize> = Vec::new();
     let mut saved: Vec<Value> = Vec::new();
+    let mut seen: FxHashSet<Value> = FxHashSet::default();
     for value in read {
-        keep(value, callee, joint, keeps, &mut kept, &mut saved);
+        if seen.insert(value) {
+            keep(value, callee, joint, keeps, &mut kept, &mut saved);
+        }
     }
     let cotangents = (callee.args.len()..joint.args.len()).map(|i| joint.ty(joint.arg(i)));
     let shown = kept.iter().map(|&i| joint.ty(joint.arg(i)));
     let known = cotangents.chain(shown).chain(saved.iter().map(|v| joint.ty(*v)));
     let arguments = (0..callee.args.len()).map(|i| joint.arg(i));
-    for value in showing(joint, arguments, known, symbols) {
+    let shown = showing(joint, arguments, known, symbols).into_iter();
+    for value in shown.filter(|value| !seen.contains(value)) {
         keep(value, callee, joint, keeps, &mut kept, &mut saved);
     }
     kept.sort_unstable();
     (kept, saved)
 }
 
-/// Puts a value that the backward half reads where it comes from.
+/// Puts a value that the backward half reads, and that is nowhere yet, where it comes from.
 fn keep(
     value: Value,
     callee: &Function,
@@ -226,10 +252,8 @@ fn keep(
 ) {
     let i = value.index();
     if i < callee.args.len() && keeps(i) {
-        if !kept.contains(&i) {
-            kept.push(i);
-        }
-    } else if (i < callee.args.len() || i >= joint.args.len()) && !saved.contains(&value) {
+        kept.push(i);
+    } else if i < callee.args.len() || i >= joint.args.len() {
         saved.push(value);
     }
 }

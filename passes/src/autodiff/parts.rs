@@ -84,13 +84,18 @@ fn part(function: &Function, operation: &Operation) -> Option<(usize, Part)> {
 }
 
 /// The slices from 0 to `dim`, if each begins where another ends; there are two or more.
-fn in_order(mut parts: Vec<Part>, dim: &Dim) -> Option<Vec<Value>> {
+fn in_order(parts: Vec<Part>, dim: &Dim) -> Option<Vec<Value>> {
     let (mut at, mut values) = (Dim::Const(0), Vec::new());
-    while !parts.is_empty() {
-        let next = parts.iter().position(|part| part.start == at)?;
-        let part = parts.swap_remove(next);
+    let mut by_start: FxHashMap<Dim, Vec<Part>> = FxHashMap::default();
+    for part in parts.into_iter().rev() {
+        by_start.entry(part.start.clone()).or_default().push(part);
+    }
+    let mut left: usize = by_start.values().map(Vec::len).sum();
+    while left > 0 {
+        let part = by_start.get_mut(&at)?.pop()?;
         values.push(part.value);
         at = part.limit;
+        left -= 1;
     }
     (at == *dim && values.len() > 1).then_some(values)
 }

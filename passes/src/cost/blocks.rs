@@ -11,7 +11,7 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 use smallvec::SmallVec;
 
 use super::{Cost, amount, bytes, count, flops, parts};
-use crate::profile::alone;
+use crate::profile::{alone, first_places};
 use crate::table::{Table, grouped};
 use crate::target;
 
@@ -23,9 +23,8 @@ pub struct BlockCost {
     pub cost: Cost,
     /// Elements of what it learns.
     pub params: Dim,
-    /// The most bytes of inner values that are alive at once while it computes, where all sizes are
-    /// known.
-    pub peak: Option<u64>,
+    /// The most bytes of inner values that are alive at once while it computes.
+    pub peak: Dim,
 }
 
 impl BlockCost {
@@ -51,7 +50,7 @@ pub fn of_blocks(function: &Function) -> Result<Vec<BlockCost>> {
         let path = operation.loc.shortest().unwrap_or("");
         all.with(path, &mut |block| {
             block.cost = block.cost.clone() + cost.clone();
-            block.peak = block.peak.zip(alive).map(|(a, b)| a.max(b));
+            block.peak = block.peak.max(&alive);
         });
     }
     for (value, argument) in function.arguments().filter(|(_, a)| a.role == Role::Param) {
@@ -73,7 +72,7 @@ impl Tally {
             path: path.to_string(),
             cost: Cost { flops: zero(), bytes: zero() },
             params: zero(),
-            peak: Some(0),
+            peak: zero(),
         })
     }
 
@@ -96,9 +95,10 @@ fn of_operation(
     operation: &Operation,
     known: &mut FxHashMap<Key, Cost>,
 ) -> Result<Cost> {
-    let place = |v: &Value| operation.operands.iter().position(|w| w == v).unwrap_or(0);
-    let types = operation.operands.iter().map(|v| (place(v), function.ty(*v).clone()));
-    let key = (operation.op, operation.attrs.clone(), types.collect());
+    let places = first_places(&operation.operands);
+    let types = operation.operands.iter().map(|v| function.ty(*v).clone());
+    let types = places.iter().copied().zip(types).collect();
+    let key = (operation.op, operation.attrs.clone(), types);
     if let Some(cost) = known.get(&key) {
         return Ok(cost.clone());
     }
@@ -110,8 +110,10 @@ fn of_operation(
     let moved = if moves { sum(&mut values.into_iter()) } else { Dim::Const(0) };
     let arithmetic = match operation.op.meaning {
         Meaning::Decompose(_) => {
-            let operands: Vec<(usize, &Type)> =
-                operation.operands.iter().map(|v| (place(v), function.ty(*v))).collect();
+            let operands: Vec<(usize, &Type)> = places
+                .into_iter()
+                .zip(operation.operands.iter().map(|v| function.ty(*v)))
+                .collect();
             let result = function.ty(operation.result());
             let whole = alone(operation.op, &operation.attrs, &operands, result);
             let parts = parts(&whole, *target::CORE)?;
@@ -124,9 +126,8 @@ fn of_operation(
     Ok(cost)
 }
 
-/// For each operation, the bytes of inner values that are alive while it runs; `None` where a size
-/// is not known.
-fn alive(function: &Function) -> Vec<Option<u64>> {
+/// For each operation, the bytes of inner values that are alive while it runs.
+fn alive(function: &Function) -> Vec<Dim> {
     let count = function.ops.len();
     let mut last = vec![0; function.values.len()];
     for (at, operation) in function.ops.iter().enumerate() {
@@ -134,21 +135,21 @@ fn alive(function: &Function) -> Vec<Option<u64>> {
         operation.operands.iter().for_each(|value| last[value.index()] = at);
     }
     function.results.iter().for_each(|result| last[result.value.index()] = count);
-    let size = |value: Value| bytes(function.ty(value)).as_const().map(|bytes| bytes as u64);
+    let size = |value: Value| bytes(function.ty(value));
     let inner = |value: &Value| value.index() >= function.args.len();
-    let mut now = Some(0);
+    let mut now = Dim::Const(0);
     let mut all = Vec::with_capacity(count);
     for (at, operation) in function.ops.iter().enumerate() {
         for value in operation.results() {
-            now = now.zip(size(value)).map(|(now, size): (u64, u64)| now.saturating_add(size));
+            now = now + size(value);
         }
-        all.push(now);
+        all.push(now.clone());
         let mut ended: Vec<Value> = operation.operands.iter().copied().filter(inner).collect();
         ended.extend(operation.results());
         ended.sort_unstable();
         ended.dedup();
         for value in ended.into_iter().filter(|value| last[value.index()] == at) {
-            now = now.zip(size(value)).map(|(now, size): (u64, u64)| now.saturating_sub(size));
+            now = now - size(value);
         }
     }
     all
@@ -175,7 +176,7 @@ fn nested(blocks: &[BlockCost], path: &str, depth: usize, rows: &mut Vec<Vec<Str
     for block in blocks.iter().filter(inside) {
         let name = block.path.rsplit('.').next().unwrap_or_default();
         rows.push(row(block, format!("{}{name}", "  ".repeat(level))));
-        crate::nesting::deeper(|| nested(blocks, &block.path, depth, rows));
+        mithril_ir::nesting::deeper(|| nested(blocks, &block.path, depth, rows));
     }
 }
 
@@ -184,8 +185,8 @@ fn row(block: &BlockCost, name: String) -> Vec<String> {
         Some(params) => grouped(params as u64),
         None => block.params.to_string(),
     };
-    let peak = block.peak.map_or("?".to_string(), |peak| shown(&Dim::Const(peak as i64), "B"));
     let (flops, bytes) = (shown(&block.cost.flops, "flop"), shown(&block.cost.bytes, "B"));
+    let peak = shown(&block.peak, "B");
     vec![name, params, flops, bytes, peak]
 }
 

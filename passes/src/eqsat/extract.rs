@@ -25,8 +25,9 @@ pub struct Extraction<'t> {
 /// estimates are worth.
 const GAIN: u128 = 10;
 
-/// The most choices that are tried anew one by one.
+/// The most choices that are tried anew one by one, and the most classes that are visited for that.
 const REVISED: usize = 1024;
+const VISITED: usize = 1 << 21;
 
 /// Functions of more classes stay as they are: what each needs takes memory by the square.
 const CLASSES: usize = 40_000;
@@ -213,7 +214,7 @@ impl<'t> Graph<'t> {
                     continue;
                 }
                 tries += 1;
-                if tries > REVISED {
+                if tries > REVISED || tries * best.len() > VISITED {
                     return;
                 }
                 let chosen = best[class].replace(term);
@@ -324,9 +325,9 @@ impl Costs<'_, '_> {
         let Head::Op { op, attrs, .. } = self.terms.head(term) else {
             return Ok(0);
         };
-        let place = |id: &Id| term.operands.iter().position(|other| other == id).unwrap_or(0);
-        let types = term.operands.iter().map(|id| (place(id), self.terms.graph[*id].data.ty));
-        let key = (term.head, types.collect());
+        let places = profile::first_places(&term.operands);
+        let types = term.operands.iter().map(|id| self.terms.graph[*id].data.ty);
+        let key = (term.head, places.iter().copied().zip(types).collect());
         if self.terms.graph[class].data.literal {
             return Ok(0);
         }
@@ -334,7 +335,7 @@ impl Costs<'_, '_> {
             return Ok(*cost);
         }
         let types: SmallVec<[(usize, &Type); 3]> =
-            term.operands.iter().map(|id| (place(id), self.terms.ty(*id))).collect();
+            places.into_iter().zip(term.operands.iter().map(|id| self.terms.ty(*id))).collect();
         let cost = profile::time(*op, attrs, &types, self.terms.ty(class), self.target)? as u128;
         self.known.insert(key, cost);
         Ok(cost)

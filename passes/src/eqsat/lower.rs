@@ -8,7 +8,6 @@ use smallvec::SmallVec;
 
 use super::extract::Extraction;
 use super::terms::{Head, Term, Terms, is_opaque};
-use crate::nesting::deeper;
 use crate::rebuild::Rebuild;
 
 /// The function with the chosen terms. What stays keeps its place.
@@ -52,16 +51,26 @@ struct Lowering<'t, 'f> {
 impl Lowering<'_, '_> {
     /// The value of a class, with what it needs before it.
     fn class(&mut self, class: Id) -> Result<Value> {
-        if let Some(value) = self.values.get(&class) {
-            return Ok(*value);
+        // A stack of its own: chains of terms are as long as the function.
+        let mut open = vec![class];
+        while let Some(next) = open.last().copied() {
+            if self.values.contains_key(&next) {
+                open.pop();
+                continue;
+            }
+            let term = self.extraction.chosen[&next];
+            let count = open.len();
+            let operands = term.operands.iter().rev().map(|id| self.terms.graph.find(*id));
+            open.extend(operands.filter(|id| !self.values.contains_key(id)));
+            if open.len() > count {
+                continue;
+            }
+            let operands = term.operands.iter();
+            let operands = operands.map(|id| self.values[&self.terms.graph.find(*id)]).collect();
+            let value = self.term(term, operands)?;
+            self.values.insert(next, value);
         }
-        let term = self.extraction.chosen[&class];
-        let operands = term.operands.iter();
-        let operands: Result<SmallVec<[Value; 3]>> =
-            operands.map(|id| deeper(|| self.class(self.terms.graph.find(*id)))).collect();
-        let value = self.term(term, operands?)?;
-        self.values.insert(class, value);
-        Ok(value)
+        Ok(self.values[&class])
     }
 
     fn term(&mut self, term: &Term, operands: SmallVec<[Value; 3]>) -> Result<Value> {

@@ -35,13 +35,14 @@ struct Found {
 type Key = (&'static str, u32, [Option<Value>; VARS]);
 
 /// How many applications have made two classes one. `rules` gives those whose left side is of an
-/// operation.
+/// operation. At most so many terms are added.
 pub fn saturate<'r>(
     terms: &mut Terms,
     budget: &Eqsat,
+    most: usize,
     rules: &dyn Fn(Op) -> &'r [&'static Rule],
 ) -> usize {
-    let limit = terms.graph.total_size() + budget.terms;
+    let limit = terms.graph.total_size() + most;
     let mut tried: FxHashSet<Key> = FxHashSet::default();
     let mut applied = 0;
     for _ in 0..budget.iterations {

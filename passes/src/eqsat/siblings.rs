@@ -265,7 +265,7 @@ fn origin(terms: &mut Terms, rule: &'static Rule, from: impl Iterator<Item = usi
 }
 
 /// By value, whether it needs gradients of outputs.
-fn backward(source: &Function) -> Vec<bool> {
+pub fn backward(source: &Function) -> Vec<bool> {
     let mut all = vec![false; source.values.len()];
     for (value, argument) in source.arguments() {
         all[value.index()] = argument.role == Role::Cotangent;

@@ -1,6 +1,7 @@
 //! Groups as functions: each with the views that it reads through, under names that say nothing, so
 //! that equal kernels are equal.
 
+use indexmap::IndexSet;
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::{Dim, Symbol};
@@ -9,7 +10,7 @@ use mithril_ir::loc::Loc;
 use mithril_ir::op::access::Access;
 use mithril_ir::shape::{Shape, Type};
 use mithril_ir::text;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
 use super::group::Grouped;
 use super::views::is_view;
@@ -28,7 +29,7 @@ pub fn extract(function: &Function, grouped: &Grouped) -> Result<Outline> {
             continue;
         }
         let mut kernel = Kernel::new(function, &definitions, &grouped.copied);
-        group.ops.iter().for_each(|&op| kernel.own[op] = true);
+        kernel.own.extend(&group.ops);
         for &op in &group.ops {
             kernel.operation(op);
         }
@@ -79,18 +80,18 @@ fn read_outside(
 
 /// Results that are arguments, literals or views: each once.
 fn copies(function: &Function, definitions: &[Option<u32>], grouped: &Grouped) -> Vec<Value> {
-    let mut copies = Vec::new();
+    let mut copies: IndexSet<Value, FxBuildHasher> = IndexSet::default();
     for result in &function.results {
         let made = definitions[result.value.index()].is_some_and(|at| {
             let op = &function.ops[at as usize];
             let computed = grouped.copied[at as usize] || !is_view(function, op);
             computed && op.op.access != Access::Literal
         });
-        if !made && !copies.contains(&result.value) {
-            copies.push(result.value);
+        if !made {
+            copies.insert(result.value);
         }
     }
-    copies
+    copies.into_iter().collect()
 }
 
 /// A kernel as it is put together.
@@ -98,38 +99,32 @@ struct Kernel<'f> {
     source: &'f Function,
     definitions: &'f [Option<u32>],
     copied: &'f [bool],
-    own: Vec<bool>,
-    operands: Vec<Value>,
+    own: FxHashSet<usize>,
+    operands: IndexSet<Value, FxBuildHasher>,
     /// The operations it has, views included, in order.
-    ops: Vec<usize>,
-    taken: Vec<bool>,
-    loc: Loc,
+    ops: IndexSet<usize, FxBuildHasher>,
 }
 
 impl<'f> Kernel<'f> {
     fn new(source: &'f Function, definitions: &'f [Option<u32>], copied: &'f [bool]) -> Kernel<'f> {
-        let count = source.ops.len();
         Kernel {
             source,
             definitions,
             copied,
-            own: vec![false; count],
-            operands: Vec::new(),
-            ops: Vec::new(),
-            taken: vec![false; count],
-            loc: Loc::unknown(),
+            own: FxHashSet::default(),
+            operands: IndexSet::default(),
+            ops: IndexSet::default(),
         }
     }
 
     /// Takes an operation in, with what it reads.
     fn operation(&mut self, at: usize) {
-        if std::mem::replace(&mut self.taken[at], true) {
+        if self.ops.contains(&at) {
             return;
         }
         let op = &self.source.ops[at];
         op.operands.iter().for_each(|&operand| self.value(operand));
-        self.loc.merge(&op.loc);
-        self.ops.push(at);
+        self.ops.insert(at);
     }
 
     fn is_view(&self, at: usize) -> bool {
@@ -139,10 +134,11 @@ impl<'f> Kernel<'f> {
     /// Sees to it that a value is there: as an argument, or by its operation.
     fn value(&mut self, value: Value) {
         match self.definitions[value.index()] {
-            Some(at) if self.own[at as usize] => self.operation(at as usize),
+            Some(at) if self.own.contains(&(at as usize)) => self.operation(at as usize),
             Some(at) if self.is_view(at as usize) => self.operation(at as usize),
-            _ if self.operands.contains(&value) => {}
-            _ => self.operands.push(value),
+            _ => {
+                self.operands.insert(value);
+            }
         }
     }
 
@@ -161,7 +157,8 @@ impl<'f> Kernel<'f> {
             outline.kernels.len() - 1
         });
         let dims = naming.symbols.iter().map(Dim::symbol).collect();
-        let Kernel { operands, loc, .. } = self;
+        let loc = Loc::union(self.ops.iter().map(|&at| &self.source.ops[at].loc));
+        let operands = self.operands.into_iter().collect();
         outline.steps.push(Step::Launch(Launch { kernel, operands, results, dims, loc }));
     }
 

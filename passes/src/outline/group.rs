@@ -1,7 +1,9 @@
 //! Which operations share a kernel.
 
+mod bounds;
 mod copies;
 mod merge;
+mod order;
 mod side;
 
 use mithril_ir::diagnostic::{Diagnostic, Result};
@@ -9,7 +11,10 @@ use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Function, Operation, Value};
 use mithril_ir::op::Kind;
 use mithril_ir::op::access::{Access, fold_axes};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
+
+use order::Order;
 
 use super::attention::{is_attention, is_one_kernel};
 use super::is_scan;
@@ -23,8 +28,12 @@ pub struct Group {
     core: Core,
     /// Sums over the first axes of the space, which come to be on the way through it.
     sides: Vec<usize>,
-    /// The groups whose results it reads.
-    needs: SmallVec<[usize; 4]>,
+    /// The values it reads, behind views: sorted.
+    inputs: Vec<Value>,
+    /// How much it computes for an element, in simple operations.
+    work: usize,
+    /// Whether it is as large as kernels become: nothing joins it.
+    full: bool,
 }
 
 /// What decides how the kernel runs, and so what may join it.
@@ -70,6 +79,9 @@ struct Grouping<'f> {
     of: Vec<Option<usize>>,
     /// Views that are computed once, since loops of contractions cannot read through them.
     copied: Vec<bool>,
+    order: Order,
+    /// Operations of attention, by their first operands.
+    attention: FxHashMap<Value, Vec<usize>>,
 }
 
 /// Literals too large to be part of the code are memory that kernels read.
@@ -94,8 +106,11 @@ impl<'f> Grouping<'f> {
             groups: Vec::new(),
             of: vec![None; function.ops.len()],
             copied: vec![false; function.ops.len()],
+            order: Order::default(),
+            attention: FxHashMap::default(),
         };
         grouping.find_copies();
+        grouping.bound_views();
         for (at, op) in function.ops.iter().enumerate() {
             if !grouping.is_view(at) {
                 op.operands.iter().for_each(|&operand| grouping.count(operand));
@@ -201,7 +216,10 @@ impl<'f> Grouping<'f> {
             }
         }
         let own = self.groups.len();
-        self.groups.push(Some(Group { ops: vec![at], core, sides: vec![], needs: needs.clone() }));
+        let (ops, sides, inputs) = (vec![at], vec![], self.inputs(at));
+        let work = self.work(at);
+        self.groups.push(Some(Group { ops, core, sides, inputs, work, full: false }));
+        self.order.add(needs.to_vec());
         self.of[at] = Some(own);
         if let Some(other) = self.shared_kernel(at) {
             self.merge(other, own, Core::Alone, None);
@@ -217,13 +235,16 @@ impl<'f> Grouping<'f> {
     }
 
     /// The group of attention that has this result too.
-    fn shared_kernel(&self, at: usize) -> Option<usize> {
+    fn shared_kernel(&mut self, at: usize) -> Option<usize> {
         let op = &self.function.ops[at];
         if !is_attention(&op.op.access) {
             return None;
         }
-        let before = self.function.ops[..at].iter().rposition(|other| is_one_kernel(op, other));
-        before.and_then(|other| self.of[other])
+        let known = self.attention.entry(op.operands[0]).or_default();
+        let mut before = known.iter().rev();
+        let found = before.find(|&&other| is_one_kernel(op, &self.function.ops[other])).copied();
+        known.push(at);
+        found.and_then(|other| self.of[other])
     }
 
     fn core(&self, op: &Operation) -> Core {
@@ -273,35 +294,29 @@ impl<'f> Grouping<'f> {
     }
 
     /// The groups behind those that they need, otherwise as their first operations stand.
-    fn ordered(self) -> Vec<Group> {
+    fn ordered(mut self) -> Vec<Group> {
         let mut order: Vec<usize> =
             (0..self.groups.len()).filter(|&g| self.groups[g].is_some()).collect();
         order.sort_by_key(|&g| self.groups[g].as_ref().map(|g| g.ops[0]));
         let mut out = Vec::with_capacity(order.len());
-        let mut done = vec![false; self.groups.len()];
-        let mut groups = self.groups;
         for group in order {
-            visit(group, &mut groups, &mut done, &mut out);
+            self.visit(group, &mut out);
         }
         out
     }
-}
 
-fn visit(at: usize, groups: &mut [Option<Group>], done: &mut [bool], out: &mut Vec<Group>) {
-    let mut open = vec![at];
-    while let Some(&group) = open.last() {
-        if done[group] {
-            open.pop();
-            continue;
+    /// Adds a group that is not there yet, behind what it needs.
+    fn visit(&mut self, group: usize, out: &mut Vec<Group>) {
+        let mut open = vec![group];
+        while let Some(&group) = open.last() {
+            let mut waiting = self.order.needs(group);
+            waiting.retain(|&need| self.groups[need].is_some());
+            if waiting.is_empty() {
+                open.pop();
+                out.extend(self.groups[group].take());
+            }
+            open.extend(waiting);
         }
-        let waiting = groups[group].iter().flat_map(|g| g.needs.iter().copied());
-        let waiting: Vec<usize> = waiting.filter(|&g| !done[g]).collect();
-        if waiting.is_empty() {
-            done[group] = true;
-            open.pop();
-            out.extend(groups[group].take());
-        }
-        open.extend(waiting);
     }
 }
 

@@ -17,34 +17,28 @@ impl Grouping<'_> {
         let Some((core, side)) = whole.or_else(|| self.side(producer, reader)) else {
             return;
         };
-        self.merge(producer, reader, core, side);
+        if let Some(producer) = self.fitting(producer, reader) {
+            self.merge(producer, reader, core, side);
+        }
     }
 
     /// Makes two groups one, of this core, unless it would need itself.
     pub fn merge(&mut self, producer: usize, reader: usize, core: Core, side: Option<usize>) {
-        if self.makes_cycle(producer, reader) {
+        if self.order.makes_cycle(producer, reader) {
             return;
         }
+        let inputs = self.inputs_of_both(producer, reader);
+        self.order.merge(producer, reader);
         let taken = self.groups[producer].take().expect("groups that merge are there");
         let group = self.groups[reader].as_mut().expect("groups that merge are there");
         group.core = core;
         group.sides.extend(taken.sides.iter().copied().chain(side));
         group.ops.extend(&taken.ops);
         group.ops.sort_unstable();
-        group.needs.extend(taken.needs);
-        group.needs.sort_unstable();
-        group.needs.dedup();
-        group.needs.retain(|g| *g != producer && *g != reader);
+        group.inputs = inputs;
+        group.work += taken.work;
         for op in taken.ops {
             self.of[op] = Some(reader);
-        }
-        for other in self.groups.iter_mut().flatten() {
-            if other.needs.contains(&producer) {
-                other.needs.retain(|g| *g != producer);
-                if !other.needs.contains(&reader) {
-                    other.needs.push(reader);
-                }
-            }
         }
     }
 
@@ -63,11 +57,11 @@ impl Grouping<'_> {
             }
             _ => return None,
         };
-        (self.sides_fit(a, b, &core) && self.in_line(a, b, &core)).then_some(core)
+        (self.sides_fit(a, b, &core) && self.in_line(producer, b, &core)).then_some(core)
     }
 
     /// Whether what the reader's operations read of the producer stands where the space has it.
-    fn in_line(&self, producer: &Group, reader: &Group, core: &Core) -> bool {
+    fn in_line(&self, producer: usize, reader: &Group, core: &Core) -> bool {
         let (space, rows) = match core {
             Core::Loops { space, rows } => (space, *rows),
             Core::Contraction { space } => (space, None),
@@ -78,7 +72,7 @@ impl Grouping<'_> {
             let stands = self.stand(op, space, rows);
             let places = stands.clone().unwrap_or_else(|| axes(self.dims(op.result())));
             let sources = self.read(op, &places);
-            let mut read = sources.iter().filter(|s| producer.ops.contains(&s.op)).peekable();
+            let mut read = sources.iter().filter(|s| self.of[s.op] == Some(producer)).peekable();
             let ours = read.peek().is_none() || stands.is_some() || reader.sides.contains(&at);
             ours && read.all(|source| {
                 let own = self.stand(&self.function.ops[source.op], space, rows);
@@ -172,27 +166,6 @@ impl Grouping<'_> {
             Some(expr) => expr.nodes().iter().all(simple),
             None => op.op.kind == Kind::Index,
         }
-    }
-
-    /// Whether, if the two were one, it would need its own result through a third.
-    fn makes_cycle(&self, producer: usize, reader: usize) -> bool {
-        let needs = |g: usize| self.groups[g].iter().flat_map(|g| g.needs.iter().copied());
-        let third = needs(reader).filter(|&g| g != producer).any(|g| self.reaches(g, producer));
-        third || self.reaches(producer, reader)
-    }
-
-    fn reaches(&self, from: usize, to: usize) -> bool {
-        let mut seen = vec![false; self.groups.len()];
-        let mut open = vec![from];
-        while let Some(group) = open.pop() {
-            if group == to {
-                return true;
-            }
-            if !std::mem::replace(&mut seen[group], true) {
-                open.extend(self.groups[group].iter().flat_map(|g| g.needs.iter().copied()));
-            }
-        }
-        false
     }
 }
 

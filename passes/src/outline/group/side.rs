@@ -23,7 +23,7 @@ impl Grouping<'_> {
         let agrees = rows.is_none_or(|rows| rows == first)
             && a.sides.iter().all(|&side| self.summed_axes(side) == Some(first));
         let own = axes(dims);
-        let mut read = self.read(op, &own).into_iter().filter(|s| a.ops.contains(&s.op));
+        let mut read = self.read(op, &own).into_iter().filter(|s| self.of[s.op] == Some(producer));
         let in_line = read.all(|source| {
             let stand = self.stand(&self.function.ops[source.op], space, *rows);
             stand.is_some() && stand == source.places

@@ -1,0 +1,479 @@
+//! Which inputs of a model hold indices, and of what: what is checked where a call enters.
+//!
+//! Elements are followed from the arguments of the entry through operations that pass them on as
+//! they are, and through calls, to operands that the op table says index an axis. What is computed
+//! on the way is left to the operation that reads it.
+
+use std::sync::Arc;
+
+use mithril_ir::attr::Attr;
+use mithril_ir::builder::Builder;
+use mithril_ir::diagnostic::Result;
+use mithril_ir::dim::{Dim, Symbol};
+use mithril_ir::evaluate::decompose;
+use mithril_ir::graph::{Function, Module, Operation, ResultDef, Role, Value};
+use mithril_ir::loc::Loc;
+use mithril_ir::op::access::{Access, Passes, passes, slice_bounds};
+use mithril_ir::op::infer::{as_int, as_ints};
+use mithril_ir::op::{Gradient, Kind, Meaning};
+use mithril_ir::shape::{Shape, Type};
+use mithril_ir::signature::bind;
+
+/// Elements of an argument that index an axis.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Indexed {
+    pub argument: Arc<str>,
+    /// Which of its elements do; all along an axis that is not named.
+    pub part: Vec<Range>,
+    /// How long the axis is, by the symbols of the arguments.
+    pub extent: Dim,
+    /// Whether a negative index counts from the end.
+    pub from_end: bool,
+    /// What stands for no index.
+    pub ignored: Vec<i64>,
+    /// The blocks that read it.
+    pub readers: Loc,
+}
+
+/// Every `step`-th element of an axis, `count` of them.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Range {
+    /// From the back: 1 is the last.
+    pub axis: usize,
+    pub start: Dim,
+    pub count: Dim,
+    pub step: i64,
+}
+
+/// The integer inputs of a module's entry that index an axis, in the order of the arguments.
+///
+/// Errors: a function that is named and is not there; a composite whose decomposition fails.
+pub fn indexed(module: &Module) -> Result<Vec<Indexed>> {
+    let Some(entry) = module.entry() else { return Ok(Vec::new()) };
+    let given = entry.arguments().enumerate().map(|(argument, (value, own))| {
+        let ty = entry.ty(value);
+        let reads = matches!(own.role, Role::Data | Role::Constant) && ty.dtype.is_int();
+        reads.then(|| View::whole(argument, &ty.shape)).into_iter().collect()
+    });
+    let given: Vec<Views> = given.collect();
+    if given.iter().all(Vec::is_empty) {
+        return Ok(Vec::new());
+    }
+    let mut search = Search { module, entry, found: Vec::new() };
+    search.walk(entry, given, &|dim| dim.clone(), &Loc::unknown())?;
+    Ok(search.distinct())
+}
+
+impl Indexed {
+    /// The same for a function whose arguments have other dims, which `of` gives for those of the
+    /// entry; none where a dim is not told.
+    pub fn with_dims(mut self, of: &dyn Fn(&Dim) -> Dim) -> Option<Indexed> {
+        self.extent = of(&self.extent);
+        for range in &mut self.part {
+            (range.start, range.count) = (of(&range.start), of(&range.count));
+        }
+        let known = self.dims().all(|dim| !dim.is_unknown());
+        known.then_some(self)
+    }
+
+    /// The dims that its ranges are told by.
+    pub fn dims(&self) -> impl Iterator<Item = &Dim> {
+        let parts = self.part.iter().flat_map(|range| [&range.start, &range.count]);
+        [&self.extent].into_iter().chain(parts)
+    }
+}
+
+/// What is indexed where the entry, made of `logical`, has its arguments with these types.
+///
+/// Errors: as [`indexed`]; types that are not those of the entry.
+pub fn indexed_as(logical: &Module, compiled: &Module) -> Result<Vec<Indexed>> {
+    let found = indexed(logical)?;
+    let (Some(from), Some(to)) = (logical.entry(), compiled.entry()) else { return Ok(found) };
+    if found.is_empty() {
+        return Ok(found);
+    }
+    let types: Vec<&Type> = to.arguments().map(|(value, _)| to.ty(value)).collect();
+    let binding = bind(from, &types, &mut Vec::new())?;
+    Ok(found.into_iter().filter_map(|own| own.with_dims(&|dim| binding.dim(dim))).collect())
+}
+
+/// Elements of an argument, as a value passes them on.
+#[derive(Clone, PartialEq, Debug)]
+struct View {
+    argument: usize,
+    part: Vec<Range>,
+    /// For the axes of the value, the last one first, the axis of the argument from the back, where
+    /// each place along it is one of that axis.
+    axes: Vec<Option<usize>>,
+    ignored: Vec<i64>,
+}
+
+/// What a value may hold.
+type Views = Vec<View>;
+
+/// Brings a dim of the function at hand to the symbols of the entry.
+type Resolve<'a> = &'a dyn Fn(&Dim) -> Dim;
+
+impl View {
+    fn whole(argument: usize, shape: &Shape) -> View {
+        let axes = (1..=shape.dims.len()).map(Some).collect();
+        View { argument, part: Vec::new(), axes, ignored: Vec::new() }
+    }
+
+    /// The same elements as a value with other axes: for each, the last one first, that of the value
+    /// before.
+    fn turned(&self, axes: impl Iterator<Item = Option<usize>>) -> View {
+        let own = |axis: usize| self.axes.get(axis - 1).copied().flatten();
+        View { axes: axes.map(|axis| axis.and_then(own)).collect(), ..self.clone() }
+    }
+
+    /// Some of the elements along an axis of the value, from the back; none where that is no axis of
+    /// the argument.
+    fn sliced(mut self, axis: usize, start: Dim, count: Dim, step: i64) -> Option<View> {
+        let axis = self.axes.get(axis - 1).copied().flatten()?;
+        match self.part.iter_mut().find(|range| range.axis == axis) {
+            Some(range) => {
+                range.start = &range.start + &(&Dim::Const(range.step) * &start);
+                (range.count, range.step) = (count, range.step * step);
+            }
+            None => self.part.push(Range { axis, start, count, step }),
+        }
+        Some(self)
+    }
+}
+
+struct Search<'m> {
+    module: &'m Module,
+    entry: &'m Function,
+    found: Vec<(usize, Indexed)>,
+}
+
+impl Search<'_> {
+    /// Follows what the arguments of a function hold; what its results hold. `at` is the block that
+    /// the function is part of.
+    fn walk(
+        &mut self,
+        function: &Function,
+        given: Vec<Views>,
+        resolve: Resolve,
+        at: &Loc,
+    ) -> Result<Vec<Views>> {
+        let mut held = given;
+        held.resize(function.values.len(), Views::new());
+        let definitions = function.definitions();
+        for op in &function.ops {
+            if op.operands.iter().all(|value| held[value.index()].is_empty()) {
+                continue;
+            }
+            let loc = op.loc.inside(at);
+            let scope = Scope { function, definitions: &definitions, held: &held, resolve };
+            if let Some(indexes) = op.op.indexes {
+                let views = &held[op.operands[indexes.operand].index()];
+                let first = function.ty(op.operands[0]);
+                let extent = indexes.extent.dim(op.op, &op.attrs, first);
+                if let Some(extent) = extent.map(|dim| resolve(&dim)) {
+                    views.iter().for_each(|v| self.add(v, &extent, indexes.from_end, &loc));
+                }
+            } else if let Some(views) = scope.passed(op) {
+                held[op.first.index()] = views;
+            } else if let (Meaning::Decompose(_), None) = (op.op.meaning, op.op.indexes) {
+                let parts = parts(function, op)?;
+                let given = op.operands.iter().map(|v| held[v.index()].clone()).collect();
+                let results = self.walk(&parts, given, resolve, &loc)?;
+                held[op.first.index()] = results.into_iter().next().unwrap_or_default();
+            } else if op.op.kind == Kind::Call {
+                for (value, views) in
+                    op.results().zip(self.call(function, op, &held, resolve, &loc)?)
+                {
+                    held[value.index()] = views;
+                }
+            }
+        }
+        Ok(function.results.iter().map(|result| held[result.value.index()].clone()).collect())
+    }
+
+    /// What the results of a call hold.
+    fn call(
+        &mut self,
+        function: &Function,
+        op: &Operation,
+        held: &[Views],
+        resolve: Resolve,
+        at: &Loc,
+    ) -> Result<Vec<Views>> {
+        let name = op.functions().next();
+        let Some(callee) = name.and_then(|name| self.module.get(name)).filter(|f| !f.external)
+        else {
+            return Ok(Vec::new());
+        };
+        let mut types: Vec<Type> = op.operands.iter().map(|v| function.ty(*v).clone()).collect();
+        let mut given: Vec<Views> = op.operands.iter().map(|v| held[v.index()].clone()).collect();
+        // A body is given slices along the first axis, which no other axis changes by.
+        let repeated = match op.op.gradient {
+            Gradient::Scan => {
+                let (carries, sequences) =
+                    (as_int(op.attr("carries")), as_int(op.attr("sequences")));
+                given.iter_mut().take(carries as usize).for_each(Vec::clear);
+                for at in carries as usize..(carries + sequences) as usize {
+                    types[at].shape.dims.remove(0);
+                    for view in &mut given[at] {
+                        view.axes.pop();
+                    }
+                }
+                true
+            }
+            Gradient::Callee | Gradient::Again | Gradient::Vjp => false,
+            Gradient::Derived | Gradient::Partials(_) | Gradient::Rule(_) | Gradient::Zero => false,
+        };
+        let types: Vec<&Type> = types.iter().collect();
+        let binding = bind(callee, &types, &mut Vec::new())?;
+        let inner = |dim: &Dim| resolve(&binding.dim(dim));
+        let results = self.walk(callee, given, &inner, at)?;
+        Ok(if repeated { Vec::new() } else { results })
+    }
+
+    /// Elements that index an axis of this length.
+    fn add(&mut self, view: &View, extent: &Dim, from_end: bool, readers: &Loc) {
+        let own = Indexed {
+            argument: self.entry.args[view.argument].name.clone(),
+            part: view.part.clone(),
+            extent: extent.clone(),
+            from_end: from_end
+                && !self.entry.ty(self.entry.arg(view.argument)).dtype.is_unsigned_int(),
+            ignored: view.ignored.clone(),
+            readers: readers.clone(),
+        };
+        // Of a dim that is known inside alone nothing is said before.
+        let told = |symbol: &Symbol| {
+            let mut told = false;
+            for (value, _) in self.entry.arguments() {
+                self.entry.ty(value).shape.for_each_symbol(&mut |own| told |= own == symbol);
+            }
+            told
+        };
+        let known = |dim: &Dim| !dim.is_unknown() && dim.symbols().into_iter().all(told);
+        if own.dims().all(known) {
+            self.found.push((view.argument, own));
+        }
+    }
+
+    /// Each once, with all blocks that read it; those that another says more narrowly are left out.
+    fn distinct(self) -> Vec<Indexed> {
+        let mut all: Vec<(usize, Indexed)> = Vec::new();
+        for (argument, own) in self.found {
+            let alike = |other: &Indexed| {
+                Indexed { readers: Loc::unknown(), ..other.clone() }
+                    == Indexed { readers: Loc::unknown(), ..own.clone() }
+            };
+            match all.iter_mut().find(|(_, other)| alike(other)) {
+                Some((_, other)) => other.readers.merge(&own.readers),
+                None => all.push((argument, own)),
+            }
+        }
+        let wider = |own: &Indexed| {
+            let narrow = Indexed { from_end: false, readers: Loc::unknown(), ..own.clone() };
+            let same = |o: &Indexed| Indexed { readers: Loc::unknown(), ..o.clone() } == narrow;
+            own.from_end && all.iter().any(|(_, other)| same(other))
+        };
+        let mut kept: Vec<(usize, Indexed)> =
+            all.iter().filter(|(_, own)| !wider(own)).cloned().collect();
+        kept.sort_by_key(|(argument, _)| *argument);
+        kept.into_iter().map(|(_, own)| own).collect()
+    }
+}
+
+/// A composite as a function of its operands.
+fn parts(function: &Function, op: &Operation) -> Result<Function> {
+    let builder = Builder::new(op.op.name);
+    let operands =
+        op.operands.iter().enumerate().map(|(at, value)| {
+            builder.arg(at.to_string(), Role::Data, function.ty(*value).clone())
+        });
+    let operands: Vec<Value> = operands.collect();
+    let value = decompose(&builder, op.op, &operands, &op.attrs)?;
+    builder.finish(vec![ResultDef { name: "result".into(), value, state: None }])
+}
+
+/// A function as far as it was followed.
+struct Scope<'a> {
+    function: &'a Function,
+    definitions: &'a [Option<u32>],
+    held: &'a [Views],
+    resolve: Resolve<'a>,
+}
+
+impl Scope<'_> {
+    fn shape(&self, value: Value) -> &Shape {
+        &self.function.ty(value).shape
+    }
+
+    fn views(&self, value: Value) -> &Views {
+        &self.held[value.index()]
+    }
+
+    /// What the result of an operation passes on; none where it is made of other operations.
+    fn passed(&self, op: &Operation) -> Option<Views> {
+        let views = || self.views(op.operands[0]).iter();
+        Some(match op.op.access {
+            Access::Same => views().cloned().collect(),
+            Access::Broadcast => views().map(|view| self.broadcast(op, view)).collect(),
+            Access::Reshape => views().map(|view| self.reshaped(op, view)).collect(),
+            Access::Transpose => views().map(|view| self.transposed(op, view)).collect(),
+            Access::Slice => views().filter_map(|view| self.sliced(op, view)).collect(),
+            Access::Reverse => views().map(|view| self.without(op, "axes", view)).collect(),
+            Access::Concat => {
+                let all = op.operands.iter().flat_map(|value| self.views(*value));
+                all.map(|view| self.without(op, "axis", view)).collect()
+            }
+            Access::Meaning if op.op.kind == Kind::Elementwise => self.chosen(op),
+            Access::Meaning => return None,
+            Access::Literal
+            | Access::Iota
+            | Access::Known
+            | Access::Pad
+            | Access::Take
+            | Access::TakeAlong
+            | Access::SliceUpdate
+            | Access::DynamicSlice
+            | Access::DynamicUpdate
+            | Access::Fold(_)
+            | Access::Find { .. }
+            | Access::Running(_)
+            | Access::Sort { .. }
+            | Access::ScatterAdd
+            | Access::ScatterAddAlong
+            | Access::Contract
+            | Access::Attention
+            | Access::AttentionLogSumExp
+            | Access::AttentionGreatest
+            | Access::AttentionGradient
+            | Access::RandomBits
+            | Access::Uniform
+            | Access::Normal
+            | Access::KeySplit
+            | Access::KeyFold => Views::new(),
+        })
+    }
+
+    /// The axes of the result, the last one first, where those of the operand stand at the back and
+    /// are repeated where they were 1.
+    fn aligned(&self, view: &View, from: &Shape, to: &Shape) -> View {
+        let dim = |shape: &Shape, back: usize| {
+            shape.dims.len().checked_sub(back).map(|at| shape.dims[at].clone())
+        };
+        let same = |back: &usize| dim(from, *back).is_some_and(|own| dim(to, *back) == Some(own));
+        view.turned((1..=to.dims.len()).map(|back| Some(back).filter(same)))
+    }
+
+    fn broadcast(&self, op: &Operation, view: &View) -> View {
+        let (from, to) = (self.shape(op.operands[0]), self.shape(op.result()));
+        let Some(axes) = as_ints(op.attr("axes")) else { return self.aligned(view, from, to) };
+        let rank = to.dims.len();
+        let source = |back: usize| {
+            let front = |axis: &i64| axis.rem_euclid(rank.max(1) as i64) as usize;
+            let at = axes.iter().position(|axis| front(axis) == rank - back)?;
+            (from.dims[at] == to.dims[rank - back]).then_some(axes.len() - at)
+        };
+        view.turned((1..=rank).map(source))
+    }
+
+    /// Axes stay where all before them do, or all behind them.
+    fn reshaped(&self, op: &Operation, view: &View) -> View {
+        let (from, to) = (self.shape(op.operands[0]), self.shape(op.result()));
+        let (have, want) = (from.dims.len(), to.dims.len());
+        let behind = from.dims.iter().rev().zip(to.dims.iter().rev());
+        let behind = behind.take_while(|(a, b)| a == b).count();
+        let before = from.dims.iter().zip(&to.dims).take_while(|(a, b)| a == b).count();
+        let before = if from.lead == to.lead { before } else { 0 };
+        let source = |back: usize| match want - back {
+            _ if back <= behind => Some(back),
+            front if front < before => Some(have - front),
+            _ => None,
+        };
+        view.turned((1..=want).map(source))
+    }
+
+    fn transposed(&self, op: &Operation, view: &View) -> View {
+        let permutation = as_ints(op.attr("permutation")).unwrap_or(&[]);
+        let rank = permutation.len();
+        let source = |back: usize| rank - permutation[rank - back].rem_euclid(rank as i64) as usize;
+        view.turned((1..=rank).map(|back| Some(source(back))))
+    }
+
+    /// All axes but those of an attribute, along which places change.
+    fn without(&self, op: &Operation, attr: &str, view: &View) -> View {
+        let shape = self.shape(op.result());
+        let axes = match op.attr(attr) {
+            Attr::Int(axis) => vec![*axis],
+            Attr::Ints(axes) => axes.to_vec(),
+            _ => return view.turned(std::iter::empty()),
+        };
+        let lost: Option<Vec<usize>> =
+            axes.iter().map(|axis| shape.axis_from_back(*axis).ok()).collect();
+        match lost {
+            Some(lost) => {
+                let all = 1..=shape.dims.len();
+                view.turned(all.map(|back| Some(back).filter(|axis| !lost.contains(axis))))
+            }
+            None => view.turned(std::iter::empty()),
+        }
+    }
+
+    fn sliced(&self, op: &Operation, view: &View) -> Option<View> {
+        let (from, to) = (self.shape(op.operands[0]), self.shape(op.result()));
+        let (Attr::Shape(starts), Attr::Shape(limits)) = (op.attr("starts"), op.attr("limits"))
+        else {
+            return None;
+        };
+        let steps = as_ints(op.attr("steps"));
+        let mut view = view.clone();
+        for (at, axis) in as_ints(op.attr("axes"))?.iter().enumerate() {
+            let back = from.axis_from_back(*axis).ok()?;
+            let dim = &from.dims[from.dims.len() - back];
+            let (start, _) = slice_bounds(&starts.dims[at], &limits.dims[at], dim);
+            let count = (self.resolve)(&to.dims[to.dims.len() - back]);
+            if count != (self.resolve)(dim) {
+                let step = steps.map_or(1, |steps| steps[at]);
+                view = view.sliced(back, (self.resolve)(&start), count, step)?;
+            }
+        }
+        Some(view)
+    }
+
+    fn chosen(&self, op: &Operation) -> Views {
+        let to = self.shape(op.result());
+        let aligned = |value: Value, view: &View| self.aligned(view, self.shape(value), to);
+        match passes(op.op) {
+            Passes::All => {
+                self.views(op.operands[0]).iter().map(|v| aligned(op.operands[0], v)).collect()
+            }
+            // Elements that are told from others by themselves.
+            Passes::Chosen => {
+                let Some((tested, equal, ignored)) = self.tested(op.operands[0]) else {
+                    return Views::new();
+                };
+                let kept = op.operands[if equal { 2 } else { 1 }];
+                if kept != tested {
+                    return Views::new();
+                }
+                let mut views: Views = self.views(kept).iter().map(|v| aligned(kept, v)).collect();
+                views.iter_mut().for_each(|view| view.ignored.push(ignored));
+                views
+            }
+            Passes::Equal(_) | Passes::None => Views::new(),
+        }
+    }
+
+    /// The value that a condition compares to a number: whether it says that they are equal.
+    fn tested(&self, condition: Value) -> Option<(Value, bool, i64)> {
+        let op = &self.function.ops[self.definitions[condition.index()]? as usize];
+        let Passes::Equal(equal) = passes(op.op) else { return None };
+        let number = |value: Value| self.function.info(value).known.as_deref()?.first()?.as_const();
+        let [x, y] = op.operands[..] else { return None };
+        match (number(x), number(y)) {
+            (_, Some(number)) => Some((x, equal, number)),
+            (Some(number), None) => Some((y, equal, number)),
+            (None, None) => None,
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! How large kernels become. Compilers take more than twice the time for twice the code, and a model
+//! may have any number of operations.
+
+use mithril_ir::graph::Value;
+use mithril_ir::op;
+use mithril_ir::op::Kind;
+use mithril_ir::scalar::expr::Node;
+
+use super::{Core, Group, Grouping};
+
+/// The most work of a kernel, in simple operations such as additions. No kernel of the models in
+/// `tests/benches` has half of it; LLVM compiles one of it in some 0.2 s.
+pub const MOST_WORK: usize = 256;
+/// The most values that a kernel reads from memory. Beyond it their addresses fill the stack, and
+/// the processor does not fetch so many streams ahead.
+pub const MOST_INPUTS: usize = 64;
+/// The most views that a kernel reads through to one element: what is more is computed once.
+const MOST_VIEWS: usize = 64;
+/// The work of a function such as `exp`, in additions.
+const SERIES: usize = 12;
+
+impl Grouping<'_> {
+    /// The work of an operation, in simple ones.
+    pub fn work(&self, at: usize) -> usize {
+        let Some(expr) = op::expr(self.function.ops[at].op) else { return 1 };
+        let work = |node: &Node| match node {
+            Node::Prim(prim, _) if prim.is_cheap() => 1,
+            Node::Prim(..) => SERIES,
+            _ => 0,
+        };
+        expr.nodes().iter().map(work).sum::<usize>().max(1)
+    }
+
+    /// Makes copies of views behind which there are too many others.
+    pub fn bound_views(&mut self) {
+        let mut views = vec![0usize; self.function.ops.len()];
+        for (at, op) in self.function.ops.iter().enumerate() {
+            if !self.is_view(at) {
+                continue;
+            }
+            let behind = op.operands.iter().filter_map(|v| self.definitions[v.index()]);
+            views[at] = behind.fold(1, |all, at| all.saturating_add(views[at as usize]));
+            if views[at] > MOST_VIEWS && op.op.kind == Kind::Layout {
+                (self.copied[at], views[at]) = (true, 0);
+            }
+        }
+    }
+
+    /// The values that an operation reads, behind views: sorted, each once.
+    pub fn inputs(&self, at: usize) -> Vec<Value> {
+        let mut open: Vec<Value> = self.function.ops[at].operands.to_vec();
+        let mut inputs = Vec::new();
+        while let Some(value) = open.pop() {
+            match self.definitions[value.index()].map(|at| at as usize) {
+                Some(at) if self.is_view(at) => open.extend(&self.function.ops[at].operands),
+                _ => inputs.push(value),
+            }
+        }
+        inputs.sort_unstable();
+        inputs.dedup();
+        inputs
+    }
+
+    /// What two groups read as one.
+    pub fn inputs_of_both(&self, producer: usize, reader: usize) -> Vec<Value> {
+        let own = [producer, reader].map(|group| self.groups[group].as_ref());
+        let mut inputs: Vec<Value> =
+            own.into_iter().flatten().flat_map(|group| group.inputs.iter().copied()).collect();
+        inputs.sort_unstable();
+        inputs.dedup();
+        let group = |value: &Value| {
+            let at = self.definitions[value.index()]?;
+            self.of[at as usize]
+        };
+        inputs.retain(|value| group(value).is_none_or(|own| own != producer && own != reader));
+        inputs
+    }
+
+    /// Sees to it that the two groups are not too large as one: the producer's last operations become
+    /// a group of their own where few values are read across the cut. Returns the group to merge with
+    /// the reader; none, where the producer stays as it is.
+    pub fn fitting(&mut self, producer: usize, reader: usize) -> Option<usize> {
+        let (a, b) = (self.groups[producer].as_ref()?, self.groups[reader].as_ref()?);
+        if a.full {
+            return None;
+        }
+        let fits = self.inputs_of_both(producer, reader).len() <= MOST_INPUTS;
+        if a.work + b.work <= MOST_WORK && fits {
+            return Some(producer);
+        }
+        let loops = matches!(a.core, Core::Loops { .. }) && a.sides.is_empty();
+        let cut = if loops { self.cut(a, b) } else { a.ops.len() };
+        let whole = cut == a.ops.len();
+        let last = if whole { None } else { Some(self.split(producer, cut)) };
+        self.groups[producer].as_mut()?.full = true;
+        last.filter(|&last| self.inputs_of_both(last, reader).len() <= MOST_INPUTS)
+    }
+
+    /// How many of a group's operations stay: of the places in its second half the last one across
+    /// which the fewest values are read, by the rest and by the reader.
+    fn cut(&self, group: &Group, reader: &Group) -> usize {
+        let count = group.ops.len();
+        // By operation, the last place from which it is read.
+        let mut last = vec![0; count];
+        let mut note = |at: usize, place: usize| {
+            for value in self.inputs(at) {
+                let made = self.definitions[value.index()].map(|at| at as usize);
+                let own = made.and_then(|at| group.ops.binary_search(&at).ok());
+                own.into_iter().for_each(|own| last[own] = place);
+            }
+        };
+        group.ops.iter().enumerate().for_each(|(place, &at)| note(at, place));
+        reader.ops.iter().for_each(|&at| note(at, count));
+        let room = MOST_WORK.saturating_sub(reader.work);
+        let mut work = group.work;
+        let mut best = (usize::MAX, count);
+        for cut in 0..=count {
+            if 2 * work <= group.work && work <= room {
+                let read = (0..cut).filter(|&own| last[own] >= cut).count();
+                best = if read <= best.0 { (read, cut) } else { best };
+            }
+            work -= group.ops.get(cut).map_or(0, |&at| self.work(at));
+        }
+        best.1
+    }
+
+    /// Makes a group of the operations from `cut` on.
+    fn split(&mut self, group: usize, cut: usize) -> usize {
+        let own = self.groups.len();
+        let Some(first) = self.groups[group].as_mut() else { return group };
+        let (ops, core) = (first.ops.split_off(cut), first.core.clone());
+        let mut parts = [first.ops.clone(), ops];
+        let made = parts.each_ref().map(|ops| {
+            let inputs = ops.iter().flat_map(|&at| self.inputs(at));
+            let is_own = |value: &Value| {
+                let at = self.definitions[value.index()].map(|at| at as usize);
+                at.is_some_and(|at| ops.binary_search(&at).is_ok())
+            };
+            let mut inputs: Vec<Value> = inputs.filter(|value| !is_own(value)).collect();
+            inputs.sort_unstable();
+            inputs.dedup();
+            let work = ops.iter().map(|&at| self.work(at)).sum();
+            (inputs, work)
+        });
+        let [(inputs, work), (later, rest)] = made;
+        let ops = std::mem::take(&mut parts[1]);
+        ops.iter().for_each(|&at| self.of[at] = Some(own));
+        if let Some(first) = self.groups[group].as_mut() {
+            (first.inputs, first.work) = (inputs, work);
+        }
+        let sides = Vec::new();
+        let last = Group { ops, core, sides, inputs: later, work: rest, full: false };
+        self.groups.push(Some(last));
+        self.order.split(group);
+        own
+    }
+}
