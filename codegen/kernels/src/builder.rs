@@ -24,6 +24,8 @@ pub struct Builder {
     spelled: bool,
     /// Whether a division costs nothing beside what else goes on.
     divides: bool,
+    /// The bytes of a vector register.
+    register: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -50,7 +52,14 @@ impl Builder {
             portable: false,
             spelled: false,
             divides: false,
+            register: 0,
         }
+    }
+
+    /// For a processor whose vector registers have so many bytes: without it, no instruction is used
+    /// that only some processors have.
+    pub fn with_registers(self, bytes: u32) -> Builder {
+        Builder { register: bytes, ..self }
     }
 
     /// Code for a compiler of a language that people read: scalars alone, functions for what is no
@@ -299,9 +308,10 @@ impl Builder {
         self.scales(ty).then(|| self.push(ty, Inst::Scale(x, n)))
     }
 
-    /// Whether there is [`Inst::Scale`] for a type.
+    /// Whether there is [`Inst::Scale`] for a type. Vectors may be wider than a register, as those
+    /// of f64 are that an f32 is computed in: their bytes say nothing about the processor.
     pub fn scales(&self, ty: Ty) -> bool {
-        ty.lanes as usize * ty.dtype.bytes() == 64
+        self.register == 64 && ty.lanes as usize * ty.dtype.bytes() == 64
     }
 
     /// See [`Inst::DotPairs`].

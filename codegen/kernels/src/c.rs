@@ -8,6 +8,7 @@ mod expression;
 mod functions;
 mod kernel;
 mod kernels;
+mod loops;
 mod size;
 mod usage;
 mod values;
@@ -16,6 +17,7 @@ use std::fmt::Write;
 
 use mithril_ir::diagnostic::Result;
 use mithril_ir::graph::Function;
+use mithril_passes::indexed::Indexed;
 
 use crate::entry::{ARITHMETIC, Interface, header};
 use crate::program::Plan;
@@ -30,14 +32,15 @@ pub struct Source {
 }
 
 /// The file of a model's functions, with their plans for [`Isa::PORTABLE`]: the forward function
-/// first. All names in it contain that of the model.
+/// first. All names in it contain that of the model. `indexed` are the inputs whose elements are
+/// checked.
 ///
 /// Errors: an array that no memory holds; a dim that no argument shows.
 ///
 /// [`Isa::PORTABLE`]: crate::contract::Isa::PORTABLE
-pub fn print(model: &str, functions: &[(&Function, &Plan)]) -> Result<Source> {
+pub fn print(model: &str, functions: &[(&Function, &Plan)], indexed: &[Indexed]) -> Result<Source> {
     let all: Vec<_> = functions.iter().map(|(function, plan)| (*function, vec![*plan])).collect();
-    let interface = Interface::new(model, &all)?;
+    let interface = Interface::new(model, &all, indexed)?;
     let mut kernels = Kernels::new(&interface);
     let mut entries = String::new();
     for (entry, (_, plan)) in interface.entries.iter().zip(functions) {
@@ -53,7 +56,8 @@ pub fn print(model: &str, functions: &[(&Function, &Plan)]) -> Result<Source> {
     if ["memcpy(", "memset("].iter().any(|f| own.contains(f) || entries.contains(f)) {
         text += "#include <string.h>\n";
     }
-    for part in [&own, &arithmetic(&entries), &constants, &kernels.text, &entries] {
+    let rolled = if kernels.rolls { loops::ROLLED.1 } else { "" };
+    for part in [rolled, &own, &arithmetic(&entries), &constants, &kernels.text, &entries] {
         if !part.is_empty() {
             let _ = write!(text, "\n{}\n", part.trim_end());
         }

@@ -161,7 +161,7 @@ pub enum Inst {
     /// A function of the result's dtype; in portable code alone, whose file has it.
     Call(Callee, Box<[V]>),
     /// `x * 2ⁿ` for an `x` near 1 and a whole number `n` of its type, rounded once; ∞ for any `x`, NaN
-    /// too, where `n` is. For vectors of 64 bytes.
+    /// too, where `n` is. For vectors of 64 bytes, on processors that have registers of as many.
     Scale(V, V),
     /// `x[2i]·y[2i] + x[2i+1]·y[2i+1] + sum[i]` for lane `i` of an f32 sum and lanes of bf16;
     /// subnormal numbers count as zero. Where [`Isa::pairs`](crate::contract::Isa) says so.

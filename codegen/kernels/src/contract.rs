@@ -12,7 +12,6 @@ mod pack;
 mod panels;
 pub mod plain;
 pub mod plan;
-mod rows;
 mod sweep;
 mod task;
 mod tile;
@@ -101,6 +100,7 @@ pub type Epilogue<'a> = &'a mut dyn FnMut(&mut Builder, &Position, V, Option<V>)
 
 /// The loops of the tasks `first..last`.
 pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
+    debug_assert!(!c.packed || plan.held == c.dtype, "panels hold what was packed");
     if plan.swapped {
         let c = c.swapped();
         let mut lane_by_lane = |b: &mut Builder, at: &Position, value: V, mask: Option<V>| {

@@ -8,6 +8,7 @@
 mod check;
 mod expression;
 mod header;
+mod indices;
 pub mod llvm;
 mod names;
 mod workspace;
@@ -18,6 +19,7 @@ use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Symbol;
 use mithril_ir::graph::{Function, Role};
 use mithril_ir::shape::Type;
+use mithril_passes::indexed::Indexed;
 use mithril_runtime::program::{Loop, Place, Program};
 use mithril_runtime::size::Size;
 
@@ -25,6 +27,7 @@ use crate::program::Plan;
 pub use check::{Check, named};
 pub use expression::{ARITHMETIC, c_expression};
 pub use header::{c_type, comment, header, parameter_text};
+pub use indices::Indices;
 pub use names::{Scope, identifier};
 pub use workspace::{Base, Slot, Workspace};
 
@@ -56,6 +59,8 @@ pub struct Entry {
     /// What must hold of the symbols, beside their range; in this order, as later ones divide by
     /// what earlier ones are about.
     pub checks: Vec<Check>,
+    /// What must hold of elements of the arguments.
+    pub indices: Vec<Indices>,
     pub workspace: Workspace,
     /// What is launched: for each processor that kernels were made for. C source has one.
     pub variants: Vec<Variant>,
@@ -155,10 +160,14 @@ pub struct Step {
 impl Interface {
     /// The interface of a model's functions, each with the plans of it for some processors, in the
     /// same order. The first function is the forward one; of others, what it does not give are
-    /// gradients.
+    /// gradients. `indexed` are the inputs whose elements are checked.
     ///
     /// Errors: an array that no memory holds; a dim that no argument shows.
-    pub fn new(model: &str, functions: &[(&Function, Vec<&Plan>)]) -> Result<Interface> {
+    pub fn new(
+        model: &str,
+        functions: &[(&Function, Vec<&Plan>)],
+        indexed: &[Indexed],
+    ) -> Result<Interface> {
         let model = identifier(model);
         let mut interface = Interface { model, entries: Vec::new(), shared: false };
         let forward = functions.first().map(|(function, _)| *function);
@@ -174,7 +183,7 @@ impl Interface {
                 (0, _) | (_, None) => function.results.len(),
                 (_, Some(forward)) => shared_results(forward, function),
             };
-            let entry = Entry::new(name, function, outputs, plans)?;
+            let entry = Entry::new(name, (function, outputs), plans, indexed)?;
             interface.add(entry);
         }
         Ok(interface)
@@ -219,7 +228,12 @@ fn shared_results(forward: &Function, function: &Function) -> usize {
 }
 
 impl Entry {
-    fn new(name: String, function: &Function, outputs: usize, plans: &[&Plan]) -> Result<Entry> {
+    fn new(
+        name: String,
+        (function, outputs): (&Function, usize),
+        plans: &[&Plan],
+        indexed: &[Indexed],
+    ) -> Result<Entry> {
         let plan = plans[0];
         let mut scope =
             Scope::new(["params", "state", "gradients", "next_state", "workspace", "threads"]);
@@ -238,15 +252,20 @@ impl Entry {
             let slots = workspace.slots(at, &plan.program);
             Variant { steps: steps(plan, &slots), loops: plan.program.loops.clone() }
         });
-        let checks = check::checks(function, plans, &workspace, &symbols)?;
+        let indices = indices::indices(indexed, &arguments, plan, &symbols)?;
+        let sizes: Vec<&Size> = check::sizes(plans, &workspace)
+            .chain(indices.iter().flat_map(Indices::sizes))
+            .collect();
+        let checks = check::checks(function, plans, &sizes, &symbols)?;
         Ok(Entry {
             name,
-            limit: check::limit(plans, &workspace, &checks)?,
+            limit: check::limit(&sizes, &checks)?,
             symbols,
             records: records(&arguments, &results),
             arguments,
             results,
             checks,
+            indices,
             variants: variants.collect(),
             workspace,
         })

@@ -9,6 +9,8 @@ pub mod c;
 pub mod code;
 pub mod contract;
 pub mod entry;
+pub mod halves;
+pub mod host;
 pub mod loops;
 pub mod lower;
 pub mod mlir;

@@ -20,6 +20,7 @@ use mithril_ir::op::access::Access;
 use mithril_passes::outline::attention::is_attention;
 
 use crate::code::Code;
+use crate::halves::spell_halves;
 use crate::unfuse::unfuse;
 use packing::Packing;
 
@@ -58,9 +59,10 @@ pub struct Partial {
 /// Errors: an operation that has no loops.
 pub fn lower(function: &Function, isa: &Isa, packing: Option<&Packing>) -> Result<Lowered> {
     let mut lowered = loops(function, isa, packing)?;
-    // C has a function for it.
+    // C has functions for both. A level that fuses converts f16, too.
     if !isa.fma && !isa.is_portable() {
         unfuse(&mut lowered.code);
+        spell_halves(&mut lowered.code);
     }
     Ok(lowered)
 }

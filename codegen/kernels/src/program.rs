@@ -4,6 +4,9 @@
 mod planner;
 mod scan;
 
+use std::sync::Arc;
+
+use bytes::Bytes;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dim::{Atom, Dim, Symbol};
 use mithril_ir::graph::{Function, Module};
@@ -65,7 +68,8 @@ pub struct Constant {
 impl Constant {
     /// How many bytes kernels read.
     pub fn bytes(&self) -> usize {
-        self.packing.as_ref().map_or(self.tensor.bytes().len(), Packing::bytes)
+        let plain = self.tensor.len() * self.tensor.dtype().bytes();
+        self.packing.as_ref().map_or(plain, Packing::bytes)
     }
 
     /// What kernels read, packed now if need be.
@@ -77,6 +81,19 @@ impl Constant {
             None => Ok(self.tensor.clone()),
         }
     }
+
+    /// What kernels read for as long as they are there. Packed elements take the place of the
+    /// tensor's, if they are all of them and nobody keeps those: weights exist once.
+    ///
+    /// Errors: no memory for it.
+    pub fn settle(&self) -> Result<Bytes, OutOfMemory> {
+        let Some(packing) = &self.packing else { return Ok(self.tensor.keep()) };
+        let packed = packing.pack(&self.tensor)?.bytes();
+        if let Some(layout) = packing.layout(&self.tensor, packed.clone()) {
+            self.tensor.replace(Arc::new(layout));
+        }
+        Ok(packed)
+    }
 }
 
 impl From<Tensor> for Constant {
@@ -86,6 +103,18 @@ impl From<Tensor> for Constant {
 }
 
 impl Plan {
+    /// The blocks that each kernel's first launch comes from.
+    pub fn locs_of_kernels(&self) -> Vec<Loc> {
+        let mut locs: Vec<Option<Loc>> = vec![None; self.kernels.len()];
+        for (launch, loc) in self.program.launches.iter().zip(&self.locs) {
+            // The runtime's own copy is no kernel of the plan.
+            if let Some(own) = locs.get_mut(launch.kernel) {
+                own.get_or_insert_with(|| loc.clone());
+            }
+        }
+        locs.into_iter().map(Option::unwrap_or_default).collect()
+    }
+
     /// What the launch of this number costs, in the symbols of the program where its dims are
     /// those; in a loop, all of them.
     ///
@@ -116,6 +145,11 @@ fn outside(dim: &Dim, dims: &[Dim]) -> Dim {
 /// Errors: operations without loops; dims that no argument shows.
 pub fn plan(module: &Module, function: &Function, isa: &Isa) -> Result<Plan> {
     planner::plan(module, function, isa)
+}
+
+/// Errors: a value of the module that no memory holds, whatever its open dims are.
+pub fn fits(module: &Module) -> Result<()> {
+    module.functions.values().try_for_each(|function| planner::fits(function))
 }
 
 /// A dim as the runtime evaluates it, for these symbols in their order.

@@ -36,7 +36,7 @@ impl Model {
     fn interface(&self, name: &str) -> Interface {
         let functions = self.module.called_from_outside().zip(&self.plans);
         let functions: Vec<_> = functions.map(|(f, plan)| (&**f, vec![plan])).collect();
-        Interface::new(name, &functions).unwrap_or_else(|e| panic!("{e}"))
+        Interface::new(name, &functions, &[]).unwrap_or_else(|e| panic!("{e}"))
     }
 }
 

@@ -165,7 +165,75 @@ impl Body<'_> {
             let _ =
                 writeln!(text, "  if ({}) return MITHRIL_ERROR_NULL;", nulls.join("\n      || "));
         }
-        text + &self.arena() + &self.zeros()
+        text + &self.arena() + &self.indices() + &self.zeros()
+    }
+
+    /// Loops over what indexes an axis.
+    fn indices(&self) -> String {
+        let (index, place) = (self.local("index"), |depth: usize| self.local(&format!("i{depth}")));
+        let mut text = String::new();
+        for own in &self.entry.indices {
+            let array = &self.entry.arguments[own.argument].name;
+            let mut at: Vec<String> = match self.size(&own.first) {
+                zero if zero == "0" && !own.loops.is_empty() => vec![],
+                first => vec![first],
+            };
+            for (depth, (count, stride)) in own.loops.iter().enumerate() {
+                let (i, count) = (place(depth), self.size(count));
+                let indent = 2 + 2 * depth;
+                let _ =
+                    writeln!(text, "{:indent$}for (int64_t {i} = 0; {i} < {count}; ++{i}) {{", "");
+                at.push(match stride {
+                    Size::Const(1) => i,
+                    stride => {
+                        let stride = expression(stride, &self.entry.symbols).at(Level::Product);
+                        format!("{i} * {stride}")
+                    }
+                });
+            }
+            let extent = expression(&own.extent, &self.entry.symbols).at(Level::Unary);
+            let least = if own.from_end { format!("-{extent}") } else { "0".into() };
+            let mut wrong = format!("{index} < {least} || {index} >= {extent}");
+            if !own.ignored.is_empty() {
+                let ignored = own.ignored.iter().map(|value| {
+                    let value = self.size(&Size::Const(*value));
+                    format!("{index} != {value} && ")
+                });
+                wrong = format!("{}({wrong})", ignored.collect::<String>());
+            }
+            // One element has no loop to be inside of.
+            let blocks = own.loops.len().max(1);
+            if own.loops.is_empty() {
+                text += "  {\n";
+            }
+            let indent = 2 + 2 * blocks;
+            let _ = writeln!(
+                text,
+                "{:indent$}const int64_t {index} = (int64_t){array}[{}];\n\
+                 {:indent$}if ({wrong}) return MITHRIL_ERROR_INDEX;",
+                "",
+                at.join(" + "),
+                ""
+            );
+            for depth in (0..blocks).rev() {
+                let _ = writeln!(text, "{:1$}}}", "", 2 + 2 * depth);
+            }
+        }
+        text
+    }
+
+    /// A name for a variable, that no parameter has.
+    fn local(&self, base: &str) -> String {
+        let entry = self.entry;
+        let arrays = entry.arguments.iter().chain(&entry.results).map(|array| &array.name);
+        let symbols = entry.symbols.iter().map(|symbol| &symbol.name);
+        let taken: Vec<&String> =
+            arrays.chain(symbols).chain(entry.records.iter().map(|r| &r.name)).collect();
+        let mut name = base.to_string();
+        while taken.contains(&&name) {
+            name.push('_');
+        }
+        name
     }
 
     /// Zeros for arguments that are not given.

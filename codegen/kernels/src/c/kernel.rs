@@ -5,6 +5,7 @@
 
 mod control;
 mod memory;
+mod sums;
 
 use std::fmt::Write;
 
@@ -34,6 +35,8 @@ pub struct Printed {
     pub scratch: bool,
     pub buffers: Vec<usize>,
     pub dims: Vec<usize>,
+    /// Whether it has loops that must not be unrolled.
+    pub rolls: bool,
 }
 
 /// The longest expression that becomes a part of another.
@@ -88,6 +91,14 @@ pub(super) struct Printer<'a> {
     buffers: FxHashSet<usize>,
     dims: FxHashSet<usize>,
     scratch: bool,
+    /// Signed values whose variables are unsigned: see [`sums`].
+    pub(super) wrapping: FxHashSet<V>,
+    /// Their variables.
+    unsigned: FxHashMap<V, String>,
+    /// What the loops around carry, and the sums that loops before this one went on with.
+    carried: FxHashSet<V>,
+    /// Whether it has loops that must not be unrolled.
+    rolls: bool,
     /// Whether it is a formula: nothing branches, and integers are bits, which wrap.
     pub(super) formula: bool,
 }
@@ -121,6 +132,10 @@ impl<'a> Printer<'a> {
             buffers: FxHashSet::default(),
             dims: FxHashSet::default(),
             scratch: false,
+            wrapping: sums::wrapping(code),
+            unsigned: FxHashMap::default(),
+            carried: FxHashSet::default(),
+            rolls: false,
             formula: false,
         }
     }
@@ -161,7 +176,7 @@ impl Printer<'_> {
             }
         }
         let _ = write!(text, " {{\n{}}}\n", self.text);
-        Printed { text, scratch: self.scratch, buffers, dims }
+        Printed { text, scratch: self.scratch, buffers, dims, rolls: self.rolls }
     }
 
     pub(super) fn line(&mut self, text: &str) {

@@ -30,6 +30,8 @@ pub struct Call {
 #[derive(Default)]
 pub struct Kernels {
     pub text: String,
+    /// Whether any has loops that must not be unrolled.
+    pub rolls: bool,
     used: FxHashSet<Own>,
     known: FxHashMap<String, Call>,
     names: Scope,
@@ -60,6 +62,7 @@ impl Kernels {
         }
         let names = self.names(entry, plan, at, kernel);
         let printed = kernel::print(&kernel.lowered.code, &names, &mut self.used);
+        self.rolls |= printed.rolls;
         let _ =
             writeln!(self.text, "{}{}", comment(plan, at, kernel, &names, &printed), printed.text);
         let call = Call { name: names.kernel, printed };

@@ -44,31 +44,43 @@ impl Printer<'_> {
                 let (from, x) = (self.dtype(*x), self.take(*x));
                 self.convert(x, from, dtype)
             }
-            Inst::Bitcast(x) => {
-                let (from, x) = (self.dtype(*x), self.take(*x));
-                match from.is_float() || dtype.is_float() {
-                    true => self.function(Function::Bits { from, to: dtype }, &[x]),
-                    false => Expr::cast(variable_type(dtype), &x),
-                }
-            }
+            Inst::Bitcast(x) => self.bits(*x, dtype),
             Inst::Load { mem, at, mask } | Inst::Gather { mem, at, mask } => {
                 let element = self.element(*mem, *at);
-                match mask {
-                    Some(mask) => {
-                        self.masked.insert(v, (*mask, element.clone()));
-                        let mask = self.take(*mask);
-                        Expr::choice(&mask, &element, &super::expression::literal(dtype, 0))
-                    }
-                    None => element,
-                }
+                self.masked(v, element, *mask)
             }
             // A vector of one lane is its only element, which is number 0.
             Inst::Splat(x) | Inst::Extract(x, _) | Inst::Fold(_, x) | Inst::Shuffle(x, _, _) => {
                 self.take(*x)
             }
             Inst::Iota | Inst::First | Inst::Last => Expr::atom("0"),
-            _ => unreachable!("statements without a value are printed elsewhere"),
+            Inst::Const(_)
+            | Inst::Scale(..)
+            | Inst::DotPairs(..)
+            | Inst::Store { .. }
+            | Inst::Scatter { .. }
+            | Inst::Prefetch { .. }
+            | Inst::Tile(_)
+            | Inst::For { .. }
+            | Inst::If { .. } => unreachable!("portable code has none of it, or it has no value"),
         }
+    }
+
+    /// The bits of a number as those of another dtype of its size.
+    fn bits(&mut self, x: V, to: DType) -> Expr {
+        let (from, x) = (self.dtype(x), self.take(x));
+        match from.is_float() || to.is_float() {
+            true => self.function(Function::Bits { from, to }, &[x]),
+            false => Expr::cast(variable_type(to), &x),
+        }
+    }
+
+    /// An element of memory, or 0 where the mask does not hold.
+    fn masked(&mut self, v: V, element: Expr, mask: Option<V>) -> Expr {
+        let Some(mask) = mask else { return element };
+        self.masked.insert(v, (mask, element.clone()));
+        let zero = super::expression::literal(self.dtype(v), 0);
+        Expr::choice(&self.take(mask), &element, &zero)
     }
 
     /// What stands in a choice, if it is known by `c` to be read. Elements that can be read at any
@@ -102,6 +114,16 @@ impl Printer<'_> {
             true => self.function(Function::Select(dtype), &[c, x, y]),
             false => Expr::choice(&c, &x, &y),
         }
+    }
+
+    /// Arithmetic of integers that wraps. `running`: the first is in an unsigned variable, which an
+    /// addition may be made to.
+    fn wrapped(&mut self, prim: Prim, dtype: DType, args: &[Expr], running: bool) -> Expr {
+        let sum = match args {
+            [x, y] if running && prim == Prim::Add => Some((x.text.clone(), y.text.clone())),
+            _ => None,
+        };
+        Expr { sum, ..self.function(Function::Prim(prim, dtype), args) }
     }
 
     fn function(&mut self, function: Function, args: &[Expr]) -> Expr {
@@ -146,6 +168,7 @@ impl Printer<'_> {
         let position = dtype == DType::I64 && !self.formula;
         let plain =
             dtype.is_float() || position || matches!(dtype, DType::U64 | DType::U32 | DType::Bool);
+        let running = self.wrapping.contains(&x);
         let [x, y] = [self.take(x), self.take(y)];
         if op == Binary::Add && position && y.text.starts_with('-') {
             let less = Expr::atom(y.text[1..].to_string());
@@ -171,7 +194,7 @@ impl Printer<'_> {
             _ => None,
         };
         match wraps {
-            Some(prim) if !plain => return self.function(Function::Prim(prim, dtype), &[x, y]),
+            Some(prim) if !plain => return self.wrapped(prim, dtype, &[x, y], running),
             _ => {}
         }
         if op == Binary::Shl && dtype.is_signed_int() {
@@ -235,18 +258,21 @@ impl Printer<'_> {
     /// A function: of C's library, or of the file's own.
     fn call(&mut self, callee: Callee, dtype: DType, args: &[V]) -> Expr {
         let from = self.dtype(args[0]);
+        if formula::is_own(callee, from) {
+            let args: Vec<Expr> = args.iter().map(|&v| self.take(v)).collect();
+            return self.function(Function::Formula(callee, from), &args);
+        }
         match callee {
-            _ if formula::is_own(callee, from) => {
-                let args: Vec<Expr> = args.iter().map(|&v| self.take(v)).collect();
-                self.function(Function::Formula(callee, from), &args)
-            }
             Callee::Prim(prim) => self.primitive(prim, dtype, args),
-            _ => unreachable!("functions but primitives have formulas"),
+            Callee::Sigmoid | Callee::RankNanLast | Callee::RankNanFirst | Callee::OfRank => {
+                unreachable!("functions but primitives have formulas")
+            }
         }
     }
 
     fn primitive(&mut self, prim: Prim, dtype: DType, args: &[V]) -> Expr {
         let from = self.dtype(args[0]);
+        let running = self.wrapping.contains(&args[0]);
         let args: Vec<Expr> = args.iter().map(|&v| self.take(v)).collect();
         let own = match prim {
             Prim::Cast => Some(Function::Whole { from, to: dtype }),
@@ -265,6 +291,7 @@ impl Printer<'_> {
             (_, Some((sign, level)), [x, y]) if matches!(dtype, DType::U64 | DType::U32) => {
                 Expr::binary(x, sign, y, level)
             }
+            (Some(_), Some(_), _) => self.wrapped(prim, dtype, &args, running),
             (Some(function), ..) => self.function(function, &args),
             (None, ..) => Expr::call(&library(prim.name(), dtype), &args),
         }

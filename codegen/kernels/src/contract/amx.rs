@@ -24,10 +24,10 @@ const X: u8 = 4;
 const Y: u8 = 6;
 
 impl Squares<'_> {
-    /// Adds the products of each `k` below `depth`, for `rows` rows.
-    pub fn sum(&self, b: &mut Builder, depth: V, rows: V) {
+    /// Adds the products of each `k` below `depth`, for `rows` rows of a tile of this height.
+    pub fn sum(&self, b: &mut Builder, depth: V, (height, rows): (u32, V)) {
         let depth = self.plan.filled(b, depth);
-        match (self.plan.height(), b.constant(rows)) {
+        match (height as i64, b.constant(rows)) {
             (_, Some(..=TILE_ROWS)) | (..=TILE_ROWS, _) => self.squares(b, depth, 1),
             (_, Some(_)) => self.squares(b, depth, 2),
             _ => {

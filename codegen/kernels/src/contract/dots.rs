@@ -6,6 +6,7 @@
 use crate::builder::Builder;
 use crate::code::{Binary, Ty, V};
 use crate::contract::plan::Plan;
+use crate::contract::plan::walk::Walk;
 use crate::contract::tile::{self, Columns, multiply_add};
 use crate::contract::{Contraction, Epilogue, lanes, operand, task};
 use crate::loops::Loops;
@@ -14,29 +15,36 @@ use crate::loops::Loops;
 const COLUMNS: usize = 4;
 
 pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
-    let columns = task::blocks(b, c.n, plan.block_cols);
-    let extents = [&c.batch[..], &[columns]].concat();
-    let height = b.constant(c.m).expect("dot products are for a known number of rows");
-    task::each(b, &extents, &[], |b, digits, _| {
-        let (&block, batch) = digits.split_last().expect("the block");
-        let (x, y) = (task::start(b, &c.x, batch), task::start(b, &c.y, batch));
-        let col = b.times(block, plan.lanes as i64);
-        let zero = b.index(0);
-        let x = starts(b, x, (c.x.outer, c.m), zero, height);
-        let y = starts(b, y, (c.y.outer, c.n), col, plan.lanes as i64);
-        // Memory likes to be read in few places at a time.
-        let parts: Vec<Vec<V>> = y.chunks(COLUMNS).map(|y| sum(b, c, plan, &x, y)).collect();
-        let row = |row: usize| -> Vec<V> {
-            let part =
-                |part: &Vec<V>| part.chunks(part.len() / x.len()).nth(row).expect("a row").to_vec();
-            parts.iter().flat_map(part).collect()
-        };
-        let rows: Vec<Vec<V>> = (0..x.len()).map(row).collect();
-        let sums: Vec<V> = rows.iter().map(|row| lanes::sums(b, row)).collect();
-        let columns = Columns::new(b, plan, col, c.n);
-        tile::finish(b, plan, &sums, (batch, zero), &columns, epilogue);
+    let walk = Walk::new(b, c, plan);
+    walk.each_task(b, &[], |b, task, _| {
+        let (x, y) = (task::start(b, &c.x, task.batch), task::start(b, &c.y, task.batch));
+        let first = task.results.first_column(b);
+        let strips = task.results.strips(b, first);
+        task.results.each_tile(b, |b, rows| {
+            let x = starts(b, x, (c.x.outer, c.m), rows.row, rows.height as i64);
+            strips.each(b, |b, strip| {
+                let col = b.add(first, strip);
+                let y = starts(b, y, (c.y.outer, c.n), col, plan.lanes as i64);
+                let sums = sums(b, c, plan, (&x, &y));
+                let columns = Columns::new(b, plan, col, c.n);
+                tile::finish(b, plan, &sums, (task.batch, rows.row), &columns, &mut *epilogue);
+            });
+        });
         vec![]
     });
+}
+
+/// For each row, a vector of the results in the columns.
+fn sums(b: &mut Builder, c: &Contraction, plan: &Plan, (x, y): (&[V], &[V])) -> Vec<V> {
+    // Memory likes to be read in few places at a time.
+    let parts: Vec<Vec<V>> = y.chunks(COLUMNS).map(|y| sum(b, c, plan, x, y)).collect();
+    let row = |row: usize| -> Vec<V> {
+        let part =
+            |part: &Vec<V>| part.chunks(part.len() / x.len()).nth(row).expect("a row").to_vec();
+        parts.iter().flat_map(part).collect()
+    };
+    let rows: Vec<Vec<V>> = (0..x.len()).map(row).collect();
+    rows.iter().map(|row| lanes::sums(b, row)).collect()
 }
 
 /// Where the vectors of `count` outer indices begin. What is not there is the last: nobody asks for

@@ -7,15 +7,14 @@ use crate::builder::Builder;
 use crate::code::{Binary, Cmp, Mem, Ty, V};
 use crate::contract::amx::Squares;
 use crate::contract::pack::Copy;
-use crate::contract::plan::{Layout, Plan, Rows, parts};
+use crate::contract::plan::walk::{Results, Strips, TileRows, Walk};
+use crate::contract::plan::{Layout, Plan, parts};
 use crate::contract::tile::{self, Columns, Panel, Share, Tile};
-use crate::contract::{Contraction, Epilogue, rows, task};
+use crate::contract::{Contraction, Epilogue, task};
 use crate::loops::Loops;
 
 pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
-    let cols = task::blocks(b, c.n, plan.block_cols);
-    let rows = rows::tasks(b, plan, c.m);
-    let extents = [&c.batch[..], &[cols, rows]].concat();
+    let walk = Walk::new(b, c, plan);
     let panels = match plan.deep {
         true => {
             let (panels, one) = (task::blocks(b, c.k, plan.depth), b.index(1));
@@ -24,23 +23,22 @@ pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
         false => b.index(1),
     };
     let none = b.index(-1);
-    task::each(b, &extents, &[none], |b, digits, copied| {
-        let (batch, &[col, rows]) = digits.split_last_chunk().expect("the block");
+    walk.each_task(b, &[none], |b, task, copied| {
+        let batch = task.batch;
         let mut key = b.index(0);
-        for (&digit, &extent) in digits.iter().zip(&extents[..=batch.len()]) {
+        for (&digit, &extent) in batch.iter().chain([&task.block]).zip(&walk.extents) {
             let scaled = b.mul(key, extent);
             key = b.add(scaled, digit);
         }
-        let col = b.times(col, plan.block_cols);
+        let col = task.results.first_column(b);
         let block = Block {
             c,
             plan,
             batch,
             x: task::start(b, &c.x, batch),
             y: task::start(b, &c.y, batch),
-            rows,
-            col,
-            cols: task::part(b, c.n, col, plan.block_cols),
+            own: task.results,
+            strips: task.results.strips(b, col),
             key,
             panels,
             results: plan.scratch(b, plan.results_at()),
@@ -69,10 +67,9 @@ struct Block<'a> {
     /// Where the operands of this batch begin.
     x: V,
     y: V,
-    /// Which of the tasks of rows it is.
-    rows: V,
-    col: V,
-    cols: V,
+    /// The results that are its own, and their columns.
+    own: Results<'a, V>,
+    strips: Strips<V>,
     /// Different where the block of `y` is.
     key: V,
     /// The panels that `k` needs.
@@ -80,11 +77,10 @@ struct Block<'a> {
     results: Mem,
 }
 
-/// Rows of a tile: its first, how many there is room for, how many there are, and their `x`.
+/// Rows of a tile, how many there are, and their `x`.
 struct Band {
-    row: V,
-    height: u32,
-    rows: V,
+    rows: TileRows<V>,
+    count: V,
     x: Panel,
 }
 
@@ -120,13 +116,12 @@ impl Block<'_> {
             let differs = b.compare(Cmp::Ne, key, copied);
             b.when(differs, |b| self.copy_y(b, &operands));
         }
-        rows::each_height(b, plan, self.rows, c.m, |b, height, from, to| {
-            task::span(b, from, to, height as i64, |b, row| {
-                let band = self.band(b, &operands, (row, height), to);
-                let zero = b.index(0);
-                task::span(b, zero, self.cols, plan.strip(), |b, strip| {
-                    self.tile(b, &operands, &band, strip, &mut *epilogue);
-                });
+        self.own.each_tile(b, |b, rows| {
+            let count = rows.count(b);
+            let x = self.x_panel(b, &operands, rows.row, count);
+            let band = Band { rows, count, x };
+            self.strips.each(b, |b, strip| {
+                self.tile(b, &operands, &band, strip, &mut *epilogue);
             });
         });
         key
@@ -142,13 +137,13 @@ impl Block<'_> {
 
     fn copy_y(&self, b: &mut Builder, o: &Operands) {
         let (c, plan) = (self.c, self.plan);
-        let (across, along) = (b.mul(self.col, c.y.outer), b.mul(o.k, c.y.k));
+        let (across, along) = (b.mul(self.strips.first, c.y.outer), b.mul(o.k, c.y.k));
         let at = b.add(self.y, across);
         let copy = Copy {
             plan,
             layout: c.y.layout(b),
             from: Panel { mem: c.y.mem, at: b.add(at, along), outer: c.y.outer, k: c.y.k },
-            count: self.cols,
+            count: self.strips.columns(),
             whole: plan.whole_strips(b, c.n),
             depth: o.depth,
             lanes: plan.lanes,
@@ -157,18 +152,6 @@ impl Block<'_> {
         };
         let to = self.block_at(b, o);
         copy.across(b, (o.y, to));
-    }
-
-    /// The rows of a tile, none of which is at `end` or behind it.
-    fn band(&self, b: &mut Builder, o: &Operands, (row, height): (V, u32), end: V) -> Band {
-        let whole = b.index(height as i64);
-        let rows = match (&self.plan.rows, b.constant(self.c.m)) {
-            (Rows::Steps(_), Some(m)) if m % height as i64 == 0 => whole,
-            (Rows::Steps(_), _) => task::part(b, end, row, height as i64),
-            _ => whole,
-        };
-        let x = self.x_panel(b, o, row, rows);
-        Band { row, height, rows, x }
     }
 
     fn x_panel(&self, b: &mut Builder, o: &Operands, row: V, count: V) -> Panel {
@@ -214,7 +197,7 @@ impl Block<'_> {
         let plan = self.plan;
         let width = b.index(plan.strip());
         let strip = b.div(strip, width);
-        let strips = plan.block_cols / plan.strip();
+        let strips = plan.task_columns() / plan.strip();
         let below = b.offset(row, height as i64);
         let panel = self.x_at(b, o, below);
         let along_k = b.constant(panel.k) == Some(1);
@@ -228,7 +211,7 @@ impl Block<'_> {
 
     fn tile(&self, b: &mut Builder, o: &Operands, band: &Band, strip: V, epilogue: Epilogue) {
         let (c, plan) = (self.c, self.plan);
-        let col = b.add(self.col, strip);
+        let col = b.add(self.strips.first, strip);
         let at = match c.packed {
             true => {
                 let depth = plan.filled(b, c.k);
@@ -243,13 +226,13 @@ impl Block<'_> {
         };
         let y = Panel { mem: o.y, at, outer: b.index(plan.group), k: b.index(plan.strip()) };
         let unmasked = vec![None; plan.vectors as usize];
-        let &Band { row, height, rows, x } = band;
+        let &Band { rows: TileRows { row, height, .. }, count, x } = band;
         let next = plan.rows_ahead().then(|| self.share(b, o, (row, height), strip));
         let kept = (self.results, self.kept_at(b, row, height, strip));
         if plan.amx {
             let later = plan.deep.then(|| self.later(b, o));
             let squares = Squares { plan, x, y, next, kept, later };
-            squares.sum(b, o.depth, rows);
+            squares.sum(b, o.depth, (height, count));
         } else {
             let tile = Tile { plan, height, x, y, masks: &unmasked, next };
             let start = self.start(b, o, kept, (height * plan.vectors) as usize);
@@ -258,7 +241,7 @@ impl Block<'_> {
         }
         let mut finish = |b: &mut Builder| {
             let columns = Columns::new(b, plan, col, c.n);
-            tile::finish_kept(b, plan, kept, (self.batch, row, rows), &columns, epilogue);
+            tile::finish_kept(b, plan, kept, (self.batch, row, count), &columns, epilogue);
         };
         if !plan.deep {
             return finish(b);
@@ -274,9 +257,9 @@ impl Block<'_> {
         if !self.plan.deep {
             return zero;
         }
-        let first = rows::first(b, self.plan, self.rows);
+        let first = self.own.first_row(b);
         let above = b.sub(row, first);
-        let above = b.times(above, self.plan.block_cols);
+        let above = b.times(above, self.plan.task_columns());
         let before = b.times(strip, height as i64);
         let at = b.add(above, before);
         let one = b.index(1);

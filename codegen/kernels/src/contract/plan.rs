@@ -1,8 +1,9 @@
 //! The sizes of a contraction's tiles, blocks and tasks, by its shape alone.
 
 mod places;
+mod show;
+pub(super) mod walk;
 
-use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 
 use crate::builder::Builder;
@@ -107,12 +108,13 @@ pub struct Plan {
     /// A tile: the lanes of its vectors, the vectors of its rows, its rows.
     pub lanes: u32,
     pub vectors: u32,
-    pub rows: Rows,
+    rows: Rows,
     /// The lanes of a full register.
     pub register: u32,
-    /// Tiles of rows in a task, columns in a task, and steps of `k` in a panel.
-    pub block_tiles: i64,
-    pub block_cols: i64,
+    /// Tiles of rows in a task and columns in a task, where a scheme has several; steps of `k` in a
+    /// panel.
+    block_tiles: i64,
+    block_cols: i64,
     pub depth: i64,
     /// Whether `k` may need several panels.
     pub deep: bool,
@@ -197,7 +199,7 @@ pub fn plan(shape: &Shape, isa: &Isa) -> Plan {
         vectors,
         rows,
         register,
-        block_tiles: i32::MAX as i64,
+        block_tiles: 1,
         block_cols: (lanes * vectors) as i64,
         depth: 0,
         deep: false,
@@ -369,16 +371,27 @@ impl Plan {
         self.depth + self.group
     }
 
-    /// The rows of the tallest tile.
-    pub fn height(&self) -> i64 {
+    /// The rows of the tallest tile, of which a task may have several: tiles come from
+    /// [`walk`] alone.
+    fn height(&self) -> i64 {
         match &self.rows {
             Rows::Balanced { height, .. } | Rows::Steps(height) => *height as i64,
             Rows::Greedy(heights) => heights[0] as i64,
         }
     }
 
+    /// All rows, where their sums are kept while `y` is swept.
+    ///
+    /// Panics: their number is not known.
+    pub(super) fn swept_rows(&self) -> i64 {
+        match self.rows {
+            Rows::Balanced { height, tall, tiles } => tiles * (height as i64 - 1) + tall,
+            Rows::Greedy(_) | Rows::Steps(_) => unreachable!("a sweep is for rows that are known"),
+        }
+    }
+
     fn sweep(&mut self, shape: &Shape) {
-        let most = SUM_BYTES / (self.work.bytes() as i64 * self.height());
+        let most = SUM_BYTES / (self.work.bytes() as i64 * self.swept_rows());
         let most = most.max(self.strip()) / self.strip() * self.strip();
         self.block_cols = shape.n.map_or(most, |n| even(n, most, self.strip()));
     }
@@ -407,7 +420,7 @@ impl Plan {
             && (self.unit == 1 || shape.k.is_some_and(|k| k % self.unit == 0))
             && (!self.amx || shape.m.is_some_and(|m| m % TILE_ROWS == 0))
             && apart.is_some_and(|bytes| bytes % 2048 != 0);
-        let most = (BLOCK_BYTES / (self.depth * bytes)).clamp(self.strip(), cols);
+        let most = (BLOCK_BYTES / (self.depth * bytes)).min(cols).max(self.strip());
         // A block of `y` is copied anew for each piece of work that a thread takes: each should have
         // one of its own.
         let narrow = !self.deep && self.x_in_place && shape.y != Layout::Packed;
@@ -443,18 +456,6 @@ impl Plan {
             let most = (n / columns / self.strip() * self.strip()).max(self.strip());
             self.block_cols = even(n, most, self.strip());
         }
-    }
-
-    /// The number of tasks.
-    pub fn tasks(&self, batch: &[Dim], m: &Dim, n: &Dim) -> Dim {
-        let (m, n) = if self.swapped { (n, m) } else { (m, n) };
-        let rows = match (&self.rows, self.scheme) {
-            (_, Scheme::Direct | Scheme::Sweep | Scheme::Dots) => Dim::from(1),
-            (Rows::Balanced { tiles, .. }, _) => Dim::from(parts(*tiles, self.block_tiles)),
-            _ => m.ceil_div(&Dim::from(self.block_tiles * self.height())),
-        };
-        let cols = n.ceil_div(&Dim::from(self.block_cols));
-        batch.iter().fold(rows * cols, |tasks, extent| tasks * extent.clone())
     }
 }
 

@@ -4,8 +4,9 @@
 //! A task is a block of columns.
 
 use crate::builder::Builder;
-use crate::code::{Binary, Ty, V};
+use crate::code::{Binary, Mem, Ty, V};
 use crate::contract::plan::Plan;
+use crate::contract::plan::walk::{Results, TileRows, Walk};
 use crate::contract::tile::{self, Columns, Panel, Tile};
 use crate::contract::{Contraction, Epilogue, task};
 
@@ -13,22 +14,21 @@ use crate::contract::{Contraction, Epilogue, task};
 const ROWS: i64 = 8;
 
 pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
-    let cols = task::blocks(b, c.n, plan.block_cols);
-    let extents = [&c.batch[..], &[cols]].concat();
-    task::each(b, &extents, &[], |b, digits, _| {
-        let (&block, batch) = digits.split_last().expect("the block");
-        let (x, y) = (task::start(b, &c.x, batch), task::start(b, &c.y, batch));
+    let walk = Walk::new(b, c, plan);
+    walk.each_task(b, &[], |b, task, _| {
+        let (x, y) = (task::start(b, &c.x, task.batch), task::start(b, &c.y, task.batch));
         let x = Panel { mem: c.x.mem, at: x, outer: c.x.outer, k: c.x.k };
         let y = Panel { mem: c.y.mem, at: y, outer: c.y.outer, k: c.y.k };
-        let sweep = Sweep { plan, n: c.n, x, y, first: b.times(block, plan.block_cols) };
+        let first = task.results.first_column(b);
+        let sweep = Sweep { plan, n: c.n, x, y, first, results: task.results };
         sweep.clear(b);
         let (zero, rows) = (b.index(0), b.index(ROWS));
         let over = b.binary(Binary::Rem, c.k, rows);
         let whole = b.sub(c.k, over);
         task::span(b, zero, whole, ROWS, |b, k| sweep.rows(b, k, ROWS));
         task::span(b, whole, c.k, 1, |b, k| sweep.rows(b, k, 1));
-        sweep.strips(b, |b, kept, columns| {
-            let at = (batch, zero, b.index(sweep.height() as i64));
+        sweep.each_tile(b, |b, kept, rows, columns| {
+            let at = (task.batch, rows.row, rows.count(b));
             tile::finish_kept(b, plan, kept, at, columns, &mut *epilogue);
         });
         vec![]
@@ -42,47 +42,51 @@ struct Sweep<'a> {
     x: Panel,
     y: Panel,
     first: V,
+    results: Results<'a, V>,
 }
 
 impl Sweep<'_> {
-    fn height(&self) -> u32 {
-        self.plan.height() as u32
-    }
-
-    /// Each strip: where its sums are kept, its columns.
-    fn strips(
+    /// Each tile, strip by strip: where its sums are kept, its rows, its columns.
+    fn each_tile(
         &self,
         b: &mut Builder,
-        body: impl FnOnce(&mut Builder, (crate::code::Mem, V), &Columns),
+        mut body: impl FnMut(&mut Builder, (Mem, V), TileRows<V>, &Columns),
     ) {
         let plan = self.plan;
         let kept = plan.scratch(b, plan.results_at());
-        let (zero, count) = (b.index(0), task::part(b, self.n, self.first, plan.block_cols));
-        task::span(b, zero, count, plan.strip(), |b, strip| {
-            let at = b.times(strip, plan.height());
+        self.results.strips(b, self.first).each(b, |b, strip| {
+            let at = b.times(strip, plan.swept_rows());
             let first = b.add(self.first, strip);
             let columns = Columns::new(b, plan, first, self.n);
-            body(b, (kept, at), &columns);
+            self.results.each_tile(b, |b, rows| {
+                let above = b.times(rows.row, plan.strip());
+                let at = b.add(at, above);
+                body(b, (kept, at), rows, &columns);
+            });
         });
     }
 
     fn clear(&self, b: &mut Builder) {
         let plan = self.plan;
         let zero = b.number(Ty::vector(plan.work, plan.lanes), 0.0);
-        let zeros = vec![zero; (self.height() * plan.vectors) as usize];
-        self.strips(b, |b, kept, _| tile::store(b, plan, kept, &zeros));
+        self.each_tile(b, |b, kept, rows, _| {
+            let zeros = vec![zero; (rows.height * plan.vectors) as usize];
+            tile::store(b, plan, kept, &zeros);
+        });
     }
 
     /// Adds the products of some rows of `y`.
     fn rows(&self, b: &mut Builder, k: V, count: i64) {
         let (plan, depth) = (self.plan, b.index(count));
         let along = b.mul(k, self.x.k);
-        let x = Panel { at: b.add(self.x.at, along), ..self.x };
+        let x_at = b.add(self.x.at, along);
         let along = b.mul(k, self.y.k);
-        let at = b.add(self.y.at, along);
-        self.strips(b, |b, kept, columns| {
-            let y = Panel { at: b.add(at, columns.first), ..self.y };
-            let height = self.height();
+        let y_at = b.add(self.y.at, along);
+        self.each_tile(b, |b, kept, rows, columns| {
+            let height = rows.height;
+            let across = b.mul(rows.row, self.x.outer);
+            let x = Panel { at: b.add(x_at, across), ..self.x };
+            let y = Panel { at: b.add(y_at, columns.first), ..self.y };
             let tile = Tile { plan, height, x, y, masks: &columns.masks, next: None };
             let sums = tile::load(b, plan, kept, (height * plan.vectors) as usize, None);
             let sums = tile.sum(b, depth, sums);

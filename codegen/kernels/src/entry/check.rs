@@ -20,19 +20,20 @@ pub struct Check {
     pub text: String,
 }
 
-/// The checks of a function beside the range of its symbols, what later ones divide by first.
+/// The checks of a function beside the range of its symbols, what later ones divide by first; `sizes`
+/// are what a call evaluates.
 ///
 /// Errors: a dim that no argument shows.
 pub fn checks(
     function: &Function,
     plans: &[&Plan],
-    workspace: &Workspace,
+    sizes: &[&Size],
     symbols: &[Dimension],
 ) -> Result<Vec<Check>> {
     let stated = stated(function, plans[0], symbols)?;
     let mut divisors = Vec::new();
     let sides = stated.iter().flat_map(|check| [&check.left, &check.right]);
-    for size in sides.chain(sizes(plans, workspace)) {
+    for size in sides.chain(sizes.iter().copied()) {
         add_divisors(size, &mut divisors);
     }
     let least = |left: Size, least: i64| {
@@ -108,8 +109,8 @@ impl Check {
     }
 }
 
-/// All sizes that a call evaluates.
-fn sizes<'a>(plans: &'a [&Plan], workspace: &'a Workspace) -> impl Iterator<Item = &'a Size> {
+/// All sizes that a call evaluates to launch its kernels.
+pub fn sizes<'a>(plans: &'a [&Plan], workspace: &'a Workspace) -> impl Iterator<Item = &'a Size> {
     let programs = plans.iter().map(|plan| &plan.program);
     let buffers = programs.clone().flat_map(|program| program.buffers.iter().map(|b| &b.bytes));
     let launches = programs.clone().flat_map(|program| &program.launches);
@@ -140,9 +141,9 @@ fn add_divisors(size: &Size, divisors: &mut Vec<Size>) {
 /// The greatest power of two, less one, that symbols may be so that no size overflows.
 ///
 /// Errors: some size does so in any case.
-pub fn limit(plans: &[&Plan], workspace: &Workspace, checks: &[Check]) -> Result<i64> {
+pub fn limit(sizes: &[&Size], checks: &[Check]) -> Result<i64> {
     let sides = checks.iter().flat_map(|check| [&check.left, &check.right]);
-    let sizes: Vec<&Size> = sides.chain(sizes(plans, workspace)).collect();
+    let sizes: Vec<&Size> = sides.chain(sizes.iter().copied()).collect();
     let fits = |limit: &i64| sizes.iter().all(|size| range(size, *limit).is_some());
     let limits = (0..=62).rev().map(|bits| (1i64 << bits) - 1);
     limits.into_iter().find(fits).ok_or_else(|| {

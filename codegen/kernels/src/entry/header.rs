@@ -22,7 +22,9 @@ enum mithril_status {
   /* The workspace is not 64-byte aligned. */
   MITHRIL_ERROR_ALIGNMENT = 3,
   /* The library was made for other processors than the one that it runs on. */
-  MITHRIL_ERROR_CPU = 4
+  MITHRIL_ERROR_CPU = 4,
+  /* An integer that indexes an axis is out of its range. */
+  MITHRIL_ERROR_INDEX = 5
 };
 #endif
 ";
@@ -244,6 +246,9 @@ fn documentation(entry: &Entry) -> String {
     }
     for check in &entry.checks {
         let _ = write!(text, "\n  {}", check.text);
+    }
+    for indices in &entry.indices {
+        let _ = write!(text, "\n  {}", indices.text);
     }
     for parameter in entry.parameters() {
         let array = match parameter {

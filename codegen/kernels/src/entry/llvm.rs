@@ -1,6 +1,7 @@
 //! The entry of a library made ahead of time, as the text of an MLIR module in the dialect llvm:
 //! what checks a call, chooses the code for the processor, and launches it.
 
+mod indices;
 mod processor;
 mod run;
 mod threads;
@@ -35,6 +36,7 @@ enum Status {
     Null = 2,
     Alignment = 3,
     Cpu = 4,
+    Index = 5,
 }
 
 macro_rules! line {
@@ -275,6 +277,7 @@ impl Printer<'_> {
         let needed = needed.into_iter().map(|at| pointers[at].clone());
         self.check_pointers(&needed.collect::<Vec<_>>());
         self.check_workspace(entry);
+        self.check_indices(entry, &pointers);
         self.fill_in(entry, &optional, &mut pointers);
         for (at, pointer) in pointers.iter().enumerate() {
             self.store(pointer, "!llvm.ptr", &table, at);

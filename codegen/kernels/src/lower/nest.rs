@@ -56,6 +56,7 @@ impl<'f> Nest<'f> {
     /// Buffers are the arguments and then the results.
     pub fn new(f: &'f Function, isa: &Isa) -> Nest<'f> {
         let mut b = Builder::new(f.args.len() + f.results.len(), symbols(f));
+        b = b.with_registers(isa.bytes);
         if isa.is_portable() {
             b = b.portable();
         }
@@ -145,7 +146,7 @@ impl<'f> Nest<'f> {
         match index.get(kept.axis) {
             Some(Ix::At(v)) => (*v, 1),
             Some(Ix::Lanes(v)) => (*v, 0),
-            _ => unreachable!("kept values are read in line"),
+            Some(Ix::Back(_) | Ix::Many(_)) | None => unreachable!("kept values are read in line"),
         }
     }
 

@@ -2,9 +2,30 @@
 
 use bytes::Bytes;
 use mithril_ir::dtype::DType;
-use mithril_ir::tensor::Tensor;
+use mithril_ir::tensor::{Layout, Tensor};
 use mithril_runtime::memory::{Block, OutOfMemory};
 use std::ops::Range;
+
+/// All elements of a constant as its kernel reads them.
+pub struct Packed {
+    packing: Packing,
+    elements: usize,
+    bytes: Bytes,
+}
+
+impl Layout for Packed {
+    fn restore(&self) -> Bytes {
+        let packing = &self.packing;
+        let mut to = vec![0; self.elements * packing.dtype.bytes()];
+        match packing.dtype.bytes() {
+            1 => packing.restore::<1>(&self.bytes, &mut to),
+            2 => packing.restore::<2>(&self.bytes, &mut to),
+            4 => packing.restore::<4>(&self.bytes, &mut to),
+            _ => packing.restore::<8>(&self.bytes, &mut to),
+        }
+        to.into()
+    }
+}
 
 /// Where the `y` of a contraction lies, and how its kernel reads it: strips of columns, each as
 /// `[k / group][columns of a strip][group]`, by batch one behind the other. The last strip and the
@@ -60,16 +81,88 @@ impl Packing {
     ///
     /// Errors: no memory for it.
     pub fn pack(&self, tensor: &Tensor) -> Result<Tensor, OutOfMemory> {
-        let mut packed = Block::lasting(self.bytes())?;
-        let to = packed.as_mut_slice();
-        match self.dtype.bytes() {
-            1 => self.copy::<1>(tensor.bytes(), to),
-            2 => self.copy::<2>(tensor.bytes(), to),
-            4 => self.copy::<4>(tensor.bytes(), to),
-            _ => self.copy::<8>(tensor.bytes(), to),
+        let whole = |bytes: Bytes| {
+            let packed = Tensor::from_bytes(self.dtype, vec![self.count()], bytes);
+            packed.expect("as many as there are")
+        };
+        if let Some(layout) = tensor.layout::<Packed>()
+            && layout.packing.is_same(self)
+        {
+            return Ok(whole(layout.bytes.clone()));
         }
-        let packed = Tensor::from_bytes(self.dtype, vec![self.count()], Bytes::from_owner(packed));
-        Ok(packed.expect("as many as there are"))
+        let mut packed = Block::lasting(self.bytes())?;
+        let (from, to) = (&tensor.bytes(), packed.as_mut_slice());
+        match self.dtype.bytes() {
+            1 => self.copy::<1>(from, to),
+            2 => self.copy::<2>(from, to),
+            4 => self.copy::<4>(from, to),
+            _ => self.copy::<8>(from, to),
+        }
+        Ok(whole(Bytes::from_owner(packed)))
+    }
+
+    /// Packed elements as what may take the place of the tensor's own; none where the operand is a
+    /// part of the tensor, whose other elements would be lost.
+    pub fn layout(&self, tensor: &Tensor, packed: Bytes) -> Option<Packed> {
+        let elements = tensor.len();
+        let whole = self.dtype == tensor.dtype() && self.is_whole(elements);
+        whole.then(|| Packed { packing: self.clone(), elements, bytes: packed })
+    }
+
+    /// Whether both pack a tensor to the same elements, whichever arguments they are.
+    fn is_same(&self, other: &Packing) -> bool {
+        *self == Packing { arg: self.arg, ..other.clone() }
+    }
+
+    /// Whether the operand has each of so many elements once.
+    fn is_whole(&self, elements: usize) -> bool {
+        let mut axes: Vec<(i64, i64)> =
+            self.batch.iter().copied().chain([self.n, self.k]).filter(|axis| axis.0 != 1).collect();
+        // Axes that are read backwards begin at their last element.
+        let back = |(extent, stride): &(i64, i64)| (extent - 1) * stride.min(&0);
+        let first = self.offset + axes.iter().map(back).sum::<i64>();
+        axes.sort_by_key(|(_, stride)| stride.abs());
+        let mut count = 1;
+        let dense = axes.iter().all(|(extent, stride)| {
+            let next = stride.abs() == count;
+            count *= extent;
+            next
+        });
+        first == 0 && dense && elements > 0 && count == elements as i64
+    }
+
+    /// Writes packed elements back to where they came from: whole rows of strips where columns are
+    /// neighbours, else one by one.
+    fn restore<const N: usize>(&self, packed: &[u8], to: &mut [u8]) {
+        let matrix = (self.matrix() as usize * N).max(1);
+        let (width, group) = (self.strip as usize * N, self.group as usize);
+        for (number, packed) in packed.chunks_exact(matrix).enumerate() {
+            let first = self.offset + self.batch_at(number as i64);
+            let at = |k: usize, column: usize| {
+                (first + k as i64 * self.k.1 + column as i64 * self.n.1) as usize * N
+            };
+            for (strip, packed) in packed.chunks_exact(self.strip_bytes::<N>()).enumerate() {
+                let columns = self.columns(strip);
+                if self.n.1 == 1 && group == 1 {
+                    let bytes = columns.len() * N;
+                    for (row, from) in
+                        packed.chunks_exact(width).take(self.k.0 as usize).enumerate()
+                    {
+                        to[at(row, columns.start)..][..bytes].copy_from_slice(&from[..bytes]);
+                    }
+                    continue;
+                }
+                for (place, column) in columns.enumerate() {
+                    for (i, rows) in packed.chunks_exact(width * group).enumerate() {
+                        let some = i * group..self.k.0 as usize;
+                        let from = rows[place * group * N..][..group * N].chunks_exact(N);
+                        for (k, element) in some.zip(from) {
+                            to[at(k, column)..][..N].copy_from_slice(element);
+                        }
+                    }
+                }
+            }
+        }
     }
 
     /// Copies elements of `N` bytes: whole rows where columns are neighbours, else along `k`.

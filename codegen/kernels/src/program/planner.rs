@@ -11,7 +11,7 @@ use mithril_ir::text;
 use mithril_passes::outline::{self, Outline, Step, outline};
 use mithril_runtime::program::{Buffer, Launch, Loop, Place, Program};
 use mithril_runtime::size::Size;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Constant, Kernel, Plan, outside, size};
 use crate::lower::packing::Packing;
@@ -54,7 +54,7 @@ fn symbols(function: &Function) -> Vec<Symbol> {
 }
 
 /// Errors: a value whose known dims alone are more elements than any memory has.
-fn fits(function: &Function) -> Result<()> {
+pub fn fits(function: &Function) -> Result<()> {
     let count = |ty: &Type| {
         let mut dims = ty.shape.dims.iter().filter_map(Dim::as_const);
         dims.try_fold(1i64, |count, dim| count.checked_mul(dim.max(1)))
@@ -191,13 +191,14 @@ pub struct Scope<'p, 'm, 'f> {
     /// The values that are literals.
     literals: FxHashMap<Value, &'f Tensor>,
     /// The literals and arguments, which no kernel writes.
-    given: Vec<Value>,
+    given: FxHashSet<Value>,
     /// Where literals are read that were packed.
     packed: FxHashMap<(Value, Packing), usize>,
     /// The kernels of the outline that were lowered; once more where arguments are packed.
     numbers: FxHashMap<(usize, bool), usize>,
-    /// The buffer of each result.
+    /// The buffer of each result, and the first one of each value that is a result.
     results: Vec<usize>,
+    places: FxHashMap<Value, usize>,
 }
 
 impl<'p, 'm, 'f> Scope<'p, 'm, 'f> {
@@ -223,6 +224,7 @@ impl<'p, 'm, 'f> Scope<'p, 'm, 'f> {
             packed: FxHashMap::default(),
             numbers: FxHashMap::default(),
             results: Vec::new(),
+            places: FxHashMap::default(),
         }
     }
 
@@ -234,7 +236,7 @@ impl<'p, 'm, 'f> Scope<'p, 'm, 'f> {
     /// Says where an argument lies.
     pub fn give(&mut self, argument: Value, buffer: usize) {
         self.of.insert(argument, buffer);
-        self.given.push(argument);
+        self.given.insert(argument);
     }
 
     /// Says what an argument always is.
@@ -253,6 +255,7 @@ impl<'p, 'm, 'f> Scope<'p, 'm, 'f> {
         }
         self.of.entry(value).or_insert(buffer);
         self.results.push(buffer);
+        self.places.entry(value).or_insert(buffer);
     }
 
     /// The buffer of a value that is read; literals get theirs when they first are.
@@ -349,9 +352,7 @@ impl<'p, 'm, 'f> Scope<'p, 'm, 'f> {
     /// Where a value is written: never to what was given.
     pub fn target(&mut self, value: Value) -> Result<usize> {
         if self.given.contains(&value) {
-            let mut own = self.function.results.iter().zip(&self.results);
-            let found = own.find(|(result, _)| result.value == value);
-            return Ok(*found.expect("only results are written again").1);
+            return Ok(*self.places.get(&value).expect("only results are written again"));
         }
         if let Some(&at) = self.of.get(&value) {
             return Ok(at);
@@ -363,9 +364,9 @@ impl<'p, 'm, 'f> Scope<'p, 'm, 'f> {
 
     /// Copies for results that are another result too.
     fn copies(&mut self) {
-        let own = &self.function.results;
-        for (at, result) in own.iter().enumerate() {
-            let first = own.iter().position(|r| r.value == result.value).unwrap_or(at);
+        let mut known: FxHashMap<Value, usize> = FxHashMap::default();
+        for (at, result) in self.function.results.iter().enumerate() {
+            let first = *known.entry(result.value).or_insert(at);
             if first != at {
                 self.planner.copy(self.results[first], self.results[at]);
             }

@@ -64,7 +64,7 @@ pub fn make(check: &Check, number: usize) -> Result<Made, String> {
     let (legal, _) = legal.map_err(|error| error.to_string())?;
     let function = legal.get(&check.function).ok_or("the function is gone")?;
     let plan = plan(&legal, function, &Isa::PORTABLE).map_err(|error| error.to_string())?;
-    let source = c::print(&format!("m{number}"), &[(function, &plan)]);
+    let source = c::print(&format!("m{number}"), &[(function, &plan)], &[]);
     let source = source.map_err(|error| error.to_string())?;
     Ok(Made { function: (**function).clone(), plan, source })
 }
@@ -175,7 +175,7 @@ impl Made {
             bytes.iter().map(|&n| Block::new(n).expect("memory")).collect();
         blocks.iter_mut().for_each(|block| block.as_mut_slice().fill(0xA5));
         let held: Vec<Block> =
-            check.inputs.iter().map(|t| Block::copy_of(t.bytes()).expect("memory")).collect();
+            check.inputs.iter().map(|t| Block::copy_of(&t.bytes()).expect("memory")).collect();
         let from: Vec<*const u8> = held.iter().map(|b| b.as_ptr() as *const u8).collect();
         let to: Vec<*mut u8> = blocks.iter().map(Block::as_ptr).collect();
         // SAFETY: the blocks have the sizes that the program says.
@@ -183,12 +183,16 @@ impl Made {
         if let Err(error) = ran {
             return Some(error.to_string());
         }
-        blocks.iter().zip(&check.expected).enumerate().find_map(|(i, (block, want))| {
+        self.differs(check, &blocks.iter().map(|block| block.as_slice()).collect::<Vec<_>>())
+    }
+
+    /// Why results, by their bytes, are not those of the check.
+    pub fn differs(&self, check: &Check, results: &[&[u8]]) -> Option<String> {
+        results.iter().zip(&check.expected).enumerate().find_map(|(i, (bytes, want))| {
             let dtype = self.function.ty(self.function.results[i].value).dtype;
-            let got = Tensor::from_bytes(dtype, want.shape().to_vec(), block.as_slice().to_vec());
-            match got {
+            match Tensor::from_bytes(dtype, want.shape().to_vec(), bytes.to_vec()) {
                 Ok(got) => difference(want, &got).map(|why| format!("result {i}: {why}")),
-                Err(_) => Some(format!("result {i} has {} bytes", block.len())),
+                Err(_) => Some(format!("result {i} has {} bytes", bytes.len())),
             }
         })
     }
@@ -218,16 +222,20 @@ fn difference(want: &Tensor, got: &Tensor) -> Option<String> {
     differs.then(|| format!("{got:?}, expected {want:?}"))
 }
 
-/// Fails with the first of the failures.
+/// Compiles and runs all checks, and fails with the first that fail.
 pub fn expect_none(checks: &[Check]) {
     assert!(!checks.is_empty());
-    let failures = failures(checks);
+    show_first(&failures(checks), checks.len());
+}
+
+/// Fails with the first of the failures of so many checks.
+pub fn show_first(failures: &[String], checks: usize) {
     let shown: Vec<&str> = failures.iter().take(4).map(String::as_str).collect();
     assert!(
         failures.is_empty(),
         "{} of {} fail:\n{}",
         failures.len(),
-        checks.len(),
+        checks,
         shown.join("\n----\n")
     );
 }

@@ -74,6 +74,21 @@ pub fn checks() -> Vec<Check> {
     checks
 }
 
+/// The same with dims of up to 33, some of them open.
+pub fn long(seed: u64) -> Vec<Check> {
+    let mut checks = Vec::new();
+    for (number, op) in operations().enumerate() {
+        let mut random = Random(seed.wrapping_mul(1_000_003) + 60_000 + number as u64);
+        for dtype in [DType::F32, DType::F64] {
+            let Some(case) = find(op, dtype, &mut random) else { continue };
+            let Some(case) = case.resized(&mut random) else { continue };
+            let form = case.opened(&mut random);
+            checks.extend(check(&case, &form, &mut random));
+        }
+    }
+    checks
+}
+
 #[test]
 fn of_every_operation() {
     expect_none(&checks());

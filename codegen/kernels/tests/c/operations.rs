@@ -53,6 +53,44 @@ pub fn checks() -> Vec<Check> {
     checks
 }
 
+const DTYPES: [DType; 12] = [
+    DType::I8,
+    DType::I16,
+    DType::I32,
+    DType::I64,
+    DType::U8,
+    DType::U16,
+    DType::U32,
+    DType::U64,
+    DType::BF16,
+    DType::F16,
+    DType::F32,
+    DType::F64,
+];
+
+/// Every operation on numbers of every dtype that it takes, with dims of up to 33, some of them
+/// open: loops of many turns.
+pub fn long(seed: u64) -> Vec<Check> {
+    let mut checks = Vec::new();
+    for (number, op) in operations().enumerate() {
+        let mut random = Random(seed.wrapping_mul(1_000_003) + 40_000 + number as u64);
+        let accepts = |dtype: &DType| {
+            let mut shared = op.operands.iter().filter(|operand| operand.shared);
+            shared.next().is_none_or(|operand| operand.class.accepts(*dtype))
+        };
+        for dtype in DTYPES.into_iter().filter(accepts) {
+            // Of those that are found some have scalars alone.
+            let mut found = (0..10)
+                .filter_map(|_| Case::find(op, &mut random, Some(dtype))?.resized(&mut random));
+            let Some(case) = found.find(|case| !rounds_each_step(case)) else { continue };
+            let inputs = case.tensors(&mut random);
+            let form = case.opened(&mut random);
+            checks.extend(check(&case, &form, &inputs));
+        }
+    }
+    checks
+}
+
 #[test]
 fn on_numbers() {
     expect_none(&checks());

@@ -1,8 +1,23 @@
 //! Loops and choices.
 
+use mithril_ir::dtype::DType;
+
 use super::Printer;
+use super::sums::unsigned_type;
 use crate::c::expression::{Expr, Level, mentions, variable_type};
+use crate::c::loops::ROLLED;
 use crate::code::{Region, V};
+
+/// GCC unrolls loops of up to 17 turns completely, unless it is told another limit.
+const UNROLLED: i64 = 32;
+
+/// A variable of C.
+struct Variable {
+    name: String,
+    ty: &'static str,
+    /// What it says: the variable, or that as a signed number.
+    value: Expr,
+}
 
 impl Printer<'_> {
     /// A block in braces, whose names are free behind it.
@@ -26,15 +41,27 @@ impl Printer<'_> {
         let (&counter, inner) = region.params.split_first().expect("a counter");
         let mut variables = Vec::new();
         for (i, (&start, &param)) in carried.iter().zip(inner).enumerate() {
-            let start = self.take(start);
+            let start = self.assigned(start);
             let named = [param, results[i], region.yields[i]];
             let hinted = named.into_iter().find(|v| self.hints.contains_key(v));
             let name = self.name_of(hinted.unwrap_or(param));
-            self.line(&format!("{} {name} = {};", variable_type(self.dtype(param)), start.text));
-            self.values[param.0 as usize] = Some(Expr::atom(name.clone()));
-            variables.push(name);
+            let variable = self.variable(param, name);
+            self.line(&format!("{} {} = {start};", variable.ty, variable.name));
+            self.read(param, &variable);
+            variables.push(variable);
         }
         self.flush(true);
+        let turns = [&from, &to].map(|expr| expr.text.parse::<i64>().ok());
+        let short = matches!(turns, [Some(from), Some(to)] if to - from <= UNROLLED);
+        let running: Vec<V> = (carried.iter().zip(results))
+            .filter(|(start, _)| self.is_running_sum(**start))
+            .map(|(_, result)| *result)
+            .collect();
+        if short && !running.is_empty() {
+            self.rolls = true;
+            self.line(ROLLED.0);
+        }
+        self.carried.extend(inner.iter().chain(&running));
         let taken = self.taken.len();
         let i = self.counter();
         let next =
@@ -48,22 +75,55 @@ impl Printer<'_> {
         });
         self.line("}");
         self.taken.truncate(taken);
-        for (&result, name) in results.iter().zip(variables) {
-            self.values[result.0 as usize] = Some(Expr::atom(name));
+        for (&result, variable) in results.iter().zip(&variables) {
+            self.read(result, variable);
         }
     }
 
+    /// The variable of a value that a loop carries or a branch gives.
+    fn variable(&self, v: V, name: String) -> Variable {
+        let ty = variable_type(self.dtype(v));
+        match self.wrapping.contains(&v) {
+            true => Variable {
+                value: Expr::cast(ty, &Expr::atom(name.clone())),
+                ty: unsigned_type(self.dtype(v)),
+                name,
+            },
+            false => Variable { value: Expr::atom(name.clone()), ty, name },
+        }
+    }
+
+    /// From here on a value is what is in a variable.
+    fn read(&mut self, v: V, variable: &Variable) {
+        self.values[v.0 as usize] = Some(variable.value.clone());
+        if variable.value.level == Level::Unary {
+            self.unsigned.insert(v, variable.name.clone());
+        }
+    }
+
+    /// A value as it is assigned: of one that is in an unsigned variable, the variable.
+    fn assigned(&mut self, v: V) -> String {
+        let text = self.take(v).text;
+        self.unsigned.get(&v).cloned().unwrap_or(text)
+    }
+
+    /// Whether a loop that starts with it goes on with a sum of floats of a loop around it.
+    fn is_running_sum(&self, start: V) -> bool {
+        matches!(self.dtype(start), DType::F32 | DType::F64) && self.carried.contains(&start)
+    }
+
     /// Gives variables their next values, all at once.
-    fn assign(&mut self, variables: &[String], values: &[V]) {
+    fn assign(&mut self, variables: &[Variable], values: &[V]) {
         for (i, &value) in values.iter().enumerate() {
             let text = match &self.values[value.0 as usize] {
                 Some(expr) => expr.text.clone(),
                 None => continue,
             };
             let mut before = variables[..i].iter().zip(values);
-            let changed = before.any(|(name, &v)| {
-                mentions(&text, name)
-                    && self.values[v.0 as usize].as_ref().is_some_and(|e| e.text != *name)
+            let changed = before.any(|(variable, &v)| {
+                let next = self.values[v.0 as usize].as_ref();
+                mentions(&text, &variable.name)
+                    && next.is_some_and(|next| next.text != variable.value.text)
             });
             if changed {
                 self.held.retain(|held| *held != value);
@@ -71,14 +131,19 @@ impl Printer<'_> {
                 self.settle(value);
             }
         }
-        for (name, &value) in variables.iter().zip(values) {
+        for (Variable { name, value: own, .. }, &value) in variables.iter().zip(values) {
             let expr = self.take(value);
-            if expr.text == *name {
+            if expr.text == own.text {
                 continue;
             }
             match &expr.sum {
-                Some((left, right)) if left == name => self.line(&format!("{name} += {right};")),
-                _ => self.line(&format!("{name} = {};", expr.text)),
+                Some((left, right)) if *left == own.text => {
+                    self.line(&format!("{name} += {right};"));
+                }
+                _ => {
+                    let next = self.assigned(value);
+                    self.line(&format!("{name} = {next};"));
+                }
             }
         }
     }
@@ -88,8 +153,9 @@ impl Printer<'_> {
         let mut variables = Vec::new();
         for &result in results {
             let name = self.name_of(result);
-            self.line(&format!("{} {name};", variable_type(self.dtype(result))));
-            variables.push(name);
+            let variable = self.variable(result, name);
+            self.line(&format!("{} {};", variable.ty, variable.name));
+            variables.push(variable);
         }
         self.flush(true);
         self.line(&format!("if ({}) {{", condition.text));
@@ -105,8 +171,8 @@ impl Printer<'_> {
             });
         }
         self.line("}");
-        for (&result, name) in results.iter().zip(variables) {
-            self.values[result.0 as usize] = Some(Expr::atom(name));
+        for (&result, variable) in results.iter().zip(&variables) {
+            self.read(result, variable);
         }
     }
 }

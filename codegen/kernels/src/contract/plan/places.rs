@@ -49,12 +49,11 @@ impl Plan {
     }
 
     pub(in crate::contract) fn lanes_at(&self) -> i64 {
-        let tiles = match self.scheme {
-            Scheme::Sweep => self.block_cols / self.strip(),
-            _ if self.deep => self.block_tiles * self.block_cols / self.strip(),
-            _ => 1,
+        let elements = match self.scheme {
+            Scheme::Sweep => self.swept_rows() * self.block_cols,
+            _ if self.deep => self.block_tiles * self.height() * self.block_cols,
+            _ => self.height() * self.strip(),
         };
-        let elements = tiles * self.height() * self.strip();
         up(self.results_at() + elements * self.work.bytes() as i64, 64)
     }
 

@@ -1,0 +1,16 @@
+//! What a file says of its loops to compilers.
+
+/// Stands before a loop that must not be unrolled, and what the file defines it as.
+pub const ROLLED: (&str, &str) = (
+    "MITHRIL_ROLLED",
+    "\
+/* Before a short loop that adds to a float: GCC before 12.4, and 13 before 13.3, may unroll it into
+ * one sum with the loop around it, and then adds some of the numbers twice (GCC bug 110381). */
+#if defined(__GNUC__) && !defined(__clang__) && (__GNUC__ < 12 \\
+    || (__GNUC__ == 12 && __GNUC_MINOR__ < 4) || (__GNUC__ == 13 && __GNUC_MINOR__ < 3))
+#define MITHRIL_ROLLED _Pragma(\"GCC unroll 1\")
+#else
+#define MITHRIL_ROLLED
+#endif
+",
+);

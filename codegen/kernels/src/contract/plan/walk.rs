@@ -1,0 +1,408 @@
+//! The walk over the results: which rows and columns each task computes, tile by tile.
+//!
+//! Every scheme takes its tiles from here, and sees a plan's rows and columns in no other way. So a
+//! plan covers what its code writes: [`Plan::boxes`] is the same walk with plain numbers.
+
+use std::ops::Range;
+
+use mithril_ir::dim::Dim;
+
+use super::{Plan, Rows, Scheme, parts};
+use crate::builder::Builder;
+use crate::code::{Binary, V};
+use crate::contract::{Contraction, task};
+
+/// What a walk counts in: values of the code that is emitted, or plain numbers.
+pub(in crate::contract) trait Counting: Sized {
+    type Number: Copy;
+
+    fn number(&mut self, x: i64) -> Self::Number;
+    fn known(&self, x: Self::Number) -> Option<i64>;
+    fn binary(&mut self, op: Binary, x: Self::Number, y: Self::Number) -> Self::Number;
+
+    /// Runs `body` for each step from `from` on that is below `to`.
+    fn span(
+        &mut self,
+        from: Self::Number,
+        to: Self::Number,
+        step: i64,
+        body: impl FnMut(&mut Self, Self::Number),
+    );
+
+    fn offset(&mut self, x: Self::Number, by: i64) -> Self::Number {
+        let by = self.number(by);
+        self.binary(Binary::Add, x, by)
+    }
+
+    fn times(&mut self, x: Self::Number, by: i64) -> Self::Number {
+        let by = self.number(by);
+        self.binary(Binary::Mul, x, by)
+    }
+
+    /// `min(size, extent - from)`.
+    fn part(&mut self, extent: Self::Number, from: Self::Number, size: i64) -> Self::Number {
+        let rest = self.binary(Binary::Sub, extent, from);
+        let size = self.number(size);
+        self.binary(Binary::Min, rest, size)
+    }
+}
+
+impl Counting for Builder {
+    type Number = V;
+
+    fn number(&mut self, x: i64) -> V {
+        self.index(x)
+    }
+
+    fn known(&self, x: V) -> Option<i64> {
+        self.constant(x)
+    }
+
+    fn binary(&mut self, op: Binary, x: V, y: V) -> V {
+        Builder::binary(self, op, x, y)
+    }
+
+    fn span(&mut self, from: V, to: V, step: i64, body: impl FnMut(&mut Builder, V)) {
+        task::span(self, from, to, step, body);
+    }
+}
+
+/// Counts in plain numbers.
+struct Plain;
+
+impl Counting for Plain {
+    type Number = i64;
+
+    fn number(&mut self, x: i64) -> i64 {
+        x
+    }
+
+    fn known(&self, x: i64) -> Option<i64> {
+        Some(x)
+    }
+
+    fn binary(&mut self, op: Binary, x: i64, y: i64) -> i64 {
+        match op {
+            Binary::Add => x + y,
+            Binary::Sub => x - y,
+            Binary::Mul => x * y,
+            Binary::Div => x / y,
+            Binary::Rem => x % y,
+            Binary::Min => x.min(y),
+            Binary::Max => x.max(y),
+            Binary::And | Binary::Or | Binary::Xor | Binary::Shl | Binary::Shr => {
+                unreachable!("walks do not count in bits")
+            }
+        }
+    }
+
+    fn span(&mut self, from: i64, to: i64, step: i64, mut body: impl FnMut(&mut Plain, i64)) {
+        (from..to).step_by(step as usize).for_each(|at| body(self, at));
+    }
+}
+
+/// How many blocks an axis of the results has: a number that is known, or one for each so many
+/// rows or columns.
+enum Blocks {
+    Known(i64),
+    Of(i64),
+}
+
+impl Blocks {
+    fn emit(&self, b: &mut Builder, extent: V) -> V {
+        match *self {
+            Blocks::Known(count) => b.index(count),
+            Blocks::Of(size) => task::blocks(b, extent, size),
+        }
+    }
+
+    fn dim(&self, extent: &Dim) -> Dim {
+        match *self {
+            Blocks::Known(count) => Dim::from(count),
+            Blocks::Of(size) => extent.ceil_div(&Dim::from(size)),
+        }
+    }
+
+    fn count(&self, extent: i64) -> i64 {
+        match *self {
+            Blocks::Known(count) => count,
+            Blocks::Of(size) => parts(extent, size),
+        }
+    }
+}
+
+/// The tasks of a contraction.
+pub(in crate::contract) struct Walk<'a> {
+    plan: &'a Plan,
+    c: &'a Contraction,
+    /// Of the batch, then the blocks of columns, then those of rows where there may be several.
+    pub extents: Vec<V>,
+}
+
+/// A task: a block of rows and a block of columns of the results, of one element of the batch.
+pub(in crate::contract) struct Task<'a> {
+    pub batch: &'a [V],
+    /// The number of the block of columns.
+    pub block: V,
+    pub results: Results<'a, V>,
+}
+
+impl<'a> Walk<'a> {
+    pub fn new(b: &mut Builder, c: &'a Contraction, plan: &'a Plan) -> Walk<'a> {
+        let mut extents = c.batch.clone();
+        extents.push(plan.column_blocks().emit(b, c.n));
+        if plan.splits_rows() {
+            extents.push(plan.row_blocks().emit(b, c.m));
+        }
+        Walk { plan, c, extents }
+    }
+
+    /// Runs `body` for the tasks `first..last`, with what it carries from each to the next.
+    pub fn each_task(
+        &self,
+        b: &mut Builder,
+        carried: &[V],
+        body: impl FnOnce(&mut Builder, &Task, &[V]) -> Vec<V>,
+    ) {
+        let &Walk { plan, c, .. } = self;
+        task::each(b, &self.extents, carried, |b, digits, carried| {
+            let (batch, own) = digits.split_at(c.batch.len());
+            let block = own[0];
+            let rows = match plan.splits_rows() {
+                true => own[1],
+                false => b.index(0),
+            };
+            let results = Results { plan, rows, block, m: c.m, n: c.n };
+            body(b, &Task { batch, block, results }, carried)
+        });
+    }
+}
+
+/// The results of a task, as its tiles divide them.
+#[derive(Clone, Copy)]
+pub(in crate::contract) struct Results<'a, N> {
+    plan: &'a Plan,
+    /// The numbers of its blocks of rows and columns.
+    rows: N,
+    block: N,
+    m: N,
+    n: N,
+}
+
+/// The rows of a tile.
+#[derive(Clone, Copy)]
+pub(in crate::contract) struct TileRows<N> {
+    pub row: N,
+    /// The rows that it has room for.
+    pub height: u32,
+    /// Its rows end there where they are fewer.
+    end: Option<N>,
+}
+
+/// The columns of a task, strip by strip.
+#[derive(Clone, Copy)]
+pub(in crate::contract) struct Strips<N> {
+    /// The first column, and how many there are; `None` where one strip has them all.
+    pub first: N,
+    count: Option<N>,
+    width: i64,
+}
+
+impl<N: Copy> TileRows<N> {
+    /// How many rows the tile has.
+    pub fn count<E: Counting<Number = N>>(&self, e: &mut E) -> N {
+        let whole = e.number(self.height as i64);
+        match self.end {
+            None => whole,
+            Some(end) => e.part(end, self.row, self.height as i64),
+        }
+    }
+}
+
+impl<N: Copy> Results<'_, N> {
+    /// Runs `body` for each tile of rows, from the first row on.
+    pub fn each_tile<E: Counting<Number = N>>(
+        &self,
+        e: &mut E,
+        mut body: impl FnMut(&mut E, TileRows<N>),
+    ) {
+        let plan = self.plan;
+        let known = e.known(self.m);
+        self.each_height(e, |e, height, from, to| {
+            let short = match plan.rows {
+                Rows::Steps(height) => known.is_none_or(|m| m % height as i64 != 0),
+                Rows::Balanced { .. } | Rows::Greedy(_) => false,
+            };
+            let end = short.then_some(to);
+            e.span(from, to, height as i64, |e, row| body(e, TileRows { row, height, end }));
+        });
+    }
+
+    /// Runs `body` once per height: for the tiles of that height, whose rows are `from..to`.
+    fn each_height<E: Counting<Number = N>>(
+        &self,
+        e: &mut E,
+        mut body: impl FnMut(&mut E, u32, N, N),
+    ) {
+        let tiles = self.plan.task_tiles();
+        match &self.plan.rows {
+            Rows::Balanced { height, tall, tiles: all } => {
+                let first = e.times(self.rows, tiles);
+                let (last, all) = (e.offset(first, tiles), e.number(*all));
+                let last = e.binary(Binary::Min, last, all);
+                let tall_tiles = e.number(*tall);
+                let from = row(e, first, *height, *tall);
+                let to = row(e, last, *height, *tall);
+                if e.known(tall_tiles) == e.known(all) {
+                    return body(e, *height, from, to);
+                }
+                let middle = e.number(tall * *height as i64);
+                let middle = e.binary(Binary::Max, middle, from);
+                let middle = e.binary(Binary::Min, middle, to);
+                body(e, *height, from, middle);
+                body(e, *height - 1, middle, to);
+            }
+            Rows::Steps(height) => {
+                let (from, end) = self.span_of_rows(e);
+                body(e, *height, from, end);
+            }
+            Rows::Greedy(heights) => {
+                let (mut from, end) = self.span_of_rows(e);
+                for &height in heights {
+                    let rest = e.binary(Binary::Sub, end, from);
+                    let size = e.number(height as i64);
+                    let over = e.binary(Binary::Rem, rest, size);
+                    let to = e.binary(Binary::Sub, end, over);
+                    body(e, height, from, to);
+                    from = to;
+                }
+            }
+        }
+    }
+
+    /// The rows of a task whose tiles are of any height.
+    fn span_of_rows<E: Counting<Number = N>>(&self, e: &mut E) -> (N, N) {
+        let from = self.first_row(e);
+        let end = e.offset(from, self.plan.task_tiles() * self.plan.height());
+        (from, e.binary(Binary::Min, end, self.m))
+    }
+
+    pub fn first_row<E: Counting<Number = N>>(&self, e: &mut E) -> N {
+        let tile = e.times(self.rows, self.plan.task_tiles());
+        match &self.plan.rows {
+            Rows::Balanced { height, tall, .. } => row(e, tile, *height, *tall),
+            Rows::Greedy(_) | Rows::Steps(_) => e.times(tile, self.plan.height()),
+        }
+    }
+
+    pub fn first_column<E: Counting<Number = N>>(&self, e: &mut E) -> N {
+        e.times(self.block, self.plan.task_columns())
+    }
+
+    /// The strips from the first column on, which is `first`.
+    pub fn strips<E: Counting<Number = N>>(&self, e: &mut E, first: N) -> Strips<N> {
+        let size = self.plan.task_columns();
+        let count = match self.plan.scheme {
+            Scheme::Direct | Scheme::Dots => None,
+            Scheme::Panels | Scheme::Sweep => Some(e.part(self.n, first, size)),
+        };
+        Strips { first, count, width: self.plan.strip() }
+    }
+}
+
+impl<N: Copy> Strips<N> {
+    /// Runs `body` for each strip: with how far it is from the first column.
+    pub fn each<E: Counting<Number = N>>(&self, e: &mut E, mut body: impl FnMut(&mut E, N)) {
+        let zero = e.number(0);
+        match self.count {
+            None => body(e, zero),
+            Some(count) => e.span(zero, count, self.width, body),
+        }
+    }
+
+    /// How many columns there are, where they may be several strips.
+    ///
+    /// Panics: it is a strip alone.
+    pub fn columns(&self) -> N {
+        self.count.expect("a block of strips")
+    }
+}
+
+/// The first row of a tile.
+fn row<E: Counting>(e: &mut E, tile: E::Number, height: u32, tall: i64) -> E::Number {
+    let low = e.times(tile, height as i64 - 1);
+    let tall = e.number(tall);
+    let higher = e.binary(Binary::Min, tile, tall);
+    e.binary(Binary::Add, low, higher)
+}
+
+impl Plan {
+    /// Whether the rows are shared out among several tasks.
+    fn splits_rows(&self) -> bool {
+        match self.scheme {
+            Scheme::Panels => true,
+            Scheme::Direct | Scheme::Sweep | Scheme::Dots => false,
+        }
+    }
+
+    /// The tiles of rows in a task.
+    fn task_tiles(&self) -> i64 {
+        match self.splits_rows() {
+            true => self.block_tiles,
+            false => i32::MAX as i64,
+        }
+    }
+
+    /// The columns of a task.
+    pub(in crate::contract) fn task_columns(&self) -> i64 {
+        match self.scheme {
+            Scheme::Direct | Scheme::Dots => self.strip(),
+            Scheme::Panels | Scheme::Sweep => self.block_cols,
+        }
+    }
+
+    fn row_blocks(&self) -> Blocks {
+        match &self.rows {
+            _ if !self.splits_rows() => Blocks::Known(1),
+            Rows::Balanced { tiles, .. } => Blocks::Known(parts(*tiles, self.block_tiles)),
+            Rows::Greedy(_) | Rows::Steps(_) => Blocks::Of(self.block_tiles * self.height()),
+        }
+    }
+
+    fn column_blocks(&self) -> Blocks {
+        Blocks::Of(self.task_columns())
+    }
+
+    /// The number of tasks.
+    pub fn tasks(&self, batch: &[Dim], m: &Dim, n: &Dim) -> Dim {
+        let (m, n) = if self.swapped { (n, m) } else { (m, n) };
+        let all = self.row_blocks().dim(m) * self.column_blocks().dim(n);
+        batch.iter().fold(all, |tasks, extent| tasks * extent.clone())
+    }
+
+    /// The rows and columns of the results that its code writes, by task and tile, for one element
+    /// of the batch and these extents: each box is `rows × columns`.
+    pub fn boxes(&self, m: i64, n: i64) -> Vec<[Range<i64>; 2]> {
+        let (m, n) = if self.swapped { (n, m) } else { (m, n) };
+        let mut boxes = Vec::new();
+        for block in 0..self.column_blocks().count(n) {
+            for rows in 0..self.row_blocks().count(m) {
+                let results = Results { plan: self, rows, block, m, n };
+                let first = results.first_column(&mut Plain);
+                let strips = results.strips(&mut Plain, first);
+                results.each_tile(&mut Plain, |e, tile| {
+                    let rows = tile.row..tile.row + tile.count(e);
+                    strips.each(e, |_, strip| {
+                        let from = first + strip;
+                        let columns = from..n.min(from + self.strip());
+                        boxes.push(match self.swapped {
+                            true => [columns, rows.clone()],
+                            false => [rows.clone(), columns],
+                        });
+                    });
+                });
+            }
+        }
+        boxes
+    }
+}

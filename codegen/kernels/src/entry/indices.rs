@@ -1,0 +1,107 @@
+//! What must hold of the integers of a call that index an axis.
+
+use mithril_ir::diagnostic::Result;
+use mithril_ir::dim::Dim;
+use mithril_passes::indexed::Indexed;
+use mithril_runtime::size::Size;
+
+use super::check::named;
+use super::{Array, Dimension, Group};
+use crate::program::{Plan, size};
+
+/// Elements of an argument that are in a range.
+#[derive(Clone, Debug)]
+pub struct Indices {
+    /// The number of the argument.
+    pub argument: usize,
+    /// The place of the first element, and for each loop over elements, outermost first, how many
+    /// there are and how far it is from one to the next.
+    pub first: Size,
+    pub loops: Vec<(Size, Size)>,
+    /// How long the axis is that they index.
+    pub extent: Size,
+    /// Whether a negative index counts from the end.
+    pub from_end: bool,
+    /// What stands for no index.
+    pub ignored: Vec<i64>,
+    /// What it says, in the names of the parameters: `tokens: indices from -10 to 9, of block ...`.
+    pub text: String,
+}
+
+/// The indices among the arguments of a function.
+///
+/// Errors: a dim that no argument shows.
+pub fn indices(
+    indexed: &[Indexed],
+    arguments: &[Array],
+    plan: &Plan,
+    symbols: &[Dimension],
+) -> Result<Vec<Indices>> {
+    let mut found = Vec::new();
+    for own in indexed {
+        let given = |array: &Array| array.group == Group::Input && array.path == own.argument;
+        if let Some(argument) = arguments.iter().position(given) {
+            found.push(of(own, argument, &arguments[argument], plan, symbols)?);
+        }
+    }
+    Ok(found)
+}
+
+fn of(
+    own: &Indexed,
+    argument: usize,
+    array: &Array,
+    plan: &Plan,
+    symbols: &[Dimension],
+) -> Result<Indices> {
+    let size = |dim: &Dim| size(dim, &plan.symbols);
+    let dims = &array.ty.shape.dims;
+    let (mut first, mut stride) = (Size::Const(0), Dim::Const(1));
+    let mut loops: Vec<(Dim, Dim)> = Vec::new();
+    // From the last axis on; whole axes that follow each other are one.
+    let mut whole = false;
+    for (behind, dim) in dims.iter().rev().enumerate() {
+        match own.part.iter().find(|range| range.axis == behind + 1) {
+            None if whole => {
+                let inner = loops.last_mut().expect("there is one before");
+                inner.0 = &inner.0 * dim;
+            }
+            None => loops.push((dim.clone(), stride.clone())),
+            Some(range) => {
+                first = first + size(&(&range.start * &stride))?;
+                loops.push((range.count.clone(), &stride * &Dim::Const(range.step)));
+            }
+        }
+        whole = own.part.iter().all(|range| range.axis != behind + 1);
+        stride = &stride * dim;
+    }
+    let loops = loops.iter().rev().map(|(count, stride)| Ok((size(count)?, size(stride)?)));
+    let part = if own.part.is_empty() { "" } else { " that are read" };
+    let extent = named(&own.extent, symbols);
+    let least = if own.from_end { -&extent } else { Dim::Const(0) };
+    let ignored = own.ignored.iter().map(|value| format!(", or {value}"));
+    let of = own.readers.blocks().map(|blocks| format!(", of {blocks}")).unwrap_or_default();
+    let text = format!(
+        "{}: indices{part} from {least} to {}{}{of}",
+        array.name,
+        &extent - &Dim::Const(1),
+        ignored.collect::<String>()
+    );
+    Ok(Indices {
+        argument,
+        first,
+        loops: loops.collect::<Result<_>>()?,
+        extent: size(&own.extent)?,
+        from_end: own.from_end,
+        ignored: own.ignored.clone(),
+        text,
+    })
+}
+
+impl Indices {
+    /// All sizes that the check evaluates.
+    pub fn sizes(&self) -> impl Iterator<Item = &Size> {
+        let loops = self.loops.iter().flat_map(|(count, stride)| [count, stride]);
+        [&self.first, &self.extent].into_iter().chain(loops)
+    }
+}

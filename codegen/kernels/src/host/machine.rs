@@ -1,0 +1,171 @@
+//! The processor of this machine: what it has, and which level code of this process is made for.
+
+use std::env;
+use std::sync::OnceLock;
+
+use mithril_ir::diagnostic::{Diagnostic, Result};
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+use super::{ECX, FEATURES, LEVELS, TILE};
+use super::{Feature, Host};
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+use crate::entry::llvm::{CpuidBits, REQUEST, TILE_DATA};
+
+/// The variable that names the processor that native code is made for in this process.
+const VARIABLE: &str = "MITHRIL_CPU";
+
+/// The features beyond its level that code for this machine uses.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+const EXTRAS: [&str; 4] = ["avx512vnni", "avx512bf16", "amx-tile", "amx-bf16"];
+
+/// The processors that tests run for, the least first, where a machine has them.
+const TESTED: [&str; 5] =
+    ["x86-64-v2", "x86-64-v3", "x86-64-v4", "x86-64-v4+avx512bf16", "x86-64-v4+amx-bf16"];
+
+/// A processor, and all features that it has.
+struct Machine {
+    host: Host,
+    features: Vec<&'static str>,
+}
+
+/// The processor of this machine. Errors: one that kernels cannot be made for.
+pub fn machine() -> Result<&'static Host> {
+    Ok(&here()?.host)
+}
+
+/// The processors of [`TESTED`] that this machine can run code of, the least first.
+pub fn levels() -> Vec<Host> {
+    let known = TESTED.iter().filter_map(|name| Host::parse(name).ok());
+    known.filter(|host| here().is_ok_and(|machine| machine.lacks(host).is_empty())).collect()
+}
+
+/// What MITHRIL_CPU says, if it says anything.
+pub fn setting() -> Option<String> {
+    let set = env::var_os(VARIABLE).filter(|text| !text.is_empty());
+    set.map(|text| text.to_string_lossy().into_owned())
+}
+
+/// The processor that code which runs in this process is made for: `name`, as [`Host::parse`] takes
+/// it; without one what MITHRIL_CPU says; without that the machine's own.
+///
+/// Errors: no such processor; one with features that this machine lacks; a machine that kernels
+/// cannot be made for.
+pub fn chosen(name: Option<&str>) -> Result<Host> {
+    let set = setting().filter(|_| name.is_none());
+    let text = name.or(set.as_deref()).unwrap_or("native");
+    let source = || match set {
+        Some(_) => format!("{VARIABLE}={text}"),
+        None => text.to_string(),
+    };
+    let host = Host::parse_from(text, set.as_ref().map(|_| VARIABLE))?;
+    let lacking = here()?.lacks(&host);
+    if lacking.is_empty() {
+        return Ok(host);
+    }
+    let levels: Vec<String> = levels().iter().map(Host::name).collect();
+    Diagnostic::new(format!(
+        "Native code for {} cannot run on this machine, which lacks {}",
+        host.name(),
+        lacking.join(", ")
+    ))
+    .got(source())
+    .expected(format!("what the machine has: native, {}", levels.join(", ")))
+    .hint("`export(cpu=)` and `mithril compile --cpu` make libraries for other machines")
+    .err()
+}
+
+fn here() -> Result<&'static Machine> {
+    static MACHINE: OnceLock<Option<Machine>> = OnceLock::new();
+    match MACHINE.get_or_init(detect) {
+        Some(machine) => Ok(machine),
+        None => Diagnostic::new("Native code is made for x86-64 processors under Linux alone")
+            .got(format!("{} under {}", env::consts::ARCH, env::consts::OS))
+            .hint("`ml.NumpyBackend()` runs everywhere")
+            .err(),
+    }
+}
+
+impl Machine {
+    /// The features that code for a processor may use and this machine does not have.
+    fn lacks(&self, host: &Host) -> Vec<&'static str> {
+        let needs = host.needs().map(|feature: &Feature| feature.name);
+        needs.filter(|name| !self.features.contains(name)).collect()
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn detect() -> Option<Machine> {
+    use std::arch::x86_64::{__cpuid_count, _xgetbv};
+    // Not unsafe any more in later versions of Rust.
+    #[allow(unused_unsafe)]
+    // SAFETY: every processor of 64 bits has the instruction.
+    let cpuid = |leaf, subleaf| unsafe { __cpuid_count(leaf, subleaf) };
+    let leaf = |leaf: u32, subleaf: u32| {
+        let there = cpuid(leaf & 0x8000_0000, 0).eax >= leaf;
+        let all = there.then(|| cpuid(leaf, subleaf));
+        all.map_or([0; 4], |all| [all.eax, all.ebx, all.ecx, all.edx])
+    };
+    // Once: in a virtual machine an answer takes longer than all the rest.
+    let asked = [(1, 0), (7, 0), (7, 1), (0x8000_0001, 0)];
+    let answers = asked.map(|(number, subleaf)| ((number, subleaf), leaf(number, subleaf)));
+    let set = |bits: &CpuidBits| {
+        let mut answers = answers.iter();
+        let answer = answers.find(|(asked, _)| *asked == (bits.leaf, bits.subleaf));
+        answer.is_some_and(|(_, registers)| registers[bits.register] & bits.mask == bits.mask)
+    };
+    let xsave = set(&CpuidBits { leaf: 1, subleaf: 0, register: ECX, mask: 1 << 27 });
+    // SAFETY: the processor says that it has the instruction.
+    let xcr0 = if xsave { unsafe { _xgetbv(0) as u32 } } else { 0 };
+    let mut granted = None;
+    let mut has = |feature: &Feature| {
+        set(&feature.bits)
+            && xcr0 & feature.xcr0 == feature.xcr0
+            // Asked last, and only where there are tiles.
+            && (feature.xcr0 != TILE || *granted.get_or_insert_with(tiles_are_granted))
+    };
+    let features: Vec<&'static str> =
+        FEATURES.iter().filter(|feature| has(feature)).map(|feature| feature.name).collect();
+    let fits = |count: usize| FEATURES[..count].iter().all(|own| features.contains(&own.name));
+    let mut host = Host::of_level(LEVELS.iter().position(|(.., count)| fits(*count))?);
+    // The extras are of use beside the last level alone.
+    let wide = host.isa.bytes == 64;
+    for extra in EXTRAS.into_iter().filter(|name| wide && features.contains(name)) {
+        host.add(extra);
+    }
+    Some(Machine { host, features })
+}
+
+/// Asks the system to keep tiles of this process, which it does for those alone that ask. It does
+/// not where a thread's stack for signals is too small for them.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn tiles_are_granted() -> bool {
+    // SAFETY: it changes nothing but what this process may use.
+    unsafe { libc::syscall(libc::SYS_arch_prctl, REQUEST, TILE_DATA) == 0 }
+}
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+fn detect() -> Option<Machine> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_has_its_own_features() {
+        let Ok(here) = here() else { return };
+        assert_eq!(here.lacks(&here.host), Vec::<&str>::new());
+        assert_eq!(Host::parse(&here.host.name()).unwrap(), here.host);
+        assert!(levels().windows(2).all(|pair| pair[0].rank() < pair[1].rank()));
+    }
+
+    #[test]
+    fn what_is_lacking_is_named() {
+        let host = Host::parse("v2").unwrap();
+        let old = Machine { host, features: vec!["sse3", "ssse3"] };
+        assert_eq!(old.lacks(&Host::parse("x86-64").unwrap()), Vec::<&str>::new());
+        let lacking = old.lacks(&Host::parse("v2+avx").unwrap());
+        assert_eq!(lacking, ["cx16", "sse4.1", "sse4.2", "popcnt", "sahf", "avx"]);
+    }
+}
