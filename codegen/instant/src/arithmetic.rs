@@ -155,9 +155,24 @@ impl Translator<'_> {
         })
     }
 
+    /// Compares floats: scalars, or pieces.
+    pub fn floats(&mut self, condition: FloatCC, x: Value, y: Value) -> Value {
+        let ty = self.type_of(x);
+        if !ty.is_vector() || self.machine.avx {
+            return self.b.ins().fcmp(condition, x, y);
+        }
+        // Without AVX, `cmpps` reads memory at multiples of 16 bytes alone, and Cranelift 0.124
+        // gives it loads from anywhere. The result of a cast is in a register.
+        let [x, y] = [x, y].map(|value| {
+            let bits = self.recast(piece(I8), value);
+            self.recast(ty, bits)
+        });
+        self.b.ins().fcmp(condition, x, y)
+    }
+
     /// Of two floats the first where `x < y`: one instruction.
     fn lesser(&mut self, x: Value, y: Value, [yes, no]: [Value; 2]) -> Value {
-        let less = self.b.ins().fcmp(FloatCC::LessThan, x, y);
+        let less = self.floats(FloatCC::LessThan, x, y);
         self.pick(less, yes, no)
     }
 
@@ -279,7 +294,7 @@ impl Translator<'_> {
                 t.b.ins().fmul(x, power)
             });
             // Also not where it is NaN.
-            let finite = t.b.ins().fcmp(FloatCC::LessThan, n, infinite);
+            let finite = t.floats(FloatCC::LessThan, n, infinite);
             Ok(t.pick(finite, scaled, n))
         })
     }
@@ -292,7 +307,7 @@ impl Translator<'_> {
         self.numbers(ty)?;
         let made = self.each([x, y], |t, [x, y]| {
             Ok(match ty.dtype.is_float() {
-                true => t.b.ins().fcmp(float_condition(op), x, y),
+                true => t.floats(float_condition(op), x, y),
                 false => t.integers(op, ty.dtype, x, y),
             })
         })?;

@@ -335,7 +335,7 @@ impl Translator<'_> {
             false => (F32, I32),
         };
         let bits = self.recast(ty, x);
-        let unknown = self.b.ins().fcmp(FloatCC::NotEqual, x, x);
+        let unknown = self.floats(FloatCC::NotEqual, x, x);
         if to == DType::BF16 {
             let [one, rest, nan] = [1, 0x7fff, 0x7fc0].map(|bits| self.bits(ty, bits));
             let rounded = self.rounded(bits, 16, one, rest);
@@ -356,9 +356,9 @@ impl Translator<'_> {
         let subnormal = self.b.ins().isub(shifted, half);
         let [least, beyond] =
             [2f32.powi(-14), 65536.0].map(|x| self.bits(float, u64::from(x.to_bits())));
-        let small = self.b.ins().fcmp(FloatCC::LessThan, absolute, least);
+        let small = self.floats(FloatCC::LessThan, absolute, least);
         let value = self.pick(small, subnormal, normal);
-        let large = self.b.ins().fcmp(FloatCC::GreaterThanOrEqual, absolute, beyond);
+        let large = self.floats(FloatCC::GreaterThanOrEqual, absolute, beyond);
         let value = self.pick(large, infinity, value);
         let value = self.pick(unknown, nan, value);
         let sign = self.b.ins().ushr_imm(bits, 16);

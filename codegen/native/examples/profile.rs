@@ -11,6 +11,7 @@ use std::time::Instant;
 use mithril_instant::Machine;
 use mithril_ir::graph::Module;
 use mithril_ir::text;
+use mithril_kernels::host::chosen;
 use mithril_native::{Stage, compile};
 use mithril_runtime::kernel::Kernel;
 use mithril_runtime::memory::Block;
@@ -55,7 +56,10 @@ fn ms(since: Instant) -> f64 {
 }
 
 fn compile_times(native: &machine::Native) {
-    let (machine, options) = (Machine::host().expect("a machine"), machine::machine().1);
+    let (machine, options) = (
+        Machine::of(&chosen(None).expect("a processor")).expect("one of Cranelift's"),
+        machine::machine().1,
+    );
     for (at, kernel) in native.plan.kernels.iter().enumerate() {
         let code = &kernel.lowered.code;
         let least = |run: &dyn Fn() -> usize| {

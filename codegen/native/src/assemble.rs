@@ -1,15 +1,29 @@
 //! LLVM: from MLIR's llvm dialect to machine code.
 
+use std::cell::RefCell;
+use std::ffi::{CStr, c_void};
+use std::ptr;
 use std::sync::Once;
 
 use inkwell::OptimizationLevel;
 use inkwell::context::Context;
+use inkwell::llvm_sys::LLVMDiagnosticSeverity;
+use inkwell::llvm_sys::core::{
+    LLVMContextSetDiagnosticHandler, LLVMDisposeMessage, LLVMGetDiagInfoDescription,
+    LLVMGetDiagInfoSeverity,
+};
+use inkwell::llvm_sys::error::{LLVMDisposeErrorMessage, LLVMGetErrorMessage};
+use inkwell::llvm_sys::prelude::LLVMDiagnosticInfoRef;
+use inkwell::llvm_sys::target_machine::{LLVMCodeGenFileType, LLVMTargetMachineEmitToMemoryBuffer};
+use inkwell::llvm_sys::transforms::pass_builder::LLVMRunPasses;
+use inkwell::memory_buffer::MemoryBuffer;
 use inkwell::module::Module;
 use inkwell::passes::PassBuilderOptions;
 use inkwell::targets::{
-    CodeModel, FileType, InitializationConfig, RelocMode, Target, TargetMachine, TargetTriple,
+    CodeModel, InitializationConfig, RelocMode, Target, TargetMachine, TargetTriple,
 };
 
+use crate::recover::{Held, catch};
 use crate::single::store_lanes;
 use crate::{Options, Stage};
 
@@ -18,50 +32,118 @@ const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 static TARGETS: Once = Once::new();
 
 /// What `stage` gives for a module of the dialect llvm.
+///
+/// Errors: what LLVM says, also where it would end the process.
 pub fn assemble(
     module: &melior::ir::Module,
     options: &Options,
     stage: Stage,
 ) -> Result<Vec<u8>, String> {
-    let context = Context::create();
+    let errors = RefCell::new(Vec::new());
+    let context = Held::new(Context::create());
+    listen(&context, &errors);
     let module = translate(module, &context)?;
-    let machine = machine(options)?;
+    let machine = Held::new(machine(options)?);
     module.set_triple(&machine.get_triple());
     // Without a layout, loops that clear memory become stores of single bytes.
     module.set_data_layout(&machine.get_target_data().get_data_layout());
     if stage == Stage::Llvm {
         return Ok(module.print_to_string().to_bytes().to_vec());
     }
-    let passes = PassBuilderOptions::create();
-    // Kernels are vectors and loops as they should be: LLVM need not look for more.
-    passes.set_loop_vectorization(false);
-    passes.set_loop_slp_vectorization(false);
-    passes.set_loop_unrolling(false);
-    module.run_passes("default<O2>", &machine, passes).map_err(|e| e.to_string())?;
+    optimize(&module, &machine)?;
     store_lanes(&module, &context).map_err(|e| e.to_string())?;
     let file = match stage {
         Stage::Optimized => return Ok(module.print_to_string().to_bytes().to_vec()),
-        Stage::Assembly => FileType::Assembly,
-        Stage::Object | Stage::Mlir | Stage::Llvm => FileType::Object,
+        Stage::Assembly => LLVMCodeGenFileType::LLVMAssemblyFile,
+        Stage::Object | Stage::Mlir | Stage::Llvm => LLVMCodeGenFileType::LLVMObjectFile,
     };
-    let buffer = machine.write_to_memory_buffer(&module, file).map_err(|e| e.to_string())?;
+    let buffer = emit(&module, &machine, file)?;
+    let errors = errors.into_inner();
+    if !errors.is_empty() {
+        return Err(errors.join("\n  "));
+    }
     let bytes = buffer.as_slice();
     // Assembly ends with a zero that is not text.
     let text = stage == Stage::Assembly && bytes.last() == Some(&0);
     Ok(bytes[..bytes.len() - usize::from(text)].to_vec())
 }
 
-fn translate<'c>(module: &melior::ir::Module, context: &'c Context) -> Result<Module<'c>, String> {
+/// Collects the errors that LLVM finds in code of this context. Without a handler, LLVM ends the
+/// process at the first one.
+fn listen(context: &Context, errors: &RefCell<Vec<String>>) {
+    extern "C" fn hear(diagnostic: LLVMDiagnosticInfoRef, errors: *mut c_void) {
+        // SAFETY: LLVM gives the diagnostic, and the errors live as long as their context is used.
+        unsafe {
+            if LLVMGetDiagInfoSeverity(diagnostic) != LLVMDiagnosticSeverity::LLVMDSError {
+                return;
+            }
+            let text = LLVMGetDiagInfoDescription(diagnostic);
+            let errors = &*errors.cast_const().cast::<RefCell<Vec<String>>>();
+            errors.borrow_mut().push(CStr::from_ptr(text).to_string_lossy().into_owned());
+            LLVMDisposeMessage(text);
+        }
+    }
+    let errors = std::ptr::from_ref(errors).cast_mut().cast();
+    // SAFETY: as above.
+    unsafe { LLVMContextSetDiagnosticHandler(context.raw(), Some(hear), errors) };
+}
+
+fn translate<'c>(
+    module: &melior::ir::Module,
+    context: &'c Context,
+) -> Result<Held<Module<'c>>, String> {
+    let (whole, context) = (module.as_operation().to_raw(), context.raw().cast());
     // SAFETY: both arguments live, and the module that comes back belongs to `context` and to us.
     unsafe {
-        let raw = mlir_sys::mlirTranslateModuleToLLVMIR(
-            module.as_operation().to_raw(),
-            context.raw().cast(),
-        );
+        let raw = catch(|| mlir_sys::mlirTranslateModuleToLLVMIR(whole, context))?;
         match raw.is_null() {
             true => Err("MLIR cannot translate a kernel to LLVM".into()),
-            false => Ok(Module::new(raw.cast())),
+            false => Ok(Held::new(Module::new(raw.cast()))),
         }
+    }
+}
+
+/// Runs LLVM's own passes.
+fn optimize(module: &Module, machine: &TargetMachine) -> Result<(), String> {
+    let passes = Held::new(PassBuilderOptions::create());
+    // Kernels are vectors and loops as they should be: LLVM need not look for more.
+    passes.set_loop_vectorization(false);
+    passes.set_loop_slp_vectorization(false);
+    passes.set_loop_unrolling(false);
+    let (module, machine) = (module.as_mut_ptr(), machine.as_mut_ptr());
+    let options = passes.as_mut_ptr();
+    // SAFETY: all of them live, and the error that comes back is ours.
+    unsafe {
+        let error = catch(|| LLVMRunPasses(module, c"default<O2>".as_ptr(), machine, options))?;
+        if error.is_null() {
+            return Ok(());
+        }
+        let text = LLVMGetErrorMessage(error);
+        let said = CStr::from_ptr(text).to_string_lossy().into_owned();
+        LLVMDisposeErrorMessage(text);
+        Err(said)
+    }
+}
+
+/// The module as a file.
+fn emit(
+    module: &Module,
+    machine: &TargetMachine,
+    file: LLVMCodeGenFileType,
+) -> Result<MemoryBuffer<'static>, String> {
+    let (module, machine) = (module.as_mut_ptr(), machine.as_mut_ptr());
+    let (mut buffer, mut error) = (ptr::null_mut(), ptr::null_mut());
+    let to = (&raw mut buffer, &raw mut error);
+    // SAFETY: both live; what is written to `to` is ours.
+    unsafe {
+        let failed =
+            catch(|| LLVMTargetMachineEmitToMemoryBuffer(machine, module, file, to.1, to.0))?;
+        if failed == 0 {
+            return Ok(MemoryBuffer::new(buffer));
+        }
+        let said = CStr::from_ptr(error).to_string_lossy().into_owned();
+        LLVMDisposeMessage(error);
+        Err(said)
     }
 }
 

@@ -6,6 +6,7 @@
 mod assemble;
 pub mod ffi;
 mod lower;
+mod recover;
 mod single;
 pub mod stage;
 

@@ -1,17 +1,20 @@
 //! MLIR: from text to the dialect llvm.
 
 use std::cell::RefCell;
+use std::ffi::CString;
 use std::rc::Rc;
 use std::sync::Once;
 
 use melior::Context;
 use melior::dialect::DialectRegistry;
-use melior::ir::operation::OperationLike;
-use melior::ir::{Module, OperationRef};
+use melior::ir::Module;
 use melior::pass::PassManager;
 use melior::utility::{
     parse_pass_pipeline, register_all_dialects, register_all_llvm_translations, register_all_passes,
 };
+use mlir_sys::{MlirStringRef, mlirModuleCreateParse, mlirOperationVerify, mlirPassManagerRunOnOp};
+
+use crate::recover::{Held, catch, gave_up};
 
 /// What takes the dialects of the text to llvm. Rounding to bf16 is spelled out, as LLVM calls a
 /// function for it.
@@ -32,7 +35,7 @@ struct Session {
 
 thread_local! {
     // A context takes milliseconds to make; the threads that compile keep theirs.
-    static SESSION: Session = Session::new();
+    static SESSION: RefCell<Option<Session>> = const { RefCell::new(None) };
 }
 
 static PASSES: Once = Once::new();
@@ -60,27 +63,45 @@ impl Session {
     }
 }
 
-/// Runs `body` with this thread's context. Where it fails, what MLIR said is added.
+/// Runs `body` with this thread's context. Where it fails, what MLIR said is added; where MLIR or
+/// LLVM gave up, the next compilation has a new context.
 pub fn with_context<T>(body: impl FnOnce(&Context) -> Result<T, String>) -> Result<T, String> {
-    SESSION.with(|session| {
-        session.complaints.borrow_mut().clear();
-        body(&session.context).map_err(|what| {
-            let said = session.complaints.borrow().join("\n  ");
-            if said.is_empty() { what } else { format!("{what}\n  {said}") }
-        })
-    })
+    let session = SESSION.take().unwrap_or_else(Session::new);
+    session.complaints.borrow_mut().clear();
+    let session = Held::new(session);
+    let made = body(&session.context).map_err(|what| {
+        let said = session.complaints.borrow().join("\n  ");
+        if said.is_empty() { what } else { format!("{what}\n  {said}") }
+    });
+    if !gave_up() {
+        SESSION.set(Some(session.take()));
+    }
+    made
 }
 
 /// The module of `text`, in the dialect llvm.
-pub fn lower<'c>(context: &'c Context, text: &str) -> Result<Module<'c>, String> {
-    let mut module = Module::parse(context, text).ok_or("MLIR cannot read a kernel")?;
-    if !module.as_operation().verify() {
+pub fn lower<'c>(context: &'c Context, text: &str) -> Result<Held<Module<'c>>, String> {
+    let text = CString::new(text).map_err(|error| error.to_string())?;
+    // SAFETY: the text and the context live; a module that comes back is ours, and may be null.
+    let module = unsafe {
+        let raw = context.to_raw();
+        let text = MlirStringRef { data: text.as_ptr(), length: text.as_bytes().len() };
+        Module::from_option_raw(catch(|| mlirModuleCreateParse(raw, text))?)
+    };
+    let module = Held::new(module.ok_or("MLIR cannot read a kernel")?);
+    let whole = module.as_operation().to_raw();
+    // SAFETY: the module lives.
+    if !catch(|| unsafe { mlirOperationVerify(whole) })? {
         return Err("MLIR finds a kernel invalid".into());
     }
-    let passes = PassManager::new(context);
+    let passes = Held::new(PassManager::new(context));
     parse_pass_pipeline(passes.as_operation_pass_manager(), PIPELINE)
         .map_err(|error| format!("the pipeline of MLIR: {error}"))?;
-    passes.run(&mut module).map_err(|error| format!("MLIR cannot lower a kernel: {error}"))?;
-    let _: OperationRef = module.as_operation();
-    Ok(module)
+    let manager = passes.to_raw();
+    // SAFETY: the manager and the module live.
+    let done = catch(|| unsafe { mlirPassManagerRunOnOp(manager, whole) })?;
+    match done.value {
+        0 => Err("MLIR cannot lower a kernel".into()),
+        _ => Ok(module),
+    }
 }

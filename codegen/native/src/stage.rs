@@ -1,6 +1,6 @@
 //! From MLIR text to an object, stopping wherever one wants to look.
 
-use crate::{assemble, lower};
+use crate::{assemble, lower, recover};
 
 /// What is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,13 +36,15 @@ pub struct Options {
 
 /// What `stage` gives for the text of a module: text, or the bytes of a relocatable object.
 ///
-/// Errors: what MLIR or LLVM says of the text, or of a processor that it does not know.
+/// Errors: what MLIR or LLVM says of the text, or of a processor that it does not know; also where
+/// it would end the process.
 pub fn compile(text: &str, options: &Options, stage: Stage) -> Result<Vec<u8>, String> {
-    lower::with_context(|context| {
+    let work = |context: &melior::Context| {
         let module = lower::lower(context, text)?;
         if stage == Stage::Mlir {
             return Ok(module.as_operation().to_string().into_bytes());
         }
         assemble::assemble(&module, options, stage)
-    })
+    };
+    recover::compilation(|| lower::with_context(work))
 }

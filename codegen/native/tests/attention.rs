@@ -3,7 +3,6 @@
 mod machine;
 
 use machine::{check, f};
-use mithril_kernels::contract::Isa;
 
 #[test]
 fn attention() {
@@ -90,7 +89,7 @@ fn gradients_of_attention() {
                 ),
                 &with_gradients(&format!("causal = {causal}, scale = 0.2")),
             );
-            for isa in [machine::machine().0, Isa::new(32, 16, true)] {
+            for isa in machine::widths() {
                 let native = machine::Native::of(&text, (isa, machine::machine().1));
                 assert_eq!(native.plan.kernels.len(), 2);
                 machine::agree(&native, &[]);

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use guarded::Guarded;
 use libloading::Library;
-use matmul::{Case, PLAIN, host, link};
+use matmul::{Case, PAIRS, PLAIN, link};
 use mithril_ir::dtype::DType;
 use mithril_ir::eval::array::{Array, Data};
 use mithril_ir::eval::contract::{DotDims, dot_general};
@@ -18,6 +18,7 @@ use mithril_ir::tensor::Tensor;
 use mithril_kernels::code::Code;
 use mithril_kernels::contract::Isa;
 use mithril_kernels::contract::Layout::{self, AlongK, AlongOuter, Packed, Strided};
+use mithril_kernels::host::{self, Host};
 use mithril_kernels::mlir;
 use mithril_native::{Options, Stage, compile};
 
@@ -59,7 +60,7 @@ fn run(
     if !text.contains("dpbf16") {
         let after: Vec<Vec<u8>> = buffers.iter().map(|b| b.read()).collect();
         buffers.iter().zip(&before).for_each(|(buffer, bytes)| buffer.write(bytes));
-        let instant = instant::instant(code);
+        let instant = instant::instant(code, &options.cpu);
         call(instant.kernel("kernel").expect("the kernel"));
         let same = buffers.iter().zip(&after).all(|(buffer, bytes)| buffer.read() == *bytes);
         assert!(same, "Cranelift's code writes something else\n{text}");
@@ -123,7 +124,7 @@ fn expected(case: &Case, x: &Array, y: &Array, bias: &Tensor) -> Tensor {
 }
 
 fn check(case: &Case) {
-    check_on(case, &host());
+    check_on(case, &matmul::host());
 }
 
 fn check_on(case: &Case, (options, isa): &(Options, Isa)) {
@@ -139,7 +140,7 @@ fn check_on(case: &Case, (options, isa): &(Options, Isa)) {
     let bias = numbers(case.acc, n, 3);
     let want = expected(case, &view(&x, [batch, m, k], xs), &view(&y, [batch, n, k], ys), &bias);
     let (code, plan) = case.code(isa);
-    let [gx, mut gy, gbias] = [&x, &y, &bias].map(|t| Guarded::new(t.bytes()));
+    let [gx, mut gy, gbias] = [&x, &y, &bias].map(|t| Guarded::new(&t.bytes()));
     if case.y == Packed {
         assert_eq!(batch, 1);
         let strips = (n + plan.strip() - 1) / plan.strip();
@@ -236,25 +237,7 @@ fn batches() {
 
 #[test]
 fn dtypes() {
-    use DType::*;
-    let pairs = [
-        (F64, F64),
-        (F16, F32),
-        (F16, F16),
-        (BF16, F32),
-        (BF16, BF16),
-        (F32, F64),
-        (I64, I64),
-        (I32, I32),
-        (I16, I16),
-        (I8, I8),
-        (I8, I32),
-        (U64, U64),
-        (U32, U32),
-        (U16, U16),
-        (U8, U8),
-    ];
-    for (dtype, acc) in pairs {
+    for (dtype, acc) in PAIRS {
         for ([m, n, k], x, y) in [
             ([1, 40, 33], AlongK, AlongK),
             ([7, 17, 20], AlongK, AlongOuter),
@@ -266,14 +249,15 @@ fn dtypes() {
     }
 }
 
+/// A processor by its name. None: this machine lacks something of it.
+fn level(name: &str) -> Option<(Options, Isa)> {
+    let Host { isa, cpu, features } = Host::parse(name).unwrap_or_else(|e| panic!("{e}"));
+    host::chosen(Some(name)).is_ok().then(|| (Options { cpu: cpu.into(), features }, isa))
+}
+
 #[test]
 fn pairs_of_bf16() {
-    if !std::is_x86_feature_detected!("avx512bf16") {
-        return;
-    }
-    let (mut options, isa) = host();
-    options.features += ",+avx512bf16";
-    let host = (options, Isa { pairs: true, ..isa });
+    let Some(host) = level("v4+avx512bf16") else { return };
     shapes().step_by(2).for_each(|case| check_bf16(case, &host));
 }
 
@@ -306,10 +290,7 @@ fn tiles_of_bf16() {
 
 #[test]
 fn processors_of_shorter_vectors() {
-    let options = |cpu: &str| Options { cpu: cpu.into(), features: String::new() };
-    let middle = (options("x86-64-v3"), Isa::new(32, 16, true));
-    let plain = (options("x86-64"), Isa::new(16, 16, false));
-    for host in [middle, plain] {
+    for host in ["v3", "x86-64"].into_iter().filter_map(level) {
         for case in shapes().step_by(2) {
             check_on(&case, &host);
             check_on(&Case { y: AlongK, dynamic: [true; 4], ..case }, &host);

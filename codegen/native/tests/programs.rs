@@ -5,6 +5,8 @@ mod machine;
 
 use machine::{check, f};
 use mithril_kernels::contract::Isa;
+use mithril_kernels::host::{self, Host};
+use mithril_native::Options;
 
 #[test]
 fn elementwise_and_broadcasting() {
@@ -193,7 +195,7 @@ fn constant_weights_are_packed() {
 
 #[test]
 fn constant_weights_are_packed_for_tiles() {
-    if !is_x86_feature_detected!("avx512bw") {
+    if machine::machine().0.bytes < 64 {
         return;
     }
     let (options, isa) = amx::processor();
@@ -470,6 +472,31 @@ fn scatters() {
         ));
         for (n, m, k) in [(9, 7, 5), (1, 130, 3), (4, 3, 0), (0, 3, 2), (3, 0, 2)] {
             machine::agree(&native, &[("n", n), ("m", m), ("k", k)]);
+        }
+    }
+}
+
+/// The gradient of a linear layer's weights has a row for each feature, and sums over an open batch;
+/// few rows are computed while one operand is read from end to end.
+#[test]
+fn few_features_and_an_open_batch() {
+    for level in ["x86-64-v2", "x86-64-v3"] {
+        let host = Host::parse(level).unwrap_or_else(|e| panic!("{e}"));
+        if !host::levels().iter().any(|own| own.name() == host.name()) {
+            continue;
+        }
+        let options = Options { cpu: host.cpu.into(), features: host.features };
+        for (features, dtype) in (1..=16).flat_map(|n| [(n, "f32"), (n, "f64"), (n, "i32")]) {
+            let text = f(
+                &format!(
+                    "%x: t<batch x {features} x {dtype}>, %d: t<batch x n x {dtype}>) -> (w: t<{features} x n x {dtype}>)"
+                ),
+                "%0 = dot_general(%x, %d) {x_contract = [0], y_contract = [0]}\nreturn %0",
+            );
+            let native = machine::Native::of(&text, (host.isa, options.clone()));
+            for (batch, n) in [(1, 1), (9, 10), (16, 33), (33, 130), (0, 5)] {
+                machine::agree(&native, &[("batch", batch), ("n", n)]);
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ mod cases;
 mod machine;
 
 use cases::{Case, Random, operations, size};
-use machine::{Native, compare};
+use machine::{Native, compare, is_drawn, is_whole};
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
@@ -125,7 +125,7 @@ fn uses(op: Op, random: &mut Random) -> Vec<Case> {
 
 #[test]
 fn every_operation() {
-    for (number, op) in operations().enumerate() {
+    for (number, op) in operations().enumerate().filter(|(number, _)| is_drawn(*number)) {
         let mut random = Random(500 + number as u64);
         let mut count = 0;
         for case in uses(op, &mut random) {
@@ -166,7 +166,7 @@ fn smooth(tensor: &Tensor, random: &mut Random) -> Tensor {
 #[test]
 fn every_gradient() {
     let mut compared = 0;
-    for (number, op) in operations().enumerate() {
+    for (number, op) in operations().enumerate().filter(|(number, _)| is_drawn(*number)) {
         let mut random = Random(9500 + number as u64);
         for dtype in [DType::F32, DType::F64] {
             let case = Case::find(op, &mut random, Some(dtype)).filter(is_computed);
@@ -194,5 +194,6 @@ fn every_gradient() {
             compared += agree(&about, &module, &module, &arguments);
         }
     }
-    assert!(compared > 200, "{compared} gradients were compared");
+    let least = if is_whole() { 200 } else { 10 };
+    assert!(compared > least, "{compared} gradients were compared");
 }

@@ -44,13 +44,21 @@ fn cases(mut state: u64, spread: f64) -> Vec<[f64; 3]> {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (state >> 11) as f64 / (1u64 << 53) as f64
     };
-    let mut number = || (next() - 0.5) * 2f64.powf((next() - 0.5) * spread);
+    let number =
+        |next: &mut dyn FnMut() -> f64| (next() - 0.5) * 2f64.powf((next() - 0.5) * spread);
     let mut cases = Vec::new();
     for _ in 0..10_000 {
-        let (x, y, z) = (number(), number(), number());
+        let [x, y, z] = [0; 3].map(|_| number(&mut next));
         cases.extend([[x, y, z], [x, y, -(x * y)], [x, y, -(x * y) * (1.0 + f64::EPSILON)]]);
     }
     let special = [0.0, -0.0, 1.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
+    // Products beyond the largest number, of which enough is taken off.
+    for _ in 0..1_000 {
+        let (x, y) = (number(&mut next).signum() * f64::MAX, 1.0 + f64::EPSILON);
+        let (small, large) = (2f64.powi(-900) * number(&mut next), f64::MAX * (0.5 + next() / 2.0));
+        cases.extend([[x, y, -x], [x, -y, x], [x, 2.0, -x], [x, 1.0, small], [large, 1.5, -x]]);
+        cases.extend([[small, small, x], [large, small, x]]);
+    }
     cases.extend(special.iter().flat_map(|&x| special.iter().map(move |&z| [x, 2.0, z])));
     cases
 }

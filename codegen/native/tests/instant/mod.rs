@@ -7,11 +7,15 @@ use mithril_instant::Machine;
 use mithril_ir::dtype::DType;
 use mithril_ir::tensor::Tensor;
 use mithril_kernels::code;
+use mithril_kernels::host::Host;
 use mithril_runtime::code::Code;
 
-/// The code of a kernel.
-pub fn instant(code: &code::Code) -> Code {
-    let machine = Machine::host().expect("a machine that Cranelift knows");
+/// The code of a kernel that was made for a level.
+pub fn instant(code: &code::Code, level: &str) -> Code {
+    // Cranelift needs SSE 4.1, which the first level lacks.
+    let level = if level == "x86-64" { "x86-64-v2" } else { level };
+    let host = Host::parse(level).unwrap_or_else(|e| panic!("{e}"));
+    let machine = Machine::of(&host).expect("a level of Cranelift's");
     // Its verifier sees what is printed.
     machine.text(code).unwrap_or_else(|e| panic!("{e}"));
     let made = machine.compile(code).unwrap_or_else(|e| panic!("{e}"));

@@ -10,6 +10,8 @@ mod instant;
 
 use bytes::Bytes;
 use std::collections::HashMap;
+use std::env;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use guarded::Guarded;
@@ -21,12 +23,14 @@ use mithril_ir::graph::Module;
 use mithril_ir::tensor::Tensor;
 use mithril_ir::text;
 use mithril_kernels::contract::Isa;
+use mithril_kernels::host::{self, Host};
 use mithril_kernels::program::{self, Plan};
 use mithril_native::{Options, Stage, compile};
 use mithril_passes::driver::Driver;
 use mithril_passes::pipeline::Pipeline;
 use mithril_runtime::code::Code;
 use mithril_runtime::execute::Executable;
+use mithril_runtime::guard;
 use mithril_runtime::kernel::{Kernel, copy};
 use mithril_runtime::threads::Pool;
 
@@ -36,15 +40,33 @@ pub fn f(signature: &str, body: &str) -> String {
     text.replace("t<", "tensor<")
 }
 
-/// What this machine has.
+/// The level that MITHRIL_CPU names, or this machine's.
 pub fn machine() -> (Isa, Options) {
-    let wide = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl");
-    let cpu = if wide { "x86-64-v4" } else { "x86-64-v3" };
-    let isa = match wide {
-        true => Isa::new(64, 32, true),
-        false => Isa::new(32, 16, true),
-    };
-    (isa, Options { cpu: cpu.into(), features: "-prefer-256-bit".into() })
+    let host = host::chosen(None).unwrap_or_else(|e| panic!("{e}"));
+    // What a level may have beside it is tested where it is used.
+    let level = Host::parse(host.cpu).unwrap_or_else(|e| panic!("{e}"));
+    (level.isa, Options { cpu: level.cpu.into(), features: level.features })
+}
+
+/// Whether every case of a table runs: at the machine's own level, and where MITHRIL_TESTS is `all`.
+pub fn is_whole() -> bool {
+    let own = host::machine().is_ok_and(|own| own.cpu == machine().1.cpu);
+    own || env::var_os("MITHRIL_TESTS").is_some_and(|tests| tests == "all")
+}
+
+/// Whether a case of a table runs. MITHRIL_SEED draws one of eight where not all do.
+pub fn is_drawn(case: usize) -> bool {
+    let seed = env::var("MITHRIL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0u64);
+    let mut hasher = DefaultHasher::new();
+    (seed, machine().1.cpu, case).hash(&mut hasher);
+    is_whole() || hasher.finish().is_multiple_of(8)
+}
+
+/// The vectors of the level, and of 32 bytes where they are wider: other registers, the same code.
+pub fn widths() -> Vec<Isa> {
+    let own = machine().0;
+    let narrower = (own.bytes > 32).then(|| Isa::new(32, 16, true));
+    [own].into_iter().chain(narrower).collect()
 }
 
 /// A function by its text, compiled.
@@ -65,6 +87,7 @@ impl Native {
 
     /// For a processor that has this.
     pub fn of(source: &str, (isa, options): (Isa, Options)) -> Native {
+        guard::turn_on();
         let module = text::parse(source).unwrap_or_else(|e| panic!("{e}\n{source}"));
         let pipeline = "inline{limit=all,repeated=all},legalize{target=native},split-folds,canonicalize,cse,dce";
         let pipeline = Pipeline::parse(pipeline).expect("the pipeline");
@@ -85,7 +108,7 @@ impl Native {
             // Tiles are LLVM's alone.
             let quick = match kernel.lowered.code.tiles {
                 true => code.clone(),
-                false => Arc::new(instant(&kernel.lowered.code)),
+                false => Arc::new(instant(&kernel.lowered.code, &options.cpu)),
             };
             instants.push(quick.kernel("kernel").expect("the kernel"));
             sources.push(quick);
@@ -95,7 +118,7 @@ impl Native {
             kernels.push(copy);
             instants.push(copy);
         }
-        let constants = plan.constants.iter().map(|c| c.value().expect("memory").storage().clone());
+        let constants = plan.constants.iter().map(|c| c.value().expect("memory").bytes());
         let constants: Vec<Bytes> = constants.collect();
         let made = |kernels, codes| {
             let made = Executable::new(plan.program.clone(), kernels, codes, constants.clone());
@@ -110,7 +133,7 @@ impl Native {
         let results = self.run_on(&self.executable, args);
         let instant = self.run_on(&self.instant, args);
         for (at, (one, other)) in results.iter().zip(&instant).enumerate() {
-            if let Some(what) = difference(one.dtype(), one.bytes(), other.bytes()) {
+            if let Some(what) = difference(one.dtype(), &one.bytes(), &other.bytes()) {
                 panic!("result {at}: {what}\n{}", self.source());
             }
         }
@@ -136,7 +159,7 @@ impl Native {
         let symbols: Vec<i64> = self.plan.symbols.iter().map(|s| sizes[s]).collect();
         let bytes = executable.result_bytes(&symbols).expect("sizes");
         let made: Vec<Guarded> = bytes.iter().map(|&n| Guarded::aligned(&vec![0xCC; n])).collect();
-        let held: Vec<Guarded> = args.iter().map(|t| Guarded::new(t.bytes())).collect();
+        let held: Vec<Guarded> = args.iter().map(|t| Guarded::new(&t.bytes())).collect();
         let from: Vec<*const u8> = held.iter().map(|b| b.start() as *const u8).collect();
         let to: Vec<*mut u8> = made.iter().map(Guarded::start).collect();
         // SAFETY: the blocks have the sizes that the program says.
@@ -154,7 +177,7 @@ impl Native {
             let (dtype, shape) = shape_of(i);
             Tensor::from_bytes(dtype, shape, result.read()).expect("the result's size")
         };
-        let unchanged = held.iter().zip(args).all(|(held, arg)| held.read() == arg.bytes());
+        let unchanged = held.iter().zip(args).all(|(held, arg)| held.read() == arg.bytes()[..]);
         assert!(unchanged, "something wrote to an argument\n{}", self.source());
         made.iter().enumerate().map(read).collect()
     }

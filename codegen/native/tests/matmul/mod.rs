@@ -4,10 +4,11 @@ use std::path::Path;
 use std::process::Command;
 
 use mithril_ir::dim::Dim;
-use mithril_ir::dtype::DType;
+use mithril_ir::dtype::DType::{self, *};
 use mithril_kernels::builder::Builder;
 use mithril_kernels::code::{Binary, Code, V};
 use mithril_kernels::contract::{self, Contraction, Isa, Layout, Plan, Side, plan};
+use mithril_kernels::host::{self, Host};
 use mithril_native::Options;
 
 /// A contraction; the extents `batch, m, n, k` of which `dynamic` says so are dims of the launch.
@@ -26,6 +27,27 @@ pub struct Case {
     pub acc: DType,
 }
 
+/// The dtypes of operands and of sums.
+#[allow(dead_code)] // Each user takes a part of it.
+pub const PAIRS: [(DType, DType); 16] = [
+    (F32, F32),
+    (F64, F64),
+    (F16, F32),
+    (F16, F16),
+    (BF16, F32),
+    (BF16, BF16),
+    (F32, F64),
+    (I64, I64),
+    (I32, I32),
+    (I16, I16),
+    (I8, I8),
+    (I8, I32),
+    (U64, U64),
+    (U32, U32),
+    (U16, U16),
+    (U8, U8),
+];
+
 pub const PLAIN: Case = Case {
     batch: 1,
     m: 1,
@@ -39,13 +61,12 @@ pub const PLAIN: Case = Case {
     acc: DType::F32,
 };
 
-/// The processor that runs this, as LLVM and as plans see it.
+/// The level that MITHRIL_CPU names, or this machine's, as LLVM and as plans see it.
 pub fn host() -> (Options, Isa) {
-    let options = |cpu: &str| Options { cpu: cpu.into(), features: "-prefer-256-bit".into() };
-    match std::is_x86_feature_detected!("avx512f") {
-        true => (options("x86-64-v4"), Isa::new(64, 32, true)),
-        false => (options("x86-64-v3"), Isa::new(32, 16, true)),
-    }
+    let host = host::chosen(None).unwrap_or_else(|e| panic!("{e}"));
+    // What a level may have beside it is tested where it is used.
+    let level = Host::parse(host.cpu).unwrap_or_else(|e| panic!("{e}"));
+    (Options { cpu: level.cpu.into(), features: level.features }, level.isa)
 }
 
 impl Case {

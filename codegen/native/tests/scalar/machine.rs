@@ -12,7 +12,10 @@ use instant::{difference, instant};
 use mithril_ir::dtype::DType;
 use mithril_kernels::builder::Builder;
 use mithril_kernels::code::V;
+use mithril_kernels::halves::spell_halves;
+use mithril_kernels::host;
 use mithril_kernels::loops::Loops;
+use mithril_kernels::unfuse::unfuse;
 use mithril_kernels::{mlir, scalar};
 use mithril_native::{Options, Stage, compile};
 use mithril_runtime::code::Code;
@@ -38,7 +41,9 @@ pub type Body<'a> = &'a dyn Fn(&mut Builder, &[V]) -> V;
 impl Kernel {
     /// Every body is applied to the same operands, in a loop of its own.
     pub fn new(args: &[DType], bodies: &[(DType, Body)], lanes: u32) -> Kernel {
-        let mut b = Builder::new(args.len() + bodies.len(), 1);
+        let options = options();
+        let b = Builder::new(args.len() + bodies.len(), 1);
+        let mut b = b.with_registers(if options.cpu == "x86-64-v4" { 64 } else { 16 });
         let inputs: Vec<_> =
             args.iter().enumerate().map(|(i, &d)| b.buffer(i, scalar::stored(d), true)).collect();
         let (zero, n) = (b.index(0), b.dim(0));
@@ -56,12 +61,16 @@ impl Kernel {
                 b.store(output, at, result, None);
             });
         }
-        let code = b.finish();
+        let mut code = b.finish();
+        if options.cpu == "x86-64-v2" {
+            unfuse(&mut code);
+            spell_halves(&mut code);
+        }
         let text = mlir::print(&code);
-        let object = compile(&text, &options(), Stage::Object);
+        let object = compile(&text, &options, Stage::Object);
         let object = object.unwrap_or_else(|e| panic!("{e}"));
         let results = bodies.iter().map(|(d, _)| *d).collect();
-        Kernel { entry: load(&object), instant: instant(&code), results }
+        Kernel { entry: load(&object), instant: instant(&code, &options.cpu), results }
     }
 
     /// The results on the `n` elements of each of `inputs`.
@@ -96,11 +105,10 @@ fn run_into(entry: Entry, inputs: &[&[u8]], outputs: &mut [Vec<u8>], n: usize) {
     unsafe { entry(ptr::null_mut(), buffers.as_ptr(), [n as i64].as_ptr(), 0, 1) };
 }
 
-/// What this machine has.
+/// The processor that MITHRIL_CPU names, or this machine's.
 fn options() -> Options {
-    let cpu = if is_x86_feature_detected!("avx512f") { "x86-64-v4" } else { "x86-64-v3" };
-    let cpu = env::var("MITHRIL_TEST_CPU").unwrap_or(cpu.into());
-    Options { cpu, features: "-prefer-256-bit".into() }
+    let host = host::chosen(None).unwrap_or_else(|e| panic!("{e}"));
+    Options { cpu: host.cpu.into(), features: host.features }
 }
 
 /// Links an object without libraries but libc, so that a call of libm is an error, and opens it.

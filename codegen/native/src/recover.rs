@@ -1,0 +1,116 @@
+//! Catches what would end the process: fatal errors and crashes of LLVM and MLIR.
+
+use std::cell::Cell;
+use std::ffi::{CStr, c_char, c_void};
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
+
+/// Bytes of what LLVM says that are kept.
+const MESSAGE: usize = 1 << 10;
+/// Bytes of stack for a compilation. Passes of LLVM recurse over code, and a thread may have little:
+/// clang's own threads have 8 MB. Pages that are not touched cost nothing.
+const STACK: usize = 64 << 20;
+
+unsafe extern "C" {
+    fn mithril_recover(
+        call: unsafe extern "C" fn(*mut c_void),
+        data: *mut c_void,
+        message: *mut c_char,
+        size: usize,
+    ) -> bool;
+}
+
+thread_local! {
+    /// Whether LLVM gave up since the compilation began.
+    static GAVE_UP: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a compilation on a stack that is large enough.
+pub fn compilation<T>(work: impl FnOnce() -> T) -> T {
+    stacker::grow(STACK, || {
+        GAVE_UP.set(false);
+        work()
+    })
+}
+
+/// What `call` returns.
+///
+/// `call` is one call of LLVM or MLIR. Where that gives up, its frames are left by a jump, so that
+/// nothing in them is dropped: a closure that can be copied owns nothing that would have to be.
+/// Values of LLVM's that live meanwhile are [`Held`].
+///
+/// Errors: what LLVM says where it gives up.
+pub fn catch<T>(call: impl FnOnce() -> T + Copy) -> Result<T, String> {
+    struct Task<F, T> {
+        call: F,
+        result: Option<T>,
+    }
+    unsafe extern "C" fn run<T, F: FnOnce() -> T + Copy>(task: *mut c_void) {
+        // SAFETY: `task` is the task of `catch`, which waits.
+        let task = unsafe { &mut *task.cast::<Task<F, T>>() };
+        task.result = Some((task.call)());
+    }
+    fn entry<T, F: FnOnce() -> T + Copy>(_: &F) -> unsafe extern "C" fn(*mut c_void) {
+        run::<T, F>
+    }
+    let (mut task, mut message) = (Task { call, result: None }, [0u8; MESSAGE]);
+    let run = entry::<T, _>(&task.call);
+    // SAFETY: `run` takes the task; the message has the size that is said, and ends with a zero.
+    let returned = unsafe {
+        mithril_recover(run, (&raw mut task).cast(), message.as_mut_ptr().cast(), message.len())
+    };
+    match task.result {
+        Some(result) if returned => Ok(result),
+        _ => {
+            GAVE_UP.set(true);
+            let said = CStr::from_bytes_until_nul(&message).unwrap_or_default();
+            Err(said.to_string_lossy().into_owned())
+        }
+    }
+}
+
+/// Whether LLVM gave up in this compilation.
+pub fn gave_up() -> bool {
+    GAVE_UP.get()
+}
+
+/// A value of LLVM's or MLIR's. It is leaked where LLVM gave up while it lived, as it may be half
+/// changed.
+pub struct Held<T>(ManuallyDrop<T>);
+
+impl<T> Held<T> {
+    pub fn new(value: T) -> Held<T> {
+        Held(ManuallyDrop::new(value))
+    }
+
+    /// The value itself; for compilations where LLVM did not give up.
+    pub fn take(mut self) -> T {
+        // SAFETY: it is not dropped again.
+        let value = unsafe { ManuallyDrop::take(&mut self.0) };
+        std::mem::forget(self);
+        value
+    }
+}
+
+impl<T> Deref for Held<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> DerefMut for Held<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}
+
+impl<T> Drop for Held<T> {
+    fn drop(&mut self) {
+        if !gave_up() {
+            // SAFETY: nobody sees the value afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.0) };
+        }
+    }
+}
