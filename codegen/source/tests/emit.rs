@@ -19,7 +19,8 @@ fn read(name: &str) -> Module {
 fn source(module: &Module, framework: Framework, name: &str) -> Source {
     let target = *target::find(framework.name()).expect("every framework is a target");
     let legal = Legalize { target }.run(module, &mut PassContext::new("legalize"));
-    let options = Options { summary: format!("The model `{name}`"), stem: name.into() };
+    let options =
+        Options { summary: format!("The model `{name}`"), stem: name.into(), ..Options::default() };
     let source = legal.and_then(|module| emit(&module, framework, &options));
     source.unwrap_or_else(|error| panic!("{name} for {framework:?}: {error}"))
 }

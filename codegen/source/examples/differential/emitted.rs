@@ -7,7 +7,7 @@ use mithril_passes::context::PassContext;
 use mithril_passes::legalize::Legalize;
 use mithril_passes::pass::Pass;
 use mithril_passes::target;
-use mithril_source::python::{Framework, Options, emit};
+use mithril_source::python::{Framework, Options, Random, emit};
 use serde_json::{Map, Value, json};
 
 /// The dicts that an emitted function takes.
@@ -52,7 +52,8 @@ fn source(framework: Framework, module: &Module) -> Result<(String, Value)> {
     let target = target::find(framework.name()).copied();
     let legalize = Legalize { target: target.unwrap_or(target::TARGETS[0]) };
     let module = legalize.run(module, &mut PassContext::new("legalize"))?;
-    let source = emit(&module, framework, &Options::default())?;
+    let source =
+        emit(&module, framework, &Options { random: Random::Exact, ..Options::default() })?;
     let constants: Map<String, Value> =
         source.constants.iter().map(|(name, t)| (name.clone(), tensor(t))).collect();
     Ok((source.text, constants.into()))

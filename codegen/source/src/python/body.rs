@@ -13,6 +13,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::expr::{Expr, Part};
 use super::file::File;
 use super::names::{Names, comment, format_text, last_part};
+use super::neighbours::Neighbours;
+use super::shown::Shown;
 
 /// The longest expression that is folded into another.
 const FOLDED: usize = 52;
@@ -50,6 +52,66 @@ fn is_constant(op: &Operation) -> bool {
     op.op.kind == Kind::Constant && op.op.attr_index("value").is_some()
 }
 
+/// Which values of a function are read, and by whom. All but `live` by value.
+struct Survey<'m> {
+    /// Which operations results need.
+    live: Vec<bool>,
+    /// Block paths, as far as they have any.
+    paths: Vec<Option<&'m str>>,
+    /// How often live operations and results read each value.
+    uses: Vec<u32>,
+    /// Which values are read under another path than their own.
+    escapes: Vec<bool>,
+}
+
+impl<'m> Survey<'m> {
+    fn empty(function: &Function) -> Survey<'m> {
+        let count = function.values.len();
+        Survey {
+            live: vec![false; function.ops.len()],
+            paths: vec![None; count],
+            uses: vec![0; count],
+            escapes: vec![false; count],
+        }
+    }
+
+    fn of(function: &'m Function) -> Survey<'m> {
+        let mut survey = Survey::empty(function);
+        for op in &function.ops {
+            for value in op.results() {
+                survey.paths[value.index()] = op.loc.shortest();
+            }
+        }
+        for result in &function.results {
+            survey.uses[result.value.index()] += 1;
+            survey.escapes[result.value.index()] = true;
+        }
+        for (i, op) in function.ops.iter().enumerate().rev() {
+            survey.live[i] = op.results().any(|v| survey.uses[v.index()] > 0);
+            if !survey.live[i] {
+                continue;
+            }
+            let known = !is_constant(op) && op.results().all(|v| function.info(v).known.is_some());
+            for value in &op.operands {
+                // A shape of numbers is known without its array.
+                if known && function.ty(*value).shape.as_fixed().is_some() {
+                    continue;
+                }
+                survey.uses[value.index()] += 1;
+                survey.escapes[value.index()] |= survey.paths[value.index()] != op.loc.shortest();
+            }
+        }
+        survey
+    }
+}
+
+/// The functions that the live operations of a function name, each with the operation, in order.
+pub fn called(function: &Function) -> Vec<(&Arc<str>, &Operation)> {
+    let live = Survey::of(function).live;
+    let ops = function.ops.iter().zip(live).filter(|(_, live)| *live);
+    ops.flat_map(|(op, _)| op.functions().map(move |name| (name, op))).collect()
+}
+
 /// A function's body under construction.
 pub struct Body<'f, 'm> {
     pub file: &'f mut File<'m>,
@@ -58,16 +120,19 @@ pub struct Body<'f, 'm> {
     pub held: Vec<Held>,
     pub statements: Vec<Statement>,
     pub symbols: FxHashMap<Symbol, String>,
+    /// What is beside each operation, and what reads each value.
+    pub neighbours: Neighbours<'m>,
+    /// Which shapes show which dims.
+    pub shown: Shown<'m>,
     /// Which arguments are read.
     pub touched: Vec<bool>,
     /// The block path of the statements last written.
     path: Option<String>,
-    /// Block paths by value, as far as they have any.
-    paths: Vec<Option<&'m str>>,
-    /// How often live operations and results read each value.
-    uses: Vec<u32>,
-    /// Which values are read under another path than their own.
-    escapes: Vec<bool>,
+    /// Who reads which values; empty before the survey.
+    survey: Survey<'m>,
+    /// By value that a barrier alone reads: what it is behind that, and behind further ones up to one
+    /// that has a name.
+    passed: Vec<Option<Value>>,
     results: FxHashMap<Value, String>,
     /// What follows the names of results.
     suffix: &'static str,
@@ -80,7 +145,7 @@ impl<'f, 'm> Body<'f, 'm> {
         function: &'m Function,
         suffix: &'static str,
     ) -> Body<'f, 'm> {
-        let names = file.names.clone();
+        let names = file.names.inside();
         let count = function.values.len();
         let mut results = FxHashMap::default();
         for result in &function.results {
@@ -93,11 +158,12 @@ impl<'f, 'm> Body<'f, 'm> {
             held: vec![Held::Missing; count],
             statements: Vec::new(),
             symbols: FxHashMap::default(),
+            neighbours: Neighbours::of(function),
+            shown: Shown::of(function),
             touched: vec![false; function.args.len()],
             path: None,
-            paths: vec![None; count],
-            uses: vec![0; count],
-            escapes: vec![false; count],
+            survey: Survey::empty(function),
+            passed: vec![None; count],
             results,
             suffix,
         };
@@ -151,33 +217,17 @@ impl<'f, 'm> Body<'f, 'm> {
 
     /// Counts uses, and tells which operations are live.
     pub fn survey(&mut self) -> Vec<bool> {
-        let function = self.function;
-        for op in &function.ops {
-            for value in op.results() {
-                self.paths[value.index()] = op.loc.shortest();
+        self.survey = Survey::of(self.function);
+        for op in self.function.ops.iter().rev().filter(|op| op.op.kind == Kind::Barrier) {
+            let result = op.result();
+            for value in op.operands.iter().filter(|v| self.survey.uses[v.index()] == 1) {
+                let own = self.function.info(result).name.is_some();
+                let named = own || self.results.contains_key(&result);
+                let further = self.passed[result.index()].filter(|_| !named);
+                self.passed[value.index()] = further.or(Some(result));
             }
         }
-        for result in &function.results {
-            self.uses[result.value.index()] += 1;
-            self.escapes[result.value.index()] = true;
-        }
-        let mut live = vec![false; function.ops.len()];
-        for (i, op) in function.ops.iter().enumerate().rev() {
-            live[i] = op.results().any(|v| self.uses[v.index()] > 0);
-            if !live[i] {
-                continue;
-            }
-            let known = !is_constant(op) && op.results().all(|v| function.info(v).known.is_some());
-            for value in &op.operands {
-                // A shape of numbers is known without its array.
-                if known && function.ty(*value).shape.as_fixed().is_some() {
-                    continue;
-                }
-                self.uses[value.index()] += 1;
-                self.escapes[value.index()] |= self.paths[value.index()] != op.loc.shortest();
-            }
-        }
-        live
+        std::mem::take(&mut self.survey.live)
     }
 
     /// What is left to run time of dims: the guards, and the constraints of the signature.
@@ -266,11 +316,11 @@ impl<'f, 'm> Body<'f, 'm> {
     /// Gives what a call makes to the operations that are parts of it, in one statement where there
     /// are several.
     fn keep_parts(&mut self, op: &'m Operation, part: Part) -> Result<()> {
-        let function = self.function;
         let mut values = vec![None; part.count];
         values[part.at] = Some(op.result());
-        let like = |other: &&Operation| other.first > op.first && other.operands == op.operands;
-        for other in function.ops.iter().filter(like).filter(|o| o.op.kind == Kind::Composite) {
+        let others = self.neighbours.composites(&op.operands);
+        let others: Vec<&'m Operation> = others.filter(|other| other.first > op.first).collect();
+        for other in others {
             let own = self.spell(other)?.part().filter(|own| own.call == part.call);
             if let Some(own) = own.filter(|_| self.is_used(other.result())) {
                 values[own.at] = Some(other.result());
@@ -321,13 +371,13 @@ impl<'f, 'm> Body<'f, 'm> {
     }
 
     pub fn folds(&self, value: Value) -> bool {
-        self.uses[value.index()] == 1
-            && !self.escapes[value.index()]
+        self.survey.uses[value.index()] == 1
+            && !self.survey.escapes[value.index()]
             && self.function.info(value).name.is_none()
     }
 
     pub fn is_used(&self, value: Value) -> bool {
-        self.uses[value.index()] > 0
+        self.survey.uses[value.index()] > 0
     }
 
     /// How many characters the value's expression may take on one line.
@@ -338,29 +388,18 @@ impl<'f, 'm> Body<'f, 'm> {
 
     /// The name a value would best have.
     fn wish(&self, value: Value) -> String {
-        let info = self.function.info(value);
-        if let Some(name) = &info.name {
+        let named = |value: Value| {
+            let own = self.function.info(value).name.as_deref();
+            own.or_else(|| self.results.get(&value).map(String::as_str))
+        };
+        let last = self.passed[value.index()].unwrap_or(value);
+        if let Some(name) = named(value).or_else(|| named(last)) {
             return super::names::identifier(name);
         }
-        if let Some(name) = self.results.get(&value) {
-            return super::names::identifier(name);
-        }
-        if let Some(result) = self.passed_on(value) {
-            return self.wish(result);
-        }
-        let escapes = self.escapes[value.index()] && !self.is_found(value);
-        let path = self.paths[value.index()].filter(|_| escapes);
-        let name = path.map_or_else(|| self.op_name(value), last_part);
+        let escapes = self.survey.escapes[last.index()] && !self.is_found(last);
+        let path = self.survey.paths[last.index()].filter(|_| escapes);
+        let name = path.map_or_else(|| self.op_name(last), last_part);
         super::names::identifier(name)
-    }
-
-    /// What the value is once it has passed the barrier that alone reads it.
-    fn passed_on(&self, value: Value) -> Option<Value> {
-        if self.uses[value.index()] != 1 {
-            return None;
-        }
-        let mut ops = self.function.ops.iter().filter(|op| op.op.kind == Kind::Barrier);
-        ops.find(|op| op.operands.contains(&value)).map(Operation::result)
     }
 
     /// Whether operations of several blocks have become the one that makes the value: no block says
@@ -405,7 +444,7 @@ impl<'f, 'm> Body<'f, 'm> {
 
     /// Writes a line under the value's block path.
     pub fn write(&mut self, value: Value, prefix: String, expr: Expr) {
-        if let Some(path) = self.paths[value.index()] {
+        if let Some(path) = self.survey.paths[value.index()] {
             if self.path.as_deref() != Some(path) {
                 self.path = Some(path.to_string());
                 self.statements.push(Statement::Comment(comment(path)));

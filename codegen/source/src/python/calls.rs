@@ -13,7 +13,7 @@ impl<'m> Body<'_, 'm> {
     pub fn call(&mut self, op: &'m Operation) -> Result<()> {
         let mut names = Vec::new();
         for function in op.functions() {
-            names.push(Expr::name(self.file.definition(function, op)?));
+            names.push(Expr::name(self.file.definition(function)?));
         }
         let callee = names.remove(0);
         match op.op.gradient {

@@ -88,9 +88,9 @@ impl Body<'_, '_> {
 
     /// Whether the shape of an argument at hand gives the symbol.
     pub fn is_bound(&self, symbol: &Symbol) -> bool {
-        let args = (0..self.function.args.len() as u32).map(Value);
-        let mut at_hand = args.filter(|v| !matches!(self.held[v.index()], Held::Missing));
-        at_hand.any(|v| self.place(v, symbol).is_some())
+        let count = self.function.args.len();
+        let mut args = self.shown.symbol(symbol).iter().take_while(|(v, _)| v.index() < count);
+        args.any(|(v, _)| !matches!(self.held[v.index()], Held::Missing))
     }
 
     /// The variable of a symbol, bound from the first shape at hand that has it as a dim.
@@ -98,13 +98,11 @@ impl Body<'_, '_> {
         if let Some(name) = self.symbols.get(symbol) {
             return Ok(Expr::name(name));
         }
-        let values = || (0..self.function.values.len() as u32).map(Value);
-        let at_hand = |v: &Value| matches!(self.held[v.index()], Held::Variable(_));
-        let waiting = |v: &Value| matches!(self.held[v.index()], Held::Pending(_));
-        let place = values()
-            .filter(at_hand)
-            .chain(values().filter(waiting))
-            .find_map(|v| self.place(v, symbol));
+        let places = self.shown.symbol(symbol).iter();
+        let at_hand = |(v, _): &&(Value, usize)| matches!(self.held[v.index()], Held::Variable(_));
+        let waiting = |(v, _): &&(Value, usize)| matches!(self.held[v.index()], Held::Pending(_));
+        let found = places.clone().find(at_hand).or_else(|| places.clone().find(waiting));
+        let place = found.map(|(v, at)| self.place(*v, *at));
         let bound = match place {
             Some(place) => self.axis(&place)?,
             None => self.solved(symbol)?,
@@ -120,10 +118,8 @@ impl Body<'_, '_> {
         Ok(Expr::name(name))
     }
 
-    fn place(&self, value: Value, symbol: &Symbol) -> Option<Place> {
-        let shape = &self.function.ty(value).shape;
-        let at = shape.dims.iter().position(|d| d.as_symbol() == Some(symbol))?;
-        Some(Place { value, axis: axis_number(shape, at) })
+    fn place(&self, value: Value, at: usize) -> Place {
+        Place { value, axis: axis_number(&self.function.ty(value).shape, at) }
     }
 
     /// `x.shape[axis]`.
@@ -136,35 +132,23 @@ impl Body<'_, '_> {
     /// A symbol that arguments have in a dim like `2*n + 1` alone.
     fn solved(&mut self, symbol: &Symbol) -> Result<Expr> {
         let number = |n: i64| move |_: &Symbol| Some(Dim::Const(n));
-        for (value, _) in self.function.arguments() {
-            let shape = &self.function.ty(value).shape;
-            for (at, dim) in shape.dims.iter().enumerate() {
-                let mut alone = true;
-                let mut present = false;
-                dim.for_each_symbol(&mut |s| {
-                    alone &= s == symbol;
-                    present = true;
-                });
-                let ends = (dim.substitute(&number(0)), dim.substitute(&number(1)));
-                let (Some(base), Some(next), true) =
-                    (ends.0.as_const(), ends.1.as_const(), alone && present)
-                else {
-                    continue;
-                };
-                let step = next - base;
-                let linear = Dim::symbol(symbol) * step + base;
-                if step == 0 || linear != *dim {
-                    continue;
-                }
-                let axis = axis_number(shape, at);
-                let whole = self.axis(&Place { value, axis })?;
-                let rest = match base {
-                    0 => whole,
-                    _ if base > 0 => whole.binary("-", Expr::int(base)),
-                    _ => whole.binary("+", Expr::int(-base)),
-                };
-                return Ok(rest.binary("//", Expr::int(step)));
+        for (value, at, dim) in self.shown.expressions(symbol) {
+            let ends = (dim.substitute(&number(0)), dim.substitute(&number(1)));
+            let (Some(base), Some(next)) = (ends.0.as_const(), ends.1.as_const()) else {
+                continue;
+            };
+            let Some(step) = next.checked_sub(base) else { continue };
+            let linear = Dim::symbol(symbol) * step + base;
+            if step == 0 || linear != *dim {
+                continue;
             }
+            let whole = self.axis(&self.place(value, at))?;
+            let rest = match base {
+                0 => whole,
+                _ if base > 0 => whole.binary("-", Expr::int(base)),
+                _ => whole.binary("+", Expr::Literal(base.unsigned_abs().to_string())),
+            };
+            return Ok(rest.binary("//", Expr::int(step)));
         }
         Diagnostic::new(format!("no shape gives the dim `{symbol}`"))
             .at(format!("function `{}`", self.function.name))
@@ -190,14 +174,11 @@ impl Body<'_, '_> {
 
     /// `*x.shape[:-1]`: the dims that a rank variable stands for.
     fn lead(&mut self, lead: &Symbol) -> Result<Expr> {
-        let values = || (0..self.function.values.len() as u32).map(Value);
-        let at_hand = |v: &Value| matches!(self.held[v.index()], Held::Variable(_));
-        let waiting = |v: &Value| matches!(self.held[v.index()], Held::Pending(_));
-        let found = values()
-            .filter(at_hand)
-            .chain(values().filter(waiting))
-            .find(|v| self.function.ty(*v).shape.lead.as_ref() == Some(lead));
-        let Some(value) = found else {
+        let values = self.shown.lead(lead).iter();
+        let at_hand = |v: &&Value| matches!(self.held[v.index()], Held::Variable(_));
+        let waiting = |v: &&Value| matches!(self.held[v.index()], Held::Pending(_));
+        let found = values.clone().find(at_hand).or_else(|| values.clone().find(waiting));
+        let Some(&value) = found else {
             return Diagnostic::new(format!("no shape gives the dims `*{lead}`"))
                 .at(format!("function `{}`", self.function.name))
                 .hint("give the shape of the model's inputs with `shapes=`")
@@ -265,9 +246,9 @@ impl Body<'_, '_> {
         let computed = (args..all).rev().map(Value).filter(at_hand).take(recent);
         // The gradients of outputs are not there on the way forward.
         let there = |v: &Value| !matches!(self.held[v.index()], Held::Missing);
-        let at_once = (0..args).map(Value).filter(there);
-        let found = at_once.chain(computed).find(|v| self.function.ty(*v).shape == *shape);
-        match found {
+        let at_once = self.shown.arguments(shape).iter().copied().find(there);
+        let mut computed = computed.filter(|v| self.function.ty(*v).shape == *shape);
+        match at_once.or_else(|| computed.next()) {
             Some(value) => Ok(Some(self.array(value)?.attribute("shape"))),
             None => Ok(None),
         }

@@ -17,7 +17,7 @@ impl File<'_> {
             return missing(function, op, target).err();
         };
         let pieces = body.pieces()?;
-        let mut names = self.names.clone();
+        let mut names = self.names.inside();
         for piece in &pieces {
             if let Piece::Text(text) = piece {
                 // Variables of the body's own are no arguments.

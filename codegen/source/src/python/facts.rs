@@ -3,11 +3,13 @@
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
-use mithril_ir::graph::{Function, Module, Operation};
+use mithril_ir::graph::{Function, Operation};
 use mithril_ir::op::Arity;
 use mithril_ir::shape::Type;
+use rustc_hash::FxHashSet;
 
 use super::contraction;
+use super::neighbours::Neighbours;
 use super::template::{Guard, Test};
 
 /// How an operand is at hand.
@@ -24,7 +26,10 @@ pub enum Weak {
 pub struct Facts<'a> {
     pub op: &'a Operation,
     pub function: &'a Function,
-    pub module: &'a Module,
+    /// The other operations of the function.
+    pub neighbours: &'a Neighbours<'a>,
+    /// The names of all operations of the module.
+    pub used: &'a FxHashSet<&'static str>,
     /// By operand.
     pub weak: &'a [Weak],
     /// Whether the framework widens sums of integers of this dtype.
@@ -77,15 +82,12 @@ impl<'a> Facts<'a> {
 
     /// Whether the operation of this name is there, on the same operands.
     fn is_beside(&self, name: &str) -> bool {
-        let beside = |op: &Operation| op.op.name == name && op.operands == self.op.operands;
-        self.function.ops.iter().any(beside)
+        self.neighbours.beside(name, &self.op.operands).next().is_some()
     }
 
     /// Whether an operation of this name reads the result.
     fn is_reader(&self, name: &str) -> bool {
-        let result = self.op.result();
-        let reads = |op: &Operation| op.op.name == name && op.operands.contains(&result);
-        self.function.ops.iter().any(reads)
+        self.neighbours.readers(self.op.result()).any(|op| op.op.name == name)
     }
 
     /// Whether one of these axes of the first operand may have no elements, as far as is known.
@@ -112,8 +114,7 @@ impl<'a> Facts<'a> {
 
     /// Whether the module has an operation of this name.
     fn is_used(&self, name: &str) -> bool {
-        let mut ops = self.module.functions.values().flat_map(|function| &function.ops);
-        ops.any(|op| op.op.name == name)
+        self.used.contains(name)
     }
 
     fn operand_is(&self, at: usize, word: &str) -> bool {

@@ -11,9 +11,9 @@ use mithril_ir::graph::{Argument, Function, Module, Operation, Role};
 use mithril_ir::tensor::Tensor;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::body::{Body, Statement};
+use super::body::{Body, Statement, called};
 use super::expr::Expr;
-use super::framework::{Dialect, Framework};
+use super::framework::{Dialect, Framework, Random};
 use super::layout::{Lines, WIDTH};
 use super::names::{Names, doc_line, identifier, string};
 use super::prelude::{needed, words};
@@ -29,6 +29,7 @@ pub struct File<'m> {
     pub module: &'m Module,
     pub framework: Framework,
     pub dialect: &'static Dialect,
+    pub random: Random,
     /// Whether 64-bit elements are asked for, where they must be.
     pub wide: bool,
     /// Names of the module's scope.
@@ -42,6 +43,8 @@ pub struct File<'m> {
     pub defs: FxHashMap<Arc<str>, String>,
     /// The text of called functions, callees first.
     pub definitions: IndexMap<Arc<str>, String>,
+    /// The names of all operations of the module.
+    pub operations: FxHashSet<&'static str>,
     /// The functions that the entry calls, and those that they call.
     ahead: FxHashSet<Arc<str>>,
     /// Modules and preludes that the text names.
@@ -49,7 +52,8 @@ pub struct File<'m> {
 }
 
 /// Modules that files may import, in the order of their lines; whether Python brings them.
-const IMPORTS: [(&str, &str, bool); 8] = [
+const IMPORTS: [(&str, &str, bool); 9] = [
+    ("hashlib", "import hashlib", true),
     ("math", "import math", true),
     ("Path", "from pathlib import Path", true),
     ("jax", "import jax", false),
@@ -61,7 +65,7 @@ const IMPORTS: [(&str, &str, bool); 8] = [
 ];
 
 impl<'m> File<'m> {
-    pub fn new(module: &'m Module, framework: Framework) -> File<'m> {
+    pub fn new(module: &'m Module, framework: Framework, random: Random) -> File<'m> {
         let mut names = Names::default();
         let called = module.functions.values().flat_map(|f| &f.ops).flat_map(Operation::functions);
         let called: FxHashSet<&Arc<str>> = called.collect();
@@ -71,6 +75,7 @@ impl<'m> File<'m> {
             module,
             framework,
             dialect: framework.dialect(),
+            random,
             wide: wants_wide(module),
             names,
             defs,
@@ -78,6 +83,12 @@ impl<'m> File<'m> {
             hoisted: FxHashMap::default(),
             constants: Vec::new(),
             definitions: IndexMap::default(),
+            operations: module
+                .functions
+                .values()
+                .flat_map(|f| &f.ops)
+                .map(|op| op.op.0.name)
+                .collect(),
             ahead: module.entry().map(|entry| called_by(module, entry)).unwrap_or_default(),
             used: FxHashSet::default(),
         }
@@ -99,22 +110,48 @@ impl<'m> File<'m> {
         Ok(Expr::name(module).attribute(name))
     }
 
-    /// The Python name of a called function, whose definition is written at its first call.
-    /// Errors: what its operations raise; a function without a body.
-    pub fn definition(&mut self, callee: &Arc<str>, op: &Operation) -> Result<String> {
-        let module = self.module;
-        let (Some(function), Some(name)) = (module.get(callee), self.defs.get(callee).cloned())
-        else {
-            return Diagnostic::new(format!("the module has no function `{callee}`")).err();
-        };
-        if self.definitions.contains_key(callee) {
-            return Ok(name);
+    /// The Python name of a called function.
+    /// Errors: the module has none of this name.
+    pub fn definition(&self, callee: &Arc<str>) -> Result<String> {
+        self.defs.get(callee).cloned().ok_or_else(|| missing(callee))
+    }
+
+    /// Writes the definitions of all functions that a function calls, directly or through others,
+    /// callees before their callers.
+    /// Errors: what their operations raise; a function without a body.
+    fn define_called(&mut self, function: &'m Function) -> Result<()> {
+        // A stack of its own: calls may nest deeper than Rust's would allow.
+        let mut open = vec![(None, called(function).into_iter())];
+        while let Some((under_way, callees)) = open.last_mut() {
+            let Some((callee, op)) = callees.next() else {
+                let done: Option<&'m Function> = *under_way;
+                open.pop();
+                if let Some(function) = done {
+                    self.define(function)?;
+                }
+                continue;
+            };
+            if self.definitions.contains_key(callee) {
+                continue;
+            }
+            let function: &'m Function = self.module.get(callee).ok_or_else(|| missing(callee))?;
+            match function.external {
+                true => {
+                    let name = self.definition(callee)?;
+                    let text = self.external(function, &name, op)?;
+                    self.definitions.insert(callee.clone(), text);
+                }
+                false => open.push((Some(function), called(function).into_iter())),
+            }
         }
-        if function.external {
-            let text = self.external(function, &name, op)?;
-            self.definitions.insert(callee.clone(), text);
-            return Ok(name);
-        }
+        Ok(())
+    }
+
+    /// Writes the definition of a called function, whose callees have theirs.
+    /// Errors: what its operations raise.
+    fn define(&mut self, function: &'m Function) -> Result<()> {
+        let name = self.definition(&function.name)?;
+        let callee = &function.name;
         let mut body = Body::new(self, function, "");
         body.operations()?;
         let mut results = Vec::new();
@@ -134,13 +171,14 @@ impl<'m> File<'m> {
         lines.listed(4, "return ", results);
         let text = lines.into_text();
         self.definitions.insert(callee.clone(), text);
-        Ok(name)
+        Ok(())
     }
 
     /// The model's own function, or the one of its gradients: dicts in, dicts out.
     fn entry(&mut self, name: &str, function: &'m Function, state: bool) -> Result<String> {
         let gradients = function.args.iter().any(|a| a.role == Role::Cotangent);
         let suffix = if gradients { "_gradient" } else { "" };
+        self.define_called(function)?;
         let mut body = Body::new(self, function, suffix);
         body.operations()?;
         let mut outputs = Vec::new();
@@ -313,6 +351,10 @@ impl<'m> File<'m> {
         }
         text
     }
+}
+
+fn missing(callee: &str) -> Box<Diagnostic> {
+    Box::new(Diagnostic::new(format!("the module has no function `{callee}`")))
 }
 
 /// Whether the module needs 64-bit elements: those of floats, if only to accumulate in, or of

@@ -17,6 +17,26 @@ pub enum Framework {
     Jax,
 }
 
+/// Where random numbers come from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Random {
+    /// The framework's own generator, seeded by the key and the paths of blocks. JAX's is by keys.
+    #[default]
+    Framework,
+    /// The bits that every target draws: those of JAX.
+    Exact,
+}
+
+impl Random {
+    /// The source of this name.
+    pub fn find(name: &str) -> Option<Random> {
+        [("framework", Random::Framework), ("exact", Random::Exact)]
+            .iter()
+            .find(|(own, _)| *own == name)
+            .map(|(_, random)| *random)
+    }
+}
+
 /// How a framework spells what is not an operation of its own.
 pub struct Dialect {
     /// The name in text.
@@ -47,6 +67,9 @@ pub struct Dialect {
     pub differentiates: bool,
     /// The framework has loops of its own: those of Python would be unrolled.
     pub loops: bool,
+    /// Templates of operations on keys for the framework's own generator. A key that was folded is a
+    /// tuple of numbers: no other operation reads one.
+    pub random: &'static [(&'static str, &'static str)],
     /// Operations run one after the other, and take memory for their results as they do.
     pub eager: bool,
 }
@@ -64,7 +87,11 @@ impl Framework {
     }
 
     /// The template of an operation; empty where the framework lacks it.
-    pub fn template(self, op: &OpDef) -> &'static str {
+    pub fn template(self, op: &OpDef, random: Random) -> &'static str {
+        let own = self.dialect().random.iter().find(|(name, _)| *name == op.name);
+        if let (Random::Framework, Some((_, template))) = (random, own) {
+            return template;
+        }
         match self {
             Framework::Numpy => op.python.numpy,
             Framework::Torch => op.python.torch,
@@ -118,6 +145,21 @@ static NUMPY: Dialect = Dialect {
     truth: "bool_",
     differentiates: false,
     loops: false,
+    random: &[
+        ("key_fold", "(*{key}, {data.word})"),
+        ("key_split", "@random.default_rng({key}).integers(0, 4294967296, ({count}, 2), @uint32)"),
+        ("random_bits", "_bits({key}, {shape}, {dtype})"),
+        (
+            "uniform",
+            "@random.default_rng({key}).random({shape}, {dtype}) if low is default and high is \
+             default and dtype is f32; _rand({key}, {shape}, {dtype}[, {low}, {high}])",
+        ),
+        (
+            "normal",
+            "@random.default_rng({key}).standard_normal({shape}, {dtype}) if dtype is f32; \
+             _randn({key}, {shape}, {dtype})",
+        ),
+    ],
     eager: true,
 };
 
@@ -137,6 +179,22 @@ static TORCH: Dialect = Dialect {
     truth: "bool",
     differentiates: true,
     loops: false,
+    random: &[
+        ("key_fold", "(*{key}, {data.word})"),
+        ("key_split", "_keys({key}, {count}[, {device}])"),
+        ("random_bits", "_bits({key}, {shape}, {dtype}[, {device}])"),
+        (
+            "uniform",
+            "@rand({shape}, generator=_generator({key}[, {device}]), dtype={dtype}[, \
+             device={device}]) if low is default and high is default; _rand({key}, {shape}, \
+             {dtype}, {low}, {high}[, {device}])",
+        ),
+        (
+            "normal",
+            "@randn({shape}, generator=_generator({key}[, {device}]), dtype={dtype}[, \
+             device={device}])",
+        ),
+    ],
     eager: true,
 };
 
@@ -156,5 +214,6 @@ static JAX: Dialect = Dialect {
     truth: "bool_",
     differentiates: true,
     loops: true,
+    random: &[],
     eager: false,
 };

@@ -17,14 +17,16 @@ mod file;
 mod framework;
 mod layout;
 mod names;
+mod neighbours;
 mod operation;
 mod prelude;
 mod scan;
+mod shown;
 mod slices;
 mod template;
 
 pub use file::wants_wide;
-pub use framework::Framework;
+pub use framework::{Framework, Random};
 
 /// What to call things in the file.
 #[derive(Clone, Debug)]
@@ -33,11 +35,13 @@ pub struct Options {
     pub summary: String,
     /// The file's name without `.py`: large constants lie beside it in `<stem>.npz`.
     pub stem: String,
+    /// Where random numbers come from.
+    pub random: Random,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { summary: "A model".into(), stem: "model".into() }
+        Options { summary: "A model".into(), stem: "model".into(), random: Random::default() }
     }
 }
 
@@ -62,5 +66,5 @@ pub struct Source {
 ///
 /// Errors: an operation or a dtype that the framework lacks; a dim that no shape gives.
 pub fn emit(module: &Module, framework: Framework, options: &Options) -> Result<Source> {
-    file::File::new(module, framework).finish(options)
+    file::File::new(module, framework, options.random).finish(options)
 }

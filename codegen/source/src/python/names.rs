@@ -1,6 +1,8 @@
 //! Names, strings and comments that are safe whatever the user called things.
 
-use rustc_hash::FxHashSet;
+use std::sync::{Arc, LazyLock};
+
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The longest local name: block paths lose their first parts beyond it.
 const LONGEST: usize = 40;
@@ -20,20 +22,36 @@ const BUILTINS: &str = "abs aiter all anext any ascii bin bool breakpoint bytear
 const OWN: &str = "np torch F jax jnp mx nn Tensor math Path ml_dtypes numpy forward gradients \
     params inputs state output_gradients outputs outputs_and_gradients";
 
-/// The names of one scope.
-#[derive(Clone)]
+static RESERVED: LazyLock<FxHashSet<&str>> = LazyLock::new(|| {
+    [KEYWORDS, BUILTINS, OWN].into_iter().flat_map(str::split_whitespace).collect()
+});
+
+/// The names of one scope, and those of the scopes around it.
+#[derive(Default)]
 pub struct Names {
-    taken: FxHashSet<String>,
+    own: Taken,
+    /// Shared by all scopes inside one.
+    outer: Arc<Taken>,
 }
 
-impl Default for Names {
-    fn default() -> Names {
-        let words = [KEYWORDS, BUILTINS, OWN].into_iter();
-        Names { taken: words.flat_map(str::split_whitespace).map(String::from).collect() }
-    }
+#[derive(Clone, Default)]
+struct Taken {
+    names: FxHashSet<String>,
+    /// The number that the next name of this beginning is tried with: all below it are taken.
+    next: FxHashMap<String, u32>,
 }
 
 impl Names {
+    /// A scope inside this one. Names that this one takes later are not taken in it.
+    pub fn inside(&mut self) -> Names {
+        if !self.own.names.is_empty() {
+            let outer = Arc::make_mut(&mut self.outer);
+            outer.names.extend(self.own.names.drain());
+            outer.next.extend(self.own.next.drain());
+        }
+        Names { own: Taken::default(), outer: self.outer.clone() }
+    }
+
     /// A name like `wish` that nothing else in the scope has.
     pub fn unique(&mut self, wish: &str) -> String {
         let wish = identifier(wish);
@@ -43,30 +61,34 @@ impl Names {
             _ if reserved => format!("{wish}_"),
             _ => wish,
         };
-        let mut name = base.clone();
-        for i in 1.. {
-            if self.taken.insert(name.clone()) {
-                break;
-            }
-            name = match base.ends_with('_') {
-                true => format!("{base}{i}"),
-                false => format!("{base}_{i}"),
-            };
+        if !self.has(&base) {
+            self.own.names.insert(base.clone());
+            return base;
         }
+        let known = |taken: &Taken| taken.next.get(&base).copied().unwrap_or(1);
+        let mut number = known(&self.own).max(known(&self.outer));
+        let separator = if base.ends_with('_') { "" } else { "_" };
+        let mut name = format!("{base}{separator}{number}");
+        while self.has(&name) {
+            number += 1;
+            name = format!("{base}{separator}{number}");
+        }
+        self.own.next.insert(base, number + 1);
+        self.own.names.insert(name.clone());
         name
     }
 
     /// Keeps a name from being given to anything else.
     pub fn reserve(&mut self, name: &str) {
-        self.taken.insert(name.into());
+        self.own.names.insert(name.into());
     }
 
     pub fn has(&self, name: &str) -> bool {
-        self.taken.contains(name)
+        Names::is_reserved(name) || self.own.names.contains(name) || self.outer.names.contains(name)
     }
 
     fn is_reserved(name: &str) -> bool {
-        [KEYWORDS, BUILTINS, OWN].iter().any(|words| words.split_whitespace().any(|w| w == name))
+        RESERVED.contains(name)
     }
 }
 

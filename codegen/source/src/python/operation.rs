@@ -30,7 +30,15 @@ impl<'m> Body<'_, 'm> {
             let alternative = self.choose(op, forced)?;
             self.settle_repeated(op, &alternative);
             let expr = self.put_in(op, &alternative, forced)?;
-            if expr.width() <= budget || !self.settle_longest(op) {
+            if expr.width() <= budget {
+                return Ok(expr);
+            }
+            let settled = match op.operands.len() > budget / 2 {
+                // A line has no room for their names alone.
+                true => self.settle_all(op),
+                false => self.settle_longest(op),
+            };
+            if !settled {
                 return Ok(expr);
             }
         }
@@ -130,7 +138,8 @@ impl<'m> Body<'_, 'm> {
         read(&Facts {
             op,
             function: self.function,
-            module: self.file.module,
+            neighbours: &self.neighbours,
+            used: &self.file.operations,
             weak: &weak,
             widens: self.file.widens(dtype),
             picks: self.picked(op).is_some(),
@@ -139,7 +148,7 @@ impl<'m> Body<'_, 'm> {
     }
 
     fn choose(&self, op: &Operation, forced: Option<usize>) -> Result<Alternative> {
-        let text = self.file.framework.template(op.op.0);
+        let text = self.file.framework.template(op.op.0, self.file.random);
         let parsed = super::template::parse(text);
         let found = self.with_facts(op, forced, |facts| {
             let fits = |a: &Alternative| a.guards.iter().all(|g| facts.holds(g));
@@ -168,6 +177,14 @@ impl<'m> Body<'_, 'm> {
                 self.settle(*value);
             }
         }
+    }
+
+    /// Gives all folded operands statements of their own; false where there is none.
+    fn settle_all(&mut self, op: &Operation) -> bool {
+        let pending = |value: &&Value| matches!(self.held[value.index()], Held::Pending(_));
+        let folded: Vec<Value> = op.operands.iter().filter(pending).copied().collect();
+        folded.iter().for_each(|value| self.settle(*value));
+        !folded.is_empty()
     }
 
     /// Gives the longest folded operand a statement of its own; false where there is none.
@@ -279,10 +296,9 @@ impl<'m> Body<'_, 'm> {
 
     /// Which of `count` parts there are operations for.
     fn wanted(&self, op: &Operation, count: &str) -> Vec<Expr> {
-        let alike = |other: &&Operation| other.op == op.op && other.operands == op.operands;
         let there = |part: i64| {
             let is = |other: &Operation| *other.attr("of") == Attr::Int(part);
-            self.function.ops.iter().filter(alike).any(is)
+            self.neighbours.beside(op.op.0.name, &op.operands).any(is)
         };
         let truth = |yes| Expr::name(if yes { "True" } else { "False" });
         (0..count.parse().unwrap_or(0)).map(|part| truth(there(part))).collect()

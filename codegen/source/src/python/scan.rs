@@ -134,7 +134,7 @@ impl<'m> Body<'_, 'm> {
         let (carries, stacked) = (scan.carries.len(), scan.stacked().count());
         // One of each needs no tuples.
         let plain = carries <= 1 && stacked <= 1;
-        let mut names = self.names.clone();
+        let mut names = self.names.inside();
         let carry = match carries {
             1 if plain => names.unique(&scan.callee.args[0].name),
             0 if plain => "_".to_string(),

@@ -3,6 +3,7 @@
 
 use mithril_ir::diagnostic::Result;
 use mithril_ir::graph::{Function, ResultDef, Role};
+use rustc_hash::FxHashSet;
 
 use super::release::release;
 use super::{Body, Expr, File, Lines, Statement, string};
@@ -14,8 +15,9 @@ const NAME: &str = "outputs_and_gradients";
 /// are no floats take no cotangents, and are zeros.
 pub fn is_joint(entry: &Function, function: &Function) -> bool {
     let same = |(a, b): (&ResultDef, &ResultDef)| a.name == b.name && a.state == b.state;
-    let learned =
-        |r: &ResultDef| entry.args.iter().any(|arg| arg.role == Role::Param && arg.name == r.name);
+    let params = entry.args.iter().filter(|arg| arg.role == Role::Param);
+    let params: FxHashSet<&str> = params.map(|arg| &*arg.name).collect();
+    let learned = |r: &ResultDef| params.contains(&*r.name);
     let takes = function.args.iter().any(|arg| arg.role == Role::Cotangent);
     function.results.len() > entry.results.len()
         && entry.results.iter().zip(&function.results).all(same)
@@ -93,6 +95,7 @@ impl<'m> File<'m> {
         function: &'m Function,
         state: bool,
     ) -> Result<[String; 2]> {
+        self.define_called(function)?;
         let parts = Parts::of(&mut Body::new(self, function, ""), count, state)?;
         let own = if state { ", state" } else { "" };
         let params = [format!("params, inputs{own}, output_gradients")];

@@ -48,10 +48,13 @@ impl Last<'_> {
         }
     }
 
-    fn in_section(&self, section: usize) -> Option<Statement> {
-        let gone = self.read.iter().filter(|(_, last)| **last == section);
-        let gone: Vec<Expr> = gone.map(|(name, _)| Expr::name(name)).collect();
-        (!gone.is_empty()).then_some(Statement::Delete(gone))
+    /// The variables that each section is the last to read.
+    fn by_section(&self) -> Vec<Vec<Expr>> {
+        let mut sections = vec![Vec::new(); self.section + 1];
+        for (name, last) in &self.read {
+            sections[*last].push(Expr::name(name));
+        }
+        sections
     }
 }
 
@@ -64,18 +67,23 @@ pub fn release(parts: &mut [&mut Vec<Statement>], names: &FxHashSet<String>, at_
         last.section += 1;
     }
     at_end.iter().for_each(|expr| last.read(expr));
+    let mut gone = last.by_section();
+    let mut in_section = |section: usize| {
+        let names = std::mem::take(&mut gone[section]);
+        (!names.is_empty()).then_some(Statement::Delete(names))
+    };
     let mut section = 0;
     for part in parts {
         let mut written = Vec::with_capacity(part.len());
         for statement in part.drain(..) {
             if matches!(statement, Statement::Comment(_)) {
-                written.extend(last.in_section(section));
+                written.extend(in_section(section));
                 section += 1;
             }
             written.push(statement);
         }
         if section + 1 < last.section {
-            written.extend(last.in_section(section));
+            written.extend(in_section(section));
         }
         section += 1;
         **part = written;

@@ -221,6 +221,25 @@ def _normal(key, shape, dtype):
     return dtype(math.sqrt(2)) * _erf_inv(u.astype(work)).astype(dtype)
 
 
+def _bits(key, shape, dtype):
+    """Uniform unsigned integers of NumPy's generator."""
+    most = np.iinfo(dtype).max
+    return np.random.default_rng(key).integers(0, most, shape, dtype, endpoint=True)
+
+
+def _rand(key, shape, dtype, low=0.0, high=1.0):
+    """Uniform floats in [low, high) of NumPy's generator."""
+    low, high = dtype(low), dtype(high)
+    x = np.random.default_rng(key).random(shape) * np.float64(high - low) + low
+    x = x.astype(dtype)
+    return np.where(x < high, x, low)  # rounding may come to `high`
+
+
+def _randn(key, shape, dtype):
+    """Standard normal floats of NumPy's generator."""
+    return np.random.default_rng(key).standard_normal(shape).astype(dtype)
+
+
 def _erf_inv(x):
     """The inverse error function by Giles' approximation."""
     w = -np.log1p(-x * x)

@@ -1,5 +1,6 @@
 """Functions for what PyTorch lacks; files are given the ones they call."""
 
+import hashlib
 import math
 
 import torch
@@ -218,6 +219,35 @@ def _normal(key, shape, dtype):
     work = torch.float64 if dtype == torch.float64 else torch.float32
     root = torch.tensor(math.sqrt(2), dtype=dtype, device=key.device)
     return root * torch.erfinv(u.to(work)).to(dtype)
+
+
+def _generator(key, device="cpu"):
+    """PyTorch's generator, seeded by the words of a key."""
+    words = str([int(word) for word in key]).encode()
+    seed = hashlib.blake2b(words, digest_size=8).digest()
+    return torch.Generator(device).manual_seed(int.from_bytes(seed, "little") >> 1)
+
+
+def _keys(key, count, device="cpu"):
+    """New keys from one, as rows."""
+    return _bits(key, (count, 2), torch.uint32, device)
+
+
+def _bits(key, shape, dtype, device="cpu"):
+    """Uniform unsigned integers of PyTorch's generator."""
+    generator = _generator(key, device)
+    low, high = torch.randint(2**32, (2, *shape), generator=generator, device=device)
+    width = torch.iinfo(dtype).bits
+    if width == 64:
+        return (high << 32 | low).view(dtype)
+    return (low & (2**width - 1)).to(dtype)
+
+
+def _rand(key, shape, dtype, low, high, device="cpu"):
+    """Uniform floats in [low, high) of PyTorch's generator."""
+    x = torch.empty(shape, dtype=dtype, device=device)
+    x = x.uniform_(low, high, generator=_generator(key, device))
+    return torch.where(x < high, x, low)  # rounding may come to `high`
 
 
 def _is_streamed(query, key, value):

@@ -1,0 +1,72 @@
+//! Which operations of a function stand beside which: read the same operands, or read a result.
+
+use mithril_ir::graph::{Function, Operation, Value};
+use mithril_ir::op::Kind;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// The operations of a function by what they read.
+pub struct Neighbours<'m> {
+    function: &'m Function,
+    /// By value, the operations that read it, in order and once each.
+    readers: Vec<SmallVec<[u32; 2]>>,
+    /// By name and operands.
+    beside: FxHashMap<(&'static str, &'m [Value]), SmallVec<[u32; 1]>>,
+    /// Composites by operands.
+    composites: FxHashMap<&'m [Value], SmallVec<[u32; 1]>>,
+}
+
+impl<'m> Neighbours<'m> {
+    pub fn of(function: &'m Function) -> Neighbours<'m> {
+        let mut readers = vec![SmallVec::new(); function.values.len()];
+        let (mut beside, mut composites) = (FxHashMap::default(), FxHashMap::default());
+        for (at, op) in function.ops.iter().enumerate() {
+            let at = at as u32;
+            for value in &op.operands {
+                let own: &mut SmallVec<[u32; 2]> = &mut readers[value.index()];
+                if own.last() != Some(&at) {
+                    own.push(at);
+                }
+            }
+            let operands = &op.operands[..];
+            let alike: &mut SmallVec<_> = beside.entry((op.op.0.name, operands)).or_default();
+            alike.push(at);
+            if op.op.kind == Kind::Composite {
+                let alike: &mut SmallVec<_> = composites.entry(operands).or_default();
+                alike.push(at);
+            }
+        }
+        Neighbours { function, readers, beside, composites }
+    }
+
+    fn numbered<'a>(
+        &'a self,
+        numbers: Option<&'a [u32]>,
+    ) -> impl Iterator<Item = &'m Operation> + use<'a, 'm> {
+        let function = self.function;
+        numbers.unwrap_or(&[]).iter().map(move |at| &function.ops[*at as usize])
+    }
+
+    /// The operations that read a value, in order.
+    pub fn readers(&self, value: Value) -> impl Iterator<Item = &'m Operation> + '_ {
+        self.numbered(Some(&self.readers[value.index()]))
+    }
+
+    /// The operations of this name on these operands, in order.
+    pub fn beside<'a>(
+        &'a self,
+        name: &'a str,
+        operands: &'a [Value],
+    ) -> impl Iterator<Item = &'m Operation> + use<'a, 'm> {
+        let known = self.beside.get(&(name, operands));
+        self.numbered(known.map(|numbers| &numbers[..]))
+    }
+
+    /// The composites on these operands, in order.
+    pub fn composites<'a>(
+        &'a self,
+        operands: &'a [Value],
+    ) -> impl Iterator<Item = &'m Operation> + use<'a, 'm> {
+        self.numbered(self.composites.get(operands).map(|numbers| &numbers[..]))
+    }
+}

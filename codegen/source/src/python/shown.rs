@@ -1,0 +1,78 @@
+//! Which shapes of a function's values show a symbol, a rank variable, or a shape that is wanted.
+
+use mithril_ir::dim::{Dim, Symbol};
+use mithril_ir::graph::{Function, Value};
+use mithril_ir::shape::Shape;
+use rustc_hash::FxHashMap;
+
+/// Where the dims of a function can be read from at run time. Lists are in order of the values.
+#[derive(Default)]
+pub struct Shown<'m> {
+    symbols: FxHashMap<&'m Symbol, Vec<(Value, usize)>>,
+    leads: FxHashMap<&'m Symbol, Vec<Value>>,
+    /// Arguments by shape.
+    arguments: FxHashMap<&'m Shape, Vec<Value>>,
+    /// Dims of arguments that are expressions of one symbol.
+    expressions: FxHashMap<&'m Symbol, Vec<(Value, usize, &'m Dim)>>,
+}
+
+impl<'m> Shown<'m> {
+    pub fn of(function: &'m Function) -> Shown<'m> {
+        let mut shown = Shown::default();
+        for (at, info) in function.values.iter().enumerate() {
+            let (value, shape) = (Value(at as u32), &info.ty.shape);
+            if let Some(lead) = &shape.lead {
+                shown.leads.entry(lead).or_default().push(value);
+            }
+            let is_argument = at < function.args.len();
+            for (axis, dim) in shape.dims.iter().enumerate() {
+                match dim.as_symbol() {
+                    Some(symbol) => {
+                        let places = shown.symbols.entry(symbol).or_default();
+                        // The first axis of a shape does for all that show the same.
+                        if places.last().is_none_or(|(last, _)| *last != value) {
+                            places.push((value, axis));
+                        }
+                    }
+                    None if is_argument => shown.expression(value, axis, dim),
+                    None => {}
+                }
+            }
+            if is_argument {
+                shown.arguments.entry(shape).or_default().push(value);
+            }
+        }
+        shown
+    }
+
+    fn expression(&mut self, value: Value, axis: usize, dim: &'m Dim) {
+        let (mut only, mut several) = (None, false);
+        for symbol in dim.symbols() {
+            several |= only.is_some_and(|first| first != symbol);
+            only = Some(symbol);
+        }
+        if let Some(symbol) = only.filter(|_| !several) {
+            self.expressions.entry(symbol).or_default().push((value, axis, dim));
+        }
+    }
+
+    /// The values that have the symbol for a dim, with the first such axis of each.
+    pub fn symbol(&self, symbol: &Symbol) -> &[(Value, usize)] {
+        self.symbols.get(symbol).map_or(&[], |places| places)
+    }
+
+    /// The values that have the rank variable.
+    pub fn lead(&self, lead: &Symbol) -> &[Value] {
+        self.leads.get(lead).map_or(&[], |values| values)
+    }
+
+    /// The arguments that have the shape.
+    pub fn arguments(&self, shape: &Shape) -> &[Value] {
+        self.arguments.get(shape).map_or(&[], |values| values)
+    }
+
+    /// The dims of arguments that are expressions of this symbol alone.
+    pub fn expressions(&self, symbol: &Symbol) -> Vec<(Value, usize, &'m Dim)> {
+        self.expressions.get(symbol).cloned().unwrap_or_default()
+    }
+}
