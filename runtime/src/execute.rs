@@ -33,6 +33,12 @@ pub enum Error {
     Size { what: String, size: String, value: Option<i64>, symbols: Vec<i64> },
     #[error(transparent)]
     OutOfMemory(#[from] OutOfMemory),
+    /// Guard bytes are not what they were before a launch; see [`guard`](crate::guard).
+    #[error("kernel {kernel} wrote {place}")]
+    Overrun { kernel: usize, place: String },
+    /// The caller asked for it, between two launches.
+    #[error("the call was interrupted")]
+    Interrupted,
 }
 
 /// How many tuples of symbol values are kept prepared.
@@ -163,14 +169,35 @@ impl Executable {
         results: &[*mut u8],
         pool: &Pool,
     ) -> Result<(), Error> {
+        // SAFETY: the caller's.
+        unsafe { self.run_until(args, symbols, results, pool, &mut || false) }
+    }
+
+    /// Runs the program once, as [`Executable::run`] does, unless `stop` says so: it is asked after
+    /// each launch.
+    ///
+    /// # Errors
+    /// Those of [`Executable::run`]; [`Error::Interrupted`] where `stop` said so. Then results may
+    /// be written in part.
+    ///
+    /// # Safety
+    /// As for [`Executable::run`].
+    pub unsafe fn run_until(
+        &self,
+        args: &[*const u8],
+        symbols: &[i64],
+        results: &[*mut u8],
+        pool: &Pool,
+        stop: &mut dyn FnMut() -> bool,
+    ) -> Result<(), Error> {
         count("arguments", args.len(), self.program.args)?;
         count("results", results.len(), self.program.results)?;
         let mut frame = self.frame(symbols)?;
         frame.point(args, results);
         // SAFETY: what the caller vouches for; the frame was aimed at these symbols and pointers.
-        let outcome = unsafe { frame.launch(&self.kernels, self.times.get(), pool) };
+        let outcome = unsafe { frame.launch(&self.kernels, self.times.get(), pool, stop) };
         self.frames.put(frame);
-        Ok(outcome?)
+        outcome
     }
 
     /// A frame for these symbols. One that was used for them before needs no lock.

@@ -52,6 +52,7 @@
 
 pub mod code;
 pub mod execute;
+pub mod guard;
 pub mod kernel;
 pub mod memory;
 pub mod plan;

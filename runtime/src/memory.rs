@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::{hint, slice, thread};
 
+use crate::guard;
+
 /// The alignment of every block, in bytes: a cache line, and the longest vector.
 pub const ALIGN: usize = 64;
 
@@ -59,10 +61,17 @@ impl Block {
         if bytes == 0 {
             return Ok(Block::empty());
         }
-        let class = Class::of(bytes).ok_or(OutOfMemory { bytes })?;
+        let class = Class::of_guarded(bytes).ok_or(OutOfMemory { bytes })?;
         let kept = lock().and_then(|mut kept| kept.take(class));
-        let pointer = kept.or_else(|| class.allocate()).ok_or(OutOfMemory { bytes })?;
+        let mut pointer = kept.or_else(|| class.allocate()).ok_or(OutOfMemory { bytes })?;
         USED.fetch_add(class.capacity, Ordering::Relaxed);
+        if guard::is_on() {
+            // SAFETY: the class has room for guard bytes on either side.
+            unsafe {
+                pointer = pointer.add(guard::width());
+                guard::enter(pointer.as_ptr(), bytes);
+            }
+        }
         Ok(Block { pointer, bytes, pooled: true })
     }
 
@@ -122,10 +131,19 @@ impl AsRef<[u8]> for Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        let Some(class) = Class::of(self.bytes) else { return };
+        if self.bytes == 0 {
+            return;
+        }
         if !self.pooled {
+            let Some(class) = Class::of(self.bytes) else { return };
             // SAFETY: it was allocated for this class, and nobody else has it.
             return unsafe { class.release(self.pointer) };
+        }
+        let Some(class) = Class::of_guarded(self.bytes) else { return };
+        if guard::is_on() {
+            guard::leave(self.pointer.as_ptr());
+            // SAFETY: the guard bytes before it are part of the allocation.
+            self.pointer = unsafe { self.pointer.sub(guard::width()) };
         }
         let used = USED.fetch_sub(class.capacity, Ordering::Relaxed);
         let mut evicted = Vec::new();
@@ -164,6 +182,11 @@ impl Class {
         let doubling = last.ilog2();
         let quarter = (last - (1 << doubling)) >> (doubling - 2);
         Some(Class::at((doubling as usize - 5) * 4 + quarter))
+    }
+
+    /// The class for this many bytes between guard bytes, where there are some.
+    fn of_guarded(bytes: usize) -> Option<Class> {
+        Class::of(bytes.checked_add(2 * guard::width())?)
     }
 
     fn at(index: usize) -> Class {

@@ -6,6 +6,9 @@ use std::cmp::Reverse;
 
 /// How many orders of placing are tried, if the first leave gaps.
 const ATTEMPTS: usize = 16;
+/// The most requests for which they are tried: their time grows with the square of the number, and
+/// is some 3 ms each here.
+const FEW: usize = 2048;
 
 /// One temporary: its size and when it is used.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,14 +39,17 @@ impl Plan {
         // In order of time is best where sizes are alike, large ones first where they differ.
         let mut order: Vec<usize> = (0..requests.len()).collect();
         order.sort_by_key(|i| (requests[*i].first, Reverse(requests[*i].bytes)));
-        let mut best = Plan::in_order(requests, &order);
+        let mut best = Plan::in_order(requests, &order, true);
+        if requests.len() > FEW {
+            return Some(best);
+        }
         order.sort_by_key(|i| Reverse(requests[*i].bytes));
         let least = most_live(requests);
         for _ in 0..ATTEMPTS {
             if best.bytes <= least {
                 break;
             }
-            let plan = Plan::in_order(requests, &order);
+            let plan = Plan::in_order(requests, &order, false);
             // The largest of what came to lie too high is placed first the next time.
             let high = |at: &usize| plan.offsets[order[*at]] + requests[order[*at]].bytes > least;
             let found = (0..order.len()).filter(high).max_by_key(|at| requests[order[*at]].bytes);
@@ -58,13 +64,17 @@ impl Plan {
     }
 
     /// Places one after the other into the tightest gap between those that live at the same time.
-    fn in_order(requests: &[Request], order: &[usize]) -> Plan {
+    /// `by_time` says that they come in the order in which they are first used.
+    fn in_order(requests: &[Request], order: &[usize], by_time: bool) -> Plan {
         let mut plan = Plan { bytes: 0, offsets: vec![0; requests.len()] };
         // What is placed: its index in `requests`, in the order of the offsets.
         let mut placed: Vec<usize> = Vec::new();
         for &index in order.iter().filter(|i| requests[**i].bytes > 0) {
             let request = &requests[index];
             let bytes = request.bytes.next_multiple_of(ALIGN);
+            if by_time {
+                placed.retain(|other| request.first <= requests[*other].last);
+            }
             let (mut end, mut best) = (0, None);
             for &other in placed.iter().filter(|o| requests[**o].meets(request)) {
                 let start = plan.offsets[other];

@@ -1,5 +1,6 @@
 //! Memory of one thread, for kernels to work in.
 
+use crate::guard;
 use crate::memory::{Block, OutOfMemory};
 use std::cell::RefCell;
 
@@ -20,14 +21,29 @@ pub fn of_thread(bytes: usize) -> Result<*mut u8, OutOfMemory> {
     }
     let grow = |block: &RefCell<Block>| {
         let mut block = block.borrow_mut();
-        if block.len() < bytes + PAGE {
+        let needed = bytes + PAGE + guard::width();
+        if block.len() < needed {
             // First what there is goes back, so that growing needs no more than the new block.
             *block = Block::empty();
-            *block = Block::new(bytes + PAGE)?;
+            *block = Block::new(needed)?;
         }
         let start = block.as_ptr();
         // SAFETY: that is less than a page into the block.
-        Ok(unsafe { start.add((PAGE / 2).wrapping_sub(start.addr()) % PAGE) })
+        let start = unsafe { start.add((PAGE / 2).wrapping_sub(start.addr()) % PAGE) };
+        if guard::is_on() {
+            // SAFETY: the block has room for guard bytes.
+            unsafe { guard::open(start, bytes) };
+        }
+        Ok(start)
     };
     SCRATCH.try_with(grow).unwrap_or(Err(OutOfMemory { bytes }))
+}
+
+/// Whether nobody wrote behind so many bytes of the calling thread's, as far as guard bytes show.
+///
+/// # Safety
+/// The thread got them from [`of_thread`], and has not asked again.
+pub unsafe fn holds(scratch: *const u8, bytes: usize) -> bool {
+    // SAFETY: the caller's.
+    !guard::is_on() || bytes == 0 || unsafe { guard::holds(scratch, bytes) }
 }

@@ -225,3 +225,25 @@ program: 1 symbols, 2 arguments, 2 results
 ";
     assert_eq!(program.to_string(), expected);
 }
+
+#[test]
+fn a_call_ends_between_two_launches() {
+    let program = executable(centered(Const(9), Const(33)));
+    let (a, b) = (numbers(9 * 33, 1), numbers(9 * 33, 2));
+    let mut results = [vec![0f32; 9 * 33], vec![0f32; 33]];
+    let to: Vec<_> = results.iter_mut().map(|r| r.as_mut_ptr().cast()).collect();
+    let from = [a.as_ptr().cast(), b.as_ptr().cast()];
+    let launches = program.program().launches.len();
+    assert!(launches > 1);
+    for last in 1..=launches {
+        let mut asked = 0;
+        let mut stop = || {
+            asked += 1;
+            asked == last
+        };
+        // SAFETY: all arrays have the lengths of their buffers.
+        let ran = unsafe { program.run_until(&from, &[], &to, &Pool::new(1), &mut stop) };
+        assert_eq!((ran, asked), (Err(Error::Interrupted), last));
+    }
+    run(&program, &[], 9, 33, &Pool::new(1));
+}

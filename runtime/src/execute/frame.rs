@@ -1,8 +1,10 @@
 //! What one call in flight needs for itself, and the list of those not in use.
 
+use super::Error;
 use super::prepare::{Base, Loop, Prepared, Slot, Step};
 use super::table::Table;
 use super::times::Times;
+use crate::guard;
 use crate::kernel::Kernel;
 use crate::memory::{Block, OutOfMemory};
 use crate::scratch;
@@ -42,7 +44,9 @@ impl Frame {
     pub fn aim(&mut self, prepared: Arc<Prepared>, constants: &[Bytes]) -> Result<(), OutOfMemory> {
         self.prepared = None;
         let arena = match self.arena.take() {
-            Some(arena) if arena.len() >= prepared.arena => arena,
+            // Guard bytes lie where an arena ends.
+            Some(arena) if arena.len() == prepared.arena => arena,
+            Some(arena) if arena.len() > prepared.arena && !guard::is_on() => arena,
             _ => Block::new(prepared.arena)?,
         };
         self.table.clear();
@@ -75,7 +79,8 @@ impl Frame {
         }
     }
 
-    /// Runs all steps, and notes in `times` how long they took.
+    /// Runs all steps, unless `stop` says so between two of them, and notes in `times` how long
+    /// they took.
     ///
     /// # Safety
     /// As [`Executable::run`](super::Executable::run), with the pointers given to `point`.
@@ -84,12 +89,18 @@ impl Frame {
         kernels: &Table,
         times: Option<&Times>,
         pool: &Pool,
-    ) -> Result<(), OutOfMemory> {
+        stop: &mut dyn FnMut() -> bool,
+    ) -> Result<(), Error> {
         let Some(prepared) = &self.prepared else { return Ok(()) };
+        if let Some(arena) = self.arena.as_ref().filter(|arena| guard::is_on() && !arena.is_empty())
+        {
+            // SAFETY: a block has guard bytes behind it.
+            unsafe { guard::open(arena.as_ptr(), arena.len()) };
+        }
         if let Some(times) = times {
             times.call();
         }
-        let mut run = Run { prepared, table: &mut self.table, kernels, times, pool };
+        let mut run = Run { prepared, table: &mut self.table, kernels, times, pool, stop };
         // SAFETY: the caller's.
         unsafe { run.steps(0..prepared.steps.len(), &prepared.loops) }
     }
@@ -102,6 +113,8 @@ struct Run<'a> {
     kernels: &'a Table,
     times: Option<&'a Times>,
     pool: &'a Pool,
+    /// Whether the call is to end before the next step.
+    stop: &'a mut dyn FnMut() -> bool,
 }
 
 impl Run<'_> {
@@ -109,7 +122,7 @@ impl Run<'_> {
     ///
     /// # Safety
     /// As [`Frame::launch`].
-    unsafe fn steps(&mut self, steps: Range<usize>, loops: &[Loop]) -> Result<(), OutOfMemory> {
+    unsafe fn steps(&mut self, steps: Range<usize>, loops: &[Loop]) -> Result<(), Error> {
         let (mut at, mut rest) = (steps.start, loops);
         // SAFETY: the caller's.
         unsafe {
@@ -129,7 +142,7 @@ impl Run<'_> {
     ///
     /// # Safety
     /// As [`Frame::launch`].
-    unsafe fn turns(&mut self, own: &Loop, inner: &[Loop]) -> Result<(), OutOfMemory> {
+    unsafe fn turns(&mut self, own: &Loop, inner: &[Loop]) -> Result<(), Error> {
         let (mut done, mut outcome) = (0, Ok(()));
         while done < own.trips && outcome.is_ok() && !own.steps.is_empty() {
             // SAFETY: the caller's.
@@ -151,16 +164,17 @@ impl Run<'_> {
     ///
     /// # Safety
     /// As [`Frame::launch`].
-    unsafe fn straight(&self, steps: Range<usize>) -> Result<(), OutOfMemory> {
-        let Run { prepared, kernels, times, pool, .. } = self;
+    unsafe fn straight(&mut self, steps: Range<usize>) -> Result<(), Error> {
+        let Run { prepared, table, kernels, times, pool, stop } = self;
         for step in &prepared.steps[steps] {
             let call = Call {
                 step,
                 // All tasks of a launch are done by one kernel.
                 kernel: kernels.get(step.kernel),
-                buffers: self.table[step.slots..].as_ptr(),
+                buffers: table[step.slots..].as_ptr(),
                 dims: prepared.dims[step.dims..].as_ptr(),
                 failed: AtomicBool::new(false),
+                overran: AtomicBool::new(false),
             };
             let timed = times.map(|times| (times, Instant::now()));
             // SAFETY: the pool's ranges are tasks of the step; the rest is the caller's.
@@ -168,8 +182,14 @@ impl Run<'_> {
             if let Some((times, start)) = timed {
                 times.add(step.kernel, start);
             }
-            if call.failed.into_inner() {
-                return Err(OutOfMemory { bytes: step.scratch });
+            if call.failed.load(Relaxed) {
+                return Err(OutOfMemory { bytes: step.scratch }.into());
+            }
+            if guard::is_on() {
+                call.check()?;
+            }
+            if stop() {
+                return Err(Error::Interrupted);
             }
         }
         Ok(())
@@ -184,12 +204,22 @@ struct Call<'a> {
     dims: *const i64,
     /// Whether a thread got no scratch.
     failed: AtomicBool,
+    /// Whether guard bytes behind a thread's scratch were written.
+    overran: AtomicBool,
 }
 
 // SAFETY: threads only read the tables behind the pointers.
 unsafe impl Sync for Call<'_> {}
 
 impl Call<'_> {
+    /// Whether the step wrote outside of its memory, as far as guard bytes show: it is an error.
+    fn check(&self) -> Result<(), Error> {
+        let bytes = self.step.scratch;
+        let scratch = || Some(format!("behind its scratch of {bytes} bytes"));
+        let place = if self.overran.load(Relaxed) { scratch() } else { guard::damage() };
+        place.map_or(Ok(()), |place| Err(Error::Overrun { kernel: self.step.kernel, place }))
+    }
+
     /// # Safety
     /// As [`Frame::launch`]; `lo..hi` are tasks of the step.
     unsafe fn tasks(&self, lo: i64, hi: i64) {
@@ -197,6 +227,9 @@ impl Call<'_> {
             // SAFETY: the caller's.
             Ok(scratch) => unsafe {
                 (self.kernel)(scratch, self.buffers, self.dims, lo, hi);
+                if !scratch::holds(scratch, self.step.scratch) {
+                    self.overran.store(true, Relaxed);
+                }
             },
             Err(_) => self.failed.store(true, Relaxed),
         }
