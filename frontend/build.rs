@@ -4,7 +4,8 @@ use std::path::Path;
 use std::{env, fs};
 
 /// What decides the code that the native library makes of a text.
-const SOURCES: [&str; 4] = ["Cargo.toml", "src/assemble.rs", "src/lower.rs", "src/stage.rs"];
+const SOURCES: [&str; 5] =
+    ["Cargo.toml", "src/assemble.rs", "src/lower.rs", "src/single.rs", "src/stage.rs"];
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

@@ -7,20 +7,27 @@ use std::sync::Arc;
 use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::Role;
+use mithril_ir::nesting::deeper;
 use mithril_ir::op::Class;
 use rustc_hash::FxHasher;
 
 use crate::blocks::{Entry, Settings};
+use crate::identity::{Identity, ParamId, Renewal};
+use crate::init::Start;
 use crate::lower::DimSpec;
-use crate::model::seal::Composite;
+use crate::model::seal::{Composite, Made, Sealed};
 use crate::model::{Model, Source};
 use crate::naming::check_name;
 
-/// A definition with the connections it is to be added with. Cloning is cheap, and adding one twice
-/// gives two blocks of one definition.
+/// A definition with the connections it is to be added with. Cloning is cheap, and clones are the
+/// same object: wherever they are added, they use the same params. [`Block::copy`] gives another
+/// object.
 #[derive(Clone)]
 pub struct Block {
     pub(crate) definition: Arc<Definition>,
+    pub(crate) identity: Identity,
+    /// The param or state that each input of the definition is; of data inputs unused.
+    pub(crate) ids: Arc<[ParamId]>,
     pub(crate) name: Option<Arc<str>>,
     /// Whether gradients compute its inner values again instead of keeping them.
     pub(crate) checkpoint: bool,
@@ -45,13 +52,16 @@ pub struct Terminal {
     pub optional: bool,
     /// Whether it is read in training alone.
     pub in_training: bool,
+    /// Whether it is a mask: a bool array selects, a float array is added. The first call says which,
+    /// unless the model or the compile does.
+    pub mask: bool,
     /// Whether its type follows from those of the other inputs.
     pub ruled: bool,
     /// What a model's author said about it.
     pub dtype: Option<DType>,
     pub shape: Option<Arc<[DimSpec]>>,
     /// How a learned input or a state begins.
-    pub init: Init,
+    pub start: Start,
 }
 
 /// An output of a block.
@@ -60,15 +70,6 @@ pub struct Outlet {
     pub name: Arc<str>,
     /// The number of elements, where it is a list.
     pub list: Option<u32>,
-}
-
-/// The values a learned input or a state begins with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Init {
-    /// Normal, scaled by one over the root of the dim before the last.
-    Normal,
-    Zeros,
-    Ones,
 }
 
 /// What a block computes, apart from where it is used.
@@ -104,7 +105,7 @@ impl Definition {
         }
     }
 
-    pub fn composite(kind: Arc<str>, seal: crate::model::seal::Sealed) -> Definition {
+    pub fn composite(kind: Arc<str>, seal: Sealed) -> Definition {
         let mut hasher = FxHasher::default();
         (&kind, &seal.inputs, &seal.outputs, &seal.composite).hash(&mut hasher);
         Definition {
@@ -116,6 +117,22 @@ impl Definition {
             origin: None,
             composite: Some(seal.composite),
             hash: hasher.finish(),
+        }
+    }
+}
+
+/// Definitions nest as deep as models do: each is let go of before what lies in it, not during that.
+impl Drop for Definition {
+    fn drop(&mut self) {
+        let inside = |definition: &mut Definition| -> Vec<Arc<Definition>> {
+            let parts = definition.composite.as_mut().map(|own| std::mem::take(&mut own.parts));
+            let parts = parts.into_iter().flatten();
+            parts.flat_map(|part| [Some(part.definition), part.gradient]).flatten().collect()
+        };
+        let mut open = inside(self);
+        while let Some(definition) = open.pop() {
+            // Others may still hold it.
+            open.extend(Arc::into_inner(definition).iter_mut().flat_map(inside));
         }
     }
 }
@@ -132,7 +149,7 @@ impl PartialEq for Definition {
             && same_origin()
             && self.inputs == other.inputs
             && self.outputs == other.outputs
-            && self.composite == other.composite
+            && deeper(|| self.composite == other.composite)
     }
 }
 
@@ -145,13 +162,41 @@ impl Hash for Definition {
 }
 
 impl Block {
-    pub(crate) fn new(definition: Definition) -> Block {
-        Block::from_definition(Arc::new(definition))
+    /// A new object of this definition, without name and connections.
+    pub(crate) fn new(definition: impl Into<Arc<Definition>>) -> Block {
+        let (definition, identity) = (definition.into(), Identity::new());
+        let inputs = 0..definition.inputs.len() as u32;
+        Block {
+            identity,
+            ids: inputs.map(|input| ParamId { block: identity, input }).collect(),
+            definition,
+            name: None,
+            checkpoint: false,
+            gradient: None,
+            given: Vec::new(),
+        }
     }
 
-    /// A block without name and connections.
-    pub(crate) fn from_definition(definition: Arc<Definition>) -> Block {
-        Block { definition, name: None, checkpoint: false, gradient: None, given: Vec::new() }
+    /// The model that was sealed, as a block.
+    pub(crate) fn composite(kind: Arc<str>, identity: Identity, sealed: Sealed) -> Block {
+        let ids = sealed.ids.as_slice().into();
+        let block = Block::new(Definition::composite(kind, sealed));
+        Block { identity, ids, ..block }
+    }
+
+    /// Another block of the same definition, name and connections, with params of its own. What is
+    /// shared inside it is shared inside the copy.
+    pub fn copy(&self) -> Block {
+        self.renewed(&mut Renewal::default())
+    }
+
+    /// The same block as another object, whose identities are these.
+    pub(crate) fn renewed(&self, renewal: &mut Renewal) -> Block {
+        Block {
+            identity: renewal.identity(self.identity),
+            ids: self.ids.iter().map(|id| renewal.param(*id)).collect(),
+            ..self.clone()
+        }
     }
 
     /// The kind: `Linear`, or the class of a model.
@@ -263,18 +308,17 @@ impl Block {
                 .expected("the names of inputs with `_gradient` behind")
                 .err();
         }
-        self.gradient = Some(gradient.whole()?);
-        if self.definition.composite.is_none() {
-            self.definition = self.whole()?;
-        }
+        self.gradient = Some(gradient.whole()?.definition);
+        let whole = self.whole()?;
+        (self.definition, self.ids) = (whole.definition, whole.ids);
         Ok(self)
     }
 
-    /// The definition as that of a model, which primitives are put into.
-    fn whole(&self) -> Result<Arc<Definition>> {
+    /// The block as a model, which primitives are put into.
+    fn whole(&self) -> Result<Block> {
         match self.definition.composite {
-            Some(_) => Ok(self.definition.clone()),
-            None => Ok(Model::from_block(self)?.block()?.definition),
+            Some(_) => Ok(self.clone()),
+            None => Model::from_block(self)?.block(),
         }
     }
 
@@ -335,6 +379,8 @@ impl Block {
         self.connect([(name, from)])
     }
 
+    /// The terminal of this name; of a composite also the one that a block inside learns or keeps
+    /// under it, where there is one alone. Errors: "Terminal not found".
     fn terminal_name(&self, name: &str) -> Result<Arc<str>> {
         let definition = &self.definition;
         let inputs = definition.inputs.iter().map(|t| &t.name);
@@ -342,13 +388,34 @@ impl Block {
         if let Some(found) = all.clone().find(|n| &***n == name) {
             return Ok(found.clone());
         }
+        let own = |path: &&Arc<str>| path.rsplit_once('.').is_some_and(|(_, own)| own == name);
+        let inside: Vec<&Arc<str>> = all.clone().filter(own).collect();
+        if let [only] = inside[..] {
+            return Ok(only.clone());
+        }
         let mut error = Diagnostic::new(format!(
             "Terminal not found: {} has no terminal `{name}`",
             self.describe()
         ));
+        if let [first, ..] = inside[..] {
+            let several = format!("one of {}, which blocks inside have", quoted(&inside));
+            return error.expected(several).hint(format!("{{\"{first}\": …}} as keywords")).err();
+        }
         error.hint = did_you_mean(name, all.clone().map(|n| &**n));
         let shown: Vec<&Arc<str>> = all.by_ref().filter(|n| !n.contains('.')).collect();
         error.expected(quoted(&shown)).err()
+    }
+
+    /// The named values that the blocks inside make, each with the name of its block.
+    pub(crate) fn made(&self) -> Vec<(Arc<str>, Arc<str>)> {
+        let Some(inside) = &self.definition.composite else { return Vec::new() };
+        let made = inside.nets.iter().filter_map(|net| match (&net.name, &net.from) {
+            (Some(name), Made::Part { part, .. }) => {
+                Some((name.clone(), inside.parts[*part as usize].name.clone()))
+            }
+            (None, _) | (_, Made::Input(_) | Made::Value(_)) => None,
+        });
+        made.collect()
     }
 
     /// "`Linear`" or "`Linear` called `fc`".

@@ -1,7 +1,7 @@
 //! From a block to source for a framework, or to native code: every stage a line.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
@@ -9,20 +9,29 @@ use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Function, Module, Role, Value};
 use mithril_ir::loc::Loc;
-use mithril_ir::shape::{Guard, Shape, Type};
+use mithril_ir::shape::{Guard, Type};
 use mithril_ir::tensor::Tensor;
+use mithril_kernels::program;
 use mithril_passes::bisect::{self, Culprit};
+use mithril_passes::cost::blocks::BlockCost;
 use mithril_passes::explain::{self, Explanation};
+use mithril_passes::indexed::{Indexed, indexed_as};
 use mithril_passes::pipeline::Effort;
 use mithril_passes::specialise::given::Shapes;
-use mithril_source::python::{self, Framework, Source};
+use mithril_source::python::{self, Framework, Random, Source};
+use rustc_hash::FxHashMap;
 
-use crate::block::{Block, Init};
-use crate::lower::{self, DimSpec, Mode, lower};
+use crate::block::Block;
+use crate::cost;
+use crate::init::{Init, Start};
+use crate::lower::{self, DimSpec, Lowered, lower_or_try, open_dtypes};
 use crate::native::{Native, Planning, Tier};
 
+mod cache;
+pub mod open;
 mod recipe;
 
+use open::{Needs, Open, Waits};
 use recipe::{Recipe, Watch, native, simplify, with_outputs};
 
 /// Where a compiled model runs.
@@ -66,12 +75,6 @@ impl Target {
         }
     }
 
-    /// Whether it runs what kernels are made for, which takes known ranks and params of known
-    /// sizes.
-    fn is_native(self) -> bool {
-        matches!(self, Target::Cpu | Target::C)
-    }
-
     /// The framework whose arrays it takes and gives.
     pub fn arrays(self) -> Framework {
         match self {
@@ -94,6 +97,8 @@ pub struct CompileOptions {
     pub cache: bool,
     /// What the first calls of native code run.
     pub tier: Tier,
+    /// The processor that native code is made for, by name; none for what MITHRIL_CPU says.
+    pub cpu: Option<String>,
     /// Named terminals and paths of blocks whose values are results too.
     pub keep: Vec<String>,
     /// The same of those that are looked at alone, which have no gradients.
@@ -102,11 +107,25 @@ pub struct CompileOptions {
     pub differentiate: Option<String>,
     /// Whether the gradients are written down for a target that could take them itself.
     pub own_gradients: bool,
+    /// Where the random numbers of Python source come from. Native code draws the exact bits.
+    pub random: Random,
     /// The bytes that a call of native code may work with, if there is such a bound: gradients
     /// compute again what does not fit.
     pub memory_budget: Option<u64>,
     /// Where the inner values of native code lie.
     pub planning: Planning,
+    /// Which integers that index an axis are checked.
+    pub checks: Checks,
+}
+
+/// Where a call reads the integers that index an axis, to check them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Checks {
+    None,
+    /// In the processor's memory; not on devices, nor while a call is traced.
+    #[default]
+    Host,
+    All,
 }
 
 impl CompileOptions {
@@ -119,12 +138,15 @@ impl CompileOptions {
             stem: "model".into(),
             cache: false,
             tier: Tier::default(),
+            cpu: None,
             keep: Vec::new(),
             watched: Vec::new(),
             differentiate: None,
             own_gradients: false,
+            random: Random::default(),
             memory_budget: None,
             planning: Planning::default(),
+            checks: Checks::default(),
         })
     }
 }
@@ -141,8 +163,12 @@ pub struct Program {
     pub module: Module,
     /// Equalities of dims to be checked at each call.
     pub guards: Vec<Guard>,
+    /// The inputs whose elements are checked at each call.
+    pub indexed: Vec<Indexed>,
     /// How long each stage took, in their order.
     pub timings: Vec<(&'static str, Duration)>,
+    /// The named values that blocks of the model make, each with its block.
+    pub inner: Vec<(Arc<str>, Arc<str>)>,
     recipe: Recipe,
     /// The model's functions, and the shapes that were given later.
     logical: (Module, Shapes),
@@ -153,18 +179,8 @@ pub struct Program {
 pub enum Code {
     Source(Source),
     Native(Box<Native>),
-    /// Nothing yet: native code is for known ranks and params of known sizes. [`Program::settle`]
-    /// makes a program that has code of what was to be compiled.
-    Open(Box<(Block, CompileOptions)>),
-}
-
-/// What native code is made for, where a model leaves it open.
-#[derive(Clone, Debug, Default)]
-pub struct Settled {
-    /// Dims of inputs: their number, and what is known of each.
-    pub inputs: Vec<(String, Vec<DimSpec>)>,
-    /// Shapes of params and states.
-    pub sizes: Vec<(String, Shape)>,
+    /// None yet: ranks or sizes that it needs are not known.
+    Open(Box<Open>),
 }
 
 /// An argument of a program.
@@ -173,9 +189,15 @@ pub struct Argument {
     pub name: Arc<str>,
     pub role: Role,
     pub ty: Type,
-    pub init: Init,
+    /// How it begins; the argument that says its fan is `beside`.
+    pub start: Start,
+    pub beside: Option<Arc<str>>,
+    /// Whether its dtype is that of a call's array: an array of another dtype needs another program.
+    pub chosen: bool,
     /// The blocks that read it.
     pub readers: Loc,
+    /// Whether integers of every dtype are taken: nobody has said which.
+    pub any_integer: bool,
 }
 
 /// A result of a program; the next value of a state, where `state` says so.
@@ -186,25 +208,11 @@ pub struct Output {
     pub state: Option<Arc<str>>,
 }
 
-/// How the elements of a new array are drawn.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Draw {
-    Constant(f64),
-    /// With this standard deviation, around zero.
-    Normal(f64),
-}
-
 impl Argument {
-    /// What an array of these sizes begins with.
-    pub fn draw(&self, sizes: &[i64]) -> Draw {
-        match self.init {
-            Init::Zeros => Draw::Constant(0.0),
-            Init::Ones => Draw::Constant(1.0),
-            Init::Normal => {
-                let fan = sizes.len().checked_sub(2).map_or(1, |at| sizes[at]);
-                Draw::Normal((fan.max(1) as f64).sqrt().recip())
-            }
-        }
+    /// Whether a target that has this dtype in its place takes integers of other dtypes: nobody has
+    /// said which, or the target lacks the one that was said.
+    pub fn takes_any_integer(&self, held: DType) -> bool {
+        self.any_integer || (self.ty.dtype.is_int() && held != self.ty.dtype)
     }
 
     /// The sizes, where all are known.
@@ -218,124 +226,129 @@ impl Argument {
 /// Compiles a block: to `forward`, and where the target cannot differentiate and the mode is
 /// training, to its gradients too.
 ///
-/// Errors: those of lowering; "Backend does not support operation …".
+/// A program that needs ranks which the options leave open waits for them, see [`Program::waits`].
+///
+/// Errors: those of lowering that no ranks mend; "Backend does not support operation …".
 pub fn compile(block: &Block, options: &CompileOptions) -> Result<Arc<Program>> {
-    if !options.cache {
-        return fresh(block, options).map(Arc::new);
-    }
-    let key = Key::of(block, options);
-    let lock = || CACHE.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, kept)) = lock().iter().find(|(k, _)| *k == key) {
-        return Ok(kept.clone());
-    }
-    let program = Arc::new(fresh(block, options)?);
-    let mut cache = lock();
-    if cache.len() == CACHED {
-        cache.remove(0);
-    }
-    cache.push((key, program.clone()));
-    Ok(program)
-}
-
-/// What decides a program.
-#[derive(PartialEq)]
-struct Key {
-    block: Block,
-    name: Option<String>,
-    constants: Vec<(String, Tensor)>,
-    /// All other options as text, which shortens constants.
-    rest: String,
-}
-
-impl Key {
-    fn of(block: &Block, options: &CompileOptions) -> Key {
-        let mut rest = options.clone();
-        Key {
-            block: block.clone(),
-            name: block.name().map(String::from),
-            constants: std::mem::take(&mut rest.lower.constant_keys),
-            rest: format!("{rest:?}"),
-        }
+    match options.cache {
+        true => cache::kept(block, options, || fresh(block, options)),
+        false => fresh(block, options).map(Arc::new),
     }
 }
-
-static CACHE: Mutex<Vec<(Key, Arc<Program>)>> = Mutex::new(Vec::new());
-/// How many programs are kept, the latest.
-const CACHED: usize = 64;
 
 fn fresh(block: &Block, options: &CompileOptions) -> Result<Program> {
     let mut watch = Watch::default();
-    let inits = inits(block);
-    let logical = watch.time("lower", || lower(block, &options.lower))?;
-    let logical = with_outputs(logical, options)?;
-    let name: Arc<str> = block.name().unwrap_or(block.kind()).into();
-    let training = options.lower.mode == Mode::Training;
-    let mut recipe = Recipe {
-        target: options.target,
-        stem: options.stem.as_str().into(),
-        effort: options.effort.clone(),
-        training,
-        own_gradients: options.own_gradients,
-        memory_budget: options.memory_budget,
-        planning: options.planning,
-        tier: options.tier,
+    let finish = |module| {
+        let logical = with_outputs(module, options)?;
+        program::fits(&logical)?;
+        Ok(logical)
     };
-    if options.target.is_native() && is_open(&logical)? {
-        let origin = (logical.clone(), Shapes::default());
-        let code = Code::Open(Box::new((block.clone(), options.clone())));
-        return finished(name, &inits, (logical, origin), code, recipe, watch);
-    }
-    let (module, code) = match options.target {
-        Target::Framework(framework) => {
-            let (module, _) = simplify(&logical, &recipe, Shapes::default(), &mut watch)?;
-            let names = python::Options { summary: name.to_string(), stem: options.stem.clone() };
-            let source = watch.time("emit", || python::emit(&module, framework, &names))?;
-            (module, Code::Source(source))
+    let lowered = watch.time("lower", || lower_or_try(block, &options.lower, &finish))?;
+    let mut recipe = Recipe::of(block, options);
+    let dtypes = open_dtypes(block, &options.lower)?;
+    let made = match lowered {
+        Lowered::Complete(logical) => {
+            code(block, options, &logical, (&mut recipe, &dtypes), &mut watch)
+                .map(|(module, code)| (module, logical, code))?
         }
-        Target::Cpu | Target::C => native(&logical, &mut recipe, Shapes::default(), &mut watch)?,
+        Lowered::NeedsRanks(trial) => {
+            let waits = open::trial_waits(&trial, options.target, dtypes)?;
+            (trial.module.clone(), trial.module, open(block, options, waits))
+        }
     };
-    finished(name, &inits, (module, (logical, Shapes::default())), code, recipe, watch)
+    let (module, logical, code) = made;
+    let name: Arc<str> = block.name().unwrap_or(block.kind()).into();
+    let functions = (module, (logical, Shapes::default()));
+    let mut program = finished(name, &starts(block), functions, code, recipe, watch)?;
+    program.inner = block.made();
+    if let Some(Waits::Inputs(Needs { ranks, trial: true, .. })) = program.waits().cloned() {
+        open::forget_ranks(&mut program, &ranks);
+    }
+    Ok(program.with_chosen(&options.lower.chosen))
 }
 
-/// Whether a rank, or a size of what is learned or kept, is not known.
-fn is_open(module: &Module) -> Result<bool> {
-    let entry = entry(module)?;
-    Ok(entry.arguments().any(|(value, argument)| {
-        let shape = &entry.ty(value).shape;
-        let lasts = matches!(argument.role, Role::Param | Role::State);
-        shape.lead.is_some() || (lasts && shape.as_fixed().is_none())
-    }))
+fn open(block: &Block, options: &CompileOptions, waits: Waits) -> Code {
+    Code::Open(Box::new(Open { block: block.clone(), options: options.clone(), waits }))
 }
+
+/// The code of a model's functions, and what it is made from; none where ranks, sizes or the dtypes of
+/// these inputs, which it needs, are not known.
+fn code(
+    block: &Block,
+    options: &CompileOptions,
+    logical: &Module,
+    (recipe, dtypes): (&mut Recipe, &[Arc<str>]),
+    watch: &mut Watch,
+) -> Result<(Module, Code)> {
+    let Target::Framework(framework) = options.target else {
+        return match open::native_waits(logical, dtypes)? {
+            Some(waits) => Ok((logical.clone(), open(block, options, waits))),
+            None => native(logical, recipe, Shapes::default(), watch),
+        };
+    };
+    if !dtypes.is_empty() {
+        let needs = Needs { dtypes: dtypes.into(), ..Needs::default() };
+        return Ok((logical.clone(), open(block, options, Waits::Inputs(needs))));
+    }
+    let names = python::Options {
+        summary: block.name().unwrap_or(block.kind()).to_string(),
+        stem: options.stem.clone(),
+        random: options.random,
+    };
+    let source = simplify(logical, recipe, Shapes::default(), watch).and_then(|(module, _)| {
+        let source = watch.time("emit", || python::emit(&module, framework, &names))?;
+        Ok((module, Code::Source(source)))
+    });
+    source.or_else(|error| {
+        let waits = open::source_waits(logical, error)?;
+        Ok((logical.clone(), open(block, options, waits)))
+    })
+}
+
+/// How an argument begins, and the argument beside it whose shape says its fan.
+type Beginning = (Start, Option<Arc<str>>);
 
 fn finished(
     name: Arc<str>,
-    inits: &dyn Fn(&str) -> Init,
+    starts: &dyn Fn(&str) -> Beginning,
     (module, logical): (Module, (Module, Shapes)),
     code: Code,
     recipe: Recipe,
     watch: Watch,
 ) -> Result<Program> {
     let entry = entry(&module)?.clone();
-    let arguments = entry.arguments().map(|(value, arg)| Argument {
-        name: arg.name.clone(),
-        role: arg.role,
-        ty: entry.ty(value).clone(),
-        init: inits(&arg.name),
-        readers: readers(&entry, value),
+    let arguments = entry.arguments().map(|(value, arg)| {
+        let (start, beside) = starts(&arg.name);
+        Argument {
+            name: arg.name.clone(),
+            role: arg.role,
+            ty: entry.ty(value).clone(),
+            start,
+            beside,
+            chosen: false,
+            readers: readers(&entry, value),
+            any_integer: recipe.any_integers.contains(&arg.name),
+        }
     });
     let results = entry.results.iter().map(|result| Output {
         name: result.name.clone(),
         ty: entry.ty(result.value).clone(),
         state: result.state.clone(),
     });
+    let indexed = match (&code, recipe.checks) {
+        (Code::Open(_), _) | (_, Checks::None) => Vec::new(),
+        (Code::Source(_) | Code::Native(_), _) => indexed_as(&logical.0, &module)?,
+    };
     Ok(Program {
         name,
+        indexed,
         arguments: arguments.collect(),
         results: results.collect(),
         guards: entry.guards.clone(),
         timings: watch.stages,
         code,
         module,
+        inner: Vec::new(),
         recipe,
         logical,
     })
@@ -349,6 +362,19 @@ fn readers(function: &Function, value: Value) -> Loc {
 }
 
 impl Program {
+    /// The program, whose arguments of these names have their dtypes from a call.
+    fn with_chosen(mut self, chosen: &[String]) -> Program {
+        for argument in &mut self.arguments {
+            argument.chosen = chosen.iter().any(|name| **name == *argument.name);
+        }
+        self
+    }
+
+    /// Which inputs are read to be checked.
+    pub fn checks(&self) -> Checks {
+        self.recipe.checks
+    }
+
     /// The source, if it was compiled to some.
     pub fn source(&self) -> Option<&Source> {
         match &self.code {
@@ -364,53 +390,38 @@ impl Program {
             Code::Source(_) | Code::Open(_) => None,
         }
     }
-
-    /// Nothing, for a program that has code.
-    ///
-    /// Errors: it is open.
-    pub fn settled(&self) -> Result<()> {
-        match self.code {
-            Code::Source(_) | Code::Native(_) => Ok(()),
-            Code::Open(_) => {
-                Diagnostic::new("native code is for known ranks and params of known sizes")
-                    .got(format!("{}, whose inputs have no shapes", self.name))
-                    .hint("give the shapes of the inputs, or evaluate it once")
-                    .err()
-            }
-        }
-    }
-
-    /// An open program with native code for these ranks and sizes: its model is lowered again, so
-    /// that all checks of known ranks are made.
-    ///
-    /// Errors: shapes that do not fit; those of [`compile`]; a program that is not open.
-    pub fn settle(&self, settled: &Settled) -> Result<Program> {
-        let Code::Open(origin) = &self.code else {
-            return Diagnostic::new("the program has code already").err();
-        };
-        let (block, mut options) = (&origin.0, origin.1.lower.clone());
-        options.shapes.extend(settled.inputs.iter().cloned());
-        let shapes = Shapes { args: settled.sizes.clone(), symbols: Vec::new() };
-        let (mut watch, mut recipe) = (Watch::default(), self.recipe.clone());
-        let logical = watch.time("lower", || lower(block, &options)).map_err(at_a_call)?;
-        let logical = with_outputs(logical, &origin.1)?;
-        let (module, code) = native(&logical, &mut recipe, shapes.clone(), &mut watch)?;
-        let module = (module, (logical, shapes));
-        finished(self.name.clone(), &inits(block), module, code, recipe, watch)
-    }
-}
-
-/// An error of shapes that come with a call.
-fn at_a_call(mut error: Box<Diagnostic>) -> Box<Diagnostic> {
-    error.what = error.what.replacen(" during compilation", "", 1);
-    error
 }
 
 impl Program {
+    /// What each block of the model costs in one forward pass, for the shapes it was compiled for;
+    /// `shapes` and `dims` give those that it left open.
+    ///
+    /// Errors: inputs and dims that the model has not; shapes that do not fit; ranks that are not
+    /// known.
+    pub fn cost(
+        &self,
+        shapes: &[(String, Vec<DimSpec>)],
+        dims: &[(String, i64)],
+    ) -> Result<Vec<BlockCost>> {
+        // What a mask costs does not depend on its dtype.
+        if !matches!(self.waits(), Some(Waits::Inputs(Needs { trial: false, .. }))) {
+            self.functions()?;
+        }
+        let (module, known) = &self.logical;
+        let mut given = known.clone();
+        for (name, dims) in shapes {
+            given.args.retain(|(own, _)| own != name);
+            given.args.push((name.clone(), lower::shape(name, dims)?));
+        }
+        given.symbols.extend(dims.iter().map(|(name, size)| (name.clone(), Dim::Const(*size))));
+        cost::of_functions(module, given)
+    }
+
     /// What rewriting has done: which rules fired, where, and what each is worth.
     ///
-    /// Errors: those of compiling.
+    /// Errors: those of compiling; ranks that are not known.
     pub fn explain(&self) -> Result<Explanation> {
+        self.functions()?;
         let (module, shapes) = &self.logical;
         let (target, gradients) = self.recipe.destination(module)?;
         explain::explain(module, shapes, target, gradients, &self.recipe.effort)
@@ -419,8 +430,9 @@ impl Program {
     /// The pass, and its rule, after which the model's functions give other numbers than before, as
     /// the reference evaluator runs them on `args`: more than `tolerance` apart.
     ///
-    /// Errors: those of compiling; arguments that do not fit.
+    /// Errors: those of compiling; ranks that are not known; arguments that do not fit.
     pub fn bisect(&self, args: &[Tensor], tolerance: f64) -> Result<Option<Culprit>> {
+        self.functions()?;
         let (module, shapes) = &self.logical;
         self.recipe.destination(module)?;
         let pipeline = |without: &[String]| {
@@ -439,14 +451,13 @@ fn entry(module: &Module) -> Result<&Arc<Function>> {
     }
 }
 
-/// How each input begins, by name.
-fn inits(block: &Block) -> impl Fn(&str) -> Init {
-    let known: Vec<(Arc<str>, Init)> =
-        (block.inputs().iter()).map(|t| (t.name.clone(), t.init)).collect();
-    move |name| {
-        let found = known.iter().find(|(n, _)| **n == *name);
-        found.map_or(Init::Normal, |(_, init)| *init)
-    }
+/// How each input begins, by name, and the input that says its fan.
+fn starts(block: &Block) -> impl Fn(&str) -> (Start, Option<Arc<str>>) {
+    let inputs = block.inputs();
+    let beside = |start: &Start| start.beside.map(|at| inputs[at as usize].name.clone());
+    let known: FxHashMap<Arc<str>, (Start, Option<Arc<str>>)> =
+        (inputs.iter()).map(|t| (t.name.clone(), (t.start.clone(), beside(&t.start)))).collect();
+    move |name| known.get(name).cloned().unwrap_or_else(|| (Init::Scaled.into(), None))
 }
 
 /// The stem of a target's generated files at this path, which was given by the setting of this

@@ -1,10 +1,13 @@
-//! What a model costs, before it is compiled.
+//! What a model costs, before it is compiled and after.
 
 use mithril_ir::diagnostic::Result;
+use mithril_ir::graph::Module;
 use mithril_passes::cost::blocks::{BlockCost, of_blocks};
 use mithril_passes::driver::Driver;
 use mithril_passes::inline::Inline;
 use mithril_passes::pipeline::Pipeline;
+use mithril_passes::specialise::Specialise;
+use mithril_passes::specialise::given::Shapes;
 
 use crate::block::Block;
 use crate::lower::{Options, lower};
@@ -14,8 +17,16 @@ use crate::lower::{Options, lower};
 ///
 /// Errors: those of [`lower`](crate::lower()).
 pub fn cost(block: &Block, options: &Options) -> Result<Vec<BlockCost>> {
-    let module = lower(block, options)?;
-    let (module, _) = Driver::default().run(&Pipeline::default().then(Inline::ALL), &module)?;
+    of_functions(&lower(block, options)?, Shapes::default())
+}
+
+/// The same of a model's functions, for these shapes of arguments and sizes of dims.
+///
+/// Errors: names that the functions have not; shapes that do not fit.
+pub fn of_functions(module: &Module, shapes: Shapes) -> Result<Vec<BlockCost>> {
+    let specialise = Specialise { shapes, ..Specialise::default() };
+    let pipeline = Pipeline::default().then(specialise).then(Inline::ALL);
+    let (module, _) = Driver::default().run(&pipeline, module)?;
     match module.entry() {
         Some(function) => of_blocks(function),
         None => Ok(Vec::new()),

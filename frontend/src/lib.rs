@@ -38,12 +38,17 @@ pub mod calibration;
 pub mod compile;
 pub mod cost;
 mod files;
+mod identity;
+pub mod init;
+pub mod kinds;
 pub mod literal;
 mod load;
 pub mod lower;
 pub mod model;
 mod naming;
 pub mod native;
+pub mod page;
+pub mod params;
 #[cfg(feature = "python")]
 mod python;
 mod save;
@@ -52,13 +57,14 @@ pub mod stub;
 pub mod summary;
 pub mod train;
 
-pub use block::{Block, Init, Outlet, Terminal};
+pub use block::{Block, Outlet, Terminal};
 pub use literal::Literal;
 pub use lower::{DimSpec, Mode, Options, lower};
 pub use mithril_ir::diagnostic::{Diagnostic, Result};
 pub use model::{Connection, IoKey, Model, Source};
+pub use naming::renamed as renamed_params;
 pub use setting::Setting;
-pub use train::{Loss, Select, TrainModel};
+pub use train::{Loss, Select, TrainModel, WEIGHT};
 
 /// The version of Mithril, as Python and the commands print it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -1,11 +1,13 @@
 //! Constant values given to terminals.
 
+use mithril_ir::diagnostic::Diagnostic;
 use mithril_ir::dtype::DType;
 use mithril_ir::scalar::round;
 use mithril_ir::tensor::Tensor;
 
-/// A constant. A *weak* one, such as a plain number, takes the dtype of the operands it meets;
-/// an array keeps its own.
+/// A constant. A *weak* one, such as a plain number, takes the dtype of the operands it meets.
+/// An array keeps its own, but integers become floats where floats are read, if each float is
+/// exactly the integer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Literal {
     pub tensor: Tensor,
@@ -33,35 +35,64 @@ impl Literal {
         }
     }
 
-    /// The value in this dtype; `None` where it has none: an integer out of its range, a fraction
-    /// as an integer, a truth value as a number, an array of another dtype.
+    /// The value in this dtype; `None` where it has none: an integer that the dtype does not hold
+    /// exactly, a fraction as an integer, a truth value as a number, an array of another dtype that
+    /// is not of integers.
     pub fn in_dtype(&self, dtype: DType) -> Option<Tensor> {
         let own = self.tensor.dtype();
         if own == dtype {
             return Some(self.tensor.clone());
         }
-        if !self.weak || own == DType::Bool || dtype == DType::Bool {
+        if own == DType::Bool || dtype == DType::Bool {
             return None;
         }
         let shape = self.tensor.shape().to_vec();
-        if own.is_int() {
-            if !self.is_in_range(dtype) {
-                return None;
-            }
-            return Some(Tensor::from_i64s(dtype, shape, &self.tensor.to_i64s()));
+        if own.is_int() && (self.weak || dtype.is_float()) {
+            return self.in_number_dtype(dtype, shape);
+        }
+        if !self.weak {
+            return None;
         }
         dtype.is_float().then(|| Tensor::from_f64s(dtype, shape, &self.tensor.to_f64s()))
     }
 
-    /// Whether these integers are integers of `dtype` too; floats take any, rounded.
-    pub fn is_in_range(&self, dtype: DType) -> bool {
-        if !dtype.is_int() {
-            return true;
-        }
+    /// Why it has no value in the dtype of the terminal that reads it.
+    pub fn misfit(&self, terminal: &str, dtype: DType) -> Diagnostic {
         let own = self.tensor.dtype();
-        let (least, greatest) = round::int_range(dtype);
+        let what =
+            Diagnostic::new(format!("the value {} of `{terminal}` is no {dtype}", self.text()));
+        if own.is_int() && dtype.is_float() {
+            return what
+                .got("an integer that is rounded")
+                .expected(format!("integers that {dtype} holds exactly"))
+                .hint("write it as a float, which may be rounded: `16777217.0`");
+        }
+        if self.weak && own.is_int() && dtype.is_int() {
+            let (least, greatest) = round::int_range(dtype);
+            return what
+                .got("an integer out of range")
+                .expected(format!("{least} to {greatest}: integers do not wrap silently"))
+                .hint("cast the other operands to a wider dtype with `Cast`");
+        }
+        what.got(own)
+            .expected(format!("{dtype}, as the other operands: nothing is promoted silently"))
+            .hint(own.conversion(&|other| other.is_like(dtype)))
+    }
+
+    /// These integers as numbers of `dtype`, if it holds each of them exactly.
+    fn in_number_dtype(&self, dtype: DType, shape: Vec<usize>) -> Option<Tensor> {
+        let own = self.tensor.dtype();
         let values = self.tensor.to_i64s();
-        values.iter().all(|v| (least..=greatest).contains(&round::wide(own, *v)))
+        let mut wide = values.iter().map(|v| round::wide(own, *v));
+        if dtype.is_float() {
+            let floats = wide.clone().map(|v| round::from_int(dtype, v)).collect::<Vec<f64>>();
+            // Infinity, for what is beyond the dtype, saturates to an integer that differs.
+            let exact = wide.zip(&floats).all(|(v, float)| *float as i128 == v);
+            return exact.then(|| Tensor::from_f64s(dtype, shape, &floats));
+        }
+        let (least, greatest) = round::int_range(dtype);
+        let fits = wide.all(|v| (least..=greatest).contains(&v));
+        fits.then(|| Tensor::from_i64s(dtype, shape, &values))
     }
 
     /// As a person would write it: `2.0`, `[1, 2, …]`.

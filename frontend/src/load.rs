@@ -6,13 +6,16 @@ use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::Role;
 use mithril_ir::tensor::Tensor;
+use rustc_hash::FxHashMap;
 use serde_json::Value;
 
-use crate::block::{Block, Definition, Outlet, Terminal};
+use crate::block::{Block, Outlet, Terminal};
 use crate::blocks;
+use crate::identity::{Identity, ParamId};
 use crate::literal::Literal;
 use crate::lower::DimSpec;
 use crate::model::graph::{Child, Graph, Port, Wire, Writer};
+use crate::model::readers::is_learned;
 use crate::model::seal::seal;
 use crate::naming::check_name;
 use crate::save::VERSION;
@@ -39,7 +42,7 @@ impl Block {
             let block = reader.definition(definition)?;
             reader.blocks.push(block);
         }
-        reader.block(&value["root"])
+        reader.block(&value["root"], &mut Shared::default())
     }
 }
 
@@ -79,15 +82,54 @@ fn dtype(value: &Value) -> Result<DType> {
     text(value)?.parse().map_err(|()| wrong("a dtype", value))
 }
 
+/// What the blocks of one definition share, by its number.
+#[derive(Default)]
+struct Shared(FxHashMap<u64, Identity>);
+
+impl Shared {
+    fn identity(&mut self, number: &Value) -> Result<Identity> {
+        match number {
+            Value::Null => Ok(Identity::new()),
+            _ => match number.as_u64() {
+                Some(number) => Ok(*self.0.entry(number).or_default()),
+                None => Err(wrong("a number, or null", number)),
+            },
+        }
+    }
+
+    /// Makes a block the object that has these params and states.
+    fn set(&mut self, block: &mut Block, numbers: &Value) -> Result<()> {
+        let mut given = array(numbers)?.iter();
+        let mut next = || match given.next() {
+            Some(number) => self.identity(number),
+            None => Err(wrong("a number for the block and each of its params", numbers)),
+        };
+        block.identity = next()?;
+        let mut ids = block.ids.to_vec();
+        for (id, terminal) in ids.iter_mut().zip(block.inputs()) {
+            if is_learned(terminal.role) {
+                *id = ParamId { block: next()?, input: 0 };
+            }
+        }
+        block.ids = ids.into();
+        Ok(())
+    }
+}
+
 impl Reader {
-    fn block(&self, value: &Value) -> Result<Block> {
+    fn block(&self, value: &Value, shared: &mut Shared) -> Result<Block> {
         let at = index(&value["definition"], self.blocks.len())?;
-        let mut block = self.blocks[at as usize].clone();
+        // Those that say nothing else are different objects.
+        let mut block = self.blocks[at as usize].copy();
         if value["checkpoint"].as_bool() == Some(true) {
             block = block.checkpointed()?;
         }
         if !value["gradient"].is_null() {
-            block = block.with_gradient(&self.block(&value["gradient"])?)?;
+            block =
+                block.with_gradient(&self.block(&value["gradient"], &mut Shared::default())?)?;
+        }
+        if !value["shares"].is_null() {
+            shared.set(&mut block, &value["shares"])?;
         }
         match &value["name"] {
             Value::Null => Ok(block),
@@ -99,9 +141,10 @@ impl Reader {
         let Some(name) = value["block"].as_str() else {
             return self.model(value);
         };
+        let mut shared = Shared::default();
         let given = value["settings"].as_object().into_iter().flatten();
         let given: Vec<(&str, Setting)> = given
-            .map(|(name, value)| Ok((name.as_str(), self.setting(value)?)))
+            .map(|(name, value)| Ok((name.as_str(), self.setting(value, &mut shared)?)))
             .collect::<Result<_>>()?;
         blocks::build(name, Vec::new(), given)
     }
@@ -117,8 +160,9 @@ impl Reader {
             }
             graph.wires.push(wire);
         }
+        let mut shared = Shared::default();
         for value in array(&value["parts"])? {
-            let child = self.child(&mut graph, value)?;
+            let child = self.child(&mut graph, value, &mut shared)?;
             graph.children.push(child);
         }
         // What is read and made by nothing is an input, and an input has a name.
@@ -133,11 +177,11 @@ impl Reader {
         let standard = &value["standard"];
         graph.standard =
             (optional_index(&standard[0], count)?, optional_index(&standard[1], count)?);
-        Ok(Block::new(Definition::composite(graph.kind.clone(), seal(&graph)?)))
+        Ok(Block::composite(graph.kind.clone(), graph.identity, seal(&graph)?))
     }
 
-    fn child(&self, graph: &mut Graph, value: &Value) -> Result<Child> {
-        let block = self.block(&value["block"])?;
+    fn child(&self, graph: &mut Graph, value: &Value, shared: &mut Shared) -> Result<Child> {
+        let block = self.block(&value["block"], shared)?;
         let definition = block.definition.clone();
         let terminals = definition.inputs.iter();
         let inputs = terminals.map(|terminal| port(graph, terminal, &value["inputs"]));
@@ -150,7 +194,7 @@ impl Reader {
         Ok(Child { block, inputs, outputs, fold })
     }
 
-    fn setting(&self, value: &Value) -> Result<Setting> {
+    fn setting(&self, value: &Value, shared: &mut Shared) -> Result<Setting> {
         Ok(match value {
             Value::Null => Setting::None,
             Value::Bool(v) => Setting::Bool(*v),
@@ -160,13 +204,13 @@ impl Reader {
             },
             Value::String(v) => v.as_str().into(),
             Value::Array(items) => {
-                let items = items.iter().map(|v| self.setting(v));
+                let items = items.iter().map(|v| self.setting(v, shared));
                 Setting::List(items.collect::<Result<_>>()?)
             }
             Value::Object(object) => match object.iter().next() {
                 Some((key, inner)) => match key.as_str() {
-                    "checkpoint" | "definition" | "gradient" | "name" => {
-                        Setting::Block(self.block(value)?)
+                    "checkpoint" | "definition" | "gradient" | "name" | "shares" => {
+                        Setting::Block(self.block(value, shared)?)
                     }
                     "float" => {
                         let v = text(inner)?.parse();
@@ -175,7 +219,7 @@ impl Reader {
                     "dtype" => Setting::DType(dtype(inner)?),
                     "tensor" => Setting::Tensor(tensor(inner)?),
                     "slice" => {
-                        let part = |i: usize| self.setting(&inner[i]);
+                        let mut part = |i: usize| self.setting(&inner[i], shared);
                         Setting::Slice(Arc::new([part(0)?, part(1)?, part(2)?]))
                     }
                     "ellipsis" => Setting::Ellipsis,

@@ -6,6 +6,8 @@ use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dim::Symbol;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::identity::Identity;
+
 /// The kind of a block in snake case: `MultiHeadAttention` → `multi_head_attention`,
 /// `RMSNorm` → `rms_norm`, `BatchNorm1d` → `batch_norm1d`.
 pub fn snake_case(kind: &str) -> String {
@@ -28,7 +30,8 @@ pub fn snake_case(kind: &str) -> String {
     out
 }
 
-/// Refuses names that paths could not tell apart. Errors: an empty name, a dot in it.
+/// Refuses names that paths could not tell apart, or that no source can contain.
+/// Errors: an empty name, a dot or a NUL character in it.
 pub fn check_name(name: &str, what: &str) -> Result<()> {
     if name.is_empty() {
         return Diagnostic::new(format!("the name of a {what} is empty")).err();
@@ -40,6 +43,12 @@ pub fn check_name(name: &str, what: &str) -> Result<()> {
         .got(format!("`{name}`"))
         .hint(format!("`{}` would do", name.replace('.', "_")))
         .err();
+    }
+    if name.contains('\0') {
+        return Diagnostic::new(format!("the name of a {what} has a NUL character in it"))
+            .got(format!("{name:?}"))
+            .hint(format!("{:?} would do", name.replace('\0', "_")))
+            .err();
     }
     Ok(())
 }
@@ -90,27 +99,39 @@ impl Unique {
     }
 }
 
+/// A block among others of one model.
+pub(crate) struct Sibling<'a> {
+    pub kind: &'a str,
+    pub name: Option<&'a Arc<str>>,
+    pub identity: Identity,
+}
+
 /// What a child is called: its own name, or its kind in snake case, numbered where siblings share
-/// one. The second name is the one keys are folded with: it stays when siblings are added.
-/// Errors: two siblings of one given name.
-pub fn siblings(kinds: &[(&str, Option<&Arc<str>>)]) -> Result<Vec<(Arc<str>, Arc<str>)>> {
-    let mut given: FxHashSet<&str> = FxHashSet::default();
+/// one. A block that is used again under its own name has a number behind it. The second name is the
+/// one keys are folded with: it stays when siblings are added.
+/// Errors: two siblings of one given name that are not the same object.
+pub(crate) fn siblings(all: &[Sibling]) -> Result<Vec<(Arc<str>, Arc<str>)>> {
+    let mut given: FxHashMap<&str, Identity> = FxHashMap::default();
     let mut counts: FxHashMap<&str, (u32, u32)> = FxHashMap::default();
-    for (kind, name) in kinds {
+    for Sibling { kind, name, identity } in all {
         match name {
-            Some(name) if !given.insert(name) => {
+            Some(name) if given.insert(name, *identity).is_some_and(|own| own != *identity) => {
                 return Diagnostic::new(format!("two blocks are called `{name}`"))
-                    .hint("give each its own name, or leave names out")
+                    .got("two objects, each with params of its own")
+                    .expected("one object of a name, which may be used several times")
+                    .hint("give one of them another name")
                     .err();
             }
             Some(_) => {}
             None => counts.entry(kind).or_default().0 += 1,
         }
     }
-    let mut names = Vec::with_capacity(kinds.len());
-    for (kind, name) in kinds {
-        if let Some(name) = name {
-            names.push(((*name).clone(), (*name).clone()));
+    let mut taken: FxHashSet<Arc<str>> = given.keys().map(|name| (*name).into()).collect();
+    let again = again(all, &mut taken);
+    let mut names = Vec::with_capacity(all.len());
+    for (Sibling { kind, name, .. }, again) in all.iter().zip(again) {
+        if let Some(name) = again.as_ref().or(*name) {
+            names.push((name.clone(), name.clone()));
             continue;
         }
         let base = snake_case(kind);
@@ -118,16 +139,64 @@ pub fn siblings(kinds: &[(&str, Option<&Arc<str>>)]) -> Result<Vec<(Arc<str>, Ar
         let mut numbered = || loop {
             let name = format!("{base}_{next}");
             *next += 1;
-            if !given.contains(&*name) {
+            if !taken.contains(&*name) {
                 return Arc::<str>::from(name);
             }
         };
         let stable = numbered();
         let name =
-            if *count == 1 && !given.contains(&*base) { base.into() } else { stable.clone() };
+            if *count == 1 && !taken.contains(&*base) { base.into() } else { stable.clone() };
         names.push((name, stable));
     }
     Ok(names)
+}
+
+/// The names of blocks that are used again under the name they were given: numbers are behind it.
+fn again(all: &[Sibling], taken: &mut FxHashSet<Arc<str>>) -> Vec<Option<Arc<str>>> {
+    let mut uses: FxHashMap<Arc<str>, u32> = FxHashMap::default();
+    let mut next = |name: &Arc<str>| {
+        // 0: it has not been used yet.
+        let number = uses.entry(name.clone()).or_default();
+        *number += 1;
+        if *number == 1 {
+            return None;
+        }
+        loop {
+            let own: Arc<str> = format!("{name}_{}", *number - 1).into();
+            if taken.insert(own.clone()) {
+                return Some(own);
+            }
+            *number += 1;
+        }
+    };
+    all.iter().map(|sibling| next(sibling.name?)).collect()
+}
+
+/// Params that had other names before siblings were added or left out: each old name and the one
+/// that it is now. A block alone of its kind is `linear`, the first of several `linear_0`.
+///
+/// `given` are the names that params have, `own` those of the model. Names that both have stay.
+pub fn renamed<'a>(given: &[&'a str], own: &[&'a str]) -> Vec<(&'a str, &'a str)> {
+    let unnumbered = |path: &str| {
+        let segments = path.split('.').map(|name| name.strip_suffix("_0").unwrap_or(name));
+        segments.collect::<Vec<_>>().join(".")
+    };
+    let only = |names: &[&'a str], others: &[&'a str]| {
+        let others: FxHashSet<&str> = others.iter().copied().collect();
+        let mut found: FxHashMap<String, Vec<&'a str>> = FxHashMap::default();
+        for name in names.iter().filter(|name| !others.contains(*name)) {
+            found.entry(unnumbered(name)).or_default().push(name);
+        }
+        found
+    };
+    let (old, new) = (only(given, own), only(own, given));
+    let pairs = given.iter().filter_map(|name| {
+        match (old.get(&unnumbered(name))?.as_slice(), new.get(&unnumbered(name))?.as_slice()) {
+            ([one], [other]) if one == name => Some((*one, *other)),
+            _ => None,
+        }
+    });
+    pairs.collect()
 }
 
 /// The 32-bit FNV-1a hash of a block's name, which its random key is folded with.
@@ -158,9 +227,38 @@ mod tests {
     #[test]
     fn siblings_are_numbered_where_they_share_a_kind() {
         let fc = Arc::from("linear_0");
-        let named =
-            siblings(&[("Linear", None), ("Relu", None), ("Linear", Some(&fc)), ("Linear", None)]);
-        let names: Vec<_> = named.unwrap().iter().map(|(n, _)| n.to_string()).collect();
+        let all = [("Linear", None), ("Relu", None), ("Linear", Some(&fc)), ("Linear", None)];
+        let all = all.map(|(kind, name)| Sibling { kind, name, identity: Identity::new() });
+        let names: Vec<_> =
+            siblings(&all).unwrap().iter().map(|(name, _)| name.to_string()).collect();
         assert_eq!(names, ["linear_1", "relu", "linear_0", "linear_2"]);
+    }
+
+    #[test]
+    fn a_block_that_is_used_again_has_a_number_behind_its_name() {
+        let (enc, taken) = (Arc::from("enc"), Arc::from("enc_1"));
+        let (one, other) = (Identity::new(), Identity::new());
+        let of = |name, identity| Sibling { kind: "Linear", name: Some(name), identity };
+        let all = [of(&enc, one), of(&enc, one), of(&taken, other), of(&enc, one)];
+        let names: Vec<_> =
+            siblings(&all).unwrap().iter().map(|(name, _)| name.to_string()).collect();
+        assert_eq!(names, ["enc", "enc_2", "enc_1", "enc_3"]);
+        let unnamed = || Sibling { kind: "Enc", name: None, identity: Identity::new() };
+        let all = [unnamed(), of(&enc, one), unnamed(), of(&enc, one)];
+        let names: Vec<_> =
+            siblings(&all).unwrap().iter().map(|(name, _)| name.to_string()).collect();
+        assert_eq!(names, ["enc_0", "enc", "enc_2", "enc_1"]);
+        assert!(siblings(&[of(&enc, one), of(&enc, other)]).is_err());
+    }
+
+    #[test]
+    fn names_that_changed_with_siblings_are_found() {
+        let old = ["linear.w", "linear.b", "norm.w"];
+        let new = ["linear_0.w", "linear_0.b", "linear_1.w", "norm.w"];
+        assert_eq!(renamed(&old, &new), [("linear.w", "linear_0.w"), ("linear.b", "linear_0.b")]);
+        assert_eq!(renamed(&["a_0.mlp.w"], &["a.mlp_0.w", "b.w"]), [("a_0.mlp.w", "a.mlp_0.w")]);
+        // Two names that could both be meant are left alone, and so are other paths.
+        assert_eq!(renamed(&["a_0.b.w"], &["a.b_0.w", "a.b.w"]), []);
+        assert_eq!(renamed(&["linear.w"], &["linear_1.w"]), []);
     }
 }

@@ -7,7 +7,8 @@ use mithril_ir::dtype::DType;
 use mithril_ir::tensor::Tensor;
 
 use crate::block::Block;
-use crate::model::Connection;
+use crate::init::Function;
+use crate::model::{Connection, Source};
 
 /// One value given to a constructor.
 #[derive(Clone, Debug)]
@@ -26,9 +27,11 @@ pub enum Setting {
     Ellipsis,
     /// A scalar that the model computes. A block keeps it as [`Setting::Terminal`] and reads it at
     /// an input named after the parameter.
-    Connection(Connection),
+    Connection(Box<Source>),
     /// The block reads this entry at one of its inputs.
     Terminal,
+    /// A function that draws first values.
+    Function(Function),
 }
 
 impl Setting {
@@ -47,6 +50,7 @@ impl Setting {
             Setting::Slice(_) => "a slice".into(),
             Setting::Ellipsis => "...".into(),
             Setting::Connection(_) | Setting::Terminal => "a connection".into(),
+            Setting::Function(v) => format!("the function {}", v.name),
         }
     }
 
@@ -68,6 +72,7 @@ impl Setting {
             Setting::Slice(parts) => format!("slice({})", list(&parts[..])),
             Setting::Ellipsis => "...".into(),
             Setting::Connection(_) | Setting::Terminal => "<connection>".into(),
+            Setting::Function(v) => format!("<function {}>", v.name),
         }
     }
 
@@ -104,7 +109,8 @@ impl PartialEq for Setting {
             (Block(a), Block(b)) => a == b && a.name() == b.name(),
             (List(a), List(b)) => a == b,
             (Slice(a), Slice(b)) => a == b,
-            (Connection(a), Connection(b)) => a == b,
+            (Connection(a), Connection(b)) => a.is(b),
+            (Function(a), Function(b)) => a == b,
             _ => false,
         }
     }
@@ -125,6 +131,7 @@ impl Hash for Setting {
             Setting::Block(v) => (v, v.name()).hash(state),
             Setting::List(v) => v.hash(state),
             Setting::Slice(v) => v.hash(state),
+            Setting::Function(v) => v.hash(state),
             Setting::None | Setting::Ellipsis | Setting::Connection(_) | Setting::Terminal => {}
         }
     }
@@ -142,7 +149,13 @@ macro_rules! from {
 
 from! {
     bool => Bool, i64 => Int, i32 => Int as i64, usize => Int as i64, f64 => Float, DType => DType,
-    Tensor => Tensor, Block => Block, Connection => Connection,
+    Tensor => Tensor, Block => Block,
+}
+
+impl From<Connection> for Setting {
+    fn from(connection: Connection) -> Setting {
+        Setting::Connection(Box::new(connection.into()))
+    }
 }
 
 impl From<&str> for Setting {

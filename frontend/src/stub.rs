@@ -10,7 +10,7 @@ const HEAD: &str = "\
 # Generated from the block table: `make bless` writes it anew.
 
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ._core import Block as Block
 from ._core import Connection as Connection
@@ -77,6 +77,7 @@ fn kind(kind: Kind) -> String {
     match kind {
         Kind::Bool => "bool".into(),
         Kind::Int | Kind::Count => "int".into(),
+        Kind::IntOrNone => "int | None".into(),
         Kind::Float(_) => "float".into(),
         Kind::DType => "object".into(),
         Kind::Str => "str".into(),
@@ -96,6 +97,7 @@ fn kind(kind: Kind) -> String {
         Kind::Blocks => "Sequence[Block]".into(),
         Kind::BlocksOrNone => "Sequence[Block | None]".into(),
         Kind::Value => "typing.Any".into(),
+        Kind::Init => "str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any]".into(),
     }
 }
 

@@ -8,9 +8,10 @@ use mithril_ir::shape::Type;
 
 use crate::block::{Block, Definition};
 use crate::lower::{Instance, Options, lower_traced};
-use crate::model::seal::{Feed, Part};
-use mithril_passes::nesting::deeper;
+use crate::model::seal::{Composite, Feed, Made, Part};
+use mithril_ir::nesting::deeper;
 use mithril_passes::table::{Table, grouped};
+use rustc_hash::FxHashMap;
 
 /// One block of a model.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,7 +23,10 @@ pub struct Row {
     pub inputs: Vec<Cell>,
     pub outputs: Vec<Cell>,
     /// The number of elements it learns, blocks inside included; `None` where a dim is not known.
+    /// What is shared is counted where it is used first.
     pub params: Option<u64>,
+    /// The params that an earlier block has, by their names.
+    pub shared: Vec<Arc<str>>,
 }
 
 /// A terminal.
@@ -41,7 +45,8 @@ pub fn summary(block: &Block, options: Option<&Options>, depth: usize) -> Result
     let Some(options) = options else {
         let row = untyped(String::new(), &block.definition, 0);
         rows.push(row);
-        walk(&mut rows, &block.definition, None, "", 1, depth);
+        let names = Names::of(&block.definition);
+        walk(&mut rows, &block.definition, None, "", &names, depth);
         return Ok(rows);
     };
     let (definition, instance) = lower_traced(block, options)?;
@@ -54,11 +59,11 @@ pub fn summary(block: &Block, options: Option<&Options>, depth: usize) -> Result
     for (cell, result) in top.outputs.iter_mut().zip(&function.results) {
         cell.ty = Some(function.ty(result.value).clone());
     }
-    top.params = count(&top.inputs);
+    top.params = count(top.inputs.iter().filter(|c| c.role == Role::Param));
     rows.push(top);
     // A block of the table is lowered as a model of itself alone.
     if block.definition.composite.is_some() {
-        walk(&mut rows, &definition, Some(&instance), "", 1, depth);
+        walk(&mut rows, &definition, Some(&instance), "", &Names::of(&definition), depth);
     }
     Ok(rows)
 }
@@ -71,19 +76,69 @@ fn untyped(path: String, definition: &Definition, depth: usize) -> Row {
         path,
         kind: definition.kind.clone(),
         depth,
-        params: count(&inputs),
+        params: count(inputs.iter().filter(|c| c.role == Role::Param)),
+        shared: Vec::new(),
         inputs,
         outputs: definition.outputs.iter().map(|o| cell(&o.name, Role::Data)).collect(),
     }
 }
 
 /// Elements of the params; `None` where one has no fixed shape, or there are too many to count.
-fn count(inputs: &[Cell]) -> Option<u64> {
-    let mut params = inputs.iter().filter(|c| c.role == Role::Param);
+fn count<'a>(mut params: impl Iterator<Item = &'a Cell>) -> Option<u64> {
     params.try_fold(0u64, |total, c| {
         let count = c.ty.as_ref()?.shape.elements()?.as_const()?;
         total.checked_add(count as u64)
     })
+}
+
+/// What the inputs of a block inside are called in the model.
+struct Names {
+    /// The depth of the blocks inside.
+    depth: usize,
+    names: Vec<Arc<str>>,
+    /// Whether an earlier block has the param.
+    shared: Vec<bool>,
+}
+
+impl Names {
+    fn of(definition: &Definition) -> Names {
+        let names: Vec<Arc<str>> = definition.inputs.iter().map(|t| t.name.clone()).collect();
+        Names { depth: 1, shared: vec![false; names.len()], names }
+    }
+
+    /// Those of a block inside, at `path`. `first` says which block has a net first.
+    fn inside(&self, of: &Composite, at: u32, path: &str, first: &FxHashMap<u32, u32>) -> Names {
+        let part = &of.parts[at as usize];
+        let inputs = part.definition.inputs.iter().zip(&part.inputs);
+        let (names, shared) = inputs
+            .map(|(terminal, feed)| match feed {
+                Feed::Net(net) => match of.nets[*net as usize].from {
+                    Made::Input(i) => {
+                        let earlier = first.get(net).is_some_and(|first| *first != at);
+                        (self.names[i as usize].clone(), earlier || self.shared[i as usize])
+                    }
+                    Made::Part { .. } | Made::Value(_) => {
+                        (format!("{path}.{}", terminal.name).into(), false)
+                    }
+                },
+                Feed::Absent | Feed::Key | Feed::List(_) => (terminal.name.clone(), false),
+            })
+            .unzip();
+        Names { depth: self.depth + 1, names, shared }
+    }
+}
+
+/// The part that has each param first, by nets.
+fn first_uses(composite: &Composite) -> FxHashMap<u32, u32> {
+    let mut first = FxHashMap::default();
+    for (at, part) in composite.parts.iter().enumerate() {
+        for (terminal, feed) in part.definition.inputs.iter().zip(&part.inputs) {
+            for net in feed.nets().iter().filter(|_| terminal.role == Role::Param) {
+                first.entry(*net).or_insert(at as u32);
+            }
+        }
+    }
+    first
 }
 
 fn walk(
@@ -91,40 +146,63 @@ fn walk(
     definition: &Definition,
     instance: Option<&Instance>,
     path: &str,
-    depth: usize,
+    names: &Names,
     deepest: usize,
 ) {
-    let Some(composite) = definition.composite.as_ref().filter(|_| depth <= deepest) else {
+    let Some(composite) = definition.composite.as_ref().filter(|_| names.depth <= deepest) else {
         return;
     };
+    let first = first_uses(composite);
     for &at in &composite.order {
         let part = &composite.parts[at as usize];
         let path = match path.is_empty() {
             true => part.name.to_string(),
             false => format!("{path}.{}", part.name),
         };
-        rows.push(row(part, instance, path.clone(), depth));
+        let inside = names.inside(composite, at, &path, &first);
+        rows.push(row(part, instance, path.clone(), names.depth, &inside));
         let inner = instance.and_then(|i| i.parts[at as usize].as_deref());
-        deeper(|| walk(rows, &part.definition, inner, &path, depth + 1, deepest));
+        deeper(|| walk(rows, &part.definition, inner, &path, &inside, deepest));
     }
 }
 
-fn row(part: &Part, instance: Option<&Instance>, path: String, depth: usize) -> Row {
+fn row(part: &Part, instance: Option<&Instance>, path: String, depth: usize, names: &Names) -> Row {
     let mut row = untyped(path, &part.definition, depth);
-    let Some(instance) = instance else { return row };
-    let ty = |net: &u32| instance.types[*net as usize].clone();
-    for (cell, feed) in row.inputs.iter_mut().zip(&part.inputs) {
-        cell.ty = match feed {
-            Feed::Net(net) => ty(net),
-            Feed::List(nets) => nets.first().and_then(ty),
-            Feed::Absent | Feed::Key => None,
-        };
+    if let Some(instance) = instance {
+        let ty = |net: &u32| instance.types[*net as usize].clone();
+        for (cell, feed) in row.inputs.iter_mut().zip(&part.inputs) {
+            cell.ty = feed.nets().first().and_then(ty);
+        }
+        for (cell, nets) in row.outputs.iter_mut().zip(&part.outputs) {
+            cell.ty = nets.first().and_then(ty);
+        }
     }
-    for (cell, nets) in row.outputs.iter_mut().zip(&part.outputs) {
-        cell.ty = nets.first().and_then(ty);
-    }
-    row.params = count(&row.inputs);
+    let params = || (0..row.inputs.len()).filter(|at| row.inputs[*at].role == Role::Param);
+    row.shared =
+        params().filter(|at| names.shared[*at]).map(|at| names.names[at].clone()).collect();
+    row.params = count(params().filter(|at| !names.shared[*at]).map(|at| &row.inputs[at]));
     row
+}
+
+/// Params in short: the blocks that have them, or the one around these.
+fn places(params: &[Arc<str>]) -> String {
+    let mut places: Vec<&str> = Vec::new();
+    for name in params {
+        let place = name.rsplit_once('.').map_or(&**name, |(path, _)| path);
+        if !places.contains(&place) {
+            places.push(place);
+        }
+    }
+    let segments = |path: &&str| path.split('.').count();
+    let around = (1..places.iter().map(segments).min().unwrap_or(0)).rev().find_map(|count| {
+        let head = |path: &str| path.split('.').take(count).collect::<Vec<_>>().join(".");
+        let own = head(places[0]);
+        places.iter().all(|path| head(path) == own).then_some(own)
+    });
+    match around.filter(|_| places.len() > 1) {
+        Some(around) => around,
+        None => places.join(", "),
+    }
 }
 
 /// A line for each block, and a total at the end.
@@ -137,9 +215,13 @@ fn lines(rows: &[Row]) -> Table {
         });
         each.collect::<Vec<_>>().join(", ")
     };
+    let shares = rows.iter().any(|row| !row.shared.is_empty());
     let line = |name: String, row: &Row| {
         let params = row.params.map_or("?".to_string(), grouped);
-        vec![name, row.kind.to_string(), cells(&row.inputs), cells(&row.outputs), params]
+        let kind = row.kind.to_string();
+        let mut line = vec![name, kind, cells(&row.inputs), cells(&row.outputs), params];
+        line.extend(shares.then(|| places(&row.shared)));
+        line
     };
     let name = |row: &Row| {
         let name = row.path.rsplit('.').next().unwrap_or("");
@@ -147,7 +229,8 @@ fn lines(rows: &[Row]) -> Table {
     };
     let blocks = rows.iter().skip(1).map(|row| line(name(row), row));
     let total = rows.first().map(|top| line("total".to_string(), top));
-    let heads = ["block", "kind", "inputs", "outputs", "params"];
+    let mut heads = vec!["block", "kind", "inputs", "outputs", "params"];
+    heads.extend(shares.then_some("shared with"));
     Table::new(&heads, &[4], blocks.chain(total).collect())
 }
 

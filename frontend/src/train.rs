@@ -9,6 +9,11 @@ use crate::block::{Block, Terminal, quoted};
 use crate::blocks::{Range, build};
 use crate::model::{Connection, Model, Source};
 
+mod reduction;
+
+pub use reduction::WEIGHT;
+use reduction::reduced;
+
 /// The output that is to be made small.
 pub const COST: &str = "final_cost";
 
@@ -44,6 +49,8 @@ pub struct TrainModel {
     regularizers: Vec<Term>,
     metrics: Vec<String>,
     combiner: Option<Block>,
+    /// Set when it has been used as a block.
+    sealed: Option<Block>,
 }
 
 /// A part of the cost.
@@ -101,7 +108,7 @@ impl From<&String> for Select {
 }
 
 impl TrainModel {
-    /// A copy of the model, to be trained. Errors: those of [`Model::block`].
+    /// The model, to be trained with the params it has. Errors: those of [`Model::block`].
     pub fn new(model: &Block) -> Result<TrainModel> {
         // A gradient of its own is that of the model alone, not of its losses.
         let model = match &model.gradient {
@@ -115,7 +122,32 @@ impl TrainModel {
             regularizers: Vec::new(),
             metrics: Vec::new(),
             combiner: None,
+            sealed: None,
         })
+    }
+
+    /// The model that is trained, without losses, metrics and their targets.
+    pub fn trained(&self) -> &Block {
+        &self.trained
+    }
+
+    /// The model with its cost as a block of another. Nothing can be added to it any more.
+    /// Errors: as [`TrainModel::finish`].
+    pub fn seal(&mut self) -> Result<Block> {
+        if self.sealed.is_none() {
+            self.sealed = Some(self.finish()?);
+        }
+        self.finish()
+    }
+
+    /// Errors: it has been used as a block.
+    fn open(&self) -> Result<()> {
+        if self.sealed.is_none() {
+            return Ok(());
+        }
+        Diagnostic::new("`TrainModel` has been used as a block and can no longer be changed")
+            .hint("add losses, regularizers and metrics before it is used")
+            .err()
     }
 
     /// The model as it stands, without its cost.
@@ -123,17 +155,16 @@ impl TrainModel {
         &self.model
     }
 
-    /// Adds `coef` times a loss, reduced by `reduce_steps`. Of the inputs it needs and is not
+    /// Adds `coef` times a loss, reduced by `reduce_steps`. A `Mean` of a loss that has an output
+    /// [`WEIGHT`] beside its standard output divides by the weights that count. Of the inputs it needs and is not
     /// connected at, the first reads `input` and the second `target`; others become inputs of their
     /// own names.
     /// Errors: "Terminal not found"; a loss that reads no output of the model.
     pub fn add_loss(&mut self, loss: Block, how: Loss) -> Result<()> {
-        let model = self.model.copy();
-        let mut value =
-            model.apply(self.judge(&model, "loss", loss, &how.input, &how.target)?)?;
-        for step in how.reduce_steps {
-            value = model.apply(step.input(&value)?)?;
-        }
+        self.open()?;
+        let model = self.model.fork();
+        let loss = self.judge(&model, "loss", loss, &how.input, &how.target)?;
+        let value = model.apply(reduced(&model, loss, how.reduce_steps)?)?;
         self.losses.push(Term::new(value, how.coef)?);
         self.model = model;
         Ok(())
@@ -148,6 +179,7 @@ impl TrainModel {
         coef: f64,
         select: impl Into<Select>,
     ) -> Result<()> {
+        self.open()?;
         let pattern = match select.into() {
             Select::Name(name) => {
                 let name = self.found(&name)?;
@@ -175,6 +207,7 @@ impl TrainModel {
         coef: f64,
         chosen: impl Fn(&str) -> bool,
     ) -> Result<()> {
+        self.open()?;
         self.choose(regularizer, coef, None, chosen)
     }
 
@@ -188,6 +221,7 @@ impl TrainModel {
         target: &str,
         name: &str,
     ) -> Result<()> {
+        self.open()?;
         let taken = if self.metrics.iter().any(|n| n == name) {
             Some("two metrics are")
         } else if name == COST || self.names().any(|n| n == name) {
@@ -200,11 +234,9 @@ impl TrainModel {
                 .hint("give the metric its own `name`")
                 .err();
         }
-        let model = self.model.copy();
-        let mut block = self.judge(&model, "metric", metric, input, target)?;
-        for step in reduce_steps {
-            block = step.input(model.apply(block)?)?;
-        }
+        let model = self.model.fork();
+        let metric = self.judge(&model, "metric", metric, input, target)?;
+        let block = reduced(&model, metric, reduce_steps)?;
         model.connect(block.output(name)?)?;
         self.metrics.push(name.to_string());
         self.model = model;
@@ -213,15 +245,21 @@ impl TrainModel {
 
     /// Says how several losses become one: a block of one input, which is given all losses as one
     /// vector, of one list, or of as many inputs as there are losses. Their sum by default.
-    pub fn set_loss_combiner(&mut self, combiner: Block) {
+    /// Errors: it has been used as a block.
+    pub fn set_loss_combiner(&mut self, combiner: Block) -> Result<()> {
+        self.open()?;
         self.combiner = Some(combiner);
+        Ok(())
     }
 
     /// The model with its total as the output `final_cost`. Errors: there is no loss; a combiner of
     /// another number of inputs, or of outputs.
     pub fn finish(&self) -> Result<Block> {
+        if let Some(block) = &self.sealed {
+            return Ok(block.clone());
+        }
         // What is added here must not be added again by a second call.
-        let model = self.model.copy();
+        let model = self.model.fork();
         let mut total = self.combined(&model)?;
         for regularizer in &self.regularizers {
             total = total.operate("+", regularizer.number(&model)?)?;
@@ -337,7 +375,7 @@ impl TrainModel {
     }
 
     fn regularize(&mut self, regularizer: &Block, coef: f64, names: &[Arc<str>]) -> Result<()> {
-        let model = self.model.copy();
+        let model = self.model.fork();
         let mut sum: Option<Connection> = None;
         for name in names {
             let value = model.apply(regularizer.clone().input(model.learned(name)?)?)?;
@@ -388,7 +426,7 @@ impl Term {
         Ok(Term { value, scaled })
     }
 
-    /// The term in a copy of the model, where it has to be one number.
+    /// The term in a fork of the model, where it has to be one number.
     fn number(&self, model: &Model) -> Result<Connection> {
         model.set_scalar(&model.same(&self.value))?;
         Ok(model.same(&self.scaled))

@@ -163,11 +163,11 @@ fn text() {
 fn saved_and_loaded() {
     for (name, model) in MODELS {
         let block = model().unwrap();
-        let text = block.to_json();
+        let text = block.to_json().unwrap();
         let again = Block::from_json(&text).unwrap_or_else(|e| panic!("{name}: {e}\n{text}"));
         let print = |b: &Block| print(&compile(b, &Options::default()));
         assert_eq!(print(&again), print(&block), "{name}");
-        assert_eq!(again.to_json(), text, "{name}");
+        assert_eq!(again.to_json().unwrap(), text, "{name}");
         assert_eq!(
             again.standard_input().map(|t| &t.name),
             block.standard_input().map(|t| &t.name),
@@ -190,7 +190,7 @@ fn saved_constructors() {
     ];
     for block in blocks {
         let block = block.unwrap();
-        assert!(Block::from_json(&block.to_json()).unwrap() == block, "{}", block.kind());
+        assert!(Block::from_json(&block.to_json().unwrap()).unwrap() == block, "{}", block.kind());
     }
 }
 
@@ -222,7 +222,8 @@ fn roles_follow_the_keys() {
                 mithril_ir::dtype::DType::F32,
                 vec![3, 2],
                 &[1.0; 6],
-            ),
+            )
+            .into(),
         )],
         ..Options::default()
     };

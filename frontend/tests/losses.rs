@@ -29,7 +29,7 @@ fn value(block: &Block, inputs: &Inputs) -> Vec<f64> {
     result.to_f64s()
 }
 
-/// The gradients of the sum of the result for every float input.
+/// The gradients of the sum of the first result for every float input.
 fn gradients(block: &Block, inputs: &Inputs) -> Vec<(String, Vec<f64>)> {
     let module = lower(block, &options(inputs)).unwrap_or_else(|e| panic!("{e}"));
     let floats = inputs.iter().filter(|(_, t)| t.dtype().is_float());
@@ -40,8 +40,10 @@ fn gradients(block: &Block, inputs: &Inputs) -> Vec<(String, Vec<f64>)> {
     let main = module.entry().unwrap();
     let given = |name: &str| inputs.iter().find(|(n, _)| *n == name).unwrap().1.clone();
     let mut args: Vec<Tensor> = main.args.iter().map(|a| given(&a.name)).collect();
-    let result = evaluate(&module, main, &args).unwrap().remove(0);
-    args.push(f64s(result.shape(), &vec![1.0; result.len()]));
+    for (i, result) in evaluate(&module, main, &args).unwrap().iter().enumerate() {
+        let seed = if i == 0 { 1.0 } else { 0.0 };
+        args.push(f64s(result.shape(), &vec![seed; result.len()]));
+    }
     let derived = evaluate(&module, module.get("derived").unwrap(), &args);
     let derived = derived.unwrap_or_else(|e| panic!("{e}"));
     let names = main.args.iter().map(|a| a.name.to_string());

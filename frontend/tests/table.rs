@@ -3,7 +3,7 @@
 mod harness;
 
 use harness::{compile, f64s, i64s};
-use mithril::blocks::{self, Default, Kind, Meaning, Range};
+use mithril::blocks::{self, Default, Kind, Meaning, Parameter, Range};
 use mithril::{Block, Model, Setting, Source, block};
 use mithril_ir::graph::Role;
 use mithril_ir::op::{self, Class};
@@ -12,7 +12,7 @@ use mithril_ir::op::{self, Class};
 fn sample(kind: Kind) -> Setting {
     match kind {
         Kind::Bool => true.into(),
-        Kind::Int => 1.into(),
+        Kind::Int | Kind::IntOrNone => 1.into(),
         Kind::Count => 2.into(),
         Kind::Float(Range::Unit) => 0.5.into(),
         Kind::Float(_) => 2.0.into(),
@@ -31,11 +31,16 @@ fn sample(kind: Kind) -> Setting {
         Kind::Blocks => vec![block!(Relu()).unwrap(), block!(Tanh()).unwrap()].into(),
         Kind::BlocksOrNone => vec![block!(Relu()).unwrap(), block!(Tanh()).unwrap()].into(),
         Kind::Value => 1.0.into(),
+        Kind::Init => "ones".into(),
     }
 }
 
 fn settings(entry: &blocks::Entry) -> Vec<(&'static str, Setting)> {
-    let required = entry.parameters.iter().filter(|p| p.default == Default::Required);
+    // A ramp has an end, where it has two numbers or one.
+    let needed = |p: &&Parameter| {
+        p.default == Default::Required || (entry.name, p.name) == ("Arange", "stop")
+    };
+    let required = entry.parameters.iter().filter(needed);
     required
         .map(|p| {
             let value = match (entry.name, p.name) {

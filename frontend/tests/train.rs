@@ -110,11 +110,11 @@ fn costs() -> Result<()> {
     assert!((cost(&train) - 13.0).abs() < 1e-12);
     let mut greatest = one_layer()?;
     greatest.add_loss(squares()?, Loss::default())?;
-    greatest.set_loss_combiner(block!(Max())?);
+    greatest.set_loss_combiner(block!(Max())?)?;
     assert_eq!(cost(&greatest), 1.25);
     greatest.add_loss(block!(AbsoluteError())?, Loss::default())?;
     assert_eq!(cost(&greatest), 1.25);
-    greatest.set_loss_combiner(block!(Subtract())?);
+    greatest.set_loss_combiner(block!(Subtract())?)?;
     assert_eq!(cost(&greatest), 0.5);
     Ok(())
 }
@@ -324,7 +324,7 @@ const WRONG: &[Wrong] = &[
         || {
             let mut train = one_layer()?;
             train.add_loss(block!(SquaredError())?, Loss::default())?;
-            train.set_loss_combiner(block!(Add())?);
+            train.set_loss_combiner(block!(Add())?)?;
             train.finish().map(drop)
         },
         "`Add` cannot combine the losses
@@ -335,7 +335,7 @@ const WRONG: &[Wrong] = &[
         || {
             let mut train = one_layer()?;
             train.add_loss(block!(SquaredError())?, Loss::default())?;
-            train.set_loss_combiner(block!(Split(n = 2))?);
+            train.set_loss_combiner(block!(Split(n = 2))?)?;
             train.finish().map(drop)
         },
         "`Split` cannot combine the losses

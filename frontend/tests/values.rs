@@ -3,7 +3,7 @@
 mod harness;
 
 use harness::{alone, f64s, first, i64s, options, run};
-use mithril::{Block, Literal, Mode, Model, Options, Setting, Source, block};
+use mithril::{Block, IoKey, Literal, Mode, Model, Options, Setting, Source, block};
 use mithril_ir::dtype::DType;
 use mithril_ir::tensor::Tensor;
 
@@ -376,6 +376,23 @@ fn expressions() {
     let z = z.operate("**", 2i64).unwrap();
     z.method("sum", vec![], vec![("axis", (-1).into())]).unwrap();
     check(model.block(), vec![("x", v(&[1.0, 2.0]))], &[], &[10.0]);
+}
+
+/// An expression of inputs joins the model that reads it, once, and `set_output` names it.
+#[test]
+fn expressions_from_inputs() {
+    let model = Model::new();
+    let x = Source::from(IoKey::new("x"));
+    let square = x.operate("*", &x).unwrap();
+    let sum = square.method("add", vec![square.clone()], vec![], vec![]).unwrap();
+    model.set_output("y", sum).unwrap();
+    let rest = model.add_input("z").unwrap().operate("-", &square).unwrap();
+    model.set_output("rest", &rest).unwrap();
+    assert_eq!(model.len(), 3);
+    let inputs = [("x", v(&[1.0, 2.0])), ("z", v(&[5.0, 5.0]))];
+    let found = harness::run(&model.block().unwrap(), &inputs, &harness::options(&inputs));
+    assert_eq!(found, [("y".into(), v(&[2.0, 8.0])), ("rest".into(), v(&[4.0, 1.0]))]);
+    assert!(model.add_input("y").is_err());
 }
 
 #[test]

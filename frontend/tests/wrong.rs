@@ -62,6 +62,7 @@ const CONSTRUCTORS: &[Case] = &[
         let activations = vec![block!(Relu())?];
         block!(MLP(activations = activations, dimensions = vec![1, 2])).map(drop)
     }),
+    ("a ramp without an end", || block!(Arange()).map(drop)),
     ("an equation", || {
         let block = block!(Einsum(equation = "ij,jk->ik"))?;
         compile(&one(block.connect([("inputs", vec!["a"])])?)?, |_| {})
@@ -104,6 +105,13 @@ const CONNECTIONS: &[Case] = &[
     }),
     ("a list for one value", || {
         one(block!(Relu())?.connect([("input", vec!["x", "y"])])?).map(drop)
+    }),
+    ("a block that reads nothing, chained", || one(linear(3)?)?.extend(block!(Arange(stop = 3))?)),
+    ("a model without standard input, chained", || {
+        let key = IoKey { value: Some(1.0.into()), ..IoKey::new("one") };
+        let inner = one(block!(Relu())?.connect([("input", key)])?.output("y")?)?;
+        inner.connect(add("c", "d")?)?;
+        one(linear(3)?)?.extend(inner.block()?)
     }),
     ("a list that was not given", || one(block!(Concat())?).map(drop)),
     ("an output that is given a value", || one(block!(Relu())?.output(1.0)?).map(drop)),
@@ -228,7 +236,25 @@ const OPTIONS: &[Case] = &[
     }),
     ("a constant of another dtype", || {
         let value = Tensor::from_f64s(DType::F64, vec![], &[1.0]);
-        compile(&one(add("a", "b")?)?, |o| o.constant_keys.push(("b".into(), value.clone())))
+        compile(&one(add("a", "b")?)?, |o| o.constant_keys.push(("b".into(), value.clone().into())))
+    }),
+    ("an integer that a float rounds", || {
+        let sum =
+            block!(Add())?.connect([("left", "a".into()), ("right", Source::from(16777217))])?;
+        compile(&one(sum)?, |_| {})
+    }),
+    ("a constant that a float rounds", || {
+        let value = Tensor::from_i64s(DType::I64, vec![2], &[1, 16777217]);
+        compile(&one(linear(3)?)?, |o| {
+            o.constant_keys.push(("linear.b".into(), value.clone().into()))
+        })
+    }),
+    ("a dtype of an unknown input", || {
+        compile(&one(add("a", "b")?)?, |o| o.dtypes.push(("c".into(), DType::I32)))
+    }),
+    ("a mask as numbers", || {
+        let model = one(block!(Relu())?)?;
+        compile(&model, |o| o.dtypes.push(("input".into(), DType::Bool)))
     }),
     ("no loss", || TrainModel::new(&one(linear(3)?)?.block()?)?.finish().map(drop)),
     ("a loss of an unknown output", || {
@@ -243,7 +269,7 @@ const OPTIONS: &[Case] = &[
     ("a saved model of a newer version", || Block::from_json("{\"mithril\": 99}").map(drop)),
     ("a damaged file", || {
         let text =
-            one(linear(3)?)?.block()?.to_json().replace("\"definition\": 0", "\"definition\": 7");
+            one(linear(3)?)?.block()?.to_json()?.replace("\"definition\": 0", "\"definition\": 7");
         Block::from_json(&text).map(drop)
     }),
 ];

@@ -8,25 +8,40 @@ use mithril_ir::op::Class;
 use mithril_ir::shape::Shape;
 
 use super::elementwise::done;
-use super::layers::LAYER;
+use super::layers::{INIT, LAYER};
 use super::parameter::{Range, required, with};
-use super::{Default, Entry, Input, Kind, Meaning, Value, data, param};
-use crate::block::Init;
+use super::{Default, Entry, Input, Kind, Meaning, Value, data, gives, param};
+use crate::init::Init;
 use crate::lower::Cx;
 
-const MASK: Input = data("mask", Class::Any).apart().optional();
+const MASK: Input = Input {
+    mask: true,
+    ..data("mask", Class::Any)
+        .apart()
+        .optional()
+        .doc("bool: the keys that each query attends to; float: added to the scores")
+};
 
 pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         name: "ScaledDotProduct",
         doc: "`softmax(query keyᵀ scale + mask) value` over the last two axes (Vaswani et al. 2017, \
-              eq. 1); `scale` is 1/sqrt(last dim of the query) where left out. A bool `mask` says \
-              which keys are seen, a float one is added; `is_causal` hides later keys. With \
-              `grouped`, each head of key and value (axis -3) serves several of the query.",
+              eq. 1); `scale` is 1/sqrt(last dim of the query) where left out. The `mask` \
+              broadcasts to the scores, (…, queries, keys): a bool one is True where a query attends \
+              to a key, a float one is added to the scores. A query whose mask hides every key gives \
+              0. `is_causal` hides later keys. With `grouped`, each head of key and value (axis -3) \
+              serves several of the query.",
+        formula: "softmax(query @ key.swapaxes(-1, -2) / sqrt(key.shape[-1]), -1) @ value",
+        example: gives(&["[[1, 0]]", "[[9, 0], [0, 9]]", "[[1, 2], [3, 4]]"], "[[1.0034 2.0034]]"),
         parameters: &[
-            with("is_causal", Kind::Bool, Default::Bool(false)),
-            with("scale", Kind::Float(Range::Finite), Default::None),
-            with("grouped", Kind::Bool, Default::Bool(false)),
+            with("is_causal", Kind::Bool, Default::Bool(false))
+                .doc("each position attends to itself and earlier ones only"),
+            with("scale", Kind::Float(Range::Finite), Default::None).doc(
+                "what scores are multiplied by; 1/sqrt(last dim of `query`) where \
+                 left out",
+            ),
+            with("grouped", Kind::Bool, Default::Bool(false))
+                .doc("each head of `key` and `value` serves several of `query`"),
         ],
         inputs: &[
             data("query", Class::Float),
@@ -36,7 +51,8 @@ pub(super) const BLOCKS: &[Entry] = &[
         ],
         meaning: Meaning::Lower(|cx| {
             let operands = [cx.var("query"), cx.var("key"), cx.var("value")];
-            done(attend(cx, operands, cx.flag("grouped"), cx.settings.float("scale")))
+            let (mask, scale) = (cx.optional("mask"), cx.settings.float("scale"));
+            done(attend(cx, operands, mask, cx.flag("grouped"), scale))
         }),
         ..LAYER
     },
@@ -44,25 +60,62 @@ pub(super) const BLOCKS: &[Entry] = &[
         name: "MultiHeadAttention",
         doc: "Attention in `heads` subspaces of (…, length, width) (Vaswani et al. 2017, sec. \
               3.2.2): of `input` to itself, or to `context` where that is connected. With \
-              `kv_heads`, several heads share keys and values (Ainslie et al. 2023).",
+              `kv_heads`, several heads share keys and values (Ainslie et al. 2023). First values are \
+              those of `torch.nn.MultiheadAttention`: `w_query`, `w_key` and `w_value` begin Xavier \
+              uniform, as one matrix where they read the same width, `w_output` uniform within \
+              `1 / sqrt(width)`, biases with 0; `init` is for these matrices, each by itself. The \
+              `mask` has \
+              the axes (batch, heads, queries, keys), (batch, queries, keys), (queries, keys), \
+              (batch, keys) or (keys), where sizes of 1 broadcast: a bool one is True where a query \
+              attends to a key, a float one is added to the scores. A query whose mask hides every \
+              key gives 0. Where a mask of two axes may be both (queries, keys) and (batch, keys), \
+              it is refused.",
+        example: gives(&["np.ones((2, 5, 8), \"float32\")"], "(2, 5, 8)").made("heads=4"),
         parameters: &[
-            required("heads", Kind::Count),
-            with("kv_heads", Kind::Count, Default::None),
-            with("is_causal", Kind::Bool, Default::Bool(false)),
-            with("use_bias", Kind::Bool, Default::Bool(true)),
+            required("heads", Kind::Count).doc("the number of heads; divides the width"),
+            with("kv_heads", Kind::Count, Default::None).doc(
+                "the number of heads of keys and values; as many as `heads` where \
+                 left out",
+            ),
+            with("is_causal", Kind::Bool, Default::Bool(false))
+                .doc("each position attends to itself and earlier ones only"),
+            with("use_bias", Kind::Bool, Default::Bool(true))
+                .doc("learn a bias for each projection"),
+            INIT,
         ],
         inputs: &[
             data("input", Class::Float),
-            data("context", Class::Float).optional(),
+            data("context", Class::Float)
+                .optional()
+                .doc("what is attended to; `input` where left out"),
             MASK,
-            param("w_query", Init::Normal, |cx| projection(cx, "input", false)),
-            param("w_key", Init::Normal, |cx| projection(cx, "context", true)),
-            param("w_value", Init::Normal, |cx| projection(cx, "context", true)),
-            param("w_output", Init::Normal, |cx| projection(cx, "input", false)),
-            param("b_query", Init::Zeros, |cx| bias(cx, false)).when(|s| s.flag("use_bias")),
-            param("b_key", Init::Zeros, |cx| bias(cx, true)).when(|s| s.flag("use_bias")),
-            param("b_value", Init::Zeros, |cx| bias(cx, true)).when(|s| s.flag("use_bias")),
-            param("b_output", Init::Zeros, |cx| bias(cx, false)).when(|s| s.flag("use_bias")),
+            param("w_query", Init::Projection, |cx| projection(cx, "input", false))
+                .beside("w_key")
+                .chosen()
+                .doc("(width, width)"),
+            param("w_key", Init::Projection, |cx| projection(cx, "context", true))
+                .beside("w_query")
+                .chosen()
+                .doc("(width of the context, kv_heads * width / heads)"),
+            param("w_value", Init::Projection, |cx| projection(cx, "context", true))
+                .beside("w_query")
+                .chosen()
+                .doc("(width of the context, kv_heads * width / heads)"),
+            param("w_output", Init::FanIn, |cx| projection(cx, "input", false))
+                .chosen()
+                .doc("(width, width)"),
+            param("b_query", Init::Zeros, |cx| bias(cx, false))
+                .when(|s| s.flag("use_bias"))
+                .doc("(width)"),
+            param("b_key", Init::Zeros, |cx| bias(cx, true))
+                .when(|s| s.flag("use_bias"))
+                .doc("(kv_heads * width / heads)"),
+            param("b_value", Init::Zeros, |cx| bias(cx, true))
+                .when(|s| s.flag("use_bias"))
+                .doc("(kv_heads * width / heads)"),
+            param("b_output", Init::Zeros, |cx| bias(cx, false))
+                .when(|s| s.flag("use_bias"))
+                .doc("(width)"),
         ],
         meaning: Meaning::Lower(multi_head),
         ..LAYER
@@ -72,8 +125,16 @@ pub(super) const BLOCKS: &[Entry] = &[
         doc: "Each pair of features of (…, length, width) turned by its position times \
               `base^(-2i / width)` (Su et al. 2021, eq. 34). Pairs are the halves of the last axis, \
               as Llama has them. `positions` are 0, 1, 2, … where left out.",
-        parameters: &[with("base", Kind::Float(Range::Positive), Default::Float(10000.0))],
-        inputs: &[data("input", Class::Float), data("positions", Class::Int).apart().optional()],
+        example: gives(
+            &["[[1, 0], [1, 0], [1, 0]]"],
+            "[[ 1.      0.    ]\n [ 0.5403  0.8415]\n [-0.4161  0.9093]]",
+        ),
+        parameters: &[with("base", Kind::Float(Range::Positive), Default::Float(10000.0))
+            .doc("the base of the wavelengths")],
+        inputs: &[
+            data("input", Class::Float),
+            data("positions", Class::Int).apart().optional().doc("0, 1, 2, … where left out"),
+        ],
         meaning: Meaning::Lower(rotary),
         ..LAYER
     },
@@ -81,7 +142,12 @@ pub(super) const BLOCKS: &[Entry] = &[
         name: "PositionalEncoding",
         doc: "`input`, (…, length, width), plus sines and cosines of its positions (Vaswani et al. \
               2017, sec. 3.5).",
-        parameters: &[with("base", Kind::Float(Range::Positive), Default::Float(10000.0))],
+        example: gives(
+            &["[[0, 0], [0, 0], [0, 0]]"],
+            "[[ 0.      1.    ]\n [ 0.8415  0.5403]\n [ 0.9093 -0.4161]]",
+        ),
+        parameters: &[with("base", Kind::Float(Range::Positive), Default::Float(10000.0))
+            .doc("the base of the wavelengths")],
         meaning: Meaning::Lower(|cx| {
             let x = cx.var("input");
             let [sine, cosine] = sine_and_cosine(cx, x)?;
@@ -95,9 +161,20 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
 ];
 
-fn attend<'a>(cx: &Cx<'a>, operands: [Var<'a>; 3], grouped: bool, scale: Option<f64>) -> Var<'a> {
+fn attend<'a>(
+    cx: &Cx<'a>,
+    operands: [Var<'a>; 3],
+    mask: Option<Var<'a>>,
+    grouped: bool,
+    scale: Option<f64>,
+) -> Var<'a> {
     let mut operands = operands.to_vec();
-    operands.extend(cx.optional("mask"));
+    // PyTorch's own takes masks of two axes or more.
+    operands.extend(mask.map(|mask| match mask.shape().rank() {
+        Some(0) => mask.expand_dims(&[-2, -1]),
+        Some(1) => mask.expand_dims(&[-2]),
+        _ => mask,
+    }));
     let attrs = [
         ("scale", scale.into()),
         ("causal", cx.flag("is_causal").into()),
@@ -111,17 +188,13 @@ fn heads(cx: &Cx) -> Result<(i64, i64, Dim)> {
     let heads = cx.int("heads");
     let shared = cx.settings.int("kv_heads").unwrap_or(heads);
     let width = cx.last_dim("input")?;
-    let Some(each) = width.exact_div(&Dim::Const(heads)) else {
-        let mut error = Diagnostic::new(
+    let each = cx.divide(&width, heads, || {
+        Diagnostic::new(
             "Incompatible shapes during compilation: the width does not divide into heads",
         )
         .got(format!("{width} into {heads}"))
-        .expected("a last dim of `input` that is a multiple of `heads`");
-        if width.as_const().is_none() {
-            error = error.hint("give the shape of `input`, with a number as its last dim");
-        }
-        return error.err();
-    };
+        .expected("a last dim of `input` that is a multiple of `heads`")
+    })?;
     if heads % shared != 0 {
         return Diagnostic::new("`kv_heads` of `MultiHeadAttention` does not divide `heads`")
             .got(format!("{shared} and {heads}"))
@@ -173,10 +246,78 @@ fn multi_head(cx: &Cx) -> Result<Vec<Value>> {
     let query = split(project(input, "query"), count)?.named("query");
     let key = split(project(context, "key"), groups)?.named("key");
     let value = split(project(context, "value"), groups)?.named("value");
-    let seen = attend(cx, [query, key, value], groups != count, None).named("heads");
+    let mask = mask_of_heads(cx)?;
+    let seen = attend(cx, [query, key, value], mask, groups != count, None).named("heads");
     let attrs = [("first", Attr::Int(-3)), ("second", Attr::Int(-2))];
     let joined = seen.unary("swap_axes", &attrs).reshape(input.shape()).named("joined");
     done(project(joined, "output"))
+}
+
+/// The mask with the axes that broadcast to (batch, heads, queries, keys).
+///
+/// Errors: a mask whose axes cannot be told, or that has too many.
+fn mask_of_heads<'a>(cx: &Cx<'a>) -> Result<Option<Var<'a>>> {
+    let Some(mask) = cx.optional("mask") else { return Ok(None) };
+    let (input, own) = (cx.var("input").shape(), mask.shape());
+    let (rank, axes) = (input.need_rank()?, own.need_rank()?);
+    // In front of queries and keys.
+    let batch = rank.saturating_sub(2);
+    let has_batch = batch > 0 && axes == batch + 1;
+    let is_of_keys = match axes {
+        2 if has_batch => is_of_keys(cx, [&own.dims[0], &input.dims[0], &input.dims[1]])?,
+        _ => has_batch,
+    };
+    Ok(Some(match axes {
+        _ if is_of_keys => mask.expand_dims(&[-3, -2]),
+        _ if axes == batch + 2 => mask.expand_dims(&[-3]),
+        _ if axes <= 2 || axes == batch + 3 => mask,
+        _ => return misread(&own, &input).expected(AXES).err(),
+    }))
+}
+
+const AXES: &str = "(batch, heads, queries, keys), (batch, queries, keys), (queries, keys), (batch, keys) or (keys)";
+
+fn misread(mask: &Shape, input: &Shape) -> Diagnostic {
+    Diagnostic::new("Incompatible shapes during compilation: the axes of `mask`")
+        .got(format!("{mask}, where `input` is {input}"))
+}
+
+/// Whether the axes of a mask are (batch, keys), not (queries, keys): which of the dims of the batch
+/// and of the queries its first one is.
+///
+/// Errors: it may be both; it is neither.
+fn is_of_keys(cx: &Cx, [first, batch, queries]: [&Dim; 3]) -> Result<bool> {
+    // One for all is the same in either.
+    if first.as_const() == Some(1) {
+        return Ok(false);
+    }
+    let by = |same: &dyn Fn(&Dim, &Dim) -> Option<bool>| match [batch, queries]
+        .map(|dim| same(first, dim))
+    {
+        [Some(true), Some(false) | None] | [None, Some(false)] => Some(true),
+        [Some(false) | None, Some(true)] | [Some(false), None] => Some(false),
+        [Some(true), Some(true)] | [Some(false), Some(false)] | [None, None] => None,
+    };
+    let found = by(&|one, other| cx.is_equal(one, other));
+    if let Some(found) = found.or_else(|| by(&|one, other| cx.is_alike(one, other))) {
+        return Ok(found);
+    }
+    let (mask, input) = (cx.var("mask").shape(), cx.var("input").shape());
+    let neither = [batch, queries].iter().all(|dim| cx.is_equal(first, dim) == Some(false));
+    if neither {
+        return misread(&mask, &input)
+            .expected(format!("({queries}, keys) or ({batch}, keys)"))
+            .err();
+    }
+    Diagnostic::new("a mask of two axes may be (queries, keys) or (batch, keys) here")
+        .got(format!("`mask` of {mask}, where `input` is {input}"))
+        .expected("three axes, or dims that tell which")
+        .hint(
+            "`mask[None]` is (1, queries, keys), `mask[:, None]` is (batch, 1, keys); in `shapes=` \
+             the names of dims tell: {\"input\": [\"batch\", \"length\", None], \"mask\": \
+             [\"batch\", \"length\"]}",
+        )
+        .err()
 }
 
 /// Sines and cosines of positions times frequencies: (length, width / 2).
@@ -184,12 +325,11 @@ fn sine_and_cosine<'a>(cx: &Cx<'a>, x: Var<'a>) -> Result<[Var<'a>; 2]> {
     let shape = x.shape();
     let last = shape.need_trailing(2)?;
     let width = &last[1];
-    let Some(half) = width.exact_div(&Dim::Const(2)) else {
-        return Diagnostic::new("Incompatible shapes during compilation: the last dim is not even")
+    let half = cx.divide(width, 2, || {
+        Diagnostic::new("Incompatible shapes during compilation: the last dim is not even")
             .got(&shape)
             .expected("pairs of features")
-            .err();
-    };
+    })?;
     // Halves count to 256 or 2048, and their angles are far off before.
     let dtype = x.dtype().widened();
     let ramp = cx.iota(Shape::new([half]), 0, dtype);

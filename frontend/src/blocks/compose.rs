@@ -3,9 +3,9 @@
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::op::Class;
 
-use super::layers::LAYER;
+use super::layers::{INIT, LAYER};
 use super::parameter::{required, with};
-use super::{Default, Entry, Input, Kind, Meaning, Settings, build, data};
+use super::{Default, Entry, Input, Kind, Meaning, Settings, build, data, gives};
 use crate::block::Block;
 use crate::model::Model;
 use crate::setting::Setting;
@@ -15,23 +15,33 @@ const INPUT: &[Input] = &[data("input", Class::Float)];
 pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         name: "Layer",
-        doc: "A `Linear` of `dimension`, then `activation`.",
-        parameters: &[required("activation", Kind::Block), required("dimension", Kind::Count)],
+        doc: "A `Linear` of `dimension`, then `activation`. `init` is that of the `Linear`.",
+        example: gives(&["np.ones((5, 4), \"float32\")"], "(5, 3)").made("ml.Relu(), dimension=3"),
+        parameters: &[
+            required("activation", Kind::Block).doc("the block behind the `Linear`"),
+            required("dimension", Kind::Count).doc("the width of the output"),
+            INIT,
+        ],
         inputs: INPUT,
         meaning: Meaning::Compose(|settings| {
             let dimension = settings.int("dimension").unwrap_or(1);
-            stack([linear(dimension, true)].into_iter().chain([block(settings, "activation")]))
+            let linear = linear(dimension, true, settings);
+            stack([linear].into_iter().chain([block(settings, "activation")]))
         }),
         ..LAYER
     },
     Entry {
         name: "MLP",
         doc: "A `Linear` of each of `dimensions`, each followed by its activation; None is no \
-              activation.",
+              activation. `init` is that of each `Linear`.",
+        example: gives(&["np.ones((5, 4), \"float32\")"], "(5, 3)")
+            .made("activations=[ml.Relu(), None], dimensions=[8, 3]"),
         parameters: &[
-            required("activations", Kind::BlocksOrNone),
-            required("dimensions", Kind::Ints),
-            with("use_bias", Kind::Bool, Default::Bool(true)),
+            required("activations", Kind::BlocksOrNone)
+                .doc("one block for each dimension, or None for no activation"),
+            required("dimensions", Kind::Ints).doc("the width of each layer"),
+            with("use_bias", Kind::Bool, Default::Bool(true)).doc("learn a bias in each layer"),
+            INIT,
         ],
         inputs: INPUT,
         meaning: Meaning::Compose(mlp),
@@ -40,7 +50,8 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         name: "Sequential",
         doc: "Blocks one after another, by their standard terminals.",
-        parameters: &[required("blocks", Kind::Blocks)],
+        example: gives(&["[-1, 0, 2]"], "[0. 0. 4.]").made("[ml.Relu(), ml.Square()]"),
+        parameters: &[required("blocks", Kind::Blocks).doc("the blocks, first to last")],
         inputs: INPUT,
         meaning: Meaning::Compose(|settings| {
             if settings.list("blocks").is_empty() {
@@ -58,8 +69,12 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         name: "Residual",
+        source: "He et al. 2016, eq. 1",
         doc: "`input + block(input)`.",
-        parameters: &[required("block", Kind::Block)],
+        example: gives(&["[-1, 0, 2]"], "[0. 0. 6.]").made("ml.Square()"),
+        parameters: &[
+            required("block", Kind::Block).doc("the block beside which `input` is passed on")
+        ],
         inputs: INPUT,
         meaning: Meaning::Compose(|settings| {
             let model = Model::new();
@@ -83,8 +98,12 @@ fn block(settings: &Settings, name: &str) -> Result<Block> {
     }
 }
 
-fn linear(dimension: i64, use_bias: bool) -> Result<Block> {
-    let named = vec![("dimension", Setting::Int(dimension)), ("use_bias", Setting::Bool(use_bias))];
+fn linear(dimension: i64, use_bias: bool, settings: &Settings) -> Result<Block> {
+    let named = vec![
+        ("dimension", Setting::Int(dimension)),
+        ("use_bias", Setting::Bool(use_bias)),
+        ("init", settings.get("init").clone()),
+    ];
     build("Linear", vec![], named)
 }
 
@@ -124,7 +143,7 @@ fn mlp(settings: &Settings) -> Result<Model> {
                 .expected("integers of at least 1")
                 .err();
         }
-        blocks.push(linear(dimension, use_bias));
+        blocks.push(linear(dimension, use_bias, settings));
         if let Setting::Block(activation) = activation {
             blocks.push(Ok(activation.clone()));
         }

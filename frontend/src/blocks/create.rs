@@ -2,7 +2,7 @@
 
 use mithril_ir::algebra::Var;
 use mithril_ir::attr::Attr;
-use mithril_ir::diagnostic::Result;
+use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::op::Class;
@@ -11,32 +11,47 @@ use mithril_ir::tensor::Tensor;
 
 use super::elementwise::{ANY, done};
 use super::parameter::{Range, required, with};
-use super::{BASE, Default, Entry, Group, Kind, Parameter, Value, data};
+use super::{BASE, Default, Entry, Group, Kind, Parameter, Value, data, gives};
 use crate::lower::Cx;
 
-const DTYPE: Parameter = with("dtype", Kind::DType, Default::None);
+const DTYPE: Parameter = with("dtype", Kind::DType, Default::None).doc(
+    "the dtype; by default that of the backend's floats, for `Arange` \
+     that of indices",
+);
 
 const CREATE: Entry = Entry { group: Group::Shape, ..BASE };
 
 pub(super) const BLOCKS: &[Entry] = &[
     Entry {
+        formula: "arange(start or 0, stop, step)",
+        example: gives(&[], "[2 5]").made("2, 8, 3"),
         parameters: &[
-            with("start", Kind::Scalar, Default::Int(0)),
-            with("stop", Kind::Scalar, Default::None),
-            with("step", Kind::Count, Default::Int(1)),
+            with("start", Kind::Scalar, Default::None).doc("the first integer; 0 where left out"),
+            with("stop", Kind::Scalar, Default::None).doc("where to stop, not included"),
+            with("step", Kind::Count, Default::Int(1)).doc("the distance of two neighbours"),
             DTYPE,
         ],
+        valid: |settings| match settings.get("start").is_none() && settings.get("stop").is_none() {
+            true => Diagnostic::new("`Arange` needs `stop`")
+                .expected("an integer or a connection")
+                .hint("Arange(5) counts from 0 to 4, Arange(2, 5) from 2 to 4")
+                .err(),
+            false => Ok(()),
+        },
         ..CREATE.row(
             "Arange",
-            "The integers from `start` up to `stop` by `step`; `Arange(n)` counts from 0.",
+            "The integers from `start`, by default 0, up to `stop` by `step`; `Arange(n)` counts \
+             from 0 up to `n`.",
             arange,
         )
     },
     Entry {
+        formula: "linspace(start, stop, num)",
+        example: gives(&[], "[0.   0.25 0.5  0.75 1.  ]").made("0, 1, num=5"),
         parameters: &[
-            required("start", Kind::Float(Range::Finite)),
-            required("stop", Kind::Float(Range::Finite)),
-            required("num", Kind::Count),
+            required("start", Kind::Float(Range::Finite)).doc("the first number"),
+            required("stop", Kind::Float(Range::Finite)).doc("the last number"),
+            required("num", Kind::Count).doc("how many numbers"),
             DTYPE,
         ],
         ..CREATE.row("Linspace", "`num` numbers from `start` to `stop`, evenly spaced.", |cx| {
@@ -54,7 +69,13 @@ pub(super) const BLOCKS: &[Entry] = &[
         })
     },
     Entry {
-        parameters: &[required("n", Kind::Scalar), with("m", Kind::Scalar, Default::None), DTYPE],
+        formula: "eye(n, m)",
+        example: gives(&[], "[[1. 0. 0.]\n [0. 1. 0.]]").made("2, 3"),
+        parameters: &[
+            required("n", Kind::Scalar).doc("the number of rows"),
+            with("m", Kind::Scalar, Default::None).doc("the number of columns; `n` where left out"),
+            DTYPE,
+        ],
         ..CREATE.row(
             "Eye",
             "The (n, m) matrix with 1 on the diagonal; `m` is `n` where left out.",
@@ -71,23 +92,31 @@ pub(super) const BLOCKS: &[Entry] = &[
         )
     },
     Entry {
-        parameters: &[required("shape", Kind::Dims), DTYPE],
+        formula: "ones(shape)",
+        example: gives(&[], "[[1. 1.]\n [1. 1.]]").made("(2, 2)"),
+        parameters: &[required("shape", Kind::Dims).doc("the dims"), DTYPE],
         ..CREATE.row("Ones", "1 in every element of `shape`.", |cx| full(cx, 1.0))
     },
     Entry {
-        parameters: &[required("shape", Kind::Dims), DTYPE],
+        formula: "zeros(shape)",
+        example: gives(&[], "[[0. 0.]\n [0. 0.]]").made("(2, 2)"),
+        parameters: &[required("shape", Kind::Dims).doc("the dims"), DTYPE],
         ..CREATE.row("Zeros", "0 in every element of `shape`.", |cx| full(cx, 0.0))
     },
     Entry {
+        formula: "full(shape, value)",
+        example: gives(&[], "[[0.5 0.5]\n [0.5 0.5]]").made("(2, 2), value=0.5"),
         parameters: &[
-            required("shape", Kind::Dims),
-            required("value", Kind::Float(Range::Any)),
+            required("shape", Kind::Dims).doc("the dims"),
+            required("value", Kind::Float(Range::Any)).doc("the value"),
             DTYPE,
         ],
         ..CREATE
             .row("Full", "`value` in every element of `shape`.", |cx| full(cx, cx.float("value")))
     },
     Entry {
+        formula: "zeros_like(input)",
+        example: gives(&["[[1, 2, 3], [4, 5, 6]]"], "[[0. 0. 0.]\n [0. 0. 0.]]"),
         inputs: ANY,
         keeps: true,
         ..CREATE.row("ZerosLike", "0 in every element of the shape of `input`.", |cx| {
@@ -95,6 +124,8 @@ pub(super) const BLOCKS: &[Entry] = &[
         })
     },
     Entry {
+        formula: "ones_like(input)",
+        example: gives(&["[[1, 2, 3], [4, 5, 6]]"], "[[1. 1. 1.]\n [1. 1. 1.]]"),
         inputs: &[data("input", Class::Any)],
         keeps: true,
         ..CREATE.row("OnesLike", "1 in every element of the shape of `input`.", |cx| {
@@ -112,10 +143,9 @@ fn full(cx: &Cx, value: f64) -> Result<Vec<Value>> {
 fn arange(cx: &Cx) -> Result<Vec<Value>> {
     let mut computed = cx.computed()?.into_iter();
     let mut scalar = |name: &str| super::index::bound_of(cx.settings.get(name), &mut computed);
-    let (first, second) = (scalar("start"), scalar("stop"));
-    let (start, stop) = match (first, second) {
-        (Some(stop), None) => (Dim::Const(0), stop),
-        (start, stop) => (start.unwrap_or(Dim::Const(0)), stop.unwrap_or(Dim::Const(0))),
+    let (start, stop) = match (scalar("start"), scalar("stop")) {
+        (start, Some(stop)) => (start.unwrap_or(Dim::Const(0)), stop),
+        (stop, None) => (Dim::Const(0), stop.expect("the settings are checked to have one")),
     };
     let step = cx.int("step");
     let length = (&stop - &start).max(&Dim::Const(0)).ceil_div(&Dim::Const(step));

@@ -10,22 +10,26 @@ use mithril_ir::tensor::Tensor;
 use super::elementwise::{ROBUST, done};
 use super::losses::{log, other_shape, pair, times_finite, times_log, without};
 use super::parameter::{Range, with};
-use super::{Default, Input, Kind, Parameter, Value, data};
+use super::{Default, Input, Kind, Output, Parameter, Settings, Value, data, out};
 use crate::lower::Cx;
 use crate::setting::Setting;
 
 pub(super) const OF_CLASSES: &[Parameter] = &[
-    with("input_type", Kind::OneOf(&["logits", "probs", "log_probs"]), Default::Str("logits")),
-    with("weights", Kind::Floats, Default::None),
-    with("label_smoothing", Kind::Float(Range::Unit), Default::Float(0.0)),
-    with("ignore_index", Kind::Int, Default::None),
+    with("input_type", Kind::OneOf(&["logits", "probs", "log_probs"]), Default::Str("logits"))
+        .doc("what `input` holds: scores, probabilities, or their logarithms"),
+    with("weights", Kind::Floats, Default::None).doc("a weight for each class"),
+    with("label_smoothing", Kind::Float(Range::Unit), Default::Float(0.0))
+        .doc("the part of each target that is spread evenly over the classes"),
+    with("ignore_index", Kind::Int, Default::None).doc("the target that counts for nothing"),
     ROBUST,
-    with("axis", Kind::Int, Default::Int(-1)),
+    with("axis", Kind::Int, Default::Int(-1)).doc("the axis of the classes"),
 ];
 
 pub(super) const OF_TWO: &[Parameter] = &[
-    with("input_type", Kind::OneOf(&["logits", "probs"]), Default::Str("logits")),
-    with("pos_weight", Kind::Float(Range::NotNegative), Default::Float(1.0)),
+    with("input_type", Kind::OneOf(&["logits", "probs"]), Default::Str("logits"))
+        .doc("what `input` holds: scores or probabilities"),
+    with("pos_weight", Kind::Float(Range::NotNegative), Default::Float(1.0))
+        .doc("the weight of targets of 1"),
     ROBUST,
 ];
 
@@ -33,8 +37,11 @@ pub(super) const CLASSES: &[Input] = &[
     data("input", Class::Float),
     data("target", Class::Int)
         .apart()
-        .following(|cx| without(&cx.var("input").shape(), cx.int("axis"))),
+        .following(|cx| without(&cx.var("input").shape(), cx.int("axis")))
+        .doc("a class for each sample, or a float for each class"),
 ];
+
+pub(super) const OUTPUTS: &[Output] = &[out("output"), out("weight").when(is_weighted)];
 
 pub(super) fn of_two(cx: &Cx) -> Result<Vec<Value>> {
     let (x, target) = pair(cx)?;
@@ -52,12 +59,22 @@ pub(super) fn of_two(cx: &Cx) -> Result<Vec<Value>> {
     done(-(times_log(weighted, x, robust) + times_log(rest, -x + 1.0, robust)))
 }
 
+/// Whether the targets of a block of these settings differ in weight, so that it gives their weights
+/// as well.
+pub(super) fn is_weighted(settings: &Settings) -> bool {
+    ["weights", "ignore_index"].iter().any(|name| !settings.get(name).is_none())
+}
+
 pub(super) fn of_classes(cx: &Cx) -> Result<Vec<Value>> {
     let loss = Loss::of(cx)?;
-    match loss.target.dtype() {
-        dtype if dtype.is_float() => done(loss.of_probabilities()?),
-        _ => done(loss.of_indices()?),
-    }
+    let (value, weight) = match loss.target.dtype() {
+        dtype if dtype.is_float() => loss.of_probabilities()?,
+        _ => loss.of_indices()?,
+    };
+    Ok(match is_weighted(cx.settings) {
+        true => vec![value.value, weight.value],
+        false => vec![value.value],
+    })
 }
 
 /// The settings of one cross entropy, read.
@@ -119,7 +136,8 @@ impl<'a> Loss<'a> {
         }
     }
 
-    fn of_probabilities(self) -> Result<Var<'a>> {
+    /// The loss of each target, and its weight.
+    fn of_probabilities(self) -> Result<(Var<'a>, Var<'a>)> {
         let expected = self.input.shape();
         check(self.target, &expected)?;
         if self.ignored.is_some() {
@@ -136,10 +154,13 @@ impl<'a> Loss<'a> {
             }
         };
         let weight = self.weights.map_or(spread, |w| spread * self.along(w));
-        Ok(-self.total(self.times(weight, self.scores())))
+        let loss = -self.total(self.times(weight, self.scores()));
+        // A target that is spread over the classes counts once, as torch has it.
+        Ok((loss, ones(loss)))
     }
 
-    fn of_indices(self) -> Result<Var<'a>> {
+    /// The loss of each target, and its weight: that of its class, 0 where it is ignored.
+    fn of_indices(self) -> Result<(Var<'a>, Var<'a>)> {
         check(self.target, &without(&self.input.shape(), self.axis)?)?;
         let target = self.target;
         let seen = self.ignored.map(|index| target.binary("ne", target.scalar(index as f64)));
@@ -148,27 +169,32 @@ impl<'a> Loss<'a> {
         let plain = self.weights.is_none() && self.smoothing == 0.0 && self.axis == -1;
         if plain && self.cx.text("input_type") == "logits" {
             let loss = self.cx.op("cross_entropy", &[self.input, safe], &[]);
-            return Ok(seen.map_or(loss, |seen| seen.select(loss, loss.scalar(0.0))));
+            let loss = seen.map_or(loss, |seen| seen.select(loss, loss.scalar(0.0)));
+            let weight = seen.map_or(ones(loss), |seen| seen.cast(loss.dtype()));
+            return Ok((loss, weight));
         }
         let scores = self.scores();
         let attrs = [("axis", self.axis.into())];
-        let places = safe.expand_dims(&[self.axis]);
-        let picked = self.cx.op("take_along", &[scores, places], &attrs);
-        let picked = picked.squeeze(&[self.axis]);
+        let picked = self.cx.op("pick", &[scores, safe], &attrs);
         let certain = picked.scalar(if self.probs { 1.0 } else { 0.0 });
         let picked = seen.map_or(picked, |seen| seen.select(picked, certain));
-        let exact = -match self.weights {
-            Some(weights) => {
-                let own = self.cx.op("take", &[weights, safe], &[("axis", 0.into())]);
-                self.times(own, picked)
-            }
+        let own = self.weights.map(|w| self.cx.op("take", &[w, safe], &[("axis", 0.into())]));
+        let exact = -match own {
+            Some(own) => self.times(own, picked),
             None if self.probs => log(picked, self.cx.flag("robust")),
             None => picked,
         };
-        Ok(match self.smoothing {
+        let loss = match self.smoothing {
             0.0 => exact,
             part => exact * (1.0 - part) + self.even(scores, seen) * part,
-        })
+        };
+        let weight = match (own, seen) {
+            (Some(own), Some(seen)) => seen.select(own, own.scalar(0.0)),
+            (Some(own), None) => own,
+            (None, Some(seen)) => seen.cast(loss.dtype()),
+            (None, None) => ones(loss),
+        };
+        Ok((loss, weight))
     }
 
     /// The loss if all classes were as likely; 0 where the target is not seen.
@@ -179,6 +205,15 @@ impl<'a> Loss<'a> {
             weight = weight * seen.cast(scores.dtype()).expand_dims(&[self.axis]);
         }
         -self.total(self.times(weight, scores)) / scores.count(Some(&[self.axis]))
+    }
+}
+
+/// One for each element. Where the rank is open a comparison that always holds has the shape, which
+/// nothing else may say where the gradient is taken.
+fn ones(loss: Var<'_>) -> Var<'_> {
+    match loss.shape().rank() {
+        Some(_) => loss.full_like(1.0),
+        None => loss.binary("ne", loss.scalar(f64::NAN)).cast(loss.dtype()),
     }
 }
 

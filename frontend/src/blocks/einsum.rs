@@ -7,20 +7,40 @@ use mithril_ir::op::Class;
 
 use super::elementwise::done;
 use super::parameter::required;
-use super::{BASE, Entry, Group, Kind, Meaning, Value, data};
+use super::{BASE, Entry, Group, Kind, Meaning, Value, data, gives};
 use crate::lower::Cx;
 
 pub(super) const BLOCKS: &[Entry] = &[Entry {
     name: "Einsum",
-    doc: "The sum of products that `equation` says, as NumPy has it: `\"bij,bjk->bik\"`. Without \
-          `->` the result has the labels that occur once, in alphabetical order.",
+    doc: "The sum of products that `equation` says, as NumPy has it: `\"bij,bjk->bik\"`. `...` stands \
+          for all axes without a label, which are broadcast: `\"...ij,...jk->...ik\"`; where the \
+          result has none, they are summed. Without `->` the result has the axes of `...`, then the \
+          labels that occur once, in alphabetical order.",
+    formula: "einsum(equation, *inputs)",
+    example: gives(&["[[1, 2]]", "[[3, 4], [5, 6]]"], "[[13. 16.]]").made("\"ij,jk->ik\""),
     group: Group::Shape,
-    parameters: &[required("equation", Kind::Str)],
+    parameters: &[
+        required("equation", Kind::Str).doc("the labels of each input's axes and of the result's")
+    ],
     inputs: &[data("inputs", Class::Number).many()],
     meaning: Meaning::Lower(lower),
     keeps: true,
     ..BASE
 }];
+
+/// `...` in an equation that was read.
+const REST: char = '…';
+
+/// The label of the axis of this number among those that `...` stands for: of Unicode's private use.
+fn rest_label(at: usize) -> char {
+    char::from_u32(0xE000 + at as u32).unwrap_or(REST)
+}
+
+/// An equation: the labels of each operand and of the result.
+struct Equation {
+    operands: Vec<Vec<char>>,
+    output: Vec<char>,
+}
 
 /// A value with the label of each of its axes.
 struct Term<'a> {
@@ -29,23 +49,16 @@ struct Term<'a> {
 }
 
 fn lower(cx: &Cx) -> Result<Vec<Value>> {
-    let equation = cx.text("equation");
     let inputs = cx.list("inputs");
-    let (operands, output) = parse(equation, inputs.len())?;
-    let mut terms = Vec::new();
-    for (value, labels) in inputs.into_iter().zip(operands) {
-        let rank = value.shape().need_rank()?;
-        if rank != labels.len() {
-            return Diagnostic::new(
-                "Incompatible shapes during compilation: labels and axes differ in number",
-            )
-            .got(format!("{} for {}", labels.iter().collect::<String>(), value.shape()))
-            .expected(format!("{rank} labels"))
-            .err();
-        }
-        terms.push(without_repeats(Term { value, labels }));
+    let equation = parse(cx.text("equation"), inputs.len())?;
+    let open = |input: &Var, labels: &[char]| input.shape().rank().is_none() && has_rest(labels);
+    if inputs.iter().zip(&equation.operands).any(|(input, labels)| open(input, labels))
+        && let Some(value) = of_any_rank(&inputs, &equation)
+    {
+        return done(value);
     }
-    let mut rest = terms.into_iter();
+    let (terms, output) = labelled(inputs, equation)?;
+    let mut rest = terms.into_iter().map(without_repeats);
     let mut total = rest.next().expect("there is an input for each operand");
     let mut others: Vec<Term> = rest.collect();
     while !others.is_empty() {
@@ -60,42 +73,190 @@ fn lower(cx: &Cx) -> Result<Vec<Value>> {
     done(if sorted { total.value } else { total.value.transpose(&order) })
 }
 
-fn parse(equation: &str, count: usize) -> Result<(Vec<Vec<char>>, Vec<char>)> {
+fn has_rest(labels: &[char]) -> bool {
+    labels.contains(&REST)
+}
+
+/// The operands with a label for each axis, and the labels of the result: those of `...` are
+/// numbered from the last on, as axes are broadcast. An axis of one element has no label where
+/// another operand has more there. Errors: labels and axes that differ in number.
+fn labelled<'a>(inputs: Vec<Var<'a>>, equation: Equation) -> Result<(Vec<Term<'a>>, Vec<char>)> {
+    let mut counts = Vec::with_capacity(inputs.len());
+    for (value, labels) in inputs.iter().zip(&equation.operands) {
+        let named = labels.iter().filter(|c| **c != REST).count();
+        let rank = value.shape().need_rank().map_err(|mut error| {
+            let needs = error.needs_rank.as_mut().filter(|_| !has_rest(labels));
+            needs.into_iter().for_each(|needs| needs.rank = Some(named));
+            error
+        })?;
+        if rank < named || (rank > named && !has_rest(labels)) {
+            let least = if has_rest(labels) { " at most, beside `...`" } else { "" };
+            return Diagnostic::new(
+                "Incompatible shapes during compilation: labels and axes differ in number",
+            )
+            .got(format!("{} for {}", text(labels), value.shape()))
+            .expected(format!("{rank} labels{least}"))
+            .err();
+        }
+        counts.push(rank - named);
+    }
+    let most = counts.iter().copied().max().unwrap_or(0);
+    let expand = |labels: &[char], count: usize| -> Vec<char> {
+        let own = |c: &char| match *c == REST {
+            true => (0..count).rev().map(rest_label).collect(),
+            false => vec![*c],
+        };
+        labels.iter().flat_map(own).collect()
+    };
+    let terms = inputs.into_iter().zip(&equation.operands).zip(counts);
+    let terms = terms.map(|((value, own), count)| Term { value, labels: expand(own, count) });
+    let mut terms: Vec<Term> = terms.collect();
+    for label in (0..most).map(rest_label) {
+        broadcast(&mut terms, label);
+    }
+    Ok((terms, expand(&equation.output, most)))
+}
+
+/// Takes the axis of this label out of the terms that have one element there, if a term has more.
+fn broadcast(terms: &mut [Term], label: char) {
+    let one = |term: &Term| {
+        let at = term.labels.iter().position(|c| *c == label)?;
+        Some((at, term.value.shape().dims[at].as_const() == Some(1)))
+    };
+    if terms.iter().filter_map(one).all(|(_, one)| one) {
+        // The first keeps its axis for the result.
+        let mut having = terms.iter_mut().filter(|term| term.labels.contains(&label));
+        having.next();
+        having.for_each(|term| drop_axis(term, label));
+        return;
+    }
+    let short = terms.iter_mut().filter(|term| one(term).is_some_and(|(_, one)| one));
+    short.for_each(|term| drop_axis(term, label));
+}
+
+fn drop_axis(term: &mut Term, label: char) {
+    term.value = term.value.squeeze(&[place(&term.labels, label)]);
+    term.labels.retain(|c| *c != label);
+}
+
+/// The sum of products of operands whose rank is not known, where it can be written without: of
+/// one operand, or as a product of matrices. All that have `...` begin with it, and the rank of
+/// others is known.
+fn of_any_rank<'a>(inputs: &[Var<'a>], equation: &Equation) -> Option<Var<'a>> {
+    let (output, last) = equation.output.split_first()?;
+    let named =
+        |labels: &[char]| -> Vec<char> { labels.iter().copied().filter(|c| *c != REST).collect() };
+    let fits = |(input, labels): (&Var, &Vec<char>)| match has_rest(labels) {
+        true => labels[0] == REST,
+        false => input.shape().rank() == Some(labels.len()),
+    };
+    if *output != REST || !inputs.iter().zip(&equation.operands).all(fits) {
+        return None;
+    }
+    match (inputs, &equation.operands[..]) {
+        ([x], [labels]) => of_one(*x, &named(labels), last),
+        ([x, y], [x_labels, y_labels]) => {
+            let (x_own, y_own) = (named(x_labels), named(y_labels));
+            // A vector has its axes of `...` where a matrix has rows.
+            let vector = |own: &[char], labels: &[char], other: &[char]| {
+                own.len() == 1 && has_rest(labels) && has_rest(other)
+            };
+            let mixed = vector(&x_own, x_labels, y_labels) || vector(&y_own, y_labels, x_labels);
+            let lone = y_own.len() == 1 && has_rest(y_labels);
+            if mixed || lone {
+                return None;
+            }
+            matrices((*x, &x_own), (*y, &y_own), last)
+        }
+        _ => None,
+    }
+}
+
+/// The last axes of a value, summed over or in another order.
+fn of_one<'a>(x: Var<'a>, labels: &[char], output: &[char]) -> Option<Var<'a>> {
+    if labels.iter().enumerate().any(|(i, c)| labels[..i].contains(c)) {
+        return None;
+    }
+    let kept: Vec<char> = labels.iter().copied().filter(|c| output.contains(c)).collect();
+    let lost = (0..labels.len()).filter(|&i| !output.contains(&labels[i]));
+    let lost: Vec<i64> = lost.map(|i| i as i64 - labels.len() as i64).collect();
+    let sum = if lost.is_empty() { x } else { x.sum(Some(&lost), false) };
+    match (&kept[..], output) {
+        (own, output) if own == output => Some(sum),
+        ([a, b], [c, d]) if a == d && b == c => Some(sum.swap_last()),
+        _ => None,
+    }
+}
+
+/// The product of two values as matrices, or vectors, of their last axes.
+fn matrices<'a>(
+    (x, x_labels): (Var<'a>, &[char]),
+    (y, y_labels): (Var<'a>, &[char]),
+    output: &[char],
+) -> Option<Var<'a>> {
+    let mut shared = x_labels.iter().filter(|c| y_labels.contains(c));
+    let contracted = *shared.next().filter(|c| !output.contains(c))?;
+    let rest = |labels: &[char]| -> Vec<char> {
+        labels.iter().copied().filter(|c| *c != contracted).collect()
+    };
+    let (rows, columns) = (rest(x_labels), rest(y_labels));
+    let small = shared.next().is_none() && rows.len() <= 1 && columns.len() <= 1;
+    if !small || output != [&rows[..], &columns[..]].concat() {
+        return None;
+    }
+    let swap = |value: Var<'a>, swapped: bool| if swapped { value.swap_last() } else { value };
+    let x = swap(x, !rows.is_empty() && x_labels[0] == contracted);
+    let y = swap(y, !columns.is_empty() && y_labels[1] == contracted);
+    Some(x.matmul(y))
+}
+
+/// Labels as an equation has them.
+fn text(labels: &[char]) -> String {
+    labels.iter().map(|c| if *c == REST { "...".into() } else { c.to_string() }).collect()
+}
+
+fn parse(equation: &str, count: usize) -> Result<Equation> {
     let wrong = |why: &str| {
         Diagnostic::new(format!("the equation of `Einsum` {why}"))
             .got(format!("\"{equation}\""))
-            .hint("\"ij,jk->ik\" is a matrix product")
+            .hint("\"ij,jk->ik\" is a matrix product, \"...ij,...jk->...ik\" one for each batch")
             .err()
     };
-    let text: String = equation.chars().filter(|c| !c.is_whitespace()).collect();
-    let (left, right) = match text.split_once("->") {
+    let whole: String = equation.chars().filter(|c| !c.is_whitespace()).collect();
+    let own = !whole.contains(REST);
+    let whole = whole.replace("...", &REST.to_string());
+    let (left, right) = match whole.split_once("->") {
         Some((left, right)) => (left, Some(right)),
-        None => (&*text, None),
+        None => (&*whole, None),
     };
     let operands: Vec<Vec<char>> = left.split(',').map(|s| s.chars().collect()).collect();
     let all = || operands.iter().flatten().copied();
-    if !all().chain(right.unwrap_or("").chars()).all(|c| c.is_ascii_alphabetic()) {
+    let known = |c: char| c.is_ascii_alphabetic() || c == REST;
+    if !own || !all().chain(right.unwrap_or("").chars()).all(known) {
         return wrong("has labels that are not letters");
     }
     if operands.len() != count {
         return wrong(&format!("names {} operands, {count} are connected", operands.len()));
     }
+    if operands.iter().any(|own| own.iter().filter(|c| **c == REST).count() > 1) {
+        return wrong("has two `...` in one operand");
+    }
     let output: Vec<char> = match right {
         Some(right) => right.chars().collect(),
         None => {
-            let mut once: Vec<char> =
-                all().filter(|c| all().filter(|o| o == c).count() == 1).collect();
+            let once = |c: &char| *c != REST && all().filter(|o| o == c).count() == 1;
+            let mut once: Vec<char> = all().filter(once).collect();
             once.sort_unstable();
-            once
+            all().find(|c| *c == REST).into_iter().chain(once).collect()
         }
     };
     if output.iter().enumerate().any(|(i, c)| output[..i].contains(c)) {
         return wrong("repeats a label in its result");
     }
-    if let Some(c) = output.iter().find(|c| all().all(|o| o != **c)) {
+    if let Some(c) = output.iter().find(|c| **c != REST && all().all(|o| o != **c)) {
         return wrong(&format!("has `{c}` in its result alone"));
     }
-    Ok((operands, output))
+    Ok(Equation { operands, output })
 }
 
 fn place(labels: &[char], label: char) -> i64 {

@@ -6,13 +6,14 @@ use mithril_ir::dtype::DType;
 use mithril_ir::op::Class;
 
 use super::parameter::{Range, required, with};
-use super::{BASE, Default, Entry, Input, KEY, Kind, Meaning, Parameter, Value, data};
+use super::{BASE, Default, Entry, Input, KEY, Kind, Meaning, Parameter, Value, data, gives};
 use crate::lower::Cx;
 
 pub(super) const INPUT: &[Input] = &[data("input", Class::Float)];
 pub(super) const NUMBER: &[Input] = &[data("input", Class::Number)];
 pub(super) const ANY: &[Input] = &[data("input", Class::Any)];
-pub(super) const ROBUST: Parameter = with("robust", Kind::Bool, Default::Bool(false));
+pub(super) const ROBUST: Parameter = with("robust", Kind::Bool, Default::Bool(false))
+    .doc("stay finite, with finite gradients, where the function is not");
 
 /// A block that is one operation of the op table.
 pub(super) const fn one(name: &'static str, op: &'static str, inputs: &'static [Input]) -> Entry {
@@ -30,19 +31,41 @@ const fn number(name: &'static str, op: &'static str) -> Entry {
 /// A block of one float that is written in the algebra.
 const FLOAT: Entry = Entry { inputs: INPUT, keeps: true, ..BASE };
 
-pub(super) const BLOCKS: &[Entry] = &[
-    unary("Relu", "relu"),
+pub(super) const ACTIVATIONS: &[Entry] = &[
     Entry {
-        parameters: &[with("slope", Kind::Float(Range::Finite), Default::Float(0.01))],
+        formula: "maximum(input, 0)",
+        source: "Nair & Hinton 2010",
+        example: gives(&["[-1, 0, 2]"], "[0. 0. 2.]"),
+        ..unary("Relu", "relu")
+    },
+    Entry {
+        formula: "where(input > 0, input, slope * input)",
+        source: "Maas et al. 2013",
+        example: gives(&["[-1, 0, 2]"], "[-0.01  0.    2.  ]"),
+        parameters: &[with("slope", Kind::Float(Range::Finite), Default::Float(0.01))
+            .doc("the slope below 0")],
         ..unary("LeakyRelu", "leaky_relu")
     },
     Entry {
-        parameters: &[with("alpha", Kind::Float(Range::Finite), Default::Float(1.0))],
+        formula: "where(input > 0, input, alpha * expm1(input))",
+        source: "Clevert et al. 2016",
+        example: gives(&["[-1, 0, 2]"], "[-0.6321  0.      2.    ]"),
+        parameters: &[with("alpha", Kind::Float(Range::Finite), Default::Float(1.0))
+            .doc("the limit far below 0, negated")],
         ..unary("Elu", "elu")
     },
-    unary("Selu", "selu"),
     Entry {
-        parameters: &[with("approximate", Kind::Bool, Default::Bool(false))],
+        formula: "1.0507009873554805 * where(input > 0, input, 1.6732632423543772 * \
+                  expm1(input))",
+        example: gives(&["[-1, 0, 2]"], "[-1.1113  0.      2.1014]"),
+        ..unary("Selu", "selu")
+    },
+    Entry {
+        formula: "input * (1 + erf(input / sqrt(2))) / 2",
+        example: gives(&["[-1, 0, 2]"], "[-0.1587  0.      1.9545]"),
+        parameters: &[
+            with("approximate", Kind::Bool, Default::Bool(false)).doc("use the tanh approximation")
+        ],
         ..FLOAT.row(
             "Gelu",
             "`input * P(X <= input)` for a standard normal X (Hendrycks & Gimpel 2016), by its \
@@ -50,20 +73,69 @@ pub(super) const BLOCKS: &[Entry] = &[
             |cx| either(cx, "approximate", "gelu_tanh", "gelu"),
         )
     },
-    unary("Silu", "silu"),
-    unary("Mish", "mish"),
-    unary("Hardswish", "hardswish"),
-    unary("Sigmoid", "sigmoid"),
-    unary("HardSigmoid", "hard_sigmoid"),
     Entry {
-        parameters: &[with("beta", Kind::Float(Range::Positive), Default::Float(1.0))],
+        formula: "input / (1 + exp(-input))",
+        source: "Elfwing et al. 2018",
+        example: gives(&["[-1, 0, 2]"], "[-0.2689  0.      1.7616]"),
+        ..unary("Silu", "silu")
+    },
+    Entry {
+        formula: "input * tanh(log1p(exp(input)))",
+        example: gives(&["[-1, 0, 2]"], "[-0.3034  0.      1.944 ]"),
+        ..unary("Mish", "mish")
+    },
+    Entry {
+        formula: "input * clip(input + 3, 0, 6) / 6",
+        example: gives(&["[-1, 0, 2]"], "[-0.3333  0.      1.6667]"),
+        ..unary("Hardswish", "hardswish")
+    },
+    Entry {
+        formula: "1 / (1 + exp(-input))",
+        example: gives(&["[-1, 0, 2]"], "[0.2689 0.5    0.8808]"),
+        ..unary("Sigmoid", "sigmoid")
+    },
+    Entry {
+        formula: "clip(input + 3, 0, 6) / 6",
+        source: "Howard et al. 2019",
+        example: gives(&["[-1, 0, 2]"], "[0.3333 0.5    0.8333]"),
+        ..unary("HardSigmoid", "hard_sigmoid")
+    },
+    Entry {
+        formula: "log1p(exp(beta * input)) / beta",
+        source: "Dugas et al. 2001",
+        example: gives(&["[-1, 0, 2]"], "[0.3133 0.6931 2.1269]"),
+        parameters: &[with("beta", Kind::Float(Range::Positive), Default::Float(1.0))
+            .doc("how sharp the bend is")],
         ..unary("Softplus", "softplus")
     },
-    unary("Softsign", "softsign"),
-    unary("Tanh", "tanh"),
-    number("Sign", "sign"),
-    number("Square", "square"),
     Entry {
+        formula: "input / (1 + abs(input))",
+        source: "Bergstra et al. 2009",
+        example: gives(&["[-1, 0, 2]"], "[-0.5     0.      0.6667]"),
+        ..unary("Softsign", "softsign")
+    },
+    Entry {
+        formula: "tanh(input)",
+        example: gives(&["[-1, 0, 2]"], "[-0.7616  0.      0.964 ]"),
+        ..unary("Tanh", "tanh")
+    },
+];
+
+/// Functions of one number, and what passes it on.
+pub(super) const FUNCTIONS: &[Entry] = &[
+    Entry {
+        formula: "sign(input)",
+        example: gives(&["[-1, 0, 2]"], "[-1.  0.  1.]"),
+        ..number("Sign", "sign")
+    },
+    Entry {
+        formula: "input**2",
+        example: gives(&["[-1, 0, 2]"], "[1. 0. 4.]"),
+        ..number("Square", "square")
+    },
+    Entry {
+        formula: "sqrt(input)",
+        example: gives(&["[0, 1, 4]"], "[0. 1. 2.]"),
         parameters: &[ROBUST],
         ..FLOAT.row(
             "Sqrt",
@@ -71,8 +143,14 @@ pub(super) const BLOCKS: &[Entry] = &[
             |cx| either(cx, "robust", "robust_sqrt", "sqrt"),
         )
     },
-    unary("Exponential", "exp"),
     Entry {
+        formula: "exp(input)",
+        example: gives(&["[-1, 0, 2]"], "[0.3679 1.     7.3891]"),
+        ..unary("Exponential", "exp")
+    },
+    Entry {
+        formula: "log(input)",
+        example: gives(&["[1, 2, 10]"], "[0.     0.6931 2.3026]"),
         parameters: &[ROBUST],
         ..FLOAT.row(
             "Log",
@@ -80,47 +158,151 @@ pub(super) const BLOCKS: &[Entry] = &[
             |cx| either(cx, "robust", "robust_log", "log"),
         )
     },
-    unary("Log1p", "log1p"),
-    unary("Expm1", "expm1"),
-    number("Absolute", "abs"),
-    number("Negate", "neg"),
-    unary("Reciprocal", "reciprocal"),
+    Entry {
+        formula: "log1p(input)",
+        example: gives(&["[0, 1, 2]"], "[0.     0.6931 1.0986]"),
+        ..unary("Log1p", "log1p")
+    },
+    Entry {
+        formula: "expm1(input)",
+        example: gives(&["[-1, 0, 2]"], "[-0.6321  0.      6.3891]"),
+        ..unary("Expm1", "expm1")
+    },
+    Entry {
+        formula: "abs(input)",
+        example: gives(&["[-1, 0, 2]"], "[1. 0. 2.]"),
+        ..number("Absolute", "abs")
+    },
+    Entry {
+        formula: "-input",
+        example: gives(&["[-1, 0, 2]"], "[ 1. -0. -2.]"),
+        ..number("Negate", "neg")
+    },
+    Entry {
+        formula: "1 / input",
+        example: gives(&["[-1, 1, 4]"], "[-1.    1.    0.25]"),
+        ..unary("Reciprocal", "reciprocal")
+    },
     Entry {
         doc: "`1 / input`, continued by a line near 0, so that it stays finite.",
+        example: gives(&["[-1, 0, 4]"], "[-1.0e+00  2.0e+30  2.5e-01]"),
         meaning: Meaning::Lower(|cx| done(robust(cx.var("input"), "stable_reciprocal"))),
         ..unary("StableReciprocal", "stable_reciprocal")
     },
-    Entry { inputs: ANY, ..FLOAT.row("Buffer", "`input` itself.", |cx| done(cx.var("input"))) },
-    unary("Sine", "sin"),
-    unary("Cosine", "cos"),
-    unary("Tan", "tan"),
-    unary("Asin", "asin"),
-    unary("Acos", "acos"),
-    unary("Atan", "atan"),
-    unary("Sinh", "sinh"),
-    unary("Cosh", "cosh"),
-    unary("Erf", "erf"),
-    unary("Floor", "floor"),
-    unary("Ceil", "ceil"),
-    unary("Round", "round"),
-    unary("IsNan", "is_nan"),
-    unary("IsInf", "is_inf"),
-    FLOAT.row(
-        "NanToNum",
-        "`input` with NaN replaced by 0, and infinities by the ends of the dtype.",
-        |cx| {
-            let x = cx.var("input");
-            let high = largest(x.dtype());
-            done(x.unary("nan_to_num", &[("low", (-high).into()), ("high", high.into())]))
-        },
-    ),
-    one("LogicalNot", "not", &[data("input", Class::Bool)]),
-    one("BitwiseNot", "not", &[data("input", Class::Int)]),
-    Entry { parameters: &[required("dtype", Kind::DType)], ..one("Cast", "cast", ANY) },
     Entry {
+        formula: "input",
+        example: gives(&["[-1, 0, 2]"], "[-1.  0.  2.]"),
+        inputs: ANY,
+        ..FLOAT.row("Buffer", "`input` itself.", |cx| done(cx.var("input")))
+    },
+    Entry {
+        formula: "sin(input)",
+        example: gives(&["[-1, 0, 2]"], "[-0.8415  0.      0.9093]"),
+        ..unary("Sine", "sin")
+    },
+    Entry {
+        formula: "cos(input)",
+        example: gives(&["[-1, 0, 2]"], "[ 0.5403  1.     -0.4161]"),
+        ..unary("Cosine", "cos")
+    },
+    Entry {
+        formula: "tan(input)",
+        example: gives(&["[-1, 0, 2]"], "[-1.5574  0.     -2.185 ]"),
+        ..unary("Tan", "tan")
+    },
+    Entry {
+        formula: "arcsin(input)",
+        example: gives(&["[0, 0.5, 1]"], "[0.     0.5236 1.5708]"),
+        ..unary("Asin", "asin")
+    },
+    Entry {
+        formula: "arccos(input)",
+        example: gives(&["[0, 0.5, 1]"], "[1.5708 1.0472 0.    ]"),
+        ..unary("Acos", "acos")
+    },
+    Entry {
+        formula: "arctan(input)",
+        example: gives(&["[-1, 0, 2]"], "[-0.7854  0.      1.1071]"),
+        ..unary("Atan", "atan")
+    },
+    Entry {
+        formula: "sinh(input)",
+        example: gives(&["[-1, 0, 2]"], "[-1.1752  0.      3.6269]"),
+        ..unary("Sinh", "sinh")
+    },
+    Entry {
+        formula: "cosh(input)",
+        example: gives(&["[-1, 0, 2]"], "[1.5431 1.     3.7622]"),
+        ..unary("Cosh", "cosh")
+    },
+    Entry {
+        formula: "erf(input)",
+        example: gives(&["[-1, 0, 2]"], "[-0.8427  0.      0.9953]"),
+        ..unary("Erf", "erf")
+    },
+    Entry {
+        formula: "floor(input)",
+        example: gives(&["[-1.5, 0.5, 2.7]"], "[-2.  0.  2.]"),
+        ..unary("Floor", "floor")
+    },
+    Entry {
+        formula: "ceil(input)",
+        example: gives(&["[-1.5, 0.5, 2.7]"], "[-1.  1.  3.]"),
+        ..unary("Ceil", "ceil")
+    },
+    Entry {
+        formula: "round(input)",
+        example: gives(&["[-1.5, 0.5, 2.7]"], "[-2.  0.  3.]"),
+        ..unary("Round", "round")
+    },
+    Entry {
+        formula: "isnan(input)",
+        example: gives(&["[0, np.nan, np.inf]"], "[False  True False]"),
+        ..unary("IsNan", "is_nan")
+    },
+    Entry {
+        formula: "isinf(input)",
+        example: gives(&["[0, np.nan, np.inf]"], "[False False  True]"),
+        ..unary("IsInf", "is_inf")
+    },
+    Entry {
+        formula: "nan_to_num(input)",
+        example: gives(&["[0, np.nan, -np.inf]"], "[ 0.0000e+00  0.0000e+00 -3.4028e+38]"),
+        ..FLOAT.row(
+            "NanToNum",
+            "`input` with NaN replaced by 0, and infinities by the ends of the dtype.",
+            |cx| {
+                let x = cx.var("input");
+                let high = largest(x.dtype());
+                done(x.unary("nan_to_num", &[("low", (-high).into()), ("high", high.into())]))
+            },
+        )
+    },
+    Entry {
+        formula: "logical_not(input)",
+        example: gives(&["[True, False]"], "[False  True]"),
+        ..one("LogicalNot", "not", &[data("input", Class::Bool)])
+    },
+    Entry {
+        formula: "invert(input)",
+        example: gives(&["[0, 1, -3]"], "[-1 -2  2]"),
+        ..one("BitwiseNot", "not", &[data("input", Class::Int)])
+    },
+    Entry {
+        formula: "input.astype(dtype)",
+        example: gives(&["[-1.5, 0.5, 2.7]"], "[-1  0  2]").made("ml.int32"),
+        parameters: &[required("dtype", Kind::DType).doc("the dtype of the result")],
+        ..one("Cast", "cast", ANY)
+    },
+    Entry {
+        formula: "clip(input, min, max)",
+        example: gives(&["[-1.5, 0.5, 2.7]"], "[-1.   0.5  1. ]").made("min=-1, max=1"),
         parameters: &[
-            with("min", Kind::Float(Range::Ordered), Default::None),
-            with("max", Kind::Float(Range::Ordered), Default::None).at_least("min"),
+            with("min", Kind::Float(Range::Ordered), Default::None)
+                .doc("the lower bound; none where left out"),
+            with("max", Kind::Float(Range::Ordered), Default::None)
+                .doc("the upper bound; none where left out")
+                .at_least("min"),
         ],
         ..FLOAT.row("Clamp", "`input` held between `min` and `max`.", |cx| {
             let bound = |name: &str, open: f64| cx.settings.float(name).unwrap_or(open);
@@ -131,18 +313,26 @@ pub(super) const BLOCKS: &[Entry] = &[
             done(cx.var("input").unary("clamp", &attrs))
         })
     },
-    one("StopGradient", "stop_gradient", ANY),
     Entry {
-        parameters: &[with("rate", Kind::Float(Range::Unit), Default::Float(0.5))],
-        inputs: &[data("input", Class::Float), KEY.in_training()],
-        ..FLOAT.row(
-            "Dropout",
-            "`input / (1 - rate)` where a draw says so, 0 with probability `rate`; `input` itself \
-             in inference (Srivastava et al. 2014).",
-            dropout,
-        )
+        formula: "input",
+        example: gives(&["[-1, 0, 2]"], "[-1.  0.  2.]"),
+        ..one("StopGradient", "stop_gradient", ANY)
     },
 ];
+
+pub(super) const DROPOUT: &[Entry] = &[Entry {
+    example: gives(&["[[1, 2, 3]]", "[0, 7]"], "(1, 3)").made("rate=0.5"),
+    parameters: &[
+        with("rate", Kind::Float(Range::Unit), Default::Float(0.5)).doc("the probability of 0")
+    ],
+    inputs: &[data("input", Class::Float), KEY.in_training()],
+    ..FLOAT.row(
+        "Dropout",
+        "`input / (1 - rate)` where a draw says so, 0 with probability `rate`; `input` itself \
+             in inference (Srivastava et al. 2014).",
+        dropout,
+    )
+}];
 
 pub(super) fn done(value: Var) -> Result<Vec<Value>> {
     Ok(vec![value.value])

@@ -11,20 +11,24 @@ use super::elementwise::{ANY, NUMBER, done, one};
 use super::indexer::Bounds;
 use super::parameter::{required, with};
 use super::shape::LAYOUT;
-use super::{BASE, Default, Entry, Group, Kind, Meaning, Parameter, Value, data, out};
+use super::{BASE, Default, Entry, Group, Kind, Meaning, Parameter, Value, data, gives, out};
 use crate::lower::Cx;
 use crate::setting::Setting;
 
-const AXIS: Parameter = with("axis", Kind::Int, Default::Int(0));
-const LAST: Parameter = with("axis", Kind::Int, Default::Int(-1));
-const DESCENDING: Parameter = with("descending", Kind::Bool, Default::Bool(false));
+const AXIS: Parameter = with("axis", Kind::Int, Default::Int(0)).doc("the axis");
+const LAST: Parameter = with("axis", Kind::Int, Default::Int(-1)).doc("the axis");
+const DESCENDING: Parameter =
+    with("descending", Kind::Bool, Default::Bool(false)).doc("greatest first");
 
 pub(super) const BLOCKS: &[Entry] = &[
     Entry {
+        formula: "input[start:stop:step]",
+        example: gives(&["[0, 1, 2, 3, 4]"], "[1. 3.]").made("1, 4, 2"),
         parameters: &[
-            with("start", Kind::Scalar, Default::None),
-            with("stop", Kind::Scalar, Default::None),
-            with("step", Kind::Count, Default::Int(1)),
+            with("start", Kind::Scalar, Default::None).doc("the first index; 0 where left out"),
+            with("stop", Kind::Scalar, Default::None)
+                .doc("where to stop, not included; the end where left out"),
+            with("step", Kind::Count, Default::Int(1)).doc("the distance of two neighbours"),
             AXIS,
         ],
         ..LAYOUT.row(
@@ -48,7 +52,10 @@ pub(super) const BLOCKS: &[Entry] = &[
         )
     },
     Entry {
-        parameters: &[with("index", Kind::Index, Default::None)],
+        formula: "input[index]",
+        example: gives(&["[[1, 2, 3], [4, 5, 6]]"], "[3. 6.]").made("(slice(None), -1)"),
+        parameters: &[with("index", Kind::Index, Default::None)
+            .doc("the index; where left out, the terminal `index` takes it")],
         inputs: &[
             data("input", Class::Any),
             data("index", Class::Int).apart().when(|s| s.get("index").is_none()),
@@ -62,6 +69,11 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         doc: "The slices of `input` at `indices` of `axis`, whose place the axes of `indices` take.",
+        formula: "take(input, indices, axis)",
+        example: gives(
+            &["[[1, 2, 3], [4, 5, 6]]", "[1, 0, 1]"],
+            "[[4. 5. 6.]\n [1. 2. 3.]\n [4. 5. 6.]]",
+        ),
         group: Group::Shape,
         parameters: &[AXIS],
         inputs: &[data("input", Class::Any), data("indices", Class::Int).apart()],
@@ -69,6 +81,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         doc: "`input` with each slice of `updates` added at its index of `axis`.",
+        example: gives(&["[0, 0, 0]", "[2, 0, 2]", "[1, 2, 3]"], "[2. 0. 4.]"),
         group: Group::Shape,
         parameters: &[AXIS],
         inputs: &[
@@ -78,8 +91,16 @@ pub(super) const BLOCKS: &[Entry] = &[
         ],
         ..one("Scatter", "scatter_add", ANY)
     },
-    Entry { group: Group::Shape, parameters: &[LAST, DESCENDING], ..one("Sort", "sort", NUMBER) },
     Entry {
+        formula: "sort(input, axis)",
+        example: gives(&["[3, 1, 2]"], "[1. 2. 3.]"),
+        group: Group::Shape,
+        parameters: &[LAST, DESCENDING],
+        ..one("Sort", "sort", NUMBER)
+    },
+    Entry {
+        formula: "argsort(input, axis)",
+        example: gives(&["[3, 1, 2]"], "[1 2 0]"),
         group: Group::Shape,
         parameters: &[LAST, DESCENDING],
         ..one("ArgSort", "argsort", NUMBER)
@@ -87,8 +108,9 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         name: "TopK",
         doc: "The `k` greatest elements along `axis` in descending order, and their indices.",
+        example: gives(&["[3, 1, 2]"], "[3. 2.] [0 2]").made("k=2"),
         group: Group::Shape,
-        parameters: &[required("k", Kind::Count), LAST],
+        parameters: &[required("k", Kind::Count).doc("how many elements"), LAST],
         inputs: NUMBER,
         outputs: &[out("values"), out("indices")],
         meaning: Meaning::Lower(|cx| {
@@ -108,7 +130,8 @@ pub(super) const BLOCKS: &[Entry] = &[
         ..BASE
     },
     Entry {
-        parameters: &[required("size", Kind::Count)],
+        example: gives(&["[3, 1, 3, 2]"], "[1. 2. 3.]").made("size=3"),
+        parameters: &[required("size", Kind::Count).doc("how many elements the result has")],
         inputs: NUMBER,
         keeps: true,
         ..LAYOUT.row(
@@ -120,7 +143,13 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         doc: "1 at each index along a new last axis of `classes`, 0 elsewhere.",
-        parameters: &[required("classes", Kind::Count), with("dtype", Kind::DType, Default::None)],
+        formula: "eye(classes)[input]",
+        example: gives(&["[0, 2]"], "[[1. 0. 0.]\n [0. 0. 1.]]").made("classes=3"),
+        parameters: &[
+            required("classes", Kind::Count).doc("the number of classes"),
+            with("dtype", Kind::DType, Default::None)
+                .doc("the dtype; by default that of the backend's floats"),
+        ],
         group: Group::Shape,
         inputs: &[data("input", Class::Int)],
         meaning: Meaning::Lower(|cx| {
@@ -131,25 +160,38 @@ pub(super) const BLOCKS: &[Entry] = &[
         ..one("OneHot", "one_hot", ANY)
     },
     Entry {
-        parameters: &[with("diagonal", Kind::Int, Default::Int(0))],
+        formula: "tril(input, diagonal)",
+        example: gives(&["[[1, 2, 3], [4, 5, 6]]"], "[[1. 0. 0.]\n [4. 5. 0.]]"),
+        parameters: &[with("diagonal", Kind::Int, Default::Int(0)).doc(
+            "the first diagonal that is 0, less 1: 0 is the main one, 1 the \
+             one above",
+        )],
         ..LAYOUT.row("Tril", "`input` with 0 above the diagonal of the last two axes.", |cx| {
             triangle(cx, "tril")
         })
     },
     Entry {
-        parameters: &[with("diagonal", Kind::Int, Default::Int(0))],
+        formula: "triu(input, diagonal)",
+        example: gives(&["[[1, 2, 3], [4, 5, 6]]"], "[[1. 2. 3.]\n [0. 5. 6.]]"),
+        parameters: &[with("diagonal", Kind::Int, Default::Int(0))
+            .doc("the first diagonal that is kept: 0 is the main one, 1 the one above")],
         ..LAYOUT.row("Triu", "`input` with 0 below the diagonal of the last two axes.", |cx| {
             triangle(cx, "triu")
         })
     },
     Entry {
-        parameters: &[with("offset", Kind::Int, Default::Int(0))],
+        formula: "diagonal(input, offset, -2, -1)",
+        example: gives(&["[[1, 2, 3], [4, 5, 6]]"], "[1. 5.]"),
+        parameters: &[with("offset", Kind::Int, Default::Int(0))
+            .doc("which diagonal: 0 is the main one, 1 the one above")],
         group: Group::Shape,
         ..one("Diagonal", "diagonal", ANY)
     },
     Entry {
         name: "Shape",
         doc: "The dims of `input`, as integers.",
+        formula: "shape(input)",
+        example: gives(&["[[1, 2, 3], [4, 5, 6]]"], "[2 3]"),
         group: Group::Shape,
         inputs: ANY,
         meaning: Meaning::Lower(|cx| {
@@ -168,8 +210,12 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         name: "Size",
         doc: "The number of elements of `input`, or the dim of `axis`.",
+        formula: "size(input, axis)",
+        example: gives(&["[[1, 2, 3], [4, 5, 6]]"], "6"),
         group: Group::Shape,
-        parameters: &[with("axis", Kind::Int, Default::None)],
+        parameters: &[
+            with("axis", Kind::Int, Default::None).doc("the axis; all elements where left out")
+        ],
         inputs: ANY,
         meaning: Meaning::Lower(|cx| {
             let x = cx.var("input");
@@ -186,6 +232,8 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         name: "Length",
         doc: "The first dim of `input`.",
+        formula: "len(input)",
+        example: gives(&["[[1, 2, 3], [4, 5, 6]]"], "2"),
         group: Group::Shape,
         inputs: ANY,
         meaning: Meaning::Lower(|cx| done(cx.var("input").dim(0).cast(cx.index))),

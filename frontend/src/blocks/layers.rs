@@ -9,31 +9,55 @@ use mithril_ir::shape::Shape;
 use super::elementwise::{INPUT, done};
 use super::parameter::{Range, required, with};
 use super::{
-    BASE, Default, Entry, Group, Input, Kind, Meaning, Parameter, Value, data, param, state,
+    BASE, Default, Entry, Group, Input, Kind, Meaning, Parameter, Value, data, gives, param, state,
 };
-use crate::block::Init;
+use crate::init::Init;
 use crate::lower::Cx;
 
 pub(super) const LAYER: Entry = Entry { group: Group::Layer, inputs: INPUT, keeps: true, ..BASE };
-const EPSILON: Parameter = with("eps", Kind::Float(Range::NotNegative), Default::Float(1e-5));
-const USE_BIAS: Parameter = with("use_bias", Kind::Bool, Default::Bool(true));
-const USE_SCALE: Parameter = with("use_scale", Kind::Bool, Default::Bool(true));
-const SCALE: Input = param("w", Init::Ones, features).when(|s| s.flag("use_scale"));
-const SHIFT: Input = param("b", Init::Zeros, features).when(|s| s.flag("use_bias"));
+const EPSILON: Parameter = with("eps", Kind::Float(Range::NotNegative), Default::Float(1e-5))
+    .doc("what is added to the variance");
+const USE_BIAS: Parameter =
+    with("use_bias", Kind::Bool, Default::Bool(true)).doc("learn a bias `b`");
+const USE_SCALE: Parameter =
+    with("use_scale", Kind::Bool, Default::Bool(true)).doc("learn a scale `w`");
+/// How `w` begins.
+pub(super) const INIT: Parameter =
+    with("init", Kind::Init, Default::None).doc("the first values of the weights");
+const SCALE: Input = param("w", Init::Ones, features)
+    .chosen()
+    .when(|s| s.flag("use_scale"))
+    .doc("(last dim of `input`)");
+const SHIFT: Input =
+    param("b", Init::Zeros, features).when(|s| s.flag("use_bias")).doc("(last dim of `input`)");
 
 pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         name: "Linear",
-        doc: "`input @ w + b` over the last axis of `input`; `w` is (in_features, dimension).",
-        parameters: &[required("dimension", Kind::Count), USE_BIAS],
+        doc: "`input @ w + b` over the last axis of `input`; `w` is (in_features, dimension). Both \
+              begin uniform within `1 / sqrt(in_features)`, as in `torch.nn.Linear`; `init` is for \
+              `w`.",
+        formula: "input @ w + b",
+        example: gives(&["[[1, 2]]"], "[[1.5 2.  8. ]]")
+            .made("dimension=3")
+            .learned(&["[[1, 0, 2], [0, 1, 3]]", "[0.5, 0, 0]"]),
+        parameters: &[
+            required("dimension", Kind::Count).doc("the width of the output"),
+            USE_BIAS,
+            INIT,
+        ],
         inputs: &[
             data("input", Class::Float),
-            param("w", Init::Normal, |cx| {
+            param("w", Init::FanIn, |cx| {
                 let features = cx.last_dim("input")?;
                 Ok(Shape::new([features, Dim::Const(cx.int("dimension"))]))
-            }),
-            param("b", Init::Zeros, |cx| Ok(Shape::new([Dim::Const(cx.int("dimension"))])))
-                .when(|s| s.flag("use_bias")),
+            })
+            .chosen()
+            .doc("(last dim of `input`, dimension)"),
+            param("b", Init::FanIn, |cx| Ok(Shape::new([Dim::Const(cx.int("dimension"))])))
+                .beside("w")
+                .when(|s| s.flag("use_bias"))
+                .doc("(dimension)"),
         ],
         meaning: Meaning::Lower(|cx| {
             let product = cx.var("input").matmul(cx.var("w"));
@@ -43,14 +67,27 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         name: "Embedding",
-        doc: "The rows of `w`, which is (num_embeddings, dimension), at the indices `input`.",
-        parameters: &[required("num_embeddings", Kind::Count), required("dimension", Kind::Count)],
+        doc: "The rows of `w`, which is (num_embeddings, dimension), at the indices `input`. `w` \
+              begins standard normal, as in `torch.nn.Embedding`, or as `init` says, where its fan in \
+              is `dimension`.",
+        formula: "w[input]",
+        example: gives(&["[2, 0]"], "[[4. 5.]\n [0. 1.]]")
+            .made("num_embeddings=3, dimension=2")
+            .learned(&["[[0, 1], [2, 3], [4, 5]]"]),
+        parameters: &[
+            required("num_embeddings", Kind::Count).doc("the number of rows"),
+            required("dimension", Kind::Count).doc("the width of a row"),
+            INIT,
+        ],
         inputs: &[
-            data("input", Class::Int).apart(),
+            data("input", Class::Int).apart().doc("indices of rows, of any shape"),
             param("w", Init::Normal, |cx| {
                 let dims = [cx.int("num_embeddings"), cx.int("dimension")];
                 Ok(Shape::new(dims.map(Dim::Const)))
-            }),
+            })
+            .transposed()
+            .chosen()
+            .doc("(num_embeddings, dimension)"),
         ],
         meaning: Meaning::Lower(|cx| {
             let attrs = [("axis", 0.into())];
@@ -61,8 +98,12 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         name: "LayerNorm",
         doc: "`(input - mean) / sqrt(variance + eps) * w + b` over the last axis (Ba et al. 2016, \
-              eq. 4).",
-        parameters: &[EPSILON, USE_SCALE, USE_BIAS],
+              eq. 4). `w` begins with 1, or as `init` says, `b` with 0.",
+        formula: "(input - mean(input, -1, keepdims=True)) / sqrt(var(input, -1, \
+                  keepdims=True) + eps) * w + b",
+        example: gives(&["[[1, 3], [10, 20]]"], "[[-1.  1.]\n [-1.  1.]]")
+            .learned(&["[1, 1]", "[0, 0]"]),
+        parameters: &[EPSILON, USE_SCALE, USE_BIAS, INIT],
         inputs: &[data("input", Class::Float), SCALE, SHIFT],
         meaning: Meaning::Lower(|cx| {
             let mut operands = vec![cx.var("input")];
@@ -80,8 +121,10 @@ pub(super) const BLOCKS: &[Entry] = &[
     Entry {
         name: "RMSNorm",
         doc: "`input / sqrt(mean(input^2) + eps) * w` over the last axis (Zhang & Sennrich 2019, \
-              eq. 4).",
-        parameters: &[EPSILON, USE_SCALE],
+              eq. 4). `w` begins with 1, or as `init` says.",
+        formula: "input / sqrt(mean(input**2, -1, keepdims=True) + eps) * w",
+        example: gives(&["[[1, 1], [3, -3]]"], "[[ 1.  2.]\n [ 1. -2.]]").learned(&["[1, 2]"]),
+        parameters: &[EPSILON, USE_SCALE, INIT],
         inputs: &[data("input", Class::Float), SCALE],
         meaning: Meaning::Lower(|cx| {
             let mut operands = vec![cx.var("input")];
@@ -95,27 +138,40 @@ pub(super) const BLOCKS: &[Entry] = &[
         doc: "`(input - mean) / sqrt(variance + eps) * w + b` of each channel of (batch, channels) \
               or (batch, channels, length) (Ioffe & Szegedy 2015, alg. 1). Training takes the \
               batch's moments and moves the running ones by `momentum`, the variance unbiased; \
-              inference takes the running ones.",
+              inference takes the running ones. `w` begins with 1, or as `init` says, `b` and the \
+              running mean with 0, the running variance with 1.",
+        formula: "(input - mean(input, 0)) / sqrt(var(input, 0) + eps) * w + b",
+        example: gives(&["[[1, 2], [3, 6]]"], "[[-1. -1.]\n [ 1.  1.]]")
+            .learned(&["[1, 1]", "[0, 0]"]),
         parameters: &[
-            with("momentum", Kind::Float(Range::Unit), Default::Float(0.1)),
+            with("momentum", Kind::Float(Range::Unit), Default::Float(0.1))
+                .doc("how far a running value moves towards the batch's"),
             EPSILON,
             USE_SCALE,
             USE_BIAS,
+            INIT,
         ],
         inputs: &[
             data("input", Class::Float),
-            param("w", Init::Ones, channels).when(|s| s.flag("use_scale")),
-            param("b", Init::Zeros, channels).when(|s| s.flag("use_bias")),
-            state("running_mean", Init::Zeros, channels),
-            state("running_var", Init::Ones, channels),
+            param("w", Init::Ones, channels)
+                .chosen()
+                .when(|s| s.flag("use_scale"))
+                .doc("(channels)"),
+            param("b", Init::Zeros, channels).when(|s| s.flag("use_bias")).doc("(channels)"),
+            state("running_mean", Init::Zeros, channels).doc("(channels)"),
+            state("running_var", Init::Ones, channels).doc("(channels)"),
         ],
         meaning: Meaning::Lower(batch_norm),
         ..LAYER
     },
     Entry {
         name: "ElementWiseAffine",
-        doc: "`input * w + b` with one `w` and `b` for each place of the last axis.",
-        parameters: &[USE_SCALE, USE_BIAS],
+        doc: "`input * w + b` with one `w` and `b` for each place of the last axis. `w` begins \
+              with 1, or as `init` says, `b` with 0.",
+        formula: "input * w + b",
+        example: gives(&["[[1, 2], [3, 4]]"], "[[ 1. 25.]\n [ 3. 45.]]")
+            .learned(&["[1, 10]", "[0, 5]"]),
+        parameters: &[USE_SCALE, USE_BIAS, INIT],
         inputs: &[data("input", Class::Float), SCALE, SHIFT],
         meaning: Meaning::Lower(|cx| {
             let x = cx.var("input");
@@ -126,13 +182,19 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         name: "Softmax",
-        parameters: &[with("axis", Kind::Int, Default::Int(-1))],
+        formula: "exp(input) / sum(exp(input), axis, keepdims=True)",
+        example: gives(&["[[0, 0], [0, 3]]"], "[[0.5    0.5   ]\n [0.0474 0.9526]]"),
+        parameters: &[with("axis", Kind::Int, Default::Int(-1)).doc("the axis that sums to 1")],
         meaning: Meaning::Op("softmax"),
         ..LAYER
     },
     Entry {
         name: "LogSoftmax",
-        parameters: &[with("axis", Kind::Int, Default::Int(-1))],
+        formula: "input - log(sum(exp(input), axis, keepdims=True))",
+        example: gives(&["[[0, 0], [0, 3]]"], "[[-0.6931 -0.6931]\n [-3.0486 -0.0486]]"),
+        parameters: &[
+            with("axis", Kind::Int, Default::Int(-1)).doc("the axis whose exponentials sum to 1")
+        ],
         meaning: Meaning::Op("log_softmax"),
         ..LAYER
     },

@@ -9,7 +9,7 @@ use mithril_ir::shape::Shape;
 
 use super::elementwise::{ROBUST, done};
 use super::parameter::{Range, required, with};
-use super::{BASE, Default, Entry, Group, Input, Kind, Value, cross_entropy, data};
+use super::{BASE, Default, Entry, Group, Input, Kind, Value, cross_entropy, data, gives};
 use crate::lower::Cx;
 
 const SCORE: Input = data("input", Class::Float);
@@ -19,13 +19,25 @@ const TARGET: Input = data("target", Class::Float).following(|cx| Ok(cx.var("inp
 const LOSS: Entry = Entry { group: Group::Loss, inputs: &[SCORE, TARGET], keeps: true, ..BASE };
 
 pub(super) const BLOCKS: &[Entry] = &[
-    LOSS.row("SquaredError", "`(input - target)^2`.", |cx| {
-        let error = error(cx)?;
-        done(error * error)
-    }),
-    LOSS.row("AbsoluteError", "`|input - target|`.", |cx| done(error(cx)?.unary("abs", &[]))),
     Entry {
-        parameters: &[with("delta", Kind::Float(Range::Positive), Default::Float(1.0))],
+        formula: "(input - target) ** 2",
+        example: gives(&["[1, 2, 4]", "[1, 3, 0]"], "[ 0.  1. 16.]"),
+        ..LOSS.row("SquaredError", "`(input - target)^2`.", |cx| {
+            let error = error(cx)?;
+            done(error * error)
+        })
+    },
+    Entry {
+        formula: "abs(input - target)",
+        example: gives(&["[1, 2, 4]", "[1, 3, 0]"], "[0. 1. 4.]"),
+        ..LOSS.row("AbsoluteError", "`|input - target|`.", |cx| done(error(cx)?.unary("abs", &[])))
+    },
+    Entry {
+        formula: "where(abs(input - target) <= delta, (input - target) ** 2 / 2, \
+                  delta * (abs(input - target) - delta / 2))",
+        example: gives(&["[1, 2, 4]", "[1, 3, 0]"], "[0.  0.5 3.5]"),
+        parameters: &[with("delta", Kind::Float(Range::Positive), Default::Float(1.0))
+            .doc("the error from which on the loss is linear")],
         ..LOSS.row(
             "Huber",
             "`e^2 / 2` where `|e| <= delta`, `delta (|e| - delta / 2)` beyond, of \
@@ -39,21 +51,31 @@ pub(super) const BLOCKS: &[Entry] = &[
             },
         )
     },
-    LOSS.row(
-        "HingeLoss",
-        "`max(0, 1 - input target)`, for targets of -1 and 1 (Rosasco et al. 2004).",
-        |cx| done(hinge(cx)?),
-    ),
-    LOSS.row(
-        "QuadHingeLoss",
-        "`max(0, 1 - input target)^2`, for targets of -1 and 1 (Rosasco et al. 2004).",
-        |cx| {
-            let hinge = hinge(cx)?;
-            done(hinge * hinge)
-        },
-    ),
     Entry {
-        parameters: &[required("q", Kind::Float(Range::Unit))],
+        formula: "maximum(0, 1 - input * target)",
+        example: gives(&["[0.5, 2, -1]", "[1, 1, 1]"], "[0.5 0.  2. ]"),
+        ..LOSS.row(
+            "HingeLoss",
+            "`max(0, 1 - input target)`, for targets of -1 and 1 (Rosasco et al. 2004).",
+            |cx| done(hinge(cx)?),
+        )
+    },
+    Entry {
+        formula: "maximum(0, 1 - input * target) ** 2",
+        example: gives(&["[0.5, 2, -1]", "[1, 1, 1]"], "[0.25 0.   4.  ]"),
+        ..LOSS.row(
+            "QuadHingeLoss",
+            "`max(0, 1 - input target)^2`, for targets of -1 and 1 (Rosasco et al. 2004).",
+            |cx| {
+                let hinge = hinge(cx)?;
+                done(hinge * hinge)
+            },
+        )
+    },
+    Entry {
+        formula: "maximum(q * (target - input), (q - 1) * (target - input))",
+        example: gives(&["[1, 2, 4]", "[1, 3, 0]"], "[0.  0.9 0.4]").made("q=0.9"),
+        parameters: &[required("q", Kind::Float(Range::Unit)).doc("the quantile")],
         ..LOSS.row(
             "QuantileLoss",
             "`max(q e, (q - 1) e)` of `e = target - input` (Koenker & Bassett 1978).",
@@ -64,8 +86,12 @@ pub(super) const BLOCKS: &[Entry] = &[
         )
     },
     Entry {
+        formula: "-take_along_axis(log_softmax(input, -1), target[..., None], -1)[..., 0]",
+        example: gives(&["[[2, 0], [0, 1]]", "[0, -100]"], "[0.1269 0.    ] [1. 0.]")
+            .made("ignore_index=-100"),
         parameters: cross_entropy::OF_CLASSES,
         inputs: cross_entropy::CLASSES,
+        outputs: cross_entropy::OUTPUTS,
         ..LOSS.row(
             "CrossEntropy",
             "`-log p(target)`, the classes being along `axis` of `input`, the last one where left \
@@ -73,29 +99,40 @@ pub(super) const BLOCKS: &[Entry] = &[
              without that axis; a float one has its shape and says how probable each class is. \
              `weights` has one number for each class. With `label_smoothing` a part of each target \
              is spread evenly (Szegedy et al. 2016). The loss of a target that is `ignore_index` \
-             is 0. With `robust` the logarithm of a probability of 0 stays finite.",
+             is 0. With `robust` the logarithm of a probability of 0 stays finite. With `weights` or \
+             `ignore_index` the second output `weight` says how much each target counts: the weight \
+             of its class, 0 where it is ignored, 1 for probabilities. The mean that torch takes is \
+             `sum(output) / sum(weight)`: `TrainModel` takes it where a reduce step is `Mean`, and \
+             `LossMean` anywhere; a plain `Mean` divides by the number of all targets.",
             cross_entropy::of_classes,
         )
     },
     Entry {
+        formula: "pos_weight * target * log1p(exp(-input)) + (1 - target) * \
+                  log1p(exp(input))",
+        example: gives(&["[2, 0, -3]", "[1, 1, 0]"], "[0.1269 0.6931 0.0486]"),
         parameters: cross_entropy::OF_TWO,
         ..LOSS.row(
             "BinaryCrossEntropy",
             "`-(pos_weight target log p + (1 - target) log(1 - p))`, where `input` is p, or with \
              logits `p = sigmoid(input)`, computed by softplus without overflow. With `robust` the \
-             logarithm of a probability of 0 stays finite.",
+             logarithm of a probability of 0 stays finite. A mean divides by the number of all \
+             targets, as torch's does, whatever `pos_weight` is.",
             cross_entropy::of_two,
         )
     },
     Entry {
+        formula: "target * (log(target) - log(input))",
+        example: gives(&["[0.5, 0.5]", "[0.25, 0.75]"], "[-0.1733  0.3041]"),
         parameters: &[
-            with("input_type", Kind::OneOf(&["probs", "log_probs"]), Default::Str("probs")),
+            with("input_type", Kind::OneOf(&["probs", "log_probs"]), Default::Str("probs"))
+                .doc("what `input` holds: probabilities or their logarithms"),
             ROBUST,
         ],
         ..LOSS.row(
             "KLDivergence",
-            "`target (log target - log input)`, 0 where `target` is 0; its sum is the divergence of \
-             `input` from `target` (Kullback & Leibler 1951). With `robust` the logarithm of a \
+            "`target (log target - log input)`, 0 where `target` is 0; its sum is the divergence \
+             of `input` from `target` (Kullback & Leibler 1951). With `robust` the logarithm of a \
              probability of 0 stays finite.",
             |cx| {
                 let (input, target) = pair(cx)?;
@@ -108,13 +145,18 @@ pub(super) const BLOCKS: &[Entry] = &[
         )
     },
     Entry {
-        parameters: &[with("margin", Kind::Float(Range::Finite), Default::Float(0.0))],
+        formula: "1 - sum(input * target, -1) / sqrt(sum(input**2, -1) * \
+                  sum(target**2, -1))",
+        example: gives(&["[[1, 0], [1, 1]]", "[[1, 0], [1, -1]]"], "[0. 1.]"),
+        parameters: &[with("margin", Kind::Float(Range::Finite), Default::Float(0.0))
+            .doc("the cosine below which vectors of label -1 cost nothing")],
         inputs: &[
             SCORE,
             TARGET,
             data("label", Class::Float)
                 .following(|cx| without(&cx.var("input").shape(), -1))
-                .optional(),
+                .optional()
+                .doc("1 or -1 for each sample; 1 where left out"),
         ],
         ..LOSS.row(
             "CosineEmbedding",

@@ -10,7 +10,7 @@ use mithril_ir::shape::Shape;
 use super::elementwise::done;
 use super::losses::{other_shape, without};
 use super::parameter::{Range, with};
-use super::{BASE, Default, Entry, Group, Input, Kind, Parameter, Value, auc, data};
+use super::{BASE, Default, Entry, Group, Input, Kind, Parameter, Value, auc, data, gives};
 use crate::lower::Cx;
 
 const PAIR: &[Input] = &[
@@ -23,18 +23,26 @@ const PAIR: &[Input] = &[
         }
     }),
 ];
-const THRESHOLD: Parameter = with("threshold", Kind::Float(Range::Ordered), Default::Float(0.5));
+const THRESHOLD: Parameter = with("threshold", Kind::Float(Range::Ordered), Default::Float(0.5))
+    .doc("the score above which the class is 1, where there are two");
 const AVERAGED: &[Parameter] = &[
-    with("average", Kind::OneOf(&["macro", "micro", "weighted", "binary"]), Default::Str("macro")),
+    with("average", Kind::OneOf(&["macro", "micro", "weighted", "binary"]), Default::Str("macro"))
+        .doc("how the classes' scores become one"),
     THRESHOLD,
-    with("classes", Kind::Count, Default::None),
+    with("classes", Kind::Count, Default::None)
+        .doc("the number of classes, where `input` holds classes"),
 ];
 
 const METRIC: Entry = Entry { group: Group::Metric, parameters: AVERAGED, inputs: PAIR, ..BASE };
 
 pub(super) const BLOCKS: &[Entry] = &[
     Entry {
-        parameters: &[with("binary", Kind::Bool, Default::Bool(false)), THRESHOLD],
+        formula: "mean(argmax(input, -1) == target)",
+        example: gives(&["[[2, 0], [0, 1], [3, 1]]", "np.array([0, 1, 1])"], "0.6666667"),
+        parameters: &[
+            with("binary", Kind::Bool, Default::Bool(false)).doc("`input` is the score of class 1"),
+            THRESHOLD,
+        ],
         ..METRIC.row(
             "Accuracy",
             "The share of samples whose class is `target`. The class is that of the greatest score \
@@ -47,39 +55,53 @@ pub(super) const BLOCKS: &[Entry] = &[
             },
         )
     },
-    METRIC.row(
-        "Precision",
-        "True positives over predicted positives of each class, 0 where there are none. `average` \
-         is over the classes that occur (\"macro\"), weighted by how often they do (\"weighted\"), \
-         over all samples (\"micro\"), or of class 1 alone (\"binary\"). Classes are read as \
-         `Accuracy` reads them; where `input` holds classes, `classes` is their number.",
-        |cx| averaged(cx, |c| over(c.hits, c.predicted)),
-    ),
-    METRIC.row(
-        "Recall",
-        "True positives over actual positives of each class, 0 where there are none; averaged as \
-         `Precision` is.",
-        |cx| averaged(cx, |c| over(c.hits, c.actual)),
-    ),
-    METRIC.row(
-        "F1",
-        "`2 true positives / (predicted + actual positives)` of each class, the harmonic mean of \
-         precision and recall (van Rijsbergen 1979), 0 where there are none; averaged as \
-         `Precision` is.",
-        |cx| averaged(cx, |c| over(c.hits * 2.0, c.predicted + c.actual)),
-    ),
     Entry {
+        example: gives(&["[[2, 0], [0, 1], [3, 1]]", "np.array([0, 1, 1])"], "0.75"),
+        ..METRIC.row(
+            "Precision",
+            "True positives over predicted positives of each class, 0 where there are \
+             none. `average` is over the classes that occur (\"macro\"), weighted by how \
+             often they do (\"weighted\"), over all samples (\"micro\"), or of class 1 \
+             alone (\"binary\"). Classes are read as `Accuracy` reads them; where `input` \
+             holds classes, `classes` is their number.",
+            |cx| averaged(cx, |c| over(c.hits, c.predicted)),
+        )
+    },
+    Entry {
+        example: gives(&["[[2, 0], [0, 1], [3, 1]]", "np.array([0, 1, 1])"], "0.75"),
+        ..METRIC.row(
+            "Recall",
+            "True positives over actual positives of each class, 0 where there are none; \
+             averaged as `Precision` is.",
+            |cx| averaged(cx, |c| over(c.hits, c.actual)),
+        )
+    },
+    Entry {
+        example: gives(&["[[2, 0], [0, 1], [3, 1]]", "np.array([0, 1, 1])"], "0.6666667"),
+        ..METRIC.row(
+            "F1",
+            "`2 true positives / (predicted + actual positives)` of each class, the \
+             harmonic mean of precision and recall (van Rijsbergen 1979), 0 where there \
+             are none; averaged as `Precision` is.",
+            |cx| averaged(cx, |c| over(c.hits * 2.0, c.predicted + c.actual)),
+        )
+    },
+    Entry {
+        example: gives(&["[0.1, 0.4, 0.35, 0.8]", "np.array([0, 0, 1, 1])"], "0.75")
+            .made("average=\"binary\""),
         parameters: &[with(
             "average",
             Kind::OneOf(&["macro", "weighted", "binary"]),
             Default::Str("macro"),
-        )],
+        )
+        .doc("how the classes' areas become one")],
         ..METRIC.row(
             "AUC",
-            "The area under the curve of true over false positives (Hanley & McNeil 1982), exact by \
-             trapezoids over the sorted scores, equal scores in one step. With \"binary\" `input` \
-             scores class 1; otherwise each class, along the last axis, is told from the rest, and \
-             `average` is over those that can be. 0 where there is nothing to tell apart.",
+            "The area under the curve of true over false positives (Hanley & McNeil 1982), \
+             exact by trapezoids over the sorted scores, equal scores in one step. With \
+             \"binary\" `input` scores class 1; otherwise each class, along the last axis, is \
+             told from the rest, and `average` is over those that can be. 0 where there is \
+             nothing to tell apart.",
             auc::lower,
         )
     },

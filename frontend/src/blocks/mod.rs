@@ -10,10 +10,12 @@ use mithril_ir::op::{self, Class, DTypeRule};
 use mithril_ir::shape::Shape;
 use rustc_hash::FxHashMap;
 
-use crate::block::{Block, Definition, Init, Outlet, Terminal};
+use crate::block::{Block, Definition, Outlet, Terminal};
+use crate::init::{Init, Rule, Start};
 use crate::lower::Cx;
-use crate::model::{Model, Source};
+use crate::model::Model;
 use crate::setting::Setting;
+use elsewhere::elsewhere;
 
 mod attention;
 mod auc;
@@ -23,19 +25,27 @@ mod create;
 mod cross_entropy;
 mod einsum;
 mod elementwise;
+pub mod elsewhere;
+mod example;
+mod family;
 mod index;
 mod indexer;
 mod layers;
 mod losses;
 mod metrics;
 mod parameter;
+mod publication;
 mod random;
 mod reduce;
 mod regularizers;
 mod settings;
 mod shape;
 
+pub use example::Example;
+pub(crate) use example::gives;
+pub use family::{FAMILIES, Family};
 pub use parameter::{Default, Kind, Parameter, Range};
+pub use publication::{PUBLICATIONS, Publication};
 pub use settings::Settings;
 
 /// One block.
@@ -43,11 +53,20 @@ pub struct Entry {
     pub name: &'static str,
     /// What it computes; where empty, that of its operation.
     pub doc: &'static str,
+    /// The same as an expression of NumPy and SciPy over the names of terminals and parameters, for
+    /// the default settings at least; empty where none is short. Tests evaluate it.
+    pub formula: &'static str,
+    /// Who described it, as [`PUBLICATIONS`] has it, where `doc` does not say so.
+    pub source: &'static str,
+    /// How it is used, which tests run.
+    pub example: Example,
     pub group: Group,
     /// What its constructor takes, in this order.
     pub parameters: &'static [Parameter],
     pub inputs: &'static [Input],
     pub outputs: &'static [Output],
+    /// Checks the settings together, after each was checked alone.
+    pub valid: fn(&Settings) -> Result<()>,
     /// What it needs of its inputs beside what its operations do.
     pub needs: fn(&Cx) -> Result<()>,
     pub meaning: Meaning,
@@ -94,11 +113,21 @@ pub struct Input {
     pub optional: bool,
     /// Read in training alone.
     pub in_training: bool,
+    /// A bool array selects, a float array is added.
+    pub mask: bool,
     pub init: Init,
+    /// The input that says the fan, by its name.
+    pub beside: Option<&'static str>,
+    /// Whether a matrix is (fan out, fan in).
+    pub transposed: bool,
+    /// Whether the block's setting `init` is about it.
+    pub chosen: bool,
     /// The shape of a learned input or a state, or of one for data where nothing else says it.
     pub shape: Option<fn(&Cx) -> Result<Shape>>,
     /// Whether a block of these settings has it.
     pub present: fn(&Settings) -> bool,
+    /// What it is, in a few words: of a learned input, its dims.
+    pub doc: &'static str,
 }
 
 /// An output of a block of the table.
@@ -107,6 +136,8 @@ pub struct Output {
     pub name: &'static str,
     /// The number of elements of a list.
     pub list: Option<fn(&Settings) -> Option<u32>>,
+    /// Whether a block of these settings has it.
+    pub present: fn(&Settings) -> bool,
 }
 
 /// An input for data, of the dtype that the inputs share.
@@ -119,9 +150,14 @@ pub const fn data(name: &'static str, class: Class) -> Input {
         list: false,
         optional: false,
         in_training: false,
+        mask: false,
         init: Init::Zeros,
+        beside: None,
+        transposed: false,
+        chosen: false,
         shape: None,
         present: |_| true,
+        doc: "",
     }
 }
 
@@ -164,7 +200,28 @@ impl Input {
         Input { present, ..self }
     }
 
-    fn terminal(&self) -> Terminal {
+    /// It is this.
+    pub const fn doc(self, doc: &'static str) -> Input {
+        Input { doc, ..self }
+    }
+
+    /// An input whose first values take their fan from another one.
+    pub const fn beside(self, other: &'static str) -> Input {
+        Input { beside: Some(other), ..self }
+    }
+
+    /// A matrix that is (fan out, fan in).
+    pub const fn transposed(self) -> Input {
+        Input { transposed: true, ..self }
+    }
+
+    /// An input whose first values the setting `init` says, where it is given.
+    pub const fn chosen(self) -> Input {
+        Input { chosen: true, ..self }
+    }
+
+    fn terminal(&self, settings: &Settings) -> Terminal {
+        let given = self.chosen.then(|| Rule::of(settings.get("init"))).flatten();
         Terminal {
             role: self.role,
             apart: self.apart,
@@ -172,14 +229,25 @@ impl Input {
             optional: self.optional,
             ruled: self.shape.is_some(),
             in_training: self.in_training,
-            init: self.init,
+            mask: self.mask,
+            start: Start {
+                rule: given.unwrap_or(Rule::Known(self.init)),
+                beside: None,
+                transposed: self.transposed,
+            },
             ..Terminal::data(self.name, self.class)
         }
     }
 }
 
 pub const fn out(name: &'static str) -> Output {
-    Output { name, list: None }
+    Output { name, list: None, present: |_| true }
+}
+
+impl Output {
+    pub const fn when(self, present: fn(&Settings) -> bool) -> Output {
+        Output { present, ..self }
+    }
 }
 
 const OUTPUT: &[Output] = &[out("output")];
@@ -188,10 +256,14 @@ const OUTPUT: &[Output] = &[out("output")];
 const BASE: Entry = Entry {
     name: "",
     doc: "",
+    formula: "",
+    source: "",
+    example: gives(&[], ""),
     group: Group::Elementwise,
     parameters: &[],
     inputs: &[],
     outputs: OUTPUT,
+    valid: |_| Ok(()),
     needs: |_| Ok(()),
     meaning: Meaning::Op(""),
     keeps: false,
@@ -215,7 +287,10 @@ impl Entry {
             Meaning::Op(name) if self.doc.is_empty() => {
                 let op = op::get(name);
                 let operands = op.0.operands.iter().map(|o| o.name);
-                let names: Vec<_> = operands.zip(self.inputs.iter().map(|i| i.name)).collect();
+                let mut names: Vec<_> = operands.zip(self.inputs.iter().map(|i| i.name)).collect();
+                if self.parameters.iter().any(|p| p.name == "axis") {
+                    names.push(("axes", "axis"));
+                }
                 renamed(op.0.doc, &names)
             }
             _ => self.doc.to_string(),
@@ -231,8 +306,12 @@ impl Entry {
     }
 
     pub(crate) fn terminals(&self, settings: &Settings) -> Vec<Terminal> {
-        let own = self.inputs.iter().filter(|i| (i.present)(settings));
-        let mut terminals: Vec<Terminal> = own.map(Input::terminal).collect();
+        let own: Vec<&Input> = self.inputs.iter().filter(|i| (i.present)(settings)).collect();
+        let mut terminals: Vec<Terminal> = own.iter().map(|i| i.terminal(settings)).collect();
+        for (input, terminal) in own.iter().zip(&mut terminals) {
+            let fan = input.beside.and_then(|name| own.iter().position(|i| i.name == name));
+            terminal.start.beside = fan.map(|at| at as u32);
+        }
         for name in settings.terminals() {
             terminals.push(Terminal { apart: true, ..Terminal::data(name, Class::Int) });
         }
@@ -244,7 +323,7 @@ impl Entry {
             name: output.name.into(),
             list: output.list.and_then(|count| count(settings)),
         };
-        self.outputs.iter().map(outlet).collect()
+        self.outputs.iter().filter(|o| (o.present)(settings)).map(outlet).collect()
     }
 
     /// A block of this entry. Errors: settings; what a composite is made of.
@@ -263,14 +342,11 @@ impl Entry {
                 };
                 definition.kind = self.name.into();
                 definition.origin = Some((self, settings));
-                Block::new(definition)
+                Block { identity: inner.identity, ids: inner.ids, ..Block::new(definition) }
             }
             Meaning::Op(_) | Meaning::Lower(_) => Block::new(Definition::primitive(self, settings)),
         };
-        block.given = given
-            .into_iter()
-            .map(|(name, connection)| (name, Source::Connection(connection)))
-            .collect();
+        block.given = given;
         Ok(block)
     }
 }
@@ -295,26 +371,9 @@ fn renamed(text: &str, names: &[(&str, &str)]) -> String {
     parts.join("`")
 }
 
-const TABLES: &[&[Entry]] = &[
-    elementwise::BLOCKS,
-    binary::BLOCKS,
-    reduce::BLOCKS,
-    shape::BLOCKS,
-    index::BLOCKS,
-    create::BLOCKS,
-    einsum::BLOCKS,
-    random::BLOCKS,
-    layers::BLOCKS,
-    attention::BLOCKS,
-    compose::BLOCKS,
-    losses::BLOCKS,
-    regularizers::BLOCKS,
-    metrics::BLOCKS,
-];
-
-/// Every block, in the order of the tables.
+/// Every block, family by family.
 pub fn table() -> impl Iterator<Item = &'static Entry> {
-    TABLES.iter().flat_map(|blocks| blocks.iter())
+    FAMILIES.iter().flat_map(Family::blocks)
 }
 
 static BY_NAME: LazyLock<FxHashMap<&'static str, &'static Entry>> =
@@ -329,7 +388,8 @@ pub fn find(name: &str) -> Option<&'static Entry> {
 pub fn build(name: &str, positional: Vec<Setting>, named: Vec<(&str, Setting)>) -> Result<Block> {
     let Some(entry) = find(name) else {
         let mut error = Diagnostic::new(format!("there is no block `{name}`"));
-        error.hint = did_you_mean(name, table().map(|e| e.name));
+        let near = || did_you_mean(name, table().map(|e| e.name));
+        error.hint = elsewhere(name).map(String::from).or_else(near);
         return error.err();
     };
     entry.block(positional, named)

@@ -2,6 +2,7 @@
 
 use mithril_ir::dtype::DType;
 
+use crate::init::Rule;
 use crate::setting::Setting;
 
 /// A parameter of a constructor.
@@ -12,12 +13,19 @@ pub struct Parameter {
     pub default: Default,
     /// Another parameter that it is not less than, where both are given.
     pub least: Option<&'static str>,
+    /// What it sets, in a few words.
+    pub doc: &'static str,
 }
 
 impl Parameter {
     /// It is not less than another parameter.
     pub const fn at_least(self, other: &'static str) -> Parameter {
         Parameter { least: Some(other), ..self }
+    }
+
+    /// It sets this.
+    pub const fn doc(self, doc: &'static str) -> Parameter {
+        Parameter { doc, ..self }
     }
 }
 
@@ -63,6 +71,8 @@ impl Range {
 pub enum Kind {
     Bool,
     Int,
+    /// An integer, or None where None is no default but has a meaning of its own.
+    IntOrNone,
     /// An integer of at least 1: sizes and counts.
     Count,
     Float(Range),
@@ -90,6 +100,8 @@ pub enum Kind {
     BlocksOrNone,
     /// A number or an array.
     Value,
+    /// First values: a name, a number, or a function of key and shape.
+    Init,
 }
 
 impl Kind {
@@ -98,6 +110,7 @@ impl Kind {
         match self {
             Kind::Bool => "a bool".into(),
             Kind::Int => "an integer".into(),
+            Kind::IntOrNone => "an integer or None".into(),
             Kind::Count => "an integer of at least 1".into(),
             Kind::Float(range) => range.name().into(),
             Kind::DType => "a dtype".into(),
@@ -120,6 +133,7 @@ impl Kind {
             Kind::Blocks => "a list of blocks".into(),
             Kind::BlocksOrNone => "a list of blocks or None".into(),
             Kind::Value => "a number or an array".into(),
+            Kind::Init => Rule::expected(),
         }
     }
 
@@ -130,6 +144,7 @@ impl Kind {
             Kind::Float(_) => Kind::Float(Range::Any),
             Kind::OneOf(_) => Kind::Str,
             Kind::Dim => Kind::Scalar,
+            Kind::Init => Kind::Str,
             other => other,
         }
     }
@@ -161,7 +176,8 @@ impl Kind {
             }
             (Kind::Float(range), Setting::Float(v)) => range.holds(*v),
             (Kind::Bool, Setting::Bool(_))
-            | (Kind::Int | Kind::Scalar | Kind::Ints, Setting::Int(_))
+            | (Kind::Int | Kind::IntOrNone | Kind::Scalar | Kind::Ints, Setting::Int(_))
+            | (Kind::IntOrNone | Kind::Dim, Setting::None)
             | (Kind::DType, Setting::DType(_))
             | (Kind::Str, Setting::Str(_))
             | (Kind::Block, Setting::Block(_)) => true,
@@ -179,7 +195,6 @@ impl Kind {
                 items.iter().all(|s| matches!(s, Setting::Block(_) | Setting::None))
             }
             (Kind::Dim, Setting::Int(v)) => *v >= -1,
-            (Kind::Dim, Setting::None) => true,
             (Kind::Dim, _) => computed,
             (Kind::Dims, Setting::Int(-1..)) => {
                 return Some(Setting::List([setting.clone()].into()));
@@ -187,6 +202,8 @@ impl Kind {
             (Kind::Dims, Setting::List(_)) => return each(Kind::Dim),
             (Kind::Index, Setting::List(items)) => items.iter().all(is_index),
             (Kind::Index, _) => is_index(setting),
+            (Kind::Init, Setting::Int(v)) => return Some(Setting::Float(*v as f64)),
+            (Kind::Init, _) => Rule::of(setting).is_some(),
             (Kind::Scalar, _) => computed,
             (Kind::Value, _) => matches!(
                 setting,
@@ -244,5 +261,5 @@ pub const fn required(name: &'static str, kind: Kind) -> Parameter {
 
 /// A parameter that may be left out.
 pub const fn with(name: &'static str, kind: Kind, default: Default) -> Parameter {
-    Parameter { name, kind, default, least: None }
+    Parameter { name, kind, default, least: None, doc: "" }
 }

@@ -8,18 +8,22 @@ use mithril_ir::op::Class;
 use mithril_ir::shape::Shape;
 
 use super::parameter::{Range, required, with};
-use super::{BASE, Default, Entry, Group, Input, KEY, Kind, Output, Parameter, Value, data, out};
+use super::{
+    BASE, Default, Entry, Group, Input, KEY, Kind, Output, Parameter, Value, data, gives, out,
+};
 use crate::lower::Cx;
 
 const OUTPUTS: &[Output] = &[out("output"), out("new_key")];
-const DTYPE: Parameter = with("dtype", Kind::DType, Default::None);
-const SHAPE: Parameter = required("shape", Kind::Dims);
+const DTYPE: Parameter =
+    with("dtype", Kind::DType, Default::None).doc("the dtype of what is drawn");
+const SHAPE: Parameter = required("shape", Kind::Dims).doc("the dims of what is drawn");
 const ONE_KEY: &[Input] = &[KEY];
 
 const DRAW: Entry = Entry { group: Group::Random, inputs: ONE_KEY, outputs: OUTPUTS, ..BASE };
 
 pub(super) const BLOCKS: &[Entry] = &[
     Entry {
+        example: gives(&["[0, 7]"], "(2, 3)").made("(2, 3)"),
         parameters: &[SHAPE, DTYPE],
         ..DRAW.row("Randn", "Standard normal numbers of `shape`.", |cx| {
             let (key, next) = keys(cx);
@@ -28,10 +32,13 @@ pub(super) const BLOCKS: &[Entry] = &[
         })
     },
     Entry {
+        example: gives(&["[0, 7]"], "(2, 3)").made("(2, 3), low=-1"),
         parameters: &[
             SHAPE,
-            with("low", Kind::Float(Range::Finite), Default::Float(0.0)),
-            with("high", Kind::Float(Range::Finite), Default::Float(1.0)).at_least("low"),
+            with("low", Kind::Float(Range::Finite), Default::Float(0.0)).doc("the least number"),
+            with("high", Kind::Float(Range::Finite), Default::Float(1.0))
+                .doc("the bound, not included")
+                .at_least("low"),
             DTYPE,
         ],
         ..DRAW.row(
@@ -46,7 +53,13 @@ pub(super) const BLOCKS: &[Entry] = &[
         )
     },
     Entry {
-        parameters: &[SHAPE, required("low", Kind::Int), required("high", Kind::Int), DTYPE],
+        example: gives(&["[0, 7]"], "(2, 3)").made("(2, 3), low=0, high=10"),
+        parameters: &[
+            SHAPE,
+            required("low", Kind::Int).doc("the least integer"),
+            required("high", Kind::Int).doc("the bound, not included"),
+            DTYPE,
+        ],
         ..DRAW.row(
             "RandInt",
             "Uniform integers from `low` up to, not including, `high`: 32 random bits modulo the \
@@ -70,6 +83,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         )
     },
     Entry {
+        example: gives(&["[[0, 1]]", "[0, 7]"], "[[0. 1.]]"),
         inputs: &[data("input", Class::Float), KEY],
         parameters: &[DTYPE],
         ..DRAW.row("Bernoulli", "1 with the probabilities `input`, else 0.", |cx| {
@@ -81,6 +95,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         })
     },
     Entry {
+        example: gives(&["[[-100, 0], [0, -100]]", "[0, 7]"], "[1 0]"),
         inputs: &[data("input", Class::Float), KEY],
         ..DRAW.row(
             "Categorical",

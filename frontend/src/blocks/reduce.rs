@@ -3,15 +3,19 @@
 use mithril_ir::algebra::Var;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::op::Class;
+use mithril_ir::shape::Shape;
 
 use super::elementwise::{INPUT, NUMBER, done, one};
 use super::parameter::{Range, required, with};
-use super::{Default, Entry, Group, Input, Kind, Meaning, Parameter, data};
+use super::{Default, Entry, Group, Input, Kind, Meaning, Parameter, Value, data, gives, out};
 use crate::lower::Cx;
 
-const AXES: Parameter = with("axis", Kind::Ints, Default::None);
-const AXIS: Parameter = with("axis", Kind::Int, Default::None);
-const KEEPDIM: Parameter = with("keepdim", Kind::Bool, Default::Bool(false));
+const AXES: Parameter = with("axis", Kind::Ints, Default::None)
+    .doc("the axis or axes that are reduced; all where left out");
+const AXIS: Parameter =
+    with("axis", Kind::Int, Default::None).doc("the axis; all elements, flat, where left out");
+const KEEPDIM: Parameter =
+    with("keepdim", Kind::Bool, Default::Bool(false)).doc("keep reduced axes as dims of 1");
 const BOOL: &[Input] = &[data("input", Class::Bool)];
 
 const fn over(name: &'static str, op: &'static str, inputs: &'static [Input]) -> Entry {
@@ -46,26 +50,52 @@ fn need_elements(cx: &Cx) -> Result<()> {
 }
 
 pub(super) const BLOCKS: &[Entry] = &[
-    over("Sum", "sum", NUMBER),
-    over("Mean", "mean", INPUT),
-    chosen("Max", "max"),
-    chosen("Min", "min"),
-    over("Prod", "prod", NUMBER),
     Entry {
+        formula: "sum(input, axis)",
+        example: gives(&["[[1, 2], [3, 5]]"], "[3. 8.]").made("axis=-1"),
+        ..over("Sum", "sum", NUMBER)
+    },
+    Entry {
+        formula: "mean(input, axis)",
+        example: gives(&["[[1, 2], [3, 5]]"], "[1.5 4. ]").made("axis=-1"),
+        ..over("Mean", "mean", INPUT)
+    },
+    Entry {
+        formula: "max(input, axis)",
+        example: gives(&["[[1, 2], [3, 5]]"], "[2. 5.]").made("axis=-1"),
+        ..chosen("Max", "max")
+    },
+    Entry {
+        formula: "min(input, axis)",
+        example: gives(&["[[1, 2], [3, 5]]"], "[1. 3.]").made("axis=-1"),
+        ..chosen("Min", "min")
+    },
+    Entry {
+        formula: "prod(input, axis)",
+        example: gives(&["[[1, 2], [3, 5]]"], "[ 2. 15.]").made("axis=-1"),
+        ..over("Prod", "prod", NUMBER)
+    },
+    Entry {
+        formula: "var(input, axis, ddof=correction)",
+        example: gives(&["[1, 2, 3, 6]"], "3.5"),
         parameters: &[
             AXES,
             KEEPDIM,
-            with("correction", Kind::Float(Range::Finite), Default::Float(0.0)),
+            with("correction", Kind::Float(Range::Finite), Default::Float(0.0))
+                .doc("what is subtracted from the count: 0 divides by n, 1 by n - 1"),
         ],
         ..over("Variance", "variance", INPUT)
     },
     Entry {
         doc: "The square root of the variance over `axis`, divided by the count less `correction`. The \
               gradient where elements are equal is 0.",
+        formula: "std(input, axis, ddof=correction)",
+        example: gives(&["[1, 2, 3, 6]"], "1.8708287"),
         parameters: &[
             AXES,
             KEEPDIM,
-            with("correction", Kind::Float(Range::Finite), Default::Float(0.0)),
+            with("correction", Kind::Float(Range::Finite), Default::Float(0.0))
+                .doc("what is subtracted from the count: 0 divides by n, 1 by n - 1"),
         ],
         meaning: Meaning::Lower(|cx| {
             let axes = cx.settings.ints("axis");
@@ -81,7 +111,14 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         doc: "`sum(|input|^p)^(1/p)` over `axis`; with `p=0` the number of elements that are not 0.",
-        parameters: &[with("p", Kind::Float(Range::Ordered), Default::Float(2.0)), AXES, KEEPDIM],
+        formula: "sum(abs(input) ** p, axis) ** (1 / p)",
+        example: gives(&["[[3, 4], [6, 8]]"], "[ 5. 10.]").made("axis=-1"),
+        parameters: &[
+            with("p", Kind::Float(Range::Ordered), Default::Float(2.0))
+                .doc("the power; infinity takes the greatest magnitude"),
+            AXES,
+            KEEPDIM,
+        ],
         meaning: Meaning::Lower(|cx| {
             let (x, p) = (cx.var("input"), cx.float("p"));
             let axes = cx.settings.ints("axis");
@@ -106,14 +143,91 @@ pub(super) const BLOCKS: &[Entry] = &[
         keeps: true,
         ..over("Norm", "sum", INPUT)
     },
-    over("LogSumExp", "logsumexp", INPUT),
-    find("ArgMax", "argmax"),
-    find("ArgMin", "argmin"),
-    over("Any", "any", BOOL),
-    over("All", "all", BOOL),
-    Entry { parameters: &[required("axis", Kind::Int)], ..over("Cumsum", "cumsum", NUMBER) },
-    Entry { parameters: &[required("axis", Kind::Int)], ..over("Cumprod", "cumprod", NUMBER) },
+    Entry {
+        formula: "logsumexp(input, axis)",
+        example: gives(&["[[1, 2], [3, 5]]"], "[2.3133 5.1269]").made("axis=-1"),
+        ..over("LogSumExp", "logsumexp", INPUT)
+    },
+    Entry {
+        formula: "argmax(input, axis)",
+        example: gives(&["[[1, 2], [3, 5]]"], "[1 1]").made("axis=-1"),
+        ..find("ArgMax", "argmax")
+    },
+    Entry {
+        formula: "argmin(input, axis)",
+        example: gives(&["[[1, 2], [3, 5]]"], "[0 0]").made("axis=-1"),
+        ..find("ArgMin", "argmin")
+    },
+    Entry {
+        formula: "any(input, axis)",
+        example: gives(&["[[True, False], [True, True]]"], "[ True  True]").made("axis=-1"),
+        ..over("Any", "any", BOOL)
+    },
+    Entry {
+        formula: "all(input, axis)",
+        example: gives(&["[[True, False], [True, True]]"], "[False  True]").made("axis=-1"),
+        ..over("All", "all", BOOL)
+    },
+    Entry {
+        formula: "cumsum(input, axis)",
+        example: gives(&["[[1, 2], [3, 5]]"], "[[1. 3.]\n [3. 8.]]").made("axis=-1"),
+        parameters: &[required("axis", Kind::Int).doc("the axis")],
+        ..over("Cumsum", "cumsum", NUMBER)
+    },
+    Entry {
+        formula: "cumprod(input, axis)",
+        example: gives(&["[[1, 2], [3, 5]]"], "[[ 1.  2.]\n [ 3. 15.]]").made("axis=-1"),
+        parameters: &[required("axis", Kind::Int).doc("the axis")],
+        ..over("Cumprod", "cumprod", NUMBER)
+    },
+    Entry {
+        formula: "sum(input, axis) / sum(weights, axis)",
+        example: gives(&["[2, 0, 4]", "[1, 0, 2]"], "2.0 1.0"),
+        doc: "The mean of a loss whose targets differ in weight: `sum(input) / sum(weights)` over \
+              `axis`, where `input` holds the losses times their weights, as `CrossEntropy` gives \
+              both. Where all weights are 0 the mean is 0, with gradients of 0. The output `weight` is \
+              1 where any weight was not 0, for the mean of such means.",
+        inputs: &[
+            data("input", Class::Float).doc("losses times their weights"),
+            data("weights", Class::Float)
+                .following(whole)
+                .doc("the weight of each loss, of the shape of `input`"),
+        ],
+        outputs: &[out("output"), out("weight")],
+        meaning: Meaning::Lower(loss_mean),
+        keeps: true,
+        ..over("LossMean", "mean", INPUT)
+    },
 ];
+
+/// The shape of `input`.
+fn whole(cx: &Cx) -> Result<Shape> {
+    Ok(cx.var("input").shape())
+}
+
+fn loss_mean(cx: &Cx) -> Result<Vec<Value>> {
+    let (x, weights) = (cx.var("input"), cx.var("weights"));
+    if let (Some(own), Some(given)) = (x.shape().rank(), weights.shape().rank())
+        && own != given
+    {
+        return Diagnostic::new(
+            "Incompatible shapes during compilation: `weights` of `LossMean` has another shape than \
+             `input`",
+        )
+        .expected(format!("weights: {}", x.shape()))
+        .err();
+    }
+    let axes = cx.settings.ints("axis");
+    // Halves would overflow, and lose count at 2048.
+    let total = |v: Var<'_>| v.widened().sum(axes.as_deref(), cx.flag("keepdim")).value;
+    let total = |v: Var| cx.builder.var(total(v));
+    // An operation that reads both makes a guard of dims that are not known to be equal.
+    let counted = total(weights + x.full_like(0.0));
+    let none = counted.binary("eq", counted.scalar(0.0));
+    let mean = total(x) / none.select(counted.scalar(1.0), counted);
+    let some = counted.binary("ne", counted.scalar(0.0));
+    Ok(vec![mean.cast(x.dtype()).value, some.cast(x.dtype()).value])
+}
 
 /// A root of a sum, with the gradient 0 where the sum is 0 and the root is not smooth.
 fn above_zero<'a>(sum: Var<'a>, root: impl Fn(Var<'a>) -> Var<'a>) -> Var<'a> {

@@ -7,9 +7,11 @@ use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 use mithril_ir::dtype::DType;
 use smallvec::SmallVec;
 
+use super::elsewhere::{block_called, parameter_elsewhere};
 use super::{Default, Entry, Kind, Parameter};
 use crate::block::{Block, quoted};
-use crate::model::Connection;
+use crate::init::Rule;
+use crate::model::Source;
 use crate::setting::Setting;
 
 /// Settings in the order of the parameters, defaults filled in, kinds checked.
@@ -44,14 +46,22 @@ impl Settings {
         let mut values: SmallVec<[Option<Setting>; 4]> = SmallVec::new();
         if positional.len() > parameters.len() {
             let names: Vec<&str> = parameters.iter().map(|p| p.name).collect();
-            return Diagnostic::new(format!("`{}` takes fewer parameters", entry.name))
+            let error = Diagnostic::new(format!("`{}` takes fewer parameters", entry.name))
                 .got(positional.len())
                 .expected(match names.len() {
                     0 => "none".to_string(),
                     n => format!("at most {n}: {}", quoted(&names)),
-                })
-                .err();
+                });
+            return Diagnostic { hint: one_by_one(entry, &positional), ..error }.err();
         }
+        let widths = match (parameters.first(), &positional[..]) {
+            (Some(first), [Setting::Int(_), Setting::Int(own), ..])
+                if first.name == "dimension" =>
+            {
+                Some(format!("the input's width is inferred: `{}({own})`", entry.name))
+            }
+            _ => None,
+        };
         values.extend(positional.into_iter().map(Some));
         values.resize(parameters.len(), None);
         for (name, value) in named {
@@ -64,8 +74,13 @@ impl Settings {
             }
         }
         let checked = parameters.iter().zip(values).map(|(p, value)| accepted(entry, p, value));
-        let settings = Settings { entry, values: checked.collect::<Result<_>>()? };
+        let checked = checked.collect::<Result<_>>().map_err(|mut error| {
+            error.hint = widths.or(error.hint.take());
+            error
+        });
+        let settings = Settings { entry, values: checked? };
         settings.check_order()?;
+        (entry.valid)(&settings)?;
         Ok(settings)
     }
 
@@ -151,12 +166,12 @@ impl Settings {
     }
 
     /// Takes scalars that a model computes out of the settings: the terminals that read them.
-    pub(crate) fn take_connections(&mut self) -> Vec<(Arc<str>, Connection)> {
+    pub(crate) fn take_connections(&mut self) -> Vec<(Arc<str>, Source)> {
         let mut taken = Vec::new();
         for (parameter, value) in self.entry.parameters.iter().zip(&mut self.values) {
-            let mut take = |connection: &Connection| {
+            let mut take = |source: &Source| {
                 let name = format!("{}_{}", parameter.name, taken.len());
-                taken.push((Arc::from(name), connection.clone()));
+                taken.push((Arc::from(name), source.clone()));
             };
             *value = without_connections(value, &mut take);
         }
@@ -175,10 +190,10 @@ impl Settings {
     }
 }
 
-fn without_connections(value: &Setting, take: &mut dyn FnMut(&Connection)) -> Setting {
+fn without_connections(value: &Setting, take: &mut dyn FnMut(&Source)) -> Setting {
     match value {
-        Setting::Connection(connection) => {
-            take(connection);
+        Setting::Connection(source) => {
+            take(source);
             Setting::Terminal
         }
         Setting::List(items) => {
@@ -203,6 +218,14 @@ fn for_each_terminal(value: &Setting, found: &mut dyn FnMut()) {
         Setting::Slice(parts) => parts.iter().for_each(|s| for_each_terminal(s, found)),
         _ => {}
     }
+}
+
+/// The hint for blocks that are given one by one where a list of them is taken.
+fn one_by_one(entry: &Entry, given: &[Setting]) -> Option<String> {
+    let takes_list = entry.parameters.first().is_some_and(|p| p.kind == Kind::Blocks);
+    let blocks = given.iter().all(|value| matches!(value, Setting::Block(_)));
+    let list = Setting::List(given.into());
+    (takes_list && blocks).then(|| format!("`{}({})`", entry.name, list.text()))
 }
 
 /// The setting as the block keeps it.
@@ -231,12 +254,18 @@ fn accepted(entry: &Entry, parameter: &Parameter, value: Option<Setting>) -> Res
             _ => (name.to_string(), kind, value, open),
         };
         let what = match (kind, kind.widest().accept(&value)) {
-            (Kind::OneOf(_), Some(_)) => "has another value than it takes",
+            (Kind::OneOf(_) | Kind::Init, Some(_)) => "has another value than it takes",
             (_, Some(_)) => "is out of range",
             (_, None) => "is of another kind",
         };
         let expected = kind.name() + if open { ", or None" } else { "" };
-        let error = Diagnostic::new(format!("`{name}` of `{}` {what}", entry.name));
+        let mut error = Diagnostic::new(format!("`{name}` of `{}` {what}", entry.name));
+        if let (Kind::Block, Setting::Str(text)) = (kind, &value) {
+            error.hint = block_called(text).map(|block| format!("`{block}()` is that block"));
+        }
+        if kind == Kind::Init {
+            error.hint = Rule::near(&value);
+        }
         Box::new(error.got(value.describe()).expected(expected))
     })
 }
@@ -248,7 +277,8 @@ fn unknown<T>(entry: &'static Entry, name: &str) -> Result<T> {
         true => "no parameters".to_string(),
         false => quoted(&names),
     });
-    error.hint = did_you_mean(name, names.into_iter());
+    let near = did_you_mean(name, names.iter().copied());
+    error.hint = near.or_else(|| parameter_elsewhere(name, &names));
     if entry.inputs.iter().any(|i| i.name == name) || entry.outputs.iter().any(|o| o.name == name) {
         error.hint = Some(format!("`{name}` is a terminal: {}(…)({name}=…)", entry.name));
     }

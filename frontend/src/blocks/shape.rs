@@ -1,5 +1,6 @@
 //! Blocks that change shapes: of the same elements, in another order, joined or cut.
 
+use mithril_ir::algebra::Var;
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dim::{Dim, Relation};
@@ -8,7 +9,7 @@ use mithril_ir::shape::{Guard, Shape};
 
 use super::elementwise::{ANY, done, one};
 use super::parameter::{Range, required, with};
-use super::{BASE, Default, Entry, Group, Input, Kind, Output, Value, data};
+use super::{BASE, Default, Entry, Group, Input, Kind, Output, Value, data, gives, out};
 use crate::lower::Cx;
 use crate::setting::Setting;
 
@@ -21,7 +22,13 @@ const COMPUTED: Input = data("shape", Class::Int).apart().when(|s| s.get("shape"
 
 pub(super) const BLOCKS: &[Entry] = &[
     Entry {
-        parameters: &[with("shape", Kind::Dims, Default::None)],
+        formula: "reshape(input, shape)",
+        example: gives(&["[[1, 2, 3], [4, 5, 6]]"], "[[1. 2.]\n [3. 4.]\n [5. 6.]]")
+            .made("(3, -1)"),
+        parameters: &[with("shape", Kind::Dims, Default::None).doc(
+            "the dims, of which one may be -1 or None; where left out, the \
+             terminal `shape` takes them",
+        )],
         inputs: &[data("input", Class::Any), COMPUTED],
         ..LAYOUT.row(
             "Reshape",
@@ -43,9 +50,11 @@ pub(super) const BLOCKS: &[Entry] = &[
         )
     },
     Entry {
+        formula: "reshape(input, shape(input)[:start] + (-1,))",
+        example: gives(&["np.zeros((2, 3, 4), \"float32\")"], "(2, 12)").made("start=1"),
         parameters: &[
-            with("start", Kind::Int, Default::Int(0)),
-            with("end", Kind::Int, Default::Int(-1)),
+            with("start", Kind::Int, Default::Int(0)).doc("the first axis that is joined"),
+            with("end", Kind::Int, Default::Int(-1)).doc("the last axis that is joined"),
         ],
         ..LAYOUT.row("Flatten", "The axes from `start` to `end` as one.", |cx| {
             let x = cx.var("input");
@@ -63,7 +72,10 @@ pub(super) const BLOCKS: &[Entry] = &[
         })
     },
     Entry {
-        parameters: &[with("axes", Kind::Ints, Default::None)],
+        formula: "transpose(input, axes)",
+        example: gives(&["[[1, 2, 3], [4, 5, 6]]"], "[[1. 4.]\n [2. 5.]\n [3. 6.]]"),
+        parameters: &[with("axes", Kind::Ints, Default::None)
+            .doc("the order of the axes; reversed where left out")],
         ..LAYOUT.row("Transpose", "Axes in the order `axes`, by default reversed.", |cx| {
             let x = cx.var("input");
             let axes = match cx.settings.ints("axes") {
@@ -75,17 +87,28 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
     Entry {
         doc: "Two axes exchanged.",
+        formula: "swapaxes(input, first, second)",
+        example: gives(&["[[1, 2, 3], [4, 5, 6]]"], "[[1. 4.]\n [2. 5.]\n [3. 6.]]").made("0, 1"),
         group: Group::Shape,
-        parameters: &[required("first", Kind::Int), required("second", Kind::Int)],
+        parameters: &[
+            required("first", Kind::Int).doc("one axis"),
+            required("second", Kind::Int).doc("the other axis"),
+        ],
         ..one("SwapAxes", "swap_axes", ANY)
     },
     Entry {
+        formula: "transpose(input, permutation)",
+        example: gives(&["np.zeros((2, 3, 4), \"float32\")"], "(4, 2, 3)").made("(2, 0, 1)"),
         group: Group::Shape,
-        parameters: &[required("permutation", Kind::Ints)],
+        parameters: &[required("permutation", Kind::Ints)
+            .doc("the axis of `input` that each axis of the result is")],
         ..one("PermuteTensor", "transpose", ANY)
     },
     Entry {
-        parameters: &[with("axis", Kind::Ints, Default::None)],
+        formula: "squeeze(input, axis)",
+        example: gives(&["[[[1], [2]]]"], "[[1. 2.]]").made("axis=-1"),
+        parameters: &[with("axis", Kind::Ints, Default::None)
+            .doc("the axis or axes to drop; all of size 1 where left out")],
         ..LAYOUT.row("Squeeze", "Axes of size 1 taken away: `axis`, by default all.", |cx| {
             let x = cx.var("input");
             let axes: Vec<i64> = match cx.settings.ints("axis") {
@@ -102,41 +125,73 @@ pub(super) const BLOCKS: &[Entry] = &[
         })
     },
     Entry {
+        formula: "expand_dims(input, axis)",
+        example: gives(&["[1, 2]"], "[[1.]\n [2.]]").made("axis=-1"),
         group: Group::Shape,
-        parameters: &[required("axis", Kind::Ints)],
+        parameters: &[required("axis", Kind::Ints).doc("where the new axes are in the result")],
         ..one("ExpandDims", "expand_dims", ANY)
     },
     Entry {
-        parameters: &[with("shape", Kind::Dims, Default::None)],
+        formula: "broadcast_to(input, shape)",
+        example: gives(&["[1, 2]"], "[[1. 2.]\n [1. 2.]]").made("(2, 2)"),
+        parameters: &[with("shape", Kind::Dims, Default::None)
+            .doc("the dims; where left out, the terminal `shape` takes them")],
         inputs: &[data("input", Class::Any), COMPUTED],
         ..LAYOUT.row("BroadcastTo", "`input` repeated to `shape`, as NumPy broadcasts.", |cx| {
             done(cx.var("input").broadcast_to(cx.dims("shape")?))
         })
     },
     Entry {
-        group: Group::Shape,
-        parameters: &[with("axis", Kind::Int, Default::Int(-1))],
-        ..one("Concat", "concat", LIST)
+        formula: "concatenate(inputs, axis)",
+        example: gives(&["[[1, 2]]", "[[3, 4]]"], "[[1. 2. 3. 4.]]"),
+        parameters: &[with("axis", Kind::IntOrNone, Default::Int(-1))
+            .doc("the axis to join along; None joins all elements")],
+        inputs: LIST,
+        ..LAYOUT.row(
+            "Concat",
+            "The inputs one after another along `axis`; with `axis=None` all their elements, each \
+             input flattened before, as NumPy does.",
+            |cx| {
+                let (inputs, axis) = (cx.list("inputs"), cx.settings.int("axis"));
+                let inputs = match axis {
+                    Some(_) => inputs,
+                    None => inputs.into_iter().map(flat).collect::<Result<_>>()?,
+                };
+                done(cx.op("concat", &inputs, &[("axis", axis.unwrap_or(0).into())]))
+            },
+        )
     },
     Entry {
-        parameters: &[with("axis", Kind::Int, Default::Int(0))],
+        formula: "stack(inputs, axis)",
+        example: gives(&["[1, 2]", "[3, 4]"], "[[1. 2.]\n [3. 4.]]"),
+        parameters: &[
+            with("axis", Kind::Int, Default::Int(0)).doc("where the new axis is in the result")
+        ],
         inputs: LIST,
         ..LAYOUT.row("Stack", "The inputs, of one shape, along a new axis.", |cx| {
             done(cx.op("stack", &cx.list("inputs"), &[("axis", cx.int("axis").into())]))
         })
     },
     Entry {
-        parameters: &[required("n", Kind::Count), with("axis", Kind::Int, Default::Int(0))],
+        formula: "split(input, n, axis)",
+        example: gives(&["[[1, 2, 3], [4, 5, 6]]"], "[[1.]\n [4.]] [[2.]\n [5.]] [[3.]\n [6.]]")
+            .made("n=3, axis=-1"),
+        parameters: &[
+            required("n", Kind::Count).doc("the number of parts"),
+            with("axis", Kind::Int, Default::Int(0)).doc("the axis to cut"),
+        ],
         outputs: &[Output {
-            name: "output",
             list: Some(|s| s.int("n").and_then(|n| u32::try_from(n).ok())),
+            ..out("output")
         }],
         ..LAYOUT.row("Split", "`input` cut into `n` equal parts along `axis`: a list.", split)
     },
     Entry {
+        formula: "pad(input, pad_width, constant_values=value)",
+        example: gives(&["[1, 2]"], "[0. 1. 2. 0. 0.]").made("[(1, 2)]"),
         parameters: &[
-            required("pad_width", Kind::Pairs),
-            with("value", Kind::Float(Range::Any), Default::Float(0.0)),
+            required("pad_width", Kind::Pairs).doc("(before, after) for each axis"),
+            with("value", Kind::Float(Range::Any), Default::Float(0.0)).doc("what is put there"),
         ],
         ..LAYOUT.row(
             "Pad",
@@ -168,34 +223,50 @@ pub(super) const BLOCKS: &[Entry] = &[
         )
     },
     Entry {
-        parameters: &[required("reps", Kind::Ints)],
+        formula: "tile(input, reps)",
+        example: gives(&["[1, 2]"], "[1. 2. 1. 2.]").made("2"),
+        parameters: &[required("reps", Kind::Ints).doc("how often along each of the last axes")],
         group: Group::Shape,
         ..one("Tile", "tile", ANY)
     },
     Entry {
-        parameters: &[required("repeats", Kind::Count), required("axis", Kind::Int)],
+        formula: "repeat(input, repeats, axis)",
+        example: gives(&["[1, 2]"], "[1. 1. 2. 2.]").made("2, axis=0"),
+        parameters: &[
+            required("repeats", Kind::Count).doc("how often each element"),
+            required("axis", Kind::Int).doc("the axis"),
+        ],
         group: Group::Shape,
         ..one("Repeat", "repeat", ANY)
     },
     Entry {
+        formula: "flip(input, axis)",
+        example: gives(&["[1, 2, 3]"], "[3. 2. 1.]").made("axis=0"),
         group: Group::Shape,
-        parameters: &[required("axis", Kind::Ints)],
+        parameters: &[required("axis", Kind::Ints).doc("the axis or axes to reverse")],
         ..one("Flip", "reverse", ANY)
     },
     Entry {
-        parameters: &[required("shift", Kind::Int), required("axis", Kind::Int)],
+        formula: "roll(input, shift, axis)",
+        example: gives(&["[1, 2, 3]"], "[3. 1. 2.]").made("1, axis=0"),
+        parameters: &[
+            required("shift", Kind::Int).doc("how far"),
+            required("axis", Kind::Int).doc("the axis"),
+        ],
         group: Group::Shape,
         ..one("Roll", "roll", ANY)
     },
 ];
 
+/// The elements along one axis. Errors: an unknown rank, which leaves their number open.
+fn flat(value: Var<'_>) -> Result<Var<'_>> {
+    let shape = value.shape();
+    shape.need_rank()?;
+    Ok(value.reshape(Shape::new([shape.dims.iter().cloned().product::<Dim>()])))
+}
+
 /// `input` from `start` up to `limit` of one axis.
-pub(super) fn cut<'a>(
-    cx: &Cx<'a>,
-    axis: i64,
-    start: Option<&Dim>,
-    limit: Option<&Dim>,
-) -> mithril_ir::algebra::Var<'a> {
+pub(super) fn cut<'a>(cx: &Cx<'a>, axis: i64, start: Option<&Dim>, limit: Option<&Dim>) -> Var<'a> {
     let start = start.cloned().unwrap_or(Dim::Const(0));
     let limit = limit.cloned().unwrap_or(Dim::Unknown);
     let attrs = [

@@ -5,9 +5,12 @@ use std::time::{Duration, Instant};
 
 use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 use mithril_ir::graph::{Module, Role};
+use mithril_ir::op::Class;
+use mithril_kernels::host;
 use mithril_passes::autodiff::Autodiff;
 use mithril_passes::checkpoint;
 use mithril_passes::driver::Driver;
+use mithril_passes::indexed::indexed_as;
 use mithril_passes::inline::Inline;
 use mithril_passes::keep::Keep;
 use mithril_passes::pipeline::{Effort, Pipeline};
@@ -15,11 +18,12 @@ use mithril_passes::release::Release;
 use mithril_passes::specialise::given::Shapes;
 use mithril_passes::{pipeline, target};
 
-use super::{Code, CompileOptions, Target, entry};
-use crate::block::quoted;
+use super::{Checks, Code, CompileOptions, Target, entry};
+use crate::block::{Block, Terminal, quoted};
 use crate::budget;
 use crate::calibration::calibrated;
-use crate::native::{Native, Planning, Tier, host};
+use crate::lower::Mode;
+use crate::native::{Native, Planning, Tier};
 
 /// How a module is simplified.
 #[derive(Clone, Debug)]
@@ -33,6 +37,11 @@ pub struct Recipe {
     pub memory_budget: Option<u64>,
     pub planning: Planning,
     pub tier: Tier,
+    /// The processor that native code is made for, by name; none for what MITHRIL_CPU says.
+    pub cpu: Option<String>,
+    pub checks: Checks,
+    /// The inputs that are integers, of a dtype that nobody has set.
+    pub any_integers: Vec<Arc<str>>,
 }
 
 /// The functions with the results that a compile adds to the model's.
@@ -100,6 +109,29 @@ fn keeping(logical: Module, paths: &[String], watched: &[String]) -> Result<Modu
 }
 
 impl Recipe {
+    pub fn of(block: &Block, options: &CompileOptions) -> Recipe {
+        let set = |terminal: &Terminal| {
+            let given = options.lower.dtypes.iter().any(|(name, _)| **name == *terminal.name);
+            given || terminal.dtype.is_some()
+        };
+        let integers = block.inputs().iter().filter(|terminal| {
+            terminal.role == Role::Data && terminal.class == Class::Int && !set(terminal)
+        });
+        Recipe {
+            target: options.target,
+            stem: options.stem.as_str().into(),
+            effort: options.effort.clone(),
+            training: options.lower.mode == Mode::Training,
+            own_gradients: options.own_gradients,
+            memory_budget: options.memory_budget,
+            planning: options.planning,
+            tier: options.tier,
+            cpu: options.cpu.clone(),
+            checks: options.checks,
+            any_integers: integers.map(|terminal| terminal.name.clone()).collect(),
+        }
+    }
+
     /// Where the passes take a model's functions to, and whether they make its gradients.
     /// Errors: what was measured of the target cannot be read.
     pub fn destination(&self, logical: &Module) -> Result<(target::Target, bool)> {
@@ -139,9 +171,16 @@ pub fn native(
     let mut make = |recipe: &Recipe| -> Result<((Module, Box<Native>), usize)> {
         let (module, again) = simplify(logical, recipe, shapes.clone(), watch)?;
         let native = watch.time("plan", || match recipe.target {
-            Target::C => Native::of_c(&module, &recipe.stem, recipe.planning),
+            Target::C => {
+                let indexed = match recipe.checks {
+                    Checks::None => Vec::new(),
+                    Checks::Host | Checks::All => indexed_as(logical, &module)?,
+                };
+                Native::of_c(&module, &recipe.stem, recipe.planning, &indexed)
+            }
             Target::Cpu | Target::Framework(_) => {
-                Native::of(&module, host()?, recipe.tier, recipe.planning)
+                let host = host::chosen(recipe.cpu.as_deref())?;
+                Native::of(&module, &host, recipe.tier, recipe.planning)
             }
         });
         Ok(((module, Box::new(native?)), again))

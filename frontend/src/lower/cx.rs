@@ -4,9 +4,10 @@ use mithril_ir::algebra::{Var, build};
 use mithril_ir::attr::Attr;
 use mithril_ir::builder::Builder;
 use mithril_ir::diagnostic::{Diagnostic, Result};
-use mithril_ir::dim::Dim;
+use mithril_ir::dim::{Dim, Relation, Symbol};
 use mithril_ir::dtype::DType;
 use mithril_ir::shape::{Guard, Shape};
+use rustc_hash::FxHashMap;
 
 use super::Mode;
 use crate::block::Terminal;
@@ -21,6 +22,7 @@ pub struct Cx<'a> {
     /// The dtype of the model's floats, and of its indices.
     pub float: DType,
     pub index: DType,
+    pub(super) sizes: &'a FxHashMap<Symbol, i64>,
     pub(super) terminals: &'a [Terminal],
     pub(super) operands: &'a [Operand],
 }
@@ -86,6 +88,37 @@ impl<'a> Cx<'a> {
     /// The last dim of an input. Errors: a scalar, an unknown rank.
     pub fn last_dim(&self, name: &str) -> Result<Dim> {
         Ok(self.var(name).shape().need_trailing(1)?[0].clone())
+    }
+
+    /// A dim divided by a number, which is checked to divide it: now, or when it is called.
+    /// Errors: it does not.
+    pub fn divide(&self, dim: &Dim, by: i64, error: impl FnOnce() -> Diagnostic) -> Result<Dim> {
+        let by = Dim::Const(by);
+        if let Some(part) = dim.exact_div(&by) {
+            return Ok(part);
+        }
+        if dim.as_const().is_some() {
+            return error().err();
+        }
+        let part = dim.floor_div(&by);
+        self.builder.add_guards(vec![Guard::new(dim.clone(), &part * &by)]);
+        Ok(part)
+    }
+
+    /// Whether two dims are equal whatever the symbols are. `None`: that depends on them.
+    pub fn is_equal(&self, one: &Dim, other: &Dim) -> Option<bool> {
+        match one.compare(other) {
+            Relation::Equal => Some(true),
+            Relation::Different => Some(false),
+            Relation::Undecided => None,
+        }
+    }
+
+    /// Whether two dims have the same size in the call that this is compiled for, as far as that is
+    /// known.
+    pub fn is_alike(&self, one: &Dim, other: &Dim) -> Option<bool> {
+        let size = |dim: &Dim| dim.evaluate(&|symbol| self.sizes.get(symbol).copied());
+        Some(size(one)? == size(other)?)
     }
 
     /// Sees to it that a dim is `least` or more: now, or when it is called.

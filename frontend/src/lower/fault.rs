@@ -101,7 +101,7 @@ impl Fault {
 
     /// The finished message, at the model that is compiled.
     pub fn report(self, root: &Definition) -> Box<Diagnostic> {
-        let hint = self.suggestion(root);
+        let hint = self.shared_param(root).or_else(|| self.suggestion(root));
         let mut error = self.diagnostic;
         error.hint = error.hint.or(hint);
         let path = join(&self.path);
@@ -125,6 +125,23 @@ impl Fault {
         let rest = std::mem::take(&mut error.facts);
         error.facts = told.chain(rest).collect();
         error
+    }
+}
+
+impl Fault {
+    /// How a block gets a param of its own, where it does not fit the one that it shares.
+    fn shared_param(&self, root: &Definition) -> Option<String> {
+        let misfit = |told: &&Told| {
+            let what = format!("`{}` has another shape", told.terminal);
+            self.diagnostic.what.ends_with(&what)
+        };
+        let told = self.operands.iter().find(misfit)?;
+        let Origin::Input(input) = told.origin else { return None };
+        let (name, own) = (&root.inputs[input as usize].name, join(&self.path));
+        let is_shared = **name != format!("{own}.{}", told.terminal) && **name != *told.terminal;
+        is_shared.then(|| {
+            format!("`{name}` is shared; `block.copy()` is another block, with params of its own")
+        })
     }
 }
 

@@ -8,7 +8,7 @@ use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::Value;
 use mithril_ir::shape::{Guard, Type, unify};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::fault::{Fault, Faulty, origin};
 use super::instance::{Instance, Lowering};
@@ -106,8 +106,13 @@ impl<'a, 'o> Frame<'a, 'o> {
         let mut waiting: Vec<u32> = self.composite.order.clone();
         while !waiting.is_empty() {
             let mut later = Vec::new();
+            // A shared state is updated in the order of its uses.
+            let mut held: FxHashSet<u32> = FxHashSet::default();
             for &part in &waiting {
-                if let Step::Later = self.part(part)? {
+                let own = &self.composite.parts[part as usize];
+                let waits = own.states().any(|net| held.contains(&net));
+                if waits || matches!(self.part(part)?, Step::Later) {
+                    held.extend(own.states());
                     later.push(part);
                 }
             }
@@ -186,7 +191,7 @@ impl<'a, 'o> Frame<'a, 'o> {
             return Err(Diagnostic::new(format!("{name} has another dtype than stated"))
                 .got(ty.dtype)
                 .expected(dtype)
-                .hint("make the dtype explicit with `Cast`")
+                .hint(ty.dtype.conversion(&|other| other.is_like(dtype)))
                 .into());
         }
         let Some(shape) = &stated.shape else {
@@ -199,7 +204,7 @@ impl<'a, 'o> Frame<'a, 'o> {
         for (spec, dim) in shape.iter().zip(&ty.shape.dims) {
             let stated = match spec {
                 DimSpec::Any => continue,
-                DimSpec::Number(n) => size(*n),
+                DimSpec::Number(n) => size(*n)?,
                 DimSpec::Named(name) => {
                     dim_symbol(name)?;
                     self.dims.entry(name.clone()).or_insert_with(|| dim.clone()).clone()

@@ -15,7 +15,7 @@ use super::frame::{Frame, Slot};
 use crate::block::Definition;
 use crate::literal::Literal;
 use crate::naming::{Unique, snake_case};
-use mithril_passes::nesting::deeper;
+use mithril_ir::nesting::deeper;
 
 /// What is known of an argument before a composite is lowered.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -44,6 +44,20 @@ pub(crate) struct Instance {
     pub parts: Vec<Option<Arc<Instance>>>,
 }
 
+/// Instances nest as deep as models do: each is let go of before what lies in it, not during that.
+impl Drop for Instance {
+    fn drop(&mut self) {
+        let mut open: Vec<Arc<Instance>> =
+            std::mem::take(&mut self.parts).into_iter().flatten().collect();
+        while let Some(instance) = open.pop() {
+            // Others may still hold it.
+            if let Some(mut instance) = Arc::into_inner(instance) {
+                open.extend(std::mem::take(&mut instance.parts).into_iter().flatten());
+            }
+        }
+    }
+}
+
 #[derive(PartialEq, Eq, Hash)]
 struct Key {
     definition: Arc<Definition>,
@@ -53,6 +67,8 @@ struct Key {
 /// What all instances of one lowering share.
 pub(super) struct Lowering<'o> {
     pub options: &'o Options,
+    /// The sizes that dims of inputs have in the call that this is compiled for.
+    pub sizes: FxHashMap<Symbol, i64>,
     instances: FxHashMap<Key, Arc<Instance>>,
     /// In the order they were finished: callees first.
     pub functions: Vec<Arc<Function>>,
@@ -64,6 +80,7 @@ impl<'o> Lowering<'o> {
     pub fn new(options: &'o Options) -> Lowering<'o> {
         Lowering {
             options,
+            sizes: FxHashMap::default(),
             instances: FxHashMap::default(),
             functions: Vec::new(),
             names: FxHashSet::from_iter(["main".to_string()]),

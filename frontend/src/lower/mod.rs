@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use mithril_ir::diagnostic::Result;
+use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::Module;
-use mithril_ir::tensor::Tensor;
 
 use crate::block::Block;
+use crate::literal::Literal;
 
 mod cx;
 mod entry;
@@ -18,6 +18,7 @@ mod gradient;
 mod instance;
 mod mend;
 mod part;
+mod ranks;
 
 pub use cx::Cx;
 
@@ -43,9 +44,15 @@ impl From<&str> for DimSpec {
     }
 }
 
-/// A dim of this size. Nothing is larger than the greatest constant: memory ends far below.
-fn size(n: u64) -> Dim {
-    Dim::Const(i64::try_from(n).unwrap_or(i64::MAX))
+/// A dim of this size. Errors: a size that 64 bits do not hold, with a sign.
+fn size(n: u64) -> Result<Dim> {
+    if let Ok(n) = i64::try_from(n) {
+        return Ok(Dim::Const(n));
+    }
+    Diagnostic::new("Incompatible shapes during compilation: a size is too large")
+        .got(n)
+        .expected(format!("at most {}", i64::MAX))
+        .err()
 }
 
 /// Whether dropout drops and normalisations learn, or not.
@@ -64,6 +71,10 @@ pub struct Options {
     pub shapes: Vec<(String, Vec<DimSpec>)>,
     /// Dtypes of inputs where they are not what the model's dtype and blocks expect.
     pub dtypes: Vec<(String, DType)>,
+    /// The inputs among them whose dtype is that of a call's arrays.
+    pub chosen: Vec<String>,
+    /// The sizes of a call's arrays. They decide which axes a mask has where dims do not.
+    pub sizes: Vec<(String, Vec<i64>)>,
     /// The dtype of floats.
     pub dtype: DType,
     /// The dtype of indices.
@@ -73,7 +84,7 @@ pub struct Options {
     /// Learned inputs to be data.
     pub data_keys: Vec<String>,
     /// Inputs that have a value for good.
-    pub constant_keys: Vec<(String, Tensor)>,
+    pub constant_keys: Vec<(String, Literal)>,
     /// Outputs to be left out.
     pub discard_keys: Vec<String>,
 }
@@ -84,6 +95,8 @@ impl Default for Options {
             mode: Mode::default(),
             shapes: Vec::new(),
             dtypes: Vec::new(),
+            chosen: Vec::new(),
+            sizes: Vec::new(),
             dtype: DType::F32,
             index: DType::I64,
             trainable_keys: Vec::new(),
@@ -103,4 +116,6 @@ pub fn lower(block: &Block, options: &Options) -> Result<Module> {
 }
 
 pub(crate) use entry::traced as lower_traced;
+pub(crate) use entry::{open_dtypes, shape};
 pub(crate) use instance::Instance;
+pub(crate) use ranks::{Lowered, Trial, lower_or_try};

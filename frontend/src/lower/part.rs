@@ -11,7 +11,6 @@ use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Role, Value};
 use mithril_ir::loc::Loc;
 use mithril_ir::op::{self, Class, DTypeRule, Op};
-use mithril_ir::scalar::round;
 use mithril_ir::shape::{Shape, Type};
 
 use super::Mode;
@@ -20,7 +19,6 @@ use super::fault::{Fault, Faulty, Origin, Told, origin};
 use super::frame::{Frame, Slot, Step};
 use crate::block::{Definition, Terminal};
 use crate::blocks::{Entry, Meaning, Settings};
-use crate::literal::Literal;
 use crate::model::seal::{Feed, Part};
 use crate::setting::Setting;
 
@@ -98,10 +96,15 @@ impl<'a> Frame<'a, '_> {
         Ok(())
     }
 
+    /// A state of the model has a next value, which the block makes that reads this.
     fn next_state(&mut self, feed: &Feed, value: Value) {
         let Feed::Net(net) = feed else { return };
-        if let Origin::Input(input) = origin(self.composite, *net) {
-            self.states.push((input, value));
+        let Origin::Input(input) = origin(self.composite, *net) else { return };
+        // The next block that has this state goes on from here.
+        self.slots[*net as usize] = Slot::Value(value);
+        match self.states.iter_mut().find(|(own, _)| *own == input) {
+            Some(state) => state.1 = value,
+            None => self.states.push((input, value)),
         }
     }
 
@@ -131,10 +134,12 @@ impl<'a> Frame<'a, '_> {
         Ok(operands)
     }
 
-    /// The dtype of the first input that shares one and has one.
+    /// The dtype of the first input that shares one and has one. An array of integers says it
+    /// only where no input is a float: it becomes one otherwise.
     fn shared_dtype(&self, part: &Part) -> DType {
         let options = self.lowering.options;
         let mut weak: Option<DType> = None;
+        let mut integers: Option<DType> = None;
         for (terminal, feed) in part.definition.inputs.iter().zip(&part.inputs) {
             let nets: &[u32] = match feed {
                 Feed::Net(net) => std::slice::from_ref(net),
@@ -143,21 +148,28 @@ impl<'a> Frame<'a, '_> {
             };
             for net in nets.iter().filter(|_| !terminal.apart) {
                 match &self.slots[*net as usize] {
-                    Slot::Value(value) => return self.builder.ty(*value).dtype,
+                    Slot::Value(value) => {
+                        let dtype = self.builder.ty(*value).dtype;
+                        return integers.filter(|_| !dtype.is_float()).unwrap_or(dtype);
+                    }
                     Slot::Literal(literal) => {
                         let dtype = literal.default_dtype(options.dtype, options.index);
-                        if !literal.weak {
-                            return dtype;
+                        if !literal.weak && !dtype.is_int() {
+                            return integers.filter(|_| !dtype.is_float()).unwrap_or(dtype);
                         }
                         let float = terminal.class == Class::Float || dtype.is_float();
                         let own = if float { options.dtype } else { dtype };
+                        if !literal.weak && !float {
+                            integers.get_or_insert(own);
+                            continue;
+                        }
                         weak = Some(weak.filter(|d| d.is_float()).unwrap_or(own));
                     }
                     Slot::Empty | Slot::Absent | Slot::Untyped(..) => {}
                 }
             }
         }
-        weak.unwrap_or(options.dtype)
+        integers.or(weak).unwrap_or(options.dtype)
     }
 
     fn value(&mut self, terminal: &Terminal, net: u32, shared: DType) -> Faulty<Value> {
@@ -170,12 +182,12 @@ impl<'a> Frame<'a, '_> {
         let own = literal.default_dtype(options.dtype, options.index);
         let dtype = match (terminal.apart, terminal.class) {
             (false, _) => shared,
-            (true, Class::Float) if literal.weak => options.dtype,
+            (true, Class::Float) if literal.weak || own.is_int() => options.dtype,
             (true, _) => own,
         };
         match literal.in_dtype(dtype) {
             Some(tensor) => Ok(self.builder.constant(tensor)),
-            None => Err(no_value(literal, &terminal.name, dtype).into()),
+            None => Err(literal.misfit(&terminal.name, dtype).into()),
         }
     }
 
@@ -241,11 +253,12 @@ impl<'a> Frame<'a, '_> {
         Ok(shape)
     }
 
-    fn cx<'c>(&self, builder: &'c Builder, part: &'c Part, operands: &'c [Operand]) -> Cx<'c> {
+    fn cx<'c>(&'c self, builder: &'c Builder, part: &'c Part, operands: &'c [Operand]) -> Cx<'c> {
         Cx {
             builder,
             settings: origin_of(&part.definition).1,
             mode: self.lowering.options.mode,
+            sizes: &self.lowering.sizes,
             float: self.lowering.options.dtype,
             index: self.lowering.options.index,
             terminals: &part.definition.inputs,
@@ -322,23 +335,6 @@ impl<'a> Frame<'a, '_> {
         }
         told
     }
-}
-
-/// Why a constant cannot be of the dtype that its terminal has.
-fn no_value(literal: &Literal, terminal: &str, dtype: DType) -> Diagnostic {
-    let own = literal.tensor.dtype();
-    let what =
-        Diagnostic::new(format!("the value {} of `{terminal}` is no {dtype}", literal.text()));
-    if literal.weak && own.is_int() && dtype.is_int() {
-        let (least, greatest) = round::int_range(dtype);
-        return what
-            .got("an integer out of range")
-            .expected(format!("{least} to {greatest}: integers do not wrap silently"))
-            .hint("cast the other operands to a wider dtype with `Cast`");
-    }
-    what.got(own)
-        .expected(format!("{dtype}, as the other operands: nothing is promoted silently"))
-        .hint("make the dtype explicit with `Cast`")
 }
 
 fn origin_of(definition: &Definition) -> (&'static Entry, &Settings) {

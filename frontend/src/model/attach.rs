@@ -4,18 +4,34 @@ use std::sync::Arc;
 
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::graph::Role;
+use rustc_hash::FxHashMap;
 
 use super::graph::{Child, Graph, Port, Wire, Writer};
 use super::{Connection, IoKey, Model, Source};
-use crate::block::{Block, Outlet, Terminal};
+use crate::block::{Block, Outlet, Terminal, quoted};
 use crate::naming::check_name;
 
 impl Model {
     /// Adds the block; `chain` connects its standard input to the last standard output.
     pub(super) fn attach(&self, block: Block, chain: bool) -> Result<u32> {
+        check_called(&*self.open()?, &block)?;
+        if !block.reads_expressions() {
+            return self.add(block, chain);
+        }
+        let before = self.open()?.clone();
+        let added = self.with_expressions(block).and_then(|block| self.add(block, chain));
+        if added.is_err() {
+            *self.open()? = before;
+        }
+        added
+    }
+
+    fn add(&self, block: Block, chain: bool) -> Result<u32> {
         let mut graph = self.open()?;
         let definition = block.definition.clone();
-        let given = |name: &Arc<str>| block.given.iter().find(|(n, _)| n == name).map(|(_, s)| s);
+        let by_name: FxHashMap<&Arc<str>, &Source> =
+            block.given.iter().rev().map(|(name, source)| (name, source)).collect();
+        let given = |name: &Arc<str>| by_name.get(name).copied();
         let mut inputs: Vec<Option<Source>> = Vec::with_capacity(definition.inputs.len());
         for terminal in &definition.inputs {
             let source = given(&terminal.name);
@@ -38,13 +54,21 @@ impl Model {
                 self.check_output(&graph, &block, outlet, source, &mut written)?;
             }
         }
-        if let (true, Some(last), Some(at)) = (chain, graph.last, definition.standard_input) {
-            inputs[at as usize].get_or_insert_with(|| Source::Connection(self.connection(last)));
+        if let (true, Some(last)) = (chain, graph.last) {
+            match definition.standard_input {
+                Some(at) => {
+                    let chained = || Source::Connection(self.connection(last));
+                    inputs[at as usize].get_or_insert_with(chained);
+                }
+                None => check_reads(&block)?,
+            }
         }
         let child = graph.children.len() as u32;
         let ports = inputs.into_iter().zip(&definition.inputs);
-        let ports = ports.map(|(source, terminal)| read(&mut graph, terminal, source));
-        let ports = ports.collect();
+        let ports = ports.map(|(source, terminal)| read(&mut graph, terminal, source)).collect();
+        if let Some(name) = &block.name {
+            graph.called.insert(name.clone(), child);
+        }
         graph.children.push(Child {
             block: Block { given: Vec::new(), ..block.clone() },
             inputs: ports,
@@ -62,7 +86,7 @@ impl Model {
         Ok(child)
     }
 
-    fn own(&self, connection: &Connection) -> Result<u32> {
+    pub(super) fn own(&self, connection: &Connection) -> Result<u32> {
         if Arc::ptr_eq(&connection.model.graph, &self.graph) {
             return Ok(connection.id);
         }
@@ -117,11 +141,12 @@ impl Model {
             Source::Literal(_) => Ok(()),
             Source::Key(_) if terminal.list => wrong("an IOKey", "a list"),
             Source::Key(key) => self.check_key(graph, key, false),
+            Source::Expression(_) => unreachable!("expressions are connections by now"),
         }
     }
 
     /// Merging leaves at most one writer or value.
-    fn check_key(&self, graph: &Graph, key: &IoKey, written: bool) -> Result<()> {
+    pub(super) fn check_key(&self, graph: &Graph, key: &IoKey, written: bool) -> Result<()> {
         let mut makers: Vec<String> = Vec::new();
         let mut add = |id: u32| {
             let id = graph.find(id);
@@ -141,7 +166,7 @@ impl Model {
             match source {
                 Source::Connection(connection) => add(self.own(connection)?),
                 Source::Name(name) => add(super::lookup(graph, name)?),
-                Source::Literal(_) | Source::List(_) | Source::Key(_) => {
+                Source::Literal(_) | Source::List(_) | Source::Key(_) | Source::Expression(_) => {
                     return Diagnostic::new(
                         "`connections` of an IOKey takes names and connections",
                     )
@@ -181,7 +206,7 @@ impl Model {
                 self.check_key(graph, key, true)?;
                 key.name.as_ref().and_then(|name| graph.lookup(name))
             }
-            Source::Literal(_) | Source::List(_) => {
+            Source::Literal(_) | Source::List(_) | Source::Expression(_) => {
                 return Diagnostic::new(format!("{} is an output", what()))
                     .got("a value")
                     .expected("a name or a connection that it writes")
@@ -208,6 +233,48 @@ impl Model {
         written.push(id);
         Ok(())
     }
+}
+
+/// Checks a block without standard input that `+=` adds after others: its author has to say what
+/// it reads. Errors: none of its data inputs is given.
+fn check_reads(block: &Block) -> Result<()> {
+    let data = block.inputs().iter().filter(|t| t.role == Role::Data);
+    let names: Vec<&Arc<str>> = data.map(|t| &t.name).collect();
+    if names.iter().any(|name| block.given.iter().any(|(given, _)| given == *name)) {
+        return Ok(());
+    }
+    let what = match names.is_empty() {
+        true => "reads nothing",
+        false => "has no standard input",
+    };
+    let error = Diagnostic::new(format!(
+        "`+=` connects a block to the last output, and {} {what}",
+        block.describe()
+    ));
+    match names.first() {
+        None => error.hint("`model |= …` adds it without that connection"),
+        Some(first) => error.expected(format!("connections of {}", quoted(&names))).hint(format!(
+            "`model += block({first}=…)`, or `set_standard(input=\"{first}\")` of the block's model"
+        )),
+    }
+    .err()
+}
+
+/// Errors: another block has the name that this one was given.
+fn check_called(graph: &Graph, block: &Block) -> Result<()> {
+    let Some(name) = &block.name else { return Ok(()) };
+    let Some(&first) = graph.called.get(name) else { return Ok(()) };
+    let first = &graph.children[first as usize].block;
+    if first.identity == block.identity {
+        return Ok(());
+    }
+    let model = graph.name.as_ref().unwrap_or(&graph.kind);
+    Diagnostic::new(format!("two blocks are called `{name}`"))
+        .at(format!("the model `{model}`"))
+        .got(format!("{} and {}", first.text(), block.text()))
+        .expected("one object of a name, which may be used several times")
+        .hint("give one of them another name")
+        .err()
 }
 
 /// What makes the wire, in words; `None`: nothing yet.
@@ -267,15 +334,18 @@ fn resolve(graph: &mut Graph, terminal: &Terminal, source: Source) -> u32 {
         Source::Literal(value) => graph.add_wire(Wire { value: Some(value), ..Wire::default() }),
         Source::Key(key) => annotate(graph, *key, Some(terminal)),
         Source::List(_) => unreachable!("a list is checked to be read by a list terminal"),
+        Source::Expression(_) => unreachable!("expressions are connections by now"),
     }
 }
 
 /// The wire of an IOKey, with what it says.
-fn annotate(graph: &mut Graph, key: IoKey, terminal: Option<&Terminal>) -> u32 {
+pub(super) fn annotate(graph: &mut Graph, key: IoKey, terminal: Option<&Terminal>) -> u32 {
     let first = key.connections.iter().map(|source| match source {
         Source::Connection(connection) => connection.id,
         Source::Name(name) => graph.names[name],
-        _ => unreachable!("connections of an IOKey are checked"),
+        Source::Literal(_) | Source::List(_) | Source::Key(_) | Source::Expression(_) => {
+            unreachable!("connections of an IOKey are checked")
+        }
     });
     let joined: Vec<u32> = first.collect();
     let id = match (&key.name, joined.first(), terminal) {
@@ -316,7 +386,7 @@ fn write(
         Some(Source::Name(name)) => graph.named(name),
         Some(Source::Connection(connection)) => graph.find(connection.id),
         Some(Source::Key(key)) => annotate(graph, (**key).clone(), None),
-        Some(Source::Literal(_) | Source::List(_)) => {
+        Some(Source::Literal(_) | Source::List(_) | Source::Expression(_)) => {
             unreachable!("targets of outputs are checked")
         }
         None => graph.add_wire(Wire::default()),

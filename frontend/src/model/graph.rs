@@ -7,6 +7,7 @@ use mithril_ir::graph::Role;
 use rustc_hash::FxHashMap;
 
 use crate::block::Block;
+use crate::identity::{Identity, ParamId};
 use crate::literal::Literal;
 use crate::lower::DimSpec;
 use crate::naming::Unique;
@@ -15,6 +16,7 @@ use crate::naming::Unique;
 #[derive(Clone, Default)]
 pub(crate) struct Graph {
     pub kind: Arc<str>,
+    pub identity: Identity,
     pub name: Option<Arc<str>>,
     /// Whether gradients compute inner values again.
     pub checkpoint: bool,
@@ -24,6 +26,10 @@ pub(crate) struct Graph {
     pub wires: Vec<Wire>,
     pub names: FxHashMap<Arc<str>, u32>,
     pub unique: Unique,
+    /// The children with names of their own, by these.
+    pub called: FxHashMap<Arc<str>, u32>,
+    /// Expressions that joined the model, by their addresses, with the wires that they became.
+    pub expressions: FxHashMap<usize, (Arc<Block>, u32)>,
     /// The standard output of the child added last.
     pub last: Option<u32>,
     /// What the author chose as the model's standard terminals.
@@ -77,6 +83,8 @@ pub(crate) struct Wire {
     /// A list output: its elements.
     pub elements: Option<Vec<u32>>,
     pub merged: Option<u32>,
+    /// The param or state of the block that the model was made from again.
+    pub id: Option<ParamId>,
 }
 
 /// The output of a child that makes a wire; `element` of it, where it is a list.
@@ -149,6 +157,7 @@ impl Graph {
         kept.expose |= old.expose;
         kept.discard |= old.discard;
         kept.elements = kept.elements.take().or(old.elements);
+        kept.id = kept.id.or(old.id);
         if kept.name.is_none() {
             kept.name = old.name;
         }

@@ -6,21 +6,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 use mithril_ir::dtype::DType;
 
-use crate::block::{Block, Definition};
+use crate::block::{Block, quoted};
 use crate::lower::DimSpec;
 use crate::naming::check_name;
 use graph::Graph;
 
 mod attach;
+mod dtypes;
+mod expression;
 pub(crate) mod graph;
 mod operators;
 pub(crate) mod order;
-mod readers;
+pub(crate) mod readers;
 mod reopen;
 pub(crate) mod seal;
 mod source;
 
-pub use operators::{METHODS, Method, OPERATORS, Operator};
+pub use operators::{Method, OPERATORS, Operator, methods};
 pub use source::{IoKey, Source};
 
 /// A model under construction. Clones are the same model.
@@ -112,10 +114,13 @@ impl Model {
             return Ok(graph);
         }
         Diagnostic::new(format!(
-            "`{}` has been used as a block and can no longer be changed",
+            "`{}` has been used, as a block or by `TrainModel`, and can no longer be changed",
             graph.kind
         ))
-        .hint("add what is missing before the model is used, or build the model again")
+        .hint(
+            "add what is missing before the model is used, or go on with a `copy()` of it, which \
+             has params of its own",
+        )
         .err()
     }
 
@@ -135,14 +140,27 @@ impl Model {
     /// Adds the block and gives its standard output: the one way that expressions take.
     /// Errors: those of [`Model::connect`]; a block without output.
     pub fn apply(&self, block: Block) -> Result<Connection> {
+        Ok(self.apply_with(block, "")?.0)
+    }
+
+    /// Adds the block and gives its standard output, and its other output of this name where there
+    /// is one. Errors: those of [`Model::apply`].
+    pub(crate) fn apply_with(
+        &self,
+        block: Block,
+        other: &str,
+    ) -> Result<(Connection, Option<Connection>)> {
+        let definition = block.definition.clone();
         let described = block.describe();
-        let output = block.definition.standard_output;
         let child = self.attach(block, false)?;
-        let Some(output) = output else {
+        let Some(standard) = definition.standard_output else {
             return Diagnostic::new(format!("{described} has no standard output")).err();
         };
-        let graph = self.graph();
-        Ok(self.connection(graph.children[child as usize].outputs[output as usize]))
+        let outputs = self.graph().children[child as usize].outputs.clone();
+        let mut named = definition.outputs.iter().zip(&outputs).enumerate();
+        let found = named.find(|(at, (o, _))| *at != standard as usize && *o.name == *other);
+        let found = found.map(|(_, (_, id))| self.connection(*id));
+        Ok((self.connection(outputs[standard as usize]), found))
     }
 
     fn connection(&self, id: u32) -> Connection {
@@ -270,13 +288,16 @@ impl Model {
 }
 
 fn build(graph: &Graph) -> Result<Block> {
-    let mut block = Block::new(Definition::composite(graph.kind.clone(), seal::seal(graph)?));
+    let mut block = Block::composite(graph.kind.clone(), graph.identity, seal::seal(graph)?);
     (block.name, block.checkpoint) = (graph.name.clone(), graph.checkpoint);
     match &graph.gradient {
         Some(gradient) => block.with_gradient(gradient),
         None => Ok(block),
     }
 }
+
+/// How many names a message lists.
+const SHOWN: usize = 8;
 
 pub(crate) fn lookup(graph: &Graph, name: &str) -> Result<u32> {
     if let Some(id) = graph.lookup(name) {
@@ -287,6 +308,11 @@ pub(crate) fn lookup(graph: &Graph, name: &str) -> Result<u32> {
     let mut names: Vec<&str> = graph.names.keys().map(|n| &**n).collect();
     names.sort_unstable();
     error.hint = did_you_mean(name, names.iter().copied());
+    if error.hint.is_none() && !names.is_empty() {
+        let more = if names.len() > SHOWN { ", …" } else { "" };
+        names.truncate(SHOWN);
+        error = error.expected(format!("one of {}{more}", quoted(&names)));
+    }
     error.err()
 }
 

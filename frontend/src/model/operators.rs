@@ -1,10 +1,11 @@
-//! Expressions on connections: each operator makes a block of the table in the model.
+//! The names of operators and methods of connections, and the blocks that they are.
 
-use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+use std::sync::LazyLock;
 
-use super::{Connection, Source};
-use crate::blocks::{self, Kind};
-use crate::setting::Setting;
+use rustc_hash::FxHashSet;
+
+use crate::blocks::{self, Group};
+use crate::naming::snake_case;
 
 /// An operator of the host language.
 pub struct Operator {
@@ -49,93 +50,71 @@ pub const OPERATORS: &[Operator] = &[
 
 /// A method of a connection: a block whose first input is the connection.
 pub struct Method {
-    pub name: &'static str,
+    pub name: String,
     pub block: &'static str,
     /// Read without call: `x.shape`, `-x`, `~x`.
     pub property: bool,
 }
 
-const fn method(name: &'static str, block: &'static str) -> Method {
-    Method { name, block, property: false }
-}
-
-const fn property(name: &'static str, block: &'static str) -> Method {
-    Method { property: true, ..method(name, block) }
-}
-
-/// Operators of one connection, methods and properties.
-pub const METHODS: &[Method] = &[
-    property("neg", "Negate"),
-    property("invert", "LogicalNot"),
-    property("abs", "Absolute"),
-    property("shape", "Shape"),
-    property("T", "Transpose"),
-    method("sum", "Sum"),
-    method("mean", "Mean"),
-    method("max", "Max"),
-    method("min", "Min"),
-    method("prod", "Prod"),
-    method("var", "Variance"),
-    method("std", "Std"),
-    method("argmax", "ArgMax"),
-    method("argmin", "ArgMin"),
-    method("sqrt", "Sqrt"),
-    method("exp", "Exponential"),
-    method("log", "Log"),
-    method("reshape", "Reshape"),
-    method("transpose", "Transpose"),
-    method("cast", "Cast"),
-    method("squeeze", "Squeeze"),
-    method("expand_dims", "ExpandDims"),
-    method("size", "Size"),
-    method("len", "Length"),
-    method("split", "Split"),
-    method("item", "Indexer"),
+/// Properties: operators of one connection, and what is read without a call.
+const PROPERTIES: &[(&str, &str)] = &[
+    ("neg", "Negate"),
+    ("invert", "LogicalNot"),
+    ("abs", "Absolute"),
+    ("shape", "Shape"),
+    ("T", "Transpose"),
 ];
 
-impl Connection {
-    /// `self <symbol> other`. Errors: an unknown operator; a sealed model.
-    pub fn operate(&self, symbol: &str, other: impl Into<Source>) -> Result<Connection> {
-        self.pair(symbol, self.into(), other.into())
-    }
+/// Methods of blocks that are not elementwise, and short names of some that are.
+const NAMED: &[(&str, &str)] = &[
+    ("sum", "Sum"),
+    ("mean", "Mean"),
+    ("max", "Max"),
+    ("min", "Min"),
+    ("prod", "Prod"),
+    ("var", "Variance"),
+    ("std", "Std"),
+    ("argmax", "ArgMax"),
+    ("argmin", "ArgMin"),
+    ("any", "Any"),
+    ("all", "All"),
+    ("cumsum", "Cumsum"),
+    ("softmax", "Softmax"),
+    ("flatten", "Flatten"),
+    ("exp", "Exponential"),
+    ("sin", "Sine"),
+    ("cos", "Cosine"),
+    ("reshape", "Reshape"),
+    ("transpose", "Transpose"),
+    ("squeeze", "Squeeze"),
+    ("expand_dims", "ExpandDims"),
+    ("size", "Size"),
+    ("len", "Length"),
+    ("split", "Split"),
+    ("item", "Indexer"),
+];
 
-    /// `other <symbol> self`. Errors: an unknown operator; a sealed model.
-    pub fn operate_reflected(&self, symbol: &str, other: impl Into<Source>) -> Result<Connection> {
-        self.pair(symbol, other.into(), self.into())
-    }
-
-    fn pair(&self, symbol: &str, left: Source, right: Source) -> Result<Connection> {
-        let Some(operator) = OPERATORS.iter().find(|o| o.symbol == symbol) else {
-            return Diagnostic::new(format!("connections have no operator `{symbol}`")).err();
-        };
-        let block = blocks::build(operator.block, Vec::new(), Vec::new())?;
-        self.model.apply(block.connect_in_order(vec![left, right])?)
-    }
-
-    /// A method or property by name, with the settings of its block.
-    /// Errors: an unknown method; settings; a sealed model.
-    pub fn method(
-        &self,
-        name: &str,
-        positional: Vec<Setting>,
-        named: Vec<(&str, Setting)>,
-    ) -> Result<Connection> {
-        let Some(method) = METHODS.iter().find(|m| m.name == name) else {
-            let mut error = Diagnostic::new(format!("connections have no method `{name}`"));
-            error.hint = did_you_mean(name, METHODS.iter().map(|m| m.name));
-            return error.err();
-        };
-        let parameters = blocks::find(method.block).map_or(&[][..], |entry| entry.parameters);
-        let mut shape = None;
-        let mut positional = positional;
-        for (parameter, value) in parameters.iter().zip(&mut positional) {
-            // A whole shape that the model computes is an input of the parameter's name.
-            if let (Kind::Dims, Setting::Connection(computed)) = (parameter.kind, &*value) {
-                shape = Some((parameter.name, computed.clone()));
-                *value = Setting::None;
-            }
+/// Every method and property: those with names of their own, then each elementwise block of the
+/// table under its name in snake case.
+static METHODS: LazyLock<Vec<Method>> = LazyLock::new(|| {
+    let named = |property| {
+        move |(name, block): &(&str, &'static str)| Method {
+            name: name.to_string(),
+            block,
+            property,
         }
-        let block = blocks::build(method.block, positional, named)?.input(self)?;
-        self.model.apply(block.connect(shape)?)
-    }
+    };
+    let mut methods: Vec<Method> = PROPERTIES.iter().map(named(true)).collect();
+    methods.extend(NAMED.iter().map(named(false)));
+    let taken: FxHashSet<String> = methods.iter().map(|m| m.name.clone()).collect();
+    let elementwise =
+        blocks::table().filter(|e| matches!(e.group, Group::Elementwise | Group::Binary));
+    let derived = elementwise.map(|e| named(false)(&(&snake_case(e.name), e.name)));
+    methods.extend(derived.filter(|m| !taken.contains(&m.name)));
+    methods
+});
+
+/// Operators of one connection, methods and properties.
+pub fn methods() -> &'static [Method] {
+    &METHODS
 }

@@ -1,8 +1,9 @@
 //! The order in which children can be computed, and the cycle where there is none.
 
 use mithril_ir::diagnostic::{Diagnostic, Result};
+use rustc_hash::FxHashSet;
 
-use super::graph::Graph;
+use super::graph::{Graph, Port};
 
 #[derive(Clone, Copy, PartialEq)]
 enum Mark {
@@ -58,18 +59,10 @@ pub(crate) fn order(graph: &Graph) -> Result<Vec<u32>> {
 
 /// The children whose outputs a child reads, once each.
 fn reads(graph: &Graph, child: usize) -> Vec<u32> {
-    let mut before = Vec::new();
-    let mut add = |id: &u32| {
-        if let Some(writer) = graph.wire(*id).writer {
-            if !before.contains(&writer.child) {
-                before.push(writer.child);
-            }
-        }
-    };
-    for port in &graph.children[child].inputs {
-        port.wires().iter().for_each(&mut add);
-    }
-    before
+    let mut seen: FxHashSet<u32> = FxHashSet::default();
+    let wires = graph.children[child].inputs.iter().flat_map(Port::wires);
+    let writers = wires.filter_map(|id| graph.wire(*id).writer);
+    writers.map(|writer| writer.child).filter(|child| seen.insert(*child)).collect()
 }
 
 /// `cycle` has each child before the one that reads it; the first reads the last.

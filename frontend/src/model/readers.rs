@@ -6,10 +6,17 @@ use rustc_hash::FxHashMap;
 
 use super::graph::{Graph, Port};
 use crate::block::Terminal;
+use crate::identity::ParamId;
 
-/// For each wire that is read the terminal it would be as an input of the model.
+/// For each wire that is read the terminal it would be as an input of the model, and the params and
+/// states of the blocks that learn it.
 pub(super) struct Readers {
-    of_wire: FxHashMap<u32, Terminal>,
+    of_wire: FxHashMap<u32, (Terminal, Vec<ParamId>)>,
+}
+
+/// Whether inputs of this role have values of their own.
+pub(crate) fn is_learned(role: Role) -> bool {
+    matches!(role, Role::Param | Role::State)
 }
 
 impl Readers {
@@ -23,19 +30,22 @@ impl Readers {
             let keeps = definition.origin.as_ref().is_some_and(|(e, _)| e.keeps_dtype());
             let expected = child.outputs.first().filter(|_| keeps);
             let expected = expected.and_then(|id| readers.of_wire.get(&graph.find(*id)));
-            let expected = expected.map(|t| t.class);
-            for (terminal, port) in definition.inputs.iter().zip(&child.inputs) {
+            let expected = expected.map(|(t, _)| (t.class, t.mask));
+            let moves = moves_any(&definition.inputs);
+            let inputs = definition.inputs.iter().zip(child.block.ids.iter());
+            for ((terminal, id), port) in inputs.zip(&child.inputs) {
                 let mut terminal = terminal.clone();
-                if let (false, Some(class)) = (terminal.apart, expected) {
+                if let (false, Some((class, mask))) = (terminal.apart, expected) {
                     terminal.class = narrower(terminal.class, class);
+                    terminal.mask |= mask && moves;
                 }
                 match port {
                     Port::Open => {}
-                    Port::Wire(id) => readers.add(graph.find(*id), terminal),
+                    Port::Wire(wire) => readers.add(graph.find(*wire), terminal, Some(*id)),
                     Port::List(ids) => {
                         terminal.list = false;
                         for id in ids {
-                            readers.add(graph.find(*id), terminal.clone());
+                            readers.add(graph.find(*id), terminal.clone(), None);
                         }
                     }
                 }
@@ -44,37 +54,60 @@ impl Readers {
         readers
     }
 
-    fn add(&mut self, id: u32, terminal: Terminal) {
+    fn add(&mut self, wire: u32, terminal: Terminal, id: Option<ParamId>) {
         use std::collections::hash_map::Entry;
-        match self.of_wire.entry(id) {
+        let id = id.filter(|_| is_learned(terminal.role));
+        match self.of_wire.entry(wire) {
             Entry::Vacant(vacant) => {
-                vacant.insert(Terminal { optional: false, apart: false, ..terminal });
+                let own = Terminal { optional: false, apart: false, ..terminal };
+                vacant.insert((own, id.into_iter().collect()));
             }
             Entry::Occupied(mut occupied) => {
-                let own = occupied.get_mut();
-                own.class = narrower(own.class, terminal.class);
-                // What is learned is typed by any reader that can; data by the first one, which
-                // waits for no other.
-                let learned = |t: &Terminal| t.ruled && t.role != Role::Data;
-                own.ruled = match (own.role, terminal.role) {
-                    (Role::Data, Role::Data) => terminal.ruled,
-                    _ => learned(own) || learned(&terminal),
-                };
-                // One reader that learns it makes it learned, and gives it its first values.
-                if own.role == Role::Data && terminal.role != Role::Data {
-                    (own.role, own.init) = (terminal.role, terminal.init);
-                }
-                own.in_training &= terminal.in_training;
-                own.dtype = own.dtype.or(terminal.dtype);
-                own.shape = own.shape.take().or(terminal.shape);
+                let (own, learners) = occupied.get_mut();
+                own.join(terminal);
+                learners.extend(id);
             }
         }
     }
 
-    /// What the wire would be as an input; its name is still to be set.
-    pub fn terminal(&mut self, id: u32) -> Terminal {
-        self.of_wire.remove(&id).unwrap_or_else(|| Terminal::data("", Class::Any))
+    /// What the wire would be as an input, whose name is still to be set, and the params and states
+    /// of the blocks that learn it, in the order they compute in.
+    pub fn terminal(&mut self, id: u32) -> (Terminal, Vec<ParamId>) {
+        let data = || (Terminal::data("", Class::Any), Vec::new());
+        let (terminal, mut learners) = self.of_wire.remove(&id).unwrap_or_else(data);
+        learners.reverse();
+        (terminal, learners)
     }
+}
+
+impl Terminal {
+    /// Takes on what another reader says of the same input.
+    pub(super) fn join(&mut self, other: Terminal) {
+        self.class = narrower(self.class, other.class);
+        // What is learned is typed by any reader that can; data by the first one, which waits for
+        // no other.
+        let learned = |t: &Terminal| t.ruled && t.role != Role::Data;
+        self.ruled = match (self.role, other.role) {
+            (Role::Data, Role::Data) => other.ruled,
+            _ => learned(self) || learned(&other),
+        };
+        // One reader that learns it makes it learned, and gives it its first values.
+        if self.role == Role::Data && other.role != Role::Data {
+            (self.role, self.start) = (other.role, other.start);
+        }
+        self.in_training &= other.in_training;
+        // A reader that computes with it decides its dtype.
+        self.mask &= other.mask;
+        self.dtype = self.dtype.or(other.dtype);
+        self.shape = self.shape.take().or(other.shape);
+    }
+}
+
+/// Whether a block has one operand, of any dtype: where it keeps the dtype, it only moves elements.
+fn moves_any(inputs: &[Terminal]) -> bool {
+    let mut operands = inputs.iter().filter(|terminal| !terminal.apart);
+    let is_any = |terminal: &Terminal| terminal.class == Class::Any && !terminal.list;
+    operands.next().is_some_and(is_any) && operands.next().is_none()
 }
 
 fn narrower(a: Class, b: Class) -> Class {

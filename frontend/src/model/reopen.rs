@@ -5,9 +5,11 @@ use std::sync::Arc;
 use mithril_ir::diagnostic::Result;
 
 use super::graph::{Child, Graph, Port, Wire, Writer};
+use super::readers::is_learned;
 use super::seal::{Composite, Feed, Made};
 use super::{Connection, Model};
-use crate::block::{Block, Definition};
+use crate::block::Block;
+use crate::identity::Renewal;
 
 impl Model {
     /// A model that can be changed, of the same parts, names, terminals and settings as a block. A
@@ -17,10 +19,10 @@ impl Model {
         let model = Model::of_kind(block.kind());
         match &block.definition.composite {
             Some(composite) => {
-                let mut graph = graph(&block.definition, composite);
+                let mut graph = graph(block, composite);
                 graph.name = block.name.clone();
                 graph.checkpoint = block.checkpoint;
-                graph.gradient = block.gradient.clone().map(Block::from_definition);
+                graph.gradient = block.gradient.clone().map(Block::new);
                 *model.graph() = graph;
             }
             None => {
@@ -28,7 +30,8 @@ impl Model {
                 let given = given.map(|t| (t.name.clone(), t.name.to_string()));
                 let outputs = block.outputs().iter();
                 let outputs = outputs.map(|o| (o.name.clone(), o.name.to_string()));
-                let bare = Block::from_definition(block.definition.clone());
+                let (definition, ids) = (block.definition.clone(), block.ids.clone());
+                let bare = Block { identity: block.identity, ids, ..Block::new(definition) };
                 model.connect(bare.connect(given.chain(outputs))?)?;
             }
         }
@@ -46,8 +49,25 @@ impl Model {
         Ok(model)
     }
 
-    /// Another model of the same content.
+    /// Another model of the same content, with params of its own, which can be changed. What is
+    /// shared inside the model is shared inside the copy.
     pub fn copy(&self) -> Model {
+        let model = self.fork();
+        let mut graph = model.graph();
+        let mut renewal = Renewal::default();
+        graph.identity = renewal.identity(graph.identity);
+        for child in &mut graph.children {
+            child.block = child.block.renewed(&mut renewal);
+        }
+        for wire in &mut graph.wires {
+            wire.id = wire.id.map(|id| renewal.param(id));
+        }
+        drop(graph);
+        model
+    }
+
+    /// The same model once more, with the same params; each can be changed without the other.
+    pub(crate) fn fork(&self) -> Model {
         let mut graph = self.graph().clone();
         graph.sealed = None;
         let model = Model::new();
@@ -55,7 +75,7 @@ impl Model {
         model
     }
 
-    /// The connection of a copy that this one of the original is.
+    /// The connection of a fork that this one of the original is.
     pub(crate) fn same(&self, connection: &Connection) -> Connection {
         self.connection(connection.id)
     }
@@ -84,6 +104,15 @@ impl Model {
         if let Port::Wire(id) = graph.children[at].inputs[input] {
             return Ok(Some(self.connection(id)));
         }
+        // A param that is shared has the path of its first use alone.
+        let own = graph.children[at].block.ids[input];
+        let is_open = |child: &Child| {
+            let mut ids = child.block.ids.iter().zip(&child.inputs);
+            ids.any(|(id, port)| *id == own && matches!(port, Port::Open))
+        };
+        if graph.children[..at].iter().any(is_open) {
+            return Ok(None);
+        }
         let id = graph.named(&Arc::from(path));
         graph.wire_mut(id).readers += 1;
         graph.children[at].inputs[input] = Port::Wire(id);
@@ -92,20 +121,23 @@ impl Model {
 }
 
 /// The graph that seals to this composite again.
-fn graph(definition: &Definition, composite: &Composite) -> Graph {
+fn graph(block: &Block, composite: &Composite) -> Graph {
+    let definition = &*block.definition;
     let mut graph = Graph { kind: definition.kind.clone(), ..Graph::default() };
     // What children learn by themselves, and the model's key, come back when it is sealed.
     let mut readers = vec![0; composite.nets.len()];
-    for feed in composite.parts.iter().flat_map(|p| &p.inputs) {
-        match feed {
-            Feed::Net(net) => readers[*net as usize] += 1,
-            Feed::List(nets) => nets.iter().for_each(|net| readers[*net as usize] += 1),
-            Feed::Absent | Feed::Key => {}
+    let mut read_as_data = vec![false; composite.nets.len()];
+    for part in &composite.parts {
+        for (terminal, feed) in part.definition.inputs.iter().zip(&part.inputs) {
+            for net in feed.nets() {
+                readers[*net as usize] += 1;
+                read_as_data[*net as usize] |= !is_learned(terminal.role);
+            }
         }
     }
     let implicit = |input: u32| {
         let dotted = definition.inputs[input as usize].name.contains('.');
-        let own = readers[composite.inputs[input as usize] as usize] == 1;
+        let own = !read_as_data[composite.inputs[input as usize] as usize];
         (dotted && own) || composite.key == Some(input)
     };
     for net in &composite.nets {
@@ -115,8 +147,8 @@ fn graph(definition: &Definition, composite: &Composite) -> Graph {
             Made::Value(value) => wire.value = Some(value.clone()),
             Made::Input(i) if implicit(*i) => name = None,
             Made::Input(i) => {
-                let role = definition.inputs[*i as usize].role;
-                wire.role = Some(role);
+                wire.role = Some(definition.inputs[*i as usize].role);
+                wire.id = Some(block.ids[*i as usize]);
             }
             Made::Part { .. } => {}
         }
@@ -130,7 +162,7 @@ fn graph(definition: &Definition, composite: &Composite) -> Graph {
         }
     }
     for (at, part) in composite.parts.iter().enumerate() {
-        let child = child(&mut graph, composite, at as u32, part, &implicit);
+        let child = child(&mut graph, (block, composite), at as u32, part, &implicit);
         graph.children.push(child);
     }
     for (outlet, net) in definition.outputs.iter().zip(&composite.outputs) {
@@ -150,7 +182,7 @@ fn graph(definition: &Definition, composite: &Composite) -> Graph {
 
 fn child(
     graph: &mut Graph,
-    composite: &Composite,
+    (of, composite): (&Block, &Composite),
     at: u32,
     part: &super::seal::Part,
     implicit: &dyn Fn(u32) -> bool,
@@ -189,7 +221,16 @@ fn child(
         };
         outputs.push(graph.add_wire(list));
     }
-    let mut block = Block::from_definition(part.definition.clone());
+    let mut block = Block::new(part.definition.clone());
+    // The params and states that are inputs of the model.
+    let ids = part.inputs.iter().zip(block.ids.iter()).map(|(feed, own)| match feed {
+        Feed::Net(net) => match composite.nets[*net as usize].from {
+            Made::Input(i) => of.ids[i as usize],
+            Made::Part { .. } | Made::Value(_) => *own,
+        },
+        Feed::Absent | Feed::Key | Feed::List(_) => *own,
+    });
+    block.ids = ids.collect();
     block.name = Some(part.name.clone());
     block.checkpoint = part.checkpoint;
     block.gradient = part.gradient.clone();

@@ -10,10 +10,13 @@ use rustc_hash::FxHashMap;
 
 use super::graph::{Graph, Port, Wire};
 use super::order::order;
-use crate::block::{Definition, Init, Outlet, Terminal};
+use super::readers::{Readers, is_learned};
+use crate::block::{Definition, Outlet, Terminal};
+use crate::identity::ParamId;
+use crate::init::Init;
 use crate::literal::Literal;
 use crate::lower::DimSpec;
-use crate::naming::{Unique, fold_of, siblings};
+use crate::naming::{Sibling, Unique, fold_of, siblings};
 
 /// The inside of a model.
 #[derive(PartialEq, Eq, Hash)]
@@ -45,6 +48,17 @@ pub(crate) struct Part {
     pub outputs: Vec<Vec<u32>>,
 }
 
+impl Part {
+    /// The nets of its states.
+    pub fn states(&self) -> impl Iterator<Item = u32> {
+        let inputs = self.definition.inputs.iter().zip(&self.inputs);
+        inputs
+            .filter(|(terminal, _)| terminal.role == Role::State)
+            .flat_map(|(_, f)| f.nets())
+            .copied()
+    }
+}
+
 /// What an input of a part reads.
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) enum Feed {
@@ -53,6 +67,17 @@ pub(crate) enum Feed {
     List(Vec<u32>),
     /// The model's key, folded.
     Key,
+}
+
+impl Feed {
+    /// The nets that are read.
+    pub fn nets(&self) -> &[u32] {
+        match self {
+            Feed::Absent | Feed::Key => &[],
+            Feed::Net(net) => std::slice::from_ref(net),
+            Feed::List(nets) => nets,
+        }
+    }
 }
 
 /// A value inside a model.
@@ -74,6 +99,8 @@ pub(crate) enum Made {
 /// What a model is as a block.
 pub(crate) struct Sealed {
     pub inputs: Vec<Terminal>,
+    /// The param or state that each input is.
+    pub ids: Vec<ParamId>,
     pub outputs: Vec<Outlet>,
     pub standard_input: Option<u32>,
     pub standard_output: Option<u32>,
@@ -82,9 +109,11 @@ pub(crate) struct Sealed {
 
 /// What children are called in paths, and what their keys are folded with.
 pub(crate) fn child_names(graph: &Graph) -> Result<Vec<(Arc<str>, Arc<str>)>> {
-    let kinds = graph.children.iter();
-    let kinds: Vec<_> = kinds.map(|c| (c.block.kind(), c.block.name.as_ref())).collect();
-    siblings(&kinds)
+    let blocks = graph.children.iter().map(|child| &child.block);
+    let own: Vec<Sibling> = blocks
+        .map(|b| Sibling { kind: b.kind(), name: b.name.as_ref(), identity: b.identity })
+        .collect();
+    siblings(&own)
 }
 
 /// Errors: an empty model, cycles, two children of one name.
@@ -101,16 +130,20 @@ pub(crate) fn seal(graph: &Graph) -> Result<Sealed> {
         nets: Vec::new(),
         of_wire: FxHashMap::default(),
         inputs: Vec::new(),
+        ids: Vec::new(),
         input_nets: Vec::new(),
+        of_param: FxHashMap::default(),
         key: None,
     };
     sealing.data_inputs(&order);
     let parts = sealing.parts();
+    sealing.place_fans(&parts);
     let (outputs, output_nets) = sealing.outputs();
     let standard_input = sealing.standard_input();
     let standard_output = sealing.standard_output(&output_nets);
     Ok(Sealed {
         inputs: sealing.inputs,
+        ids: sealing.ids,
         outputs,
         standard_input,
         standard_output,
@@ -132,31 +165,46 @@ struct Sealing<'a> {
     /// Nets of wires, by wires that are not merged.
     of_wire: FxHashMap<u32, u32>,
     inputs: Vec<Terminal>,
+    ids: Vec<ParamId>,
     input_nets: Vec<u32>,
+    /// Inputs by the params and states that they are.
+    of_param: FxHashMap<ParamId, u32>,
     key: Option<u32>,
 }
 
 impl Sealing<'_> {
     /// Inputs of the model are the wires that are read and that nothing makes.
     fn data_inputs(&mut self, order: &[u32]) {
-        let mut readers = super::readers::Readers::of(self.graph, order);
+        let mut readers = Readers::of(self.graph, order);
         for id in 0..self.graph.wires.len() as u32 {
             let wire = &self.graph.wires[id as usize];
             let open = wire.writer.is_none() && wire.value.is_none() && wire.readers > 0;
             if self.graph.find(id) != id || !open {
                 continue;
             }
-            let mut terminal = readers.terminal(id);
+            let (mut terminal, learners) = readers.terminal(id);
             terminal.name = wire.name.clone().expect("an input of a model has a name");
             terminal.role = wire.role.unwrap_or(terminal.role);
             terminal.dtype = wire.dtype.or(terminal.dtype);
             terminal.shape = wire.shape.clone().or(terminal.shape);
-            let net = self.input(terminal, wire);
+            // A block that is connected to a name uses the param of that name, wherever nothing
+            // else is said of it.
+            let is_own = is_learned(terminal.role);
+            let learners: Vec<ParamId> = wire.id.into_iter().chain(learners).collect();
+            let free = |id: &&ParamId| !self.of_param.contains_key(*id);
+            let own = ParamId { block: self.graph.identity, input: id };
+            let param = learners.iter().find(free).filter(|_| is_own).copied().unwrap_or(own);
+            let at = self.inputs.len() as u32;
+            let net = self.input(terminal, wire, param);
             self.of_wire.insert(id, net);
+            for learner in learners.into_iter().filter(|_| is_own) {
+                self.of_param.entry(learner).or_insert(at);
+            }
         }
     }
 
-    fn input(&mut self, terminal: Terminal, wire: &Wire) -> u32 {
+    fn input(&mut self, terminal: Terminal, wire: &Wire, id: ParamId) -> u32 {
+        self.ids.push(id);
         let net = Net {
             name: Some(terminal.name.clone()),
             from: Made::Input(self.inputs.len() as u32),
@@ -198,8 +246,8 @@ impl Sealing<'_> {
         for (i, child) in graph.children.iter().enumerate() {
             let definition = child.block.definition.clone();
             let (name, stable) = self.names[i].clone();
-            let inputs = definition.inputs.iter().zip(&child.inputs);
-            let inputs = inputs.map(|(terminal, port)| self.feed(&name, terminal, port));
+            let inputs = definition.inputs.iter().zip(&child.inputs).zip(child.block.ids.iter());
+            let inputs = inputs.map(|((terminal, port), id)| self.feed(&name, terminal, port, *id));
             let inputs = inputs.collect();
             let outputs = child.outputs.iter().map(|id| match &graph.wire(*id).elements {
                 Some(elements) => elements.iter().map(|e| self.net(*e)).collect(),
@@ -218,7 +266,8 @@ impl Sealing<'_> {
         parts
     }
 
-    fn feed(&mut self, part: &Arc<str>, terminal: &Terminal, port: &Port) -> Feed {
+    /// What an input of a part reads. A param or state that an earlier part has is that one.
+    fn feed(&mut self, part: &Arc<str>, terminal: &Terminal, port: &Port, id: ParamId) -> Feed {
         match port {
             Port::Wire(id) => Feed::Net(self.net(*id)),
             Port::List(ids) => Feed::List(ids.iter().map(|id| self.net(*id)).collect()),
@@ -229,11 +278,14 @@ impl Sealing<'_> {
                     Feed::Key
                 }
                 _ => {
-                    let inner = Terminal {
-                        name: format!("{part}.{}", terminal.name).into(),
-                        ..terminal.clone()
-                    };
-                    Feed::Net(self.input(inner, &Wire::default()))
+                    if let Some(&at) = self.of_param.get(&id) {
+                        self.inputs[at as usize].join(terminal.clone());
+                        return Feed::Net(self.input_nets[at as usize]);
+                    }
+                    let name = format!("{part}.{}", terminal.name).into();
+                    let inner = Terminal { name, ..terminal.clone() };
+                    self.of_param.insert(id, self.inputs.len() as u32);
+                    Feed::Net(self.input(inner, &Wire::default(), id))
                 }
             },
         }
@@ -247,8 +299,33 @@ impl Sealing<'_> {
         let graph = self.graph;
         let name = Unique::default().name("key", |n| graph.names.contains_key(n));
         self.key = Some(self.inputs.len() as u32);
+        let id = ParamId { block: graph.identity, input: u32::MAX };
         let key = Terminal { name, ..terminal.clone() };
-        self.input(key, &Wire::default());
+        self.input(key, &Wire::default(), id);
+    }
+
+    /// Says which inputs of the model say the fans of others: blocks say it by their own inputs.
+    fn place_fans(&mut self, parts: &[Part]) {
+        let input = |sealing: &Sealing, feed: &Feed| match feed {
+            Feed::Net(net) => match sealing.nets[*net as usize].from {
+                Made::Input(at) => Some(at),
+                Made::Part { .. } | Made::Value(_) => None,
+            },
+            Feed::Absent | Feed::Key | Feed::List(_) => None,
+        };
+        let mut beside: Vec<Option<u32>> = vec![None; self.inputs.len()];
+        for part in parts {
+            for (terminal, feed) in part.definition.inputs.iter().zip(&part.inputs) {
+                let (Some(own), Some(fan)) = (input(self, feed), terminal.start.beside) else {
+                    continue;
+                };
+                let found = &mut beside[own as usize];
+                *found = found.or_else(|| input(self, &part.inputs[fan as usize]));
+            }
+        }
+        for (terminal, fan) in self.inputs.iter_mut().zip(beside) {
+            terminal.start.beside = fan;
+        }
     }
 
     /// Named terminals that nothing reads, exposed ones, and the last standard output.
@@ -344,9 +421,10 @@ impl Terminal {
             optional: false,
             ruled: false,
             in_training: false,
+            mask: false,
             dtype: None,
             shape: None,
-            init: Init::Normal,
+            start: Init::Scaled.into(),
         }
     }
 }

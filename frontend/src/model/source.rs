@@ -6,6 +6,7 @@ use mithril_ir::dtype::DType;
 use mithril_ir::tensor::Tensor;
 
 use super::Connection;
+use crate::block::Block;
 use crate::literal::Literal;
 use crate::lower::DimSpec;
 
@@ -20,6 +21,9 @@ pub enum Source {
     /// For terminals that take a list.
     List(Vec<Source>),
     Key(Box<IoKey>),
+    /// What a block gives that joins the model where this is first read. One expression that is
+    /// read several times is computed once.
+    Expression(Arc<Block>),
 }
 
 /// A connection with what is known of it. A name makes it a terminal of the model.
@@ -88,6 +92,12 @@ impl From<i64> for Source {
 impl From<Tensor> for Source {
     fn from(v: Tensor) -> Source {
         Source::Literal(v.into())
+    }
+}
+
+impl From<&Source> for Source {
+    fn from(source: &Source) -> Source {
+        source.clone()
     }
 }
 

@@ -1,10 +1,7 @@
 //! Models as C, compiled by the system's compiler for this machine.
 
-use std::ffi::OsString;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
-use std::process::{self, Command};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::{env, fs, io};
 
@@ -12,24 +9,19 @@ use blake3::Hasher;
 use libloading::Library;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_kernels::c::{Source, caller};
+use mithril_kernels::host;
 
 use super::cache::{Cache, Key, Miss};
 use super::command::{self, Ended};
+use super::folder::Folder;
 use super::objects;
 use crate::VERSION;
 
 /// No products and sums as one, which would make bits depend on the compiler.
 ///
 /// Nothing reads what functions leave in `errno`, and square roots without it are vectors.
-const FLAGS: [&str; 7] = [
-    "-std=c11",
-    "-O3",
-    "-march=native",
-    "-ffp-contract=off",
-    "-fno-math-errno",
-    "-fPIC",
-    "-shared",
-];
+const FLAGS: [&str; 6] =
+    ["-std=c11", "-O3", "-ffp-contract=off", "-fno-math-errno", "-fPIC", "-shared"];
 /// How many lines of a compiler's errors are shown.
 const SHOWN: usize = 8;
 
@@ -83,11 +75,13 @@ impl Unit {
 /// The command of a C compiler, and what it says of itself.
 struct Compiler {
     command: Vec<String>,
+    /// The processor to compile for.
+    march: Vec<String>,
     about: String,
 }
 
 impl Compiler {
-    /// The compiler that CC names, or `cc`.
+    /// The compiler that CC names, or `cc`, for the processor that MITHRIL_CPU names, or this one.
     fn find() -> Result<Compiler> {
         let named = env::var("CC").ok().filter(|cc| !cc.trim().is_empty());
         let named = named.unwrap_or_else(|| "cc".into());
@@ -100,13 +94,14 @@ impl Compiler {
             )
         };
         let output = start(&command).arg("--version").output().map_err(missing)?;
-        Ok(Compiler { command, about: String::from_utf8_lossy(&output.stdout).into_owned() })
+        let march = march(host::setting())?;
+        Ok(Compiler { command, march, about: String::from_utf8_lossy(&output.stdout).into_owned() })
     }
 
     fn key(&self, text: &str) -> Key {
         let mut hasher = Hasher::new();
         let command = self.command.join(" ");
-        let flags = FLAGS.join(" ");
+        let flags = format!("{} {}", FLAGS.join(" "), self.march.join(" "));
         for part in ["mithril c", VERSION, &command, &self.about, &flags, processor(), text] {
             hasher.update(&(part.len() as u64).to_le_bytes()).update(part.as_bytes());
         }
@@ -115,13 +110,13 @@ impl Compiler {
 
     /// The bytes of a shared library.
     fn compile(&self, text: &str, folder: &Folder, stop: &AtomicBool) -> Result<Vec<u8>> {
-        let (file, library) = (folder.0.join("model.c"), folder.0.join("compiled.so"));
+        let (file, library) = (folder.path().join("model.c"), folder.path().join("compiled.so"));
         let failed = |what: String| Box::new(Diagnostic::new("C cannot be compiled").got(what));
         fs::write(&file, text).map_err(|error| failed(error.to_string()))?;
         let mut command = start(&self.command);
-        command.args(FLAGS).arg("-o").arg(&library).arg(&file).arg("-lm");
+        command.args(FLAGS).args(&self.march).arg("-o").arg(&library).arg(&file).arg("-lm");
         // What it leaves there when it is told to end goes with the folder.
-        command.env("TMPDIR", &folder.0);
+        command.env("TMPDIR", folder.path());
         match command::run(&mut command, stop).map_err(|error| failed(error.to_string()))? {
             Ended::Well => {}
             Ended::Badly(said) => return Err(self.refused(&said)),
@@ -152,6 +147,20 @@ fn start(command: &[String]) -> Command {
     start
 }
 
+/// The flags for a processor: this machine's, or one that it can be taken for.
+///
+/// Errors: one that there is not; one with features that this machine lacks.
+fn march(named: Option<String>) -> Result<Vec<String>> {
+    match named.filter(|name| name != "native") {
+        None => Ok(vec!["-march=native".into()]),
+        Some(_) => {
+            let host = host::chosen(None)?;
+            let extras = host.extras().map(|name| format!("-m{name}"));
+            Ok([format!("-march={}", host.cpu)].into_iter().chain(extras).collect())
+        }
+    }
+}
+
 /// What tells the processors apart that the compiler makes code for.
 fn processor() -> &'static str {
     static PROCESSOR: OnceLock<String> = OnceLock::new();
@@ -161,50 +170,4 @@ fn processor() -> &'static str {
         let lines = names.iter().filter_map(|name| told.lines().find(|l| l.starts_with(name)));
         format!("{} {}", env::consts::ARCH, lines.collect::<Vec<_>>().join("\n"))
     })
-}
-
-/// A folder of this process alone, which goes with this value.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Result<Folder> {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        loop {
-            let count = COUNT.fetch_add(1, Ordering::Relaxed);
-            let path = env::temp_dir().join(format!("mithril-c-{}-{count}", process::id()));
-            match fs::DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => return Ok(Folder(path)),
-                // One that was killed left it, and had the number that this process has.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => {
-                    let error =
-                        Diagnostic::new("C cannot be compiled: no folder for it").got(error);
-                    return Err(Box::new(error.at(path.display().to_string())));
-                }
-            }
-        }
-    }
-
-    /// Loads a library by its bytes.
-    fn load(&self, bytes: &[u8]) -> Result<Library> {
-        let name: OsString = format!("loaded{}.so", bytes.len()).into();
-        let path: &Path = &self.0.join(name);
-        let failed = |error: String| {
-            Box::new(
-                Diagnostic::new("C cannot be compiled to a library that loads")
-                    .got(error)
-                    .hint("TMPDIR names the folder for it, from which code must be allowed to run"),
-            )
-        };
-        fs::write(path, bytes).map_err(|error| failed(error.to_string()))?;
-        // SAFETY: the file is what the compiler made of our own text; it runs nothing when loaded.
-        unsafe { Library::new(path) }.map_err(|error| failed(error.to_string()))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // Nobody needs it any more; what cannot be removed is only in the way.
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }

@@ -5,8 +5,8 @@
 //! that were not used for longest go first where there is too much.
 
 use std::fs::{self, DirBuilder, File, Metadata};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -21,6 +21,9 @@ pub type Key = Hash;
 
 /// How many bytes are kept, unless MITHRIL_CACHE_LIMIT says otherwise.
 const LIMIT: u64 = 2 << 30;
+/// The bytes of the largest entry that is read. Kernels take some kilobytes each, libraries of C
+/// some megabytes.
+const LARGEST: u64 = 1 << 30;
 /// What a process that was killed left half-written is removed after this time.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
@@ -84,15 +87,28 @@ impl Cache {
     /// The entry of this key, or why there is none. One that is damaged is removed.
     pub fn get(&self, key: &Key) -> Result<Vec<u8>, Miss> {
         let path = self.path(key).map_err(Miss::Off)?;
-        let mut bytes = fs::read(&path).map_err(|_| Miss::Absent)?;
+        let file = match File::options().read(true).custom_flags(libc::O_NONBLOCK).open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Miss::Absent),
+            // Such as a socket, or a file that may not be read.
+            Err(_) => return Err(self.damaged(key)),
+        };
+        let Ok(mut bytes) = contents(&file) else {
+            return Err(self.damaged(key));
+        };
         if bytes.len() < 32 || checksum(key, &bytes[32..]).as_bytes()[..] != bytes[..32] {
-            self.remove(key);
-            return Err(Miss::Damaged);
+            return Err(self.damaged(key));
         }
         bytes.drain(..32);
         // The time says when it was last of use.
-        let _ = File::options().append(true).open(&path).and_then(|f| f.set_modified(now()));
+        let _ = file.set_modified(now());
         Ok(bytes)
+    }
+
+    /// Removes an entry that is not what was written.
+    fn damaged(&self, key: &Key) -> Miss {
+        self.remove(key);
+        Miss::Damaged
     }
 
     /// Keeps an entry. Where that fails, the next process works it out again.
@@ -175,6 +191,20 @@ impl Cache {
     fn path(&self, key: &Key) -> Result<PathBuf, &'static str> {
         Ok(self.folder()?.join(format!("{}.o", key.to_hex())))
     }
+}
+
+/// What a file holds.
+///
+/// Errors: it is no regular file (to read a FIFO or a device may take for ever), is larger than
+/// any entry, or cannot be read.
+fn contents(mut file: &File) -> io::Result<Vec<u8>> {
+    let meta = file.metadata()?;
+    if !meta.is_file() || meta.len() > LARGEST {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut bytes = Vec::with_capacity(meta.len() as usize);
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn now() -> SystemTime {

@@ -19,13 +19,16 @@ use mithril_ir::tensor::Tensor;
 use mithril_kernels::contract::Isa;
 use mithril_kernels::entry::llvm::{self, Processor, Symbols};
 use mithril_kernels::entry::{Interface, header, identifier};
+use mithril_kernels::host::Host;
 use mithril_kernels::program::{Constant, Plan, plan};
+use mithril_passes::indexed::Indexed;
+use rustc_hash::FxHashMap;
 
-use super::host::Host;
 use super::library::{Library, Stage};
-use super::objects;
+use super::objects::{self, Linked, Source};
 use crate::VERSION;
 use crate::files::{name_of, publish, put, unwritable};
+use crate::params;
 
 /// What is made, and where.
 #[derive(Clone, Debug)]
@@ -39,6 +42,8 @@ pub struct Export {
     pub hosts: Vec<Host>,
     /// The params, by name; the file of weights has all of them, or there is none.
     pub weights: Option<Vec<(String, Tensor)>>,
+    /// The inputs whose elements the functions check.
+    pub indexed: Vec<Indexed>,
 }
 
 /// The files that were written.
@@ -48,6 +53,8 @@ pub struct Files {
     pub header: PathBuf,
     pub metadata: PathBuf,
     pub weights: Option<PathBuf>,
+    /// Of kernels that LLVM failed on.
+    pub warnings: Vec<String>,
 }
 
 /// Writes the library of a module that was legalized for native code and whose functions call no
@@ -71,13 +78,14 @@ pub fn export(module: &Module, request: &Export, stop: &AtomicBool) -> Result<Fi
         .map(|function| hosts.iter().map(|host| plan(module, function, &isa(host))).collect());
     let plans: Vec<Vec<Plan>> = plans.collect::<Result<_>>()?;
     let signatures = functions.iter().zip(&plans).map(|(f, plans)| (*f, plans.iter().collect()));
-    let mut interface = Interface::new(&request.name, &signatures.collect::<Vec<_>>())?;
+    let mut interface =
+        Interface::new(&request.name, &signatures.collect::<Vec<_>>(), &request.indexed)?;
     interface.shared = true;
-    let files = Files::of(request, &interface.model);
+    let mut files = Files::of(request, &interface.model);
     let entry = &interface.entries[0];
     let weights =
         request.weights.as_ref().map(|given| weights::ordered(entry, given)).transpose()?;
-    let objects = objects(&interface, &plans, &hosts, &processors, stop)?;
+    let objects = objects(&interface, &plans, &hosts, &processors, &mut files.warnings, stop)?;
     let names: Vec<&str> = processors.iter().map(|processor| &*processor.name).collect();
     let about = format!(
         "{}: a model as native code for {}, in {}. Made by Mithril {VERSION}.",
@@ -91,7 +99,7 @@ pub fn export(module: &Module, request: &Export, stop: &AtomicBool) -> Result<Fi
     publish(&files.library, |beside| {
         link::link(&objects, beside, &files.library, stop)?;
         let places = match (&files.weights, &weights) {
-            (Some(path), Some(weights)) => publish(path, |beside| weights::write(weights, beside))?,
+            (Some(path), Some(weights)) => publish(path, |beside| params::write(weights, beside))?,
             _ => Vec::new(),
         };
         let metadata = metadata::text(&interface, &names, &files, &places);
@@ -115,6 +123,7 @@ impl Files {
             // Not the model's name, which its saved form may have.
             metadata: request.library.with_extension("json"),
             weights: request.weights.as_ref().map(|_| beside(format!("{model}.safetensors"))),
+            warnings: Vec::new(),
         }
     }
 }
@@ -131,29 +140,37 @@ fn objects(
     plans: &[Vec<Plan>],
     hosts: &[Host],
     processors: &[Processor],
+    warnings: &mut Vec<String>,
     stop: &AtomicBool,
 ) -> Result<Vec<Object>> {
     let mut objects = Vec::new();
     let mut kernels: Symbols = vec![Vec::new(); plans.len()];
     for (variant, host) in hosts.iter().enumerate() {
-        let mut texts: Vec<String> = Vec::new();
+        let mut sources: Vec<Source> = Vec::new();
+        let mut known: FxHashMap<String, usize> = FxHashMap::default();
         for (entry, plans) in plans.iter().enumerate() {
-            let symbols = plans[variant].kernels.iter().map(|kernel| {
-                let text = kernel.text();
-                let known = texts.iter().position(|own| *own == text);
-                let number = known.unwrap_or_else(|| {
-                    texts.push(text);
-                    texts.len() - 1
+            let plan = &plans[variant];
+            let own = plan.kernels.iter().zip(plan.locs_of_kernels()).map(|(kernel, loc)| {
+                let (text, code) = (kernel.text(), &kernel.lowered.code);
+                let number = *known.entry(text.clone()).or_insert_with(|| {
+                    sources.push(Source { text, code, quick: false, loc });
+                    sources.len() - 1
                 });
                 kernel_symbol(interface, host, number)
             });
-            let symbols = symbols.collect();
+            let symbols = own.collect();
             kernels[entry].push(symbols);
         }
-        for (number, bytes) in objects::bytes(&texts, host, stop)?.into_iter().enumerate() {
+        for (number, linked) in objects::linked(&sources, host, stop)?.into_iter().enumerate() {
             let name = kernel_symbol(interface, host, number);
-            let bytes = object::renamed(&bytes, "kernel", &name).map_err(objects::broken)?;
-            objects.push(Object { name, bytes });
+            let bytes = match linked {
+                Linked::Object(bytes) => object::renamed(&bytes, "kernel", &name),
+                Linked::Function(code, failure) => {
+                    warnings.push(failure.warning(number, &sources[number].loc));
+                    object::function(&name, &code)
+                }
+            };
+            objects.push(Object { name, bytes: bytes.map_err(objects::broken)? });
         }
     }
     let (constants, symbols) = constants(interface, plans);

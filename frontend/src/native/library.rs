@@ -10,8 +10,7 @@ use std::slice;
 use std::sync::{Mutex, PoisonError};
 
 use mithril_ir::diagnostic::{Diagnostic, Result};
-
-use super::host::Host;
+use mithril_kernels::host::Host;
 
 /// What the library gives, by its number there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,9 +9,13 @@ use bytes::Bytes;
 use mithril_instant::Machine;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::graph::{Function, Module};
+use mithril_ir::tensor::Tensor;
 use mithril_kernels::c;
 use mithril_kernels::contract::Isa;
+pub use mithril_kernels::host;
+use mithril_kernels::host::Host;
 use mithril_kernels::program::{Constant, Plan, plan};
+use mithril_passes::indexed::Indexed;
 use mithril_runtime::execute::{Executable, Memory};
 use mithril_runtime::kernel::{self, Kernel};
 use mithril_runtime::memory::OutOfMemory;
@@ -24,8 +28,9 @@ mod c_library;
 pub mod cache;
 mod command;
 pub mod export;
+mod failures;
+mod folder;
 mod fork;
-pub mod host;
 mod library;
 mod objects;
 mod progress;
@@ -34,8 +39,8 @@ mod tier;
 
 use c_library::Unit;
 use cache::Miss;
+use failures::Warnings;
 use fork::between_forks;
-pub use host::{Host, host};
 pub use library::{Library, Stage};
 use objects::Source;
 use swap::Swap;
@@ -84,7 +89,7 @@ pub struct Part {
 /// What makes code of a plan.
 #[derive(Clone, Debug)]
 enum Maker {
-    /// LLVM, for a processor; Cranelift, as the tier is.
+    /// LLVM or Cranelift, as the tier is, for a processor.
     Kernels(Host, Tier),
     /// The system's C compiler, of the entry of this number.
     C { unit: Arc<Unit>, entry: usize },
@@ -97,6 +102,8 @@ pub struct Ready {
     /// in an instant, by Cranelift.
     pub compiled: usize,
     pub instant: usize,
+    /// How many LLVM failed on before, which Cranelift compiled.
+    failed: usize,
     /// Why the cache did not have them, in order.
     misses: Vec<Miss>,
     pub time: Duration,
@@ -104,8 +111,33 @@ pub struct Ready {
     times: Vec<Option<Duration>>,
     /// The kernels that are to be replaced. Whoever calls begins it after a call.
     pub swap: Option<Arc<Swap>>,
+    /// Of kernels that LLVM failed on.
+    pub warnings: Arc<Warnings>,
     /// Where the code lies, if not in the executable.
     _library: Option<Arc<libloading::Library>>,
+}
+
+impl Ready {
+    /// A function whose code is final.
+    fn new(
+        executable: Arc<Executable>,
+        compiled: usize,
+        misses: Vec<Miss>,
+        time: Duration,
+    ) -> Ready {
+        Ready {
+            executable,
+            compiled,
+            instant: 0,
+            failed: 0,
+            misses,
+            time,
+            times: Vec::new(),
+            swap: None,
+            warnings: Arc::default(),
+            _library: None,
+        }
+    }
 }
 
 impl Native {
@@ -125,10 +157,16 @@ impl Native {
         Ok(Native { forward: part(forward)?, joint, unit: None })
     }
 
-    /// The same functions as C, by the name of the model.
+    /// The same functions as C, by the name of the model; `indexed` are the inputs whose elements
+    /// they check.
     ///
     /// Errors: as [`Native::of`].
-    pub fn of_c(module: &Module, name: &str, memory: Planning) -> Result<Native> {
+    pub fn of_c(
+        module: &Module,
+        name: &str,
+        memory: Planning,
+        indexed: &[Indexed],
+    ) -> Result<Native> {
         let functions: Vec<_> = module.called_from_outside().take(2).collect();
         if functions.is_empty() {
             return Diagnostic::new("the module is empty").err();
@@ -137,7 +175,7 @@ impl Native {
         let plans = plans.collect::<Result<Vec<Plan>>>()?;
         let all: Vec<(&Function, &Plan)> =
             functions.iter().map(|function| &***function).zip(&plans).collect();
-        let unit = Arc::new(Unit::new(c::print(name, &all)?));
+        let unit = Arc::new(Unit::new(c::print(name, &all, indexed)?));
         let made = functions.iter().zip(plans).enumerate();
         let mut parts = made.map(|(entry, (function, plan))| {
             Part::new(function, plan, Maker::C { unit: unit.clone(), entry })
@@ -206,15 +244,12 @@ impl Part {
 
     fn make_kernels(&self, host: &Host, tier: Tier, stop: &AtomicBool) -> Result<Ready> {
         let start = Instant::now();
-        let quick = match tier {
-            Tier::Llvm => vec![false; self.plan.kernels.len()],
-            Tier::Auto => tier::sooner(&self.plan),
-            Tier::Instant => vec![true; self.plan.kernels.len()],
-        };
-        let sources: Vec<Source> = (self.plan.kernels.iter().zip(quick))
-            .map(|(kernel, quick)| {
-                let code = &kernel.lowered.code;
-                Source { text: kernel.text(), quick: quick.then_some(code) }
+        let quick = tier::quick(&self.plan, tier);
+        let locs = self.plan.locs_of_kernels();
+        let sources: Vec<Source> = (self.plan.kernels.iter().zip(quick).zip(locs))
+            .map(|((kernel, quick), loc)| {
+                let (text, code) = (kernel.text(), &kernel.lowered.code);
+                Source { text, code, quick, loc }
             })
             .collect();
         let objects = objects::load(&sources, host, tier == Tier::Instant, stop)?;
@@ -230,24 +265,37 @@ impl Part {
                 .map_err(invalid)?;
         let executable = Arc::new(executable);
         let (compiled, instant, time) = (objects.compiled, objects.pending.len(), start.elapsed());
-        let swaps = tier == Tier::Auto && instant > 0;
-        let swap = swaps.then(|| Arc::new(Swap::new(&executable, objects.pending, host)));
+        let swaps = tier != Tier::Instant && instant > 0;
+        let warnings = Arc::new(Warnings::default());
+        let failed = objects.failed.len();
+        for (kernel, failure) in objects.failed {
+            warnings.add(failure.warning(kernel, &sources[kernel].loc));
+        }
+        let own = || Arc::new(Swap::new(&executable, objects.pending, host, warnings.clone()));
+        let swap = swaps.then(own);
         let (times, mut misses) = (objects.times, objects.misses);
         misses.sort_unstable();
-        Ok(Ready { executable, compiled, instant, misses, time, times, swap, _library: None })
+        let ready = Ready::new(executable, compiled, misses, time);
+        Ok(Ready { instant, failed, times, swap, warnings, ..ready })
     }
 
-    /// The constants as kernels read them. Each is packed and what it was is let go, so that they
-    /// are there twice only as long as it takes.
+    /// The constants as kernels read them. Each is packed and what it was is let go, by all who
+    /// know of it, so that it is there twice only as long as that takes. What a kernel reads as it
+    /// is stays.
     fn constants(&self, stop: &AtomicBool) -> Result<Vec<Bytes>> {
         let lock = || self.constants.lock().unwrap_or_else(PoisonError::into_inner);
         let packed: Vec<usize> = {
             let constants = lock();
+            let plain = constants.iter().filter(|constant| constant.packing.is_none());
+            plain.for_each(|constant| drop(constant.tensor.keep()));
             (0..constants.len()).filter(|&at| constants[at].packing.is_some()).collect()
         };
         let made = objects::each(&packed, stop, &|at| {
             let constant = lock()[at].clone();
-            lock()[at] = constant.value()?.into();
+            let count = constant.bytes() / constant.tensor.dtype().bytes();
+            let settled =
+                Tensor::from_bytes(constant.tensor.dtype(), vec![count], constant.settle()?);
+            lock()[at] = settled.expect("as many as are packed").into();
             Ok(())
         });
         let complete = made.len() == packed.len();
@@ -258,7 +306,7 @@ impl Part {
             return objects::interrupted();
         }
         let constants = std::mem::take(&mut *lock());
-        Ok(constants.into_iter().map(|constant| constant.tensor.storage().clone()).collect())
+        Ok(constants.into_iter().map(|constant| constant.tensor.keep()).collect())
     }
 
     /// The entry is the one kernel that is launched: what runs is what users get.
@@ -282,8 +330,7 @@ impl Part {
         let misses = loaded.compiled.into_iter().collect();
         let _library = Some(loaded.library);
         let (executable, time) = (Arc::new(executable), start.elapsed());
-        let (instant, times, swap) = (0, Vec::new(), None);
-        Ok(Ready { executable, compiled, instant, misses, time, times, swap, _library })
+        Ok(Ready { _library, ..Ready::new(executable, compiled, misses, time) })
     }
 
     /// The bytes that a call works with, where these are the dims without numbers.
@@ -321,10 +368,15 @@ impl Part {
 
     /// Each kernel as Cranelift is given it.
     ///
-    /// Errors: there is no Cranelift for this machine; what it leaves to LLVM.
+    /// Errors: there is no Cranelift for the processor; what it leaves to LLVM; C.
     pub fn clif(&self) -> Result<Vec<String>> {
-        let Some(machine) = Machine::host() else {
-            return Diagnostic::new("Cranelift makes no code for this machine").err();
+        let Maker::Kernels(host, _) = &self.maker else {
+            return Diagnostic::new("C has no such stage").err();
+        };
+        let Some(machine) = Machine::of(host) else {
+            return Diagnostic::new("Cranelift makes no code for this processor")
+                .got(host.name())
+                .err();
         };
         let texts = self.plan.kernels.iter().map(|kernel| machine.text(&kernel.lowered.code));
         texts.map(|text| text.map_err(|why| Box::new(Diagnostic::new(why.to_string())))).collect()
@@ -346,23 +398,26 @@ impl Part {
     /// from.
     pub fn report(&self) -> Vec<String> {
         let plan = &self.plan;
-        let (launches, kernels) = (plan.program.launches.len(), plan.kernels.len());
+        let (count, kernels) = (plan.program.launches.len(), plan.kernels.len());
         let made = match self.ready.get() {
             None => "not compiled yet".to_string(),
             Some(ready) => ready.report(kernels),
         };
         let mut lines =
-            vec![format!("{}: {launches} launches of {kernels} kernels ({made})", self.name)];
-        for (at, kernel) in plan.kernels.iter().enumerate() {
-            let own = || plan.program.launches.iter().enumerate().filter(|(_, l)| l.kernel == at);
-            let costs = own().filter_map(|(launch, _)| plan.cost(launch).ok());
+            vec![format!("{}: {count} launches of {kernels} kernels ({made})", self.name)];
+        let mut launches: Vec<Vec<usize>> = vec![Vec::new(); kernels];
+        for (at, launch) in plan.program.launches.iter().enumerate() {
+            launches.get_mut(launch.kernel).into_iter().for_each(|own| own.push(at));
+        }
+        for (at, (kernel, own)) in plan.kernels.iter().zip(&launches).enumerate() {
+            let costs = own.iter().filter_map(|&launch| plan.cost(launch).ok());
             let cost =
                 costs.reduce(|all, one| all + one).map_or(String::new(), |c| format!(", {c}"));
             let ops = kernel.function.ops.iter().map(|op| op.op.name).collect::<Vec<_>>();
-            let from = own().find_map(|(launch, _)| plan.locs[launch].shortest());
+            let from = own.iter().find_map(|&launch| plan.locs[launch].shortest());
             let from = from.map_or(String::new(), |path| format!(" in {path}"));
             let times = self.ready.get().map_or(String::new(), |ready| ready.times_of(at));
-            let count = own().count();
+            let count = own.len();
             lines.push(format!("  k{at} x {count}{cost}{times}: {}{from}", ops.join(" ")));
         }
         lines
@@ -372,11 +427,14 @@ impl Part {
 impl Ready {
     /// Where the code of its kernels is from.
     fn report(&self, kernels: usize) -> String {
-        let Ready { compiled, instant, .. } = self;
-        let found = kernels - compiled - instant;
+        let Ready { compiled, instant, failed, .. } = self;
+        let found = kernels - compiled - instant - failed;
         let mut text = format!("{compiled} compiled, ");
         if *instant > 0 {
             let _ = write!(text, "{instant} instant, ");
+        }
+        if *failed > 0 {
+            let _ = write!(text, "{failed} by Cranelift since LLVM failed, ");
         }
         let _ = write!(text, "{found} found, {:.1} ms", 1e3 * self.time.as_secs_f64());
         for same in self.misses.chunk_by(Miss::eq) {
@@ -389,8 +447,8 @@ impl Ready {
         if let Some(swap) = &self.swap {
             let (total, done) = swap.progress();
             let _ = write!(text, "; {done} of {total} replaced");
-            if let Some(why) = swap.failure() {
-                let _ = write!(text, "; {}", why.lines().next().unwrap_or_default());
+            if let Some(why) = self.warnings.first() {
+                let _ = write!(text, "; {why}");
             }
         }
         text

@@ -1,5 +1,5 @@
-//! Kernels as code in memory: from this process, from the disk cache, or compiled, by LLVM or for
-//! now by Cranelift.
+//! Kernels as code in memory: from this process, from the disk cache, or compiled, by LLVM or by
+//! Cranelift. Cranelift compiles what need not wait for LLVM, and what LLVM fails on.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,21 +10,27 @@ use std::{process, thread};
 use blake3::Hasher;
 use mithril_instant::Machine;
 use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::loc::Loc;
 use mithril_kernels::code;
+use mithril_kernels::host::Host;
 use mithril_runtime::code::{Code, Error};
 use mithril_runtime::threads::Pool;
 
 use super::cache::{Cache, Key, Miss};
-use super::host::Host;
+use super::failures::Failure;
 use super::library::{self, Library, Stage};
 use super::progress::Progress;
 use crate::VERSION;
 
-/// A kernel that code is wanted of.
+/// A kernel to compile.
 pub struct Source<'a> {
     pub text: String,
-    /// What the text was printed from, where Cranelift's code will do for now.
-    pub quick: Option<&'a code::Code>,
+    /// The loop code that the text was printed from.
+    pub code: &'a code::Code,
+    /// Whether Cranelift's code will do for now.
+    pub quick: bool,
+    /// The blocks it comes from.
+    pub loc: Loc,
 }
 
 /// Code, and where it came from.
@@ -34,8 +40,10 @@ pub struct Objects {
     pub compiled: usize,
     /// Why the cache did not have those that were compiled.
     pub misses: Vec<Miss>,
-    /// Those that Cranelift compiled; the others were there.
+    /// Those that Cranelift compiled for now.
     pub pending: Vec<Pending>,
+    /// Those that Cranelift compiled since LLVM failed, by number; the others were there.
+    pub failed: Vec<(usize, Failure)>,
     /// How long each took to compile; none for what was there.
     pub times: Vec<Option<Duration>>,
 }
@@ -46,6 +54,18 @@ pub struct Pending {
     pub kernel: usize,
     pub text: String,
     pub key: Key,
+    /// The blocks it comes from.
+    pub loc: Loc,
+}
+
+/// Who made the code of a kernel.
+enum Origin {
+    /// LLVM, now or earlier.
+    Llvm,
+    /// Cranelift: LLVM's code is to follow.
+    Instant,
+    /// Cranelift, since LLVM failed.
+    Fallback(Failure),
 }
 
 /// Kernels that programs of this process have loaded.
@@ -55,38 +75,46 @@ static LOADED: Mutex<Option<HashMap<Key, Weak<Code>>>> = Mutex::new(None);
 /// machine's cores; the native library is not opened where LLVM has nothing to do. Once `stop` is
 /// set, no kernel is begun.
 ///
-/// Errors: those of the native library; `stop`.
+/// Errors: there is no native library; a kernel that neither LLVM nor Cranelift compiles; `stop`.
 pub fn load(sources: &[Source], host: &Host, anew: bool, stop: &AtomicBool) -> Result<Objects> {
     let keys: Vec<Key> = sources.iter().map(|source| key(&source.text, host)).collect();
     let lengths: Vec<Length> = sources.iter().map(Source::length).collect();
     let known = |key: &Key, cache: &Cache| match loaded(key) {
         _ if anew => Err(Miss::Absent),
-        Some(code) => Ok((code, false, None)),
-        None => cached(key, cache).map(|made| (Arc::new(made.code), false, None)),
+        Some(code) => Ok((code, Origin::Llvm, None)),
+        None => cached(key, cache).map(|made| (Arc::new(made.code), Origin::Llvm, None)),
+    };
+    let machine = OnceLock::new();
+    let instant = |code: &code::Code| -> Option<Code> {
+        let machine = machine.get_or_init(|| Machine::of(host)).as_ref()?;
+        Code::of_function("kernel", &machine.compile(code).ok()?).ok()
     };
     let (made, misses) = gather(&keys, &lengths, stop, &known, &|at, cache| {
-        let (source, start) = (&sources[at], Instant::now());
-        let (code, quick) = match source.quick.and_then(instant) {
-            Some(code) => (code, true),
-            None => (compile(&source.text, &keys[at], host, cache)?.code, false),
-        };
-        Ok((Arc::new(code), quick, Some(start.elapsed())))
+        let start = Instant::now();
+        let (code, origin) = make(&sources[at], at, &keys[at], &instant, host, cache)?;
+        Ok((Arc::new(code), origin, Some(start.elapsed())))
     })?;
-    let times = made.iter().map(|(_, _, time)| *time).collect();
-    let (compiled, code, pending) = (misses.len(), Vec::new(), Vec::new());
-    let mut objects = Objects { code, compiled, misses, pending, times };
+    let mut objects = Objects {
+        code: Vec::new(),
+        compiled: misses.len(),
+        misses,
+        pending: Vec::new(),
+        failed: Vec::new(),
+        times: made.iter().map(|(_, _, time)| *time).collect(),
+    };
     let mut remembered = Vec::new();
-    for (kernel, ((code, quick, _), key)) in made.into_iter().zip(keys).enumerate() {
-        match quick {
-            true => {
-                let text = sources[kernel].text.clone();
-                objects.pending.push(Pending { kernel, text, key });
+    for (kernel, ((code, origin, _), key)) in made.into_iter().zip(keys).enumerate() {
+        match origin {
+            Origin::Llvm => remembered.push((key, Arc::downgrade(&code))),
+            Origin::Instant => {
+                let (text, loc) = (sources[kernel].text.clone(), sources[kernel].loc.clone());
+                objects.pending.push(Pending { kernel, text, key, loc });
             }
-            false => remembered.push((key, Arc::downgrade(&code))),
+            Origin::Fallback(failure) => objects.failed.push((kernel, failure)),
         }
         objects.code.push(code);
     }
-    objects.compiled -= objects.pending.len();
+    objects.compiled -= objects.pending.len() + objects.failed.len();
     if objects.compiled > 0 {
         library::rest();
     }
@@ -94,10 +122,33 @@ pub fn load(sources: &[Source], host: &Host, anew: bool, stop: &AtomicBool) -> R
     Ok(objects)
 }
 
+/// Compiles a kernel, of this number. `instant` is Cranelift; it gives none where it leaves the
+/// kernel to LLVM.
+fn make(
+    source: &Source,
+    kernel: usize,
+    key: &Key,
+    instant: &dyn Fn(&code::Code) -> Option<Code>,
+    host: &Host,
+    cache: &Cache,
+) -> Result<(Code, Origin)> {
+    if let Some(code) = source.quick.then(|| instant(source.code)).flatten() {
+        return Ok((code, Origin::Instant));
+    }
+    match compile(&source.text, key, host, cache) {
+        Ok(made) => Ok((made.code, Origin::Llvm)),
+        Err(Failure::Every(error)) => Err(error),
+        Err(failure) => match instant(source.code) {
+            Some(code) => Ok((code, Origin::Fallback(failure))),
+            None => Err(failure.error(kernel, &source.loc)),
+        },
+    }
+}
+
 /// LLVM's code of one kernel.
 ///
 /// Errors: those of the native library.
-pub fn one(text: &str, key: &Key, host: &Host) -> Result<Arc<Code>> {
+pub fn one(text: &str, key: &Key, host: &Host) -> std::result::Result<Arc<Code>, Failure> {
     let cache = Cache::open();
     let known = loaded(key).or_else(|| Some(Arc::new(cached(key, &cache).ok()?.code)));
     let code = match known {
@@ -112,16 +163,35 @@ pub fn one(text: &str, key: &Key, host: &Host) -> Result<Arc<Code>> {
     Ok(code)
 }
 
-/// The objects of kernels, by their texts: each defines `kernel`.
+/// What a library is linked of, for one kernel.
+pub enum Linked {
+    /// An object that defines `kernel`.
+    Object(Vec<u8>),
+    /// A function in machine code that may lie anywhere, by Cranelift; why LLVM made no object.
+    Function(Vec<u8>, Failure),
+}
+
+/// Kernels to be linked.
 ///
-/// Errors: those of the native library; `stop`.
-pub fn bytes(texts: &[String], host: &Host, stop: &AtomicBool) -> Result<Vec<Vec<u8>>> {
-    let keys: Vec<Key> = texts.iter().map(|text| key(text, host)).collect();
-    let lengths: Vec<Length> = texts.iter().map(|text| (false, text.len())).collect();
-    let known = |key: &Key, cache: &Cache| cached(key, cache).map(|made| made.object);
-    let compile =
-        |at: usize, cache: &Cache| Ok(compile(&texts[at], &keys[at], host, cache)?.object);
-    let (objects, misses) = gather(&keys, &lengths, stop, &known, &compile)?;
+/// Errors: as [`load`].
+pub fn linked(sources: &[Source], host: &Host, stop: &AtomicBool) -> Result<Vec<Linked>> {
+    let keys: Vec<Key> = sources.iter().map(|source| key(&source.text, host)).collect();
+    let lengths: Vec<Length> = sources.iter().map(Source::length).collect();
+    let known =
+        |key: &Key, cache: &Cache| cached(key, cache).map(|made| Linked::Object(made.object));
+    let function = |code: &code::Code| Machine::of(host)?.compile(code).ok();
+    let make = |at: usize, cache: &Cache| {
+        let source = &sources[at];
+        match compile(&source.text, &keys[at], host, cache) {
+            Ok(made) => Ok(Linked::Object(made.object)),
+            Err(Failure::Every(error)) => Err(error),
+            Err(failure) => match function(source.code) {
+                Some(code) => Ok(Linked::Function(code, failure)),
+                None => Err(failure.error(at, &source.loc)),
+            },
+        }
+    };
+    let (objects, misses) = gather(&keys, &lengths, stop, &known, &make)?;
     if !misses.is_empty() {
         library::rest();
     }
@@ -139,7 +209,7 @@ type Length = (bool, usize);
 
 impl Source<'_> {
     fn length(&self) -> Length {
-        (self.quick.is_some(), self.text.len())
+        (self.quick, self.text.len())
     }
 }
 
@@ -187,13 +257,6 @@ pub fn interrupted<T>() -> Result<T> {
     Diagnostic::new("Native code was not made: its compilation was interrupted").err()
 }
 
-/// Cranelift's code; none, where it leaves the kernel to LLVM.
-fn instant(code: &code::Code) -> Option<Code> {
-    static MACHINE: OnceLock<Option<Machine>> = OnceLock::new();
-    let machine = MACHINE.get_or_init(Machine::host).as_ref()?;
-    Code::of_function("kernel", &machine.compile(code).ok()?).ok()
-}
-
 fn key(text: &str, host: &Host) -> Key {
     let mut hasher = Hasher::new();
     let generator = env!("MITHRIL_CODE_GENERATOR");
@@ -228,11 +291,17 @@ fn remember(code: impl IntoIterator<Item = (Key, Weak<Code>)>) {
     loaded.extend(code);
 }
 
-fn compile(text: &str, key: &Key, host: &Host, cache: &Cache) -> Result<Made> {
-    let object = Library::open()?.compile(text, host, Stage::Object).map_err(broken)?;
+fn compile(
+    text: &str,
+    key: &Key,
+    host: &Host,
+    cache: &Cache,
+) -> std::result::Result<Made, Failure> {
+    let library = Library::open().map_err(Failure::Every)?;
+    let object = library.compile(text, host, Stage::Object).map_err(Failure::Kernel)?;
     let code = Code::load(&object).map_err(|error| match error {
-        Error::Undefined(symbol) => lacking(host, &symbol),
-        error => broken(error.to_string()),
+        Error::Undefined(symbol) => Failure::Every(lacking(host, &symbol)),
+        error => Failure::Kernel(error.to_string()),
     })?;
     cache.put(key, &object);
     Ok(Made { object, code })

@@ -1,12 +1,12 @@
 //! LLVM's code in place of Cranelift's, once it is there.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use mithril_ir::diagnostic::Result;
+use mithril_kernels::host::Host;
 use mithril_runtime::execute::Executable;
 
-use super::host::Host;
+use super::failures::{Failure, Warnings};
 use super::objects::{self, Pending};
 use super::{background, invalid, library};
 
@@ -14,9 +14,8 @@ use super::{background, invalid, library};
 pub struct Swap {
     total: usize,
     done: AtomicUsize,
-    /// Why a kernel stays as it is: the first such reason.
-    failure: OnceLock<String>,
-    told: AtomicBool,
+    /// Of kernels that stay as they are.
+    warnings: Arc<Warnings>,
     begun: AtomicBool,
     waiting: Mutex<Option<Waiting>>,
 }
@@ -30,7 +29,12 @@ struct Waiting {
 
 impl Swap {
     /// Of these kernels of a program.
-    pub fn new(executable: &Arc<Executable>, mut pending: Vec<Pending>, host: &Host) -> Swap {
+    pub fn new(
+        executable: &Arc<Executable>,
+        mut pending: Vec<Pending>,
+        host: &Host,
+        warnings: Arc<Warnings>,
+    ) -> Swap {
         // The short ones first: a process that ends waits for the one that is being compiled.
         pending.sort_by_key(|pending| pending.text.len());
         let (total, host) = (pending.len(), host.clone());
@@ -38,8 +42,7 @@ impl Swap {
         Swap {
             total,
             done: AtomicUsize::new(0),
-            failure: OnceLock::new(),
-            told: AtomicBool::new(false),
+            warnings,
             begun: AtomicBool::new(false),
             waiting: Mutex::new(Some(waiting)),
         }
@@ -72,9 +75,7 @@ impl Swap {
                     library::rest();
                 }
             }
-            Err(error) => {
-                let _ = self.failure.set(error.to_string());
-            }
+            Err(failure) => self.warnings.add(failure.warning(pending.kernel, &pending.loc)),
         }
     }
 
@@ -82,22 +83,13 @@ impl Swap {
     pub fn progress(&self) -> (usize, usize) {
         (self.total, self.done.load(Ordering::Acquire))
     }
-
-    /// Why a kernel was not replaced, if one was not.
-    pub fn failure(&self) -> Option<&str> {
-        self.failure.get().map(String::as_str)
-    }
-
-    /// The same, to whoever asks first.
-    pub fn complaint(&self) -> Option<&str> {
-        self.failure().filter(|_| !self.told.swap(true, Ordering::Relaxed))
-    }
 }
 
-fn replace(executable: &Weak<Executable>, pending: &Pending, host: &Host) -> Result<()> {
+fn replace(executable: &Weak<Executable>, pending: &Pending, host: &Host) -> Result<(), Failure> {
     let code = objects::one(&pending.text, &pending.key, host)?;
     let Some(executable) = executable.upgrade() else { return Ok(()) };
-    let kernel = code.kernel("kernel").ok_or_else(|| invalid("an object without a kernel"))?;
+    let kernel = code.kernel("kernel").ok_or_else(|| "an object without a kernel".to_string());
     // SAFETY: both were made from the same loop code.
-    unsafe { executable.replace(pending.kernel, kernel, code) }.map_err(invalid)
+    let replaced = kernel.map(|kernel| unsafe { executable.replace(pending.kernel, kernel, code) });
+    replaced.map_err(Failure::Kernel)?.map_err(|error| Failure::Every(invalid(error)))
 }

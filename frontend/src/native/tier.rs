@@ -10,7 +10,8 @@ use mithril_runtime::program::Launch;
 /// How long the first call may wait for code. Results are the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Tier {
-    /// LLVM's code of all kernels is there before the first call.
+    /// LLVM's code of all kernels is there before the first call; of models that take LLVM longer
+    /// than some seconds, that of the kernels which would hold a call up. See [`MOST_VALUES`].
     #[default]
     Llvm,
     /// Cranelift's code, there at once, answers until LLVM's is ready behind the calls.
@@ -37,6 +38,20 @@ impl Tier {
     }
 }
 
+/// The most values of loop code that calls wait for LLVM to compile. On a core of a Xeon of 2023
+/// (Sapphire Rapids) it compiles 60,000 a second where kernels are long.
+pub const MOST_VALUES: usize = 250_000;
+
+/// For each kernel of a plan, whether Cranelift's code will do for the first calls.
+pub fn quick(plan: &Plan, tier: Tier) -> Vec<bool> {
+    let values = plan.kernels.iter().map(|kernel| kernel.lowered.code.types.len());
+    match tier {
+        Tier::Llvm if values.sum::<usize>() <= MOST_VALUES => vec![false; plan.kernels.len()],
+        Tier::Llvm | Tier::Auto => sooner(plan),
+        Tier::Instant => vec![true; plan.kernels.len()],
+    }
+}
+
 /// Steps, such as products of a contraction, that the code of Cranelift does in the time that LLVM
 /// takes to compile one value of loop code. The code that spills the most does 3 in a nanosecond,
 /// and a value takes LLVM some 75 microseconds.
@@ -46,7 +61,7 @@ const UNKNOWN: i64 = 64;
 
 /// For each kernel of a plan, whether a call is done sooner with the code of Cranelift than it
 /// would be after LLVM has compiled the kernel.
-pub fn sooner(plan: &Plan) -> Vec<bool> {
+fn sooner(plan: &Plan) -> Vec<bool> {
     let mut steps = vec![0i64; plan.kernels.len()];
     let unknown = vec![UNKNOWN; plan.program.symbols];
     for (at, launch) in plan.program.launches.iter().enumerate() {

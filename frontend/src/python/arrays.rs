@@ -11,11 +11,13 @@ use pyo3::types::PyType;
 use smallvec::SmallVec;
 
 use super::dtype::named;
+pub use elements::{Bounds, Elements, Part};
 use jax::Jax;
 pub use jax::Seen;
 pub use numpy::Numpy;
 use torch::Torch;
 
+mod elements;
 mod jax;
 mod numpy;
 mod torch;
@@ -91,6 +93,36 @@ impl Reader {
                 true => attributes(value, sizes),
                 false => None,
             },
+        }
+    }
+}
+
+impl Reader {
+    /// The elements of an array of integers. `None`: they are not known yet, as while a call is
+    /// traced, or lie on a device, unless `everywhere` has them fetched.
+    pub fn elements<'py>(
+        &self,
+        value: &Bound<'py, PyAny>,
+        everywhere: bool,
+    ) -> Option<Elements<'py>> {
+        let py = value.py();
+        let fetched = |value: &Bound<'py, PyAny>| {
+            let asarray = py.import(intern!(py, "numpy")).ok()?.getattr(intern!(py, "asarray"));
+            numpy::elements(asarray.ok()?.call1((value,)).ok()?)
+        };
+        match self {
+            Reader::Numpy(reader) => reader.elements(value).or_else(|| fetched(value)),
+            Reader::Torch(reader) => match reader.elements(value) {
+                Some(elements) => Some(elements),
+                None if everywhere => fetched(&value.call_method0(intern!(py, "cpu")).ok()?),
+                None => None,
+            },
+            Reader::Jax(reader) => match everywhere || reader.is_near(value) {
+                true => fetched(value),
+                false => None,
+            },
+            // NumPy takes what lies in its own memory, and refuses the rest.
+            Reader::Attributes(_) => fetched(value),
         }
     }
 }

@@ -6,22 +6,23 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 use mithril_ir::dtype::DType as Element;
+use mithril_ir::graph::Role;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyString, PyTuple};
 
 use super::connection::Connection;
 use super::cost::Costs;
 use super::dtype;
-use super::fault::{Answer, guarded};
+use super::fault::{Answer, Fault, guarded};
 use super::model::gradient_of;
-use super::value::{integer, optional_dict, settings, shapes, source, truth};
+use super::value::{integer, no_unicode, optional_dict, settings, shapes, source, truth};
 use crate::summary::{self, Row};
 use crate::{blocks, lower};
 
 pub enum Inner {
     Block(crate::Block),
     Model(crate::Model),
-    Train(Mutex<crate::TrainModel>),
+    Train(Box<Mutex<crate::TrainModel>>),
 }
 
 /// What is asked of a model, and only a compiled one has.
@@ -44,10 +45,10 @@ impl Block {
     fn terminal(&self, name: &str) -> Result<Connection> {
         match self.inner.get() {
             Some(Inner::Model(model)) if !name.starts_with("__") => {
-                Ok(Connection(model.terminal(name)?))
+                Ok(model.terminal(name)?.into())
             }
             Some(Inner::Train(model)) if !name.starts_with("__") => {
-                Ok(Connection(held(model).model().terminal(name)?))
+                Ok(held(model).model().terminal(name)?.into())
             }
             Some(Inner::Block(block)) => {
                 let own = block.inputs().iter().map(|t| &*t.name);
@@ -114,7 +115,7 @@ impl Block {
         match self.inner()? {
             Inner::Block(block) => Ok(block.clone()),
             Inner::Model(model) => Ok(model.seal()?),
-            Inner::Train(model) => Ok(held(model).finish()?),
+            Inner::Train(model) => Ok(held(model).seal()?),
         }
     }
 
@@ -141,6 +142,51 @@ impl Block {
     }
 }
 
+/// A block as it was when it was compiled, whatever is added to a model later.
+#[pyclass(frozen, module = "mithril._core")]
+pub struct Snapshot {
+    block: crate::Block,
+    /// The block without losses, metrics and targets, of a model to be trained.
+    plain: crate::Block,
+}
+
+#[pymethods]
+impl Snapshot {
+    #[new]
+    #[pyo3(signature = (block: "Block"))]
+    fn new(block: &Bound<'_, Block>) -> Answer<Snapshot> {
+        guarded(|| {
+            let current = block.get().current()?;
+            let plain = match block.get().inner()? {
+                Inner::Block(_) | Inner::Model(_) => current.clone(),
+                Inner::Train(model) => held(model).trained().clone(),
+            };
+            Ok(Snapshot { block: current, plain })
+        })
+    }
+
+    /// The block.
+    #[getter]
+    fn block(&self) -> Block {
+        Block::of(self.block.clone())
+    }
+
+    /// The same without what training alone needs: losses, metrics and their targets.
+    #[getter]
+    fn plain(&self) -> Snapshot {
+        Snapshot { block: self.plain.clone(), plain: self.plain.clone() }
+    }
+
+    /// The names of blocks and terminals directly inside.
+    #[getter]
+    fn names(&self) -> Vec<String> {
+        let Some(composite) = &self.block.definition.composite else { return Vec::new() };
+        let terminals = composite.nets.iter().filter_map(|net| net.name.as_ref());
+        let names = composite.parts.iter().map(|part| &part.name).chain(terminals);
+        names.map(|name| name.to_string()).collect()
+    }
+}
+
 /// What a keyword that all blocks have was given, which is taken out.
 fn taken<'py>(
     kwargs: Option<&Bound<'py, PyDict>>,
@@ -157,7 +203,8 @@ fn taken<'py>(
 fn called(name: &Bound<'_, PyAny>) -> Answer<Option<String>> {
     name.extract().map_err(|_| {
         let class = name.get_type().name().map(|n| n.to_string()).unwrap_or_default();
-        Diagnostic::new("`name` is the name of the block").got(class).expected("a string").into()
+        let error = Diagnostic::new("`name` is the name of the block").got(class);
+        no_unicode(name).unwrap_or(error.expected("a string")).into()
     })
 }
 
@@ -186,6 +233,35 @@ pub fn read(given: &Bound<'_, PyAny>) -> Answer<String> {
         let what = Diagnostic::new("the file cannot be read").at(path.display().to_string());
         what.got(error).into()
     })
+}
+
+/// The terminals of a model, and that it has no code: "x -> y, not compiled".
+fn terminals(block: &crate::Block) -> String {
+    let inputs = block.inputs().iter().filter(|t| t.role == Role::Data).map(|t| &*t.name);
+    let outputs = block.outputs().iter().map(|o| &*o.name);
+    let join = |names: Vec<&str>| names.join(", ");
+    format!("{} -> {}, not compiled", join(inputs.collect()), join(outputs.collect()))
+}
+
+/// Whether it is an array of a framework, with axes.
+fn is_array(value: &Bound<'_, PyAny>) -> bool {
+    let axes = || value.getattr("shape").and_then(|shape| shape.len());
+    !value.is_instance_of::<Connection>() && axes().is_ok_and(|axes| axes > 0)
+}
+
+/// The error of a block that is called with arrays alone, as if it computed them.
+fn computes_nothing(block: &crate::Block) -> Fault {
+    let kind = block.kind();
+    let inputs = block.inputs().iter().filter(|t| t.role == Role::Data && !t.optional);
+    let arrays: Vec<String> = inputs.map(|t| format!("\"{}\": …", t.name)).collect();
+    Diagnostic::new(format!("Unexpected argument: `{kind}` is called with arrays, and has no code"))
+        .got("arrays alone")
+        .expected("names or connections: calling a block connects it in a model")
+        .hint(format!(
+            "`ml.compile(block).evaluate(params, {{{}}})` computes; a constant is given by name",
+            arrays.join(", ")
+        ))
+        .into()
 }
 
 #[pymethods]
@@ -244,6 +320,10 @@ impl Block {
         kwargs: Option<&Bound<'_, PyDict>>,
     ) -> Answer<Block> {
         guarded(|| {
+            let arrays = kwargs.is_none() && !args.is_empty();
+            if arrays && args.iter().all(|value| is_array(&value)) {
+                return Err(computes_nothing(&self.current()?));
+            }
             let mut block = self.sealed()?;
             let mut in_order = Vec::new();
             for value in args {
@@ -354,7 +434,7 @@ impl Block {
 
     /// The model as JSON, which `from_json` reads. Arrays in it are written out; params are none.
     fn to_json(&self) -> Answer<String> {
-        guarded(|| Ok(self.current()?.to_json()))
+        guarded(|| Ok(self.current()?.to_json()?))
     }
 
     /// The block of a JSON text that `to_json` wrote.
@@ -382,7 +462,36 @@ impl Block {
         guarded(|| Ok(Block::of(crate::Block::from_json(&read(path)?)?)))
     }
 
-    /// Copies and pickles are made through JSON.
+    /// Another block of the same definition, name and connections, with params of its own. What is
+    /// shared inside it is shared inside the copy. The copy of a model can be changed.
+    ///
+    /// Errors: a model to be trained.
+    fn copy<'py>(slf: &Bound<'py, Block>) -> Answer<Bound<'py, PyAny>> {
+        let py = slf.py();
+        match slf.get().inner()? {
+            Inner::Block(block) => {
+                let class = slf.get_type();
+                let copy = class.call_method1("__new__", (&class,))?;
+                let _ = copy
+                    .cast::<Block>()
+                    .map_err(PyErr::from)?
+                    .get()
+                    .inner
+                    .set(Inner::Block(block.copy()));
+                Ok(copy)
+            }
+            Inner::Model(model) => {
+                let base = Block::holding(Inner::Model(model.copy()));
+                let copy = PyClassInitializer::from(base).add_subclass(super::model::Model);
+                Ok(Bound::new(py, copy)?.into_any())
+            }
+            Inner::Train(_) => Err(Diagnostic::new("a model to be trained has no copy")
+                .hint("`TrainModel(model.copy())` trains a copy of the model")
+                .into()),
+        }
+    }
+
+    /// Copies and pickles are made through JSON, and have params of their own.
     ///
     /// Errors: connections of a model under construction, which lie outside the block.
     fn __reduce__<'py>(slf: &Bound<'py, Block>) -> Answer<(Bound<'py, PyAny>, (String,))> {
@@ -407,11 +516,19 @@ impl Block {
         if let Inner::Block(block) = self.inner()? {
             return Ok(block.text());
         }
-        let name = self.name()?.map(|name| format!("name=\"{name}\"")).unwrap_or_default();
-        Ok(format!("{}({name})", self.kind()?))
+        let name = self.name()?.map(|name| format!("name=\"{name}\""));
+        let terminals = match self.current() {
+            Ok(block) => Some(terminals(&block)),
+            // There are no blocks in it yet, or they have a cycle.
+            Err(_) => None,
+        };
+        let parts: Vec<String> = name.into_iter().chain(terminals).collect();
+        Ok(format!("{}({})", self.kind()?, parts.join(", ")))
     }
 
-    fn __getattr__(&self, name: &str) -> Answer<Connection> {
+    fn __getattr__(&self, name: &Bound<'_, PyString>) -> Answer<Connection> {
+        // No terminal has a name that is no Unicode.
+        let name: &str = &name.to_string_lossy();
         let found = self.terminal(name).map_err(|error| match COMPILED.contains(&name) {
             true => Box::new(
                 error.hint(format!("compile it first: `ml.compile(model, backend).{name}`")),

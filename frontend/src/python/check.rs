@@ -10,13 +10,16 @@ use pyo3::types::{PyDict, PyString};
 use super::arrays::{Reader, Seen, Sizes, attributes};
 use super::fault::Answer;
 use crate::compile::Program;
-pub use explain::Wrong;
+pub use explain::{Wrong, renamed_params};
+use indices::Held;
 use order::Order;
 use signature::Misfit;
 pub use signature::{Binding, Group, Signature, Slot, Want};
 
 mod explain;
+mod indices;
 mod order;
+mod pytorch;
 mod signature;
 
 /// Checks the arrays of a call against the signature of a program.
@@ -68,11 +71,34 @@ impl Checker {
         dicts: &Dicts<'_, 'py>,
         see: See<'_, 'py>,
     ) -> Result<Binding, Wrong> {
+        if self.signature.indexed.is_empty() {
+            return self.check_types(py, dicts, see);
+        }
+        let mut held = Held::new();
+        let mut both = |at: usize, value: &Bound<'py, PyAny>| {
+            see(at, value);
+            if self.signature.slots[at].indexes {
+                held.retain(|(own, _)| *own != at);
+                held.push((at, value.clone()));
+            }
+        };
+        let binding = self.check_types(py, dicts, &mut both)?;
+        self.check_indices(&held, &binding)?;
+        Ok(binding)
+    }
+
+    /// Whether names, ranks, dims and dtypes are as they must be.
+    fn check_types<'py>(
+        &self,
+        py: Python<'py>,
+        dicts: &Dicts<'_, 'py>,
+        see: See<'_, 'py>,
+    ) -> Result<Binding, Wrong> {
         // Another thread's call, which Python may run in the middle of this one, does without.
         let Ok(mut memory) = self.memory.try_lock() else {
             return self.first_wrong(py, dicts, &mut Seen::default(), see);
         };
-        if let Some(binding) = self.fits(dicts, &mut memory, see) {
+        if let Some(binding) = self.fits_as_before(dicts, &mut memory, see) {
             return Ok(binding);
         }
         let binding = self.first_wrong(py, dicts, &mut memory.seen, see)?;
@@ -85,7 +111,7 @@ impl Checker {
     }
 
     /// What the symbols stand for, if all is as it must be and the names are as they were before.
-    fn fits<'py>(
+    fn fits_as_before<'py>(
         &self,
         dicts: &Dicts<'_, 'py>,
         memory: &mut Memory,
@@ -159,9 +185,34 @@ impl Checker {
         let Some(dtype) = self.reader.read(value, sizes, seen) else {
             return Err(Wrong::Foreign(at));
         };
-        let right =
-            dtype == self.signature.slots[at].ty.dtype && self.signature.take(at, sizes, binding);
+        let slot = &self.signature.slots[at];
+        if dtype != slot.ty.dtype && dtype.is_int() && slot.any_integer {
+            return Err(Wrong::Foreign(at));
+        }
+        let right = dtype == slot.ty.dtype && self.signature.take(at, sizes, binding);
         right.then_some(()).ok_or(Wrong::Misfit(Misfit::Slot(at)))
+    }
+}
+
+impl Checker {
+    /// What the symbols stand for as far as these arrays, of whatever framework, say, and whether
+    /// their sizes, and their dtypes where a call has chosen them, agree on it. Inputs come first: params take what these leave open.
+    fn bound<'py>(&self, py: Python<'py>, dicts: &Dicts<'_, 'py>) -> (Binding, bool) {
+        let (mut binding, mut fits) = (self.signature.binding(), true);
+        let (mut sizes, mut seen) = (Sizes::new(), Seen::default());
+        for group in [Group::Inputs, Group::Params, Group::State] {
+            let Some(dict) = dicts[group as usize] else { continue };
+            let slots = self.signature.slots.iter().enumerate();
+            for (at, slot) in slots.filter(|(_, slot)| slot.group == group) {
+                let Some(value) = item(dict, slot.key.bind(py)) else { continue };
+                let own = self.reader.read(&value, &mut sizes, &mut seen);
+                if let Some(dtype) = own.or_else(|| attributes(&value, &mut sizes)) {
+                    fits &= !slot.chosen || dtype == slot.ty.dtype;
+                    fits &= self.signature.take(at, &sizes, &mut binding);
+                }
+            }
+        }
+        (binding, fits)
     }
 }
 
@@ -177,7 +228,10 @@ fn arrays_of<'a, 'py>(
     value.cast::<PyDict>().map_err(|_| {
         let class = value.get_type().name().map(|n| n.to_string()).unwrap_or_default();
         let what = format!("`{}` is a dict of arrays by name", group.name());
-        Diagnostic::new(what).got(class).expected("a dict; `{}` where there are none").into()
+        let mapping = value.hasattr("keys").unwrap_or(false);
+        let dict = mapping.then(|| format!("`dict({})` makes one", group.name()));
+        let error = Diagnostic::new(what).got(class).expected("a dict; `{}` where there are none");
+        Diagnostic { hint: dict, ..error }.into()
     })
 }
 
@@ -218,6 +272,44 @@ impl Checker {
         }
     }
 
+    /// Whether all arrays are the framework's own and what they must be, without a word on what is
+    /// wrong.
+    #[pyo3(signature = (
+        params: "dict[str, object]",
+        inputs: "dict[str, object]",
+        state: "dict[str, object] | None"=None,
+        output_gradients: "dict[str, object] | None"=None,
+    ))]
+    fn fits(
+        &self,
+        params: &Bound<'_, PyAny>,
+        inputs: &Bound<'_, PyAny>,
+        state: Option<&Bound<'_, PyAny>>,
+        output_gradients: Option<&Bound<'_, PyAny>>,
+    ) -> Answer<bool> {
+        let dicts = dicts(&[Some(params), Some(inputs), state, output_gradients])?;
+        Ok(self.check_all(params.py(), &dicts, &mut |_, _| ()).is_ok())
+    }
+
+    /// Whether the sizes of the arrays that are given, of whatever framework, fit together and are
+    /// those of the program, and dtypes that a call has chosen are theirs. Names and other dtypes are
+    /// left to `check`.
+    #[pyo3(signature = (
+        params: "dict[str, object]",
+        inputs: "dict[str, object]",
+        state: "dict[str, object] | None"=None,
+    ))]
+    fn admits(
+        &self,
+        params: &Bound<'_, PyAny>,
+        inputs: &Bound<'_, PyAny>,
+        state: Option<&Bound<'_, PyAny>>,
+    ) -> Answer<bool> {
+        let dicts = dicts(&[Some(params), Some(inputs), state, None])?;
+        let (binding, fits) = self.bound(params.py(), &dicts);
+        Ok(fits && self.signature.settle(&binding).is_ok())
+    }
+
     /// Raises what `check` found wrong with what is not even an array of the framework.
     #[pyo3(signature = (
         params: "dict[str, object]",
@@ -240,29 +332,20 @@ impl Checker {
         }
     }
 
-    /// The shapes of params and state that the inputs leave no choice for, by name.
+    /// The shapes of params and state that these arrays leave no choice for, by name.
     #[pyo3(signature = (
-        params: "dict[str, object]", inputs: "dict[str, object]"
+        params: "dict[str, object]",
+        inputs: "dict[str, object]",
+        state: "dict[str, object] | None"=None,
     ) -> "dict[str, list[int]]")]
     fn shapes<'py>(
         &self,
         py: Python<'py>,
         params: &Bound<'py, PyAny>,
         inputs: &Bound<'py, PyAny>,
+        state: Option<&Bound<'py, PyAny>>,
     ) -> Answer<Bound<'py, PyDict>> {
-        let [params, inputs, ..] = dicts(&[Some(params), Some(inputs), None, None])?;
-        let mut binding = self.signature.binding();
-        let mut sizes = Sizes::new();
-        for dict in [inputs, params].into_iter().flatten() {
-            for (at, slot) in self.signature.slots.iter().enumerate() {
-                let Some(value) = item(dict, slot.key.bind(py)) else {
-                    continue;
-                };
-                if attributes(&value, &mut sizes).is_some() {
-                    self.signature.take(at, &sizes, &mut binding);
-                }
-            }
-        }
+        let (binding, _) = self.bound(py, &dicts(&[Some(params), Some(inputs), state, None])?);
         let shapes = PyDict::new(py);
         for slot in &self.signature.slots {
             let lead = match slot.lead {

@@ -4,23 +4,29 @@
 #![allow(unsafe_op_in_unsafe_fn)]
 
 use mithril_ir::diagnostic::Diagnostic;
+use mithril_ir::graph::Role;
 use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple, PyType};
+use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
 use super::dtype;
 use super::fault::{Answer, Fault, guarded};
-use super::value::{
-    literal, optional_list, optional_text, optional_truth, refuse, setting, shape, source, truth,
-};
+use super::value::{setting, source};
 use crate::blocks::{Entry, Meaning};
-use crate::model::METHODS;
+use crate::model::{Method as Named, methods};
 use crate::naming::snake_case;
-use crate::{Setting, blocks};
+use crate::{Setting, Source, blocks};
 
-/// A value inside a model. Operators and methods on it add the blocks that compute them.
-#[pyclass(frozen, module = "mithril._core")]
-pub struct Connection(pub crate::Connection);
+/// A value inside a model. Operators and methods on it add the blocks that compute them: to its
+/// model, or for an expression of `IOKey`s to the model that reads it.
+#[pyclass(frozen, subclass, module = "mithril._core")]
+pub struct Connection(pub Source);
+
+impl From<crate::Connection> for Connection {
+    fn from(connection: crate::Connection) -> Connection {
+        Connection(connection.into())
+    }
+}
 
 impl Connection {
     fn apply(&self, symbol: &str, other: &Bound<'_, PyAny>, reflected: bool) -> Answer<Connection> {
@@ -32,16 +38,43 @@ impl Connection {
                 .got("None")
                 .into());
             };
-            let result = match reflected {
-                true => self.0.operate_reflected(symbol, other)?,
+            Ok(Connection(match reflected {
+                true => other.operate(symbol, &self.0)?,
                 false => self.0.operate(symbol, other)?,
-            };
-            Ok(Connection(result))
+            }))
         })
     }
 
     fn property(&self, name: &str) -> Answer<Connection> {
-        guarded(|| Ok(Connection(self.0.method(name, Vec::new(), Vec::new())?)))
+        guarded(|| Ok(Connection(self.0.method(name, Vec::new(), Vec::new(), Vec::new())?)))
+    }
+
+    /// The connection of a model. Errors: an expression, which belongs to none yet.
+    fn placed(&self) -> Answer<&crate::Connection> {
+        match &self.0 {
+            Source::Connection(connection) => Ok(connection),
+            Source::Key(_)
+            | Source::Expression(_)
+            | Source::Name(_)
+            | Source::Literal(_)
+            | Source::List(_) => {
+                Err(Diagnostic::new("an expression belongs to no model before a block reads it")
+                    .hint("`x = model.add_input(\"x\")` is an input of a model")
+                    .into())
+            }
+        }
+    }
+
+    /// How many elements a list output has; `None`: it is no list.
+    fn count(&self) -> Option<usize> {
+        match &self.0 {
+            Source::Connection(connection) => connection.elements(),
+            Source::Key(_)
+            | Source::Expression(_)
+            | Source::Name(_)
+            | Source::Literal(_)
+            | Source::List(_) => None,
+        }
     }
 }
 
@@ -68,18 +101,47 @@ const UFUNCS: [(&str, &str); 19] = [
     ("greater_equal", ">="),
 ];
 
+/// NumPy's functions of another name than the method that computes the same.
+const RENAMED: [(&str, &str); 9] = [
+    ("absolute", "abs"),
+    ("negative", "neg"),
+    ("arcsin", "asin"),
+    ("arccos", "acos"),
+    ("arctan", "atan"),
+    ("arctan2", "atan2"),
+    ("isnan", "is_nan"),
+    ("isinf", "is_inf"),
+    ("rint", "round"),
+];
+
+/// The method of this name.
+fn named(name: &str) -> Option<&'static Named> {
+    methods().iter().find(|m| m.name == name)
+}
+
+/// The block that computes what a function of NumPy does; `None`: there is none, or it takes
+/// another number of inputs.
+fn block_of(ufunc: &str, inputs: usize) -> Option<&'static str> {
+    let renamed = RENAMED.iter().find(|(name, _)| *name == ufunc);
+    let method = named(renamed.map_or(ufunc, |(_, method)| method))?;
+    let own = blocks::find(method.block)?.inputs;
+    (own.len() == inputs).then_some(method.block)
+}
+
 /// The error of a function that computes at once, whose last name is `name`.
 fn no_array(function: &str, name: &str) -> Fault {
     let what = format!(
         "Unexpected argument: {function} takes numbers, and a connection has none before a call"
     );
-    let named = |e: &&Entry| {
+    let same = |e: &&Entry| {
         matches!(e.meaning, Meaning::Op(op) if op == name) || snake_case(e.name) == name
     };
-    let hint = if METHODS.iter().any(|m| m.name == name) {
+    let hint = if named(name).is_some() {
         format!("`.{name}()` of a connection is a value of the model")
-    } else if let Some(entry) = blocks::table().find(named) {
+    } else if let Some(entry) = blocks::table().find(same) {
         format!("the block `{}` of `mithril.models` computes values of the model", entry.name)
+    } else if let Some(place) = blocks::elsewhere::elsewhere(name) {
+        place.to_string()
     } else {
         "the blocks of `mithril.models` compute values of the model".to_string()
     };
@@ -135,18 +197,18 @@ macro_rules! operators {
             /// An element of a list output, or a part of an array.
             fn __getitem__(&self, index: &Bound<'_, PyAny>) -> Answer<Connection> {
                 guarded(|| {
-                    if self.0.elements().is_some() {
+                    if self.count().is_some() {
                         let Ok(at) = index.extract() else {
                             return Err(Diagnostic::new("an element of a list output is one index")
                                 .got(index.repr()?)
                                 .expected("an integer")
                                 .into());
                         };
-                        return Ok(Connection(self.0.element(at)?));
+                        return Ok(self.placed()?.element(at)?.into());
                     }
                     let parameter = blocks::find("Indexer").map(|e| &e.parameters[0]);
                     let index = setting(index, parameter)?;
-                    Ok(Connection(self.0.method("item", vec![index], Vec::new())?))
+                    Ok(Connection(self.0.method("item", Vec::new(), vec![index], Vec::new())?))
                 })
             }
 
@@ -154,19 +216,20 @@ macro_rules! operators {
                 let open = "only a list output has a length before it is computed";
                 let error = Diagnostic::new(open)
                     .hint("`.len()` is the first dim as a value of the model");
-                self.0.elements().ok_or_else(|| error.into())
+                self.count().ok_or_else(|| error.into())
             }
 
             /// The elements of a list output.
             fn __iter__(slf: &Bound<'_, Self>) -> Answer<Py<PyAny>> {
                 let own = slf.borrow();
-                let Some(count) = own.0.elements() else {
+                let Some(count) = own.count() else {
                     let what = "a connection has no elements to go through before it is computed";
                     return Err(Diagnostic::new(what)
                         .hint("`x[i]` is a part of it; `Split` makes several outputs")
                         .into());
                 };
-                let all = (0..count).map(|at| Ok(Connection(own.0.element(at as i64)?)));
+                let list = own.placed()?;
+                let all = (0..count).map(|at| Ok(Connection::from(list.element(at as i64)?)));
                 let all = all.collect::<mithril_ir::diagnostic::Result<Vec<_>>>()?;
                 Ok(all.into_pyobject(slf.py())?.try_iter()?.into_any().unbind())
             }
@@ -189,7 +252,9 @@ macro_rules! operators {
                 .into())
             }
 
-            /// NumPy leaves operators on connections to them. Errors: another function of NumPy.
+            /// NumPy's operators and elementwise functions: `np.exp(c)`, `np.maximum(c, 1.0)`.
+            ///
+            /// Errors: a function that no block computes; `out=` and other keywords.
             #[pyo3(signature = (
                 ufunc: "object", method: "str", *inputs: "object", **kwargs: "object"
             ))]
@@ -201,15 +266,21 @@ macro_rules! operators {
                 kwargs: Option<&Bound<'_, PyDict>>,
             ) -> Answer<Connection> {
                 let name: String = ufunc.getattr("__name__")?.extract()?;
-                let plain = method == "__call__" && kwargs.is_none_or(|k| k.is_empty());
-                let symbol = UFUNCS.iter().find(|(ufunc, _)| plain && *ufunc == name);
-                let (Some((_, symbol)), Ok((left, right))) = (symbol, inputs.extract()) else {
+                if method != "__call__" || kwargs.is_some_and(|k| !k.is_empty()) {
                     return Err(no_array(&format!("`np.{name}`"), &name));
+                }
+                let sources: Answer<Option<Vec<Source>>> =
+                    guarded(|| inputs.iter().map(|value| source(&value)).collect());
+                let Some(sources) = sources? else {
+                    return Err(no_array(&format!("`np.{name}` of None"), &name));
                 };
-                let (left, right): (Bound<'_, PyAny>, Bound<'_, PyAny>) = (left, right);
-                match left.cast::<Connection>() {
-                    Ok(left) => left.get().apply(symbol, &right, false),
-                    Err(_) => self.apply(symbol, &left, true),
+                let symbol = UFUNCS.iter().find(|(ufunc, _)| *ufunc == name);
+                match (symbol, &sources[..], block_of(&name, sources.len())) {
+                    (Some((_, symbol)), [left, right], _) => {
+                        guarded(|| Ok(Connection(left.operate(symbol, right)?)))
+                    }
+                    (_, _, Some(block)) => guarded(|| Ok(Connection(Source::of(block, sources)?))),
+                    (_, _, None) => Err(no_array(&format!("`np.{name}`"), &name)),
                 }
             }
 
@@ -269,10 +340,14 @@ macro_rules! operators {
             }
 
             /// Methods and properties that are blocks: `.sum(axis=1)`, `.shape`.
-            fn __getattr__(slf: &Bound<'_, Connection>, name: &str) -> PyResult<Py<PyAny>> {
+            fn __getattr__(
+                slf: &Bound<'_, Connection>,
+                name: &Bound<'_, PyString>,
+            ) -> PyResult<Py<PyAny>> {
                 let py = slf.py();
-                let Some(method) = METHODS.iter().find(|m| m.name == name) else {
-                    let names = METHODS.iter().map(|m| m.name);
+                let name: &str = &name.to_string_lossy();
+                let Some(method) = named(name) else {
+                    let names = methods().iter().map(|m| &*m.name);
                     let near = mithril_ir::diagnostic::did_you_mean(name, names);
                     let hint = near.map(|n| format!("\n  hint: {n}")).unwrap_or_default();
                     return Err(PyAttributeError::new_err(format!(
@@ -283,13 +358,13 @@ macro_rules! operators {
                     let result = slf.get().property(name)?;
                     return Ok(result.into_pyobject(py)?.into_any().unbind());
                 }
-                let bound = Method { of: slf.clone().unbind(), name: method.name };
+                let bound = Method { of: slf.clone().unbind(), method };
                 Ok(bound.into_pyobject(py)?.into_any().unbind())
             }
 
             fn __dir__(slf: &Bound<'_, Connection>) -> PyResult<Vec<String>> {
                 let mut names: Vec<String> = slf.get_type().dir()?.extract()?;
-                names.extend(METHODS.iter().map(|method| method.name.to_string()));
+                names.extend(methods().iter().map(|method| method.name.clone()));
                 Ok(names)
             }
 
@@ -298,13 +373,43 @@ macro_rules! operators {
             }
 
             fn __repr__(&self) -> String {
-                format!("{:?}", self.0)
+                match &self.0 {
+                    Source::Connection(connection) => format!("{connection:?}"),
+                    Source::Key(key) => match &key.name {
+                        Some(name) => format!("IOKey(\"{name}\")"),
+                        None => "IOKey()".into(),
+                    },
+                    Source::Expression(block) => format!("Connection({})", block.kind()),
+                    Source::Name(_) | Source::Literal(_) | Source::List(_) => "Connection()".into(),
+                }
             }
 
             /// The name of the terminal, if it has one.
             #[getter]
-            fn name(&self) -> Option<String> {
-                self.0.name().map(|name| name.to_string())
+            pub fn name(&self) -> Option<String> {
+                match &self.0 {
+                    Source::Connection(connection) => connection.name().map(|n| n.to_string()),
+                    Source::Key(key) => key.name.as_ref().map(|n| n.to_string()),
+                    Source::Expression(_)
+                    | Source::Name(_)
+                    | Source::Literal(_)
+                    | Source::List(_) => None,
+                }
+            }
+
+            /// The dtype, where it is stated or follows from what is; None where compiling
+            /// chooses it, as it does for floats and integers that nobody gave one.
+            #[getter]
+            fn dtype(&self) -> Option<dtype::DType> {
+                let known = match &self.0 {
+                    Source::Connection(connection) => connection.dtype(),
+                    Source::Key(key) => key.dtype,
+                    Source::Expression(_)
+                    | Source::Name(_)
+                    | Source::Literal(_)
+                    | Source::List(_) => None,
+                };
+                known.map(dtype::DType)
             }
         }
     };
@@ -326,11 +431,11 @@ operators! {
     }
 }
 
-/// A method of a connection, to be called with the settings of its block.
+/// A method of a connection, to be called with the other inputs of its block, then its settings.
 #[pyclass(frozen, module = "mithril._core")]
 pub struct Method {
     of: Py<Connection>,
-    name: &'static str,
+    method: &'static Named,
 }
 
 #[pymethods]
@@ -342,15 +447,22 @@ impl Method {
         kwargs: Option<&Bound<'_, PyDict>>,
     ) -> Answer<Connection> {
         guarded(|| {
-            let method = METHODS.iter().find(|m| m.name == self.name);
-            let entry = method.and_then(|m| blocks::find(m.block));
+            let entry = blocks::find(self.method.block);
             let parameters = entry.map_or(&[][..], |e| e.parameters);
+            let data = |input: &&blocks::Input| input.role == Role::Data;
+            let inputs = entry.map_or(0, |e| e.inputs.iter().filter(data).count());
+            let others = args.len().min(inputs.saturating_sub(1));
+            let mut sources = Vec::new();
+            for value in args.iter().take(others) {
+                sources.extend(source(&value)?);
+            }
+            let rest: Vec<_> = args.iter().skip(others).collect();
             // `x.reshape(2, 3)` is `x.reshape((2, 3))`.
-            let spread = parameters.len() == 1 && args.len() > 1;
+            let spread = parameters.len() == 1 && rest.len() > 1;
             let mut positional: Vec<Setting> = Vec::new();
-            for (i, value) in args.iter().enumerate() {
+            for (i, value) in rest.iter().enumerate() {
                 let parameter = if spread { None } else { parameters.get(i) };
-                positional.push(setting(&value, parameter)?);
+                positional.push(setting(value, parameter)?);
             }
             if spread {
                 positional = vec![Setting::List(positional.into())];
@@ -362,57 +474,12 @@ impl Method {
                 named.push((name, setting(&value, parameter)?));
             }
             let named = named.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
-            Ok(Connection(self.of.get().0.method(self.name, positional, named)?))
+            let of = &self.of.get().0;
+            Ok(Connection(of.method(&self.method.name, sources, positional, named)?))
         })
-    }
-}
-
-/// A connection with what is known of it: a name makes it a terminal of the model; `expose` makes
-/// it an output even where something inside reads it.
-#[pyclass(frozen, module = "mithril._core")]
-pub struct IOKey(pub crate::IoKey);
-
-const KNOWN: &[&str] =
-    &["name", "value", "shape", "dtype", "differentiable", "expose", "connections"];
-
-#[pymethods]
-impl IOKey {
-    #[new]
-    #[pyo3(signature = (
-        name: "str | None"=None, *, value=None, shape=None, dtype=None,
-        differentiable: "bool | None"=None, expose: "bool"=false,
-        connections: "list[object] | None"=None, **unknown: "object",
-    ))]
-    // Each is a keyword in Python.
-    #[allow(clippy::too_many_arguments)]
-    fn new(
-        #[pyo3(from_py_with = optional_text)] name: Option<String>,
-        value: Option<&Bound<'_, PyAny>>,
-        shape: Option<&Bound<'_, PyAny>>,
-        dtype: Option<&Bound<'_, PyAny>>,
-        #[pyo3(from_py_with = optional_truth)] differentiable: Option<bool>,
-        #[pyo3(from_py_with = truth)] expose: bool,
-        #[pyo3(from_py_with = optional_list)] connections: Option<Vec<Bound<'_, PyAny>>>,
-        unknown: Option<&Bound<'_, PyDict>>,
-    ) -> Answer<IOKey> {
-        refuse("IOKey", unknown, KNOWN)?;
-        let connections: Answer<Vec<_>> =
-            connections.unwrap_or_default().iter().map(source).collect();
-        Ok(IOKey(crate::IoKey {
-            name: name.map(Into::into),
-            value: value.map(literal).transpose()?,
-            shape: shape.map(self::shape).transpose()?.map(Into::into),
-            dtype: dtype.map(dtype::of).transpose()?,
-            differentiable,
-            expose,
-            connections: connections?.into_iter().flatten().collect(),
-        }))
     }
 
     fn __repr__(&self) -> String {
-        match &self.0.name {
-            Some(name) => format!("IOKey(\"{name}\")"),
-            None => "IOKey()".into(),
-        }
+        format!("<method `{}` of a connection: the block {}>", self.method.name, self.method.block)
     }
 }

@@ -97,16 +97,15 @@ impl Cost {
         Number::of(&self.0.params)
     }
 
-    /// The most bytes of inner values that are alive at once while it computes; `None` where a size
-    /// is not known.
+    /// The most bytes of inner values that are alive at once while it computes; where dims are not
+    /// known, the maximum of what may be the most.
     #[getter]
-    fn peak(&self) -> Option<u64> {
-        self.0.peak
+    fn peak(&self) -> Number {
+        Number::of(&self.0.peak)
     }
 
     fn __repr__(&self) -> String {
-        let peak = self.0.peak.map_or("?".to_string(), |peak| peak.to_string());
-        let cost = &self.0.cost;
-        format!("Cost({:?}, {cost}, peak {peak} B)", self.0.path)
+        let BlockCost { path, cost, peak, .. } = &self.0;
+        format!("Cost({path:?}, {cost}, peak {peak} B)")
     }
 }

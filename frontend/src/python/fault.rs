@@ -4,9 +4,12 @@ use std::cell::{Cell, RefCell};
 use std::panic::{self, AssertUnwindSafe};
 
 use mithril_ir::diagnostic::Diagnostic;
+use pyo3::exceptions::PyUnicodeEncodeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
+
+use crate::kinds::Kind;
 
 /// An error on its way to Python.
 pub enum Fault {
@@ -37,7 +40,7 @@ impl From<PyErr> for Fault {
 impl From<Fault> for PyErr {
     fn from(fault: Fault) -> PyErr {
         match fault {
-            Fault::Python(error) => error,
+            Fault::Python(error) => Python::attach(|py| encodable(py, error)),
             Fault::Diagnostic(error) => Python::attach(|py| {
                 raised(py, exception(&error), &error.to_string()).unwrap_or_else(|broken| broken)
             }),
@@ -45,15 +48,33 @@ impl From<Fault> for PyErr {
     }
 }
 
+/// The error of a text that is no Unicode as a diagnostic; other errors as they are.
+fn encodable(py: Python<'_>, error: PyErr) -> PyErr {
+    if !error.is_instance_of::<PyUnicodeEncodeError>(py) {
+        return error;
+    }
+    let text = error.value(py).getattr("object").and_then(|text| text.repr());
+    text.map_or(error, |text| Fault::from(surrogate(&text.to_string_lossy())).into())
+}
+
+/// Why a text of Python, as `repr` writes it, is no text of Mithril.
+pub fn surrogate(text: &str) -> Diagnostic {
+    Diagnostic::new("Unexpected argument: the text has half of a surrogate pair in it")
+        .got(text)
+        .expected("Unicode: halves come from bytes that were decoded by `surrogateescape`")
+}
+
 /// The class of `mithril.errors` for the documented heading that a message begins with.
 fn exception(error: &Diagnostic) -> &'static str {
-    const HEADINGS: [(&str, &str); 6] = [
+    const HEADINGS: [(&str, &str); 8] = [
+        ("Index out of range", "IndexRangeError"),
         ("Terminal not found", "TerminalError"),
         ("Incompatible shapes", "ShapeError"),
         ("Backend does not support", "BackendError"),
         ("Native code", "BackendError"),
         ("C cannot be compiled", "BackendError"),
         ("Unexpected argument", "UsageError"),
+        ("there is no such", "UsageError"),
     ];
     let found = HEADINGS.iter().find(|(heading, _)| error.what.starts_with(heading));
     found.map_or("MithrilError", |(_, class)| class)
@@ -96,6 +117,18 @@ pub fn guarded<T>(run: impl FnOnce() -> Answer<T>) -> Answer<T> {
             .hint("please report it, with what led to it")
             .into())
     })
+}
+
+/// The code of the kind of error that a message tells of: `E0107`.
+#[pyfunction]
+pub fn error_code(message: &str) -> &'static str {
+    Kind::of_text(message.split("\n  ").next().unwrap_or(message)).code
+}
+
+/// What there is in the place of a name of other libraries; None: it is none that is known.
+#[pyfunction]
+pub fn elsewhere(name: &str) -> Option<&'static str> {
+    crate::blocks::elsewhere::elsewhere(name)
 }
 
 /// ``did you mean `a` or `b`?`` for the candidates nearest to a name; `None` where none is near.

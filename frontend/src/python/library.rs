@@ -2,8 +2,8 @@
 
 use pyo3::prelude::*;
 
-use crate::blocks;
 use crate::stub::{annotation, default, keywords};
+use crate::{blocks, page};
 
 /// What there is to know of the class of a block.
 #[pyclass(frozen, get_all, module = "mithril._core")]
@@ -12,6 +12,10 @@ pub struct BlockInfo {
     name: &'static str,
     /// What it computes.
     doc: String,
+    /// The page that `help` shows.
+    help: String,
+    /// What it computes as an expression of NumPy; empty where none is short.
+    formula: &'static str,
     /// The part of the library it belongs to.
     group: String,
     /// Names, annotations and defaults as Python text; an empty default: it must be given.
@@ -30,6 +34,12 @@ pub fn block_names() -> Vec<&'static str> {
     blocks::table().map(|entry| entry.name).collect()
 }
 
+/// The blocks by family, as text.
+#[pyfunction]
+pub fn block_listing() -> String {
+    page::listing()
+}
+
 /// What there is to know of a block; `None`: there is none of that name.
 #[pyfunction]
 pub fn block_info(name: &str) -> Option<BlockInfo> {
@@ -43,6 +53,8 @@ pub fn block_info(name: &str) -> Option<BlockInfo> {
     Some(BlockInfo {
         name: entry.name,
         doc: entry.doc(),
+        help: page::help(entry),
+        formula: entry.formula,
         group: format!("{:?}", entry.group),
         parameters: parameters.collect(),
         keywords: keywords(entry),

@@ -3,15 +3,17 @@
 use std::sync::Mutex;
 
 use mithril_ir::diagnostic::Diagnostic;
+use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple, PyType};
+use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
 use super::block::{Block, Inner, json, read};
+use super::connection::Connection;
 use super::dtype;
 use super::fault::{Answer, Fault, guarded};
 use super::value::{
-    names, number, optional_dict, optional_list, optional_text, refuse, shapes, text, truth,
-    uncalled,
+    class, names, number, optional_dict, optional_list, optional_text, optional_truth, refuse,
+    shape, shapes, text, truth, uncalled,
 };
 use crate::Loss;
 use crate::block::quoted;
@@ -155,6 +157,59 @@ impl Model {
         Ok(slf.as_super().get().model()?.set_standard(input.as_deref(), output.as_deref())?)
     }
 
+    /// A new input of the model, which expressions may start from. `shape` has numbers, names of
+    /// dims, and None where a dim may vary.
+    ///
+    /// Errors: a name that a block of the model writes.
+    #[pyo3(signature = (
+        name: "str", *, shape: "list[int | str | None] | None"=None, dtype: "object"=None,
+        differentiable: "bool | None"=None,
+    ))]
+    fn add_input(
+        slf: &Bound<'_, Model>,
+        #[pyo3(from_py_with = text)] name: String,
+        shape: Option<&Bound<'_, PyAny>>,
+        dtype: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = optional_truth)] differentiable: Option<bool>,
+    ) -> Answer<Connection> {
+        let key = crate::IoKey {
+            shape: shape.map(self::shape).transpose()?.map(Into::into),
+            dtype: dtype.map(dtype::of).transpose()?,
+            differentiable,
+            ..crate::IoKey::new(&name)
+        };
+        Ok(slf.as_super().get().model()?.add_input(key)?.into())
+    }
+
+    /// `model.y = connection` makes an output `y` of a connection or an expression. Other values,
+    /// and names that begin with an underscore, are attributes as ever.
+    fn __setattr__(
+        slf: &Bound<'_, Model>,
+        name: &Bound<'_, PyString>,
+        value: &Bound<'_, PyAny>,
+    ) -> Answer<()> {
+        let text: String = name.extract()?;
+        match value.cast::<Connection>() {
+            Ok(value) if !text.starts_with('_') => {
+                if slf.get_type().hasattr(name)? {
+                    let what = format!("`{text}` is an attribute that models have");
+                    return Err(Diagnostic::new(what)
+                        .hint(format!("`Buffer()(input=…, output=\"{text}\")` names an output so"))
+                        .into());
+                }
+                guarded(|| {
+                    let model = slf.as_super().get().model()?;
+                    Ok(model.set_output(&text, value.get().0.clone())?)
+                })
+            }
+            Ok(_) | Err(_) => attribute(slf, name, Some(value)),
+        }
+    }
+
+    fn __delattr__(slf: &Bound<'_, Model>, name: &Bound<'_, PyString>) -> Answer<()> {
+        attribute(slf, name, None)
+    }
+
     /// The number of blocks added so far.
     fn __len__(slf: &Bound<'_, Model>) -> Answer<usize> {
         Ok(slf.as_super().get().model()?.len())
@@ -164,6 +219,18 @@ impl Model {
     fn __bool__(&self) -> bool {
         true
     }
+}
+
+/// Sets or deletes an attribute as Python does.
+fn attribute(
+    model: &Bound<'_, Model>,
+    name: &Bound<'_, PyString>,
+    value: Option<&Bound<'_, PyAny>>,
+) -> Answer<()> {
+    let value = value.map_or(std::ptr::null_mut(), Bound::as_ptr);
+    // SAFETY: model, name and value are borrowed, and the interpreter is attached.
+    let done = unsafe { ffi::PyObject_GenericSetAttr(model.as_ptr(), name.as_ptr(), value) };
+    if done == 0 { Ok(()) } else { Err(PyErr::fetch(model.py()).into()) }
 }
 
 const SETTINGS: &[&str] = &["name", "checkpoint", "gradient"];
@@ -194,14 +261,13 @@ fn taken(value: &Bound<'_, PyAny>, operator: &str) -> Answer<crate::Block> {
 /// The block that an argument is. Errors: it is none.
 fn block_in<'a, 'py>(value: &'a Bound<'py, PyAny>, what: &str) -> Answer<&'a Bound<'py, Block>> {
     value.cast::<Block>().map_err(|_| {
-        let class = value.get_type().name().map(|n| n.to_string()).unwrap_or_default();
-        let error = Diagnostic::new(what).got(class).expected("a block or a model");
+        let error = Diagnostic::new(what).got(class(value)).expected("a block or a model");
         Fault::from(Diagnostic { hint: uncalled(value), ..error })
     })
 }
 
 /// A model and what it is trained for: losses, regularizers, metrics. The total is the output
-/// `final_cost`, which `output_gradients=True` differentiates.
+/// `final_cost`, which `output_gradients=True` differentiates. The model can no longer be changed.
 #[pyclass(frozen, extends = Block, module = "mithril._core")]
 pub struct TrainModel;
 
@@ -212,8 +278,8 @@ impl TrainModel {
     fn new(model: &Bound<'_, PyAny>) -> Answer<PyClassInitializer<TrainModel>> {
         guarded(|| {
             let model = block_in(model, "`TrainModel` trains a model")?;
-            let train = crate::TrainModel::new(&model.get().current()?)?;
-            let base = Block::holding(Inner::Train(Mutex::new(train)));
+            let train = crate::TrainModel::new(&model.get().sealed()?)?;
+            let base = Block::holding(Inner::Train(Box::new(Mutex::new(train))));
             Ok(PyClassInitializer::from(base).add_subclass(TrainModel))
         })
     }
@@ -323,8 +389,7 @@ impl TrainModel {
         refuse("set_loss_combiner", unknown, &["combiner"])?;
         let combiner = needed("set_loss_combiner", "combiner", combiner)?;
         let combiner = block_in(combiner, "`combiner` is a block")?.get().sealed()?;
-        slf.as_super().get().train()?.set_loss_combiner(combiner);
-        Ok(())
+        Ok(slf.as_super().get().train()?.set_loss_combiner(combiner)?)
     }
 }
 

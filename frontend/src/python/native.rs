@@ -1,6 +1,5 @@
 //! Calls of native code.
 
-use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,8 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError, Weak, mpsc};
 use std::time::Duration;
 
 use mithril_ir::diagnostic::Result;
-use mithril_ir::dim::Dim;
-use mithril_ir::shape::Shape;
 use mithril_runtime::threads::Pool;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -17,12 +14,9 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCFunction, PyDict, PyTuple};
 
 use super::arrays::Reader;
-use super::check::{Binding, Checker, Dicts, Group, Signature, Wrong, dicts};
+use super::check::{Binding, Checker, Dicts, Wrong, dicts};
 use super::fault::{Answer, Fault, guarded};
-use super::program::{Bytes, Explanation, memory};
-use crate::compile::{Program, Settled};
-use crate::lower::DimSpec;
-use crate::naming::symbol;
+use crate::compile::Program;
 use crate::native::{Part, aside, background};
 use call::{Call, Machine, Taken};
 
@@ -34,20 +28,13 @@ mod export;
 pub struct Native {
     program: Arc<Program>,
     checker: Checker,
-    /// The code for ranks and sizes of params that there was, the last one used first. A program
-    /// with nothing open has one.
-    variants: Mutex<Vec<Arc<Variant>>>,
+    forward: Call,
+    joint: Option<Call>,
     pool: Arc<Pool>,
     /// Whether calls note how long kernels run.
     measures: AtomicBool,
-}
-
-/// Native code, and what it is given.
-struct Variant {
-    program: Arc<Program>,
-    checker: Checker,
-    forward: Call,
-    joint: Option<Call>,
+    /// Whether other programs of the model may take arrays that this does not.
+    one_of_several: bool,
 }
 
 /// Which function of a program is called, and whether it may write over the state it is given.
@@ -58,117 +45,62 @@ struct What {
 }
 
 impl Native {
+    /// Errors: the program has no code.
     pub fn new(
         py: Python<'_>,
         program: Arc<Program>,
         reader: Reader,
         threads: usize,
+        one_of_several: bool,
     ) -> Answer<Native> {
-        let same = |dtype| dtype;
-        let checker = Checker::new(py, &program, reader, &same)?;
-        let (variants, measures) = Default::default();
-        let native = Native { checker, variants, pool: pool(threads), program, measures };
-        if native.program.native().is_some() {
-            let variant = native.variant(py, native.program.clone())?;
-            native.keep(variant);
-        }
-        Ok(native)
-    }
-
-    fn variant(&self, py: Python<'_>, program: Arc<Program>) -> Answer<Arc<Variant>> {
-        let checker = Checker::new(py, &program, self.checker.reader.clone(), &|dtype| dtype)?;
+        program.settled()?;
+        let checker = Checker::new(py, &program, reader, &|dtype| dtype)?;
         let forward = Call::of(py, &program, &checker.signature, false)?;
         let joint = program.native().and_then(|native| native.joint.as_ref());
         let joint = joint.map(|_| Call::of(py, &program, &checker.signature, true)).transpose()?;
-        Ok(Arc::new(Variant { program, checker, forward, joint }))
+        let (pool, measures) = (pool(threads), AtomicBool::default());
+        Ok(Native { program, checker, forward, joint, pool, measures, one_of_several })
     }
 
-    fn kept(&self) -> Vec<Arc<Variant>> {
-        self.variants.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Puts a variant first.
-    fn keep(&self, variant: Arc<Variant>) {
-        let mut variants = self.variants.lock().unwrap_or_else(PoisonError::into_inner);
-        variants.retain(|other| !Arc::ptr_eq(other, &variant));
-        variants.insert(0, variant);
-    }
-
-    /// Runs the variant that the arrays are for. `None`: some are no arrays of NumPy's yet.
+    /// Runs the code. `None`: some arrays are none of NumPy's yet, or another program may take
+    /// them.
     fn call<'py>(
         &self,
         py: Python<'py>,
         dicts: &Dicts<'_, 'py>,
         what: What,
     ) -> Answer<Option<Bound<'py, PyAny>>> {
-        let first = self.variants.lock().unwrap_or_else(PoisonError::into_inner).first().cloned();
-        if let Some(variant) = first {
-            let mut taken = Taken::default();
-            match variant.take(py, dicts, &mut taken) {
-                Ok(binding) => return self.run(py, &variant, what, taken, &binding).map(Some),
-                Err(Wrong::Foreign(_)) => return Ok(None),
-                Err(wrong) if self.program.native().is_some() => {
-                    return Err(self.checker.explain(py, dicts, wrong).into());
-                }
-                Err(_) => {}
-            }
-        }
-        let Some(variant) = self.find(py, dicts)? else { return Ok(None) };
         let mut taken = Taken::default();
-        match variant.take(py, dicts, &mut taken) {
-            Ok(binding) => self.run(py, &variant, what, taken, &binding).map(Some),
-            Err(wrong) => Err(variant.checker.explain(py, dicts, wrong).into()),
+        taken.clear(self.checker.signature.slots.len());
+        match self.checker.check_all(py, dicts, &mut |at, value| taken.keep(at, value)) {
+            Ok(binding) => self.run(py, what, taken, &binding).map(Some),
+            Err(Wrong::Foreign(_)) => Ok(None),
+            Err(Wrong::Names(_) | Wrong::Misfit(_)) if self.one_of_several => Ok(None),
+            Err(wrong) => Err(self.checker.explain(py, dicts, wrong).into()),
         }
-    }
-
-    /// The variant that the arrays are for, made if there is none yet.
-    fn find<'py>(&self, py: Python<'py>, dicts: &Dicts<'_, 'py>) -> Answer<Option<Arc<Variant>>> {
-        let binding = match self.checker.check_all(py, dicts, &mut |_, _| ()) {
-            Ok(binding) => binding,
-            Err(Wrong::Foreign(_)) => return Ok(None),
-            Err(wrong) => return Err(self.checker.explain(py, dicts, wrong).into()),
-        };
-        let variants = self.kept();
-        let fits = |variant: &&Arc<Variant>| variant.take(py, dicts, &mut Taken::default()).is_ok();
-        if let Some(variant) = variants.iter().find(fits) {
-            self.keep(variant.clone());
-            return Ok(Some(variant.clone()));
-        }
-        let made = |ones: bool| -> Answer<(Settled, Arc<Variant>)> {
-            let settled = settled(&self.checker.signature, &binding, ones);
-            let program = py.detach(|| self.program.settle(&settled))?;
-            Ok((settled, self.variant(py, Arc::new(program))?))
-        };
-        let mut found = made(false)?;
-        // What is broadcast is known to be.
-        if !fits(&&found.1) {
-            found = made(true).ok().filter(|(_, other)| fits(&other)).unwrap_or(found);
-        }
-        let (settled, variant) = found;
-        log(py, &self.program.name, &settled, variants.len())?;
-        self.keep(variant.clone());
-        Ok(Some(variant))
     }
 
     fn run<'py>(
         &self,
         py: Python<'py>,
-        variant: &Arc<Variant>,
         what: What,
         taken: Taken<'py>,
         binding: &Binding,
     ) -> Answer<Bound<'py, PyAny>> {
-        let (call, part) = variant.part(what.joint);
+        let (call, joint) = match &self.joint {
+            Some(call) if what.joint => (call, true),
+            _ => (&self.forward, false),
+        };
+        let part = part(&self.program, joint);
         if part.is_ready().is_none() {
-            let (variant, joint) = (variant.clone(), what.joint);
-            interruptible(py, move |stop| variant.part(joint).1.ready(stop).map(|_| ()))?;
+            let program = self.program.clone();
+            interruptible(py, move |stop| self::part(&program, joint).ready(stop).map(|_| ()))?;
         }
         let ready = part.is_ready().expect("it was made");
-        if let Some(why) = ready.swap.as_ref().and_then(|swap| swap.complaint()) {
-            let name = &self.program.name;
-            warn(py, &format!("{name}: kernels stay as they were made in an instant: {why}"))?;
+        for why in ready.warnings.take() {
+            warn(py, &format!("{}: {why}", self.program.name))?;
         }
-        let (checker, executable) = (&variant.checker, &*ready.executable);
+        let (checker, executable) = (&self.checker, &*ready.executable);
         if self.measures.load(Ordering::Relaxed) {
             executable.measure();
         }
@@ -181,28 +113,12 @@ impl Native {
     }
 }
 
-impl Variant {
-    /// How one of the functions is called, and its code.
-    fn part(&self, joint: bool) -> (&Call, &Part) {
-        let Some(native) = self.program.native() else {
-            unreachable!("a variant has code");
-        };
-        match (joint, &self.joint, &native.joint) {
-            (true, Some(call), Some(part)) => (call, part),
-            _ => (&self.forward, &native.forward),
-        }
-    }
-
-    /// Checks the arrays of a call and keeps them.
-    fn take<'py>(
-        &self,
-        py: Python<'py>,
-        dicts: &Dicts<'_, 'py>,
-        taken: &mut Taken<'py>,
-    ) -> Result<Binding, Wrong> {
-        taken.clear(self.checker.signature.slots.len());
-        self.checker.check_all(py, dicts, &mut |at, value| taken.keep(at, value))
-    }
+/// The code of one of a program's functions.
+fn part(program: &Program, joint: bool) -> &Part {
+    let Some(native) = program.native() else {
+        unreachable!("it was made of a program that has code");
+    };
+    native.joint.as_ref().filter(|_| joint).unwrap_or(&native.forward)
 }
 
 /// Does what may take long: other threads of Python run meanwhile, and what a signal raises, such as
@@ -234,58 +150,11 @@ fn interruptible<T: Send + 'static>(
     py.detach(wait)
 }
 
-/// What an open program gets code for: ranks, and the sizes that params and states have, are as they
-/// are in a call, and so are sizes of 1 with `ones`; others stay open.
-fn settled(signature: &Signature, binding: &Binding, ones: bool) -> Settled {
-    let mut settled = Settled::default();
-    for slot in signature.slots.iter().filter(|slot| slot.group != Group::OutputGradients) {
-        let lead = slot.lead.and_then(|lead| binding.leads[lead].as_deref());
-        let lead = lead.unwrap_or_default();
-        let known = |dim: &Dim| signature.evaluate(dim, binding).map_or(dim.clone(), Dim::Const);
-        let dims = slot.ty.shape.dims.iter().map(known);
-        let sizes: Vec<Dim> = lead.iter().map(|&size| Dim::Const(size)).chain(dims).collect();
-        // The input whose rank it is, not what follows from that.
-        if slot.ty.shape.lead.as_ref().is_some_and(|own| *own == symbol(&slot.name)) {
-            let spec = |size: &Dim| match ones && size.as_const() == Some(1) {
-                true => DimSpec::Number(1),
-                false => DimSpec::Any,
-            };
-            settled.inputs.push((slot.name.to_string(), sizes.iter().map(spec).collect()));
-        }
-        if matches!(slot.group, Group::Params | Group::State) {
-            settled.sizes.push((slot.name.to_string(), Shape::new(sizes)));
-        }
-    }
-    settled
-}
-
-/// Tells Python's log of code that is made at a call.
-fn log(py: Python<'_>, name: &str, settled: &Settled, before: usize) -> PyResult<()> {
-    let rank = |(name, dims): &(String, Vec<DimSpec>)| {
-        let ones = (0..dims.len()).filter(|&at| dims[at] == DimSpec::Number(1));
-        let ones: Vec<String> = ones.map(|at| at.to_string()).collect();
-        let spread = if ones.is_empty() { "" } else { ", broadcast along " };
-        format!("{name} of rank {}{spread}{}", dims.len(), ones.join(" and "))
-    };
-    let ranks = settled.inputs.iter().map(rank);
-    let sizes = settled.sizes.iter().map(|(name, shape)| format!("{name} of {shape}"));
-    let shapes = ranks.chain(sizes).collect::<Vec<_>>().join(", ");
-    let text = match before {
-        0 => format!("{name}: native code for {shapes}"),
-        _ => format!("{name}: native code for other ranks or sizes of params too: {shapes}"),
-    };
-    logger(py)?.call_method1(intern!(py, "info"), (text,))?;
+/// Tells Python's log of what went wrong behind the calls.
+pub fn warn(py: Python<'_>, text: &str) -> PyResult<()> {
+    let logger = py.import("logging")?.call_method1(intern!(py, "getLogger"), ("mithril",))?;
+    logger.call_method1(intern!(py, "warning"), (text,))?;
     Ok(())
-}
-
-/// Tells it of what went wrong behind the calls.
-fn warn(py: Python<'_>, text: &str) -> PyResult<()> {
-    logger(py)?.call_method1(intern!(py, "warning"), (text,))?;
-    Ok(())
-}
-
-fn logger(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    py.import("logging")?.call_method1(intern!(py, "getLogger"), ("mithril",))
 }
 
 /// Has the work behind calls end before the interpreter does, and so before the libraries that it
@@ -379,14 +248,8 @@ impl Native {
         params: Option<&Bound<'py, PyDict>>,
     ) -> Answer<Bound<'py, PyDict>> {
         guarded(|| {
-            let kept = self.kept();
-            let program = match (self.program.native(), kept.first()) {
-                (None, Some(variant)) => &variant.program,
-                _ => &self.program,
-            };
-            program.settled()?;
             let request = export::Request { folder, name, cpu, params };
-            let files = export::write(py, program, request)?;
+            let files = export::write(py, &self.program, request)?;
             let paths = PyDict::new(py);
             paths.set_item("library", files.library)?;
             paths.set_item("header", files.header)?;
@@ -398,30 +261,10 @@ impl Native {
         })
     }
 
-    /// What rewriting has done to the program that ran last.
-    fn explain(&self) -> Answer<Explanation> {
-        guarded(|| {
-            let variants = self.kept();
-            let program = variants.first().map_or(&self.program, |variant| &variant.program);
-            Ok(Explanation(program.explain()?))
-        })
-    }
-
-    /// The bytes that a call of the program that ran last works with, by what they are for; `dims`
-    /// are numbers for dims that have none.
-    #[pyo3(signature = (dims: "dict[str, int]"))]
-    fn memory(&self, dims: HashMap<String, i64>) -> Answer<Option<Bytes>> {
-        let variants = self.kept();
-        memory(variants.first().map_or(&self.program, |variant| &variant.program), &dims)
-    }
-
     /// Programs and kernels, for people to read.
-
     #[getter]
     fn listing(&self) -> String {
-        let variants = self.kept();
-        let natives = variants.iter().filter_map(|variant| variant.program.native());
-        natives.map(crate::native::Native::listing).collect::<Vec<_>>().join("\n")
+        self.program.native().map(crate::native::Native::listing).unwrap_or_default()
     }
 
     /// Compiles what calls would compile, as far as shapes are known, and has each call from now on
@@ -431,22 +274,19 @@ impl Native {
     fn measure(&self, py: Python<'_>) -> Answer<()> {
         guarded(|| {
             self.measures.store(true, Ordering::Relaxed);
-            for variant in self.kept() {
-                interruptible(py, move |stop| {
-                    let native = variant.program.native();
-                    let mut parts = native.iter().flat_map(|native| native.parts());
-                    parts.try_for_each(|part| part.ready(stop).map(|_| ()))
-                })?;
-            }
-            Ok(())
+            let program = self.program.clone();
+            interruptible(py, move |stop| {
+                let native = program.native();
+                let mut parts = native.iter().flat_map(|native| native.parts());
+                parts.try_for_each(|part| part.ready(stop).map(|_| ()))
+            })
         })
     }
 
     /// Lines about each function and its kernels.
     #[getter]
     fn report(&self) -> Vec<String> {
-        let variants = self.kept();
-        let natives = variants.iter().filter_map(|variant| variant.program.native());
-        natives.flat_map(|native| native.parts()).flat_map(|part| part.report()).collect()
+        let native = self.program.native();
+        native.iter().flat_map(|native| native.parts()).flat_map(|part| part.report()).collect()
     }
 }

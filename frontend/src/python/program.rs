@@ -1,31 +1,26 @@
-//! Compiling from Python, and what comes of it.
+//! Compiled models, as Python sees them.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
 use std::sync::Arc;
 
 use mithril_ir::diagnostic::{Diagnostic, did_you_mean};
-use mithril_ir::dtype::DType as Element;
-use mithril_passes::explain;
-use mithril_passes::pass::Limit;
-use mithril_passes::pipeline::{Effort, Level};
-use mithril_passes::rules::Class;
-use mithril_passes::table::Table;
+use mithril_ir::dim::Dim;
+use mithril_ir::shape::Shape;
 use mithril_source::python::{Framework, wants_wide};
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 
 use super::arrays::Reader;
-use super::block::Block;
 use super::check::Checker;
+use super::cost::Costs;
 use super::dtype::{self, DType};
+use super::explanation::Explanation;
 use super::fault::{Answer, guarded};
-use super::native::{Native, close_at_exit};
-use super::value::{shapes, tensor};
-use crate::compile::{self, Code, CompileOptions, Draw, Target, held};
-use crate::lower::{self, Mode};
-use crate::native::{Planning, Tier};
+use super::native::Native;
+use super::value::{dtypes, rule, shapes, tensor};
+use crate::compile::open::Waits;
+use crate::compile::{self, Code, Target, held};
+use crate::init::{Draw, Init};
 
 /// An argument of a program.
 #[pyclass(frozen, get_all, module = "mithril._core")]
@@ -41,6 +36,10 @@ pub struct Argument {
     dims: Vec<String>,
     /// The sizes, where all are known.
     shape: Option<Vec<i64>>,
+    /// The argument whose shape says how its first values are drawn, where it is not its own.
+    beside: Option<String>,
+    /// Whether integers of every dtype are taken, and converted.
+    any_integer: bool,
 }
 
 /// A result of a program.
@@ -56,27 +55,8 @@ pub struct Outcome {
     dims: Vec<String>,
 }
 
-/// What rewriting has done to a program: a table as text, and in notebooks.
-#[pyclass(frozen, module = "mithril._core")]
-pub struct Explanation(pub explain::Explanation);
-
-/// A rule that fired.
-#[pyclass(frozen, get_all, module = "mithril._core")]
-pub struct Fired {
-    /// Its name.
-    rule: &'static str,
-    /// What it is about: `algebra`, `layout`, `composites`, ….
-    topic: &'static str,
-    /// What it may change: `exact`, `recognise`, `reassociate` or `fast`.
-    math: &'static str,
-    /// How often it was applied.
-    times: usize,
-    /// The paths of the blocks it was applied in.
-    places: Vec<String>,
-    /// The seconds that the program is estimated to take longer without it. Below 0 where the rule
-    /// is there for numbers that stay finite.
-    gain: f64,
-}
+/// A kind of first values, its numbers, and the function that draws them.
+type FirstValues = (&'static str, Vec<f64>, Option<Py<PyAny>>);
 
 /// Amounts of memory by what they are for.
 pub type Bytes = BTreeMap<&'static str, usize>;
@@ -84,144 +64,14 @@ pub type Bytes = BTreeMap<&'static str, usize>;
 /// A pass, its rule, and the blocks it was applied in.
 type Blame = (&'static str, Option<&'static str>, Vec<String>);
 
-/// A value of `constant_keys` that every program made with it shares.
-#[pyclass(frozen, module = "mithril._core")]
-pub struct Constant(mithril_ir::tensor::Tensor);
-
-#[pymethods]
-impl Constant {
-    #[new]
-    fn new(array: &Bound<'_, PyAny>) -> Answer<Constant> {
-        guarded(|| Ok(Constant(tensor(array)?)))
-    }
-}
-
 /// A compiled model.
 #[pyclass(frozen, module = "mithril._core")]
 pub struct Program {
-    program: Arc<compile::Program>,
-    target: Target,
-    wide: bool,
-}
-
-/// Compiles a block to source for a framework, or to native code.
-///
-/// Errors: `MithrilError`, as its message says.
-#[pyfunction(name = "compile")]
-#[pyo3(signature = (
-    block, target, dtype, wide, *, shapes: "dict[str, object]", inference, trainable_keys, data_keys,
-    discard_keys, constant_keys: "dict[str, object]", level, math, cache, file_path=None,
-    keep=Vec::new(), watched=Vec::new(), differentiate=None, own_gradients=false, checkpoint=false,
-    memory_budget=None, apart=false,
-    tier=None,
-))]
-// The keywords of Python's `compile`, one by one.
-#[allow(clippy::too_many_arguments)]
-pub fn compile_block(
-    block: &Bound<'_, Block>,
-    target: &str,
-    dtype: &Bound<'_, DType>,
-    wide: bool,
-    shapes: &Bound<'_, PyDict>,
-    inference: bool,
-    trainable_keys: Vec<String>,
-    data_keys: Vec<String>,
-    discard_keys: Vec<String>,
-    constant_keys: &Bound<'_, PyDict>,
-    level: &str,
-    math: &str,
-    cache: bool,
-    file_path: Option<&str>,
-    keep: Vec<String>,
-    watched: Vec<String>,
-    differentiate: Option<String>,
-    own_gradients: bool,
-    checkpoint: bool,
-    memory_budget: Option<u64>,
-    apart: bool,
-    tier: Option<&str>,
-) -> Answer<Program> {
-    guarded(|| {
-        let target = Target::find(target)?;
-        let own = dtype.get().0;
-        let lower = lower::Options {
-            mode: mode(inference),
-            shapes: self::shapes(shapes)?,
-            dtype: own,
-            index: held(target, wide, Element::I64),
-            trainable_keys,
-            data_keys,
-            discard_keys,
-            constant_keys: constants(constant_keys, own)?,
-            ..lower::Options::default()
-        };
-        let options = CompileOptions {
-            target,
-            lower,
-            effort: effort(level, math, checkpoint && !inference)?,
-            stem: stem(file_path, target)?,
-            cache,
-            tier: tier.map_or(Ok(Tier::default()), Tier::find)?,
-            keep,
-            watched,
-            differentiate,
-            own_gradients,
-            memory_budget,
-            planning: if apart { Planning::None } else { Planning::Greedy },
-        };
-        if options.tier == Tier::Auto {
-            close_at_exit(dtype.py())?;
-        }
-        let program = compile::compile(&block.get().current()?, &options)?;
-        Ok(Program { program, target, wide })
-    })
-}
-
-/// The name of the file that source is written to.
-fn stem(path: Option<&str>, target: Target) -> Answer<String> {
-    let named = |path| compile::stem("file_path", Path::new(path), target);
-    Ok(path.map_or(Ok("model".into()), named)?)
-}
-
-/// How far a model is rewritten, by names that Python has checked.
-fn effort(level: &str, math: &str, checkpoint: bool) -> Answer<Effort> {
-    let level = Level::ALL.into_iter().find(|(name, _)| *name == level);
-    let math = Class::ALL.into_iter().find(|class| class.name() == math);
-    let (Some((_, level)), Some(math)) = (level, math) else {
-        return Err(PyValueError::new_err("no such level, or no such class of rules").into());
-    };
-    let checkpoint = if checkpoint { Limit::All } else { Limit::At(0) };
-    Ok(Effort { level, math, checkpoint, ..Effort::default() })
-}
-
-fn mode(inference: bool) -> Mode {
-    match inference {
-        true => Mode::Inference,
-        false => Mode::Training,
-    }
-}
-
-fn constants(
-    given: &Bound<'_, PyDict>,
-    dtype: Element,
-) -> Answer<Vec<(String, mithril_ir::tensor::Tensor)>> {
-    let mut constants = Vec::new();
-    for (name, value) in given {
-        constants.push((name.extract()?, constant(&value, dtype)?));
-    }
-    Ok(constants)
-}
-
-/// The value of a constant; plain numbers take the model's dtype.
-fn constant(value: &Bound<'_, PyAny>, dtype: Element) -> Answer<mithril_ir::tensor::Tensor> {
-    if let Ok(own) = value.cast::<Constant>() {
-        return Ok(own.get().0.clone());
-    }
-    if value.hasattr("dtype")? {
-        return tensor(value);
-    }
-    let literal = super::value::literal(value)?;
-    Ok(literal.in_dtype(dtype).unwrap_or(literal.tensor))
+    pub program: Arc<compile::Program>,
+    pub target: Target,
+    pub wide: bool,
+    /// Whether other programs of the model may take arrays that this does not.
+    pub one_of_several: bool,
 }
 
 #[pymethods]
@@ -230,58 +80,6 @@ impl Argument {
         let dims = self.dims.join(", ");
         format!("{}: {} {}[{dims}]", self.name, self.role, self.dtype.0.array_name())
     }
-}
-
-#[pymethods]
-impl Explanation {
-    /// The seconds that the program is estimated to take with every operation of the model.
-    #[getter]
-    fn before(&self) -> f64 {
-        seconds(self.0.before as f64)
-    }
-
-    /// The seconds that it is estimated to take as it was rewritten.
-    #[getter]
-    fn after(&self) -> f64 {
-        seconds(self.0.after as f64)
-    }
-
-    /// The rules that fired, the most valuable first.
-    #[getter]
-    fn rules(&self) -> Vec<Fired> {
-        let rule = |fired: &explain::Fired| Fired {
-            rule: fired.name,
-            topic: fired.topic,
-            math: fired.class.name(),
-            times: fired.times,
-            places: fired.places.paths().iter().map(|path| path.to_string()).collect(),
-            gain: seconds(fired.gain as f64),
-        };
-        self.0.rules.iter().map(rule).collect()
-    }
-
-    fn __str__(&self) -> String {
-        self.0.to_string()
-    }
-
-    fn __repr__(&self) -> String {
-        self.0.to_string()
-    }
-
-    fn _repr_html_(&self) -> String {
-        self.0.html()
-    }
-}
-
-#[pymethods]
-impl Fired {
-    fn __repr__(&self) -> String {
-        format!("{}: {} times, gain {:.3e} s", self.rule, self.times, self.gain)
-    }
-}
-
-fn seconds(picoseconds: f64) -> f64 {
-    picoseconds * 1e-12
 }
 
 #[pymethods]
@@ -299,19 +97,93 @@ impl Program {
     }
 
     /// The generated source; for native code a listing.
+    ///
+    /// Errors: there is none, as for `settled`.
     #[getter]
-    fn source(&self) -> String {
-        match &self.program.code {
+    fn source(&self) -> Answer<String> {
+        self.settled()?;
+        Ok(match &self.program.code {
             Code::Source(source) => source.text.clone(),
             Code::Native(native) => native.listing(),
             Code::Open(_) => String::new(),
-        }
+        })
     }
 
     /// What the source was generated from, as text.
+    ///
+    /// Errors: ranks that it needs are not known.
     #[getter]
     fn module(&self) -> Answer<String> {
-        guarded(|| Ok(mithril_ir::text::print(&self.program.module)))
+        guarded(|| Ok(mithril_ir::text::print(self.program.functions()?)))
+    }
+
+    /// Whether it has no code, as ranks or sizes that the code needs are not known.
+    #[getter]
+    fn is_open(&self) -> bool {
+        self.program.waits().is_some()
+    }
+
+    /// The arguments whose ranks the code needs, where they are not known.
+    #[getter]
+    fn needs_ranks(&self) -> Vec<String> {
+        match self.program.waits() {
+            Some(Waits::Inputs(needs)) => needs.ranks.iter().map(|n| n.to_string()).collect(),
+            Some(Waits::Sizes) | None => Vec::new(),
+        }
+    }
+
+    /// The masks whose dtypes the code needs, where they are not known.
+    #[getter]
+    fn needs_dtypes(&self) -> Vec<String> {
+        match self.program.waits() {
+            Some(Waits::Inputs(needs)) => needs.dtypes.iter().map(|n| n.to_string()).collect(),
+            Some(Waits::Sizes) | None => Vec::new(),
+        }
+    }
+
+    /// Raises, where it has no code, what the code needs.
+    fn settled(&self) -> Answer<()> {
+        guarded(|| Ok(self.program.settled()?))
+    }
+
+    /// The program for these shapes and dtypes of arguments whose ranks and dtypes were not known.
+    /// `sizes` are those of a call's arrays, where they are to decide which axes a mask has. The
+    /// program may wait for ranks of others, or for sizes of params.
+    ///
+    /// Errors: those of compiling; a mask that is neither bool nor of floats.
+    #[pyo3(signature = (
+        shapes: "dict[str, list[int | None]]",
+        dtypes: "dict[str, DType]",
+        sizes: "dict[str, list[int]]",
+    ))]
+    fn for_call(
+        &self,
+        py: Python<'_>,
+        shapes: &Bound<'_, PyDict>,
+        dtypes: &Bound<'_, PyDict>,
+        sizes: BTreeMap<String, Vec<i64>>,
+    ) -> Answer<Program> {
+        guarded(|| {
+            let (shapes, dtypes) = (self::shapes(shapes)?, self::dtypes(dtypes)?);
+            let sizes = sizes.into_iter().collect();
+            let program = py.detach(|| self.program.for_call(shapes, dtypes, sizes))?;
+            Ok(self.settled_by(program))
+        })
+    }
+
+    /// The program, which waits for nothing else, for these shapes of params and states.
+    ///
+    /// Errors: those of compiling.
+    #[pyo3(signature = (sizes: "dict[str, list[int]]"))]
+    fn with_sizes(&self, py: Python<'_>, sizes: HashMap<String, Vec<i64>>) -> Answer<Program> {
+        guarded(|| {
+            let fixed = |sizes: Vec<i64>| Shape::new(sizes.into_iter().map(Dim::Const));
+            let mut sizes: Vec<(String, Shape)> =
+                sizes.into_iter().map(|(name, own)| (name, fixed(own))).collect();
+            sizes.sort_by(|(one, _), (other, _)| one.cmp(other));
+            let program = Arc::new(py.detach(|| self.program.with_sizes(sizes))?);
+            Ok(self.settled_by(program))
+        })
     }
 
     /// Whether its source turns 64-bit types on, which JAX else has not.
@@ -323,12 +195,15 @@ impl Program {
     /// The arguments in their order.
     #[getter]
     fn arguments(&self, py: Python<'_>) -> Vec<Argument> {
+        let held = |dtype| held(self.target, self.wide, dtype);
         let argument = |own: &compile::Argument| Argument {
             name: PyString::intern(py, &own.name).unbind(),
             role: own.role.name(),
-            dtype: DType(held(self.target, self.wide, own.ty.dtype)),
+            dtype: DType(held(own.ty.dtype)),
             dims: dims(&own.ty),
             shape: own.sizes(),
+            beside: own.beside.as_ref().map(|name| name.to_string()),
+            any_integer: own.takes_any_integer(held(own.ty.dtype)),
         };
         self.program.arguments.iter().map(argument).collect()
     }
@@ -371,11 +246,25 @@ impl Program {
         })
     }
 
+    /// What each block costs in one forward pass; `shapes` of inputs and `dims` are those that were
+    /// left open.
+    #[pyo3(signature = (shapes: "dict[str, object]", dims: "dict[str, int]"))]
+    fn cost(&self, shapes: &Bound<'_, PyDict>, dims: HashMap<String, i64>) -> Answer<Costs> {
+        guarded(|| {
+            let mut dims: Vec<(String, i64)> = dims.into_iter().collect();
+            dims.sort_unstable();
+            Ok(Costs::new(self.program.cost(&self::shapes(shapes)?, &dims)?))
+        })
+    }
+
     /// The bytes that a call works with, by what they are for; `dims` are numbers for dims that have
     /// none. `None` for what is no native code.
     #[pyo3(signature = (dims: "dict[str, int]"))]
     fn memory(&self, dims: HashMap<String, i64>) -> Answer<Option<Bytes>> {
-        memory(&self.program, &dims)
+        guarded(|| match self.target {
+            Target::Framework(_) => Ok(None),
+            Target::Cpu | Target::C => memory(&self.program, &dims).map(Some),
+        })
     }
 
     /// Seconds that each stage took.
@@ -392,19 +281,44 @@ impl Program {
     ) -> Vec<(String, DType, Vec<usize>, Bound<'py, PyBytes>)> {
         let constants = self.program.source().into_iter().flat_map(|source| &source.constants);
         let array = |(name, tensor): &(String, mithril_ir::tensor::Tensor)| {
-            let bytes = PyBytes::new(py, tensor.bytes());
+            let bytes = PyBytes::new(py, &tensor.bytes());
             (name.clone(), DType(tensor.dtype()), tensor.shape().to_vec(), bytes)
         };
         constants.map(array).collect()
     }
 
-    /// How an argument of this shape begins: `("normal", deviation)` or `("constant", value)`.
-    fn initial(&self, name: &str, shape: Vec<i64>) -> (&'static str, f64) {
-        let argument = self.program.arguments.iter().find(|a| *a.name == *name);
-        match argument.map_or(Draw::Constant(0.0), |a| a.draw(&shape)) {
-            Draw::Constant(value) => ("constant", value),
-            Draw::Normal(deviation) => ("normal", deviation),
-        }
+    /// How an argument of this shape begins: a kind with its numbers, or with a function.
+    /// `beside` is the shape of the argument that says its fan, `init` what is said instead of what
+    /// its block says.
+    ///
+    /// Errors: no such `init`; one for matrices, and a shape of fewer than two dims.
+    #[pyo3(signature = (name, shape, beside=None, init=None))]
+    fn initial(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        shape: Vec<i64>,
+        beside: Option<Vec<i64>>,
+        init: Option<Bound<'_, PyAny>>,
+    ) -> Answer<FirstValues> {
+        guarded(|| {
+            let argument = self.program.arguments.iter().find(|a| *a.name == *name);
+            let mut start = argument.map_or(Init::Zeros.into(), |a| a.start.clone());
+            if let Some(init) = init {
+                start.rule = rule(&init)?;
+            }
+            Ok(match start.draw(name, &shape, beside.as_deref())? {
+                Draw::Constant(value) => ("constant", vec![value], None),
+                Draw::Normal(deviation) => ("normal", vec![deviation], None),
+                Draw::TruncatedNormal => ("truncated_normal", vec![], None),
+                Draw::Uniform(low, high) => ("uniform", vec![low, high], None),
+                Draw::Orthogonal => ("orthogonal", vec![], None),
+                Draw::Function(function) => {
+                    let own = function.value.downcast_ref::<Py<PyAny>>();
+                    ("function", vec![], own.map(|own| own.clone_ref(py)))
+                }
+            })
+        })
     }
 
     /// The check of a call's arrays. `samples` are 2 x 3 arrays of the framework by dtype.
@@ -416,15 +330,32 @@ impl Program {
         })
     }
 
+    /// Whether it has code for some ranks or sizes, and calls with others need another.
+    #[getter]
+    fn one_of_several(&self) -> bool {
+        self.one_of_several
+    }
+
     /// What runs the native code on arrays of NumPy, with so many threads (0: as many as there are
-    /// cores). `samples` are as for `checker`.
+    /// cores). `samples` are as for `checker`. A call of one of several programs answers None for
+    /// arrays that do not fit.
+    ///
+    /// Errors: as for `settled`.
     #[pyo3(signature = (samples: "dict[str, object]", threads))]
     fn native(&self, samples: &Bound<'_, PyDict>, threads: usize) -> Answer<Native> {
-        guarded(|| Native::new(samples.py(), self.program.clone(), self.reader(samples)?, threads))
+        guarded(|| {
+            let (py, reader) = (samples.py(), self.reader(samples)?);
+            Native::new(py, self.program.clone(), reader, threads, self.one_of_several)
+        })
     }
 }
 
 impl Program {
+    /// A program that was made of this one for ranks or sizes.
+    fn settled_by(&self, program: Arc<compile::Program>) -> Program {
+        Program { program, target: self.target, wide: self.wide, one_of_several: true }
+    }
+
     fn reader(&self, samples: &Bound<'_, PyDict>) -> Answer<Reader> {
         let mut read = Vec::new();
         for (dtype, sample) in samples {
@@ -434,37 +365,27 @@ impl Program {
     }
 }
 
-/// See `Program.memory`.
-pub fn memory(program: &compile::Program, dims: &HashMap<String, i64>) -> Answer<Option<Bytes>> {
-    guarded(|| {
-        if program.source().is_some() {
-            return Ok(None);
-        }
-        program.settled()?;
-        let Some(native) = program.native() else { return Ok(None) };
-        let part = native.joint.as_ref().unwrap_or(&native.forward);
-        let symbols = || part.plan.symbols.iter().map(|symbol| symbol.as_ref());
-        if let Some(unknown) = dims.keys().find(|name| symbols().all(|own| own != name.as_str())) {
-            let mut error = Diagnostic::new(format!("the model has no dim `{unknown}`"));
-            error.hint = did_you_mean(unknown, symbols());
-            return Err(error.into());
-        }
-        let memory = part.memory(&|dim| dims.get(dim).copied())?;
-        Ok(Some(BTreeMap::from([
-            ("arguments", memory.arguments),
-            ("results", memory.results),
-            ("temporaries", memory.temporaries),
-            ("constants", memory.constants),
-            ("total", memory.total()),
-        ])))
-    })
-}
-
-/// A table of text cells: as lines, and as HTML. The columns of `numbers` stand to the right.
-#[pyfunction]
-pub fn table(heads: Vec<String>, numbers: Vec<usize>, rows: Vec<Vec<String>>) -> (String, String) {
-    let table = Table { heads, numbers, rows };
-    (table.text(), table.html())
+/// The bytes that a call of native code works with.
+fn memory(program: &compile::Program, dims: &HashMap<String, i64>) -> Answer<Bytes> {
+    program.settled()?;
+    let Some(native) = program.native() else {
+        unreachable!("a program for native code has it once nothing is open");
+    };
+    let part = native.joint.as_ref().unwrap_or(&native.forward);
+    let symbols = || part.plan.symbols.iter().map(|symbol| symbol.as_ref());
+    if let Some(unknown) = dims.keys().find(|name| symbols().all(|own| own != name.as_str())) {
+        let mut error = Diagnostic::new(format!("the model has no dim `{unknown}`"));
+        error.hint = did_you_mean(unknown, symbols());
+        return Err(error.into());
+    }
+    let memory = part.memory(&|dim| dims.get(dim).copied())?;
+    Ok(BTreeMap::from([
+        ("arguments", memory.arguments),
+        ("results", memory.results),
+        ("temporaries", memory.temporaries),
+        ("constants", memory.constants),
+        ("total", memory.total()),
+    ]))
 }
 
 fn dims(ty: &mithril_ir::shape::Type) -> Vec<String> {

@@ -13,11 +13,13 @@ use pyo3::types::{PyBool, PyDict, PyEllipsis, PyFloat, PyInt, PyList, PySlice, P
 use pyo3::types::{PyTuple, PyType};
 
 use super::block::Block;
-use super::connection::{Connection, IOKey};
+use super::connection::Connection;
 use super::dtype;
-use super::fault::{Answer, Fault};
+use super::fault::{Answer, Fault, surrogate};
 use crate::block::quoted;
+use crate::blocks::elsewhere::block_called;
 use crate::blocks::{Entry, Kind, Parameter};
+use crate::init::{Function, Rule};
 use crate::lower::DimSpec;
 use crate::{Literal, Setting, Source};
 
@@ -30,10 +32,7 @@ pub fn source(value: &Bound<'_, PyAny>) -> Answer<Option<Source>> {
         return Ok(Some(Source::Name(name.extract::<String>()?.into())));
     }
     if let Ok(connection) = value.cast::<Connection>() {
-        return Ok(Some(Source::Connection(connection.get().0.clone())));
-    }
-    if let Ok(key) = value.cast::<IOKey>() {
-        return Ok(Some(Source::from(key.get().0.clone())));
+        return Ok(Some(connection.get().0.clone()));
     }
     if let Some(items) = sequence(value) {
         if !is_numeric(value) {
@@ -156,12 +155,18 @@ pub fn text(value: &Bound<'_, PyAny>) -> PyResult<String> {
 
 /// The hint for a connection that stands where its name was meant.
 fn name_of(value: &Bound<'_, PyAny>) -> Option<String> {
-    let name = value.cast::<Connection>().ok()?.get().0.name()?;
+    let name = value.cast::<Connection>().ok()?.get().name()?;
     Some(format!("the connection's name is \"{name}\""))
 }
 
-fn class(value: &Bound<'_, PyAny>) -> String {
-    value.get_type().name().map(|n| n.to_string()).unwrap_or_default()
+/// What a value is, in words: the name of its class; of a class, which one.
+pub fn class(value: &Bound<'_, PyAny>) -> String {
+    match value.cast::<PyType>() {
+        Ok(class) => {
+            format!("the class {}", class.name().map(|n| n.to_string()).unwrap_or_default())
+        }
+        Err(_) => value.get_type().name().map(|n| n.to_string()).unwrap_or_default(),
+    }
 }
 
 /// An argument that is a string or None; Python says which one. Errors: it is neither.
@@ -189,13 +194,21 @@ pub fn integer(value: &Bound<'_, PyAny>) -> PyResult<i64> {
     value.extract().map_err(|_| misplaced(value, "an integer", None))
 }
 
+/// The error of a string that is no Unicode; `None` for what is no string.
+pub fn no_unicode(value: &Bound<'_, PyAny>) -> Option<Diagnostic> {
+    let text = value.cast::<PyString>().ok().filter(|text| text.to_cow().is_err())?;
+    let shown = text.repr().ok()?;
+    Some(surrogate(&shown.to_string_lossy()))
+}
+
 /// Names of terminals that a method is given. Errors: one is no string.
 pub fn names(method: &str, values: &Bound<'_, PyTuple>) -> Answer<Vec<String>> {
     let name = |value: Bound<'_, PyAny>| {
         value.extract().map_err(|_| {
             let what = format!("Unexpected argument: `{method}` takes names of terminals");
             let error = Diagnostic::new(what).got(class(&value)).expected("strings");
-            Fault::from(Diagnostic { hint: name_of(&value), ..error })
+            let error = Diagnostic { hint: name_of(&value), ..error };
+            Fault::from(no_unicode(&value).unwrap_or(error))
         })
     };
     values.iter().map(name).collect()
@@ -203,7 +216,10 @@ pub fn names(method: &str, values: &Bound<'_, PyTuple>) -> Answer<Vec<String>> {
 
 /// An argument that is a list or None; Python says which one. Errors: it is neither.
 pub fn optional_list<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
-    let one = || value.repr().ok().map(|value| format!("[{value}]"));
+    let one = || match value.extract::<String>() {
+        Ok(word) => block_called(&word).map(|block| format!("[{block}()]")),
+        Err(_) => value.repr().ok().map(|value| format!("[{value}]")),
+    };
     value.extract().map_err(|_| misplaced(value, "a list", one()))
 }
 
@@ -231,6 +247,9 @@ pub fn refuse(function: &str, given: Option<&Bound<'_, PyDict>>, known: &[&str])
 }
 
 fn misplaced(value: &Bound<'_, PyAny>, expected: &str, hint: Option<String>) -> PyErr {
+    if let Some(error) = no_unicode(value) {
+        return Fault::from(error).into();
+    }
     let what = Diagnostic::new("Unexpected argument: it is of another kind");
     Fault::from(Diagnostic { hint, ..what.got(class(value)).expected(expected) }).into()
 }
@@ -293,7 +312,7 @@ fn setting_of(
     } else if let Ok(block) = value.cast::<Block>() {
         Ok(Setting::Block(block.get().sealed()?))
     } else if let Ok(connection) = value.cast::<Connection>() {
-        Ok(Setting::Connection(connection.get().0.clone()))
+        Ok(Setting::Connection(Box::new(connection.get().0.clone())))
     } else if let Ok(slice) = value.cast::<PySlice>() {
         let part = |name: &str| setting(&slice.getattr(name)?, None);
         Ok(Setting::Slice(Arc::new([part("start")?, part("stop")?, part("step")?])))
@@ -311,23 +330,49 @@ fn setting_of(
         Ok(Setting::List(items?.into()))
     } else if let Ok(index) = value.call_method0("__index__") {
         Ok(Setting::Int(index.extract()?))
+    } else if kind == Some(Kind::Init) && value.is_callable() {
+        function(value).map(Setting::Function)
     } else if value.is_instance_of::<PyType>() || !value.hasattr("shape")? {
-        dtype::of(value).map(Setting::DType).map_err(|_| {
-            let class = value.get_type().name().map(|n| n.to_string()).unwrap_or_default();
-            let mut error = Diagnostic::new(format!("{} cannot be given this", name())).got(class);
-            error.hint = uncalled(value);
-            if let Some(kind) = kind {
-                error = error.expected(kind.name());
-            }
-            Fault::from(error)
-        })
+        dtype::of(value).map(Setting::DType).map_err(|_| refused(value, kind, &name()))
     } else {
         array(value)
     }
 }
 
-/// The hint for a class of blocks that stands where a block was meant.
+/// The error of a value that is no setting.
+fn refused(value: &Bound<'_, PyAny>, kind: Option<Kind>, name: &str) -> Fault {
+    let mut error = Diagnostic::new(format!("{name} cannot be given this")).got(class(value));
+    error.hint = uncalled(value);
+    match kind {
+        Some(kind) => error.expected(kind.name()).into(),
+        None => error.into(),
+    }
+}
+
+/// A function of Python, which draws first values.
+fn function(value: &Bound<'_, PyAny>) -> Answer<Function> {
+    let name = match value.getattr("__qualname__") {
+        Ok(name) => name.extract::<String>()?,
+        Err(_) => value.get_type().name()?.to_string(),
+    };
+    let own = value.clone().unbind();
+    Ok(Function { name: name.into(), id: value.as_ptr() as usize, value: Arc::new(own) })
+}
+
+/// First values that are said where params are drawn. Errors: no name, number or function.
+pub fn rule(value: &Bound<'_, PyAny>) -> Answer<Rule> {
+    let setting = setting_of(value, Some(Kind::Init), &|| "`init`".into())?;
+    Rule::of(&setting).ok_or_else(|| {
+        let error = Diagnostic::new("there is no such `init`").got(setting.describe());
+        Diagnostic { hint: Rule::near(&setting), ..error.expected(Rule::expected()) }.into()
+    })
+}
+
+/// The hint for a class of blocks, or the name of one, that stands where a block was meant.
 pub fn uncalled(value: &Bound<'_, PyAny>) -> Option<String> {
+    if let Ok(word) = value.extract::<String>() {
+        return block_called(&word).map(|block| format!("`{block}()` is that block"));
+    }
     let class = value.cast::<PyType>().ok()?;
     let name = class.name().ok()?;
     let is_block = class.is_subclass_of::<Block>().ok()?;
@@ -367,6 +412,15 @@ fn index_item(value: &Bound<'_, PyAny>) -> Answer<Setting> {
         return tensor(value).map(Setting::Tensor);
     }
     setting(value, None)
+}
+
+/// Dtypes of inputs, by name.
+pub fn dtypes(given: &Bound<'_, PyDict>) -> Answer<Vec<(String, Element)>> {
+    let mut dtypes = Vec::new();
+    for (name, value) in given {
+        dtypes.push((name.extract()?, dtype::of(&value)?));
+    }
+    Ok(dtypes)
 }
 
 /// Shapes by name: numbers, names of dims, `None` where a dim may vary.

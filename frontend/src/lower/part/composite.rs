@@ -3,10 +3,10 @@
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::Value;
+use mithril_ir::nesting::deeper;
 use mithril_ir::op;
 use mithril_ir::shape::Type;
 use mithril_ir::tensor::Tensor;
-use mithril_passes::nesting::deeper;
 
 use crate::literal::Literal;
 use crate::lower::fault::{Fault, Faulty};
@@ -86,7 +86,12 @@ impl<'a> Frame<'a, '_> {
                 }
             };
             let slot = match slot {
-                Slot::Literal(literal) if !literal.weak && literal.tensor.len() > SMALL => {
+                // Integers stay literals: inside they may become floats.
+                Slot::Literal(literal)
+                    if !literal.weak
+                        && !literal.tensor.dtype().is_int()
+                        && literal.tensor.len() > SMALL =>
+                {
                     Slot::Value(self.builder.constant(literal.tensor))
                 }
                 Slot::Value(value) => match self.builder.known(value) {

@@ -4,9 +4,9 @@ use mithril_ir::shape::Type;
 use mithril_kernels::entry::{Array, Entry, Group, Interface, Parameter, named};
 use serde_json::{Map, Value, json};
 
-use super::weights::Place;
 use super::{Files, name_of};
 use crate::VERSION;
+use crate::params::Place;
 
 /// The version of the format.
 const FORMAT: u32 = 1;
@@ -63,6 +63,7 @@ fn function(entry: &Entry) -> Value {
         "parallel_workspace_bytes": format!("{}_parallel_workspace_bytes", entry.name),
         "dims": (0..entry.symbols.len()).map(symbol).collect::<Vec<_>>(),
         "constraints": entry.checks.iter().map(|check| &check.text).collect::<Vec<_>>(),
+        "indices": entry.indices.iter().map(|indices| &indices.text).collect::<Vec<_>>(),
         "parameters": entry.parameters().into_iter().map(parameter).collect::<Vec<_>>(),
         "arguments": arrays(&entry.arguments),
         "results": arrays(&entry.results),

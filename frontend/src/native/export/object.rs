@@ -4,7 +4,7 @@ use mithril_kernels::program::Constant;
 use mithril_runtime::memory::ALIGN;
 use object::build::elf::{Builder, SectionData};
 use object::elf::{SHT_STRTAB, STV_HIDDEN};
-use object::write::{self, Symbol, SymbolSection};
+use object::write::{self, SectionId, Symbol, SymbolSection};
 use object::{
     Architecture, BinaryFormat, Endianness, SectionKind, SymbolFlags, SymbolKind, SymbolScope,
 };
@@ -30,28 +30,49 @@ pub fn renamed(bytes: &[u8], from: &str, to: &str) -> Result<Vec<u8>, String> {
     Ok(renamed)
 }
 
+/// An object with the function `name`, in machine code that may lie anywhere, which the library
+/// keeps to itself.
+///
+/// Errors: what cannot be written.
+pub fn function(name: &str, code: &[u8]) -> Result<Vec<u8>, String> {
+    let mut object = empty();
+    let section = object.add_section(Vec::new(), b".text".to_vec(), SectionKind::Text);
+    add(&mut object, section, name, SymbolKind::Text, code);
+    object.write().map_err(|error| error.to_string())
+}
+
 /// An object with these constants, each 64-byte aligned, which the library keeps to itself.
 ///
 /// Errors: what cannot be written; no memory.
 pub fn constants(constants: &[(String, &Constant)]) -> Result<Vec<u8>, String> {
-    let mut object =
-        write::Object::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
+    let mut object = empty();
     let section = object.add_section(Vec::new(), b".rodata".to_vec(), SectionKind::ReadOnlyData);
     for (name, constant) in constants {
         let tensor = constant.value().map_err(|error| error.to_string())?;
-        let value = object.append_section_data(section, tensor.bytes(), ALIGN as u64);
-        object.add_symbol(Symbol {
-            name: name.clone().into_bytes(),
-            value,
-            size: tensor.bytes().len() as u64,
-            kind: SymbolKind::Data,
-            scope: SymbolScope::Linkage,
-            weak: false,
-            section: SymbolSection::Section(section),
-            flags: SymbolFlags::None,
-        });
+        add(&mut object, section, name, SymbolKind::Data, &tensor.bytes());
     }
+    object.write().map_err(|error| error.to_string())
+}
+
+fn empty() -> write::Object<'static> {
+    let mut object =
+        write::Object::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
     // Linkers take the stack of a library to hold code where an object does not say otherwise.
     object.add_section(Vec::new(), b".note.GNU-stack".to_vec(), SectionKind::Other);
-    object.write().map_err(|error| error.to_string())
+    object
+}
+
+/// Adds bytes, 64-byte aligned, and the symbol where they begin.
+fn add(object: &mut write::Object, section: SectionId, name: &str, kind: SymbolKind, bytes: &[u8]) {
+    let value = object.append_section_data(section, bytes, ALIGN as u64);
+    object.add_symbol(Symbol {
+        name: name.as_bytes().to_vec(),
+        value,
+        size: bytes.len() as u64,
+        kind,
+        scope: SymbolScope::Linkage,
+        weak: false,
+        section: SymbolSection::Section(section),
+        flags: SymbolFlags::None,
+    });
 }

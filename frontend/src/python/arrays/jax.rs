@@ -45,6 +45,13 @@ impl Jax {
         Ok(Jax { class, offset })
     }
 
+    /// Whether it is an array in the processor's memory: no tracer, and nothing on a device.
+    pub fn is_near(&self, value: &Bound<'_, PyAny>) -> bool {
+        let own = value.get_type_ptr().cast() == self.class.as_ptr();
+        let platform = || value.call_method0(intern!(value.py(), "platform")).ok();
+        own && platform().is_some_and(|name| name.eq("cpu").unwrap_or(false))
+    }
+
     pub fn read(
         &self,
         value: &Bound<'_, PyAny>,

@@ -4,10 +4,11 @@ use std::ffi::{c_char, c_int};
 
 use mithril_ir::dtype::DType;
 use pyo3::ffi;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-use super::{Classes, Samples, Sizes, attributes};
+use super::{Classes, Elements, Samples, Sizes, attributes};
 
 /// The beginning of the array object.
 #[repr(C)]
@@ -16,7 +17,7 @@ struct Array {
     data: *mut c_char,
     ndim: c_int,
     sizes: *const isize,
-    _strides: *const isize,
+    strides: *const isize,
     _base: *mut ffi::PyObject,
     dtype: *mut ffi::PyObject,
     flags: c_int,
@@ -26,6 +27,33 @@ struct Array {
 const PLAIN: c_int = 0x0101;
 /// They may be written.
 const WRITEABLE: c_int = 0x0400;
+
+/// Where the elements of an array of integers are, by the dtype that it names; those of a copy,
+/// where they lie in another machine's order of bytes.
+pub fn elements(mut value: Bound<'_, PyAny>) -> Option<Elements<'_>> {
+    let py = value.py();
+    let class = py.import(intern!(py, "numpy")).ok()?.getattr(intern!(py, "ndarray")).ok()?;
+    if !value.get_type().is(&class) {
+        return None;
+    }
+    let mut sizes = Sizes::new();
+    let dtype = attributes(&value, &mut sizes)?;
+    let object = value.getattr(intern!(py, "dtype")).ok()?;
+    if !object.getattr(intern!(py, "isnative")).ok()?.is_truthy().ok()? {
+        let native = object.call_method1(intern!(py, "newbyteorder"), ("=",)).ok()?;
+        value = value.call_method1(intern!(py, "astype"), (native,)).ok()?;
+    }
+    Some(of(&value, dtype))
+}
+
+fn of<'py>(value: &Bound<'py, PyAny>, dtype: DType) -> Elements<'py> {
+    // SAFETY: it is one of NumPy's arrays, and so begins with these fields; there are as many sizes
+    // and strides as axes.
+    let array = unsafe { &*value.as_ptr().cast::<Array>() };
+    let pair = |axis| unsafe { (*array.sizes.add(axis) as i64, *array.strides.add(axis) as i64) };
+    let (sizes, strides) = (0..array.ndim as usize).map(pair).unzip();
+    Elements { data: array.data.cast_const().cast(), dtype, sizes, strides, owner: value.clone() }
+}
 
 pub struct Numpy {
     classes: Classes,
@@ -65,6 +93,17 @@ impl Numpy {
             Some((_, dtype)) => Some(*dtype),
             None => attributes(value, sizes),
         }
+    }
+
+    /// The elements of an array of integers.
+    pub fn elements<'py>(&self, value: &Bound<'py, PyAny>) -> Option<Elements<'py>> {
+        if !self.classes.are(value) {
+            return None;
+        }
+        // SAFETY: it is an array, and so begins with these fields.
+        let array = unsafe { &*value.as_ptr().cast::<Array>() };
+        let own = self.dtypes.iter().find(|(object, _)| object.as_ptr() == array.dtype)?;
+        Some(of(value, own.1))
     }
 
     /// Where the elements are, if they are plainly there for the machine to read.

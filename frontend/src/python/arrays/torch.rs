@@ -7,7 +7,7 @@ use mithril_ir::dtype::DType;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-use super::{Classes, Samples, Sizes, attributes, offset};
+use super::{Classes, Elements, Samples, Sizes, attributes, offset};
 
 /// Where the C++ tensor lies in its Python object.
 type Handle = *const c_void;
@@ -27,7 +27,12 @@ type Getter<T> = unsafe extern "C" fn(Handle, *mut T) -> c_int;
 struct Functions {
     dim: Getter<i64>,
     sizes: Getter<*const i64>,
+    strides: Getter<*const i64>,
     dtype: Getter<i32>,
+    device: Getter<i32>,
+    data: Getter<*const c_void>,
+    /// The number that stands for the processor's memory.
+    near: i32,
 }
 
 impl Torch {
@@ -71,6 +76,32 @@ impl Torch {
         }
     }
 
+    /// The elements of a tensor of integers. `None`: they lie on a device, or are not known.
+    pub fn elements<'py>(&self, value: &Bound<'py, PyAny>) -> Option<Elements<'py>> {
+        let mut sizes = Sizes::new();
+        if !self.classes.are(value) {
+            return None;
+        }
+        let number = self.parts(value, &mut sizes)?;
+        let (_, dtype) = *self.dtypes.iter().find(|(own, _)| *own == number)?;
+        let (mut device, mut first, mut data) = (0, std::ptr::null(), std::ptr::null());
+        let mut strides = Sizes::new();
+        // SAFETY: as in `parts`; there are as many strides as sizes.
+        unsafe {
+            let handle: Handle = value.as_ptr().byte_add(self.offset).cast();
+            let known = (self.functions.device)(handle, &mut device) == 0
+                && device == self.functions.near
+                && (self.functions.strides)(handle, &mut first) == 0
+                && (self.functions.data)(handle, &mut data) == 0;
+            if !known || (data.is_null() && sizes.iter().all(|size| *size > 0)) {
+                return None;
+            }
+            let bytes = dtype.bytes() as i64;
+            (0..sizes.len()).for_each(|axis| strides.push(*first.add(axis) * bytes));
+        }
+        Some(Elements { data: data.cast(), dtype, sizes, strides, owner: value.clone() })
+    }
+
     /// The number of a tensor's dtype, and its sizes. `None`: torch has no answer.
     fn parts(&self, tensor: &Bound<'_, PyAny>, sizes: &mut Sizes) -> Option<i32> {
         let (mut dim, mut dtype, mut first) = (0, 0, std::ptr::null());
@@ -104,10 +135,18 @@ impl Functions {
             let pointer = ctypes.getattr("cast")?.call1((function, ctypes.getattr("c_void_p")?))?;
             pointer.getattr("value")?.extract()
         };
-        let (Some(dim), Some(sizes), Some(dtype)) = (
+        let (Some(dim), Some(sizes), Some(strides), Some(dtype)) = (
             address("aoti_torch_get_dim")?,
             address("aoti_torch_get_sizes")?,
+            address("aoti_torch_get_strides")?,
             address("aoti_torch_get_dtype")?,
+        ) else {
+            return Ok(None);
+        };
+        let (Some(device), Some(data), Some(near)) = (
+            address("aoti_torch_get_device_type")?,
+            address("aoti_torch_get_data_ptr")?,
+            address("aoti_torch_device_type_cpu")?,
         ) else {
             return Ok(None);
         };
@@ -117,7 +156,11 @@ impl Functions {
             Functions {
                 dim: transmute::<usize, Getter<i64>>(dim),
                 sizes: transmute::<usize, Getter<*const i64>>(sizes),
+                strides: transmute::<usize, Getter<*const i64>>(strides),
                 dtype: transmute::<usize, Getter<i32>>(dtype),
+                device: transmute::<usize, Getter<i32>>(device),
+                data: transmute::<usize, Getter<*const c_void>>(data),
+                near: transmute::<usize, extern "C" fn() -> i32>(near)(),
             }
         }))
     }

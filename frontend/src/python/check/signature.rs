@@ -7,11 +7,12 @@ use mithril_ir::dtype::DType;
 use mithril_ir::graph::Role;
 use mithril_ir::loc::Loc;
 use mithril_ir::shape::{Guard, Shape, Type};
+use mithril_passes::indexed::Indexed;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use smallvec::SmallVec;
 
-use crate::compile::Program;
+use crate::compile::{Checks, Program};
 use crate::python::arrays::Sizes;
 
 /// Which of the dicts of a call an argument lies in.
@@ -53,12 +54,18 @@ pub struct Slot {
     pub group: Group,
     /// Whether it may be left out: gradients of outputs that nothing depends on.
     pub optional: bool,
+    /// Whether its dtype is that of a call's array, so that another program may take another one.
+    pub chosen: bool,
     pub ty: Type,
     /// The symbol of the leading rank variable, if any, and what each dim must be.
     pub lead: Option<usize>,
     pub dims: SmallVec<[Want; 4]>,
     /// The blocks that read it.
     pub readers: Loc,
+    /// Whether integers of another dtype may be converted.
+    pub any_integer: bool,
+    /// Whether some of its elements index an axis.
+    pub indexes: bool,
     /// Whether a dim is an expression, which waits for all symbols.
     late: bool,
 }
@@ -78,6 +85,12 @@ pub struct Signature {
     pub symbols: Vec<Symbol>,
     pub leads: Vec<Symbol>,
     pub guards: Vec<Guard>,
+    /// The named values that blocks make, each with its block.
+    pub inner: Vec<(Arc<str>, Arc<str>)>,
+    /// What indexes an axis, by slot.
+    pub indexed: Vec<(usize, Indexed)>,
+    /// Whether that is read on devices, too.
+    pub everywhere: bool,
 }
 
 /// What the symbols stand for in one call.
@@ -105,10 +118,19 @@ impl Signature {
             symbols: Vec::new(),
             leads: Vec::new(),
             guards: program.guards.clone(),
+            inner: program.inner.clone(),
+            indexed: Vec::new(),
+            everywhere: program.checks() == Checks::All,
         };
-        for arg in &program.arguments {
+        for (at, arg) in program.arguments.iter().enumerate() {
             let readers = arg.readers.clone();
             signature.add(py, &arg.name, Group::of(arg.role), &arg.ty, readers, rename);
+            let own = program.indexed.iter().filter(|own| own.argument == arg.name);
+            signature.indexed.extend(own.map(|own| (at, own.clone())));
+            let indexes = signature.indexed.iter().any(|(own, _)| *own == at);
+            let slot = &mut signature.slots[at];
+            (slot.chosen, slot.indexes) = (arg.chosen, indexes);
+            slot.any_integer = arg.takes_any_integer(slot.ty.dtype);
         }
         for result in program.results.iter().filter(|r| r.state.is_none()) {
             if result.ty.dtype.is_float() {
@@ -127,7 +149,7 @@ impl Signature {
         ty: &Type,
         readers: Loc,
         rename: &dyn Fn(DType) -> DType,
-    ) {
+    ) -> &mut Slot {
         let lead = ty.shape.lead.as_ref().map(|own| place(&mut self.leads, own));
         ty.shape.for_each_symbol(&mut |own| {
             if ty.shape.lead.as_ref() != Some(own) {
@@ -135,17 +157,22 @@ impl Signature {
             }
         });
         let dims = self.wants(&ty.shape);
-        self.slots.push(Slot {
+        let slot = Slot {
             key: PyString::intern(py, name).unbind(),
             name: name.clone(),
             group,
             optional: group == Group::OutputGradients,
+            chosen: false,
             readers,
+            any_integer: false,
+            indexes: false,
             lead,
             ty: Type::new(rename(ty.dtype), ty.shape.clone()),
             late: dims.iter().any(|want| matches!(want, Want::Equals(_))),
             dims,
-        });
+        };
+        self.slots.push(slot);
+        self.slots.last_mut().expect("it has just been added")
     }
 
     /// What the dims of a shape must be.

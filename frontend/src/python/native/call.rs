@@ -1,5 +1,7 @@
 //! One call: from arrays to pointers, and from memory to arrays.
 
+use std::time::{Duration, Instant};
+
 use mithril_ir::diagnostic::Diagnostic;
 use mithril_ir::dtype::DType;
 use mithril_runtime::execute::{Error, Executable};
@@ -147,13 +149,22 @@ impl Call {
         let results: SmallVec<[*mut u8; 8]> =
             made.iter().map(|(block, ..)| block.as_ptr()).collect();
         let pointers = Pointers { args: &args, results: &results };
-        // SAFETY: the arrays were checked against the signature that the program was planned for,
-        // and live until the end of this function; the blocks are new.
-        let run = || unsafe { pointers.run(executable, &symbols, pool) };
         let long = prepared.is_shared() || prepared.result_bytes().iter().sum::<usize>() >= LARGE;
         match long {
-            true => py.detach(run),
-            false => run(),
+            true => {
+                let mut signals = Signals::new();
+                let mut raised = || signals.raised();
+                // SAFETY: the arrays were checked against the signature that the program was
+                // planned for, and live until the end of this function; the blocks are new.
+                let ran =
+                    py.detach(|| unsafe { pointers.run(executable, &symbols, pool, &mut raised) });
+                if let Some(error) = signals.error {
+                    return Err(error.into());
+                }
+                ran
+            }
+            // SAFETY: as above.
+            false => unsafe { pointers.run(executable, &symbols, pool, &mut || false) },
         }
         .map_err(failed)?;
         self.gather(py, reader, made, gradients)
@@ -276,9 +287,35 @@ impl Pointers<'_> {
         executable: &Executable,
         symbols: &[i64],
         pool: &Pool,
+        stop: &mut dyn FnMut() -> bool,
     ) -> Result<(), Error> {
         // SAFETY: the caller's promise.
-        unsafe { executable.run(self.args, symbols, self.results, pool) }
+        unsafe { executable.run_until(self.args, symbols, self.results, pool, stop) }
+    }
+}
+
+/// Looks for signals while a call runs without the interpreter.
+struct Signals {
+    checked: Instant,
+    /// What a signal raised, such as `KeyboardInterrupt`.
+    error: Option<PyErr>,
+}
+
+impl Signals {
+    /// The time between two checks: each of them takes the interpreter from other threads.
+    const INTERVAL: Duration = Duration::from_millis(50);
+
+    fn new() -> Signals {
+        Signals { checked: Instant::now(), error: None }
+    }
+
+    /// Whether a signal has raised an exception.
+    fn raised(&mut self) -> bool {
+        if self.checked.elapsed() >= Signals::INTERVAL {
+            self.error = Python::attach(|py| py.check_signals()).err();
+            self.checked = Instant::now();
+        }
+        self.error.is_some()
     }
 }
 

@@ -4,15 +4,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use mithril_ir::diagnostic::Diagnostic;
+use mithril_kernels::host::Host;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::compile::Program;
 use crate::naming::snake_case;
 use crate::native::export::{Export, Files, export};
-use crate::native::host::Host;
 use crate::python::fault::Answer;
-use crate::python::native::interruptible;
+use crate::python::native::{interruptible, warn};
 use crate::python::value::tensor;
 
 /// What is asked for: a folder, a name or that of the model, processors, and params or none.
@@ -42,8 +42,14 @@ pub fn write(py: Python<'_>, program: &Arc<Program>, request: Request) -> Answer
         library: request.folder.join(format!("lib{name}.so")),
         hosts: hosts.collect::<Result<_, _>>()?,
         weights: weights.transpose()?,
+        indexed: program.indexed.clone(),
         name,
     };
     let program = program.clone();
-    interruptible(py, move |stop| export(&program.module, &request, stop))
+    let name = program.name.clone();
+    let files = interruptible(py, move |stop| export(&program.module, &request, stop))?;
+    for why in &files.warnings {
+        warn(py, &format!("{name}: {why}"))?;
+    }
+    Ok(files)
 }

@@ -1,0 +1,140 @@
+//! What people look for who come from another library: what it is called here, or where it is.
+
+/// Names of other libraries, with what there is in their place. No block has one of these names.
+const ELSEWHERE: &[(&[&str], &str)] = &[
+    (
+        &["Conv1d", "Conv2d", "Conv3d", "Convolution2D", "ConvTranspose2d"],
+        "convolutions are not there yet: `docs/blocks.md` lists the blocks",
+    ),
+    (
+        &["MaxPool1d", "MaxPool2d", "AvgPool2d", "MaxPooling2D", "AdaptiveAvgPool2d"],
+        "pooling is not there yet; `Max` and `Mean` reduce whole axes",
+    ),
+    (
+        &["BatchNorm", "BatchNorm2d", "BatchNormalization"],
+        "`BatchNorm1d` normalises batches of channels, (batch, channels, …)",
+    ),
+    (&["LayerNormalization", "GroupNorm"], "`LayerNorm` and `RMSNorm` normalise the last axis"),
+    (
+        &["LSTM", "GRU", "RNN", "LSTMCell", "GRUCell"],
+        "recurrent blocks are not there yet: `docs/blocks.md` lists the blocks",
+    ),
+    (
+        &["Transformer", "TransformerEncoderLayer"],
+        "`MultiHeadAttention`, `LayerNorm`, `MLP` and `Residual` make one",
+    ),
+    (
+        &["Adam", "AdamW", "SGD", "RMSprop", "optim", "Optimizer"],
+        "optimizers are not there yet: `docs/guide/training.md` has the step of one, and those of \
+         torch and optax take params and gradients",
+    ),
+    (
+        &["DataLoader", "Dataset", "TensorDataset"],
+        "batches are dicts of arrays: slice NumPy's, or take those of another library",
+    ),
+    (
+        &["no_grad", "eval", "inference_mode"],
+        "`ml.compile(model, inference=True)` computes without gradients",
+    ),
+    (
+        &["grad", "value_and_grad", "backward", "autograd"],
+        "`evaluate(params, inputs, output_gradients=…)` of a compiled model gives gradients",
+    ),
+    (&["jit", "vmap", "pmap"], "`ml.compile` compiles a model: `jit=True` its source, too"),
+    (
+        &["Module", "ModuleList", "ModuleDict", "nn", "functional"],
+        "`Model()` is built from blocks, which are in `mithril.models`",
+    ),
+    (
+        &["Parameter", "Variable", "Input", "Placeholder"],
+        "`model.add_input(\"x\")` is an input; `IOKey(\"w\", differentiable=True)` one that is learned",
+    ),
+    (&["Tensor", "tensor", "asarray"], "`backend.array(x)` makes arrays of a backend"),
+    (&["Dense"], "`Linear(dimension)` is the dense layer"),
+    (&["MSELoss", "MSE", "MeanSquaredError"], "`SquaredError` is the loss; `Mean()` reduces it"),
+    (&["L1Loss", "MAE", "MeanAbsoluteError"], "`AbsoluteError` is the loss; `Mean()` reduces it"),
+    (
+        &["CrossEntropyLoss", "NLLLoss", "SparseCategoricalCrossentropy"],
+        "`CrossEntropy` is the loss, of logits or probabilities",
+    ),
+    (&["BCELoss", "BCEWithLogitsLoss"], "`BinaryCrossEntropy` is the loss"),
+    (&["KLDivLoss"], "`KLDivergence` is the loss, of probabilities"),
+    (&["SmoothL1Loss", "HuberLoss"], "`Huber` is the loss"),
+    (&["View"], "`Reshape` gives another shape"),
+    (&["Permute"], "`PermuteTensor` reorders axes"),
+    (&["Concatenate", "cat", "concatenate"], "`Concat` joins along an axis"),
+    (&["Var"], "`Variance` is the variance, divided by the count less `correction`"),
+    (&["Swish"], "`Silu` is that activation"),
+    (&["matmul", "MatMul", "dot", "bmm"], "`MatrixMultiply` is the product; so is `x @ y`"),
+    (&["Clip"], "`Clamp` holds numbers between two bounds"),
+    (
+        &["load_state_dict", "state_dict"],
+        "params are a dict of arrays by name: `compiled.randomize_params()` shows the names",
+    ),
+];
+
+/// Parameters of other libraries, and what they are called here.
+const PARAMETERS: &[(&str, &str)] = &[
+    ("out_features", "dimension"),
+    ("units", "dimension"),
+    ("features", "dimension"),
+    ("p", "rate"),
+    ("dim", "axis"),
+    ("axes", "axis"),
+    ("num_heads", "heads"),
+    ("num_embeddings", "size"),
+    ("embedding_dim", "dimension"),
+    ("negative_slope", "slope"),
+    ("momentum", "decay"),
+    ("unbiased", "correction"),
+    ("ddof", "correction"),
+    ("label_smoothing", "smoothing"),
+];
+
+/// The hint for a parameter that a block has not, whose own are `names`.
+pub fn parameter_elsewhere(name: &str, names: &[&str]) -> Option<String> {
+    if ["in_features", "input_dim", "in_channels"].contains(&name) {
+        let own = if names.contains(&"dimension") { "; the output's is `dimension`" } else { "" };
+        return Some(format!("the input's width is inferred{own}"));
+    }
+    let known = PARAMETERS.iter().find(|(theirs, own)| *theirs == name && names.contains(own));
+    known.map(|(_, own)| format!("it is called `{own}` here"))
+}
+
+/// The block that a word names: `Sum` for `sum`.
+pub fn block_called(word: &str) -> Option<&'static str> {
+    let word = word.to_lowercase().replace('_', "");
+    super::table().map(|entry| entry.name).find(|name| name.to_lowercase() == word)
+}
+
+/// What there is in the place of a name of other libraries; `None`: it is none that is known.
+pub fn elsewhere(name: &str) -> Option<&'static str> {
+    let (_, place) = ELSEWHERE.iter().find(|(names, _)| names.contains(&name))?;
+    Some(place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ELSEWHERE;
+    use crate::blocks::find;
+
+    #[test]
+    fn blocks_are_here() {
+        let mut names: Vec<&str> =
+            ELSEWHERE.iter().flat_map(|(names, _)| *names).copied().collect();
+        assert!(names.iter().all(|name| find(name).is_none()));
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count, "a name stands twice");
+        // A name in CamelCase before a verb is that of a block.
+        for (_, place) in ELSEWHERE {
+            for code in place.split('`').skip(1).step_by(2) {
+                let name = code.split('(').next().unwrap_or_default();
+                let camel = name.starts_with(|c: char| c.is_ascii_uppercase());
+                let own = ["Model", "IOKey"].contains(&name);
+                assert!(!camel || own || find(name).is_some(), "there is no block {name}");
+            }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! The publications that docs of blocks name.
+
+/// One publication.
+pub struct Publication {
+    /// As the docs name it.
+    pub short: &'static str,
+    /// Authors, title, where it appeared.
+    pub full: &'static str,
+}
+
+/// Every publication that a doc names.
+pub const PUBLICATIONS: &[Publication] = &[
+    Publication {
+        short: "Nair & Hinton 2010",
+        full: "V. Nair, G. Hinton. Rectified Linear Units Improve Restricted Boltzmann \
+               Machines. ICML 2010.",
+    },
+    Publication {
+        short: "Maas et al. 2013",
+        full: "A. Maas, A. Hannun, A. Ng. Rectifier Nonlinearities Improve Neural \
+               Network Acoustic Models. ICML 2013.",
+    },
+    Publication {
+        short: "Clevert et al. 2016",
+        full: "D.-A. Clevert, T. Unterthiner, S. Hochreiter. Fast and Accurate Deep \
+               Network Learning by Exponential Linear Units (ELUs). ICLR 2016, \
+               arXiv:1511.07289.",
+    },
+    Publication {
+        short: "Klambauer et al. 2017",
+        full: "G. Klambauer, T. Unterthiner, A. Mayr, S. Hochreiter. Self-Normalizing \
+               Neural Networks. NIPS 2017, arXiv:1706.02515.",
+    },
+    Publication {
+        short: "Hendrycks & Gimpel 2016",
+        full: "D. Hendrycks, K. Gimpel. Gaussian Error Linear Units (GELUs). \
+               arXiv:1606.08415.",
+    },
+    Publication {
+        short: "Elfwing et al. 2018",
+        full: "S. Elfwing, E. Uchibe, K. Doya. Sigmoid-Weighted Linear Units for Neural \
+               Network Function Approximation in Reinforcement Learning. Neural Networks \
+               107, arXiv:1702.03118.",
+    },
+    Publication {
+        short: "Misra 2019",
+        full: "D. Misra. Mish: A Self Regularized Non-Monotonic Activation Function. \
+               arXiv:1908.08681.",
+    },
+    Publication {
+        short: "Howard et al. 2019",
+        full: "A. Howard et al. Searching for MobileNetV3. ICCV 2019, arXiv:1905.02244.",
+    },
+    Publication {
+        short: "Dugas et al. 2001",
+        full: "C. Dugas, Y. Bengio, F. Bélisle, C. Nadeau, R. Garcia. Incorporating \
+               Second-Order Functional Knowledge for Better Option Pricing. NIPS 2000 \
+               (proceedings of 2001).",
+    },
+    Publication {
+        short: "Bergstra et al. 2009",
+        full: "J. Bergstra, G. Desjardins, P. Lamblin, Y. Bengio. Quadratic Polynomials \
+               Learn Better Image Features. Technical report 1337, Université de \
+               Montréal, 2009.",
+    },
+    Publication {
+        short: "Srivastava et al. 2014",
+        full: "N. Srivastava, G. Hinton, A. Krizhevsky, I. Sutskever, R. Salakhutdinov. \
+               Dropout: A Simple Way to Prevent Neural Networks from Overfitting. JMLR \
+               15, 2014.",
+    },
+    Publication {
+        short: "Ba et al. 2016",
+        full: "J. L. Ba, J. R. Kiros, G. Hinton. Layer Normalization. arXiv:1607.06450.",
+    },
+    Publication {
+        short: "Zhang & Sennrich 2019",
+        full: "B. Zhang, R. Sennrich. Root Mean Square Layer Normalization. NeurIPS \
+               2019, arXiv:1910.07467.",
+    },
+    Publication {
+        short: "Ioffe & Szegedy 2015",
+        full: "S. Ioffe, C. Szegedy. Batch Normalization: Accelerating Deep Network \
+               Training by Reducing Internal Covariate Shift. ICML 2015, \
+               arXiv:1502.03167.",
+    },
+    Publication {
+        short: "Vaswani et al. 2017",
+        full: "A. Vaswani et al. Attention Is All You Need. NIPS 2017, arXiv:1706.03762.",
+    },
+    Publication {
+        short: "Ainslie et al. 2023",
+        full: "J. Ainslie et al. GQA: Training Generalized Multi-Query Transformer \
+               Models from Multi-Head Checkpoints. EMNLP 2023, arXiv:2305.13245.",
+    },
+    Publication {
+        short: "Su et al. 2021",
+        full: "J. Su et al. RoFormer: Enhanced Transformer with Rotary Position \
+               Embedding. arXiv:2104.09864.",
+    },
+    Publication {
+        short: "He et al. 2016",
+        full: "K. He, X. Zhang, S. Ren, J. Sun. Deep Residual Learning for Image \
+               Recognition. CVPR 2016, arXiv:1512.03385.",
+    },
+    Publication {
+        short: "Huber 1964",
+        full: "P. Huber. Robust Estimation of a Location Parameter. Annals of \
+               Mathematical Statistics 35, 1964.",
+    },
+    Publication {
+        short: "Rosasco et al. 2004",
+        full: "L. Rosasco, E. De Vito, A. Caponnetto, M. Piana, A. Verri. Are Loss \
+               Functions All the Same? Neural Computation 16, 2004.",
+    },
+    Publication {
+        short: "Koenker & Bassett 1978",
+        full: "R. Koenker, G. Bassett. Regression Quantiles. Econometrica 46, 1978.",
+    },
+    Publication {
+        short: "Szegedy et al. 2016",
+        full: "C. Szegedy, V. Vanhoucke, S. Ioffe, J. Shlens, Z. Wojna. Rethinking the \
+               Inception Architecture for Computer Vision. CVPR 2016, arXiv:1512.00567.",
+    },
+    Publication {
+        short: "Kullback & Leibler 1951",
+        full: "S. Kullback, R. Leibler. On Information and Sufficiency. Annals of \
+               Mathematical Statistics 22, 1951.",
+    },
+    Publication {
+        short: "Hadsell et al. 2006",
+        full: "R. Hadsell, S. Chopra, Y. LeCun. Dimensionality Reduction by Learning an \
+               Invariant Mapping. CVPR 2006.",
+    },
+    Publication {
+        short: "Tibshirani 1996",
+        full: "R. Tibshirani. Regression Shrinkage and Selection via the Lasso. Journal \
+               of the Royal Statistical Society B 58, 1996.",
+    },
+    Publication {
+        short: "Hoerl & Kennard 1970",
+        full: "A. Hoerl, R. Kennard. Ridge Regression: Biased Estimation for \
+               Nonorthogonal Problems. Technometrics 12, 1970.",
+    },
+    Publication {
+        short: "van Rijsbergen 1979",
+        full: "C. J. van Rijsbergen. Information Retrieval. Butterworths, 2nd edition, \
+               1979.",
+    },
+    Publication {
+        short: "Hanley & McNeil 1982",
+        full: "J. Hanley, B. McNeil. The Meaning and Use of the Area under a Receiver \
+               Operating Characteristic (ROC) Curve. Radiology 143, 1982.",
+    },
+];
+
+impl Publication {
+    /// The publications that a text names, in the order of the list.
+    pub fn named(text: &str) -> impl Iterator<Item = &'static Publication> {
+        PUBLICATIONS.iter().filter(move |source| text.contains(source.short))
+    }
+}

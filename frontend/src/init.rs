@@ -1,0 +1,249 @@
+//! First values: how the elements of a new param or state are drawn.
+
+use std::any::Any;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+
+use crate::setting::Setting;
+
+/// A way to draw the elements of an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Init {
+    Zeros,
+    Ones,
+    /// One number, by its bits.
+    Constant(u64),
+    /// Standard normal.
+    Normal,
+    /// Uniform from 0 to 1.
+    Uniform,
+    /// Standard normal, drawn again beyond two standard deviations.
+    TruncatedNormal,
+    /// Uniform within `sqrt(6 / (fan in + fan out))` (Glorot & Bengio 2010, eq. 16).
+    XavierUniform,
+    /// Normal of the deviation `sqrt(2 / (fan in + fan out))` (Glorot & Bengio 2010).
+    XavierNormal,
+    /// Uniform within `sqrt(6 / fan in)` (He et al. 2015).
+    KaimingUniform,
+    /// Normal of the deviation `sqrt(2 / fan in)` (He et al. 2015, eq. 10).
+    KaimingNormal,
+    /// A matrix of orthonormal rows or columns (Saxe et al. 2014).
+    Orthogonal,
+    /// Uniform within `1 / sqrt(fan in)`, as `torch.nn.Linear` begins. A vector has the fan of the
+    /// matrix beside it, and is zeros where there is none.
+    FanIn,
+    /// Xavier uniform as columns of one matrix with the projections beside it, as
+    /// `torch.nn.MultiheadAttention` begins: query, key and value are of one matrix where they read
+    /// the same width.
+    Projection,
+    /// Normal of the deviation one over the root of the dim before the last.
+    Scaled,
+}
+
+/// The ways that are chosen by name.
+const NAMED: [(&str, Init); 10] = [
+    ("zeros", Init::Zeros),
+    ("ones", Init::Ones),
+    ("normal", Init::Normal),
+    ("uniform", Init::Uniform),
+    ("truncated_normal", Init::TruncatedNormal),
+    ("xavier_uniform", Init::XavierUniform),
+    ("xavier_normal", Init::XavierNormal),
+    ("kaiming_uniform", Init::KaimingUniform),
+    ("kaiming_normal", Init::KaimingNormal),
+    ("orthogonal", Init::Orthogonal),
+];
+
+impl Init {
+    /// How the elements are drawn, in words.
+    pub fn in_words(self) -> String {
+        match self {
+            Init::Zeros => "as 0".into(),
+            Init::Ones => "as 1".into(),
+            Init::Constant(bits) => format!("as {:?}", f64::from_bits(bits)),
+            Init::Normal => "standard normal".into(),
+            Init::Uniform => "uniform from 0 to 1".into(),
+            Init::TruncatedNormal => "standard normal within 2".into(),
+            Init::XavierUniform => "uniform within sqrt(6 / (fan in + fan out))".into(),
+            Init::XavierNormal => "normal with the deviation sqrt(2 / (fan in + fan out))".into(),
+            Init::KaimingUniform => "uniform within sqrt(6 / fan in)".into(),
+            Init::KaimingNormal => "normal with the deviation sqrt(2 / fan in)".into(),
+            Init::Orthogonal => "with orthonormal rows or columns".into(),
+            Init::FanIn => "uniform within 1/sqrt(fan in)".into(),
+            Init::Projection => "Xavier uniform, as columns of one matrix".into(),
+            Init::Scaled => "normal with the deviation 1/sqrt(dim before the last)".into(),
+        }
+    }
+}
+
+/// A function of the host language, which draws by a key and a shape. Equal if it is the same one.
+#[derive(Clone)]
+pub struct Function {
+    /// What it is called in messages.
+    pub name: Arc<str>,
+    /// What tells it from other functions.
+    pub id: usize,
+    pub value: Arc<dyn Any + Send + Sync>,
+}
+
+impl PartialEq for Function {
+    fn eq(&self, other: &Function) -> bool {
+        self.id == other.id
+    }
+}
+
+impl Eq for Function {}
+
+impl Hash for Function {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.id.hash(state);
+    }
+}
+
+impl fmt::Debug for Function {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{} #{:x}", self.name, self.id)
+    }
+}
+
+/// How values are drawn: by a rule of ours, or by a function.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Rule {
+    Known(Init),
+    Function(Function),
+}
+
+/// How a learned input or a state of a block begins.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Start {
+    pub rule: Rule,
+    /// The input of the same block that says the fan, by its number.
+    pub beside: Option<u32>,
+    /// Whether a matrix is (fan out, fan in).
+    pub transposed: bool,
+}
+
+/// How the elements of a new array are drawn.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Draw {
+    Constant(f64),
+    /// With this standard deviation, around zero.
+    Normal(f64),
+    /// Standard normal up to two standard deviations.
+    TruncatedNormal,
+    /// From the first number to the second.
+    Uniform(f64, f64),
+    Orthogonal,
+    Function(Function),
+}
+
+impl From<Init> for Start {
+    fn from(init: Init) -> Start {
+        Start { rule: Rule::Known(init), beside: None, transposed: false }
+    }
+}
+
+impl Rule {
+    /// The rule of a setting: a name, a number, a function. `None`: it is none of these.
+    pub fn of(setting: &Setting) -> Option<Rule> {
+        let number = |v: f64| v.is_finite().then(|| Rule::Known(Init::Constant(v.to_bits())));
+        match setting {
+            Setting::Str(name) => {
+                let found = NAMED.iter().find(|(own, _)| **own == **name);
+                found.map(|(_, init)| Rule::Known(*init))
+            }
+            Setting::Int(v) => number(*v as f64),
+            Setting::Float(v) => number(*v),
+            Setting::Function(function) => Some(Rule::Function(function.clone())),
+            Setting::None
+            | Setting::Bool(_)
+            | Setting::DType(_)
+            | Setting::Tensor(_)
+            | Setting::Block(_)
+            | Setting::List(_)
+            | Setting::Slice(_)
+            | Setting::Ellipsis
+            | Setting::Connection(_)
+            | Setting::Terminal => None,
+        }
+    }
+
+    /// What a setting may be, in words.
+    pub fn expected() -> String {
+        let names = NAMED.map(|(name, _)| format!("\"{name}\""));
+        format!("one of {}, a finite number, or a function of key and shape", names.join(", "))
+    }
+
+    /// A name near to one that there is not.
+    pub fn near(setting: &Setting) -> Option<String> {
+        match setting {
+            Setting::Str(name) => did_you_mean(name, NAMED.iter().map(|(name, _)| *name)),
+            _ => None,
+        }
+    }
+}
+
+impl Start {
+    /// What an array of these sizes begins with. `beside` are the sizes of the input that says the
+    /// fan. Errors: a rule for matrices, and an array of fewer than two dims.
+    pub fn draw(&self, name: &str, sizes: &[i64], beside: Option<&[i64]>) -> Result<Draw> {
+        let init = match &self.rule {
+            Rule::Function(function) => return Ok(Draw::Function(function.clone())),
+            Rule::Known(init) => *init,
+        };
+        let own = fans(sizes, self.transposed);
+        let need = || {
+            own.ok_or_else(|| {
+                let rule = NAMED.iter().find(|(_, named)| *named == init).map_or("", |(n, _)| n);
+                let what = format!("`init=\"{rule}\"` is for matrices, and `{name}` is none");
+                let error = Diagnostic::new(what).got(format!("a shape of {sizes:?}"));
+                Box::new(error.expected("two dims or more"))
+            })
+        };
+        let within = |bound: f64| Draw::Uniform(-bound, bound);
+        Ok(match init {
+            Init::Zeros => Draw::Constant(0.0),
+            Init::Ones => Draw::Constant(1.0),
+            Init::Constant(bits) => Draw::Constant(f64::from_bits(bits)),
+            Init::Normal => Draw::Normal(1.0),
+            Init::Uniform => Draw::Uniform(0.0, 1.0),
+            Init::TruncatedNormal => Draw::TruncatedNormal,
+            Init::XavierUniform => need().map(|(i, o)| within((6.0 / (i + o)).sqrt()))?,
+            Init::XavierNormal => need().map(|(i, o)| Draw::Normal((2.0 / (i + o)).sqrt()))?,
+            Init::KaimingUniform => need().map(|(i, _)| within((6.0 / i).sqrt()))?,
+            Init::KaimingNormal => need().map(|(i, _)| Draw::Normal((2.0 / i).sqrt()))?,
+            Init::Orthogonal => need().map(|_| Draw::Orthogonal)?,
+            Init::FanIn => match own.or_else(|| fans(beside?, self.transposed)) {
+                Some((fan, _)) => within(fan.sqrt().recip()),
+                None => Draw::Constant(0.0),
+            },
+            Init::Projection => {
+                let (i, o) = own.unwrap_or((1.0, 1.0));
+                let joined = beside.and_then(|sizes| fans(sizes, false)).filter(|(j, _)| *j == i);
+                // Of query, key and value two are alike: the narrower ones, where heads share them.
+                let all = joined.map_or(o, |(_, other)| o.max(other) + 2.0 * o.min(other));
+                within((6.0 / (i + all)).sqrt())
+            }
+            Init::Scaled => {
+                let fan = sizes.len().checked_sub(2).map_or(1, |at| sizes[at]);
+                Draw::Normal((fan.max(1) as f64).sqrt().recip())
+            }
+        })
+    }
+}
+
+/// How many numbers each element of a result is computed from, and how many each number goes into:
+/// of a matrix its dims, of more dims those of a convolution's (fan out, fan in, kernel …).
+fn fans(sizes: &[i64], transposed: bool) -> Option<(f64, f64)> {
+    let [first, second, field @ ..] = sizes else { return None };
+    let field: f64 = field.iter().map(|n| *n as f64).product();
+    let (first, second) = (*first as f64 * field, *second as f64 * field);
+    let (fan_in, fan_out) = match transposed || sizes.len() > 2 {
+        true => (second, first),
+        false => (first, second),
+    };
+    Some((fan_in.max(1.0), fan_out.max(1.0)))
+}

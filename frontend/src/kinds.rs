@@ -1,0 +1,225 @@
+//! The kinds of errors: each has a code, which messages show, and a page in `docs/errors/`, which
+//! `mithril error` prints.
+
+use mithril_ir::diagnostic::Diagnostic;
+
+/// A kind of error.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Kind {
+    pub code: &'static str,
+    pub heading: &'static str,
+    /// What the first line of an error of this kind says, one of them. The first kind that fits is
+    /// an error's kind.
+    says: &'static [&'static str],
+}
+
+const fn kind(code: &'static str, heading: &'static str, says: &'static [&'static str]) -> Kind {
+    Kind { code, heading, says }
+}
+
+/// Every kind. The last one is that of what is no other.
+pub const KINDS: &[Kind] = &[
+    kind("E0901", "Mithril has a bug here", &["Mithril has a bug here"]),
+    kind("E0107", "Terminal not found", &["Terminal not found"]),
+    kind(
+        "E0201",
+        "Incompatible shapes during compilation",
+        &["Incompatible shapes during compilation"],
+    ),
+    kind("E0202", "Incompatible shapes", &["Incompatible shapes"]),
+    kind("E0205", "Index out of range", &["Index out of range"]),
+    kind("E0501", "Backend does not support operation", &["Backend does not support operation"]),
+    kind(
+        "E0506",
+        "Out of memory",
+        &[
+            "Out of memory",
+            "larger than memory",
+            "more elements than any memory",
+            "does not fit into `memory_budget`",
+            "a size is too large",
+        ],
+    ),
+    kind(
+        "E0504",
+        "C cannot be compiled",
+        &["C cannot be compiled", "the library cannot be linked"],
+    ),
+    kind("E0503", "Native code", &["Native code", "native code", "there is no such processor"]),
+    kind(
+        "E0502",
+        "A framework or a device is missing",
+        &[
+            "which cannot be imported",
+            "has no device",
+            "computes on the CPU alone",
+            "computes in floats",
+            "this version compiles a model for one backend",
+            "has no such arrays",
+        ],
+    ),
+    kind("E0101", "No such block", &["there is no block", "module `mithril"]),
+    kind("E0104", "Two blocks write one name", &["two blocks write"]),
+    kind(
+        "E0105",
+        "A name that cannot be",
+        &[
+            "two blocks are called",
+            "the name of a ",
+            "has a terminal `",
+            "is the name of the block",
+        ],
+    ),
+    kind("E0106", "A model in use is complete", &["can no longer be changed"]),
+    kind("E0108", "A cycle", &["has a cycle"]),
+    kind("E0109", "An empty model", &["` is empty", "has no output", "has not been constructed"]),
+    kind(
+        "E0110",
+        "A connection has no value before a call",
+        &[
+            "takes numbers, and a connection has none",
+            "has no truth value",
+            "what a connection contains",
+            "has no elements to go through",
+            "has a length before it is computed",
+        ],
+    ),
+    kind(
+        "E0111",
+        "A connection of another model",
+        &["a connection of one model is used in another", "belongs to no model"],
+    ),
+    kind(
+        "E0103",
+        "A connection that cannot be made",
+        &[
+            "cannot be connected to this",
+            "is connected twice",
+            "has fewer terminals",
+            "is an output",
+            "no standard",
+            "reads nothing",
+            "takes a list of connections",
+            "can be no value of a terminal",
+            "given by its place is None",
+            "a list output",
+            "is a list, and what",
+            "expression cannot start",
+            "an input of a model has a name",
+            "is an input",
+        ],
+    ),
+    kind(
+        "E0204",
+        "Ranks that are not known yet",
+        &["needs known ranks", "has no values before", "has no value yet", "known ranks"],
+    ),
+    kind(
+        "E0203",
+        "Dtypes that do not fit",
+        &[
+            "another dtype",
+            "differ in dtype",
+            "does not take this dtype",
+            "this is no dtype",
+            "another kind of dtype",
+            "` is no i",
+            "` is no u",
+            "` is no b",
+            "` is no f",
+            "beyond every dtype",
+        ],
+    ),
+    kind("E0301", "An array is missing", &["missing from", "is missing"]),
+    kind(
+        "E0302",
+        "No array of the backend",
+        &[
+            "is no array of the backend",
+            "is an array of another framework",
+            "this is no array",
+            "has not all its elements in memory",
+        ],
+    ),
+    kind("E0303", "A dict of arrays by name", &["is a dict of"]),
+    kind("E0304", "An index out of range", &["out of range of", "the index"]),
+    kind(
+        "E0403",
+        "A model to be trained",
+        &[
+            "the model to be trained",
+            "cannot combine the losses",
+            "reads no output of the model",
+            "cannot be trained",
+            "has no gradients",
+            "no model to be trained",
+        ],
+    ),
+    kind(
+        "E0402",
+        "A keyword or an argument",
+        &[
+            "Unexpected argument",
+            "has no keyword",
+            "has no option",
+            "another value than it takes",
+            "is a collection of names",
+            "is True or False",
+            "is where the model runs",
+            "is what is compiled",
+            "is where Python source",
+            "there is no backend",
+            "there is no target",
+            "there is no such",
+            "is both in",
+            "is a block",
+            "trains a model",
+            "takes names",
+            "is called with arrays",
+        ],
+    ),
+    kind(
+        "E0102",
+        "A setting of a block",
+        &[
+            "` has no parameter `",
+            "takes fewer parameters",
+            "is given twice",
+            "` needs `",
+            "is of another kind",
+            "is out of range",
+            "cannot be given this",
+            "beyond the integers of 64 bits",
+        ],
+    ),
+    kind(
+        "E0601",
+        "A file",
+        &[
+            "cannot be read",
+            "cannot be written",
+            "the saved model",
+            "the text is not JSON",
+            "saved by a newer version",
+        ],
+    ),
+    kind("E0100", "A value that does not fit", &[]),
+];
+
+impl Kind {
+    /// The kind of an error.
+    pub fn of(error: &Diagnostic) -> &'static Kind {
+        Kind::of_text(&error.what)
+    }
+
+    /// The kind of an error with this first line.
+    pub fn of_text(what: &str) -> &'static Kind {
+        let fits = |kind: &&Kind| kind.says.iter().any(|says| what.contains(says));
+        KINDS.iter().find(fits).unwrap_or(&KINDS[KINDS.len() - 1])
+    }
+
+    /// The kind of this code, in letters of any case.
+    pub fn find(code: &str) -> Option<&'static Kind> {
+        KINDS.iter().find(|kind| kind.code.eq_ignore_ascii_case(code))
+    }
+}

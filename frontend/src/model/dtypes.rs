@@ -1,0 +1,64 @@
+//! The dtypes of connections, as far as they are known before a model is compiled.
+
+use mithril_ir::dtype::DType;
+use mithril_ir::nesting::deeper;
+use mithril_ir::op::{self, DTypeRule};
+use rustc_hash::FxHashMap;
+
+use super::Connection;
+use super::graph::Graph;
+use crate::blocks::Meaning;
+
+impl Connection {
+    /// The dtype, where it is stated or follows from what is; `None` where compiling chooses it.
+    pub fn dtype(&self) -> Option<DType> {
+        let graph = self.model.graph();
+        Known { graph: &graph, found: FxHashMap::default() }.dtype(self.id)
+    }
+}
+
+struct Known<'a> {
+    graph: &'a Graph,
+    /// By wire; what is being looked for is unknown, so that a cycle ends.
+    found: FxHashMap<u32, Option<DType>>,
+}
+
+impl Known<'_> {
+    fn dtype(&mut self, id: u32) -> Option<DType> {
+        let id = self.graph.find(id);
+        if let Some(known) = self.found.get(&id) {
+            return *known;
+        }
+        self.found.insert(id, None);
+        let dtype = deeper(|| self.told(id));
+        self.found.insert(id, dtype);
+        dtype
+    }
+
+    fn told(&mut self, id: u32) -> Option<DType> {
+        let wire = self.graph.wire(id);
+        if let Some(value) = &wire.value {
+            return wire.dtype.or((!value.weak).then(|| value.tensor.dtype()));
+        }
+        if wire.dtype.is_some() {
+            return wire.dtype;
+        }
+        let child = &self.graph.children[wire.writer?.child as usize];
+        let (entry, settings) = child.block.definition.origin.as_ref()?;
+        let rule = match entry.meaning {
+            Meaning::Op(name) => op::get(name).dtype,
+            Meaning::Lower(_) if entry.keeps_dtype() => DTypeRule::Shared,
+            Meaning::Lower(_) | Meaning::Compose(_) => return None,
+        };
+        match rule {
+            DTypeRule::Fixed(dtype) => Some(dtype),
+            DTypeRule::Attr(name) => settings.dtype(name),
+            DTypeRule::Call => None,
+            DTypeRule::Shared => {
+                let inputs = child.block.inputs().iter().zip(&child.inputs);
+                let mut shared = inputs.filter(|(terminal, _)| !terminal.apart);
+                shared.find_map(|(_, port)| port.wires().iter().find_map(|id| self.dtype(*id)))
+            }
+        }
+    }
+}

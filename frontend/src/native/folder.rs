@@ -1,0 +1,107 @@
+//! Temporary folders that a C compiler works in.
+//!
+//! A folder is removed when its value is dropped. A process that is killed leaves its folder
+//! behind, and the next process that makes one removes it: each folder holds a file that its
+//! process has locked, and the system unlocks it when the process ends.
+
+use std::ffi::OsStr;
+use std::fs::{self, DirEntry, File};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+use std::{env, io};
+
+use libloading::Library;
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use tempfile::TempDir;
+
+/// What the names of folders begin with.
+const PREFIX: &str = "mithril-c-";
+/// The file in a folder that its process locks.
+const LOCK: &str = "lock";
+/// A younger folder may be one that its process has not locked yet.
+const YOUNG: Duration = Duration::from_secs(60);
+
+/// A folder of this process alone.
+pub struct Folder {
+    folder: TempDir,
+    /// Locked until it is closed.
+    _lock: File,
+}
+
+impl Folder {
+    /// A new folder in the directory for temporary files. Removes what killed processes left there.
+    ///
+    /// Errors: it cannot be made.
+    pub fn new() -> Result<Folder> {
+        remove_abandoned();
+        let made = || -> io::Result<Folder> {
+            let folder = tempfile::Builder::new().prefix(PREFIX).tempdir()?;
+            let lock = File::create(folder.path().join(LOCK))?;
+            // Where the file system has no locks, the folder is removed once it is old.
+            lock_now(&lock);
+            Ok(Folder { folder, _lock: lock })
+        };
+        made().map_err(|error| {
+            let what = Diagnostic::new("C cannot be compiled: no folder for it").got(error);
+            Box::new(what.at(env::temp_dir().display().to_string()))
+        })
+    }
+
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Loads a library by its bytes.
+    ///
+    /// Errors: it cannot be written, or is no library.
+    pub fn load(&self, bytes: &[u8]) -> Result<Library> {
+        let path = self.path().join(format!("loaded{}.so", bytes.len()));
+        let failed = |error: String| {
+            Box::new(
+                Diagnostic::new("C cannot be compiled to a library that loads")
+                    .got(error)
+                    .hint("TMPDIR names the folder for it, from which code must be allowed to run"),
+            )
+        };
+        fs::write(&path, bytes).map_err(|error| failed(error.to_string()))?;
+        // SAFETY: the file is what the compiler made of our own text; it runs nothing when loaded.
+        unsafe { Library::new(&path) }.map_err(|error| failed(error.to_string()))
+    }
+}
+
+/// Removes folders of this user whose processes have ended. Failures are of no consequence: the
+/// next process tries again.
+fn remove_abandoned() {
+    let Ok(entries) = fs::read_dir(env::temp_dir()) else { return };
+    for entry in entries.flatten().filter(|entry| is_folder_name(&entry.file_name())) {
+        if is_abandoned(&entry).unwrap_or(false) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+fn is_folder_name(name: &OsStr) -> bool {
+    name.to_str().is_some_and(|name| name.starts_with(PREFIX))
+}
+
+fn is_abandoned(entry: &DirEntry) -> io::Result<bool> {
+    let meta = entry.metadata()?;
+    // SAFETY: the call has no conditions.
+    let user = unsafe { libc::geteuid() };
+    let young = meta.modified()?.elapsed().map_or(true, |age| age < YOUNG);
+    if !meta.is_dir() || meta.uid() != user || young {
+        return Ok(false);
+    }
+    match File::open(entry.path().join(LOCK)) {
+        Ok(lock) => Ok(lock_now(&lock)),
+        Err(error) => Ok(error.kind() == io::ErrorKind::NotFound),
+    }
+}
+
+/// Locks a file; false where another process has locked it.
+fn lock_now(file: &File) -> bool {
+    // SAFETY: the descriptor is open.
+    unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
+}
