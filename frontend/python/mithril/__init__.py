@@ -7,7 +7,14 @@ but the extension module is imported before it is asked for.
 from __future__ import annotations
 
 from ._core import Block, Connection, DType, IOKey, Model, TrainModel, __version__, block_names
-from .errors import BackendError, MithrilError, ShapeError, TerminalError, UsageError
+from .errors import (
+    BackendError,
+    IndexRangeError,
+    MithrilError,
+    ShapeError,
+    TerminalError,
+    UsageError,
+)
 
 # What `typing` has costs more to import than all else here; type checkers know the name.
 TYPE_CHECKING = False
@@ -26,6 +33,8 @@ if TYPE_CHECKING:
     from .compiled import CompiledModel as CompiledModel
     from .difference import diff as diff
     from .models import *  # noqa: F403
+    from .params import load_params as load_params
+    from .params import save_params as save_params
 
     bfloat16: DType
     bool: DType
@@ -47,6 +56,7 @@ __all__ = [
     "Connection",
     "DType",
     "IOKey",
+    "IndexRangeError",
     "MithrilError",
     "Model",
     "ShapeError",
@@ -56,6 +66,8 @@ __all__ = [
     "__version__",
     "compile",
     "diff",
+    "load_params",
+    "save_params",
 ]
 
 _LAZY = {
@@ -67,6 +79,8 @@ _LAZY = {
     "TorchBackend": ".backends.torch",
     "CompiledModel": ".compiled",
     "diff": ".difference",
+    "load_params": ".params",
+    "save_params": ".params",
     "compile": ".compilation",
 }
 _MODULES = ("backends", "models")
@@ -87,10 +101,9 @@ def __getattr__(name: str) -> typing.Any:
     else:
         found = None
     if found is None:
-        from ._core import did_you_mean  # noqa: PLC0415
+        from .errors import absent  # noqa: PLC0415
 
-        near = did_you_mean(name, __dir__())
-        raise AttributeError(f"module `mithril` has no `{name}`" + (f": {near}" if near else ""))
+        raise absent("mithril", name, __dir__())
     globals()[name] = found
     return found
 

@@ -15,6 +15,16 @@ class Argument:
     """
     def __repr__(self, /) -> str: ...
     @property
+    def any_integer(self, /) -> bool:
+        """
+        Whether integers of every dtype are taken, and converted.
+        """
+    @property
+    def beside(self, /) -> str | None:
+        """
+        The argument whose shape says how its first values are drawn, where it is not its own.
+        """
+    @property
     def dims(self, /) -> list[str]:
         """
         The dims as text: numbers, names, expressions.
@@ -59,7 +69,7 @@ class Block:
     def __new__(cls, /, *_args: "object", **_kwargs: "object") -> Block: ...
     def __reduce__(self, /) -> tuple[Any, tuple[str]]:
         """
-        Copies and pickles are made through JSON.
+        Copies and pickles are made through JSON, and have params of their own.
 
         Errors: connections of a model under construction, which lie outside the block.
         """
@@ -68,6 +78,13 @@ class Block:
     def connect(self, /, *args: "object", **kwargs: "object") -> Block:
         """
         The same as calling it.
+        """
+    def copy(self, /) -> Any:
+        """
+        Another block of the same definition, name and connections, with params of its own. What is
+        shared inside it is shared inside the copy. The copy of a model can be changed.
+
+        Errors: a model to be trained.
         """
     def cost(self, /, shapes: "dict[str, list[int | str | None]] | None" = None, *, dtype: "DType | str | None" = None, inference: "bool" = True) -> Costs:
         """
@@ -132,9 +149,19 @@ class BlockInfo:
         What it computes.
         """
     @property
+    def formula(self, /) -> str:
+        """
+        What it computes as an expression of NumPy; empty where none is short.
+        """
+    @property
     def group(self, /) -> str:
         """
         The part of the library it belongs to.
+        """
+    @property
+    def help(self, /) -> str:
+        """
+        The page that `help` shows.
         """
     @property
     def inputs(self, /) -> list[str]:
@@ -167,6 +194,12 @@ class Checker:
     """
     Checks the arrays of a call against the signature of a program.
     """
+    def admits(self, /, params: "dict[str, object]", inputs: "dict[str, object]", state: "dict[str, object] | None" = None) -> bool:
+        """
+        Whether the sizes of the arrays that are given, of whatever framework, fit together and are
+        those of the program, and dtypes that a call has chosen are theirs. Names and other dtypes are
+        left to `check`.
+        """
     def check(self, /, params: "dict[str, object]", inputs: "dict[str, object]", state: "dict[str, object] | None" = None, output_gradients: "dict[str, object] | None" = None) -> bool:
         """
         Whether all arrays are the framework's own and what they must be. False: some are to be
@@ -174,19 +207,25 @@ class Checker:
 
         Errors: a name that is missing or unknown; an array of another rank, dim or dtype.
         """
+    def fits(self, /, params: "dict[str, object]", inputs: "dict[str, object]", state: "dict[str, object] | None" = None, output_gradients: "dict[str, object] | None" = None) -> bool:
+        """
+        Whether all arrays are the framework's own and what they must be, without a word on what is
+        wrong.
+        """
     def insist(self, /, params: "dict[str, object]", inputs: "dict[str, object]", state: "dict[str, object] | None" = None, output_gradients: "dict[str, object] | None" = None) -> None:
         """
         Raises what `check` found wrong with what is not even an array of the framework.
         """
-    def shapes(self, /, params: "dict[str, object]", inputs: "dict[str, object]") -> "dict[str, list[int]]":
+    def shapes(self, /, params: "dict[str, object]", inputs: "dict[str, object]", state: "dict[str, object] | None" = None) -> "dict[str, list[int]]":
         """
-        The shapes of params and state that the inputs leave no choice for, by name.
+        The shapes of params and state that these arrays leave no choice for, by name.
         """
 
-@final
+@disjoint_base
 class Connection:
     """
-    A value inside a model. Operators and methods on it add the blocks that compute them.
+    A value inside a model. Operators and methods on it add the blocks that compute them: to its
+    model, or for an expression of `IOKey`s to the model that reads it.
     """
     def __abs__(self, /) -> Connection: ...
     def __add__(self, other: object, /) -> Connection: ...
@@ -195,7 +234,9 @@ class Connection:
     def __array_function__(self, /, function: "object", _types: "object", _args: "object", _kwargs: "object") -> Any: ...
     def __array_ufunc__(self, /, ufunc: "object", method: "str", *inputs: "object", **kwargs: "object") -> Connection:
         """
-        NumPy leaves operators on connections to them. Errors: another function of NumPy.
+        NumPy's operators and elementwise functions: `np.exp(c)`, `np.maximum(c, 1.0)`.
+
+        Errors: a function that no block computes; `out=` and other keywords.
         """
     def __bool__(self, /) -> bool:
         """
@@ -261,6 +302,12 @@ class Connection:
     def __truediv__(self, other: object, /) -> Connection: ...
     def __xor__(self, other: object, /) -> Connection: ...
     @property
+    def dtype(self, /) -> DType | None:
+        """
+        The dtype, where it is stated or follows from what is; None where compiling
+        chooses it, as it does for floats and integers that nobody gave one.
+        """
+    @property
     def name(self, /) -> str | None:
         """
         The name of the terminal, if it has one.
@@ -302,10 +349,10 @@ class Cost:
         The path; empty for the whole.
         """
     @property
-    def peak(self, /) -> int | None:
+    def peak(self, /) -> int | str:
         """
-        The most bytes of inner values that are alive at once while it computes; `None` where a size
-        is not known.
+        The most bytes of inner values that are alive at once while it computes; where dims are not
+        known, the maximum of what may be the most.
         """
 
 @final
@@ -439,20 +486,20 @@ class Fired:
         """
 
 @final
-class IOKey:
+class IOKey(Connection):
     """
     A connection with what is known of it: a name makes it a terminal of the model; `expose` makes
-    it an output even where something inside reads it.
+    it an output even where something inside reads it. Arithmetic on it starts an expression.
     """
     def __new__(cls, /, name: "str | None" = None, *, value: Any | None = None, shape: Any | None = None, dtype: Any | None = None, differentiable: "bool | None" = None, expose: "bool" = False, connections: "list[object] | None" = None) -> IOKey: ...
-    def __repr__(self, /) -> str: ...
 
 @final
 class Method:
     """
-    A method of a connection, to be called with the settings of its block.
+    A method of a connection, to be called with the other inputs of its block, then its settings.
     """
     def __call__(self, /, *args: "object", **kwargs: "object") -> Connection: ...
+    def __repr__(self, /) -> str: ...
 
 class Model(Block):
     """
@@ -463,6 +510,7 @@ class Model(Block):
         """
         A model is one, however many blocks it has.
         """
+    def __delattr__(self, name: str, /) -> None: ...
     def __iadd__(self, block: Block, /) -> Self: ...
     def __init__(self, /, *, name: "str | None" = None, checkpoint: "bool" = False, gradient: "Block | None" = None) -> None: ...
     def __ior__(self, block: Block, /) -> Self: ...
@@ -471,6 +519,18 @@ class Model(Block):
         The number of blocks added so far.
         """
     def __new__(cls, /, *args: "object", **kwargs: "object") -> Model: ...
+    def __setattr__(self, name: str, value: Any, /) -> None:
+        """
+        `model.y = connection` makes an output `y` of a connection or an expression. Other values,
+        and names that begin with an underscore, are attributes as ever.
+        """
+    def add_input(self, /, name: "str", *, shape: "list[int | str | None] | None" = None, dtype: "object" = None, differentiable: "bool | None" = None) -> Connection:
+        """
+        A new input of the model, which expressions may start from. `shape` has numbers, names of
+        dims, and None where a dim may vary.
+
+        Errors: a name that a block of the model writes.
+        """
     def discard(self, /, *names: "str") -> None:
         """
         Takes terminals off the outputs.
@@ -512,10 +572,6 @@ class Native:
     """
     Runs a program's native code on arrays of NumPy.
     """
-    def explain(self, /) -> Explanation:
-        """
-        What rewriting has done to the program that ran last.
-        """
     def export(self, /, folder: str | PathLike[str], name: str | None, cpu: SupportsGetItem[int, str], params: "dict[str, object] | None") -> "dict[str, str]":
         """
         Writes a library for C into a folder, and beside it its header, its metadata and, where
@@ -549,11 +605,6 @@ class Native:
         note how long kernels run, for `report`.
 
         Errors: `BackendError` where code cannot be made.
-        """
-    def memory(self, /, dims: "dict[str, int]") -> dict[str, int] | None:
-        """
-        The bytes that a call of the program that ran last works with, by what they are for; `dims`
-        are numbers for dims that have none.
         """
     @property
     def report(self, /) -> list[str]:
@@ -612,13 +663,35 @@ class Program:
         """
         Arrays of the `.npz` beside the source: dtype, shape and bytes by name.
         """
+    def cost(self, /, shapes: "dict[str, object]", dims: "dict[str, int]") -> Costs:
+        """
+        What each block costs in one forward pass; `shapes` of inputs and `dims` are those that were
+        left open.
+        """
     def explain(self, /) -> Explanation:
         """
         What rewriting has done.
         """
-    def initial(self, /, name: str, shape: SupportsGetItem[int, SupportsIndex]) -> tuple[str, float]:
+    def for_call(self, /, shapes: "dict[str, list[int | None]]", dtypes: "dict[str, DType]", sizes: "dict[str, list[int]]") -> Program:
         """
-        How an argument of this shape begins: `("normal", deviation)` or `("constant", value)`.
+        The program for these shapes and dtypes of arguments whose ranks and dtypes were not known.
+        `sizes` are those of a call's arrays, where they are to decide which axes a mask has. The
+        program may wait for ranks of others, or for sizes of params.
+
+        Errors: those of compiling; a mask that is neither bool nor of floats.
+        """
+    def initial(self, /, name: str, shape: SupportsGetItem[int, SupportsIndex], beside: SupportsGetItem[int, SupportsIndex] | None = None, init: Any | None = None) -> tuple[str, list[float], Any | None]:
+        """
+        How an argument of this shape begins: a kind with its numbers, or with a function.
+        `beside` is the shape of the argument that says its fan, `init` what is said instead of what
+        its block says.
+
+        Errors: no such `init`; one for matrices, and a shape of fewer than two dims.
+        """
+    @property
+    def is_open(self, /) -> bool:
+        """
+        Whether it has no code, as ranks or sizes that the code needs are not known.
         """
     def memory(self, /, dims: "dict[str, int]") -> dict[str, int] | None:
         """
@@ -629,6 +702,8 @@ class Program:
     def module(self, /) -> str:
         """
         What the source was generated from, as text.
+
+        Errors: ranks that it needs are not known.
         """
     @property
     def name(self, /) -> str:
@@ -638,7 +713,25 @@ class Program:
     def native(self, /, samples: "dict[str, object]", threads: SupportsIndex) -> Native:
         """
         What runs the native code on arrays of NumPy, with so many threads (0: as many as there are
-        cores). `samples` are as for `checker`.
+        cores). `samples` are as for `checker`. A call of one of several programs answers None for
+        arrays that do not fit.
+
+        Errors: as for `settled`.
+        """
+    @property
+    def needs_dtypes(self, /) -> list[str]:
+        """
+        The masks whose dtypes the code needs, where they are not known.
+        """
+    @property
+    def needs_ranks(self, /) -> list[str]:
+        """
+        The arguments whose ranks the code needs, where they are not known.
+        """
+    @property
+    def one_of_several(self, /) -> bool:
+        """
+        Whether it has code for some ranks or sizes, and calls with others need another.
         """
     @property
     def own_gradients(self, /) -> bool:
@@ -650,10 +743,16 @@ class Program:
         """
         The results in their order, next values of states included.
         """
+    def settled(self, /) -> None:
+        """
+        Raises, where it has no code, what the code needs.
+        """
     @property
     def source(self, /) -> str:
         """
         The generated source; for native code a listing.
+
+        Errors: there is none, as for `settled`.
         """
     @property
     def timings(self, /) -> list[tuple[str, float]]:
@@ -665,12 +764,40 @@ class Program:
         """
         Whether its source turns 64-bit types on, which JAX else has not.
         """
+    def with_sizes(self, /, sizes: "dict[str, list[int]]") -> Program:
+        """
+        The program, which waits for nothing else, for these shapes of params and states.
+
+        Errors: those of compiling.
+        """
+
+@final
+class Snapshot:
+    """
+    A block as it was when it was compiled, whatever is added to a model later.
+    """
+    def __new__(cls, /, block: "Block") -> Snapshot: ...
+    @property
+    def block(self, /) -> Block:
+        """
+        The block.
+        """
+    @property
+    def names(self, /) -> list[str]:
+        """
+        The names of blocks and terminals directly inside.
+        """
+    @property
+    def plain(self, /) -> Snapshot:
+        """
+        The same without what training alone needs: losses, metrics and their targets.
+        """
 
 @final
 class TrainModel(Block):
     """
     A model and what it is trained for: losses, regularizers, metrics. The total is the output
-    `final_cost`, which `output_gradients=True` differentiates.
+    `final_cost`, which `output_gradients=True` differentiates. The model can no longer be changed.
     """
     def __init__(self, /, model: Any) -> None: ...
     def __new__(cls, /, model: "Block") -> TrainModel: ...
@@ -704,12 +831,17 @@ def block_info(name: str) -> BlockInfo | None:
     What there is to know of a block; `None`: there is none of that name.
     """
 
+def block_listing() -> str:
+    """
+    The blocks by family, as text.
+    """
+
 def block_names() -> list[str]:
     """
     Every block of the library.
     """
 
-def compile(block: Block, target: str, dtype: DType, wide: bool, *, shapes: "dict[str, object]", inference: bool, trainable_keys: SupportsGetItem[int, str], data_keys: SupportsGetItem[int, str], discard_keys: SupportsGetItem[int, str], constant_keys: "dict[str, object]", level: str, math: str, cache: bool, file_path: str | None = None, keep: SupportsGetItem[int, str] = ..., watched: SupportsGetItem[int, str] = ..., differentiate: str | None = None, own_gradients: bool = False, checkpoint: bool = False, memory_budget: SupportsIndex | None = None, apart: bool = False, tier: str | None = None) -> Program:
+def compile(block: Block, target: str, dtype: DType, wide: bool, *, shapes: "dict[str, object]", dtypes: "dict[str, object]", inference: bool, trainable_keys: SupportsGetItem[int, str], data_keys: SupportsGetItem[int, str], discard_keys: SupportsGetItem[int, str], constant_keys: "dict[str, object]", level: str, math: str, cache: bool, file_path: str | None = None, keep: SupportsGetItem[int, str] = ..., watched: SupportsGetItem[int, str] = ..., differentiate: str | None = None, own_gradients: bool = False, checkpoint: bool = False, memory_budget: SupportsIndex | None = None, apart: bool = False, tier: str | None = None, cpu: str | None = None, random: str = "framework", checks: bool | None = None) -> Program:
     """
     Compiles a block to source for a framework, or to native code.
 
@@ -719,6 +851,56 @@ def compile(block: Block, target: str, dtype: DType, wide: bool, *, shapes: "dic
 def did_you_mean(name: str, candidates: SupportsGetItem[int, str]) -> str | None:
     """
     ``did you mean `a` or `b`?`` for the candidates nearest to a name; `None` where none is near.
+    """
+
+def elsewhere(name: str) -> str | None:
+    """
+    What there is in the place of a name of other libraries; None: it is none that is known.
+    """
+
+def error_code(message: str) -> str:
+    """
+    The code of the kind of error that a message tells of: `E0107`.
+    """
+
+def load_params(path: "str") -> "list[tuple[str, DType, list[int], bytearray]]":
+    """
+    The params of a file of safetensors.
+
+    Errors: a file that cannot be read, or is none.
+    """
+
+def processor(cpu: str | None = None) -> str:
+    """
+    The name of the processor that native code is made for: `cpu`; without it what the environment's
+    MITHRIL_CPU says, else `native`.
+
+    Errors: `UsageError` for one that there is not; `BackendError` for one with features that this
+    machine lacks.
+    """
+
+def processors() -> list[str]:
+    """
+    The names of the processors that native code is tested for and that this machine can run, the
+    least first: levels of x86-64, and the last one with what it may have beside.
+    """
+
+def refuse_renamed(given: SupportsGetItem[int, str], own: SupportsGetItem[int, str]) -> None:
+    """
+    Raises, where params have names that the model had before.
+    """
+
+def renamed(given: SupportsGetItem[int, str], own: SupportsGetItem[int, str]) -> dict[str, str]:
+    """
+    The names that params have now by those that they had before blocks were added to the model or
+    left out: `given` are theirs, `own` the model's.
+    """
+
+def save_params(path: "str", arrays: "dict[str, object]") -> None:
+    """
+    Writes arrays of any framework to a file, as safetensors.
+
+    Errors: what is no array; a file that cannot be written.
     """
 
 def table(heads: SupportsGetItem[int, str], numbers: SupportsGetItem[int, SupportsIndex], rows: SupportsGetItem[int, SupportsGetItem[int, str]]) -> tuple[str, str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ._core import DType
 from .deferred import Deferred
+from .errors import IndexRangeError
 
 if TYPE_CHECKING:
     from . import _core
@@ -22,6 +24,7 @@ class Arguments:
         self.backend = backend
         self.checker = program.checker(backend.samples)
         self.dtypes = {a.name: a.dtype.name for a in program.arguments}
+        self.integers = {a.name for a in program.arguments if a.any_integer}
         self.keys = [a.name for a in program.arguments if a.role == "key"]
 
     def checked(
@@ -49,7 +52,7 @@ class Arguments:
             shapes = self.checker.shapes(params, inputs)
             for name, value in waiting.items():
                 if name in shapes:
-                    params[name] = value.take(tuple(shapes[name]))
+                    params[name] = value.take(shapes)
         params, inputs = self._converted(params), self._converted(inputs)
         state = None if state is None else self._converted(state)
         self.checker.insist(params, inputs, state, output_gradients)
@@ -57,20 +60,58 @@ class Arguments:
 
     def _converted(self, arrays: Arrays) -> Arrays:
         """NumPy's arrays as the framework's, and those that the backend adopts; others stay, to be
-        refused."""
+        refused. Integers get the dtype of the program where any are taken."""
         import numpy as np  # noqa: PLC0415
 
         def converted(name: str, value: Any) -> Any:
             if not isinstance(value, (np.ndarray, np.generic)):
                 adopted = self.backend.adopt(value)
-                return value if adopted is None else adopted
-            masked = isinstance(value, np.ma.MaskedArray)
-            if masked or value.dtype.name != self.dtypes.get(name):
+                value = value if adopted is None else adopted
+                if not isinstance(value, np.ndarray):
+                    return self._own_integers(name, value)
+            if isinstance(value, np.ma.MaskedArray):
                 return value
-            # In this machine's order of bytes.
-            return self.backend.from_numpy(np.asarray(value, value.dtype.newbyteorder("=")))
+            if name in self.integers and value.dtype.kind in "iu":
+                value = self._integers(name, value)
+            if value.dtype.name != self.dtypes.get(name):
+                return value
+            # In this machine's order of bytes. NumPy makes a dtype of its own for each new order,
+            # which native code does not know.
+            dtype = None if value.dtype.isnative else value.dtype.newbyteorder("=")
+            return self.backend.from_numpy(np.asarray(value, dtype))
 
         return {name: converted(name, value) for name, value in arrays.items()}
+
+    def _own_integers(self, name: str, value: Any) -> Any:
+        """The same for an array of the framework."""
+        if name not in self.integers or not self.backend.is_array(value):
+            return value
+        dtype, wanted = DType(value.dtype), DType(self.dtypes[name])
+        if dtype.name == wanted.name or not dtype.name.startswith(("int", "uint")):
+            return value
+        if not _holds(wanted, dtype):
+            # Values decide; those of a device are fetched for it.
+            return self.backend.from_numpy(self._integers(name, self.backend.to_numpy(value)))
+        return self.backend.cast(value, wanted)
+
+    def _integers(self, name: str, value: Any) -> Any:
+        """NumPy's integers as those of the program. Errors: it has no such values."""
+        import numpy as np  # noqa: PLC0415
+
+        wanted = np.dtype(self.dtypes[name])
+        if value.dtype == wanted:
+            return value
+        if value.size and not np.can_cast(value.dtype, wanted, "safe"):
+            info, least, greatest = np.iinfo(wanted), value.min(), value.max()
+            if least < info.min or greatest > info.max:
+                got = greatest if greatest > info.max else least
+                wide = "\n  hint: `jax.config.update('jax_enable_x64', True)` gives JAX 64 bits"
+                raise IndexRangeError(
+                    f"Index out of range: `{name}` of inputs has an integer that {wanted.name} "
+                    f"does not hold\n  got: {got}\n  expected: {info.min} to {info.max}"
+                    + ("" if self.backend.wide else wide)
+                )
+        return np.asarray(value).astype(wanted)
 
     def with_keys(self, inputs: Arrays) -> Arrays:
         """The inputs with keys that were not given, drawn from the backend's random numbers."""
@@ -80,3 +121,11 @@ class Arguments:
         if not missing:
             return inputs
         return {**inputs, **{name: self.backend.random_key() for name in missing}}
+
+
+def _holds(wide: DType, dtype: DType) -> bool:
+    """Whether integers of one dtype are all those of another, too."""
+    signed = not dtype.name.startswith("u")
+    if wide.name.startswith("u"):
+        return not signed and wide.bits >= dtype.bits
+    return wide.bits >= dtype.bits + (0 if signed else 1)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from . import _core
-from .errors import BackendError, UsageError, mapping, shown, truth
+from .errors import BackendError, UsageError, mapping, shown, truth, unicode
 from .sources import path_text
 from .units import bytes_of
 
@@ -51,6 +51,7 @@ def compile(
     backend: Backend | None = None,
     *,
     shapes: Mapping[str, Shape] | None = None,
+    dtypes: Mapping[str, object] | None = None,
     jit: bool | None = None,
     file_path: str | os.PathLike[str] | None = None,
     inference: bool = False,
@@ -70,17 +71,24 @@ def compile(
     use_checkpointing: bool = False,
     memory_budget: str | int | None = None,
     autodiff: Literal["framework", "mithril"] | None = None,
+    random: Literal["framework", "exact"] = "framework",
+    checks: bool | None = None,
     backend_map: Mapping[str, Backend] | None = None,
 ) -> CompiledModel:
     """Compiles a model for a backend; for this machine's processor, if none is given.
 
     `shapes` gives terminals their dims: numbers, names, or `None` where a dim may vary. Without it,
-    what the shapes of params depend on is known at the first call. `jit` asks the framework to
+    what the shapes of params depend on is known at the first call; so are ranks that the code
+    needs, which is compiled then, once for each set of ranks. `dtypes` gives inputs their dtypes,
+    such as `{"tokens": ml.int32}`, by names or as dtypes of a framework; other inputs have the
+    backend's, masks the dtype of the first call's (bool or floats), and what blocks read integers
+    from takes integers of every dtype. `jit` asks the framework to
     compile the generated source further. `file_path` is where the source is written. `inference`
     compiles the forward alone, with Dropout and normalisations as they are in use.
 
     `trainable_keys`, `data_keys` and `discard_keys` are names of terminals that become params, that
     become inputs, and that are left out of the outputs; `constant_keys` maps inputs to values.
+    Integers become floats there, where floats are read and no digit is lost.
 
     `keep` names inner values that become outputs, too: terminals of the model, and blocks by their
     paths, such as `h.0.attn`.
@@ -103,10 +111,19 @@ def compile(
     instead of keeping them; where no block repeats, of about as many parts as each has operations.
     `autodiff="mithril"` writes the gradients into the source of frameworks that would take
     them by themselves, which is how they are made for all others.
+    `random` says where the numbers of `Dropout` and other random blocks come from in source for
+    NumPy and PyTorch: `"framework"`, its own generator, seeded by the key and the block's path;
+    `"exact"`, the bits that JAX, native code and C always draw, which takes some twenty times as
+    long.
     `memory_budget`, such as `"2GB"`, is what a call of native code may work with: gradients
     compute again as many of these as it takes.
     `memory_planning="none"` gives each inner value of native code memory of its own;
     otherwise those that live at other times share it. Frameworks manage their memory themselves.
+
+    Integers of inputs that index an axis (tokens, labels, positions) are checked where a call
+    enters: one out of range is an `IndexRangeError` that names the input, the value, its place, the
+    range and the block. `checks=False` leaves that out; `checks=True` also fetches arrays that lie
+    on a device, to check them. Integers inside keep what the operation makes of them.
 
     Errors: `MithrilError`, as its message says; `UsageError` for a keyword there is not.
     """
@@ -120,30 +137,34 @@ def compile(
         math=math,
         memory_planning=memory_planning,
         autodiff=autodiff,
+        random=random,
     )
     backend = _backend(backend, backend_map)
     from .compiled import CompiledModel  # noqa: PLC0415
 
     options = {
         "shapes": mapping(shapes, "shapes", "shapes by name"),
+        "dtypes": _dtypes(dtypes, backend),
         "inference": truth(inference, "inference"),
         "trainable_keys": _names(trainable_keys, "trainable_keys"),
         "data_keys": _names(data_keys, "data_keys"),
         "discard_keys": _names(discard_keys, "discard_keys"),
-        "constant_keys": mapping(constant_keys, "constant_keys", "values by name"),
+        "constant_keys": _constants(constant_keys),
         "level": optimization_level,
         "math": math,
         "cache": truth(cache, "cache"),
         "keep": _names(keep, "keep"),
         "differentiate": _differentiated(differentiate),
         "own_gradients": autodiff == "mithril",
+        "random": random,
         "apart": memory_planning == "none",
+        "checks": None if checks is None else truth(checks, "checks"),
         "memory_budget": _budget(memory_budget, backend),
         "checkpoint": truth(gradient_checkpointing, "gradient_checkpointing")
         or truth(use_checkpointing, "use_checkpointing"),
     }
     compiled = CompiledModel(
-        model,
+        _core.Snapshot(model),
         backend,
         options,
         jit=backend.jit_default if jit is None else truth(jit, "jit"),
@@ -162,7 +183,9 @@ def _differentiated(output: str | bool) -> str | None:
             "`differentiate` is the name of a scalar output, or `True` for `final_cost`"
             f"\n  got: {shown(output)}"
         )
-    return ("final_cost" if output else None) if isinstance(output, bool) else output
+    if isinstance(output, bool):
+        return "final_cost" if output else None
+    return unicode(output, "differentiate")
 
 
 def _budget(budget: str | int | None, backend: Backend) -> int | None:
@@ -176,6 +199,28 @@ def _budget(budget: str | int | None, backend: Backend) -> int | None:
     return bytes_of(budget, "memory_budget")
 
 
+def _constants(given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Values by name; copies of arrays, which all that is compiled with them shares."""
+    values = mapping(given, "constant_keys", "values by name")
+    return {
+        name: _core.Constant(value) if hasattr(value, "dtype") else value
+        for name, value in values.items()
+    }
+
+
+def _dtypes(given: Mapping[str, object] | None, backend: Backend) -> dict[str, _core.DType]:
+    dtypes = mapping(given, "dtypes", "dtypes by name of an input")
+    dtypes = {name: _core.DType(dtype) for name, dtype in dtypes.items()}
+    for name, dtype in dtypes.items():
+        # JAX has 64-bit types once a program asks for them.
+        if dtype.bits < 64 and dtype.name not in backend.samples:
+            raise BackendError(
+                f"{backend!r} has no such arrays\n  got: {dtype.name} for `{name}` in `dtypes`"
+                f"\n  expected: one of {', '.join(backend.samples)}"
+            )
+    return dtypes
+
+
 def _names(keys: Keys, keyword: str) -> list[str]:
     if isinstance(keys, str):
         raise UsageError(
@@ -185,7 +230,7 @@ def _names(keys: Keys, keyword: str) -> list[str]:
     names = list(keys) if isinstance(keys, Iterable) else [keys]
     if not all(isinstance(name, str) for name in names):
         raise UsageError(f"`{keyword}` is a collection of names\n  got: {shown(keys)}")
-    return names
+    return [unicode(name, keyword) for name in names]
 
 
 def _check_values(**given: object) -> None:
@@ -194,6 +239,7 @@ def _check_values(**given: object) -> None:
         "math": ("exact", "recognise", "reassociate", "fast"),
         "memory_planning": (None, "greedy", "none"),
         "autodiff": (None, "framework", "mithril"),
+        "random": ("framework", "exact"),
     }
     for keyword, value in given.items():
         known = takes[keyword]
@@ -202,6 +248,19 @@ def _check_values(**given: object) -> None:
                 f"`{keyword}` has another value than it takes\n  got: {value!r}"
                 f"\n  expected: {' or '.join(repr(k) for k in known)}"
             )
+
+
+def _made_of(given: object) -> str:
+    """The hint for a class of backends, or the name of one, that stands where one was meant."""
+    from .backends.base import Backend  # noqa: PLC0415
+    from .difference import BACKENDS  # noqa: PLC0415
+
+    if isinstance(given, str):
+        name = BACKENDS.get(given.lower())
+    else:
+        is_class = isinstance(given, type) and issubclass(given, Backend)
+        name = given.__name__ if is_class else None  # type: ignore[attr-defined]
+    return f"\n  hint: `ml.{name}()` makes one" if name else ""
 
 
 def _backend(backend: Backend | None, backend_map: Mapping[str, Backend] | None) -> Backend:
@@ -213,11 +272,11 @@ def _backend(backend: Backend | None, backend_map: Mapping[str, Backend] | None)
         backend = CpuBackend()
     if not isinstance(backend, Backend):
         raise UsageError(
-            f"`backend` is where the model runs\n  got: {type(backend).__name__}"
-            "\n  expected: a backend, such as `ml.NumpyBackend()`"
+            f"`backend` is where the model runs\n  got: {shown(backend)}"
+            "\n  expected: a backend, such as `ml.NumpyBackend()`" + _made_of(backend)
         )
     for name, other in mapping(backend_map, "backend_map", "backends by name").items():
-        if other is not backend:
+        if other != backend:
             raise BackendError(
                 "this version compiles a model for one backend"
                 f"\n  got: {other!r} for `{name}` and {backend!r} for the rest"

@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import _core, drawing
+from . import params as renaming
 from .arguments import Arguments
-from .errors import BackendError, MithrilError, TerminalError, UsageError, shown
+from .errors import BackendError, MithrilError, TerminalError, UsageError, mapping, shown
+from .inference import inference_options
 from .misfits import raise_misfit
-from .reports import reported
-from .seeds import ArraySeeds, Seeds, listed
-from .sources import namespace, path_text, write_source
+from .reports import listed, reported
+from .seeds import ArraySeeds, Seeds
+from .sources import path_text, write_source
+from .variants import Variant, Variants
 
 if TYPE_CHECKING:
     from .backends.base import Backend
@@ -34,7 +37,7 @@ class CompiledModel:
 
     def __init__(
         self,
-        model: _core.Block,
+        model: _core.Snapshot,
         backend: Backend,
         options: dict[str, Any],
         *,
@@ -42,10 +45,13 @@ class CompiledModel:
         file_path: str | None,
         debug: bool,
         verbose: bool = False,
+        training: CompiledModel | None = None,
     ) -> None:
         self.backend = backend
         self.jit = jit
         self._model = model
+        # Whose state this one reads, where it is not its own.
+        self._training = training
         self._options = options
         self._hooks: dict[str, list[Callable[[Array], object]]] = {}
         self._inner: list[str] = []
@@ -61,34 +67,47 @@ class CompiledModel:
                 f"`file_path` is where Python source is written\n  got: {self._file_path!r} for "
                 f"{backend!r}, which makes native code\n  hint: `ml.NumpyBackend()` writes source"
             )
-        program = self._compiled(self._options["shapes"])
-        if program.widens and not backend.wide:
-            backend.widen()
-            program = self._compiled(self._options["shapes"])
-        self._program = program
+        program = self._root_program()
+        self._variants: Variants | None = None
+        if program.is_open:
+            if self._file_path is not None:
+                program.settled()  # which raises what a file needs
+            self._variants = Variants(backend, program, self._root_program, self._variant_of)
+        self._own = program
         arguments = program.arguments
         self._roles = {a.name: a.role for a in arguments}
         self._params = [a.name for a in arguments if a.role == "param"]
         self._inputs = [a.name for a in arguments if a.role in ("data", "constant")]
         self._states = [a.name for a in arguments if a.role == "state"]
-        self._outputs = {r.name: r.dtype.name for r in program.results if r.state is None}
+        # Params that the training model alone has.
+        trained = () if self._training is None else self._training.params
+        self._unread = frozenset(trained).difference(self._params)
+        self._keys = [a.name for a in arguments if a.role == "key"]
+        # The variant that was called last, which is tried first.
+        self._variant = self._variant_of(program)
         if not self._inner:
-            self._shown = tuple(self._outputs)
+            self._shown = tuple(self._variant.outputs)
         self._state: Arrays | None = None
-        self._arguments = Arguments(backend, program)
-        # Native code checks what it is given.
-        self._check = self._arguments.checker.check if backend.writes else None
-        self._runner = backend.runner(program, self._namespace, jit=self.jit)
-        self._forward = self._runner.forward
-        if self._verbose and backend.kind == "cpu":
-            self._runner.native.measure()
         if self._file_path is not None and not backend.writes:
             write_source(self._file_path, program.source)
         self._settle()
 
+    def _root_program(self) -> _core.Program:
+        program = self._compiled(self._options["shapes"])
+        if program.widens and not self.backend.wide:
+            self.backend.widen()
+            program = self._compiled(self._options["shapes"])
+        return program
+
+    def _variant_of(self, program: _core.Program) -> Variant:
+        variant = Variant(self.backend, program, jit=self.jit, file_path=self._file_path)
+        if self._verbose and self.backend.kind == "cpu" and variant.runner is not None:
+            variant.runner.native.measure()
+        return variant
+
     def _compiled(self, shapes: Mapping[str, Any]) -> _core.Program:
         return _core.compile(
-            self._model,
+            self._model.block,
             self.backend.kind,
             self.backend.dtype,
             self.backend.wide,
@@ -99,12 +118,23 @@ class CompiledModel:
 
     def _settle(self) -> None:
         """Chooses the short ways of a call: there are some where nothing is done beside it."""
-        self._plain = not (self._arguments.keys or self._states or self._hooks or self._debug)
-        quick = self._plain and not self._options["inference"]
-        self._joint = getattr(self._runner, "joint", None) if quick else None
+        self._plain = not (self._keys or self._states or self._hooks or self._debug)
+        self._quick = self._plain and not self._options["inference"]
 
-    def _namespace(self) -> dict[str, Any]:
-        return namespace(self._program, self._file_path)
+    @property
+    def _program(self) -> _core.Program:
+        """The program that was called last."""
+        return self._variant.program
+
+    @property
+    def _arguments(self) -> Arguments:
+        return self._variant.arguments
+
+    @property
+    def _runner(self) -> Any:
+        """What runs the program that was called last. Errors: there is no code yet."""
+        self._program.settled()
+        return self._variant.runner
 
     def __reduce__(self) -> NoReturn:
         raise UsageError(
@@ -122,7 +152,7 @@ class CompiledModel:
     @property
     def inputs(self) -> tuple[str, ...]:
         """The names of the inputs, keys of random numbers included."""
-        return tuple(self._inputs + self._arguments.keys)
+        return tuple(self._inputs + self._keys)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -136,12 +166,20 @@ class CompiledModel:
 
     @property
     def code(self) -> str:
-        """The generated source; for native code its launches and kernels."""
+        """The generated source; for native code its launches and kernels. Without `shapes=` that
+        for the ranks of the last call, where ranks are needed.
+
+        Errors: `MithrilError` before the first call, naming the terminals whose ranks, or the masks
+        whose dtypes, are needed.
+        """
         return self._program.source if self.backend.writes else str(self._runner.code)
 
     @property
     def module(self) -> str:
-        """What the source was generated from, in the text form of Mithril's IR."""
+        """What the source was generated from, in the text form of Mithril's IR.
+
+        Errors: as for `code`.
+        """
         return self._program.module
 
     @property
@@ -158,7 +196,8 @@ class CompiledModel:
             "state": self.states,
             "outputs": self.outputs,
         }
-        native = [] if self.backend.writes else self._runner.report
+        runner = self._variant.runner
+        native = [] if self.backend.writes or runner is None else runner.report
         return reported(self._program, self.backend, names, native, self._file_path)
 
     def memory(self, **dims: int) -> dict[str, int]:
@@ -170,14 +209,8 @@ class CompiledModel:
         Errors: `BackendError` for a backend that makes no native code; `MithrilError` for dims
         without numbers, or that the model has not.
         """
-        for name, size in dims.items():
-            whole = isinstance(size, int) and not isinstance(size, bool)
-            if not (whole and 0 <= size < 2**48):
-                raise UsageError(
-                    f"`{name}` is a dim\n  got: {size!r}\n  expected: a number below 2**48"
-                )
-        found: dict[str, int] | None
-        found = getattr(self._runner, "native", self._program).memory(dims)
+        _check_sizes(dims)
+        found = self._program.memory(dims)
         if found is None:
             raise BackendError(
                 f"frameworks manage their memory themselves\n  got: {self.backend!r}"
@@ -185,13 +218,27 @@ class CompiledModel:
             )
         return found
 
+    def cost(
+        self, shapes: Mapping[str, Sequence[int | str | None]] | None = None, **dims: int
+    ) -> _core.Costs:
+        """What each block costs in one forward pass of the model as it is composed: arithmetic,
+        memory traffic, params, and the most bytes of inner values alive at once; formulas where
+        dims have no numbers.
+
+        `shapes` are those of inputs that were compiled without, `dims` numbers for dims.
+
+        Errors: `MithrilError` for inputs and dims that are not there, or shapes that do not fit.
+        """
+        _check_sizes(dims)
+        return self._program.cost(mapping(shapes, "shapes", "shapes by name"), dims)
+
     def explain(self) -> _core.Explanation:
         """Which rules have rewritten the model, where, and what each is worth.
 
         Printed, it is a table; its `rules` have the same as data. Times are estimates for the
         backend: a rule's gain is how much longer the program would take without it.
         """
-        return getattr(self._runner, "native", self._program).explain()
+        return self._program.explain()
 
     def __repr__(self) -> str:
         return (
@@ -201,13 +248,34 @@ class CompiledModel:
 
     # Params and state.
 
-    def randomize_params(self, seed: int | None = None) -> Arrays:
-        """Initial params by name, from the backend's random numbers or from `seed`.
+    def randomize_params(
+        self,
+        seed: int | None = None,
+        init: Mapping[str, Any] | None = None,
+        *,
+        key: Any = None,
+    ) -> Arrays:
+        """Initial params by name, from the backend's random numbers, or from `seed` or `key`.
+
+        A key is an integer, as a seed is, or a random key: two words of uint32, as
+        `jax.random.key_data` gives them. The same one gives the same values on every backend.
+
+        `init` says how params begin in the place of what their blocks say, by patterns of names:
+        `{"*.b": "zeros", "h.*.w": "kaiming_normal"}`. `*` is any part of a name, dots too, `?` a
+        character, `[ab]` one of several; the first pattern that fits a param counts. Values are
+        names, numbers or functions, as for the `init` of `Linear`.
 
         Where their shapes depend on inputs that were not given with `shapes=`, the entries take
         their values at the first `evaluate`, in place.
+
+        Errors: `UsageError` for a seed or key that is none; `TerminalError` for a pattern that
+        fits no param; an `init` there is not.
         """
-        return drawing.params(self._program, self.backend, seed)
+        if seed is not None and key is not None:
+            raise UsageError("`seed` and `key` are two names of one thing\n  expected: one of them")
+        if seed is not None and (not isinstance(seed, int) or seed < 0):
+            raise UsageError(f"`seed` is an integer of at least 0\n  got: {shown(seed)}")
+        return drawing.params(self._own, self.backend, seed if key is None else key, init)
 
     get_parameters = randomize_params
 
@@ -216,20 +284,39 @@ class CompiledModel:
 
         Errors: `MithrilError` where a shape is still open.
         """
-        known = self._arguments.checker.shapes(params or {}, inputs or {})
-        return drawing.state(self._program, self.backend, known)
+        shapes = self._arguments.checker.shapes if self._variants is None else self._variants.shapes
+        return drawing.state(self._own, self.backend, shapes(dict(params or {}), inputs or {}))
 
     @property
     def state(self) -> Arrays:
         """The state that the compiled model holds. Errors: `MithrilError` before the first call
         where shapes are not known."""
+        if self._training is not None:
+            held = self._training.state
+            return {name: held[name] for name in self._states}
         if self._state is None:
             self._state = self.initial_state()
         return self._state
 
     @state.setter
     def state(self, state: Arrays) -> None:
+        if self._training is not None:
+            raise UsageError(
+                "the state is that of the model this was made from by `for_inference`"
+                "\n  hint: set the state of that one"
+            )
         self._state = state
+
+    def _held(self, params: Arrays, inputs: Arrays) -> Arrays:
+        """The state for a call that is given none."""
+        if self._training is not None and self._training._state is not None:
+            return self.state
+        if self._state is None:
+            initial = self.initial_state(params, inputs)
+            if self._training is not None:
+                return initial
+            self._state = initial
+        return self._state
 
     def bind(self, params: Mapping[str, Array]) -> CompiledModel:
         """A compiled model with copies of these params in it as constants, a copy of the state
@@ -244,6 +331,7 @@ class CompiledModel:
             )
         unknown = [name for name in params if name not in self._roles]
         if unknown:
+            _core.refuse_renamed([str(name) for name in params], self._params)
             near = _core.did_you_mean(str(unknown[0]), list(self._roles))
             raise TerminalError(
                 f"Terminal not found: the model has no `{unknown[0]}`"
@@ -254,13 +342,43 @@ class CompiledModel:
         constants = {**self._options["constant_keys"], **constants}
         learned = [name for name in self._options["trainable_keys"] if name not in constants]
         bound = self._with({"constant_keys": constants, "trainable_keys": learned})
-        if self._state is not None:
-            held = {name: backend.to_numpy(value) for name, value in self._state.items()}
+        holder = self if self._training is None else self._training
+        if holder._state is not None:
+            held = {name: backend.to_numpy(value) for name, value in self.state.items()}
             bound.state = {name: backend.from_numpy(value.copy()) for name, value in held.items()}
         for name, hooks in self._hooks.items():
             for hook in hooks:
                 bound.register_hook(name, hook)
         return bound
+
+    def rename_params(self, params: Mapping[str, Array]) -> Arrays:
+        """Params that have names which the model had before blocks were added beside theirs, or
+        left out, under the names they have now: `linear.w` becomes `linear_0.w` with a second
+        `Linear`. Other names stay, and params that are new to the model are left to be added.
+
+        Errors: `TerminalError` for a name that the model neither has nor had.
+        """
+        return renaming.rename(params, self._params)
+
+    def for_inference(self, *, shapes: Mapping[str, Any] | None = None) -> CompiledModel:
+        """The model compiled with `inference=True`, to be evaluated with the params that this one
+        trains, by the same names. Of a `TrainModel` losses, metrics and their targets are left out.
+
+        The state is read from this compiled model at each call: running statistics are those of the
+        training so far. `shapes` are those of inputs that differ from this one's, such as a batch
+        of another size.
+
+        Errors: those of compiling.
+        """
+        return CompiledModel(
+            self._model.plain,
+            self.backend,
+            inference_options(self._model, self._options, shapes),
+            jit=self.jit,
+            file_path=None,
+            debug=self._debug,
+            training=self,
+        )
 
     def _with(self, options: dict[str, Any]) -> CompiledModel:
         """The same model compiled with other options, without hooks and a file."""
@@ -276,7 +394,7 @@ class CompiledModel:
         *,
         name: str | None = None,
         params: Mapping[str, Array] | None = None,
-        cpu: str | Sequence[str] = "native",
+        cpu: str | Sequence[str] | None = None,
     ) -> dict[str, Path]:
         """Writes a shared library for C into a folder, and beside it its header, its metadata as
         JSON and, where `params` are given, their values as safetensors. The paths, by `library`,
@@ -284,7 +402,7 @@ class CompiledModel:
 
         `name` is what the names of files and functions contain; by default it is the model's. `cpu`
         is the processor that it is for: `native`, `x86-64-v2` to `x86-64-v4`, or several, among
-        which the library chooses when it is first called.
+        which the library chooses when it is first called; by default that of the backend.
 
         Errors: `BackendError` for a backend that makes no native code, or where code cannot be
         made; `MithrilError` for a model whose inputs have no shapes yet, or params that do not fit.
@@ -301,6 +419,8 @@ class CompiledModel:
         values = None
         if params is not None:
             values = {n: self.backend.to_numpy(value) for n, value in params.items()}
+        if cpu is None:
+            cpu = getattr(self.backend, "cpu", None) or _core.processor()
         processors = cpu.split(",") if isinstance(cpu, str) else cpu
         several = isinstance(processors, list | tuple) and len(processors) > 0
         if not several or not all(isinstance(processor, str) for processor in processors):
@@ -325,7 +445,7 @@ class CompiledModel:
             )
         if not callable(hook):
             raise UsageError(f"`hook` is a function of one array\n  got: {shown(hook)}")
-        if name not in self._outputs:
+        if name not in self._variant.outputs:
             self._look_at(name)
         self._hooks.setdefault(name, []).append(hook)
         self._settle()
@@ -346,11 +466,12 @@ class CompiledModel:
                     self._keep([*before, block])
                 except TerminalError:
                     raise error from None
-            if name not in self._outputs:
-                several = [output for output in self._outputs if output.startswith(f"{name}.")]
+            outputs = self._variant.outputs
+            if name not in outputs:
+                several = [output for output in outputs if output.startswith(f"{name}.")]
                 raise TerminalError(
                     f"Terminal not found: `{name}` gives no value by itself"
-                    + (f"\n  hint: it gives {listed(several)}" if several else "")
+                    + (f"\n  hint: it gives {listed(several, '`')}" if several else "")
                 )
         except BaseException:
             self._keep(before)
@@ -382,18 +503,22 @@ class CompiledModel:
 
         Errors: `MithrilError` for arrays of other names, ranks, dims or dtypes.
         """
+        variant = self._variant
+        if type(params) is not dict or self._unread:
+            params = self._read(params)
         try:
             if self._plain and output_gradients is None and state is None:
-                if self._check is None:
-                    outputs = self._forward(params, inputs)
+                if variant.check is None:
+                    outputs = variant.forward(params, inputs)
                     if outputs is None:
-                        outputs = self._forward(*self._arguments.ready(params, inputs)[:2])
+                        variant, params, inputs = self._ready(params, inputs)
+                        outputs = variant.forward(params, inputs)
                     return outputs
-                if not self._check(params, inputs):
-                    params, inputs, _ = self._arguments.ready(params, inputs)
-                return self._forward(params, inputs)
-            if self._joint is not None and state is None:
-                answer = self._joint(params, inputs, output_gradients)
+                if not variant.check(params, inputs):
+                    variant, params, inputs = self._ready(params, inputs)
+                return variant.forward(params, inputs)
+            if self._quick and state is None and variant.joint is not None:
+                answer = variant.joint(params, inputs, output_gradients)
                 if answer is not None:
                     return answer
             return self._run(params, inputs, state, output_gradients)
@@ -431,52 +556,58 @@ class CompiledModel:
                 f"Terminal not found: the model has no state `{next(iter(state))}`"
                 "\n  expected: {} or None, as the model has no state"
             )
-        if self._states and state is None and self._state is None:
-            self._state = self.initial_state(params, inputs)
-        own = self._state if state is None else state
-        own = own if self._states else None
+        own = None
+        if self._states:
+            own = self._held(params, inputs) if state is None else state
         if output_gradients is None:
-            params, inputs, own = self._arguments.checked(params, inputs, own)
-            outputs, following = self._outputs_of(params, inputs, own)
+            variant = self._chosen(params, inputs, own)
+            params, inputs, own = variant.arguments.checked(params, inputs, own)
+            outputs, following = variant.outputs_of(params, inputs, own)
             answer: tuple[Any, ...] = (self._show(outputs),)
         else:
             self._need_gradients()
             seeds: Seeds | ArraySeeds
-            if self._fits(params, inputs, own, output_gradients):
+            variant = self._variant
+            if variant.fits(params, inputs, own, output_gradients):
                 seeds = ArraySeeds(output_gradients)
             else:
-                seeds = Seeds(self.backend, self._outputs, self.outputs, output_gradients)
-                checked = self._arguments.checked(params, inputs, own, seeds.arrays)
+                variant = self._chosen(params, inputs, own)
+                seeds = Seeds(self.backend, variant.outputs, self.outputs, output_gradients)
+                checked = variant.arguments.checked(params, inputs, own, seeds.arrays)
                 params, inputs, own = checked
-            outputs, gradients, following = self._runner.gradients(params, inputs, own, seeds)
+            outputs, gradients, following = variant.runner.gradients(params, inputs, own, seeds)
             answer = (self._show(outputs), gradients)
         if own is not None and following is not None:
             # What a call does not change is no result of native code.
             following = {**own, **following}
         if state is not None:
             return (*answer, following if self._states else state)
-        if self._states:
+        if self._states and self._training is None:
             self._state = following
         return answer if len(answer) > 1 else answer[0]
 
-    def _fits(
-        self, params: Arrays, inputs: Arrays, state: Arrays | None, output_gradients: Any
-    ) -> bool:
-        """Whether all are arrays of the framework, and as the program takes them."""
-        if self._check is None or type(output_gradients) is not dict:
-            return False
-        try:
-            return self._check(params, inputs, state, output_gradients)
-        except MithrilError:
-            return False  # what is said of it depends on what can be converted
+    def _read(self, params: Any) -> Any:
+        """Any mapping of params as a dict, without those that training alone has."""
+        if not isinstance(params, Mapping):
+            return params  # for the check to refuse
+        if self._unread.isdisjoint(params):
+            return params if isinstance(params, dict) else dict(params)
+        return {name: value for name, value in params.items() if name not in self._unread}
 
-    def _outputs_of(
-        self, params: Arrays, inputs: Arrays, state: Arrays | None
-    ) -> tuple[Arrays, Arrays | None]:
-        if state is None:
-            return self._forward(params, inputs), None
-        outputs, following = self._forward(params, inputs, state)
-        return outputs, following
+    def _chosen(self, params: Arrays, inputs: Arrays, state: Arrays | None) -> Variant:
+        """The variant for these arrays; calls try it first from now on."""
+        if self._variants is None:
+            return self._variant
+        last = self._variant
+        if last.program.is_open or not last.arguments.checker.admits(params, inputs, state):
+            self._variant = last = self._variants.variant(params, inputs, state)
+        return last
+
+    def _ready(self, params: Arrays, inputs: Arrays) -> tuple[Variant, Arrays, Arrays]:
+        """The variant for these arrays, and the arrays as it takes them."""
+        variant = self._chosen(params, inputs, None)
+        params, inputs, _ = variant.arguments.ready(params, inputs)
+        return variant, params, inputs
 
     def _need_gradients(self) -> None:
         if self._options["inference"]:
@@ -496,3 +627,12 @@ class CompiledModel:
             for name, value in outputs.items():
                 print(f"{name}: {_core.DType(value.dtype).name}{list(value.shape)}")
         return {name: outputs[name] for name in self._shown}
+
+
+def _check_sizes(dims: Mapping[str, int]) -> None:
+    for name, size in dims.items():
+        whole = isinstance(size, int) and not isinstance(size, bool)
+        if not (whole and 0 <= size < 2**48):
+            raise UsageError(
+                f"`{name}` is a dim\n  got: {size!r}\n  expected: a number below 2**48"
+            )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from .errors import MithrilError
@@ -16,17 +16,26 @@ class Deferred:
     Any use of it raises `MithrilError`, naming `shapes=`.
     """
 
-    __slots__ = ("_draw", "_name", "_value")
+    __slots__ = ("_beside", "_draw", "_name", "_value")
 
-    def __init__(self, name: str, draw: Callable[[tuple[int, ...]], Any]) -> None:
+    def __init__(
+        self,
+        name: str,
+        draw: Callable[[tuple[int, ...], tuple[int, ...] | None], Any],
+        beside: str | None = None,
+    ) -> None:
+        """`draw` takes the shape, and that of the param `beside` it that says its fan."""
         self._name = name
         self._draw = draw
+        self._beside = beside
         self._value: Any = None
 
-    def take(self, shape: tuple[int, ...]) -> Any:
-        """The array of this shape; the same one for copies of the dict."""
-        if self._value is None or tuple(self._value.shape) != tuple(shape):
-            self._value = self._draw(tuple(shape))
+    def take(self, shapes: Mapping[str, Sequence[int]]) -> Any:
+        """The array of its shape among these by name; the same one for copies of the dict."""
+        shape = tuple(shapes[self._name])
+        if self._value is None or tuple(self._value.shape) != shape:
+            beside = None if self._beside is None else shapes.get(self._beside)
+            self._value = self._draw(shape, None if beside is None else tuple(beside))
         return self._value
 
     def __repr__(self) -> str:

@@ -31,6 +31,9 @@ BACKENDS = {
 }
 """The backends by their short names, in the order they are compared in."""
 
+DOUBLE = ("float64", "fp64", "f64", "double")
+"""What `against` may be for NumPy's source in double precision."""
+
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
 """How far apart numbers of a dtype may be, relative to the greatest of an array."""
 
@@ -82,7 +85,9 @@ def diff(
     for keyword, given in {"params": params, "inputs": inputs}.items():
         mapping(given, keyword, "arrays by name")
     options = {**options, "shapes": mapping(shapes, "shapes", "shapes by name")}
-    run = _Run(model, _chosen(backends, dtype), against, options=options, gradients=gradients)
+    chosen = _chosen(backends, dtype)
+    own = inputs or {}
+    run = _Run(model, chosen, against, inputs=own, options=options, gradients=gradients)
     arrays = run.draw(params, inputs, seed)
     expected = run.values(run.reference, run.exact, arrays)
     if tolerance is None:
@@ -119,13 +124,15 @@ def _chosen(backends: Sequence[str | Backend] | None, dtype: object) -> list[Bac
     return chosen
 
 
-def _made(name: str, **options: Any) -> Backend:
+def _made(name: str, *others: str, **options: Any) -> Backend:
+    """The backend of this name; where there is none, `others` may stand there, too."""
     from . import backends  # noqa: PLC0415
 
     if name not in BACKENDS:
-        near = _core.did_you_mean(name, list(BACKENDS))
+        known = [*BACKENDS, *others]
+        near = _core.did_you_mean(name, known)
         raise UsageError(
-            f"there is no backend `{name}`\n  expected: {', '.join(BACKENDS)}"
+            f"there is no backend `{name}`\n  expected: {', '.join(known)}"
             + (f"\n  hint: {near}" if near else "")
         )
     backend: Backend = getattr(backends, BACKENDS[name])(**options)
@@ -148,6 +155,7 @@ class _Run:
         backends: list[Backend],
         against: str | Backend | None,
         *,
+        inputs: Mapping[str, Any],
         options: dict[str, Any],
         gradients: bool,
     ) -> None:
@@ -157,15 +165,32 @@ class _Run:
         self.gradients = gradients
         self.exact: dict[str, Any] = {"optimization_level": "none", "math": "exact"}
         dtype = backends[0].dtype
-        if against in ("fp64", "float64", "f64"):
+        if against in DOUBLE:
             against, dtype = None, _core.DType("float64")
         if against is None:
             self.reference = _made("numpy", dtype=dtype)
             self.name = f"the model as it is written, in {dtype.name}"
         else:
-            self.reference = _made(against) if isinstance(against, str) else against
+            self.reference = _made(against, "float64") if isinstance(against, str) else against
             self.name, self.exact = repr(self.reference), {}
+        self._give_ranks(inputs)
         self.paths = [block.path for block in self._costs().blocks if block.path]
+
+    def _give_ranks(self, inputs: Mapping[str, Any]) -> None:
+        """Gives the model the ranks and dtypes that it needs, where inputs have them."""
+        backend = _made("numpy", dtype=self.backends[0].dtype)
+        while True:
+            program = self.compiled(backend, self.exact)._program
+            needed, masks = program.needs_ranks, program.needs_dtypes
+            if not (needed or masks):
+                return
+            if any(name not in inputs for name in [*needed, *masks]):
+                program.settled()  # which raises what is needed
+            ranks = {name: [None] * _plain(inputs[name]).ndim for name in needed}
+            kinds = {name: _plain(inputs[name]).dtype.kind for name in masks}
+            dtypes = {n: "bool" if kind == "b" else backend.dtype for n, kind in kinds.items()}
+            self.options["shapes"] = {**self.options["shapes"], **ranks}
+            self.options["dtypes"] = {**self.options.get("dtypes", {}), **dtypes}
 
     def _costs(self) -> Any:
         inference = bool(self.options.get("inference"))
@@ -174,7 +199,8 @@ class _Run:
     def compiled(self, backend: Backend, more: dict[str, Any]) -> CompiledModel:
         from .compilation import compile as compiled  # noqa: PLC0415
 
-        options = {**self.options, **more}
+        # The same random numbers everywhere.
+        options = {"random": "exact", **self.options, **more}
         if backend.writes:
             options.pop("memory_budget", None)
         return compiled(self.model, backend, **options)

@@ -3,37 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
+from math import prod
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
+from . import _core
 from .deferred import Deferred
-from .errors import MithrilError, UsageError, shown
+from .errors import MithrilError, TerminalError, UsageError, mapping, shown
+from .room import check_room
 
 if TYPE_CHECKING:
-    from . import _core
+    import numpy as np
+
     from .backends.base import Backend
 
 __all__ = ["params", "state"]
 
 Array = Any
+Shape = tuple[int, ...]
+Init = Any
+
+MOST_ELEMENTS = 1 << 42
+"""What native code and compiles for known shapes refuse, too."""
 
 
-def params(program: _core.Program, backend: Backend, seed: int | None) -> dict[str, Array]:
+def params(
+    program: _core.Program,
+    backend: Backend,
+    key: object = None,
+    init: Mapping[str, Init] | None = None,
+) -> dict[str, Array]:
     """Params by name; those whose shapes are open take their values at the first call.
 
-    Errors: `UsageError` for a seed that is none.
+    Errors: `UsageError` for a key that is none; `TerminalError` for a pattern that fits no param;
+    `MithrilError` where they take more memory than there is.
     """
-    if seed is None:
-        seed = int(backend.generator.integers(2**63))
-    elif not isinstance(seed, int) or seed < 0:
-        raise UsageError(f"`seed` is an integer of at least 0\n  got: {shown(seed)}")
+    seed = int(backend.generator.integers(2**63)) if key is None else _seed(key)
+    arguments = {a.name: a for a in program.arguments}
+    names = [name for name, argument in arguments.items() if argument.role == "param"]
+    chosen = _chosen(names, init)
     drawn: dict[str, Array] = {}
-    for argument in program.arguments:
-        if argument.role != "param":
-            continue
-        value = Deferred(argument.name, _drawing(program, backend, argument, seed))
-        shape = argument.shape
-        drawn[argument.name] = value if shape is None else value.take(tuple(shape))
+    stated = {name: arguments[name].shape for name in names}
+    check_room(program, backend, {name: s for name, s in stated.items() if s is not None})
+    for name in names:
+        argument = arguments[name]
+        draw = _drawing(program, backend, argument, seed, chosen.get(name))
+        fan = arguments.get(argument.beside or "") if name not in chosen else None
+        value = Deferred(name, draw, fan.name if fan else None)
+        needed = [argument] if fan is None else [argument, fan]
+        shapes = {a.name: a.shape for a in needed if a.shape is not None}
+        drawn[name] = value.take(shapes) if len(shapes) == len(needed) else value
     return drawn
 
 
@@ -53,16 +73,126 @@ def state(
                     f"the shape of the state `{argument.name}` is not known"
                     "\n  hint: compile with `shapes=`, or give the inputs"
                 )
-            drawn[argument.name] = _drawing(program, backend, argument, 0)(tuple(shape))
+            drawn[argument.name] = _drawing(program, backend, argument, 0)(tuple(shape), None)
     return drawn
 
 
-def _drawing(
-    program: _core.Program, backend: Backend, argument: _core.Argument, seed: int
-) -> Callable[[tuple[int, ...]], Array]:
-    return lambda shape: backend.initial(
-        *program.initial(argument.name, list(shape)),
-        shape,
-        argument.dtype,
-        (seed, crc32(argument.name.encode())),
+def _seed(key: object) -> int:
+    """The seed of an integer, or of a random key: two words of 32 bits. Errors: neither."""
+    if isinstance(key, int) and not isinstance(key, bool) and key >= 0:
+        return key
+    import numpy as np  # noqa: PLC0415
+
+    if hasattr(key, "shape") and tuple(key.shape) == (2,):
+        words = np.asarray(key)
+        if words.dtype == np.uint32:
+            return int(words[0]) << 32 | int(words[1])
+    raise UsageError(
+        f"`key` is an integer of at least 0, or a random key\n  got: {shown(key)}"
+        "\n  expected: an integer, or an array of two numbers of uint32"
     )
+
+
+def _chosen(names: list[str], init: Mapping[str, Init] | None) -> dict[str, Init]:
+    """What the first pattern that fits says, by param. Errors: a pattern that fits none."""
+    given = mapping(init, "init", "first values by patterns of names")
+    chosen: dict[str, Init] = {}
+    for pattern, own in given.items():
+        fitting = [name for name in names if fnmatchcase(name, str(pattern))]
+        if not fitting:
+            near = _core.did_you_mean(str(pattern), names)
+            raise TerminalError(
+                f"Terminal not found: no param fits `{pattern}`, which `init` names"
+                f"\n  expected: names of params, with `*` for any part: {_listed(names)}"
+                + (f"\n  hint: {near}" if near else "")
+            )
+        for name in fitting:
+            chosen.setdefault(name, own)
+    return chosen
+
+
+def _listed(names: list[str]) -> str:
+    some = ", ".join(f"`{name}`" for name in names[:8])
+    return f"{some}, … ({len(names)})" if len(names) > 8 else some or "there are none"
+
+
+def _drawing(
+    program: _core.Program,
+    backend: Backend,
+    argument: _core.Argument,
+    seed: int,
+    init: Init = None,
+) -> Callable[[Shape, Shape | None], Array]:
+    def draw(shape: Shape, beside: Shape | None) -> Array:
+        if prod(max(size, 1) for size in shape) > MOST_ELEMENTS:
+            raise MithrilError(
+                f"`{argument.name}` has more elements than any memory holds"
+                f"\n  got: a shape of {list(shape)}\n  expected: {MOST_ELEMENTS} elements at most"
+            )
+        check_room(program, backend, {argument.name: shape})
+        fan = None if beside is None else list(beside)
+        kind, numbers, function = program.initial(argument.name, list(shape), fan, init)
+        key = (seed, crc32(argument.name.encode()))
+        try:
+            if kind == "constant":
+                return backend.initial(numbers[0], shape, argument.dtype)
+            if function is not None:
+                values = _called(backend, function, argument.name, key, shape)
+            else:
+                values = _values(kind, numbers, key, shape)
+            return backend.initial(values, shape, argument.dtype)
+        except Exception as error:
+            if not backend.lacks_memory(error):
+                raise
+            raise MithrilError(
+                f"Out of memory\n  where: the first value of `{argument.name}`"
+                f"\n  got: a shape of {list(shape)}"
+            ) from error
+
+    return draw
+
+
+def _values(kind: str, numbers: list[float], key: tuple[int, int], shape: Shape) -> np.ndarray:
+    """Numbers of double precision, the same for every backend."""
+    import numpy as np  # noqa: PLC0415
+
+    generator = np.random.default_rng(key)
+    if kind == "uniform":
+        low, high = numbers
+        return np.asarray(generator.uniform(low, high, shape))
+    drawn = np.asarray(generator.standard_normal(shape))
+    if kind == "normal":
+        return drawn * numbers[0]
+    if kind == "truncated_normal":
+        while (beyond := np.abs(drawn) > 2).any():
+            drawn[beyond] = generator.standard_normal(int(beyond.sum()))
+        return drawn
+    assert kind == "orthogonal"
+    rows = drawn.reshape(shape[0], -1)
+    tall = rows if rows.shape[0] >= rows.shape[1] else rows.T
+    # With the signs of the diagonal every orthogonal matrix is as likely (Mezzadri 2007).
+    base, upper = np.linalg.qr(tall)
+    base = base * np.where(np.diag(upper) < 0, -1.0, 1.0)
+    return (base if tall is rows else base.T).reshape(shape)
+
+
+def _called(
+    backend: Backend, function: Any, name: str, key: tuple[int, int], shape: Shape
+) -> np.ndarray:
+    """What a function of the user's gives for a key of two words and a shape.
+
+    Errors: `UsageError` for another shape, or for what are no floats.
+    """
+    import numpy as np  # noqa: PLC0415
+
+    words = np.random.SeedSequence(key).generate_state(2, np.uint32)
+    given = function(words, shape)
+    values = backend.to_numpy(given) if backend.is_array(given) else np.asarray(given)
+    is_float = values.dtype.kind == "f" or values.dtype.name.startswith(("bfloat", "float"))
+    if tuple(values.shape) != shape or not is_float:
+        raise UsageError(
+            f"`init` of `{name}` gives another array than it is asked for"
+            f"\n  got: {values.dtype.name}{list(values.shape)}"
+            f"\n  expected: floats of the shape {list(shape)}"
+        )
+    return values

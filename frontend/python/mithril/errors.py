@@ -1,10 +1,16 @@
 """What Mithril raises. Every message says what is wrong, where, what was got and expected."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from . import _core
+
+MORE = "\n  more: mithril error "
+"""What stands before the code of an error, which ends its message."""
 
 __all__ = [
     "BackendError",
+    "IndexRangeError",
     "MithrilError",
     "ShapeError",
     "TerminalError",
@@ -22,12 +28,41 @@ def shown(value: object) -> str:
     return f"{type(value).__name__}{sizes}"
 
 
+def absent(module: str, name: str, names: Iterable[str]) -> Exception:
+    """The error of a module's `__getattr__` for a name that is not there, with what is near it.
+
+    For `from module import name` it is an `ImportError`: of an `AttributeError` Python would leave
+    the message out.
+    """
+    import dis  # noqa: PLC0415
+    import sys  # noqa: PLC0415
+
+    hint = _core.elsewhere(name) or _core.did_you_mean(name, list(names))
+    text = f"module `{module}` has no `{name}`" + (f": {hint}" if hint else "")
+    reader = sys._getframe(2)
+    reads = reader.f_code.co_code[reader.f_lasti]
+    return (ImportError if reads == dis.opmap["IMPORT_FROM"] else AttributeError)(text)
+
+
 class MithrilError(ValueError):
     """Anything a user can mend. All other errors of this package derive from it."""
+
+    @property
+    def code(self) -> str:
+        """The code of the kind of error, whose page `mithril error CODE` prints."""
+        return _core.error_code(super().__str__())
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return f"{text}{MORE}{self.code}" if text else text
 
 
 class ShapeError(MithrilError):
     """Shapes, ranks or dtypes that do not fit together, in a model or in the arrays given to it."""
+
+
+class IndexRangeError(MithrilError, IndexError):
+    """An integer that indexes an axis of an array and is out of its range."""
 
 
 class TerminalError(MithrilError, AttributeError):
@@ -49,6 +84,18 @@ def truth(given: object, keyword: str) -> bool:
     return bool(given)
 
 
+def unicode(text: str, keyword: str) -> str:
+    """A text that `keyword` was given. Errors: `UsageError` for half of a surrogate pair in it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"`{keyword}` has half of a surrogate pair in it\n  got: {text!r}"
+            "\n  expected: Unicode: halves come from bytes that were decoded by `surrogateescape`"
+        ) from error
+    return text
+
+
 def mapping(given: object, keyword: str, what: str) -> dict[str, Any]:
     """What a keyword that is a dict by name was given. Errors: `UsageError` for anything else."""
     if given is not None and not isinstance(given, Mapping):
@@ -59,4 +106,6 @@ def mapping(given: object, keyword: str, what: str) -> dict[str, Any]:
             f"`{keyword}` is a dict of {what}"
             f"\n  got: {shown(wrong)} for a name\n  expected: a string"
         )
+    for name in given or {}:
+        unicode(name, keyword)
     return dict(given or {})

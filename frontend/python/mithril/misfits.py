@@ -44,5 +44,5 @@ def raise_misfit(
         compiled({name: list(inputs[name].shape) for name in names})
     except MithrilError as error:
         # The shapes are those of a call.
-        what = str(error).replace(" during compilation", "", 1)
+        what = error.args[0].replace(" during compilation", "", 1)
         raise type(error)(what) from cause

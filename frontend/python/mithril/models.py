@@ -1,5 +1,4 @@
-"""The library of blocks, and what models are built with. Classes are made from the block table of
-the extension module when they are first asked for."""
+# Classes are made from the block table of the extension module when they are first asked for.
 
 from __future__ import annotations
 
@@ -10,17 +9,41 @@ from ._core import (
     Model,
     TrainModel,
     block_info,
+    block_listing,
     block_names,
-    did_you_mean,
 )
+from .errors import absent
+
+__doc__ = block_listing()
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import inspect
     import typing
 
+
+class _Names(list):
+    """The names that `import *` takes. `help` of the module asks which of them it is to describe in
+    full: none, since the listing above says where to look."""
+
+    def __contains__(self, name: object) -> bool:
+        return False
+
+
 __all__ = ["Block", "Connection", "IOKey", "Model", "TrainModel"]
 __all__.extend(block_names())
+__all__ = _Names(__all__)  # noqa: PLE0605
+
+
+class _BlockClass(type):
+    """The class of a block's class. `dir` of it, and so `help`, leaves out what every block has."""
+
+    def __dir__(cls) -> list[str]:
+        own = cls.__mro__[: cls.__mro__.index(Block)]
+        return sorted({name for base in own for name in vars(base) if name not in _PLUMBING})
+
+
+_PLUMBING = {"__dict__", "__doc__", "__module__", "__qualname__", "__signature__", "_entry"}
 
 
 class _Signature:
@@ -62,18 +85,15 @@ def _value(text: str) -> typing.Any:
 def __getattr__(name: str) -> typing.Any:
     info = block_info(name)
     if info is None:
-        near = did_you_mean(name, __all__)
-        hint = f": {near}" if near else ""
-        raise AttributeError(f"module `mithril.models` has no `{name}`{hint}")
-    terminals = f"{', '.join(info.inputs)} -> {', '.join(info.outputs)}"
+        raise absent("mithril.models", name, __all__)
     body = {
-        "__doc__": f"{info.doc}\n\nTerminals: {terminals}.",
+        "__doc__": info.help,
         "__module__": __name__,
         "__qualname__": name,
         "__signature__": _Signature(),
         "_entry": name,
     }
-    made = globals()[name] = type(name, (Block,), body)
+    made = globals()[name] = _BlockClass(name, (Block,), body)
     return made
 
 

@@ -1,7 +1,7 @@
 # Generated from the block table: `make bless` writes it anew.
 
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ._core import Block as Block
 from ._core import Connection as Connection
@@ -60,7 +60,6 @@ __all__ = [
     "Cast",
     "Clamp",
     "StopGradient",
-    "Dropout",
     "Add",
     "Subtract",
     "Multiply",
@@ -102,6 +101,7 @@ __all__ = [
     "All",
     "Cumsum",
     "Cumprod",
+    "LossMean",
     "Reshape",
     "Flatten",
     "Transpose",
@@ -155,6 +155,7 @@ __all__ = [
     "ElementWiseAffine",
     "Softmax",
     "LogSoftmax",
+    "Dropout",
     "ScaledDotProduct",
     "MultiHeadAttention",
     "RotaryEmbedding",
@@ -642,16 +643,6 @@ class StopGradient(Block):
         gradient: Block | None = None,
     ) -> None: ...
 
-class Dropout(Block):
-    """`input / (1 - rate)` where a draw says so, 0 with probability `rate`; `input` itself in inference (Srivastava et al. 2014)."""
-
-    def __init__(
-        self,
-        rate: float = 0.5,
-        *,
-        name: str | None = None,
-    ) -> None: ...
-
 class Add(Block):
     """The sum `left + right`."""
 
@@ -914,7 +905,7 @@ class Where(Block):
     ) -> None: ...
 
 class Sum(Block):
-    """The sum over `axes` (all where left out). Each step rounds to `acc`, the dtype of `input` or a wider one: by default to f32 for f16 and bf16, else to f64. Targets may add in another order, and where `acc` is left out in a dtype of their choice."""
+    """The sum over `axis` (all where left out). Each step rounds to `acc`, the dtype of `input` or a wider one: by default to f32 for f16 and bf16, else to f64. Targets may add in another order, and where `acc` is left out in a dtype of their choice."""
 
     def __init__(
         self,
@@ -926,7 +917,7 @@ class Sum(Block):
     ) -> None: ...
 
 class Mean(Block):
-    """The mean over `axes` (all where left out)."""
+    """The mean over `axis` (all where left out)."""
 
     def __init__(
         self,
@@ -938,7 +929,7 @@ class Mean(Block):
     ) -> None: ...
 
 class Max(Block):
-    """The greatest element over `axes` (all where left out); NaN where any is."""
+    """The greatest element over `axis` (all where left out); NaN where any is."""
 
     def __init__(
         self,
@@ -950,7 +941,7 @@ class Max(Block):
     ) -> None: ...
 
 class Min(Block):
-    """The least element over `axes` (all where left out); NaN where any is."""
+    """The least element over `axis` (all where left out); NaN where any is."""
 
     def __init__(
         self,
@@ -962,7 +953,7 @@ class Min(Block):
     ) -> None: ...
 
 class Prod(Block):
-    """The product over `axes` (all where left out)."""
+    """The product over `axis` (all where left out)."""
 
     def __init__(
         self,
@@ -974,7 +965,7 @@ class Prod(Block):
     ) -> None: ...
 
 class Variance(Block):
-    """The mean squared distance from the mean over `axes` (all where left out), divided by the count less `correction`."""
+    """The mean squared distance from the mean over `axis` (all where left out), divided by the count less `correction`."""
 
     def __init__(
         self,
@@ -1013,7 +1004,7 @@ class Norm(Block):
     ) -> None: ...
 
 class LogSumExp(Block):
-    """`log(sum(exp(input)))` over `axes` (all where left out), without overflow."""
+    """`log(sum(exp(input)))` over `axis` (all where left out), without overflow."""
 
     def __init__(
         self,
@@ -1049,7 +1040,7 @@ class ArgMin(Block):
     ) -> None: ...
 
 class Any(Block):
-    """Whether any element over `axes` (all where left out) holds."""
+    """Whether any element over `axis` (all where left out) holds."""
 
     def __init__(
         self,
@@ -1061,7 +1052,7 @@ class Any(Block):
     ) -> None: ...
 
 class All(Block):
-    """Whether every element over `axes` (all where left out) holds."""
+    """Whether every element over `axis` (all where left out) holds."""
 
     def __init__(
         self,
@@ -1089,6 +1080,18 @@ class Cumprod(Block):
     def __init__(
         self,
         axis: int,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
+    ) -> None: ...
+
+class LossMean(Block):
+    """The mean of a loss whose targets differ in weight: `sum(input) / sum(weights)` over `axis`, where `input` holds the losses times their weights, as `CrossEntropy` gives both. Where all weights are 0 the mean is 0, with gradients of 0. The output `weight` is 1 where any weight was not 0, for the mean of such means."""
+
+    def __init__(
+        self,
+        axis: int | Sequence[int] | None = None,
+        keepdim: bool = False,
         *,
         name: str | None = None,
         gradient: Block | None = None,
@@ -1163,7 +1166,7 @@ class Squeeze(Block):
     ) -> None: ...
 
 class ExpandDims(Block):
-    """Axes of size 1 inserted, at `axes` of the result."""
+    """Axes of size 1 inserted, at `axis` of the result."""
 
     def __init__(
         self,
@@ -1185,11 +1188,11 @@ class BroadcastTo(Block):
     ) -> None: ...
 
 class Concat(Block):
-    """The inputs one after another along `axis`."""
+    """The inputs one after another along `axis`; with `axis=None` all their elements, each input flattened before, as NumPy does."""
 
     def __init__(
         self,
-        axis: int = -1,
+        axis: int | None = -1,
         *,
         name: str | None = None,
     ) -> None: ...
@@ -1252,7 +1255,7 @@ class Repeat(Block):
     ) -> None: ...
 
 class Flip(Block):
-    """The elements of each of `axes` in reverse order."""
+    """The elements of each of `axis` in reverse order."""
 
     def __init__(
         self,
@@ -1445,11 +1448,11 @@ class Length(Block):
     ) -> None: ...
 
 class Arange(Block):
-    """The integers from `start` up to `stop` by `step`; `Arange(n)` counts from 0."""
+    """The integers from `start`, by default 0, up to `stop` by `step`; `Arange(n)` counts from 0 up to `n`."""
 
     def __init__(
         self,
-        start: int | Connection = 0,
+        start: int | Connection | None = None,
         stop: int | Connection | None = None,
         step: int = 1,
         dtype: object | None = None,
@@ -1543,7 +1546,7 @@ class OnesLike(Block):
     ) -> None: ...
 
 class Einsum(Block):
-    """The sum of products that `equation` says, as NumPy has it: `"bij,bjk->bik"`. Without `->` the result has the labels that occur once, in alphabetical order."""
+    """The sum of products that `equation` says, as NumPy has it: `"bij,bjk->bik"`. `...` stands for all axes without a label, which are broadcast: `"...ij,...jk->...ik"`; where the result has none, they are summed. Without `->` the result has the axes of `...`, then the labels that occur once, in alphabetical order."""
 
     def __init__(
         self,
@@ -1609,52 +1612,56 @@ class Categorical(Block):
     ) -> None: ...
 
 class Linear(Block):
-    """`input @ w + b` over the last axis of `input`; `w` is (in_features, dimension)."""
+    """`input @ w + b` over the last axis of `input`; `w` is (in_features, dimension). Both begin uniform within `1 / sqrt(in_features)`, as in `torch.nn.Linear`; `init` is for `w`."""
 
     def __init__(
         self,
         dimension: int,
         use_bias: bool = True,
+        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
     ) -> None: ...
 
 class Embedding(Block):
-    """The rows of `w`, which is (num_embeddings, dimension), at the indices `input`."""
+    """The rows of `w`, which is (num_embeddings, dimension), at the indices `input`. `w` begins standard normal, as in `torch.nn.Embedding`, or as `init` says, where its fan in is `dimension`."""
 
     def __init__(
         self,
         num_embeddings: int,
         dimension: int,
+        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
     ) -> None: ...
 
 class LayerNorm(Block):
-    """`(input - mean) / sqrt(variance + eps) * w + b` over the last axis (Ba et al. 2016, eq. 4)."""
+    """`(input - mean) / sqrt(variance + eps) * w + b` over the last axis (Ba et al. 2016, eq. 4). `w` begins with 1, or as `init` says, `b` with 0."""
 
     def __init__(
         self,
         eps: float = 1e-5,
         use_scale: bool = True,
         use_bias: bool = True,
+        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
     ) -> None: ...
 
 class RMSNorm(Block):
-    """`input / sqrt(mean(input^2) + eps) * w` over the last axis (Zhang & Sennrich 2019, eq. 4)."""
+    """`input / sqrt(mean(input^2) + eps) * w` over the last axis (Zhang & Sennrich 2019, eq. 4). `w` begins with 1, or as `init` says."""
 
     def __init__(
         self,
         eps: float = 1e-5,
         use_scale: bool = True,
+        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
     ) -> None: ...
 
 class BatchNorm1d(Block):
-    """`(input - mean) / sqrt(variance + eps) * w + b` of each channel of (batch, channels) or (batch, channels, length) (Ioffe & Szegedy 2015, alg. 1). Training takes the batch's moments and moves the running ones by `momentum`, the variance unbiased; inference takes the running ones."""
+    """`(input - mean) / sqrt(variance + eps) * w + b` of each channel of (batch, channels) or (batch, channels, length) (Ioffe & Szegedy 2015, alg. 1). Training takes the batch's moments and moves the running ones by `momentum`, the variance unbiased; inference takes the running ones. `w` begins with 1, or as `init` says, `b` and the running mean with 0, the running variance with 1."""
 
     def __init__(
         self,
@@ -1662,17 +1669,19 @@ class BatchNorm1d(Block):
         eps: float = 1e-5,
         use_scale: bool = True,
         use_bias: bool = True,
+        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
     ) -> None: ...
 
 class ElementWiseAffine(Block):
-    """`input * w + b` with one `w` and `b` for each place of the last axis."""
+    """`input * w + b` with one `w` and `b` for each place of the last axis. `w` begins with 1, or as `init` says, `b` with 0."""
 
     def __init__(
         self,
         use_scale: bool = True,
         use_bias: bool = True,
+        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
     ) -> None: ...
@@ -1699,8 +1708,18 @@ class LogSoftmax(Block):
         gradient: Block | None = None,
     ) -> None: ...
 
+class Dropout(Block):
+    """`input / (1 - rate)` where a draw says so, 0 with probability `rate`; `input` itself in inference (Srivastava et al. 2014)."""
+
+    def __init__(
+        self,
+        rate: float = 0.5,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
 class ScaledDotProduct(Block):
-    """`softmax(query keyᵀ scale + mask) value` over the last two axes (Vaswani et al. 2017, eq. 1); `scale` is 1/sqrt(last dim of the query) where left out. A bool `mask` says which keys are seen, a float one is added; `is_causal` hides later keys. With `grouped`, each head of key and value (axis -3) serves several of the query."""
+    """`softmax(query keyᵀ scale + mask) value` over the last two axes (Vaswani et al. 2017, eq. 1); `scale` is 1/sqrt(last dim of the query) where left out. The `mask` broadcasts to the scores, (…, queries, keys): a bool one is True where a query attends to a key, a float one is added to the scores. A query whose mask hides every key gives 0. `is_causal` hides later keys. With `grouped`, each head of key and value (axis -3) serves several of the query."""
 
     def __init__(
         self,
@@ -1713,7 +1732,7 @@ class ScaledDotProduct(Block):
     ) -> None: ...
 
 class MultiHeadAttention(Block):
-    """Attention in `heads` subspaces of (…, length, width) (Vaswani et al. 2017, sec. 3.2.2): of `input` to itself, or to `context` where that is connected. With `kv_heads`, several heads share keys and values (Ainslie et al. 2023)."""
+    """Attention in `heads` subspaces of (…, length, width) (Vaswani et al. 2017, sec. 3.2.2): of `input` to itself, or to `context` where that is connected. With `kv_heads`, several heads share keys and values (Ainslie et al. 2023). First values are those of `torch.nn.MultiheadAttention`: `w_query`, `w_key` and `w_value` begin Xavier uniform, as one matrix where they read the same width, `w_output` uniform within `1 / sqrt(width)`, biases with 0; `init` is for these matrices, each by itself. The `mask` has the axes (batch, heads, queries, keys), (batch, queries, keys), (queries, keys), (batch, keys) or (keys), where sizes of 1 broadcast: a bool one is True where a query attends to a key, a float one is added to the scores. A query whose mask hides every key gives 0. Where a mask of two axes may be both (queries, keys) and (batch, keys), it is refused."""
 
     def __init__(
         self,
@@ -1721,6 +1740,7 @@ class MultiHeadAttention(Block):
         kv_heads: int | None = None,
         is_causal: bool = False,
         use_bias: bool = True,
+        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
     ) -> None: ...
@@ -1748,12 +1768,13 @@ class PositionalEncoding(Block):
     ) -> None: ...
 
 class Layer(Block):
-    """A `Linear` of `dimension`, then `activation`."""
+    """A `Linear` of `dimension`, then `activation`. `init` is that of the `Linear`."""
 
     def __init__(
         self,
         activation: Block,
         dimension: int,
+        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
         checkpoint: bool = False,
@@ -1761,13 +1782,14 @@ class Layer(Block):
     ) -> None: ...
 
 class MLP(Block):
-    """A `Linear` of each of `dimensions`, each followed by its activation; None is no activation."""
+    """A `Linear` of each of `dimensions`, each followed by its activation; None is no activation. `init` is that of each `Linear`."""
 
     def __init__(
         self,
         activations: Sequence[Block | None],
         dimensions: int | Sequence[int],
         use_bias: bool = True,
+        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
         *,
         name: str | None = None,
         checkpoint: bool = False,
@@ -1861,7 +1883,7 @@ class QuantileLoss(Block):
     ) -> None: ...
 
 class CrossEntropy(Block):
-    """`-log p(target)`, the classes being along `axis` of `input`, the last one where left out; torch's place for them is `axis=1`. An integer `target` has the shape of `input` without that axis; a float one has its shape and says how probable each class is. `weights` has one number for each class. With `label_smoothing` a part of each target is spread evenly (Szegedy et al. 2016). The loss of a target that is `ignore_index` is 0. With `robust` the logarithm of a probability of 0 stays finite."""
+    """`-log p(target)`, the classes being along `axis` of `input`, the last one where left out; torch's place for them is `axis=1`. An integer `target` has the shape of `input` without that axis; a float one has its shape and says how probable each class is. `weights` has one number for each class. With `label_smoothing` a part of each target is spread evenly (Szegedy et al. 2016). The loss of a target that is `ignore_index` is 0. With `robust` the logarithm of a probability of 0 stays finite. With `weights` or `ignore_index` the second output `weight` says how much each target counts: the weight of its class, 0 where it is ignored, 1 for probabilities. The mean that torch takes is `sum(output) / sum(weight)`: `TrainModel` takes it where a reduce step is `Mean`, and `LossMean` anywhere; a plain `Mean` divides by the number of all targets."""
 
     def __init__(
         self,
@@ -1877,7 +1899,7 @@ class CrossEntropy(Block):
     ) -> None: ...
 
 class BinaryCrossEntropy(Block):
-    """`-(pos_weight target log p + (1 - target) log(1 - p))`, where `input` is p, or with logits `p = sigmoid(input)`, computed by softplus without overflow. With `robust` the logarithm of a probability of 0 stays finite."""
+    """`-(pos_weight target log p + (1 - target) log(1 - p))`, where `input` is p, or with logits `p = sigmoid(input)`, computed by softplus without overflow. With `robust` the logarithm of a probability of 0 stays finite. A mean divides by the number of all targets, as torch's does, whatever `pos_weight` is."""
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from . import _core
     from .backends.base import Backend
 
-__all__ = ["reported"]
+__all__ = ["listed", "reported"]
 
 NAMED = 12
 """How many names a report has of each kind."""
@@ -25,7 +25,7 @@ def reported(
     """Lines on the program: its names by what they are, the seconds of each stage, what native code
     has to say, and the file of the source."""
     lines = [f"{program.name}: {backend!r}"]
-    lines += [f"  {what}: {_first(own)}" for what, own in names.items() if own]
+    lines += [f"  {what}: {listed(own)}" for what, own in names.items() if own]
     lines += [f"  {stage}: {1000 * t:.2f} ms" for stage, t in program.timings]
     lines += [f"  {line}" for line in native]
     if path is not None:
@@ -33,7 +33,8 @@ def reported(
     return "\n".join(lines)
 
 
-def _first(names: Sequence[str]) -> str:
-    """The names, of many the first ones and how many there are."""
+def listed(names: Sequence[str], quote: str = "") -> str:
+    """The names, of many the first ones and how many more there are."""
     shown, rest = names[:NAMED], len(names) - NAMED
-    return ", ".join(shown) + (f" and {rest:,} more" if rest > 0 else "")
+    text = ", ".join(f"{quote}{name}{quote}" for name in shown)
+    return text + (f" and {rest:,} more" if rest > 0 else "")

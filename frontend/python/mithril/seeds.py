@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._core import did_you_mean
 from .errors import ShapeError, TerminalError, UsageError
+from .reports import listed
 
 if TYPE_CHECKING:
     from .backends.base import Backend
@@ -112,7 +113,7 @@ class Seeds:
             return "final_cost"
         raise TerminalError(
             "Terminal not found: `output_gradients=True` differentiates `final_cost`"
-            f"\n  got: a model with the outputs {listed(self._shown)}"
+            f"\n  got: a model with the outputs {listed(self._shown, '`')}"
             "\n  hint: `TrainModel` makes it, or give the gradients of the outputs"
         )
 
@@ -121,7 +122,7 @@ class Seeds:
             return self._shown[0]
         raise UsageError(
             "one array of output gradients goes with one output"
-            f"\n  got: a model with the outputs {listed(self._shown)}"
+            f"\n  got: a model with the outputs {listed(self._shown, '`')}"
             "\n  expected: a dict by output"
         )
 
@@ -131,10 +132,6 @@ class Seeds:
                 near = did_you_mean(str(name), list(self._shown))
                 raise TerminalError(
                     f"Terminal not found: the model has no output `{name}`"
-                    f"\n  expected: {listed(self._shown)}" + (f"\n  hint: {near}" if near else "")
+                    f"\n  expected: {listed(self._shown, '`')}"
+                    + (f"\n  hint: {near}" if near else "")
                 )
-
-
-def listed(names: Sequence[str]) -> str:
-    """Names for messages."""
-    return ", ".join(f"`{name}`" for name in names)

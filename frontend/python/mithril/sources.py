@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from . import _core
-from .errors import BackendError, UsageError, shown
+from .errors import UsageError, shown, unicode
 
 __all__ = ["executed", "namespace", "path_text", "write_constants", "write_source"]
 
@@ -27,7 +27,7 @@ def path_text(path: str | os.PathLike[str], keyword: str) -> str:
         raise UsageError(
             f"`{keyword}` is a path\n  got: {shown(path)}\n  expected: a string or a `pathlib.Path`"
         )
-    return text
+    return unicode(text, keyword)
 
 
 def executed(source: str, name: str, file: str | None = None) -> dict[str, Any]:
@@ -61,13 +61,8 @@ def namespace(program: _core.Program, file_path: str | None) -> dict[str, Any]:
 def write_source(file_path: str, source: str) -> Path:
     """Writes generated source to a file.
 
-    Errors: `BackendError` where there is no source yet; `UsageError` where it cannot be written.
+    Errors: `UsageError` where it cannot be written.
     """
-    if not source:
-        raise BackendError(
-            f"`file_path` takes shapes that are known\n  got: {file_path!r} without `shapes=`"
-            "\n  hint: give `shapes=`, with names or None for dims that vary"
-        )
     path = Path(file_path)
     try:
         path.write_text(source, encoding="utf-8")

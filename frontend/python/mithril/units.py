@@ -7,9 +7,19 @@ from operator import index
 from . import _core
 from .errors import UsageError, shown
 
-__all__ = ["bytes_of"]
+__all__ = ["bytes_of", "bytes_text"]
 
 MOST = 2**63 - 1
+
+
+def bytes_text(amount: int) -> str:
+    """`1.5 GiB`, as messages write it."""
+    value = float(amount)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.3g} {unit}"
+        value /= 1024
+    return f"{value:.3g} TiB" if value < 1000 else f"{value:.0f} TiB"
 
 
 def bytes_of(amount: str | int, keyword: str) -> int:

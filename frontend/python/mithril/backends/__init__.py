@@ -27,7 +27,9 @@ _MODULES = {
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
-        raise AttributeError(f"module `mithril.backends` has no `{name}`")
+        from ..errors import absent  # noqa: PLC0415
+
+        raise absent("mithril.backends", name, __all__)
     from importlib import import_module  # noqa: PLC0415
 
     found = getattr(import_module(f".{_MODULES[name]}", __name__), name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from operator import index
@@ -10,11 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from .._core import DType
 from ..errors import BackendError, UsageError, shown
+from ..room import host_memory
 from .dtypes import numpy_dtype, samples
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+    from typing_extensions import Self
 
     from .._core import Program
 
@@ -119,6 +122,11 @@ def sizes(shape: Sequence[Any]) -> tuple[int, ...]:
     return found
 
 
+def _constructed(of: type[Backend], args: tuple[Any, ...], options: dict[str, Any]) -> Backend:
+    """A backend from a pickle."""
+    return of(*args, **options)
+
+
 class Backend(ABC):
     """Where a compiled model runs: a framework, a dtype and a device.
 
@@ -128,6 +136,9 @@ class Backend(ABC):
     `dtype` is the floating type of the models compiled for it and of the arrays it makes: a name
     such as `ml.float32` or `"float32"`, or the dtype of a framework. `precision=16|32|64` means the
     float of that width.
+
+    Backends are equal if their classes, dtypes, devices and options are. They are copied and
+    pickled with their random numbers.
     """
 
     kind: ClassVar[str]
@@ -140,6 +151,16 @@ class Backend(ABC):
     extension: ClassVar[str | None] = ".py"
     """What files of generated source end in; None: there are none."""
     dtypes: ClassVar[tuple[str, ...]] = ("float64", "float32", "float16", "bfloat16")
+
+    _given: tuple[tuple[object, ...], dict[str, object]]
+    _seed: int | None
+    _generator: np.random.Generator | None
+
+    def __new__(cls, *args: object, **options: object) -> Self:
+        backend = super().__new__(cls)
+        # A pickle has these, not the modules and functions that the backend holds.
+        backend._given = (args, options)
+        return backend
 
     def __init__(
         self,
@@ -228,6 +249,32 @@ class Backend(ABC):
         where = f", device={str(self.device)!r}" if self.device is not None else ""
         return f"{type(self).__name__}(dtype={self.dtype.name}{where})"
 
+    # Equality, copies and pickles: by what the constructor was given.
+
+    def _identity(self) -> tuple[object, ...]:
+        args, options = self._given
+        bound = inspect.signature(type(self).__init__).bind(self, *args, **options)
+        bound.apply_defaults()
+        said = ("self", "dtype", "precision", "device", "unknown")
+        rest = {name: value for name, value in bound.arguments.items() if name not in said}
+        return (type(self), self.dtype.name, str(self.device), rest)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it is a backend of the same class, dtype, device and options."""
+        if not isinstance(other, Backend):
+            return NotImplemented
+        return self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity()[:3])
+
+    def __reduce__(self) -> tuple[object, ...]:
+        args, options = self._given
+        return (_constructed, (type(self), args, options), (self._seed, self._generator))
+
+    def __setstate__(self, state: tuple[int | None, np.random.Generator | None]) -> None:
+        self._seed, self._generator = state
+
     # The table of functions: looked up once, then an attribute of the object.
 
     @abstractmethod
@@ -264,6 +311,10 @@ class Backend(ABC):
     @abstractmethod
     def is_array(self, value: object) -> bool:
         """Whether it is an array of the framework's own."""
+
+    def as_param(self, array: Array) -> Array:
+        """An array of the framework as `randomize_params` gives params."""
+        return array
 
     def cast(self, array: Array, dtype: object) -> Array:
         """The elements in another dtype."""
@@ -386,7 +437,7 @@ class Backend(ABC):
         The same seed gives the same arrays and the same initial params on every backend.
         """
         self._seed = seed
-        self._generator: np.random.Generator | None = None
+        self._generator = None
 
     @property
     def generator(self) -> np.random.Generator:
@@ -421,17 +472,13 @@ class Backend(ABC):
 
         return self.from_numpy(self.generator.integers(2**32, size=2, dtype=np.uint32))
 
-    def initial(
-        self, kind: str, value: float, shape: tuple[int, ...], dtype: DType, seed: tuple[int, ...]
-    ) -> Array:
-        """An array of one value (`kind` is `"constant"`), or drawn around zero with a standard
-        deviation (`"normal"`)."""
+    def initial(self, values: float | np.ndarray, shape: tuple[int, ...], dtype: DType) -> Array:
+        """A new array of one number, or of those of an array of NumPy."""
         import numpy as np  # noqa: PLC0415
 
-        if kind == "constant":
-            return self.full(shape, value, dtype)
-        drawn = np.random.default_rng(seed).standard_normal(shape) * value
-        return self.from_numpy(np.asarray(drawn).astype(numpy_dtype(dtype)))
+        if isinstance(values, float):
+            return self.full(shape, values, dtype)
+        return self.from_numpy(np.array(values, numpy_dtype(dtype)))
 
     # Running.
 
@@ -452,6 +499,10 @@ class Backend(ABC):
     @abstractmethod
     def runner(self, program: Program, namespace: Namespace, *, jit: bool) -> Any:
         """How the functions of a program are called; `namespace` runs the generated source."""
+
+    def memory(self) -> int | None:
+        """The bytes of memory that the device has; None where that is not known."""
+        return host_memory()
 
     def lacks_memory(self, error: Exception) -> bool:
         """Whether it is how the framework says that there is not enough memory."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .._core import did_you_mean
-from ..errors import UsageError, truth
+from .._core import did_you_mean, processor
+from ..errors import UsageError, shown, truth
 from .numpy import NumpyArrays
 
 if TYPE_CHECKING:
@@ -61,6 +61,11 @@ class CpuBackend(NativeArrays):
     code that is made in an instant, until LLVM has compiled the same kernels behind the calls. The
     results depend on neither.
 
+    `cpu` is the processor that code is made for: `"native"`, which is this machine's, or a level of
+    x86-64 that this machine has, such as `"x86-64-v3"`. Left out, it is what the environment's
+    `MITHRIL_CPU` says, or `"native"`. Other levels add in other orders, so results may differ in
+    their last digits.
+
     `donate` lets a call write the next state over the arrays of the state that it is given, which
     hold the state before no more; those that are read-only stay as they are. Params are never
     written: a call gives gradients, and what becomes of them is the caller's.
@@ -78,11 +83,13 @@ class CpuBackend(NativeArrays):
         device: str | None = None,
         threads: int | None = None,
         tier: str = "llvm",
+        cpu: str | None = None,
         donate: bool = False,
         **unknown: object,
     ) -> None:
         """Errors: as for every backend; `UsageError` for a number of threads there cannot be,
-        or a tier that there is not."""
+        or a tier or a processor that there is not; `BackendError` for a processor with features
+        that this machine lacks."""
         super().__init__(dtype, precision=precision, device=device, **unknown)
         whole = isinstance(threads, int) and not isinstance(threads, bool)
         if threads is not None and not (whole and 0 < threads <= MOST_THREADS):
@@ -96,15 +103,25 @@ class CpuBackend(NativeArrays):
                 f"`tier` is what the first calls run\n  got: {tier!r}"
                 "\n  expected: 'llvm' or 'auto'" + (f"\n  hint: {near}" if near else "")
             )
+        if cpu is not None and not isinstance(cpu, str):
+            raise UsageError(
+                f"`cpu` is the processor that code is made for\n  got: {shown(cpu)}"
+                '\n  expected: "native", "x86-64-v3" or another level'
+            )
         self.threads = threads
         self.tier = tier
+        self.cpu = processor(cpu)
         self.donate = truth(donate, "donate")
 
     def _options(self) -> tuple[str, ...]:
-        return ("threads", "tier", "donate")
+        return ("threads", "tier", "cpu", "donate")
 
     def compile_options(self) -> dict[str, Any]:
-        return {"tier": self.tier}
+        return {"tier": self.tier, "cpu": self.cpu}
+
+    def __repr__(self) -> str:
+        cpu = "" if self.cpu == "native" else f", cpu={self.cpu!r}"
+        return f"CpuBackend(dtype={self.dtype.name}{cpu})"
 
     def runner(self, program: Program, namespace: object, *, jit: bool) -> CpuRunner:
         native = program.native(self.samples, self.threads or 0)

@@ -68,6 +68,10 @@ class JaxBackend(Backend):
     def is_array(self, value: object) -> bool:
         return isinstance(value, self.framework.Array)
 
+    def memory(self) -> int | None:
+        device = self.device or self.framework.devices()[0]
+        return super().memory() if device.platform == "cpu" else None
+
     def lacks_memory(self, error: Exception) -> bool:
         return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
 

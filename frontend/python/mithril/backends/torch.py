@@ -147,6 +147,11 @@ class TorchBackend(Backend):
     def is_array(self, value: object) -> bool:
         return isinstance(value, self.framework.Tensor)
 
+    def memory(self) -> int | None:
+        if self.device.type == "cuda":
+            return int(self.framework.cuda.get_device_properties(self.device).total_memory)
+        return super().memory() if self.device.type == "cpu" else None
+
     def lacks_memory(self, error: Exception) -> bool:
         short = isinstance(error, (MemoryError, self.framework.OutOfMemoryError))
         return short or "can't allocate memory" in str(error)
@@ -187,7 +192,11 @@ class TorchBackend(Backend):
             self.framework.cuda.empty_cache()
 
     def initial(self, *drawing: Any) -> torch.Tensor:
-        return super().initial(*drawing).requires_grad_(self.requires_grad)  # type: ignore[no-any-return]
+        return self.as_param(super().initial(*drawing))
+
+    def as_param(self, array: torch.Tensor) -> torch.Tensor:
+        learned = self.requires_grad and array.is_floating_point()
+        return array.requires_grad_() if learned else array
 
     def runner(
         self, program: Program, namespace: Namespace, *, jit: bool

@@ -1,0 +1,36 @@
+"""From the options of a training model to those of its inference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from .errors import mapping
+
+if TYPE_CHECKING:
+    from . import _core
+
+__all__ = ["inference_options"]
+
+Options = dict[str, Any]
+
+
+def inference_options(
+    model: _core.Snapshot, options: Options, shapes: Mapping[str, Any] | None
+) -> Options:
+    """The options for the model without its losses, whose terminals are left out of them. `shapes`
+    replaces those of the same inputs."""
+    block = model.plain.block
+    inputs, outputs = set(block.inputs), set(block.outputs)
+    own: Options = {**options, "inference": True, "differentiate": None, "memory_budget": None}
+    for keyword in ("shapes", "dtypes", "constant_keys"):
+        own[keyword] = {name: value for name, value in options[keyword].items() if name in inputs}
+    for keyword in ("trainable_keys", "data_keys"):
+        own[keyword] = [name for name in options[keyword] if name in inputs]
+    own["shapes"] |= mapping(shapes, "shapes", "shapes by name")
+    discarded = [name for name in options["discard_keys"] if name in outputs]
+    # Training may leave out all that inference is for.
+    own["discard_keys"] = [] if outputs.issubset(discarded) else discarded
+    inside = set(model.plain.names)
+    own["keep"] = [path for path in options["keep"] if path.partition(".")[0] in inside]
+    return own

@@ -1,0 +1,239 @@
+"""The programs of a model: one, or one for each set of ranks and masks that its calls have."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from . import _core
+from .arguments import Arguments
+from .errors import MithrilError
+from .sources import namespace
+
+if TYPE_CHECKING:
+    from .backends.base import Backend
+
+__all__ = ["Variant", "Variants"]
+
+Arrays = dict[str, Any]
+Shapes = dict[str, "list[int | None]"]
+Call = tuple[Arrays, Arrays, Arrays | None]
+
+
+class Variant:
+    """A program as it is called. One that is open has no code: `forward` answers None."""
+
+    __slots__ = ("arguments", "check", "forward", "joint", "outputs", "program", "runner")
+
+    def __init__(
+        self, backend: Backend, program: _core.Program, *, jit: bool, file_path: str | None = None
+    ) -> None:
+        self.program = program
+        self.arguments = Arguments(backend, program)
+        self.outputs = {r.name: r.dtype.name for r in program.results if r.state is None}
+        self.runner: Any = None
+        self.forward: Callable[..., Any] = _no_code
+        self.joint: Callable[..., Any] | None = None
+        self.check: Callable[..., bool] | None = None
+        if program.is_open:
+            return
+        own = partial(namespace, program, file_path)
+        self.runner = backend.runner(program, own, jit=jit)
+        self.forward = self.runner.forward
+        self.joint = getattr(self.runner, "joint", None)
+        # Native code checks what it is given.
+        if backend.writes:
+            checker = self.arguments.checker
+            # Another variant may take what this one does not.
+            self.check = checker.fits if program.one_of_several else checker.check
+
+    def fits(
+        self, params: Arrays, inputs: Arrays, state: Arrays | None, output_gradients: Any
+    ) -> bool:
+        """Whether all are arrays of the framework, and as the program takes them."""
+        if self.check is None or type(output_gradients) is not dict:
+            return False
+        try:
+            return self.check(params, inputs, state, output_gradients)
+        except MithrilError:
+            return False  # what is said of it depends on what can be converted
+
+    def outputs_of(
+        self, params: Arrays, inputs: Arrays, state: Arrays | None
+    ) -> tuple[Arrays, Arrays | None]:
+        """The outputs, and the next state where there is one."""
+        if state is None:
+            return self.forward(params, inputs), None
+        outputs, following = self.forward(params, inputs, state)
+        return outputs, following
+
+
+def _no_code(*args: object) -> None:
+    return None
+
+
+class Variants:
+    """The variants of an open program. Each is made at the first call that needs it."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        root: _core.Program,
+        compiled: Callable[[], _core.Program],
+        made: Callable[[_core.Program], Variant],
+    ) -> None:
+        """`compiled` compiles the open program `root` anew, `made` makes a variant of a program."""
+        self._backend = backend
+        self._root = root
+        self._compiled = compiled
+        self._made = made
+        # By what was given to the root.
+        self._called: dict[tuple[Any, ...], _core.Program] = {}
+        self._kept: tuple[Variant, ...] = ()
+        self._lock = threading.Lock()
+        _all.add(self)
+
+    def renew_lock(self) -> None:
+        """For the child of a fork: the thread that held the lock is not there."""
+        self._lock = threading.Lock()
+
+    def variant(self, params: Arrays, inputs: Arrays, state: Arrays | None) -> Variant:
+        """The variant for these arrays. Params without values take theirs.
+
+        Errors: arrays that no variant takes; those of compiling for their ranks.
+        """
+        found = self._find(params, inputs, state)
+        if found is None:
+            with self._lock:
+                # Another thread may have made it meanwhile.
+                found = self._find(params, inputs, state) or self._make(params, inputs, state)
+        return found
+
+    def shapes(self, params: Arrays, inputs: Arrays) -> dict[str, list[int]]:
+        """The shapes of params and states that these arrays leave no choice for."""
+        with self._lock:
+            program = self._root
+            needed = [*program.needs_ranks, *program.needs_dtypes]
+            if all(name in inputs or name in params for name in needed):
+                program = self._fitting((params, inputs, None))[0]
+            return self._checker(program).shapes(params, inputs)
+
+    def _find(self, params: Arrays, inputs: Arrays, state: Arrays | None) -> Variant | None:
+        admitted = (v for v in self._kept if v.arguments.checker.admits(params, inputs, state))
+        return next(admitted, None)
+
+    def _make(self, params: Arrays, inputs: Arrays, state: Arrays | None) -> Variant:
+        self._checker(self._root).admits(params, inputs, state)  # raises for what is no dict
+        program, told = self._fitting((params, inputs, state))
+        arguments = Arguments(self._backend, program)
+        params, inputs, state = arguments.ready(params, inputs, state)
+        sizes: dict[str, list[int]] = {}
+        if program.is_open:
+            sizes = arguments.checker.shapes(params, inputs, state)
+            program = program.with_sizes(sizes)
+        variant = self._made(program)
+        told += [f"{param} of {own}" for param, own in sizes.items()]
+        _log(program.name, told, anew=bool(self._kept))
+        self._kept = (variant, *self._kept)
+        return variant
+
+    def _checker(self, program: _core.Program) -> _core.Checker:
+        return program.checker(self._backend.samples)
+
+    def _fitting(self, arrays: Call) -> tuple[_core.Program, list[str]]:
+        """The program for the ranks and dtypes of these arrays, and what it was compiled for.
+
+        Where they do not fit it because they broadcast, that for their sizes of 1; where ranks do
+        not tell the axes of a mask, that for which all sizes tell them.
+        """
+        wrong: MithrilError | None = None
+        first = None
+        for ones, sized in ((False, False), (True, False), (False, True)):
+            try:
+                found = self._for_call(arrays, ones=ones, sized=sized)
+            except MithrilError as error:
+                wrong = wrong or error
+                continue
+            if self._checker(found[0]).admits(*arrays):
+                return found
+            first = first or found
+        if first is None:
+            assert wrong is not None
+            raise wrong
+        return first
+
+    def _for_call(
+        self, arrays: Call, *, ones: bool, sized: bool
+    ) -> tuple[_core.Program, list[str]]:
+        program = self._root
+        inputs = arrays[1]
+        # What the root was given, what the log says of it.
+        key: list[Any] = []
+        told: list[str] = []
+        sizes = {n: [*v.shape] for n, v in inputs.items() if hasattr(v, "shape")} if sized else {}
+        while program.needs_ranks or program.needs_dtypes:
+            ranks, masks = program.needs_ranks, program.needs_dtypes
+            shapes = {name: self._sizes(name, program, arrays) for name in ranks}
+            own: Shapes = {
+                name: [1 if ones and size == 1 else None for size in shape]
+                for name, shape in shapes.items()
+            }
+            dtypes = {name: self._dtype(name, program, arrays) for name in masks}
+            key += sorted((name, *shape) for name, shape in own.items())
+            key += sorted((name, dtype.name) for name, dtype in dtypes.items())
+            key += sorted((name, *shape) for name, shape in sizes.items())
+            told += [_rank(*item) for item in own.items()]
+            told += [f"{name} of {dtype.name}" for name, dtype in dtypes.items()]
+            place = tuple(key)
+            if place not in self._called:
+                self._called[place] = program.for_call(own, dtypes, sizes)
+            program = self._called[place]
+        if program.widens and not self._backend.wide:
+            self._backend.widen()
+            self._root = self._compiled()
+            self._called.clear()
+            return self._for_call(arrays, ones=ones, sized=sized)
+        return program, told
+
+    def _array(self, name: str, program: _core.Program, arrays: Call) -> Any:
+        """An array of a call. Errors: as the check of calls says them."""
+        given = next((dict_[name] for dict_ in arrays if dict_ and name in dict_), None)
+        if not (hasattr(given, "shape") and hasattr(given, "dtype")):
+            self._checker(program).insist(*arrays)
+            raise MithrilError(f"`{name}` has no shape\n  got: {type(given).__name__}")
+        return given
+
+    def _sizes(self, name: str, program: _core.Program, arrays: Call) -> tuple[int, ...]:
+        return tuple(self._array(name, program, arrays).shape)
+
+    def _dtype(self, name: str, program: _core.Program, arrays: Call) -> _core.DType:
+        return _core.DType(self._array(name, program, arrays).dtype)
+
+
+def _rank(terminal: str, shape: list[int | None]) -> str:
+    spread = " and ".join(str(axis) for axis, size in enumerate(shape) if size == 1)
+    along = f", broadcast along {spread}" if spread else ""
+    return f"{terminal} of rank {len(shape)}{along}"
+
+
+def _log(name: str, told: list[str], *, anew: bool) -> None:
+    """Tells Python's log of code that is made at a call."""
+    other = " other ranks, dtypes of masks or sizes of params, too:" if anew else ""
+    logging.getLogger("mithril").info("%s: compiled for%s %s", name, other, ", ".join(told))
+
+
+_all: WeakSet[Variants] = WeakSet()
+
+
+def _renew_locks() -> None:
+    for variants in _all:
+        variants.renew_lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)
