@@ -10,10 +10,13 @@ LISTS = $(notdir $(basename $(wildcard $(patsubst %,tools/requirements/%.txt,$(s
 # The crate that is built with LLVM, where there is none.
 WITHOUT = $$(test -x /usr/lib/llvm-22/bin/llvm-config || echo --exclude mithril-native)
 
-.PHONY: help build demo test fuzz bless lint wheel clean
+# How many tests of Python run at one time.
+PYTEST = -n auto --maxprocesses 4 --dist worksteal
+
+.PHONY: help build demo test test-all fuzz bless lint wheel clean
 
 help: ## Print this list.
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 10
 
 build: ## Build the package and the commands into .venv/.
 	@tools/setup.sh $(sort numpy llvm $(LISTS))
@@ -22,15 +25,19 @@ build: ## Build the package and the commands into .venv/.
 demo: build ## Train a classifier of handwritten digits; BACKENDS=numpy,torch,jax installs those named.
 	@.venv/bin/python tools/demo/digits.py $(if $(BACKENDS),--backends $(BACKENDS))
 
-test: ## Run every test: cargo, lit, pytest. Installs torch and JAX.
+test: ## Run every test: cargo, lit, pytest; at lower levels of processor a sample. Installs torch and JAX.
 	@tools/setup.sh numpy llvm torch jax test
 	@tools/install.sh
 	cargo test --release --workspace $(WITHOUT)
 	.venv/bin/lit -sv tests/lit
-	.venv/bin/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+	.venv/bin/python -m pytest $(PYTEST)
+	@tools/levels.sh $(PYTEST)
 
-fuzz: ## Compile 2000 random models for all backends and compare; SEED is the first one. Keeps those that differ.
-	.venv/bin/python tests/python/fuzz.py 2000 --first $(or $(SEED),$(shell date +%s)) \
+test-all: export MITHRIL_TESTS = all
+test-all: test ## Run every test at every level of processor that this machine has.
+
+fuzz: ## Compile 2000 random models for all backends and compare; SEED is the first one, FUZZ more options. Keeps those that differ.
+	.venv/bin/python tests/python/fuzz.py 2000 --first $(or $(SEED),$(shell date +%s)) $(FUZZ) \
 		--keep tests/python/records/fuzz.txt
 
 bless: ## Accept what the snapshot tests see now, type stubs included.

@@ -86,6 +86,31 @@ has_clang() {
     command -v clang >/dev/null || [ -x /usr/lib/llvm-22/bin/clang ]
 }
 
+# The newest GCC that Debian's archive has, beside the one that is cc.
+install_newer_gcc() {
+    at_least "$(cc -dumpversion 2>/dev/null || echo 0)" 13 && return
+    for version in 16 15 14 13; do
+        ! command -v "gcc-$version" >/dev/null || return 0
+    done
+    for version in 16 15 14 13; do
+        if apt-cache show "gcc-$version" >/dev/null 2>&1; then
+            (apt "gcc-$version") || say "going on without gcc-$version"
+            return 0
+        fi
+    done
+    say "no GCC newer than $(cc -dumpversion) can be installed here: C is not tested by one"
+}
+
+# A compiler for arm64, and what runs its programs.
+has_arm64() {
+    command -v aarch64-linux-gnu-gcc >/dev/null && command -v qemu-aarch64 >/dev/null
+}
+
+install_arm64() {
+    has_arm64 || (apt gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user) || true
+    has_arm64 || say "going on without arm64: C is not tested for it"
+}
+
 # Whether a Python runs and has a module.
 runs() {
     "$1" -c "import $2" 2>/dev/null
@@ -135,5 +160,5 @@ check_cargo
 case " $* " in *" torch test "* | *" torch "*" test "*) command -v c++ >/dev/null || apt g++ ;; esac
 case " $* " in *" llvm "*) install_llvm ;; esac
 # C is tested with it, too.
-case " $* " in *" test "*) has_clang || (apt clang-22 libclang-rt-22-dev) || say "going on without clang" ;; esac
+case " $* " in *" test "*) has_clang || (apt clang-22 libclang-rt-22-dev) || say "going on without clang"; install_newer_gcc; install_arm64 ;; esac
 install_lists $(printf '%s\n' "$@" | grep -vx llvm)

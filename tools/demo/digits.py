@@ -38,6 +38,8 @@ BACKENDS = {
 }
 # What each leaves behind: source, or a listing of what native code launches.
 SUFFIXES = {"cpu": ".txt", "c": ".c"}
+# Columns where standard output is no terminal: no table or line has more.
+WIDE = 1000
 BATCH = 64
 RATE = 0.3
 TOLERANCE = 1e-5
@@ -154,8 +156,9 @@ def chosen(text: str | None, console: Console) -> list[str]:
         except ml.BackendError as error:
             if text is not None:
                 sys.exit(str(error))
-            hint = str(error).splitlines()[-1].strip()
-            console.print(f"[dim]{name} is left out: {hint}, or make demo BACKENDS={name}[/dim]")
+            hints = [line.strip() for line in str(error).splitlines() if "hint: " in line]
+            told = ", or ".join([*hints, f"make demo BACKENDS={name}"])
+            console.print(f"[dim]{name} is left out: {told}[/dim]")
     return usable if text is None or "numpy" in usable else ["numpy", *usable]
 
 
@@ -198,7 +201,8 @@ def main() -> int:
     parser.add_argument("--backends", help="names behind commas; what is installed, if left out")
     parser.add_argument("--steps", type=int, default=800, help="training steps (800)")
     options = parser.parse_args()
-    console = Console()
+    # A file or a pipe has no columns: tables are as wide as they are.
+    console = Console(width=None if sys.stdout.isatty() else WIDE)
     names = chosen(options.backends, console)
     data = digits()
     OUT.mkdir(exist_ok=True)

@@ -2,9 +2,11 @@
 
 use std::str::FromStr;
 
-use mithril::native::{Host, Native, Planning, Stage, Tier};
+use mithril::native::host::{self, Host};
+use mithril::native::{Native, Planning, Stage, Tier};
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::graph::Module;
+use mithril_passes::indexed::indexed;
 use mithril_passes::legalize::Legalize;
 use mithril_passes::pipeline::{self, Pipeline};
 use mithril_passes::target;
@@ -64,22 +66,19 @@ impl Emit {
         }
     }
 
-    /// The bytes for a module. `cpu` is a level of x86-64; this machine's processor where left out.
+    /// The bytes for a module. `cpu` is a level of x86-64; without it, what MITHRIL_CPU
+    /// says, or this machine's processor.
     /// Errors: what the target does not take; those of the native library.
     pub fn emit(self, module: &Module, cpu: Option<&str>) -> Result<Vec<u8>> {
         let native = || {
-            Native::of(
-                module,
-                &Host::parse(cpu.unwrap_or("native"))?,
-                Tier::Llvm,
-                Planning::default(),
-            )
+            let host = cpu.map_or_else(|| host::chosen(None), Host::parse)?;
+            Native::of(module, &host, Tier::Llvm, Planning::default())
         };
         match self {
             Emit::Source(framework) => source(module, framework),
             Emit::C => {
                 let name = module.entry().map_or("model", |entry| &entry.name);
-                let native = Native::of_c(module, name, Planning::default())?;
+                let native = Native::of_c(module, name, Planning::default(), &indexed(module)?)?;
                 Ok(native.c().unwrap_or_default().into())
             }
             Emit::Kernels => Ok(native()?.listing().into_bytes()),

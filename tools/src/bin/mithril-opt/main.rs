@@ -42,7 +42,8 @@ struct Options {
     #[arg(long, value_name = "WHAT")]
     emit: Option<Emit>,
 
-    /// The processor that native code is for: native, x86-64, x86-64-v2, x86-64-v3 or x86-64-v4.
+    /// The processor that native code is for: native, x86-64, x86-64-v2, x86-64-v3 or x86-64-v4. By
+    /// default what the environment's MITHRIL_CPU says, or native.
     #[arg(long, value_name = "CPU")]
     cpu: Option<String>,
 

@@ -8,11 +8,13 @@ use std::time::Duration;
 use clap::Args;
 use mithril::compile::{self, CompileOptions, Target};
 use mithril::native::export::{Export, export};
-use mithril::native::{Host, Native, Planning};
+use mithril::native::host::{self, Host};
+use mithril::native::{Native, Planning};
 use mithril::{Diagnostic, Result};
 use mithril_ir::graph::Module;
 use mithril_ir::{text, verify};
 use mithril_passes::driver::Driver;
+use mithril_passes::indexed::{Indexed, indexed};
 use mithril_passes::pipeline::{self, Pipeline};
 use mithril_passes::specialise::given::Shapes;
 use mithril_passes::table::Table;
@@ -42,7 +44,8 @@ pub struct Compile {
     output: PathBuf,
     /// The processors that a library is for: native, x86-64-v2, x86-64-v3, x86-64-v4, or v4 with
     /// features beside, as in v4+avx512bf16. Of several, the library takes the best that fits.
-    #[arg(long, value_name = "CPU,…", value_delimiter = ',', default_value = "native")]
+    /// By default what the environment's MITHRIL_CPU says, or native.
+    #[arg(long, value_name = "CPU,…", value_delimiter = ',')]
     cpu: Vec<String>,
     /// Passes to run first on a .mir file.
     #[arg(short, long = "passes", value_name = "PIPELINE")]
@@ -78,7 +81,10 @@ impl Compile {
         };
         let name = self.target.as_deref().unwrap_or(by_extension);
         let target = Target::find(name)?;
-        let hosts = self.cpu.iter().map(|cpu| Host::parse(cpu)).collect::<Result<Vec<Host>>>()?;
+        let hosts = match &*self.cpu {
+            [] if target == Target::Cpu => vec![host::chosen(None)?],
+            named => named.iter().map(|cpu| Host::parse(cpu)).collect::<Result<_>>()?,
+        };
         if self.model.file.extension().is_some_and(|extension| extension == "mir") {
             let module = self.module(target)?;
             return Ok(self.as_it_is(&module, target, hosts)?);
@@ -90,7 +96,7 @@ impl Compile {
         match target {
             Target::Cpu => {
                 let program = self.program(target, "model".into())?;
-                Ok(self.library(&program.module, hosts)?)
+                Ok(self.library(&program.module, program.indexed.clone(), hosts)?)
             }
             Target::Framework(_) | Target::C => Ok(self.source(target)?),
         }
@@ -99,9 +105,10 @@ impl Compile {
     /// Writes a module that the target takes.
     fn as_it_is(&self, module: &Module, target: Target, hosts: Vec<Host>) -> Result<()> {
         match target {
-            Target::Cpu => self.library(module, hosts),
+            Target::Cpu => self.library(module, indexed(module)?, hosts),
             Target::C => {
-                let native = Native::of_c(module, &self.stem(target)?, Planning::default())?;
+                let (stem, indexed) = (self.stem(target)?, indexed(module)?);
+                let native = Native::of_c(module, &stem, Planning::default(), &indexed)?;
                 self.write(native.c().unwrap_or_default())
             }
             Target::Framework(framework) => {
@@ -197,13 +204,14 @@ impl Compile {
         run(&then, &run(&first, &module)?)
     }
 
-    fn library(&self, module: &Module, hosts: Vec<Host>) -> Result<()> {
+    fn library(&self, module: &Module, indexed: Vec<Indexed>, hosts: Vec<Host>) -> Result<()> {
         let stem = self.output.file_stem().map_or("model".into(), |stem| stem.to_string_lossy());
         let request = Export {
             library: self.output.clone(),
             name: stem.strip_prefix("lib").unwrap_or(&stem).to_string(),
             hosts,
             weights: None,
+            indexed,
         };
         export(module, &request, &AtomicBool::new(false)).map(|_| ())
     }

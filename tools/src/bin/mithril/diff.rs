@@ -21,7 +21,7 @@ pub struct Diff {
     /// numpy, torch, jax, cpu, c; by default those that are there.
     #[arg(short, long, value_name = "NAME,…", value_delimiter = ',')]
     backends: Vec<String>,
-    /// What they are compared with: a backend, or fp64 for double precision. By default the model as
+    /// What they are compared with: a backend, or float64 for double precision. By default the model as
     /// it is written, on NumPy.
     #[arg(long, value_name = "NAME")]
     against: Option<String>,

@@ -5,6 +5,7 @@ mod cache;
 mod compile;
 mod diff;
 mod effort;
+mod error;
 mod npz;
 mod output;
 mod python;
@@ -12,9 +13,12 @@ mod saved;
 mod shape;
 
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
 use clap::{Parser, Subcommand};
 use mithril::compile::CompileOptions;
+use mithril::kinds::Kind;
+use mithril::native::host::{self, Host};
 use mithril::{Result, cost, summary};
 
 use compile::{Compile, Failure};
@@ -24,7 +28,12 @@ use saved::Saved;
 
 /// Write a model once, run it on any backend.
 #[derive(Parser)]
-#[command(name = "mithril", version = mithril::VERSION, arg_required_else_help = true)]
+#[command(
+    name = "mithril",
+    version = mithril::VERSION,
+    long_version = &**VERSION,
+    arg_required_else_help = true
+)]
 struct Options {
     #[command(subcommand)]
     command: Command,
@@ -67,9 +76,33 @@ enum Command {
     Diff(Box<diff::Diff>),
     /// Measure what operations take on this machine.
     Bench(bench::Bench),
+    /// Print what the code of an error means, with an example that fails and one that works; without
+    /// a code, all of them.
+    Error { code: Option<String> },
     /// Show or remove the compiled kernels that are kept on disk.
     #[command(subcommand)]
     Cache(cache::Command),
+}
+
+static VERSION: LazyLock<String> = LazyLock::new(version);
+
+/// The version, and the processors that native code can be made for on this machine.
+fn version() -> String {
+    let Ok(machine) = host::machine() else { return mithril::VERSION.into() };
+    let levels: Vec<String> = host::levels().iter().map(Host::name).collect();
+    let mut text = format!(
+        "{}\nprocessor: {}\nlevels: {}",
+        mithril::VERSION,
+        machine.name(),
+        levels.join(", ")
+    );
+    if let Some(set) = host::setting() {
+        text += &match host::chosen(None) {
+            Ok(host) => format!("\nMITHRIL_CPU: {}", host.name()),
+            Err(error) => format!("\nMITHRIL_CPU={set} does not hold: {error}"),
+        };
+    }
+    text
 }
 
 fn run(command: &Command) -> Result<ExitCode, Failure> {
@@ -95,6 +128,7 @@ fn run(command: &Command) -> Result<ExitCode, Failure> {
             let program = mithril::compile::compile(&model.block()?, &options)?;
             print(format_args!("{}\n", program.explain()?))?;
         }
+        Command::Error { code } => print(error::page(code.as_deref())?)?,
         Command::Cache(command) => cache::run(command)?,
     }
     Ok(ExitCode::SUCCESS)
@@ -108,7 +142,7 @@ fn main() -> ExitCode {
     };
     match source {
         Some((name, text)) => eprint!("{}", error.render(&name, &text)),
-        None => eprintln!("error: {error}"),
+        None => eprintln!("error: {error}\n  more: mithril error {}", Kind::of(&error).code),
     }
     match command {
         // 1 says that backends differ.

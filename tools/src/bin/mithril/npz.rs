@@ -66,7 +66,7 @@ fn npy(tensor: &Tensor) -> Vec<u8> {
     let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
     bytes.extend((header.len() as u16).to_le_bytes());
     bytes.extend(header.as_bytes());
-    bytes.extend(tensor.bytes());
+    bytes.extend_from_slice(&tensor.bytes());
     bytes
 }
 

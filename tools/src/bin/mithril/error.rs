@@ -1,0 +1,36 @@
+//! `mithril error`: the pages of the codes of errors.
+
+use mithril::kinds::{KINDS, Kind};
+use mithril::{Diagnostic, Result};
+use mithril_ir::diagnostic::did_you_mean;
+
+macro_rules! pages {
+    ($($code:literal)*) => {
+        &[$(($code, include_str!(concat!("../../../../docs/errors/", $code, ".md")))),*]
+    };
+}
+
+const PAGES: &[(&str, &str)] = pages! {
+    "E0100" "E0101" "E0102" "E0103" "E0104" "E0105" "E0106" "E0107" "E0108"
+    "E0109" "E0110" "E0111" "E0201" "E0202" "E0203" "E0204" "E0205" "E0301" "E0302"
+    "E0303" "E0304" "E0402" "E0403" "E0501" "E0502" "E0503" "E0504" "E0506"
+    "E0601" "E0901"
+};
+
+/// The page of a code, or the list of all codes. Errors: there is no such code.
+pub fn page(code: Option<&str>) -> Result<String> {
+    let Some(code) = code else {
+        let mut kinds: Vec<&Kind> = KINDS.iter().collect();
+        kinds.sort_by_key(|kind| kind.code);
+        return Ok(kinds.iter().map(|k| format!("{}  {}\n", k.code, k.heading)).collect());
+    };
+    match PAGES.iter().find(|(own, _)| own.eq_ignore_ascii_case(code)) {
+        Some((_, page)) => Ok(page.to_string()),
+        None => {
+            let error = Diagnostic::new(format!("there is no error `{code}`"));
+            let near = did_you_mean(code, PAGES.iter().map(|(code, _)| *code));
+            let hint = near.or_else(|| Some("`mithril error` lists all of them".into()));
+            Err(Box::new(Diagnostic { hint, ..error }))
+        }
+    }
+}
