@@ -57,13 +57,14 @@ def overhead(backend: Any, layers: int, rounds: int) -> tuple[int, float, float,
     # More than the caches nearest to the processor hold.
     new = [(stepped(backend, known[0]), {"input": backend.ones(2, 4)}) for _ in range(20)]
     compiled.evaluate(*known)
-    forward = compiled._forward
-    compiled._forward = nothing
+    variant = compiled._variant
+    forward = variant.forward
+    variant.forward = nothing
     costs = [
         best(compiled.evaluate, arguments, rounds) - best(nothing, arguments, rounds)
         for arguments in ([known] * 20, new)
     ]
-    compiled._forward = forward
+    variant.forward = forward
     return len(known[0]) + 1, *costs, best(forward, [known], max(rounds // 10, 20))
 
 

@@ -1,21 +1,53 @@
-"""Programs in C around generated files: by which compilers, and how they are called."""
+"""Programs in C around generated files: by which compilers, and how they are called.
 
+`MITHRIL_TESTS=all` tests each program in every build. Otherwise each has the builds that users are
+told of, and some of the others, chosen by `MITHRIL_SEED` (0 if that is not set).
+"""
+
+import os
+import random
 import re
 import shutil
 import subprocess
 import tempfile
+from dataclasses import dataclass
 
 import pytest
 
-COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)] or ["cc"]
 STRICT = ["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 SANITIZED = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+LEVELS = ["-O0", "-O2", "-O3"]
+ALL = os.environ.get("MITHRIL_TESTS") == "all"
+SEED = os.environ.get("MITHRIL_SEED", "0")
+# How many of the other builds a sample has.
+SAMPLE = 2
+
+
+@dataclass(frozen=True)
+class Build:
+    """A compiler, its options, and the command that runs its programs, if they need one."""
+
+    compiler: str
+    options: tuple[str, ...]
+    emulator: tuple[str, ...] = ()
+
+    def __str__(self):
+        return " ".join([self.compiler, *self.options])
+
+
+def found_compilers():
+    """The compilers for this machine, each once, however many names it has."""
+    versions = {}
+    for name in ["gcc", *(f"gcc-{n}" for n in range(11, 17)), "clang"]:
+        if shutil.which(name):
+            done = subprocess.run([name, "--version"], capture_output=True, text=True, check=True)
+            # The first word is the name.
+            versions.setdefault(done.stdout.partition(" ")[2], name)
+    return list(versions.values()) or ["cc"]
 
 
 def has_sanitizers(compiler):
-    """Whether a compiler is there, and its sanitizers with it."""
-    if shutil.which(compiler) is None:
-        return False
+    """Whether a compiler has its sanitizers with it."""
     with tempfile.TemporaryDirectory() as folder:
         command = [compiler, *SANITIZED, "-x", "c", "-", "-o", f"{folder}/main"]
         program = b"int main(void) { return 0; }"
@@ -23,16 +55,51 @@ def has_sanitizers(compiler):
         return done.returncode == 0
 
 
+COMPILERS = found_compilers()
 CHECKED = [name for name in COMPILERS if has_sanitizers(name)]
+# arm64, by an emulator.
+CROSS, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
+HAS_CROSS = bool(shutil.which(CROSS) and shutil.which(EMULATOR))
+PLAIN = [
+    *(
+        Build(name, (level, *machine))
+        for name in COMPILERS
+        for level in LEVELS
+        for machine in [(), ("-march=native",)]
+    ),
+    *(
+        Build(CROSS, ("-static", level, *machine), (EMULATOR,))
+        for level in LEVELS
+        for machine in [(), ("-march=armv8.2-a",)]
+        if HAS_CROSS
+    ),
+]
+# What users are told to compile with, and what tells of undefined behaviour.
+ALWAYS = [
+    *(Build(name, ("-O3", "-march=native")) for name in COMPILERS[:1]),
+    *(Build(name, tuple(SANITIZED)) for name in CHECKED),
+]
+
+
+def builds(name, *, checked=True):
+    """The builds that a program is tested in, with sanitizers if `checked`."""
+    always = [build for build in ALWAYS if checked or "-g" not in build.options]
+    others = [build for build in PLAIN if build not in always]
+    if not ALL:
+        chosen = random.Random(f"{SEED} {name}")
+        others = chosen.sample(others, min(SAMPLE, len(others)))
+    return [*always, *others]
+
+
+def by_builds(names, *, checked=True):
+    """A test of each program in its builds, as `name` and `build`."""
+    pairs = [(name, build) for name in names for build in builds(name, checked=checked)]
+    ids = [f"{name}-{build}" for name, build in pairs]
+    return pytest.mark.parametrize(("name", "build"), pairs, ids=ids)
+
+
 by_every_compiler = pytest.mark.parametrize("compiler", COMPILERS)
 by_checked_compilers = pytest.mark.parametrize("compiler", CHECKED)
-by_every_build = pytest.mark.parametrize(
-    ("compiler", "options"),
-    [
-        *(pytest.param(name, ["-O3", "-march=native"], id=f"{name}-fast") for name in COMPILERS),
-        *(pytest.param(name, SANITIZED, id=f"{name}-checked") for name in CHECKED),
-    ],
-)
 
 
 def identifier(name):
@@ -51,7 +118,40 @@ int main(void) {
 }
 """
 
+# Memory lies between guard bytes, but where the sanitizers see more, and holds no numbers that are
+# expected.
 FILES = """
+#include <string.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+enum { GUARD = 0 };
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+enum { GUARD = 0 };
+#else
+enum { GUARD = 256 };
+#endif
+#else
+enum { GUARD = 256 };
+#endif
+
+static void *guarded(size_t bytes, int filled) {
+  size_t all = (bytes + 2 * GUARD + 64) / 64 * 64;
+  unsigned char *memory = aligned_alloc(64, all);
+  if (memory == NULL) exit(5);
+  memset(memory, 0xA5, all);
+  memset(memory + GUARD, filled, bytes);
+  return memory + GUARD;
+}
+
+static void release(void *memory, size_t bytes) {
+  unsigned char *start = memory;
+  for (ptrdiff_t i = 0; i < GUARD; i++) {
+    if (start[(ptrdiff_t)bytes + i] != 0xA5 || start[-1 - i] != 0xA5) exit(4);
+  }
+  free(start - GUARD);
+}
+
 static void *load(const char *name, size_t bytes) {
   void *memory = malloc(bytes);
   FILE *file = fopen(name, "rb");
@@ -89,9 +189,9 @@ def call(function, dims, inputs, params, outputs, *, gradients, folder):
         args.append("&params")
     for name, array in {**outputs, **gradients}.items():
         key = identifier(name)
-        lines.append(f"{TYPES[array.dtype.name]} *out_{key} = malloc({array.nbytes});")
+        lines.append(f"{TYPES[array.dtype.name]} *out_{key} = guarded({array.nbytes}, 0xFB);")
         free.append(f'save("{key}.out", out_{key}, {array.nbytes});')
-        free.append(f"free(out_{key});")
+        free.append(f"release(out_{key}, {array.nbytes});")
     args += [f"out_{identifier(name)}" for name in outputs]
     if gradients:
         written = fields("out", gradients)
@@ -99,18 +199,19 @@ def call(function, dims, inputs, params, outputs, *, gradients, folder):
         args.append("&gradients")
     numbers = ", ".join(map(str, dims))
     lines.append(f"const size_t bytes = {function}_workspace_bytes({numbers});")
-    lines.append("void *workspace = aligned_alloc(64, (bytes / 64 + 1) * 64);")
+    lines.append("void *workspace = guarded(bytes, 0xFF);")
     lines.append(f"if ({function}({', '.join([*args, 'workspace'])}) != MITHRIL_OK) return 1;")
-    free.append("free(workspace);")
+    free.append("release(workspace, bytes);")
     return "".join(f"    {line}\n" for line in [*lines, *free])
 
 
-def run(compiler, folder, body, *options, before=""):
+def run(build, folder, body, *options, before=""):
+    """Compiles a program that includes `model.c` of the folder, and runs it there."""
     program = folder / "main.c"
     text = PROGRAM.replace("@BODY@", body).replace("\nint main", f"{before}\nint main")
     if "load(" in body:
         text = text.replace("\nint main", f"{FILES}\nint main")
     program.write_text(text)
-    command = [compiler, *STRICT, *options, program, "-o", folder / "main", "-lm"]
-    subprocess.run(command, check=True)
-    subprocess.run([folder / "main"], cwd=folder, check=True)
+    options = [*STRICT, *build.options, *options]
+    subprocess.run([build.compiler, *options, program, "-o", folder / "main", "-lm"], check=True)
+    subprocess.run([*build.emulator, folder / "main"], cwd=folder, check=True)

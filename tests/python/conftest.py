@@ -9,6 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import levels
 import pytest
 
 import mithril as ml
@@ -35,9 +36,28 @@ def has(kind: str) -> bool:
 INSTALLED = [kind for kind in MAKERS if has(kind)]
 # What the tests compile is nobody else's.
 os.environ["MITHRIL_CACHE"] = tempfile.mkdtemp(prefix="mithril-cache-")
+# Kernels that write outside of their memory are found.
+os.environ.setdefault("MITHRIL_GUARD", "1")
 # Nor are costs those of the machine they run on.
 os.environ["MITHRIL_PROFILE"] = ""
 atexit.register(shutil.rmtree, os.environ["MITHRIL_CACHE"], ignore_errors=True)
+
+
+def pytest_report_header():
+    return levels.header()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    kept = levels.chosen(items)
+    left = {id(item) for item in kept}
+    config.hook.pytest_deselected(items=[item for item in items if id(item) not in left])
+    items[:] = kept
+
+
+def pytest_terminal_summary(terminalreporter):
+    if terminalreporter.stats.get("failed"):
+        terminalreporter.write_line(levels.header())
 
 
 @pytest.fixture(scope="session")

@@ -43,6 +43,7 @@ class Library:
         assert ran.returncode == 0, ran.stderr
         answer = json.loads(ran.stdout)
         assert answer["loaded"] == []
+        assert answer["overrun"] == []
         results = {}
         for array in own["results"]:
             shape = [size(dim, dims or {}) for dim in array["shape"]]

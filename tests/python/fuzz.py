@@ -1,20 +1,26 @@
 """Random models: what all backends make of them, against each operation as it stands.
 
     python tests/python/fuzz.py 2000 --first 0 --keep tests/python/records/fuzz.txt
+    python tests/python/fuzz.py 500 --first 1000000000 --backends cpu,c --levels v2,v3 \\
+        --compilers gcc,clang
 
 prints the seeds whose results differ, and how; `--keep` adds them to a file, whose seeds
 `test_fuzz.py` runs again. A seed draws a model by `grower.py`, a dtype, the numbers of its inputs,
 with or without special ones, the gradients of its output, and whether it is compiled for these
-shapes, for named dims, or for any.
+shapes, for named dims, or for any. Dims are at most 4; of seeds from 1000000000 on, from 1 to 33,
+and some are known while others are open. `--levels` are the processors that native code and C are
+made for, `--compilers` those of C.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +36,8 @@ BACKENDS: dict[str, Callable[[Any], Any]] = {
     "cpu": lambda dtype: ml.CpuBackend(dtype=dtype),
     "c": lambda dtype: ml.CBackend(dtype=dtype),
 }
+# From this seed on dims are from 1 to 33.
+SIZED = 1_000_000_000
 # Whatever a model computes, sums of so few numbers do not lose more, by their bytes.
 TOLERANCE = {8: 1e-8, 4: 2e-4}
 # What inputs have among ordinary numbers; not all at once, so that something is left to compare.
@@ -50,7 +58,8 @@ class Case:
         choose = random.Random(-1 - seed)
         self.numbers = np.random.default_rng(seed)
         self.special = choose.choice(SPECIAL) if choose.random() < 0.25 else []
-        grower = Grower(seed, special=bool(self.special))
+        sized = seed >= SIZED
+        grower = Grower(seed, special=bool(self.special), sized=sized)
         self.model, self.dtype = grower.grown(), grower.dtype
         self.shape = grower.floats[-1].shape
         self.exact = choose.random() < 0.5
@@ -70,14 +79,26 @@ class Case:
             "any": {},
         }
         ways = ["these"] * 6 + ["named"] * 2 + ["unnamed"] * 2 + ["any"]
+        if sized:
+            sizes = {size for shape in self.shapes.values() for size in shape if size != 1}
+            known = {size for size in sorted(sizes) if choose.random() < 0.5}
+            stated["mixed"] = {
+                name: [size if size == 1 or size in known else f"d{size}" for size in shape]
+                for name, shape in self.shapes.items()
+            }
+            ways += ["mixed"] * 8
         self.stated = stated[choose.choice(ways)]
 
-    def compiled(self, backend: str) -> Any:
+    def compiled(self, target: str) -> Any:
+        backend, _, variant = target.partition(":")
         math = {"math": "exact"} if self.exact else {}
         own = {"shapes": self.stated} if self.stated else {}
         if backend in ("torch", "jax"):
             own["autodiff"] = self.autodiff
-        return ml.compile(self.model, BACKENDS[backend](self.dtype), **own, **math, **self.options)
+        made = BACKENDS[backend](self.dtype)
+        if backend == "cpu" and variant:
+            made = ml.CpuBackend(dtype=self.dtype, cpu=variant)
+        return ml.compile(self.model, made, **own, **math, **self.options)
 
     def own_gradients(self, backend: str) -> bool:
         """Whether the framework differentiates."""
@@ -104,6 +125,36 @@ class Case:
             for name, value in plain.randomize_params(seed=0).items()
         }
         return params, {"y": self.draw(self.shape, 1.0, [])}
+
+
+@contextmanager
+def surroundings(target: str) -> Iterator[None]:
+    """The environment of a target: C of `c:gcc:x86-64-v3` is compiled by and for what it says."""
+    kind, *variant = target.split(":")
+    names = ("CC", "MITHRIL_CPU") if kind == "c" else ()
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update((name, value) for name, value in zip(names, variant, strict=False) if value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def targets(backends: list[str], levels: list[str], compilers: list[str]) -> list[str]:
+    """The backends, those of native code and of C for each level, C by each compiler."""
+    found = []
+    for name in backends:
+        by = {"cpu": [""], "c": [f":{compiler}" for compiler in compilers]}.get(name)
+        found += (
+            [name]
+            if by is None
+            else [f"{name}{own}:{level}".rstrip(":") for own in by for level in levels]
+        )
+    return found
 
 
 def results(compiled: Any, params: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
@@ -148,7 +199,7 @@ def check(seed: int, backends: list[str]) -> str | None:
     scale = max(float(np.max(np.abs(e), initial=1.0)) for e in finite)
     tolerance = TOLERANCE[expected["y"].dtype.itemsize] * scale
     for name in backends:
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), surroundings(name):
             try:
                 got = results(case.compiled(name), params, given)
             except ml.ShapeError as error:
@@ -180,12 +231,17 @@ def main() -> None:
     parser.add_argument("count", type=int, help="how many models")
     parser.add_argument("--first", type=int, default=0, help="the seed of the first")
     parser.add_argument("--backends", default=",".join(BACKENDS), help="among them")
+    parser.add_argument("--levels", default="", help="of cpu and c: v2,v3,v4")
+    parser.add_argument("--compilers", default="", help="of c: gcc,clang")
     parser.add_argument("--keep", type=Path, help="the file that seeds which differ are added to")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
+    # Kernels that write outside of their memory are found.
+    os.environ.setdefault("MITHRIL_GUARD", "1")
+    backends = targets(*(x.split(",") for x in (given.backends, given.levels, given.compilers)))
     failures = 0
     for seed in range(given.first, given.first + given.count):
-        wrong = described(seed, given.backends.split(","))
+        wrong = described(seed, backends)
         if wrong:
             failures += 1
             print(f"seed {seed}: {wrong}", flush=True)

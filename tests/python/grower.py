@@ -50,6 +50,9 @@ INTEGERS = [ml.int8, ml.int32, ml.int64]
 # from whole ones, so that rounding decides nothing.
 APART = 0.1234
 
+# Scores of more take NumPy too long.
+MOST_QUERIES = 300
+
 Value = Any
 Shape = tuple[int, ...]
 Way = tuple[Callable[[], Value], Shape]
@@ -68,8 +71,14 @@ class Known:
 class Grower:
     """A model that grows by random operations on its values."""
 
-    def __init__(self, seed: int, *, special: bool = False) -> None:
+    def __init__(self, seed: int, *, special: bool = False, sized: bool = False) -> None:
         self.choose = random.Random(seed)
+        # Where dims are from 1 to 33, the sizes that stand for those of `SHAPES`.
+        self.sizes = {2: 2, 3: 3, 4: 4}
+        self.widths = [2, 3, 4]
+        if sized:
+            self.sizes = {size: self.choose.randint(1, 33) for size in self.sizes}
+            self.widths = [self.choose.randint(1, 33) for _ in self.widths]
         # Whether inputs have NaN and infinities.
         self.special = special
         self.dtype = self.choose.choice([ml.float64, ml.float64, ml.float32])
@@ -81,7 +90,7 @@ class Grower:
         self.truths: list[Known] = []
         shapes = SHAPES + (EMPTY if self.choose.random() < 0.15 else [])
         for at in range(self.choose.randint(1, 3)):
-            shape = self.choose.choice(shapes)
+            shape = tuple(self.sizes.get(size, size) for size in self.choose.choice(shapes))
             self.shapes[f"x{at}"] = list(shape)
             self.keep(self.apply(Buffer(), f"x{at}"), shape)
 
@@ -273,7 +282,7 @@ class Grower:
         if len(shape) < 2:
             return
         x = self.finite(x)
-        width = self.choose.choice([2, 3, 4])
+        width = self.choose.choice(self.widths)
         # PyTorch's attention gives 0 where scores are NaN.
         own = self.apply(NanToNum(), x) if self.special else x
         turned = self.apply(SwapAxes(-1, -2), own)
@@ -297,7 +306,7 @@ class Grower:
             (lambda: self.block(Linear(width), x), (*shape[:-1], width)),
             (siblings, (*shape[:-1], width)),
         ]
-        if length and shape[-1]:
+        if 0 < length <= MOST_QUERIES and shape[-1]:
             causal = self.choose.choice([True, False])
             ways += [
                 (attention, shape),

@@ -29,10 +29,26 @@ def size(array, dims):
     return total
 
 
-def memory(length, element, kept):
-    """The address of so many bytes, which is a multiple of an element's and of no more."""
-    kept.append(ctypes.create_string_buffer(length + 128))
-    return -(-ctypes.addressof(kept[-1]) // 64) * 64 + element
+GUARD = 256
+# Guard bytes; arguments and results, as large numbers that nothing expects; workspaces, NaN.
+CANARY, NEW, UNWRITTEN = 0xA5, 0xFB, 0xFF
+
+
+class Memory:
+    """Bytes between guard bytes. The address is a multiple of an element's size and of no more."""
+
+    def __init__(self, length, element, filled):
+        self.whole = ctypes.create_string_buffer(length + 2 * GUARD + 128)
+        self.length = length
+        self.address = -(-ctypes.addressof(self.whole) // 64) * 64 + GUARD + element
+        ctypes.memset(self.address - GUARD, CANARY, length + 2 * GUARD)
+        ctypes.memset(self.address, filled, length)
+
+    def holds(self):
+        """Whether the guard bytes are what they were."""
+        before = ctypes.string_at(self.address - GUARD, GUARD)
+        behind = ctypes.string_at(self.address + self.length, GUARD)
+        return before == behind == bytes([CANARY]) * GUARD
 
 
 def mapped(folder, weights, kept):
@@ -51,25 +67,30 @@ def call(path, function, request):
     own = next(f for f in meta["functions"] if f["name"] == function)
     given = {place: bytes.fromhex(text) for place, text in request["arrays"].items()}
     dims = request["dims"]
-    pointers, kept = {}, []
+    pointers, kept, guarded = {}, [], {}
+
+    def memory(name, length, element, filled):
+        guarded[name] = Memory(length, element, filled)
+        pointers[name] = guarded[name].address
+
     weights = mapped(folder, meta["weights"], kept) if "weights" in meta else {}
     for array in own["arguments"]:
         if place(array) in given:
             data = given[place(array)]
-            pointers[place(array)] = memory(len(data), BYTES.get(array["dtype"], 1), kept)
+            memory(place(array), len(data), BYTES.get(array["dtype"], 1), NEW)
             ctypes.memmove(pointers[place(array)], data, len(data))
         elif array["role"] == "param":
             pointers[place(array)] = weights[array["name"]]
     for array in own["results"]:
         length, element = size(array, dims), BYTES.get(array["dtype"], 1)
-        pointers[place(array)] = memory(max(0, length), element, kept)
+        memory(place(array), max(0, length), element, NEW)
     values = [ctypes.c_int64(dims[d["name"]]) for d in own["dims"]]
     length = getattr(library, own["workspace_bytes"])
     length.restype = ctypes.c_size_t
     bytes_needed = length(*values)
     status = None
     if bytes_needed < 2**40:
-        pointers["workspace"] = memory(bytes_needed, 0, kept)
+        memory("workspace", bytes_needed, 0, UNWRITTEN)
         arguments = []
         for parameter in own["parameters"]:
             kind, name = parameter["kind"], parameter["name"]
@@ -88,7 +109,8 @@ def call(path, function, request):
         for array in own["results"]
     }
     loaded = [name for name in ("mithril", "numpy") if name in sys.modules]
-    return {"status": status, "bytes": bytes_needed, "results": raw, "loaded": loaded}
+    answer = {"status": status, "bytes": bytes_needed, "results": raw, "loaded": loaded}
+    return {**answer, "overrun": [name for name, own in guarded.items() if not own.holds()]}
 
 
 if __name__ == "__main__":

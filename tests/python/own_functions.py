@@ -79,6 +79,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "MatrixMultiply": torch.matmul,
     "Sum": torch.sum,
     "Mean": torch.mean,
+    "LossMean": lambda x, y: x.sum() / torch.where(y.sum() == 0, 1.0, y.sum()),
     "Max": torch.amax,
     "Min": torch.amin,
     "Prod": torch.prod,

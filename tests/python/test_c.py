@@ -5,11 +5,14 @@ import subprocess
 import numpy as np
 import pytest
 from c_programs import (
+    CROSS,
+    EMULATOR,
+    HAS_CROSS,
     SANITIZED,
     STRICT,
+    Build,
+    by_builds,
     by_checked_compilers,
-    by_every_build,
-    by_every_compiler,
     call,
     identifier,
     run,
@@ -83,34 +86,44 @@ def near(folder, wanted):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5 * scale, err_msg=name)
 
 
-@by_every_compiler
-@pytest.mark.parametrize("name", MODELS)
-def test_files_compile_without_a_warning(name, compiler, tmp_path):
+@pytest.mark.skipif(not HAS_CROSS, reason=f"{CROSS} or {EMULATOR} is missing")
+def test_programs_in_c_run_as_arm64(tmp_path):
+    compiled, numpy, params, inputs, sizes = made("attention")
+    (tmp_path / "model.c").write_text(compiled.code)
+    outputs = numpy.evaluate(params, inputs)
+    body = call(
+        "mithril_model", sizes.values(), inputs, params, outputs, gradients={}, folder=tmp_path
+    )
+    run(Build(CROSS, ("-static", "-O3"), (EMULATOR,)), tmp_path, body)
+    near(tmp_path, outputs)
+
+
+@by_builds(MODELS, checked=False)
+def test_files_compile_without_a_warning(name, build, tmp_path):
     compiled = made(name)[0]
     path = tmp_path / "model.c"
     path.write_text(compiled.code)
-    for options in (["-O0"], ["-O3"], ["-O3", "-march=native", "-DMITHRIL_STATIC_ARENA"]):
-        command = [compiler, *STRICT, *options, "-c", path, "-o", tmp_path / "model.o"]
+    for own in ([], ["-DMITHRIL_STATIC_ARENA"]):
+        options = [*STRICT, *build.options, *own]
+        command = [build.compiler, *options, "-c", path, "-o", tmp_path / "model.o"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
 
 
-@by_every_build
-@pytest.mark.parametrize("name", MODELS)
-def test_programs_in_c_get_what_numpy_gives(name, options, compiler, tmp_path):
+@by_builds(MODELS)
+def test_programs_in_c_get_what_numpy_gives(name, build, tmp_path):
     compiled, numpy, params, inputs, sizes = made(name)
     (tmp_path / "model.c").write_text(compiled.code)
     outputs = numpy.evaluate(params, inputs)
     body = call(
         "mithril_model", sizes.values(), inputs, params, outputs, gradients={}, folder=tmp_path
     )
-    run(compiler, tmp_path, body, *options)
+    run(build, tmp_path, body)
     near(tmp_path, outputs)
 
 
-@by_every_build
-@pytest.mark.parametrize("name", ["mlp", "fixed", "norm", "embedding", "attention"])
-def test_programs_in_c_get_gradients(name, options, compiler, tmp_path):
+@by_builds(["mlp", "fixed", "norm", "embedding", "attention"])
+def test_programs_in_c_get_gradients(name, build, tmp_path):
     compiled, numpy, params, inputs, sizes = made(name)
     (tmp_path / "model.c").write_text(compiled.code)
     outputs = numpy.evaluate(params, inputs)
@@ -127,7 +140,7 @@ def test_programs_in_c_get_gradients(name, options, compiler, tmp_path):
         gradients=gradients,
         folder=tmp_path,
     )
-    run(compiler, tmp_path, body, *options)
+    run(build, tmp_path, body)
     near(tmp_path, {**outputs, **gradients})
 
 
@@ -149,7 +162,7 @@ def test_output_gradients_that_are_null_are_zero(compiler, tmp_path):
     )
     body = body.replace(f", in_{identifier(name)}_gradient,", ", NULL,")
     assert "NULL" in body
-    run(compiler, tmp_path, body, *SANITIZED)
+    run(Build(compiler, tuple(SANITIZED)), tmp_path, body)
     near(tmp_path, {**outputs, **gradients})
 
 
@@ -160,7 +173,7 @@ def test_a_static_arena_is_for_known_sizes(compiler, tmp_path):
     outputs = numpy.evaluate(params, inputs)
     body = call("mithril_model", [], inputs, params, outputs, gradients={}, folder=tmp_path)
     body = body.replace(", workspace)", ", NULL)")
-    run(compiler, tmp_path, body, "-DMITHRIL_STATIC_ARENA", *SANITIZED)
+    run(Build(compiler, tuple(SANITIZED)), tmp_path, body, "-DMITHRIL_STATIC_ARENA")
     near(tmp_path, outputs)
 
 
@@ -178,4 +191,4 @@ def test_refused_calls_say_why(compiler, tmp_path):
   if (mithril_model(1, x, &params, x, NULL) != MITHRIL_ERROR_NULL) return 5;
   if (mithril_model(1, x, &params, x, (char *)x + 1) != MITHRIL_ERROR_ALIGNMENT) return 6;
 """
-    run(compiler, tmp_path, body, *SANITIZED)
+    run(Build(compiler, tuple(SANITIZED)), tmp_path, body)

@@ -4,11 +4,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from c_programs import (
-    STRICT,
-    by_every_compiler,
-    run,
-)
+from c_programs import STRICT, by_builds, by_every_compiler, run
 from conftest import has
 
 import mithril as ml
@@ -68,13 +64,11 @@ def function(name):
     return ml.compile(model, ml.CBackend(), shapes={"x": ["n"]}, jit=False).code
 
 
-@by_every_compiler
-@pytest.mark.parametrize("options", [["-O2"], ["-O3", "-march=native"]], ids=["plain", "native"])
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_functions_are_within_two_units_of_the_last_place(name, options, compiler, tmp_path):
+@by_builds(FUNCTIONS, checked=False)
+def test_functions_are_within_two_units_of_the_last_place(name, build, tmp_path):
     (tmp_path / "model.c").write_text(function(name))
     sweep = SWEEP.replace("@WANTED@", FUNCTIONS[name][1])
-    run(compiler, tmp_path, "  sweep();\n", *options, "-ffp-contract=off", before=sweep)
+    run(build, tmp_path, "  sweep();\n", "-ffp-contract=off", before=sweep)
 
 
 def atan2():
@@ -106,7 +100,8 @@ def test_compilers_make_vectors_of_loops(name, compiler, tmp_path):
     softmax = ml.compile(Softmax(), ml.CBackend(), shapes={"input": [64, "n"]}, jit=False).code
     codes = {"softmax": lambda: softmax, "atan2": lambda: atan2().code}
     path.write_text(codes.get(name, lambda: function(name))())
-    report = {"gcc": "-fopt-info-vec", "clang": "-Rpass=loop-vectorize"}.get(compiler)
+    reports = {"gcc": "-fopt-info-vec", "clang": "-Rpass=loop-vectorize", "cc": None}
+    report = reports[compiler.partition("-")[0]]
     if report is None:
         return
     command = [compiler, *STRICT[:1], "-O3", report, "-c", path, "-o", tmp_path / "model.o"]

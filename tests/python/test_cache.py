@@ -82,6 +82,27 @@ def test_damaged_entries_are_compiled_again(tmp_path):
         assert entry.read_bytes() == whole
 
 
+@pytest.mark.parametrize("kind", ["fifo", "device", "folder", "huge"])
+def test_entries_that_are_no_files_are_not_read(tmp_path, kind):
+    """To read one would take for ever, or all memory."""
+    result(start(tmp_path / "cache"))
+    (entry,) = (tmp_path / "cache").iterdir()
+    whole = entry.read_bytes()
+    entry.unlink()
+    if kind == "fifo":
+        os.mkfifo(entry)
+    elif kind == "device":
+        entry.symlink_to("/dev/zero")
+    elif kind == "folder":
+        entry.mkdir()
+    else:
+        with entry.open("wb") as file:
+            file.truncate(1 << 40)
+    assert result(start(tmp_path / "cache")) == "1 compiled True 1 damaged in the cache"
+    if kind != "folder":
+        assert entry.read_bytes() == whole
+
+
 def test_processes_share_a_cache(tmp_path):
     running = [start(tmp_path / "cache") for _ in range(6)]
     assert {result(process) for process in running} <= {ABSENT, "0 compiled False"}

@@ -48,7 +48,7 @@ def ratio() -> Model:
     inner = Model(name="inner")
     inner |= Divide(name="ratio")(numerator="input", denominator="input", output="output")
     model = Model()
-    model |= Linear(4, name="first")(input="input", output="hidden")
+    model |= Linear(4, use_bias=False, name="first")(input="input", output="hidden")
     model |= inner(input="hidden", output="one")
     model |= Softmax(name="last")(input="one", output="output")
     return model

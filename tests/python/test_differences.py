@@ -56,7 +56,8 @@ def test_zero_to_the_power_of_zero(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_take_out_of_range(kind, axis):
     backend = getattr(ml, MAKERS[kind])()
-    model = ml.compile(Gather(axis=axis), backend, shapes={"input": [3, 3], "indices": [2]})
+    shapes = {"input": [3, 3], "indices": [2]}
+    model = ml.compile(Gather(axis=axis), backend, shapes=shapes, checks=False)
     indices = backend.cast(backend.array(np.array([7, -7])), "int32" if kind == "jax" else "int64")
     inputs = {"input": backend.array(np.eye(3, dtype="float32")), "indices": indices}
     if kind in ("numpy", "torch"):

@@ -1,15 +1,20 @@
-"""The Python blocks of the README and the guide run, and print what the text behind them says."""
+"""The Python blocks of the README, the guide, the pages of blocks and of errors run, and print what
+the text behind them says."""
 
 import contextlib
 import io
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
+ERRORS = sorted((ROOT / "docs" / "errors").glob("*.md"))
+BLOCKS = sorted((ROOT / "docs" / "blocks").glob("*.md"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
 BLOCK = re.compile(
     r"^```python\n(?P<code>.*?)^```$(?:\n+^```text\n(?P<output>.*?)^```$)?",
@@ -17,15 +22,17 @@ BLOCK = re.compile(
 )
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_pages_run(page, tmp_path, monkeypatch):
+@pytest.mark.parametrize("page", PAGES + ERRORS + BLOCKS, ids=lambda page: page.stem)
+def test_pages_run(page, tmp_path, monkeypatch, request):
     monkeypatch.chdir(tmp_path)
+    digits = np.get_printoptions()
+    request.addfinalizer(lambda: np.set_printoptions(**digits))
     commands = Path(sys.executable).parent
     monkeypatch.setenv("PATH", f"{commands}{os.pathsep}{os.environ['PATH']}")
     text = page.read_text(encoding="utf-8")
     namespace = {"__name__": "page"}
     blocks = list(BLOCK.finditer(text))
-    assert blocks
+    assert blocks or page.stem == "E0901"  # what nobody should see has no example
     for block in blocks:
         line = text.count("\n", 0, block.start()) + 1
         printed = io.StringIO()
@@ -33,3 +40,24 @@ def test_pages_run(page, tmp_path, monkeypatch):
             exec(compile("\n" * line + block["code"], str(page), "exec"), namespace)
         if block["output"] is not None:
             assert printed.getvalue() == block["output"]
+
+
+@pytest.mark.parametrize("page", ERRORS, ids=lambda page: page.stem)
+def test_pages_of_errors_are_printed(page):
+    command = [str(Path(sys.executable).parent / "mithril"), "error", page.stem.lower()]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, encoding="utf-8")
+    assert ran.stdout == page.read_text(encoding="utf-8")
+    assert ran.stdout.count("```python") in (0, 2)
+    assert f"# {page.stem}: " in ran.stdout
+    # The example that fails is of this code.
+    assert page.stem == "E0901" or page.stem in ran.stdout.split("```text")[1]
+
+
+def test_errors_are_listed():
+    command = [str(Path(sys.executable).parent / "mithril"), "error"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert [line.split()[0] for line in ran.stdout.splitlines()] == [p.stem for p in ERRORS]
+    wrong = subprocess.run([*command, "E0170"], capture_output=True, text=True, check=False)
+    assert wrong.returncode == 1
+    assert "there is no error `E0170`" in wrong.stderr
+    assert "`E0107`" in wrong.stderr

@@ -7,6 +7,7 @@ import mithril as ml
 from mithril.models import (
     MLP,
     Add,
+    Arange,
     BroadcastTo,
     Concat,
     Dropout,
@@ -20,6 +21,7 @@ from mithril.models import (
     Model,
     Pad,
     PermuteTensor,
+    Randn,
     Relu,
     Reshape,
     Residual,
@@ -234,6 +236,174 @@ CASES = {
 }
 
 
+def trained(**options):
+    model = Model()
+    model |= Linear(3)(input="x", output="y")
+    ml.TrainModel(model).add_loss(ml.SquaredError(), input="y", **options)
+
+
+def named_twice():
+    model = Model(name="net")
+    model |= Linear(3, name="fc")(input="x", output="h")
+    model |= Linear(2, name="fc")(input="h", output="y")
+
+
+def misnamed():
+    model = Model()
+    model |= Linear(4)(input="x", output="g")
+    model |= Relu()(input="g", output="h")
+    model |= Linear(2)(input="hh", output="y")
+    compiled = ml.compile(model, NUMPY)
+    compiled.evaluate(compiled.randomize_params(), {"x": X})
+
+
+def called_on(params, block=None):
+    given(block or Linear(3, name="fc"), 2, 5).evaluate(params, {"input": X})
+
+
+WEIGHTS = {"fc.weight": np.ones((3, 5), "float32"), "fc.bias": np.ones(3, "float32")}
+TWO_LAYERS = MLP([Relu(), Relu()], [4, 3])
+OTHERS = {
+    "0.weight": np.ones((4, 5), "float32"),
+    "0.bias": np.ones(4, "float32"),
+    "2.weight": np.ones((3, 4), "float32"),
+    "2.bias": np.ones(3, "float32"),
+}
+CASES |= {
+    "both widths": (
+        lambda: Linear(8, 3),
+        ["`use_bias` of `Linear`", "hint: the input's width is inferred: `Linear(3)`"],
+    ),
+    "a width of PyTorch": (
+        lambda: Linear(in_features=8, out_features=3),
+        ["hint: the input's width is inferred; the output's is `dimension`"],
+    ),
+    "a class for a backend": (
+        lambda: ml.compile(Relu(), ml.NumpyBackend),
+        ["got: <class 'mithril.backends.numpy.NumpyBackend'>", "hint: `ml.NumpyBackend()` makes"],
+    ),
+    "a string for a backend": (
+        lambda: ml.compile(Relu(), "numpy"),
+        ["got: 'numpy'", "hint: `ml.NumpyBackend()` makes one"],
+    ),
+    "two blocks of one name": (
+        named_twice,
+        [
+            "two blocks are called `fc`\n  where: the model `net`",
+            'got: Linear(dimension=3, name="fc") and Linear(dimension=2, name="fc")',
+            "hint: give one of them another name",
+        ],
+    ),
+    "params of another model": (
+        lambda: called_on({"embed.table": X}, Linear(3)),
+        [
+            "the model has no `embed.table` among its params\n  got: `embed.table`",
+            "expected: `w`, `b`",
+            "hint: these are params of another model: `randomize_params()` makes this one's",
+        ],
+    ),
+    "params of PyTorch": (
+        lambda: called_on(WEIGHTS, named_alone()),
+        [
+            "hint: PyTorch's names, and its weights are (out, in): "
+            '{"fc.w": params["fc.weight"].T, "fc.b": params["fc.bias"]}'
+        ],
+    ),
+    "params of PyTorch under other names": (
+        lambda: called_on(OTHERS, TWO_LAYERS),
+        [
+            '{"linear_0.w": params["0.weight"].T, "linear_0.b": params["0.bias"], '
+            '"linear_1.w": params["2.weight"].T, "linear_1.b": params["2.bias"]}'
+        ],
+    ),
+    "a word for a step": (
+        lambda: trained(reduce_steps="sum"),
+        ["got: str\n  expected: a list\n  hint: [Sum()]"],
+    ),
+    "a word in the steps": (
+        lambda: trained(reduce_steps=["sum"]),
+        ["a reduce step is a block", "hint: `Sum()` is that block"],
+    ),
+    "an activation by its name": (
+        lambda: MLP(["relu"], [3]),
+        ["`activations[0]` of `MLP` is of another kind", "hint: `Relu()` is that block"],
+    ),
+    "blocks one by one": (
+        lambda: Sequential(Linear(4), Relu()),
+        ["hint: `Sequential([Linear(dimension=4), Relu()])`"],
+    ),
+    "axes of a variance": (lambda: ml.Variance(axes=1), ["hint: did you mean `axis`?"]),
+    "an unknown reference": (
+        lambda: ml.diff(Relu(), ["numpy"], shapes={"input": [2]}, against="float46"),
+        ["expected: numpy, torch, jax, cpu, c, float64\n  hint: did you mean `float64`?"],
+    ),
+    "a block on arrays alone": (
+        lambda: Linear(3)(X),
+        [
+            "`Linear` is called with arrays, and has no code",
+            'hint: `ml.compile(block).evaluate(params, {"input": …})` computes',
+        ],
+    ),
+    "an input of another name": (
+        misnamed,
+        [
+            "`hh` is missing from inputs\n  got: `x`\n  expected: `x`, `hh`",
+            "hint: `hh` is read by block `linear_1`; did you mean `h`, an output of `relu`?",
+        ],
+    ),
+}
+
+
+def named_alone():
+    model = Model()
+    model |= Linear(3, name="fc")(input="input", output="y")
+    return model
+
+
+@pytest.mark.parametrize("block", ["Conv2d", "Adam", "LSTM", "DataLoader", "no_grad", "BatchNorm"])
+def test_what_is_elsewhere_is_said(block):
+    for module in (ml, ml.models):
+        with pytest.raises(AttributeError, match=rf"has no `{block}`: .*\w") as caught:
+            getattr(module, block)
+        assert "did you mean" not in str(caught.value)
+        with pytest.raises(ImportError, match=rf"has no `{block}`: .*\w"):
+            exec(f"from {module.__name__} import {block}")
+        assert not hasattr(module, block)
+
+
+def test_near_names_in_another_case():
+    with pytest.raises(AttributeError, match=r"has no `sequential`: did you mean `Sequential`\?"):
+        _ = ml.models.sequential
+
+
+@pytest.mark.parametrize("block", ["Variance", "LogSumExp", "Sum", "Prod"])
+def test_help_says_axis(block):
+    assert "`axis`" in getattr(ml, block).__doc__
+    assert "`axes`" not in getattr(ml, block).__doc__
+
+
+@pytest.mark.parametrize("against", ["float64", "fp64"])
+def test_double_precision_has_one_spelling(against):
+    found = ml.diff(Relu(), ["numpy"], shapes={"input": [2]}, against=against)
+    assert found.reference == "the model as it is written, in float64"
+
+
+def test_models_show_their_terminals():
+    model = Model(name="net")
+    assert repr(model) == 'Model(name="net")'
+    model |= Linear(3)(input="x", output="y")
+    assert repr(model) == 'Model(name="net", x -> y, not compiled)'
+    compiled = ml.compile(model, NUMPY)
+    assert repr(compiled) == "CompiledModel(net, NumpyBackend(dtype=float32), x -> y)"
+
+
+def test_constants_by_name_are_no_call_on_arrays():
+    model = Model()
+    model |= Relu()(input=X, output="y")
+    model |= Add()(X, "y", "z")
+    assert np.array_equal(ml.compile(model, NUMPY).evaluate({}, {})["z"], 2 * X)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_what_would_mend_it(case):
     program, parts = CASES[case]
@@ -265,3 +435,49 @@ def test_an_index_that_is_there_is_asserted_plainly():
     assert compiled.code.count("assert") == 1
     x = np.arange(24, dtype="float32").reshape(8, 3)
     assert compiled.evaluate({}, {"input": x})["z"].tolist() == [15, 16, 17]
+
+
+CHAINED = {
+    "a ramp": (Arange(3), "`Arange` reads nothing", "`model |= …` adds it"),
+    "zeros": (Zeros([3]), "`Zeros` reads nothing", "`model |= …` adds it"),
+    "numbers drawn": (Randn([3]), "`Randn` reads nothing", "`model |= …` adds it"),
+}
+
+
+@pytest.mark.parametrize(("block", "what", "hint"), CHAINED.values(), ids=CHAINED)
+def test_what_reads_nothing_is_not_chained(block, what, hint):
+    model = Model()
+    model += Linear(3)
+    with pytest.raises(ml.MithrilError) as caught:
+        model += block
+    assert what in str(caught.value)
+    assert f"hint: {hint}" in str(caught.value)
+    model |= block
+    first = Model()
+    first += block
+    first += Relu()
+
+
+def pair_of_sums():
+    """A model of which `+=` cannot know what to connect."""
+    inner = Model()
+    inner |= Zeros([3])(output="zeros")
+    inner |= Add()(left="a", right="b", output="c")
+    return inner
+
+
+def test_a_model_without_standard_input_is_not_chained():
+    model = Model()
+    model += Linear(3)(input="x", output="y")
+    with pytest.raises(ml.MithrilError) as caught:
+        model += pair_of_sums()
+    message = str(caught.value)
+    assert "has no standard input" in message
+    assert "expected: connections of `a`, `b`" in message
+    # Its author says what it reads: then `+=` is `|=`.
+    model += pair_of_sums()(a="y", b="x")
+    chosen = pair_of_sums()
+    chosen.set_standard(input="a")
+    model += chosen
+    # A list that is given has no standard input either.
+    model += Concat()(inputs=["x", "y"])

@@ -121,17 +121,17 @@ CASES = {
     ),
     "classes in a list": (
         lambda: MLP([Relu], [3]),
-        "`activations[0]` cannot be given this\n  got: type\n  expected: a block\n"
+        "`activations[0]` cannot be given this\n  got: the class Relu\n  expected: a block\n"
         "  hint: the class is to be called: `Relu(…)`",
     ),
     "classes in sequence": (
         lambda: Sequential([Relu]),
-        "`blocks[0]` cannot be given this\n  got: type\n  expected: a block\n"
+        "`blocks[0]` cannot be given this\n  got: the class Relu\n  expected: a block\n"
         "  hint: the class is to be called: `Relu(…)`",
     ),
     "a class as a loss": (
         lambda: trained(CrossEntropy),
-        "`loss` is a block\n  got: type\n  expected: a block or a model\n"
+        "`loss` is a block\n  got: the class CrossEntropy\n  expected: a block or a model\n"
         "  hint: the class is to be called: `CrossEntropy(…)`",
     ),
     "nothing to train": (
@@ -252,10 +252,10 @@ CASES = {
         "`from_json` reads the text that `to_json` wrote\n  got: NoneType\n  expected: a string",
     ),
     "a function of NumPy": (
-        lambda: np.exp(connected().y),
-        "Unexpected argument: `np.exp` takes numbers, and a connection has none before a call\n"
+        lambda: np.sum(connected().y),
+        "Unexpected argument: `np.sum` takes numbers, and a connection has none before a call\n"
         "  got: a connection\n"
-        "  hint: `.exp()` of a connection is a value of the model",
+        "  hint: `.sum()` of a connection is a value of the model",
     ),
     "an array that is added to": (
         lambda: np.add(X, connected().y, out=X),
@@ -273,7 +273,7 @@ CASES = {
         lambda: round(connected().y, 2),
         "Unexpected argument: `round` takes numbers, and a connection has none before a call\n"
         "  got: a connection\n"
-        "  hint: the block `Round` of `mithril.models` computes values of the model",
+        "  hint: `.round()` of a connection is a value of the model",
     ),
     "a connection as a number": (
         lambda: float(connected().y),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import mithril as ml
-from mithril.models import MLP, Add, Concat, Linear, Model, Relu
+from mithril.models import MLP, Add, Concat, Layer, Linear, Model, Relu, Sequential
 
 
 def two_layers() -> Model:
@@ -29,7 +29,7 @@ def test_a_model_is_a_block_of_another():
     inner = two_layers()
     outer = Model()
     outer |= inner(x="a", y="b")
-    outer |= inner(x="a", y="c")
+    outer |= inner.copy()(x="a", y="c")
     outer |= Add()(left="b", right="c", output="d")
     assert [name for name in outer.inputs if name.endswith("linear_0.w")] == [
         "model_0.linear_0.w",
@@ -69,7 +69,8 @@ def test_connections_compute(backend):
     params = compiled.randomize_params(seed=3)
     x = backend.array(np.linspace(-1, 1, 10).reshape(2, 5))
     out = backend.to_numpy(compiled.evaluate(params, {"x": x})["out"])
-    y = backend.to_numpy(x) @ backend.to_numpy(params["w"] if "w" in params else params["linear.w"])
+    w, b = (backend.to_numpy(params[f"linear.{name}"]) for name in "wb")
+    y = backend.to_numpy(x) @ w + b
     np.testing.assert_allclose(out, ((2 * y - 1) / (y * y + 1)).sum(-1), rtol=1e-5)
 
 
@@ -84,12 +85,13 @@ def test_lists_and_constants_connect(backend):
 def test_signatures_are_those_of_the_table():
     signature = inspect.signature(Linear)
     assert str(signature) == (
-        "(dimension: 'int', use_bias: 'bool' = True, *, name: 'str | None' = None)"
+        "(dimension: 'int', use_bias: 'bool' = True, init: 'str | float | Callable[[typing.Any, "
+        "tuple[int, ...]], typing.Any] | None' = None, *, name: 'str | None' = None)"
     )
     assert str(inspect.signature(Relu)).endswith("gradient: 'Block | None' = None)")
     assert "checkpoint: 'bool' = False" in str(inspect.signature(MLP))
     assert ml.Linear is Linear
-    assert "Terminals: input, w, b -> output." in (Linear.__doc__ or "")
+    assert "- param `w`: (last dim of `input`, dimension)" in (Linear.__doc__ or "")
 
 
 def test_every_block_has_a_class():
@@ -108,7 +110,7 @@ def test_every_block_has_a_class():
         (
             lambda: Linear(dimensions=3),
             ml.MithrilError,
-            "`Linear` has no parameter `dimensions`\n  expected: `dimension`, `use_bias`\n"
+            "`Linear` has no parameter `dimensions`\n  expected: `dimension`, `use_bias`, `init`\n"
             "  hint: did you mean `dimension`?",
         ),
         (
@@ -125,7 +127,7 @@ def test_every_block_has_a_class():
         (
             lambda: two_layers().evaluate,
             ml.TerminalError,
-            "Terminal not found: `Model` has no terminal `evaluate`\n"
+            "Terminal not found: `Model` has no terminal `evaluate`\n  expected: one of `x`, `y`\n"
             "  hint: compile it first: `ml.compile(model, backend).evaluate`",
         ),
         (
@@ -137,7 +139,7 @@ def test_every_block_has_a_class():
         (
             lambda: two_layers().__iadd__(Relu),
             ml.UsageError,
-            "Unexpected argument: `model +=` adds a block\n  got: type\n"
+            "Unexpected argument: `model +=` adds a block\n  got: the class Relu\n"
             "  expected: a block or a model",
         ),
     ],
@@ -224,3 +226,45 @@ def test_a_computed_shape_is_a_shape():
     params = compiled.randomize_params(seed=1)
     inputs = {"x": np.ones((4, 3), "float32"), "z": np.ones((2, 2, 5), "float32")}
     assert compiled.evaluate(params, inputs)["out"].shape == (4, 6)
+
+
+def test_a_layer_shares_what_it_learns(backend):
+    model = Model()
+    model |= Layer(Relu(), 4)(input="x", w="shared", output="a")
+    model |= Layer(Relu(), 4)(input="a", w="shared", b="own", output="b")
+    model |= Sequential([Linear(4, use_bias=False), Relu()])("b", w="shared", output="y")
+    compiled = ml.compile(model, backend, shapes={"x": [2, 4]})
+    assert set(compiled.params) == {"shared", "own", "layer_0.linear.b"}
+    params = compiled.randomize_params(seed=0)
+    x = np.random.default_rng(0).standard_normal((2, 4)).astype("float32")
+    outputs = compiled.evaluate(params, {"x": backend.array(x)})
+    w, own, first = (
+        backend.to_numpy(params[name]) for name in ("shared", "own", "layer_0.linear.b")
+    )
+    want = np.maximum(x @ w + first, 0)
+    want = np.maximum(np.maximum(want @ w + own, 0) @ w, 0)
+    np.testing.assert_allclose(backend.to_numpy(outputs["y"]), want, rtol=1e-4, atol=1e-5)
+
+
+def test_a_model_of_ones_own_gives_what_it_learns():
+    inner = Model()
+    inner |= Linear(4, name="fc")(input="x", output="y")
+    outer = Model()
+    outer |= inner(x="x", w="shared", y="y")
+    assert set(ml.compile(outer, ml.NumpyBackend()).params) == {"shared", "fc.b"} or set(
+        ml.compile(outer, ml.NumpyBackend()).params
+    ) == {"shared", "model.fc.b"}
+
+
+def test_blocks_that_learn_several_say_which():
+    mlp = MLP([Relu(), None], [4, 3])
+    with pytest.raises(ml.TerminalError) as caught:
+        mlp(w="shared")
+    message = str(caught.value)
+    assert "expected: one of `linear_0.w`, `linear_1.w`, which blocks inside have" in message
+    assert 'hint: {"linear_0.w": …} as keywords' in message
+    model = Model()
+    model |= mlp("x", **{"linear_0.w": "shared"})
+    assert "shared" in ml.compile(model, ml.NumpyBackend()).params
+    with pytest.raises(ml.TerminalError, match="has no terminal `v`"):
+        mlp(v="shared")

@@ -35,6 +35,57 @@ NAMES = [
 ]
 
 
+HALF = "\ud800x"
+X = {"input": [1, 3]}
+HALVES = {
+    "a block": lambda: Linear(3, name=HALF),
+    "a model": lambda: Model(name=HALF),
+    "a terminal": lambda: Linear(3)(input=HALF),
+    "a keyword of a call": lambda: Linear(3)(**{HALF: "x"}),
+    "a keyword of a block": lambda: Linear(**{HALF: 3}),
+    "a key": lambda: ml.IOKey(HALF),
+    "a dim of a key": lambda: ml.IOKey("x", shape=[HALF]),
+    "a dim": lambda: ml.compile(Linear(3), shapes={"input": [HALF, 3]}),
+    "a shape": lambda: ml.compile(Linear(3), shapes={HALF: [1, 3]}),
+    "a dtype": lambda: ml.compile(Linear(3), dtypes={HALF: "int32"}),
+    "a trainable key": lambda: ml.compile(Linear(3), trainable_keys=[HALF]),
+    "a constant key": lambda: ml.compile(Linear(3), constant_keys={HALF: 1}),
+    "a kept value": lambda: ml.compile(Linear(3), keep=[HALF]),
+    "an output": lambda: ml.compile(Linear(3), differentiate=HALF),
+    "a file": lambda: ml.compile(Linear(3), ml.NumpyBackend(), shapes=X, file_path=f"{HALF}.py"),
+    "a setting": lambda: ml.models.Einsum(HALF),
+    "an exposed terminal": lambda: Model().expose(HALF),
+    "a renamed terminal": lambda: Model().rename("a", HALF),
+    "a stated shape": lambda: Model().set_shapes(**{HALF: [1]}),
+}
+
+
+@pytest.mark.parametrize("use", HALVES.values(), ids=HALVES)
+def test_half_of_a_pair_is_no_character(use):
+    with pytest.raises(ml.MithrilError, match="has half of a surrogate pair in it") as caught:
+        use()
+    assert str(caught.value).isprintable() or "\n" in str(caught.value)
+    str(caught.value).encode()
+
+
+def test_no_attribute_has_half_of_a_pair():
+    model = Model()
+    model += Linear(3)
+    assert not hasattr(model, HALF)
+    assert not hasattr(model.input, HALF)
+
+
+def test_names_without_nul():
+    for use in (
+        lambda: Model(name="a\0b"),
+        lambda: Linear(3, name="a\0b"),
+        lambda: Linear(3)("\0"),
+    ):
+        with pytest.raises(ml.MithrilError, match="has a NUL character in it\n  got"):
+            model = Model()
+            model |= use()
+
+
 def layers() -> Model:
     """A layer for each name, which its input, its block and its output have."""
     model = Model()

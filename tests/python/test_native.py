@@ -204,17 +204,19 @@ def test_training_goes_down():
         x = random(32, 3)
         inputs = {"input": x, "target": np.sin(x.sum(1, keepdims=True)).astype(np.float32)}
         found = losses.setdefault(backend.kind, [])
-        for _ in range(20):
+        for _ in range(40):
             outputs, gradients = compiled.evaluate(params, inputs, output_gradients=True)
             found.append(float(outputs["final_cost"]))
-            params = {n: v - np.float32(0.05) * gradients[n] for n, v in params.items()}
+            params = {n: v - np.float32(0.2) * gradients[n] for n, v in params.items()}
     assert losses["cpu"][-1] < 0.5 * losses["cpu"][0]
     np.testing.assert_allclose(losses["cpu"], losses["numpy"], rtol=1e-4)
 
 
 def test_sizes_that_no_memory_has_are_told():
-    for size in (2**62, 2**63, 2**64 - 1):
-        with pytest.raises(ml.MithrilError, match="more elements than any memory holds"):
+    refused = {2**62: "more elements than any memory holds", 2**63: "too large"}
+    refused[2**64 - 1] = "too large"
+    for size, why in refused.items():
+        with pytest.raises(ml.MithrilError, match=why):
             ml.compile(Linear(2**62), ml.CpuBackend(), shapes={"input": [size, 8]})
     shapes = {"left": ["n", 1], "right": [1, "m"]}
     compiled = ml.compile(ml.models.Add(), ml.CpuBackend(), shapes=shapes, inference=True)
@@ -450,7 +452,7 @@ def test_sums_over_no_rows_are_zero():
 def test_reads_from_nothing_are_zero(make, row):
     """Along an axis whose size is a call's own, and here 0."""
     shapes = {"input": ["n", *row], "indices": ["m"]}
-    compiled = ml.compile(Gather(), make(), shapes=shapes)
+    compiled = ml.compile(Gather(), make(), shapes=shapes, checks=False)
     for n in (0, 2):
         x, places = random(n, *row), np.array([0, 5, -1])
         got = compiled.evaluate({}, {"input": x, "indices": places})["output"]

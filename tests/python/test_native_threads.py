@@ -1,7 +1,10 @@
 """Native code: the threads of a call, and calls of many threads."""
 
+import os
 import re
+import signal
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -21,7 +24,7 @@ def test_products_of_few_rows_are_shared_evenly(rows, inner, columns):
     model = Linear(columns, use_bias=False)
     compiled = ml.compile(model, ml.CpuBackend(threads=2), shapes={"input": [rows, inner]})
     tasks = re.search(r"tasks (\d+)", compiled.code)
-    assert tasks and int(tasks[1]) in (2, 4)
+    assert tasks and int(tasks[1]) in (2, 4, 6)
 
 
 @pytest.mark.parametrize("threads", [1, 4])
@@ -54,3 +57,27 @@ def test_threads_do_not_change_results():
         params = compiled.randomize_params(seed=0)
         found.append(compiled.evaluate(params, {"input": x})["output"])
     assert all(np.array_equal(found[0], other) for other in found)
+
+
+def test_an_interrupt_ends_a_call():
+    """A call returns at the end of the launch that is under way."""
+    layers = [Linear(1024, use_bias=False, name=f"l{i}") for i in range(100)]
+    compiled = ml.compile(
+        chain(*layers), ml.CpuBackend(threads=1), shapes={"input": ["n", 1024]}, inference=True
+    )
+    weight = np.eye(1024, dtype=np.float32)
+    params = dict.fromkeys(compiled.params, weight)
+    x = random(1024, 1024)
+    compiled.evaluate(params, {"input": x[:1]})
+    start = time.perf_counter()
+    np.testing.assert_array_equal(compiled.evaluate(params, {"input": x})["output"], x)
+    whole = time.perf_counter() - start
+    # Late enough that the call runs, early enough that most of it is left.
+    timer = threading.Timer(whole / 10, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    start = time.perf_counter()
+    with pytest.raises(KeyboardInterrupt):
+        compiled.evaluate(params, {"input": x})
+    assert time.perf_counter() - start < whole / 2
+    timer.join()
+    np.testing.assert_array_equal(compiled.evaluate(params, {"input": x})["output"], x)

@@ -203,7 +203,7 @@ def test_jax_computes_what_a_gradient_shares_once(name):
 
 def test_values_that_nothing_reads_again_are_let_go():
     """A step holds less than all it makes."""
-    model = Sequential([Linear(256), Tanh()] * 4)
+    model = Sequential([block for _ in range(4) for block in (Linear(256), Tanh())])
     compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [2048, 256]})
     params = compiled.randomize_params(seed=0)
     data = {"input": np.ones((2048, 256), "float32")}

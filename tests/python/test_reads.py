@@ -51,7 +51,7 @@ def with_comparison() -> Model:
 def test_one_hot_matrices_read_rows(backend: str, write: Any) -> None:
     model = write()
     model |= Linear(WIDTH, use_bias=False, name="table")(input="chosen", output="y")
-    compiled = ml.compile(model, BACKENDS[backend], shapes={"i": ["n"]})
+    compiled = ml.compile(model, BACKENDS[backend], shapes={"i": ["n"]}, checks=False)
     assert "one-hot-select" in [fired.rule for fired in compiled.explain().rules]
 
     generator = np.random.default_rng(3)

@@ -120,6 +120,18 @@ def assert_near(got: Arrays, expected: Arrays, tolerance: float) -> None:
 
 
 @pytest.mark.parametrize("make", BACKENDS)
+@pytest.mark.parametrize("name", ["gelu", "attention"])
+def test_shapes_are_not_needed(name: str, make: Callable[..., Any]) -> None:
+    model, backend, data = MODELS[name](), make(dtype=ml.float64), data_of_six()
+    params, vector = params_of(ml.compile(model, backend, shapes=SHAPES))
+    opened = ml.compile(model, backend, differentiate=True)
+    _, products = opened.evaluate(
+        of(backend, params), of(backend, data), output_gradients=of(backend, seeds(vector))
+    )
+    assert_near(products, by_differences(model, params, vector, data), 1e-6)
+
+
+@pytest.mark.parametrize("make", BACKENDS)
 @pytest.mark.parametrize("name", MODELS)
 def test_products_with_the_hessian(name: str, make: Callable[..., Any]) -> None:
     model, backend, data = MODELS[name](), make(dtype=ml.float64), data_of_six()

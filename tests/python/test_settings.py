@@ -5,6 +5,7 @@ import pytest
 
 import mithril as ml
 from mithril.models import (
+    Arange,
     BatchNorm1d,
     BinaryCrossEntropy,
     Clamp,
@@ -62,22 +63,44 @@ def test_numbers_out_of_range(block, settings):
         block(**settings)
 
 
+def test_a_ramp_has_an_end():
+    with pytest.raises(ml.MithrilError) as caught:
+        Arange()
+    assert caught.value.args[0] == (
+        "`Arange` needs `stop`\n  expected: an integer or a connection"
+        "\n  hint: Arange(5) counts from 0 to 4, Arange(2, 5) from 2 to 4"
+    )
+    for block, want in [(Arange(3), [0, 1, 2]), (Arange(0), []), (Arange(stop=2), [0, 1])]:
+        out = ml.compile(block, ml.NumpyBackend()).evaluate({}, {})["output"]
+        np.testing.assert_array_equal(out, want)
+
+
+def test_a_layer_beyond_memory(backend):
+    for shapes in (None, {"input": [2, 3]}):
+        with pytest.raises(ml.MithrilError, match="more elements than any memory holds"):
+            ml.compile(Linear(2**62), backend, shapes=shapes)
+    # What is known at the first call alone.
+    compiled = ml.compile(Linear(2**41, use_bias=False), backend)
+    with pytest.raises(ml.MithrilError, match="more elements than any memory holds"):
+        compiled.evaluate(compiled.randomize_params(), {"input": backend.ones(1, 7)})
+
+
 def test_messages_say_the_range():
     with pytest.raises(ml.MithrilError) as caught:
         LayerNorm(eps=-1)
-    assert str(caught.value) == (
+    assert caught.value.args[0] == (
         "`eps` of `LayerNorm` is out of range\n  got: the integer -1\n"
         "  expected: a finite number of at least 0"
     )
     with pytest.raises(ml.MithrilError) as caught:
         Clamp(3, 1)
-    assert str(caught.value) == (
+    assert caught.value.args[0] == (
         "`max` of `Clamp` is out of range\n  got: 1.0, and 3.0 as `min`\n"
         "  expected: a number of at least `min`"
     )
     with pytest.raises(ml.MithrilError) as caught:
         Linear(0)
-    assert str(caught.value) == (
+    assert caught.value.args[0] == (
         "`dimension` of `Linear` is out of range\n  got: the integer 0\n"
         "  expected: an integer of at least 1"
     )

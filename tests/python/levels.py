@@ -1,0 +1,66 @@
+"""Which tests run at which level of processor.
+
+Native code is made for MITHRIL_CPU in all of a run. Where that is the machine's own processor,
+every test runs. At another level the tests of native code run alone, and of a test that a table
+drives a sample, unless MITHRIL_TESTS is `all`. MITHRIL_SEED draws the sample.
+"""
+
+import os
+import re
+import zlib
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+
+from mithril import _core
+
+# Of so many cases of a test a sample has all, and of more this part.
+FEW, PART = 3, 12
+SEED = os.environ.get("MITHRIL_SEED") or "0"
+ALL = os.environ.get("MITHRIL_TESTS") == "all"
+LEVELS = _core.processors()
+LEVEL = _core.processor()
+# Whether code is made for another processor than the machine's own.
+OTHER = LEVEL not in ("native", *LEVELS[-1:])
+# What files say whose tests make native code or C.
+NATIVE = re.compile(r"\b(CpuBackend|CBackend|INSTALLED|fuzz|c_programs|def test_\w+\(.*backend)\b")
+FRAMEWORKS = re.compile("numpy|torch|jax", re.IGNORECASE)
+
+
+def header() -> str:
+    level = LEVEL if LEVEL != "native" else f"{LEVELS[-1]} (native)" if LEVELS else "none"
+    tests = "all tests" if not OTHER else "all tests of it" if ALL else f"a sample, {seed()}"
+    return f"native code for {level}, {tests}; levels: {', '.join(LEVELS)}"
+
+
+def seed() -> str:
+    return f"MITHRIL_SEED={SEED}"
+
+
+@cache
+def has_native(file: Path) -> bool:
+    return NATIVE.search(file.read_text()) is not None
+
+
+def is_native(item) -> bool:
+    """Whether a test depends on the level, as far as its file and its parameters show."""
+    given = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    names = [x if isinstance(x, str) else getattr(x, "__name__", type(x).__name__) for x in given]
+    return has_native(item.path) and not any(FRAMEWORKS.search(name) for name in names)
+
+
+def chosen(items: list) -> list:
+    """The tests that run, in their order."""
+    if not OTHER:
+        return items
+    native = [item for item in items if is_native(item)]
+    if ALL:
+        return native
+    cases = defaultdict(list)
+    for item in native:
+        cases[item.nodeid.partition("[")[0]].append(item.nodeid)
+    kept = set()
+    for drawn in cases.values():
+        drawn.sort(key=lambda case: zlib.crc32(f"{SEED} {LEVEL} {case}".encode()))
+        kept.update(drawn[: max(FEW, len(drawn) // PART)])
+    return [item for item in native if item.nodeid in kept]

@@ -1,0 +1,77 @@
+"""Backends as objects: equality, copies, pickles."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import mithril as ml
+from mithril.models import Linear
+
+OPTIONS = {
+    "NumpyBackend": [{}, {"precision": 64}, {"dtype": "bfloat16"}],
+    "CpuBackend": [{}, {"threads": 2, "tier": "auto"}, {"donate": True}],
+    "CBackend": [{}, {"dtype": np.float64}],
+    "TorchBackend": [{}, {"device": "cpu", "requires_grad": True}],
+    "JaxBackend": [{}, {"device": "cpu"}],
+}
+CASES = [(name, options) for name, all_ in OPTIONS.items() for options in all_]
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=str)
+@pytest.mark.parametrize(
+    "again",
+    [copy.copy, copy.deepcopy, lambda backend: pickle.loads(pickle.dumps(backend))],
+    ids=["copy", "deepcopy", "pickle"],
+)
+def test_copies_are_equal(name, options, again, frameworks):
+    kind = name.removesuffix("Backend").lower()
+    if kind not in frameworks:
+        pytest.skip(f"{kind} is not installed")
+    backend = getattr(ml, name)(**options)
+    backend.set_seed(3)
+    backend.rand(2)
+    other = again(backend)
+    assert type(other) is type(backend)
+    assert other == backend
+    assert hash(other) == hash(backend)
+    assert repr(other) == repr(backend)
+    compiled = ml.compile(Linear(2), other, shapes={"input": [1, 3]})
+    x = other.ones(1, 3)
+    compiled.evaluate(compiled.randomize_params(0), {"input": x})
+
+
+def test_a_pickle_goes_on_drawing():
+    backend = ml.NumpyBackend()
+    backend.set_seed(3)
+    backend.rand(2)
+    other = pickle.loads(pickle.dumps(backend))
+    np.testing.assert_array_equal(other.rand(4), backend.rand(4))
+
+
+def test_backends_of_other_options_differ():
+    numpy = ml.NumpyBackend()
+    assert numpy == ml.NumpyBackend("float32") == ml.NumpyBackend(precision=32)
+    assert len({numpy, ml.NumpyBackend(ml.float32)}) == 1
+    assert numpy != ml.NumpyBackend(precision=64)
+    assert numpy != ml.CBackend()
+    assert numpy != "numpy"
+    assert ml.CpuBackend(threads=2) != ml.CpuBackend(threads=3)
+    assert ml.CpuBackend(threads=None) == ml.CpuBackend()
+
+
+def test_a_backend_of_ones_own():
+    class Own(ml.NumpyBackend):
+        def __init__(self, scale, **options):
+            super().__init__(**options)
+            self.scale = scale
+
+    own = Own(3, precision=64)
+    other = copy.deepcopy(own)
+    assert (other.scale, other.precision) == (3, 64)
+    assert own == other != Own(4, precision=64)
+
+
+def test_an_equal_backend_in_a_map():
+    ml.compile(Linear(2), ml.NumpyBackend(), backend_map={"linear": ml.NumpyBackend()})

@@ -1,0 +1,114 @@
+"""What is said of blocks: formulas are what they compute, `help` is as short as it should be."""
+
+import pydoc
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.special
+from block_cases import array, build, variants
+
+import mithril as ml
+from mithril import _core, models
+
+# Blocks that no short expression of NumPy says: the doc and the example do.
+WITHOUT = {
+    "AUC",
+    "Bernoulli",
+    "Categorical",
+    "Dropout",
+    "F1",
+    "Layer",
+    "MLP",
+    "MultiHeadAttention",
+    "PositionalEncoding",
+    "Precision",
+    "RandInt",
+    "RandUniform",
+    "Randn",
+    "Recall",
+    "Residual",
+    "RotaryEmbedding",
+    "Scatter",
+    "Sequential",
+    "StableReciprocal",
+    "TopK",
+    "Unique",
+}
+
+
+def test_every_other_block_has_a_formula():
+    assert {n for n in _core.block_names() if not _core.block_info(n).formula} == WITHOUT
+
+
+@pytest.mark.parametrize("name", sorted(set(_core.block_names()) - WITHOUT))
+def test_formulas_are_what_blocks_compute(name):
+    """NumPy and SciPy evaluate the formula on the block's own arrays and settings, in float64."""
+    info = _core.block_info(name)
+    for case in variants(name):
+        model, shapes = build(name, case)
+        compiled = ml.compile(model, ml.NumpyBackend(dtype=ml.float64), shapes=shapes)
+        rng = np.random.default_rng(11)
+        values: dict[str, Any] = {}
+        for argument in compiled._program.arguments:
+            if argument.role in ("param", "data"):
+                dims = tuple(int(d) for d in argument.dims)
+                values[argument.name] = array(rng, name, argument, dims)
+        params = {n: values[n] for n in compiled.params}
+        outputs = compiled.evaluate(params, {n: values[n] for n in compiled.inputs})
+        terms = {**vars(np), **vars(scipy.special)}
+        terms |= {p: default(text) for p, _, text in info.parameters if text}
+        terms |= {p: settled(value) for p, value in case.settings.items()}
+        terms |= {n.rsplit(".", 1)[-1]: value for n, value in values.items()}
+        terms["inputs"] = [value for n, value in values.items() if n.startswith("input_")]
+        expected = eval(info.formula, terms)
+        expected = expected if isinstance(expected, list) else [expected]
+        for output, other in zip(outputs.values(), expected, strict=True):
+            np.testing.assert_allclose(output, other, rtol=1e-9, atol=1e-12, err_msg=f"{case}")
+
+
+def default(text: str) -> Any:
+    return settled(eval(text))
+
+
+def settled(value: Any) -> Any:
+    """A setting as NumPy takes it."""
+    return value.name if isinstance(value, ml.DType) else value
+
+
+def test_help_of_the_library_is_an_index():
+    text = pydoc.plain(pydoc.render_doc(models))
+    assert len(text.splitlines()) < 100
+    for name in _core.block_names():
+        assert f" {name}" in text, name
+
+
+def test_help_of_a_block_is_its_page():
+    text = pydoc.plain(pydoc.render_doc(ml.Linear))
+    assert len(text.splitlines()) < 40
+    for part in (
+        "Linear(dimension: 'int', use_bias: 'bool' = True",
+        "formula: `input @ w + b`",
+        "argument `dimension`: the width of the output; an integer of at least 1",
+        "param `w`: (last dim of `input`, dimension)",
+        "[[1.5 2.  8. ]]",
+    ):
+        assert part in text, part
+    assert "to_json" not in text
+
+
+def test_stars_and_completion_see_every_block():
+    names: dict[str, Any] = {}
+    exec("from mithril.models import *", names)
+    assert set(_core.block_names()) <= set(names)
+    assert set(_core.block_names()) <= set(dir(models))
+    assert "connect" in dir(ml.Linear(2))
+
+
+def test_a_class_of_ones_own_shows_what_it_adds():
+    class Wide(ml.Linear):
+        def double(self) -> None:
+            """Twice."""
+
+    assert "double" in dir(Wide)
+    assert "Twice." in pydoc.plain(pydoc.render_doc(Wide))

@@ -1,0 +1,215 @@
+"""Long, wide and deep models: compiled in time that grows with their size, on a small stack."""
+
+import random
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import mithril as ml
+from mithril.models import (
+    Add,
+    Buffer,
+    Concat,
+    Linear,
+    Maximum,
+    Mean,
+    Multiply,
+    Relu,
+    Sigmoid,
+    Softmax,
+    Stack,
+    Subtract,
+    Tanh,
+    Transpose,
+)
+
+BLOCKS = 20_000
+
+
+def chain(count: int) -> ml.Model:
+    model = ml.Model()
+    for _ in range(count):
+        model += Tanh()
+    return model
+
+
+def wide(count: int) -> ml.Model:
+    """One value read by many blocks, and all they give side by side."""
+    model = ml.Model()
+    model |= Buffer()(input="input", output="x")
+    names = [f"y{i}" for i in range(count)]
+    for name in names:
+        model |= Tanh()(input="x", output=name)
+    model |= Concat(axis=0)(inputs=names, output="output")
+    return model
+
+
+def many_inputs(count: int) -> ml.Model:
+    model = ml.Model()
+    names = [f"x{i}" for i in range(count)]
+    model |= Concat(axis=0)(inputs=names, output="output")
+    return model
+
+
+def nested(depth: int) -> ml.Model:
+    model = ml.Model()
+    model += Tanh()
+    for _ in range(depth):
+        outer = ml.Model()
+        outer += model
+        outer += Tanh()
+        model = outer
+    return model
+
+
+def drawn(count: int) -> ml.Model:
+    """Operations on what was computed lately and on what nothing has read yet."""
+    draw = random.Random(count)
+    model, recent, unread = ml.Model(), ["input"], ["input"]
+
+    def operand() -> str:
+        if unread and draw.random() < 0.7:
+            return unread.pop(draw.randrange(len(unread)))
+        return draw.choice(recent[-20:])
+
+    for i in range(count):
+        kind, name = draw.random(), f"v{i}"
+        if kind < 0.4:
+            model |= draw.choice([Tanh, Sigmoid, Relu])()(input=operand(), output=name)
+        elif kind < 0.9:
+            block = draw.choice([Add, Multiply, Subtract, Maximum])()
+            model |= block(left=operand(), right=operand(), output=name)
+        else:
+            block = Softmax(axis=-1) if kind < 0.95 else Transpose()
+            model |= block(input=operand(), output=name)
+        recent.append(name)
+        unread.append(name)
+    model |= Stack()(inputs=unread, output="all")
+    model |= Mean(axis=0)(input="all", output="output")
+    return model
+
+
+def on_small_stack(work):
+    """What `work` gives in a thread with 1 MB of stack."""
+    results = []
+    before = threading.stack_size(1 << 20)
+    try:
+        thread = threading.Thread(target=lambda: results.append(work()))
+        thread.start()
+    finally:
+        threading.stack_size(before)
+    thread.join()
+    return results[0]
+
+
+def test_long_chain():
+    def work():
+        start = time.thread_time()
+        compiled = ml.compile(chain(BLOCKS), ml.NumpyBackend(), shapes={"input": [2, 3]})
+        taken = time.thread_time() - start
+        x = np.full((2, 3), 0.5, np.float32)
+        return taken, compiled.evaluate({}, {"input": x})["output"]
+
+    taken, output = on_small_stack(work)
+    expected = np.full((2, 3), 0.5, np.float32)
+    for _ in range(BLOCKS):
+        expected = np.tanh(expected)
+    np.testing.assert_array_equal(output, expected)
+    assert taken < 30
+
+
+def test_many_blocks_on_one_value():
+    def work():
+        start = time.thread_time()
+        compiled = ml.compile(wide(BLOCKS), ml.NumpyBackend(), shapes={"input": [2, 3]})
+        taken = time.thread_time() - start
+        x = np.full((2, 3), 0.5, np.float32)
+        return taken, compiled.evaluate({}, {"input": x})["output"]
+
+    taken, output = on_small_stack(work)
+    assert output.shape == (2 * BLOCKS, 3)
+    np.testing.assert_array_equal(output, np.tanh(np.full_like(output, 0.5)))
+    assert taken < 30
+
+
+def test_many_inputs():
+    names = [f"x{i}" for i in range(BLOCKS)]
+
+    def work():
+        start = time.thread_time()
+        shapes = {name: [1, 2] for name in names}
+        compiled = ml.compile(many_inputs(BLOCKS), ml.NumpyBackend(), shapes=shapes)
+        return compiled, time.thread_time() - start
+
+    compiled, taken = on_small_stack(work)
+    inputs = {name: np.full((1, 2), i, np.float32) for i, name in enumerate(names)}
+    output = compiled.evaluate({}, inputs)["output"]
+    np.testing.assert_array_equal(output[:, 0], np.arange(BLOCKS, dtype=np.float32))
+    assert taken < 30
+
+
+def test_deeply_nested_models():
+    depth = 5000
+
+    def work():
+        model = nested(depth)
+        compiled = ml.compile(
+            ml.Model.from_json(model.to_json()), ml.NumpyBackend(), shapes={"input": [2]}
+        )
+        x = np.full(2, 0.5, np.float32)
+        return compiled.evaluate({}, {"input": x})["output"]
+
+    expected = np.full(2, 0.5, np.float32)
+    for _ in range(depth + 1):
+        expected = np.tanh(expected)
+    np.testing.assert_array_equal(on_small_stack(work), expected)
+
+
+@pytest.mark.parametrize("size", [2**63, 2**64 - 1])
+def test_sizes_beyond_64_bits(size):
+    with pytest.raises(ml.MithrilError, match="a size is too large"):
+        ml.compile(Tanh(), ml.NumpyBackend(), shapes={"input": [size]})
+
+
+def test_more_elements_than_64_bits_count():
+    with pytest.raises(ml.MithrilError, match="more elements than any memory holds"):
+        ml.compile(Tanh(), ml.NumpyBackend(), shapes={"input": [2**62, 4]})
+    with pytest.raises(ml.MithrilError, match="more elements than any memory holds"):
+        ml.compile(Linear(2**62), ml.NumpyBackend(), shapes={"input": [2, 4]})
+
+
+@pytest.mark.parametrize(
+    "model", [chain(10_000), drawn(10_000), wide(2_000)], ids=["chain", "drawn", "wide"]
+)
+def test_native_code_and_gradients_of_many_operations(model):
+    x = np.random.default_rng(0).uniform(-1, 1, (8, 8)).astype(np.float32)
+    options = {"shapes": {"input": [8, 8]}, "trainable_keys": ["input"]}
+    start = time.process_time()
+    native = ml.compile(model, cache=False, **options)
+    given = {"output": np.ones_like}
+    outputs, gradients = native.evaluate({"input": x}, {}, output_gradients=given)
+    # Of all threads. It takes some 6 s; what grows with the square takes minutes.
+    assert time.process_time() - start < 40
+    source = ml.compile(model, ml.NumpyBackend(), **options)
+    expected = source.evaluate({"input": x}, {}, output_gradients=given)
+    np.testing.assert_allclose(outputs["output"], expected[0]["output"], rtol=1e-4, atol=1e-5)
+    worst = np.abs(expected[1]["input"]).max()
+    np.testing.assert_allclose(gradients["input"], expected[1]["input"], atol=1e-4 * worst)
+
+
+def test_of_many_names_messages_show_the_first():
+    model = ml.Model()
+    for i in range(100):
+        model |= Tanh()(input="input", output=f"y{i}")
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [2]}, trainable_keys=["input"])
+    x = np.zeros(2, np.float32)
+    with pytest.raises(ml.UsageError, match=r"`y0`, `y1`, .* and 88 more\n  expected: a dict"):
+        compiled.evaluate({"input": x}, {}, output_gradients=x)
+
+
+def test_explain_says_what_is_too_large_to_be_rewritten():
+    compiled = ml.compile(chain(17_000), ml.NumpyBackend(), shapes={"input": [2]})
+    told = str(compiled.explain())
+    assert "17000 operations are in functions that are too large to be rewritten" in told
