@@ -230,6 +230,26 @@ def test_roles_are_changed_by_keys(backend):
     assert backend.to_numpy(gradients["input"]).tolist() == [[2.0] * 3] * 4
 
 
+def test_keys_are_patterns():
+    model = Model()
+    model |= ml.MLP([Relu(), Relu()], [4, 2])(input="x", output="h")
+    model |= Linear(3, name="head")(input="h", output="y")
+    options = {"shapes": {"x": [5, 4]}, "inference": False}
+    whole = ml.compile(model, ml.NumpyBackend(), **options)
+    tuned = ml.compile(model, ml.NumpyBackend(), data_keys=["mlp.*"], **options)
+    assert set(tuned.params) == {"head.w", "head.b"}
+    assert set(tuned.inputs) == {"x"} | {name for name in whole.params if name.startswith("mlp.")}
+    params = whole.randomize_params(seed=0)
+    x, ones = np.ones((5, 4), np.float32), np.ones((5, 3), np.float32)
+    learned = {name: params.pop(name) for name in tuned.params}
+    y, gradients = tuned.evaluate(learned, {"x": x} | params, output_gradients=ones)
+    want, all_gradients = whole.evaluate(learned | params, {"x": x}, output_gradients=ones)
+    np.testing.assert_array_equal(y["y"], want["y"])
+    for name, gradient in gradients.items():
+        np.testing.assert_array_equal(gradient, all_gradients[name])
+    assert tuned.for_inference().inputs == tuned.inputs
+
+
 def test_bound_params_are_copies(backend):
     compiled = linear(backend)
     params = compiled.randomize_params(seed=0)
@@ -291,6 +311,7 @@ def test_keys_are_drawn_or_given(backend):
         ({"shape": {}}, ml.UsageError, "`compile` has no keyword `shape`"),
         ({"shapes": {"inputt": [2, 3]}}, ml.TerminalError, "Terminal not found: `Linear` has no"),
         ({"trainable_keys": "input"}, ml.UsageError, "`trainable_keys` is a collection of names"),
+        ({"data_keys": ["*.w"]}, ml.TerminalError, "Terminal not found: no terminal fits `*.w`"),
         ({"optimization_level": 3}, ml.UsageError, "`optimization_level` has another value"),
         ({"file_path": "model.txt"}, ml.MithrilError, "`file_path` is where Python source is"),
         ({"shapes": {"input": "abc"}}, ml.ShapeError, "Incompatible shapes during compilation"),

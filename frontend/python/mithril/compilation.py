@@ -7,10 +7,11 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from . import _core
-from .errors import BackendError, UsageError, mapping, shown, truth, unicode
+from .errors import BackendError, TerminalError, UsageError, listed, mapping, shown, truth, unicode
 from .sources import path_text
 from .units import bytes_of
 
@@ -87,7 +88,8 @@ def compile(
     compiles the forward alone, with Dropout and normalisations as they are in use.
 
     `trainable_keys`, `data_keys` and `discard_keys` are names of terminals that become params, that
-    become inputs, and that are left out of the outputs; `constant_keys` maps inputs to values.
+    become inputs, and that are left out of the outputs, with `*` for any part of a name
+    (`"hidden.*"`); `constant_keys` maps inputs to values.
     Integers become floats there, where floats are read and no digit is lost.
 
     `keep` names inner values that become outputs, too: terminals of the model, and blocks by their
@@ -146,9 +148,9 @@ def compile(
         "shapes": mapping(shapes, "shapes", "shapes by name"),
         "dtypes": _dtypes(dtypes, backend),
         "inference": truth(inference, "inference"),
-        "trainable_keys": _names(trainable_keys, "trainable_keys"),
-        "data_keys": _names(data_keys, "data_keys"),
-        "discard_keys": _names(discard_keys, "discard_keys"),
+        "trainable_keys": _fitting(trainable_keys, "trainable_keys", model.inputs),
+        "data_keys": _fitting(data_keys, "data_keys", model.inputs),
+        "discard_keys": _fitting(discard_keys, "discard_keys", model.outputs),
         "constant_keys": _constants(constant_keys),
         "level": optimization_level,
         "math": math,
@@ -231,6 +233,23 @@ def _names(keys: Keys, keyword: str) -> list[str]:
     if not all(isinstance(name, str) for name in names):
         raise UsageError(f"`{keyword}` is a collection of names\n  got: {shown(keys)}")
     return [unicode(name, keyword) for name in names]
+
+
+def _fitting(keys: Keys, keyword: str, terminals: Sequence[str]) -> list[str]:
+    """Names as they are, and those of the terminals that a pattern fits. Errors: a pattern that
+    fits none."""
+    fitting: dict[str, None] = {}
+    for key in _names(keys, keyword):
+        found = [name for name in terminals if fnmatchcase(name, key)] if "*" in key else [key]
+        if not found:
+            near = _core.did_you_mean(key, terminals)
+            raise TerminalError(
+                f"Terminal not found: no terminal fits `{key}`, which `{keyword}` names"
+                f"\n  expected: names, with `*` for any part: {listed(terminals)}"
+                + (f"\n  hint: {near}" if near else "")
+            )
+        fitting |= dict.fromkeys(found)
+    return list(fitting)
 
 
 def _check_values(**given: object) -> None:

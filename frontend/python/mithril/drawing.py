@@ -10,7 +10,7 @@ from zlib import crc32
 
 from . import _core
 from .deferred import Deferred
-from .errors import MithrilError, TerminalError, UsageError, mapping, shown
+from .errors import MithrilError, TerminalError, UsageError, listed, mapping, shown
 from .room import check_room
 
 if TYPE_CHECKING:
@@ -103,17 +103,12 @@ def _chosen(names: list[str], init: Mapping[str, Init] | None) -> dict[str, Init
             near = _core.did_you_mean(str(pattern), names)
             raise TerminalError(
                 f"Terminal not found: no param fits `{pattern}`, which `init` names"
-                f"\n  expected: names of params, with `*` for any part: {_listed(names)}"
+                f"\n  expected: names of params, with `*` for any part: {listed(names)}"
                 + (f"\n  hint: {near}" if near else "")
             )
         for name in fitting:
             chosen.setdefault(name, own)
     return chosen
-
-
-def _listed(names: list[str]) -> str:
-    some = ", ".join(f"`{name}`" for name in names[:8])
-    return f"{some}, … ({len(names)})" if len(names) > 8 else some or "there are none"
 
 
 def _drawing(

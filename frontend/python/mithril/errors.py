@@ -1,6 +1,6 @@
 """What Mithril raises. Every message says what is wrong, where, what was got and expected."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from . import _core
@@ -75,6 +75,12 @@ class BackendError(MithrilError):
 
 class UsageError(MithrilError, TypeError):
     """A keyword or an argument that a function does not take."""
+
+
+def listed(names: Collection[str]) -> str:
+    """The first eight names, and how many there are."""
+    some = ", ".join(f"`{name}`" for name in [*names][:8])
+    return f"{some}, … ({len(names)})" if len(names) > 8 else some or "there are none"
 
 
 def truth(given: object, keyword: str) -> bool:
