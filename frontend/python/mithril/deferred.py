@@ -50,7 +50,7 @@ class Deferred:
 def _refuse(self: Deferred, *_: object) -> NoReturn:
     raise MithrilError(
         f"the param `{self._name}` has no value before the first `evaluate`: its shape depends on "
-        "the inputs\n  hint: compile with `shapes=`, and params have their values at once"
+        "the inputs\n  hint: give `shapes=` for every input, and params have their values at once"
     )
 
 
