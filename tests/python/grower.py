@@ -404,13 +404,19 @@ class Grower:
             x, shape = self.pick()
             if shape and shape[0]:
                 size = shape[0]
-                ways.append((lambda: self.apply(Gather(), x, at % size), (*own, *shape[1:])))
+                within = lambda: self.below(at, size)  # noqa: E731
+                ways.append((lambda: self.apply(Gather(), x, within()), (*own, *shape[1:])))
             if len(shape) >= 2 and shape[-1] and own == shape[:-1]:
                 classes = shape[-1]
-                ways.append((lambda: self.apply(CrossEntropy(), self.finite(x), at % classes), own))
+                label = lambda: self.below(at, classes)  # noqa: E731
+                ways.append((lambda: self.apply(CrossEntropy(), self.finite(x), label()), own))
         way, left = self.choose.choice(ways)
         if len(left) <= 4:
             self.keep(way(), left)
+
+    def below(self, i: Any, size: int) -> Any:
+        """Integers as indices of so many places."""
+        return (i if size < 128 else self.apply(Cast(ml.int64), i)) % size
 
     def grown(self) -> Model:
         """The model: its outputs are `y` and, where it has integers and truths, `i` and `p`."""
