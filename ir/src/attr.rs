@@ -7,7 +7,8 @@ use crate::dtype::DType;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// The value of an attribute. Floats compare and hash by their bits.
+/// The value of an attribute. Floats compare and hash by their bits. Large ones are shared: most
+/// operations have none, and all have room for two.
 #[derive(Clone, Debug)]
 pub enum Attr {
     /// An optional attribute that was not given.
@@ -18,10 +19,10 @@ pub enum Attr {
     Str(Arc<str>),
     DType(DType),
     Ints(Arc<[i64]>),
-    Shape(Shape),
+    Shape(Arc<Shape>),
     /// The name of a function of the module.
     Function(Arc<str>),
-    Tensor(Tensor),
+    Tensor(Arc<Tensor>),
 }
 
 /// What an attribute may hold.
@@ -138,13 +139,13 @@ impl From<DType> for Attr {
 
 impl From<Shape> for Attr {
     fn from(v: Shape) -> Attr {
-        Attr::Shape(v)
+        Attr::Shape(v.into())
     }
 }
 
 impl From<Tensor> for Attr {
     fn from(v: Tensor) -> Attr {
-        Attr::Tensor(v)
+        Attr::Tensor(v.into())
     }
 }
 

@@ -383,7 +383,7 @@ fn fixed_attr(attr: &Attr, dims: &Dims) -> Attr {
         return attr.clone();
     };
     let dim = |d: Option<usize>| d.map_or(Dim::Unknown, Dim::from);
-    Attr::Shape(Shape::new(dims.shape(shape).into_iter().map(dim)))
+    Shape::new(dims.shape(shape).into_iter().map(dim)).into()
 }
 
 /// Builds the decomposition of a composite in place of the operation.

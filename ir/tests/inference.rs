@@ -134,7 +134,7 @@ fn wild(attr: &mut Attr, random: &mut Random) {
         Attr::Int(v) => *v = number,
         Attr::Float(v) => *v = f64::NAN,
         Attr::Ints(v) => *v = v.iter().map(|_| number).chain([number]).collect(),
-        Attr::Shape(s) => s.dims.iter_mut().for_each(|d| *d = number.into()),
+        Attr::Shape(s) => *s = Shape::new(s.dims.iter().map(|_| number.into())).into(),
         _ => {}
     }
 }

@@ -152,7 +152,7 @@ impl Part {
             reads.extend(operands.filter(|value| seen.insert(**value)));
             let types = operation.results().map(|value| &function.ty(value).shape);
             let shapes = operation.attrs.iter().filter_map(|attr| match attr {
-                Attr::Shape(shape) => Some(shape),
+                Attr::Shape(shape) => Some(&**shape),
                 _ => None,
             });
             for shape in types.chain(shapes) {

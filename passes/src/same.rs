@@ -32,7 +32,7 @@ impl Body {
             dims: shape.dims.iter().map(dim).collect(),
         };
         let attr = |attr: &Attr| match attr {
-            Attr::Shape(own) => Attr::Shape(shape(own)),
+            Attr::Shape(own) => shape(own).into(),
             _ => attr.clone(),
         };
         let op = |op: &Operation| -> Step {

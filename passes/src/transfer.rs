@@ -100,7 +100,7 @@ impl<'f> Transfer<'f> {
     /// An attribute with the builder's symbols in its shape.
     pub fn attr(&mut self, builder: &Builder, attr: &Attr) -> Attr {
         match attr {
-            Attr::Shape(shape) => Attr::Shape(self.shape(builder, shape)),
+            Attr::Shape(shape) => self.shape(builder, shape).into(),
             _ => attr.clone(),
         }
     }

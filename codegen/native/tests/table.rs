@@ -73,7 +73,7 @@ fn at(case: &Case, sizes: &[usize; 3]) -> Option<Case> {
     };
     let fixed = |shape: &Shape| Shape { lead: None, dims: shape.dims.iter().map(dim).collect() };
     let attr = |attr: &Attr| match attr {
-        Attr::Shape(shape) => Attr::Shape(fixed(shape)),
+        Attr::Shape(shape) => fixed(shape).into(),
         other => other.clone(),
     };
     let operands = case.operands.iter().map(|ty| Type::new(ty.dtype, fixed(&ty.shape)));

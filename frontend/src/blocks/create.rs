@@ -166,7 +166,7 @@ fn number<'a>(cx: &Cx<'a>, dim: &Dim, dtype: DType) -> Var<'a> {
         (None, Some(value)) => value.cast(dtype),
         (value, _) => {
             let tensor = Tensor::from_i64s(dtype, vec![], &[value.unwrap_or(0)]);
-            let constant = Attr::Tensor(tensor);
+            let constant = Attr::from(tensor);
             cx.op("constant", &[], &[("value", constant)])
         }
     }

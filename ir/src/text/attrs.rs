@@ -134,9 +134,9 @@ impl<'s> Reader<'s> {
                 dtype(word).map(Attr::DType)
             }
             AttrKind::Ints => self.ints(),
-            AttrKind::Shape => self.shape().map(Attr::Shape),
+            AttrKind::Shape => self.shape().map(Attr::from),
             AttrKind::Function => Ok(Attr::Function(self.function_name()?.0)),
-            AttrKind::Tensor => self.tensor().map(Attr::Tensor),
+            AttrKind::Tensor => self.tensor().map(Attr::from),
         }
     }
 

@@ -188,7 +188,7 @@ impl Case {
         let bounds = ["starts", "limits"];
         let names = self.op.attrs.iter().map(|a| a.name);
         let attrs = self.attrs.iter().zip(names).map(|(attr, name)| match attr {
-            Attr::Shape(s) if !bounds.contains(&name) => Attr::Shape(shape(s)),
+            Attr::Shape(s) if !bounds.contains(&name) => shape(s).into(),
             other => other.clone(),
         });
         let types = self.operands.iter();
@@ -278,12 +278,12 @@ pub fn attr(
         AttrKind::Ints => Attr::ints(shapes::ints(def.name, rank, length, random)),
         AttrKind::Shape if length != own.len() || op.attrs[0].name == "axes" => {
             let low = if def.name == "starts" { -2 } else { 0 };
-            Attr::Shape(Shape::new((0..length).map(|_| Dim::Const(random.range(low, 5)))))
+            Shape::new((0..length).map(|_| Dim::Const(random.range(low, 5)))).into()
         }
-        AttrKind::Shape => Attr::Shape(shapes::target(&own, base, random)),
+        AttrKind::Shape => shapes::target(&own, base, random).into(),
         AttrKind::Function => Attr::Function("callee".into()),
         AttrKind::Tensor => {
-            Attr::Tensor(tensor(&Type::new(*random.pick(&DType::ALL), Shape::fixed(base)), random))
+            tensor(&Type::new(*random.pick(&DType::ALL), Shape::fixed(base)), random).into()
         }
     }
 }

@@ -201,7 +201,7 @@ fn operation(builder: &Builder, op: Op, random: &mut Random) -> bool {
         let mut value = attr(op, def, &types, &attrs, &[2, 3], random);
         // Shapes of values there are, symbols and all, fit more often than numbers.
         if let (Attr::Shape(_), Some(ty), true) = (&value, types.first(), random.chance(30)) {
-            value = Attr::Shape(ty.shape.clone());
+            value = ty.shape.clone().into();
         }
         attrs.push(value);
     }

@@ -304,7 +304,7 @@ impl<'f> Terms<'f> {
 
     pub fn constant(&mut self, tensor: Tensor, origin: u32) -> Id {
         let op = mithril_ir::op::get("constant");
-        let attrs = SmallVec::from_iter([Attr::Tensor(tensor)]);
+        let attrs = SmallVec::from_iter([Attr::from(tensor)]);
         self.operation_on(op, attrs, SmallVec::new(), origin).expect("a constant has its type")
     }
 

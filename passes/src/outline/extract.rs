@@ -232,7 +232,7 @@ impl Naming {
 
     fn attr(&mut self, attr: &Attr) -> Attr {
         match attr {
-            Attr::Shape(shape) => Attr::Shape(self.shape(shape)),
+            Attr::Shape(shape) => self.shape(shape).into(),
             _ => attr.clone(),
         }
     }

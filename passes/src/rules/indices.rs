@@ -80,7 +80,7 @@ fn last_class(m: &Match) -> Option<Attrs> {
 /// A literal of the dtype of indices.
 fn integer(m: &Match, value: i64) -> Option<Attrs> {
     let tensor = || Tensor::from_i64s(m.dtype(0), Vec::new(), &[value]);
-    m.dtype(0).is_int().then(|| vec![("value", Attr::Tensor(tensor()))])
+    m.dtype(0).is_int().then(|| vec![("value", Attr::from(tensor()))])
 }
 
 /// Of a take from a ramp: whether each index is there, and is a number of the ramp's dtype.

@@ -141,7 +141,7 @@ fn copies(m: &Match) -> Option<i64> {
 fn times(m: &Match) -> Option<Attrs> {
     let count = copies(m)? as f64;
     let number = Tensor::scalar(m.result.dtype, count);
-    (number.element_f64(0) == count).then(|| vec![("value", Attr::Tensor(number))])
+    (number.element_f64(0) == count).then(|| vec![("value", Attr::from(number))])
 }
 
 /// The axes of `x` that a fold of its turn folds, in the order in which it folds them.

@@ -42,7 +42,7 @@ pub fn flatten(f: &Function) -> Option<Function> {
             let axes = op.op.attr_index("axes");
             for (i, attr) in op.attrs.iter_mut().enumerate() {
                 match attr {
-                    Attr::Shape(own) => *own = shape.clone(),
+                    Attr::Shape(own) => *own = shape.clone().into(),
                     other if Some(i) == axes => *other = Attr::None,
                     _ => {}
                 }

@@ -210,7 +210,7 @@ impl<'p, 'm, 'f> Scope<'p, 'm, 'f> {
     ) -> Scope<'p, 'm, 'f> {
         let literals: FxHashMap<Value, &Tensor> =
             (function.ops.iter().filter_map(|op| match op.attrs.first() {
-                Some(Attr::Tensor(tensor)) => Some((op.result(), tensor)),
+                Some(Attr::Tensor(tensor)) => Some((op.result(), &**tensor)),
                 _ => None,
             }))
             .collect();

@@ -24,7 +24,7 @@ impl<'m> Body<'_, 'm> {
         };
         let value = op.result();
         if tensor.shape().is_empty() {
-            self.held[value.index()] = Held::Literal(tensor.clone());
+            self.held[value.index()] = Held::Literal((**tensor).clone());
             return Ok(());
         }
         if let Some(first) = uniform(tensor) {
