@@ -4,7 +4,7 @@ use std::f64::consts::{FRAC_2_PI, FRAC_PI_2};
 
 use mithril_ir::dtype::DType;
 
-use super::bits::{exponent, power_of_two, rounder};
+use super::bits::{bias, mantissa, power_of_two, rounder};
 use super::poly::{by_dtype, horner};
 use super::value::Val;
 
@@ -114,40 +114,41 @@ fn reduce_far<'a>([a, n, r, low]: [Val<'a>; 4]) -> Vec<Val<'a>> {
     [(all.n, n), (all.r, r), (all.low, low)].map(|(any, near)| any.when(far, near)).into()
 }
 
-/// As above for any finite number, in f64.
+/// As above for any number from [`DIRECT`] on that is finite, in f64.
 fn reduce_any(a: Val) -> Reduced {
     let dtype = a.dtype();
-    let [whole, turn, rest] = quarter_turns(a.convert(DType::F64), !a.is_f64());
     let [first, second, _] = HALF_PI_F64;
-    let r = turn * first;
-    let low = rest.mul_add(first, turn.mul_add(second, turn.mul_add(first, -r)));
-    let n = whole.convert(DType::I64);
     if dtype == DType::F64 {
-        return Reduced { n, r, low };
+        let [whole, turn, rest] = quarter_turns(a);
+        let r = turn * first;
+        let low = rest.mul_add(first, turn.mul_add(second, turn.mul_add(first, -r)));
+        return Reduced { n: whole.convert(DType::I64), r, low };
     }
+    let [whole, turn] = quarter_turns_of_single(a.convert(DType::F64));
+    let r = turn * first;
     let single = r.convert(dtype);
-    let low = (r - single.convert(DType::F64)) + low;
-    Reduced { n: n.convert(DType::I32), r: single, low: low.convert(dtype) }
+    let low = (r - single.convert(DType::F64)).convert(dtype);
+    Reduced { n: whole.convert(DType::I64).convert(DType::I32), r: single, low }
 }
 
 /// 2/π times a number in f64, modulo 4: the nearest whole number, and what is left in two parts.
 ///
 /// Bits of 2/π that only make multiples of 4 are passed over. Of the others five groups are enough
 /// for the closest that a number comes to a multiple of π/2.
-fn quarter_turns<'a>(a: Val<'a>, single: bool) -> [Val<'a>; 3] {
-    let last = if single { 1 } else { 18 };
-    let bits = exponent(a) - 54;
+fn quarter_turns(a: Val) -> [Val; 3] {
+    let last = 18;
+    let bits = large_exponent(a) - 54;
     // Division by 53 of what is at most 1023.
     let group = ((bits.at_least(0) * 1237) >> 16).at_most(last);
     let scaled = a * power_of_two(-(group * 53));
     let mut sum = Sum::new(a);
-    for (k, bits) in window(group, last as usize).into_iter().enumerate() {
+    for (k, bits) in window(group, 53, last as usize + 5).into_iter().enumerate() {
         let x = scaled * 2f64.powi(-53 * k as i32);
         let product = x * bits;
         let cut = x.mul_add(bits, -product);
         for term in [product, cut] {
             // From the third group on a term is too small for it.
-            sum.add(if k < 2 { term - (term * 0.25).round() * 4.0 } else { term });
+            sum.add(if k < 2 { modulo_4(term) } else { term });
         }
     }
     let whole = sum.high.round();
@@ -156,19 +157,56 @@ fn quarter_turns<'a>(a: Val<'a>, single: bool) -> [Val<'a>; 3] {
     [whole, turn, rest]
 }
 
-/// Five neighbours of [`TWO_BY_PI`], as fractions, from number `group` on.
-fn window<'a>(group: Val<'a>, last: usize) -> [Val<'a>; 5] {
+/// The same of a number of 24 bits, with what is left in one part. Its products with groups of 28
+/// bits are exact.
+fn quarter_turns_of_single(a: Val) -> [Val; 2] {
+    let last = 3;
+    let bits = large_exponent(a) - 25;
+    // Division by 28 of what is at most 102.
+    let group = ((bits.at_least(0) * 2341) >> 16).at_most(last);
+    let scaled = a * power_of_two(-(group * 28));
+    let parts = window(group, 28, last as usize + 5);
+    let part = |k: usize| scaled * 2f64.powi(-28 * k as i32) * parts[k];
+    let (high, cut) = two_sum(modulo_4(part(0)), modulo_4(part(1)));
+    let (high, next) = two_sum(high, part(2));
+    let whole = high.round();
+    [whole, (high - whole) + (cut + next + (part(3) + part(4)))]
+}
+
+/// A number less its nearest multiple of 4.
+fn modulo_4(x: Val) -> Val {
+    x - (x * 0.25).round() * 4.0
+}
+
+/// The exponent of a positive number that is no subnormal one.
+fn large_exponent(a: Val) -> Val {
+    (a.bits() >> mantissa(a)) - bias(a)
+}
+
+/// Five neighbours among the first `count` groups of so many bits of 2/π, as fractions, from number
+/// `group` on.
+fn window(group: Val, bits: usize, count: usize) -> [Val; 5] {
     let like = group.float();
-    let fraction = |&bits: &u64| like.number(bits as f64 * 2f64.powi(-53));
-    let mut all: Vec<Val> = TWO_BY_PI[..last + 5].iter().map(fraction).collect();
+    let fraction = |at| like.number(two_by_pi(at * bits, bits) as f64 * 2f64.powi(-(bits as i32)));
+    let mut all: Vec<Val> = (0..count).map(fraction).collect();
     for shift in [16, 8, 4, 2, 1] {
+        if shift + 4 >= all.len() {
+            continue;
+        }
         let shifted = (group & shift as i64).ne(0);
-        let kept = all.len().min(shift + 4);
-        all = (0..kept)
+        all = (0..shift + 4)
             .map(|i| all.get(i + shift).map_or(all[i], |&next| next.when(shifted, all[i])))
             .collect();
     }
     std::array::from_fn(|i| all[i])
+}
+
+/// Up to 53 bits of 2/π from the given one behind the point on.
+fn two_by_pi(from: usize, bits: usize) -> u64 {
+    let (word, skipped) = (from / 53, from % 53);
+    let next = TWO_BY_PI.get(word + 1).copied().unwrap_or(0);
+    let both = u128::from(TWO_BY_PI[word]) << 53 | u128::from(next);
+    (both >> (106 - skipped - bits)) as u64 & ((1 << bits) - 1)
 }
 
 /// A sum in three parts.
