@@ -68,7 +68,9 @@ impl Known {
     /// elements.
     fn kept(&mut self, op: &Operation, operands: &[Value], value: Value) {
         match (op.op.kind, op.attrs.first(), operands) {
-            (Kind::Constant, Some(Attr::Tensor(tensor)), []) => self.literal(value, (**tensor).clone()),
+            (Kind::Constant, Some(Attr::Tensor(tensor)), []) => {
+                self.literal(value, (**tensor).clone())
+            }
             (Kind::Layout, _, [operand]) => {
                 if let Some(number) = self.numbers.get(operand).cloned() {
                     self.numbers.insert(value, number);

@@ -1,6 +1,7 @@
 //! A whole file: imports, constants, preludes and functions.
 
 use std::fmt::Write;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use indexmap::IndexMap;
@@ -8,6 +9,7 @@ use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Argument, Function, Module, Operation, Role};
+use mithril_ir::op::Op;
 use mithril_ir::tensor::Tensor;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -17,6 +19,7 @@ use super::framework::{Dialect, Framework, Random};
 use super::layout::{Lines, WIDTH};
 use super::names::{Names, doc_line, identifier, string};
 use super::prelude::{needed, words};
+use super::template::{Alternative, parse};
 use super::{Options, Source};
 use joint::is_joint;
 use release::release;
@@ -41,6 +44,8 @@ pub struct File<'m> {
     pub constants: Vec<(String, Tensor)>,
     /// The Python names of functions that others call; no variable has one of these.
     pub defs: FxHashMap<Arc<str>, String>,
+    /// How operations are spelled, by their names.
+    templates: FxHashMap<&'static str, Rc<[Rc<Alternative>]>>,
     /// The text of called functions, callees first.
     pub definitions: IndexMap<Arc<str>, String>,
     /// The names of all operations of the module.
@@ -82,6 +87,7 @@ impl<'m> File<'m> {
             assignments: Vec::new(),
             hoisted: FxHashMap::default(),
             constants: Vec::new(),
+            templates: FxHashMap::default(),
             definitions: IndexMap::default(),
             operations: module
                 .functions
@@ -101,6 +107,16 @@ impl<'m> File<'m> {
         // torch adds even these up as signed ones.
         let signed = self.framework == Framework::Torch && dtype == DType::U64;
         dtype.is_int() && (dtype.bits() < 64 || narrow || signed)
+    }
+
+    /// The ways to spell an operation; none where the framework lacks it.
+    pub fn template(&mut self, op: Op) -> Rc<[Rc<Alternative>]> {
+        let (framework, random) = (self.framework, self.random);
+        let parsed = || match framework.template(op.0, random) {
+            "" => Rc::default(),
+            text => parse(text).into_iter().flatten().map(Rc::new).collect(),
+        };
+        self.templates.entry(op.name).or_insert_with(parsed).clone()
     }
 
     pub fn dtype(&self, dtype: DType) -> Result<Expr> {

@@ -1,5 +1,7 @@
 //! One operation as an expression: its template with operands and attributes put in.
 
+use std::rc::Rc;
+
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dtype::DType;
@@ -147,16 +149,14 @@ impl<'m> Body<'_, 'm> {
         })
     }
 
-    fn choose(&self, op: &Operation, forced: Option<usize>) -> Result<Alternative> {
-        let text = self.file.framework.template(op.op.0, self.file.random);
-        let parsed = super::template::parse(text);
+    fn choose(&mut self, op: &Operation, forced: Option<usize>) -> Result<Rc<Alternative>> {
+        let parsed = self.file.template(op.op);
         let found = self.with_facts(op, forced, |facts| {
-            let fits = |a: &Alternative| a.guards.iter().all(|g| facts.holds(g));
-            parsed.map(|all| all.into_iter().find(fits))
+            parsed.iter().find(|a| a.guards.iter().all(|g| facts.holds(g)))
         });
         match found {
-            Ok(Some(alternative)) if !text.is_empty() => Ok(alternative),
-            _ => Diagnostic::new(format!("Backend does not support operation {}", op.op.name))
+            Some(alternative) => Ok(alternative.clone()),
+            None => Diagnostic::new(format!("Backend does not support operation {}", op.op.name))
                 .at(format!("block `{}`", op.loc))
                 .got(format!("{} for {}", op.op.name, self.file.dialect.label))
                 .err(),

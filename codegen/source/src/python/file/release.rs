@@ -2,7 +2,7 @@
 //! other take memory anew for each result, and a variable would hold it until the function returns.
 
 use indexmap::IndexMap;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxBuildHasher, FxHashSet};
 
 use super::{Expr, Statement};
 use crate::python::prelude::words;
@@ -11,7 +11,7 @@ use crate::python::prelude::words;
 struct Last<'a> {
     names: &'a FxHashSet<String>,
     section: usize,
-    read: IndexMap<String, usize>,
+    read: IndexMap<&'a str, usize, FxBuildHasher>,
 }
 
 impl Last<'_> {
@@ -24,8 +24,8 @@ impl Last<'_> {
     }
 
     fn read_words(&mut self, text: &str) {
-        for word in words(text).filter(|word| self.names.contains(*word)) {
-            self.read.insert(word.to_string(), self.section);
+        for name in words(text).filter_map(|word| self.names.get(word)) {
+            self.read.insert(name, self.section);
         }
     }
 
@@ -52,7 +52,7 @@ impl Last<'_> {
     fn by_section(&self) -> Vec<Vec<Expr>> {
         let mut sections = vec![Vec::new(); self.section + 1];
         for (name, last) in &self.read {
-            sections[*last].push(Expr::name(name));
+            sections[*last].push(Expr::name(*name));
         }
         sections
     }
