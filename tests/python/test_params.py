@@ -166,7 +166,7 @@ def test_a_file_is_there_whole_or_as_it_was(tmp_path):
         with pytest.raises(ml.MithrilError):
             ml.save_params(path, params)
     waiting = ml.compile(Linear(2), ml.NumpyBackend()).randomize_params()
-    with pytest.raises(ml.MithrilError, match="compile with `shapes=`"):
+    with pytest.raises(ml.MithrilError, match="give `shapes=` for every input"):
         ml.save_params(path, waiting)
 
 
