@@ -4,7 +4,6 @@
 pub mod algebra;
 pub mod attr;
 pub mod builder;
-pub mod calls;
 pub mod diagnostic;
 pub mod dim;
 pub mod dtype;
@@ -16,6 +15,7 @@ mod guards;
 pub mod loc;
 pub mod nesting;
 pub mod op;
+pub mod order;
 mod render;
 mod retype;
 pub mod scalar;

@@ -19,11 +19,11 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use crate::calls::callees_first;
 use crate::diagnostic::{Diagnostic, Result, did_you_mean};
 use crate::dim::{Dim, Symbol};
 use crate::graph::{Function, Module, Operation, Role, Value};
 use crate::op::Default;
+use crate::order::needed_first;
 use crate::retype::{Equalities, Inferred, infer_results, settle};
 use crate::shape::Type;
 use crate::text::is_identifier;
@@ -47,7 +47,7 @@ pub fn verify(module: &Module) -> Result<()> {
             names.filter_map(|name| number(name)).collect()
         })
         .collect();
-    callees_first(&callees).or_else(|cycle| {
+    needed_first(&callees).or_else(|cycle| {
         let name = |&i: &usize| module.functions.get_index(i).map(|(name, _)| &**name);
         let names: Vec<&str> = cycle.iter().filter_map(name).collect();
         recursion(&names).err()

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use mithril_ir::calls::callees_first;
 use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 use mithril_ir::graph::{Function, Module, Operation};
+use mithril_ir::order::needed_first;
+use petgraph::graphmap::DiGraphMap;
+use petgraph::visit::Dfs;
 use rustc_hash::FxHashSet;
 
 /// All functions, callees before their callers.
@@ -13,7 +15,7 @@ pub fn post_order(module: &Module) -> Result<Vec<Arc<str>>> {
     let callees: Result<Vec<Vec<usize>>> =
         module.functions.values().map(|f| callees(module, f)).collect();
     let name = |i: usize| module.functions.get_index(i).expect("a number of the module").0.clone();
-    match callees_first(&callees?) {
+    match needed_first(&callees?) {
         Ok(order) => Ok(order.into_iter().map(name).collect()),
         Err(circle) => {
             let names: Vec<String> = circle.into_iter().map(|i| format!("`{}`", name(i))).collect();
@@ -25,12 +27,18 @@ pub fn post_order(module: &Module) -> Result<Vec<Arc<str>>> {
 /// The functions that those called from outside need, themselves included.
 /// Errors: a name that no function has.
 pub fn reachable(module: &Module) -> Result<FxHashSet<Arc<str>>> {
+    let mut calls = DiGraphMap::<&str, ()>::new();
+    for (name, function) in &module.functions {
+        let callees = function.ops.iter().flat_map(Operation::functions);
+        callees.for_each(|callee| _ = calls.add_edge(name, callee, ()));
+    }
+    let mut walk = Dfs::empty(&calls);
     let mut found = FxHashSet::default();
-    let mut open: Vec<Arc<str>> = module.called_from_outside().map(|f| f.name.clone()).collect();
-    while let Some(name) = open.pop() {
-        if found.insert(name.clone()) {
-            let names = function(module, &name)?.ops.iter().flat_map(Operation::functions);
-            open.extend(names.cloned());
+    for root in module.called_from_outside() {
+        let root = calls.add_node(&root.name);
+        walk.move_to(root);
+        while let Some(name) = walk.next(&calls) {
+            found.insert(function(module, name)?.name.clone());
         }
     }
     Ok(found)

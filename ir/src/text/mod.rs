@@ -32,6 +32,7 @@
 
 mod attrs;
 mod cursor;
+mod dot;
 mod print;
 mod resolve;
 mod syntax;
@@ -40,6 +41,7 @@ mod version;
 use crate::diagnostic::Result;
 use crate::graph::Module;
 
+pub use dot::dot;
 pub use version::VERSION;
 
 /// The text of the module.

@@ -161,21 +161,30 @@ fn write_operation(
     f.write_str("(")?;
     write_values(op.operands.iter().copied(), labels, "", f)?;
     f.write_str(")")?;
-    let mut separator = " {";
-    for (def, attr) in op.op.attrs.iter().zip(&op.attrs) {
-        if def.default.value().as_ref() == Some(attr) {
-            continue;
-        }
-        write!(f, "{separator}{} = ", def.name)?;
-        write_attr(attr, f)?;
-        separator = ", ";
-    }
-    f.write_str(if separator == ", " { "}" } else { "" })?;
+    Attributes(op).fmt(f)?;
     for (i, value) in op.results().enumerate() {
         f.write_str(if i == 0 { " : " } else { ", " })?;
         write_type(function.values.get(value.index()).map(|v| &v.ty), f)?;
     }
     write_loc(&op.loc, f)
+}
+
+/// The attributes of an operation that have other values than by default, in braces.
+pub(super) struct Attributes<'a>(pub &'a Operation);
+
+impl Display for Attributes<'_> {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        let mut separator = " {";
+        for (def, attr) in self.0.op.attrs.iter().zip(&self.0.attrs) {
+            if def.default.value().as_ref() == Some(attr) {
+                continue;
+            }
+            write!(f, "{separator}{} = ", def.name)?;
+            write_attr(attr, f)?;
+            separator = ", ";
+        }
+        f.write_str(if separator == ", " { "}" } else { "" })
+    }
 }
 
 fn write_loc(loc: &Loc, f: &mut Formatter) -> fmt::Result {

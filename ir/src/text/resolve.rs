@@ -7,11 +7,11 @@ use smallvec::SmallVec;
 
 use super::cursor::Span;
 use super::syntax::{FunctionTree, Label, OpTree};
-use crate::calls::callees_first;
 use crate::diagnostic::{Diagnostic, Result, did_you_mean};
 use crate::dim::{Dim, Symbol};
 use crate::graph::{Function, Module, Operation, ResultDef, Value, ValueInfo};
 use crate::loc::Loc;
+use crate::order::needed_first;
 use crate::retype::{self, Equalities, Inferred};
 use crate::shape::{Guard, Type};
 use crate::verify;
@@ -29,7 +29,7 @@ pub(super) fn module(trees: &[FunctionTree]) -> Result<Module> {
         }
     }
     let callees = trees.iter().map(|tree| callees(tree, &numbers)).collect::<Result<Vec<_>>>()?;
-    let order = callees_first(&callees).or_else(|cycle| recursion(trees, &cycle))?;
+    let order = needed_first(&callees).or_else(|cycle| recursion(trees, &cycle))?;
     let mut module = Module::new();
     for i in order {
         let function = Resolver::new(&trees[i]).function(&module)?;

@@ -11,6 +11,7 @@ use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Function, Operation, Value};
 use mithril_ir::op::Kind;
 use mithril_ir::op::access::{Access, fold_axes};
+use mithril_ir::order::needed_first;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -295,28 +296,17 @@ impl<'f> Grouping<'f> {
 
     /// The groups behind those that they need, otherwise as their first operations stand.
     fn ordered(mut self) -> Vec<Group> {
-        let mut order: Vec<usize> =
+        let mut standing: Vec<usize> =
             (0..self.groups.len()).filter(|&g| self.groups[g].is_some()).collect();
-        order.sort_by_key(|&g| self.groups[g].as_ref().map(|g| g.ops[0]));
-        let mut out = Vec::with_capacity(order.len());
-        for group in order {
-            self.visit(group, &mut out);
-        }
-        out
-    }
-
-    /// Adds a group that is not there yet, behind what it needs.
-    fn visit(&mut self, group: usize, out: &mut Vec<Group>) {
-        let mut open = vec![group];
-        while let Some(&group) = open.last() {
-            let mut waiting = self.order.needs(group);
-            waiting.retain(|&need| self.groups[need].is_some());
-            if waiting.is_empty() {
-                open.pop();
-                out.extend(self.groups[group].take());
-            }
-            open.extend(waiting);
-        }
+        standing.sort_by_key(|&g| self.groups[g].as_ref().map(|g| g.ops[0]));
+        let mut place = vec![None; self.groups.len()];
+        standing.iter().enumerate().for_each(|(at, &group)| place[group] = Some(at));
+        let mut needs = |&group: &usize| -> Vec<usize> {
+            self.order.needs(group).into_iter().rev().filter_map(|need| place[need]).collect()
+        };
+        let needs: Vec<Vec<usize>> = standing.iter().map(&mut needs).collect();
+        let order = needed_first(&needs).expect("no two groups need each other");
+        order.into_iter().filter_map(|at| self.groups[standing[at]].take()).collect()
     }
 }
 

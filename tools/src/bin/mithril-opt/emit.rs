@@ -6,6 +6,7 @@ use mithril::native::host::{self, Host};
 use mithril::native::{Native, Planning, Stage, Tier};
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::graph::Module;
+use mithril_ir::text;
 use mithril_passes::indexed::indexed;
 use mithril_passes::legalize::Legalize;
 use mithril_passes::pipeline::{self, Pipeline};
@@ -18,6 +19,8 @@ pub enum Emit {
     Source(Framework),
     /// One file of C.
     C,
+    /// The module as a picture, in the language of Graphviz.
+    Dot,
     /// Launches, and the kernels as functions.
     Kernels,
     /// The kernels as Cranelift takes them.
@@ -40,7 +43,12 @@ impl FromStr for Emit {
         let frameworks = || Framework::ALL.into_iter().map(|f| (f.name(), Emit::Source(f)));
         let stages = STAGES.into_iter().map(|(name, stage)| (name, Emit::Code(stage)));
         let all = || {
-            let others = [("c", Emit::C), ("kernels", Emit::Kernels), ("clif", Emit::Clif)];
+            let others = [
+                ("dot", Emit::Dot),
+                ("c", Emit::C),
+                ("kernels", Emit::Kernels),
+                ("clif", Emit::Clif),
+            ];
             frameworks().chain(others).chain(stages.clone())
         };
         let found = all().find(|(own, _)| *own == name).map(|(_, emit)| emit);
@@ -54,6 +62,7 @@ impl Emit {
     /// The pipeline, so that it ends in what is emitted.
     pub fn legal(self, pipeline: Pipeline) -> Pipeline {
         let name = match self {
+            Emit::Dot => return pipeline,
             Emit::Source(framework) => framework.name(),
             Emit::C => "c",
             Emit::Kernels | Emit::Clif | Emit::Code(_) => "native",
@@ -61,7 +70,7 @@ impl Emit {
         let Some(target) = target::find(name) else { return pipeline };
         let pipeline = pipeline.then(Legalize { target: *target });
         match self {
-            Emit::Source(_) => pipeline,
+            Emit::Dot | Emit::Source(_) => pipeline,
             Emit::C | Emit::Kernels | Emit::Clif | Emit::Code(_) => pipeline::flat(pipeline),
         }
     }
@@ -75,6 +84,7 @@ impl Emit {
             Native::of(module, &host, Tier::Llvm, Planning::default())
         };
         match self {
+            Emit::Dot => Ok(text::dot(module).into_bytes()),
             Emit::Source(framework) => source(module, framework),
             Emit::C => {
                 let name = module.entry().map_or("model", |entry| &entry.name);

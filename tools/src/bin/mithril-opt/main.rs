@@ -38,7 +38,7 @@ struct Options {
 
     /// Print the source for a framework instead (numpy, torch, jax), or C (c), or native code: its
     /// launches and kernels, or the kernels as mlir, llvm, asm or obj. What the target lacks is decomposed
-    /// first.
+    /// first. Or a picture of the module for Graphviz (dot).
     #[arg(long, value_name = "WHAT")]
     emit: Option<Emit>,
 
