@@ -6,6 +6,7 @@
 //! folded in the same order. Cranelift knows vectors of 16 bytes; a wider one is as many of them.
 
 mod arithmetic;
+mod calls;
 mod convert;
 mod lanes;
 mod machine;

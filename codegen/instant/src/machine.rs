@@ -8,6 +8,7 @@ use cranelift_codegen::settings::{self, Configurable};
 use mithril_kernels::code::Code;
 use mithril_kernels::host::Host;
 
+use crate::calls::Call;
 use crate::translate::translate;
 use crate::{Result, Unsupported};
 
@@ -30,6 +31,9 @@ const FEATURES: [(&str, &str); 16] = [
     ("avx512vl", "has_avx512vl"),
     ("avx512vbmi", "has_avx512vbmi"),
 ];
+
+/// Where functions begin: at multiples of so many bytes.
+const ALIGNMENT: usize = 64;
 
 /// A processor, as Cranelift knows it.
 pub struct Machine {
@@ -69,13 +73,25 @@ impl Machine {
     /// # Errors
     /// [`Unsupported`] where Cranelift has not what the kernel needs.
     pub fn compile(&self, code: &Code) -> Result<Vec<u8>> {
-        let mut context = Context::for_function(translate(code, self)?);
-        let made = context.compile(&*self.isa, &mut ControlPlane::default());
-        let made = made.map_err(|error| Unsupported(format!("{:?}", error.inner)))?;
-        match made.buffer.relocs() {
-            [] => Ok(made.code_buffer().to_vec()),
-            [first, ..] => Err(Unsupported(format!("{:?}", first.target))),
+        let mut bytes = Vec::new();
+        let (mut starts, mut calls) = (Vec::new(), Vec::new());
+        for function in translate(code, self)? {
+            let mut context = Context::for_function(function);
+            let made = context.compile(&*self.isa, &mut ControlPlane::default());
+            let made = made.map_err(|error| Unsupported(format!("{:?}", error.inner)))?;
+            // So that its constants lie as they do in code that is alone.
+            bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
+            let start = bytes.len();
+            bytes.extend_from_slice(made.code_buffer());
+            let relocs: Vec<_> = made.buffer.relocs().to_vec();
+            for reloc in &relocs {
+                calls.push(Call::of(reloc, &context.func, start)?);
+            }
+            starts.push(start);
         }
+        // The kernel itself is the first.
+        calls.iter().for_each(|call| call.resolve(&mut bytes, starts[call.function + 1]));
+        Ok(bytes)
     }
 
     /// The text of a kernel as Cranelift is given it.
@@ -83,9 +99,11 @@ impl Machine {
     /// # Errors
     /// As [`Machine::compile`]; what Cranelift's verifier finds.
     pub fn text(&self, code: &Code) -> Result<String> {
-        let function: Function = translate(code, self)?;
-        let verified = cranelift_codegen::verify_function(&function, &*self.isa);
-        verified.map_err(|errors| Unsupported(format!("{errors}\n{function}")))?;
-        Ok(function.to_string())
+        let functions = translate(code, self)?;
+        for function in &functions {
+            let verified = cranelift_codegen::verify_function(function, &*self.isa);
+            verified.map_err(|errors| Unsupported(format!("{errors}\n{function}")))?;
+        }
+        Ok(functions.iter().map(Function::to_string).collect::<Vec<_>>().join("\n"))
     }
 }

@@ -30,10 +30,11 @@ fn flags() -> MemFlags {
 impl Translator<'_> {
     fn base(&mut self, mem: Mem) -> Result<Value> {
         match self.code.memories[mem.0 as usize].place {
-            Place::Buffer(n) => Ok(self.buffers[n as usize]),
+            Place::Buffer(n) => Ok(self.given()?.buffers[n as usize]),
             Place::Scratch(offset) => {
                 let offset = self.scalar(offset)?;
-                Ok(self.b.ins().iadd(self.scratch, offset))
+                let scratch = self.given()?.scratch;
+                Ok(self.b.ins().iadd(scratch, offset))
             }
             Place::Local(_) => unsupported("portable code"),
         }

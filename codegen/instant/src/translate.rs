@@ -14,7 +14,7 @@ use mithril_kernels::code::{Binary, Code, Inst, Mem, Region, Stmt, Ty, V};
 
 use crate::machine::Machine;
 use crate::values::Held;
-use crate::{Result, unsupported};
+use crate::{Result, calls, unsupported};
 
 /// A kernel on its way.
 pub struct Translator<'a> {
@@ -24,11 +24,8 @@ pub struct Translator<'a> {
     pub values: Vec<Held>,
     /// The index that another is, plus a constant.
     pub sums: Vec<Option<(V, i64)>>,
-    pub buffers: Vec<Value>,
-    dims: Vec<Value>,
-    pub scratch: Value,
-    first: Value,
-    last: Value,
+    /// What the runtime gives; the kernel's own functions have none of it.
+    given: Option<Given>,
     /// Constants that this block has.
     pub constants: HashMap<(Type, u64), Value>,
     /// Addresses of elements that this block or one around it has.
@@ -37,10 +34,48 @@ pub struct Translator<'a> {
     pub slots: [Option<StackSlot>; 2],
 }
 
-/// The function of a kernel, with the runtime's signature.
-pub fn translate(code: &Code, machine: &Machine) -> Result<Function> {
+/// What the runtime gives a kernel.
+pub struct Given {
+    pub buffers: Vec<Value>,
+    dims: Vec<Value>,
+    pub scratch: Value,
+    first: Value,
+    last: Value,
+}
+
+/// The function of a kernel, with the runtime's signature, and behind it those that it calls, in
+/// order.
+pub fn translate(code: &Code, machine: &Machine) -> Result<Vec<Function>> {
     let mut signature = Signature::new(CallConv::SystemV);
     signature.params = vec![AbiParam::new(I64); 5];
+    let mut functions = vec![function(code, machine, signature, |translator, params| {
+        let [scratch, buffers, dims, first, last] = params[..] else {
+            return unsupported("a function without its parameters");
+        };
+        let mut each = |count: u32, array: Value| -> Vec<Value> {
+            let offsets = (0..count as i32).map(|at| at * 8);
+            let b = &mut translator.b;
+            offsets.map(|at| b.ins().load(I64, MemFlags::trusted(), array, at)).collect()
+        };
+        let (buffers, dims) = (each(code.buffers, buffers), each(code.dims, dims));
+        translator.given = Some(Given { buffers, dims, scratch, first, last });
+        translator.block(&code.body)
+    })?];
+    for own in &code.functions {
+        functions.push(function(code, machine, calls::signature(), |translator, params| {
+            translator.function(own, params[0])
+        })?);
+    }
+    Ok(functions)
+}
+
+/// A function of this signature, whose statements `body` makes from its parameters.
+fn function(
+    code: &Code,
+    machine: &Machine,
+    signature: Signature,
+    body: impl FnOnce(&mut Translator, &[Value]) -> Result<()>,
+) -> Result<Function> {
     let mut function = Function::with_name_signature(UserFuncName::default(), signature);
     let mut context = FunctionBuilderContext::new();
     let mut b = FunctionBuilder::new(&mut function, &mut context);
@@ -48,30 +83,18 @@ pub fn translate(code: &Code, machine: &Machine) -> Result<Function> {
     b.append_block_params_for_function_params(entry);
     b.switch_to_block(entry);
     let params: Vec<Value> = b.block_params(entry).to_vec();
-    let [scratch, buffers, dims, first, last] = params[..] else {
-        return unsupported("a function without its parameters");
-    };
-    let mut each = |count: u32, array: Value| -> Vec<Value> {
-        let offsets = (0..count as i32).map(|at| at * 8);
-        offsets.map(|at| b.ins().load(I64, MemFlags::trusted(), array, at)).collect()
-    };
-    let (buffers, dims) = (each(code.buffers, buffers), each(code.dims, dims));
     let mut translator = Translator {
         code,
         machine,
         b,
         values: vec![Held::Nothing; code.types.len()],
         sums: vec![None; code.types.len()],
-        buffers,
-        dims,
-        scratch,
-        first,
-        last,
+        given: None,
         constants: HashMap::new(),
         addresses: HashMap::new(),
         slots: [None; 2],
     };
-    translator.block(&code.body)?;
+    body(&mut translator, &params)?;
     translator.b.ins().return_(&[]);
     translator.b.seal_all_blocks();
     translator.b.finalize();
@@ -79,7 +102,15 @@ pub fn translate(code: &Code, machine: &Machine) -> Result<Function> {
 }
 
 impl Translator<'_> {
-    fn block(&mut self, body: &[Stmt]) -> Result<()> {
+    /// What the runtime gives.
+    pub fn given(&self) -> Result<&Given> {
+        match &self.given {
+            Some(given) => Ok(given),
+            None => unsupported("memory or dims in a function of the kernel's own"),
+        }
+    }
+
+    pub fn block(&mut self, body: &[Stmt]) -> Result<()> {
         body.iter().try_for_each(|stmt| self.stmt(stmt))
     }
 
@@ -96,6 +127,7 @@ impl Translator<'_> {
             Inst::Scatter { mem, at, value, mask } => self.scatter(*mem, *at, *value, *mask),
             Inst::Prefetch { .. } => Ok(()),
             Inst::Tile(_) => unsupported("tiles"),
+            Inst::CallPrivate(number, args) => self.call(&stmt.results, *number, args),
             inst => {
                 let result = stmt.results[0];
                 let ty = self.ty(result);
@@ -114,9 +146,9 @@ impl Translator<'_> {
         match inst {
             Inst::Const(bits) => Ok(Held::Constant(*bits)),
             Inst::Iota => self.iota(ty),
-            Inst::Dim(n) => Ok(Held::Scalar(self.dims[*n as usize])),
-            Inst::First => Ok(Held::Scalar(self.first)),
-            Inst::Last => Ok(Held::Scalar(self.last)),
+            Inst::Dim(n) => Ok(Held::Scalar(self.given()?.dims[*n as usize])),
+            Inst::First => Ok(Held::Scalar(self.given()?.first)),
+            Inst::Last => Ok(Held::Scalar(self.given()?.last)),
             Inst::Unary(op, x) => self.unary(*op, *x),
             Inst::Binary(op, x, y) => self.binary(*op, *x, *y),
             Inst::Fma(x, y, z) => self.fma(*x, *y, *z),
@@ -138,7 +170,8 @@ impl Translator<'_> {
             | Inst::Prefetch { .. }
             | Inst::Tile(_)
             | Inst::For { .. }
-            | Inst::If { .. } => unsupported("a statement in place of a value"),
+            | Inst::If { .. }
+            | Inst::CallPrivate(..) => unsupported("a statement in place of a value"),
         }
     }
 
@@ -181,13 +214,13 @@ impl Translator<'_> {
         self.b.block_params(block).to_vec()
     }
 
-    fn flat_all(&mut self, values: &[V]) -> Result<Vec<Value>> {
+    pub fn flat_all(&mut self, values: &[V]) -> Result<Vec<Value>> {
         let mut flat = Vec::new();
         values.iter().try_for_each(|&v| self.flat(v, &mut flat))?;
         Ok(flat)
     }
 
-    fn flat_all_types(&self, values: &[V]) -> Result<Vec<Type>> {
+    pub fn flat_all_types(&self, values: &[V]) -> Result<Vec<Type>> {
         let mut types = Vec::new();
         for &v in values {
             let (ty, count) = self.flat_types(self.ty(v))?;
@@ -196,7 +229,7 @@ impl Translator<'_> {
         Ok(types)
     }
 
-    fn set_all(&mut self, values: &[V], flat: &[Value]) -> Result<()> {
+    pub fn set_all(&mut self, values: &[V], flat: &[Value]) -> Result<()> {
         let mut rest = flat;
         for &v in values {
             let (own, others) = rest.split_at(self.flat_types(self.ty(v))?.1);

@@ -1,5 +1,7 @@
 //! Builds loop code one statement at a time.
 
+use std::mem::{replace, take};
+
 use mithril_ir::dtype::DType;
 use mithril_ir::scalar::round;
 use rustc_hash::FxHashMap;
@@ -15,6 +17,8 @@ pub struct Builder {
     open: Vec<Vec<Stmt>>,
     constants: FxHashMap<(Ty, u64), V>,
     heads: FxHashMap<Head, V>,
+    /// The numbers of the functions, by name and the types of their arguments.
+    functions: FxHashMap<(&'static str, Vec<Ty>), u32>,
     /// The elements of each integer constant of the head, and of each float constant.
     known: FxHashMap<V, i64>,
     numbers: FxHashMap<V, f64>,
@@ -46,6 +50,7 @@ impl Builder {
             open: vec![Vec::new()],
             constants: FxHashMap::default(),
             heads: FxHashMap::default(),
+            functions: FxHashMap::default(),
             known: FxHashMap::default(),
             numbers: FxHashMap::default(),
             elements: Vec::new(),
@@ -453,6 +458,51 @@ impl Builder {
             vec![]
         };
         self.choose(condition, body, |_| vec![]);
+    }
+
+    /// Calls a function of the kernel's own: `body`, which is written once for each `name` and types of
+    /// arguments, and may use nothing but these. For what is long and runs rarely; portable code has
+    /// it in place.
+    pub fn call_private(
+        &mut self,
+        name: &'static str,
+        args: &[V],
+        body: impl FnOnce(&mut Builder, &[V]) -> Vec<V>,
+    ) -> Vec<V> {
+        if self.portable {
+            return body(self, args);
+        }
+        let types: Vec<Ty> = args.iter().map(|&v| self.ty(v)).collect();
+        let number = match self.functions.get(&(name, types.clone())) {
+            Some(&number) => number,
+            None => {
+                let function = self.function(&types, body);
+                self.code.functions.push(function);
+                let number = self.code.functions.len() as u32 - 1;
+                self.functions.insert((name, types), number);
+                number
+            }
+        };
+        let given = &self.code.functions[number as usize].yields;
+        let types: Vec<Ty> = given.iter().map(|&v| self.ty(v)).collect();
+        let results: Vec<V> = types.into_iter().map(|ty| self.new_value(ty)).collect();
+        self.place(results.clone(), Inst::CallPrivate(number, args.into()));
+        results
+    }
+
+    /// A function with a head of its own.
+    fn function(
+        &mut self,
+        types: &[Ty],
+        body: impl FnOnce(&mut Builder, &[V]) -> Vec<V>,
+    ) -> Region {
+        let outside = (take(&mut self.head), take(&mut self.constants), take(&mut self.heads));
+        let params: Vec<V> = types.iter().map(|&ty| self.new_value(ty)).collect();
+        let mut function = self.region(|b| body(b, &params));
+        let mut statements = replace(&mut self.head, outside.0);
+        (self.constants, self.heads) = (outside.1, outside.2);
+        statements.append(&mut function.body);
+        Region { params, body: statements, ..function }
     }
 
     fn region(&mut self, body: impl FnOnce(&mut Builder) -> Vec<V>) -> Region {

@@ -160,6 +160,8 @@ pub enum Inst {
     MulAdd(V, V, V),
     /// A function of the result's dtype; in portable code alone, whose file has it.
     Call(Callee, Box<[V]>),
+    /// Calls function number `n` of [`Code::functions`]; not in portable code.
+    CallPrivate(u32, Box<[V]>),
     /// `x * 2ⁿ` for an `x` near 1 and a whole number `n` of its type, rounded once; ∞ for any `x`, NaN
     /// too, where `n` is. For vectors of 64 bytes, on processors that have registers of as many.
     Scale(V, V),
@@ -270,6 +272,9 @@ pub struct Code {
     /// Whether it has tiles, which are given their sizes when it begins and back when it returns.
     pub tiles: bool,
     pub body: Vec<Stmt>,
+    /// Functions of the kernel's own: what is long and runs rarely, once for all places that need it.
+    /// They see no value but their parameters, and no memory.
+    pub functions: Vec<Region>,
     /// What some values are, for people to read.
     pub hints: Vec<(V, &'static str)>,
     /// The names of some memories.

@@ -48,6 +48,9 @@ impl Printer<'_> {
         let each = |names: &[String], ty: &str| -> String {
             names.iter().map(|n| format!("{n}: {ty}, ")).collect()
         };
+        for (i, function) in self.code.functions.iter().enumerate() {
+            self.function(i, function);
+        }
         line!(
             self,
             "func.func private @body({}{}%scratch: !llvm.ptr {{llvm.noalias}}, %first: i64, \
@@ -146,6 +149,7 @@ impl Printer<'_> {
                 );
             }
             Inst::Tile(op) => self.tile(*op),
+            Inst::CallPrivate(function, args) => self.call(&stmt.results, *function, args),
             inst => self.value(stmt.results[0], inst),
         }
     }
@@ -413,6 +417,33 @@ impl Printer<'_> {
         line!(self, " : i64 {{");
         self.inside(region);
         line!(self, "}}");
+    }
+
+    /// A function of the kernel's own: rare, so that what surrounds its calls keeps the registers.
+    fn function(&mut self, number: usize, function: &Region) {
+        let params: Vec<String> = function
+            .params
+            .iter()
+            .map(|&v| format!("{}: {}", self.name(v), Mlir(self.code.ty(v))))
+            .collect();
+        line!(
+            self,
+            "func.func private @rare{number}({}) -> ({}) attributes {{llvm.linkage = \
+             #llvm.linkage<internal>, passthrough = [\"noinline\", \"cold\", \"nounwind\", \
+             [\"reciprocal-estimates\", \"vec-divf:1\"]]}} {{",
+            params.join(", "),
+            self.types(&function.yields),
+        );
+        self.block(&function.body);
+        let (list, types) = (self.list(&function.yields), self.types(&function.yields));
+        line!(self, "return {list} : {types}\n}}");
+    }
+
+    fn call(&mut self, results: &[V], function: u32, args: &[V]) {
+        let (list, given) = (self.list(args), self.types(args));
+        let types = self.types(results);
+        let head = self.results(results);
+        line!(self, "{head}func.call @rare{function}({list}) : ({given}) -> ({types})");
     }
 
     fn choose(&mut self, results: &[V], condition: V, yes: &Region, no: &Region) {

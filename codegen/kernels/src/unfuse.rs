@@ -38,6 +38,7 @@ pub(crate) type Spell = dyn Fn(&mut Steps, &Stmt) -> bool;
 pub(crate) fn respell(code: &mut Code, spell: &Spell) {
     let body = std::mem::take(&mut code.body);
     code.body = respelled(&mut code.types, body, spell);
+    code.functions.iter_mut().for_each(|function| inside(&mut code.types, function, spell));
 }
 
 fn respelled(types: &mut Vec<Ty>, body: Vec<Stmt>, spell: &Spell) -> Vec<Stmt> {

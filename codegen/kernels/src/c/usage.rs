@@ -84,7 +84,7 @@ fn operands(inst: &Inst) -> Vec<V> {
         | Inst::MulAdd(x, y, z)
         | Inst::DotPairs(x, y, z)
         | Inst::Select(x, y, z) => vec![*x, *y, *z],
-        Inst::Call(_, args) => args.to_vec(),
+        Inst::Call(_, args) | Inst::CallPrivate(_, args) => args.to_vec(),
         Inst::Load { at, mask, .. } | Inst::Gather { at, mask, .. } => {
             [Some(*at), *mask].into_iter().flatten().collect()
         }

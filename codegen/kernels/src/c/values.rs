@@ -62,7 +62,10 @@ impl Printer<'_> {
             | Inst::Prefetch { .. }
             | Inst::Tile(_)
             | Inst::For { .. }
-            | Inst::If { .. } => unreachable!("portable code has none of it, or it has no value"),
+            | Inst::If { .. }
+            | Inst::CallPrivate(..) => {
+                unreachable!("portable code has none of it, or it has no value")
+            }
         }
     }
 

@@ -92,7 +92,8 @@ fn remainder<'a>(x: Val<'a>, y: Val<'a>) -> Val<'a> {
     // A quotient below this, rounded, is off by one at most, and the rest is exact.
     let direct = if x.is_f64() { 2f64.powi(51) } else { 2f64.powi(22) };
     let large = (a / d).ge(direct) & a.lt(f64::INFINITY) & d.gt(0.0);
-    let rest = Val::choose(large, [a, d], |[a, d]| vec![reduce(a, d)], |[a, _]| vec![a])[0];
+    let rest = Val::choose(large, [a, d], "reduce", |[a, d]| vec![reduce(a, d)], |[a, _]| vec![a]);
+    let rest = rest[0];
     let rest = last_step(rest, d);
     let rest = a.when(d.eq(f64::INFINITY), rest);
     rest.number(f64::NAN).when(!a.lt(f64::INFINITY) | y.is_nan(), rest.sign_of(x))

@@ -88,7 +88,7 @@ fn reduce(a: Val) -> Reduced {
     let Reduced { n, r, low } = reduce_near(a);
     let far = a.gt(DIRECT) & a.lt(f64::INFINITY);
     let given = [a, n, r, low];
-    let parts = Val::choose(far, given, reduce_far, |[_, n, r, low]| vec![n, r, low]);
+    let parts = Val::choose(far, given, "reduce_far", reduce_far, |[_, n, r, low]| vec![n, r, low]);
     Reduced { n: parts[0], r: parts[1], low: parts[2] }
 }
 

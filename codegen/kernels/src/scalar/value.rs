@@ -295,10 +295,12 @@ impl<'a> Val<'a> {
     }
 
     /// `rare` where any lane of `condition` holds, else `common`: both give all lanes. Neither may
-    /// use values but those it is given.
+    /// use values but those it is given. What is rare is a function of the kernel's own with this
+    /// name (see [`Builder::call_private`]).
     pub fn choose<const N: usize>(
         condition: Val<'a>,
         args: [Val<'a>; N],
+        name: &'static str,
         rare: impl for<'b> FnOnce([Val<'b>; N]) -> Vec<Val<'b>>,
         common: impl for<'b> FnOnce([Val<'b>; N]) -> Vec<Val<'b>>,
     ) -> Vec<Val<'a>> {
@@ -306,7 +308,11 @@ impl<'a> Val<'a> {
         let args = args.map(|x| x.v);
         let results = any.b.borrow_mut().choose(
             any.v,
-            |b| region(b, args, rare),
+            |b| {
+                b.call_private(name, &args, |b, params| {
+                    region(b, std::array::from_fn(|i| params[i]), rare)
+                })
+            },
             |b| region(b, args, common),
         );
         results.into_iter().map(|v| any.with(v)).collect()

@@ -1,0 +1,108 @@
+//! A kernel's own functions, and calls of them: arguments and results lie in memory of the caller.
+//!
+//! Calls are rare, and Cranelift returns few vectors in registers.
+
+use cranelift_codegen::binemit::Reloc;
+use cranelift_codegen::ir::types::I64;
+use cranelift_codegen::ir::{
+    AbiParam, ExtFuncData, ExternalName, Function, InstBuilder, MemFlags, Signature, StackSlotData,
+    StackSlotKind, Type, UserExternalName, Value,
+};
+use cranelift_codegen::isa::CallConv;
+use cranelift_codegen::{FinalizedMachReloc, FinalizedRelocTarget};
+use mithril_kernels::code::{Region, V};
+
+use crate::translate::Translator;
+use crate::values::PIECE;
+use crate::{Result, unsupported};
+
+/// What a function is given: where its arguments lie, and its results are to lie.
+pub fn signature() -> Signature {
+    let mut signature = Signature::new(CallConv::SystemV);
+    signature.params = vec![AbiParam::new(I64)];
+    signature
+}
+
+/// Where value number `index` lies: each has the room of a piece.
+fn place(index: usize) -> i32 {
+    index as i32 * PIECE as i32
+}
+
+impl Translator<'_> {
+    /// The body of a function whose arguments lie at `frame`.
+    pub fn function(&mut self, function: &Region, frame: Value) -> Result<()> {
+        self.take(&function.params, frame)?;
+        self.block(&function.body)?;
+        let results = self.flat_all(&function.yields)?;
+        self.lay(&results, frame);
+        Ok(())
+    }
+
+    /// The values that lie at `frame`.
+    fn take(&mut self, values: &[V], frame: Value) -> Result<()> {
+        let types = self.flat_all_types(values)?.into_iter().enumerate();
+        let load =
+            |(i, ty): (usize, Type)| self.b.ins().load(ty, MemFlags::trusted(), frame, place(i));
+        let loaded: Vec<Value> = types.map(load).collect();
+        self.set_all(values, &loaded)
+    }
+
+    fn lay(&mut self, values: &[Value], frame: Value) {
+        for (i, &value) in values.iter().enumerate() {
+            self.b.ins().store(MemFlags::trusted(), value, frame, place(i));
+        }
+    }
+
+    pub fn call(&mut self, results: &[V], number: u32, args: &[V]) -> Result<()> {
+        let args = self.flat_all(args)?;
+        let size = place(args.len().max(self.flat_all_types(results)?.len())) as u32;
+        let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, size, PIECE.ilog2() as u8);
+        let slot = self.b.create_sized_stack_slot(slot);
+        let frame = self.b.ins().stack_addr(I64, slot, 0);
+        self.lay(&args, frame);
+        let name = UserExternalName::new(0, number);
+        let name = ExternalName::User(self.b.func.declare_imported_user_function(name));
+        let signature = self.b.import_signature(signature());
+        let callee = ExtFuncData { name, signature, colocated: true };
+        let callee = self.b.import_function(callee);
+        self.b.ins().call(callee, &[frame]);
+        self.take(results, frame)
+    }
+}
+
+/// Where a call in finished code names the function that it goes to.
+pub struct Call {
+    pub at: usize,
+    pub function: usize,
+    addend: i64,
+}
+
+impl Call {
+    /// What the code of a function, which begins at `start`, refers to outside of itself, if that
+    /// is a call.
+    ///
+    /// # Errors
+    /// [`crate::Unsupported`] where it is anything else.
+    pub fn of(reloc: &FinalizedMachReloc, function: &Function, start: usize) -> Result<Call> {
+        match (reloc.kind, &reloc.target) {
+            (
+                Reloc::X86CallPCRel4,
+                FinalizedRelocTarget::ExternalName(ExternalName::User(name)),
+            ) => {
+                let number = function.params.user_named_funcs()[*name].index as usize;
+                Ok(Call {
+                    at: start + reloc.offset as usize,
+                    function: number,
+                    addend: reloc.addend,
+                })
+            }
+            (_, target) => unsupported(format!("{target:?}")),
+        }
+    }
+
+    /// Writes the distance to the function, which begins at `to`, into `code`.
+    pub fn resolve(&self, code: &mut [u8], to: usize) {
+        let distance = to as i64 - self.at as i64 + self.addend;
+        code[self.at..self.at + 4].copy_from_slice(&(distance as i32).to_le_bytes());
+    }
+}
