@@ -4,6 +4,7 @@
 //! saves memory traffic and makes no cycle. Equal kernels are one, whatever they were called.
 
 pub mod attention;
+mod cuts;
 mod extract;
 mod group;
 pub mod strides;

@@ -11,7 +11,9 @@ use mithril_ir::op::access::Access;
 use mithril_ir::shape::{Shape, Type};
 use mithril_ir::text;
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
+use smallvec::SmallVec;
 
+use super::cuts::{self, Cut};
 use super::group::Grouped;
 use super::views::is_view;
 use super::{Launch, Outline, Step, is_scan};
@@ -20,12 +22,11 @@ use super::{Launch, Outline, Step, is_scan};
 pub fn extract(function: &Function, grouped: &Grouped) -> Result<Outline> {
     let groups = &grouped.groups;
     let definitions = function.definitions();
-    let mut outline = Outline { kernels: Vec::new(), steps: Vec::new() };
-    let mut known = FxHashMap::default();
+    let mut kernels = Vec::new();
     let read = read_outside(function, &definitions, grouped);
     for (at, group) in groups.iter().enumerate() {
         if let Some(&op) = group.ops.first().filter(|&&op| is_scan(&function.ops[op])) {
-            outline.steps.push(Step::Scan(op));
+            kernels.push(Made::Scan(op));
             continue;
         }
         let mut kernel = Kernel::new(function, &definitions, &grouped.copied);
@@ -35,14 +36,53 @@ pub fn extract(function: &Function, grouped: &Grouped) -> Result<Outline> {
         }
         let results = group.ops.iter().flat_map(|&op| function.ops[op].results());
         let outside = |v: &Value| read[v.index()].is_some_and(|by| by != at);
-        kernel.finish(results.filter(outside).collect(), &mut outline, &mut known);
+        kernel.find_cuts();
+        kernels.push(Made::Kernel(kernel, results.filter(outside).collect()));
     }
     for value in copies(function, &definitions, grouped) {
         let mut kernel = Kernel::new(function, &definitions, &grouped.copied);
         kernel.value(value);
-        kernel.finish(vec![value], &mut outline, &mut known);
+        kernel.find_cuts();
+        kernels.push(Made::Kernel(kernel, vec![value]));
     }
-    Ok(outline)
+    Ok(steps(kernels))
+}
+
+enum Made<'f> {
+    /// A kernel and its results.
+    Kernel(Kernel<'f>, Vec<Value>),
+    Scan(usize),
+}
+
+/// From so many kernels on that differ in places of slices alone, these are given at the launch.
+const ALIKE: usize = 8;
+
+/// The kernels, each once, and the steps that launch them.
+fn steps(made: Vec<Made>) -> Outline {
+    let mut outline = Outline { kernels: Vec::new(), steps: Vec::new() };
+    let mut known = FxHashMap::default();
+    let mut alike: FxHashMap<String, FxHashSet<String>> = FxHashMap::default();
+    for step in &made {
+        if let Made::Kernel(kernel, results) = step
+            && !kernel.cuts.is_empty()
+        {
+            let [open, fixed] = [true, false].map(|open| kernel.written(results, open).key);
+            alike.entry(open).or_default().insert(fixed);
+        }
+    }
+    for step in made {
+        match step {
+            Made::Scan(op) => outline.steps.push(Step::Scan(op)),
+            Made::Kernel(kernel, results) => {
+                let open = Some(&kernel.cuts).filter(|cuts| !cuts.is_empty());
+                let open = open.map(|_| kernel.written(&results, true));
+                let many = |open: &Written| alike[&open.key].len() >= ALIKE;
+                let written = open.filter(many).unwrap_or_else(|| kernel.written(&results, false));
+                kernel.launch(written, results, &mut outline, &mut known);
+            }
+        }
+    }
+    outline
 }
 
 /// Who reads each value: nobody, one group alone, or several and the caller (a number no group has).
@@ -103,6 +143,15 @@ struct Kernel<'f> {
     operands: IndexSet<Value, FxBuildHasher>,
     /// The operations it has, views included, in order.
     ops: IndexSet<usize, FxBuildHasher>,
+    /// Slices of arguments that nothing else of the kernel reads, by the argument.
+    cuts: FxHashMap<Value, usize>,
+}
+
+/// The function of a kernel, its text, and what its symbols are.
+struct Written {
+    function: Function,
+    key: String,
+    dims: Vec<Dim>,
 }
 
 impl<'f> Kernel<'f> {
@@ -114,6 +163,7 @@ impl<'f> Kernel<'f> {
             own: FxHashSet::default(),
             operands: IndexSet::default(),
             ops: IndexSet::default(),
+            cuts: FxHashMap::default(),
         }
     }
 
@@ -142,34 +192,64 @@ impl<'f> Kernel<'f> {
         }
     }
 
+    /// Notes the slices whose places the launch could give.
+    fn find_cuts(&mut self) {
+        let mut readers: FxHashMap<Value, u32> = FxHashMap::default();
+        let operands = self.ops.iter().flat_map(|&at| &self.source.ops[at].operands);
+        operands.for_each(|&operand| *readers.entry(operand).or_default() += 1);
+        self.cuts = self
+            .ops
+            .iter()
+            .filter_map(|&at| {
+                let op = &self.source.ops[at];
+                let operand = *op.operands.first()?;
+                let alone = self.operands.contains(&operand) && readers[&operand] == 1;
+                (alone && cuts::is_cut(self.source, op)).then_some((operand, at))
+            })
+            .collect();
+    }
+
+    /// The kernel as a function; with `open`, the launch gives the places of its slices.
+    fn written(&self, results: &[Value], open: bool) -> Written {
+        let mut naming = Naming::default();
+        let function = self.function(results, &mut naming, open);
+        let key = text::print(&Module::of(function.clone()));
+        Written { function, key, dims: naming.dims }
+    }
+
     /// Adds the kernel, if there is none like it, and its launch.
-    fn finish(
+    fn launch(
         self,
+        Written { function, key, dims }: Written,
         results: Vec<Value>,
         outline: &mut Outline,
         known: &mut FxHashMap<String, usize>,
     ) {
-        let mut naming = Naming::default();
-        let function = self.function(&results, &mut naming);
-        let key = text::print(&Module::of(function.clone()));
         let kernel = *known.entry(key).or_insert_with(|| {
             outline.kernels.push(function);
             outline.kernels.len() - 1
         });
-        let dims = naming.symbols.iter().map(Dim::symbol).collect();
         let loc = Loc::union(self.ops.iter().map(|&at| &self.source.ops[at].loc));
         let operands = self.operands.into_iter().collect();
         outline.steps.push(Step::Launch(Launch { kernel, operands, results, dims, loc }));
     }
 
-    fn function(&self, results: &[Value], naming: &mut Naming) -> Function {
+    fn function(&self, results: &[Value], naming: &mut Naming, open: bool) -> Function {
         let mut out = Function::new("kernel");
         let mut map: FxHashMap<Value, Value> = FxHashMap::default();
+        let mut cuts: FxHashMap<usize, Cut> = FxHashMap::default();
         for (i, &operand) in self.operands.iter().enumerate() {
             let name: std::sync::Arc<str> = format!("a{i}").into();
             out.args.push(Argument { name, role: Role::Data, donated: false });
             map.insert(operand, Value(out.values.len() as u32));
-            out.values.push(naming.info(self.source.info(operand)));
+            let mut info = naming.info(self.source.info(operand));
+            if let Some(&at) = self.cuts.get(&operand).filter(|_| open)
+                && let (op, whole) = (&self.source.ops[at], &mut info.ty.shape)
+                && let Some(cut) = cuts::cut(self.source, op, whole, |n| naming.number(n))
+            {
+                cuts.insert(at, cut);
+            }
+            out.values.push(info);
         }
         for &at in &self.ops {
             let op = &self.source.ops[at];
@@ -178,9 +258,13 @@ impl<'f> Kernel<'f> {
                 map.insert(value, Value(first.0 + i as u32));
                 out.values.push(naming.info(self.source.info(value)));
             }
+            let mut attrs: SmallVec<_> = op.attrs.iter().map(|a| naming.attr(a)).collect();
+            if let Some(cut) = cuts.remove(&at) {
+                (attrs[1], attrs[2]) = (cut.starts, cut.limits);
+            }
             out.ops.push(Operation {
                 operands: op.operands.iter().map(|v| map[v]).collect(),
-                attrs: op.attrs.iter().map(|a| naming.attr(a)).collect(),
+                attrs,
                 first,
                 loc: Loc::unknown(),
                 ..*op
@@ -194,19 +278,27 @@ impl<'f> Kernel<'f> {
     }
 }
 
-/// The symbols of a kernel: `d0`, `d1`, … as they come.
+/// What the symbols of a kernel, `d0`, `d1`, … as they come, are in its function.
 #[derive(Default)]
 struct Naming {
-    symbols: Vec<Symbol>,
+    dims: Vec<Dim>,
 }
 
 impl Naming {
     fn symbol(&mut self, symbol: &Symbol) -> Dim {
-        let at = self.symbols.iter().position(|s| s == symbol).unwrap_or_else(|| {
-            self.symbols.push(symbol.clone());
-            self.symbols.len() - 1
+        let symbol = Dim::symbol(symbol.clone());
+        let at = self.dims.iter().position(|dim| *dim == symbol);
+        let at = at.unwrap_or_else(|| {
+            self.dims.push(symbol);
+            self.dims.len() - 1
         });
         Dim::symbol(format!("d{at}"))
+    }
+
+    /// A symbol of its own that is this number at the launch.
+    fn number(&mut self, number: i64) -> Dim {
+        self.dims.push(Dim::Const(number));
+        Dim::symbol(format!("d{}", self.dims.len() - 1))
     }
 
     fn dim(&mut self, dim: &Dim) -> Dim {

@@ -1,0 +1,71 @@
+//! Slices of a kernel's arguments, as parts whose place the launch gives: so kernels that differ in
+//! such places alone are one.
+
+use mithril_ir::attr::Attr;
+use mithril_ir::dim::Dim;
+use mithril_ir::graph::{Function, Operation};
+use mithril_ir::op::access::Access;
+use mithril_ir::shape::Shape;
+
+/// What is cut out of one axis: all three are numbers.
+struct Part {
+    axis: usize,
+    before: i64,
+    length: i64,
+    behind: i64,
+}
+
+/// A slice as its launch sees it.
+pub struct Cut {
+    pub starts: Attr,
+    pub limits: Attr,
+}
+
+/// The parts that a slice takes of its axes; none where their places are no numbers.
+fn parts(function: &Function, op: &Operation) -> Option<Vec<Part>> {
+    if op.op.access != Access::Slice {
+        return None;
+    }
+    let (Attr::Ints(axes), Attr::Shape(starts), Attr::Shape(limits), Attr::None) =
+        (op.attr("axes"), op.attr("starts"), op.attr("limits"), op.attr("steps"))
+    else {
+        return None;
+    };
+    let info = function.info(op.operands[0]);
+    let dims = &info.ty.shape.dims;
+    let part = |(i, &axis): (usize, &i64)| {
+        let axis = usize::try_from(axis).ok()?;
+        let size = dims.get(axis)?.as_const()?;
+        let (start, limit) = (starts.dims[i].as_const()?, limits.dims[i].as_const()?);
+        let fits = 0 <= start && start <= limit && limit <= size;
+        fits.then_some(Part { axis, before: start, length: limit - start, behind: size - limit })
+    };
+    let parts: Vec<Part> = axes.iter().enumerate().map(part).collect::<Option<_>>()?;
+    let once = (1..parts.len()).all(|i| parts[..i].iter().all(|part| part.axis != parts[i].axis));
+    (once && info.known.is_none() && info.ty.shape.lead.is_none()).then_some(parts)
+}
+
+/// Whether the launch can give the places of a slice.
+pub fn is_cut(function: &Function, op: &Operation) -> bool {
+    parts(function, op).is_some()
+}
+
+/// A slice whose places are what `symbol` makes of their numbers; `whole` becomes the shape of what
+/// it is cut from.
+pub fn cut(
+    function: &Function,
+    op: &Operation,
+    whole: &mut Shape,
+    mut symbol: impl FnMut(i64) -> Dim,
+) -> Option<Cut> {
+    let (mut starts, mut limits) = (Vec::new(), Vec::new());
+    for part in parts(function, op)? {
+        let start = symbol(part.before);
+        let limit = &start + &Dim::Const(part.length);
+        // Symbols are not negative, so the slice lies inside whatever their values.
+        whole.dims[part.axis] = &limit + &symbol(part.behind);
+        starts.push(start);
+        limits.push(limit);
+    }
+    Some(Cut { starts: Shape::new(starts).into(), limits: Shape::new(limits).into() })
+}
