@@ -33,8 +33,13 @@ impl Halves {
     }
 }
 
-/// The most values that a forward function gives beside its results.
+/// The most values that a forward function gives beside its results, in a module of fewer
+/// operations.
 const MOST_SAVED: usize = 1 << 16;
+
+fn operations(module: &Module) -> usize {
+    module.functions.values().map(|function| function.ops.len()).sum()
+}
 
 /// Splits `joint`, which gives `callee`'s results and then the gradients of the arguments of
 /// `wrt`, and adds both halves to the module. Forward is what the results need; all else is
@@ -55,7 +60,7 @@ pub fn split(
         .map(|((back, front), op)| *back && (again || !front || is_constant(op)))
         .collect();
     let (kept, saved) = crossing(callee, joint, gradients, &behind, keeps);
-    if saved.len() > MOST_SAVED {
+    if saved.len() > MOST_SAVED && saved.len() > operations(module) {
         return Diagnostic::new("the gradient of a function would keep too many values")
             .at(format!("function `{}`", callee.name))
             .got(format!("{} values", saved.len()))
