@@ -351,7 +351,7 @@ impl<'f, 'm> Body<'f, 'm> {
     pub fn keep(&mut self, value: Value, expr: Expr) {
         if let Expr::Name(name) = &expr {
             self.held[value.index()] = Held::Variable(name.clone());
-        } else if self.folds(value) && expr.width() <= FOLDED {
+        } else if self.folds(value) && expr.fits(FOLDED) {
             self.held[value.index()] = Held::Pending(expr);
         } else {
             self.assign(value, expr);

@@ -129,9 +129,14 @@ impl Expr {
 
     /// The length of the text on one line.
     pub fn width(&self) -> usize {
-        let mut count = Count(0);
+        let mut count = Count { chars: 0, most: usize::MAX };
         let _ = write!(count, "{self}");
-        count.0
+        count.chars
+    }
+
+    /// Whether the text on one line is no longer than this.
+    pub fn fits(&self, most: usize) -> bool {
+        write!(Count { chars: 0, most }, "{self}").is_ok()
     }
 
     pub fn strength(&self) -> Strength {
@@ -210,12 +215,16 @@ impl Expr {
     }
 }
 
-struct Count(usize);
+/// Counts characters, and fails behind so many.
+struct Count {
+    chars: usize,
+    most: usize,
+}
 
 impl Write for Count {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0 += text.chars().count();
-        Ok(())
+        self.chars += text.chars().count();
+        if self.chars > self.most { Err(fmt::Error) } else { Ok(()) }
     }
 }
 

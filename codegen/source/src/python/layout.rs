@@ -1,5 +1,7 @@
 //! Statements as lines of text, broken as ruff would where they are long.
 
+use std::fmt::Write;
+
 use super::expr::{Argument, Expr, operand_strengths, strength};
 
 /// The longest line: what ruff and black take where nothing is said.
@@ -33,6 +35,9 @@ impl Lines {
 
     /// `prefix` and an expression: an assignment or a return.
     pub fn statement(&mut self, indent: usize, prefix: &str, expr: &Expr) {
+        if self.whole(indent, prefix, expr, "") {
+            return;
+        }
         let targets = prefix.strip_suffix(" = ").filter(|t| t.contains(", "));
         if let (Some(targets), Expr::Call(head, _)) = (targets, expr) {
             let first = prefix.chars().count() + head.width() + "(".len();
@@ -40,7 +45,7 @@ impl Lines {
                 return self.unpacking(indent, targets, expr);
             }
         }
-        if !self.fits(indent, prefix, expr, "") && !has_brackets(expr) {
+        if !has_brackets(expr) {
             self.line(indent, &format!("{prefix}("));
             self.place(indent + 4, "", expr, "");
             self.line(indent, ")");
@@ -92,13 +97,28 @@ impl Lines {
     }
 
     fn fits(&self, indent: usize, prefix: &str, expr: &Expr, suffix: &str) -> bool {
-        indent + prefix.chars().count() + expr.width() + suffix.len() <= WIDTH
+        let around = indent + prefix.chars().count() + suffix.len();
+        WIDTH.checked_sub(around).is_some_and(|room| expr.fits(room))
+    }
+
+    /// The expression between `prefix` and `suffix` on one line, if it fits there.
+    fn whole(&mut self, indent: usize, prefix: &str, expr: &Expr, suffix: &str) -> bool {
+        let start = self.text.len();
+        self.text.extend(std::iter::repeat_n(' ', indent));
+        // Writing to a string does not fail.
+        let _ = write!(self.text, "{prefix}{expr}{suffix}");
+        let fits = self.text[start..].chars().count() <= WIDTH;
+        match fits {
+            true => self.text.push('\n'),
+            false => self.text.truncate(start),
+        }
+        fits
     }
 
     /// The expression between `prefix` and `suffix`, where line breaks are allowed.
     fn place(&mut self, indent: usize, prefix: &str, expr: &Expr, suffix: &str) {
-        if self.fits(indent, prefix, expr, suffix) {
-            return self.line(indent, &format!("{prefix}{expr}{suffix}"));
+        if self.whole(indent, prefix, expr, suffix) {
+            return;
         }
         match expr {
             Expr::Call(head, args) if self.breaks_before(indent, prefix, head) => {

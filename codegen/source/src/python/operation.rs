@@ -32,7 +32,7 @@ impl<'m> Body<'_, 'm> {
             let alternative = self.choose(op, forced)?;
             self.settle_repeated(op, &alternative);
             let expr = self.put_in(op, &alternative, forced)?;
-            if expr.width() <= budget {
+            if expr.fits(budget) {
                 return Ok(expr);
             }
             let settled = match op.operands.len() > budget / 2 {
