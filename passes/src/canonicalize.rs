@@ -104,13 +104,17 @@ impl Facts for Seen<'_> {
         self.uniform[value.index()]
     }
 
+    fn is_made(&self, value: Value, by: Op) -> bool {
+        self.definitions[value.index()].is_some_and(|at| self.function.ops[at as usize].op == by)
+    }
+
     fn made(&self, value: Value, by: Op) -> SmallVec<[Made<'_>; 2]> {
-        let number = self.definitions[value.index()];
+        let number = self.definitions[value.index()].filter(|_| self.is_made(value, by));
         let made = number.map(|number| {
             let op = &self.function.ops[number as usize];
             Made { op: op.op, operands: op.operands.clone(), attrs: &op.attrs, number }
         });
-        made.filter(|made| made.op == by).into_iter().collect()
+        made.into_iter().collect()
     }
 }
 

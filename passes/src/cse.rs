@@ -7,6 +7,7 @@ use std::sync::Arc;
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::Result;
 use mithril_ir::graph::{Function, Module, Operation, Value};
+use mithril_ir::loc::Loc;
 use mithril_ir::op::Op;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use smallvec::SmallVec;
@@ -100,7 +101,8 @@ fn merge(module: &Module, function: &Function) -> Result<Option<Function>> {
     let mut rebuild = Rebuild::new(module, function);
     // By hash, the operations of the new function: they hold the keys.
     let mut seen: FxHashMap<u64, SmallVec<[u32; 1]>> = FxHashMap::default();
-    let mut changed = false;
+    // Where the twins of an operation come from, by its number.
+    let mut twins: FxHashMap<u32, Vec<&Loc>> = FxHashMap::default();
     for op in &function.ops {
         let operands = rebuild.operands(op);
         let hash = hash(op.op, &operands, &op.attrs);
@@ -108,12 +110,8 @@ fn merge(module: &Module, function: &Function) -> Result<Option<Function>> {
         let twin = places.iter().find(|&&at| alike(&rebuild, at, op, &operands));
         match twin {
             Some(&at) => {
-                changed = true;
-                let first = rebuild.builder.with_mut(|f| {
-                    let twin = &mut f.ops[at as usize];
-                    twin.loc.merge(&op.loc);
-                    twin.first
-                });
+                twins.entry(at).or_default().push(&op.loc);
+                let first = rebuild.builder.with(|f| f.ops[at as usize].first);
                 for (i, old) in op.results().enumerate() {
                     rebuild.replace(old, Value(first.0 + i as u32));
                 }
@@ -124,9 +122,15 @@ fn merge(module: &Module, function: &Function) -> Result<Option<Function>> {
             }
         }
     }
-    if !changed {
+    if twins.is_empty() {
         return Ok(None);
     }
+    rebuild.builder.with_mut(|f| {
+        for (at, locs) in twins {
+            let own = &mut f.ops[at as usize].loc;
+            *own = Loc::union(locs.into_iter().chain([&*own]));
+        }
+    });
     rebuild.finish().map(Some)
 }
 

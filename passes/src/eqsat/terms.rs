@@ -376,6 +376,11 @@ impl Facts for Terms<'_> {
         self.graph[class(value)].data.uniform
     }
 
+    fn is_made(&self, of: Value, by: Op) -> bool {
+        let mut terms = self.graph[class(of)].nodes.iter();
+        terms.any(|term| matches!(self.head(term), Head::Op { op, .. } if *op == by))
+    }
+
     fn made(&self, of: Value, by: Op) -> SmallVec<[Made<'_>; 2]> {
         let terms = self.graph[class(of)].nodes.iter();
         let terms = terms.filter(|term| !self.is_of_itself(class(of), term));

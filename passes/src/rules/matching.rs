@@ -25,6 +25,9 @@ pub trait Facts {
     /// The number that every element of the value is.
     fn uniform(&self, value: Value) -> Option<f64>;
 
+    /// Whether an operation of this sort makes the value.
+    fn is_made(&self, value: Value, by: Op) -> bool;
+
     /// The operations of this sort that make the value.
     fn made(&self, value: Value, by: Op) -> SmallVec<[Made<'_>; 2]>;
 }
@@ -81,12 +84,43 @@ pub fn each_match<'a>(
     found: &mut dyn FnMut(&Match<'a>) -> ControlFlow<()>,
 ) -> ControlFlow<()> {
     let roots = rule.left.roots();
-    let mut fitting = roots.into_iter().filter(|left| left.may_be(root.op));
+    let fits = |left: &Pattern| left.may_be(root.op) && may_fit(*left, &root, facts);
+    let mut fitting = roots.into_iter().filter(fits);
     fitting.try_for_each(|left| {
         let (vars, made) = ([None; VARS], SmallVec::new());
         let mut state = Match { facts, result: ty, vars, made, part: 0 };
         state.operation(left, root.clone(), Goals::new(), rule, found)
     })
+}
+
+/// Whether each operand alone is what a term says: most rules fail here, before anything is noted.
+fn may_fit(term: Pattern, made: &Made, facts: &dyn Facts) -> bool {
+    let (Node::Op(_, args, _) | Node::Map(args)) = term.node() else { return true };
+    let operands = &made.operands[..];
+    let fit = |(arg, operand): (&Pattern, &Value)| may_be(*arg, *operand, facts);
+    args.len() == operands.len()
+        && (args.iter().zip(operands).all(fit)
+            || op::commutes(made.op) && args.iter().zip(operands.iter().rev()).all(fit))
+}
+
+/// Whether a value alone is what a term says.
+fn may_be(term: Pattern, value: Value, facts: &dyn Facts) -> bool {
+    match term.node() {
+        Node::Var(_) => true,
+        Node::Number(number) => {
+            facts.uniform(value).is_some_and(|own| own.to_bits() == number.to_bits())
+        }
+        Node::Near(number) => facts.uniform(value).is_some_and(|own| is_near(own, *number)),
+        Node::Any(terms) => terms.iter().any(|term| may_be(*term, value, facts)),
+        Node::Op(op, ..) | Node::Among(op, _) | Node::Neighbours(op, _) => {
+            facts.is_made(value, *op)
+        }
+        Node::Known | Node::Joined | Node::Map(_) => false,
+    }
+}
+
+fn is_near(own: f64, number: f64) -> bool {
+    (own - number).abs() <= NEAR * number.abs()
 }
 
 /// The ways in which the operands of an operation may be those of a term: of one that commutes in
@@ -142,9 +176,7 @@ impl<'a> Match<'a> {
                 _ => ControlFlow::Continue(()),
             },
             Node::Near(number) => match self.facts.uniform(value) {
-                Some(own) if (own - number).abs() <= NEAR * number.abs() => {
-                    self.solve(goals, rule, found)
-                }
+                Some(own) if is_near(own, *number) => self.solve(goals, rule, found),
                 _ => ControlFlow::Continue(()),
             },
             Node::Any(terms) => terms.iter().try_for_each(|term| {
