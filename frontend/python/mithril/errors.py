@@ -41,7 +41,10 @@ def absent(module: str, name: str, names: Iterable[str]) -> Exception:
     text = f"module `{module}` has no `{name}`" + (f": {hint}" if hint else "")
     reader = sys._getframe(2)
     reads = reader.f_code.co_code[reader.f_lasti]
-    return (ImportError if reads == dis.opmap["IMPORT_FROM"] else AttributeError)(text)
+    if reads == dis.opmap["IMPORT_FROM"]:
+        return ImportError(text)
+    # Python adds a near name of its own, unless the error says whose attribute it is.
+    return AttributeError(text, name=name, obj=object())
 
 
 class MithrilError(ValueError):

@@ -180,7 +180,7 @@ static TORCH: Dialect = Dialect {
     differentiates: true,
     loops: false,
     random: &[
-        ("key_fold", "(*{key}, {data.word})"),
+        ("key_fold", "(*_key_words({key}), {data.word})"),
         ("key_split", "_keys({key}, {count}[, {device}])"),
         ("random_bits", "_bits({key}, {shape}, {dtype}[, {device}])"),
         (

@@ -221,9 +221,14 @@ def _normal(key, shape, dtype):
     return root * torch.erfinv(u.to(work)).to(dtype)
 
 
+def _key_words(key):
+    """The words of a key as numbers, which reading a tensor one by one takes long for."""
+    return key if isinstance(key, tuple) else tuple(key.tolist())
+
+
 def _generator(key, device="cpu"):
     """PyTorch's generator, seeded by the words of a key."""
-    words = str([int(word) for word in key]).encode()
+    words = str(list(_key_words(key))).encode()
     seed = hashlib.blake2b(words, digest_size=8).digest()
     return torch.Generator(device).manual_seed(int.from_bytes(seed, "little") >> 1)
 
