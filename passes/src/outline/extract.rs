@@ -37,20 +37,20 @@ pub fn extract(function: &Function, grouped: &Grouped) -> Result<Outline> {
         let results = group.ops.iter().flat_map(|&op| function.ops[op].results());
         let outside = |v: &Value| read[v.index()].is_some_and(|by| by != at);
         kernel.find_cuts();
-        kernels.push(Made::Kernel(kernel, results.filter(outside).collect()));
+        kernels.push(Made::Kernel(kernel.into(), results.filter(outside).collect()));
     }
     for value in copies(function, &definitions, grouped) {
         let mut kernel = Kernel::new(function, &definitions, &grouped.copied);
         kernel.value(value);
         kernel.find_cuts();
-        kernels.push(Made::Kernel(kernel, vec![value]));
+        kernels.push(Made::Kernel(kernel.into(), vec![value]));
     }
     Ok(steps(kernels))
 }
 
 enum Made<'f> {
     /// A kernel and its results.
-    Kernel(Kernel<'f>, Vec<Value>),
+    Kernel(Box<Kernel<'f>>, Vec<Value>),
     Scan(usize),
 }
 

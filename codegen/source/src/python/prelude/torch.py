@@ -222,7 +222,7 @@ def _normal(key, shape, dtype):
 
 
 def _key_words(key):
-    """The words of a key as numbers, which reading a tensor one by one takes long for."""
+    """The words of a key as numbers, in one reading of a tensor."""
     return key if isinstance(key, tuple) else tuple(key.tolist())
 
 
