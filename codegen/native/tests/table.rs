@@ -5,89 +5,23 @@
 #[path = "../../../ir/tests/cases/mod.rs"]
 mod cases;
 mod machine;
+#[path = "../../kernels/tests/uses/mod.rs"]
+mod uses;
 
-use cases::{Case, Random, operations, size};
+use cases::{Case, Random, operations};
 use machine::{Native, compare, is_drawn, is_whole};
-use mithril_ir::attr::Attr;
-use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::evaluate::evaluate;
 use mithril_ir::graph::{Function, Module, Role};
-use mithril_ir::op::{Class, Kind, Op};
-use mithril_ir::shape::{Shape, Type};
+use mithril_ir::op::Class;
 use mithril_ir::tensor::Tensor;
 use mithril_ir::text;
 use mithril_passes::driver::Driver;
 use mithril_passes::pipeline::Pipeline;
+use uses::{at, converted, is_computed, is_half, uses, widened};
 
 /// What stands for the sizes 2, 3 and 4 of a use.
 const SIZES: [[usize; 3]; 5] = [[2, 3, 4], [7, 17, 33], [127, 1, 33], [33, 1000, 5], [0, 5, 1]];
-/// The evaluator takes its time for more.
-const MOST_ELEMENTS: usize = 40_000;
-
-/// Whether its sums are rounded to a half at each step, which goes by their order.
-fn rounds_each_step(case: &Case) -> bool {
-    let half = |attr: &Attr| matches!(attr, Attr::DType(DType::F16 | DType::BF16));
-    matches!(case.op.kind, Kind::Reduce | Kind::Contraction) && case.attrs.iter().any(half)
-}
-
-/// Whether native code computes in all its dtypes: some are for storage alone.
-fn is_computed(case: &Case) -> bool {
-    let stored = |attr: &Attr| match attr {
-        Attr::DType(dtype) => dtype.is_storage_only(),
-        Attr::Tensor(tensor) => tensor.dtype().is_storage_only(),
-        _ => false,
-    };
-    !case.operands.iter().any(|ty| ty.dtype.is_storage_only()) && !case.attrs.iter().any(stored)
-}
-
-fn is_half(dtype: DType) -> bool {
-    matches!(dtype, DType::F16 | DType::BF16)
-}
-
-/// The use in double precision, if it has halves: a kernel keeps more than halves between its
-/// steps, so that the evaluator, which rounds each, is not the measure of it. What is drawn goes
-/// by the dtype.
-fn widened(case: &Case) -> Option<Case> {
-    if (0..case.operands.len()).any(|i| case.op.operand(i).class == Class::Key) {
-        return None;
-    }
-    let wide = |dtype: DType| if is_half(dtype) { DType::F64 } else { dtype };
-    let attr = |attr: &Attr| match attr {
-        Attr::DType(dtype) => Attr::DType(wide(*dtype)),
-        other => other.clone(),
-    };
-    let operands = case.operands.iter().map(|ty| Type::new(wide(ty.dtype), ty.shape.clone()));
-    let attrs = case.attrs.iter().map(attr).collect();
-    let own = Case { op: case.op, operands: operands.collect(), attrs };
-    let differs = own.operands != case.operands || own.attrs != case.attrs;
-    own.function().filter(|_| differs)?;
-    Some(own)
-}
-
-/// A symbolic use at these sizes; none, where inference refuses it, or it is too much.
-fn at(case: &Case, sizes: &[usize; 3]) -> Option<Case> {
-    let dim = |dim: &Dim| {
-        let known = dim.as_symbol().and_then(size).map(|n| sizes[n as usize - 2] as i64);
-        known.map_or(dim.clone(), Dim::Const)
-    };
-    let fixed = |shape: &Shape| Shape { lead: None, dims: shape.dims.iter().map(dim).collect() };
-    let attr = |attr: &Attr| match attr {
-        Attr::Shape(shape) => fixed(shape).into(),
-        other => other.clone(),
-    };
-    let operands = case.operands.iter().map(|ty| Type::new(ty.dtype, fixed(&ty.shape)));
-    let attrs = case.attrs.iter().map(attr).collect();
-    let case = Case { op: case.op, operands: operands.collect(), attrs };
-    let function = case.function()?;
-    let work = |ty: &Type| {
-        let dims = ty.shape.as_fixed()?;
-        Some(dims.iter().map(|&n| n.max(1)).product::<usize>())
-    };
-    let small = function.values.iter().all(|v| work(&v.ty).is_some_and(|n| n <= MOST_ELEMENTS));
-    small.then_some(case)
-}
-
 /// Compares what native code of a module gives for arguments with what the evaluator makes of
 /// `truth`, the same in dtypes of its own; how many of them the evaluator takes.
 fn agree(about: &str, module: &Module, truth: &Module, arguments: &[Vec<Tensor>]) -> usize {
@@ -108,19 +42,6 @@ fn agree(about: &str, module: &Module, truth: &Module, arguments: &[Vec<Tensor>]
         count += 1;
     }
     count
-}
-
-fn converted(tensor: &Tensor, dtype: DType) -> Tensor {
-    if tensor.dtype() == dtype {
-        return tensor.clone();
-    }
-    Tensor::from_f64s(dtype, tensor.shape().to_vec(), &tensor.to_f64s())
-}
-
-fn uses(op: Op, random: &mut Random) -> Vec<Case> {
-    let dtypes = [Some(DType::F32), None, Some(DType::BF16), Some(DType::F64)];
-    let found = dtypes.into_iter().filter_map(|dtype| Case::find(op, random, dtype));
-    found.filter(|case| is_computed(case) && !rounds_each_step(case)).collect()
 }
 
 #[test]

@@ -12,3 +12,5 @@ mod operations;
 mod programs;
 mod sanitized;
 mod standalone;
+#[path = "../uses/mod.rs"]
+mod uses;

@@ -1,6 +1,5 @@
 //! Every operation of the table.
 
-use mithril_ir::attr::Attr;
 use mithril_ir::dtype::DType;
 use mithril_ir::evaluate::evaluate;
 use mithril_ir::graph::Module;
@@ -9,27 +8,27 @@ use mithril_ir::tensor::Tensor;
 
 use crate::cases::{Case, Random, operations};
 use crate::compiled::{Check, expect_none};
+use crate::uses::{converted, rounds_each_step, widened};
 
 /// Uses of each operation: on floats of the dtypes that models have, and on any dtype.
 const COUNT: usize = 4;
 
-fn check(fixed: &Case, form: &Case, inputs: &[Tensor]) -> Option<Check> {
-    let (function, reference) = (form.function()?, fixed.function()?);
-    let expected = evaluate(&Module::new(), &reference, inputs).ok()?;
+/// A use of an operation beside what the evaluator makes of `truth`, the same in dtypes of its own.
+fn check(truth: &Case, form: &Case, inputs: &[Tensor]) -> Option<Check> {
+    let (function, reference) = (form.function()?, truth.function()?);
+    let types = reference.arguments().map(|(value, _)| reference.ty(value).dtype);
+    let own: Vec<Tensor> = inputs.iter().zip(types).map(|(t, ty)| converted(t, ty)).collect();
+    let expected = evaluate(&Module::new(), &reference, &own).ok()?;
+    let dtypes = function.results.iter().map(|result| function.ty(result.value).dtype);
+    let expected = expected.iter().zip(dtypes).map(|(t, ty)| converted(t, ty)).collect();
     let name = function.name.to_string();
     Some(Check {
-        about: format!("{} {form:?}\nof {inputs:?}", fixed.op.name),
+        about: format!("{} {form:?}\nof {inputs:?}", form.op.name),
         module: Module::of(function),
         function: name,
         inputs: inputs.to_vec(),
         expected,
     })
-}
-
-/// Whether its sums are rounded to a half at each step, which goes by their order.
-fn rounds_each_step(case: &Case) -> bool {
-    let half = |attr: &Attr| matches!(attr, Attr::DType(DType::F16 | DType::BF16));
-    matches!(case.op.kind, Kind::Reduce | Kind::Contraction) && case.attrs.iter().any(half)
 }
 
 fn uses(op: Op, random: &mut Random) -> Vec<Case> {
@@ -45,8 +44,9 @@ pub fn checks() -> Vec<Check> {
         let mut random = Random(number as u64);
         for case in uses(op, &mut random) {
             let inputs = case.tensors(&mut random);
+            let truth = widened(&case).unwrap_or_else(|| case.clone());
             for form in [case.clone(), case.symbolic()] {
-                checks.extend(check(&case, &form, &inputs));
+                checks.extend(check(&truth, &form, &inputs));
             }
         }
     }
@@ -85,7 +85,8 @@ pub fn long(seed: u64) -> Vec<Check> {
             let Some(case) = found.find(|case| !rounds_each_step(case)) else { continue };
             let inputs = case.tensors(&mut random);
             let form = case.opened(&mut random);
-            checks.extend(check(&case, &form, &inputs));
+            let truth = widened(&case).unwrap_or(case);
+            checks.extend(check(&truth, &form, &inputs));
         }
     }
     checks
