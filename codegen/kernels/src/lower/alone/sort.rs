@@ -438,7 +438,9 @@ impl Round {
         let end = b.add(left, count);
         let middle = b.add(left, self.width);
         let middle = b.binary(Binary::Min, middle, end);
-        b.repeat(zero, count, 1, &[left, middle], |b, i, at| {
+        // Behind the limit runs hold nothing.
+        let asked = self.limit.map_or(count, |limit| b.binary(Binary::Min, limit, count));
+        b.repeat(zero, asked, 1, &[left, middle], |b, i, at| {
             let (left, right) = (at[0], at[1]);
             let last = b.offset(end, -1);
             let [x, y] = [left, right].map(|v| {
