@@ -4,6 +4,11 @@
 //! round as the machine's do; what the op table says beyond that (NaN in `min`, division by zero)
 //! is spelled out by whoever builds it.
 
+pub mod parse;
+pub mod print;
+pub mod verify;
+mod words;
+
 use mithril_ir::dtype::DType;
 use mithril_ir::scalar::Prim;
 
@@ -226,6 +231,53 @@ pub enum Inst {
         yes: Region,
         no: Region,
     },
+}
+
+impl Inst {
+    /// The values that it reads, but inside its regions.
+    pub fn operands(&self) -> Vec<V> {
+        let with = |values: &[V], mask: &Option<V>| [values, mask.as_slice()].concat();
+        match self {
+            Inst::Const(_) | Inst::Iota | Inst::Dim(_) | Inst::First | Inst::Last => vec![],
+            Inst::Unary(_, x)
+            | Inst::Convert(x)
+            | Inst::Bitcast(x)
+            | Inst::Splat(x)
+            | Inst::Extract(x, _)
+            | Inst::Fold(_, x) => vec![*x],
+            Inst::Binary(_, x, y)
+            | Inst::Compare(_, x, y)
+            | Inst::Shuffle(x, y, _)
+            | Inst::Scale(x, y) => vec![*x, *y],
+            Inst::Fma(x, y, z)
+            | Inst::MulAdd(x, y, z)
+            | Inst::DotPairs(x, y, z)
+            | Inst::Select(x, y, z) => vec![*x, *y, *z],
+            Inst::Call(_, args) | Inst::CallPrivate(_, args) => args.to_vec(),
+            Inst::Load { at, mask, .. } | Inst::Gather { at, mask, .. } => with(&[*at], mask),
+            Inst::Store { at, value, mask, .. } | Inst::Scatter { at, value, mask, .. } => {
+                with(&[*at, *value], mask)
+            }
+            Inst::Prefetch { at, .. } => vec![*at],
+            Inst::Tile(TileOp::Load { at, stride, .. } | TileOp::Store { at, stride, .. }) => {
+                vec![*at, *stride]
+            }
+            Inst::Tile(TileOp::Zero(_) | TileOp::Dot { .. }) => vec![],
+            Inst::For { from, to, step, carried, .. } => {
+                [&[*from, *to, *step], &carried[..]].concat()
+            }
+            Inst::If { condition, .. } => vec![*condition],
+        }
+    }
+
+    /// What it runs.
+    pub fn regions(&self) -> Vec<&Region> {
+        match self {
+            Inst::For { region, .. } => vec![region],
+            Inst::If { yes, no, .. } => vec![yes, no],
+            _ => vec![],
+        }
+    }
 }
 
 /// What is done to the tiles of a processor (AMX). There are eight, by number, each of

@@ -11,6 +11,7 @@ pub mod contract;
 pub mod entry;
 pub mod halves;
 pub mod host;
+pub mod interpret;
 pub mod loops;
 pub mod lower;
 pub mod mlir;

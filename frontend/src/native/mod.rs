@@ -366,6 +366,11 @@ impl Part {
         made.map(|made| made.map_err(|why| Box::new(Diagnostic::new(why)))).collect()
     }
 
+    /// The loop code of each kernel, as text.
+    pub fn loops(&self) -> impl Iterator<Item = String> {
+        self.plan.kernels.iter().map(|kernel| kernel.lowered.code.to_string())
+    }
+
     /// Each kernel as Cranelift is given it.
     ///
     /// Errors: there is no Cranelift for the processor; what it leaves to LLVM; C.

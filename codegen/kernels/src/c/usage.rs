@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashSet;
 
-use crate::code::{Code, Inst, Mem, Place, Region, Stmt, V};
+use crate::code::{Code, Inst, Mem, Place, Stmt, V};
 
 /// What is used by statements that are not themselves for nothing.
 pub struct Usage {
@@ -31,11 +31,11 @@ impl Usage {
             if !self.needs(stmt) {
                 continue;
             }
-            for region in regions(&stmt.inst) {
+            for region in stmt.inst.regions() {
                 region.yields.iter().for_each(|&v| self.note(v));
                 self.block(&region.body);
             }
-            operands(&stmt.inst).into_iter().for_each(|v| self.note(v));
+            stmt.inst.operands().into_iter().for_each(|v| self.note(v));
             match &stmt.inst {
                 Inst::Load { mem, .. }
                 | Inst::Gather { mem, .. }
@@ -61,42 +61,8 @@ impl Usage {
 /// Whether it writes nothing; nothing is fetched ahead in C.
 fn is_pure(inst: &Inst) -> bool {
     let writes = matches!(inst, Inst::Store { .. } | Inst::Scatter { .. });
-    let mut inner = regions(inst).into_iter().flat_map(|region| &region.body);
+    let mut inner = inst.regions().into_iter().flat_map(|region| &region.body);
     !writes && inner.all(|stmt| is_pure(&stmt.inst))
-}
-
-fn regions(inst: &Inst) -> Vec<&Region> {
-    match inst {
-        Inst::For { region, .. } => vec![region],
-        Inst::If { yes, no, .. } => vec![yes, no],
-        _ => vec![],
-    }
-}
-
-fn operands(inst: &Inst) -> Vec<V> {
-    match inst {
-        Inst::Const(_) | Inst::Iota | Inst::Dim(_) | Inst::First | Inst::Last => vec![],
-        Inst::Unary(_, x) | Inst::Convert(x) | Inst::Bitcast(x) | Inst::Splat(x) => vec![*x],
-        Inst::Extract(x, _) | Inst::Fold(_, x) => vec![*x],
-        Inst::Binary(_, x, y) | Inst::Compare(_, x, y) | Inst::Shuffle(x, y, _) => vec![*x, *y],
-        Inst::Scale(x, n) => vec![*x, *n],
-        Inst::Fma(x, y, z)
-        | Inst::MulAdd(x, y, z)
-        | Inst::DotPairs(x, y, z)
-        | Inst::Select(x, y, z) => vec![*x, *y, *z],
-        Inst::Call(_, args) | Inst::CallPrivate(_, args) => args.to_vec(),
-        Inst::Load { at, mask, .. } | Inst::Gather { at, mask, .. } => {
-            [Some(*at), *mask].into_iter().flatten().collect()
-        }
-        Inst::Store { at, value, mask, .. } | Inst::Scatter { at, value, mask, .. } => {
-            [Some(*at), Some(*value), *mask].into_iter().flatten().collect()
-        }
-        Inst::Prefetch { at, .. } => vec![*at],
-        // Portable code has none.
-        Inst::Tile(_) => vec![],
-        Inst::For { from, to, step, carried, .. } => [&[*from, *to, *step], &carried[..]].concat(),
-        Inst::If { condition, .. } => vec![*condition],
-    }
 }
 
 /// The memories that are written.
@@ -107,7 +73,7 @@ pub fn writes(code: &Code) -> FxHashSet<Mem> {
                 Inst::Store { mem, .. } | Inst::Scatter { mem, .. } => {
                     written.insert(*mem);
                 }
-                inst => regions(inst).iter().for_each(|region| note(&region.body, written)),
+                inst => inst.regions().iter().for_each(|region| note(&region.body, written)),
             }
         }
     }

@@ -23,6 +23,8 @@ pub enum Emit {
     Dot,
     /// Launches, and the kernels as functions.
     Kernels,
+    /// The loop code of the kernels.
+    Loops,
     /// The kernels as Cranelift takes them.
     Clif,
     /// The kernels as the code generator takes them, or as one of its stages leaves them.
@@ -47,6 +49,7 @@ impl FromStr for Emit {
                 ("dot", Emit::Dot),
                 ("c", Emit::C),
                 ("kernels", Emit::Kernels),
+                ("loops", Emit::Loops),
                 ("clif", Emit::Clif),
             ];
             frameworks().chain(others).chain(stages.clone())
@@ -65,13 +68,15 @@ impl Emit {
             Emit::Dot => return pipeline,
             Emit::Source(framework) => framework.name(),
             Emit::C => "c",
-            Emit::Kernels | Emit::Clif | Emit::Code(_) => "native",
+            Emit::Kernels | Emit::Loops | Emit::Clif | Emit::Code(_) => "native",
         };
         let Some(target) = target::find(name) else { return pipeline };
         let pipeline = pipeline.then(Legalize { target: *target });
         match self {
             Emit::Dot | Emit::Source(_) => pipeline,
-            Emit::C | Emit::Kernels | Emit::Clif | Emit::Code(_) => pipeline::flat(pipeline),
+            Emit::C | Emit::Kernels | Emit::Loops | Emit::Clif | Emit::Code(_) => {
+                pipeline::flat(pipeline)
+            }
         }
     }
 
@@ -92,6 +97,11 @@ impl Emit {
                 Ok(native.c().unwrap_or_default().into())
             }
             Emit::Kernels => Ok(native()?.listing().into_bytes()),
+            Emit::Loops => {
+                let native = native()?;
+                let texts: Vec<String> = native.parts().flat_map(|part| part.loops()).collect();
+                Ok(texts.join("\n").into_bytes())
+            }
             Emit::Clif => {
                 let native = native()?;
                 let texts: Result<Vec<_>> = native.parts().map(|part| part.clif()).collect();

@@ -37,8 +37,8 @@ struct Options {
     output: PathBuf,
 
     /// Print the source for a framework instead (numpy, torch, jax), or C (c), or native code: its
-    /// launches and kernels, or the kernels as mlir, llvm, asm or obj. What the target lacks is decomposed
-    /// first. Or a picture of the module for Graphviz (dot).
+    /// launches and kernels, or the kernels as loops, mlir, llvm, asm or obj. What the target lacks
+    /// is decomposed first. Or a picture of the module for Graphviz (dot).
     #[arg(long, value_name = "WHAT")]
     emit: Option<Emit>,
 

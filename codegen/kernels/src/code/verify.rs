@@ -1,0 +1,370 @@
+//! What loop code must be, whatever processor it is for.
+
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::dtype::DType;
+
+use super::print::line;
+use super::{Binary, Code, Fold, Inst, Mem, Place, Region, Stmt, TileOp, Ty, Unary, V};
+
+/// How many tiles a processor has.
+pub const TILES: u8 = 8;
+
+/// Errors: the first statement that breaks a rule. A value is defined once, and before it is used;
+/// types fit; regions give what their statement gives; nothing is stored where memory is constant.
+pub fn verify(code: &Code) -> Result<()> {
+    let mut verifier = Verifier { code, defined: vec![false; code.types.len()], places: true };
+    for (at, function) in code.functions.iter().enumerate() {
+        verifier.places = false;
+        let checked = verifier.function(function);
+        checked.map_err(|error| error.at(format!("function @{at}")))?;
+    }
+    verifier.places = true;
+    verifier.block(&code.body)
+}
+
+/// What a statement breaks.
+type Check = std::result::Result<(), String>;
+
+fn ensure(holds: bool, what: impl Into<String>) -> Check {
+    if holds { Ok(()) } else { Err(what.into()) }
+}
+
+struct Verifier<'a> {
+    code: &'a Code,
+    /// Whether a value is there at this point.
+    defined: Vec<bool>,
+    /// Whether there is memory: a kernel's own functions have none.
+    places: bool,
+}
+
+impl Verifier<'_> {
+    fn function(&mut self, function: &Region) -> Result<()> {
+        let failed = |what: String| Box::new(Diagnostic::new(what));
+        function.params.iter().try_for_each(|&v| self.define(v)).map_err(failed)?;
+        self.block(&function.body)?;
+        function.yields.iter().try_for_each(|&v| self.known(v)).map_err(failed)?;
+        self.forget(function);
+        Ok(())
+    }
+
+    fn block(&mut self, body: &[Stmt]) -> Result<()> {
+        for stmt in body {
+            if let Err(what) = self.statement(stmt) {
+                return Diagnostic::new(what).got(line(self.code, stmt)).err();
+            }
+            match &stmt.inst {
+                Inst::For { region, carried, .. } => self.region(stmt, region, carried)?,
+                Inst::If { yes, no, .. } => {
+                    self.region(stmt, yes, &[])?;
+                    self.region(stmt, no, &[])?;
+                }
+                _ => {}
+            }
+            let defined = stmt.results.iter().try_for_each(|&v| self.define(v));
+            if let Err(what) = defined {
+                return Diagnostic::new(what).got(line(self.code, stmt)).err();
+            }
+        }
+        Ok(())
+    }
+
+    /// A region with what it is given and gives.
+    fn region(&mut self, stmt: &Stmt, region: &Region, carried: &[V]) -> Result<()> {
+        let failed = |what: String| Diagnostic::new(what).got(line(self.code, stmt)).err();
+        if let Err(what) = self.head(stmt, region, carried) {
+            return failed(what);
+        }
+        region.params.iter().for_each(|v| self.defined[v.0 as usize] = true);
+        self.block(&region.body)?;
+        let checked = region.yields.iter().try_for_each(|&v| self.known(v));
+        let types = checked.and_then(|()| self.same_types(&region.yields, &stmt.results, "yields"));
+        if let Err(what) = types {
+            return Diagnostic::new(what).got(line(self.code, stmt)).err();
+        }
+        self.forget(region);
+        Ok(())
+    }
+
+    fn head(&self, stmt: &Stmt, region: &Region, carried: &[V]) -> Check {
+        region.params.iter().try_for_each(|&v| self.unknown(v))?;
+        if matches!(stmt.inst, Inst::If { .. }) {
+            return ensure(region.params.is_empty(), "a choice gives its regions nothing");
+        }
+        let Some((counter, inner)) = region.params.split_first() else {
+            return Err("a loop has no counter".into());
+        };
+        ensure(self.ty(*counter) == Ty::INDEX, "a counter is an i64")?;
+        self.same_types(inner, carried, "parameters")
+    }
+
+    fn same_types(&self, left: &[V], right: &[V], what: &str) -> Check {
+        let types = |values: &[V]| values.iter().map(|&v| self.ty(v)).collect::<Vec<_>>();
+        ensure(types(left) == types(right), format!("the {what} are of other types"))
+    }
+
+    /// What is inside a region is not there behind it.
+    fn forget(&mut self, region: &Region) {
+        let inside = region.body.iter().flat_map(|stmt| &stmt.results);
+        inside.chain(&region.params).for_each(|v| self.defined[v.0 as usize] = false);
+    }
+
+    fn define(&mut self, v: V) -> Check {
+        self.unknown(v)?;
+        self.defined[v.0 as usize] = true;
+        Ok(())
+    }
+
+    fn unknown(&self, v: V) -> Check {
+        ensure(self.defined.get(v.0 as usize) == Some(&false), format!("{v} is defined twice"))
+    }
+
+    fn known(&self, v: V) -> Check {
+        ensure(self.defined.get(v.0 as usize) == Some(&true), format!("{v} is not defined here"))
+    }
+
+    fn ty(&self, v: V) -> Ty {
+        self.code.ty(v)
+    }
+
+    fn statement(&self, stmt: &Stmt) -> Check {
+        stmt.inst.operands().into_iter().try_for_each(|v| self.known(v))?;
+        match &stmt.inst {
+            Inst::For { from, to, step, .. } => {
+                let bounds = [from, to, step];
+                ensure(bounds.iter().all(|v| self.ty(**v) == Ty::INDEX), "bounds are of type i64")
+            }
+            Inst::If { condition, .. } => {
+                let bool = Ty::scalar(DType::Bool);
+                ensure(self.ty(*condition) == bool, "a condition is of type bool")
+            }
+            Inst::CallPrivate(number, args) => {
+                let Some(function) = self.code.functions.get(*number as usize) else {
+                    return Err(format!("there is no function @{number}"));
+                };
+                self.same_types(args, &function.params, "arguments")?;
+                self.same_types(&stmt.results, &function.yields, "results")
+            }
+            Inst::Store { mem, at, value, mask, streaming } => {
+                self.written(*mem, *value)?;
+                ensure(self.ty(*at) == Ty::INDEX, "an index is of type i64")?;
+                ensure(!streaming || self.code.streams, "the kernel says it has no streaming")?;
+                ensure(!streaming || mask.is_none(), "what goes past the caches has no mask")?;
+                self.masked(*mask, self.ty(*value).lanes)
+            }
+            Inst::Scatter { mem, at, value, mask } => {
+                self.written(*mem, *value)?;
+                self.indices(*at, self.ty(*value).lanes)?;
+                self.masked(*mask, self.ty(*value).lanes)
+            }
+            Inst::Prefetch { mem, at, .. } => {
+                self.memory(*mem)?;
+                ensure(self.ty(*at) == Ty::INDEX, "an index is of type i64")
+            }
+            Inst::Tile(op) => self.tile(*op),
+            inst => match stmt.results[..] {
+                [result] => self.value(self.ty(result), inst),
+                _ => Err("one value is given".into()),
+            },
+        }
+    }
+
+    fn is(&self, v: V, wanted: Ty) -> Check {
+        let own = self.ty(v);
+        ensure(own == wanted, format!("{v} is of type {own}, not {wanted}"))
+    }
+
+    fn all_are(&self, values: &[V], wanted: Ty) -> Check {
+        values.iter().try_for_each(|&v| self.is(v, wanted))
+    }
+
+    fn value(&self, ty: Ty, inst: &Inst) -> Check {
+        match *inst {
+            Inst::Const(bits) => constant(ty, bits),
+            Inst::Iota => ensure(ty.dtype.is_int(), "lanes are counted in integers"),
+            Inst::Dim(n) => {
+                ensure(n < self.code.dims, "there is no such dim")?;
+                ensure(ty == Ty::INDEX, "dims are of type i64")
+            }
+            Inst::First | Inst::Last => ensure(ty == Ty::INDEX, "tasks are of type i64"),
+            Inst::Unary(op, x) => {
+                self.is(x, ty)?;
+                unary(op, ty.dtype)
+            }
+            Inst::Binary(op, x, y) => {
+                self.all_are(&[x, y], ty)?;
+                binary(op, ty.dtype)
+            }
+            Inst::Fma(x, y, z) | Inst::MulAdd(x, y, z) => {
+                self.all_are(&[x, y, z], ty)?;
+                ensure(ty.dtype.is_float(), "this is of floats")
+            }
+            Inst::Scale(x, n) => {
+                self.all_are(&[x, n], ty)?;
+                ensure(ty.dtype.is_float(), "this is of floats")
+            }
+            Inst::DotPairs(x, y, sum) => self.pairs([x, y], sum, ty),
+            Inst::Compare(_, x, y) => self.compared(x, y, ty),
+            Inst::Select(c, x, y) => {
+                self.all_are(&[x, y], ty)?;
+                self.condition(c, ty.lanes)
+            }
+            Inst::Convert(x) => self.is(x, ty.with(self.ty(x).dtype)),
+            Inst::Bitcast(x) => same_bits(self.ty(x), ty),
+            Inst::Splat(x) => self.is(x, Ty::scalar(ty.dtype)),
+            Inst::Extract(x, lane) => extracted(self.ty(x), lane, ty),
+            Inst::Shuffle(x, y, ref lanes) => {
+                self.is(y, self.ty(x))?;
+                shuffled(self.ty(x), lanes, ty)
+            }
+            Inst::Fold(fold, x) => folded(fold, self.ty(x), ty),
+            Inst::Load { mem, at, mask } => {
+                self.read(mem, ty, mask)?;
+                self.is(at, Ty::INDEX)
+            }
+            Inst::Gather { mem, at, mask } => {
+                self.read(mem, ty, mask)?;
+                self.indices(at, ty.lanes)
+            }
+            // What portable code calls has its types in the table of primitives.
+            Inst::Call(..) => Ok(()),
+            Inst::CallPrivate(..)
+            | Inst::Store { .. }
+            | Inst::Scatter { .. }
+            | Inst::Prefetch { .. }
+            | Inst::Tile(_)
+            | Inst::For { .. }
+            | Inst::If { .. } => Err("this gives no value".into()),
+        }
+    }
+
+    fn pairs(&self, operands: [V; 2], sum: V, ty: Ty) -> Check {
+        self.all_are(&operands, Ty::vector(DType::BF16, ty.lanes * 2))?;
+        self.is(sum, ty)?;
+        ensure(ty.dtype == DType::F32, "sums of pairs are f32")
+    }
+
+    fn compared(&self, x: V, y: V, ty: Ty) -> Check {
+        self.is(y, self.ty(x))?;
+        self.is(x, ty.with(self.ty(x).dtype))?;
+        ensure(ty.dtype == DType::Bool, "a comparison gives bools")
+    }
+
+    fn read(&self, mem: Mem, ty: Ty, mask: Option<V>) -> Check {
+        self.memory(mem)?;
+        self.element(mem, ty.dtype)?;
+        self.masked(mask, ty.lanes)
+    }
+
+    fn condition(&self, c: V, lanes: u32) -> Check {
+        let own = self.ty(c);
+        let fits = own.dtype == DType::Bool && (own.lanes == 1 || own.lanes == lanes);
+        ensure(fits, format!("{c} is of type {own}, not boolx{lanes}"))
+    }
+
+    fn masked(&self, mask: Option<V>, lanes: u32) -> Check {
+        let Some(mask) = mask else { return Ok(()) };
+        let own = self.ty(mask);
+        let fits = own == Ty::vector(DType::Bool, lanes);
+        ensure(fits, format!("the mask {mask} is of type {own}, not boolx{lanes}"))
+    }
+
+    fn indices(&self, at: V, lanes: u32) -> Check {
+        let own = self.ty(at);
+        ensure(own.dtype.is_int() && own.lanes == lanes, "an index for each lane")
+    }
+
+    fn memory(&self, mem: Mem) -> Check {
+        let Some(memory) = self.code.memories.get(mem.0 as usize) else {
+            return Err(format!("there is no memory {mem}"));
+        };
+        ensure(self.places, "a kernel's own functions have no memory")?;
+        match memory.place {
+            Place::Buffer(n) => ensure(n < self.code.buffers, format!("there is no buffer {n}")),
+            Place::Scratch(offset) => {
+                self.known(offset)?;
+                ensure(self.ty(offset) == Ty::INDEX, "an offset is of type i64")
+            }
+            Place::Local(_) => Ok(()),
+        }
+    }
+
+    fn element(&self, mem: Mem, dtype: DType) -> Check {
+        let own = self.code.memories[mem.0 as usize].dtype;
+        ensure(own == dtype, format!("{mem} has elements of {}", own.name()))
+    }
+
+    fn written(&self, mem: Mem, value: V) -> Check {
+        self.memory(mem)?;
+        let constant = self.code.memories[mem.0 as usize].constant;
+        ensure(!constant, format!("{mem} is constant"))?;
+        self.element(mem, self.ty(value).dtype)
+    }
+
+    fn tile(&self, op: TileOp) -> Check {
+        ensure(self.code.tiles, "the kernel says it has no tiles")?;
+        let numbers = match op {
+            TileOp::Zero(tile) => vec![tile],
+            TileOp::Load { tile, mem, at, stride } | TileOp::Store { tile, mem, at, stride } => {
+                self.memory(mem)?;
+                let indices = [at, stride].iter().all(|v| self.ty(*v) == Ty::INDEX);
+                ensure(indices, "an index is of type i64")?;
+                vec![tile]
+            }
+            TileOp::Dot { sum, x, y } => vec![sum, x, y],
+        };
+        ensure(numbers.iter().all(|&tile| tile < TILES), "there is no such tile")
+    }
+}
+
+fn constant(ty: Ty, bits: u64) -> Check {
+    let width = if ty.dtype == DType::Bool { 1 } else { ty.dtype.bits() };
+    ensure(bits >> (width - 1) <= 1, "the bits are more than the type has")
+}
+
+fn unary(op: Unary, dtype: DType) -> Check {
+    match op {
+        Unary::Sqrt | Unary::Floor | Unary::Ceil | Unary::RoundEven => {
+            ensure(dtype.is_float(), "this is of floats")
+        }
+        Unary::Not => ensure(!dtype.is_float(), "this is of integers and bools"),
+        Unary::Neg | Unary::Abs => ensure(dtype != DType::Bool, "bools have no sign"),
+    }
+}
+
+fn binary(op: Binary, dtype: DType) -> Check {
+    match op {
+        Binary::And | Binary::Or | Binary::Xor => {
+            ensure(!dtype.is_float(), "this is of integers and bools")
+        }
+        Binary::Shl | Binary::Shr => ensure(dtype.is_int(), "this is of integers"),
+        Binary::Add
+        | Binary::Sub
+        | Binary::Mul
+        | Binary::Div
+        | Binary::Rem
+        | Binary::Min
+        | Binary::Max => ensure(dtype != DType::Bool, "bools are no numbers"),
+    }
+}
+
+fn same_bits(from: Ty, to: Ty) -> Check {
+    let bits = |ty: Ty| ty.lanes * ty.dtype.bits();
+    let bools = [from, to].iter().any(|ty| ty.dtype == DType::Bool);
+    ensure(bits(from) == bits(to) && !bools, "other bits than these")
+}
+
+fn extracted(from: Ty, lane: u32, to: Ty) -> Check {
+    ensure(lane < from.lanes, "there is no such lane")?;
+    ensure(to == Ty::scalar(from.dtype), "a lane is a scalar of its dtype")
+}
+
+fn shuffled(from: Ty, lanes: &[u32], to: Ty) -> Check {
+    ensure(to == Ty { lanes: lanes.len() as u32, ..from }, "a lane for each number")?;
+    ensure(lanes.iter().all(|&lane| lane < 2 * from.lanes), "there is no such lane")
+}
+
+fn folded(fold: Fold, from: Ty, to: Ty) -> Check {
+    ensure(to == Ty::scalar(from.dtype), "lanes are folded to a scalar")?;
+    let bits = matches!(fold, Fold::And | Fold::Or);
+    ensure(!bits || !from.dtype.is_float(), "this is of integers and bools")
+}

@@ -1,0 +1,72 @@
+//! The words of the text form.
+
+use mithril_ir::scalar::Prim;
+
+use super::{Binary, Callee, Cmp, Fold, Unary};
+
+macro_rules! words {
+    ($ty:ident { $($variant:ident: $word:literal),* $(,)? }) => {
+        impl $ty {
+            /// What the text form calls it.
+            pub fn word(self) -> &'static str {
+                match self {
+                    $($ty::$variant => $word,)*
+                }
+            }
+
+            /// What the text form calls so.
+            pub fn from_word(word: &str) -> Option<$ty> {
+                [$($ty::$variant),*].into_iter().find(|own| own.word() == word)
+            }
+        }
+    };
+}
+
+words!(Unary {
+    Neg: "neg",
+    Abs: "abs",
+    Sqrt: "sqrt",
+    Floor: "floor",
+    Ceil: "ceil",
+    RoundEven: "round_even",
+    Not: "not",
+});
+
+words!(Binary {
+    Add: "add",
+    Sub: "sub",
+    Mul: "mul",
+    Div: "div",
+    Rem: "rem",
+    Min: "min",
+    Max: "max",
+    And: "and",
+    Or: "or",
+    Xor: "xor",
+    Shl: "shl",
+    Shr: "shr",
+});
+
+words!(Cmp { Eq: "eq", Ne: "ne", Lt: "lt", Le: "le", Gt: "gt", Ge: "ge" });
+
+words!(Fold { Add: "add", Mul: "mul", Min: "min", Max: "max", And: "and", Or: "or" });
+
+impl Callee {
+    /// What the text form calls it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Callee::Prim(prim) => prim.name(),
+            Callee::Sigmoid => "sigmoid",
+            Callee::RankNanLast => "rank_nan_last",
+            Callee::RankNanFirst => "rank_nan_first",
+            Callee::OfRank => "of_rank",
+        }
+    }
+
+    /// What the text form calls so.
+    pub fn from_word(word: &str) -> Option<Callee> {
+        let own = [Callee::Sigmoid, Callee::RankNanLast, Callee::RankNanFirst, Callee::OfRank];
+        let own = own.into_iter().find(|own| own.word() == word);
+        own.or_else(|| Prim::from_name(word).map(Callee::Prim))
+    }
+}

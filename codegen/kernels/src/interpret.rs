@@ -1,0 +1,274 @@
+//! Runs loop code for any processor on any machine, and looks at what it does: slow and simple.
+//!
+//! Each task is run alone, one after the other, and every byte of memory has a note of who wrote it.
+//! A run ends at the first of these: a read or write out of bounds, a read of what another task
+//! writes, two tasks at one place, a store to constant memory, a misaligned store past the caches, a
+//! division that is not defined. Numbers that are not defined (read from where nothing was written,
+//! shifted by the width or more, converted out of range) may be there, but not decide anything: no
+//! address, mask, condition or divisor is one, and none is stored in a buffer. Behind the last task
+//! every byte of the results is written.
+
+mod lane;
+mod lanes;
+mod memory;
+mod tiles;
+
+use std::fmt;
+
+use mithril_ir::dtype::DType;
+
+use crate::code::print::line;
+use crate::code::{Code, Inst, Region, Stmt, Ty, V};
+use lane::Lane;
+pub use memory::Buffer;
+use memory::Memories;
+use tiles::Tiles;
+
+/// What a kernel is launched on.
+pub struct Launch<'a> {
+    pub buffers: &'a mut [Buffer],
+    pub dims: &'a [i64],
+    pub tasks: i64,
+    /// Bytes of scratch memory.
+    pub scratch: usize,
+}
+
+/// What a kernel must not do, and where it does it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct Fault {
+    pub what: String,
+    /// The statement, and around it the loops with their counters, innermost first.
+    pub places: Vec<String>,
+    pub task: Option<i64>,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(&self.what)?;
+        self.places.iter().try_for_each(|place| write!(f, "\n  at: {place}"))?;
+        self.task.map_or(Ok(()), |task| write!(f, "\n  task: {task}"))
+    }
+}
+
+/// What is wrong with a statement.
+type Run<T> = std::result::Result<T, Fault>;
+
+fn fault<T>(what: impl Into<String>) -> Run<T> {
+    Err(Fault { what: what.into(), places: Vec::new(), task: None })
+}
+
+/// A value: its lanes.
+type Value = Vec<Lane>;
+
+/// Runs a kernel that [`verify`](crate::code::verify::verify) has no error for.
+///
+/// # Errors
+/// What it must not do; see the head of this file.
+pub fn run(code: &Code, launch: Launch) -> Run<()> {
+    let Launch { buffers, dims, tasks, scratch } = launch;
+    for task in 0..tasks {
+        let mut machine = Machine {
+            code,
+            memories: Memories::new(buffers, scratch, task),
+            tiles: Tiles::default(),
+            dims,
+            task,
+            values: vec![Value::new(); code.types.len()],
+        };
+        machine.block(&code.body).map_err(|fault| Fault { task: Some(task), ..fault })?;
+    }
+    memory::written(buffers)
+}
+
+struct Machine<'a> {
+    code: &'a Code,
+    memories: Memories<'a>,
+    tiles: Tiles,
+    dims: &'a [i64],
+    task: i64,
+    values: Vec<Value>,
+}
+
+impl Machine<'_> {
+    fn block(&mut self, body: &[Stmt]) -> Run<()> {
+        for stmt in body {
+            self.statement(stmt).map_err(|mut fault| {
+                fault.places.push(line(self.code, stmt));
+                fault
+            })?;
+        }
+        Ok(())
+    }
+
+    fn ty(&self, v: V) -> Ty {
+        self.code.ty(v)
+    }
+
+    fn get(&self, v: V) -> &[Lane] {
+        &self.values[v.0 as usize]
+    }
+
+    fn set(&mut self, v: V, value: Value) {
+        debug_assert_eq!(value.len(), self.ty(v).lanes as usize);
+        self.values[v.0 as usize] = value;
+    }
+
+    /// A scalar that decides something.
+    fn decided(&self, v: V) -> Run<u64> {
+        match self.get(v)[0] {
+            Lane { defined: true, bits } => Ok(bits),
+            _ => fault(format!("{v} is not defined, and decides something")),
+        }
+    }
+
+    fn index(&self, v: V) -> Run<i64> {
+        self.decided(v).map(|bits| bits as i64)
+    }
+
+    /// Which of so many lanes a mask has: all without one.
+    fn mask(&self, mask: Option<V>, lanes: u32) -> Run<Vec<bool>> {
+        let Some(mask) = mask else { return Ok(vec![true; lanes as usize]) };
+        let lane = |lane: &Lane| match lane.defined {
+            true => Ok(lane.bits != 0),
+            false => fault(format!("a lane of the mask {mask} is not defined")),
+        };
+        self.get(mask).iter().map(lane).collect()
+    }
+
+    fn statement(&mut self, stmt: &Stmt) -> Run<()> {
+        match &stmt.inst {
+            Inst::For { from, to, step, carried, region } => {
+                let bounds = [self.index(*from)?, self.index(*to)?, self.index(*step)?];
+                let carried = carried.iter().map(|&v| self.get(v).to_vec()).collect();
+                let left = self.repeat(bounds, carried, region)?;
+                stmt.results.iter().zip(left).for_each(|(&v, value)| self.set(v, value));
+            }
+            Inst::If { condition, yes, no } => {
+                let region = if self.decided(*condition)? != 0 { yes } else { no };
+                self.block(&region.body)?;
+                self.give(&stmt.results, region);
+            }
+            Inst::CallPrivate(number, args) => {
+                let function = &self.code.functions[*number as usize];
+                let args: Vec<Value> = args.iter().map(|&v| self.get(v).to_vec()).collect();
+                function.params.iter().zip(args).for_each(|(&v, value)| self.set(v, value));
+                self.block(&function.body)?;
+                self.give(&stmt.results, function);
+            }
+            Inst::Store { mem, at, value, mask, streaming } => {
+                let ty = self.ty(*value);
+                let (at, mask) = (self.index(*at)?, self.mask(*mask, ty.lanes)?);
+                let base = self.base(*mem)?;
+                let aligned = if *streaming { ty.lanes as usize } else { 1 };
+                let memory = &self.code.memories[mem.0 as usize];
+                let value = &self.values[value.0 as usize];
+                self.memories.aligned(memory, base, at, aligned)?;
+                for (lane, number) in value.iter().zip(0..).filter(|(_, n)| mask[*n as usize]) {
+                    self.memories.store(memory, base, at.wrapping_add(number), *lane)?;
+                }
+            }
+            Inst::Scatter { mem, at, value, mask } => {
+                let places = self.places(*at)?;
+                let mask = self.mask(*mask, places.len() as u32)?;
+                let base = self.base(*mem)?;
+                let memory = &self.code.memories[mem.0 as usize];
+                for (lane, place) in places.into_iter().enumerate().filter(|(lane, _)| mask[*lane])
+                {
+                    let value = self.values[value.0 as usize][lane];
+                    self.memories.store(memory, base, decided(place)?, value)?;
+                }
+            }
+            // It may go anywhere.
+            Inst::Prefetch { .. } => {}
+            Inst::Tile(op) => self.tile(*op)?,
+            inst => {
+                let value = self.value(self.ty(stmt.results[0]), inst)?;
+                self.set(stmt.results[0], value);
+            }
+        }
+        Ok(())
+    }
+
+    fn repeat(
+        &mut self,
+        [from, to, step]: [i64; 3],
+        mut carried: Vec<Value>,
+        region: &Region,
+    ) -> Run<Vec<Value>> {
+        if step < 1 {
+            return fault(format!("a loop in steps of {step}"));
+        }
+        let mut at = from;
+        while at < to {
+            let given = [vec![Lane::of(at as u64)]].into_iter().chain(carried);
+            region.params.iter().zip(given).for_each(|(&v, value)| self.set(v, value));
+            self.block(&region.body).map_err(|mut fault| {
+                fault.places.push(format!("{} is {at}", region.params[0]));
+                fault
+            })?;
+            carried = region.yields.iter().map(|&v| self.get(v).to_vec()).collect();
+            at = at.saturating_add(step);
+        }
+        Ok(carried)
+    }
+
+    /// Gives a statement's results what a region yields.
+    fn give(&mut self, results: &[V], region: &Region) {
+        let values: Vec<Value> = region.yields.iter().map(|&v| self.get(v).to_vec()).collect();
+        results.iter().zip(values).for_each(|(&v, value)| self.set(v, value));
+    }
+
+    /// The indices of a gather or a scatter, by lane; none where they are not defined.
+    fn places(&self, at: V) -> Run<Vec<Option<i64>>> {
+        let dtype = self.ty(at).dtype;
+        let place = |lane: &Lane| lane.defined.then(|| lane::integer(dtype, lane.bits) as i64);
+        Ok(self.get(at).iter().map(place).collect())
+    }
+
+    fn value(&mut self, ty: Ty, inst: &Inst) -> Run<Value> {
+        match inst {
+            Inst::Dim(n) => Ok(vec![Lane::of(self.dims[*n as usize] as u64)]),
+            Inst::First => Ok(vec![Lane::of(self.task as u64)]),
+            Inst::Last => Ok(vec![Lane::of(self.task as u64 + 1)]),
+            Inst::Load { mem, at, mask } => {
+                let (at, mask) = (self.index(*at)?, self.mask(*mask, ty.lanes)?);
+                let base = self.base(*mem)?;
+                let memory = &self.code.memories[mem.0 as usize];
+                let lane = |(number, read): (i64, bool)| match read {
+                    true => self.memories.load(memory, base, at.wrapping_add(number)),
+                    false => Ok(Lane::of(0)),
+                };
+                (0..).zip(mask).map(lane).collect()
+            }
+            Inst::Gather { mem, at, mask } => {
+                let places = self.places(*at)?;
+                let mask = self.mask(*mask, ty.lanes)?;
+                let base = self.base(*mem)?;
+                let memory = &self.code.memories[mem.0 as usize];
+                let lane = |(place, read): (Option<i64>, bool)| match read {
+                    true => self.memories.load(memory, base, decided(place)?),
+                    false => Ok(Lane::of(0)),
+                };
+                places.into_iter().zip(mask).map(lane).collect()
+            }
+            inst => self.computed(ty, inst),
+        }
+    }
+
+    /// The byte that a memory begins at.
+    fn base(&self, mem: crate::code::Mem) -> Run<i64> {
+        match self.code.memories[mem.0 as usize].place {
+            crate::code::Place::Scratch(offset) => self.index(offset),
+            _ => Ok(0),
+        }
+    }
+}
+
+fn decided(place: Option<i64>) -> Run<i64> {
+    place.map_or_else(|| fault("an index is not defined"), Ok)
+}
+
+/// Whether a dtype is one that numbers are computed in.
+fn is_computed(dtype: DType) -> bool {
+    !matches!(dtype, DType::F16 | DType::BF16) && !dtype.is_storage_only()
+}

@@ -1,0 +1,159 @@
+//! Memory whose every byte has a note: what it holds is given, written by a task, or nothing.
+
+use super::{Fault, Lane, Run, fault};
+use crate::code::{Memory, Place};
+
+/// Who wrote a byte.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Note {
+    Nobody,
+    /// It was there before the kernel ran.
+    Given,
+    Task(i64),
+}
+
+/// A buffer of a launch. It begins where a line of the cache does.
+#[derive(Clone, Debug)]
+pub struct Buffer {
+    bytes: Vec<u8>,
+    notes: Vec<Note>,
+    /// Whether all of it is written in the end.
+    result: bool,
+}
+
+impl Buffer {
+    /// What a kernel reads.
+    pub fn given(bytes: Vec<u8>) -> Buffer {
+        Buffer { notes: vec![Note::Given; bytes.len()], bytes, result: false }
+    }
+
+    /// What a kernel writes: so many bytes, each of them.
+    pub fn result(bytes: usize) -> Buffer {
+        // Numbers that nobody expects.
+        Buffer { bytes: vec![0xa5; bytes], notes: vec![Note::Nobody; bytes], result: true }
+    }
+
+    /// The same for the next kernel, which is given it.
+    pub fn settle(&mut self) {
+        self.notes.fill(Note::Given);
+        self.result = false;
+    }
+
+    /// The same for a kernel that writes it anew.
+    pub fn renew(&mut self) {
+        self.notes.fill(Note::Nobody);
+        self.result = true;
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Errors: a byte of a result that no task has written.
+pub fn written(buffers: &[Buffer]) -> Run<()> {
+    for (number, buffer) in buffers.iter().enumerate().filter(|(_, buffer)| buffer.result) {
+        if let Some(at) = buffer.notes.iter().position(|note| *note == Note::Nobody) {
+            let what = format!(
+                "byte {at} of the {} of buffer {number} is left unwritten",
+                buffer.bytes.len()
+            );
+            return Err(Fault { what, places: Vec::new(), task: None });
+        }
+    }
+    Ok(())
+}
+
+/// What a task sees.
+pub struct Memories<'a> {
+    buffers: &'a mut [Buffer],
+    /// The bytes of the scratch memory, and whether they are defined.
+    scratch: Vec<(u8, bool)>,
+    task: i64,
+}
+
+impl<'a> Memories<'a> {
+    pub fn new(buffers: &'a mut [Buffer], scratch: usize, task: i64) -> Memories<'a> {
+        Memories { buffers, scratch: vec![(0xa5, false); scratch], task }
+    }
+
+    /// The first byte of element `at` of a memory that begins at byte `base`.
+    fn bytes_of(&self, memory: &Memory, base: i64, at: i64) -> Run<usize> {
+        let size = memory.dtype.bytes() as i128;
+        let first = i128::from(base) + i128::from(at) * size;
+        let (name, all) = match memory.place {
+            Place::Buffer(n) => (format!("buffer {n}"), self.buffers[n as usize].bytes.len()),
+            Place::Scratch(_) => ("the scratch memory".to_string(), self.scratch.len()),
+            Place::Local(_) => return fault("portable code is not run here"),
+        };
+        if first < 0 || first + size > all as i128 {
+            return fault(format!(
+                "out of bounds: {size} bytes from {first} on of the {all} of {name}"
+            ));
+        }
+        Ok(first as usize)
+    }
+
+    /// Errors: a place that is no multiple of so many elements.
+    pub fn aligned(&self, memory: &Memory, base: i64, at: i64, elements: usize) -> Run<()> {
+        let size = memory.dtype.bytes();
+        let first = i128::from(base) + i128::from(at) * size as i128;
+        match first.rem_euclid((size * elements) as i128) {
+            0 => Ok(()),
+            _ => fault(format!("misaligned: byte {first}, not a multiple of {}", size * elements)),
+        }
+    }
+
+    pub fn load(&self, memory: &Memory, base: i64, at: i64) -> Run<Lane> {
+        let size = memory.dtype.bytes();
+        let first = self.bytes_of(memory, base, at)?;
+        let (mut bits, mut defined) = (0, true);
+        for i in (0..size).rev() {
+            let (byte, is_defined) = match memory.place {
+                Place::Buffer(n) => self.read(n, first + i)?,
+                _ => self.scratch[first + i],
+            };
+            bits = bits << 8 | u64::from(byte);
+            defined &= is_defined;
+        }
+        Ok(Lane { bits, defined })
+    }
+
+    fn read(&self, number: u32, at: usize) -> Run<(u8, bool)> {
+        let buffer = &self.buffers[number as usize];
+        match buffer.notes[at] {
+            Note::Task(other) if other != self.task => {
+                fault(format!("buffer {number}: task {other} wrote byte {at}, which is read"))
+            }
+            note => Ok((buffer.bytes[at], note != Note::Nobody)),
+        }
+    }
+
+    pub fn store(&mut self, memory: &Memory, base: i64, at: i64, lane: Lane) -> Run<()> {
+        let size = memory.dtype.bytes();
+        let first = self.bytes_of(memory, base, at)?;
+        let bytes = lane.bits.to_le_bytes();
+        let Place::Buffer(number) = memory.place else {
+            let places = &mut self.scratch[first..first + size];
+            places.iter_mut().zip(bytes).for_each(|(own, byte)| *own = (byte, lane.defined));
+            return Ok(());
+        };
+        if memory.constant {
+            return fault(format!("buffer {number} is constant, and is written"));
+        }
+        if !lane.defined {
+            return fault(format!("what is stored in buffer {number} is not defined"));
+        }
+        let buffer = &mut self.buffers[number as usize];
+        for (at, note) in buffer.notes.iter_mut().enumerate().skip(first).take(size) {
+            match note {
+                Note::Task(other) if *other != self.task => {
+                    return fault(format!("buffer {number}: task {other} wrote byte {at}, too"));
+                }
+                _ => *note = Note::Task(self.task),
+            }
+        }
+        buffer.bytes[first..first + size].copy_from_slice(&bytes[..size]);
+        Ok(())
+    }
+}
