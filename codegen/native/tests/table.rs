@@ -12,13 +12,11 @@ use cases::{Case, Random, operations};
 use machine::{Native, compare, is_drawn, is_whole};
 use mithril_ir::dtype::DType;
 use mithril_ir::evaluate::evaluate;
-use mithril_ir::graph::{Function, Module, Role};
+use mithril_ir::graph::Module;
 use mithril_ir::op::Class;
 use mithril_ir::tensor::Tensor;
 use mithril_ir::text;
-use mithril_passes::driver::Driver;
-use mithril_passes::pipeline::Pipeline;
-use uses::{at, converted, is_computed, is_half, uses, widened};
+use uses::{at, converted, gradients, is_computed, is_half, smooth, uses, widened};
 
 /// What stands for the sizes 2, 3 and 4 of a use.
 const SIZES: [[usize; 3]; 5] = [[2, 3, 4], [7, 17, 33], [127, 1, 33], [33, 1000, 5], [0, 5, 1]];
@@ -61,27 +59,6 @@ fn every_operation() {
         }
         assert!(count > 0, "no use of `{}` was compared", op.name);
     }
-}
-
-/// The function of a use's gradients, its floats being params.
-fn gradients(case: &Case) -> Option<Module> {
-    let mut function = case.function()?;
-    let varies = function.ty(function.results[0].value).dtype.is_float();
-    for at in 0..function.args.len() {
-        if function.values[at].ty.dtype.is_float() {
-            function.args[at].role = Role::Param;
-        }
-    }
-    let pipeline = Pipeline::parse("autodiff,inline{limit=all,repeated=all}").expect("a pipeline");
-    let (module, _) = Driver::default().run(&pipeline, &Module::of(function)).ok()?;
-    let found = module.get("gradients").filter(|_| varies)?;
-    Some(Module::of(Function::clone(found)))
-}
-
-/// Between kinks, and where roots and logarithms are smooth.
-fn smooth(tensor: &Tensor, random: &mut Random) -> Tensor {
-    let values: Vec<f64> = (0..tensor.len()).map(|_| 0.1 + random.unit() * 0.8).collect();
-    Tensor::from_f64s(tensor.dtype(), tensor.shape().to_vec(), &values)
 }
 
 #[test]

@@ -214,7 +214,8 @@ impl Nest<'_> {
     ) -> V {
         let mut place: Index = index.into();
         place[axis] = at;
-        let value = self.pull_inside(part, &place, inside);
+        let empty = may_be_empty(&self.dims(part)[axis]);
+        let value = self.pull_inside(part, &place, inside, empty);
         match before {
             None => value,
             Some(before) => self.either(inside, value, before),
@@ -222,15 +223,23 @@ impl Nest<'_> {
     }
 
     /// The element at a position that need not be there where it is not `inside`: lanes in line are
-    /// masked, others were brought inside. Portable code, which may be about arrays without
-    /// elements, is masked in any case: what is not, can be read at any time.
-    pub fn pull_inside(&mut self, value: Value, place: &[Ix], inside: V) -> V {
+    /// masked, others were brought inside, where there is something unless the array `may_be_empty`.
+    /// Portable code is masked in any case: what is not, can be read at any time.
+    pub fn pull_inside(&mut self, value: Value, place: &[Ix], inside: V, may_be_empty: bool) -> V {
         let in_line = place.iter().any(|ix| matches!(ix, Ix::Lanes(_)));
-        let brought_inside = !in_line || self.b.ty(inside).lanes == 1;
-        if brought_inside && !self.b.is_portable() {
-            return self.pull(value, place);
+        let uniform = self.b.ty(inside).lanes == 1;
+        if !self.b.is_portable() && (!in_line || uniform) {
+            if !may_be_empty {
+                return self.pull(value, place);
+            }
+            if place.iter().all(|ix| matches!(ix, Ix::At(_))) && uniform {
+                let none = self.b.int(Ty::scalar(held(self.dtype(value))), 0);
+                return self.choose(inside, &[none], |nest| vec![nest.pull(value, place)])[0];
+            }
         }
         let outer = self.mask;
+        // One bool may be for all lanes.
+        let inside = if in_line { self.lift(inside, self.lanes) } else { inside };
         self.mask = Some(self.both(outer, inside));
         let v = self.scoped(|nest| nest.pull(value, place));
         self.mask = outer;
@@ -242,6 +251,7 @@ impl Nest<'_> {
         let (low, interior) = (ints(op, "low"), ints(op, "interior"));
         let mut place: Index = index.into();
         let mut inside: Option<V> = None;
+        let mut empty = false;
         for axis in 0..operand.len() {
             let step = interior.get(axis).copied().unwrap_or(0) + 1;
             let lead = low.get(axis).copied().unwrap_or(0);
@@ -253,12 +263,13 @@ impl Nest<'_> {
             let moved = self.arith(Binary::Sub, index[axis], lead);
             let (at, holds) = self.within(moved, step, &operand[axis]);
             inside = Some(self.both(inside, holds));
+            empty |= may_be_empty(&operand[axis]);
             place[axis] = at;
         }
         let Some(inside) = inside else {
             return self.pull(op.operands[0], &place);
         };
-        let value = self.pull_inside(op.operands[0], &place, inside);
+        let value = self.pull_inside(op.operands[0], &place, inside, empty);
         let filler = self.pull(op.operands[1], &[]);
         self.either(inside, value, filler)
     }
@@ -283,6 +294,11 @@ impl Nest<'_> {
         let holds = self.b.binary(Binary::And, holds, below);
         (self.ix(place), holds)
     }
+}
+
+/// Whether an axis may have no elements.
+pub fn may_be_empty(size: &Dim) -> bool {
+    size.lower_bound().is_none_or(|least| least < 1)
 }
 
 pub fn int(op: &Operation, name: &str) -> i64 {

@@ -6,7 +6,7 @@ use mithril_ir::graph::{Operation, Value};
 use mithril_ir::op::access::Access;
 
 use super::index::{Index, Ix};
-use super::layout::int;
+use super::layout::{int, may_be_empty};
 use super::nest::Nest;
 use crate::code::{Binary, Cmp, Ty, V};
 
@@ -141,7 +141,8 @@ impl Nest<'_> {
         match inside {
             _ if empty => old,
             Some(inside) => {
-                let new = self.pull_inside(update, place, inside);
+                let empty = self.dims(update).iter().any(may_be_empty);
+                let new = self.pull_inside(update, place, inside, empty);
                 self.either(inside, new, old)
             }
             None => self.pull(update, place),

@@ -1,8 +1,12 @@
 //! What the interpreter and the verifier find in kernels that are wrong.
 
+use mithril_ir::text as mir;
 use mithril_kernels::code::parse::parse;
 use mithril_kernels::code::verify::verify;
+use mithril_kernels::code::{Code, Inst, Stmt};
 use mithril_kernels::interpret::{Buffer, Launch, run};
+
+use crate::program::{Interpreted, isa};
 
 /// Runs statements that have `%m0` to read from and `%m1` to write to, 16 numbers of f32 each, in
 /// four tasks, of which `%0` is the number; gives what is found.
@@ -128,4 +132,75 @@ fn what_is_no_loop_code() {
     let error = parse("kernel buffers 1 dims 0 {\n  %0 = frobnicate %1 : i64\n}\n").unwrap_err();
     let error = error.to_string();
     assert!(error.contains("line 2") && error.contains("%0 = frobnicate %1 : i64"), "{error}");
+}
+
+/// The kernel of a product of 9 rows, with one thing about it changed; what is found.
+fn of_product(change: impl FnOnce(&mut Code, &mut i64)) -> Option<String> {
+    let source = "mithril 1\n\nfunc @f(%x: tensor<9 x 20 x f32>, %y: tensor<20 x 24 x f32>) -> (z: \
+                  tensor<9 x 24 x f32>) {\n  %z = dot_general(%x, %y) {x_contract = [1], \
+                  y_contract = [0]}\n  return %z\n}\n";
+    let made = Interpreted::new(&mir::parse(source).expect("a module"), &isa("x86-64-v3"));
+    let kernel = &made.plan.kernels[0];
+    let mut code = kernel.lowered.code.clone();
+    let mut tasks = kernel.lowered.tasks.as_const().expect("a number");
+    let scratch = kernel.lowered.scratch.as_const().expect("a number") as usize;
+    change(&mut code, &mut tasks);
+    let ones = |count: usize| Buffer::given(1f32.to_le_bytes().repeat(count));
+    let mut buffers = [ones(9 * 20), ones(20 * 24), Buffer::result(9 * 24 * 4)];
+    let launch = Launch { buffers: &mut buffers, dims: &[], tasks, scratch };
+    run(&code, launch).err().map(|fault| fault.to_string())
+}
+
+/// Runs `change` on the stores of a kernel until it says that it has done enough.
+fn stores(body: &mut Vec<Stmt>, change: &mut dyn FnMut(&mut Vec<Stmt>, usize) -> bool) -> bool {
+    for at in 0..body.len() {
+        let done = match &mut body[at].inst {
+            Inst::Store { .. } => change(body, at),
+            Inst::For { region, .. } => stores(&mut region.body, change),
+            Inst::If { yes, no, .. } => {
+                stores(&mut yes.body, change) || stores(&mut no.body, change)
+            }
+            _ => false,
+        };
+        if done {
+            return true;
+        }
+    }
+    false
+}
+
+#[test]
+fn a_tile_that_is_lost() {
+    assert_eq!(of_product(|_, _| {}), None);
+    let mut count = 0;
+    of_product(|code, _| {
+        stores(&mut code.body, &mut |_, _| {
+            count += 1;
+            false
+        });
+    });
+    assert!(count > 4, "{count} stores");
+    for lost in 0..count {
+        let mut number = 0;
+        let found = of_product(|code, _| {
+            stores(&mut code.body, &mut |body, at| {
+                number += 1;
+                let is = number == lost + 1;
+                if is {
+                    body.remove(at);
+                }
+                is
+            });
+        });
+        let found = found.unwrap_or_else(|| panic!("store {lost} is not missed"));
+        assert!(found.contains("unwritten") || found.contains("not defined"), "{found}");
+    }
+}
+
+#[test]
+fn tasks_that_no_plan_has() {
+    let fewer = of_product(|_, tasks| *tasks -= 1).expect("a fault");
+    assert!(fewer.contains("left unwritten"), "{fewer}");
+    let more = of_product(|_, tasks| *tasks += 1).expect("a fault");
+    assert!(more.contains("out of bounds") || more.contains(", too"), "{more}");
 }

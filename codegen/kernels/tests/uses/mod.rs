@@ -6,9 +6,12 @@
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
+use mithril_ir::graph::{Function, Module, Role};
 use mithril_ir::op::{Class, Kind, Op};
 use mithril_ir::shape::{Shape, Type};
 use mithril_ir::tensor::Tensor;
+use mithril_passes::driver::Driver;
+use mithril_passes::pipeline::Pipeline;
 
 use crate::cases::{Case, Random, size};
 
@@ -91,4 +94,25 @@ pub fn uses(op: Op, random: &mut Random) -> Vec<Case> {
     let dtypes = [Some(DType::F32), None, Some(DType::BF16), Some(DType::F64)];
     let found = dtypes.into_iter().filter_map(|dtype| Case::find(op, random, dtype));
     found.filter(|case| is_computed(case) && !rounds_each_step(case)).collect()
+}
+
+/// The function of a use's gradients, its floats being params.
+pub fn gradients(case: &Case) -> Option<Module> {
+    let mut function = case.function()?;
+    let varies = function.ty(function.results[0].value).dtype.is_float();
+    for at in 0..function.args.len() {
+        if function.values[at].ty.dtype.is_float() {
+            function.args[at].role = Role::Param;
+        }
+    }
+    let pipeline = Pipeline::parse("autodiff,inline{limit=all,repeated=all}").expect("a pipeline");
+    let (module, _) = Driver::default().run(&pipeline, &Module::of(function)).ok()?;
+    let found = module.get("gradients").filter(|_| varies)?;
+    Some(Module::of(Function::clone(found)))
+}
+
+/// Between kinks, and where roots and logarithms are smooth.
+pub fn smooth(tensor: &Tensor, random: &mut Random) -> Tensor {
+    let values: Vec<f64> = (0..tensor.len()).map(|_| 0.1 + random.unit() * 0.8).collect();
+    Tensor::from_f64s(tensor.dtype(), tensor.shape().to_vec(), &values)
 }
