@@ -32,6 +32,9 @@ pub struct Check {
     pub function: String,
     pub inputs: Vec<Tensor>,
     pub expected: Vec<Tensor>,
+    /// What the evaluator makes of halves in double precision: it rounds each step to them, and
+    /// kernels keep more between theirs.
+    pub precise: Option<Vec<Tensor>>,
 }
 
 /// A check's function as C.
@@ -188,7 +191,13 @@ impl Made {
 
     /// Why results, by their bytes, are not those of the check.
     pub fn differs(&self, check: &Check, results: &[&[u8]]) -> Option<String> {
-        results.iter().zip(&check.expected).enumerate().find_map(|(i, (bytes, want))| {
+        let why = self.differs_from(&check.expected, results)?;
+        let precise = check.precise.as_ref();
+        precise.is_none_or(|own| self.differs_from(own, results).is_some()).then_some(why)
+    }
+
+    fn differs_from(&self, expected: &[Tensor], results: &[&[u8]]) -> Option<String> {
+        results.iter().zip(expected).enumerate().find_map(|(i, (bytes, want))| {
             let dtype = self.function.ty(self.function.results[i].value).dtype;
             match Tensor::from_bytes(dtype, want.shape().to_vec(), bytes.to_vec()) {
                 Ok(got) => difference(want, &got).map(|why| format!("result {i}: {why}")),

@@ -56,7 +56,7 @@ fn check(fixed: &Case, form: &Case, random: &mut Random) -> Option<Check> {
     inputs.push(Tensor::from_f64s(output.dtype(), output.shape().to_vec(), &seed));
     let expected = evaluate(&reference, reference.get("gradients")?, &inputs).ok()?;
     let about = format!("gradient of {} {form:?}\nof {inputs:?}", fixed.op.name);
-    Some(Check { about, module, function: "gradients".into(), inputs, expected })
+    Some(Check { about, module, function: "gradients".into(), inputs, expected, precise: None })
 }
 
 /// The gradients of every operation that has them.

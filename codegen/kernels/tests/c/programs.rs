@@ -68,7 +68,7 @@ fn check_module(source: &str, module: Module, function: &str, sizes: &[(&str, i6
         .collect();
     let expected = evaluate(&module, &entry, &inputs).unwrap_or_else(|e| panic!("{e}\n{source}"));
     let about = format!("{source}{sizes:?}");
-    Check { about, module, function: function.into(), inputs, expected }
+    Check { about, module, function: function.into(), inputs, expected, precise: None }
 }
 
 fn contractions() -> Vec<Check> {
