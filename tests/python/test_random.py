@@ -169,7 +169,7 @@ def test_source_is_as_a_person_writes_it():
     code = dropping(ml.TorchBackend()).code
     assert "_threefry" not in code
     body = code[code.index("def forward") :]
-    assert re.search(r"= \(\*key, \d+\)\n    uniform = torch\.rand\(", body)
+    assert re.search(r"= \(\*_key_words\(key\), \d+\)\n    uniform = torch\.rand\(", body)
     code = dropping(ml.NumpyBackend(), inference=False).code
     assert "_threefry" not in code and "def _" not in code
     assert re.search(r"np\.random\.default_rng\(\(\*key, \d+\)\)\.random\(", code)
