@@ -20,8 +20,7 @@ use mithril_ir::op::access::Access;
 use mithril_passes::outline::attention::is_attention;
 
 use crate::code::Code;
-use crate::halves::spell_halves;
-use crate::unfuse::unfuse;
+use crate::legalize::legalize;
 use packing::Packing;
 
 pub use crate::contract::Isa;
@@ -59,11 +58,7 @@ pub struct Partial {
 /// Errors: an operation that has no loops.
 pub fn lower(function: &Function, isa: &Isa, packing: Option<&Packing>) -> Result<Lowered> {
     let mut lowered = loops(function, isa, packing)?;
-    // C has functions for both. A level that fuses converts f16, too.
-    if !isa.fma && !isa.is_portable() {
-        unfuse(&mut lowered.code);
-        spell_halves(&mut lowered.code);
-    }
+    legalize(&mut lowered.code, isa);
     Ok(lowered)
 }
 

@@ -2,6 +2,7 @@
 
 use mithril_kernels::code;
 use mithril_kernels::contract::{Layout, Plan};
+use mithril_kernels::legalize::legalize;
 use mithril_kernels::mlir;
 use mithril_native::{Stage, compile};
 use mithril_runtime::code::Code;
@@ -49,15 +50,16 @@ pub struct Memory {
     turns: usize,
 }
 
-fn make(level: &Level, compiler: Compiler, code: &code::Code) -> Made {
+fn make(level: &Level, compiler: Compiler, mut code: code::Code) -> Made {
+    legalize(&mut code, &level.isa);
     let code = match compiler {
         Compiler::Cranelift => {
             let machine = level.instant.as_ref().expect("a level of Cranelift's");
-            let made = machine.compile(code).unwrap_or_else(|e| panic!("{e}"));
+            let made = machine.compile(&code).unwrap_or_else(|e| panic!("{e}"));
             Code::of_function("kernel", &made).expect("memory")
         }
         Compiler::Llvm => {
-            let text = mlir::print(code);
+            let text = mlir::print(&code);
             let object = compile(&text, &level.options, Stage::Object);
             let object = object.unwrap_or_else(|e| panic!("{e}\n{text}"));
             Code::load(&object).unwrap_or_else(|e| panic!("{e}\n{text}"))
@@ -70,9 +72,9 @@ impl Contraction<'_> {
     pub fn new(level: &Level, form: Form, compiler: Compiler) -> Contraction<'_> {
         let case = form.case();
         let (code, plan) = case.code(&level.isa);
-        let kernel = make(level, compiler, &code);
+        let kernel = make(level, compiler, code);
         let packed = form.y == Layout::Packed;
-        let pack = packed.then(|| make(level, compiler, &case.pack_code(Layout::AlongK, &plan)));
+        let pack = packed.then(|| make(level, compiler, case.pack_code(Layout::AlongK, &plan)));
         Contraction { level, form, case, plan, kernel, pack }
     }
 

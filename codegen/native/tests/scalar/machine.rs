@@ -12,10 +12,9 @@ use instant::{difference, instant};
 use mithril_ir::dtype::DType;
 use mithril_kernels::builder::Builder;
 use mithril_kernels::code::V;
-use mithril_kernels::halves::spell_halves;
 use mithril_kernels::host;
+use mithril_kernels::legalize::{f16::expand_f16, fma::expand_fma};
 use mithril_kernels::loops::Loops;
-use mithril_kernels::unfuse::unfuse;
 use mithril_kernels::{mlir, scalar};
 use mithril_native::{Options, Stage, compile};
 use mithril_runtime::code::Code;
@@ -63,8 +62,8 @@ impl Kernel {
         }
         let mut code = b.finish();
         if options.cpu == "x86-64-v2" {
-            unfuse(&mut code);
-            spell_halves(&mut code);
+            expand_fma(&mut code);
+            expand_f16(&mut code);
         }
         let text = mlir::print(&code);
         let object = compile(&text, &options, Stage::Object);

@@ -3,8 +3,9 @@
 use mithril_ir::dtype::DType;
 use mithril_ir::tensor::Tensor;
 use mithril_kernels::builder::Builder;
+use mithril_kernels::legalize::f16::expand_f16;
 use mithril_kernels::loops::Loops;
-use mithril_kernels::{halves, mlir};
+use mithril_kernels::mlir;
 use mithril_native::{Options, Stage, compile};
 use mithril_runtime::code::Code;
 
@@ -19,7 +20,7 @@ fn converted(from: DType, to: DType, bytes: &[u8]) -> Vec<u8> {
         b.store(output, i, y, None);
     });
     let mut code = b.finish();
-    halves::spell_halves(&mut code);
+    expand_f16(&mut code);
     let options = Options { cpu: "x86-64-v2".into(), features: String::new() };
     let object = compile(&mlir::print(&code), &options, Stage::Object);
     // An object that calls a function for it does not load.

@@ -1,12 +1,13 @@
-//! Loop code for machines that multiply and add in two steps: [`Inst::Fma`] spelled out.
+//! Expands [`Inst::Fma`] for processors without fused multiply-add.
 //!
-//! Series count on a product that is not rounded before something is added to it. In f32 the sum is
-//! taken in f64; in f64 what the product and the sum lose is worked out and added (Dekker, Knuth).
-//! Both are within little more than half a unit of the exact result.
+//! Series rely on a product that is not rounded before the addition. For f32 the product and sum
+//! are computed in f64. For f64 the rounding errors of both are computed and added (Dekker, Knuth).
+//! Either result is within little more than half a unit in the last place.
 
 use mithril_ir::dtype::DType;
 
-use crate::code::{Binary, Cmp, Code, Inst, Region, Stmt, Ty, Unary, V};
+use super::{Steps, replace};
+use crate::code::{Binary, Cmp, Code, Inst, Unary, V};
 
 /// The sign, the exponent and the upper half of the fraction of an f64.
 const UPPER: u64 = !0 << 27;
@@ -18,9 +19,9 @@ const LARGE: u64 = (1020 + 1023) << 52;
 const DOWN: u64 = (1023 - 60) << 52;
 const UP: u64 = (1023 + 60) << 52;
 
-/// Replaces all fused operations.
-pub fn unfuse(code: &mut Code) {
-    respell(code, &|steps, stmt| {
+/// Replaces every fused multiply-add.
+pub fn expand_fma(code: &mut Code) {
+    replace(code, &|steps, stmt| {
         let Inst::Fma(x, y, z) = stmt.inst else { return false };
         let result = stmt.results[0];
         match steps.ty(result).dtype {
@@ -31,74 +32,14 @@ pub fn unfuse(code: &mut Code) {
     });
 }
 
-/// Adds the steps that do what a statement does; gives whether there are such.
-pub(crate) type Spell = dyn Fn(&mut Steps, &Stmt) -> bool;
-
-/// Replaces each statement that `spell` has steps for.
-pub(crate) fn respell(code: &mut Code, spell: &Spell) {
-    let body = std::mem::take(&mut code.body);
-    code.body = respelled(&mut code.types, body, spell);
-    code.functions.iter_mut().for_each(|function| inside(&mut code.types, function, spell));
-}
-
-fn respelled(types: &mut Vec<Ty>, body: Vec<Stmt>, spell: &Spell) -> Vec<Stmt> {
-    let mut steps = Steps { types, out: Vec::with_capacity(body.len()) };
-    for mut stmt in body {
-        if spell(&mut steps, &stmt) {
-            continue;
-        }
-        match &mut stmt.inst {
-            Inst::For { region, .. } => inside(steps.types, region, spell),
-            Inst::If { yes, no, .. } => {
-                inside(steps.types, yes, spell);
-                inside(steps.types, no, spell);
-            }
-            _ => {}
-        }
-        steps.out.push(stmt);
-    }
-    steps.out
-}
-
-fn inside(types: &mut Vec<Ty>, region: &mut Region, spell: &Spell) {
-    let body = std::mem::take(&mut region.body);
-    region.body = respelled(types, body, spell);
-}
-
-/// Statements, and the types of their values.
-pub(crate) struct Steps<'a> {
-    types: &'a mut Vec<Ty>,
-    out: Vec<Stmt>,
-}
-
 impl Steps<'_> {
-    pub(crate) fn ty(&self, v: V) -> Ty {
-        self.types[v.0 as usize]
-    }
-
-    pub(crate) fn value(&mut self, ty: Ty, inst: Inst) -> V {
-        let v = V(self.types.len() as u32);
-        self.types.push(ty);
-        self.out.push(Stmt { results: vec![v], inst });
-        v
-    }
-
-    /// The statement that gives a value there already is a type of.
-    pub(crate) fn give(&mut self, result: V, inst: Inst) {
-        self.out.push(Stmt { results: vec![result], inst });
-    }
-
-    pub(crate) fn binary(&mut self, op: Binary, x: V, y: V) -> V {
-        self.value(self.types[x.0 as usize], Inst::Binary(op, x, y))
-    }
-
     /// In f64, which holds the product of numbers in f32.
     fn single(&mut self, args: [V; 3], result: V) {
         let wide = self.types[result.0 as usize].with(DType::F64);
         let [x, y, z] = args.map(|arg| self.value(wide, Inst::Convert(arg)));
         let product = self.binary(Binary::Mul, x, y);
         let sum = self.binary(Binary::Add, product, z);
-        self.out.push(Stmt { results: vec![result], inst: Inst::Convert(sum) });
+        self.give(result, Inst::Convert(sum));
     }
 
     fn double(&mut self, [x, y, z]: [V; 3], result: V) {

@@ -1,11 +1,11 @@
-//! Loop code for machines that do not convert f16 (x86-64-v2): conversions spelled out on bits.
+//! Expands conversions of f16 into integer arithmetic, for processors without F16C (x86-64-v2).
 //!
-//! Otherwise LLVM calls a function of a library for each element, and there is no such library.
+//! LLVM would call a library function for each element, and kernels link no library.
 
 use mithril_ir::dtype::DType;
 
+use super::{Steps, replace};
 use crate::code::{Binary, Cmp, Code, Inst, Ty, V};
-use crate::unfuse::{Steps, respell};
 
 /// The bits that f32 has for the fraction beyond those of f16.
 const CUT: u64 = 13;
@@ -15,9 +15,9 @@ const SCALE: u64 = (112 + 127) << 23;
 /// One half, in f32.
 const HALF: u64 = 126 << 23;
 
-/// Replaces all conversions from and to f16.
-pub fn spell_halves(code: &mut Code) {
-    respell(code, &|steps, stmt| {
+/// Replaces every conversion from and to f16.
+pub fn expand_f16(code: &mut Code) {
+    replace(code, &|steps, stmt| {
         let Inst::Convert(x) = stmt.inst else { return false };
         let result = stmt.results[0];
         match (steps.ty(x).dtype, steps.ty(result).dtype) {

@@ -2,8 +2,9 @@
 
 use mithril_ir::dtype::DType;
 use mithril_kernels::builder::Builder;
+use mithril_kernels::legalize::fma::expand_fma;
 use mithril_kernels::loops::Loops;
-use mithril_kernels::{mlir, unfuse};
+use mithril_kernels::mlir;
 use mithril_native::{Options, Stage, compile};
 use mithril_runtime::code::Code;
 
@@ -19,7 +20,7 @@ fn object(dtype: DType) -> Code {
         b.store(output, i, value, None);
     });
     let mut code = b.finish();
-    unfuse::unfuse(&mut code);
+    expand_fma(&mut code);
     let options = Options { cpu: "x86-64-v2".into(), features: String::new() };
     let object = compile(&mlir::print(&code), &options, Stage::Object);
     // An object that calls `fma` does not load.

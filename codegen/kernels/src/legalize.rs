@@ -1,0 +1,79 @@
+//! Loop code in terms of the instructions that a processor has.
+//!
+//! The x86-64 levels below v3 have neither fused multiply-add nor conversions of f16.
+
+pub mod f16;
+pub mod fma;
+
+use crate::code::{Binary, Code, Inst, Region, Stmt, Ty, V};
+use crate::contract::Isa;
+
+/// Expands what the processor lacks. Portable code keeps both: C has functions for them.
+pub fn legalize(code: &mut Code, isa: &Isa) {
+    if !isa.fma && !isa.is_portable() {
+        fma::expand_fma(code);
+        f16::expand_f16(code);
+    }
+}
+
+/// Appends statements that replace the given one; returns false where it is to stay.
+type Rule = dyn Fn(&mut Steps, &Stmt) -> bool;
+
+/// Replaces each statement, at any depth, that `rule` expands.
+fn replace(code: &mut Code, rule: &Rule) {
+    let body = std::mem::take(&mut code.body);
+    code.body = replaced(&mut code.types, body, rule);
+    code.functions.iter_mut().for_each(|function| inside(&mut code.types, function, rule));
+}
+
+fn replaced(types: &mut Vec<Ty>, body: Vec<Stmt>, rule: &Rule) -> Vec<Stmt> {
+    let mut steps = Steps { types, out: Vec::with_capacity(body.len()) };
+    for mut stmt in body {
+        if rule(&mut steps, &stmt) {
+            continue;
+        }
+        match &mut stmt.inst {
+            Inst::For { region, .. } => inside(steps.types, region, rule),
+            Inst::If { yes, no, .. } => {
+                inside(steps.types, yes, rule);
+                inside(steps.types, no, rule);
+            }
+            _ => {}
+        }
+        steps.out.push(stmt);
+    }
+    steps.out
+}
+
+fn inside(types: &mut Vec<Ty>, region: &mut Region, rule: &Rule) {
+    let body = std::mem::take(&mut region.body);
+    region.body = replaced(types, body, rule);
+}
+
+/// The statements of a region being rewritten, and the types of the code's values.
+struct Steps<'a> {
+    types: &'a mut Vec<Ty>,
+    out: Vec<Stmt>,
+}
+
+impl Steps<'_> {
+    fn ty(&self, v: V) -> Ty {
+        self.types[v.0 as usize]
+    }
+
+    fn value(&mut self, ty: Ty, inst: Inst) -> V {
+        let v = V(self.types.len() as u32);
+        self.types.push(ty);
+        self.out.push(Stmt { results: vec![v], inst });
+        v
+    }
+
+    /// Appends the statement that defines the value of the replaced statement.
+    fn give(&mut self, result: V, inst: Inst) {
+        self.out.push(Stmt { results: vec![result], inst });
+    }
+
+    fn binary(&mut self, op: Binary, x: V, y: V) -> V {
+        self.value(self.types[x.0 as usize], Inst::Binary(op, x, y))
+    }
+}
