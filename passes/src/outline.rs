@@ -7,6 +7,7 @@ pub mod attention;
 mod cuts;
 mod extract;
 mod group;
+pub mod schedule;
 pub mod strides;
 mod views;
 
@@ -18,12 +19,21 @@ use mithril_ir::graph::{Function, Operation, Value};
 use mithril_ir::loc::Loc;
 use mithril_ir::op::Gradient;
 
+use schedule::Schedule;
+
 /// A function as launches of kernels and loops, in the order in which they run.
 #[derive(Clone, Debug)]
 pub struct Outline {
     /// No two of them are equal.
-    pub kernels: Vec<Function>,
+    pub kernels: Vec<Kernel>,
     pub steps: Vec<Step>,
+}
+
+/// A kernel: what it computes, and how.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    pub function: Function,
+    pub schedule: Schedule,
 }
 
 #[derive(Clone, Debug)]

@@ -16,8 +16,9 @@ mod rows;
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Function, Operation};
-use mithril_ir::op::access::Access;
+use mithril_passes::outline::Kernel;
 use mithril_passes::outline::attention::is_attention;
+use mithril_passes::outline::schedule::Schedule;
 
 use crate::code::Code;
 use crate::legalize::legalize;
@@ -47,7 +48,7 @@ pub struct Partial {
     pub bytes: Dim,
     /// Takes that buffer, as `count` rows of `length` numbers, and gives the result; its dims `d0`
     /// and `d1` are these.
-    pub rest: Function,
+    pub rest: Kernel,
     pub count: Dim,
     pub length: Dim,
 }
@@ -56,31 +57,32 @@ pub struct Partial {
 /// are its symbols `d0`, `d1`, …. An argument is packed where `packing` says how.
 ///
 /// Errors: an operation that has no loops.
-pub fn lower(function: &Function, isa: &Isa, packing: Option<&Packing>) -> Result<Lowered> {
-    let mut lowered = loops(function, isa, packing)?;
+pub fn lower(kernel: &Kernel, isa: &Isa, packing: Option<&Packing>) -> Result<Lowered> {
+    let function = &kernel.function;
+    let mut lowered = match &kernel.schedule {
+        Schedule::Loops(loops) => rows::lower(function, loops, isa)?,
+        Schedule::Contraction { op } => {
+            contraction::lower(function, &function.ops[*op], isa, packing)?
+        }
+        Schedule::Library { op } => library(function, &function.ops[*op], isa)?,
+    };
     legalize(&mut lowered.code, isa);
     Ok(lowered)
 }
 
-fn loops(function: &Function, isa: &Isa, packing: Option<&Packing>) -> Result<Lowered> {
-    if let Some(op) = single(function, |op| matches!(op.op.access, Access::Contract)) {
-        return contraction::lower(function, op, isa, packing);
+fn library(function: &Function, op: &Operation, isa: &Isa) -> Result<Lowered> {
+    match is_attention(&op.op.access) {
+        true => attention::lower(function, op, isa),
+        false => alone::lower(function, op, isa),
     }
-    if let Some(op) = single(function, |op| is_attention(&op.op.access)) {
-        return attention::lower(function, op, isa);
-    }
-    if let Some(op) = single(function, alone::is_alone) {
-        return alone::lower(function, op, isa);
-    }
-    rows::lower(function, isa)
 }
 
 /// How the kernel would have one of its arguments, if that is constant.
-pub fn packing(function: &Function, isa: &Isa) -> Option<Packing> {
-    let dot = single(function, |op| matches!(op.op.access, Access::Contract))?;
-    contraction::packing(function, dot, isa)
-}
-
-fn single(function: &Function, is: fn(&Operation) -> bool) -> Option<&Operation> {
-    function.ops.iter().find(|op| is(op))
+pub fn packing(kernel: &Kernel, isa: &Isa) -> Option<Packing> {
+    match &kernel.schedule {
+        Schedule::Contraction { op } => {
+            contraction::packing(&kernel.function, &kernel.function.ops[*op], isa)
+        }
+        Schedule::Loops(_) | Schedule::Library { .. } => None,
+    }
 }

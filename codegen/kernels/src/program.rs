@@ -13,6 +13,7 @@ use mithril_ir::graph::{Function, Module};
 use mithril_ir::loc::Loc;
 use mithril_ir::tensor::Tensor;
 use mithril_passes::cost::{self, Cost};
+use mithril_passes::outline;
 use mithril_runtime::memory::OutOfMemory;
 use mithril_runtime::program::Program;
 use mithril_runtime::size::Size;
@@ -24,7 +25,7 @@ use crate::mlir;
 /// A kernel to be compiled.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    pub function: Function,
+    pub outlined: outline::Kernel,
     pub lowered: Lowered,
 }
 
@@ -33,7 +34,7 @@ impl Kernel {
     ///
     /// Errors: a composite whose decomposition fails.
     pub fn cost(&self, dims: &[Dim]) -> Result<Cost> {
-        let Cost { flops, bytes } = cost::of_kernel(&self.function)?;
+        let Cost { flops, bytes } = cost::of_kernel(&self.outlined.function)?;
         Ok(Cost { flops: outside(&flops, dims), bytes: outside(&bytes, dims) })
     }
 

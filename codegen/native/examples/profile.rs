@@ -9,8 +9,6 @@ mod machine;
 use std::time::Instant;
 
 use mithril_instant::Machine;
-use mithril_ir::graph::Module;
-use mithril_ir::text;
 use mithril_kernels::host::chosen;
 use mithril_native::{Stage, compile};
 use mithril_runtime::kernel::Kernel;
@@ -46,7 +44,7 @@ fn main() {
     println!("{total:9.4} ms in all");
     if std::env::var("KERNELS").is_ok() {
         for (i, kernel) in native.plan.kernels.iter().enumerate() {
-            println!("k{i}: {}", text::print(&Module::of(kernel.function.clone())));
+            println!("k{i}: {}", kernel.outlined.to_string());
         }
     }
 }

@@ -81,7 +81,7 @@ fn kernels_are_bounded() {
     for text in [chain(10_000), drawn(10_000)] {
         let plan = planned(&module(&text));
         for kernel in &plan.kernels {
-            let own = &kernel.function;
+            let own = &kernel.outlined.function;
             assert!(own.ops.len() <= 256, "{} operations", own.ops.len());
             assert!(own.args.len() <= 64, "{} operands", own.args.len());
         }
@@ -109,7 +109,7 @@ fn kernels_are_cut_where_little_is_read() {
     }
     let plan = planned(&module(&(text + &format!("return {last}\n}}\n"))));
     for kernel in &plan.kernels {
-        let own = &kernel.function;
+        let own = &kernel.outlined.function;
         assert!(own.args.len() <= 1 && own.results.len() == 1, "{}", own.args.len());
     }
 }

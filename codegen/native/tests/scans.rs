@@ -111,7 +111,8 @@ func @step(%h: tensor<40 x f32>, %x: tensor<40 x f32>, %b: tensor<40 x f32>) -> 
 fn costs_are_those_of_all_iterations() {
     let native = Native::new(NESTED);
     let costs = (0..native.plan.program.launches.len()).filter_map(|at| {
-        let own = &native.plan.kernels.get(native.plan.program.launches[at].kernel)?.function;
+        let own =
+            &native.plan.kernels.get(native.plan.program.launches[at].kernel)?.outlined.function;
         let matmul = own.ops.iter().any(|op| op.op.kind == Kind::Contraction);
         matmul.then(|| native.plan.cost(at).expect("a cost").flops)
     });

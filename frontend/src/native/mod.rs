@@ -391,9 +391,7 @@ impl Part {
     pub fn listing(&self) -> String {
         let mut text = format!("// {}\n{}", self.name, self.plan.program);
         for (at, kernel) in self.plan.kernels.iter().enumerate() {
-            let module = Module::of(kernel.function.clone());
-            let body = mithril_ir::text::print(&module);
-            let _ = write!(text, "\n// k{at}\n{body}");
+            let _ = write!(text, "\n// k{at}: {}", kernel.outlined);
         }
         text
     }
@@ -418,7 +416,7 @@ impl Part {
             let costs = own.iter().filter_map(|&launch| plan.cost(launch).ok());
             let cost =
                 costs.reduce(|all, one| all + one).map_or(String::new(), |c| format!(", {c}"));
-            let ops = kernel.function.ops.iter().map(|op| op.op.name).collect::<Vec<_>>();
+            let ops = kernel.outlined.function.ops.iter().map(|op| op.op.name).collect::<Vec<_>>();
             let from = own.iter().find_map(|&launch| plan.locs[launch].shortest());
             let from = from.map_or(String::new(), |path| format!(" in {path}"));
             let times = self.ready.get().map_or(String::new(), |ready| ready.times_of(at));

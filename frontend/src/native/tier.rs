@@ -69,7 +69,8 @@ fn sooner(plan: &Plan) -> Vec<bool> {
         if let Some(kernel) = plan.kernels.get(launch.kernel) {
             let loops = plan.program.loops_around(at);
             let trips = loops.map(|own| own.trips.eval(&unknown).unwrap_or(UNKNOWN));
-            let own = trips.fold(steps_of(&kernel.function, launch, &unknown), i64::saturating_mul);
+            let own = trips
+                .fold(steps_of(&kernel.outlined.function, launch, &unknown), i64::saturating_mul);
             steps[launch.kernel] = steps[launch.kernel].saturating_add(own);
         }
     }

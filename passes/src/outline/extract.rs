@@ -5,18 +5,18 @@ use indexmap::IndexSet;
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::{Dim, Symbol};
-use mithril_ir::graph::{Argument, Function, Module, Operation, ResultDef, Role, Value, ValueInfo};
+use mithril_ir::graph::{Argument, Function, Operation, ResultDef, Role, Value, ValueInfo};
 use mithril_ir::loc::Loc;
 use mithril_ir::op::access::Access;
 use mithril_ir::shape::{Shape, Type};
-use mithril_ir::text;
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use super::cuts::{self, Cut};
 use super::group::Grouped;
+use super::schedule::{LoopNest, Schedule};
 use super::views::is_view;
-use super::{Launch, Outline, Step, is_scan};
+use super::{Kernel, Launch, Outline, Step, is_scan};
 
 /// The kernels of the groups, and a copy for each result that no group makes.
 pub fn extract(function: &Function, grouped: &Grouped) -> Result<Outline> {
@@ -29,19 +29,22 @@ pub fn extract(function: &Function, grouped: &Grouped) -> Result<Outline> {
             kernels.push(Made::Scan(op));
             continue;
         }
-        let mut kernel = Kernel::new(function, &definitions, &grouped.copied);
+        let mut kernel = Extraction::new(function, &definitions, &grouped.copied);
         kernel.own.extend(&group.ops);
         for &op in &group.ops {
             kernel.operation(op);
         }
         let results = group.ops.iter().flat_map(|&op| function.ops[op].results());
         let outside = |v: &Value| read[v.index()].is_some_and(|by| by != at);
+        let results: Vec<Value> = results.filter(outside).collect();
+        kernel.schedule = group.schedule(function, &kernel.ops, &results);
         kernel.find_cuts();
-        kernels.push(Made::Kernel(kernel.into(), results.filter(outside).collect()));
+        kernels.push(Made::Kernel(kernel.into(), results));
     }
     for value in copies(function, &definitions, grouped) {
-        let mut kernel = Kernel::new(function, &definitions, &grouped.copied);
+        let mut kernel = Extraction::new(function, &definitions, &grouped.copied);
         kernel.value(value);
+        kernel.schedule = Schedule::Loops(LoopNest::over(&function.ty(value).shape.dims));
         kernel.find_cuts();
         kernels.push(Made::Kernel(kernel.into(), vec![value]));
     }
@@ -50,7 +53,7 @@ pub fn extract(function: &Function, grouped: &Grouped) -> Result<Outline> {
 
 enum Made<'f> {
     /// A kernel and its results.
-    Kernel(Box<Kernel<'f>>, Vec<Value>),
+    Kernel(Box<Extraction<'f>>, Vec<Value>),
     Scan(usize),
 }
 
@@ -135,7 +138,7 @@ fn copies(function: &Function, definitions: &[Option<u32>], grouped: &Grouped) -
 }
 
 /// A kernel as it is put together.
-struct Kernel<'f> {
+struct Extraction<'f> {
     source: &'f Function,
     definitions: &'f [Option<u32>],
     copied: &'f [bool],
@@ -145,18 +148,20 @@ struct Kernel<'f> {
     ops: IndexSet<usize, FxBuildHasher>,
     /// Slices of arguments that nothing else of the kernel reads, by the argument.
     cuts: FxHashMap<Value, usize>,
+    /// In dims of the source.
+    schedule: Schedule,
 }
 
-/// The function of a kernel, its text, and what its symbols are.
+/// A kernel, its text, and what its symbols are.
 struct Written {
-    function: Function,
+    kernel: Kernel,
     key: String,
     dims: Vec<Dim>,
 }
 
-impl<'f> Kernel<'f> {
-    fn new(source: &'f Function, definitions: &'f [Option<u32>], copied: &'f [bool]) -> Kernel<'f> {
-        Kernel {
+impl<'f> Extraction<'f> {
+    fn new(source: &'f Function, definitions: &'f [Option<u32>], copied: &'f [bool]) -> Self {
+        Extraction {
             source,
             definitions,
             copied,
@@ -164,6 +169,7 @@ impl<'f> Kernel<'f> {
             operands: IndexSet::default(),
             ops: IndexSet::default(),
             cuts: FxHashMap::default(),
+            schedule: Schedule::Loops(LoopNest::over(&[])),
         }
     }
 
@@ -213,20 +219,21 @@ impl<'f> Kernel<'f> {
     fn written(&self, results: &[Value], open: bool) -> Written {
         let mut naming = Naming::default();
         let function = self.function(results, &mut naming, open);
-        let key = text::print(&Module::of(function.clone()));
-        Written { function, key, dims: naming.dims }
+        let schedule = self.schedule.map_dims(|dim| naming.dim(dim));
+        let kernel = Kernel { function, schedule };
+        Written { key: kernel.to_string(), kernel, dims: naming.dims }
     }
 
     /// Adds the kernel, if there is none like it, and its launch.
     fn launch(
         self,
-        Written { function, key, dims }: Written,
+        Written { kernel, key, dims }: Written,
         results: Vec<Value>,
         outline: &mut Outline,
         known: &mut FxHashMap<String, usize>,
     ) {
         let kernel = *known.entry(key).or_insert_with(|| {
-            outline.kernels.push(function);
+            outline.kernels.push(kernel);
             outline.kernels.len() - 1
         });
         let loc = Loc::union(self.ops.iter().map(|&at| &self.source.ops[at].loc));

@@ -4,13 +4,14 @@ mod bounds;
 mod copies;
 mod merge;
 mod order;
+mod schedule;
 mod side;
 
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Function, Operation, Value};
 use mithril_ir::op::Kind;
-use mithril_ir::op::access::{Access, fold_axes};
+use mithril_ir::op::access::Access;
 use mithril_ir::order::needed_first;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -19,6 +20,7 @@ use order::Order;
 
 use super::attention::{is_attention, is_one_kernel};
 use super::is_scan;
+use super::schedule::reduced_rows;
 use super::views::{self, Place, is_one, is_view};
 
 /// A kernel in the making.
@@ -42,10 +44,12 @@ pub struct Group {
 enum Core {
     /// Loops over a space; folds go over its last axes, from `rows` on.
     Loops { space: Vec<Dim>, rows: Option<usize> },
-    /// A contraction with what is done to its result.
-    Contraction { space: Vec<Dim> },
-    /// Runs by itself.
-    Alone,
+    /// A contraction and its epilogue. `strided`: its operands' elements lie in steps.
+    Contraction { space: Vec<Dim>, strided: bool },
+    /// Loops that no other operation joins.
+    Separate { space: Vec<Dim> },
+    /// A library kernel, or a scan.
+    Library,
 }
 
 /// The groups in an order in which they can run.
@@ -223,7 +227,7 @@ impl<'f> Grouping<'f> {
         self.order.add(needs.to_vec());
         self.of[at] = Some(own);
         if let Some(other) = self.shared_kernel(at) {
-            self.merge(other, own, Core::Alone, None);
+            self.merge(other, own, Core::Library, None);
         }
         // The latest first: it has the most in common with what comes.
         needs.sort_unstable_by(|a, b| b.cmp(a));
@@ -251,14 +255,14 @@ impl<'f> Grouping<'f> {
     fn core(&self, op: &Operation) -> Core {
         let result = self.dims(op.result()).to_vec();
         match op.op.access {
-            Access::Fold(_) => match self.fold_rows(op).flatten() {
+            Access::Fold(_) => match reduced_rows(self.function, op) {
                 Some(rows) => {
                     let space = self.dims(op.operands[0]).to_vec();
                     Core::Loops { space, rows: Some(rows) }
                 }
                 None => Core::Loops { space: result, rows: None },
             },
-            Access::Contract => Core::Contraction { space: result },
+            Access::Contract => Core::Contraction { space: result, strided: self.is_strided(op) },
             Access::Attention
             | Access::AttentionLogSumExp
             | Access::AttentionGreatest
@@ -267,23 +271,11 @@ impl<'f> Grouping<'f> {
             | Access::Sort { .. }
             | Access::ScatterAdd
             | Access::ScatterAddAlong
-            | Access::Find { .. }
-            | Access::KeySplit
-            | Access::KeyFold => Core::Alone,
-            _ if is_scan(op) || views::joins_many(op) => Core::Alone,
+            | Access::Find { .. } => Core::Library,
+            Access::KeySplit | Access::KeyFold => Core::Separate { space: result },
+            _ if is_scan(op) || views::joins_many(op) => Core::Library,
             _ => Core::Loops { space: result, rows: None },
         }
-    }
-
-    /// Where the rows of a fold end, if it goes over its last axes; `None` for other operations.
-    fn fold_rows(&self, op: &Operation) -> Option<Option<usize>> {
-        let Access::Fold(_) = op.op.access else {
-            return None;
-        };
-        let operand = op.operands[0];
-        let (from, to) = (self.function.ty(operand), self.function.ty(op.result()));
-        let axes = fold_axes(op.op, &op.attrs, from, to);
-        Some(trailing(self.dims(operand), &axes.folded))
     }
 
     /// The places of the operation's own result in the space of its core.
@@ -313,13 +305,6 @@ impl<'f> Grouping<'f> {
 fn axes(dims: &[Dim]) -> Vec<Place> {
     let place = |(i, dim): (usize, &Dim)| if is_one(dim) { Place::One } else { Place::Axis(i) };
     dims.iter().enumerate().map(place).collect()
-}
-
-/// The first of the folded axes, where they are the last ones and there are any.
-fn trailing(dims: &[Dim], folded: &[bool]) -> Option<usize> {
-    let rows = folded.iter().position(|f| *f)?;
-    let rest = folded[rows..].iter().zip(&dims[rows..]);
-    rest.clone().all(|(f, dim)| *f || is_one(dim)).then_some(rows)
 }
 
 fn count(dims: &[Dim]) -> Dim {

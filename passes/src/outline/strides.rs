@@ -67,11 +67,15 @@ pub fn strided(f: &Function, definitions: &[Option<u32>], value: Value) -> Optio
         )
     };
     let Some(op) = op.filter(moves) else {
-        let strides = (0..dims.len()).map(|axis| product(&dims[axis + 1..])).collect();
-        return Some(Strided { root: value, offset: Dim::Const(0), strides });
+        return Some(Strided { root: value, offset: Dim::Const(0), strides: dense(dims) });
     };
     let inner = strided(f, definitions, op.operands[0])?;
     view(op, &f.ty(op.operands[0]).shape.dims, dims, inner)
+}
+
+/// From one element to the next, by axis, in row-major memory.
+pub fn dense(dims: &[Dim]) -> Vec<Dim> {
+    (0..dims.len()).map(|axis| product(&dims[axis + 1..])).collect()
 }
 
 fn view(op: &Operation, own: &[Dim], dims: &[Dim], mut inner: Strided) -> Option<Strided> {

@@ -3,9 +3,8 @@
 use std::fmt::Write;
 
 use mithril_ir::dim::Dim;
-use mithril_ir::graph::{Function, Module};
+use mithril_ir::graph::Function;
 use mithril_ir::op::Kind;
-use mithril_ir::text;
 use mithril_runtime::program::Place;
 use mithril_runtime::size::Size;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -56,7 +55,7 @@ impl Kernels {
     }
 
     fn one(&mut self, entry: &Entry, plan: &Plan, at: usize, kernel: &Kernel) -> Call {
-        let key = text::print(&Module::of(kernel.function.clone()));
+        let key = kernel.outlined.to_string();
         if let Some(call) = self.known.get(&key) {
             return call.clone();
         }
@@ -75,7 +74,7 @@ impl Kernels {
         let mut launches = plan.program.launches.iter().filter(|launch| launch.kernel == at);
         let (first, single) = (launches.next(), launches.next().is_none());
         let mut scope = Scope::default();
-        let function = &kernel.function;
+        let function = &kernel.outlined.function;
         let arguments = function.args.len();
         let buffer = |n: usize| -> String {
             let own = first.filter(|_| single).map(|launch| launch.buffers[n]);
@@ -143,7 +142,7 @@ fn comment(plan: &Plan, at: usize, kernel: &Kernel, names: &Names, printed: &Pri
             paths.push(path);
         }
     }
-    let function = &kernel.function;
+    let function = &kernel.outlined.function;
     let mut text = operations(function).join(", ");
     if text.is_empty() {
         text = "A copy".into();

@@ -12,7 +12,6 @@ use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Function, Operation};
 use mithril_ir::op::access::{Access, Fold};
 use mithril_ir::scalar::Prim;
-use mithril_passes::outline::joins_many;
 
 use super::fold::product;
 use super::index::{Index, Ix};
@@ -21,18 +20,6 @@ use super::nest::{Nest, held};
 use super::{Isa, Lowered};
 use crate::code::{Ty, V};
 use crate::scalar;
-
-pub fn is_alone(op: &Operation) -> bool {
-    let always = matches!(
-        op.op.access,
-        Access::Running(_)
-            | Access::Sort { .. }
-            | Access::Find { .. }
-            | Access::ScatterAdd
-            | Access::ScatterAddAlong
-    );
-    always || joins_many(op)
-}
 
 pub fn lower(function: &Function, op: &Operation, isa: &Isa) -> Result<Lowered> {
     let nest = Nest::new(function, isa);

@@ -10,7 +10,7 @@ use super::index::{Index, Ix};
 use super::layout::ints;
 use super::nest::{Nest, held};
 use super::packing::Packing;
-use super::{Isa, Lowered, rows};
+use super::{Isa, Lowered};
 use crate::builder::Builder;
 use crate::code::{Mem, V};
 use crate::contract::{Contraction, Position, Side, emit, plain, plan};
@@ -33,10 +33,9 @@ pub fn lower(
     packing: Option<&Packing>,
 ) -> Result<Lowered> {
     let mut nest = Nest::new(function, isa);
-    match Setup::of(&nest, dot) {
-        Some(setup) => Ok(setup.emit(&mut nest, dot, isa, packing)),
-        None => rows::lower(function, isa),
-    }
+    let setup = Setup::of(&nest, dot).expect("its schedule says that its operands are strided");
+    let lowered = setup.emit(&mut nest, dot, isa, packing);
+    nest.fault.take().map_or(Ok(lowered), Err)
 }
 
 /// How the kernel of `dot` wants a `y` that is constant; `None` where it takes it as it is.

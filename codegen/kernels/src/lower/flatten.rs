@@ -9,11 +9,12 @@ use mithril_ir::shape::Shape;
 use smallvec::smallvec;
 
 use super::fold::product;
+use mithril_passes::outline::schedule::LoopNest;
 
-/// The kernel with its space as one axis; `None` where an operation cares for the shape, or there
+/// The kernel with its space as one axis; `None` where an operation depends on the shape, or there
 /// is one axis anyway.
-pub fn flatten(f: &Function) -> Option<Function> {
-    let space = f.ty(f.results.first()?.value).shape.clone();
+pub fn flatten(f: &Function, loops: &LoopNest) -> Option<(Function, LoopNest)> {
+    let space = Shape::new(loops.space.iter().cloned());
     let one = |shape: &Shape| shape.dims.iter().all(|dim| dim.as_const() == Some(1));
     let fits = f.values.iter().all(|info| info.ty.shape == space || one(&info.ty.shape));
     let simple = |access: Access, kind: Kind| {
@@ -49,5 +50,5 @@ pub fn flatten(f: &Function) -> Option<Function> {
             }
         }
     }
-    Some(out)
+    Some((out, LoopNest::over(&line.dims)))
 }

@@ -17,6 +17,7 @@ use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Function, Operation, Value};
 use mithril_ir::op::access::{Access, Fold};
+use mithril_passes::outline::schedule::{LoopNest, Reduction};
 
 use super::fold::{Folder, product};
 use super::index::{Index, Ix};
@@ -34,10 +35,10 @@ const COLUMNS: i64 = 8;
 /// Elements that are worth a thread.
 const GRAIN: i64 = 16384;
 
-pub fn lower(function: &Function, isa: &Isa) -> Result<Lowered> {
-    let flat = super::flatten::flatten(function);
-    let function = flat.as_ref().unwrap_or(function);
-    let mut rows = Rows::new(function, isa);
+pub fn lower(function: &Function, loops: &LoopNest, isa: &Isa) -> Result<Lowered> {
+    let flat = super::flatten::flatten(function, loops);
+    let (function, loops) = flat.as_ref().map_or((function, loops), |(f, loops)| (f, loops));
+    let mut rows = Rows::new(function, loops, isa);
     let (tasks, per_task) = rows.kernel();
     if let Some(fault) = rows.nest.fault.take() {
         return Err(fault);
@@ -54,6 +55,14 @@ pub fn lanes(function: &Function, isa: &Isa) -> u32 {
     (isa.bytes / if double { 8 } else { 4 }).max(1)
 }
 
+/// How a reduction combines elements.
+fn fold_of(op: &Operation) -> Fold {
+    match op.op.access {
+        Access::Fold(fold) => fold,
+        _ => panic!("`{}` is no reduction", op.op.name),
+    }
+}
+
 /// A fold along rows, at one of them.
 #[derive(Clone, Copy)]
 struct Part<'a> {
@@ -64,6 +73,7 @@ struct Part<'a> {
 
 struct Rows<'f> {
     nest: Nest<'f>,
+    schedule: &'f LoopNest,
     space: Vec<Dim>,
     /// The axis that vectors go along; the last one that is longer than 1.
     axis: usize,
@@ -93,14 +103,22 @@ impl<'f> Loops for Rows<'f> {
 }
 
 impl<'f> Rows<'f> {
-    fn new(function: &'f Function, isa: &Isa) -> Rows<'f> {
-        let nest = Nest::new(function, isa);
+    fn new(function: &'f Function, schedule: &'f LoopNest, isa: &Isa) -> Rows<'f> {
+        let space = schedule.space.clone();
+        let long = space.iter().rposition(|dim| dim.as_const() != Some(1));
+        let axis = long.unwrap_or(space.len().saturating_sub(1));
+        let outer = schedule.rows.unwrap_or(axis);
+        let reduction = |own: &Reduction| {
+            let op = &function.ops[own.op];
+            (own.level, op, fold_of(op))
+        };
         let mut rows = Rows {
-            nest,
-            space: Vec::new(),
-            axis: 0,
-            outer: 0,
-            folds: Vec::new(),
+            nest: Nest::new(function, isa),
+            schedule,
+            space,
+            axis: axis.max(outer),
+            outer,
+            folds: schedule.reductions.iter().map(reduction).collect(),
             at_once: false,
             scratch: Dim::Const(0),
             first_sweeps: Vec::new(),
@@ -109,69 +127,21 @@ impl<'f> Rows<'f> {
             sides: Vec::new(),
             blocks: None,
         };
-        let sides = rows.find_space();
-        if sides.is_empty() && rows.columns().is_some() {
+        if schedule.columns.is_some() {
             rows.stretch = COLUMNS * i64::from(rows.nest.lanes);
         }
-        rows.at_once = rows.is_at_once(&sides);
+        rows.at_once = rows.is_at_once();
         rows.keep();
-        rows.open_sides(sides);
+        rows.open_sides();
         rows.route(isa);
         rows
-    }
-
-    /// The space of the folds along rows or of the sums over rows, which it gives, or that of the
-    /// results.
-    fn find_space(&mut self) -> Vec<(usize, &'f Operation)> {
-        let f = self.nest.f;
-        let mut levels = vec![0; f.values.len()];
-        for op in &f.ops {
-            let below = op.operands.iter().map(|v| levels[v.index()]).max().unwrap_or(0);
-            let along = self.along(op);
-            if let Some((fold, first)) = along {
-                self.space = f.ty(op.operands[0]).shape.dims.to_vec();
-                self.outer = first;
-                self.folds.push((below + 1, op, fold));
-            }
-            for value in op.results() {
-                levels[value.index()] = below + usize::from(along.is_some());
-            }
-        }
-        let sides = self.find_sides();
-        let side = sides.first().map(|(_, op)| *op);
-        match side {
-            Some(op) => self.space = self.nest.dims(op.operands[0]).to_vec(),
-            None if self.folds.is_empty() => {
-                self.space = f.ty(f.results[0].value).shape.dims.to_vec();
-            }
-            None => {}
-        }
-        let long = self.space.iter().rposition(|dim| dim.as_const() != Some(1));
-        self.axis = long.unwrap_or(self.space.len().saturating_sub(1));
-        if self.folds.is_empty() {
-            self.outer = side.and_then(|op| self.summed(op)).unwrap_or(self.axis);
-        }
-        self.axis = self.axis.max(self.outer);
-        sides
-    }
-
-    /// Whether an operation folds the last axes: how, and from which one on.
-    fn along(&self, op: &Operation) -> Option<(Fold, usize)> {
-        let Access::Fold(fold) = op.op.access else {
-            return None;
-        };
-        let dims = self.nest.dims(op.operands[0]);
-        let folded = self.nest.fold_axes(op).folded;
-        let first = folded.iter().position(|f| *f)?;
-        let mut rest = folded[first..].iter().zip(&dims[first..]);
-        rest.all(|(f, dim)| *f || dim.as_const() == Some(1)).then_some((fold, first))
     }
 
     /// Writes the code; how many tasks there are, and the elements of each.
     fn kernel(&mut self) -> (Dim, Dim) {
         let outer = product(&self.space[..self.outer]);
         let inner = product(&self.space[self.outer..]);
-        let single = outer.as_const() == Some(1) && self.folds.is_empty();
+        let single = outer.as_const() == Some(1) && self.schedule.rows.is_none();
         if self.nest.b.is_portable() {
             match self.blocks.clone() {
                 Some(blocks) => self.one_block(&blocks),
@@ -265,7 +235,7 @@ impl<'f> Rows<'f> {
     }
 
     /// Whether folds are of one level, and what is written for each element of a row needs none.
-    fn is_at_once(&self, sides: &[(usize, &'f Operation)]) -> bool {
+    fn is_at_once(&self) -> bool {
         let f = self.nest.f;
         let mut needs = vec![false; f.values.len()];
         for op in &f.ops {
@@ -274,8 +244,9 @@ impl<'f> Rows<'f> {
             op.results().for_each(|value| needs[value.index()] = below || fold);
         }
         let whole = f.results.iter().map(|r| r.value).filter(|value| self.is_whole(*value));
-        let mut written = whole.chain(sides.iter().map(|(_, sum)| sum.operands[0]));
-        self.levels() == 1 && self.columns().is_none() && written.all(|value| !needs[value.index()])
+        let sums = self.schedule.column_sums.iter().map(|&op| f.ops[op].operands[0]);
+        let mut written = whole.chain(sums);
+        self.levels() == 1 && written.all(|value| !needs[value.index()])
     }
 
     /// Sweeps the row for the folds of one level, whose results are known from then on. The sweep
@@ -422,8 +393,9 @@ impl<'f> Rows<'f> {
         if last.is_empty() {
             return;
         }
-        if let (true, Some((op, fold))) = (last.sides.is_empty(), self.columns()) {
-            return self.column_blocks(op, fold, &last.full, place, stretch);
+        if let Some(op) = self.schedule.columns {
+            let op = &self.nest.f.ops[op];
+            return self.column_blocks(op, fold_of(op), &last.full, place, stretch);
         }
         let (space, ahead) = (self.space.clone(), std::mem::take(&mut self.ahead));
         let level = self.last_level();
@@ -433,15 +405,6 @@ impl<'f> Rows<'f> {
             vec![]
         };
         self.sweep(place, stretch, &[], &write, &|_, _, _| vec![]);
-    }
-
-    /// A fold over other axes than the last ones, whose result has the space's shape.
-    fn columns(&self) -> Option<(&'f Operation, Fold)> {
-        let mut folds = self.nest.f.ops.iter().filter_map(|op| match op.op.access {
-            Access::Fold(fold) if self.along(op).is_none() => Some((op, fold)),
-            _ => None,
-        });
-        folds.next().filter(|(op, _)| *self.nest.dims(op.result()) == self.space[..])
     }
 
     /// Folds several vectors of columns together: their rows are read in longer stretches.

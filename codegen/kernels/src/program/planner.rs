@@ -7,7 +7,6 @@ use mithril_ir::graph::{Function, Module, Value, ValueInfo};
 use mithril_ir::loc::Loc;
 use mithril_ir::shape::Type;
 use mithril_ir::tensor::Tensor;
-use mithril_ir::text;
 use mithril_passes::outline::{self, Outline, Step, outline};
 use mithril_runtime::program::{Buffer, Launch, Loop, Place, Program};
 use mithril_runtime::size::Size;
@@ -135,13 +134,13 @@ impl Planner<'_> {
     }
 
     /// The kernel that finishes a result of another.
-    fn rest(&mut self, function: &Function, isa: &Isa) -> Result<usize> {
-        let text = text::print(&Module::of(function.clone()));
+    fn rest(&mut self, kernel: &outline::Kernel, isa: &Isa) -> Result<usize> {
+        let text = kernel.to_string();
         if let Some(&number) = self.rests.get(&text) {
             return Ok(number);
         }
-        let lowered = lower(function, isa, None)?;
-        self.kernels.push(Kernel { function: function.clone(), lowered });
+        let lowered = lower(kernel, isa, None)?;
+        self.kernels.push(Kernel { outlined: kernel.clone(), lowered });
         self.rests.insert(text, self.kernels.len() - 1);
         Ok(self.kernels.len() - 1)
     }
@@ -308,10 +307,10 @@ impl<'p, 'm, 'f> Scope<'p, 'm, 'f> {
         if let Some(&number) = self.numbers.get(&key) {
             return Ok(number);
         }
-        let function = outline.kernels[kernel].clone();
-        let lowered = lower(&function, &self.isa, packing)?;
+        let kernel = &outline.kernels[kernel];
+        let lowered = lower(kernel, &self.isa, packing)?;
         let kernels = &mut self.planner.kernels;
-        kernels.push(Kernel { function, lowered });
+        kernels.push(Kernel { outlined: kernel.clone(), lowered });
         self.numbers.insert(key, kernels.len() - 1);
         Ok(kernels.len() - 1)
     }

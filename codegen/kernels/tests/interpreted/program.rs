@@ -6,7 +6,6 @@ use std::ops::Range;
 use mithril_ir::dim::Symbol;
 use mithril_ir::graph::Module;
 use mithril_ir::tensor::Tensor;
-use mithril_ir::text;
 use mithril_kernels::code::verify::verify;
 use mithril_kernels::host::Host;
 use mithril_kernels::interpret::{self, Buffer};
@@ -151,7 +150,7 @@ impl Memory<'_> {
             let (region, bytes) = places[1].clone();
             return self.regions[region][bytes].copy_from_slice(&from);
         };
-        let reads = kernel.function.args.len();
+        let reads = kernel.outlined.function.args.len();
         let mut buffers: Vec<Buffer> = (places.iter().enumerate())
             .map(|(at, place)| match at < reads || places[..reads].contains(place) {
                 true => Buffer::given(self.regions[place.0][place.1.clone()].to_vec()),
@@ -167,7 +166,7 @@ impl Memory<'_> {
         };
         let code = &kernel.lowered.code;
         if let Err(fault) = interpret::run(code, run) {
-            let source = text::print(&Module::of(kernel.function.clone()));
+            let source = kernel.outlined.to_string();
             panic!("{fault}\ndims: {dims:?}\n{source}\n{code}");
         }
         for (place, buffer) in places.iter().zip(&buffers).skip(reads) {

@@ -101,7 +101,7 @@ impl Native {
         for kernel in &plan.kernels {
             let text = kernel.text();
             let object = compile(&text, &options, Stage::Object);
-            let shown = || text::print(&Module::of(kernel.function.clone()));
+            let shown = || kernel.outlined.to_string();
             let object = object.unwrap_or_else(|e| panic!("{e}\n{}\n{text}", shown()));
             let code = Arc::new(Code::load(&object).unwrap_or_else(|e| panic!("{e}")));
             kernels.push(code.kernel("kernel").expect("the kernel"));
@@ -142,7 +142,7 @@ impl Native {
 
     fn source(&self) -> String {
         let kernels = self.plan.kernels.iter();
-        let kernels = kernels.map(|k| text::print(&Module::of(k.function.clone())));
+        let kernels = kernels.map(|k| k.outlined.to_string());
         kernels.collect::<Vec<_>>().join("\n")
     }
 

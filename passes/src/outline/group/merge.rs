@@ -7,6 +7,7 @@ use mithril_ir::op::access::Access;
 
 use super::{Core, Group, Grouping, axes, count};
 use crate::outline::attention;
+use crate::outline::schedule::reduced_rows;
 use crate::outline::views::{Place, is_one};
 
 impl Grouping<'_> {
@@ -50,7 +51,7 @@ impl Grouping<'_> {
                 let (space, rows) = common_space(s, *r, t, *q)?;
                 Core::Loops { space, rows }
             }
-            (Core::Contraction { space: s }, Core::Loops { space: t, rows: None })
+            (Core::Contraction { space: s, .. }, Core::Loops { space: t, rows: None })
                 if s == t && b.sides.is_empty() =>
             {
                 a.core.clone()
@@ -64,8 +65,8 @@ impl Grouping<'_> {
     fn in_line(&self, producer: usize, reader: &Group, core: &Core) -> bool {
         let (space, rows) = match core {
             Core::Loops { space, rows } => (space, *rows),
-            Core::Contraction { space } => (space, None),
-            Core::Alone => return false,
+            Core::Contraction { space, .. } => (space, None),
+            Core::Library | Core::Separate { .. } => return false,
         };
         let fits = |at: usize| {
             let op = &self.function.ops[at];
@@ -86,13 +87,14 @@ impl Grouping<'_> {
     /// without the folded dims.
     pub fn stand(&self, op: &Operation, space: &[Dim], rows: Option<usize>) -> Option<Vec<Place>> {
         let dims = self.dims(op.result());
-        match self.fold_rows(op) {
-            Some(own) if own != rows || (own.is_some() && self.dims(op.operands[0]) != space) => {
-                return None;
-            }
-            Some(Some(_)) => {}
-            _ if dims == space => return Some(axes(dims)),
-            _ => {}
+        let own = reduced_rows(self.function, op);
+        if let Access::Fold(_) = op.op.access
+            && (own != rows || own.is_some() && self.dims(op.operands[0]) != space)
+        {
+            return None;
+        }
+        if own.is_none() && dims == space {
+            return Some(axes(dims));
         }
         let rows = rows?;
         let front = &space[..rows];
@@ -133,7 +135,7 @@ impl Grouping<'_> {
         let only = self.readers[ops[attention].result().index()] == 1;
         let turned = attention::turned(self.function, &self.definitions, ops[copy].result());
         let own = turned.is_some_and(|turned| turned.attention == attention);
-        (only && own && ops[attention].op.access == Access::Attention).then_some(Core::Alone)
+        (only && own && ops[attention].op.access == Access::Attention).then_some(Core::Library)
     }
 
     /// Whether only the two groups read it, and the reader but once.

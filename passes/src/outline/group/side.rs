@@ -1,10 +1,8 @@
 //! Sums over the first axes of a space, such as the gradient of a bias: a kernel that goes through
 //! the space row by row adds them up on the way.
 
-use mithril_ir::op::access::{Access, Fold, fold_axes};
-
 use super::{Core, Group, Grouping, axes};
-use crate::outline::views::is_one;
+use crate::outline::schedule;
 
 /// Elements of a sum that stay in a cache while rows go by.
 const MOST: i64 = 1 << 14;
@@ -47,17 +45,7 @@ impl Grouping<'_> {
             })
     }
 
-    /// How many axes an operation sums over, where they are the first ones and not all.
     fn summed_axes(&self, at: usize) -> Option<usize> {
-        let op = &self.function.ops[at];
-        let Access::Fold(Fold::Sum) = op.op.access else {
-            return None;
-        };
-        let (from, to) = (self.function.ty(op.operands[0]), self.function.ty(op.result()));
-        let folded = fold_axes(op.op, &op.attrs, from, to).folded;
-        let first = folded.iter().position(|folded| !folded)?;
-        let rest = folded[first..].iter().all(|folded| !folded);
-        let rows = from.shape.dims[first..].iter().all(is_one);
-        (first > 0 && rest && !rows).then_some(first)
+        schedule::summed_axes(self.function, &self.function.ops[at])
     }
 }

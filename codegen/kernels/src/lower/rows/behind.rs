@@ -122,7 +122,7 @@ impl<'f> Rows<'f> {
     /// values, which are read in it before those of this row take their room.
     pub fn partner(&self) -> Option<usize> {
         let apart = !self.folds.is_empty() && !self.at_once;
-        if self.nest.streamed.is_empty() || !apart || self.columns().is_some() {
+        if self.nest.streamed.is_empty() || !apart {
             return None;
         }
         let keeps = self.first_sweeps.iter().map(|(_, level)| *level);

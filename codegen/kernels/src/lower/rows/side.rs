@@ -6,9 +6,11 @@ use mithril_ir::builder::Builder;
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
-use mithril_ir::graph::{Function, Operation, ResultDef, Role};
-use mithril_ir::op::access::{Access, Fold};
+use mithril_ir::graph::{Operation, ResultDef, Role};
+use mithril_ir::op::access::Fold;
 use mithril_ir::shape::{Shape, Type};
+use mithril_passes::outline::Kernel;
+use mithril_passes::outline::schedule::{LoopNest, Schedule};
 
 use super::Rows;
 use crate::code::{Binary, Mem, Ty, V};
@@ -59,39 +61,9 @@ impl Blocks {
 }
 
 impl<'f> Rows<'f> {
-    /// The sums over the first axes that no operation of the kernel reads, with the numbers of
-    /// their results; where the kernel has more to do than one of them.
-    pub fn find_sides(&self) -> Vec<(usize, &'f Operation)> {
-        let f = self.nest.f;
-        let sums = f.results.iter().enumerate().filter_map(|(at, result)| {
-            let op = self.nest.definition(result.value)?;
-            let read = f.ops.iter().any(|op| op.operands.contains(&result.value));
-            (!read && self.summed(op).is_some()).then_some((at, op))
-        });
-        let sums: Vec<_> = sums.collect();
-        let Some(dims) = sums.first().map(|(_, op)| self.nest.dims(op.operands[0])) else {
-            return sums;
-        };
-        let alike = sums.iter().all(|(_, op)| self.nest.dims(op.operands[0]) == dims);
-        let whole = f.results.iter().any(|result| self.nest.dims(result.value) == dims);
-        let more = whole || sums.len() > 1 || (!self.folds.is_empty() && self.space == dims);
-        if alike && more { sums } else { Vec::new() }
-    }
-
-    /// How many axes an operation sums over, where they are the first ones and not all.
-    pub fn summed(&self, op: &Operation) -> Option<usize> {
-        let Access::Fold(Fold::Sum) = op.op.access else {
-            return None;
-        };
-        let folded = self.nest.fold_axes(op).folded;
-        let first = folded.iter().position(|folded| !folded)?;
-        let rest = folded[first..].iter().all(|folded| !folded);
-        (first > 0 && rest && self.along(op).is_none()).then_some(first)
-    }
-
     /// Makes room for what is gathered.
-    pub fn open_sides(&mut self, sides: Vec<(usize, &'f Operation)>) {
-        if sides.is_empty() {
+    pub fn open_sides(&mut self) {
+        if self.schedule.column_sums.is_empty() {
             return;
         }
         let rows = product(&self.space[..self.outer]);
@@ -101,7 +73,11 @@ impl<'f> Rows<'f> {
             height = height.max((rows as u64).div_ceil(MOST_TASKS as u64) as i64);
         }
         self.blocks = Some(Blocks { rows, height, all: self.nest.b.is_portable() });
-        for (result, op) in sides {
+        for &op in &self.schedule.column_sums {
+            let f = self.nest.f;
+            let op = &f.ops[op];
+            let result = f.results.iter().position(|result| result.value == op.result());
+            let result = result.expect("the kernel gives the sums of its columns");
             let folder = Folder::of(op, Fold::Sum, self.nest.dtype(op.operands[0]));
             let at = self.nest.dim(&self.scratch.clone());
             let gathered = self.nest.b.scratch(folder.dtype, at);
@@ -209,17 +185,19 @@ impl Side<'_> {
 }
 
 /// The kernel that adds up what `count` tasks have gathered.
-fn rest(acc: DType, dtype: DType, count: Dim, length: &Dim) -> Result<Function> {
+fn rest(acc: DType, dtype: DType, count: Dim, length: &Dim) -> Result<Kernel> {
     let dim = |dim: &Dim, name: &str| match dim.as_const() {
         Some(_) => dim.clone(),
         None => Dim::symbol(name),
     };
     let dims = [dim(&count, "d0"), dim(length, "d1")];
+    let loops = LoopNest { columns: Some(0), ..LoopNest::over(&dims[1..]) };
     let b = Builder::new("kernel");
     let gathered = b.arg("a0", Role::Data, Type::new(acc, Shape::new(dims)));
     let mut sum = b.op("sum", &[gathered], &[("axes", Attr::Ints([0].into()))])?;
     if dtype != acc {
         sum = b.op("cast", &[sum], &[("dtype", Attr::DType(dtype))])?;
     }
-    b.finish(vec![ResultDef { name: "r0".into(), value: sum, state: None }])
+    let function = b.finish(vec![ResultDef { name: "r0".into(), value: sum, state: None }])?;
+    Ok(Kernel { function, schedule: Schedule::Loops(loops) })
 }

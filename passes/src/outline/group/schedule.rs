@@ -1,0 +1,73 @@
+//! The schedule of a group's kernel.
+
+use indexmap::IndexSet;
+use mithril_ir::graph::{Function, Value};
+use mithril_ir::op::access::Access;
+use rustc_hash::{FxBuildHasher, FxHashMap};
+
+use super::{Core, Group};
+use crate::outline::schedule::{LoopNest, Reduction, Schedule, reduced_rows, summed_axes};
+
+impl Group {
+    /// The schedule of the kernel with these operations, views included, and these results.
+    pub fn schedule(
+        &self,
+        function: &Function,
+        ops: &IndexSet<usize, FxBuildHasher>,
+        results: &[Value],
+    ) -> Schedule {
+        let number =
+            |op: &usize| ops.get_index_of(op).expect("a kernel has its group's operations");
+        match &self.core {
+            Core::Loops { space, rows } => {
+                let mut loops = LoopNest {
+                    rows: *rows,
+                    reductions: reductions(function, ops),
+                    column_sums: self.sides.iter().map(number).collect(),
+                    ..LoopNest::over(space)
+                };
+                if let Some(&sum) = self.sides.first() {
+                    loops.rows = summed_axes(function, &function.ops[sum]);
+                } else if loops.reductions.is_empty() {
+                    let is_fold =
+                        |op: &&usize| matches!(function.ops[**op].op.access, Access::Fold(_));
+                    loops.columns = self.ops.iter().find(is_fold).map(number);
+                    // A group that was split may have lost its reductions.
+                    let mut shapes = results.iter().map(|value| &function.ty(*value).shape.dims);
+                    if let Some(first) = shapes.next()
+                        && shapes.all(|dims| dims == first)
+                    {
+                        (loops.space, loops.rows) = (first.to_vec(), None);
+                    }
+                }
+                Schedule::Loops(loops)
+            }
+            Core::Separate { space } | Core::Contraction { space, strided: false } => {
+                Schedule::Loops(LoopNest::over(space))
+            }
+            Core::Contraction { .. } => {
+                let is_contraction = |op: &&usize| function.ops[**op].op.access == Access::Contract;
+                let op = self.ops.iter().find(is_contraction).expect("the group has one");
+                Schedule::Contraction { op: number(op) }
+            }
+            Core::Library => Schedule::Library { op: number(&self.ops[0]) },
+        }
+    }
+}
+
+/// The reductions along rows of a kernel.
+fn reductions(function: &Function, ops: &IndexSet<usize, FxBuildHasher>) -> Vec<Reduction> {
+    let mut levels: FxHashMap<Value, usize> = FxHashMap::default();
+    let mut reductions = Vec::new();
+    for (number, &at) in ops.iter().enumerate() {
+        let op = &function.ops[at];
+        let needed = op.operands.iter().filter_map(|value| levels.get(value));
+        let mut level = needed.copied().max().unwrap_or(0);
+        if reduced_rows(function, op).is_some() {
+            level += 1;
+            reductions.push(Reduction { op: number, level });
+        }
+        op.results().for_each(|value| _ = levels.insert(value, level));
+    }
+    reductions
+}
