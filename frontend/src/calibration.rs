@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_passes::profile::Profile;
-use mithril_passes::target::{self, Target};
+use mithril_passes::target::Target;
 use serde_json::{Value, json};
 
+use crate::compile::TARGETS;
 use crate::files::{publish, put, unwritable};
 
 /// What of a profile is measured, by name.
@@ -74,7 +75,7 @@ pub fn parse(text: &str) -> Result<Profiles> {
     };
     let mut profiles = Profiles::new();
     for (name, measured) in targets {
-        let Some(target) = target::find(&name) else {
+        let Some(target) = TARGETS.iter().find(|target| target.name == name) else {
             return form(&format!("a target `{name}`, which there is not")).err();
         };
         let mut profile = target.profile;

@@ -11,14 +11,16 @@ use mithril_ir::graph::{Function, Module, Role, Value};
 use mithril_ir::loc::Loc;
 use mithril_ir::shape::{Guard, Type};
 use mithril_ir::tensor::Tensor;
-use mithril_kernels::program;
+use mithril_kernels::{program, target as kernels_target};
 use mithril_passes::bisect::{self, Culprit};
 use mithril_passes::cost::blocks::BlockCost;
 use mithril_passes::explain::{self, Explanation};
 use mithril_passes::indexed::{Indexed, indexed_as};
 use mithril_passes::pipeline::Effort;
 use mithril_passes::specialise::given::Shapes;
+use mithril_passes::target;
 use mithril_source::python::{self, Framework, Random, Source};
+use mithril_source::target as source_target;
 use rustc_hash::FxHashMap;
 
 use crate::block::Block;
@@ -33,6 +35,15 @@ mod recipe;
 
 use open::{Needs, Open, Waits};
 use recipe::{Recipe, Watch, native, simplify, with_outputs};
+
+/// The targets that options of passes name.
+pub const TARGETS: target::Targets = &[
+    source_target::NUMPY,
+    source_target::TORCH,
+    source_target::JAX,
+    kernels_target::C,
+    kernels_target::NATIVE,
+];
 
 /// Where a compiled model runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,6 +74,15 @@ impl Target {
             Target::Framework(framework) => framework.name(),
             Target::Cpu => "cpu",
             Target::C => "c",
+        }
+    }
+
+    /// The target as the passes have it.
+    pub fn passes(self) -> target::Target {
+        match self {
+            Target::Framework(framework) => source_target::of(framework),
+            Target::Cpu => kernels_target::NATIVE,
+            Target::C => kernels_target::C,
         }
     }
 

@@ -102,6 +102,12 @@ impl Operation {
         (self.first.0..self.first.0 + self.results).map(Value)
     }
 
+    /// The index of the operand of this name, if it was given.
+    pub fn operand_index(&self, name: &str) -> Option<usize> {
+        let at = self.op.operands.iter().position(|operand| operand.name == name);
+        at.filter(|&at| at < self.operands.len())
+    }
+
     pub fn attr(&self, name: &str) -> &Attr {
         find_attr(self.op, &self.attrs, name)
     }

@@ -8,7 +8,7 @@ use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Function, Module, Operation};
-use mithril_ir::op::access::Access;
+use mithril_ir::op::access::{Access, Library, Scatter};
 use mithril_ir::op::{self, Meaning};
 use mithril_ir::scalar::Prim;
 use mithril_ir::scalar::expr::Node;
@@ -118,8 +118,13 @@ pub fn work(function: &Function, operation: &Operation, weight: &dyn Fn(Prim) ->
             let k: Dim = axes.iter().map(dim).product();
             Dim::Const(2) * result() * k
         }
-        (Access::Fold(_) | Access::Find { .. } | Access::Running(_), _) => count(operand(0)),
-        (Access::ScatterAdd | Access::ScatterAddAlong, _) => {
+        (
+            Access::Fold(_)
+            | Access::Library(Library::ArgExtremum { .. })
+            | Access::Library(Library::Cumulative(_)),
+            _,
+        ) => count(operand(0)),
+        (Access::Scatter(Scatter::Rows) | Access::Scatter(Scatter::Along), _) => {
             count(function.ty(operation.operands[operation.operands.len() - 1]))
         }
         (_, Meaning::Scalar(_)) => {

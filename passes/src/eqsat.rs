@@ -27,7 +27,7 @@ pass! {
     /// and longer ones stay as they are, which the statistics say.
     pub struct Eqsat("eqsat") {
         /// Where the program goes to, whose costs count.
-        target: Target = target::TARGETS[0],
+        target: Target = *target::CORE,
         /// What rules may change: exact, recognise, reassociate or fast.
         math: Class = Class::Recognise,
         /// Whether a composite is taken rather than what it was written as, whatever it costs. Gradients

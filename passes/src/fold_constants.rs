@@ -6,7 +6,7 @@ use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::{Dim, Symbol};
 use mithril_ir::evaluate::evaluate;
 use mithril_ir::graph::{Function, Module, Operation, ResultDef, Role, Value};
-use mithril_ir::op::access::Access;
+use mithril_ir::op::access::{Access, Pieces};
 use mithril_ir::op::{Kind, Op};
 use mithril_ir::shape::{Shape, Type};
 use mithril_ir::tensor::Tensor;
@@ -245,7 +245,7 @@ fn is_shown(function: &Function, shape: &Shape) -> bool {
 /// Whether the operation gives what it reads and nothing more: constants are joined whatever they
 /// hold.
 pub fn is_joined(op: Op) -> bool {
-    op.access == Access::Concat
+    op.access == Access::Pieces(Pieces::Concat)
 }
 
 /// The operation alone on these arrays; `None` where it fails, which is for the run to report.

@@ -13,8 +13,9 @@ use mithril_ir::dim::{Dim, Symbol};
 use mithril_ir::evaluate::decompose;
 use mithril_ir::graph::{Function, Module, Operation, ResultDef, Role, Value};
 use mithril_ir::loc::Loc;
-use mithril_ir::op::access::{Access, Passes, passes, slice_bounds};
+use mithril_ir::op::access::{Access, Passes, Pieces, passes, slice_bounds};
 use mithril_ir::op::infer::{as_int, as_ints};
+use mithril_ir::op::view::View;
 use mithril_ir::op::{Gradient, Kind, Meaning};
 use mithril_ir::shape::{Shape, Type};
 use mithril_ir::signature::bind;
@@ -53,7 +54,7 @@ pub fn indexed(module: &Module) -> Result<Vec<Indexed>> {
     let given = entry.arguments().enumerate().map(|(argument, (value, own))| {
         let ty = entry.ty(value);
         let reads = matches!(own.role, Role::Data | Role::Constant) && ty.dtype.is_int();
-        reads.then(|| View::whole(argument, &ty.shape)).into_iter().collect()
+        reads.then(|| ArgumentView::whole(argument, &ty.shape)).into_iter().collect()
     });
     let given: Vec<Views> = given.collect();
     if given.iter().all(Vec::is_empty) {
@@ -99,7 +100,7 @@ pub fn indexed_as(logical: &Module, compiled: &Module) -> Result<Vec<Indexed>> {
 
 /// Elements of an argument, as a value passes them on.
 #[derive(Clone, PartialEq, Debug)]
-struct View {
+struct ArgumentView {
     argument: usize,
     part: Vec<Range>,
     /// For the axes of the value, the last one first, the axis of the argument from the back, where
@@ -109,27 +110,27 @@ struct View {
 }
 
 /// What a value may hold.
-type Views = Vec<View>;
+type Views = Vec<ArgumentView>;
 
 /// Brings a dim of the function at hand to the symbols of the entry.
 type Resolve<'a> = &'a dyn Fn(&Dim) -> Dim;
 
-impl View {
-    fn whole(argument: usize, shape: &Shape) -> View {
+impl ArgumentView {
+    fn whole(argument: usize, shape: &Shape) -> ArgumentView {
         let axes = (1..=shape.dims.len()).map(Some).collect();
-        View { argument, part: Vec::new(), axes, ignored: Vec::new() }
+        ArgumentView { argument, part: Vec::new(), axes, ignored: Vec::new() }
     }
 
     /// The same elements as a value with other axes: for each, the last one first, that of the value
     /// before.
-    fn turned(&self, axes: impl Iterator<Item = Option<usize>>) -> View {
+    fn turned(&self, axes: impl Iterator<Item = Option<usize>>) -> ArgumentView {
         let own = |axis: usize| self.axes.get(axis - 1).copied().flatten();
-        View { axes: axes.map(|axis| axis.and_then(own)).collect(), ..self.clone() }
+        ArgumentView { axes: axes.map(|axis| axis.and_then(own)).collect(), ..self.clone() }
     }
 
     /// Some of the elements along an axis of the value, from the back; none where that is no axis of
     /// the argument.
-    fn sliced(mut self, axis: usize, start: Dim, count: Dim, step: i64) -> Option<View> {
+    fn sliced(mut self, axis: usize, start: Dim, count: Dim, step: i64) -> Option<ArgumentView> {
         let axis = self.axes.get(axis - 1).copied().flatten()?;
         match self.part.iter_mut().find(|range| range.axis == axis) {
             Some(range) => {
@@ -233,7 +234,7 @@ impl Search<'_> {
     }
 
     /// Elements that index an axis of this length.
-    fn add(&mut self, view: &View, extent: &Dim, from_end: bool, readers: &Loc) {
+    fn add(&mut self, view: &ArgumentView, extent: &Dim, from_end: bool, readers: &Loc) {
         let own = Indexed {
             argument: self.entry.args[view.argument].name.clone(),
             part: view.part.clone(),
@@ -315,49 +316,36 @@ impl Scope<'_> {
     fn passed(&self, op: &Operation) -> Option<Views> {
         let views = || self.views(op.operands[0]).iter();
         Some(match op.op.access {
-            Access::Same => views().cloned().collect(),
-            Access::Broadcast => views().map(|view| self.broadcast(op, view)).collect(),
-            Access::Reshape => views().map(|view| self.reshaped(op, view)).collect(),
-            Access::Transpose => views().map(|view| self.transposed(op, view)).collect(),
-            Access::Slice => views().filter_map(|view| self.sliced(op, view)).collect(),
-            Access::Reverse => views().map(|view| self.without(op, "axes", view)).collect(),
-            Access::Concat => {
+            Access::View(View::Identity) => views().cloned().collect(),
+            Access::View(View::Broadcast) => views().map(|view| self.broadcast(op, view)).collect(),
+            Access::View(View::Reshape) => views().map(|view| self.reshaped(op, view)).collect(),
+            Access::View(View::Transpose) => {
+                views().map(|view| self.transposed(op, view)).collect()
+            }
+            Access::View(View::Slice) => views().filter_map(|view| self.sliced(op, view)).collect(),
+            Access::View(View::Reverse) => {
+                views().map(|view| self.without(op, "axes", view)).collect()
+            }
+            Access::Pieces(Pieces::Concat) => {
                 let all = op.operands.iter().flat_map(|value| self.views(*value));
                 all.map(|view| self.without(op, "axis", view)).collect()
             }
             Access::Meaning if op.op.kind == Kind::Elementwise => self.chosen(op),
             Access::Meaning => return None,
-            Access::Literal
-            | Access::Iota
-            | Access::Known
-            | Access::Pad
-            | Access::Take
-            | Access::TakeAlong
-            | Access::SliceUpdate
-            | Access::DynamicSlice
-            | Access::DynamicUpdate
+            Access::Constant(_)
+            | Access::Pieces(Pieces::Pad)
+            | Access::Gather(_)
             | Access::Fold(_)
-            | Access::Find { .. }
-            | Access::Running(_)
-            | Access::Sort { .. }
-            | Access::ScatterAdd
-            | Access::ScatterAddAlong
             | Access::Contract
-            | Access::Attention
-            | Access::AttentionLogSumExp
-            | Access::AttentionGreatest
-            | Access::AttentionGradient
-            | Access::RandomBits
-            | Access::Uniform
-            | Access::Normal
-            | Access::KeySplit
-            | Access::KeyFold => Views::new(),
+            | Access::Scatter(_)
+            | Access::Random(_)
+            | Access::Library(_) => Views::new(),
         })
     }
 
     /// The axes of the result, the last one first, where those of the operand stand at the back and
     /// are repeated where they were 1.
-    fn aligned(&self, view: &View, from: &Shape, to: &Shape) -> View {
+    fn aligned(&self, view: &ArgumentView, from: &Shape, to: &Shape) -> ArgumentView {
         let dim = |shape: &Shape, back: usize| {
             shape.dims.len().checked_sub(back).map(|at| shape.dims[at].clone())
         };
@@ -365,7 +353,7 @@ impl Scope<'_> {
         view.turned((1..=to.dims.len()).map(|back| Some(back).filter(same)))
     }
 
-    fn broadcast(&self, op: &Operation, view: &View) -> View {
+    fn broadcast(&self, op: &Operation, view: &ArgumentView) -> ArgumentView {
         let (from, to) = (self.shape(op.operands[0]), self.shape(op.result()));
         let Some(axes) = as_ints(op.attr("axes")) else { return self.aligned(view, from, to) };
         let rank = to.dims.len();
@@ -378,7 +366,7 @@ impl Scope<'_> {
     }
 
     /// Axes stay where all before them do, or all behind them.
-    fn reshaped(&self, op: &Operation, view: &View) -> View {
+    fn reshaped(&self, op: &Operation, view: &ArgumentView) -> ArgumentView {
         let (from, to) = (self.shape(op.operands[0]), self.shape(op.result()));
         let (have, want) = (from.dims.len(), to.dims.len());
         let behind = from.dims.iter().rev().zip(to.dims.iter().rev());
@@ -393,7 +381,7 @@ impl Scope<'_> {
         view.turned((1..=want).map(source))
     }
 
-    fn transposed(&self, op: &Operation, view: &View) -> View {
+    fn transposed(&self, op: &Operation, view: &ArgumentView) -> ArgumentView {
         let permutation = as_ints(op.attr("permutation")).unwrap_or(&[]);
         let rank = permutation.len();
         let source = |back: usize| rank - permutation[rank - back].rem_euclid(rank as i64) as usize;
@@ -401,7 +389,7 @@ impl Scope<'_> {
     }
 
     /// All axes but those of an attribute, along which places change.
-    fn without(&self, op: &Operation, attr: &str, view: &View) -> View {
+    fn without(&self, op: &Operation, attr: &str, view: &ArgumentView) -> ArgumentView {
         let shape = self.shape(op.result());
         let axes = match op.attr(attr) {
             Attr::Int(axis) => vec![*axis],
@@ -419,7 +407,7 @@ impl Scope<'_> {
         }
     }
 
-    fn sliced(&self, op: &Operation, view: &View) -> Option<View> {
+    fn sliced(&self, op: &Operation, view: &ArgumentView) -> Option<ArgumentView> {
         let (from, to) = (self.shape(op.operands[0]), self.shape(op.result()));
         let (Attr::Shape(starts), Attr::Shape(limits)) = (op.attr("starts"), op.attr("limits"))
         else {
@@ -442,7 +430,7 @@ impl Scope<'_> {
 
     fn chosen(&self, op: &Operation) -> Views {
         let to = self.shape(op.result());
-        let aligned = |value: Value, view: &View| self.aligned(view, self.shape(value), to);
+        let aligned = |value: Value, view: &ArgumentView| self.aligned(view, self.shape(value), to);
         match passes(op.op) {
             Passes::All => {
                 self.views(op.operands[0]).iter().map(|v| aligned(op.operands[0], v)).collect()

@@ -17,7 +17,7 @@ pass! {
     /// Decomposes the operations that the target does not take whole, until it takes all.
     pub struct Legalize("legalize") {
         /// Where the program goes to: numpy, torch, jax, c, native, or core for primitives alone.
-        target: Target = target::TARGETS[0],
+        target: Target = *target::CORE,
     }
 }
 

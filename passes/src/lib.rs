@@ -22,6 +22,7 @@ pub mod infer_shapes;
 pub mod inline;
 pub mod keep;
 pub mod legalize;
+pub mod library;
 pub mod outline;
 pub mod pipeline;
 pub mod profile;

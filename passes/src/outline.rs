@@ -3,7 +3,6 @@
 //! Kernels are found by fusion: an operation joins the kernel of one of its operands where that
 //! saves memory traffic and makes no cycle. Equal kernels are one, whatever they were called.
 
-pub mod attention;
 mod cuts;
 mod extract;
 mod group;
@@ -19,6 +18,7 @@ use mithril_ir::graph::{Function, Operation, Value};
 use mithril_ir::loc::Loc;
 use mithril_ir::op::Gradient;
 
+use crate::library::Library;
 use schedule::Schedule;
 
 /// A function as launches of kernels and loops, in the order in which they run.
@@ -61,8 +61,9 @@ pub struct Launch {
 /// Outlines a function that was legalized for native code and calls others by scans alone.
 ///
 /// Errors: an operation that has no loops, such as another call; an unknown rank.
-pub fn outline(function: &Function) -> Result<Outline> {
-    extract::extract(function, &group::group(function)?)
+/// A library kernel computes what `library` finds one for.
+pub fn outline(function: &Function, library: Library) -> Result<Outline> {
+    extract::extract(function, &group::group(function, library)?)
 }
 
 /// Whether the operation runs its callee in a loop.

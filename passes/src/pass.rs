@@ -4,6 +4,7 @@ use mithril_ir::diagnostic::Result;
 use mithril_ir::graph::Module;
 
 use crate::context::PassContext;
+use crate::target::Targets;
 
 /// A rewriting of modules: valid IR in, valid IR out, with the same meaning.
 pub trait Pass: Options {
@@ -23,9 +24,9 @@ pub trait Options {
     /// The options with their present values.
     fn fields(&self) -> Vec<Field>;
 
-    /// Sets an option from text. `None`: there is none of that name.
+    /// Sets an option from text, which may name one of `targets`. `None`: there is none of that name.
     /// Errors: what is expected instead of `text`.
-    fn set(&mut self, name: &str, text: &str) -> Option<Result<(), String>>;
+    fn set(&mut self, name: &str, text: &str, targets: Targets) -> Option<Result<(), String>>;
 }
 
 /// An option of a pass.
@@ -45,15 +46,17 @@ pub trait OptionValue: Sized {
     /// Whether its text may contain commas.
     const LIST: bool = false;
 
+    /// The value of an option, which may name one of `targets`.
+    ///
     /// Errors: what is expected instead.
-    fn parse(text: &str) -> Result<Self, String>;
+    fn parse(text: &str, targets: Targets) -> Result<Self, String>;
 
     /// Text that `parse` reads back.
     fn print(&self) -> String;
 }
 
 impl OptionValue for bool {
-    fn parse(text: &str) -> Result<bool, String> {
+    fn parse(text: &str, _: Targets) -> Result<bool, String> {
         text.parse().map_err(|_| "true or false".to_string())
     }
 
@@ -63,7 +66,7 @@ impl OptionValue for bool {
 }
 
 impl OptionValue for usize {
-    fn parse(text: &str) -> Result<usize, String> {
+    fn parse(text: &str, _: Targets) -> Result<usize, String> {
         text.parse().map_err(|_| "a number".to_string())
     }
 
@@ -73,7 +76,7 @@ impl OptionValue for usize {
 }
 
 impl OptionValue for String {
-    fn parse(text: &str) -> Result<String, String> {
+    fn parse(text: &str, _: Targets) -> Result<String, String> {
         Ok(text.to_string())
     }
 
@@ -86,7 +89,7 @@ impl OptionValue for String {
 impl OptionValue for Vec<String> {
     const LIST: bool = true;
 
-    fn parse(text: &str) -> Result<Vec<String>, String> {
+    fn parse(text: &str, _: Targets) -> Result<Vec<String>, String> {
         let names = text.split(',').map(str::trim);
         Ok(names.filter(|n| !n.is_empty()).map(str::to_string).collect())
     }
@@ -114,7 +117,7 @@ impl Limit {
 }
 
 impl OptionValue for Limit {
-    fn parse(text: &str) -> Result<Limit, String> {
+    fn parse(text: &str, _: Targets) -> Result<Limit, String> {
         match text {
             "all" => Ok(Limit::All),
             _ => (text.parse().map(Limit::At)).map_err(|_| "a number, or `all`".to_string()),
@@ -175,9 +178,14 @@ macro_rules! pass {
             }
 
             #[allow(unused_variables)]
-            fn set(&mut self, name: &str, text: &str) -> Option<Result<(), String>> {
+            fn set(
+                &mut self,
+                name: &str,
+                text: &str,
+                targets: $crate::target::Targets,
+            ) -> Option<Result<(), String>> {
                 $(if name == stringify!($field).replace('_', "-") {
-                    let value = <$type as $crate::pass::OptionValue>::parse(text);
+                    let value = <$type as $crate::pass::OptionValue>::parse(text, targets);
                     return Some(value.map(|value| self.$field = value));
                 })*
                 None

@@ -21,7 +21,7 @@ use crate::specialise::Specialise;
 use crate::specialise::given::Shapes;
 use crate::split_concats::SplitConcats;
 use crate::split_folds::SplitFolds;
-use crate::target::Target;
+use crate::target::{Target, Targets};
 
 /// Passes in the order they run in.
 #[derive(Default)]
@@ -172,15 +172,17 @@ impl Pipeline {
     }
 
     /// Reads `canonicalize,inline{limit=all},autodiff{wrt=w,b}`. Empty text is an empty pipeline.
+    /// Options may name `targets`.
+    ///
     /// Errors: an unknown pass or option, or a value the option does not take; with the bytes of
     /// `text` it is about.
-    pub fn parse(text: &str) -> Result<Pipeline> {
+    pub fn parse(text: &str, targets: Targets) -> Result<Pipeline> {
         let mut pipeline = Pipeline::default();
         for (start, item) in split(text, 0)? {
             if item.is_empty() && text.trim().is_empty() {
                 break;
             }
-            pipeline.passes.push(parse_pass(item, start)?);
+            pipeline.passes.push(parse_pass(item, start, targets)?);
         }
         Ok(pipeline)
     }
@@ -223,7 +225,7 @@ fn unbalanced<T>(bracket: char, at: usize) -> Result<T> {
     Diagnostic::new(format!("`{bracket}` has no partner in the pipeline")).span(at..at + 1).err()
 }
 
-fn parse_pass(item: &str, start: usize) -> Result<Box<dyn Pass>> {
+fn parse_pass(item: &str, start: usize, targets: Targets) -> Result<Box<dyn Pass>> {
     let (name, options) = match item.split_once('{') {
         None => (item, None),
         Some((name, rest)) => match rest.strip_suffix('}') {
@@ -241,7 +243,7 @@ fn parse_pass(item: &str, start: usize) -> Result<Box<dyn Pass>> {
     if let Some(options) = options {
         let base = start + name.len() + 1;
         for (at, name, value) in assignments(&*pass, options, base)? {
-            set(&mut *pass, at, &name, &value)?;
+            set(&mut *pass, at, (&name, &value), targets)?;
         }
     }
     Ok(pass)
@@ -276,12 +278,17 @@ fn assignments(
     Ok(found)
 }
 
-fn set(pass: &mut dyn Pass, at: usize, name: &str, value: &str) -> Result<()> {
+fn set(
+    pass: &mut dyn Pass,
+    at: usize,
+    (name, value): (&str, &str),
+    targets: Targets,
+) -> Result<()> {
     let span = at..at + name.len();
     let pass_name = pass.name();
     let result = match value {
-        "" => pass.set(name, value).map(|_| Err("a value behind `=`".to_string())),
-        _ => pass.set(name, value),
+        "" => pass.set(name, value, targets).map(|_| Err("a value behind `=`".to_string())),
+        _ => pass.set(name, value, targets),
     };
     match result {
         Some(Ok(())) => Ok(()),

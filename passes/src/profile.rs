@@ -8,7 +8,8 @@ use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Argument, Function, Module, Operation, ResultDef, Role, Value, ValueInfo};
 use mithril_ir::loc::Loc;
-use mithril_ir::op::access::Access;
+use mithril_ir::op::access::{Access, Constant};
+use mithril_ir::op::view::View;
 use mithril_ir::op::{Kind, Meaning, Op};
 use mithril_ir::scalar::Prim;
 use mithril_ir::shape::Type;
@@ -200,8 +201,11 @@ fn of_primitive(function: &Function, operation: &Operation, profile: &Profile) -
 
 /// Whether frameworks give another look at the same memory.
 fn is_view(access: Access) -> bool {
-    use Access::{Broadcast, Known, Reshape, Same, Slice, Transpose};
-    matches!(access, Broadcast | Known | Reshape | Same | Slice | Transpose)
+    match access {
+        Access::Constant(Constant::Known) => true,
+        Access::View(view) => view != View::Reverse,
+        _ => false,
+    }
 }
 
 fn work_time(function: &Function, operation: &Operation, profile: &Profile) -> f64 {

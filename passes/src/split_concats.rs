@@ -2,7 +2,7 @@
 
 use mithril_ir::diagnostic::Result;
 use mithril_ir::graph::{Function, Module, Operation};
-use mithril_ir::op::access::Access;
+use mithril_ir::op::access::{Access, Pieces};
 
 use crate::context::PassContext;
 use crate::pass::Pass;
@@ -39,7 +39,7 @@ impl Pass for SplitConcats {
 }
 
 fn is_split(op: &Operation) -> bool {
-    op.op.access == Access::Concat && op.operands.len() > MOST
+    op.op.access == Access::Pieces(Pieces::Concat) && op.operands.len() > MOST
 }
 
 fn split(rebuild: &mut Rebuild, op: &Operation) -> Result<()> {

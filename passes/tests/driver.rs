@@ -1,5 +1,7 @@
 //! The driver and pipelines: text, order, what is reported, what is refused.
 
+mod targets;
+
 use std::sync::Arc;
 
 use mithril_ir::builder::Builder;
@@ -15,7 +17,9 @@ use mithril_passes::legalize::Legalize;
 use mithril_passes::pass::{Field, Options, Pass};
 use mithril_passes::pipeline::Pipeline;
 use mithril_passes::registry::PASSES;
-use mithril_passes::target::Target;
+use mithril_passes::target::{Target, Targets};
+
+use targets::TARGETS;
 
 const VERIFIED: Driver = Driver { verify: true };
 
@@ -34,11 +38,11 @@ fn pipelines_read_back() {
         "canonicalize,inline{limit=all,custom=true},dce",
         "autodiff{wrt=w,b,into=back}",
         "specialise{shapes=x=[32 x 784],batch=n + 1,outputs=y}",
-        "legalize{target=torch}",
+        "legalize{target=arrays}",
     ] {
-        assert_eq!(Pipeline::parse(text).unwrap().to_string(), text);
+        assert_eq!(Pipeline::parse(text, TARGETS).unwrap().to_string(), text);
     }
-    let spaced = Pipeline::parse(" cse , inline{ limit = 64, custom } ").unwrap();
+    let spaced = Pipeline::parse(" cse , inline{ limit = 64, custom } ", TARGETS).unwrap();
     assert_eq!(spaced.to_string(), "cse,inline{custom=true}");
 }
 
@@ -54,7 +58,8 @@ fn broken_pipelines_point_at_their_place() {
         ("inline{limit=3}x", "a comma is expected between passes", 0..16),
         ("dce{x}", "`dce` has no option `x`", 4..5),
     ] {
-        let error = Pipeline::parse(text).err().unwrap_or_else(|| panic!("`{text}` parses"));
+        let error =
+            Pipeline::parse(text, TARGETS).err().unwrap_or_else(|| panic!("`{text}` parses"));
         assert_eq!((&*error.what, error.span.clone()), (what, Some(span)), "`{text}`");
     }
 }
@@ -68,7 +73,12 @@ fn every_pass_describes_itself() {
         assert!(name.chars().all(|c| c.is_ascii_lowercase() || c == '-'), "{name}");
         for field in pass.fields() {
             assert!(!field.doc.is_empty(), "{name}: {}", field.name);
-            assert_eq!(pass.set(&field.name, &field.value), Some(Ok(())), "{name}: {}", field.name);
+            assert_eq!(
+                pass.set(&field.name, &field.value, TARGETS),
+                Some(Ok(())),
+                "{name}: {}",
+                field.name
+            );
         }
     }
 }
@@ -87,7 +97,7 @@ fn what_does_not_change_stays_the_same() {
 #[test]
 fn reports_count_and_observers_see() {
     let module = module("%0 = neg(%x) @ \"a\"\n%1 = neg(%0) @ \"b\"\nreturn %1");
-    let pipeline = Pipeline::parse("cse,canonicalize").unwrap();
+    let pipeline = Pipeline::parse("cse,canonicalize", TARGETS).unwrap();
     let mut seen = Vec::new();
     let (out, report) = VERIFIED
         .run_observed(&pipeline, &module, &mut |pass, moment, module| {
@@ -127,7 +137,7 @@ impl Options for Breaks {
         Vec::new()
     }
 
-    fn set(&mut self, _: &str, _: &str) -> Option<Result<(), String>> {
+    fn set(&mut self, _: &str, _: &str, _: Targets) -> Option<Result<(), String>> {
         None
     }
 }
@@ -185,7 +195,7 @@ fn long(n: usize) -> Module {
 
 #[test]
 fn long_functions_take_linear_time() {
-    let pipeline = Pipeline::parse("canonicalize,cse,dce").unwrap();
+    let pipeline = Pipeline::parse("canonicalize,cse,dce", TARGETS).unwrap();
     let (out, report) = Driver { verify: false }.run(&pipeline, &long(100_000)).unwrap();
     for pass in &report.passes {
         println!("{}: {:?}", pass.pass, pass.time);
@@ -210,7 +220,8 @@ fn long_chains_of_calls_do_not_overflow_the_stack() {
     );
     let module = text::parse(&source).unwrap();
     let pipeline =
-        Pipeline::parse("specialise{shapes=n=4},infer-shapes,inline{limit=all},dce").unwrap();
+        Pipeline::parse("specialise{shapes=n=4},infer-shapes,inline{limit=all},dce", TARGETS)
+            .unwrap();
     let (out, _) = VERIFIED.run(&pipeline, &module).unwrap();
     assert_eq!((out.functions.len(), out.entry().unwrap().ops.len()), (1, 1));
 }

@@ -13,7 +13,7 @@ fn parse(source: &str) -> Module {
 }
 
 fn run(pipeline: &str, module: &Module) -> (Module, Report) {
-    Driver { verify: true }.run(&Pipeline::parse(pipeline).unwrap(), module).unwrap()
+    Driver { verify: true }.run(&Pipeline::parse(pipeline, &[]).unwrap(), module).unwrap()
 }
 
 /// The body of a layer of this width that is spelled out: a norm, a product, a GELU.

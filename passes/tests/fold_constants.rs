@@ -43,7 +43,7 @@ fn bits(module: &Module, n: usize) -> Vec<u64> {
 
 #[test]
 fn numbers_in_all_elements_are_computed_once() {
-    let pass = Pipeline::parse("fold-constants").unwrap();
+    let pass = Pipeline::parse("fold-constants", &[]).unwrap();
     let plain = |op: &Op| op.kind == Kind::Elementwise && complete_attrs(*op, &[]).is_ok();
     for op in op::table().filter(plain) {
         let mut folded = 0;

@@ -211,7 +211,7 @@ const EXAMPLES: &[(&str, &str, &str, &str)] = &[
 ];
 
 fn canonical(module: &Module) -> (Module, Vec<&'static str>) {
-    let pipeline = Pipeline::parse("canonicalize").unwrap();
+    let pipeline = Pipeline::parse("canonicalize", &[]).unwrap();
     let (out, report) = Driver { verify: true }.run(&pipeline, module).unwrap();
     (out, report.rewrites.iter().map(|r| r.rule).collect())
 }

@@ -5,6 +5,7 @@ use mithril_ir::text;
 use mithril_kernels::contract::Isa;
 use mithril_kernels::entry::{Base, Interface, header};
 use mithril_kernels::program::{Plan, plan};
+use mithril_kernels::target::TARGETS;
 use mithril_passes::driver::Driver;
 use mithril_passes::pipeline::Pipeline;
 
@@ -23,7 +24,7 @@ impl Model {
         let pipeline = format!(
             "{passes}inline{{limit=all,repeated=all}},legalize{{target=native}},canonicalize,cse,dce"
         );
-        let pipeline = Pipeline::parse(&pipeline).expect("the pipeline");
+        let pipeline = Pipeline::parse(&pipeline, TARGETS).expect("the pipeline");
         let (module, _) =
             Driver::default().run(&pipeline, &module).unwrap_or_else(|e| panic!("{e}"));
         let plans = module

@@ -13,6 +13,7 @@ use mithril_ir::tensor::Tensor;
 use mithril_ir::text;
 use mithril_kernels::host::{Host, chosen};
 use mithril_kernels::program::{Plan, plan};
+use mithril_kernels::target::TARGETS;
 use mithril_native::{Options, Stage, compile};
 use mithril_passes::driver::Driver;
 use mithril_passes::pipeline::Pipeline;
@@ -67,7 +68,7 @@ fn drawn(count: usize) -> String {
 
 fn module(text: &str) -> Module {
     let module = text::parse(text).unwrap_or_else(|e| panic!("{e}"));
-    let dead = Pipeline::parse("dce").expect("a pipeline");
+    let dead = Pipeline::parse("dce", TARGETS).expect("a pipeline");
     Driver::default().run(&dead, &module).unwrap_or_else(|e| panic!("{e}")).0
 }
 

@@ -7,6 +7,7 @@ use mithril_ir::dim::Symbol;
 use mithril_ir::graph::Module;
 use mithril_ir::op::Kind;
 use mithril_ir::text;
+use mithril_kernels::target::TARGETS;
 use mithril_passes::driver::Driver;
 use mithril_passes::pipeline::Pipeline;
 
@@ -47,7 +48,7 @@ func @inner(%c: tensor<k x k x f32>, %kept: tensor<k x k x f32>, %x: tensor<k x 
 /// The gradients of a module as its first function.
 fn gradients(source: &str) -> String {
     let module = text::parse(source).unwrap_or_else(|e| panic!("{e}"));
-    let pipeline = Pipeline::parse("autodiff,dce").expect("the pipeline");
+    let pipeline = Pipeline::parse("autodiff,dce", TARGETS).expect("the pipeline");
     let (module, _) = Driver::default().run(&pipeline, &module).unwrap_or_else(|e| panic!("{e}"));
     let mut first = Module::of((**module.get("gradients").expect("gradients")).clone());
     for function in module.functions.values() {

@@ -1,3 +1,4 @@
 //! Source text from Mithril IR: Python for array frameworks.
 
 pub mod python;
+pub mod target;

@@ -7,8 +7,8 @@ use mithril_ir::text::parse;
 use mithril_passes::context::PassContext;
 use mithril_passes::legalize::Legalize;
 use mithril_passes::pass::Pass;
-use mithril_passes::target;
 use mithril_source::python::{Framework, Options, Source, emit};
+use mithril_source::target;
 
 fn read(name: &str) -> Module {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/models/{name}.mir"));
@@ -17,7 +17,7 @@ fn read(name: &str) -> Module {
 }
 
 fn source(module: &Module, framework: Framework, name: &str) -> Source {
-    let target = *target::find(framework.name()).expect("every framework is a target");
+    let target = target::of(framework);
     let legal = Legalize { target }.run(module, &mut PassContext::new("legalize"));
     let options =
         Options { summary: format!("The model `{name}`"), stem: name.into(), ..Options::default() };

@@ -8,8 +8,8 @@ use mithril_ir::text::parse;
 use mithril_passes::driver::Driver;
 use mithril_passes::pipeline::{Effort, standard};
 use mithril_passes::specialise::given::Shapes;
-use mithril_passes::target;
 use mithril_source::python::{Framework, Options, emit};
+use mithril_source::target;
 
 const TYPE: &str = "tensor<8 x 16 x f32>";
 
@@ -25,7 +25,7 @@ fn computed() -> Duration {
 /// From text to source; how many characters, and the time.
 fn compiled(text: &str, framework: Framework, gradients: bool) -> (usize, Duration) {
     let start = computed();
-    let target = *target::find(framework.name()).expect("every framework is a target");
+    let target = target::of(framework);
     let module = parse(text).unwrap_or_else(|error| panic!("{error}"));
     let pipeline = standard(Shapes::default(), target, gradients, &Effort::default());
     let source = Driver { verify: false }

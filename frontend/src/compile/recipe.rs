@@ -135,18 +135,14 @@ impl Recipe {
     /// Where the passes take a model's functions to, and whether they make its gradients.
     /// Errors: what was measured of the target cannot be read.
     pub fn destination(&self, logical: &Module) -> Result<(target::Target, bool)> {
-        let (name, differentiates) = match self.target {
+        let differentiates = match self.target {
             Target::Framework(framework) => {
-                (framework.name(), framework.dialect().differentiates && !self.own_gradients)
+                framework.dialect().differentiates && !self.own_gradients
             }
-            Target::Cpu => ("native", false),
-            Target::C => ("c", false),
-        };
-        let Some(target) = target::find(name) else {
-            return Diagnostic::new(format!("there is no target `{name}`")).err();
+            Target::Cpu | Target::C => false,
         };
         let learns = entry(logical)?.args.iter().any(|a| a.role == Role::Param);
-        Ok((calibrated(*target)?, self.training && learns && !differentiates))
+        Ok((calibrated(self.target.passes())?, self.training && learns && !differentiates))
     }
 
     /// The passes, from a model's functions to what the target has.

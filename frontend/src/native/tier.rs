@@ -3,7 +3,7 @@
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 use mithril_ir::graph::{Function, Operation};
-use mithril_ir::op::access::Access;
+use mithril_ir::op::access::{Access, Attention, Library};
 use mithril_kernels::program::Plan;
 use mithril_runtime::program::Launch;
 
@@ -92,12 +92,14 @@ fn steps_of(function: &Function, launch: &Launch, unknown: &[i64]) -> i64 {
         let result = count(&dims(op.result()));
         match op.op.access {
             Access::Contract => result.saturating_mul(contracted(op, &dims(op.operands[0]))),
-            Access::Attention => {
+            Access::Library(Library::Attention(Attention::Output)) => {
                 let keys = dims(op.operands[1]);
                 let length = keys.iter().rev().nth(1).copied().unwrap_or(1);
                 result.saturating_mul(2 * length)
             }
-            Access::Fold(_) | Access::Find { .. } => count(&dims(op.operands[0])),
+            Access::Fold(_) | Access::Library(Library::ArgExtremum { .. }) => {
+                count(&dims(op.operands[0]))
+            }
             _ => result,
         }
     };

@@ -2,63 +2,103 @@
 
 use super::Op;
 use super::infer::{as_int, find_attr};
+use super::view::View;
 use crate::attr::Attr;
 use crate::dim::Dim;
 use crate::scalar::Prim;
 use crate::scalar::expr::Node;
 use crate::shape::{Shape, Type};
 
-/// How loops get one element of the result. Elementwise operations have their expression,
-/// composites their decomposition, calls their callee: [`Access::Meaning`].
+/// How loops compute one element of an operation's result.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Access {
+    /// By the operation's meaning: a scalar expression, a decomposition, or a callee.
     Meaning,
-    /// Literals.
+    /// By a formula of the position alone.
+    Constant(Constant),
+    /// An element of the operand, at the position that the view's map gives.
+    View(View),
+    /// An element of one of several operands, which depends on the position.
+    Pieces(Pieces),
+    /// An element at a position that is data.
+    Gather(Gather),
+    /// The reduction of all elements over axes.
+    Fold(Fold),
+    /// A sum of products.
+    Contract,
+    /// The sum of all updates whose position, which is data, is this one.
+    Scatter(Scatter),
+    /// A random number, from a key and the position.
+    Random(Random),
+    /// Not by itself: a library kernel computes the whole result.
+    Library(Library),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Constant {
     Literal,
     Iota,
     /// The result's known elements, which are dims.
     Known,
-    /// The operand's, unchanged.
-    Same,
-    Broadcast,
-    Reshape,
-    Transpose,
-    Slice,
-    Reverse,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Pieces {
     Concat,
     Pad,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Gather {
     Take,
     TakeAlong,
     SliceUpdate,
     DynamicSlice,
     DynamicUpdate,
-    /// One value of all elements over axes.
-    Fold(Fold),
-    /// The index of the greatest or the least element along an axis.
-    Find {
-        greatest: bool,
-    },
-    /// The sum or the product of each element and all before it along an axis.
-    Running(Fold),
-    /// Elements in order, or their places.
-    Sort {
-        places: bool,
-    },
-    ScatterAdd,
-    ScatterAddAlong,
-    Contract,
-    /// A kernel of its own, where the shapes allow it; else the decomposition.
-    Attention,
-    /// What it sums up for each query, and its gradients: results of the kernel of attention or of
-    /// one for all gradients.
-    AttentionLogSumExp,
-    AttentionGreatest,
-    AttentionGradient,
-    RandomBits,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Scatter {
+    /// Whole slices, at indices along one axis.
+    Rows,
+    /// Single elements, each with an index of its own along one axis.
+    Along,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Random {
+    Bits,
     Uniform,
     Normal,
     KeySplit,
     KeyFold,
+}
+
+/// A library kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Library {
+    /// The index of the largest or of the smallest element along an axis.
+    ArgExtremum {
+        max: bool,
+    },
+    /// The sum or the product of each element and all elements before it along an axis.
+    Cumulative(Fold),
+    /// The elements along an axis in order, or their indices.
+    Sort {
+        indices: bool,
+    },
+    Attention(Attention),
+}
+
+/// What a kernel of attention computes. One kernel computes the first three, another the gradients.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Attention {
+    Output,
+    /// The logarithm of the sum of the exponentials of each query's scores.
+    LogSumExp,
+    /// The largest score of each query.
+    RowMax,
+    Gradient,
 }
 
 /// What the indices of an operation are places in.

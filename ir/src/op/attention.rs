@@ -1,6 +1,6 @@
 //! Attention, and the operations that its gradient consists of where it is not taken apart.
 
-use super::access::Access;
+use super::access::{Access, Attention, Library};
 use super::{
     BASE, Class, Default, Infer, Kind, Meaning, OpDef, Operand, Pullback, Python, ShapeRule, attr,
     operand, pullback,
@@ -25,7 +25,7 @@ const GROUPED: super::AttrDef = attr("grouped", AttrKind::Bool, Default::Bool(fa
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "attention",
-        access: Access::Attention,
+        access: Access::Library(Library::Attention(Attention::Output)),
         doc: "`softmax(query keyᵀ scale + mask) value` over the last two axes (Vaswani et al. 2017, \
               eq. 1). `scale` is 1/sqrt(last dim of the query) where left out. A bool `mask` says \
               which keys are seen; a float one is added. A query whose mask hides every key (false, or \
@@ -50,7 +50,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "attention_logsumexp",
-        access: Access::AttentionLogSumExp,
+        access: Access::Library(Library::Attention(Attention::LogSumExp)),
         doc: "`log(sum(exp(scores)))` over the keys, for each query of `attention` of the same \
               operands: what its gradient needs of the softmax. With a `mask`, of the scores less \
               `attention_greatest`: beside -1e9 no logarithm has room.",
@@ -71,7 +71,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "attention_greatest",
-        access: Access::AttentionGreatest,
+        access: Access::Library(Library::Attention(Attention::RowMax)),
         doc: "The greatest score of each query of `attention` of the same operands, at least the least \
               finite number.",
         kind: Kind::Composite,
@@ -83,7 +83,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "attention_gradient",
-        access: Access::AttentionGradient,
+        access: Access::Library(Library::Attention(Attention::Gradient)),
         doc: "The gradient of `attention` by its operand number `of`, where that of its result, \
               `output`, is `gradient`. `logsumexp` is `attention_logsumexp` of the same operands (Dao et \
               al. 2022, appendix B.4), and `greatest`, which goes with a `mask`, their \

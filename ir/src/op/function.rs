@@ -2,6 +2,7 @@
 
 use super::access::Access;
 use super::infer::as_int;
+use super::view::View;
 use super::{
     BASE, Class, DTypeRule, Default, Gradient, Kind, Meaning, OpDef, Operand, Python, ShapeRule,
     attr, operand,
@@ -66,7 +67,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "after",
-        access: Access::Same,
+        access: Access::View(View::Identity),
         doc: "`x` itself, but not before `other` is there: what is computed from it is not what was \
               computed from `x` before.",
         kind: Kind::Barrier,
@@ -80,7 +81,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "stop_gradient",
         noun: "frozen",
-        access: Access::Same,
+        access: Access::View(View::Identity),
         doc: "`x` itself, which counts as constant in differentiation.",
         kind: Kind::Barrier,
         operands: &[operand("x", Class::Any)],

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::access::{Access, Extent, Indexes};
+use super::access::{Access, Extent, Gather, Indexes, Scatter};
 use super::layout::rules::{axis_dim, slice_shape};
 use super::{
     BASE, Class, DTypeRule, Default, Gradient, Infer, Kind, Meaning, OpDef, Python, ShapeRule, all,
@@ -36,7 +36,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "take",
         noun: "taken",
-        access: Access::Take,
+        access: Access::Gather(Gather::Take),
         indexes: ALONG,
         doc: "The slices of `x` at `indices` of `axis`, whose place the axes of `indices` take.",
         operands: &[ANY, INDICES],
@@ -70,7 +70,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "take_along",
         noun: "picked",
-        access: Access::TakeAlong,
+        access: Access::Gather(Gather::TakeAlong),
         indexes: ALONG,
         doc: "For each place of `indices` the element of `x` at that index of `axis` and the same \
               place of the other axes.",
@@ -94,7 +94,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "scatter_add",
         noun: "scattered",
-        access: Access::ScatterAdd,
+        access: Access::Scatter(Scatter::Rows),
         indexes: ALONG,
         doc: "`x` with each slice of `updates` added at its index of `axis`: the transpose of `take`.",
         operands: &[NUMBER, INDICES, UPDATES],
@@ -123,7 +123,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "scatter_add_along",
         noun: "scattered",
-        access: Access::ScatterAddAlong,
+        access: Access::Scatter(Scatter::Along),
         indexes: ALONG,
         doc: "`x` with each element of `updates` added at its index of `axis`: \
               the transpose of `take_along`.",
@@ -152,7 +152,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "slice_update",
         noun: "updated",
-        access: Access::SliceUpdate,
+        access: Access::Gather(Gather::SliceUpdate),
         doc: "`x` with `update` written where `slice` of the same bounds would read.",
         operands: &[ANY, operand("update", Class::Any)],
         attrs: &[
@@ -191,7 +191,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "dynamic_slice",
         noun: "part",
-        access: Access::DynamicSlice,
+        access: Access::Gather(Gather::DynamicSlice),
         doc: "The block of `sizes` of `x` that begins at `starts`, moved inside where it would \
               reach beyond.",
         operands: &[ANY, operand("starts", Class::Int).apart().many()],
@@ -222,7 +222,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "dynamic_update_slice",
         noun: "updated",
-        access: Access::DynamicUpdate,
+        access: Access::Gather(Gather::DynamicUpdate),
         doc: "`x` with `update` written at `starts`, moved inside where it would reach beyond.",
         operands: &[
             ANY,

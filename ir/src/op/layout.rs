@@ -4,7 +4,8 @@ pub(super) mod rules;
 
 use rules::*;
 
-use super::access::{Access, Fold};
+use super::access::{Access, Constant, Fold, Pieces};
+use super::view::View;
 use super::{
     BASE, Class, DTypeRule, Default, Gradient, Kind, Meaning, OpDef, Python, ShapeRule, all, attr,
     operand,
@@ -25,7 +26,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "constant",
         noun: "filled",
-        access: Access::Literal,
+        access: Access::Constant(Constant::Literal),
         doc: "A literal tensor.",
         attrs: &[attr("value", AttrKind::Tensor, Default::Required)],
         shape: ShapeRule::Rule(|cx| match cx.attr("value") {
@@ -43,7 +44,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "iota",
         noun: "indices",
-        access: Access::Iota,
+        access: Access::Constant(Constant::Iota),
         doc: "0, 1, 2, … along `axis` of `shape`, repeated along the others.",
         attrs: &[SHAPE, attr("axis", AttrKind::Int, Default::Int(0)), DTYPE],
         shape: ShapeRule::Rule(iota_shape),
@@ -86,7 +87,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "dim",
-        access: Access::Known,
+        access: Access::Constant(Constant::Known),
         doc: "The dim of `axis`, as a scalar.",
         kind: Kind::Dim,
         operands: &[operand("x", Class::Any)],
@@ -104,7 +105,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "element_count",
-        access: Access::Known,
+        access: Access::Constant(Constant::Known),
         doc: "The product of the dims of `axes` (all where left out), as a scalar.",
         kind: Kind::Dim,
         operands: &[operand("x", Class::Any)],
@@ -123,7 +124,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "broadcast_in_dim",
         noun: "expanded",
-        access: Access::Broadcast,
+        access: Access::View(View::Broadcast),
         doc: "`x` repeated to `shape`. Its axes become `axes` of the result; left out, they are \
               the last ones, as NumPy broadcasts.",
         attrs: &[SHAPE, attr("axes", AttrKind::Ints, Default::None)],
@@ -186,7 +187,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "reshape",
         noun: "reshaped",
-        access: Access::Reshape,
+        access: Access::View(View::Reshape),
         doc: "The same elements in row-major order in another shape; one dim may be `?`, \
               which follows from the others.",
         attrs: &[SHAPE],
@@ -200,7 +201,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "transpose",
         noun: "transposed",
-        access: Access::Transpose,
+        access: Access::View(View::Transpose),
         doc: "Axis `i` of the result is axis `permutation[i]` of `x`.",
         attrs: &[attr("permutation", AttrKind::Ints, Default::Required)],
         shape: ShapeRule::Rule(transpose_shape),
@@ -279,7 +280,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "slice",
         noun: "part",
-        access: Access::Slice,
+        access: Access::View(View::Slice),
         doc: "Every `steps`-th element from `starts` up to, not including, `limits` of each of \
               `axes`; a limit of `?` is the end.",
         attrs: &[
@@ -301,7 +302,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "reverse",
         noun: "flipped",
-        access: Access::Reverse,
+        access: Access::View(View::Reverse),
         doc: "The elements of each of `axes` in reverse order.",
         attrs: &[AXES],
         shape: ShapeRule::Rule(|cx| {
@@ -318,7 +319,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "concat",
         noun: "joined",
-        access: Access::Concat,
+        access: Access::Pieces(Pieces::Concat),
         doc: "The inputs one after another along `axis`.",
         operands: &[operand("inputs", Class::Any).many()],
         attrs: &[AXIS],
@@ -338,7 +339,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "pad",
         noun: "padded",
-        access: Access::Pad,
+        access: Access::Pieces(Pieces::Pad),
         doc: "`value` put before (`low`), after (`high`) and between (`interior`) the elements of \
               each axis. Negative `low` and `high` crop, no more than there is.",
         operands: &[operand("x", Class::Any), operand("value", Class::Any)],

@@ -37,6 +37,7 @@ mod pullback;
 mod random;
 mod reduce;
 pub mod reference;
+pub mod view;
 
 pub use infer::Infer;
 pub use partials::partials;

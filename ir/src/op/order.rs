@@ -1,6 +1,6 @@
 //! What takes the first few of an order.
 
-use super::access::Access;
+use super::access::{Access, Library};
 use super::reduce::SCAN;
 use super::{DTypeRule, Default, Gradient, Kind, Meaning, OpDef, ShapeRule, attr};
 use crate::attr::{Attr, AttrKind};
@@ -11,7 +11,7 @@ use crate::shape::Shape;
 pub(super) const OPS: &[OpDef] = &[OpDef {
     name: "argtopk",
     noun: "greatest",
-    access: Access::Sort { places: true },
+    access: Access::Library(Library::Sort { indices: true }),
     doc: "The indices of the `k` greatest elements along `axis`, the greatest first; equal ones \
               keep their order, and NaN is greatest. All, where there are fewer.",
     kind: Kind::Order,

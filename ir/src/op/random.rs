@@ -1,6 +1,6 @@
 //! Draws from explicit keys: Threefry-2x32-20 in JAX's partitionable layout.
 
-use super::access::Access;
+use super::access::{Access, Random};
 use super::{
     BASE, Class, DTypeRule, Default, Gradient, Infer, Kind, Meaning, OpDef, Operand, Python,
     ShapeRule, all, attr, operand,
@@ -33,7 +33,7 @@ const DRAW: OpDef = OpDef {
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "random_bits",
-        access: Access::RandomBits,
+        access: Access::Random(Random::Bits),
         doc: "Uniform unsigned integers of `dtype`. The bits are those of `jax.random.bits`.",
         shape: ShapeRule::Rule(|cx| {
             let shape = drawn(cx)?;
@@ -51,7 +51,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "uniform",
-        access: Access::Uniform,
+        access: Access::Random(Random::Uniform),
         doc: "Uniform floats in [`low`, `high`). The bits are those of `jax.random.uniform`.",
         attrs: &[
             SHAPE,
@@ -70,7 +70,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "normal",
-        access: Access::Normal,
+        access: Access::Random(Random::Normal),
         doc: "Standard normal floats: `sqrt(2) * erfinv(u)` of a uniform u in (-1, 1), \
               as `jax.random.normal` draws them.",
         meaning: Meaning::Kernel(|i| random::normal(i.key(), &i.shape("shape"), i.dtype())),
@@ -83,7 +83,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "key_split",
-        access: Access::KeySplit,
+        access: Access::Random(Random::KeySplit),
         doc: "`count` new keys from one, as rows. The bits are those of `jax.random.split`.",
         attrs: &[attr("count", AttrKind::Int, Default::Int(2))],
         shape: ShapeRule::Rule(|cx| {
@@ -102,7 +102,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "key_fold",
-        access: Access::KeyFold,
+        access: Access::Random(Random::KeyFold),
         doc: "A new key from one and a number. The bits are those of `jax.random.fold_in`.",
         attrs: &[attr("data", AttrKind::Int, Default::Required)],
         shape: ShapeRule::Rule(|cx| {

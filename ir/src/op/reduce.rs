@@ -1,6 +1,6 @@
 //! Reductions and scans along axes.
 
-use super::access::{Access, Fold};
+use super::access::{Access, Fold, Library};
 use super::{
     BASE, Class, DTypeRule, Default, Gradient, Infer, Kind, Meaning, OpDef, Python, ShapeRule, all,
     attr, operand,
@@ -159,7 +159,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "argmax",
-        access: Access::Find { greatest: true },
+        access: Access::Library(Library::ArgExtremum { max: true }),
         doc: "The index of the first greatest element along `axis` (of all, flat, where left out).",
         meaning: Meaning::Kernel(|i| reduce::argmax(i.arg(0), i.axis(), i.bool("keepdim"))),
         python: Python {
@@ -172,7 +172,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "argmin",
-        access: Access::Find { greatest: false },
+        access: Access::Library(Library::ArgExtremum { max: false }),
         doc: "The index of the first least element along `axis` (of all, flat, where left out).",
         meaning: Meaning::Kernel(|i| reduce::argmin(i.arg(0), i.axis(), i.bool("keepdim"))),
         python: Python {
@@ -185,7 +185,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "cumsum",
-        access: Access::Running(Fold::Sum),
+        access: Access::Library(Library::Cumulative(Fold::Sum)),
         doc: "The running sum along `axis`.",
         meaning: Meaning::Kernel(|i| cumulate::cumsum(i.arg(0), i.required_axis(), false)),
         gradient: Gradient::Rule(|r| vec![Some(sums_behind(r, r.g()))]),
@@ -197,7 +197,7 @@ pub(super) const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "cumprod",
-        access: Access::Running(Fold::Product),
+        access: Access::Library(Library::Cumulative(Fold::Product)),
         doc: "The running product along `axis`.",
         meaning: Meaning::Kernel(|i| cumulate::cumprod(i.arg(0), i.required_axis(), false)),
         gradient: Gradient::Rule(|r| vec![Some(cumprod_gradient(r))]),
@@ -210,7 +210,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "sort",
         noun: "ordered",
-        access: Access::Sort { places: false },
+        access: Access::Library(Library::Sort { indices: false }),
         doc: "The elements along `axis` in ascending (or `descending`) order; NaN is greatest.",
         kind: Kind::Order,
         attrs: &[
@@ -237,7 +237,7 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "argsort",
         noun: "order",
-        access: Access::Sort { places: true },
+        access: Access::Library(Library::Sort { indices: true }),
         doc: "The indices that would sort the elements along `axis`; equal ones keep their order.",
         kind: Kind::Order,
         attrs: &[

@@ -5,6 +5,7 @@ use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Function, Operation};
 use mithril_ir::op::access::Access;
+use mithril_ir::op::view::View;
 use mithril_ir::shape::Shape;
 
 /// What is cut out of one axis: all three are numbers.
@@ -23,7 +24,7 @@ pub struct Cut {
 
 /// The parts that a slice takes of its axes; none where their places are no numbers.
 fn parts(function: &Function, op: &Operation) -> Option<Vec<Part>> {
-    if op.op.access != Access::Slice {
+    if op.op.access != Access::View(View::Slice) {
         return None;
     }
     let (Attr::Ints(axes), Attr::Shape(starts), Attr::Shape(limits), Attr::None) =

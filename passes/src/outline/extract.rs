@@ -7,7 +7,7 @@ use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::{Dim, Symbol};
 use mithril_ir::graph::{Argument, Function, Operation, ResultDef, Role, Value, ValueInfo};
 use mithril_ir::loc::Loc;
-use mithril_ir::op::access::Access;
+use mithril_ir::op::access::{Access, Constant};
 use mithril_ir::shape::{Shape, Type};
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -128,7 +128,7 @@ fn copies(function: &Function, definitions: &[Option<u32>], grouped: &Grouped) -
         let made = definitions[result.value.index()].is_some_and(|at| {
             let op = &function.ops[at as usize];
             let computed = grouped.copied[at as usize] || !is_view(function, op);
-            computed && op.op.access != Access::Literal
+            computed && op.op.access != Access::Constant(Constant::Literal)
         });
         if !made {
             copies.insert(result.value);

@@ -11,14 +11,14 @@ use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Function, Operation, Value};
 use mithril_ir::op::Kind;
-use mithril_ir::op::access::Access;
+use mithril_ir::op::access::{Access, Constant, Random};
 use mithril_ir::order::needed_first;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
+use crate::library::{Library, LibraryKernel};
 use order::Order;
 
-use super::attention::{is_attention, is_one_kernel};
 use super::is_scan;
 use super::schedule::reduced_rows;
 use super::views::{self, Place, is_one, is_view};
@@ -55,8 +55,8 @@ enum Core {
 /// The groups in an order in which they can run.
 ///
 /// Errors: operations without loops; unknown ranks.
-pub fn group(function: &Function) -> Result<Grouped> {
-    let mut grouping = Grouping::new(function);
+pub fn group(function: &Function, library: Library) -> Result<Grouped> {
+    let mut grouping = Grouping::new(function, library);
     for at in 0..function.ops.len() {
         grouping.check(at)?;
         if !grouping.is_view(at) && !is_literal(&function.ops[at]) {
@@ -76,6 +76,7 @@ pub struct Grouped {
 
 struct Grouping<'f> {
     function: &'f Function,
+    library: Library,
     definitions: Vec<Option<u32>>,
     /// How many operations that are no views read each value, results of the function included.
     readers: Vec<u32>,
@@ -85,13 +86,13 @@ struct Grouping<'f> {
     /// Views that are computed once, since loops of contractions cannot read through them.
     copied: Vec<bool>,
     order: Order,
-    /// Operations of attention, by their first operands.
-    attention: FxHashMap<Value, Vec<usize>>,
+    /// Operations of library kernels that compute several, by their first operands.
+    shared: FxHashMap<Value, Vec<usize>>,
 }
 
 /// Literals too large to be part of the code are memory that kernels read.
 fn is_literal(op: &Operation) -> bool {
-    op.op.access == Access::Literal
+    op.op.access == Access::Constant(Constant::Literal)
 }
 
 /// A value that a kernel reads, behind the views it is read through.
@@ -103,16 +104,17 @@ struct Source {
 }
 
 impl<'f> Grouping<'f> {
-    fn new(function: &'f Function) -> Grouping<'f> {
+    fn new(function: &'f Function, library: Library) -> Grouping<'f> {
         let mut grouping = Grouping {
             function,
+            library,
             definitions: function.definitions(),
             readers: vec![0; function.values.len()],
             groups: Vec::new(),
             of: vec![None; function.ops.len()],
             copied: vec![false; function.ops.len()],
             order: Order::default(),
-            attention: FxHashMap::default(),
+            shared: FxHashMap::default(),
         };
         grouping.find_copies();
         grouping.bound_views();
@@ -146,7 +148,8 @@ impl<'f> Grouping<'f> {
 
     fn check(&self, at: usize) -> Result<()> {
         let op = &self.function.ops[at];
-        let kernel = is_attention(&op.op.access) || is_scan(op);
+        let fits = |kernel: &LibraryKernel| (kernel.fits)(self.function, op);
+        let kernel = (self.library)(op).is_some_and(fits) || is_scan(op);
         if let (false, Kind::Call | Kind::Composite) = (kernel, op.op.kind) {
             return Diagnostic::new(format!("native code has no loops for `{}`", op.op.name)).err();
         }
@@ -239,20 +242,21 @@ impl<'f> Grouping<'f> {
         }
     }
 
-    /// The group of attention that has this result too.
+    /// The group of a library kernel that computes this result, too.
     fn shared_kernel(&mut self, at: usize) -> Option<usize> {
         let op = &self.function.ops[at];
-        if !is_attention(&op.op.access) {
-            return None;
-        }
-        let known = self.attention.entry(op.operands[0]).or_default();
+        let kernel = (self.library)(op)?;
+        let known = self.shared.entry(*op.operands.first()?).or_default();
         let mut before = known.iter().rev();
-        let found = before.find(|&&other| is_one_kernel(op, &self.function.ops[other])).copied();
+        let found = before.find(|&&other| (kernel.shares)(op, &self.function.ops[other])).copied();
         known.push(at);
         found.and_then(|other| self.of[other])
     }
 
     fn core(&self, op: &Operation) -> Core {
+        if is_scan(op) || (self.library)(op).is_some() {
+            return Core::Library;
+        }
         let result = self.dims(op.result()).to_vec();
         match op.op.access {
             Access::Fold(_) => match reduced_rows(self.function, op) {
@@ -263,18 +267,17 @@ impl<'f> Grouping<'f> {
                 None => Core::Loops { space: result, rows: None },
             },
             Access::Contract => Core::Contraction { space: result, strided: self.is_strided(op) },
-            Access::Attention
-            | Access::AttentionLogSumExp
-            | Access::AttentionGreatest
-            | Access::AttentionGradient
-            | Access::Running(_)
-            | Access::Sort { .. }
-            | Access::ScatterAdd
-            | Access::ScatterAddAlong
-            | Access::Find { .. } => Core::Library,
-            Access::KeySplit | Access::KeyFold => Core::Separate { space: result },
-            _ if is_scan(op) || views::joins_many(op) => Core::Library,
-            _ => Core::Loops { space: result, rows: None },
+            Access::Random(Random::KeySplit) | Access::Random(Random::KeyFold) => {
+                Core::Separate { space: result }
+            }
+            Access::Meaning
+            | Access::Constant(_)
+            | Access::View(_)
+            | Access::Pieces(_)
+            | Access::Gather(_)
+            | Access::Scatter(_)
+            | Access::Random(_)
+            | Access::Library(_) => Core::Loops { space: result, rows: None },
         }
     }
 

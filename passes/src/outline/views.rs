@@ -1,11 +1,11 @@
 //! Views: operations that only say where elements lie, or that cost nothing to compute. They are
 //! part of every kernel that reads them.
 
-use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Function, Operation, Value};
 use mithril_ir::op::Kind;
-use mithril_ir::op::access::Access;
+use mithril_ir::op::access::{Access, Constant, Pieces};
+use mithril_ir::op::view::{AxisMap, IndexMap};
 
 /// What an axis of a value is in the space of a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,7 +22,7 @@ pub fn is_view(function: &Function, op: &Operation) -> bool {
         Kind::Layout if joins_many(op) => false,
         Kind::Layout | Kind::Dim | Kind::Barrier => true,
         Kind::Constant => match op.op.access {
-            Access::Literal => is_small(function, op.result()),
+            Access::Constant(Constant::Literal) => is_small(function, op.result()),
             _ => true,
         },
         Kind::Elementwise
@@ -42,7 +42,7 @@ const FEW: usize = 4;
 /// Whether it concatenates so many parts that copying each to its place is less work than looking
 /// for the part of each element.
 pub fn joins_many(op: &Operation) -> bool {
-    op.op.access == Access::Concat && op.operands.len() > FEW
+    op.op.access == Access::Pieces(Pieces::Concat) && op.operands.len() > FEW
 }
 
 /// Literals of a few elements are part of the code.
@@ -56,35 +56,20 @@ fn is_small(function: &Function, value: Value) -> bool {
 /// The places of the operand's axes under a view, from those of its result. `None` where elements
 /// do not stay in line with the space.
 pub fn through(function: &Function, op: &Operation, places: &[Place]) -> Option<Vec<Place>> {
-    let operand = &function.ty(*op.operands.first()?).shape.dims;
-    match op.op.access {
-        Access::Same => Some(places.to_vec()),
-        Access::Broadcast => {
-            let axes: Vec<usize> = match op.attr("axes") {
-                Attr::Ints(axes) => {
-                    axes.iter().map(|a| a.rem_euclid(places.len() as i64) as usize).collect()
-                }
-                _ => (places.len() - operand.len()..places.len()).collect(),
-            };
-            let place = |(dim, axis): (&Dim, usize)| match is_one(dim) {
-                true => Place::One,
-                false => places[axis],
-            };
-            Some(operand.iter().zip(axes).map(place).collect())
-        }
-        Access::Transpose => {
-            let Attr::Ints(permutation) = op.attr("permutation") else {
-                return None;
-            };
-            let mut out = vec![Place::One; operand.len()];
-            for (to, from) in permutation.iter().enumerate() {
-                out[from.rem_euclid(operand.len() as i64) as usize] = places[to];
-            }
-            Some(out)
-        }
-        Access::Reshape => reshaped(operand, &function.ty(op.result()).shape.dims, places),
+    let Access::View(view) = op.op.access else {
+        return None;
+    };
+    let [from, to] = [op.operands[0], op.result()].map(|value| &function.ty(value).shape);
+    let map = match view.map(op.op, &op.attrs, from, to) {
+        IndexMap::Affine(map) => map,
+        IndexMap::Reshape(_) => return reshaped(&from.dims, &to.dims, places),
+    };
+    let place = |(map, dim): (&AxisMap, &Dim)| match (&map.terms[..], map.offset.as_const()) {
+        ([], Some(0)) => Some(Place::One),
+        (&[(axis, 1)], Some(0)) if to.dims[axis] == *dim => Some(places[axis]),
         _ => None,
-    }
+    };
+    map.iter().zip(&from.dims).map(place).collect()
 }
 
 /// A reshape keeps elements in line where it only puts in or takes away dims of 1.

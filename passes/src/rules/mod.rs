@@ -8,6 +8,7 @@ use mithril_ir::op::Op;
 use rustc_hash::FxHashMap;
 
 use crate::pass::OptionValue;
+use crate::target::Targets;
 
 mod algebra;
 mod arithmetic;
@@ -42,7 +43,7 @@ pub enum Class {
 }
 
 impl OptionValue for Class {
-    fn parse(text: &str) -> std::result::Result<Class, String> {
+    fn parse(text: &str, _: Targets) -> std::result::Result<Class, String> {
         let found = Class::ALL.into_iter().find(|class| class.name() == text);
         found.ok_or_else(|| format!("one of {}", Class::ALL.map(Class::name).join(", ")))
     }

@@ -8,6 +8,7 @@ use mithril_ir::signature::{Binding, bind};
 use rustc_hash::FxHashSet;
 
 use crate::pass::OptionValue;
+use crate::target::Targets;
 
 /// Shapes of arguments and sizes of symbols, by name.
 #[derive(Clone, PartialEq, Default, Debug)]
@@ -19,7 +20,7 @@ pub struct Shapes {
 impl OptionValue for Shapes {
     const LIST: bool = true;
 
-    fn parse(text: &str) -> Result<Shapes, String> {
+    fn parse(text: &str, _: Targets) -> Result<Shapes, String> {
         let form = || "names with shapes or sizes, such as x=[32 x 784],batch=32".to_string();
         let mut shapes = Shapes::default();
         for item in parts(text, ",").into_iter().filter(|item| !item.is_empty()) {

@@ -32,7 +32,7 @@ fn rewritten(rule: &'static Rule, module: &Module) -> Result<Option<Function>, S
     if !matches!(rule.right.node(), Node::Known) {
         return alone(module, rule).map_err(|error| error.to_string());
     }
-    let pipeline = Pipeline::parse("canonicalize").expect("there is such a pass");
+    let pipeline = Pipeline::parse("canonicalize", &[]).expect("there is such a pass");
     let (after, report) =
         Driver { verify: true }.run(&pipeline, module).map_err(|error| error.to_string())?;
     let fired = report.rewrites.iter().any(|rewrite| rewrite.rule == rule.name);

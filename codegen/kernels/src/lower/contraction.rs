@@ -8,11 +8,12 @@ use mithril_passes::outline::strides::{Run, Strided, collapse, strided};
 
 use super::index::{Index, Ix};
 use super::layout::ints;
+use super::lowered::Lowered;
 use super::nest::{Nest, held};
 use super::packing::Packing;
-use super::{Isa, Lowered};
 use crate::builder::Builder;
 use crate::code::{Mem, V};
+use crate::contract::Isa;
 use crate::contract::{Contraction, Position, Side, emit, plain, plan};
 use crate::loops::Loops;
 

@@ -4,7 +4,8 @@ use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::Function;
 use mithril_ir::op::Kind;
-use mithril_ir::op::access::Access;
+use mithril_ir::op::access::{Access, Constant};
+use mithril_ir::op::view::View;
 use mithril_ir::shape::Shape;
 use smallvec::smallvec;
 
@@ -19,9 +20,15 @@ pub fn flatten(f: &Function, loops: &LoopNest) -> Option<(Function, LoopNest)> {
     let fits = f.values.iter().all(|info| info.ty.shape == space || one(&info.ty.shape));
     let simple = |access: Access, kind: Kind| {
         kind == Kind::Elementwise
-            || matches!(access, Access::Literal | Access::Broadcast | Access::Same | Access::Known)
+            || matches!(
+                access,
+                Access::Constant(Constant::Literal)
+                    | Access::View(View::Broadcast)
+                    | Access::View(View::Identity)
+                    | Access::Constant(Constant::Known)
+            )
     };
-    let literal = |access: Access| access == Access::Literal && !one(&space);
+    let literal = |access: Access| access == Access::Constant(Constant::Literal) && !one(&space);
     let plain = f.ops.iter().all(|op| {
         simple(op.op.access, op.op.kind)
             && !(literal(op.op.access) && f.ty(op.result()).shape == space)
@@ -38,7 +45,7 @@ pub fn flatten(f: &Function, loops: &LoopNest) -> Option<(Function, LoopNest)> {
         };
     }
     for op in &mut out.ops {
-        if op.op.access == Access::Broadcast {
+        if op.op.access == Access::View(View::Broadcast) {
             let shape = out.values[op.first.index()].ty.shape.clone();
             let axes = op.op.attr_index("axes");
             for (i, attr) in op.attrs.iter_mut().enumerate() {

@@ -3,37 +3,31 @@
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Operation, Value};
-use mithril_ir::op::access::Access;
-use mithril_passes::outline::strides::runs;
+use mithril_ir::op::access::Constant;
+use mithril_ir::op::view::{AxisMap, IndexMap, View};
 use smallvec::SmallVec;
+use std::ops::Range;
 
 use super::index::{Index, Ix};
 use super::nest::{Nest, held};
 use crate::code::{Binary, Cmp, Ty, V};
 
 impl Nest<'_> {
-    pub fn layout(&mut self, op: &Operation, index: &[Ix]) -> V {
-        match op.op.access {
-            Access::Literal => self.literal(op, index),
-            Access::Iota => {
+    pub fn constant(&mut self, op: &Operation, constant: Constant, index: &[Ix]) -> V {
+        match constant {
+            Constant::Literal => self.literal(op, index),
+            Constant::Iota => {
                 let axis = int(op, "axis").rem_euclid(index.len() as i64) as usize;
                 let at = self.position(index[axis]);
                 self.integer(at, op)
             }
-            Access::Known => {
+            Constant::Known => {
                 let known = self.f.info(op.result()).known.clone();
                 let dim = known.as_ref().and_then(|dims| dims.first().cloned());
                 let dim = dim.unwrap_or(Dim::Const(0));
                 let at = self.dim(&dim);
                 self.integer(at, op)
             }
-            Access::Same => self.pull(op.operands[0], index),
-            Access::Concat => self.concat(op, index),
-            Access::Pad => self.pad(op, index),
-            _ => match self.moved(op, index) {
-                Some(place) => self.pull(op.operands[0], &place),
-                None => self.missing(op),
-            },
         }
     }
 
@@ -42,55 +36,48 @@ impl Nest<'_> {
         self.b.convert(at, held(self.dtype(op.result())))
     }
 
-    /// The position in the operand of a view that only moves elements.
-    pub fn moved(&mut self, op: &Operation, index: &[Ix]) -> Option<Index> {
-        let operand = self.dims(*op.operands.first()?);
-        match op.op.access {
-            Access::Same => Some(index.into()),
-            Access::Broadcast => Some(self.spread(op, operand, index)),
-            Access::Reshape => Some(self.reshaped(op, operand, index)),
-            Access::Transpose => {
-                let mut place: Index = index.into();
-                for (to, from) in ints(op, "permutation").iter().enumerate() {
-                    place[from.rem_euclid(operand.len() as i64) as usize] = index[to];
-                }
-                Some(place)
-            }
-            Access::Slice => Some(self.sliced(op, operand, index)),
-            Access::Reverse => {
-                let mut place: Index = index.into();
-                for axis in axes(op, operand.len()) {
-                    let last = self.dim(&(&operand[axis] - &Dim::Const(1)));
-                    place[axis] = self.arith(Binary::Sub, Ix::At(last), index[axis]);
-                }
-                Some(place)
-            }
-            _ => None,
+    /// The position in the operand of a view.
+    pub fn viewed(&mut self, op: &Operation, view: View, index: &[Ix]) -> Index {
+        let [from, to] = [op.operands[0], op.result()].map(|value| &self.f.ty(value).shape);
+        match view.map(op.op, &op.attrs, from, to) {
+            IndexMap::Affine(axes) => axes.iter().map(|map| self.affine(map, index)).collect(),
+            IndexMap::Reshape(runs) => self.reshaped(&runs, &from.dims, &to.dims, index),
         }
     }
 
-    fn spread(&mut self, op: &Operation, operand: &[Dim], index: &[Ix]) -> Index {
-        match op.attr("axes") {
-            Attr::Ints(axes) => {
-                let rank = index.len() as i64;
-                let place = |(dim, axis): (&Dim, &i64)| match dim.as_const() {
-                    Some(1) => self.zero(),
-                    _ => index[axis.rem_euclid(rank) as usize],
-                };
-                operand.iter().zip(axes.iter()).map(place).collect()
-            }
-            _ => self.broadcast(operand, index),
+    fn affine(&mut self, map: &AxisMap, index: &[Ix]) -> Ix {
+        let mut place = match map.offset.as_const() {
+            Some(0) => None,
+            _ => Some(Ix::At(self.dim(&map.offset))),
+        };
+        for &(axis, coefficient) in &map.terms {
+            let size = self.ix_const(coefficient.abs());
+            let term = self.arith(Binary::Mul, index[axis], size);
+            place = Some(match (place, coefficient < 0) {
+                (None, false) => term,
+                (None, true) => {
+                    let zero = self.zero();
+                    self.arith(Binary::Sub, zero, term)
+                }
+                (Some(place), false) => self.arith(Binary::Add, place, term),
+                (Some(place), true) => self.arith(Binary::Sub, place, term),
+            });
         }
+        place.unwrap_or_else(|| self.zero())
     }
 
-    /// Runs of dims with equal products are reshaped each for itself, so that what does not change
-    /// costs nothing.
-    fn reshaped(&mut self, op: &Operation, operand: &[Dim], index: &[Ix]) -> Index {
-        let result = self.dims(op.result());
+    /// Each run is reshaped by itself, so that axes which stay as they are cost nothing.
+    fn reshaped(
+        &mut self,
+        runs: &[(Range<usize>, Range<usize>)],
+        operand: &[Dim],
+        result: &[Dim],
+        index: &[Ix],
+    ) -> Index {
         let mut place: Index = SmallVec::new();
-        for (from, to) in runs(result, operand) {
+        for (from, to) in runs {
             let (own, ix) = (&operand[to.clone()], &index[from.clone()]);
-            let dims = &result[from];
+            let dims = &result[from.clone()];
             let plain = |dims: &[Dim]| dims.iter().filter(|d| d.as_const() != Some(1)).count();
             match (plain(dims), plain(own)) {
                 (0 | 1, 0 | 1) => {
@@ -110,40 +97,6 @@ impl Nest<'_> {
             }
         }
         place
-    }
-
-    fn sliced(&mut self, op: &Operation, operand: &[Dim], index: &[Ix]) -> Index {
-        let mut place: Index = index.into();
-        for (axis, (start, step)) in self.bounds(op, operand) {
-            let step = self.ix_const(step);
-            let scaled = self.arith(Binary::Mul, index[axis], step);
-            place[axis] = self.arith(Binary::Add, Ix::At(start), scaled);
-        }
-        place
-    }
-
-    /// The sliced axes, each with its first position and its step.
-    pub fn bounds(&mut self, op: &Operation, operand: &[Dim]) -> Vec<(usize, (V, i64))> {
-        let Attr::Shape(starts) = op.attr("starts").clone() else {
-            return Vec::new();
-        };
-        let steps = ints(op, "steps");
-        let axes = axes(op, operand.len());
-        let bound = |(i, &axis): (usize, &usize)| {
-            let length = &operand[axis];
-            let dim = match &starts.dims[i] {
-                Dim::Unknown => length.clone(),
-                // Only a literal counts from the end.
-                Dim::Const(c) if *c < 0 => &Dim::Const(*c) + length,
-                dim => dim.clone(),
-            };
-            let (first, zero) = (self.dim(&dim), self.b.index(0));
-            let last = self.dim(length);
-            let first = self.b.binary(Binary::Max, first, zero);
-            let first = self.b.binary(Binary::Min, first, last);
-            (axis, (first, steps.get(i).copied().unwrap_or(1)))
-        };
-        axes.iter().enumerate().map(bound).collect()
     }
 
     fn literal(&mut self, op: &Operation, index: &[Ix]) -> V {
@@ -183,7 +136,7 @@ impl Nest<'_> {
         self.b.select(condition, yes, no)
     }
 
-    fn concat(&mut self, op: &Operation, index: &[Ix]) -> V {
+    pub fn concat(&mut self, op: &Operation, index: &[Ix]) -> V {
         let axis = int(op, "axis").rem_euclid(index.len() as i64) as usize;
         let mut offset = Dim::Const(0);
         let mut value = None;
@@ -246,7 +199,7 @@ impl Nest<'_> {
         v
     }
 
-    fn pad(&mut self, op: &Operation, index: &[Ix]) -> V {
+    pub fn pad(&mut self, op: &Operation, index: &[Ix]) -> V {
         let operand = self.dims(op.operands[0]);
         let (low, interior) = (ints(op, "low"), ints(op, "interior"));
         let mut place: Index = index.into();
@@ -312,13 +265,5 @@ pub fn ints<'a>(op: &'a Operation, name: &str) -> &'a [i64] {
     match op.attr(name) {
         Attr::Ints(values) => values,
         _ => &[],
-    }
-}
-
-/// The attribute `axes`, counted from the front; all where it was left out.
-pub fn axes(op: &Operation, rank: usize) -> Vec<usize> {
-    match op.attr("axes") {
-        Attr::Ints(axes) => axes.iter().map(|a| a.rem_euclid(rank as i64) as usize).collect(),
-        _ => (0..rank).collect(),
     }
 }

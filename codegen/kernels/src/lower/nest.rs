@@ -5,16 +5,16 @@ use mithril_ir::diagnostic::Diagnostic;
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Function, Operation, Value};
-use mithril_ir::op::access::Access;
-use mithril_ir::op::{self, Kind};
+use mithril_ir::op::access::{Access, Pieces};
+use mithril_ir::op::{self, Meaning};
 use mithril_ir::scalar::Scalar;
 use mithril_ir::scalar::expr;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::index::{Address, Index, Ix};
-use super::{Isa, rows};
 use crate::builder::Builder;
 use crate::code::{Mem, V};
+use crate::contract::Isa;
 use crate::loops::Loops;
 
 /// A kernel whose code is being written.
@@ -68,7 +68,7 @@ impl<'f> Nest<'f> {
         Nest {
             f,
             b,
-            lanes: rows::lanes(f, isa),
+            lanes: lanes(f, isa),
             mask: None,
             multiples: FxHashSet::default(),
             results,
@@ -170,14 +170,23 @@ impl<'f> Nest<'f> {
             let mem = self.arg(value).expect("values without operations are arguments");
             return self.read(mem, self.dims(value), index);
         };
-        match op.op.kind {
-            Kind::Elementwise => self.elementwise(op, index),
-            Kind::Layout | Kind::Constant | Kind::Dim | Kind::Barrier => self.layout(op, index),
-            Kind::Index => self.positions(op, index),
-            Kind::Random => self.random(op, index),
-            Kind::Reduce => self.reduce(op, index),
-            Kind::Contraction => self.product_at(op, index),
-            Kind::Order | Kind::Composite | Kind::Call => self.missing(op),
+        match op.op.access {
+            Access::Meaning => match op.op.meaning {
+                Meaning::Scalar(_) => self.elementwise(op, index),
+                Meaning::Kernel(_) | Meaning::Decompose(_) | Meaning::Call(_) => self.missing(op),
+            },
+            Access::Constant(constant) => self.constant(op, constant, index),
+            Access::View(view) => {
+                let place = self.viewed(op, view, index);
+                self.pull(op.operands[0], &place)
+            }
+            Access::Pieces(Pieces::Concat) => self.concat(op, index),
+            Access::Pieces(Pieces::Pad) => self.pad(op, index),
+            Access::Gather(gather) => self.gather(op, gather, index),
+            Access::Random(random) => self.random(op, random, index),
+            Access::Fold(fold) => self.fold_at(op, fold, &[index.into()])[0],
+            Access::Contract => self.product_at(op, index),
+            Access::Scatter(_) | Access::Library(_) => self.missing(op),
         }
     }
 
@@ -277,13 +286,6 @@ impl<'f> Nest<'f> {
         let attrs: Vec<Scalar> = op.attrs.iter().map(number).collect();
         crate::scalar::expression(&mut self.b, expr, dtype, &own, &args, &attrs, lanes)
     }
-
-    fn reduce(&mut self, op: &Operation, index: &[Ix]) -> V {
-        match op.op.access {
-            Access::Fold(fold) => self.fold_at(op, fold, &[index.into()])[0],
-            _ => self.missing(op),
-        }
-    }
 }
 
 impl Loops for Nest<'_> {
@@ -316,6 +318,12 @@ fn number(attr: &Attr) -> Scalar {
         Attr::Bool(x) => Scalar::bool(*x),
         _ => Scalar::F(0.0),
     }
+}
+
+/// How many elements a vector has: of the widest float there is.
+fn lanes(function: &Function, isa: &Isa) -> u32 {
+    let double = function.values.iter().any(|info| info.ty.dtype == DType::F64);
+    (isa.bytes / if double { 8 } else { 4 }).max(1)
 }
 
 /// How many symbols a kernel has.

@@ -3,7 +3,8 @@
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Operation, Value};
-use mithril_ir::op::access::Access;
+use mithril_ir::op::access::Gather;
+use mithril_ir::op::view::slice_starts;
 
 use super::index::{Index, Ix};
 use super::layout::{int, may_be_empty};
@@ -11,10 +12,10 @@ use super::nest::Nest;
 use crate::code::{Binary, Cmp, Ty, V};
 
 impl Nest<'_> {
-    pub fn positions(&mut self, op: &Operation, index: &[Ix]) -> V {
+    pub fn gather(&mut self, op: &Operation, gather: Gather, index: &[Ix]) -> V {
         let x = op.operands[0];
-        match op.op.access {
-            Access::Take => {
+        match gather {
+            Gather::Take => {
                 let axis = int(op, "axis").rem_euclid(self.dims(x).len() as i64) as usize;
                 let rank = self.dims(op.operands[1]).len();
                 let places = &index[axis..axis + rank];
@@ -24,23 +25,22 @@ impl Nest<'_> {
                 place.extend_from_slice(&index[axis + rank..]);
                 self.pull_within(x, axis, &place)
             }
-            Access::TakeAlong => {
+            Gather::TakeAlong => {
                 let axis = int(op, "axis").rem_euclid(self.dims(x).len() as i64) as usize;
                 let at = self.resolved(op.operands[1], index, &self.dims(x)[axis]);
                 let mut place: Index = index.into();
                 place[axis] = at;
                 self.pull_within(x, axis, &place)
             }
-            Access::SliceUpdate => self.slice_update(op, index),
-            Access::DynamicSlice => {
+            Gather::SliceUpdate => self.slice_update(op, index),
+            Gather::DynamicSlice => {
                 let starts = self.starts(op, 1, self.dims(op.result()));
                 let pairs: Vec<(Ix, Ix)> = index.iter().copied().zip(starts).collect();
                 let place: Index =
                     pairs.into_iter().map(|(i, s)| self.arith(Binary::Add, i, s)).collect();
                 self.pull(x, &place)
             }
-            Access::DynamicUpdate => self.dynamic_update(op, index),
-            _ => self.missing(op),
+            Gather::DynamicUpdate => self.dynamic_update(op, index),
         }
     }
 
@@ -107,7 +107,8 @@ impl Nest<'_> {
         let update = op.operands[1];
         let mut place: Index = index.into();
         let mut inside: Option<V> = None;
-        for (axis, (start, step)) in self.bounds(op, self.dims(op.operands[0])) {
+        for (axis, start, step) in slice_starts(op.op, &op.attrs, self.dims(op.operands[0])) {
+            let start = self.dim(&start);
             // With a negative step positions go down from the start.
             let moved = match step > 0 {
                 true => self.arith(Binary::Sub, index[axis], Ix::At(start)),

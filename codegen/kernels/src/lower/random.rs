@@ -6,7 +6,7 @@ use mithril_ir::attr::Attr;
 use mithril_ir::dtype::DType;
 use mithril_ir::eval::random::{ERF_INV_F32, ERF_INV_F64};
 use mithril_ir::graph::Operation;
-use mithril_ir::op::access::Access;
+use mithril_ir::op::access::Random;
 use mithril_ir::scalar::expr::Expr;
 use mithril_ir::scalar::round;
 
@@ -24,28 +24,27 @@ static ERF_INV: LazyLock<[Expr; 2]> = LazyLock::new(|| {
 });
 
 impl Nest<'_> {
-    pub fn random(&mut self, op: &Operation, index: &[Ix]) -> V {
+    pub fn random(&mut self, op: &Operation, random: Random, index: &[Ix]) -> V {
         let dims = self.dims(op.result());
-        match op.op.access {
-            Access::RandomBits => {
+        match random {
+            Random::Bits => {
                 let number = self.flat(dims, index);
                 self.word(op, number, self.dtype(op.result()).bits())
             }
-            Access::Uniform => {
+            Random::Uniform => {
                 let number = self.flat(dims, index);
                 let [low, high] = ["low", "high"].map(|name| float(op, name));
                 self.uniform(op, number, low, high)
             }
-            Access::Normal => {
+            Random::Normal => {
                 let number = self.flat(dims, index);
                 self.normal(op, number)
             }
-            Access::KeySplit => self.of_block(op, index[0], index[1]),
-            Access::KeyFold => {
+            Random::KeySplit => self.of_block(op, index[0], index[1]),
+            Random::KeyFold => {
                 let data = self.ix_const(i64::from(int(op, "data") as u32));
                 self.of_block(op, data, index[0])
             }
-            _ => self.missing(op),
         }
     }
 

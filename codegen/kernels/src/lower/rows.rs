@@ -14,16 +14,16 @@ mod traffic;
 use crate::loops::Loops;
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
-use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Function, Operation, Value};
 use mithril_ir::op::access::{Access, Fold};
 use mithril_passes::outline::schedule::{LoopNest, Reduction};
 
 use super::fold::{Folder, product};
 use super::index::{Index, Ix};
+use super::lowered::Lowered;
 use super::nest::Nest;
-use super::{Isa, Lowered};
 use crate::code::{Binary, V};
+use crate::contract::Isa;
 use behind::{Behind, Beside, Last, in_row};
 use side::{Blocks, Side};
 use traffic::Ahead;
@@ -47,12 +47,6 @@ pub fn lower(function: &Function, loops: &LoopNest, isa: &Isa) -> Result<Lowered
     let partials = rows.partials()?;
     let code = rows.nest.b.finish();
     Ok(Lowered { code, tasks, grain, scratch: rows.scratch, partials })
-}
-
-/// How many elements a vector has: of the widest float there is.
-pub fn lanes(function: &Function, isa: &Isa) -> u32 {
-    let double = function.values.iter().any(|info| info.ty.dtype == DType::F64);
-    (isa.bytes / if double { 8 } else { 4 }).max(1)
 }
 
 /// How a reduction combines elements.

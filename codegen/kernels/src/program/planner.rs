@@ -13,6 +13,7 @@ use mithril_runtime::size::Size;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Constant, Kernel, Plan, outside, size};
+use crate::library;
 use crate::lower::packing::Packing;
 use crate::lower::{Isa, Lowered, lower, packing};
 
@@ -283,7 +284,7 @@ impl<'p, 'm, 'f> Scope<'p, 'm, 'f> {
     ///
     /// Errors: operations without loops; dims that no argument of the program shows.
     pub fn run(&mut self) -> Result<()> {
-        let outline = outline(self.function)?;
+        let outline = outline(self.function, library::kernel)?;
         for step in &outline.steps {
             match step {
                 Step::Launch(launch) => {

@@ -15,6 +15,7 @@ use mithril_ir::text;
 use mithril_kernels::c::{self, Source, caller};
 use mithril_kernels::contract::Isa;
 use mithril_kernels::program::{Plan, plan};
+use mithril_kernels::target::TARGETS;
 use mithril_passes::driver::Driver;
 use mithril_passes::pipeline::Pipeline;
 use mithril_runtime::execute::Executable;
@@ -62,7 +63,7 @@ const FLAGS: [&str; 9] = [
 const FILES: usize = 24;
 
 pub fn make(check: &Check, number: usize) -> Result<Made, String> {
-    let pipeline = Pipeline::parse(PIPELINE).expect("the pipeline");
+    let pipeline = Pipeline::parse(PIPELINE, TARGETS).expect("the pipeline");
     let legal = Driver::default().run(&pipeline, &check.module);
     let (legal, _) = legal.map_err(|error| error.to_string())?;
     let function = legal.get(&check.function).ok_or("the function is gone")?;

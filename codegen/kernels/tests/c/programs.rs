@@ -5,6 +5,7 @@ use mithril_ir::evaluate::evaluate;
 use mithril_ir::graph::Module;
 use mithril_ir::tensor::Tensor;
 use mithril_ir::text;
+use mithril_kernels::target::TARGETS;
 use mithril_passes::driver::Driver;
 use mithril_passes::pipeline::Pipeline;
 
@@ -157,7 +158,7 @@ fn scans() -> Vec<Check> {
     let source = include_str!("../../../source/tests/models/scan.mir");
     let source = source.replace("%mask", "%row_0").replace("%h0", "%t6");
     let module = text::parse(&source).unwrap_or_else(|e| panic!("{e}"));
-    let pipeline = Pipeline::parse("autodiff,dce").expect("the pipeline");
+    let pipeline = Pipeline::parse("autodiff,dce", TARGETS).expect("the pipeline");
     let (module, _) = Driver::default().run(&pipeline, &module).unwrap_or_else(|e| panic!("{e}"));
     let mut checks = Vec::new();
     for function in ["main", "gradients"] {
@@ -187,7 +188,7 @@ fn gradients_of_attention() -> Vec<Check> {
 "
         );
         let module = text::parse(&source).unwrap_or_else(|e| panic!("{e}"));
-        let pipeline = Pipeline::parse("autodiff{target=c},dce").expect("the pipeline");
+        let pipeline = Pipeline::parse("autodiff{target=c},dce", TARGETS).expect("the pipeline");
         let ran = Driver::default().run(&pipeline, &module);
         let (module, _) = ran.unwrap_or_else(|e| panic!("{e}"));
         for s in [2, 17, 70] {

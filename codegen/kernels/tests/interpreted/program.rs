@@ -11,6 +11,7 @@ use mithril_kernels::host::Host;
 use mithril_kernels::interpret::{self, Buffer};
 use mithril_kernels::lower::Isa;
 use mithril_kernels::program::{self, Plan};
+use mithril_kernels::target::TARGETS;
 use mithril_passes::driver::Driver;
 use mithril_passes::pipeline::Pipeline;
 use mithril_runtime::program::{Launch, Place};
@@ -32,7 +33,7 @@ pub struct Interpreted {
 impl Interpreted {
     pub fn new(module: &Module, isa: &Isa) -> Interpreted {
         let pipeline = "inline{limit=all,repeated=all},legalize{target=native},split-folds,canonicalize,cse,dce";
-        let pipeline = Pipeline::parse(pipeline).expect("the pipeline");
+        let pipeline = Pipeline::parse(pipeline, TARGETS).expect("the pipeline");
         let (legal, _) = Driver::default().run(&pipeline, module).unwrap_or_else(|e| panic!("{e}"));
         let entry = legal.entry().expect("an entry");
         let plan = program::plan(&legal, entry, isa).unwrap_or_else(|e| panic!("{e}"));

@@ -10,6 +10,7 @@ use mithril_ir::graph::{Function, Module, Role};
 use mithril_ir::op::{Class, Kind, Op};
 use mithril_ir::shape::{Shape, Type};
 use mithril_ir::tensor::Tensor;
+use mithril_kernels::target::TARGETS;
 use mithril_passes::driver::Driver;
 use mithril_passes::pipeline::Pipeline;
 
@@ -105,7 +106,8 @@ pub fn gradients(case: &Case) -> Option<Module> {
             function.args[at].role = Role::Param;
         }
     }
-    let pipeline = Pipeline::parse("autodiff,inline{limit=all,repeated=all}").expect("a pipeline");
+    let pipeline =
+        Pipeline::parse("autodiff,inline{limit=all,repeated=all}", TARGETS).expect("a pipeline");
     let (module, _) = Driver::default().run(&pipeline, &Module::of(function)).ok()?;
     let found = module.get("gradients").filter(|_| varies)?;
     Some(Module::of(Function::clone(found)))

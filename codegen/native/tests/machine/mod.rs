@@ -25,6 +25,7 @@ use mithril_ir::text;
 use mithril_kernels::contract::Isa;
 use mithril_kernels::host::{self, Host};
 use mithril_kernels::program::{self, Plan};
+use mithril_kernels::target::TARGETS;
 use mithril_native::{Options, Stage, compile};
 use mithril_passes::driver::Driver;
 use mithril_passes::pipeline::Pipeline;
@@ -90,7 +91,7 @@ impl Native {
         guard::turn_on();
         let module = text::parse(source).unwrap_or_else(|e| panic!("{e}\n{source}"));
         let pipeline = "inline{limit=all,repeated=all},legalize{target=native},split-folds,canonicalize,cse,dce";
-        let pipeline = Pipeline::parse(pipeline).expect("the pipeline");
+        let pipeline = Pipeline::parse(pipeline, TARGETS).expect("the pipeline");
         let (legal, _) =
             Driver::default().run(&pipeline, &module).unwrap_or_else(|e| panic!("{e}"));
         let entry = legal.entry().expect("an entry");

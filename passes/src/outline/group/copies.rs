@@ -6,7 +6,6 @@ use mithril_ir::graph::{Operation, Value};
 use mithril_ir::op::access::Access;
 
 use super::Grouping;
-use crate::outline::attention::is_attention;
 use crate::outline::views::{is_one, is_view};
 use crate::outline::{is_scan, strides};
 
@@ -19,12 +18,12 @@ impl Grouping<'_> {
                 op.operands.iter().for_each(|&operand| self.copy(operand));
                 continue;
             }
-            let axes: &[&str] = match op.op.access {
-                Access::Contract => &["x_contract", "y_contract"],
-                access if is_attention(&access) => &[""; 8],
+            let axes = match (self.library)(op) {
+                None if op.op.access == Access::Contract => ["x_contract", "y_contract"],
+                Some(kernel) if kernel.reads_views => [""; 2],
                 _ => continue,
             };
-            for (&operand, axes) in op.operands.iter().zip(axes) {
+            for (&operand, axes) in op.operands.iter().zip(axes.iter().cycle()) {
                 let at = self.definitions[operand.index()].map(|at| at as usize);
                 if let Some(at) = at.filter(|&at| is_view(self.function, &self.function.ops[at])) {
                     self.copied[at] |= !self.in_steps(op, operand, axes);

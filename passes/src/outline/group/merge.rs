@@ -6,7 +6,6 @@ use mithril_ir::op::Kind;
 use mithril_ir::op::access::Access;
 
 use super::{Core, Group, Grouping, axes, count};
-use crate::outline::attention;
 use crate::outline::schedule::reduced_rows;
 use crate::outline::views::{Place, is_one};
 
@@ -14,7 +13,7 @@ impl Grouping<'_> {
     /// Joins the group of an operand and the one that reads it, where that is right and of use.
     pub fn try_merge(&mut self, producer: usize, reader: usize) {
         let whole = self.joined(producer, reader).or_else(|| self.absorbed(producer, reader));
-        let whole = whole.or_else(|| self.turned_heads(producer, reader)).map(|core| (core, None));
+        let whole = whole.or_else(|| self.stored_copy(producer, reader)).map(|core| (core, None));
         let Some((core, side)) = whole.or_else(|| self.side(producer, reader)) else {
             return;
         };
@@ -127,15 +126,15 @@ impl Grouping<'_> {
         (!folds(a) && private && cheap).then(|| b.core.clone())
     }
 
-    /// Attention, which may write its heads side by side where nobody else reads them.
-    fn turned_heads(&self, producer: usize, reader: usize) -> Option<Core> {
+    /// A library kernel that can store its result as the copy that its only reader makes.
+    fn stored_copy(&self, producer: usize, reader: usize) -> Option<Core> {
         let (a, b) = (self.groups[producer].as_ref()?, self.groups[reader].as_ref()?);
-        let (&[attention], &[copy]) = (&a.ops[..], &b.ops[..]) else { return None };
-        let ops = &self.function.ops;
-        let only = self.readers[ops[attention].result().index()] == 1;
-        let turned = attention::turned(self.function, &self.definitions, ops[copy].result());
-        let own = turned.is_some_and(|turned| turned.attention == attention);
-        (only && own && ops[attention].op.access == Access::Attention).then_some(Core::Library)
+        let (&[own], &[copy]) = (&a.ops[..], &b.ops[..]) else { return None };
+        let [own, copy] = [own, copy].map(|at| &self.function.ops[at]);
+        let kernel = (self.library)(own)?;
+        let only = self.readers[own.result().index()] == 1;
+        let stores = || (kernel.stores)(self.function, &self.definitions, own, copy.result());
+        (only && stores()).then_some(Core::Library)
     }
 
     /// Whether only the two groups read it, and the reader but once.

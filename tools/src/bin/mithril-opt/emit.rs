@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use mithril::compile::Target;
 use mithril::native::host::{self, Host};
 use mithril::native::{Native, Planning, Stage, Tier};
 use mithril_ir::diagnostic::{Diagnostic, Result};
@@ -10,7 +11,6 @@ use mithril_ir::text;
 use mithril_passes::indexed::indexed;
 use mithril_passes::legalize::Legalize;
 use mithril_passes::pipeline::{self, Pipeline};
-use mithril_passes::target;
 use mithril_source::python::{self, Framework};
 
 /// What is made of a module.
@@ -64,14 +64,13 @@ impl FromStr for Emit {
 impl Emit {
     /// The pipeline, so that it ends in what is emitted.
     pub fn legal(self, pipeline: Pipeline) -> Pipeline {
-        let name = match self {
+        let target = match self {
             Emit::Dot => return pipeline,
-            Emit::Source(framework) => framework.name(),
-            Emit::C => "c",
-            Emit::Kernels | Emit::Loops | Emit::Clif | Emit::Code(_) => "native",
+            Emit::Source(framework) => Target::Framework(framework),
+            Emit::C => Target::C,
+            Emit::Kernels | Emit::Loops | Emit::Clif | Emit::Code(_) => Target::Cpu,
         };
-        let Some(target) = target::find(name) else { return pipeline };
-        let pipeline = pipeline.then(Legalize { target: *target });
+        let pipeline = pipeline.then(Legalize { target: target.passes() });
         match self {
             Emit::Dot | Emit::Source(_) => pipeline,
             Emit::C | Emit::Kernels | Emit::Loops | Emit::Clif | Emit::Code(_) => {

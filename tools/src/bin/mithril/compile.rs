@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::Args;
-use mithril::compile::{self, CompileOptions, Target};
+use mithril::compile::{self, CompileOptions, TARGETS, Target};
 use mithril::native::export::{Export, export};
 use mithril::native::host::{self, Host};
 use mithril::native::{Native, Planning};
@@ -18,7 +18,6 @@ use mithril_passes::indexed::{Indexed, indexed};
 use mithril_passes::pipeline::{self, Pipeline};
 use mithril_passes::specialise::given::Shapes;
 use mithril_passes::table::Table;
-use mithril_passes::target as passes_target;
 use mithril_source::python;
 
 use crate::effort::Effort;
@@ -183,20 +182,17 @@ impl Compile {
             move |error| Failure { error, source }
         };
         let passes = self.pipeline.as_deref().unwrap_or("");
-        let first = Pipeline::parse(passes).map_err(within("--passes", passes))?;
+        let first = Pipeline::parse(passes, TARGETS).map_err(within("--passes", passes))?;
         let file = saved::text(&self.model.file)?;
         let name = self.model.file.display().to_string();
         let module = text::parse(&file).map_err(within(&name, &file))?;
         verify::verify(&module).map_err(within(&name, &file))?;
-        let (own, flat) = match target {
-            Target::Cpu => ("native", true),
-            Target::C => ("c", true),
-            Target::Framework(framework) => (framework.name(), false),
+        let effort = self.effort.options();
+        let then = pipeline::standard(Shapes::default(), target.passes(), self.gradients, &effort);
+        let then = match target {
+            Target::Cpu | Target::C => pipeline::flat(then),
+            Target::Framework(_) => then,
         };
-        let own = *passes_target::find(own).expect("each target has its passes");
-        let then =
-            pipeline::standard(Shapes::default(), own, self.gradients, &self.effort.options());
-        let then = if flat { pipeline::flat(then) } else { then };
         let run = |pipeline: &Pipeline, module: &Module| -> Result<Module, Failure> {
             let ran = Driver::default().run(pipeline, module);
             Ok(ran.map_err(within(&name, &file))?.0)

@@ -28,5 +28,5 @@ fn level(text: &str) -> Result<Level, String> {
 }
 
 fn math(text: &str) -> Result<Class, String> {
-    mithril_passes::pass::OptionValue::parse(text)
+    mithril_passes::pass::OptionValue::parse(text, &[])
 }

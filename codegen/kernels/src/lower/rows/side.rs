@@ -15,9 +15,9 @@ use mithril_passes::outline::schedule::{LoopNest, Schedule};
 use super::Rows;
 use crate::code::{Binary, Mem, Ty, V};
 use crate::loops::Loops;
-use crate::lower::Partial;
 use crate::lower::fold::{Folder, product};
 use crate::lower::index::{Address, Index, Ix};
+use crate::lower::lowered::Partial;
 use crate::lower::nest::Nest;
 
 /// Elements of the rows of a task, and the fewest rows.

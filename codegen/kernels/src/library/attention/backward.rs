@@ -13,11 +13,12 @@ use super::masks::{self, Masked};
 use super::tiles::{Head, ROWS, STEPS, Seen, Strip, Tiles};
 use super::{GRADIENT, GREATEST, KEY, LOGS, OUTPUT, QUERY, Site, VALUE, place};
 use crate::code::{Binary, Cmp, Mem, V};
+use crate::contract::Isa;
 use crate::contract::lanes;
 use crate::loops::Loops;
 use crate::lower::fold::product;
+use crate::lower::lowered::Lowered;
 use crate::lower::nest::Nest;
-use crate::lower::{Isa, Lowered};
 use crate::scalar::exp2_nonpositive;
 
 struct Backward<'s> {

@@ -1,7 +1,7 @@
 //! Attention in portable code.
 
 use mithril_ir::dtype::DType;
-use mithril_ir::op::access::Access;
+use mithril_ir::op::access::{Access, Attention, Library};
 use mithril_ir::scalar::Prim;
 
 use super::super::forward::LEAST;
@@ -13,15 +13,18 @@ use super::{
 };
 use crate::code::{Binary, Cmp, Mem, V};
 use crate::loops::Loops;
-use crate::lower::Lowered;
 use crate::lower::index::Ix;
+use crate::lower::lowered::Lowered;
 use crate::lower::nest::Nest;
 use crate::scalar;
 
 pub fn forward(mut nest: Nest, site: &Site) -> Lowered {
     let output = site.output(&nest);
-    let [logs, greatest] = [Access::AttentionLogSumExp, Access::AttentionGreatest]
-        .map(|access| site.result(&nest, |op| op.op.access == access));
+    let [logs, greatest] = [
+        Access::Library(Library::Attention(Attention::LogSumExp)),
+        Access::Library(Library::Attention(Attention::RowMax)),
+    ]
+    .map(|access| site.result(&nest, |op| op.op.access == access));
     let n = &mut nest;
     let own = Forward {
         site,

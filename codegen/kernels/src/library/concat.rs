@@ -3,14 +3,21 @@
 
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::Value;
+use mithril_passes::library::LibraryKernel;
 
-use super::Alone;
+use super::Entry;
+use super::standalone::{self, Standalone};
 use crate::code::{Binary, Cmp, Mem, V};
 use crate::contract::lanes::below;
 use crate::loops::Loops;
 use crate::lower::fold::product;
 use crate::lower::index::{Index, Ix};
 use crate::lower::nest::Nest;
+
+pub const ENTRY: Entry = Entry {
+    fusion: LibraryKernel::plain("concat"),
+    lower: |function, op, isa| standalone::lower(function, op, isa, Standalone::concat),
+};
 
 /// Calls of the kernel, at most, where a task is a part.
 const CALLS: usize = 8;
@@ -21,10 +28,10 @@ struct Part {
     offset: Dim,
 }
 
-impl Alone<'_> {
+impl Standalone<'_> {
     /// A task copies a part where all lie one behind the other, else a row of the axes before the
     /// one they are put together along.
-    pub(super) fn concat(&mut self) -> Dim {
+    fn concat(&mut self) -> Dim {
         let axis = self.axis();
         let rows = product(&self.nest.dims(self.op.result())[..axis]);
         let mut offset = Dim::Const(0);

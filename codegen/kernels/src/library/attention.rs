@@ -6,6 +6,7 @@
 
 mod backward;
 mod forward;
+mod fusion;
 mod masks;
 mod plain;
 mod tiles;
@@ -15,14 +16,17 @@ use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Function, Operation, Value};
-use mithril_ir::op::access::Access;
-use mithril_passes::outline::attention::{is_attention, mask, turned};
+use mithril_ir::op::access::{Access, Attention, Library};
+use mithril_passes::library::LibraryKernel;
 use mithril_passes::outline::strides::{Strided, strided};
 
-use super::index::Ix;
-use super::nest::Nest;
-use super::{Isa, Lowered};
+use super::Entry;
 use crate::code::{Mem, V};
+use crate::contract::Isa;
+use crate::lower::index::Ix;
+use crate::lower::lowered::Lowered;
+use crate::lower::nest::Nest;
+use fusion::{is_attention, turned};
 use tiles::Head;
 
 /// What the operands of a kernel of attention are.
@@ -79,7 +83,18 @@ const LOGS: usize = 4;
 const GRADIENT: usize = 5;
 const GREATEST: usize = 7;
 
-pub fn lower(function: &Function, op: &Operation, isa: &Isa) -> Result<Lowered> {
+pub const ENTRY: Entry = Entry {
+    fusion: LibraryKernel {
+        fits: fusion::fits,
+        shares: fusion::shares,
+        stores: fusion::stores,
+        reads_views: true,
+        ..LibraryKernel::plain("attention")
+    },
+    lower,
+};
+
+fn lower(function: &Function, op: &Operation, isa: &Isa) -> Result<Lowered> {
     let nest = Nest::new(function, isa);
     let sides: Option<Vec<Strided>> =
         op.operands.iter().map(|&v| strided(function, &nest.definitions, v)).collect();
@@ -95,14 +110,15 @@ pub fn lower(function: &Function, op: &Operation, isa: &Isa) -> Result<Lowered> 
         _ => 1.0 / (width as f64).sqrt(),
     };
     let (grouped, causal) = (flag("grouped"), flag("causal"));
-    let mask = mask(op);
+    let mask = op.operand_index("mask");
     let site = Site { sides, dims, width, value_width, grouped, causal, scale, mask };
     let portable = nest.b.is_portable();
-    Ok(match op.op.access {
-        Access::AttentionGradient if portable => plain::backward(nest, &site),
-        _ if portable => plain::forward(nest, &site),
-        Access::AttentionGradient => backward::lower(nest, &site, isa),
-        _ => forward::lower(nest, &site, isa),
+    let gradient = op.op.access == Access::Library(Library::Attention(Attention::Gradient));
+    Ok(match (gradient, portable) {
+        (true, true) => plain::backward(nest, &site),
+        (true, false) => backward::lower(nest, &site, isa),
+        (false, true) => plain::forward(nest, &site),
+        (false, false) => forward::lower(nest, &site, isa),
     })
 }
 
@@ -186,7 +202,7 @@ impl Site {
 
     /// The memory of the result that an operation of the kernel gives, if it is one.
     fn result(&self, nest: &Nest, is: impl Fn(&Operation) -> bool) -> Option<(Mem, Value)> {
-        let ops = nest.f.ops.iter().filter(|op| is_attention(&op.op.access));
+        let ops = nest.f.ops.iter().filter(|op| is_attention(op));
         let value = ops.filter(|op| is(op)).map(Operation::result).next()?;
         let at = nest.f.results.iter().position(|result| result.value == value)?;
         Some((nest.results[at], value))

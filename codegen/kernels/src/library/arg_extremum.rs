@@ -3,9 +3,11 @@
 
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
-use mithril_ir::op::access::{Fold, FoldAxes};
+use mithril_ir::op::access::{Access, Fold, FoldAxes, Library};
+use mithril_passes::library::LibraryKernel;
 
-use super::Alone;
+use super::Entry;
+use super::standalone::{self, Standalone};
 use crate::builder::Builder;
 use crate::code::{Binary, Cmp, Ty, Unary, V};
 use crate::contract::lanes;
@@ -14,12 +16,18 @@ use crate::lower::fold::{Folder, product};
 use crate::lower::index::{Index, Ix};
 use crate::lower::nest::held;
 
+pub const ENTRY: Entry = Entry {
+    fusion: LibraryKernel::plain("arg_extremum"),
+    lower: |function, op, isa| standalone::lower(function, op, isa, Standalone::find),
+};
+
 /// Columns of a task that goes across them.
 const COLUMNS: i64 = 256;
 
 /// What is looked for, and where.
 struct Find {
-    greatest: bool,
+    /// Whether the largest element is looked for, else the smallest.
+    max: bool,
     /// Of the operand's elements, and of their places while they are looked for.
     dtype: DType,
     places: DType,
@@ -29,16 +37,17 @@ struct Find {
     lengths: Vec<Dim>,
 }
 
-impl Alone<'_> {
+impl Standalone<'_> {
     /// A task for each place of the result, or for some neighbours.
-    pub(super) fn find(&mut self, greatest: bool) -> Dim {
+    fn find(&mut self) -> Dim {
+        let max = self.op.op.access == Access::Library(Library::ArgExtremum { max: true });
         let x = self.op.operands[0];
         let (dims, axes) = (self.nest.dims(x), self.nest.fold_axes(self.op));
         let open: Vec<usize> = (0..dims.len()).filter(|&a| axes.folded[a]).collect();
         let lengths: Vec<Dim> = open.iter().map(|&a| dims[a].clone()).collect();
         let few = product(&lengths).as_const().is_some_and(|n| n <= i64::from(i32::MAX));
         let (dtype, places) = (held(self.nest.dtype(x)), if few { DType::I32 } else { DType::I64 });
-        let find = Find { greatest, dtype, places, axes, open, lengths };
+        let find = Find { max, dtype, places, axes, open, lengths };
         let lanes = i64::from(self.nest.lanes);
         let wide = match dims.last().map(Dim::as_const) {
             None => false,
@@ -144,15 +153,22 @@ impl Alone<'_> {
 
 impl Find {
     /// The best of no elements, and its place.
-    fn start(&self, own: &mut Alone, lanes: u32, places: DType) -> Vec<V> {
-        let fold = if self.greatest { Fold::Max } else { Fold::Min };
+    fn start(&self, own: &mut Standalone, lanes: u32, places: DType) -> Vec<V> {
+        let fold = if self.max { Fold::Max } else { Fold::Min };
         let b = &mut own.nest.b;
         let worst = Folder::of(own.op, fold, self.dtype).neutral(b, lanes);
         vec![worst, b.int(Ty { dtype: places, lanes }, 0)]
     }
 
     /// The best and its place, with the elements at a position, whose first has the number `place`.
-    fn step(&self, own: &mut Alone, at: &[Ix], place: V, best: &[V], mask: Option<V>) -> Vec<V> {
+    fn step(
+        &self,
+        own: &mut Standalone,
+        at: &[Ix],
+        place: V,
+        best: &[V],
+        mask: Option<V>,
+    ) -> Vec<V> {
         own.nest.mask = mask;
         let element = own.nest.pull(own.op.operands[0], at);
         own.nest.mask = None;
@@ -172,19 +188,19 @@ impl Find {
     }
 
     /// Whether an element beats the best so far. NaN beats all but NaN.
-    fn better(&self, own: &mut Alone, x: V, best: V) -> V {
+    fn better(&self, own: &mut Standalone, x: V, best: V) -> V {
         let b = &mut own.nest.b;
         if !self.dtype.is_float() {
-            return b.compare(if self.greatest { Cmp::Gt } else { Cmp::Lt }, x, best);
+            return b.compare(if self.max { Cmp::Gt } else { Cmp::Lt }, x, best);
         }
-        let worse = b.compare(if self.greatest { Cmp::Le } else { Cmp::Ge }, x, best);
+        let worse = b.compare(if self.max { Cmp::Le } else { Cmp::Ge }, x, best);
         let better = b.unary(Unary::Not, worse);
         let number = b.compare(Cmp::Eq, best, best);
         b.binary(Binary::And, better, number)
     }
 
     /// The first place of the best among the lanes.
-    fn across_lanes(&self, own: &mut Alone, best: Vec<V>) -> V {
+    fn across_lanes(&self, own: &mut Standalone, best: Vec<V>) -> V {
         let (mut best, mut place) = (best[0], best[1]);
         let mut width = own.nest.lanes / 2;
         while width > 0 {

@@ -13,7 +13,7 @@ use super::tiles::Head;
 use super::{KEY, Mask, QUERY, Site};
 use crate::code::{Binary, Cmp, Mem, Ty, V};
 use crate::loops::Loops;
-use crate::lower::Lowered;
+use crate::lower::lowered::Lowered;
 use crate::lower::nest::Nest;
 use crate::scalar;
 pub use backward::backward;

@@ -5,10 +5,12 @@
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::Value;
-use mithril_ir::op::access::Access;
+use mithril_ir::op::access::{Access, Scatter};
 use mithril_ir::scalar::Prim;
+use mithril_passes::library::LibraryKernel;
 
-use super::Alone;
+use super::Entry;
+use super::standalone::{self, Standalone};
 use crate::code::{Binary, Cmp, Mem, Ty, V};
 use crate::loops::Loops;
 use crate::lower::fold::product;
@@ -16,13 +18,18 @@ use crate::lower::index::{Index, Ix};
 use crate::lower::nest::{Nest, held};
 use crate::scalar;
 
+pub const ENTRY: Entry = Entry {
+    fusion: LibraryKernel::plain("scatter"),
+    lower: |function, op, isa| standalone::lower(function, op, isa, Standalone::scatter),
+};
+
 /// Elements of the result that are worth a thread of their own.
 const WORTH: i64 = 1 << 14;
 /// Vectors of a row that are summed up at once.
 const UNROLL: i64 = 4;
 
 /// The operands, and how the result's axes lie around the one that indices are of.
-struct Scatter<'f> {
+struct ScatterLoops<'f> {
     x: Value,
     indices: Value,
     updates: Value,
@@ -34,7 +41,7 @@ struct Scatter<'f> {
 
 /// A row of the result.
 struct Row<'a, 'f> {
-    of: &'a Scatter<'f>,
+    of: &'a ScatterLoops<'f>,
     /// Where it is along the outer axes.
     outer: &'a [Ix],
     number: V,
@@ -43,20 +50,19 @@ struct Row<'a, 'f> {
     updates: (V, V),
 }
 
-impl Alone<'_> {
-    pub(super) fn scatter(&mut self) -> Dim {
+impl Standalone<'_> {
+    fn scatter(&mut self) -> Dim {
         let (x, axis) = (self.op.operands[0], self.axis());
         let dims = self.nest.dims(x);
-        let scatter = Scatter {
+        let scatter = ScatterLoops {
             x,
             indices: self.op.operands[1],
             updates: self.op.operands[2],
-
             outer: &dims[..axis],
             rows: dims[axis].clone(),
             inner: &dims[axis + 1..],
         };
-        let along = self.op.op.access == Access::ScatterAddAlong;
+        let along = self.op.op.access == Access::Scatter(Scatter::Along);
         match along || product(scatter.inner).as_const() == Some(1) {
             true => self.scatter_lines(&scatter, along),
             false => self.scatter_rows(&scatter),
@@ -64,8 +70,8 @@ impl Alone<'_> {
     }
 
     /// A task for each line along the axis: summed up in scratch memory, element by element.
-    fn scatter_lines(&mut self, scatter: &Scatter, along: bool) -> Dim {
-        let Scatter { x, indices, updates, ref rows, .. } = *scatter;
+    fn scatter_lines(&mut self, scatter: &ScatterLoops, along: bool) -> Dim {
+        let ScatterLoops { x, indices, updates, ref rows, .. } = *scatter;
         let dtype = held(self.nest.dtype(x));
         // Where the axis is empty, updates have a place that is not read.
         self.scratch = &(rows + &Dim::Const(8)) * &Dim::Const(8);
@@ -107,7 +113,7 @@ impl Alone<'_> {
 
     /// A task for each row. The updates of the rows of a call are put in the order of rows first, by
     /// counting; then each row is `x` and its updates.
-    fn scatter_rows(&mut self, scatter: &Scatter) -> Dim {
+    fn scatter_rows(&mut self, scatter: &ScatterLoops) -> Dim {
         let rows = &scatter.rows;
         let count = product(self.nest.dims(scatter.indices));
         self.scratch = &(&(rows + &count) + &Dim::Const(1)) * &Dim::Const(8);
@@ -138,7 +144,7 @@ impl Alone<'_> {
     }
 
     /// The rows from `low` to `high` at a position of the outer axes.
-    fn block(&mut self, scatter: &Scatter, outer: &[Ix], low: V, high: V) {
+    fn block(&mut self, scatter: &ScatterLoops, outer: &[Ix], low: V, high: V) {
         let (zero, one) = (self.nest.b.index(0), self.nest.b.index(1));
         let ends = self.nest.b.scratch(DType::I64, zero);
         let behind = self.nest.dim(&(&(&scatter.rows + &Dim::Const(1)) * &Dim::Const(8)));
@@ -179,7 +185,7 @@ impl Alone<'_> {
     /// Does something with the row that update number `i` belongs to, if it is of this call.
     fn row_of(
         &mut self,
-        scatter: &Scatter,
+        scatter: &ScatterLoops,
         i: V,
         low: V,
         high: V,
@@ -239,7 +245,7 @@ impl Nest<'_> {
 
     /// So many vectors of a row, from a place on: `x`, and what the updates have there.
     fn scatter_vectors(&mut self, row: &Row, at: V, vectors: i64) {
-        let Scatter { x, indices, updates, inner, .. } = *row.of;
+        let ScatterLoops { x, indices, updates, inner, .. } = *row.of;
         let dtype = held(self.dtype(x));
         let places: Vec<Index> = (0..vectors)
             .map(|u| {

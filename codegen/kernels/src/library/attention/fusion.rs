@@ -1,60 +1,47 @@
-//! Which attention has a kernel of its own.
+//! What fusion knows of the kernels of attention: which operands they take, which results they
+//! share, and how they store heads.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::{Function, Operation, Value};
-use mithril_ir::op::access::Access;
+use mithril_ir::op::access::{Access, Attention, Library};
+use mithril_ir::op::view::View;
 
-use super::views::is_one;
+use super::is_one;
 
 /// Heads are whole vectors of the widest registers there are.
 const LANES: i64 = 16;
 /// Wider ones would not stay in the first cache.
 const WIDEST: i64 = 256;
 
-/// Whether it is attention, or of its gradient.
-pub fn is_attention(access: &Access) -> bool {
-    matches!(
-        access,
-        Access::Attention
-            | Access::AttentionLogSumExp
-            | Access::AttentionGreatest
-            | Access::AttentionGradient
-    )
+fn result_of(op: &Operation) -> Option<Attention> {
+    match op.op.access {
+        Access::Library(Library::Attention(result)) => Some(result),
+        _ => None,
+    }
 }
 
-/// Whether one kernel has the results of both: attention and its sums, or its gradients.
-pub fn is_one_kernel(a: &Operation, b: &Operation) -> bool {
-    let gradient = |op: &Operation| op.op.access == Access::AttentionGradient;
-    let own = |op: &Operation| -> Vec<Attr> {
-        ["scale", "causal", "grouped"].map(|name| op.attr(name).clone()).into()
-    };
-    is_attention(&a.op.access)
-        && is_attention(&b.op.access)
+/// Whether it is attention, or its gradient.
+pub fn is_attention(op: &Operation) -> bool {
+    result_of(op).is_some()
+}
+
+/// Whether one kernel computes the results of both: attention and its sums, or its gradients.
+pub fn shares(a: &Operation, b: &Operation) -> bool {
+    let gradient = |op| result_of(op).map(|result| result == Attention::Gradient);
+    let attrs = |op: &Operation| ["scale", "causal", "grouped"].map(|name| op.attr(name).clone());
+    is_attention(a)
         && gradient(a) == gradient(b)
         && a.operands == b.operands
-        && own(a) == own(b)
+        && attrs(a) == attrs(b)
 }
 
-/// Whether query, key and value have batches, heads and widths that are equal, heads of keys and
-/// values perhaps fewer, and there is no mask: what kernels of frameworks take.
-pub fn is_plain(function: &Function, op: &Operation) -> bool {
-    let grouped = matches!(op.attr("grouped"), Attr::Bool(true));
-    let alike = |other: &[Dim], own: &[Dim]| {
-        let heads = grouped || own[1] == other[1];
-        own.len() == other.len() && own[0] == other[0] && heads && own[3] == other[3]
-    };
-    let [q, k, v] = [0, 1, 2].map(|i| &function.ty(op.operands[i]).shape);
-    let ranks = [q, k, v].iter().all(|shape| shape.rank() == Some(4));
-    let plain = ranks && mask(op).is_none();
-    plain && alike(&q.dims, &k.dims) && alike(&q.dims, &v.dims) && k.dims[1] == v.dims[1]
-}
-
-/// The number of the mask among the operands of attention, or of its gradient, if it has one.
-pub fn mask(op: &Operation) -> Option<usize> {
-    let at = op.op.operands.iter().position(|operand| operand.name == "mask");
-    at.filter(|&at| at < op.operands.len())
+/// Whether attention can store its heads as `copy`, a transpose of its result.
+pub fn stores(f: &Function, definitions: &[Option<u32>], op: &Operation, copy: Value) -> bool {
+    let own =
+        turned(f, definitions, copy).is_some_and(|own| f.ops[own.attention].first == op.first);
+    own && result_of(op) == Some(Attention::Output)
 }
 
 /// Whether a streaming kernel takes it: f32, heads of known widths that are
@@ -66,7 +53,7 @@ pub fn fits(function: &Function, op: &Operation) -> bool {
     let (Some(rank), true) = (ranks[0], ranks[0] == ranks[1] && ranks[1] == ranks[2]) else {
         return false;
     };
-    let mask = mask(op).map(|at| function.ty(op.operands[at]));
+    let mask = op.operand_index("mask").map(|at| function.ty(op.operands[at]));
     if rank < 2 || q.dtype != DType::F32 || mask.is_some_and(|mask| mask.shape.rank().is_none()) {
         return false;
     }
@@ -77,7 +64,7 @@ pub fn fits(function: &Function, op: &Operation) -> bool {
     let heads = usize::from(grouped);
     let batches = (0..rank - 2 - heads).all(|axis| {
         let own = dim(q, axis);
-        let gradient = op.op.access == Access::AttentionGradient;
+        let gradient = result_of(op) == Some(Attention::Gradient);
         let same = |t| dim(t, axis) == own || (!gradient && is_one(&dim(t, axis)));
         same(k) && same(v)
     });
@@ -102,7 +89,7 @@ pub struct Turned {
 pub fn turned(function: &Function, definitions: &[Option<u32>], value: Value) -> Option<Turned> {
     let definition = |value: Value| definitions[value.index()].map(|at| at as usize);
     let mut at = definition(value)?;
-    while function.ops[at].op.access == Access::Reshape {
+    while function.ops[at].op.access == Access::View(View::Reshape) {
         at = definition(function.ops[at].operands[0])?;
     }
     let op = &function.ops[at];
@@ -111,7 +98,7 @@ pub fn turned(function: &Function, definitions: &[Option<u32>], value: Value) ->
     for axis in (1..dims.len()).rev() {
         strides[axis - 1] = &strides[axis] * &dims[axis];
     }
-    if op.op.access == Access::Transpose {
+    if op.op.access == Access::View(View::Transpose) {
         let Attr::Ints(permutation) = op.attr("permutation") else { return None };
         let last = dims.len() as i64 - 1;
         let from = |axis: &i64| axis.rem_euclid(dims.len() as i64) as usize;
@@ -126,6 +113,6 @@ pub fn turned(function: &Function, definitions: &[Option<u32>], value: Value) ->
         strides = own;
         at = definition(op.operands[0])?;
     }
-    let is = function.ops[at].op.access == Access::Attention;
+    let is = result_of(&function.ops[at]) == Some(Attention::Output);
     is.then_some(Turned { attention: at, strides })
 }

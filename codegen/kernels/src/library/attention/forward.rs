@@ -5,17 +5,18 @@
 
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
-use mithril_ir::op::access::Access;
+use mithril_ir::op::access::{Access, Attention, Library};
 use mithril_ir::scalar::Prim;
 
 use super::masks::{self, Masked};
 use super::tiles::{Head, ROWS, Seen, Strip, Tiles};
 use super::{KEY, QUERY, Site, VALUE, place};
 use crate::code::{Binary, Cmp, Mem, V};
+use crate::contract::Isa;
 use crate::loops::Loops;
 use crate::lower::fold::product;
+use crate::lower::lowered::Lowered;
 use crate::lower::nest::Nest;
-use crate::lower::{Isa, Lowered};
 use crate::scalar;
 
 /// No more than any score but -inf, which would give NaN where it is subtracted from itself.
@@ -43,8 +44,11 @@ struct Heads {
 /// A task for each head.
 pub fn lower(nest: Nest, site: &Site, isa: &Isa) -> Lowered {
     let output = site.output(&nest);
-    let [logs, greatest] = [Access::AttentionLogSumExp, Access::AttentionGreatest]
-        .map(|access| site.result(&nest, |op| op.op.access == access));
+    let [logs, greatest] = [
+        Access::Library(Library::Attention(Attention::LogSumExp)),
+        Access::Library(Library::Attention(Attention::RowMax)),
+    ]
+    .map(|access| site.result(&nest, |op| op.op.access == access));
     let mut tiles = Tiles::new(nest, site, isa);
     let t = &mut tiles;
     let [turned, scores, out] = [site.width, t.block(), site.value_width].map(|rows| t.room(rows));

@@ -11,8 +11,8 @@ use super::{
 };
 use crate::code::{Cmp, Mem, V};
 use crate::loops::Loops;
-use crate::lower::Lowered;
 use crate::lower::index::Ix;
+use crate::lower::lowered::Lowered;
 use crate::lower::nest::Nest;
 
 pub fn backward(mut nest: Nest, site: &Site) -> Lowered {

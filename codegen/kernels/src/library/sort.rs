@@ -8,8 +8,11 @@
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
+use mithril_ir::op::access::{Access, Library};
+use mithril_passes::library::LibraryKernel;
 
-use super::Alone;
+use super::Entry;
+use super::standalone::{self, Standalone};
 use crate::builder::Builder;
 use crate::code::{Binary, Cmp, Mem, Region, Unary, V};
 use crate::contract::lanes;
@@ -18,6 +21,11 @@ use crate::lower::index::{Index, Ix};
 use crate::lower::layout::int;
 use crate::lower::nest::{Nest, held};
 use crate::scalar;
+
+pub const ENTRY: Entry = Entry {
+    fusion: LibraryKernel::plain("sort"),
+    lower: |function, op, isa| standalone::lower(function, op, isa, Standalone::order),
+};
 
 /// What is put in order.
 struct Line<'a> {
@@ -34,8 +42,9 @@ struct Line<'a> {
 /// Elements that scratch memory has room for beyond those of a line: a square of words.
 const ROOM: i64 = 72;
 
-impl Alone<'_> {
-    pub(super) fn order(&mut self, places: bool) -> Dim {
+impl Standalone<'_> {
+    fn order(&mut self) -> Dim {
+        let places = self.op.op.access == Access::Library(Library::Sort { indices: true });
         let x = self.op.operands[0];
         let axis = self.axis();
         let length = self.nest.dims(x)[axis].clone();

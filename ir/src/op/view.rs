@@ -1,0 +1,170 @@
+//! Views: operations whose result has elements of their operand, at other positions.
+
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use super::Op;
+use super::access::slice_bounds;
+use super::infer::{as_ints, find_attr};
+use crate::attr::Attr;
+use crate::dim::Dim;
+use crate::shape::Shape;
+
+/// A view. [`View::map`] says where it reads.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum View {
+    Identity,
+    Broadcast,
+    Reshape,
+    Transpose,
+    Slice,
+    Reverse,
+}
+
+/// The position in the operand from which a view reads an element of its result.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum IndexMap {
+    /// One map for each axis of the operand.
+    Affine(Vec<AxisMap>),
+    /// Pairs of runs of axes, of the result and of the operand. Both runs of a pair have as many
+    /// elements, which are in the same row-major order.
+    Reshape(Vec<(Range<usize>, Range<usize>)>),
+}
+
+/// The position along one axis of the operand: `offset + Σ coefficient · index[axis]`, where `index`
+/// is the position in the result.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AxisMap {
+    pub offset: Dim,
+    /// Axes of the result, with their coefficients.
+    pub terms: SmallVec<[(usize, i64); 2]>,
+}
+
+impl AxisMap {
+    /// The first position, whatever the index is.
+    fn first() -> AxisMap {
+        AxisMap { offset: Dim::Const(0), terms: SmallVec::new() }
+    }
+
+    /// The index along an axis of the result.
+    fn axis(axis: usize) -> AxisMap {
+        AxisMap { offset: Dim::Const(0), terms: [(axis, 1)].into_iter().collect() }
+    }
+}
+
+impl View {
+    /// The index map of a view with these attributes. `from` is the shape of its operand, `to` that
+    /// of its result. Both ranks are known.
+    pub fn map(self, op: Op, attrs: &[Attr], from: &Shape, to: &Shape) -> IndexMap {
+        let (from, to) = (&from.dims[..], &to.dims[..]);
+        let ints = |name: &str| as_ints(find_attr(op, attrs, name));
+        let mut axes: Vec<AxisMap> = (0..from.len()).map(AxisMap::axis).collect();
+        match self {
+            View::Identity => {}
+            View::Reshape => return IndexMap::Reshape(runs(to, from)),
+            View::Broadcast => {
+                let places: Vec<usize> = match ints("axes") {
+                    Some(axes) => axes.iter().map(|axis| front(*axis, to.len())).collect(),
+                    None => (to.len() - from.len()..to.len()).collect(),
+                };
+                let map = |(dim, place): (&Dim, usize)| match dim.as_const() {
+                    Some(1) => AxisMap::first(),
+                    _ => AxisMap::axis(place),
+                };
+                axes = from.iter().zip(places).map(map).collect();
+            }
+            View::Transpose => {
+                let permutation = ints("permutation").unwrap_or(&[]);
+                for (to, axis) in permutation.iter().enumerate() {
+                    axes[front(*axis, from.len())] = AxisMap::axis(to);
+                }
+            }
+            View::Slice => {
+                for (axis, start, step) in slice_starts(op, attrs, from) {
+                    axes[axis] =
+                        AxisMap { offset: start, terms: [(axis, step)].into_iter().collect() };
+                }
+            }
+            View::Reverse => {
+                let reversed = match ints("axes") {
+                    Some(axes) => axes.iter().map(|axis| front(*axis, from.len())).collect(),
+                    None => (0..from.len()).collect::<Vec<usize>>(),
+                };
+                for axis in reversed {
+                    axes[axis].offset = &from[axis] - &Dim::Const(1);
+                    axes[axis].terms = [(axis, -1)].into_iter().collect();
+                }
+            }
+        }
+        IndexMap::Affine(axes)
+    }
+}
+
+/// The sliced axes of an operand with these dims: each with its first position and its step.
+pub fn slice_starts(op: Op, attrs: &[Attr], dims: &[Dim]) -> Vec<(usize, Dim, i64)> {
+    let attr = |name: &str| find_attr(op, attrs, name);
+    let (Attr::Shape(starts), steps) = (attr("starts"), as_ints(attr("steps"))) else {
+        return Vec::new();
+    };
+    let axes = match as_ints(attr("axes")) {
+        Some(axes) => axes.iter().map(|axis| front(*axis, dims.len())).collect(),
+        None => (0..dims.len()).collect::<Vec<usize>>(),
+    };
+    let start = |(i, axis): (usize, usize)| {
+        let start = match &starts.dims[i] {
+            Dim::Unknown => dims[axis].clone(),
+            start => slice_bounds(start, &Dim::Unknown, &dims[axis]).0,
+        };
+        (axis, start, steps.and_then(|steps| steps.get(i).copied()).unwrap_or(1))
+    };
+    axes.into_iter().enumerate().map(start).collect()
+}
+
+/// An axis counted from the front.
+fn front(axis: i64, rank: usize) -> usize {
+    axis.rem_euclid(rank.max(1) as i64) as usize
+}
+
+/// The shortest runs of dims of both shapes that have equal products, in order.
+fn runs(a: &[Dim], b: &[Dim]) -> Vec<(Range<usize>, Range<usize>)> {
+    let mut out = Vec::new();
+    let (mut i, mut j) = (0, 0);
+    while i < a.len() || j < b.len() {
+        let (start_a, start_b) = (i, j);
+        let (mut x, mut y) = (Dim::Const(1), Dim::Const(1));
+        loop {
+            // The side that lags takes a dim; where it cannot be told, the rest is one run.
+            match (x == y && (i > start_a || j > start_b), i < a.len(), j < b.len()) {
+                (true, ..) => break,
+                (_, false, false) => break,
+                (_, true, false) => {
+                    x = &x * &a[i];
+                    i += 1;
+                }
+                (_, false, true) => {
+                    y = &y * &b[j];
+                    j += 1;
+                }
+                (_, true, true) if lags(&x, &y) => {
+                    x = &x * &a[i];
+                    i += 1;
+                }
+                _ => {
+                    y = &y * &b[j];
+                    j += 1;
+                }
+            }
+        }
+        out.push((start_a..i, start_b..j));
+    }
+    out
+}
+
+/// Whether `x` is to grow before `y`: it divides it, or they are equal.
+fn lags(x: &Dim, y: &Dim) -> bool {
+    match (x.as_const(), y.as_const()) {
+        (Some(x), Some(y)) => x <= y,
+        _ => y.exact_div(x).is_some(),
+    }
+}
