@@ -10,7 +10,7 @@ use mithril_passes::profile::Profile;
 use mithril_passes::target::Target;
 use serde_json::{Value, json};
 
-use crate::compile::TARGETS;
+use crate::compile::targets;
 use crate::files::{publish, put, unwritable};
 
 /// What of a profile is measured, by name.
@@ -70,12 +70,12 @@ pub fn parse(text: &str) -> Result<Profiles> {
     };
     let read: Value =
         serde_json::from_str(text).map_err(|error| Box::new(form(&error.to_string())))?;
-    let Value::Object(targets) = read else {
+    let Value::Object(by_name) = read else {
         return form(&read.to_string()).err();
     };
     let mut profiles = Profiles::new();
-    for (name, measured) in targets {
-        let Some(target) = TARGETS.iter().find(|target| target.name == name) else {
+    for (name, measured) in by_name {
+        let Some(target) = targets().iter().find(|target| target.name == name) else {
             return form(&format!("a target `{name}`, which there is not")).err();
         };
         let mut profile = target.profile;

@@ -1,7 +1,7 @@
 //! From a block to source for a framework, or to native code: every stage a line.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
@@ -18,9 +18,9 @@ use mithril_passes::explain::{self, Explanation};
 use mithril_passes::indexed::{Indexed, indexed_as};
 use mithril_passes::pipeline::Effort;
 use mithril_passes::specialise::given::Shapes;
-use mithril_passes::target;
+use mithril_passes::target::{self, Targets};
+use mithril_source::backends;
 use mithril_source::python::{self, Framework, Random, Source};
-use mithril_source::target as source_target;
 use rustc_hash::FxHashMap;
 
 use crate::block::Block;
@@ -37,13 +37,10 @@ use open::{Needs, Open, Waits};
 use recipe::{Recipe, Watch, native, simplify, with_outputs};
 
 /// The targets that options of passes name.
-pub const TARGETS: target::Targets = &[
-    source_target::NUMPY,
-    source_target::TORCH,
-    source_target::JAX,
-    kernels_target::C,
-    kernels_target::NATIVE,
-];
+pub fn targets() -> Targets {
+    static TARGETS: OnceLock<Vec<target::Target>> = OnceLock::new();
+    TARGETS.get_or_init(|| [backends::targets(), kernels_target::TARGETS].concat())
+}
 
 /// Where a compiled model runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,7 +55,7 @@ pub enum Target {
 impl Target {
     /// The target of this name. Errors: there is none.
     pub fn find(name: &str) -> Result<Target> {
-        let all = || Framework::ALL.into_iter().map(Target::Framework);
+        let all = || Framework::all().map(Target::Framework);
         let all = || all().chain([Target::Cpu, Target::C]);
         all().find(|target| target.name() == name).ok_or_else(|| {
             let names: Vec<&str> = all().map(Target::name).collect();
@@ -80,9 +77,17 @@ impl Target {
     /// The target as the passes have it.
     pub fn passes(self) -> target::Target {
         match self {
-            Target::Framework(framework) => source_target::of(framework),
+            Target::Framework(framework) => framework.backend().target,
             Target::Cpu => kernels_target::NATIVE,
             Target::C => kernels_target::C,
+        }
+    }
+
+    /// Whether 64-bit elements must be asked for.
+    pub fn is_narrow(self) -> bool {
+        match self {
+            Target::Framework(framework) => framework.backend().narrow,
+            Target::Cpu | Target::C => false,
         }
     }
 
@@ -99,7 +104,7 @@ impl Target {
     pub fn arrays(self) -> Framework {
         match self {
             Target::Framework(framework) => framework,
-            Target::Cpu | Target::C => Framework::Numpy,
+            Target::Cpu | Target::C => Framework::NUMPY,
         }
     }
 }
@@ -499,7 +504,7 @@ pub fn stem(setting: &str, path: &Path, target: Target) -> Result<String> {
 /// The dtype that arrays have at a target in the place of another: JAX has no 64-bit integers
 /// unless asked.
 pub fn held(target: Target, wide: bool, dtype: DType) -> DType {
-    let narrow = target == Target::Framework(Framework::Jax) && !wide;
+    let narrow = target.is_narrow() && !wide;
     match dtype {
         DType::I64 if narrow => DType::I32,
         DType::U64 if narrow => DType::U32,

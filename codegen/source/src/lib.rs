@@ -1,4 +1,4 @@
 //! Source text from Mithril IR: Python for array frameworks.
 
+pub mod backends;
 pub mod python;
-pub mod target;

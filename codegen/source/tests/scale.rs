@@ -9,7 +9,6 @@ use mithril_passes::driver::Driver;
 use mithril_passes::pipeline::{Effort, standard};
 use mithril_passes::specialise::given::Shapes;
 use mithril_source::python::{Framework, Options, emit};
-use mithril_source::target;
 
 const TYPE: &str = "tensor<8 x 16 x f32>";
 
@@ -25,7 +24,7 @@ fn computed() -> Duration {
 /// From text to source; how many characters, and the time.
 fn compiled(text: &str, framework: Framework, gradients: bool) -> (usize, Duration) {
     let start = computed();
-    let target = target::of(framework);
+    let target = framework.backend().target;
     let module = parse(text).unwrap_or_else(|error| panic!("{error}"));
     let pipeline = standard(Shapes::default(), target, gradients, &Effort::default());
     let source = Driver { verify: false }
@@ -163,7 +162,7 @@ fn time_grows_with_size() {
     for (name, kind) in KINDS {
         for gradients in [false, differentiates(name)] {
             let least = |count| {
-                let times = (0..2).map(|_| compiled(&kind(count), Framework::Numpy, gradients).1);
+                let times = (0..2).map(|_| compiled(&kind(count), Framework::NUMPY, gradients).1);
                 times.min().expect("there are two")
             };
             let (small, large) = (least(10_000), least(40_000));
@@ -177,9 +176,11 @@ fn time_grows_with_size() {
 fn hundred_thousand_operations() {
     for (name, kind) in KINDS {
         let text = kind(100_000);
-        for (framework, gradients) in
-            [(Framework::Numpy, true), (Framework::Torch, false), (Framework::Jax, false)]
-        {
+        for (framework, gradients) in [
+            (Framework::NUMPY, true),
+            (Framework::named("torch"), false),
+            (Framework::named("jax"), false),
+        ] {
             let gradients = gradients && differentiates(name);
             let (length, time) = compiled(&text, framework, gradients);
             println!(
@@ -196,7 +197,7 @@ fn hundred_thousand_operations() {
 fn stack_of_a_megabyte() {
     let all = || {
         for (_, kind) in KINDS {
-            compiled(&kind(20_000), Framework::Numpy, true);
+            compiled(&kind(20_000), Framework::NUMPY, true);
         }
     };
     let thread = std::thread::Builder::new().stack_size(1 << 20).spawn(all);

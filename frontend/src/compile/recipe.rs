@@ -137,7 +137,7 @@ impl Recipe {
     pub fn destination(&self, logical: &Module) -> Result<(target::Target, bool)> {
         let differentiates = match self.target {
             Target::Framework(framework) => {
-                framework.dialect().differentiates && !self.own_gradients
+                framework.backend().differentiates && !self.own_gradients
             }
             Target::Cpu | Target::C => false,
         };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mithril_ir::diagnostic::{Diagnostic, did_you_mean};
 use mithril_ir::dim::Dim;
 use mithril_ir::shape::Shape;
-use mithril_source::python::{Framework, wants_wide};
+use mithril_source::python::wants_wide;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 
@@ -189,7 +189,7 @@ impl Program {
     /// Whether its source turns 64-bit types on, which JAX else has not.
     #[getter]
     fn widens(&self) -> bool {
-        self.target == Target::Framework(Framework::Jax) && wants_wide(&self.program.module)
+        self.target.is_narrow() && wants_wide(&self.program.module)
     }
 
     /// The arguments in their order.

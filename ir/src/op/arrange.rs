@@ -1,8 +1,7 @@
 //! Composites that arrange elements, or put 0 in the place of some.
 
 use super::{
-    BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, Python, ShapeRule, all, attr,
-    operand,
+    BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, ShapeRule, attr, operand,
 };
 use crate::algebra::{Rule, Var};
 use crate::attr::{Attr, AttrKind};
@@ -33,10 +32,6 @@ pub(super) const OPS: &[OpDef] = &[
             let each: Vec<Var> = r.operands.iter().map(|x| x.expand_dims(&[axis])).collect();
             r.build("concat", &each, &[("axis", axis.into())])
         }),
-        python: Python {
-            torch: "@stack([{inputs}][, dim={axis}])",
-            ..all("@stack([{inputs}][, axis={axis}])")
-        },
         known: Some(|cx| {
             let parts: Option<Vec<&[Dim]>> = cx.known.iter().copied().collect();
             Some(parts?.concat())
@@ -49,11 +44,6 @@ pub(super) const OPS: &[OpDef] = &[
               main one.",
         meaning: Meaning::Decompose(|r| triangle(r, "ge")),
         gradient: Gradient::Rule(|r| triangle_gradient(r, "tril")),
-        python: Python {
-            torch: "@tril({x}.to(@int64)[, {diagonal}]).to({dtype}) if x is unsigned; \
-                    @tril({x}[, {diagonal}])",
-            ..all("@tril({x}[, {diagonal}])")
-        },
         ..TRIANGLE
     },
     OpDef {
@@ -62,11 +52,6 @@ pub(super) const OPS: &[OpDef] = &[
               main one.",
         meaning: Meaning::Decompose(|r| triangle(r, "le")),
         gradient: Gradient::Rule(|r| triangle_gradient(r, "triu")),
-        python: Python {
-            torch: "@triu({x}.to(@int64)[, {diagonal}]).to({dtype}) if x is unsigned; \
-                    @triu({x}[, {diagonal}])",
-            ..all("@triu({x}[, {diagonal}])")
-        },
         ..TRIANGLE
     },
     OpDef {
@@ -82,10 +67,6 @@ pub(super) const OPS: &[OpDef] = &[
             Ok(shape)
         }),
         meaning: Meaning::Decompose(diagonal),
-        python: Python {
-            torch: "@diagonal({x}[, {offset}], dim1=-2, dim2=-1)",
-            ..all("@diagonal({x}[, {offset}], axis1=-2, axis2=-1)")
-        },
         ..BASE
     },
     OpDef {
@@ -110,10 +91,6 @@ pub(super) const OPS: &[OpDef] = &[
             ];
             vec![Some(r.g().unary("roll", &attrs))]
         }),
-        python: Python {
-            torch: "@roll({x}, {shift}, {axis})",
-            ..all("@roll({x}, {shift}, axis={axis})")
-        },
         ..BASE
     },
     OpDef {
@@ -138,7 +115,6 @@ pub(super) const OPS: &[OpDef] = &[
             let apart = r.arg(0).reshape(Shape::new(pairs(&vec![Dim::Const(1); own.len()])));
             apart.broadcast_to(Shape::new(pairs(&times))).reshape(r.ty.shape.clone())
         }),
-        python: all("@tile({x}, {reps.tuple})"),
         ..BASE
     },
     OpDef {
@@ -166,10 +142,6 @@ pub(super) const OPS: &[OpDef] = &[
             each.dims.insert(each.dims.len() + 1 - back, Dim::Const(r.int("repeats")));
             r.arg(0).expand_dims(&[-(back as i64)]).broadcast_to(each).reshape(r.ty.shape.clone())
         }),
-        python: Python {
-            torch: "{x}.repeat_interleave({repeats}, dim={axis})",
-            ..all("@repeat({x}, {repeats}, axis={axis})")
-        },
         ..BASE
     },
 ];

@@ -2,8 +2,7 @@
 
 use super::access::{Access, Attention, Library};
 use super::{
-    BASE, Class, Default, Infer, Kind, Meaning, OpDef, Operand, Pullback, Python, ShapeRule, attr,
-    operand, pullback,
+    BASE, Class, Default, Infer, Kind, Meaning, OpDef, Operand, Pullback, ShapeRule, attr, operand,
 };
 use crate::algebra::{Rule, Var};
 use crate::attr::AttrKind;
@@ -36,14 +35,6 @@ pub(super) const OPS: &[OpDef] = &[
         shape: ShapeRule::Rule(attention_shape),
         meaning: Meaning::Decompose(attention),
         pullback: Some(Pullback { by: "attention_gradient", wrt: 3, rule: attention_gradients }),
-        python: Python {
-            numpy: "",
-            torch: "_attention({query}, {key}, {value}[, causal={causal}][, scale={scale}]\
-                    [, grouped={grouped}])[0 / 2] if attention_logsumexp is beside; \
-                    F.scaled_dot_product_attention({query}, {key}, {value}[, attn_mask={mask}]\
-                    [, is_causal={causal}][, scale={scale}][, enable_gqa={grouped}])",
-            jax: "",
-        },
         note: "Where there are no keys at all, frameworks may raise.",
         kind: Kind::Composite,
         ..BASE
@@ -63,10 +54,6 @@ pub(super) const OPS: &[OpDef] = &[
             let less = r.optional(3).map(|_| scores - greatest(scores, true));
             less.unwrap_or(scores).reduce("logsumexp", Some(&[-1]), false)
         }),
-        python: pullback::torch(
-            "_attention({query}, {key}, {value}[, causal={causal}][, scale={scale}]\
-             [, grouped={grouped}])[1 / 2]",
-        ),
         ..BASE
     },
     OpDef {
@@ -102,10 +89,6 @@ pub(super) const OPS: &[OpDef] = &[
         attrs: &[attr("of", AttrKind::Int, Default::Required), SCALE, CAUSAL, GROUPED],
         shape: ShapeRule::Rule(gradient_shape),
         meaning: Meaning::Decompose(attention_gradient),
-        python: pullback::torch(
-            "_attention_gradient({query}, {key}, {value}, {output}, {logsumexp}, {gradient}\
-             [, causal={causal}][, scale={scale}][, grouped={grouped}])[{of} / 3]",
-        ),
         note: "Weights are exponentials of scores: of large ones, frameworks differ by their rounding.",
         ..BASE
     },

@@ -4,8 +4,7 @@ use smallvec::SmallVec;
 
 use super::access::Access;
 use super::{
-    BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, Python, ShapeRule, all, attr,
-    operand,
+    BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, ShapeRule, attr, operand,
 };
 use crate::algebra::{Rule, Var};
 use crate::attr::AttrKind;
@@ -47,28 +46,6 @@ pub(super) const OPS: &[OpDef] = &[
             contract::dot_general(x, y, &dims, i.accumulator(), i.dtype())
         }),
         gradient: Gradient::Rule(dot_gradient),
-        python: Python {
-            numpy: "{x} * {y} if result is scaled; \
-                    ({left}.astype(@float32) @ {right}.astype(@float32)).astype({dtype}) \
-                    if result is matmul and x is half and acc is missing; \
-                    {left} @ {right} if result is matmul and acc is missing; \
-                    ({left}.astype({acc}) @ {right}.astype({acc})).astype({dtype}) if result is matmul; \
-                    @einsum({equation}, {x}.astype(@float32), {y}.astype(@float32)).astype({dtype}) \
-                    if x is half and acc is missing; \
-                    @einsum({equation}, {x}, {y}) if acc is missing; \
-                    @einsum({equation}, {x}.astype({acc}), {y}.astype({acc})).astype({dtype})",
-            torch: "{x} * {y} if result is scaled; \
-                    {left} @ {right} if result is matmul and acc is missing; \
-                    ({left}.to({acc}) @ {right}.to({acc})).to({dtype}) if result is matmul; \
-                    @einsum({equation}, {x}, {y}) if acc is missing; \
-                    @einsum({equation}, {x}.to({acc}), {y}.to({acc})).to({dtype})",
-            jax: "{x} * {y} if result is scaled; \
-                  {left} @ {right} if result is matmul and acc is missing; \
-                  @matmul({left}, {right}, preferred_element_type={acc}).astype({dtype}) \
-                  if result is matmul; \
-                  @einsum({equation}, {x}, {y}) if acc is missing; \
-                  @einsum({equation}, {x}, {y}, preferred_element_type={acc}).astype({dtype})",
-        },
         ..PAIR
     },
     OpDef {
@@ -79,11 +56,6 @@ pub(super) const OPS: &[OpDef] = &[
         shape: ShapeRule::Rule(matmul_shape),
         meaning: Meaning::Decompose(matmul),
         gradient: Gradient::Rule(matmul_gradient),
-        python: Python {
-            numpy: "({x}.astype(@float32) @ {y}.astype(@float32)).astype({dtype}) if x is half; \
-                    {x} @ {y}",
-            ..all("{x} @ {y}")
-        },
         ..PAIR
     },
 ];

@@ -1,8 +1,8 @@
 //! Elementwise operations that are scalar primitives: arithmetic, comparison, logic, choice.
 
 use super::{
-    BASE, Class, DTypeRule, Default, Gradient, Kind, Meaning, OpDef, Operand, Python, ShapeRule,
-    all, attr, operand,
+    BASE, Class, DTypeRule, Default, Gradient, Kind, Meaning, OpDef, Operand, ShapeRule, attr,
+    operand,
 };
 use crate::attr::AttrKind;
 use crate::dtype::DType;
@@ -38,7 +38,6 @@ pub(super) const OPS: &[OpDef] = &[
         noun: "total",
         doc: "The sum `x + y`.",
         meaning: Meaning::Scalar("x + y"),
-        python: all("{x} + {y}"),
         ..BINARY
     },
     OpDef {
@@ -46,7 +45,6 @@ pub(super) const OPS: &[OpDef] = &[
         noun: "difference",
         doc: "The difference `x - y`.",
         meaning: Meaning::Scalar("x - y"),
-        python: all("{x} - {y}"),
         ..BINARY
     },
     OpDef {
@@ -54,7 +52,6 @@ pub(super) const OPS: &[OpDef] = &[
         noun: "product",
         doc: "The product `x * y`.",
         meaning: Meaning::Scalar("x * y"),
-        python: all("{x} * {y}"),
         ..BINARY
     },
     OpDef {
@@ -63,7 +60,6 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "The quotient `x / y` of floats.",
         operands: FLOATS,
         meaning: Meaning::Scalar("x / y"),
-        python: all("{x} / {y}"),
         ..ELEMENTWISE
     },
     OpDef {
@@ -71,10 +67,6 @@ pub(super) const OPS: &[OpDef] = &[
         noun: "quotient",
         doc: "The quotient rounded towards minus infinity.",
         meaning: Meaning::Scalar("x // y"),
-        python: Python {
-            torch: "@div({x.array}, {y}, rounding_mode=\"floor\") if x is float; {x} // {y}",
-            ..all("{x} // {y}")
-        },
         note: "An integer divided by zero gives -1 (all bits set) on the evaluator and native \
                targets; NumPy gives 0 with a warning, torch raises, JAX gives other numbers.",
         ..BINARY
@@ -84,10 +76,6 @@ pub(super) const OPS: &[OpDef] = &[
         noun: "remainder",
         doc: "The remainder of `floor_div`, with the sign of `y`.",
         meaning: Meaning::Scalar("x % y"),
-        python: Python {
-            torch: "({x}.to(torch.int64) % {y}).to(torch.uint32) if x is u32; {x} % {y}",
-            ..all("{x} % {y}")
-        },
         note: "The remainder of an integer by zero is `x` on the evaluator and native targets; \
                NumPy gives 0 with a warning, torch raises, JAX gives other numbers. torch gives \
                NaN where the quotient of floats overflows.",
@@ -98,7 +86,6 @@ pub(super) const OPS: &[OpDef] = &[
         noun: "power",
         doc: "`x` to the power `y`.",
         meaning: Meaning::Scalar("x ** y"),
-        python: all("{x} ** {y}"),
         note: "A negative integer exponent gives 0 unless the base is 1 or -1; NumPy raises, torch does \
                where it is a number, JAX gives other numbers. `0 ** 0` is 1, and its gradients by \
                both are 0; by the base JAX has NaN.",
@@ -110,7 +97,6 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "The angle of the point (`y`, `x`), in radians from -pi to pi.",
         operands: &[operand("x", Class::Float), operand("y", Class::Float)],
         meaning: Meaning::Scalar("atan2(x, y)"),
-        python: Python { torch: "@atan2({x.array}, {y.array})", ..all("@arctan2({x}, {y})") },
         ..ELEMENTWISE
     },
     OpDef {
@@ -118,11 +104,6 @@ pub(super) const OPS: &[OpDef] = &[
         noun: "lesser",
         doc: "The lesser of two numbers; NaN where either is.",
         meaning: Meaning::Scalar("min(x, y)"),
-        python: Python {
-            torch: "{x}.clamp(max={y}) if y is number; {y}.clamp(max={x}) if x is number; \
-                    @minimum({x}, {y})",
-            ..all("@minimum({x}, {y})")
-        },
         ..BINARY
     },
     OpDef {
@@ -130,11 +111,6 @@ pub(super) const OPS: &[OpDef] = &[
         noun: "greater",
         doc: "The greater of two numbers; NaN where either is.",
         meaning: Meaning::Scalar("max(x, y)"),
-        python: Python {
-            torch: "{x}.clamp(min={y}) if y is number; {y}.clamp(min={x}) if x is number; \
-                    @maximum({x}, {y})",
-            ..all("@maximum({x}, {y})")
-        },
         ..BINARY
     },
     OpDef {
@@ -142,7 +118,6 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "Whether `x` equals `y`.",
         operands: ANYS,
         meaning: Meaning::Scalar("x == y"),
-        python: all("{x} == {y}"),
         ..COMPARISON
     },
     OpDef {
@@ -150,56 +125,48 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "Whether `x` differs from `y`; true where either is NaN.",
         operands: ANYS,
         meaning: Meaning::Scalar("x != y"),
-        python: all("{x} != {y}"),
         ..COMPARISON
     },
     OpDef {
         name: "lt",
         doc: "Whether `x` is less than `y`.",
         meaning: Meaning::Scalar("x < y"),
-        python: all("{x} < {y}"),
         ..COMPARISON
     },
     OpDef {
         name: "le",
         doc: "Whether `x` is at most `y`.",
         meaning: Meaning::Scalar("x <= y"),
-        python: all("{x} <= {y}"),
         ..COMPARISON
     },
     OpDef {
         name: "gt",
         doc: "Whether `x` is greater than `y`.",
         meaning: Meaning::Scalar("x > y"),
-        python: all("{x} > {y}"),
         ..COMPARISON
     },
     OpDef {
         name: "ge",
         doc: "Whether `x` is at least `y`.",
         meaning: Meaning::Scalar("x >= y"),
-        python: all("{x} >= {y}"),
         ..COMPARISON
     },
     OpDef {
         name: "and",
         doc: "Conjunction of bools; bit by bit of integers.",
         meaning: Meaning::Scalar("x & y"),
-        python: all("{x} & {y}"),
         ..LOGIC
     },
     OpDef {
         name: "or",
         doc: "Disjunction of bools; bit by bit of integers.",
         meaning: Meaning::Scalar("x | y"),
-        python: all("{x} | {y}"),
         ..LOGIC
     },
     OpDef {
         name: "xor",
         doc: "Exclusive disjunction of bools; bit by bit of integers.",
         meaning: Meaning::Scalar("x ^ y"),
-        python: all("{x} ^ {y}"),
         ..LOGIC
     },
     OpDef {
@@ -207,7 +174,6 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "Negation of bools; bit by bit of integers.",
         operands: BITS,
         meaning: Meaning::Scalar("~x"),
-        python: all("~{x}"),
         ..LOGIC
     },
     OpDef {
@@ -215,7 +181,6 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "The bits of `x` moved up by `y`, zeros moving in.",
         operands: INTS,
         meaning: Meaning::Scalar("x << y"),
-        python: all("{x} << {y}"),
         note: "By the width or more gives 0 on the evaluator and native targets.",
         ..LOGIC
     },
@@ -224,7 +189,6 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "The bits of `x` moved down by `y`, copies of the sign moving in (zeros if unsigned).",
         operands: INTS,
         meaning: Meaning::Scalar("x >> y"),
-        python: all("{x} >> {y}"),
         note: "By the width or more gives 0, or -1 of a negative `x`, on the evaluator and native targets.",
         ..LOGIC
     },
@@ -246,7 +210,6 @@ pub(super) const OPS: &[OpDef] = &[
                 Some(r.arg(0).select(zero, r.g()).sum_to(r.arg(2).shape())),
             ]
         }),
-        python: all("@where({condition}, {yes}, {no})"),
         ..ELEMENTWISE
     },
     OpDef {
@@ -261,7 +224,6 @@ pub(super) const OPS: &[OpDef] = &[
             let dtype = r.arg(0).dtype();
             vec![dtype.is_float().then(|| r.g().cast(dtype))]
         }),
-        python: Python { torch: "{x}.to({dtype})", ..all("{x}.astype({dtype})") },
         note: "A float outside an integer's range gives the nearest end, NaN gives 0, on the \
                evaluator and native targets; frameworks leave it undefined.",
         ..ELEMENTWISE
@@ -272,7 +234,6 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "`-x`.",
         operands: NUMBER,
         meaning: Meaning::Scalar("-x"),
-        python: all("-{x}"),
         ..ELEMENTWISE
     },
     OpDef {
@@ -281,7 +242,6 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "The absolute value.",
         operands: NUMBER,
         meaning: Meaning::Scalar("abs(x)"),
-        python: all("@abs({x})"),
         note: "The gradient at 0 is 0; JAX takes the slope 1.",
         ..ELEMENTWISE
     },
@@ -290,7 +250,6 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "-1, 0 or 1 with the sign of `x`; NaN where `x` is.",
         operands: NUMBER,
         meaning: Meaning::Scalar("sign(x)"),
-        python: all("@sign({x})"),
         gradient: Gradient::Zero,
         ..ELEMENTWISE
     },
@@ -298,7 +257,6 @@ pub(super) const OPS: &[OpDef] = &[
         name: "floor",
         doc: "The greatest integer at most `x`.",
         meaning: Meaning::Scalar("floor(x)"),
-        python: all("@floor({x})"),
         gradient: Gradient::Zero,
         ..UNARY
     },
@@ -306,7 +264,6 @@ pub(super) const OPS: &[OpDef] = &[
         name: "ceil",
         doc: "The least integer at least `x`.",
         meaning: Meaning::Scalar("ceil(x)"),
-        python: all("@ceil({x})"),
         gradient: Gradient::Zero,
         ..UNARY
     },
@@ -314,7 +271,6 @@ pub(super) const OPS: &[OpDef] = &[
         name: "round",
         doc: "The nearest integer, halves to the even one.",
         meaning: Meaning::Scalar("round(x)"),
-        python: all("@round({x})"),
         gradient: Gradient::Zero,
         ..UNARY
     },
@@ -323,7 +279,6 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "Whether `x` is NaN.",
         operands: FLOAT,
         meaning: Meaning::Scalar("is_nan(x)"),
-        python: all("@isnan({x})"),
         ..COMPARISON
     },
     OpDef {
@@ -331,7 +286,6 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "Whether `x` is infinite.",
         operands: FLOAT,
         meaning: Meaning::Scalar("is_inf(x)"),
-        python: all("@isinf({x})"),
         ..COMPARISON
     },
 ];

@@ -4,8 +4,8 @@ use super::access::Access;
 use super::infer::as_int;
 use super::view::View;
 use super::{
-    BASE, Class, DTypeRule, Default, Gradient, Kind, Meaning, OpDef, Operand, Python, ShapeRule,
-    attr, operand,
+    BASE, Class, DTypeRule, Default, Gradient, Kind, Meaning, OpDef, Operand, ShapeRule, attr,
+    operand,
 };
 use crate::attr::{Attr, AttrKind};
 use crate::diagnostic::{Diagnostic, Result};
@@ -74,7 +74,6 @@ pub(super) const OPS: &[OpDef] = &[
         operands: &[operand("x", Class::Any), operand("other", Class::Any).apart()],
         meaning: Meaning::Kernel(|i| Ok(i.arg(0).clone())),
         gradient: Gradient::Rule(|r| vec![Some(r.g()), None]),
-        python: Python { numpy: "{x}", torch: "{x}", jax: "{x}" },
         known: Some(|cx| cx.known[0].map(<[crate::dim::Dim]>::to_vec)),
         ..BASE
     },
@@ -87,7 +86,6 @@ pub(super) const OPS: &[OpDef] = &[
         operands: &[operand("x", Class::Any)],
         meaning: Meaning::Kernel(|i| Ok(i.arg(0).clone())),
         gradient: Gradient::Zero,
-        python: Python { numpy: "{x}", torch: "{x}.detach()", jax: "jax.lax.stop_gradient({x})" },
         known: Some(|cx| cx.known[0].map(<[crate::dim::Dim]>::to_vec)),
         ..BASE
     },

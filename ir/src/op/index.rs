@@ -5,8 +5,8 @@ use smallvec::SmallVec;
 use super::access::{Access, Extent, Gather, Indexes, Scatter};
 use super::layout::rules::{axis_dim, slice_shape};
 use super::{
-    BASE, Class, DTypeRule, Default, Gradient, Infer, Kind, Meaning, OpDef, Python, ShapeRule, all,
-    attr, operand,
+    BASE, Class, DTypeRule, Default, Gradient, Infer, Kind, Meaning, OpDef, ShapeRule, attr,
+    operand,
 };
 use crate::algebra::{Rule, Var};
 use crate::attr::{Attr, AttrKind};
@@ -48,13 +48,6 @@ pub(super) const OPS: &[OpDef] = &[
             let attrs = [("axis", r.attr("axis").clone())];
             vec![Some(r.build("scatter_add", &[zeros, r.arg(1), r.g()], &attrs)), None]
         }),
-        python: Python {
-            torch: "{x}[{indices}] if axis == 0 and indices is index; \
-                    {x}[:, {indices}] if axis == 1 and indices is index; \
-                    {x}[..., {indices}] if axis == -1 and indices is index; \
-                    _take({x}, {indices}, {axis})",
-            ..all("{x}[{indices}] if axis == 0; @take({x}, {indices}, axis={axis})")
-        },
         known: Some(|cx| {
             let (values, places) = (cx.known[0]?, cx.known[1]?);
             let pick = |place: &Dim| {
@@ -83,11 +76,6 @@ pub(super) const OPS: &[OpDef] = &[
             let attrs = [("axis", r.attr("axis").clone())];
             vec![Some(r.build("scatter_add_along", &[zeros, r.arg(1), r.g()], &attrs)), None]
         }),
-        python: Python {
-            torch: "@take_along_dim({x}, {indices}, dim={axis}) if indices is i64; \
-                    @take_along_dim({x}, {indices}.to(@int64), dim={axis})",
-            ..all("@take_along_axis({x}, {indices}, axis={axis})")
-        },
         note: OUT_OF_RANGE,
         ..INDEX
     },
@@ -107,16 +95,6 @@ pub(super) const OPS: &[OpDef] = &[
             let attrs = [("axis", r.attr("axis").clone())];
             vec![Some(r.g()), None, Some(r.build("take", &[r.g(), r.arg(1)], &attrs))]
         }),
-        python: Python {
-            torch: "{x}.index_put(({indices},), {updates}, accumulate=True) \
-                    if axis == 0 and indices is index; \
-                    _scatter_add({x}, {indices}, {updates}, {axis})",
-            jax: "{x}.at[{indices}].add({updates}) if axis == 0; \
-                  {x}.at[:, {indices}].add({updates}) if axis == 1; \
-                  {x}.at[..., {indices}].add({updates}) if axis == -1; \
-                  _scatter_add({x}, {indices}, {updates}, {axis})",
-            ..all("_scatter_add({x}, {indices}, {updates}, {axis})")
-        },
         note: OUT_OF_RANGE,
         ..INDEX
     },
@@ -141,11 +119,6 @@ pub(super) const OPS: &[OpDef] = &[
             let attrs = [("axis", r.attr("axis").clone())];
             vec![Some(r.g()), None, Some(r.build("take_along", &[r.g(), r.arg(1)], &attrs))]
         }),
-        python: Python {
-            torch: "@scatter_add({x}, {axis}, {indices}, {updates}) if indices is i64; \
-                    @scatter_add({x}, {axis}, {indices}.to(@int64), {updates})",
-            ..all("_scatter_add_along({x}, {indices}, {updates}, {axis})")
-        },
         note: OUT_OF_RANGE,
         ..INDEX
     },
@@ -180,12 +153,6 @@ pub(super) const OPS: &[OpDef] = &[
             let part = r.g().unary("slice", &attrs);
             vec![Some(rest), Some(part.reshape(r.arg(1).shape()))]
         }),
-        python: Python {
-            numpy: "_slice_update({x}, @s_[{slices}], {update})",
-            torch: "_slice_update({x}, {bounds}, {update})",
-            jax: "{x}.at[{slices}].set({update}) if update is smaller; \
-                  _slice_update({x}, @s_[{slices}], {update})",
-        },
         ..INDEX
     },
     OpDef {
@@ -212,11 +179,6 @@ pub(super) const OPS: &[OpDef] = &[
             gradients[0] = Some(r.build("dynamic_update_slice", &operands, &[]));
             gradients
         }),
-        python: Python {
-            jax: "jax.lax.dynamic_slice({x}, ({starts},), {sizes}) if starts is alike; \
-                  _dynamic_slice({x}, ({starts},), {sizes})",
-            ..all("_dynamic_slice({x}, ({starts.number},), {sizes})")
-        },
         ..INDEX
     },
     OpDef {
@@ -249,11 +211,6 @@ pub(super) const OPS: &[OpDef] = &[
             gradients[1] = Some(r.build("dynamic_slice", &read, &sizes));
             gradients
         }),
-        python: Python {
-            jax: "jax.lax.dynamic_update_slice({x}, {update}, ({starts},)) if starts is alike; \
-                  _dynamic_update_slice({x}, {update}, ({starts},))",
-            ..all("_dynamic_update_slice({x}, {update}, ({starts.number},))")
-        },
         ..INDEX
     },
     OpDef {
@@ -276,14 +233,6 @@ pub(super) const OPS: &[OpDef] = &[
         indexes: Some(Indexes { operand: 0, extent: Extent::Count("classes"), from_end: false }),
         meaning: Meaning::Decompose(one_hot),
         gradient: Gradient::Zero,
-        python: Python {
-            numpy: "",
-            torch: "@zeros({result}, dtype={dtype}[, device={device}]) if classes == 0; \
-                    F.one_hot({indices}, {classes}) if indices is i64 and dtype is i64; \
-                    F.one_hot({indices}, {classes}).to({dtype}) if indices is i64; \
-                    F.one_hot({indices}.to(@int64), {classes}).to({dtype})",
-            jax: "jax.nn.one_hot({indices}, {classes}, dtype={dtype})",
-        },
         note: "torch raises for an index out of range.",
         ..BASE
     },
@@ -381,7 +330,6 @@ pub const PICK: &[OpDef] = &[OpDef {
         let places = r.arg(1).expand_dims(&[axis]);
         r.build("take_along", &[r.arg(0), places], &[("axis", axis.into())]).squeeze(&[axis])
     }),
-    python: super::DECOMPOSED,
     note: OUT_OF_RANGE,
     ..BASE
 }];

@@ -7,8 +7,7 @@ use rules::*;
 use super::access::{Access, Constant, Fold, Pieces};
 use super::view::View;
 use super::{
-    BASE, Class, DTypeRule, Default, Gradient, Kind, Meaning, OpDef, Python, ShapeRule, all, attr,
-    operand,
+    BASE, Class, DTypeRule, Default, Gradient, Kind, Meaning, OpDef, ShapeRule, attr, operand,
 };
 use crate::attr::{Attr, AttrKind};
 use crate::dim::Dim;
@@ -52,14 +51,6 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Kernel(|i| {
             layout::iota(&i.shape("shape"), i.axis_of_result(), i.dtype())
         }),
-        python: Python {
-            numpy: "@arange({shape.one}, dtype={dtype}) if shape is single; \
-                    _iota({shape}, {axis}, {dtype})",
-            torch: "@arange({shape.one}, dtype={dtype}[, device={device}]) if shape is single; \
-                    _iota({shape}, {axis}, {dtype}[, {device}])",
-            jax: "@arange({shape.one}, dtype={dtype}) if shape is single; \
-                  jax.lax.broadcasted_iota({dtype}, {shape}, {axis.front})",
-        },
         ..CONSTANT
     },
     OpDef {
@@ -79,10 +70,6 @@ pub(super) const OPS: &[OpDef] = &[
             let own = r.ty.dtype;
             ramp(0).binary("eq", ramp(1)).cast(own)
         }),
-        python: Python {
-            torch: "@eye({shape.args}, dtype={dtype}[, device={device}])",
-            ..all("@eye({shape.args}, dtype={dtype})")
-        },
         ..CONSTANT
     },
     OpDef {
@@ -99,7 +86,6 @@ pub(super) const OPS: &[OpDef] = &[
         dtype: DTypeRule::Fixed(DType::I64),
         gradient: Gradient::Zero,
         meaning: Meaning::Kernel(|i| Ok(integer(i.arg(0).shape[i.required_axis()]))),
-        python: all("{x}.shape[{axis}]"),
         known: Some(|cx| Some(vec![axis_dim(cx.shape(0), cx.int("axis")).ok()?.clone()])),
         ..BASE
     },
@@ -117,7 +103,6 @@ pub(super) const OPS: &[OpDef] = &[
             let x = i.arg(0);
             Ok(integer(i.axes().iter().map(|&a| x.shape[a]).product()))
         }),
-        python: Python { torch: "{x}.numel()", ..all("{x}.size") },
         known: Some(|cx| Some(vec![crate::algebra::count_dims(cx.shape(0), cx.ints("axes"))?])),
         ..BASE
     },
@@ -141,18 +126,6 @@ pub(super) const OPS: &[OpDef] = &[
             layout::broadcast_in_dim(x, &shape, &axes)
         }),
         gradient: Gradient::Rule(broadcast_gradient),
-        python: Python {
-            torch: "@zeros({shape}, dtype={dtype}[, device={device}]) if x is zero and axes is default; \
-                    @ones({shape}, dtype={dtype}[, device={device}]) if x is one and axes is default; \
-                    @full({shape}, {x.number}, dtype={dtype}[, device={device}]) if x is number and axes is default; \
-                    {x}.expand({shape}) if axes is default; \
-                    _broadcast({x}, {shape}, {axes.tuple})",
-            ..all("@zeros({shape}, dtype={dtype}) if x is zero and axes is default; \
-                 @ones({shape}, dtype={dtype}) if x is one and axes is default; \
-                 @full({shape}, {x.number}, dtype={dtype}) if x is number and axes is default; \
-                 @broadcast_to({x}, {shape}) if axes is default; \
-                 _broadcast({x}, {shape}, {axes.tuple})")
-        },
         ..LAYOUT
     },
     OpDef {
@@ -170,18 +143,6 @@ pub(super) const OPS: &[OpDef] = &[
         }),
         meaning: Meaning::Kernel(|i| reduce::sum_to(i.arg(0), &i.shape("shape"))),
         gradient: Gradient::Rule(|r| vec![Some(r.g().broadcast_to(r.arg(0).shape()))]),
-        python: Python {
-            numpy: "_sum_to({x}, {shape}) if x is half; \
-                    @sum({x}, axis={summed}[, keepdims={kept}][, dtype={narrow}]) \
-                    if result is summed; \
-                    _sum_to({x}, {shape})",
-            torch: "@sum({x}, dim={summed}[, keepdim={kept}][, dtype={narrow}]) \
-                    if result is summed; \
-                    _sum_to({x}, {shape})",
-            jax: "@sum({x}, axis={summed}[, keepdims={kept}][, dtype={narrow}]) \
-                  if result is summed; \
-                  _sum_to({x}, {shape})",
-        },
         ..LAYOUT
     },
     OpDef {
@@ -194,7 +155,6 @@ pub(super) const OPS: &[OpDef] = &[
         shape: ShapeRule::Rule(reshape_shape),
         meaning: Meaning::Kernel(|i| layout::reshape(i.arg(0), &i.shape("shape"))),
         gradient: Gradient::Rule(|r| vec![Some(r.g().reshape(r.arg(0).shape()))]),
-        python: all("{x}.reshape({target})"),
         known: Some(|cx| cx.known[0].map(<[Dim]>::to_vec)),
         ..LAYOUT
     },
@@ -215,10 +175,6 @@ pub(super) const OPS: &[OpDef] = &[
             }
             vec![Some(r.g().transpose(&inverse))]
         }),
-        python: Python {
-            torch: "{x}.T if permutation == (1, 0); {x}.permute({permutation.tuple})",
-            ..all("{x}.T if permutation == (1, 0); @transpose({x}, {permutation.tuple})")
-        },
         ..LAYOUT
     },
     OpDef {
@@ -244,8 +200,6 @@ pub(super) const OPS: &[OpDef] = &[
             let attrs = [("first", r.attr("first").clone()), ("second", r.attr("second").clone())];
             vec![Some(r.g().unary("swap_axes", &attrs))]
         }),
-        python: all("{x}.T if x is matrix and first == -2 and second == -1; \
-             @swapaxes({x}, {first}, {second})"),
         ..LAYOUT
     },
     OpDef {
@@ -257,10 +211,6 @@ pub(super) const OPS: &[OpDef] = &[
         shape: ShapeRule::Rule(expand_shape),
         meaning: Meaning::Decompose(|r| r.arg(0).reshape(r.ty.shape.clone())),
         gradient: Gradient::Rule(|r| vec![Some(r.g().reshape(r.arg(0).shape()))]),
-        python: Python {
-            torch: "{x}.unsqueeze({axes}) if axes is single; _expand_dims({x}, {axes})",
-            ..all("@expand_dims({x}, {axes})")
-        },
         known: Some(|cx| cx.known[0].map(<[Dim]>::to_vec)),
         ..LAYOUT
     },
@@ -273,7 +223,6 @@ pub(super) const OPS: &[OpDef] = &[
         shape: ShapeRule::Rule(squeeze_shape),
         meaning: Meaning::Decompose(|r| r.arg(0).reshape(r.ty.shape.clone())),
         gradient: Gradient::Rule(|r| vec![Some(r.g().reshape(r.arg(0).shape()))]),
-        python: all("{x.picked} if x is picked; @squeeze({x}, {axes})"),
         known: Some(|cx| cx.known[0].map(<[Dim]>::to_vec)),
         ..LAYOUT
     },
@@ -295,7 +244,6 @@ pub(super) const OPS: &[OpDef] = &[
             layout::slice(i.arg(0), &starts, &limits, &steps)
         }),
         gradient: Gradient::Rule(slice_gradient),
-        python: all("{x}[{slices}]"),
         known: Some(known_slice),
         ..LAYOUT
     },
@@ -313,7 +261,6 @@ pub(super) const OPS: &[OpDef] = &[
         gradient: Gradient::Rule(|r| {
             vec![Some(r.g().unary("reverse", &[("axes", r.attr("axes").clone())]))]
         }),
-        python: Python { torch: "@flip({x}, {axes.tuple})", ..all("@flip({x}, {axes})") },
         ..LAYOUT
     },
     OpDef {
@@ -326,10 +273,6 @@ pub(super) const OPS: &[OpDef] = &[
         shape: ShapeRule::Rule(concat_shape),
         meaning: Meaning::Kernel(|i| layout::concat(i.args(), i.required_axis())),
         gradient: Gradient::Rule(concat_gradient),
-        python: Python {
-            torch: "@cat([{inputs}], dim={axis})",
-            ..all("@concatenate([{inputs}], axis={axis})")
-        },
         known: Some(|cx| {
             let parts: Option<Vec<&[Dim]>> = cx.known.iter().copied().collect();
             Some(parts?.concat())
@@ -357,22 +300,6 @@ pub(super) const OPS: &[OpDef] = &[
             layout::pad(i.arg(0), i.arg(1), low, high, interior)
         }),
         gradient: Gradient::Rule(pad_gradient),
-        python: Python {
-            numpy: "{x} if x is scalar; @pad({x}, {widths}) \
-                    if value is zero and low is natural and high is natural and interior is default; \
-                    @pad({x}, {widths}, constant_values={value.number}) \
-                    if low is natural and high is natural and interior is default; \
-                    _pad({x}, {value.number}, {padding})",
-            torch: "F.pad({x}, {pads}) if value is zero and interior is default; \
-                    F.pad({x}, {pads}, value={value.number}) \
-                    if value is number and interior is default; \
-                    _pad({x}, {value.number}, {padding})",
-            jax: "{x} if x is scalar; @pad({x}, {widths}) \
-                  if value is zero and low is natural and high is natural and interior is default; \
-                  @pad({x}, {widths}, constant_values={value.number}) if value is number \
-                  and low is natural and high is natural and interior is default; \
-                  jax.lax.pad({x}, {value}, {padding})",
-        },
         ..LAYOUT
     },
 ];

@@ -1,10 +1,7 @@
 //! Elementwise operations of one float: elementary functions, and activations over them.
 
 use super::elementwise::{ELEMENTWISE, FLOAT};
-use super::{
-    AttrDef, Class, DECOMPOSED, Default, Gradient, Meaning, OpDef, Operand, Python, all, attr,
-    operand, pullback,
-};
+use super::{AttrDef, Class, Default, Gradient, Meaning, OpDef, Operand, attr, operand, pullback};
 use crate::attr::AttrKind;
 
 const UNARY: OpDef = OpDef { operands: FLOAT, ..ELEMENTWISE };
@@ -13,30 +10,18 @@ pub(super) const SLOPE: AttrDef = attr("slope", AttrKind::Float, Default::Float(
 pub(super) const ALPHA: AttrDef = attr("alpha", AttrKind::Float, Default::Float(1.0));
 const NUMBER: &[Operand] = &[operand("x", Class::Number)];
 
-/// A template of torch's `torch.nn.functional` and of `jax.nn`; NumPy spells the parts.
-const fn nn(torch: &'static str, jax: &'static str) -> Python {
-    Python { numpy: "", torch, jax }
-}
-
-/// The same name in every array module; `arc` forms are NumPy's own, so they differ in torch.
-const fn arc(numpy: &'static str, torch: &'static str) -> Python {
-    Python { numpy, torch, jax: numpy }
-}
-
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "exp",
         noun: "powers",
         doc: "e to the power `x`.",
         meaning: Meaning::Scalar("exp(x)"),
-        python: all("@exp({x})"),
         ..UNARY
     },
     OpDef {
         name: "expm1",
         doc: "`exp(x) - 1`, precise near 0.",
         meaning: Meaning::Scalar("expm1(x)"),
-        python: all("@expm1({x})"),
         ..UNARY
     },
     OpDef {
@@ -44,14 +29,12 @@ pub(super) const OPS: &[OpDef] = &[
         noun: "logs",
         doc: "The natural logarithm.",
         meaning: Meaning::Scalar("log(x)"),
-        python: all("@log({x})"),
         ..UNARY
     },
     OpDef {
         name: "log1p",
         doc: "`log(1 + x)`, precise near 0.",
         meaning: Meaning::Scalar("log1p(x)"),
-        python: all("@log1p({x})"),
         ..UNARY
     },
     OpDef {
@@ -59,63 +42,54 @@ pub(super) const OPS: &[OpDef] = &[
         noun: "root",
         doc: "The square root.",
         meaning: Meaning::Scalar("sqrt(x)"),
-        python: all("@sqrt({x})"),
         ..UNARY
     },
     OpDef {
         name: "sin",
         doc: "The sine of an angle in radians.",
         meaning: Meaning::Scalar("sin(x)"),
-        python: all("@sin({x})"),
         ..UNARY
     },
     OpDef {
         name: "cos",
         doc: "The cosine of an angle in radians.",
         meaning: Meaning::Scalar("cos(x)"),
-        python: all("@cos({x})"),
         ..UNARY
     },
     OpDef {
         name: "tan",
         doc: "The tangent of an angle in radians.",
         meaning: Meaning::Scalar("tan(x)"),
-        python: all("@tan({x})"),
         ..UNARY
     },
     OpDef {
         name: "asin",
         doc: "The angle from -pi/2 to pi/2 whose sine is `x`.",
         meaning: Meaning::Scalar("asin(x)"),
-        python: arc("@arcsin({x})", "@asin({x})"),
         ..UNARY
     },
     OpDef {
         name: "acos",
         doc: "The angle from 0 to pi whose cosine is `x`.",
         meaning: Meaning::Scalar("acos(x)"),
-        python: arc("@arccos({x})", "@acos({x})"),
         ..UNARY
     },
     OpDef {
         name: "atan",
         doc: "The angle from -pi/2 to pi/2 whose tangent is `x`.",
         meaning: Meaning::Scalar("atan(x)"),
-        python: arc("@arctan({x})", "@atan({x})"),
         ..UNARY
     },
     OpDef {
         name: "sinh",
         doc: "The hyperbolic sine.",
         meaning: Meaning::Scalar("sinh(x)"),
-        python: all("@sinh({x})"),
         ..UNARY
     },
     OpDef {
         name: "cosh",
         doc: "The hyperbolic cosine.",
         meaning: Meaning::Scalar("cosh(x)"),
-        python: all("@cosh({x})"),
         ..UNARY
     },
     OpDef {
@@ -123,26 +97,14 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "The hyperbolic tangent.",
         meaning: Meaning::Scalar("tanh(x)"),
         pullback: pullback::of_result("tanh_gradient"),
-        python: all("@tanh({x})"),
         ..UNARY
     },
-    OpDef {
-        name: "erf",
-        doc: "The error function.",
-        meaning: Meaning::Scalar("erf(x)"),
-        python: Python {
-            numpy: "_erf({x})",
-            torch: "@erf({x})",
-            jax: "jax.scipy.special.erf({x})",
-        },
-        ..UNARY
-    },
+    OpDef { name: "erf", doc: "The error function.", meaning: Meaning::Scalar("erf(x)"), ..UNARY },
     OpDef {
         name: "square",
         doc: "`x * x`.",
         operands: NUMBER,
         meaning: Meaning::Scalar("x * x"),
-        python: all("@square({x})"),
         ..ELEMENTWISE
     },
     OpDef {
@@ -151,7 +113,6 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "`1 / x`.",
         meaning: Meaning::Scalar("1 / x"),
         gradient: Gradient::Partials(&["-r * r"]),
-        python: Python { torch: "@reciprocal({x})", ..all("1 / {x}") },
         ..UNARY
     },
     OpDef {
@@ -160,11 +121,6 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Scalar("select(x >= 0, 1 / (1 + t), t / (1 + t)) where t = exp(-abs(x))"),
         gradient: Gradient::Partials(&["r * (1 - r)"]),
         pullback: pullback::of_result("sigmoid_gradient"),
-        python: Python {
-            numpy: "_sigmoid({x})",
-            torch: "@sigmoid({x})",
-            jax: "jax.nn.sigmoid({x})",
-        },
         ..UNARY
     },
     OpDef {
@@ -177,10 +133,6 @@ pub(super) const OPS: &[OpDef] = &[
         ]),
         // The maximum alone has a corner at 0, which frameworks would differentiate.
         pullback: pullback::of_operand("softplus_gradient"),
-        python: nn(
-            "F.softplus({x}[, beta={beta}], threshold=40.0)",
-            "jax.nn.softplus({x}) if beta is default; jax.nn.softplus({x} * {beta}) / {beta}",
-        ),
         ..UNARY
     },
     OpDef {
@@ -188,7 +140,6 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "`x / (1 + |x|)`.",
         meaning: Meaning::Scalar("x / (1 + abs(x))"),
         gradient: Gradient::Partials(&["1 / ((1 + abs(x)) * (1 + abs(x)))"]),
-        python: nn("F.softsign({x})", "jax.nn.soft_sign({x})"),
         ..UNARY
     },
     OpDef {
@@ -198,7 +149,6 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Scalar("max(x, 0)"),
         gradient: Gradient::Partials(&["select(x > 0, 1, 0)"]),
         pullback: pullback::of_result("relu_gradient"),
-        python: Python { numpy: "@maximum({x}, 0)", torch: "@relu({x})", jax: "jax.nn.relu({x})" },
         note: "The gradient at 0 is 0, as in torch and JAX.",
         ..ELEMENTWISE
     },
@@ -209,11 +159,6 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Scalar("select(x > 0, x, slope * x)"),
         gradient: Gradient::Partials(&["select(x > 0, 1, slope)"]),
         pullback: pullback::of_operand("leaky_relu_gradient"),
-        python: Python {
-            numpy: "@where({x} > 0, {x}, {slope} * {x})",
-            torch: "F.leaky_relu({x}, {slope})",
-            jax: "jax.nn.leaky_relu({x}, {slope})",
-        },
         note: "At 0 JAX takes the slope 1.",
         ..UNARY
     },
@@ -224,7 +169,6 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Scalar("select(x > 0, x, alpha * expm1(min(x, 0)))"),
         gradient: Gradient::Partials(&["select(x > 0, 1, alpha * exp(min(x, 0)))"]),
         pullback: pullback::of_operand("elu_gradient"),
-        python: nn("F.elu({x}[, alpha={alpha}])", "jax.nn.elu({x}[, alpha={alpha}])"),
         ..UNARY
     },
     OpDef {
@@ -237,7 +181,6 @@ pub(super) const OPS: &[OpDef] = &[
             "1.0507009873554805 * select(x > 0, 1, 1.6732632423543772 * exp(min(x, 0)))",
         ]),
         pullback: pullback::of_operand("selu_gradient"),
-        python: nn("F.selu({x})", "jax.nn.selu({x})"),
         ..UNARY
     },
     OpDef {
@@ -248,10 +191,6 @@ pub(super) const OPS: &[OpDef] = &[
             "0.5 * (1 + erf(x * 0.7071067811865476)) + x * 0.3989422804014327 * exp(-0.5 * x * x)",
         ]),
         pullback: pullback::of_operand("gelu_gradient"),
-        python: nn(
-            "F.gelu({x})",
-            "_gelu({x}) if gelu_gradient is used; jax.nn.gelu({x}, approximate=False)",
-        ),
         ..UNARY
     },
     OpDef {
@@ -265,7 +204,6 @@ pub(super) const OPS: &[OpDef] = &[
              where t = tanh(x * (0.7978845608028654 + 0.035677408136300125 * x * x))",
         ]),
         pullback: pullback::of_operand("gelu_tanh_gradient"),
-        python: nn("F.gelu({x}, approximate=\"tanh\")", "jax.nn.gelu({x})"),
         ..UNARY
     },
     OpDef {
@@ -277,7 +215,6 @@ pub(super) const OPS: &[OpDef] = &[
         gradient: Gradient::Partials(&["s * (1 + x * (1 - s)) \
              where t = exp(-abs(x)); s = select(x >= 0, 1 / (1 + t), t / (1 + t))"]),
         pullback: pullback::of_operand("silu_gradient"),
-        python: Python { numpy: "{x} * _sigmoid({x})", ..nn("F.silu({x})", "jax.nn.silu({x})") },
         ..UNARY
     },
     OpDef {
@@ -289,7 +226,6 @@ pub(super) const OPS: &[OpDef] = &[
              where t = exp(-abs(x)); u = tanh(max(x, 0) + log1p(t))",
         ]),
         pullback: pullback::of_operand("mish_gradient"),
-        python: nn("F.mish({x})", "jax.nn.mish({x})"),
         ..UNARY
     },
     OpDef {
@@ -298,7 +234,6 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Scalar("x * min(max(x + 3, 0), 6) / 6"),
         gradient: Gradient::Partials(&["select(x < -3, 0, select(x > 3, 1, (2 * x + 3) / 6))"]),
         pullback: pullback::of_operand("hardswish_gradient"),
-        python: nn("F.hardswish({x})", "jax.nn.hard_swish({x})"),
         note: "At -3 and 3 frameworks take either side's slope.",
         ..UNARY
     },
@@ -307,7 +242,6 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "`min(max(x + 3, 0), 6) / 6`.",
         meaning: Meaning::Scalar("min(max(x + 3, 0), 6) / 6"),
         gradient: Gradient::Partials(&["select((x > -3) & (x < 3), 0.16666666666666666, 0)"]),
-        python: nn("F.hardsigmoid({x})", "jax.nn.hard_sigmoid({x})"),
         note: "At -3 and 3 frameworks take either side's slope; torch divides by six in single \
                precision in its gradient.",
         ..UNARY
@@ -322,13 +256,6 @@ pub(super) const OPS: &[OpDef] = &[
         ],
         meaning: Meaning::Scalar("min(max(x, min), max)"),
         gradient: Gradient::Partials(&["select((x >= min) & (x <= max), 1, 0)"]),
-        python: Python {
-            numpy: "@maximum({x}, {min}) if max is default; @minimum({x}, {max}) if min is default; \
-                    @clip({x}, {min}, {max})",
-            torch: "{x} if min is default and max is default; \
-                    @clamp({x}[, min={min}][, max={max}])",
-            jax: "@clip({x}[, min={min}][, max={max}])",
-        },
         note: "The gradient where `x` is `min` or `max` is 1 on the evaluator, NumPy and native \
                targets, 0 on torch, 1/2 on JAX.",
         ..UNARY
@@ -344,7 +271,6 @@ pub(super) const OPS: &[OpDef] = &[
             "select(is_nan(x), 0, select(is_inf(x), select(x > 0, high, low), x))",
         ),
         gradient: Gradient::Partials(&["select(is_nan(x) | is_inf(x), 0, 1)"]),
-        python: DECOMPOSED,
         ..UNARY
     },
     OpDef {
@@ -358,7 +284,6 @@ pub(super) const OPS: &[OpDef] = &[
             "sign(x) * select(a < cutoff, 1 / sqrt(cutoff), 0.5 / sqrt(max(a, cutoff))) \
              where a = abs(x)",
         ]),
-        python: DECOMPOSED,
         note: "At 0 JAX takes the slope of the positive side.",
         ..UNARY
     },
@@ -371,7 +296,6 @@ pub(super) const OPS: &[OpDef] = &[
              where a = abs(x)",
         ),
         gradient: Gradient::Partials(&["sign(x) / max(abs(x), cutoff)"]),
-        python: DECOMPOSED,
         ..UNARY
     },
     OpDef {
@@ -383,7 +307,6 @@ pub(super) const OPS: &[OpDef] = &[
              where a = abs(x); s = select(x < 0, -1, 1)",
         ),
         gradient: Gradient::Partials(&["-1 / (t * t) where t = max(abs(x), cutoff)"]),
-        python: DECOMPOSED,
         ..UNARY
     },
 ];

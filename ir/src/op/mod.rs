@@ -232,58 +232,6 @@ pub struct Pullback {
     pub rule: GradientRule,
 }
 
-/// Spellings in Python frameworks as templates; empty where the framework lacks the op.
-///
-/// A template is a Python expression with slots. `@` is the array module (`@exp` is `np.exp`,
-/// `torch.exp`, `jnp.exp`). A call of a name that begins with `_` is one of the framework's prelude.
-/// `[, axis={axis}]` is left out where all its slots are at their defaults or absent.
-/// Alternatives are divided by `; `, and the first whose conditions hold is taken:
-/// `{x}.T if permutation == (1, 0); @transpose({x}, {permutation.tuple})`.
-///
-/// Slots are operands (`{x}`; many in a row where there are many) and attributes (`{axis}`), and:
-/// - `{x.number}`: a Python number may stand for it, as it may for every operand of an elementwise
-///   operation; `{x.array}`: there it may not; `{x.last}`: its last dim
-/// - `{axes}`: one axis as a number, several as a tuple; `{axes.tuple}`: always a tuple
-/// - `{axis.front}`: counted from the front of the result; `{data.word}`: as 32 bits without sign
-/// - `{shape}`: a tuple or another array's shape; `{shape.args}`: arguments of a call;
-///   `{shape.one}`: the only dim
-/// - `{dtype}`: the attribute, else the result's; `{narrow}`: the same, at its default unless the
-///   framework would widen it; `{device}`: where arrays made anew lie, at its default where that
-///   does not matter
-/// - `{slices}`, `{bounds}`: inside the brackets of a slice, and as `slice` objects; `{padding}`,
-///   `{widths}`, `{pads}`: (low, high, interior) and (low, high) of each axis, and low and high
-///   from the last axis back; `{left}`, `{right}`: the sides of a contraction as `@` takes them;
-///   `{equation}`: that of `einsum`; `{summed}`, `{kept}`: the axes by whose sum `sum_to` comes to
-///   its shape, and whether they stay as 1
-///
-/// Conditions, joined by ` and `, are `attribute == value` and `slot is word`. Of operands the words
-/// are `number`, `array`, `zero`, `one` (how they are at hand), `scalar`, `vector`, `matrix`,
-/// `alike` (many of one dtype), `smaller` (than the first operand, along some axis), and dtypes or
-/// `half`, `index`, `integer`, `unsigned` (of more than 8 bits), `float`, `bool`; of attributes `default`, `single`, `empty`, `natural`
-/// (nowhere negative), and dtypes. `result is matmul` says that `@` will do, `result is summed` that
-/// a plain sum will, `result is scaled` that one operand is a number; `name is beside` that the
-/// operation of this name is there, on the same operands; `name is reader` that it
-/// reads the result, `name is used` that it is anywhere in the file; `axes is vacant` that one of
-/// those axes may be empty.
-///
-/// `f({x})[0 / 3]` is the first of the three parts that a call gives. Operations on the same operands
-/// that are parts of one call become one statement; `{wanted.3}` says which of three numbers `of` has
-/// among them.
-#[derive(Clone, Copy)]
-pub struct Python {
-    pub numpy: &'static str,
-    pub torch: &'static str,
-    pub jax: &'static str,
-}
-
-/// One template for all frameworks.
-pub const fn all(template: &'static str) -> Python {
-    Python { numpy: template, torch: template, jax: template }
-}
-
-/// No framework takes it whole: it is decomposed.
-pub const DECOMPOSED: Python = all("");
-
 /// The symbolic elements of a result, where they are known.
 pub type Known = fn(&Infer) -> Option<Vec<Dim>>;
 
@@ -305,7 +253,6 @@ pub struct OpDef {
     pub indexes: Option<access::Indexes>,
     pub gradient: Gradient,
     pub pullback: Option<Pullback>,
-    pub python: Python,
     /// The symbolic value of a small integer result from those of its operands.
     pub known: Option<Known>,
     /// Float-safety notes and where results differ between targets, for the reference page.
@@ -327,7 +274,6 @@ pub const BASE: OpDef = OpDef {
     indexes: None,
     gradient: Gradient::Derived,
     pullback: None,
-    python: DECOMPOSED,
     known: None,
     note: "",
 };

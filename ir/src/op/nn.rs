@@ -4,8 +4,7 @@ use super::access::{Extent, Indexes};
 use super::pullback;
 use super::reduce::{finite_max, is_empty};
 use super::{
-    BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, Operand, Python, ShapeRule, attr,
-    operand,
+    BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, Operand, ShapeRule, attr, operand,
 };
 use crate::algebra::{Rule, Var};
 use crate::attr::AttrKind;
@@ -37,11 +36,6 @@ pub(super) const OPS: &[OpDef] = &[
         }),
         gradient: Gradient::Rule(|r| vec![Some(softmax_gradient(r.g(), r.y(), r.int("axis")))]),
         pullback: pullback::of_result("softmax_gradient"),
-        python: Python {
-            numpy: "",
-            torch: "@softmax({x}, {axis})",
-            jax: "jax.nn.softmax({x}[, axis={axis}])",
-        },
         note: "Of `[inf, 1]` it is `[nan, 0]` on the evaluator, NumPy and native targets, `[nan, nan]` \
                on torch and JAX.",
         ..COMPOSITE
@@ -61,11 +55,6 @@ pub(super) const OPS: &[OpDef] = &[
         }),
         gradient: Gradient::Rule(|r| vec![Some(log_softmax_gradient(r.g(), r.y(), r.int("axis")))]),
         pullback: pullback::of_result("log_softmax_gradient"),
-        python: Python {
-            numpy: "",
-            torch: "@log_softmax({x}, {axis})",
-            jax: "jax.nn.log_softmax({x}[, axis={axis}])",
-        },
         note: NO_CLASSES,
         ..COMPOSITE
     },
@@ -98,13 +87,6 @@ pub(super) const OPS: &[OpDef] = &[
             affine_gradients(r, dx, scaled)
         }),
         pullback: Some(pullback::LAYER_NORM),
-        python: Python {
-            numpy: "",
-            torch: "@native_layer_norm({x}, ({x.last},), {weight}, {bias}, {epsilon})[0 / 3] \
-                    if layer_norm_mean is beside; \
-                    F.layer_norm({x}, ({x.last},)[, {weight}][, {bias}][, eps={epsilon}])",
-            jax: "",
-        },
         note: WIDE,
         ..COMPOSITE
     },
@@ -129,11 +111,6 @@ pub(super) const OPS: &[OpDef] = &[
             let common = (inner * scaled).reduce("mean", Some(&[-1]), true);
             affine_gradients(r, (inner - scaled * common) / scale, scaled)
         }),
-        python: Python {
-            numpy: "",
-            torch: "F.rms_norm({x}, ({x.last},)[, {weight}], eps={epsilon})",
-            jax: "",
-        },
         note: WIDE,
         ..COMPOSITE
     },
@@ -155,17 +132,6 @@ pub(super) const OPS: &[OpDef] = &[
             let picked = r.build("take_along", &[logs, target], &[("axis", (-1).into())]);
             -picked.squeeze(&[-1])
         }),
-        python: Python {
-            numpy: "",
-            torch: "F.cross_entropy({logits}, {target}, reduction=\"none\") \
-                    if logits is matrix and target is i64; \
-                    F.cross_entropy({logits}, {target}.long(), reduction=\"none\") \
-                    if logits is matrix; \
-                    -@log_softmax({logits}, -1).gather(-1, {target}.unsqueeze(-1)).squeeze(-1) \
-                    if target is i64; \
-                    -@log_softmax({logits}, -1).gather(-1, {target}.long().unsqueeze(-1)).squeeze(-1)",
-            jax: "",
-        },
         note: "A target out of range is as one of `take_along`, but torch raises, and where `logits` is a \
                matrix takes -100 for none, whose loss is 0. Frameworks may raise where there are no \
                elements along the axis.",

@@ -7,8 +7,7 @@ use super::nn::{
     softmax_gradient,
 };
 use super::{
-    BASE, Class, Default, Infer, Kind, Meaning, OpDef, Operand, Pullback, Python, ShapeRule, attr,
-    operand,
+    BASE, Class, Default, Infer, Kind, Meaning, OpDef, Operand, Pullback, ShapeRule, attr, operand,
 };
 use crate::algebra::{Rule, Var, scale};
 use crate::attr::{Attr, AttrKind};
@@ -43,16 +42,6 @@ const PULLBACK_ALONG: OpDef = OpDef {
     ..PULLBACK
 };
 
-/// A template of torch alone.
-pub(super) const fn torch(template: &'static str) -> Python {
-    Python { numpy: "", torch: template, jax: "" }
-}
-
-/// A template of torch, and one of JAX.
-const fn both(torch: &'static str, jax: &'static str) -> Python {
-    Python { numpy: "", torch, jax }
-}
-
 /// By an operation on the gradient and the result.
 pub(super) const fn of_result(by: &'static str) -> Option<Pullback> {
     Some(Pullback { by, wrt: 1, rule: |r| vec![Some(ask(r, r.y()))] })
@@ -86,7 +75,6 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "The gradient of `relu`, whose result is `y`.",
         operands: &[GRADIENT, Y],
         meaning: Meaning::Decompose(|r| partial(r, "relu")),
-        python: torch("@ops.aten.threshold_backward({gradient}, {y}, 0)"),
         ..PULLBACK
     },
     OpDef {
@@ -94,7 +82,6 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "The gradient of `sigmoid`, whose result is `y`.",
         operands: &[GRADIENT, Y],
         meaning: Meaning::Decompose(|r| partial(r, "sigmoid")),
-        python: torch("@ops.aten.sigmoid_backward({gradient}, {y})"),
         ..PULLBACK
     },
     OpDef {
@@ -102,14 +89,12 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "The gradient of `tanh`, whose result is `y`.",
         operands: &[GRADIENT, Y],
         meaning: Meaning::Decompose(|r| r.arg(0) * (r.arg(1).scalar(1.0) - r.arg(1) * r.arg(1))),
-        python: torch("@ops.aten.tanh_backward({gradient}, {y})"),
         ..PULLBACK
     },
     OpDef {
         name: "gelu_gradient",
         doc: "The gradient of `gelu`.",
         meaning: Meaning::Decompose(|r| partial(r, "gelu")),
-        python: both("@ops.aten.gelu_backward({gradient}, {x})", "_gelu_gradient({gradient}, {x})"),
         ..PULLBACK
     },
     OpDef {
@@ -119,10 +104,6 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Scalar(
             "gradient * (s + x * s * (1 - s) * (1.5957691216057308 + 0.21406444881780076 * x * x)) \
              where y = x * (1.5957691216057308 + 0.07135481627260025 * x * x); s = 1 / (1 + exp(-y))",
-        ),
-        python: both(
-            "@ops.aten.gelu_backward({gradient}, {x}, approximate=\"tanh\")",
-            "_gelu_tanh_gradient({gradient}, {x})",
         ),
         ..PULLBACK
     },
@@ -134,7 +115,6 @@ pub(super) const OPS: &[OpDef] = &[
             let share = x.unary("sigmoid", &[]);
             gradient * (share * (x * (share.scalar(1.0) - share) + 1.0))
         }),
-        python: both("@ops.aten.silu_backward({gradient}, {x})", "_silu_gradient({gradient}, {x})"),
         note: "torch has no derivative of it.",
         ..PULLBACK
     },
@@ -145,7 +125,6 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Decompose(|r| {
             r.arg(0) * (r.arg(1) * r.float("beta").unwrap_or(1.0)).unary("sigmoid", &[])
         }),
-        python: torch("@ops.aten.softplus_backward({gradient}, {x}, {beta}, 40.0)"),
         ..PULLBACK
     },
     OpDef {
@@ -153,7 +132,6 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "The gradient of `leaky_relu`.",
         attrs: &[SLOPE],
         meaning: Meaning::Decompose(|r| partial(r, "leaky_relu")),
-        python: torch("@ops.aten.leaky_relu_backward({gradient}, {x}, {slope}, False)"),
         ..PULLBACK
     },
     OpDef {
@@ -161,7 +139,6 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "The gradient of `elu`.",
         attrs: &[ALPHA],
         meaning: Meaning::Decompose(|r| partial(r, "elu")),
-        python: torch("@ops.aten.elu_backward({gradient}, {alpha}, 1.0, 1.0, False, {x})"),
         note: "torch gives the slope 1 at NaN.",
         ..PULLBACK
     },
@@ -169,9 +146,6 @@ pub(super) const OPS: &[OpDef] = &[
         name: "selu_gradient",
         doc: "The gradient of `selu`.",
         meaning: Meaning::Decompose(|r| partial(r, "selu")),
-        python: torch(
-            "@ops.aten.elu_backward({gradient}, 1.6732632423543772, 1.0507009873554805, 1.0, False, {x})",
-        ),
         note: "torch gives the slope of the positive side at NaN.",
         ..PULLBACK
     },
@@ -184,7 +158,6 @@ pub(super) const OPS: &[OpDef] = &[
             let slope = (tanh.scalar(1.0) - tanh * tanh) * x.unary("sigmoid", &[]);
             gradient * (tanh + x * slope)
         }),
-        python: torch("@ops.aten.mish_backward({gradient}, {x})"),
         note: "torch has no derivative of it.",
         ..PULLBACK
     },
@@ -192,7 +165,6 @@ pub(super) const OPS: &[OpDef] = &[
         name: "hardswish_gradient",
         doc: "The gradient of `hardswish`.",
         meaning: Meaning::Decompose(|r| partial(r, "hardswish")),
-        python: torch("@ops.aten.hardswish_backward({gradient}, {x})"),
         note: "torch takes the outer slopes at -3 and 3, and 1 at NaN.",
         ..PULLBACK
     },
@@ -200,14 +172,12 @@ pub(super) const OPS: &[OpDef] = &[
         name: "softmax_gradient",
         doc: "The gradient of `softmax` along `axis`, whose result is `y`.",
         meaning: Meaning::Decompose(|r| softmax_gradient(r.arg(0), r.arg(1), r.int("axis"))),
-        python: torch("@ops.aten._softmax_backward_data({gradient}, {y}, {axis}, {y}.dtype)"),
         ..PULLBACK_ALONG
     },
     OpDef {
         name: "log_softmax_gradient",
         doc: "The gradient of `log_softmax` along `axis`, whose result is `y`.",
         meaning: Meaning::Decompose(|r| log_softmax_gradient(r.arg(0), r.arg(1), r.int("axis"))),
-        python: torch("@ops.aten._log_softmax_backward_data({gradient}, {y}, {axis}, {y}.dtype)"),
         ..PULLBACK_ALONG
     },
     OpDef {
@@ -220,7 +190,6 @@ pub(super) const OPS: &[OpDef] = &[
         attrs: &[EPSILON],
         shape: ShapeRule::Rule(row),
         meaning: Meaning::Decompose(|r| r.arg(0).reduce("mean", Some(&[-1]), true)),
-        python: torch("@native_layer_norm({x}, ({x.last},), {weight}, {bias}, {epsilon})[1 / 3]"),
         note: NORM_NOTE,
         ..BASE
     },
@@ -239,7 +208,6 @@ pub(super) const OPS: &[OpDef] = &[
             let root = (variance.named("variance") + r.float("epsilon").unwrap_or(0.0)).sqrt();
             root.scalar(1.0) / root
         }),
-        python: torch("@native_layer_norm({x}, ({x.last},), {weight}, {bias}, {epsilon})[2 / 3]"),
         note: NORM_NOTE,
         ..BASE
     },
@@ -252,10 +220,6 @@ pub(super) const OPS: &[OpDef] = &[
         attrs: &[attr("of", AttrKind::Int, Default::Required)],
         shape: ShapeRule::Rule(norm_gradient),
         meaning: Meaning::Decompose(layer_norm_gradient),
-        python: torch(
-            "@ops.aten.native_layer_norm_backward({gradient}, {x}, ({x.last},), {mean}, {reciprocal}, \
-             {weight}, {bias}, {wanted.3})[{of} / 3]",
-        ),
         note: NORM_NOTE,
         ..PULLBACK
     },

@@ -2,8 +2,8 @@
 
 use super::access::{Access, Random};
 use super::{
-    BASE, Class, DTypeRule, Default, Gradient, Infer, Kind, Meaning, OpDef, Operand, Python,
-    ShapeRule, all, attr, operand,
+    BASE, Class, DTypeRule, Default, Gradient, Infer, Kind, Meaning, OpDef, Operand, ShapeRule,
+    attr, operand,
 };
 use crate::attr::AttrKind;
 use crate::diagnostic::Result;
@@ -43,10 +43,6 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Kernel(|i| {
             threefry::random_bits(i.key(), &i.shape("shape"), i.dtype().bits())
         }),
-        python: Python {
-            jax: "jax.random.bits({key}, {shape}, {dtype})",
-            ..all("_random_bits({key}, {shape}, {dtype})")
-        },
         ..DRAW
     },
     OpDef {
@@ -62,10 +58,6 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Kernel(|i| {
             random::uniform(i.key(), &i.shape("shape"), i.dtype(), i.float("low"), i.float("high"))
         }),
-        python: Python {
-            jax: "jax.random.uniform({key}, {shape}, {dtype}[, {low}, {high}])",
-            ..all("_uniform({key}, {shape}, {dtype}[, {low}, {high}])")
-        },
         ..DRAW
     },
     OpDef {
@@ -74,10 +66,6 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "Standard normal floats: `sqrt(2) * erfinv(u)` of a uniform u in (-1, 1), \
               as `jax.random.normal` draws them.",
         meaning: Meaning::Kernel(|i| random::normal(i.key(), &i.shape("shape"), i.dtype())),
-        python: Python {
-            jax: "jax.random.normal({key}, {shape}, {dtype})",
-            ..all("_normal({key}, {shape}, {dtype})")
-        },
         note: "Targets agree within a few ulp: they differ in how they round the inverse error function.",
         ..DRAW
     },
@@ -94,10 +82,6 @@ pub(super) const OPS: &[OpDef] = &[
         meaning: Meaning::Kernel(|i| {
             Ok(threefry::key_array(&threefry::split(i.key(), i.int("count") as usize)))
         }),
-        python: Python {
-            jax: "jax.random.split({key}, {count})",
-            ..all("_key_split({key}, {count})")
-        },
         ..DRAW
     },
     OpDef {
@@ -114,10 +98,6 @@ pub(super) const OPS: &[OpDef] = &[
             let key = threefry::fold_in(i.key(), i.int("data") as u32);
             layout::reshape(&threefry::key_array(&[key]), &[2])
         }),
-        python: Python {
-            jax: "jax.random.fold_in({key}, {data.word})",
-            ..all("_key_fold({key}, {data.word})")
-        },
         ..DRAW
     },
 ];

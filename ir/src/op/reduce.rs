@@ -2,8 +2,8 @@
 
 use super::access::{Access, Fold, Library};
 use super::{
-    BASE, Class, DTypeRule, Default, Gradient, Infer, Kind, Meaning, OpDef, Python, ShapeRule, all,
-    attr, operand,
+    BASE, Class, DTypeRule, Default, Gradient, Infer, Kind, Meaning, OpDef, ShapeRule, attr,
+    operand,
 };
 use crate::algebra::{Rule, Var, count_dims};
 use crate::attr::AttrKind;
@@ -60,21 +60,6 @@ pub(super) const OPS: &[OpDef] = &[
             reduce::sum(i.arg(0), &i.axes(), i.bool("keepdim"), i.accumulator(), i.dtype())
         }),
         gradient: Gradient::Rule(|r| vec![Some(spread(r, r.g()))]),
-        python: Python {
-            numpy: "@sum({x}[, axis={axes}][, keepdims={keepdim}], dtype=@float32).astype({dtype}) \
-                    if x is half and acc is missing; \
-                    @sum({x}[, axis={axes}][, keepdims={keepdim}][, dtype={narrow}]) if acc is missing; \
-                    @sum({x}[, axis={axes}][, keepdims={keepdim}], dtype={acc}).astype({dtype})",
-            torch: "{x} if axes is empty; \
-                    @sum({x}, dim=None, keepdim=True[, dtype={narrow}]) \
-                    if axes is default and keepdim == True and acc is missing; \
-                    @sum({x}[, dim={axes}][, keepdim={keepdim}][, dtype={narrow}]) if acc is missing; \
-                    @sum({x}, dim=None, keepdim=True, dtype={acc}).to({dtype}) \
-                    if axes is default and keepdim == True; \
-                    @sum({x}[, dim={axes}][, keepdim={keepdim}], dtype={acc}).to({dtype})",
-            jax: "@sum({x}[, axis={axes}][, keepdims={keepdim}][, dtype={narrow}]) if acc is missing; \
-                  @sum({x}[, axis={axes}][, keepdims={keepdim}], dtype={acc}).astype({dtype})",
-        },
         ..ACCUMULATE
     },
     OpDef {
@@ -86,12 +71,6 @@ pub(super) const OPS: &[OpDef] = &[
             reduce::prod(i.arg(0), &i.axes(), i.bool("keepdim"), i.dtype())
         }),
         gradient: Gradient::Rule(|r| vec![Some(prod_gradient(r))]),
-        python: Python {
-            torch: "@prod({x}, dim={axes}[, keepdim={keepdim}][, dtype={narrow}]) if axes is single; \
-                    @prod({x}[, dtype={narrow}]) if axes is default and keepdim is default; \
-                    _prod({x}, {axes}, {keepdim})",
-            ..all("@prod({x}[, axis={axes}][, keepdims={keepdim}][, dtype={narrow}])")
-        },
         ..REDUCE
     },
     OpDef {
@@ -101,14 +80,6 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "The greatest element over `axes` (all where left out); NaN where any is.",
         meaning: Meaning::Kernel(|i| reduce::max(i.arg(0), &i.axes(), i.bool("keepdim"))),
         gradient: Gradient::Rule(|r| vec![Some(extreme_gradient(r))]),
-        python: Python {
-            numpy: "@max({x}[, axis={axes}][, keepdims={keepdim}], initial=-@inf) \
-                    if axes is vacant and is_inf is reader; \
-                    @max({x}[, axis={axes}][, keepdims={keepdim}])",
-            torch: "{x} if axes is empty; \
-                    @amax({x}[, dim={axes}][, keepdim={keepdim}])",
-            jax: "@max({x}[, axis={axes}][, keepdims={keepdim}])",
-        },
         note: "The gradient at ties splits evenly. The greatest of no elements is -inf (the least \
                integer) on the evaluator and native targets; frameworks raise.",
         ..REDUCE
@@ -120,11 +91,6 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "The least element over `axes` (all where left out); NaN where any is.",
         meaning: Meaning::Kernel(|i| reduce::min(i.arg(0), &i.axes(), i.bool("keepdim"))),
         gradient: Gradient::Rule(|r| vec![Some(extreme_gradient(r))]),
-        python: Python {
-            torch: "{x} if axes is empty; \
-                    @amin({x}[, dim={axes}][, keepdim={keepdim}])",
-            ..all("@min({x}[, axis={axes}][, keepdims={keepdim}])")
-        },
         note: "The gradient at ties splits evenly. The least of no elements is inf (the greatest \
                integer) on the evaluator and native targets; frameworks raise.",
         ..REDUCE
@@ -135,12 +101,6 @@ pub(super) const OPS: &[OpDef] = &[
         access: Access::Fold(Fold::Any),
         doc: "Whether any element over `axes` (all where left out) holds.",
         meaning: Meaning::Kernel(|i| reduce::any(i.arg(0), &i.axes(), i.bool("keepdim"))),
-        python: Python {
-            torch: "{x} if axes is empty; \
-                    @any({x}, dim=None, keepdim=True) if axes is default and keepdim == True; \
-                    @any({x}[, dim={axes}][, keepdim={keepdim}])",
-            ..all("@any({x}[, axis={axes}][, keepdims={keepdim}])")
-        },
         ..TEST
     },
     OpDef {
@@ -149,12 +109,6 @@ pub(super) const OPS: &[OpDef] = &[
         access: Access::Fold(Fold::All),
         doc: "Whether every element over `axes` (all where left out) holds.",
         meaning: Meaning::Kernel(|i| reduce::all(i.arg(0), &i.axes(), i.bool("keepdim"))),
-        python: Python {
-            torch: "{x} if axes is empty; \
-                    @all({x}, dim=None, keepdim=True) if axes is default and keepdim == True; \
-                    @all({x}[, dim={axes}][, keepdim={keepdim}])",
-            ..all("@all({x}[, axis={axes}][, keepdims={keepdim}])")
-        },
         ..TEST
     },
     OpDef {
@@ -162,10 +116,6 @@ pub(super) const OPS: &[OpDef] = &[
         access: Access::Library(Library::ArgExtremum { max: true }),
         doc: "The index of the first greatest element along `axis` (of all, flat, where left out).",
         meaning: Meaning::Kernel(|i| reduce::argmax(i.arg(0), i.axis(), i.bool("keepdim"))),
-        python: Python {
-            torch: "@argmax({x}[, dim={axis}][, keepdim={keepdim}])",
-            ..all("@argmax({x}[, axis={axis}][, keepdims={keepdim}])")
-        },
         note: "NaN counts as greatest. The index among no elements is 0 on the evaluator and native \
                targets; frameworks raise.",
         ..FIND
@@ -175,10 +125,6 @@ pub(super) const OPS: &[OpDef] = &[
         access: Access::Library(Library::ArgExtremum { max: false }),
         doc: "The index of the first least element along `axis` (of all, flat, where left out).",
         meaning: Meaning::Kernel(|i| reduce::argmin(i.arg(0), i.axis(), i.bool("keepdim"))),
-        python: Python {
-            torch: "@argmin({x}[, dim={axis}][, keepdim={keepdim}])",
-            ..all("@argmin({x}[, axis={axis}][, keepdims={keepdim}])")
-        },
         note: "NaN counts as least. The index among no elements is 0 on the evaluator and native \
                targets; frameworks raise.",
         ..FIND
@@ -189,10 +135,6 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "The running sum along `axis`.",
         meaning: Meaning::Kernel(|i| cumulate::cumsum(i.arg(0), i.required_axis(), false)),
         gradient: Gradient::Rule(|r| vec![Some(sums_behind(r, r.g()))]),
-        python: Python {
-            torch: "@cumsum({x}, dim={axis}[, dtype={narrow}])",
-            ..all("@cumsum({x}, axis={axis}[, dtype={narrow}])")
-        },
         ..SCAN
     },
     OpDef {
@@ -201,10 +143,6 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "The running product along `axis`.",
         meaning: Meaning::Kernel(|i| cumulate::cumprod(i.arg(0), i.required_axis(), false)),
         gradient: Gradient::Rule(|r| vec![Some(cumprod_gradient(r))]),
-        python: Python {
-            torch: "@cumprod({x}, dim={axis}[, dtype={narrow}])",
-            ..all("@cumprod({x}, axis={axis}[, dtype={narrow}])")
-        },
         ..SCAN
     },
     OpDef {
@@ -226,11 +164,6 @@ pub(super) const OPS: &[OpDef] = &[
             let attrs = [("axis", axis.into())];
             vec![Some(r.build("scatter_add_along", &[zeros, places, r.g()], &attrs))]
         }),
-        python: Python {
-            numpy: "_sort({x}, {axis}, {descending})",
-            torch: "@sort({x}, dim={axis}[, descending={descending}], stable=True).values",
-            jax: "@sort({x}, axis={axis}[, descending={descending}])",
-        },
         note: "JAX gives the gradients of equal elements in another order when descending.",
         ..SCAN
     },
@@ -249,11 +182,6 @@ pub(super) const OPS: &[OpDef] = &[
             sort::argsort(i.arg(0), i.required_axis(), i.bool("descending"))
         }),
         gradient: Gradient::Zero,
-        python: Python {
-            numpy: "_argsort({x}, {axis}, {descending})",
-            torch: "@argsort({x}, dim={axis}[, descending={descending}], stable=True)",
-            jax: "@argsort({x}, axis={axis}[, descending={descending}])",
-        },
         ..SCAN
     },
     OpDef {
@@ -265,15 +193,6 @@ pub(super) const OPS: &[OpDef] = &[
             let axes = r.ints("axes");
             (x.sum(axes, r.bool("keepdim")) / x.count(axes)).cast(r.ty.dtype)
         }),
-        python: Python {
-            numpy: "@mean({x}[, axis={axes}][, keepdims={keepdim}], dtype=@float32).astype({dtype}) \
-                    if x is half; \
-                    @mean({x}[, axis={axes}][, keepdims={keepdim}])",
-            torch: "{x} if axes is empty; \
-                    @mean({x}, dim=None, keepdim=True) if axes is default and keepdim == True; \
-                    @mean({x}[, dim={axes}][, keepdim={keepdim}])",
-            jax: "@mean({x}[, axis={axes}][, keepdims={keepdim}])",
-        },
         ..FLOATS
     },
     OpDef {
@@ -296,13 +215,6 @@ pub(super) const OPS: &[OpDef] = &[
             };
             mean.cast(r.ty.dtype)
         }),
-        python: Python {
-            numpy: "@var({x}[, axis={axes}][, ddof={correction}][, keepdims={keepdim}], dtype=@float32).astype({dtype}) \
-                    if x is half; \
-                    @var({x}[, axis={axes}][, ddof={correction}][, keepdims={keepdim}])",
-            torch: "{x} - {x} if axes is empty; @var({x}, dim={axes}, correction={correction}[, keepdim={keepdim}])",
-            jax: "@var({x}[, axis={axes}][, ddof={correction}][, keepdims={keepdim}])",
-        },
         ..FLOATS
     },
     OpDef {
@@ -324,14 +236,6 @@ pub(super) const OPS: &[OpDef] = &[
             let weights = (r.arg(0) - spread(r, r.y())).exp();
             vec![Some(spread(r, r.g()) * weights)]
         }),
-        python: Python {
-            numpy: "",
-            torch: "{x} if axes is empty; \
-                    @logsumexp({x}.flatten(), 0) if axes is default and keepdim is default; \
-                    @logsumexp({x}.flatten(), 0).reshape({result}) if axes is default; \
-                    @logsumexp({x}, {axes}[, keepdim={keepdim}])",
-            jax: "jax.nn.logsumexp({x}[, axis={axes}][, keepdims={keepdim}])",
-        },
         note: "Of no elements it is -inf.",
         ..FLOATS
     },

@@ -4,8 +4,9 @@ use std::fmt::Write;
 
 use super::{Arity, AttrDef, Default, Gradient, Meaning, Op, Operand, table};
 
-/// The reference of every operation, as Markdown.
-pub fn reference() -> String {
+/// The reference of every operation, as Markdown. `whole` gives the backends that have a spelling
+/// of their own for an operation.
+pub fn reference(whole: &dyn Fn(Op) -> Vec<&'static str>) -> String {
     let mut page = String::from(
         "# Operations\n\nEvery operation of the intermediate representation, generated from the op \
          table. *Whole* names the Python targets that have a spelling of their own for it; the \
@@ -17,12 +18,12 @@ pub fn reference() -> String {
             kind = Some(op.kind);
             let _ = write!(page, "\n## {:?}\n", op.kind);
         }
-        page.push_str(&entry(op));
+        page.push_str(&entry(op, &whole(op)));
     }
     page
 }
 
-fn entry(op: Op) -> String {
+fn entry(op: Op, whole: &[&str]) -> String {
     let operands = op.operands.iter().map(operand).collect::<Vec<_>>().join(", ");
     let mut text = format!("\n### `{}({operands})`\n\n{}\n\n", op.name, op.doc);
     for attr in op.attrs {
@@ -34,7 +35,11 @@ fn entry(op: Op) -> String {
     let _ = writeln!(text, "- means: {}", meaning(op));
     let pullback = op.pullback.map(|own| format!("; `{}` where a target has that", own.by));
     let _ = writeln!(text, "- gradient: {}{}", gradient(op), pullback.unwrap_or_default());
-    let _ = writeln!(text, "- whole: {}", whole(op));
+    let _ = writeln!(
+        text,
+        "- whole: {}",
+        if whole.is_empty() { "none".to_string() } else { whole.join(", ") }
+    );
     if !op.note.is_empty() {
         let _ = writeln!(text, "- note: {}", op.note);
     }
@@ -83,12 +88,4 @@ fn gradient(op: Op) -> String {
             None => "from its parts".to_string(),
         },
     }
-}
-
-fn whole(op: Op) -> String {
-    let python = op.python;
-    let spelled = [("NumPy", python.numpy), ("PyTorch", python.torch), ("JAX", python.jax)];
-    let names: Vec<&str> =
-        spelled.iter().filter(|(_, text)| !text.is_empty()).map(|(name, _)| *name).collect();
-    if names.is_empty() { "none".to_string() } else { names.join(", ") }
 }

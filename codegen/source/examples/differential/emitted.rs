@@ -7,7 +7,6 @@ use mithril_passes::context::PassContext;
 use mithril_passes::legalize::Legalize;
 use mithril_passes::pass::Pass;
 use mithril_source::python::{Framework, Options, Random, emit};
-use mithril_source::target;
 use serde_json::{Map, Value, json};
 
 /// The dicts that an emitted function takes.
@@ -49,7 +48,7 @@ pub fn write(case: &mut Value, framework: Framework, module: &Module) {
 }
 
 fn source(framework: Framework, module: &Module) -> Result<(String, Value)> {
-    let legalize = Legalize { target: target::of(framework) };
+    let legalize = Legalize { target: framework.backend().target };
     let module = legalize.run(module, &mut PassContext::new("legalize"))?;
     let source =
         emit(&module, framework, &Options { random: Random::Exact, ..Options::default() })?;

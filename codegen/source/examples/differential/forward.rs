@@ -62,7 +62,7 @@ pub fn has_rare_dtype(case: &Case, framework: Framework) -> bool {
 
 pub fn is_rare(dtype: DType, framework: Framework) -> bool {
     let lacking = matches!(dtype, DType::U16 | DType::U32 | DType::U64);
-    dtype.is_storage_only() || (lacking && framework == Framework::Torch)
+    dtype.is_storage_only() || (lacking && framework == Framework::named("torch"))
 }
 
 /// Elements at which all frameworks agree: indices within range, no division by zero.

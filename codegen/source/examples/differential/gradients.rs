@@ -45,7 +45,7 @@ pub fn cases(framework: Framework) -> Vec<Value> {
             let inputs = inputs(&case, &mut random);
             let mut forms = vec![case.clone()];
             // Frameworks differentiate what is there at run time; NumPy's source knows symbols.
-            forms.extend((framework == Framework::Numpy).then(|| case.symbolic()));
+            forms.extend((framework == Framework::NUMPY).then(|| case.symbolic()));
             for form in forms {
                 all.extend(one(framework, &case, &form, &inputs, &mut random));
             }
@@ -90,7 +90,7 @@ fn find(op: Op, dtype: DType, fits: impl Fn(&Case) -> bool, random: &mut Random)
     let is_smooth = |case: &Case| {
         let mut floats =
             case.operands.iter().map(|ty| ty.dtype).filter(|d| d.is_float()).peekable();
-        let rare = |ty: &Type| is_rare(ty.dtype, Framework::Torch);
+        let rare = |ty: &Type| is_rare(ty.dtype, Framework::named("torch"));
         let full = !case.operands.iter().any(rare);
         full && floats.peek().is_some() && floats.all(|d| d == dtype) && fits(case)
     };
@@ -143,7 +143,7 @@ fn one(
     };
     case["expected"] = expected;
     case["arguments"] = arguments(own, &all);
-    let by_framework = framework != Framework::Numpy;
+    let by_framework = framework != Framework::NUMPY;
     case["function"] = if by_framework { "forward" } else { "gradients" }.into();
     write(&mut case, framework, &if by_framework { Module::of(function) } else { module });
     Some(case)

@@ -17,8 +17,7 @@ use serde_json::Value;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();
-    let framework =
-        Framework::ALL.into_iter().find(|f| args.get(1).is_some_and(|name| name == f.name()));
+    let framework = Framework::all().find(|f| args.get(1).is_some_and(|name| name == f.name()));
     let count = args.get(3).and_then(|n| n.parse().ok()).unwrap_or(8);
     let cases = framework.and_then(|framework| match args.get(2)?.as_str() {
         "models" => Some(models::cases(framework)),

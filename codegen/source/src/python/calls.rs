@@ -17,14 +17,14 @@ impl<'m> Body<'_, 'm> {
         }
         let callee = names.remove(0);
         match op.op.gradient {
-            Gradient::Scan if self.file.dialect.loops => self.own_loop(op, callee),
+            Gradient::Scan if self.file.backend.loops => self.own_loop(op, callee),
             Gradient::Scan => self.python_loop(op, callee),
-            Gradient::Vjp if self.file.dialect.differentiates => {
+            Gradient::Vjp if self.file.backend.differentiates => {
                 let mut args = vec![callee];
                 args.append(&mut names);
                 self.plain_call(op, Expr::name("_custom_gradient"), args)
             }
-            Gradient::Again if self.file.dialect.differentiates => {
+            Gradient::Again if self.file.backend.differentiates => {
                 self.plain_call(op, Expr::name("_checkpoint"), vec![callee])
             }
             Gradient::Vjp

@@ -30,12 +30,12 @@ impl<'m> Body<'_, 'm> {
         if let Some(first) = uniform(tensor) {
             let number = self.file.element(&first, 0);
             let shape = Shape::fixed(tensor.shape());
-            let dialect = self.file.dialect;
+            let backend = self.file.backend;
             let template = match first.element_f64(0) {
                 // 0 and -0 are equal, but not the same.
-                x if x.to_bits() == 0 => dialect.zeros,
-                1.0 => dialect.ones,
-                _ => dialect.full,
+                x if x.to_bits() == 0 => backend.zeros,
+                1.0 => backend.ones,
+                _ => backend.full,
             };
             let expr = self.make(template, number, tensor.dtype(), Some(&shape))?;
             self.keep(value, expr);
@@ -74,7 +74,7 @@ impl File<'_> {
         let expr = match tensor.len() <= WRITTEN {
             true => {
                 let items = self.nested(tensor, tensor.shape(), 0);
-                self.fill(self.dialect.array, items, tensor.dtype())?
+                self.fill(self.backend.array, items, tensor.dtype())?
             }
             false => {
                 self.constants.push((plain.clone(), tensor.clone()));
@@ -90,17 +90,17 @@ impl File<'_> {
     fn load(&self, name: &str, dtype: DType) -> Result<Expr> {
         let stored = Expr::name("_constants").index([Expr::Literal(string(name))]);
         if !is_foreign(dtype) {
-            return self.fill(self.dialect.load, stored, dtype);
+            return self.fill(self.backend.load, stored, dtype);
         }
         let view = |x: Expr, as_: Expr| x.attribute("view").call([Argument::plain(as_)]);
-        if self.dialect.devices {
+        if self.backend.devices {
             let bits = if dtype.bytes() == 2 { "int16" } else { "uint8" };
             let raw = view(stored, Expr::name("np").attribute(bits));
-            let loaded = self.fill(self.dialect.load, raw, dtype)?;
+            let loaded = self.fill(self.backend.load, raw, dtype)?;
             return Ok(view(loaded, self.dtype(dtype)?));
         }
         let typed = view(stored, self.dtype(dtype)?);
-        self.fill(self.dialect.load, typed, dtype)
+        self.fill(self.backend.load, typed, dtype)
     }
 
     fn fill(&self, template: &str, x: Expr, dtype: DType) -> Result<Expr> {
@@ -112,7 +112,7 @@ impl File<'_> {
                 _ => dtype.clone(),
             }))
         };
-        fill(&parsed[0].expr, self.dialect.module, &mut |_| true, &mut slot)
+        fill(&parsed[0].expr, self.backend.module, &mut |_| true, &mut slot)
     }
 
     fn nested(&self, tensor: &Tensor, shape: &[usize], start: usize) -> Expr {
@@ -146,7 +146,7 @@ impl File<'_> {
             return Expr::Literal(if beyond { format!("{x:?}") } else { short });
         }
         let word = if x.is_nan() { "nan" } else { "inf" };
-        let named = Expr::name(self.dialect.module).attribute(word);
+        let named = Expr::name(self.backend.module).attribute(word);
         match x < 0.0 {
             true => Expr::Unary("-", Box::new(named)),
             false => named,

@@ -15,12 +15,13 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::body::{Body, Statement, called};
 use super::expr::Expr;
-use super::framework::{Dialect, Framework, Random};
+use super::framework::{Framework, Random};
 use super::layout::{Lines, WIDTH};
 use super::names::{Names, doc_line, identifier, string};
 use super::prelude::{needed, words};
 use super::template::{Alternative, parse};
 use super::{Options, Source};
+use crate::backends::Backend;
 use joint::is_joint;
 use release::release;
 
@@ -31,7 +32,7 @@ mod release;
 pub struct File<'m> {
     pub module: &'m Module,
     pub framework: Framework,
-    pub dialect: &'static Dialect,
+    pub backend: &'static Backend,
     pub random: Random,
     /// Whether 64-bit elements are asked for, where they must be.
     pub wide: bool,
@@ -79,7 +80,7 @@ impl<'m> File<'m> {
         File {
             module,
             framework,
-            dialect: framework.dialect(),
+            backend: framework.backend(),
             random,
             wide: wants_wide(module),
             names,
@@ -103,16 +104,16 @@ impl<'m> File<'m> {
     /// Whether sums of integers of this dtype come out in another one unless told otherwise.
     pub fn widens(&self, dtype: DType) -> bool {
         // JAX does where another file of the process turns 64-bit types on.
-        let narrow = self.dialect.narrow && !self.wide;
+        let narrow = self.backend.narrow && !self.wide;
         // torch adds even these up as signed ones.
-        let signed = self.framework == Framework::Torch && dtype == DType::U64;
+        let signed = self.backend.signed_sums.contains(&dtype);
         dtype.is_int() && (dtype.bits() < 64 || narrow || signed)
     }
 
     /// The ways to spell an operation; none where the framework lacks it.
     pub fn template(&mut self, op: Op) -> Rc<[Rc<Alternative>]> {
         let (framework, random) = (self.framework, self.random);
-        let parsed = || match framework.template(op.0, random) {
+        let parsed = || match framework.template(op, random) {
             "" => Rc::default(),
             text => parse(text).into_iter().flatten().map(Rc::new).collect(),
         };
@@ -122,7 +123,7 @@ impl<'m> File<'m> {
     pub fn dtype(&self, dtype: DType) -> Result<Expr> {
         let text = self.framework.dtype(dtype, self.wide)?;
         let (front, name) = text.split_once(['@', '.']).unwrap_or(("", &text));
-        let module = if front.is_empty() { self.dialect.module } else { front };
+        let module = if front.is_empty() { self.backend.module } else { front };
         Ok(Expr::name(module).attribute(name))
     }
 
@@ -177,7 +178,7 @@ impl<'m> File<'m> {
         let params = body.parameters();
         let mut statements = std::mem::take(&mut body.statements);
         let arrays = body.made_arrays();
-        if self.dialect.eager && !self.ahead.contains(callee) {
+        if self.backend.eager && !self.ahead.contains(callee) {
             release(&mut [&mut statements], &arrays, &results.iter().collect::<Vec<_>>());
         }
         let mut lines = Lines::default();
@@ -305,13 +306,13 @@ impl<'m> File<'m> {
             }
         }
         let constants = self.written_constants(options);
-        let definitions: Vec<String> = needed(self.dialect.prelude, &self.used)
+        let definitions: Vec<String> = needed(self.backend.prelude, &self.used)
             .iter()
             .map(|d| format!("{}\n", d.text))
             .chain(self.definitions.values().cloned())
             .chain(functions)
             .collect();
-        for definition in needed(self.dialect.prelude, &self.used) {
+        for definition in needed(self.backend.prelude, &self.used) {
             let names = words(definition.text).map(String::from);
             let modules = names.filter(|n| IMPORTS.iter().any(|(module, ..)| module == n));
             self.used.extend(modules.collect::<Vec<_>>());
@@ -319,7 +320,7 @@ impl<'m> File<'m> {
         let mut text = format!(
             "\"\"\"{}, compiled for {} by Mithril.\"\"\"\n",
             doc_line(&options.summary),
-            self.dialect.label
+            self.backend.label
         );
         text.push_str(&self.imports());
         text.push_str(&constants);
@@ -348,7 +349,7 @@ impl<'m> File<'m> {
     }
 
     fn imports(&mut self) -> String {
-        let wide = self.dialect.narrow && self.wide;
+        let wide = self.backend.narrow && self.wide;
         if wide {
             self.used.insert("jax".into());
         }

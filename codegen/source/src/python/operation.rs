@@ -70,7 +70,7 @@ impl<'m> Body<'_, 'm> {
         }
         let alternative = self.choose(op, None)?;
         let expr = self.put_in(op, &alternative, None)?;
-        let module = self.file.dialect.module;
+        let module = self.file.backend.module;
         let expr = match &expr {
             Expr::Call(head, args) => match &**head {
                 Expr::Attribute(of, name)
@@ -91,7 +91,7 @@ impl<'m> Body<'_, 'm> {
     fn weak(&self, op: &Operation, forced: Option<usize>) -> Vec<Weak> {
         let each = op.operands.iter().enumerate().map(|(i, value)| {
             let dtype = self.function.ty(*value).dtype;
-            if forced == Some(i) || (!self.file.dialect.mixes && is_foreign(dtype)) {
+            if forced == Some(i) || (!self.file.backend.mixes && is_foreign(dtype)) {
                 return Weak::Array;
             }
             // A truth repeated is an array of ones or zeros; elsewhere it is no number.
@@ -158,7 +158,7 @@ impl<'m> Body<'_, 'm> {
             Some(alternative) => Ok(alternative.clone()),
             None => Diagnostic::new(format!("Backend does not support operation {}", op.op.name))
                 .at(format!("block `{}`", op.loc))
-                .got(format!("{} for {}", op.op.name, self.file.dialect.label))
+                .got(format!("{} for {}", op.op.name, self.file.backend.label))
                 .err(),
         }
     }
@@ -218,7 +218,7 @@ impl<'m> Body<'_, 'm> {
             });
         });
         let mut default = |name: &str| slots.iter().any(|(slot, at)| slot == name && *at);
-        let module = self.file.dialect.module;
+        let module = self.file.backend.module;
         let mut slot = |name: &str| self.slot(op, name, forced);
         let filled = fill(&alternative.expr, module, &mut default, &mut slot)?;
         self.brought_back(op, alternative, filled)
@@ -227,7 +227,7 @@ impl<'m> Body<'_, 'm> {
     /// Python numbers in a template promote dtypes that are not the framework's own.
     fn brought_back(&self, op: &Operation, alternative: &Alternative, expr: Expr) -> Result<Expr> {
         let dtype = self.function.ty(op.result()).dtype;
-        if self.file.dialect.mixes || !is_foreign(dtype) || op.op.kind != Kind::Elementwise {
+        if self.file.backend.mixes || !is_foreign(dtype) || op.op.kind != Kind::Elementwise {
             return Ok(expr);
         }
         let is_float = |name: &str| {
@@ -410,7 +410,7 @@ impl<'m> Body<'_, 'm> {
                 for dim in dims.iter() {
                     items.push(self.dim(dim)?);
                 }
-                self.make(self.file.dialect.array, Expr::List(items), dtype, None)
+                self.make(self.file.backend.array, Expr::List(items), dtype, None)
             }
             Held::Missing => Diagnostic::new("a value is read before it is made")
                 .at(format!("function `{}`", self.function.name))
@@ -431,10 +431,10 @@ impl<'m> Body<'_, 'm> {
     }
 
     fn number_as(&mut self, number: Expr, dtype: DType) -> Result<Expr> {
-        self.make(self.file.dialect.scalar, number, dtype, None)
+        self.make(self.file.backend.scalar, number, dtype, None)
     }
 
-    /// A creation template of the dialect, filled.
+    /// A creation template of the backend, filled.
     pub fn make(
         &mut self,
         template: &str,
@@ -458,7 +458,7 @@ impl<'m> Body<'_, 'm> {
                 _ => device.clone(),
             }))
         };
-        fill(&parsed[0].expr, self.file.dialect.module, &mut default, &mut slot)
+        fill(&parsed[0].expr, self.file.backend.module, &mut default, &mut slot)
     }
 
     /// The device of the first argument; `None` where there is none or it does not matter.
@@ -478,7 +478,7 @@ impl<'m> Body<'_, 'm> {
         let data = arguments().find(|(_, a)| a.role == Role::Data);
         let (value, _) = data.or_else(|| arguments().next())?;
         match &self.held[value.index()] {
-            Held::Variable(name) if self.file.dialect.devices => Some((value, name.clone())),
+            Held::Variable(name) if self.file.backend.devices => Some((value, name.clone())),
             _ => None,
         }
     }

@@ -111,7 +111,7 @@ impl<'m> Body<'_, 'm> {
         };
         let ty = self.function.ty(value);
         if ty.shape.dims[0].as_const().is_some_and(|length| length > 0) {
-            let stack = Expr::name(self.file.dialect.module).attribute("stack");
+            let stack = Expr::name(self.file.backend.module).attribute("stack");
             return Ok(stack.call([Argument::plain(rows)]));
         }
         let mut shape = vec![Expr::int(0)];
@@ -122,7 +122,7 @@ impl<'m> Body<'_, 'm> {
             });
         }
         let mut args = vec![rows, Expr::Tuple(shape), self.file.dtype(ty.dtype)?];
-        if self.file.dialect.devices {
+        if self.file.backend.devices {
             args.push(self.device());
         }
         Ok(Expr::name("_stack").call(args.into_iter().map(Argument::plain)))

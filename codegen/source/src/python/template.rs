@@ -1,4 +1,4 @@
-//! Templates of the op table, parsed: the language is described at `mithril_ir::op::Python`.
+//! Templates, parsed: the language is described at [`backends`](crate::backends).
 
 use super::expr::{Argument, Expr, OPERATORS, Strength, UNARY, operand_strengths, strength};
 
@@ -355,6 +355,7 @@ impl Parser<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backends::BACKENDS;
 
     /// A template without slots filled prints as it is written.
     #[test]
@@ -381,7 +382,7 @@ mod tests {
     #[test]
     fn the_table_has_templates_that_always_apply() {
         for op in mithril_ir::op::table() {
-            for text in [op.python.numpy, op.python.torch, op.python.jax] {
+            for text in BACKENDS.iter().map(|backend| backend.spelling(op)) {
                 if text.is_empty() {
                     continue;
                 }

@@ -42,7 +42,7 @@ impl FromStr for Emit {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Emit, String> {
-        let frameworks = || Framework::ALL.into_iter().map(|f| (f.name(), Emit::Source(f)));
+        let frameworks = || Framework::all().map(|f| (f.name(), Emit::Source(f)));
         let stages = STAGES.into_iter().map(|(name, stage)| (name, Emit::Code(stage)));
         let all = || {
             let others = [

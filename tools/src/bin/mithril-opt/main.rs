@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use mithril::compile::TARGETS;
+use mithril::compile::targets;
 use mithril_ir::diagnostic::Diagnostic;
 use mithril_ir::{text, verify};
 use mithril_passes::driver::{Driver, Moment, Report};
@@ -93,7 +93,7 @@ fn main() -> ExitCode {
         let shown = Options::command().print_help();
         return shown.map_or(ExitCode::FAILURE, |()| ExitCode::from(2));
     }
-    let pipeline = match Pipeline::parse(&options.pipeline, TARGETS) {
+    let pipeline = match Pipeline::parse(&options.pipeline, targets()) {
         Ok(pipeline) => options.legal(pipeline),
         Err(error) => {
             eprint!("{}", error.render("--passes", &options.pipeline));

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::Args;
-use mithril::compile::{self, CompileOptions, TARGETS, Target};
+use mithril::compile::{self, CompileOptions, Target, targets};
 use mithril::native::export::{Export, export};
 use mithril::native::host::{self, Host};
 use mithril::native::{Native, Planning};
@@ -182,7 +182,7 @@ impl Compile {
             move |error| Failure { error, source }
         };
         let passes = self.pipeline.as_deref().unwrap_or("");
-        let first = Pipeline::parse(passes, TARGETS).map_err(within("--passes", passes))?;
+        let first = Pipeline::parse(passes, targets()).map_err(within("--passes", passes))?;
         let file = saved::text(&self.model.file)?;
         let name = self.model.file.display().to_string();
         let module = text::parse(&file).map_err(within(&name, &file))?;

@@ -75,7 +75,7 @@ impl Parts {
             gradients: Expr::Dict(found),
             states: state.then_some(Expr::Dict(states)),
         };
-        if body.file.dialect.eager {
+        if body.file.backend.eager {
             let at_end: Vec<&Expr> =
                 [&parts.outputs, &parts.gradients].into_iter().chain(&parts.states).collect();
             let names = body.made_arrays();

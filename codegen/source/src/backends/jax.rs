@@ -1,0 +1,131 @@
+//! JAX.
+
+use std::sync::OnceLock;
+
+use mithril_passes::profile;
+use mithril_passes::target::Target;
+
+use super::{Backend, Spellings};
+
+pub static BACKEND: Backend = Backend {
+    label: "JAX",
+    target: Target {
+        name: "jax",
+        takes: |_, op| BACKEND.spells(op.op),
+        pulls_back: |_, _, by| BACKEND.spells(by),
+        profile: profile::COMPILED,
+    },
+    module: "jnp",
+    prelude: include_str!("prelude/jax.py"),
+    spellings: SPELLINGS,
+    random: &[],
+    scalar: "{dtype}({x})",
+    array: "@array({x}, dtype={dtype})",
+    full: "@full({shape}, {x}, dtype={dtype})",
+    zeros: "@zeros({shape}, dtype={dtype})",
+    ones: "@ones({shape}, dtype={dtype})",
+    load: "@asarray({x})",
+    truth: "bool_",
+    foreign: None,
+    lacks: &[],
+    signed_sums: &[],
+    devices: false,
+    narrow: true,
+    mixes: true,
+    differentiates: true,
+    loops: true,
+    eager: false,
+    known: OnceLock::new(),
+};
+
+const SPELLINGS: Spellings = &[
+    ("erf", "jax.scipy.special.erf({x})"),
+    ("sigmoid", "jax.nn.sigmoid({x})"),
+    ("softplus", "jax.nn.softplus({x}) if beta is default; jax.nn.softplus({x} * {beta}) / {beta}"),
+    ("softsign", "jax.nn.soft_sign({x})"),
+    ("relu", "jax.nn.relu({x})"),
+    ("leaky_relu", "jax.nn.leaky_relu({x}, {slope})"),
+    ("elu", "jax.nn.elu({x}[, alpha={alpha}])"),
+    ("selu", "jax.nn.selu({x})"),
+    ("gelu", "_gelu({x}) if gelu_gradient is used; jax.nn.gelu({x}, approximate=False)"),
+    ("gelu_tanh", "jax.nn.gelu({x})"),
+    ("silu", "jax.nn.silu({x})"),
+    ("mish", "jax.nn.mish({x})"),
+    ("hardswish", "jax.nn.hard_swish({x})"),
+    ("hard_sigmoid", "jax.nn.hard_sigmoid({x})"),
+    ("clamp", "@clip({x}[, min={min}][, max={max}])"),
+    (
+        "sum",
+        "@sum({x}[, axis={axes}][, keepdims={keepdim}][, dtype={narrow}]) if acc is missing; \
+         @sum({x}[, axis={axes}][, keepdims={keepdim}], dtype={acc}).astype({dtype})",
+    ),
+    ("max", "@max({x}[, axis={axes}][, keepdims={keepdim}])"),
+    ("sort", "@sort({x}, axis={axis}[, descending={descending}])"),
+    ("argsort", "@argsort({x}, axis={axis}[, descending={descending}])"),
+    ("mean", "@mean({x}[, axis={axes}][, keepdims={keepdim}])"),
+    ("variance", "@var({x}[, axis={axes}][, ddof={correction}][, keepdims={keepdim}])"),
+    ("logsumexp", "jax.nn.logsumexp({x}[, axis={axes}][, keepdims={keepdim}])"),
+    (
+        "dot_general",
+        "{x} * {y} if result is scaled; \
+         {left} @ {right} if result is matmul and acc is missing; \
+         @matmul({left}, {right}, preferred_element_type={acc}).astype({dtype}) if result is \
+         matmul; \
+         @einsum({equation}, {x}, {y}) if acc is missing; \
+         @einsum({equation}, {x}, {y}, preferred_element_type={acc}).astype({dtype})",
+    ),
+    ("matmul", "{x} @ {y}"),
+    (
+        "iota",
+        "@arange({shape.one}, dtype={dtype}) if shape is single; \
+         jax.lax.broadcasted_iota({dtype}, {shape}, {axis.front})",
+    ),
+    (
+        "sum_to",
+        "@sum({x}, axis={summed}[, keepdims={kept}][, dtype={narrow}]) if result is summed; \
+         _sum_to({x}, {shape})",
+    ),
+    (
+        "pad",
+        "{x} if x is scalar; \
+         @pad({x}, {widths}) if value is zero and low is natural and high is natural and interior \
+         is default; \
+         @pad({x}, {widths}, constant_values={value.number}) if value is number and low is natural \
+         and high is natural and interior is default; \
+         jax.lax.pad({x}, {value}, {padding})",
+    ),
+    (
+        "scatter_add",
+        "{x}.at[{indices}].add({updates}) if axis == 0; \
+         {x}.at[:, {indices}].add({updates}) if axis == 1; \
+         {x}.at[..., {indices}].add({updates}) if axis == -1; \
+         _scatter_add({x}, {indices}, {updates}, {axis})",
+    ),
+    (
+        "slice_update",
+        "{x}.at[{slices}].set({update}) if update is smaller; \
+         _slice_update({x}, @s_[{slices}], {update})",
+    ),
+    (
+        "dynamic_slice",
+        "jax.lax.dynamic_slice({x}, ({starts},), {sizes}) if starts is alike; \
+         _dynamic_slice({x}, ({starts},), {sizes})",
+    ),
+    (
+        "dynamic_update_slice",
+        "jax.lax.dynamic_update_slice({x}, {update}, ({starts},)) if starts is alike; \
+         _dynamic_update_slice({x}, {update}, ({starts},))",
+    ),
+    ("one_hot", "jax.nn.one_hot({indices}, {classes}, dtype={dtype})"),
+    ("random_bits", "jax.random.bits({key}, {shape}, {dtype})"),
+    ("uniform", "jax.random.uniform({key}, {shape}, {dtype}[, {low}, {high}])"),
+    ("normal", "jax.random.normal({key}, {shape}, {dtype})"),
+    ("key_split", "jax.random.split({key}, {count})"),
+    ("key_fold", "jax.random.fold_in({key}, {data.word})"),
+    ("stop_gradient", "jax.lax.stop_gradient({x})"),
+    ("softmax", "jax.nn.softmax({x}[, axis={axis}])"),
+    ("log_softmax", "jax.nn.log_softmax({x}[, axis={axis}])"),
+    ("gelu_gradient", "_gelu_gradient({gradient}, {x})"),
+    ("gelu_tanh_gradient", "_gelu_tanh_gradient({gradient}, {x})"),
+    ("silu_gradient", "_silu_gradient({gradient}, {x})"),
+];

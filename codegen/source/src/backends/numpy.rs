@@ -1,0 +1,134 @@
+//! NumPy.
+
+use std::sync::OnceLock;
+
+use mithril_passes::profile;
+use mithril_passes::target::Target;
+
+use super::{Backend, Spellings};
+
+pub static BACKEND: Backend = Backend {
+    label: "NumPy",
+    target: Target {
+        name: "numpy",
+        takes: |_, op| BACKEND.spells(op.op),
+        pulls_back: |_, _, by| BACKEND.spells(by),
+        profile: profile::PLAIN,
+    },
+    module: "np",
+    prelude: include_str!("prelude/numpy.py"),
+    spellings: SPELLINGS,
+    random: &[
+        ("key_fold", "(*{key}, {data.word})"),
+        ("key_split", "@random.default_rng({key}).integers(0, 4294967296, ({count}, 2), @uint32)"),
+        ("random_bits", "_bits({key}, {shape}, {dtype})"),
+        (
+            "uniform",
+            "@random.default_rng({key}).random({shape}, {dtype}) if low is default and high is \
+             default and dtype is f32; _rand({key}, {shape}, {dtype}[, {low}, {high}])",
+        ),
+        (
+            "normal",
+            "@random.default_rng({key}).standard_normal({shape}, {dtype}) if dtype is f32; \
+             _randn({key}, {shape}, {dtype})",
+        ),
+    ],
+    scalar: "{dtype}({x})",
+    array: "@array({x}, dtype={dtype})",
+    full: "@full({shape}, {x}, dtype={dtype})",
+    zeros: "@zeros({shape}, dtype={dtype})",
+    ones: "@ones({shape}, dtype={dtype})",
+    load: "{x}",
+    truth: "bool_",
+    foreign: Some("ml_dtypes"),
+    lacks: &[],
+    signed_sums: &[],
+    devices: false,
+    narrow: false,
+    mixes: false,
+    differentiates: false,
+    loops: false,
+    eager: true,
+    known: OnceLock::new(),
+};
+
+const SPELLINGS: Spellings = &[
+    ("erf", "_erf({x})"),
+    ("sigmoid", "_sigmoid({x})"),
+    ("relu", "@maximum({x}, 0)"),
+    ("leaky_relu", "@where({x} > 0, {x}, {slope} * {x})"),
+    ("silu", "{x} * _sigmoid({x})"),
+    (
+        "clamp",
+        "@maximum({x}, {min}) if max is default; \
+         @minimum({x}, {max}) if min is default; \
+         @clip({x}, {min}, {max})",
+    ),
+    (
+        "sum",
+        "@sum({x}[, axis={axes}][, keepdims={keepdim}], dtype=@float32).astype({dtype}) if x is \
+         half and acc is missing; \
+         @sum({x}[, axis={axes}][, keepdims={keepdim}][, dtype={narrow}]) if acc is missing; \
+         @sum({x}[, axis={axes}][, keepdims={keepdim}], dtype={acc}).astype({dtype})",
+    ),
+    (
+        "max",
+        "@max({x}[, axis={axes}][, keepdims={keepdim}], initial=-@inf) if axes is vacant and \
+         is_inf is reader; \
+         @max({x}[, axis={axes}][, keepdims={keepdim}])",
+    ),
+    ("sort", "_sort({x}, {axis}, {descending})"),
+    ("argsort", "_argsort({x}, {axis}, {descending})"),
+    (
+        "mean",
+        "@mean({x}[, axis={axes}][, keepdims={keepdim}], dtype=@float32).astype({dtype}) if x is \
+         half; \
+         @mean({x}[, axis={axes}][, keepdims={keepdim}])",
+    ),
+    (
+        "variance",
+        "@var({x}[, axis={axes}][, ddof={correction}][, keepdims={keepdim}], \
+         dtype=@float32).astype({dtype}) if x is half; \
+         @var({x}[, axis={axes}][, ddof={correction}][, keepdims={keepdim}])",
+    ),
+    (
+        "dot_general",
+        "{x} * {y} if result is scaled; \
+         ({left}.astype(@float32) @ {right}.astype(@float32)).astype({dtype}) if result is matmul \
+         and x is half and acc is missing; \
+         {left} @ {right} if result is matmul and acc is missing; \
+         ({left}.astype({acc}) @ {right}.astype({acc})).astype({dtype}) if result is matmul; \
+         @einsum({equation}, {x}.astype(@float32), {y}.astype(@float32)).astype({dtype}) if x is \
+         half and acc is missing; \
+         @einsum({equation}, {x}, {y}) if acc is missing; \
+         @einsum({equation}, {x}.astype({acc}), {y}.astype({acc})).astype({dtype})",
+    ),
+    (
+        "matmul",
+        "({x}.astype(@float32) @ {y}.astype(@float32)).astype({dtype}) if x is half; \
+         {x} @ {y}",
+    ),
+    (
+        "iota",
+        "@arange({shape.one}, dtype={dtype}) if shape is single; \
+         _iota({shape}, {axis}, {dtype})",
+    ),
+    (
+        "sum_to",
+        "_sum_to({x}, {shape}) if x is half; \
+         @sum({x}, axis={summed}[, keepdims={kept}][, dtype={narrow}]) if result is summed; \
+         _sum_to({x}, {shape})",
+    ),
+    (
+        "pad",
+        "{x} if x is scalar; \
+         @pad({x}, {widths}) if value is zero and low is natural and high is natural and interior \
+         is default; \
+         @pad({x}, {widths}, constant_values={value.number}) if low is natural and high is natural \
+         and interior is default; \
+         _pad({x}, {value.number}, {padding})",
+    ),
+    ("scatter_add", "_scatter_add({x}, {indices}, {updates}, {axis})"),
+    ("slice_update", "_slice_update({x}, @s_[{slices}], {update})"),
+    ("stop_gradient", "{x}"),
+];
