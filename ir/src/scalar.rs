@@ -12,6 +12,7 @@ use crate::dtype::DType;
 pub mod expr;
 mod float;
 mod int;
+mod node;
 mod parse;
 pub mod round;
 

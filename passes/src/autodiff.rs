@@ -24,10 +24,12 @@ use crate::context::PassContext;
 use crate::pass::Pass;
 use crate::target::{self, Target};
 use calls::CallBack;
+use cotangents::Cotangents;
 use halves::{Halves, split};
-use sweep::{Cotangents, sweep};
+use sweep::sweep;
 
 mod calls;
+mod cotangents;
 pub(crate) mod halves;
 mod parts;
 mod sweep;

@@ -139,7 +139,7 @@ impl Eqsat {
         };
         cx.count("picoseconds-before", extraction.before as usize);
         cx.count("picoseconds-after", extraction.after as usize);
-        for (rule, loc) in terms.used(&extraction) {
+        for (rule, loc) in extraction.rules(&terms) {
             cx.log(rule, &loc);
         }
         lower::function(module, function, &terms, &extraction).map(Some)

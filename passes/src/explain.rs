@@ -8,8 +8,8 @@ use mithril_ir::loc::Loc;
 
 use crate::driver::{Driver, Report};
 use crate::eqsat;
+use crate::estimate;
 use crate::pipeline::{Effort, Level, rewritten};
-use crate::profile;
 use crate::rules::{Class, RULES, Rule};
 use crate::specialise::given::Shapes;
 use crate::table::Table;
@@ -22,7 +22,7 @@ pub struct Explanation {
     pub before: u64,
     /// Those it takes as it was rewritten.
     pub after: u64,
-    /// Whether dims have no numbers, which estimates take to be [`profile::NOMINAL`].
+    /// Whether dims have no numbers, which estimates take to be [`estimate::NOMINAL`].
     pub open: bool,
     /// The operations of functions that are too large for equality saturation.
     pub skipped: u64,
@@ -59,7 +59,7 @@ pub fn explain(
         let pipeline = rewritten(shapes.clone(), target, gradients, effort);
         Driver::default().run(&pipeline, module)
     };
-    let time = |module: &Module| profile::of_module(module, target);
+    let time = |module: &Module| estimate::of_module(module, target);
     let before = time(&run(&Effort { level: Level::None, ..effort.clone() })?.0)?;
     let (rewritten, report) = run(effort)?;
     let after = time(&rewritten)?;
@@ -129,7 +129,7 @@ impl Explanation {
     fn head(&self) -> String {
         let (before, after) = (time(self.before), time(self.after));
         let open = match self.open {
-            true => format!(", where dims without numbers are {}", profile::NOMINAL),
+            true => format!(", where dims without numbers are {}", estimate::NOMINAL),
             false => String::new(),
         };
         let skipped = match self.skipped {

@@ -4,14 +4,13 @@ use mithril_ir::algebra::{Var, expand};
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::evaluate::decompose;
 use mithril_ir::graph::{Function, Module, Operation, Value};
-use mithril_ir::op::{self, Meaning, Op};
-use mithril_ir::scalar::expr::Node;
+use mithril_ir::op::{self, Meaning};
 
 use crate::call_graph;
 use crate::context::PassContext;
 use crate::pass::Pass;
 use crate::rebuild::{Rebuild, each_function};
-use crate::target::{self, Target};
+use crate::target::{self, Target, is_scalar_primitive};
 
 pass! {
     /// Decomposes the operations that the target does not take whole, until it takes all.
@@ -90,16 +89,6 @@ impl Legalize {
             error = error.at(format!("block `{}`", op.loc));
         }
         Box::new(error)
-    }
-}
-
-/// Whether an elementwise operation is one scalar primitive on its operands in order: expanding
-/// it would give itself.
-pub fn is_scalar_primitive(op: Op) -> bool {
-    let nodes = op::expr(op).map_or(&[][..], |e| e.nodes());
-    match nodes.last() {
-        Some(Node::Prim(prim, _)) => op::of_prim(*prim) == op,
-        _ => false,
     }
 }
 

@@ -15,6 +15,7 @@ pub mod cse;
 pub mod dce;
 pub mod driver;
 pub mod eqsat;
+pub mod estimate;
 pub mod explain;
 pub mod fold_constants;
 pub mod indexed;

@@ -1,10 +1,10 @@
 //! What a pass is, and how the fields of its struct become options of the command line.
 
-use mithril_ir::diagnostic::Result;
+use mithril_ir::diagnostic::{Result, did_you_mean};
 use mithril_ir::graph::Module;
 
 use crate::context::PassContext;
-use crate::target::Targets;
+use crate::target::{CORE, Target, Targets};
 
 /// A rewriting of modules: valid IR in, valid IR out, with the same meaning.
 pub trait Pass: Options {
@@ -129,6 +129,22 @@ impl OptionValue for Limit {
             Limit::At(limit) => limit.to_string(),
             Limit::All => "all".to_string(),
         }
+    }
+}
+
+impl OptionValue for Target {
+    fn parse(text: &str, targets: Targets) -> Result<Target, String> {
+        let all = || targets.iter().chain([CORE]);
+        all().find(|target| target.name == text).copied().ok_or_else(|| {
+            let names = || all().map(|target| target.name);
+            let list = names().collect::<Vec<_>>().join(", ");
+            let near = did_you_mean(text, names());
+            near.map_or_else(|| format!("one of {list}"), |near| format!("one of {list}: {near}"))
+        })
+    }
+
+    fn print(&self) -> String {
+        self.name.to_string()
     }
 }
 

@@ -1,10 +1,9 @@
 //! Targets as data: which operations each takes whole.
 
-use mithril_ir::diagnostic::did_you_mean;
 use mithril_ir::graph::{Function, Operation};
-use mithril_ir::op::{Meaning, Op};
+use mithril_ir::op::{self, Meaning, Op};
+use mithril_ir::scalar::expr::Node;
 
-use crate::pass::OptionValue;
 use crate::profile::{self, Profile};
 
 /// Where a program goes to: `legalize` decomposes what it does not take.
@@ -33,9 +32,19 @@ pub type Targets = &'static [Target];
 /// Only what nothing else can express: for tests, and to see what an operation consists of.
 fn is_primitive(op: Op) -> bool {
     match op.meaning {
-        Meaning::Scalar(_) => crate::legalize::is_scalar_primitive(op),
+        Meaning::Scalar(_) => is_scalar_primitive(op),
         Meaning::Kernel(_) | Meaning::Call(_) => true,
         Meaning::Decompose(_) => false,
+    }
+}
+
+/// Whether an elementwise operation is one scalar primitive on its operands in order: expanding
+/// it would give itself.
+pub fn is_scalar_primitive(op: Op) -> bool {
+    let nodes = op::expr(op).map_or(&[][..], |e| e.nodes());
+    match nodes.last() {
+        Some(Node::Prim(prim, _)) => op::of_prim(*prim) == op,
+        _ => false,
     }
 }
 
@@ -43,21 +52,5 @@ impl PartialEq for Target {
     /// By name: there is one target of each.
     fn eq(&self, other: &Target) -> bool {
         self.name == other.name
-    }
-}
-
-impl OptionValue for Target {
-    fn parse(text: &str, targets: Targets) -> Result<Target, String> {
-        let all = || targets.iter().chain([CORE]);
-        all().find(|target| target.name == text).copied().ok_or_else(|| {
-            let names = || all().map(|target| target.name);
-            let list = names().collect::<Vec<_>>().join(", ");
-            let near = did_you_mean(text, names());
-            near.map_or_else(|| format!("one of {list}"), |near| format!("one of {list}: {near}"))
-        })
-    }
-
-    fn print(&self) -> String {
-        self.name.to_string()
     }
 }

@@ -3,7 +3,7 @@
 mod targets;
 
 use mithril_ir::text;
-use mithril_passes::profile::of_module;
+use mithril_passes::estimate::of_module;
 
 fn time(source: &str) -> u64 {
     let module = text::parse(source).unwrap_or_else(|e| panic!("{}", e.render("", source)));

@@ -6,9 +6,10 @@ mod prepare;
 mod table;
 mod times;
 
+use crate::align::ALIGN;
 use crate::code::Code;
 use crate::kernel::Kernel;
-use crate::memory::{self, Block, OutOfMemory};
+use crate::memory::{Block, OutOfMemory};
 use crate::program::Program;
 use crate::threads::Pool;
 use bytes::Bytes;
@@ -74,7 +75,7 @@ impl Executable {
     ) -> Result<Executable, Error> {
         check::program(&program, kernels.len(), constants.len())?;
         for constant in &mut constants {
-            if constant.is_empty() || !constant.as_ptr().addr().is_multiple_of(memory::ALIGN) {
+            if constant.is_empty() || !constant.as_ptr().addr().is_multiple_of(ALIGN) {
                 *constant = Bytes::from_owner(Block::copy_of(constant)?);
             }
         }

@@ -11,7 +11,7 @@ use std::env;
 use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
 use std::{slice, thread};
 
-use crate::memory::ALIGN;
+use crate::align::ALIGN;
 
 /// The guard bytes on either side of a block: several of the longest vector.
 const WIDTH: usize = 4 * ALIGN;

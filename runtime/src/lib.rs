@@ -50,6 +50,7 @@
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
+pub mod align;
 pub mod code;
 pub mod execute;
 pub mod guard;

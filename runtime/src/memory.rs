@@ -13,10 +13,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::{hint, slice, thread};
 
+use crate::align::ALIGN;
 use crate::guard;
-
-/// The alignment of every block, in bytes: a cache line, and the longest vector.
-pub const ALIGN: usize = 64;
 
 /// The most bytes the pool keeps for later.
 pub const KEPT_BYTES: usize = 1 << 30;

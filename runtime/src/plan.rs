@@ -1,6 +1,6 @@
 //! Where temporaries lie in the arena: those that live at different times share bytes.
 
-use crate::memory::ALIGN;
+use crate::align::ALIGN;
 use crate::program::{Place, Program};
 use std::cmp::Reverse;
 

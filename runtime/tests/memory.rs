@@ -1,6 +1,7 @@
 //! Blocks and the pool they return to. One test: the pool is the process's.
 
-use mithril_runtime::memory::{ALIGN, Block, KEPT_BYTES, OutOfMemory, kept_bytes};
+use mithril_runtime::align::ALIGN;
+use mithril_runtime::memory::{Block, KEPT_BYTES, OutOfMemory, kept_bytes};
 
 #[test]
 fn blocks_return_and_are_used_again() {

@@ -7,7 +7,7 @@ import pathlib
 import numpy as np
 import pytest
 
-FOLDER = pathlib.Path(__file__).parents[2] / "codegen/source/src/python/prelude"
+FOLDER = pathlib.Path(__file__).parents[2] / "codegen/source/src/backends/prelude"
 
 
 def prelude(framework):

@@ -6,8 +6,8 @@ use cranelift_codegen::ir::{InstBuilder, Type, Value};
 use mithril_ir::dtype::DType;
 use mithril_kernels::code::{Binary, Cmp, Ty, Unary, V};
 
-use crate::translate::Translator;
-use crate::values::{Held, PIECE, Pieces, lane, piece};
+use crate::held::{Held, PIECE, Pieces, lane, piece};
+use crate::translator::Translator;
 use crate::{Result, unsupported};
 
 /// Whether numbers have a sign.

@@ -12,8 +12,8 @@ use cranelift_codegen::isa::CallConv;
 use cranelift_codegen::{FinalizedMachReloc, FinalizedRelocTarget};
 use mithril_kernels::code::{Region, V};
 
-use crate::translate::Translator;
-use crate::values::PIECE;
+use crate::held::PIECE;
+use crate::translator::Translator;
 use crate::{Result, unsupported};
 
 /// What a function is given: where its arguments lie, and its results are to lie.

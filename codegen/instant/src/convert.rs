@@ -7,8 +7,8 @@ use mithril_ir::dtype::DType;
 use mithril_kernels::code::{Ty, V};
 
 use crate::arithmetic::is_signed;
-use crate::translate::Translator;
-use crate::values::{Held, Pieces, count, lane, piece};
+use crate::held::{Held, Pieces, count, lane, piece};
+use crate::translator::Translator;
 use crate::{Result, unsupported};
 
 /// The first byte of the upper half of a piece.

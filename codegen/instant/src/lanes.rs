@@ -5,8 +5,8 @@ use cranelift_codegen::ir::{InstBuilder, Type, Value};
 use mithril_ir::dtype::DType;
 use mithril_kernels::code::{Binary, Fold, Ty, V};
 
-use crate::translate::Translator;
-use crate::values::{Held, PIECE, Pieces, count, lane, piece};
+use crate::held::{Held, PIECE, Pieces, count, lane, piece};
+use crate::translator::Translator;
 use crate::{Result, unsupported};
 
 impl Translator<'_> {

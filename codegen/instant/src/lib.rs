@@ -7,11 +7,14 @@
 
 mod arithmetic;
 mod calls;
+mod compile;
 mod convert;
+mod held;
 mod lanes;
 mod machine;
 mod memory;
 mod translate;
+mod translator;
 mod values;
 
 pub use machine::Machine;

@@ -1,16 +1,8 @@
-//! The machine that code is made for, and the way from a function of Cranelift's to bytes.
+//! The processor that code is made for.
 
-use cranelift_codegen::Context;
-use cranelift_codegen::control::ControlPlane;
-use cranelift_codegen::ir::Function;
 use cranelift_codegen::isa::{self, OwnedTargetIsa};
 use cranelift_codegen::settings::{self, Configurable};
-use mithril_kernels::code::Code;
 use mithril_kernels::host::Host;
-
-use crate::calls::Call;
-use crate::translate::translate;
-use crate::{Result, Unsupported};
 
 /// Cranelift's names of the features that it makes use of, by LLVM's.
 const FEATURES: [(&str, &str); 16] = [
@@ -32,12 +24,9 @@ const FEATURES: [(&str, &str); 16] = [
     ("avx512vbmi", "has_avx512vbmi"),
 ];
 
-/// Where functions begin: at multiples of so many bytes.
-const ALIGNMENT: usize = 64;
-
 /// A processor, as Cranelift knows it.
 pub struct Machine {
-    isa: OwnedTargetIsa,
+    pub(crate) isa: OwnedTargetIsa,
     /// Whether it multiplies and adds in one step.
     pub(crate) fma: bool,
     /// Whether its instructions read vectors from any address.
@@ -65,45 +54,5 @@ impl Machine {
         let isa = builder.finish(settings::Flags::new(flags)).ok()?;
         // Without these Cranelift calls functions for what they do.
         host.has("sse4.1").then(|| Machine { isa, fma: host.has("fma"), avx: host.has("avx") })
-    }
-
-    /// The code of a kernel: bytes that may lie anywhere and begin with the function that the
-    /// runtime calls.
-    ///
-    /// # Errors
-    /// [`Unsupported`] where Cranelift has not what the kernel needs.
-    pub fn compile(&self, code: &Code) -> Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        let (mut starts, mut calls) = (Vec::new(), Vec::new());
-        for function in translate(code, self)? {
-            let mut context = Context::for_function(function);
-            let made = context.compile(&*self.isa, &mut ControlPlane::default());
-            let made = made.map_err(|error| Unsupported(format!("{:?}", error.inner)))?;
-            // So that its constants lie as they do in code that is alone.
-            bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
-            let start = bytes.len();
-            bytes.extend_from_slice(made.code_buffer());
-            let relocs: Vec<_> = made.buffer.relocs().to_vec();
-            for reloc in &relocs {
-                calls.push(Call::of(reloc, &context.func, start)?);
-            }
-            starts.push(start);
-        }
-        // The kernel itself is the first.
-        calls.iter().for_each(|call| call.resolve(&mut bytes, starts[call.function + 1]));
-        Ok(bytes)
-    }
-
-    /// The text of a kernel as Cranelift is given it.
-    ///
-    /// # Errors
-    /// As [`Machine::compile`]; what Cranelift's verifier finds.
-    pub fn text(&self, code: &Code) -> Result<String> {
-        let functions = translate(code, self)?;
-        for function in &functions {
-            let verified = cranelift_codegen::verify_function(function, &*self.isa);
-            verified.map_err(|errors| Unsupported(format!("{errors}\n{function}")))?;
-        }
-        Ok(functions.iter().map(Function::to_string).collect::<Vec<_>>().join("\n"))
     }
 }

@@ -9,8 +9,8 @@ use cranelift_codegen::ir::{
 use mithril_ir::dtype::DType;
 use mithril_kernels::code::{Mem, Place, Ty, V};
 
-use crate::translate::Translator;
-use crate::values::{Held, PIECE, Pieces, lane, piece};
+use crate::held::{Held, PIECE, Pieces, lane, piece};
+use crate::translator::Translator;
 use crate::{Result, unsupported};
 
 /// The bytes of a slot: the widest vectors that there are have 64 lanes, of which each may have an
@@ -200,7 +200,7 @@ impl Translator<'_> {
     ) -> Result<Pieces> {
         let bits = self.mask_bits(mask)?;
         let base = self.b.ins().iadd_imm(base, i64::from(offset));
-        let count = crate::values::count(own, lanes);
+        let count = crate::held::count(own, lanes);
         let [all, some] = [(); 2].map(|()| self.b.create_block());
         let after = self.new_block(std::iter::repeat_n(piece(own), count));
         self.branch_if_all(bits, lanes, all, some);
@@ -284,7 +284,7 @@ impl Translator<'_> {
     fn cleared_slot(&mut self, own: Type, lanes: u32) -> Value {
         let slot = self.slot(ELEMENTS);
         let zero = self.bits(piece(own), 0);
-        let zeros = vec![zero; crate::values::count(own, lanes)];
+        let zeros = vec![zero; crate::held::count(own, lanes)];
         self.store_pieces(own, lanes, &zeros, (slot, 0));
         slot
     }

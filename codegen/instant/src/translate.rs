@@ -5,43 +5,17 @@ use std::collections::HashMap;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{
-    AbiParam, Block, BlockArg, Function, InstBuilder, MemFlags, Signature, StackSlot, Type,
-    UserFuncName, Value,
+    AbiParam, Block, BlockArg, Function, InstBuilder, MemFlags, Signature, Type, UserFuncName,
+    Value,
 };
 use cranelift_codegen::isa::CallConv;
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
-use mithril_kernels::code::{Binary, Code, Inst, Mem, Region, Stmt, Ty, V};
+use mithril_kernels::code::{Binary, Code, Inst, Region, Stmt, Ty, V};
 
+use crate::held::Held;
 use crate::machine::Machine;
-use crate::values::Held;
+use crate::translator::{Given, Translator};
 use crate::{Result, calls, unsupported};
-
-/// A kernel on its way.
-pub struct Translator<'a> {
-    pub code: &'a Code,
-    pub machine: &'a Machine,
-    pub b: FunctionBuilder<'a>,
-    pub values: Vec<Held>,
-    /// The index that another is, plus a constant.
-    pub sums: Vec<Option<(V, i64)>>,
-    /// What the runtime gives; the kernel's own functions have none of it.
-    given: Option<Given>,
-    /// Constants that this block has.
-    pub constants: HashMap<(Type, u64), Value>,
-    /// Addresses of elements that this block or one around it has.
-    pub addresses: HashMap<(Mem, V), Value>,
-    /// Memory to take vectors apart in: for elements, and for where they are.
-    pub slots: [Option<StackSlot>; 2],
-}
-
-/// What the runtime gives a kernel.
-pub struct Given {
-    pub buffers: Vec<Value>,
-    dims: Vec<Value>,
-    pub scratch: Value,
-    first: Value,
-    last: Value,
-}
 
 /// The function of a kernel, with the runtime's signature, and behind it those that it calls, in
 /// order.
@@ -102,14 +76,6 @@ fn function(
 }
 
 impl Translator<'_> {
-    /// What the runtime gives.
-    pub fn given(&self) -> Result<&Given> {
-        match &self.given {
-            Some(given) => Ok(given),
-            None => unsupported("memory or dims in a function of the kernel's own"),
-        }
-    }
-
     pub fn block(&mut self, body: &[Stmt]) -> Result<()> {
         body.iter().try_for_each(|stmt| self.stmt(stmt))
     }

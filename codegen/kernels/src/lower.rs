@@ -8,6 +8,7 @@ pub(crate) mod layout;
 pub(crate) mod lowered;
 pub(crate) mod nest;
 pub mod packing;
+mod position;
 mod positions;
 mod random;
 mod rows;

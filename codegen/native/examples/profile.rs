@@ -44,7 +44,7 @@ fn main() {
     println!("{total:9.4} ms in all");
     if std::env::var("KERNELS").is_ok() {
         for (i, kernel) in native.plan.kernels.iter().enumerate() {
-            println!("k{i}: {}", kernel.outlined.to_string());
+            println!("k{i}: {}", kernel.outlined);
         }
     }
 }

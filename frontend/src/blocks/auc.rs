@@ -7,7 +7,7 @@ use mithril_ir::dtype::DType;
 use mithril_ir::shape::Shape;
 
 use super::Value;
-use super::metrics::{actual, counting, over, ratio};
+use super::metric_terms::{actual, counting, over, ratio};
 use crate::lower::Cx;
 
 pub(super) fn lower(cx: &Cx) -> Result<Vec<Value>> {

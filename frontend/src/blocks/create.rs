@@ -82,7 +82,7 @@ pub(super) const BLOCKS: &[Entry] = &[
             |cx| {
                 let mut computed = cx.computed()?.into_iter();
                 let mut scalar =
-                    |name: &str| super::index::bound_of(cx.settings.get(name), &mut computed);
+                    |name: &str| super::indexer::bound_of(cx.settings.get(name), &mut computed);
                 let rows = scalar("n").unwrap_or(Dim::Unknown);
                 let columns = scalar("m").unwrap_or_else(|| rows.clone());
                 let shape = Shape::new([rows, columns]);
@@ -142,7 +142,7 @@ fn full(cx: &Cx, value: f64) -> Result<Vec<Value>> {
 
 fn arange(cx: &Cx) -> Result<Vec<Value>> {
     let mut computed = cx.computed()?.into_iter();
-    let mut scalar = |name: &str| super::index::bound_of(cx.settings.get(name), &mut computed);
+    let mut scalar = |name: &str| super::indexer::bound_of(cx.settings.get(name), &mut computed);
     let (start, stop) = match (scalar("start"), scalar("stop")) {
         (start, Some(stop)) => (start.unwrap_or(Dim::Const(0)), stop),
         (stop, None) => (Dim::Const(0), stop.expect("the settings are checked to have one")),

@@ -8,7 +8,7 @@ use mithril_ir::shape::Shape;
 use mithril_ir::tensor::Tensor;
 
 use super::elementwise::{ROBUST, done};
-use super::losses::{log, other_shape, pair, times_finite, times_log, without};
+use super::loss_terms::{log, other_shape, pair, times_finite, times_log, without};
 use super::parameter::{Range, with};
 use super::{Default, Input, Kind, Output, Parameter, Settings, Value, data, out};
 use crate::lower::Cx;

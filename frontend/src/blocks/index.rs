@@ -8,7 +8,7 @@ use mithril_ir::op::Class;
 use mithril_ir::shape::Shape;
 
 use super::elementwise::{ANY, NUMBER, done, one};
-use super::indexer::Bounds;
+use super::indexer::{bound_of, slice};
 use super::parameter::{required, with};
 use super::shape::LAYOUT;
 use super::{BASE, Default, Entry, Group, Kind, Meaning, Parameter, Value, data, gives, out};
@@ -240,29 +240,6 @@ pub(super) const BLOCKS: &[Entry] = &[
         ..BASE
     },
 ];
-
-/// A bound of a slice; `None`: open.
-pub(super) fn bound_of(part: &Setting, computed: &mut dyn Iterator<Item = Dim>) -> Option<Dim> {
-    match part {
-        Setting::Int(v) => Some(Dim::Const(*v)),
-        Setting::Terminal => computed.next(),
-        _ => None,
-    }
-}
-
-/// x from start to limit by step, of several axes.
-pub(super) fn slice<'a>(x: Var<'a>, bounds: &[Bounds]) -> Var<'a> {
-    if bounds.is_empty() {
-        return x;
-    }
-    let attrs = [
-        ("axes", Attr::ints(bounds.iter().map(|b| b.0))),
-        ("starts", Shape::new(bounds.iter().map(|b| b.1.clone())).into()),
-        ("limits", Shape::new(bounds.iter().map(|b| b.2.clone())).into()),
-        ("steps", Attr::ints(bounds.iter().map(|b| b.3))),
-    ];
-    x.unary("slice", &attrs)
-}
 
 fn triangle(cx: &Cx, op: &str) -> Result<Vec<Value>> {
     done(cx.var("input").unary(op, &[("diagonal", cx.int("diagonal").into())]))

@@ -2,6 +2,7 @@
 //! that are data.
 
 use mithril_ir::algebra::Var;
+use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dim::Dim;
 use mithril_ir::shape::Shape;
@@ -9,7 +10,6 @@ use mithril_ir::tensor::Tensor;
 
 use super::Value;
 use super::elementwise::done;
-use super::index::{bound_of, slice};
 use crate::lower::Cx;
 use crate::setting::Setting;
 
@@ -263,4 +263,27 @@ fn backward(cx: &Cx, axis: i64, start: Option<Dim>, limit: Option<Dim>) -> Resul
         None => Dim::Const(0),
     };
     Ok((from, to))
+}
+
+/// A bound of a slice; `None`: open.
+pub(super) fn bound_of(part: &Setting, computed: &mut dyn Iterator<Item = Dim>) -> Option<Dim> {
+    match part {
+        Setting::Int(v) => Some(Dim::Const(*v)),
+        Setting::Terminal => computed.next(),
+        _ => None,
+    }
+}
+
+/// x from start to limit by step, of several axes.
+pub(super) fn slice<'a>(x: Var<'a>, bounds: &[Bounds]) -> Var<'a> {
+    if bounds.is_empty() {
+        return x;
+    }
+    let attrs = [
+        ("axes", Attr::ints(bounds.iter().map(|b| b.0))),
+        ("starts", Shape::new(bounds.iter().map(|b| b.1.clone())).into()),
+        ("limits", Shape::new(bounds.iter().map(|b| b.2.clone())).into()),
+        ("steps", Attr::ints(bounds.iter().map(|b| b.3))),
+    ];
+    x.unary("slice", &attrs)
 }

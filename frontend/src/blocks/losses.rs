@@ -2,12 +2,12 @@
 //! to one number is left to the steps of the training.
 
 use mithril_ir::algebra::Var;
-use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::diagnostic::Result;
 use mithril_ir::dtype::DType;
 use mithril_ir::op::Class;
-use mithril_ir::shape::Shape;
 
 use super::elementwise::{ROBUST, done};
+use super::loss_terms::{pair, times_finite, times_log, without};
 use super::parameter::{Range, required, with};
 use super::{BASE, Default, Entry, Group, Input, Kind, Value, cross_entropy, data, gives};
 use crate::lower::Cx;
@@ -191,71 +191,4 @@ fn cosine_embedding(cx: &Cx) -> Result<Vec<Value>> {
     };
     let apart = (cosine - cx.float("margin")).unary("relu", &[]);
     done(label.binary("gt", label.scalar(0.0)).select(alike, apart))
-}
-
-/// `input` and `target`, to be compared element by element.
-/// Errors: ranks that differ, which broadcasting would turn into all pairs of elements.
-pub(super) fn pair<'a>(cx: &Cx<'a>) -> Result<(Var<'a>, Var<'a>)> {
-    let (input, target) = (cx.var("input"), cx.var("target"));
-    let (expected, own) = (input.shape(), target.shape());
-    let differ = match (expected.rank(), own.rank()) {
-        (Some(a), Some(b)) => a != b && b != 0,
-        _ => false,
-    };
-    let dims = expected.dims.iter().zip(&own.dims);
-    let apart = |a: Option<i64>, b: Option<i64>| a.is_some() && b.is_some() && a != b;
-    let broken = expected.rank() == own.rank()
-        && dims.clone().any(|(a, b)| {
-            let (a, b) = (a.as_const(), b.as_const());
-            apart(a, b) && a != Some(1) && b != Some(1)
-        });
-    if differ || broken {
-        return other_shape(&expected);
-    }
-    Ok((input, target))
-}
-
-/// The error of a target that does not fit.
-pub(super) fn other_shape<T>(expected: &Shape) -> Result<T> {
-    Diagnostic::new(
-        "Incompatible shapes during compilation: `target` has another shape than `input` asks for",
-    )
-    .expected(format!("target: {expected}"))
-    .hint("reshape one of them; nothing is broadcast to another number of dims")
-    .err()
-}
-
-/// The shape without one axis. Errors: the axis is out of range.
-pub(super) fn without(shape: &Shape, axis: i64) -> Result<Shape> {
-    let mut shape = shape.clone();
-    let at = shape.dims.len() - shape.axis_from_back(axis)?;
-    shape.dims.remove(at);
-    Ok(shape)
-}
-
-/// The logarithm; with `robust` continued by its tangent near 0.
-pub(super) fn log(x: Var<'_>, robust: bool) -> Var<'_> {
-    match robust {
-        true => super::elementwise::robust(x, "robust_log"),
-        false => x.log(),
-    }
-}
-
-/// `weight * log(x)`, which is 0 with finite gradients where both are 0.
-pub(super) fn times_log<'a>(weight: Var<'a>, x: Var<'a>, robust: bool) -> Var<'a> {
-    if robust {
-        return weight * log(x, true);
-    }
-    let unused = is_zero(weight).binary("and", is_zero(x));
-    weight * unused.select(x.scalar(1.0), x).log()
-}
-
-/// `weight * x`, which is 0 where `weight` is 0 even of an infinite `x`.
-pub(super) fn times_finite<'a>(weight: Var<'a>, x: Var<'a>) -> Var<'a> {
-    let unused = is_zero(weight).binary("and", x.unary("is_inf", &[]));
-    weight * unused.select(x.scalar(0.0), x)
-}
-
-fn is_zero(x: Var<'_>) -> Var<'_> {
-    x.binary("eq", x.scalar(0.0))
 }

@@ -7,8 +7,8 @@ use mithril_ir::dtype::DType;
 use mithril_ir::op::Class;
 use mithril_ir::shape::Shape;
 
-use super::elementwise::done;
-use super::losses::{other_shape, without};
+use super::loss_terms::without;
+use super::metric_terms::{actual, counting, holds_classes, over, ratio};
 use super::parameter::{Range, with};
 use super::{BASE, Default, Entry, Group, Input, Kind, Parameter, Value, auc, data, gives};
 use crate::lower::Cx;
@@ -106,67 +106,6 @@ pub(super) const BLOCKS: &[Entry] = &[
         )
     },
 ];
-
-/// Whether classes are along the last axis of `input`, or in its elements.
-fn holds_classes(cx: &Cx, input: Var) -> bool {
-    let binary = cx.flag("binary") || cx.text("average") == "binary";
-    !binary && input.dtype().is_float()
-}
-
-/// The dtype that is counted in: halves would lose count at 2048.
-pub(super) fn counting(cx: &Cx) -> DType {
-    cx.float.widened()
-}
-
-/// The result, in the dtype of the model.
-pub(super) fn ratio(cx: &Cx, value: Var) -> Result<Vec<Value>> {
-    done(value.cast(cx.float))
-}
-
-/// The quotient, 0 where nothing was counted.
-pub(super) fn over<'a>(part: Var<'a>, whole: Var<'a>) -> Var<'a> {
-    let none = whole.binary("eq", whole.scalar(0.0));
-    let quotient = part / none.select(whole.scalar(1.0), whole);
-    none.select(quotient.scalar(0.0), quotient)
-}
-
-/// `target` as indices of classes. Errors: it does not fit the scores.
-pub(super) fn actual<'a>(cx: &Cx<'a>) -> Result<Var<'a>> {
-    let (input, target) = (cx.var("input"), cx.var("target"));
-    let (scores, own) = (input.shape(), target.shape());
-    let classes = holds_classes(cx, input);
-    if classes {
-        check_samples(cx, &scores)?;
-    }
-    if classes && target.dtype().is_float() && own.rank().is_some() && own.rank() == scores.rank() {
-        return Ok(target.unary("argmax", &[("axis", (-1).into())]));
-    }
-    let expected = match classes {
-        true => without(&scores, -1)?,
-        false => scores,
-    };
-    match (own.rank(), expected.rank()) {
-        (Some(a), Some(b)) if a != b => other_shape(&expected),
-        _ => Ok(target.cast(DType::I64)),
-    }
-}
-
-/// Errors: scores of rank 1, which would be those of the classes of one sample, and are mostly meant
-/// as those of class 1 of many.
-fn check_samples(cx: &Cx, scores: &Shape) -> Result<()> {
-    if scores.rank() == Some(1) {
-        let way = match cx.settings.iter().any(|(p, _)| p.name == "binary") {
-            true => "binary=True",
-            false => "average=\"binary\"",
-        };
-        return Diagnostic::new("Incompatible shapes during compilation: the scores have one axis")
-            .got(format!("input: {scores}"))
-            .expected("samples, then a last axis with a score for each class")
-            .hint(format!("`{way}` reads one score for each sample, that of class 1"))
-            .err();
-    }
-    scores.need_trailing(2).map(drop)
-}
 
 /// What was predicted and what was the case, as indices of classes.
 struct Labels<'a> {

@@ -1,41 +1,18 @@
 //! Work that is done behind calls: by one thread that has less of the machine than they, while
 //! there is some.
 
-use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Once, PoisonError};
 use std::thread;
 
 use super::fork::between_forks;
-
-type Job = Box<dyn FnOnce() + Send>;
-
-pub struct Queue {
-    jobs: VecDeque<Job>,
-    /// The process whose thread is at work. One that was forked off has none.
-    worker: Option<u32>,
-    /// Whether the process ends.
-    closed: bool,
-}
-
-static QUEUE: Mutex<Queue> =
-    Mutex::new(Queue { jobs: VecDeque::new(), worker: None, closed: false });
-static RESTS: Condvar = Condvar::new();
-/// Whether this process was forked off with jobs that its parent had not begun.
-static ORPHANED: AtomicBool = AtomicBool::new(false);
+use super::queue::{Job, ORPHANED, RESTS, lock};
 
 /// How much less of the machine the thread has: a third of what a thread of calls has, where they are
 /// too many for the cores.
 const NICENESS: i32 = 5;
-
-/// While there is one, no other thread looks at what is to be done.
-pub type Guard = MutexGuard<'static, Queue>;
-
-pub fn lock() -> Guard {
-    QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Has jobs done, in their order, after those that wait. Those that have not begun when the process
 /// ends are not done.
@@ -56,12 +33,6 @@ pub fn add(jobs: impl IntoIterator<Item = Job>) {
         let started = thread::Builder::new().name("mithril compiles".into()).spawn(work);
         queue.worker = started.is_ok().then_some(own);
     }
-}
-
-/// In a process that was just forked off: the thread is its parent's, the jobs are its own.
-pub fn orphan(queue: &mut Queue) {
-    queue.worker = None;
-    ORPHANED.store(!queue.jobs.is_empty(), Ordering::Relaxed);
 }
 
 /// Has the jobs done that a fork left without a thread.

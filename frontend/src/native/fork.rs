@@ -4,12 +4,12 @@
 use std::cell::{Cell, RefCell};
 use std::sync::{Once, PoisonError, RwLock, RwLockWriteGuard};
 
-use super::background;
+use super::queue;
 
 /// Held, shared, by each thread that compiles; by one that forks, alone.
 static COMPILING: RwLock<()> = RwLock::new(());
 
-type Held = (RwLockWriteGuard<'static, ()>, background::Guard);
+type Held = (RwLockWriteGuard<'static, ()>, queue::Guard);
 
 thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
@@ -44,7 +44,7 @@ extern "C" fn before() {
         return;
     }
     let alone = COMPILING.write().unwrap_or_else(PoisonError::into_inner);
-    HELD.set(Some((alone, background::lock())));
+    HELD.set(Some((alone, queue::lock())));
 }
 
 extern "C" fn after() {
@@ -52,8 +52,8 @@ extern "C" fn after() {
 }
 
 extern "C" fn in_child() {
-    if let Some((alone, mut queue)) = HELD.take() {
-        background::orphan(&mut queue);
-        drop((alone, queue));
+    if let Some((alone, mut jobs)) = HELD.take() {
+        queue::orphan(&mut jobs);
+        drop((alone, jobs));
     }
 }

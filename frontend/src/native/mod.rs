@@ -34,6 +34,7 @@ mod fork;
 mod library;
 mod objects;
 mod progress;
+mod queue;
 mod swap;
 mod tier;
 

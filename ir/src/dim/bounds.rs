@@ -1,7 +1,6 @@
 //! Intervals that hold the value of a dim for all values ≥ 0 of its symbols.
 
 use super::Dim;
-use super::extremum::Extremum;
 use super::poly::{Atom, Poly};
 
 /// Both ends belong to it; an end that is `None` is not known. What overflows is not known either.
@@ -73,23 +72,25 @@ impl Bounds {
             Atom::Symbol(_) => Bounds { lo: Some(0), hi: None },
             Atom::FloorDiv(pair) => of(&pair[0]).floor_div(of(&pair[1])),
             Atom::Mod(pair) => of(&pair[0]).modulo(of(&pair[1])),
-            Atom::Min(operands) => Bounds::of_extremum(Extremum::Min, operands, left),
-            Atom::Max(operands) => Bounds::of_extremum(Extremum::Max, operands, left),
+            Atom::Min(operands) => Bounds::of_min(operands, left),
+            Atom::Max(operands) => Bounds::of_max(operands, left),
         }
     }
 
-    fn of_extremum(kind: Extremum, operands: &[Dim], left: u8) -> Bounds {
+    // One end of a minimum or maximum is known if any operand's is: it cannot move out further.
+    fn of_min(operands: &[Dim], left: u8) -> Bounds {
         let bounds = operands.iter().map(|dim| Bounds::within(dim, left));
-        match kind {
-            // An end that one operand alone keeps from moving out is known if any operand's is.
-            Extremum::Min => Bounds {
-                lo: bounds.clone().map(|b| b.lo).reduce(|a, b| Some(a?.min(b?))).flatten(),
-                hi: bounds.filter_map(|b| b.hi).min(),
-            },
-            Extremum::Max => Bounds {
-                lo: bounds.clone().filter_map(|b| b.lo).max(),
-                hi: bounds.map(|b| b.hi).reduce(|a, b| Some(a?.max(b?))).flatten(),
-            },
+        Bounds {
+            lo: bounds.clone().map(|b| b.lo).reduce(|a, b| Some(a?.min(b?))).flatten(),
+            hi: bounds.filter_map(|b| b.hi).min(),
+        }
+    }
+
+    fn of_max(operands: &[Dim], left: u8) -> Bounds {
+        let bounds = operands.iter().map(|dim| Bounds::within(dim, left));
+        Bounds {
+            lo: bounds.clone().filter_map(|b| b.lo).max(),
+            hi: bounds.map(|b| b.hi).reduce(|a, b| Some(a?.max(b?))).flatten(),
         }
     }
 

@@ -226,13 +226,3 @@ fn repeated(wide: &Shape, narrow: &Shape) -> Vec<bool> {
     let stays = |axis: usize| axis >= lead && narrow.dims[axis - lead] == wide.dims[axis];
     (0..wide.dims.len()).map(|axis| !stays(axis)).collect()
 }
-
-/// Start and limit of a slice within `0..=dim`: negative numbers count from the end, `?` is the
-/// end; symbolic ones count from the front.
-pub fn slice_bounds(start: &Dim, limit: &Dim, dim: &Dim) -> (Dim, Dim) {
-    let place = |bound: &Dim| match bound.as_const() {
-        Some(b) if b < 0 => dim - &(-bound).min(dim),
-        _ => bound.max(&Dim::Const(0)).min(dim),
-    };
-    (place(start), if limit.is_unknown() { dim.clone() } else { place(limit) })
-}

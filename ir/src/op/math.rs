@@ -1,13 +1,11 @@
 //! Elementwise operations of one float: elementary functions, and activations over them.
 
 use super::elementwise::{ELEMENTWISE, FLOAT};
-use super::{AttrDef, Class, Default, Gradient, Meaning, OpDef, Operand, attr, operand, pullback};
+use super::layers::{ALPHA, BETA, SLOPE};
+use super::{Class, Default, Gradient, Meaning, OpDef, Operand, attr, operand, pullback};
 use crate::attr::AttrKind;
 
 const UNARY: OpDef = OpDef { operands: FLOAT, ..ELEMENTWISE };
-pub(super) const BETA: AttrDef = attr("beta", AttrKind::Float, Default::Float(1.0));
-pub(super) const SLOPE: AttrDef = attr("slope", AttrKind::Float, Default::Float(0.01));
-pub(super) const ALPHA: AttrDef = attr("alpha", AttrKind::Float, Default::Float(1.0));
 const NUMBER: &[Operand] = &[operand("x", Class::Number)];
 
 pub(super) const OPS: &[OpDef] = &[

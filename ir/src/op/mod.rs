@@ -28,6 +28,7 @@ mod elementwise;
 mod function;
 mod index;
 pub mod infer;
+mod layers;
 mod layout;
 mod math;
 mod nn;
@@ -37,6 +38,7 @@ mod pullback;
 mod random;
 mod reduce;
 pub mod reference;
+
 pub mod view;
 
 pub use infer::Infer;

@@ -1,24 +1,19 @@
 //! Composites of neural networks: each carries its decomposition, and works everywhere by it.
 
 use super::access::{Extent, Indexes};
+use super::layers::{
+    AXIS, BIAS, EPSILON, WEIGHT, X, log_softmax_gradient, normalised, softmax_gradient,
+};
 use super::pullback;
 use super::reduce::{finite_max, is_empty};
-use super::{
-    BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, Operand, ShapeRule, attr, operand,
-};
+use super::{BASE, Class, Gradient, Infer, Kind, Meaning, OpDef, ShapeRule, operand};
 use crate::algebra::{Rule, Var};
-use crate::attr::AttrKind;
+
 use crate::diagnostic::Result;
 use crate::shape::Shape;
 
 const COMPOSITE: OpDef =
     OpDef { kind: Kind::Composite, operands: &[operand("x", Class::Float)], ..BASE };
-pub(super) const AXIS: super::AttrDef = attr("axis", AttrKind::Int, Default::Int(-1));
-pub(super) const EPSILON: super::AttrDef = attr("epsilon", AttrKind::Float, Default::Float(1e-5));
-pub(super) const X: Operand = operand("x", Class::Float);
-pub(super) const WEIGHT: Operand = operand("weight", Class::Float).optional();
-pub(super) const BIAS: Operand = operand("bias", Class::Float).optional();
-
 const WIDE: &str = "Of f16 and bf16 it is computed in f32, and rounded once: squares \
                     would soon leave f16, and a small `epsilon` is 0 there.";
 const NO_CLASSES: &str = "Frameworks may raise where there are no elements along the axis.";
@@ -142,37 +137,6 @@ pub(super) const OPS: &[OpDef] = &[
 fn along(cx: &mut Infer) -> Result<Shape> {
     cx.shape(0).axis_from_back(cx.int("axis"))?;
     Ok(cx.shape(0).clone())
-}
-
-/// That of the first operand, whose last axis the others scale.
-pub(super) fn normalised(cx: &mut Infer) -> Result<Shape> {
-    let shape = cx.shape(0).clone();
-    check_scales(cx, &shape, 1)?;
-    Ok(shape)
-}
-
-/// Checks that the operands from number `from` on have one dim, the last one of `shape`.
-pub(super) fn check_scales(cx: &mut Infer, shape: &Shape, from: usize) -> Result<()> {
-    let last = shape.need_trailing(1)?[0].clone();
-    for i in from..cx.operands.len() {
-        let own = cx.shape(i).clone();
-        if own.rank() != Some(1) {
-            return cx.mismatch(format!("`{}` has one dim", cx.op.operand(i).name));
-        }
-        cx.unify(&own.dims[0], &last, "the normalised dim and the one it is scaled by")?;
-    }
-    Ok(())
-}
-
-/// By the gradient `g` of the softmax `y`.
-pub(super) fn softmax_gradient<'a>(g: Var<'a>, y: Var<'a>, axis: i64) -> Var<'a> {
-    let weighted = g * y;
-    weighted - y * weighted.sum(Some(&[axis]), true)
-}
-
-/// By the gradient `g` of the logarithms `y`.
-pub(super) fn log_softmax_gradient<'a>(g: Var<'a>, y: Var<'a>, axis: i64) -> Var<'a> {
-    g - y.exp() * g.sum(Some(&[axis]), true)
 }
 
 fn weighted<'a>(r: &Rule<'a>, x: Var<'a>) -> Var<'a> {

@@ -1,10 +1,9 @@
 //! Gradients that frameworks compute by operations of their own: what they take, and how they are
 //! asked for.
 
-use super::math::{ALPHA, BETA, SLOPE};
-use super::nn::{
-    AXIS, BIAS, EPSILON, WEIGHT, X, check_scales, log_softmax_gradient, normalised,
-    softmax_gradient,
+use super::layers::{
+    ALPHA, AXIS, BETA, BIAS, EPSILON, SLOPE, WEIGHT, X, check_scales, log_softmax_gradient,
+    normalised, softmax_gradient,
 };
 use super::{
     BASE, Class, Default, Infer, Kind, Meaning, OpDef, Operand, Pullback, ShapeRule, attr, operand,

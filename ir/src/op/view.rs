@@ -5,7 +5,6 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::Op;
-use super::access::slice_bounds;
 use super::infer::{as_ints, find_attr};
 use crate::attr::Attr;
 use crate::dim::Dim;
@@ -99,6 +98,16 @@ impl View {
         }
         IndexMap::Affine(axes)
     }
+}
+
+/// Start and limit of a slice within `0..=dim`: negative numbers count from the end, `?` is the
+/// end; symbolic ones count from the front.
+pub fn slice_bounds(start: &Dim, limit: &Dim, dim: &Dim) -> (Dim, Dim) {
+    let place = |bound: &Dim| match bound.as_const() {
+        Some(b) if b < 0 => dim - &(-bound).min(dim),
+        _ => bound.max(&Dim::Const(0)).min(dim),
+    };
+    (place(start), if limit.is_unknown() { dim.clone() } else { place(limit) })
 }
 
 /// The sliced axes of an operand with these dims: each with its first position and its step.

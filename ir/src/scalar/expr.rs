@@ -1,20 +1,8 @@
 //! Scalar expressions: the meaning of an elementwise op, and of a derivative.
 
+pub use super::node::Node;
 use super::{Prim, Scalar, Signature, apply, parse};
 use crate::dtype::DType;
-
-/// One node of an [`Expr`].
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Node {
-    /// A number, cast to the dtype that the expression is evaluated in.
-    Const(f64),
-    /// An operand, by its index.
-    Var(u8),
-    /// An attribute, by its index; a number, cast likewise.
-    Attr(u8),
-    /// A primitive on earlier nodes; slots from the arity on are 0.
-    Prim(Prim, [u16; 3]),
-}
 
 /// What dtype a node has.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

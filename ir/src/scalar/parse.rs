@@ -1,7 +1,7 @@
 //! The text of scalar expressions, with Python's operators and precedence.
 
 use super::Prim;
-use super::expr::Node;
+use super::node::Node;
 use std::collections::HashMap;
 
 /// A column (from 0) and what is wrong there.

@@ -10,8 +10,8 @@ use mithril_ir::graph::{Function, Operation, ResultDef, Role, Value};
 use mithril_ir::op::{self, Gradient, Op};
 use smallvec::{SmallVec, smallvec};
 
+use super::cotangents::Cotangents;
 use super::halves::Halves;
-use super::sweep::Cotangents;
 use super::{Backward, Tape, takes_cotangent, zeros};
 
 /// The call that passes the cotangents of a call's results on to its operands.

@@ -7,11 +7,11 @@ use mithril_ir::builder::Builder;
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Function, Operation, Value};
 use mithril_ir::op;
-use mithril_ir::op::access::slice_bounds;
 use mithril_ir::op::infer::{as_ints, find_attr};
+use mithril_ir::op::view::slice_bounds;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::sweep::Cotangents;
+use super::cotangents::Cotangents;
 
 /// The values that are split, and how.
 pub struct Splits {

@@ -7,25 +7,10 @@ use mithril_ir::builder::Builder;
 use mithril_ir::diagnostic::Result;
 use mithril_ir::graph::{Function, Operation, Value};
 use mithril_ir::op::{self, Gradient, GradientRule, Kind, Op};
-use rustc_hash::FxHashMap;
 
 use super::Backward;
+use super::cotangents::Cotangents;
 use super::parts::Splits;
-
-/// The cotangent of each value so far.
-#[derive(Default)]
-pub struct Cotangents(pub FxHashMap<Value, Value>);
-
-impl Cotangents {
-    pub fn add(&mut self, builder: &Builder, value: Value, more: Var) -> Value {
-        let sum = match self.0.get(&value) {
-            Some(sum) => (builder.var(*sum) + more).value,
-            None => more.value,
-        };
-        self.0.insert(value, sum);
-        sum
-    }
-}
 
 /// Walks the operations from the last to the first, passing cotangents on to operands.
 pub fn sweep(builder: &Builder, backward: &Backward, cotangents: &mut Cotangents) -> Result<()> {

@@ -11,7 +11,7 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 use smallvec::SmallVec;
 
 use super::{Cost, amount, bytes, count, flops, parts};
-use crate::profile::{alone, first_places};
+use crate::estimate::{alone, first_places};
 use crate::table::{Table, grouped};
 use crate::target;
 

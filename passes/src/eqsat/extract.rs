@@ -1,15 +1,16 @@
 //! Takes the cheapest terms out of the graph, where each shared one is computed once.
 
 use egg::Id;
+use indexmap::IndexSet;
 use mithril_ir::diagnostic::Result;
+use mithril_ir::loc::Loc;
 use mithril_ir::op::Op;
 use mithril_ir::shape::Type;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use super::siblings::Batch;
-use super::terms::{Head, Term, Terms};
-use crate::profile;
+use super::terms::{Batch, Head, Term, Terms};
+use crate::estimate;
 use crate::target::Target;
 
 /// A choice among the terms of each class, cheaper than that of the function.
@@ -55,6 +56,31 @@ struct Graph<'t> {
 }
 
 impl<'t> Extraction<'t> {
+    /// The rules that have to do with what was taken out, and where they were applied.
+    pub fn rules(&self, terms: &Terms) -> Vec<(&'static str, Loc)> {
+        let emitted: FxHashSet<u32> = self.terms().map(|term| term.origin).collect();
+        let mut open: Vec<u32> = self.terms().map(|term| term.origin).collect();
+        let mut seen = FxHashSet::default();
+        let mut used = FxHashSet::default();
+        while let Some(origin) = open.pop() {
+            if seen.insert(origin) {
+                used.insert(origin);
+                open.extend(&terms.origins[origin as usize].from);
+            }
+        }
+        let made = (terms.origins.iter().enumerate())
+            .filter(|(at, _)| used.contains(&(*at as u32)))
+            .filter_map(|(_, origin)| Some((origin.rule?, &origin.loc)));
+        let dropped = terms.dropped.iter().filter(|(_, origin, class)| {
+            !emitted.contains(origin) && self.chosen.contains_key(&terms.graph.find(*class))
+        });
+        let dropped =
+            dropped.map(|(rule, origin, _)| (*rule, &terms.origins[*origin as usize].loc));
+        let entries = made.chain(dropped).map(|(rule, loc)| (rule.name, loc.clone()));
+        let all: IndexSet<(&'static str, Loc), FxBuildHasher> = entries.collect();
+        all.into_iter().collect()
+    }
+
     /// The terms that are computed.
     pub fn terms(&self) -> impl Iterator<Item = &'t Term> + '_ {
         self.chosen.values().copied()
@@ -325,7 +351,7 @@ impl Costs<'_, '_> {
         let Head::Op { op, attrs, .. } = self.terms.head(term) else {
             return Ok(0);
         };
-        let places = profile::first_places(&term.operands);
+        let places = estimate::first_places(&term.operands);
         let types = term.operands.iter().map(|id| self.terms.graph[*id].data.ty);
         let key = (term.head, places.iter().copied().zip(types).collect());
         if self.terms.graph[class].data.literal {
@@ -336,7 +362,7 @@ impl Costs<'_, '_> {
         }
         let types: SmallVec<[(usize, &Type); 3]> =
             places.into_iter().zip(term.operands.iter().map(|id| self.terms.ty(*id))).collect();
-        let cost = profile::time(*op, attrs, &types, self.terms.ty(class), self.target)? as u128;
+        let cost = estimate::time(*op, attrs, &types, self.terms.ty(class), self.target)? as u128;
         self.known.insert(key, cost);
         Ok(cost)
     }

@@ -16,9 +16,6 @@ use smallvec::SmallVec;
 use super::terms::{Head, Terms, is_opaque};
 use crate::rules::Rule;
 
-/// Classes that become parts of one value, all or none: each with the origin of the part.
-pub type Batch = Vec<(Id, u32)>;
-
 /// What products that can be joined have in common.
 #[derive(PartialEq, Eq, Hash)]
 struct Common {

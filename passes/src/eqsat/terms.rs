@@ -16,8 +16,6 @@ use mithril_ir::tensor::Tensor;
 use rustc_hash::{FxBuildHasher, FxHashSet};
 use smallvec::SmallVec;
 
-use super::extract::Extraction;
-use super::siblings::Batch;
 use crate::fold_constants;
 use crate::rules::Rule;
 use crate::rules::matching::{Facts, Made, uniform};
@@ -74,6 +72,9 @@ pub struct Origin {
     /// The origins of the terms that the rule has fitted.
     pub from: SmallVec<[u32; 4]>,
 }
+
+/// Classes that become parts of one value, all or none: each with the origin of the part.
+pub type Batch = Vec<(Id, u32)>;
 
 /// A function as a graph of equal terms.
 pub struct Terms<'f> {
@@ -327,30 +328,6 @@ impl<'f> Terms<'f> {
         let operands = calls.flat_map(|op| op.operands.iter().copied());
         let results = self.source.results.iter().map(|result| result.value);
         operands.chain(results).map(|value| self.class(value)).collect()
-    }
-
-    /// The rules that have to do with what was taken out, and where they were applied.
-    pub fn used(&self, extraction: &Extraction) -> Vec<(&'static str, Loc)> {
-        let emitted: FxHashSet<u32> = extraction.terms().map(|term| term.origin).collect();
-        let mut open: Vec<u32> = extraction.terms().map(|term| term.origin).collect();
-        let mut seen = FxHashSet::default();
-        let mut used = FxHashSet::default();
-        while let Some(origin) = open.pop() {
-            if seen.insert(origin) {
-                used.insert(origin);
-                open.extend(&self.origins[origin as usize].from);
-            }
-        }
-        let made = (self.origins.iter().enumerate())
-            .filter(|(at, _)| used.contains(&(*at as u32)))
-            .filter_map(|(_, origin)| Some((origin.rule?, &origin.loc)));
-        let dropped = self.dropped.iter().filter(|(_, origin, class)| {
-            !emitted.contains(origin) && extraction.chosen.contains_key(&self.graph.find(*class))
-        });
-        let dropped = dropped.map(|(rule, origin, _)| (*rule, &self.origins[*origin as usize].loc));
-        let entries = made.chain(dropped).map(|(rule, loc)| (rule.name, loc.clone()));
-        let all: IndexSet<(&'static str, Loc), FxBuildHasher> = entries.collect();
-        all.into_iter().collect()
     }
 }
 

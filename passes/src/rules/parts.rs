@@ -2,8 +2,8 @@
 
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
-use mithril_ir::op::access::slice_bounds;
 use mithril_ir::op::infer::{as_int, as_ints};
+use mithril_ir::op::view::slice_bounds;
 use mithril_ir::shape::Shape;
 
 use super::matching::Match;

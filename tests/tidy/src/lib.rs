@@ -1,5 +1,6 @@
 //! Reading the source tree for the tests that hold over all of it.
 
+pub mod imports;
 pub mod scan;
 
 use std::fs;

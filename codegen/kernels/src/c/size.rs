@@ -1,6 +1,6 @@
 //! Sizes as expressions of C that people read.
 
-use mithril_runtime::memory::ALIGN;
+use mithril_runtime::align::ALIGN;
 use mithril_runtime::size::Size;
 
 use super::expression::{Expr, Level};

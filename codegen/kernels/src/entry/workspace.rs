@@ -2,7 +2,7 @@
 //! given, and what kernels need for themselves.
 
 use mithril_ir::diagnostic::{Diagnostic, Result};
-use mithril_runtime::memory::ALIGN;
+use mithril_runtime::align::ALIGN;
 use mithril_runtime::plan::{Plan as Arena, Request, lifetimes};
 use mithril_runtime::program::{Place, Program};
 use mithril_runtime::size::Size;

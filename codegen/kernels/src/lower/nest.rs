@@ -11,7 +11,7 @@ use mithril_ir::scalar::Scalar;
 use mithril_ir::scalar::expr;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::index::{Address, Index, Ix};
+use super::position::{Address, Index, Ix};
 use crate::builder::Builder;
 use crate::code::{Mem, V};
 use crate::contract::Isa;

@@ -11,10 +11,10 @@ use mithril_ir::tensor::Tensor;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::expr::{Expr, Part};
-use super::file::File;
 use super::names::{Names, comment, format_text, last_part};
 use super::neighbours::Neighbours;
 use super::shown::Shown;
+use super::unit::File;
 
 /// The longest expression that is folded into another.
 const FOLDED: usize = 52;

@@ -9,10 +9,10 @@ use mithril_ir::tensor::{Tensor, float_text};
 
 use super::body::{Body, Held};
 use super::expr::{Argument, Expr};
-use super::file::File;
 use super::framework::is_foreign;
 use super::names::{identifier, last_part, string};
 use super::template::{Filling, fill, parse};
+use super::unit::File;
 
 /// The most elements of an array that is written out.
 const WRITTEN: usize = 64;

@@ -1,11 +1,13 @@
 //! General sums of products as matrix products where they are such, else as an Einstein sum.
 
 use mithril_ir::attr::Attr;
+use mithril_ir::graph::{Function, Operation};
 use mithril_ir::shape::Shape;
 
-use super::facts::Facts;
+/// A contraction, in its function.
+pub type Site<'a> = (&'a Function, &'a Operation);
 
-/// How one side of `@` is to be turned.
+/// Which transpose of an operand a side of `@` is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
     Plain,
@@ -24,14 +26,14 @@ struct Axes {
     lead: bool,
 }
 
-fn axes(facts: &Facts, side: usize, shape: &Shape) -> Option<Axes> {
+fn axes(op: &Operation, side: usize, shape: &Shape) -> Option<Axes> {
     let (batch, contract) = match side {
         0 => ("x_batch", "x_contract"),
         _ => ("y_batch", "y_contract"),
     };
     let count = shape.dims.len();
     let from_front = |name: &str| -> Option<Vec<usize>> {
-        let Some(Attr::Ints(axes)) = facts.attr(name) else {
+        let Attr::Ints(axes) = op.attr(name) else {
             return Some(Vec::new());
         };
         axes.iter().map(|a| shape.axis_from_back(*a).ok().map(|back| count - back)).collect()
@@ -44,19 +46,16 @@ fn axes(facts: &Facts, side: usize, shape: &Shape) -> Option<Axes> {
     })
 }
 
-fn both(facts: &Facts) -> Option<(Axes, Axes)> {
-    let [x, y] = facts.op.operands[..] else {
+fn both((function, op): Site) -> Option<(Axes, Axes)> {
+    let [x, y] = op.operands[..] else {
         return None;
     };
-    Some((
-        axes(facts, 0, &facts.function.ty(x).shape)?,
-        axes(facts, 1, &facts.function.ty(y).shape)?,
-    ))
+    Some((axes(op, 0, &function.ty(x).shape)?, axes(op, 1, &function.ty(y).shape)?))
 }
 
 /// The two sides of `@`, where the contraction is one matrix product per batch index.
-pub fn matmul(facts: &Facts) -> Option<(Side, Side)> {
-    let (x, y) = both(facts)?;
+pub fn matmul((function, op): Site) -> Option<(Side, Side)> {
+    let (x, y) = both((function, op))?;
     let ([from_x], [from_y]) = (&x.contract[..], &y.contract[..]) else {
         return None;
     };
@@ -85,14 +84,14 @@ pub fn matmul(facts: &Facts) -> Option<(Side, Side)> {
 }
 
 /// Whether one side is a number that the other is multiplied by.
-pub fn scales(facts: &Facts) -> bool {
+pub fn scales((function, op): Site) -> bool {
     let number = |axes: &Axes| axes.count == 0 && !axes.lead;
-    both(facts).is_some_and(|(x, y)| number(&x) || number(&y))
+    both((function, op)).is_some_and(|(x, y)| number(&x) || number(&y))
 }
 
 /// The subscripts of `einsum`; `None` where there are more axes than letters.
-pub fn equation(facts: &Facts) -> Option<String> {
-    let (x, y) = both(facts)?;
+pub fn equation((function, op): Site) -> Option<String> {
+    let (x, y) = both((function, op))?;
     let mut letters = ('a'..='z').chain('A'..='Z');
     let mut left = vec![None; x.count];
     let mut right = vec![None; y.count];

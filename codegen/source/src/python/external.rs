@@ -4,9 +4,9 @@ use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::external::{Piece, TargetBody};
 use mithril_ir::graph::{Function, Operation};
 
-use super::file::File;
 use super::layout::Lines;
 use super::prelude::words;
+use super::unit::File;
 
 impl File<'_> {
     /// The definition of an external function by its body for the framework.

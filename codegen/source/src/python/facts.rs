@@ -66,8 +66,8 @@ impl<'a> Facts<'a> {
                 "vacant" => self.is_vacant(&guard.slot),
                 "used" => self.is_used(&guard.slot),
                 "summed" => self.summed().is_some(),
-                "scaled" => contraction::scales(self),
-                "matmul" => contraction::matmul(self).is_some(),
+                "scaled" => contraction::scales((self.function, self.op)),
+                "matmul" => contraction::matmul((self.function, self.op)).is_some(),
                 _ => match (self.operand(&guard.slot), self.attr(&guard.slot)) {
                     (Some(at), _) => self.operand_is(at, word),
                     (None, Some(attr)) => attr_is(attr, word),

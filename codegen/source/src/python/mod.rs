@@ -24,9 +24,10 @@ mod scan;
 mod shown;
 mod slices;
 mod template;
+mod unit;
 
-pub use file::wants_wide;
 pub use framework::{Framework, Random};
+pub use unit::wants_wide;
 
 /// What to call things in the file.
 #[derive(Clone, Debug)]
@@ -66,5 +67,5 @@ pub struct Source {
 ///
 /// Errors: an operation or a dtype that the framework lacks; a dim that no shape gives.
 pub fn emit(module: &Module, framework: Framework, options: &Options) -> Result<Source> {
-    file::File::new(module, framework, options.random).finish(options)
+    unit::File::new(module, framework, options.random).finish(options)
 }

@@ -484,7 +484,7 @@ impl<'m> Body<'_, 'm> {
     }
 
     fn side(&mut self, op: &'m Operation, at: usize) -> Result<Filling> {
-        let sides = self.with_facts(op, None, contraction::matmul);
+        let sides = contraction::matmul((self.function, op));
         let x = self.array(op.operands[at])?;
         let (left, right) = sides.unwrap_or((Side::Plain, Side::Plain));
         Ok(Filling::One(match if at == 0 { left } else { right } {
@@ -498,7 +498,7 @@ impl<'m> Body<'_, 'm> {
     }
 
     fn equation(&mut self, op: &'m Operation) -> Result<Filling> {
-        match self.with_facts(op, None, contraction::equation) {
+        match contraction::equation((self.function, op)) {
             Some(text) => Ok(Filling::One(Expr::Literal(string(&text)))),
             None => Diagnostic::new("a contraction has more axes than there are letters").err(),
         }

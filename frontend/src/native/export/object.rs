@@ -1,7 +1,7 @@
 //! Object files of a library: kernels under names of their own, and constants.
 
 use mithril_kernels::program::Constant;
-use mithril_runtime::memory::ALIGN;
+use mithril_runtime::align::ALIGN;
 use object::build::elf::{Builder, SectionData};
 use object::elf::{SHT_STRTAB, STV_HIDDEN};
 use object::write::{self, SectionId, Symbol, SymbolSection};

@@ -23,6 +23,12 @@ pub enum Wrong {
     Index(Box<Outside>),
 }
 
+impl From<Box<Outside>> for Wrong {
+    fn from(outside: Box<Outside>) -> Wrong {
+        Wrong::Index(outside)
+    }
+}
+
 impl Checker {
     pub fn explain(&self, py: Python<'_>, dicts: &Dicts<'_, '_>, wrong: Wrong) -> Diagnostic {
         match wrong {

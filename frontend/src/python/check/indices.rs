@@ -6,7 +6,6 @@ use pyo3::prelude::*;
 use smallvec::SmallVec;
 
 use super::Checker;
-use super::explain::Wrong;
 use super::signature::Binding;
 use crate::python::arrays::{Bounds, Elements, Part};
 
@@ -26,7 +25,7 @@ pub struct Outside {
 
 impl Checker {
     /// Whether all indices are in range, for these values of the symbols.
-    pub fn check_indices(&self, held: &Held<'_>, binding: &Binding) -> Result<(), Wrong> {
+    pub fn check_indices(&self, held: &Held<'_>, binding: &Binding) -> Result<(), Box<Outside>> {
         let signature = &self.signature;
         for (at, value) in held {
             let Some(elements) = self.reader.elements(value, signature.everywhere) else {
@@ -37,7 +36,7 @@ impl Checker {
                 let found = self.outside(own, &elements, binding);
                 if let Some((value, place, least, limit)) = found {
                     let outside = Outside { indexed, value, place, least, limit };
-                    return Err(Wrong::Index(Box::new(outside)));
+                    return Err(Box::new(outside));
                 }
             }
         }

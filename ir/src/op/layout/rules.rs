@@ -3,8 +3,8 @@
 use smallvec::SmallVec;
 
 use super::super::Infer;
-use super::super::access::slice_bounds;
 use super::super::reduce::without_axes;
+use super::super::view::slice_bounds;
 use crate::algebra::{Rule, Var};
 use crate::attr::Attr;
 use crate::diagnostic::{Diagnostic, Result};

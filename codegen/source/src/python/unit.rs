@@ -1,0 +1,145 @@
+//! A file under construction: its names, constants and definitions, and how it spells operations.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+use mithril_ir::attr::Attr;
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::dtype::DType;
+use mithril_ir::graph::{Function, Module, Operation};
+use mithril_ir::op::Op;
+use mithril_ir::tensor::Tensor;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::expr::Expr;
+use super::framework::{Framework, Random};
+use super::names::Names;
+use super::template::{Alternative, parse};
+use crate::backends::Backend;
+
+/// A file under construction.
+pub struct File<'m> {
+    pub module: &'m Module,
+    pub framework: Framework,
+    pub backend: &'static Backend,
+    pub random: Random,
+    /// Whether 64-bit elements are asked for, where they must be.
+    pub wide: bool,
+    /// Names of the module's scope.
+    pub names: Names,
+    /// Constants at the file's top, with their names.
+    pub assignments: Vec<(String, Expr)>,
+    pub hoisted: FxHashMap<Tensor, String>,
+    /// Constants that lie beside the file.
+    pub constants: Vec<(String, Tensor)>,
+    /// The Python names of functions that others call; no variable has one of these.
+    pub defs: FxHashMap<Arc<str>, String>,
+    /// How operations are spelled, by their names.
+    pub templates: FxHashMap<&'static str, Rc<[Rc<Alternative>]>>,
+    /// The text of called functions, callees first.
+    pub definitions: IndexMap<Arc<str>, String>,
+    /// The names of all operations of the module.
+    pub operations: FxHashSet<&'static str>,
+    /// The functions that the entry calls, and those that they call.
+    pub ahead: FxHashSet<Arc<str>>,
+    /// Modules and preludes that the text names.
+    pub used: FxHashSet<String>,
+}
+
+impl<'m> File<'m> {
+    pub fn new(module: &'m Module, framework: Framework, random: Random) -> File<'m> {
+        let mut names = Names::default();
+        let called = module.functions.values().flat_map(|f| &f.ops).flat_map(Operation::functions);
+        let called: FxHashSet<&Arc<str>> = called.collect();
+        let called = module.functions.keys().filter(|name| called.contains(name));
+        let defs = called.map(|name| (name.clone(), names.unique(name))).collect();
+        File {
+            module,
+            framework,
+            backend: framework.backend(),
+            random,
+            wide: wants_wide(module),
+            names,
+            defs,
+            assignments: Vec::new(),
+            hoisted: FxHashMap::default(),
+            constants: Vec::new(),
+            templates: FxHashMap::default(),
+            definitions: IndexMap::default(),
+            operations: module
+                .functions
+                .values()
+                .flat_map(|f| &f.ops)
+                .map(|op| op.op.0.name)
+                .collect(),
+            ahead: module.entry().map(|entry| called_by(module, entry)).unwrap_or_default(),
+            used: FxHashSet::default(),
+        }
+    }
+
+    /// Whether sums of integers of this dtype come out in another one unless told otherwise.
+    pub fn widens(&self, dtype: DType) -> bool {
+        // JAX does where another file of the process turns 64-bit types on.
+        let narrow = self.backend.narrow && !self.wide;
+        // torch adds even these up as signed ones.
+        let signed = self.backend.signed_sums.contains(&dtype);
+        dtype.is_int() && (dtype.bits() < 64 || narrow || signed)
+    }
+
+    /// The ways to spell an operation; none where the framework lacks it.
+    pub fn template(&mut self, op: Op) -> Rc<[Rc<Alternative>]> {
+        let (framework, random) = (self.framework, self.random);
+        let parsed = || match framework.template(op, random) {
+            "" => Rc::default(),
+            text => parse(text).into_iter().flatten().map(Rc::new).collect(),
+        };
+        self.templates.entry(op.name).or_insert_with(parsed).clone()
+    }
+
+    pub fn dtype(&self, dtype: DType) -> Result<Expr> {
+        let text = self.framework.dtype(dtype, self.wide)?;
+        let (front, name) = text.split_once(['@', '.']).unwrap_or(("", &text));
+        let module = if front.is_empty() { self.backend.module } else { front };
+        Ok(Expr::name(module).attribute(name))
+    }
+
+    /// The Python name of a called function.
+    /// Errors: the module has none of this name.
+    pub fn definition(&self, callee: &Arc<str>) -> Result<String> {
+        self.defs.get(callee).cloned().ok_or_else(|| missing(callee))
+    }
+}
+
+/// The functions that a function calls, and those that they call.
+fn called_by(module: &Module, function: &Function) -> FxHashSet<Arc<str>> {
+    let mut found = FxHashSet::default();
+    let mut left = vec![function];
+    while let Some(function) = left.pop() {
+        for name in function.ops.iter().flat_map(Operation::functions) {
+            if found.insert(name.clone()) {
+                left.extend(module.get(name).map(|f| &**f));
+            }
+        }
+    }
+    found
+}
+
+/// The error of a call of a function that the module lacks.
+pub fn missing(callee: &str) -> Box<Diagnostic> {
+    Box::new(Diagnostic::new(format!("the module has no function `{callee}`")))
+}
+
+/// Whether the module needs 64-bit elements: those of floats, if only to accumulate in, or of
+/// integer arguments. Integers made inside are indices and counts, for which 32 bits do.
+pub fn wants_wide(module: &Module) -> bool {
+    let is_wide = |dtype: DType| matches!(dtype, DType::F64 | DType::U64);
+    let named = |attr: &Attr| matches!(attr, Attr::DType(dtype) if is_wide(*dtype));
+    let inside = |f: &Arc<Function>| {
+        f.values.iter().any(|v| is_wide(v.ty.dtype))
+            || f.ops.iter().flat_map(|op| &op.attrs).any(named)
+    };
+    let mut entries = module.called_from_outside();
+    module.functions.values().any(inside)
+        || entries.any(|f| f.arguments().any(|(v, _)| f.ty(v).dtype == DType::I64))
+}

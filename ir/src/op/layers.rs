@@ -1,0 +1,47 @@
+//! Operands, attributes and rules that operations of layers share: norms, softmax, activations.
+
+use super::{AttrDef, Class, Default, Infer, Operand, attr, operand};
+use crate::algebra::Var;
+use crate::attr::AttrKind;
+use crate::diagnostic::Result;
+use crate::shape::Shape;
+
+pub(super) const AXIS: AttrDef = attr("axis", AttrKind::Int, Default::Int(-1));
+pub(super) const EPSILON: AttrDef = attr("epsilon", AttrKind::Float, Default::Float(1e-5));
+pub(super) const X: Operand = operand("x", Class::Float);
+pub(super) const WEIGHT: Operand = operand("weight", Class::Float).optional();
+pub(super) const BIAS: Operand = operand("bias", Class::Float).optional();
+pub(super) const BETA: AttrDef = attr("beta", AttrKind::Float, Default::Float(1.0));
+pub(super) const SLOPE: AttrDef = attr("slope", AttrKind::Float, Default::Float(0.01));
+pub(super) const ALPHA: AttrDef = attr("alpha", AttrKind::Float, Default::Float(1.0));
+
+/// That of the first operand, whose last axis the others scale.
+pub(super) fn normalised(cx: &mut Infer) -> Result<Shape> {
+    let shape = cx.shape(0).clone();
+    check_scales(cx, &shape, 1)?;
+    Ok(shape)
+}
+
+/// Checks that the operands from number `from` on have one dim, the last one of `shape`.
+pub(super) fn check_scales(cx: &mut Infer, shape: &Shape, from: usize) -> Result<()> {
+    let last = shape.need_trailing(1)?[0].clone();
+    for i in from..cx.operands.len() {
+        let own = cx.shape(i).clone();
+        if own.rank() != Some(1) {
+            return cx.mismatch(format!("`{}` has one dim", cx.op.operand(i).name));
+        }
+        cx.unify(&own.dims[0], &last, "the normalised dim and the one it is scaled by")?;
+    }
+    Ok(())
+}
+
+/// By the gradient `g` of the softmax `y`.
+pub(super) fn softmax_gradient<'a>(g: Var<'a>, y: Var<'a>, axis: i64) -> Var<'a> {
+    let weighted = g * y;
+    weighted - y * weighted.sum(Some(&[axis]), true)
+}
+
+/// By the gradient `g` of the logarithms `y`.
+pub(super) fn log_softmax_gradient<'a>(g: Var<'a>, y: Var<'a>, axis: i64) -> Var<'a> {
+    g - y.exp() * g.sum(Some(&[axis]), true)
+}

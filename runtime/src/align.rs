@@ -1,0 +1,4 @@
+//! The alignment of buffers.
+
+/// The alignment of every block, in bytes: a cache line, and the longest vector.
+pub const ALIGN: usize = 64;
