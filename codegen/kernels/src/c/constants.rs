@@ -4,8 +4,9 @@ use std::fmt::Write;
 
 use mithril_ir::dtype::DType;
 use mithril_ir::tensor::Tensor;
+use rustc_hash::FxHashSet;
 
-use super::expression::{literal, mentions};
+use super::expression::{literal, words};
 use crate::entry::c_type;
 use crate::program::Plan;
 
@@ -18,7 +19,8 @@ pub fn name(entry: &str, number: usize) -> String {
 pub fn print(entry: &str, plan: &Plan, entries: &str) -> String {
     let named = plan.constants.iter().enumerate();
     let named = named.map(|(at, constant)| (name(entry, at), &constant.tensor));
-    let used = named.filter(|(name, _)| mentions(entries, name));
+    let words: FxHashSet<&str> = words(entries).collect();
+    let used = named.filter(|(name, _)| words.contains(&**name));
     used.map(|(name, tensor)| array(&name, tensor)).collect()
 }
 

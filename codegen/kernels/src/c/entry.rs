@@ -5,9 +5,10 @@ use std::fmt::Write;
 use mithril_runtime::plan::roots;
 use mithril_runtime::program::Place;
 use mithril_runtime::size::Size;
+use rustc_hash::FxHashSet;
 
 use super::constants;
-use super::expression::{Level, mentions};
+use super::expression::{Level, words};
 use super::kernels::Call;
 use super::size::expression;
 use crate::entry::{Array, Base, Entry, Group, Parameter, Slot, parameter_text, row, temporary};
@@ -307,9 +308,9 @@ impl Body<'_> {
         let mut text = String::new();
         let buffers = &self.plan.program.buffers;
         let slots = self.entry.workspace.slots(0, &self.plan.program);
+        let used: FxHashSet<&str> = words(launches).collect();
         for number in 0..buffers.len() {
-            let used = || mentions(launches, &temporary(number));
-            if buffers[number].place == Place::Temporary && used() {
+            if buffers[number].place == Place::Temporary && used.contains(&*temporary(number)) {
                 let place = match self.size(&slots[number].offset) {
                     zero if zero == "0" => "workspace".to_string(),
                     offset => format!("(char *)workspace + {offset}"),

@@ -82,9 +82,9 @@ impl Expr {
     }
 }
 
-/// Whether a text has this word in it.
-pub fn mentions(text: &str, name: &str) -> bool {
-    text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).any(|word| word == name)
+/// The words of a text: names, keywords and numbers.
+pub fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).filter(|word| !word.is_empty())
 }
 
 /// The type of a value in a variable.

@@ -4,7 +4,7 @@ use mithril_ir::dtype::DType;
 
 use super::Printer;
 use super::sums::unsigned_type;
-use crate::c::expression::{Expr, Level, mentions, variable_type};
+use crate::c::expression::{Expr, Level, variable_type, words};
 use crate::c::loops::ROLLED;
 use crate::code::{Region, V};
 
@@ -122,7 +122,7 @@ impl Printer<'_> {
             let mut before = variables[..i].iter().zip(values);
             let changed = before.any(|(variable, &v)| {
                 let next = self.values[v.0 as usize].as_ref();
-                mentions(&text, &variable.name)
+                words(&text).any(|word| word == variable.name)
                     && next.is_some_and(|next| next.text != variable.value.text)
             });
             if changed {
