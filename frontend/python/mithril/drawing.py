@@ -44,8 +44,8 @@ def params(
     names = [name for name, argument in arguments.items() if argument.role == "param"]
     chosen = _chosen(names, init)
     drawn: dict[str, Array] = {}
-    stated = {name: arguments[name].shape for name in names}
-    check_room(program, backend, {name: s for name, s in stated.items() if s is not None})
+    stated = [(arguments[name], arguments[name].shape) for name in names]
+    check_room(program.name, backend, [(own, s) for own, s in stated if s is not None])
     for name in names:
         argument = arguments[name]
         draw = _drawing(program, backend, argument, seed, chosen.get(name))
@@ -124,7 +124,7 @@ def _drawing(
                 f"`{argument.name}` has more elements than any memory holds"
                 f"\n  got: a shape of {list(shape)}\n  expected: {MOST_ELEMENTS} elements at most"
             )
-        check_room(program, backend, {argument.name: shape})
+        check_room(program.name, backend, [(argument, shape)])
         fan = None if beside is None else list(beside)
         kind, numbers, function = program.initial(argument.name, list(shape), fan, init)
         key = (seed, crc32(argument.name.encode()))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_by
 """Where Linux says how much memory a group of processes may take."""
 
 
+@cache
 def host_memory() -> int | None:
     """The bytes of memory that this process may ever have; None where the system does not say."""
     found = []
@@ -34,23 +36,24 @@ def host_memory() -> int | None:
 
 
 def check_room(
-    program: _core.Program, backend: Backend, shapes: Mapping[str, Sequence[int]]
+    model: str, backend: Backend, params: Sequence[tuple[_core.Argument, Sequence[int]]]
 ) -> None:
-    """Errors: `MithrilError` where arrays of these shapes, by name, take more memory than the
-    backend's device has. It names the block of the largest."""
+    """Refuses params that do not fit into the memory of the backend's device.
+
+    `model` is the name of the model. Errors: `MithrilError`, which names the largest param's block.
+    """
     room = backend.memory()
-    if room is None or not shapes:
+    if room is None or not params:
         return
-    dtypes = {argument.name: argument.dtype for argument in program.arguments}
-    sizes = {name: prod(shape) * dtypes[name].bits // 8 for name, shape in shapes.items()}
-    total = sum(sizes.values())
+    sizes = [prod(shape) * own.dtype.bits // 8 for own, shape in params]
+    total = sum(sizes)
     if total <= room:
         return
-    largest = max(sizes, key=lambda name: sizes[name])
-    block = largest.rpartition(".")[0] or program.name
+    size, (largest, shape) = max(zip(sizes, params, strict=True), key=lambda own: own[0])
+    block = largest.name.rpartition(".")[0] or model
     raise MithrilError(
-        f"Out of memory: the params of {program.name} take {bytes_text(total)}"
-        f"\n  where: block `{block}`, whose `{largest}` is {dtypes[largest].name}"
-        f"{list(shapes[largest])}: {bytes_text(sizes[largest])}"
+        f"Out of memory: the params of {model} take {bytes_text(total)}"
+        f"\n  where: block `{block}`, whose `{largest.name}` is {largest.dtype.name}"
+        f"{list(shape)}: {bytes_text(size)}"
         f"\n  expected: at most {bytes_text(room)}, the memory of the device"
     )
