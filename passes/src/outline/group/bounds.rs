@@ -5,8 +5,10 @@ use mithril_ir::graph::Value;
 use mithril_ir::op;
 use mithril_ir::op::Kind;
 use mithril_ir::scalar::expr::Node;
+use rustc_hash::FxHashMap;
 
 use super::{Core, Group, Grouping};
+use crate::outline::schedule::reduced_rows;
 
 /// The most work of a kernel, in simple operations such as additions. No kernel of the models in
 /// `tests/benches` has half of it; LLVM compiles one of it in some 0.2 s.
@@ -16,13 +18,22 @@ pub const MOST_WORK: usize = 256;
 pub const MOST_INPUTS: usize = 64;
 /// The most views that a kernel reads through to one element: what is more is computed once.
 const MOST_VIEWS: usize = 64;
+/// The most passes over a row that reduce. Each pass computes again what it needs of the earlier ones,
+/// so code grows with the square of their number. A softmax or a layer norm has 2.
+const MOST_LEVELS: usize = 8;
 /// The work of a function such as `exp`, in additions.
 const SERIES: usize = 12;
+/// The work of random bits: 20 rounds of a cipher.
+const CIPHER: usize = 100;
 
 impl Grouping<'_> {
     /// The work of an operation, in simple ones.
     pub fn work(&self, at: usize) -> usize {
-        let Some(expr) = op::expr(self.function.ops[at].op) else { return 1 };
+        let op = self.function.ops[at].op;
+        if op.kind == Kind::Random {
+            return CIPHER;
+        }
+        let Some(expr) = op::expr(op) else { return 1 };
         let work = |node: &Node| match node {
             Node::Prim(prim, _) if prim.is_cheap() => 1,
             Node::Prim(..) => SERIES,
@@ -84,6 +95,10 @@ impl Grouping<'_> {
         if a.full {
             return None;
         }
+        if self.levels(a, b) > MOST_LEVELS {
+            self.groups[producer].as_mut()?.full = true;
+            return None;
+        }
         let fits = self.inputs_of_both(producer, reader).len() <= MOST_INPUTS;
         if a.work + b.work <= MOST_WORK && fits {
             return Some(producer);
@@ -94,6 +109,26 @@ impl Grouping<'_> {
         let last = if whole { None } else { Some(self.split(producer, cut)) };
         self.groups[producer].as_mut()?.full = true;
         last.filter(|&last| self.inputs_of_both(last, reader).len() <= MOST_INPUTS)
+    }
+
+    /// How many passes over a row reduce in a kernel of two groups.
+    fn levels(&self, producer: &Group, reader: &Group) -> usize {
+        let rows = |group: &Group| matches!(group.core, Core::Loops { rows: Some(_), .. });
+        if !rows(producer) && !rows(reader) {
+            return 0;
+        }
+        let mut ops = [&producer.ops[..], &reader.ops].concat();
+        ops.sort_unstable();
+        let mut levels: FxHashMap<Value, usize> = FxHashMap::default();
+        for at in ops {
+            let op = &self.function.ops[at];
+            let inputs = self.inputs(at);
+            let below = inputs.iter().filter_map(|value| levels.get(value)).max();
+            let own = usize::from(reduced_rows(self.function, op).is_some());
+            let level = below.copied().unwrap_or(0) + own;
+            op.results().for_each(|value| _ = levels.insert(value, level));
+        }
+        levels.into_values().max().unwrap_or(0)
     }
 
     /// How many of a group's operations stay: of the places in its second half the last one across
