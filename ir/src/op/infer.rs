@@ -183,6 +183,10 @@ pub fn find_attr<'a>(op: Op, attrs: &'a [Attr], name: &str) -> &'a Attr {
 pub fn as_int(attr: &Attr) -> i64 {
     match attr {
         Attr::Int(v) => *v,
+        // A kernel may have a dim here, which is known when it runs.
+        Attr::Shape(shape) if shape.dims.len() == 1 => {
+            shape.dims[0].as_const().expect("dims of kernels are known when they run")
+        }
         other => unreachable!("attributes are checked before use: {other:?} is no int"),
     }
 }

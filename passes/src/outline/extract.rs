@@ -7,7 +7,7 @@ use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::{Dim, Symbol};
 use mithril_ir::graph::{Argument, Function, Operation, ResultDef, Role, Value, ValueInfo};
 use mithril_ir::loc::Loc;
-use mithril_ir::op::access::{Access, Constant};
+use mithril_ir::op::access::{Access, Constant, Random};
 use mithril_ir::shape::{Shape, Type};
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -224,6 +224,17 @@ impl<'f> Extraction<'f> {
         Written { key: kernel.to_string(), kernel, dims: naming.dims }
     }
 
+    /// The blocks that the kernel computes. A constant counts only where there is nothing else: it
+    /// may be shared by all blocks of the model.
+    fn loc(&self) -> Loc {
+        let is_constant = |op: &Operation| matches!(op.op.access, Access::Constant(_));
+        let ops = || self.ops.iter().map(|&at| &self.source.ops[at]);
+        match Loc::union(ops().filter(|op| !is_constant(op)).map(|op| &op.loc)) {
+            loc if loc.is_unknown() => Loc::union(ops().map(|op| &op.loc)),
+            loc => loc,
+        }
+    }
+
     /// Adds the kernel, if there is none like it, and its launch.
     fn launch(
         self,
@@ -236,7 +247,7 @@ impl<'f> Extraction<'f> {
             outline.kernels.push(kernel);
             outline.kernels.len() - 1
         });
-        let loc = Loc::union(self.ops.iter().map(|&at| &self.source.ops[at].loc));
+        let loc = self.loc();
         let operands = self.operands.into_iter().collect();
         outline.steps.push(Step::Launch(Launch { kernel, operands, results, dims, loc }));
     }
@@ -268,6 +279,12 @@ impl<'f> Extraction<'f> {
             let mut attrs: SmallVec<_> = op.attrs.iter().map(|a| naming.attr(a)).collect();
             if let Some(cut) = cuts.remove(&at) {
                 (attrs[1], attrs[2]) = (cut.starts, cut.limits);
+            }
+            // The launch gives the number of a folded key: each random block has another.
+            if op.op.access == Access::Random(Random::KeyFold)
+                && let Attr::Int(data) = &attrs[0]
+            {
+                attrs[0] = Shape::new(vec![naming.number((*data as u32).into())]).into();
             }
             out.ops.push(Operation {
                 operands: op.operands.iter().map(|v| map[v]).collect(),

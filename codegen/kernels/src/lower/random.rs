@@ -42,7 +42,10 @@ impl Nest<'_> {
             }
             Random::KeySplit => self.of_block(op, index[0], index[1]),
             Random::KeyFold => {
-                let data = self.ix_const(i64::from(int(op, "data") as u32));
+                let data = match op.attr("data") {
+                    Attr::Shape(given) => Ix::At(self.dim(&given.dims[0])),
+                    _ => self.ix_const(i64::from(int(op, "data") as u32)),
+                };
                 self.of_block(op, data, index[0])
             }
         }
