@@ -13,6 +13,7 @@ from mithril.models import (
     Buffer,
     Concat,
     Cosine,
+    Gelu,
     Linear,
     Maximum,
     Mean,
@@ -30,10 +31,10 @@ from mithril.models import (
 BLOCKS = 20_000
 
 
-def chain(count: int) -> ml.Model:
+def chain(count: int, block: type = Tanh) -> ml.Model:
     model = ml.Model()
     for _ in range(count):
-        model += Tanh()
+        model += block()
     return model
 
 
@@ -184,8 +185,17 @@ def test_more_elements_than_64_bits_count():
 
 @pytest.mark.parametrize(
     "model",
-    [chain(10_000), drawn(10_000), drawn(10_000, (Sine, Cosine, Tanh)), wide(2_000)],
-    ids=["chain", "drawn", "waves", "wide"],
+    [
+        chain(10_000),
+        # Each of its blocks reduces a row twice.
+        chain(1_000, Softmax),
+        # All its blocks share their constants.
+        chain(10_000, Gelu),
+        drawn(10_000),
+        drawn(10_000, (Sine, Cosine, Tanh)),
+        wide(2_000),
+    ],
+    ids=["chain", "softmaxes", "gelus", "drawn", "waves", "wide"],
 )
 def test_native_code_and_gradients_of_many_operations(model):
     x = np.random.default_rng(0).uniform(-1, 1, (8, 8)).astype(np.float32)
@@ -201,6 +211,18 @@ def test_native_code_and_gradients_of_many_operations(model):
     np.testing.assert_allclose(outputs["output"], expected[0]["output"], rtol=1e-4, atol=1e-5)
     worst = np.abs(expected[1]["input"]).max()
     np.testing.assert_allclose(gradients["input"], expected[1]["input"], atol=1e-4 * worst)
+
+
+def test_first_values_of_many_params():
+    model = ml.Model()
+    for _ in range(2_000):
+        model += Linear(8)
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [2, 8]})
+    start = time.thread_time()
+    params = compiled.randomize_params(seed=0)
+    # It takes 0.3 s; what grows with the square took 30.
+    assert time.thread_time() - start < 5
+    assert len(params) == 4_000
 
 
 def test_native_code_and_gradients_of_many_inputs():
