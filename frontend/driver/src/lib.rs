@@ -1,0 +1,15 @@
+//! Compiles models: to source for array frameworks and in C, and to native code that is cached and run.
+
+pub mod amount;
+pub mod budget;
+pub mod calibration;
+pub mod compile;
+pub mod cost;
+mod files;
+pub mod kinds;
+pub mod native;
+pub mod params;
+pub mod summary;
+
+/// The version of Mithril, as Python and the commands print it.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
