@@ -33,6 +33,7 @@
 
 pub mod block;
 pub mod blocks;
+pub mod draw;
 mod identity;
 pub mod init;
 pub mod literal;

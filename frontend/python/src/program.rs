@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use mithril_driver::compile::open::Waits;
 use mithril_driver::compile::{self, Code, Target, held};
-use mithril_ir::diagnostic::{Diagnostic, did_you_mean};
+use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 use mithril_ir::dim::Dim;
 use mithril_ir::shape::Shape;
+use mithril_model::draw::key;
 use mithril_model::init::{Draw, Init};
 use mithril_source::python::wants_wide;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyString};
+use pyo3::types::{PyByteArray, PyBytes, PyDict, PyString};
 
 use super::arrays::Reader;
 use super::check::Checker;
@@ -55,8 +56,10 @@ pub struct Outcome {
     dims: Vec<String>,
 }
 
-/// A kind of first values, its numbers, and the function that draws them.
-type FirstValues = (&'static str, Vec<f64>, Option<Py<PyAny>>);
+/// First values: the number that all are, the numbers of 64 bits, or the function that draws them
+/// by a key of two words.
+type FirstValues<'py> =
+    (Option<f64>, Option<Bound<'py, PyByteArray>>, Option<(Py<PyAny>, [u32; 2])>);
 
 /// Amounts of memory by what they are for.
 pub type Bytes = BTreeMap<&'static str, usize>;
@@ -287,35 +290,38 @@ impl Program {
         constants.map(array).collect()
     }
 
-    /// How an argument of this shape begins: a kind with its numbers, or with a function.
-    /// `beside` is the shape of the argument that says its fan, `init` what is said instead of what
-    /// its block says.
+    /// What an argument of this shape begins with: one number that all its elements are, or the
+    /// bytes of their numbers in double precision, or a function with its key. `beside` is the shape
+    /// of the argument that says its fan, `init` what is said instead of what its block says.
     ///
     /// Errors: no such `init`; one for matrices, and a shape of fewer than two dims.
-    #[pyo3(signature = (name, shape, beside=None, init=None))]
-    fn initial(
+    #[pyo3(signature = (name, shape, seed, beside=None, init=None))]
+    fn initial<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         name: &str,
         shape: Vec<i64>,
+        seed: u64,
         beside: Option<Vec<i64>>,
-        init: Option<Bound<'_, PyAny>>,
-    ) -> Answer<FirstValues> {
+        init: Option<Bound<'py, PyAny>>,
+    ) -> Answer<FirstValues<'py>> {
         guarded(|| {
             let argument = self.program.arguments.iter().find(|a| *a.name == *name);
             let mut start = argument.map_or(Init::Zeros.into(), |a| a.start.clone());
             if let Some(init) = init {
                 start.rule = rule(&init)?;
             }
-            Ok(match start.draw(name, &shape, beside.as_deref())? {
-                Draw::Constant(value) => ("constant", vec![value], None),
-                Draw::Normal(deviation) => ("normal", vec![deviation], None),
-                Draw::TruncatedNormal => ("truncated_normal", vec![], None),
-                Draw::Uniform(low, high) => ("uniform", vec![low, high], None),
-                Draw::Orthogonal => ("orthogonal", vec![], None),
+            let draw = start.draw(name, &shape, beside.as_deref())?;
+            Ok(match &draw {
+                Draw::Constant(value) => (Some(*value), None, None),
                 Draw::Function(function) => {
                     let own = function.value.downcast_ref::<Py<PyAny>>();
-                    ("function", vec![], own.map(|own| own.clone_ref(py)))
+                    (None, None, own.map(|own| (own.clone_ref(py), key(seed, name))))
+                }
+                Draw::Normal(_) | Draw::TruncatedNormal | Draw::Uniform(..) | Draw::Orthogonal => {
+                    let sizes: Vec<usize> = shape.iter().map(|size| *size as usize).collect();
+                    let fill = |values: &mut [f64]| draw.fill(seed, name, &sizes, values);
+                    (None, Some(numbers(py, sizes.iter().product(), &fill)?), None)
                 }
             })
         })
@@ -363,6 +369,29 @@ impl Program {
         }
         Ok(Reader::new(self.target.arrays().name(), &read)?)
     }
+}
+
+/// The bytes of as many numbers, which `fill` sets while other threads of Python may run.
+///
+/// Errors: no memory; those of `fill`.
+fn numbers<'py>(
+    py: Python<'py>,
+    count: usize,
+    fill: &(dyn Fn(&mut [f64]) -> Result<()> + Sync),
+) -> Answer<Bound<'py, PyByteArray>> {
+    let mut filled = Ok(());
+    let bytes = PyByteArray::new_with(py, count.saturating_mul(size_of::<f64>()), |bytes| {
+        filled = py.detach(|| {
+            // SAFETY: a number may be any bytes.
+            match unsafe { bytes.align_to_mut::<f64>() } {
+                ([], values, _) => fill(values),
+                _ => unreachable!("CPython's memory is aligned for every type of C"),
+            }
+        });
+        Ok(())
+    })?;
+    filled?;
+    Ok(bytes)
 }
 
 /// The bytes that a call of native code works with.
