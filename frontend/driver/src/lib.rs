@@ -1,9 +1,12 @@
 //! Compiles models: to source for array frameworks and in C, and to native code that is cached and run.
 
 pub mod amount;
+pub mod arrays;
 pub mod budget;
 pub mod calibration;
+pub mod call;
 pub mod compile;
+pub mod compiled;
 pub mod cost;
 mod files;
 pub mod kinds;

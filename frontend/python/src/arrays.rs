@@ -3,26 +3,25 @@
 //! A call of a compiled model checks every array. Reading `shape` and `dtype` as Python attributes
 //! would take longer than the rest of the call, so each framework has a reader of its own.
 
+use mithril_driver::call::signature::Sizes;
 use mithril_ir::dtype::DType;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
-use smallvec::SmallVec;
 
 use super::dtype::named;
-pub use elements::{Bounds, Elements, Part};
 use jax::Jax;
 pub use jax::Seen;
 pub use numpy::Numpy;
 use torch::Torch;
 
-mod elements;
 mod jax;
 mod numpy;
 mod torch;
 
-pub type Sizes = SmallVec<[i64; 6]>;
+/// The integers of an array, and the array.
+type Elements<'py> = mithril_driver::call::elements::Elements<Bound<'py, PyAny>>;
 
 /// A framework's way to tell what an array is.
 pub enum Reader {

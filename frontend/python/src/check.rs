@@ -2,31 +2,33 @@
 
 use std::sync::{Arc, Mutex};
 
+use mithril_driver::call::signature::{Binding, Group, Misfit, Signature, Sizes, Slot};
 use mithril_driver::compile::Program;
 use mithril_ir::diagnostic::Diagnostic;
 use mithril_ir::dtype::DType;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
+use smallvec::SmallVec;
 
-use super::arrays::{Reader, Seen, Sizes, attributes};
+use super::arrays::{Reader, Seen, attributes};
 use super::fault::Answer;
 pub use explain::{Wrong, renamed_params};
-use indices::Held;
 use order::Order;
-use signature::Misfit;
-pub use signature::{Binding, Group, Signature, Slot, Want};
 
 mod explain;
-mod indices;
 mod order;
 mod pytorch;
-mod signature;
+
+/// Arrays that index an axis, by slot.
+type Held<'py> = SmallVec<[(usize, Bound<'py, PyAny>); 2]>;
 
 /// Checks the arrays of a call against the signature of a program.
 #[pyclass(frozen, module = "mithril._core")]
 pub struct Checker {
     pub reader: Arc<Reader>,
     pub signature: Signature,
+    /// The names of the slots.
+    pub keys: Vec<Py<PyString>>,
     /// The slots by name, of each group.
     slots: [Py<PyDict>; 4],
     memory: Mutex<Memory>,
@@ -54,13 +56,15 @@ impl Checker {
         reader: impl Into<Arc<Reader>>,
         rename: &dyn Fn(DType) -> DType,
     ) -> PyResult<Checker> {
-        let signature = Signature::new(py, program, rename);
+        let signature = Signature::new(program, rename);
+        let keys = signature.slots.iter().map(|slot| PyString::intern(py, &slot.name).unbind());
+        let keys: Vec<Py<PyString>> = keys.collect();
         let slots = Group::ALL.map(|_| PyDict::new(py));
-        for (at, slot) in signature.slots.iter().enumerate() {
-            slots[slot.group as usize].set_item(&slot.key, at)?;
+        for (at, (slot, key)) in signature.slots.iter().zip(&keys).enumerate() {
+            slots[slot.group as usize].set_item(key, at)?;
         }
         let slots = slots.map(Bound::unbind);
-        Ok(Checker { reader: reader.into(), signature, slots, memory: Mutex::default() })
+        Ok(Checker { reader: reader.into(), signature, keys, slots, memory: Mutex::default() })
     }
 
     /// Whether all is as it must be, and then what the symbols stand for. `see` is given the arrays
@@ -83,7 +87,11 @@ impl Checker {
             }
         };
         let binding = self.check_types(py, dicts, &mut both)?;
-        self.check_indices(&held, &binding)?;
+        for (at, value) in &held {
+            if let Some(elements) = self.reader.elements(value, self.signature.everywhere) {
+                self.signature.check_indices(*at, &elements, &binding)?;
+            }
+        }
         Ok(binding)
     }
 
@@ -153,7 +161,7 @@ impl Checker {
             if Some(at) == outputs {
                 self.signature.settle(&binding).map_err(Wrong::Misfit)?;
             }
-            match item(dict, slot.key.bind(py)) {
+            match item(dict, self.keys[at].bind(py)) {
                 Some(value) => {
                     see(at, &value);
                     self.reads(at, &value, &mut binding, &mut sizes, seen)?;
@@ -204,7 +212,7 @@ impl Checker {
             let Some(dict) = dicts[group as usize] else { continue };
             let slots = self.signature.slots.iter().enumerate();
             for (at, slot) in slots.filter(|(_, slot)| slot.group == group) {
-                let Some(value) = item(dict, slot.key.bind(py)) else { continue };
+                let Some(value) = item(dict, self.keys[at].bind(py)) else { continue };
                 let own = self.reader.read(&value, &mut sizes, &mut seen);
                 if let Some(dtype) = own.or_else(|| attributes(&value, &mut sizes)) {
                     fits &= !slot.chosen || dtype == slot.ty.dtype;
@@ -347,7 +355,7 @@ impl Checker {
     ) -> Answer<Bound<'py, PyDict>> {
         let (binding, _) = self.bound(py, &dicts(&[Some(params), Some(inputs), state, None])?);
         let shapes = PyDict::new(py);
-        for slot in &self.signature.slots {
+        for (at, slot) in self.signature.slots.iter().enumerate() {
             let lead = match slot.lead {
                 None => Some(&[][..]),
                 Some(at) => binding.leads[at].as_deref(),
@@ -361,7 +369,7 @@ impl Checker {
                 .collect();
             if let (Group::Params | Group::State, Some(lead), Some(dims)) = (slot.group, lead, dims)
             {
-                shapes.set_item(slot.key.bind(py), [lead, &dims].concat())?;
+                shapes.set_item(self.keys[at].bind(py), [lead, &dims].concat())?;
             }
         }
         Ok(shapes)

@@ -3,11 +3,13 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use mithril_driver::call::signature::Binding;
 use mithril_driver::compile::Program;
-use mithril_driver::native::{Part, aside, background};
+use mithril_driver::native::export::Library;
+use mithril_driver::native::{Part, aside, background, pool};
 use mithril_ir::diagnostic::Result;
 use mithril_runtime::threads::Pool;
 use pyo3::intern;
@@ -16,7 +18,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCFunction, PyDict, PyTuple};
 
 use super::arrays::Reader;
-use super::check::{Binding, Checker, Dicts, Wrong, dicts};
+use super::check::{Checker, Dicts, Wrong, dicts};
 use super::fault::{Answer, Fault, guarded};
 use call::{Call, Machine, Taken};
 
@@ -58,7 +60,7 @@ impl Native {
         let forward = Call::of(py, &program, &checker.signature, false)?;
         let joint = program.native().and_then(|native| native.joint.as_ref());
         let joint = joint.map(|_| Call::of(py, &program, &checker.signature, true)).transpose()?;
-        let (pool, measures) = (pool(threads), AtomicBool::default());
+        let (pool, measures) = (pool::of(threads), AtomicBool::default());
         Ok(Native { program, checker, forward, joint, pool, measures, one_of_several })
     }
 
@@ -169,22 +171,6 @@ pub fn close_at_exit(py: Python<'_>) -> PyResult<()> {
     .copied()
 }
 
-/// The pool of so many threads: one for all who ask for as many.
-fn pool(threads: usize) -> Arc<Pool> {
-    static POOLS: Mutex<Vec<Weak<Pool>>> = Mutex::new(Vec::new());
-    let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
-    let threads = if threads == 0 { cores() } else { threads };
-    let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
-    pools.retain(|pool| pool.strong_count() > 0);
-    let mut living = pools.iter().filter_map(Weak::upgrade);
-    if let Some(pool) = living.find(|pool| pool.threads() == threads) {
-        return pool;
-    }
-    let pool = Arc::new(Pool::new(threads));
-    pools.push(Arc::downgrade(&pool));
-    pool
-}
-
 #[pymethods]
 impl Native {
     /// The outputs; `(outputs, state)` where the model has state. None: some values are no arrays of
@@ -248,8 +234,8 @@ impl Native {
         params: Option<&Bound<'py, PyDict>>,
     ) -> Answer<Bound<'py, PyDict>> {
         guarded(|| {
-            let request = export::Request { folder, name, cpu, params };
-            let files = export::write(py, &self.program, request)?;
+            let library = Library { name, cpu };
+            let files = export::write(py, &self.program, &folder, &library, params)?;
             let paths = PyDict::new(py);
             paths.set_item("library", files.library)?;
             paths.set_item("header", files.header)?;

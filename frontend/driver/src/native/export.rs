@@ -10,7 +10,7 @@ mod object;
 mod weights;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use mithril_ir::diagnostic::{Diagnostic, Result};
@@ -19,14 +19,16 @@ use mithril_ir::tensor::Tensor;
 use mithril_kernels::contract::Isa;
 use mithril_kernels::entry::llvm::{self, Processor, Symbols};
 use mithril_kernels::entry::{Interface, header, identifier};
-use mithril_kernels::host::Host;
+use mithril_kernels::host::{self, Host};
 use mithril_kernels::program::{Constant, Plan, plan};
+use mithril_model::naming::snake_case;
 use mithril_passes::indexed::Indexed;
 use rustc_hash::FxHashMap;
 
-use super::library::{Library, Stage};
+use super::library::{Library as CodeGenerator, Stage};
 use super::objects::{self, Linked, Source};
 use crate::VERSION;
+use crate::compile::Program;
 use crate::files::{name_of, publish, put, unwritable};
 use crate::params;
 
@@ -44,6 +46,49 @@ pub struct Export {
     pub weights: Option<Vec<(String, Tensor)>>,
     /// The inputs whose elements the functions check.
     pub indexed: Vec<Indexed>,
+}
+
+/// What a library is called, and what it is for.
+#[derive(Clone, Debug, Default)]
+pub struct Library {
+    /// What the names of functions and files contain; by default the model's name.
+    pub name: Option<String>,
+    /// The processors: `native`, `x86-64-v2` to `x86-64-v4`; none for what MITHRIL_CPU says, or
+    /// this machine's.
+    pub cpu: Vec<String>,
+}
+
+impl Export {
+    /// A library of a program with native code, in this folder.
+    ///
+    /// Errors: a name of files that cannot be, or a processor that there is not; a program for
+    /// another target.
+    pub fn of(
+        program: &Program,
+        folder: &Path,
+        library: &Library,
+        weights: Option<Vec<(String, Tensor)>>,
+    ) -> Result<Export> {
+        if program.native().is_none_or(|native| native.c().is_some()) {
+            return Diagnostic::new("a library for C is made of native code")
+                .got(format!("{}, compiled to source", program.name))
+                .expected("the target `cpu`")
+                .err();
+        }
+        let name = library.name.clone().unwrap_or_else(|| snake_case(&program.name));
+        if name.is_empty() || name.contains('/') {
+            return Diagnostic::new("no files can be named so")
+                .got(name)
+                .expected("a name, without the folder and without an extension")
+                .err();
+        }
+        let hosts = match &library.cpu[..] {
+            [] => vec![host::chosen(None)?],
+            named => named.iter().map(|cpu| Host::parse(cpu)).collect::<Result<_>>()?,
+        };
+        let library = folder.join(format!("lib{name}.so"));
+        Ok(Export { library, hosts, weights, indexed: program.indexed.clone(), name })
+    }
 }
 
 /// The files that were written.
@@ -181,7 +226,7 @@ fn objects(
     }
     let library = llvm::Library { interface, processors, kernels, constants: symbols };
     let text = llvm::llvm(&library);
-    let bytes = Library::open()?.compile(&text, &Host::plain(), Stage::Object);
+    let bytes = CodeGenerator::open()?.compile(&text, &Host::plain(), Stage::Object);
     let name = format!("mithril_{}", interface.model);
     objects.push(Object { name, bytes: bytes.map_err(objects::broken)? });
     Ok(objects)

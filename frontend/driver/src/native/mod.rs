@@ -32,6 +32,7 @@ mod folder;
 mod fork;
 mod library;
 mod objects;
+pub mod pool;
 mod progress;
 mod queue;
 mod swap;

@@ -1,12 +1,13 @@
 //! JAX's arrays, which share abstract values: an array's never changes.
 
+use mithril_driver::call::signature::Sizes;
 use mithril_ir::dtype::DType;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 use rustc_hash::FxHashMap;
 
-use super::{Samples, Sizes, attributes, offset};
+use super::{Samples, attributes, offset};
 
 pub struct Jax {
     class: Py<PyType>,

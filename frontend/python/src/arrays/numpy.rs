@@ -2,13 +2,14 @@
 
 use std::ffi::{c_char, c_int};
 
+use mithril_driver::call::signature::Sizes;
 use mithril_ir::dtype::DType;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-use super::{Classes, Elements, Samples, Sizes, attributes};
+use super::{Classes, Elements, Samples, attributes};
 
 /// The beginning of the array object.
 #[repr(C)]
@@ -52,7 +53,9 @@ fn of<'py>(value: &Bound<'py, PyAny>, dtype: DType) -> Elements<'py> {
     let array = unsafe { &*value.as_ptr().cast::<Array>() };
     let pair = |axis| unsafe { (*array.sizes.add(axis) as i64, *array.strides.add(axis) as i64) };
     let (sizes, strides) = (0..array.ndim as usize).map(pair).unzip();
-    Elements { data: array.data.cast_const().cast(), dtype, sizes, strides, owner: value.clone() }
+    let data = array.data.cast_const().cast();
+    // SAFETY: the array keeps its elements, and these are their places.
+    unsafe { Elements::new(data, dtype, sizes, strides, value.clone()) }
 }
 
 pub struct Numpy {

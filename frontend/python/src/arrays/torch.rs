@@ -3,11 +3,12 @@
 use std::ffi::{c_int, c_void};
 use std::mem::transmute;
 
+use mithril_driver::call::signature::Sizes;
 use mithril_ir::dtype::DType;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-use super::{Classes, Elements, Samples, Sizes, attributes, offset};
+use super::{Classes, Elements, Samples, attributes, offset};
 
 /// Where the C++ tensor lies in its Python object.
 type Handle = *const c_void;
@@ -99,7 +100,8 @@ impl Torch {
             let bytes = dtype.bytes() as i64;
             (0..sizes.len()).for_each(|axis| strides.push(*first.add(axis) * bytes));
         }
-        Some(Elements { data: data.cast(), dtype, sizes, strides, owner: value.clone() })
+        // SAFETY: the tensor keeps its elements, and these are their places.
+        Some(unsafe { Elements::new(data.cast(), dtype, sizes, strides, value.clone()) })
     }
 
     /// The number of a tensor's dtype, and its sizes. `None`: torch has no answer.

@@ -1,10 +1,10 @@
 //! Params under the names and layouts of PyTorch: what to rename and which to transpose.
 
+use mithril_driver::call::signature::{Group, Signature, Sizes, Slot};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::signature::{Group, Signature, Slot};
-use crate::arrays::{Sizes, attributes};
+use crate::arrays::attributes;
 
 /// How many entries a hint writes out.
 const SHOWN: usize = 6;

@@ -2,19 +2,20 @@
 
 use std::time::{Duration, Instant};
 
+use mithril_driver::call::interface::{self, Interface, exhausted, failed};
+use mithril_driver::call::signature::{Binding, Group, Signature, Sizes};
 use mithril_driver::compile::Program;
 use mithril_ir::diagnostic::Diagnostic;
-use mithril_ir::dtype::DType;
 use mithril_runtime::execute::{Error, Executable};
-use mithril_runtime::memory::{Block, OutOfMemory};
+use mithril_runtime::memory::Block;
 use mithril_runtime::threads::Pool;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 use smallvec::SmallVec;
 
-use crate::arrays::{Numpy, Reader, Sizes};
-use crate::check::{Binding, Checker, Group, Signature, Slot, Want};
+use crate::arrays::{Numpy, Reader};
+use crate::check::Checker;
 use crate::fault::Answer;
 use crate::output::Maker;
 
@@ -33,22 +34,9 @@ const LARGE: usize = 1 << 15;
 /// How a function of a program is called.
 pub struct Call {
     maker: Maker,
-    /// Where the values of the program's symbols are in a binding.
-    symbols: Vec<usize>,
-    /// How many slots are arguments.
-    arguments: usize,
-    results: Vec<Outcome>,
-    has_state: bool,
-}
-
-/// A result, and the dict it goes to.
-struct Outcome {
-    key: Py<PyString>,
-    group: Group,
-    dtype: DType,
-    dims: SmallVec<[Want; 4]>,
-    /// Of the next state, the slot of the one before.
-    before: Option<usize>,
+    interface: Interface,
+    /// The names of the results.
+    keys: Vec<Py<PyString>>,
 }
 
 /// A result of a call: its memory, its sizes, and the array that takes it in, if one does.
@@ -77,38 +65,9 @@ impl Call {
         signature: &Signature,
         joint: bool,
     ) -> Answer<Call> {
-        let native = program.native();
-        let part = native.and_then(|native| match joint {
-            true => native.joint.as_ref(),
-            false => Some(&native.forward),
-        });
-        let wanted = part.map_or(&[][..], |part| &part.plan.symbols);
-        let place = |symbol| signature.symbols.iter().position(|own| own == symbol);
-        let symbols: Option<Vec<usize>> = wanted.iter().map(place).collect();
-        let symbols =
-            symbols.ok_or_else(|| Diagnostic::new("a dim of the program has no value"))?;
-        let key = |name: &str| PyString::intern(py, name).unbind();
-        let mut results: Vec<Outcome> = Vec::new();
-        for result in &program.results {
-            let (name, group) = match &result.state {
-                Some(state) => (state, Group::State),
-                None => (&result.name, Group::Inputs),
-            };
-            let dims = signature.wants(&result.ty.shape);
-            let is_before = |slot: &Slot| group == Group::State && slot.name == *name;
-            let before = signature.slots.iter().position(is_before);
-            results.push(Outcome { key: key(name), group, dtype: result.ty.dtype, dims, before });
-        }
-        let learned = signature.slots.iter().filter(|slot| slot.group == Group::Params);
-        for slot in learned.filter(|slot| joint && slot.ty.dtype.is_float()) {
-            let dims = signature.wants(&slot.ty.shape);
-            let (key, group) = (slot.key.clone_ref(py), Group::Params);
-            results.push(Outcome { key, group, dtype: slot.ty.dtype, dims, before: None });
-        }
-        let given = |group: Group| joint || group != Group::OutputGradients;
-        let arguments = signature.slots.iter().filter(|slot| given(slot.group)).count();
-        let has_state = signature.slots.iter().any(|slot| slot.group == Group::State);
-        Ok(Call { maker: Maker::new(py)?, symbols, arguments, results, has_state })
+        let interface = Interface::of(program, signature, joint)?;
+        let keys = interface.results.iter().map(|own| PyString::intern(py, &own.name).unbind());
+        Ok(Call { maker: Maker::new(py)?, keys: keys.collect(), interface })
     }
 
     /// Runs it on arrays that were checked. `gradients` says whether they are asked for: there may
@@ -126,18 +85,17 @@ impl Call {
             let what = "Native code needs an array of NumPy to be what its binary interface says";
             return Err(Diagnostic::new(what).into());
         };
-        let symbols: SmallVec<[i64; 8]> =
-            self.symbols.iter().map(|&at| binding.values[at]).collect();
+        let symbols = self.interface.values(binding);
         let prepared = executable.prepare(&symbols).map_err(failed)?;
         let mut zeros: SmallVec<[Block; 2]> = SmallVec::new();
         let mut args: SmallVec<[*const u8; 16]> = SmallVec::new();
-        for at in 0..self.arguments {
+        for at in 0..self.interface.arguments {
             args.push(argument(py, checker, reader, &mut taken, binding, &mut zeros, at)?);
         }
         let mut made = Made::new();
-        for (result, &bytes) in self.results.iter().zip(prepared.result_bytes()) {
-            let sizes = sizes(&checker.signature, &result.dims, binding)?;
-            debug_assert_eq!(length(&sizes, result.dtype).ok(), Some(bytes));
+        for (result, &bytes) in self.interface.results.iter().zip(prepared.result_bytes()) {
+            let sizes = checker.signature.sizes(&result.dims, binding)?;
+            debug_assert_eq!(interface::bytes(&sizes, result.dtype).ok(), Some(bytes));
             let before = match result.before.filter(|_| *donates) {
                 Some(at) if is_apart(&checker.signature, binding, &args, at)? => {
                     taken.0[at].clone()
@@ -181,8 +139,9 @@ impl Call {
     ) -> Answer<Bound<'py, PyAny>> {
         let outputs = PyDict::new(py);
         let gradients = gradients.then(|| PyDict::new(py));
-        let state = self.has_state.then(|| PyDict::new(py));
-        for (result, (block, sizes, before)) in self.results.iter().zip(made) {
+        let state = self.interface.has_state.then(|| PyDict::new(py));
+        let results = self.interface.results.iter().zip(&self.keys);
+        for ((result, key), (block, sizes, before)) in results.zip(made) {
             let array = match before.filter(|array| overwrite(reader, array, &block)) {
                 Some(array) => array,
                 None => self.maker.array(py, reader, result.dtype, &sizes, block)?,
@@ -192,7 +151,7 @@ impl Call {
                 Group::Params => gradients.as_ref(),
                 Group::Inputs | Group::OutputGradients => None,
             };
-            into.unwrap_or(&outputs).set_item(&result.key, array)?;
+            into.unwrap_or(&outputs).set_item(key, array)?;
         }
         let others: SmallVec<[_; 2]> = gradients.into_iter().chain(state).collect();
         if others.is_empty() {
@@ -220,7 +179,7 @@ fn is_apart(
 ) -> Answer<bool> {
     let span = |at: usize| -> Answer<_> {
         let slot = &signature.slots[at];
-        let bytes = length(&sizes(signature, &slot.dims, binding)?, slot.ty.dtype)?;
+        let bytes = interface::bytes(&signature.sizes(&slot.dims, binding)?, slot.ty.dtype)?;
         Ok((args[at].addr(), args[at].addr() + bytes))
     };
     let (begin, end) = span(at)?;
@@ -258,13 +217,14 @@ fn argument<'py>(
             }
         },
         None if slot.optional => {
-            let sizes = sizes(&checker.signature, &slot.dims, binding)?;
-            let mut block = Block::new(length(&sizes, slot.ty.dtype)?).map_err(exhausted)?;
+            let sizes = checker.signature.sizes(&slot.dims, binding)?;
+            let bytes = interface::bytes(&sizes, slot.ty.dtype)?;
+            let mut block = Block::new(bytes).map_err(exhausted)?;
             block.as_mut_slice().fill(0);
             zeros.push(block);
             Ok(zeros[zeros.len() - 1].as_ptr())
         }
-        None => Err(checker.missing(slot.group).into()),
+        None => Err(checker.missing(py, slot.group).into()),
     }
 }
 
@@ -316,40 +276,5 @@ impl Signals {
             self.checked = Instant::now();
         }
         self.error.is_some()
-    }
-}
-
-fn sizes(signature: &Signature, dims: &[Want], binding: &Binding) -> Answer<Sizes> {
-    let size = |want: &Want| match want {
-        Want::Is(size) => Some(*size),
-        Want::Symbol(at) => Some(binding.values[*at]).filter(|value| *value >= 0),
-        Want::Equals(dim) => signature.evaluate(dim, binding).filter(|value| *value >= 0),
-        Want::Anything => None,
-    };
-    let sizes: Option<Sizes> = dims.iter().map(size).collect();
-    Ok(sizes.ok_or_else(|| {
-        Diagnostic::new("Incompatible shapes: a result would have no size for these inputs")
-    })?)
-}
-
-fn length(sizes: &[i64], dtype: DType) -> Answer<usize> {
-    let bytes = sizes.iter().try_fold(dtype.bytes() as i64, |all, size| all.checked_mul(*size));
-    let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
-    Ok(bytes.ok_or_else(too_large)?)
-}
-
-fn too_large() -> Diagnostic {
-    Diagnostic::new("Out of memory: an array would be too large")
-}
-
-fn exhausted(error: OutOfMemory) -> Diagnostic {
-    Diagnostic::new(format!("Out of memory: {} bytes are not to be had", error.bytes))
-}
-
-fn failed(error: Error) -> Diagnostic {
-    match error {
-        Error::OutOfMemory(error) => exhausted(error),
-        Error::Size { value: None, .. } => too_large(),
-        other => Diagnostic::new("Native code did not run").got(other),
     }
 }

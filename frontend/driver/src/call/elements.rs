@@ -1,19 +1,17 @@
 //! The integers of an array, read where they lie.
 
 use mithril_ir::dtype::DType;
-use pyo3::prelude::*;
 
-use super::Sizes;
+use super::signature::Sizes;
 
 /// The elements of an array of integers.
-pub struct Elements<'py> {
-    pub data: *const u8,
-    pub dtype: DType,
-    pub sizes: Sizes,
-    /// Bytes from one to the next, by axis.
-    pub strides: Sizes,
+pub struct Elements<O> {
+    data: *const u8,
+    dtype: DType,
+    sizes: Sizes,
+    strides: Sizes,
     /// Keeps them.
-    pub owner: Bound<'py, PyAny>,
+    _owner: O,
 }
 
 /// Some of the places along an axis: from which on, how many, how far apart.
@@ -39,7 +37,25 @@ impl Bounds<'_> {
     }
 }
 
-impl Elements<'_> {
+impl<O> Elements<O> {
+    /// The elements from `data` on; `strides` are the bytes from one to the next, by axis.
+    ///
+    /// # Safety
+    /// All of them can be read as long as the owner is there.
+    pub unsafe fn new(
+        data: *const u8,
+        dtype: DType,
+        sizes: Sizes,
+        strides: Sizes,
+        owner: O,
+    ) -> Elements<O> {
+        Elements { data, dtype, sizes, strides, _owner: owner }
+    }
+
+    pub fn sizes(&self) -> &[i64] {
+        &self.sizes
+    }
+
     /// The first of these elements that is out of bounds, and its place along each axis. `parts` are
     /// by axis.
     pub fn outside(&self, parts: &[Part], bounds: &Bounds) -> Option<(i64, Vec<i64>)> {

@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-use mithril_driver::compile::{Checks, Program};
 use mithril_ir::dim::{Dim, Symbol};
 use mithril_ir::dtype::DType;
 use mithril_ir::graph::Role;
 use mithril_ir::loc::Loc;
 use mithril_ir::shape::{Guard, Shape, Type};
 use mithril_passes::indexed::Indexed;
-use pyo3::prelude::*;
-use pyo3::types::PyString;
 use smallvec::SmallVec;
 
-use crate::arrays::Sizes;
+use crate::compile::{Checks, Program};
 
-/// Which of the dicts of a call an argument lies in.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// The sizes of an array, one for each axis.
+pub type Sizes = SmallVec<[i64; 6]>;
+
+/// Which of the arguments of a call an array belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Group {
     Params,
     Inputs,
@@ -50,7 +50,6 @@ impl Group {
 /// One array of a call.
 pub struct Slot {
     pub name: Arc<str>,
-    pub key: Py<PyString>,
     pub group: Group,
     /// Whether it may be left out: gradients of outputs that nothing depends on.
     pub optional: bool,
@@ -112,7 +111,7 @@ pub enum Misfit {
 
 impl Signature {
     /// `rename` gives the dtype that a framework has in the place of one.
-    pub fn new(py: Python<'_>, program: &Program, rename: &dyn Fn(DType) -> DType) -> Signature {
+    pub fn new(program: &Program, rename: &dyn Fn(DType) -> DType) -> Signature {
         let mut signature = Signature {
             slots: Vec::new(),
             symbols: Vec::new(),
@@ -124,7 +123,7 @@ impl Signature {
         };
         for (at, arg) in program.arguments.iter().enumerate() {
             let readers = arg.readers.clone();
-            signature.add(py, &arg.name, Group::of(arg.role), &arg.ty, readers, rename);
+            signature.add(&arg.name, Group::of(arg.role), &arg.ty, readers, rename);
             let own = program.indexed.iter().filter(|own| own.argument == arg.name);
             signature.indexed.extend(own.map(|own| (at, own.clone())));
             let indexes = signature.indexed.iter().any(|(own, _)| *own == at);
@@ -135,7 +134,7 @@ impl Signature {
         for result in program.results.iter().filter(|r| r.state.is_none()) {
             if result.ty.dtype.is_float() {
                 let (group, readers) = (Group::OutputGradients, Loc::unknown());
-                signature.add(py, &result.name, group, &result.ty, readers, rename);
+                signature.add(&result.name, group, &result.ty, readers, rename);
             }
         }
         signature
@@ -143,7 +142,6 @@ impl Signature {
 
     fn add(
         &mut self,
-        py: Python<'_>,
         name: &Arc<str>,
         group: Group,
         ty: &Type,
@@ -158,7 +156,6 @@ impl Signature {
         });
         let dims = self.wants(&ty.shape);
         let slot = Slot {
-            key: PyString::intern(py, name).unbind(),
             name: name.clone(),
             group,
             optional: group == Group::OutputGradients,
@@ -228,6 +225,7 @@ impl Signature {
         Ok(())
     }
 
+    /// The value of a dim. `None`: it has symbols that are not known.
     pub fn evaluate(&self, dim: &Dim, binding: &Binding) -> Option<i64> {
         dim.evaluate(&|symbol| {
             let at = self.symbols.iter().position(|s| s == symbol)?;

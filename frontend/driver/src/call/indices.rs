@@ -2,15 +2,10 @@
 
 use mithril_ir::diagnostic::Diagnostic;
 use mithril_passes::indexed::Indexed;
-use pyo3::prelude::*;
 use smallvec::SmallVec;
 
-use super::Checker;
-use super::signature::Binding;
-use crate::arrays::{Bounds, Elements, Part};
-
-/// Arrays that index an axis, by slot.
-pub type Held<'py> = SmallVec<[(usize, Bound<'py, PyAny>); 2]>;
+use super::elements::{Bounds, Elements, Part};
+use super::signature::{Binding, Signature};
 
 /// An index that is out of range.
 pub struct Outside {
@@ -23,42 +18,41 @@ pub struct Outside {
     limit: i64,
 }
 
-impl Checker {
-    /// Whether all indices are in range, for these values of the symbols.
-    pub fn check_indices(&self, held: &Held<'_>, binding: &Binding) -> Result<(), Box<Outside>> {
-        let signature = &self.signature;
-        for (at, value) in held {
-            let Some(elements) = self.reader.elements(value, signature.everywhere) else {
-                continue;
-            };
-            let own = signature.indexed.iter().enumerate().filter(|(_, (slot, _))| slot == at);
-            for (indexed, (_, own)) in own {
-                let found = self.outside(own, &elements, binding);
-                if let Some((value, place, least, limit)) = found {
-                    let outside = Outside { indexed, value, place, least, limit };
-                    return Err(Box::new(outside));
-                }
+impl Signature {
+    /// Whether all indices that a slot's array has are in range, for these values of the symbols.
+    ///
+    /// Errors: the first that is not.
+    pub fn check_indices<O>(
+        &self,
+        slot: usize,
+        elements: &Elements<O>,
+        binding: &Binding,
+    ) -> Result<(), Box<Outside>> {
+        let own = self.indexed.iter().enumerate().filter(|(_, (own, _))| *own == slot);
+        for (indexed, (_, own)) in own {
+            if let Some((value, place, least, limit)) = self.outside(own, elements, binding) {
+                return Err(Box::new(Outside { indexed, value, place, least, limit }));
             }
         }
         Ok(())
     }
 
     /// The first index out of range, its place, and the range.
-    fn outside(
+    fn outside<O>(
         &self,
         own: &Indexed,
-        elements: &Elements,
+        elements: &Elements<O>,
         binding: &Binding,
     ) -> Option<(i64, Vec<i64>, i64, i64)> {
-        let limit = self.signature.evaluate(&own.extent, binding)?;
+        let limit = self.evaluate(&own.extent, binding)?;
         let least = if own.from_end { -limit } else { 0 };
-        let all = elements.sizes.iter().map(|&count| Part { start: 0, count, step: 1 });
+        let all = elements.sizes().iter().map(|&count| Part { start: 0, count, step: 1 });
         let mut parts: SmallVec<[Part; 6]> = all.collect();
         for range in &own.part {
             let axis = parts.len().checked_sub(range.axis)?;
             parts[axis] = Part {
-                start: self.signature.evaluate(&range.start, binding)?,
-                count: self.signature.evaluate(&range.count, binding)?,
+                start: self.evaluate(&range.start, binding)?,
+                count: self.evaluate(&range.count, binding)?,
                 step: range.step,
             };
         }
@@ -67,10 +61,11 @@ impl Checker {
         Some((value, place, least, limit))
     }
 
-    pub(super) fn out_of_range(&self, outside: &Outside) -> Diagnostic {
+    /// An index that is out of range, as an error.
+    pub fn out_of_range(&self, outside: &Outside) -> Diagnostic {
         let Outside { indexed, value, place, least, limit } = outside;
-        let (slot, own) = &self.signature.indexed[*indexed];
-        let slot = &self.signature.slots[*slot];
+        let (slot, own) = &self.indexed[*indexed];
+        let slot = &self.slots[*slot];
         let place: Vec<String> = place.iter().map(i64::to_string).collect();
         let at = match &place[..] {
             [] => String::new(),
