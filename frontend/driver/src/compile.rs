@@ -154,6 +154,13 @@ pub enum Checks {
 }
 
 impl CompileOptions {
+    /// The usual ones for this target: training, no shapes, every rule that keeps numbers.
+    ///
+    /// Errors: there is no target of this name.
+    pub fn usual(target: &str) -> Result<CompileOptions> {
+        CompileOptions::new(target, lower::Options::default(), Effort::default())
+    }
+
     /// The usual ones for this target. Errors: there is none of this name.
     pub fn new(target: &str, lower: lower::Options, effort: Effort) -> Result<CompileOptions> {
         Ok(CompileOptions {

@@ -18,10 +18,7 @@ const NICENESS: i32 = 5;
 /// ends are not done.
 pub fn add(jobs: impl IntoIterator<Item = Job>) {
     static AT_EXIT: Once = Once::new();
-    // SAFETY: the function is there as long as this code, and takes nothing.
-    AT_EXIT.call_once(|| unsafe {
-        libc::atexit(at_exit);
-    });
+    AT_EXIT.call_once(close_at_exit);
     let own = process::id();
     let mut queue = lock();
     queue.worker = queue.worker.filter(|process| *process == own);
@@ -53,6 +50,13 @@ pub fn close() {
         queue = RESTS.wait(queue).unwrap_or_else(PoisonError::into_inner);
     }
     drop((queue, left));
+}
+
+/// Has [`close`] called when the process ends, before what was registered earlier: a library that a
+/// job uses registers its own end when it is loaded.
+pub fn close_at_exit() {
+    // SAFETY: the function is there as long as this code, and takes nothing.
+    unsafe { libc::atexit(at_exit) };
 }
 
 extern "C" fn at_exit() {

@@ -12,6 +12,8 @@ use std::sync::{Mutex, PoisonError};
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_kernels::host::Host;
 
+use super::background::close_at_exit;
+
 /// What the library gives, by its number there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stage {
@@ -126,6 +128,7 @@ fn load(path: &Path) -> Result<Library> {
     let compile = *compile.map_err(broken)?;
     // It stays for the process's life: LLVM does not like to be unloaded.
     std::mem::forget(library);
+    close_at_exit();
     Ok(Library { compile })
 }
 
