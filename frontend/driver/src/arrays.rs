@@ -9,8 +9,8 @@ use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 use mithril_ir::dtype::DType;
 use mithril_ir::tensor::Tensor;
 use mithril_model::block::quoted;
-use mithril_runtime::memory::Block;
-use ndarray::{ArrayD, CowArray, Dimension, IxDyn};
+use mithril_runtime::memory::{Block, OutOfMemory};
+use ndarray::{ArrayD, CowArray, Dimension, IxDyn, ShapeError};
 use smallvec::SmallVec;
 
 use crate::call::elements::Elements;
@@ -77,10 +77,10 @@ macro_rules! elements {
 
             /// An array of this dtype and shape whose elements these bytes are.
             ///
-            /// Errors: a dtype that Rust has no elements of.
+            /// Errors: a dtype that Rust has no elements of; no memory.
             pub(crate) fn of_bytes(dtype: DType, shape: &[usize], bytes: &[u8]) -> Result<Array> {
                 match dtype {
-                    $(DType::$variant => Ok(Array::$variant(copied(shape, bytes))),)*
+                    $(DType::$variant => copied(shape, bytes).map(Array::$variant),)*
                     DType::I4 | DType::U4 | DType::F8E4M3 | DType::F8E5M2 => Err(no_elements(dtype)),
                 }
             }
@@ -142,15 +142,25 @@ elements! {
     Bool bool
 }
 
-/// An array whose elements these bytes are, which are as many as it has.
-fn copied<T: Element>(shape: &[usize], bytes: &[u8]) -> ArrayD<T> {
-    let mut array = ArrayD::from_elem(shape, T::default());
-    let own = array.as_slice_mut().expect("a new array is in row-major order");
-    assert_eq!(size_of_val(own), bytes.len());
-    // SAFETY: both have as many bytes. They are elements: a bool that was computed is 0 or 1, and
+/// An array whose elements these bytes are.
+///
+/// Errors: no memory; another number of bytes than the shape has.
+fn copied<T: Element>(shape: &[usize], bytes: &[u8]) -> Result<ArrayD<T>> {
+    let count = bytes.len() / size_of::<T>();
+    let mut values: Vec<T> = Vec::new();
+    let room = values.try_reserve_exact(count);
+    room.map_err(|_| exhausted(OutOfMemory { bytes: bytes.len() }))?;
+    // SAFETY: there is room for them, and they are elements: a bool that was computed is 0 or 1, and
     // numbers are any bits.
-    unsafe { bytes.as_ptr().copy_to_nonoverlapping(own.as_mut_ptr().cast(), bytes.len()) };
-    array
+    unsafe {
+        bytes.as_ptr().copy_to_nonoverlapping(values.as_mut_ptr().cast(), bytes.len());
+        values.set_len(count);
+    }
+    ArrayD::from_shape_vec(shape, values).map_err(another_count)
+}
+
+fn another_count(error: ShapeError) -> Box<Diagnostic> {
+    Box::new(Diagnostic::new("there are not as many elements as the shape has").got(error))
 }
 
 fn no_elements(dtype: DType) -> Box<Diagnostic> {
@@ -203,11 +213,9 @@ impl Array {
 
     /// An array of these numbers, rounded to the dtype.
     ///
-    /// Errors: a dtype that is none of a float.
+    /// Errors: a dtype that is none of a float; another number of numbers.
     pub fn of_floats(dtype: DType, shape: &[usize], values: Vec<f64>) -> Result<Array> {
-        let array = ArrayD::from_shape_vec(shape, values).map_err(|error| {
-            Box::new(Diagnostic::new("these are not as many numbers as the shape has").got(error))
-        })?;
+        let array = ArrayD::from_shape_vec(shape, values).map_err(another_count)?;
         match dtype {
             DType::F64 => Ok(Array::F64(array)),
             DType::F32 => Ok(Array::F32(array.mapv(|value| value as f32))),

@@ -10,6 +10,7 @@ use mithril_model::block::Block;
 use mithril_runtime::threads::Pool;
 
 use crate::arrays::{Array, Arrays};
+use crate::call::interface::Interface;
 use crate::call::signature::Signature;
 use crate::compile::{Argument, Code, CompileOptions, Program, compile};
 use crate::native::export::{Export, Files, Library, export};
@@ -21,6 +22,9 @@ mod call;
 pub struct Compiled {
     program: Arc<Program>,
     signature: Signature,
+    /// Of native code, what its functions are given and give.
+    forward: Option<Interface>,
+    joint: Option<Interface>,
     pool: Arc<Pool>,
 }
 
@@ -64,7 +68,12 @@ impl Compiled {
     pub fn of(program: Arc<Program>) -> Result<Compiled> {
         program.settled()?;
         let signature = Signature::new(&program, &|dtype| dtype);
-        Ok(Compiled { program, signature, pool: pool::of(0) })
+        let native = program.native();
+        let interface = |joint| Interface::of(&program, &signature, joint);
+        let forward = native.map(|_| interface(false)).transpose()?;
+        let joint = native.and_then(|native| native.joint.as_ref());
+        let joint = joint.map(|_| interface(true)).transpose()?;
+        Ok(Compiled { program, signature, forward, joint, pool: pool::of(0) })
     }
 
     /// The same on this many threads.

@@ -137,7 +137,25 @@ fn training_makes_the_cost_small() {
 }
 
 #[test]
-fn states_and_keys_are_arrays_like_others() {
+fn threads_share_a_model() {
+    let compiled = compiled(&two_layers().unwrap(), "cpu", &[("x", &batch(2))], Mode::Inference);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let compiled = &compiled;
+            scope.spawn(move || {
+                for rows in 1..20 {
+                    let x = Array2::from_elem((rows, 2), thread as f32);
+                    let inputs = Arrays::from([("x", x.clone())]);
+                    let got = compiled.evaluate(&params(), &inputs).unwrap();
+                    assert_eq!(*got.get::<f32>("y").unwrap(), expected(&x).into_dyn());
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn states_are_arrays_like_others() {
     let model = Model::new();
     model.extend(block!(BatchNorm1d()).unwrap().connect([("input", "x")]).unwrap()).unwrap();
     let norm = compiled(&model.block().unwrap(), "cpu", &[("x", &batch(2))], Mode::Training);

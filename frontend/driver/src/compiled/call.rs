@@ -12,8 +12,7 @@ use crate::arrays::{Array, Arrays, Plain};
 use crate::call::explain::Given;
 use crate::call::interface::{self, Interface, exhausted, failed};
 use crate::call::signature::{Binding, Group, Misfit, Signature, Sizes};
-use crate::compile::Code;
-use crate::native::{Native, Part};
+use crate::native::Part;
 
 impl Compiled {
     /// Runs native code; that of C is compiled by the system's compiler. The first call compiles
@@ -22,15 +21,7 @@ impl Compiled {
     /// Errors: names, shapes and dtypes that do not fit; an index out of range; gradients of a
     /// program that has none; a program that is source for Python; no code generator; no memory.
     pub fn call(&self, call: &Call<'_>) -> Result<Step> {
-        let Code::Native(native) = &self.program.code else {
-            return Diagnostic::new("there is no native code: the model was compiled to source")
-                .got(format!("source of {}", self.program.name))
-                .expected("the targets `cpu` or `c`")
-                .err();
-        };
-        let joint = call.output_gradients.is_some();
-        let part = part(native, joint)?;
-        let interface = Interface::of(&self.program, &self.signature, joint)?;
+        let (part, interface) = self.function(call.output_gradients.is_some())?;
         let (given, binding) = self.checked(call)?;
         let ready = part.ready(&AtomicBool::new(false))?;
         let symbols = interface.values(&binding);
@@ -64,6 +55,25 @@ impl Compiled {
             swap.begin();
         }
         Ok(step)
+    }
+
+    /// The function that is called: the forward one, or the one that gives gradients too.
+    ///
+    /// Errors: the program has none.
+    fn function(&self, joint: bool) -> Result<(&Part, &Interface)> {
+        let (Some(native), Some(forward)) = (self.program.native(), &self.forward) else {
+            return Diagnostic::new("there is no native code: the model was compiled to source")
+                .got(format!("source of {}", self.program.name))
+                .expected("the targets `cpu` or `c`")
+                .err();
+        };
+        match (joint, &native.joint, &self.joint) {
+            (false, ..) => Ok((&native.forward, forward)),
+            (true, Some(part), Some(interface)) => Ok((part, interface)),
+            (true, ..) => Diagnostic::new("the model has no gradients")
+                .expected("a model with params, compiled for training")
+                .err(),
+        }
     }
 
     /// The arrays of a call by slot, once they fit, and what the symbols stand for.
@@ -128,19 +138,6 @@ impl Compiled {
             Ok(memory)
         });
         zeros.collect()
-    }
-}
-
-/// The function of a program that is called.
-///
-/// Errors: gradients are asked for, and it has none.
-fn part(native: &Native, joint: bool) -> Result<&Part> {
-    match (joint, &native.joint) {
-        (false, _) => Ok(&native.forward),
-        (true, Some(joint)) => Ok(joint),
-        (true, None) => Diagnostic::new("the model has no gradients")
-            .expected("a model with params, compiled for training")
-            .err(),
     }
 }
 
