@@ -46,7 +46,7 @@ bless: ## Accept what the snapshot tests see now, type stubs included.
 lint: ## Check formatting, clippy, ruff and mypy.
 	@tools/setup.sh numpy lint
 	cargo fmt --check
-	cargo clippy --release --workspace $(WITHOUT) --all-targets --features mithril/python -- -D warnings
+	cargo clippy --release --workspace $(WITHOUT) --all-targets -- -D warnings
 	.venv/bin/ruff format --check
 	.venv/bin/ruff check
 	.venv/bin/mypy

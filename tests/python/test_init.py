@@ -345,3 +345,21 @@ def test_messages(make, lines):
         make()
     for line in lines:
         assert line in str(error.value)
+
+
+def test_values_are_those_of_rust():
+    """As `frontend/driver/tests/compiled.rs` has them."""
+    model = Model()
+    model += Linear(3)(input="x")
+    model += Relu()
+    model += Linear(2)(output="y")
+    own = ml.compile(model, NUMPY, shapes={"x": ["batch", 2]}).randomize_params(7)
+    np.testing.assert_array_equal(own["linear_1.b"], np.float32([-0.16966549, -0.28235534]))
+
+
+def test_long_seeds_differ():
+    seeds = [5, 5 + (1 << 64), 5 + (1 << 70), 5 << 64]
+    drawn = [params(Linear(2), seed=seed)["w"] for seed in seeds]
+    for at, own in enumerate(drawn):
+        for other in drawn[at + 1 :]:
+            assert (own != other).all()

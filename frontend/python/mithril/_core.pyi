@@ -680,11 +680,11 @@ class Program:
 
         Errors: those of compiling; a mask that is neither bool nor of floats.
         """
-    def initial(self, /, name: str, shape: SupportsGetItem[int, SupportsIndex], beside: SupportsGetItem[int, SupportsIndex] | None = None, init: Any | None = None) -> tuple[str, list[float], Any | None]:
+    def initial(self, /, name: str, shape: SupportsGetItem[int, SupportsIndex], seed: SupportsIndex, beside: SupportsGetItem[int, SupportsIndex] | None = None, init: Any | None = None) -> tuple[float | None, bytearray | None, tuple[Any, list[int]] | None]:
         """
-        How an argument of this shape begins: a kind with its numbers, or with a function.
-        `beside` is the shape of the argument that says its fan, `init` what is said instead of what
-        its block says.
+        What an argument of this shape begins with: one number that all its elements are, or the
+        bytes of their numbers in double precision, or a function with its key. `beside` is the shape
+        of the argument that says its fan, `init` what is said instead of what its block says.
 
         Errors: no such `init`; one for matrices, and a shape of fewer than two dims.
         """

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from math import prod
 from typing import TYPE_CHECKING, Any
-from zlib import crc32
 
 from . import _core
 from .deferred import Deferred
@@ -78,9 +77,17 @@ def state(
 
 
 def _seed(key: object) -> int:
-    """The seed of an integer, or of a random key: two words of 32 bits. Errors: neither."""
+    """The seed of an integer, of which all bits count, or of a random key: two words of 32 bits.
+
+    Errors: neither.
+    """
     if isinstance(key, int) and not isinstance(key, bool) and key >= 0:
-        return key
+        seed, rest = key % (1 << 64), key >> 64
+        while rest:
+            # Words are mixed, so that other seeds than equal ones seldom become one.
+            seed = (seed * 0x9E3779B97F4A7C15 + rest + 1) % (1 << 64)
+            rest >>= 64
+        return seed
     import numpy as np  # noqa: PLC0415
 
     if hasattr(key, "shape") and tuple(key.shape) == (2,):
@@ -119,6 +126,8 @@ def _drawing(
     init: Init = None,
 ) -> Callable[[Shape, Shape | None], Array]:
     def draw(shape: Shape, beside: Shape | None) -> Array:
+        import numpy as np  # noqa: PLC0415
+
         if prod(max(size, 1) for size in shape) > MOST_ELEMENTS:
             raise MithrilError(
                 f"`{argument.name}` has more elements than any memory holds"
@@ -126,16 +135,15 @@ def _drawing(
             )
         check_room(program.name, backend, [(argument, shape)])
         fan = None if beside is None else list(beside)
-        kind, numbers, function = program.initial(argument.name, list(shape), fan, init)
-        key = (seed, crc32(argument.name.encode()))
         try:
-            if kind == "constant":
-                return backend.initial(numbers[0], shape, argument.dtype)
+            number, values, function = program.initial(argument.name, list(shape), seed, fan, init)
+            if number is not None:
+                return backend.initial(number, shape, argument.dtype)
             if function is not None:
-                values = _called(backend, function, argument.name, key, shape)
+                drawn = _called(backend, function, argument.name, shape)
             else:
-                values = _values(kind, numbers, key, shape)
-            return backend.initial(values, shape, argument.dtype)
+                drawn = np.frombuffer(values or b"", np.float64).reshape(shape)
+            return backend.initial(drawn, shape, argument.dtype)
         except Exception as error:
             if not backend.lacks_memory(error):
                 raise
@@ -147,32 +155,8 @@ def _drawing(
     return draw
 
 
-def _values(kind: str, numbers: list[float], key: tuple[int, int], shape: Shape) -> np.ndarray:
-    """Numbers of double precision, the same for every backend."""
-    import numpy as np  # noqa: PLC0415
-
-    generator = np.random.default_rng(key)
-    if kind == "uniform":
-        low, high = numbers
-        return np.asarray(generator.uniform(low, high, shape))
-    drawn = np.asarray(generator.standard_normal(shape))
-    if kind == "normal":
-        return drawn * numbers[0]
-    if kind == "truncated_normal":
-        while (beyond := np.abs(drawn) > 2).any():
-            drawn[beyond] = generator.standard_normal(int(beyond.sum()))
-        return drawn
-    assert kind == "orthogonal"
-    rows = drawn.reshape(shape[0], -1)
-    tall = rows if rows.shape[0] >= rows.shape[1] else rows.T
-    # With the signs of the diagonal every orthogonal matrix is as likely (Mezzadri 2007).
-    base, upper = np.linalg.qr(tall)
-    base = base * np.where(np.diag(upper) < 0, -1.0, 1.0)
-    return (base if tall is rows else base.T).reshape(shape)
-
-
 def _called(
-    backend: Backend, function: Any, name: str, key: tuple[int, int], shape: Shape
+    backend: Backend, function: tuple[Any, Sequence[int]], name: str, shape: Shape
 ) -> np.ndarray:
     """What a function of the user's gives for a key of two words and a shape.
 
@@ -180,8 +164,8 @@ def _called(
     """
     import numpy as np  # noqa: PLC0415
 
-    words = np.random.SeedSequence(key).generate_state(2, np.uint32)
-    given = function(words, shape)
+    own, key = function
+    given = own(np.array(key, np.uint32), shape)
     values = backend.to_numpy(given) if backend.is_array(given) else np.asarray(given)
     is_float = values.dtype.kind == "f" or values.dtype.name.startswith(("bfloat", "float"))
     if tuple(values.shape) != shape or not is_float:

@@ -7,7 +7,7 @@ use mithril_tidy::sources;
 use petgraph::algo::tarjan_scc;
 use petgraph::graphmap::DiGraphMap;
 
-const CRATES: [&str; 10] = [
+const CRATES: [&str; 12] = [
     "ir/src",
     "passes/src",
     "codegen/source/src",
@@ -15,7 +15,9 @@ const CRATES: [&str; 10] = [
     "codegen/instant/src",
     "codegen/native/src",
     "runtime/src",
-    "frontend/src",
+    "frontend/model/src",
+    "frontend/driver/src",
+    "frontend/python/src",
     "tools/src/bin/mithril",
     "tools/src/bin/mithril-opt",
 ];
@@ -25,10 +27,10 @@ const CRATES: [&str; 10] = [
 const KNOWN: [&str; 5] = [
     "ir/src: algebra builder evaluate external graph guards op signature symbolic",
     "passes/src: rules::matching rules::pattern",
-    "frontend/src: block blocks init lower model model::graph model::order model::readers \
+    "frontend/model/src: block blocks init lower model model::graph model::order model::readers \
      model::seal setting",
-    "frontend/src: lower::fault lower::frame lower::instance lower::mend",
-    "frontend/src: python::block python::connection python::model python::value",
+    "frontend/model/src: lower::fault lower::frame lower::instance lower::mend",
+    "frontend/python/src: block connection model value",
 ];
 
 fn circles(imports: &BTreeMap<Module, BTreeSet<Module>>) -> Vec<String> {

@@ -11,23 +11,13 @@ fn build() -> PathBuf {
     let deps = env::current_exe().expect("a path").parent().expect("deps").to_owned();
     let out = deps.parent().expect("the profile's directory");
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args([
-        "rustc",
-        "--quiet",
-        "--package",
-        "mithril",
-        "--lib",
-        "--features",
-        "python",
-        "--crate-type",
-        "cdylib",
-    ]);
+    cargo.args(["build", "--quiet", "--package", "mithril-python"]);
     if out.ends_with("release") {
         cargo.arg("--release");
     }
     cargo.arg("--target-dir").arg(out.parent().expect("the target directory"));
     assert!(cargo.current_dir(root()).status().expect("cargo runs").success());
-    let names = ["libmithril.so", "libmithril.dylib", "mithril.dll"];
+    let names = ["libmithril_python.so", "libmithril_python.dylib", "mithril_python.dll"];
     names.iter().map(|n| out.join(n)).find(|p| p.exists()).expect("the extension module")
 }
 

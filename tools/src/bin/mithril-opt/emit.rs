@@ -2,12 +2,12 @@
 
 use std::str::FromStr;
 
-use mithril::compile::Target;
-use mithril::native::host::{self, Host};
-use mithril::native::{Native, Planning, Stage, Tier};
+use mithril_driver::compile::Target;
+use mithril_driver::native::{Native, Planning, Stage, Tier};
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::graph::Module;
 use mithril_ir::text;
+use mithril_kernels::host::{self, Host};
 use mithril_passes::indexed::indexed;
 use mithril_passes::legalize::Legalize;
 use mithril_passes::pipeline::{self, Pipeline};

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use mithril::compile::targets;
+use mithril_driver::compile::targets;
 use mithril_ir::diagnostic::Diagnostic;
 use mithril_ir::{text, verify};
 use mithril_passes::driver::{Driver, Moment, Report};
@@ -24,7 +24,7 @@ use split::Chunk;
 
 /// Run passes over Mithril IR and print the result.
 #[derive(Parser)]
-#[command(name = "mithril-opt", version = mithril::VERSION, after_help = passes_help())]
+#[command(name = "mithril-opt", version = mithril_driver::VERSION, after_help = passes_help())]
 struct Options {
     /// A .mir file; `-`, or none, is the standard input.
     file: Option<PathBuf>,

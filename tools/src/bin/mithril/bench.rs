@@ -3,8 +3,8 @@
 use std::process::{ExitCode, Stdio};
 
 use clap::Args;
-use mithril::Result;
-use mithril::calibration;
+use mithril_driver::calibration;
+use mithril_ir::diagnostic::Result;
 use serde_json::json;
 
 use crate::output::print;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use clap::Subcommand;
-use mithril::Result;
-use mithril::native::cache::Cache;
+use mithril_driver::native::cache::Cache;
+use mithril_ir::diagnostic::Result;
 
 use crate::output::print;
 

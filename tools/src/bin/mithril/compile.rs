@@ -6,13 +6,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::Args;
-use mithril::compile::{self, CompileOptions, Target, targets};
-use mithril::native::export::{Export, export};
-use mithril::native::host::{self, Host};
-use mithril::native::{Native, Planning};
-use mithril::{Diagnostic, Result};
+use mithril_driver::compile::{self, CompileOptions, Target, targets};
+use mithril_driver::native::export::{Export, export};
+use mithril_driver::native::{Native, Planning};
+use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::graph::Module;
 use mithril_ir::{text, verify};
+use mithril_kernels::host::{self, Host};
 use mithril_passes::driver::Driver;
 use mithril_passes::indexed::{Indexed, indexed};
 use mithril_passes::pipeline::{self, Pipeline};

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use mithril::{DimSpec, Result};
+use mithril_ir::diagnostic::Result;
+use mithril_model::DimSpec;
 use serde_json::{Value, json};
 
 use crate::effort::Effort;
@@ -72,7 +73,7 @@ impl Diff {
                 "tolerance": self.tolerance,
                 "gradients": self.gradients,
                 "bisect": self.bisect,
-                "inference": options.mode == mithril::Mode::Inference,
+                "inference": options.mode == mithril_model::Mode::Inference,
                 "math": effort.math.name(),
                 "optimization_level": effort.level.name(),
             },

@@ -1,8 +1,8 @@
 //! `mithril error`: the pages of the codes of errors.
 
-use mithril::kinds::{KINDS, Kind};
-use mithril::{Diagnostic, Result};
+use mithril_driver::kinds::{KINDS, Kind};
 use mithril_ir::diagnostic::did_you_mean;
+use mithril_ir::diagnostic::{Diagnostic, Result};
 
 macro_rules! pages {
     ($($code:literal)*) => {

@@ -16,10 +16,13 @@ use std::process::ExitCode;
 use std::sync::LazyLock;
 
 use clap::{Parser, Subcommand};
-use mithril::compile::CompileOptions;
-use mithril::kinds::Kind;
-use mithril::native::host::{self, Host};
-use mithril::{Result, cost, summary};
+use mithril_driver::compile::CompileOptions;
+use mithril_driver::cost;
+use mithril_driver::kinds::Kind;
+use mithril_driver::summary::table;
+use mithril_ir::diagnostic::Result;
+use mithril_kernels::host::{self, Host};
+use mithril_model::summary::summary;
 
 use compile::{Compile, Failure};
 use effort::Effort;
@@ -30,7 +33,7 @@ use saved::Saved;
 #[derive(Parser)]
 #[command(
     name = "mithril",
-    version = mithril::VERSION,
+    version = mithril_driver::VERSION,
     long_version = &**VERSION,
     arg_required_else_help = true
 )]
@@ -88,11 +91,11 @@ static VERSION: LazyLock<String> = LazyLock::new(version);
 
 /// The version, and the processors that native code can be made for on this machine.
 fn version() -> String {
-    let Ok(machine) = host::machine() else { return mithril::VERSION.into() };
+    let Ok(machine) = host::machine() else { return mithril_driver::VERSION.into() };
     let levels: Vec<String> = host::levels().iter().map(Host::name).collect();
     let mut text = format!(
         "{}\nprocessor: {}\nlevels: {}",
-        mithril::VERSION,
+        mithril_driver::VERSION,
         machine.name(),
         levels.join(", ")
     );
@@ -112,12 +115,12 @@ fn run(command: &Command) -> Result<ExitCode, Failure> {
         Command::Compile(compile) => compile.run()?,
         Command::Summary { model, depth } => {
             let (block, options) = (model.block()?, model.options()?);
-            let rows = match summary::summary(&block, Some(&options), *depth) {
+            let rows = match summary(&block, Some(&options), *depth) {
                 // Blocks and terminals are there to be shown before shapes are known.
-                Err(_) if model.is_plain() => summary::summary(&block, None, *depth)?,
+                Err(_) if model.is_plain() => summary(&block, None, *depth)?,
                 rows => rows?,
             };
-            print(summary::table(&rows))?;
+            print(table(&rows))?;
         }
         Command::Cost { model, depth } => {
             let blocks = cost::cost(&model.block()?, &model.options()?)?;
@@ -125,7 +128,7 @@ fn run(command: &Command) -> Result<ExitCode, Failure> {
         }
         Command::Explain { model, target, effort } => {
             let options = CompileOptions::new(target, model.options()?, effort.options())?;
-            let program = mithril::compile::compile(&model.block()?, &options)?;
+            let program = mithril_driver::compile::compile(&model.block()?, &options)?;
             print(format_args!("{}\n", program.explain()?))?;
         }
         Command::Error { code } => print(error::page(code.as_deref())?)?,

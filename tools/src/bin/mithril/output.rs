@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 
-use mithril::{Diagnostic, Result};
+use mithril_ir::diagnostic::{Diagnostic, Result};
 
 /// Prints it, all of it at once. That whoever reads has read enough is no error.
 ///

@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::Command;
 
-use mithril::Diagnostic;
+use mithril_ir::diagnostic::Diagnostic;
 
 /// Runs `main` of a module of the package on one text: the environment's MITHRIL_PYTHON, or the one
 /// beside this program.

@@ -4,8 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use mithril::{Block, Diagnostic, Mode, Result, lower};
+use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dtype::DType;
+use mithril_model::{Block, Mode, lower};
 
 use crate::shape::{self, Given};
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use mithril::DimSpec;
+use mithril_model::DimSpec;
 
 /// The shape given for an input.
 #[derive(Clone)]

@@ -1,0 +1,354 @@
+//! Arrays of `ndarray` by name, of any dtype: what calls take and give.
+
+use std::collections::BTreeMap;
+use std::slice;
+
+use bytes::Bytes;
+use half::{bf16, f16};
+use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+use mithril_ir::dtype::DType;
+use mithril_ir::tensor::Tensor;
+use mithril_model::block::quoted;
+use mithril_runtime::memory::{Block, OutOfMemory};
+use ndarray::{ArrayD, CowArray, Dimension, IxDyn, ShapeError};
+use smallvec::SmallVec;
+
+use crate::call::elements::Elements;
+use crate::call::interface::{self, exhausted};
+use crate::call::signature::Sizes;
+
+/// An element of arrays.
+pub trait Element: Copy + Default + Send + Sync + 'static {
+    const DTYPE: DType;
+
+    /// An array of any dtype of this one.
+    fn wrap(array: ArrayD<Self>) -> Array;
+
+    /// The array, if it is of this dtype.
+    fn of(array: &Array) -> Option<&ArrayD<Self>>;
+
+    /// The array to be changed, if it is of this dtype.
+    fn of_mut(array: &mut Array) -> Option<&mut ArrayD<Self>>;
+}
+
+macro_rules! elements {
+    ($($variant:ident $element:ty)*) => {
+        /// An array of one of the dtypes.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Array {
+            $($variant(ArrayD<$element>),)*
+        }
+
+        $(impl Element for $element {
+            const DTYPE: DType = DType::$variant;
+
+            fn wrap(array: ArrayD<$element>) -> Array {
+                Array::$variant(array)
+            }
+
+            fn of(array: &Array) -> Option<&ArrayD<$element>> {
+                if let Array::$variant(own) = array { Some(own) } else { None }
+            }
+
+            fn of_mut(array: &mut Array) -> Option<&mut ArrayD<$element>> {
+                if let Array::$variant(own) = array { Some(own) } else { None }
+            }
+        })*
+
+        impl Array {
+            pub fn dtype(&self) -> DType {
+                match self {
+                    $(Array::$variant(_) => DType::$variant,)*
+                }
+            }
+
+            pub fn shape(&self) -> &[usize] {
+                match self {
+                    $(Array::$variant(own) => own.shape(),)*
+                }
+            }
+
+            /// The array with its elements in row-major order.
+            pub(crate) fn plain(&self) -> Plain<'_> {
+                match self {
+                    $(Array::$variant(own) => Plain::$variant(own.as_standard_layout()),)*
+                }
+            }
+
+            /// An array of this dtype and shape whose elements these bytes are.
+            ///
+            /// Errors: a dtype that Rust has no elements of; no memory.
+            pub(crate) fn of_bytes(dtype: DType, shape: &[usize], bytes: &[u8]) -> Result<Array> {
+                match dtype {
+                    $(DType::$variant => copied(shape, bytes).map(Array::$variant),)*
+                    DType::I4 | DType::U4 | DType::F8E4M3 | DType::F8E5M2 => Err(no_elements(dtype)),
+                }
+            }
+        }
+
+        /// An array whose elements follow each other.
+        pub(crate) enum Plain<'a> {
+            $($variant(CowArray<'a, $element, IxDyn>),)*
+        }
+
+        impl Plain<'_> {
+            /// Where the elements are. Kernels may read one element of what has none.
+            pub(crate) fn as_ptr(&self) -> *const u8 {
+                match self {
+                    $(Plain::$variant(own) if own.is_empty() => Block::empty().as_ptr(),)*
+                    $(Plain::$variant(own) => own.as_ptr().cast(),)*
+                }
+            }
+
+            fn dtype(&self) -> DType {
+                match self {
+                    $(Plain::$variant(_) => DType::$variant,)*
+                }
+            }
+
+            fn shape(&self) -> &[usize] {
+                match self {
+                    $(Plain::$variant(own) => own.shape(),)*
+                }
+            }
+        }
+
+        impl From<Array> for Plain<'_> {
+            fn from(array: Array) -> Self {
+                match array {
+                    $(Array::$variant(own) => Plain::$variant(match own.is_standard_layout() {
+                        true => own.into(),
+                        false => own.as_standard_layout().into_owned().into(),
+                    }),)*
+                }
+            }
+        }
+    };
+}
+
+elements! {
+    F64 f64
+    F32 f32
+    F16 f16
+    BF16 bf16
+    I64 i64
+    I32 i32
+    I16 i16
+    I8 i8
+    U64 u64
+    U32 u32
+    U16 u16
+    U8 u8
+    Bool bool
+}
+
+/// An array whose elements these bytes are.
+///
+/// Errors: no memory; another number of bytes than the shape has.
+fn copied<T: Element>(shape: &[usize], bytes: &[u8]) -> Result<ArrayD<T>> {
+    let count = bytes.len() / size_of::<T>();
+    let mut values: Vec<T> = Vec::new();
+    let room = values.try_reserve_exact(count);
+    room.map_err(|_| exhausted(OutOfMemory { bytes: bytes.len() }))?;
+    // SAFETY: there is room for them, and they are elements: a bool that was computed is 0 or 1, and
+    // numbers are any bits.
+    unsafe {
+        bytes.as_ptr().copy_to_nonoverlapping(values.as_mut_ptr().cast(), bytes.len());
+        values.set_len(count);
+    }
+    ArrayD::from_shape_vec(shape, values).map_err(another_count)
+}
+
+fn another_count(error: ShapeError) -> Box<Diagnostic> {
+    Box::new(Diagnostic::new("there are not as many elements as the shape has").got(error))
+}
+
+fn no_elements(dtype: DType) -> Box<Diagnostic> {
+    Box::new(Diagnostic::new("Rust has no such elements").got(dtype.array_name()))
+}
+
+impl Plain<'_> {
+    /// The integers of the array.
+    pub(crate) fn elements(&self) -> Elements<&Self> {
+        let sizes: Sizes = self.shape().iter().map(|size| *size as i64).collect();
+        let mut stride = self.dtype().bytes() as i64;
+        let mut strides: Sizes = SmallVec::from_elem(0, sizes.len());
+        for (own, size) in strides.iter_mut().zip(&sizes).rev() {
+            *own = stride;
+            stride *= size;
+        }
+        // SAFETY: the elements are there as long as the array, one behind the other.
+        unsafe { Elements::new(self.as_ptr(), self.dtype(), sizes, strides, self) }
+    }
+}
+
+impl Array {
+    /// The array as the IR has it: a copy.
+    ///
+    /// Errors: no memory.
+    pub(crate) fn tensor(&self) -> Result<Tensor> {
+        let plain = self.plain();
+        let bytes = interface::bytes(plain.elements().sizes(), self.dtype())?;
+        // SAFETY: the elements lie there one behind the other, and each of their bytes is set.
+        let bytes = unsafe { slice::from_raw_parts(plain.as_ptr(), bytes) };
+        let copy = Block::copy_of(bytes).map_err(exhausted)?;
+        Tensor::from_bytes(self.dtype(), self.shape().to_vec(), Bytes::from_owner(copy))
+            .map_err(|why| Box::new(Diagnostic::new(why)))
+    }
+
+    /// The array with elements of this type.
+    ///
+    /// Errors: it is of another dtype.
+    pub fn get<T: Element>(&self) -> Result<&ArrayD<T>> {
+        T::of(self).ok_or_else(|| another::<T>(self.dtype()))
+    }
+
+    /// The same, to be changed.
+    ///
+    /// Errors: it is of another dtype.
+    pub fn get_mut<T: Element>(&mut self) -> Result<&mut ArrayD<T>> {
+        let own = self.dtype();
+        T::of_mut(self).ok_or_else(|| another::<T>(own))
+    }
+
+    /// An array of these numbers, rounded to the dtype.
+    ///
+    /// Errors: a dtype that is none of a float; another number of numbers.
+    pub fn of_floats(dtype: DType, shape: &[usize], values: Vec<f64>) -> Result<Array> {
+        let array = ArrayD::from_shape_vec(shape, values).map_err(another_count)?;
+        match dtype {
+            DType::F64 => Ok(Array::F64(array)),
+            DType::F32 => Ok(Array::F32(array.mapv(|value| value as f32))),
+            DType::F16 => Ok(Array::F16(array.mapv(f16::from_f64))),
+            DType::BF16 => Ok(Array::BF16(array.mapv(bf16::from_f64))),
+            other => Err(no_elements(other)),
+        }
+    }
+
+    /// The same integers in another dtype. `None`: they are no integers, or one does not fit.
+    pub(crate) fn with_integers(&self, dtype: DType) -> Option<Array> {
+        let wide = match self {
+            Array::I64(own) => own.clone(),
+            Array::I32(own) => own.mapv(i64::from),
+            Array::I16(own) => own.mapv(i64::from),
+            Array::I8(own) => own.mapv(i64::from),
+            Array::U64(own) => narrowed(own)?,
+            Array::U32(own) => own.mapv(i64::from),
+            Array::U16(own) => own.mapv(i64::from),
+            Array::U8(own) => own.mapv(i64::from),
+            Array::F64(_) | Array::F32(_) | Array::F16(_) | Array::BF16(_) | Array::Bool(_) => {
+                return None;
+            }
+        };
+        match dtype {
+            DType::I64 => Some(Array::I64(wide)),
+            DType::I32 => narrowed(&wide).map(Array::I32),
+            DType::I16 => narrowed(&wide).map(Array::I16),
+            DType::I8 => narrowed(&wide).map(Array::I8),
+            DType::U64 => narrowed(&wide).map(Array::U64),
+            DType::U32 => narrowed(&wide).map(Array::U32),
+            DType::U16 => narrowed(&wide).map(Array::U16),
+            DType::U8 => narrowed(&wide).map(Array::U8),
+            DType::F64
+            | DType::F32
+            | DType::F16
+            | DType::BF16
+            | DType::Bool
+            | DType::I4
+            | DType::U4
+            | DType::F8E4M3
+            | DType::F8E5M2 => None,
+        }
+    }
+}
+
+fn narrowed<T: Element, U: Element + TryFrom<T>>(array: &ArrayD<T>) -> Option<ArrayD<U>> {
+    let values: Option<Vec<U>> = array.iter().map(|value| U::try_from(*value).ok()).collect();
+    ArrayD::from_shape_vec(array.raw_dim(), values?).ok()
+}
+
+fn another<T: Element>(own: DType) -> Box<Diagnostic> {
+    let error = Diagnostic::new("the array is of another dtype").got(own.array_name());
+    Box::new(error.expected(T::DTYPE.array_name()))
+}
+
+impl<T: Element, D: Dimension> From<ndarray::Array<T, D>> for Array {
+    fn from(array: ndarray::Array<T, D>) -> Array {
+        T::wrap(array.into_dyn())
+    }
+}
+
+/// Arrays by name: the params, the inputs or the outputs of a call.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Arrays(BTreeMap<String, Array>);
+
+impl Arrays {
+    pub fn new() -> Arrays {
+        Arrays::default()
+    }
+
+    /// The same with one more, or another one of this name.
+    pub fn with(mut self, name: &str, array: impl Into<Array>) -> Arrays {
+        self.insert(name, array);
+        self
+    }
+
+    pub fn insert(&mut self, name: &str, array: impl Into<Array>) {
+        self.0.insert(name.to_string(), array.into());
+    }
+
+    /// The array of this name with elements of this type.
+    ///
+    /// Errors: there is none, or it is of another dtype.
+    pub fn get<T: Element>(&self, name: &str) -> Result<&ArrayD<T>> {
+        let array = self.find(name).ok_or_else(|| self.lacks(name))?;
+        array.get().map_err(|error| Box::new(error.at(format!("`{name}`"))))
+    }
+
+    /// The same, to be changed.
+    ///
+    /// Errors: there is none, or it is of another dtype.
+    pub fn get_mut<T: Element>(&mut self, name: &str) -> Result<&mut ArrayD<T>> {
+        if !self.0.contains_key(name) {
+            return Err(self.lacks(name));
+        }
+        let array = self.0.get_mut(name).expect("it is there");
+        array.get_mut().map_err(|error| Box::new(error.at(format!("`{name}`"))))
+    }
+
+    /// The array of this name, if there is one.
+    pub fn find(&self, name: &str) -> Option<&Array> {
+        self.0.get(name)
+    }
+
+    /// The arrays in the order of their names.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Array)> {
+        self.0.iter().map(|(name, array)| (name.as_str(), array))
+    }
+
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn lacks(&self, name: &str) -> Box<Diagnostic> {
+        let names: Vec<&str> = self.names().collect();
+        let mut error = Diagnostic::new(format!("there is no array `{name}`"))
+            .expected(if names.is_empty() { "none".into() } else { quoted(&names) });
+        error.hint = did_you_mean(name, names.iter().copied());
+        Box::new(error)
+    }
+}
+
+impl<A: Into<Array>, const N: usize> From<[(&str, A); N]> for Arrays {
+    fn from(arrays: [(&str, A); N]) -> Arrays {
+        Arrays(arrays.into_iter().map(|(name, own)| (name.to_string(), own.into())).collect())
+    }
+}

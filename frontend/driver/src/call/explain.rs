@@ -1,0 +1,188 @@
+//! What is wrong with the arrays of a call, as errors.
+
+use mithril_ir::diagnostic::{Diagnostic, did_you_mean, near_misses};
+use mithril_ir::dim::{Dim, Symbol};
+use mithril_ir::dtype::DType;
+use mithril_model::block::quoted;
+
+use super::signature::{Binding, Group, Signature, Sizes, Slot};
+
+/// The arrays of a call, as far as messages ask for them.
+pub trait Given {
+    /// The names of the arrays in a group.
+    fn names(&self, group: Group) -> Vec<String>;
+
+    /// The dtype and the sizes of the array of a slot. `None`: there is none, or it is no array.
+    fn array(&self, slot: usize) -> Option<(DType, Sizes)>;
+}
+
+impl Signature {
+    /// A guard that does not hold, with the terminals that its dims are of.
+    pub fn broken(&self, at: usize, binding: &Binding) -> Diagnostic {
+        let guard = &self.guards[at];
+        let (left, relation, right) = guard.relation();
+        let mut error =
+            Diagnostic::new("Incompatible shapes: the dims of inputs do not fit together");
+        error.place = guard.loc.blocks();
+        let mut told: Vec<&Symbol> = Vec::new();
+        let mut symbols: Vec<Symbol> = Vec::new();
+        for dim in [left, right] {
+            dim.for_each_symbol(&mut |s| symbols.push(s.clone()));
+        }
+        for symbol in &symbols {
+            let Some(value) = self.evaluate(&Dim::symbol(symbol), binding) else {
+                continue;
+            };
+            if told.contains(&symbol) {
+                continue;
+            }
+            told.push(symbol);
+            let home = self.slots.iter().find_map(|slot| {
+                let dims = &slot.ty.shape.dims;
+                let at = dims.iter().position(|d| d.as_symbol() == Some(symbol))?;
+                let axis = match slot.lead {
+                    None => at as i64,
+                    Some(_) => at as i64 - dims.len() as i64,
+                };
+                let elsewhere = slot.readers.blocks().filter(|_| slot.readers != guard.loc);
+                let readers = elsewhere.map(|blocks| format!(" in {blocks}")).unwrap_or_default();
+                Some(format!(", axis {axis} of `{}`{readers}", slot.name))
+            });
+            error = error.got(format!("{symbol} = {value}{}", home.unwrap_or_default()));
+        }
+        error.expected(format!("{left} {relation} {right}"))
+    }
+
+    /// The names of a group.
+    pub fn names(&self, group: Group) -> Vec<&str> {
+        self.slots.iter().filter(|slot| slot.group == group).map(|slot| &*slot.name).collect()
+    }
+
+    /// A group of arrays with other names than the program has.
+    pub fn misnamed(&self, given: &dyn Given, group: Group) -> Diagnostic {
+        let (own, keys) = (self.names(group), given.names(group));
+        let expected = match own.is_empty() {
+            true => "none: the model has none".to_string(),
+            false => quoted(&own),
+        };
+        match keys.iter().find(|key| !own.contains(&key.as_str())) {
+            Some(unknown) => self.unknown(unknown, &own, &keys, group).expected(expected),
+            None => self.missing(&own, &keys, group).expected(expected),
+        }
+    }
+
+    fn unknown(&self, unknown: &str, own: &[&str], keys: &[String], group: Group) -> Diagnostic {
+        let mut error = Diagnostic::new(format!(
+            "Terminal not found: the model has no `{unknown}` among its {}",
+            group.name()
+        ));
+        if group == Group::Params && keys.iter().all(|key| !own.contains(&key.as_str())) {
+            error = error.got(quoted(keys));
+        }
+        let elsewhere = self.slots.iter().find(|slot| *slot.name == *unknown);
+        error.hint = match elsewhere {
+            Some(slot) => Some(format!("`{unknown}` is one of {}", slot.group.name())),
+            None => did_you_mean(unknown, own.iter().copied()).or_else(|| self.made(unknown)),
+        };
+        error
+    }
+
+    fn missing(&self, own: &[&str], keys: &[String], group: Group) -> Diagnostic {
+        let missing: Vec<&str> =
+            own.iter().filter(|n| !keys.iter().any(|k| k == *n)).copied().collect();
+        let verb = if missing.len() == 1 { "is" } else { "are" };
+        let what = format!("{} {verb} missing from {}", quoted(&missing), group.name());
+        let mut error = Diagnostic::new(what);
+        error = error.got(if keys.is_empty() { "nothing".into() } else { quoted(keys) });
+        error.hint = missing.iter().find_map(|name| self.other_name(name, group));
+        error
+    }
+
+    /// The hint for an input that may be a value of the model under another name.
+    fn other_name(&self, name: &str, group: Group) -> Option<String> {
+        if group != Group::Inputs {
+            return None;
+        }
+        let made = self.inner.iter().map(|(name, _)| &**name);
+        let near = near_misses(name, made).first().copied()?;
+        let (_, block) = self.inner.iter().find(|(own, _)| **own == *near)?;
+        let slot = self.slots.iter().find(|s| s.group == group && *s.name == *name)?;
+        let readers = slot.readers.blocks();
+        let readers = readers.map(|blocks| format!("`{name}` is read by {blocks}; "));
+        let readers = readers.unwrap_or_default();
+        Some(format!("{readers}did you mean `{near}`, an output of `{block}`?"))
+    }
+
+    /// The hint for a value that a block of the model makes.
+    fn made(&self, name: &str) -> Option<String> {
+        let (_, block) = self.inner.iter().find(|(own, _)| **own == *name)?;
+        Some(format!("`{name}` is no input: the block `{block}` makes it"))
+    }
+
+    /// An array of another type than its slot has.
+    pub fn mismatch(&self, given: &dyn Given, at: usize) -> Diagnostic {
+        let slot = &self.slots[at];
+        let (name, group) = (&slot.name, slot.group.name());
+        let Some((dtype, sizes)) = given.array(at) else {
+            return Diagnostic::new(format!("`{name}` is missing from {group}"));
+        };
+        let place = match slot.lead.is_none() && sizes.len() != slot.dims.len() {
+            _ if dtype != slot.ty.dtype => "another dtype",
+            true => "another rank",
+            false => "another shape",
+        };
+        let error =
+            Diagnostic::new(format!("Incompatible shapes: `{name}` of {group} has {place}"))
+                .got(shown(dtype, sizes.iter().map(|s| s.to_string())))
+                .expected(self.expected(given, at));
+        match self.shared(given, at, &sizes) {
+            Some(shared) if place == "another shape" => error.fact("dims", shared),
+            _ => error,
+        }
+    }
+
+    /// The dim that an array shares with one before, which has another size: of both.
+    fn shared(&self, given: &dyn Given, at: usize, own: &Sizes) -> Option<String> {
+        let slot = &self.slots[at];
+        let size = |slot: &Slot, sizes: &Sizes, dim: &Dim| {
+            let dims = &slot.ty.shape.dims;
+            let back = dims.len() - dims.iter().position(|other| other == dim)?;
+            sizes.len().checked_sub(back).map(|axis| sizes[axis])
+        };
+        let mut dims = slot.ty.shape.dims.iter().filter(|dim| dim.as_symbol().is_some());
+        dims.find_map(|dim| {
+            let here = size(slot, own, dim)?;
+            let (other, there) = (0..at).find_map(|other| {
+                let there = size(&self.slots[other], &given.array(other)?.1, dim)?;
+                (there != here).then_some((other, there))
+            })?;
+            let (own, other) = (&slot.name, &self.slots[other].name);
+            Some(format!("`{dim}` is {there} in `{other}` and {here} in `{own}`"))
+        })
+    }
+
+    /// The type a slot must have, with what the slots before it say of its symbols.
+    pub fn expected(&self, given: &dyn Given, at: usize) -> String {
+        let mut binding = self.binding();
+        for before in 0..at {
+            if let Some((_, sizes)) = given.array(before) {
+                self.take(before, &sizes, &mut binding);
+            }
+        }
+        let slot = &self.slots[at];
+        let lead = slot.lead.map(|lead| match &binding.leads[lead] {
+            Some(known) => known.iter().map(i64::to_string).collect::<Vec<_>>(),
+            None => vec!["...".to_string()],
+        });
+        let dims = slot.ty.shape.dims.iter().map(|dim| match self.evaluate(dim, &binding) {
+            Some(size) if dim.as_const().is_none() => format!("{dim}={size}"),
+            _ => dim.to_string(),
+        });
+        shown(slot.ty.dtype, lead.into_iter().flatten().chain(dims))
+    }
+}
+
+/// `float32[32, 784]`.
+fn shown(dtype: DType, dims: impl Iterator<Item = String>) -> String {
+    format!("{}[{}]", dtype.array_name(), dims.collect::<Vec<_>>().join(", "))
+}

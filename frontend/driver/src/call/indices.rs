@@ -1,0 +1,91 @@
+//! The check of the integers of a call that index an axis: one pass over each.
+
+use mithril_ir::diagnostic::Diagnostic;
+use mithril_passes::indexed::Indexed;
+use smallvec::SmallVec;
+
+use super::elements::{Bounds, Elements, Part};
+use super::signature::{Binding, Signature};
+
+/// An index that is out of range.
+pub struct Outside {
+    /// The number of what says so.
+    indexed: usize,
+    value: i64,
+    /// Along each axis.
+    place: Vec<i64>,
+    least: i64,
+    limit: i64,
+}
+
+impl Signature {
+    /// Whether all indices that a slot's array has are in range, for these values of the symbols.
+    ///
+    /// Errors: the first that is not.
+    pub fn check_indices<O>(
+        &self,
+        slot: usize,
+        elements: &Elements<O>,
+        binding: &Binding,
+    ) -> Result<(), Box<Outside>> {
+        let own = self.indexed.iter().enumerate().filter(|(_, (own, _))| *own == slot);
+        for (indexed, (_, own)) in own {
+            if let Some((value, place, least, limit)) = self.outside(own, elements, binding) {
+                return Err(Box::new(Outside { indexed, value, place, least, limit }));
+            }
+        }
+        Ok(())
+    }
+
+    /// The first index out of range, its place, and the range.
+    fn outside<O>(
+        &self,
+        own: &Indexed,
+        elements: &Elements<O>,
+        binding: &Binding,
+    ) -> Option<(i64, Vec<i64>, i64, i64)> {
+        let limit = self.evaluate(&own.extent, binding)?;
+        let least = if own.from_end { -limit } else { 0 };
+        let all = elements.sizes().iter().map(|&count| Part { start: 0, count, step: 1 });
+        let mut parts: SmallVec<[Part; 6]> = all.collect();
+        for range in &own.part {
+            let axis = parts.len().checked_sub(range.axis)?;
+            parts[axis] = Part {
+                start: self.evaluate(&range.start, binding)?,
+                count: self.evaluate(&range.count, binding)?,
+                step: range.step,
+            };
+        }
+        let bounds = Bounds { least, limit, ignored: &own.ignored };
+        let (value, place) = elements.outside(&parts, &bounds)?;
+        Some((value, place, least, limit))
+    }
+
+    /// An index that is out of range, as an error.
+    pub fn out_of_range(&self, outside: &Outside) -> Diagnostic {
+        let Outside { indexed, value, place, least, limit } = outside;
+        let (slot, own) = &self.indexed[*indexed];
+        let slot = &self.slots[*slot];
+        let place: Vec<String> = place.iter().map(i64::to_string).collect();
+        let at = match &place[..] {
+            [] => String::new(),
+            place => format!(" at [{}]", place.join(", ")),
+        };
+        let ignored = own.ignored.iter().map(|value| format!(", or {value}"));
+        let expected = match limit {
+            0 => "no index: the axis is empty".to_string(),
+            limit => {
+                let length = match own.extent.as_const() {
+                    None => format!(" (`{}` is {limit})", own.extent),
+                    Some(_) => String::new(),
+                };
+                let ignored = ignored.collect::<String>();
+                format!("{least} to {}{ignored}{length}", limit - 1)
+            }
+        };
+        let what = format!("Index out of range: `{}` of {}", slot.name, slot.group.name());
+        let mut error = Diagnostic::new(what).got(format!("{value}{at}")).expected(expected);
+        error.place = own.readers.blocks();
+        error
+    }
+}

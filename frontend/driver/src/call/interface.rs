@@ -1,0 +1,124 @@
+//! What a function of native code is given and gives.
+
+use std::sync::Arc;
+
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::dtype::DType;
+use mithril_runtime::execute::Error;
+use mithril_runtime::memory::OutOfMemory;
+use smallvec::SmallVec;
+
+use super::signature::{Binding, Group, Signature, Sizes, Want};
+use crate::compile::Program;
+
+/// The arguments and the results of one function, in their order.
+pub struct Interface {
+    /// Where the values of the function's symbols are in a binding.
+    pub symbols: Vec<usize>,
+    /// How many slots are arguments.
+    pub arguments: usize,
+    pub results: Vec<Outcome>,
+    pub has_state: bool,
+}
+
+/// A result, and the group it belongs to: an output, a gradient of a param, the next value of a
+/// state.
+pub struct Outcome {
+    pub name: Arc<str>,
+    pub group: Group,
+    pub dtype: DType,
+    pub dims: SmallVec<[Want; 4]>,
+    /// Of the next state, the slot of the one before.
+    pub before: Option<usize>,
+}
+
+impl Interface {
+    /// Of the forward function, or of the one that gives gradients too.
+    ///
+    /// Errors: a dim of the function that no argument shows.
+    pub fn of(program: &Program, signature: &Signature, joint: bool) -> Result<Interface> {
+        let native = program.native();
+        let part = native.and_then(|native| match joint {
+            true => native.joint.as_ref(),
+            false => Some(&native.forward),
+        });
+        let wanted = part.map_or(&[][..], |part| &part.plan.symbols);
+        let place = |symbol| signature.symbols.iter().position(|own| own == symbol);
+        let symbols: Option<Vec<usize>> = wanted.iter().map(place).collect();
+        let Some(symbols) = symbols else {
+            return Diagnostic::new("a dim of the program has no value").err();
+        };
+        let outcomes = program.results.iter().map(|result| {
+            let (name, group) = match &result.state {
+                Some(state) => (state.clone(), Group::State),
+                None => (result.name.clone(), Group::Inputs),
+            };
+            let dims = signature.wants(&result.ty.shape);
+            let mut slots = signature.slots.iter();
+            let before =
+                slots.position(|s| group == Group::State && s.group == group && s.name == name);
+            Outcome { name, group, dtype: result.ty.dtype, dims, before }
+        });
+        let learned = signature.slots.iter().filter(|slot| slot.group == Group::Params);
+        let gradients = learned.filter(|slot| joint && slot.ty.dtype.is_float()).map(|slot| {
+            let dims = signature.wants(&slot.ty.shape);
+            let (name, group) = (slot.name.clone(), Group::Params);
+            Outcome { name, group, dtype: slot.ty.dtype, dims, before: None }
+        });
+        let results = outcomes.chain(gradients).collect();
+        let given = |group: Group| joint || group != Group::OutputGradients;
+        let arguments = signature.slots.iter().filter(|slot| given(slot.group)).count();
+        let has_state = signature.slots.iter().any(|slot| slot.group == Group::State);
+        Ok(Interface { symbols, arguments, results, has_state })
+    }
+
+    /// The values of the function's symbols.
+    pub fn values(&self, binding: &Binding) -> SmallVec<[i64; 8]> {
+        self.symbols.iter().map(|&at| binding.values[at]).collect()
+    }
+}
+
+impl Signature {
+    /// The sizes of an array with these dims.
+    ///
+    /// Errors: one of them would be negative, or has no value.
+    pub fn sizes(&self, dims: &[Want], binding: &Binding) -> Result<Sizes> {
+        let size = |want: &Want| match want {
+            Want::Is(size) => Some(*size),
+            Want::Symbol(at) => Some(binding.values[*at]).filter(|value| *value >= 0),
+            Want::Equals(dim) => self.evaluate(dim, binding).filter(|value| *value >= 0),
+            Want::Anything => None,
+        };
+        let sizes: Option<Sizes> = dims.iter().map(size).collect();
+        sizes.ok_or_else(|| {
+            let what = "Incompatible shapes: a result would have no size for these inputs";
+            Box::new(Diagnostic::new(what))
+        })
+    }
+}
+
+/// The bytes of an array. Errors: more than can be counted.
+pub fn bytes(sizes: &[i64], dtype: DType) -> Result<usize> {
+    let bytes = sizes.iter().try_fold(dtype.bytes() as i64, |all, size| all.checked_mul(*size));
+    let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
+    bytes.ok_or_else(too_large)
+}
+
+fn too_large() -> Box<Diagnostic> {
+    Box::new(Diagnostic::new("Out of memory: an array would be too large"))
+}
+
+/// Memory that is not to be had, as an error.
+pub fn exhausted(error: OutOfMemory) -> Box<Diagnostic> {
+    let what = format!("Out of memory: {} bytes are not to be had", error.bytes);
+    Box::new(Diagnostic::new(what))
+}
+
+/// What the runtime says of a call that failed, as an error.
+pub fn failed(error: Error) -> Box<Diagnostic> {
+    match error {
+        Error::OutOfMemory(error) => exhausted(error),
+        Error::Size { value: None, .. } => too_large(),
+        other => Box::new(Diagnostic::new("Native code did not run").got(other)),
+    }
+}

@@ -1,0 +1,267 @@
+//! What the arrays of a call must be, and the symbols that their sizes share.
+
+use std::sync::Arc;
+
+use mithril_ir::dim::{Dim, Symbol};
+use mithril_ir::dtype::DType;
+use mithril_ir::graph::Role;
+use mithril_ir::loc::Loc;
+use mithril_ir::shape::{Guard, Shape, Type};
+use mithril_passes::indexed::Indexed;
+use smallvec::SmallVec;
+
+use crate::compile::{Checks, Program};
+
+/// The sizes of an array, one for each axis.
+pub type Sizes = SmallVec<[i64; 6]>;
+
+/// Which of the arguments of a call an array belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Group {
+    Params,
+    Inputs,
+    State,
+    OutputGradients,
+}
+
+impl Group {
+    pub const ALL: [Group; 4] =
+        [Group::Params, Group::Inputs, Group::State, Group::OutputGradients];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Group::Params => "params",
+            Group::Inputs => "inputs",
+            Group::State => "state",
+            Group::OutputGradients => "output_gradients",
+        }
+    }
+
+    fn of(role: Role) -> Group {
+        match role {
+            Role::Param => Group::Params,
+            Role::Data | Role::Key | Role::Constant => Group::Inputs,
+            Role::State => Group::State,
+            Role::Cotangent => Group::OutputGradients,
+        }
+    }
+}
+
+/// One array of a call.
+pub struct Slot {
+    pub name: Arc<str>,
+    pub group: Group,
+    /// Whether it may be left out: gradients of outputs that nothing depends on.
+    pub optional: bool,
+    /// Whether its dtype is that of a call's array, so that another program may take another one.
+    pub chosen: bool,
+    pub ty: Type,
+    /// The symbol of the leading rank variable, if any, and what each dim must be.
+    pub lead: Option<usize>,
+    pub dims: SmallVec<[Want; 4]>,
+    /// The blocks that read it.
+    pub readers: Loc,
+    /// Whether integers of another dtype may be converted.
+    pub any_integer: bool,
+    /// Whether some of its elements index an axis.
+    pub indexes: bool,
+    /// Whether a dim is an expression, which waits for all symbols.
+    late: bool,
+}
+
+/// What one size must be.
+pub enum Want {
+    Is(i64),
+    /// The value of this symbol; the first that is met gives it.
+    Symbol(usize),
+    Equals(Dim),
+    Anything,
+}
+
+/// All arrays of a program, with what their sizes must fulfil together.
+pub struct Signature {
+    pub slots: Vec<Slot>,
+    pub symbols: Vec<Symbol>,
+    pub leads: Vec<Symbol>,
+    pub guards: Vec<Guard>,
+    /// The named values that blocks make, each with its block.
+    pub inner: Vec<(Arc<str>, Arc<str>)>,
+    /// What indexes an axis, by slot.
+    pub indexed: Vec<(usize, Indexed)>,
+    /// Whether that is read on devices, too.
+    pub everywhere: bool,
+}
+
+/// What the symbols stand for in one call.
+#[derive(Clone)]
+pub struct Binding {
+    /// Negative: not known yet.
+    pub values: SmallVec<[i64; 8]>,
+    pub leads: SmallVec<[Option<Sizes>; 1]>,
+    /// The sizes of slots that wait for all symbols.
+    late: SmallVec<[(usize, Sizes); 1]>,
+}
+
+/// What does not fit once all symbols are known.
+pub enum Misfit {
+    Slot(usize),
+    /// Which guard, and what the dims were.
+    Guard(usize, Box<Binding>),
+}
+
+impl Signature {
+    /// `rename` gives the dtype that a framework has in the place of one.
+    pub fn new(program: &Program, rename: &dyn Fn(DType) -> DType) -> Signature {
+        let mut signature = Signature {
+            slots: Vec::new(),
+            symbols: Vec::new(),
+            leads: Vec::new(),
+            guards: program.guards.clone(),
+            inner: program.inner.clone(),
+            indexed: Vec::new(),
+            everywhere: program.checks() == Checks::All,
+        };
+        for (at, arg) in program.arguments.iter().enumerate() {
+            let readers = arg.readers.clone();
+            signature.add(&arg.name, Group::of(arg.role), &arg.ty, readers, rename);
+            let own = program.indexed.iter().filter(|own| own.argument == arg.name);
+            signature.indexed.extend(own.map(|own| (at, own.clone())));
+            let indexes = signature.indexed.iter().any(|(own, _)| *own == at);
+            let slot = &mut signature.slots[at];
+            (slot.chosen, slot.indexes) = (arg.chosen, indexes);
+            slot.any_integer = arg.takes_any_integer(slot.ty.dtype);
+        }
+        for result in program.results.iter().filter(|r| r.state.is_none()) {
+            if result.ty.dtype.is_float() {
+                let (group, readers) = (Group::OutputGradients, Loc::unknown());
+                signature.add(&result.name, group, &result.ty, readers, rename);
+            }
+        }
+        signature
+    }
+
+    fn add(
+        &mut self,
+        name: &Arc<str>,
+        group: Group,
+        ty: &Type,
+        readers: Loc,
+        rename: &dyn Fn(DType) -> DType,
+    ) -> &mut Slot {
+        let lead = ty.shape.lead.as_ref().map(|own| place(&mut self.leads, own));
+        ty.shape.for_each_symbol(&mut |own| {
+            if ty.shape.lead.as_ref() != Some(own) {
+                place(&mut self.symbols, own);
+            }
+        });
+        let dims = self.wants(&ty.shape);
+        let slot = Slot {
+            name: name.clone(),
+            group,
+            optional: group == Group::OutputGradients,
+            chosen: false,
+            readers,
+            any_integer: false,
+            indexes: false,
+            lead,
+            ty: Type::new(rename(ty.dtype), ty.shape.clone()),
+            late: dims.iter().any(|want| matches!(want, Want::Equals(_))),
+            dims,
+        };
+        self.slots.push(slot);
+        self.slots.last_mut().expect("it has just been added")
+    }
+
+    /// What the dims of a shape must be.
+    pub fn wants(&self, shape: &Shape) -> SmallVec<[Want; 4]> {
+        let place = |own: &Symbol| self.symbols.iter().position(|symbol| symbol == own);
+        let want = |dim: &Dim| match (dim.as_const(), dim.as_symbol().and_then(place)) {
+            (Some(size), _) => Want::Is(size),
+            (None, Some(symbol)) => Want::Symbol(symbol),
+            _ if dim.is_unknown() => Want::Anything,
+            _ => Want::Equals(dim.clone()),
+        };
+        shape.dims.iter().map(want).collect()
+    }
+
+    pub fn binding(&self) -> Binding {
+        Binding {
+            values: SmallVec::from_elem(-1, self.symbols.len()),
+            leads: SmallVec::from_elem(None, self.leads.len()),
+            late: SmallVec::new(),
+        }
+    }
+
+    /// Binds the symbols of a slot to the sizes of its array. False: they do not fit.
+    pub fn take(&self, at: usize, sizes: &[i64], binding: &mut Binding) -> bool {
+        let slot = &self.slots[at];
+        if slot.late {
+            binding.late.push((at, sizes.into()));
+        }
+        binding.take(slot, sizes)
+    }
+
+    /// What needs all symbols: dims that are expressions, and guards.
+    pub fn settle(&self, binding: &Binding) -> Result<(), Misfit> {
+        for (at, sizes) in &binding.late {
+            let dims = &self.slots[*at].dims;
+            let front = sizes.len() - dims.len();
+            let fits = dims.iter().zip(&sizes[front..]).all(|(want, size)| match want {
+                Want::Equals(dim) => self.evaluate(dim, binding).is_none_or(|v| v == *size),
+                Want::Is(_) | Want::Symbol(_) | Want::Anything => true,
+            });
+            if !fits {
+                return Err(Misfit::Slot(*at));
+            }
+        }
+        for (at, guard) in self.guards.iter().enumerate() {
+            let sides = [&guard.left, &guard.right].map(|side| self.evaluate(side, binding));
+            if let [Some(left), Some(right)] = sides {
+                if left != right {
+                    return Err(Misfit::Guard(at, Box::new(binding.clone())));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The value of a dim. `None`: it has symbols that are not known.
+    pub fn evaluate(&self, dim: &Dim, binding: &Binding) -> Option<i64> {
+        dim.evaluate(&|symbol| {
+            let at = self.symbols.iter().position(|s| s == symbol)?;
+            (binding.values[at] >= 0).then_some(binding.values[at])
+        })
+    }
+}
+
+/// The place of a symbol among others, which it joins if it is new.
+fn place(all: &mut Vec<Symbol>, own: &Symbol) -> usize {
+    all.iter().position(|symbol| symbol == own).unwrap_or_else(|| {
+        all.push(own.clone());
+        all.len() - 1
+    })
+}
+
+impl Binding {
+    fn take(&mut self, slot: &Slot, sizes: &[i64]) -> bool {
+        let Some(front) = sizes.len().checked_sub(slot.dims.len()) else {
+            return false;
+        };
+        let (leading, trailing) = sizes.split_at(front);
+        match slot.lead.map(|at| &mut self.leads[at]) {
+            None if front > 0 => return false,
+            None => {}
+            Some(Some(known)) if known[..] != *leading => return false,
+            Some(known) => *known = Some(leading.into()),
+        }
+        slot.dims.iter().zip(trailing).all(|(want, size)| match want {
+            Want::Is(own) => own == size,
+            Want::Symbol(at) if self.values[*at] < 0 => {
+                self.values[*at] = *size;
+                true
+            }
+            Want::Symbol(at) => self.values[*at] == *size,
+            Want::Equals(_) | Want::Anything => true,
+        })
+    }
+}

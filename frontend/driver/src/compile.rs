@@ -1,0 +1,520 @@
+//! From a block to source for a framework, or to native code: every stage a line.
+
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+use mithril_ir::dim::Dim;
+use mithril_ir::dtype::DType;
+use mithril_ir::graph::{Function, Module, Role, Value};
+use mithril_ir::loc::Loc;
+use mithril_ir::shape::{Guard, Type};
+use mithril_ir::tensor::Tensor;
+use mithril_kernels::{program, target as kernels_target};
+use mithril_model::block::Block;
+use mithril_model::init::{Init, Start};
+use mithril_model::lower::{self, DimSpec, Lowered, lower_or_try, open_dtypes};
+use mithril_passes::bisect::{self, Culprit};
+use mithril_passes::cost::blocks::BlockCost;
+use mithril_passes::explain::{self, Explanation};
+use mithril_passes::indexed::{Indexed, indexed_as};
+use mithril_passes::pipeline::Effort;
+use mithril_passes::specialise::given::Shapes;
+use mithril_passes::target::{self, Targets};
+use mithril_source::backends;
+use mithril_source::python::{self, Framework, Random, Source};
+use rustc_hash::FxHashMap;
+
+use crate::cost;
+use crate::native::{Native, Planning, Tier};
+
+mod cache;
+pub mod open;
+mod recipe;
+
+use open::{Needs, Open, Waits};
+use recipe::{Recipe, Watch, native, simplify, with_outputs};
+
+/// The targets that options of passes name.
+pub fn targets() -> Targets {
+    static TARGETS: OnceLock<Vec<target::Target>> = OnceLock::new();
+    TARGETS.get_or_init(|| [backends::targets(), kernels_target::TARGETS].concat())
+}
+
+/// Where a compiled model runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Target {
+    Framework(Framework),
+    /// As machine code, on this machine's processor.
+    Cpu,
+    /// As a file of C.
+    C,
+}
+
+impl Target {
+    /// The target of this name. Errors: there is none.
+    pub fn find(name: &str) -> Result<Target> {
+        let all = || Framework::all().map(Target::Framework);
+        let all = || all().chain([Target::Cpu, Target::C]);
+        all().find(|target| target.name() == name).ok_or_else(|| {
+            let names: Vec<&str> = all().map(Target::name).collect();
+            let mut error = Diagnostic::new(format!("there is no backend `{name}`"))
+                .expected(format!("one of {}", names.join(", ")));
+            error.hint = did_you_mean(name, all().map(Target::name));
+            Box::new(error)
+        })
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Target::Framework(framework) => framework.name(),
+            Target::Cpu => "cpu",
+            Target::C => "c",
+        }
+    }
+
+    /// The target as the passes have it.
+    pub fn passes(self) -> target::Target {
+        match self {
+            Target::Framework(framework) => framework.backend().target,
+            Target::Cpu => kernels_target::NATIVE,
+            Target::C => kernels_target::C,
+        }
+    }
+
+    /// Whether 64-bit elements must be asked for.
+    pub fn is_narrow(self) -> bool {
+        match self {
+            Target::Framework(framework) => framework.backend().narrow,
+            Target::Cpu | Target::C => false,
+        }
+    }
+
+    /// What the names of generated files end in; native code has none.
+    pub fn extension(self) -> Option<&'static str> {
+        match self {
+            Target::Framework(_) => Some("py"),
+            Target::C => Some("c"),
+            Target::Cpu => None,
+        }
+    }
+
+    /// The framework whose arrays it takes and gives.
+    pub fn arrays(self) -> Framework {
+        match self {
+            Target::Framework(framework) => framework,
+            Target::Cpu | Target::C => Framework::NUMPY,
+        }
+    }
+}
+
+/// What a compile is asked for.
+#[derive(Clone, Debug)]
+pub struct CompileOptions {
+    pub target: Target,
+    pub lower: lower::Options,
+    /// How far it is rewritten.
+    pub effort: Effort,
+    /// The file's name without its extension.
+    pub stem: String,
+    /// Whether an equal compile that was made before may be taken.
+    pub cache: bool,
+    /// What the first calls of native code run.
+    pub tier: Tier,
+    /// The processor that native code is made for, by name; none for what MITHRIL_CPU says.
+    pub cpu: Option<String>,
+    /// Named terminals and paths of blocks whose values are results too.
+    pub keep: Vec<String>,
+    /// The same of those that are looked at alone, which have no gradients.
+    pub watched: Vec<String>,
+    /// The scalar output whose gradients by the params are outputs, too, if there is one.
+    pub differentiate: Option<String>,
+    /// Whether the gradients are written down for a target that could take them itself.
+    pub own_gradients: bool,
+    /// Where the random numbers of Python source come from. Native code draws the exact bits.
+    pub random: Random,
+    /// The bytes that a call of native code may work with, if there is such a bound: gradients
+    /// compute again what does not fit.
+    pub memory_budget: Option<u64>,
+    /// Where the inner values of native code lie.
+    pub planning: Planning,
+    /// Which integers that index an axis are checked.
+    pub checks: Checks,
+}
+
+/// Where a call reads the integers that index an axis, to check them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Checks {
+    None,
+    /// In the processor's memory; not on devices, nor while a call is traced.
+    #[default]
+    Host,
+    All,
+}
+
+impl CompileOptions {
+    /// The usual ones for this target: training, no shapes, every rule that keeps numbers.
+    ///
+    /// Errors: there is no target of this name.
+    pub fn usual(target: &str) -> Result<CompileOptions> {
+        CompileOptions::new(target, lower::Options::default(), Effort::default())
+    }
+
+    /// The usual ones for this target. Errors: there is none of this name.
+    pub fn new(target: &str, lower: lower::Options, effort: Effort) -> Result<CompileOptions> {
+        Ok(CompileOptions {
+            target: Target::find(target)?,
+            lower,
+            effort,
+            stem: "model".into(),
+            cache: false,
+            tier: Tier::default(),
+            cpu: None,
+            keep: Vec::new(),
+            watched: Vec::new(),
+            differentiate: None,
+            own_gradients: false,
+            random: Random::default(),
+            memory_budget: None,
+            planning: Planning::default(),
+            checks: Checks::default(),
+        })
+    }
+}
+
+/// A compiled model.
+#[derive(Debug)]
+pub struct Program {
+    /// The block's name or kind.
+    pub name: Arc<str>,
+    pub arguments: Vec<Argument>,
+    pub results: Vec<Output>,
+    pub code: Code,
+    /// What the code was made from.
+    pub module: Module,
+    /// Equalities of dims to be checked at each call.
+    pub guards: Vec<Guard>,
+    /// The inputs whose elements are checked at each call.
+    pub indexed: Vec<Indexed>,
+    /// How long each stage took, in their order.
+    pub timings: Vec<(&'static str, Duration)>,
+    /// The named values that blocks of the model make, each with its block.
+    pub inner: Vec<(Arc<str>, Arc<str>)>,
+    recipe: Recipe,
+    /// The model's functions, and the shapes that were given later.
+    logical: (Module, Shapes),
+}
+
+/// What a compile ends in.
+#[derive(Debug)]
+pub enum Code {
+    Source(Source),
+    Native(Box<Native>),
+    /// None yet: ranks or sizes that it needs are not known.
+    Open(Box<Open>),
+}
+
+/// An argument of a program.
+#[derive(Clone, Debug)]
+pub struct Argument {
+    pub name: Arc<str>,
+    pub role: Role,
+    pub ty: Type,
+    /// How it begins; the argument that says its fan is `beside`.
+    pub start: Start,
+    pub beside: Option<Arc<str>>,
+    /// Whether its dtype is that of a call's array: an array of another dtype needs another program.
+    pub chosen: bool,
+    /// The blocks that read it.
+    pub readers: Loc,
+    /// Whether integers of every dtype are taken: nobody has said which.
+    pub any_integer: bool,
+}
+
+/// A result of a program; the next value of a state, where `state` says so.
+#[derive(Clone, Debug)]
+pub struct Output {
+    pub name: Arc<str>,
+    pub ty: Type,
+    pub state: Option<Arc<str>>,
+}
+
+impl Argument {
+    /// Whether a target that has this dtype in its place takes integers of other dtypes: nobody has
+    /// said which, or the target lacks the one that was said.
+    pub fn takes_any_integer(&self, held: DType) -> bool {
+        self.any_integer || (self.ty.dtype.is_int() && held != self.ty.dtype)
+    }
+
+    /// The sizes, where all are known.
+    pub fn sizes(&self) -> Option<Vec<i64>> {
+        let shape = &self.ty.shape;
+        let fixed = || shape.dims.iter().map(Dim::as_const).collect();
+        shape.lead.is_none().then(fixed).flatten()
+    }
+}
+
+/// Compiles a block: to `forward`, and where the target cannot differentiate and the mode is
+/// training, to its gradients too.
+///
+/// A program that needs ranks which the options leave open waits for them, see [`Program::waits`].
+///
+/// Errors: those of lowering that no ranks mend; "Backend does not support operation …".
+pub fn compile(block: &Block, options: &CompileOptions) -> Result<Arc<Program>> {
+    match options.cache {
+        true => cache::kept(block, options, || fresh(block, options)),
+        false => fresh(block, options).map(Arc::new),
+    }
+}
+
+fn fresh(block: &Block, options: &CompileOptions) -> Result<Program> {
+    let mut watch = Watch::default();
+    let finish = |module| {
+        let logical = with_outputs(module, options)?;
+        program::fits(&logical)?;
+        Ok(logical)
+    };
+    let lowered = watch.time("lower", || lower_or_try(block, &options.lower, &finish))?;
+    let mut recipe = Recipe::of(block, options);
+    let dtypes = open_dtypes(block, &options.lower)?;
+    let made = match lowered {
+        Lowered::Complete(logical) => {
+            code(block, options, &logical, (&mut recipe, &dtypes), &mut watch)
+                .map(|(module, code)| (module, logical, code))?
+        }
+        Lowered::NeedsRanks(trial) => {
+            let waits = open::trial_waits(&trial, options.target, dtypes)?;
+            (trial.module.clone(), trial.module, open(block, options, waits))
+        }
+    };
+    let (module, logical, code) = made;
+    let name: Arc<str> = block.name().unwrap_or(block.kind()).into();
+    let functions = (module, (logical, Shapes::default()));
+    let mut program = finished(name, &starts(block), functions, code, recipe, watch)?;
+    program.inner = block.made();
+    if let Some(Waits::Inputs(Needs { ranks, trial: true, .. })) = program.waits().cloned() {
+        open::forget_ranks(&mut program, &ranks);
+    }
+    Ok(program.with_chosen(&options.lower.chosen))
+}
+
+fn open(block: &Block, options: &CompileOptions, waits: Waits) -> Code {
+    Code::Open(Box::new(Open { block: block.clone(), options: options.clone(), waits }))
+}
+
+/// The code of a model's functions, and what it is made from; none where ranks, sizes or the dtypes of
+/// these inputs, which it needs, are not known.
+fn code(
+    block: &Block,
+    options: &CompileOptions,
+    logical: &Module,
+    (recipe, dtypes): (&mut Recipe, &[Arc<str>]),
+    watch: &mut Watch,
+) -> Result<(Module, Code)> {
+    let Target::Framework(framework) = options.target else {
+        return match open::native_waits(logical, dtypes)? {
+            Some(waits) => Ok((logical.clone(), open(block, options, waits))),
+            None => native(logical, recipe, Shapes::default(), watch),
+        };
+    };
+    if !dtypes.is_empty() {
+        let needs = Needs { dtypes: dtypes.into(), ..Needs::default() };
+        return Ok((logical.clone(), open(block, options, Waits::Inputs(needs))));
+    }
+    let names = python::Options {
+        summary: block.name().unwrap_or(block.kind()).to_string(),
+        stem: options.stem.clone(),
+        random: options.random,
+    };
+    let source = simplify(logical, recipe, Shapes::default(), watch).and_then(|(module, _)| {
+        let source = watch.time("emit", || python::emit(&module, framework, &names))?;
+        Ok((module, Code::Source(source)))
+    });
+    source.or_else(|error| {
+        let waits = open::source_waits(logical, error)?;
+        Ok((logical.clone(), open(block, options, waits)))
+    })
+}
+
+/// How an argument begins, and the argument beside it whose shape says its fan.
+type Beginning = (Start, Option<Arc<str>>);
+
+fn finished(
+    name: Arc<str>,
+    starts: &dyn Fn(&str) -> Beginning,
+    (module, logical): (Module, (Module, Shapes)),
+    code: Code,
+    recipe: Recipe,
+    watch: Watch,
+) -> Result<Program> {
+    let entry = entry(&module)?.clone();
+    let arguments = entry.arguments().map(|(value, arg)| {
+        let (start, beside) = starts(&arg.name);
+        Argument {
+            name: arg.name.clone(),
+            role: arg.role,
+            ty: entry.ty(value).clone(),
+            start,
+            beside,
+            chosen: false,
+            readers: readers(&entry, value),
+            any_integer: recipe.any_integers.contains(&arg.name),
+        }
+    });
+    let results = entry.results.iter().map(|result| Output {
+        name: result.name.clone(),
+        ty: entry.ty(result.value).clone(),
+        state: result.state.clone(),
+    });
+    let indexed = match (&code, recipe.checks) {
+        (Code::Open(_), _) | (_, Checks::None) => Vec::new(),
+        (Code::Source(_) | Code::Native(_), _) => indexed_as(&logical.0, &module)?,
+    };
+    Ok(Program {
+        name,
+        indexed,
+        arguments: arguments.collect(),
+        results: results.collect(),
+        guards: entry.guards.clone(),
+        timings: watch.stages,
+        code,
+        module,
+        inner: Vec::new(),
+        recipe,
+        logical,
+    })
+}
+
+fn readers(function: &Function, value: Value) -> Loc {
+    let mut loc = Loc::unknown();
+    let reading = function.ops.iter().filter(|op| op.operands.contains(&value));
+    reading.for_each(|op| loc.merge(&op.loc));
+    loc
+}
+
+impl Program {
+    /// The program, whose arguments of these names have their dtypes from a call.
+    fn with_chosen(mut self, chosen: &[String]) -> Program {
+        for argument in &mut self.arguments {
+            argument.chosen = chosen.iter().any(|name| **name == *argument.name);
+        }
+        self
+    }
+
+    /// Which inputs are read to be checked.
+    pub fn checks(&self) -> Checks {
+        self.recipe.checks
+    }
+
+    /// The source, if it was compiled to some.
+    pub fn source(&self) -> Option<&Source> {
+        match &self.code {
+            Code::Source(source) => Some(source),
+            Code::Native(_) | Code::Open(_) => None,
+        }
+    }
+
+    /// The native code, if it was compiled to some.
+    pub fn native(&self) -> Option<&Native> {
+        match &self.code {
+            Code::Native(native) => Some(native),
+            Code::Source(_) | Code::Open(_) => None,
+        }
+    }
+}
+
+impl Program {
+    /// What each block of the model costs in one forward pass, for the shapes it was compiled for;
+    /// `shapes` and `dims` give those that it left open.
+    ///
+    /// Errors: inputs and dims that the model has not; shapes that do not fit; ranks that are not
+    /// known.
+    pub fn cost(
+        &self,
+        shapes: &[(String, Vec<DimSpec>)],
+        dims: &[(String, i64)],
+    ) -> Result<Vec<BlockCost>> {
+        // What a mask costs does not depend on its dtype.
+        if !matches!(self.waits(), Some(Waits::Inputs(Needs { trial: false, .. }))) {
+            self.functions()?;
+        }
+        let (module, known) = &self.logical;
+        let mut given = known.clone();
+        for (name, dims) in shapes {
+            given.args.retain(|(own, _)| own != name);
+            given.args.push((name.clone(), lower::shape(name, dims)?));
+        }
+        given.symbols.extend(dims.iter().map(|(name, size)| (name.clone(), Dim::Const(*size))));
+        cost::of_functions(module, given)
+    }
+
+    /// What rewriting has done: which rules fired, where, and what each is worth.
+    ///
+    /// Errors: those of compiling; ranks that are not known.
+    pub fn explain(&self) -> Result<Explanation> {
+        self.functions()?;
+        let (module, shapes) = &self.logical;
+        let (target, gradients) = self.recipe.destination(module)?;
+        explain::explain(module, shapes, target, gradients, &self.recipe.effort)
+    }
+
+    /// The pass, and its rule, after which the model's functions give other numbers than before, as
+    /// the reference evaluator runs them on `args`: more than `tolerance` apart.
+    ///
+    /// Errors: those of compiling; ranks that are not known; arguments that do not fit.
+    pub fn bisect(&self, args: &[Tensor], tolerance: f64) -> Result<Option<Culprit>> {
+        self.functions()?;
+        let (module, shapes) = &self.logical;
+        self.recipe.destination(module)?;
+        let pipeline = |without: &[String]| {
+            let mut effort = self.recipe.effort.clone();
+            effort.without.extend_from_slice(without);
+            self.recipe.pipeline(module, shapes.clone(), &effort).unwrap_or_default()
+        };
+        bisect::bisect(module, &pipeline, args, tolerance)
+    }
+}
+
+fn entry(module: &Module) -> Result<&Arc<Function>> {
+    match module.entry() {
+        Some(entry) => Ok(entry),
+        None => Err(Box::new(Diagnostic::new("the module is empty"))),
+    }
+}
+
+/// How each input begins, by name, and the input that says its fan.
+fn starts(block: &Block) -> impl Fn(&str) -> (Start, Option<Arc<str>>) {
+    let inputs = block.inputs();
+    let beside = |start: &Start| start.beside.map(|at| inputs[at as usize].name.clone());
+    let known: FxHashMap<Arc<str>, (Start, Option<Arc<str>>)> =
+        (inputs.iter()).map(|t| (t.name.clone(), (t.start.clone(), beside(&t.start)))).collect();
+    move |name| known.get(name).cloned().unwrap_or_else(|| (Init::Scaled.into(), None))
+}
+
+/// The stem of a target's generated files at this path, which was given by the setting of this
+/// name. Errors: it does not end as theirs do.
+pub fn stem(setting: &str, path: &Path, target: Target) -> Result<String> {
+    let own = target.extension().unwrap_or_default();
+    match (path.file_stem(), path.extension()) {
+        (Some(stem), Some(extension)) if extension == own => Ok(stem.to_string_lossy().into()),
+        _ => {
+            let language = if target == Target::C { "C" } else { "Python" };
+            Diagnostic::new(format!("`{setting}` is where {language} source is written"))
+                .got(path.display())
+                .expected(format!("a path that ends in `.{own}`"))
+                .err()
+        }
+    }
+}
+
+/// The dtype that arrays have at a target in the place of another: JAX has no 64-bit integers
+/// unless asked.
+pub fn held(target: Target, wide: bool, dtype: DType) -> DType {
+    let narrow = target.is_narrow() && !wide;
+    match dtype {
+        DType::I64 if narrow => DType::I32,
+        DType::U64 if narrow => DType::U32,
+        _ => dtype,
+    }
+}

@@ -1,0 +1,301 @@
+//! Programs without code: they wait for ranks, dtypes of masks or sizes of params, which the first call
+//! gives.
+
+use std::sync::Arc;
+
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::dim::Symbol;
+use mithril_ir::dtype::DType;
+use mithril_ir::graph::{Function, Module, Role, Value};
+use mithril_ir::shape::Shape;
+use mithril_model::block::{Block, quoted};
+use mithril_model::lower::{DimSpec, Trial};
+use mithril_model::naming::symbol;
+use mithril_passes::specialise::given::Shapes;
+use rustc_hash::FxHashSet;
+
+use super::recipe::{Watch, native};
+use super::{Argument, Code, CompileOptions, Program, Target, compile, entry, finished, starts};
+
+/// A program without code, and what was to be compiled.
+#[derive(Debug)]
+pub struct Open {
+    pub block: Block,
+    pub options: CompileOptions,
+    pub waits: Waits,
+}
+
+/// What a program without code waits for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Waits {
+    Inputs(Needs),
+    /// Sizes of params and states, which native code has in it.
+    Sizes,
+}
+
+/// What is to be known of inputs.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Needs {
+    /// The inputs whose ranks are needed.
+    pub ranks: Vec<Arc<str>>,
+    /// The masks whose dtypes are: the functions have floats in their place.
+    pub dtypes: Vec<Arc<str>>,
+    /// Whether the program's functions are those of a trial with other ranks, as there are none
+    /// without.
+    pub trial: bool,
+}
+
+/// What native code of these functions waits for, if anything, beside the dtypes of these inputs.
+///
+/// Errors: the module is empty.
+pub(super) fn native_waits(module: &Module, dtypes: &[Arc<str>]) -> Result<Option<Waits>> {
+    let entry = entry(module)?;
+    let ranks = unranked(entry);
+    if !(ranks.is_empty() && dtypes.is_empty()) {
+        return Ok(Some(Waits::Inputs(Needs { ranks, dtypes: dtypes.into(), trial: false })));
+    }
+    let waits = entry.arguments().any(|(value, argument)| {
+        let lasts = matches!(argument.role, Role::Param | Role::State);
+        lasts && entry.ty(value).shape.as_fixed().is_none()
+    });
+    Ok(waits.then_some(Waits::Sizes))
+}
+
+/// What a program waits for whose functions need ranks: native code needs all.
+///
+/// Errors: the module is empty.
+pub(super) fn trial_waits(trial: &Trial, target: Target, dtypes: Vec<Arc<str>>) -> Result<Waits> {
+    let entry = entry(&trial.module)?;
+    let rest = match target {
+        Target::Framework(_) => Vec::new(),
+        Target::Cpu | Target::C => unranked(entry),
+    };
+    let names = entry.args.iter().map(|argument| &argument.name);
+    let needed = names.filter(|name| trial.inputs.contains(name) || rest.contains(name));
+    Ok(Waits::Inputs(Needs { ranks: needed.cloned().collect(), dtypes, trial: true }))
+}
+
+/// What source waits for that cannot be written because of this error, if ranks would mend it.
+///
+/// Errors: this one, where they would not.
+pub(super) fn source_waits(module: &Module, error: Box<Diagnostic>) -> Result<Waits> {
+    let inputs = unranked(entry(module)?);
+    let lead = error.needs_rank.as_ref().map(|needs| &needs.lead);
+    // Lowering has found that shapes fit; what passes add may need ranks to find it, too.
+    if inputs.is_empty() || (lead.is_none() && !error.is_misfit()) {
+        return Err(error);
+    }
+    let own = inputs.iter().find(|name| lead.is_some_and(|lead| symbol(name) == *lead)).cloned();
+    let ranks = own.map_or(inputs, |own| vec![own]);
+    Ok(Waits::Inputs(Needs { ranks, ..Needs::default() }))
+}
+
+/// The inputs whose ranks are open.
+fn unranked(entry: &Function) -> Vec<Arc<str>> {
+    let is_open = |value: Value, name: &str| {
+        entry.ty(value).shape.lead.as_ref().is_some_and(|lead| *lead == symbol(name))
+    };
+    let open = entry.arguments().filter(|(value, arg)| is_open(*value, &arg.name));
+    open.map(|(_, argument)| argument.name.clone()).collect()
+}
+
+impl Program {
+    /// What it waits for, if it has no code.
+    pub fn waits(&self) -> Option<&Waits> {
+        match &self.code {
+            Code::Source(_) | Code::Native(_) => None,
+            Code::Open(open) => Some(&open.waits),
+        }
+    }
+
+    /// Nothing, for a program that has code.
+    ///
+    /// Errors: it waits for ranks, dtypes or sizes.
+    pub fn settled(&self) -> Result<()> {
+        let error = match self.waits() {
+            None => return Ok(()),
+            Some(Waits::Inputs(needs)) => self.needs(needs),
+            Some(Waits::Sizes) => {
+                let open = self.arguments.iter().filter(|argument| lacks_sizes(argument));
+                let open: Vec<String> = open.map(typed).collect();
+                Diagnostic::new("native code is for known ranks and params of known sizes")
+                    .got(format!("{}, where they are open: {}", self.name, open.join(", ")))
+                    .hint("give the sizes by `shapes=`, or evaluate it once")
+            }
+        };
+        error.err()
+    }
+
+    /// The functions that the code is made from.
+    ///
+    /// Errors: there are none, as ranks or dtypes are needed.
+    pub fn functions(&self) -> Result<&Module> {
+        match self.waits() {
+            Some(Waits::Inputs(needs)) if needs.trial || !needs.dtypes.is_empty() => {
+                self.settled().map(|()| &self.module)
+            }
+            Some(Waits::Inputs(_) | Waits::Sizes) | None => Ok(&self.module),
+        }
+    }
+
+    /// What is to be known of inputs, as an error.
+    fn needs(&self, needs: &Needs) -> Diagnostic {
+        let all = |names: &[Arc<str>], one: &str, several: &str| match names {
+            [] => None,
+            [name] => Some(format!("{one} of `{name}`")),
+            _ => Some(format!("{several} of {}", quoted(names))),
+        };
+        let ranks = all(&needs.ranks, "the rank", "the ranks");
+        let dtypes = all(&needs.dtypes, "the dtype", "the dtypes");
+        let mut hints = Vec::new();
+        if ranks.is_some() {
+            hints.push("shapes with `shapes=`, None for dims that vary".to_string());
+        }
+        if dtypes.is_some() {
+            let each = needs.dtypes.iter().map(|name| format!("\"{name}\": ml.bool"));
+            let each = each.collect::<Vec<_>>().join(", ");
+            hints.push(format!(
+                "dtypes with `dtypes={{{each}}}`, True where a query attends to a key, or a float's, \
+                 for what is added to scores"
+            ));
+        }
+        let what = match (&ranks, &dtypes) {
+            (Some(_), Some(_)) => "ranks and dtypes",
+            (None, Some(_)) => "dtypes",
+            (_, None) => "ranks",
+        };
+        let open: Vec<String> = ranks.into_iter().chain(dtypes).collect();
+        let name = &self.name;
+        Diagnostic::new(format!("there is no code of {name} yet: it needs known {what}"))
+            .got(format!("a model that leaves open {}", open.join(" and ")))
+            .hint(format!("give {}, or evaluate it once", hints.join("; ")))
+    }
+
+    /// A program that waits for ranks or dtypes, compiled for those of a call. `sizes` are those of
+    /// its arrays, where they are to decide what ranks do not. The program may wait for more.
+    ///
+    /// Errors: those of [`compile`]; a dtype that no mask has; a program that is not open.
+    pub fn for_call(
+        &self,
+        shapes: Vec<(String, Vec<DimSpec>)>,
+        dtypes: Vec<(String, DType)>,
+        sizes: Vec<(String, Vec<i64>)>,
+    ) -> Result<Arc<Program>> {
+        let Code::Open(open) = &self.code else {
+            return Diagnostic::new("the program has code already").err();
+        };
+        let mut options = open.options.clone();
+        options.lower.shapes.extend(shapes);
+        for (name, dtype) in dtypes {
+            let dtype = mask_dtype(&name, dtype, options.lower.dtype)?;
+            options.lower.chosen.push(name.clone());
+            options.lower.dtypes.push((name, dtype));
+        }
+        options.lower.sizes = sizes;
+        compile(&open.block, &options).map_err(at_a_call)
+    }
+
+    /// A program that waits for sizes, with native code for these shapes of params and states.
+    ///
+    /// Errors: shapes that do not fit; those of [`compile`]; a program that is not open.
+    pub fn with_sizes(&self, sizes: Vec<(String, Shape)>) -> Result<Program> {
+        let Code::Open(open) = &self.code else {
+            return Diagnostic::new("the program has code already").err();
+        };
+        let (functions, _) = &self.logical;
+        let shapes = Shapes { args: sizes, symbols: Vec::new() };
+        let mut watch = Watch { stages: self.timings.clone() };
+        let mut recipe = self.recipe.clone();
+        let (module, code) =
+            native(functions, &mut recipe, shapes.clone(), &mut watch).map_err(at_a_call)?;
+        let made = (module, (functions.clone(), shapes));
+        let made = finished(self.name.clone(), &starts(&open.block), made, code, recipe, watch)?;
+        Ok(made.with_chosen(&open.options.lower.chosen))
+    }
+}
+
+/// The dtype that a mask has in a program that is called with one of this dtype.
+///
+/// Errors: neither bool nor a float.
+fn mask_dtype(name: &str, given: DType, float: DType) -> Result<DType> {
+    match given {
+        DType::Bool => Ok(DType::Bool),
+        _ if given.is_float() => Ok(float),
+        _ => Diagnostic::new(format!("`{name}` is a mask, which is of bool or of floats"))
+            .got(given.array_name())
+            .expected(format!(
+                "bool, True where a query attends to a key, or {}, which is added to the scores",
+                float.array_name()
+            ))
+            .hint(format!(
+                "`{name} != 0`, if other numbers than 0 mean that a query attends to a key"
+            ))
+            .err(),
+    }
+}
+
+/// Whether native code needs the sizes of an argument, and they are not known.
+fn lacks_sizes(argument: &Argument) -> bool {
+    matches!(argument.role, Role::Param | Role::State) && argument.sizes().is_none()
+}
+
+/// An argument with its role and shape, for messages.
+fn typed(argument: &Argument) -> String {
+    format!("the {} `{}` of {}", argument.role.name(), argument.name, argument.ty.shape)
+}
+
+/// An error of shapes that come with a call.
+fn at_a_call(mut error: Box<Diagnostic>) -> Box<Diagnostic> {
+    error.what = error.what.replacen(" during compilation", "", 1);
+    error
+}
+
+/// Makes arguments and results of a trial those of every rank: a shape that may depend on a rank of
+/// the trial becomes one of any rank.
+pub(super) fn forget_ranks(program: &mut Program, inputs: &[Arc<str>]) {
+    let Some(entry) = program.module.entry().cloned() else { return };
+    let depends = dependent(&entry, &program.arguments, inputs);
+    for (at, argument) in program.arguments.iter_mut().enumerate() {
+        if depends[entry.arg(at).index()] {
+            argument.ty.shape = Shape::with_lead(symbol(&argument.name), []);
+        }
+    }
+    for (at, result) in program.results.iter_mut().enumerate() {
+        if depends[entry.results[at].value.index()] {
+            // No input's rank variable.
+            let lead = Symbol::from(format!("'{}", result.name));
+            result.ty.shape = Shape::with_lead(lead, []);
+        }
+    }
+    program.guards.clear();
+}
+
+/// For each value, whether its shape may depend on the ranks of these inputs.
+fn dependent(entry: &Function, arguments: &[Argument], inputs: &[Arc<str>]) -> Vec<bool> {
+    let mut depends = vec![false; entry.values.len()];
+    for (value, argument) in entry.arguments() {
+        depends[value.index()] = inputs.contains(&argument.name);
+    }
+    loop {
+        let mut blocks: FxHashSet<&Arc<str>> = FxHashSet::default();
+        for op in &entry.ops {
+            if op.operands.iter().any(|value| depends[value.index()]) {
+                op.results().for_each(|value| depends[value.index()] = true);
+                blocks.extend(op.loc.paths());
+            }
+        }
+        // The shape of a param or a state follows from the blocks that read it.
+        let mut found = false;
+        for (at, argument) in arguments.iter().enumerate() {
+            let follows = matches!(argument.role, Role::Param | Role::State);
+            let own = &mut depends[entry.arg(at).index()];
+            let reads = argument.readers.paths().iter().any(|path| blocks.contains(path));
+            if follows && !*own && reads {
+                (*own, found) = (true, true);
+            }
+        }
+        if !found {
+            return depends;
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Compiled models, from Rust: first params, calls with arrays of `ndarray`, gradients, export.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::graph::Role;
+use mithril_model::block::Block;
+use mithril_runtime::threads::Pool;
+
+use crate::arrays::{Array, Arrays};
+use crate::call::interface::Interface;
+use crate::call::signature::Signature;
+use crate::compile::{Argument, Code, CompileOptions, Program, compile};
+use crate::native::export::{Export, Files, Library, export};
+use crate::native::pool;
+
+mod call;
+
+/// A model that is compiled: to native code, which it runs, or to source.
+pub struct Compiled {
+    program: Arc<Program>,
+    signature: Signature,
+    /// Of native code, what its functions are given and give.
+    forward: Option<Interface>,
+    joint: Option<Interface>,
+    pool: Arc<Pool>,
+}
+
+/// The arrays that a call is given.
+#[derive(Clone, Copy)]
+pub struct Call<'a> {
+    pub params: &'a Arrays,
+    /// Inputs, and the keys of random numbers: two words of `u32`.
+    pub inputs: &'a Arrays,
+    /// Where the model has states.
+    pub state: Option<&'a Arrays>,
+    /// The gradients of outputs, those that are left out being zeros; none, if no gradients of
+    /// params are asked for.
+    pub output_gradients: Option<&'a Arrays>,
+}
+
+/// What a call gives.
+#[derive(Clone, Debug, Default)]
+pub struct Step {
+    pub outputs: Arrays,
+    /// By params, where they were asked for.
+    pub gradients: Arrays,
+    /// The next state. States that the call leaves as they are have the values they had.
+    pub state: Arrays,
+    /// Of kernels that LLVM failed on, and that run slower.
+    pub warnings: Vec<String>,
+}
+
+impl Compiled {
+    /// Compiles a block. Its code runs on as many threads as there are cores.
+    ///
+    /// Errors: those of [`compile`]; shapes or dtypes that the options leave open and that are
+    /// needed.
+    pub fn new(block: &Block, options: &CompileOptions) -> Result<Compiled> {
+        Compiled::of(compile(block, options)?)
+    }
+
+    /// A program that is to be called.
+    ///
+    /// Errors: shapes or dtypes that it needs are open.
+    pub fn of(program: Arc<Program>) -> Result<Compiled> {
+        program.settled()?;
+        let signature = Signature::new(&program, &|dtype| dtype);
+        let native = program.native();
+        let interface = |joint| Interface::of(&program, &signature, joint);
+        let forward = native.map(|_| interface(false)).transpose()?;
+        let joint = native.and_then(|native| native.joint.as_ref());
+        let joint = joint.map(|_| interface(true)).transpose()?;
+        Ok(Compiled { program, signature, forward, joint, pool: pool::of(0) })
+    }
+
+    /// The same on this many threads.
+    pub fn with_threads(self, threads: usize) -> Compiled {
+        Compiled { pool: pool::of(threads), ..self }
+    }
+
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// The source in Python or C. `None` of native code.
+    pub fn source(&self) -> Option<&str> {
+        match &self.program.code {
+            Code::Source(source) => Some(&source.text),
+            Code::Native(native) => native.c(),
+            Code::Open(_) => None,
+        }
+    }
+
+    /// First values of the params, as the blocks say; the same for equal seeds, here and from
+    /// Python.
+    ///
+    /// Errors: a param whose shape is open; one that a function of Python's draws.
+    pub fn first_params(&self, seed: u64) -> Result<Arrays> {
+        self.first(Role::Param, seed)
+    }
+
+    /// The state before the first call.
+    ///
+    /// Errors: as for [`Compiled::first_params`].
+    pub fn first_state(&self) -> Result<Arrays> {
+        self.first(Role::State, 0)
+    }
+
+    fn first(&self, role: Role, seed: u64) -> Result<Arrays> {
+        let mut drawn = Arrays::new();
+        for argument in self.program.arguments.iter().filter(|argument| argument.role == role) {
+            let sizes = known_sizes(argument)?;
+            let beside = argument.beside.as_ref();
+            let beside = beside
+                .and_then(|name| self.program.arguments.iter().find(|own| own.name == *name))
+                .map(known_sizes)
+                .transpose()?;
+            let draw = argument.start.draw(&argument.name, &sizes, beside.as_deref())?;
+            let shape: Vec<usize> = sizes.iter().map(|size| *size as usize).collect();
+            let values = draw.values(seed, &argument.name, &shape)?;
+            drawn.insert(&argument.name, Array::of_floats(argument.ty.dtype, &shape, values)?);
+        }
+        Ok(drawn)
+    }
+
+    /// The outputs of a model without states.
+    ///
+    /// Errors: as for [`Compiled::call`].
+    pub fn evaluate(&self, params: &Arrays, inputs: &Arrays) -> Result<Arrays> {
+        let call = Call { params, inputs, state: None, output_gradients: None };
+        Ok(self.call(&call)?.outputs)
+    }
+
+    /// Writes the model as a shared library for C into a folder, with its header, its metadata and,
+    /// where params are given, its weights.
+    ///
+    /// Errors: a name or a processor that cannot be; params that do not fit; those of [`export`].
+    pub fn export(
+        &self,
+        folder: &Path,
+        library: &Library,
+        params: Option<&Arrays>,
+    ) -> Result<Files> {
+        let tensor = |(name, array): (&str, &Array)| Ok((name.to_string(), array.tensor()?));
+        let weights = params.map(|params| params.iter().map(tensor).collect::<Result<Vec<_>>>());
+        let request = Export::of(&self.program, folder, library, weights.transpose()?)?;
+        export(&self.program.module, &request, &AtomicBool::new(false))
+    }
+}
+
+fn known_sizes(argument: &Argument) -> Result<Vec<i64>> {
+    argument.sizes().ok_or_else(|| {
+        let what = format!("the shape of the {} `{}` is open", argument.role.name(), argument.name);
+        let error = Diagnostic::new(what).got(&argument.ty.shape);
+        Box::new(error.hint("give the shapes of the inputs that it depends on"))
+    })
+}

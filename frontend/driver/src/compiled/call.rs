@@ -1,0 +1,187 @@
+//! One call: from arrays to pointers, and from memory to arrays.
+
+use std::sync::atomic::AtomicBool;
+
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::dtype::DType;
+use mithril_runtime::memory::Block as Memory;
+use smallvec::SmallVec;
+
+use super::{Call, Compiled, Step};
+use crate::arrays::{Array, Arrays, Plain};
+use crate::call::explain::Given;
+use crate::call::interface::{self, Interface, exhausted, failed};
+use crate::call::signature::{Binding, Group, Misfit, Signature, Sizes};
+use crate::native::Part;
+
+impl Compiled {
+    /// Runs native code; that of C is compiled by the system's compiler. The first call compiles
+    /// kernels that the disk cache does not have.
+    ///
+    /// Errors: names, shapes and dtypes that do not fit; an index out of range; gradients of a
+    /// program that has none; a program that is source for Python; no code generator; no memory.
+    pub fn call(&self, call: &Call<'_>) -> Result<Step> {
+        let (part, interface) = self.function(call.output_gradients.is_some())?;
+        let (given, binding) = self.checked(call)?;
+        let ready = part.ready(&AtomicBool::new(false))?;
+        let symbols = interface.values(&binding);
+        let executable = &ready.executable;
+        let prepared = executable.prepare(&symbols).map_err(failed)?;
+        let zeros = self.zeros(&given, interface.arguments, &binding)?;
+        let args: SmallVec<[*const u8; 16]> = given.iter().zip(&zeros).map(pointer).collect();
+        let mut made: Vec<(Sizes, Memory)> = Vec::with_capacity(interface.results.len());
+        for (result, &bytes) in interface.results.iter().zip(prepared.result_bytes()) {
+            let sizes = self.signature.sizes(&result.dims, &binding)?;
+            made.push((sizes, Memory::new(bytes).map_err(exhausted)?));
+        }
+        let results: SmallVec<[*mut u8; 8]> =
+            made.iter().map(|(_, memory)| memory.as_ptr()).collect();
+        // SAFETY: the arrays were checked against the signature that the program was planned for,
+        // and are borrowed until the end; the blocks of memory are new.
+        unsafe { executable.run(&args, &symbols, &results, &self.pool) }.map_err(failed)?;
+        let mut step = Step { warnings: ready.warnings.take(), ..Step::default() };
+        step.state = call.state.cloned().unwrap_or_default();
+        for (result, (sizes, memory)) in interface.results.iter().zip(made) {
+            let shape: SmallVec<[usize; 6]> = sizes.iter().map(|size| *size as usize).collect();
+            let array = Array::of_bytes(result.dtype, &shape, memory.as_slice())?;
+            let into = match result.group {
+                Group::Inputs | Group::OutputGradients => &mut step.outputs,
+                Group::Params => &mut step.gradients,
+                Group::State => &mut step.state,
+            };
+            into.insert(&result.name, array);
+        }
+        if let Some(swap) = &ready.swap {
+            swap.begin();
+        }
+        Ok(step)
+    }
+
+    /// The function that is called: the forward one, or the one that gives gradients too.
+    ///
+    /// Errors: the program has none.
+    fn function(&self, joint: bool) -> Result<(&Part, &Interface)> {
+        let (Some(native), Some(forward)) = (self.program.native(), &self.forward) else {
+            return Diagnostic::new("there is no native code: the model was compiled to source")
+                .got(format!("source of {}", self.program.name))
+                .expected("the targets `cpu` or `c`")
+                .err();
+        };
+        match (joint, &native.joint, &self.joint) {
+            (false, ..) => Ok((&native.forward, forward)),
+            (true, Some(part), Some(interface)) => Ok((part, interface)),
+            (true, ..) => Diagnostic::new("the model has no gradients")
+                .expected("a model with params, compiled for training")
+                .err(),
+        }
+    }
+
+    /// The arrays of a call by slot, once they fit, and what the symbols stand for.
+    fn checked<'a>(&self, call: &'a Call<'a>) -> Result<(Vec<Option<Plain<'a>>>, Binding)> {
+        let given = Named { signature: &self.signature, call };
+        for group in Group::ALL {
+            let own = self.signature.names(group);
+            let names = given.names(group);
+            let all = own.len() == names.len() || group == Group::OutputGradients;
+            if !(all && names.iter().all(|name| own.contains(&name.as_str()))) {
+                return self.signature.misnamed(&given, group).err();
+            }
+        }
+        let mut binding = self.signature.binding();
+        let mut arrays = Vec::with_capacity(self.signature.slots.len());
+        for (at, slot) in self.signature.slots.iter().enumerate() {
+            let Some(array) = given.find(at) else {
+                arrays.push(None);
+                continue;
+            };
+            let plain = match array.dtype() == slot.ty.dtype {
+                true => Some(array.plain()),
+                false if slot.any_integer => array.with_integers(slot.ty.dtype).map(Plain::from),
+                false => None,
+            };
+            let fits = self.signature.take(at, &sizes_of(array), &mut binding);
+            let Some(plain) = plain.filter(|_| fits) else {
+                return self.signature.mismatch(&given, at).err();
+            };
+            arrays.push(Some(plain));
+        }
+        match self.signature.settle(&binding) {
+            Ok(()) => {}
+            Err(Misfit::Slot(at)) => return self.signature.mismatch(&given, at).err(),
+            Err(Misfit::Guard(at, binding)) => return self.signature.broken(at, &binding).err(),
+        }
+        for (at, array) in arrays.iter().enumerate() {
+            if let Some(plain) = array.as_ref().filter(|_| self.signature.slots[at].indexes) {
+                let outside = self.signature.check_indices(at, &plain.elements(), &binding);
+                outside.map_err(|outside| Box::new(self.signature.out_of_range(&outside)))?;
+            }
+        }
+        Ok((arrays, binding))
+    }
+
+    /// Zeros for the first slots that nothing was given for.
+    fn zeros(
+        &self,
+        given: &[Option<Plain>],
+        arguments: usize,
+        binding: &Binding,
+    ) -> Result<Vec<Memory>> {
+        let slots = self.signature.slots.iter().zip(given).take(arguments);
+        let zeros = slots.map(|(slot, given)| {
+            if given.is_some() {
+                return Ok(Memory::empty());
+            }
+            let sizes = self.signature.sizes(&slot.dims, binding)?;
+            let bytes = interface::bytes(&sizes, slot.ty.dtype)?;
+            let mut memory = Memory::new(bytes).map_err(exhausted)?;
+            memory.as_mut_slice().fill(0);
+            Ok(memory)
+        });
+        zeros.collect()
+    }
+}
+
+/// Where an argument lies: the array that was given, or zeros.
+fn pointer((given, zeros): (&Option<Plain>, &Memory)) -> *const u8 {
+    match given {
+        Some(plain) => plain.as_ptr(),
+        None => zeros.as_ptr(),
+    }
+}
+
+fn sizes_of(array: &Array) -> Sizes {
+    array.shape().iter().map(|size| *size as i64).collect()
+}
+
+/// The arrays of a call by name.
+struct Named<'s, 'a> {
+    signature: &'s Signature,
+    call: &'a Call<'a>,
+}
+
+impl<'a> Named<'_, 'a> {
+    fn group(&self, group: Group) -> Option<&'a Arrays> {
+        match group {
+            Group::Params => Some(self.call.params),
+            Group::Inputs => Some(self.call.inputs),
+            Group::State => self.call.state,
+            Group::OutputGradients => self.call.output_gradients,
+        }
+    }
+
+    fn find(&self, slot: usize) -> Option<&'a Array> {
+        let slot = &self.signature.slots[slot];
+        self.group(slot.group)?.find(&slot.name)
+    }
+}
+
+impl Given for Named<'_, '_> {
+    fn names(&self, group: Group) -> Vec<String> {
+        let arrays = self.group(group).into_iter();
+        arrays.flat_map(|arrays| arrays.names().map(String::from)).collect()
+    }
+
+    fn array(&self, slot: usize) -> Option<(DType, Sizes)> {
+        self.find(slot).map(|array| (array.dtype(), sizes_of(array)))
+    }
+}

@@ -1,0 +1,256 @@
+//! Ahead of time: a model as a shared library for C, with its header, its metadata and, where they
+//! are given, its weights.
+//!
+//! Kernels are compiled as they are to run at once, so what the disk cache has is taken from there.
+//! Beside them the library has the constants and a function for each entry.
+
+mod link;
+mod metadata;
+mod object;
+mod weights;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::graph::{Function, Module};
+use mithril_ir::tensor::Tensor;
+use mithril_kernels::contract::Isa;
+use mithril_kernels::entry::llvm::{self, Processor, Symbols};
+use mithril_kernels::entry::{Interface, header, identifier};
+use mithril_kernels::host::{self, Host};
+use mithril_kernels::program::{Constant, Plan, plan};
+use mithril_model::naming::snake_case;
+use mithril_passes::indexed::Indexed;
+use rustc_hash::FxHashMap;
+
+use super::library::{Library as CodeGenerator, Stage};
+use super::objects::{self, Linked, Source};
+use crate::VERSION;
+use crate::compile::Program;
+use crate::files::{name_of, publish, put, unwritable};
+use crate::params;
+
+/// What is made, and where.
+#[derive(Clone, Debug)]
+pub struct Export {
+    /// The library; the other files lie beside it.
+    pub library: PathBuf,
+    /// What the names of functions and files contain.
+    pub name: String,
+    /// The processors to make code for. Where there are several, the library finds out which it
+    /// runs on.
+    pub hosts: Vec<Host>,
+    /// The params, by name; the file of weights has all of them, or there is none.
+    pub weights: Option<Vec<(String, Tensor)>>,
+    /// The inputs whose elements the functions check.
+    pub indexed: Vec<Indexed>,
+}
+
+/// What a library is called, and what it is for.
+#[derive(Clone, Debug, Default)]
+pub struct Library {
+    /// What the names of functions and files contain; by default the model's name.
+    pub name: Option<String>,
+    /// The processors: `native`, `x86-64-v2` to `x86-64-v4`; none for what MITHRIL_CPU says, or
+    /// this machine's.
+    pub cpu: Vec<String>,
+}
+
+impl Export {
+    /// A library of a program with native code, in this folder.
+    ///
+    /// Errors: a name of files that cannot be, or a processor that there is not; a program for
+    /// another target.
+    pub fn of(
+        program: &Program,
+        folder: &Path,
+        library: &Library,
+        weights: Option<Vec<(String, Tensor)>>,
+    ) -> Result<Export> {
+        if program.native().is_none_or(|native| native.c().is_some()) {
+            return Diagnostic::new("a library for C is made of native code")
+                .got(format!("{}, compiled to source", program.name))
+                .expected("the target `cpu`")
+                .err();
+        }
+        let name = library.name.clone().unwrap_or_else(|| snake_case(&program.name));
+        if name.is_empty() || name.contains('/') {
+            return Diagnostic::new("no files can be named so")
+                .got(name)
+                .expected("a name, without the folder and without an extension")
+                .err();
+        }
+        let hosts = match &library.cpu[..] {
+            [] => vec![host::chosen(None)?],
+            named => named.iter().map(|cpu| Host::parse(cpu)).collect::<Result<_>>()?,
+        };
+        let library = folder.join(format!("lib{name}.so"));
+        Ok(Export { library, hosts, weights, indexed: program.indexed.clone(), name })
+    }
+}
+
+/// The files that were written.
+#[derive(Clone, Debug)]
+pub struct Files {
+    pub library: PathBuf,
+    pub header: PathBuf,
+    pub metadata: PathBuf,
+    pub weights: Option<PathBuf>,
+    /// Of kernels that LLVM failed on.
+    pub warnings: Vec<String>,
+}
+
+/// Writes the library of a module that was legalized for native code and whose functions call no
+/// other. A file is there whole or not at all, and none is where the library is not made.
+///
+/// Errors: those of planning and of the native library; params that do not fit; no linker; a file
+/// that cannot be written; `stop`.
+pub fn export(module: &Module, request: &Export, stop: &AtomicBool) -> Result<Files> {
+    let mut hosts = request.hosts.clone();
+    // The first that fits is taken.
+    hosts.sort_by_key(|host| std::cmp::Reverse(host.rank()));
+    hosts.dedup();
+    if hosts.is_empty() || module.entry().is_none() {
+        let got = format!("{} functions for {} processors", module.functions.len(), hosts.len());
+        return Diagnostic::new("there is nothing to make a library of").got(got).err();
+    }
+    let processors: Vec<Processor> = hosts.iter().map(Host::processor).collect();
+    let functions: Vec<&Function> = module.called_from_outside().map(|f| &**f).collect();
+    let plans = functions
+        .iter()
+        .map(|function| hosts.iter().map(|host| plan(module, function, &isa(host))).collect());
+    let plans: Vec<Vec<Plan>> = plans.collect::<Result<_>>()?;
+    let signatures = functions.iter().zip(&plans).map(|(f, plans)| (*f, plans.iter().collect()));
+    let mut interface =
+        Interface::new(&request.name, &signatures.collect::<Vec<_>>(), &request.indexed)?;
+    interface.shared = true;
+    let mut files = Files::of(request, &interface.model);
+    let entry = &interface.entries[0];
+    let weights =
+        request.weights.as_ref().map(|given| weights::ordered(entry, given)).transpose()?;
+    let objects = objects(&interface, &plans, &hosts, &processors, &mut files.warnings, stop)?;
+    let names: Vec<&str> = processors.iter().map(|processor| &*processor.name).collect();
+    let about = format!(
+        "{}: a model as native code for {}, in {}. Made by Mithril {VERSION}.",
+        interface.model,
+        names.join(", "),
+        name_of(&files.library),
+    );
+    if let Some(folder) = files.library.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        fs::create_dir_all(folder).map_err(|error| unwritable(folder, error))?;
+    }
+    publish(&files.library, |beside| {
+        link::link(&objects, beside, &files.library, stop)?;
+        let places = match (&files.weights, &weights) {
+            (Some(path), Some(weights)) => publish(path, |beside| params::write(weights, beside))?,
+            _ => Vec::new(),
+        };
+        let metadata = metadata::text(&interface, &names, &files, &places);
+        publish(&files.header, |beside| put(beside, header(&interface, &about).as_bytes()))?;
+        publish(&files.metadata, |beside| put(beside, metadata.as_bytes()))
+    })?;
+    Ok(files)
+}
+
+/// What kernels may use: arrays of C begin anywhere, so that nothing is stored past the caches.
+fn isa(host: &Host) -> Isa {
+    Isa { streams: false, ..host.isa }
+}
+
+impl Files {
+    fn of(request: &Export, model: &str) -> Files {
+        let beside = |name: String| request.library.with_file_name(name);
+        Files {
+            library: request.library.clone(),
+            header: beside(format!("{model}.h")),
+            // Not the model's name, which its saved form may have.
+            metadata: request.library.with_extension("json"),
+            weights: request.weights.as_ref().map(|_| beside(format!("{model}.safetensors"))),
+            warnings: Vec::new(),
+        }
+    }
+}
+
+/// An object file to be, and its name.
+pub struct Object {
+    pub name: String,
+    pub bytes: Vec<u8>,
+}
+
+/// All that the library consists of.
+fn objects(
+    interface: &Interface,
+    plans: &[Vec<Plan>],
+    hosts: &[Host],
+    processors: &[Processor],
+    warnings: &mut Vec<String>,
+    stop: &AtomicBool,
+) -> Result<Vec<Object>> {
+    let mut objects = Vec::new();
+    let mut kernels: Symbols = vec![Vec::new(); plans.len()];
+    for (variant, host) in hosts.iter().enumerate() {
+        let mut sources: Vec<Source> = Vec::new();
+        let mut known: FxHashMap<String, usize> = FxHashMap::default();
+        for (entry, plans) in plans.iter().enumerate() {
+            let plan = &plans[variant];
+            let own = plan.kernels.iter().zip(plan.locs_of_kernels()).map(|(kernel, loc)| {
+                let (text, code) = (kernel.text(), &kernel.lowered.code);
+                let number = *known.entry(text.clone()).or_insert_with(|| {
+                    sources.push(Source { text, code, quick: false, loc });
+                    sources.len() - 1
+                });
+                kernel_symbol(interface, host, number)
+            });
+            let symbols = own.collect();
+            kernels[entry].push(symbols);
+        }
+        for (number, linked) in objects::linked(&sources, host, stop)?.into_iter().enumerate() {
+            let name = kernel_symbol(interface, host, number);
+            let bytes = match linked {
+                Linked::Object(bytes) => object::renamed(&bytes, "kernel", &name),
+                Linked::Function(code, failure) => {
+                    warnings.push(failure.warning(number, &sources[number].loc));
+                    object::function(&name, &code)
+                }
+            };
+            objects.push(Object { name, bytes: bytes.map_err(objects::broken)? });
+        }
+    }
+    let (constants, symbols) = constants(interface, plans);
+    if !constants.is_empty() {
+        let name = format!("mithril_{}_constants", interface.model);
+        let bytes = object::constants(&constants).map_err(objects::broken)?;
+        objects.push(Object { name, bytes });
+    }
+    let library = llvm::Library { interface, processors, kernels, constants: symbols };
+    let text = llvm::llvm(&library);
+    let bytes = CodeGenerator::open()?.compile(&text, &Host::plain(), Stage::Object);
+    let name = format!("mithril_{}", interface.model);
+    objects.push(Object { name, bytes: bytes.map_err(objects::broken)? });
+    Ok(objects)
+}
+
+fn kernel_symbol(interface: &Interface, host: &Host, number: usize) -> String {
+    format!("mithril_{}_{}_k{number}", interface.model, identifier(&host.name()))
+}
+
+/// Each constant once, by its symbol, and the symbols of constants by entry and by variant.
+fn constants<'p>(
+    interface: &Interface,
+    plans: &'p [Vec<Plan>],
+) -> (Vec<(String, &'p Constant)>, Symbols) {
+    let mut all: Vec<(String, &Constant)> = Vec::new();
+    let mut symbol = |constant: &'p Constant| {
+        if let Some((symbol, _)) = all.iter().find(|(_, known)| *known == constant) {
+            return symbol.clone();
+        }
+        let symbol = format!("mithril_{}_c{}", interface.model, all.len());
+        all.push((symbol.clone(), constant));
+        symbol
+    };
+    let mut own = |plan: &'p Plan| plan.constants.iter().map(&mut symbol).collect();
+    let symbols = plans.iter().map(|plans| plans.iter().map(&mut own).collect()).collect();
+    (all, symbols)
+}

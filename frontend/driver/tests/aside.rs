@@ -1,0 +1,27 @@
+//! Work on another thread than the one that waits for it.
+
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::Duration;
+
+use mithril_driver::native::aside::begin;
+
+#[test]
+fn threads_wait_for_more_work() {
+    let barrier = Arc::new(Barrier::new(8));
+    let all: Vec<_> = (0..8)
+        .map(|number| {
+            let barrier = barrier.clone();
+            // Each has a thread of its own, as it ends with the others.
+            begin(move || (barrier.wait(), number))
+        })
+        .collect();
+    let got: Vec<i32> = all.into_iter().map(|end| end.recv().unwrap().1).collect();
+    assert_eq!(got, (0..8).collect::<Vec<_>>());
+    let one = || {
+        // The last one's thread is about to wait.
+        thread::sleep(Duration::from_millis(100));
+        begin(|| thread::current().id()).recv().unwrap()
+    };
+    assert_eq!(one(), one());
+}

@@ -1,0 +1,471 @@
+//! Blocks: immutable definitions of computations with named terminals.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+use mithril_ir::dtype::DType;
+use mithril_ir::graph::Role;
+use mithril_ir::nesting::deeper;
+use mithril_ir::op::Class;
+use rustc_hash::FxHasher;
+
+use crate::blocks::{Entry, Settings};
+use crate::identity::{Identity, ParamId, Renewal};
+use crate::init::Start;
+use crate::lower::DimSpec;
+use crate::model::seal::{Composite, Made, Sealed};
+use crate::model::{Model, Source};
+use crate::naming::check_name;
+
+/// A definition with the connections it is to be added with. Cloning is cheap, and clones are the
+/// same object: wherever they are added, they use the same params. [`Block::copy`] gives another
+/// object.
+#[derive(Clone)]
+pub struct Block {
+    pub(crate) definition: Arc<Definition>,
+    pub(crate) identity: Identity,
+    /// The param or state that each input of the definition is; of data inputs unused.
+    pub(crate) ids: Arc<[ParamId]>,
+    pub(crate) name: Option<Arc<str>>,
+    /// Whether gradients compute its inner values again instead of keeping them.
+    pub(crate) checkpoint: bool,
+    /// What its gradients are, where they are not to follow from what is inside.
+    pub(crate) gradient: Option<Arc<Definition>>,
+    pub(crate) given: Vec<(Arc<str>, Source)>,
+}
+
+/// An input of a block.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Terminal {
+    /// A learned input, state or key inside a composite is named by its path: `linear_0.w`.
+    pub name: Arc<str>,
+    pub role: Role,
+    /// The dtypes it takes.
+    pub class: Class,
+    /// Whether its dtype is its own, not that of the block's other inputs.
+    pub apart: bool,
+    /// Whether it takes a list of connections.
+    pub list: bool,
+    /// Whether it may be left out.
+    pub optional: bool,
+    /// Whether it is read in training alone.
+    pub in_training: bool,
+    /// Whether it is a mask: a bool array selects, a float array is added. The first call says which,
+    /// unless the model or the compile does.
+    pub mask: bool,
+    /// Whether its type follows from those of the other inputs.
+    pub ruled: bool,
+    /// What a model's author said about it.
+    pub dtype: Option<DType>,
+    pub shape: Option<Arc<[DimSpec]>>,
+    /// How a learned input or a state begins.
+    pub start: Start,
+}
+
+/// An output of a block.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Outlet {
+    pub name: Arc<str>,
+    /// The number of elements, where it is a list.
+    pub list: Option<u32>,
+}
+
+/// What a block computes, apart from where it is used.
+pub(crate) struct Definition {
+    pub kind: Arc<str>,
+    pub inputs: Vec<Terminal>,
+    pub outputs: Vec<Outlet>,
+    /// What `+=` connects.
+    pub standard_input: Option<u32>,
+    pub standard_output: Option<u32>,
+    /// The entry of the table and the settings it was made from.
+    pub origin: Option<(&'static Entry, Settings)>,
+    /// `None`: a primitive, which its entry lowers.
+    pub composite: Option<Composite>,
+    hash: u64,
+}
+
+impl Definition {
+    pub fn primitive(entry: &'static Entry, settings: Settings) -> Definition {
+        let (inputs, outputs) = (entry.terminals(&settings), entry.outlets(&settings));
+        let standard_input = inputs.iter().position(|t| t.role == Role::Data && !t.list);
+        let mut hasher = FxHasher::default();
+        (entry.name, &settings).hash(&mut hasher);
+        Definition {
+            kind: entry.name.into(),
+            standard_input: standard_input.map(|i| i as u32),
+            standard_output: (!outputs.is_empty()).then_some(0),
+            inputs,
+            outputs,
+            origin: Some((entry, settings)),
+            composite: None,
+            hash: hasher.finish(),
+        }
+    }
+
+    pub fn composite(kind: Arc<str>, seal: Sealed) -> Definition {
+        let mut hasher = FxHasher::default();
+        (&kind, &seal.inputs, &seal.outputs, &seal.composite).hash(&mut hasher);
+        Definition {
+            kind,
+            inputs: seal.inputs,
+            outputs: seal.outputs,
+            standard_input: seal.standard_input,
+            standard_output: seal.standard_output,
+            origin: None,
+            composite: Some(seal.composite),
+            hash: hasher.finish(),
+        }
+    }
+}
+
+/// Definitions nest as deep as models do: each is let go of before what lies in it, not during that.
+impl Drop for Definition {
+    fn drop(&mut self) {
+        let inside = |definition: &mut Definition| -> Vec<Arc<Definition>> {
+            let parts = definition.composite.as_mut().map(|own| std::mem::take(&mut own.parts));
+            let parts = parts.into_iter().flatten();
+            parts.flat_map(|part| [Some(part.definition), part.gradient]).flatten().collect()
+        };
+        let mut open = inside(self);
+        while let Some(definition) = open.pop() {
+            // Others may still hold it.
+            open.extend(Arc::into_inner(definition).iter_mut().flat_map(inside));
+        }
+    }
+}
+
+impl PartialEq for Definition {
+    fn eq(&self, other: &Definition) -> bool {
+        let same_origin = || match (&self.origin, &other.origin) {
+            (Some((a, x)), Some((b, y))) => a.name == b.name && x == y,
+            (None, None) => true,
+            _ => false,
+        };
+        self.hash == other.hash
+            && self.kind == other.kind
+            && same_origin()
+            && self.inputs == other.inputs
+            && self.outputs == other.outputs
+            && deeper(|| self.composite == other.composite)
+    }
+}
+
+impl Eq for Definition {}
+
+impl Hash for Definition {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.hash.hash(state);
+    }
+}
+
+impl Block {
+    /// A new object of this definition, without name and connections.
+    pub(crate) fn new(definition: impl Into<Arc<Definition>>) -> Block {
+        let (definition, identity) = (definition.into(), Identity::new());
+        let inputs = 0..definition.inputs.len() as u32;
+        Block {
+            identity,
+            ids: inputs.map(|input| ParamId { block: identity, input }).collect(),
+            definition,
+            name: None,
+            checkpoint: false,
+            gradient: None,
+            given: Vec::new(),
+        }
+    }
+
+    /// The model that was sealed, as a block.
+    pub(crate) fn composite(kind: Arc<str>, identity: Identity, sealed: Sealed) -> Block {
+        let ids = sealed.ids.as_slice().into();
+        let block = Block::new(Definition::composite(kind, sealed));
+        Block { identity, ids, ..block }
+    }
+
+    /// Another block of the same definition, name and connections, with params of its own. What is
+    /// shared inside it is shared inside the copy.
+    pub fn copy(&self) -> Block {
+        self.renewed(&mut Renewal::default())
+    }
+
+    /// The same block as another object, whose identities are these.
+    pub(crate) fn renewed(&self, renewal: &mut Renewal) -> Block {
+        Block {
+            identity: renewal.identity(self.identity),
+            ids: self.ids.iter().map(|id| renewal.param(*id)).collect(),
+            ..self.clone()
+        }
+    }
+
+    /// The kind: `Linear`, or the class of a model.
+    pub fn kind(&self) -> &str {
+        &self.definition.kind
+    }
+
+    /// The name it was given, if any.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// Inputs: terminals in their order; in a composite then what is learned, states and keys.
+    pub fn inputs(&self) -> &[Terminal] {
+        &self.definition.inputs
+    }
+
+    pub fn outputs(&self) -> &[Outlet] {
+        &self.definition.outputs
+    }
+
+    /// The input that `+=` connects.
+    pub fn standard_input(&self) -> Option<&Terminal> {
+        let at = self.definition.standard_input?;
+        Some(&self.definition.inputs[at as usize])
+    }
+
+    /// The output that `+=` continues from.
+    pub fn standard_output(&self) -> Option<&Outlet> {
+        let at = self.definition.standard_output?;
+        Some(&self.definition.outputs[at as usize])
+    }
+
+    /// The entry of the table it was made from; a model has none.
+    pub fn entry(&self) -> Option<&'static Entry> {
+        self.definition.origin.as_ref().map(|(entry, _)| *entry)
+    }
+
+    /// What its constructor was given, defaults included, in the order of the parameters.
+    pub fn settings(&self) -> Option<&Settings> {
+        self.definition.origin.as_ref().map(|(_, settings)| settings)
+    }
+
+    /// As Python writes it: `Linear(dimension=3, name="fc")`, without what is the default.
+    pub fn text(&self) -> String {
+        let settings = self.settings().into_iter().flat_map(Settings::iter);
+        let changed = settings.filter(|(p, value)| p.default.setting().as_ref() != Some(*value));
+        let mut given: Vec<String> =
+            changed.map(|(p, value)| format!("{}={}", p.name, value.text())).collect();
+        given.extend(self.name().map(|name| format!("name={name:?}")));
+        format!("{}({})", self.kind(), given.join(", "))
+    }
+
+    /// The connections it will be added with.
+    pub fn given(&self) -> &[(Arc<str>, Source)] {
+        &self.given
+    }
+
+    /// The same block under a name. Errors: an empty name, or one with dots.
+    pub fn named(mut self, name: &str) -> Result<Block> {
+        check_name(name, "block")?;
+        self.name = Some(name.into());
+        Ok(self)
+    }
+
+    /// The same block, whose inner values gradients compute again instead of keeping them.
+    /// Errors: there are no blocks inside.
+    pub fn checkpointed(mut self) -> Result<Block> {
+        if self.definition.composite.is_none() {
+            return Diagnostic::new("`checkpoint` is about the values inside a block")
+                .got(format!("{}, which has no blocks inside", self.describe()))
+                .hint("put it into a `Model(checkpoint=True)`, or leave it out")
+                .err();
+        }
+        self.checkpoint = true;
+        Ok(self)
+    }
+
+    /// The same block with a gradient of its own: a block whose inputs have the names of this one's
+    /// inputs, of its outputs, or of outputs with `_gradient` behind; its outputs those of inputs with
+    /// `_gradient` behind. An input without one has no gradient.
+    /// Errors: params, states or keys inside; terminals of other names.
+    pub fn with_gradient(mut self, gradient: &Block) -> Result<Block> {
+        let what = || Diagnostic::new(format!("the gradient of {}", self.describe()));
+        if let Some(own) = self.inputs().iter().find(|t| t.role != Role::Data || t.list) {
+            return what()
+                .got(format!("`{}` inside, which is no input", own.name))
+                .hint("a block with a gradient of its own computes from its inputs alone")
+                .err();
+        }
+        let read = |name: &str| {
+            let of = name.strip_suffix("_gradient");
+            self.inputs().iter().any(|t| *t.name == *name)
+                || self.outputs().iter().any(|o| *o.name == *name || of == Some(&*o.name))
+        };
+        let given = |name: &str| {
+            let of = name.strip_suffix("_gradient");
+            self.inputs().iter().any(|t| of == Some(&*t.name))
+        };
+        if let Some(other) = gradient.inputs().iter().find(|t| !read(&t.name)) {
+            return what()
+                .got(format!("a block that reads `{}`", other.name))
+                .expected("the names of inputs, of outputs, and of outputs with `_gradient` behind")
+                .err();
+        }
+        if let Some(other) = gradient.outputs().iter().find(|o| !given(&o.name)) {
+            return what()
+                .got(format!("a block that gives `{}`", other.name))
+                .expected("the names of inputs with `_gradient` behind")
+                .err();
+        }
+        self.gradient = Some(gradient.whole()?.definition);
+        let whole = self.whole()?;
+        (self.definition, self.ids) = (whole.definition, whole.ids);
+        Ok(self)
+    }
+
+    /// The block as a model, which primitives are put into.
+    fn whole(&self) -> Result<Block> {
+        match self.definition.composite {
+            Some(_) => Ok(self.clone()),
+            None => Model::from_block(self)?.block(),
+        }
+    }
+
+    /// The same block with these terminals connected.
+    /// Errors: "Terminal not found"; a terminal connected twice.
+    pub fn connect<N, S>(mut self, given: impl IntoIterator<Item = (N, S)>) -> Result<Block>
+    where
+        N: AsRef<str>,
+        S: Into<Source>,
+    {
+        for (name, source) in given {
+            let name = self.terminal_name(name.as_ref())?;
+            if self.given.iter().any(|(n, _)| *n == name) {
+                return Diagnostic::new(format!(
+                    "`{name}` of {} is connected twice",
+                    self.describe()
+                ))
+                .err();
+            }
+            self.given.push((name, source.into()));
+        }
+        Ok(self)
+    }
+
+    /// The same block with its terminals connected in their order: inputs, then outputs.
+    /// Errors: more values than terminals; a terminal connected twice.
+    pub fn connect_in_order(self, values: Vec<Source>) -> Result<Block> {
+        let definition = self.definition.clone();
+        let inputs = definition.inputs.iter().map(|t| &t.name);
+        let names: Vec<&Arc<str>> =
+            inputs.chain(definition.outputs.iter().map(|o| &o.name)).collect();
+        if values.len() > names.len() {
+            return Diagnostic::new(format!("{} has fewer terminals", self.describe()))
+                .got(values.len())
+                .expected(format!("at most {}: {}", names.len(), quoted(&names)))
+                .err();
+        }
+        self.connect(names.into_iter().zip(values))
+    }
+
+    /// The same block with its standard output connected.
+    /// Errors: there is none; it is connected already.
+    pub fn output(self, to: impl Into<Source>) -> Result<Block> {
+        let Some(outlet) = self.standard_output() else {
+            return Diagnostic::new(format!("{} has no standard output", self.describe())).err();
+        };
+        let name = outlet.name.clone();
+        self.connect([(name, to)])
+    }
+
+    /// The same block with its standard input connected.
+    /// Errors: there is none; it is connected already.
+    pub fn input(self, from: impl Into<Source>) -> Result<Block> {
+        let Some(terminal) = self.standard_input() else {
+            return Diagnostic::new(format!("{} has no standard input", self.describe())).err();
+        };
+        let name = terminal.name.clone();
+        self.connect([(name, from)])
+    }
+
+    /// The terminal of this name; of a composite also the one that a block inside learns or keeps
+    /// under it, where there is one alone. Errors: "Terminal not found".
+    fn terminal_name(&self, name: &str) -> Result<Arc<str>> {
+        let definition = &self.definition;
+        let inputs = definition.inputs.iter().map(|t| &t.name);
+        let mut all = inputs.chain(definition.outputs.iter().map(|o| &o.name));
+        if let Some(found) = all.clone().find(|n| &***n == name) {
+            return Ok(found.clone());
+        }
+        let own = |path: &&Arc<str>| path.rsplit_once('.').is_some_and(|(_, own)| own == name);
+        let inside: Vec<&Arc<str>> = all.clone().filter(own).collect();
+        if let [only] = inside[..] {
+            return Ok(only.clone());
+        }
+        let mut error = Diagnostic::new(format!(
+            "Terminal not found: {} has no terminal `{name}`",
+            self.describe()
+        ));
+        if let [first, ..] = inside[..] {
+            let several = format!("one of {}, which blocks inside have", quoted(&inside));
+            return error.expected(several).hint(format!("{{\"{first}\": …}} as keywords")).err();
+        }
+        error.hint = did_you_mean(name, all.clone().map(|n| &**n));
+        let shown: Vec<&Arc<str>> = all.by_ref().filter(|n| !n.contains('.')).collect();
+        error.expected(quoted(&shown)).err()
+    }
+
+    /// The names of the blocks and of the values directly inside.
+    pub fn names_inside(&self) -> impl Iterator<Item = &Arc<str>> {
+        let inside = self.definition.composite.as_ref().into_iter();
+        inside.flat_map(|inside| {
+            let values = inside.nets.iter().filter_map(|net| net.name.as_ref());
+            inside.parts.iter().map(|part| &part.name).chain(values)
+        })
+    }
+
+    /// The named values that the blocks inside make, each with the name of its block.
+    pub fn made(&self) -> Vec<(Arc<str>, Arc<str>)> {
+        let Some(inside) = &self.definition.composite else { return Vec::new() };
+        let made = inside.nets.iter().filter_map(|net| match (&net.name, &net.from) {
+            (Some(name), Made::Part { part, .. }) => {
+                Some((name.clone(), inside.parts[*part as usize].name.clone()))
+            }
+            (None, _) | (_, Made::Input(_) | Made::Value(_)) => None,
+        });
+        made.collect()
+    }
+
+    /// "`Linear`" or "`Linear` called `fc`".
+    pub(crate) fn describe(&self) -> String {
+        match &self.name {
+            Some(name) => format!("`{}` called `{name}`", self.kind()),
+            None => format!("`{}`", self.kind()),
+        }
+    }
+}
+
+pub fn quoted<S: AsRef<str>>(names: &[S]) -> String {
+    let each: Vec<String> = names.iter().map(|n| format!("`{}`", n.as_ref())).collect();
+    each.join(", ")
+}
+
+/// Blocks are equal if their definitions are, whatever they are called and connected to.
+impl PartialEq for Block {
+    fn eq(&self, other: &Block) -> bool {
+        Arc::ptr_eq(&self.definition, &other.definition) || self.definition == other.definition
+    }
+}
+
+impl Eq for Block {}
+
+impl Hash for Block {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.definition.hash(state);
+    }
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(self.kind())
+    }
+}
+
+impl TryFrom<&Model> for Block {
+    type Error = Box<Diagnostic>;
+
+    fn try_from(model: &Model) -> Result<Block> {
+        model.seal()
+    }
+}

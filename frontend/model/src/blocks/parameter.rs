@@ -1,0 +1,265 @@
+//! What constructors take: names, kinds, defaults.
+
+use mithril_ir::dtype::DType;
+
+use crate::init::Rule;
+use crate::setting::Setting;
+
+/// A parameter of a constructor.
+#[derive(Clone, Copy, Debug)]
+pub struct Parameter {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub default: Default,
+    /// Another parameter that it is not less than, where both are given.
+    pub least: Option<&'static str>,
+    /// What it sets, in a few words.
+    pub doc: &'static str,
+}
+
+impl Parameter {
+    /// It is not less than another parameter.
+    pub const fn at_least(self, other: &'static str) -> Parameter {
+        Parameter { least: Some(other), ..self }
+    }
+
+    /// It sets this.
+    pub const fn doc(self, doc: &'static str) -> Parameter {
+        Parameter { doc, ..self }
+    }
+}
+
+/// Which numbers a parameter takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Range {
+    Any,
+    /// Infinities, but not NaN.
+    Ordered,
+    Finite,
+    NotNegative,
+    Positive,
+    /// From 0 to 1.
+    Unit,
+}
+
+impl Range {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Range::Any => "a number",
+            Range::Ordered => "a number that is not NaN",
+            Range::Finite => "a finite number",
+            Range::NotNegative => "a finite number of at least 0",
+            Range::Positive => "a finite number above 0",
+            Range::Unit => "a number from 0 to 1",
+        }
+    }
+
+    pub(crate) fn holds(self, number: f64) -> bool {
+        match self {
+            Range::Any => true,
+            Range::Ordered => !number.is_nan(),
+            Range::Finite => number.is_finite(),
+            Range::NotNegative => number.is_finite() && number >= 0.0,
+            Range::Positive => number.is_finite() && number > 0.0,
+            Range::Unit => (0.0..=1.0).contains(&number),
+        }
+    }
+}
+
+/// What a parameter may be given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Bool,
+    Int,
+    /// An integer, or None where None is no default but has a meaning of its own.
+    IntOrNone,
+    /// An integer of at least 1: sizes and counts.
+    Count,
+    Float(Range),
+    DType,
+    Str,
+    OneOf(&'static [&'static str]),
+    /// One integer or a list of them.
+    Ints,
+    /// A list of pairs of integers.
+    Pairs,
+    /// A list of strings.
+    Strs,
+    Floats,
+    /// A dim: an integer, -1 or None for what is open, or a scalar that the model computes.
+    Dim,
+    Dims,
+    /// Ints, slices, `None` for a new axis, `...`, arrays of integers, and scalars that the model
+    /// computes.
+    Index,
+    /// An integer or a scalar that the model computes.
+    Scalar,
+    Block,
+    Blocks,
+    /// A list of blocks, None where there is none.
+    BlocksOrNone,
+    /// A number or an array.
+    Value,
+    /// First values: a name, a number, or a function of key and shape.
+    Init,
+}
+
+impl Kind {
+    /// What it takes, in words.
+    pub fn name(self) -> String {
+        match self {
+            Kind::Bool => "a bool".into(),
+            Kind::Int => "an integer".into(),
+            Kind::IntOrNone => "an integer or None".into(),
+            Kind::Count => "an integer of at least 1".into(),
+            Kind::Float(range) => range.name().into(),
+            Kind::DType => "a dtype".into(),
+            Kind::Str => "a string".into(),
+            Kind::OneOf(names) => {
+                let each: Vec<String> = names.iter().map(|n| format!("\"{n}\"")).collect();
+                format!("one of {}", each.join(", "))
+            }
+            Kind::Ints => "an integer or a list of integers".into(),
+            Kind::Pairs => "a list of pairs of integers".into(),
+            Kind::Strs => "a list of strings".into(),
+            Kind::Floats => "a list of finite numbers".into(),
+            Kind::Dim => "a dim: an integer, -1, None or a connection".into(),
+            Kind::Dims => "a list of dims: integers, None or connections".into(),
+            Kind::Index => {
+                "an index: integers, slices, None, ..., arrays of integers or connections".into()
+            }
+            Kind::Scalar => "an integer or a connection".into(),
+            Kind::Block => "a block".into(),
+            Kind::Blocks => "a list of blocks".into(),
+            Kind::BlocksOrNone => "a list of blocks or None".into(),
+            Kind::Value => "a number or an array".into(),
+            Kind::Init => Rule::expected(),
+        }
+    }
+
+    /// What it takes whatever the number or the name is.
+    pub(crate) fn widest(self) -> Kind {
+        match self {
+            Kind::Count => Kind::Int,
+            Kind::Float(_) => Kind::Float(Range::Any),
+            Kind::OneOf(_) => Kind::Str,
+            Kind::Dim => Kind::Scalar,
+            Kind::Init => Kind::Str,
+            other => other,
+        }
+    }
+
+    /// What the items of a list are.
+    pub fn item(self) -> Option<Kind> {
+        match self {
+            Kind::Ints => Some(Kind::Int),
+            Kind::Strs => Some(Kind::Str),
+            Kind::Floats => Some(Kind::Float(Range::Finite)),
+            Kind::Dims => Some(Kind::Dim),
+            Kind::Blocks | Kind::BlocksOrNone => Some(Kind::Block),
+            _ => None,
+        }
+    }
+
+    /// The setting as this kind keeps it; `None` where it is of another.
+    pub(crate) fn accept(self, setting: &Setting) -> Option<Setting> {
+        let each = |kind: Kind| {
+            let items = setting.as_list()?;
+            let items: Option<Vec<Setting>> = items.iter().map(|s| kind.accept(s)).collect();
+            Some(Setting::List(items?.into()))
+        };
+        let computed = matches!(setting, Setting::Connection(_) | Setting::Terminal);
+        let fits = match (self, setting) {
+            (Kind::Float(range), Setting::Int(v)) => {
+                let v = *v as f64;
+                return range.holds(v).then_some(Setting::Float(v));
+            }
+            (Kind::Float(range), Setting::Float(v)) => range.holds(*v),
+            (Kind::Bool, Setting::Bool(_))
+            | (Kind::Int | Kind::IntOrNone | Kind::Scalar | Kind::Ints, Setting::Int(_))
+            | (Kind::IntOrNone | Kind::Dim, Setting::None)
+            | (Kind::DType, Setting::DType(_))
+            | (Kind::Str, Setting::Str(_))
+            | (Kind::Block, Setting::Block(_)) => true,
+            (Kind::Count, Setting::Int(v)) => *v >= 1,
+            (Kind::OneOf(names), Setting::Str(v)) => names.contains(&&**v),
+            (Kind::Ints, Setting::List(_)) => return each(Kind::Int),
+            (Kind::Pairs, Setting::List(items)) => items.iter().all(|pair| {
+                let pair = pair.as_list().unwrap_or(&[]);
+                pair.len() == 2 && pair.iter().all(|s| s.as_int().is_some())
+            }),
+            (Kind::Strs, Setting::List(_)) => return each(Kind::Str),
+            (Kind::Floats, Setting::List(_)) => return each(Kind::Float(Range::Finite)),
+            (Kind::Blocks, Setting::List(_)) => return each(Kind::Block),
+            (Kind::BlocksOrNone, Setting::List(items)) => {
+                items.iter().all(|s| matches!(s, Setting::Block(_) | Setting::None))
+            }
+            (Kind::Dim, Setting::Int(v)) => *v >= -1,
+            (Kind::Dim, _) => computed,
+            (Kind::Dims, Setting::Int(-1..)) => {
+                return Some(Setting::List([setting.clone()].into()));
+            }
+            (Kind::Dims, Setting::List(_)) => return each(Kind::Dim),
+            (Kind::Index, Setting::List(items)) => items.iter().all(is_index),
+            (Kind::Index, _) => is_index(setting),
+            (Kind::Init, Setting::Int(v)) => return Some(Setting::Float(*v as f64)),
+            (Kind::Init, _) => Rule::of(setting).is_some(),
+            (Kind::Scalar, _) => computed,
+            (Kind::Value, _) => matches!(
+                setting,
+                Setting::Bool(_) | Setting::Int(_) | Setting::Float(_) | Setting::Tensor(_)
+            ),
+            _ => false,
+        };
+        fits.then(|| setting.clone())
+    }
+}
+
+fn is_index(setting: &Setting) -> bool {
+    let scalar = |s: &Setting| {
+        matches!(s, Setting::Int(_) | Setting::None | Setting::Connection(_) | Setting::Terminal)
+    };
+    match setting {
+        Setting::Slice(parts) => parts.iter().all(scalar),
+        Setting::Ellipsis => true,
+        Setting::Tensor(array) => array.dtype().is_int(),
+        _ => scalar(setting),
+    }
+}
+
+/// What a parameter is where it is not given.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Default {
+    Required,
+    None,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Str(&'static str),
+    DType(DType),
+}
+
+impl Default {
+    /// The default as a setting; `None`: it must be given.
+    pub fn setting(self) -> Option<Setting> {
+        Some(match self {
+            Default::Required => return None,
+            Default::None => Setting::None,
+            Default::Bool(v) => Setting::Bool(v),
+            Default::Int(v) => Setting::Int(v),
+            Default::Float(v) => Setting::Float(v),
+            Default::Str(v) => Setting::Str(v.into()),
+            Default::DType(v) => Setting::DType(v),
+        })
+    }
+}
+
+/// A parameter that must be given.
+pub const fn required(name: &'static str, kind: Kind) -> Parameter {
+    with(name, kind, Default::Required)
+}
+
+/// A parameter that may be left out.
+pub const fn with(name: &'static str, kind: Kind, default: Default) -> Parameter {
+    Parameter { name, kind, default, least: None, doc: "" }
+}

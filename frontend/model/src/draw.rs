@@ -1,0 +1,171 @@
+//! The numbers of first values. Each depends on the seed, the name of its array and its place alone,
+//! so that they are the same on every machine, whatever else a model has.
+
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::eval::threefry::{self, Key, block, fold_in};
+
+use crate::init::Draw;
+use crate::naming::fold_of;
+
+/// From this many numbers on, several threads draw.
+const PARALLEL: usize = 1 << 16;
+
+/// The key that the array of this name is drawn by.
+pub fn key(seed: u64, name: &str) -> Key {
+    fold_in(threefry::key(seed), fold_of(name))
+}
+
+impl Draw {
+    /// The numbers of an array in row-major order.
+    ///
+    /// Errors: no memory; those of [`Draw::fill`].
+    pub fn values(&self, seed: u64, name: &str, shape: &[usize]) -> Result<Vec<f64>> {
+        let mut values = Vec::new();
+        let count = shape.iter().product();
+        if values.try_reserve_exact(count).is_err() {
+            return Diagnostic::new("Out of memory")
+                .at(format!("the first value of `{name}`"))
+                .got(format!("a shape of {shape:?}"))
+                .err();
+        }
+        values.resize(count, 0.0);
+        self.fill(seed, name, shape, &mut values)?;
+        Ok(values)
+    }
+
+    /// Draws the numbers of an array of this shape, as many as `values` has.
+    ///
+    /// Errors: a function of the host language, which only that can call.
+    pub fn fill(&self, seed: u64, name: &str, shape: &[usize], values: &mut [f64]) -> Result<()> {
+        let key = key(seed, name);
+        match self {
+            Draw::Constant(value) => values.fill(*value),
+            Draw::Uniform(low, high) => {
+                each(values, &|at| low + (high - low) * unit(key, at));
+            }
+            Draw::Normal(deviation) => {
+                pairs(values, &|pair| normal(key, pair).map(|value| deviation * value));
+            }
+            Draw::TruncatedNormal => pairs(values, &|pair| within_two(key, pair)),
+            Draw::Orthogonal => {
+                pairs(values, &|pair| normal(key, pair));
+                orthonormalize(values, shape.first().copied().unwrap_or(1));
+            }
+            Draw::Function(function) => {
+                return Diagnostic::new(format!("`{name}` is drawn by a function of Python's"))
+                    .got(&function.name)
+                    .expected("a rule by name, or a number")
+                    .err();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sets each number to what `draw` gives for its place.
+fn each(values: &mut [f64], draw: &(dyn Fn(u64) -> f64 + Sync)) {
+    pairs(values, &|pair| [draw(2 * pair), draw(2 * pair + 1)]);
+}
+
+/// Sets the numbers to what `draw` gives for each two of them.
+fn pairs(values: &mut [f64], draw: &(dyn Fn(u64) -> [f64; 2] + Sync)) {
+    let fill = |first: usize, values: &mut [f64]| {
+        for (at, pair) in values.chunks_mut(2).enumerate() {
+            let drawn = draw((first + at) as u64);
+            pair.copy_from_slice(&drawn[..pair.len()]);
+        }
+    };
+    if values.len() < PARALLEL {
+        return fill(0, values);
+    }
+    let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
+    let size = values.len().div_ceil(2).div_ceil(threads);
+    std::thread::scope(|scope| {
+        for (at, part) in values.chunks_mut(2 * size).enumerate() {
+            scope.spawn(move || fill(at * size, part));
+        }
+    });
+}
+
+fn words(key: Key, at: u64) -> [u32; 2] {
+    block(key, [(at >> 32) as u32, at as u32])
+}
+
+/// A number of 53 bits, from 0 to below 1.
+fn unit(key: Key, at: u64) -> f64 {
+    let [high, low] = words(key, at);
+    let bits = (u64::from(high) << 32 | u64::from(low)) >> 11;
+    bits as f64 / (1u64 << 53) as f64
+}
+
+/// Two standard normal numbers, made of two uniform ones as Box and Muller do (1958).
+fn normal(key: Key, pair: u64) -> [f64; 2] {
+    let [radius, angle] = words(key, pair);
+    // Above 0, so that the logarithm is finite.
+    let radius = (f64::from(radius) + 0.5) / (1u64 << 32) as f64;
+    let angle = 2.0 * std::f64::consts::PI * f64::from(angle) / (1u64 << 32) as f64;
+    let radius = libm::sqrt(-2.0 * libm::log(radius));
+    let (sin, cos) = libm::sincos(angle);
+    [radius * cos, radius * sin]
+}
+
+/// Two standard normal numbers within two standard deviations, each drawn again until it is.
+fn within_two(key: Key, pair: u64) -> [f64; 2] {
+    let mut drawn = normal(key, pair);
+    for (at, value) in drawn.iter_mut().enumerate() {
+        let mut again = 0;
+        while value.abs() > 2.0 {
+            again += 1;
+            *value = normal(fold_in(key, again), pair)[at];
+        }
+    }
+    drawn
+}
+
+/// Makes the rows of a matrix orthonormal, or its columns where there are more rows than columns.
+/// Each keeps its direction as far as those before it let it, so every orthogonal matrix is as
+/// likely (Mezzadri 2007).
+fn orthonormalize(values: &mut [f64], rows: usize) {
+    let columns = values.len().checked_div(rows).unwrap_or(0);
+    if rows <= columns {
+        return gram_schmidt(values, columns);
+    }
+    let mut turned = transposed(values, rows, columns);
+    gram_schmidt(&mut turned, rows);
+    values.copy_from_slice(&transposed(&turned, columns, rows));
+}
+
+fn transposed(values: &[f64], rows: usize, columns: usize) -> Vec<f64> {
+    let places = (0..columns).flat_map(|column| (0..rows).map(move |row| row * columns + column));
+    places.map(|at| values[at]).collect()
+}
+
+/// Makes rows of this length orthonormal. Projecting twice keeps them so to the last bits.
+fn gram_schmidt(values: &mut [f64], length: usize) {
+    if length == 0 {
+        return;
+    }
+    for start in (0..values.len()).step_by(length) {
+        let (before, rest) = values.split_at_mut(start);
+        let own = &mut rest[..length];
+        for _ in 0..2 {
+            for other in before.chunks_exact(length) {
+                let along = dot(own, other);
+                own.iter_mut().zip(other).for_each(|(own, other)| *own -= along * other);
+            }
+        }
+        let norm = libm::sqrt(dot(own, own));
+        own.iter_mut().for_each(|own| *own /= norm);
+    }
+}
+
+/// The sum of products, in eight sums that the processor can compute side by side.
+fn dot(left: &[f64], right: &[f64]) -> f64 {
+    let mut sums = [0.0; 8];
+    for (left, right) in left.chunks(8).zip(right.chunks(8)) {
+        for ((sum, left), right) in sums.iter_mut().zip(left).zip(right) {
+            *sum += left * right;
+        }
+    }
+    sums.iter().sum()
+}

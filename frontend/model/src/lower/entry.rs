@@ -1,0 +1,393 @@
+//! The entry of a module: what the options say about the terminals of the block that is compiled.
+
+use std::sync::Arc;
+
+use mithril_ir::diagnostic::{Diagnostic, NeedsRank, Result, did_you_mean};
+use mithril_ir::dim::{Dim, Symbol};
+use mithril_ir::dtype::DType;
+use mithril_ir::graph::{Module, Role};
+use mithril_ir::op::Class;
+use mithril_ir::shape::{Shape, Type};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::fault::Fault;
+use super::frame::text;
+use super::instance::{Instance, Lowering, Spec, key_type};
+use super::{DimSpec, Mode, Options, size};
+use crate::block::{Block, Definition, Terminal, quoted};
+use crate::literal::Literal;
+use crate::model::Model;
+use crate::naming::{dim_symbol, symbol};
+
+/// The module of a block.
+pub(super) fn lower(block: &Block, options: &Options) -> Result<Module> {
+    Ok(run(&*alone(block)?, options)?.0)
+}
+
+/// The most trailing dims that inputs without a shape are given.
+const SHOWN: usize = 32;
+
+/// The definition that is lowered for a block, and what was learned of its insides on the way.
+pub(crate) fn traced(block: &Block, options: &Options) -> Result<(Arc<Definition>, Instance)> {
+    let definition = alone(block)?;
+    let instance = run(&definition, options)?.1;
+    Ok((definition, instance))
+}
+
+fn run(definition: &Definition, options: &Options) -> Result<(Module, Instance)> {
+    check_options(definition, options)?;
+    shown(definition, options).map_err(|fault| fault.report(definition))
+}
+
+/// Lowers with as many trailing dims of inputs without a shape as something inside needs to know.
+pub(super) fn shown(
+    definition: &Definition,
+    options: &Options,
+) -> std::result::Result<(Module, Instance), Box<Fault>> {
+    let asked = Asked::new(options);
+    let mut shown: FxHashMap<Symbol, usize> = FxHashMap::default();
+    loop {
+        let fault = match attempt(definition, &asked, &shown) {
+            Ok(lowered) => return Ok(lowered),
+            Err(fault) => fault,
+        };
+        let open = |lead: &Symbol| {
+            let mut inputs = definition.inputs.iter();
+            inputs.any(|t| symbol(&t.name) == *lead && asked.is_open(t))
+        };
+        match fault.diagnostic.needs_rank.clone() {
+            // Each may show that more are needed further on.
+            Some(NeedsRank { lead, trailing: Some(count), .. })
+                if open(&lead) && shown.values().sum::<usize>() < SHOWN =>
+            {
+                *shown.entry(lead).or_default() += count;
+            }
+            _ => return Err(fault),
+        }
+    }
+}
+
+fn attempt(
+    definition: &Definition,
+    asked: &Asked,
+    shown: &FxHashMap<Symbol, usize>,
+) -> std::result::Result<(Module, Instance), Box<Fault>> {
+    let specs: Vec<Spec> = definition
+        .inputs
+        .iter()
+        .map(|terminal| spec(terminal, asked, shown))
+        .collect::<Result<_>>()?;
+    let options = asked.options;
+    let mut lowering = Lowering::new(options);
+    lowering.sizes = asked.sizes(definition)?;
+    let role = |i: usize| asked.role(&definition.inputs[i]);
+    let instance = lowering.build("main".into(), definition, &specs, &role)?;
+    let mut main = (*instance.function).clone();
+    let discarded: FxHashSet<&str> = options.discard_keys.iter().map(String::as_str).collect();
+    main.results.retain(|r| r.state.is_some() || !discarded.contains(&*r.name));
+    if main.results.is_empty() {
+        return Err(Diagnostic::new("the model has no output")
+            .hint("name an output, or `expose` one")
+            .into());
+    }
+    let mut module = Module::of(main);
+    for function in lowering.functions {
+        module.functions.insert(function.name.clone(), function);
+    }
+    Ok((module, instance))
+}
+
+/// What the options say of each terminal, by its name.
+struct Asked<'o> {
+    options: &'o Options,
+    shapes: FxHashMap<&'o str, &'o [DimSpec]>,
+    dtypes: FxHashMap<&'o str, DType>,
+    trained: FxHashSet<&'o str>,
+    data: FxHashSet<&'o str>,
+    constants: FxHashMap<&'o str, &'o Literal>,
+}
+
+impl<'o> Asked<'o> {
+    fn new(options: &'o Options) -> Asked<'o> {
+        let names = |keys: &'o [String]| keys.iter().map(String::as_str).collect();
+        let mut asked = Asked {
+            options,
+            shapes: FxHashMap::default(),
+            dtypes: FxHashMap::default(),
+            trained: names(&options.trainable_keys),
+            data: names(&options.data_keys),
+            constants: FxHashMap::default(),
+        };
+        for (name, shape) in &options.shapes {
+            asked.shapes.entry(name).or_insert(shape);
+        }
+        for (name, dtype) in &options.dtypes {
+            asked.dtypes.entry(name).or_insert(*dtype);
+        }
+        for (name, value) in &options.constant_keys {
+            asked.constants.entry(name).or_insert(value);
+        }
+        asked
+    }
+
+    fn role(&self, terminal: &Terminal) -> Role {
+        if self.trained.contains(&*terminal.name) {
+            Role::Param
+        } else if self.data.contains(&*terminal.name) {
+            Role::Data
+        } else {
+            terminal.role
+        }
+    }
+
+    /// Whether nothing says what rank an input has.
+    fn is_open(&self, terminal: &Terminal) -> bool {
+        self.stated(terminal).is_none() && !terminal.ruled
+    }
+
+    /// The sizes that dims of inputs have in the call that this is compiled for.
+    fn sizes(&self, definition: &Definition) -> Result<FxHashMap<Symbol, i64>> {
+        let mut known = FxHashMap::default();
+        for (name, sizes) in &self.options.sizes {
+            let mut inputs = definition.inputs.iter();
+            let dims = inputs.find(|t| *t.name == **name).and_then(|t| self.stated(t));
+            let Some(dims) = dims.filter(|dims| dims.len() == sizes.len()) else { continue };
+            for (dim, size) in shape(name, dims)?.dims.iter().zip(sizes) {
+                dim.as_symbol().map(|symbol| known.insert(symbol.clone(), *size));
+            }
+        }
+        Ok(known)
+    }
+
+    fn stated<'a>(&'a self, terminal: &'a Terminal) -> Option<&'a [DimSpec]> {
+        self.shapes.get(&*terminal.name).copied().or(terminal.shape.as_deref())
+    }
+}
+
+/// The masks whose dtype nothing says.
+///
+/// Errors: a list terminal, which a model must give.
+pub fn open_dtypes(block: &Block, options: &Options) -> Result<Vec<Arc<str>>> {
+    let definition = alone(block)?;
+    let asked = Asked::new(options);
+    let is_open = |terminal: &&Terminal| {
+        let stated = given_dtype(terminal, &asked).or(terminal.dtype);
+        let skipped = terminal.in_training && options.mode == Mode::Inference;
+        terminal.mask
+            && stated.is_none()
+            && asked.role(terminal) == Role::Data
+            && !asked.constants.contains_key(&*terminal.name)
+            && !skipped
+    };
+    Ok(definition.inputs.iter().filter(is_open).map(|terminal| terminal.name.clone()).collect())
+}
+
+/// The inputs that are lowered with a rank variable, by their numbers.
+pub(super) fn unranked(definition: &Definition, options: &Options) -> Vec<usize> {
+    let asked = Asked::new(options);
+    let is_unranked = |terminal: &Terminal| {
+        let spec = spec(terminal, &asked, &FxHashMap::default());
+        matches!(spec, Ok(Spec::Typed(ty)) if ty.shape.lead.is_some())
+    };
+    (0..definition.inputs.len()).filter(|&at| is_unranked(&definition.inputs[at])).collect()
+}
+
+/// Whether an array of these sizes has the dims that are stated; names and open ones take its sizes.
+fn fits(dims: &[DimSpec], sizes: &[usize]) -> bool {
+    let fits = |(axis, (dim, size)): (usize, (&DimSpec, &usize))| match dim {
+        DimSpec::Number(n) => *n == *size as u64,
+        DimSpec::Any => true,
+        DimSpec::Named(_) => {
+            let first = dims.iter().position(|other| other == dim).unwrap_or(axis);
+            sizes[first] == *size
+        }
+    };
+    dims.len() == sizes.len() && dims.iter().zip(sizes).enumerate().all(fits)
+}
+
+fn spec(terminal: &Terminal, asked: &Asked, shown: &FxHashMap<Symbol, usize>) -> Result<Spec> {
+    let options = asked.options;
+    if let Some(&value) = asked.constants.get(&*terminal.name) {
+        let literal = constant(terminal, value, asked)?;
+        let sizes = value.tensor.shape();
+        if let Some(dims) = asked.stated(terminal).filter(|dims| !fits(dims, sizes)) {
+            return Diagnostic::new(format!(
+                "Incompatible shapes during compilation: the constant of `{}` has another shape",
+                terminal.name
+            ))
+            .got(Shape::fixed(sizes))
+            .expected(text(dims))
+            .err();
+        }
+        return Ok(Spec::Literal(literal));
+    }
+    if terminal.in_training && options.mode == Mode::Inference {
+        return Ok(Spec::Absent);
+    }
+    let given = given_dtype(terminal, asked);
+    if terminal.role == Role::Key {
+        return match given.filter(|dtype| *dtype != DType::U32) {
+            None => Ok(Spec::Typed(key_type())),
+            Some(dtype) => Diagnostic::new(format!("`{}` is a random key", terminal.name))
+                .got(dtype)
+                .expected(DType::U32)
+                .err(),
+        };
+    }
+    let dtype = given.or(terminal.dtype).unwrap_or(match terminal.class {
+        Class::Any | Class::Number | Class::Float => options.dtype,
+        Class::Int => options.index,
+        Class::Bits | Class::Bool => DType::Bool,
+        Class::Key => DType::U32,
+    });
+    let learned = asked.role(terminal) == Role::Param;
+    if learned && !dtype.is_float() {
+        return Diagnostic::new(format!("`{}` cannot be trained", terminal.name))
+            .got(dtype)
+            .expected("floats alone have gradients")
+            .err();
+    }
+    let shape = match asked.stated(terminal) {
+        Some(dims) => shape(&terminal.name, dims)?,
+        None if terminal.ruled => return Ok(Spec::Open(given.or(terminal.dtype))),
+        None => {
+            let lead = symbol(&terminal.name);
+            let count = shown.get(&lead).copied().unwrap_or(0);
+            let dims = (1..=count).rev();
+            let dims: Vec<Dim> = dims.map(|i| Dim::symbol(format!("{lead}_{i}"))).collect();
+            Shape::with_lead(lead, dims)
+        }
+    };
+    shape.check_count().map_err(|error| error.at(format!("terminal `{}`", terminal.name)))?;
+    Ok(Spec::Typed(Type::new(dtype, shape)))
+}
+
+/// The shape of a terminal whose dims are stated; one that may vary is named after its axis.
+/// Errors: a text that is no name of a dim; a size beyond 64 bits.
+pub fn shape(name: &str, dims: &[DimSpec]) -> Result<Shape> {
+    let dims = dims.iter().enumerate().map(|(axis, dim)| match dim {
+        DimSpec::Number(n) => size(*n),
+        DimSpec::Any => Ok(Dim::symbol(symbol(&format!("{name}_{axis}")))),
+        DimSpec::Named(name) => dim_symbol(name).map(Dim::symbol),
+    });
+    Ok(Shape::new(dims.collect::<Result<Vec<_>>>()?))
+}
+
+/// The dtype that the options give an input.
+fn given_dtype(terminal: &Terminal, asked: &Asked) -> Option<DType> {
+    asked.dtypes.get(&*terminal.name).copied()
+}
+
+/// The value of a constant input, in the dtype that is given for it, or a float where only floats
+/// are read. Errors: the value is not exactly one of that dtype.
+fn constant(terminal: &Terminal, value: &Literal, asked: &Asked) -> Result<Literal> {
+    let given = given_dtype(terminal, asked).or(terminal.dtype);
+    let float = terminal.class == Class::Float && value.tensor.dtype().is_int();
+    let Some(dtype) = given.or(float.then_some(asked.options.dtype)) else {
+        return Ok(value.clone());
+    };
+    match value.in_dtype(dtype) {
+        Some(tensor) => Ok(Literal::array(tensor)),
+        None => value.misfit(&terminal.name, dtype).err(),
+    }
+}
+
+/// Errors: names that the options have and the block has not; values of another dtype.
+pub(super) fn check_options(definition: &Definition, options: &Options) -> Result<()> {
+    let inputs: FxHashSet<&str> = definition.inputs.iter().map(|t| &*t.name).collect();
+    let outputs: FxHashSet<&str> = definition.outputs.iter().map(|o| &*o.name).collect();
+    let check = |option: &str, what: &str, names: &FxHashSet<&str>, key: &str| {
+        if names.contains(key) {
+            return Ok(());
+        }
+        let mut error = Diagnostic::new(format!(
+            "Terminal not found: `{}` has no {what} `{key}`, which `{option}` names",
+            definition.kind
+        ))
+        .expected(quoted(&match what {
+            "output" => definition.outputs.iter().map(|o| &*o.name).collect::<Vec<_>>(),
+            _ => definition.inputs.iter().map(|t| &*t.name).collect(),
+        }));
+        error.hint = did_you_mean(key, names.iter().copied());
+        error.err()
+    };
+    let lists = [("trainable_keys", &options.trainable_keys), ("data_keys", &options.data_keys)];
+    for (option, keys) in lists {
+        for key in keys {
+            check(option, "input", &inputs, key)?;
+        }
+    }
+    for (key, _) in &options.shapes {
+        check("shapes", "input", &inputs, key)?;
+    }
+    for (key, _) in &options.dtypes {
+        check("dtypes", "input", &inputs, key)?;
+    }
+    for (key, _) in &options.constant_keys {
+        check("constant_keys", "input", &inputs, key)?;
+    }
+    for key in &options.discard_keys {
+        check("discard_keys", "output", &outputs, key)?;
+    }
+    let data: FxHashSet<&String> = options.data_keys.iter().collect();
+    let both = |key: &&String| data.contains(*key);
+    if let Some(key) = options.trainable_keys.iter().find(both) {
+        return Diagnostic::new(format!("`{key}` is both in trainable_keys and data_keys")).err();
+    }
+    let constants: FxHashSet<&String> = options.constant_keys.iter().map(|(key, _)| key).collect();
+    let valued = |key: &&String| constants.contains(*key);
+    if let Some(key) = options.trainable_keys.iter().find(valued) {
+        return Diagnostic::new(format!("`{key}` is both in trainable_keys and constant_keys"))
+            .hint("a constant is not learned")
+            .err();
+    }
+    check_states(definition, options)
+}
+
+/// Errors: a state that the options make something else, where calls give its next value. In
+/// inference it stays as it is, and may be anything.
+fn check_states(definition: &Definition, options: &Options) -> Result<()> {
+    if options.mode == Mode::Inference {
+        return Ok(());
+    }
+    let constants: Vec<String> = options.constant_keys.iter().map(|(k, _)| k.clone()).collect();
+    let kinds = [
+        ("a constant", &constants),
+        ("trained", &options.trainable_keys),
+        ("data", &options.data_keys),
+    ];
+    let states = || definition.inputs.iter().filter(|t| t.role == Role::State);
+    for (kind, keys) in kinds {
+        if let Some(state) = states().find(|t| keys.iter().any(|k| **k == *t.name)) {
+            return Diagnostic::new(format!("the state `{}` cannot be {kind}", state.name))
+                .got("a compile for training, whose calls give its next value")
+                .expected(
+                    "a state that calls are given (`state=`), or that the compiled model holds",
+                )
+                .hint("compile with `inference=True`, where states stay as they are")
+                .err();
+        }
+    }
+    Ok(())
+}
+
+/// A composite as it is; a block of the table, or one with a gradient of its own, as a model of that
+/// block alone. Errors: a list terminal, which a model must give.
+pub(super) fn alone(block: &Block) -> Result<Arc<Definition>> {
+    if block.gradient.is_some() {
+        return Ok(Model::around(block)?.block()?.definition);
+    }
+    if block.definition.composite.is_some() {
+        return Ok(block.definition.clone());
+    }
+    if let Some(list) = block.inputs().iter().find(|t| t.list) {
+        return Diagnostic::new(format!(
+            "`{}` of `{}` takes a list of connections, and nothing was given",
+            list.name,
+            block.kind()
+        ))
+        .hint("put the block into a model and connect it")
+        .err();
+    }
+    Ok(Model::from_block(block)?.block()?.definition)
+}

@@ -1,0 +1,230 @@
+//! Instances of composites: one function for each definition and kind of arguments.
+
+use std::sync::Arc;
+
+use mithril_ir::builder::Builder;
+use mithril_ir::dim::{Dim, Symbol};
+use mithril_ir::dtype::DType;
+use mithril_ir::graph::{Function, ResultDef, Role, Value};
+use mithril_ir::nesting::deeper;
+use mithril_ir::shape::{Shape, Type};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::Options;
+use super::fault::Faulty;
+use super::frame::{Frame, Slot};
+use crate::block::Definition;
+use crate::literal::Literal;
+use crate::naming::{Unique, snake_case};
+
+/// What is known of an argument before a composite is lowered.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) enum Spec {
+    /// Its shape follows inside; its dtype too, unless it was stated.
+    Open(Option<DType>),
+    /// Not read in this mode.
+    Absent,
+    Typed(Type),
+    /// Not an argument at all: the instance has the value.
+    Literal(Literal),
+}
+
+/// A lowered composite.
+pub(crate) struct Instance {
+    pub function: Arc<Function>,
+    /// The input that each argument of the function is.
+    pub args: Vec<u32>,
+    /// The inputs whose next values follow the outputs.
+    pub states: Vec<u32>,
+    /// Whether a result is a shape, which a call would hide.
+    pub shapes: bool,
+    /// The type of each net, where it has one.
+    pub types: Vec<Option<Type>>,
+    /// The instance of each part that is a composite.
+    pub parts: Vec<Option<Arc<Instance>>>,
+}
+
+/// Instances nest as deep as models do: each is let go of before what lies in it, not during that.
+impl Drop for Instance {
+    fn drop(&mut self) {
+        let mut open: Vec<Arc<Instance>> =
+            std::mem::take(&mut self.parts).into_iter().flatten().collect();
+        while let Some(instance) = open.pop() {
+            // Others may still hold it.
+            if let Some(mut instance) = Arc::into_inner(instance) {
+                open.extend(std::mem::take(&mut instance.parts).into_iter().flatten());
+            }
+        }
+    }
+}
+
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    definition: Arc<Definition>,
+    specs: Vec<Spec>,
+}
+
+/// What all instances of one lowering share.
+pub(super) struct Lowering<'o> {
+    pub options: &'o Options,
+    /// The sizes that dims of inputs have in the call that this is compiled for.
+    pub sizes: FxHashMap<Symbol, i64>,
+    instances: FxHashMap<Key, Arc<Instance>>,
+    /// In the order they were finished: callees first.
+    pub functions: Vec<Arc<Function>>,
+    names: FxHashSet<String>,
+    unique: Unique,
+}
+
+impl<'o> Lowering<'o> {
+    pub fn new(options: &'o Options) -> Lowering<'o> {
+        Lowering {
+            options,
+            sizes: FxHashMap::default(),
+            instances: FxHashMap::default(),
+            functions: Vec::new(),
+            names: FxHashSet::from_iter(["main".to_string()]),
+            unique: Unique::default(),
+        }
+    }
+
+    /// The instance of a composite for these arguments. Errors: those of its parts.
+    pub fn instance(
+        &mut self,
+        definition: &Arc<Definition>,
+        specs: Vec<Spec>,
+    ) -> Faulty<Arc<Instance>> {
+        let key = Key { definition: definition.clone(), specs };
+        if let Some(found) = self.instances.get(&key) {
+            return Ok(found.clone());
+        }
+        let name = self.fresh_name(&snake_case(&definition.kind));
+        let instance =
+            Arc::new(self.build(name, definition, &key.specs, &|i| definition.inputs[i].role)?);
+        self.functions.push(instance.function.clone());
+        self.instances.insert(key, instance.clone());
+        Ok(instance)
+    }
+
+    /// A name for a function that none has yet.
+    pub fn fresh_name(&mut self, base: &str) -> Arc<str> {
+        let names = &self.names;
+        let name = self.unique.name(base, |n| names.contains(n));
+        self.names.insert(name.to_string());
+        name
+    }
+
+    /// Lowers a composite into a function of its own.
+    pub fn build(
+        &mut self,
+        name: Arc<str>,
+        definition: &Definition,
+        specs: &[Spec],
+        role: &dyn Fn(usize) -> Role,
+    ) -> Faulty<Instance> {
+        let builder = Builder::new(name);
+        let mut slots = Vec::with_capacity(specs.len());
+        let mut args = Vec::new();
+        for (i, spec) in specs.iter().enumerate() {
+            let terminal = &definition.inputs[i];
+            let mut arg = |ty: Type| {
+                args.push(i as u32);
+                builder.arg(terminal.name.clone(), role(i), ty)
+            };
+            slots.push(match spec {
+                Spec::Absent => Slot::Absent,
+                Spec::Literal(literal) => Slot::Literal(literal.clone()),
+                Spec::Typed(ty) => Slot::Value(arg(ty.clone())),
+                // The type is set when the block that decides it is reached.
+                Spec::Open(dtype) => Slot::Untyped(arg(Type::scalar(self.options.dtype)), *dtype),
+            });
+        }
+        let mut frame = Frame::new(self, &builder, definition, "", slots);
+        deeper(|| frame.run())?;
+        let done = frame.finish()?;
+        let mut results: Vec<ResultDef> = Vec::new();
+        for (outlet, value) in definition.outputs.iter().zip(&done.outputs) {
+            results.push(ResultDef { name: outlet.name.clone(), value: *value, state: None });
+        }
+        for (input, value) in &done.states {
+            let name = definition.inputs[*input as usize].name.clone();
+            results.push(ResultDef { name: name.clone(), value: *value, state: Some(name) });
+        }
+        let known = |v: &Value| builder.known(*v).is_some();
+        let shapes = done.outputs.iter().any(known);
+        Ok(Instance {
+            shapes,
+            states: done.states.iter().map(|(i, _)| *i).collect(),
+            types: done.types,
+            parts: done.parts,
+            args,
+            function: Arc::new(builder.finish(results)?),
+        })
+    }
+}
+
+/// The types of a call's operands as those of an instance: a dim that is an expression and whose
+/// symbols are not all dims of their own becomes a symbol, so that results can be told by it.
+#[derive(Default)]
+pub(super) struct Generalised {
+    /// What the new symbols stand for.
+    stands_for: FxHashMap<Symbol, Dim>,
+}
+
+impl Generalised {
+    pub fn of(specs: &mut [Spec]) -> Generalised {
+        let mut bare: FxHashSet<Symbol> = FxHashSet::default();
+        let mut complex = false;
+        for spec in specs.iter() {
+            if let Spec::Typed(ty) = spec {
+                for dim in &ty.shape.dims {
+                    match dim.as_symbol() {
+                        Some(symbol) => drop(bare.insert(symbol.clone())),
+                        None => complex |= matches!(dim, Dim::Expr(_)),
+                    }
+                }
+            }
+        }
+        let mut made = Generalised::default();
+        if !complex {
+            return made;
+        }
+        let mut symbols: FxHashMap<Dim, Symbol> = FxHashMap::default();
+        for spec in specs {
+            let Spec::Typed(ty) = spec else { continue };
+            for dim in &mut ty.shape.dims {
+                let mut free = false;
+                dim.for_each_symbol(&mut |s| free |= !bare.contains(s));
+                if !free || dim.as_symbol().is_some() {
+                    continue;
+                }
+                let next = (0..)
+                    .map(|n| Symbol::from(format!("d{n}")))
+                    .find(|s| !bare.contains(s))
+                    .expect("there are more symbols than dims");
+                let symbol = symbols.entry(dim.clone()).or_insert(next).clone();
+                bare.insert(symbol.clone());
+                made.stands_for.insert(symbol.clone(), dim.clone());
+                *dim = Dim::symbol(symbol);
+            }
+        }
+        made
+    }
+
+    /// A type of the instance as one of the caller.
+    pub fn back(&self, ty: &Type) -> Type {
+        if self.stands_for.is_empty() {
+            return ty.clone();
+        }
+        let shape = &ty.shape;
+        Type {
+            shape: shape.substitute(&|s| self.stands_for.get(s).cloned(), &|_| None),
+            dtype: ty.dtype,
+        }
+    }
+}
+
+/// A random key.
+pub(super) fn key_type() -> Type {
+    Type::new(DType::U32, Shape::fixed(&[2]))
+}

@@ -1,0 +1,264 @@
+//! Names: of blocks after their kinds, of symbols after terminals, and which ones are allowed.
+
+use std::sync::Arc;
+
+use mithril_ir::diagnostic::{Diagnostic, Result};
+use mithril_ir::dim::Symbol;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::identity::Identity;
+
+/// The kind of a block in snake case: `MultiHeadAttention` → `multi_head_attention`,
+/// `RMSNorm` → `rms_norm`, `BatchNorm1d` → `batch_norm1d`.
+pub fn snake_case(kind: &str) -> String {
+    let chars: Vec<char> = kind.chars().collect();
+    let mut out = String::with_capacity(kind.len() + 4);
+    for (i, &c) in chars.iter().enumerate() {
+        if c.is_uppercase() {
+            let after_lower = i > 0 && chars[i - 1].is_lowercase();
+            let after_digit = i > 0 && chars[i - 1].is_ascii_digit();
+            let before_lower = chars.get(i + 1).is_some_and(|n| n.is_lowercase());
+            let inside = i > 0 && chars[i - 1] != '_';
+            if inside && (after_lower || after_digit || before_lower) {
+                out.push('_');
+            }
+            out.extend(c.to_lowercase());
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// Refuses names that paths could not tell apart, or that no source can contain.
+/// Errors: an empty name, a dot or a NUL character in it.
+pub(crate) fn check_name(name: &str, what: &str) -> Result<()> {
+    if name.is_empty() {
+        return Diagnostic::new(format!("the name of a {what} is empty")).err();
+    }
+    if name.contains('.') {
+        return Diagnostic::new(format!(
+            "the name of a {what} has a dot in it: dots join the names of nested blocks"
+        ))
+        .got(format!("`{name}`"))
+        .hint(format!("`{}` would do", name.replace('.', "_")))
+        .err();
+    }
+    if name.contains('\0') {
+        return Diagnostic::new(format!("the name of a {what} has a NUL character in it"))
+            .got(format!("{name:?}"))
+            .hint(format!("{:?} would do", name.replace('\0', "_")))
+            .err();
+    }
+    Ok(())
+}
+
+/// A symbol of a dim from any text: what is not allowed in symbols becomes an underscore.
+pub fn symbol(text: &str) -> Symbol {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
+    let mut name: String = text.chars().map(|c| if allowed(c) { c } else { '_' }).collect();
+    if !name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
+        name.insert(0, '_');
+    }
+    Symbol::from(name)
+}
+
+/// The symbol of a dim that an author named. Errors: an expression or another text that is no name,
+/// which would be taken for one.
+pub(crate) fn dim_symbol(name: &str) -> Result<Symbol> {
+    if mithril_ir::text::is_identifier(name) {
+        return Ok(symbol(name));
+    }
+    Diagnostic::new("Incompatible shapes during compilation: this is no name of a dim")
+        .got(format!("\"{name}\""))
+        .expected("ASCII letters, digits and underscores, such as \"batch\"; a size; None")
+        .hint("dims that follow from others are inferred: name the inputs' dims alone")
+        .err()
+}
+
+/// Names that are not taken yet, in time that does not grow with how many clash.
+#[derive(Clone, Default)]
+pub(crate) struct Unique {
+    next: FxHashMap<String, u32>,
+}
+
+impl Unique {
+    /// `base`, or `base_1`, `base_2`, … where `taken` says so.
+    pub fn name(&mut self, base: &str, taken: impl Fn(&str) -> bool) -> Arc<str> {
+        if !taken(base) {
+            return base.into();
+        }
+        let next = self.next.entry(base.to_string()).or_insert(1);
+        loop {
+            let name = format!("{base}_{next}");
+            *next += 1;
+            if !taken(&name) {
+                return name.into();
+            }
+        }
+    }
+}
+
+/// A block among others of one model.
+pub(crate) struct Sibling<'a> {
+    pub kind: &'a str,
+    pub name: Option<&'a Arc<str>>,
+    pub identity: Identity,
+}
+
+/// What a child is called: its own name, or its kind in snake case, numbered where siblings share
+/// one. A block that is used again under its own name has a number behind it. The second name is the
+/// one keys are folded with: it stays when siblings are added.
+/// Errors: two siblings of one given name that are not the same object.
+pub(crate) fn siblings(all: &[Sibling]) -> Result<Vec<(Arc<str>, Arc<str>)>> {
+    let mut given: FxHashMap<&str, Identity> = FxHashMap::default();
+    let mut counts: FxHashMap<&str, (u32, u32)> = FxHashMap::default();
+    for Sibling { kind, name, identity } in all {
+        match name {
+            Some(name) if given.insert(name, *identity).is_some_and(|own| own != *identity) => {
+                return Diagnostic::new(format!("two blocks are called `{name}`"))
+                    .got("two objects, each with params of its own")
+                    .expected("one object of a name, which may be used several times")
+                    .hint("give one of them another name")
+                    .err();
+            }
+            Some(_) => {}
+            None => counts.entry(kind).or_default().0 += 1,
+        }
+    }
+    let mut taken: FxHashSet<Arc<str>> = given.keys().map(|name| (*name).into()).collect();
+    let again = again(all, &mut taken);
+    let mut names = Vec::with_capacity(all.len());
+    for (Sibling { kind, name, .. }, again) in all.iter().zip(again) {
+        if let Some(name) = again.as_ref().or(*name) {
+            names.push((name.clone(), name.clone()));
+            continue;
+        }
+        let base = snake_case(kind);
+        let (count, next) = counts.get_mut(kind).expect("counted above");
+        let mut numbered = || loop {
+            let name = format!("{base}_{next}");
+            *next += 1;
+            if !taken.contains(&*name) {
+                return Arc::<str>::from(name);
+            }
+        };
+        let stable = numbered();
+        let name =
+            if *count == 1 && !taken.contains(&*base) { base.into() } else { stable.clone() };
+        names.push((name, stable));
+    }
+    Ok(names)
+}
+
+/// The names of blocks that are used again under the name they were given: numbers are behind it.
+fn again(all: &[Sibling], taken: &mut FxHashSet<Arc<str>>) -> Vec<Option<Arc<str>>> {
+    let mut uses: FxHashMap<Arc<str>, u32> = FxHashMap::default();
+    let mut next = |name: &Arc<str>| {
+        // 0: it has not been used yet.
+        let number = uses.entry(name.clone()).or_default();
+        *number += 1;
+        if *number == 1 {
+            return None;
+        }
+        loop {
+            let own: Arc<str> = format!("{name}_{}", *number - 1).into();
+            if taken.insert(own.clone()) {
+                return Some(own);
+            }
+            *number += 1;
+        }
+    };
+    all.iter().map(|sibling| next(sibling.name?)).collect()
+}
+
+/// Params that had other names before siblings were added or left out: each old name and the one
+/// that it is now. A block alone of its kind is `linear`, the first of several `linear_0`.
+///
+/// `given` are the names that params have, `own` those of the model. Names that both have stay.
+pub fn renamed<'a>(given: &[&'a str], own: &[&'a str]) -> Vec<(&'a str, &'a str)> {
+    let unnumbered = |path: &str| {
+        let segments = path.split('.').map(|name| name.strip_suffix("_0").unwrap_or(name));
+        segments.collect::<Vec<_>>().join(".")
+    };
+    let only = |names: &[&'a str], others: &[&'a str]| {
+        let others: FxHashSet<&str> = others.iter().copied().collect();
+        let mut found: FxHashMap<String, Vec<&'a str>> = FxHashMap::default();
+        for name in names.iter().filter(|name| !others.contains(*name)) {
+            found.entry(unnumbered(name)).or_default().push(name);
+        }
+        found
+    };
+    let (old, new) = (only(given, own), only(own, given));
+    let pairs = given.iter().filter_map(|name| {
+        match (old.get(&unnumbered(name))?.as_slice(), new.get(&unnumbered(name))?.as_slice()) {
+            ([one], [other]) if one == name => Some((*one, *other)),
+            _ => None,
+        }
+    });
+    pairs.collect()
+}
+
+/// The 32-bit FNV-1a hash of a block's name, which its random key is folded with.
+pub(crate) fn fold_of(name: &str) -> u32 {
+    name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_in_snake_case() {
+        for (kind, name) in [
+            ("Linear", "linear"),
+            ("MLP", "mlp"),
+            ("RMSNorm", "rms_norm"),
+            ("KLDivergence", "kl_divergence"),
+            ("BatchNorm1d", "batch_norm1d"),
+            ("MultiHeadAttention", "multi_head_attention"),
+            ("L1", "l1"),
+            ("My_Model", "my_model"),
+        ] {
+            assert_eq!(snake_case(kind), name);
+        }
+    }
+
+    #[test]
+    fn siblings_are_numbered_where_they_share_a_kind() {
+        let fc = Arc::from("linear_0");
+        let all = [("Linear", None), ("Relu", None), ("Linear", Some(&fc)), ("Linear", None)];
+        let all = all.map(|(kind, name)| Sibling { kind, name, identity: Identity::new() });
+        let names: Vec<_> =
+            siblings(&all).unwrap().iter().map(|(name, _)| name.to_string()).collect();
+        assert_eq!(names, ["linear_1", "relu", "linear_0", "linear_2"]);
+    }
+
+    #[test]
+    fn a_block_that_is_used_again_has_a_number_behind_its_name() {
+        let (enc, taken) = (Arc::from("enc"), Arc::from("enc_1"));
+        let (one, other) = (Identity::new(), Identity::new());
+        let of = |name, identity| Sibling { kind: "Linear", name: Some(name), identity };
+        let all = [of(&enc, one), of(&enc, one), of(&taken, other), of(&enc, one)];
+        let names: Vec<_> =
+            siblings(&all).unwrap().iter().map(|(name, _)| name.to_string()).collect();
+        assert_eq!(names, ["enc", "enc_2", "enc_1", "enc_3"]);
+        let unnamed = || Sibling { kind: "Enc", name: None, identity: Identity::new() };
+        let all = [unnamed(), of(&enc, one), unnamed(), of(&enc, one)];
+        let names: Vec<_> =
+            siblings(&all).unwrap().iter().map(|(name, _)| name.to_string()).collect();
+        assert_eq!(names, ["enc_0", "enc", "enc_2", "enc_1"]);
+        assert!(siblings(&[of(&enc, one), of(&enc, other)]).is_err());
+    }
+
+    #[test]
+    fn names_that_changed_with_siblings_are_found() {
+        let old = ["linear.w", "linear.b", "norm.w"];
+        let new = ["linear_0.w", "linear_0.b", "linear_1.w", "norm.w"];
+        assert_eq!(renamed(&old, &new), [("linear.w", "linear_0.w"), ("linear.b", "linear_0.b")]);
+        assert_eq!(renamed(&["a_0.mlp.w"], &["a.mlp_0.w", "b.w"]), [("a_0.mlp.w", "a.mlp_0.w")]);
+        // Two names that could both be meant are left alone, and so are other paths.
+        assert_eq!(renamed(&["a_0.b.w"], &["a.b_0.w", "a.b.w"]), []);
+        assert_eq!(renamed(&["linear.w"], &["linear_1.w"]), []);
+    }
+}

@@ -1,0 +1,479 @@
+//! Models to be trained: a model, the losses and regularizers that make its cost, and metrics.
+
+use std::sync::Arc;
+
+use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+use mithril_ir::graph::Role;
+
+use crate::block::{Block, Terminal, quoted};
+use crate::blocks::{Range, build};
+use crate::model::{Connection, Model, Source};
+
+mod reduction;
+
+pub use reduction::WEIGHT;
+use reduction::reduced;
+
+/// The output that is to be made small.
+pub const COST: &str = "final_cost";
+
+/// A model and what it is to be trained for. Its inputs, params and outputs keep their names; to
+/// its outputs come `final_cost`, the combined losses plus the regularizers, and one for each
+/// metric.
+///
+/// ```
+/// use mithril_model::{Loss, Model, TrainModel, block};
+///
+/// # fn main() -> mithril_ir::diagnostic::Result<()> {
+/// let model = Model::new();
+/// model.extend(block!(Linear(dimension = 8))?)?;
+/// model.extend(block!(Relu())?)?;
+/// model.extend(block!(Linear(dimension = 2))?)?;
+///
+/// let mut train = TrainModel::new(&model.seal()?)?;
+/// train.add_loss(block!(CrossEntropy())?, Loss::default())?;
+/// train.add_regularization(block!(L2())?, 0.01, "linear_0.w")?;
+/// train.add_metric(block!(Accuracy())?, vec![], "output", "target", "accuracy")?;
+///
+/// let block = train.finish()?;
+/// let outputs: Vec<&str> = block.outputs().iter().map(|o| &*o.name).collect();
+/// assert_eq!(outputs, ["output", "accuracy", "final_cost"]);
+/// assert!(block.inputs().iter().any(|i| &*i.name == "linear_0.w"));
+/// # Ok(())
+/// # }
+/// ```
+pub struct TrainModel {
+    trained: Block,
+    model: Model,
+    losses: Vec<Term>,
+    regularizers: Vec<Term>,
+    metrics: Vec<String>,
+    combiner: Option<Block>,
+    /// Set when it has been used as a block.
+    sealed: Option<Block>,
+}
+
+/// A part of the cost.
+struct Term {
+    /// What a loss or regularizers give.
+    value: Connection,
+    /// That times its coefficient.
+    scaled: Connection,
+}
+
+/// What a loss is made of beside its block.
+pub struct Loss {
+    /// Blocks from the loss of each element to a scalar, one after another.
+    pub reduce_steps: Vec<Block>,
+    pub coef: f64,
+    /// The output of the model that is judged.
+    pub input: String,
+    /// What it is compared with: a new input, or any terminal of the model.
+    pub target: String,
+}
+
+impl Default for Loss {
+    /// The mean of all elements, of `output` against `target`.
+    fn default() -> Loss {
+        let mean = build("Mean", Vec::new(), Vec::new());
+        Loss {
+            reduce_steps: mean.into_iter().collect(),
+            coef: 1.0,
+            input: "output".into(),
+            target: "target".into(),
+        }
+    }
+}
+
+/// What is regularized.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Select {
+    /// The param, other input or output of this name.
+    Name(String),
+    /// All params in whose names this regular expression is found, as Python's `re.search` finds it;
+    /// `^` and `$` ask for the beginning and the end of the name.
+    Pattern(String),
+}
+
+impl From<&str> for Select {
+    fn from(name: &str) -> Select {
+        Select::Name(name.to_string())
+    }
+}
+
+impl From<&String> for Select {
+    fn from(name: &String) -> Select {
+        Select::Name(name.clone())
+    }
+}
+
+impl TrainModel {
+    /// The model, to be trained with the params it has. Errors: those of [`Model::block`].
+    pub fn new(model: &Block) -> Result<TrainModel> {
+        // A gradient of its own is that of the model alone, not of its losses.
+        let model = match &model.gradient {
+            Some(_) => Model::around(model)?,
+            None => Model::from_block(model)?,
+        };
+        Ok(TrainModel {
+            trained: model.block()?,
+            model,
+            losses: Vec::new(),
+            regularizers: Vec::new(),
+            metrics: Vec::new(),
+            combiner: None,
+            sealed: None,
+        })
+    }
+
+    /// The model that is trained, without losses, metrics and their targets.
+    pub fn trained(&self) -> &Block {
+        &self.trained
+    }
+
+    /// The model with its cost as a block of another. Nothing can be added to it any more.
+    /// Errors: as [`TrainModel::finish`].
+    pub fn seal(&mut self) -> Result<Block> {
+        if self.sealed.is_none() {
+            self.sealed = Some(self.finish()?);
+        }
+        self.finish()
+    }
+
+    /// Errors: it has been used as a block.
+    fn open(&self) -> Result<()> {
+        if self.sealed.is_none() {
+            return Ok(());
+        }
+        Diagnostic::new("`TrainModel` has been used as a block and can no longer be changed")
+            .hint("add losses, regularizers and metrics before it is used")
+            .err()
+    }
+
+    /// The model as it stands, without its cost.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Adds `coef` times a loss, reduced by `reduce_steps`. A `Mean` of a loss that has an output
+    /// [`WEIGHT`] beside its standard output divides by the weights that count. Of the inputs it needs and is not
+    /// connected at, the first reads `input` and the second `target`; others become inputs of their
+    /// own names.
+    /// Errors: "Terminal not found"; a loss that reads no output of the model.
+    pub fn add_loss(&mut self, loss: Block, how: Loss) -> Result<()> {
+        self.open()?;
+        let model = self.model.fork();
+        let loss = self.judge(&model, "loss", loss, &how.input, &how.target)?;
+        let value = model.apply(reduced(&model, loss, how.reduce_steps)?)?;
+        self.losses.push(Term::new(value, how.coef)?);
+        self.model = model;
+        Ok(())
+    }
+
+    /// Adds `coef` times the sum of a regularizer's values on what is selected.
+    /// Errors: "Terminal not found"; a pattern that is none; a regularizer whose standard input is
+    /// connected already.
+    pub fn add_regularization(
+        &mut self,
+        regularizer: Block,
+        coef: f64,
+        select: impl Into<Select>,
+    ) -> Result<()> {
+        self.open()?;
+        let pattern = match select.into() {
+            Select::Name(name) => {
+                let name = self.found(&name)?;
+                return self.regularize(&regularizer, coef, &[name]);
+            }
+            Select::Pattern(pattern) => pattern,
+        };
+        let regex = match regex_lite::Regex::new(&pattern) {
+            Ok(regex) => regex,
+            Err(error) => {
+                return Diagnostic::new("the pattern is no regular expression that is known here")
+                    .got(format!("`{pattern}`: {error}"))
+                    .hint("lookaround and backreferences are not; several calls can do their work")
+                    .err();
+            }
+        };
+        self.choose(&regularizer, coef, Some(&pattern), |name| regex.is_match(name))
+    }
+
+    /// Adds `coef` times the sum of a regularizer's values on all params whose names are chosen.
+    /// Errors: none is chosen; those of [`TrainModel::add_regularization`].
+    pub fn add_regularization_where(
+        &mut self,
+        regularizer: &Block,
+        coef: f64,
+        chosen: impl Fn(&str) -> bool,
+    ) -> Result<()> {
+        self.open()?;
+        self.choose(regularizer, coef, None, chosen)
+    }
+
+    /// Adds a metric as the output `name`, no part of the cost. It is connected as a loss is.
+    /// Errors: those of [`TrainModel::add_loss`]; a name that is taken.
+    pub fn add_metric(
+        &mut self,
+        metric: Block,
+        reduce_steps: Vec<Block>,
+        input: &str,
+        target: &str,
+        name: &str,
+    ) -> Result<()> {
+        self.open()?;
+        let taken = if self.metrics.iter().any(|n| n == name) {
+            Some("two metrics are")
+        } else if name == COST || self.names().any(|n| n == name) {
+            Some("a metric and a terminal of the model are")
+        } else {
+            None
+        };
+        if let Some(what) = taken {
+            return Diagnostic::new(format!("{what} called `{name}`"))
+                .hint("give the metric its own `name`")
+                .err();
+        }
+        let model = self.model.fork();
+        let metric = self.judge(&model, "metric", metric, input, target)?;
+        let block = reduced(&model, metric, reduce_steps)?;
+        model.connect(block.output(name)?)?;
+        self.metrics.push(name.to_string());
+        self.model = model;
+        Ok(())
+    }
+
+    /// Says how several losses become one: a block of one input, which is given all losses as one
+    /// vector, of one list, or of as many inputs as there are losses. Their sum by default.
+    /// Errors: it has been used as a block.
+    pub fn set_loss_combiner(&mut self, combiner: Block) -> Result<()> {
+        self.open()?;
+        self.combiner = Some(combiner);
+        Ok(())
+    }
+
+    /// The model with its total as the output `final_cost`. Errors: there is no loss; a combiner of
+    /// another number of inputs, or of outputs.
+    pub fn finish(&self) -> Result<Block> {
+        if let Some(block) = &self.sealed {
+            return Ok(block.clone());
+        }
+        // What is added here must not be added again by a second call.
+        let model = self.model.fork();
+        let mut total = self.combined(&model)?;
+        for regularizer in &self.regularizers {
+            total = total.operate("+", regularizer.number(&model)?)?;
+        }
+        let cost = build("Buffer", Vec::new(), Vec::new())?.input(&total)?;
+        model.connect(cost.output(COST)?)?;
+        model.set_shapes([(COST, Vec::new())])?;
+        model.block()
+    }
+
+    fn combined(&self, model: &Model) -> Result<Connection> {
+        let scalars = self.combiner.is_none();
+        let losses = self.losses.iter().map(|loss| match scalars {
+            true => loss.number(model),
+            false => Ok(model.same(&loss.scaled)),
+        });
+        let mut losses: Vec<Connection> = losses.collect::<Result<_>>()?;
+        if losses.is_empty() {
+            return Diagnostic::new("the model to be trained has no loss")
+                .hint("add one with `add_loss`")
+                .err();
+        }
+        let Some(combiner) = &self.combiner else {
+            let first = losses.remove(0);
+            return losses.into_iter().try_fold(first, |sum, loss| sum.operate("+", loss));
+        };
+        let inputs: Vec<&Terminal> = needed(combiner).collect();
+        let given: Vec<(Arc<str>, Source)> = match &inputs[..] {
+            _ if combiner.outputs().len() != 1 || combiner.outputs()[0].list.is_some() => {
+                return no_combiner(combiner, inputs.len(), losses.len());
+            }
+            [all] if all.list => vec![(all.name.clone(), losses.into())],
+            [all] => {
+                let stack = build("Stack", Vec::new(), Vec::new())?;
+                let stack = stack.connect([("inputs", Source::from(losses))])?;
+                vec![(all.name.clone(), model.apply(stack)?.into())]
+            }
+            each if each.len() == losses.len() => {
+                let names = each.iter().map(|t| t.name.clone());
+                names.zip(losses.into_iter().map(Source::from)).collect()
+            }
+            each => return no_combiner(combiner, each.len(), losses.len()),
+        };
+        let combined = model.apply(combiner.clone().connect(given)?)?;
+        model.set_scalar(&combined)?;
+        Ok(combined)
+    }
+
+    /// A loss or metric with its connections checked and completed, to be added to `model`.
+    fn judge(
+        &self,
+        model: &Model,
+        what: &str,
+        block: Block,
+        input: &str,
+        target: &str,
+    ) -> Result<Block> {
+        let given = |t: &&Terminal| block.given.iter().any(|(n, _)| *n == t.name);
+        let open = needed(&block).filter(|t| !given(t));
+        let defaults = open.map(|t| t.name.clone()).zip([input, target]);
+        let added: Vec<(Arc<str>, Source)> = defaults.map(|(t, n)| (t, n.into())).collect();
+        let mut block = block.connect(added)?;
+        let standard = block.standard_input().map(|t| t.name.clone());
+        let outputs: Vec<Arc<str>> =
+            self.trained.outputs().iter().map(|o| o.name.clone()).collect();
+        let mut reads = false;
+        for (terminal, source) in &mut block.given {
+            let Source::Name(name) = source else { continue };
+            if Some(&*terminal) == standard.as_ref() {
+                self.found(name)?;
+            }
+            reads |= outputs.contains(name);
+            let known = self.names().any(|n| *n == **name);
+            if outputs.contains(name) {
+                model.expose(name)?;
+            }
+            if known {
+                *source = model.learned(name)?.into();
+            }
+        }
+        if !reads {
+            return Diagnostic::new(format!(
+                "the {what} {} reads no output of the model",
+                block.describe()
+            ))
+            .expected(format!("a connection to one of {}", quoted(&outputs)))
+            .err();
+        }
+        Ok(block)
+    }
+
+    fn choose(
+        &mut self,
+        regularizer: &Block,
+        coef: f64,
+        pattern: Option<&str>,
+        chosen: impl Fn(&str) -> bool,
+    ) -> Result<()> {
+        let params = self.trained.inputs().iter();
+        let params = params.filter(|t| t.role == Role::Param).map(|t| &t.name);
+        let names: Vec<Arc<str>> = params.clone().filter(|n| chosen(n)).cloned().collect();
+        if !names.is_empty() {
+            return self.regularize(regularizer, coef, &names);
+        }
+        let shown = pattern.map_or("the pattern".to_string(), |p| format!("`{p}`"));
+        let mut error = Diagnostic::new(format!(
+            "Terminal not found: no param of {} fits {shown}",
+            self.trained.describe()
+        ))
+        .expected(few(params.collect()));
+        error.hint = pattern.and_then(|p| did_you_mean(p, self.names()));
+        error.err()
+    }
+
+    fn regularize(&mut self, regularizer: &Block, coef: f64, names: &[Arc<str>]) -> Result<()> {
+        let model = self.model.fork();
+        let mut sum: Option<Connection> = None;
+        for name in names {
+            let value = model.apply(regularizer.clone().input(model.learned(name)?)?)?;
+            sum = Some(match sum {
+                Some(sum) => sum.operate("+", value)?,
+                None => value,
+            });
+        }
+        if let Some(sum) = sum {
+            self.regularizers.push(Term::new(sum, coef)?);
+        }
+        self.model = model;
+        Ok(())
+    }
+
+    /// Inputs, params and outputs of the model.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        let inputs = self.trained.inputs().iter().map(|t| &*t.name);
+        inputs.chain(self.trained.outputs().iter().map(|o| &*o.name))
+    }
+
+    /// The terminal of this name. Errors: "Terminal not found".
+    fn found(&self, name: &str) -> Result<Arc<str>> {
+        if let Some(found) = self.names().find(|n| *n == name) {
+            return Ok(found.into());
+        }
+        let mut error = Diagnostic::new(format!(
+            "Terminal not found: {} has no terminal `{name}`",
+            self.trained.describe()
+        ))
+        .expected(few(self.names().collect()));
+        error.hint = did_you_mean(name, self.names());
+        error.err()
+    }
+}
+
+impl Term {
+    /// Errors: a coefficient that is infinite or NaN.
+    fn new(value: Connection, coef: f64) -> Result<Term> {
+        if !Range::Finite.holds(coef) {
+            let error = Diagnostic::new("`coef` is out of range").got(format!("{coef:?}"));
+            return error.expected(Range::Finite.name()).err();
+        }
+        let scaled = match coef {
+            1.0 => value.clone(),
+            _ => value.operate("*", coef)?,
+        };
+        Ok(Term { value, scaled })
+    }
+
+    /// The term in a fork of the model, where it has to be one number.
+    fn number(&self, model: &Model) -> Result<Connection> {
+        model.set_scalar(&model.same(&self.value))?;
+        Ok(model.same(&self.scaled))
+    }
+}
+
+/// The data inputs that a block needs.
+fn needed(block: &Block) -> impl Iterator<Item = &Terminal> {
+    let inputs = block.inputs().iter();
+    inputs.filter(|t| t.role == Role::Data && !t.optional)
+}
+
+fn no_combiner<T>(combiner: &Block, inputs: usize, losses: usize) -> Result<T> {
+    let outputs = match combiner.outputs() {
+        [only] if only.list.is_some() => "a list".to_string(),
+        all => all.len().to_string(),
+    };
+    Diagnostic::new(format!("{} cannot combine the losses", combiner.describe()))
+        .got(format!("inputs: {inputs}, outputs: {outputs}, losses: {losses}"))
+        .expected("one input for all losses or one for each, and one output")
+        .err()
+}
+
+/// The first of many names, quoted.
+fn few<S: AsRef<str>>(names: Vec<S>) -> String {
+    const SHOWN: usize = 8;
+    match names.len() {
+        0 => "none: the model has no params".to_string(),
+        n if n > SHOWN => format!("one of {}, … ({n})", quoted(&names[..SHOWN])),
+        _ => format!("one of {}", quoted(&names)),
+    }
+}
+
+impl Model {
+    /// The input of this name: a terminal, or what a block inside learns by its path.
+    /// Errors: "Terminal not found".
+    pub fn learned(&self, key: &str) -> Result<Connection> {
+        if let Ok(found) = self.terminal(key) {
+            return Ok(found);
+        }
+        if let Some(found) = self.open_port(key)? {
+            return Ok(found);
+        }
+        let block = self.block()?;
+        let mut error =
+            Diagnostic::new(format!("Terminal not found: `{}` has no input `{key}`", block.kind()));
+        error.hint = did_you_mean(key, block.inputs().iter().map(|t| &*t.name));
+        error.err()
+    }
+}

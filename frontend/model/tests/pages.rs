@@ -1,0 +1,75 @@
+//! The pages about blocks are what the block table says, and the table says enough for them.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::{env, fs};
+
+use mithril_ir::graph::Role;
+use mithril_model::blocks::{FAMILIES, PUBLICATIONS, table};
+use mithril_model::page;
+
+#[test]
+fn the_pages_are_what_the_table_says() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let pages = page::pages();
+    for (name, text) in &pages {
+        let path = docs.join(name);
+        if env::var_os("BLESS").is_some() {
+            fs::create_dir_all(path.parent().expect("a folder")).expect("a writable folder");
+            fs::write(&path, text).expect("a writable page");
+        }
+        let kept = fs::read_to_string(&path).unwrap_or_default();
+        assert!(*text == kept, "docs/{name} is not up to date: `make bless` writes it anew");
+    }
+    for file in fs::read_dir(docs.join("blocks")).expect("the pages") {
+        let name = format!("blocks/{}", file.expect("a file").file_name().display());
+        assert!(pages.iter().any(|(page, _)| *page == name), "docs/{name} has no family");
+    }
+}
+
+#[test]
+fn families_have_names_of_their_own() {
+    let names: HashSet<&str> = FAMILIES.iter().map(|family| family.name).collect();
+    assert_eq!(names.len(), FAMILIES.len());
+}
+
+#[test]
+fn every_argument_and_everything_learned_is_described() {
+    for entry in table() {
+        for parameter in entry.parameters {
+            assert!(!parameter.doc.is_empty(), "`{}` of `{}`", parameter.name, entry.name);
+        }
+        for input in entry.inputs.iter().filter(|i| matches!(i.role, Role::Param | Role::State)) {
+            assert!(!input.doc.is_empty(), "`{}` of `{}`", input.name, entry.name);
+        }
+        assert!(!entry.example.output.is_empty(), "`{}` has no example", entry.name);
+    }
+}
+
+/// The publications that a text names: what ends in a year, behind a parenthesis.
+fn cited(text: &str) -> Vec<String> {
+    let part = |(at, _)| {
+        let part: &str = &text[at + 1..];
+        part.split(['(', ')', ',']).next().unwrap_or("").to_string()
+    };
+    let is_named = |name: &String| {
+        let year = name.rsplit(' ').next().unwrap_or("");
+        name.contains(' ') && year.len() == 4 && year.bytes().all(|b| b.is_ascii_digit())
+    };
+    text.match_indices('(').map(part).filter(is_named).collect()
+}
+
+#[test]
+fn every_publication_that_is_named_is_in_the_list() {
+    let mut named = HashSet::new();
+    for entry in table() {
+        for name in cited(&entry.doc()).into_iter().chain(cited(&format!("({}", entry.source))) {
+            let known = PUBLICATIONS.iter().any(|source| source.short == name);
+            assert!(known, "`{}` names {name:?}", entry.name);
+            named.insert(name);
+        }
+    }
+    for source in PUBLICATIONS {
+        assert!(named.contains(source.short), "no block names {}", source.short);
+    }
+}

@@ -1,0 +1,15 @@
+//! The stub `mithril/models.pyi` is what the block table says.
+
+use std::path::Path;
+use std::{env, fs};
+
+#[test]
+fn the_stub_is_what_the_table_says() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../python/mithril/models.pyi");
+    let stub = mithril_model::stub::models();
+    if env::var_os("BLESS").is_some() {
+        fs::write(&path, &stub).expect("a writable stub");
+    }
+    let kept = fs::read_to_string(&path).unwrap_or_default();
+    assert!(stub == kept, "{} is not up to date: `make bless` writes it anew", path.display());
+}

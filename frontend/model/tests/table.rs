@@ -1,0 +1,117 @@
+//! The block table is complete: every block is made, lowered and verified.
+
+mod harness;
+
+use harness::{compile, f64s, i64s};
+use mithril_ir::graph::Role;
+use mithril_ir::op::{self, Class};
+use mithril_model::blocks::{self, Default, Kind, Meaning, Parameter, Range};
+use mithril_model::{Block, Model, Setting, Source, block};
+
+/// A value of each kind that most blocks take.
+fn sample(kind: Kind) -> Setting {
+    match kind {
+        Kind::Bool => true.into(),
+        Kind::Int | Kind::IntOrNone => 1.into(),
+        Kind::Count => 2.into(),
+        Kind::Float(Range::Unit) => 0.5.into(),
+        Kind::Float(_) => 2.0.into(),
+        Kind::DType => mithril_ir::dtype::DType::F64.into(),
+        Kind::Str => "ij,jk->ik".into(),
+        Kind::OneOf(names) => names[0].into(),
+        Kind::Ints => vec![1, 0].into(),
+        Kind::Pairs => vec![vec![1, 2], vec![0, 1]].into(),
+        Kind::Strs => vec!["a"].into(),
+        Kind::Floats => vec![1.0, 2.0].into(),
+        Kind::Dim => 4.into(),
+        Kind::Dims => vec![4, 4].into(),
+        Kind::Index => 0.into(),
+        Kind::Scalar => 3.into(),
+        Kind::Block => block!(Relu()).unwrap().into(),
+        Kind::Blocks => vec![block!(Relu()).unwrap(), block!(Tanh()).unwrap()].into(),
+        Kind::BlocksOrNone => vec![block!(Relu()).unwrap(), block!(Tanh()).unwrap()].into(),
+        Kind::Value => 1.0.into(),
+        Kind::Init => "ones".into(),
+    }
+}
+
+fn settings(entry: &blocks::Entry) -> Vec<(&'static str, Setting)> {
+    // A ramp has an end, where it has two numbers or one.
+    let needed = |p: &&Parameter| {
+        p.default == Default::Required || (entry.name, p.name) == ("Arange", "stop")
+    };
+    let required = entry.parameters.iter().filter(needed);
+    required
+        .map(|p| {
+            let value = match (entry.name, p.name) {
+                ("MLP", "dimensions") => vec![3, 2].into(),
+                ("Repeat" | "Roll" | "Cumsum" | "Cumprod", "axis") => 0.into(),
+                ("SwapAxes", "first") => 0.into(),
+                ("ExpandDims" | "Flip", _) => 0.into(),
+                ("RandInt", "low") => 0.into(),
+                _ => sample(p.kind),
+            };
+            (p.name, value)
+        })
+        .collect()
+}
+
+#[test]
+fn names_are_unique() {
+    let mut names: Vec<&str> = blocks::table().map(|e| e.name).collect();
+    names.sort_unstable();
+    let count = names.len();
+    names.dedup();
+    assert_eq!(names.len(), count);
+}
+
+#[test]
+fn every_block_has_a_doc_and_a_known_operation() {
+    for entry in blocks::table() {
+        if let Meaning::Op(name) = entry.meaning {
+            assert!(op::find(name).is_some(), "{}", entry.name);
+        }
+        assert!(entry.doc().len() > 3, "{}", entry.name);
+    }
+}
+
+#[test]
+fn every_block_is_lowered() {
+    for entry in blocks::table() {
+        let block = blocks::build(entry.name, vec![], settings(entry))
+            .unwrap_or_else(|e| panic!("{}: {e}", entry.name));
+        let names: Vec<&str> = block.inputs().iter().map(|t| &*t.name).collect();
+        for input in entry.inputs.iter().filter(|i| i.role == Role::Data) {
+            let known = names.contains(&input.name) || matches!(input.name, "shape" | "index");
+            assert!(known, "{}: {} in {names:?}", entry.name, input.name);
+        }
+        let model = Model::new();
+        let mut given: Vec<(String, Source)> = Vec::new();
+        for terminal in block.inputs().iter().filter(|t| t.role == Role::Data && !t.optional) {
+            let matrix: Source = match terminal.class {
+                Class::Int if &*terminal.name == "shape" => i64s(&[2], &[4, 4]).into(),
+                Class::Int => i64s(&[4], &[0, 1, 2, 3]).into(),
+                Class::Bool => mithril_ir::tensor::Tensor::from_i64s(
+                    mithril_ir::dtype::DType::Bool,
+                    vec![4, 4],
+                    &[1; 16],
+                )
+                .into(),
+                _ => f64s(&[4, 4], &[0.5; 16]).into(),
+            };
+            let source = match terminal.list {
+                true => Source::List(vec![matrix.clone(), matrix]),
+                false => matrix,
+            };
+            given.push((terminal.name.to_string(), source));
+        }
+        let block: Block = block.connect(given).unwrap();
+        model.connect(block).unwrap();
+        let options = mithril_model::Options {
+            dtype: mithril_ir::dtype::DType::F64,
+            ..mithril_model::Options::default()
+        };
+        let sealed = model.block().unwrap_or_else(|e| panic!("{}: {e}", entry.name));
+        compile(&sealed, &options);
+    }
+}

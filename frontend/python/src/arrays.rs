@@ -1,0 +1,162 @@
+//! The shape and the dtype of an array, read as cheaply as its framework allows.
+//!
+//! A call of a compiled model checks every array. Reading `shape` and `dtype` as Python attributes
+//! would take longer than the rest of the call, so each framework has a reader of its own.
+
+use mithril_driver::call::signature::Sizes;
+use mithril_ir::dtype::DType;
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+
+use super::dtype::named;
+use jax::Jax;
+pub use jax::Seen;
+pub use numpy::Numpy;
+use torch::Torch;
+
+mod jax;
+mod numpy;
+mod torch;
+
+/// The integers of an array, and the array.
+type Elements<'py> = mithril_driver::call::elements::Elements<Bound<'py, PyAny>>;
+
+/// A framework's way to tell what an array is.
+pub enum Reader {
+    Numpy(Numpy),
+    Torch(Torch),
+    Jax(Jax),
+    /// By attributes, as every array has them.
+    Attributes(Classes),
+}
+
+/// Classes whose instances are arrays of the framework.
+pub struct Classes(Vec<Py<PyType>>);
+
+impl Classes {
+    /// Whether it is of one of the classes themselves.
+    fn are(&self, value: &Bound<'_, PyAny>) -> bool {
+        let class = value.get_type_ptr();
+        self.0.iter().any(|own| own.as_ptr() == class.cast())
+    }
+
+    fn hold(&self, value: &Bound<'_, PyAny>) -> bool {
+        let instance = |own: &Py<PyType>| value.is_instance(own.bind(value.py())).unwrap_or(false);
+        self.are(value) || self.0.iter().any(instance)
+    }
+}
+
+/// Arrays by dtype.
+type Samples<'a, 'py> = &'a [(DType, Bound<'py, PyAny>)];
+
+impl Reader {
+    /// The reader for a framework's module. `samples` are 2 x 3 arrays of every dtype it has.
+    pub fn new(kind: &str, samples: Samples<'_, '_>) -> PyResult<Reader> {
+        let Some((_, sample)) = samples.first() else {
+            return Ok(Reader::Attributes(Classes(Vec::new())));
+        };
+        let class = sample.get_type().unbind();
+        let own = match kind {
+            "numpy" => Some(Reader::Numpy(Numpy::new(class, samples)?)),
+            "torch" => Torch::new(class, samples)?.map(Reader::Torch),
+            "jax" => Some(Reader::Jax(Jax::new(class, samples)?)),
+            _ => None,
+        };
+        // What is read behind a framework's back is trusted only where it gives the truth here.
+        let right = |reader: &Reader| {
+            samples.iter().all(|(dtype, sample)| {
+                let mut sizes = Sizes::new();
+                let read = reader.read(sample, &mut sizes, &mut Seen::default());
+                read == Some(*dtype) && sizes[..] == [2, 3]
+            })
+        };
+        let plain = || Reader::Attributes(Classes(vec![sample.get_type().unbind()]));
+        Ok(own.filter(right).unwrap_or_else(plain))
+    }
+
+    /// The dtype, and the sizes into `sizes`. `None`: no array of the framework.
+    pub fn read(
+        &self,
+        value: &Bound<'_, PyAny>,
+        sizes: &mut Sizes,
+        seen: &mut Seen,
+    ) -> Option<DType> {
+        sizes.clear();
+        match self {
+            Reader::Numpy(reader) => reader.read(value, sizes),
+            Reader::Torch(reader) => reader.read(value, sizes),
+            Reader::Jax(reader) => reader.read(value, sizes, seen),
+            Reader::Attributes(classes) => match classes.hold(value) {
+                true => attributes(value, sizes),
+                false => None,
+            },
+        }
+    }
+}
+
+impl Reader {
+    /// The elements of an array of integers. `None`: they are not known yet, as while a call is
+    /// traced, or lie on a device, unless `everywhere` has them fetched.
+    pub fn elements<'py>(
+        &self,
+        value: &Bound<'py, PyAny>,
+        everywhere: bool,
+    ) -> Option<Elements<'py>> {
+        let py = value.py();
+        let fetched = |value: &Bound<'py, PyAny>| {
+            let asarray = py.import(intern!(py, "numpy")).ok()?.getattr(intern!(py, "asarray"));
+            numpy::elements(asarray.ok()?.call1((value,)).ok()?)
+        };
+        match self {
+            Reader::Numpy(reader) => reader.elements(value).or_else(|| fetched(value)),
+            Reader::Torch(reader) => match reader.elements(value) {
+                Some(elements) => Some(elements),
+                None if everywhere => fetched(&value.call_method0(intern!(py, "cpu")).ok()?),
+                None => None,
+            },
+            Reader::Jax(reader) => match everywhere || reader.is_near(value) {
+                true => fetched(value),
+                false => None,
+            },
+            // NumPy takes what lies in its own memory, and refuses the rest.
+            Reader::Attributes(_) => fetched(value),
+        }
+    }
+}
+
+/// The bytes from the beginning of each of these objects to a word that is as `word` says of it.
+fn offset(
+    samples: Samples<'_, '_>,
+    word: impl Fn(&Bound<'_, PyAny>) -> PyResult<usize>,
+) -> PyResult<Option<usize>> {
+    let Some((_, first)) = samples.first() else {
+        return Ok(None);
+    };
+    let words = samples.iter().map(|(_, sample)| word(sample)).collect::<PyResult<Vec<usize>>>()?;
+    let size: usize = first.get_type().getattr("__basicsize__")?.extract()?;
+    let mut offsets = (size_of::<ffi::PyObject>()..size / 2).step_by(size_of::<usize>());
+    Ok(offsets.find(|offset| {
+        // SAFETY: the objects, all of one class, are longer than this.
+        let at = |sample: &Bound<'_, PyAny>| unsafe {
+            *sample.as_ptr().byte_add(*offset).cast::<usize>()
+        };
+        samples.iter().zip(&words).all(|((_, sample), word)| at(sample) == *word)
+    }))
+}
+
+/// Shape and dtype of anything that has these attributes.
+pub fn attributes(value: &Bound<'_, PyAny>, sizes: &mut Sizes) -> Option<DType> {
+    let py = value.py();
+    sizes.clear();
+    for size in value.getattr(intern!(py, "shape")).ok()?.try_iter().ok()? {
+        sizes.push(size.ok()?.extract().ok()?);
+    }
+    let dtype = value.getattr(intern!(py, "dtype")).ok()?;
+    let text = match dtype.getattr(intern!(py, "name")) {
+        Ok(name) => name.extract::<String>().ok()?,
+        Err(_) => dtype.str().ok()?.to_string(),
+    };
+    named(&text)
+}

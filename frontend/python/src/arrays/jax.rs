@@ -1,0 +1,82 @@
+//! JAX's arrays, which share abstract values: an array's never changes.
+
+use mithril_driver::call::signature::Sizes;
+use mithril_ir::dtype::DType;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+use rustc_hash::FxHashMap;
+
+use super::{Samples, attributes, offset};
+
+pub struct Jax {
+    class: Py<PyType>,
+    /// Bytes from an array to the address of its abstract value, which is only ever compared.
+    offset: Option<usize>,
+}
+
+/// What abstract values say, by their addresses. They are kept alive, so an address stays one's own.
+#[derive(Default)]
+pub struct Seen(FxHashMap<usize, (Py<PyAny>, Sizes, DType)>);
+
+impl Seen {
+    /// A step of training gives each param an abstract value, so this is the size of a large model.
+    const KEPT: usize = 4096;
+
+    fn get(&self, address: usize, sizes: &mut Sizes) -> Option<DType> {
+        let (_, own, dtype) = self.0.get(&address)?;
+        sizes.extend_from_slice(own);
+        Some(*dtype)
+    }
+
+    fn insert(&mut self, aval: Bound<'_, PyAny>, sizes: &mut Sizes) -> Option<DType> {
+        let dtype = attributes(&aval, sizes)?;
+        if self.0.len() == Seen::KEPT {
+            self.0.clear();
+        }
+        self.0.insert(aval.as_ptr() as usize, (aval.unbind(), sizes.clone(), dtype));
+        Some(dtype)
+    }
+}
+
+impl Jax {
+    pub fn new(class: Py<PyType>, samples: Samples<'_, '_>) -> PyResult<Jax> {
+        let aval = |sample: &Bound<'_, PyAny>| Ok(sample.getattr("aval")?.as_ptr() as usize);
+        let offset = offset(samples, aval)?;
+        Ok(Jax { class, offset })
+    }
+
+    /// Whether it is an array in the processor's memory: no tracer, and nothing on a device.
+    pub fn is_near(&self, value: &Bound<'_, PyAny>) -> bool {
+        let own = value.get_type_ptr().cast() == self.class.as_ptr();
+        let platform = || value.call_method0(intern!(value.py(), "platform")).ok();
+        own && platform().is_some_and(|name| name.eq("cpu").unwrap_or(false))
+    }
+
+    pub fn read(
+        &self,
+        value: &Bound<'_, PyAny>,
+        sizes: &mut Sizes,
+        seen: &mut Seen,
+    ) -> Option<DType> {
+        let own = value.get_type_ptr().cast() == self.class.as_ptr();
+        if let Some(offset) = self.offset.filter(|_| own) {
+            // SAFETY: all objects of the class are as long as the samples, which have this word.
+            let address = unsafe { *value.as_ptr().byte_add(offset).cast::<usize>() };
+            if let Some(dtype) = seen.get(address, sizes) {
+                return Some(dtype);
+            }
+        }
+        let py = value.py();
+        // Tracers are arrays too.
+        let array = || py.import("jax").ok()?.getattr("Array").ok();
+        if !own && !value.is_instance(&array()?).ok()? {
+            return None;
+        }
+        let aval = value.getattr(intern!(py, "aval")).ok()?;
+        match seen.get(aval.as_ptr() as usize, sizes) {
+            Some(dtype) => Some(dtype),
+            None => seen.insert(aval, sizes),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Torch's tensors, read through the C functions that it keeps stable for compiled models.
+
+use std::ffi::{c_int, c_void};
+use std::mem::transmute;
+
+use mithril_driver::call::signature::Sizes;
+use mithril_ir::dtype::DType;
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+
+use super::{Classes, Elements, Samples, attributes, offset};
+
+/// Where the C++ tensor lies in its Python object.
+type Handle = *const c_void;
+
+pub struct Torch {
+    classes: Classes,
+    functions: Functions,
+    /// Bytes from the Python object to the C++ tensor.
+    offset: usize,
+    /// The numbers that stand for dtypes.
+    dtypes: Vec<(i32, DType)>,
+}
+
+/// Writes a fact of a tensor; 0: it could.
+type Getter<T> = unsafe extern "C" fn(Handle, *mut T) -> c_int;
+
+struct Functions {
+    dim: Getter<i64>,
+    sizes: Getter<*const i64>,
+    strides: Getter<*const i64>,
+    dtype: Getter<i32>,
+    device: Getter<i32>,
+    data: Getter<*const c_void>,
+    /// The number that stands for the processor's memory.
+    near: i32,
+}
+
+impl Torch {
+    /// `None`: this torch has no such functions, or other objects.
+    pub fn new(class: Py<PyType>, samples: Samples<'_, '_>) -> PyResult<Option<Torch>> {
+        let Some((_, sample)) = samples.first() else {
+            return Ok(None);
+        };
+        let py = sample.py();
+        // The C++ tensor is one pointer, which is known by this name too.
+        let pointer = |sample: &Bound<'_, PyAny>| sample.getattr("_cdata")?.extract();
+        let (Some(functions), Some(offset)) = (Functions::load(py)?, offset(samples, pointer)?)
+        else {
+            return Ok(None);
+        };
+        let parameter = py.import("torch.nn")?.getattr("Parameter")?.cast_into::<PyType>()?;
+        let mut torch = Torch {
+            classes: Classes(vec![class, parameter.unbind()]),
+            functions,
+            offset,
+            dtypes: Vec::new(),
+        };
+        for (dtype, sample) in samples {
+            let number = torch.parts(sample, &mut Sizes::new());
+            torch.dtypes.extend(number.map(|number| (number, *dtype)));
+        }
+        Ok(Some(torch))
+    }
+
+    pub fn read(&self, value: &Bound<'_, PyAny>, sizes: &mut Sizes) -> Option<DType> {
+        // Classes derived from these answer for themselves.
+        if self.classes.are(value) {
+            if let Some(number) = self.parts(value, sizes) {
+                let own = self.dtypes.iter().find(|(own, _)| *own == number);
+                return own.map(|(_, dtype)| *dtype).or_else(|| attributes(value, sizes));
+            }
+        }
+        match self.classes.hold(value) {
+            true => attributes(value, sizes),
+            false => None,
+        }
+    }
+
+    /// The elements of a tensor of integers. `None`: they lie on a device, or are not known.
+    pub fn elements<'py>(&self, value: &Bound<'py, PyAny>) -> Option<Elements<'py>> {
+        let mut sizes = Sizes::new();
+        if !self.classes.are(value) {
+            return None;
+        }
+        let number = self.parts(value, &mut sizes)?;
+        let (_, dtype) = *self.dtypes.iter().find(|(own, _)| *own == number)?;
+        let (mut device, mut first, mut data) = (0, std::ptr::null(), std::ptr::null());
+        let mut strides = Sizes::new();
+        // SAFETY: as in `parts`; there are as many strides as sizes.
+        unsafe {
+            let handle: Handle = value.as_ptr().byte_add(self.offset).cast();
+            let known = (self.functions.device)(handle, &mut device) == 0
+                && device == self.functions.near
+                && (self.functions.strides)(handle, &mut first) == 0
+                && (self.functions.data)(handle, &mut data) == 0;
+            if !known || (data.is_null() && sizes.iter().all(|size| *size > 0)) {
+                return None;
+            }
+            let bytes = dtype.bytes() as i64;
+            (0..sizes.len()).for_each(|axis| strides.push(*first.add(axis) * bytes));
+        }
+        // SAFETY: the tensor keeps its elements, and these are their places.
+        Some(unsafe { Elements::new(data.cast(), dtype, sizes, strides, value.clone()) })
+    }
+
+    /// The number of a tensor's dtype, and its sizes. `None`: torch has no answer.
+    fn parts(&self, tensor: &Bound<'_, PyAny>, sizes: &mut Sizes) -> Option<i32> {
+        let (mut dim, mut dtype, mut first) = (0, 0, std::ptr::null());
+        // SAFETY: the value is a tensor of torch, which has its C++ tensor at this place. The sizes
+        // are copied before anything else can change it: the interpreter's lock is held.
+        unsafe {
+            let handle: Handle = tensor.as_ptr().byte_add(self.offset).cast();
+            let right = (self.functions.dim)(handle, &mut dim) == 0
+                && (self.functions.sizes)(handle, &mut first) == 0
+                && (self.functions.dtype)(handle, &mut dtype) == 0;
+            if !right {
+                return None;
+            }
+            (0..dim as usize).for_each(|axis| sizes.push(*first.add(axis)));
+        }
+        Some(dtype)
+    }
+}
+
+impl Functions {
+    fn load(py: Python<'_>) -> PyResult<Option<Functions>> {
+        let ctypes = py.import("ctypes")?;
+        let file = py.import("torch")?.getattr("_C")?.getattr("__file__")?;
+        let Ok(library) = ctypes.getattr("CDLL")?.call1((file,)) else {
+            return Ok(None);
+        };
+        let address = |name: &str| -> PyResult<Option<usize>> {
+            let Ok(function) = library.getattr(name) else {
+                return Ok(None);
+            };
+            let pointer = ctypes.getattr("cast")?.call1((function, ctypes.getattr("c_void_p")?))?;
+            pointer.getattr("value")?.extract()
+        };
+        let (Some(dim), Some(sizes), Some(strides), Some(dtype)) = (
+            address("aoti_torch_get_dim")?,
+            address("aoti_torch_get_sizes")?,
+            address("aoti_torch_get_strides")?,
+            address("aoti_torch_get_dtype")?,
+        ) else {
+            return Ok(None);
+        };
+        let (Some(device), Some(data), Some(near)) = (
+            address("aoti_torch_get_device_type")?,
+            address("aoti_torch_get_data_ptr")?,
+            address("aoti_torch_device_type_cpu")?,
+        ) else {
+            return Ok(None);
+        };
+        // SAFETY: torch declares the functions of these names so, in its `shim.h`, and stays
+        // loaded for the process's life.
+        Ok(Some(unsafe {
+            Functions {
+                dim: transmute::<usize, Getter<i64>>(dim),
+                sizes: transmute::<usize, Getter<*const i64>>(sizes),
+                strides: transmute::<usize, Getter<*const i64>>(strides),
+                dtype: transmute::<usize, Getter<i32>>(dtype),
+                device: transmute::<usize, Getter<i32>>(device),
+                data: transmute::<usize, Getter<*const c_void>>(data),
+                near: transmute::<usize, extern "C" fn() -> i32>(near)(),
+            }
+        }))
+    }
+}

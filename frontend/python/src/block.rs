@@ -1,0 +1,538 @@
+//! Blocks and models as Python classes.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use mithril_driver::summary::{html, table};
+use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+use mithril_ir::dtype::DType as Element;
+use mithril_ir::graph::Role;
+use mithril_model::summary::{Row, summary};
+use mithril_model::{blocks, lower};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString, PyTuple};
+
+use super::connection::Connection;
+use super::cost::Costs;
+use super::dtype;
+use super::fault::{Answer, Fault, guarded};
+use super::model::gradient_of;
+use super::value::{integer, no_unicode, optional_dict, settings, shapes, source, truth};
+
+pub enum Inner {
+    Block(mithril_model::Block),
+    Model(mithril_model::Model),
+    Train(Box<Mutex<mithril_model::TrainModel>>),
+}
+
+/// What is asked of a model, and only a compiled one has.
+const COMPILED: &[&str] =
+    &["bind", "code", "evaluate", "evaluate_gradients", "export", "randomize_params"];
+
+/// What a model is built from, and can be compiled alone. Calling it connects its terminals, by
+/// name or in their order: inputs, then outputs.
+#[pyclass(frozen, subclass, weakref, module = "mithril._core")]
+pub struct Block {
+    inner: OnceLock<Inner>,
+}
+
+fn held(model: &Mutex<mithril_model::TrainModel>) -> MutexGuard<'_, mithril_model::TrainModel> {
+    model.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Block {
+    /// A value of a model by its name.
+    fn terminal(&self, name: &str) -> Result<Connection> {
+        match self.inner.get() {
+            Some(Inner::Model(model)) if !name.starts_with("__") => {
+                Ok(model.terminal(name)?.into())
+            }
+            Some(Inner::Train(model)) if !name.starts_with("__") => {
+                Ok(held(model).model().terminal(name)?.into())
+            }
+            Some(Inner::Block(block)) => {
+                let own = block.inputs().iter().map(|t| &*t.name);
+                let own: Vec<&str> = own.chain(block.outputs().iter().map(|o| &*o.name)).collect();
+                let mut error = Diagnostic::new(format!(
+                    "Terminal not found: `{}` has no `{name}`",
+                    block.kind()
+                ));
+                error.hint = match own.contains(&name) {
+                    true => Some("a block's terminals are values once it is in a model: name them, and read them from the model".into()),
+                    false => did_you_mean(name, own.into_iter()),
+                };
+                error.err()
+            }
+            _ => Diagnostic::new(format!("Terminal not found: there is no `{name}`")).err(),
+        }
+    }
+
+    fn rows(&self, shapes: Option<&Bound<'_, PyDict>>, depth: usize) -> Answer<Vec<Row>> {
+        let block = self.current()?;
+        let mut options = lower::Options::default();
+        if let Some(given) = shapes {
+            options.shapes = self::shapes(given)?;
+        } else {
+            // What the model states is shown, as far as it says all that has to be known.
+            let stated = block.inputs().iter().any(|t| t.shape.is_some());
+            let typed = stated.then(|| summary(&block, Some(&options), depth));
+            return match typed {
+                Some(Ok(rows)) => Ok(rows),
+                Some(Err(_)) | None => Ok(summary(&block, None, depth)?),
+            };
+        }
+        Ok(summary(&block, Some(&options), depth)?)
+    }
+
+    /// The model to be trained. Errors: it is another block.
+    pub fn train(&self) -> Answer<MutexGuard<'_, mithril_model::TrainModel>> {
+        match self.inner()? {
+            Inner::Train(model) => Ok(held(model)),
+            Inner::Block(_) | Inner::Model(_) => {
+                Err(Diagnostic::new("this is no model to be trained").into())
+            }
+        }
+    }
+
+    pub fn of(block: mithril_model::Block) -> Block {
+        Block { inner: OnceLock::from(Inner::Block(block)) }
+    }
+
+    pub fn holding(inner: Inner) -> Block {
+        Block { inner: OnceLock::from(inner) }
+    }
+
+    pub fn inner(&self) -> Answer<&Inner> {
+        self.inner.get().ok_or_else(|| {
+            Diagnostic::new("this block has not been constructed")
+                .hint("a subclass of a block calls `super().__init__(…)`")
+                .into()
+        })
+    }
+
+    /// The block, to be part of a model: a model can no longer be changed.
+    pub fn sealed(&self) -> Answer<mithril_model::Block> {
+        match self.inner()? {
+            Inner::Block(block) => Ok(block.clone()),
+            Inner::Model(model) => Ok(model.seal()?),
+            Inner::Train(model) => Ok(held(model).seal()?),
+        }
+    }
+
+    /// The block as it stands.
+    pub fn current(&self) -> Answer<mithril_model::Block> {
+        match self.inner()? {
+            Inner::Block(block) => Ok(block.clone()),
+            Inner::Model(model) => Ok(model.block()?),
+            Inner::Train(model) => Ok(held(model).finish()?),
+        }
+    }
+
+    /// The model under construction. Errors: it is another block.
+    pub fn model(&self) -> Answer<&mithril_model::Model> {
+        match self.inner()? {
+            Inner::Model(model) => Ok(model),
+            Inner::Block(_) | Inner::Train(_) => Err(Diagnostic::new(format!(
+                "`{}` is a block, and only models are built from others",
+                self.kind()?
+            ))
+            .hint("`Model()` begins one")
+            .into()),
+        }
+    }
+}
+
+/// A block as it was when it was compiled, whatever is added to a model later.
+#[pyclass(frozen, module = "mithril._core")]
+pub struct Snapshot {
+    block: mithril_model::Block,
+    /// The block without losses, metrics and targets, of a model to be trained.
+    plain: mithril_model::Block,
+}
+
+#[pymethods]
+impl Snapshot {
+    #[new]
+    #[pyo3(signature = (block: "Block"))]
+    fn new(block: &Bound<'_, Block>) -> Answer<Snapshot> {
+        guarded(|| {
+            let current = block.get().current()?;
+            let plain = match block.get().inner()? {
+                Inner::Block(_) | Inner::Model(_) => current.clone(),
+                Inner::Train(model) => held(model).trained().clone(),
+            };
+            Ok(Snapshot { block: current, plain })
+        })
+    }
+
+    /// The block.
+    #[getter]
+    fn block(&self) -> Block {
+        Block::of(self.block.clone())
+    }
+
+    /// The same without what training alone needs: losses, metrics and their targets.
+    #[getter]
+    fn plain(&self) -> Snapshot {
+        Snapshot { block: self.plain.clone(), plain: self.plain.clone() }
+    }
+
+    /// The names of blocks and terminals directly inside.
+    #[getter]
+    fn names(&self) -> Vec<String> {
+        self.block.names_inside().map(|name| name.to_string()).collect()
+    }
+}
+
+/// What a keyword that all blocks have was given, which is taken out.
+fn taken<'py>(
+    kwargs: Option<&Bound<'py, PyDict>>,
+    keyword: &str,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let given = kwargs.map(|kwargs| kwargs.get_item(keyword)).transpose()?.flatten();
+    if let (Some(kwargs), Some(_)) = (kwargs, &given) {
+        kwargs.del_item(keyword)?;
+    }
+    Ok(given)
+}
+
+/// The name that a block is given. Errors: no string.
+fn called(name: &Bound<'_, PyAny>) -> Answer<Option<String>> {
+    name.extract().map_err(|_| {
+        let class = name.get_type().name().map(|n| n.to_string()).unwrap_or_default();
+        let error = Diagnostic::new("`name` is the name of the block").got(class);
+        no_unicode(name).unwrap_or(error.expected("a string")).into()
+    })
+}
+
+/// The text that `from_json` was given. Errors: it is none.
+pub fn json(text: &Bound<'_, PyAny>) -> Answer<String> {
+    text.extract().map_err(|_| {
+        let class = text.get_type().name().map(|n| n.to_string()).unwrap_or_default();
+        let what = Diagnostic::new("`from_json` reads the text that `to_json` wrote");
+        what.got(class).expected("a string").into()
+    })
+}
+
+/// A path that a function was given. Errors: it is none.
+pub fn path(function: &str, value: &Bound<'_, PyAny>) -> Answer<PathBuf> {
+    value.extract().map_err(|_| {
+        let class = value.get_type().name().map(|n| n.to_string()).unwrap_or_default();
+        let what = format!("Unexpected argument: `{function}` takes the path of a file");
+        Diagnostic::new(what).got(class).expected("a string or a `pathlib.Path`").into()
+    })
+}
+
+/// The text of a file. Errors, with its path: it is no path, it cannot be read.
+pub fn read(given: &Bound<'_, PyAny>) -> Answer<String> {
+    let path = path("load", given)?;
+    fs::read_to_string(&path).map_err(|error| {
+        let what = Diagnostic::new("the file cannot be read").at(path.display().to_string());
+        what.got(error).into()
+    })
+}
+
+/// The terminals of a model, and that it has no code: "x -> y, not compiled".
+fn terminals(block: &mithril_model::Block) -> String {
+    let inputs = block.inputs().iter().filter(|t| t.role == Role::Data).map(|t| &*t.name);
+    let outputs = block.outputs().iter().map(|o| &*o.name);
+    let join = |names: Vec<&str>| names.join(", ");
+    format!("{} -> {}, not compiled", join(inputs.collect()), join(outputs.collect()))
+}
+
+/// Whether it is an array of a framework, with axes.
+fn is_array(value: &Bound<'_, PyAny>) -> bool {
+    let axes = || value.getattr("shape").and_then(|shape| shape.len());
+    !value.is_instance_of::<Connection>() && axes().is_ok_and(|axes| axes > 0)
+}
+
+/// The error of a block that is called with arrays alone, as if it computed them.
+fn computes_nothing(block: &mithril_model::Block) -> Fault {
+    let kind = block.kind();
+    let inputs = block.inputs().iter().filter(|t| t.role == Role::Data && !t.optional);
+    let arrays: Vec<String> = inputs.map(|t| format!("\"{}\": …", t.name)).collect();
+    Diagnostic::new(format!("Unexpected argument: `{kind}` is called with arrays, and has no code"))
+        .got("arrays alone")
+        .expected("names or connections: calling a block connects it in a model")
+        .hint(format!(
+            "`ml.compile(block).evaluate(params, {{{}}})` computes; a constant is given by name",
+            arrays.join(", ")
+        ))
+        .into()
+}
+
+#[pymethods]
+impl Block {
+    #[new]
+    #[pyo3(signature = (*_args: "object", **_kwargs: "object"))]
+    fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Block {
+        Block { inner: OnceLock::new() }
+    }
+
+    /// The entry of the block table that the class is named after, with these settings.
+    #[pyo3(signature = (*args: "object", **kwargs: "object"))]
+    fn __init__(
+        slf: &Bound<'_, Block>,
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> Answer<()> {
+        guarded(|| {
+            let kind: Option<String> = match slf.getattr_opt("_entry")? {
+                Some(kind) => Some(kind.extract()?),
+                None => None,
+            };
+            let Some(entry) = kind.as_deref().and_then(blocks::find) else {
+                return Err(Diagnostic::new("`Block` is what all blocks are, and none itself")
+                    .hint("`Model()` begins a model")
+                    .into());
+            };
+            let kwargs = kwargs.map(|k| k.copy()).transpose()?;
+            let name = taken(kwargs.as_ref(), "name")?;
+            let name = name.map(|given| called(&given)).transpose()?.flatten();
+            let checkpoint = taken(kwargs.as_ref(), "checkpoint")?;
+            let checkpoint = checkpoint.map(|given| given.is_truthy()).transpose()?;
+            let gradient = taken(kwargs.as_ref(), "gradient")?;
+            let (positional, named) = settings(entry, args, kwargs.as_ref())?;
+            let named = named.iter().map(|(name, value)| (name.as_str(), value.clone()));
+            let mut block = entry.block(positional, named.collect())?;
+            if let Some(name) = name {
+                block = block.named(&name)?;
+            }
+            if checkpoint == Some(true) {
+                block = block.checkpointed()?;
+            }
+            if let Some(gradient) = gradient.filter(|gradient| !gradient.is_none()) {
+                block = block.with_gradient(&gradient_of(&gradient)?)?;
+            }
+            let _ = slf.get().inner.set(Inner::Block(block));
+            Ok(())
+        })
+    }
+
+    /// The same block with its terminals connected to names, connections, constants or lists.
+    #[pyo3(signature = (*args: "object", **kwargs: "object"))]
+    fn __call__(
+        &self,
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> Answer<Block> {
+        guarded(|| {
+            let arrays = kwargs.is_none() && !args.is_empty();
+            if arrays && args.iter().all(|value| is_array(&value)) {
+                return Err(computes_nothing(&self.current()?));
+            }
+            let mut block = self.sealed()?;
+            let mut in_order = Vec::new();
+            for value in args {
+                match source(&value)? {
+                    Some(value) => in_order.push(value),
+                    None => {
+                        return Err(Diagnostic::new("a terminal given by its place is None")
+                            .hint("name the terminals that follow")
+                            .into());
+                    }
+                }
+            }
+            block = block.connect_in_order(in_order)?;
+            for (name, value) in kwargs.into_iter().flatten() {
+                if let Some(value) = source(&value)? {
+                    block = block.connect([(name.extract::<String>()?, value)])?;
+                }
+            }
+            Ok(Block::of(block))
+        })
+    }
+
+    /// The same as calling it.
+    #[pyo3(signature = (*args: "object", **kwargs: "object"))]
+    fn connect(
+        &self,
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> Answer<Block> {
+        self.__call__(args, kwargs)
+    }
+
+    /// What kind of block it is: `Linear`, or the class of a model.
+    #[getter]
+    fn kind(&self) -> Answer<String> {
+        Ok(match self.inner()? {
+            Inner::Block(block) => block.kind().to_string(),
+            Inner::Model(model) => model.kind().to_string(),
+            Inner::Train(_) => "TrainModel".into(),
+        })
+    }
+
+    /// The name it was given, if any.
+    #[getter]
+    fn name(&self) -> Answer<Option<String>> {
+        Ok(match self.inner()? {
+            Inner::Block(block) => block.name().map(String::from),
+            Inner::Model(model) => model.name().map(|name| name.to_string()),
+            Inner::Train(_) => None,
+        })
+    }
+
+    /// The names of the inputs, in the order of positional connections.
+    #[getter]
+    fn inputs(&self) -> Answer<Vec<String>> {
+        let block = self.current()?;
+        Ok(block.inputs().iter().map(|t| t.name.to_string()).collect())
+    }
+
+    /// The names of the outputs.
+    #[getter]
+    fn outputs(&self) -> Answer<Vec<String>> {
+        let block = self.current()?;
+        Ok(block.outputs().iter().map(|o| o.name.to_string()).collect())
+    }
+
+    /// A table of the blocks inside down to `depth`: terminals and numbers of params. With `shapes`
+    /// of the inputs, or where the model states them, the types of terminals too.
+    #[pyo3(signature = (shapes: "dict[str, list[int | str | None]] | None"=None, *, depth: "int"=1))]
+    fn summary(
+        &self,
+        #[pyo3(from_py_with = optional_dict)] shapes: Option<&Bound<'_, PyDict>>,
+        #[pyo3(from_py_with = integer)] depth: i64,
+    ) -> Answer<String> {
+        let depth = usize::try_from(depth).map_err(|_| {
+            let what = Diagnostic::new("`depth` is a number of levels of blocks");
+            Box::new(what.got(depth).expected("0 or more"))
+        })?;
+        guarded(|| Ok(table(&self.rows(shapes, depth)?)))
+    }
+
+    /// What each block costs, before anything runs: arithmetic, memory traffic, params, and the most
+    /// bytes of inner values alive at once, of one forward pass. `shapes` are those of the inputs; of
+    /// dims that are not numbers, costs are formulas.
+    ///
+    /// Errors: those of compiling.
+    #[pyo3(signature = (shapes: "dict[str, list[int | str | None]] | None"=None, *, dtype: "DType | str | None"=None, inference: "bool"=true))]
+    fn cost(
+        &self,
+        #[pyo3(from_py_with = optional_dict)] shapes: Option<&Bound<'_, PyDict>>,
+        dtype: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = truth)] inference: bool,
+    ) -> Answer<Costs> {
+        guarded(|| {
+            let options = lower::Options {
+                shapes: shapes.map(self::shapes).transpose()?.unwrap_or_default(),
+                dtype: dtype.map_or(Ok(Element::F32), dtype::of)?,
+                mode: if inference { lower::Mode::Inference } else { lower::Mode::Training },
+                ..lower::Options::default()
+            };
+            Ok(Costs::new(mithril_driver::cost::cost(&self.current()?, &options)?))
+        })
+    }
+
+    fn _repr_html_(&self) -> Answer<String> {
+        guarded(|| Ok(html(&self.rows(None, 2)?)))
+    }
+
+    /// The model as JSON, which `from_json` reads. Arrays in it are written out; params are none.
+    fn to_json(&self) -> Answer<String> {
+        guarded(|| Ok(self.current()?.to_json()?))
+    }
+
+    /// The block of a JSON text that `to_json` wrote.
+    #[staticmethod]
+    #[pyo3(signature = (text: "str"))]
+    fn from_json(text: &Bound<'_, PyAny>) -> Answer<Block> {
+        guarded(|| Ok(Block::of(mithril_model::Block::from_json(&json(text)?)?)))
+    }
+
+    /// Writes the model to a file, as JSON.
+    #[pyo3(signature = (path: "str | PathLike[str]"))]
+    fn save(&self, path: &Bound<'_, PyAny>) -> Answer<()> {
+        let path = self::path("save", path)?;
+        let text = self.to_json()?;
+        Ok(fs::write(&path, text).map_err(|error| {
+            let what = Diagnostic::new("the file cannot be written");
+            what.at(path.display().to_string()).got(error)
+        })?)
+    }
+
+    /// The block of a file that `save` wrote.
+    #[staticmethod]
+    #[pyo3(signature = (path: "str | PathLike[str]"))]
+    fn load(path: &Bound<'_, PyAny>) -> Answer<Block> {
+        guarded(|| Ok(Block::of(mithril_model::Block::from_json(&read(path)?)?)))
+    }
+
+    /// Another block of the same definition, name and connections, with params of its own. What is
+    /// shared inside it is shared inside the copy. The copy of a model can be changed.
+    ///
+    /// Errors: a model to be trained.
+    fn copy<'py>(slf: &Bound<'py, Block>) -> Answer<Bound<'py, PyAny>> {
+        let py = slf.py();
+        match slf.get().inner()? {
+            Inner::Block(block) => {
+                let class = slf.get_type();
+                let copy = class.call_method1("__new__", (&class,))?;
+                let _ = copy
+                    .cast::<Block>()
+                    .map_err(PyErr::from)?
+                    .get()
+                    .inner
+                    .set(Inner::Block(block.copy()));
+                Ok(copy)
+            }
+            Inner::Model(model) => {
+                let base = Block::holding(Inner::Model(model.copy()));
+                let copy = PyClassInitializer::from(base).add_subclass(super::model::Model);
+                Ok(Bound::new(py, copy)?.into_any())
+            }
+            Inner::Train(_) => Err(Diagnostic::new("a model to be trained has no copy")
+                .hint("`TrainModel(model.copy())` trains a copy of the model")
+                .into()),
+        }
+    }
+
+    /// Copies and pickles are made through JSON, and have params of their own.
+    ///
+    /// Errors: connections of a model under construction, which lie outside the block.
+    fn __reduce__<'py>(slf: &Bound<'py, Block>) -> Answer<(Bound<'py, PyAny>, (String,))> {
+        guarded(|| {
+            let class = match slf.get().inner()? {
+                Inner::Model(_) => slf.py().get_type::<super::model::Model>().into_any(),
+                Inner::Block(block) if block.given().is_empty() => {
+                    slf.py().get_type::<Block>().into_any()
+                }
+                Inner::Block(_) | Inner::Train(_) => {
+                    let what = "a block with connections, or a model to be trained, has no copy";
+                    return Err(Diagnostic::new(what)
+                        .hint("copy the block or the model that it is made from")
+                        .into());
+                }
+            };
+            Ok((class.getattr("from_json")?, (slf.get().to_json()?,)))
+        })
+    }
+
+    fn __repr__(&self) -> Answer<String> {
+        if let Inner::Block(block) = self.inner()? {
+            return Ok(block.text());
+        }
+        let name = self.name()?.map(|name| format!("name=\"{name}\""));
+        let terminals = match self.current() {
+            Ok(block) => Some(terminals(&block)),
+            // There are no blocks in it yet, or they have a cycle.
+            Err(_) => None,
+        };
+        let parts: Vec<String> = name.into_iter().chain(terminals).collect();
+        Ok(format!("{}({})", self.kind()?, parts.join(", ")))
+    }
+
+    fn __getattr__(&self, name: &Bound<'_, PyString>) -> Answer<Connection> {
+        // No terminal has a name that is no Unicode.
+        let name: &str = &name.to_string_lossy();
+        let found = self.terminal(name).map_err(|error| match COMPILED.contains(&name) {
+            true => Box::new(
+                error.hint(format!("compile it first: `ml.compile(model, backend).{name}`")),
+            ),
+            false => error,
+        });
+        Ok(found?)
+    }
+}

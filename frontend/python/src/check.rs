@@ -1,0 +1,377 @@
+//! The check of every call: names, ranks, dims and dtypes of what a compiled model is given.
+
+use std::sync::{Arc, Mutex};
+
+use mithril_driver::call::signature::{Binding, Group, Misfit, Signature, Sizes, Slot};
+use mithril_driver::compile::Program;
+use mithril_ir::diagnostic::Diagnostic;
+use mithril_ir::dtype::DType;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+use smallvec::SmallVec;
+
+use super::arrays::{Reader, Seen, attributes};
+use super::fault::Answer;
+pub use explain::{Wrong, renamed_params};
+use order::Order;
+
+mod explain;
+mod order;
+mod pytorch;
+
+/// Arrays that index an axis, by slot.
+type Held<'py> = SmallVec<[(usize, Bound<'py, PyAny>); 2]>;
+
+/// Checks the arrays of a call against the signature of a program.
+#[pyclass(frozen, module = "mithril._core")]
+pub struct Checker {
+    pub reader: Arc<Reader>,
+    pub signature: Signature,
+    /// The names of the slots.
+    pub keys: Vec<Py<PyString>>,
+    /// The slots by name, of each group.
+    slots: [Py<PyDict>; 4],
+    memory: Mutex<Memory>,
+}
+
+/// What makes the next check of a call like this one quick. No array is kept, nor known again:
+/// every call reads them all.
+#[derive(Default)]
+struct Memory {
+    orders: [Option<Order>; 4],
+    seen: Seen,
+}
+
+/// Params, inputs, state and output gradients of a call.
+pub type Dicts<'a, 'py> = [Option<&'a Bound<'py, PyDict>>; 4];
+
+/// Is given a slot and its array.
+type See<'a, 'py> = &'a mut dyn FnMut(usize, &Bound<'py, PyAny>);
+
+impl Checker {
+    /// `rename` gives the dtype that a framework has in the place of one.
+    pub fn new(
+        py: Python<'_>,
+        program: &Program,
+        reader: impl Into<Arc<Reader>>,
+        rename: &dyn Fn(DType) -> DType,
+    ) -> PyResult<Checker> {
+        let signature = Signature::new(program, rename);
+        let keys = signature.slots.iter().map(|slot| PyString::intern(py, &slot.name).unbind());
+        let keys: Vec<Py<PyString>> = keys.collect();
+        let slots = Group::ALL.map(|_| PyDict::new(py));
+        for (at, (slot, key)) in signature.slots.iter().zip(&keys).enumerate() {
+            slots[slot.group as usize].set_item(key, at)?;
+        }
+        let slots = slots.map(Bound::unbind);
+        Ok(Checker { reader: reader.into(), signature, keys, slots, memory: Mutex::default() })
+    }
+
+    /// Whether all is as it must be, and then what the symbols stand for. `see` is given the arrays
+    /// by their slots: each once, or once more where the dicts have another order than before.
+    pub fn check_all<'py>(
+        &self,
+        py: Python<'py>,
+        dicts: &Dicts<'_, 'py>,
+        see: See<'_, 'py>,
+    ) -> Result<Binding, Wrong> {
+        if self.signature.indexed.is_empty() {
+            return self.check_types(py, dicts, see);
+        }
+        let mut held = Held::new();
+        let mut both = |at: usize, value: &Bound<'py, PyAny>| {
+            see(at, value);
+            if self.signature.slots[at].indexes {
+                held.retain(|(own, _)| *own != at);
+                held.push((at, value.clone()));
+            }
+        };
+        let binding = self.check_types(py, dicts, &mut both)?;
+        for (at, value) in &held {
+            if let Some(elements) = self.reader.elements(value, self.signature.everywhere) {
+                self.signature.check_indices(*at, &elements, &binding)?;
+            }
+        }
+        Ok(binding)
+    }
+
+    /// Whether names, ranks, dims and dtypes are as they must be.
+    fn check_types<'py>(
+        &self,
+        py: Python<'py>,
+        dicts: &Dicts<'_, 'py>,
+        see: See<'_, 'py>,
+    ) -> Result<Binding, Wrong> {
+        // Another thread's call, which Python may run in the middle of this one, does without.
+        let Ok(mut memory) = self.memory.try_lock() else {
+            return self.first_wrong(py, dicts, &mut Seen::default(), see);
+        };
+        if let Some(binding) = self.fits_as_before(dicts, &mut memory, see) {
+            return Ok(binding);
+        }
+        let binding = self.first_wrong(py, dicts, &mut memory.seen, see)?;
+        for ((dict, slots), order) in dicts.iter().zip(&self.slots).zip(&mut memory.orders) {
+            if let Some(dict) = dict {
+                *order = Order::of(dict, slots.bind(py)).ok();
+            }
+        }
+        Ok(binding)
+    }
+
+    /// What the symbols stand for, if all is as it must be and the names are as they were before.
+    fn fits_as_before<'py>(
+        &self,
+        dicts: &Dicts<'_, 'py>,
+        memory: &mut Memory,
+        see: See<'_, 'py>,
+    ) -> Option<Binding> {
+        let Memory { orders, seen } = memory;
+        let mut binding = self.signature.binding();
+        let mut sizes = Sizes::new();
+        let mut each = |at: usize, value: &Bound<'py, PyAny>| {
+            see(at, value);
+            self.reads(at, value, &mut binding, &mut sizes, seen).is_ok()
+        };
+        let known = dicts.iter().zip(orders).all(|(dict, order)| match (dict, order) {
+            (None, _) => true,
+            (Some(dict), Some(order)) => order.walk(dict, &mut each),
+            (Some(_), None) => false,
+        });
+        (known && self.signature.settle(&binding).is_ok()).then_some(binding)
+    }
+
+    /// Finds what is wrong, in the order of the program's arguments.
+    fn first_wrong<'py>(
+        &self,
+        py: Python<'py>,
+        dicts: &Dicts<'_, 'py>,
+        seen: &mut Seen,
+        see: See<'_, 'py>,
+    ) -> Result<Binding, Wrong> {
+        let mut found = [0; 4];
+        let mut binding = self.signature.binding();
+        let mut sizes = Sizes::new();
+        let is_output = |slot: &Slot| slot.group == Group::OutputGradients;
+        let outputs = self.signature.slots.iter().position(is_output);
+        for (at, slot) in self.signature.slots.iter().enumerate() {
+            let Some(dict) = dicts[slot.group as usize] else {
+                continue;
+            };
+            // Inputs that do not fit together give outputs no shape.
+            if Some(at) == outputs {
+                self.signature.settle(&binding).map_err(Wrong::Misfit)?;
+            }
+            match item(dict, self.keys[at].bind(py)) {
+                Some(value) => {
+                    see(at, &value);
+                    self.reads(at, &value, &mut binding, &mut sizes, seen)?;
+                }
+                None if slot.optional => continue,
+                None => return Err(Wrong::Names(slot.group)),
+            }
+            found[slot.group as usize] += 1;
+        }
+        for group in Group::ALL {
+            let given = dicts[group as usize].map_or(0, |dict| dict.len());
+            if given != found[group as usize] {
+                return Err(Wrong::Names(group));
+            }
+        }
+        self.signature.settle(&binding).map_err(Wrong::Misfit)?;
+        Ok(binding)
+    }
+
+    /// Reads an array and binds its sizes.
+    fn reads(
+        &self,
+        at: usize,
+        value: &Bound<'_, PyAny>,
+        binding: &mut Binding,
+        sizes: &mut Sizes,
+        seen: &mut Seen,
+    ) -> Result<(), Wrong> {
+        let Some(dtype) = self.reader.read(value, sizes, seen) else {
+            return Err(Wrong::Foreign(at));
+        };
+        let slot = &self.signature.slots[at];
+        if dtype != slot.ty.dtype && dtype.is_int() && slot.any_integer {
+            return Err(Wrong::Foreign(at));
+        }
+        let right = dtype == slot.ty.dtype && self.signature.take(at, sizes, binding);
+        right.then_some(()).ok_or(Wrong::Misfit(Misfit::Slot(at)))
+    }
+}
+
+impl Checker {
+    /// What the symbols stand for as far as these arrays, of whatever framework, say, and whether
+    /// their sizes, and their dtypes where a call has chosen them, agree on it. Inputs come first: params take what these leave open.
+    fn bound<'py>(&self, py: Python<'py>, dicts: &Dicts<'_, 'py>) -> (Binding, bool) {
+        let (mut binding, mut fits) = (self.signature.binding(), true);
+        let (mut sizes, mut seen) = (Sizes::new(), Seen::default());
+        for group in [Group::Inputs, Group::Params, Group::State] {
+            let Some(dict) = dicts[group as usize] else { continue };
+            let slots = self.signature.slots.iter().enumerate();
+            for (at, slot) in slots.filter(|(_, slot)| slot.group == group) {
+                let Some(value) = item(dict, self.keys[at].bind(py)) else { continue };
+                let own = self.reader.read(&value, &mut sizes, &mut seen);
+                if let Some(dtype) = own.or_else(|| attributes(&value, &mut sizes)) {
+                    fits &= !slot.chosen || dtype == slot.ty.dtype;
+                    fits &= self.signature.take(at, &sizes, &mut binding);
+                }
+            }
+        }
+        (binding, fits)
+    }
+}
+
+fn item<'py>(dict: &Bound<'py, PyDict>, key: &Bound<'py, PyString>) -> Option<Bound<'py, PyAny>> {
+    dict.get_item(key).ok().flatten()
+}
+
+/// The dict that a group of arrays is given in. Errors: it is none.
+fn arrays_of<'a, 'py>(
+    value: &'a Bound<'py, PyAny>,
+    group: Group,
+) -> Answer<&'a Bound<'py, PyDict>> {
+    value.cast::<PyDict>().map_err(|_| {
+        let class = value.get_type().name().map(|n| n.to_string()).unwrap_or_default();
+        let what = format!("`{}` is a dict of arrays by name", group.name());
+        let mapping = value.hasattr("keys").unwrap_or(false);
+        let dict = mapping.then(|| format!("`dict({})` makes one", group.name()));
+        let error = Diagnostic::new(what).got(class).expected("a dict; `{}` where there are none");
+        Diagnostic { hint: dict, ..error }.into()
+    })
+}
+
+/// The arguments of a call as dicts. Errors: one is none.
+pub fn dicts<'a, 'py>(given: &[Option<&'a Bound<'py, PyAny>>; 4]) -> Answer<Dicts<'a, 'py>> {
+    let mut dicts: Dicts = [None; 4];
+    for ((dict, value), group) in dicts.iter_mut().zip(given).zip(Group::ALL) {
+        *dict = value.map(|value| arrays_of(value, group)).transpose()?;
+    }
+    Ok(dicts)
+}
+
+#[pymethods]
+impl Checker {
+    /// Whether all arrays are the framework's own and what they must be. False: some are to be
+    /// converted first.
+    ///
+    /// Errors: a name that is missing or unknown; an array of another rank, dim or dtype.
+    #[pyo3(signature = (
+        params: "dict[str, object]",
+        inputs: "dict[str, object]",
+        state: "dict[str, object] | None"=None,
+        output_gradients: "dict[str, object] | None"=None,
+    ))]
+    fn check(
+        &self,
+        params: &Bound<'_, PyAny>,
+        inputs: &Bound<'_, PyAny>,
+        state: Option<&Bound<'_, PyAny>>,
+        output_gradients: Option<&Bound<'_, PyAny>>,
+    ) -> Answer<bool> {
+        let py = params.py();
+        let dicts = dicts(&[Some(params), Some(inputs), state, output_gradients])?;
+        match self.check_all(py, &dicts, &mut |_, _| ()) {
+            Ok(_) => Ok(true),
+            Err(Wrong::Foreign(_)) => Ok(false),
+            Err(wrong) => Err(self.explain(py, &dicts, wrong).into()),
+        }
+    }
+
+    /// Whether all arrays are the framework's own and what they must be, without a word on what is
+    /// wrong.
+    #[pyo3(signature = (
+        params: "dict[str, object]",
+        inputs: "dict[str, object]",
+        state: "dict[str, object] | None"=None,
+        output_gradients: "dict[str, object] | None"=None,
+    ))]
+    fn fits(
+        &self,
+        params: &Bound<'_, PyAny>,
+        inputs: &Bound<'_, PyAny>,
+        state: Option<&Bound<'_, PyAny>>,
+        output_gradients: Option<&Bound<'_, PyAny>>,
+    ) -> Answer<bool> {
+        let dicts = dicts(&[Some(params), Some(inputs), state, output_gradients])?;
+        Ok(self.check_all(params.py(), &dicts, &mut |_, _| ()).is_ok())
+    }
+
+    /// Whether the sizes of the arrays that are given, of whatever framework, fit together and are
+    /// those of the program, and dtypes that a call has chosen are theirs. Names and other dtypes are
+    /// left to `check`.
+    #[pyo3(signature = (
+        params: "dict[str, object]",
+        inputs: "dict[str, object]",
+        state: "dict[str, object] | None"=None,
+    ))]
+    fn admits(
+        &self,
+        params: &Bound<'_, PyAny>,
+        inputs: &Bound<'_, PyAny>,
+        state: Option<&Bound<'_, PyAny>>,
+    ) -> Answer<bool> {
+        let dicts = dicts(&[Some(params), Some(inputs), state, None])?;
+        let (binding, fits) = self.bound(params.py(), &dicts);
+        Ok(fits && self.signature.settle(&binding).is_ok())
+    }
+
+    /// Raises what `check` found wrong with what is not even an array of the framework.
+    #[pyo3(signature = (
+        params: "dict[str, object]",
+        inputs: "dict[str, object]",
+        state: "dict[str, object] | None"=None,
+        output_gradients: "dict[str, object] | None"=None,
+    ))]
+    fn insist(
+        &self,
+        params: &Bound<'_, PyDict>,
+        inputs: &Bound<'_, PyDict>,
+        state: Option<&Bound<'_, PyDict>>,
+        output_gradients: Option<&Bound<'_, PyDict>>,
+    ) -> Answer<()> {
+        let py = params.py();
+        let dicts = [Some(params), Some(inputs), state, output_gradients];
+        match self.check_all(py, &dicts, &mut |_, _| ()) {
+            Ok(_) => Ok(()),
+            Err(wrong) => Err(self.explain(py, &dicts, wrong).into()),
+        }
+    }
+
+    /// The shapes of params and state that these arrays leave no choice for, by name.
+    #[pyo3(signature = (
+        params: "dict[str, object]",
+        inputs: "dict[str, object]",
+        state: "dict[str, object] | None"=None,
+    ) -> "dict[str, list[int]]")]
+    fn shapes<'py>(
+        &self,
+        py: Python<'py>,
+        params: &Bound<'py, PyAny>,
+        inputs: &Bound<'py, PyAny>,
+        state: Option<&Bound<'py, PyAny>>,
+    ) -> Answer<Bound<'py, PyDict>> {
+        let (binding, _) = self.bound(py, &dicts(&[Some(params), Some(inputs), state, None])?);
+        let shapes = PyDict::new(py);
+        for (at, slot) in self.signature.slots.iter().enumerate() {
+            let lead = match slot.lead {
+                None => Some(&[][..]),
+                Some(at) => binding.leads[at].as_deref(),
+            };
+            let dims: Option<Vec<i64>> = slot
+                .ty
+                .shape
+                .dims
+                .iter()
+                .map(|dim| self.signature.evaluate(dim, &binding))
+                .collect();
+            if let (Group::Params | Group::State, Some(lead), Some(dims)) = (slot.group, lead, dims)
+            {
+                shapes.set_item(self.keys[at].bind(py), [lead, &dims].concat())?;
+            }
+        }
+        Ok(shapes)
+    }
+}

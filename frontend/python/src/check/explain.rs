@@ -1,0 +1,189 @@
+//! What is wrong with a call, as it is told.
+
+use mithril_driver::call::explain::Given;
+use mithril_driver::call::indices::Outside;
+use mithril_driver::call::signature::{Group, Misfit, Sizes};
+use mithril_ir::diagnostic::Diagnostic;
+use mithril_ir::dtype::DType;
+use mithril_model::naming;
+use pyo3::intern;
+use pyo3::prelude::*;
+
+use super::{Checker, Dicts, item, pytorch};
+use crate::arrays::attributes;
+
+/// Why a call is not right.
+pub enum Wrong {
+    Names(Group),
+    /// No array of the framework: one to be converted, or one that is not there yet.
+    Foreign(usize),
+    Misfit(Misfit),
+    Index(Box<Outside>),
+}
+
+impl From<Box<Outside>> for Wrong {
+    fn from(outside: Box<Outside>) -> Wrong {
+        Wrong::Index(outside)
+    }
+}
+
+/// The arrays of a call from Python.
+struct Arrays<'a, 'py> {
+    py: Python<'py>,
+    checker: &'a Checker,
+    dicts: &'a Dicts<'a, 'py>,
+}
+
+impl<'py> Arrays<'_, 'py> {
+    fn value(&self, slot: usize) -> Option<Bound<'py, PyAny>> {
+        let group = self.checker.signature.slots[slot].group;
+        item(self.dicts[group as usize]?, self.checker.keys[slot].bind(self.py))
+    }
+}
+
+impl Given for Arrays<'_, '_> {
+    fn names(&self, group: Group) -> Vec<String> {
+        let keys = self.dicts[group as usize].map(|d| d.keys());
+        keys.map(|keys| keys.iter().map(|key| key.to_string()).collect()).unwrap_or_default()
+    }
+
+    fn array(&self, slot: usize) -> Option<(DType, Sizes)> {
+        let mut sizes = Sizes::new();
+        let dtype = attributes(&self.value(slot)?, &mut sizes)?;
+        Some((dtype, sizes))
+    }
+}
+
+impl Checker {
+    pub fn explain(&self, py: Python<'_>, dicts: &Dicts<'_, '_>, wrong: Wrong) -> Diagnostic {
+        let arrays = Arrays { py, checker: self, dicts };
+        match wrong {
+            Wrong::Names(group) => self.names(&arrays, group),
+            Wrong::Foreign(at) => self.foreign(&arrays, at),
+            Wrong::Misfit(Misfit::Slot(at)) => self.mismatch(&arrays, at),
+            Wrong::Misfit(Misfit::Guard(at, binding)) => self.signature.broken(at, &binding),
+            Wrong::Index(outside) => self.signature.out_of_range(&outside),
+        }
+    }
+
+    /// An array of another framework, where it would fit, or what does not fit.
+    fn foreign(&self, arrays: &Arrays<'_, '_>, at: usize) -> Diagnostic {
+        let slot = &self.signature.slots[at];
+        let fits = arrays.array(at).is_some_and(|(dtype, sizes)| {
+            dtype == slot.ty.dtype && self.signature.take(at, &sizes, &mut self.signature.binding())
+        });
+        let Some(value) = arrays.value(at).filter(|_| fits) else {
+            return self.mismatch(arrays, at);
+        };
+        let class = value.get_type();
+        let class = class.fully_qualified_name().map(|n| n.to_string()).unwrap_or_default();
+        let (name, group) = (&slot.name, slot.group.name());
+        let wanted = value.getattr(intern!(arrays.py, "requires_grad"));
+        let wanted = wanted.and_then(|wanted| wanted.is_truthy());
+        let why = match wanted.unwrap_or(false) {
+            true => ", of which a gradient is wanted, that would not come back to it",
+            false => "",
+        };
+        Diagnostic::new(format!("`{name}` of {group} is an array of another framework"))
+            .got(format!("{class}{why}"))
+            .expected("an array of the backend")
+            .hint("`backend.array(x)` makes one")
+    }
+
+    /// A dict that was not given.
+    pub fn missing(&self, py: Python<'_>, group: Group) -> Diagnostic {
+        let dicts: Dicts = [None; 4];
+        self.names(&Arrays { py, checker: self, dicts: &dicts }, group)
+    }
+
+    /// A dict with other names than the program has.
+    fn names(&self, arrays: &Arrays<'_, '_>, group: Group) -> Diagnostic {
+        let error = self.signature.misnamed(arrays, group);
+        if group != Group::Params {
+            return error;
+        }
+        let (own, keys) = (self.signature.names(group), arrays.names(group));
+        let given: Vec<&str> = keys.iter().map(String::as_str).collect();
+        if let Some(error) = renamed_params(&given, &own) {
+            return error;
+        }
+        let known = |key: &&str| self.signature.slots.iter().any(|slot| *slot.name == **key);
+        let Some(unknown) = given.iter().find(|key| !own.contains(key)) else { return error };
+        let foreign = given.iter().all(|key| !own.contains(key)) && !known(unknown);
+        match arrays.dicts[group as usize].filter(|_| foreign) {
+            Some(dict) => {
+                let other = "these are params of another model: `randomize_params()` makes this \
+                             one's";
+                let renamed = pytorch::renamed(dict, &self.signature);
+                let hint = renamed.or(error.hint).unwrap_or_else(|| other.to_string());
+                Diagnostic { hint: Some(hint), ..error }
+            }
+            None => error,
+        }
+    }
+
+    /// A value that is no array, or of another type.
+    fn mismatch(&self, arrays: &Arrays<'_, '_>, at: usize) -> Diagnostic {
+        let slot = &self.signature.slots[at];
+        let (name, group) = (&slot.name, slot.group.name());
+        match (arrays.value(at), arrays.array(at)) {
+            (Some(value), None) => {
+                let class = value.get_type().name().map(|n| n.to_string()).unwrap_or_default();
+                let of =
+                    value.getattr("dtype").map(|dtype| format!(" of {dtype}")).unwrap_or_default();
+                Diagnostic::new(format!("`{name}` of {group} is no array of the backend"))
+                    .got(class + &of)
+                    .expected(self.signature.expected(arrays, at))
+                    .hint("`backend.array(x)` makes one")
+            }
+            (Some(_), Some((dtype, _))) if dtype != slot.ty.dtype => {
+                let hint = conversion(name, dtype, slot.ty.dtype);
+                Diagnostic { hint, ..self.signature.mismatch(arrays, at) }
+            }
+            (Some(_), Some(_)) | (None, _) => self.signature.mismatch(arrays, at),
+        }
+    }
+}
+
+/// How an array of another dtype is to be given, where numbers keep their meaning: not by a cast that
+/// makes numbers of a mask, a mask of numbers, or drops digits.
+fn conversion(name: &str, given: DType, wanted: DType) -> Option<String> {
+    let cast = || Some(format!("`backend.cast(x, \"{}\")`", wanted.array_name()));
+    match (given, wanted) {
+        (DType::Bool, _) => Some(format!(
+            "`dtypes={{\"{name}\": ml.bool}}` at compile, if it is a mask; `backend.where(x, 1, 0)` \
+             makes numbers"
+        )),
+        (_, DType::Bool) => {
+            Some("a comparison makes bools, such as `x != 0` of ones and zeros".into())
+        }
+        _ if given.is_float() && wanted.is_float() => {
+            Some("`backend.array(x)` casts floats to the backend's dtype".into())
+        }
+        _ if given.is_float() => {
+            Some("round it on purpose, if its numbers are whole: a cast drops digits".into())
+        }
+        _ => cast(),
+    }
+}
+
+/// The error for params with names that the model had before blocks were added to it; `None`: they
+/// have not.
+pub fn renamed_params(given: &[&str], own: &[&str]) -> Option<Diagnostic> {
+    let renamed = naming::renamed(given, own);
+    let (old, new) = renamed.first()?;
+    let shown = renamed.iter().take(SHOWN).map(|(old, new)| format!("`{old}` -> `{new}`"));
+    let mut told: Vec<String> = shown.collect();
+    if renamed.len() > SHOWN {
+        told.push(format!("… ({})", renamed.len()));
+    }
+    let what = format!(
+        "Terminal not found: the param `{old}` is called `{new}` now, as blocks have been added or \
+         left out beside its own"
+    );
+    let error = Diagnostic::new(what).fact("renamed", told.join(", "));
+    Some(error.hint("`compiled.rename_params(params)` gives them the names they have now"))
+}
+
+/// How many renamed params an error lists.
+const SHOWN: usize = 4;

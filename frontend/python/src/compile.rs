@@ -1,0 +1,168 @@
+//! Python's `compile`: its keywords as options of a compilation.
+
+use std::path::Path;
+
+use mithril_driver::compile::{self, Checks, CompileOptions, Target, held};
+use mithril_driver::native::{Planning, Tier};
+use mithril_ir::dtype::DType as Element;
+use mithril_model::Literal;
+use mithril_model::lower::{self, Mode};
+use mithril_passes::pass::Limit;
+use mithril_passes::pipeline::{Effort, Level};
+use mithril_passes::rules::Class;
+use mithril_source::python::Random;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::block::Block;
+use super::dtype::DType;
+use super::fault::{Answer, guarded};
+use super::native::close_at_exit;
+use super::program::Program;
+use super::value::{self, tensor};
+
+/// A value of `constant_keys` that every program made with it shares.
+#[pyclass(frozen, module = "mithril._core")]
+pub struct Constant(mithril_ir::tensor::Tensor);
+
+#[pymethods]
+impl Constant {
+    #[new]
+    fn new(array: &Bound<'_, PyAny>) -> Answer<Constant> {
+        guarded(|| Ok(Constant(tensor(array)?.replaceable())))
+    }
+}
+
+/// Compiles a block to source for a framework, or to native code.
+///
+/// Errors: `MithrilError`, as its message says.
+#[pyfunction(name = "compile")]
+#[pyo3(signature = (
+    block, target, dtype, wide, *, shapes: "dict[str, object]", dtypes: "dict[str, object]",
+    inference, trainable_keys, data_keys, discard_keys, constant_keys: "dict[str, object]", level,
+    math, cache, file_path=None, keep=Vec::new(), watched=Vec::new(), differentiate=None,
+    own_gradients=false, checkpoint=false, memory_budget=None, apart=false, tier=None,
+    cpu=None, random="framework", checks=None,
+))]
+// The keywords of Python's `compile`, one by one.
+#[allow(clippy::too_many_arguments)]
+pub fn compile_block(
+    block: &Bound<'_, Block>,
+    target: &str,
+    dtype: &Bound<'_, DType>,
+    wide: bool,
+    shapes: &Bound<'_, PyDict>,
+    dtypes: &Bound<'_, PyDict>,
+    inference: bool,
+    trainable_keys: Vec<String>,
+    data_keys: Vec<String>,
+    discard_keys: Vec<String>,
+    constant_keys: &Bound<'_, PyDict>,
+    level: &str,
+    math: &str,
+    cache: bool,
+    file_path: Option<&str>,
+    keep: Vec<String>,
+    watched: Vec<String>,
+    differentiate: Option<String>,
+    own_gradients: bool,
+    checkpoint: bool,
+    memory_budget: Option<u64>,
+    apart: bool,
+    tier: Option<&str>,
+    cpu: Option<String>,
+    random: &str,
+    checks: Option<bool>,
+) -> Answer<Program> {
+    guarded(|| {
+        let target = Target::find(target)?;
+        let given = (shapes, dtypes, constant_keys);
+        let given =
+            lowering(mode(inference), given, dtype.get().0, held(target, wide, Element::I64))?;
+        let lower = lower::Options { trainable_keys, data_keys, discard_keys, ..given };
+        let options = CompileOptions {
+            target,
+            lower,
+            effort: effort(level, math, checkpoint && !inference)?,
+            stem: stem(file_path, target)?,
+            cache,
+            tier: tier.map_or(Ok(Tier::default()), Tier::find)?,
+            cpu,
+            keep,
+            watched,
+            differentiate,
+            own_gradients,
+            random: Random::find(random).unwrap_or_default(),
+            memory_budget,
+            planning: if apart { Planning::None } else { Planning::Greedy },
+            checks: checks.map_or(Checks::Host, |all| if all { Checks::All } else { Checks::None }),
+        };
+        end_with_process(&options, dtype.py())?;
+        let program = compile::compile(&block.get().current()?, &options)?;
+        Ok(Program { program, target, wide, one_of_several: false })
+    })
+}
+
+/// How a block is lowered, with what is given of its inputs: shapes, dtypes and constants.
+fn lowering(
+    mode: Mode,
+    (shapes, dtypes, constant_keys): (&Bound<PyDict>, &Bound<PyDict>, &Bound<PyDict>),
+    dtype: Element,
+    index: Element,
+) -> Answer<lower::Options> {
+    Ok(lower::Options {
+        mode,
+        shapes: value::shapes(shapes)?,
+        dtypes: value::dtypes(dtypes)?,
+        dtype,
+        index,
+        constant_keys: constants(constant_keys)?,
+        ..lower::Options::default()
+    })
+}
+
+/// Sees to it that compiling beside calls ends before the interpreter does.
+fn end_with_process(options: &CompileOptions, py: Python<'_>) -> Answer<()> {
+    // LLVM may replace Cranelift's code on every tier but this one.
+    if options.target == Target::Cpu && options.tier != Tier::Instant {
+        close_at_exit(py)?;
+    }
+    Ok(())
+}
+
+/// The name of the file that source is written to.
+fn stem(path: Option<&str>, target: Target) -> Answer<String> {
+    let named = |path| compile::stem("file_path", Path::new(path), target);
+    Ok(path.map_or(Ok("model".into()), named)?)
+}
+
+/// How far a model is rewritten, by names that Python has checked.
+fn effort(level: &str, math: &str, checkpoint: bool) -> Answer<Effort> {
+    let level = Level::ALL.into_iter().find(|(name, _)| *name == level);
+    let math = Class::ALL.into_iter().find(|class| class.name() == math);
+    let (Some((_, level)), Some(math)) = (level, math) else {
+        return Err(PyValueError::new_err("no such level, or no such class of rules").into());
+    };
+    let checkpoint = if checkpoint { Limit::All } else { Limit::At(0) };
+    Ok(Effort { level, math, checkpoint, ..Effort::default() })
+}
+
+fn mode(inference: bool) -> Mode {
+    match inference {
+        true => Mode::Inference,
+        false => Mode::Training,
+    }
+}
+
+fn constants(given: &Bound<'_, PyDict>) -> Answer<Vec<(String, Literal)>> {
+    let mut constants = Vec::new();
+    for (name, value) in given {
+        let literal = match value.cast::<Constant>() {
+            Ok(own) => Literal::array(own.get().0.clone()),
+            Err(_) => value::literal(&value)?,
+        };
+        constants.push((name.extract()?, literal));
+    }
+    Ok(constants)
+}

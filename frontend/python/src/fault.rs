@@ -1,0 +1,137 @@
+//! What goes wrong at the edge to Python: diagnostics become exceptions, panics too.
+
+use std::cell::{Cell, RefCell};
+use std::panic::{self, AssertUnwindSafe};
+
+use mithril_driver::kinds::Kind;
+use mithril_ir::diagnostic::Diagnostic;
+use pyo3::exceptions::PyUnicodeEncodeError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
+
+/// An error on its way to Python.
+pub enum Fault {
+    Diagnostic(Box<Diagnostic>),
+    Python(PyErr),
+}
+
+pub type Answer<T> = Result<T, Fault>;
+
+impl From<Box<Diagnostic>> for Fault {
+    fn from(error: Box<Diagnostic>) -> Fault {
+        Fault::Diagnostic(error)
+    }
+}
+
+impl From<Diagnostic> for Fault {
+    fn from(error: Diagnostic) -> Fault {
+        Fault::Diagnostic(Box::new(error))
+    }
+}
+
+impl From<PyErr> for Fault {
+    fn from(error: PyErr) -> Fault {
+        Fault::Python(error)
+    }
+}
+
+impl From<Fault> for PyErr {
+    fn from(fault: Fault) -> PyErr {
+        match fault {
+            Fault::Python(error) => Python::attach(|py| encodable(py, error)),
+            Fault::Diagnostic(error) => Python::attach(|py| {
+                raised(py, exception(&error), &error.to_string()).unwrap_or_else(|broken| broken)
+            }),
+        }
+    }
+}
+
+/// The error of a text that is no Unicode as a diagnostic; other errors as they are.
+fn encodable(py: Python<'_>, error: PyErr) -> PyErr {
+    if !error.is_instance_of::<PyUnicodeEncodeError>(py) {
+        return error;
+    }
+    let text = error.value(py).getattr("object").and_then(|text| text.repr());
+    text.map_or(error, |text| Fault::from(surrogate(&text.to_string_lossy())).into())
+}
+
+/// Why a text of Python, as `repr` writes it, is no text of Mithril.
+pub fn surrogate(text: &str) -> Diagnostic {
+    Diagnostic::new("Unexpected argument: the text has half of a surrogate pair in it")
+        .got(text)
+        .expected("Unicode: halves come from bytes that were decoded by `surrogateescape`")
+}
+
+/// The class of `mithril.errors` for the documented heading that a message begins with.
+fn exception(error: &Diagnostic) -> &'static str {
+    const HEADINGS: [(&str, &str); 8] = [
+        ("Index out of range", "IndexRangeError"),
+        ("Terminal not found", "TerminalError"),
+        ("Incompatible shapes", "ShapeError"),
+        ("Backend does not support", "BackendError"),
+        ("Native code", "BackendError"),
+        ("C cannot be compiled", "BackendError"),
+        ("Unexpected argument", "UsageError"),
+        ("there is no such", "UsageError"),
+    ];
+    let found = HEADINGS.iter().find(|(heading, _)| error.what.starts_with(heading));
+    found.map_or("MithrilError", |(_, class)| class)
+}
+
+fn raised(py: Python<'_>, class: &str, message: &str) -> PyResult<PyErr> {
+    static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+    let module =
+        MODULE.get_or_try_init(py, || PyModule::import(py, "mithril.errors").map(Bound::unbind))?;
+    let class = module.bind(py).getattr(class)?.cast_into::<PyType>()?;
+    Ok(PyErr::from_type(class, message.to_string()))
+}
+
+thread_local! {
+    static GUARDED: Cell<bool> = const { Cell::new(false) };
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Keeps panics below [`guarded`] from printing themselves: they become exceptions.
+pub fn catch_panics() {
+    let usual = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        if GUARDED.get() {
+            PANIC.with_borrow_mut(|kept| *kept = Some(info.to_string()));
+        } else {
+            usual(info);
+        }
+    }));
+}
+
+/// Runs an entry point; a panic in it is an error that asks for a report.
+pub fn guarded<T>(run: impl FnOnce() -> Answer<T>) -> Answer<T> {
+    let before = GUARDED.replace(true);
+    let result = panic::catch_unwind(AssertUnwindSafe(run));
+    GUARDED.set(before);
+    result.unwrap_or_else(|_| {
+        let what = PANIC.with_borrow_mut(Option::take).unwrap_or_default();
+        Err(Diagnostic::new("Mithril has a bug here: this should not have happened")
+            .got(what.replace('\n', " "))
+            .hint("please report it, with what led to it")
+            .into())
+    })
+}
+
+/// The code of the kind of error that a message tells of: `E0107`.
+#[pyfunction]
+pub fn error_code(message: &str) -> &'static str {
+    Kind::of_text(message.split("\n  ").next().unwrap_or(message)).code
+}
+
+/// What there is in the place of a name of other libraries; None: it is none that is known.
+#[pyfunction]
+pub fn elsewhere(name: &str) -> Option<&'static str> {
+    mithril_model::blocks::elsewhere::elsewhere(name)
+}
+
+/// ``did you mean `a` or `b`?`` for the candidates nearest to a name; `None` where none is near.
+#[pyfunction]
+pub fn did_you_mean(name: &str, candidates: Vec<String>) -> Option<String> {
+    mithril_ir::diagnostic::did_you_mean(name, candidates.iter().map(String::as_str))
+}

@@ -1,0 +1,55 @@
+//! Connections with what is known of them.
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::connection::Connection;
+use super::dtype;
+use super::fault::Answer;
+use super::value::{
+    literal, optional_list, optional_text, optional_truth, refuse, shape, source, truth,
+};
+
+/// A connection with what is known of it: a name makes it a terminal of the model; `expose` makes
+/// it an output even where something inside reads it. Arithmetic on it starts an expression.
+#[pyclass(frozen, extends = Connection, module = "mithril._core")]
+pub struct IOKey;
+
+const KNOWN: &[&str] =
+    &["name", "value", "shape", "dtype", "differentiable", "expose", "connections"];
+
+#[pymethods]
+impl IOKey {
+    #[new]
+    #[pyo3(signature = (
+        name: "str | None"=None, *, value=None, shape=None, dtype=None,
+        differentiable: "bool | None"=None, expose: "bool"=false,
+        connections: "list[object] | None"=None, **unknown: "object",
+    ))]
+    // Each is a keyword in Python.
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        #[pyo3(from_py_with = optional_text)] name: Option<String>,
+        value: Option<&Bound<'_, PyAny>>,
+        shape: Option<&Bound<'_, PyAny>>,
+        dtype: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = optional_truth)] differentiable: Option<bool>,
+        #[pyo3(from_py_with = truth)] expose: bool,
+        #[pyo3(from_py_with = optional_list)] connections: Option<Vec<Bound<'_, PyAny>>>,
+        unknown: Option<&Bound<'_, PyDict>>,
+    ) -> Answer<PyClassInitializer<IOKey>> {
+        refuse("IOKey", unknown, KNOWN)?;
+        let connections: Answer<Vec<_>> =
+            connections.unwrap_or_default().iter().map(source).collect();
+        let key = mithril_model::IoKey {
+            name: name.map(Into::into),
+            value: value.map(literal).transpose()?,
+            shape: shape.map(self::shape).transpose()?.map(Into::into),
+            dtype: dtype.map(dtype::of).transpose()?,
+            differentiable,
+            expose,
+            connections: connections?.into_iter().flatten().collect(),
+        };
+        Ok(PyClassInitializer::from(Connection(key.into())).add_subclass(IOKey))
+    }
+}

@@ -1,0 +1,71 @@
+//! The extension module `mithril._core`. Stubs are read off it: see `tests/tidy/tests/stubs.rs`.
+
+mod amount;
+mod arrays;
+mod block;
+mod check;
+mod compile;
+mod connection;
+mod cost;
+mod dtype;
+mod explanation;
+mod fault;
+mod key;
+mod library;
+mod model;
+mod native;
+mod output;
+mod params;
+mod processor;
+mod program;
+mod value;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _core {
+    #[pymodule_export]
+    use super::amount::amount;
+    #[pymodule_export]
+    use super::block::{Block, Snapshot};
+    #[pymodule_export]
+    use super::check::Checker;
+    #[pymodule_export]
+    use super::compile::{Constant, compile_block};
+    #[pymodule_export]
+    use super::connection::{Connection, Method};
+    #[pymodule_export]
+    use super::cost::{Cost, Costs};
+    #[pymodule_export]
+    use super::dtype::DType;
+    #[pymodule_export]
+    use super::explanation::{Explanation, Fired, table};
+    #[pymodule_export]
+    use super::fault::{did_you_mean, elsewhere, error_code};
+    #[pymodule_export]
+    use super::key::IOKey;
+    #[pymodule_export]
+    use super::library::{BlockInfo, block_info, block_listing, block_names};
+    #[pymodule_export]
+    use super::model::{Model, TrainModel};
+    #[pymodule_export]
+    use super::native::Native;
+    #[pymodule_export]
+    use super::params::{load_params, refuse_renamed, renamed, save_params};
+    #[pymodule_export]
+    use super::processor::{processor, processors};
+    #[pymodule_export]
+    use super::program::{Argument, Outcome, Program};
+    use super::*;
+
+    /// The version of Mithril.
+    #[pymodule_export]
+    #[allow(non_upper_case_globals)]
+    const __version__: &str = mithril_driver::VERSION;
+
+    #[pymodule_init]
+    fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
+        super::fault::catch_panics();
+        Ok(())
+    }
+}

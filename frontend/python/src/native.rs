@@ -1,0 +1,278 @@
+//! Calls of native code.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use mithril_driver::call::signature::Binding;
+use mithril_driver::compile::Program;
+use mithril_driver::native::export::Library;
+use mithril_driver::native::{Part, aside, background, pool};
+use mithril_ir::diagnostic::Result;
+use mithril_runtime::threads::Pool;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyCFunction, PyDict, PyTuple};
+
+use super::arrays::Reader;
+use super::check::{Checker, Dicts, Wrong, dicts};
+use super::fault::{Answer, Fault, guarded};
+use call::{Call, Machine, Taken};
+
+mod call;
+mod export;
+
+/// Runs a program's native code on arrays of NumPy.
+#[pyclass(frozen, module = "mithril._core")]
+pub struct Native {
+    program: Arc<Program>,
+    checker: Checker,
+    forward: Call,
+    joint: Option<Call>,
+    pool: Arc<Pool>,
+    /// Whether calls note how long kernels run.
+    measures: AtomicBool,
+    /// Whether other programs of the model may take arrays that this does not.
+    one_of_several: bool,
+}
+
+/// Which function of a program is called, and whether it may write over the state it is given.
+#[derive(Clone, Copy)]
+struct What {
+    joint: bool,
+    donates: bool,
+}
+
+impl Native {
+    /// Errors: the program has no code.
+    pub fn new(
+        py: Python<'_>,
+        program: Arc<Program>,
+        reader: Reader,
+        threads: usize,
+        one_of_several: bool,
+    ) -> Answer<Native> {
+        program.settled()?;
+        let checker = Checker::new(py, &program, reader, &|dtype| dtype)?;
+        let forward = Call::of(py, &program, &checker.signature, false)?;
+        let joint = program.native().and_then(|native| native.joint.as_ref());
+        let joint = joint.map(|_| Call::of(py, &program, &checker.signature, true)).transpose()?;
+        let (pool, measures) = (pool::of(threads), AtomicBool::default());
+        Ok(Native { program, checker, forward, joint, pool, measures, one_of_several })
+    }
+
+    /// Runs the code. `None`: some arrays are none of NumPy's yet, or another program may take
+    /// them.
+    fn call<'py>(
+        &self,
+        py: Python<'py>,
+        dicts: &Dicts<'_, 'py>,
+        what: What,
+    ) -> Answer<Option<Bound<'py, PyAny>>> {
+        let mut taken = Taken::default();
+        taken.clear(self.checker.signature.slots.len());
+        match self.checker.check_all(py, dicts, &mut |at, value| taken.keep(at, value)) {
+            Ok(binding) => self.run(py, what, taken, &binding).map(Some),
+            Err(Wrong::Foreign(_)) => Ok(None),
+            Err(Wrong::Names(_) | Wrong::Misfit(_)) if self.one_of_several => Ok(None),
+            Err(wrong) => Err(self.checker.explain(py, dicts, wrong).into()),
+        }
+    }
+
+    fn run<'py>(
+        &self,
+        py: Python<'py>,
+        what: What,
+        taken: Taken<'py>,
+        binding: &Binding,
+    ) -> Answer<Bound<'py, PyAny>> {
+        let (call, joint) = match &self.joint {
+            Some(call) if what.joint => (call, true),
+            _ => (&self.forward, false),
+        };
+        let part = part(&self.program, joint);
+        if part.is_ready().is_none() {
+            let program = self.program.clone();
+            interruptible(py, move |stop| self::part(&program, joint).ready(stop).map(|_| ()))?;
+        }
+        let ready = part.is_ready().expect("it was made");
+        for why in ready.warnings.take() {
+            warn(py, &format!("{}: {why}", self.program.name))?;
+        }
+        let (checker, executable) = (&self.checker, &*ready.executable);
+        if self.measures.load(Ordering::Relaxed) {
+            executable.measure();
+        }
+        let machine = Machine { checker, executable, pool: &self.pool, donates: what.donates };
+        let result = call.run(py, &machine, taken, binding, what.joint);
+        if let Some(swap) = &ready.swap {
+            swap.begin();
+        }
+        result
+    }
+}
+
+/// The code of one of a program's functions.
+fn part(program: &Program, joint: bool) -> &Part {
+    let Some(native) = program.native() else {
+        unreachable!("it was made of a program that has code");
+    };
+    native.joint.as_ref().filter(|_| joint).unwrap_or(&native.forward)
+}
+
+/// Does what may take long: other threads of Python run meanwhile, and what a signal raises, such as
+/// `KeyboardInterrupt`, sets what the work is given, which is to end then.
+fn interruptible<T: Send + 'static>(
+    py: Python<'_>,
+    work: impl FnOnce(&AtomicBool) -> Result<T> + Send + 'static,
+) -> Answer<T> {
+    const PATIENCE: Duration = Duration::from_millis(50);
+    let stop = Arc::new(AtomicBool::new(false));
+    let wait = move || {
+        let own = stop.clone();
+        // Not on this thread, which waits for the interpreter, for which a fork waits that waits for
+        // the work.
+        let end = aside::begin(move || catch_unwind(AssertUnwindSafe(|| work(&own))));
+        loop {
+            let made = match end.recv_timeout(PATIENCE) {
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    let Err(raised) = Python::attach(|py| py.check_signals()) else { continue };
+                    stop.store(true, Ordering::Relaxed);
+                    let _ = end.recv();
+                    return Err(Fault::from(raised));
+                }
+                made => made.expect("the work ends"),
+            };
+            return Ok(made.unwrap_or_else(|panic| resume_unwind(panic))?);
+        }
+    };
+    py.detach(wait)
+}
+
+/// Tells Python's log of what went wrong behind the calls.
+pub fn warn(py: Python<'_>, text: &str) -> PyResult<()> {
+    let logger = py.import("logging")?.call_method1(intern!(py, "getLogger"), ("mithril",))?;
+    logger.call_method1(intern!(py, "warning"), (text,))?;
+    Ok(())
+}
+
+/// Has the work behind calls end before the interpreter does, and so before the libraries that it
+/// uses.
+pub fn close_at_exit(py: Python<'_>) -> PyResult<()> {
+    static DONE: PyOnceLock<()> = PyOnceLock::new();
+    DONE.get_or_try_init(py, || {
+        let close = |_: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| background::close();
+        let close = PyCFunction::new_closure(py, None, None, close)?;
+        py.import("atexit")?.call_method1("register", (close,)).map(|_| ())
+    })
+    .copied()
+}
+
+#[pymethods]
+impl Native {
+    /// The outputs; `(outputs, state)` where the model has state. None: some values are no arrays of
+    /// NumPy yet. With `donate` the next state is written over the arrays of the state.
+    ///
+    /// Errors: as for `Checker.check`; `BackendError` where code is to be made and cannot be.
+    #[pyo3(signature = (
+        params: "dict[str, object]",
+        inputs: "dict[str, object]",
+        state: "dict[str, object] | None"=None,
+        donate=false,
+    ) -> "Any")]
+    fn forward<'py>(
+        &self,
+        params: &Bound<'py, PyAny>,
+        inputs: &Bound<'py, PyAny>,
+        state: Option<&Bound<'py, PyAny>>,
+        donate: bool,
+    ) -> Answer<Option<Bound<'py, PyAny>>> {
+        let given = [Some(params), Some(inputs), state, None];
+        let what = What { joint: false, donates: donate };
+        guarded(|| self.call(params.py(), &dicts(&given)?, what))
+    }
+
+    /// `(outputs, gradients)`, the gradients by param, and then the state where the model has one.
+    /// Output gradients that are left out are zeros.
+    ///
+    /// Errors: as for `forward`.
+    #[pyo3(signature = (
+        params: "dict[str, object]",
+        inputs: "dict[str, object]",
+        state: "dict[str, object] | None",
+        output_gradients: "dict[str, object]",
+        donate=false,
+    ) -> "Any")]
+    fn joint<'py>(
+        &self,
+        params: &Bound<'py, PyAny>,
+        inputs: &Bound<'py, PyAny>,
+        state: Option<&Bound<'py, PyAny>>,
+        output_gradients: &Bound<'py, PyAny>,
+        donate: bool,
+    ) -> Answer<Option<Bound<'py, PyAny>>> {
+        let given = [Some(params), Some(inputs), state, Some(output_gradients)];
+        let what = What { joint: true, donates: donate };
+        guarded(|| self.call(params.py(), &dicts(&given)?, what))
+    }
+
+    /// Writes a library for C into a folder, and beside it its header, its metadata and, where
+    /// `params` are given, the file of weights: their paths, by what they are. `cpu` are the
+    /// processors that it is for.
+    ///
+    /// Errors: `MithrilError`, as its message says; `BackendError` where code cannot be made.
+    #[pyo3(signature = (folder, name, cpu, params: "dict[str, object] | None") -> "dict[str, str]")]
+    fn export<'py>(
+        &self,
+        py: Python<'py>,
+        folder: PathBuf,
+        name: Option<String>,
+        cpu: Vec<String>,
+        params: Option<&Bound<'py, PyDict>>,
+    ) -> Answer<Bound<'py, PyDict>> {
+        guarded(|| {
+            let library = Library { name, cpu };
+            let files = export::write(py, &self.program, &folder, &library, params)?;
+            let paths = PyDict::new(py);
+            paths.set_item("library", files.library)?;
+            paths.set_item("header", files.header)?;
+            paths.set_item("metadata", files.metadata)?;
+            if let Some(weights) = files.weights {
+                paths.set_item("weights", weights)?;
+            }
+            Ok(paths)
+        })
+    }
+
+    /// Programs and kernels, for people to read.
+    #[getter]
+    fn listing(&self) -> String {
+        self.program.native().map(mithril_driver::native::Native::listing).unwrap_or_default()
+    }
+
+    /// Compiles what calls would compile, as far as shapes are known, and has each call from now on
+    /// note how long kernels run, for `report`.
+    ///
+    /// Errors: `BackendError` where code cannot be made.
+    fn measure(&self, py: Python<'_>) -> Answer<()> {
+        guarded(|| {
+            self.measures.store(true, Ordering::Relaxed);
+            let program = self.program.clone();
+            interruptible(py, move |stop| {
+                let native = program.native();
+                let mut parts = native.iter().flat_map(|native| native.parts());
+                parts.try_for_each(|part| part.ready(stop).map(|_| ()))
+            })
+        })
+    }
+
+    /// Lines about each function and its kernels.
+    #[getter]
+    fn report(&self) -> Vec<String> {
+        let native = self.program.native();
+        native.iter().flat_map(|native| native.parts()).flat_map(|part| part.report()).collect()
+    }
+}

@@ -1,0 +1,280 @@
+//! One call: from arrays to pointers, and from memory to arrays.
+
+use std::time::{Duration, Instant};
+
+use mithril_driver::call::interface::{self, Interface, exhausted, failed};
+use mithril_driver::call::signature::{Binding, Group, Signature, Sizes};
+use mithril_driver::compile::Program;
+use mithril_ir::diagnostic::Diagnostic;
+use mithril_runtime::execute::{Error, Executable};
+use mithril_runtime::memory::Block;
+use mithril_runtime::threads::Pool;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString, PyTuple};
+use smallvec::SmallVec;
+
+use crate::arrays::{Numpy, Reader};
+use crate::check::Checker;
+use crate::fault::Answer;
+use crate::output::Maker;
+
+/// What a call needs beside itself.
+pub struct Machine<'a> {
+    pub checker: &'a Checker,
+    pub executable: &'a Executable,
+    pub pool: &'a Pool,
+    /// Whether the next state is written over the arrays of the state that is given.
+    pub donates: bool,
+}
+
+/// From this many bytes of results on, other threads of Python may run meanwhile.
+const LARGE: usize = 1 << 15;
+
+/// How a function of a program is called.
+pub struct Call {
+    maker: Maker,
+    interface: Interface,
+    /// The names of the results.
+    keys: Vec<Py<PyString>>,
+}
+
+/// A result of a call: its memory, its sizes, and the array that takes it in, if one does.
+type Made<'py> = SmallVec<[(Block, Sizes, Option<Bound<'py, PyAny>>); 8]>;
+
+/// The arrays of a call, by slot.
+#[derive(Default)]
+pub struct Taken<'py>(SmallVec<[Option<Bound<'py, PyAny>>; 16]>);
+
+impl<'py> Taken<'py> {
+    pub fn clear(&mut self, slots: usize) {
+        self.0.clear();
+        self.0.resize(slots, None);
+    }
+
+    pub fn keep(&mut self, at: usize, value: &Bound<'py, PyAny>) {
+        self.0[at] = Some(value.clone());
+    }
+}
+
+impl Call {
+    /// Of the forward function, or of the one that gives gradients too.
+    pub fn of(
+        py: Python<'_>,
+        program: &Program,
+        signature: &Signature,
+        joint: bool,
+    ) -> Answer<Call> {
+        let interface = Interface::of(program, signature, joint)?;
+        let keys = interface.results.iter().map(|own| PyString::intern(py, &own.name).unbind());
+        Ok(Call { maker: Maker::new(py)?, keys: keys.collect(), interface })
+    }
+
+    /// Runs it on arrays that were checked. `gradients` says whether they are asked for: there may
+    /// be none.
+    pub fn run<'py>(
+        &self,
+        py: Python<'py>,
+        machine: &Machine,
+        mut taken: Taken<'py>,
+        binding: &Binding,
+        gradients: bool,
+    ) -> Answer<Bound<'py, PyAny>> {
+        let Machine { checker, executable, pool, donates } = machine;
+        let Reader::Numpy(reader) = &*checker.reader else {
+            let what = "Native code needs an array of NumPy to be what its binary interface says";
+            return Err(Diagnostic::new(what).into());
+        };
+        let symbols = self.interface.values(binding);
+        let prepared = executable.prepare(&symbols).map_err(failed)?;
+        let mut zeros: SmallVec<[Block; 2]> = SmallVec::new();
+        let mut args: SmallVec<[*const u8; 16]> = SmallVec::new();
+        for at in 0..self.interface.arguments {
+            args.push(argument(py, checker, reader, &mut taken, binding, &mut zeros, at)?);
+        }
+        let mut made = Made::new();
+        for (result, &bytes) in self.interface.results.iter().zip(prepared.result_bytes()) {
+            let sizes = checker.signature.sizes(&result.dims, binding)?;
+            debug_assert_eq!(interface::bytes(&sizes, result.dtype).ok(), Some(bytes));
+            let before = match result.before.filter(|_| *donates) {
+                Some(at) if is_apart(&checker.signature, binding, &args, at)? => {
+                    taken.0[at].clone()
+                }
+                _ => None,
+            };
+            made.push((Block::new(bytes).map_err(exhausted)?, sizes, before));
+        }
+        let results: SmallVec<[*mut u8; 8]> =
+            made.iter().map(|(block, ..)| block.as_ptr()).collect();
+        let pointers = Pointers { args: &args, results: &results };
+        let long = prepared.is_shared() || prepared.result_bytes().iter().sum::<usize>() >= LARGE;
+        match long {
+            true => {
+                let mut signals = Signals::new();
+                let mut raised = || signals.raised();
+                // SAFETY: the arrays were checked against the signature that the program was
+                // planned for, and live until the end of this function; the blocks are new.
+                let ran =
+                    py.detach(|| unsafe { pointers.run(executable, &symbols, pool, &mut raised) });
+                if let Some(error) = signals.error {
+                    return Err(error.into());
+                }
+                ran
+            }
+            // SAFETY: as above.
+            false => unsafe { pointers.run(executable, &symbols, pool, &mut || false) },
+        }
+        .map_err(failed)?;
+        self.gather(py, reader, made, gradients)
+    }
+
+    /// What was made, as generated source gives it: the outputs, then the gradients, then the next
+    /// state; the outputs alone where there is nothing else.
+    fn gather<'py>(
+        &self,
+        py: Python<'py>,
+        reader: &Numpy,
+        made: Made<'py>,
+        gradients: bool,
+    ) -> Answer<Bound<'py, PyAny>> {
+        let outputs = PyDict::new(py);
+        let gradients = gradients.then(|| PyDict::new(py));
+        let state = self.interface.has_state.then(|| PyDict::new(py));
+        let results = self.interface.results.iter().zip(&self.keys);
+        for ((result, key), (block, sizes, before)) in results.zip(made) {
+            let array = match before.filter(|array| overwrite(reader, array, &block)) {
+                Some(array) => array,
+                None => self.maker.array(py, reader, result.dtype, &sizes, block)?,
+            };
+            let into = match result.group {
+                Group::State => state.as_ref(),
+                Group::Params => gradients.as_ref(),
+                Group::Inputs | Group::OutputGradients => None,
+            };
+            into.unwrap_or(&outputs).set_item(key, array)?;
+        }
+        let others: SmallVec<[_; 2]> = gradients.into_iter().chain(state).collect();
+        if others.is_empty() {
+            return Ok(outputs.into_any());
+        }
+        let all: Vec<_> = std::iter::once(outputs).chain(others).collect();
+        Ok(PyTuple::new(py, all)?.into_any())
+    }
+}
+
+/// Writes a result over an array of its shape and dtype, if that may be written.
+fn overwrite(reader: &Numpy, array: &Bound<'_, PyAny>, block: &Block) -> bool {
+    let Some(data) = reader.data_to_write(array) else { return false };
+    // SAFETY: a state has the shape and the dtype of the next, and the block is new.
+    unsafe { data.copy_from_nonoverlapping(block.as_ptr(), block.len()) };
+    true
+}
+
+/// Whether an argument's memory is no other argument's too.
+fn is_apart(
+    signature: &Signature,
+    binding: &Binding,
+    args: &[*const u8],
+    at: usize,
+) -> Answer<bool> {
+    let span = |at: usize| -> Answer<_> {
+        let slot = &signature.slots[at];
+        let bytes = interface::bytes(&signature.sizes(&slot.dims, binding)?, slot.ty.dtype)?;
+        Ok((args[at].addr(), args[at].addr() + bytes))
+    };
+    let (begin, end) = span(at)?;
+    for other in (0..args.len()).filter(|&other| other != at) {
+        let (first, last) = span(other)?;
+        if first < end && begin < last {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Where an argument's elements are.
+fn argument<'py>(
+    py: Python<'py>,
+    checker: &Checker,
+    reader: &Numpy,
+    taken: &mut Taken<'py>,
+    binding: &Binding,
+    zeros: &mut SmallVec<[Block; 2]>,
+    at: usize,
+) -> Answer<*const u8> {
+    let slot = &checker.signature.slots[at];
+    match &mut taken.0[at] {
+        Some(array) => match reader.data(array) {
+            Some(data) => Ok(data),
+            None => {
+                let Some(dtype) = reader.dtype(slot.ty.dtype) else {
+                    return Err(Diagnostic::new("NumPy has no such dtype").into());
+                };
+                let require = py.import(intern!(py, "numpy"))?.getattr(intern!(py, "require"))?;
+                *array = require.call1((&*array, dtype, ("C", "A")))?;
+                let plain = reader.data(array);
+                Ok(plain.ok_or_else(|| Diagnostic::new("NumPy gives no plain array"))?)
+            }
+        },
+        None if slot.optional => {
+            let sizes = checker.signature.sizes(&slot.dims, binding)?;
+            let bytes = interface::bytes(&sizes, slot.ty.dtype)?;
+            let mut block = Block::new(bytes).map_err(exhausted)?;
+            block.as_mut_slice().fill(0);
+            zeros.push(block);
+            Ok(zeros[zeros.len() - 1].as_ptr())
+        }
+        None => Err(checker.missing(py, slot.group).into()),
+    }
+}
+
+/// What a call runs on.
+struct Pointers<'a> {
+    args: &'a [*const u8],
+    results: &'a [*mut u8],
+}
+
+// SAFETY: whoever makes one keeps what it points to, which no other thread writes.
+unsafe impl Send for Pointers<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Pointers<'_> {}
+
+impl Pointers<'_> {
+    /// # Safety
+    /// As for [`Executable::run`].
+    unsafe fn run(
+        &self,
+        executable: &Executable,
+        symbols: &[i64],
+        pool: &Pool,
+        stop: &mut dyn FnMut() -> bool,
+    ) -> Result<(), Error> {
+        // SAFETY: the caller's promise.
+        unsafe { executable.run_until(self.args, symbols, self.results, pool, stop) }
+    }
+}
+
+/// Looks for signals while a call runs without the interpreter.
+struct Signals {
+    checked: Instant,
+    /// What a signal raised, such as `KeyboardInterrupt`.
+    error: Option<PyErr>,
+}
+
+impl Signals {
+    /// The time between two checks: each of them takes the interpreter from other threads.
+    const INTERVAL: Duration = Duration::from_millis(50);
+
+    fn new() -> Signals {
+        Signals { checked: Instant::now(), error: None }
+    }
+
+    /// Whether a signal has raised an exception.
+    fn raised(&mut self) -> bool {
+        if self.checked.elapsed() >= Signals::INTERVAL {
+            self.error = Python::attach(|py| py.check_signals()).err();
+            self.checked = Instant::now();
+        }
+        self.error.is_some()
+    }
+}

@@ -1,0 +1,79 @@
+//! Files and names of params, from Python.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use mithril_driver::params;
+use mithril_ir::diagnostic::Diagnostic;
+use mithril_ir::tensor::Tensor;
+use mithril_model::naming;
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyDict};
+
+use super::check::renamed_params;
+use super::dtype::DType;
+use super::fault::{Answer, guarded};
+use super::value::tensor;
+
+/// Writes arrays of any framework to a file, as safetensors.
+///
+/// Errors: what is no array; a file that cannot be written.
+#[pyfunction]
+#[pyo3(signature = (path: "str", arrays: "dict[str, object]"))]
+pub fn save_params(py: Python<'_>, path: PathBuf, arrays: &Bound<'_, PyDict>) -> Answer<()> {
+    guarded(|| {
+        let mut all: Vec<(String, Tensor)> = Vec::with_capacity(arrays.len());
+        for (name, value) in arrays {
+            if !(value.hasattr("dtype")? && value.hasattr("shape")?) {
+                let class = value.get_type().name().map(|n| n.to_string()).unwrap_or_default();
+                let what = format!("Unexpected argument: `{name}` of `params` is no array");
+                return Err(Diagnostic::new(what).got(class).into());
+            }
+            all.push((name.extract()?, tensor(&value)?));
+        }
+        let all: Vec<(&str, &Tensor)> =
+            all.iter().map(|(name, own)| (name.as_str(), own)).collect();
+        Ok(py.detach(|| params::save(&path, &all))?)
+    })
+}
+
+/// A param: its name, dtype, shape and elements.
+type Read<'py> = (String, DType, Vec<usize>, Bound<'py, PyByteArray>);
+
+/// The params of a file of safetensors.
+///
+/// Errors: a file that cannot be read, or is none.
+#[pyfunction]
+#[pyo3(signature = (path: "str") -> "list[tuple[str, DType, list[int], bytearray]]")]
+pub fn load_params(py: Python<'_>, path: PathBuf) -> Answer<Vec<Read<'_>>> {
+    guarded(|| {
+        let all = py.detach(|| params::load(&path))?;
+        let read = all.into_iter().map(|(name, own)| {
+            let bytes = PyByteArray::new(py, &own.bytes());
+            (name, DType(own.dtype()), own.shape().to_vec(), bytes)
+        });
+        Ok(read.collect())
+    })
+}
+
+/// The names that params have now by those that they had before blocks were added to the model or
+/// left out: `given` are theirs, `own` the model's.
+#[pyfunction]
+pub fn renamed(given: Vec<String>, own: Vec<String>) -> BTreeMap<String, String> {
+    let (given, own) = (texts(&given), texts(&own));
+    let pairs = naming::renamed(&given, &own).into_iter();
+    pairs.map(|(old, new)| (old.to_string(), new.to_string())).collect()
+}
+
+/// Raises, where params have names that the model had before.
+#[pyfunction]
+pub fn refuse_renamed(given: Vec<String>, own: Vec<String>) -> Answer<()> {
+    match renamed_params(&texts(&given), &texts(&own)) {
+        Some(error) => Err(error.into()),
+        None => Ok(()),
+    }
+}
+
+fn texts(names: &[String]) -> Vec<&str> {
+    names.iter().map(String::as_str).collect()
+}

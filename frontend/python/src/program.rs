@@ -1,0 +1,423 @@
+//! Compiled models, as Python sees them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use mithril_driver::compile::open::Waits;
+use mithril_driver::compile::{self, Code, Target, held};
+use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
+use mithril_ir::dim::Dim;
+use mithril_ir::shape::Shape;
+use mithril_model::draw::key;
+use mithril_model::init::{Draw, Init};
+use mithril_source::python::wants_wide;
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes, PyDict, PyString};
+
+use super::arrays::Reader;
+use super::check::Checker;
+use super::cost::Costs;
+use super::dtype::{self, DType};
+use super::explanation::Explanation;
+use super::fault::{Answer, guarded};
+use super::native::Native;
+use super::value::{dtypes, rule, shapes, tensor};
+
+/// An argument of a program.
+#[pyclass(frozen, get_all, module = "mithril._core")]
+pub struct Argument {
+    /// The name: a path of blocks for what is learned. The same object each time, so that dicts
+    /// made by it are told apart by addresses alone.
+    name: Py<PyString>,
+    /// `data`, `param`, `state`, `key` or `constant`.
+    role: &'static str,
+    /// The dtype it has in the framework.
+    dtype: DType,
+    /// The dims as text: numbers, names, expressions.
+    dims: Vec<String>,
+    /// The sizes, where all are known.
+    shape: Option<Vec<i64>>,
+    /// The argument whose shape says how its first values are drawn, where it is not its own.
+    beside: Option<String>,
+    /// Whether integers of every dtype are taken, and converted.
+    any_integer: bool,
+}
+
+/// A result of a program.
+#[pyclass(frozen, get_all, module = "mithril._core")]
+pub struct Outcome {
+    /// The name.
+    name: String,
+    /// The state it is the next value of, if any.
+    state: Option<String>,
+    /// The dtype it has in the framework.
+    dtype: DType,
+    /// The dims as text.
+    dims: Vec<String>,
+}
+
+/// First values: the number that all are, the numbers of 64 bits, or the function that draws them
+/// by a key of two words.
+type FirstValues<'py> =
+    (Option<f64>, Option<Bound<'py, PyByteArray>>, Option<(Py<PyAny>, [u32; 2])>);
+
+/// Amounts of memory by what they are for.
+pub type Bytes = BTreeMap<&'static str, usize>;
+
+/// A pass, its rule, and the blocks it was applied in.
+type Blame = (&'static str, Option<&'static str>, Vec<String>);
+
+/// A compiled model.
+#[pyclass(frozen, module = "mithril._core")]
+pub struct Program {
+    pub program: Arc<compile::Program>,
+    pub target: Target,
+    pub wide: bool,
+    /// Whether other programs of the model may take arrays that this does not.
+    pub one_of_several: bool,
+}
+
+#[pymethods]
+impl Argument {
+    fn __repr__(&self) -> String {
+        let dims = self.dims.join(", ");
+        format!("{}: {} {}[{dims}]", self.name, self.role, self.dtype.0.array_name())
+    }
+}
+
+#[pymethods]
+impl Program {
+    /// What was compiled: the block's name or kind.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.program.name
+    }
+
+    /// Whether it has its gradients in it, made by Mithril.
+    #[getter]
+    fn own_gradients(&self) -> bool {
+        self.program.module.called_from_outside().nth(1).is_some()
+    }
+
+    /// The generated source; for native code a listing.
+    ///
+    /// Errors: there is none, as for `settled`.
+    #[getter]
+    fn source(&self) -> Answer<String> {
+        self.settled()?;
+        Ok(match &self.program.code {
+            Code::Source(source) => source.text.clone(),
+            Code::Native(native) => native.listing(),
+            Code::Open(_) => String::new(),
+        })
+    }
+
+    /// What the source was generated from, as text.
+    ///
+    /// Errors: ranks that it needs are not known.
+    #[getter]
+    fn module(&self) -> Answer<String> {
+        guarded(|| Ok(mithril_ir::text::print(self.program.functions()?)))
+    }
+
+    /// Whether it has no code, as ranks or sizes that the code needs are not known.
+    #[getter]
+    fn is_open(&self) -> bool {
+        self.program.waits().is_some()
+    }
+
+    /// The arguments whose ranks the code needs, where they are not known.
+    #[getter]
+    fn needs_ranks(&self) -> Vec<String> {
+        match self.program.waits() {
+            Some(Waits::Inputs(needs)) => needs.ranks.iter().map(|n| n.to_string()).collect(),
+            Some(Waits::Sizes) | None => Vec::new(),
+        }
+    }
+
+    /// The masks whose dtypes the code needs, where they are not known.
+    #[getter]
+    fn needs_dtypes(&self) -> Vec<String> {
+        match self.program.waits() {
+            Some(Waits::Inputs(needs)) => needs.dtypes.iter().map(|n| n.to_string()).collect(),
+            Some(Waits::Sizes) | None => Vec::new(),
+        }
+    }
+
+    /// Raises, where it has no code, what the code needs.
+    fn settled(&self) -> Answer<()> {
+        guarded(|| Ok(self.program.settled()?))
+    }
+
+    /// The program for these shapes and dtypes of arguments whose ranks and dtypes were not known.
+    /// `sizes` are those of a call's arrays, where they are to decide which axes a mask has. The
+    /// program may wait for ranks of others, or for sizes of params.
+    ///
+    /// Errors: those of compiling; a mask that is neither bool nor of floats.
+    #[pyo3(signature = (
+        shapes: "dict[str, list[int | None]]",
+        dtypes: "dict[str, DType]",
+        sizes: "dict[str, list[int]]",
+    ))]
+    fn for_call(
+        &self,
+        py: Python<'_>,
+        shapes: &Bound<'_, PyDict>,
+        dtypes: &Bound<'_, PyDict>,
+        sizes: BTreeMap<String, Vec<i64>>,
+    ) -> Answer<Program> {
+        guarded(|| {
+            let (shapes, dtypes) = (self::shapes(shapes)?, self::dtypes(dtypes)?);
+            let sizes = sizes.into_iter().collect();
+            let program = py.detach(|| self.program.for_call(shapes, dtypes, sizes))?;
+            Ok(self.settled_by(program))
+        })
+    }
+
+    /// The program, which waits for nothing else, for these shapes of params and states.
+    ///
+    /// Errors: those of compiling.
+    #[pyo3(signature = (sizes: "dict[str, list[int]]"))]
+    fn with_sizes(&self, py: Python<'_>, sizes: HashMap<String, Vec<i64>>) -> Answer<Program> {
+        guarded(|| {
+            let fixed = |sizes: Vec<i64>| Shape::new(sizes.into_iter().map(Dim::Const));
+            let mut sizes: Vec<(String, Shape)> =
+                sizes.into_iter().map(|(name, own)| (name, fixed(own))).collect();
+            sizes.sort_by(|(one, _), (other, _)| one.cmp(other));
+            let program = Arc::new(py.detach(|| self.program.with_sizes(sizes))?);
+            Ok(self.settled_by(program))
+        })
+    }
+
+    /// Whether its source turns 64-bit types on, which JAX else has not.
+    #[getter]
+    fn widens(&self) -> bool {
+        self.target.is_narrow() && wants_wide(&self.program.module)
+    }
+
+    /// The arguments in their order.
+    #[getter]
+    fn arguments(&self, py: Python<'_>) -> Vec<Argument> {
+        let held = |dtype| held(self.target, self.wide, dtype);
+        let argument = |own: &compile::Argument| Argument {
+            name: PyString::intern(py, &own.name).unbind(),
+            role: own.role.name(),
+            dtype: DType(held(own.ty.dtype)),
+            dims: dims(&own.ty),
+            shape: own.sizes(),
+            beside: own.beside.as_ref().map(|name| name.to_string()),
+            any_integer: own.takes_any_integer(held(own.ty.dtype)),
+        };
+        self.program.arguments.iter().map(argument).collect()
+    }
+
+    /// The results in their order, next values of states included.
+    #[getter]
+    fn results(&self) -> Vec<Outcome> {
+        let result = |own: &compile::Output| Outcome {
+            name: own.name.to_string(),
+            state: own.state.as_ref().map(|s| s.to_string()),
+            dtype: DType(held(self.target, self.wide, own.ty.dtype)),
+            dims: dims(&own.ty),
+        };
+        self.program.results.iter().map(result).collect()
+    }
+
+    /// What rewriting has done.
+    fn explain(&self) -> Answer<Explanation> {
+        guarded(|| Ok(Explanation(self.program.explain()?)))
+    }
+
+    /// The pass after which the reference evaluator gives other numbers, more than `tolerance`
+    /// apart, its rule and the blocks that was applied in, as far as they are known. `None`, if the
+    /// passes keep the numbers. `arrays` are those of a call, by name.
+    #[pyo3(signature = (arrays: "dict[str, object]", tolerance))]
+    fn bisect(&self, arrays: &Bound<'_, PyDict>, tolerance: f64) -> Answer<Option<Blame>> {
+        guarded(|| {
+            let mut args = Vec::new();
+            for argument in &self.program.arguments {
+                let array = arrays.as_any().get_item(&*argument.name)?;
+                args.push(tensor(&array)?);
+            }
+            let culprit = self.program.bisect(&args, tolerance)?;
+            Ok(culprit.map(|culprit| {
+                let (rule, places) = culprit.rule.unzip();
+                let places = places.unwrap_or_default();
+                let places = places.paths().iter().map(|path| path.to_string()).collect();
+                (culprit.pass, rule, places)
+            }))
+        })
+    }
+
+    /// What each block costs in one forward pass; `shapes` of inputs and `dims` are those that were
+    /// left open.
+    #[pyo3(signature = (shapes: "dict[str, object]", dims: "dict[str, int]"))]
+    fn cost(&self, shapes: &Bound<'_, PyDict>, dims: HashMap<String, i64>) -> Answer<Costs> {
+        guarded(|| {
+            let mut dims: Vec<(String, i64)> = dims.into_iter().collect();
+            dims.sort_unstable();
+            Ok(Costs::new(self.program.cost(&self::shapes(shapes)?, &dims)?))
+        })
+    }
+
+    /// The bytes that a call works with, by what they are for; `dims` are numbers for dims that have
+    /// none. `None` for what is no native code.
+    #[pyo3(signature = (dims: "dict[str, int]"))]
+    fn memory(&self, dims: HashMap<String, i64>) -> Answer<Option<Bytes>> {
+        guarded(|| match self.target {
+            Target::Framework(_) => Ok(None),
+            Target::Cpu | Target::C => memory(&self.program, &dims).map(Some),
+        })
+    }
+
+    /// Seconds that each stage took.
+    #[getter]
+    fn timings(&self) -> Vec<(&'static str, f64)> {
+        self.program.timings.iter().map(|(stage, time)| (*stage, time.as_secs_f64())).collect()
+    }
+
+    /// Arrays of the `.npz` beside the source: dtype, shape and bytes by name.
+    #[getter]
+    fn constants<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> Vec<(String, DType, Vec<usize>, Bound<'py, PyBytes>)> {
+        let constants = self.program.source().into_iter().flat_map(|source| &source.constants);
+        let array = |(name, tensor): &(String, mithril_ir::tensor::Tensor)| {
+            let bytes = PyBytes::new(py, &tensor.bytes());
+            (name.clone(), DType(tensor.dtype()), tensor.shape().to_vec(), bytes)
+        };
+        constants.map(array).collect()
+    }
+
+    /// What an argument of this shape begins with: one number that all its elements are, or the
+    /// bytes of their numbers in double precision, or a function with its key. `beside` is the shape
+    /// of the argument that says its fan, `init` what is said instead of what its block says.
+    ///
+    /// Errors: no such `init`; one for matrices, and a shape of fewer than two dims.
+    #[pyo3(signature = (name, shape, seed, beside=None, init=None))]
+    fn initial<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        shape: Vec<i64>,
+        seed: u64,
+        beside: Option<Vec<i64>>,
+        init: Option<Bound<'py, PyAny>>,
+    ) -> Answer<FirstValues<'py>> {
+        guarded(|| {
+            let argument = self.program.arguments.iter().find(|a| *a.name == *name);
+            let mut start = argument.map_or(Init::Zeros.into(), |a| a.start.clone());
+            if let Some(init) = init {
+                start.rule = rule(&init)?;
+            }
+            let draw = start.draw(name, &shape, beside.as_deref())?;
+            Ok(match &draw {
+                Draw::Constant(value) => (Some(*value), None, None),
+                Draw::Function(function) => {
+                    let own = function.value.downcast_ref::<Py<PyAny>>();
+                    (None, None, own.map(|own| (own.clone_ref(py), key(seed, name))))
+                }
+                Draw::Normal(_) | Draw::TruncatedNormal | Draw::Uniform(..) | Draw::Orthogonal => {
+                    let sizes: Vec<usize> = shape.iter().map(|size| *size as usize).collect();
+                    let fill = |values: &mut [f64]| draw.fill(seed, name, &sizes, values);
+                    (None, Some(numbers(py, sizes.iter().product(), &fill)?), None)
+                }
+            })
+        })
+    }
+
+    /// The check of a call's arrays. `samples` are 2 x 3 arrays of the framework by dtype.
+    #[pyo3(signature = (samples: "dict[str, object]"))]
+    fn checker(&self, py: Python<'_>, samples: &Bound<'_, PyDict>) -> Answer<Checker> {
+        guarded(|| {
+            let rename = |dtype| held(self.target, self.wide, dtype);
+            Ok(Checker::new(py, &self.program, self.reader(samples)?, &rename)?)
+        })
+    }
+
+    /// Whether it has code for some ranks or sizes, and calls with others need another.
+    #[getter]
+    fn one_of_several(&self) -> bool {
+        self.one_of_several
+    }
+
+    /// What runs the native code on arrays of NumPy, with so many threads (0: as many as there are
+    /// cores). `samples` are as for `checker`. A call of one of several programs answers None for
+    /// arrays that do not fit.
+    ///
+    /// Errors: as for `settled`.
+    #[pyo3(signature = (samples: "dict[str, object]", threads))]
+    fn native(&self, samples: &Bound<'_, PyDict>, threads: usize) -> Answer<Native> {
+        guarded(|| {
+            let (py, reader) = (samples.py(), self.reader(samples)?);
+            Native::new(py, self.program.clone(), reader, threads, self.one_of_several)
+        })
+    }
+}
+
+impl Program {
+    /// A program that was made of this one for ranks or sizes.
+    fn settled_by(&self, program: Arc<compile::Program>) -> Program {
+        Program { program, target: self.target, wide: self.wide, one_of_several: true }
+    }
+
+    fn reader(&self, samples: &Bound<'_, PyDict>) -> Answer<Reader> {
+        let mut read = Vec::new();
+        for (dtype, sample) in samples {
+            read.push((dtype::of(&dtype)?, sample));
+        }
+        Ok(Reader::new(self.target.arrays().name(), &read)?)
+    }
+}
+
+/// The bytes of as many numbers, which `fill` sets while other threads of Python may run.
+///
+/// Errors: no memory; those of `fill`.
+fn numbers<'py>(
+    py: Python<'py>,
+    count: usize,
+    fill: &(dyn Fn(&mut [f64]) -> Result<()> + Sync),
+) -> Answer<Bound<'py, PyByteArray>> {
+    let mut filled = Ok(());
+    let bytes = PyByteArray::new_with(py, count.saturating_mul(size_of::<f64>()), |bytes| {
+        filled = py.detach(|| {
+            // SAFETY: a number may be any bytes.
+            match unsafe { bytes.align_to_mut::<f64>() } {
+                ([], values, _) => fill(values),
+                _ => unreachable!("CPython's memory is aligned for every type of C"),
+            }
+        });
+        Ok(())
+    })?;
+    filled?;
+    Ok(bytes)
+}
+
+/// The bytes that a call of native code works with.
+fn memory(program: &compile::Program, dims: &HashMap<String, i64>) -> Answer<Bytes> {
+    program.settled()?;
+    let Some(native) = program.native() else {
+        unreachable!("a program for native code has it once nothing is open");
+    };
+    let part = native.joint.as_ref().unwrap_or(&native.forward);
+    let symbols = || part.plan.symbols.iter().map(|symbol| symbol.as_ref());
+    if let Some(unknown) = dims.keys().find(|name| symbols().all(|own| own != name.as_str())) {
+        let mut error = Diagnostic::new(format!("the model has no dim `{unknown}`"));
+        error.hint = did_you_mean(unknown, symbols());
+        return Err(error.into());
+    }
+    let memory = part.memory(&|dim| dims.get(dim).copied())?;
+    Ok(BTreeMap::from([
+        ("arguments", memory.arguments),
+        ("results", memory.results),
+        ("temporaries", memory.temporaries),
+        ("constants", memory.constants),
+        ("total", memory.total()),
+    ]))
+}
+
+fn dims(ty: &mithril_ir::shape::Type) -> Vec<String> {
+    let lead = ty.shape.lead.iter().map(|lead| format!("*{lead}"));
+    lead.chain(ty.shape.dims.iter().map(|dim| dim.to_string())).collect()
+}
