@@ -40,6 +40,7 @@ mod reduce;
 pub mod reference;
 
 pub mod view;
+mod window;
 
 pub use infer::Infer;
 pub use partials::partials;
@@ -347,6 +348,7 @@ const TABLES: &[&[OpDef]] = &[
     reduce::OPS,
     contraction::OPS,
     layout::OPS,
+    window::OPS,
     index::OPS,
     random::OPS,
     function::OPS,
