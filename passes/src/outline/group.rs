@@ -20,7 +20,7 @@ use crate::library::{Library, LibraryKernel};
 use order::Order;
 
 use super::is_scan;
-use super::schedule::reduced_rows;
+use super::schedule::{Read, reduced_rows};
 use super::views::{self, Place, is_one, is_view};
 
 /// A kernel in the making.
@@ -44,8 +44,8 @@ pub struct Group {
 enum Core {
     /// Loops over a space; folds go over its last axes, from `rows` on.
     Loops { space: Vec<Dim>, rows: Option<usize> },
-    /// A contraction and its epilogue. `strided`: its operands' elements lie in steps.
-    Contraction { space: Vec<Dim>, strided: bool },
+    /// A contraction and its epilogue.
+    Contraction { space: Vec<Dim>, reads: [Read; 2] },
     /// Loops that no other operation joins.
     Separate { space: Vec<Dim> },
     /// A library kernel, or a scan.
@@ -266,7 +266,7 @@ impl<'f> Grouping<'f> {
                 }
                 None => Core::Loops { space: result, rows: None },
             },
-            Access::Contract => Core::Contraction { space: result, strided: self.is_strided(op) },
+            Access::Contract => Core::Contraction { space: result, reads: self.reads(op) },
             Access::Random(Random::KeySplit) | Access::Random(Random::KeyFold) => {
                 Core::Separate { space: result }
             }

@@ -42,13 +42,11 @@ impl Group {
                 }
                 Schedule::Loops(loops)
             }
-            Core::Separate { space } | Core::Contraction { space, strided: false } => {
-                Schedule::Loops(LoopNest::over(space))
-            }
-            Core::Contraction { .. } => {
+            Core::Separate { space } => Schedule::Loops(LoopNest::over(space)),
+            Core::Contraction { reads, .. } => {
                 let is_contraction = |op: &&usize| function.ops[**op].op.access == Access::Contract;
                 let op = self.ops.iter().find(is_contraction).expect("the group has one");
-                Schedule::Contraction { op: number(op) }
+                Schedule::Contraction { op: number(op), reads: *reads }
             }
             Core::Library => Schedule::Library { op: number(&self.ops[0]) },
         }
