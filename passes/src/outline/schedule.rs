@@ -119,11 +119,15 @@ impl LoopNest {
     }
 }
 
-/// The first axis that an operation reduces, where it reduces the last axes.
-pub fn reduced_rows(function: &Function, op: &Operation) -> Option<usize> {
+/// The first axis that an operation reduces, where it reduces the last axes. What windows see is no
+/// row: it is short, and results side by side see elements that are.
+pub fn reduced_rows(function: &Function, windowed: &[bool], op: &Operation) -> Option<usize> {
     let Access::Fold(_) = op.op.access else {
         return None;
     };
+    if windowed[op.operands[0].index()] {
+        return None;
+    }
     let dims = &function.ty(op.operands[0]).shape.dims;
     let reduced = reduced_axes(function, op);
     let rows = reduced.iter().position(|reduced| *reduced)?;

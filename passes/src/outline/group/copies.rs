@@ -39,7 +39,7 @@ impl Grouping<'_> {
 
     fn copy(&mut self, value: Value) {
         if let Some(at) = self.definitions[value.index()].map(|at| at as usize) {
-            self.copied[at] |= is_view(self.function, &self.function.ops[at]);
+            self.views[at] = false;
         }
     }
 

@@ -13,6 +13,7 @@ impl Group {
     pub fn schedule(
         &self,
         function: &Function,
+        windowed: &[bool],
         ops: &IndexSet<usize, FxBuildHasher>,
         results: &[Value],
     ) -> Schedule {
@@ -22,7 +23,7 @@ impl Group {
             Core::Loops { space, rows } => {
                 let mut loops = LoopNest {
                     rows: *rows,
-                    reductions: reductions(function, ops),
+                    reductions: reductions(function, windowed, ops),
                     column_sums: self.sides.iter().map(number).collect(),
                     ..LoopNest::over(space)
                 };
@@ -54,14 +55,18 @@ impl Group {
 }
 
 /// The reductions along rows of a kernel.
-fn reductions(function: &Function, ops: &IndexSet<usize, FxBuildHasher>) -> Vec<Reduction> {
+fn reductions(
+    function: &Function,
+    windowed: &[bool],
+    ops: &IndexSet<usize, FxBuildHasher>,
+) -> Vec<Reduction> {
     let mut levels: FxHashMap<Value, usize> = FxHashMap::default();
     let mut reductions = Vec::new();
     for (number, &at) in ops.iter().enumerate() {
         let op = &function.ops[at];
         let needed = op.operands.iter().filter_map(|value| levels.get(value));
         let mut level = needed.copied().max().unwrap_or(0);
-        if reduced_rows(function, op).is_some() {
+        if reduced_rows(function, windowed, op).is_some() {
             level += 1;
             reductions.push(Reduction { op: number, level });
         }
