@@ -349,6 +349,7 @@ const TABLES: &[&[OpDef]] = &[
     contraction::OPS,
     layout::OPS,
     window::OPS,
+    window::POOLS,
     index::OPS,
     random::OPS,
     function::OPS,

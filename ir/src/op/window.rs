@@ -15,6 +15,8 @@ use crate::shape::Shape;
 
 const VIEW: OpDef = OpDef { kind: Kind::Layout, operands: &[operand("x", Class::Any)], ..BASE };
 const AXES: super::AttrDef = attr("axes", AttrKind::Ints, Default::Required);
+const STRIDES: super::AttrDef = attr("strides", AttrKind::Ints, Default::None);
+const DILATIONS: super::AttrDef = attr("dilations", AttrKind::Ints, Default::None);
 
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
@@ -23,12 +25,7 @@ pub(super) const OPS: &[OpDef] = &[
         doc: "What windows over `axes` see. Each of the axes becomes the positions of its window, \
               `strides` apart, and its taps follow as a last axis: so many as `sizes` says, \
               `dilations` apart. Windows lie inside `x`.",
-        attrs: &[
-            AXES,
-            attr("sizes", AttrKind::Ints, Default::Required),
-            attr("strides", AttrKind::Ints, Default::None),
-            attr("dilations", AttrKind::Ints, Default::None),
-        ],
+        attrs: &[AXES, attr("sizes", AttrKind::Ints, Default::Required), STRIDES, DILATIONS],
         shape: ShapeRule::Rule(windows_shape),
         meaning: Meaning::Decompose(taken_windows),
         gradient: Gradient::Rule(|r| vec![Some(overlapping_sum(r))]),
@@ -51,6 +48,66 @@ pub(super) const OPS: &[OpDef] = &[
         ..VIEW
     },
 ];
+
+pub(super) const POOLS: &[OpDef] = &[OpDef {
+    name: "max_pool",
+    noun: "highest",
+    kind: Kind::Composite,
+    operands: &[operand("x", Class::Float)],
+    doc: "The greatest element that each position of a window sees; NaN where any is. The windows \
+          are over the last axes, as many as `sizes` has numbers; `low` and `high` are how many \
+          elements of -inf stand before and behind each.",
+    attrs: &[
+        attr("sizes", AttrKind::Ints, Default::Required),
+        STRIDES,
+        DILATIONS,
+        attr("low", AttrKind::Ints, Default::None),
+        attr("high", AttrKind::Ints, Default::None),
+    ],
+    shape: ShapeRule::Rule(pool_shape),
+    meaning: Meaning::Decompose(|r| {
+        let (x, count) = (r.arg(0), r.ints("sizes").unwrap_or(&[]).len() as i64);
+        let padded = around(r, x.rank(), None).with(r, x, f64::NEG_INFINITY);
+        let attrs = [
+            ("axes", Attr::ints(-count..0)),
+            ("sizes", r.attr("sizes").clone()),
+            ("strides", r.attr("strides").clone()),
+            ("dilations", r.attr("dilations").clone()),
+        ];
+        let taps: Vec<i64> = (-count..0).collect();
+        padded.unary("windows", &attrs).reduce("max", Some(&taps), false)
+    }),
+    note: "The gradient at ties splits evenly; torch's and JAX's own goes to the first.",
+    ..BASE
+}];
+
+/// The padding that a composite's `low`, `high` and perhaps a list of what is between say, of the last
+/// axes of so many.
+fn around(r: &Rule, rank: usize, between: Option<&[i64]>) -> Padding {
+    let mut padding = Padding::none(rank);
+    let mut put = |list: Option<&[i64]>, pick: fn(&mut Padding) -> &mut Vec<i64>| {
+        for (at, n) in list.unwrap_or(&[]).iter().rev().enumerate() {
+            pick(&mut padding)[rank - 1 - at] = *n;
+        }
+    };
+    put(r.ints("low"), |p| &mut p.low);
+    put(r.ints("high"), |p| &mut p.high);
+    put(between, |p| &mut p.interior);
+    padding
+}
+
+fn pool_shape(cx: &mut Infer) -> Result<Shape> {
+    let sizes = cx.ints("sizes").unwrap_or(&[]).to_vec();
+    cx.count_windows(sizes.len(), &["sizes", "strides", "dilations"])?;
+    let mut shape = cx.shape(0).clone();
+    let padded = cx.padded(&shape, sizes.len(), None)?;
+    let first = shape.dims.len() - sizes.len();
+    let own = windows(first..shape.dims.len(), &sizes, cx.ints("strides"), cx.ints("dilations"));
+    for (window, dim) in own.into_iter().zip(padded) {
+        shape.dims[window.axis] = cx.positions(window, &dim)?;
+    }
+    Ok(shape)
+}
 
 /// A window along one axis of an operand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -115,6 +172,35 @@ impl Infer<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The last dims of a shape, so many, with the padding that `low` and `high` say, and what is
+    /// between the elements.
+    /// Errors: another number of elements; a dim that is not known; more is cropped than there is.
+    pub(super) fn padded(
+        &self,
+        shape: &Shape,
+        count: usize,
+        between: Option<&[i64]>,
+    ) -> Result<Vec<Dim>> {
+        let list = |name| self.ints(name).map_or_else(|| vec![0; count], <[i64]>::to_vec);
+        let (low, high) = (list("low"), list("high"));
+        if low.len() != count || high.len() != count {
+            return self
+                .misfit(format!("`low` and `high` name {count} axes each"))
+                .got(format!("{} and {} axes", low.len(), high.len()))
+                .expected(format!("{count}, one number for each axis"))
+                .err();
+        }
+        let dims = shape.need_trailing(count)?.iter().enumerate();
+        let padded = |(i, dim): (usize, &Dim)| {
+            let spread = match between.map_or(0, |between| between[i]) {
+                0 => dim.clone(),
+                n => dim + &(&(dim + -1).max(&Dim::Const(0)) * &Dim::Const(n)),
+            };
+            spread + low[i] + high[i]
+        };
+        Ok(dims.map(padded).collect())
     }
 
     /// The positions of a window along an axis of this length.

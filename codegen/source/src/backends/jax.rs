@@ -116,6 +116,11 @@ const SPELLINGS: Spellings = &[
         "jax.lax.dynamic_update_slice({x}, {update}, ({starts},)) if starts is alike; \
          _dynamic_update_slice({x}, {update}, ({starts},))",
     ),
+    (
+        "max_pool",
+        "_max_pool({x}, {sizes.tuple}[, strides={strides.tuple}][, dilations={dilations.tuple}][, \
+         low={low.tuple}][, high={high.tuple}])",
+    ),
     ("one_hot", "jax.nn.one_hot({indices}, {classes}, dtype={dtype})"),
     ("random_bits", "jax.random.bits({key}, {shape}, {dtype})"),
     ("uniform", "jax.random.uniform({key}, {shape}, {dtype}[, {low}, {high}])"),

@@ -257,6 +257,11 @@ const SPELLINGS: Spellings = &[
          @triu({x}[, {diagonal}])",
     ),
     ("diagonal", "@diagonal({x}[, {offset}], dim1=-2, dim2=-1)"),
+    (
+        "max_pool",
+        "_max_pool({x}, {sizes.tuple}[, strides={strides.tuple}][, dilations={dilations.tuple}][, \
+         low={low.tuple}][, high={high.tuple}])",
+    ),
     ("roll", "@roll({x}, {shift}, {axis})"),
     ("repeat", "{x}.repeat_interleave({repeats}, dim={axis})"),
     (
