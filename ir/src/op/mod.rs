@@ -24,6 +24,7 @@ pub mod access;
 mod arrange;
 mod attention;
 mod contraction;
+mod convolution;
 mod elementwise;
 mod function;
 mod index;
@@ -350,6 +351,7 @@ const TABLES: &[&[OpDef]] = &[
     layout::OPS,
     window::OPS,
     window::POOLS,
+    convolution::OPS,
     index::OPS,
     random::OPS,
     function::OPS,

@@ -83,7 +83,7 @@ pub(super) const POOLS: &[OpDef] = &[OpDef {
 
 /// The padding that a composite's `low`, `high` and perhaps a list of what is between say, of the last
 /// axes of so many.
-fn around(r: &Rule, rank: usize, between: Option<&[i64]>) -> Padding {
+pub(super) fn around(r: &Rule, rank: usize, between: Option<&[i64]>) -> Padding {
     let mut padding = Padding::none(rank);
     let mut put = |list: Option<&[i64]>, pick: fn(&mut Padding) -> &mut Vec<i64>| {
         for (at, n) in list.unwrap_or(&[]).iter().rev().enumerate() {
@@ -320,7 +320,14 @@ pub(super) fn cropped<'a>(
         ("starts", Shape::fixed(&vec![0; axes.len()]).into()),
         ("limits", Shape::new(limits).into()),
     ];
-    x.unary("slice", &attrs)
+    // That there are as many is not always shown of symbols.
+    x.unary("slice", &attrs).reshape(resized(own, shape, &axes))
+}
+
+/// A shape with the dims of another along these axes.
+fn resized(mut own: Shape, shape: &Shape, axes: &[usize]) -> Shape {
+    axes.iter().for_each(|&axis| own.dims[axis] = shape.dims[axis].clone());
+    own
 }
 
 /// The zeros around the elements of each axis, and between them.

@@ -117,6 +117,14 @@ const SPELLINGS: Spellings = &[
          _dynamic_update_slice({x}, {update}, ({starts},))",
     ),
     (
+        "conv",
+        "_conv({x}, {weights}[, strides={strides.tuple}][, dilations={dilations.tuple}][, \
+         low={low.tuple}][, high={high.tuple}][, interior={interior.tuple}]) if acc is missing; \
+         _conv({x}.astype({acc}), {weights}.astype({acc})[, strides={strides.tuple}][, \
+         dilations={dilations.tuple}][, low={low.tuple}][, high={high.tuple}][, \
+         interior={interior.tuple}]).astype({dtype})",
+    ),
+    (
         "max_pool",
         "_max_pool({x}, {sizes.tuple}[, strides={strides.tuple}][, dilations={dilations.tuple}][, \
          low={low.tuple}][, high={high.tuple}])",

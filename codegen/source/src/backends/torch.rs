@@ -258,6 +258,14 @@ const SPELLINGS: Spellings = &[
     ),
     ("diagonal", "@diagonal({x}[, {offset}], dim1=-2, dim2=-1)"),
     (
+        "conv",
+        "_conv({x}, {weights}[, strides={strides.tuple}][, dilations={dilations.tuple}][, \
+         low={low.tuple}][, high={high.tuple}][, interior={interior.tuple}]) if acc is missing; \
+         _conv({x}.to({acc}), {weights}.to({acc})[, strides={strides.tuple}][, \
+         dilations={dilations.tuple}][, low={low.tuple}][, high={high.tuple}][, \
+         interior={interior.tuple}]).to({dtype})",
+    ),
+    (
         "max_pool",
         "_max_pool({x}, {sizes.tuple}[, strides={strides.tuple}][, dilations={dilations.tuple}][, \
          low={low.tuple}][, high={high.tuple}])",

@@ -66,6 +66,22 @@ def _pad(x, value, padding):
     return y[tuple(slice(low, n - high) for n, (low, high) in zip(y.shape, crops))]
 
 
+def _conv(
+    x, weights, strides=None, dilations=None, low=None, high=None, interior=None
+):
+    """The cross-correlation of (batch, channels, …) with (filters, channels, …)."""
+    count = x.ndim - 2
+    ones, zeros = (1,) * count, (0,) * count
+    low, high = low or zeros, high or zeros
+    if interior or low != high or min(low, default=0) < 0:
+        padding = zip(low, high, interior or zeros)
+        x, low = _pad(x, 0, [(0, 0, 0), (0, 0, 0), *padding]), zeros
+    if count == 0:
+        return x @ weights.T
+    conv = (F.conv1d, F.conv2d, F.conv3d)[count - 1]
+    return conv(x, weights, None, strides or ones, low, dilations or ones)
+
+
 def _max_pool(x, sizes, strides=None, dilations=None, low=None, high=None):
     """The greatest elements that windows over the last axes see, -inf around."""
     count = len(sizes)
