@@ -323,9 +323,10 @@ impl Scope<'_> {
                 views().map(|view| self.transposed(op, view)).collect()
             }
             Access::View(View::Slice) => views().filter_map(|view| self.sliced(op, view)).collect(),
-            Access::View(View::Reverse) => {
+            Access::View(View::Reverse | View::Skew) => {
                 views().map(|view| self.without(op, "axes", view)).collect()
             }
+            Access::View(View::Windows) => views().map(|view| self.windows(op, view)).collect(),
             Access::Pieces(Pieces::Concat) => {
                 let all = op.operands.iter().flat_map(|value| self.views(*value));
                 all.map(|view| self.without(op, "axis", view)).collect()
@@ -386,6 +387,20 @@ impl Scope<'_> {
         let rank = permutation.len();
         let source = |back: usize| rank - permutation[rank - back].rem_euclid(rank as i64) as usize;
         view.turned((1..=rank).map(|back| Some(source(back))))
+    }
+
+    /// The axes without windows, in front of the taps.
+    fn windows(&self, op: &Operation, view: &ArgumentView) -> ArgumentView {
+        let (from, to) = (self.shape(op.operands[0]), self.shape(op.result()));
+        let taps = to.dims.len() - from.dims.len();
+        let axes = as_ints(op.attr("axes")).unwrap_or(&[]);
+        let seen: Vec<Option<usize>> =
+            axes.iter().map(|axis| from.axis_from_back(*axis).ok()).collect();
+        let source = |back: usize| {
+            let own = back.checked_sub(taps).filter(|own| *own > 0)?;
+            (!seen.contains(&Some(own))).then_some(own)
+        };
+        view.turned((1..=to.dims.len()).map(source))
     }
 
     /// All axes but those of an attribute, along which places change.

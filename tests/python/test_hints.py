@@ -360,7 +360,7 @@ def named_alone():
     return model
 
 
-@pytest.mark.parametrize("block", ["Conv2d", "Adam", "LSTM", "DataLoader", "no_grad", "BatchNorm"])
+@pytest.mark.parametrize("block", ["Conv3d", "Adam", "LSTM", "DataLoader", "no_grad", "BatchNorm"])
 def test_what_is_elsewhere_is_said(block):
     for module in (ml, ml.models):
         with pytest.raises(AttributeError, match=rf"has no `{block}`: .*\w") as caught:

@@ -7,6 +7,7 @@
 mod amx;
 mod direct;
 mod dots;
+pub mod gather;
 pub(crate) mod lanes;
 mod pack;
 mod panels;
@@ -26,7 +27,7 @@ pub use plan::{Isa, Layout, Plan, Scheme, Shape, plan};
 
 /// An operand: the element of a batch, an outer index (the row of `x`, the column of `y`) and `k`
 /// is number `offset + Σ batchᵢ·strideᵢ + outer·stride + k·stride` of its memory. Strides of zero
-/// repeat elements.
+/// repeat elements. Where it is gathered, the outer index and `k` count as that says, not by strides.
 #[derive(Clone, Debug)]
 pub struct Side {
     pub mem: Mem,
@@ -34,6 +35,7 @@ pub struct Side {
     pub batch: Vec<V>,
     pub outer: V,
     pub k: V,
+    pub gather: Option<gather::Gather>,
 }
 
 /// What is contracted. Extents and strides are indices; where they are constants of the builder,
@@ -59,6 +61,7 @@ pub struct Contraction {
 impl Side {
     fn layout(&self, b: &Builder) -> Layout {
         match (b.constant(self.outer), b.constant(self.k)) {
+            _ if self.gather.is_some() => Layout::Gathered,
             (_, Some(1)) => Layout::AlongK,
             (Some(1), _) => Layout::AlongOuter,
             _ => Layout::Strided,

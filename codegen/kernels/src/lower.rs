@@ -32,8 +32,8 @@ pub fn lower(kernel: &Kernel, isa: &Isa, packing: Option<&Packing>) -> Result<Lo
     let function = &kernel.function;
     let mut lowered = match &kernel.schedule {
         Schedule::Loops(loops) => rows::lower(function, loops, isa)?,
-        Schedule::Contraction { op } => {
-            contraction::lower(function, &function.ops[*op], isa, packing)?
+        Schedule::Contraction { op, reads } => {
+            contraction::lower(function, &function.ops[*op], reads, isa, packing)?
         }
         Schedule::Library { op } => library::lower(function, &function.ops[*op], isa)?,
     };
@@ -44,8 +44,8 @@ pub fn lower(kernel: &Kernel, isa: &Isa, packing: Option<&Packing>) -> Result<Lo
 /// How the kernel would have one of its arguments, if that is constant.
 pub fn packing(kernel: &Kernel, isa: &Isa) -> Option<Packing> {
     match &kernel.schedule {
-        Schedule::Contraction { op } => {
-            contraction::packing(&kernel.function, &kernel.function.ops[*op], isa)
+        Schedule::Contraction { op, reads } => {
+            contraction::packing(&kernel.function, &kernel.function.ops[*op], reads, isa)
         }
         Schedule::Loops(_) | Schedule::Library { .. } => None,
     }

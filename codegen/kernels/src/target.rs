@@ -22,14 +22,15 @@ pub const NATIVE: Target = Target {
 /// C source.
 pub const C: Target = Target { name: "c", ..NATIVE };
 
-/// Loops are generated from scalar expressions and for each kind of access. A library kernel computes
+/// Loops are generated from scalar expressions and for each kind of access: through any view they
+/// read where it is. A library kernel computes
 /// a composite whose operands it takes.
 fn has_kernel(function: &Function, op: &Operation) -> bool {
     match library::kernel(op) {
         Some(kernel) => (kernel.fits)(function, op),
         None => match op.op.meaning {
             Meaning::Scalar(_) | Meaning::Kernel(_) | Meaning::Call(_) => true,
-            Meaning::Decompose(_) => false,
+            Meaning::Decompose(_) => matches!(op.op.access, Access::View(_)),
         },
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use mithril_ir::dtype::DType;
-use mithril_kernels::contract::Layout::{AlongK, AlongOuter, Packed, Strided};
+use mithril_kernels::contract::Layout::{AlongK, AlongOuter, Gathered, Packed, Strided};
 use mithril_kernels::contract::{Isa, Layout, Plan, Scheme, Shape, plan};
 
 const WIDE: Isa = Isa::new(64, 32, true);
@@ -37,8 +37,8 @@ fn each_plan(isa: &Isa, mut check: impl FnMut(&Shape, &Plan)) {
     let (rows, columns) = (extents(26, &[40, 48, 96]), extents(34, &[64, 70, 129, 333]));
     let depths = extents(2, &[16, 33, 260, 1024, 1184, 4500, 40_000]);
     for (dtype, acc) in DTYPES {
-        for x in [AlongK, AlongOuter, Strided] {
-            for y in [AlongK, AlongOuter, Strided, Packed] {
+        for x in [AlongK, AlongOuter, Strided, Gathered] {
+            for y in [AlongK, AlongOuter, Strided, Gathered, Packed] {
                 for &k in &depths {
                     let x_stride = x_stride(x, k);
                     for &m in &rows {
@@ -58,6 +58,7 @@ fn x_stride(layout: Layout, k: Option<i64>) -> Option<i64> {
         AlongK => k,
         AlongOuter => Some(1),
         Strided => k.map(|k| 2 * k),
+        Gathered => None,
         Packed => unreachable!("`y` alone is packed"),
     }
 }

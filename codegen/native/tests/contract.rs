@@ -88,6 +88,7 @@ fn strides(layout: Layout, outer: i64, k: i64) -> [i64; 3] {
         Layout::AlongOuter => [outer * k, 1, outer],
         Layout::Strided => [outer * k * 2, k * 2, 2],
         Layout::Packed => unreachable!("it is packed from another"),
+        Layout::Gathered => unreachable!("these cases lie in steps"),
     }
 }
 

@@ -87,6 +87,9 @@ fn kind(kind: Kind) -> String {
         }
         Kind::Ints => "int | Sequence[int]".into(),
         Kind::Pairs => "Sequence[Sequence[int]]".into(),
+        Kind::Padding => {
+            "int | Sequence[int | Sequence[int]] | typing.Literal[\"same\", \"valid\"]".into()
+        }
         Kind::Strs => "Sequence[str]".into(),
         Kind::Floats => "Sequence[float]".into(),
         Kind::Dim => "int | Connection | None".into(),

@@ -20,6 +20,7 @@ fn sample(kind: Kind) -> Setting {
         Kind::Str => "ij,jk->ik".into(),
         Kind::OneOf(names) => names[0].into(),
         Kind::Ints => vec![1, 0].into(),
+        Kind::Padding => 1.into(),
         Kind::Pairs => vec![vec![1, 2], vec![0, 1]].into(),
         Kind::Strs => vec!["a"].into(),
         Kind::Floats => vec![1.0, 2.0].into(),

@@ -10,21 +10,30 @@ pub(super) struct Bounds {
     pub hi: Option<i64>,
 }
 
-/// How many quotients of a sum are looked into, one after the other: each doubles the work.
-const QUOTIENTS: u8 = 4;
+/// How many atoms of a sum are looked into, one after the other: each doubles the work.
+const ATOMS: u8 = 4;
 
-/// What `p - c*(r//b)` is never below, which is what `(b*p - c*r)/b` is not: so `n - n//2` is never
-/// below 0. `left` is how many quotients more may be looked into.
-fn above_quotient(poly: &Poly, left: u8) -> Option<i64> {
+/// What a sum is never below by one of its atoms: `p - c*(r//b)` not below `(b*p - c*r)/b`, so that
+/// `n - n//2` is never below 0; `p + c*(r//b)` not below `(b*p + c*(r - b + 1))/b`; a maximum not below
+/// one of its operands, a minimum not above. `left` is how many atoms more may be looked into.
+fn above_atom(poly: &Poly, left: u8) -> Option<i64> {
     let left = left.checked_sub(1)?;
-    let (quotient, by, operand, divisor) = poly.terms().iter().find_map(|(monomial, by)| {
+    let (atom, by, least, divisor) = poly.terms().iter().find_map(|(monomial, by)| {
         let [(atom, 1)] = monomial.factors() else { return None };
-        let Atom::FloorDiv(pair) = atom else { return None };
-        let divisor = pair[1].as_const().filter(|divisor| *divisor > 0 && *by < 0)?;
-        Some((Dim::atom(atom.clone()), *by, &pair[0], divisor))
+        let (least, divisor) = match (atom, *by < 0) {
+            (Atom::FloorDiv(pair), below) => {
+                let divisor = pair[1].as_const().filter(|divisor| *divisor > 0)?;
+                // The least that the quotient may be of a whole number times it.
+                let least = if below { pair[0].clone() } else { &pair[0] + (1 - divisor) };
+                (least, divisor)
+            }
+            (Atom::Max(operands), false) | (Atom::Min(operands), true) => (operands[0].clone(), 1),
+            (Atom::Max(_) | Atom::Min(_) | Atom::Mod(_) | Atom::Symbol(_), _) => return None,
+        };
+        Some((Dim::atom(atom.clone()), *by, least, divisor))
     })?;
-    let rest = Dim::from(poly.clone()) - quotient * by;
-    let least = Bounds::within(&(rest * divisor + operand * by), left).lo?;
+    let rest = Dim::from(poly.clone()) - atom * by;
+    let least = Bounds::within(&(rest * divisor + least * by), left).lo?;
     // Rounded upwards: the dim is whole.
     Some(-least.checked_neg()?.div_euclid(divisor))
 }
@@ -37,7 +46,7 @@ impl Bounds {
     }
 
     pub(super) fn of(dim: &Dim) -> Bounds {
-        Bounds::within(dim, QUOTIENTS)
+        Bounds::within(dim, ATOMS)
     }
 
     fn within(dim: &Dim, left: u8) -> Bounds {
@@ -49,7 +58,7 @@ impl Bounds {
     }
 
     pub(super) fn of_poly(poly: &Poly) -> Bounds {
-        Bounds::of_poly_within(poly, QUOTIENTS)
+        Bounds::of_poly_within(poly, ATOMS)
     }
 
     fn of_poly_within(poly: &Poly, left: u8) -> Bounds {
@@ -61,8 +70,8 @@ impl Bounds {
             }
             total = total.add(product.scale(*coefficient));
         }
-        total.lo = total.lo.or_else(|| above_quotient(poly, left));
-        total.hi = total.hi.or_else(|| above_quotient(&poly.neg()?, left)?.checked_neg());
+        total.lo = total.lo.or_else(|| above_atom(poly, left));
+        total.hi = total.hi.or_else(|| above_atom(&poly.neg()?, left)?.checked_neg());
         total
     }
 

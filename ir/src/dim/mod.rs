@@ -295,6 +295,11 @@ impl Dim {
         Some(total)
     }
 
+    /// The number that is added to all terms with symbols.
+    pub fn constant_term(&self) -> i64 {
+        self.poly().map_or(0, |poly| poly.constant_term())
+    }
+
     /// A value that the dim is never below, if one can be shown.
     pub fn lower_bound(&self) -> Option<i64> {
         Bounds::of(self).lo

@@ -123,6 +123,23 @@ impl Infer<'_> {
         }
     }
 
+    /// Checks that a dim is no less than a number: at run time, where that is not known before.
+    /// Errors: it is less.
+    pub fn at_least(&mut self, dim: &Dim, least: i64, what: impl Fn() -> String) -> Result<()> {
+        if dim.is_unknown() || dim.lower_bound().is_some_and(|bound| bound >= least) {
+            return Ok(());
+        }
+        if dim.as_const().is_some() {
+            return self.misfit(what()).got(dim).expected(format!("at least {least}")).err();
+        }
+        // As a guard says it of a symbol: `h >= 3`, not `h + 2 >= 5`.
+        let constant = dim.constant_term();
+        let least = Dim::Const(least.saturating_sub(constant));
+        let dim = dim - &Dim::Const(constant);
+        self.guards.push(Guard::new(dim.clone(), dim.max(&least)));
+        Ok(())
+    }
+
     pub fn broadcast(&mut self, a: &Shape, b: &Shape) -> Result<Shape> {
         shape::broadcast(a, b, self.guards, self.fresh)
     }

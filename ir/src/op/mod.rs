@@ -24,6 +24,7 @@ pub mod access;
 mod arrange;
 mod attention;
 mod contraction;
+mod convolution;
 mod elementwise;
 mod function;
 mod index;
@@ -40,6 +41,7 @@ mod reduce;
 pub mod reference;
 
 pub mod view;
+mod window;
 
 pub use infer::Infer;
 pub use partials::partials;
@@ -347,6 +349,9 @@ const TABLES: &[&[OpDef]] = &[
     reduce::OPS,
     contraction::OPS,
     layout::OPS,
+    window::OPS,
+    window::POOLS,
+    convolution::OPS,
     index::OPS,
     random::OPS,
     function::OPS,

@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 
 use super::Op;
 use super::infer::{as_ints, find_attr};
+use super::window::{skewed, windows};
 use crate::attr::Attr;
 use crate::dim::Dim;
 use crate::shape::Shape;
@@ -19,6 +20,10 @@ pub enum View {
     Transpose,
     Slice,
     Reverse,
+    /// Positions of windows, and behind them their taps.
+    Windows,
+    /// Axes whose places move with the index along others.
+    Skew,
 }
 
 /// The position in the operand from which a view reads an element of its result.
@@ -93,6 +98,25 @@ impl View {
                 for axis in reversed {
                     axes[axis].offset = &from[axis] - &Dim::Const(1);
                     axes[axis].terms = [(axis, -1)].into_iter().collect();
+                }
+            }
+            View::Windows => {
+                let named = ints("axes").unwrap_or(&[]).iter().map(|a| front(*a, from.len()));
+                let sizes = ints("sizes").unwrap_or(&[]);
+                let windows = windows(named, sizes, ints("strides"), ints("dilations"));
+                for (i, window) in windows.into_iter().enumerate() {
+                    let terms = [(window.axis, window.stride), (from.len() + i, window.dilation)];
+                    axes[window.axis].terms = terms.into_iter().collect();
+                }
+            }
+            View::Skew => {
+                let list = |name| ints(name).unwrap_or(&[]);
+                for one in skewed(list("axes"), list("taps"), list("shifts"), from.len()) {
+                    let terms = [(one.axis, 1), (one.tap, one.shift)];
+                    axes[one.axis].terms = terms.into_iter().collect();
+                    if one.shift < 0 {
+                        axes[one.axis].offset = (&from[one.tap] + -1) * Dim::Const(-one.shift);
+                    }
                 }
             }
         }

@@ -141,10 +141,18 @@ impl Case {
         sizes
     }
 
-    /// The case with a symbol for each number above 1 among its dims; `size` says which it was.
+    /// The case with a symbol for each number above 1 among its dims; `size` says which it was. Where
+    /// inference has to know some of them, these stay numbers.
     pub fn symbolic(&self) -> Case {
         let sizes = self.sizes();
-        self.with_dims(&|n| sizes.contains(&n).then(|| Dim::symbol(format!("s{n}").as_str())))
+        let mut sets: Vec<u32> = (0..1 << sizes.len()).collect();
+        sets.sort_by_key(|set| (std::cmp::Reverse(set.count_ones()), *set));
+        let form = |set: u32| {
+            let open = |n| sizes.iter().position(|own| *own == n).filter(|at| set >> at & 1 == 1);
+            self.with_dims(&|n| open(n).map(|_| Dim::symbol(format!("s{n}").as_str())))
+        };
+        let accepted = sets.iter().map(|set| form(*set)).find(|case| case.function().is_some());
+        accepted.unwrap_or_else(|| form(sets[0]))
     }
 
     /// The case with symbols for all, some or none of the numbers that [`Case::symbolic`] has them

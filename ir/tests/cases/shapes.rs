@@ -54,6 +54,13 @@ pub fn ints(name: &str, rank: usize, length: usize, random: &mut Random) -> Vec<
     let rank = rank as i64;
     match name {
         "steps" | "reps" => (0..length).map(|_| random.range(1, 4)).collect(),
+        // Of some of the axes, unless a list before says of how many.
+        "sizes" | "strides" | "dilations" if length == rank as usize => {
+            let count = random.range(1, rank.max(1) + 1);
+            (0..count).map(|_| random.range(1, 4)).collect()
+        }
+        "sizes" | "strides" | "dilations" => (0..length).map(|_| random.range(1, 4)).collect(),
+        "shifts" => (0..length).map(|_| random.range(-2, 3)).collect(),
         "low" | "high" => (0..length).map(|_| random.range(-1, 3)).collect(),
         "interior" => (0..length).map(|_| random.range(0, 3)).collect(),
         _ => {

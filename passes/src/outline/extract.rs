@@ -15,7 +15,6 @@ use smallvec::SmallVec;
 use super::cuts::{self, Cut};
 use super::group::Grouped;
 use super::schedule::{LoopNest, Schedule};
-use super::views::is_view;
 use super::{Kernel, Launch, Outline, Step, is_scan};
 
 /// The kernels of the groups, and a copy for each result that no group makes.
@@ -29,7 +28,7 @@ pub fn extract(function: &Function, grouped: &Grouped) -> Result<Outline> {
             kernels.push(Made::Scan(op));
             continue;
         }
-        let mut kernel = Extraction::new(function, &definitions, &grouped.copied);
+        let mut kernel = Extraction::new(function, &definitions, &grouped.views);
         kernel.own.extend(&group.ops);
         for &op in &group.ops {
             kernel.operation(op);
@@ -37,12 +36,12 @@ pub fn extract(function: &Function, grouped: &Grouped) -> Result<Outline> {
         let results = group.ops.iter().flat_map(|&op| function.ops[op].results());
         let outside = |v: &Value| read[v.index()].is_some_and(|by| by != at);
         let results: Vec<Value> = results.filter(outside).collect();
-        kernel.schedule = group.schedule(function, &kernel.ops, &results);
+        kernel.schedule = group.schedule(function, &grouped.windowed, &kernel.ops, &results);
         kernel.find_cuts();
         kernels.push(Made::Kernel(kernel.into(), results));
     }
     for value in copies(function, &definitions, grouped) {
-        let mut kernel = Extraction::new(function, &definitions, &grouped.copied);
+        let mut kernel = Extraction::new(function, &definitions, &grouped.views);
         kernel.value(value);
         kernel.schedule = Schedule::Loops(LoopNest::over(&function.ty(value).shape.dims));
         kernel.find_cuts();
@@ -107,7 +106,7 @@ fn read_outside(
             };
             if let Some(at) = definitions[value.index()] {
                 let op = &function.ops[at as usize];
-                if is_view(function, op) && !grouped.copied[at as usize] {
+                if grouped.views[at as usize] {
                     open.extend(op.operands.iter().copied());
                 }
             }
@@ -127,7 +126,7 @@ fn copies(function: &Function, definitions: &[Option<u32>], grouped: &Grouped) -
     for result in &function.results {
         let made = definitions[result.value.index()].is_some_and(|at| {
             let op = &function.ops[at as usize];
-            let computed = grouped.copied[at as usize] || !is_view(function, op);
+            let computed = !grouped.views[at as usize];
             computed && op.op.access != Access::Constant(Constant::Literal)
         });
         if !made {
@@ -141,7 +140,7 @@ fn copies(function: &Function, definitions: &[Option<u32>], grouped: &Grouped) -
 struct Extraction<'f> {
     source: &'f Function,
     definitions: &'f [Option<u32>],
-    copied: &'f [bool],
+    views: &'f [bool],
     own: FxHashSet<usize>,
     operands: IndexSet<Value, FxBuildHasher>,
     /// The operations it has, views included, in order.
@@ -160,11 +159,11 @@ struct Written {
 }
 
 impl<'f> Extraction<'f> {
-    fn new(source: &'f Function, definitions: &'f [Option<u32>], copied: &'f [bool]) -> Self {
+    fn new(source: &'f Function, definitions: &'f [Option<u32>], views: &'f [bool]) -> Self {
         Extraction {
             source,
             definitions,
-            copied,
+            views,
             own: FxHashSet::default(),
             operands: IndexSet::default(),
             ops: IndexSet::default(),
@@ -184,7 +183,7 @@ impl<'f> Extraction<'f> {
     }
 
     fn is_view(&self, at: usize) -> bool {
-        is_view(self.source, &self.source.ops[at]) && !self.copied[at]
+        self.views[at]
     }
 
     /// Sees to it that a value is there: as an argument, or by its operation.

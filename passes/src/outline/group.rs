@@ -4,6 +4,7 @@ mod bounds;
 mod copies;
 mod merge;
 mod order;
+mod recomputed;
 mod schedule;
 mod side;
 
@@ -20,7 +21,7 @@ use crate::library::{Library, LibraryKernel};
 use order::Order;
 
 use super::is_scan;
-use super::schedule::reduced_rows;
+use super::schedule::{Read, reduced_rows};
 use super::views::{self, Place, is_one, is_view};
 
 /// A kernel in the making.
@@ -44,8 +45,8 @@ pub struct Group {
 enum Core {
     /// Loops over a space; folds go over its last axes, from `rows` on.
     Loops { space: Vec<Dim>, rows: Option<usize> },
-    /// A contraction and its epilogue. `strided`: its operands' elements lie in steps.
-    Contraction { space: Vec<Dim>, strided: bool },
+    /// A contraction and its epilogue.
+    Contraction { space: Vec<Dim>, reads: [Read; 2] },
     /// Loops that no other operation joins.
     Separate { space: Vec<Dim> },
     /// A library kernel, or a scan.
@@ -63,15 +64,17 @@ pub fn group(function: &Function, library: Library) -> Result<Grouped> {
             grouping.place(at);
         }
     }
-    let copied = grouping.copied.clone();
-    Ok(Grouped { copied, groups: grouping.ordered() })
+    let (views, windowed) = (grouping.views.clone(), grouping.windowed.clone());
+    Ok(Grouped { views, windowed, groups: grouping.ordered() })
 }
 
 /// The groups of a function.
 pub struct Grouped {
     pub groups: Vec<Group>,
-    /// The views, by operation, that are in groups like other operations.
-    pub copied: Vec<bool>,
+    /// The operations that every kernel which reads their results computes anew.
+    pub views: Vec<bool>,
+    /// See [`views::windowed`].
+    pub windowed: Vec<bool>,
 }
 
 struct Grouping<'f> {
@@ -83,8 +86,10 @@ struct Grouping<'f> {
     groups: Vec<Option<Group>>,
     /// By operation.
     of: Vec<Option<usize>>,
-    /// Views that are computed once, since loops of contractions cannot read through them.
-    copied: Vec<bool>,
+    /// The operations that every kernel which reads their results computes anew.
+    views: Vec<bool>,
+    /// The values of which each is read by several positions of a window.
+    windowed: Vec<bool>,
     order: Order,
     /// Operations of library kernels that compute several, by their first operands.
     shared: FxHashMap<Value, Vec<usize>>,
@@ -112,11 +117,13 @@ impl<'f> Grouping<'f> {
             readers: vec![0; function.values.len()],
             groups: Vec::new(),
             of: vec![None; function.ops.len()],
-            copied: vec![false; function.ops.len()],
+            views: function.ops.iter().map(|op| is_view(function, op)).collect(),
+            windowed: views::windowed(function),
             order: Order::default(),
             shared: FxHashMap::default(),
         };
         grouping.find_copies();
+        grouping.find_recomputed();
         grouping.bound_views();
         for (at, op) in function.ops.iter().enumerate() {
             if !grouping.is_view(at) {
@@ -132,7 +139,7 @@ impl<'f> Grouping<'f> {
     }
 
     fn is_view(&self, at: usize) -> bool {
-        is_view(self.function, &self.function.ops[at]) && !self.copied[at]
+        self.views[at]
     }
 
     fn count(&mut self, value: Value) {
@@ -259,14 +266,14 @@ impl<'f> Grouping<'f> {
         }
         let result = self.dims(op.result()).to_vec();
         match op.op.access {
-            Access::Fold(_) => match reduced_rows(self.function, op) {
+            Access::Fold(_) => match reduced_rows(self.function, &self.windowed, op) {
                 Some(rows) => {
                     let space = self.dims(op.operands[0]).to_vec();
                     Core::Loops { space, rows: Some(rows) }
                 }
                 None => Core::Loops { space: result, rows: None },
             },
-            Access::Contract => Core::Contraction { space: result, strided: self.is_strided(op) },
+            Access::Contract => Core::Contraction { space: result, reads: self.reads(op) },
             Access::Random(Random::KeySplit) | Access::Random(Random::KeyFold) => {
                 Core::Separate { space: result }
             }

@@ -14,14 +14,25 @@ use super::views::is_one;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Schedule {
     Loops(LoopNest),
-    /// A contraction, with an epilogue for each element of its result.
+    /// A contraction, with an epilogue for each element of its result, and how it reads its operands.
     Contraction {
         op: usize,
+        reads: [Read; 2],
     },
     /// A library kernel, such as sorting or attention. `op` is its first operation.
     Library {
         op: usize,
     },
+}
+
+/// How a contraction finds the elements of an operand.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Read {
+    /// At steps from an offset on, the contracted axes being one.
+    Strided,
+    /// Each axis has steps of its own, and elements may be zeros of a padding: what windows see, for
+    /// one. They are gathered as panels are packed.
+    Gathered,
 }
 
 /// Loops over an iteration space.
@@ -80,7 +91,15 @@ impl fmt::Display for Kernel {
         let name = |op: &usize| format!("%{}", self.function.ops[*op].first.index());
         match &self.schedule {
             Schedule::Loops(loops) => loops.write(f, name)?,
-            Schedule::Contraction { op } => write!(f, "contraction {}", name(op))?,
+            Schedule::Contraction { op, reads } => {
+                write!(f, "contraction {}", name(op))?;
+                for (read, operand) in reads.iter().zip(&self.function.ops[*op].operands) {
+                    match read {
+                        Read::Strided => {}
+                        Read::Gathered => write!(f, " gather %{}", operand.index())?,
+                    }
+                }
+            }
             Schedule::Library { op } => write!(f, "library {}", name(op))?,
         }
         write!(f, "\n{}", text::print(&Module::of(self.function.clone())))
@@ -100,11 +119,15 @@ impl LoopNest {
     }
 }
 
-/// The first axis that an operation reduces, where it reduces the last axes.
-pub fn reduced_rows(function: &Function, op: &Operation) -> Option<usize> {
+/// The first axis that an operation reduces, where it reduces the last axes. What windows see is no
+/// row: it is short, and results side by side see elements that are.
+pub fn reduced_rows(function: &Function, windowed: &[bool], op: &Operation) -> Option<usize> {
     let Access::Fold(_) = op.op.access else {
         return None;
     };
+    if windowed[op.operands[0].index()] {
+        return None;
+    }
     let dims = &function.ty(op.operands[0]).shape.dims;
     let reduced = reduced_axes(function, op);
     let rows = reduced.iter().position(|reduced| *reduced)?;

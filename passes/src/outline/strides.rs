@@ -1,11 +1,13 @@
-//! Where the elements of a value lie that is a view of another: at steps from an offset on.
+//! Where the elements of a value lie that is a view of another: at steps from an offset on, some of
+//! them zeros that a padding puts between.
 
 use std::ops::Range;
 
+use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
-use mithril_ir::graph::{Function, Value};
-use mithril_ir::op::access::Access;
-use mithril_ir::op::view::IndexMap;
+use mithril_ir::graph::{Function, Operation, Value};
+use mithril_ir::op::access::{Access, Pieces};
+use mithril_ir::op::view::{AxisMap, IndexMap};
 
 /// Where the elements of a value lie in the dense memory of another.
 #[derive(Clone, Debug)]
@@ -15,6 +17,22 @@ pub struct Strided {
     pub offset: Dim,
     /// From one element to the next, by axis.
     pub strides: Vec<Dim>,
+    /// Axes that were padded with zeros.
+    pub paddings: Vec<Padding>,
+}
+
+/// An axis with zeros around its elements, and between them.
+#[derive(Clone, Debug)]
+pub struct Padding {
+    /// The place along the axis, from its first element on, by the index of the value.
+    pub place: AxisMap,
+    /// From one element to the next; every other place is a zero.
+    pub spacing: i64,
+    /// How many elements there are.
+    pub extent: Dim,
+    /// From one element to the next in memory, where they are apart. Else that is part of the
+    /// strides of the value.
+    pub stride: Dim,
 }
 
 /// Axes that are one to loops: how long they are together, and how far it is from one to the next.
@@ -53,14 +71,45 @@ pub fn collapse(axes: impl Iterator<Item = (Dim, Dim)>) -> Vec<Run> {
 /// Where a value lies that is another behind views which only change steps. `definitions` are the
 /// function's; `None` where there is another view between.
 pub fn strided(f: &Function, definitions: &[Option<u32>], value: Value) -> Option<Strided> {
+    let own = located(f, definitions, value, false)?;
+    debug_assert!(own.paddings.is_empty());
+    Some(own)
+}
+
+/// The same, through paddings with zeros, too.
+pub fn padded(f: &Function, definitions: &[Option<u32>], value: Value) -> Option<Strided> {
+    located(f, definitions, value, true)
+}
+
+fn located(f: &Function, definitions: &[Option<u32>], value: Value, pads: bool) -> Option<Strided> {
     let dims = &f.ty(value).shape.dims;
     let op = definitions[value.index()].map(|at| &f.ops[at as usize]);
-    let Some((op, Access::View(view))) = op.map(|op| (op, op.op.access)) else {
-        return Some(Strided { root: value, offset: Dim::Const(0), strides: dense(dims) });
-    };
-    let (own, shape) = (&f.ty(op.operands[0]).shape, &f.ty(value).shape);
-    let inner = strided(f, definitions, op.operands[0])?;
-    at(&view.map(op.op, &op.attrs, own, shape), &own.dims, dims, inner)
+    let inner = |op: &Operation| located(f, definitions, op.operands[0], pads);
+    match op.map(|op| (op, op.op.access)) {
+        Some((op, Access::View(view))) => {
+            let (own, shape) = (&f.ty(op.operands[0]).shape, &f.ty(value).shape);
+            at(&view.map(op.op, &op.attrs, own, shape), &own.dims, dims, inner(op)?)
+        }
+        Some((op, Access::Pieces(Pieces::Pad))) if pads && has_zeros(f, definitions, op) => {
+            padded_at(op, &f.ty(op.operands[0]).shape.dims, inner(op)?)
+        }
+        _ => Some(Strided {
+            root: value,
+            offset: Dim::Const(0),
+            strides: dense(dims),
+            paddings: Vec::new(),
+        }),
+    }
+}
+
+/// Whether a padding is known to be of zeros.
+fn has_zeros(f: &Function, definitions: &[Option<u32>], pad: &Operation) -> bool {
+    let value = definitions[pad.operands[1].index()].map(|at| &f.ops[at as usize]);
+    let literal = value.filter(|op| op.op.attr_index("value").is_some());
+    match literal.map(|op| op.attr("value")) {
+        Some(Attr::Tensor(zero)) => zero.len() == 1 && zero.element_f64(0) == 0.0,
+        _ => false,
+    }
 }
 
 /// From one element to the next, by axis, in row-major memory.
@@ -80,13 +129,100 @@ fn at(map: &IndexMap, own: &[Dim], dims: &[Dim], inner: Strided) -> Option<Strid
                     out.strides[axis] = &out.strides[axis] + &step;
                 }
             }
+            for padding in &mut out.paddings {
+                padding.place = composed(&padding.place, axes);
+            }
             Some(out)
         }
         IndexMap::Reshape(runs) => {
-            let strides = reshaped(runs, own, dims, &inner.strides)?;
-            Some(Strided { strides, ..inner })
+            let mut out = inner;
+            for padding in &mut out.paddings {
+                padding.place = kept(&padding.place, runs, own, dims)?;
+            }
+            out.strides = reshaped(runs, own, dims, &out.strides)?;
+            Some(out)
         }
     }
+}
+
+/// A place by the index of a view, whose maps are `axes`, from one by the index of its operand.
+fn composed(place: &AxisMap, axes: &[AxisMap]) -> AxisMap {
+    let mut out = AxisMap { offset: place.offset.clone(), terms: Default::default() };
+    for &(axis, by) in &place.terms {
+        let map = &axes[axis];
+        out.offset = &out.offset + &(&map.offset * by);
+        for &(to, coefficient) in &map.terms {
+            match out.terms.iter_mut().find(|(own, _)| *own == to) {
+                Some((_, own)) => *own += by * coefficient,
+                None => out.terms.push((to, by * coefficient)),
+            }
+        }
+    }
+    out
+}
+
+/// The same behind a reshape, where the axes that it goes by stay as they are.
+fn kept(
+    place: &AxisMap,
+    runs: &[(Range<usize>, Range<usize>)],
+    own: &[Dim],
+    dims: &[Dim],
+) -> Option<AxisMap> {
+    let long = |range: &Range<usize>, dims: &[Dim]| -> Vec<usize> {
+        range.clone().filter(|axis| dims[*axis].as_const() != Some(1)).collect()
+    };
+    let mut out = AxisMap { offset: place.offset.clone(), terms: Default::default() };
+    for &(axis, by) in &place.terms {
+        if own[axis].as_const() == Some(1) {
+            continue;
+        }
+        let (to, from) = runs.iter().find(|(_, from)| from.contains(&axis))?;
+        match (&long(to, dims)[..], &long(from, own)[..]) {
+            (&[to], [_]) => out.terms.push((to, by)),
+            _ => return None,
+        }
+    }
+    Some(out)
+}
+
+/// Where the elements of a padding lie whose operand has these dims and lies like `inner`.
+fn padded_at(pad: &Operation, dims: &[Dim], inner: Strided) -> Option<Strided> {
+    let mut out = inner;
+    let list = |name: &str| match pad.attr(name) {
+        Attr::Ints(list) => list.to_vec(),
+        _ => vec![0; dims.len()],
+    };
+    let (low, high, interior) = (list("low"), list("high"), list("interior"));
+    for (axis, dim) in dims.iter().enumerate() {
+        if (low[axis], high[axis], interior[axis]) == (0, 0, 0) {
+            continue;
+        }
+        let place =
+            AxisMap { offset: Dim::Const(-low[axis]), terms: [(axis, 1)].into_iter().collect() };
+        let mut padding = Padding {
+            place,
+            spacing: 1 + interior[axis],
+            extent: dim.clone(),
+            stride: Dim::Const(0),
+        };
+        let zero = || Dim::Const(0);
+        if padding.spacing > 1 {
+            // The elements of a padding inside would be found by a quotient.
+            let read = |own: &Padding| own.place.terms.iter().any(|(to, _)| *to == axis);
+            if out.paddings.iter().any(read) {
+                return None;
+            }
+            padding.stride = std::mem::replace(&mut out.strides[axis], zero());
+        } else {
+            for own in &mut out.paddings {
+                let by = own.place.terms.iter().find(|(to, _)| *to == axis).map(|(_, by)| *by);
+                own.place.offset = &own.place.offset + &Dim::Const(-low[axis] * by.unwrap_or(0));
+            }
+            out.offset = &out.offset + &(&out.strides[axis] * -low[axis]);
+        }
+        out.paddings.push(padding);
+    }
+    Some(out)
 }
 
 /// The strides behind a reshape, where each run of dims comes from axes that are one.

@@ -5,7 +5,7 @@ use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Function, Operation, Value};
 use mithril_ir::op::Kind;
 use mithril_ir::op::access::{Access, Constant, Pieces};
-use mithril_ir::op::view::{AxisMap, IndexMap};
+use mithril_ir::op::view::{AxisMap, IndexMap, View};
 
 /// What an axis of a value is in the space of a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,6 +34,20 @@ pub fn is_view(function: &Function, op: &Operation) -> bool {
         | Kind::Composite
         | Kind::Call => false,
     }
+}
+
+/// The values, by index, whose elements stand for others several times, as windows see them: windows,
+/// and what is computed of them element by element.
+pub fn windowed(function: &Function) -> Vec<bool> {
+    let mut windowed = vec![false; function.values.len()];
+    for op in &function.ops {
+        let passes = op.op.kind == Kind::Elementwise || is_view(function, op);
+        windowed[op.first.index()] = match op.op.access {
+            Access::View(View::Windows | View::Skew) => true,
+            _ => passes && op.operands.iter().any(|value| windowed[value.index()]),
+        };
+    }
+    windowed
 }
 
 /// The most parts that loops look through for an element.

@@ -4,9 +4,10 @@ use mithril_ir::dtype::DType;
 
 use crate::builder::Builder;
 use crate::code::{Binary, Cmp, Mem, Ty, V};
+use crate::contract::gather::{Gather, Lanes, Place};
 use crate::contract::plan::{Layout, Plan};
 use crate::contract::tile::Panel;
-use crate::contract::{Contraction, lanes, task};
+use crate::contract::{Contraction, Side, lanes, task};
 use crate::loops::Loops;
 
 /// What is copied: `count` outer elements of each `k` below `depth`, to strips of `width` of them.
@@ -14,6 +15,8 @@ pub struct Copy<'a> {
     pub plan: &'a Plan,
     pub layout: Layout,
     pub from: Panel,
+    /// How elements are found that do not lie in steps.
+    pub gathered: Option<Gathered<'a>>,
     pub count: V,
     /// Whether the last strip is known to be full.
     pub whole: bool,
@@ -25,6 +28,37 @@ pub struct Copy<'a> {
     pub room: i64,
 }
 
+/// Elements that are gathered: `first` outer index and `k`.
+pub struct Gathered<'a> {
+    side: &'a Side,
+    gather: &'a Gather,
+    start: Place,
+    first: [V; 2],
+}
+
+impl<'a> Gathered<'a> {
+    /// `None` where the operand's elements lie in steps.
+    pub fn of(b: &mut Builder, side: &'a Side, batch: &[V], first: [V; 2]) -> Option<Gathered<'a>> {
+        let gather = side.gather.as_ref()?;
+        Some(Gathered { side, gather, start: side.start(b, batch), first })
+    }
+
+    /// Elements at an outer index and those behind it.
+    fn lanes(&self, b: &mut Builder, outer: V, lanes: u32, mask: Option<V>) -> Lanes<'a> {
+        let first = b.add(self.first[0], outer);
+        let (first, iota) = (b.splat(first, lanes), b.iota(Ty::vector(Ty::INDEX.dtype, lanes)));
+        let numbers = b.add(first, iota);
+        let own = self.side.outer(b, numbers);
+        let place = self.start.with(b, &own);
+        self.gather.lanes(b, &place, mask)
+    }
+
+    fn k(&self, b: &mut Builder, k: V) -> Place {
+        let k = b.add(self.first[1], k);
+        self.side.k(b, k)
+    }
+}
+
 /// How many steps of `k` what is read is asked for ahead.
 const AHEAD: i64 = 8;
 
@@ -33,6 +67,7 @@ impl Copy<'_> {
     pub fn across(&self, b: &mut Builder, to: (Mem, V)) {
         let zero = b.index(0);
         match self.layout {
+            Layout::Gathered => self.gathered_rows(b, to),
             Layout::AlongK => {
                 let size = b.index(self.lanes as i64 * self.plan.group);
                 let over = b.binary(Binary::Rem, self.depth, size);
@@ -40,7 +75,7 @@ impl Copy<'_> {
                 self.squares(b, whole, to);
                 self.rows(b, whole, to);
             }
-            _ => self.rows(b, zero, to),
+            Layout::AlongOuter | Layout::Strided | Layout::Packed => self.rows(b, zero, to),
         }
         self.fill(b, to);
     }
@@ -69,50 +104,143 @@ impl Copy<'_> {
         });
     }
 
+    /// Runs `body` for each strip: with the vectors that it has, and which of their lanes are there.
+    fn strips(
+        &self,
+        b: &mut Builder,
+        masks: &[Option<V>],
+        mut body: impl FnMut(&mut Builder, V, &[Option<V>]),
+    ) {
+        let zero = b.index(0);
+        let full = self.full(b);
+        let unmasked = vec![None; masks.len()];
+        task::span(b, zero, full, self.width, |b, strip| body(b, strip, &unmasked));
+        task::span(b, full, self.count, self.width, |b, strip| body(b, strip, masks));
+    }
+
+    /// The outer elements of full strips.
+    fn full(&self, b: &mut Builder) -> V {
+        let over = self.over(b);
+        b.sub(self.count, over)
+    }
+
+    /// Those behind them.
+    fn over(&self, b: &mut Builder) -> V {
+        let width = b.index(self.width);
+        match self.whole {
+            true => b.index(0),
+            false => b.binary(Binary::Rem, self.count, width),
+        }
+    }
+
+    /// The first lanes of a strip's vectors.
+    fn starts(&self) -> impl Iterator<Item = i64> + use<> {
+        (0..self.width).step_by(self.lanes as usize)
+    }
+
+    /// The lanes of the last strip that are there.
+    fn masks(&self, b: &mut Builder) -> Vec<Option<V>> {
+        let over = self.over(b);
+        let mask = |start: i64| {
+            let left = b.offset(over, -start);
+            lanes::below(b, left, self.lanes)
+        };
+        self.starts().map(mask).collect()
+    }
+
+    /// Runs `body` for each group of `k` from `first` on; it is told whether the group is whole.
+    fn groups(&self, b: &mut Builder, first: V, mut body: impl FnMut(&mut Builder, V, bool)) {
+        let group = self.plan.group;
+        let size = b.index(group);
+        let odd = b.binary(Binary::Rem, self.depth, size);
+        let even = b.sub(self.depth, odd);
+        task::span(b, first, even, group, |b, k| body(b, k, true));
+        if b.constant(odd) != Some(0) {
+            task::span(b, even, self.depth, group, |b, k| body(b, k, false));
+        }
+    }
+
     /// One group of `k` after the other, from `first` on.
     fn rows(&self, b: &mut Builder, first: V, (mem, at): (Mem, V)) {
         if first == self.depth {
             return;
         }
-        let (zero, width) = (b.index(0), b.index(self.width));
-        let over = match self.whole {
-            true => zero,
-            false => b.binary(Binary::Rem, self.count, width),
-        };
-        let full = b.sub(self.count, over);
-        let starts = || (0..self.width).step_by(self.lanes as usize);
-        let mask = |start: i64| {
-            let left = b.offset(over, -start);
-            lanes::below(b, left, self.lanes)
-        };
-        let masks: Vec<Option<V>> = starts().map(mask).collect();
-        let unmasked = vec![None; masks.len()];
-        let row = |b: &mut Builder, k: V, both: bool| {
+        let masks = self.masks(b);
+        self.groups(b, first, |b, k, both| {
             let along = b.mul(k, self.from.k);
             let from = b.add(self.from.at, along);
             let row = b.times(k, self.width);
             let to = b.add(at, row);
-            let strip = |b: &mut Builder, strip: V, masks: &[Option<V>]| {
+            self.strips(b, &masks, |b, strip, masks| {
                 let before = b.times(strip, self.room);
                 let to = b.add(to, before);
-                for (start, &mask) in starts().zip(masks) {
+                for (start, &mask) in self.starts().zip(masks) {
                     let col = b.offset(strip, start);
                     let value = self.group(b, from, col, mask, both);
                     let to = b.offset(to, start * self.plan.group);
                     b.store(mem, to, value, None);
                 }
+            });
+        });
+    }
+
+    /// One vector of outer elements after the other, along all of `k`: where they are is found once.
+    fn gathered_rows(&self, b: &mut Builder, (mem, at): (Mem, V)) {
+        let Some(own) = &self.gathered else { return };
+        let masks = self.masks(b);
+        self.strips(b, &masks, |b, strip, masks| {
+            let before = b.times(strip, self.room);
+            let at = b.add(at, before);
+            for (start, &mask) in self.starts().zip(masks) {
+                let col = b.offset(strip, start);
+                let lanes = own.lanes(b, col, self.lanes, mask);
+                let to = b.offset(at, start * self.plan.group);
+                let along = |b: &mut Builder, follow: bool| {
+                    self.gathered_along(b, &lanes, (mem, to), follow);
+                };
+                match lanes.follow() {
+                    None => along(b, false),
+                    Some(condition) => {
+                        let with = |follow: bool| {
+                            move |b: &mut Builder| {
+                                along(b, follow);
+                                vec![]
+                            }
+                        };
+                        b.choose(condition, with(true), with(false));
+                    }
+                }
+            }
+        });
+    }
+
+    /// The elements of some lanes along `k`.
+    fn gathered_along(&self, b: &mut Builder, lanes: &Lanes, (mem, to): (Mem, V), follow: bool) {
+        let Some(own) = &self.gathered else { return };
+        let zero = b.index(0);
+        self.groups(b, zero, |b, k, both| {
+            let load = |b: &mut Builder, k: V| {
+                let k = own.k(b, k);
+                let value = lanes.load(b, self.from.mem, &k, None, follow);
+                self.plan.operand(b, value)
             };
-            task::span(b, zero, full, self.width, |b, start| strip(b, start, &unmasked));
-            task::span(b, full, self.count, self.width, |b, start| strip(b, start, &masks));
-        };
-        let group = self.plan.group;
-        let size = b.index(group);
-        let odd = b.binary(Binary::Rem, self.depth, size);
-        let even = b.sub(self.depth, odd);
-        task::span(b, first, even, group, |b, k| row(b, k, true));
-        if b.constant(odd) != Some(0) {
-            task::span(b, even, self.depth, group, |b, k| row(b, k, false));
-        }
+            let first = load(b, k);
+            let value = match (self.plan.group, both) {
+                (1, _) => first,
+                (_, true) => {
+                    let k = b.offset(k, 1);
+                    let second = load(b, k);
+                    self.pairs(b, first, second)
+                }
+                (_, false) => {
+                    let none = b.number(b.ty(first), 0.0);
+                    self.pairs(b, first, none)
+                }
+            };
+            let row = b.times(k, self.width);
+            let to = b.add(to, row);
+            b.store(mem, to, value, None);
+        });
     }
 
     /// Neighbours in the outer axis, of a group of `k`, or of its first and zeros.
@@ -267,18 +395,25 @@ impl Copy<'_> {
         k: V,
         (mask, left): (Option<V>, Option<V>),
     ) -> Vec<V> {
+        let gathered = self.gathered.as_ref();
+        let gathered = gathered.map(|own| (own, own.lanes(b, outer, self.lanes, mask)));
         let column = |b: &mut Builder, i: i64| {
             let k = b.offset(k, i);
+            let there = left.map(|left| {
+                let i = b.index(i);
+                let there = b.compare(Cmp::Lt, i, left);
+                b.splat(there, self.lanes)
+            });
+            if let Some((own, lanes)) = &gathered {
+                let k = own.k(b, k);
+                let value = lanes.load(b, self.from.mem, &k, there, false);
+                return self.plan.operand(b, value);
+            }
             let along = b.mul(k, self.from.k);
             let from = b.add(self.from.at, along);
-            let mask = match left {
-                None => mask,
-                Some(left) => {
-                    let i = b.index(i);
-                    let there = b.compare(Cmp::Lt, i, left);
-                    let there = b.splat(there, self.lanes);
-                    Some(mask.map_or(there, |mask| b.binary(Binary::And, mask, there)))
-                }
+            let mask = match (mask, there) {
+                (Some(mask), Some(there)) => Some(b.binary(Binary::And, mask, there)),
+                (mask, there) => mask.or(there),
             };
             self.vector(b, from, outer, mask)
         };
@@ -312,6 +447,7 @@ pub fn pack(b: &mut Builder, c: &Contraction, plan: &Plan, to: &super::Side) {
             plan,
             layout: c.y.layout(b),
             from: Panel { mem: c.y.mem, at: from, outer: c.y.outer, k: c.y.k },
+            gathered: None,
             count: task::part(b, c.n, col, plan.strip()),
             whole: plan.whole_strips(b, c.n),
             depth: c.k,

@@ -6,7 +6,7 @@
 use crate::builder::Builder;
 use crate::code::{Binary, Cmp, Mem, Ty, V};
 use crate::contract::amx::Squares;
-use crate::contract::pack::Copy;
+use crate::contract::pack::{Copy, Gathered};
 use crate::contract::plan::walk::{Results, Strips, TileRows, Walk};
 use crate::contract::plan::{Layout, Plan, parts};
 use crate::contract::tile::{self, Columns, Panel, Share, Tile};
@@ -139,10 +139,12 @@ impl Block<'_> {
         let (c, plan) = (self.c, self.plan);
         let (across, along) = (b.mul(self.strips.first, c.y.outer), b.mul(o.k, c.y.k));
         let at = b.add(self.y, across);
+        let from = Panel { mem: c.y.mem, at: b.add(at, along), outer: c.y.outer, k: c.y.k };
         let copy = Copy {
             plan,
             layout: c.y.layout(b),
-            from: Panel { mem: c.y.mem, at: b.add(at, along), outer: c.y.outer, k: c.y.k },
+            from,
+            gathered: Gathered::of(b, &c.y, self.batch, [self.strips.first, o.k]),
             count: self.strips.columns(),
             whole: plan.whole_strips(b, c.n),
             depth: o.depth,
@@ -166,6 +168,7 @@ impl Block<'_> {
             plan,
             layout,
             from,
+            gathered: Gathered::of(b, &c.x, self.batch, [row, o.k]),
             count,
             whole: false,
             depth: o.depth,
@@ -227,7 +230,8 @@ impl Block<'_> {
         let y = Panel { mem: o.y, at, outer: b.index(plan.group), k: b.index(plan.strip()) };
         let unmasked = vec![None; plan.vectors as usize];
         let &Band { rows: TileRows { row, height, .. }, count, x } = band;
-        let next = plan.rows_ahead().then(|| self.share(b, o, (row, height), strip));
+        let ahead = plan.rows_ahead() && c.x.gather.is_none();
+        let next = ahead.then(|| self.share(b, o, (row, height), strip));
         let kept = (self.results, self.kept_at(b, row, height, strip));
         if plan.amx {
             let later = plan.deep.then(|| self.later(b, o));

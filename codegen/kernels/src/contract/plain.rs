@@ -11,7 +11,8 @@ use mithril_ir::scalar::Prim;
 
 use crate::builder::Builder;
 use crate::code::{Mem, Ty, V};
-use crate::contract::{Contraction, Epilogue, Layout, Position, operand, task};
+use crate::contract::gather::Place;
+use crate::contract::{Contraction, Epilogue, Layout, Position, Side, operand, task};
 use crate::loops::Loops;
 use crate::scalar;
 
@@ -36,7 +37,7 @@ pub fn emit(b: &mut Builder, c: &Contraction, k: &Dim, epilogue: Epilogue) -> Di
         batch.push(counter);
     }
     let place: Vec<V> = batch.iter().map(|counter| counter.unwrap_or(zero)).collect();
-    let starts = [task::start(b, &c.x, &place), task::start(b, &c.y, &place)];
+    let starts = [&c.x, &c.y].map(|side| side.start(b, &place));
     let plain = Plain { c, batch: &place, starts };
     let scratch = match plain.is_dots(b) {
         true => plain.dots(b, epilogue),
@@ -54,7 +55,7 @@ struct Plain<'a> {
     c: &'a Contraction,
     batch: &'a [V],
     /// Where `x` and `y` begin in this batch.
-    starts: [V; 2],
+    starts: [Place; 2],
 }
 
 /// Rows of results as they are summed up, and the rows of `y` that are added to them.
@@ -75,16 +76,25 @@ impl Plain<'_> {
 
     fn is_dots(&self, b: &Builder) -> bool {
         let c = self.c;
+        if c.x.gather.is_some() || c.y.gather.is_some() {
+            return false;
+        }
         let small = |v: V, most: i64| b.constant(v).is_some_and(|n| n <= most);
         let along = c.y.layout(b) == Layout::AlongK && c.x.layout(b) == Layout::AlongK;
         small(c.n, FEW) || (along && small(c.m, ROWS - 1))
     }
 
-    /// An element of `x` or `y`, from where its row or column begins.
-    fn element(&self, b: &mut Builder, mem: Mem, start: V, along: V) -> V {
-        let at = b.add(start, along);
-        let loaded = b.load(mem, at, 1, None);
+    /// An element of `x` or `y`, from where its row or column begins, or its row along `k`.
+    fn element(&self, b: &mut Builder, side: &Side, start: &Place, along: &Place) -> V {
+        let place = start.with(b, along);
+        let loaded = side.element(b, &place);
         operand(b, loaded, self.work())
+    }
+
+    /// Where a row of `x` begins, or a column of `y`.
+    fn outer(&self, b: &mut Builder, side: usize, number: V) -> Place {
+        let own = [&self.c.x, &self.c.y][side].outer(b, number);
+        self.starts[side].with(b, &own)
     }
 
     fn add_product(&self, b: &mut Builder, sum: V, x: V, y: V) -> V {
@@ -101,9 +111,8 @@ impl Plain<'_> {
         let (c, zero) = (self.c, b.index(0));
         task::span(b, zero, c.m, 1, |b, row| {
             task::span(b, zero, c.n, 1, |b, col| {
-                let x = times_from(b, self.starts[0], row, c.x.outer);
-                let y = times_from(b, self.starts[1], col, c.y.outer);
-                let sum = self.dot(b, x, y);
+                let (x, y) = (self.outer(b, 0, row), self.outer(b, 1, col));
+                let sum = self.dot(b, &x, &y);
                 b.hint(sum, "sum");
                 epilogue(b, &Position { batch: self.batch, row, col }, sum, None);
             });
@@ -111,13 +120,13 @@ impl Plain<'_> {
         Dim::Const(0)
     }
 
-    fn dot(&self, b: &mut Builder, x: V, y: V) -> V {
+    fn dot(&self, b: &mut Builder, x: &Place, y: &Place) -> V {
         let (c, zero) = (self.c, b.index(0));
         let none = b.int(Ty::scalar(self.work()), 0);
         let step = |b: &mut Builder, k: V, sum: V| {
-            let (along_x, along_y) = (b.mul(k, c.x.k), b.mul(k, c.y.k));
-            let x = self.element(b, c.x.mem, x, along_x);
-            let y = self.element(b, c.y.mem, y, along_y);
+            let (along_x, along_y) = (c.x.k(b, k), c.y.k(b, k));
+            let x = self.element(b, &c.x, x, &along_x);
+            let y = self.element(b, &c.y, y, &along_y);
             let sum = self.add_product(b, sum, x, y);
             b.hint(sum, "sum");
             sum
@@ -166,7 +175,7 @@ impl Plain<'_> {
                     Block { sums, y: scratch, y_at: zero, y_pitch, first, width }
                 }
                 None => {
-                    let y_at = b.add(self.starts[1], first);
+                    let y_at = b.add(self.starts[1].at, first);
                     Block { sums, y: c.y.mem, y_at, y_pitch: c.y.k, first, width }
                 }
             };
@@ -188,11 +197,12 @@ impl Plain<'_> {
     fn copy(&self, b: &mut Builder, to: Mem, first: V, width: V, pitch: i64) {
         let (c, zero) = (self.c, b.index(0));
         task::span(b, zero, c.k, 1, |b, k| {
-            let along = times_from(b, self.starts[1], k, c.y.k);
+            let along = c.y.k(b, k);
+            let along = self.starts[1].with(b, &along);
             task::span(b, zero, width, 1, |b, j| {
                 let col = b.add(first, j);
-                let across = b.mul(col, c.y.outer);
-                let value = self.element(b, c.y.mem, along, across);
+                let across = c.y.outer(b, col);
+                let value = self.element(b, &c.y, &along, &across);
                 let row = b.times(k, pitch);
                 let at = b.add(row, j);
                 b.store(to, at, value, None);
@@ -242,9 +252,8 @@ impl Plain<'_> {
         for r in 0..count[0] {
             for s in 0..count[1] {
                 let (row, k) = (b.offset(at[0], r), b.offset(at[1], s));
-                let start = times_from(b, self.starts[0], row, c.x.outer);
-                let along = b.mul(k, c.x.k);
-                let element = self.element(b, c.x.mem, start, along);
+                let (start, along) = (self.outer(b, 0, row), c.x.k(b, k));
+                let element = self.element(b, &c.x, &start, &along);
                 b.hint(element, "x");
                 x.push(element);
             }
@@ -259,7 +268,9 @@ impl Plain<'_> {
         b.each(zero, block.width, 1, |b, j| {
             let mut y = Vec::new();
             for &start in &starts {
-                let element = self.element(b, block.y, start, j);
+                let at = b.add(start, j);
+                let loaded = b.load(block.y, at, 1, None);
+                let element = operand(b, loaded, self.work());
                 b.hint(element, "y");
                 y.push(element);
             }

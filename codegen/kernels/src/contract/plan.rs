@@ -46,6 +46,8 @@ pub enum Layout {
     AlongK,
     AlongOuter,
     Strided,
+    /// Along none: see [`Gather`](super::gather::Gather).
+    Gathered,
     /// As [`pack`](super::pack) leaves it.
     Packed,
 }
@@ -237,7 +239,7 @@ fn work(dtype: DType, acc: DType) -> DType {
 }
 
 fn scheme(shape: &Shape, work: DType) -> Scheme {
-    let Some(m) = shape.m else {
+    let Some(m) = shape.m.filter(|_| shape.x != Layout::Gathered) else {
         return Scheme::Panels;
     };
     if m <= 4 && shape.y == Layout::AlongK && shape.x == Layout::AlongK {

@@ -4,7 +4,8 @@ use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Function, Operation};
-use mithril_passes::outline::strides::{Run, Strided, collapse, strided};
+use mithril_passes::outline::schedule::Read;
+use mithril_passes::outline::strides::{self, Run, Strided, collapse, padded, strided};
 
 use super::index::{Index, Ix};
 use super::layout::ints;
@@ -14,12 +15,14 @@ use super::packing::Packing;
 use crate::builder::Builder;
 use crate::code::{Mem, V};
 use crate::contract::Isa;
+use crate::contract::gather::{Axis, Gather, Padding};
 use crate::contract::{Contraction, Position, Side, emit, plain, plan};
 use crate::loops::Loops;
 
 /// An operand's axes by what they are for.
 struct Parts {
     mem: Mem,
+    read: Read,
     strided: Strided,
     batch: Vec<usize>,
     rest: Vec<usize>,
@@ -30,22 +33,28 @@ struct Parts {
 pub fn lower(
     function: &Function,
     dot: &Operation,
+    reads: &[Read; 2],
     isa: &Isa,
     packing: Option<&Packing>,
 ) -> Result<Lowered> {
     let mut nest = Nest::new(function, isa);
-    let setup = Setup::of(&nest, dot).expect("its schedule says that its operands are strided");
+    let setup = Setup::of(&nest, dot, reads).expect("its schedule says how operands are read");
     let lowered = setup.emit(&mut nest, dot, isa, packing);
     nest.fault.take().map_or(Ok(lowered), Err)
 }
 
 /// How the kernel of `dot` wants a `y` that is constant; `None` where it takes it as it is.
-pub fn packing(function: &Function, dot: &Operation, isa: &Isa) -> Option<Packing> {
-    if isa.is_portable() {
+pub fn packing(
+    function: &Function,
+    dot: &Operation,
+    reads: &[Read; 2],
+    isa: &Isa,
+) -> Option<Packing> {
+    if isa.is_portable() || reads[1] == Read::Gathered {
         return None;
     }
     let mut nest = Nest::new(function, isa);
-    let setup = Setup::of(&nest, dot)?;
+    let setup = Setup::of(&nest, dot, reads)?;
     let y = &setup.sides[1];
     let arg = y.strided.root.index();
     let contraction = setup.contraction(&mut nest, dot, true);
@@ -99,17 +108,22 @@ struct Setup {
 }
 
 impl Setup {
-    /// `None` where an operand's elements do not lie in steps.
-    fn of(nest: &Nest, dot: &Operation) -> Option<Setup> {
-        let (x, y) = (parts(nest, dot, 0)?, parts(nest, dot, 1)?);
+    /// `None` where an operand's elements do not lie as `reads` says.
+    fn of(nest: &Nest, dot: &Operation, reads: &[Read; 2]) -> Option<Setup> {
+        let (x, y) = (parts(nest, dot, 0, reads[0])?, parts(nest, dot, 1, reads[1])?);
         let runs_of = |side: usize, parts: &Parts, axes: &[usize]| {
             let dims = nest.dims(dot.operands[side]);
             collapse(axes.iter().map(|&a| (dims[a].clone(), parts.strided.strides[a].clone())))
         };
-        let (xk, yk) = (runs_of(0, &x, &x.contract), runs_of(1, &y, &y.contract));
-        let ([xk], [yk]) = (&xk[..], &yk[..]) else {
-            return None;
+        let stride_along_k = |side: usize, parts: &Parts| match parts.read {
+            Read::Gathered => Some(Dim::Const(0)),
+            Read::Strided => match &runs_of(side, parts, &parts.contract)[..] {
+                [run] => Some(run.stride.clone()),
+                _ => None,
+            },
         };
+        let k_strides = [stride_along_k(0, &x)?, stride_along_k(1, &y)?];
+        let k = x.contract.iter().map(|&a| nest.dims(dot.operands[0])[a].clone()).product();
         let mut batch = Vec::new();
         for (&a, &b) in x.batch.iter().zip(&y.batch) {
             let extent = nest.dims(dot.operands[0])[a].clone();
@@ -117,8 +131,17 @@ impl Setup {
             let run = Run { dims: vec![extent.clone()], extent, stride: Dim::Const(0) };
             batch.push((Part::Batch, run, strides));
         }
-        let (rows, columns) = (runs_of(0, &x, &x.rest), runs_of(1, &y, &y.rest));
-        let (k, k_strides) = (xk.extent.clone(), [xk.stride.clone(), yk.stride.clone()]);
+        // All axes of an operand that is gathered are one index.
+        let rest = |side: usize, parts: &Parts| match parts.read {
+            Read::Strided => runs_of(side, parts, &parts.rest),
+            Read::Gathered => {
+                let dims = nest.dims(dot.operands[side]);
+                let dims: Vec<Dim> = parts.rest.iter().map(|&a| dims[a].clone()).collect();
+                let extent = dims.iter().cloned().product();
+                vec![Run { extent, stride: Dim::Const(0), dims }]
+            }
+        };
+        let (rows, columns) = (rest(0, &x), rest(1, &y));
         let mut setup = Setup { sides: [x, y], batch, m: None, n: None, k, k_strides };
         setup.rest(rows, Part::Rows);
         setup.rest(columns, Part::Columns);
@@ -149,8 +172,8 @@ impl Setup {
             _ => held(dtype),
         };
         let [m, n] = [&self.m, &self.n].map(extent);
-        let x = self.side(nest, 0, &self.m);
-        let y = self.side(nest, 1, &self.n);
+        let x = self.side(nest, dot, 0, &self.m);
+        let y = self.side(nest, dot, 1, &self.n);
         Contraction {
             dtype,
             acc,
@@ -164,7 +187,7 @@ impl Setup {
         }
     }
 
-    fn side(&self, nest: &mut Nest, at: usize, outer: &Option<Run>) -> Side {
+    fn side(&self, nest: &mut Nest, dot: &Operation, at: usize, outer: &Option<Run>) -> Side {
         let stride = outer.as_ref().map_or(Dim::Const(0), |run| run.stride.clone());
         Side {
             mem: self.sides[at].mem,
@@ -172,7 +195,43 @@ impl Setup {
             batch: self.batch.iter().map(|(_, _, strides)| nest.dim(&strides[at])).collect(),
             outer: nest.dim(&stride),
             k: nest.dim(&self.k_strides[at]),
+            gather: self.gather(nest, dot, at),
         }
+    }
+
+    /// How an operand is gathered, if it is.
+    fn gather(&self, nest: &mut Nest, dot: &Operation, at: usize) -> Option<Gather> {
+        let side = &self.sides[at];
+        if side.read == Read::Strided {
+            return None;
+        }
+        let dims = nest.dims(dot.operands[at]);
+        let mut axes = |axes: &[usize]| -> Vec<Axis> {
+            let axis = |&a: &usize| {
+                let stride = nest.dim(&side.strided.strides[a]);
+                Axis { extent: nest.dim(&dims[a]), stride }
+            };
+            axes.iter().map(axis).collect()
+        };
+        let (outer, k) = (axes(&side.rest), axes(&side.contract));
+        // The axes of the batch come first among the loops around.
+        let padding = |own: &strides::Padding| {
+            let steps = |axes: &[usize]| -> Vec<i64> {
+                let by = |a: &usize| own.place.terms.iter().find(|(to, _)| to == a);
+                axes.iter().map(|a| by(a).map_or(0, |(_, by)| *by)).collect()
+            };
+            Padding {
+                offset: nest.dim(&own.place.offset),
+                batch: steps(&side.batch),
+                outer: steps(&side.rest),
+                k: steps(&side.contract),
+                spacing: own.spacing,
+                extent: nest.dim(&own.extent),
+                stride: nest.dim(&own.stride),
+            }
+        };
+        let paddings = side.strided.paddings.iter().map(padding).collect();
+        Some(Gather { outer, k, paddings })
     }
 
     fn emit(
@@ -244,7 +303,11 @@ impl Setup {
         let mut add = |nest: &mut Nest, run: &Run, ix: Ix| {
             let place = match &run.dims[..] {
                 [_] => [ix].into_iter().collect(),
-                dims => nest.unflat(dims, ix),
+                dims => {
+                    let place = nest.unflat(dims, ix);
+                    nest.divided.insert(place.clone(), (dims.to_vec(), ix));
+                    place
+                }
             };
             for (dim, ix) in run.dims.iter().zip(place) {
                 let ix = if dim.as_const() == Some(1) { nest.zero() } else { ix };
@@ -271,10 +334,13 @@ fn extent(run: &Option<Run>) -> Dim {
     run.as_ref().map_or(Dim::Const(1), |run| run.extent.clone())
 }
 
-/// The axes of an operand, where its elements lie in steps.
-fn parts(nest: &Nest, dot: &Operation, side: usize) -> Option<Parts> {
+/// The axes of an operand, where its elements lie as `read` says.
+fn parts(nest: &Nest, dot: &Operation, side: usize, read: Read) -> Option<Parts> {
     let value = dot.operands[side];
-    let strided = strided(nest.f, &nest.definitions, value)?;
+    let strided = match read {
+        Read::Strided => strided(nest.f, &nest.definitions, value)?,
+        Read::Gathered => padded(nest.f, &nest.definitions, value)?,
+    };
     let mem = nest.arg(strided.root)?;
     let rank = nest.dims(value).len();
     let front = |name: &str| -> Vec<usize> {
@@ -285,5 +351,5 @@ fn parts(nest: &Nest, dot: &Operation, side: usize) -> Option<Parts> {
         _ => [front("y_batch"), front("y_contract")],
     };
     let rest = (0..rank).filter(|a| !batch.contains(a) && !contract.contains(a)).collect();
-    Some(Parts { mem, strided, batch, rest, contract })
+    Some(Parts { mem, read, strided, batch, rest, contract })
 }

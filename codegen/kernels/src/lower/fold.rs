@@ -288,64 +288,6 @@ impl Nest<'_> {
         })
     }
 
-    /// The sum of products that a contraction is at a position, by plain loops: for operands whose
-    /// elements do not lie in steps.
-    pub fn product_at(&mut self, op: &Operation, index: &[Ix]) -> V {
-        let front = |nest: &Self, side: usize, name: &str| -> Vec<usize> {
-            let rank = nest.dims(op.operands[side]).len() as i64;
-            super::layout::ints(op, name).iter().map(|a| a.rem_euclid(rank) as usize).collect()
-        };
-        let batch = [front(self, 0, "x_batch"), front(self, 1, "y_batch")];
-        let contract = [front(self, 0, "x_contract"), front(self, 1, "y_contract")];
-        let mut rest = index[batch[0].len()..].iter().copied();
-        let mut places: Vec<Index> = Vec::new();
-        for side in 0..2 {
-            let zero = self.zero();
-            let rank = self.dims(op.operands[side]).len();
-            let place = |axis: usize| match batch[side].iter().position(|&a| a == axis) {
-                Some(at) => index[at],
-                None if contract[side].contains(&axis) => zero,
-                None => rest.next().unwrap_or(zero),
-            };
-            places.push((0..rank).map(place).collect());
-        }
-        let dtype = match op.attr("acc") {
-            Attr::DType(acc) => held(*acc),
-            _ => held(self.dtype(op.result())),
-        };
-        let start = self.b.int(Ty { dtype, lanes: self.lanes_of(index) }, 0);
-        let sum = self.product_along(op, &contract, 0, &mut places, start);
-        self.b.convert(sum, held(self.dtype(op.result())))
-    }
-
-    fn product_along(
-        &mut self,
-        op: &Operation,
-        contract: &[Vec<usize>; 2],
-        at: usize,
-        places: &mut [Index],
-        so_far: V,
-    ) -> V {
-        let Some(&axis) = contract[0].get(at) else {
-            let Ty { dtype, lanes } = self.b.ty(so_far);
-            let sides = [0, 1].map(|side| {
-                let v = self.pull(op.operands[side], &places[side]);
-                let v = self.lift(v, lanes);
-                self.b.convert(v, dtype)
-            });
-            let both = scalar::apply(&mut self.b, Prim::Mul, dtype, &sides, None);
-            return scalar::apply(&mut self.b, Prim::Add, dtype, &[so_far, both], None);
-        };
-        let size = self.dim(&self.dims(op.operands[0])[axis]);
-        let zero = self.b.index(0);
-        let sums = self.repeat(zero, size, 1, &[so_far], |nest, i, so_far| {
-            places[0][axis] = Ix::At(i);
-            places[1][contract[1][at]] = Ix::At(i);
-            vec![nest.product_along(op, contract, at + 1, places, so_far[0])]
-        });
-        sums[0]
-    }
-
     /// Statements that run where a scalar holds, in a scope of their own.
     pub fn choose(
         &mut self,

@@ -214,8 +214,23 @@ impl Nest<'_> {
         (self.b.sub(number, back), above)
     }
 
+    /// The dims and the position with the last dims as one whose number is known.
+    fn undivided(&self, dims: &[Dim], index: &[Ix]) -> Option<(Vec<Dim>, Index)> {
+        let found = (0..index.len().saturating_sub(1)).find_map(|from| {
+            let (own, number) = self.divided.get(&index[from..])?;
+            (own[..] == dims[from..]).then_some((from, *number))
+        });
+        let (from, number) = found.filter(|(_, number)| !number.is_one())?;
+        let size = dims[from..].iter().cloned().product();
+        let dims = dims[..from].iter().cloned().chain([size]).collect();
+        Some((dims, index[..from].iter().copied().chain([number]).collect()))
+    }
+
     /// The address of a position in dense row-major memory.
     pub fn address(&mut self, dims: &[Dim], index: &[Ix]) -> Address {
+        if let Some((dims, index)) = self.undivided(dims, index) {
+            return self.address(&dims, &index);
+        }
         let last = index.iter().rposition(|ix| !ix.is_one());
         let Some(last) = last else {
             return match self.flat(dims, index) {

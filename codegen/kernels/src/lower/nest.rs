@@ -32,6 +32,8 @@ pub struct Nest<'f> {
     pub definitions: Vec<Option<u32>>,
     /// What is known in each open region.
     memo: Vec<FxHashMap<(Value, Index), V>>,
+    /// Positions along several dims that a number was divided into: an address is that number again.
+    pub divided: FxHashMap<Index, (Vec<Dim>, Ix)>,
     /// Values that were kept in memory: they are read from there, at the position along the row.
     pub kept: FxHashMap<Value, Kept>,
     /// Memory that is written past the caches.
@@ -75,6 +77,7 @@ impl<'f> Nest<'f> {
             args,
             definitions: f.definitions(),
             memo: vec![FxHashMap::default()],
+            divided: FxHashMap::default(),
             kept: FxHashMap::default(),
             streamed: Vec::new(),
             fault: None,
@@ -185,8 +188,7 @@ impl<'f> Nest<'f> {
             Access::Gather(gather) => self.gather(op, gather, index),
             Access::Random(random) => self.random(op, random, index),
             Access::Fold(fold) => self.fold_at(op, fold, &[index.into()])[0],
-            Access::Contract => self.product_at(op, index),
-            Access::Scatter(_) | Access::Library(_) => self.missing(op),
+            Access::Contract | Access::Scatter(_) | Access::Library(_) => self.missing(op),
         }
     }
 

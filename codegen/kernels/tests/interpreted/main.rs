@@ -4,6 +4,7 @@
 #[path = "../../../../ir/tests/cases/mod.rs"]
 mod cases;
 mod faults;
+mod gathered;
 mod program;
 mod text;
 #[path = "../uses/mod.rs"]

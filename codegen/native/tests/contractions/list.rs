@@ -57,6 +57,7 @@ impl Form {
             AlongOuter => Some(1),
             Strided => k.map(|k| 2 * k),
             Packed => unreachable!("`y` alone is packed"),
+            Layout::Gathered => unreachable!("these cases lie in steps"),
         };
         let (dtype, acc) = self.dtypes;
         Shape { dtype, acc, m, n, k, x: self.x, x_stride, y: self.y }

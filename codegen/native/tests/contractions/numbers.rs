@@ -144,6 +144,7 @@ fn write<const N: usize>(
         Layout::AlongK | Layout::Packed => [k, 1],
         Layout::AlongOuter => [1, outer],
         Layout::Strided => [2 * k, 2],
+        Layout::Gathered => unreachable!("these cases lie in steps"),
     };
     for i in 0..outer {
         let row = from[i * pitch * N..][..k * N].chunks_exact(N);

@@ -145,8 +145,9 @@ fn side(b: &mut Builder, (buffer, dtype, layout): (usize, DType, Layout), outer:
         Layout::AlongOuter => [area, one, outer],
         Layout::Strided => [b.times(area, 2), b.times(k, 2), b.index(2)],
         Layout::Packed => unreachable!("it is packed from another"),
+        Layout::Gathered => unreachable!("these cases lie in steps"),
     };
-    Side { mem, offset: b.index(0), batch: vec![batch], outer, k }
+    Side { mem, offset: b.index(0), batch: vec![batch], outer, k, gather: None }
 }
 
 /// Makes a library of an object.

@@ -116,6 +116,19 @@ const SPELLINGS: Spellings = &[
         "jax.lax.dynamic_update_slice({x}, {update}, ({starts},)) if starts is alike; \
          _dynamic_update_slice({x}, {update}, ({starts},))",
     ),
+    (
+        "conv",
+        "_conv({x}, {weights}[, strides={strides.tuple}][, dilations={dilations.tuple}][, \
+         low={low.tuple}][, high={high.tuple}][, interior={interior.tuple}]) if acc is missing; \
+         _conv({x}.astype({acc}), {weights}.astype({acc})[, strides={strides.tuple}][, \
+         dilations={dilations.tuple}][, low={low.tuple}][, high={high.tuple}][, \
+         interior={interior.tuple}]).astype({dtype})",
+    ),
+    (
+        "max_pool",
+        "_max_pool({x}, {sizes.tuple}[, strides={strides.tuple}][, dilations={dilations.tuple}][, \
+         low={low.tuple}][, high={high.tuple}])",
+    ),
     ("one_hot", "jax.nn.one_hot({indices}, {classes}, dtype={dtype})"),
     ("random_bits", "jax.random.bits({key}, {shape}, {dtype})"),
     ("uniform", "jax.random.uniform({key}, {shape}, {dtype}[, {low}, {high}])"),

@@ -128,6 +128,22 @@ const SPELLINGS: Spellings = &[
          and interior is default; \
          _pad({x}, {value.number}, {padding})",
     ),
+    (
+        "windows",
+        "_windows({x}, {axes.tuple}, {sizes.tuple}[, strides={strides.tuple}][, \
+         dilations={dilations.tuple}])",
+    ),
+    (
+        "conv",
+        "_conv({x}.astype(@float32), {weights}.astype(@float32)[, strides={strides.tuple}][, \
+         dilations={dilations.tuple}][, low={low.tuple}][, high={high.tuple}][, \
+         interior={interior.tuple}]).astype({dtype}) if x is half and acc is missing; \
+         _conv({x}, {weights}[, strides={strides.tuple}][, dilations={dilations.tuple}][, \
+         low={low.tuple}][, high={high.tuple}][, interior={interior.tuple}]) if acc is missing; \
+         _conv({x}.astype({acc}), {weights}.astype({acc})[, strides={strides.tuple}][, \
+         dilations={dilations.tuple}][, low={low.tuple}][, high={high.tuple}][, \
+         interior={interior.tuple}]).astype({dtype})",
+    ),
     ("scatter_add", "_scatter_add({x}, {indices}, {updates}, {axis})"),
     ("slice_update", "_slice_update({x}, @s_[{slices}], {update})"),
     ("stop_gradient", "{x}"),

@@ -257,6 +257,19 @@ const SPELLINGS: Spellings = &[
          @triu({x}[, {diagonal}])",
     ),
     ("diagonal", "@diagonal({x}[, {offset}], dim1=-2, dim2=-1)"),
+    (
+        "conv",
+        "_conv({x}, {weights}[, strides={strides.tuple}][, dilations={dilations.tuple}][, \
+         low={low.tuple}][, high={high.tuple}][, interior={interior.tuple}]) if acc is missing; \
+         _conv({x}.to({acc}), {weights}.to({acc})[, strides={strides.tuple}][, \
+         dilations={dilations.tuple}][, low={low.tuple}][, high={high.tuple}][, \
+         interior={interior.tuple}]).to({dtype})",
+    ),
+    (
+        "max_pool",
+        "_max_pool({x}, {sizes.tuple}[, strides={strides.tuple}][, dilations={dilations.tuple}][, \
+         low={low.tuple}][, high={high.tuple}])",
+    ),
     ("roll", "@roll({x}, {shift}, {axis})"),
     ("repeat", "{x}.repeat_interleave({repeats}, dim={axis})"),
     (

@@ -3,12 +3,12 @@
 /// Names of other libraries, with what there is in their place. No block has one of these names.
 const ELSEWHERE: &[(&[&str], &str)] = &[
     (
-        &["Conv1d", "Conv2d", "Conv3d", "Convolution2D", "ConvTranspose2d"],
-        "convolutions are not there yet: `docs/blocks.md` lists the blocks",
+        &["Conv1d", "Conv3d", "Convolution2D", "ConvTranspose2d"],
+        "`Conv2d` is the convolution there is; others are not there yet",
     ),
     (
-        &["MaxPool1d", "MaxPool2d", "AvgPool2d", "MaxPooling2D", "AdaptiveAvgPool2d"],
-        "pooling is not there yet; `Max` and `Mean` reduce whole axes",
+        &["MaxPool1d", "AvgPool2d", "MaxPooling2D", "AdaptiveAvgPool2d"],
+        "`MaxPool2d` is the pooling there is; `Max` and `Mean` reduce whole axes",
     ),
     (
         &["BatchNorm", "BatchNorm2d", "BatchNormalization"],
@@ -77,6 +77,7 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
 const PARAMETERS: &[(&str, &str)] = &[
     ("out_features", "dimension"),
     ("units", "dimension"),
+    ("out_channels", "filters"),
     ("features", "dimension"),
     ("p", "rate"),
     ("dim", "axis"),

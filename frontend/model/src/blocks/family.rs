@@ -2,7 +2,7 @@
 
 use super::{
     Entry, attention, binary, compose, create, einsum, elementwise, index, layers, losses, metrics,
-    random, reduce, regularizers, shape,
+    random, reduce, regularizers, shape, spatial,
 };
 
 /// Blocks that one looks for in one place.
@@ -89,6 +89,13 @@ pub const FAMILIES: &[Family] = &[
         title: "Layers",
         about: "Blocks that learn, normalise or regularise.",
         tables: &[layers::BLOCKS, elementwise::DROPOUT],
+    },
+    Family {
+        name: "images",
+        title: "Convolution and pooling",
+        about: "Blocks whose windows go over the last axes: of images, (batch, channels, height, \
+                width).",
+        tables: &[spatial::BLOCKS],
     },
     Family {
         name: "attention",

@@ -17,7 +17,7 @@ use crate::lower::Cx;
 pub(super) const LAYER: Entry = Entry { group: Group::Layer, inputs: INPUT, keeps: true, ..BASE };
 const EPSILON: Parameter = with("eps", Kind::Float(Range::NotNegative), Default::Float(1e-5))
     .doc("what is added to the variance");
-const USE_BIAS: Parameter =
+pub(super) const USE_BIAS: Parameter =
     with("use_bias", Kind::Bool, Default::Bool(true)).doc("learn a bias `b`");
 const USE_SCALE: Parameter =
     with("use_scale", Kind::Bool, Default::Bool(true)).doc("learn a scale `w`");

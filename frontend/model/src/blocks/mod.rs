@@ -42,6 +42,7 @@ mod reduce;
 mod regularizers;
 mod settings;
 mod shape;
+mod spatial;
 
 pub use example::Example;
 pub(crate) use example::gives;

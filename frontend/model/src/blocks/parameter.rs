@@ -83,6 +83,8 @@ pub enum Kind {
     Ints,
     /// A list of pairs of integers.
     Pairs,
+    /// One integer or pairs of them for axes, or a name for what follows from other parameters.
+    Padding,
     /// A list of strings.
     Strs,
     Floats,
@@ -121,6 +123,9 @@ impl Kind {
             }
             Kind::Ints => "an integer or a list of integers".into(),
             Kind::Pairs => "a list of pairs of integers".into(),
+            Kind::Padding => {
+                "an integer, \"same\", \"valid\", or a list of integers or pairs of them".into()
+            }
             Kind::Strs => "a list of strings".into(),
             Kind::Floats => "a list of finite numbers".into(),
             Kind::Dim => "a dim: an integer, -1, None or a connection".into(),
@@ -187,6 +192,15 @@ impl Kind {
             (Kind::Pairs, Setting::List(items)) => items.iter().all(|pair| {
                 let pair = pair.as_list().unwrap_or(&[]);
                 pair.len() == 2 && pair.iter().all(|s| s.as_int().is_some())
+            }),
+            (Kind::Padding, Setting::Int(_)) => true,
+            (Kind::Padding, Setting::Str(name)) => ["same", "valid"].contains(&&**name),
+            (Kind::Padding, Setting::List(items)) => items.iter().all(|item| {
+                let pair = item.as_list().map(|pair| (pair.len(), pair));
+                let is_pair = |(count, pair): (usize, &[Setting])| {
+                    count == 2 && pair.iter().all(|s| s.as_int().is_some())
+                };
+                item.as_int().is_some() || pair.is_some_and(is_pair)
             }),
             (Kind::Strs, Setting::List(_)) => return each(Kind::Str),
             (Kind::Floats, Setting::List(_)) => return each(Kind::Float(Range::Finite)),

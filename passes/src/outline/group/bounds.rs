@@ -52,7 +52,7 @@ impl Grouping<'_> {
             let behind = op.operands.iter().filter_map(|v| self.definitions[v.index()]);
             views[at] = behind.fold(1, |all, at| all.saturating_add(views[at as usize]));
             if views[at] > MOST_VIEWS && op.op.kind == Kind::Layout {
-                (self.copied[at], views[at]) = (true, 0);
+                (self.views[at], views[at]) = (false, 0);
             }
         }
     }

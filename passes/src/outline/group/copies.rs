@@ -1,16 +1,21 @@
-//! Views that contractions and loops cannot read through.
+//! How contractions and attention read their operands, and the views of them that are copied first.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Operation, Value};
 use mithril_ir::op::access::Access;
 
-use super::Grouping;
+use super::{Grouping, count};
+use crate::outline::is_scan;
+use crate::outline::schedule::Read;
+use crate::outline::strides::{self, Strided};
 use crate::outline::views::{is_one, is_view};
-use crate::outline::{is_scan, strides};
+
+/// The contracted axes of the operands of a contraction.
+const CONTRACTED: [&str; 2] = ["x_contract", "y_contract"];
 
 impl Grouping<'_> {
-    /// Operands of contractions and of attention whose elements do not lie in steps.
+    /// Copies the operands of contractions and of attention that these cannot read where they are.
     pub fn find_copies(&mut self) {
         for op in &self.function.ops {
             if is_scan(op) {
@@ -19,14 +24,14 @@ impl Grouping<'_> {
                 continue;
             }
             let axes = match (self.library)(op) {
-                None if op.op.access == Access::Contract => ["x_contract", "y_contract"],
+                None if op.op.access == Access::Contract => CONTRACTED,
                 Some(kernel) if kernel.reads_views => [""; 2],
                 _ => continue,
             };
             for (&operand, axes) in op.operands.iter().zip(axes.iter().cycle()) {
-                let at = self.definitions[operand.index()].map(|at| at as usize);
-                if let Some(at) = at.filter(|&at| is_view(self.function, &self.function.ops[at])) {
-                    self.copied[at] |= !self.in_steps(op, operand, axes);
+                let gathers = !axes.is_empty() && self.is_gathered(op, operand, axes);
+                if !gathers && !self.in_steps(op, operand, axes) {
+                    self.copy(operand);
                 }
             }
         }
@@ -34,31 +39,59 @@ impl Grouping<'_> {
 
     fn copy(&mut self, value: Value) {
         if let Some(at) = self.definitions[value.index()].map(|at| at as usize) {
-            self.copied[at] |= is_view(self.function, &self.function.ops[at]);
+            self.views[at] = false;
         }
     }
 
-    /// Whether the loops of a contraction can read its operands: in steps, with the contracted axes
-    /// as one.
-    pub fn is_strided(&self, op: &Operation) -> bool {
-        op.operands.iter().zip(["x_contract", "y_contract"]).all(|(&operand, axes)| {
+    /// How a contraction reads its operands, once it is known what is copied.
+    pub fn reads(&self, op: &Operation) -> [Read; 2] {
+        let read = |side: usize| {
+            let (operand, axes) = (op.operands[side], CONTRACTED[side]);
             let at = self.definitions[operand.index()].map(|at| at as usize);
-            at.is_some_and(|at| self.is_view(at)) || {
-                let dims = self.dims(operand);
-                self.contracted(op, axes, dims, &strides::dense(dims)) == 1
-            }
-        })
+            let strided = match at.is_some_and(|at| self.is_view(at)) {
+                true => self.in_steps(op, operand, axes),
+                false => self.is_dense(op, operand, axes),
+            };
+            if strided { Read::Strided } else { Read::Gathered }
+        };
+        [read(0), read(1)]
+    }
+
+    /// Whether a contraction gathers the elements of a view: where a copy would have more of them
+    /// than there are, or would have to be gathered itself.
+    fn is_gathered(&self, op: &Operation, operand: Value, axes: &str) -> bool {
+        let own = strides::padded(self.function, &self.definitions, operand);
+        let Some(own) = own.filter(|own| self.is_real(own)) else {
+            return false;
+        };
+        if self.in_steps(op, operand, axes) {
+            return false;
+        }
+        let (here, there) = (count(self.dims(operand)), count(self.dims(own.root)));
+        let repeats = match (here.as_const(), there.as_const()) {
+            (Some(here), Some(there)) => here > there,
+            _ => here != there,
+        };
+        repeats || !self.is_dense(op, operand, axes)
+    }
+
+    /// Whether the contracted axes of a value in dense memory are as one.
+    fn is_dense(&self, op: &Operation, operand: Value, axes: &str) -> bool {
+        let dims = self.dims(operand);
+        self.contracted(op, axes, dims, &strides::dense(dims)) == 1
     }
 
     /// Whether a value is another's elements in steps, and its contracted axes are as one.
     fn in_steps(&self, op: &Operation, operand: Value, axes: &str) -> bool {
-        let Some(strided) = strides::strided(self.function, &self.definitions, operand) else {
-            return false;
-        };
-        let real = self.definitions[strided.root.index()]
-            .is_none_or(|at| !is_view(self.function, &self.function.ops[at as usize]));
-        let dims = self.dims(operand);
-        real && self.contracted(op, axes, dims, &strided.strides) == 1
+        let own = strides::strided(self.function, &self.definitions, operand);
+        own.filter(|own| self.is_real(own))
+            .is_some_and(|own| self.contracted(op, axes, self.dims(operand), &own.strides) == 1)
+    }
+
+    /// Whether the memory that a value lies in is that of no view.
+    fn is_real(&self, own: &Strided) -> bool {
+        self.definitions[own.root.index()]
+            .is_none_or(|at| !is_view(self.function, &self.function.ops[at as usize]))
     }
 
     /// How many runs the contracted axes of an operand make.

@@ -2,7 +2,6 @@
 
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::Operation;
-use mithril_ir::op::Kind;
 use mithril_ir::op::access::Access;
 
 use super::{Core, Group, Grouping, axes, count};
@@ -86,7 +85,7 @@ impl Grouping<'_> {
     /// without the folded dims.
     pub fn stand(&self, op: &Operation, space: &[Dim], rows: Option<usize>) -> Option<Vec<Place>> {
         let dims = self.dims(op.result());
-        let own = reduced_rows(self.function, op);
+        let own = reduced_rows(self.function, &self.windowed, op);
         if let Access::Fold(_) = op.op.access
             && (own != rows || own.is_some() && self.dims(op.operands[0]) != space)
         {
@@ -154,19 +153,6 @@ impl Grouping<'_> {
         };
         let read = inside(reader);
         read <= 1 && inside(own) + read >= self.readers[value.index()]
-    }
-
-    /// Whether computing it twice costs less than writing and reading it.
-    fn is_cheap(&self, op: usize) -> bool {
-        let op = &self.function.ops[op];
-        let simple = |node: &mithril_ir::scalar::expr::Node| match node {
-            mithril_ir::scalar::expr::Node::Prim(prim, _) => prim.is_cheap(),
-            _ => true,
-        };
-        match mithril_ir::op::expr(op.op) {
-            Some(expr) => expr.nodes().iter().all(simple),
-            None => op.op.kind == Kind::Index,
-        }
     }
 }
 

@@ -13,6 +13,7 @@ impl Group {
     pub fn schedule(
         &self,
         function: &Function,
+        windowed: &[bool],
         ops: &IndexSet<usize, FxBuildHasher>,
         results: &[Value],
     ) -> Schedule {
@@ -22,7 +23,7 @@ impl Group {
             Core::Loops { space, rows } => {
                 let mut loops = LoopNest {
                     rows: *rows,
-                    reductions: reductions(function, ops),
+                    reductions: reductions(function, windowed, ops),
                     column_sums: self.sides.iter().map(number).collect(),
                     ..LoopNest::over(space)
                 };
@@ -42,13 +43,11 @@ impl Group {
                 }
                 Schedule::Loops(loops)
             }
-            Core::Separate { space } | Core::Contraction { space, strided: false } => {
-                Schedule::Loops(LoopNest::over(space))
-            }
-            Core::Contraction { .. } => {
+            Core::Separate { space } => Schedule::Loops(LoopNest::over(space)),
+            Core::Contraction { reads, .. } => {
                 let is_contraction = |op: &&usize| function.ops[**op].op.access == Access::Contract;
                 let op = self.ops.iter().find(is_contraction).expect("the group has one");
-                Schedule::Contraction { op: number(op) }
+                Schedule::Contraction { op: number(op), reads: *reads }
             }
             Core::Library => Schedule::Library { op: number(&self.ops[0]) },
         }
@@ -56,14 +55,18 @@ impl Group {
 }
 
 /// The reductions along rows of a kernel.
-fn reductions(function: &Function, ops: &IndexSet<usize, FxBuildHasher>) -> Vec<Reduction> {
+fn reductions(
+    function: &Function,
+    windowed: &[bool],
+    ops: &IndexSet<usize, FxBuildHasher>,
+) -> Vec<Reduction> {
     let mut levels: FxHashMap<Value, usize> = FxHashMap::default();
     let mut reductions = Vec::new();
     for (number, &at) in ops.iter().enumerate() {
         let op = &function.ops[at];
         let needed = op.operands.iter().filter_map(|value| levels.get(value));
         let mut level = needed.copied().max().unwrap_or(0);
-        if reduced_rows(function, op).is_some() {
+        if reduced_rows(function, windowed, op).is_some() {
             level += 1;
             reductions.push(Reduction { op: number, level });
         }

@@ -53,6 +53,36 @@ def _custom_gradient(function, vjp, *operands):
     return differentiated(*operands)
 
 
+def _conv(
+    x, weights, strides=None, dilations=None, low=None, high=None, interior=None
+):
+    """The cross-correlation of (batch, channels, …) with (filters, channels, …)."""
+    ones, zeros = (1,) * (x.ndim - 2), (0,) * (x.ndim - 2)
+    return jax.lax.conv_general_dilated(
+        x,
+        weights,
+        strides or ones,
+        list(zip(low or zeros, high or zeros)),
+        lhs_dilation=tuple(n + 1 for n in interior or zeros),
+        rhs_dilation=dilations or ones,
+    )
+
+
+def _max_pool(x, sizes, strides=None, dilations=None, low=None, high=None):
+    """The greatest elements that windows over the last axes see, -inf around."""
+    ones, zeros = (1,) * len(sizes), (0,) * len(sizes)
+    front = (1,) * (x.ndim - len(sizes))
+    return jax.lax.reduce_window(
+        x,
+        x.dtype.type(-jnp.inf),
+        jax.lax.max,
+        front + sizes,
+        front + (strides or ones),
+        [(0, 0)] * len(front) + list(zip(low or zeros, high or zeros)),
+        window_dilation=front + (dilations or ones),
+    )
+
+
 def _scatter_add(x, indices, updates, axis):
     """x with each slice of `updates` added at its index of an axis."""
     return x.at[(slice(None),) * (axis % x.ndim) + (indices,)].add(updates)

@@ -90,6 +90,34 @@ def _pad(x, value, padding):
     return y[tuple(slice(low, n - high) for n, (low, high) in zip(y.shape, crops))]
 
 
+def _windows(x, axes, sizes, strides=None, dilations=None):
+    """What windows over `axes` see: their positions in place, their taps last."""
+    ones = (1,) * len(sizes)
+    strides, dilations = strides or ones, dilations or ones
+    spans = tuple(by * (size - 1) + 1 for size, by in zip(sizes, dilations))
+    y = np.lib.stride_tricks.sliding_window_view(x, spans, axes)
+    places = [slice(None)] * x.ndim
+    for axis, by in zip(axes, strides):
+        places[axis] = slice(None, None, by)
+    return y[(*places, *(slice(None, None, by) for by in dilations))]
+
+
+def _conv(
+    x, weights, strides=None, dilations=None, low=None, high=None, interior=None
+):
+    """The cross-correlation of (batch, channels, …) with (filters, channels, …)."""
+    count = x.ndim - 2
+    zeros = (0,) * count
+    padding = list(zip(low or zeros, high or zeros, interior or zeros))
+    if any(any(of) for of in padding):
+        x = _pad(x, 0, [(0, 0, 0), (0, 0, 0), *padding])
+    axes = tuple(range(2, x.ndim))
+    seen = _windows(x, axes, weights.shape[2:], strides, dilations)
+    taps = tuple(range(x.ndim, x.ndim + count))
+    y = np.tensordot(weights, seen, ((1, *axes), (1, *taps)))
+    return np.moveaxis(y, 0, 1)
+
+
 def _scatter_add(x, indices, updates, axis):
     """x with each slice of `updates` added at its index of an axis."""
     y = np.array(x)

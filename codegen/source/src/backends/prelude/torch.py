@@ -66,6 +66,41 @@ def _pad(x, value, padding):
     return y[tuple(slice(low, n - high) for n, (low, high) in zip(y.shape, crops))]
 
 
+def _conv(
+    x, weights, strides=None, dilations=None, low=None, high=None, interior=None
+):
+    """The cross-correlation of (batch, channels, …) with (filters, channels, …)."""
+    count = x.ndim - 2
+    ones, zeros = (1,) * count, (0,) * count
+    low, high = low or zeros, high or zeros
+    if interior or low != high or min(low, default=0) < 0:
+        padding = zip(low, high, interior or zeros)
+        x, low = _pad(x, 0, [(0, 0, 0), (0, 0, 0), *padding]), zeros
+    if count == 0:
+        return x @ weights.T
+    conv = (F.conv1d, F.conv2d, F.conv3d)[count - 1]
+    return conv(x, weights, None, strides or ones, low, dilations or ones)
+
+
+def _max_pool(x, sizes, strides=None, dilations=None, low=None, high=None):
+    """The greatest elements that windows over the last axes see, -inf around."""
+    count = len(sizes)
+    ones, zeros = (1,) * count, (0,) * count
+    strides, dilations = strides or ones, dilations or ones
+    low, high = low or zeros, high or zeros
+    if low != high or any(not 0 <= 2 * n <= size for n, size in zip(low, sizes)):
+        pads = [n for pair in zip(reversed(low), reversed(high)) for n in pair]
+        x, low = F.pad(x, pads, value=-torch.inf), zeros
+    if count not in (1, 2, 3) or x.numel() == 0:
+        for axis, size, by, apart in zip(range(-count, 0), sizes, strides, dilations):
+            x = x.unfold(axis, apart * (size - 1) + 1, by)[..., ::apart].amax(-1)
+        return x
+    pool = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[count - 1]
+    rows = x.reshape(-1, 1, *x.shape[-count:])
+    y = pool(rows, sizes, strides, low, dilations)
+    return y.reshape(*x.shape[:-count], *y.shape[2:])
+
+
 def _take(x, indices, axis):
     """The slices of x at `indices` of an axis."""
     return x[(slice(None),) * (axis % x.ndim) + (indices.to(torch.int64),)]

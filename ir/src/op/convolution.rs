@@ -1,0 +1,170 @@
+//! Convolutions: contractions of weights with what windows see.
+
+use super::window::{Padding, Window, around, cropped, windows};
+use super::{
+    BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, ShapeRule, attr, operand,
+};
+use crate::algebra::{Rule, Var};
+use crate::attr::{Attr, AttrKind};
+use crate::diagnostic::Result;
+use crate::dim::Dim;
+use crate::shape::Shape;
+
+pub(super) const OPS: &[OpDef] = &[OpDef {
+    name: "conv",
+    noun: "features",
+    kind: Kind::Composite,
+    operands: &[operand("x", Class::Float), operand("weights", Class::Float)],
+    doc: "The cross-correlation of `x`, (batch, channels, spatial axes …), with `weights`, (filters, \
+          channels, kernel …): for each filter and each position of a window the sum of products \
+          with what the window sees. Positions are `strides` apart and taps `dilations`; `low`, \
+          `high` and `interior` zeros stand before, behind and between the elements of each spatial \
+          axis. It sums as `dot_general` does.",
+    attrs: &[
+        attr("strides", AttrKind::Ints, Default::None),
+        attr("dilations", AttrKind::Ints, Default::None),
+        attr("low", AttrKind::Ints, Default::None),
+        attr("high", AttrKind::Ints, Default::None),
+        attr("interior", AttrKind::Ints, Default::None),
+        attr("acc", AttrKind::DType, Default::None),
+    ],
+    shape: ShapeRule::Rule(conv_shape),
+    meaning: Meaning::Decompose(|r| {
+        let (x, weights) = (r.arg(0), r.arg(1));
+        let own = Spatial::of(r);
+        let taps = 2..x.rank() as i64;
+        // The weights are the same for all of the batch.
+        let shape = [x.shape().dims[0].clone()].into_iter().chain(weights.shape().dims);
+        let shape = Shape::new(shape.collect::<Vec<_>>());
+        let attrs = [
+            ("x_batch", Attr::ints([0])),
+            ("y_batch", Attr::ints([0])),
+            ("x_contract", Attr::ints([2].into_iter().chain(taps.clone().map(|a| a + 1)))),
+            ("y_contract", Attr::ints([1].into_iter().chain(taps.map(|a| a + own.count())))),
+            ("acc", r.attr("acc").clone()),
+        ];
+        r.build("dot_general", &[weights.broadcast_to(shape), own.seen(r, x)], &attrs)
+    }),
+    gradient: Gradient::Rule(|r| vec![Some(operand_gradient(r)), Some(weights_gradient(r))]),
+    ..BASE
+}];
+
+fn conv_shape(cx: &mut Infer) -> Result<Shape> {
+    cx.accumulates()?;
+    let (x, weights) = (cx.shape(0).clone(), cx.shape(1).clone());
+    let rank = weights.need_rank()?;
+    if x.need_rank()? != rank || rank < 2 {
+        return cx
+            .misfit("the operands of a convolution have two dims and the spatial ones".into())
+            .got(format!("{} and {rank} dims", x.dims.len()))
+            .expected("as many dims of each, at least two")
+            .err();
+    }
+    cx.unify(&x.dims[1], &weights.dims[1], "the channels of `x` and of `weights`")?;
+    let sizes: Option<Vec<i64>> = weights.dims[2..].iter().map(Dim::as_const).collect();
+    let Some(sizes) = sizes else {
+        return cx
+            .misfit("the kernel of a convolution is not known".into())
+            .got(&weights)
+            .expected("numbers for the dims behind the first two")
+            .err();
+    };
+    let between = cx.ints("interior").map(<[i64]>::to_vec);
+    if between.as_ref().is_some_and(|list| list.len() != sizes.len() || list.iter().any(|n| *n < 0))
+    {
+        return cx.mismatch("`interior` has a number from 0 on for each spatial axis".to_string());
+    }
+    cx.count_windows(sizes.len(), &["strides", "dilations"])?;
+    if let Some(axis) = sizes.iter().position(|size| *size < 1) {
+        return cx
+            .misfit(format!("the kernel has nothing along its axis {axis}"))
+            .got(&weights)
+            .expected("dims of at least 1")
+            .err();
+    }
+    let padded = cx.padded(&x, sizes.len(), between.as_deref())?;
+    let mut dims = vec![x.dims[0].clone(), weights.dims[0].clone()];
+    let own = windows(2..rank, &sizes, cx.ints("strides"), cx.ints("dilations"));
+    for (window, dim) in own.into_iter().zip(padded) {
+        dims.push(cx.positions(window, &dim)?);
+    }
+    Ok(Shape::new(dims))
+}
+
+/// What a convolution does along its spatial axes.
+struct Spatial {
+    windows: Vec<Window>,
+    padding: Padding,
+}
+
+impl Spatial {
+    fn of(r: &Rule) -> Spatial {
+        let (rank, shape) = (r.arg(1).rank(), r.arg(1).shape());
+        // The rule for the shape has checked that they are numbers.
+        let sizes = shape.dims.get(2..).unwrap_or(&[]).iter().map(|d| d.as_const().unwrap_or(1));
+        let sizes: Vec<i64> = sizes.collect();
+        Spatial {
+            windows: windows(2..rank, &sizes, r.ints("strides"), r.ints("dilations")),
+            padding: around(r, rank, r.ints("interior")),
+        }
+    }
+
+    fn count(&self) -> i64 {
+        self.windows.len() as i64
+    }
+
+    fn list(&self, number: impl Fn(Window) -> i64) -> Attr {
+        Attr::ints(self.windows.iter().map(|window| number(*window)))
+    }
+
+    /// What the windows see of an operand.
+    fn seen<'a>(&self, r: &Rule<'a>, x: Var<'a>) -> Var<'a> {
+        let attrs = [
+            ("axes", self.list(|w| w.axis as i64)),
+            ("sizes", self.list(|w| w.size)),
+            ("strides", self.list(|w| w.stride)),
+            ("dilations", self.list(|w| w.dilation)),
+        ];
+        self.padding.of(r, x).unary("windows", &attrs)
+    }
+}
+
+/// The convolution of the cotangents, with zeros between those of strided positions, and of the
+/// weights turned about: their taps reversed, filters and channels exchanged.
+fn operand_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
+    let (x, own) = (r.arg(0), Spatial::of(r));
+    let shape = x.shape();
+    let turn: Vec<i64> = [1, 0].into_iter().chain(2..x.rank() as i64).collect();
+    let taps = ("axes", own.list(|w| w.axis as i64));
+    let turned = r.arg(1).transpose(&turn).unary("reverse", &[taps]);
+    let (low, high, between) = (&own.padding.low, &own.padding.high, &own.padding.interior);
+    let padded = |w: Window| {
+        let dim = shape.dims[w.axis].as_const()?;
+        Some(dim + (dim - 1).max(0) * between[w.axis] + low[w.axis] + high[w.axis])
+    };
+    // What is left of an axis behind the last window is known of numbers alone: of others, and of
+    // axes without elements, the gradient has too many positions, and is cropped.
+    let rest = |w: Window| match (padded(w), shape.dims[w.axis].as_const()) {
+        (Some(dim), Some(1..)) => (dim - w.span()).rem_euclid(w.stride),
+        _ => w.stride + between[w.axis],
+    };
+    let attrs = [
+        ("strides", own.list(|w| between[w.axis] + 1)),
+        ("dilations", own.list(|w| w.dilation)),
+        ("low", own.list(|w| w.span() - 1 - low[w.axis])),
+        ("high", own.list(|w| w.span() - 1 - high[w.axis] + rest(w))),
+        ("interior", own.list(|w| w.stride - 1)),
+        ("acc", r.attr("acc").clone()),
+    ];
+    let dx = r.build("conv", &[r.g(), turned], &attrs);
+    cropped(dx, &shape, 2..x.rank())
+}
+
+/// The contraction of the cotangents with what the windows see, over batch and positions.
+fn weights_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
+    let own = Spatial::of(r);
+    let positions = || Attr::ints([0].into_iter().chain(2..2 + own.count()));
+    let attrs =
+        [("x_contract", positions()), ("y_contract", positions()), ("acc", r.attr("acc").clone())];
+    r.build("dot_general", &[r.g(), own.seen(r, r.arg(0))], &attrs)
+}

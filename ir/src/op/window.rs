@@ -1,0 +1,450 @@
+//! Windows over axes: a view of the elements that each position of a window sees, and the view that
+//! its gradient is a sum over.
+
+use super::access::Access;
+use super::view::View;
+use super::{
+    BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, ShapeRule, attr, operand,
+};
+use crate::algebra::{Rule, Var};
+use crate::attr::{Attr, AttrKind};
+use crate::diagnostic::{Diagnostic, Result};
+use crate::dim::Dim;
+use crate::dtype::DType;
+use crate::shape::Shape;
+
+const VIEW: OpDef = OpDef { kind: Kind::Layout, operands: &[operand("x", Class::Any)], ..BASE };
+const AXES: super::AttrDef = attr("axes", AttrKind::Ints, Default::Required);
+const STRIDES: super::AttrDef = attr("strides", AttrKind::Ints, Default::None);
+const DILATIONS: super::AttrDef = attr("dilations", AttrKind::Ints, Default::None);
+
+pub(super) const OPS: &[OpDef] = &[
+    OpDef {
+        name: "windows",
+        access: Access::View(View::Windows),
+        doc: "What windows over `axes` see. Each of the axes becomes the positions of its window, \
+              `strides` apart, and its taps follow as a last axis: so many as `sizes` says, \
+              `dilations` apart. Windows lie inside `x`.",
+        attrs: &[AXES, attr("sizes", AttrKind::Ints, Default::Required), STRIDES, DILATIONS],
+        shape: ShapeRule::Rule(windows_shape),
+        meaning: Meaning::Decompose(taken_windows),
+        gradient: Gradient::Rule(|r| vec![Some(overlapping_sum(r))]),
+        ..VIEW
+    },
+    OpDef {
+        name: "skew",
+        access: Access::View(View::Skew),
+        doc: "Each of `axes` read from a place that moves with the index along one of `taps`: \
+              element `i` of tap `t` is that at `i + shift * t`, counted from the first place that \
+              is inside for every tap. The axis keeps the places that are inside for every tap.",
+        attrs: &[
+            AXES,
+            attr("taps", AttrKind::Ints, Default::Required),
+            attr("shifts", AttrKind::Ints, Default::Required),
+        ],
+        shape: ShapeRule::Rule(skew_shape),
+        meaning: Meaning::Decompose(taken_skew),
+        gradient: Gradient::Rule(|r| vec![Some(skewed_back(r))]),
+        ..VIEW
+    },
+];
+
+pub(super) const POOLS: &[OpDef] = &[OpDef {
+    name: "max_pool",
+    noun: "highest",
+    kind: Kind::Composite,
+    operands: &[operand("x", Class::Float)],
+    doc: "The greatest element that each position of a window sees; NaN where any is. The windows \
+          are over the last axes, as many as `sizes` has numbers; `low` and `high` are how many \
+          elements of -inf stand before and behind each.",
+    attrs: &[
+        attr("sizes", AttrKind::Ints, Default::Required),
+        STRIDES,
+        DILATIONS,
+        attr("low", AttrKind::Ints, Default::None),
+        attr("high", AttrKind::Ints, Default::None),
+    ],
+    shape: ShapeRule::Rule(pool_shape),
+    meaning: Meaning::Decompose(|r| {
+        let (x, count) = (r.arg(0), r.ints("sizes").unwrap_or(&[]).len() as i64);
+        let padded = around(r, x.rank(), None).with(r, x, f64::NEG_INFINITY);
+        let attrs = [
+            ("axes", Attr::ints(-count..0)),
+            ("sizes", r.attr("sizes").clone()),
+            ("strides", r.attr("strides").clone()),
+            ("dilations", r.attr("dilations").clone()),
+        ];
+        let taps: Vec<i64> = (-count..0).collect();
+        padded.unary("windows", &attrs).reduce("max", Some(&taps), false)
+    }),
+    note: "The gradient at ties splits evenly; torch's and JAX's own goes to the first.",
+    ..BASE
+}];
+
+/// The padding that a composite's `low`, `high` and perhaps a list of what is between say, of the last
+/// axes of so many.
+pub(super) fn around(r: &Rule, rank: usize, between: Option<&[i64]>) -> Padding {
+    let mut padding = Padding::none(rank);
+    let mut put = |list: Option<&[i64]>, pick: fn(&mut Padding) -> &mut Vec<i64>| {
+        for (at, n) in list.unwrap_or(&[]).iter().rev().enumerate() {
+            pick(&mut padding)[rank - 1 - at] = *n;
+        }
+    };
+    put(r.ints("low"), |p| &mut p.low);
+    put(r.ints("high"), |p| &mut p.high);
+    put(between, |p| &mut p.interior);
+    padding
+}
+
+fn pool_shape(cx: &mut Infer) -> Result<Shape> {
+    let sizes = cx.ints("sizes").unwrap_or(&[]).to_vec();
+    cx.count_windows(sizes.len(), &["sizes", "strides", "dilations"])?;
+    let mut shape = cx.shape(0).clone();
+    let padded = cx.padded(&shape, sizes.len(), None)?;
+    let first = shape.dims.len() - sizes.len();
+    let own = windows(first..shape.dims.len(), &sizes, cx.ints("strides"), cx.ints("dilations"));
+    for (window, dim) in own.into_iter().zip(padded) {
+        shape.dims[window.axis] = cx.positions(window, &dim)?;
+    }
+    Ok(shape)
+}
+
+/// A window along one axis of an operand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Window {
+    /// Counted from the front.
+    pub axis: usize,
+    pub size: i64,
+    pub stride: i64,
+    pub dilation: i64,
+}
+
+impl Window {
+    /// From the first element that it sees to the last, both included.
+    pub fn span(self) -> i64 {
+        self.dilation.saturating_mul(self.size - 1).saturating_add(1)
+    }
+
+    /// The number of its positions along an axis.
+    pub fn positions(self, dim: &Dim) -> Dim {
+        (dim + -self.span()).floor_div(&Dim::Const(self.stride)) + 1
+    }
+}
+
+/// The windows that attributes name. They are as many of each, and were checked.
+pub(super) fn windows(
+    axes: impl IntoIterator<Item = usize>,
+    sizes: &[i64],
+    strides: Option<&[i64]>,
+    dilations: Option<&[i64]>,
+) -> Vec<Window> {
+    let at = |list: Option<&[i64]>, i: usize| list.map_or(1, |list| list[i]);
+    let window = |(i, axis): (usize, usize)| Window {
+        axis,
+        size: sizes[i],
+        stride: at(strides, i),
+        dilation: at(dilations, i),
+    };
+    axes.into_iter().enumerate().map(window).collect()
+}
+
+impl Infer<'_> {
+    /// Checks that lists name so many windows, with numbers of at least 1.
+    /// Errors: another number of elements; a number that is less.
+    pub(super) fn count_windows(&self, count: usize, lists: &[&'static str]) -> Result<()> {
+        for name in lists {
+            let Some(list) = self.ints(name) else { continue };
+            if list.len() != count {
+                return Diagnostic::new(format!(
+                    "`{}` has {count} windows, and {} `{name}`",
+                    self.op.name,
+                    list.len()
+                ))
+                .got(format!("{list:?}"))
+                .expected(format!("a number for each of {count} axes"))
+                .err();
+            }
+            if let Some(least) = list.iter().find(|n| **n < 1) {
+                return Diagnostic::new(format!("the {name} of windows are at least 1"))
+                    .got(least)
+                    .expected("numbers from 1 on")
+                    .err();
+            }
+        }
+        Ok(())
+    }
+
+    /// The last dims of a shape, so many, with the padding that `low` and `high` say, and what is
+    /// between the elements.
+    /// Errors: another number of elements; a dim that is not known; more is cropped than there is.
+    pub(super) fn padded(
+        &self,
+        shape: &Shape,
+        count: usize,
+        between: Option<&[i64]>,
+    ) -> Result<Vec<Dim>> {
+        let list = |name| self.ints(name).map_or_else(|| vec![0; count], <[i64]>::to_vec);
+        let (low, high) = (list("low"), list("high"));
+        if low.len() != count || high.len() != count {
+            return self
+                .misfit(format!("`low` and `high` name {count} axes each"))
+                .got(format!("{} and {} axes", low.len(), high.len()))
+                .expected(format!("{count}, one number for each axis"))
+                .err();
+        }
+        let dims = shape.need_trailing(count)?.iter().enumerate();
+        let padded = |(i, dim): (usize, &Dim)| {
+            let spread = match between.map_or(0, |between| between[i]) {
+                0 => dim.clone(),
+                n => dim + &(&(dim + -1).max(&Dim::Const(0)) * &Dim::Const(n)),
+            };
+            spread + low[i] + high[i]
+        };
+        Ok(dims.map(padded).collect())
+    }
+
+    /// The positions of a window along an axis of this length.
+    /// Errors: the window is longer.
+    pub(super) fn positions(&mut self, window: Window, dim: &Dim) -> Result<Dim> {
+        self.at_least(dim, window.span(), || {
+            let taps = match window.dilation {
+                1 => format!("a window of {}", window.size),
+                by => format!("a window of {}, {by} apart,", window.size),
+            };
+            format!("{taps} is longer than axis {}", window.axis)
+        })?;
+        Ok(window.positions(dim))
+    }
+}
+
+fn windows_shape(cx: &mut Infer) -> Result<Shape> {
+    let mut shape = cx.shape(0).clone();
+    let axes = cx.ints("axes").unwrap_or(&[]).to_vec();
+    super::reduce::without_axes(&shape, Some(&axes), true)?;
+    cx.count_windows(axes.len(), &["sizes", "strides", "dilations"])?;
+    let count = shape.dims.len();
+    let places: Vec<usize> =
+        axes.iter().map(|a| Ok(count - shape.axis_from_back(*a)?)).collect::<Result<_>>()?;
+    let sizes = cx.ints("sizes").unwrap_or(&[]).to_vec();
+    for window in windows(places, &sizes, cx.ints("strides"), cx.ints("dilations")) {
+        shape.dims[window.axis] = cx.positions(window, &shape.dims[window.axis].clone())?;
+    }
+    shape.dims.extend(sizes.into_iter().map(Dim::Const));
+    Ok(shape)
+}
+
+/// The windows of a rule's operation.
+fn own_windows(r: &Rule) -> Vec<Window> {
+    let rank = r.arg(0).rank();
+    let axes = r.ints("axes").unwrap_or(&[]).iter().map(|a| a.rem_euclid(rank.max(1) as i64));
+    let sizes = r.ints("sizes").unwrap_or(&[]);
+    windows(axes.map(|a| a as usize), sizes, r.ints("strides"), r.ints("dilations"))
+}
+
+/// 0, 1, 2, … along an axis of a shape, times a number.
+fn ramp<'a>(r: &Rule<'a>, shape: &Shape, axis: usize, times: i64) -> Var<'a> {
+    let attrs = [
+        ("shape", shape.clone().into()),
+        ("axis", (axis as i64).into()),
+        ("dtype", DType::I32.into()),
+    ];
+    let ramp = r.build("iota", &[], &attrs);
+    if times == 1 { ramp } else { ramp * times as f64 }
+}
+
+/// Windows by the indices of what they see, axis by axis.
+fn taken_windows<'a>(r: &Rule<'a>) -> Var<'a> {
+    let (mut x, rank) = (r.arg(0), r.arg(0).rank());
+    for window in own_windows(r) {
+        let positions = window.positions(&x.shape().dims[window.axis]);
+        let shape = Shape::new([positions, Dim::Const(window.size)]);
+        let places = ramp(r, &shape, 0, window.stride) + ramp(r, &shape, 1, window.dilation);
+        x = r.build("take", &[x, places], &[("axis", (window.axis as i64).into())]);
+        // The taps are behind their positions.
+        let last = x.rank() as i64 - 1;
+        let taps = window.axis as i64 + 1;
+        let order: Vec<i64> = (0..taps).chain(taps + 1..=last).chain([taps]).collect();
+        if taps < last {
+            x = x.transpose(&order);
+        }
+    }
+    debug_assert!(x.rank() >= rank);
+    x
+}
+
+/// The sum of the taps that see each element: of the cotangents, with zeros between those of strided
+/// positions and around all, each tap moved to where it sees.
+fn overlapping_sum<'a>(r: &Rule<'a>) -> Var<'a> {
+    let (x, g, windows) = (r.arg(0), r.g(), own_windows(r));
+    let (rank, shape) = (x.rank(), x.shape());
+    let mut padding = Padding::none(g.rank());
+    for window in &windows {
+        let reach = window.span() - 1;
+        // What is left of the axis behind the last window is known of numbers alone.
+        let rest = match shape.dims[window.axis].as_const() {
+            Some(dim) => (dim - window.span()).rem_euclid(window.stride),
+            None => window.stride - 1,
+        };
+        padding.low[window.axis] = reach;
+        padding.high[window.axis] = reach + rest;
+        padding.interior[window.axis] = window.stride - 1;
+    }
+    let taps = rank as i64..g.rank() as i64;
+    let axes = || windows.iter().map(|w| w.axis as i64);
+    let skewed = padding.of(r, g).unary(
+        "skew",
+        &[
+            ("axes", Attr::ints(axes())),
+            ("taps", Attr::ints(taps.clone())),
+            ("shifts", Attr::ints(windows.iter().map(|w| -w.dilation))),
+        ],
+    );
+    let skewed = cropped(skewed, &shape, windows.iter().map(|w| w.axis));
+    skewed.sum(Some(&taps.collect::<Vec<_>>()), false)
+}
+
+/// The first elements along these axes, as many as a shape has.
+pub(super) fn cropped<'a>(
+    x: Var<'a>,
+    shape: &Shape,
+    axes: impl IntoIterator<Item = usize>,
+) -> Var<'a> {
+    let own = x.shape();
+    let axes: Vec<usize> = axes.into_iter().filter(|&a| own.dims[a] != shape.dims[a]).collect();
+    if axes.is_empty() {
+        return x;
+    }
+    let limits = axes.iter().map(|&a| shape.dims[a].clone());
+    let attrs = [
+        ("axes", Attr::ints(axes.iter().map(|&a| a as i64))),
+        ("starts", Shape::fixed(&vec![0; axes.len()]).into()),
+        ("limits", Shape::new(limits).into()),
+    ];
+    // That there are as many is not always shown of symbols.
+    x.unary("slice", &attrs).reshape(resized(own, shape, &axes))
+}
+
+/// A shape with the dims of another along these axes.
+fn resized(mut own: Shape, shape: &Shape, axes: &[usize]) -> Shape {
+    axes.iter().for_each(|&axis| own.dims[axis] = shape.dims[axis].clone());
+    own
+}
+
+/// The zeros around the elements of each axis, and between them.
+pub(super) struct Padding {
+    pub low: Vec<i64>,
+    pub high: Vec<i64>,
+    pub interior: Vec<i64>,
+}
+
+impl Padding {
+    pub fn none(rank: usize) -> Padding {
+        Padding { low: vec![0; rank], high: vec![0; rank], interior: vec![0; rank] }
+    }
+
+    /// The value with the padding, of zeros.
+    pub fn of<'a>(&self, r: &Rule<'a>, x: Var<'a>) -> Var<'a> {
+        self.with(r, x, 0.0)
+    }
+
+    pub fn with<'a>(&self, r: &Rule<'a>, x: Var<'a>, value: f64) -> Var<'a> {
+        if [&self.low, &self.high, &self.interior].iter().all(|list| list.iter().all(|n| *n == 0)) {
+            return x;
+        }
+        let ints = |list: &Vec<i64>| Attr::ints(list.iter().copied());
+        let mut attrs = vec![("low", ints(&self.low)), ("high", ints(&self.high))];
+        if self.interior.iter().any(|n| *n != 0) {
+            attrs.push(("interior", ints(&self.interior)));
+        }
+        r.build("pad", &[x, x.scalar(value)], &attrs)
+    }
+}
+
+/// One skewed axis.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Skewed {
+    pub axis: usize,
+    pub tap: usize,
+    pub shift: i64,
+}
+
+/// The skewed axes that attributes name, of an operand of this rank.
+pub(super) fn skewed(axes: &[i64], taps: &[i64], shifts: &[i64], rank: usize) -> Vec<Skewed> {
+    let front = |axis: i64| axis.rem_euclid(rank.max(1) as i64) as usize;
+    let one = |((&axis, &tap), &shift): ((&i64, &i64), &i64)| Skewed {
+        axis: front(axis),
+        tap: front(tap),
+        shift,
+    };
+    axes.iter().zip(taps).zip(shifts).map(one).collect()
+}
+
+fn skew_shape(cx: &mut Infer) -> Result<Shape> {
+    let mut shape = cx.shape(0).clone();
+    let rank = shape.need_rank()?;
+    let list = |name| cx.ints(name).unwrap_or(&[]).to_vec();
+    let (axes, taps, shifts) = (list("axes"), list("taps"), list("shifts"));
+    let all: Vec<i64> = axes.iter().chain(&taps).copied().collect();
+    super::reduce::without_axes(&shape, Some(&all), true)?;
+    if axes.len() != taps.len() || axes.len() != shifts.len() {
+        return cx.mismatch("axes, taps and shifts differ in number".to_string());
+    }
+    for one in skewed(&axes, &taps, &shifts, rank) {
+        let Some(count) = shape.dims[one.tap].as_const() else {
+            return cx
+                .misfit(format!("the number of taps along axis {} is not known", one.tap))
+                .got(&shape)
+                .expected("a number")
+                .err();
+        };
+        let reach = one.shift.saturating_abs().saturating_mul((count - 1).max(0));
+        cx.at_least(&shape.dims[one.axis].clone(), reach, || {
+            format!("taps that move by {reach} leave axis {}", one.axis)
+        })?;
+        shape.dims[one.axis] = &shape.dims[one.axis] + -reach;
+    }
+    Ok(shape)
+}
+
+fn own_skewed(r: &Rule) -> Vec<Skewed> {
+    let list = |name| r.ints(name).unwrap_or(&[]);
+    skewed(list("axes"), list("taps"), list("shifts"), r.arg(0).rank())
+}
+
+/// How far the taps of a skewed axis move.
+fn reach(one: Skewed, shape: &Shape) -> i64 {
+    one.shift.abs() * (shape.dims[one.tap].as_const().unwrap_or(1) - 1).max(0)
+}
+
+/// Skewed axes by the indices of what is read, one by one.
+fn taken_skew<'a>(r: &Rule<'a>) -> Var<'a> {
+    own_skewed(r).into_iter().fold(r.arg(0), |x, one| {
+        let mut shape = x.shape();
+        let reach = reach(one, &shape);
+        shape.dims[one.axis] = &shape.dims[one.axis] + -reach;
+        let mut places = ramp(r, &shape, one.axis, 1) + ramp(r, &shape, one.tap, one.shift);
+        if one.shift < 0 {
+            places = places + reach as f64;
+        }
+        r.build("take_along", &[x, places], &[("axis", (one.axis as i64).into())])
+    })
+}
+
+/// The cotangents with zeros around, skewed the other way.
+fn skewed_back<'a>(r: &Rule<'a>) -> Var<'a> {
+    let shape = r.arg(0).shape();
+    let mut padding = Padding::none(shape.dims.len());
+    for one in own_skewed(r) {
+        padding.low[one.axis] = reach(one, &shape);
+        padding.high[one.axis] = reach(one, &shape);
+    }
+    let shifts = r.ints("shifts").unwrap_or(&[]).iter().map(|n| -n);
+    padding.of(r, r.g()).unary(
+        "skew",
+        &[
+            ("axes", r.attr("axes").clone()),
+            ("taps", r.attr("taps").clone()),
+            ("shifts", Attr::ints(shifts)),
+        ],
+    )
+}

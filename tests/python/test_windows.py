@@ -1,0 +1,95 @@
+"""Convolution and pooling against PyTorch's, forward and gradients, on every backend."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+import mithril as ml
+from comparing import near
+from mithril.models import Conv2d, MaxPool2d, Model
+
+BACKENDS = [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.CBackend, ml.CpuBackend]
+# Images, filters, and what the block is made with.
+CONVS = [
+    ((2, 3, 8, 9), 4, {"kernel_size": 3}),
+    ((2, 3, 8, 9), 4, {"kernel_size": 3, "padding": 1, "use_bias": False}),
+    ((1, 1, 1, 1), 1, {"kernel_size": 1}),
+    ((3, 2, 7, 7), 5, {"kernel_size": (2, 3), "stride": 2}),
+    ((2, 4, 12, 11), 3, {"kernel_size": 3, "stride": (3, 2), "padding": (2, 1)}),
+    ((2, 3, 13, 10), 2, {"kernel_size": (3, 2), "dilation": (2, 3), "padding": "same"}),
+    ((1, 3, 9, 17), 6, {"kernel_size": 3, "stride": 2, "dilation": 2, "padding": 2}),
+    ((2, 2, 5, 6), 3, {"kernel_size": (5, 6)}),
+    ((2, 2, 3, 3), 3, {"kernel_size": 5, "padding": 1}),
+    ((1, 2, 6, 7), 2, {"kernel_size": 2, "stride": 3, "padding": "valid"}),
+    ((0, 2, 6, 7), 2, {"kernel_size": 3}),
+    ((1, 17, 20, 21), 19, {"kernel_size": 3, "padding": 1}),
+]
+POOLS = [
+    ((2, 3, 8, 9), {"kernel_size": 2}),
+    ((2, 3, 9, 10), {"kernel_size": 3, "stride": 2, "padding": 1}),
+    ((1, 2, 7, 20), {"kernel_size": (3, 2), "stride": (1, 2), "dilation": (2, 1)}),
+    ((1, 1, 1, 1), {"kernel_size": 1}),
+    ((2, 2, 5, 6), {"kernel_size": (5, 6)}),
+    ((0, 2, 6, 7), {"kernel_size": 3}),
+    ((1, 3, 33, 17), {"kernel_size": 3, "stride": 1, "padding": 1}),
+]
+
+
+def numbers(shape, seed):
+    """Numbers without ties, so that all targets have one gradient of a maximum."""
+    count = int(np.prod(shape))
+    order = np.random.default_rng(seed).permutation(count)
+    return (order / max(count, 1) * 4 - 2).reshape(shape).astype(np.float32)
+
+
+def check(block, make, x, params, expected, named):
+    """Compares results and gradients with those of `expected`, a function of torch's tensors."""
+    leaves = {name: torch.tensor(value, requires_grad=True) for name, value in params.items()}
+    images = torch.tensor(x, requires_grad=True)
+    want = expected(images, leaves)
+    seed = numbers(want.shape, 5)
+    want.backward(torch.tensor(seed))
+    backend = make()
+    model = Model()
+    model |= block(input="input", output="output")
+    shapes = {"input": ["n", x.shape[1], "h", "w"] if named else list(x.shape)}
+    compiled = ml.compile(model, backend, shapes=shapes, trainable_keys=["input"])
+    own = {name: name.rpartition(".")[2] for name in compiled.params if name != "input"}
+    arrays = {"input": x} | {name: params[leaf] for name, leaf in own.items()}
+    arrays = {name: backend.array(value) for name, value in arrays.items()}
+    outputs, gradients = compiled.evaluate(
+        arrays, {}, output_gradients={"output": backend.array(seed)}
+    )
+    near(backend.to_numpy(outputs["output"]), want, 1e-5)
+    near(backend.to_numpy(gradients["input"]), images.grad, 1e-5)
+    for name, leaf in own.items():
+        near(backend.to_numpy(gradients[name]), leaves[leaf].grad, 1e-4)
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("make", BACKENDS)
+@pytest.mark.parametrize("case", range(len(CONVS)))
+def test_convolution(make, case, named):
+    shape, filters, settings = CONVS[case]
+    kernel = settings["kernel_size"]
+    kernel = (kernel, kernel) if isinstance(kernel, int) else kernel
+    params = {"w": numbers((filters, shape[1], *kernel), 1)}
+    if settings.get("use_bias", True):
+        params["b"] = numbers((filters,), 2)
+    padding = settings.get("padding", 0)
+    others = {name: settings[name] for name in ("stride", "dilation") if name in settings}
+
+    def expected(x, leaves):
+        return F.conv2d(x, leaves["w"], leaves.get("b"), padding=padding, **others)
+
+    check(Conv2d(filters, **settings), make, numbers(shape, 3), params, expected, named)
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("make", BACKENDS)
+@pytest.mark.parametrize("case", range(len(POOLS)))
+def test_max_pooling(make, case, named):
+    shape, settings = POOLS[case]
+    block = MaxPool2d(**settings)
+    check(block, make, numbers(shape, 3), {}, lambda x, _: F.max_pool2d(x, **settings), named)
