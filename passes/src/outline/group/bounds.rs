@@ -124,7 +124,7 @@ impl Grouping<'_> {
             let op = &self.function.ops[at];
             let inputs = self.inputs(at);
             let below = inputs.iter().filter_map(|value| levels.get(value)).max();
-            let own = usize::from(reduced_rows(self.function, op).is_some());
+            let own = usize::from(reduced_rows(self.function, &self.windowed, op).is_some());
             let level = below.copied().unwrap_or(0) + own;
             op.results().for_each(|value| _ = levels.insert(value, level));
         }
