@@ -67,6 +67,7 @@ def check(block, make, x, params, expected, named):
         near(backend.to_numpy(gradients[name]), leaves[leaf].grad, 1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
 @pytest.mark.parametrize("named", [False, True])
 @pytest.mark.parametrize("make", BACKENDS)
 @pytest.mark.parametrize("case", range(len(CONVS)))
