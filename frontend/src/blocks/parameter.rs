@@ -201,13 +201,7 @@ impl Kind {
             }),
             (Kind::Padding, Setting::Int(_)) => true,
             (Kind::Padding, Setting::Str(name)) => ["same", "valid"].contains(&&**name),
-            (Kind::Padding, Setting::List(items)) => items.iter().all(|item| {
-                let pair = item.as_list().map(|pair| (pair.len(), pair));
-                let is_pair = |(count, pair): (usize, &[Setting])| {
-                    count == 2 && pair.iter().all(|s| s.as_int().is_some())
-                };
-                item.as_int().is_some() || pair.is_some_and(is_pair)
-            }),
+            (Kind::Padding, Setting::List(items)) => items.iter().all(is_padding),
             (Kind::Strs, Setting::List(_)) => return each(Kind::Str),
             (Kind::Floats, Setting::List(_)) => return each(Kind::Float(Range::Finite)),
             (Kind::Blocks, Setting::List(_)) => return each(Kind::Block),
@@ -233,6 +227,13 @@ impl Kind {
         };
         fits.then(|| setting.clone())
     }
+}
+
+/// Whether it is what stands on both sides of an axis: a number or a pair of them.
+fn is_padding(item: &Setting) -> bool {
+    let is_pair =
+        |pair: &[Setting]| pair.len() == 2 && pair.iter().all(|side| side.as_int().is_some());
+    item.as_int().is_some() || item.as_list().is_some_and(is_pair)
 }
 
 fn is_index(setting: &Setting) -> bool {

@@ -1,6 +1,7 @@
 //! Convolutions: contractions of weights with what windows see.
 
-use super::window::{DILATIONS, Padding, STRIDES, Window, around, cropped, windows};
+use super::view::{Window, windows};
+use super::window::{DILATIONS, Padding, STRIDES, around, cropped};
 use super::{
     BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, ShapeRule, attr, operand,
 };

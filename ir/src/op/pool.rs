@@ -1,6 +1,7 @@
 //! Pooling: reductions of what windows see.
 
-use super::window::{DILATIONS, STRIDES, around, summed, windows};
+use super::view::windows;
+use super::window::{DILATIONS, STRIDES, around, summed};
 use super::{
     BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, ShapeRule, attr, operand,
 };

@@ -2,7 +2,7 @@
 //! its gradient is a sum over.
 
 use super::access::Access;
-use super::view::View;
+use super::view::{Skewed, View, Window, skewed, windows};
 use super::{
     BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, ShapeRule, attr, operand,
 };
@@ -62,45 +62,6 @@ pub(super) fn around(r: &Rule, rank: usize, between: Option<&[i64]>) -> Padding 
     put(r.ints("high"), |p| &mut p.high);
     put(between, |p| &mut p.interior);
     padding
-}
-
-/// A window along one axis of an operand.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Window {
-    /// Counted from the front.
-    pub axis: usize,
-    pub size: i64,
-    pub stride: i64,
-    pub dilation: i64,
-}
-
-impl Window {
-    /// From the first element that it sees to the last, both included.
-    pub fn span(self) -> i64 {
-        self.dilation.saturating_mul(self.size - 1).saturating_add(1)
-    }
-
-    /// The number of its positions along an axis.
-    pub fn positions(self, dim: &Dim) -> Dim {
-        (dim + -self.span()).floor_div(&Dim::Const(self.stride)) + 1
-    }
-}
-
-/// The windows that attributes name. They are as many of each, and were checked.
-pub(super) fn windows(
-    axes: impl IntoIterator<Item = usize>,
-    sizes: &[i64],
-    strides: Option<&[i64]>,
-    dilations: Option<&[i64]>,
-) -> Vec<Window> {
-    let at = |list: Option<&[i64]>, i: usize| list.map_or(1, |list| list[i]);
-    let window = |(i, axis): (usize, usize)| Window {
-        axis,
-        size: sizes[i],
-        stride: at(strides, i),
-        dilation: at(dilations, i),
-    };
-    axes.into_iter().enumerate().map(window).collect()
 }
 
 impl Infer<'_> {
@@ -322,25 +283,6 @@ impl Padding {
         }
         r.build("pad", &[x, x.scalar(value)], &attrs)
     }
-}
-
-/// One skewed axis.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Skewed {
-    pub axis: usize,
-    pub tap: usize,
-    pub shift: i64,
-}
-
-/// The skewed axes that attributes name, of an operand of this rank.
-pub(super) fn skewed(axes: &[i64], taps: &[i64], shifts: &[i64], rank: usize) -> Vec<Skewed> {
-    let front = |axis: i64| axis.rem_euclid(rank.max(1) as i64) as usize;
-    let one = |((&axis, &tap), &shift): ((&i64, &i64), &i64)| Skewed {
-        axis: front(axis),
-        tap: front(tap),
-        shift,
-    };
-    axes.iter().zip(taps).zip(shifts).map(one).collect()
 }
 
 fn skew_shape(cx: &mut Infer) -> Result<Shape> {

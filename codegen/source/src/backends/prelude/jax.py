@@ -53,9 +53,7 @@ def _custom_gradient(function, vjp, *operands):
     return differentiated(*operands)
 
 
-def _conv(
-    x, weights, strides=None, dilations=None, low=None, high=None, interior=None
-):
+def _conv(x, weights, strides=None, dilations=None, low=None, high=None, interior=None):
     """The cross-correlation of (batch, channels, …) with (filters, channels, …)."""
     ones, zeros = (1,) * (x.ndim - 2), (0,) * (x.ndim - 2)
     return jax.lax.conv_general_dilated(
@@ -76,9 +74,7 @@ def _max_pool(x, sizes, strides=None, dilations=None, low=None, high=None):
     pads = [(0, 0)] * len(front) + list(zip(low or zeros, high or zeros))
     steps = front + (strides or ones)
     if not dilations:
-        return jax.lax.reduce_window(
-            x, least, jax.lax.max, front + sizes, steps, pads
-        )
+        return jax.lax.reduce_window(x, least, jax.lax.max, front + sizes, steps, pads)
     # JAX has no gradient of windows whose taps are apart.
     x = jax.lax.pad(x, least, [(low, high, 0) for low, high in pads])
     windows = zip(sizes, dilations, strides or ones)
