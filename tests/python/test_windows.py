@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from comparing import near
 
 import mithril as ml
-from comparing import near
 from mithril.models import Conv2d, MaxPool2d, Model
 
 BACKENDS = [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.CBackend, ml.CpuBackend]
@@ -43,14 +43,13 @@ def numbers(shape, seed):
     return (order / max(count, 1) * 4 - 2).reshape(shape).astype(np.float32)
 
 
-def check(block, make, x, params, expected, named):
+def check(block, backend, x, params, expected, *, named):
     """Compares results and gradients with those of `expected`, a function of torch's tensors."""
     leaves = {name: torch.tensor(value, requires_grad=True) for name, value in params.items()}
     images = torch.tensor(x, requires_grad=True)
     want = expected(images, leaves)
     seed = numbers(want.shape, 5)
     want.backward(torch.tensor(seed))
-    backend = make()
     model = Model()
     model |= block(input="input", output="output")
     shapes = {"input": ["n", x.shape[1], "h", "w"] if named else list(x.shape)}
@@ -67,6 +66,7 @@ def check(block, make, x, params, expected, named):
         near(backend.to_numpy(gradients[name]), leaves[leaf].grad, 1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
 @pytest.mark.parametrize("named", [False, True])
 @pytest.mark.parametrize("make", BACKENDS)
 @pytest.mark.parametrize("case", range(len(CONVS)))
@@ -83,7 +83,7 @@ def test_convolution(make, case, named):
     def expected(x, leaves):
         return F.conv2d(x, leaves["w"], leaves.get("b"), padding=padding, **others)
 
-    check(Conv2d(filters, **settings), make, numbers(shape, 3), params, expected, named)
+    check(Conv2d(filters, **settings), make(), numbers(shape, 3), params, expected, named=named)
 
 
 @pytest.mark.parametrize("named", [False, True])
@@ -92,4 +92,8 @@ def test_convolution(make, case, named):
 def test_max_pooling(make, case, named):
     shape, settings = POOLS[case]
     block = MaxPool2d(**settings)
-    check(block, make, numbers(shape, 3), {}, lambda x, _: F.max_pool2d(x, **settings), named)
+
+    def expected(x, _):
+        return F.max_pool2d(x, **settings)
+
+    check(block, make(), numbers(shape, 3), {}, expected, named=named)

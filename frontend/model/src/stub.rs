@@ -85,7 +85,7 @@ fn kind(kind: Kind) -> String {
             let names: Vec<String> = names.iter().map(|n| format!("\"{n}\"")).collect();
             format!("typing.Literal[{}]", names.join(", "))
         }
-        Kind::Ints => "int | Sequence[int]".into(),
+        Kind::Ints | Kind::Counts => "int | Sequence[int]".into(),
         Kind::Pairs => "Sequence[Sequence[int]]".into(),
         Kind::Padding => {
             "int | Sequence[int | Sequence[int]] | typing.Literal[\"same\", \"valid\"]".into()

@@ -20,6 +20,7 @@ fn sample(kind: Kind) -> Setting {
         Kind::Str => "ij,jk->ik".into(),
         Kind::OneOf(names) => names[0].into(),
         Kind::Ints => vec![1, 0].into(),
+        Kind::Counts => 2.into(),
         Kind::Padding => 1.into(),
         Kind::Pairs => vec![vec![1, 2], vec![0, 1]].into(),
         Kind::Strs => vec!["a"].into(),
@@ -98,6 +99,7 @@ fn every_block_is_lowered() {
                     &[1; 16],
                 )
                 .into(),
+                _ if entry.name == "Conv2d" => f64s(&[1, 1, 4, 4], &[0.5; 16]).into(),
                 _ => f64s(&[4, 4], &[0.5; 16]).into(),
             };
             let source = match terminal.list {

@@ -57,6 +57,16 @@ const CONSTRUCTORS: &[Case] = &[
     }),
     ("too many parameters", || blocks::build("Relu", vec![1.into()], vec![]).map(drop)),
     ("a terminal as parameter", || block!(Relu(input = "x")).map(drop)),
+    ("a stride of 0", || block!(MaxPool2d(kernel_size = 2, stride = 0)).map(drop)),
+    ("a kernel of three axes", || block!(MaxPool2d(kernel_size = vec![1, 2, 3])).map(drop)),
+    ("a padding by name that is none", || {
+        block!(MaxPool2d(kernel_size = 2, padding = "full")).map(drop)
+    }),
+    ("as many positions, with strides", || {
+        let named = [("filters", 2.into()), ("kernel_size", 3.into()), ("stride", 2.into())];
+        let named = named.into_iter().chain([("padding", "same".into())]).collect();
+        blocks::build("Conv2d", vec![], named).map(drop)
+    }),
     ("one of some names", || block!(CrossEntropy(input_type = "logit")).map(drop)),
     ("lists of different lengths", || {
         let activations = vec![block!(Relu())?];
@@ -183,6 +193,10 @@ const SHAPES: &[Case] = &[
     }),
     ("a reshape", || {
         compile(&one(block!(Reshape(shape = vec![4, -1]))?)?, |o| shape(o, "input", &[2, 3]))
+    }),
+    ("a window longer than its image", || {
+        let pool = block!(MaxPool2d(kernel_size = 5, padding = 1))?;
+        compile(&one(pool)?, |o| shape(o, "input", &[1, 3, 2, 8]))
     }),
     ("an axis out of range", || {
         compile(&one(block!(Softmax(axis = 2))?)?, |o| shape(o, "input", &[2, 3]))

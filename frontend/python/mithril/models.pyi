@@ -156,6 +156,8 @@ __all__ = [
     "Softmax",
     "LogSoftmax",
     "Dropout",
+    "Conv2d",
+    "MaxPool2d",
     "ScaledDotProduct",
     "MultiHeadAttention",
     "RotaryEmbedding",
@@ -1716,6 +1718,36 @@ class Dropout(Block):
         rate: float = 0.5,
         *,
         name: str | None = None,
+    ) -> None: ...
+
+class Conv2d(Block):
+    """The cross-correlation of images, (batch, channels, height, width), with `filters` kernels `w`, plus `b`: zeros stand around the images. Both begin uniform within `1 / sqrt(channels * height * width)` of a kernel, as in `torch.nn.Conv2d`; `init` is for `w`."""
+
+    def __init__(
+        self,
+        filters: int,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        padding: int | Sequence[int | Sequence[int]] | typing.Literal["same", "valid"] = 0,
+        dilation: int | Sequence[int] = 1,
+        use_bias: bool = True,
+        init: str | float | Callable[[typing.Any, tuple[int, ...]], typing.Any] | None = None,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+
+class MaxPool2d(Block):
+    """The greatest element that each position of a window over the last two axes sees, (…, height, width); -inf stands around."""
+
+    def __init__(
+        self,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] | None = None,
+        padding: int | Sequence[int | Sequence[int]] | typing.Literal["same", "valid"] = 0,
+        dilation: int | Sequence[int] = 1,
+        *,
+        name: str | None = None,
+        gradient: Block | None = None,
     ) -> None: ...
 
 class ScaledDotProduct(Block):

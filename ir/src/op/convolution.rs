@@ -1,6 +1,7 @@
 //! Convolutions: contractions of weights with what windows see.
 
-use super::window::{Padding, Window, around, cropped, windows};
+use super::view::{Window, windows};
+use super::window::{DILATIONS, Padding, STRIDES, around, cropped};
 use super::{
     BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, ShapeRule, attr, operand,
 };
@@ -21,8 +22,8 @@ pub(super) const OPS: &[OpDef] = &[OpDef {
           `high` and `interior` zeros stand before, behind and between the elements of each spatial \
           axis. It sums as `dot_general` does.",
     attrs: &[
-        attr("strides", AttrKind::Ints, Default::None),
-        attr("dilations", AttrKind::Ints, Default::None),
+        STRIDES,
+        DILATIONS,
         attr("low", AttrKind::Ints, Default::None),
         attr("high", AttrKind::Ints, Default::None),
         attr("interior", AttrKind::Ints, Default::None),
@@ -142,11 +143,12 @@ fn operand_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
         let dim = shape.dims[w.axis].as_const()?;
         Some(dim + (dim - 1).max(0) * between[w.axis] + low[w.axis] + high[w.axis])
     };
-    // What is left of an axis behind the last window is known of numbers alone: of others, and of
+    // What is left of an axis behind the last window is known of numbers alone: of symbols, and of
     // axes without elements, the gradient has too many positions, and is cropped.
     let rest = |w: Window| match (padded(w), shape.dims[w.axis].as_const()) {
-        (Some(dim), Some(1..)) => (dim - w.span()).rem_euclid(w.stride),
-        _ => w.stride + between[w.axis],
+        (Some(_), Some(0)) => w.stride + between[w.axis],
+        (Some(dim), _) => (dim - w.span()).rem_euclid(w.stride),
+        (None, _) => w.stride - 1,
     };
     let attrs = [
         ("strides", own.list(|w| between[w.axis] + 1)),

@@ -35,6 +35,7 @@ mod math;
 mod nn;
 mod order;
 mod partials;
+mod pool;
 mod pullback;
 mod random;
 mod reduce;
@@ -350,7 +351,7 @@ const TABLES: &[&[OpDef]] = &[
     contraction::OPS,
     layout::OPS,
     window::OPS,
-    window::POOLS,
+    pool::OPS,
     convolution::OPS,
     index::OPS,
     random::OPS,

@@ -6,7 +6,6 @@ use smallvec::SmallVec;
 
 use super::Op;
 use super::infer::{as_ints, find_attr};
-use super::window::{skewed, windows};
 use crate::attr::Attr;
 use crate::dim::Dim;
 use crate::shape::Shape;
@@ -100,28 +99,91 @@ impl View {
                     axes[axis].terms = [(axis, -1)].into_iter().collect();
                 }
             }
-            View::Windows => {
-                let named = ints("axes").unwrap_or(&[]).iter().map(|a| front(*a, from.len()));
-                let sizes = ints("sizes").unwrap_or(&[]);
-                let windows = windows(named, sizes, ints("strides"), ints("dilations"));
-                for (i, window) in windows.into_iter().enumerate() {
-                    let terms = [(window.axis, window.stride), (from.len() + i, window.dilation)];
-                    axes[window.axis].terms = terms.into_iter().collect();
-                }
-            }
-            View::Skew => {
-                let list = |name| ints(name).unwrap_or(&[]);
-                for one in skewed(list("axes"), list("taps"), list("shifts"), from.len()) {
-                    let terms = [(one.axis, 1), (one.tap, one.shift)];
-                    axes[one.axis].terms = terms.into_iter().collect();
-                    if one.shift < 0 {
-                        axes[one.axis].offset = (&from[one.tap] + -1) * Dim::Const(-one.shift);
-                    }
-                }
-            }
+            View::Windows => see(&mut axes, &ints),
+            View::Skew => shift(&mut axes, &ints, from),
         }
         IndexMap::Affine(axes)
     }
+}
+
+/// The maps of windows: places that positions and taps add up to.
+fn see<'a>(axes: &mut [AxisMap], ints: &dyn Fn(&str) -> Option<&'a [i64]>) {
+    let rank = axes.len();
+    let named = ints("axes").unwrap_or(&[]).iter().map(|a| front(*a, rank));
+    let own = windows(named, ints("sizes").unwrap_or(&[]), ints("strides"), ints("dilations"));
+    for (i, window) in own.into_iter().enumerate() {
+        let terms = [(window.axis, window.stride), (rank + i, window.dilation)];
+        axes[window.axis].terms = terms.into_iter().collect();
+    }
+}
+
+/// The maps of skewed axes. The first place is inside for every tap.
+fn shift<'a>(axes: &mut [AxisMap], ints: &dyn Fn(&str) -> Option<&'a [i64]>, from: &[Dim]) {
+    let list = |name| ints(name).unwrap_or(&[]);
+    for one in skewed(list("axes"), list("taps"), list("shifts"), from.len()) {
+        axes[one.axis].terms = [(one.axis, 1), (one.tap, one.shift)].into_iter().collect();
+        if one.shift < 0 {
+            axes[one.axis].offset = (&from[one.tap] + -1) * Dim::Const(-one.shift);
+        }
+    }
+}
+
+/// A window along one axis of an operand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Window {
+    /// Counted from the front.
+    pub axis: usize,
+    pub size: i64,
+    pub stride: i64,
+    pub dilation: i64,
+}
+
+impl Window {
+    /// From the first element that it sees to the last, both included.
+    pub fn span(self) -> i64 {
+        self.dilation.saturating_mul(self.size - 1).saturating_add(1)
+    }
+
+    /// The number of its positions along an axis.
+    pub fn positions(self, dim: &Dim) -> Dim {
+        (dim + -self.span()).floor_div(&Dim::Const(self.stride)) + 1
+    }
+}
+
+/// The windows that attributes name. They are as many of each, and were checked.
+pub(super) fn windows(
+    axes: impl IntoIterator<Item = usize>,
+    sizes: &[i64],
+    strides: Option<&[i64]>,
+    dilations: Option<&[i64]>,
+) -> Vec<Window> {
+    let at = |list: Option<&[i64]>, i: usize| list.map_or(1, |list| list[i]);
+    let window = |(i, axis): (usize, usize)| Window {
+        axis,
+        size: sizes[i],
+        stride: at(strides, i),
+        dilation: at(dilations, i),
+    };
+    axes.into_iter().enumerate().map(window).collect()
+}
+
+/// One skewed axis.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Skewed {
+    pub axis: usize,
+    pub tap: usize,
+    pub shift: i64,
+}
+
+/// The skewed axes that attributes name, of an operand of this rank.
+pub(super) fn skewed(axes: &[i64], taps: &[i64], shifts: &[i64], rank: usize) -> Vec<Skewed> {
+    let front = |axis: i64| axis.rem_euclid(rank.max(1) as i64) as usize;
+    let one = |((&axis, &tap), &shift): ((&i64, &i64), &i64)| Skewed {
+        axis: front(axis),
+        tap: front(tap),
+        shift,
+    };
+    axes.iter().zip(taps).zip(shifts).map(one).collect()
 }
 
 /// Start and limit of a slice within `0..=dim`: negative numbers count from the end, `?` is the

@@ -2,7 +2,7 @@
 //! its gradient is a sum over.
 
 use super::access::Access;
-use super::view::View;
+use super::view::{Skewed, View, Window, skewed, windows};
 use super::{
     BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, ShapeRule, attr, operand,
 };
@@ -15,8 +15,8 @@ use crate::shape::Shape;
 
 const VIEW: OpDef = OpDef { kind: Kind::Layout, operands: &[operand("x", Class::Any)], ..BASE };
 const AXES: super::AttrDef = attr("axes", AttrKind::Ints, Default::Required);
-const STRIDES: super::AttrDef = attr("strides", AttrKind::Ints, Default::None);
-const DILATIONS: super::AttrDef = attr("dilations", AttrKind::Ints, Default::None);
+pub(super) const STRIDES: super::AttrDef = attr("strides", AttrKind::Ints, Default::None);
+pub(super) const DILATIONS: super::AttrDef = attr("dilations", AttrKind::Ints, Default::None);
 
 pub(super) const OPS: &[OpDef] = &[
     OpDef {
@@ -49,38 +49,6 @@ pub(super) const OPS: &[OpDef] = &[
     },
 ];
 
-pub(super) const POOLS: &[OpDef] = &[OpDef {
-    name: "max_pool",
-    noun: "highest",
-    kind: Kind::Composite,
-    operands: &[operand("x", Class::Float)],
-    doc: "The greatest element that each position of a window sees; NaN where any is. The windows \
-          are over the last axes, as many as `sizes` has numbers; `low` and `high` are how many \
-          elements of -inf stand before and behind each.",
-    attrs: &[
-        attr("sizes", AttrKind::Ints, Default::Required),
-        STRIDES,
-        DILATIONS,
-        attr("low", AttrKind::Ints, Default::None),
-        attr("high", AttrKind::Ints, Default::None),
-    ],
-    shape: ShapeRule::Rule(pool_shape),
-    meaning: Meaning::Decompose(|r| {
-        let (x, count) = (r.arg(0), r.ints("sizes").unwrap_or(&[]).len() as i64);
-        let padded = around(r, x.rank(), None).with(r, x, f64::NEG_INFINITY);
-        let attrs = [
-            ("axes", Attr::ints(-count..0)),
-            ("sizes", r.attr("sizes").clone()),
-            ("strides", r.attr("strides").clone()),
-            ("dilations", r.attr("dilations").clone()),
-        ];
-        let taps: Vec<i64> = (-count..0).collect();
-        padded.unary("windows", &attrs).reduce("max", Some(&taps), false)
-    }),
-    note: "The gradient at ties splits evenly; torch's and JAX's own goes to the first.",
-    ..BASE
-}];
-
 /// The padding that a composite's `low`, `high` and perhaps a list of what is between say, of the last
 /// axes of so many.
 pub(super) fn around(r: &Rule, rank: usize, between: Option<&[i64]>) -> Padding {
@@ -94,58 +62,6 @@ pub(super) fn around(r: &Rule, rank: usize, between: Option<&[i64]>) -> Padding 
     put(r.ints("high"), |p| &mut p.high);
     put(between, |p| &mut p.interior);
     padding
-}
-
-fn pool_shape(cx: &mut Infer) -> Result<Shape> {
-    let sizes = cx.ints("sizes").unwrap_or(&[]).to_vec();
-    cx.count_windows(sizes.len(), &["sizes", "strides", "dilations"])?;
-    let mut shape = cx.shape(0).clone();
-    let padded = cx.padded(&shape, sizes.len(), None)?;
-    let first = shape.dims.len() - sizes.len();
-    let own = windows(first..shape.dims.len(), &sizes, cx.ints("strides"), cx.ints("dilations"));
-    for (window, dim) in own.into_iter().zip(padded) {
-        shape.dims[window.axis] = cx.positions(window, &dim)?;
-    }
-    Ok(shape)
-}
-
-/// A window along one axis of an operand.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Window {
-    /// Counted from the front.
-    pub axis: usize,
-    pub size: i64,
-    pub stride: i64,
-    pub dilation: i64,
-}
-
-impl Window {
-    /// From the first element that it sees to the last, both included.
-    pub fn span(self) -> i64 {
-        self.dilation.saturating_mul(self.size - 1).saturating_add(1)
-    }
-
-    /// The number of its positions along an axis.
-    pub fn positions(self, dim: &Dim) -> Dim {
-        (dim + -self.span()).floor_div(&Dim::Const(self.stride)) + 1
-    }
-}
-
-/// The windows that attributes name. They are as many of each, and were checked.
-pub(super) fn windows(
-    axes: impl IntoIterator<Item = usize>,
-    sizes: &[i64],
-    strides: Option<&[i64]>,
-    dilations: Option<&[i64]>,
-) -> Vec<Window> {
-    let at = |list: Option<&[i64]>, i: usize| list.map_or(1, |list| list[i]);
-    let window = |(i, axis): (usize, usize)| Window {
-        axis,
-        size: sizes[i],
-        stride: at(strides, i),
-        dilation: at(dilations, i),
-    };
-    axes.into_iter().enumerate().map(window).collect()
 }
 
 impl Infer<'_> {
@@ -254,7 +170,7 @@ fn ramp<'a>(r: &Rule<'a>, shape: &Shape, axis: usize, times: i64) -> Var<'a> {
 
 /// Windows by the indices of what they see, axis by axis.
 fn taken_windows<'a>(r: &Rule<'a>) -> Var<'a> {
-    let (mut x, rank) = (r.arg(0), r.arg(0).rank());
+    let mut x = r.arg(0);
     for window in own_windows(r) {
         let positions = window.positions(&x.shape().dims[window.axis]);
         let shape = Shape::new([positions, Dim::Const(window.size)]);
@@ -268,39 +184,48 @@ fn taken_windows<'a>(r: &Rule<'a>) -> Var<'a> {
             x = x.transpose(&order);
         }
     }
-    debug_assert!(x.rank() >= rank);
     x
 }
 
-/// The sum of the taps that see each element: of the cotangents, with zeros between those of strided
-/// positions and around all, each tap moved to where it sees.
 fn overlapping_sum<'a>(r: &Rule<'a>) -> Var<'a> {
-    let (x, g, windows) = (r.arg(0), r.g(), own_windows(r));
-    let (rank, shape) = (x.rank(), x.shape());
+    let x = r.arg(0);
+    summed(r, r.g(), &own_windows(r), &x.shape(), &Padding::none(x.rank()))
+}
+
+/// The sum of the taps that see each element of an operand of this shape, which had a padding before
+/// it was seen: of their cotangents, with zeros between those of strided positions and around all,
+/// each tap moved to where it sees.
+pub(super) fn summed<'a>(
+    r: &Rule<'a>,
+    g: Var<'a>,
+    windows: &[Window],
+    shape: &Shape,
+    around: &Padding,
+) -> Var<'a> {
+    let rank = shape.dims.len();
     let mut padding = Padding::none(g.rank());
-    for window in &windows {
-        let reach = window.span() - 1;
+    for window in windows {
+        let (axis, reach) = (window.axis, window.span() - 1);
+        let (low, high) = (around.low[axis], around.high[axis]);
         // What is left of the axis behind the last window is known of numbers alone.
-        let rest = match shape.dims[window.axis].as_const() {
-            Some(dim) => (dim - window.span()).rem_euclid(window.stride),
+        let rest = match shape.dims[axis].as_const() {
+            Some(dim) => (dim + low + high - window.span()).rem_euclid(window.stride),
             None => window.stride - 1,
         };
-        padding.low[window.axis] = reach;
-        padding.high[window.axis] = reach + rest;
-        padding.interior[window.axis] = window.stride - 1;
+        padding.low[axis] = reach - low;
+        padding.high[axis] = reach - high + rest;
+        padding.interior[axis] = window.stride - 1;
     }
-    let taps = rank as i64..g.rank() as i64;
-    let axes = || windows.iter().map(|w| w.axis as i64);
+    let taps: Vec<i64> = (rank as i64..g.rank() as i64).collect();
     let skewed = padding.of(r, g).unary(
         "skew",
         &[
-            ("axes", Attr::ints(axes())),
-            ("taps", Attr::ints(taps.clone())),
+            ("axes", Attr::ints(windows.iter().map(|w| w.axis as i64))),
+            ("taps", taps[..].into()),
             ("shifts", Attr::ints(windows.iter().map(|w| -w.dilation))),
         ],
     );
-    let skewed = cropped(skewed, &shape, windows.iter().map(|w| w.axis));
-    skewed.sum(Some(&taps.collect::<Vec<_>>()), false)
+    cropped(skewed, shape, windows.iter().map(|w| w.axis)).sum(Some(&taps), false)
 }
 
 /// The first elements along these axes, as many as a shape has.
@@ -358,25 +283,6 @@ impl Padding {
         }
         r.build("pad", &[x, x.scalar(value)], &attrs)
     }
-}
-
-/// One skewed axis.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Skewed {
-    pub axis: usize,
-    pub tap: usize,
-    pub shift: i64,
-}
-
-/// The skewed axes that attributes name, of an operand of this rank.
-pub(super) fn skewed(axes: &[i64], taps: &[i64], shifts: &[i64], rank: usize) -> Vec<Skewed> {
-    let front = |axis: i64| axis.rem_euclid(rank.max(1) as i64) as usize;
-    let one = |((&axis, &tap), &shift): ((&i64, &i64), &i64)| Skewed {
-        axis: front(axis),
-        tap: front(tap),
-        shift,
-    };
-    axes.iter().zip(taps).zip(shifts).map(one).collect()
 }
 
 fn skew_shape(cx: &mut Infer) -> Result<Shape> {

@@ -1,13 +1,18 @@
 //! Contractions whose operands are gathered: what windows see, paddings, and axes that are not one.
 
 use mithril_ir::dtype::DType;
+use mithril_ir::graph::Module;
 use mithril_ir::tensor::Tensor;
 use mithril_ir::text as mir;
 use mithril_kernels::lower::Isa;
+use mithril_kernels::target::TARGETS;
+use mithril_passes::driver::Driver;
+use mithril_passes::pipeline::Pipeline;
+use mithril_runtime::program::Place;
 
 use crate::agree;
 use crate::cases::Random;
-use crate::program::{LEVELS, isa};
+use crate::program::{Interpreted, LEVELS, isa};
 
 /// A contraction, with `h`, `w` and `n` for sizes, which are tried as symbols, too.
 struct Form {
@@ -164,5 +169,38 @@ fn contractions_of_other_dtypes_gather() {
         }
         check(form, DType::F64, &isa(LEVELS[0]));
         check(form, DType::F64, &isa(LEVELS[1]));
+    }
+}
+
+/// The bytes of each array between the kernels of a function, and of its gradients.
+fn between(body: &str) -> [Vec<i64>; 2] {
+    let source = format!(
+        "mithril 1\n\nfunc @f(%x: tensor<2 x 8 x 20 x 20 x f32> param \"x\", %w: tensor<8 x 8 x 3 x 3 x f32> \
+         param \"w\") -> (y: tensor<2 x 8 x 20 x 20 x f32>) {{\n  %y = {body}\n  return %y\n}}\n"
+    );
+    let module = mir::parse(&source).unwrap_or_else(|e| panic!("{e}\n{source}"));
+    let pipeline = Pipeline::parse("autodiff,inline{limit=all,repeated=all},cse,dce", TARGETS);
+    let (both, _) =
+        Driver::default().run(&pipeline.expect("a pipeline"), &module).expect("gradients");
+    let gradients = both.get("gradients").expect("gradients");
+    [module, Module::of(gradients.as_ref().clone())].map(|module| {
+        let plan = Interpreted::new(&module, &isa("x86-64-v3")).plan;
+        let buffers = plan.program.buffers.iter().filter(|own| own.place == Place::Temporary);
+        buffers.map(|own| own.bytes.eval(&[]).expect("a size")).collect()
+    })
+}
+
+/// What windows see is nine times the operand; the largest of all between is no larger than that.
+#[test]
+fn no_array_holds_what_windows_see() {
+    let operand = 2 * 8 * 20 * 20 * 4;
+    for body in [
+        "conv(%x, %w) {low = [1, 1], high = [1, 1]}",
+        "max_pool(%x) {sizes = [3, 3], low = [1, 1], high = [1, 1]}",
+    ] {
+        let [forward, gradients] = between(body);
+        assert!(forward.is_empty(), "{body}: {forward:?}");
+        assert!(gradients.iter().all(|bytes| *bytes <= operand), "{body}: {gradients:?}");
+        assert!(gradients.iter().sum::<i64>() <= 2 * operand, "{body}: {gradients:?}");
     }
 }

@@ -81,6 +81,8 @@ pub enum Kind {
     OneOf(&'static [&'static str]),
     /// One integer or a list of them.
     Ints,
+    /// One integer of at least 1 or a list of them.
+    Counts,
     /// A list of pairs of integers.
     Pairs,
     /// One integer or pairs of them for axes, or a name for what follows from other parameters.
@@ -122,6 +124,7 @@ impl Kind {
                 format!("one of {}", each.join(", "))
             }
             Kind::Ints => "an integer or a list of integers".into(),
+            Kind::Counts => "an integer of at least 1, or a list of them".into(),
             Kind::Pairs => "a list of pairs of integers".into(),
             Kind::Padding => {
                 "an integer, \"same\", \"valid\", or a list of integers or pairs of them".into()
@@ -146,6 +149,7 @@ impl Kind {
     pub(crate) fn widest(self) -> Kind {
         match self {
             Kind::Count => Kind::Int,
+            Kind::Counts => Kind::Ints,
             Kind::Float(_) => Kind::Float(Range::Any),
             Kind::OneOf(_) => Kind::Str,
             Kind::Dim => Kind::Scalar,
@@ -158,6 +162,7 @@ impl Kind {
     pub fn item(self) -> Option<Kind> {
         match self {
             Kind::Ints => Some(Kind::Int),
+            Kind::Counts => Some(Kind::Count),
             Kind::Strs => Some(Kind::Str),
             Kind::Floats => Some(Kind::Float(Range::Finite)),
             Kind::Dims => Some(Kind::Dim),
@@ -186,22 +191,17 @@ impl Kind {
             | (Kind::DType, Setting::DType(_))
             | (Kind::Str, Setting::Str(_))
             | (Kind::Block, Setting::Block(_)) => true,
-            (Kind::Count, Setting::Int(v)) => *v >= 1,
+            (Kind::Count | Kind::Counts, Setting::Int(v)) => *v >= 1,
             (Kind::OneOf(names), Setting::Str(v)) => names.contains(&&**v),
             (Kind::Ints, Setting::List(_)) => return each(Kind::Int),
+            (Kind::Counts, Setting::List(_)) => return each(Kind::Count),
             (Kind::Pairs, Setting::List(items)) => items.iter().all(|pair| {
                 let pair = pair.as_list().unwrap_or(&[]);
                 pair.len() == 2 && pair.iter().all(|s| s.as_int().is_some())
             }),
             (Kind::Padding, Setting::Int(_)) => true,
             (Kind::Padding, Setting::Str(name)) => ["same", "valid"].contains(&&**name),
-            (Kind::Padding, Setting::List(items)) => items.iter().all(|item| {
-                let pair = item.as_list().map(|pair| (pair.len(), pair));
-                let is_pair = |(count, pair): (usize, &[Setting])| {
-                    count == 2 && pair.iter().all(|s| s.as_int().is_some())
-                };
-                item.as_int().is_some() || pair.is_some_and(is_pair)
-            }),
+            (Kind::Padding, Setting::List(items)) => items.iter().all(is_padding),
             (Kind::Strs, Setting::List(_)) => return each(Kind::Str),
             (Kind::Floats, Setting::List(_)) => return each(Kind::Float(Range::Finite)),
             (Kind::Blocks, Setting::List(_)) => return each(Kind::Block),
@@ -227,6 +227,13 @@ impl Kind {
         };
         fits.then(|| setting.clone())
     }
+}
+
+/// Whether it is what stands on both sides of an axis: a number or a pair of them.
+fn is_padding(item: &Setting) -> bool {
+    let is_pair =
+        |pair: &[Setting]| pair.len() == 2 && pair.iter().all(|side| side.as_int().is_some());
+    item.as_int().is_some() || item.as_list().is_some_and(is_pair)
 }
 
 fn is_index(setting: &Setting) -> bool {

@@ -16,17 +16,17 @@ use crate::setting::Setting;
 /// The axes that windows go over.
 const AXES: usize = 2;
 
-const KERNEL: Parameter = required("kernel_size", Kind::Ints)
+const KERNEL: Parameter = required("kernel_size", Kind::Counts)
     .doc("the taps of a window along both axes, or along each of them");
 const STRIDE: Parameter =
-    with("stride", Kind::Ints, Default::Int(1)).doc("from one position of a window to the next");
+    with("stride", Kind::Counts, Default::Int(1)).doc("from one position of a window to the next");
 const PADDING: Parameter = with("padding", Kind::Padding, Default::Int(0)).doc(
     "how much stands around: a number for all sides, one or a pair (before, after) for each axis, \
      \"valid\" for nothing, or \"same\" for as many positions as there are elements, with a `stride` \
      of 1",
 );
 const DILATION: Parameter =
-    with("dilation", Kind::Ints, Default::Int(1)).doc("from one tap of a window to the next");
+    with("dilation", Kind::Counts, Default::Int(1)).doc("from one tap of a window to the next");
 
 pub(super) const BLOCKS: &[Entry] = &[
     Entry {
@@ -76,7 +76,7 @@ pub(super) const BLOCKS: &[Entry] = &[
         example: gives(&["[[[[1, 2], [3, 4]]]]"], "[[[[4.]]]]").made("kernel_size=2"),
         parameters: &[
             KERNEL,
-            with("stride", Kind::Ints, Default::None)
+            with("stride", Kind::Counts, Default::None)
                 .doc("from one position of a window to the next; where left out, `kernel_size`"),
             PADDING,
             DILATION,
@@ -139,19 +139,13 @@ fn windows(settings: &Settings) -> Vec<(&'static str, Attr)> {
     told.map(|(name, list, _)| (name, Attr::ints(list))).collect()
 }
 
-/// Errors: another number of axes; a window, a stride or a dilation of less than 1; less than nothing
-/// around; as many positions as elements with strides.
+/// Errors: another number of axes; less than nothing around; as many positions as elements with
+/// strides.
 fn valid(settings: &Settings) -> Result<()> {
     for name in ["kernel_size", "stride", "dilation"] {
-        let list = each_axis(settings, name);
-        if list.len() != AXES {
-            return counted(name, list.len());
-        }
-        if let Some(least) = list.iter().find(|n| **n < 1) {
-            return Diagnostic::new(format!("`{name}` is at least 1"))
-                .got(least)
-                .expected("integers from 1 on")
-                .err();
+        let count = each_axis(settings, name).len();
+        if count != AXES {
+            return counted(name, count);
         }
     }
     let padding = padding(settings);

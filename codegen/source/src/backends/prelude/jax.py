@@ -53,9 +53,7 @@ def _custom_gradient(function, vjp, *operands):
     return differentiated(*operands)
 
 
-def _conv(
-    x, weights, strides=None, dilations=None, low=None, high=None, interior=None
-):
+def _conv(x, weights, strides=None, dilations=None, low=None, high=None, interior=None):
     """The cross-correlation of (batch, channels, …) with (filters, channels, …)."""
     ones, zeros = (1,) * (x.ndim - 2), (0,) * (x.ndim - 2)
     return jax.lax.conv_general_dilated(
@@ -72,15 +70,24 @@ def _max_pool(x, sizes, strides=None, dilations=None, low=None, high=None):
     """The greatest elements that windows over the last axes see, -inf around."""
     ones, zeros = (1,) * len(sizes), (0,) * len(sizes)
     front = (1,) * (x.ndim - len(sizes))
-    return jax.lax.reduce_window(
-        x,
-        x.dtype.type(-jnp.inf),
-        jax.lax.max,
-        front + sizes,
-        front + (strides or ones),
-        [(0, 0)] * len(front) + list(zip(low or zeros, high or zeros)),
-        window_dilation=front + (dilations or ones),
-    )
+    least = x.dtype.type(-jnp.inf)
+    pads = [(0, 0)] * len(front) + list(zip(low or zeros, high or zeros))
+    steps = front + (strides or ones)
+    if not dilations:
+        return jax.lax.reduce_window(x, least, jax.lax.max, front + sizes, steps, pads)
+    # JAX has no gradient of windows whose taps are apart.
+    x = jax.lax.pad(x, least, [(low, high, 0) for low, high in pads])
+    windows = zip(sizes, dilations, strides or ones)
+    for axis, (size, by, step) in enumerate(windows, len(front)):
+        count = x.shape[axis] - by * (size - 1)
+        taps = [
+            jax.lax.slice_in_dim(x, at, at + count, step, axis)
+            for at in range(0, by * size, by)
+        ]
+        x = taps[0]
+        for tap in taps[1:]:
+            x = jnp.maximum(x, tap)
+    return x
 
 
 def _scatter_add(x, indices, updates, axis):

@@ -102,9 +102,7 @@ def _windows(x, axes, sizes, strides=None, dilations=None):
     return y[(*places, *(slice(None, None, by) for by in dilations))]
 
 
-def _conv(
-    x, weights, strides=None, dilations=None, low=None, high=None, interior=None
-):
+def _conv(x, weights, strides=None, dilations=None, low=None, high=None, interior=None):
     """The cross-correlation of (batch, channels, …) with (filters, channels, …)."""
     count = x.ndim - 2
     zeros = (0,) * count

@@ -66,9 +66,7 @@ def _pad(x, value, padding):
     return y[tuple(slice(low, n - high) for n, (low, high) in zip(y.shape, crops))]
 
 
-def _conv(
-    x, weights, strides=None, dilations=None, low=None, high=None, interior=None
-):
+def _conv(x, weights, strides=None, dilations=None, low=None, high=None, interior=None):
     """The cross-correlation of (batch, channels, …) with (filters, channels, …)."""
     count = x.ndim - 2
     ones, zeros = (1,) * count, (0,) * count

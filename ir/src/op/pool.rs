@@ -1,0 +1,76 @@
+//! Pooling: reductions of what windows see.
+
+use super::view::windows;
+use super::window::{DILATIONS, STRIDES, around, summed};
+use super::{
+    BASE, Class, Default, Gradient, Infer, Kind, Meaning, OpDef, ShapeRule, attr, operand,
+};
+use crate::algebra::{Rule, Var};
+use crate::attr::AttrKind;
+use crate::diagnostic::Result;
+use crate::shape::Shape;
+
+pub(super) const OPS: &[OpDef] = &[OpDef {
+    name: "max_pool",
+    noun: "highest",
+    kind: Kind::Composite,
+    operands: &[operand("x", Class::Float)],
+    doc: "The greatest element that each position of a window sees; NaN where any is. The windows \
+          are over the last axes, as many as `sizes` has numbers; `low` and `high` are how many \
+          elements of -inf stand before and behind each.",
+    attrs: &[
+        attr("sizes", AttrKind::Ints, Default::Required),
+        STRIDES,
+        DILATIONS,
+        attr("low", AttrKind::Ints, Default::None),
+        attr("high", AttrKind::Ints, Default::None),
+    ],
+    shape: ShapeRule::Rule(pool_shape),
+    meaning: Meaning::Decompose(|r| seen(r).reduce("max", Some(&taps(r)), false)),
+    gradient: Gradient::Rule(|r| vec![Some(pool_gradient(r))]),
+    note: "The gradient at ties splits evenly; torch's and JAX's own goes to the first.",
+    ..BASE
+}];
+
+fn pool_shape(cx: &mut Infer) -> Result<Shape> {
+    let sizes = cx.ints("sizes").unwrap_or(&[]).to_vec();
+    cx.count_windows(sizes.len(), &["sizes", "strides", "dilations"])?;
+    let mut shape = cx.shape(0).clone();
+    let padded = cx.padded(&shape, sizes.len(), None)?;
+    let first = shape.dims.len() - sizes.len();
+    let own = windows(first..shape.dims.len(), &sizes, cx.ints("strides"), cx.ints("dilations"));
+    for (window, dim) in own.into_iter().zip(padded) {
+        shape.dims[window.axis] = cx.positions(window, &dim)?;
+    }
+    Ok(shape)
+}
+
+/// The axes of the taps, from the back.
+fn taps(r: &Rule) -> Vec<i64> {
+    (-(r.ints("sizes").unwrap_or(&[]).len() as i64)..0).collect()
+}
+
+/// What the windows see of the operand, -inf around it.
+fn seen<'a>(r: &Rule<'a>) -> Var<'a> {
+    let x = r.arg(0);
+    let attrs = [
+        ("axes", taps(r)[..].into()),
+        ("sizes", r.attr("sizes").clone()),
+        ("strides", r.attr("strides").clone()),
+        ("dilations", r.attr("dilations").clone()),
+    ];
+    around(r, x.rank(), None).with(r, x, f64::NEG_INFINITY).unary("windows", &attrs)
+}
+
+/// The cotangent of each position, shared by the taps that see its greatest element.
+fn pool_gradient<'a>(r: &Rule<'a>) -> Var<'a> {
+    let (x, seen, taps) = (r.arg(0), seen(r), taps(r));
+    let spread = |v: Var<'a>| v.expand_dims(&taps).broadcast_to(seen.shape());
+    let ties = seen.binary("eq", spread(r.y())).cast(x.dtype());
+    let shares = ties * spread(r.g() / ties.sum(Some(&taps), false));
+    let rank = x.rank();
+    let axes = rank - taps.len()..rank;
+    let sizes = r.ints("sizes").unwrap_or(&[]);
+    let windows = windows(axes, sizes, r.ints("strides"), r.ints("dilations"));
+    summed(r, shares, &windows, &x.shape(), &around(r, rank, None))
+}
