@@ -25,12 +25,12 @@ use crate::pass::Pass;
 use crate::target::{self, Target};
 use calls::CallBack;
 use cotangents::Cotangents;
-use halves::{Halves, split};
+use forward_backward::{ForwardBackward, split};
 use sweep::sweep;
 
 mod calls;
 mod cotangents;
-pub(crate) mod halves;
+pub(crate) mod forward_backward;
 mod parts;
 mod sweep;
 
@@ -146,15 +146,15 @@ impl Autodiff {
     }
 }
 
-/// What a callee's halves depend on: its name, the arguments that vary, those the caller keeps,
+/// What a callee's functions depend on: its name, the arguments that vary, those the caller keeps,
 /// and whether it is computed again.
 type CallKey = (Arc<str>, Vec<bool>, Vec<bool>, bool);
 
-/// Differentiates functions and keeps the halves of called ones.
+/// Differentiates functions and keeps the functions of called ones.
 struct Tape<'m> {
     module: &'m mut Module,
     target: Target,
-    halves: FxHashMap<CallKey, Halves>,
+    differentiated: FxHashMap<CallKey, ForwardBackward>,
 }
 
 /// What the forward sweep leaves for the backward one, beside the operations themselves.
@@ -210,7 +210,7 @@ impl Backward {
 
 impl<'m> Tape<'m> {
     fn new(module: &'m mut Module, target: Target) -> Tape<'m> {
-        Tape { module, target, halves: FxHashMap::default() }
+        Tape { module, target, differentiated: FxHashMap::default() }
     }
 
     /// The function of `function`'s arguments and, if the seeds are, the cotangents of its float
@@ -299,19 +299,19 @@ impl<'m> Tape<'m> {
         }
     }
 
-    /// The halves of a callee whose `varying` arguments have gradients; the caller `keeps` some.
+    /// The functions of a callee whose `varying` arguments have gradients; the caller `keeps` some.
     /// `again`, the backward one computes what it reads from the arguments.
-    fn halves(
+    fn forward_backward(
         &mut self,
         callee: &Function,
         varying: Vec<bool>,
         keeps: &dyn Fn(usize) -> bool,
         again: bool,
-    ) -> Result<Halves> {
+    ) -> Result<ForwardBackward> {
         let kept: Vec<bool> = (0..varying.len()).map(keeps).collect();
         let key = (callee.name.clone(), varying, kept, again);
-        if let Some(halves) = self.halves.get(&key) {
-            return Ok(halves.clone());
+        if let Some(functions) = self.differentiated.get(&key) {
+            return Ok(functions.clone());
         }
         let wrt: Vec<bool> = callee
             .arguments()
@@ -322,9 +322,9 @@ impl<'m> Tape<'m> {
         let joint = deeper(|| {
             self.differentiate(callee, &wrt, callee.name.clone(), true, Seeds::Cotangents)
         })?;
-        let halves = split(self.module, callee, &joint, &wrt, keeps, again)?;
-        self.halves.insert(key, halves.clone());
-        Ok(halves)
+        let functions = split(self.module, callee, &joint, &wrt, keeps, again)?;
+        self.differentiated.insert(key, functions.clone());
+        Ok(functions)
     }
 }
 

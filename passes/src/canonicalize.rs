@@ -17,7 +17,7 @@ use crate::context::PassContext;
 use crate::dce;
 use crate::pass::Pass;
 use crate::rebuild::{Rebuild, each_function};
-use crate::rules::matching::{Facts, Made, each_match};
+use crate::rules::matching::{Facts, Producer, each_match};
 use crate::rules::pattern::{Node, Pattern, VARS};
 use crate::rules::{self, Attrs, Rule, of_root};
 
@@ -108,11 +108,11 @@ impl Facts for Seen<'_> {
         self.definitions[value.index()].is_some_and(|at| self.function.ops[at as usize].op == by)
     }
 
-    fn made(&self, value: Value, by: Op) -> SmallVec<[Made<'_>; 2]> {
+    fn made(&self, value: Value, by: Op) -> SmallVec<[Producer<'_>; 2]> {
         let number = self.definitions[value.index()].filter(|_| self.is_made(value, by));
         let made = number.map(|number| {
             let op = &self.function.ops[number as usize];
-            Made { op: op.op, operands: op.operands.clone(), attrs: &op.attrs, number }
+            Producer { op: op.op, operands: op.operands.clone(), attrs: &op.attrs, number }
         });
         made.into_iter().collect()
     }
@@ -187,7 +187,7 @@ impl Simplifier<'_, '_> {
         self.rebuild.builder.with(|function| {
             let seen = Seen { function, uniform: &self.uniform, definitions: &self.definitions };
             let operands = root.operands.into();
-            let made = Made { op: root.op, operands, attrs: root.attrs, number: NEW };
+            let made = Producer { op: root.op, operands, attrs: root.attrs, number: NEW };
             let mut first = None;
             let _ = each_match(rule, made, root.ty, &seen, &mut |found| {
                 let Some(attrs) = found.attributes(rule.right) else {

@@ -10,7 +10,7 @@ use mithril_ir::graph::{Function, Module, ResultDef, Role, Value};
 use mithril_ir::op;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::autodiff::halves::{copy, showing};
+use crate::autodiff::forward_backward::{copy, showing};
 use crate::context::PassContext;
 use crate::pass::{Limit, Pass};
 
@@ -101,7 +101,7 @@ impl Division {
             function.arguments().map(|(value, _)| (value, value)).collect();
         for (number, bounds) in self.bounds.windows(2).enumerate() {
             let name = module.fresh_name(&format!("part_{}", number + 1));
-            let part = Part::new(function, bounds[0]..bounds[1], &self.last);
+            let part = Segment::new(function, bounds[0]..bounds[1], &self.last);
             let callee = part.function(module, function, name)?;
             let operands: Vec<Value> = part.reads.iter().map(|value| map[value]).collect();
             let attrs = [Attr::Function(callee.name.clone())].into_iter().collect();
@@ -132,7 +132,7 @@ fn crossing(function: &Function, last: &[usize]) -> Vec<Option<usize>> {
 }
 
 /// Some operations in a row.
-struct Part {
+struct Segment {
     ops: std::ops::Range<usize>,
     /// Values from before; arguments of the whole that show a dim which it names are among them.
     reads: Vec<Value>,
@@ -140,8 +140,8 @@ struct Part {
     gives: Vec<Value>,
 }
 
-impl Part {
-    fn new(function: &Function, ops: std::ops::Range<usize>, last: &[usize]) -> Part {
+impl Segment {
+    fn new(function: &Function, ops: std::ops::Range<usize>, last: &[usize]) -> Segment {
         let own = &function.ops[ops.clone()];
         let made: FxHashSet<Value> = own.iter().flat_map(|operation| operation.results()).collect();
         let mut reads: Vec<Value> = Vec::new();
@@ -167,7 +167,7 @@ impl Part {
         reads.extend(more);
         let gives = own.iter().flat_map(|operation| operation.results());
         let gives = gives.filter(|value| last[value.index()] >= ops.end).collect();
-        Part { ops, reads, gives }
+        Segment { ops, reads, gives }
     }
 
     fn function(&self, module: &Module, whole: &Function, name: Arc<str>) -> Result<Function> {

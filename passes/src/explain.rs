@@ -9,7 +9,7 @@ use mithril_ir::loc::Loc;
 use crate::driver::{Driver, Report};
 use crate::eqsat;
 use crate::estimate;
-use crate::pipeline::{Effort, Level, rewritten};
+use crate::pipeline::{Level, OptimizationOptions, rewritten};
 use crate::rules::{Class, RULES, Rule};
 use crate::specialise::given::Shapes;
 use crate::table::Table;
@@ -53,15 +53,16 @@ pub fn explain(
     shapes: &Shapes,
     target: Target,
     gradients: bool,
-    effort: &Effort,
+    optimization: &OptimizationOptions,
 ) -> Result<Explanation> {
-    let run = |effort: &Effort| -> Result<(Module, Report)> {
-        let pipeline = rewritten(shapes.clone(), target, gradients, effort);
+    let run = |optimization: &OptimizationOptions| -> Result<(Module, Report)> {
+        let pipeline = rewritten(shapes.clone(), target, gradients, optimization);
         Driver::default().run(&pipeline, module)
     };
     let time = |module: &Module| estimate::of_module(module, target);
-    let before = time(&run(&Effort { level: Level::None, ..effort.clone() })?.0)?;
-    let (rewritten, report) = run(effort)?;
+    let before =
+        time(&run(&OptimizationOptions { level: Level::None, ..optimization.clone() })?.0)?;
+    let (rewritten, report) = run(optimization)?;
     let after = time(&rewritten)?;
     let mut rules: Vec<Fired> = Vec::new();
     for rewrite in &report.rewrites {
@@ -77,9 +78,9 @@ pub fn explain(
         }
     }
     for fired in &mut rules {
-        let mut effort = effort.clone();
-        effort.without.push(fired.name.to_string());
-        fired.gain = time(&run(&effort)?.0)? as i64 - after as i64;
+        let mut optimization = optimization.clone();
+        optimization.without.push(fired.name.to_string());
+        fired.gain = time(&run(&optimization)?.0)? as i64 - after as i64;
     }
     rules.sort_by_key(|fired| std::cmp::Reverse(fired.gain));
     let statistics = report.passes.iter().flat_map(|outcome| &outcome.statistics);

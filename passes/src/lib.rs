@@ -29,7 +29,7 @@ pub mod pipeline;
 pub mod profile;
 pub mod rebuild;
 pub mod registry;
-pub mod release;
+pub mod remove_barriers;
 pub mod rules;
 mod same;
 pub mod specialise;

@@ -15,7 +15,7 @@ use crate::inline::Inline;
 use crate::legalize::Legalize;
 use crate::pass::{Limit, Pass};
 use crate::registry;
-use crate::release::Release;
+use crate::remove_barriers::RemoveBarriers;
 use crate::rules::Class;
 use crate::specialise::Specialise;
 use crate::specialise::given::Shapes;
@@ -58,7 +58,7 @@ impl Level {
 
 /// How far programs are rewritten.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Effort {
+pub struct OptimizationOptions {
     pub level: Level,
     /// The freest rules that are applied.
     pub math: Class,
@@ -68,9 +68,9 @@ pub struct Effort {
     pub checkpoint: Limit,
 }
 
-impl Default for Effort {
-    fn default() -> Effort {
-        Effort {
+impl Default for OptimizationOptions {
+    fn default() -> OptimizationOptions {
+        OptimizationOptions {
             level: Level::Full,
             math: Class::Recognise,
             without: Vec::new(),
@@ -81,44 +81,59 @@ impl Default for Effort {
 
 /// What every compile runs, from a model's functions to what `target` takes. With `gradients`, the
 /// module gets a function of that name, which gives the results and a gradient for each param.
-pub fn standard(shapes: Shapes, target: Target, gradients: bool, effort: &Effort) -> Pipeline {
-    let pipeline = rewritten(shapes, target, gradients, effort).then(Legalize { target });
-    match effort.level {
+pub fn standard(
+    shapes: Shapes,
+    target: Target,
+    gradients: bool,
+    optimization: &OptimizationOptions,
+) -> Pipeline {
+    let pipeline = rewritten(shapes, target, gradients, optimization).then(Legalize { target });
+    match optimization.level {
         Level::None => pipeline,
         Level::Basic | Level::Full => pipeline
-            .then(Canonicalize { without: effort.without.clone() })
+            .then(Canonicalize { without: optimization.without.clone() })
             .then(Cse::default())
             .then(Dce::default()),
     }
 }
 
 /// The first part of [`standard`]: nothing is decomposed yet.
-pub fn rewritten(shapes: Shapes, target: Target, gradients: bool, effort: &Effort) -> Pipeline {
-    if effort.level == Level::None {
-        return faithful(shapes, target, gradients, effort);
+pub fn rewritten(
+    shapes: Shapes,
+    target: Target,
+    gradients: bool,
+    optimization: &OptimizationOptions,
+) -> Pipeline {
+    if optimization.level == Level::None {
+        return faithful(shapes, target, gradients, optimization);
     }
     let specialise = Specialise { shapes, ..Specialise::default() };
-    let again = effort.checkpoint != Limit::At(0);
+    let again = optimization.checkpoint != Limit::At(0);
     let repeated = if again { REPEATED_AGAIN } else { REPEATED };
     let mut pipeline = Pipeline::default()
         .then(specialise)
         .then(Inline { repeated: Limit::At(repeated), ..Inline::default() })
-        .simplify(Eqsat { target, join: !gradients, ..Eqsat::default() }, effort)
-        .checkpoint(effort);
+        .simplify(Eqsat { target, join: !gradients, ..Eqsat::default() }, optimization)
+        .checkpoint(optimization);
     if gradients {
         let again = Eqsat { target, supersede: false, ..Eqsat::default() };
-        pipeline = pipeline.then(joint(target)).simplify(again, effort);
+        pipeline = pipeline.then(joint(target)).simplify(again, optimization);
     }
     pipeline
 }
 
 /// Keeps every operation of the model.
-fn faithful(shapes: Shapes, target: Target, gradients: bool, effort: &Effort) -> Pipeline {
+fn faithful(
+    shapes: Shapes,
+    target: Target,
+    gradients: bool,
+    optimization: &OptimizationOptions,
+) -> Pipeline {
     let mut pipeline = Pipeline::default();
     if shapes != Shapes::default() {
         pipeline = pipeline.then(Specialise { shapes, ..Specialise::default() });
     }
-    pipeline = pipeline.then(Inline::default()).checkpoint(effort);
+    pipeline = pipeline.then(Inline::default()).checkpoint(optimization);
     if gradients {
         pipeline = pipeline.then(joint(target)).then(Dce::default());
     }
@@ -135,7 +150,7 @@ pub fn flat(pipeline: Pipeline) -> Pipeline {
         .then(Canonicalize::default())
         .then(Cse::default())
         .then(Dce::default())
-        .then(Release::default())
+        .then(RemoveBarriers::default())
 }
 
 fn joint(target: Target) -> Autodiff {
@@ -148,24 +163,24 @@ impl Pipeline {
         self
     }
 
-    fn checkpoint(self, effort: &Effort) -> Pipeline {
-        match effort.checkpoint {
+    fn checkpoint(self, optimization: &OptimizationOptions) -> Pipeline {
+        match optimization.checkpoint {
             Limit::At(0) => self,
             count => self.then(Checkpoint { count }),
         }
     }
 
-    fn simplify(self, eqsat: Eqsat, effort: &Effort) -> Pipeline {
-        let simple = self.tidy(effort);
-        if effort.level < Level::Full {
+    fn simplify(self, eqsat: Eqsat, optimization: &OptimizationOptions) -> Pipeline {
+        let simple = self.tidy(optimization);
+        if optimization.level < Level::Full {
             return simple;
         }
-        let (math, without) = (effort.math, effort.without.clone());
-        simple.then(Eqsat { math, without, ..eqsat }).tidy(effort)
+        let (math, without) = (optimization.math, optimization.without.clone());
+        simple.then(Eqsat { math, without, ..eqsat }).tidy(optimization)
     }
 
-    fn tidy(self, effort: &Effort) -> Pipeline {
-        self.then(Canonicalize { without: effort.without.clone() })
+    fn tidy(self, optimization: &OptimizationOptions) -> Pipeline {
+        self.then(Canonicalize { without: optimization.without.clone() })
             .then(FoldConstants::default())
             .then(Cse::default())
             .then(Dce::default())

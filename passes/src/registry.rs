@@ -14,7 +14,7 @@ use crate::inline::Inline;
 use crate::keep::Keep;
 use crate::legalize::Legalize;
 use crate::pass::Pass;
-use crate::release::Release;
+use crate::remove_barriers::RemoveBarriers;
 use crate::specialise::Specialise;
 use crate::split_concats::SplitConcats;
 use crate::split_folds::SplitFolds;
@@ -32,7 +32,7 @@ pub const PASSES: &[fn() -> Box<dyn Pass>] = &[
     || Box::new(Eqsat::default()),
     || Box::new(Checkpoint::default()),
     || Box::new(Autodiff::default()),
-    || Box::new(Release::default()),
+    || Box::new(RemoveBarriers::default()),
     || Box::new(Legalize::default()),
     || Box::new(SplitConcats::default()),
     || Box::new(SplitFolds::default()),

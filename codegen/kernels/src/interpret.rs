@@ -35,14 +35,14 @@ pub struct Launch<'a> {
 
 /// What a kernel must not do, and where it does it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct Fault {
+pub struct Violation {
     pub what: String,
     /// The statement, and around it the loops with their counters, innermost first.
     pub places: Vec<String>,
     pub task: Option<i64>,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str(&self.what)?;
         self.places.iter().try_for_each(|place| write!(f, "\n  at: {place}"))?;
@@ -51,10 +51,10 @@ impl fmt::Display for Fault {
 }
 
 /// What is wrong with a statement.
-type Run<T> = std::result::Result<T, Fault>;
+type Run<T> = std::result::Result<T, Violation>;
 
-fn fault<T>(what: impl Into<String>) -> Run<T> {
-    Err(Fault { what: what.into(), places: Vec::new(), task: None })
+fn violation<T>(what: impl Into<String>) -> Run<T> {
+    Err(Violation { what: what.into(), places: Vec::new(), task: None })
 }
 
 /// A value: its lanes.
@@ -75,7 +75,9 @@ pub fn run(code: &Code, launch: Launch) -> Run<()> {
             task,
             values: vec![Value::new(); code.types.len()],
         };
-        machine.block(&code.body).map_err(|fault| Fault { task: Some(task), ..fault })?;
+        machine
+            .block(&code.body)
+            .map_err(|violation| Violation { task: Some(task), ..violation })?;
     }
     memory::written(buffers)
 }
@@ -92,9 +94,9 @@ struct Machine<'a> {
 impl Machine<'_> {
     fn block(&mut self, body: &[Stmt]) -> Run<()> {
         for stmt in body {
-            self.statement(stmt).map_err(|mut fault| {
-                fault.places.push(line(self.code, stmt));
-                fault
+            self.statement(stmt).map_err(|mut violation| {
+                violation.places.push(line(self.code, stmt));
+                violation
             })?;
         }
         Ok(())
@@ -117,7 +119,7 @@ impl Machine<'_> {
     fn decided(&self, v: V) -> Run<u64> {
         match self.get(v)[0] {
             Lane { defined: true, bits } => Ok(bits),
-            _ => fault(format!("{v} is not defined, and decides something")),
+            _ => violation(format!("{v} is not defined, and decides something")),
         }
     }
 
@@ -130,7 +132,7 @@ impl Machine<'_> {
         let Some(mask) = mask else { return Ok(vec![true; lanes as usize]) };
         let lane = |lane: &Lane| match lane.defined {
             true => Ok(lane.bits != 0),
-            false => fault(format!("a lane of the mask {mask} is not defined")),
+            false => violation(format!("a lane of the mask {mask} is not defined")),
         };
         self.get(mask).iter().map(lane).collect()
     }
@@ -196,15 +198,15 @@ impl Machine<'_> {
         region: &Region,
     ) -> Run<Vec<Value>> {
         if step < 1 {
-            return fault(format!("a loop in steps of {step}"));
+            return violation(format!("a loop in steps of {step}"));
         }
         let mut at = from;
         while at < to {
             let given = [vec![Lane::of(at as u64)]].into_iter().chain(carried);
             region.params.iter().zip(given).for_each(|(&v, value)| self.set(v, value));
-            self.block(&region.body).map_err(|mut fault| {
-                fault.places.push(format!("{} is {at}", region.params[0]));
-                fault
+            self.block(&region.body).map_err(|mut violation| {
+                violation.places.push(format!("{} is {at}", region.params[0]));
+                violation
             })?;
             carried = region.yields.iter().map(|&v| self.get(v).to_vec()).collect();
             at = at.saturating_add(step);
@@ -265,7 +267,7 @@ impl Machine<'_> {
 }
 
 fn decided(place: Option<i64>) -> Run<i64> {
-    place.map_or_else(|| fault("an index is not defined"), Ok)
+    place.map_or_else(|| violation("an index is not defined"), Ok)
 }
 
 /// Whether a dtype is one that numbers are computed in.

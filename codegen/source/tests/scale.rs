@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mithril_ir::text::parse;
 use mithril_passes::driver::Driver;
-use mithril_passes::pipeline::{Effort, standard};
+use mithril_passes::pipeline::{OptimizationOptions, standard};
 use mithril_passes::specialise::given::Shapes;
 use mithril_source::python::{Framework, Options, emit};
 
@@ -26,7 +26,7 @@ fn compiled(text: &str, framework: Framework, gradients: bool) -> (usize, Durati
     let start = computed();
     let target = framework.backend().target;
     let module = parse(text).unwrap_or_else(|error| panic!("{error}"));
-    let pipeline = standard(Shapes::default(), target, gradients, &Effort::default());
+    let pipeline = standard(Shapes::default(), target, gradients, &OptimizationOptions::default());
     let source = Driver { verify: false }
         .run(&pipeline, &module)
         .and_then(|(module, _)| emit(&module, framework, &Options::default()));

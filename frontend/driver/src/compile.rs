@@ -19,7 +19,7 @@ use mithril_passes::bisect::{self, Culprit};
 use mithril_passes::cost::blocks::BlockCost;
 use mithril_passes::explain::{self, Explanation};
 use mithril_passes::indexed::{Indexed, indexed_as};
-use mithril_passes::pipeline::Effort;
+use mithril_passes::pipeline::OptimizationOptions;
 use mithril_passes::specialise::given::Shapes;
 use mithril_passes::target::{self, Targets};
 use mithril_source::backends;
@@ -115,7 +115,7 @@ pub struct CompileOptions {
     pub target: Target,
     pub lower: lower::Options,
     /// How far it is rewritten.
-    pub effort: Effort,
+    pub optimization: OptimizationOptions,
     /// The file's name without its extension.
     pub stem: String,
     /// Whether an equal compile that was made before may be taken.
@@ -158,15 +158,19 @@ impl CompileOptions {
     ///
     /// Errors: there is no target of this name.
     pub fn usual(target: &str) -> Result<CompileOptions> {
-        CompileOptions::new(target, lower::Options::default(), Effort::default())
+        CompileOptions::new(target, lower::Options::default(), OptimizationOptions::default())
     }
 
     /// The usual ones for this target. Errors: there is none of this name.
-    pub fn new(target: &str, lower: lower::Options, effort: Effort) -> Result<CompileOptions> {
+    pub fn new(
+        target: &str,
+        lower: lower::Options,
+        optimization: OptimizationOptions,
+    ) -> Result<CompileOptions> {
         Ok(CompileOptions {
             target: Target::find(target)?,
             lower,
-            effort,
+            optimization,
             stem: "model".into(),
             cache: false,
             tier: Tier::default(),
@@ -456,7 +460,7 @@ impl Program {
         self.functions()?;
         let (module, shapes) = &self.logical;
         let (target, gradients) = self.recipe.destination(module)?;
-        explain::explain(module, shapes, target, gradients, &self.recipe.effort)
+        explain::explain(module, shapes, target, gradients, &self.recipe.optimization)
     }
 
     /// The pass, and its rule, after which the model's functions give other numbers than before, as
@@ -468,9 +472,9 @@ impl Program {
         let (module, shapes) = &self.logical;
         self.recipe.destination(module)?;
         let pipeline = |without: &[String]| {
-            let mut effort = self.recipe.effort.clone();
-            effort.without.extend_from_slice(without);
-            self.recipe.pipeline(module, shapes.clone(), &effort).unwrap_or_default()
+            let mut optimization = self.recipe.optimization.clone();
+            optimization.without.extend_from_slice(without);
+            self.recipe.pipeline(module, shapes.clone(), &optimization).unwrap_or_default()
         };
         bisect::bisect(module, &pipeline, args, tolerance)
     }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use mithril_driver::native::aside::begin;
+use mithril_driver::native::worker::begin;
 
 #[test]
 fn threads_wait_for_more_work() {

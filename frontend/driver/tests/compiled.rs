@@ -9,14 +9,15 @@ use mithril_driver::native::Tier;
 use mithril_driver::native::export::Library;
 use mithril_ir::diagnostic::Result;
 use mithril_model::{Block, DimSpec, Loss, Mode, Model, Options, TrainModel, block};
-use mithril_passes::pipeline::Effort;
+use mithril_passes::pipeline::OptimizationOptions;
 use ndarray::{Array1, Array2, arr0, arr1, arr2, array};
 
 /// Cranelift compiles, so that nothing needs LLVM.
 fn compiled(block: &Block, target: &str, shapes: &[(&str, &[DimSpec])], mode: Mode) -> Compiled {
     let shapes = shapes.iter().map(|(name, dims)| (name.to_string(), dims.to_vec())).collect();
     let lower = Options { shapes, mode, ..Options::default() };
-    let mut options = CompileOptions::new(target, lower, Effort::default()).expect("a target");
+    let mut options =
+        CompileOptions::new(target, lower, OptimizationOptions::default()).expect("a target");
     options.tier = Tier::Instant;
     Compiled::new(block, &options).unwrap_or_else(|error| panic!("{error}"))
 }

@@ -15,7 +15,7 @@ use crate::blocks::{Entry, Settings};
 use crate::identity::{Identity, ParamId, Renewal};
 use crate::init::Start;
 use crate::lower::DimSpec;
-use crate::model::seal::{Composite, Made, Sealed};
+use crate::model::seal::{Composite, NetSource, Sealed};
 use crate::model::{Model, Source};
 use crate::naming::check_name;
 
@@ -419,10 +419,10 @@ impl Block {
     pub fn made(&self) -> Vec<(Arc<str>, Arc<str>)> {
         let Some(inside) = &self.definition.composite else { return Vec::new() };
         let made = inside.nets.iter().filter_map(|net| match (&net.name, &net.from) {
-            (Some(name), Made::Part { part, .. }) => {
+            (Some(name), NetSource::Part { part, .. }) => {
                 Some((name.clone(), inside.parts[*part as usize].name.clone()))
             }
-            (None, _) | (_, Made::Input(_) | Made::Value(_)) => None,
+            (None, _) | (_, NetSource::Input(_) | NetSource::Value(_)) => None,
         });
         made.collect()
     }

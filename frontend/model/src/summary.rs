@@ -9,7 +9,7 @@ use mithril_ir::shape::Type;
 
 use crate::block::{Block, Definition};
 use crate::lower::{Instance, Options, lower_traced};
-use crate::model::seal::{Composite, Feed, Made, Part};
+use crate::model::seal::{Composite, Feed, NetSource, Part};
 use rustc_hash::FxHashMap;
 
 /// One block of a model.
@@ -112,11 +112,11 @@ impl Names {
         let (names, shared) = inputs
             .map(|(terminal, feed)| match feed {
                 Feed::Net(net) => match of.nets[*net as usize].from {
-                    Made::Input(i) => {
+                    NetSource::Input(i) => {
                         let earlier = first.get(net).is_some_and(|first| *first != at);
                         (self.names[i as usize].clone(), earlier || self.shared[i as usize])
                     }
-                    Made::Part { .. } | Made::Value(_) => {
+                    NetSource::Part { .. } | NetSource::Value(_) => {
                         (format!("{path}.{}", terminal.name).into(), false)
                     }
                 },

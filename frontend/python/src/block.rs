@@ -16,7 +16,7 @@ use pyo3::types::{PyDict, PyString, PyTuple};
 use super::connection::Connection;
 use super::cost::Costs;
 use super::dtype;
-use super::fault::{Answer, Fault, guarded};
+use super::error::{Answer, Error, guarded};
 use super::model::gradient_of;
 use super::value::{integer, no_unicode, optional_dict, settings, shapes, source, truth};
 
@@ -248,7 +248,7 @@ fn is_array(value: &Bound<'_, PyAny>) -> bool {
 }
 
 /// The error of a block that is called with arrays alone, as if it computed them.
-fn computes_nothing(block: &mithril_model::Block) -> Fault {
+fn computes_nothing(block: &mithril_model::Block) -> Error {
     let kind = block.kind();
     let inputs = block.inputs().iter().filter(|t| t.role == Role::Data && !t.optional);
     let arrays: Vec<String> = inputs.map(|t| format!("\"{}\": …", t.name)).collect();

@@ -11,7 +11,7 @@ use pyo3::types::{PyDict, PyString};
 use smallvec::SmallVec;
 
 use super::arrays::{Reader, Seen, attributes};
-use super::fault::Answer;
+use super::error::Answer;
 pub use explain::{Wrong, renamed_params};
 use order::Order;
 

@@ -8,7 +8,7 @@ use mithril_ir::dtype::DType as Element;
 use mithril_model::Literal;
 use mithril_model::lower::{self, Mode};
 use mithril_passes::pass::Limit;
-use mithril_passes::pipeline::{Effort, Level};
+use mithril_passes::pipeline::{Level, OptimizationOptions};
 use mithril_passes::rules::Class;
 use mithril_source::python::Random;
 use pyo3::exceptions::PyValueError;
@@ -17,7 +17,7 @@ use pyo3::types::PyDict;
 
 use super::block::Block;
 use super::dtype::DType;
-use super::fault::{Answer, guarded};
+use super::error::{Answer, guarded};
 use super::native::close_at_exit;
 use super::program::Program;
 use super::value::{self, tensor};
@@ -84,7 +84,7 @@ pub fn compile_block(
         let options = CompileOptions {
             target,
             lower,
-            effort: effort(level, math, checkpoint && !inference)?,
+            optimization: optimization(level, math, checkpoint && !inference)?,
             stem: stem(file_path, target)?,
             cache,
             tier: tier.map_or(Ok(Tier::default()), Tier::find)?,
@@ -138,14 +138,14 @@ fn stem(path: Option<&str>, target: Target) -> Answer<String> {
 }
 
 /// How far a model is rewritten, by names that Python has checked.
-fn effort(level: &str, math: &str, checkpoint: bool) -> Answer<Effort> {
+fn optimization(level: &str, math: &str, checkpoint: bool) -> Answer<OptimizationOptions> {
     let level = Level::ALL.into_iter().find(|(name, _)| *name == level);
     let math = Class::ALL.into_iter().find(|class| class.name() == math);
     let (Some((_, level)), Some(math)) = (level, math) else {
         return Err(PyValueError::new_err("no such level, or no such class of rules").into());
     };
     let checkpoint = if checkpoint { Limit::All } else { Limit::At(0) };
-    Ok(Effort { level, math, checkpoint, ..Effort::default() })
+    Ok(OptimizationOptions { level, math, checkpoint, ..OptimizationOptions::default() })
 }
 
 fn mode(inference: bool) -> Mode {

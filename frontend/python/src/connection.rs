@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
 use super::dtype;
-use super::fault::{Answer, Fault, guarded};
+use super::error::{Answer, Error, guarded};
 use super::value::{setting, source};
 
 /// A value inside a model. Operators and methods on it add the blocks that compute them: to its
@@ -129,7 +129,7 @@ fn block_of(ufunc: &str, inputs: usize) -> Option<&'static str> {
 }
 
 /// The error of a function that computes at once, whose last name is `name`.
-fn no_array(function: &str, name: &str) -> Fault {
+fn no_array(function: &str, name: &str) -> Error {
     let what = format!(
         "Unexpected argument: {function} takes numbers, and a connection has none before a call"
     );
@@ -149,7 +149,7 @@ fn no_array(function: &str, name: &str) -> Fault {
 }
 
 /// The error of a function of a framework, as `np.concatenate` or `torch.exp`.
-fn no_array_of(framework: &str, function: &Bound<'_, PyAny>) -> Answer<Fault> {
+fn no_array_of(framework: &str, function: &Bound<'_, PyAny>) -> Answer<Error> {
     let name: String = match function.getattr_opt("__name__")? {
         Some(name) => name.extract()?,
         None => function.str()?.extract()?,

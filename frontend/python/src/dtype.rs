@@ -5,7 +5,7 @@ use mithril_ir::dtype;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
 
-use super::fault::{Answer, Fault};
+use super::error::{Answer, Error};
 
 /// The type of the elements of an array.
 #[pyclass(frozen, eq, hash, module = "mithril._core")]
@@ -77,7 +77,7 @@ pub fn of(value: &Bound<'_, PyAny>) -> Answer<dtype::DType> {
             .got(&text)
             .expected("a name such as `ml.float32` or \"float32\", or a framework's dtype");
         error.hint = did_you_mean(&text, names);
-        Fault::from(error)
+        Error::from(error)
     })
 }
 

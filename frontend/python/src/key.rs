@@ -5,7 +5,7 @@ use pyo3::types::PyDict;
 
 use super::connection::Connection;
 use super::dtype;
-use super::fault::Answer;
+use super::error::Answer;
 use super::value::{
     literal, optional_list, optional_text, optional_truth, refuse, shape, source, truth,
 };

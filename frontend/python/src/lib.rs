@@ -8,8 +8,8 @@ mod compile;
 mod connection;
 mod cost;
 mod dtype;
+mod error;
 mod explanation;
-mod fault;
 mod key;
 mod library;
 mod model;
@@ -39,9 +39,9 @@ mod _core {
     #[pymodule_export]
     use super::dtype::DType;
     #[pymodule_export]
-    use super::explanation::{Explanation, Fired, table};
+    use super::error::{did_you_mean, elsewhere, error_code};
     #[pymodule_export]
-    use super::fault::{did_you_mean, elsewhere, error_code};
+    use super::explanation::{Explanation, Fired, table};
     #[pymodule_export]
     use super::key::IOKey;
     #[pymodule_export]
@@ -65,7 +65,7 @@ mod _core {
 
     #[pymodule_init]
     fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
-        super::fault::catch_panics();
+        super::error::catch_panics();
         Ok(())
     }
 }

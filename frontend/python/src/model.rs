@@ -13,7 +13,7 @@ use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 use super::block::{Block, Inner, json, read};
 use super::connection::Connection;
 use super::dtype;
-use super::fault::{Answer, Fault, guarded};
+use super::error::{Answer, Error, guarded};
 use super::value::{
     class, names, number, optional_dict, optional_list, optional_text, optional_truth, refuse,
     shape, shapes, text, truth, uncalled,
@@ -262,7 +262,7 @@ fn taken(value: &Bound<'_, PyAny>, operator: &str) -> Answer<mithril_model::Bloc
 fn block_in<'a, 'py>(value: &'a Bound<'py, PyAny>, what: &str) -> Answer<&'a Bound<'py, Block>> {
     value.cast::<Block>().map_err(|_| {
         let error = Diagnostic::new(what).got(class(value)).expected("a block or a model");
-        Fault::from(Diagnostic { hint: uncalled(value), ..error })
+        Error::from(Diagnostic { hint: uncalled(value), ..error })
     })
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use mithril_driver::call::signature::Binding;
 use mithril_driver::compile::Program;
 use mithril_driver::native::export::Library;
-use mithril_driver::native::{Part, aside, background, pool};
+use mithril_driver::native::{Range, aside, background, pool};
 use mithril_ir::diagnostic::Result;
 use mithril_runtime::threads::Pool;
 use pyo3::intern;
@@ -19,7 +19,7 @@ use pyo3::types::{PyCFunction, PyDict, PyTuple};
 
 use super::arrays::Reader;
 use super::check::{Checker, Dicts, Wrong, dicts};
-use super::fault::{Answer, Fault, guarded};
+use super::error::{Answer, Error, guarded};
 use call::{Call, Machine, Taken};
 
 mod call;
@@ -116,7 +116,7 @@ impl Native {
 }
 
 /// The code of one of a program's functions.
-fn part(program: &Program, joint: bool) -> &Part {
+fn part(program: &Program, joint: bool) -> &Range {
     let Some(native) = program.native() else {
         unreachable!("it was made of a program that has code");
     };
@@ -142,7 +142,7 @@ fn interruptible<T: Send + 'static>(
                     let Err(raised) = Python::attach(|py| py.check_signals()) else { continue };
                     stop.store(true, Ordering::Relaxed);
                     let _ = end.recv();
-                    return Err(Fault::from(raised));
+                    return Err(Error::from(raised));
                 }
                 made => made.expect("the work ends"),
             };

@@ -12,7 +12,7 @@ use pyo3::types::{PyByteArray, PyDict};
 
 use super::check::renamed_params;
 use super::dtype::DType;
-use super::fault::{Answer, guarded};
+use super::error::{Answer, guarded};
 use super::value::tensor;
 
 /// Writes arrays of any framework to a file, as safetensors.

@@ -3,7 +3,7 @@
 use mithril_kernels::host::{Host, chosen, levels, setting};
 use pyo3::prelude::*;
 
-use super::fault::{Answer, guarded};
+use super::error::{Answer, guarded};
 
 /// The name of the processor that native code is made for: `cpu`; without it what the environment's
 /// MITHRIL_CPU says, else `native`.

@@ -18,8 +18,8 @@ use super::arrays::Reader;
 use super::check::Checker;
 use super::cost::Costs;
 use super::dtype::{self, DType};
+use super::error::{Answer, guarded};
 use super::explanation::Explanation;
-use super::fault::{Answer, guarded};
 use super::native::Native;
 use super::value::{dtypes, rule, shapes, tensor};
 

@@ -21,7 +21,7 @@ use pyo3::types::{PyTuple, PyType};
 use super::block::Block;
 use super::connection::Connection;
 use super::dtype;
-use super::fault::{Answer, Fault, surrogate};
+use super::error::{Answer, Error, surrogate};
 
 /// The other end of a connection; `None`: left out.
 pub fn source(value: &Bound<'_, PyAny>) -> Answer<Option<Source>> {
@@ -110,7 +110,7 @@ pub fn tensor(value: &Bound<'_, PyAny>) -> Answer<Tensor> {
     let py = value.py();
     let wrong = || {
         let class = value.get_type().name().map(|n| n.to_string()).unwrap_or_default();
-        Fault::from(
+        Error::from(
             Diagnostic {
                 hint: uncalled(value),
                 ..Diagnostic::new("this can be no value of a terminal")
@@ -208,7 +208,7 @@ pub fn names(method: &str, values: &Bound<'_, PyTuple>) -> Answer<Vec<String>> {
             let what = format!("Unexpected argument: `{method}` takes names of terminals");
             let error = Diagnostic::new(what).got(class(&value)).expected("strings");
             let error = Diagnostic { hint: name_of(&value), ..error };
-            Fault::from(no_unicode(&value).unwrap_or(error))
+            Error::from(no_unicode(&value).unwrap_or(error))
         })
     };
     values.iter().map(name).collect()
@@ -248,10 +248,10 @@ pub fn refuse(function: &str, given: Option<&Bound<'_, PyDict>>, known: &[&str])
 
 fn misplaced(value: &Bound<'_, PyAny>, expected: &str, hint: Option<String>) -> PyErr {
     if let Some(error) = no_unicode(value) {
-        return Fault::from(error).into();
+        return Error::from(error).into();
     }
     let what = Diagnostic::new("Unexpected argument: it is of another kind");
-    Fault::from(Diagnostic { hint, ..what.got(class(value)).expected(expected) }).into()
+    Error::from(Diagnostic { hint, ..what.got(class(value)).expected(expected) }).into()
 }
 
 /// Positional arguments of a constructor, then named ones.
@@ -340,7 +340,7 @@ fn setting_of(
 }
 
 /// The error of a value that is no setting.
-fn refused(value: &Bound<'_, PyAny>, kind: Option<Kind>, name: &str) -> Fault {
+fn refused(value: &Bound<'_, PyAny>, kind: Option<Kind>, name: &str) -> Error {
     let mut error = Diagnostic::new(format!("{name} cannot be given this")).got(class(value));
     error.hint = uncalled(value);
     match kind {
@@ -434,7 +434,7 @@ pub fn shapes(given: &Bound<'_, PyDict>) -> Answer<Vec<(String, Vec<DimSpec>)>> 
 
 pub fn shape(dims: &Bound<'_, PyAny>) -> Answer<Vec<DimSpec>> {
     let wrong = |got: &Bound<'_, PyAny>| {
-        Fault::from(
+        Error::from(
             Diagnostic::new("Incompatible shapes during compilation: this is no shape")
                 .got(got.repr().map(|r| r.to_string()).unwrap_or_default())
                 .expected("a list of sizes, names of dims, and None where a dim may vary"),

@@ -66,7 +66,7 @@ pub(super) const OPS: &[OpDef] = &[
         ..CALL
     },
     OpDef {
-        name: "after",
+        name: "optimization_barrier",
         access: Access::View(View::Identity),
         doc: "`x` itself, but not before `other` is there: what is computed from it is not what was \
               computed from `x` before.",

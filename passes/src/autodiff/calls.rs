@@ -11,7 +11,7 @@ use mithril_ir::op::{self, Gradient, Op};
 use smallvec::{SmallVec, smallvec};
 
 use super::cotangents::Cotangents;
-use super::halves::Halves;
+use super::forward_backward::ForwardBackward;
 use super::{Backward, Tape, takes_cotangent, zeros};
 
 /// The call that passes the cotangents of a call's results on to its operands.
@@ -58,7 +58,7 @@ impl CallBack {
             Input::Value(value) => *value,
             Input::Again(value) => match cotangent {
                 Some(cotangent) => {
-                    builder.var(*value).binary("after", builder.var(cotangent)).value
+                    builder.var(*value).binary("optimization_barrier", builder.var(cotangent)).value
                 }
                 None => *value,
             },
@@ -152,29 +152,31 @@ impl Tape<'_> {
     }
 
     fn once(&mut self, site: &Site) -> Result<(SmallVec<[Value; 4]>, CallBack)> {
-        let halves = self.halves(site.callee, site.varying.clone(), &|_| true, false)?;
-        let results = site.forward(&halves.forward)?;
+        let functions =
+            self.forward_backward(site.callee, site.varying.clone(), &|_| true, false)?;
+        let results = site.forward(&functions.forward)?;
         let (own, saved) = results.split_at(site.callee.results.len());
-        let kept = halves.kept.iter().map(|&i| site.operands[i]);
+        let kept = functions.kept.iter().map(|&i| site.operands[i]);
         let mut inputs: Vec<Input> = kept.chain(saved.iter().copied()).map(Input::Value).collect();
         inputs.extend(site.seeds(own));
-        let back = CallBack::once(halves.backward, inputs, halves.operands);
+        let back = CallBack::once(functions.backward, inputs, functions.operands);
         Ok((results, back))
     }
 
     /// Backward, what is kept of the operands comes after the cotangents, so that nothing takes what
     /// is computed from it for what was computed before.
     fn again(&mut self, site: &Site) -> Result<(SmallVec<[Value; 4]>, CallBack)> {
-        let halves = self.halves(site.callee, site.varying.clone(), &|_| true, true)?;
+        let functions =
+            self.forward_backward(site.callee, site.varying.clone(), &|_| true, true)?;
         let attrs = smallvec![Attr::Function(site.callee.name.clone())];
         let results = site.builder.call(op::get("call"), site.callee, attrs, site.operands)?;
-        let kept = halves.kept.iter().map(|&i| match site.callee.args[i].role {
+        let kept = functions.kept.iter().map(|&i| match site.callee.args[i].role {
             Role::Param => Input::Value(site.operands[i]),
             _ => Input::Again(site.operands[i]),
         });
         let mut inputs: Vec<Input> = kept.collect();
         inputs.extend(site.seeds(&results));
-        let back = CallBack::once(halves.backward, inputs, halves.operands);
+        let back = CallBack::once(functions.backward, inputs, functions.operands);
         Ok((results, back))
     }
 
@@ -199,20 +201,21 @@ impl Tape<'_> {
         let varying: Vec<bool> = (0..site.operands.len())
             .map(|i| site.is_float(i) && (plan.is_carry(i) || site.varying[i]))
             .collect();
-        let halves = self.halves(site.callee, varying, &|i| !plan.is_carry(i), false)?;
-        let results = site.forward(&halves.forward)?;
+        let functions =
+            self.forward_backward(site.callee, varying, &|i| !plan.is_carry(i), false)?;
+        let results = site.forward(&functions.forward)?;
         let (own, saved) = results.split_at(site.callee.results.len());
         let (ends, stacked) = own.split_at(plan.carries);
 
-        let body = self.reversed_body(site, &plan, &halves)?;
+        let body = self.reversed_body(site, &plan, &functions)?;
         let float = |v: &&Value| site.builder.ty(**v).dtype.is_float();
-        let captures = halves.operands.iter().filter(|&&i| plan.is_capture(i));
+        let captures = functions.operands.iter().filter(|&&i| plan.is_capture(i));
         let mut inputs: Vec<Input> = ends.iter().filter(float).map(|v| Input::Seed(*v)).collect();
         inputs.extend(captures.map(|&i| Input::Zeros(site.operands[i])));
         let carries = inputs.len();
         let kept = |capture: bool| {
             let wanted = move |i: &&usize| plan.is_capture(**i) == capture;
-            halves.kept.iter().filter(wanted).map(|&i| Input::Value(site.operands[i]))
+            functions.kept.iter().filter(wanted).map(|&i| Input::Value(site.operands[i]))
         };
         inputs.extend(kept(false));
         inputs.extend(saved.iter().map(|v| Input::Value(*v)));
@@ -226,7 +229,7 @@ impl Tape<'_> {
             Attr::Int(sequences as i64),
             Attr::Bool(!reverse),
         ];
-        let operands = plan.by_class(&halves.operands);
+        let operands = plan.by_class(&functions.operands);
         let back = CallBack { op: site.operation.op, function: body, attrs, inputs, operands };
         Ok((results, back))
     }
@@ -238,14 +241,14 @@ impl Tape<'_> {
         &mut self,
         site: &Site,
         plan: &ScanPlan,
-        halves: &Halves,
+        functions: &ForwardBackward,
     ) -> Result<Arc<Function>> {
         let b = Builder::new(self.module.fresh_name(&format!("{}_reversed", site.callee.name)));
-        let (inputs, sums) = reversed_arguments(&b, site, plan, halves);
-        let attrs = smallvec![Attr::Function(halves.backward.name.clone())];
-        let gradients = b.call(op::get("call"), &halves.backward, attrs, &inputs)?;
+        let (inputs, sums) = reversed_arguments(&b, site, plan, functions);
+        let attrs = smallvec![Attr::Function(functions.backward.name.clone())];
+        let gradients = b.call(op::get("call"), &functions.backward, attrs, &inputs)?;
         let gradient = |i: usize| {
-            let at = halves.operands.iter().position(|&j| j == i);
+            let at = functions.operands.iter().position(|&j| j == i);
             at.map(|at| b.var(gradients[at]))
         };
         let result = |&i: &usize| match (sums.iter().find(|(j, _)| *j == i), gradient(i)) {
@@ -253,7 +256,7 @@ impl Tape<'_> {
             (Some((_, sum)), None) => Some(*sum),
             (None, gradient) => gradient.map(|v| v.value),
         };
-        let values = plan.by_class(&halves.operands);
+        let values = plan.by_class(&functions.operands);
         let values = values.iter().filter_map(result).enumerate();
         let name = |(i, value)| ResultDef { name: format!("next_{i}").into(), value, state: None };
         let results: Vec<ResultDef> = values.map(name).collect();
@@ -270,7 +273,7 @@ fn reversed_arguments(
     b: &Builder,
     site: &Site,
     plan: &ScanPlan,
-    halves: &Halves,
+    functions: &ForwardBackward,
 ) -> (Vec<Value>, Vec<(usize, Value)>) {
     let callee = site.callee;
     let own = |i: usize, prefix: &str| {
@@ -284,16 +287,16 @@ fn reversed_arguments(
         taken.map(arg).collect()
     };
     let kept = |capture: bool| -> Vec<Value> {
-        let wanted = halves.kept.iter().filter(|&&i| plan.is_capture(i) == capture);
+        let wanted = functions.kept.iter().filter(|&&i| plan.is_capture(i) == capture);
         wanted.map(|&i| own(i, "")).collect()
     };
     let (carried, stacked) = callee.results.split_at(plan.carries);
     let ends = cotangents(carried);
-    let captures = halves.operands.iter().filter(|&&i| plan.is_capture(i));
+    let captures = functions.operands.iter().filter(|&&i| plan.is_capture(i));
     let sums = captures.map(|&i| (i, own(i, "sum_"))).collect();
     let sequences = kept(false);
     let saved: Vec<Value> =
-        halves.saved().map(|(name, ty)| b.arg(name.clone(), Role::Data, ty.clone())).collect();
+        functions.saved().map(|(name, ty)| b.arg(name.clone(), Role::Data, ty.clone())).collect();
     let rows = cotangents(stacked);
     let captured = kept(true);
     // Sequences come before captures among the operands, so kept ones are in the callee's order.

@@ -28,7 +28,7 @@ pub struct Split {
 }
 
 /// One slice along one axis, without gaps.
-struct Part {
+struct Slice {
     start: Dim,
     limit: Dim,
     value: Value,
@@ -38,7 +38,7 @@ impl Splits {
     /// Those among the operations of a function.
     pub fn new(function: &Function, operations: &[Operation]) -> Splits {
         let slice = op::get("slice");
-        let mut found: FxHashMap<(Value, usize), Vec<Part>> = FxHashMap::default();
+        let mut found: FxHashMap<(Value, usize), Vec<Slice>> = FxHashMap::default();
         for operation in operations.iter().filter(|operation| operation.op == slice) {
             if let Some((axis, part)) = part(function, operation) {
                 found.entry((operation.operands[0], axis)).or_default().push(part);
@@ -66,7 +66,7 @@ impl Splits {
     }
 }
 
-fn part(function: &Function, operation: &Operation) -> Option<(usize, Part)> {
+fn part(function: &Function, operation: &Operation) -> Option<(usize, Slice)> {
     let shape = &function.ty(operation.operands[0]).shape;
     let rank = shape.rank()? as i64;
     let attr = |name| find_attr(operation.op, &operation.attrs, name);
@@ -80,13 +80,13 @@ fn part(function: &Function, operation: &Operation) -> Option<(usize, Part)> {
     let (start, limit) = slice_bounds(&starts.dims[0], &limits.dims[0], dim);
     let value = operation.result();
     let own = function.ty(value).shape.dims[axis] == &limit - &start;
-    (whole && own).then_some((axis, Part { start, limit, value }))
+    (whole && own).then_some((axis, Slice { start, limit, value }))
 }
 
 /// The slices from 0 to `dim`, if each begins where another ends; there are two or more.
-fn in_order(parts: Vec<Part>, dim: &Dim) -> Option<Vec<Value>> {
+fn in_order(parts: Vec<Slice>, dim: &Dim) -> Option<Vec<Value>> {
     let (mut at, mut values) = (Dim::Const(0), Vec::new());
-    let mut by_start: FxHashMap<Dim, Vec<Part>> = FxHashMap::default();
+    let mut by_start: FxHashMap<Dim, Vec<Slice>> = FxHashMap::default();
     for part in parts.into_iter().rev() {
         by_start.entry(part.start.clone()).or_default().push(part);
     }

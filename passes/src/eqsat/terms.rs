@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 
 use crate::fold_constants;
 use crate::rules::Rule;
-use crate::rules::matching::{Facts, Made, uniform};
+use crate::rules::matching::{Facts, Producer, uniform};
 
 /// An operation on classes of equal terms. Where it comes from is no part of what it is.
 #[derive(Clone, Debug)]
@@ -358,7 +358,7 @@ impl Facts for Terms<'_> {
         terms.any(|term| matches!(self.head(term), Head::Op { op, .. } if *op == by))
     }
 
-    fn made(&self, of: Value, by: Op) -> SmallVec<[Made<'_>; 2]> {
+    fn made(&self, of: Value, by: Op) -> SmallVec<[Producer<'_>; 2]> {
         let terms = self.graph[class(of)].nodes.iter();
         let terms = terms.filter(|term| !self.is_of_itself(class(of), term));
         terms.filter_map(|term| self.as_made(term, by)).collect()
@@ -374,12 +374,12 @@ impl Terms<'_> {
     }
 
     /// The term as what the matcher sees, if it is such an operation.
-    pub fn as_made(&self, term: &Term, by: Op) -> Option<Made<'_>> {
+    pub fn as_made(&self, term: &Term, by: Op) -> Option<Producer<'_>> {
         match self.head(term) {
             Head::Op { op, attrs, .. } if *op == by => {
                 let operands = term.operands.iter().map(|id| value(self.graph.find(*id)));
                 let operands = operands.collect();
-                Some(Made { op: *op, operands, attrs, number: term.origin })
+                Some(Producer { op: *op, operands, attrs, number: term.origin })
             }
             _ => None,
         }

@@ -9,7 +9,7 @@ use mithril_ir::op::view::View;
 use mithril_ir::shape::Shape;
 
 /// What is cut out of one axis: all three are numbers.
-struct Part {
+struct AxisCut {
     axis: usize,
     before: i64,
     length: i64,
@@ -23,7 +23,7 @@ pub struct Cut {
 }
 
 /// The parts that a slice takes of its axes; none where their places are no numbers.
-fn parts(function: &Function, op: &Operation) -> Option<Vec<Part>> {
+fn parts(function: &Function, op: &Operation) -> Option<Vec<AxisCut>> {
     if op.op.access != Access::View(View::Slice) {
         return None;
     }
@@ -39,9 +39,9 @@ fn parts(function: &Function, op: &Operation) -> Option<Vec<Part>> {
         let size = dims.get(axis)?.as_const()?;
         let (start, limit) = (starts.dims[i].as_const()?, limits.dims[i].as_const()?);
         let fits = 0 <= start && start <= limit && limit <= size;
-        fits.then_some(Part { axis, before: start, length: limit - start, behind: size - limit })
+        fits.then_some(AxisCut { axis, before: start, length: limit - start, behind: size - limit })
     };
-    let parts: Vec<Part> = axes.iter().enumerate().map(part).collect::<Option<_>>()?;
+    let parts: Vec<AxisCut> = axes.iter().enumerate().map(part).collect::<Option<_>>()?;
     let once = (1..parts.len()).all(|i| parts[..i].iter().all(|part| part.axis != parts[i].axis));
     (once && info.known.is_none() && info.ty.shape.lead.is_none()).then_some(parts)
 }

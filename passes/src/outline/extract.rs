@@ -25,7 +25,7 @@ pub fn extract(function: &Function, grouped: &Grouped) -> Result<Outline> {
     let read = read_outside(function, &definitions, grouped);
     for (at, group) in groups.iter().enumerate() {
         if let Some(&op) = group.ops.first().filter(|&&op| is_scan(&function.ops[op])) {
-            kernels.push(Made::Scan(op));
+            kernels.push(Extracted::Scan(op));
             continue;
         }
         let mut kernel = Extraction::new(function, &definitions, &grouped.views);
@@ -38,19 +38,19 @@ pub fn extract(function: &Function, grouped: &Grouped) -> Result<Outline> {
         let results: Vec<Value> = results.filter(outside).collect();
         kernel.schedule = group.schedule(function, &grouped.windowed, &kernel.ops, &results);
         kernel.find_cuts();
-        kernels.push(Made::Kernel(kernel.into(), results));
+        kernels.push(Extracted::Kernel(kernel.into(), results));
     }
     for value in copies(function, &definitions, grouped) {
         let mut kernel = Extraction::new(function, &definitions, &grouped.views);
         kernel.value(value);
         kernel.schedule = Schedule::Loops(LoopNest::over(&function.ty(value).shape.dims));
         kernel.find_cuts();
-        kernels.push(Made::Kernel(kernel.into(), vec![value]));
+        kernels.push(Extracted::Kernel(kernel.into(), vec![value]));
     }
     Ok(steps(kernels))
 }
 
-enum Made<'f> {
+enum Extracted<'f> {
     /// A kernel and its results.
     Kernel(Box<Extraction<'f>>, Vec<Value>),
     Scan(usize),
@@ -60,12 +60,12 @@ enum Made<'f> {
 const ALIKE: usize = 8;
 
 /// The kernels, each once, and the steps that launch them.
-fn steps(made: Vec<Made>) -> Outline {
+fn steps(made: Vec<Extracted>) -> Outline {
     let mut outline = Outline { kernels: Vec::new(), steps: Vec::new() };
     let mut known = FxHashMap::default();
     let mut alike: FxHashMap<String, FxHashSet<String>> = FxHashMap::default();
     for step in &made {
-        if let Made::Kernel(kernel, results) = step
+        if let Extracted::Kernel(kernel, results) = step
             && !kernel.cuts.is_empty()
         {
             let [open, fixed] = [true, false].map(|open| kernel.written(results, open).key);
@@ -74,8 +74,8 @@ fn steps(made: Vec<Made>) -> Outline {
     }
     for step in made {
         match step {
-            Made::Scan(op) => outline.steps.push(Step::Scan(op)),
-            Made::Kernel(kernel, results) => {
+            Extracted::Scan(op) => outline.steps.push(Step::Scan(op)),
+            Extracted::Kernel(kernel, results) => {
                 let open = Some(&kernel.cuts).filter(|cuts| !cuts.is_empty());
                 let open = open.map(|_| kernel.written(&results, true));
                 let many = |open: &Written| alike[&open.key].len() >= ALIKE;

@@ -9,7 +9,7 @@ use mithril_ir::shape::{Shape, axis_of};
 use mithril_ir::tensor::Tensor;
 
 use super::Class::{Exact, Recognise};
-use super::matching::{Facts, Made, Match};
+use super::matching::{Facts, Match, Producer};
 use super::pattern::{any, number, op, unary, vars};
 use super::{Attrs, Rule, choice};
 
@@ -151,7 +151,7 @@ const MOVED: [&str; 10] = [
 
 fn through(
     facts: &dyn Facts,
-    made: &Made,
+    made: &Producer,
     operand: &dyn Fn(usize) -> (i128, i128),
 ) -> Option<(i128, i128)> {
     let attr = |name: &str| made.op.attr_index(name).map(|at| &made.attrs[at]);

@@ -9,7 +9,7 @@ use mithril_ir::op::infer::as_int;
 use mithril_ir::op::{self, Kind, Op};
 use mithril_ir::tensor::Tensor;
 
-use super::matching::{Facts, Made, Match};
+use super::matching::{Facts, Match, Producer};
 use crate::fold_constants::evaluated;
 
 /// What is added to scores at most so that nothing is seen of them: weights are 0 then.
@@ -47,7 +47,7 @@ fn halves(facts: &dyn Facts, value: Value, depth: usize) -> Option<[f64; 2]> {
     (depth > 0).then(|| ops.chain(others).find_map(made)).flatten()
 }
 
-fn through(facts: &dyn Facts, value: Value, made: &Made, depth: usize) -> Option<[f64; 2]> {
+fn through(facts: &dyn Facts, value: Value, made: &Producer, depth: usize) -> Option<[f64; 2]> {
     let operand = |at: usize| halves(facts, made.operands[at], depth - 1);
     let diagonal = made.op.attr_index("diagonal").map(|at| as_int(&made.attrs[at]));
     match (made.op.name, diagonal, made.attrs.first()) {
@@ -60,7 +60,7 @@ fn through(facts: &dyn Facts, value: Value, made: &Made, depth: usize) -> Option
 }
 
 /// Those of an elementwise operation: it is computed for the two numbers alone.
-fn each(facts: &dyn Facts, value: Value, made: &Made, depth: usize) -> Option<[f64; 2]> {
+fn each(facts: &dyn Facts, value: Value, made: &Producer, depth: usize) -> Option<[f64; 2]> {
     let pair = |value: &Value| {
         let numbers = halves(facts, *value, depth - 1)?;
         Some(Tensor::from_f64s(facts.ty(*value).dtype, vec![2], &numbers))

@@ -29,12 +29,12 @@ pub trait Facts {
     fn is_made(&self, value: Value, by: Op) -> bool;
 
     /// The operations of this sort that make the value.
-    fn made(&self, value: Value, by: Op) -> SmallVec<[Made<'_>; 2]>;
+    fn made(&self, value: Value, by: Op) -> SmallVec<[Producer<'_>; 2]>;
 }
 
 /// An operation that makes a value.
 #[derive(Clone)]
-pub struct Made<'a> {
+pub struct Producer<'a> {
     pub op: Op,
     pub operands: SmallVec<[Value; 3]>,
     pub attrs: &'a [Attr],
@@ -49,7 +49,7 @@ pub struct Match<'a> {
     pub result: &'a Type,
     vars: [Option<Value>; VARS],
     /// The operations of the left side, outermost first.
-    made: SmallVec<[Made<'a>; 4]>,
+    made: SmallVec<[Producer<'a>; 4]>,
     /// Which operand is the term of [`Node::Among`], or the first one of [`Node::Neighbours`].
     part: usize,
 }
@@ -78,7 +78,7 @@ type Goals = SmallVec<[(Pattern, Value); 8]>;
 /// until it breaks off.
 pub fn each_match<'a>(
     rule: &Rule,
-    root: Made<'a>,
+    root: Producer<'a>,
     ty: &'a Type,
     facts: &'a dyn Facts,
     found: &mut dyn FnMut(&Match<'a>) -> ControlFlow<()>,
@@ -94,7 +94,7 @@ pub fn each_match<'a>(
 }
 
 /// Whether each operand alone is what a term says: most rules fail here, before anything is noted.
-fn may_fit(term: Pattern, made: &Made, facts: &dyn Facts) -> bool {
+fn may_fit(term: Pattern, made: &Producer, facts: &dyn Facts) -> bool {
     let (Node::Op(_, args, _) | Node::Map(args)) = term.node() else { return true };
     let operands = &made.operands[..];
     let fit = |(arg, operand): (&Pattern, &Value)| may_be(*arg, *operand, facts);
@@ -125,7 +125,7 @@ fn is_near(own: f64, number: f64) -> bool {
 
 /// The ways in which the operands of an operation may be those of a term: of one that commutes in
 /// both orders.
-fn ways(term: Pattern, made: &Made) -> SmallVec<[Goals; 2]> {
+fn ways(term: Pattern, made: &Producer) -> SmallVec<[Goals; 2]> {
     let operands = &made.operands;
     match term.node() {
         Node::Op(_, args, _) | Node::Map(args) if args.len() == operands.len() => {
@@ -196,7 +196,7 @@ impl<'a> Match<'a> {
     fn operation(
         &mut self,
         term: Pattern,
-        made: Made<'a>,
+        made: Producer<'a>,
         goals: Goals,
         rule: &Rule,
         found: &mut dyn FnMut(&Match<'a>) -> ControlFlow<()>,
@@ -217,7 +217,7 @@ impl<'a> Match<'a> {
 
     /// Whether no sum is asked to round to another dtype than rules know of.
     fn is_plain(&self) -> bool {
-        let plain = |made: &Made| match made.op.attr_index("acc") {
+        let plain = |made: &Producer| match made.op.attr_index("acc") {
             Some(at) => made.attrs[at] == Attr::None,
             None => true,
         };

@@ -59,7 +59,7 @@ pub struct Layout {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Part {
+enum Segment {
     Text,
     Constants,
     Data,
@@ -69,13 +69,13 @@ impl Layout {
     pub fn of(object: &Object) -> Result<Layout, Error> {
         let mut end = 0;
         let mut places = vec![None; object.sections.len()];
-        let text = section_places(object, Part::Text, &mut end, &mut places)?;
+        let text = section_places(object, Segment::Text, &mut end, &mut places)?;
         let stubs = reserve(&mut end, 16, EXTERNAL.len() * STUB)?;
         let text = text..pages(&mut end)?;
-        let start = section_places(object, Part::Constants, &mut end, &mut places)?;
+        let start = section_places(object, Segment::Constants, &mut end, &mut places)?;
         let addresses = reserve(&mut end, 8, object.symbols.len().saturating_mul(8))?;
         let constants = start..pages(&mut end)?;
-        section_places(object, Part::Data, &mut end, &mut places)?;
+        section_places(object, Segment::Data, &mut end, &mut places)?;
         let bytes = pages(&mut end)?;
         Ok(Layout { bytes, text, constants, stubs, addresses, places })
     }
@@ -89,7 +89,7 @@ impl Layout {
 /// Places the sections of one part from `end` on, and says where they begin.
 fn section_places(
     object: &Object,
-    of: Part,
+    of: Segment,
     end: &mut usize,
     places: &mut [Option<Range<usize>>],
 ) -> Result<usize, Error> {
@@ -115,7 +115,7 @@ fn section_places(
 fn part(
     object: &Object,
     section: &elf::SectionHeader64<LittleEndian>,
-) -> Result<Option<Part>, Error> {
+) -> Result<Option<Segment>, Error> {
     let (kind, flags) = (section.sh_type(LITTLE), section.sh_flags(LITTLE));
     let has = |flag: u32| flags & u64::from(flag) != 0;
     let name = object.section_name(section);
@@ -129,11 +129,11 @@ fn part(
         return Err(Error::Unsupported(format!("section {name}")));
     }
     Ok(Some(if has(elf::SHF_EXECINSTR) {
-        Part::Text
+        Segment::Text
     } else if has(elf::SHF_WRITE) && !name.starts_with(".data.rel.ro") {
-        Part::Data
+        Segment::Data
     } else {
-        Part::Constants
+        Segment::Constants
     }))
 }
 

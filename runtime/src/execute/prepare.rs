@@ -118,7 +118,7 @@ impl Prepared {
         &mut self,
         program: &Program,
         values: &Values,
-        places: &[Part],
+        places: &[Position],
     ) -> Result<(), Error> {
         let mut numbers = Vec::with_capacity(program.launches.len());
         for (index, launch) in program.launches.iter().enumerate() {
@@ -209,7 +209,7 @@ fn temporaries(program: &Program, bytes: &[usize]) -> Result<Plan, Error> {
 }
 
 /// Where a buffer begins, and by how many bytes each loop moves it.
-struct Part {
+struct Position {
     slot: Slot,
     moves: Vec<(usize, isize)>,
 }
@@ -255,8 +255,8 @@ impl Values<'_> {
         bytes: &[usize],
         offsets: &[usize],
         loops: &[Loop],
-    ) -> Result<Vec<Part>, Error> {
-        let mut places: Vec<Part> = Vec::with_capacity(bytes.len());
+    ) -> Result<Vec<Position>, Error> {
+        let mut places: Vec<Position> = Vec::with_capacity(bytes.len());
         for (index, buffer) in program.buffers.iter().enumerate() {
             let too_long =
                 |what: String| self.error(&buffer.bytes, i64::try_from(bytes[index]).ok(), what);
@@ -298,7 +298,7 @@ impl Values<'_> {
                     (places[*of].slot.base, places[*of].slot.offset + first)
                 }
             };
-            places.push(Part { slot: Slot { base, offset }, moves });
+            places.push(Position { slot: Slot { base, offset }, moves });
         }
         Ok(places)
     }

@@ -3,7 +3,7 @@
 use mithril_ir::dtype::DType;
 use mithril_ir::scalar::round;
 
-use super::{Run, fault};
+use super::{Run, violation};
 use crate::code::{Binary, Cmp, Unary};
 
 /// A number of any dtype: its low bits, and whether they are defined.
@@ -151,11 +151,11 @@ fn of_integers(op: Binary, dtype: DType, x: Lane, y: Lane) -> Run<Option<u64>> {
     let (a, b) = (integer(dtype, x.bits), integer(dtype, y.bits));
     let divides = matches!(op, Binary::Div | Binary::Rem);
     if divides && (!y.defined || b == 0) {
-        return fault("a division by zero, or by what is not defined");
+        return violation("a division by zero, or by what is not defined");
     }
     let least = if dtype.is_signed_int() { round::int_range(dtype).0 } else { i128::MIN };
     if divides && b == -1 && (a == least || !x.defined) {
-        return fault("a division of the least integer by -1");
+        return violation("a division of the least integer by -1");
     }
     let shifts = matches!(op, Binary::Shl | Binary::Shr);
     if shifts && !(0..i128::from(dtype.bits())).contains(&b) {

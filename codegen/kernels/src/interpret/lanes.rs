@@ -1,13 +1,13 @@
 //! Vectors: what is computed lane by lane, and what moves lanes.
 
-use super::{Lane, Machine, Run, Value, fault, is_computed, lane};
+use super::{Lane, Machine, Run, Value, is_computed, lane, violation};
 use crate::code::{Binary, Fold, Inst, Ty};
 
 impl Machine<'_> {
     pub fn computed(&self, ty: Ty, inst: &Inst) -> Run<Value> {
         let count = ty.lanes as usize;
         if is_arithmetic(inst) && !is_computed(ty.dtype) {
-            return fault(format!("nothing is computed in {}", ty.dtype.name()));
+            return violation(format!("nothing is computed in {}", ty.dtype.name()));
         }
         Ok(match *inst {
             Inst::Const(bits) => vec![Lane::of(bits); count],
@@ -47,7 +47,7 @@ impl Machine<'_> {
                 lanes.iter().map(|&lane| both[lane as usize]).collect()
             }
             Inst::Fold(op, x) => vec![folded(op, ty, self.get(x))?],
-            Inst::MulAdd(..) | Inst::Call(..) => return fault("portable code is not run here"),
+            Inst::MulAdd(..) | Inst::Call(..) => return violation("portable code is not run here"),
             Inst::Dim(_)
             | Inst::First
             | Inst::Last
@@ -59,7 +59,7 @@ impl Machine<'_> {
             | Inst::Prefetch { .. }
             | Inst::Tile(_)
             | Inst::For { .. }
-            | Inst::If { .. } => return fault("this computes no value"),
+            | Inst::If { .. } => return violation("this computes no value"),
         })
     }
 }

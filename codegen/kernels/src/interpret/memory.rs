@@ -1,6 +1,6 @@
 //! Memory whose every byte has a note: what it holds is given, written by a task, or nothing.
 
-use super::{Fault, Lane, Run, fault};
+use super::{Lane, Run, Violation, violation};
 use crate::code::{Memory, Place};
 
 /// Who wrote a byte.
@@ -58,7 +58,7 @@ pub fn written(buffers: &[Buffer]) -> Run<()> {
                 "byte {at} of the {} of buffer {number} is left unwritten",
                 buffer.bytes.len()
             );
-            return Err(Fault { what, places: Vec::new(), task: None });
+            return Err(Violation { what, places: Vec::new(), task: None });
         }
     }
     Ok(())
@@ -84,10 +84,10 @@ impl<'a> Memories<'a> {
         let (name, all) = match memory.place {
             Place::Buffer(n) => (format!("buffer {n}"), self.buffers[n as usize].bytes.len()),
             Place::Scratch(_) => ("the scratch memory".to_string(), self.scratch.len()),
-            Place::Local(_) => return fault("portable code is not run here"),
+            Place::Local(_) => return violation("portable code is not run here"),
         };
         if first < 0 || first + size > all as i128 {
-            return fault(format!(
+            return violation(format!(
                 "out of bounds: {size} bytes from {first} on of the {all} of {name}"
             ));
         }
@@ -100,7 +100,10 @@ impl<'a> Memories<'a> {
         let first = i128::from(base) + i128::from(at) * size as i128;
         match first.rem_euclid((size * elements) as i128) {
             0 => Ok(()),
-            _ => fault(format!("misaligned: byte {first}, not a multiple of {}", size * elements)),
+            _ => violation(format!(
+                "misaligned: byte {first}, not a multiple of {}",
+                size * elements
+            )),
         }
     }
 
@@ -123,7 +126,7 @@ impl<'a> Memories<'a> {
         let buffer = &self.buffers[number as usize];
         match buffer.notes[at] {
             Note::Task(other) if other != self.task => {
-                fault(format!("buffer {number}: task {other} wrote byte {at}, which is read"))
+                violation(format!("buffer {number}: task {other} wrote byte {at}, which is read"))
             }
             note => Ok((buffer.bytes[at], note != Note::Nobody)),
         }
@@ -139,16 +142,18 @@ impl<'a> Memories<'a> {
             return Ok(());
         };
         if memory.constant {
-            return fault(format!("buffer {number} is constant, and is written"));
+            return violation(format!("buffer {number} is constant, and is written"));
         }
         if !lane.defined {
-            return fault(format!("what is stored in buffer {number} is not defined"));
+            return violation(format!("what is stored in buffer {number} is not defined"));
         }
         let buffer = &mut self.buffers[number as usize];
         for (at, note) in buffer.notes.iter_mut().enumerate().skip(first).take(size) {
             match note {
                 Note::Task(other) if *other != self.task => {
-                    return fault(format!("buffer {number}: task {other} wrote byte {at}, too"));
+                    return violation(format!(
+                        "buffer {number}: task {other} wrote byte {at}, too"
+                    ));
                 }
                 _ => *note = Note::Task(self.task),
             }

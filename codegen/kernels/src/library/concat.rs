@@ -23,7 +23,7 @@ pub const ENTRY: Entry = Entry {
 const CALLS: usize = 8;
 
 /// A part, and where its elements begin along the axis.
-struct Part {
+struct Piece {
     value: Value,
     offset: Dim,
 }
@@ -39,7 +39,7 @@ impl Standalone<'_> {
         for &value in &self.op.operands {
             let size = &self.nest.dims(value)[axis];
             if size.as_const() != Some(0) {
-                parts.push(Part { value, offset: offset.clone() });
+                parts.push(Piece { value, offset: offset.clone() });
                 offset = &offset + size;
             }
         }
@@ -77,7 +77,7 @@ impl Standalone<'_> {
     }
 
     /// A row of a part.
-    fn copy(&mut self, part: &Part, axis: usize, row: V) {
+    fn copy(&mut self, part: &Piece, axis: usize, row: V) {
         match self.nest.arg(part.value) {
             Some(from) => self.copy_memory(part, from, axis, row),
             None => self.copy_elements(part, axis, row),
@@ -85,7 +85,7 @@ impl Standalone<'_> {
     }
 
     /// What is memory already lies in one piece.
-    fn copy_memory(&mut self, part: &Part, from: Mem, axis: usize, row: V) {
+    fn copy_memory(&mut self, part: &Piece, from: Mem, axis: usize, row: V) {
         let own = product(&self.nest.dims(part.value)[axis..]);
         let result = self.nest.dims(self.op.result());
         let (all, behind) = (product(&result[axis..]), product(&result[axis + 1..]));
@@ -102,7 +102,7 @@ impl Standalone<'_> {
     }
 
     /// What is still to be computed, element by element.
-    fn copy_elements(&mut self, part: &Part, axis: usize, row: V) {
+    fn copy_elements(&mut self, part: &Piece, axis: usize, row: V) {
         let dims = self.nest.dims(part.value);
         let front = self.nest.unflat(&dims[..axis], Ix::At(row));
         let (middle, length) = match dims[axis..].split_last() {

@@ -20,7 +20,7 @@ use crate::contract::{Contraction, Position, Side, emit, plain, plan};
 use crate::loops::Loops;
 
 /// An operand's axes by what they are for.
-struct Parts {
+struct Operand {
     mem: Mem,
     read: Read,
     strided: Strided,
@@ -91,7 +91,7 @@ fn is_zero(dim: &Dim) -> bool {
 
 /// What a loop of the contraction stands for in the result.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum LoopKind {
     Batch,
     Rows,
     Columns,
@@ -99,8 +99,8 @@ enum Part {
 
 /// The loops of a contraction.
 struct Setup {
-    sides: [Parts; 2],
-    batch: Vec<(Part, Run, [Dim; 2])>,
+    sides: [Operand; 2],
+    batch: Vec<(LoopKind, Run, [Dim; 2])>,
     m: Option<Run>,
     n: Option<Run>,
     k: Dim,
@@ -111,11 +111,11 @@ impl Setup {
     /// `None` where an operand's elements do not lie as `reads` says.
     fn of(nest: &Nest, dot: &Operation, reads: &[Read; 2]) -> Option<Setup> {
         let (x, y) = (parts(nest, dot, 0, reads[0])?, parts(nest, dot, 1, reads[1])?);
-        let runs_of = |side: usize, parts: &Parts, axes: &[usize]| {
+        let runs_of = |side: usize, parts: &Operand, axes: &[usize]| {
             let dims = nest.dims(dot.operands[side]);
             collapse(axes.iter().map(|&a| (dims[a].clone(), parts.strided.strides[a].clone())))
         };
-        let stride_along_k = |side: usize, parts: &Parts| match parts.read {
+        let stride_along_k = |side: usize, parts: &Operand| match parts.read {
             Read::Gathered => Some(Dim::Const(0)),
             Read::Strided => match &runs_of(side, parts, &parts.contract)[..] {
                 [run] => Some(run.stride.clone()),
@@ -129,10 +129,10 @@ impl Setup {
             let extent = nest.dims(dot.operands[0])[a].clone();
             let strides = [x.strided.strides[a].clone(), y.strided.strides[b].clone()];
             let run = Run { dims: vec![extent.clone()], extent, stride: Dim::Const(0) };
-            batch.push((Part::Batch, run, strides));
+            batch.push((LoopKind::Batch, run, strides));
         }
         // All axes of an operand that is gathered are one index.
-        let rest = |side: usize, parts: &Parts| match parts.read {
+        let rest = |side: usize, parts: &Operand| match parts.read {
             Read::Strided => runs_of(side, parts, &parts.rest),
             Read::Gathered => {
                 let dims = nest.dims(dot.operands[side]);
@@ -143,24 +143,24 @@ impl Setup {
         };
         let (rows, columns) = (rest(0, &x), rest(1, &y));
         let mut setup = Setup { sides: [x, y], batch, m: None, n: None, k, k_strides };
-        setup.rest(rows, Part::Rows);
-        setup.rest(columns, Part::Columns);
+        setup.rest(rows, LoopKind::Rows);
+        setup.rest(columns, LoopKind::Columns);
         Some(setup)
     }
 
     /// Of the axes that one side has alone the last run is the rows or the columns; the others
     /// repeat the other side.
-    fn rest(&mut self, mut all: Vec<Run>, part: Part) {
+    fn rest(&mut self, mut all: Vec<Run>, part: LoopKind) {
         let last = all.pop();
         for run in all {
             let strides = match part {
-                Part::Rows => [run.stride.clone(), Dim::Const(0)],
+                LoopKind::Rows => [run.stride.clone(), Dim::Const(0)],
                 _ => [Dim::Const(0), run.stride.clone()],
             };
             self.batch.push((part, run, strides));
         }
         match part {
-            Part::Rows => self.m = last,
+            LoopKind::Rows => self.m = last,
             _ => self.n = last,
         }
     }
@@ -314,15 +314,15 @@ impl Setup {
                 index.push(ix);
             }
         };
-        for part in [Part::Batch, Part::Rows, Part::Columns] {
+        for part in [LoopKind::Batch, LoopKind::Rows, LoopKind::Columns] {
             for ((own, run, _), &at) in self.batch.iter().zip(batch) {
                 if *own == part {
                     add(nest, run, Ix::At(at));
                 }
             }
             match (part, &self.m, &self.n) {
-                (Part::Rows, Some(run), _) => add(nest, run, row),
-                (Part::Columns, _, Some(run)) => add(nest, run, col),
+                (LoopKind::Rows, Some(run), _) => add(nest, run, row),
+                (LoopKind::Columns, _, Some(run)) => add(nest, run, col),
                 _ => {}
             }
         }
@@ -335,7 +335,7 @@ fn extent(run: &Option<Run>) -> Dim {
 }
 
 /// The axes of an operand, where its elements lie as `read` says.
-fn parts(nest: &Nest, dot: &Operation, side: usize, read: Read) -> Option<Parts> {
+fn parts(nest: &Nest, dot: &Operation, side: usize, read: Read) -> Option<Operand> {
     let value = dot.operands[side];
     let strided = match read {
         Read::Strided => strided(nest.f, &nest.definitions, value)?,
@@ -351,5 +351,5 @@ fn parts(nest: &Nest, dot: &Operation, side: usize, read: Read) -> Option<Parts>
         _ => [front("y_batch"), front("y_contract")],
     };
     let rest = (0..rank).filter(|a| !batch.contains(a) && !contract.contains(a)).collect();
-    Some(Parts { mem, read, strided, batch, rest, contract })
+    Some(Operand { mem, read, strided, batch, rest, contract })
 }

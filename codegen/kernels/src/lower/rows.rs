@@ -5,11 +5,11 @@
 //! in the first cache meanwhile. What takes long to compute and is needed by several sweeps is kept
 //! in scratch memory.
 
-mod behind;
+mod column_sums;
+mod epilogue;
 mod keep;
-mod side;
+mod prefetch;
 mod sweep;
-mod traffic;
 
 use crate::loops::Loops;
 use mithril_ir::diagnostic::Result;
@@ -24,9 +24,9 @@ use super::lowered::Lowered;
 use super::nest::Nest;
 use crate::code::{Binary, V};
 use crate::contract::Isa;
-use behind::{Behind, Beside, Last, in_row};
-use side::{Blocks, Side};
-use traffic::Ahead;
+use column_sums::{Blocks, ColumnSum};
+use epilogue::{Interleaved, PendingRow, Stores, in_row};
+use prefetch::Prefetch;
 
 /// Elements of a task where the space is a single row.
 const STRETCH: i64 = 4096;
@@ -82,9 +82,9 @@ struct Rows<'f> {
     first_sweeps: Vec<(Value, usize)>,
     /// Elements of a task where there is a single row.
     stretch: i64,
-    ahead: Ahead,
+    prefetch: Prefetch,
     /// Sums over rows, and how many rows a task has then.
-    sides: Vec<Side<'f>>,
+    column_sums: Vec<ColumnSum<'f>>,
     blocks: Option<Blocks>,
 }
 
@@ -117,8 +117,8 @@ impl<'f> Rows<'f> {
             scratch: Dim::Const(0),
             first_sweeps: Vec::new(),
             stretch: STRETCH,
-            ahead: Ahead::default(),
-            sides: Vec::new(),
+            prefetch: Prefetch::default(),
+            column_sums: Vec::new(),
             blocks: None,
         };
         if schedule.columns.is_some() {
@@ -126,7 +126,7 @@ impl<'f> Rows<'f> {
         }
         rows.at_once = rows.is_at_once();
         rows.keep();
-        rows.open_sides();
+        rows.open_column_sums();
         rows.route(isa);
         rows
     }
@@ -162,8 +162,8 @@ impl<'f> Rows<'f> {
 
     /// The rows of these numbers.
     fn each_row(&mut self, from: V, to: V) {
-        match self.partner() {
-            Some(level) => self.rows_behind(from, to, level),
+        match self.interleaved_level() {
+            Some(level) => self.interleaved_rows(from, to, level),
             None => self.each(from, to, 1, |rows, row| {
                 let place = rows.place(row);
                 rows.row(&place);
@@ -213,7 +213,7 @@ impl<'f> Rows<'f> {
             return self.row_at_once(place);
         }
         for level in 1..=self.levels() {
-            self.fold_level(level, place, &Beside::default());
+            self.fold_level(level, place, &Interleaved::default());
         }
         self.finish(place, None);
     }
@@ -245,15 +245,15 @@ impl<'f> Rows<'f> {
 
     /// Sweeps the row for the folds of one level, whose results are known from then on. The sweep
     /// may do something for the rows before and behind, too.
-    fn fold_level(&mut self, level: usize, place: &Index, beside: &Beside) {
+    fn fold_level(&mut self, level: usize, place: &Index, interleaved: &Interleaved) {
         // What is only read comes before what is written: processors take addresses for the same
         // if their last twelve bits are.
-        let mut exact = beside.next.as_ref().map_or(vec![], |next| self.parts(1, next));
+        let mut exact = interleaved.next.as_ref().map_or(vec![], |next| self.parts(1, next));
         exact.extend(self.parts(level, place));
         let quick: Vec<Part> = (exact.iter())
             .map(|part| Part { folder: part.folder.quick(&self.nest.b), ..*part })
             .collect();
-        let gathered = self.gather(&quick, level, beside.behind.as_ref());
+        let gathered = self.gather(&quick, level, interleaved.pending.as_ref());
         self.written(level);
         let mut values: Vec<V> =
             quick.iter().zip(&gathered).map(|(part, own)| self.finished(part, own)).collect();
@@ -312,17 +312,22 @@ impl<'f> Rows<'f> {
     }
 
     /// What folds gather in one sweep over their rows, with the lanes as one.
-    fn gather(&mut self, parts: &[Part], level: usize, behind: Option<&Behind>) -> Vec<Vec<V>> {
+    fn gather(
+        &mut self,
+        parts: &[Part],
+        level: usize,
+        pending: Option<&PendingRow>,
+    ) -> Vec<Vec<V>> {
         let wide = self.nest.lanes;
         let starts: Vec<Vec<V>> =
             parts.iter().map(|part| part.folder.start(&mut self.nest.b, wide)).collect();
         let widths: Vec<usize> = starts.iter().map(Vec::len).collect();
-        let (space, ahead) = (self.space.clone(), std::mem::take(&mut self.ahead));
+        let (space, prefetch) = (self.space.clone(), std::mem::take(&mut self.prefetch));
         let outer = self.outer;
         let take = |nest: &mut Nest, index: &Index, so_far: &[V]| -> Vec<V> {
-            ahead.fetch(nest, level, &space, index);
+            prefetch.fetch(nest, level, &space, index);
             // What is kept is read before this row's takes its room, and written along with that.
-            let behind = behind.map(|behind| (behind, behind.read(nest, index)));
+            let pending = pending.map(|pending| (pending, pending.read(nest, index)));
             let mut next = Vec::with_capacity(so_far.len());
             let mut rest = so_far;
             for (part, width) in parts.iter().zip(&widths) {
@@ -331,8 +336,8 @@ impl<'f> Rows<'f> {
                 next.extend(part.folder.take(&mut nest.b, own, x, nest.mask));
                 rest = others;
             }
-            if let Some((behind, index)) = behind {
-                behind.write(nest, &index);
+            if let Some((row, index)) = pending {
+                row.write(nest, &index);
             }
             next
         };
@@ -347,7 +352,7 @@ impl<'f> Rows<'f> {
             joined
         };
         let done = self.sweep(parts[0].place, None, &starts.concat(), &take, &join);
-        self.ahead = ahead;
+        self.prefetch = prefetch;
         let mut rest = &done[..];
         let across = |(part, width): (&Part, &usize)| {
             let (own, others) = rest.split_at(*width);
@@ -376,26 +381,26 @@ impl<'f> Rows<'f> {
 
     /// Writes the results of a row, or of a stretch of it.
     fn finish(&mut self, place: &Index, stretch: Option<(V, V)>) {
-        let last = self.open_last();
-        self.write_folded(&last, place);
-        self.write_last(&last, place, stretch);
-        self.sides = last.sides;
+        let stores = self.open_stores();
+        self.write_folded(&stores, place);
+        self.write_stores(&stores, place, stretch);
+        self.column_sums = stores.column_sums;
     }
 
     /// The last sweep.
-    fn write_last(&mut self, last: &Last<'f>, place: &Index, stretch: Option<(V, V)>) {
-        if last.is_empty() {
+    fn write_stores(&mut self, stores: &Stores<'f>, place: &Index, stretch: Option<(V, V)>) {
+        if stores.is_empty() {
             return;
         }
         if let Some(op) = self.schedule.columns {
             let op = &self.nest.f.ops[op];
-            return self.column_blocks(op, fold_of(op), &last.full, place, stretch);
+            return self.column_blocks(op, fold_of(op), &stores.full, place, stretch);
         }
-        let (space, ahead) = (self.space.clone(), std::mem::take(&mut self.ahead));
+        let (space, prefetch) = (self.space.clone(), std::mem::take(&mut self.prefetch));
         let level = self.last_level();
         let write = |nest: &mut Nest, index: &Index, _: &[V]| -> Vec<V> {
-            ahead.fetch(nest, level, &space, index);
-            last.write(nest, index);
+            prefetch.fetch(nest, level, &space, index);
+            stores.write(nest, index);
             vec![]
         };
         self.sweep(place, stretch, &[], &write, &|_, _, _| vec![]);

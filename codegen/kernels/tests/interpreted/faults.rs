@@ -24,7 +24,7 @@ fn found(body: &str) -> String {
     let launch = Launch { buffers: &mut buffers, dims: &[16], tasks: 4, scratch: 32 };
     match run(&code, launch) {
         Ok(()) => "nothing".into(),
-        Err(fault) => fault.to_string(),
+        Err(violation) => violation.to_string(),
     }
 }
 
@@ -148,7 +148,7 @@ fn of_product(change: impl FnOnce(&mut Code, &mut i64)) -> Option<String> {
     let ones = |count: usize| Buffer::given(1f32.to_le_bytes().repeat(count));
     let mut buffers = [ones(9 * 20), ones(20 * 24), Buffer::result(9 * 24 * 4)];
     let launch = Launch { buffers: &mut buffers, dims: &[], tasks, scratch };
-    run(&code, launch).err().map(|fault| fault.to_string())
+    run(&code, launch).err().map(|violation| violation.to_string())
 }
 
 /// Runs `change` on the stores of a kernel until it says that it has done enough.
@@ -199,8 +199,8 @@ fn a_tile_that_is_lost() {
 
 #[test]
 fn tasks_that_no_plan_has() {
-    let fewer = of_product(|_, tasks| *tasks -= 1).expect("a fault");
+    let fewer = of_product(|_, tasks| *tasks -= 1).expect("a violation");
     assert!(fewer.contains("left unwritten"), "{fewer}");
-    let more = of_product(|_, tasks| *tasks += 1).expect("a fault");
+    let more = of_product(|_, tasks| *tasks += 1).expect("a violation");
     assert!(more.contains("out of bounds") || more.contains(", too"), "{more}");
 }

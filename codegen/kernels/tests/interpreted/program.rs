@@ -166,9 +166,9 @@ impl Memory<'_> {
             scratch: self.size(&launch.scratch) as usize,
         };
         let code = &kernel.lowered.code;
-        if let Err(fault) = interpret::run(code, run) {
+        if let Err(violation) = interpret::run(code, run) {
             let source = kernel.outlined.to_string();
-            panic!("{fault}\ndims: {dims:?}\n{source}\n{code}");
+            panic!("{violation}\ndims: {dims:?}\n{source}\n{code}");
         }
         for (place, buffer) in places.iter().zip(&buffers).skip(reads) {
             self.regions[place.0][place.1.clone()].copy_from_slice(buffer.bytes());

@@ -10,7 +10,7 @@ use mithril_ir::op::Kind;
 use mithril_ir::tensor::Tensor;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::expr::{Expr, Part};
+use super::expr::{CallPart, Expr};
 use super::names::{Names, comment, format_text, last_part};
 use super::neighbours::Neighbours;
 use super::shown::Shown;
@@ -21,7 +21,7 @@ const FOLDED: usize = 52;
 
 /// What stands for a value.
 #[derive(Clone, Debug)]
-pub enum Held {
+pub enum Binding {
     Missing,
     Variable(String),
     /// An expression that its one use will take in.
@@ -117,7 +117,7 @@ pub struct Body<'f, 'm> {
     pub file: &'f mut File<'m>,
     pub function: &'m Function,
     pub names: Names,
-    pub held: Vec<Held>,
+    pub held: Vec<Binding>,
     pub statements: Vec<Statement>,
     pub symbols: FxHashMap<Symbol, String>,
     /// What is beside each operation, and what reads each value.
@@ -155,7 +155,7 @@ impl<'f, 'm> Body<'f, 'm> {
             file,
             function,
             names,
-            held: vec![Held::Missing; count],
+            held: vec![Binding::Missing; count],
             statements: Vec::new(),
             symbols: FxHashMap::default(),
             neighbours: Neighbours::of(function),
@@ -170,7 +170,7 @@ impl<'f, 'm> Body<'f, 'm> {
         for (value, arg) in function.arguments() {
             let gradient = if arg.role == Role::Cotangent { "_gradient" } else { "" };
             let name = body.names.unique(&format!("{}{gradient}", arg.name));
-            body.held[value.index()] = Held::Variable(name);
+            body.held[value.index()] = Binding::Variable(name);
         }
         body
     }
@@ -199,15 +199,20 @@ impl<'f, 'm> Body<'f, 'm> {
     }
 
     /// Takes the arguments of a role out of sight: they are not there yet.
-    pub fn put_off(&mut self, role: Role) -> Vec<(Value, Held)> {
+    pub fn put_off(&mut self, role: Role) -> Vec<(Value, Binding)> {
         let function = self.function;
         let late = function.arguments().filter(|(_, arg)| arg.role == role);
-        late.map(|(v, _)| (v, std::mem::replace(&mut self.held[v.index()], Held::Missing)))
+        late.map(|(v, _)| (v, std::mem::replace(&mut self.held[v.index()], Binding::Missing)))
             .collect()
     }
 
     /// Goes on with what was put off, to these results, whose variables end in `suffix`.
-    pub fn go_on(&mut self, late: Vec<(Value, Held)>, results: &[ResultDef], suffix: &'static str) {
+    pub fn go_on(
+        &mut self,
+        late: Vec<(Value, Binding)>,
+        results: &[ResultDef],
+        suffix: &'static str,
+    ) {
         late.into_iter().for_each(|(value, held)| self.held[value.index()] = held);
         self.suffix = suffix;
         for result in results {
@@ -289,19 +294,19 @@ impl<'f, 'm> Body<'f, 'm> {
         }
         let result = op.result();
         if let Some(known) = &self.function.info(result).known {
-            self.held[result.index()] = Held::Known(known.clone());
+            self.held[result.index()] = Binding::Known(known.clone());
             return Ok(());
         }
         if let Some(held) = self.numeric(op)? {
             self.held[result.index()] = held;
             return Ok(());
         }
-        if !matches!(self.held[result.index()], Held::Missing) {
+        if !matches!(self.held[result.index()], Binding::Missing) {
             return Ok(());
         }
         let expr = self.spell(op)?;
         if op.op.kind == Kind::Dim {
-            self.held[result.index()] = Held::Number(expr);
+            self.held[result.index()] = Binding::Number(expr);
             return Ok(());
         }
         match expr.part() {
@@ -315,7 +320,7 @@ impl<'f, 'm> Body<'f, 'm> {
 
     /// Gives what a call makes to the operations that are parts of it, in one statement where there
     /// are several.
-    fn keep_parts(&mut self, op: &'m Operation, part: Part) -> Result<()> {
+    fn keep_parts(&mut self, op: &'m Operation, part: CallPart) -> Result<()> {
         let mut values = vec![None; part.count];
         values[part.at] = Some(op.result());
         let others = self.neighbours.composites(&op.operands);
@@ -343,16 +348,16 @@ impl<'f, 'm> Body<'f, 'm> {
     /// A variable for the value, which what follows writes.
     fn name_result(&mut self, value: Value) -> String {
         let name = self.new_name(value);
-        self.held[value.index()] = Held::Variable(name.clone());
+        self.held[value.index()] = Binding::Variable(name.clone());
         name
     }
 
     /// Folds the expression into its one use where it is short, else assigns it.
     pub fn keep(&mut self, value: Value, expr: Expr) {
         if let Expr::Name(name) = &expr {
-            self.held[value.index()] = Held::Variable(name.clone());
+            self.held[value.index()] = Binding::Variable(name.clone());
         } else if self.folds(value) && expr.fits(FOLDED) {
-            self.held[value.index()] = Held::Pending(expr);
+            self.held[value.index()] = Binding::Pending(expr);
         } else {
             self.assign(value, expr);
         }
@@ -364,7 +369,7 @@ impl<'f, 'm> Body<'f, 'm> {
             self.function.ops.iter().filter(|op| !is_constant(op)).flat_map(|op| op.results());
         let arrays = made.filter(|value| self.function.ty(*value).shape.rank() != Some(0));
         let named = arrays.filter_map(|value| match &self.held[value.index()] {
-            Held::Variable(name) => Some(name.clone()),
+            Binding::Variable(name) => Some(name.clone()),
             _ => None,
         });
         named.collect()
@@ -455,7 +460,7 @@ impl<'f, 'm> Body<'f, 'm> {
 
     /// Gives a value that waits to be folded a statement of its own.
     pub fn settle(&mut self, value: Value) {
-        if let Held::Pending(expr) = &self.held[value.index()] {
+        if let Binding::Pending(expr) = &self.held[value.index()] {
             let expr = expr.clone();
             self.assign(value, expr);
         }

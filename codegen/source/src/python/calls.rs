@@ -4,7 +4,7 @@ use mithril_ir::diagnostic::Result;
 use mithril_ir::graph::{Operation, Value};
 use mithril_ir::op::Gradient;
 
-use super::body::{Body, Held};
+use super::body::{Binding, Body};
 use super::expr::{Argument, Expr};
 
 impl<'m> Body<'_, 'm> {
@@ -55,7 +55,7 @@ impl<'m> Body<'_, 'm> {
             true => self.new_name(value),
             false => "_".to_string(),
         };
-        self.held[value.index()] = Held::Variable(name.clone());
+        self.held[value.index()] = Binding::Variable(name.clone());
         name
     }
 }

@@ -7,7 +7,7 @@ use mithril_ir::graph::Operation;
 use mithril_ir::shape::Shape;
 use mithril_ir::tensor::{Tensor, float_text};
 
-use super::body::{Body, Held};
+use super::body::{Binding, Body};
 use super::expr::{Argument, Expr};
 use super::framework::is_foreign;
 use super::names::{identifier, last_part, string};
@@ -24,7 +24,7 @@ impl<'m> Body<'_, 'm> {
         };
         let value = op.result();
         if tensor.shape().is_empty() {
-            self.held[value.index()] = Held::Literal((**tensor).clone());
+            self.held[value.index()] = Binding::Literal((**tensor).clone());
             return Ok(());
         }
         if let Some(first) = uniform(tensor) {
@@ -51,7 +51,7 @@ impl<'m> Body<'_, 'm> {
                 let moved = Expr::name(name).attribute("to").call([Argument::plain(device)]);
                 self.keep(value, moved);
             }
-            _ => self.held[value.index()] = Held::Variable(name),
+            _ => self.held[value.index()] = Binding::Variable(name),
         }
         Ok(())
     }

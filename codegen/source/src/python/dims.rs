@@ -6,7 +6,7 @@ use mithril_ir::dim::{Atom, Dim, Monomial, Symbol};
 use mithril_ir::graph::{Operation, Value};
 use mithril_ir::shape::Shape;
 
-use super::body::{Body, Held, Statement};
+use super::body::{Binding, Body, Statement};
 use super::expr::{Argument, Expr};
 use super::template::Filling;
 
@@ -90,7 +90,7 @@ impl Body<'_, '_> {
     pub fn is_bound(&self, symbol: &Symbol) -> bool {
         let count = self.function.args.len();
         let mut args = self.shown.symbol(symbol).iter().take_while(|(v, _)| v.index() < count);
-        args.any(|(v, _)| !matches!(self.held[v.index()], Held::Missing))
+        args.any(|(v, _)| !matches!(self.held[v.index()], Binding::Missing))
     }
 
     /// The variable of a symbol, bound from the first shape at hand that has it as a dim.
@@ -99,8 +99,10 @@ impl Body<'_, '_> {
             return Ok(Expr::name(name));
         }
         let places = self.shown.symbol(symbol).iter();
-        let at_hand = |(v, _): &&(Value, usize)| matches!(self.held[v.index()], Held::Variable(_));
-        let waiting = |(v, _): &&(Value, usize)| matches!(self.held[v.index()], Held::Pending(_));
+        let at_hand =
+            |(v, _): &&(Value, usize)| matches!(self.held[v.index()], Binding::Variable(_));
+        let waiting =
+            |(v, _): &&(Value, usize)| matches!(self.held[v.index()], Binding::Pending(_));
         let found = places.clone().find(at_hand).or_else(|| places.clone().find(waiting));
         let place = found.map(|(v, at)| self.place(*v, *at));
         let bound = match place {
@@ -175,8 +177,8 @@ impl Body<'_, '_> {
     /// `*x.shape[:-1]`: the dims that a rank variable stands for.
     fn lead(&mut self, lead: &Symbol) -> Result<Expr> {
         let values = self.shown.lead(lead).iter();
-        let at_hand = |v: &&Value| matches!(self.held[v.index()], Held::Variable(_));
-        let waiting = |v: &&Value| matches!(self.held[v.index()], Held::Pending(_));
+        let at_hand = |v: &&Value| matches!(self.held[v.index()], Binding::Variable(_));
+        let waiting = |v: &&Value| matches!(self.held[v.index()], Binding::Pending(_));
         let found = values.clone().find(at_hand).or_else(|| values.clone().find(waiting));
         let Some(&value) = found else {
             return Diagnostic::new(format!("no shape gives the dims `*{lead}`"))
@@ -237,7 +239,7 @@ impl Body<'_, '_> {
             return Ok(None);
         }
         let (args, all) = (self.function.args.len() as u32, self.held.len() as u32);
-        let at_hand = |v: &Value| matches!(self.held[v.index()], Held::Variable(_));
+        let at_hand = |v: &Value| matches!(self.held[v.index()], Binding::Variable(_));
         // Arguments read best; of the others the last few are what a reader has in mind, unless
         // all dims have names already.
         let mut named = shape.lead.is_none();
@@ -245,7 +247,7 @@ impl Body<'_, '_> {
         let recent = if named { 0 } else { RECENT };
         let computed = (args..all).rev().map(Value).filter(at_hand).take(recent);
         // The gradients of outputs are not there on the way forward.
-        let there = |v: &Value| !matches!(self.held[v.index()], Held::Missing);
+        let there = |v: &Value| !matches!(self.held[v.index()], Binding::Missing);
         let at_once = self.shown.arguments(shape).iter().copied().find(there);
         let mut computed = computed.filter(|v| self.function.ty(*v).shape == *shape);
         match at_once.or_else(|| computed.next()) {

@@ -35,7 +35,7 @@ pub struct Argument {
 
 /// One of the parts that a call gives.
 #[derive(Debug)]
-pub struct Part {
+pub struct CallPart {
     pub call: Expr,
     pub at: usize,
     pub count: usize,
@@ -110,7 +110,7 @@ impl Expr {
     }
 
     /// What `call[at / count]` stands for in templates.
-    pub fn part(&self) -> Option<Part> {
+    pub fn part(&self) -> Option<CallPart> {
         let number = |expr: &Expr| match expr {
             Expr::Literal(text) => text.parse().ok(),
             _ => None,
@@ -119,7 +119,7 @@ impl Expr {
             Expr::Index(call, items) => match &items[..] {
                 [Expr::Binary(at, "/", count)] => {
                     let (at, count) = (number(at)?, number(count)?);
-                    Some(Part { call: (**call).clone(), at, count })
+                    Some(CallPart { call: (**call).clone(), at, count })
                 }
                 _ => None,
             },

@@ -285,7 +285,7 @@ impl Body<'_, '_> {
         let names = self.held.iter().take(self.function.args.len());
         names
             .map(|held| match held {
-                super::body::Held::Variable(name) => name.clone(),
+                super::body::Binding::Variable(name) => name.clone(),
                 _ => "_".to_string(),
             })
             .collect()

@@ -10,7 +10,7 @@ use mithril_ir::op::{Arity, DTypeRule, Kind};
 use mithril_ir::shape::Shape;
 use mithril_ir::tensor::Tensor;
 
-use super::body::{Body, Held};
+use super::body::{Binding, Body};
 use super::contraction::{self, Side};
 use super::expr::{Argument, Expr};
 use super::facts::{Facts, Weak};
@@ -47,7 +47,7 @@ impl<'m> Body<'_, 'm> {
     }
 
     /// An operation on numbers alone, as a number.
-    pub fn numeric(&mut self, op: &'m Operation) -> Result<Option<Held>> {
+    pub fn numeric(&mut self, op: &'m Operation) -> Result<Option<Binding>> {
         let weak = self.weak(op, None);
         let numbers = weak.iter().all(|w| *w != Weak::Array);
         if op.op.kind != Kind::Elementwise || !numbers {
@@ -56,9 +56,9 @@ impl<'m> Body<'_, 'm> {
         let dtype = self.function.ty(op.result()).dtype;
         if let (DTypeRule::Attr(_), [value]) = (op.op.dtype, &op.operands[..]) {
             let held = match &self.held[value.index()] {
-                Held::Literal(tensor) => Held::Literal(recast(tensor, dtype)),
+                Binding::Literal(tensor) => Binding::Literal(recast(tensor, dtype)),
                 _ => match self.number(*value)? {
-                    Some(number) if dtype.is_float() => Held::Number(number),
+                    Some(number) if dtype.is_float() => Binding::Number(number),
                     _ => return Ok(None),
                 },
             };
@@ -84,7 +84,7 @@ impl<'m> Body<'_, 'm> {
         };
         let mut arrays = false;
         expr.visit(&mut |e| arrays |= *e == Expr::name(module));
-        Ok((!arrays).then_some(Held::Number(expr)))
+        Ok((!arrays).then_some(Binding::Number(expr)))
     }
 
     /// How the operands are at hand; the one that is `forced` as an array.
@@ -97,11 +97,11 @@ impl<'m> Body<'_, 'm> {
             // A truth repeated is an array of ones or zeros; elsewhere it is no number.
             let repeated = op.op.kind == Kind::Layout && op.operands.len() == 1;
             match &self.held[value.index()] {
-                Held::Literal(t) if repeated || t.dtype() != DType::Bool => {
+                Binding::Literal(t) if repeated || t.dtype() != DType::Bool => {
                     Weak::Literal(t.element_f64(0))
                 }
-                Held::Number(_) => Weak::Number,
-                Held::Known(dims) if self.is_scalar(*value) => match dims[0].as_const() {
+                Binding::Number(_) => Weak::Number,
+                Binding::Known(dims) if self.is_scalar(*value) => match dims[0].as_const() {
                     Some(v) => Weak::Literal(v as f64),
                     None => Weak::Number,
                 },
@@ -181,7 +181,7 @@ impl<'m> Body<'_, 'm> {
 
     /// Gives all folded operands statements of their own; false where there is none.
     fn settle_all(&mut self, op: &Operation) -> bool {
-        let pending = |value: &&Value| matches!(self.held[value.index()], Held::Pending(_));
+        let pending = |value: &&Value| matches!(self.held[value.index()], Binding::Pending(_));
         let folded: Vec<Value> = op.operands.iter().filter(pending).copied().collect();
         folded.iter().for_each(|value| self.settle(*value));
         !folded.is_empty()
@@ -190,7 +190,7 @@ impl<'m> Body<'_, 'm> {
     /// Gives the longest folded operand a statement of its own; false where there is none.
     fn settle_longest(&mut self, op: &Operation) -> bool {
         let width = |value: &Value| match &self.held[value.index()] {
-            Held::Pending(expr) => Some(expr.width()),
+            Binding::Pending(expr) => Some(expr.width()),
             _ => None,
         };
         let longest = op.operands.iter().filter(|v| width(v).is_some());
@@ -394,25 +394,25 @@ impl<'m> Body<'_, 'm> {
         self.touch(value);
         let dtype = self.function.ty(value).dtype;
         match self.held[value.index()].clone() {
-            Held::Variable(name) => Ok(Expr::Name(name)),
-            Held::Pending(expr) => Ok(expr),
-            Held::Number(number) => self.number_as(number, dtype),
-            Held::Literal(tensor) => {
+            Binding::Variable(name) => Ok(Expr::Name(name)),
+            Binding::Pending(expr) => Ok(expr),
+            Binding::Number(number) => self.number_as(number, dtype),
+            Binding::Literal(tensor) => {
                 let number = self.file.element(&tensor, 0);
                 self.number_as(number, dtype)
             }
-            Held::Known(dims) if self.is_scalar(value) => {
+            Binding::Known(dims) if self.is_scalar(value) => {
                 let number = self.dim(&dims[0])?;
                 self.number_as(number, dtype)
             }
-            Held::Known(dims) => {
+            Binding::Known(dims) => {
                 let mut items = Vec::new();
                 for dim in dims.iter() {
                     items.push(self.dim(dim)?);
                 }
                 self.make(self.file.backend.array, Expr::List(items), dtype, None)
             }
-            Held::Missing => Diagnostic::new("a value is read before it is made")
+            Binding::Missing => Diagnostic::new("a value is read before it is made")
                 .at(format!("function `{}`", self.function.name))
                 .err(),
         }
@@ -421,11 +421,11 @@ impl<'m> Body<'_, 'm> {
     /// A value as a Python number, where it is one.
     fn number(&mut self, value: Value) -> Result<Option<Expr>> {
         Ok(match self.held[value.index()].clone() {
-            Held::Number(number) => Some(number),
-            Held::Literal(tensor) if tensor.dtype() != DType::Bool => {
+            Binding::Number(number) => Some(number),
+            Binding::Literal(tensor) if tensor.dtype() != DType::Bool => {
                 Some(self.file.element(&tensor, 0))
             }
-            Held::Known(dims) if self.is_scalar(value) => Some(self.dim(&dims[0])?),
+            Binding::Known(dims) if self.is_scalar(value) => Some(self.dim(&dims[0])?),
             _ => None,
         })
     }
@@ -478,7 +478,7 @@ impl<'m> Body<'_, 'm> {
         let data = arguments().find(|(_, a)| a.role == Role::Data);
         let (value, _) = data.or_else(|| arguments().next())?;
         match &self.held[value.index()] {
-            Held::Variable(name) if self.file.backend.devices => Some((value, name.clone())),
+            Binding::Variable(name) if self.file.backend.devices => Some((value, name.clone())),
             _ => None,
         }
     }

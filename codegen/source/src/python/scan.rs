@@ -8,7 +8,7 @@ use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Function, Operation, Value};
 use mithril_ir::op::infer::as_int;
 
-use super::body::{Body, Held, Statement};
+use super::body::{Binding, Body, Statement};
 use super::expr::{Argument, Expr};
 
 /// A scan with its operands as expressions.
@@ -67,7 +67,7 @@ impl<'m> Body<'_, 'm> {
         for (value, first) in op.results().zip(&scan.carries) {
             let name = self.new_name(value);
             self.write(value, format!("{name} = "), first.clone());
-            self.held[value.index()] = Held::Variable(name.clone());
+            self.held[value.index()] = Binding::Variable(name.clone());
             targets.push(name);
         }
         let carries = targets.iter().map(Expr::name).collect::<Vec<_>>();
@@ -95,7 +95,7 @@ impl<'m> Body<'_, 'm> {
         for (value, name, list) in lists {
             let whole = self.stack(&scan, value, list)?;
             self.write(value, format!("{name} = "), whole);
-            self.held[value.index()] = Held::Variable(name);
+            self.held[value.index()] = Binding::Variable(name);
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::Result;
 use mithril_ir::graph::Operation;
 
-use super::body::{Body, Held};
+use super::body::{Binding, Body};
 use super::expr::{Argument, Expr};
 
 impl<'m> Body<'_, 'm> {
@@ -12,7 +12,7 @@ impl<'m> Body<'_, 'm> {
     /// take one element: `squeeze(x[:1], 0)` is `x[0]`.
     pub fn picked(&self, op: &Operation) -> Option<(&'m Operation, Vec<usize>)> {
         let value = *op.operands.first()?;
-        if !matches!(self.held[value.index()], Held::Pending(Expr::Index(..))) {
+        if !matches!(self.held[value.index()], Binding::Pending(Expr::Index(..))) {
             return None;
         }
         let ops = &self.function.ops;

@@ -16,7 +16,7 @@ pub struct Elements<O> {
 
 /// Some of the places along an axis: from which on, how many, how far apart.
 #[derive(Clone, Copy)]
-pub struct Part {
+pub struct Range {
     pub start: i64,
     pub count: i64,
     pub step: i64,
@@ -58,7 +58,7 @@ impl<O> Elements<O> {
 
     /// The first of these elements that is out of bounds, and its place along each axis. `parts` are
     /// by axis.
-    pub fn outside(&self, parts: &[Part], bounds: &Bounds) -> Option<(i64, Vec<i64>)> {
+    pub fn outside(&self, parts: &[Range], bounds: &Bounds) -> Option<(i64, Vec<i64>)> {
         match self.dtype {
             DType::I64 => self.scan::<i64>(parts, bounds),
             DType::I32 => self.scan::<i32>(parts, bounds),
@@ -81,7 +81,7 @@ impl<O> Elements<O> {
         }
     }
 
-    fn scan<T: Integer>(&self, parts: &[Part], bounds: &Bounds) -> Option<(i64, Vec<i64>)> {
+    fn scan<T: Integer>(&self, parts: &[Range], bounds: &Bounds) -> Option<(i64, Vec<i64>)> {
         if parts.iter().any(|part| part.count <= 0) {
             return None;
         }

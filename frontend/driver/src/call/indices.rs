@@ -4,7 +4,7 @@ use mithril_ir::diagnostic::Diagnostic;
 use mithril_passes::indexed::Indexed;
 use smallvec::SmallVec;
 
-use super::elements::{Bounds, Elements, Part};
+use super::elements::{Bounds, Elements, Range};
 use super::signature::{Binding, Signature};
 
 /// An index that is out of range.
@@ -46,11 +46,11 @@ impl Signature {
     ) -> Option<(i64, Vec<i64>, i64, i64)> {
         let limit = self.evaluate(&own.extent, binding)?;
         let least = if own.from_end { -limit } else { 0 };
-        let all = elements.sizes().iter().map(|&count| Part { start: 0, count, step: 1 });
-        let mut parts: SmallVec<[Part; 6]> = all.collect();
+        let all = elements.sizes().iter().map(|&count| Range { start: 0, count, step: 1 });
+        let mut parts: SmallVec<[Range; 6]> = all.collect();
         for range in &own.part {
             let axis = parts.len().checked_sub(range.axis)?;
-            parts[axis] = Part {
+            parts[axis] = Range {
                 start: self.evaluate(&range.start, binding)?,
                 count: self.evaluate(&range.count, binding)?,
                 step: range.step,

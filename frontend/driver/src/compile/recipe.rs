@@ -15,8 +15,8 @@ use mithril_passes::driver::Driver;
 use mithril_passes::indexed::indexed_as;
 use mithril_passes::inline::Inline;
 use mithril_passes::keep::Keep;
-use mithril_passes::pipeline::{Effort, Pipeline};
-use mithril_passes::release::Release;
+use mithril_passes::pipeline::{OptimizationOptions, Pipeline};
+use mithril_passes::remove_barriers::RemoveBarriers;
 use mithril_passes::specialise::given::Shapes;
 use mithril_passes::{pipeline, target};
 
@@ -31,7 +31,7 @@ pub struct Recipe {
     pub target: Target,
     /// What names in C contain.
     pub stem: Arc<str>,
-    pub effort: Effort,
+    pub optimization: OptimizationOptions,
     pub training: bool,
     pub own_gradients: bool,
     pub memory_budget: Option<u64>,
@@ -120,7 +120,7 @@ impl Recipe {
         Recipe {
             target: options.target,
             stem: options.stem.as_str().into(),
-            effort: options.effort.clone(),
+            optimization: options.optimization.clone(),
             training: options.lower.mode == Mode::Training,
             own_gradients: options.own_gradients,
             memory_budget: options.memory_budget,
@@ -146,11 +146,16 @@ impl Recipe {
     }
 
     /// The passes, from a model's functions to what the target has.
-    pub fn pipeline(&self, logical: &Module, shapes: Shapes, effort: &Effort) -> Result<Pipeline> {
+    pub fn pipeline(
+        &self,
+        logical: &Module,
+        shapes: Shapes,
+        optimization: &OptimizationOptions,
+    ) -> Result<Pipeline> {
         let (target, gradients) = self.destination(logical)?;
-        let pipeline = pipeline::standard(shapes, target, gradients, effort);
+        let pipeline = pipeline::standard(shapes, target, gradients, optimization);
         Ok(match self.target {
-            Target::Framework(_) => pipeline.then(Release::default()),
+            Target::Framework(_) => pipeline.then(RemoveBarriers::default()),
             Target::Cpu | Target::C => pipeline::flat(pipeline),
         })
     }
@@ -185,11 +190,12 @@ pub fn native(
         None => make(recipe)?.0,
         Some(budget) => {
             let with = |checkpoint| {
-                let effort = Effort { checkpoint, ..recipe.effort.clone() };
-                make(&Recipe { effort, ..recipe.clone() })
+                let optimization =
+                    OptimizationOptions { checkpoint, ..recipe.optimization.clone() };
+                make(&Recipe { optimization, ..recipe.clone() })
             };
             let choice = budget::within(budget, with, |(_, native)| Some(native))?;
-            recipe.effort.checkpoint = choice.checkpoint;
+            recipe.optimization.checkpoint = choice.checkpoint;
             choice.made
         }
     };
@@ -203,7 +209,7 @@ pub fn simplify(
     shapes: Shapes,
     watch: &mut Watch,
 ) -> Result<(Module, usize)> {
-    let pipeline = recipe.pipeline(logical, shapes, &recipe.effort)?;
+    let pipeline = recipe.pipeline(logical, shapes, &recipe.optimization)?;
     let (module, report) = Driver::default().run(&pipeline, logical)?;
     let mut again = 0;
     for outcome in report.passes {

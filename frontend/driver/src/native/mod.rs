@@ -21,7 +21,6 @@ use mithril_runtime::memory::OutOfMemory;
 use mithril_runtime::program::Place;
 use mithril_runtime::size::Size;
 
-pub mod aside;
 pub mod background;
 mod c_library;
 pub mod cache;
@@ -35,8 +34,9 @@ mod objects;
 pub mod pool;
 mod progress;
 mod queue;
-mod swap;
 mod tier;
+mod tier_up;
+pub mod worker;
 
 use c_library::Unit;
 use cache::Miss;
@@ -44,8 +44,8 @@ use failures::Warnings;
 use fork::between_forks;
 pub use library::{Library, Stage};
 use objects::Source;
-use swap::Swap;
 pub use tier::Tier;
+use tier_up::TierUp;
 
 /// A model's functions for this machine.
 #[derive(Debug)]
@@ -111,7 +111,7 @@ pub struct Ready {
     /// How long each kernel took to compile; none for what was there, or where C is compiled.
     times: Vec<Option<Duration>>,
     /// The kernels that are to be replaced. Whoever calls begins it after a call.
-    pub swap: Option<Arc<Swap>>,
+    pub swap: Option<Arc<TierUp>>,
     /// Of kernels that LLVM failed on.
     pub warnings: Arc<Warnings>,
     /// Where the code lies, if not in the executable.
@@ -272,7 +272,7 @@ impl Part {
         for (kernel, failure) in objects.failed {
             warnings.add(failure.warning(kernel, &sources[kernel].loc));
         }
-        let own = || Arc::new(Swap::new(&executable, objects.pending, host, warnings.clone()));
+        let own = || Arc::new(TierUp::new(&executable, objects.pending, host, warnings.clone()));
         let swap = swaps.then(own);
         let (times, mut misses) = (objects.times, objects.misses);
         misses.sort_unstable();

@@ -199,7 +199,7 @@ pub fn linked(sources: &[Source], host: &Host, stop: &AtomicBool) -> Result<Vec<
 }
 
 /// An object, and its code in memory: so it is known to be sound.
-struct Made {
+struct Compiled {
     object: Vec<u8>,
     code: Code,
 }
@@ -273,10 +273,10 @@ fn loaded(key: &Key) -> Option<Arc<Code>> {
 }
 
 /// What the disk has.
-fn cached(key: &Key, cache: &Cache) -> std::result::Result<Made, Miss> {
+fn cached(key: &Key, cache: &Cache) -> std::result::Result<Compiled, Miss> {
     let object = cache.get(key)?;
     match Code::load(&object) {
-        Ok(code) => Ok(Made { object, code }),
+        Ok(code) => Ok(Compiled { object, code }),
         Err(_) => {
             cache.remove(key);
             Err(Miss::Damaged)
@@ -296,7 +296,7 @@ fn compile(
     key: &Key,
     host: &Host,
     cache: &Cache,
-) -> std::result::Result<Made, Failure> {
+) -> std::result::Result<Compiled, Failure> {
     let library = Library::open().map_err(Failure::Every)?;
     let object = library.compile(text, host, Stage::Object).map_err(Failure::Kernel)?;
     let code = Code::load(&object).map_err(|error| match error {
@@ -304,7 +304,7 @@ fn compile(
         error => Failure::Kernel(error.to_string()),
     })?;
     cache.put(key, &object);
-    Ok(Made { object, code })
+    Ok(Compiled { object, code })
 }
 
 /// The error of an instruction that a processor has not: LLVM calls a function instead.

@@ -10,7 +10,7 @@ use mithril_ir::op::Class;
 use mithril_ir::shape::{Shape, Type};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::fault::Fault;
+use super::block_error::BlockError;
 use super::frame::text;
 use super::instance::{Instance, Lowering, Spec, key_type};
 use super::{DimSpec, Mode, Options, size};
@@ -36,33 +36,33 @@ pub(crate) fn traced(block: &Block, options: &Options) -> Result<(Arc<Definition
 
 fn run(definition: &Definition, options: &Options) -> Result<(Module, Instance)> {
     check_options(definition, options)?;
-    shown(definition, options).map_err(|fault| fault.report(definition))
+    shown(definition, options).map_err(|error| error.report(definition))
 }
 
 /// Lowers with as many trailing dims of inputs without a shape as something inside needs to know.
 pub(super) fn shown(
     definition: &Definition,
     options: &Options,
-) -> std::result::Result<(Module, Instance), Box<Fault>> {
+) -> std::result::Result<(Module, Instance), Box<BlockError>> {
     let asked = Asked::new(options);
     let mut shown: FxHashMap<Symbol, usize> = FxHashMap::default();
     loop {
-        let fault = match attempt(definition, &asked, &shown) {
+        let error = match attempt(definition, &asked, &shown) {
             Ok(lowered) => return Ok(lowered),
-            Err(fault) => fault,
+            Err(error) => error,
         };
         let open = |lead: &Symbol| {
             let mut inputs = definition.inputs.iter();
             inputs.any(|t| symbol(&t.name) == *lead && asked.is_open(t))
         };
-        match fault.diagnostic.needs_rank.clone() {
+        match error.diagnostic.needs_rank.clone() {
             // Each may show that more are needed further on.
             Some(NeedsRank { lead, trailing: Some(count), .. })
                 if open(&lead) && shown.values().sum::<usize>() < SHOWN =>
             {
                 *shown.entry(lead).or_default() += count;
             }
-            _ => return Err(fault),
+            _ => return Err(error),
         }
     }
 }
@@ -71,7 +71,7 @@ fn attempt(
     definition: &Definition,
     asked: &Asked,
     shown: &FxHashMap<Symbol, usize>,
-) -> std::result::Result<(Module, Instance), Box<Fault>> {
+) -> std::result::Result<(Module, Instance), Box<BlockError>> {
     let specs: Vec<Spec> = definition
         .inputs
         .iter()

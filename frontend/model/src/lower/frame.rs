@@ -10,12 +10,12 @@ use mithril_ir::graph::Value;
 use mithril_ir::shape::{Guard, Type, unify};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::fault::{Fault, Faulty, origin};
+use super::block_error::{BlockError, BlockResult, origin};
 use super::instance::{Instance, Lowering};
 use super::{DimSpec, size};
 use crate::block::Definition;
 use crate::literal::Literal;
-use crate::model::seal::{Composite, Made};
+use crate::model::seal::{Composite, NetSource};
 use crate::naming::dim_symbol;
 
 /// What is known of a net.
@@ -76,8 +76,8 @@ impl<'a, 'o> Frame<'a, 'o> {
             .nets
             .iter()
             .map(|net| match &net.from {
-                Made::Value(literal) => Slot::Literal(literal.clone()),
-                Made::Input(_) | Made::Part { .. } => Slot::Empty,
+                NetSource::Value(literal) => Slot::Literal(literal.clone()),
+                NetSource::Input(_) | NetSource::Part { .. } => Slot::Empty,
             })
             .collect();
         for (net, slot) in composite.inputs.iter().zip(inputs) {
@@ -97,7 +97,7 @@ impl<'a, 'o> Frame<'a, 'o> {
     }
 
     /// Lowers all parts. Errors: those of the parts; an input whose type nothing decides.
-    pub fn run(&mut self) -> Faulty<()> {
+    pub fn run(&mut self) -> BlockResult<()> {
         for &net in &self.composite.inputs {
             if let Slot::Value(value) = self.slots[net as usize] {
                 self.check_stated(net, value)?;
@@ -124,7 +124,7 @@ impl<'a, 'o> Frame<'a, 'o> {
         Ok(())
     }
 
-    fn undecided(&self) -> Box<Fault> {
+    fn undecided(&self) -> Box<BlockError> {
         let untyped = self.composite.inputs.iter().zip(&self.definition.inputs);
         let mut untyped = untyped
             .filter(|(net, _)| matches!(self.slots[**net as usize], Slot::Untyped(..)))
@@ -138,7 +138,7 @@ impl<'a, 'o> Frame<'a, 'o> {
     }
 
     /// The lowered composite. Errors: an output that is an input without a type.
-    pub fn finish(self) -> Faulty<Done> {
+    pub fn finish(self) -> BlockResult<Done> {
         let mut outputs = Vec::with_capacity(self.composite.outputs.len());
         for &net in &self.composite.outputs {
             let value = match &self.slots[net as usize] {
@@ -163,14 +163,14 @@ impl<'a, 'o> Frame<'a, 'o> {
     }
 
     /// Gives an input the type that follows from others.
-    pub fn settle(&mut self, net: u32, value: Value, ty: Type) -> Faulty<()> {
+    pub fn settle(&mut self, net: u32, value: Value, ty: Type) -> BlockResult<()> {
         self.builder.with_mut(|f| f.values[value.index()].ty = ty);
         self.slots[net as usize] = Slot::Value(value);
         self.check_stated(net, value)
     }
 
     /// A net has been computed.
-    pub fn bind(&mut self, net: u32, value: Value) -> Faulty<()> {
+    pub fn bind(&mut self, net: u32, value: Value) -> BlockResult<()> {
         let name = &self.composite.nets[net as usize].name;
         if self.path.is_empty() {
             self.builder.set_name(value, name.clone());
@@ -180,7 +180,7 @@ impl<'a, 'o> Frame<'a, 'o> {
     }
 
     /// That a value has the shape and dtype which the model's author stated.
-    fn check_stated(&mut self, net: u32, value: Value) -> Faulty<()> {
+    fn check_stated(&mut self, net: u32, value: Value) -> BlockResult<()> {
         let stated = &self.composite.nets[net as usize];
         if stated.shape.is_none() && stated.dtype.is_none() {
             return Ok(());
@@ -214,7 +214,7 @@ impl<'a, 'o> Frame<'a, 'o> {
         }
         if !fits {
             let made = match origin(self.composite, net) {
-                super::fault::Origin::Made { path, terminal } => {
+                super::block_error::Origin::Block { path, terminal } => {
                     format!("{} from `{}.{terminal}`", ty.shape, path[0])
                 }
                 _ => ty.shape.to_string(),

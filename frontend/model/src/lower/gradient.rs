@@ -11,7 +11,7 @@ use mithril_ir::shape::Type;
 use mithril_ir::tensor::Tensor;
 use rustc_hash::FxHashMap;
 
-use super::fault::Faulty;
+use super::block_error::BlockResult;
 use super::instance::{Generalised, Lowering, Spec};
 use crate::block::Definition;
 
@@ -24,7 +24,7 @@ impl Lowering<'_> {
         &mut self,
         gradient: &Arc<Definition>,
         callee: &Arc<Function>,
-    ) -> Faulty<Arc<Function>> {
+    ) -> BlockResult<Arc<Function>> {
         let builder = Builder::new(self.fresh_name(&format!("{}_gradient", callee.name)));
         let mut named: FxHashMap<String, Value> = FxHashMap::default();
         let mut arg = |name: &str, ty: &Type| {

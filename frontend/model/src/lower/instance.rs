@@ -11,7 +11,7 @@ use mithril_ir::shape::{Shape, Type};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Options;
-use super::fault::Faulty;
+use super::block_error::BlockResult;
 use super::frame::{Frame, Slot};
 use crate::block::Definition;
 use crate::literal::Literal;
@@ -93,7 +93,7 @@ impl<'o> Lowering<'o> {
         &mut self,
         definition: &Arc<Definition>,
         specs: Vec<Spec>,
-    ) -> Faulty<Arc<Instance>> {
+    ) -> BlockResult<Arc<Instance>> {
         let key = Key { definition: definition.clone(), specs };
         if let Some(found) = self.instances.get(&key) {
             return Ok(found.clone());
@@ -121,7 +121,7 @@ impl<'o> Lowering<'o> {
         definition: &Definition,
         specs: &[Spec],
         role: &dyn Fn(usize) -> Role,
-    ) -> Faulty<Instance> {
+    ) -> BlockResult<Instance> {
         let builder = Builder::new(name);
         let mut slots = Vec::with_capacity(specs.len());
         let mut args = Vec::new();

@@ -10,13 +10,13 @@ use mithril_ir::graph::Module;
 use crate::block::Block;
 use crate::literal::Literal;
 
+mod block_error;
 mod cx;
 mod entry;
-mod fault;
+mod fix_it;
 mod frame;
 mod gradient;
 mod instance;
-mod mend;
 mod part;
 mod ranks;
 

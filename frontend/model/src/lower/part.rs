@@ -14,8 +14,8 @@ use mithril_ir::op::{self, Class, DTypeRule, Op};
 use mithril_ir::shape::{Shape, Type};
 
 use super::Mode;
+use super::block_error::{BlockError, BlockResult, OperandContext, Origin, origin};
 use super::cx::{Cx, Operand};
-use super::fault::{Fault, Faulty, Origin, Told, origin};
 use super::frame::{Frame, Slot, Step};
 use crate::block::{Definition, Terminal};
 use crate::blocks::{Entry, Meaning, Settings};
@@ -24,7 +24,7 @@ use crate::setting::Setting;
 
 impl<'a> Frame<'a, '_> {
     /// Lowers one part, unless it reads something that has no type yet.
-    pub(super) fn part(&mut self, at: u32) -> Faulty<Step> {
+    pub(super) fn part(&mut self, at: u32) -> BlockResult<Step> {
         let part: &'a Part = &self.composite.parts[at as usize];
         for (terminal, feed) in part.definition.inputs.iter().zip(&part.inputs) {
             let waits = |net: &u32| match self.slots[*net as usize] {
@@ -62,7 +62,7 @@ impl<'a> Frame<'a, '_> {
         terminal.in_training && self.lowering.options.mode == Mode::Inference
     }
 
-    fn key(&mut self, part: &Part) -> Faulty<Value> {
+    fn key(&mut self, part: &Part) -> BlockResult<Value> {
         let net = self.composite.key.expect("a part that needs a key has one");
         let net = self.composite.inputs[net as usize];
         let Slot::Value(key) = self.slots[net as usize] else {
@@ -72,15 +72,15 @@ impl<'a> Frame<'a, '_> {
         Ok(self.builder.op("key_fold", &[key], &attrs)?)
     }
 
-    fn primitive(&mut self, part: &'a Part) -> Faulty<()> {
+    fn primitive(&mut self, part: &'a Part) -> BlockResult<()> {
         let mut operands = Vec::new();
         let result = self.operands(part).and_then(|own| {
             operands = own;
             Ok(self.emit(self.builder, part, &operands)?)
         });
-        let values = result.map_err(|fault: Box<Fault>| {
-            let misfits = if fault.diagnostic.is_misfit() { &operands[..] } else { &[] };
-            fault.of_block(&part.name, &part.definition, self.told(part, misfits))
+        let values = result.map_err(|error: Box<BlockError>| {
+            let misfits = if error.diagnostic.is_misfit() { &operands[..] } else { &[] };
+            error.of_block(&part.name, &part.definition, self.told(part, misfits))
         })?;
         let nets = part.outputs.iter().flatten();
         let count = nets.clone().count();
@@ -109,7 +109,7 @@ impl<'a> Frame<'a, '_> {
     }
 
     /// The operands of a block of the table; those that it learns have their types by then.
-    fn operands(&mut self, part: &Part) -> Faulty<Vec<Operand>> {
+    fn operands(&mut self, part: &Part) -> BlockResult<Vec<Operand>> {
         let terminals = &part.definition.inputs;
         let shared = self.shared_dtype(part);
         let mut operands = vec![Operand::Absent; terminals.len()];
@@ -122,7 +122,7 @@ impl<'a> Frame<'a, '_> {
                 Feed::Net(net) => Operand::One(self.value(terminal, *net, shared)?),
                 Feed::List(nets) => {
                     let each = nets.iter().map(|net| self.value(terminal, *net, shared));
-                    Operand::List(each.collect::<Faulty<_>>()?)
+                    Operand::List(each.collect::<BlockResult<_>>()?)
                 }
             };
         }
@@ -172,7 +172,7 @@ impl<'a> Frame<'a, '_> {
         integers.or(weak).unwrap_or(options.dtype)
     }
 
-    fn value(&mut self, terminal: &Terminal, net: u32, shared: DType) -> Faulty<Value> {
+    fn value(&mut self, terminal: &Terminal, net: u32, shared: DType) -> BlockResult<Value> {
         let literal = match &self.slots[net as usize] {
             Slot::Value(value) | Slot::Untyped(value, _) => return Ok(*value),
             Slot::Literal(literal) => literal,
@@ -199,7 +199,7 @@ impl<'a> Frame<'a, '_> {
         net: u32,
         dtype: DType,
         operands: &[Operand],
-    ) -> Faulty<Operand> {
+    ) -> BlockResult<Operand> {
         let shape = self.ruled(self.builder, part, terminal, operands)?;
         if let Slot::Untyped(value, stated) = self.slots[net as usize] {
             let options = self.lowering.options;
@@ -305,22 +305,28 @@ impl<'a> Frame<'a, '_> {
     }
 
     /// The operands of a part in words, for an error; with `operands`, what would make them fit.
-    fn told(&self, part: &Part, operands: &[Operand]) -> Vec<Told> {
+    fn told(&self, part: &Part, operands: &[Operand]) -> Vec<OperandContext> {
         let mut told = Vec::new();
         let mut tell = |terminal: String, net: u32| {
-            let (text, shape, mends) = match &self.slots[net as usize] {
+            let (text, shape, fix_its) = match &self.slots[net as usize] {
                 Slot::Value(value) => {
                     let ty = self.builder.ty(*value);
-                    let mends = match operands.is_empty() {
+                    let fix_its = match operands.is_empty() {
                         true => Vec::new(),
-                        false => self.mends(part, operands, *value),
+                        false => self.fix_its(part, operands, *value),
                     };
-                    (ty.to_string(), Some(ty.shape), mends)
+                    (ty.to_string(), Some(ty.shape), fix_its)
                 }
                 Slot::Literal(literal) => (literal.text(), None, Vec::new()),
                 Slot::Empty | Slot::Absent | Slot::Untyped(..) => return,
             };
-            told.push(Told { terminal, text, shape, mends, origin: origin(self.composite, net) });
+            told.push(OperandContext {
+                terminal,
+                text,
+                shape,
+                fix_its,
+                origin: origin(self.composite, net),
+            });
         };
         for (terminal, feed) in part.definition.inputs.iter().zip(&part.inputs) {
             match feed {

@@ -1,7 +1,7 @@
 //! Inputs without a rank: which ranks a block needs, and whether any ranks fit it.
 //!
 //! A block that needs ranks is lowered with trial ranks until some fit. So an error that ranks do not
-//! mend is found before they are known, and arguments and results have their dtypes.
+//! fix_it is found before they are known, and arguments and results have their dtypes.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::dim::Symbol;
 use mithril_ir::graph::Module;
 
+use super::block_error::BlockError;
 use super::entry::{alone, check_options, shown, unranked};
-use super::fault::Fault;
 use super::{DimSpec, Options};
 use crate::block::{Block, Definition};
 use crate::naming::symbol;
@@ -45,7 +45,7 @@ const DROPPED: usize = 8;
 /// Lowers a block, with trial ranks where it needs ranks that nobody has given. `finish` adds what
 /// the compile wants of the functions.
 ///
-/// Errors: those of [`super::lower`] and of `finish`, where no rank mends them.
+/// Errors: those of [`super::lower`] and of `finish`, where no rank fix_its them.
 pub fn lower_or_try(
     block: &Block,
     options: &Options,
@@ -63,7 +63,7 @@ pub fn lower_or_try(
     };
     let first = match search.attempt() {
         Ok(module) => return Ok(Lowered::Complete(module)),
-        Err(fault) => fault,
+        Err(error) => error,
     };
     let Some(level) = search.asked(&first) else {
         return Err(first.report(&definition));
@@ -127,10 +127,10 @@ impl Search<'_> {
         for _ in 0..ATTEMPTS {
             match self.attempt() {
                 Ok(module) => return Some(module),
-                Err(fault) => match self.asked(&fault) {
+                Err(error) => match self.asked(&error) {
                     Some(level) => self.levels.push(level),
                     None => {
-                        self.failures.push(*fault.report(self.definition));
+                        self.failures.push(*error.report(self.definition));
                         self.advance()?;
                     }
                 },
@@ -140,7 +140,7 @@ impl Search<'_> {
     }
 
     /// Lowers with the ranks that the levels choose.
-    fn attempt(&mut self) -> std::result::Result<Module, Box<Fault>> {
+    fn attempt(&mut self) -> std::result::Result<Module, Box<BlockError>> {
         self.options.shapes.truncate(self.given);
         for level in &self.levels {
             let ranks = level.ranks().unwrap_or_default();
@@ -165,13 +165,13 @@ impl Search<'_> {
         }
     }
 
-    /// The inputs whose ranks may mend this error. `None`: there are none.
-    fn asked(&self, fault: &Fault) -> Option<Level> {
-        let shapes = fault.operands.iter().filter_map(|told| told.shape.as_ref());
-        let leads: Vec<&Symbol> = match &fault.diagnostic.needs_rank {
+    /// The inputs whose ranks may fix_it this error. `None`: there are none.
+    fn asked(&self, error: &BlockError) -> Option<Level> {
+        let shapes = error.operands.iter().filter_map(|told| told.shape.as_ref());
+        let leads: Vec<&Symbol> = match &error.diagnostic.needs_rank {
             Some(needs) => vec![&needs.lead],
             // What does not fit may do so once the ranks are known.
-            None if fault.diagnostic.is_misfit() => {
+            None if error.diagnostic.is_misfit() => {
                 shapes.filter_map(|shape| shape.lead.as_ref()).collect()
             }
             None => Vec::new(),
@@ -184,7 +184,7 @@ impl Search<'_> {
         let exact = leads.iter().all(|lead| open.iter().any(|&input| name(input) == **lead));
         let is_asked = |input: &usize| !exact || leads.contains(&&name(*input));
         let inputs: Vec<usize> = open.iter().copied().filter(is_asked).collect();
-        let only = fault.diagnostic.needs_rank.as_ref().and_then(|needs| needs.rank);
+        let only = error.diagnostic.needs_rank.as_ref().and_then(|needs| needs.rank);
         let only = only.filter(|_| exact);
         (!inputs.is_empty()).then_some(Level { inputs, choice: 0, only, exact })
     }

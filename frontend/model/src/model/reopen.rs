@@ -6,7 +6,7 @@ use mithril_ir::diagnostic::Result;
 
 use super::graph::{Child, Graph, Port, Wire, Writer};
 use super::readers::is_learned;
-use super::seal::{Composite, Feed, Made};
+use super::seal::{Composite, Feed, NetSource};
 use super::{Connection, Model};
 use crate::block::Block;
 use crate::identity::Renewal;
@@ -144,19 +144,19 @@ fn graph(block: &Block, composite: &Composite) -> Graph {
         let (mut wire, mut name) = (Wire::default(), net.name.clone());
         (wire.shape, wire.dtype) = (net.shape.clone(), net.dtype);
         match &net.from {
-            Made::Value(value) => wire.value = Some(value.clone()),
-            Made::Input(i) if implicit(*i) => name = None,
-            Made::Input(i) => {
+            NetSource::Value(value) => wire.value = Some(value.clone()),
+            NetSource::Input(i) if implicit(*i) => name = None,
+            NetSource::Input(i) => {
                 wire.role = Some(definition.inputs[*i as usize].role);
                 wire.id = Some(block.ids[*i as usize]);
             }
-            Made::Part { .. } => {}
+            NetSource::Part { .. } => {}
         }
         wire.name = name.clone();
         let id = graph.add_wire(wire);
         // A name that nothing reads and that is no output has been discarded.
         let lost = readers[id as usize] == 0 && !composite.outputs.contains(&id);
-        graph.wires[id as usize].discard = lost && matches!(net.from, Made::Part { .. });
+        graph.wires[id as usize].discard = lost && matches!(net.from, NetSource::Part { .. });
         if let Some(name) = name {
             graph.names.insert(name, id);
         }
@@ -192,7 +192,7 @@ fn child(
         inputs.push(match feed {
             Feed::Absent | Feed::Key => Port::Open,
             Feed::Net(net) => match composite.nets[*net as usize].from {
-                Made::Input(i) if implicit(i) => Port::Open,
+                NetSource::Input(i) if implicit(i) => Port::Open,
                 _ => Port::Wire(*net),
             },
             Feed::List(nets) => Port::List(nets.clone()),
@@ -225,8 +225,8 @@ fn child(
     // The params and states that are inputs of the model.
     let ids = part.inputs.iter().zip(block.ids.iter()).map(|(feed, own)| match feed {
         Feed::Net(net) => match composite.nets[*net as usize].from {
-            Made::Input(i) => of.ids[i as usize],
-            Made::Part { .. } | Made::Value(_) => *own,
+            NetSource::Input(i) => of.ids[i as usize],
+            NetSource::Part { .. } | NetSource::Value(_) => *own,
         },
         Feed::Absent | Feed::Key | Feed::List(_) => *own,
     });

@@ -84,13 +84,13 @@ impl Feed {
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct Net {
     pub name: Option<Arc<str>>,
-    pub from: Made,
+    pub from: NetSource,
     pub shape: Option<Arc<[DimSpec]>>,
     pub dtype: Option<DType>,
 }
 
 #[derive(PartialEq, Eq, Hash)]
-pub(crate) enum Made {
+pub(crate) enum NetSource {
     Input(u32),
     Part { part: u32, output: u32 },
     Value(Literal),
@@ -207,7 +207,7 @@ impl Sealing<'_> {
         self.ids.push(id);
         let net = Net {
             name: Some(terminal.name.clone()),
-            from: Made::Input(self.inputs.len() as u32),
+            from: NetSource::Input(self.inputs.len() as u32),
             shape: wire.shape.clone(),
             dtype: wire.dtype,
         };
@@ -225,8 +225,8 @@ impl Sealing<'_> {
         }
         let wire = &self.graph.wires[id as usize];
         let from = match (&wire.value, wire.writer) {
-            (Some(value), _) => Made::Value(value.clone()),
-            (None, Some(writer)) => Made::Part { part: writer.child, output: writer.output },
+            (Some(value), _) => NetSource::Value(value.clone()),
+            (None, Some(writer)) => NetSource::Part { part: writer.child, output: writer.output },
             (None, None) => unreachable!("what nothing makes is an input, which has its net"),
         };
         self.nets.push(Net {
@@ -308,8 +308,8 @@ impl Sealing<'_> {
     fn place_fans(&mut self, parts: &[Part]) {
         let input = |sealing: &Sealing, feed: &Feed| match feed {
             Feed::Net(net) => match sealing.nets[*net as usize].from {
-                Made::Input(at) => Some(at),
-                Made::Part { .. } | Made::Value(_) => None,
+                NetSource::Input(at) => Some(at),
+                NetSource::Part { .. } | NetSource::Value(_) => None,
             },
             Feed::Absent | Feed::Key | Feed::List(_) => None,
         };
@@ -375,8 +375,8 @@ impl Sealing<'_> {
         let graph = self.graph;
         let is_data = |at: u32| (self.inputs[at as usize].role == Role::Data).then_some(at);
         let of = |id: u32| match self.nets[*self.of_wire.get(&graph.find(id))? as usize].from {
-            Made::Input(at) => is_data(at),
-            Made::Part { .. } | Made::Value(_) => None,
+            NetSource::Input(at) => is_data(at),
+            NetSource::Part { .. } | NetSource::Value(_) => None,
         };
         if let Some(chosen) = graph.standard.0 {
             return of(chosen);

@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 
 use crate::arrays::{Numpy, Reader};
 use crate::check::Checker;
-use crate::fault::Answer;
+use crate::error::Answer;
 use crate::output::Maker;
 
 /// What a call needs beside itself.

@@ -8,7 +8,7 @@ use mithril_driver::native::export::{Export, Files, Library, export};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::fault::Answer;
+use crate::error::Answer;
 use crate::native::{interruptible, warn};
 use crate::value::tensor;
 

@@ -20,8 +20,8 @@ use mithril_passes::specialise::given::Shapes;
 use mithril_passes::table::Table;
 use mithril_source::python;
 
-use crate::effort::Effort;
 use crate::npz;
+use crate::optimization::OptimizationOptions;
 use crate::output::print;
 use crate::saved::{self, Saved};
 
@@ -32,7 +32,7 @@ pub struct Compile {
     #[command(flatten)]
     model: Saved,
     #[command(flatten)]
-    effort: Effort,
+    optimization: OptimizationOptions,
     /// numpy, torch, jax, c, or cpu for a library. By default cpu for a .so, c for a .c, else
     /// numpy.
     #[arg(short, long)]
@@ -119,7 +119,7 @@ impl Compile {
 
     fn program(&self, target: Target, stem: String) -> Result<std::sync::Arc<compile::Program>> {
         let usual =
-            CompileOptions::new(target.name(), self.model.options()?, self.effort.options())?;
+            CompileOptions::new(target.name(), self.model.options()?, self.optimization.options())?;
         let options = CompileOptions { stem, ..usual };
         let program = compile::compile(&self.model.block()?, &options)?;
         program.settled()?;
@@ -187,8 +187,9 @@ impl Compile {
         let name = self.model.file.display().to_string();
         let module = text::parse(&file).map_err(within(&name, &file))?;
         verify::verify(&module).map_err(within(&name, &file))?;
-        let effort = self.effort.options();
-        let then = pipeline::standard(Shapes::default(), target.passes(), self.gradients, &effort);
+        let optimization = self.optimization.options();
+        let then =
+            pipeline::standard(Shapes::default(), target.passes(), self.gradients, &optimization);
         let then = match target {
             Target::Cpu | Target::C => pipeline::flat(then),
             Target::Framework(_) => then,

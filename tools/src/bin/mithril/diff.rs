@@ -8,7 +8,7 @@ use mithril_ir::diagnostic::Result;
 use mithril_model::DimSpec;
 use serde_json::{Value, json};
 
-use crate::effort::Effort;
+use crate::optimization::OptimizationOptions;
 use crate::python;
 use crate::saved::Saved;
 
@@ -18,7 +18,7 @@ pub struct Diff {
     #[command(flatten)]
     model: Saved,
     #[command(flatten)]
-    effort: Effort,
+    optimization: OptimizationOptions,
     /// numpy, torch, jax, cpu, c; by default those that are there.
     #[arg(short, long, value_name = "NAME,…", value_delimiter = ',')]
     backends: Vec<String>,
@@ -60,7 +60,7 @@ impl Diff {
             let dims: Vec<Value> = dims.iter().map(dim).collect();
             (name.to_string(), Value::from(dims))
         });
-        let effort = self.effort.options();
+        let optimization = self.optimization.options();
         Ok(json!({
             "file": self.model.file,
             "arrays": self.inputs,
@@ -74,8 +74,8 @@ impl Diff {
                 "gradients": self.gradients,
                 "bisect": self.bisect,
                 "inference": options.mode == mithril_model::Mode::Inference,
-                "math": effort.math.name(),
-                "optimization_level": effort.level.name(),
+                "math": optimization.math.name(),
+                "optimization_level": optimization.level.name(),
             },
         }))
     }

@@ -4,9 +4,9 @@ mod bench;
 mod cache;
 mod compile;
 mod diff;
-mod effort;
 mod error;
 mod npz;
+mod optimization;
 mod output;
 mod python;
 mod saved;
@@ -25,7 +25,7 @@ use mithril_kernels::host::{self, Host};
 use mithril_model::summary::summary;
 
 use compile::{Compile, Failure};
-use effort::Effort;
+use optimization::OptimizationOptions;
 use output::print;
 use saved::Saved;
 
@@ -72,7 +72,7 @@ enum Command {
         #[arg(short, long, default_value = "cpu")]
         target: String,
         #[command(flatten)]
-        effort: Effort,
+        optimization: OptimizationOptions,
     },
     /// Run a saved model on several backends, and compare what its blocks give. Exits with 1 where
     /// they differ, with 2 where that cannot be said.
@@ -126,8 +126,8 @@ fn run(command: &Command) -> Result<ExitCode, Failure> {
             let blocks = cost::cost(&model.block()?, &model.options()?)?;
             print(mithril_passes::cost::blocks::table(&blocks, *depth).text())?;
         }
-        Command::Explain { model, target, effort } => {
-            let options = CompileOptions::new(target, model.options()?, effort.options())?;
+        Command::Explain { model, target, optimization } => {
+            let options = CompileOptions::new(target, model.options()?, optimization.options())?;
             let program = mithril_driver::compile::compile(&model.block()?, &options)?;
             print(format_args!("{}\n", program.explain()?))?;
         }

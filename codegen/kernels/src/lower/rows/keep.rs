@@ -90,7 +90,7 @@ impl Rows<'_> {
         kept.find(|(own, _)| *own == value).map(|(_, level)| *level)
     }
 
-    /// Behind the sweep that first needed them, kept values are read.
+    /// PendingRow the sweep that first needed them, kept values are read.
     pub fn written(&mut self, level: usize) {
         for (value, first) in &self.first_sweeps {
             if let (true, Some(kept)) = (*first == level, self.nest.kept.get_mut(value)) {

@@ -9,7 +9,7 @@ use mithril_ir::shape::Type;
 use mithril_ir::tensor::Tensor;
 
 use crate::literal::Literal;
-use crate::lower::fault::{Fault, Faulty};
+use crate::lower::block_error::{BlockError, BlockResult};
 use crate::lower::frame::{Frame, Slot};
 use crate::lower::instance::{Generalised, Spec};
 use crate::model::seal::{Feed, Part};
@@ -18,12 +18,12 @@ use crate::model::seal::{Feed, Part};
 const SMALL: usize = 32;
 
 impl<'a> Frame<'a, '_> {
-    pub(super) fn composite(&mut self, at: u32, part: &'a Part) -> Faulty<()> {
+    pub(super) fn composite(&mut self, at: u32, part: &'a Part) -> BlockResult<()> {
         let composite = self.composite;
-        self.nested(at, part).map_err(|fault: Box<Fault>| fault.out_of(composite, at))
+        self.nested(at, part).map_err(|error: Box<BlockError>| error.out_of(composite, at))
     }
 
-    fn nested(&mut self, at: u32, part: &'a Part) -> Faulty<()> {
+    fn nested(&mut self, at: u32, part: &'a Part) -> BlockResult<()> {
         let (slots, mut specs, symbolic) = self.arguments(part)?;
         let generalised = Generalised::of(&mut specs);
         let instance = self.lowering.instance(&part.definition, specs)?;
@@ -72,7 +72,7 @@ impl<'a> Frame<'a, '_> {
 
     /// What a composite is given: its slots, what an instance would know of them, and whether one
     /// is a shape, which an instance would not see.
-    fn arguments(&mut self, part: &Part) -> Faulty<(Vec<Slot>, Vec<Spec>, bool)> {
+    fn arguments(&mut self, part: &Part) -> BlockResult<(Vec<Slot>, Vec<Spec>, bool)> {
         let count = part.inputs.len();
         let (mut slots, mut specs) = (Vec::with_capacity(count), Vec::with_capacity(count));
         let mut symbolic = false;
@@ -119,7 +119,7 @@ impl<'a> Frame<'a, '_> {
     }
 
     /// Lowers a composite in place, where it passes shapes in or out.
-    fn expand(&mut self, part: &'a Part, slots: Vec<Slot>) -> Faulty<()> {
+    fn expand(&mut self, part: &'a Part, slots: Vec<Slot>) -> BlockResult<()> {
         let path = match self.path.is_empty() {
             true => part.name.to_string(),
             false => format!("{}.{}", self.path, part.name),

@@ -11,36 +11,36 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 
 /// An error on its way to Python.
-pub enum Fault {
+pub enum Error {
     Diagnostic(Box<Diagnostic>),
     Python(PyErr),
 }
 
-pub type Answer<T> = Result<T, Fault>;
+pub type Answer<T> = Result<T, Error>;
 
-impl From<Box<Diagnostic>> for Fault {
-    fn from(error: Box<Diagnostic>) -> Fault {
-        Fault::Diagnostic(error)
+impl From<Box<Diagnostic>> for Error {
+    fn from(error: Box<Diagnostic>) -> Error {
+        Error::Diagnostic(error)
     }
 }
 
-impl From<Diagnostic> for Fault {
-    fn from(error: Diagnostic) -> Fault {
-        Fault::Diagnostic(Box::new(error))
+impl From<Diagnostic> for Error {
+    fn from(error: Diagnostic) -> Error {
+        Error::Diagnostic(Box::new(error))
     }
 }
 
-impl From<PyErr> for Fault {
-    fn from(error: PyErr) -> Fault {
-        Fault::Python(error)
+impl From<PyErr> for Error {
+    fn from(error: PyErr) -> Error {
+        Error::Python(error)
     }
 }
 
-impl From<Fault> for PyErr {
-    fn from(fault: Fault) -> PyErr {
+impl From<Error> for PyErr {
+    fn from(error: Error) -> PyErr {
         match fault {
-            Fault::Python(error) => Python::attach(|py| encodable(py, error)),
-            Fault::Diagnostic(error) => Python::attach(|py| {
+            Error::Python(error) => Python::attach(|py| encodable(py, error)),
+            Error::Diagnostic(error) => Python::attach(|py| {
                 raised(py, exception(&error), &error.to_string()).unwrap_or_else(|broken| broken)
             }),
         }
@@ -53,7 +53,7 @@ fn encodable(py: Python<'_>, error: PyErr) -> PyErr {
         return error;
     }
     let text = error.value(py).getattr("object").and_then(|text| text.repr());
-    text.map_or(error, |text| Fault::from(surrogate(&text.to_string_lossy())).into())
+    text.map_or(error, |text| Error::from(surrogate(&text.to_string_lossy())).into())
 }
 
 /// Why a text of Python, as `repr` writes it, is no text of Mithril.

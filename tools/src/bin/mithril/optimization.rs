@@ -6,7 +6,7 @@ use mithril_passes::rules::Class;
 
 /// How far a model is rewritten.
 #[derive(Args)]
-pub struct Effort {
+pub struct OptimizationOptions {
     /// What is done beside what the target asks for: none, basic or full.
     #[arg(long, default_value = "full", value_parser = level)]
     optimization_level: Level,
@@ -15,10 +15,10 @@ pub struct Effort {
     math: Class,
 }
 
-impl Effort {
-    pub fn options(&self) -> pipeline::Effort {
+impl OptimizationOptions {
+    pub fn options(&self) -> pipeline::OptimizationOptions {
         let (level, math) = (self.optimization_level, self.math);
-        pipeline::Effort { level, math, ..pipeline::Effort::default() }
+        pipeline::OptimizationOptions { level, math, ..pipeline::OptimizationOptions::default() }
     }
 }
 

@@ -6,28 +6,28 @@ use mithril_ir::diagnostic::Diagnostic;
 use mithril_ir::op;
 use mithril_ir::shape::Shape;
 
-use super::mend::Mend;
+use super::fix_it::FixIt;
 use crate::block::Definition;
 use crate::blocks::Meaning;
-use crate::model::seal::{Composite, Feed, Made};
+use crate::model::seal::{Composite, Feed, NetSource};
 
 /// An error inside a block, with what the blocks around it will know how to name.
-pub(super) struct Fault {
+pub(super) struct BlockError {
     pub diagnostic: Box<Diagnostic>,
     /// From the outermost block to the one at fault.
     path: Vec<Arc<str>>,
     kind: Option<Arc<str>>,
-    pub operands: Vec<Told>,
+    pub operands: Vec<OperandContext>,
 }
 
 /// An operand of the block at fault.
-pub(super) struct Told {
+pub(super) struct OperandContext {
     pub terminal: String,
     /// The type or the value.
     pub text: String,
     /// Where it is a value.
     pub shape: Option<Shape>,
-    pub mends: Vec<Mend>,
+    pub fix_its: Vec<FixIt>,
     pub origin: Origin,
 }
 
@@ -35,32 +35,32 @@ pub(super) struct Told {
 #[derive(Clone)]
 pub(super) enum Origin {
     Input(u32),
-    Made { path: Vec<Arc<str>>, terminal: Arc<str> },
+    Block { path: Vec<Arc<str>>, terminal: Arc<str> },
     Constant,
 }
 
-pub(super) type Faulty<T> = std::result::Result<T, Box<Fault>>;
+pub(super) type BlockResult<T> = std::result::Result<T, Box<BlockError>>;
 
-impl From<Box<Diagnostic>> for Box<Fault> {
-    fn from(diagnostic: Box<Diagnostic>) -> Box<Fault> {
-        Box::new(Fault { diagnostic, path: Vec::new(), kind: None, operands: Vec::new() })
+impl From<Box<Diagnostic>> for Box<BlockError> {
+    fn from(diagnostic: Box<Diagnostic>) -> Box<BlockError> {
+        Box::new(BlockError { diagnostic, path: Vec::new(), kind: None, operands: Vec::new() })
     }
 }
 
-impl From<Diagnostic> for Box<Fault> {
-    fn from(diagnostic: Diagnostic) -> Box<Fault> {
+impl From<Diagnostic> for Box<BlockError> {
+    fn from(diagnostic: Diagnostic) -> Box<BlockError> {
         Box::new(diagnostic).into()
     }
 }
 
-impl Fault {
+impl BlockError {
     /// Makes it an error of this block.
     pub fn of_block(
-        mut self: Box<Fault>,
+        mut self: Box<BlockError>,
         name: &Arc<str>,
         definition: &Definition,
-        operands: Vec<Told>,
-    ) -> Box<Fault> {
+        operands: Vec<OperandContext>,
+    ) -> Box<BlockError> {
         self.path.insert(0, name.clone());
         self.kind = Some(definition.kind.clone());
         self.operands = operands;
@@ -80,7 +80,7 @@ impl Fault {
     }
 
     /// The error has left part `part` of a model.
-    pub fn out_of(mut self: Box<Fault>, composite: &Composite, part: u32) -> Box<Fault> {
+    pub fn out_of(mut self: Box<BlockError>, composite: &Composite, part: u32) -> Box<BlockError> {
         let own = &composite.parts[part as usize];
         for told in &mut self.operands {
             told.origin = match &told.origin {
@@ -88,7 +88,7 @@ impl Fault {
                     Feed::Net(net) => origin(composite, *net),
                     Feed::Key | Feed::Absent | Feed::List(_) => Origin::Constant,
                 },
-                Origin::Made { path, terminal } => Origin::Made {
+                Origin::Block { path, terminal } => Origin::Block {
                     path: std::iter::once(&own.name).chain(path).cloned().collect(),
                     terminal: terminal.clone(),
                 },
@@ -114,7 +114,7 @@ impl Fault {
         let told = self.operands.into_iter().map(|told| {
             let from = match &told.origin {
                 Origin::Input(i) => format!("the input `{}`", root.inputs[*i as usize].name),
-                Origin::Made { path, terminal } => match join(path) {
+                Origin::Block { path, terminal } => match join(path) {
                     path if path.is_empty() => format!("`{terminal}`"),
                     path => format!("`{path}.{terminal}`"),
                 },
@@ -128,10 +128,10 @@ impl Fault {
     }
 }
 
-impl Fault {
+impl BlockError {
     /// How a block gets a param of its own, where it does not fit the one that it shares.
     fn shared_param(&self, root: &Definition) -> Option<String> {
-        let misfit = |told: &&Told| {
+        let misfit = |told: &&OperandContext| {
             let what = format!("`{}` has another shape", told.terminal);
             self.diagnostic.what.ends_with(&what)
         };
@@ -172,11 +172,11 @@ pub(super) fn join(path: &[Arc<str>]) -> String {
 /// Where a net of a model comes from.
 pub(super) fn origin(composite: &Composite, net: u32) -> Origin {
     match &composite.nets[net as usize].from {
-        Made::Input(i) => Origin::Input(*i),
-        Made::Value(_) => Origin::Constant,
-        Made::Part { part, output } => {
+        NetSource::Input(i) => Origin::Input(*i),
+        NetSource::Value(_) => Origin::Constant,
+        NetSource::Part { part, output } => {
             let part = &composite.parts[*part as usize];
-            Origin::Made {
+            Origin::Block {
                 path: vec![part.name.clone()],
                 terminal: part.definition.outputs[*output as usize].name.clone(),
             }

@@ -11,10 +11,10 @@ use crate::rebuild::{Rebuild, each_function};
 pass! {
     /// Puts `x` in the place of `after(x, other)`: once nothing is computed only once any more that
     /// is to be computed again.
-    pub struct Release("release") {}
+    pub struct RemoveBarriers("remove-barriers") {}
 }
 
-impl Pass for Release {
+impl Pass for RemoveBarriers {
     fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module> {
         each_function(module, |function| released(module, function, cx))
     }
@@ -25,12 +25,12 @@ fn released(
     function: &Function,
     cx: &mut PassContext,
 ) -> Result<Option<Function>> {
-    let after = op::get("after");
+    let after = op::get("optimization_barrier");
     let count = function.ops.iter().filter(|operation| operation.op == after).count();
     if count == 0 {
         return Ok(None);
     }
-    cx.count("values-released", count);
+    cx.count("barriers-removed", count);
     let mut rebuild = Rebuild::new(module, function);
     for operation in &function.ops {
         if operation.op == after {

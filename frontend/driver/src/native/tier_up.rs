@@ -11,7 +11,7 @@ use super::objects::{self, Pending};
 use super::{background, invalid, library};
 
 /// The kernels of a program that run as Cranelift's code, and how far LLVM is with them.
-pub struct Swap {
+pub struct TierUp {
     total: usize,
     done: AtomicUsize,
     /// Of kernels that stay as they are.
@@ -27,19 +27,19 @@ struct Waiting {
     host: Host,
 }
 
-impl Swap {
+impl TierUp {
     /// Of these kernels of a program.
     pub fn new(
         executable: &Arc<Executable>,
         mut pending: Vec<Pending>,
         host: &Host,
         warnings: Arc<Warnings>,
-    ) -> Swap {
+    ) -> TierUp {
         // The short ones first: a process that ends waits for the one that is being compiled.
         pending.sort_by_key(|pending| pending.text.len());
         let (total, host) = (pending.len(), host.clone());
         let waiting = Waiting { executable: Arc::downgrade(executable), pending, host };
-        Swap {
+        TierUp {
             total,
             done: AtomicUsize::new(0),
             warnings,
@@ -52,7 +52,7 @@ impl Swap {
     /// has the machine for itself. Each kernel is replaced when it is ready; one that LLVM fails on
     /// stays. Where the program is gone before, that is all. A process that was forked off meanwhile
     /// goes on with what its parent had not begun.
-    pub fn begin(self: &Arc<Swap>) {
+    pub fn begin(self: &Arc<TierUp>) {
         if self.begun.load(Ordering::Relaxed) || self.begun.swap(true, Ordering::Relaxed) {
             return background::resume();
         }

@@ -1,4 +1,4 @@
-//! The two halves of a differentiated callee.
+//! The two functions of a differentiated callee.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 /// A callee's forward half, which gives its results and what the backward half reads, and the
 /// backward half, which takes arguments kept by the caller, what was saved, and cotangents.
 #[derive(Clone)]
-pub struct Halves {
+pub struct ForwardBackward {
     pub forward: Arc<Function>,
     pub backward: Arc<Function>,
     /// The callee's arguments that the backward half takes.
@@ -23,7 +23,7 @@ pub struct Halves {
     pub operands: Vec<usize>,
 }
 
-impl Halves {
+impl ForwardBackward {
     /// The saved values' names and types, as the backward half takes them.
     pub fn saved(&self) -> impl Iterator<Item = (&Arc<str>, &Type)> {
         let saved = self.backward.arguments().skip(self.kept.len());
@@ -42,7 +42,7 @@ fn operations(module: &Module) -> usize {
 }
 
 /// Splits `joint`, which gives `callee`'s results and then the gradients of the arguments of
-/// `wrt`, and adds both halves to the module. Forward is what the results need; all else is
+/// `wrt`, and adds both functions to the module. Forward is what the results need; all else is
 /// computed backward, from saved values and those arguments that the caller `keeps`. Where forward
 /// values are computed `again`, none is saved.
 pub fn split(
@@ -52,7 +52,7 @@ pub fn split(
     wrt: &[bool],
     keeps: &dyn Fn(usize) -> bool,
     again: bool,
-) -> Result<Halves> {
+) -> Result<ForwardBackward> {
     let (results, gradients) = joint.results.split_at(callee.results.len());
     let ahead = needed(joint, results);
     // Constants are written again rather than saved.
@@ -72,7 +72,7 @@ pub fn split(
         saved_names(callee, joint, &ahead, &saved).into_iter().zip(saved).collect();
     let forward = forward_half(module, callee, joint, &ahead, &saved)?;
     let backward = backward_half(module, callee, joint, &behind, &kept, &saved)?;
-    Ok(Halves {
+    Ok(ForwardBackward {
         forward: add(module, forward),
         backward: add(module, backward),
         kept,

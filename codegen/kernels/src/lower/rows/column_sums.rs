@@ -27,7 +27,7 @@ const FEWEST: i64 = 8;
 const MOST_TASKS: i64 = 64;
 
 /// A sum over rows.
-pub struct Side<'f> {
+pub struct ColumnSum<'f> {
     op: &'f Operation,
     folder: Folder,
     /// The number of the result.
@@ -62,7 +62,7 @@ impl Blocks {
 
 impl<'f> Rows<'f> {
     /// Makes room for what is gathered.
-    pub fn open_sides(&mut self) {
+    pub fn open_column_sums(&mut self) {
         if self.schedule.column_sums.is_empty() {
             return;
         }
@@ -84,7 +84,7 @@ impl<'f> Rows<'f> {
             let bytes = &length * &Dim::Const(folder.dtype.bytes() as i64);
             let lines = (&bytes + &Dim::Const(63)).floor_div(&Dim::Const(64));
             self.scratch = &self.scratch + &(&(&lines + &Dim::Const(1)) * &Dim::Const(64));
-            self.sides.push(Side { op, folder, result, gathered });
+            self.column_sums.push(ColumnSum { op, folder, result, gathered });
         }
     }
 
@@ -110,7 +110,7 @@ impl<'f> Rows<'f> {
     fn clear_sides(&mut self) {
         let (zero, length) = (self.nest.b.index(0), product(&self.space[self.outer..]));
         let (length, lanes) = (self.nest.dim(&length), self.nest.lanes);
-        for side in &self.sides {
+        for side in &self.column_sums {
             let (gathered, none) = (side.gathered, Ty::vector(side.folder.dtype, lanes));
             let none = self.nest.b.int(none, 0);
             self.nest.b.each(zero, length, lanes.into(), |b, i| b.store(gathered, i, none, None));
@@ -119,14 +119,14 @@ impl<'f> Rows<'f> {
 
     fn write_sides(&mut self, task: V, blocks: &Blocks) {
         let length = product(&self.space[self.outer..]);
-        for side in std::mem::take(&mut self.sides) {
+        for side in std::mem::take(&mut self.column_sums) {
             self.write_side(&side, task, blocks, &length);
-            self.sides.push(side);
+            self.column_sums.push(side);
         }
     }
 
     /// Writes what a task has gathered.
-    fn write_side(&mut self, side: &Side, task: V, blocks: &Blocks, length: &Dim) {
+    fn write_side(&mut self, side: &ColumnSum, task: V, blocks: &Blocks, length: &Dim) {
         let mut dims = vec![length.clone()];
         let mut mem = self.nest.results[side.result];
         if !blocks.is_one() {
@@ -157,18 +157,18 @@ impl<'f> Rows<'f> {
             return Ok(Vec::new());
         };
         let length = product(&self.space[self.outer..]);
-        let partial = |side: &Side<'f>| {
+        let partial = |side: &ColumnSum<'f>| {
             let dtype = self.nest.dtype(side.op.result());
             let rest = rest(side.folder.dtype, dtype, blocks.count(), &length)?;
             let bytes = &length * &Dim::Const(side.folder.dtype.bytes() as i64);
             let (result, count) = (side.result, blocks.count());
             Ok(Partial { result, bytes: &bytes * &count, count, length: length.clone(), rest })
         };
-        self.sides.iter().map(partial).collect()
+        self.column_sums.iter().map(partial).collect()
     }
 }
 
-impl Side<'_> {
+impl ColumnSum<'_> {
     /// Adds the elements at a place of a row, whose dims are given.
     pub fn take(&self, nest: &mut Nest, row: &[Dim], index: &Index) {
         let x = nest.pull(self.op.operands[0], index);

@@ -1,4 +1,4 @@
-//! How rows travel between memory and the caches: fetched ahead, and written past them.
+//! Prefetches of the rows to come, and which results are written by streaming stores.
 
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::Value;
@@ -10,28 +10,29 @@ use crate::lower::fold::product;
 use crate::lower::index::{Address, Index};
 use crate::lower::nest::Nest;
 
-/// From this size on nobody finds a result in a cache again.
+/// Results of at least this size (bytes) do not stay in the last-level cache, so they are written with
+/// streaming stores.
 const STREAMED_BYTES: i64 = 8 << 20;
-/// Rows of tensors from this size on are fetched ahead; smaller ones are in a cache, or soon are.
+/// Tensors of at least this size (bytes) are prefetched. Smaller ones are in a cache, or soon are.
 const FETCHED_BYTES: i64 = 1 << 18;
-/// How far ahead, at least: a row more is.
+/// Minimum prefetch distance in bytes, one row being the usual one.
 const AHEAD_BYTES: i64 = 4 << 10;
-/// A line of the cache.
+/// Bytes of a cache line.
 const LINE: i64 = 64;
 
-/// What a sweep fetches for the rows to come. Only so many lines can be on their way at once: the
-/// sweep that computes most has the time to wait for them.
+/// The prefetches of one pass over a row. A processor has few cache lines in flight, so the pass that
+/// computes most does the prefetching: it hides the latency.
 #[derive(Default)]
-pub struct Ahead {
-    /// The level of the sweep.
+pub struct Prefetch {
+    /// The pass that prefetches.
     pub level: usize,
-    /// What is fetched, and whether to write it.
+    /// The memory that is prefetched, and whether it is for writing.
     mems: Vec<(Mem, bool)>,
     elements: Option<V>,
 }
 
 impl Rows<'_> {
-    /// Decides for every argument and result; before anything is read or written.
+    /// Decides for every argument and result. Runs before anything is read or written.
     pub fn route(&mut self, isa: &Isa) {
         if isa.is_portable() {
             return;
@@ -54,15 +55,15 @@ impl Rows<'_> {
         let far = mems.filter(|(value, ..)| {
             self.is_whole(*value) && self.bytes(*value).is_none_or(|bytes| bytes >= FETCHED_BYTES)
         });
-        self.ahead.mems = far.map(|(_, mem, write)| (mem, write)).collect();
-        self.ahead.level = self.busiest();
+        self.prefetch.mems = far.map(|(_, mem, write)| (mem, write)).collect();
+        self.prefetch.level = self.busiest();
         let row = product(&self.space[self.outer..]);
         let rows = row.as_const().map_or(1, |n| (AHEAD_BYTES / 4 / n.max(1)).max(1));
         let row = self.nest.dim(&row);
-        self.ahead.elements = Some(self.nest.b.times(row, rows));
+        self.prefetch.elements = Some(self.nest.b.times(row, rows));
     }
 
-    /// The sweep that computes most.
+    /// The pass that computes most.
     fn busiest(&self) -> usize {
         let work = |level: usize| {
             let needed = self.needed(level);
@@ -91,8 +92,8 @@ impl Rows<'_> {
     }
 }
 
-impl Ahead {
-    /// At a place of a row of `space`, in the sweep of this level.
+impl Prefetch {
+    /// Prefetches at a position of a row of `space`, in the pass of this level.
     pub fn fetch(&self, nest: &mut Nest, level: usize, space: &[Dim], at: &Index) {
         let (Some(ahead), None) = (self.elements, nest.mask) else { return };
         if level != self.level || self.mems.is_empty() {

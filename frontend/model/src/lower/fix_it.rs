@@ -1,4 +1,4 @@
-//! What would mend a block whose operands do not fit: one dim of one of them in the place of
+//! What would fix_it a block whose operands do not fit: one dim of one of them in the place of
 //! another, found by trying.
 
 use std::sync::Arc;
@@ -9,23 +9,23 @@ use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Role, Value};
 use mithril_ir::shape::{Shape, Type};
 
+use super::block_error::{BlockError, OperandContext, Origin, join};
 use super::cx::Operand;
-use super::fault::{Fault, Origin, Told, join};
 use super::frame::Frame;
 use crate::block::Definition;
 use crate::blocks::{Entry, Group, Settings};
-use crate::model::seal::{Composite, Feed, Made, Part};
+use crate::model::seal::{Composite, Feed, NetSource, Part};
 use crate::setting::Setting;
 
 /// An operand would fit if this axis had this dim.
-pub(super) struct Mend {
+pub(super) struct FixIt {
     pub axis: usize,
     pub dim: i64,
 }
 
 impl Frame<'_, '_> {
     /// The dims of one operand that would each make all of them fit.
-    pub fn mends(&self, part: &Part, operands: &[Operand], value: Value) -> Vec<Mend> {
+    pub fn fix_its(&self, part: &Part, operands: &[Operand], value: Value) -> Vec<FixIt> {
         let own = self.builder.ty(value);
         let mut dims: Vec<i64> = values(operands)
             .flat_map(|v| self.builder.ty(v).shape.dims.into_iter())
@@ -35,17 +35,17 @@ impl Frame<'_, '_> {
             .collect();
         dims.sort_unstable();
         dims.dedup();
-        let mut mends = Vec::new();
+        let mut fix_its = Vec::new();
         for axis in (0..own.shape.dims.len()).rev() {
             for &dim in dims.iter().filter(|dim| own.shape.dims[axis].as_const() != Some(**dim)) {
                 let mut ty = own.clone();
                 ty.shape.dims[axis] = Dim::Const(dim);
                 if self.fits(part, operands, value, &ty).is_ok() {
-                    mends.push(Mend { axis, dim });
+                    fix_its.push(FixIt { axis, dim });
                 }
             }
         }
-        mends
+        fix_its
     }
 
     /// The integers among the settings.
@@ -106,7 +106,7 @@ fn values(operands: &[Operand]) -> impl Iterator<Item = Value> {
         .copied()
 }
 
-impl Fault {
+impl BlockError {
     /// What would make the operands fit, if that is plain: another size of the block that made one,
     /// or another shape of an input.
     pub fn suggestion(&self, root: &Definition) -> Option<String> {
@@ -118,21 +118,21 @@ impl Fault {
     }
 }
 
-fn resized(root: &Definition, told: &Told) -> Option<String> {
-    let Origin::Made { path, .. } = &told.origin else {
+fn resized(root: &Definition, told: &OperandContext) -> Option<String> {
+    let Origin::Block { path, .. } = &told.origin else {
         return None;
     };
     let last = told.shape.as_ref()?.dims.len().checked_sub(1)?;
     let own = told.shape.as_ref()?.dims[last].as_const()?;
-    let mend = told.mends.iter().find(|mend| mend.axis == last)?;
+    let fix_it = told.fix_its.iter().find(|fix_it| fix_it.axis == last)?;
     let (path, (entry, settings)) = sized(root, path)?;
     let setting = match settings.ints("dimensions") {
         Some(mut sizes) if sizes.last() == Some(&own) => {
             sizes.pop();
-            sizes.push(mend.dim);
+            sizes.push(fix_it.dim);
             format!("dimensions={sizes:?}")
         }
-        _ if settings.int("dimension") == Some(own) => format!("dimension={}", mend.dim),
+        _ if settings.int("dimension") == Some(own) => format!("dimension={}", fix_it.dim),
         _ => return None,
     };
     Some(format!("`{}` as {}({setting}) would fit", join(&path), entry.name))
@@ -176,7 +176,7 @@ fn fed(root: &Definition, mut path: Vec<Arc<str>>) -> Option<Vec<Arc<str>>> {
         };
         path.pop();
         match &composite.nets[net as usize].from {
-            Made::Input(outer) if !path.is_empty() => input = *outer as usize,
+            NetSource::Input(outer) if !path.is_empty() => input = *outer as usize,
             _ => {
                 path.push(maker(composite, net)?);
                 return Some(path);
@@ -188,8 +188,8 @@ fn fed(root: &Definition, mut path: Vec<Arc<str>>) -> Option<Vec<Arc<str>>> {
 /// The name of the part that makes a net.
 fn maker(composite: &Composite, net: u32) -> Option<Arc<str>> {
     match &composite.nets[net as usize].from {
-        Made::Part { part, .. } => Some(composite.parts[*part as usize].name.clone()),
-        Made::Input(_) | Made::Value(_) => None,
+        NetSource::Part { part, .. } => Some(composite.parts[*part as usize].name.clone()),
+        NetSource::Input(_) | NetSource::Value(_) => None,
     }
 }
 
@@ -206,13 +206,13 @@ fn inside<'r>(root: &'r Definition, path: &[Arc<str>]) -> Option<(&'r Composite,
     Some((composite, find(composite, last)?))
 }
 
-fn reshaped(root: &Definition, told: &Told) -> Option<String> {
+fn reshaped(root: &Definition, told: &OperandContext) -> Option<String> {
     let Origin::Input(input) = told.origin else {
         return None;
     };
-    let mend = told.mends.first()?;
+    let fix_it = told.fix_its.first()?;
     let mut shape: Shape = told.shape.clone()?;
-    shape.dims[mend.axis] = Dim::Const(mend.dim);
+    shape.dims[fix_it.axis] = Dim::Const(fix_it.dim);
     let name: &Arc<str> = &root.inputs[input as usize].name;
     Some(format!("`{name}` of {shape} would fit"))
 }
