@@ -180,7 +180,7 @@ fn attributes(op: &Operation) -> Result<()> {
         };
         if !fits {
             return Diagnostic::new(format!(
-                "the attribute `{}` of `{}` is of another kind",
+                "the attribute `{}` of `{}` has the wrong type",
                 def.name, op.op.name
             ))
             .got(attr.kind().map_or("nothing", |kind| kind.name()))

@@ -86,7 +86,7 @@ fn operations_stand_in_order() {
 #[test]
 fn attributes_are_complete_and_of_their_kind() {
     broken("main", |f| f.ops[1].attrs.clear(), "attributes of `softmax` are not complete");
-    broken("main", |f| f.ops[1].attrs[0] = Attr::Bool(true), "is of another kind");
+    broken("main", |f| f.ops[1].attrs[0] = Attr::Bool(true), "has the wrong type");
     broken("main", |f| f.ops[1].attrs[0] = Attr::None, "got: nothing");
 }
 

@@ -191,7 +191,7 @@ def test_math_says_what_may_change(math):
 
 
 def test_options_that_there_are_not():
-    with pytest.raises(ml.UsageError, match="`math` has another value than it takes"):
+    with pytest.raises(ml.UsageError, match="`math` has an invalid value"):
         ml.compile(Relu(), math="wild")
 
 

@@ -219,11 +219,11 @@ CASES = {
     "a longer name": (lambda: LayerNorm(epsilon=1), ["did you mean `eps`?"]),
     "an item of a list": (
         lambda: Sequential([Relu(), 3]),
-        ["`blocks[1]` of `Sequential` is of another kind", "the integer 3", "expected: a block"],
+        ["`blocks[1]` of `Sequential` has the wrong type", "the integer 3", "expected: a block"],
     ),
     "an activation": (
         lambda: MLP([None, "relu"], [3, 4]),
-        ["`activations[1]` of `MLP` is of another kind", 'got: the string "relu"'],
+        ["`activations[1]` of `MLP` has the wrong type", 'got: the string "relu"'],
     ),
     "params for inputs": (
         lambda: called(lambda own: own, lambda own: {"input": X}),
@@ -326,7 +326,7 @@ CASES |= {
     ),
     "an activation by its name": (
         lambda: MLP(["relu"], [3]),
-        ["`activations[0]` of `MLP` is of another kind", "hint: `Relu()` is that block"],
+        ["`activations[0]` of `MLP` has the wrong type", "hint: `Relu()` is that block"],
     ),
     "blocks one by one": (
         lambda: Sequential(Linear(4), Relu()),

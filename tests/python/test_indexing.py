@@ -62,9 +62,9 @@ def test_as_numpy(index, shape, backend):
         ([0, 5], "the index is out of range"),
         ((0, slice(None), [1]), "an index has integers apart from its array"),
         (([0], [1]), "an index has one array at most"),
-        (True, "`index` of `Indexer` is of another kind"),
-        ([True, False], "`index` of `Indexer` is of another kind"),
-        ([0.5], "`index` of `Indexer` is of another kind"),
+        (True, "`index` of `Indexer` has the wrong type"),
+        ([True, False], "`index` of `Indexer` has the wrong type"),
+        ([0.5], "`index` of `Indexer` has the wrong type"),
     ],
     ids=str,
 )

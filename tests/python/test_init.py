@@ -315,12 +315,12 @@ def test_equal_layers_stay_one_function():
         (
             lambda: Linear(8, init="xavier"),
             [
-                "`init` of `Linear` has another value than it takes",
+                "`init` of `Linear` has an invalid value",
                 'the string "xavier"',
                 "xavier_",
             ],
         ),
-        (lambda: Linear(8, init=[1]), ["`init` of `Linear` is of another kind", "a list of 1"]),
+        (lambda: Linear(8, init=[1]), ["`init` of `Linear` has the wrong type", "a list of 1"]),
         (lambda: Linear(8, init=math.inf), ["`init` of `Linear`", "a finite number"]),
         (
             lambda: params(stacked(), init={"layer_norm.*": "orthogonal"}),

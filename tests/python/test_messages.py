@@ -299,21 +299,21 @@ CASES = {
     ),
     "a connection as the name of one": (
         lambda: ml.TrainModel(connected()).add_loss(SquaredError(), input=connected().y),
-        "Unexpected argument: it is of another kind\n  got: Connection\n  expected: a string\n"
+        "Unexpected argument: it has the wrong type\n  got: Connection\n  expected: a string\n"
         '  hint: the connection\'s name is "y"',
     ),
     "a step without a list": (
         lambda: ml.TrainModel(connected()).add_loss(SquaredError(), reduce_steps=Mean()),
-        "Unexpected argument: it is of another kind\n  got: Mean\n  expected: a list\n"
+        "Unexpected argument: it has the wrong type\n  got: Mean\n  expected: a list\n"
         "  hint: [Mean()]",
     ),
     "a coefficient in words": (
         lambda: ml.TrainModel(connected()).add_loss(SquaredError(), coef="half"),
-        "Unexpected argument: it is of another kind\n  got: str\n  expected: a number",
+        "Unexpected argument: it has the wrong type\n  got: str\n  expected: a number",
     ),
     "shapes that are no dict": (
         lambda: connected().set_shapes([2, 3]),
-        "Unexpected argument: it is of another kind\n  got: list\n  expected: a dict",
+        "Unexpected argument: it has the wrong type\n  got: list\n  expected: a dict",
     ),
     "rows of other lengths": (
         lambda: NUMPY.array([[1, 2], [3]]),
@@ -360,7 +360,7 @@ CASES = {
     ),
     "an expose of another kind": (
         lambda: ml.IOKey("x", expose=3),
-        "Unexpected argument: it is of another kind\n  got: int\n  expected: True or False",
+        "Unexpected argument: it has the wrong type\n  got: int\n  expected: True or False",
     ),
     "a keyword of a key": (
         lambda: ml.IOKey("x", expos=True),
@@ -399,7 +399,7 @@ CASES = {
     ),
     "a depth in words": (
         lambda: connected().summary(depth="a"),
-        "Unexpected argument: it is of another kind\n  got: str\n  expected: an integer",
+        "Unexpected argument: it has the wrong type\n  got: str\n  expected: an integer",
     ),
     "a file that is not there": (
         lambda: Model.load("/nope.json"),

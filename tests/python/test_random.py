@@ -191,7 +191,7 @@ def test_a_file_draws_the_same(tmp_path):
 
 
 def test_an_unknown_source():
-    with pytest.raises(ml.UsageError, match="`random` has another value than it takes"):
+    with pytest.raises(ml.UsageError, match="`random` has an invalid value"):
         dropping(ml.NumpyBackend(), random="cuda")
 
 

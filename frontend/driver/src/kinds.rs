@@ -186,7 +186,7 @@ pub const KINDS: &[Kind] = &[
             "takes fewer parameters",
             "is given twice",
             "` needs `",
-            "is of another kind",
+            "has the wrong type",
             "is out of range",
             "cannot be given this",
             "beyond the integers of 64 bits",

@@ -242,7 +242,7 @@ const WRONG: &[Wrong] = &[
     ),
     (
         || block!(CrossEntropy(input_type = "logit")).map(drop),
-        "`input_type` of `CrossEntropy` has another value than it takes
+        "`input_type` of `CrossEntropy` has an invalid value
   got: the string \"logit\"
   expected: one of \"logits\", \"probs\", \"log_probs\"",
     ),

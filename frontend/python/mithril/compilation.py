@@ -264,7 +264,7 @@ def _check_values(**given: object) -> None:
         known = takes[keyword]
         if value not in known:
             raise UsageError(
-                f"`{keyword}` has another value than it takes\n  got: {value!r}"
+                f"`{keyword}` has an invalid value\n  got: {value!r}"
                 f"\n  expected: {' or '.join(repr(k) for k in known)}"
             )
 

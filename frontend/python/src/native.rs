@@ -108,8 +108,8 @@ impl Native {
         }
         let machine = Machine { checker, executable, pool: &self.pool, donates: what.donates };
         let result = call.run(py, &machine, taken, binding, what.joint);
-        if let Some(swap) = &ready.swap {
-            swap.begin();
+        if let Some(tier_up) = &ready.tier_up {
+            tier_up.begin();
         }
         result
     }

@@ -250,7 +250,7 @@ fn misplaced(value: &Bound<'_, PyAny>, expected: &str, hint: Option<String>) -> 
     if let Some(error) = no_unicode(value) {
         return Error::from(error).into();
     }
-    let what = Diagnostic::new("Unexpected argument: it is of another kind");
+    let what = Diagnostic::new("Unexpected argument: it has the wrong type");
     Error::from(Diagnostic { hint, ..what.got(class(value)).expected(expected) }).into()
 }
 

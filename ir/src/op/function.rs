@@ -68,8 +68,8 @@ pub(super) const OPS: &[OpDef] = &[
     OpDef {
         name: "optimization_barrier",
         access: Access::View(View::Identity),
-        doc: "`x` itself, but not before `other` is there: what is computed from it is not what was \
-              computed from `x` before.",
+        doc: "`x`, once `other` has been computed. CSE does not merge what is computed from the \
+              result with what is computed from `x`.",
         kind: Kind::Barrier,
         operands: &[operand("x", Class::Any), operand("other", Class::Any).apart()],
         meaning: Meaning::Kernel(|i| Ok(i.arg(0).clone())),

@@ -408,7 +408,7 @@ fn check_attr(op: Op, def: &super::AttrDef, value: Attr) -> Result<Attr> {
         (Attr::Int(v), AttrKind::Float) => Ok(Attr::Float(*v as f64)),
         _ if value.kind() == Some(def.kind) => Ok(value),
         _ => Diagnostic::new(format!(
-            "the attribute `{}` of `{}` is of another kind",
+            "the attribute `{}` of `{}` has the wrong type",
             def.name, op.name
         ))
         .got(value.kind().map_or("nothing", |k| k.name()))

@@ -1,4 +1,4 @@
-//! The two functions of a differentiated callee.
+//! The forward and backward functions of a differentiated callee.
 
 use std::sync::Arc;
 
@@ -11,20 +11,21 @@ use mithril_ir::op::Kind;
 use mithril_ir::shape::Type;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// A callee's forward half, which gives its results and what the backward half reads, and the
-/// backward half, which takes arguments kept by the caller, what was saved, and cotangents.
+/// The forward and backward functions of a differentiated callee. The forward function returns the
+/// callee's results and the values it saves. The backward function takes arguments that the caller
+/// kept, the saved values and the cotangents.
 #[derive(Clone)]
 pub struct ForwardBackward {
     pub forward: Arc<Function>,
     pub backward: Arc<Function>,
-    /// The callee's arguments that the backward half takes.
+    /// The callee's arguments that the backward function takes.
     pub kept: Vec<usize>,
-    /// The callee's argument that each result of the backward half belongs to.
+    /// The callee's argument that each result of the backward function belongs to.
     pub operands: Vec<usize>,
 }
 
 impl ForwardBackward {
-    /// The saved values' names and types, as the backward half takes them.
+    /// The saved values' names and types, as the backward function takes them.
     pub fn saved(&self) -> impl Iterator<Item = (&Arc<str>, &Type)> {
         let saved = self.backward.arguments().skip(self.kept.len());
         saved

@@ -51,8 +51,8 @@ impl Compiled {
             };
             into.insert(&result.name, array);
         }
-        if let Some(swap) = &ready.swap {
-            swap.begin();
+        if let Some(tier_up) = &ready.tier_up {
+            tier_up.begin();
         }
         Ok(step)
     }

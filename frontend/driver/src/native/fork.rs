@@ -6,7 +6,7 @@ use std::sync::{Once, PoisonError, RwLock, RwLockWriteGuard};
 
 use super::queue;
 
-/// Held, shared, by each thread that compiles; by one that forks, alone.
+/// A read-write lock: compiling threads hold it shared, a forking thread exclusively.
 static COMPILING: RwLock<()> = RwLock::new(());
 
 type Held = (RwLockWriteGuard<'static, ()>, queue::Guard);

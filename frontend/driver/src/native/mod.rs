@@ -111,7 +111,7 @@ pub struct Ready {
     /// How long each kernel took to compile; none for what was there, or where C is compiled.
     times: Vec<Option<Duration>>,
     /// The kernels that are to be replaced. Whoever calls begins it after a call.
-    pub swap: Option<Arc<TierUp>>,
+    pub tier_up: Option<Arc<TierUp>>,
     /// Of kernels that LLVM failed on.
     pub warnings: Arc<Warnings>,
     /// Where the code lies, if not in the executable.
@@ -134,7 +134,7 @@ impl Ready {
             misses,
             time,
             times: Vec::new(),
-            swap: None,
+            tier_up: None,
             warnings: Arc::default(),
             _library: None,
         }
@@ -273,11 +273,11 @@ impl Part {
             warnings.add(failure.warning(kernel, &sources[kernel].loc));
         }
         let own = || Arc::new(TierUp::new(&executable, objects.pending, host, warnings.clone()));
-        let swap = swaps.then(own);
+        let tier_up = swaps.then(own);
         let (times, mut misses) = (objects.times, objects.misses);
         misses.sort_unstable();
         let ready = Ready::new(executable, compiled, misses, time);
-        Ok(Ready { instant, failed, times, swap, warnings, ..ready })
+        Ok(Ready { instant, failed, times, tier_up, warnings, ..ready })
     }
 
     /// The constants as kernels read them. Each is packed and what it was is let go, by all who
@@ -448,8 +448,8 @@ impl Ready {
             let all: Duration = times.iter().sum();
             let _ = write!(text, "; {} a call", print(all));
         }
-        if let Some(swap) = &self.swap {
-            let (total, done) = swap.progress();
+        if let Some(tier_up) = &self.tier_up {
+            let (total, done) = tier_up.progress();
             let _ = write!(text, "; {done} of {total} replaced");
             if let Some(why) = self.warnings.first() {
                 let _ = write!(text, "; {why}");

@@ -1,4 +1,4 @@
-//! LLVM's code in place of Cranelift's, once it is there.
+//! Replaces Cranelift's code by LLVM's while the program runs.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -10,18 +10,18 @@ use super::failures::{Failure, Warnings};
 use super::objects::{self, Pending};
 use super::{background, invalid, library};
 
-/// The kernels of a program that run as Cranelift's code, and how far LLVM is with them.
+/// The kernels of a program that run as Cranelift's code, and how many of them LLVM has compiled.
 pub struct TierUp {
     total: usize,
-    done: AtomicUsize,
+    finished: AtomicUsize,
     /// Of kernels that stay as they are.
     warnings: Arc<Warnings>,
-    begun: AtomicBool,
-    waiting: Mutex<Option<Waiting>>,
+    started: AtomicBool,
+    queue: Mutex<Option<Queue>>,
 }
 
-/// What is compiled once it begins.
-struct Waiting {
+/// The kernels that LLVM has yet to compile.
+struct Queue {
     executable: Weak<Executable>,
     pending: Vec<Pending>,
     host: Host,
@@ -38,29 +38,29 @@ impl TierUp {
         // The short ones first: a process that ends waits for the one that is being compiled.
         pending.sort_by_key(|pending| pending.text.len());
         let (total, host) = (pending.len(), host.clone());
-        let waiting = Waiting { executable: Arc::downgrade(executable), pending, host };
+        let queue = Queue { executable: Arc::downgrade(executable), pending, host };
         TierUp {
             total,
-            done: AtomicUsize::new(0),
+            finished: AtomicUsize::new(0),
             warnings,
-            begun: AtomicBool::new(false),
-            waiting: Mutex::new(Some(waiting)),
+            started: AtomicBool::new(false),
+            queue: Mutex::new(Some(queue)),
         }
     }
 
-    /// Begins to compile behind calls, if that was not begun before: after the first call, which
-    /// has the machine for itself. Each kernel is replaced when it is ready; one that LLVM fails on
+    /// Starts to compile in the background, once. The caller does so after the first call, which has
+    /// the machine for itself. Each kernel is replaced when it is ready; one that LLVM fails on
     /// stays. Where the program is gone before, that is all. A process that was forked off meanwhile
     /// goes on with what its parent had not begun.
     pub fn begin(self: &Arc<TierUp>) {
-        if self.begun.load(Ordering::Relaxed) || self.begun.swap(true, Ordering::Relaxed) {
+        if self.started.load(Ordering::Relaxed) || self.started.swap(true, Ordering::Relaxed) {
             return background::resume();
         }
-        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(Waiting { executable, pending, host }) = waiting else { return };
+        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(Queue { executable, pending, host }) = queue else { return };
         let job = |pending: Pending| -> Box<dyn FnOnce() + Send> {
-            let (swap, executable, host) = (self.clone(), executable.clone(), host.clone());
-            Box::new(move || swap.one(&executable, &pending, &host))
+            let (tier_up, executable, host) = (self.clone(), executable.clone(), host.clone());
+            Box::new(move || tier_up.one(&executable, &pending, &host))
         };
         background::add(pending.into_iter().map(job).collect::<Vec<_>>());
     }
@@ -71,7 +71,7 @@ impl TierUp {
         }
         match replace(executable, pending, host) {
             Ok(()) => {
-                if self.done.fetch_add(1, Ordering::Release) + 1 == self.total {
+                if self.finished.fetch_add(1, Ordering::Release) + 1 == self.total {
                     library::rest();
                 }
             }
@@ -81,7 +81,7 @@ impl TierUp {
 
     /// How many kernels there are, and how many of them were replaced.
     pub fn progress(&self) -> (usize, usize) {
-        (self.total, self.done.load(Ordering::Acquire))
+        (self.total, self.finished.load(Ordering::Acquire))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Work on another thread than the one that waits for it.
+//! A worker thread, which runs jobs that another thread waits for.
 //!
 //! Threads wait a moment for more before they end. A thread that begins while a library is being
 //! loaded would wait for that, as its first use of what belongs to each thread does.

@@ -254,9 +254,9 @@ fn accepted(entry: &Entry, parameter: &Parameter, value: Option<Setting>) -> Res
             _ => (name.to_string(), kind, value, open),
         };
         let what = match (kind, kind.widest().accept(&value)) {
-            (Kind::OneOf(_) | Kind::Init, Some(_)) => "has another value than it takes",
+            (Kind::OneOf(_) | Kind::Init, Some(_)) => "has an invalid value",
             (_, Some(_)) => "is out of range",
-            (_, None) => "is of another kind",
+            (_, None) => "has the wrong type",
         };
         let expected = kind.name() + if open { ", or None" } else { "" };
         let mut error = Diagnostic::new(format!("`{name}` of `{}` {what}", entry.name));

@@ -1,4 +1,5 @@
-//! Errors on their way out of nested blocks: they gather the path, and where operands come from.
+//! Errors inside nested blocks, with their context: the path of the block, and where its operands come
+//! from. Each block around adds what it knows.
 
 use std::sync::Arc;
 
@@ -11,21 +12,21 @@ use crate::block::Definition;
 use crate::blocks::Meaning;
 use crate::model::seal::{Composite, Feed, NetSource};
 
-/// An error inside a block, with what the blocks around it will know how to name.
+/// An error inside a block, with the context that the blocks around it complete.
 pub(super) struct BlockError {
     pub diagnostic: Box<Diagnostic>,
-    /// From the outermost block to the one at fault.
+    /// From the outermost block to the one that failed.
     path: Vec<Arc<str>>,
     kind: Option<Arc<str>>,
     pub operands: Vec<OperandContext>,
 }
 
-/// An operand of the block at fault.
+/// An operand of the block that failed.
 pub(super) struct OperandContext {
     pub terminal: String,
     /// The type or the value.
     pub text: String,
-    /// Where it is a value.
+    /// `None` for what is no value.
     pub shape: Option<Shape>,
     pub fix_its: Vec<FixIt>,
     pub origin: Origin,

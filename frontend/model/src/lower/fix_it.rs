@@ -1,5 +1,4 @@
-//! What would fix_it a block whose operands do not fit: one dim of one of them in the place of
-//! another, found by trying.
+//! Suggests a fix for a shape mismatch: tries changing one dim of one operand.
 
 use std::sync::Arc;
 
@@ -17,7 +16,7 @@ use crate::blocks::{Entry, Group, Settings};
 use crate::model::seal::{Composite, Feed, NetSource, Part};
 use crate::setting::Setting;
 
-/// An operand would fit if this axis had this dim.
+/// A fix of an operand: it would fit if this axis had this dim.
 pub(super) struct FixIt {
     pub axis: usize,
     pub dim: i64,
