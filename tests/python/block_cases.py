@@ -85,6 +85,8 @@ CASES: dict[str, Any] = {
     "Linear": case((2, 3, 4), dimension=5),
     "LayerNorm": case(M),
     "RMSNorm": case(M),
+    "Conv2d": case((2, 3, 6, 5), filters=4, kernel_size=3, padding=1),
+    "MaxPool2d": case((2, 3, 6, 5), kernel_size=(2, 3)),
     "BatchNorm1d": case(M),
     "ElementWiseAffine": case(M),
     "Dropout": case(M, rate=0.5),

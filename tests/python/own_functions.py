@@ -177,6 +177,8 @@ OWN: dict[str, Callable[..., Any]] = {
     "Embedding": F.embedding,
     "LayerNorm": lambda x, w, b: F.layer_norm(x, w.shape, w, b),
     "RMSNorm": lambda x, w: F.rms_norm(x, w.shape, w, 1e-5),
+    "Conv2d": lambda x, w, b: F.conv2d(x, w, b, padding=1),
+    "MaxPool2d": lambda x: x.unfold(-2, 2, 2).unfold(-2, 3, 3).amax((-1, -2)),
     "BatchNorm1d": lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True),
     "ElementWiseAffine": lambda x, w, b: torch.addcmul(b, x, w),
     "MultiHeadAttention": attention,

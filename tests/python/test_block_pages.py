@@ -34,6 +34,8 @@ WITHOUT = {
     "StableReciprocal",
     "TopK",
     "Unique",
+    "Conv2d",
+    "MaxPool2d",
 }
 
 
