@@ -38,7 +38,7 @@ impl From<PyErr> for Error {
 
 impl From<Error> for PyErr {
     fn from(error: Error) -> PyErr {
-        match fault {
+        match error {
             Error::Python(error) => Python::attach(|py| encodable(py, error)),
             Error::Diagnostic(error) => Python::attach(|py| {
                 raised(py, exception(&error), &error.to_string()).unwrap_or_else(|broken| broken)

@@ -9,7 +9,7 @@ use std::time::Duration;
 use mithril_driver::call::signature::Binding;
 use mithril_driver::compile::Program;
 use mithril_driver::native::export::Library;
-use mithril_driver::native::{Range, aside, background, pool};
+use mithril_driver::native::{PlannedFunction, background, pool, worker};
 use mithril_ir::diagnostic::Result;
 use mithril_runtime::threads::Pool;
 use pyo3::intern;
@@ -116,7 +116,7 @@ impl Native {
 }
 
 /// The code of one of a program's functions.
-fn part(program: &Program, joint: bool) -> &Range {
+fn part(program: &Program, joint: bool) -> &PlannedFunction {
     let Some(native) = program.native() else {
         unreachable!("it was made of a program that has code");
     };
@@ -135,7 +135,7 @@ fn interruptible<T: Send + 'static>(
         let own = stop.clone();
         // Not on this thread, which waits for the interpreter, for which a fork waits that waits for
         // the work.
-        let end = aside::begin(move || catch_unwind(AssertUnwindSafe(|| work(&own))));
+        let end = worker::begin(move || catch_unwind(AssertUnwindSafe(|| work(&own))));
         loop {
             let made = match end.recv_timeout(PATIENCE) {
                 Err(mpsc::RecvTimeoutError::Timeout) => {

@@ -12,7 +12,7 @@ use crate::arrays::{Array, Arrays, Plain};
 use crate::call::explain::Given;
 use crate::call::interface::{self, Interface, exhausted, failed};
 use crate::call::signature::{Binding, Group, Misfit, Signature, Sizes};
-use crate::native::Part;
+use crate::native::PlannedFunction;
 
 impl Compiled {
     /// Runs native code; that of C is compiled by the system's compiler. The first call compiles
@@ -60,7 +60,7 @@ impl Compiled {
     /// The function that is called: the forward one, or the one that gives gradients too.
     ///
     /// Errors: the program has none.
-    fn function(&self, joint: bool) -> Result<(&Part, &Interface)> {
+    fn function(&self, joint: bool) -> Result<(&PlannedFunction, &Interface)> {
         let (Some(native), Some(forward)) = (self.program.native(), &self.forward) else {
             return Diagnostic::new("there is no native code: the model was compiled to source")
                 .got(format!("source of {}", self.program.name))

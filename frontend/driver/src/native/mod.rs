@@ -50,9 +50,9 @@ use tier_up::TierUp;
 /// A model's functions for this machine.
 #[derive(Debug)]
 pub struct Native {
-    pub forward: Part,
+    pub forward: PlannedFunction,
     /// The results, and behind them a gradient for each param that has one.
-    pub joint: Option<Part>,
+    pub joint: Option<PlannedFunction>,
     unit: Option<Arc<Unit>>,
 }
 
@@ -76,7 +76,7 @@ impl Planning {
 
 /// One function: planned at once, compiled when it is first run.
 #[derive(Debug)]
-pub struct Part {
+pub struct PlannedFunction {
     /// Without its constants, which are moved to where kernels read them.
     pub plan: Plan,
     constants: Mutex<Vec<Constant>>,
@@ -150,9 +150,9 @@ impl Native {
         let Some(forward) = functions.next() else {
             return Diagnostic::new("the module is empty").err();
         };
-        let part = |function: &Function| -> Result<Part> {
+        let part = |function: &Function| -> Result<PlannedFunction> {
             let plan = memory.plan(module, function, &host.isa)?;
-            Ok(Part::new(function, plan, Maker::Kernels(host.clone(), tier)))
+            Ok(PlannedFunction::new(function, plan, Maker::Kernels(host.clone(), tier)))
         };
         let joint = functions.next().map(|joint| part(joint)).transpose()?;
         Ok(Native { forward: part(forward)?, joint, unit: None })
@@ -179,7 +179,7 @@ impl Native {
         let unit = Arc::new(Unit::new(c::print(name, &all, indexed)?));
         let made = functions.iter().zip(plans).enumerate();
         let mut parts = made.map(|(entry, (function, plan))| {
-            Part::new(function, plan, Maker::C { unit: unit.clone(), entry })
+            PlannedFunction::new(function, plan, Maker::C { unit: unit.clone(), entry })
         });
         let Some(forward) = parts.next() else {
             return Diagnostic::new("the module is empty").err();
@@ -194,7 +194,7 @@ impl Native {
         self.unit.as_ref().map(|unit| unit.source.text.as_str())
     }
 
-    pub fn parts(&self) -> impl Iterator<Item = &Part> {
+    pub fn parts(&self) -> impl Iterator<Item = &PlannedFunction> {
         [&self.forward].into_iter().chain(&self.joint)
     }
 
@@ -203,15 +203,22 @@ impl Native {
         if let Some(text) = self.c() {
             return text.to_string();
         }
-        self.parts().map(Part::listing).collect::<Vec<_>>().join("\n")
+        self.parts().map(PlannedFunction::listing).collect::<Vec<_>>().join("\n")
     }
 }
 
-impl Part {
-    fn new(function: &Function, mut plan: Plan, maker: Maker) -> Part {
+impl PlannedFunction {
+    fn new(function: &Function, mut plan: Plan, maker: Maker) -> PlannedFunction {
         let name = function.name.clone();
         let constants = Mutex::new(std::mem::take(&mut plan.constants));
-        Part { plan, constants, name, maker, ready: OnceLock::new(), making: Mutex::default() }
+        PlannedFunction {
+            plan,
+            constants,
+            name,
+            maker,
+            ready: OnceLock::new(),
+            making: Mutex::default(),
+        }
     }
 
     /// What runs it, if it was made ready.
