@@ -7,7 +7,6 @@ use mithril_ir::diagnostic::Diagnostic;
 use mithril_ir::op;
 use mithril_ir::shape::Shape;
 
-use super::fix_it::FixIt;
 use crate::block::Definition;
 use crate::blocks::Meaning;
 use crate::model::seal::{Composite, Feed, NetSource};
@@ -30,6 +29,12 @@ pub(super) struct OperandContext {
     pub shape: Option<Shape>,
     pub fix_its: Vec<FixIt>,
     pub origin: Origin,
+}
+
+/// A fix of an operand: it would fit if this axis had this dim.
+pub(super) struct FixIt {
+    pub axis: usize,
+    pub dim: i64,
 }
 
 /// Where an operand comes from, as seen from the block that the error has come up to.

@@ -11,7 +11,7 @@ use mithril_ir::shape::{Shape, Type};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::block_error::BlockError;
-use super::frame::text;
+use super::instance::frame::text;
 use super::instance::{Instance, Lowering, Spec, key_type};
 use super::{DimSpec, Mode, Options, size};
 use crate::block::{Block, Definition, Terminal, quoted};

@@ -8,19 +8,13 @@ use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Role, Value};
 use mithril_ir::shape::{Shape, Type};
 
-use super::block_error::{BlockError, OperandContext, Origin, join};
+use super::block_error::{BlockError, FixIt, OperandContext, Origin, join};
 use super::cx::Operand;
-use super::frame::Frame;
+use super::instance::frame::Frame;
 use crate::block::Definition;
 use crate::blocks::{Entry, Group, Settings};
 use crate::model::seal::{Composite, Feed, NetSource, Part};
 use crate::setting::Setting;
-
-/// A fix of an operand: it would fit if this axis had this dim.
-pub(super) struct FixIt {
-    pub axis: usize,
-    pub dim: i64,
-}
 
 impl Frame<'_, '_> {
     /// The dims of one operand that would each make all of them fit.

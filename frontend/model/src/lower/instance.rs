@@ -12,10 +12,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Options;
 use super::block_error::BlockResult;
-use super::frame::{Frame, Slot};
 use crate::block::Definition;
 use crate::literal::Literal;
 use crate::naming::{Unique, snake_case};
+use frame::{Frame, Slot};
+
+pub(super) mod frame;
 
 /// What is known of an argument before a composite is lowered.
 #[derive(Clone, PartialEq, Eq, Hash)]

@@ -14,7 +14,6 @@ mod block_error;
 mod cx;
 mod entry;
 mod fix_it;
-mod frame;
 mod gradient;
 mod instance;
 mod part;

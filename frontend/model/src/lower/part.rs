@@ -16,7 +16,7 @@ use mithril_ir::shape::{Shape, Type};
 use super::Mode;
 use super::block_error::{BlockError, BlockResult, OperandContext, Origin, origin};
 use super::cx::{Cx, Operand};
-use super::frame::{Frame, Slot, Step};
+use super::instance::frame::{Frame, Slot, Step};
 use crate::block::{Definition, Terminal};
 use crate::blocks::{Entry, Meaning, Settings};
 use crate::model::seal::{Feed, Part};

@@ -10,7 +10,7 @@ use mithril_ir::tensor::Tensor;
 
 use crate::literal::Literal;
 use crate::lower::block_error::{BlockError, BlockResult};
-use crate::lower::frame::{Frame, Slot};
+use crate::lower::instance::frame::{Frame, Slot};
 use crate::lower::instance::{Generalised, Spec};
 use crate::model::seal::{Feed, Part};
 

@@ -10,17 +10,17 @@ use mithril_ir::graph::Value;
 use mithril_ir::shape::{Guard, Type, unify};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::block_error::{BlockError, BlockResult, origin};
-use super::instance::{Instance, Lowering};
-use super::{DimSpec, size};
+use super::{Instance, Lowering};
 use crate::block::Definition;
 use crate::literal::Literal;
+use crate::lower::block_error::{BlockError, BlockResult, origin};
+use crate::lower::{DimSpec, size};
 use crate::model::seal::{Composite, NetSource};
 use crate::naming::dim_symbol;
 
 /// What is known of a net.
 #[derive(Clone)]
-pub(super) enum Slot {
+pub(in crate::lower) enum Slot {
     /// Not computed yet.
     Empty,
     /// An input that is not read in this mode.
@@ -32,7 +32,7 @@ pub(super) enum Slot {
 }
 
 /// One composite being lowered into a function: its own, or that of the model around it.
-pub(super) struct Frame<'a, 'o> {
+pub(in crate::lower) struct Frame<'a, 'o> {
     pub lowering: &'a mut Lowering<'o>,
     pub builder: &'a Builder,
     pub definition: &'a Definition,
@@ -48,7 +48,7 @@ pub(super) struct Frame<'a, 'o> {
 }
 
 /// A composite that has been lowered.
-pub(super) struct Done {
+pub(in crate::lower) struct Done {
     pub outputs: Vec<Value>,
     pub states: Vec<(u32, Value)>,
     pub types: Vec<Option<Type>>,
@@ -56,7 +56,7 @@ pub(super) struct Done {
 }
 
 /// Whether a part could be lowered, or waits for a type.
-pub(super) enum Step {
+pub(in crate::lower) enum Step {
     Done,
     Later,
 }
@@ -214,7 +214,7 @@ impl<'a, 'o> Frame<'a, 'o> {
         }
         if !fits {
             let made = match origin(self.composite, net) {
-                super::block_error::Origin::Block { path, terminal } => {
+                crate::lower::block_error::Origin::Block { path, terminal } => {
                     format!("{} from `{}.{terminal}`", ty.shape, path[0])
                 }
                 _ => ty.shape.to_string(),
@@ -236,7 +236,7 @@ impl<'a, 'o> Frame<'a, 'o> {
 }
 
 /// A stated shape as types are printed: `[batch x 784]`.
-pub(super) fn text(shape: &[DimSpec]) -> String {
+pub(in crate::lower) fn text(shape: &[DimSpec]) -> String {
     let dims: Vec<String> = shape
         .iter()
         .map(|dim| match dim {
