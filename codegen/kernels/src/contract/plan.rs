@@ -150,8 +150,8 @@ const TASK_PRODUCTS: i64 = 1 << 20;
 /// The maximum number of panels of a block of `y` that are all kept for the following rows.
 const MOST_PANELS: i64 = 8;
 /// The number of pieces of work for two threads (`PIECES`), and the smallest number that they can
-/// share evenly (`SHARES`). It is smaller for `Scheme::Sweep`, which reads rows from end to end and
-/// so needs them to be long.
+/// share evenly (`SHARES`). `SWEPT_SHARES` is smaller because `Scheme::Sweep` reads rows from end
+/// to end, which should be long.
 const PIECES: i64 = 8;
 const SHARES: i64 = 4;
 const SWEPT_SHARES: i64 = 2;
@@ -279,8 +279,8 @@ fn dot_lanes(shape: &Shape, register: u32) -> u32 {
     most.min(columns).min(register)
 }
 
-/// The lanes and vectors of a tile's rows: those with the lowest cost for all columns. With a
-/// packed `y` the number of rows is not known.
+/// The lanes and vectors of a tile's rows: those with the lowest cost for all columns. A packed `y`
+/// has to serve any number of rows.
 fn width(shape: &Shape, isa: &Isa, register: u32) -> (u32, u32) {
     let m = if shape.y == Layout::Packed { None } else { shape.m };
     let Some(n) = shape.n.map(|n| n.max(1)) else {
