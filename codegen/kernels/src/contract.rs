@@ -1,8 +1,8 @@
 //! Contractions: `result[batch, i, j] = Σₖ x[batch, i, k] · y[batch, k, j]`, as loops over tiles
 //! that fit the registers.
 //!
-//! [`plan`](plan::plan) chooses the sizes by the shape alone, [`emit`] gives the loops. What
-//! becomes of a result is the caller's: an [`Epilogue`] is given vectors of finished results.
+//! [`plan`](plan::plan) chooses the sizes from the shape alone, and [`emit`] writes the loops. The
+//! caller supplies an [`Epilogue`], which receives vectors of finished results and stores them.
 
 mod amx;
 mod direct;
@@ -25,9 +25,10 @@ use crate::scalar::from_memory;
 pub use pack::pack;
 pub use plan::{Isa, Layout, Plan, Scheme, Shape, plan};
 
-/// An operand: the element of a batch, an outer index (the row of `x`, the column of `y`) and `k`
-/// is number `offset + Σ batchᵢ·strideᵢ + outer·stride + k·stride` of its memory. Strides of zero
-/// repeat elements. Where it is gathered, the outer index and `k` count as that says, not by strides.
+/// An operand. The element at a batch index, an outer index (the row of `x`, the column of `y`) and
+/// `k` lies at `offset + Σ batchᵢ·strideᵢ + outer·stride + k·stride` in its memory. Strides of zero
+/// repeat elements. Where `gather` is set, it maps the outer index and `k` to addresses instead of
+/// the strides.
 #[derive(Clone, Debug)]
 pub struct Side {
     pub mem: Mem,
@@ -38,14 +39,14 @@ pub struct Side {
     pub gather: Option<gather::Gather>,
 }
 
-/// What is contracted. Extents and strides are indices; where they are constants of the builder,
-/// the code is for them alone.
+/// The sizes and operands of a contraction. Extents and strides are index values; where they are
+/// constants of the builder, the code is specialised for them.
 #[derive(Clone, Debug)]
 pub struct Contraction {
-    /// Of the operands.
+    /// The dtype of the operands.
     pub dtype: DType,
-    /// Of the results. Floats are summed up in f32, in f64 where one of the two dtypes is; integers
-    /// wrap.
+    /// The dtype of the results. Floats are accumulated in f32, or in f64 where one of the two
+    /// dtypes is f64; integers wrap.
     pub acc: DType,
     pub batch: Vec<V>,
     pub m: V,
@@ -53,8 +54,7 @@ pub struct Contraction {
     pub k: V,
     pub x: Side,
     pub y: Side,
-    /// Whether `y` is what [`pack`] makes of it. Then its strides are not read, but for those of
-    /// the batch.
+    /// Whether `y` has been packed by [`pack`]. If so, only its batch strides are read.
     pub packed: bool,
 }
 
@@ -70,7 +70,7 @@ impl Side {
 }
 
 impl Contraction {
-    /// What is known of it when code is generated.
+    /// The parts of the contraction that are known when code is generated.
     pub fn shape(&self, b: &Builder) -> Shape {
         Shape {
             dtype: self.dtype,
@@ -84,24 +84,24 @@ impl Contraction {
         }
     }
 
-    /// The results as those of `yᵀ·xᵀ`.
+    /// The contraction that computes the results as `yᵀ·xᵀ`.
     fn swapped(&self) -> Contraction {
         Contraction { m: self.n, n: self.m, x: self.y.clone(), y: self.x.clone(), ..self.clone() }
     }
 }
 
-/// Where finished results are: the first of them, and the others in the columns behind it.
+/// The position of the first of some finished results; the others are in the columns after it.
 pub struct Position<'a> {
     pub batch: &'a [V],
     pub row: V,
     pub col: V,
 }
 
-/// Takes finished results: a vector of the dtype `acc` (or a scalar) and which lanes of it are
-/// results, all without a mask. A mask may have no lane at all.
+/// Takes finished results: a vector (or a scalar) of the dtype `acc`, and a mask of the lanes that
+/// hold results. Without a mask all lanes do. A mask may be empty.
 pub type Epilogue<'a> = &'a mut dyn FnMut(&mut Builder, &Position, V, Option<V>);
 
-/// The loops of the tasks `first..last`.
+/// Emits the loops of the tasks `first..last`.
 pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
     debug_assert!(!c.packed || plan.held == c.dtype, "panels hold what was packed");
     if plan.swapped {
@@ -127,7 +127,7 @@ fn nest(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
     }
 }
 
-/// What was loaded, in the dtype that is multiplied.
+/// Converts a loaded value to the dtype of the multiplication.
 fn operand(b: &mut Builder, loaded: V, work: DType) -> V {
     let held = from_memory(b, loaded, b.ty(loaded).dtype);
     b.convert(held, work)

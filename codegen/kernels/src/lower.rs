@@ -1,4 +1,4 @@
-//! From a kernel, as a function of the IR, to loop code.
+//! Lowers a kernel, which is a function of the IR, to loop code.
 
 mod contraction;
 mod flatten;
@@ -24,8 +24,9 @@ use packing::Packing;
 pub use crate::contract::Isa;
 pub use lowered::{Lowered, Partial};
 
-/// The loop code of a kernel whose buffers are its arguments and then its results, and whose dims
-/// are its symbols `d0`, `d1`, …. An argument is packed where `packing` says how.
+/// The loop code of a kernel. Its buffers are the kernel's arguments and then its results, and its
+/// dims are the symbols `d0`, `d1`, …. If `packing` is given, the argument that it names is packed
+/// in that way.
 ///
 /// Errors: an operation that has no loops.
 pub fn lower(kernel: &Kernel, isa: &Isa, packing: Option<&Packing>) -> Result<Lowered> {
@@ -41,7 +42,7 @@ pub fn lower(kernel: &Kernel, isa: &Isa, packing: Option<&Packing>) -> Result<Lo
     Ok(lowered)
 }
 
-/// How the kernel would have one of its arguments, if that is constant.
+/// The packing that the kernel prefers for one of its arguments, if that argument is constant.
 pub fn packing(kernel: &Kernel, isa: &Isa) -> Option<Packing> {
     match &kernel.schedule {
         Schedule::Contraction { op, reads } => {

@@ -1,5 +1,5 @@
-//! Sums in tiles of the processor (AMX): squares of 16 rows and 16 columns, of which up to two by two
-//! share what they read.
+//! Sums in AMX tile registers: squares of 16 rows and 16 columns, up to 2×2 of which share their
+//! operands.
 
 use crate::builder::Builder;
 use crate::code::{Cmp, Mem, TILE_ROWS, TileOp, V};
@@ -7,24 +7,26 @@ use crate::contract::plan::Plan;
 use crate::contract::tile::{Panel, Share};
 use crate::loops::Loops;
 
-/// The sums of a tile of results; rows of `x` lie along `k`.
+/// A tile of results that is summed up in AMX tiles. Rows of `x` lie along `k`.
 pub struct Squares<'a> {
     pub plan: &'a Plan,
     pub x: Panel,
     pub y: Panel,
-    /// What is asked for as `k` runs.
+    /// The cache lines to prefetch as `k` runs.
     pub next: Option<Share>,
-    /// Where the sums are left, and taken up where `later` says so.
+    /// The memory and index at which the sums are stored. They are loaded from there first if
+    /// `later` holds.
     pub kept: (Mem, V),
     pub later: Option<V>,
 }
 
-/// The tiles of the processor that hold rows of `x` and columns of `y`, behind those of sums.
+/// The first tile registers for rows of `x` and columns of `y`. The registers below them hold sums.
 const X: u8 = 4;
 const Y: u8 = 6;
 
 impl Squares<'_> {
-    /// Adds the products of each `k` below `depth`, for `rows` rows of a tile of this height.
+    /// Adds the products for each `k` below `depth`. The tile has room for `height` rows, of which
+    /// `rows` are used.
     pub fn sum(&self, b: &mut Builder, depth: V, (height, rows): (u32, V)) {
         let depth = self.plan.filled(b, depth);
         match (height as i64, b.constant(rows)) {
@@ -44,7 +46,7 @@ impl Squares<'_> {
         }
     }
 
-    /// `high` squares below each other.
+    /// Sums up `high` rows of squares.
     fn squares(&self, b: &mut Builder, depth: V, high: u8) {
         let wide = self.plan.vectors as u8;
         let all = || (0..high).flat_map(|row| (0..wide).map(move |col| (row, col)));
@@ -79,7 +81,7 @@ impl Squares<'_> {
         }
     }
 
-    /// The rows of `x` and the columns of `y` from `k` on, for so many of both.
+    /// Loads the `high` squares of `x` and the `wide` squares of `y` that start at `k`.
     fn load(&self, b: &mut Builder, k: V, (high, wide): (u8, u8)) {
         let (x, y) = (&self.x, &self.y);
         let first = b.add(x.at, k);
@@ -90,7 +92,7 @@ impl Squares<'_> {
         }
         let along = b.mul(k, y.k);
         let first = b.add(y.at, along);
-        // One row of a tile is a group of each column.
+        // Each row of an AMX tile holds one group of `k` for each column.
         let stride = b.times(y.k, self.plan.group);
         for col in 0..wide {
             let across = b.times(y.outer, col as i64 * TILE_ROWS);

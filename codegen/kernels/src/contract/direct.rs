@@ -1,4 +1,4 @@
-//! Tiles straight from both operands: for few rows, where a copy would not pay.
+//! Computes tiles directly from both operands, for few rows, where packing would not pay.
 //!
 //! A task is a strip of columns.
 
@@ -9,7 +9,7 @@ use crate::contract::plan::walk::{TileRows, Walk};
 use crate::contract::tile::{self, Columns, Panel, Tile};
 use crate::contract::{Contraction, Epilogue, task};
 
-/// Tiles of up to so many vectors are handed to the epilogue from the registers.
+/// Tiles of up to this many vectors are passed to the epilogue in registers.
 const INLINE: u32 = 16;
 
 pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {

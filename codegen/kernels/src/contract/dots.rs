@@ -1,4 +1,4 @@
-//! Dot products: for few rows of an `x` and a `y` that both lie along `k`. Vectors run along `k`,
+//! Dot products, for few rows of `x` where `x` and `y` both lie along `k`. Vectors run along `k`,
 //! and their lanes are summed up at the end.
 //!
 //! A task is a block of columns.
@@ -11,7 +11,7 @@ use crate::contract::tile::{self, Columns, multiply_add};
 use crate::contract::{Contraction, Epilogue, lanes, operand, task};
 use crate::loops::Loops;
 
-/// The columns whose products are summed up side by side.
+/// The number of columns whose products are accumulated at the same time.
 const COLUMNS: usize = 4;
 
 pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
@@ -34,9 +34,9 @@ pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
     });
 }
 
-/// For each row, a vector of the results in the columns.
+/// Returns for each row a vector of its results, one lane per column.
 fn sums(b: &mut Builder, c: &Contraction, plan: &Plan, (x, y): (&[V], &[V])) -> Vec<V> {
-    // Memory likes to be read in few places at a time.
+    // Memory is read fastest at few addresses at a time.
     let parts: Vec<Vec<V>> = y.chunks(COLUMNS).map(|y| sum(b, c, plan, x, y)).collect();
     let row = |row: usize| -> Vec<V> {
         let part =
@@ -47,8 +47,8 @@ fn sums(b: &mut Builder, c: &Contraction, plan: &Plan, (x, y): (&[V], &[V])) -> 
     rows.iter().map(|row| lanes::sums(b, row)).collect()
 }
 
-/// Where the vectors of `count` outer indices begin. What is not there is the last: nobody asks for
-/// it.
+/// The start indices of the vectors for `count` outer indices from `first` on. Indices past the end
+/// read the last one instead; their results are not used.
 fn starts(b: &mut Builder, at: V, (stride, extent): (V, V), first: V, count: i64) -> Vec<V> {
     let last = b.offset(extent, -1);
     let start = |i: i64| {
@@ -60,7 +60,7 @@ fn starts(b: &mut Builder, at: V, (stride, extent): (V, V), first: V, count: i64
     (0..count).map(start).collect()
 }
 
-/// For each row and column, a vector whose lanes add up to the result.
+/// Returns for each row and column a vector whose lanes add up to the result.
 fn sum(b: &mut Builder, c: &Contraction, plan: &Plan, x: &[V], y: &[V]) -> Vec<V> {
     let register = plan.register;
     let step = |b: &mut Builder, k: V, mask: Option<V>, sums: &[V]| {

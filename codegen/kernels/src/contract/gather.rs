@@ -1,12 +1,12 @@
-//! Operands whose elements are gathered: each axis has steps of its own, and elements may be zeros
-//! of a padding. So a contraction reads what windows see without an array of it.
+//! Operands whose elements are gathered: each axis has a stride of its own, and elements may be
+//! zeros of a padding. So a convolution's contraction reads its windows without materializing them.
 
 use crate::builder::Builder;
 use crate::code::{Binary, Cmp, Fold, Mem, Ty, V};
 use crate::contract::{Side, task};
 
-/// Where the elements of an operand are: its outer index and `k` are numbers of positions along
-/// several axes, the last of which runs fastest.
+/// How the elements of an operand are found. The outer index and `k` are flat indices over several
+/// axes, in row-major order.
 #[derive(Clone, Debug)]
 pub struct Gather {
     pub outer: Vec<Axis>,
@@ -17,12 +17,12 @@ pub struct Gather {
 #[derive(Clone, Debug)]
 pub struct Axis {
     pub extent: V,
-    /// From one element to the next in memory.
+    /// The distance between neighbouring elements in memory.
     pub stride: V,
 }
 
-/// A place of which only the multiples of `spacing` are elements, `extent` of them: all else is zero.
-/// It is `offset` and so many steps for each position along an axis.
+/// A padded axis. Its coordinate is `offset` plus a step for each index along the other axes. The
+/// first `extent` multiples of `spacing` are elements; all other coordinates are zeros.
 #[derive(Clone, Debug)]
 pub struct Padding {
     pub offset: V,
@@ -31,12 +31,12 @@ pub struct Padding {
     pub k: Vec<i64>,
     pub spacing: i64,
     pub extent: V,
-    /// From one element to the next in memory, where they are apart.
+    /// The distance between neighbouring elements in memory, used where `spacing` is above 1.
     pub stride: V,
 }
 
-/// What an index adds to where an element is: in memory, and to the place along each padding.
-/// Scalars, or vectors of as many lanes.
+/// The amount that an index adds to an element's address, and to the coordinate along each padded
+/// axis. All are scalars, or all vectors of the same number of lanes.
 #[derive(Clone, Debug)]
 pub struct Place {
     pub at: V,
@@ -44,7 +44,7 @@ pub struct Place {
 }
 
 impl Side {
-    /// Where the elements of a batch begin.
+    /// Where the elements of a batch index begin.
     pub fn start(&self, b: &mut Builder, batch: &[V]) -> Place {
         let at = task::start(b, self, batch);
         let place = |padding: &Padding| {
@@ -57,7 +57,7 @@ impl Side {
         Place { at, places: places.collect() }
     }
 
-    /// What an outer index adds, or several in the lanes of a vector.
+    /// The contribution of an outer index, or of several in the lanes of a vector.
     pub fn outer(&self, b: &mut Builder, number: V) -> Place {
         match &self.gather {
             Some(gather) => gather.place(b, &gather.outer, number, |padding| &padding.outer),
@@ -65,7 +65,7 @@ impl Side {
         }
     }
 
-    /// What a number of `k` adds.
+    /// The contribution of an index along `k`.
     pub fn k(&self, b: &mut Builder, number: V) -> Place {
         match &self.gather {
             Some(gather) => gather.place(b, &gather.k, number, |padding| &padding.k),
@@ -73,7 +73,7 @@ impl Side {
         }
     }
 
-    /// The element at a place, or zero.
+    /// Loads the element at `place`, or zero in the padding.
     pub fn element(&self, b: &mut Builder, place: &Place) -> V {
         let (at, there) = match &self.gather {
             Some(gather) => gather.find(b, place),
@@ -110,7 +110,7 @@ impl Gather {
         Place { at, places }
     }
 
-    /// Where an element is, and whether it is there: always, where that is `None`.
+    /// The address of an element, and whether it exists: `None` if it always does.
     fn find(&self, b: &mut Builder, place: &Place) -> (V, Option<V>) {
         let (ty, mut at) = (b.ty(place.at), place.at);
         let mut there: Option<V> = None;
@@ -139,7 +139,7 @@ impl Gather {
         (at, there)
     }
 
-    /// Elements at some outer indices, as they are looked for along `k`.
+    /// Prepares to load the elements at some outer indices, one per lane, for each `k`.
     pub fn lanes(&self, b: &mut Builder, outer: &Place, mask: Option<V>) -> Lanes<'_> {
         let ty = b.ty(outer.at);
         let first = b.extract(outer.at, 0);
@@ -167,29 +167,29 @@ impl Gather {
     }
 }
 
-/// Vectors of elements, one for each `k`.
+/// Loads one vector of elements for each `k`.
 pub struct Lanes<'a> {
     gather: &'a Gather,
     outer: Place,
-    /// Where the first lane is.
+    /// The address of the first lane.
     first: V,
-    /// Whether the lanes are neighbours in memory.
+    /// Whether the lanes are contiguous in memory.
     follow: V,
-    /// The least and the greatest place of the lanes along each padding.
+    /// The minimum and maximum coordinate of the lanes along each padded axis.
     ends: Vec<[V; 2]>,
-    /// The lanes that are there at all.
+    /// The lanes that are within the operand.
     mask: Option<V>,
     is_spread: bool,
 }
 
 impl Lanes<'_> {
-    /// Whether the lanes are neighbours in memory; `None` where they are known not to be.
+    /// Whether the lanes are contiguous in memory; `None` where they are known not to be.
     pub fn follow(&self) -> Option<V> {
         (!self.is_spread).then_some(self.follow)
     }
 
-    /// The elements at a place along `k`, in the lanes that `also` has; `follow` says whether they are
-    /// neighbours.
+    /// Loads the elements at `k`, in the lanes that are also in the mask `also`. `follow` says
+    /// whether the lanes are contiguous.
     pub fn load(&self, b: &mut Builder, mem: Mem, k: &Place, also: Option<V>, follow: bool) -> V {
         let masked = |b: &mut Builder| {
             let lanes = b.ty(self.outer.at).lanes;
@@ -211,7 +211,7 @@ impl Lanes<'_> {
                 false => b.gather(mem, at, mask),
             }
         };
-        // Away from the padding no lane is looked at.
+        // Away from the padding the load needs no mask.
         match self.inside(b, k) {
             Some(inside) if follow => {
                 let lanes = b.ty(self.outer.at).lanes;
@@ -225,7 +225,7 @@ impl Lanes<'_> {
         }
     }
 
-    /// Whether all lanes are there; `None` where that is not worth the question.
+    /// Whether all lanes are outside the padding; `None` where the test does not pay.
     fn inside(&self, b: &mut Builder, k: &Place) -> Option<V> {
         if self.mask.is_some() || self.ends.is_empty() {
             return None;
@@ -248,7 +248,7 @@ impl Lanes<'_> {
 }
 
 impl Place {
-    /// What both add.
+    /// The sum of both contributions.
     pub fn with(&self, b: &mut Builder, other: &Place) -> Place {
         let lanes = b.ty(self.at).lanes.max(b.ty(other.at).lanes);
         let mut add = |x: V, y: V| {
@@ -261,7 +261,7 @@ impl Place {
     }
 }
 
-/// The position along each axis that a number stands for.
+/// The index along each axis that a flat index stands for.
 fn digits(b: &mut Builder, axes: &[Axis], number: V) -> Vec<V> {
     let lanes = b.ty(number).lanes;
     let mut rest = number;
@@ -271,7 +271,7 @@ fn digits(b: &mut Builder, axes: &[Axis], number: V) -> Vec<V> {
             digits[0] = rest;
             break;
         }
-        // An axis without elements has no position.
+        // An axis without elements has no index: this avoids a division by zero.
         let one = b.index(1);
         let extent = match b.constant(axis.extent) {
             Some(0) => one,
@@ -287,7 +287,7 @@ fn digits(b: &mut Builder, axes: &[Axis], number: V) -> Vec<V> {
     digits
 }
 
-/// Products and sums of vectors that spare the neutral numbers, as those of scalars do.
+/// Products and sums of vectors. They skip neutral constants, as the builder does for scalars.
 fn product(b: &mut Builder, x: V, y: V) -> V {
     match (b.constant(x), b.constant(y)) {
         (Some(0), _) | (_, Some(1)) => x,

@@ -1,4 +1,4 @@
-//! Vectors lane by lane: masks, transposition, sums across.
+//! Operations on the lanes of vectors: masks, transposition, horizontal sums.
 
 use mithril_ir::dtype::DType;
 
@@ -6,7 +6,7 @@ use crate::builder::Builder;
 use crate::code::{Binary, Cmp, Fold, Mem, Ty, V};
 use crate::loops::Loops;
 
-/// The lanes below `count`; none of them missing where that is known.
+/// A mask of the lanes below `count`; `None` where all of them are known to be.
 pub fn below(b: &mut Builder, count: V, lanes: u32) -> Option<V> {
     if b.constant(count).is_some_and(|count| count >= lanes as i64) {
         return None;
@@ -21,7 +21,7 @@ pub fn below(b: &mut Builder, count: V, lanes: u32) -> Option<V> {
     Some(b.compare(Cmp::Lt, iota, wide))
 }
 
-/// Runs `body` for each lane that the mask has, which must be the first ones.
+/// Runs `body` for each lane in the mask. The mask must consist of the first lanes.
 pub fn each(
     b: &mut Builder,
     scratch: Mem,
@@ -48,8 +48,8 @@ pub fn each(
     });
 }
 
-/// Lanes of two vectors in turn, by the step of a transposition: units of `width` lanes within each
-/// part of 16 bytes, then whole parts. These are the shuffles that machines have.
+/// Interleaves the lanes of two vectors for one step of a transposition: first units of `width`
+/// lanes within each part of 16 bytes, then whole parts. Machines have these shuffles.
 fn interleave(b: &mut Builder, x: V, y: V, width: u32) -> (V, V) {
     let ty = b.ty(x);
     let part = (16 / ty.dtype.bytes() as u32).min(ty.lanes);
@@ -70,7 +70,7 @@ fn interleave(b: &mut Builder, x: V, y: V, width: u32) -> (V, V) {
     (b.shuffle(x, y, &pick(0)), b.shuffle(x, y, &pick(1)))
 }
 
-/// A square of vectors, transposed.
+/// Transposes a square of vectors.
 pub fn transpose(b: &mut Builder, rows: &[V]) -> Vec<V> {
     let count = rows.len();
     let mut rows = rows.to_vec();
@@ -82,7 +82,7 @@ pub fn transpose(b: &mut Builder, rows: &[V]) -> Vec<V> {
         }
         width *= 2;
     }
-    // Within a part the high halves came first.
+    // Within a part of 16 bytes, interleaving leaves the rows in bit-reversed order.
     let part = (16 / b.ty(rows[0]).dtype.bytes()).min(count);
     let bits = part.trailing_zeros();
     let place = |i: usize| match bits {
@@ -92,8 +92,8 @@ pub fn transpose(b: &mut Builder, rows: &[V]) -> Vec<V> {
     (0..count).map(|i| rows[place(i)]).collect()
 }
 
-/// The sum of the lanes of each of some vectors, as many as a power of two: as the lanes of one
-/// vector, or a scalar.
+/// Sums the lanes of each vector; the number of vectors is a power of two. The sums are the lanes
+/// of one vector, or a scalar if there is one sum.
 pub fn sums(b: &mut Builder, vectors: &[V]) -> V {
     let (lanes, count) = (b.ty(vectors[0]).lanes, vectors.len() as u32);
     let mut vectors = vectors.to_vec();

@@ -1,4 +1,4 @@
-//! Panels: copies of operands in the order in which tiles read them.
+//! Packing: copies operands to panels, in the order in which tiles read them.
 
 use mithril_ir::dtype::DType;
 
@@ -10,25 +10,26 @@ use crate::contract::tile::Panel;
 use crate::contract::{Contraction, Side, lanes, task};
 use crate::loops::Loops;
 
-/// What is copied: `count` outer elements of each `k` below `depth`, to strips of `width` of them.
+/// A copy of `count` outer elements for each `k` below `depth`, to strips of `width` outer
+/// elements.
 pub struct Copy<'a> {
     pub plan: &'a Plan,
     pub layout: Layout,
     pub from: Panel,
-    /// How elements are found that do not lie in steps.
+    /// How to find elements that do not lie at fixed strides.
     pub gathered: Option<Gathered<'a>>,
     pub count: V,
     /// Whether the last strip is known to be full.
     pub whole: bool,
     pub depth: V,
-    /// Of the vectors that are written.
+    /// The lanes of the vectors that are written.
     pub lanes: u32,
     pub width: i64,
-    /// The steps of `k` that a strip has room for.
+    /// The number of steps of `k` that a strip has room for.
     pub room: i64,
 }
 
-/// Elements that are gathered: `first` outer index and `k`.
+/// The elements of a gathered operand from the outer index and `k` in `first` on.
 pub struct Gathered<'a> {
     side: &'a Side,
     gather: &'a Gather,
@@ -37,13 +38,13 @@ pub struct Gathered<'a> {
 }
 
 impl<'a> Gathered<'a> {
-    /// `None` where the operand's elements lie in steps.
+    /// `None` where the operand's elements lie at fixed strides.
     pub fn of(b: &mut Builder, side: &'a Side, batch: &[V], first: [V; 2]) -> Option<Gathered<'a>> {
         let gather = side.gather.as_ref()?;
         Some(Gathered { side, gather, start: side.start(b, batch), first })
     }
 
-    /// Elements at an outer index and those behind it.
+    /// Elements at an outer index and the following ones.
     fn lanes(&self, b: &mut Builder, outer: V, lanes: u32, mask: Option<V>) -> Lanes<'a> {
         let first = b.add(self.first[0], outer);
         let (first, iota) = (b.splat(first, lanes), b.iota(Ty::vector(Ty::INDEX.dtype, lanes)));
@@ -59,11 +60,11 @@ impl<'a> Gathered<'a> {
     }
 }
 
-/// How many steps of `k` what is read is asked for ahead.
+/// The prefetch distance, in steps of `k`.
 const AHEAD: i64 = 8;
 
 impl Copy<'_> {
-    /// Copies to strips `[k][width]`. Beyond `count` come numbers that nobody asks for.
+    /// Copies to strips `[k][width]`. The elements past `count` are undefined and never used.
     pub fn across(&self, b: &mut Builder, to: (Mem, V)) {
         let zero = b.index(0);
         match self.layout {
@@ -80,7 +81,7 @@ impl Copy<'_> {
         self.fill(b, to);
     }
 
-    /// Zeros behind `depth`, up to a whole unit.
+    /// Stores zeros after `depth`, up to a whole unit of `k`.
     fn fill(&self, b: &mut Builder, (mem, at): (Mem, V)) {
         let group = self.plan.group;
         if self.plan.unit == group {
@@ -104,7 +105,7 @@ impl Copy<'_> {
         });
     }
 
-    /// Runs `body` for each strip: with the vectors that it has, and which of their lanes are there.
+    /// Runs `body` for each strip, with the masks of its vectors.
     fn strips(
         &self,
         b: &mut Builder,
@@ -118,13 +119,13 @@ impl Copy<'_> {
         task::span(b, full, self.count, self.width, |b, strip| body(b, strip, masks));
     }
 
-    /// The outer elements of full strips.
+    /// The number of outer elements in full strips.
     fn full(&self, b: &mut Builder) -> V {
         let over = self.over(b);
         b.sub(self.count, over)
     }
 
-    /// Those behind them.
+    /// The number of outer elements after the full strips.
     fn over(&self, b: &mut Builder) -> V {
         let width = b.index(self.width);
         match self.whole {
@@ -133,12 +134,12 @@ impl Copy<'_> {
         }
     }
 
-    /// The first lanes of a strip's vectors.
+    /// The first lane of each vector of a strip.
     fn starts(&self) -> impl Iterator<Item = i64> + use<> {
         (0..self.width).step_by(self.lanes as usize)
     }
 
-    /// The lanes of the last strip that are there.
+    /// The masks of the last strip's vectors.
     fn masks(&self, b: &mut Builder) -> Vec<Option<V>> {
         let over = self.over(b);
         let mask = |start: i64| {
@@ -148,7 +149,7 @@ impl Copy<'_> {
         self.starts().map(mask).collect()
     }
 
-    /// Runs `body` for each group of `k` from `first` on; it is told whether the group is whole.
+    /// Runs `body` for each group of `k` from `first` on, with whether the group is whole.
     fn groups(&self, b: &mut Builder, first: V, mut body: impl FnMut(&mut Builder, V, bool)) {
         let group = self.plan.group;
         let size = b.index(group);
@@ -160,7 +161,7 @@ impl Copy<'_> {
         }
     }
 
-    /// One group of `k` after the other, from `first` on.
+    /// Copies one group of `k` after the other, from `first` on.
     fn rows(&self, b: &mut Builder, first: V, (mem, at): (Mem, V)) {
         if first == self.depth {
             return;
@@ -184,7 +185,8 @@ impl Copy<'_> {
         });
     }
 
-    /// One vector of outer elements after the other, along all of `k`: where they are is found once.
+    /// Copies one vector of outer elements after the other, each along all of `k`: so their
+    /// addresses are computed once.
     fn gathered_rows(&self, b: &mut Builder, (mem, at): (Mem, V)) {
         let Some(own) = &self.gathered else { return };
         let masks = self.masks(b);
@@ -214,7 +216,7 @@ impl Copy<'_> {
         });
     }
 
-    /// The elements of some lanes along `k`.
+    /// Copies the elements of a vector of outer elements along `k`.
     fn gathered_along(&self, b: &mut Builder, lanes: &Lanes, (mem, to): (Mem, V), follow: bool) {
         let Some(own) = &self.gathered else { return };
         let zero = b.index(0);
@@ -243,7 +245,8 @@ impl Copy<'_> {
         });
     }
 
-    /// Neighbours in the outer axis, of a group of `k`, or of its first and zeros.
+    /// A vector of outer neighbours for a group of `k`. Unless `both`, the group's second element
+    /// is zero.
     fn group(&self, b: &mut Builder, from: V, col: V, mask: Option<V>, both: bool) -> V {
         let first = self.vector(b, from, col, mask);
         if self.plan.group == 1 {
@@ -259,7 +262,7 @@ impl Copy<'_> {
         self.pairs(b, first, second)
     }
 
-    /// The lanes of both in turn.
+    /// Interleaves the lanes of both.
     fn pairs(&self, b: &mut Builder, first: V, second: V) -> V {
         let [first, second] = [first, second].map(|v| b.bitcast(v, DType::U16));
         let pairs: Vec<u32> = (0..self.lanes).flat_map(|lane| [lane, lane + self.lanes]).collect();
@@ -267,7 +270,7 @@ impl Copy<'_> {
         b.bitcast(pairs, self.plan.held)
     }
 
-    /// Neighbours in the outer axis, of one `k`.
+    /// A vector of outer neighbours for one `k`.
     fn vector(&self, b: &mut Builder, from: V, col: V, mask: Option<V>) -> V {
         let across = b.mul(col, self.from.outer);
         let from = b.add(from, across);
@@ -290,7 +293,8 @@ impl Copy<'_> {
         self.plan.operand(b, value)
     }
 
-    /// Squares of vectors along `k`, transposed. Outer elements that are not there are the last.
+    /// Copies squares of vectors along `k`, transposed. Outer indices past the end read the last
+    /// one.
     fn squares(&self, b: &mut Builder, whole: V, (mem, at): (Mem, V)) {
         let (zero, size) = (b.index(0), self.lanes as i64);
         let last = b.offset(self.count, -1);
@@ -322,7 +326,7 @@ impl Copy<'_> {
             let at = b.add(row, k);
             let value = b.load(self.from.mem, at, self.lanes * group as u32, None);
             let value = self.plan.operand(b, value);
-            // Groups are transposed as wholes.
+            // A group is transposed as one element.
             if group > 1 { b.bitcast(value, DType::U32) } else { value }
         };
         let loaded: Vec<V> = rows.iter().map(load).collect();
@@ -360,7 +364,7 @@ impl Copy<'_> {
         });
     }
 
-    /// Copies what lies otherwise than along `k` to `[outer][pitch]`, with zeros behind `depth`.
+    /// Copies an operand that does not lie along `k` to `[outer][pitch]`, with zeros after `depth`.
     pub fn turned(&self, b: &mut Builder, pitch: i64, (mem, at): (Mem, V)) {
         let (zero, lanes) = (b.index(0), self.lanes as i64);
         let size = b.index(self.plan.wide());
@@ -386,8 +390,8 @@ impl Copy<'_> {
         });
     }
 
-    /// A row of neighbours along `k` for each lane's outer element; `left` says how many of them
-    /// there are.
+    /// Returns for each of the lanes' outer elements a row of neighbours along `k`. `left` is the
+    /// number of neighbours that exist, if not all do.
     fn turned_rows(
         &self,
         b: &mut Builder,
@@ -429,8 +433,8 @@ impl Copy<'_> {
     }
 }
 
-/// The strips of a `y` that is constant, one behind the other as `[k][columns of a tile]`; the
-/// tasks are the batches and strips. Of the contraction only `y`, `n`, `k` and the batch are read.
+/// Packs a constant `y` into contiguous strips `[k][columns of a tile]`. The tasks are the strips
+/// of each batch index. Of the contraction only `y`, `n`, `k` and the batch are read.
 pub fn pack(b: &mut Builder, c: &Contraction, plan: &Plan, to: &super::Side) {
     let strips = task::blocks(b, c.n, plan.strip());
     let extents = [&c.batch[..], &[strips]].concat();

@@ -1,7 +1,8 @@
-//! Tiles from panels of both operands, block by block.
+//! Computes tiles from packed panels of both operands, block by block.
 //!
 //! A task is a block of columns and a block of rows. The block of `y` stays in the second-level
-//! cache; it is copied when a task's differs from that of the task before. Panels of `x` stream by.
+//! cache; it is copied only if it differs from the block of the previous task. Panels of `x` are
+//! streamed.
 
 use crate::builder::Builder;
 use crate::code::{Binary, Cmp, Mem, Ty, V};
@@ -59,32 +60,32 @@ pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
     });
 }
 
-/// What a task works on.
+/// The data of a task.
 struct Block<'a> {
     c: &'a Contraction,
     plan: &'a Plan,
     batch: &'a [V],
-    /// Where the operands of this batch begin.
+    /// Where the operands begin at this batch index.
     x: V,
     y: V,
-    /// The results that are its own, and their columns.
+    /// The results of this task, and their columns.
     own: Results<'a, V>,
     strips: Strips<V>,
-    /// Different where the block of `y` is.
+    /// Identifies the block of `y`: no two blocks have the same key.
     key: V,
-    /// The panels that `k` needs.
+    /// The number of panels along `k`.
     panels: V,
     results: Mem,
 }
 
-/// Rows of a tile, how many there are, and their `x`.
+/// The rows of a tile, how many of them are used, and their panel of `x`.
 struct Band {
     rows: TileRows<V>,
     count: V,
     x: Panel,
 }
 
-/// What tiles of a panel are made from.
+/// The operands of the tiles of one panel.
 struct Operands {
     panel: V,
     k: V,
@@ -94,7 +95,7 @@ struct Operands {
 }
 
 impl Block<'_> {
-    /// Adds the products of one panel. Gives what `y` was copied last.
+    /// Adds the products of one panel. Returns the key of the block of `y` that was copied last.
     fn panel(&self, b: &mut Builder, panel: V, copied: V, epilogue: Epilogue) -> V {
         let (c, plan) = (self.c, self.plan);
         let k = b.times(panel, plan.depth);
@@ -127,7 +128,7 @@ impl Block<'_> {
         key
     }
 
-    /// Where the panel of `y` is kept.
+    /// The index at which the panel of `y` is stored.
     fn block_at(&self, b: &mut Builder, o: &Operands) -> V {
         match self.plan.panels {
             1 => b.index(0),
@@ -187,7 +188,7 @@ impl Block<'_> {
         Panel { mem: o.x, at: zero, outer: b.index(plan.group), k: b.index(plan.x_width()) }
     }
 
-    /// The panel of `x` from a row on, where it is.
+    /// The panel of `x` from `row` on, in the operand's own memory.
     fn x_at(&self, b: &mut Builder, o: &Operands, row: V) -> Panel {
         let x = &self.c.x;
         let (across, along) = (b.mul(row, x.outer), b.mul(o.k, x.k));
@@ -195,7 +196,8 @@ impl Block<'_> {
         Panel { mem: x.mem, at: b.add(at, along), outer: x.outer, k: x.k }
     }
 
-    /// What the tiles of a strip ask for of the panel of `x` behind that of `row`.
+    /// The cache lines of the next panel of `x`, after that of `row`, that the tiles of one strip
+    /// prefetch.
     fn share(&self, b: &mut Builder, o: &Operands, (row, height): (V, u32), strip: V) -> Share {
         let plan = self.plan;
         let width = b.index(plan.strip());
@@ -255,7 +257,8 @@ impl Block<'_> {
         b.when(last, finish);
     }
 
-    /// Where the sums of a tile are kept: always the same place where `k` needs one panel.
+    /// The index at which the sums of a tile are stored. It is always the same if `k` needs only
+    /// one panel.
     fn kept_at(&self, b: &mut Builder, row: V, height: u32, strip: V) -> V {
         let zero = b.index(0);
         if !self.plan.deep {
@@ -271,7 +274,7 @@ impl Block<'_> {
         b.select(single, zero, at)
     }
 
-    /// Whether there are sums of panels before.
+    /// Whether earlier panels have left sums.
     fn later(&self, b: &mut Builder, o: &Operands) -> V {
         let none = b.index(0);
         b.compare(Cmp::Ne, o.panel, none)
@@ -284,7 +287,7 @@ impl Block<'_> {
         if !plan.deep {
             return zeros;
         }
-        // Nothing is loaded for the first panel.
+        // The mask is empty for the first panel, which has no earlier sums.
         let later = self.later(b, o);
         let mask = b.splat(later, plan.lanes);
         tile::load(b, plan, kept, count, Some(mask))

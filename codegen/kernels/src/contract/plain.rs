@@ -1,9 +1,9 @@
-//! Contractions in portable code: loops that a C compiler turns into vectors.
+//! Contractions in portable code: loops that a C compiler can vectorize.
 //!
-//! Some rows of results are summed up at a time, in an array that the first-level cache holds:
-//! each row of `y` is read once for all of them, from end to end. Where the columns of `y` are not
-//! neighbours, a block of them is copied first. Results that come from two rows along `k` are dot
-//! products, some parts of which are summed up side by side.
+//! Several rows of results are summed up at a time, in an array that fits the first-level cache.
+//! Each row of `y` is read once for all of them, from end to end. Where the columns of `y` are not
+//! contiguous, a block of them is copied first. If both operands lie along `k`, the results are dot
+//! products, each with several partial sums.
 
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
@@ -16,16 +16,18 @@ use crate::contract::{Contraction, Epilogue, Layout, Position, Side, operand, ta
 use crate::loops::Loops;
 use crate::scalar;
 
-/// Rows of results at a time, rows of `y` that are added to them in one go, columns of a block.
+/// The rows of results at a time, the rows of `y` that are added to them in one pass, and the
+/// columns of a block.
 const ROWS: i64 = 4;
 const STEPS: i64 = 4;
 const COLUMNS: i64 = 256;
-/// Parts of a dot product; a power of two.
+/// The number of partial sums of a dot product; a power of two.
 const PARTS: i64 = 8;
-/// Up to so many columns are dot products whatever `y` looks like.
+/// Up to this many columns are computed as dot products, whatever the layout of `y`.
 const FEW: i64 = 4;
 
-/// The loops of all results; the bytes of scratch memory that they need. `k` is that of `c`.
+/// Emits the loops for all results. Returns the bytes of scratch memory that they need. `k` is the
+/// extent of `c` as a dim.
 pub fn emit(b: &mut Builder, c: &Contraction, k: &Dim, epilogue: Epilogue) -> Dim {
     let zero = b.index(0);
     let mut batch = Vec::new();
@@ -54,14 +56,14 @@ pub fn emit(b: &mut Builder, c: &Contraction, k: &Dim, epilogue: Epilogue) -> Di
 struct Plain<'a> {
     c: &'a Contraction,
     batch: &'a [V],
-    /// Where `x` and `y` begin in this batch.
+    /// Where `x` and `y` begin at this batch index.
     starts: [Place; 2],
 }
 
-/// Rows of results as they are summed up, and the rows of `y` that are added to them.
+/// The sums of several rows of results, and the block of `y` whose rows are added to them.
 struct Block {
     sums: Mem,
-    /// Elements of `y`: the memory, where the block begins, and how far its rows are apart.
+    /// Elements of `y`: the memory, the start of the block, and the stride between its rows.
     y: Mem,
     y_at: V,
     y_pitch: V,
@@ -84,14 +86,15 @@ impl Plain<'_> {
         small(c.n, FEW) || (along && small(c.m, ROWS - 1))
     }
 
-    /// An element of `x` or `y`, from where its row or column begins, or its row along `k`.
+    /// Loads an element of `x` or `y`. `start` and `along` are the contributions of its outer index
+    /// and of `k`, in any order.
     fn element(&self, b: &mut Builder, side: &Side, start: &Place, along: &Place) -> V {
         let place = start.with(b, along);
         let loaded = side.element(b, &place);
         operand(b, loaded, self.work())
     }
 
-    /// Where a row of `x` begins, or a column of `y`.
+    /// Where a row of `x` or a column of `y` begins.
     fn outer(&self, b: &mut Builder, side: usize, number: V) -> Place {
         let own = [&self.c.x, &self.c.y][side].outer(b, number);
         self.starts[side].with(b, &own)
@@ -193,7 +196,7 @@ impl Plain<'_> {
         }
     }
 
-    /// The block of `y`, its columns side by side.
+    /// Copies the block of `y` so that its columns are contiguous.
     fn copy(&self, b: &mut Builder, to: Mem, first: V, width: V, pitch: i64) {
         let (c, zero) = (self.c, b.index(0));
         task::span(b, zero, c.k, 1, |b, k| {
@@ -210,7 +213,7 @@ impl Plain<'_> {
         });
     }
 
-    /// Some rows of results.
+    /// Computes `count` rows of results.
     fn rows(
         &self,
         b: &mut Builder,
@@ -245,7 +248,7 @@ impl Plain<'_> {
         });
     }
 
-    /// Adds the products of some rows of `y`.
+    /// Adds the products of `count[1]` rows of `y`.
     fn steps(&self, b: &mut Builder, block: &Block, at: [V; 2], count: [i64; 2], pitch: i64) {
         let c = self.c;
         let mut x = Vec::new();
@@ -292,7 +295,7 @@ fn times_from(b: &mut Builder, start: V, i: V, stride: V) -> V {
     b.add(start, across)
 }
 
-/// The greatest multiple of `step` that is no greater than an extent.
+/// The largest multiple of `step` that is not above `extent`.
 fn whole(b: &mut Builder, extent: V, step: i64) -> V {
     let step = b.index(step);
     let over = b.binary(crate::code::Binary::Rem, extent, step);

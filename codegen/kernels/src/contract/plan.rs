@@ -1,4 +1,4 @@
-//! The sizes of a contraction's tiles, blocks and tasks, by its shape alone.
+//! Chooses the sizes of a contraction's tiles, blocks and tasks from its shape alone.
 
 mod places;
 mod show;
@@ -10,27 +10,27 @@ use crate::builder::Builder;
 use crate::code::{TILE_BYTES, TILE_ROWS, V};
 use crate::contract::task;
 
-/// What the processor has.
+/// The features of a processor.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Isa {
-    /// The bytes of a vector register, and how many there are.
+    /// The size of a vector register in bytes, and the number of registers.
     pub bytes: u32,
     pub registers: u32,
-    /// Whether it multiplies and adds at once.
+    /// Whether it has a fused multiply-add.
     pub fma: bool,
-    /// Whether it multiplies pairs of bf16 and adds both products to a sum in f32.
+    /// Whether it multiplies pairs of bf16 and adds both products to an f32 sum.
     pub pairs: bool,
-    /// Whether it multiplies tiles of bf16 and adds the products to tiles of f32.
+    /// Whether it multiplies tiles of bf16 and adds the products to tiles of f32 (AMX).
     pub amx: bool,
-    /// Whether stores past the caches pay. Results begin where a line of the cache does.
+    /// Whether streaming stores pay. Results are aligned to cache lines.
     pub streams: bool,
 }
 
 impl Isa {
-    /// No processor in particular: scalars alone, in a language that has a compiler for each.
+    /// No particular processor: scalar code in a language that every processor has a compiler for.
     pub const PORTABLE: Isa = Isa::new(0, 0, false);
 
-    /// A processor with such vectors, and nothing else.
+    /// A processor with such vectors and no other features.
     pub const fn new(bytes: u32, registers: u32, fma: bool) -> Isa {
         Isa { bytes, registers, fma, pairs: false, amx: false, streams: false }
     }
@@ -40,19 +40,19 @@ impl Isa {
     }
 }
 
-/// Along which axis an operand's elements are neighbours.
+/// The axis along which an operand's elements are contiguous.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Layout {
     AlongK,
     AlongOuter,
     Strided,
-    /// Along none: see [`Gather`](super::gather::Gather).
+    /// No axis: see [`Gather`](super::gather::Gather).
     Gathered,
-    /// As [`pack`](super::pack) leaves it.
+    /// Packed by [`pack`](super::pack).
     Packed,
 }
 
-/// What is known of a contraction when code is generated.
+/// The properties of a contraction that are known when code is generated.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Shape {
     pub dtype: DType,
@@ -61,32 +61,32 @@ pub struct Shape {
     pub n: Option<i64>,
     pub k: Option<i64>,
     pub x: Layout,
-    /// From one row of `x` to the next.
+    /// The distance between rows of `x`, in elements.
     pub x_stride: Option<i64>,
     pub y: Layout,
 }
 
-/// How the loops go.
+/// The structure of the loops.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Scheme {
-    /// Tiles straight from both operands.
+    /// Tiles that are computed directly from both operands.
     Direct,
-    /// Tiles from panels of both operands that were copied to scratch memory.
+    /// Tiles that are computed from panels of both operands, copied to scratch memory.
     Panels,
-    /// Rows of `y` from end to end, for few rows of `x`.
+    /// Reads each row of `y` from end to end, for few rows of `x`.
     Sweep,
-    /// Sums of products along `k`, for few rows of an `x` and a `y` that both lie along it.
+    /// Dot products, for few rows of `x` where `x` and `y` both lie along `k`.
     Dots,
 }
 
-/// How the rows are shared out among tiles.
+/// How the rows are divided among tiles.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Rows {
-    /// So many tiles of so many rows, then so many that are one row lower.
+    /// `tiles` tiles: the first `tall` have `height` rows, the others one row less.
     Balanced { height: u32, tall: i64, tiles: i64 },
-    /// As many tiles as fit of each height, the greatest first; the last is 1.
+    /// As many tiles as fit of each height, the largest height first; the last height is 1.
     Greedy(Vec<u32>),
-    /// Tiles of so many rows, the last of which may have fewer.
+    /// Tiles of this many rows, the last of which may have fewer.
     Steps(u32),
 }
 
@@ -94,69 +94,71 @@ pub enum Rows {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Plan {
     pub scheme: Scheme,
-    /// Whether the results are those of `yᵀ·xᵀ`: for a `y` of one column.
+    /// Whether the results are computed as `yᵀ·xᵀ`. This is so for a `y` of one column.
     pub swapped: bool,
-    /// What is summed up, and what results become.
+    /// The dtypes of the sums and of the results.
     pub work: DType,
     pub acc: DType,
     pub fma: bool,
-    /// What panels hold, and how many neighbours along `k` they hold side by side.
+    /// The dtype of panels, and how many neighbours along `k` they store next to each other.
     pub held: DType,
     pub group: i64,
-    /// The steps of `k` that are multiplied at once.
+    /// The number of steps of `k` that are multiplied at once.
     pub unit: i64,
-    /// Whether the sums are tiles of the processor.
+    /// Whether the sums are in AMX tiles.
     pub amx: bool,
-    /// A tile: the lanes of its vectors, the vectors of its rows, its rows.
+    /// The tile: lanes per vector, vectors per row, and its rows.
     pub lanes: u32,
     pub vectors: u32,
     rows: Rows,
     /// The lanes of a full register.
     pub register: u32,
-    /// Tiles of rows in a task and columns in a task, where a scheme has several; steps of `k` in a
-    /// panel.
+    /// The tiles of rows and the columns in a task, where a scheme has several, and the steps of
+    /// `k` in a panel.
     block_tiles: i64,
     block_cols: i64,
     pub depth: i64,
     /// Whether `k` may need several panels.
     pub deep: bool,
-    /// The panels of a block of `y` that there is room for: all, or one.
+    /// How many panels of a block of `y` are stored: all, or one.
     pub panels: i64,
-    /// Whether `x` is read where it is.
+    /// Whether `x` is read in place, not packed.
     pub x_in_place: bool,
 }
 
-/// The bytes of scratch memory that a block of `y` may take: about half of a second-level cache.
+/// The scratch memory for a block of `y`, in bytes: about half of a second-level cache.
 const BLOCK_BYTES: i64 = 512 << 10;
-/// The bytes along `k` of a panel of which several are needed, and of one that is alone: rows of
-/// `x` stay in the first-level cache.
+/// The bytes along `k` of a panel that is one of several, and of one that is the only panel. With
+/// these, rows of `x` stay in the first-level cache.
 const DEPTH_BYTES: i64 = 2048;
 const ALONE_BYTES: i64 = 3072;
-/// From where on `y` is read row by row, and the bytes of sums that are kept then.
+/// The size of `y` in bytes above which it is read row by row, and the bytes of sums that are kept
+/// in that case.
 const SWEPT_BYTES: i64 = 256 << 10;
 const SUM_BYTES: i64 = 8 << 10;
-/// The bytes along `k` of a panel for tiles of the processor, and the columns of its block: products
-/// are so fast that copies of `x` count.
+/// The bytes along `k` of a panel for AMX tiles, and the columns of its block. Products are so fast
+/// there that the cost of copying `x` matters.
 const TILED_BYTES: i64 = 1024;
 const TILED_COLS: i64 = 512;
-/// The bytes of rows of `x` that the first-level cache keeps beside what else there is.
+/// The bytes of rows of `x` that stay in the first-level cache next to the other data.
 const NEAR_BYTES: i64 = 28 << 10;
 const MOST_ROWS: u32 = 24;
 const MOST_COLS: i64 = 256;
 const MOST_TILES: i64 = 16;
-/// The products that are worth a task: some 20 µs.
+/// The number of products that is worth a task: about 20 µs.
 const TASK_PRODUCTS: i64 = 1 << 20;
-/// The panels of a block of `y` that are kept for the rows to come.
+/// The maximum number of panels of a block of `y` that are all kept for the following rows.
 const MOST_PANELS: i64 = 8;
-/// The pieces of work that two threads are given, and the fewest that they share evenly: rows that
-/// are read from end to end had better be long.
+/// The number of pieces of work for two threads (`PIECES`), and the smallest number that they can
+/// share evenly (`SHARES`). `SWEPT_SHARES` is smaller because `Scheme::Sweep` reads rows from end
+/// to end, which should be long.
 const PIECES: i64 = 8;
 const SHARES: i64 = 4;
 const SWEPT_SHARES: i64 = 2;
-/// How many rows there are taken to be where that is not known.
+/// The assumed number of rows where it is not known.
 const MANY: i64 = 1000;
 
-/// The sizes for a shape.
+/// Chooses the sizes for a shape.
 pub fn plan(shape: &Shape, isa: &Isa) -> Plan {
     if shape.n == Some(1) && shape.m != Some(1) && shape.y != Layout::Packed {
         let swapped =
@@ -172,13 +174,13 @@ pub fn plan(shape: &Shape, isa: &Isa) -> Plan {
     };
     let amx = group > 1 && isa.amx;
     let (lanes, vectors) = match scheme {
-        // Sums are squares of tiles, two by two where there are as many columns.
+        // Sums are AMX squares, two by two if there are enough columns.
         _ if amx => (register, if shape.n.is_some_and(|n| n <= TILE_ROWS) { 1 } else { 2 }),
         Scheme::Dots => (dot_lanes(shape, register), 1),
         Scheme::Sweep => (register, 2),
         _ => {
             let (lanes, vectors) = width(shape, isa, register);
-            // There is no shorter vector of pairs.
+            // Vectors of pairs have at least 4 lanes.
             (if group > 1 { lanes.max(4) } else { lanes }, vectors)
         }
     };
@@ -217,8 +219,8 @@ pub fn plan(shape: &Shape, isa: &Isa) -> Plan {
     plan
 }
 
-/// What panels hold, how many neighbours along `k` side by side, and how many steps of `k` are
-/// multiplied at once.
+/// The dtype of panels, how many neighbours along `k` they store next to each other, and how many
+/// steps of `k` are multiplied at once.
 fn grouped(shape: &Shape, work: DType, isa: &Isa) -> (DType, i64, i64) {
     match (shape.dtype, work) {
         (DType::BF16, DType::F32) if isa.amx => (DType::BF16, 2, TILE_BYTES / 2),
@@ -227,8 +229,8 @@ fn grouped(shape: &Shape, work: DType, isa: &Isa) -> (DType, i64, i64) {
     }
 }
 
-/// The dtype of the arithmetic. Products of bytes wrap as well in two bytes, which processors
-/// multiply.
+/// The dtype of the arithmetic. 8-bit integers are multiplied in 16 bits, which processors have
+/// instructions for; the results wrap to the same values.
 fn work(dtype: DType, acc: DType) -> DType {
     match acc {
         _ if acc.is_float() && (dtype == DType::F64 || acc == DType::F64) => DType::F64,
@@ -246,7 +248,8 @@ fn scheme(shape: &Shape, work: DType) -> Scheme {
         return Scheme::Dots;
     }
     let small = products(shape).is_some_and(|products| products <= 32 * 32 * 32);
-    // With a second tile on top of the first, a copy pays. Scalars are converted one at a time.
+    // Packing pays from the second tile of rows on. It pays sooner where elements are converted,
+    // because scalars are converted one at a time.
     let few = if work == shape.dtype { 14 } else { 4 };
     if shape.y != Layout::AlongOuter || (m > few && !small) {
         return Scheme::Panels;
@@ -260,12 +263,12 @@ fn scheme(shape: &Shape, work: DType) -> Scheme {
     }
 }
 
-/// How often is multiplied, where that is known.
+/// The number of multiplications, if known.
 fn products(shape: &Shape) -> Option<i64> {
     Some(shape.m?.saturating_mul(shape.n?).saturating_mul(shape.k?))
 }
 
-/// How many dot products are summed up at a time, for vectors of results.
+/// How many dot products are accumulated at a time, to get vectors of results.
 fn dot_lanes(shape: &Shape, register: u32) -> u32 {
     let most = match shape.m {
         Some(..=1) => 16,
@@ -276,8 +279,8 @@ fn dot_lanes(shape: &Shape, register: u32) -> u32 {
     most.min(columns).min(register)
 }
 
-/// The lanes and vectors of a tile's rows: what gets through the columns fastest. A packed `y` is
-/// for any number of rows.
+/// The lanes and vectors of a tile's rows: those with the lowest cost for all columns. A packed `y`
+/// has to serve any number of rows.
 fn width(shape: &Shape, isa: &Isa, register: u32) -> (u32, u32) {
     let m = if shape.y == Layout::Packed { None } else { shape.m };
     let Some(n) = shape.n.map(|n| n.max(1)) else {
@@ -297,8 +300,8 @@ fn width(shape: &Shape, isa: &Isa, register: u32) -> (u32, u32) {
         let rows = m.map_or(MANY, |m| m.max(1));
         let tiles = parts(rows, height);
         let strips = parts(n, v * register as i64);
-        // Two products or loads at a time; the loads of `y` come from farther away, and those of
-        // `x` where the rows are too long.
+        // Two multiplications or loads are issued at a time. Loads of `y` come from a farther
+        // cache, and so do loads of `x` if its rows are too long.
         let far = match shape.k {
             Some(k) if k * bytes <= ALONE_BYTES && height * k * bytes > NEAR_BYTES => rows * v,
             _ => 0,
@@ -310,7 +313,8 @@ fn width(shape: &Shape, isa: &Isa, register: u32) -> (u32, u32) {
     (register, vectors.expect("there are some"))
 }
 
-/// The rows of a tile that fits the registers beside a row of `y` and an element of `x`.
+/// The maximum number of rows of a tile whose sums fit the registers together with a row of `y` and
+/// an element of `x`.
 fn tallest(scheme: Scheme, vectors: u32, registers: u32) -> u32 {
     match scheme {
         Scheme::Dots => 4,
@@ -331,7 +335,7 @@ fn share(m: Option<i64>, tallest: u32) -> Rows {
 }
 
 impl Plan {
-    /// The columns of a tile.
+    /// The number of columns of a tile.
     pub fn strip(&self) -> i64 {
         (self.lanes * self.vectors) as i64
     }
@@ -341,22 +345,22 @@ impl Plan {
         b.constant(n).is_some_and(|n| n % self.strip() == 0)
     }
 
-    /// Whether it pays to ask for rows of `x` before they are due.
+    /// Whether it pays to prefetch rows of `x`.
     pub(super) fn rows_ahead(&self) -> bool {
         !matches!(self.rows, Rows::Balanced { tiles: ..=4, .. })
     }
 
-    /// The elements of a line of the cache.
+    /// The elements of a cache line.
     pub(super) fn line(&self) -> i64 {
         64 / self.held.bytes() as i64
     }
 
-    /// The elements of a register of a panel.
+    /// The elements of a vector register of a panel.
     pub(super) fn wide(&self) -> i64 {
         self.register as i64 * self.group
     }
 
-    /// Steps of `k` as panels hold them, the last unit filled up.
+    /// The steps of `k` in a panel, padded to a multiple of the unit.
     pub(super) fn filled(&self, b: &mut Builder, k: V) -> V {
         match self.unit {
             1 => k,
@@ -367,14 +371,13 @@ impl Plan {
         }
     }
 
-    /// The elements of a column of a strip: a row too many, for the cache's ways are too few for
-    /// strips a power of two apart.
+    /// The elements per column of a strip, with one row of padding: strips a power of two apart
+    /// would compete for the same cache sets.
     pub(super) fn room(&self) -> i64 {
         self.depth + self.group
     }
 
-    /// The rows of the tallest tile, of which a task may have several: tiles come from
-    /// [`walk`] alone.
+    /// The rows of the tallest tile. A task may have several tiles, which only [`walk`] enumerates.
     fn height(&self) -> i64 {
         match &self.rows {
             Rows::Balanced { height, .. } | Rows::Steps(height) => *height as i64,
@@ -382,9 +385,9 @@ impl Plan {
         }
     }
 
-    /// All rows, where their sums are kept while `y` is swept.
+    /// The total number of rows: the sums of all of them are kept while `y` is read.
     ///
-    /// Panics: their number is not known.
+    /// Panics: the number of rows is not known.
     pub(super) fn swept_rows(&self) -> i64 {
         match self.rows {
             Rows::Balanced { height, tall, tiles } => tiles * (height as i64 - 1) + tall,
@@ -415,7 +418,7 @@ impl Plan {
             }
             None => self.deep = true,
         }
-        // Rows a multiple of the cache's ways apart would push each other out.
+        // Rows at a stride that is a multiple of 2048 bytes would evict each other from the cache.
         let apart = shape.x_stride.map(|s| s * bytes);
         self.x_in_place = shape.dtype == self.held
             && shape.x == Layout::AlongK
@@ -423,8 +426,8 @@ impl Plan {
             && (!self.amx || shape.m.is_some_and(|m| m % TILE_ROWS == 0))
             && apart.is_some_and(|bytes| bytes % 2048 != 0);
         let most = (BLOCK_BYTES / (self.depth * bytes)).min(cols).max(self.strip());
-        // A block of `y` is copied anew for each piece of work that a thread takes: each should have
-        // one of its own.
+        // A thread copies the block of `y` again for each piece of work that it takes, so each
+        // piece should have a block of its own.
         let narrow = !self.deep && self.x_in_place && shape.y != Layout::Packed;
         let most = match shape.n {
             Some(n) if narrow => most.min((n / PIECES).max(self.strip())),
@@ -432,7 +435,7 @@ impl Plan {
         };
         let most = most / self.strip() * self.strip();
         self.block_cols = shape.n.map_or(most, |n| even(n, most, self.strip()));
-        // Where there are several panels of `y`, each task reads all of them.
+        // If there are several panels of `y`, each task reads all of them.
         let most = match self.deep {
             false => TASK_PRODUCTS / (self.height() * self.block_cols * self.depth).max(1),
             true => MOST_TILES,
@@ -446,7 +449,7 @@ impl Plan {
         };
     }
 
-    /// Narrows the blocks of columns where there would be too few tasks for threads to share.
+    /// Makes the blocks of columns narrower if there would be too few tasks for the threads.
     fn narrow(&mut self, shape: &Shape) {
         let (Some(m), Some(n), Some(products)) = (shape.m, shape.n, products(shape)) else {
             return;
@@ -461,19 +464,19 @@ impl Plan {
     }
 }
 
-/// Parts of `whole` that are nearly equal, no larger than `most`, multiples of `unit`.
+/// The size of nearly equal parts of `whole`: at most `most`, and a multiple of `unit`.
 fn even(whole: i64, most: i64, unit: i64) -> i64 {
     let parts = (whole.max(1) as u64).div_ceil(most as u64);
     let units = (whole.max(1) as u64).div_ceil(unit as u64);
     units.div_ceil(parts) as i64 * unit
 }
 
-/// How many of a size cover the whole.
+/// How many parts of `size` cover `whole`.
 pub(super) fn parts(whole: i64, size: i64) -> i64 {
     (whole as u64).div_ceil(size as u64) as i64
 }
 
-/// The least multiple of `unit` that is no less.
+/// Rounds up to a multiple of `unit`.
 fn up(size: i64, unit: i64) -> i64 {
     parts(size, unit) * unit
 }

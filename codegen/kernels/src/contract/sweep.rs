@@ -1,5 +1,6 @@
-//! Few rows of `x` and a large `y` that lies along its columns: `y` is read once, some of its rows
-//! at a time from end to end, as memory likes it. The sums stay in the first-level cache.
+//! Few rows of `x` and a large `y` that lies along its columns. `y` is read once, several rows at a
+//! time from end to end, which is the order memory is fastest in. The sums stay in the first-level
+//! cache.
 //!
 //! A task is a block of columns.
 
@@ -10,7 +11,7 @@ use crate::contract::plan::walk::{Results, TileRows, Walk};
 use crate::contract::tile::{self, Columns, Panel, Tile};
 use crate::contract::{Contraction, Epilogue, task};
 
-/// Rows of `y` that are read side by side.
+/// The number of rows of `y` that are read at the same time.
 const ROWS: i64 = 8;
 
 pub fn emit(b: &mut Builder, c: &Contraction, plan: &Plan, epilogue: Epilogue) {
@@ -46,7 +47,8 @@ struct Sweep<'a> {
 }
 
 impl Sweep<'_> {
-    /// Each tile, strip by strip: where its sums are kept, its rows, its columns.
+    /// Runs `body` for each tile, strip by strip, with the address of its sums, its rows and its
+    /// columns.
     fn each_tile(
         &self,
         b: &mut Builder,
@@ -75,7 +77,7 @@ impl Sweep<'_> {
         });
     }
 
-    /// Adds the products of some rows of `y`.
+    /// Adds the products of `count` rows of `y`.
     fn rows(&self, b: &mut Builder, k: V, count: i64) {
         let (plan, depth) = (self.plan, b.index(count));
         let along = b.mul(k, self.x.k);

@@ -1,12 +1,12 @@
-//! Tasks: the numbers that stand for the parts of a contraction.
+//! Tasks: the indices of the parts of a contraction.
 
 use crate::builder::Builder;
 use crate::code::{Binary, Cmp, V};
 use crate::contract::Side;
 use crate::loops::Loops;
 
-/// Runs `body` for the tasks `first..last`. A task's number is read as digits, the last of which
-/// runs fastest, each below its extent. Divisions are for the first task only.
+/// Runs `body` for the tasks `first..last`. A task's number is split into digits below the given
+/// extents, the last digit running fastest. Only the first task needs divisions.
 pub fn each(
     b: &mut Builder,
     extents: &[V],
@@ -53,7 +53,7 @@ fn next(b: &mut Builder, digits: &[V], extents: &[V]) -> Vec<V> {
     next
 }
 
-/// A loop, but for one turn that is known.
+/// A loop; only its body, or nothing, where the number of iterations is known to be 1 or 0.
 pub fn span(b: &mut Builder, from: V, to: V, step: i64, body: impl FnOnce(&mut Builder, V)) {
     match (b.constant(from), b.constant(to)) {
         (Some(from), Some(to)) if from >= to => {}
@@ -62,7 +62,7 @@ pub fn span(b: &mut Builder, from: V, to: V, step: i64, body: impl FnOnce(&mut B
     }
 }
 
-/// The number of `size`s that cover `extent`.
+/// How many blocks of `size` cover `extent`.
 pub fn blocks(b: &mut Builder, extent: V, size: i64) -> V {
     let up = b.offset(extent, size - 1);
     let size = b.index(size);
@@ -76,7 +76,7 @@ pub fn part(b: &mut Builder, extent: V, from: V, size: i64) -> V {
     b.binary(Binary::Min, rest, size)
 }
 
-/// Where the elements of a batch begin.
+/// The index at which the elements of a batch index begin.
 pub fn start(b: &mut Builder, side: &Side, batch: &[V]) -> V {
     side.batch.iter().zip(batch).fold(side.offset, |at, (&stride, &index)| {
         let step = b.mul(index, stride);

@@ -8,7 +8,7 @@ use crate::contract::plan::Plan;
 use crate::contract::{Epilogue, Position, lanes, operand, task};
 use crate::loops::Loops;
 
-/// Elements of an operand: number `at + outer·outer_stride + k·k_stride` of the memory.
+/// Elements of an operand, at `at + outer·outer_stride + k·k_stride` in memory.
 #[derive(Clone, Copy)]
 pub struct Panel {
     pub mem: Mem,
@@ -18,11 +18,11 @@ pub struct Panel {
 }
 
 impl Panel {
-    /// Where the element of a fixed outer index and a `k` is.
+    /// The index of the element at a constant outer index and a `k`.
     fn element(&self, b: &mut Builder, outer: i64, k: V) -> V {
         let along = b.mul(k, self.k);
         let across = b.times(self.outer, outer);
-        // A constant goes last: machines add it for nothing.
+        // A constant is added last, where the addressing mode adds it for free.
         match b.constant(across) {
             Some(_) => {
                 let at = b.add(self.at, along);
@@ -36,20 +36,20 @@ impl Panel {
     }
 }
 
-/// A tile: its rows from the first element of `x` on, its columns from that of `y` on.
+/// A tile. Its rows start at the first element of `x`, its columns at the first element of `y`.
 pub struct Tile<'a> {
     pub plan: &'a Plan,
     pub height: u32,
     pub x: Panel,
     pub y: Panel,
-    /// Which lanes of each vector of `y` are there to be read.
+    /// The lanes of each vector of `y` that exist.
     pub masks: &'a [Option<V>],
-    /// What is asked for as `k` runs.
+    /// The cache lines to prefetch as `k` runs.
     pub next: Option<Share>,
 }
 
-/// Of a panel that tiles will read, a share of the lines that hold so many `k` as fill one: `count`
-/// of them, `step` apart.
+/// The cache lines that one tile prefetches of a panel that later tiles read: for each cache line's
+/// worth of `k`, `count` lines that are `step` apart.
 pub struct Share {
     pub panel: Panel,
     pub step: V,
@@ -57,7 +57,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// Asks for the lines of `k`.
+    /// Prefetches the lines for `k`.
     pub fn ask(&self, b: &mut Builder, k: V) {
         let along = b.mul(k, self.panel.k);
         let from = b.add(self.panel.at, along);
@@ -69,14 +69,14 @@ impl Share {
     }
 }
 
-/// Steps of `k` up to here are written out.
+/// Up to this many steps of `k` are unrolled completely.
 const STRAIGHT: i64 = 16;
-/// Steps in a turn of the loop where addresses are many.
+/// The unroll factor where many addresses are computed.
 const UNROLL: i64 = 4;
 
 impl Tile<'_> {
-    /// The sums over `k` below `depth`, added to `start`: the vectors of the first row, then those
-    /// of the next.
+    /// The sums over `k` below `depth`, added to `start`. They are the vectors of the first row,
+    /// then those of the next.
     pub fn sum(&self, b: &mut Builder, depth: V, start: Vec<V>) -> Vec<V> {
         let zero = b.index(0);
         let group = self.plan.group;
@@ -135,7 +135,7 @@ impl Tile<'_> {
 }
 
 impl Plan {
-    /// What was loaded, as panels hold it.
+    /// Converts a loaded value to the dtype of panels.
     pub(super) fn operand(&self, b: &mut Builder, loaded: V) -> V {
         match self.held == b.ty(loaded).dtype {
             true => loaded,
@@ -143,7 +143,7 @@ impl Plan {
         }
     }
 
-    /// A group of `x` in every lane of a vector.
+    /// Broadcasts a group of `x` to all lanes of a vector.
     fn spread(&self, b: &mut Builder, loaded: V) -> V {
         if self.group == 1 {
             let scalar = self.operand(b, loaded);
@@ -155,7 +155,7 @@ impl Plan {
     }
 }
 
-/// `x * y + sum`, of groups.
+/// `x * y + sum`, for groups along `k`.
 pub fn multiply_add(b: &mut Builder, plan: &Plan, x: V, y: V, sum: V) -> V {
     if plan.group > 1 {
         return b.dot_pairs(x, y, sum);
@@ -167,11 +167,11 @@ pub fn multiply_add(b: &mut Builder, plan: &Plan, x: V, y: V, sum: V) -> V {
     b.add(product, sum)
 }
 
-/// The columns of a tile: from which on, and which lanes of each vector are below `n`.
+/// The columns of a tile: the first one, and masks of the lanes that are below `n`.
 pub struct Columns {
     pub first: V,
     pub masks: Vec<Option<V>>,
-    /// The lanes that are, where that is known.
+    /// The number of columns left at each vector, if known.
     left: Vec<Option<i64>>,
 }
 
@@ -189,7 +189,7 @@ impl Columns {
     }
 }
 
-/// Hands a tile's sums to the epilogue, one by one.
+/// Passes a tile's sums to the epilogue, one vector at a time.
 pub fn finish(
     b: &mut Builder,
     plan: &Plan,
@@ -200,7 +200,8 @@ pub fn finish(
 ) {
     for (i, &sum) in sums.iter().enumerate() {
         let (r, v) = (i / columns.masks.len(), i % columns.masks.len());
-        // LLVM 22 takes a masked store of one known lane of a narrow type for one of a wider type.
+        // LLVM 22 mistakes a masked store of one known lane of a narrow type for a store of a wider
+        // type.
         let (sum, mask) = match columns.left[v] {
             Some(..=0) => continue,
             Some(1) if plan.lanes > 1 => (b.extract(sum, 0), None),
@@ -213,7 +214,7 @@ pub fn finish(
     }
 }
 
-/// Keeps a tile's sums in scratch memory.
+/// Stores a tile's sums in scratch memory.
 pub fn store(b: &mut Builder, plan: &Plan, (mem, from): (Mem, V), sums: &[V]) {
     for (i, &sum) in sums.iter().enumerate() {
         let at = b.offset(from, i as i64 * plan.lanes as i64);
@@ -221,7 +222,7 @@ pub fn store(b: &mut Builder, plan: &Plan, (mem, from): (Mem, V), sums: &[V]) {
     }
 }
 
-/// What was kept of `count` sums.
+/// Loads `count` sums that were stored.
 pub fn load(
     b: &mut Builder,
     plan: &Plan,
@@ -236,7 +237,7 @@ pub fn load(
     (0..count).map(load).collect()
 }
 
-/// Hands a tile's sums that were kept to the epilogue, row by row.
+/// Passes a tile's stored sums to the epilogue, row by row.
 pub fn finish_kept(
     b: &mut Builder,
     plan: &Plan,

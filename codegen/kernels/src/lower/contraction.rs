@@ -1,4 +1,4 @@
-//! Kernels of a contraction and what is done to its results.
+//! Kernels of a contraction and of the operations on its results.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::Result;
@@ -19,7 +19,7 @@ use crate::contract::gather::{Axis, Gather, Padding};
 use crate::contract::{Contraction, Position, Side, emit, plain, plan};
 use crate::loops::Loops;
 
-/// An operand's axes by what they are for.
+/// The axes of an operand, by their role.
 struct Operand {
     mem: Mem,
     read: Read,
@@ -29,7 +29,7 @@ struct Operand {
     contract: Vec<usize>,
 }
 
-/// The kernel of `dot`, whose `y` is packed where `packing` says how.
+/// The kernel of `dot`. If `packing` is given, its `y` is packed in that way.
 pub fn lower(
     function: &Function,
     dot: &Operation,
@@ -43,7 +43,8 @@ pub fn lower(
     nest.fault.take().map_or(Ok(lowered), Err)
 }
 
-/// How the kernel of `dot` wants a `y` that is constant; `None` where it takes it as it is.
+/// The packing that the kernel of `dot` prefers for a constant `y`; `None` where it reads `y` as it
+/// is.
 pub fn packing(
     function: &Function,
     dot: &Operation,
@@ -68,7 +69,7 @@ pub fn packing(
     let batch = own.map(|(_, run, strides)| Some((known(&run.extent)?, known(&strides[1])?)));
     let reads = function.ops.iter().flat_map(|op| &op.operands);
     let alone = reads.filter(|value| value.index() == arg).count() == 1;
-    // Columns alone are swept in place, and other dtypes are converted on the way.
+    // A single column is read in place, and the kernel converts other dtypes while it copies them.
     let (n, dtype) = (run(&setup.n)?, function.ty(y.strided.root).dtype);
     let fits = alone && n.0 > 1 && plan.held == dtype;
     Some(Packing {
@@ -89,7 +90,7 @@ fn is_zero(dim: &Dim) -> bool {
     dim.as_const() == Some(0)
 }
 
-/// What a loop of the contraction stands for in the result.
+/// The axes of the result that a loop of the contraction runs over.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LoopKind {
     Batch,
@@ -108,7 +109,7 @@ struct Setup {
 }
 
 impl Setup {
-    /// `None` where an operand's elements do not lie as `reads` says.
+    /// `None` where an operand's elements do not have the layout that `reads` says.
     fn of(nest: &Nest, dot: &Operation, reads: &[Read; 2]) -> Option<Setup> {
         let (x, y) = (parts(nest, dot, 0, reads[0])?, parts(nest, dot, 1, reads[1])?);
         let runs_of = |side: usize, parts: &Operand, axes: &[usize]| {
@@ -131,7 +132,7 @@ impl Setup {
             let run = Run { dims: vec![extent.clone()], extent, stride: Dim::Const(0) };
             batch.push((LoopKind::Batch, run, strides));
         }
-        // All axes of an operand that is gathered are one index.
+        // All other axes of a gathered operand are one index.
         let rest = |side: usize, parts: &Operand| match parts.read {
             Read::Strided => runs_of(side, parts, &parts.rest),
             Read::Gathered => {
@@ -148,8 +149,8 @@ impl Setup {
         Some(setup)
     }
 
-    /// Of the axes that one side has alone the last run is the rows or the columns; the others
-    /// repeat the other side.
+    /// Divides the axes that only one operand has. The last run becomes the rows or the columns;
+    /// the others become batch axes along which the other operand is repeated.
     fn rest(&mut self, mut all: Vec<Run>, part: LoopKind) {
         let last = all.pop();
         for run in all {
@@ -199,7 +200,7 @@ impl Setup {
         }
     }
 
-    /// How an operand is gathered, if it is.
+    /// How an operand is gathered; `None` if it is strided.
     fn gather(&self, nest: &mut Nest, dot: &Operation, at: usize) -> Option<Gather> {
         let side = &self.sides[at];
         if side.read == Read::Strided {
@@ -214,7 +215,7 @@ impl Setup {
             axes.iter().map(axis).collect()
         };
         let (outer, k) = (axes(&side.rest), axes(&side.contract));
-        // The axes of the batch come first among the loops around.
+        // The axes of the batch are the first of the outer loops.
         let padding = |own: &strides::Padding| {
             let steps = |axes: &[usize]| -> Vec<i64> {
                 let by = |a: &usize| own.place.terms.iter().find(|(to, _)| to == a);
@@ -273,7 +274,7 @@ impl Setup {
         Lowered { code: b.finish(), tasks, grain: 1, scratch, partials: vec![] }
     }
 
-    /// Writes what the kernel makes of a vector of the contraction's results.
+    /// Computes and writes the kernel's results for a vector of the contraction's results.
     fn results(
         &self,
         nest: &mut Nest,
@@ -297,7 +298,8 @@ impl Setup {
         }
     }
 
-    /// The position in the result: batch, what `x` has alone, what `y` has alone.
+    /// The index in the result: the batch, then the axes that only `x` has, then those that only
+    /// `y` has.
     fn index(&self, nest: &mut Nest, batch: &[V], row: Ix, col: Ix) -> Index {
         let mut index = Index::new();
         let mut add = |nest: &mut Nest, run: &Run, ix: Ix| {
@@ -334,7 +336,7 @@ fn extent(run: &Option<Run>) -> Dim {
     run.as_ref().map_or(Dim::Const(1), |run| run.extent.clone())
 }
 
-/// The axes of an operand, where its elements lie as `read` says.
+/// The axes of an operand; `None` if its elements do not have the layout that `read` says.
 fn parts(nest: &Nest, dot: &Operation, side: usize, read: Read) -> Option<Operand> {
     let value = dot.operands[side];
     let strided = match read {

@@ -1,4 +1,4 @@
-//! Elementwise kernels over one space do not care for its shape: they run along one axis.
+//! Elementwise kernels over one space do not depend on its shape, so they run along a single axis.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
@@ -12,8 +12,8 @@ use smallvec::smallvec;
 use super::fold::product;
 use mithril_passes::outline::schedule::LoopNest;
 
-/// The kernel with its space as one axis; `None` where an operation depends on the shape, or there
-/// is one axis anyway.
+/// The kernel with its space flattened to one axis; `None` where an operation depends on the shape,
+/// or where there is only one axis.
 pub fn flatten(f: &Function, loops: &LoopNest) -> Option<(Function, LoopNest)> {
     let space = Shape::new(loops.space.iter().cloned());
     let one = |shape: &Shape| shape.dims.iter().all(|dim| dim.as_const() == Some(1));

@@ -1,4 +1,4 @@
-//! Folds: sums, extremes and tests over axes.
+//! Reductions: sums, maxima, minima and tests over axes.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
@@ -14,18 +14,19 @@ use crate::code::{self, Binary, Cmp, Ty, V};
 use crate::loops::Loops;
 use crate::scalar;
 
-/// How elements are gathered into one: one of these for each fold.
+/// How a reduction combines elements: one of these for each reduction.
 #[derive(Clone, Copy, Debug)]
 pub struct Folder {
     fold: Fold,
-    /// That of the accumulator.
+    /// The dtype of the accumulator.
     pub dtype: DType,
-    /// Whether an extreme of floats is gathered with a sum beside it, which tells a NaN.
+    /// Whether a maximum or minimum of floats is computed in the fast form, which also accumulates
+    /// a sum: the sum is NaN if any element is.
     quick: bool,
 }
 
-/// What has been gathered so far: one value, and for extremes of floats whether there was a NaN,
-/// and the signs.
+/// The accumulators: one value. An exact maximum or minimum of floats also has whether there was a
+/// NaN, and the combined signs.
 pub type Gathered = Vec<V>;
 
 impl Folder {
@@ -41,18 +42,20 @@ impl Folder {
         matches!(self.fold, Fold::Max | Fold::Min) && self.dtype.is_float()
     }
 
-    /// Whether NaN and signs are kept apart.
+    /// Whether NaN and the signs of zeros need treatment of their own.
     pub fn is_float_extreme(self, b: &Builder) -> bool {
         self.is_extreme_of_floats() && !b.is_portable()
     }
 
-    /// The same fold, but of floats an extreme that [`Folder::doubt`] may say is none.
+    /// The same reduction, with maxima and minima of floats in the fast form. [`Folder::doubt`]
+    /// says whether their results may be wrong.
     pub fn quick(self, b: &Builder) -> Folder {
         Folder { quick: self.is_float_extreme(b), ..self }
     }
 
-    /// Of an extreme gathered quickly, with its lanes as one: whether there may be a NaN, which
-    /// the sum then is, or whether it is a zero, whose sign is not known.
+    /// Whether the result of a fast maximum or minimum may be wrong, after its lanes have been
+    /// reduced. It may be if the sum is NaN, because there may be a NaN, or if the result is zero,
+    /// because the sign of a zero is not tracked.
     pub fn doubt(self, b: &mut Builder, across: &[V]) -> Option<V> {
         self.quick.then(|| {
             let zero = b.number(b.ty(across[0]), 0.0);
@@ -62,7 +65,7 @@ impl Folder {
         })
     }
 
-    /// Whether integers of the same order are compared instead, as compilers make vectors of them.
+    /// Whether floats are compared as integers of the same order, which C compilers can vectorize.
     fn is_ranked(self, b: &Builder) -> bool {
         self.is_extreme_of_floats() && b.is_portable()
     }
@@ -75,7 +78,7 @@ impl Folder {
         if self.dtype == DType::F64 { DType::I64 } else { DType::I32 }
     }
 
-    /// What no element gives.
+    /// The neutral element: the result for no elements.
     pub fn neutral(self, b: &mut Builder, lanes: u32) -> V {
         let ty = Ty { dtype: self.dtype, lanes };
         let float = self.dtype.is_float();
@@ -97,7 +100,7 @@ impl Folder {
                 DType::F64 => f64::INFINITY.to_bits() as i64,
                 _ => f32::INFINITY.to_bits().into(),
             };
-            // The integer of minus a number is what has all its bits flipped.
+            // The integer of `-x` is that of `x` with all bits flipped.
             let none = if self.fold == Fold::Max { !infinity } else { infinity };
             return vec![b.int(Ty { dtype: self.signs(), lanes }, none)];
         }
@@ -108,12 +111,12 @@ impl Folder {
             return vec![first, b.int(Ty { dtype: self.dtype, lanes }, 0)];
         }
         let nan = b.int(Ty { dtype: DType::Bool, lanes }, 0);
-        // Of greatest ones the sign is minus where all are, of least ones where any is.
+        // A maximum of zeros is -0 if all of them are, a minimum if any of them is.
         let all = if self.fold == Fold::Max { -1 } else { 0 };
         vec![first, nan, b.int(Ty { dtype: self.signs(), lanes }, all)]
     }
 
-    /// Takes in an element, in the lanes where `mask` holds.
+    /// Combines an element with the accumulators, in the lanes where `mask` holds.
     pub fn take(self, b: &mut Builder, so_far: &[V], x: V, mask: Option<V>) -> Gathered {
         let lanes = b.ty(so_far[0]).lanes;
         let x = b.splat(x, lanes);
@@ -136,7 +139,7 @@ impl Folder {
             Fold::Max => (Binary::Max, Binary::And),
             _ => (Binary::Min, Binary::Or),
         };
-        // The second operand stands where the first is NaN.
+        // The operation returns its second operand where the first is NaN.
         let value = b.binary(op, x, so_far[0]);
         if self.quick {
             return vec![value, b.add(so_far[1], x)];
@@ -161,7 +164,7 @@ impl Folder {
         scalar::apply(b, prim, self.dtype, &[x, y], None)
     }
 
-    /// Both as one.
+    /// Combines two sets of accumulators.
     pub fn join(self, b: &mut Builder, x: &[V], y: &[V]) -> Gathered {
         if self.is_ranked(b) {
             let op = if self.fold == Fold::Max { Binary::Max } else { Binary::Min };
@@ -182,7 +185,7 @@ impl Folder {
         vec![value, nan, b.binary(signs, x[2], y[2])]
     }
 
-    /// The lanes as one.
+    /// Reduces the lanes to one.
     pub fn across(self, b: &mut Builder, so_far: &[V]) -> Gathered {
         let bool = self.dtype == DType::Bool;
         let fold = match self.fold {
@@ -204,7 +207,7 @@ impl Folder {
         vec![value, b.fold(code::Fold::Or, so_far[1]), b.fold(signs, so_far[2])]
     }
 
-    /// The result, in registers' form of `dtype`.
+    /// The result of the reduction, in the dtype that registers hold for `dtype`.
     pub fn finish(self, b: &mut Builder, so_far: &[V], dtype: DType) -> V {
         let mut value = so_far[0];
         if self.is_ranked(b) {
@@ -232,7 +235,7 @@ impl Nest<'_> {
         fold_axes(op.op, &op.attrs, from, to)
     }
 
-    /// The position in a fold's operand of a position in its result; folded axes are at 0.
+    /// The index in a reduction's operand for an index in its result. Reduced axes are at 0.
     pub fn unfolded(&mut self, axes: &FoldAxes, index: &[Ix]) -> Index {
         let place = |place: &Option<usize>| match place {
             Some(at) => index[*at],
@@ -241,7 +244,7 @@ impl Nest<'_> {
         axes.places.iter().map(place).collect()
     }
 
-    /// The results of a fold at several positions, which go through its operand together.
+    /// The results of a reduction at several indices, computed in one pass over its operand.
     pub fn fold_at(&mut self, op: &Operation, fold: Fold, at: &[Index]) -> Vec<V> {
         let axes = self.fold_axes(op);
         let folder = Folder::of(op, fold, self.dtype(op.operands[0]));
@@ -261,7 +264,7 @@ impl Nest<'_> {
         done.chunks(width).map(|one| folder.finish(&mut self.b, one, dtype)).collect()
     }
 
-    /// Loops over the axes in `open`, and takes in the elements at all places.
+    /// Loops over the axes in `open` and accumulates the elements at all of `places`.
     fn fold_along(
         &mut self,
         op: &Operation,
@@ -288,7 +291,7 @@ impl Nest<'_> {
         })
     }
 
-    /// Statements that run where a scalar holds, in a scope of their own.
+    /// Runs statements only if a scalar condition holds, in a scope of their own.
     pub fn choose(
         &mut self,
         condition: V,

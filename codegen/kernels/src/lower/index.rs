@@ -1,4 +1,4 @@
-//! Positions in a tensor as values of loop code, and the addresses that they are.
+//! Indices in a tensor as values of loop code, and their addresses.
 
 use mithril_ir::dim::{Atom, Dim};
 use smallvec::SmallVec;
@@ -9,7 +9,7 @@ use crate::code::{Binary, Cmp, Ty, V};
 use crate::loops::Loops;
 
 impl Nest<'_> {
-    /// The value of a dim.
+    /// Emits the value of a dim.
     pub fn dim(&mut self, dim: &Dim) -> V {
         let poly = match dim {
             Dim::Const(value) => return self.b.index(*value),
@@ -51,8 +51,8 @@ impl Nest<'_> {
         rest.iter().fold(*first, |a, &b| self.b.binary(op, a, b))
     }
 
-    /// The quotient rounded down, or what remains then, of a dim that may be negative by one that is
-    /// not.
+    /// The quotient rounded down, or the remainder if `remains`, for a dividend that may be
+    /// negative and a divisor that is not.
     fn floored(&mut self, x: &Dim, y: &Dim, remains: bool) -> V {
         let (x, y, zero) = (self.dim(x), self.dim(y), self.b.index(0));
         let rest = self.b.binary(Binary::Rem, x, y);
@@ -74,7 +74,7 @@ impl Nest<'_> {
         Ty { lanes: self.lanes, ..Ty::INDEX }
     }
 
-    /// A position as a vector.
+    /// An index as a vector.
     pub fn many(&mut self, ix: Ix) -> V {
         match ix {
             Ix::Lanes(v) | Ix::Back(v) if self.lanes == 1 => v,
@@ -91,7 +91,7 @@ impl Nest<'_> {
         }
     }
 
-    /// A position as a value: a scalar where it is one for all lanes, else a vector.
+    /// An index as a value: a scalar if it is the same for all lanes, otherwise a vector.
     pub fn position(&mut self, ix: Ix) -> V {
         match ix {
             Ix::At(v) => v,
@@ -103,13 +103,13 @@ impl Nest<'_> {
         if self.b.ty(v).lanes == 1 { Ix::At(v) } else { Ix::Many(v) }
     }
 
-    /// Whether an index is known to be a multiple of the lanes.
+    /// Whether an index is known to be a multiple of the number of lanes.
     pub fn is_multiple(&self, v: V) -> bool {
         let constant = self.b.constant(v).is_some_and(|c| c % i64::from(self.lanes) == 0);
         constant || self.multiples.contains(&v)
     }
 
-    /// An operation on positions; a number is added to lanes that follow each other.
+    /// An operation on indices. Contiguous lanes stay contiguous when a scalar is added.
     pub fn arith(&mut self, op: Binary, x: Ix, y: Ix) -> Ix {
         let result = self.arith_of(op, x, y);
         if let (Ix::At(a) | Ix::Lanes(a), Ix::At(b) | Ix::Lanes(b)) = (x, y) {
@@ -149,7 +149,7 @@ impl Nest<'_> {
         Ix::At(self.b.index(x))
     }
 
-    /// The number of a position among all elements of a shape, in row-major order.
+    /// The flat index of an element of a shape, in row-major order.
     pub fn flat(&mut self, dims: &[Dim], index: &[Ix]) -> Ix {
         let mut total = self.zero();
         for (dim, &ix) in dims.iter().zip(index) {
@@ -160,12 +160,13 @@ impl Nest<'_> {
         total
     }
 
-    /// The position that has this number in row-major order.
+    /// The index along each axis for a flat index in row-major order.
     pub fn unflat(&mut self, dims: &[Dim], number: Ix) -> Index {
         let mut rest = number;
         let mut index: Index = SmallVec::new();
         for (axis, dim) in dims.iter().enumerate().rev() {
-            // The first of axes, too: what is known at a place is looked up where 1 is position 0.
+            // This includes the first axis: memoized values are found under index 0 along axes of
+            // size 1.
             if dim.as_const() == Some(1) {
                 index.push(self.zero());
                 continue;
@@ -182,10 +183,11 @@ impl Nest<'_> {
         index
     }
 
-    /// What `number` leaves when it is divided by `dim`, and the quotient. Lanes that follow each
-    /// other stay so where the dim is a multiple of their number and they begin at one.
+    /// The remainder and the quotient of `number` by `dim`. Contiguous lanes stay contiguous if the
+    /// dim is a multiple of the number of lanes and the first lane is at a multiple.
     fn split(&mut self, number: Ix, dim: &Dim) -> (Ix, Ix) {
-        // An axis without elements has no position; C takes no division by 0, even if none is made.
+        // An axis without elements has no index, and C rejects a division by 0 even if it is never
+        // executed.
         let size = if dim.as_const() == Some(0) { self.b.index(1) } else { self.dim(dim) };
         if let Ix::Lanes(base) = number {
             let whole = dim.as_const().is_some_and(|n| n > 0 && n % i64::from(self.lanes) == 0);
@@ -214,7 +216,7 @@ impl Nest<'_> {
         (self.b.sub(number, back), above)
     }
 
-    /// The dims and the position with the last dims as one whose number is known.
+    /// Merges the last dims into one where their flat index is known.
     fn undivided(&self, dims: &[Dim], index: &[Ix]) -> Option<(Vec<Dim>, Index)> {
         let found = (0..index.len().saturating_sub(1)).find_map(|from| {
             let (own, number) = self.divided.get(&index[from..])?;
@@ -226,7 +228,7 @@ impl Nest<'_> {
         Some((dims, index[..from].iter().copied().chain([number]).collect()))
     }
 
-    /// The address of a position in dense row-major memory.
+    /// The address of an index in dense row-major memory.
     pub fn address(&mut self, dims: &[Dim], index: &[Ix]) -> Address {
         if let Some((dims, index)) = self.undivided(dims, index) {
             return self.address(&dims, &index);
@@ -255,12 +257,12 @@ impl Nest<'_> {
     }
 }
 
-/// Loops that were opened, from the outermost on: counter, first and behind the last.
+/// Open loops, from the outermost on. Each has its counter, start and end.
 pub struct Axes(Vec<[V; 3]>);
 
 impl Nest<'_> {
-    /// Opens a loop for each dim that is not 1. The position that its body is at, and what
-    /// [`Nest::close_axes`] is to close.
+    /// Opens a loop for each dim that is not 1. Returns the index of the body, and the loops to
+    /// pass to [`Nest::close_axes`].
     pub fn open_axes(&mut self, dims: &[Dim]) -> (Index, Axes) {
         let (mut place, mut axes) = (Index::new(), Vec::new());
         for dim in dims {

@@ -1,4 +1,4 @@
-//! Elements of views: layout operations as arithmetic on positions.
+//! Elements of views: layout operations as arithmetic on indices.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
@@ -36,7 +36,7 @@ impl Nest<'_> {
         self.b.convert(at, held(self.dtype(op.result())))
     }
 
-    /// The position in the operand of a view.
+    /// The index in the operand of a view.
     pub fn viewed(&mut self, op: &Operation, view: View, index: &[Ix]) -> Index {
         let [from, to] = [op.operands[0], op.result()].map(|value| &self.f.ty(value).shape);
         match view.map(op.op, &op.attrs, from, to) {
@@ -66,7 +66,7 @@ impl Nest<'_> {
         place.unwrap_or_else(|| self.zero())
     }
 
-    /// Each run is reshaped by itself, so that axes which stay as they are cost nothing.
+    /// Each run is reshaped separately, so that unchanged axes need no arithmetic.
     fn reshaped(
         &mut self,
         runs: &[(Range<usize>, Range<usize>)],
@@ -128,7 +128,7 @@ impl Nest<'_> {
         value
     }
 
-    /// One of two values, of the same number of lanes as the condition has, or more.
+    /// Selects one of two values. All are widened to the largest number of lanes.
     pub fn either(&mut self, condition: V, yes: V, no: V) -> V {
         let count = [condition, yes, no].map(|v| self.b.ty(v).lanes);
         let lanes = count.into_iter().max().unwrap_or(1);
@@ -155,7 +155,7 @@ impl Nest<'_> {
         value.unwrap_or_else(|| self.b.int(ty, 0))
     }
 
-    /// A part of a concatenation where it is `inside`, else what was there before.
+    /// Selects a part of a concatenation where `inside` holds, otherwise `before`.
     fn part(
         &mut self,
         part: Value,
@@ -175,9 +175,10 @@ impl Nest<'_> {
         }
     }
 
-    /// The element at a position that need not be there where it is not `inside`: lanes in line are
-    /// masked, others were brought inside, where there is something unless the array `may_be_empty`.
-    /// Portable code is masked in any case: what is not, can be read at any time.
+    /// The element at an index that is valid only where `inside` holds. Contiguous lanes are
+    /// masked. Other indices have been moved inside, where an element exists unless the array
+    /// `may_be_empty`. Portable code always uses a mask, because an unmasked load may be executed
+    /// at any time.
     pub fn pull_inside(&mut self, value: Value, place: &[Ix], inside: V, may_be_empty: bool) -> V {
         let in_line = place.iter().any(|ix| matches!(ix, Ix::Lanes(_)));
         let uniform = self.b.ty(inside).lanes == 1;
@@ -191,7 +192,7 @@ impl Nest<'_> {
             }
         }
         let outer = self.mask;
-        // One bool may be for all lanes.
+        // A single condition may stand for all lanes.
         let inside = if in_line { self.lift(inside, self.lanes) } else { inside };
         self.mask = Some(self.both(outer, inside));
         let v = self.scoped(|nest| nest.pull(value, place));
@@ -227,7 +228,8 @@ impl Nest<'_> {
         self.either(inside, value, filler)
     }
 
-    /// Where a padded position lies in the operand, and whether it does.
+    /// The index in the operand for an index in the padded result, and whether it is an element
+    /// there.
     pub fn hit(&mut self, moved: Ix, step: i64, size: &Dim) -> (Ix, V) {
         let at = self.position(moved);
         let ty = self.b.ty(at);

@@ -1,17 +1,18 @@
-//! What lowering makes of a kernel.
+//! The result of lowering a kernel.
 
 use mithril_ir::dim::Dim;
 use mithril_passes::outline::Kernel;
 
 use crate::code::Code;
 
-/// A kernel ready to be printed, and how it is launched. Dims are in the kernel's symbols.
+/// A kernel that is ready for code generation, and how it is launched. Dims are in the kernel's
+/// symbols.
 #[derive(Clone, Debug)]
 pub struct Lowered {
     pub code: Code,
-    /// How many tasks there are.
+    /// The number of tasks.
     pub tasks: Dim,
-    /// The fewest tasks worth a thread of their own.
+    /// The smallest number of tasks that is worth a thread.
     pub grain: i64,
     /// Bytes of scratch memory.
     pub scratch: Dim,
@@ -19,14 +20,14 @@ pub struct Lowered {
     pub partials: Vec<Partial>,
 }
 
-/// A result that is not written, but numbers by which another kernel has it.
+/// A result for which the kernel writes partial results only; another kernel computes it from them.
 #[derive(Clone, Debug)]
 pub struct Partial {
-    /// The number of the result. Its buffer is one of so many bytes instead.
+    /// The index of the result. Its buffer holds `bytes` bytes of partial results instead.
     pub result: usize,
     pub bytes: Dim,
-    /// Takes that buffer, as `count` rows of `length` numbers, and gives the result; its dims `d0`
-    /// and `d1` are these.
+    /// The kernel that computes the result from that buffer, which it takes as `count` rows of
+    /// `length` numbers. Its dims `d0` and `d1` are `count` and `length`.
     pub rest: Kernel,
     pub count: Dim,
     pub length: Dim,

@@ -1,4 +1,4 @@
-//! Elements on demand: the value of any tensor of a kernel at any position.
+//! Computes elements on demand: the value of any tensor of a kernel at any index.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::Diagnostic;
@@ -17,26 +17,27 @@ use crate::code::{Mem, V};
 use crate::contract::Isa;
 use crate::loops::Loops;
 
-/// A kernel whose code is being written.
+/// A kernel whose code is being emitted.
 pub struct Nest<'f> {
     pub f: &'f Function,
     pub b: Builder,
-    /// How many elements a vector has.
+    /// The number of elements in a vector.
     pub lanes: u32,
-    /// The lanes that there are; all where `None`.
+    /// The mask of the lanes that are in range; `None` if all are.
     pub mask: Option<V>,
-    /// Indices that are multiples of `lanes`, beside constants.
+    /// Indices that are multiples of `lanes`, in addition to constants.
     pub multiples: FxHashSet<V>,
     pub results: Vec<Mem>,
     args: Vec<Mem>,
     pub definitions: Vec<Option<u32>>,
-    /// What is known in each open region.
+    /// The values that have been computed in each open region.
     memo: Vec<FxHashMap<(Value, Index), V>>,
-    /// Positions along several dims that a number was divided into: an address is that number again.
+    /// Indices that were computed by dividing a flat index, with that flat index: addresses use it
+    /// directly.
     pub divided: FxHashMap<Index, (Vec<Dim>, Ix)>,
-    /// Values that were kept in memory: they are read from there, at the position along the row.
+    /// Values of a row that are kept in memory, and are read back at the index along the row.
     pub kept: FxHashMap<Value, Kept>,
-    /// Memory that is written past the caches.
+    /// Memory that is written with streaming stores.
     pub streamed: Vec<Mem>,
     pub fault: Option<Box<Diagnostic>>,
 }
@@ -47,7 +48,7 @@ pub struct Kept {
     pub mem: Mem,
     /// The axis that the row goes along.
     pub axis: usize,
-    /// Whether it has been written.
+    /// Whether it has been stored.
     pub written: bool,
 }
 
@@ -55,7 +56,7 @@ pub use crate::scalar::held;
 use crate::scalar::{from_memory, to_memory};
 
 impl<'f> Nest<'f> {
-    /// Buffers are the arguments and then the results.
+    /// The buffers are the arguments, then the results.
     pub fn new(f: &'f Function, isa: &Isa) -> Nest<'f> {
         let mut b = Builder::new(f.args.len() + f.results.len(), symbols(f));
         b = b.with_registers(isa.bytes);
@@ -101,7 +102,7 @@ impl<'f> Nest<'f> {
         self.args.get(value.index()).copied()
     }
 
-    /// Runs `body` in a region of its own: what it comes to know is forgotten behind it.
+    /// Runs `body` in a region of its own. Values that it computes are not reused after it.
     pub fn scoped<T>(&mut self, body: impl FnOnce(&mut Self) -> T) -> T {
         self.enter();
         let result = body(self);
@@ -109,7 +110,7 @@ impl<'f> Nest<'f> {
         result
     }
 
-    /// From now on the value at this position is known.
+    /// Records the value at an index, to be reused from now on.
     pub fn learn(&mut self, value: Value, index: Index, v: V) {
         self.memo.last_mut().expect("a region is open").insert((value, index), v);
     }
@@ -122,8 +123,8 @@ impl<'f> Nest<'f> {
         self.b.splat(v, lanes)
     }
 
-    /// The element at a position: a scalar where the position is one for all lanes, else a vector
-    /// (or a scalar where all lanes have the same).
+    /// The element at an index: a scalar if the index is the same for all lanes, otherwise a vector
+    /// (or a scalar if all lanes have the same value).
     pub fn pull(&mut self, value: Value, index: &[Ix]) -> V {
         let key = (value, Index::from(index));
         if let Some(&v) = self.memo.iter().rev().find_map(|known| known.get(&key)) {
@@ -144,7 +145,7 @@ impl<'f> Nest<'f> {
         v
     }
 
-    /// The place along the row.
+    /// The index along the row.
     fn along_row(kept: Kept, index: &[Ix]) -> (V, u32) {
         match index.get(kept.axis) {
             Some(Ix::At(v)) => (*v, 1),
@@ -163,7 +164,7 @@ impl<'f> Nest<'f> {
         let (at, one) = Self::along_row(kept, index);
         let lanes = if one == 1 { 1 } else { self.lanes };
         let v = self.lift(v, lanes);
-        // Scratch has room for whole vectors.
+        // Scratch memory has room for whole vectors.
         self.b.store(kept.mem, at, v, None);
         v
     }
@@ -192,7 +193,7 @@ impl<'f> Nest<'f> {
         }
     }
 
-    /// Notes that the operation cannot be here; its value does not matter any more.
+    /// Records that the operation is not supported here, and returns a dummy value.
     pub fn missing(&mut self, op: &Operation) -> V {
         let fault = Diagnostic::new(format!("native code has no loops for `{}`", op.op.name));
         self.fault.get_or_insert_with(|| Box::new(fault));
@@ -200,10 +201,10 @@ impl<'f> Nest<'f> {
         self.b.int(ty, 0)
     }
 
-    /// Elements of dense memory.
+    /// Reads elements of dense memory.
     pub fn read(&mut self, mem: Mem, dims: &[Dim], index: &[Ix]) -> V {
         let v = match self.address(dims, index) {
-            // Masks are of single elements where code is portable, else of lanes.
+            // A mask guards single elements in portable code, otherwise lanes of vectors.
             Address::One(at) => {
                 let mask = self.mask.filter(|_| self.b.is_portable());
                 self.b.load(mem, at, 1, mask)
@@ -239,7 +240,7 @@ impl<'f> Nest<'f> {
         }
     }
 
-    /// An element and those before.
+    /// Reads the element at an address and those before it, in descending order.
     fn read_back(&mut self, mem: Mem, at: V) -> V {
         let (least, mask) = self.backwards(at);
         let v = self.b.load(mem, least, self.lanes, mask);
@@ -252,20 +253,21 @@ impl<'f> Nest<'f> {
         self.b.store(mem, least, v, mask);
     }
 
-    /// Where lanes that go back begin in memory, and which of them count there.
+    /// The address of the last of descending lanes, which is the lowest, and their mask in the
+    /// order of memory.
     fn backwards(&mut self, at: V) -> (V, Option<V>) {
         let least = self.b.offset(at, 1 - i64::from(self.lanes));
         let mask = self.mask.map(|mask| self.turn(mask));
         (least, mask)
     }
 
-    /// The lanes from the last to the first.
+    /// Reverses the lanes.
     fn turn(&mut self, v: V) -> V {
         let lanes: Vec<u32> = (0..self.lanes).rev().collect();
         self.b.shuffle(v, v, &lanes)
     }
 
-    /// The position in an operand that broadcasts to where `index` is.
+    /// The index in an operand that is broadcast, for an index in the result.
     pub fn broadcast(&mut self, operand: &[Dim], index: &[Ix]) -> Index {
         let lead = index.len() - operand.len();
         let place = |(i, dim): (usize, &Dim)| match dim.as_const() {
@@ -306,7 +308,7 @@ impl Loops for Nest<'_> {
     }
 }
 
-/// The dtype in which an expression is worked.
+/// The dtype in which an expression is computed.
 fn working(expr: &expr::Expr, own: &[DType], result: DType) -> DType {
     let values = own.iter().enumerate();
     let mut values = values.filter(|(i, _)| expr.var_kind(*i as u8) == Some(expr::Kind::Value));
@@ -322,13 +324,14 @@ fn number(attr: &Attr) -> Scalar {
     }
 }
 
-/// How many elements a vector has: of the widest float there is.
+/// The number of elements in a vector: as many f64 as a register holds if the function has any,
+/// otherwise as many f32.
 fn lanes(function: &Function, isa: &Isa) -> u32 {
     let double = function.values.iter().any(|info| info.ty.dtype == DType::F64);
     (isa.bytes / if double { 8 } else { 4 }).max(1)
 }
 
-/// How many symbols a kernel has.
+/// The number of symbols of a kernel.
 pub fn symbols(f: &Function) -> usize {
     let mut count = 0;
     for info in &f.values {

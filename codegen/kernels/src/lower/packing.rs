@@ -1,4 +1,5 @@
-//! Constant operands of contractions, laid out once as tiles read them.
+//! Packing of constant operands of contractions: they are stored once, in the order in which tiles
+//! read them.
 
 use bytes::Bytes;
 use mithril_ir::dtype::DType;
@@ -6,7 +7,7 @@ use mithril_ir::tensor::{Layout, Tensor};
 use mithril_runtime::memory::{Block, OutOfMemory};
 use std::ops::Range;
 
-/// All elements of a constant as its kernel reads them.
+/// All elements of a constant, packed.
 pub struct Packed {
     packing: Packing,
     elements: usize,
@@ -27,28 +28,29 @@ impl Layout for Packed {
     }
 }
 
-/// Where the `y` of a contraction lies, and how its kernel reads it: strips of columns, each as
-/// `[k / group][columns of a strip][group]`, by batch one behind the other. The last strip and the
-/// last unit are filled up with zeros.
+/// The layout of the `y` of a contraction, and the order in which its kernel reads it: strips of
+/// columns, each as `[k / group][columns of a strip][group]`, one batch index after the other. The
+/// last strip and the last unit are padded with zeros.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Packing {
-    /// Which argument of the kernel it is.
+    /// The index of the argument.
     pub arg: usize,
     pub dtype: DType,
     pub offset: i64,
-    /// Extents and strides, in elements: of the batch, of the columns, and along `k`.
+    /// Extents and strides, in elements, of the batch axes, of the columns, and along `k`.
     pub batch: Vec<(i64, i64)>,
     pub n: (i64, i64),
     pub k: (i64, i64),
-    /// The columns of a strip.
+    /// The number of columns of a strip.
     pub strip: i64,
-    /// The neighbours along `k` that lie side by side, and of what their number is a multiple.
+    /// How many neighbours along `k` are stored next to each other, and the number of which a
+    /// strip's `k` is padded to a multiple.
     pub group: i64,
     pub unit: i64,
 }
 
 impl Packing {
-    /// From one batch to the next, by axis.
+    /// The strides of the packed batch axes.
     pub fn batch_strides(&self) -> Vec<i64> {
         let mut stride = self.matrix();
         let from_last = self.batch.iter().rev().map(|(extent, _)| {
@@ -61,25 +63,25 @@ impl Packing {
         strides
     }
 
-    /// The elements of one matrix.
+    /// The number of packed elements of one matrix.
     fn matrix(&self) -> i64 {
         let up = |size: i64, unit: i64| (size as u64).next_multiple_of(unit as u64) as i64;
         up(self.n.0, self.strip) * up(self.k.0, self.unit)
     }
 
-    /// The elements of all matrices.
+    /// The number of packed elements of all matrices.
     fn count(&self) -> usize {
         (self.batch.iter().map(|(extent, _)| extent).product::<i64>() * self.matrix()) as usize
     }
 
-    /// How many bytes the operand has as its kernel reads it.
+    /// The size of the packed operand, in bytes.
     pub fn bytes(&self) -> usize {
         self.count() * self.dtype.bytes()
     }
 
-    /// The operand as its kernel reads it.
+    /// Packs the operand.
     ///
-    /// Errors: no memory for it.
+    /// Errors: out of memory.
     pub fn pack(&self, tensor: &Tensor) -> Result<Tensor, OutOfMemory> {
         let whole = |bytes: Bytes| {
             let packed = Tensor::from_bytes(self.dtype, vec![self.count()], bytes);
@@ -101,24 +103,24 @@ impl Packing {
         Ok(whole(Bytes::from_owner(packed)))
     }
 
-    /// Packed elements as what may take the place of the tensor's own; none where the operand is a
-    /// part of the tensor, whose other elements would be lost.
+    /// The layout that lets the packed elements replace the tensor's own. `None` where the operand
+    /// is only a part of the tensor, whose other elements would be lost.
     pub fn layout(&self, tensor: &Tensor, packed: Bytes) -> Option<Packed> {
         let elements = tensor.len();
         let whole = self.dtype == tensor.dtype() && self.is_whole(elements);
         whole.then(|| Packed { packing: self.clone(), elements, bytes: packed })
     }
 
-    /// Whether both pack a tensor to the same elements, whichever arguments they are.
+    /// Whether both pack a tensor to the same elements, regardless of the argument.
     fn is_same(&self, other: &Packing) -> bool {
         *self == Packing { arg: self.arg, ..other.clone() }
     }
 
-    /// Whether the operand has each of so many elements once.
+    /// Whether the operand reads each of `elements` elements exactly once.
     fn is_whole(&self, elements: usize) -> bool {
         let mut axes: Vec<(i64, i64)> =
             self.batch.iter().copied().chain([self.n, self.k]).filter(|axis| axis.0 != 1).collect();
-        // Axes that are read backwards begin at their last element.
+        // Axes with a negative stride begin at their last element.
         let back = |(extent, stride): &(i64, i64)| (extent - 1) * stride.min(&0);
         let first = self.offset + axes.iter().map(back).sum::<i64>();
         axes.sort_by_key(|(_, stride)| stride.abs());
@@ -131,8 +133,8 @@ impl Packing {
         first == 0 && dense && elements > 0 && count == elements as i64
     }
 
-    /// Writes packed elements back to where they came from: whole rows of strips where columns are
-    /// neighbours, else one by one.
+    /// Unpacks elements to their original order: whole rows of strips where columns are contiguous,
+    /// otherwise one at a time.
     fn restore<const N: usize>(&self, packed: &[u8], to: &mut [u8]) {
         let matrix = (self.matrix() as usize * N).max(1);
         let (width, group) = (self.strip as usize * N, self.group as usize);
@@ -165,12 +167,12 @@ impl Packing {
         }
     }
 
-    /// Copies elements of `N` bytes: whole rows where columns are neighbours, else along `k`.
+    /// Copies elements of `N` bytes: whole rows where columns are contiguous, otherwise along `k`.
     fn copy<const N: usize>(&self, source: &[u8], to: &mut [u8]) {
         let matrix = (self.matrix() as usize * N).max(1);
         for (number, to) in to.chunks_exact_mut(matrix).enumerate() {
             let first = self.offset + self.batch_at(number as i64);
-            // Strides of what is read backwards are negative.
+            // Strides of reversed axes are negative.
             let at = |k: usize, column: usize| {
                 (first + k as i64 * self.k.1 + column as i64 * self.n.1) as usize * N
             };
@@ -181,19 +183,20 @@ impl Packing {
         }
     }
 
-    /// The bytes of a strip, where elements have `N`.
+    /// The size of a strip in bytes, for elements of `N` bytes.
     fn strip_bytes<const N: usize>(&self) -> usize {
         let depth = (self.k.0 as usize).next_multiple_of(self.unit as usize);
         (self.strip as usize * N * depth).max(1)
     }
 
-    /// The columns of the strip of this number, the last of which may be short.
+    /// The columns of strip number `strip`. The last strip may be short.
     fn columns(&self, strip: usize) -> Range<usize> {
         let first = strip * self.strip as usize;
         first..(self.n.0 as usize).min(first + self.strip as usize)
     }
 
-    /// Copies a matrix some rows at a time, as what is near in one order is far in the other.
+    /// Copies a matrix a few rows at a time, because neighbours in one order are far apart in the
+    /// other.
     fn copy_rows<const N: usize>(
         &self,
         source: &[u8],
@@ -236,7 +239,7 @@ impl Packing {
         }
     }
 
-    /// Where the matrix of this number begins.
+    /// Where matrix `number` of the batch begins.
     fn batch_at(&self, mut number: i64) -> i64 {
         let mut at = 0;
         for (extent, stride) in self.batch.iter().rev() {

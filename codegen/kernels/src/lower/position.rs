@@ -1,31 +1,31 @@
-//! Positions in a tensor, and the addresses that they are.
+//! Indices in a tensor, and their addresses.
 
 use smallvec::SmallVec;
 
 use crate::code::V;
 
-/// A position along one axis.
+/// An index along one axis.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Ix {
-    /// One for all lanes.
+    /// The same for all lanes.
     At(V),
-    /// This and those that follow, by lane.
+    /// Ascending: the first lane's index, and the following ones in the other lanes.
     Lanes(V),
-    /// This and those before, by lane.
+    /// Descending: the first lane's index, and the preceding ones in the other lanes.
     Back(V),
-    /// Any, by lane: a vector of i64.
+    /// An arbitrary index in each lane: a vector of i64.
     Many(V),
 }
 
-/// A position in a tensor, by axis.
+/// An index along each axis of a tensor.
 pub type Index = SmallVec<[Ix; 4]>;
 
-/// Where elements lie, counted in elements.
+/// The address of one element or of several, in elements.
 pub enum Address {
     One(V),
-    /// This and those that follow, by lane.
+    /// Contiguous and ascending, from the first lane's address on.
     Row(V),
-    /// This and those before, by lane.
+    /// Contiguous and descending, from the first lane's address on.
     Back(V),
     Many(V),
 }

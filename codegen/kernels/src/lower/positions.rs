@@ -1,4 +1,4 @@
-//! Elements at positions that are data: gathers and updates.
+//! Elements at indices that are data: gathers and updates.
 
 use mithril_ir::dim::Dim;
 use mithril_ir::dtype::DType;
@@ -44,7 +44,7 @@ impl Nest<'_> {
         }
     }
 
-    /// The element at a position, 0 where the axis is empty.
+    /// The element at an index; 0 where the axis is empty.
     fn pull_within(&mut self, x: Value, axis: usize, place: &[Ix]) -> V {
         let size = self.dims(x)[axis].clone();
         match size.as_const() {
@@ -57,8 +57,8 @@ impl Nest<'_> {
         }
     }
 
-    /// The same along an axis of `size`, which may be empty: lanes are masked then, and a single
-    /// element is not read. Portable code reads it where the memory begins.
+    /// The same along an axis of `size`, which may be empty. If it is, lanes are masked and a
+    /// single element is not read. Portable code reads at index 0, under a mask.
     fn pull_if_any(&mut self, x: Value, size: &Dim, place: &[Ix]) -> V {
         let (size, zero) = (self.dim(size), self.b.index(0));
         let any = self.b.compare(Cmp::Gt, size, zero);
@@ -80,8 +80,8 @@ impl Nest<'_> {
         self.either(any, found, none)
     }
 
-    /// The position that an index means: negative ones count from the end, once, and what is then
-    /// out of range is the nearest element.
+    /// The position that a data index refers to. Negative indices count from the end, once; an
+    /// index that is still out of range is clamped to the nearest element.
     pub fn resolved(&mut self, indices: Value, at: &[Ix], size: &Dim) -> Ix {
         let unsigned = self.dtype(indices) == DType::U64;
         let raw = self.pull(indices, at);
@@ -93,7 +93,7 @@ impl Nest<'_> {
         let last = self.b.sub(size, one);
         let negative = self.b.compare(Cmp::Lt, raw, zero);
         let wrapped = match unsigned {
-            // As i64 it is negative, and so beyond the end.
+            // As an i64 this index is negative: it is beyond the end.
             true => last,
             false => self.b.add(raw, size),
         };
@@ -109,7 +109,7 @@ impl Nest<'_> {
         let mut inside: Option<V> = None;
         for (axis, start, step) in slice_starts(op.op, &op.attrs, self.dims(op.operands[0])) {
             let start = self.dim(&start);
-            // With a negative step positions go down from the start.
+            // With a negative step, indices descend from the start.
             let moved = match step > 0 {
                 true => self.arith(Binary::Sub, index[axis], Ix::At(start)),
                 false => self.arith(Binary::Sub, Ix::At(start), index[axis]),
@@ -159,8 +159,9 @@ impl Nest<'_> {
         self.b.binary(Binary::And, a, b)
     }
 
-    /// The position in a part that begins at 0 and has every `step`-th one, brought inside, and
-    /// whether it was there. Lanes in line stay so, to be read by [`Nest::pull_inside`].
+    /// The index in a part that begins at 0 and covers every `step`-th element, moved inside, and
+    /// whether it was inside. Contiguous lanes stay contiguous, and some may remain outside: read
+    /// them with [`Nest::pull_inside`].
     pub fn within(&mut self, moved: Ix, step: i64, size: &Dim) -> (Ix, V) {
         if let (Ix::Lanes(base), 1) = (moved, step) {
             return self.lanes_within(base, size);
@@ -172,8 +173,9 @@ impl Nest<'_> {
         (self.ix(at), holds)
     }
 
-    /// Lanes that are all inside or none, where that is known: then a scalar says so. Others go at
-    /// most a vector beyond either end, for what is masked is dear to read far away.
+    /// Where the lanes are known to be either all inside or all outside, the condition is a scalar.
+    /// Other lanes are moved to at most a vector beyond either end, because masked reads far away
+    /// are slow.
     fn lanes_within(&mut self, base: V, size: &Dim) -> (Ix, V) {
         let lanes = i64::from(self.lanes);
         let whole =
@@ -194,7 +196,7 @@ impl Nest<'_> {
         (Ix::Lanes(at), holds)
     }
 
-    /// Where a block of `sizes` begins, moved so that it lies within the first operand.
+    /// The start of a block of `sizes`, clamped so that the block lies within the first operand.
     fn starts(&mut self, op: &Operation, first: usize, sizes: &[Dim]) -> Vec<Ix> {
         let x = self.dims(op.operands[0]);
         let mut starts = Vec::with_capacity(x.len());

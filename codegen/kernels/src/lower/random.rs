@@ -1,4 +1,4 @@
-//! Random numbers: each element from its key and its number alone, as the evaluator draws them.
+//! Random numbers: each element depends only on its key and its index, as in the evaluator.
 
 use std::sync::LazyLock;
 
@@ -15,7 +15,8 @@ use super::layout::int;
 use super::nest::Nest;
 use crate::code::{Binary, Cmp, Ty, V};
 
-/// How far the second word is turned in each round of Threefry-2x32 (Salmon et al., SC 2011).
+/// The rotation of the second word in each round of Threefry-2x32 (Salmon et al., SC 2011), in
+/// bits.
 const TURNS: [i64; 8] = [13, 15, 26, 6, 17, 29, 16, 24];
 
 static ERF_INV: LazyLock<[Expr; 2]> = LazyLock::new(|| {
@@ -58,7 +59,7 @@ impl Nest<'_> {
         })
     }
 
-    /// The word of a block that `which` says, 0 or 1.
+    /// Word `which` (0 or 1) of the cipher block for a number.
     fn of_block(&mut self, op: &Operation, number: Ix, which: Ix) -> V {
         let [high, low] = self.block_of(op, number);
         let which = self.position(which);
@@ -67,7 +68,7 @@ impl Nest<'_> {
         self.either(first, high, low)
     }
 
-    /// The block cipher of a number under the operation's key.
+    /// Encrypts a number with the operation's key.
     fn block_of(&mut self, op: &Operation, number: Ix) -> [V; 2] {
         let [k0, k1] = self.key(op);
         let number = self.position(number);
@@ -91,7 +92,7 @@ impl Nest<'_> {
             x[0] = self.b.add(x[0], x[1]);
             let turned = self.turned(x[1], TURNS[round % 8]);
             x[1] = self.b.binary(Binary::Xor, turned, x[0]);
-            // Every four rounds the key comes in once more, turned by one word.
+            // Every four rounds the key is added again, rotated by one word.
             if round % 4 == 3 {
                 let nth = round / 4 + 1;
                 x[0] = self.b.add(x[0], keys[nth % 3]);
@@ -129,7 +130,7 @@ impl Nest<'_> {
         self.b.convert(word, dtype)
     }
 
-    /// Uniform in `low..high`: the bits of the mantissa are random, the rest scales.
+    /// Uniform in `low..high`: random mantissa bits, scaled and shifted.
     fn uniform(&mut self, op: &Operation, number: Ix, low: f64, high: f64) -> V {
         let dtype = self.dtype(op.result());
         let mantissa = round::mantissa_bits(dtype);
@@ -158,14 +159,14 @@ impl Nest<'_> {
         self.b.select(below, low, value)
     }
 
-    /// A value as it is behind being stored.
+    /// Rounds a value to `dtype`, as a store would.
     fn rounded(&mut self, v: V, dtype: DType) -> V {
         let own = self.b.ty(v).dtype;
         let short = self.b.convert(v, dtype);
         self.b.convert(short, own)
     }
 
-    /// Normal with mean 0 and variance 1: √2 erf⁻¹(u) with u uniform between -1 and 1.
+    /// Normal with mean 0 and variance 1: √2 erf⁻¹(u), with u uniform between -1 and 1.
     fn normal(&mut self, op: &Operation, number: Ix) -> V {
         let dtype = self.dtype(op.result());
         let above = 2f64.powi(-(round::mantissa_bits(dtype) as i32) - 1) - 1.0;

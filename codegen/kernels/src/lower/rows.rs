@@ -1,9 +1,9 @@
-//! Loops over a space: elementwise kernels, and kernels whose folds go along rows.
+//! Loops over a space: elementwise kernels, and kernels that reduce along rows.
 //!
-//! A task is a row, or a stretch of the last axis where there is but one row. A row is swept once
-//! for each level of folds, then once for the results, unless they need none of the folds; it stays
-//! in the first cache meanwhile. What takes long to compute and is needed by several sweeps is kept
-//! in scratch memory.
+//! A task is a row, or a stretch of the last axis if there is only one row. There is one pass over
+//! a row for each level of reductions, then one that stores the results, unless these need none of
+//! the reductions. Meanwhile the row stays in the first-level cache. Values that are expensive and
+//! are needed by several passes are kept in scratch memory.
 
 mod column_sums;
 mod epilogue;
@@ -30,9 +30,9 @@ use prefetch::Prefetch;
 
 /// Elements of a task where the space is a single row.
 const STRETCH: i64 = 4096;
-/// Columns are folded this many vectors at a time.
+/// Columns are reduced this many vectors at a time.
 const COLUMNS: i64 = 8;
-/// Elements that are worth a thread.
+/// The number of elements that is worth a thread.
 const GRAIN: i64 = 16384;
 
 pub fn lower(function: &Function, loops: &LoopNest, isa: &Isa) -> Result<Lowered> {
@@ -57,7 +57,7 @@ fn fold_of(op: &Operation) -> Fold {
     }
 }
 
-/// A fold along rows, at one of them.
+/// A reduction along rows, at one row.
 #[derive(Clone, Copy)]
 struct Part<'a> {
     op: &'a Operation,
@@ -69,21 +69,21 @@ struct Rows<'f> {
     nest: Nest<'f>,
     schedule: &'f LoopNest,
     space: Vec<Dim>,
-    /// The axis that vectors go along; the last one that is longer than 1.
+    /// The axis that vectors run along: the last one that is longer than 1.
     axis: usize,
     /// The axes before this one number the tasks.
     outer: usize,
-    /// The folds along rows, with their levels.
+    /// The reductions along rows, with their levels.
     folds: Vec<(usize, &'f Operation, Fold)>,
-    /// Whether the only sweep that folds writes the results, too.
+    /// Whether there is only one reducing pass, and it also stores the results.
     at_once: bool,
     scratch: Dim,
-    /// The sweep that first computes each kept value.
+    /// The pass that first computes each kept value.
     first_sweeps: Vec<(Value, usize)>,
-    /// Elements of a task where there is a single row.
+    /// Elements of a task if there is a single row.
     stretch: i64,
     prefetch: Prefetch,
-    /// Sums over rows, and how many rows a task has then.
+    /// Column sums, and the division of the rows into tasks, which is set if there are such sums.
     column_sums: Vec<ColumnSum<'f>>,
     blocks: Option<Blocks>,
 }
@@ -131,7 +131,7 @@ impl<'f> Rows<'f> {
         rows
     }
 
-    /// Writes the code; how many tasks there are, and the elements of each.
+    /// Emits the code. Returns the number of tasks, and the number of elements of each.
     fn kernel(&mut self) -> (Dim, Dim) {
         let outer = product(&self.space[..self.outer]);
         let inner = product(&self.space[self.outer..]);
@@ -160,7 +160,7 @@ impl<'f> Rows<'f> {
         }
     }
 
-    /// The rows of these numbers.
+    /// Computes the rows `from..to`.
     fn each_row(&mut self, from: V, to: V) {
         match self.interleaved_level() {
             Some(level) => self.interleaved_rows(from, to, level),
@@ -171,7 +171,7 @@ impl<'f> Rows<'f> {
         }
     }
 
-    /// A part of the only row.
+    /// Computes a part of the only row.
     fn stretch(&mut self, task: V) {
         let b = &mut self.nest.b;
         let from = b.times(task, self.stretch);
@@ -190,7 +190,7 @@ impl<'f> Rows<'f> {
         }
     }
 
-    /// All rows, by a loop for each of the axes that number them.
+    /// Computes all rows, with a loop for each of the axes that number them.
     fn all_rows(&mut self) {
         let (mut place, axes) = self.nest.open_axes(&self.space[..self.outer]);
         let zero = self.nest.zero();
@@ -199,7 +199,7 @@ impl<'f> Rows<'f> {
         self.nest.close_axes(axes);
     }
 
-    /// The place of a row.
+    /// The index at which a row begins.
     fn place(&mut self, row: V) -> Index {
         let outer = self.space[..self.outer].to_vec();
         let mut place = self.nest.unflat(&outer, Ix::At(row));
@@ -218,17 +218,18 @@ impl<'f> Rows<'f> {
         self.finish(place, None);
     }
 
-    /// How many sweeps fold.
+    /// The number of passes that reduce.
     fn levels(&self) -> usize {
         self.folds.iter().map(|(level, ..)| *level).max().unwrap_or(0)
     }
 
-    /// The number of the sweep that writes the results.
+    /// The number of the pass that stores the results.
     fn last_level(&self) -> usize {
         self.levels() + usize::from(!self.at_once)
     }
 
-    /// Whether folds are of one level, and what is written for each element of a row needs none.
+    /// Whether all reductions are of one level, and nothing that is stored for each element of a
+    /// row needs their results.
     fn is_at_once(&self) -> bool {
         let f = self.nest.f;
         let mut needs = vec![false; f.values.len()];
@@ -243,11 +244,11 @@ impl<'f> Rows<'f> {
         self.levels() == 1 && written.all(|value| !needs[value.index()])
     }
 
-    /// Sweeps the row for the folds of one level, whose results are known from then on. The sweep
-    /// may do something for the rows before and behind, too.
+    /// Runs the pass over a row that computes the reductions of one level, and records their
+    /// results. The pass may also work for the previous and the next row.
     fn fold_level(&mut self, level: usize, place: &Index, interleaved: &Interleaved) {
-        // What is only read comes before what is written: processors take addresses for the same
-        // if their last twelve bits are.
+        // Values that are only read come before those that are stored: processors take two
+        // addresses for the same if their last twelve bits are (4K aliasing).
         let mut exact = interleaved.next.as_ref().map_or(vec![], |next| self.parts(1, next));
         exact.extend(self.parts(level, place));
         let quick: Vec<Part> = (exact.iter())
@@ -270,7 +271,7 @@ impl<'f> Rows<'f> {
         }
     }
 
-    /// The folds of a level, at a row.
+    /// The reductions of a level, at a row.
     fn parts<'a>(&self, level: usize, place: &'a Index) -> Vec<Part<'a>>
     where
         'f: 'a,
@@ -288,7 +289,8 @@ impl<'f> Rows<'f> {
         part.folder.finish(&mut self.nest.b, gathered, dtype)
     }
 
-    /// Extremes where they are in doubt, by a sweep that minds NaN and the signs of zeros.
+    /// Recomputes maxima and minima that may be wrong, in a pass that handles NaN and the signs of
+    /// zeros.
     fn folded_again(&mut self, doubt: V, parts: &[Part], values: &[V]) -> Vec<V> {
         self.nest.b.open_region();
         self.enter();
@@ -311,7 +313,7 @@ impl<'f> Rows<'f> {
         self.nest.b.place_choice(doubt, yes, no)
     }
 
-    /// What folds gather in one sweep over their rows, with the lanes as one.
+    /// Accumulates reductions in one pass over their rows, and reduces the lanes.
     fn gather(
         &mut self,
         parts: &[Part],
@@ -326,7 +328,8 @@ impl<'f> Rows<'f> {
         let outer = self.outer;
         let take = |nest: &mut Nest, index: &Index, so_far: &[V]| -> Vec<V> {
             prefetch.fetch(nest, level, &space, index);
-            // What is kept is read before this row's takes its room, and written along with that.
+            // The previous row's kept values are read before this row overwrites them. Its results
+            // are stored interleaved with this row's pass.
             let pending = pending.map(|pending| (pending, pending.read(nest, index)));
             let mut next = Vec::with_capacity(so_far.len());
             let mut rest = so_far;
@@ -362,7 +365,7 @@ impl<'f> Rows<'f> {
         parts.iter().zip(&widths).map(across).collect()
     }
 
-    /// The position of a fold's result for a row.
+    /// The index of a reduction's result for a row.
     fn folded(&mut self, op: &Operation, place: &Index) -> Index {
         let axes = self.nest.fold_axes(op);
         let rank = self.nest.dims(op.result()).len();
@@ -379,7 +382,7 @@ impl<'f> Rows<'f> {
         index
     }
 
-    /// Writes the results of a row, or of a stretch of it.
+    /// Stores the results of a row, or of a stretch of it.
     fn finish(&mut self, place: &Index, stretch: Option<(V, V)>) {
         let stores = self.open_stores();
         self.write_folded(&stores, place);
@@ -387,7 +390,7 @@ impl<'f> Rows<'f> {
         self.column_sums = stores.column_sums;
     }
 
-    /// The last sweep.
+    /// Runs the last pass, which stores.
     fn write_stores(&mut self, stores: &Stores<'f>, place: &Index, stretch: Option<(V, V)>) {
         if stores.is_empty() {
             return;
@@ -406,7 +409,8 @@ impl<'f> Rows<'f> {
         self.sweep(place, stretch, &[], &write, &|_, _, _| vec![]);
     }
 
-    /// Folds several vectors of columns together: their rows are read in longer stretches.
+    /// Reduces several vectors of columns together, so that longer stretches of their rows are
+    /// read.
     fn column_blocks(
         &mut self,
         op: &Operation,

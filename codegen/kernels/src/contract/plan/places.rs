@@ -1,5 +1,5 @@
-//! Where things lie in a thread's scratch memory, in bytes: the block of `y`, the panel of `x`, results
-//! and the lanes of a vector.
+//! The layout of a thread's scratch memory, in bytes: the block of `y`, the panel of `x`, the
+//! results, and the lanes of a vector.
 
 use mithril_ir::dtype::DType;
 
@@ -8,7 +8,7 @@ use crate::builder::Builder;
 use crate::code::Mem;
 
 impl Plan {
-    /// The scratch memory of a thread.
+    /// The size of a thread's scratch memory, in bytes.
     pub fn scratch_bytes(&self) -> usize {
         (self.lanes_at() + 64) as usize
     }
@@ -30,12 +30,12 @@ impl Plan {
         up(self.y_at() + elements * self.held.bytes() as i64, 64)
     }
 
-    /// The rows of a panel of `x` where it lies along `k`: not a power of two apart.
+    /// The stride between rows of a panel of `x` that lies along `k`: not a power of two.
     pub(in crate::contract) fn x_pitch(&self) -> i64 {
         up(self.depth, self.wide()) + self.wide()
     }
 
-    /// The rows of a panel of `x` where it lies along the rows, rounded up to vectors.
+    /// The number of rows of a panel of `x` that lies along its rows, rounded up to whole vectors.
     pub(in crate::contract) fn x_width(&self) -> i64 {
         up(self.height(), self.register as i64)
     }
@@ -62,7 +62,7 @@ impl Plan {
         b.scratch(self.work, at)
     }
 
-    /// Scratch memory that a panel is in.
+    /// The scratch memory of a panel.
     pub(in crate::contract) fn panel_scratch(&self, b: &mut Builder, at: i64) -> Mem {
         let at = b.index(at);
         b.scratch(self.held, at)

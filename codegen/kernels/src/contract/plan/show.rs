@@ -1,4 +1,4 @@
-//! Plans as text: which way through the code they take. Sizes of blocks are left out.
+//! Prints a plan: the paths that it takes through the code. Block sizes are left out.
 
 use std::fmt::{self, Display, Formatter};
 

@@ -1,7 +1,7 @@
-//! The walk over the results: which rows and columns each task computes, tile by tile.
+//! Enumerates the results: which rows and columns each task computes, tile by tile.
 //!
-//! Every scheme takes its tiles from here, and sees a plan's rows and columns in no other way. So a
-//! plan covers what its code writes: [`Plan::boxes`] is the same walk with plain numbers.
+//! Every scheme gets its tiles only from here, so this also says exactly which results the code
+//! writes: [`Plan::boxes`] runs the same enumeration on plain numbers.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::builder::Builder;
 use crate::code::{Binary, V};
 use crate::contract::{Contraction, task};
 
-/// What a walk counts in: values of the code that is emitted, or plain numbers.
+/// The numbers that a walk computes with: values of the emitted code, or plain integers.
 pub(in crate::contract) trait Counting: Sized {
     type Number: Copy;
 
@@ -20,7 +20,7 @@ pub(in crate::contract) trait Counting: Sized {
     fn known(&self, x: Self::Number) -> Option<i64>;
     fn binary(&mut self, op: Binary, x: Self::Number, y: Self::Number) -> Self::Number;
 
-    /// Runs `body` for each step from `from` on that is below `to`.
+    /// Runs `body` for each step from `from` to below `to`.
     fn span(
         &mut self,
         from: Self::Number,
@@ -67,7 +67,7 @@ impl Counting for Builder {
     }
 }
 
-/// Counts in plain numbers.
+/// Computes with plain integers.
 struct Plain;
 
 impl Counting for Plain {
@@ -101,8 +101,8 @@ impl Counting for Plain {
     }
 }
 
-/// How many blocks an axis of the results has: a number that is known, or one for each so many
-/// rows or columns.
+/// How many blocks an axis of the results has: a known number, or one for each so many rows or
+/// columns.
 enum Blocks {
     Known(i64),
     Of(i64),
@@ -135,14 +135,15 @@ impl Blocks {
 pub(in crate::contract) struct Walk<'a> {
     plan: &'a Plan,
     c: &'a Contraction,
-    /// Of the batch, then the blocks of columns, then those of rows where there may be several.
+    /// The extents of the batch, then of the blocks of columns, then of the blocks of rows if there
+    /// may be several.
     pub extents: Vec<V>,
 }
 
-/// A task: a block of rows and a block of columns of the results, of one element of the batch.
+/// A task: a block of rows and a block of columns of the results, at one batch index.
 pub(in crate::contract) struct Task<'a> {
     pub batch: &'a [V],
-    /// The number of the block of columns.
+    /// The index of the block of columns.
     pub block: V,
     pub results: Results<'a, V>,
 }
@@ -157,7 +158,8 @@ impl<'a> Walk<'a> {
         Walk { plan, c, extents }
     }
 
-    /// Runs `body` for the tasks `first..last`, with what it carries from each to the next.
+    /// Runs `body` for the tasks `first..last`, with values that are carried from each task to the
+    /// next.
     pub fn each_task(
         &self,
         b: &mut Builder,
@@ -178,11 +180,11 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// The results of a task, as its tiles divide them.
+/// The results of a task, divided into tiles.
 #[derive(Clone, Copy)]
 pub(in crate::contract) struct Results<'a, N> {
     plan: &'a Plan,
-    /// The numbers of its blocks of rows and columns.
+    /// The indices of its blocks of rows and columns.
     rows: N,
     block: N,
     m: N,
@@ -193,16 +195,16 @@ pub(in crate::contract) struct Results<'a, N> {
 #[derive(Clone, Copy)]
 pub(in crate::contract) struct TileRows<N> {
     pub row: N,
-    /// The rows that it has room for.
+    /// The number of rows that it has room for.
     pub height: u32,
-    /// Its rows end there where they are fewer.
+    /// The end of its rows, where there may be fewer.
     end: Option<N>,
 }
 
-/// The columns of a task, strip by strip.
+/// The columns of a task, divided into strips.
 #[derive(Clone, Copy)]
 pub(in crate::contract) struct Strips<N> {
-    /// The first column, and how many there are; `None` where one strip has them all.
+    /// The first column, and the number of columns; `None` where one strip has all of them.
     pub first: N,
     count: Option<N>,
     width: i64,
@@ -238,7 +240,7 @@ impl<N: Copy> Results<'_, N> {
         });
     }
 
-    /// Runs `body` once per height: for the tiles of that height, whose rows are `from..to`.
+    /// Runs `body` once for each height, with the rows `from..to` of the tiles of that height.
     fn each_height<E: Counting<Number = N>>(
         &self,
         e: &mut E,
@@ -280,7 +282,7 @@ impl<N: Copy> Results<'_, N> {
         }
     }
 
-    /// The rows of a task whose tiles are of any height.
+    /// The rows of a task, whatever the heights of its tiles.
     fn span_of_rows<E: Counting<Number = N>>(&self, e: &mut E) -> (N, N) {
         let from = self.first_row(e);
         let end = e.offset(from, self.plan.task_tiles() * self.plan.height());
@@ -299,7 +301,7 @@ impl<N: Copy> Results<'_, N> {
         e.times(self.block, self.plan.task_columns())
     }
 
-    /// The strips from the first column on, which is `first`.
+    /// The strips of a task whose first column is `first`.
     pub fn strips<E: Counting<Number = N>>(&self, e: &mut E, first: N) -> Strips<N> {
         let size = self.plan.task_columns();
         let count = match self.plan.scheme {
@@ -311,7 +313,7 @@ impl<N: Copy> Results<'_, N> {
 }
 
 impl<N: Copy> Strips<N> {
-    /// Runs `body` for each strip: with how far it is from the first column.
+    /// Runs `body` for each strip, with its distance from the first column.
     pub fn each<E: Counting<Number = N>>(&self, e: &mut E, mut body: impl FnMut(&mut E, N)) {
         let zero = e.number(0);
         match self.count {
@@ -320,9 +322,9 @@ impl<N: Copy> Strips<N> {
         }
     }
 
-    /// How many columns there are, where they may be several strips.
+    /// The number of columns, in a scheme whose tasks may have several strips.
     ///
-    /// Panics: it is a strip alone.
+    /// Panics: a task is a single strip.
     pub fn columns(&self) -> N {
         self.count.expect("a block of strips")
     }
@@ -337,7 +339,7 @@ fn row<E: Counting>(e: &mut E, tile: E::Number, height: u32, tall: i64) -> E::Nu
 }
 
 impl Plan {
-    /// Whether the rows are shared out among several tasks.
+    /// Whether the rows are divided among several tasks.
     fn splits_rows(&self) -> bool {
         match self.scheme {
             Scheme::Panels => true,
@@ -345,7 +347,7 @@ impl Plan {
         }
     }
 
-    /// The tiles of rows in a task.
+    /// The number of tiles of rows in a task.
     fn task_tiles(&self) -> i64 {
         match self.splits_rows() {
             true => self.block_tiles,
@@ -353,7 +355,7 @@ impl Plan {
         }
     }
 
-    /// The columns of a task.
+    /// The number of columns in a task.
     pub(in crate::contract) fn task_columns(&self) -> i64 {
         match self.scheme {
             Scheme::Direct | Scheme::Dots => self.strip(),
@@ -380,8 +382,8 @@ impl Plan {
         batch.iter().fold(all, |tasks, extent| tasks * extent.clone())
     }
 
-    /// The rows and columns of the results that its code writes, by task and tile, for one element
-    /// of the batch and these extents: each box is `rows × columns`.
+    /// The rows and columns of the results that the code writes, by task and tile, at one batch
+    /// index and for these extents. Each box is `rows × columns`.
     pub fn boxes(&self, m: i64, n: i64) -> Vec<[Range<i64>; 2]> {
         let (m, n) = if self.swapped { (n, m) } else { (m, n) };
         let mut boxes = Vec::new();

@@ -1,5 +1,5 @@
-//! Sums over the rows of a space, gathered as the rows go by: a task takes several rows, and what
-//! the tasks have gathered is added up by another kernel.
+//! Column sums, accumulated while rows are computed: each task takes several rows, and another
+//! kernel adds up the sums of the tasks.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::builder::Builder;
@@ -20,34 +20,35 @@ use crate::lower::index::{Address, Index, Ix};
 use crate::lower::lowered::Partial;
 use crate::lower::nest::Nest;
 
-/// Elements of the rows of a task, and the fewest rows.
+/// The number of elements in the rows of a task, and the minimum number of rows.
 const ELEMENTS: i64 = 1 << 15;
 const FEWEST: i64 = 8;
-/// The most tasks, where that is known: there is as much for the last kernel to add up.
+/// The maximum number of tasks, where the number of rows is known. The last kernel adds up one row
+/// of sums per task.
 const MOST_TASKS: i64 = 64;
 
-/// A sum over rows.
+/// A sum over rows, with one element for each column.
 pub struct ColumnSum<'f> {
     op: &'f Operation,
     folder: Folder,
-    /// The number of the result.
+    /// The index of the result.
     pub result: usize,
-    /// What a task has gathered so far.
+    /// The sums of the current task so far.
     gathered: Mem,
 }
 
-/// The rows of a task.
+/// The division of the rows into tasks.
 #[derive(Clone)]
 pub struct Blocks {
     rows: Dim,
-    /// How many rows a task has at most.
+    /// The maximum number of rows of a task.
     pub height: i64,
-    /// Whether one task has all of them.
+    /// Whether one task takes all rows.
     all: bool,
 }
 
 impl Blocks {
-    /// At least one: sums of no rows are written, too.
+    /// The number of tasks, at least one: sums over no rows are stored as well.
     pub fn count(&self) -> Dim {
         match self.rows.as_const() {
             Some(0) => Dim::Const(1),
@@ -61,7 +62,7 @@ impl Blocks {
 }
 
 impl<'f> Rows<'f> {
-    /// Makes room for what is gathered.
+    /// Allocates scratch memory for the sums.
     pub fn open_column_sums(&mut self) {
         if self.schedule.column_sums.is_empty() {
             return;
@@ -88,7 +89,7 @@ impl<'f> Rows<'f> {
         }
     }
 
-    /// All rows as one task, and what they come to.
+    /// Computes all rows as one task, and stores their sums.
     pub fn one_block(&mut self, blocks: &Blocks) {
         self.clear_sides();
         self.all_rows();
@@ -96,7 +97,7 @@ impl<'f> Rows<'f> {
         self.write_sides(task, blocks);
     }
 
-    /// The rows of a task, and what they come to.
+    /// Computes the rows of a task, and stores their sums.
     pub fn block(&mut self, task: V, blocks: &Blocks) {
         self.clear_sides();
         let from = self.nest.b.times(task, blocks.height);
@@ -125,7 +126,7 @@ impl<'f> Rows<'f> {
         }
     }
 
-    /// Writes what a task has gathered.
+    /// Stores the sums of a task.
     fn write_side(&mut self, side: &ColumnSum, task: V, blocks: &Blocks, length: &Dim) {
         let mut dims = vec![length.clone()];
         let mut mem = self.nest.results[side.result];
@@ -151,7 +152,7 @@ impl<'f> Rows<'f> {
         });
     }
 
-    /// What other kernels make results of.
+    /// The results that other kernels compute from the sums of the tasks.
     pub fn partials(&self) -> Result<Vec<Partial>> {
         let Some(blocks) = self.blocks.as_ref().filter(|blocks| !blocks.is_one()) else {
             return Ok(Vec::new());
@@ -169,7 +170,7 @@ impl<'f> Rows<'f> {
 }
 
 impl ColumnSum<'_> {
-    /// Adds the elements at a place of a row, whose dims are given.
+    /// Adds the elements at `index` to the sums; `row` has the dims of a row.
     pub fn take(&self, nest: &mut Nest, row: &[Dim], index: &Index) {
         let x = nest.pull(self.op.operands[0], index);
         let (at, lanes) = match nest.address(row, &index[index.len() - row.len()..]) {
@@ -184,7 +185,7 @@ impl ColumnSum<'_> {
     }
 }
 
-/// The kernel that adds up what `count` tasks have gathered.
+/// The kernel that adds up the sums of `count` tasks.
 fn rest(acc: DType, dtype: DType, count: Dim, length: &Dim) -> Result<Kernel> {
     let dim = |dim: &Dim, name: &str| match dim.as_const() {
         Some(_) => dim.clone(),

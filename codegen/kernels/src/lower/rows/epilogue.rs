@@ -1,5 +1,6 @@
 //! The epilogue of a row: stores its results, alone or interleaved with a pass over the next row.
-//! Streaming stores are slower than the arithmetic, so interleaving hides them (software pipelining).
+//! Streaming stores are slower than the arithmetic, so interleaving hides them (software
+//! pipelining).
 
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Operation, Value};
@@ -14,7 +15,7 @@ use crate::lower::nest::{Kept, Nest};
 
 /// The stores of the last pass over a row.
 pub struct Stores<'f> {
-    /// The results of the whole space, with their numbers.
+    /// The results that have the shape of the whole space, with their indices.
     pub full: Vec<(usize, Value)>,
     pub column_sums: Vec<ColumnSum<'f>>,
     row: Vec<Dim>,
@@ -25,7 +26,7 @@ pub struct PendingRow<'a, 'f> {
     stores: &'a Stores<'f>,
     place: Index,
     kept: FxHashMap<Value, Kept>,
-    /// The values kept.
+    /// The values kept, in the order in which they are read.
     order: Vec<Value>,
 }
 
@@ -38,14 +39,14 @@ pub struct Interleaved<'a, 'f> {
     pub next: Option<Index>,
 }
 
-/// The position in the row at `place` that corresponds to `other` in another row. The first `outer`
+/// The index in the row at `place` that corresponds to `other` in another row. The first `outer`
 /// axes number the rows.
 pub fn in_row(place: &Index, outer: usize, other: &Index) -> Index {
     place[..outer].iter().chain(&other[outer..]).copied().collect()
 }
 
-/// Whether the second pass over a row also computes the first reductions of the next row. It does so
-/// where that pass stores the previous row.
+/// Whether the second pass over a row also computes the first reductions of the next row. It does
+/// so where that pass stores the previous row.
 fn folds_next_row(interleaved_level: usize) -> bool {
     interleaved_level == 2
 }
@@ -119,8 +120,8 @@ impl<'f> Rows<'f> {
         }
     }
 
-    /// The pass that also stores the previous row, where interleaving pays. It is the first pass that
-    /// keeps values: it reads those of the previous row before it overwrites them.
+    /// The pass that also stores the previous row, where interleaving pays. It is the first pass
+    /// that keeps values: it reads those of the previous row before it overwrites them.
     pub fn interleaved_level(&self) -> Option<usize> {
         let apart = !self.folds.is_empty() && !self.at_once;
         if self.nest.streamed.is_empty() || !apart {
@@ -165,15 +166,16 @@ impl<'f> Rows<'f> {
         let place = self.place(end);
         let pending = self.pending(place.clone(), &place, &done, &stores);
         self.nest.kept = pending.kept;
-        // As for the other rows: a row gives the same bits wherever it stands in a task.
+        // The same setting as for the other rows, so that a row's bits do not depend on its
+        // position in a task.
         self.nest.b.set_divides(true);
         self.write_stores(&stores, &pending.place, None);
         self.nest.b.set_divides(false);
         self.column_sums = stores.column_sums;
     }
 
-    /// Reduces the row at `place`; `end` is the last row. Returns the results of the reductions, then
-    /// those of the next row that have been computed with them.
+    /// Reduces the row at `place`; `end` is the last row. Returns the results of the reductions,
+    /// then those of the next row that have been computed with them.
     fn fold_row(
         &mut self,
         (row, place): (V, &Index),
@@ -207,7 +209,8 @@ impl<'f> Rows<'f> {
         own.chain(first).map(result).collect()
     }
 
-    /// The row at `place`, reduced but not stored. `folded` is what [`Rows::fold_row`] returned for it.
+    /// The row at `place`, reduced but not stored. `folded` is what [`Rows::fold_row`] returned for
+    /// it.
     fn pending<'a>(
         &mut self,
         place: Index,

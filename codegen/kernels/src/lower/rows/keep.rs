@@ -1,4 +1,4 @@
-//! Values of a row that take long to compute, kept for the sweeps that need them again.
+//! Keeps expensive values of a row for the passes that need them again.
 
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::{Operation, Value};
@@ -10,8 +10,7 @@ use super::Rows;
 use crate::lower::nest::{Kept, held};
 
 impl Rows<'_> {
-    /// Finds the values that several sweeps need and that take long to compute, and gives them
-    /// room in scratch memory.
+    /// Finds expensive values that several passes need, and allocates scratch memory for them.
     pub fn keep(&mut self) {
         if self.folds.is_empty() || self.outer != self.axis {
             return;
@@ -32,7 +31,7 @@ impl Rows<'_> {
             let mem = self.nest.b.scratch(dtype, at);
             self.nest.kept.insert(value, Kept { mem, axis: self.axis, written: false });
             self.first_sweeps.push((value, first));
-            // A whole vector more than there are elements: tails are stored unmasked.
+            // Room for one vector more than there are elements: the last vector is stored unmasked.
             let bytes = &self.space[self.axis] * &Dim::Const(dtype.bytes() as i64);
             let blocks = (&bytes + &Dim::Const(63)).floor_div(&Dim::Const(64));
             offset = &offset + &(&(&blocks + &Dim::Const(2)) * &Dim::Const(64));
@@ -40,7 +39,8 @@ impl Rows<'_> {
         self.scratch = offset;
     }
 
-    /// The values that are read through layouts, not only in the row and in line.
+    /// The values that are read through layout operations, so not only at the current position of
+    /// the row.
     fn moved(&self) -> FxHashSet<Value> {
         let mut moved = FxHashSet::default();
         for op in self.nest.f.ops.iter().rev() {
@@ -54,7 +54,7 @@ impl Rows<'_> {
         moved
     }
 
-    /// The values of the whole space that a sweep computes.
+    /// The values of the whole space that a pass computes.
     pub fn needed(&self, level: usize) -> FxHashSet<Value> {
         let f = self.nest.f;
         let folds = self.folds.iter().filter(|(own, ..)| *own == level);
@@ -84,13 +84,13 @@ impl Rows<'_> {
         whole && (series || op.op.kind == Kind::Random)
     }
 
-    /// The sweep that computes a value, where it is kept for others.
+    /// The pass that computes a value and keeps it for other passes.
     pub fn first_sweep(&self, value: Value) -> Option<usize> {
         let mut kept = self.first_sweeps.iter();
         kept.find(|(own, _)| *own == value).map(|(_, level)| *level)
     }
 
-    /// PendingRow the sweep that first needed them, kept values are read.
+    /// After the pass that first needs them, kept values are read from memory.
     pub fn written(&mut self, level: usize) {
         for (value, first) in &self.first_sweeps {
             if let (true, Some(kept)) = (*first == level, self.nest.kept.get_mut(value)) {

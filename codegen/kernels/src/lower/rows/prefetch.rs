@@ -1,4 +1,5 @@
-//! Prefetches of the rows to come, and which results are written by streaming stores.
+//! Prefetches of the following rows, and the choice of results that are written by streaming
+//! stores.
 
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::Value;
@@ -10,18 +11,18 @@ use crate::lower::fold::product;
 use crate::lower::index::{Address, Index};
 use crate::lower::nest::Nest;
 
-/// Results of at least this size (bytes) do not stay in the last-level cache, so they are written with
-/// streaming stores.
+/// Results of at least this size (bytes) do not stay in the last-level cache, so they are written
+/// with streaming stores.
 const STREAMED_BYTES: i64 = 8 << 20;
 /// Tensors of at least this size (bytes) are prefetched. Smaller ones are in a cache, or soon are.
 const FETCHED_BYTES: i64 = 1 << 18;
-/// Minimum prefetch distance in bytes, one row being the usual one.
+/// Minimum prefetch distance in bytes; the usual distance is one row.
 const AHEAD_BYTES: i64 = 4 << 10;
 /// Bytes of a cache line.
 const LINE: i64 = 64;
 
-/// The prefetches of one pass over a row. A processor has few cache lines in flight, so the pass that
-/// computes most does the prefetching: it hides the latency.
+/// The prefetches of one pass over a row. A processor has few cache lines in flight, so the pass
+/// that computes most does the prefetching: it hides the latency.
 #[derive(Default)]
 pub struct Prefetch {
     /// The pass that prefetches.
@@ -32,7 +33,8 @@ pub struct Prefetch {
 }
 
 impl Rows<'_> {
-    /// Decides for every argument and result. Runs before anything is read or written.
+    /// Chooses streaming stores and prefetches for the arguments and results. Runs before any code
+    /// that reads or writes them.
     pub fn route(&mut self, isa: &Isa) {
         if isa.is_portable() {
             return;

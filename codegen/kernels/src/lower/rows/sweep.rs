@@ -1,4 +1,4 @@
-//! Sweeps over a row: vectors along its last axis, several at once.
+//! Passes over a row: vectors along its last axis, several at once.
 
 use mithril_ir::dtype::DType;
 
@@ -9,18 +9,19 @@ use crate::loops::Loops;
 use crate::lower::index::{Index, Ix};
 use crate::lower::nest::Nest;
 
-/// Vectors that a sweep takes at once, so that the next need not wait for the one before.
+/// The number of independent accumulators of a pass: an operation need not wait for the previous
+/// one.
 const UNROLL: i64 = 4;
-/// Sums of floats that portable code gathers side by side: their order is that of the code, and a
-/// compiler makes a vector only of what may be added at once.
+/// The number of partial sums of floats in portable code. Compilers keep the order of float
+/// additions, so they vectorize only sums that are independent in the code.
 const PARTS: i64 = 16;
 
-/// What is gathered behind a position, from what was before.
+/// Returns the accumulators after an index, from those before it.
 type Take<'a> = dyn Fn(&mut Nest, &Index, &[V]) -> Vec<V> + 'a;
-/// What two parts of a row have gathered, as one.
+/// Combines the accumulators of two parts of a row.
 type Join<'a> = dyn Fn(&mut Nest, &[V], &[V]) -> Vec<V> + 'a;
 
-/// What a sweep does at each vector, and what it begins with.
+/// The work of a pass at each vector, and the initial accumulators.
 struct Sweep<'a> {
     begin: &'a [V],
     take: &'a Take<'a>,
@@ -28,8 +29,8 @@ struct Sweep<'a> {
 }
 
 impl Rows<'_> {
-    /// Goes over a row: all positions of the inner axes, vectors along the last. `take` is given a
-    /// position and what was gathered, and gives what is gathered then.
+    /// Runs a pass over a row: over all indices of the inner axes, with vectors along the last.
+    /// `take` gets an index and the accumulators, and returns the new accumulators.
     pub fn sweep(
         &mut self,
         place: &Index,
@@ -64,7 +65,7 @@ impl Rows<'_> {
         })
     }
 
-    /// Where a line begins and ends.
+    /// The start and end of a line.
     pub fn line(&mut self, stretch: Option<(V, V)>) -> (V, V) {
         match stretch {
             Some(line) => line,
@@ -72,7 +73,7 @@ impl Rows<'_> {
         }
     }
 
-    /// The last place up to which there are only whole steps.
+    /// The end of the whole steps between `from` and `to`.
     pub fn whole(&mut self, from: V, to: V, step: i64) -> V {
         if step == 1 {
             return to;
@@ -85,7 +86,7 @@ impl Rows<'_> {
         b.add(from, length)
     }
 
-    /// The steps between two places of a line.
+    /// Runs `body` for the steps from `from` to below `to`.
     pub fn steps(&mut self, from: V, to: V, step: i64, body: impl FnOnce(&mut Nest, V)) {
         if !self.is_empty(from, to) {
             self.nest.each(from, to, step, body);
@@ -97,7 +98,7 @@ impl Rows<'_> {
         matches!(known, (Some(a), Some(b)) if a >= b) || from == to
     }
 
-    /// The last vector of a line, if it is not whole.
+    /// Runs `body` for the last vector of a line if it is not full, under a mask.
     pub fn tail(
         &mut self,
         from: V,
@@ -141,7 +142,7 @@ impl Rows<'_> {
         }
         let axis = self.axis;
         let lanes = i64::from(self.nest.lanes);
-        // Lines begin at 0 or at a multiple of the lanes, and go on in steps of them.
+        // Lines begin at 0 or at a multiple of the number of lanes, and advance by that number.
         let at = |nest: &mut Nest, base: V| {
             nest.multiples.insert(base);
             let mut place = place.clone();
@@ -189,8 +190,9 @@ impl Rows<'_> {
         })
     }
 
-    /// A line in portable code: parts in arrays, which an inner loop goes along. What comes to the
-    /// same in any order is left to the compiler.
+    /// A pass over a line in portable code. Sums of floats have several partial sums in arrays,
+    /// updated by an inner loop. For reductions in which the order does not matter, vectorization
+    /// is left to the compiler.
     fn sweep_parts(
         &mut self,
         place: &Index,
