@@ -19,19 +19,19 @@ use crate::model::seal::{Composite, NetSource, Sealed};
 use crate::model::{Model, Source};
 use crate::naming::check_name;
 
-/// A definition with the connections it is to be added with. Cloning is cheap, and clones are the
-/// same object: wherever they are added, they use the same params. [`Block::copy`] gives another
-/// object.
+/// A definition, together with the connections to make when it is added to a model. Cloning is
+/// cheap, and clones are the same object: they share their params wherever they are added.
+/// [`Block::copy`] makes another object.
 #[derive(Clone)]
 pub struct Block {
     pub(crate) definition: Arc<Definition>,
     pub(crate) identity: Identity,
-    /// The param or state that each input of the definition is; of data inputs unused.
+    /// The param or state that each input of the definition stands for. Unused for data inputs.
     pub(crate) ids: Arc<[ParamId]>,
     pub(crate) name: Option<Arc<str>>,
-    /// Whether gradients compute its inner values again instead of keeping them.
+    /// Whether the backward pass recomputes inner values instead of keeping them.
     pub(crate) checkpoint: bool,
-    /// What its gradients are, where they are not to follow from what is inside.
+    /// The author's gradient of the block. `None`: it is derived from the blocks inside.
     pub(crate) gradient: Option<Arc<Definition>>,
     pub(crate) given: Vec<(Arc<str>, Source)>,
 }
@@ -42,25 +42,25 @@ pub struct Terminal {
     /// A learned input, state or key inside a composite is named by its path: `linear_0.w`.
     pub name: Arc<str>,
     pub role: Role,
-    /// The dtypes it takes.
+    /// The dtypes that the input accepts.
     pub class: Class,
-    /// Whether its dtype is its own, not that of the block's other inputs.
+    /// Whether the dtype is independent of the dtype that the block's other inputs share.
     pub apart: bool,
-    /// Whether it takes a list of connections.
+    /// Whether the input takes a list of connections.
     pub list: bool,
-    /// Whether it may be left out.
+    /// Whether the input may be left out.
     pub optional: bool,
-    /// Whether it is read in training alone.
+    /// Whether the input is read in training mode only.
     pub in_training: bool,
-    /// Whether it is a mask: a bool array selects, a float array is added. The first call says which,
-    /// unless the model or the compile does.
+    /// Whether the input is a mask: a bool array selects, a float array is added. The first call
+    /// decides which, unless the model or the compile options do.
     pub mask: bool,
-    /// Whether its type follows from those of the other inputs.
+    /// Whether the type is inferred from the types of the other inputs.
     pub ruled: bool,
-    /// What a model's author said about it.
+    /// The dtype and the shape that the model's author stated.
     pub dtype: Option<DType>,
     pub shape: Option<Arc<[DimSpec]>>,
-    /// How a learned input or a state begins.
+    /// The initial value of a param or state.
     pub start: Start,
 }
 
@@ -68,21 +68,21 @@ pub struct Terminal {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Outlet {
     pub name: Arc<str>,
-    /// The number of elements, where it is a list.
+    /// The number of elements, if the output is a list.
     pub list: Option<u32>,
 }
 
-/// What a block computes, apart from where it is used.
+/// What a block computes, independent of where it is used.
 pub(crate) struct Definition {
     pub kind: Arc<str>,
     pub inputs: Vec<Terminal>,
     pub outputs: Vec<Outlet>,
-    /// What `+=` connects.
+    /// The input and the output that `+=` connects.
     pub standard_input: Option<u32>,
     pub standard_output: Option<u32>,
-    /// The entry of the table and the settings it was made from.
+    /// The table entry and the settings that the block was made from.
     pub origin: Option<(&'static Entry, Settings)>,
-    /// `None`: a primitive, which its entry lowers.
+    /// `None`: a primitive, which is lowered by its table entry.
     pub composite: Option<Composite>,
     hash: u64,
 }
@@ -121,7 +121,8 @@ impl Definition {
     }
 }
 
-/// Definitions nest as deep as models do: each is let go of before what lies in it, not during that.
+/// Drops nested definitions one after another. Models nest to any depth, so a recursive drop could
+/// overflow the stack.
 impl Drop for Definition {
     fn drop(&mut self) {
         let inside = |definition: &mut Definition| -> Vec<Arc<Definition>> {
@@ -131,7 +132,7 @@ impl Drop for Definition {
         };
         let mut open = inside(self);
         while let Some(definition) = open.pop() {
-            // Others may still hold it.
+            // `into_inner` gives `None` while someone else holds the definition.
             open.extend(Arc::into_inner(definition).iter_mut().flat_map(inside));
         }
     }
@@ -162,7 +163,7 @@ impl Hash for Definition {
 }
 
 impl Block {
-    /// A new object of this definition, without name and connections.
+    /// A new object of this definition, without a name or connections.
     pub(crate) fn new(definition: impl Into<Arc<Definition>>) -> Block {
         let (definition, identity) = (definition.into(), Identity::new());
         let inputs = 0..definition.inputs.len() as u32;
@@ -177,20 +178,20 @@ impl Block {
         }
     }
 
-    /// The model that was sealed, as a block.
+    /// A sealed model as a block.
     pub(crate) fn composite(kind: Arc<str>, identity: Identity, sealed: Sealed) -> Block {
         let ids = sealed.ids.as_slice().into();
         let block = Block::new(Definition::composite(kind, sealed));
         Block { identity, ids, ..block }
     }
 
-    /// Another block of the same definition, name and connections, with params of its own. What is
-    /// shared inside it is shared inside the copy.
+    /// Another block with the same definition, name and connections, but its own params. Params
+    /// that are shared inside the block are shared inside the copy.
     pub fn copy(&self) -> Block {
         self.renewed(&mut Renewal::default())
     }
 
-    /// The same block as another object, whose identities are these.
+    /// The same block as another object, with the identities that `renewal` assigns.
     pub(crate) fn renewed(&self, renewal: &mut Renewal) -> Block {
         Block {
             identity: renewal.identity(self.identity),
@@ -199,17 +200,17 @@ impl Block {
         }
     }
 
-    /// The kind: `Linear`, or the class of a model.
+    /// The kind: `Linear`, or the class name of a model.
     pub fn kind(&self) -> &str {
         &self.definition.kind
     }
 
-    /// The name it was given, if any.
+    /// The name that the block was given, if any.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// Inputs: terminals in their order; in a composite then what is learned, states and keys.
+    /// The inputs: data terminals in order; for a composite, then params, states and keys.
     pub fn inputs(&self) -> &[Terminal] {
         &self.definition.inputs
     }
@@ -230,17 +231,17 @@ impl Block {
         Some(&self.definition.outputs[at as usize])
     }
 
-    /// The entry of the table it was made from; a model has none.
+    /// The table entry that the block was made from; `None` for a model.
     pub fn entry(&self) -> Option<&'static Entry> {
         self.definition.origin.as_ref().map(|(entry, _)| *entry)
     }
 
-    /// What its constructor was given, defaults included, in the order of the parameters.
+    /// The arguments of the constructor, including defaults, in the order of the parameters.
     pub fn settings(&self) -> Option<&Settings> {
         self.definition.origin.as_ref().map(|(_, settings)| settings)
     }
 
-    /// As Python writes it: `Linear(dimension=3, name="fc")`, without what is the default.
+    /// The constructor call in Python: `Linear(dimension=3, name="fc")`. Defaults are left out.
     pub fn text(&self) -> String {
         let settings = self.settings().into_iter().flat_map(Settings::iter);
         let changed = settings.filter(|(p, value)| p.default.setting().as_ref() != Some(*value));
@@ -250,20 +251,20 @@ impl Block {
         format!("{}({})", self.kind(), given.join(", "))
     }
 
-    /// The connections it will be added with.
+    /// The connections to make when the block is added to a model.
     pub fn given(&self) -> &[(Arc<str>, Source)] {
         &self.given
     }
 
-    /// The same block under a name. Errors: an empty name, or one with dots.
+    /// The same block with a name. Errors: an empty name, or one with dots.
     pub fn named(mut self, name: &str) -> Result<Block> {
         check_name(name, "block")?;
         self.name = Some(name.into());
         Ok(self)
     }
 
-    /// The same block, whose inner values gradients compute again instead of keeping them.
-    /// Errors: there are no blocks inside.
+    /// The same block, whose inner values the backward pass recomputes instead of keeping. Errors:
+    /// the block has no blocks inside.
     pub fn checkpointed(mut self) -> Result<Block> {
         if self.definition.composite.is_none() {
             return Diagnostic::new("`checkpoint` is about the values inside a block")
@@ -275,10 +276,11 @@ impl Block {
         Ok(self)
     }
 
-    /// The same block with a gradient of its own: a block whose inputs have the names of this one's
-    /// inputs, of its outputs, or of outputs with `_gradient` behind; its outputs those of inputs with
-    /// `_gradient` behind. An input without one has no gradient.
-    /// Errors: params, states or keys inside; terminals of other names.
+    /// The same block with a gradient of its own. The gradient block's inputs are named after this
+    /// block's inputs, after its outputs, or after its outputs with the suffix `_gradient`. Its
+    /// outputs are named after this block's inputs with the suffix `_gradient`; an input without
+    /// such an output has no gradient. Errors: params, states or keys inside; terminals with other
+    /// names.
     pub fn with_gradient(mut self, gradient: &Block) -> Result<Block> {
         let what = || Diagnostic::new(format!("the gradient of {}", self.describe()));
         if let Some(own) = self.inputs().iter().find(|t| t.role != Role::Data || t.list) {
@@ -314,7 +316,7 @@ impl Block {
         Ok(self)
     }
 
-    /// The block as a model, which primitives are put into.
+    /// The block as a model: a primitive is put into a new model, a composite is returned as it is.
     fn whole(&self) -> Result<Block> {
         match self.definition.composite {
             Some(_) => Ok(self.clone()),
@@ -322,7 +324,7 @@ impl Block {
         }
     }
 
-    /// The same block with these terminals connected.
+    /// The same block with these terminals connected to these sources.
     /// Errors: "Terminal not found"; a terminal connected twice.
     pub fn connect<N, S>(mut self, given: impl IntoIterator<Item = (N, S)>) -> Result<Block>
     where
@@ -359,8 +361,8 @@ impl Block {
         self.connect(names.into_iter().zip(values))
     }
 
-    /// The same block with its standard output connected.
-    /// Errors: there is none; it is connected already.
+    /// The same block with its standard output connected. Errors: the block has no standard output;
+    /// it is connected already.
     pub fn output(self, to: impl Into<Source>) -> Result<Block> {
         let Some(outlet) = self.standard_output() else {
             return Diagnostic::new(format!("{} has no standard output", self.describe())).err();
@@ -369,8 +371,8 @@ impl Block {
         self.connect([(name, to)])
     }
 
-    /// The same block with its standard input connected.
-    /// Errors: there is none; it is connected already.
+    /// The same block with its standard input connected. Errors: the block has no standard input;
+    /// it is connected already.
     pub fn input(self, from: impl Into<Source>) -> Result<Block> {
         let Some(terminal) = self.standard_input() else {
             return Diagnostic::new(format!("{} has no standard input", self.describe())).err();
@@ -379,8 +381,8 @@ impl Block {
         self.connect([(name, from)])
     }
 
-    /// The terminal of this name; of a composite also the one that a block inside learns or keeps
-    /// under it, where there is one alone. Errors: "Terminal not found".
+    /// Resolves a terminal name. In a composite, `w` also stands for the param, state or key `….w`
+    /// of a nested block, if only one is called so. Errors: "Terminal not found".
     fn terminal_name(&self, name: &str) -> Result<Arc<str>> {
         let definition = &self.definition;
         let inputs = definition.inputs.iter().map(|t| &t.name);
@@ -415,7 +417,7 @@ impl Block {
         })
     }
 
-    /// The named values that the blocks inside make, each with the name of its block.
+    /// The named values that the blocks directly inside compute, each with the name of its block.
     pub fn made(&self) -> Vec<(Arc<str>, Arc<str>)> {
         let Some(inside) = &self.definition.composite else { return Vec::new() };
         let made = inside.nets.iter().filter_map(|net| match (&net.name, &net.from) {
@@ -441,7 +443,7 @@ pub fn quoted<S: AsRef<str>>(names: &[S]) -> String {
     each.join(", ")
 }
 
-/// Blocks are equal if their definitions are, whatever they are called and connected to.
+/// Blocks are equal if their definitions are; names and connections are not compared.
 impl PartialEq for Block {
     fn eq(&self, other: &Block) -> bool {
         Arc::ptr_eq(&self.definition, &other.definition) || self.definition == other.definition

@@ -1,5 +1,5 @@
-//! The numbers of first values. Each depends on the seed, the name of its array and its place alone,
-//! so that they are the same on every machine, whatever else a model has.
+//! Draws initial values. Each number depends only on the seed, the name of its array and its index
+//! in it, so that it is the same on every machine and whatever else the model contains.
 
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::eval::threefry::{self, Key, block, fold_in};
@@ -7,18 +7,18 @@ use mithril_ir::eval::threefry::{self, Key, block, fold_in};
 use crate::init::Draw;
 use crate::naming::fold_of;
 
-/// From this many numbers on, several threads draw.
+/// Arrays with at least this many elements are drawn by several threads.
 const PARALLEL: usize = 1 << 16;
 
-/// The key that the array of this name is drawn by.
+/// The random key for the array of this name.
 pub fn key(seed: u64, name: &str) -> Key {
     fold_in(threefry::key(seed), fold_of(name))
 }
 
 impl Draw {
-    /// The numbers of an array in row-major order.
+    /// Draws the elements of an array in row-major order.
     ///
-    /// Errors: no memory; those of [`Draw::fill`].
+    /// Errors: out of memory; those of [`Draw::fill`].
     pub fn values(&self, seed: u64, name: &str, shape: &[usize]) -> Result<Vec<f64>> {
         let mut values = Vec::new();
         let count = shape.iter().product();
@@ -33,9 +33,9 @@ impl Draw {
         Ok(values)
     }
 
-    /// Draws the numbers of an array of this shape, as many as `values` has.
+    /// Draws the elements of an array of this shape into `values`, which has its length.
     ///
-    /// Errors: a function of the host language, which only that can call.
+    /// Errors: a function of the host language, which only the host can call.
     pub fn fill(&self, seed: u64, name: &str, shape: &[usize], values: &mut [f64]) -> Result<()> {
         let key = key(seed, name);
         match self {
@@ -62,12 +62,12 @@ impl Draw {
     }
 }
 
-/// Sets each number to what `draw` gives for its place.
+/// Sets each element to the result of `draw` for its index.
 fn each(values: &mut [f64], draw: &(dyn Fn(u64) -> f64 + Sync)) {
     pairs(values, &|pair| [draw(2 * pair), draw(2 * pair + 1)]);
 }
 
-/// Sets the numbers to what `draw` gives for each two of them.
+/// Sets each pair of elements to the result of `draw` for the index of the pair.
 fn pairs(values: &mut [f64], draw: &(dyn Fn(u64) -> [f64; 2] + Sync)) {
     let fill = |first: usize, values: &mut [f64]| {
         for (at, pair) in values.chunks_mut(2).enumerate() {
@@ -91,17 +91,17 @@ fn words(key: Key, at: u64) -> [u32; 2] {
     block(key, [(at >> 32) as u32, at as u32])
 }
 
-/// A number of 53 bits, from 0 to below 1.
+/// A uniform number with 53 random bits, in [0, 1).
 fn unit(key: Key, at: u64) -> f64 {
     let [high, low] = words(key, at);
     let bits = (u64::from(high) << 32 | u64::from(low)) >> 11;
     bits as f64 / (1u64 << 53) as f64
 }
 
-/// Two standard normal numbers, made of two uniform ones as Box and Muller do (1958).
+/// Two standard normal numbers, computed from two uniform ones by the Box-Muller transform (1958).
 fn normal(key: Key, pair: u64) -> [f64; 2] {
     let [radius, angle] = words(key, pair);
-    // Above 0, so that the logarithm is finite.
+    // Greater than 0, so that the logarithm is finite.
     let radius = (f64::from(radius) + 0.5) / (1u64 << 32) as f64;
     let angle = 2.0 * std::f64::consts::PI * f64::from(angle) / (1u64 << 32) as f64;
     let radius = libm::sqrt(-2.0 * libm::log(radius));
@@ -109,7 +109,7 @@ fn normal(key: Key, pair: u64) -> [f64; 2] {
     [radius * cos, radius * sin]
 }
 
-/// Two standard normal numbers within two standard deviations, each drawn again until it is.
+/// Two standard normal numbers, each redrawn until it is within two standard deviations.
 fn within_two(key: Key, pair: u64) -> [f64; 2] {
     let mut drawn = normal(key, pair);
     for (at, value) in drawn.iter_mut().enumerate() {
@@ -122,9 +122,9 @@ fn within_two(key: Key, pair: u64) -> [f64; 2] {
     drawn
 }
 
-/// Makes the rows of a matrix orthonormal, or its columns where there are more rows than columns.
-/// Each keeps its direction as far as those before it let it, so every orthogonal matrix is as
-/// likely (Mezzadri 2007).
+/// Makes the rows of a matrix orthonormal, or its columns if there are more rows than columns. Each
+/// keeps its direction as far as the previous ones allow, so that the matrix is uniformly
+/// distributed over the orthogonal matrices (Mezzadri 2007).
 fn orthonormalize(values: &mut [f64], rows: usize) {
     let columns = values.len().checked_div(rows).unwrap_or(0);
     if rows <= columns {
@@ -140,7 +140,8 @@ fn transposed(values: &[f64], rows: usize, columns: usize) -> Vec<f64> {
     places.map(|at| values[at]).collect()
 }
 
-/// Makes rows of this length orthonormal. Projecting twice keeps them so to the last bits.
+/// Makes rows of this length orthonormal by Gram-Schmidt. Projecting twice keeps them orthogonal to
+/// the last bits.
 fn gram_schmidt(values: &mut [f64], length: usize) {
     if length == 0 {
         return;
@@ -159,7 +160,7 @@ fn gram_schmidt(values: &mut [f64], length: usize) {
     }
 }
 
-/// The sum of products, in eight sums that the processor can compute side by side.
+/// The dot product, with eight independent accumulators that the processor can compute in parallel.
 fn dot(left: &[f64], right: &[f64]) -> f64 {
     let mut sums = [0.0; 8];
     for (left, right) in left.chunks(8).zip(right.chunks(8)) {

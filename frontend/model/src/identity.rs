@@ -1,15 +1,15 @@
-//! Which object a block is. One object has one set of params, however often it is used.
+//! The identity of block objects. An object has one set of params, however often it is used.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustc_hash::FxHashMap;
 
-/// Identifies a block object. Its clones, under whatever name and connections, are the same object.
+/// Identifies a block object. Clones are the same object, whatever their name and connections.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Identity(u64);
 
 impl Identity {
-    /// An identity that nothing else has.
+    /// A new, unique identity.
     pub fn new() -> Identity {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Identity(NEXT.fetch_add(1, Ordering::Relaxed))
@@ -22,15 +22,16 @@ impl Default for Identity {
     }
 }
 
-/// Identifies a param or a state: an input of the block object that introduces it. Inputs of equal
-/// ids in one model are one input.
+/// Identifies a param or a state: an input of the block object that introduces it. Within a model,
+/// inputs with equal ids are the same input.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct ParamId {
     pub block: Identity,
     pub input: u32,
 }
 
-/// New identities for a copy. What is shared among the originals is shared among the copies.
+/// Assigns new identities for a copy. Objects that are shared in the original are shared in the
+/// copy.
 #[derive(Default)]
 pub(crate) struct Renewal {
     known: FxHashMap<Identity, Identity>,

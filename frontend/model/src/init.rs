@@ -1,4 +1,4 @@
-//! First values: how the elements of a new param or state are drawn.
+//! Initializers: how the elements of a new param or state are drawn.
 
 use std::any::Any;
 use std::fmt;
@@ -9,41 +9,41 @@ use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 
 use crate::setting::Setting;
 
-/// A way to draw the elements of an array.
+/// A rule for drawing the elements of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Init {
     Zeros,
     Ones,
-    /// One number, by its bits.
+    /// One number, stored as its bits (f64).
     Constant(u64),
     /// Standard normal.
     Normal,
     /// Uniform from 0 to 1.
     Uniform,
-    /// Standard normal, drawn again beyond two standard deviations.
+    /// Standard normal, redrawn while it is beyond two standard deviations.
     TruncatedNormal,
     /// Uniform within `sqrt(6 / (fan in + fan out))` (Glorot & Bengio 2010, eq. 16).
     XavierUniform,
-    /// Normal of the deviation `sqrt(2 / (fan in + fan out))` (Glorot & Bengio 2010).
+    /// Normal with standard deviation `sqrt(2 / (fan in + fan out))` (Glorot & Bengio 2010).
     XavierNormal,
     /// Uniform within `sqrt(6 / fan in)` (He et al. 2015).
     KaimingUniform,
-    /// Normal of the deviation `sqrt(2 / fan in)` (He et al. 2015, eq. 10).
+    /// Normal with standard deviation `sqrt(2 / fan in)` (He et al. 2015, eq. 10).
     KaimingNormal,
     /// A matrix of orthonormal rows or columns (Saxe et al. 2014).
     Orthogonal,
-    /// Uniform within `1 / sqrt(fan in)`, as `torch.nn.Linear` begins. A vector has the fan of the
-    /// matrix beside it, and is zeros where there is none.
+    /// Uniform within `1 / sqrt(fan in)`, the default of `torch.nn.Linear`. A vector takes the fan
+    /// of the matrix that `beside` names; without one it is zeros.
     FanIn,
-    /// Xavier uniform as columns of one matrix with the projections beside it, as
-    /// `torch.nn.MultiheadAttention` begins: query, key and value are of one matrix where they read
-    /// the same width.
+    /// Xavier uniform for a matrix that joins several projections, the default of
+    /// `torch.nn.MultiheadAttention`: query, key and value count as one matrix if they have the
+    /// same input width.
     Projection,
-    /// Normal of the deviation one over the root of the dim before the last.
+    /// Normal with standard deviation 1 / sqrt(second to last dim).
     Scaled,
 }
 
-/// The ways that are chosen by name.
+/// The rules that can be chosen by name.
 const NAMED: [(&str, Init); 10] = [
     ("zeros", Init::Zeros),
     ("ones", Init::Ones),
@@ -58,7 +58,7 @@ const NAMED: [(&str, Init); 10] = [
 ];
 
 impl Init {
-    /// How the elements are drawn, in words.
+    /// Describes the rule in words.
     pub fn in_words(self) -> String {
         match self {
             Init::Zeros => "as 0".into(),
@@ -79,12 +79,13 @@ impl Init {
     }
 }
 
-/// A function of the host language, which draws by a key and a shape. Equal if it is the same one.
+/// A function of the host language that draws from a key and a shape. Two are equal if they have
+/// the same `id`.
 #[derive(Clone)]
 pub struct Function {
-    /// What it is called in messages.
+    /// The name used in messages.
     pub name: Arc<str>,
-    /// What tells it from other functions.
+    /// The identity of the function.
     pub id: usize,
     pub value: Arc<dyn Any + Send + Sync>,
 }
@@ -109,32 +110,32 @@ impl fmt::Debug for Function {
     }
 }
 
-/// How values are drawn: by a rule of ours, or by a function.
+/// The source of initial values: a known rule, or a function.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Rule {
     Known(Init),
     Function(Function),
 }
 
-/// How a learned input or a state of a block begins.
+/// The initial value of a param or a state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Start {
     pub rule: Rule,
-    /// The input of the same block that says the fan, by its number.
+    /// The index of the input of the same block that gives the fan.
     pub beside: Option<u32>,
     /// Whether a matrix is (fan out, fan in).
     pub transposed: bool,
 }
 
-/// How the elements of a new array are drawn.
+/// The distribution of the elements of one new array.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Draw {
     Constant(f64),
-    /// With this standard deviation, around zero.
+    /// Normal with mean 0 and this standard deviation.
     Normal(f64),
-    /// Standard normal up to two standard deviations.
+    /// Standard normal, truncated at two standard deviations.
     TruncatedNormal,
-    /// From the first number to the second.
+    /// Uniform from the first number to the second.
     Uniform(f64, f64),
     Orthogonal,
     Function(Function),
@@ -147,7 +148,8 @@ impl From<Init> for Start {
 }
 
 impl Rule {
-    /// The rule of a setting: a name, a number, a function. `None`: it is none of these.
+    /// The rule that a setting stands for: a name, a number or a function. `None`: it is none of
+    /// these.
     pub fn of(setting: &Setting) -> Option<Rule> {
         let number = |v: f64| v.is_finite().then(|| Rule::Known(Init::Constant(v.to_bits())));
         match setting {
@@ -171,13 +173,13 @@ impl Rule {
         }
     }
 
-    /// What a setting may be, in words.
+    /// Describes the accepted settings.
     pub fn expected() -> String {
         let names = NAMED.map(|(name, _)| format!("\"{name}\""));
         format!("one of {}, a finite number, or a function of key and shape", names.join(", "))
     }
 
-    /// A name near to one that there is not.
+    /// Suggests a known name that is similar to an unknown one.
     pub fn near(setting: &Setting) -> Option<String> {
         match setting {
             Setting::Str(name) => did_you_mean(name, NAMED.iter().map(|(name, _)| *name)),
@@ -187,8 +189,8 @@ impl Rule {
 }
 
 impl Start {
-    /// What an array of these sizes begins with. `beside` are the sizes of the input that says the
-    /// fan. Errors: a rule for matrices, and an array of fewer than two dims.
+    /// The distribution for an array of these sizes. `beside` are the sizes of the input that gives
+    /// the fan. Errors: a rule for matrices with an array of fewer than two dims.
     pub fn draw(&self, name: &str, sizes: &[i64], beside: Option<&[i64]>) -> Result<Draw> {
         let init = match &self.rule {
             Rule::Function(function) => return Ok(Draw::Function(function.clone())),
@@ -223,7 +225,8 @@ impl Start {
             Init::Projection => {
                 let (i, o) = own.unwrap_or((1.0, 1.0));
                 let joined = beside.and_then(|sizes| fans(sizes, false)).filter(|(j, _)| *j == i);
-                // Of query, key and value two are alike: the narrower ones, where heads share them.
+                // Of query, key and value, two have the same width: the narrower ones, if heads
+                // share them.
                 let all = joined.map_or(o, |(_, other)| o.max(other) + 2.0 * o.min(other));
                 within((6.0 / (i + all)).sqrt())
             }
@@ -235,8 +238,8 @@ impl Start {
     }
 }
 
-/// How many numbers each element of a result is computed from, and how many each number goes into:
-/// of a matrix its dims, of more dims those of a convolution's (fan out, fan in, kernel …).
+/// The fan in and fan out: for a matrix its dims, for more dims those of a convolution kernel, (fan
+/// out, fan in, kernel …), times the kernel size.
 fn fans(sizes: &[i64], transposed: bool) -> Option<(f64, f64)> {
     let [first, second, field @ ..] = sizes else { return None };
     let field: f64 = field.iter().map(|n| *n as f64).product();

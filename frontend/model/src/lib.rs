@@ -1,5 +1,5 @@
-//! Logical models: blocks, how they are connected and trained, and their lowering to functions of the
-//! IR.
+//! Logical models: blocks, how they are connected and trained, and how they are lowered to
+//! functions of the IR.
 //!
 //! The two-layer network of the README, in Rust:
 //!

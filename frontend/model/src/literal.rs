@@ -5,9 +5,9 @@ use mithril_ir::dtype::DType;
 use mithril_ir::scalar::round;
 use mithril_ir::tensor::Tensor;
 
-/// A constant. A *weak* one, such as a plain number, takes the dtype of the operands it meets.
-/// An array keeps its own, but integers become floats where floats are read, if each float is
-/// exactly the integer.
+/// A constant. A *weak* constant, such as a plain number, takes the dtype of the operands it is
+/// used with. An array keeps its dtype, except that an integer array becomes float where floats are
+/// expected, if the conversion is exact.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Literal {
     pub tensor: Tensor,
@@ -20,12 +20,12 @@ impl Literal {
         Literal { tensor, weak: false }
     }
 
-    /// Numbers without a dtype of their own: f64, i64 or bool, as written.
+    /// Numbers without a fixed dtype, stored as written: f64, i64 or bool.
     pub fn weak(tensor: Tensor) -> Literal {
         Literal { tensor, weak: true }
     }
 
-    /// The dtype it has where nothing else decides.
+    /// The dtype of the literal if no operand decides it.
     pub fn default_dtype(&self, float: DType, index: DType) -> DType {
         match self.tensor.dtype() {
             own if !self.weak => own,
@@ -35,9 +35,9 @@ impl Literal {
         }
     }
 
-    /// The value in this dtype; `None` where it has none: an integer that the dtype does not hold
-    /// exactly, a fraction as an integer, a truth value as a number, an array of another dtype that
-    /// is not of integers.
+    /// The value converted to this dtype. `None` for an integer that the dtype cannot represent
+    /// exactly, a fraction as an integer, a bool as a number, or a non-integer array of another
+    /// dtype.
     pub fn in_dtype(&self, dtype: DType) -> Option<Tensor> {
         let own = self.tensor.dtype();
         if own == dtype {
@@ -56,7 +56,7 @@ impl Literal {
         dtype.is_float().then(|| Tensor::from_f64s(dtype, shape, &self.tensor.to_f64s()))
     }
 
-    /// Why it has no value in the dtype of the terminal that reads it.
+    /// The error for a value that cannot be converted to the dtype of the terminal that reads it.
     pub fn misfit(&self, terminal: &str, dtype: DType) -> Diagnostic {
         let own = self.tensor.dtype();
         let what =
@@ -79,14 +79,15 @@ impl Literal {
             .hint(own.conversion(&|other| other.is_like(dtype)))
     }
 
-    /// These integers as numbers of `dtype`, if it holds each of them exactly.
+    /// Converts integers to `dtype`, if each of them can be represented exactly.
     fn in_number_dtype(&self, dtype: DType, shape: Vec<usize>) -> Option<Tensor> {
         let own = self.tensor.dtype();
         let values = self.tensor.to_i64s();
         let mut wide = values.iter().map(|v| round::wide(own, *v));
         if dtype.is_float() {
             let floats = wide.clone().map(|v| round::from_int(dtype, v)).collect::<Vec<f64>>();
-            // Infinity, for what is beyond the dtype, saturates to an integer that differs.
+            // A value beyond the dtype's range becomes infinity, which saturates to a different
+            // integer.
             let exact = wide.zip(&floats).all(|(v, float)| *float as i128 == v);
             return exact.then(|| Tensor::from_f64s(dtype, shape, &floats));
         }
@@ -95,7 +96,7 @@ impl Literal {
         fits.then(|| Tensor::from_i64s(dtype, shape, &values))
     }
 
-    /// As a person would write it: `2.0`, `[1, 2, …]`.
+    /// The value as a user would write it: `2.0`, `[1, 2, …]`.
     pub fn text(&self) -> String {
         let shown = (0..self.tensor.len().min(4)).map(|i| self.tensor.element_text(i));
         let shown = shown.collect::<Vec<_>>().join(", ");

@@ -1,4 +1,4 @@
-//! Models from JSON. What a file says is checked as if a person had built it.
+//! Reads models from JSON. The contents are checked like a model built by a user.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ use crate::save::VERSION;
 use crate::setting::Setting;
 
 impl Block {
-    /// The block that [`Block::to_json`] wrote.
-    /// Errors: no JSON of this format, a newer version, blocks that this version lacks.
+    /// Reads a block written by [`Block::to_json`]. Errors: text that is not JSON of this format; a
+    /// newer version; blocks that this version does not have.
     pub fn from_json(text: &str) -> Result<Block> {
         let value: Value = serde_json::from_str(text)
             .map_err(|error| Box::new(Diagnostic::new("the text is not JSON").got(error)))?;
@@ -82,7 +82,7 @@ fn dtype(value: &Value) -> Result<DType> {
     text(value)?.parse().map_err(|()| wrong("a dtype", value))
 }
 
-/// What the blocks of one definition share, by its number.
+/// The objects that blocks of one definition share, by index.
 #[derive(Default)]
 struct Shared(FxHashMap<u64, Identity>);
 
@@ -97,7 +97,7 @@ impl Shared {
         }
     }
 
-    /// Makes a block the object that has these params and states.
+    /// Gives a block the identities of its shared object, params and states.
     fn set(&mut self, block: &mut Block, numbers: &Value) -> Result<()> {
         let mut given = array(numbers)?.iter();
         let mut next = || match given.next() {
@@ -119,7 +119,7 @@ impl Shared {
 impl Reader {
     fn block(&self, value: &Value, shared: &mut Shared) -> Result<Block> {
         let at = index(&value["definition"], self.blocks.len())?;
-        // Those that say nothing else are different objects.
+        // Blocks that list no shared identities are different objects.
         let mut block = self.blocks[at as usize].copy();
         if value["checkpoint"].as_bool() == Some(true) {
             block = block.checkpointed()?;
@@ -165,7 +165,7 @@ impl Reader {
             let child = self.child(&mut graph, value, &mut shared)?;
             graph.children.push(child);
         }
-        // What is read and made by nothing is an input, and an input has a name.
+        // A wire that is read but not written is an input, so it must have a name.
         for wire in &graph.wires {
             let open = wire.writer.is_none() && wire.value.is_none() && wire.readers > 0;
             if open && wire.name.is_none() {
@@ -232,7 +232,7 @@ impl Reader {
     }
 }
 
-/// What an input of the next child reads.
+/// The source of an input of the next child.
 fn port(graph: &mut Graph, terminal: &Terminal, inputs: &Value) -> Result<Port> {
     let count = graph.wires.len();
     let port = match &inputs[&*terminal.name] {
@@ -287,7 +287,7 @@ fn wire(value: &Value) -> Result<Wire> {
     };
     if !value["name"].is_null() {
         let name = text(&value["name"])?;
-        // A path names what a block inside learns.
+        // A path with dots names a param of a nested block.
         check_name(&name.replace('.', "_"), "terminal")?;
         wire.name = Some(name.into());
     }

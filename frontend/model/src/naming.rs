@@ -1,4 +1,4 @@
-//! Names: of blocks after their kinds, of symbols after terminals, and which ones are allowed.
+//! Names of blocks (from their kinds) and of symbols (from terminals), and checks for valid names.
 
 use std::sync::Arc;
 
@@ -30,8 +30,8 @@ pub fn snake_case(kind: &str) -> String {
     out
 }
 
-/// Refuses names that paths could not tell apart, or that no source can contain.
-/// Errors: an empty name, a dot or a NUL character in it.
+/// Rejects names that would make paths ambiguous or that cannot occur in source code. Errors: an
+/// empty name; a name with a dot or a NUL character.
 pub(crate) fn check_name(name: &str, what: &str) -> Result<()> {
     if name.is_empty() {
         return Diagnostic::new(format!("the name of a {what} is empty")).err();
@@ -53,7 +53,7 @@ pub(crate) fn check_name(name: &str, what: &str) -> Result<()> {
     Ok(())
 }
 
-/// A symbol of a dim from any text: what is not allowed in symbols becomes an underscore.
+/// Makes a dim symbol from any text. Characters that symbols do not allow become underscores.
 pub fn symbol(text: &str) -> Symbol {
     let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
     let mut name: String = text.chars().map(|c| if allowed(c) { c } else { '_' }).collect();
@@ -63,8 +63,8 @@ pub fn symbol(text: &str) -> Symbol {
     Symbol::from(name)
 }
 
-/// The symbol of a dim that an author named. Errors: an expression or another text that is no name,
-/// which would be taken for one.
+/// The symbol of a dim that an author named. Errors: an expression or other text that is not an
+/// identifier; it would otherwise be taken for a name.
 pub(crate) fn dim_symbol(name: &str) -> Result<Symbol> {
     if mithril_ir::text::is_identifier(name) {
         return Ok(symbol(name));
@@ -76,7 +76,7 @@ pub(crate) fn dim_symbol(name: &str) -> Result<Symbol> {
         .err()
 }
 
-/// Names that are not taken yet, in time that does not grow with how many clash.
+/// Generates unused names. The time per name does not grow with the number of clashes.
 #[derive(Clone, Default)]
 pub(crate) struct Unique {
     next: FxHashMap<String, u32>,
@@ -99,17 +99,17 @@ impl Unique {
     }
 }
 
-/// A block among others of one model.
+/// A child of a model, as far as its name depends on it.
 pub(crate) struct Sibling<'a> {
     pub kind: &'a str,
     pub name: Option<&'a Arc<str>>,
     pub identity: Identity,
 }
 
-/// What a child is called: its own name, or its kind in snake case, numbered where siblings share
-/// one. A block that is used again under its own name has a number behind it. The second name is the
-/// one keys are folded with: it stays when siblings are added.
-/// Errors: two siblings of one given name that are not the same object.
+/// The names of the children. A child has its own name, or its kind in snake case, numbered if
+/// siblings share it. A named block that is used again gets a number as suffix. The second name is
+/// the one that key folds are derived from; it does not change when siblings are added. Errors: two
+/// siblings with the same given name that are not the same object.
 pub(crate) fn siblings(all: &[Sibling]) -> Result<Vec<(Arc<str>, Arc<str>)>> {
     let mut given: FxHashMap<&str, Identity> = FxHashMap::default();
     let mut counts: FxHashMap<&str, (u32, u32)> = FxHashMap::default();
@@ -151,11 +151,11 @@ pub(crate) fn siblings(all: &[Sibling]) -> Result<Vec<(Arc<str>, Arc<str>)>> {
     Ok(names)
 }
 
-/// The names of blocks that are used again under the name they were given: numbers are behind it.
+/// The numbered names of blocks that are used again under the name they were given.
 fn again(all: &[Sibling], taken: &mut FxHashSet<Arc<str>>) -> Vec<Option<Arc<str>>> {
     let mut uses: FxHashMap<Arc<str>, u32> = FxHashMap::default();
     let mut next = |name: &Arc<str>| {
-        // 0: it has not been used yet.
+        // Counts uses; 0 before the first.
         let number = uses.entry(name.clone()).or_default();
         *number += 1;
         if *number == 1 {
@@ -172,10 +172,10 @@ fn again(all: &[Sibling], taken: &mut FxHashSet<Arc<str>>) -> Vec<Option<Arc<str
     all.iter().map(|sibling| next(sibling.name?)).collect()
 }
 
-/// Params that had other names before siblings were added or left out: each old name and the one
-/// that it is now. A block alone of its kind is `linear`, the first of several `linear_0`.
+/// Pairs the old and new names of params that were renamed because siblings were added or removed.
+/// A block that is the only one of its kind is `linear`, the first of several `linear_0`.
 ///
-/// `given` are the names that params have, `own` those of the model. Names that both have stay.
+/// `given` are the stored names, `own` those of the model. Names in both are left out.
 pub fn renamed<'a>(given: &[&'a str], own: &[&'a str]) -> Vec<(&'a str, &'a str)> {
     let unnumbered = |path: &str| {
         let segments = path.split('.').map(|name| name.strip_suffix("_0").unwrap_or(name));
@@ -199,7 +199,7 @@ pub fn renamed<'a>(given: &[&'a str], own: &[&'a str]) -> Vec<(&'a str, &'a str)
     pairs.collect()
 }
 
-/// The 32-bit FNV-1a hash of a block's name, which its random key is folded with.
+/// The 32-bit FNV-1a hash of a block's name, which is folded into its random key.
 pub(crate) fn fold_of(name: &str) -> u32 {
     name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
@@ -257,7 +257,7 @@ mod tests {
         let new = ["linear_0.w", "linear_0.b", "linear_1.w", "norm.w"];
         assert_eq!(renamed(&old, &new), [("linear.w", "linear_0.w"), ("linear.b", "linear_0.b")]);
         assert_eq!(renamed(&["a_0.mlp.w"], &["a.mlp_0.w", "b.w"]), [("a_0.mlp.w", "a.mlp_0.w")]);
-        // Two names that could both be meant are left alone, and so are other paths.
+        // An ambiguous match is left alone, and so are other paths.
         assert_eq!(renamed(&["a_0.b.w"], &["a.b_0.w", "a.b.w"]), []);
         assert_eq!(renamed(&["linear.w"], &["linear_1.w"]), []);
     }

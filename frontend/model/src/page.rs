@@ -1,4 +1,4 @@
-//! Pages about blocks, derived from the block table: Markdown for the docs, text for `help`.
+//! Pages about blocks, generated from the block table: Markdown for the docs, text for `help`.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ use crate::stub::default;
 
 const NOTE: &str = "Generated from the block table: `make bless` writes it anew.";
 
-/// The pages as file names under `docs/` and texts.
+/// The pages: file names under `docs/`, and their texts.
 pub fn pages() -> Vec<(String, String)> {
     let families = FAMILIES.iter().map(|f| (format!("blocks/{}.md", f.name), family(f)));
     std::iter::once(("blocks.md".to_string(), index())).chain(families).collect()
@@ -64,7 +64,7 @@ fn family(family: &'static Family) -> String {
     page
 }
 
-/// What `help` says of a block.
+/// The `help` text of a block.
 pub fn help(entry: &Entry) -> String {
     let mut text = format!("{}\n\n", entry.doc());
     for fact in facts(entry) {
@@ -81,7 +81,7 @@ pub fn help(entry: &Entry) -> String {
     text
 }
 
-/// What `help` says of the library: the blocks by family.
+/// The `help` text of the library: the blocks by family.
 pub fn listing() -> String {
     let mut text = format!(
         "The library of blocks, and what models are built with.\n\n`help(mithril.models.Linear)` \
@@ -104,7 +104,7 @@ pub fn listing() -> String {
     text
 }
 
-/// How the block is made, with its defaults.
+/// The constructor call with its defaults.
 fn call(entry: &Entry) -> String {
     let parameter = |p: &Parameter| match p.default {
         Default::Required => p.name.to_string(),
@@ -114,7 +114,7 @@ fn call(entry: &Entry) -> String {
     format!("ml.{}({})", entry.name, parameters.join(", "))
 }
 
-/// Formula, arguments, terminals and sources: a line each.
+/// Formula, arguments, terminals and sources, one line each.
 fn facts(entry: &Entry) -> Vec<String> {
     let mut facts = Vec::new();
     if !entry.formula.is_empty() {
@@ -137,7 +137,7 @@ fn facts(entry: &Entry) -> Vec<String> {
     }
     let named = format!("{} {}", entry.doc(), entry.source);
     for source in Publication::named(&named) {
-        // A place in the publication is said by the field alone, or by the doc.
+        // The location within the publication comes from the entry's `source` or from its doc.
         let place = entry.source.strip_prefix(source.short).unwrap_or("");
         facts.push(format!("source: {}{place}: {}", source.short, source.full));
     }
@@ -172,7 +172,7 @@ fn terminal(input: &Input) -> String {
     format!("{role} `{}`: {}", input.name, parts.join("; "))
 }
 
-/// The example as Python.
+/// The example as Python code.
 fn code(entry: &Entry) -> String {
     let example = entry.example;
     let arrays = entry.inputs.iter().filter(|i| is_data(i) && !i.optional);
@@ -234,7 +234,7 @@ fn is_setting(entry: &Entry, input: &Input) -> bool {
     entry.parameters.iter().any(|p| p.name == input.name)
 }
 
-/// A dict as a statement, in one line where that is short enough.
+/// A dict as a statement, on one line if it is short enough.
 fn dict(name: &str, items: Vec<String>) -> String {
     let line = format!("{name} = {{{}}}\n", items.join(", "));
     match line.len() > 101 {
@@ -243,7 +243,7 @@ fn dict(name: &str, items: Vec<String>) -> String {
     }
 }
 
-/// One entry of a dict of arrays.
+/// One item of a dict of arrays.
 fn item(name: &str, class: Class, value: &str) -> String {
     let array = match class {
         _ if value.starts_with("np.") => value.to_string(),

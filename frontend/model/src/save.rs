@@ -1,5 +1,6 @@
-//! Models as JSON: blocks by name and settings, connections by number. Equal definitions are written
-//! once. Where blocks of one definition share params, each lists numbers of what it shares.
+//! Writes models as JSON: blocks by name and settings, connections by index. Equal definitions are
+//! written once. If blocks of one definition share params, each block lists the indices of its
+//! shared params.
 
 use std::sync::Arc;
 
@@ -19,12 +20,12 @@ use crate::model::graph::{Child, Graph, Port, Wire};
 use crate::model::readers::is_learned;
 use crate::setting::Setting;
 
-/// The version of the format. Older ones are migrated, newer refused.
+/// The version of the format. Older versions are migrated, newer ones are rejected.
 pub const VERSION: u64 = 1;
 
 impl Block {
-    /// The block as JSON, without the connections it was to be added with.
-    /// Errors: a block inside whose first values a function draws.
+    /// The block as JSON, without its pending connections. Errors: a block inside has a function as
+    /// initializer.
     pub fn to_json(&self) -> Result<String> {
         let mut writer = Writer::default();
         let root = writer.block(self, &mut Shared::default());
@@ -43,11 +44,11 @@ impl Block {
 struct Writer {
     blocks: Vec<Value>,
     known: FxHashMap<Block, usize>,
-    /// A block that has a function among its settings, and what that is called.
+    /// A block that has a function among its settings, and the name of the function.
     function: Option<(String, Arc<str>)>,
 }
 
-/// What the blocks of one definition share: objects, params and states.
+/// The objects, params and states that blocks of one definition share.
 #[derive(Default)]
 struct Shared {
     uses: FxHashMap<ParamId, u32>,
@@ -63,7 +64,8 @@ impl Shared {
         shared
     }
 
-    /// The numbers of what a block has, null for what it has alone; `None`: it shares nothing.
+    /// The indices of what a block shares, with null for what it does not share; `None`: it shares
+    /// nothing.
     fn numbers(&mut self, block: &Block) -> Option<Value> {
         let is_shared = |id: &ParamId| self.uses.get(id).is_some_and(|uses| *uses > 1);
         let own = identities(block, |_| true);
@@ -79,7 +81,7 @@ impl Shared {
     }
 }
 
-/// The object that a block is, then its params and states, those of the inputs that are asked for.
+/// The id of the block object, then its params and states among the inputs that `asked` accepts.
 fn identities(block: &Block, asked: impl Fn(usize) -> bool) -> Vec<ParamId> {
     let object = ParamId { block: block.identity, input: u32::MAX };
     let learned = (0..block.ids.len())
@@ -87,7 +89,7 @@ fn identities(block: &Block, asked: impl Fn(usize) -> bool) -> Vec<ParamId> {
     std::iter::once(object).chain(learned.map(|at| block.ids[at])).collect()
 }
 
-/// The blocks in a setting.
+/// Collects the blocks in a setting.
 fn blocks_in<'a>(setting: &'a Setting, found: &mut Vec<&'a Block>) {
     match setting {
         Setting::Block(block) => found.push(block),
@@ -108,7 +110,8 @@ fn blocks_in<'a>(setting: &'a Setting, found: &mut Vec<&'a Block>) {
 }
 
 impl Writer {
-    /// Where the definition of a block stands; its name, and what it shares with others.
+    /// A reference to a block: the index of its definition, its name, and the indices of what it
+    /// shares.
     fn block(&mut self, block: &Block, shared: &mut Shared) -> Value {
         let index = match self.known.get(block) {
             Some(index) => *index,
@@ -221,7 +224,7 @@ impl Writer {
             }
             Setting::Ellipsis => json!({ "ellipsis": true }),
             Setting::Connection(_) | Setting::Terminal => json!({ "terminal": true }),
-            // `to_json` refuses it.
+            // `to_json` reports an error for it.
             Setting::Function(_) => Value::Null,
         }
     }

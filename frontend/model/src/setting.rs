@@ -1,4 +1,4 @@
-//! Settings: what the constructor of a block is given.
+//! Settings: the arguments of a block's constructor.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::block::Block;
 use crate::init::Function;
 use crate::model::{Connection, Source};
 
-/// One value given to a constructor.
+/// One constructor argument.
 #[derive(Clone, Debug)]
 pub enum Setting {
     None,
@@ -22,20 +22,20 @@ pub enum Setting {
     Tensor(Tensor),
     Block(Block),
     List(Arc<[Setting]>),
-    /// `start:stop:step`, each an int, nothing or a terminal.
+    /// `start:stop:step`, each an integer, `None` or a terminal.
     Slice(Arc<[Setting; 3]>),
     Ellipsis,
-    /// A scalar that the model computes. A block keeps it as [`Setting::Terminal`] and reads it at
-    /// an input named after the parameter.
+    /// A scalar that the model computes. A block stores it as [`Setting::Terminal`] and reads it
+    /// from an input named after the parameter.
     Connection(Box<Source>),
-    /// The block reads this entry at one of its inputs.
+    /// The block reads this value from one of its inputs.
     Terminal,
-    /// A function that draws first values.
+    /// A function that draws initial values.
     Function(Function),
 }
 
 impl Setting {
-    /// What it is, in words, for messages.
+    /// Describes the value for messages.
     pub fn describe(&self) -> String {
         match self {
             Setting::None => "None".into(),
@@ -54,7 +54,7 @@ impl Setting {
         }
     }
 
-    /// As Python writes it, shortened where it is an array or a block.
+    /// The value in Python syntax. Arrays and blocks are shortened.
     pub fn text(&self) -> String {
         let list =
             |items: &[Setting]| items.iter().map(Setting::text).collect::<Vec<_>>().join(", ");

@@ -1,4 +1,4 @@
-//! The type stub of the classes that Python makes of the block table.
+//! The type stub of the Python classes that are generated from the block table.
 
 use std::fmt::Write;
 
@@ -53,7 +53,7 @@ fn class(text: &mut String, entry: &Entry) {
     let _ = writeln!(text, "    ) -> None: ...");
 }
 
-/// The keywords that a block takes beside its parameters: name, annotation and default.
+/// The keywords that a block takes in addition to its parameters: name, annotation and default.
 pub fn keywords(entry: &Entry) -> Vec<[&'static str; 3]> {
     let mut keywords = vec![["name", "str | None", "None"]];
     if matches!(entry.meaning, Meaning::Compose(_)) {
@@ -65,7 +65,7 @@ pub fn keywords(entry: &Entry) -> Vec<[&'static str; 3]> {
     keywords
 }
 
-/// What a parameter may be given, as a type of Python.
+/// The Python type annotation of a parameter.
 pub fn annotation(parameter: &Parameter) -> String {
     match parameter.default {
         Default::None => format!("{} | None", kind(parameter.kind)),
@@ -104,7 +104,7 @@ fn kind(kind: Kind) -> String {
     }
 }
 
-/// The default as Python text; empty where it must be given.
+/// The default in Python syntax; empty if the parameter is required.
 pub fn default(parameter: &Parameter) -> String {
     match parameter.default {
         Default::Required => String::new(),

@@ -1,4 +1,4 @@
-//! What a model is made of: blocks, terminals, shapes and numbers of params, as rows.
+//! Summarizes a model as rows: blocks, terminals, shapes and param counts.
 
 use std::sync::Arc;
 
@@ -15,16 +15,16 @@ use rustc_hash::FxHashMap;
 /// One block of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Empty for the model itself.
+    /// The path of the block; empty for the model itself.
     pub path: String,
     pub kind: Arc<str>,
     pub depth: usize,
     pub inputs: Vec<Cell>,
     pub outputs: Vec<Cell>,
-    /// The number of elements it learns, blocks inside included; `None` where a dim is not known.
-    /// What is shared is counted where it is used first.
+    /// The number of elements in the params, including those of blocks inside; `None` if a dim is
+    /// not known. Shared params are counted at their first use.
     pub params: Option<u64>,
-    /// The params that an earlier block has, by their names.
+    /// The names of params that an earlier block already uses.
     pub shared: Vec<Arc<str>>,
 }
 
@@ -33,12 +33,12 @@ pub struct Row {
 pub struct Cell {
     pub name: Arc<str>,
     pub role: Role,
-    /// Its type, where shapes were given and it is no constant.
+    /// The type, if shapes were given and the terminal is not a constant.
     pub ty: Option<Type>,
 }
 
-/// The rows of a model down to `depth`; with types where options are given.
-/// Errors: those of [`lower`](crate::lower()).
+/// The rows of a model down to `depth`, with types if options are given. Errors: those of
+/// [`lower`](crate::lower()).
 pub fn summary(block: &Block, options: Option<&Options>, depth: usize) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     let Some(options) = options else {
@@ -60,7 +60,7 @@ pub fn summary(block: &Block, options: Option<&Options>, depth: usize) -> Result
     }
     top.params = count(top.inputs.iter().filter(|c| c.role == Role::Param));
     rows.push(top);
-    // A block of the table is lowered as a model of itself alone.
+    // A table block is lowered as a model that contains only this block.
     if block.definition.composite.is_some() {
         walk(&mut rows, &definition, Some(&instance), "", &Names::of(&definition), depth);
     }
@@ -82,7 +82,8 @@ fn untyped(path: String, definition: &Definition, depth: usize) -> Row {
     }
 }
 
-/// Elements of the params; `None` where one has no fixed shape, or there are too many to count.
+/// The total number of elements of the params; `None` if one has no fixed shape or the number
+/// overflows.
 fn count<'a>(mut params: impl Iterator<Item = &'a Cell>) -> Option<u64> {
     params.try_fold(0u64, |total, c| {
         let count = c.ty.as_ref()?.shape.elements()?.as_const()?;
@@ -90,12 +91,12 @@ fn count<'a>(mut params: impl Iterator<Item = &'a Cell>) -> Option<u64> {
     })
 }
 
-/// What the inputs of a block inside are called in the model.
+/// The names in the model of the inputs of a nested block.
 struct Names {
-    /// The depth of the blocks inside.
+    /// The depth of the blocks inside this one.
     depth: usize,
     names: Vec<Arc<str>>,
-    /// Whether an earlier block has the param.
+    /// Whether an earlier block already uses the param.
     shared: Vec<bool>,
 }
 
@@ -105,7 +106,8 @@ impl Names {
         Names { depth: 1, shared: vec![false; names.len()], names }
     }
 
-    /// Those of a block inside, at `path`. `first` says which block has a net first.
+    /// The names for the nested block at `path`. `first` maps each net to the block that first uses
+    /// it.
     fn inside(&self, of: &Composite, at: u32, path: &str, first: &FxHashMap<u32, u32>) -> Names {
         let part = &of.parts[at as usize];
         let inputs = part.definition.inputs.iter().zip(&part.inputs);
@@ -127,7 +129,7 @@ impl Names {
     }
 }
 
-/// The part that has each param first, by nets.
+/// For each net that is a param, the part that uses it first.
 fn first_uses(composite: &Composite) -> FxHashMap<u32, u32> {
     let mut first = FxHashMap::default();
     for (at, part) in composite.parts.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Models to be trained: a model, the losses and regularizers that make its cost, and metrics.
+//! Models for training: a model, losses and regularizers that form its cost, and metrics.
 
 use std::sync::Arc;
 
@@ -14,12 +14,11 @@ mod reduction;
 pub use reduction::WEIGHT;
 use reduction::reduced;
 
-/// The output that is to be made small.
+/// The name of the output that training minimizes.
 pub const COST: &str = "final_cost";
 
-/// A model and what it is to be trained for. Its inputs, params and outputs keep their names; to
-/// its outputs come `final_cost`, the combined losses plus the regularizers, and one for each
-/// metric.
+/// A model with its training objective. Its inputs, params and outputs keep their names. Added
+/// outputs are `final_cost`, the combined losses plus the regularizers, and one for each metric.
 ///
 /// ```
 /// use mithril_model::{Loss, Model, TrainModel, block};
@@ -49,31 +48,31 @@ pub struct TrainModel {
     regularizers: Vec<Term>,
     metrics: Vec<String>,
     combiner: Option<Block>,
-    /// Set when it has been used as a block.
+    /// The finished block, once the model has been used as a block.
     sealed: Option<Block>,
 }
 
-/// A part of the cost.
+/// A term of the cost.
 struct Term {
-    /// What a loss or regularizers give.
+    /// The value of a loss or of regularizers.
     value: Connection,
-    /// That times its coefficient.
+    /// The value times its coefficient.
     scaled: Connection,
 }
 
-/// What a loss is made of beside its block.
+/// The arguments of a loss, other than its block.
 pub struct Loss {
-    /// Blocks from the loss of each element to a scalar, one after another.
+    /// Blocks that reduce the elementwise loss to a scalar, in order.
     pub reduce_steps: Vec<Block>,
     pub coef: f64,
-    /// The output of the model that is judged.
+    /// The output of the model that the loss evaluates.
     pub input: String,
-    /// What it is compared with: a new input, or any terminal of the model.
+    /// The terminal to compare with: a new input, or any terminal of the model.
     pub target: String,
 }
 
 impl Default for Loss {
-    /// The mean of all elements, of `output` against `target`.
+    /// The mean over all elements of the loss of `output` against `target`.
     fn default() -> Loss {
         let mean = build("Mean", Vec::new(), Vec::new());
         Loss {
@@ -85,13 +84,13 @@ impl Default for Loss {
     }
 }
 
-/// What is regularized.
+/// Selects the values to regularize.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Select {
     /// The param, other input or output of this name.
     Name(String),
-    /// All params in whose names this regular expression is found, as Python's `re.search` finds it;
-    /// `^` and `$` ask for the beginning and the end of the name.
+    /// All params whose names match this regular expression anywhere, as with Python's `re.search`;
+    /// `^` and `$` anchor it.
     Pattern(String),
 }
 
@@ -108,9 +107,11 @@ impl From<&String> for Select {
 }
 
 impl TrainModel {
-    /// The model, to be trained with the params it has. Errors: those of [`Model::block`].
+    /// The model with its existing params, prepared for training. Errors: those of
+    /// [`Model::block`].
     pub fn new(model: &Block) -> Result<TrainModel> {
-        // A gradient of its own is that of the model alone, not of its losses.
+        // A custom gradient covers only the model, not the losses, so the model is kept as a nested
+        // block.
         let model = match &model.gradient {
             Some(_) => Model::around(model)?,
             None => Model::from_block(model)?,
@@ -126,13 +127,13 @@ impl TrainModel {
         })
     }
 
-    /// The model that is trained, without losses, metrics and their targets.
+    /// The model that is trained, without losses, metrics or targets.
     pub fn trained(&self) -> &Block {
         &self.trained
     }
 
-    /// The model with its cost as a block of another. Nothing can be added to it any more.
-    /// Errors: as [`TrainModel::finish`].
+    /// The model with its cost as a block of another model. Afterwards, nothing can be added.
+    /// Errors: those of [`TrainModel::finish`].
     pub fn seal(&mut self) -> Result<Block> {
         if self.sealed.is_none() {
             self.sealed = Some(self.finish()?);
@@ -140,7 +141,7 @@ impl TrainModel {
         self.finish()
     }
 
-    /// Errors: it has been used as a block.
+    /// Checks that it can be changed. Errors: it has been used as a block.
     fn open(&self) -> Result<()> {
         if self.sealed.is_none() {
             return Ok(());
@@ -150,16 +151,16 @@ impl TrainModel {
             .err()
     }
 
-    /// The model as it stands, without its cost.
+    /// The model in its current state, without its cost.
     pub fn model(&self) -> &Model {
         &self.model
     }
 
-    /// Adds `coef` times a loss, reduced by `reduce_steps`. A `Mean` of a loss that has an output
-    /// [`WEIGHT`] beside its standard output divides by the weights that count. Of the inputs it needs and is not
-    /// connected at, the first reads `input` and the second `target`; others become inputs of their
-    /// own names.
-    /// Errors: "Terminal not found"; a loss that reads no output of the model.
+    /// Adds `coef` times a loss, reduced by `reduce_steps`. If the loss has a [`WEIGHT`] output in
+    /// addition to its standard output, a `Mean` divides by the sum of the weights. Of the loss's
+    /// required inputs that are not connected, the first reads `input` and the second `target`; the
+    /// others become inputs with their own names. Errors: "Terminal not found"; a loss that reads
+    /// no output of the model.
     pub fn add_loss(&mut self, loss: Block, how: Loss) -> Result<()> {
         self.open()?;
         let model = self.model.fork();
@@ -170,9 +171,9 @@ impl TrainModel {
         Ok(())
     }
 
-    /// Adds `coef` times the sum of a regularizer's values on what is selected.
-    /// Errors: "Terminal not found"; a pattern that is none; a regularizer whose standard input is
-    /// connected already.
+    /// Adds `coef` times the sum of a regularizer's values for all selected params. Errors:
+    /// "Terminal not found"; an invalid pattern; a regularizer whose standard input is already
+    /// connected.
     pub fn add_regularization(
         &mut self,
         regularizer: Block,
@@ -199,8 +200,8 @@ impl TrainModel {
         self.choose(&regularizer, coef, Some(&pattern), |name| regex.is_match(name))
     }
 
-    /// Adds `coef` times the sum of a regularizer's values on all params whose names are chosen.
-    /// Errors: none is chosen; those of [`TrainModel::add_regularization`].
+    /// Adds `coef` times the sum of a regularizer's values for all params whose names the predicate
+    /// accepts. Errors: it accepts none; those of [`TrainModel::add_regularization`].
     pub fn add_regularization_where(
         &mut self,
         regularizer: &Block,
@@ -211,7 +212,7 @@ impl TrainModel {
         self.choose(regularizer, coef, None, chosen)
     }
 
-    /// Adds a metric as the output `name`, no part of the cost. It is connected as a loss is.
+    /// Adds a metric as the output `name`. It is connected like a loss but is not part of the cost.
     /// Errors: those of [`TrainModel::add_loss`]; a name that is taken.
     pub fn add_metric(
         &mut self,
@@ -243,22 +244,22 @@ impl TrainModel {
         Ok(())
     }
 
-    /// Says how several losses become one: a block of one input, which is given all losses as one
-    /// vector, of one list, or of as many inputs as there are losses. Their sum by default.
-    /// Errors: it has been used as a block.
+    /// Sets how several losses are combined. The combiner has one input that takes a vector of all
+    /// losses, one list input, or as many inputs as there are losses. By default, losses are
+    /// summed. Errors: it has been used as a block.
     pub fn set_loss_combiner(&mut self, combiner: Block) -> Result<()> {
         self.open()?;
         self.combiner = Some(combiner);
         Ok(())
     }
 
-    /// The model with its total as the output `final_cost`. Errors: there is no loss; a combiner of
-    /// another number of inputs, or of outputs.
+    /// The model with the total cost as the output `final_cost`. Errors: there is no loss; a
+    /// combiner with a wrong number of inputs or outputs.
     pub fn finish(&self) -> Result<Block> {
         if let Some(block) = &self.sealed {
             return Ok(block.clone());
         }
-        // What is added here must not be added again by a second call.
+        // Works on a fork, so that a second call does not add the same blocks again.
         let model = self.model.fork();
         let mut total = self.combined(&model)?;
         for regularizer in &self.regularizers {
@@ -308,7 +309,7 @@ impl TrainModel {
         Ok(combined)
     }
 
-    /// A loss or metric with its connections checked and completed, to be added to `model`.
+    /// Prepares a loss or metric for `model`: checks its connections and adds the missing ones.
     fn judge(
         &self,
         model: &Model,
@@ -391,13 +392,13 @@ impl TrainModel {
         Ok(())
     }
 
-    /// Inputs, params and outputs of the model.
+    /// The names of the model's inputs, params and outputs.
     fn names(&self) -> impl Iterator<Item = &str> {
         let inputs = self.trained.inputs().iter().map(|t| &*t.name);
         inputs.chain(self.trained.outputs().iter().map(|o| &*o.name))
     }
 
-    /// The terminal of this name. Errors: "Terminal not found".
+    /// Looks up a terminal of the trained model. Errors: "Terminal not found".
     fn found(&self, name: &str) -> Result<Arc<str>> {
         if let Some(found) = self.names().find(|n| *n == name) {
             return Ok(found.into());
@@ -413,7 +414,7 @@ impl TrainModel {
 }
 
 impl Term {
-    /// Errors: a coefficient that is infinite or NaN.
+    /// A value with its coefficient. Errors: a coefficient that is infinite or NaN.
     fn new(value: Connection, coef: f64) -> Result<Term> {
         if !Range::Finite.holds(coef) {
             let error = Diagnostic::new("`coef` is out of range").got(format!("{coef:?}"));
@@ -426,14 +427,14 @@ impl Term {
         Ok(Term { value, scaled })
     }
 
-    /// The term in a fork of the model, where it has to be one number.
+    /// The term in a fork of the model, in which its value is required to be a scalar.
     fn number(&self, model: &Model) -> Result<Connection> {
         model.set_scalar(&model.same(&self.value))?;
         Ok(model.same(&self.scaled))
     }
 }
 
-/// The data inputs that a block needs.
+/// The required data inputs of a block.
 fn needed(block: &Block) -> impl Iterator<Item = &Terminal> {
     let inputs = block.inputs().iter();
     inputs.filter(|t| t.role == Role::Data && !t.optional)
@@ -450,7 +451,7 @@ fn no_combiner<T>(combiner: &Block, inputs: usize, losses: usize) -> Result<T> {
         .err()
 }
 
-/// The first of many names, quoted.
+/// The first few names, quoted.
 fn few<S: AsRef<str>>(names: Vec<S>) -> String {
     const SHOWN: usize = 8;
     match names.len() {
@@ -461,8 +462,8 @@ fn few<S: AsRef<str>>(names: Vec<S>) -> String {
 }
 
 impl Model {
-    /// The input of this name: a terminal, or what a block inside learns by its path.
-    /// Errors: "Terminal not found".
+    /// Looks up an input: a terminal, or a param of a nested block by its path. Errors: "Terminal
+    /// not found".
     pub fn learned(&self, key: &str) -> Result<Connection> {
         if let Ok(found) = self.terminal(key) {
             return Ok(found);

@@ -1,4 +1,4 @@
-//! Attention, and the encodings of positions that go with it.
+//! Attention, and positional encodings.
 
 use mithril_ir::algebra::Var;
 use mithril_ir::attr::Attr;
@@ -169,7 +169,7 @@ fn attend<'a>(
     scale: Option<f64>,
 ) -> Var<'a> {
     let mut operands = operands.to_vec();
-    // PyTorch's own takes masks of two axes or more.
+    // PyTorch's own attention takes masks with two or more axes.
     operands.extend(mask.map(|mask| match mask.shape().rank() {
         Some(0) => mask.expand_dims(&[-2, -1]),
         Some(1) => mask.expand_dims(&[-2]),
@@ -183,7 +183,7 @@ fn attend<'a>(
     cx.op("attention", &operands, &attrs)
 }
 
-/// Heads of keys and values, and the width of one head.
+/// The number of key/value heads, and the width of one head.
 fn heads(cx: &Cx) -> Result<(i64, i64, Dim)> {
     let heads = cx.int("heads");
     let shared = cx.settings.int("kv_heads").unwrap_or(heads);
@@ -232,7 +232,7 @@ fn multi_head(cx: &Cx) -> Result<Vec<Value>> {
         let bias = cx.optional(&format!("b_{name}"));
         bias.map_or(product, |b| product + b)
     };
-    // (…, length, width) as (…, heads, length, width of a head).
+    // Reshapes (…, length, width) to (…, heads, length, head width).
     let split = |x: Var<'_>, heads: i64| -> Result<Value> {
         let mut shape = x.shape();
         shape.need_trailing(2)?;
@@ -253,14 +253,14 @@ fn multi_head(cx: &Cx) -> Result<Vec<Value>> {
     done(project(joined, "output"))
 }
 
-/// The mask with the axes that broadcast to (batch, heads, queries, keys).
+/// The mask, with axes inserted so that it broadcasts to (batch, heads, queries, keys).
 ///
-/// Errors: a mask whose axes cannot be told, or that has too many.
+/// Errors: a mask with ambiguous axes, or with too many.
 fn mask_of_heads<'a>(cx: &Cx<'a>) -> Result<Option<Var<'a>>> {
     let Some(mask) = cx.optional("mask") else { return Ok(None) };
     let (input, own) = (cx.var("input").shape(), mask.shape());
     let (rank, axes) = (input.need_rank()?, own.need_rank()?);
-    // In front of queries and keys.
+    // The number of axes before queries and keys.
     let batch = rank.saturating_sub(2);
     let has_batch = batch > 0 && axes == batch + 1;
     let is_of_keys = match axes {
@@ -282,12 +282,12 @@ fn misread(mask: &Shape, input: &Shape) -> Diagnostic {
         .got(format!("{mask}, where `input` is {input}"))
 }
 
-/// Whether the axes of a mask are (batch, keys), not (queries, keys): which of the dims of the batch
-/// and of the queries its first one is.
+/// Whether the axes of a mask are (batch, keys) rather than (queries, keys), decided by comparing
+/// its first dim with the dims of batch and queries.
 ///
-/// Errors: it may be both; it is neither.
+/// Errors: it may be either; it is neither.
 fn is_of_keys(cx: &Cx, [first, batch, queries]: [&Dim; 3]) -> Result<bool> {
-    // One for all is the same in either.
+    // A first dim of 1 broadcasts the same way in both cases.
     if first.as_const() == Some(1) {
         return Ok(false);
     }
@@ -320,7 +320,7 @@ fn is_of_keys(cx: &Cx, [first, batch, queries]: [&Dim; 3]) -> Result<bool> {
         .err()
 }
 
-/// Sines and cosines of positions times frequencies: (length, width / 2).
+/// Sines and cosines of positions times frequencies, each of shape (length, width / 2).
 fn sine_and_cosine<'a>(cx: &Cx<'a>, x: Var<'a>) -> Result<[Var<'a>; 2]> {
     let shape = x.shape();
     let last = shape.need_trailing(2)?;
@@ -330,7 +330,7 @@ fn sine_and_cosine<'a>(cx: &Cx<'a>, x: Var<'a>) -> Result<[Var<'a>; 2]> {
             .got(&shape)
             .expected("pairs of features")
     })?;
-    // Halves count to 256 or 2048, and their angles are far off before.
+    // f16 counts exactly only to 2048 and bf16 to 256, and their angles are inaccurate well before.
     let dtype = x.dtype().widened();
     let ramp = cx.iota(Shape::new([half]), 0, dtype);
     let step = match width.as_const() {
@@ -362,6 +362,6 @@ fn rotary(cx: &Cx) -> Result<Vec<Value>> {
     let (first, second) = (part(Dim::Const(0), half.clone()), part(half, Dim::Unknown));
     let turned = [first * cosine - second * sine, second * cosine + first * sine];
     let joined = cx.op("concat", &turned, &[("axis", (-1).into())]);
-    // The two halves are as wide as the whole.
+    // The two halves together have the shape of the input.
     done(joined.reshape(shape))
 }

@@ -1,4 +1,4 @@
-//! The area under the receiver operating characteristic, by sorting.
+//! The area under the receiver operating characteristic (ROC) curve, computed by sorting.
 
 use mithril_ir::algebra::Var;
 use mithril_ir::diagnostic::{Diagnostic, Result};
@@ -23,8 +23,8 @@ pub(super) fn lower(cx: &Cx) -> Result<Vec<Value>> {
     ratio(cx, over(total(curve.area * weight), total(weight)))
 }
 
-/// Scores and whether each sample is positive: a row for each class, a column for each sample.
-/// Errors: an unknown rank; integers, which score nothing.
+/// The scores, and whether each sample is positive: one row per class, one column per sample.
+/// Errors: an unknown rank; an integer input, which holds no scores.
 fn rows<'a>(cx: &Cx<'a>) -> Result<(Var<'a>, Var<'a>)> {
     let input = cx.var("input");
     if !input.dtype().is_float() {
@@ -56,7 +56,7 @@ fn rows<'a>(cx: &Cx<'a>) -> Result<(Var<'a>, Var<'a>)> {
     Ok((scores, positive))
 }
 
-/// What the curve of each row comes to.
+/// The area under the curve of each row, and the number of positive and negative samples.
 struct Curve<'a> {
     area: Var<'a>,
     positives: Var<'a>,
@@ -70,7 +70,7 @@ impl<'a> Curve<'a> {
         let order = scores.unary("argsort", &falling);
         let sorted = cx.op("take_along", &[scores, order], &along);
         let positive = cx.op("take_along", &[positive, order], &along);
-        // Samples of one score are one step of the curve: they share the number of the step.
+        // Samples with equal scores form one step of the curve, so they share its index.
         let samples = Shape::new([scores.shape().dims[1].clone()]);
         let ramp = cx.iota(samples, 0, DType::I64);
         let before = (ramp - 1.0).binary("maximum", ramp.scalar(0.0));

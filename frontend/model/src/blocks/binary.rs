@@ -1,4 +1,4 @@
-//! Blocks of two operands: arithmetic, comparison, logic, bits; and choice.
+//! Blocks with two operands (arithmetic, comparison, logic, bits), and selection.
 
 use mithril_ir::op::Class;
 

@@ -1,4 +1,4 @@
-//! Blocks made of other blocks: ordinary models.
+//! Blocks composed of other blocks: ordinary models.
 
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::op::Class;
@@ -107,7 +107,7 @@ fn linear(dimension: i64, use_bias: bool, settings: &Settings) -> Result<Block> 
     build("Linear", vec![], named)
 }
 
-/// Blocks by their standard terminals, from `input` to `output`.
+/// Chains blocks by their standard terminals, from `input` to `output`.
 fn stack(blocks: impl IntoIterator<Item = Result<Block>>) -> Result<Model> {
     let model = Model::new();
     let mut blocks = blocks.into_iter().peekable();

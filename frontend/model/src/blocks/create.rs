@@ -160,7 +160,7 @@ fn arange(cx: &Cx) -> Result<Vec<Value>> {
     done(ramp)
 }
 
-/// A dim as a scalar value: a constant, or the terminal it was read at.
+/// A dim as a scalar value: a constant, or the terminal that the dim was read from.
 fn number<'a>(cx: &Cx<'a>, dim: &Dim, dtype: DType) -> Var<'a> {
     match (dim.as_const(), cx.optional("start_0")) {
         (None, Some(value)) => value.cast(dtype),

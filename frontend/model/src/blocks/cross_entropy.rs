@@ -1,4 +1,5 @@
-//! Cross entropies: of one class of many, given as an index or as probabilities, and of two.
+//! Cross entropies: over many classes, with the target given as an index or as probabilities, and
+//! binary.
 
 use mithril_ir::algebra::Var;
 use mithril_ir::diagnostic::{Diagnostic, Result};
@@ -51,7 +52,8 @@ pub(super) fn of_two(cx: &Cx) -> Result<Vec<Value>> {
     };
     let rest = -target + 1.0;
     if cx.text("input_type") == "logits" {
-        // Both terms vanish where they should, while `softplus(x) - target x` would cancel.
+        // Each term goes to 0 where it should; `softplus(x) - target x` would suffer from
+        // cancellation.
         let (miss, alarm) = ((-x).unary("softplus", &[]), x.unary("softplus", &[]));
         return done(weighted * miss + rest * alarm);
     }
@@ -59,8 +61,8 @@ pub(super) fn of_two(cx: &Cx) -> Result<Vec<Value>> {
     done(-(times_log(weighted, x, robust) + times_log(rest, -x + 1.0, robust)))
 }
 
-/// Whether the targets of a block of these settings differ in weight, so that it gives their weights
-/// as well.
+/// Whether targets differ in weight with these settings, so that the block also outputs their
+/// weights.
 pub(super) fn is_weighted(settings: &Settings) -> bool {
     ["weights", "ignore_index"].iter().any(|name| !settings.get(name).is_none())
 }
@@ -77,12 +79,12 @@ pub(super) fn of_classes(cx: &Cx) -> Result<Vec<Value>> {
     })
 }
 
-/// The settings of one cross entropy, read.
+/// The settings and operands of one cross entropy.
 struct Loss<'a> {
     cx: &'a Cx<'a>,
     input: Var<'a>,
     target: Var<'a>,
-    /// The axis of the classes, from the back.
+    /// The axis of the classes, counted from the end (negative).
     axis: i64,
     probs: bool,
     weights: Option<Var<'a>>,
@@ -106,8 +108,9 @@ impl<'a> Loss<'a> {
         })
     }
 
-    /// Logarithms of probabilities where `input` is logits; otherwise `input` itself, whose
-    /// logarithm is taken only of what counts: that of an unused 0 would make gradients NaN.
+    /// Log-probabilities if `input` is logits, otherwise `input` itself. The logarithm of a
+    /// probability is taken only where it has a weight: that of an unused 0 would make gradients
+    /// NaN.
     fn scores(&self) -> Var<'a> {
         match self.cx.text("input_type") {
             "logits" => self.input.unary("log_softmax", &[("axis", self.axis.into())]),
@@ -115,7 +118,7 @@ impl<'a> Loss<'a> {
         }
     }
 
-    /// `weight * log(p)` of scores.
+    /// `weight * log(p)`, computed from the scores.
     fn times(&self, weight: Var<'a>, scores: Var<'a>) -> Var<'a> {
         match self.probs {
             true => times_log(weight, scores, self.cx.flag("robust")),
@@ -127,7 +130,7 @@ impl<'a> Loss<'a> {
         v.sum(Some(&[self.axis]), false)
     }
 
-    /// The weights of the classes, along their axis.
+    /// The weights of the classes, shaped to broadcast along the class axis.
     fn along(&self, weights: Var<'a>) -> Var<'a> {
         let behind: Vec<i64> = (1..-self.axis).collect();
         match behind.is_empty() {
@@ -136,7 +139,7 @@ impl<'a> Loss<'a> {
         }
     }
 
-    /// The loss of each target, and its weight.
+    /// The loss and the weight of each target.
     fn of_probabilities(self) -> Result<(Var<'a>, Var<'a>)> {
         let expected = self.input.shape();
         check(self.target, &expected)?;
@@ -155,16 +158,17 @@ impl<'a> Loss<'a> {
         };
         let weight = self.weights.map_or(spread, |w| spread * self.along(w));
         let loss = -self.total(self.times(weight, self.scores()));
-        // A target that is spread over the classes counts once, as torch has it.
+        // A target that is a distribution over the classes has weight 1, as in PyTorch.
         Ok((loss, ones(loss)))
     }
 
-    /// The loss of each target, and its weight: that of its class, 0 where it is ignored.
+    /// The loss and the weight of each target. The weight is that of its class, or 0 if it is
+    /// ignored.
     fn of_indices(self) -> Result<(Var<'a>, Var<'a>)> {
         check(self.target, &without(&self.input.shape(), self.axis)?)?;
         let target = self.target;
         let seen = self.ignored.map(|index| target.binary("ne", target.scalar(index as f64)));
-        // An ignored index may lie outside the classes.
+        // An ignored index may be out of range.
         let safe = seen.map_or(target, |seen| seen.select(target, target.scalar(0.0)));
         let plain = self.weights.is_none() && self.smoothing == 0.0 && self.axis == -1;
         if plain && self.cx.text("input_type") == "logits" {
@@ -197,7 +201,7 @@ impl<'a> Loss<'a> {
         Ok((loss, weight))
     }
 
-    /// The loss if all classes were as likely; 0 where the target is not seen.
+    /// The loss of a target that is uniform over the classes; 0 where the target is ignored.
     fn even(&self, scores: Var<'a>, seen: Option<Var<'a>>) -> Var<'a> {
         let one = scores.scalar(1.0);
         let mut weight = self.weights.map_or(one, |w| self.along(w));
@@ -208,8 +212,8 @@ impl<'a> Loss<'a> {
     }
 }
 
-/// One for each element. Where the rank is open a comparison that always holds has the shape, which
-/// nothing else may say where the gradient is taken.
+/// Ones with the shape of `loss`. If the rank is open, a comparison that is always true provides
+/// the shape; in the gradient no other operation may provide it.
 fn ones(loss: Var<'_>) -> Var<'_> {
     match loss.shape().rank() {
         Some(_) => loss.full_like(1.0),
@@ -217,8 +221,8 @@ fn ones(loss: Var<'_>) -> Var<'_> {
     }
 }
 
-/// Errors: a shape that is surely another one. What is not known yet becomes a guard of the
-/// operations that read both.
+/// Checks the shape of the target. Errors: it certainly differs. Dims that are not known yet are
+/// checked by the guards of the operations that read both.
 fn check(target: Var, expected: &Shape) -> Result<()> {
     let own = target.shape();
     let (Some(a), Some(b)) = (own.rank(), expected.rank()) else {
@@ -235,7 +239,7 @@ fn check(target: Var, expected: &Shape) -> Result<()> {
     other_shape(expected)
 }
 
-/// The weights of classes. Errors: another number of them than of classes.
+/// The weights of the classes. Errors: their number differs from the number of classes.
 fn weights<'a>(cx: &Cx<'a>, input: Var<'a>, axis: i64) -> Result<Option<Var<'a>>> {
     let Some(items) = cx.settings.get("weights").as_list() else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Einstein summation: contractions of pairs, sums and transposes.
+//! Einstein summation, as pairwise contractions, sums and transposes.
 
 use mithril_ir::algebra::Var;
 use mithril_ir::attr::Attr;
@@ -28,10 +28,10 @@ pub(super) const BLOCKS: &[Entry] = &[Entry {
     ..BASE
 }];
 
-/// `...` in an equation that was read.
+/// Stands for `...` in a parsed equation.
 const REST: char = '…';
 
-/// The label of the axis of this number among those that `...` stands for: of Unicode's private use.
+/// The label of axis `at` of those that `...` stands for, taken from Unicode's private use area.
 fn rest_label(at: usize) -> char {
     char::from_u32(0xE000 + at as u32).unwrap_or(REST)
 }
@@ -77,9 +77,10 @@ fn has_rest(labels: &[char]) -> bool {
     labels.contains(&REST)
 }
 
-/// The operands with a label for each axis, and the labels of the result: those of `...` are
-/// numbered from the last on, as axes are broadcast. An axis of one element has no label where
-/// another operand has more there. Errors: labels and axes that differ in number.
+/// The operands with a label for each axis, and the labels of the result. Axes that `...` stands
+/// for are numbered from the last one, as in broadcasting. An axis with one element loses its label
+/// if another operand has more elements there. Errors: the number of labels differs from the number
+/// of axes.
 fn labelled<'a>(inputs: Vec<Var<'a>>, equation: Equation) -> Result<(Vec<Term<'a>>, Vec<char>)> {
     let mut counts = Vec::with_capacity(inputs.len());
     for (value, labels) in inputs.iter().zip(&equation.operands) {
@@ -117,14 +118,14 @@ fn labelled<'a>(inputs: Vec<Var<'a>>, equation: Equation) -> Result<(Vec<Term<'a
     Ok((terms, expand(&equation.output, most)))
 }
 
-/// Takes the axis of this label out of the terms that have one element there, if a term has more.
+/// Broadcasts axes with this label: removes those with one element, if another term has more.
 fn broadcast(terms: &mut [Term], label: char) {
     let one = |term: &Term| {
         let at = term.labels.iter().position(|c| *c == label)?;
         Some((at, term.value.shape().dims[at].as_const() == Some(1)))
     };
     if terms.iter().filter_map(one).all(|(_, one)| one) {
-        // The first keeps its axis for the result.
+        // If all have one element, the first term keeps its axis for the result.
         let mut having = terms.iter_mut().filter(|term| term.labels.contains(&label));
         having.next();
         having.for_each(|term| drop_axis(term, label));
@@ -139,9 +140,9 @@ fn drop_axis(term: &mut Term, label: char) {
     term.labels.retain(|c| *c != label);
 }
 
-/// The sum of products of operands whose rank is not known, where it can be written without: of
-/// one operand, or as a product of matrices. All that have `...` begin with it, and the rank of
-/// others is known.
+/// The sum of products of operands with unknown rank, if it can be expressed without knowing the
+/// rank: for a single operand, or as a matrix product. Requires that operands with `...` begin with
+/// it, and that the rank of the others is known.
 fn of_any_rank<'a>(inputs: &[Var<'a>], equation: &Equation) -> Option<Var<'a>> {
     let (output, last) = equation.output.split_first()?;
     let named =
@@ -157,7 +158,7 @@ fn of_any_rank<'a>(inputs: &[Var<'a>], equation: &Equation) -> Option<Var<'a>> {
         ([x], [labels]) => of_one(*x, &named(labels), last),
         ([x, y], [x_labels, y_labels]) => {
             let (x_own, y_own) = (named(x_labels), named(y_labels));
-            // A vector has its axes of `...` where a matrix has rows.
+            // A vector's axes of `...` would be read as the rows of a matrix.
             let vector = |own: &[char], labels: &[char], other: &[char]| {
                 own.len() == 1 && has_rest(labels) && has_rest(other)
             };
@@ -172,7 +173,7 @@ fn of_any_rank<'a>(inputs: &[Var<'a>], equation: &Equation) -> Option<Var<'a>> {
     }
 }
 
-/// The last axes of a value, summed over or in another order.
+/// Sums over some of the last axes of a value, or swaps them.
 fn of_one<'a>(x: Var<'a>, labels: &[char], output: &[char]) -> Option<Var<'a>> {
     if labels.iter().enumerate().any(|(i, c)| labels[..i].contains(c)) {
         return None;
@@ -188,7 +189,7 @@ fn of_one<'a>(x: Var<'a>, labels: &[char], output: &[char]) -> Option<Var<'a>> {
     }
 }
 
-/// The product of two values as matrices, or vectors, of their last axes.
+/// The product of two values, taken as matrices or vectors over their last axes.
 fn matrices<'a>(
     (x, x_labels): (Var<'a>, &[char]),
     (y, y_labels): (Var<'a>, &[char]),
@@ -210,7 +211,7 @@ fn matrices<'a>(
     Some(x.matmul(y))
 }
 
-/// Labels as an equation has them.
+/// Labels in the notation of an equation.
 fn text(labels: &[char]) -> String {
     labels.iter().map(|c| if *c == REST { "...".into() } else { c.to_string() }).collect()
 }
@@ -263,7 +264,7 @@ fn place(labels: &[char], label: char) -> i64 {
     labels.iter().position(|c| *c == label).unwrap_or(0) as i64
 }
 
-/// Diagonals in place of labels that one operand repeats.
+/// Replaces axes with a repeated label in one operand by their diagonal.
 fn without_repeats<'a>(mut term: Term<'a>) -> Term<'a> {
     loop {
         let labels = &term.labels;
@@ -285,7 +286,7 @@ fn without_repeats<'a>(mut term: Term<'a>) -> Term<'a> {
     }
 }
 
-/// Sums over the labels that nothing needs.
+/// Sums over the axes whose labels are not needed.
 fn summed<'a>(term: Term<'a>, needed: &dyn Fn(char) -> bool) -> Term<'a> {
     let lost: Vec<i64> =
         (0..term.labels.len()).filter(|&i| !needed(term.labels[i])).map(|i| i as i64).collect();
@@ -298,7 +299,7 @@ fn summed<'a>(term: Term<'a>, needed: &dyn Fn(char) -> bool) -> Term<'a> {
     }
 }
 
-/// The contraction of two terms.
+/// Contracts two terms.
 fn pair<'a>(cx: &Cx<'a>, x: Term<'a>, y: Term<'a>, needed: &dyn Fn(char) -> bool) -> Term<'a> {
     let (x_labels, y_labels) = (x.labels.clone(), y.labels.clone());
     let x = summed(x, &|c| needed(c) || y_labels.contains(&c));

@@ -1,4 +1,4 @@
-//! Blocks of one elementwise operation: activations and functions of one number.
+//! Blocks of one elementwise operation: activations and unary functions.
 
 use mithril_ir::algebra::Var;
 use mithril_ir::diagnostic::Result;
@@ -15,7 +15,7 @@ pub(super) const ANY: &[Input] = &[data("input", Class::Any)];
 pub(super) const ROBUST: Parameter = with("robust", Kind::Bool, Default::Bool(false))
     .doc("stay finite, with finite gradients, where the function is not");
 
-/// A block that is one operation of the op table.
+/// A block that is a single operation of the op table.
 pub(super) const fn one(name: &'static str, op: &'static str, inputs: &'static [Input]) -> Entry {
     Entry { name, inputs, meaning: Meaning::Op(op), ..BASE }
 }
@@ -28,7 +28,7 @@ const fn number(name: &'static str, op: &'static str) -> Entry {
     one(name, op, NUMBER)
 }
 
-/// A block of one float that is written in the algebra.
+/// A block with one float input whose lowering is written with `Var` arithmetic.
 const FLOAT: Entry = Entry { inputs: INPUT, keeps: true, ..BASE };
 
 pub(super) const ACTIVATIONS: &[Entry] = &[
@@ -121,7 +121,7 @@ pub(super) const ACTIVATIONS: &[Entry] = &[
     },
 ];
 
-/// Functions of one number, and what passes it on.
+/// Unary functions, and blocks that pass their input through.
 pub(super) const FUNCTIONS: &[Entry] = &[
     Entry {
         formula: "sign(input)",
@@ -338,7 +338,7 @@ pub(super) fn done(value: Var) -> Result<Vec<Value>> {
     Ok(vec![value.value])
 }
 
-/// The first operation where the flag is set, else the second.
+/// The operation `yes` if the flag is set, otherwise `no`.
 fn either(cx: &Cx, flag: &str, yes: &str, no: &str) -> Result<Vec<Value>> {
     let x = cx.var("input");
     done(match (cx.flag(flag), flag) {
@@ -348,8 +348,8 @@ fn either(cx: &Cx, flag: &str, yes: &str, no: &str) -> Result<Vec<Value>> {
     })
 }
 
-/// An operation that is continued below a cutoff: f16's least normal number, where what others have
-/// is 0.
+/// A robust operation, which is continued smoothly below a cutoff. For f16 the cutoff is the
+/// smallest normal number, because the default cutoff would round to 0.
 pub(super) fn robust<'a>(x: Var<'a>, op: &str) -> Var<'a> {
     match x.dtype() {
         DType::F16 => x.unary(op, &[("cutoff", 6.103515625e-5.into())]),

@@ -1,6 +1,6 @@
-//! What people look for who come from another library: what it is called here, or where it is.
+//! Hints for users of other libraries: what a block or parameter is called here, or where it is.
 
-/// Names of other libraries, with what there is in their place. No block has one of these names.
+/// Names from other libraries, each with its replacement here. No block has one of these names.
 const ELSEWHERE: &[(&[&str], &str)] = &[
     (
         &["Conv1d", "Conv3d", "Convolution2D", "ConvTranspose2d"],
@@ -73,7 +73,7 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// Parameters of other libraries, and what they are called here.
+/// Parameters of other libraries, each with its name here.
 const PARAMETERS: &[(&str, &str)] = &[
     ("out_features", "dimension"),
     ("units", "dimension"),
@@ -92,7 +92,7 @@ const PARAMETERS: &[(&str, &str)] = &[
     ("label_smoothing", "smoothing"),
 ];
 
-/// The hint for a parameter that a block has not, whose own are `names`.
+/// The hint for an unknown parameter of a block whose parameters are `names`.
 pub fn parameter_elsewhere(name: &str, names: &[&str]) -> Option<String> {
     if ["in_features", "input_dim", "in_channels"].contains(&name) {
         let own = if names.contains(&"dimension") { "; the output's is `dimension`" } else { "" };
@@ -108,7 +108,7 @@ pub fn block_called(word: &str) -> Option<&'static str> {
     super::table().map(|entry| entry.name).find(|name| name.to_lowercase() == word)
 }
 
-/// What there is in the place of a name of other libraries; `None`: it is none that is known.
+/// The replacement for a name from other libraries; `None` if the name is not known.
 pub fn elsewhere(name: &str) -> Option<&'static str> {
     let (_, place) = ELSEWHERE.iter().find(|(names, _)| names.contains(&name))?;
     Some(place)
@@ -128,7 +128,7 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), count, "a name stands twice");
-        // A name in CamelCase before a verb is that of a block.
+        // A name in CamelCase before a verb is the name of a block.
         for (_, place) in ELSEWHERE {
             for code in place.split('`').skip(1).step_by(2) {
                 let name = code.split('(').next().unwrap_or_default();

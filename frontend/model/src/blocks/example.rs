@@ -1,31 +1,31 @@
-//! Examples of blocks: how one is made, what it is given and what it gives.
+//! Examples of blocks: settings, inputs and output.
 
-/// One example. Tests run it and compare what it prints.
+/// One example. Tests run it and compare its output.
 #[derive(Clone, Copy, Debug)]
 pub struct Example {
-    /// The settings, as Python writes them: `dimension=3`.
+    /// The settings in Python syntax: `dimension=3`.
     pub settings: &'static str,
-    /// The arrays of the inputs for data and keys, in their order: lists of the dtype that the
-    /// input takes, or calls of NumPy.
+    /// The arrays for data inputs and keys, in order: lists, converted to the input's dtype, or
+    /// NumPy calls.
     pub inputs: &'static [&'static str],
-    /// The arrays of what is learned; where empty, they are drawn.
+    /// The arrays of params. If empty, params are drawn at random.
     pub params: &'static [&'static str],
-    /// What is printed, with four digits; in parentheses, the shape of the output.
+    /// The printed output, with four digits; if in parentheses, the shape of the output.
     pub output: &'static str,
 }
 
 impl Example {
-    /// Made with these settings.
+    /// The same example with these settings.
     pub const fn made(self, settings: &'static str) -> Example {
         Example { settings, ..self }
     }
 
-    /// With these arrays as params.
+    /// The same example with these arrays as params.
     pub const fn learned(self, params: &'static [&'static str]) -> Example {
         Example { params, ..self }
     }
 
-    /// Whether the shapes of outputs are printed, not their elements.
+    /// Whether the example prints the shapes of outputs instead of their elements.
     pub fn prints_shapes(&self) -> bool {
         self.output.starts_with('(')
     }

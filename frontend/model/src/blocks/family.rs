@@ -1,16 +1,16 @@
-//! Families of blocks, as the pages and the index list them.
+//! Families of blocks, as listed in the pages and the index.
 
 use super::{
     Entry, attention, binary, compose, create, einsum, elementwise, index, layers, losses, metrics,
     random, reduce, regularizers, shape, spatial,
 };
 
-/// Blocks that one looks for in one place.
+/// Related blocks, which share a page.
 pub struct Family {
     /// The name of its page.
     pub name: &'static str,
     pub title: &'static str,
-    /// What its blocks have in common.
+    /// An introduction to the blocks.
     pub about: &'static str,
     tables: &'static [&'static [Entry]],
 }

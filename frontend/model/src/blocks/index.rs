@@ -1,4 +1,4 @@
-//! Blocks that read and write at positions, order elements, or read shapes.
+//! Blocks that gather and scatter by index, sort elements, or read shapes.
 
 use mithril_ir::algebra::Var;
 use mithril_ir::attr::Attr;
@@ -266,11 +266,12 @@ fn unique(cx: &Cx) -> Result<Vec<Value>> {
     let (before, after) = (part(sorted, 0, Dim::Const(-1)), part(sorted, 1, Dim::Unknown));
     let differ = before.binary("ne", after);
     let differ = match x.dtype().is_float() {
-        // NaN is one element, too; it is the last.
+        // All NaNs count as one element. They are sorted to the end.
         true => differ.binary("and", before.unary("is_nan", &[]).unary("not", &[])),
         false => differ,
     };
-    // The first of each run of equal elements; a stable order puts them to the front.
+    // Marks the first of each run of equal elements; a stable argsort moves the marked ones to the
+    // front.
     let index = cx.index;
     let first = cx.op(
         "iota",

@@ -1,5 +1,5 @@
-//! `x[…]` as NumPy has it: integers, slices, new axes, an ellipsis, an array of integers, and indices
-//! that are data.
+//! `x[…]` with NumPy's semantics: integers, slices, new axes, an ellipsis, an integer array, and
+//! indices that are data.
 
 use mithril_ir::algebra::Var;
 use mithril_ir::attr::Attr;
@@ -13,23 +13,23 @@ use super::elementwise::done;
 use crate::lower::Cx;
 use crate::setting::Setting;
 
-/// An axis, where its part starts and ends, and the step.
+/// The bounds of a slice: axis, start, limit and step.
 pub(super) type Bounds = (i64, Dim, Dim, i64);
 
-/// What an index does, sorted by what it is done with.
+/// The steps of an indexing expression, grouped by kind.
 #[derive(Default)]
 struct Plan<'a> {
     bounds: Vec<Bounds>,
     reversed: Vec<i64>,
-    /// What is left of the axes when they are reversed.
+    /// The slices that are applied after axes are reversed.
     strided: Vec<Bounds>,
-    /// Axes read at one index that is data.
+    /// Axes indexed by one scalar that is data.
     taken: Vec<(i64, Var<'a>)>,
-    /// Axes read at one index.
+    /// Axes indexed by one constant integer.
     dropped: Vec<i64>,
-    /// The axis read at an array of indices.
+    /// The axis indexed by an array.
     gathered: Option<(i64, Var<'a>)>,
-    /// New axes, as axes of the result.
+    /// New axes, by their index in the result.
     inserted: Vec<i64>,
 }
 
@@ -45,7 +45,8 @@ pub(super) fn lower(cx: &Cx) -> Result<Vec<Value>> {
         value = value.unary("reverse", &[("axes", plan.reversed[..].into())]);
     }
     value = slice(value, &plan.strided);
-    // Each of these axes keeps a place of size 1, so that the numbers of the others stay.
+    // Each taken axis stays as an axis of size 1, so that the indices of the other axes do not
+    // change.
     for (axis, index) in plan.taken {
         let attrs = [("axis", axis.into())];
         value = cx.op("take", &[value, index.expand_dims(&[0])], &attrs);
@@ -63,7 +64,7 @@ pub(super) fn lower(cx: &Cx) -> Result<Vec<Value>> {
     done(value)
 }
 
-/// By how much the number of an axis changes where others are dropped.
+/// The correction to an axis index after other axes are dropped.
 fn moved(axis: i64, dropped: &[i64]) -> i64 {
     let before = dropped.iter().filter(|d| axis >= 0 && (0..axis).contains(*d)).count();
     let behind = dropped.iter().filter(|d| axis < 0 && (axis..0).contains(*d)).count();
@@ -110,7 +111,7 @@ fn plan<'a>(cx: &Cx<'a>, items: &[Setting]) -> Result<Plan<'a>> {
     Ok(plan)
 }
 
-/// The number of axes of the result that an item gives.
+/// The number of result axes that an item produces.
 fn axes(item: &Setting) -> i64 {
     match item {
         Setting::Int(_) | Setting::Terminal => 0,
@@ -119,7 +120,8 @@ fn axes(item: &Setting) -> i64 {
     }
 }
 
-/// Errors: more arrays than one; integers apart from the array, whose axes NumPy would move.
+/// Checks for supported combinations. Errors: more than one array; integers that are not adjacent
+/// to the array, for which NumPy would move axes.
 fn check_arrays(items: &[Setting]) -> Result<()> {
     let arrays = items.iter().filter(|s| matches!(s, Setting::Tensor(_))).count();
     let picks = |s: &Setting| matches!(s, Setting::Tensor(_)) || axes(s) == 0;
@@ -137,8 +139,8 @@ fn check_arrays(items: &[Setting]) -> Result<()> {
     }
 }
 
-/// The array of an index, counted from the front where the dim is known.
-/// Errors: an index out of range.
+/// The array of an index. Negative indices are counted from the front if the dim is known. Errors:
+/// an index out of range.
 fn indices<'a>(cx: &Cx<'a>, shape: &Shape, axis: i64, array: &Tensor) -> Result<Var<'a>> {
     let dim = &shape.dims[shape.dims.len() - shape.axis_from_back(axis)?];
     let mut places = array.to_i64s();
@@ -195,7 +197,7 @@ fn add<'a>(
     Ok(())
 }
 
-/// Errors, at compile or run time: an index out of range.
+/// Checks a constant index. Errors, at compile time or at run time: it is out of range.
 fn check_range(cx: &Cx, shape: &Shape, axis: i64, index: i64) -> Result<()> {
     let dim = &shape.dims[shape.dims.len() - shape.axis_from_back(axis)?];
     let least = if index < 0 { -index } else { index + 1 };
@@ -209,7 +211,7 @@ fn check_range(cx: &Cx, shape: &Shape, axis: i64, index: i64) -> Result<()> {
     })
 }
 
-/// A slice of one axis.
+/// Adds a slice of one axis to the plan.
 fn cut<'a>(
     cx: &Cx<'a>,
     plan: &mut Plan<'a>,
@@ -246,7 +248,8 @@ fn cut<'a>(
     Ok(())
 }
 
-/// The part that a slice goes through from its end: from behind `limit` up to `start`.
+/// The range that a slice with a negative step covers, in ascending order: from `limit + 1` through
+/// `start`.
 fn backward(cx: &Cx, axis: i64, start: Option<Dim>, limit: Option<Dim>) -> Result<(Dim, Dim)> {
     let one = Dim::Const(1);
     let to = match start {
@@ -254,7 +257,7 @@ fn backward(cx: &Cx, axis: i64, start: Option<Dim>, limit: Option<Dim>) -> Resul
         _ => Dim::Unknown,
     };
     let from = match limit {
-        // Behind the last one.
+        // A limit of -1 is the last element: the range would begin after it, so it is empty.
         Some(limit) if limit.as_const() == Some(-1) => {
             let shape = cx.var("input").shape();
             shape.dims[shape.dims.len() - shape.axis_from_back(axis)?].clone()
@@ -265,7 +268,7 @@ fn backward(cx: &Cx, axis: i64, start: Option<Dim>, limit: Option<Dim>) -> Resul
     Ok((from, to))
 }
 
-/// A bound of a slice; `None`: open.
+/// A bound of a slice; `None` if it is left out.
 pub(super) fn bound_of(part: &Setting, computed: &mut dyn Iterator<Item = Dim>) -> Option<Dim> {
     match part {
         Setting::Int(v) => Some(Dim::Const(*v)),
@@ -274,7 +277,7 @@ pub(super) fn bound_of(part: &Setting, computed: &mut dyn Iterator<Item = Dim>) 
     }
 }
 
-/// x from start to limit by step, of several axes.
+/// Slices several axes of `x`.
 pub(super) fn slice<'a>(x: Var<'a>, bounds: &[Bounds]) -> Var<'a> {
     if bounds.is_empty() {
         return x;

@@ -1,4 +1,4 @@
-//! Layers: blocks with learned inputs, and normalisations.
+//! Layers: blocks with params, and normalisations.
 
 use mithril_ir::algebra::Var;
 use mithril_ir::diagnostic::{Diagnostic, Result};
@@ -21,7 +21,7 @@ pub(super) const USE_BIAS: Parameter =
     with("use_bias", Kind::Bool, Default::Bool(true)).doc("learn a bias `b`");
 const USE_SCALE: Parameter =
     with("use_scale", Kind::Bool, Default::Bool(true)).doc("learn a scale `w`");
-/// How `w` begins.
+/// The initial value of `w`.
 pub(super) const INIT: Parameter =
     with("init", Kind::Init, Default::None).doc("the first values of the weights");
 const SCALE: Input = param("w", Init::Ones, features)
@@ -200,12 +200,12 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
 ];
 
-/// One dim: the last one of the input.
+/// The shape of a param with one element per feature (last axis).
 fn features(cx: &Cx) -> Result<Shape> {
     Ok(Shape::new([cx.last_dim("input")?]))
 }
 
-/// One dim: that of the channels, axis 1.
+/// The shape of a param with one element per channel (axis 1).
 fn channels(cx: &Cx) -> Result<Shape> {
     let shape = cx.var("input").shape();
     match shape.need_rank()? {
@@ -219,7 +219,8 @@ fn channels(cx: &Cx) -> Result<Shape> {
     }
 }
 
-/// Errors, at compile or run time: a channel has fewer than two numbers, whose variance says nothing.
+/// Requires enough samples for a variance. Errors, at compile time or at run time: a channel has
+/// fewer than two elements.
 fn need_samples(cx: &Cx, shape: &Shape) -> Result<()> {
     let apart = shape.dims.iter().enumerate().filter(|(axis, _)| *axis != 1);
     let count: Dim = apart.map(|(_, dim)| dim.clone()).product();
@@ -234,14 +235,14 @@ fn need_samples(cx: &Cx, shape: &Shape) -> Result<()> {
 }
 
 fn batch_norm(cx: &Cx) -> Result<Vec<Value>> {
-    // Squares soon leave f16.
+    // Squares easily overflow f16.
     let x = cx.var("input").widened();
     let rank = x.shape().need_rank()?;
     let axes: &[i64] = if rank == 2 { &[0] } else { &[0, 2] };
     if cx.training() {
         need_samples(cx, &x.shape())?;
     }
-    // A channel's numbers stand along axis 1.
+    // Shapes a value per channel to broadcast along axis 1.
     let along = |v: Var<'_>| {
         let v = v.widened();
         if rank == 2 { v } else { v.expand_dims(&[1]) }.value

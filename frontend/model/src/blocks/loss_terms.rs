@@ -1,4 +1,4 @@
-//! What losses and metrics share: their operands, and terms that are finite where they should be.
+//! Shared by losses and metrics: their operands, and terms that stay finite where they should.
 
 use mithril_ir::algebra::Var;
 use mithril_ir::diagnostic::{Diagnostic, Result};
@@ -7,8 +7,8 @@ use mithril_ir::shape::Shape;
 use super::elementwise;
 use crate::lower::Cx;
 
-/// `input` and `target`, to be compared element by element.
-/// Errors: ranks that differ, which broadcasting would turn into all pairs of elements.
+/// `input` and `target`, for an elementwise comparison. Errors: different ranks, for which
+/// broadcasting would compare all pairs of elements.
 pub(super) fn pair<'a>(cx: &Cx<'a>) -> Result<(Var<'a>, Var<'a>)> {
     let (input, target) = (cx.var("input"), cx.var("target"));
     let (expected, own) = (input.shape(), target.shape());
@@ -29,7 +29,7 @@ pub(super) fn pair<'a>(cx: &Cx<'a>) -> Result<(Var<'a>, Var<'a>)> {
     Ok((input, target))
 }
 
-/// The error of a target that does not fit.
+/// The error for a target whose shape does not match.
 pub(super) fn other_shape<T>(expected: &Shape) -> Result<T> {
     Diagnostic::new(
         "Incompatible shapes during compilation: `target` has another shape than `input` asks for",
@@ -47,7 +47,7 @@ pub(super) fn without(shape: &Shape, axis: i64) -> Result<Shape> {
     Ok(shape)
 }
 
-/// The logarithm; with `robust` continued by its tangent near 0.
+/// The logarithm. With `robust`, it is continued by its tangent near 0.
 pub(super) fn log(x: Var<'_>, robust: bool) -> Var<'_> {
     match robust {
         true => elementwise::robust(x, "robust_log"),
@@ -55,7 +55,7 @@ pub(super) fn log(x: Var<'_>, robust: bool) -> Var<'_> {
     }
 }
 
-/// `weight * log(x)`, which is 0 with finite gradients where both are 0.
+/// `weight * log(x)`; 0 with finite gradients where both are 0.
 pub(super) fn times_log<'a>(weight: Var<'a>, x: Var<'a>, robust: bool) -> Var<'a> {
     if robust {
         return weight * log(x, true);
@@ -64,7 +64,7 @@ pub(super) fn times_log<'a>(weight: Var<'a>, x: Var<'a>, robust: bool) -> Var<'a
     weight * unused.select(x.scalar(1.0), x).log()
 }
 
-/// `weight * x`, which is 0 where `weight` is 0 even of an infinite `x`.
+/// `weight * x`; 0 where `weight` is 0, even if `x` is infinite.
 pub(super) fn times_finite<'a>(weight: Var<'a>, x: Var<'a>) -> Var<'a> {
     let unused = is_zero(weight).binary("and", x.unary("is_inf", &[]));
     weight * unused.select(x.scalar(0.0), x)

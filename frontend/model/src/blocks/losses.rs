@@ -1,5 +1,5 @@
-//! Losses: how far `input` is from `target`, element by element or sample by sample. Reducing them
-//! to one number is left to the steps of the training.
+//! Losses: the distance of `input` from `target`, per element or per sample. The reduction to a
+//! scalar is done by the reduce steps of the training.
 
 use mithril_ir::algebra::Var;
 use mithril_ir::diagnostic::Result;
@@ -13,7 +13,7 @@ use super::{BASE, Default, Entry, Group, Input, Kind, Value, cross_entropy, data
 use crate::lower::Cx;
 
 const SCORE: Input = data("input", Class::Float);
-/// A target that is compared element by element: its shape is that of `input` unless it is given.
+/// A target for an elementwise comparison. If no shape is given, it has that of `input`.
 const TARGET: Input = data("target", Class::Float).following(|cx| Ok(cx.var("input").shape()));
 
 const LOSS: Entry = Entry { group: Group::Loss, inputs: &[SCORE, TARGET], keeps: true, ..BASE };
@@ -45,7 +45,7 @@ pub(super) const BLOCKS: &[Entry] = &[
             |cx| {
                 let size = error(cx)?.unary("abs", &[]);
                 let delta = cx.float("delta");
-                // One formula for both sides has no branch whose gradient could be infinite.
+                // A single formula for both cases has no branch whose gradient could be infinite.
                 let near = size.binary("minimum", size.scalar(delta));
                 done(near * (size - near * 0.5))
             },
@@ -181,7 +181,8 @@ fn hinge<'a>(cx: &Cx<'a>) -> Result<Var<'a>> {
 fn cosine_embedding(cx: &Cx) -> Result<Vec<Value>> {
     let (input, target) = pair(cx)?;
     let total = |v: Var| cx.builder.var(v.sum(Some(&[-1]), false).value);
-    // Torch's constant: a vector of zeros has the cosine 0 and a finite gradient.
+    // PyTorch's constant (for f16 a larger one): the cosine of a zero vector is 0, its gradient
+    // finite.
     let least = if input.dtype() == DType::F16 { 1e-6 } else { 1e-12 };
     let lengths = (total(input * input) + least) * (total(target * target) + least);
     let cosine = total(input * target) / lengths.sqrt();

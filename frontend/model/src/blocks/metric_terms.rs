@@ -1,4 +1,4 @@
-//! What metrics share: classes, counts and ratios.
+//! Shared by metrics: classes, counts and ratios.
 
 use mithril_ir::algebra::Var;
 use mithril_ir::diagnostic::{Diagnostic, Result};
@@ -10,30 +10,30 @@ use super::elementwise::done;
 use super::loss_terms::{other_shape, without};
 use crate::lower::Cx;
 
-/// Whether classes are along the last axis of `input`, or in its elements.
+/// Whether the classes are the last axis of `input`, rather than the values of its elements.
 pub(super) fn holds_classes(cx: &Cx, input: Var) -> bool {
     let binary = cx.flag("binary") || cx.text("average") == "binary";
     !binary && input.dtype().is_float()
 }
 
-/// The dtype that is counted in: halves would lose count at 2048.
+/// The dtype for counting: f16 cannot count beyond 2048.
 pub(super) fn counting(cx: &Cx) -> DType {
     cx.float.widened()
 }
 
-/// The result, in the dtype of the model.
+/// The result in the model's dtype.
 pub(super) fn ratio(cx: &Cx, value: Var) -> Result<Vec<Value>> {
     done(value.cast(cx.float))
 }
 
-/// The quotient, 0 where nothing was counted.
+/// The quotient; 0 where the denominator is 0.
 pub(super) fn over<'a>(part: Var<'a>, whole: Var<'a>) -> Var<'a> {
     let none = whole.binary("eq", whole.scalar(0.0));
     let quotient = part / none.select(whole.scalar(1.0), whole);
     none.select(quotient.scalar(0.0), quotient)
 }
 
-/// `target` as indices of classes. Errors: it does not fit the scores.
+/// `target` as class indices. Errors: it does not match the scores.
 pub(super) fn actual<'a>(cx: &Cx<'a>) -> Result<Var<'a>> {
     let (input, target) = (cx.var("input"), cx.var("target"));
     let (scores, own) = (input.shape(), target.shape());
@@ -54,8 +54,8 @@ pub(super) fn actual<'a>(cx: &Cx<'a>) -> Result<Var<'a>> {
     }
 }
 
-/// Errors: scores of rank 1, which would be those of the classes of one sample, and are mostly meant
-/// as those of class 1 of many.
+/// Errors: scores of rank 1. They would be read as the class scores of one sample, but usually are
+/// the scores of class 1 for many samples.
 fn check_samples(cx: &Cx, scores: &Shape) -> Result<()> {
     if scores.rank() == Some(1) {
         let way = match cx.settings.iter().any(|(p, _)| p.name == "binary") {

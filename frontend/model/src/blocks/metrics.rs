@@ -1,4 +1,4 @@
-//! Metrics: numbers that judge a model, as scikit-learn defines them. They have no gradient.
+//! Metrics for evaluating a model, as defined by scikit-learn. They have no gradient.
 
 use mithril_ir::algebra::Var;
 use mithril_ir::diagnostic::{Diagnostic, Result};
@@ -107,7 +107,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
 ];
 
-/// What was predicted and what was the case, as indices of classes.
+/// The predicted and the actual class indices.
 struct Labels<'a> {
     predicted: Var<'a>,
     actual: Var<'a>,
@@ -128,13 +128,13 @@ impl<'a> Labels<'a> {
         Ok(Labels { predicted, actual: actual(cx)?, dtype: counting(cx) })
     }
 
-    /// 1 where the prediction is right.
+    /// 1 where the prediction is correct, otherwise 0.
     fn right(&self) -> Var<'a> {
         self.predicted.binary("eq", self.actual).cast(self.dtype)
     }
 }
 
-/// Counts for each class, or one count.
+/// The counts for each class, or totals.
 #[derive(Clone, Copy)]
 struct Counts<'a> {
     hits: Var<'a>,
@@ -157,7 +157,7 @@ fn averaged<'a>(cx: &Cx<'a>, score: fn(Counts<'a>) -> Var<'a>) -> Result<Vec<Val
                 actual: total(actual),
             })
         }
-        // Each sample is predicted once and is of one class, so both counts are all samples.
+        // Each sample has one prediction and one class, so both counts equal the number of samples.
         "micro" => {
             let all = right.count(None);
             score(Counts { hits: total(right), predicted: all, actual: all })
@@ -177,8 +177,8 @@ fn averaged<'a>(cx: &Cx<'a>, score: fn(Counts<'a>) -> Var<'a>) -> Result<Vec<Val
     ratio(cx, value)
 }
 
-/// Counts for each class. Added up class by class, so that neither the number of samples nor their
-/// rank has to be known. Errors: the number of classes is not known.
+/// The counts for each class, accumulated by scatter-add, so that neither the number of samples nor
+/// their rank needs to be known. Errors: the number of classes is not known.
 fn each<'a>(cx: &Cx<'a>, labels: &Labels<'a>, right: Var<'a>) -> Result<Counts<'a>> {
     let classes = match (cx.var("input").dtype().is_float(), cx.settings.int("classes")) {
         (true, _) => cx.last_dim("input")?,

@@ -1,6 +1,6 @@
-//! The block table: one declaration per block, every fact of it a field, as data.
+//! The block table: one declaration per block, whose fields hold all facts about it as data.
 //!
-//! Python classes, stubs and the reference are generated from [`table`].
+//! The Python classes, the stubs and the reference are generated from [`table`].
 
 use std::sync::LazyLock;
 
@@ -51,29 +51,30 @@ pub use parameter::{Default, Kind, Parameter, Range};
 pub use publication::{PUBLICATIONS, Publication};
 pub use settings::Settings;
 
-/// One block.
+/// The declaration of one block.
 pub struct Entry {
     pub name: &'static str,
-    /// What it computes; where empty, that of its operation.
+    /// A description of the result. If empty, the operation's description is used.
     pub doc: &'static str,
-    /// The same as an expression of NumPy and SciPy over the names of terminals and parameters, for
-    /// the default settings at least; empty where none is short. Tests evaluate it.
+    /// The result as a NumPy/SciPy expression over the names of terminals and parameters, valid at
+    /// least for the default settings. Empty if there is no short one. Tests evaluate it.
     pub formula: &'static str,
-    /// Who described it, as [`PUBLICATIONS`] has it, where `doc` does not say so.
+    /// The publication that describes the block, as named in [`PUBLICATIONS`], unless `doc` names
+    /// it.
     pub source: &'static str,
-    /// How it is used, which tests run.
+    /// A usage example, which tests run.
     pub example: Example,
     pub group: Group,
-    /// What its constructor takes, in this order.
+    /// The parameters of the constructor, in order.
     pub parameters: &'static [Parameter],
     pub inputs: &'static [Input],
     pub outputs: &'static [Output],
-    /// Checks the settings together, after each was checked alone.
+    /// Checks the settings in combination, after each has been checked by itself.
     pub valid: fn(&Settings) -> Result<()>,
-    /// What it needs of its inputs beside what its operations do.
+    /// Checks requirements on the inputs beyond those of the block's operations.
     pub needs: fn(&Cx) -> Result<()>,
     pub meaning: Meaning,
-    /// Whether the output has the dtype of the inputs that share one.
+    /// Whether the output has the dtype that the inputs share.
     pub keeps: bool,
 }
 
@@ -94,9 +95,10 @@ pub enum Group {
 /// How a block is computed.
 #[derive(Clone, Copy)]
 pub enum Meaning {
-    /// One operation: operands are the inputs, attributes the parameters of the same names.
+    /// A single operation. Its operands are the inputs, its attributes the parameters of the same
+    /// names.
     Op(&'static str),
-    /// Operations written in the algebra: the outputs, then the next states.
+    /// Operations built with `Var` arithmetic. Returns the outputs, then the next states.
     Lower(fn(&Cx) -> Result<Vec<Value>>),
     /// A model made of other blocks.
     Compose(fn(&Settings) -> Result<Model>),
@@ -104,46 +106,47 @@ pub enum Meaning {
 
 pub(crate) use mithril_ir::graph::Value;
 
-/// An input of a block of the table.
+/// The declaration of an input.
 #[derive(Clone, Copy)]
 pub struct Input {
     pub name: &'static str,
     pub role: Role,
     pub class: Class,
-    /// Its dtype is its own.
+    /// Whether the dtype is independent of the dtype that the other inputs share.
     pub apart: bool,
     pub list: bool,
     pub optional: bool,
-    /// Read in training alone.
+    /// Whether the input is read in training mode only.
     pub in_training: bool,
     /// A bool array selects, a float array is added.
     pub mask: bool,
     pub init: Init,
-    /// The input that says the fan, by its name.
+    /// The name of the input from which the initial value takes its fan.
     pub beside: Option<&'static str>,
     /// Whether a matrix is (fan out, fan in).
     pub transposed: bool,
-    /// Whether the block's setting `init` is about it.
+    /// Whether the block's setting `init` applies to this input.
     pub chosen: bool,
-    /// The shape of a learned input or a state, or of one for data where nothing else says it.
+    /// The shape of a param or state, or the default shape of a data input, computed from the other
+    /// inputs.
     pub shape: Option<fn(&Cx) -> Result<Shape>>,
-    /// Whether a block of these settings has it.
+    /// Whether the input exists with these settings.
     pub present: fn(&Settings) -> bool,
-    /// What it is, in a few words: of a learned input, its dims.
+    /// A short description; for a param, its dims.
     pub doc: &'static str,
 }
 
-/// An output of a block of the table.
+/// The declaration of an output.
 #[derive(Clone, Copy)]
 pub struct Output {
     pub name: &'static str,
-    /// The number of elements of a list.
+    /// The number of elements, if the output is a list.
     pub list: Option<fn(&Settings) -> Option<u32>>,
-    /// Whether a block of these settings has it.
+    /// Whether the output exists with these settings.
     pub present: fn(&Settings) -> bool,
 }
 
-/// An input for data, of the dtype that the inputs share.
+/// A data input with the dtype that the inputs share.
 pub const fn data(name: &'static str, class: Class) -> Input {
     Input {
         name,
@@ -164,12 +167,12 @@ pub const fn data(name: &'static str, class: Class) -> Input {
     }
 }
 
-/// An input to be learned.
+/// A param.
 pub const fn param(name: &'static str, init: Init, shape: fn(&Cx) -> Result<Shape>) -> Input {
     Input { role: Role::Param, init, shape: Some(shape), ..data(name, Class::Float) }
 }
 
-/// A state, whose next value the block gives after its outputs in training.
+/// A state. In training, the block returns its next value after the outputs.
 pub const fn state(name: &'static str, init: Init, shape: fn(&Cx) -> Result<Shape>) -> Input {
     Input { role: Role::State, ..param(name, init, shape) }
 }
@@ -182,7 +185,7 @@ impl Input {
         Input { apart: true, ..self }
     }
 
-    /// An input for data whose shape follows from the other inputs where it is not given.
+    /// A data input whose shape is inferred from the other inputs if it is not given.
     pub const fn following(self, shape: fn(&Cx) -> Result<Shape>) -> Input {
         Input { shape: Some(shape), ..self }
     }
@@ -203,22 +206,22 @@ impl Input {
         Input { present, ..self }
     }
 
-    /// It is this.
+    /// Sets the description.
     pub const fn doc(self, doc: &'static str) -> Input {
         Input { doc, ..self }
     }
 
-    /// An input whose first values take their fan from another one.
+    /// Takes the fan of the initial value from another input.
     pub const fn beside(self, other: &'static str) -> Input {
         Input { beside: Some(other), ..self }
     }
 
-    /// A matrix that is (fan out, fan in).
+    /// Declares that a matrix is (fan out, fan in).
     pub const fn transposed(self) -> Input {
         Input { transposed: true, ..self }
     }
 
-    /// An input whose first values the setting `init` says, where it is given.
+    /// Lets the setting `init` choose the initial value, if given.
     pub const fn chosen(self) -> Input {
         Input { chosen: true, ..self }
     }
@@ -255,7 +258,7 @@ impl Output {
 
 const OUTPUT: &[Output] = &[out("output")];
 
-/// What families of blocks update.
+/// The default fields of an entry, which the families of blocks override.
 const BASE: Entry = Entry {
     name: "",
     doc: "",
@@ -273,7 +276,7 @@ const BASE: Entry = Entry {
 };
 
 impl Entry {
-    /// A row like this one, of a block that is written in the algebra.
+    /// An entry like this one, for a block whose lowering is written with `Var` arithmetic.
     const fn row(
         self,
         name: &'static str,
@@ -283,8 +286,8 @@ impl Entry {
         Entry { name, doc, meaning: Meaning::Lower(lower), ..self }
     }
 
-    /// What it computes, in words: where it says nothing, what its operation does, told by the
-    /// block's terminals.
+    /// The description of the result. If the entry has none, it is that of the operation, with
+    /// operand names replaced by the block's terminals.
     pub fn doc(&self) -> String {
         match self.meaning {
             Meaning::Op(name) if self.doc.is_empty() => {
@@ -300,7 +303,7 @@ impl Entry {
         }
     }
 
-    /// Whether the output has the dtype of the inputs that share one.
+    /// Whether the output has the dtype that the inputs share.
     pub(crate) fn keeps_dtype(&self) -> bool {
         match self.meaning {
             Meaning::Op(name) => matches!(op::get(name).dtype, DTypeRule::Shared),
@@ -329,7 +332,7 @@ impl Entry {
         self.outputs.iter().filter(|o| (o.present)(settings)).map(outlet).collect()
     }
 
-    /// A block of this entry. Errors: settings; what a composite is made of.
+    /// Builds a block from this entry. Errors: invalid settings; errors while building a composite.
     pub fn block(
         &'static self,
         positional: Vec<Setting>,
@@ -354,7 +357,7 @@ impl Entry {
     }
 }
 
-/// The text with names in its code replaced.
+/// Replaces names in the code spans of a text.
 fn renamed(text: &str, names: &[(&str, &str)]) -> String {
     let word = |w: &str| names.iter().find(|(from, _)| *from == w).map(|(_, to)| *to);
     let code = |part: &str| {
@@ -374,7 +377,7 @@ fn renamed(text: &str, names: &[(&str, &str)]) -> String {
     parts.join("`")
 }
 
-/// Every block, family by family.
+/// All blocks, family by family.
 pub fn table() -> impl Iterator<Item = &'static Entry> {
     FAMILIES.iter().flat_map(Family::blocks)
 }
@@ -382,12 +385,12 @@ pub fn table() -> impl Iterator<Item = &'static Entry> {
 static BY_NAME: LazyLock<FxHashMap<&'static str, &'static Entry>> =
     LazyLock::new(|| table().map(|entry| (entry.name, entry)).collect());
 
-/// The entry of this name.
+/// Looks up an entry by name.
 pub fn find(name: &str) -> Option<&'static Entry> {
     BY_NAME.get(name).copied()
 }
 
-/// A block by name. Errors: an unknown block; settings.
+/// Builds a block by name. Errors: an unknown block; invalid settings.
 pub fn build(name: &str, positional: Vec<Setting>, named: Vec<(&str, Setting)>) -> Result<Block> {
     let Some(entry) = find(name) else {
         let mut error = Diagnostic::new(format!("there is no block `{name}`"));
@@ -398,7 +401,7 @@ pub fn build(name: &str, positional: Vec<Setting>, named: Vec<(&str, Setting)>) 
     entry.block(positional, named)
 }
 
-/// A block by name and named settings: `block!(Linear(dimension = 32))`.
+/// Builds a block from its name and named settings: `block!(Linear(dimension = 32))`.
 #[macro_export]
 macro_rules! block {
     ($name:ident ( $($key:ident = $value:expr),* $(,)? )) => {

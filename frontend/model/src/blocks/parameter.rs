@@ -1,4 +1,4 @@
-//! What constructors take: names, kinds, defaults.
+//! Constructor parameters: names, kinds, defaults.
 
 use mithril_ir::dtype::DType;
 
@@ -11,29 +11,29 @@ pub struct Parameter {
     pub name: &'static str,
     pub kind: Kind,
     pub default: Default,
-    /// Another parameter that it is not less than, where both are given.
+    /// The parameter that is a lower bound for this one, if both are given.
     pub least: Option<&'static str>,
-    /// What it sets, in a few words.
+    /// A short description.
     pub doc: &'static str,
 }
 
 impl Parameter {
-    /// It is not less than another parameter.
+    /// Makes another parameter a lower bound for this one.
     pub const fn at_least(self, other: &'static str) -> Parameter {
         Parameter { least: Some(other), ..self }
     }
 
-    /// It sets this.
+    /// Sets the description.
     pub const fn doc(self, doc: &'static str) -> Parameter {
         Parameter { doc, ..self }
     }
 }
 
-/// Which numbers a parameter takes.
+/// The range of a numeric parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Range {
     Any,
-    /// Infinities, but not NaN.
+    /// Any number including infinities, but not NaN.
     Ordered,
     Finite,
     NotNegative,
@@ -66,12 +66,12 @@ impl Range {
     }
 }
 
-/// What a parameter may be given.
+/// The values that a parameter accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Bool,
     Int,
-    /// An integer, or None where None is no default but has a meaning of its own.
+    /// An integer, or `None` with a meaning of its own that is not the default.
     IntOrNone,
     /// An integer of at least 1: sizes and counts.
     Count,
@@ -85,31 +85,32 @@ pub enum Kind {
     Counts,
     /// A list of pairs of integers.
     Pairs,
-    /// One integer or pairs of them for axes, or a name for what follows from other parameters.
+    /// Padding of axes: an integer, a list with an integer or a pair per axis, or the name of a
+    /// padding that follows from other parameters.
     Padding,
     /// A list of strings.
     Strs,
     Floats,
-    /// A dim: an integer, -1 or None for what is open, or a scalar that the model computes.
+    /// A dim: an integer, -1 or `None` for an open one, or a scalar that the model computes.
     Dim,
     Dims,
-    /// Ints, slices, `None` for a new axis, `...`, arrays of integers, and scalars that the model
+    /// Integers, slices, `None` for a new axis, `...`, integer arrays, and scalars that the model
     /// computes.
     Index,
     /// An integer or a scalar that the model computes.
     Scalar,
     Block,
     Blocks,
-    /// A list of blocks, None where there is none.
+    /// A list of blocks, in which `None` stands for no block.
     BlocksOrNone,
     /// A number or an array.
     Value,
-    /// First values: a name, a number, or a function of key and shape.
+    /// An initializer: a name, a number, or a function of key and shape.
     Init,
 }
 
 impl Kind {
-    /// What it takes, in words.
+    /// Describes the accepted values for messages.
     pub fn name(self) -> String {
         match self {
             Kind::Bool => "a bool".into(),
@@ -145,7 +146,7 @@ impl Kind {
         }
     }
 
-    /// What it takes whatever the number or the name is.
+    /// The kind without restrictions on the number or the name.
     pub(crate) fn widest(self) -> Kind {
         match self {
             Kind::Count => Kind::Int,
@@ -158,7 +159,7 @@ impl Kind {
         }
     }
 
-    /// What the items of a list are.
+    /// The kind of the items of a list.
     pub fn item(self) -> Option<Kind> {
         match self {
             Kind::Ints => Some(Kind::Int),
@@ -171,7 +172,8 @@ impl Kind {
         }
     }
 
-    /// The setting as this kind keeps it; `None` where it is of another.
+    /// Converts the setting to the form in which a block stores it; `None` if this kind does not
+    /// accept it.
     pub(crate) fn accept(self, setting: &Setting) -> Option<Setting> {
         let each = |kind: Kind| {
             let items = setting.as_list()?;
@@ -229,7 +231,7 @@ impl Kind {
     }
 }
 
-/// Whether it is what stands on both sides of an axis: a number or a pair of them.
+/// Whether the setting is the padding of one axis: a number or a pair of numbers.
 fn is_padding(item: &Setting) -> bool {
     let is_pair =
         |pair: &[Setting]| pair.len() == 2 && pair.iter().all(|side| side.as_int().is_some());
@@ -248,7 +250,7 @@ fn is_index(setting: &Setting) -> bool {
     }
 }
 
-/// What a parameter is where it is not given.
+/// The value of a parameter that is not given.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Default {
     Required,
@@ -261,7 +263,7 @@ pub enum Default {
 }
 
 impl Default {
-    /// The default as a setting; `None`: it must be given.
+    /// The default as a setting; `None` if the parameter is required.
     pub fn setting(self) -> Option<Setting> {
         Some(match self {
             Default::Required => return None,
@@ -275,12 +277,12 @@ impl Default {
     }
 }
 
-/// A parameter that must be given.
+/// A required parameter.
 pub const fn required(name: &'static str, kind: Kind) -> Parameter {
     with(name, kind, Default::Required)
 }
 
-/// A parameter that may be left out.
+/// An optional parameter.
 pub const fn with(name: &'static str, kind: Kind, default: Default) -> Parameter {
     Parameter { name, kind, default, least: None, doc: "" }
 }

@@ -1,14 +1,14 @@
-//! The publications that docs of blocks name.
+//! The publications cited in the docs of blocks.
 
 /// One publication.
 pub struct Publication {
-    /// As the docs name it.
+    /// The short form used in the docs.
     pub short: &'static str,
-    /// Authors, title, where it appeared.
+    /// Authors, title and venue.
     pub full: &'static str,
 }
 
-/// Every publication that a doc names.
+/// All publications that the docs cite.
 pub const PUBLICATIONS: &[Publication] = &[
     Publication {
         short: "Nair & Hinton 2010",
@@ -155,7 +155,7 @@ pub const PUBLICATIONS: &[Publication] = &[
 ];
 
 impl Publication {
-    /// The publications that a text names, in the order of the list.
+    /// The publications that a text cites, in the order of the list.
     pub fn named(text: &str) -> impl Iterator<Item = &'static Publication> {
         PUBLICATIONS.iter().filter(move |source| text.contains(source.short))
     }

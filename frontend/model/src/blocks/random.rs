@@ -1,4 +1,5 @@
-//! Blocks that draw from an explicit key. `new_key` is another one, for the draw after.
+//! Blocks that draw random numbers from an explicit key. The output `new_key` is a new key for the
+//! next draw.
 
 use mithril_ir::algebra::Var;
 use mithril_ir::attr::Attr;
@@ -128,7 +129,7 @@ fn uniform<'a>(key: Var<'a>, shape: Shape, dtype: DType, low: f64, high: f64) ->
     key.unary("uniform", &attrs)
 }
 
-/// The key to draw from, and the one that is given on.
+/// The key to draw from, and the new key to return.
 fn keys<'a>(cx: &Cx<'a>) -> (Var<'a>, Var<'a>) {
     let pair = cx.var("key").unary("key_split", &[("count", 2.into())]);
     let row = |i: usize| {

@@ -1,4 +1,4 @@
-//! Blocks that fold axes away, or run along one.
+//! Reductions over axes, and cumulative operations along one axis.
 
 use mithril_ir::algebra::Var;
 use mithril_ir::diagnostic::{Diagnostic, Result};
@@ -22,7 +22,7 @@ const fn over(name: &'static str, op: &'static str, inputs: &'static [Input]) ->
     Entry { group: Group::Reduce, parameters: &[AXES, KEEPDIM], ..one(name, op, inputs) }
 }
 
-/// One of the elements, of which there has to be one.
+/// A reduction that selects an element, so there must be at least one.
 const fn chosen(name: &'static str, op: &'static str) -> Entry {
     Entry { needs: need_elements, ..over(name, op, NUMBER) }
 }
@@ -31,7 +31,7 @@ const fn find(name: &'static str, op: &'static str) -> Entry {
     Entry { parameters: &[AXIS, KEEPDIM], ..chosen(name, op) }
 }
 
-/// Errors, at compile or run time: an axis that is folded away has no elements.
+/// Checks the reduced axes. Errors, at compile time or at run time: one has no elements.
 fn need_elements(cx: &Cx) -> Result<()> {
     let shape = cx.var("input").shape();
     let axes = match cx.settings.ints("axis") {
@@ -218,10 +218,10 @@ fn loss_mean(cx: &Cx) -> Result<Vec<Value>> {
         .err();
     }
     let axes = cx.settings.ints("axis");
-    // Halves would overflow, and lose count at 2048.
+    // f16 would overflow, and cannot count beyond 2048.
     let total = |v: Var<'_>| v.widened().sum(axes.as_deref(), cx.flag("keepdim")).value;
     let total = |v: Var| cx.builder.var(total(v));
-    // An operation that reads both makes a guard of dims that are not known to be equal.
+    // Adding both gives a guard for dims that are not known to be equal.
     let counted = total(weights + x.full_like(0.0));
     let none = counted.binary("eq", counted.scalar(0.0));
     let mean = total(x) / none.select(counted.scalar(1.0), counted);
@@ -229,7 +229,7 @@ fn loss_mean(cx: &Cx) -> Result<Vec<Value>> {
     Ok(vec![mean.cast(x.dtype()).value, some.cast(x.dtype()).value])
 }
 
-/// A root of a sum, with the gradient 0 where the sum is 0 and the root is not smooth.
+/// A root of a sum, with gradient 0 where the sum is 0 and the root is not differentiable.
 fn above_zero<'a>(sum: Var<'a>, root: impl Fn(Var<'a>) -> Var<'a>) -> Var<'a> {
     let none = sum.binary("eq", sum.scalar(0.0));
     let root = root(none.select(sum.scalar(1.0), sum));

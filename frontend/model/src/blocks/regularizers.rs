@@ -1,4 +1,4 @@
-//! Regularizers: one number that says how large a param is, to be added to the cost.
+//! Regularizers: scalars that measure the size of a param and are added to the cost.
 
 use mithril_ir::op::Class;
 

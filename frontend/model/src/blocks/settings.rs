@@ -1,4 +1,4 @@
-//! The settings of one block, by the parameters of its entry.
+//! The settings of one block, one per parameter of its entry.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::init::Rule;
 use crate::model::Source;
 use crate::setting::Setting;
 
-/// Settings in the order of the parameters, defaults filled in, kinds checked.
+/// Checked settings in the order of the parameters, with defaults filled in.
 #[derive(Clone)]
 pub struct Settings {
     entry: &'static Entry,
@@ -36,7 +36,8 @@ impl Hash for Settings {
 }
 
 impl Settings {
-    /// Errors: an unknown parameter, one given twice or left out, a value of another kind.
+    /// Checks the arguments and fills in defaults. Errors: an unknown parameter, one given twice or
+    /// left out, a value of another kind.
     pub(crate) fn new(
         entry: &'static Entry,
         positional: Vec<Setting>,
@@ -84,7 +85,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Errors: a number that is less than another is to be.
+    /// Checks lower bounds that are other parameters. Errors: a number is less than its bound.
     fn check_order(&self) -> Result<()> {
         for (parameter, value) in self.iter() {
             let least = parameter.least.and_then(|name| Some((name, self.float(name)?)));
@@ -101,7 +102,7 @@ impl Settings {
         Ok(())
     }
 
-    /// The setting of a parameter, which the entry has.
+    /// The setting of a parameter. The entry must have the parameter.
     pub fn get(&self, name: &str) -> &Setting {
         let at = self.entry.parameters.iter().position(|p| p.name == name);
         match at {
@@ -110,7 +111,7 @@ impl Settings {
         }
     }
 
-    /// Parameters with their settings.
+    /// The parameters with their settings.
     pub fn iter(&self) -> impl Iterator<Item = (&'static super::Parameter, &Setting)> {
         self.entry.parameters.iter().zip(&self.values)
     }
@@ -151,7 +152,7 @@ impl Settings {
         }
     }
 
-    /// One integer or a list of them; `None` where left out.
+    /// One integer or a list of them, as a list; `None` if left out.
     pub fn ints(&self, name: &str) -> Option<Vec<i64>> {
         match self.get(name) {
             Setting::Int(v) => Some(vec![*v]),
@@ -160,12 +161,13 @@ impl Settings {
         }
     }
 
-    /// The items of a list; none where left out.
+    /// The items of a list; empty if left out.
     pub fn list(&self, name: &str) -> &[Setting] {
         self.get(name).as_list().unwrap_or(&[])
     }
 
-    /// Takes scalars that a model computes out of the settings: the terminals that read them.
+    /// Replaces scalars that a model computes by `Terminal` in the settings. Returns them with the
+    /// names of the inputs that read them.
     pub(crate) fn take_connections(&mut self) -> Vec<(Arc<str>, Source)> {
         let mut taken = Vec::new();
         for (parameter, value) in self.entry.parameters.iter().zip(&mut self.values) {
@@ -178,7 +180,7 @@ impl Settings {
         taken
     }
 
-    /// The names of the inputs that settings are read at.
+    /// The names of the inputs that stand for computed settings.
     pub(crate) fn terminals(&self) -> Vec<String> {
         let mut names = Vec::new();
         for (parameter, value) in self.iter() {
@@ -220,7 +222,7 @@ fn for_each_terminal(value: &Setting, found: &mut dyn FnMut()) {
     }
 }
 
-/// The hint for blocks that are given one by one where a list of them is taken.
+/// The hint for blocks that are given as separate arguments instead of one list.
 fn one_by_one(entry: &Entry, given: &[Setting]) -> Option<String> {
     let takes_list = entry.parameters.first().is_some_and(|p| p.kind == Kind::Blocks);
     let blocks = given.iter().all(|value| matches!(value, Setting::Block(_)));
@@ -228,8 +230,8 @@ fn one_by_one(entry: &Entry, given: &[Setting]) -> Option<String> {
     (takes_list && blocks).then(|| format!("`{}({})`", entry.name, list.text()))
 }
 
-/// The setting as the block keeps it.
-/// Errors: a value that the parameter does not take; none where it has no default.
+/// Converts a value to the form in which the block stores it. Errors: a value that the parameter
+/// does not accept; no value and no default.
 fn accepted(entry: &Entry, parameter: &Parameter, value: Option<Setting>) -> Result<Setting> {
     let (name, kind) = (parameter.name, parameter.kind);
     let Some(value) = value else {
@@ -247,7 +249,7 @@ fn accepted(entry: &Entry, parameter: &Parameter, value: Option<Setting>) -> Res
             let left_out = kind == Kind::BlocksOrNone && item.is_none();
             !left_out && kind.item().is_some_and(|kind| kind.accept(item).is_none())
         };
-        // Of a list, the item that is wrong.
+        // For a list, reports the item that is wrong.
         let items = value.as_list().unwrap_or(&[]);
         let (name, kind, value, open) = match (items.iter().position(wrong), kind.item()) {
             (Some(at), Some(item)) => (format!("{name}[{at}]"), item, items[at].clone(), false),

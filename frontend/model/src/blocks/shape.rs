@@ -1,4 +1,4 @@
-//! Blocks that change shapes: of the same elements, in another order, joined or cut.
+//! Blocks that change shapes: reshape, transpose, join and slice.
 
 use mithril_ir::algebra::Var;
 use mithril_ir::attr::Attr;
@@ -17,7 +17,7 @@ const LIST: &[Input] = &[data("inputs", Class::Any).many()];
 
 pub(super) const LAYOUT: Entry = Entry { group: Group::Shape, inputs: ANY, keeps: true, ..BASE };
 
-/// The shape as a terminal where the parameter was not given.
+/// The shape as an input, if the parameter is not given.
 const COMPUTED: Input = data("shape", Class::Int).apart().when(|s| s.get("shape").is_none());
 
 pub(super) const BLOCKS: &[Entry] = &[
@@ -258,14 +258,14 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
 ];
 
-/// The elements along one axis. Errors: an unknown rank, which leaves their number open.
+/// Flattens to one axis. Errors: an unknown rank, for which the number of elements is open.
 fn flat(value: Var<'_>) -> Result<Var<'_>> {
     let shape = value.shape();
     shape.need_rank()?;
     Ok(value.reshape(Shape::new([shape.dims.iter().cloned().product::<Dim>()])))
 }
 
-/// `input` from `start` up to `limit` of one axis.
+/// Slices `input` along one axis, from `start` up to, but excluding, `limit`.
 pub(super) fn cut<'a>(cx: &Cx<'a>, axis: i64, start: Option<&Dim>, limit: Option<&Dim>) -> Var<'a> {
     let start = start.cloned().unwrap_or(Dim::Const(0));
     let limit = limit.cloned().unwrap_or(Dim::Unknown);

@@ -1,4 +1,4 @@
-//! Convolution and pooling: blocks whose windows go over the last axes of their input.
+//! Convolution and pooling: blocks that slide windows over the last axes of their input.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::{Diagnostic, Result};
@@ -13,7 +13,7 @@ use super::{Default, Entry, Kind, Parameter, Settings, data, gives, param};
 use crate::init::Init;
 use crate::setting::Setting;
 
-/// The axes that windows go over.
+/// The number of axes that windows slide over.
 const AXES: usize = 2;
 
 const KERNEL: Parameter = required("kernel_size", Kind::Counts)
@@ -97,7 +97,7 @@ pub(super) const BLOCKS: &[Entry] = &[
     },
 ];
 
-/// A number for each axis; that of the kernel where a stride is left out.
+/// One number per axis. A stride that is left out equals the kernel size.
 fn each_axis(settings: &Settings, name: &str) -> Vec<i64> {
     match settings.ints(name) {
         Some(list) if list.len() == 1 => vec![list[0]; AXES],
@@ -106,7 +106,7 @@ fn each_axis(settings: &Settings, name: &str) -> Vec<i64> {
     }
 }
 
-/// What stands before and after the elements of each axis.
+/// The padding before and after each axis.
 fn padding(settings: &Settings) -> Vec<[i64; 2]> {
     let pair = |item: &Setting| match item.as_list() {
         Some(pair) => [0, 1].map(|side| pair.get(side).and_then(Setting::as_int).unwrap_or(0)),
@@ -125,7 +125,7 @@ fn padding(settings: &Settings) -> Vec<[i64; 2]> {
     }
 }
 
-/// What both operations are told of their windows; what is as usual is left out.
+/// The window attributes of both operations. Those with default values are left out.
 fn windows(settings: &Settings) -> Vec<(&'static str, Attr)> {
     let padding = padding(settings);
     let side = |side: usize| padding.iter().map(|pair| pair[side]).collect::<Vec<i64>>();
@@ -139,8 +139,8 @@ fn windows(settings: &Settings) -> Vec<(&'static str, Attr)> {
     told.map(|(name, list, _)| (name, Attr::ints(list))).collect()
 }
 
-/// Errors: another number of axes; less than nothing around; as many positions as elements with
-/// strides.
+/// Checks the settings. Errors: a wrong number of axes; negative padding; `padding="same"` with a
+/// stride other than 1.
 fn valid(settings: &Settings) -> Result<()> {
     for name in ["kernel_size", "stride", "dilation"] {
         let count = each_axis(settings, name).len();

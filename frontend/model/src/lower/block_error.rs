@@ -1,5 +1,5 @@
-//! Errors inside nested blocks, with their context: the path of the block, and where its operands come
-//! from. Each block around adds what it knows.
+//! Errors inside nested blocks, with their context: the path of the block and the origin of its
+//! operands. Each enclosing block adds its part of the context.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::block::Definition;
 use crate::blocks::Meaning;
 use crate::model::seal::{Composite, Feed, NetSource};
 
-/// An error inside a block, with the context that the blocks around it complete.
+/// An error inside a block. The enclosing blocks complete its context.
 pub(super) struct BlockError {
     pub diagnostic: Box<Diagnostic>,
     /// From the outermost block to the one that failed.
@@ -23,9 +23,9 @@ pub(super) struct BlockError {
 /// An operand of the block that failed.
 pub(super) struct OperandContext {
     pub terminal: String,
-    /// The type or the value.
+    /// The type or the value, for the message.
     pub text: String,
-    /// `None` for what is no value.
+    /// `None` for a literal.
     pub shape: Option<Shape>,
     pub fix_its: Vec<FixIt>,
     pub origin: Origin,
@@ -37,7 +37,7 @@ pub(super) struct FixIt {
     pub dim: i64,
 }
 
-/// Where an operand comes from, as seen from the block that the error has come up to.
+/// The origin of an operand, relative to the block that the error has propagated to.
 #[derive(Clone)]
 pub(super) enum Origin {
     Input(u32),
@@ -60,7 +60,7 @@ impl From<Diagnostic> for Box<BlockError> {
 }
 
 impl BlockError {
-    /// Makes it an error of this block.
+    /// Attributes the error to this block.
     pub fn of_block(
         mut self: Box<BlockError>,
         name: &Arc<str>,
@@ -71,7 +71,8 @@ impl BlockError {
         self.kind = Some(definition.kind.clone());
         self.operands = operands;
         self.diagnostic.place = None;
-        // Operands are told by the block's terminals, with where they come from.
+        // The operands are reported by terminal name and origin, so the operation's own list is
+        // removed.
         if !self.operands.is_empty() {
             let facts = &mut self.diagnostic.facts;
             facts.retain(|(label, text)| {
@@ -85,7 +86,7 @@ impl BlockError {
         self
     }
 
-    /// The error has left part `part` of a model.
+    /// Extends the context when the error propagates out of part `part` of a model.
     pub fn out_of(mut self: Box<BlockError>, composite: &Composite, part: u32) -> Box<BlockError> {
         let own = &composite.parts[part as usize];
         for told in &mut self.operands {
@@ -105,7 +106,7 @@ impl BlockError {
         self
     }
 
-    /// The finished message, at the model that is compiled.
+    /// The complete message, once the error has reached the model that is compiled.
     pub fn report(self, root: &Definition) -> Box<Diagnostic> {
         let hint = self.shared_param(root).or_else(|| self.suggestion(root));
         let mut error = self.diagnostic;
@@ -135,7 +136,8 @@ impl BlockError {
 }
 
 impl BlockError {
-    /// How a block gets a param of its own, where it does not fit the one that it shares.
+    /// A hint for a shared param that does not fit a block: how to give the block a param of its
+    /// own.
     fn shared_param(&self, root: &Definition) -> Option<String> {
         let misfit = |told: &&OperandContext| {
             let what = format!("`{}` has another shape", told.terminal);
@@ -151,7 +153,8 @@ impl BlockError {
     }
 }
 
-/// The message by the names of the block and its terminals, not of the operation and its operands.
+/// Rewrites the message to name the block and its terminals instead of the operation and its
+/// operands.
 fn in_terms_of(definition: &Definition, what: &str) -> String {
     let Some((entry, _)) = &definition.origin else {
         return what.to_string();
@@ -175,7 +178,7 @@ pub(super) fn join(path: &[Arc<str>]) -> String {
     parts.join(".")
 }
 
-/// Where a net of a model comes from.
+/// The origin of a net of a model.
 pub(super) fn origin(composite: &Composite, net: u32) -> Origin {
     match &composite.nets[net as usize].from {
         NetSource::Input(i) => Origin::Input(*i),

@@ -1,4 +1,4 @@
-//! What the lowering of a block of the table sees.
+//! The context in which a table block is lowered.
 
 use mithril_ir::algebra::{Var, build};
 use mithril_ir::attr::Attr;
@@ -19,7 +19,7 @@ pub struct Cx<'a> {
     pub builder: &'a Builder,
     pub settings: &'a Settings,
     pub mode: Mode,
-    /// The dtype of the model's floats, and of its indices.
+    /// The default dtypes of the model's floats and of its indices.
     pub float: DType,
     pub index: DType,
     pub(super) sizes: &'a FxHashMap<Symbol, i64>,
@@ -27,7 +27,7 @@ pub struct Cx<'a> {
     pub(super) operands: &'a [Operand],
 }
 
-/// What an input of a block is connected to, as values.
+/// The values that an input of a block is connected to.
 #[derive(Clone)]
 pub(super) enum Operand {
     Absent,
@@ -41,7 +41,7 @@ impl<'a> Cx<'a> {
         Some(&self.operands[at])
     }
 
-    /// An input that the block always has.
+    /// An input that is always connected.
     pub fn var(&self, name: &str) -> Var<'a> {
         self.optional(name).unwrap_or_else(|| panic!("the block has no input `{name}`"))
     }
@@ -67,12 +67,12 @@ impl<'a> Cx<'a> {
         self.mode == Mode::Training
     }
 
-    /// An integer parameter that has a value.
+    /// An integer parameter that is not `None`.
     pub fn int(&self, name: &str) -> i64 {
         self.settings.int(name).unwrap_or_else(|| panic!("`{name}` is an integer by its kind"))
     }
 
-    /// A number that has a value.
+    /// A float parameter that is not `None`.
     pub fn float(&self, name: &str) -> f64 {
         self.settings.float(name).unwrap_or_else(|| panic!("`{name}` is a number by its kind"))
     }
@@ -90,8 +90,8 @@ impl<'a> Cx<'a> {
         Ok(self.var(name).shape().need_trailing(1)?[0].clone())
     }
 
-    /// A dim divided by a number, which is checked to divide it: now, or when it is called.
-    /// Errors: it does not.
+    /// Divides a dim by a number. Divisibility is checked at compile time if the dim is known,
+    /// otherwise at each call. Errors: the dim is not divisible.
     pub fn divide(&self, dim: &Dim, by: i64, error: impl FnOnce() -> Diagnostic) -> Result<Dim> {
         let by = Dim::Const(by);
         if let Some(part) = dim.exact_div(&by) {
@@ -105,7 +105,8 @@ impl<'a> Cx<'a> {
         Ok(part)
     }
 
-    /// Whether two dims are equal whatever the symbols are. `None`: that depends on them.
+    /// Whether two dims are equal for all values of their symbols. `None`: it depends on the
+    /// values.
     pub fn is_equal(&self, one: &Dim, other: &Dim) -> Option<bool> {
         match one.compare(other) {
             Relation::Equal => Some(true),
@@ -114,15 +115,15 @@ impl<'a> Cx<'a> {
         }
     }
 
-    /// Whether two dims have the same size in the call that this is compiled for, as far as that is
-    /// known.
+    /// Whether two dims have the same size in the call for which this is compiled. `None`: a size
+    /// is not known.
     pub fn is_alike(&self, one: &Dim, other: &Dim) -> Option<bool> {
         let size = |dim: &Dim| dim.evaluate(&|symbol| self.sizes.get(symbol).copied());
         Some(size(one)? == size(other)?)
     }
 
-    /// Sees to it that a dim is `least` or more: now, or when it is called.
-    /// Errors: it is less.
+    /// Requires that a dim is at least `least`, at compile time if the dim is known, otherwise at
+    /// each call. Errors: it is less.
     pub fn need(&self, dim: &Dim, least: i64, error: impl FnOnce() -> Diagnostic) -> Result<()> {
         match dim.as_const() {
             Some(known) if known < least => error().err(),
@@ -135,7 +136,7 @@ impl<'a> Cx<'a> {
         }
     }
 
-    /// An operation that is not one of values alone.
+    /// Builds an operation that `Var` has no method for.
     pub fn op(&self, name: &str, operands: &[Var<'a>], attrs: &[(&str, Attr)]) -> Var<'a> {
         build(self.builder, name, operands, attrs)
     }
@@ -146,14 +147,14 @@ impl<'a> Cx<'a> {
         self.op("iota", &[], &attrs)
     }
 
-    /// The inputs that settings are read at, in their order, as dims.
-    /// Errors: a scalar that does not follow from shapes.
+    /// The inputs that stand for computed settings, in their order, as dims. Errors: a scalar that
+    /// cannot be derived from shapes.
     pub fn computed(&self) -> Result<Vec<Dim>> {
         let names = self.settings.terminals();
         names.iter().map(|name| self.known_scalar(self.var(name), name)).collect()
     }
 
-    /// A scalar as a dim. Errors: it does not follow from shapes.
+    /// A scalar as a dim. Errors: it cannot be derived from shapes.
     pub fn known_scalar(&self, scalar: Var, what: &str) -> Result<Dim> {
         match self.builder.known(scalar.value).as_deref() {
             Some([dim]) => Ok(dim.clone()),
@@ -161,8 +162,9 @@ impl<'a> Cx<'a> {
         }
     }
 
-    /// A shape: a list of dims given to the constructor, or a shape that the model computes, read
-    /// at the terminal of the same name. Errors: dims that do not follow from shapes.
+    /// A shape parameter: a list of dims given to the constructor, or a shape that the model
+    /// computes, which is read from the terminal of the same name. Errors: dims that cannot be
+    /// derived from shapes.
     pub fn dims(&self, parameter: &str) -> Result<Shape> {
         let setting = self.settings.get(parameter);
         let Some(items) = setting.as_list() else {

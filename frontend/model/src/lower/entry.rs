@@ -1,4 +1,5 @@
-//! The entry of a module: what the options say about the terminals of the block that is compiled.
+//! Lowers the block that is compiled to the entry of a module, applying the options to its
+//! terminals.
 
 use std::sync::Arc;
 
@@ -19,15 +20,16 @@ use crate::literal::Literal;
 use crate::model::Model;
 use crate::naming::{dim_symbol, symbol};
 
-/// The module of a block.
+/// Lowers a block to a module.
 pub(super) fn lower(block: &Block, options: &Options) -> Result<Module> {
     Ok(run(&*alone(block)?, options)?.0)
 }
 
-/// The most trailing dims that inputs without a shape are given.
+/// The maximum total number of trailing dims that are given to inputs without a shape.
 const SHOWN: usize = 32;
 
-/// The definition that is lowered for a block, and what was learned of its insides on the way.
+/// The definition that is lowered for a block, and its lowered instance with the types found
+/// inside.
 pub(crate) fn traced(block: &Block, options: &Options) -> Result<(Arc<Definition>, Instance)> {
     let definition = alone(block)?;
     let instance = run(&definition, options)?.1;
@@ -39,7 +41,8 @@ fn run(definition: &Definition, options: &Options) -> Result<(Module, Instance)>
     shown(definition, options).map_err(|error| error.report(definition))
 }
 
-/// Lowers with as many trailing dims of inputs without a shape as something inside needs to know.
+/// Lowers the definition. An input without a shape gets as many trailing dims as blocks inside
+/// need.
 pub(super) fn shown(
     definition: &Definition,
     options: &Options,
@@ -56,7 +59,7 @@ pub(super) fn shown(
             inputs.any(|t| symbol(&t.name) == *lead && asked.is_open(t))
         };
         match error.diagnostic.needs_rank.clone() {
-            // Each may show that more are needed further on.
+            // Each attempt may show that a later block needs more dims.
             Some(NeedsRank { lead, trailing: Some(count), .. })
                 if open(&lead) && shown.values().sum::<usize>() < SHOWN =>
             {
@@ -97,7 +100,7 @@ fn attempt(
     Ok((module, instance))
 }
 
-/// What the options say of each terminal, by its name.
+/// The options for each terminal, by name.
 struct Asked<'o> {
     options: &'o Options,
     shapes: FxHashMap<&'o str, &'o [DimSpec]>,
@@ -140,12 +143,12 @@ impl<'o> Asked<'o> {
         }
     }
 
-    /// Whether nothing says what rank an input has.
+    /// Whether neither the options nor a block's rule give the rank of the input.
     fn is_open(&self, terminal: &Terminal) -> bool {
         self.stated(terminal).is_none() && !terminal.ruled
     }
 
-    /// The sizes that dims of inputs have in the call that this is compiled for.
+    /// The sizes that input dims have in the call for which this is compiled.
     fn sizes(&self, definition: &Definition) -> Result<FxHashMap<Symbol, i64>> {
         let mut known = FxHashMap::default();
         for (name, sizes) in &self.options.sizes {
@@ -164,9 +167,9 @@ impl<'o> Asked<'o> {
     }
 }
 
-/// The masks whose dtype nothing says.
+/// The masks whose dtype is not stated.
 ///
-/// Errors: a list terminal, which a model must give.
+/// Errors: an unconnected list terminal.
 pub fn open_dtypes(block: &Block, options: &Options) -> Result<Vec<Arc<str>>> {
     let definition = alone(block)?;
     let asked = Asked::new(options);
@@ -182,7 +185,7 @@ pub fn open_dtypes(block: &Block, options: &Options) -> Result<Vec<Arc<str>>> {
     Ok(definition.inputs.iter().filter(is_open).map(|terminal| terminal.name.clone()).collect())
 }
 
-/// The inputs that are lowered with a rank variable, by their numbers.
+/// The indices of the inputs that are lowered with a rank variable.
 pub(super) fn unranked(definition: &Definition, options: &Options) -> Vec<usize> {
     let asked = Asked::new(options);
     let is_unranked = |terminal: &Terminal| {
@@ -192,7 +195,8 @@ pub(super) fn unranked(definition: &Definition, options: &Options) -> Vec<usize>
     (0..definition.inputs.len()).filter(|&at| is_unranked(&definition.inputs[at])).collect()
 }
 
-/// Whether an array of these sizes has the dims that are stated; names and open ones take its sizes.
+/// Whether an array of these sizes matches the stated dims. Open dims match any size, and a named
+/// dim must have the same size wherever it occurs.
 fn fits(dims: &[DimSpec], sizes: &[usize]) -> bool {
     let fits = |(axis, (dim, size)): (usize, (&DimSpec, &usize))| match dim {
         DimSpec::Number(n) => *n == *size as u64,
@@ -262,8 +266,8 @@ fn spec(terminal: &Terminal, asked: &Asked, shown: &FxHashMap<Symbol, usize>) ->
     Ok(Spec::Typed(Type::new(dtype, shape)))
 }
 
-/// The shape of a terminal whose dims are stated; one that may vary is named after its axis.
-/// Errors: a text that is no name of a dim; a size beyond 64 bits.
+/// The shape of a terminal with stated dims. A dim that may vary becomes a symbol named after the
+/// terminal and the axis. Errors: a name that is not an identifier; a size beyond 64 bits.
 pub fn shape(name: &str, dims: &[DimSpec]) -> Result<Shape> {
     let dims = dims.iter().enumerate().map(|(axis, dim)| match dim {
         DimSpec::Number(n) => size(*n),
@@ -273,13 +277,14 @@ pub fn shape(name: &str, dims: &[DimSpec]) -> Result<Shape> {
     Ok(Shape::new(dims.collect::<Result<Vec<_>>>()?))
 }
 
-/// The dtype that the options give an input.
+/// The dtype that the options state for an input.
 fn given_dtype(terminal: &Terminal, asked: &Asked) -> Option<DType> {
     asked.dtypes.get(&*terminal.name).copied()
 }
 
-/// The value of a constant input, in the dtype that is given for it, or a float where only floats
-/// are read. Errors: the value is not exactly one of that dtype.
+/// The value of a constant input, converted to the dtype that is stated for it. Without one, an
+/// integer becomes a float if its readers accept only floats. Errors: the value cannot be
+/// represented exactly in the dtype.
 fn constant(terminal: &Terminal, value: &Literal, asked: &Asked) -> Result<Literal> {
     let given = given_dtype(terminal, asked).or(terminal.dtype);
     let float = terminal.class == Class::Float && value.tensor.dtype().is_int();
@@ -292,7 +297,7 @@ fn constant(terminal: &Terminal, value: &Literal, asked: &Asked) -> Result<Liter
     }
 }
 
-/// Errors: names that the options have and the block has not; values of another dtype.
+/// Checks the options. Errors: names that the block does not have; values of another dtype.
 pub(super) fn check_options(definition: &Definition, options: &Options) -> Result<()> {
     let inputs: FxHashSet<&str> = definition.inputs.iter().map(|t| &*t.name).collect();
     let outputs: FxHashSet<&str> = definition.outputs.iter().map(|o| &*o.name).collect();
@@ -344,8 +349,9 @@ pub(super) fn check_options(definition: &Definition, options: &Options) -> Resul
     check_states(definition, options)
 }
 
-/// Errors: a state that the options make something else, where calls give its next value. In
-/// inference it stays as it is, and may be anything.
+/// Checks the options for states. Errors: in training, a state is made a constant, trained or data,
+/// although calls return its next value. In inference, states do not change, so any of these is
+/// allowed.
 fn check_states(definition: &Definition, options: &Options) -> Result<()> {
     if options.mode == Mode::Inference {
         return Ok(());
@@ -371,8 +377,9 @@ fn check_states(definition: &Definition, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// A composite as it is; a block of the table, or one with a gradient of its own, as a model of that
-/// block alone. Errors: a list terminal, which a model must give.
+/// The definition to lower for a block: a composite as it is; a table block, or a block with a
+/// gradient of its own, as a model that contains only this block. Errors: an unconnected list
+/// terminal.
 pub(super) fn alone(block: &Block) -> Result<Arc<Definition>> {
     if block.gradient.is_some() {
         return Ok(Model::around(block)?.block()?.definition);

@@ -17,7 +17,7 @@ use crate::model::seal::{Composite, Feed, NetSource, Part};
 use crate::setting::Setting;
 
 impl Frame<'_, '_> {
-    /// The dims of one operand that would each make all of them fit.
+    /// The fixes for one operand, each of which would make the operands fit.
     pub fn fix_its(&self, part: &Part, operands: &[Operand], value: Value) -> Vec<FixIt> {
         let own = self.builder.ty(value);
         let mut dims: Vec<i64> = values(operands)
@@ -41,7 +41,7 @@ impl Frame<'_, '_> {
         fix_its
     }
 
-    /// The integers among the settings.
+    /// The integers among the block's settings.
     fn sizes(&self, part: &Part) -> Vec<i64> {
         let settings = part.definition.origin.iter().flat_map(|(_, settings)| settings.iter());
         let each = |setting: &Setting| match setting {
@@ -51,7 +51,7 @@ impl Frame<'_, '_> {
         settings.flat_map(|(_, setting)| each(setting)).collect()
     }
 
-    /// Lowers the block by itself, with another type for one of its operands.
+    /// Lowers only this block, with the type of one operand replaced by `ty`.
     fn fits(&self, part: &Part, operands: &[Operand], value: Value, ty: &Type) -> Result<()> {
         let trial = Builder::new("trial");
         let mut given: Vec<(Value, Value)> = Vec::new();
@@ -72,7 +72,7 @@ impl Frame<'_, '_> {
                 Operand::List(list) => Operand::List(list.iter().map(|v| arg(*v)).collect()),
             });
         }
-        // What is learned follows from the other inputs.
+        // The shapes of params and states are inferred again from the other inputs.
         for (i, terminal) in part.definition.inputs.iter().enumerate() {
             if let (Role::Param | Role::State, Operand::One(v)) = (terminal.role, &own[i]) {
                 let ty = trial.ty(*v);
@@ -100,12 +100,12 @@ fn values(operands: &[Operand]) -> impl Iterator<Item = Value> {
 }
 
 impl BlockError {
-    /// What would make the operands fit, if that is plain: another size of the block that made one,
-    /// or another shape of an input.
+    /// Suggests an unambiguous change that makes the operands fit: another size for the block that
+    /// computes one of them, or another shape for an input.
     pub fn suggestion(&self, root: &Definition) -> Option<String> {
         let told = || self.operands.iter().rev();
         let resized = told().find_map(|t| resized(root, t));
-        // A single operand is no more wrong than what it is given to.
+        // With a single operand, its shape is no more likely to be wrong than the block.
         let several = self.operands.len() > 1;
         resized.or_else(|| told().filter(|_| several).find_map(|t| reshaped(root, t)))
     }
@@ -131,11 +131,11 @@ fn resized(root: &Definition, told: &OperandContext) -> Option<String> {
     Some(format!("`{}` as {}({setting}) would fit", join(&path), entry.name))
 }
 
-/// A block by its path, with its entry and settings.
+/// The path of a block, with its table entry and settings.
 type Sized<'r> = (Vec<Arc<str>>, &'r (&'static Entry, Settings));
 
-/// The block that gives the last dim of what the block at `path` makes: itself, or what it goes on
-/// from, through blocks that keep the dims of their one input.
+/// Finds the block whose setting gives the last dim of the output of the block at `path`: this
+/// block, or an earlier one, reached through blocks that keep the dims of their only input.
 fn sized<'r>(root: &'r Definition, path: &[Arc<str>]) -> Option<Sized<'r>> {
     let mut path = path.to_vec();
     loop {
@@ -159,7 +159,7 @@ fn sized<'r>(root: &'r Definition, path: &[Arc<str>]) -> Option<Sized<'r>> {
     }
 }
 
-/// The path of the block that makes the standard input of the one at `path`.
+/// The path of the block that computes the standard input of the block at `path`.
 fn fed(root: &Definition, mut path: Vec<Arc<str>>) -> Option<Vec<Arc<str>>> {
     let mut input = inside(root, &path)?.1.definition.standard_input? as usize;
     loop {
@@ -178,7 +178,7 @@ fn fed(root: &Definition, mut path: Vec<Arc<str>>) -> Option<Vec<Arc<str>>> {
     }
 }
 
-/// The name of the part that makes a net.
+/// The name of the part that computes a net.
 fn maker(composite: &Composite, net: u32) -> Option<Arc<str>> {
     match &composite.nets[net as usize].from {
         NetSource::Part { part, .. } => Some(composite.parts[*part as usize].name.clone()),
@@ -186,7 +186,7 @@ fn maker(composite: &Composite, net: u32) -> Option<Arc<str>> {
     }
 }
 
-/// The part at a path, and the model that it is in.
+/// The part at a path, and the model that contains it.
 fn inside<'r>(root: &'r Definition, path: &[Arc<str>]) -> Option<(&'r Composite, &'r Part)> {
     let (last, outer) = path.split_last()?;
     let mut composite = root.composite.as_ref()?;

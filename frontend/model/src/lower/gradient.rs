@@ -1,4 +1,4 @@
-//! Gradients that are blocks.
+//! Gradients that are given as blocks.
 
 use std::sync::Arc;
 
@@ -16,10 +16,11 @@ use super::instance::{Generalised, Lowering, Spec};
 use crate::block::Definition;
 
 impl Lowering<'_> {
-    /// The function that passes gradients of `callee`'s results on to its arguments, as the block
-    /// `gradient` says: of arguments, results, and the gradients of float results.
+    /// The backward function of `callee`, computed by the block `gradient`. It takes the arguments,
+    /// the results and the cotangents of the float results, and returns the cotangents of the float
+    /// arguments.
     ///
-    /// Errors: those of lowering the block; a gradient of another type than its argument.
+    /// Errors: those of lowering the block; a gradient whose type differs from its argument's.
     pub fn vjp(
         &mut self,
         gradient: &Arc<Definition>,

@@ -1,4 +1,4 @@
-//! Instances of composites: one function for each definition and kind of arguments.
+//! Instances of composites: one function for each definition and set of argument types.
 
 use std::sync::Arc;
 
@@ -19,40 +19,42 @@ use frame::{Frame, Slot};
 
 pub(super) mod frame;
 
-/// What is known of an argument before a composite is lowered.
+/// The properties of an argument that are known before a composite is lowered.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) enum Spec {
-    /// Its shape follows inside; its dtype too, unless it was stated.
+    /// The shape is inferred inside; the dtype too, unless it was stated.
     Open(Option<DType>),
-    /// Not read in this mode.
+    /// An input that is not read in this mode.
     Absent,
     Typed(Type),
-    /// Not an argument at all: the instance has the value.
+    /// A constant that is built into the instance, so that it takes no argument.
     Literal(Literal),
 }
 
 /// A lowered composite.
 pub(crate) struct Instance {
     pub function: Arc<Function>,
-    /// The input that each argument of the function is.
+    /// The input of each argument of the function.
     pub args: Vec<u32>,
-    /// The inputs whose next values follow the outputs.
+    /// The state inputs whose next values follow the outputs in the results.
     pub states: Vec<u32>,
-    /// Whether a result is a shape, which a call would hide.
+    /// Whether a result is a shape. A call would hide its dims, so the composite is lowered in
+    /// place.
     pub shapes: bool,
-    /// The type of each net, where it has one.
+    /// The type of each net. `None`: it has no value of its own.
     pub types: Vec<Option<Type>>,
-    /// The instance of each part that is a composite.
+    /// The instance of each part that is a called composite.
     pub parts: Vec<Option<Arc<Instance>>>,
 }
 
-/// Instances nest as deep as models do: each is let go of before what lies in it, not during that.
+/// Drops nested instances one after another. Instances nest as deep as models, so a recursive drop
+/// could overflow the stack.
 impl Drop for Instance {
     fn drop(&mut self) {
         let mut open: Vec<Arc<Instance>> =
             std::mem::take(&mut self.parts).into_iter().flatten().collect();
         while let Some(instance) = open.pop() {
-            // Others may still hold it.
+            // `into_inner` gives `None` while someone else holds the instance.
             if let Some(mut instance) = Arc::into_inner(instance) {
                 open.extend(std::mem::take(&mut instance.parts).into_iter().flatten());
             }
@@ -66,13 +68,13 @@ struct Key {
     specs: Vec<Spec>,
 }
 
-/// What all instances of one lowering share.
+/// State shared by all instances of one lowering.
 pub(super) struct Lowering<'o> {
     pub options: &'o Options,
-    /// The sizes that dims of inputs have in the call that this is compiled for.
+    /// The sizes that input dims have in the call for which this is compiled.
     pub sizes: FxHashMap<Symbol, i64>,
     instances: FxHashMap<Key, Arc<Instance>>,
-    /// In the order they were finished: callees first.
+    /// In the order of completion: callees first.
     pub functions: Vec<Arc<Function>>,
     names: FxHashSet<String>,
     unique: Unique,
@@ -90,7 +92,8 @@ impl<'o> Lowering<'o> {
         }
     }
 
-    /// The instance of a composite for these arguments. Errors: those of its parts.
+    /// The instance of a composite for these arguments; lowers it at the first use. Errors: those
+    /// of its parts.
     pub fn instance(
         &mut self,
         definition: &Arc<Definition>,
@@ -108,7 +111,7 @@ impl<'o> Lowering<'o> {
         Ok(instance)
     }
 
-    /// A name for a function that none has yet.
+    /// A function name that is not in use.
     pub fn fresh_name(&mut self, base: &str) -> Arc<str> {
         let names = &self.names;
         let name = self.unique.name(base, |n| names.contains(n));
@@ -137,7 +140,7 @@ impl<'o> Lowering<'o> {
                 Spec::Absent => Slot::Absent,
                 Spec::Literal(literal) => Slot::Literal(literal.clone()),
                 Spec::Typed(ty) => Slot::Value(arg(ty.clone())),
-                // The type is set when the block that decides it is reached.
+                // The type is set later, by the part that infers it.
                 Spec::Open(dtype) => Slot::Untyped(arg(Type::scalar(self.options.dtype)), *dtype),
             });
         }
@@ -165,11 +168,12 @@ impl<'o> Lowering<'o> {
     }
 }
 
-/// The types of a call's operands as those of an instance: a dim that is an expression and whose
-/// symbols are not all dims of their own becomes a symbol, so that results can be told by it.
+/// Generalises the operand types of a call to argument types of an instance. A dim that is an
+/// expression with a symbol that is not itself a dim is replaced by a new symbol, so that result
+/// types can be expressed in it.
 #[derive(Default)]
 pub(super) struct Generalised {
-    /// What the new symbols stand for.
+    /// The caller's dim for each new symbol.
     stands_for: FxHashMap<Symbol, Dim>,
 }
 
@@ -213,7 +217,7 @@ impl Generalised {
         made
     }
 
-    /// A type of the instance as one of the caller.
+    /// Translates a type of the instance to one of the caller.
     pub fn back(&self, ty: &Type) -> Type {
         if self.stands_for.is_empty() {
             return ty.clone();
@@ -226,7 +230,7 @@ impl Generalised {
     }
 }
 
-/// A random key.
+/// The type of a random key.
 pub(super) fn key_type() -> Type {
     Type::new(DType::U32, Shape::fixed(&[2]))
 }

@@ -1,4 +1,5 @@
-//! From blocks to functions of the IR: one instance for each definition and argument types.
+//! Lowers blocks to functions of the IR: one instance for each definition and set of argument
+//! types.
 
 use std::sync::Arc;
 
@@ -21,13 +22,13 @@ mod ranks;
 
 pub use cx::Cx;
 
-/// A dim as a model's author states it.
+/// A dim as stated by a model's author.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum DimSpec {
     Number(u64),
     /// May vary.
     Any,
-    /// May vary, and is the same wherever the name stands.
+    /// May vary, but is the same wherever the name occurs.
     Named(Arc<str>),
 }
 
@@ -43,7 +44,7 @@ impl From<&str> for DimSpec {
     }
 }
 
-/// A dim of this size. Errors: a size that 64 bits do not hold, with a sign.
+/// A dim of this size. Errors: a size that a signed 64-bit integer cannot hold.
 fn size(n: u64) -> Result<Dim> {
     if let Ok(n) = i64::try_from(n) {
         return Ok(Dim::Const(n));
@@ -54,7 +55,8 @@ fn size(n: u64) -> Result<Dim> {
         .err()
 }
 
-/// Whether dropout drops and normalisations learn, or not.
+/// The mode of dropout and normalisation: training drops elements and updates running statistics,
+/// inference does neither.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Mode {
     #[default]
@@ -62,29 +64,29 @@ pub enum Mode {
     Inference,
 }
 
-/// What a compile says about the model's terminals.
+/// Compile options for the model and its terminals.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub mode: Mode,
-    /// Shapes of inputs. Others follow from them, or stay open.
+    /// Shapes of inputs. Other shapes are inferred from them, or stay open.
     pub shapes: Vec<(String, Vec<DimSpec>)>,
-    /// Dtypes of inputs where they are not what the model's dtype and blocks expect.
+    /// Dtypes of inputs that differ from the default that the model's dtype and blocks imply.
     pub dtypes: Vec<(String, DType)>,
-    /// The inputs among them whose dtype is that of a call's arrays.
+    /// The inputs in `dtypes` whose dtype was taken from the arrays of a call.
     pub chosen: Vec<String>,
-    /// The sizes of a call's arrays. They decide which axes a mask has where dims do not.
+    /// The array sizes of a call. They decide which axes a mask has if the dims do not.
     pub sizes: Vec<(String, Vec<i64>)>,
     /// The dtype of floats.
     pub dtype: DType,
     /// The dtype of indices.
     pub index: DType,
-    /// Data inputs to be learned.
+    /// Data inputs that become params.
     pub trainable_keys: Vec<String>,
-    /// Learned inputs to be data.
+    /// Params that become data inputs.
     pub data_keys: Vec<String>,
-    /// Inputs that have a value for good.
+    /// Inputs that are fixed to a constant value.
     pub constant_keys: Vec<(String, Literal)>,
-    /// Outputs to be left out.
+    /// Outputs that are left out.
     pub discard_keys: Vec<String>,
 }
 
@@ -106,7 +108,8 @@ impl Default for Options {
     }
 }
 
-/// The block as a module whose entry is `main`: arguments by name with roles, results by name.
+/// Lowers the block to a module whose entry is `main`, with named arguments, their roles, and named
+/// results.
 ///
 /// Errors: "Incompatible shapes during compilation"; "Terminal not found" in the options; dtypes
 /// that differ; ranks that `shapes` would have to give.

@@ -1,4 +1,4 @@
-//! One part of a composite: operations in place for a block of the table, a call for a composite.
+//! Lowers one part of a composite: a table block to operations, a composite to a call.
 
 mod composite;
 
@@ -23,7 +23,7 @@ use crate::model::seal::{Feed, Part};
 use crate::setting::Setting;
 
 impl<'a> Frame<'a, '_> {
-    /// Lowers one part, unless it reads something that has no type yet.
+    /// Lowers one part, or returns `Later` if it reads a net that has no type yet.
     pub(super) fn part(&mut self, at: u32) -> BlockResult<Step> {
         let part: &'a Part = &self.composite.parts[at as usize];
         for (terminal, feed) in part.definition.inputs.iter().zip(&part.inputs) {
@@ -96,11 +96,11 @@ impl<'a> Frame<'a, '_> {
         Ok(())
     }
 
-    /// A state of the model has a next value, which the block makes that reads this.
+    /// Records the next value of a state, as computed by the part that reads the state.
     fn next_state(&mut self, feed: &Feed, value: Value) {
         let Feed::Net(net) = feed else { return };
         let Origin::Input(input) = origin(self.composite, *net) else { return };
-        // The next block that has this state goes on from here.
+        // The next part that reads this state continues from the new value.
         self.slots[*net as usize] = Slot::Value(value);
         match self.states.iter_mut().find(|(own, _)| *own == input) {
             Some(state) => state.1 = value,
@@ -108,7 +108,7 @@ impl<'a> Frame<'a, '_> {
         }
     }
 
-    /// The operands of a block of the table; those that it learns have their types by then.
+    /// The operands of a table block. The types of its params and states are inferred here.
     fn operands(&mut self, part: &Part) -> BlockResult<Vec<Operand>> {
         let terminals = &part.definition.inputs;
         let shared = self.shared_dtype(part);
@@ -134,8 +134,9 @@ impl<'a> Frame<'a, '_> {
         Ok(operands)
     }
 
-    /// The dtype of the first input that shares one and has one. An array of integers says it
-    /// only where no input is a float: it becomes one otherwise.
+    /// The dtype that the inputs of a part share: that of the first input which has a dtype. An
+    /// integer array decides only if no input is a float; otherwise it is converted to the float
+    /// dtype.
     fn shared_dtype(&self, part: &Part) -> DType {
         let options = self.lowering.options;
         let mut weak: Option<DType> = None;
@@ -191,7 +192,7 @@ impl<'a> Frame<'a, '_> {
         }
     }
 
-    /// An input whose shape follows from the others by the table.
+    /// The operand for an input whose shape is inferred from the others by the table's rule.
     fn learned(
         &mut self,
         part: &Part,
@@ -213,7 +214,7 @@ impl<'a> Frame<'a, '_> {
             return Ok(Operand::One(value));
         }
         let value = self.value(terminal, net, dtype)?;
-        // Data that has a shape of its own is the block's to judge.
+        // The block itself checks the shape of data that already has one.
         if terminal.role == Role::Data {
             return Ok(Operand::One(value));
         }
@@ -237,7 +238,7 @@ impl<'a> Frame<'a, '_> {
         Ok(Operand::One(value))
     }
 
-    /// The shape of an input by the block's rule.
+    /// The shape of an input according to the table's rule.
     pub(super) fn ruled(
         &self,
         builder: &Builder,
@@ -266,7 +267,7 @@ impl<'a> Frame<'a, '_> {
         }
     }
 
-    /// The operations of a block of the table.
+    /// Emits the operations of a table block.
     pub(super) fn emit(
         &self,
         builder: &Builder,
@@ -290,7 +291,7 @@ impl<'a> Frame<'a, '_> {
                 let value = builder.op(name, &values, &attrs(op, settings))?;
                 let (index, result) = (self.lowering.options.index, builder.ty(value).dtype);
                 match op.dtype {
-                    // Indices are of the model's index dtype, whatever the operation gives.
+                    // Indices have the model's index dtype, whatever the operation returns.
                     DTypeRule::Fixed(DType::I64) if result != index => {
                         vec![builder.var(value).cast(index).value]
                     }
@@ -304,7 +305,7 @@ impl<'a> Frame<'a, '_> {
         Ok(values)
     }
 
-    /// The operands of a part in words, for an error; with `operands`, what would make them fit.
+    /// Describes the operands of a part for an error. If `operands` is not empty, adds fix-its.
     fn told(&self, part: &Part, operands: &[Operand]) -> Vec<OperandContext> {
         let mut told = Vec::new();
         let mut tell = |terminal: String, net: u32| {
@@ -348,8 +349,8 @@ fn origin_of(definition: &Definition) -> (&'static Entry, &Settings) {
     (entry, settings)
 }
 
-/// The attributes of an operation from the parameters of the same names; `axis` is `axes` where the
-/// operation takes several.
+/// The attributes of an operation, taken from the parameters of the same names. `axis` becomes
+/// `axes` if the operation takes several.
 fn attrs(op: Op, settings: &Settings) -> Vec<(&'static str, Attr)> {
     let mut attrs = Vec::new();
     for def in op.0.attrs {

@@ -1,7 +1,8 @@
-//! Inputs without a rank: which ranks a block needs, and whether any ranks fit it.
+//! Finds ranks for inputs without one: which ranks a block needs, and whether any ranks fit it.
 //!
-//! A block that needs ranks is lowered with trial ranks until some fit. So an error that ranks do not
-//! fix_it is found before they are known, and arguments and results have their dtypes.
+//! A block that needs ranks is lowered with trial ranks until some fit. So an error that no choice
+//! of ranks avoids is found before the ranks are known, and the dtypes of arguments and results are
+//! known.
 
 use std::sync::Arc;
 
@@ -15,37 +16,38 @@ use super::{DimSpec, Options};
 use crate::block::{Block, Definition};
 use crate::naming::symbol;
 
-/// The functions of a block.
+/// The result of lowering a block.
 pub enum Lowered {
-    /// For every rank that the options leave open.
+    /// The functions work for every rank that the options leave open.
     Complete(Module),
     NeedsRanks(Trial),
 }
 
-/// The functions of a block that needs ranks which the options leave open.
+/// The trial lowering of a block that needs ranks which the options leave open.
 pub struct Trial {
     /// The inputs whose ranks are needed, in the block's order.
     pub inputs: Vec<Arc<str>>,
-    /// The functions for some ranks of these inputs. Dims are symbols.
+    /// The functions for one choice of ranks of these inputs. Their dims are symbols.
     pub module: Module,
 }
 
-/// Ranks in the order they are tried. More axes than 32 no array of NumPy had for long.
+/// Ranks in the order of trial. NumPy long allowed no more than 32 axes.
 const RANKS: [usize; 33] = [
     2, 3, 4, 1, 5, 0, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25,
     26, 27, 28, 29, 30, 31, 32,
 ];
 
-/// The most lowerings with trial ranks. One input takes 33 where none fits.
+/// The maximum number of lowerings with trial ranks. One input takes 33 if none fits.
 const ATTEMPTS: usize = 128;
 
-/// The most inputs that are tried without a rank again, to name no more than are needed.
+/// The maximum number of inputs for which lowering is tried again without a rank, so that no more
+/// inputs are named than necessary.
 const DROPPED: usize = 8;
 
-/// Lowers a block, with trial ranks where it needs ranks that nobody has given. `finish` adds what
-/// the compile wants of the functions.
+/// Lowers a block, with trial ranks if it needs ranks that are not given. `finish` turns
+/// the functions into those that the compile needs.
 ///
-/// Errors: those of [`super::lower`] and of `finish`, where no rank fix_its them.
+/// Errors: those of [`super::lower`] and of `finish`, if no choice of ranks avoids them.
 pub fn lower_or_try(
     block: &Block,
     options: &Options,
@@ -80,28 +82,28 @@ pub fn lower_or_try(
 struct Search<'a> {
     definition: &'a Definition,
     finish: &'a dyn Fn(Module) -> Result<Module>,
-    /// How many of the shapes are the caller's; those of the levels follow.
+    /// The number of shapes that the caller gave; the shapes of the levels follow them.
     given: usize,
     options: Options,
     levels: Vec<Level>,
-    /// Why ranks did not fit.
+    /// The errors of the ranks that did not fit.
     failures: Vec<Diagnostic>,
 }
 
-/// Inputs whose ranks one block asked for, and the choice of ranks that is tried.
+/// Inputs whose ranks one block asked for, and the choice of ranks under trial.
 struct Level {
     inputs: Vec<usize>,
     choice: usize,
-    /// The one rank that the block takes.
+    /// The only rank that the block takes, if there is only one.
     only: Option<usize>,
-    /// Whether the block asked for the ranks of just these inputs, not of a value that may depend
-    /// on others.
+    /// Whether the block asked for the ranks of exactly these inputs. Otherwise it asked for the
+    /// rank of a value that may depend on other inputs.
     exact: bool,
 }
 
 impl Level {
-    /// The ranks of the inputs: all the same, then the first of them one higher or one lower than
-    /// the others. `None`: all were tried.
+    /// The ranks of the inputs for the current choice: first all the same, then the first input one
+    /// higher or one lower than the others. `None`: all choices were tried.
     fn ranks(&self) -> Option<Vec<usize>> {
         let count = self.inputs.len();
         if let Some(rank) = self.only {
@@ -122,7 +124,7 @@ impl Level {
 }
 
 impl Search<'_> {
-    /// The functions for the first ranks that fit; the levels say which these are.
+    /// The functions for the first choice of ranks that fits. The levels hold that choice.
     fn run(&mut self) -> Option<Module> {
         for _ in 0..ATTEMPTS {
             match self.attempt() {
@@ -153,7 +155,7 @@ impl Search<'_> {
         Ok((self.finish)(module)?)
     }
 
-    /// Goes on to the next choice. `None`: there is none.
+    /// Advances to the next choice. `None`: none is left.
     fn advance(&mut self) -> Option<()> {
         loop {
             let level = self.levels.last_mut()?;
@@ -165,12 +167,12 @@ impl Search<'_> {
         }
     }
 
-    /// The inputs whose ranks may fix_it this error. `None`: there are none.
+    /// The inputs whose ranks may avoid this error. `None`: there are none.
     fn asked(&self, error: &BlockError) -> Option<Level> {
         let shapes = error.operands.iter().filter_map(|told| told.shape.as_ref());
         let leads: Vec<&Symbol> = match &error.diagnostic.needs_rank {
             Some(needs) => vec![&needs.lead],
-            // What does not fit may do so once the ranks are known.
+            // Shapes that do not fit may do so for other ranks.
             None if error.diagnostic.is_misfit() => {
                 shapes.filter_map(|shape| shape.lead.as_ref()).collect()
             }
@@ -189,7 +191,7 @@ impl Search<'_> {
         (!inputs.is_empty()).then_some(Level { inputs, choice: 0, only, exact })
     }
 
-    /// The trial, with no more inputs than needed.
+    /// The trial, with as few inputs as needed.
     fn trial(mut self, mut module: Module) -> Trial {
         let guessed = self.levels.iter().enumerate().filter(|(_, level)| !level.exact);
         let guessed: Vec<(usize, usize)> =
@@ -209,8 +211,8 @@ impl Search<'_> {
         Trial { inputs: inputs.into_iter().map(name).collect(), module }
     }
 
-    /// The error to tell where no ranks fit: one that is not about shapes, or else the one of the
-    /// place where most ranks failed.
+    /// The error to report if no ranks fit: preferably one that is not about shapes, otherwise one
+    /// from the block at which most ranks failed.
     fn failure(self) -> Option<Box<Diagnostic>> {
         let times = |error: &Diagnostic| {
             self.failures.iter().filter(|other| other.place == error.place).count()

@@ -1,4 +1,5 @@
-//! Adding a block: its connections are checked first, so that an error leaves the model as it was.
+//! Adds a block to a model. Its connections are checked first, so that an error leaves the model
+//! unchanged.
 
 use std::sync::Arc;
 
@@ -145,7 +146,7 @@ impl Model {
         }
     }
 
-    /// Merging leaves at most one writer or value.
+    /// Checks that merging what an `IoKey` names leaves at most one writer or value.
     pub(super) fn check_key(&self, graph: &Graph, key: &IoKey, written: bool) -> Result<()> {
         let mut makers: Vec<String> = Vec::new();
         let mut add = |id: u32| {
@@ -235,8 +236,8 @@ impl Model {
     }
 }
 
-/// Checks a block without standard input that `+=` adds after others: its author has to say what
-/// it reads. Errors: none of its data inputs is given.
+/// Checks a block without a standard input that `+=` adds after others: its author has to connect
+/// at least one of its data inputs. Errors: none of them is given.
 fn check_reads(block: &Block) -> Result<()> {
     let data = block.inputs().iter().filter(|t| t.role == Role::Data);
     let names: Vec<&Arc<str>> = data.map(|t| &t.name).collect();
@@ -260,7 +261,7 @@ fn check_reads(block: &Block) -> Result<()> {
     .err()
 }
 
-/// Errors: another block has the name that this one was given.
+/// Checks the name that the block was given. Errors: another object in the model has the same name.
 fn check_called(graph: &Graph, block: &Block) -> Result<()> {
     let Some(name) = &block.name else { return Ok(()) };
     let Some(&first) = graph.called.get(name) else { return Ok(()) };
@@ -277,7 +278,7 @@ fn check_called(graph: &Graph, block: &Block) -> Result<()> {
         .err()
 }
 
-/// What makes the wire, in words; `None`: nothing yet.
+/// Describes the writer of the wire for messages. `None`: nothing writes it yet.
 pub(super) fn maker(graph: &Graph, id: u32) -> Option<String> {
     let wire = graph.wire(id);
     match (wire.writer, &wire.value) {
@@ -338,7 +339,7 @@ fn resolve(graph: &mut Graph, terminal: &Terminal, source: Source) -> u32 {
     }
 }
 
-/// The wire of an IOKey, with what it says.
+/// Returns the wire that an `IoKey` describes, after setting the properties that the key states.
 pub(super) fn annotate(graph: &mut Graph, key: IoKey, terminal: Option<&Terminal>) -> u32 {
     let first = key.connections.iter().map(|source| match source {
         Source::Connection(connection) => connection.id,

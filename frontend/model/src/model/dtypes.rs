@@ -10,7 +10,8 @@ use super::graph::Graph;
 use crate::blocks::Meaning;
 
 impl Connection {
-    /// The dtype, where it is stated or follows from what is; `None` where compiling chooses it.
+    /// The dtype, if it is stated or follows from stated ones; `None` if it is chosen by the
+    /// compile.
     pub fn dtype(&self) -> Option<DType> {
         let graph = self.model.graph();
         Known { graph: &graph, found: FxHashMap::default() }.dtype(self.id)
@@ -19,7 +20,7 @@ impl Connection {
 
 struct Known<'a> {
     graph: &'a Graph,
-    /// By wire; what is being looked for is unknown, so that a cycle ends.
+    /// By wire. A wire that is still being searched is entered as unknown, so that a cycle ends.
     found: FxHashMap<u32, Option<DType>>,
 }
 

@@ -1,5 +1,6 @@
-//! Expressions: each operator or method is a block of the table. On a connection it joins the model
-//! at once; on an `IoKey`, which belongs to no model yet, where the expression is first read.
+//! Expressions: each operator or method adds a block from the table. On a connection, the block
+//! joins the model at once. On an `IoKey`, which belongs to no model yet, it joins the model that
+//! first reads the expression.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::blocks::{self, Kind};
 use crate::setting::Setting;
 
 impl Source {
-    /// `self <symbol> other`: a connection, or an expression where no model is known yet.
+    /// `self <symbol> other`: a connection, or an expression if no operand belongs to a model yet.
     /// Errors: an unknown operator; a sealed model.
     pub fn operate(&self, symbol: &str, other: impl Into<Source>) -> Result<Source> {
         let Some(operator) = OPERATORS.iter().find(|o| o.symbol == symbol) else {
@@ -21,15 +22,15 @@ impl Source {
         Source::of(operator.block, vec![self.clone(), other.into()])
     }
 
-    /// What a block of the table without settings gives, its inputs in their order.
+    /// The result of a table block without settings, with its inputs given in order.
     /// Errors: those of [`Block::connect_in_order`]; a sealed model.
     pub fn of(block: &str, inputs: Vec<Source>) -> Result<Source> {
         let block = blocks::build(block, Vec::new(), Vec::new())?;
         block.connect_in_order(inputs)?.applied()
     }
 
-    /// A method or property by name. Positional arguments are the other inputs of its block, then
-    /// its settings. Errors: an unknown method; settings; a sealed model.
+    /// Calls a method or property by name. Positional arguments are the block's other inputs, then
+    /// its settings. Errors: an unknown method; invalid settings; a sealed model.
     pub fn method(
         &self,
         name: &str,
@@ -46,7 +47,8 @@ impl Source {
         let mut shape = None;
         let mut positional = positional;
         for (parameter, value) in parameters.iter().zip(&mut positional) {
-            // A whole shape that the model computes is an input of the parameter's name.
+            // A shape that the model computes as a whole is connected to the input named after the
+            // parameter.
             if let (Kind::Dims, Setting::Connection(computed)) = (parameter.kind, &*value) {
                 shape = Some((parameter.name, Source::clone(computed)));
                 *value = Setting::None;
@@ -57,7 +59,7 @@ impl Source {
         block.connect_in_order(inputs)?.connect(shape)?.applied()
     }
 
-    /// Whether both are the same value of a model.
+    /// Whether both are the same value of the same model.
     pub(crate) fn is(&self, other: &Source) -> bool {
         match (self, other) {
             (Source::Connection(own), Source::Connection(other)) => own == other,
@@ -76,7 +78,7 @@ impl Source {
         }
     }
 
-    /// The model that this is part of, where it is part of one.
+    /// The model that this belongs to, if any.
     fn model(&self) -> Option<&Model> {
         match self {
             Source::Connection(connection) => Some(connection.model()),
@@ -94,7 +96,7 @@ impl Source {
         }
     }
 
-    /// Errors: an `IoKey` without a name, which would be another input each time it is read.
+    /// Errors: an `IoKey` without a name, which would become a new input each time it is read.
     fn check_named(&self) -> Result<()> {
         match self {
             Source::Key(key)
@@ -126,8 +128,8 @@ impl Connection {
         self.model.resolve(other.into().operate(symbol, self)?)
     }
 
-    /// A method or property by name, with the settings of its block.
-    /// Errors: an unknown method; settings; a sealed model.
+    /// Calls a method or property by name, with the settings of its block. Errors: an unknown
+    /// method; invalid settings; a sealed model.
     pub fn method(
         &self,
         name: &str,
@@ -143,7 +145,8 @@ impl Block {
         self.given.iter().any(|(_, source)| source.has_expression())
     }
 
-    /// What the block gives, in the model that its connections are part of.
+    /// Adds the block to the model that its connections belong to and returns its result; an
+    /// expression if none belongs to a model.
     fn applied(self) -> Result<Source> {
         if let Some(model) = self.given.iter().find_map(|(_, source)| source.model()) {
             return Ok(Source::Connection(model.clone().apply(self)?));
@@ -154,8 +157,8 @@ impl Block {
 }
 
 impl Model {
-    /// A new input. What `key` says of it holds: shape, dtype, whether it is learned.
-    /// Errors: no name; a name that a block writes; a used model.
+    /// Adds an input with the shape, dtype and differentiability that `key` states. Errors: no
+    /// name; a name that a block writes; a used model.
     pub fn add_input(&self, key: impl Into<IoKey>) -> Result<Connection> {
         let key = key.into();
         let Some(name) = key.name.clone() else {
@@ -173,8 +176,8 @@ impl Model {
         Ok(self.connection(id))
     }
 
-    /// Makes a value an output under a name: a connection of the model, which is named if it has no
-    /// name yet, or an expression. Errors: two writers of one name; a used model.
+    /// Makes a value an output with this name. The value is an expression, or a connection of the
+    /// model, which is named if it has no name yet. Errors: two writers of one name; a used model.
     pub fn set_output(&self, name: &str, value: impl Into<Source>) -> Result<()> {
         let mut source = value.into();
         if let Source::Expression(_) = &source {
@@ -202,8 +205,8 @@ impl Model {
         self.connect(block.input(source)?.output(key)?)
     }
 
-    /// The connection that an expression is in this model: its block joins it, if it has not yet.
-    /// Errors: those of [`Model::connect`].
+    /// The connection of an expression in this model. Adds the expression's block, if it has not
+    /// been added yet. Errors: those of [`Model::connect`].
     pub fn resolve(&self, source: Source) -> Result<Connection> {
         match source {
             Source::Connection(connection) => Ok(connection),
@@ -224,8 +227,8 @@ impl Model {
         }
     }
 
-    /// The block, which reads connections in the place of expressions. What `+=` continues from
-    /// stays.
+    /// The block with its expressions replaced by connections. The output from which `+=` continues
+    /// does not change.
     pub(super) fn with_expressions(&self, mut block: Block) -> Result<Block> {
         let last = self.open()?.last;
         for at in 0..block.given.len() {

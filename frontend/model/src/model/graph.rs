@@ -1,4 +1,4 @@
-//! A model under construction: children, and the wires between their terminals.
+//! The graph of a model under construction: child blocks, and the wires between their terminals.
 
 use std::sync::Arc;
 
@@ -12,27 +12,28 @@ use crate::literal::Literal;
 use crate::lower::DimSpec;
 use crate::naming::Unique;
 
-/// An unordered graph. Wires are merged by forwarding, never removed.
+/// An unordered graph. Merging two wires makes one forward to the other; wires are never removed.
 #[derive(Clone, Default)]
 pub(crate) struct Graph {
     pub kind: Arc<str>,
     pub identity: Identity,
     pub name: Option<Arc<str>>,
-    /// Whether gradients compute inner values again.
+    /// Whether the backward pass recomputes inner values.
     pub checkpoint: bool,
-    /// What gradients are, where they do not follow from what is inside.
+    /// The author's gradient of the model. `None`: it is derived from the blocks inside.
     pub gradient: Option<Block>,
     pub children: Vec<Child>,
     pub wires: Vec<Wire>,
     pub names: FxHashMap<Arc<str>, u32>,
     pub unique: Unique,
-    /// The children with names of their own, by these.
+    /// The children that were given a name, by that name.
     pub called: FxHashMap<Arc<str>, u32>,
-    /// Expressions that joined the model, by their addresses, with the wires that they became.
+    /// The expressions that have been added to the model, by the address of their block, each with
+    /// the wire of its result.
     pub expressions: FxHashMap<usize, (Arc<Block>, u32)>,
-    /// The standard output of the child added last.
+    /// The standard output of the most recently added child.
     pub last: Option<u32>,
-    /// What the author chose as the model's standard terminals.
+    /// The standard input and output that the author chose.
     pub standard: (Option<u32>, Option<u32>),
     /// Set when the model has been used as a block.
     pub sealed: Option<Block>,
@@ -41,16 +42,17 @@ pub(crate) struct Graph {
 #[derive(Clone)]
 pub(crate) struct Child {
     pub block: Block,
-    /// By the block's inputs.
+    /// Indexed by the block's inputs.
     pub inputs: Vec<Port>,
-    /// By the block's outputs.
+    /// Indexed by the block's outputs.
     pub outputs: Vec<u32>,
-    /// What the model's key is folded with for it, where that is not to follow from its name.
+    /// The value folded into the model's key for this child. `None`: it is derived from the child's
+    /// name.
     pub fold: Option<u32>,
 }
 
 impl Port {
-    /// The wires that are read.
+    /// The wires that this port reads.
     pub fn wires(&self) -> &[u32] {
         match self {
             Port::Open => &[],
@@ -60,10 +62,10 @@ impl Port {
     }
 }
 
-/// What an input of a child is connected to.
+/// The connection of a child's input.
 #[derive(Clone)]
 pub(crate) enum Port {
-    /// Learned, state or key of its own; or left out.
+    /// A param, state or key that the child owns, or an input that was left out.
     Open,
     Wire(u32),
     List(Vec<u32>),
@@ -80,14 +82,14 @@ pub(crate) struct Wire {
     pub role: Option<Role>,
     pub expose: bool,
     pub discard: bool,
-    /// A list output: its elements.
+    /// The elements of a list output.
     pub elements: Option<Vec<u32>>,
     pub merged: Option<u32>,
-    /// The param or state of the block that the model was made from again.
+    /// The param or state, in a model that was made from a block.
     pub id: Option<ParamId>,
 }
 
-/// The output of a child that makes a wire; `element` of it, where it is a list.
+/// The output of a child that writes a wire; if the output is a list, the index of its element.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Writer {
     pub child: u32,
@@ -96,7 +98,7 @@ pub(crate) struct Writer {
 }
 
 impl Graph {
-    /// The wire that this one has been merged into.
+    /// The representative of the wire: follows merges to the end.
     pub fn find(&self, mut id: u32) -> u32 {
         while let Some(into) = self.wires[id as usize].merged {
             id = into;
@@ -122,7 +124,7 @@ impl Graph {
         self.wires.len() as u32 - 1
     }
 
-    /// The wire of this name, made if there is none.
+    /// The wire of this name; creates it if none exists.
     pub fn named(&mut self, name: &Arc<str>) -> u32 {
         if let Some(id) = self.lookup(name) {
             return id;
@@ -139,7 +141,7 @@ impl Graph {
         self.named(&name)
     }
 
-    /// Makes `from` the same wire as `into`. At most one of them is written or has a value.
+    /// Merges wire `from` into `into`. At most one of them may have a writer or a value.
     pub fn merge(&mut self, from: u32, into: u32) {
         let (from, into) = (self.find(from), self.find(into));
         if from == into {
@@ -163,13 +165,13 @@ impl Graph {
         }
     }
 
-    /// Whether a value comes into the wire from inside.
+    /// Whether the wire has a writer, a value or elements, so that it is not an input.
     pub fn is_made(&self, id: u32) -> bool {
         let wire = self.wire(id);
         wire.writer.is_some() || wire.value.is_some() || wire.elements.is_some()
     }
 
-    /// The kind of the child for messages, with its own name if it has one.
+    /// Describes the child for messages: its kind, and its name if it was given one.
     pub fn describe_child(&self, child: u32) -> String {
         self.children[child as usize].block.describe()
     }

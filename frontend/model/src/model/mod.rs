@@ -1,4 +1,5 @@
-//! Models: unordered builders that blocks are added to, until they are used as blocks themselves.
+//! Models: mutable builders to which blocks are added in any order. A model that is used as a block
+//! is sealed.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,16 +26,16 @@ mod source;
 pub use operators::{Method, OPERATORS, Operator, methods};
 pub use source::{IoKey, Source};
 
-/// A model under construction. Clones are the same model.
+/// A model under construction. Clones are handles to the same model.
 ///
-/// Names may be read before they are written; order is settled when the model is compiled or used
-/// as a block. A model that has been used as a block can no longer be changed.
+/// A name may be read before it is written; blocks are sorted when the model is compiled or used as
+/// a block. A model that has been used as a block can no longer be changed.
 #[derive(Clone)]
 pub struct Model {
     graph: Arc<Mutex<Graph>>,
 }
 
-/// A value inside a model: what a name stands for, or the result of an expression.
+/// A value inside a model: a named terminal, or the result of an expression.
 #[derive(Clone)]
 pub struct Connection {
     model: Model,
@@ -52,14 +53,14 @@ impl Model {
         Model::of_kind("Model")
     }
 
-    /// A model whose blocks are called after `kind`, such as the name of a class.
+    /// A model whose block has the kind `kind`, such as the name of a class.
     pub fn of_kind(kind: &str) -> Model {
         let graph = Graph { kind: kind.into(), ..Graph::default() };
         Model { graph: Arc::new(Mutex::new(graph)) }
     }
 
     pub(crate) fn graph(&self) -> MutexGuard<'_, Graph> {
-        // A panic elsewhere leaves no half-made graph: changes are checked before they are made.
+        // A panic never leaves the graph half changed: changes are checked before they are made.
         self.graph.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -67,33 +68,34 @@ impl Model {
         self.graph().kind.clone()
     }
 
-    /// The name it was given, if any.
+    /// The name that the model was given, if any.
     pub fn name(&self) -> Option<Arc<str>> {
         self.graph().name.clone()
     }
 
-    /// Names the model as a block. Errors: an empty name, or one with dots; a used model.
+    /// Names the block that the model becomes. Errors: an empty name, or one with dots; a used
+    /// model.
     pub fn set_name(&self, name: &str) -> Result<()> {
         check_name(name, "block")?;
         self.open()?.name = Some(name.into());
         Ok(())
     }
 
-    /// Says whether gradients compute its inner values again instead of keeping them, where it is a
-    /// block of another model. Errors: a used model.
+    /// Sets whether the backward pass recomputes the model's inner values instead of keeping them,
+    /// once the model is a block of another one. Errors: a used model.
     pub fn set_checkpoint(&self, checkpoint: bool) -> Result<()> {
         self.open()?.checkpoint = checkpoint;
         Ok(())
     }
 
-    /// Gives it a gradient of its own: see [`Block::with_gradient`], which is checked when it is
-    /// used. Errors: a used model.
+    /// Gives the model a gradient of its own, as [`Block::with_gradient`] does. The gradient is
+    /// checked when the model is used as a block. Errors: a used model.
     pub fn set_gradient(&self, gradient: &Block) -> Result<()> {
         self.open()?.gradient = Some(gradient.clone());
         Ok(())
     }
 
-    /// Whether it has been used as a block.
+    /// Whether the model has been used as a block.
     pub fn is_sealed(&self) -> bool {
         self.graph().sealed.is_some()
     }
@@ -107,7 +109,7 @@ impl Model {
         self.len() == 0
     }
 
-    /// The graph, to be changed. Errors: the model has been used.
+    /// The graph, for changing it. Errors: the model has been used as a block.
     fn open(&self) -> Result<MutexGuard<'_, Graph>> {
         let graph = self.graph();
         if graph.sealed.is_none() {
@@ -124,27 +126,27 @@ impl Model {
         .err()
     }
 
-    /// `model |= block`: adds the block with only the connections it was given. Its other data
-    /// inputs become inputs of the model, named after the terminal.
-    /// Errors: two writers of one name; a list that is no list; a used model.
+    /// `model |= block`: adds the block with only the connections that it was given. Each remaining
+    /// data input becomes an input of the model, named after the terminal. Errors: two writers of
+    /// one name; a list terminal connected to something that is not a list; a used model.
     pub fn connect(&self, block: impl Into<Block>) -> Result<()> {
         self.attach(block.into(), false).map(drop)
     }
 
-    /// `model += block`: as [`Model::connect`], and the block's standard input reads the model's
-    /// last standard output unless it was given. Errors: those of [`Model::connect`].
+    /// `model += block`: like [`Model::connect`], but also connects the block's standard input to
+    /// the model's last standard output, unless it was given. Errors: those of [`Model::connect`].
     pub fn extend(&self, block: impl Into<Block>) -> Result<()> {
         self.attach(block.into(), true).map(drop)
     }
 
-    /// Adds the block and gives its standard output: the one way that expressions take.
-    /// Errors: those of [`Model::connect`]; a block without output.
+    /// Adds the block and returns its standard output. All expressions are built with it. Errors:
+    /// those of [`Model::connect`]; a block without an output.
     pub fn apply(&self, block: Block) -> Result<Connection> {
         Ok(self.apply_with(block, "")?.0)
     }
 
-    /// Adds the block and gives its standard output, and its other output of this name where there
-    /// is one. Errors: those of [`Model::apply`].
+    /// Adds the block. Returns its standard output, and its output named `other` if there is one.
+    /// Errors: those of [`Model::apply`].
     pub(crate) fn apply_with(
         &self,
         block: Block,
@@ -167,26 +169,26 @@ impl Model {
         Connection { model: self.clone(), id }
     }
 
-    /// The terminal of this name. Errors: "Terminal not found".
+    /// Looks up a terminal by name. Errors: "Terminal not found".
     pub fn terminal(&self, name: &str) -> Result<Connection> {
         let graph = self.graph();
         Ok(self.connection(lookup(&graph, name)?))
     }
 
-    /// The last standard output: what `+=` would continue from.
+    /// The last standard output, from which `+=` continues.
     pub fn last(&self) -> Option<Connection> {
         let last = self.graph().last;
         last.map(|id| self.connection(id))
     }
 
-    /// All names of terminals, sorted.
+    /// The names of all terminals, sorted.
     pub fn names(&self) -> Vec<Arc<str>> {
         let mut names: Vec<Arc<str>> = self.graph().names.keys().cloned().collect();
         names.sort();
         names
     }
 
-    /// Makes the terminal an output even where something inside reads it.
+    /// Makes the terminal an output even if a block inside reads it.
     /// Errors: "Terminal not found"; an input; a used model.
     pub fn expose(&self, name: &str) -> Result<()> {
         let mut graph = self.open()?;
@@ -201,7 +203,7 @@ impl Model {
         Ok(())
     }
 
-    /// Takes the terminal off the outputs. Errors: "Terminal not found"; an input; a used model.
+    /// Removes the terminal from the outputs. Errors: "Terminal not found"; an input; a used model.
     pub fn discard(&self, name: &str) -> Result<()> {
         let mut graph = self.open()?;
         let id = lookup(&graph, name)?;
@@ -214,7 +216,7 @@ impl Model {
         Ok(())
     }
 
-    /// Gives a terminal another name. Errors: "Terminal not found"; the name is taken; a used model.
+    /// Renames a terminal. Errors: "Terminal not found"; the name is taken; a used model.
     pub fn rename(&self, old: &str, new: &str) -> Result<()> {
         check_name(new, "terminal")?;
         let mut graph = self.open()?;
@@ -228,7 +230,7 @@ impl Model {
         Ok(())
     }
 
-    /// States shapes of terminals: numbers, names of dims, or nothing where a dim may vary.
+    /// States the shapes of terminals: sizes, names of dims, or `Any` for a dim that may vary.
     /// Errors: "Terminal not found"; a used model.
     pub fn set_shapes<N: AsRef<str>>(
         &self,
@@ -242,7 +244,7 @@ impl Model {
         Ok(())
     }
 
-    /// States dtypes of terminals. Errors: "Terminal not found"; a used model.
+    /// States the dtypes of terminals. Errors: "Terminal not found"; a used model.
     pub fn set_types<N: AsRef<str>>(
         &self,
         types: impl IntoIterator<Item = (N, DType)>,
@@ -255,7 +257,7 @@ impl Model {
         Ok(())
     }
 
-    /// Says what `+=` connects of the model as a block.
+    /// Chooses the standard input and output of the model as a block, which `+=` connects.
     /// Errors: "Terminal not found"; a used model.
     pub fn set_standard(&self, input: Option<&str>, output: Option<&str>) -> Result<()> {
         let mut graph = self.open()?;
@@ -265,8 +267,8 @@ impl Model {
         Ok(())
     }
 
-    /// The model as a block, which it may still grow beyond. Errors: cycles, lists left open, an
-    /// empty model, two blocks of one name.
+    /// The model as a block, without sealing it: the model can still be extended. Errors: cycles,
+    /// unconnected list terminals, an empty model, two blocks of one name.
     pub fn block(&self) -> Result<Block> {
         let graph = self.graph();
         match &graph.sealed {
@@ -275,7 +277,8 @@ impl Model {
         }
     }
 
-    /// The model as a block of another. It can no longer be changed. Errors: as [`Model::block`].
+    /// Seals the model and returns it as a block. The model can no longer be changed. Errors: those
+    /// of [`Model::block`].
     pub fn seal(&self) -> Result<Block> {
         let mut graph = self.graph();
         if let Some(block) = &graph.sealed {
@@ -296,7 +299,7 @@ fn build(graph: &Graph) -> Result<Block> {
     }
 }
 
-/// How many names a message lists.
+/// The maximum number of names that a message lists.
 const SHOWN: usize = 8;
 
 pub(crate) fn lookup(graph: &Graph, name: &str) -> Result<u32> {
@@ -321,13 +324,13 @@ impl Connection {
         &self.model
     }
 
-    /// The name of the terminal, if it is one.
+    /// The terminal name of the connection, if it has one.
     pub fn name(&self) -> Option<Arc<str>> {
         self.model.graph().wire(self.id).name.clone()
     }
 
-    /// Element `index` of a list output; from the end where negative.
-    /// Errors: no list; an index out of range.
+    /// Element `index` of a list output; a negative index counts from the end. Errors: the
+    /// connection is not a list; the index is out of range.
     pub fn element(&self, index: i64) -> Result<Connection> {
         let graph = self.model.graph();
         let Some(elements) = &graph.wire(self.id).elements else {
@@ -347,7 +350,7 @@ impl Connection {
         }
     }
 
-    /// The number of elements, of a list output.
+    /// The number of elements, if the connection is a list output.
     pub fn elements(&self) -> Option<usize> {
         let graph = self.model.graph();
         graph.wire(self.id).elements.as_ref().map(Vec::len)

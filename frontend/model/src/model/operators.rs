@@ -1,4 +1,4 @@
-//! The names of operators and methods of connections, and the blocks that they are.
+//! The names of operators and methods of connections, and the block that each of them builds.
 
 use std::sync::LazyLock;
 
@@ -25,7 +25,7 @@ const fn comparison(symbol: &'static str, name: &'static str, block: &'static st
     Operator { reflected: false, ..operator(symbol, name, block) }
 }
 
-/// Operators of two connections.
+/// Binary operators.
 pub const OPERATORS: &[Operator] = &[
     operator("+", "add", "Add"),
     operator("-", "sub", "Subtract"),
@@ -52,11 +52,11 @@ pub const OPERATORS: &[Operator] = &[
 pub struct Method {
     pub name: String,
     pub block: &'static str,
-    /// Read without call: `x.shape`, `-x`, `~x`.
+    /// Whether it is read without a call: `x.shape`, `-x`, `~x`.
     pub property: bool,
 }
 
-/// Properties: operators of one connection, and what is read without a call.
+/// Properties: unary operators, and attributes that are read without a call.
 const PROPERTIES: &[(&str, &str)] = &[
     ("neg", "Negate"),
     ("invert", "LogicalNot"),
@@ -65,7 +65,7 @@ const PROPERTIES: &[(&str, &str)] = &[
     ("T", "Transpose"),
 ];
 
-/// Methods of blocks that are not elementwise, and short names of some that are.
+/// Methods for blocks that are not elementwise, and short names for some that are.
 const NAMED: &[(&str, &str)] = &[
     ("sum", "Sum"),
     ("mean", "Mean"),
@@ -94,8 +94,8 @@ const NAMED: &[(&str, &str)] = &[
     ("item", "Indexer"),
 ];
 
-/// Every method and property: those with names of their own, then each elementwise block of the
-/// table under its name in snake case.
+/// All methods and properties: the named ones, then each elementwise block of the table under its
+/// name in snake case.
 static METHODS: LazyLock<Vec<Method>> = LazyLock::new(|| {
     let named = |property| {
         move |(name, block): &(&str, &'static str)| Method {
@@ -114,7 +114,7 @@ static METHODS: LazyLock<Vec<Method>> = LazyLock::new(|| {
     methods
 });
 
-/// Operators of one connection, methods and properties.
+/// All unary operators, methods and properties.
 pub fn methods() -> &'static [Method] {
     &METHODS
 }

@@ -1,4 +1,4 @@
-//! The order in which children can be computed, and the cycle where there is none.
+//! Sorts the children into an order in which they can be computed, or reports a cycle.
 
 use mithril_ir::diagnostic::{Diagnostic, Result};
 use mithril_ir::order::needed_first;
@@ -6,14 +6,14 @@ use rustc_hash::FxHashSet;
 
 use super::graph::{Graph, Port};
 
-/// Children after those they read, otherwise as they were added. Errors: a cycle, with its blocks
-/// in order.
+/// The children in topological order: each after those it reads, otherwise in the order of
+/// addition. Errors: a cycle; the message lists its blocks in order.
 pub(crate) fn order(graph: &Graph) -> Result<Vec<u32>> {
     let reads: Vec<Vec<usize>> = (0..graph.children.len()).map(|c| reads(graph, c)).collect();
     match needed_first(&reads) {
         Ok(order) => Ok(order.into_iter().map(|child| child as u32).collect()),
         Err(mut cycle) => {
-            // Each before the one that reads it, from the block that was added first.
+            // Puts each block before its reader, starting with the block that was added first.
             cycle.reverse();
             let first = (0..cycle.len()).min_by_key(|i| cycle[*i]);
             cycle.rotate_left(first.unwrap_or(0));
@@ -22,7 +22,7 @@ pub(crate) fn order(graph: &Graph) -> Result<Vec<u32>> {
     }
 }
 
-/// The children whose outputs a child reads, once each.
+/// The children whose outputs a child reads, without duplicates.
 fn reads(graph: &Graph, child: usize) -> Vec<usize> {
     let mut seen: FxHashSet<usize> = FxHashSet::default();
     let wires = graph.children[child].inputs.iter().flat_map(Port::wires);
@@ -30,7 +30,7 @@ fn reads(graph: &Graph, child: usize) -> Vec<usize> {
     writers.map(|writer| writer.child as usize).filter(|child| seen.insert(*child)).collect()
 }
 
-/// `cycle` has each child before the one that reads it; the first reads the last.
+/// The error for a cycle. `cycle` has each child before its reader; the first child reads the last.
 fn report(graph: &Graph, cycle: &[usize]) -> Diagnostic {
     let names = super::seal::child_names(graph);
     let name = |c: usize| match &names {

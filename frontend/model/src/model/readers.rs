@@ -1,4 +1,4 @@
-//! What those that read a model's inputs say about them: role, dtype, shape, first values.
+//! Infers a model's inputs from the blocks that read them: role, dtype, shape, initial values.
 
 use mithril_ir::graph::Role;
 use mithril_ir::op::Class;
@@ -8,20 +8,20 @@ use super::graph::{Graph, Port};
 use crate::block::Terminal;
 use crate::identity::ParamId;
 
-/// For each wire that is read the terminal it would be as an input of the model, and the params and
-/// states of the blocks that learn it.
+/// For each wire that is read: the terminal it would be as an input of the model, and the params
+/// and states of the reading blocks that it stands for.
 pub(super) struct Readers {
     of_wire: FxHashMap<u32, (Terminal, Vec<ParamId>)>,
 }
 
-/// Whether inputs of this role have values of their own.
+/// Whether an input of this role keeps a value between calls.
 pub(crate) fn is_learned(role: Role) -> bool {
     matches!(role, Role::Param | Role::State)
 }
 
 impl Readers {
-    /// Walks children backwards, so that a block which keeps its operand's dtype passes on what is
-    /// expected of its result.
+    /// Walks the children backwards, so that a block which keeps its operand's dtype passes the
+    /// class expected of its result on to its operand.
     pub fn of(graph: &Graph, order: &[u32]) -> Readers {
         let mut readers = Readers { of_wire: FxHashMap::default() };
         for &at in order.iter().rev() {
@@ -70,8 +70,8 @@ impl Readers {
         }
     }
 
-    /// What the wire would be as an input, whose name is still to be set, and the params and states
-    /// of the blocks that learn it, in the order they compute in.
+    /// The terminal that the wire would be as an input, with an empty name, and the params and
+    /// states of the blocks that read it, in the order of computation.
     pub fn terminal(&mut self, id: u32) -> (Terminal, Vec<ParamId>) {
         let data = || (Terminal::data("", Class::Any), Vec::new());
         let (terminal, mut learners) = self.of_wire.remove(&id).unwrap_or_else(data);
@@ -81,29 +81,32 @@ impl Readers {
 }
 
 impl Terminal {
-    /// Takes on what another reader says of the same input.
+    /// Merges in the properties that another reader requires of the same input.
     pub(super) fn join(&mut self, other: Terminal) {
         self.class = narrower(self.class, other.class);
-        // What is learned is typed by any reader that can; data by the first one, which waits for
-        // no other.
+        // The type of a param or state may be inferred by any reader that can. Data is typed by its
+        // first reader, which does not wait for others.
         let learned = |t: &Terminal| t.ruled && t.role != Role::Data;
         self.ruled = match (self.role, other.role) {
             (Role::Data, Role::Data) => other.ruled,
             _ => learned(self) || learned(&other),
         };
-        // One reader that learns it makes it learned, and gives it its first values.
+        // The input is a param or state if one reader takes it as such; that reader gives its
+        // initial value.
         if self.role == Role::Data && other.role != Role::Data {
             (self.role, self.start) = (other.role, other.start);
         }
         self.in_training &= other.in_training;
-        // A reader that computes with it decides its dtype.
+        // The input is a mask only if all readers take it as one: a reader that computes with it
+        // decides its dtype.
         self.mask &= other.mask;
         self.dtype = self.dtype.or(other.dtype);
         self.shape = self.shape.take().or(other.shape);
     }
 }
 
-/// Whether a block has one operand, of any dtype: where it keeps the dtype, it only moves elements.
+/// Whether a block has only one operand, of any dtype. If it also keeps the dtype, it only moves
+/// elements.
 fn moves_any(inputs: &[Terminal]) -> bool {
     let mut operands = inputs.iter().filter(|terminal| !terminal.apart);
     let is_any = |terminal: &Terminal| terminal.class == Class::Any && !terminal.list;

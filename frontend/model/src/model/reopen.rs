@@ -1,4 +1,4 @@
-//! Models from blocks again: to be copied and extended under the same names.
+//! Makes models from blocks, to be copied and extended under the same names.
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use crate::block::Block;
 use crate::identity::Renewal;
 
 impl Model {
-    /// A model that can be changed, of the same parts, names, terminals and settings as a block. A
-    /// block of the table becomes a model of that block alone, with terminals of the same names.
-    /// Errors: a block of the table with a list terminal.
+    /// A model that can be changed, with the same parts, names, terminals and settings as a block.
+    /// A table block becomes a model that contains only this block, with terminals of the same
+    /// names. Errors: a table block with a list terminal.
     pub fn from_block(block: &Block) -> Result<Model> {
         let model = Model::of_kind(block.kind());
         match &block.definition.composite {
@@ -38,8 +38,8 @@ impl Model {
         Ok(model)
     }
 
-    /// A model of a block alone, with terminals of the same names.
-    /// Errors: a list terminal, which is to be connected.
+    /// A model that contains only this block, with terminals of the same names. Errors: a list
+    /// terminal, which the caller would have to connect.
     pub(crate) fn around(block: &Block) -> Result<Model> {
         let names = block.inputs().iter().map(|t| &t.name);
         let names = names.chain(block.outputs().iter().map(|o| &o.name));
@@ -49,8 +49,8 @@ impl Model {
         Ok(model)
     }
 
-    /// Another model of the same content, with params of its own, which can be changed. What is
-    /// shared inside the model is shared inside the copy.
+    /// Another model with the same content but its own params, which can be changed. Params that
+    /// are shared inside the model are shared inside the copy.
     pub fn copy(&self) -> Model {
         let model = self.fork();
         let mut graph = model.graph();
@@ -66,7 +66,8 @@ impl Model {
         model
     }
 
-    /// The same model once more, with the same params; each can be changed without the other.
+    /// A second model with the same content and the same params. Changing one does not affect the
+    /// other.
     pub(crate) fn fork(&self) -> Model {
         let mut graph = self.graph().clone();
         graph.sealed = None;
@@ -75,19 +76,19 @@ impl Model {
         model
     }
 
-    /// The connection of a fork that this one of the original is.
+    /// The connection in this fork that corresponds to one of the original.
     pub(crate) fn same(&self, connection: &Connection) -> Connection {
         self.connection(connection.id)
     }
 
-    /// States that a connection is one number.
+    /// States that a connection is a scalar.
     pub(crate) fn set_scalar(&self, connection: &Connection) -> Result<()> {
         self.open()?.wire_mut(connection.id).shape = Some([].into());
         Ok(())
     }
 
-    /// Connects what a child learns by itself, by its path; `None`: there is none.
-    /// Errors: a used model.
+    /// Connects a param or state that a child owns, given by its path. `None`: no such input
+    /// exists. Errors: a used model.
     pub(crate) fn open_port(&self, path: &str) -> Result<Option<Connection>> {
         let mut graph = self.open()?;
         let Some((child, inner)) = path.split_once('.') else {
@@ -104,7 +105,7 @@ impl Model {
         if let Port::Wire(id) = graph.children[at].inputs[input] {
             return Ok(Some(self.connection(id)));
         }
-        // A param that is shared has the path of its first use alone.
+        // A shared param is known only by the path of its first use.
         let own = graph.children[at].block.ids[input];
         let is_open = |child: &Child| {
             let mut ids = child.block.ids.iter().zip(&child.inputs);
@@ -124,7 +125,7 @@ impl Model {
 fn graph(block: &Block, composite: &Composite) -> Graph {
     let definition = &*block.definition;
     let mut graph = Graph { kind: definition.kind.clone(), ..Graph::default() };
-    // What children learn by themselves, and the model's key, come back when it is sealed.
+    // Params that children own and the model's key are left out: sealing creates them again.
     let mut readers = vec![0; composite.nets.len()];
     let mut read_as_data = vec![false; composite.nets.len()];
     for part in &composite.parts {
@@ -154,7 +155,7 @@ fn graph(block: &Block, composite: &Composite) -> Graph {
         }
         wire.name = name.clone();
         let id = graph.add_wire(wire);
-        // A name that nothing reads and that is no output has been discarded.
+        // A named value that nothing reads and that is not an output was discarded by the author.
         let lost = readers[id as usize] == 0 && !composite.outputs.contains(&id);
         graph.wires[id as usize].discard = lost && matches!(net.from, NetSource::Part { .. });
         if let Some(name) = name {
@@ -222,7 +223,7 @@ fn child(
         outputs.push(graph.add_wire(list));
     }
     let mut block = Block::new(part.definition.clone());
-    // The params and states that are inputs of the model.
+    // Takes over the params and states that are inputs of the model.
     let ids = part.inputs.iter().zip(block.ids.iter()).map(|(feed, own)| match feed {
         Feed::Net(net) => match composite.nets[*net as usize].from {
             NetSource::Input(i) => of.ids[i as usize],

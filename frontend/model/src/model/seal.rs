@@ -1,4 +1,4 @@
-//! A model as a definition: names settled, children ordered, terminals read off the wires.
+//! Turns a model into a definition: settles names, orders children, derives terminals from wires.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::literal::Literal;
 use crate::lower::DimSpec;
 use crate::naming::{Sibling, Unique, fold_of, siblings};
 
-/// The inside of a model.
+/// The contents of a model.
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct Composite {
     pub parts: Vec<Part>,
@@ -26,9 +26,9 @@ pub(crate) struct Composite {
     /// The net of each input of the definition.
     pub inputs: Vec<u32>,
     pub outputs: Vec<u32>,
-    /// Parts after those they read.
+    /// Indices of the parts in topological order.
     pub order: Vec<u32>,
-    /// The input that is the key of all parts that need one.
+    /// The input that is the model's key, from which the keys of all parts are derived.
     pub key: Option<u32>,
 }
 
@@ -36,20 +36,20 @@ pub(crate) struct Composite {
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct Part {
     pub name: Arc<str>,
-    /// What the model's key is folded with for it.
+    /// The value folded into the model's key for this part.
     pub fold: u32,
     pub definition: Arc<Definition>,
-    /// Whether gradients compute its inner values again.
+    /// Whether the backward pass recomputes inner values.
     pub checkpoint: bool,
-    /// What its gradients are, where they do not follow from what is inside.
+    /// The author's gradient of the part. `None`: it is derived from the blocks inside.
     pub gradient: Option<Arc<Definition>>,
     pub inputs: Vec<Feed>,
-    /// The nets of each output: one, or one for each element of a list.
+    /// The nets of each output: one, or one per element of a list.
     pub outputs: Vec<Vec<u32>>,
 }
 
 impl Part {
-    /// The nets of its states.
+    /// The nets that are states of this part.
     pub fn states(&self) -> impl Iterator<Item = u32> {
         let inputs = self.definition.inputs.iter().zip(&self.inputs);
         inputs
@@ -59,18 +59,18 @@ impl Part {
     }
 }
 
-/// What an input of a part reads.
+/// The source of a part's input.
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) enum Feed {
     Absent,
     Net(u32),
     List(Vec<u32>),
-    /// The model's key, folded.
+    /// The model's key, with the part's `fold` folded in.
     Key,
 }
 
 impl Feed {
-    /// The nets that are read.
+    /// The nets that this feed reads.
     pub fn nets(&self) -> &[u32] {
         match self {
             Feed::Absent | Feed::Key => &[],
@@ -96,10 +96,10 @@ pub(crate) enum NetSource {
     Value(Literal),
 }
 
-/// What a model is as a block.
+/// The result of sealing: all that a definition needs of a model.
 pub(crate) struct Sealed {
     pub inputs: Vec<Terminal>,
-    /// The param or state that each input is.
+    /// The param or state that each input stands for.
     pub ids: Vec<ParamId>,
     pub outputs: Vec<Outlet>,
     pub standard_input: Option<u32>,
@@ -107,7 +107,7 @@ pub(crate) struct Sealed {
     pub composite: Composite,
 }
 
-/// What children are called in paths, and what their keys are folded with.
+/// The names of children in paths, and the names from which their key folds are derived.
 pub(crate) fn child_names(graph: &Graph) -> Result<Vec<(Arc<str>, Arc<str>)>> {
     let blocks = graph.children.iter().map(|child| &child.block);
     let own: Vec<Sibling> = blocks
@@ -116,7 +116,7 @@ pub(crate) fn child_names(graph: &Graph) -> Result<Vec<(Arc<str>, Arc<str>)>> {
     siblings(&own)
 }
 
-/// Errors: an empty model, cycles, two children of one name.
+/// Seals the graph. Errors: an empty model, cycles, two children of one name.
 pub(crate) fn seal(graph: &Graph) -> Result<Sealed> {
     if graph.children.is_empty() {
         return Diagnostic::new(format!("the model `{}` is empty", graph.kind))
@@ -162,18 +162,18 @@ struct Sealing<'a> {
     graph: &'a Graph,
     names: Vec<(Arc<str>, Arc<str>)>,
     nets: Vec<Net>,
-    /// Nets of wires, by wires that are not merged.
+    /// The net of each wire that is not merged into another.
     of_wire: FxHashMap<u32, u32>,
     inputs: Vec<Terminal>,
     ids: Vec<ParamId>,
     input_nets: Vec<u32>,
-    /// Inputs by the params and states that they are.
+    /// The input of each param and state.
     of_param: FxHashMap<ParamId, u32>,
     key: Option<u32>,
 }
 
 impl Sealing<'_> {
-    /// Inputs of the model are the wires that are read and that nothing makes.
+    /// Creates the model's inputs: the wires that are read and that have no writer or value.
     fn data_inputs(&mut self, order: &[u32]) {
         let mut readers = Readers::of(self.graph, order);
         for id in 0..self.graph.wires.len() as u32 {
@@ -187,8 +187,8 @@ impl Sealing<'_> {
             terminal.role = wire.role.unwrap_or(terminal.role);
             terminal.dtype = wire.dtype.or(terminal.dtype);
             terminal.shape = wire.shape.clone().or(terminal.shape);
-            // A block that is connected to a name uses the param of that name, wherever nothing
-            // else is said of it.
+            // A block whose param is connected to a name reads the input of that name in its other
+            // uses as well, where nothing else is connected.
             let is_own = is_learned(terminal.role);
             let learners: Vec<ParamId> = wire.id.into_iter().chain(learners).collect();
             let free = |id: &&ParamId| !self.of_param.contains_key(*id);
@@ -266,7 +266,8 @@ impl Sealing<'_> {
         parts
     }
 
-    /// What an input of a part reads. A param or state that an earlier part has is that one.
+    /// The source of a part's input. A param or state that an earlier part also uses is the same
+    /// input.
     fn feed(&mut self, part: &Arc<str>, terminal: &Terminal, port: &Port, id: ParamId) -> Feed {
         match port {
             Port::Wire(id) => Feed::Net(self.net(*id)),
@@ -304,7 +305,8 @@ impl Sealing<'_> {
         self.input(key, &Wire::default(), id);
     }
 
-    /// Says which inputs of the model say the fans of others: blocks say it by their own inputs.
+    /// Sets `start.beside` of the model's inputs: the input from which another one takes its fan.
+    /// Parts state it by the indices of their own inputs.
     fn place_fans(&mut self, parts: &[Part]) {
         let input = |sealing: &Sealing, feed: &Feed| match feed {
             Feed::Net(net) => match sealing.nets[*net as usize].from {
@@ -328,7 +330,8 @@ impl Sealing<'_> {
         }
     }
 
-    /// Named terminals that nothing reads, exposed ones, and the last standard output.
+    /// Collects the outputs: named terminals that nothing reads, exposed ones, and the last
+    /// standard output.
     fn outputs(&mut self) -> (Vec<Outlet>, Vec<u32>) {
         let graph = self.graph;
         let last = graph.last.map(|id| graph.find(id));
@@ -410,7 +413,7 @@ impl Sealing<'_> {
 }
 
 impl Terminal {
-    /// A data input that takes anything.
+    /// A plain data input: nothing but its dtype class is stated.
     pub(crate) fn data(name: impl Into<Arc<str>>, class: Class) -> Terminal {
         Terminal {
             name: name.into(),

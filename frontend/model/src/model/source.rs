@@ -1,4 +1,4 @@
-//! What a terminal can be connected to.
+//! The values that a terminal can be connected to.
 
 use std::sync::Arc;
 
@@ -13,31 +13,32 @@ use crate::lower::DimSpec;
 /// The other end of a connection that a block is added with.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// A terminal of the model, made if there is none of that name.
+    /// The terminal of this name; it is created if none exists.
     Name(Arc<str>),
     Connection(Connection),
-    /// A constant; inputs alone.
+    /// A constant, for inputs only.
     Literal(Literal),
-    /// For terminals that take a list.
+    /// For list terminals.
     List(Vec<Source>),
     Key(Box<IoKey>),
-    /// What a block gives that joins the model where this is first read. One expression that is
-    /// read several times is computed once.
+    /// The result of a block that joins the model at the first read. An expression that is read
+    /// several times is computed once.
     Expression(Arc<Block>),
 }
 
-/// A connection with what is known of it. A name makes it a terminal of the model.
+/// A connection with the properties that are stated for it. A name makes it a terminal of the
+/// model.
 #[derive(Clone, Debug, Default)]
 pub struct IoKey {
     pub name: Option<Arc<str>>,
     pub value: Option<Literal>,
     pub shape: Option<Arc<[DimSpec]>>,
     pub dtype: Option<DType>,
-    /// Whether it is learned; left out, what reads it decides.
+    /// Whether it is learned. `None`: its readers decide.
     pub differentiable: Option<bool>,
-    /// Makes it an output of the model even where something inside reads it.
+    /// Makes it an output of the model even if a block inside reads it.
     pub expose: bool,
-    /// Connections that become this one.
+    /// Connections that are merged into this one.
     pub connections: Vec<Source>,
 }
 

@@ -1,4 +1,4 @@
-//! Reduce steps: from the loss of each target to one number.
+//! Reduce steps: from the loss of each target to a scalar.
 
 use mithril_ir::diagnostic::Result;
 
@@ -7,15 +7,15 @@ use crate::block::Block;
 use crate::blocks::{Group, build};
 use crate::model::Model;
 
-/// The output at which a loss gives the weights of its targets, beside the values, which are
-/// multiplied by them already.
+/// The name of the output at which a loss gives the weights of its targets. The loss values are
+/// already multiplied by the weights.
 pub const WEIGHT: &str = "weight";
 
-/// The last step, ready to be added to `model`, which has the loss and the steps before it; the loss
-/// itself where there are no steps.
+/// Adds the loss and all but the last reduce step to `model`, and returns the last step, ready to
+/// be added. Without steps, returns the loss.
 ///
-/// A `Mean` that reads a loss with weights divides by the weights. It reads it directly, or behind
-/// other means and blocks that only move elements; behind any other step it is a plain mean.
+/// A `Mean` divides by the weights of a loss that has weights, if it reads the loss directly or
+/// through other means and blocks that only move elements. After any other step it is a plain mean.
 pub(super) fn reduced(model: &Model, loss: Block, steps: Vec<Block>) -> Result<Block> {
     let mut last = loss;
     let mut moved = None;
@@ -39,7 +39,7 @@ pub(super) fn reduced(model: &Model, loss: Block, steps: Vec<Block>) -> Result<B
     Ok(last)
 }
 
-/// The mean by weights in the place of a plain one, with its name and settings.
+/// The weighted mean that replaces a plain one, with the same name and settings.
 fn loss_mean(mean: &Block) -> Result<Block> {
     let settings = mean.settings().into_iter().flat_map(|settings| settings.iter());
     let settings = settings.map(|(parameter, value)| (parameter.name, value.clone())).collect();

@@ -1,4 +1,4 @@
-//! The inside of a composite on its way into a function: what each net is, part after part.
+//! Lowers the parts of a composite into a function one by one, keeping track of each net.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::lower::{DimSpec, size};
 use crate::model::seal::{Composite, NetSource};
 use crate::naming::dim_symbol;
 
-/// What is known of a net.
+/// The state of a net during lowering.
 #[derive(Clone)]
 pub(in crate::lower) enum Slot {
     /// Not computed yet.
@@ -27,23 +27,24 @@ pub(in crate::lower) enum Slot {
     Absent,
     Value(Value),
     Literal(Literal),
-    /// An argument whose shape is still to follow from others; its dtype too, unless it was stated.
+    /// An argument whose shape is still to be inferred. Its dtype is inferred too, unless it was
+    /// stated.
     Untyped(Value, Option<DType>),
 }
 
-/// One composite being lowered into a function: its own, or that of the model around it.
+/// A composite that is being lowered into a function: its own, or that of the enclosing model.
 pub(in crate::lower) struct Frame<'a, 'o> {
     pub lowering: &'a mut Lowering<'o>,
     pub builder: &'a Builder,
     pub definition: &'a Definition,
     pub composite: &'a Composite,
-    /// The path of the composite in the function, where it has no function of its own.
+    /// The path of the composite within the function. Empty if the function is its own.
     pub path: &'a str,
     pub slots: Vec<Slot>,
     /// Next values of state inputs.
     pub states: Vec<(u32, Value)>,
     pub parts: Vec<Option<Arc<Instance>>>,
-    /// Dims by the names that shapes were stated with.
+    /// Dims by the names used in stated shapes.
     dims: FxHashMap<Arc<str>, Dim>,
 }
 
@@ -55,14 +56,14 @@ pub(in crate::lower) struct Done {
     pub parts: Vec<Option<Arc<Instance>>>,
 }
 
-/// Whether a part could be lowered, or waits for a type.
+/// Whether a part has been lowered, or has to wait for a type.
 pub(in crate::lower) enum Step {
     Done,
     Later,
 }
 
 impl<'a, 'o> Frame<'a, 'o> {
-    /// `inputs` are the composite's, in order.
+    /// `inputs` are the slots of the composite's inputs, in order.
     pub fn new(
         lowering: &'a mut Lowering<'o>,
         builder: &'a Builder,
@@ -96,7 +97,7 @@ impl<'a, 'o> Frame<'a, 'o> {
         }
     }
 
-    /// Lowers all parts. Errors: those of the parts; an input whose type nothing decides.
+    /// Lowers all parts. Errors: those of the parts; an input whose type cannot be inferred.
     pub fn run(&mut self) -> BlockResult<()> {
         for &net in &self.composite.inputs {
             if let Slot::Value(value) = self.slots[net as usize] {
@@ -106,7 +107,8 @@ impl<'a, 'o> Frame<'a, 'o> {
         let mut waiting: Vec<u32> = self.composite.order.clone();
         while !waiting.is_empty() {
             let mut later = Vec::new();
-            // A shared state is updated in the order of its uses.
+            // A shared state is updated in the order of its uses, so a part waits for those before
+            // it.
             let mut held: FxHashSet<u32> = FxHashSet::default();
             for &part in &waiting {
                 let own = &self.composite.parts[part as usize];
@@ -137,7 +139,7 @@ impl<'a, 'o> Frame<'a, 'o> {
         .into()
     }
 
-    /// The lowered composite. Errors: an output that is an input without a type.
+    /// The lowered composite. Errors: an output is an input without a type.
     pub fn finish(self) -> BlockResult<Done> {
         let mut outputs = Vec::with_capacity(self.composite.outputs.len());
         for &net in &self.composite.outputs {
@@ -162,14 +164,14 @@ impl<'a, 'o> Frame<'a, 'o> {
         Ok(Done { types: types.collect(), outputs, states: self.states, parts: self.parts })
     }
 
-    /// Gives an input the type that follows from others.
+    /// Sets the inferred type of an input.
     pub fn settle(&mut self, net: u32, value: Value, ty: Type) -> BlockResult<()> {
         self.builder.with_mut(|f| f.values[value.index()].ty = ty);
         self.slots[net as usize] = Slot::Value(value);
         self.check_stated(net, value)
     }
 
-    /// A net has been computed.
+    /// Records the value of a net that has been computed.
     pub fn bind(&mut self, net: u32, value: Value) -> BlockResult<()> {
         let name = &self.composite.nets[net as usize].name;
         if self.path.is_empty() {
@@ -179,7 +181,7 @@ impl<'a, 'o> Frame<'a, 'o> {
         self.check_stated(net, value)
     }
 
-    /// That a value has the shape and dtype which the model's author stated.
+    /// Checks a value against the shape and dtype that the model's author stated.
     fn check_stated(&mut self, net: u32, value: Value) -> BlockResult<()> {
         let stated = &self.composite.nets[net as usize];
         if stated.shape.is_none() && stated.dtype.is_none() {
@@ -235,7 +237,7 @@ impl<'a, 'o> Frame<'a, 'o> {
     }
 }
 
-/// A stated shape as types are printed: `[batch x 784]`.
+/// A stated shape in the notation of types: `[batch x 784]`.
 pub(in crate::lower) fn text(shape: &[DimSpec]) -> String {
     let dims: Vec<String> = shape
         .iter()

@@ -1,4 +1,4 @@
-//! Lowers one composite: a call of its function, or its parts in place.
+//! Lowers one composite: as a call of its function, or with its parts in place.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
@@ -14,7 +14,7 @@ use crate::lower::instance::frame::{Frame, Slot};
 use crate::lower::instance::{Generalised, Spec};
 use crate::model::seal::{Feed, Part};
 
-/// Larger constants become arguments of instances rather than parts of them.
+/// Constants with more elements become arguments of an instance instead of being built into it.
 const SMALL: usize = 32;
 
 impl<'a> Frame<'a, '_> {
@@ -70,8 +70,8 @@ impl<'a> Frame<'a, '_> {
         Ok(())
     }
 
-    /// What a composite is given: its slots, what an instance would know of them, and whether one
-    /// is a shape, which an instance would not see.
+    /// The arguments of a composite: their slots, their specs for an instance, and whether one of
+    /// them is a symbolic shape, which a call would hide.
     fn arguments(&mut self, part: &Part) -> BlockResult<(Vec<Slot>, Vec<Spec>, bool)> {
         let count = part.inputs.len();
         let (mut slots, mut specs) = (Vec::with_capacity(count), Vec::with_capacity(count));
@@ -86,7 +86,7 @@ impl<'a> Frame<'a, '_> {
                 }
             };
             let slot = match slot {
-                // Integers stay literals: inside they may become floats.
+                // Integers stay literals, because they may become floats inside.
                 Slot::Literal(literal)
                     if !literal.weak
                         && !literal.tensor.dtype().is_int()
@@ -118,7 +118,7 @@ impl<'a> Frame<'a, '_> {
         Ok((slots, specs, symbolic))
     }
 
-    /// Lowers a composite in place, where it passes shapes in or out.
+    /// Lowers a composite in place. Used if it takes or returns shapes.
     fn expand(&mut self, part: &'a Part, slots: Vec<Slot>) -> BlockResult<()> {
         let path = match self.path.is_empty() {
             true => part.name.to_string(),
@@ -150,7 +150,7 @@ impl<'a> Frame<'a, '_> {
     }
 }
 
-/// A shape that is all numbers, as a constant.
+/// A shape as a constant, if all its dims are numbers.
 fn constant(dims: &[Dim], ty: &Type) -> Option<Literal> {
     let values: Option<Vec<i64>> = dims.iter().map(Dim::as_const).collect();
     let tensor = Tensor::from_i64s(ty.dtype, ty.shape.as_fixed()?, &values?);
