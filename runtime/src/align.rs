@@ -1,4 +1,4 @@
 //! The alignment of buffers.
 
-/// The alignment of every block, in bytes: a cache line, and the longest vector.
+/// The alignment of every block in bytes: a cache line, which is also the longest vector.
 pub const ALIGN: usize = 64;

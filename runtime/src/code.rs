@@ -1,7 +1,7 @@
-//! Loads relocatable objects, as compilers write them, into memory to run them.
+//! Loads relocatable objects, as compilers write them, into memory and makes them executable.
 //!
-//! An object is position-independent code of the small model and needs no other symbols than
-//! [`EXTERNAL`]. What it says is checked before it is believed: a damaged one is an error.
+//! An object is position-independent code of the small code model and needs no symbols but those
+//! of [`EXTERNAL`]. Its contents are validated before use: a damaged object is an error.
 
 mod layout;
 mod link;
@@ -18,19 +18,19 @@ use std::ops::Range;
 /// The symbols that an object may use without defining them.
 pub const EXTERNAL: [&str; 3] = ["memcpy", "memmove", "memset"];
 
-/// Why an object is not loaded.
+/// Why an object cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// It is not an object, or a part of one, or contradicts itself.
+    /// It is not an object, is truncated, or contradicts itself.
     #[error("damaged object: {0}")]
     Damaged(String),
-    /// It is for another machine, or uses what compiled kernels do without.
+    /// It is for another machine, or uses features that compiled kernels never use.
     #[error("unsupported object: {0}")]
     Unsupported(String),
-    /// It needs a symbol that neither it nor [`EXTERNAL`] has.
+    /// It needs a symbol that neither it nor [`EXTERNAL`] defines.
     #[error("undefined symbol {0}: an object may use {external} only", external = EXTERNAL.join(", "))]
     Undefined(String),
-    /// An address does not fit where it is to be written.
+    /// An address does not fit into the field of its relocation.
     #[error("the address of {symbol} does not fit at {section} + {offset:#x}")]
     Range { symbol: String, section: String, offset: u64 },
     #[error("out of memory: {bytes} bytes for an object")]
@@ -43,13 +43,13 @@ impl From<object::read::Error> for Error {
     }
 }
 
-/// The code and data of one object, at a fixed place in memory until it is dropped.
+/// The code and data of one object, at a fixed address until it is dropped.
 ///
-/// No page of it is both writable and executable.
+/// No page is both writable and executable.
 pub struct Code {
     region: Region,
     text: Range<usize>,
-    /// Offsets in the region.
+    /// The offset of each exported symbol in the region, in bytes.
     symbols: HashMap<String, usize>,
 }
 
@@ -57,7 +57,7 @@ impl Code {
     /// Loads a relocatable ELF object for x86-64.
     ///
     /// # Errors
-    /// Each [`Error`]; none of them leaves anything behind.
+    /// Any [`Error`]; after one, nothing stays in memory.
     pub fn load(object: &[u8]) -> Result<Code, Error> {
         let object = Object::parse(object)?;
         let layout = Layout::of(&object)?;
@@ -70,11 +70,11 @@ impl Code {
         Ok(Code { region, text: layout.text, symbols })
     }
 
-    /// Takes a function alone, in machine code that may lie anywhere: it is `name`, and begins where
-    /// the code does.
+    /// Loads a single function from position-independent machine code, and calls it `name`. The
+    /// function starts at the first byte of the code.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`], and [`Error::Unsupported`] where memory may not be made executable.
+    /// [`Error::OutOfMemory`], and [`Error::Unsupported`] if memory may not be made executable.
     pub fn of_function(name: &str, code: &[u8]) -> Result<Code, Error> {
         let bytes = code.len().next_multiple_of(region::page());
         let mut region = Region::new(bytes)?;
@@ -83,18 +83,18 @@ impl Code {
         Ok(Code { region, text: 0..code.len(), symbols: HashMap::from([(name.into(), 0)]) })
     }
 
-    /// The address of a symbol that the object defines for others; valid as long as this is.
+    /// The address of a symbol that the object exports; valid until this is dropped.
     pub fn symbol(&self, name: &str) -> Option<*const u8> {
         Some(self.region.as_ptr().wrapping_add(*self.symbols.get(name)?))
     }
 
-    /// The function of this name as a kernel; none if it is not in the object's code.
+    /// The function of this name as a kernel; none if the object's code has no such symbol.
     ///
-    /// To call it takes that it is a kernel, and that this is not dropped meanwhile.
+    /// To call it is sound only if the symbol is a kernel and this outlives the call.
     pub fn kernel(&self, name: &str) -> Option<Kernel> {
         let offset = self.symbols.get(name).filter(|offset| self.text.contains(offset))?;
         let address = self.region.as_ptr().wrapping_add(*offset);
-        // SAFETY: not null; whether it is such a function is for those to know who call it.
+        // SAFETY: not null; who calls the function guarantees that it is a kernel.
         Some(unsafe { transmute::<*const u8, Kernel>(address) })
     }
 }

@@ -1,4 +1,4 @@
-//! Running programs: one executor of launch lists.
+//! Runs programs: an executor for lists of launches.
 
 mod check;
 mod frame;
@@ -20,53 +20,54 @@ use std::time::Duration;
 use table::Table;
 use times::Times;
 
-/// Why a program is refused or does not run.
+/// Why a program is rejected or fails to run.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// It names what there is not, or gives a result no place or two.
+    /// The program names something that does not exist, or a result is the place of no buffer or
+    /// of several.
     #[error("invalid program: {0}")]
     Invalid(String),
     /// A call has more or fewer arguments, results or symbols than the program.
     #[error("{got} {what} given, {expected} expected")]
     Count { what: &'static str, got: usize, expected: usize },
-    /// A size has no value, or none that it can have, for these values of the symbols.
+    /// A size is undefined or not allowed for these values of the symbols.
     #[error("{what} is {size}, which is {} for symbols {symbols:?}", .value.map_or("undefined".into(), |v| v.to_string()))]
     Size { what: String, size: String, value: Option<i64>, symbols: Vec<i64> },
     #[error(transparent)]
     OutOfMemory(#[from] OutOfMemory),
-    /// Guard bytes are not what they were before a launch; see [`guard`](crate::guard).
+    /// A launch overwrote guard bytes; see [`guard`](crate::guard).
     #[error("kernel {kernel} wrote {place}")]
     Overrun { kernel: usize, place: String },
-    /// The caller asked for it, between two launches.
+    /// The caller asked to stop, between two launches.
     #[error("the call was interrupted")]
     Interrupted,
 }
 
-/// How many tuples of symbol values are kept prepared.
+/// The number of tuples of symbol values whose prepared programs are kept.
 const PREPARED: usize = 64;
 
-/// A program with its kernels and constants, ready to run; from many threads at once.
+/// A program with its kernels and constants, ready to run. Many threads may run it at once.
 pub struct Executable {
     program: Program,
     kernels: Table,
     constants: Vec<Bytes>,
-    /// What was prepared for the last tuples of symbols, the latest first.
+    /// The programs prepared for the most recent tuples of symbol values, latest first.
     prepared: Mutex<Vec<Arc<Prepared>>>,
     frames: Frames,
-    /// Where the kernels lie, those that were replaced too: they last as long as this does.
+    /// The code of all kernels, kept alive as long as this; replaced kernels may still run.
     code: Mutex<Vec<Arc<Code>>>,
-    /// How long kernels run, once that is measured.
+    /// How long kernels run; empty until measuring is turned on.
     times: OnceLock<Times>,
 }
 
 impl Executable {
-    /// Takes a program, the kernels and the constants that it names by index, and what keeps the
-    /// kernels alive. Constants that are not aligned as blocks are, are copied.
+    /// Takes a program, the kernels and constants that it names by index, and the code that the
+    /// kernels are in. Constants without the alignment of blocks are copied.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the program names a buffer, kernel, constant, argument, result or
-    /// symbol that there is not, or a result is not the place of exactly one buffer. A program
-    /// without symbols is prepared, too, with those errors.
+    /// symbol that does not exist, or a result is not the place of exactly one buffer. A program
+    /// without symbols is also prepared, with the errors of [`Executable::prepare`].
     pub fn new(
         program: Program,
         kernels: Vec<Kernel>,
@@ -89,14 +90,14 @@ impl Executable {
         Ok(executable)
     }
 
-    /// Takes another kernel in place of one, for the launches that begin from now on, and what keeps
-    /// it alive. Calls may run meanwhile.
+    /// Replaces the kernel at index `at` for launches that begin from now on, and keeps `code`, the
+    /// code of the new kernel, alive. Calls may be running meanwhile.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the program has no kernel of this number.
+    /// [`Error::Invalid`] if the program has no kernel of this index.
     ///
     /// # Safety
-    /// It does what the kernel does that it replaces.
+    /// The new kernel does the same as the one that it replaces.
     pub unsafe fn replace(&self, at: usize, kernel: Kernel, code: Arc<Code>) -> Result<(), Error> {
         if at >= self.kernels.len() {
             let count = self.kernels.len();
@@ -107,13 +108,13 @@ impl Executable {
         Ok(())
     }
 
-    /// From now on, measures how long each kernel runs; some 50 ns a launch.
+    /// Measures from now on how long each kernel runs, at a cost of about 50 ns per launch.
     pub fn measure(&self) {
         self.times.get_or_init(|| Times::new(self.kernels.len()));
     }
 
-    /// What all launches of each kernel took in a call, on average; none before a call that was
-    /// measured.
+    /// The mean time per call that each kernel took in all its launches; none before the first
+    /// measured call.
     pub fn times(&self) -> Option<Vec<Duration>> {
         self.times.get()?.means()
     }
@@ -122,7 +123,7 @@ impl Executable {
         &self.program
     }
 
-    /// How many bytes each result has for these values of the symbols.
+    /// The size of each result in bytes for these values of the symbols.
     ///
     /// # Errors
     /// As [`Executable::prepare`].
@@ -130,11 +131,11 @@ impl Executable {
         Ok(self.prepare(symbols)?.result_bytes().to_vec())
     }
 
-    /// What follows from these values of the symbols: kept for the last 64 tuples.
+    /// Prepares the program for these values of the symbols; the last 64 tuples are cached.
     ///
     /// # Errors
-    /// [`Error::Count`] for too many or too few symbols, [`Error::Size`] if a size has no value or
-    /// a negative one, an alias ends after what it is a part of, or a constant is too short.
+    /// [`Error::Count`] for too many or too few symbols; [`Error::Size`] if a size is undefined or
+    /// negative, an alias ends after the buffer that it is a part of, or a constant is too short.
     pub fn prepare(&self, symbols: &[i64]) -> Result<Arc<Prepared>, Error> {
         count("symbols", symbols.len(), self.program.symbols)?;
         let mut kept = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
@@ -149,19 +150,19 @@ impl Executable {
     }
 
     /// Runs the program once. After the first calls with a tuple of symbols this allocates
-    /// nothing, except that memory for more calls at one time than ever before is allocated then.
+    /// nothing, unless more calls run at the same time than ever before.
     ///
     /// # Errors
-    /// [`Error::Count`] for another number of arguments, results or symbols, the errors of
-    /// [`Executable::prepare`], and [`Error::OutOfMemory`]. After the last, results may be
-    /// written in part.
+    /// [`Error::Count`] for a wrong number of arguments, results or symbols, the errors of
+    /// [`Executable::prepare`], and [`Error::OutOfMemory`]. After `OutOfMemory`, results may be
+    /// partly written.
     ///
     /// # Safety
-    /// - The kernels do what the program says: touch nothing but the bytes of their launch's
-    ///   buffers and scratch, and write only what is not an argument or a constant.
+    /// - The kernels do what the program says: they touch only the bytes of their launch's
+    ///   buffers and scratch, and do not write to arguments or constants.
     /// - `args` and `results` point to as many bytes as their buffers have for these symbols,
-    ///   aligned as the kernels take them to be.
-    /// - Until it returns nobody else writes to the arguments or touches the results, and no
+    ///   with the alignment that the kernels assume.
+    /// - Until this returns, nobody else writes to the arguments or touches the results, and no
     ///   result overlaps with an argument or another result.
     pub unsafe fn run(
         &self,
@@ -170,16 +171,16 @@ impl Executable {
         results: &[*mut u8],
         pool: &Pool,
     ) -> Result<(), Error> {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.run_until(args, symbols, results, pool, &mut || false) }
     }
 
-    /// Runs the program once, as [`Executable::run`] does, unless `stop` says so: it is asked after
-    /// each launch.
+    /// Runs the program once, as [`Executable::run`] does, but calls `stop` after each launch and
+    /// ends the call where it returns true.
     ///
     /// # Errors
-    /// Those of [`Executable::run`]; [`Error::Interrupted`] where `stop` said so. Then results may
-    /// be written in part.
+    /// Those of [`Executable::run`], and [`Error::Interrupted`] if `stop` returned true. Results
+    /// may then be partly written.
     ///
     /// # Safety
     /// As for [`Executable::run`].
@@ -195,13 +196,13 @@ impl Executable {
         count("results", results.len(), self.program.results)?;
         let mut frame = self.frame(symbols)?;
         frame.point(args, results);
-        // SAFETY: what the caller vouches for; the frame was aimed at these symbols and pointers.
+        // SAFETY: guaranteed by the caller; the frame is set to these symbols and pointers.
         let outcome = unsafe { frame.launch(&self.kernels, self.times.get(), pool, stop) };
         self.frames.put(frame);
         outcome
     }
 
-    /// A frame for these symbols. One that was used for them before needs no lock.
+    /// A frame for these symbols. No lock is taken if the frame was last used for the same ones.
     fn frame(&self, symbols: &[i64]) -> Result<Box<Frame>, Error> {
         let mut frame = self.frames.take().unwrap_or_default();
         if !frame.is_for(symbols) {

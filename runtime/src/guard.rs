@@ -1,10 +1,10 @@
-//! Guard bytes around memory: they find kernels that write outside of it, and kernels that read what
-//! was never written.
+//! Guard bytes around memory. They detect kernels that write out of bounds, and kernels that read
+//! uninitialized memory.
 //!
-//! A process has them where the environment has `MITHRIL_GUARD=1`, as tests do. Then each block lies
-//! between guard bytes, which are looked at after each launch. New blocks hold large finite numbers,
-//! so that a result which is not written differs from any that is expected; arenas and scratch hold
-//! NaN before each call and each launch.
+//! They are on if the environment has `MITHRIL_GUARD=1`, as tests do. Each block then lies between
+//! guard bytes, which are checked after each launch. New blocks are filled with large finite
+//! numbers, so that an unwritten result differs from any expected one. Arenas are filled with NaN
+//! before each call, and scratch before each launch.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -13,17 +13,17 @@ use std::{slice, thread};
 
 use crate::align::ALIGN;
 
-/// The guard bytes on either side of a block: several of the longest vector.
+/// The number of guard bytes on either side of a block: four of the longest vectors.
 const WIDTH: usize = 4 * ALIGN;
-/// What guard bytes are.
+/// The value of guard bytes.
 const CANARY: u8 = 0xA5;
-/// What new blocks hold: -2.6e36 in f32 and bf16, -65376 in f16, -5 in integers of a byte.
+/// The fill byte of new blocks: it reads as -2.6e36 in f32 and bf16, -65376 in f16, -5 in i8.
 const NEW: u8 = 0xFB;
-/// What memory holds that kernels work in: NaN in all floats, -1 in integers.
+/// The fill byte of arenas and scratch: it reads as NaN in all floats, -1 in integers.
 const UNWRITTEN: u8 = 0xFF;
 
 static ON: OnceLock<bool> = OnceLock::new();
-/// The addresses of the blocks there are, and their bytes.
+/// The address of each live block, and its size in bytes.
 static BLOCKS: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 
 /// Whether memory of this process has guard bytes.
@@ -31,25 +31,25 @@ pub fn is_on() -> bool {
     *ON.get_or_init(|| env::var_os("MITHRIL_GUARD").is_some_and(|set| set == "1"))
 }
 
-/// Gives memory of this process guard bytes. It takes no memory to have been asked for before.
+/// Turns guard bytes on for this process. This must precede any allocation.
 ///
 /// # Panics
-/// Some was, and without guard bytes.
+/// Memory was already allocated without guard bytes.
 pub fn turn_on() {
     assert!(*ON.get_or_init(|| true), "memory without guard bytes is in use");
 }
 
-/// The guard bytes on either side of a block.
+/// The number of guard bytes on either side of a block; 0 if they are off.
 pub(crate) fn width() -> usize {
     if is_on() { WIDTH } else { 0 }
 }
 
-/// Fills a block and the guard bytes around it, which are looked at from now on.
+/// Fills a new block and the guard bytes around it, and adds it to the blocks that are checked.
 ///
 /// # Safety
-/// The bytes of the block, and [`width`] of them on either side, can be written.
+/// The bytes of the block, and [`width`] bytes on either side, are writable.
 pub(crate) unsafe fn enter(block: *mut u8, bytes: usize) {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         close(block, bytes);
         block.write_bytes(NEW, bytes);
@@ -59,40 +59,41 @@ pub(crate) unsafe fn enter(block: *mut u8, bytes: usize) {
     }
 }
 
-/// Forgets a block.
+/// Removes a block from those that are checked.
 pub(crate) fn leave(block: *mut u8) {
     if let Some(mut blocks) = lock() {
         blocks.remove(&block.addr());
     }
 }
 
-/// Fills memory that a kernel works in, and the guard bytes behind it.
+/// Fills an arena or scratch memory with NaN, and writes the guard bytes after it.
 ///
 /// # Safety
-/// The bytes, and [`width`] of them behind, can be written.
+/// The bytes, and [`width`] bytes after them, are writable.
 pub(crate) unsafe fn open(memory: *mut u8, bytes: usize) {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         memory.write_bytes(UNWRITTEN, bytes);
         memory.add(bytes).write_bytes(CANARY, WIDTH);
     }
 }
 
-/// Whether nobody wrote behind memory that was opened.
+/// Whether the guard bytes after this memory are intact.
 ///
 /// # Safety
 /// As for [`open`].
 pub(crate) unsafe fn holds(memory: *const u8, bytes: usize) -> bool {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe { slice::from_raw_parts(memory.add(bytes), WIDTH) }.iter().all(|b| *b == CANARY)
 }
 
-/// Where somebody wrote outside of a block, if somebody did since this was last asked.
+/// Says which block was written out of bounds, if one was since the last call of this, and
+/// restores its guard bytes.
 pub(crate) fn damage() -> Option<String> {
     let blocks = lock()?;
     for (&address, &bytes) in &*blocks {
         let block = std::ptr::with_exposed_provenance_mut::<u8>(address);
-        // SAFETY: it is one of the blocks, which leave the list before they go.
+        // SAFETY: a block is removed from the list before it is freed.
         unsafe {
             let before = block.sub(WIDTH);
             let place = match (holds(before, 0), holds(block, bytes)) {
@@ -112,14 +113,14 @@ pub(crate) fn damage() -> Option<String> {
 /// # Safety
 /// As for [`enter`].
 unsafe fn close(block: *mut u8, bytes: usize) {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         block.sub(WIDTH).write_bytes(CANARY, WIDTH);
         block.add(bytes).write_bytes(CANARY, WIDTH);
     }
 }
 
-/// The blocks; none in the child of a fork whose parent held them.
+/// Locks the list of blocks; none in a forked child if the parent held the lock at the fork.
 fn lock() -> Option<MutexGuard<'static, BTreeMap<usize, usize>>> {
     for _ in 0..10_000 {
         match BLOCKS.try_lock() {

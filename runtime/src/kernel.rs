@@ -1,16 +1,16 @@
-//! What a compiled kernel looks like from outside.
+//! The calling convention of compiled kernels.
 
 use std::slice;
 
-/// A function of compiled code that does a part of a launch's work.
+/// A compiled function that does a part of the work of a launch.
 ///
-/// The work is some number of independent tasks. A call does those from `lo` up to, not
-/// including, `hi`; any way of cutting all tasks into calls gives the same bits. `scratch` is
-/// 64-byte aligned memory of the thread alone, at least as long as the launch says; `buffers` and
-/// `dims` are the launch's, in its order.
+/// The work is some number of independent tasks. A call does the tasks `lo..hi`; results are
+/// bitwise the same however the tasks are divided into calls. `scratch` is 64-byte aligned memory
+/// that only this thread uses, of at least the size that the launch says. `buffers` and `dims` are
+/// those of the launch, in its order.
 ///
-/// A kernel writes only to scratch and to the buffers it is to produce, does not unwind and does
-/// not call the runtime.
+/// A kernel writes only to scratch and to its output buffers, does not unwind and does not call
+/// the runtime.
 pub type Kernel = unsafe extern "C" fn(
     scratch: *mut u8,
     buffers: *const *mut u8,
@@ -19,10 +19,10 @@ pub type Kernel = unsafe extern "C" fn(
     hi: i64,
 );
 
-/// How many bytes one task of [`copy`] copies.
+/// The number of bytes that one task of [`copy`] copies.
 pub const COPY_BYTES: i64 = 1 << 16;
 
-/// The kernel that copies `dims[0]` bytes from buffer 0 to buffer 1, [`COPY_BYTES`] a task: for
+/// Copies `dims[0]` bytes from buffer 0 to buffer 1, [`COPY_BYTES`] per task. It is the kernel for
 /// results that are arguments or constants themselves. [`Launch::copy`] launches it.
 ///
 /// [`Launch::copy`]: crate::program::Launch::copy
@@ -40,7 +40,7 @@ pub unsafe extern "C" fn copy(
     let (buffers, bytes) = unsafe { (slice::from_raw_parts(buffers, 2), *dims) };
     let (from, to) = (lo * COPY_BYTES, (hi * COPY_BYTES).min(bytes));
     if from < to {
-        // SAFETY: both ends lie within the buffers; they may be one and the same.
+        // SAFETY: the range lies within both buffers, which may be the same buffer.
         unsafe {
             let (source, target) = (buffers[0].offset(from as isize), buffers[1]);
             source.copy_to(target.offset(from as isize), (to - from) as usize);

@@ -1,5 +1,6 @@
-//! Runs compiled Mithril programs. It knows no compiler: a program is data ([`program`]), its
-//! kernels are functions of one signature ([`kernel`]), mostly in objects that [`code`] loads.
+//! Runs compiled Mithril programs. It does not depend on the compiler: a program is data
+//! ([`program`]), and its kernels are functions of one signature ([`kernel`]), most of them in
+//! objects that [`code`] loads.
 //!
 //! ```
 //! use mithril_runtime::execute::Executable;

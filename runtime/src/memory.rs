@@ -1,10 +1,10 @@
-//! Aligned blocks of bytes, and the process-wide pool that dropped ones return to.
+//! Aligned blocks of bytes, and the process-wide pool that dropped blocks return to.
 //!
-//! A large array's first touch costs a page fault each 4 KiB, more than most kernels need to fill
-//! it. So blocks are kept by size class and handed out again; the oldest are given back to the
-//! system once more would be kept than were ever in use at one time, or than [`KEPT_BYTES`]. So
-//! calls on sizes that grow leave nothing behind for each size there was. What lasts, as constants
-//! do, stays out of the pool.
+//! The first touch of a large array costs a page fault per 4 KiB, which takes longer than most
+//! kernels need to fill it. So the pool keeps free blocks by size class and reuses them. It returns
+//! the oldest to the system once it holds more bytes than were ever in use at one time, or more
+//! than [`KEPT_BYTES`], so that calls with growing sizes do not leave a block behind for each size.
+//! Blocks that last, such as constants, bypass the pool.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::VecDeque;
@@ -16,31 +16,34 @@ use std::{hint, slice, thread};
 use crate::align::ALIGN;
 use crate::guard;
 
-/// The most bytes the pool keeps for later.
+/// The most bytes of free blocks that the pool keeps.
 pub const KEPT_BYTES: usize = 1 << 30;
 
-/// So much is kept in any case.
+/// The bytes of free blocks that the pool may keep even if fewer were ever in use.
 const KEPT_ALWAYS: usize = 16 << 20;
 
-/// From this size on, blocks are mapped by themselves, with huge pages where the system has them.
+/// Blocks of at least this many bytes have their own mapping, with huge pages where the system has
+/// them. It is also the alignment of the mapping: the size of a huge page.
 const HUGE: usize = 2 << 20;
 
-/// The memory that was asked for is not to be had.
+/// The requested memory cannot be allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("out of memory: {bytes} bytes asked for")]
 pub struct OutOfMemory {
     pub bytes: usize,
 }
 
-/// Owned bytes, 64-byte aligned. A new block holds anything: often what an older one left.
+/// Owned bytes, 64-byte aligned. The contents of a new block are unspecified: often those of an
+/// earlier block.
 pub struct Block {
     pointer: NonNull<u8>,
     bytes: usize,
-    /// Whether it is of the pool.
+    /// Whether the block returns to the pool when it is dropped.
     pooled: bool,
 }
 
-/// Where empty blocks lie: kernels for any size may read one element before they know of none.
+/// The memory of empty blocks. Kernels for dynamic sizes may read one element before they know that
+/// there is none, so the address must be readable.
 static NOTHING: Aligned = Aligned { _bytes: [0; ALIGN] };
 
 #[repr(align(64))]
@@ -50,11 +53,11 @@ struct Aligned {
 
 // SAFETY: a block owns its bytes, as a `Box<[u8]>` does.
 unsafe impl Send for Block {}
-// SAFETY: as above; writing through a shared block takes a raw pointer.
+// SAFETY: as above; writing through a shared block requires a raw pointer.
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// A block of this many bytes.
+    /// A block of this many bytes, from the pool if it has one.
     pub fn new(bytes: usize) -> Result<Block, OutOfMemory> {
         if bytes == 0 {
             return Ok(Block::empty());
@@ -75,12 +78,12 @@ impl Block {
 
     /// A block of no bytes.
     pub const fn empty() -> Block {
-        // SAFETY: what is there has an address.
+        // SAFETY: the address of a static is not null.
         let pointer = unsafe { NonNull::new_unchecked((&raw const NOTHING).cast_mut().cast()) };
         Block { pointer, bytes: 0, pooled: false }
     }
 
-    /// A block of this many zeros that lasts: one that the pool neither has nor gets.
+    /// A block of this many zero bytes that bypasses the pool, for data that lasts.
     pub fn lasting(bytes: usize) -> Result<Block, OutOfMemory> {
         let Some(class) = Class::of(bytes) else {
             return if bytes == 0 { Ok(Block::empty()) } else { Err(OutOfMemory { bytes }) };
@@ -89,14 +92,14 @@ impl Block {
         Ok(Block { pointer, bytes, pooled: false })
     }
 
-    /// A block that lasts and holds a copy of `bytes`.
+    /// A copy of `bytes` in a block that bypasses the pool.
     pub fn copy_of(bytes: &[u8]) -> Result<Block, OutOfMemory> {
         let mut block = Block::lasting(bytes.len())?;
         block.as_mut_slice().copy_from_slice(bytes);
         Ok(block)
     }
 
-    /// How many bytes it has.
+    /// The size in bytes.
     pub fn len(&self) -> usize {
         self.bytes
     }
@@ -105,7 +108,7 @@ impl Block {
         self.bytes == 0
     }
 
-    /// Its first byte. Writing to it takes that nobody else reads or writes there.
+    /// The address of the first byte. Whoever writes to it ensures that nobody else accesses it.
     pub fn as_ptr(&self) -> *mut u8 {
         self.pointer.as_ptr()
     }
@@ -134,7 +137,7 @@ impl Drop for Block {
         }
         if !self.pooled {
             let Some(class) = Class::of(self.bytes) else { return };
-            // SAFETY: it was allocated for this class, and nobody else has it.
+            // SAFETY: the memory was allocated for this class, and nobody else has it.
             return unsafe { class.release(self.pointer) };
         }
         let Some(class) = Class::of_guarded(self.bytes) else { return };
@@ -150,18 +153,19 @@ impl Drop for Block {
             None => evicted.push((class, self.pointer)),
         }
         for (class, pointer) in evicted {
-            // SAFETY: it was allocated for this class, and the pool does not have it any more.
+            // SAFETY: the memory was allocated for this class, and is no longer in the pool.
             unsafe { class.release(pointer) }
         }
     }
 }
 
-/// How many bytes the pool holds for later.
+/// The bytes of free blocks that the pool holds.
 pub fn kept_bytes() -> usize {
     lock().map_or(0, |kept| kept.bytes)
 }
 
-/// Blocks of one class have one capacity: four classes to each doubling, from 64 bytes on.
+/// A size class: its blocks all have the same capacity in bytes. There are four classes per power
+/// of two, from 64 bytes on.
 #[derive(Clone, Copy)]
 struct Class {
     index: usize,
@@ -171,7 +175,7 @@ struct Class {
 impl Class {
     const COUNT: usize = 4 * 56;
 
-    /// The class for this many bytes; none for no bytes, or more than there are.
+    /// The class for this many bytes; none for 0 bytes, or more than 2^60.
     fn of(bytes: usize) -> Option<Class> {
         if bytes == 0 || bytes > 1 << 60 {
             return None;
@@ -182,7 +186,7 @@ impl Class {
         Some(Class::at((doubling as usize - 5) * 4 + quarter))
     }
 
-    /// The class for this many bytes between guard bytes, where there are some.
+    /// The class for this many bytes plus guard bytes on either side, if they are on.
     fn of_guarded(bytes: usize) -> Option<Class> {
         Class::of(bytes.checked_add(2 * guard::width())?)
     }
@@ -203,23 +207,23 @@ impl Class {
     }
 
     /// # Safety
-    /// `pointer` came from `allocate` of this class and nobody uses it any more.
+    /// `pointer` came from `allocate` of this class, and nobody uses it any more.
     unsafe fn release(self, pointer: NonNull<u8>) {
         if self.capacity >= HUGE {
             // SAFETY: `map` left exactly this range mapped.
             unsafe { libc::munmap(pointer.as_ptr().cast(), self.capacity) };
         } else if let Ok(layout) = Layout::from_size_align(self.capacity, ALIGN) {
-            // SAFETY: it was allocated with this layout.
+            // SAFETY: the memory was allocated with this layout.
             unsafe { dealloc(pointer.as_ptr(), layout) }
         }
     }
 }
 
-/// Maps memory at a multiple of a huge page.
+/// Maps memory aligned to a huge page.
 fn map(bytes: usize) -> Option<NonNull<u8>> {
     let (access, kind) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a new mapping anywhere; what is cut off below is part of it, and nobody has seen it.
+    // SAFETY: a new mapping anywhere; the unmapped ends are part of it, and nobody refers to them.
     unsafe {
         let start = libc::mmap(ptr::null_mut(), bytes + HUGE, access, kind, -1, 0);
         if start == libc::MAP_FAILED {
@@ -239,12 +243,12 @@ fn map(bytes: usize) -> Option<NonNull<u8>> {
     }
 }
 
-/// The blocks that wait for their next use.
+/// The free blocks of the pool.
 struct Kept {
-    /// By class, the oldest first, with the time each came back.
+    /// The free blocks of each class with the time at which they were freed, oldest first.
     classes: [VecDeque<Free>; Class::COUNT],
     bytes: usize,
-    /// The most bytes there were in use.
+    /// The most bytes that were ever in use at one time.
     most: usize,
     clock: u64,
 }
@@ -254,7 +258,7 @@ struct Free {
     pointer: NonNull<u8>,
 }
 
-// SAFETY: the memory is nobody's.
+// SAFETY: nobody else uses the memory of a free block.
 unsafe impl Send for Free {}
 
 static KEPT: Mutex<Kept> = Mutex::new(Kept {
@@ -264,19 +268,19 @@ static KEPT: Mutex<Kept> = Mutex::new(Kept {
     clock: 0,
 });
 
-/// The bytes of all blocks there are.
+/// The bytes of all pooled blocks in use.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 impl Kept {
-    /// The block of this class that came back last: it is most likely still in a cache.
+    /// The block of this class that was freed last: it is the most likely to be in a cache.
     fn take(&mut self, class: Class) -> Option<NonNull<u8>> {
         let free = self.classes[class.index].pop_back()?;
         self.bytes -= class.capacity;
         Some(free.pointer)
     }
 
-    /// Keeps a block, one of those that made up `used` bytes, and moves to `evicted` the oldest ones
-    /// that are too many then.
+    /// Keeps a free block, and moves the oldest blocks beyond the limit to `evicted`. `used` is the
+    /// number of bytes in use, this block included.
     fn put(
         &mut self,
         class: Class,
@@ -301,8 +305,8 @@ impl Kept {
     }
 }
 
-/// The pool; none if it stays locked. In the child of a fork it may stay so for ever, as the
-/// thread that held it is not there: then one does without.
+/// Locks the pool; none if it stays locked. In a forked child it may stay locked for ever, as the
+/// thread that held the lock does not exist there; callers then do without the pool.
 fn lock() -> Option<MutexGuard<'static, Kept>> {
     for attempt in 0..2000 {
         match KEPT.try_lock() {

@@ -1,20 +1,20 @@
-//! Where temporaries lie in the arena: those that live at different times share bytes.
+//! Places temporaries in the arena: those whose lifetimes do not overlap may share bytes.
 
 use crate::align::ALIGN;
 use crate::program::{Place, Program};
 use std::cmp::Reverse;
 
-/// How many orders of placing are tried, if the first leave gaps.
+/// The number of further orders of placement that are tried while gaps remain.
 const ATTEMPTS: usize = 16;
-/// The most requests for which they are tried: their time grows with the square of the number, and
-/// is some 3 ms each here.
+/// The most requests for which further orders are tried: the time of each attempt grows with the
+/// square of the number of requests, and is about 3 ms for this many.
 const FEW: usize = 2048;
 
-/// One temporary: its size and when it is used.
+/// One temporary: its size in bytes and its lifetime.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Request {
     pub bytes: usize,
-    /// The first and the last launch that use it.
+    /// The indices of the first and the last launch that use it.
     pub first: usize,
     pub last: usize,
 }
@@ -22,21 +22,21 @@ pub struct Request {
 /// An arena that holds all requests.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// The size of the arena.
+    /// The size of the arena in bytes.
     pub bytes: usize,
-    /// Where each request lies, in bytes from its start: a multiple of 64.
+    /// The offset of each request in the arena, in bytes: a multiple of 64.
     pub offsets: Vec<usize>,
 }
 
 impl Plan {
-    /// Places all requests, so that no two that live at one time overlap; none if the arena would
-    /// be larger than memory can be. No bytes need no place.
+    /// Places all requests so that no two that are live at the same time overlap; none if the sum
+    /// of their sizes overflows. Requests of 0 bytes are not placed.
     pub fn of(requests: &[Request]) -> Option<Plan> {
         let mut total = 0usize;
         for request in requests {
             total = total.checked_add(request.bytes.checked_next_multiple_of(ALIGN)?)?;
         }
-        // In order of time is best where sizes are alike, large ones first where they differ.
+        // The order of first use is best for similar sizes, largest first for different ones.
         let mut order: Vec<usize> = (0..requests.len()).collect();
         order.sort_by_key(|i| (requests[*i].first, Reverse(requests[*i].bytes)));
         let mut best = Plan::in_order(requests, &order, true);
@@ -50,7 +50,7 @@ impl Plan {
                 break;
             }
             let plan = Plan::in_order(requests, &order, false);
-            // The largest of what came to lie too high is placed first the next time.
+            // The largest request that ends above the lower bound is placed first next time.
             let high = |at: &usize| plan.offsets[order[*at]] + requests[order[*at]].bytes > least;
             let found = (0..order.len()).filter(high).max_by_key(|at| requests[order[*at]].bytes);
             if let Some(at) = found {
@@ -63,11 +63,11 @@ impl Plan {
         Some(best)
     }
 
-    /// Places one after the other into the tightest gap between those that live at the same time.
-    /// `by_time` says that they come in the order in which they are first used.
+    /// Places requests in `order`, each into the tightest gap between those live at the same time.
+    /// `by_time`: `order` is that of first use, so requests that have ended can be dropped.
     fn in_order(requests: &[Request], order: &[usize], by_time: bool) -> Plan {
         let mut plan = Plan { bytes: 0, offsets: vec![0; requests.len()] };
-        // What is placed: its index in `requests`, in the order of the offsets.
+        // The indices of placed requests, sorted by offset.
         let mut placed: Vec<usize> = Vec::new();
         for &index in order.iter().filter(|i| requests[**i].bytes > 0) {
             let request = &requests[index];
@@ -93,7 +93,7 @@ impl Plan {
     }
 }
 
-/// The most bytes that live at one time, each request rounded up: no arena is smaller.
+/// The most bytes that are live at one time, each request rounded up: a lower bound on the arena.
 fn most_live(requests: &[Request]) -> usize {
     let mut changes = Vec::with_capacity(2 * requests.len());
     for request in requests {
@@ -114,9 +114,9 @@ impl Request {
     }
 }
 
-/// The buffer each buffer lies in: itself, unless it is an alias or a row.
+/// The root of each buffer: the buffer that an alias or a row lies in, otherwise the buffer itself.
 ///
-/// Takes that an alias or a row is of a buffer with a smaller index.
+/// Assumes that an alias or a row is of a buffer with a smaller index.
 pub fn roots(program: &Program) -> Vec<usize> {
     let mut roots = Vec::with_capacity(program.buffers.len());
     for (index, buffer) in program.buffers.iter().enumerate() {
@@ -128,8 +128,8 @@ pub fn roots(program: &Program) -> Vec<usize> {
     roots
 }
 
-/// For each buffer, the first and the last launch that use it or a part of it; none if no launch
-/// does, and for parts. All of them, where the program keeps its temporaries apart.
+/// The lifetime of each buffer: the first and the last launch that use it or a part of it. None if
+/// no launch does, and for aliases and rows. The whole program if `apart` is set.
 pub fn lifetimes(program: &Program) -> Vec<Option<(usize, usize)>> {
     let roots = roots(program);
     let mut lives = vec![None; program.buffers.len()];
@@ -142,7 +142,8 @@ pub fn lifetimes(program: &Program) -> Vec<Option<(usize, usize)>> {
             });
         }
     }
-    // What comes into a loop or out of it is there in every iteration. Inner loops come last.
+    // A buffer that is live into or out of a loop is live in all of it. `rev` visits inner loops
+    // first.
     for own in program.loops.iter().rev().filter(|own| !own.launches.is_empty()) {
         let (start, end) = (own.launches.start, own.launches.end - 1);
         for (first, last) in lives.iter_mut().flatten() {

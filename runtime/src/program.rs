@@ -5,22 +5,23 @@ use crate::size::Size;
 use std::fmt;
 use std::ops::Range;
 
-/// What to launch on what, in order. [`Executable::new`] checks it.
+/// A list of launches and their buffers. [`Executable::new`] checks it.
 ///
 /// [`Executable::new`]: crate::execute::Executable::new
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Program {
-    /// How many symbols the sizes may use.
+    /// The number of symbols that sizes may use.
     pub symbols: usize,
-    /// How many pointers a call is given to read from.
+    /// The number of argument pointers of a call, which are read.
     pub args: usize,
-    /// How many pointers a call is given to write to; each is the place of exactly one buffer.
+    /// The number of result pointers of a call, which are written. Each is the place of exactly one
+    /// buffer.
     pub results: usize,
     pub buffers: Vec<Buffer>,
     pub launches: Vec<Launch>,
-    /// Whether temporaries share no bytes, whenever they live: to look at them.
+    /// Gives each temporary its own bytes, whatever its lifetime, so that it can be inspected.
     pub apart: bool,
-    /// Launches that run more than once; a loop stands before those inside it.
+    /// Ranges of launches that run more than once. A loop comes before the loops inside it.
     pub loops: Vec<Loop>,
 }
 
@@ -31,41 +32,41 @@ pub struct Buffer {
     pub place: Place,
 }
 
-/// Where a buffer lies. All but the caller's own pointers and aliases are 64-byte aligned.
+/// Where a buffer lies. All are 64-byte aligned except the caller's pointers and aliases.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Place {
-    /// At the call's argument of this index: read only.
+    /// The argument of this index: read-only.
     Argument(usize),
-    /// At the call's result of this index.
+    /// The result of this index.
     Result(usize),
-    /// In the arena of the call, shared with buffers that live at other times.
+    /// In the arena of the call. May share bytes with buffers that are live at other times.
     Temporary,
-    /// In the constant of this index, which the executable holds: read only.
+    /// The constant of this index, which the executable holds: read-only.
     Constant(usize),
     /// A part of a buffer with a smaller index, from `offset` bytes on.
     Alias { of: usize, offset: Size },
-    /// A row of a buffer with a smaller index, for launches inside the loop of this index: the one
-    /// that an iteration is about. Rows have the bytes of this buffer.
+    /// A row of buffer `of`, which has a smaller index: the row of the current iteration of loop
+    /// `of_loop`. Only launches inside the loop use it. This buffer has the bytes of one row.
     Row { of: usize, of_loop: usize },
 }
 
-/// One kernel on some buffers.
+/// A kernel that is run on some buffers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Launch {
     /// Its index in the executable's table of kernels.
     pub kernel: usize,
     pub buffers: Vec<usize>,
     pub dims: Vec<Size>,
-    /// How many independent units of work there are.
+    /// The number of independent tasks.
     pub tasks: Size,
-    /// The fewest tasks worth a thread of their own.
+    /// The fewest tasks that are worth giving to another thread.
     pub grain: Size,
-    /// The bytes of memory each thread needs for itself.
+    /// The bytes of scratch memory that each thread needs.
     pub scratch: Size,
 }
 
-/// Launches that run one after the other, as often as `trips` says: for the first row first, or, in
-/// reverse, for the last.
+/// A range of launches that runs `trips` times, once per row: from the first row to the last, or,
+/// if `reverse`, from the last to the first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loop {
     pub launches: Range<usize>,
@@ -74,15 +75,15 @@ pub struct Loop {
 }
 
 impl Program {
-    /// The loops that a launch is inside of, the outermost first.
+    /// The loops that contain a launch, outermost first.
     pub fn loops_around(&self, launch: usize) -> impl Iterator<Item = &Loop> {
         self.loops.iter().filter(move |own| own.launches.contains(&launch))
     }
 }
 
 impl Launch {
-    /// Copies `bytes` bytes from one buffer to another; entry `kernel` of the table of kernels is
-    /// [`copy`](crate::kernel::copy).
+    /// A launch that copies `bytes` bytes from one buffer to another. Entry `kernel` of the table
+    /// of kernels must be [`copy`](crate::kernel::copy).
     pub fn copy(kernel: usize, from: usize, to: usize, bytes: Size) -> Launch {
         Launch {
             kernel,

@@ -1,20 +1,21 @@
-//! Memory of one thread, for kernels to work in.
+//! Scratch memory: one block per thread, for kernels to work in.
 
 use crate::guard;
 use crate::memory::{Block, OutOfMemory};
 use std::cell::RefCell;
 
-/// Arrays begin near the start of a page as a rule, and kernels go along them and scratch at one
-/// pace. Processors hold up reading where the last twelve bits of the address are those of
-/// something that is still being written; half a page away they are not.
+/// The size of a page in bytes. Scratch starts half a page after a page boundary, to avoid 4 KiB
+/// aliasing: processors delay a load if the low 12 bits of its address match those of a store in
+/// flight. Arrays usually start near a page boundary, and kernels advance through them and through
+/// scratch at the same rate.
 const PAGE: usize = 4096;
 
 thread_local! {
     static SCRATCH: RefCell<Block> = const { RefCell::new(Block::empty()) };
 }
 
-/// At least this many bytes of the calling thread, from the middle of a page on; good until the
-/// thread asks again or ends.
+/// At least this many bytes of the calling thread's scratch, starting at the middle of a page. They
+/// are valid until the thread calls this again or ends.
 pub fn of_thread(bytes: usize) -> Result<*mut u8, OutOfMemory> {
     if bytes == 0 {
         return Ok(Block::empty().as_ptr());
@@ -23,12 +24,12 @@ pub fn of_thread(bytes: usize) -> Result<*mut u8, OutOfMemory> {
         let mut block = block.borrow_mut();
         let needed = bytes + PAGE + guard::width();
         if block.len() < needed {
-            // First what there is goes back, so that growing needs no more than the new block.
+            // Returns the old block first, so that growing needs only the new one.
             *block = Block::empty();
             *block = Block::new(needed)?;
         }
         let start = block.as_ptr();
-        // SAFETY: that is less than a page into the block.
+        // SAFETY: the start is less than a page into the block.
         let start = unsafe { start.add((PAGE / 2).wrapping_sub(start.addr()) % PAGE) };
         if guard::is_on() {
             // SAFETY: the block has room for guard bytes.
@@ -39,11 +40,11 @@ pub fn of_thread(bytes: usize) -> Result<*mut u8, OutOfMemory> {
     SCRATCH.try_with(grow).unwrap_or(Err(OutOfMemory { bytes }))
 }
 
-/// Whether nobody wrote behind so many bytes of the calling thread's, as far as guard bytes show.
+/// Whether the guard bytes after the calling thread's scratch are intact; true if they are off.
 ///
 /// # Safety
-/// The thread got them from [`of_thread`], and has not asked again.
+/// `scratch` is from the thread's last call of [`of_thread`], with this many bytes.
 pub unsafe fn holds(scratch: *const u8, bytes: usize) -> bool {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     !guard::is_on() || bytes == 0 || unsafe { guard::holds(scratch, bytes) }
 }

@@ -1,11 +1,11 @@
-//! Integer expressions over the symbols of a program: sizes, dims, numbers of tasks.
+//! Integer expressions over the symbols of a program: sizes, dims, task counts.
 
 use std::fmt;
 use std::ops::{Add, Mul};
 
 /// An integer that is known once the symbols have values.
 ///
-/// Operators and methods fold constants, so that what is constant is [`Size::Const`].
+/// Operators and methods do constant folding: a constant expression becomes [`Size::Const`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Size {
     Const(i64),
@@ -13,7 +13,7 @@ pub enum Size {
     Symbol(usize),
     Sum(Vec<Size>),
     Product(Vec<Size>),
-    /// A quotient rounded to negative infinity.
+    /// A quotient, rounded towards negative infinity.
     FloorDiv(Box<(Size, Size)>),
     /// The remainder of `FloorDiv`: it has the sign of the divisor.
     Mod(Box<(Size, Size)>),
@@ -24,8 +24,8 @@ pub enum Size {
 use Size::*;
 
 impl Size {
-    /// The value for these values of the symbols; none on overflow, division by zero, or a symbol
-    /// that has no value.
+    /// Evaluates for these values of the symbols; none on overflow, division by zero, or a symbol
+    /// without a value.
     pub fn eval(&self, symbols: &[i64]) -> Option<i64> {
         let pair = |of: &(Size, Size), f: fn(i64, i64) -> Option<i64>| {
             f(of.0.eval(symbols)?, of.1.eval(symbols)?)
@@ -42,33 +42,33 @@ impl Size {
         }
     }
 
-    /// `self / divisor`, rounded to negative infinity.
+    /// `self / divisor`, rounded towards negative infinity.
     pub fn floor_div(self, divisor: impl Into<Size>) -> Size {
         Size::fold(self, divisor.into(), floor_div, |a, b| FloorDiv(Box::new((a, b))))
     }
 
-    /// `self / divisor`, rounded to positive infinity; `divisor` is positive.
+    /// `self / divisor`, rounded towards positive infinity; `divisor` is positive.
     pub fn ceil_div(self, divisor: impl Into<Size>) -> Size {
         let divisor = divisor.into();
         (self + divisor.clone() + Const(-1)).floor_div(divisor)
     }
 
-    /// What `floor_div` leaves.
+    /// The remainder of `floor_div`.
     pub fn modulo(self, divisor: impl Into<Size>) -> Size {
         Size::fold(self, divisor.into(), modulo, |a, b| Mod(Box::new((a, b))))
     }
 
-    /// The smaller of both.
+    /// The smaller of the two.
     pub fn min(self, other: impl Into<Size>) -> Size {
         Size::fold(self, other.into(), |a, b| Some(a.min(b)), |a, b| Min(Box::new((a, b))))
     }
 
-    /// The greater of both.
+    /// The larger of the two.
     pub fn max(self, other: impl Into<Size>) -> Size {
         Size::fold(self, other.into(), |a, b| Some(a.max(b)), |a, b| Max(Box::new((a, b))))
     }
 
-    /// How many symbols must have values: one more than the greatest index.
+    /// The number of symbols that must have values: one more than the largest index.
     pub fn symbols(&self) -> usize {
         match self {
             Const(_) => 0,

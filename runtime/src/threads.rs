@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Once, OnceLock};
 use std::thread::{self, JoinHandle};
 
-/// Threads that work together on what one of them is asked to run.
+/// A pool of worker threads that a caller shares its work with.
 ///
-/// The threads start at the first run that needs them; idle ones sleep. A caller takes part and
-/// needs nobody else to finish. While one run is under way, others, be they from other threads or
-/// from within the run, are done by their caller alone; and so are all in the child of a fork.
+/// Workers start at the first run that needs them, and sleep while idle. The caller takes part in
+/// the work and can finish without workers. While one run is under way, any other run, be it from
+/// another thread or nested in the first, is done by its caller alone. The same holds for all runs
+/// in a forked child.
 pub struct Pool {
     threads: usize,
     shared: Arc<Shared>,
@@ -23,30 +24,30 @@ pub struct Pool {
 
 struct Workers {
     handles: Vec<JoinHandle<()>>,
-    /// `FORKS` when they were started.
+    /// `FORKS` when the workers were started.
     forks: u32,
 }
 
-/// Pieces to each thread: enough that one which is held up leaves its share to the others.
+/// The number of pieces per thread: several, so that others take over if a thread is held up.
 const PIECES: usize = 4;
 
 impl Pool {
-    /// A pool of this many threads, callers included; of one, if it is 0.
+    /// A pool of this many threads, the caller included; 0 means 1.
     pub fn new(threads: usize) -> Pool {
         let threads = threads.clamp(1, 1 << 16);
         Pool { threads, shared: Arc::new(Shared::default()), workers: OnceLock::new() }
     }
 
-    /// How many threads there are, a caller included.
+    /// The number of threads, the caller included.
     pub fn threads(&self) -> usize {
         self.threads
     }
 
-    /// Calls `work(lo, hi, worker)` for ranges that together are `0..tasks`, and returns when all
-    /// calls have. Ranges have `grain` tasks or more, if there are so many; `worker` is less than
-    /// `threads()`, and no two calls of this run at one time have the same.
+    /// Calls `work(lo, hi, worker)` for ranges that partition `0..tasks`, and returns when all
+    /// calls have returned. Each range has at least `grain` tasks, if there are that many. `worker`
+    /// is less than `threads()`, and no two concurrent calls of one run have the same.
     ///
-    /// If a call panics, so does this one, once the others have returned.
+    /// If a call panics, this panics once the other calls have returned.
     pub fn run(&self, tasks: i64, grain: i64, work: &(dyn Fn(i64, i64, usize) + Sync)) {
         if self.threads > 1 && tasks > grain {
             let pieces = (tasks / grain.max(1)).min((self.threads * PIECES) as i64);
@@ -61,7 +62,7 @@ impl Pool {
 
     fn share(&self, job: Job) {
         self.workers.get_or_init(|| Workers::start(self.threads, &self.shared));
-        // SAFETY: `run` has entered, and what the job borrows outlives it, as `finish` waits for all of it.
+        // SAFETY: `run` has entered, and `finish` waits for all pieces that use the job's borrows.
         unsafe { self.shared.publish(job) };
         while let Claim::Piece(piece) = self.shared.claim() {
             self.shared.perform(piece, 0);
@@ -84,23 +85,23 @@ impl Drop for Pool {
         let alive = self.alive();
         let Some(workers) = self.workers.take() else { return };
         if !alive {
-            // Handles of threads that this process does not have: not even to be detached.
+            // These threads do not exist in a forked child, so not even detaching them is valid.
             mem::forget(workers.handles);
             return;
         }
         self.shared.stop();
         for handle in workers.handles {
-            // Workers catch what panics.
+            // Workers catch panics, so `join` returns no error.
             let _ = handle.join();
         }
     }
 }
 
 impl Workers {
-    /// Starts all but the caller; fewer if the system gives no more.
+    /// Starts `threads - 1` workers, or fewer if the system cannot create more.
     fn start(threads: usize, shared: &Arc<Shared>) -> Workers {
         let forks = count_forks();
-        // Who spins where there are more threads than cores keeps another from its work.
+        // With more threads than cores, a spinning worker would keep another thread from working.
         let cores = thread::available_parallelism().map_or(1, |n| n.get());
         let patient = threads <= cores;
         let spawn = |worker: usize| {
@@ -122,7 +123,7 @@ fn serve(shared: &Shared, worker: usize, patient: bool) {
     }
 }
 
-/// How many forks lie between this process and the one that first started workers.
+/// The number of forks between the process that first started workers and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
 fn count_forks() -> u32 {

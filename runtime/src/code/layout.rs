@@ -1,4 +1,4 @@
-//! The parts of an object, and where each goes.
+//! Parses an object and assigns its sections offsets in a memory region.
 
 use super::region::page;
 use super::x86_64::STUB;
@@ -11,10 +11,10 @@ use std::ops::Range;
 pub type Header = elf::FileHeader64<LittleEndian>;
 pub const LITTLE: LittleEndian = LittleEndian;
 
-/// Small-model code reaches everything within this distance.
+/// The largest region in bytes: code of the small code model reaches everything within it.
 const REACH: usize = 1 << 30;
 
-/// An object, opened.
+/// A parsed object.
 pub struct Object<'a> {
     pub bytes: &'a [u8],
     pub sections: SectionTable<'a, Header>,
@@ -36,25 +36,25 @@ impl<'a> Object<'a> {
         Ok(Object { bytes, sections, symbols })
     }
 
-    /// The name of a section, for messages and for what goes by name.
+    /// The name of a section, for messages and for sections that are recognised by name.
     pub fn section_name(&self, section: &elf::SectionHeader64<LittleEndian>) -> String {
         let name = self.sections.section_name(LITTLE, section).unwrap_or_default();
         String::from_utf8_lossy(name).into_owned()
     }
 }
 
-/// What lies where in the region. Its parts begin at pages.
+/// The layout of the region, as offsets in bytes. Each segment starts at a page boundary.
 pub struct Layout {
     pub bytes: usize,
-    /// Code, and the jumps to external symbols, to be executable.
+    /// Code and the stubs for external symbols; becomes executable.
     pub text: Range<usize>,
-    /// What is only read once it is relocated, and the table of addresses.
+    /// Data that is read-only after relocation, and the table of addresses.
     pub constants: Range<usize>,
-    /// The first of the jumps, one for each of `EXTERNAL`.
+    /// The offset of the stubs: one jump for each symbol of `EXTERNAL`.
     pub stubs: usize,
-    /// The table of addresses, with an entry of eight bytes for each symbol.
+    /// The offset of the table of addresses (GOT), with an entry of eight bytes for each symbol.
     pub addresses: usize,
-    /// Where each section lies, by its index; none for those that code does not need.
+    /// The range of each section, by section index; none for sections that code does not need.
     pub places: Vec<Option<Range<usize>>>,
 }
 
@@ -80,13 +80,13 @@ impl Layout {
         Ok(Layout { bytes, text, constants, stubs, addresses, places })
     }
 
-    /// Where a section lies, if it was taken into memory.
+    /// The range of a section; none if the section is not loaded.
     pub fn place(&self, section: usize) -> Option<Range<usize>> {
         self.places.get(section)?.clone()
     }
 }
 
-/// Places the sections of one part from `end` on, and says where they begin.
+/// Places the sections of one segment from `end` on, and returns the offset where they begin.
 fn section_places(
     object: &Object,
     of: Segment,
@@ -111,7 +111,7 @@ fn section_places(
     Ok(begin)
 }
 
-/// What becomes of a section: none for those that code does not need.
+/// The segment that a section goes to; none for sections that code does not need.
 fn part(
     object: &Object,
     section: &elf::SectionHeader64<LittleEndian>,
@@ -119,7 +119,7 @@ fn part(
     let (kind, flags) = (section.sh_type(LITTLE), section.sh_flags(LITTLE));
     let has = |flag: u32| flags & u64::from(flag) != 0;
     let name = object.section_name(section);
-    // Nobody unwinds through kernels.
+    // Kernels do not unwind, so unwind tables are not loaded.
     let unwind = kind == elf::SHT_X86_64_UNWIND || name == ".eh_frame";
     if !has(elf::SHF_ALLOC) || kind == elf::SHT_NOTE || unwind {
         return Ok(None);
@@ -137,7 +137,7 @@ fn part(
     }))
 }
 
-/// Moves `end` behind so many aligned bytes, and says where they begin.
+/// Reserves `bytes` aligned bytes from `end` on: advances `end`, and returns their offset.
 fn reserve(end: &mut usize, align: usize, bytes: usize) -> Result<usize, Error> {
     let start = end.next_multiple_of(align);
     match start.checked_add(bytes) {

@@ -1,4 +1,4 @@
-//! Copies the sections of an object to their places and binds its symbols.
+//! Copies the sections of an object into the region and applies their relocations.
 
 use super::layout::{Header, LITTLE, Layout, Object};
 use super::region::Region;
@@ -12,12 +12,12 @@ use std::ops::Range;
 
 type Relocation = <Header as FileHeader>::Rela;
 
-/// Copies what sections hold, and writes the jumps to external symbols.
+/// Copies the contents of sections, and writes the stubs for external symbols.
 pub fn fill(object: &Object, layout: &Layout, memory: &mut [u8]) -> Result<(), Error> {
     for (section, place) in object.sections.iter().zip(&layout.places) {
         let Some(place) = place else { continue };
         let data = section.data(LITTLE, object.bytes)?;
-        // Sections without data stay zero; others have as much as they say.
+        // Sections without data (`.bss`) stay zero. Others have data of their size.
         memory[place.clone()][..data.len()].copy_from_slice(data);
     }
     let functions =
@@ -28,7 +28,7 @@ pub fn fill(object: &Object, layout: &Layout, memory: &mut [u8]) -> Result<(), E
     Ok(())
 }
 
-/// Applies all relocations of the sections that were placed.
+/// Applies all relocations of the loaded sections.
 pub fn relocate(object: &Object, layout: &Layout, region: &mut Region) -> Result<(), Error> {
     for section in object.sections.iter() {
         let target = section.sh_info(LITTLE) as usize;
@@ -49,7 +49,7 @@ pub fn relocate(object: &Object, layout: &Layout, region: &mut Region) -> Result
     Ok(())
 }
 
-/// The symbols that others may use, and their offsets in the region.
+/// The exported symbols, and their offsets in the region.
 pub fn exports(object: &Object, layout: &Layout) -> Result<HashMap<String, usize>, Error> {
     let mut exports = HashMap::new();
     for (index, symbol) in object.symbols.enumerate() {
@@ -68,7 +68,7 @@ fn name(object: &Object, symbol: &elf::Sym64<object::LittleEndian>) -> String {
     String::from_utf8_lossy(name).into_owned()
 }
 
-/// Where in the region a symbol lies; none if it is not in a section that was placed.
+/// The offset of a symbol in the region; none if it is not in a loaded section.
 fn offset(
     object: &Object,
     layout: &Layout,
@@ -80,7 +80,7 @@ fn offset(
         return Ok(None);
     };
     match usize::try_from(symbol.st_value(LITTLE)) {
-        // The end of a section may have a name.
+        // A symbol may name the end of a section.
         Ok(value) if value <= place.len() => Ok(Some(place.start + value)),
         _ => {
             Err(Error::Damaged(format!("symbol {} lies outside its section", name(object, symbol))))
@@ -88,7 +88,7 @@ fn offset(
     }
 }
 
-/// What relocations are applied to.
+/// The object and memory that relocations are applied to.
 struct Binding<'a> {
     object: &'a Object<'a>,
     layout: &'a Layout,
@@ -119,7 +119,7 @@ impl Binding<'_> {
             self.memory[entry..entry + 8].copy_from_slice(&address.to_le_bytes());
             address = (self.base + entry) as u64;
         }
-        // Addresses wrap: what matters is whether the outcome fits.
+        // Intermediate addresses may wrap around: only the final value must fit.
         let value = (address as i64).wrapping_add(relocation.r_addend(LITTLE));
         let from = if form.relative { self.base + at.start } else { 0 };
         if form.field.write(&mut self.memory[at], value.wrapping_sub(from as i64)) {
@@ -133,7 +133,7 @@ impl Binding<'_> {
         })
     }
 
-    /// The address of a symbol. That of an external one is its jump: code reaches no further.
+    /// The address of a symbol. An external one resolves to its stub, which code can reach.
     fn address(&self, index: SymbolIndex) -> Result<u64, Error> {
         let symbol = self.object.symbols.symbol(index)?;
         let name = || name(self.object, symbol);
@@ -156,7 +156,7 @@ impl Binding<'_> {
     }
 }
 
-/// The bytes of the region that a relocation writes; none if they are not all in its section.
+/// The bytes of the region that a relocation writes; none if they exceed the section.
 fn field(form: Form, offset: u64, place: &Range<usize>) -> Option<Range<usize>> {
     let start = usize::try_from(offset).ok()?;
     let end = start.checked_add(form.field.bytes())?;

@@ -1,4 +1,4 @@
-//! Memory to load an object into.
+//! The memory that an object is loaded into.
 
 use super::Error;
 use std::ops::Range;
@@ -13,10 +13,10 @@ pub struct Region {
 
 // SAFETY: a region owns its memory.
 unsafe impl Send for Region {}
-// SAFETY: writing through it takes a unique borrow.
+// SAFETY: writing through a region requires a unique borrow.
 unsafe impl Sync for Region {}
 
-/// What pages may be used for, besides writing.
+/// The access that pages have once they are no longer writable.
 pub enum Access {
     Read,
     Execute,
@@ -24,13 +24,13 @@ pub enum Access {
 
 /// The size of a page in bytes.
 pub fn page() -> usize {
-    // SAFETY: a question without arguments in memory.
+    // SAFETY: `sysconf` takes no pointers.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(bytes).unwrap_or(4096)
 }
 
 impl Region {
-    /// Zeroed memory to read and write; `bytes` is a multiple of a page.
+    /// Zeroed memory, readable and writable; `bytes` is a multiple of the page size.
     pub fn new(bytes: usize) -> Result<Region, Error> {
         let bytes = bytes.max(page());
         let (access, kind) =
@@ -48,13 +48,13 @@ impl Region {
         self.start.as_ptr()
     }
 
-    /// All of it; to be asked for before it is protected.
+    /// The whole region; only to be used for parts that are not yet protected.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: mapped, zeroed, and borrowed uniquely.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
     }
 
-    /// Takes the right to write to these pages.
+    /// Makes these pages read-only, or executable and read-only.
     pub fn protect(&mut self, pages: Range<usize>, access: Access) -> Result<(), Error> {
         let access = match access {
             Access::Read => libc::PROT_READ,
@@ -76,7 +76,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: exactly what was mapped, and nobody refers to it any more.
+        // SAFETY: exactly the range that was mapped, and no references into it are left.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }

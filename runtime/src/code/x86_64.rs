@@ -1,18 +1,18 @@
-//! What is particular to x86-64: its relocations, and jumps to far away.
+//! The part specific to x86-64: relocation types, and stubs that jump to any address.
 
 use object::elf;
 
-/// How a relocation finds the address it writes.
+/// How a relocation computes its value, and the field that it writes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Form {
-    /// Of the symbol's entry in the table of addresses, rather than of the symbol.
+    /// Uses the address of the symbol's entry in the table of addresses (GOT), not the symbol's.
     pub by_table: bool,
-    /// As a distance from the place that is written.
+    /// The value is relative to the address of the field (PC-relative).
     pub relative: bool,
     pub field: Field,
 }
 
-/// What it writes.
+/// The integer that a relocation writes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Field {
     U32,
@@ -20,8 +20,8 @@ pub enum Field {
     I64,
 }
 
-/// The form of a relocation by its number; none for those that small-model, position-independent
-/// code does without.
+/// The form of a relocation type; none for types that position-independent code of the small code
+/// model does not use.
 pub fn form(kind: u32) -> Option<Form> {
     let (by_table, relative, field) = match kind {
         elf::R_X86_64_64 => (false, false, Field::I64),
@@ -38,7 +38,7 @@ pub fn form(kind: u32) -> Option<Form> {
 }
 
 impl Field {
-    /// Its length in bytes.
+    /// The length of the field in bytes.
     pub fn bytes(self) -> usize {
         match self {
             Field::U32 | Field::I32 => 4,
@@ -46,7 +46,7 @@ impl Field {
         }
     }
 
-    /// Writes a value; false if it does not fit. `to` has its length.
+    /// Writes a value; false if it does not fit. `to` has the length of the field.
     pub fn write(self, to: &mut [u8], value: i64) -> bool {
         let fits = match self {
             Field::U32 => u32::try_from(value).is_ok(),
@@ -60,10 +60,10 @@ impl Field {
     }
 }
 
-/// The length of a jump to anywhere.
+/// The length in bytes of a stub, which jumps to any address.
 pub const STUB: usize = 16;
 
-/// `jmp *[rip]`, and the address behind it.
+/// A stub: `jmp *[rip]`, followed by the address of the target.
 pub fn stub(address: u64) -> [u8; STUB] {
     let mut stub = [0; STUB];
     stub[..2].copy_from_slice(&[0xff, 0x25]);

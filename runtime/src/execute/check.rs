@@ -1,4 +1,4 @@
-//! Whether a program names only what there is.
+//! Checks that a program names only things that exist.
 
 use super::Error;
 use crate::program::{Loop, Place, Program};
@@ -45,7 +45,7 @@ pub fn program(program: &Program, kernels: usize, constants: usize) -> Result<()
     loops(program)
 }
 
-/// Checks that loops lie inside each other or apart, and that rows are used inside theirs alone.
+/// Checks that loops are nested or disjoint, and that rows are used only inside their loops.
 fn loops(program: &Program) -> Result<(), Error> {
     for (index, own) in program.loops.iter().enumerate() {
         let of = || format!("loop {index}");

@@ -1,4 +1,4 @@
-//! What one call in flight needs for itself, and the list of those not in use.
+//! Frames: the memory that one call in flight needs, and a free list of them.
 
 use super::Error;
 use super::prepare::{Base, Loop, Prepared, Slot, Step};
@@ -17,34 +17,34 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicPtr};
 use std::time::Instant;
 
-/// The arena and the table of pointers of a call, for one prepared program after the other.
+/// The arena and the table of pointers of a call. It is reused for other prepared programs.
 #[derive(Default)]
 pub struct Frame {
     prepared: Option<Arc<Prepared>>,
     arena: Option<Block>,
     /// The pointers of all slots of the prepared program.
     table: Vec<*mut u8>,
-    /// The slots that each call gives new pointers, by their place in the table.
+    /// The slots whose pointers change with each call, with their index in the table.
     varying: Vec<(usize, Slot)>,
 }
 
-// SAFETY: the pointers lie in the arena, in constants that the executable holds, or in memory of
-// the last call and are replaced before they are used again.
+// SAFETY: the pointers are into the arena, into constants that the executable holds, or into memory
+// of the last call; the latter are replaced before they are used again.
 unsafe impl Send for Frame {}
 
 impl Frame {
-    /// Whether it is a frame of the program prepared for these symbols.
+    /// Whether the frame is set to the program prepared for these symbols.
     pub fn is_for(&self, symbols: &[i64]) -> bool {
-        // One by one: to compare slices of nothing takes libc's memcmp 90 ns, as it loads with
-        // an empty mask from an address that is no memory.
+        // Compares element by element: on empty slices libc's memcmp takes 90 ns, as it does a load
+        // with an empty mask from an invalid address.
         self.prepared.as_ref().is_some_and(|prepared| prepared.symbols().iter().eq(symbols))
     }
 
-    /// Makes it a frame of this prepared program; the arena only grows.
+    /// Sets the frame to this prepared program; the arena only grows.
     pub fn aim(&mut self, prepared: Arc<Prepared>, constants: &[Bytes]) -> Result<(), OutOfMemory> {
         self.prepared = None;
         let arena = match self.arena.take() {
-            // Guard bytes lie where an arena ends.
+            // Guard bytes follow the end of the arena, so with them on a longer one is not reused.
             Some(arena) if arena.len() == prepared.arena => arena,
             Some(arena) if arena.len() > prepared.arena && !guard::is_on() => arena,
             _ => Block::new(prepared.arena)?,
@@ -67,7 +67,7 @@ impl Frame {
         Ok(())
     }
 
-    /// Sets the pointers of one call.
+    /// Sets the pointers to the arguments and results of one call.
     pub fn point(&mut self, args: &[*const u8], results: &[*mut u8]) {
         for (index, slot) in &self.varying {
             let base = match slot.base {
@@ -79,8 +79,8 @@ impl Frame {
         }
     }
 
-    /// Runs all steps, unless `stop` says so between two of them, and notes in `times` how long
-    /// they took.
+    /// Runs all steps, or up to the one after which `stop` returns true, and adds the time that
+    /// they take to `times`.
     ///
     /// # Safety
     /// As [`Executable::run`](super::Executable::run), with the pointers given to `point`.
@@ -94,14 +94,14 @@ impl Frame {
         let Some(prepared) = &self.prepared else { return Ok(()) };
         if let Some(arena) = self.arena.as_ref().filter(|arena| guard::is_on() && !arena.is_empty())
         {
-            // SAFETY: a block has guard bytes behind it.
+            // SAFETY: a block is followed by guard bytes.
             unsafe { guard::open(arena.as_ptr(), arena.len()) };
         }
         if let Some(times) = times {
             times.call();
         }
         let mut run = Run { prepared, table: &mut self.table, kernels, times, pool, stop };
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { run.steps(0..prepared.steps.len(), &prepared.loops) }
     }
 }
@@ -113,18 +113,18 @@ struct Run<'a> {
     kernels: &'a Table,
     times: Option<&'a Times>,
     pool: &'a Pool,
-    /// Whether the call is to end before the next step.
+    /// Called after each step; true ends the call.
     stop: &'a mut dyn FnMut() -> bool,
 }
 
 impl Run<'_> {
-    /// Runs a range of steps that has these loops.
+    /// Runs a range of steps. `loops` are the loops inside the range.
     ///
     /// # Safety
     /// As [`Frame::launch`].
     unsafe fn steps(&mut self, steps: Range<usize>, loops: &[Loop]) -> Result<(), Error> {
         let (mut at, mut rest) = (steps.start, loops);
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             while let Some((own, behind)) = rest.split_first() {
                 let inside = behind.iter().take_while(|other| other.steps.end <= own.steps.end);
@@ -138,14 +138,14 @@ impl Run<'_> {
         }
     }
 
-    /// Runs a loop, and leaves the table as it was.
+    /// Runs all iterations of a loop, and restores the table of pointers.
     ///
     /// # Safety
     /// As [`Frame::launch`].
     unsafe fn turns(&mut self, own: &Loop, inner: &[Loop]) -> Result<(), Error> {
         let (mut done, mut outcome) = (0, Ok(()));
         while done < own.trips && outcome.is_ok() && !own.steps.is_empty() {
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             outcome = unsafe { self.steps(own.steps.clone(), inner) };
             self.shift(own, 1);
             done += 1;
@@ -160,7 +160,7 @@ impl Run<'_> {
         }
     }
 
-    /// Runs steps, each once.
+    /// Runs each of these steps once, without loops.
     ///
     /// # Safety
     /// As [`Frame::launch`].
@@ -169,7 +169,7 @@ impl Run<'_> {
         for step in &prepared.steps[steps] {
             let call = Call {
                 step,
-                // All tasks of a launch are done by one kernel.
+                // Read once: one kernel does all tasks of a launch, even if it is replaced.
                 kernel: kernels.get(step.kernel),
                 buffers: table[step.slots..].as_ptr(),
                 dims: prepared.dims[step.dims..].as_ptr(),
@@ -177,7 +177,7 @@ impl Run<'_> {
                 overran: AtomicBool::new(false),
             };
             let timed = times.map(|times| (times, Instant::now()));
-            // SAFETY: the pool's ranges are tasks of the step; the rest is the caller's.
+            // SAFETY: the pool's ranges are tasks of the step; the caller guarantees the rest.
             pool.run(step.tasks, step.grain, &|lo, hi, _| unsafe { call.tasks(lo, hi) });
             if let Some((times, start)) = timed {
                 times.add(step.kernel, start);
@@ -196,15 +196,15 @@ impl Run<'_> {
     }
 }
 
-/// One step as its threads see it.
+/// One step, as the threads that run it share it.
 struct Call<'a> {
     step: &'a Step,
     kernel: Kernel,
     buffers: *const *mut u8,
     dims: *const i64,
-    /// Whether a thread got no scratch.
+    /// Whether the scratch of a thread could not be allocated.
     failed: AtomicBool,
-    /// Whether guard bytes behind a thread's scratch were written.
+    /// Whether the guard bytes after a thread's scratch were overwritten.
     overran: AtomicBool,
 }
 
@@ -212,7 +212,7 @@ struct Call<'a> {
 unsafe impl Sync for Call<'_> {}
 
 impl Call<'_> {
-    /// Whether the step wrote outside of its memory, as far as guard bytes show: it is an error.
+    /// Fails if the step wrote outside of its memory, as far as guard bytes show.
     fn check(&self) -> Result<(), Error> {
         let bytes = self.step.scratch;
         let scratch = || Some(format!("behind its scratch of {bytes} bytes"));
@@ -224,7 +224,7 @@ impl Call<'_> {
     /// As [`Frame::launch`]; `lo..hi` are tasks of the step.
     unsafe fn tasks(&self, lo: i64, hi: i64) {
         match scratch::of_thread(self.step.scratch) {
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             Ok(scratch) => unsafe {
                 (self.kernel)(scratch, self.buffers, self.dims, lo, hi);
                 if !scratch::holds(scratch, self.step.scratch) {
@@ -236,7 +236,7 @@ impl Call<'_> {
     }
 }
 
-/// Frames not in use. Taking and putting needs no lock, and no memory.
+/// A free list of frames. Neither taking nor putting locks or allocates.
 #[derive(Default)]
 pub struct Frames([AtomicPtr<Frame>; 16]);
 
@@ -245,17 +245,17 @@ impl Frames {
         let full = self.0.iter().filter(|slot| !slot.load(Relaxed).is_null());
         let mut taken = full.map(|slot| slot.swap(null_mut(), Acquire));
         let frame = taken.find(|frame| !frame.is_null())?;
-        // SAFETY: it came from a box in `put`, and the slot does not have it any more.
+        // SAFETY: the pointer came from a box in `put`, and is no longer in its slot.
         Some(unsafe { Box::from_raw(frame) })
     }
 
-    /// Keeps a frame, if there is room.
+    /// Keeps a frame if a slot is empty, and drops it otherwise.
     pub fn put(&self, frame: Box<Frame>) {
         let frame = Box::into_raw(frame);
         let empty = self.0.iter().filter(|slot| slot.load(Relaxed).is_null());
         let mut kept = empty.map(|s| s.compare_exchange(null_mut(), frame, Release, Relaxed));
         if !kept.any(|kept| kept.is_ok()) {
-            // SAFETY: no slot took it.
+            // SAFETY: the pointer came from a box, and no slot holds it.
             drop(unsafe { Box::from_raw(frame) });
         }
     }

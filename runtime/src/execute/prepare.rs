@@ -1,4 +1,4 @@
-//! A program for one tuple of symbol values: all sizes evaluated, temporaries placed.
+//! Prepares a program for one tuple of symbol values: evaluates sizes and places temporaries.
 
 use super::Error;
 use crate::plan::{Plan, Request, lifetimes};
@@ -7,29 +7,29 @@ use crate::size::Size;
 use bytes::Bytes;
 use std::ops::Range;
 
-/// What a program comes to for one tuple of symbol values.
+/// A program with all sizes evaluated for one tuple of symbol values.
 #[derive(Debug)]
 pub struct Prepared {
     symbols: Vec<i64>,
     results: Vec<usize>,
     pub(super) arena: usize,
     pub(super) steps: Vec<Step>,
-    /// A loop stands before those inside it.
+    /// A loop comes before the loops inside it.
     pub(super) loops: Vec<Loop>,
-    /// The dims of all steps, one after the other.
+    /// The dims of all steps, concatenated.
     pub(super) dims: Vec<i64>,
-    /// The buffers of all steps, one after the other.
+    /// The buffers of all steps, concatenated.
     pub(super) slots: Vec<Slot>,
 }
 
-/// A launch with all numbers known. There is something to do in it.
+/// A launch with all sizes evaluated. It has at least one task.
 #[derive(Debug)]
 pub struct Step {
     /// Its index in the table of kernels.
     pub kernel: usize,
-    /// Where its buffers begin in `slots`.
+    /// The index of its first buffer in `slots`.
     pub slots: usize,
-    /// Where its dims begin in `dims`.
+    /// The index of its first dim in `dims`.
     pub dims: usize,
     pub tasks: i64,
     pub grain: i64,
@@ -42,11 +42,12 @@ pub struct Loop {
     pub steps: Range<usize>,
     pub trips: i64,
     pub reverse: bool,
-    /// The slots that another row begins at in each iteration, and how many bytes further.
+    /// The slots that point to another row in each iteration, with the stride of rows in bytes
+    /// (negative in reverse).
     pub moves: Vec<(usize, isize)>,
 }
 
-/// Where a buffer begins; in the first iteration, if it is a row.
+/// The start of a buffer; for a row, the start of the row of the first iteration.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot {
     pub base: Base,
@@ -66,12 +67,12 @@ impl Prepared {
         &self.symbols
     }
 
-    /// How many bytes each result has.
+    /// The size of each result in bytes.
     pub fn result_bytes(&self) -> &[usize] {
         &self.results
     }
 
-    /// How many bytes of temporaries a call needs.
+    /// The size in bytes of the arena of temporaries that a call needs.
     pub fn arena_bytes(&self) -> usize {
         self.arena
     }
@@ -81,7 +82,7 @@ impl Prepared {
         self.steps.iter().any(|step| step.tasks > step.grain)
     }
 
-    /// Takes a checked program.
+    /// Prepares a program that has passed its checks.
     pub(super) fn new(
         program: &Program,
         constants: &[Bytes],
@@ -113,7 +114,8 @@ impl Prepared {
         Ok(prepared)
     }
 
-    /// Adds the steps, and which of them the loops are.
+    /// Adds the steps, and sets the range of steps of each loop. Launches without tasks are left
+    /// out.
     fn launches(
         &mut self,
         program: &Program,
@@ -154,21 +156,21 @@ impl Prepared {
     }
 }
 
-/// The bytes that a call works with.
+/// The memory that a call uses, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Memory {
     pub arguments: usize,
     pub results: usize,
-    /// What the arena of a call has, and what a thread needs for itself.
+    /// The arena of a call, plus the largest scratch of one thread.
     pub temporaries: usize,
     pub constants: usize,
 }
 
 impl Memory {
-    /// Those of a program for one tuple of symbol values.
+    /// The memory of a program for one tuple of symbol values.
     ///
     /// # Errors
-    /// [`Error::Size`] if a size has no value or a negative one.
+    /// [`Error::Size`] if a size is undefined or negative.
     pub fn of(program: &Program, symbols: &[i64]) -> Result<Memory, Error> {
         let values = Values { symbols };
         let mut memory = Memory::default();
@@ -197,7 +199,7 @@ impl Memory {
     }
 }
 
-/// Places the temporaries; those that no launch uses get no bytes.
+/// Places the temporaries in the arena; those that no launch uses get no bytes.
 fn temporaries(program: &Program, bytes: &[usize]) -> Result<Plan, Error> {
     let lives = lifetimes(program);
     let request = |index: usize| match (&program.buffers[index].place, lives[index]) {
@@ -208,13 +210,13 @@ fn temporaries(program: &Program, bytes: &[usize]) -> Result<Plan, Error> {
     Plan::of(&requests).ok_or(Error::Invalid("the temporaries exceed memory".into()))
 }
 
-/// Where a buffer begins, and by how many bytes each loop moves it.
+/// The start of a buffer, and the bytes by which an iteration of each loop moves it.
 struct Position {
     slot: Slot,
     moves: Vec<(usize, isize)>,
 }
 
-/// The values of the symbols, and what they make of sizes.
+/// The values of the symbols; evaluates sizes with them.
 struct Values<'a> {
     symbols: &'a [i64],
 }
@@ -247,7 +249,7 @@ impl Values<'_> {
         made.collect()
     }
 
-    /// Where each buffer begins, aliases and rows resolved.
+    /// The start of each buffer, with aliases and rows resolved to the buffer that they lie in.
     fn places(
         &self,
         program: &Program,

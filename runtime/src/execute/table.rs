@@ -1,11 +1,11 @@
-//! The kernels of a program, by number.
+//! The kernels of a program, by index.
 
 use crate::kernel::Kernel;
 use std::mem::transmute;
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-/// Kernels of which each may be replaced while calls run.
+/// A table of kernels. Each may be replaced while calls run.
 pub struct Table(Box<[AtomicPtr<()>]>);
 
 impl Table {
@@ -18,7 +18,7 @@ impl Table {
     }
 
     pub fn get(&self, kernel: usize) -> Kernel {
-        // SAFETY: only kernels are put there.
+        // SAFETY: the table holds only kernels.
         unsafe { transmute::<*mut (), Kernel>(self.0[kernel].load(Acquire)) }
     }
 

@@ -1,8 +1,8 @@
-//! Sleeping until a word in memory changes.
+//! Futexes: a thread sleeps until a word in memory changes.
 
 use std::sync::atomic::AtomicU32;
 
-/// Sleeps while `word` is `value`, until woken. May return at any time.
+/// Sleeps until woken, if `word` is `value`. Spurious returns are possible.
 #[cfg(target_os = "linux")]
 pub fn wait(word: &AtomicU32, value: u32) {
     let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
@@ -11,15 +11,15 @@ pub fn wait(word: &AtomicU32, value: u32) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, forever) };
 }
 
-/// Wakes at most `threads` of those that sleep on `word`.
+/// Wakes at most `threads` of the threads that sleep on `word`.
 #[cfg(target_os = "linux")]
 pub fn wake(word: &AtomicU32, threads: u32) {
     let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: the kernel looks at the address only.
+    // SAFETY: the kernel uses only the address, and does not access the memory.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, threads) };
 }
 
-/// Elsewhere one looks again after a nap.
+/// Without futexes, sleeps for 50 µs and returns, so that the caller polls.
 #[cfg(not(target_os = "linux"))]
 pub fn wait(word: &AtomicU32, value: u32) {
     if word.load(std::sync::atomic::Ordering::Relaxed) == value {

@@ -1,4 +1,4 @@
-//! What the threads of a pool share: one job, cut into pieces that are claimed one by one.
+//! The state that the threads of a pool share: one job, whose pieces are claimed one at a time.
 
 use super::futex;
 use std::any::Any;
@@ -10,18 +10,18 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Mutex, PoisonError};
 
-/// How often one looks for the end of the work before one sleeps: some 50 µs.
+/// How many times the owner of a job checks for its end before it sleeps: about 50 µs.
 const SPINS: u32 = 1500;
-/// How often one looks for work: some 250 µs. Who calls in a loop does other things in between, and
-/// it takes long to be woken.
+/// How many times an idle worker checks for work before it sleeps: about 250 µs. This bridges the
+/// gaps between the runs of a caller's loop, as waking a thread takes long.
 const IDLE_SPINS: u32 = 5 * SPINS;
 
-/// In place of a number of pieces: workers are to end.
+/// The value of `unclaimed` that tells workers to end.
 const STOP: u32 = u32::MAX;
 
 type Work = dyn Fn(i64, i64, usize) + Sync;
 
-/// A range of tasks and what does them.
+/// A number of tasks and the function that does them.
 pub struct Job {
     work: *const Work,
     tasks: i64,
@@ -29,44 +29,44 @@ pub struct Job {
 }
 
 impl Job {
-    /// `tasks` tasks in `pieces` ranges; at least one task in each.
+    /// A job of `tasks` tasks in `pieces` ranges of at least one task each.
     pub fn new(tasks: i64, pieces: u32, work: &(dyn Fn(i64, i64, usize) + Sync)) -> Job {
-        // SAFETY: only the lifetime changes; who publishes the job sees to it.
+        // SAFETY: only the lifetime changes; the caller of `publish` ensures that it suffices.
         let work =
             unsafe { transmute::<*const (dyn Fn(i64, i64, usize) + Sync + '_), *const Work>(work) };
         Job { work, tasks, pieces }
     }
 
-    /// The first task of a piece. Lengths differ by at most one.
+    /// The first task of a piece. The lengths of pieces differ by at most one.
     fn start(&self, piece: u32) -> i64 {
         let (pieces, piece) = (i64::from(self.pieces), i64::from(piece));
         self.tasks / pieces * piece + (self.tasks % pieces).min(piece)
     }
 }
 
-/// What a thread gets to do.
+/// The outcome of an attempt to claim a piece.
 pub enum Claim {
     Piece(u32),
     Nothing,
     Stop,
 }
 
-/// A word that other words' traffic does not slow down.
+/// A word in cache lines of its own, to avoid false sharing.
 #[repr(align(128))]
 #[derive(Default)]
 struct Apart<T>(T);
 
-/// One slot for a job, and its state.
+/// A slot for one job, and its state.
 ///
-/// Who claims a piece reads the job after that. As the job's owner waits for all pieces to finish
-/// before anything else, what is read is the job of the piece, however late a thread comes.
+/// A thread reads the job after it has claimed a piece. The owner replaces the job only after all
+/// pieces are finished, so a thread always reads the job of its piece, however late it comes.
 #[derive(Default)]
 pub struct Shared {
-    /// Pieces that nobody has claimed; idle workers sleep on it while it is 0.
+    /// The number of unclaimed pieces; idle workers sleep on this word while it is 0.
     unclaimed: Apart<AtomicU32>,
-    /// Pieces that are not finished; the owner sleeps on it.
+    /// The number of unfinished pieces; the owner sleeps on this word.
     unfinished: Apart<AtomicU32>,
-    /// Workers that sleep or are about to.
+    /// The number of workers that sleep or are about to.
     sleepers: Apart<AtomicU32>,
     /// Whether the owner sleeps or is about to.
     waits: AtomicBool,
@@ -75,19 +75,19 @@ pub struct Shared {
     panicked: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
-// SAFETY: the job is written by its owner alone, between `enter` and the store to `unclaimed`, and
-// read by those that then took a piece from it; its work is Sync.
+// SAFETY: only its owner writes the job, between `enter` and the store to `unclaimed`. Only threads
+// that claimed a piece after that store read it. Its work is Sync.
 unsafe impl Sync for Shared {}
-// SAFETY: as above; the pointer in the job is followed only while its owner waits.
+// SAFETY: as above; the pointer in the job is dereferenced only while its owner waits.
 unsafe impl Send for Shared {}
 
 impl Shared {
-    /// Makes the caller the owner of the slot, unless there is one.
+    /// Makes the caller the owner of the slot; false if it has an owner.
     pub fn enter(&self) -> bool {
         !self.busy.load(Relaxed) && !self.busy.swap(true, Acquire)
     }
 
-    /// Ends what `enter` began.
+    /// Gives up the ownership that `enter` gave.
     pub fn leave(&self) {
         self.busy.store(false, Release);
     }
@@ -98,12 +98,12 @@ impl Shared {
     /// The caller has entered, and the job's work lives until `finish` has returned.
     pub unsafe fn publish(&self, job: Job) {
         let pieces = job.pieces;
-        // SAFETY: the last job is finished, so nobody reads.
+        // SAFETY: the last job is finished, so no thread reads it.
         unsafe { *self.job.get() = Some(job) };
         self.unfinished.0.store(pieces, Relaxed);
         self.unclaimed.0.store(pieces, SeqCst);
-        // A worker counts itself before it looks at `unclaimed` for the last time: so either it
-        // is counted here, or it sees the pieces.
+        // A worker increments `sleepers` before `wait` reads `unclaimed`, so either it is counted
+        // here, or it sees the pieces and does not sleep.
         let sleepers = self.sleepers.0.load(SeqCst);
         if sleepers > 0 {
             futex::wake(&self.unclaimed.0, sleepers.min(pieces - 1));
@@ -126,9 +126,9 @@ impl Shared {
         }
     }
 
-    /// Does a claimed piece.
+    /// Runs a claimed piece.
     pub fn perform(&self, piece: u32, worker: usize) {
-        // SAFETY: the piece is not finished, so the job stays; its number is one of the job's.
+        // SAFETY: the piece is one of the job's and not finished, so the job is not replaced.
         if let Some(job) = unsafe { &*self.job.get() } {
             let (lo, hi) = (job.start(piece), job.start(piece + 1));
             // SAFETY: the owner keeps the work until all pieces are finished.
@@ -142,7 +142,7 @@ impl Shared {
         }
     }
 
-    /// Waits until all pieces are finished; what the work panicked with, if it did.
+    /// Waits until all pieces are finished, and returns the payload of a panic, if there was one.
     pub fn finish(&self) -> Option<Box<dyn Any + Send>> {
         if !spin_until(SPINS, || self.unfinished.0.load(Acquire) == 0) {
             self.waits.store(true, SeqCst);
@@ -157,7 +157,7 @@ impl Shared {
         self.panicked.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Returns when there may be something to claim; a patient worker looks a while before it
+    /// Waits until there may be something to claim. A patient worker spins for a while before it
     /// sleeps.
     pub fn idle(&self, patient: bool) {
         if patient && spin_until(IDLE_SPINS, || self.unclaimed.0.load(Relaxed) != 0) {
@@ -168,7 +168,7 @@ impl Shared {
         self.sleepers.0.fetch_sub(1, SeqCst);
     }
 
-    /// Ends the workers. No job is under way, and none comes after.
+    /// Ends the workers. No job may be under way or be published later.
     pub fn stop(&self) {
         self.unclaimed.0.store(STOP, SeqCst);
         futex::wake(&self.unclaimed.0, i32::MAX as u32);

@@ -1,4 +1,4 @@
-//! What `--emit` prints in the place of the module.
+//! The outputs of `--emit`, which are printed instead of the module.
 
 use std::str::FromStr;
 
@@ -13,21 +13,21 @@ use mithril_passes::legalize::Legalize;
 use mithril_passes::pipeline::{self, Pipeline};
 use mithril_source::python::{self, Framework};
 
-/// What is made of a module.
+/// An output of `--emit`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Emit {
     Source(Framework),
-    /// One file of C.
+    /// One C file.
     C,
-    /// The module as a picture, in the language of Graphviz.
+    /// A picture of the module in Graphviz's language.
     Dot,
-    /// Launches, and the kernels as functions.
+    /// The launches, and the kernels as IR functions.
     Kernels,
     /// The loop code of the kernels.
     Loops,
-    /// The kernels as Cranelift takes them.
+    /// The kernels in Cranelift's input format.
     Clif,
-    /// The kernels as the code generator takes them, or as one of its stages leaves them.
+    /// The kernels as input of the code generator (MLIR), or as the output of one of its stages.
     Code(Option<Stage>),
 }
 
@@ -62,7 +62,7 @@ impl FromStr for Emit {
 }
 
 impl Emit {
-    /// The pipeline, so that it ends in what is emitted.
+    /// Extends the pipeline so that its result is legal for this output.
     pub fn legal(self, pipeline: Pipeline) -> Pipeline {
         let target = match self {
             Emit::Dot => return pipeline,
@@ -79,9 +79,9 @@ impl Emit {
         }
     }
 
-    /// The bytes for a module. `cpu` is a level of x86-64; without it, what MITHRIL_CPU
-    /// says, or this machine's processor.
-    /// Errors: what the target does not take; those of the native library.
+    /// The output for a module, in bytes. `cpu` is a level of x86-64; without it, the level is that
+    /// of MITHRIL_CPU, or of this machine's processor.
+    /// Errors: the target does not support the module; those of the native library.
     pub fn emit(self, module: &Module, cpu: Option<&str>) -> Result<Vec<u8>> {
         let native = || {
             let host = cpu.map_or_else(|| host::chosen(None), Host::parse)?;
@@ -120,7 +120,7 @@ fn source(module: &Module, framework: Framework) -> Result<Vec<u8>> {
     Ok(source.text.into_bytes())
 }
 
-/// The kernels of all functions, one after the other; of objects there can be but one.
+/// The code of all kernels at a stage, joined. Objects cannot be joined: there must be only one.
 fn code(native: &Native, stage: Option<Stage>) -> Result<Vec<u8>> {
     let mut all = Vec::new();
     for part in native.parts() {

@@ -1,18 +1,18 @@
-//! `--verify-diagnostics`: errors against the comments that announce them.
+//! `--verify-diagnostics`: compares errors with the comments that announce them.
 
 use mithril_ir::diagnostic::Diagnostic;
 
-/// An announced error: the line it is on (`None` where it has no place) and a part of its text.
+/// An announced error: its line (`None` if it has no location) and a part of its text.
 #[derive(PartialEq, Debug)]
 struct Expected<'s> {
-    /// Where the comment stands.
+    /// The line of the comment.
     at: usize,
     line: Option<usize>,
     part: &'s str,
 }
 
-/// What is wrong, each with its line: errors that nothing announces, and announced ones that did
-/// not come.
+/// The mismatches, each with its line: errors that no comment announces, and announced errors that
+/// did not occur.
 pub fn check(source: &str, error: Option<&Diagnostic>) -> Vec<String> {
     let (mut open, mut problems) = announced(source);
     if let Some(error) = error {
@@ -37,7 +37,7 @@ fn line_of(source: &str, at: usize) -> usize {
     1 + before.iter().filter(|b| **b == b'\n').count()
 }
 
-/// The announced errors, and comments that cannot be read.
+/// The announced errors, and messages for comments that cannot be parsed.
 fn announced(source: &str) -> (Vec<Expected<'_>>, Vec<String>) {
     let (mut found, mut broken) = (Vec::new(), Vec::new());
     for (i, text) in source.lines().enumerate() {
@@ -52,7 +52,7 @@ fn announced(source: &str) -> (Vec<Expected<'_>>, Vec<String>) {
     (found, broken)
 }
 
-/// Reads `@+1 {{…}}`.
+/// Parses the rest of an `expected-error` comment: `@+1 {{…}}`. `at` is the line of the comment.
 fn read(rest: &str, at: usize) -> Option<Expected<'_>> {
     let (place, rest) = rest.split_once("{{")?;
     let (part, _) = rest.split_once("}}")?;

@@ -1,4 +1,4 @@
-//! `mithril-opt`: run passes over a `.mir` file and print the result.
+//! `mithril-opt`: runs passes on a `.mir` file and prints the result.
 
 mod emit;
 mod expected;
@@ -74,7 +74,7 @@ fn passes_help() -> String {
 }
 
 impl Options {
-    /// The pipeline, so that it ends in what is emitted.
+    /// Extends the pipeline so that its result is legal for `--emit`.
     fn legal(&self, pipeline: Pipeline) -> Pipeline {
         match self.emit {
             Some(emit) => emit.legal(pipeline),
@@ -89,7 +89,7 @@ fn main() -> ExitCode {
         return exit(print(registry::help().as_bytes()).map(|()| true));
     }
     if options.file.is_none() && io::stdin().is_terminal() {
-        // Nothing will ever come: whoever typed this wants to know how.
+        // Standard input is a terminal, so no module is piped in: prints the help instead.
         let shown = Options::command().print_help();
         return shown.map_or(ExitCode::FAILURE, |()| ExitCode::from(2));
     }
@@ -114,8 +114,8 @@ fn exit(ended: Result<bool, (String, io::Error)>) -> ExitCode {
     }
 }
 
-/// Whether all went well; errors of the input are printed.
-/// Errors: a file, and why it cannot be read or written.
+/// Runs the pipeline on each module and prints errors of the input. False if there were any.
+/// Errors: the name of a file that cannot be read or written, and the reason.
 fn run(options: &Options, pipeline: &Pipeline) -> Result<bool, (String, io::Error)> {
     let (name, source) = read(options)?;
     let chunks =
@@ -140,7 +140,7 @@ fn run(options: &Options, pipeline: &Pipeline) -> Result<bool, (String, io::Erro
 }
 
 /// Runs the pipeline on one module.
-/// Errors: the first one of its text, of the verifier or of a pass.
+/// Errors: the first error of the parser, of the verifier or of a pass.
 fn process(
     options: &Options,
     pipeline: &Pipeline,
@@ -190,7 +190,7 @@ fn write(options: &Options, bytes: &[u8]) -> Result<(), (String, io::Error)> {
 fn print(bytes: &[u8]) -> Result<(), (String, io::Error)> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
-        // Whoever read has read enough.
+        // The reader has closed the pipe, which is not an error.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other.map_err(|error| ("<stdout>".to_string(), error)),
     }

@@ -1,4 +1,4 @@
-//! What is shown beside the result, all on the standard error: modules on the way, time, counts.
+//! Prints to standard error, in addition to the result: modules between passes, times, counts.
 
 use clap::Args;
 use mithril_ir::graph::Module;
@@ -45,7 +45,7 @@ fn known_pass(name: &str) -> Result<String, String> {
 }
 
 impl Shown {
-    /// Prints the module if it is asked for at this moment.
+    /// Prints the module if the options ask for it at this moment.
     pub fn module(&self, pass: &str, moment: Moment, module: &Module) {
         let named = |list: &[String]| list.iter().any(|name| name == "all" || name == pass);
         let (asked, when) = match moment {
@@ -60,7 +60,7 @@ impl Shown {
         }
     }
 
-    /// Prints what is asked for of a pipeline that has run.
+    /// Prints the requested parts of the report of a pipeline that has run.
     pub fn report(&self, report: &Report) {
         if self.timing {
             eprintln!("// ----- time -----");

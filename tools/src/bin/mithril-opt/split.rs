@@ -1,7 +1,7 @@
-//! Several modules in one file, between lines `// -----`.
+//! Splits a file into modules at lines `// -----`.
 
-/// One module of a file. Its text has empty lines in place of the modules before it, so that
-/// places in it are places in the file.
+/// One module of a file. Empty lines replace the modules before it, so that line numbers in its
+/// text are those of the file.
 pub struct Chunk {
     pub text: String,
 }
@@ -14,7 +14,7 @@ impl Chunk {
 
 const SEPARATOR: &str = "// -----";
 
-/// The modules of a file. Those after the first may leave their version line out.
+/// The modules of a file. Modules after the first may omit the version line.
 pub fn chunks(source: &str) -> Vec<Chunk> {
     let lines: Vec<&str> = source.lines().collect();
     let first = lines.iter().find(|line| has_version(line)).copied();
@@ -35,7 +35,7 @@ fn chunk(start: usize, body: &[&str], version: &str) -> Chunk {
     let mut text = "\n".repeat(start);
     let own = body.iter().any(|line| has_version(line));
     if !own && start > 0 {
-        // In the place of the separator.
+        // Replaces the line of the separator.
         text.insert_str(start - 1, version);
     }
     text.push_str(&body.join("\n"));

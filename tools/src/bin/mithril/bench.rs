@@ -1,4 +1,4 @@
-//! `mithril bench`: what operations take on this machine, by the Python package, which runs them.
+//! `mithril bench`: measures operations on this machine. The Python package runs them.
 
 use std::process::{ExitCode, Stdio};
 
@@ -22,12 +22,13 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Prints what was measured.
+    /// Runs the measurements and prints them.
     ///
-    /// Errors: there is no Python to run, or the measurements cannot be kept or printed.
+    /// Errors: Python cannot be started, or the measurements cannot be kept or printed.
     pub fn run(&self) -> Result<ExitCode> {
         let mut command = python::call("calibration", &json!(self.backends).to_string());
-        // What is measured is the model as it is written, and what is kept may be what is wrong.
+        // Ignores the stored profile: the model is measured as it is written, and the profile may
+        // be wrong.
         let ran = command.env("MITHRIL_PROFILE", "").stderr(Stdio::inherit()).output();
         let output = ran.map_err(|error| python::absent(&error))?;
         if !output.status.success() {

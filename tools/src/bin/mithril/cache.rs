@@ -1,4 +1,4 @@
-//! `mithril cache`: the objects that are kept on disk.
+//! `mithril cache`: lists or removes the objects that are cached on disk.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub enum Command {
     Clear,
 }
 
-/// Does it. Errors: what was done cannot be printed.
+/// Runs the command. Errors: its output cannot be printed.
 pub fn run(command: &Command) -> Result<()> {
     let cache = Cache::open();
     let folder = match cache.folder() {

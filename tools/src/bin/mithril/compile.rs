@@ -1,4 +1,4 @@
-//! `mithril compile`: models to source for a framework or in C, or to a library for C.
+//! `mithril compile`: compiles models to source for a framework, to C, or to a library for C.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ pub struct Compile {
     gradients: bool,
 }
 
-/// An error, with the text it points into.
+/// An error, with the name and text of the source that its span points into.
 pub struct Failure {
     pub error: Box<Diagnostic>,
     pub source: Option<(String, String)>,
@@ -70,7 +70,7 @@ impl From<Box<Diagnostic>> for Failure {
 }
 
 impl Compile {
-    /// Writes what is asked for.
+    /// Compiles the file and writes the output.
     /// Errors: files that cannot be read or written; those of compiling.
     pub fn run(&self) -> Result<(), Failure> {
         let by_extension = match self.output.extension().and_then(|extension| extension.to_str()) {
@@ -101,7 +101,7 @@ impl Compile {
         }
     }
 
-    /// Writes a module that the target takes.
+    /// Writes a module that is already legal for the target.
     fn as_it_is(&self, module: &Module, target: Target, hosts: Vec<Host>) -> Result<()> {
         match target {
             Target::Cpu => self.library(module, indexed(module)?, hosts),
@@ -129,7 +129,7 @@ impl Compile {
         Ok(program)
     }
 
-    /// Whether source goes to standard output.
+    /// Whether source is printed to standard output.
     fn is_printed(&self) -> bool {
         self.output.as_os_str() == "-"
     }
@@ -171,7 +171,7 @@ impl Compile {
         fs::write(&self.output, text).map_err(|error| unwritable(&self.output, &error))
     }
 
-    /// The module of a .mir file, as the target takes it.
+    /// Reads the module of a .mir file, and runs `--passes` and the target's pipeline on it.
     fn module(&self, target: Target) -> Result<Module, Failure> {
         if !self.model.is_plain() {
             let what = "`--shape`, `--dtype` and `--inference` are for saved models";
@@ -214,7 +214,7 @@ impl Compile {
     }
 }
 
-/// The stages, and the whole.
+/// A table of the time of each stage, and the total.
 fn timings(program: &compile::Program) -> Table {
     let row = |stage: &str, time: Duration| {
         vec![stage.to_string(), format!("{:.3} ms", 1e3 * time.as_secs_f64())]

@@ -1,4 +1,4 @@
-//! `mithril diff`: one model on several backends, by the Python package, which runs them.
+//! `mithril diff`: compares one model on several backends. The Python package runs them.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -44,16 +44,16 @@ pub struct Diff {
 }
 
 impl Diff {
-    /// Prints the comparison; fails where backends differ.
+    /// Prints the comparison; the exit code says whether backends differ.
     ///
-    /// Errors: an input that is given two shapes; there is no Python to run.
+    /// Errors: an input that is given two shapes; Python cannot be started.
     pub fn run(&self) -> Result<ExitCode> {
         let mut command = python::call("difference", &self.request()?.to_string());
         let status = command.status().map_err(|error| python::absent(&error))?;
         Ok(ExitCode::from(status.code().map_or(2, |code| code as u8)))
     }
 
-    /// The keywords of `ml.diff`, and the file of the model.
+    /// The model's file and the keyword arguments of `ml.diff`, as JSON.
     fn request(&self) -> Result<Value> {
         let options = self.model.options()?;
         let shapes = options.shapes.iter().map(|(name, dims)| {

@@ -1,4 +1,4 @@
-//! `mithril error`: the pages of the codes of errors.
+//! `mithril error`: prints the documentation page of an error code.
 
 use mithril_driver::kinds::{KINDS, Kind};
 use mithril_ir::diagnostic::did_you_mean;
@@ -17,7 +17,7 @@ const PAGES: &[(&str, &str)] = pages! {
     "E0601" "E0901"
 };
 
-/// The page of a code, or the list of all codes. Errors: there is no such code.
+/// The page of a code, or, without a code, the list of all codes. Errors: the code is unknown.
 pub fn page(code: Option<&str>) -> Result<String> {
     let Some(code) = code else {
         let mut kinds: Vec<&Kind> = KINDS.iter().collect();

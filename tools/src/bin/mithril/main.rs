@@ -89,7 +89,7 @@ enum Command {
 
 static VERSION: LazyLock<String> = LazyLock::new(version);
 
-/// The version, and the processors that native code can be made for on this machine.
+/// The version, this machine's processor, and the levels that it can run native code for.
 fn version() -> String {
     let Ok(machine) = host::machine() else { return mithril_driver::VERSION.into() };
     let levels: Vec<String> = host::levels().iter().map(Host::name).collect();
@@ -116,7 +116,7 @@ fn run(command: &Command) -> Result<ExitCode, Failure> {
         Command::Summary { model, depth } => {
             let (block, options) = (model.block()?, model.options()?);
             let rows = match summary(&block, Some(&options), *depth) {
-                // Blocks and terminals are there to be shown before shapes are known.
+                // Blocks and terminals can be shown even if shapes are not yet known.
                 Err(_) if model.is_plain() => summary(&block, None, *depth)?,
                 rows => rows?,
             };
@@ -148,7 +148,7 @@ fn main() -> ExitCode {
         None => eprintln!("error: {error}\n  more: mithril error {}", Kind::of(&error).code),
     }
     match command {
-        // 1 says that backends differ.
+        // Exit code 1 means that backends differ.
         Command::Diff(_) => ExitCode::from(2),
         _ => ExitCode::FAILURE,
     }

@@ -1,4 +1,4 @@
-//! NumPy's archive of arrays: a zip file, uncompressed, with one `.npy` for each.
+//! Writes NumPy's archive of arrays: an uncompressed zip file with one `.npy` per array.
 
 use mithril_ir::dtype::DType;
 use mithril_ir::tensor::Tensor;
@@ -16,7 +16,7 @@ pub fn archive(arrays: &[(String, Tensor)]) -> Vec<u8> {
         files.extend(&entry);
         files.extend(name.as_bytes());
         files.extend(&body);
-        // The same entry again, with the version that made it before and its place behind.
+        // The central directory repeats the entry, between the version that made it and its offset.
         directory.extend(b"PK\x01\x02\x14\x00");
         directory.extend(&entry);
         directory.extend([0; 10]);
@@ -34,7 +34,8 @@ pub fn archive(arrays: &[(String, Tensor)]) -> Vec<u8> {
     files
 }
 
-/// What both headers of a zip entry share: version, flags, method, time, checksum, sizes, names.
+/// The fields that both headers of a zip entry share: version, flags, method, time, checksum, sizes
+/// and the length of the name.
 fn entry(body: &[u8], name: usize) -> Vec<u8> {
     let size = (body.len() as u32).to_le_bytes();
     let mut entry = vec![0x14, 0, 0, 0, 0, 0, 0, 0, 0x21, 0];
@@ -46,7 +47,7 @@ fn entry(body: &[u8], name: usize) -> Vec<u8> {
     entry
 }
 
-/// CRC-32 as zip has it (reflected 0x04c11db7).
+/// The CRC-32 of zip (polynomial 0x04c11db7, reflected).
 fn checksum(bytes: &[u8]) -> u32 {
     let step = |crc: u32, byte: &u8| {
         (0..8)
@@ -59,7 +60,7 @@ fn npy(tensor: &Tensor) -> Vec<u8> {
     let dims: String = tensor.shape().iter().map(|d| format!("{d}, ")).collect();
     let descr = descr(tensor.dtype());
     let mut header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({dims}), }}");
-    // Magic, version, length and header fill a multiple of 64 bytes, behind a newline.
+    // Magic, version, length and header together are a multiple of 64 bytes and end in a newline.
     let padding = 63 - (10 + header.len()) % 64;
     header.extend(std::iter::repeat_n(' ', padding));
     header.push('\n');
@@ -70,7 +71,7 @@ fn npy(tensor: &Tensor) -> Vec<u8> {
     bytes
 }
 
-/// NumPy's name of the dtype; bytes alone where it has none.
+/// NumPy's name of the dtype; raw bytes (`V`) where NumPy has no such dtype.
 fn descr(dtype: DType) -> String {
     let kind = match dtype {
         DType::Bool => return "|b1".to_string(),

@@ -1,4 +1,4 @@
-//! How far a model is rewritten, on the command line.
+//! The command-line options that say how far a model is rewritten.
 
 use clap::Args;
 use mithril_passes::pipeline::{self, Level};

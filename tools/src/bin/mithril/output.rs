@@ -1,13 +1,13 @@
-//! What goes to standard output.
+//! Prints to standard output.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 
 use mithril_ir::diagnostic::{Diagnostic, Result};
 
-/// Prints it, all of it at once. That whoever reads has read enough is no error.
+/// Prints the text and flushes it. A pipe that the reader has closed is not an error.
 ///
-/// Errors: it cannot be written.
+/// Errors: standard output cannot be written for another reason.
 pub fn print(text: impl Display) -> Result<()> {
     let mut out = io::stdout().lock();
     let written = out.write_all(text.to_string().as_bytes()).and_then(|()| out.flush());

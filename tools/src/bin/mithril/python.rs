@@ -1,4 +1,4 @@
-//! The Python that runs backends.
+//! Starts the Python interpreter that runs backends.
 
 use std::env;
 use std::ffi::OsString;
@@ -8,8 +8,8 @@ use std::process::Command;
 
 use mithril_ir::diagnostic::Diagnostic;
 
-/// Runs `main` of a module of the package on one text: the environment's MITHRIL_PYTHON, or the one
-/// beside this program.
+/// A command that calls `main(argument)` of a module of the Python package. The interpreter is
+/// MITHRIL_PYTHON, or `python3` next to this program, or `python3` on the path.
 pub fn call(module: &str, argument: &str) -> Command {
     let run = format!("import sys; from mithril.{module} import main; main(sys.argv[1])");
     let mut command = Command::new(interpreter());
@@ -17,7 +17,7 @@ pub fn call(module: &str, argument: &str) -> Command {
     command
 }
 
-/// The error that it cannot be started.
+/// The error for an interpreter that cannot be started.
 pub fn absent(error: &io::Error) -> Box<Diagnostic> {
     Box::new(
         Diagnostic::new("backends are run by Python, which cannot be started")

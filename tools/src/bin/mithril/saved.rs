@@ -1,4 +1,4 @@
-//! Saved models, and what the command line says of them.
+//! Saved models, and the command-line options that describe how to compile them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ impl Saved {
         Block::from_json(&text(&self.file)?).map_err(error)
     }
 
-    /// What is said of the model. Errors: an input that is given two shapes.
+    /// The options for lowering the model. Errors: an input that is given two shapes.
     pub fn options(&self) -> Result<lower::Options> {
         for (i, given) in self.shapes.iter().enumerate() {
             if let Some(before) = self.shapes[..i].iter().find(|before| before.name == given.name) {
@@ -56,13 +56,13 @@ impl Saved {
         })
     }
 
-    /// Whether only the file is given.
+    /// Whether all options other than the file have their defaults.
     pub fn is_plain(&self) -> bool {
         self.shapes.is_empty() && self.dtype == DType::F32 && !self.inference
     }
 }
 
-/// The text of a file. Errors: what the system says.
+/// The text of a file. Errors: the file cannot be read.
 pub fn text(path: &Path) -> Result<String> {
     fs::read_to_string(path).map_err(|error| {
         Box::new(

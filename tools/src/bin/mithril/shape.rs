@@ -1,4 +1,4 @@
-//! Shapes on the command line: `input=batch,784`.
+//! Parses shapes on the command line: `input=batch,784`.
 
 use std::fmt;
 
@@ -22,7 +22,7 @@ impl fmt::Display for Given {
     }
 }
 
-/// Reads `input=batch,784`; `?` is a dim that may vary, no dims at all a scalar.
+/// Parses `input=batch,784`. `?` is a dim that may vary; no dims at all are a scalar.
 /// Errors: no `=`, or a dim that is neither a number, a name nor `?`.
 pub fn parse(text: &str) -> Result<Given, String> {
     let (name, dims) = text.split_once('=').ok_or("`name=dims` is expected")?;
