@@ -1,4 +1,4 @@
-//! `remove-barriers`: optimization barriers give way to the values they hold.
+//! `remove-barriers`: replaces optimization barriers by their first operands.
 
 use mithril_ir::diagnostic::Result;
 use mithril_ir::graph::{Function, Module};
