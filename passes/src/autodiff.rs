@@ -158,7 +158,7 @@ struct Tape<'m> {
     differentiated: FxHashMap<CallKey, ForwardBackward>,
 }
 
-/// What the forward pass leaves for the backward pass, in addition to the operations themselves.
+/// Data of the forward pass for the backward pass, in addition to the operations themselves.
 struct Backward {
     target: Target,
     /// How to differentiate each call that varies, by the call's first result.

@@ -1,4 +1,4 @@
-//! What passes report in addition to the module: counts, and the rewrite log.
+//! Reports of passes in addition to the module: counts, and the rewrite log.
 
 use indexmap::IndexMap;
 use mithril_ir::loc::Loc;

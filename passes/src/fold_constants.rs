@@ -43,7 +43,7 @@ impl Pass for FoldConstants {
     }
 }
 
-/// What is known about the values of the new function.
+/// Facts about the values of the new function.
 #[derive(Default)]
 struct Known {
     literals: FxHashMap<Value, Tensor>,

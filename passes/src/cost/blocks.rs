@@ -23,7 +23,7 @@ pub struct BlockCost {
     pub cost: Cost,
     /// The number of elements of its params.
     pub params: Dim,
-    /// The most bytes of inner values that are alive at once while it computes.
+    /// The most bytes of inner values that are live at once while it computes.
     pub peak: Dim,
 }
 
