@@ -9,8 +9,8 @@ use crate::pass::Pass;
 use crate::rebuild::{Rebuild, each_function};
 
 pass! {
-    /// Replaces each `optimization_barrier(x, other)` by `x`. Runs after CSE, so that recomputed values
-    /// are not merged with the original ones.
+    /// Replaces each `optimization_barrier(x, other)` by `x`. Runs after CSE, so that recomputed
+    /// values are not merged with the original ones.
     pub struct RemoveBarriers("remove-barriers") {}
 }
 

@@ -41,8 +41,8 @@ pub enum Read {
 pub struct LoopNest {
     /// The extent of each axis.
     pub space: Vec<Dim>,
-    /// The first axis of a row. The axes before it number the rows, and each row is one task or part
-    /// of one. `None` where the kernel reduces nothing along rows and adds up no columns.
+    /// The first axis of a row. The axes before it number the rows, and each row is one task or
+    /// part of one. `None` where the kernel reduces nothing along rows and adds up no columns.
     pub rows: Option<usize>,
     /// The reductions along rows.
     pub reductions: Vec<Reduction>,
