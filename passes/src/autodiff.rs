@@ -1,10 +1,11 @@
 //! `autodiff`: reverse-mode differentiation of a function into a new one.
 //!
-//! The new function takes the old one's arguments and a cotangent for each float result, and gives
-//! a gradient for each argument of `wrt`. It holds a copy of the forward operations that the
-//! gradients read; `dce` removes the rest. A call becomes a call of its callee's forward part, which
-//! gives what the backward part reads beside its results, and a call of that backward part; both
-//! are made once for all calls alike.
+//! The new function takes the arguments of the old one and a cotangent for each float result, and
+//! returns a gradient for each argument of `wrt`. It contains a copy of the forward operations that
+//! the gradients read; `dce` removes the rest. A call becomes two calls: one of its callee's
+//! forward function, which returns the callee's results and the values that the backward function
+//! reads, and one of that backward function. Both functions are built once and shared by all calls
+//! of the same kind.
 
 use std::sync::Arc;
 
@@ -35,27 +36,26 @@ mod parts;
 mod sweep;
 
 pass! {
-    /// Adds a function that gives the gradients of another one: it takes that one's arguments and
-    /// a cotangent for each float result, and is called from outside.
+    /// Adds a function that computes the gradients of another one: it takes the arguments of that
+    /// function and a cotangent for each float result, and is an entry of the module.
     pub struct Autodiff("autodiff") {
         /// The function to differentiate; the entry where left out.
         function: String = String::new(),
-        /// The scalar result that is differentiated; all results, by a cotangent of each, where
-        /// left out.
+        /// The scalar result to differentiate; if left out, all results, with a cotangent for each.
         of: String = String::new(),
-        /// The arguments whose gradients are wanted; all params where left out.
+        /// The arguments to compute gradients of; all params where left out.
         wrt: Vec<String> = Vec::new(),
         /// The name of the new function.
         into: String = "gradients".to_string(),
-        /// Whether the new function gives the results too, before the gradients.
+        /// Whether the new function also returns the results, before the gradients.
         outputs: bool = false,
-        /// What takes operations whole that are else differentiated by their parts.
+        /// The target: operations it takes whole are differentiated whole, others by their parts.
         target: Target = *target::CORE,
     }
 }
 
 impl Pass for Autodiff {
-    /// Errors: no such function or argument, an argument that is no float, an operation that has
+    /// Errors: no such function or argument, an argument that is not a float, an operation that has
     /// no gradient.
     fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module> {
         let function = match self.function.as_str() {
@@ -86,12 +86,12 @@ impl Pass for Autodiff {
     }
 }
 
-/// What the gradients of a function's results are.
+/// The cotangents of a function's results.
 #[derive(Clone, Copy)]
 enum Seeds {
-    /// Arguments of the new function.
+    /// They are arguments of the new function.
     Cotangents,
-    /// 1 of this result, 0 of all others.
+    /// 1 for this result, 0 for all others.
     One(usize),
 }
 
@@ -146,23 +146,24 @@ impl Autodiff {
     }
 }
 
-/// What a callee's functions depend on: its name, the arguments that vary, those the caller keeps,
-/// and whether it is computed again.
+/// The key of a callee's forward and backward functions: its name, the arguments that vary, the
+/// arguments that the caller keeps, and whether forward values are recomputed in the backward
+/// function.
 type CallKey = (Arc<str>, Vec<bool>, Vec<bool>, bool);
 
-/// Differentiates functions and keeps the functions of called ones.
+/// Differentiates functions, and caches the forward and backward functions of callees.
 struct Tape<'m> {
     module: &'m mut Module,
     target: Target,
     differentiated: FxHashMap<CallKey, ForwardBackward>,
 }
 
-/// What the forward sweep leaves for the backward one, beside the operations themselves.
+/// Data of the forward pass for the backward pass, in addition to the operations themselves.
 struct Backward {
     target: Target,
-    /// By the first value of each call that varies.
+    /// How to differentiate each call that varies, by the call's first result.
     calls: FxHashMap<Value, CallBack>,
-    /// Whether a value varies with an argument of `wrt`. By value index.
+    /// Whether a value depends on an argument of `wrt`, by value index.
     varies: Vec<bool>,
 }
 
@@ -171,8 +172,8 @@ impl Backward {
         Backward { target, calls: FxHashMap::default(), varies }
     }
 
-    /// Whether the operation has a gradient of its own; else it is differentiated by its parts.
-    /// Its operands are now `operands`.
+    /// Whether the operation has a gradient rule of its own; otherwise it is differentiated by its
+    /// parts. `operands` are its operands in the new function.
     fn is_whole(&self, function: &Function, operation: &Operation, operands: &[Value]) -> bool {
         match operation.op.gradient {
             _ if self.pullback(function, operation, operands).is_some() => true,
@@ -181,7 +182,7 @@ impl Backward {
         }
     }
 
-    /// The rule of a gradient that the target has operations for.
+    /// The gradient rule that uses an operation of the target, if the target has one.
     fn pullback(
         &self,
         function: &Function,
@@ -213,8 +214,9 @@ impl<'m> Tape<'m> {
         Tape { module, target, differentiated: FxHashMap::default() }
     }
 
-    /// The function of `function`'s arguments and, if the seeds are, the cotangents of its float
-    /// results (states excepted) that gives a gradient per argument of `wrt`.
+    /// Builds the function that takes the arguments of `function` and, with [`Seeds::Cotangents`],
+    /// the cotangents of its float results (except states), and returns a gradient per argument of
+    /// `wrt`.
     fn differentiate(
         &mut self,
         function: &Function,
@@ -260,7 +262,7 @@ impl<'m> Tape<'m> {
         builder.finish(results)
     }
 
-    /// Copies the operations, taking apart those that are differentiated by their parts.
+    /// Copies the operations, and decomposes those that are differentiated by their parts.
     fn forward(
         &mut self,
         builder: &Builder,
@@ -299,8 +301,9 @@ impl<'m> Tape<'m> {
         }
     }
 
-    /// The functions of a callee whose `varying` arguments have gradients; the caller `keeps` some.
-    /// `again`, the backward one computes what it reads from the arguments.
+    /// The forward and backward functions of a callee whose `varying` arguments have gradients.
+    /// `keeps` says which arguments the caller keeps. With `again`, the backward function
+    /// recomputes the forward values it reads from the arguments.
     fn forward_backward(
         &mut self,
         callee: &Function,
@@ -318,7 +321,7 @@ impl<'m> Tape<'m> {
             .zip(&key.1)
             .map(|((value, _), varies)| *varies && callee.ty(value).dtype.is_float())
             .collect();
-        // Calls may nest deep.
+        // Runs on a larger stack, because calls may nest deep.
         let joint = deeper(|| {
             self.differentiate(callee, &wrt, callee.name.clone(), true, Seeds::Cotangents)
         })?;
@@ -335,7 +338,7 @@ fn gradient_name(taken: &FxHashSet<Arc<str>>, name: &Arc<str>) -> Arc<str> {
     }
 }
 
-/// The name, or one that begins with it, that nothing has yet.
+/// A name that is not taken: this one, or this one with a number appended.
 fn unused(name: &str, taken: impl Fn(&str) -> bool) -> Arc<str> {
     let numbered = (1..).map(|i| format!("{name}_{i}"));
     let mut names = std::iter::once(name.to_string()).chain(numbered);
@@ -347,8 +350,8 @@ fn takes_cotangent(function: &Function, result: &ResultDef) -> bool {
     function.ty(result.value).dtype.is_float() && result.state.is_none()
 }
 
-/// One cotangent argument per result that takes one: of the result's name, or where an argument has
-/// that, as a second derivative's does, of one that ends in `_gradient`.
+/// Adds one cotangent argument per result that takes one. It has the name of the result, or a name
+/// that ends in `_gradient` where an argument already has that name, as in a second derivative.
 fn cotangent_arguments(builder: &Builder, function: &Function) -> Vec<Option<Value>> {
     let arguments: FxHashSet<&str> = function.args.iter().map(|a| &*a.name).collect();
     let own: FxHashSet<&str> = function.results.iter().map(|r| &*r.name).collect();
@@ -365,7 +368,7 @@ fn cotangent_arguments(builder: &Builder, function: &Function) -> Vec<Option<Val
     results.map(|r| takes_cotangent(function, r).then(|| cotangent(r))).collect()
 }
 
-/// 1 as the cotangent of the scalar result number `at`.
+/// A cotangent of 1 for the scalar result with index `at`, and none for the others.
 fn one(builder: &Builder, function: &Function, at: usize) -> Vec<Option<Value>> {
     let mut seeds = vec![None; function.results.len()];
     let dtype = function.ty(function.results[at].value).dtype;
@@ -378,7 +381,7 @@ fn zeros(builder: &Builder, ty: &Type) -> Value {
     zero.broadcast_to(ty.shape.clone()).value
 }
 
-/// Copies an operation, or its parts where it is differentiated by them.
+/// Copies an operation, or its parts if it is differentiated by them.
 fn emit(
     builder: &Builder,
     operation: &Operation,
@@ -412,7 +415,7 @@ fn emit(
     }
 }
 
-/// Takes apart, in turn, the parts of a decomposition that have no gradient of their own.
+/// Decomposes, recursively, the parts of a decomposition that have no gradient of their own.
 fn take_apart(
     builder: &Builder,
     from: usize,
@@ -437,7 +440,8 @@ fn take_apart(
     Ok(*map.get(&value).unwrap_or(&value))
 }
 
-/// A value varies if an operand does, through an operation that lets it, into a float.
+/// Marks new values: a value varies if it is a float, an operand varies, and the operation lets
+/// gradients through.
 fn mark_new(builder: &Builder, from: usize, backward: &mut Backward) {
     builder.with(|f| {
         for operation in &f.ops[from..] {

@@ -1,4 +1,4 @@
-//! Finds the pass, and the rule, after which a module gives other numbers.
+//! Finds the pass, and the rule, after which a module computes different numbers.
 
 use mithril_ir::diagnostic::Result;
 use mithril_ir::evaluate::evaluate;
@@ -10,21 +10,21 @@ use crate::context::PassContext;
 use crate::driver::differs;
 use crate::pipeline::Pipeline;
 
-/// What makes a module give other numbers.
+/// The cause of different numbers.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Culprit {
-    /// The first pass after which they differ.
+    /// The first pass after which the numbers differ.
     pub pass: &'static str,
-    /// Its rule without which they do not, and the blocks it was applied in. None, where the pass
-    /// applies no rules or differs whichever is left out.
+    /// The rule of that pass without which they do not differ, and the blocks it was applied in.
+    /// None if the pass applies no rules, or the numbers differ whichever rule is left out.
     pub rule: Option<(&'static str, Loc)>,
-    /// By how much the numbers differ: see [`difference`].
+    /// How much the numbers differ: see [`difference`].
     pub error: f64,
 }
 
-/// Runs a module by the reference evaluator after each pass of `pipeline`, which is made without
-/// the rules it is given. `args` are those of the entry. Functions that passes add for callers,
-/// such as gradients, are run with cotangents of ones from then on.
+/// Runs a module in the reference evaluator after each pass of the pipeline. `pipeline` builds it
+/// without the rules it is given; `args` are the arguments of the entry. Functions that passes add
+/// to the entries, such as gradients, are run with cotangents of ones from then on.
 ///
 /// Errors: those of the passes and of the evaluator.
 pub fn bisect(
@@ -55,8 +55,9 @@ pub fn bisect(
     Ok(None)
 }
 
-/// The greatest difference of two arrays of one shape over the greatest number of the second that is
-/// finite, if that is not 0; infinite where one is NaN or infinite and the other is not so.
+/// The largest difference between two arrays of one shape, divided by the largest finite magnitude
+/// in the second if that is not 0. Infinite where one element is NaN or infinite and the other is
+/// not the same.
 pub fn difference(got: &[f64], expected: &[f64]) -> f64 {
     let finite = expected.iter().filter(|value| value.is_finite());
     let scale = finite.fold(0.0f64, |scale, value| scale.max(value.abs()));
@@ -69,7 +70,7 @@ pub fn difference(got: &[f64], expected: &[f64]) -> f64 {
     got.iter().zip(expected).map(one).fold(0.0, f64::max)
 }
 
-/// What a pass has made of a module.
+/// The module after a pass.
 struct Step {
     pass: &'static str,
     module: Module,
@@ -77,7 +78,7 @@ struct Step {
     rewrites: Vec<(&'static str, Loc)>,
 }
 
-/// The first passes of a pipeline, one after the other.
+/// Runs the first `count` passes of a pipeline in order.
 fn run(module: &Module, pipeline: &Pipeline, count: usize) -> Result<Vec<Step>> {
     let mut steps: Vec<Step> = Vec::new();
     for pass in pipeline.passes.iter().take(count) {
@@ -92,7 +93,7 @@ fn run(module: &Module, pipeline: &Pipeline, count: usize) -> Result<Vec<Step>> 
 }
 
 impl Step {
-    /// The rules that were applied, with all their places.
+    /// The rules that were applied, each with all locations where it was.
     fn rules(&self) -> Vec<(&'static str, Loc)> {
         let mut rules: Vec<(&'static str, Loc)> = Vec::new();
         for (rule, loc) in &self.rewrites {
@@ -105,7 +106,7 @@ impl Step {
     }
 }
 
-/// The results of each function that is called from outside.
+/// The results of each entry function.
 fn answers(module: &Module, args: &[Tensor]) -> Result<Vec<Vec<Tensor>>> {
     let mut all: Vec<Vec<Tensor>> = Vec::new();
     for function in module.called_from_outside() {
@@ -118,8 +119,8 @@ fn answers(module: &Module, args: &[Tensor]) -> Result<Vec<Vec<Tensor>>> {
     Ok(all)
 }
 
-/// Ones like the outputs of the entry that the function takes cotangents of: those that are no
-/// states.
+/// Ones with the shapes of the outputs of the entry that the function takes cotangents of: the
+/// float outputs that are not states.
 fn cotangents(module: &Module, function: &Function, outputs: &[Tensor]) -> Vec<Tensor> {
     let count = function.args.iter().filter(|arg| arg.role == Role::Cotangent).count();
     let results = module.entry().into_iter().flat_map(|entry| &entry.results);
@@ -131,7 +132,7 @@ fn cotangents(module: &Module, function: &Function, outputs: &[Tensor]) -> Vec<T
     floats.take(count).map(ones).collect()
 }
 
-/// The greatest difference between the results of functions that both have.
+/// The largest difference between the results of the functions that both have.
 fn apart(got: &[Vec<Tensor>], expected: &[Vec<Tensor>]) -> f64 {
     let pairs = got.iter().flatten().zip(expected.iter().flatten());
     let one = |(a, b): (&Tensor, &Tensor)| match a.shape() == b.shape() {

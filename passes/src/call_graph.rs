@@ -1,4 +1,4 @@
-//! Which functions of a module name which others.
+//! The call graph of a module.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use petgraph::visit::Dfs;
 use rustc_hash::FxHashSet;
 
 /// All functions, callees before their callers.
-/// Errors: a name that no function has, or functions that call each other in a circle.
+/// Errors: a callee that does not exist, or recursion.
 pub fn post_order(module: &Module) -> Result<Vec<Arc<str>>> {
     let callees: Result<Vec<Vec<usize>>> =
         module.functions.values().map(|f| callees(module, f)).collect();
@@ -24,8 +24,8 @@ pub fn post_order(module: &Module) -> Result<Vec<Arc<str>>> {
     }
 }
 
-/// The functions that those called from outside need, themselves included.
-/// Errors: a name that no function has.
+/// The functions that the entries need, including the entries.
+/// Errors: a callee that does not exist.
 pub fn reachable(module: &Module) -> Result<FxHashSet<Arc<str>>> {
     let mut calls = DiGraphMap::<&str, ()>::new();
     for (name, function) in &module.functions {
@@ -44,7 +44,7 @@ pub fn reachable(module: &Module) -> Result<FxHashSet<Arc<str>>> {
     Ok(found)
 }
 
-/// Errors: a function that is called from outside is external, and has nothing to compile.
+/// Errors: an entry function is external, and so has nothing to compile.
 pub fn entries_have_operations(module: &Module) -> Result<()> {
     let Some(external) = module.called_from_outside().find(|function| function.external) else {
         return Ok(());

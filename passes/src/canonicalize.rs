@@ -1,4 +1,4 @@
-//! `canonicalize`: applies the small exact rules until none fits.
+//! `canonicalize`: applies the small exact rules until none matches.
 
 use std::ops::ControlFlow;
 
@@ -22,9 +22,9 @@ use crate::rules::pattern::{Node, Pattern, VARS};
 use crate::rules::{self, Attrs, Rule, of_root};
 
 pass! {
-    /// Applies the small exact rules until none fits: units, signs, layouts that change nothing,
-    /// casts there and back, choices that are made, dims that are known. Keeps every bit. Removes
-    /// operations that nothing needs.
+    /// Applies the small exact rules until none matches: identities, signs, layouts that change
+    /// nothing, casts that cancel, selects with a known condition, known dims. Keeps every bit.
+    /// Removes dead operations.
     pub struct Canonicalize("canonicalize") {
         /// The rules that are left out.
         without: Vec<String> = Vec::new(),
@@ -46,12 +46,12 @@ impl Pass for Canonicalize {
     }
 }
 
-/// How many rules may be applied to what rules have built for one operation. The rules end by
+/// How deep rules may be applied to operations that rules have built. The rules terminate by
 /// themselves; this bounds a set that does not.
 const FUEL: usize = 32;
 
-/// `None` where no rule fits. One pass is enough: an operation is tried when its operands are
-/// done, and so is each that a rule builds.
+/// Applies rules to a function; `None` if none matches. One pass is enough: an operation is tried
+/// after its operands are finished, and so is each operation that a rule builds.
 fn simplify(
     module: &Module,
     function: &Function,
@@ -80,7 +80,7 @@ fn simplify(
 
 struct Simplifier<'f, 'c> {
     rebuild: Rebuild<'f>,
-    /// By value of the new function.
+    /// By value of the new function: the number that all its elements are, if it is known.
     uniform: Vec<Option<f64>>,
     definitions: Vec<Option<u32>>,
     without: &'c [String],
@@ -88,7 +88,7 @@ struct Simplifier<'f, 'c> {
     applied: usize,
 }
 
-/// What the matcher sees of the function while it grows.
+/// The function under construction, as the matcher sees it.
 struct Seen<'a> {
     function: &'a Function,
     uniform: &'a [Option<f64>],
@@ -118,15 +118,15 @@ impl Facts for Seen<'_> {
     }
 }
 
-/// The number of the operation that a rule is tried on, which the function does not have yet.
+/// The index of the operation that a rule is tried on, which is not in the function yet.
 const NEW: u32 = u32::MAX;
 
-/// A rule that fits, taken out of the function's borrow.
+/// A match, copied so that it does not borrow the function.
 struct Found {
     rule: &'static Rule,
     vars: [Option<Value>; VARS],
     part: usize,
-    /// Of the operations on the right, outermost first.
+    /// Attributes of the operations on the right side, outermost first.
     attrs: SmallVec<[Attrs; 1]>,
     loc: Loc,
 }
@@ -155,7 +155,7 @@ impl Simplifier<'_, '_> {
         Ok(())
     }
 
-    /// The value that a rule gives instead of the operation; `None` where none fits.
+    /// The value by which a rule replaces the operation; `None` if no rule matches.
     fn apply(
         &mut self,
         root: &Root,
@@ -163,7 +163,7 @@ impl Simplifier<'_, '_> {
         loc: &Loc,
         fuel: usize,
     ) -> Result<Option<Value>> {
-        // What is equal as types may still differ where dims are unknown.
+        // Types that compare equal may still differ where dims are unknown.
         if fuel == 0 || root.ty.shape.dims.iter().any(Dim::is_unknown) {
             return Ok(None);
         }
@@ -204,7 +204,7 @@ impl Simplifier<'_, '_> {
         })
     }
 
-    /// The right side; `None` where its type is another than the root's.
+    /// Builds the right side; `None` if its type differs from the root's.
     fn build(
         &mut self,
         found: &mut Found,
@@ -247,7 +247,7 @@ impl Simplifier<'_, '_> {
         }
     }
 
-    /// A term inside the right side.
+    /// Builds a term inside the right side.
     fn term(&mut self, term: Pattern, found: &mut Found, ty: &Type, fuel: usize) -> Result<Value> {
         match term.node() {
             Node::Var(i) => {
@@ -273,7 +273,7 @@ impl Simplifier<'_, '_> {
         }
     }
 
-    /// Adds an operation, or what rules make of it; `None` where it does not have the type.
+    /// Adds an operation, or its simplified form; `None` if its type is not `want`.
     fn add(
         &mut self,
         op: Op,
@@ -300,7 +300,7 @@ impl Simplifier<'_, '_> {
         Ok(Some(value))
     }
 
-    /// Notes what the newest operation is good for.
+    /// Records what the matcher may ask about the newest operation.
     fn note(&mut self) {
         let (uniform, definitions) = (&mut self.uniform, &mut self.definitions);
         self.rebuild.builder.with(|f| {

@@ -1,4 +1,4 @@
-//! `checkpoint`: gradients compute inner values of functions again instead of keeping them.
+//! `checkpoint`: recomputes inner values of functions for gradients instead of keeping them.
 
 use std::sync::Arc;
 
@@ -14,21 +14,21 @@ use crate::autodiff::forward_backward::{copy, showing};
 use crate::context::PassContext;
 use crate::pass::{Limit, Pass};
 
-/// The statistic that counts what is computed again.
+/// The statistic that counts the calls that are recomputed.
 pub const COUNT: &str = "calls-computed-again";
 
 pass! {
-    /// Makes the calls of the entry such that gradients compute what is inside again, all but the
-    /// last one, whose values are needed at once. Where the entry calls nothing, its operations are
-    /// divided into functions first, where few values cross (Chen et al. 2016).
+    /// Marks the calls of the entry so that gradients recompute their inner values, except for the
+    /// last call, whose values are needed at once. If the entry calls nothing, its operations are
+    /// first divided into functions at points where few values are live (Chen et al. 2016).
     pub struct Checkpoint("checkpoint") {
-        /// How many calls, from the first on.
+        /// How many calls to mark, counted from the first.
         count: Limit = Limit::All,
     }
 }
 
 impl Pass for Checkpoint {
-    /// Errors: none of valid modules.
+    /// Errors: none for valid modules.
     fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module> {
         let Some(entry) = module.entry() else { return Ok(module.clone()) };
         let mut out = module.clone();
@@ -53,7 +53,7 @@ impl Pass for Checkpoint {
     }
 }
 
-/// The calls of functions that have operations.
+/// The indices of the calls of functions that have operations.
 fn calls(module: &Module, function: &Function) -> Vec<usize> {
     let wanted = |at: &usize| {
         let operation = &function.ops[*at];
@@ -63,16 +63,17 @@ fn calls(module: &Module, function: &Function) -> Vec<usize> {
     (0..function.ops.len()).filter(wanted).collect()
 }
 
-/// Where a function's operations are divided.
+/// How a function's operations are divided into parts.
 struct Division {
     /// The first operation of each part, and the end.
     bounds: Vec<usize>,
-    /// The last operation that reads each value; the end for results.
+    /// The last operation that reads each value; the number of operations for results.
     last: Vec<usize>,
 }
 
 impl Division {
-    /// Into about as many parts as each has operations. `None` where there are too few.
+    /// Divides a function of n operations into about sqrt(n) parts. `None` if that makes fewer than
+    /// three.
     fn of(function: &Function) -> Option<Division> {
         let end = function.ops.len();
         let mut last = vec![0; function.values.len()];
@@ -94,7 +95,7 @@ impl Division {
         (bounds.len() > 3).then_some(Division { bounds, last })
     }
 
-    /// The function as calls of its parts, which are added to the module.
+    /// Rebuilds the function as calls of its parts, which are added to the module.
     fn apply(&self, module: &mut Module, function: &Function) -> Result<Function> {
         let builder = Builder::like(function.name.clone(), function);
         let mut map: FxHashMap<Value, Value> =
@@ -117,8 +118,8 @@ impl Division {
     }
 }
 
-/// How many inner values are alive before each operation. `None` where one of them is a shape, which
-/// a call would hide.
+/// How many inner values are live before each operation. `None` where one of them is a shape, whose
+/// known dims a call would hide.
 fn crossing(function: &Function, last: &[usize]) -> Vec<Option<usize>> {
     let mut open: FxHashSet<Value> = FxHashSet::default();
     let mut all = Vec::with_capacity(function.ops.len());
@@ -131,12 +132,13 @@ fn crossing(function: &Function, last: &[usize]) -> Vec<Option<usize>> {
     all
 }
 
-/// Some operations in a row.
+/// A range of consecutive operations.
 struct Segment {
     ops: std::ops::Range<usize>,
-    /// Values from before; arguments of the whole that show a dim which it names are among them.
+    /// Values from before the range that it reads. Includes arguments of the whole that bind a
+    /// symbol it uses.
     reads: Vec<Value>,
-    /// Values that are read behind.
+    /// Values of the range that are read after it.
     gives: Vec<Value>,
 }
 
@@ -190,7 +192,8 @@ impl Segment {
         builder.finish(self.gives.iter().enumerate().map(result).collect())
     }
 
-    /// The name of a value that crosses, which no argument of the whole has.
+    /// The name of a value that crosses between parts; it differs from all argument names of the
+    /// whole.
     fn named(&self, whole: &Function, value: Value, number: usize) -> Arc<str> {
         let taken = |name: &str| whole.args.iter().any(|argument| *argument.name == *name);
         let own = whole.info(value).name.clone().filter(|name| !taken(name));

@@ -1,9 +1,10 @@
-//! What passes report beside the module: counts, and the rewrite log.
+//! Reports of passes in addition to the module: counts, and the rewrite log.
 
 use indexmap::IndexMap;
 use mithril_ir::loc::Loc;
 
-/// One rewriting: which rule fired, and where. `explain`, `diff` and verbose output read these.
+/// One application of a rule: which rule, and where. `explain`, `diff` and verbose output read
+/// these.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rewrite {
     pub pass: &'static str,
@@ -11,7 +12,7 @@ pub struct Rewrite {
     pub loc: Loc,
 }
 
-/// Where one run of one pass keeps its counts and its part of the rewrite log.
+/// The counts and the rewrite log of one run of one pass.
 #[derive(Clone, Debug)]
 pub struct PassContext {
     pass: &'static str,
@@ -31,7 +32,7 @@ impl PassContext {
         }
     }
 
-    /// Notes that a rule was applied to an operation from `loc`.
+    /// Records that a rule was applied to an operation from `loc`.
     pub fn log(&mut self, rule: &'static str, loc: &Loc) {
         self.log.push(Rewrite { pass: self.pass, rule, loc: loc.clone() });
     }

@@ -1,4 +1,5 @@
-//! What functions cost, before anything runs: arithmetic and memory, in the symbols of their dims.
+//! The cost of functions before anything runs: arithmetic and memory traffic, in the symbols of
+//! their dims.
 
 use std::fmt::{self, Display, Formatter, Write};
 use std::ops::Add;
@@ -22,13 +23,13 @@ use crate::legalize::Legalize;
 use crate::pipeline::Pipeline;
 use crate::target::{self, Target};
 
-/// What something costs.
+/// The cost of a computation.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Cost {
     /// Additions, multiplications, comparisons and functions such as `exp`, one each; two for each
-    /// product of a contraction. Data that moves counts none.
+    /// multiply-add of a contraction. Moving data counts none.
     pub flops: Dim,
-    /// Read and written.
+    /// Bytes read and written.
     pub bytes: Dim,
 }
 
@@ -40,7 +41,7 @@ impl Add for Cost {
     }
 }
 
-/// `1.18 Mflop, 24.6 kB`, in units of a thousand; formulas where dims are not known.
+/// `1.18 Mflop, 24.6 kB`, in powers of a thousand; formulas where dims are not known.
 impl Display for Cost {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
         amount(f, &self.flops, "flop")?;
@@ -65,8 +66,8 @@ fn amount(f: &mut dyn Write, dim: &Dim, unit: &str) -> fmt::Result {
     }
 }
 
-/// The cost of a kernel: of its arguments and results alone in bytes. What parts of it have in
-/// common counts once.
+/// The cost of a kernel. Only its arguments and results count as bytes. Common subexpressions count
+/// once.
 ///
 /// Errors: a composite whose decomposition fails.
 pub fn of_kernel(function: &Function) -> Result<Cost> {
@@ -78,7 +79,7 @@ pub fn of_kernel(function: &Function) -> Result<Cost> {
     Ok(Cost { flops, bytes })
 }
 
-/// The function by operations that the target takes, each once.
+/// The function decomposed into operations that the target takes, with common ones merged.
 /// Errors: a composite whose decomposition fails.
 pub fn parts(function: &Function, target: Target) -> Result<Arc<Function>> {
     let pipeline = Pipeline::default().then(Legalize { target }).then(Cse::default());
@@ -91,18 +92,18 @@ pub fn bytes(ty: &Type) -> Dim {
     (count(ty) * Dim::from(ty.dtype.bits() as i64)).ceil_div(&Dim::Const(8))
 }
 
-/// The elements of a tensor; `size(*x)` stands for those of the dims of a rank variable.
+/// The elements of a tensor. `size(*x)` stands for the number of elements of a rank variable.
 pub fn count(ty: &Type) -> Dim {
     let open = ty.shape.lead.iter().map(|lead| Dim::symbol(format!("size(*{})", lead.as_str())));
     open.chain(ty.shape.dims.iter().cloned()).product()
 }
 
-/// The arithmetic of a primitive.
+/// The flops of a primitive.
 pub fn flops(function: &Function, operation: &Operation) -> Dim {
     work(function, operation, &|_| 1)
 }
 
-/// The arithmetic of a primitive, where scalar primitives weigh differently.
+/// The arithmetic of a primitive, with a weight for each scalar primitive.
 pub fn work(function: &Function, operation: &Operation, weight: &dyn Fn(Prim) -> i64) -> Dim {
     let operand = |at: usize| function.ty(operation.operands[at]);
     let result = || count(function.ty(operation.result()));

@@ -1,4 +1,4 @@
-//! `cse`: computes once what is computed several times.
+//! `cse`: merges equal operations, and equal functions.
 
 use std::collections::hash_map::Entry;
 use std::hash::BuildHasher;
@@ -19,9 +19,8 @@ use crate::rebuild::{Rebuild, each_function};
 use crate::same::Body;
 
 pass! {
-    /// Computes once what is computed several times: operations with the same operands and
-    /// attributes become one, which carries the locations of all. Functions that are the same
-    /// become one, too.
+    /// Computes common subexpressions once: operations with the same operands and attributes become
+    /// one, which carries the locations of all. Functions with equal bodies are merged, too.
     pub struct Cse("cse") {}
 }
 
@@ -40,14 +39,14 @@ impl Pass for Cse {
     }
 }
 
-/// Calls of functions of equal bodies all go to the first of them, and the others go.
+/// Redirects calls of functions with equal bodies to the first of them, and removes the others.
 fn share(module: &Module) -> Result<Module> {
     let mut out = module.clone();
     let mut firsts: FxHashMap<Body, Arc<str>> = FxHashMap::default();
     let mut twins: FxHashMap<Arc<str>, Arc<str>> = FxHashMap::default();
     for name in post_order(module)? {
         let function = &mut out.functions[&name];
-        // What its callees have become may make it the same as another.
+        // Renaming its merged callees may make it equal to another function.
         if function.ops.iter().flat_map(Operation::functions).any(|f| twins.contains_key(f)) {
             rename(Arc::make_mut(function), &twins);
         }
@@ -63,7 +62,7 @@ fn share(module: &Module) -> Result<Module> {
     Ok(out)
 }
 
-/// Gives functions that are called other names.
+/// Renames the callees of a function.
 fn rename(function: &mut Function, names: &FxHashMap<Arc<str>, Arc<str>>) {
     for attr in function.ops.iter_mut().flat_map(|op| &mut op.attrs) {
         if let Attr::Function(name) = attr {
@@ -74,7 +73,7 @@ fn rename(function: &mut Function, names: &FxHashMap<Arc<str>, Arc<str>>) {
     }
 }
 
-/// Whether two operations are alike: cheaper to find out than to build the function anew.
+/// Whether two operations are equal. Checking this first is cheaper than rebuilding the function.
 fn has_twins(function: &Function) -> bool {
     let mut seen: FxHashMap<u64, SmallVec<[u32; 1]>> = FxHashMap::default();
     function.ops.iter().enumerate().any(|(at, op)| {
@@ -93,15 +92,15 @@ fn has_twins(function: &Function) -> bool {
     })
 }
 
-/// `None` where no two operations are alike.
+/// `None` if no two operations are equal.
 fn merge(module: &Module, function: &Function) -> Result<Option<Function>> {
     if !has_twins(function) {
         return Ok(None);
     }
     let mut rebuild = Rebuild::new(module, function);
-    // By hash, the operations of the new function: they hold the keys.
+    // By hash, indices of operations in the new function. The operations themselves are the keys.
     let mut seen: FxHashMap<u64, SmallVec<[u32; 1]>> = FxHashMap::default();
-    // Where the twins of an operation come from, by its number.
+    // The locations of the operations merged into each operation, by its index.
     let mut twins: FxHashMap<u32, Vec<&Loc>> = FxHashMap::default();
     for op in &function.ops {
         let operands = rebuild.operands(op);
@@ -138,8 +137,8 @@ fn hash(op: Op, operands: &[Value], attrs: &[Attr]) -> u64 {
     FxBuildHasher.hash_one((op, operands, attrs))
 }
 
-/// Whether operation number `at` of the new function is the same as `op` on `operands`. Types
-/// that differ (each call's own symbols) keep two alike apart: other types may name the symbols.
+/// Whether operation `at` of the new function equals `op` on `operands`. Results whose types differ
+/// (each call has its own symbols) are not merged, because other types may use those symbols.
 fn alike(rebuild: &Rebuild, at: u32, op: &Operation, operands: &[Value]) -> bool {
     rebuild.builder.with(|f| {
         let twin = &f.ops[at as usize];

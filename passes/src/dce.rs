@@ -1,4 +1,4 @@
-//! `dce`: removes what no result needs.
+//! `dce`: removes operations that no result needs, and unreachable functions.
 
 use std::sync::Arc;
 
@@ -33,8 +33,8 @@ impl Pass for Dce {
     }
 }
 
-/// The function without operations that no result needs; `None` where there are none. Every
-/// operation is pure: what a function does is to give its results.
+/// The function without dead operations; `None` if there are none. Every operation is pure, so a
+/// function has no effect other than its results.
 pub fn sweep(function: &Function) -> Option<Function> {
     let live = live_values(function);
     let lives = |op: &Operation| op.results().any(|v| live[v.index()]);
@@ -87,7 +87,7 @@ fn live_values(function: &Function) -> Vec<bool> {
     live
 }
 
-/// Removes guards about symbols that no value binds any more: nothing could check them.
+/// Removes guards on symbols that no value binds any more, because nothing could check them.
 fn drop_guards(function: &mut Function) {
     if function.guards.is_empty() {
         return;

@@ -1,4 +1,5 @@
-//! Runs pipelines: verifies after each pass, times, counts, and shows the module on the way.
+//! Runs pipelines: verifies after each pass, measures time, collects statistics, and shows the
+//! module to an observer.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,11 +11,11 @@ use crate::context::{PassContext, Rewrite};
 use crate::pass::Pass;
 use crate::pipeline::Pipeline;
 
-/// What an observer is shown.
+/// When an observer is called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Moment {
     Before,
-    /// After a pass that changed something, or not.
+    /// After a pass, which may have changed the module.
     After {
         changed: bool,
     },
@@ -26,21 +27,21 @@ pub type Observer<'a> = dyn FnMut(&dyn Pass, Moment, &Module) + 'a;
 /// How pipelines are run.
 #[derive(Clone, Copy, Debug)]
 pub struct Driver {
-    /// Whether the module is verified at first and after each pass.
+    /// Whether the module is verified after each pass that changes it.
     pub verify: bool,
 }
 
-/// What one run of one pass did.
+/// The result of one run of one pass.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub pass: &'static str,
     pub time: Duration,
     pub changed: bool,
-    /// In the order of their first count.
+    /// In the order in which the pass first counted them.
     pub statistics: Vec<(&'static str, u64)>,
 }
 
-/// What a pipeline did, pass by pass, and its rewrite log.
+/// The results of all passes of a pipeline, and the rewrite log.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     pub passes: Vec<Outcome>,
@@ -48,7 +49,7 @@ pub struct Report {
 }
 
 impl Default for Driver {
-    /// Verifies where assertions are on: a broken pass is our error, not the user's.
+    /// Verifies in debug builds: a broken pass is our error, not the user's.
     fn default() -> Driver {
         Driver { verify: cfg!(debug_assertions) }
     }
@@ -61,7 +62,7 @@ impl Driver {
         self.run_observed(pipeline, module, &mut |_, _, _| {})
     }
 
-    /// As [`Driver::run`]; `observer` sees the module before and after each pass.
+    /// Like [`Driver::run`], but calls `observer` before and after each pass.
     /// Errors: as [`Driver::run`].
     pub fn run_observed(
         &self,
@@ -93,7 +94,7 @@ impl Driver {
     }
 }
 
-/// Whether any function is another, or stands in another place.
+/// Whether any function was replaced, renamed or moved.
 pub fn differs(a: &Module, b: &Module) -> bool {
     a.functions.len() != b.functions.len()
         || (a.functions.iter().zip(&b.functions))

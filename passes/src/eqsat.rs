@@ -21,34 +21,36 @@ use extract::Extraction;
 use terms::Terms;
 
 pass! {
-    /// Puts each function into a graph of equal terms, adds what the rules say to be equal, and
-    /// takes the terms out that cost least on the target. Budgets are counts: the same input gives
-    /// the same result, whatever the time. Long functions are cut into windows, one after the other,
-    /// and longer ones stay as they are, which the statistics say.
+    /// Puts each function into an e-graph of equal terms, adds the terms that the rules say are
+    /// equal, and extracts those that cost least on the target. Budgets are counts, not times, so
+    /// that the same input always gives the same result. Long functions are cut into windows that
+    /// are rewritten one after the other; functions longer still are left unchanged, which the
+    /// statistics report.
     pub struct Eqsat("eqsat") {
-        /// Where the program goes to, whose costs count.
+        /// The target whose costs are minimised.
         target: Target = *target::CORE,
         /// What rules may change: exact, recognise, reassociate or fast.
         math: Class = Class::Recognise,
-        /// Whether a composite is taken rather than what it was written as, whatever it costs. Gradients
-        /// need parts of it anyway.
+        /// Whether a recognised composite replaces its written-out form whatever it costs.
+        /// Gradients need parts of that form anyway.
         supersede: bool = true,
-        /// Whether products that share an operand may become one. What that is worth is lost where
-        /// its parts are differentiated.
+        /// Whether products that share an operand may be joined into one. The gain is lost when the
+        /// joined product is differentiated.
         join: bool = true,
-        /// How often all rules are tried.
+        /// The most rounds in which all rules are tried.
         iterations: usize = 8,
-        /// How many terms are added to each function at most.
+        /// The most terms that are added to each function.
         terms: usize = 20000,
-        /// Functions of more operations are rewritten in windows of so many operations.
+        /// Functions of more operations than this are rewritten in windows of at most this many.
         window: usize = 2048,
         /// Functions of more operations than this are not rewritten.
         largest: usize = 16384,
-        /// How many matches of one rule are taken in one iteration.
+        /// The most matches of one rule that are taken in one iteration.
         matches: usize = 2000,
         /// The rules that are left out.
         without: Vec<String> = Vec::new(),
-        /// The rules that are tried alone, and taken whatever they cost: to look at one.
+        /// If given, only these rules are tried, and they are applied whatever they cost: to study
+        /// one rule.
         only: Vec<String> = Vec::new(),
     }
 }
@@ -56,7 +58,7 @@ pass! {
 /// The statistic that counts operations of functions that are too large to be rewritten.
 pub const TOO_LARGE: &str = "operations-not-rewritten";
 
-/// The entry with what one rule makes of it, whatever it costs; `None` where it does not fit.
+/// The entry rewritten by one rule, whatever it costs; `None` if the rule does not match.
 /// Errors: a composite whose decomposition fails.
 pub fn alone(module: &Module, rule: &'static Rule) -> Result<Option<Function>> {
     let function = module.entry().expect("a module has an entry");
@@ -74,7 +76,7 @@ pub fn alone(module: &Module, rule: &'static Rule) -> Result<Option<Function>> {
     }
 }
 
-/// Whether the rule is about several operations at once.
+/// Whether the rule joins several operations.
 fn is_joining(rule: &Rule) -> bool {
     matches!(rule.right.node(), Node::Joined)
 }
@@ -88,14 +90,15 @@ impl Pass for Eqsat {
 }
 
 impl Eqsat {
-    /// Whether the rule is tried.
+    /// Whether the options allow the rule.
     fn takes(&self, rule: &Rule) -> bool {
         let among = |names: &[String]| names.iter().any(|name| name == rule.name);
         let alone = self.only.is_empty() || among(&self.only);
         rule.class <= self.math && alone && !among(&self.without)
     }
 
-    /// `None` where nothing is cheaper than what stands there.
+    /// Rewrites a function, in windows if it is long; `None` if nothing is cheaper than the
+    /// original.
     fn windowed(
         &self,
         module: &Module,
@@ -116,7 +119,8 @@ impl Eqsat {
         windows::rewrite(function, &windows, &mut |window| self.function(module, window, terms, cx))
     }
 
-    /// `None` where nothing is cheaper than what stands there. At most so many terms are added.
+    /// Rewrites a function, adding at most `most` terms; `None` if nothing is cheaper than the
+    /// original.
     fn function(
         &self,
         module: &Module,

@@ -1,4 +1,4 @@
-//! How long operations take, roughly: what choosing among equal terms goes by.
+//! Estimates how long operations take, for choosing among equal terms.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -22,14 +22,14 @@ use crate::cost;
 use crate::profile::Profile;
 use crate::target::{self, Target};
 
-/// The most picoseconds that one operation counts, so that sums stay numbers.
+/// The most picoseconds that one operation counts, so that sums do not overflow.
 const LONGEST: u64 = 1 << 46;
 
-/// What a symbol counts where its size is not known.
+/// The size assumed for a symbol that is not known.
 pub const NOMINAL: i64 = 128;
 
-/// The picoseconds that an operation takes. Operands are told by their types, and each by the place
-/// of the first one that is the same value.
+/// The picoseconds that an operation takes. Each operand is given by its type and the index of the
+/// first operand that is the same value.
 ///
 /// Errors: a composite whose decomposition fails.
 pub fn time(
@@ -48,7 +48,8 @@ pub fn time(
     if whole && !matches!(op.meaning, Meaning::Decompose(_)) {
         return Ok(of_primitive(&function, operation, &to.profile));
     }
-    // Parts that need dims which nobody knows are no reason to refuse what is taken whole.
+    // If the parts need dims that are unknown, an operation taken whole is still estimated, as a
+    // primitive.
     let Ok(parts) = cost::parts(&function, if whole { *target::CORE } else { to }) else {
         return Ok(of_primitive(&function, operation, &to.profile));
     };
@@ -56,10 +57,10 @@ pub fn time(
     Ok(if whole { (sum as f64 * to.profile.whole) as u64 } else { sum })
 }
 
-/// The picoseconds that a program takes: what is called from outside, once each, and the steps of
-/// loops.
+/// The picoseconds that a program takes: its entry functions, once each, with the steps of loops
+/// counted.
 ///
-/// Errors: a composite whose decomposition fails; a call of a function there is not.
+/// Errors: a composite whose decomposition fails; a call of a function that does not exist.
 pub fn of_module(module: &Module, to: Target) -> Result<u64> {
     let mut known: FxHashMap<Arc<str>, u64> = FxHashMap::default();
     for name in call_graph::post_order(module)? {
@@ -71,7 +72,7 @@ pub fn of_module(module: &Module, to: Target) -> Result<u64> {
     Ok(entries.fold(0, u64::saturating_add))
 }
 
-/// For each operand the first place that has the same.
+/// For each operand, the index of the first one equal to it.
 pub fn first_places<T: Copy + Eq + Hash>(operands: &[T]) -> SmallVec<[usize; 3]> {
     let mut first: FxHashMap<T, usize> = FxHashMap::default();
     operands.iter().enumerate().map(|(at, own)| *first.entry(*own).or_insert(at)).collect()
@@ -99,7 +100,7 @@ fn of_function(
     Ok(total)
 }
 
-/// A function of the operation and nothing else.
+/// A function that consists of this operation.
 pub(crate) fn alone(
     op: Op,
     attrs: &[Attr],
@@ -126,7 +127,7 @@ pub(crate) fn alone(
     function
 }
 
-/// How often what it calls is run.
+/// How often the callee of an operation runs.
 fn steps(function: &Function, call: &Operation) -> u64 {
     match call.op.attr_index("carries").map(|at| &call.attrs[at]) {
         Some(Attr::Int(carries)) => {
@@ -147,7 +148,8 @@ fn of_primitive(function: &Function, operation: &Operation, profile: &Profile) -
         moved = 0.0;
         overhead *= profile.view;
     }
-    // What only computes or moves elements one by one is part of the loop that reads it.
+    // Fused: an elementwise or layout operation is part of the loop that reads it, so most of its
+    // traffic stays in registers.
     if profile.fuses && matches!(operation.op.kind, Kind::Elementwise | Kind::Layout) {
         moved /= 8.0;
     }
@@ -155,7 +157,7 @@ fn of_primitive(function: &Function, operation: &Operation, profile: &Profile) -
     picoseconds(overhead + time)
 }
 
-/// Whether frameworks give another look at the same memory.
+/// Whether frameworks return a view of the same memory.
 fn is_view(access: Access) -> bool {
     match access {
         Access::Constant(Constant::Known) => true,
@@ -172,7 +174,7 @@ fn work_time(function: &Function, operation: &Operation, profile: &Profile) -> f
     }
 }
 
-/// The bytes it reads and writes. What it reads twice counts once.
+/// The bytes it reads and writes. An operand that is read twice counts once.
 fn moved(function: &Function, operation: &Operation) -> f64 {
     let mut values: Vec<Value> = operation.operands.to_vec();
     values.sort_unstable();
@@ -189,7 +191,7 @@ fn picoseconds(nanoseconds: f64) -> u64 {
     ((nanoseconds * 1000.0) as u64).min(LONGEST)
 }
 
-/// How many additions a scalar primitive takes as long as.
+/// The cost of a scalar primitive, in additions.
 fn weight(prim: Prim) -> i64 {
     use Prim::{Acos, Asin, Atan, Atan2, Cos, Cosh, Sin, Sinh, Tan};
     use Prim::{Div, Erf, Exp, Expm1, FloorDiv, Log, Log1p, Mod, Pow, Sqrt, Tanh};

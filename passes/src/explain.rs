@@ -1,4 +1,4 @@
-//! What rewriting has done to a program: which rules fired, where, and what each is worth.
+//! Explains how a program was rewritten: which rules fired, where, and how much time each saves.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -15,16 +15,16 @@ use crate::specialise::given::Shapes;
 use crate::table::Table;
 use crate::target::Target;
 
-/// What rewriting has done.
+/// The result of rewriting a program.
 #[derive(Debug)]
 pub struct Explanation {
-    /// The picoseconds that the program is estimated to take with every operation of the model.
+    /// The estimated time in picoseconds with every operation of the model kept.
     pub before: u64,
-    /// Those it takes as it was rewritten.
+    /// The estimated time in picoseconds after rewriting.
     pub after: u64,
-    /// Whether dims have no numbers, which estimates take to be [`estimate::NOMINAL`].
+    /// Whether some dims are unknown, which estimates assume to be [`estimate::NOMINAL`].
     pub open: bool,
-    /// The operations of functions that are too large for equality saturation.
+    /// The number of operations in functions that are too large for equality saturation.
     pub skipped: u64,
     /// The rules that fired, the most valuable first.
     pub rules: Vec<Fired>,
@@ -39,13 +39,13 @@ pub struct Fired {
     pub times: usize,
     /// The blocks it was applied in.
     pub places: Loc,
-    /// The picoseconds that the program takes longer without it; below 0 where it is there for
-    /// numbers that stay finite, not for time.
+    /// How many picoseconds longer the program takes without it. Negative if the rule exists for
+    /// numerical stability, not for speed.
     pub gain: i64,
 }
 
-/// Explains how a model's functions are rewritten for `target`. What a rule is worth is told by
-/// doing it all again without it.
+/// Explains how a model's functions are rewritten for `target`. The value of a rule is measured by
+/// rewriting again without it.
 ///
 /// Errors: those of compiling.
 pub fn explain(
@@ -89,7 +89,7 @@ pub fn explain(
     Ok(Explanation { before, after, open, skipped, rules })
 }
 
-/// Whether the program is called with arrays of which some dims have no numbers.
+/// Whether the entry takes arrays of which some dims are not known.
 fn is_open(module: &Module) -> bool {
     module.entry().is_some_and(|entry| {
         let mut any = false;

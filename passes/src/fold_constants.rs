@@ -1,4 +1,4 @@
-//! `fold-constants`: computes what is known at compile time.
+//! `fold-constants`: evaluates operations whose operands are known at compile time.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::builder::Builder;
@@ -18,13 +18,14 @@ use crate::dce;
 use crate::pass::Pass;
 use crate::rebuild::{Rebuild, each_function};
 
-/// The most elements of a result that is computed.
+/// The most elements of a result that is computed at compile time.
 pub const LIMIT: usize = 4096;
 
 pass! {
-    /// Computes operations on literals by the reference evaluator, and elementwise ones on what is
-    /// one number in all elements, whatever its shape. What they read and give is bounded by counts
-    /// of elements. Elementwise operations on others and such a literal take the number alone.
+    /// Evaluates operations on literals with the reference evaluator, and elementwise operations on
+    /// values that repeat one number, whatever their shape. The elements of operands and results
+    /// are bounded. Elementwise operations on such a literal and another operand take the number as
+    /// a scalar.
     pub struct FoldConstants("fold-constants") {
         /// The most elements of a result.
         limit: usize = LIMIT,
@@ -42,11 +43,11 @@ impl Pass for FoldConstants {
     }
 }
 
-/// What is known of the values of the new function.
+/// Facts about the values of the new function.
 #[derive(Default)]
 struct Known {
     literals: FxHashMap<Value, Tensor>,
-    /// Of what is one number in all elements, that number.
+    /// For values that repeat one number in all elements, that number.
     numbers: FxHashMap<Value, Tensor>,
 }
 
@@ -58,14 +59,14 @@ impl Known {
         self.literals.insert(value, tensor);
     }
 
-    /// The number that a literal of at least one axis repeats.
+    /// The number that a literal with at least one axis repeats.
     fn spread(&self, value: &Value) -> Option<&Tensor> {
         let literal = self.literals.get(value)?;
         self.numbers.get(value).filter(|_| !literal.shape().is_empty())
     }
 
-    /// Notes what an operation that is kept gives. Layouts of one operand but repeat and move its
-    /// elements.
+    /// Records the result of an operation that is kept. Layouts of one operand only repeat and move
+    /// its elements.
     fn kept(&mut self, op: &Operation, operands: &[Value], value: Value) {
         match (op.op.kind, op.attrs.first(), operands) {
             (Kind::Constant, Some(Attr::Tensor(tensor)), []) => {
@@ -129,7 +130,8 @@ impl FoldConstants {
         rebuild.finish().map(Some)
     }
 
-    /// Whether anything is to be computed: cheaper to find out than to build the function anew.
+    /// Whether anything can be evaluated. Checking this first is cheaper than rebuilding the
+    /// function.
     fn finds(&self, function: &Function) -> bool {
         let mut known = Known::default();
         function.ops.iter().any(|op| {
@@ -145,7 +147,8 @@ impl FoldConstants {
         })
     }
 
-    /// The result; `None` where it is not known, too large, or not to be computed now.
+    /// The result; `None` if it is not known, is too large, or must not be computed at compile
+    /// time.
     fn fold(
         &self,
         function: &Function,
@@ -154,7 +157,7 @@ impl FoldConstants {
         literals: &FxHashMap<Value, Tensor>,
     ) -> Option<Tensor> {
         match op.op.kind {
-            // Differentiation has to see a barrier; a ramp is shorter than its numbers.
+            // Differentiation has to see a barrier; an iota is shorter than its elements.
             Kind::Constant | Kind::Barrier | Kind::Call => return None,
             Kind::Elementwise
             | Kind::Reduce
@@ -181,8 +184,8 @@ impl FoldConstants {
     }
 }
 
-/// The number that an elementwise operation on numbers gives in all elements; `None` where an operand
-/// is none, or where the shape is not what arguments say.
+/// The number that an elementwise operation gives in all elements if each operand repeats one
+/// number; `None` if an operand does not, or if the arguments do not bind the shape.
 fn repeated(
     function: &Function,
     op: &Operation,
@@ -199,8 +202,8 @@ fn repeated(
     (is_shown(function, &ty.shape) && result.dtype() == ty.dtype).then_some(result)
 }
 
-/// The operands of an elementwise operation, with single numbers for literals of one number repeated,
-/// where another operand has the shape of the whole; `None` where that changes nothing.
+/// The operands of an elementwise operation, with scalars in place of literals that repeat one
+/// number, if another operand has the shape of the result; `None` if that changes nothing.
 fn plain_numbers(
     builder: &Builder,
     op: &Operation,
@@ -213,8 +216,8 @@ fn plain_numbers(
     fits.then(|| operands.iter().map(plain).collect())
 }
 
-/// Whether an elementwise operation has literals of one number repeated for operands, beside one of
-/// the shape of the whole.
+/// Whether an elementwise operation has an operand that is a literal repeating one number, and
+/// another one with the shape of the result.
 fn is_plain<'f>(
     ty: &dyn Fn(Value) -> &'f Type,
     op: &Operation,
@@ -228,7 +231,7 @@ fn is_plain<'f>(
         && operands.iter().any(spans)
 }
 
-/// Whether arguments have all dims of the shape.
+/// Whether the arguments bind all symbols of the shape.
 fn is_shown(function: &Function, shape: &Shape) -> bool {
     let shows = |symbol: &Symbol| {
         let mut any = false;
@@ -242,13 +245,13 @@ fn is_shown(function: &Function, shape: &Shape) -> bool {
     all
 }
 
-/// Whether the operation gives what it reads and nothing more: constants are joined whatever they
-/// hold.
+/// Whether the operation only copies its operands, so that the result is no larger than they are.
+/// Constants are concatenated whatever their size.
 pub fn is_joined(op: Op) -> bool {
     op.access == Access::Pieces(Pieces::Concat)
 }
 
-/// The operation alone on these arrays; `None` where it fails, which is for the run to report.
+/// Evaluates the operation on these arrays; `None` if it fails, which the run will report.
 pub fn evaluated(op: Op, attrs: &[Attr], operands: &[Tensor]) -> Option<Tensor> {
     let symbolic = |attr: &Attr| match attr {
         Attr::Shape(shape) => {

@@ -1,8 +1,9 @@
-//! Which inputs of a model hold indices, and of what: what is checked where a call enters.
+//! Finds the inputs of a model that hold indices, and the axes they index, so that calls can check
+//! them.
 //!
-//! Elements are followed from the arguments of the entry through operations that pass them on as
-//! they are, and through calls, to operands that the op table says index an axis. What is computed
-//! on the way is left to the operation that reads it.
+//! Elements are followed from the arguments of the entry, through operations that pass them on
+//! unchanged and through calls, to operands that index an axis according to the op table. Indices
+//! that are computed on the way are checked by the operation that reads them.
 
 use std::sync::Arc;
 
@@ -24,22 +25,22 @@ use mithril_ir::signature::bind;
 #[derive(Clone, PartialEq, Debug)]
 pub struct Indexed {
     pub argument: Arc<str>,
-    /// Which of its elements do; all along an axis that is not named.
+    /// Which elements of the argument; an axis that is not listed is taken whole.
     pub part: Vec<Range>,
-    /// How long the axis is, by the symbols of the arguments.
+    /// The length of the indexed axis, in the symbols of the arguments.
     pub extent: Dim,
     /// Whether a negative index counts from the end.
     pub from_end: bool,
-    /// What stands for no index.
+    /// Values that mean no index, such as a padding value.
     pub ignored: Vec<i64>,
-    /// The blocks that read it.
+    /// The blocks that read the indices.
     pub readers: Loc,
 }
 
 /// Every `step`-th element of an axis, `count` of them.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Range {
-    /// From the back: 1 is the last.
+    /// Counted from the back: 1 is the last axis.
     pub axis: usize,
     pub start: Dim,
     pub count: Dim,
@@ -48,7 +49,7 @@ pub struct Range {
 
 /// The integer inputs of a module's entry that index an axis, in the order of the arguments.
 ///
-/// Errors: a function that is named and is not there; a composite whose decomposition fails.
+/// Errors: a callee that does not exist; a composite whose decomposition fails.
 pub fn indexed(module: &Module) -> Result<Vec<Indexed>> {
     let Some(entry) = module.entry() else { return Ok(Vec::new()) };
     let given = entry.arguments().enumerate().map(|(argument, (value, own))| {
@@ -66,8 +67,8 @@ pub fn indexed(module: &Module) -> Result<Vec<Indexed>> {
 }
 
 impl Indexed {
-    /// The same for a function whose arguments have other dims, which `of` gives for those of the
-    /// entry; none where a dim is not told.
+    /// The same for a function whose arguments have other dims. `of` maps dims of the entry to dims
+    /// of that function. None if a dim is unknown there.
     pub fn with_dims(mut self, of: &dyn Fn(&Dim) -> Dim) -> Option<Indexed> {
         self.extent = of(&self.extent);
         for range in &mut self.part {
@@ -77,14 +78,14 @@ impl Indexed {
         known.then_some(self)
     }
 
-    /// The dims that its ranges are told by.
+    /// The dims that its extent and its ranges are made of.
     pub fn dims(&self) -> impl Iterator<Item = &Dim> {
         let parts = self.part.iter().flat_map(|range| [&range.start, &range.count]);
         [&self.extent].into_iter().chain(parts)
     }
 }
 
-/// What is indexed where the entry, made of `logical`, has its arguments with these types.
+/// The indexed elements for an entry that was compiled from `logical` with other argument types.
 ///
 /// Errors: as [`indexed`]; types that are not those of the entry.
 pub fn indexed_as(logical: &Module, compiled: &Module) -> Result<Vec<Indexed>> {
@@ -98,21 +99,21 @@ pub fn indexed_as(logical: &Module, compiled: &Module) -> Result<Vec<Indexed>> {
     Ok(found.into_iter().filter_map(|own| own.with_dims(&|dim| binding.dim(dim))).collect())
 }
 
-/// Elements of an argument, as a value passes them on.
+/// Elements of an argument that a value passes on.
 #[derive(Clone, PartialEq, Debug)]
 struct ArgumentView {
     argument: usize,
     part: Vec<Range>,
-    /// For the axes of the value, the last one first, the axis of the argument from the back, where
-    /// each place along it is one of that axis.
+    /// For each axis of the value, the last one first: the axis of the argument, from the back, if
+    /// positions along both are the same.
     axes: Vec<Option<usize>>,
     ignored: Vec<i64>,
 }
 
-/// What a value may hold.
+/// The argument elements that a value may hold.
 type Views = Vec<ArgumentView>;
 
-/// Brings a dim of the function at hand to the symbols of the entry.
+/// Expresses a dim of the current function in the symbols of the entry.
 type Resolve<'a> = &'a dyn Fn(&Dim) -> Dim;
 
 impl ArgumentView {
@@ -121,14 +122,14 @@ impl ArgumentView {
         ArgumentView { argument, part: Vec::new(), axes, ignored: Vec::new() }
     }
 
-    /// The same elements as a value with other axes: for each, the last one first, that of the value
-    /// before.
+    /// The same elements as a value with other axes. `axes` gives, for each new axis, the last one
+    /// first, the old axis.
     fn turned(&self, axes: impl Iterator<Item = Option<usize>>) -> ArgumentView {
         let own = |axis: usize| self.axes.get(axis - 1).copied().flatten();
         ArgumentView { axes: axes.map(|axis| axis.and_then(own)).collect(), ..self.clone() }
     }
 
-    /// Some of the elements along an axis of the value, from the back; none where that is no axis of
+    /// A slice along an axis of the value, counted from the back; none if that is not an axis of
     /// the argument.
     fn sliced(mut self, axis: usize, start: Dim, count: Dim, step: i64) -> Option<ArgumentView> {
         let axis = self.axes.get(axis - 1).copied().flatten()?;
@@ -150,8 +151,8 @@ struct Search<'m> {
 }
 
 impl Search<'_> {
-    /// Follows what the arguments of a function hold; what its results hold. `at` is the block that
-    /// the function is part of.
+    /// Follows the elements that the arguments of a function hold, and returns those that its
+    /// results hold. `at` is the block that the function is part of.
     fn walk(
         &mut self,
         function: &Function,
@@ -193,7 +194,7 @@ impl Search<'_> {
         Ok(function.results.iter().map(|result| held[result.value.index()].clone()).collect())
     }
 
-    /// What the results of a call hold.
+    /// The elements that the results of a call hold.
     fn call(
         &mut self,
         function: &Function,
@@ -209,7 +210,8 @@ impl Search<'_> {
         };
         let mut types: Vec<Type> = op.operands.iter().map(|v| function.ty(*v).clone()).collect();
         let mut given: Vec<Views> = op.operands.iter().map(|v| held[v.index()].clone()).collect();
-        // A body is given slices along the first axis, which no other axis changes by.
+        // The body of a scan takes slices along the first axis; positions along other axes stay the
+        // same.
         let repeated = match op.op.gradient {
             Gradient::Scan => {
                 let (carries, sequences) =
@@ -233,7 +235,7 @@ impl Search<'_> {
         Ok(if repeated { Vec::new() } else { results })
     }
 
-    /// Elements that index an axis of this length.
+    /// Records elements that index an axis of this length.
     fn add(&mut self, view: &ArgumentView, extent: &Dim, from_end: bool, readers: &Loc) {
         let own = Indexed {
             argument: self.entry.args[view.argument].name.clone(),
@@ -244,7 +246,7 @@ impl Search<'_> {
             ignored: view.ignored.clone(),
             readers: readers.clone(),
         };
-        // Of a dim that is known inside alone nothing is said before.
+        // Skips dims that no argument of the entry binds: they are not known before the call.
         let told = |symbol: &Symbol| {
             let mut told = false;
             for (value, _) in self.entry.arguments() {
@@ -258,7 +260,8 @@ impl Search<'_> {
         }
     }
 
-    /// Each once, with all blocks that read it; those that another says more narrowly are left out.
+    /// Merges equal entries and the blocks that read them, and drops entries that another entry
+    /// implies.
     fn distinct(self) -> Vec<Indexed> {
         let mut all: Vec<(usize, Indexed)> = Vec::new();
         for (argument, own) in self.found {
@@ -283,7 +286,7 @@ impl Search<'_> {
     }
 }
 
-/// A composite as a function of its operands.
+/// The decomposition of a composite as a function of its operands.
 fn parts(function: &Function, op: &Operation) -> Result<Function> {
     let builder = Builder::new(op.op.name);
     let operands =
@@ -295,7 +298,7 @@ fn parts(function: &Function, op: &Operation) -> Result<Function> {
     builder.finish(vec![ResultDef { name: "result".into(), value, state: None }])
 }
 
-/// A function as far as it was followed.
+/// A function, and the elements found so far.
 struct Scope<'a> {
     function: &'a Function,
     definitions: &'a [Option<u32>],
@@ -312,7 +315,8 @@ impl Scope<'_> {
         &self.held[value.index()]
     }
 
-    /// What the result of an operation passes on; none where it is made of other operations.
+    /// The elements that the result of an operation passes on; none if the operation has to be
+    /// decomposed or followed into a callee.
     fn passed(&self, op: &Operation) -> Option<Views> {
         let views = || self.views(op.operands[0]).iter();
         Some(match op.op.access {
@@ -344,8 +348,8 @@ impl Scope<'_> {
         })
     }
 
-    /// The axes of the result, the last one first, where those of the operand stand at the back and
-    /// are repeated where they were 1.
+    /// Aligns the axes of an operand with those of a result, from the back. Axes that are broadcast
+    /// are dropped.
     fn aligned(&self, view: &ArgumentView, from: &Shape, to: &Shape) -> ArgumentView {
         let dim = |shape: &Shape, back: usize| {
             shape.dims.len().checked_sub(back).map(|at| shape.dims[at].clone())
@@ -366,7 +370,7 @@ impl Scope<'_> {
         view.turned((1..=rank).map(source))
     }
 
-    /// Axes stay where all before them do, or all behind them.
+    /// An axis keeps its positions if all axes before it stay the same, or all axes after it.
     fn reshaped(&self, op: &Operation, view: &ArgumentView) -> ArgumentView {
         let (from, to) = (self.shape(op.operands[0]), self.shape(op.result()));
         let (have, want) = (from.dims.len(), to.dims.len());
@@ -389,7 +393,7 @@ impl Scope<'_> {
         view.turned((1..=rank).map(|back| Some(source(back))))
     }
 
-    /// The axes without windows, in front of the taps.
+    /// The axes without windows; those of the taps follow them.
     fn windows(&self, op: &Operation, view: &ArgumentView) -> ArgumentView {
         let (from, to) = (self.shape(op.operands[0]), self.shape(op.result()));
         let taps = to.dims.len() - from.dims.len();
@@ -403,7 +407,7 @@ impl Scope<'_> {
         view.turned((1..=to.dims.len()).map(source))
     }
 
-    /// All axes but those of an attribute, along which places change.
+    /// All axes except those of an attribute, along which positions change.
     fn without(&self, op: &Operation, attr: &str, view: &ArgumentView) -> ArgumentView {
         let shape = self.shape(op.result());
         let axes = match op.attr(attr) {
@@ -450,7 +454,7 @@ impl Scope<'_> {
             Passes::All => {
                 self.views(op.operands[0]).iter().map(|v| aligned(op.operands[0], v)).collect()
             }
-            // Elements that are told from others by themselves.
+            // A select whose condition compares the elements themselves with a number.
             Passes::Chosen => {
                 let Some((tested, equal, ignored)) = self.tested(op.operands[0]) else {
                     return Views::new();
@@ -467,7 +471,8 @@ impl Scope<'_> {
         }
     }
 
-    /// The value that a condition compares to a number: whether it says that they are equal.
+    /// The value that a condition compares to a number; whether the condition is equality; the
+    /// number.
     fn tested(&self, condition: Value) -> Option<(Value, bool, i64)> {
         let op = &self.function.ops[self.definitions[condition.index()]? as usize];
         let Passes::Equal(equal) = passes(op.op) else { return None };

@@ -1,4 +1,4 @@
-//! `infer-shapes`: types every operation anew.
+//! `infer-shapes`: infers the types of all operations again.
 
 use mithril_ir::diagnostic::Result;
 use mithril_ir::dim::{Dim, Symbol};
@@ -15,8 +15,8 @@ use crate::pass::Pass;
 use crate::rebuild::Rebuild;
 
 pass! {
-    /// Infers the type of every operation from those of the arguments, so that dims that were not
-    /// known become known.
+    /// Infers the type of every operation from those of the arguments, so that unknown dims become
+    /// known where possible.
     pub struct InferShapes("infer-shapes") {}
 }
 
@@ -33,7 +33,7 @@ impl Pass for InferShapes {
     }
 }
 
-/// `None` where all types are as inference gives them.
+/// Infers the types of a function; `None` if they are all up to date.
 fn refresh(module: &Module, function: &Function, cx: &mut PassContext) -> Result<Option<Function>> {
     let mut rebuild = Rebuild::new(module, function);
     let mut count = 0;
@@ -55,8 +55,8 @@ fn refresh(module: &Module, function: &Function, cx: &mut PassContext) -> Result
     rebuild.finish().map(Some)
 }
 
-/// The types of the results; `None` where they have symbols that nothing decides, which keep the
-/// names they have.
+/// The types of the results; `None` if they contain fresh symbols, in which case the operation
+/// keeps the names it has.
 fn inferred(
     module: &Module,
     rebuild: &Rebuild,

@@ -1,4 +1,4 @@
-//! `inline`: puts the bodies of small functions in the place of their calls.
+//! `inline`: replaces calls of small functions by their bodies.
 
 use std::sync::Arc;
 
@@ -16,24 +16,24 @@ use crate::rebuild::Rebuild;
 use crate::transfer::Transfer;
 
 pass! {
-    /// Puts the bodies of functions below `limit` operations in the place of their calls, innermost
-    /// first. External functions stay.
+    /// Replaces calls of functions below `limit` operations by their bodies, innermost first. Calls
+    /// of external functions stay.
     pub struct Inline("inline") {
         /// Functions of fewer operations are inlined; `all` for any number.
         limit: Limit = Limit::At(64),
-        /// Functions called more than once are inlined below this many operations alone.
+        /// Functions that are called more than once are inlined only below this many operations.
         repeated: Limit = Limit::All,
-        /// Whether `checkpoint` gives way to its callee, too.
+        /// Whether `checkpoint` calls are inlined, too.
         checkpoint: bool = false,
-        /// Whether `custom_gradient` does: once gradients are taken.
+        /// Whether `custom_gradient` calls are inlined, too: only after gradients are taken.
         custom: bool = false,
-        /// Where there are some, calls give way only for blocks that these paths lie in.
+        /// If not empty, only calls of blocks that contain one of these paths are inlined.
         around: Vec<String> = Vec::new(),
     }
 }
 
 impl Inline {
-    /// Leaves no call but those of external functions.
+    /// Inlines all calls except those of external functions.
     pub const ALL: Inline = Inline {
         limit: Limit::All,
         repeated: Limit::All,
@@ -43,7 +43,7 @@ impl Inline {
     };
 }
 
-/// The most operations of a function once calls are inlined.
+/// The most operations that a function may have after inlining.
 const MOST: usize = 1 << 20;
 
 impl Pass for Inline {
@@ -62,7 +62,7 @@ impl Pass for Inline {
             let size = sites.size(module, function);
             sites.sizes.insert(name.clone(), size);
         }
-        // What is inlined wherever it is called needs no body of its own.
+        // A function that is inlined at every call needs no inlining in its own body.
         let staying = sites.staying(module);
         let mut out = module.clone();
         for name in order.iter().filter(|name| staying.contains(*name)) {
@@ -92,7 +92,7 @@ fn too_large<T>(function: &Function, size: usize) -> Result<T> {
         .err()
 }
 
-/// How often each function is called.
+/// The number of calls of each function.
 fn call_counts(module: &Module) -> FxHashMap<Arc<str>, usize> {
     let mut counts = FxHashMap::default();
     let ops = module.functions.values().flat_map(|f| &f.ops);
@@ -102,12 +102,12 @@ fn call_counts(module: &Module) -> FxHashMap<Arc<str>, usize> {
     counts
 }
 
-/// Which calls give way.
+/// Decides which calls are inlined.
 struct Sites<'a> {
     pass: &'a Inline,
     plain: &'a [Op],
     calls: &'a FxHashMap<Arc<str>, usize>,
-    /// The operations of each function once its own calls are inlined, as far as that is known.
+    /// The operations of each function after inlining its own calls, as far as known.
     sizes: FxHashMap<Arc<str>, usize>,
 }
 
@@ -131,7 +131,8 @@ impl Sites<'_> {
         self.pass.around.is_empty() || self.pass.around.iter().any(lies_in)
     }
 
-    /// The operations of a function once its calls are inlined; its callees' are known.
+    /// The operations of a function after inlining its calls. The sizes of its callees must be
+    /// known.
     fn size(&self, module: &Module, function: &Function) -> usize {
         let size = |op: &Operation| match self.callee(module, op) {
             Some(callee) => self.sizes[&callee.name],
@@ -140,10 +141,10 @@ impl Sites<'_> {
         function.ops.iter().map(size).fold(0, usize::saturating_add)
     }
 
-    /// The functions that are called from outside, or that a call keeps naming.
+    /// The entry functions, and the functions that remaining calls name.
     fn staying(&self, module: &Module) -> FxHashSet<Arc<str>> {
         let mut found: FxHashSet<Arc<str>> = FxHashSet::default();
-        // Bodies that are looked at, those that are inlined among them.
+        // Functions whose bodies were visited, inlined ones included.
         let mut seen: FxHashSet<Arc<str>> = FxHashSet::default();
         let entries = module.called_from_outside().map(|f| f.name.clone());
         let mut open: Vec<Arc<str>> = entries.collect();
@@ -151,7 +152,8 @@ impl Sites<'_> {
         while let Some(function) = open.pop().and_then(|name| module.get(&name)) {
             for op in &function.ops {
                 let inlined = self.callee(module, op).is_some();
-                // The callee comes first; what else an inlined operation names goes with it.
+                // The callee comes first; other functions that an inlined operation names are not
+                // called any more.
                 for name in op.functions().take(if inlined { 1 } else { usize::MAX }) {
                     if !inlined {
                         found.insert(name.clone());
@@ -187,8 +189,8 @@ impl Sites<'_> {
         rebuild.finish().map(Some)
     }
 
-    /// Puts the body of `callee` where `call` stands, and those of the calls in it. Names go along
-    /// where they are free.
+    /// Replaces `call` by the body of `callee`, and inlines the calls in that body. Values keep
+    /// their names if these are free.
     fn expand(
         &self,
         module: &Module,
@@ -200,7 +202,7 @@ impl Sites<'_> {
     ) -> Result<()> {
         let args = rebuild.operands(call);
         let mut wishes = Wishes::default();
-        // A stack of its own: calls may nest deeper than Rust's would allow.
+        // Uses an explicit stack, because calls may nest deeper than Rust's stack allows.
         let mut open = vec![Frame::new(&rebuild.builder, call, callee, &args, call.loc.clone())?];
         while let Some(frame) = open.last_mut() {
             let Some(op) = frame.callee.ops.get(frame.next) else {
@@ -236,11 +238,11 @@ struct Frame<'m> {
     call: &'m Operation,
     callee: &'m Function,
     transfer: Transfer<'m>,
-    /// The operation of the callee that is next.
+    /// The index of the callee's next operation.
     next: usize,
-    /// Where the call is, in the function that is rebuilt.
+    /// The location of the call in the function that is rebuilt.
     loc: Loc,
-    /// The number of values before it.
+    /// The number of values before the body.
     before: usize,
 }
 
@@ -258,13 +260,13 @@ impl<'m> Frame<'m> {
         Ok(Frame { call, callee, transfer, next: 0, loc, before })
     }
 
-    /// What the results of the call have become.
+    /// The results of the call, each with the value that replaces it.
     fn results(&self) -> impl Iterator<Item = (Value, Value)> + '_ {
         let values = self.callee.results.iter().map(|r| self.transfer.value(r.value));
         self.call.results().zip(values)
     }
 
-    /// Takes over what a call in this body gives.
+    /// Defines the results of a call in this body.
     fn take(&mut self, builder: &Builder, call: &Frame, wishes: &mut Wishes, depth: usize) {
         for (old, new) in call.results() {
             if new.index() >= call.before {
@@ -277,7 +279,7 @@ impl<'m> Frame<'m> {
     /// Replaces the outermost call.
     fn replace(&self, rebuild: &mut Rebuild) {
         for (old, new) in self.results() {
-            // The caller's name goes before the callee's own.
+            // The caller's name has priority over the callee's.
             if new.index() >= self.before {
                 let name = rebuild.source.info(old).name.clone();
                 rebuild.builder.set_name(new, name);
@@ -287,7 +289,7 @@ impl<'m> Frame<'m> {
     }
 }
 
-/// The names that values of callees have, by how deep the callee lies in the outermost one.
+/// The names that values have in callees, each with the nesting depth of the callee.
 #[derive(Default)]
 struct Wishes(Vec<(usize, Value, Arc<str>)>);
 
@@ -303,7 +305,7 @@ impl Wishes {
         }
     }
 
-    /// Names the values that have no name, where theirs is free; outer callees go first.
+    /// Names the unnamed values, if the name is free; outer callees have priority.
     fn grant(mut self, builder: &Builder, names: &mut FxHashSet<Arc<str>>) {
         self.0.sort_by_key(|(depth, ..)| *depth);
         for (_, value, name) in self.0 {

@@ -1,4 +1,4 @@
-//! `keep`: inner values as results.
+//! `keep`: makes inner values results.
 
 use std::sync::Arc;
 
@@ -14,20 +14,20 @@ use crate::rebuild::Rebuild;
 use crate::transfer::Transfer;
 
 pass! {
-    /// Adds what blocks and named terminals give to the results of the entry, into which what they lie
-    /// in must be inlined: what is looked at on the way is a result like any other.
+    /// Adds the values of blocks and named terminals to the results of the entry, into which the
+    /// blocks around them must be inlined: a kept value is a result like any other.
     pub struct Keep("keep") {
-        /// Names of terminals, or paths of blocks. A block that gives one value gives the result of
-        /// its path; of several, each with a number behind it.
+        /// Names of terminals, or paths of blocks. A block with one value gives a result named by
+        /// its path; a block with several gives one result each, with a number appended.
         paths: Vec<String> = Vec::new(),
-        /// The same of values that are looked at alone: no gradient comes from there, not even one
-        /// of zeros, which would be undefined where a derivative is infinite.
+        /// The same for values that are only observed: no gradient flows back from them, not even
+        /// one of zeros, which would be undefined where a derivative is infinite.
         watched: Vec<String> = Vec::new(),
     }
 }
 
 impl Pass for Keep {
-    /// Errors: a path that is neither; a terminal that nothing computes.
+    /// Errors: a path that is neither a terminal nor a block; a terminal that nothing computes.
     fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module> {
         let none = self.paths.is_empty() && self.watched.is_empty();
         let Some(entry) = module.entry().filter(|_| !none) else {
@@ -51,8 +51,8 @@ impl Pass for Keep {
     }
 }
 
-/// Adds a result before those that are states. One that has the name already is another value's,
-/// or the same.
+/// Adds a result before the states. If a result has the name already, it is either the same value,
+/// and nothing is added, or another one, and the name gets a suffix.
 fn add(function: &mut Function, name: Arc<str>, value: Value) {
     let results = &mut function.results;
     let known = results.iter().find(|result| result.name == name);
@@ -68,8 +68,9 @@ fn add(function: &mut Function, name: Arc<str>, value: Value) {
 /// Values with the names of their results.
 type Kept = Vec<(Arc<str>, Value)>;
 
-/// What a path names in a function, which is that of a block or all of the model. What lies in a
-/// block with a gradient of its own is computed beside it, from what no gradient goes through.
+/// The values that a path names in a function; `within` is the path of the function, empty for the
+/// model. The values inside a block with a custom gradient are computed a second time, outside that
+/// block, from operands through which no gradient flows.
 fn kept(module: &Module, function: Function, within: &str, path: &str) -> Result<(Function, Kept)> {
     let Some((at, block)) = around(&function, path) else {
         let values = found(&function, within, path)?;
@@ -95,7 +96,7 @@ fn kept(module: &Module, function: Function, within: &str, path: &str) -> Result
     Ok((rebuild.finish()?, results))
 }
 
-/// The values with nothing for gradients to come from.
+/// Wraps the values so that no gradient flows back from them.
 fn stopped(module: &Module, function: &Function, values: Kept) -> Result<(Function, Kept)> {
     let mut rebuild = Rebuild::new(module, function);
     for op in &function.ops {
@@ -113,7 +114,7 @@ fn stop(builder: &Builder, value: Value) -> Result<Value> {
     }
 }
 
-/// The body of `callee` on what `call` is on.
+/// Copies the body of `callee`, applied to the operands of `call` without gradients.
 fn beside<'f>(
     module: &Module,
     rebuild: &Rebuild,
@@ -133,7 +134,7 @@ fn beside<'f>(
     Ok(transfer)
 }
 
-/// The operation with a gradient of its own in which a path lies, and the block that it is.
+/// The operation with a custom gradient that contains a path, and the path of its block.
 fn around(function: &Function, path: &str) -> Option<(usize, Arc<str>)> {
     let block = |operation: &Operation| {
         let within =
@@ -155,7 +156,7 @@ fn found(function: &Function, within: &str, path: &str) -> Result<Kept> {
     let is_block = function.ops.iter().any(|operation| lies_in(operation, path));
     let is_result = function.results.iter().any(|result| *result.name == *path);
     match made().find(|value| named(*value)) {
-        // A block may be called as a result is.
+        // A block may have the same name as a result.
         Some(value) if !(is_block && is_result) => return Ok(vec![(path.into(), value)]),
         None if !is_block => return missing(function, within, path),
         _ => {}
@@ -174,7 +175,7 @@ fn lies_in(operation: &Operation, path: &str) -> bool {
     operation.loc.paths().iter().any(|own| own.strip_prefix(path).is_some_and(within))
 }
 
-/// The values that a block makes and that others read; next values of states are none.
+/// The values that a block computes and others read, except next values of states.
 fn leaving(function: &Function, path: &str) -> Vec<Value> {
     let inside = |operation: &&Operation| lies_in(operation, path);
     let outside = function.ops.iter().filter(|operation| !inside(operation));

@@ -1,4 +1,4 @@
-//! `legalize`: decomposes what the target does not take.
+//! `legalize`: decomposes the operations that the target does not take.
 
 use mithril_ir::algebra::{Var, expand};
 use mithril_ir::diagnostic::{Diagnostic, Result};
@@ -13,20 +13,20 @@ use crate::rebuild::{Rebuild, each_function};
 use crate::target::{self, Target, is_scalar_primitive};
 
 pass! {
-    /// Decomposes the operations that the target does not take whole, until it takes all.
+    /// Decomposes the operations that the target does not take whole, until it takes all of them.
     pub struct Legalize("legalize") {
-        /// Where the program goes to: numpy, torch, jax, c, native, or core for primitives alone.
+        /// The target of the program: numpy, torch, jax, c, native, or core for primitives only.
         target: Target = *target::CORE,
     }
 }
 
 impl Pass for Legalize {
-    /// Errors: an operation that the target lacks; an external function that is called from outside.
+    /// Errors: an operation that the target lacks; an external entry function.
     fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module> {
         call_graph::entries_have_operations(module)?;
         each_function(module, |function| {
             let mut current: Option<Function> = None;
-            // One layer of composites at a time; each is made of simpler ones.
+            // Decomposes one layer of composites at a time; their parts are simpler.
             while let Some(next) = self.layer(module, current.as_ref().unwrap_or(function), cx)? {
                 current = Some(next);
             }
@@ -36,7 +36,7 @@ impl Pass for Legalize {
 }
 
 impl Legalize {
-    /// Decomposes each operation once; `None` where the target takes all.
+    /// Decomposes each operation once; `None` if the target takes all of them.
     fn layer(
         &self,
         module: &Module,
@@ -62,7 +62,7 @@ impl Legalize {
         rebuild.finish().map(Some)
     }
 
-    /// The operation by others.
+    /// Expresses the operation by others.
     fn parts(&self, rebuild: &Rebuild, op: &Operation) -> Result<Value> {
         let (builder, operands) = (&rebuild.builder, rebuild.operands(op));
         match op.op.meaning {
@@ -92,7 +92,8 @@ impl Legalize {
     }
 }
 
-/// An expression that does not read all operands, or is a number, has too small a shape.
+/// Broadcasts the value to the shape of the result. An expression that does not read all operands,
+/// or is a number, may have fewer axes.
 fn with_shape_of(rebuild: &Rebuild, op: &Operation, value: Value) -> Result<Value> {
     let want = rebuild.source.ty(op.result());
     let have = rebuild.builder.ty(value);

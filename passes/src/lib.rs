@@ -1,6 +1,6 @@
 //! The passes of Mithril: the driver, one file per pass, and the rewrite rules.
 
-// First: the others use its macro.
+// This comes first, because the other modules use its macro.
 #[macro_use]
 pub mod pass;
 

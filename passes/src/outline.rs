@@ -1,7 +1,7 @@
-//! Outlining: a function becomes a list of launches of kernels, each a function of its own.
+//! Outlining: divides a function into a list of launches of kernels, each a function of its own.
 //!
-//! Kernels are found by fusion: an operation joins the kernel of one of its operands where that
-//! saves memory traffic and makes no cycle. Equal kernels are one, whatever they were called.
+//! Kernels are found by fusion: an operation joins the kernel of one of its operands if that saves
+//! memory traffic and makes no cycle. Equal kernels are shared.
 
 mod cuts;
 mod extract;
@@ -21,15 +21,15 @@ use mithril_ir::op::Gradient;
 use crate::library::Library;
 use schedule::Schedule;
 
-/// A function as launches of kernels and loops, in the order in which they run.
+/// A function as launches of kernels and loops, in execution order.
 #[derive(Clone, Debug)]
 pub struct Outline {
-    /// No two of them are equal.
+    /// No two kernels are equal.
     pub kernels: Vec<Kernel>,
     pub steps: Vec<Step>,
 }
 
-/// A kernel: what it computes, and how.
+/// A kernel: its function, and the loop structure that computes it.
 #[derive(Clone, Debug)]
 pub struct Kernel {
     pub function: Function,
@@ -39,29 +39,30 @@ pub struct Kernel {
 #[derive(Clone, Debug)]
 pub enum Step {
     Launch(Launch),
-    /// The operation of this number, a scan: launches of its callee in a loop.
+    /// A scan, by the index of its operation: launches of its callee in a loop.
     Scan(usize),
 }
 
-/// One kernel on values of the function.
+/// One kernel applied to values of the function.
 #[derive(Clone, Debug)]
 pub struct Launch {
-    /// Its number among the kernels.
+    /// Index of the kernel.
     pub kernel: usize,
-    /// The values that the kernel's arguments are.
+    /// The values passed as the kernel's arguments.
     pub operands: Vec<Value>,
-    /// The values that its results are.
+    /// The values that the kernel's results define.
     pub results: Vec<Value>,
-    /// What the kernel's symbols `d0`, `d1`, … are in the function's symbols.
+    /// The values of the kernel's symbols `d0`, `d1`, …, in the function's symbols.
     pub dims: Vec<Dim>,
     /// The blocks it comes from.
     pub loc: Loc,
 }
 
-/// Outlines a function that was legalized for native code and calls others by scans alone.
+/// Outlines a function that was legalized for native code and calls others only by scans.
+///
+/// Operations that `library` finds a kernel for are computed by that library kernel.
 ///
 /// Errors: an operation that has no loops, such as another call; an unknown rank.
-/// A library kernel computes what `library` finds one for.
 pub fn outline(function: &Function, library: Library) -> Result<Outline> {
     extract::extract(function, &group::group(function, library)?)
 }

@@ -1,4 +1,4 @@
-//! What a pass is, and how the fields of its struct become options of the command line.
+//! The trait of passes, and how the fields of a pass's struct become command-line options.
 
 use mithril_ir::diagnostic::{Result, did_you_mean};
 use mithril_ir::graph::Module;
@@ -9,23 +9,24 @@ use crate::target::{CORE, Target, Targets};
 /// A rewriting of modules: valid IR in, valid IR out, with the same meaning.
 pub trait Pass: Options {
     /// The module after the pass. Functions that it did not change are the same `Arc`.
-    /// Errors: what a user's module or options can cause.
+    /// Errors: those that a user's module or options can cause.
     fn run(&self, module: &Module, cx: &mut PassContext) -> Result<Module>;
 }
 
-/// What the command line knows of a pass. The macro [`pass!`](crate::pass!) writes it.
+/// What the command line knows about a pass. The macro [`pass!`](crate::pass!) implements it.
 pub trait Options {
     /// The kebab-case name.
     fn name(&self) -> &'static str;
 
-    /// What it does, in a sentence or two.
+    /// A description in a sentence or two.
     fn doc(&self) -> String;
 
-    /// The options with their present values.
+    /// The options with their current values.
     fn fields(&self) -> Vec<Field>;
 
-    /// Sets an option from text, which may name one of `targets`. `None`: there is none of that name.
-    /// Errors: what is expected instead of `text`.
+    /// Sets an option from text, which may name one of `targets`. `None`: there is no option of
+    /// that name.
+    /// Errors: the form that is expected instead of `text`.
     fn set(&mut self, name: &str, text: &str, targets: Targets) -> Option<Result<(), String>>;
 }
 
@@ -35,23 +36,23 @@ pub struct Field {
     /// In kebab case.
     pub name: String,
     pub doc: String,
-    /// As text that [`Options::set`] reads.
+    /// As text that [`Options::set`] parses.
     pub value: String,
-    /// Whether its value is a list, which goes on behind a comma.
+    /// Whether its value is a list, whose items are separated by commas.
     pub list: bool,
 }
 
-/// A type that options have.
+/// A type of option values.
 pub trait OptionValue: Sized {
     /// Whether its text may contain commas.
     const LIST: bool = false;
 
-    /// The value of an option, which may name one of `targets`.
+    /// Parses the value of an option, which may name one of `targets`.
     ///
-    /// Errors: what is expected instead.
+    /// Errors: the form that is expected instead.
     fn parse(text: &str, targets: Targets) -> Result<Self, String>;
 
-    /// Text that `parse` reads back.
+    /// Text that `parse` accepts.
     fn print(&self) -> String;
 }
 
@@ -85,7 +86,7 @@ impl OptionValue for String {
     }
 }
 
-/// Names behind commas.
+/// Names separated by commas.
 impl OptionValue for Vec<String> {
     const LIST: bool = true;
 
@@ -99,7 +100,7 @@ impl OptionValue for Vec<String> {
     }
 }
 
-/// A bound on a number, or none.
+/// An upper bound on a number, or no bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Limit {
     At(usize),
@@ -107,7 +108,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// Whether `count` lies below the bound.
+    /// Whether `count` is below the bound.
     pub fn above(self, count: usize) -> bool {
         match self {
             Limit::At(limit) => count < limit,
@@ -148,13 +149,13 @@ impl OptionValue for Target {
     }
 }
 
-/// The lines of a doc comment as one text.
+/// Joins the lines of a doc comment into one text.
 pub fn prose(lines: &[&str]) -> String {
     let lines: Vec<&str> = lines.iter().map(|l| l.trim()).collect();
     lines.join(" ").replace("  ", " ").trim().to_string()
 }
 
-/// Declares the struct of a pass: its fields, with docs and defaults, are its options.
+/// Declares the struct of a pass. Its fields, with docs and defaults, are its options.
 #[macro_export]
 macro_rules! pass {
     (

@@ -1,4 +1,4 @@
-//! Pipelines: passes in order, as text and as the one that compiling runs.
+//! Pipelines: sequences of passes, parsed from text, and the standard one of every compile.
 
 use std::fmt;
 
@@ -23,31 +23,31 @@ use crate::split_concats::SplitConcats;
 use crate::split_folds::SplitFolds;
 use crate::target::{Target, Targets};
 
-/// Passes in the order they run in.
+/// Passes in execution order.
 #[derive(Default)]
 pub struct Pipeline {
     pub passes: Vec<Box<dyn Pass>>,
 }
 
-/// Blocks that are used more than once stay functions from this many operations on: source has a
-/// `def` for them, and their work is done once.
+/// Blocks that are used more than once stay functions from this many operations on: generated
+/// source has a `def` for them, and they are optimised once.
 const REPEATED: usize = 12;
-/// The same, where gradients compute them again.
+/// The same limit if gradients recompute forward values.
 const REPEATED_AGAIN: usize = 4;
 
-/// How much is done beside what a target asks for.
+/// How much is optimised beyond what a target requires.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Level {
     /// Every operation of the model is kept.
     None,
-    /// What is better wherever it can be done.
+    /// Rewrites that are always an improvement.
     Basic,
-    /// What costs less on the target, too.
+    /// Also rewrites that cost less on the target.
     Full,
 }
 
 impl Level {
-    /// With their names.
+    /// All levels with their names.
     pub const ALL: [(&str, Level); 3] =
         [("none", Level::None), ("basic", Level::Basic), ("full", Level::Full)];
 
@@ -56,15 +56,15 @@ impl Level {
     }
 }
 
-/// How far programs are rewritten.
+/// How far programs are optimised.
 #[derive(Clone, PartialEq, Debug)]
 pub struct OptimizationOptions {
     pub level: Level,
-    /// The freest rules that are applied.
+    /// The least strict class of rules that are applied.
     pub math: Class,
     /// Rules that are left out.
     pub without: Vec<String>,
-    /// How many functions gradients compute again, instead of keeping their inner values.
+    /// How many functions gradients recompute, instead of keeping their inner values.
     pub checkpoint: Limit,
 }
 
@@ -79,8 +79,9 @@ impl Default for OptimizationOptions {
     }
 }
 
-/// What every compile runs, from a model's functions to what `target` takes. With `gradients`, the
-/// module gets a function of that name, which gives the results and a gradient for each param.
+/// The passes that every compile runs, from a model's functions to operations that `target` takes.
+/// With `gradients`, the module gets a function of that name, which returns the results and a
+/// gradient for each param.
 pub fn standard(
     shapes: Shapes,
     target: Target,
@@ -97,7 +98,7 @@ pub fn standard(
     }
 }
 
-/// The first part of [`standard`]: nothing is decomposed yet.
+/// The first part of [`standard`], before anything is decomposed.
 pub fn rewritten(
     shapes: Shapes,
     target: Target,
@@ -122,7 +123,7 @@ pub fn rewritten(
     pipeline
 }
 
-/// Keeps every operation of the model.
+/// The passes that keep every operation of the model.
 fn faithful(
     shapes: Shapes,
     target: Target,
@@ -140,8 +141,8 @@ fn faithful(
     pipeline
 }
 
-/// What comes behind [`standard`] for native code: the outliner takes functions that
-/// call no other.
+/// Adds the passes that follow [`standard`] for native code: the outliner takes functions without
+/// calls.
 pub fn flat(pipeline: Pipeline) -> Pipeline {
     pipeline
         .then(Inline::ALL)
@@ -189,8 +190,8 @@ impl Pipeline {
     /// Reads `canonicalize,inline{limit=all},autodiff{wrt=w,b}`. Empty text is an empty pipeline.
     /// Options may name `targets`.
     ///
-    /// Errors: an unknown pass or option, or a value the option does not take; with the bytes of
-    /// `text` it is about.
+    /// Errors: an unknown pass or option, or a value that the option does not take; with the byte
+    /// range of `text` that it is about.
     pub fn parse(text: &str, targets: Targets) -> Result<Pipeline> {
         let mut pipeline = Pipeline::default();
         for (start, item) in split(text, 0)? {
@@ -203,7 +204,7 @@ impl Pipeline {
     }
 }
 
-/// The parts between commas outside brackets, trimmed, with their places.
+/// Splits at commas outside brackets. Returns the trimmed parts with their offsets.
 fn split(text: &str, base: usize) -> Result<Vec<(usize, &str)>> {
     let mut parts = Vec::new();
     let mut open: Vec<(usize, char)> = Vec::new();
@@ -264,8 +265,8 @@ fn parse_pass(item: &str, start: usize, targets: Targets) -> Result<Box<dyn Pass
     Ok(pass)
 }
 
-/// Where each option stands, its name, its value. What follows a list without naming an option
-/// goes on with the list.
+/// The offset, name and value of each option. An item after a list that does not name an option
+/// continues the list.
 fn assignments(
     pass: &dyn Pass,
     options: &str,
@@ -286,7 +287,7 @@ fn assignments(
                 list.push_str(item);
             }
             _ if item.is_empty() => {}
-            // A flag alone is true.
+            // A flag without a value is true.
             _ => found.push((at, name.to_string(), value.unwrap_or("true").to_string())),
         }
     }
@@ -327,7 +328,8 @@ fn set(
     }
 }
 
-/// A pass with the options that differ from their defaults, as [`Pipeline::parse`] reads it.
+/// A pass with the options that differ from their defaults, in the form that [`Pipeline::parse`]
+/// reads.
 pub fn pass_text(pass: &dyn Pass) -> String {
     let defaults = registry::make(pass.name()).map(|p| p.fields()).unwrap_or_default();
     let fields = pass.fields();

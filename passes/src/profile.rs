@@ -1,28 +1,28 @@
-//! How fast targets are.
+//! The performance of targets.
 
-/// What a target's machine does in a nanosecond, and what it spends beside.
+/// The throughput of a target's machine per nanosecond, and its overheads.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Profile {
-    /// Nanoseconds for each operation, whatever its size.
+    /// Nanoseconds of overhead for each operation, whatever its size.
     pub overhead: f64,
-    /// Bytes read and written.
+    /// Bytes read and written per nanosecond.
     pub bytes: f64,
-    /// Multiplications and additions of contractions.
+    /// Multiplications and additions of contractions per nanosecond.
     pub products: f64,
-    /// Additions of elementwise operations and folds.
+    /// Additions of elementwise operations and reductions per nanosecond.
     pub scalars: f64,
-    /// The share of `overhead` of an operation that only looks at the same memory in another way.
+    /// The fraction of `overhead` that an operation costs which only creates a view.
     pub view: f64,
     /// Whether results that only the next operation reads stay in registers.
     pub fuses: bool,
-    /// The share of the time of its parts that a composite takes which the target has whole.
+    /// The time of a composite that the target takes whole, as a fraction of the time of its parts.
     pub whole: f64,
-    /// Whether products read what lies in their order as fast as they multiply: joining those that
-    /// share such an operand gains nothing, whatever `bytes` says.
+    /// Whether products read contiguous operands as fast as they multiply. If so, joining products
+    /// that share such an operand gains nothing, whatever `bytes` says.
     pub streams: bool,
 }
 
-/// A framework on one core, which runs each operation for itself.
+/// A framework on one core that runs operations one at a time.
 pub const FRAMEWORK: Profile = Profile {
     overhead: 1000.0,
     bytes: 8.0,
@@ -34,10 +34,10 @@ pub const FRAMEWORK: Profile = Profile {
     streams: false,
 };
 
-/// A framework whose views are little more than their new sizes.
+/// A framework whose views cost little: only their sizes change.
 pub const PLAIN: Profile = Profile { view: 0.25, ..FRAMEWORK };
 
-/// A framework that compiles what it is given. Operands that are turned it turns for each product.
+/// A framework that compiles functions. It transposes a transposed operand again for each product.
 pub const COMPILED: Profile =
     Profile { overhead: 100.0, fuses: true, whole: 0.9, streams: true, ..FRAMEWORK };
 

@@ -1,4 +1,4 @@
-//! Rewriting a function: its operations go in order into a fresh builder, changed or as they are.
+//! Rewrites a function: copies its operations in order into a fresh builder, changed or unchanged.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ use smallvec::SmallVec;
 
 use crate::call_graph;
 
-/// A function under rewriting. Signature, guards and constraints are those of the source; the
-/// builder's location is to be that of the operation in hand.
+/// A function that is being rewritten. Signature, guards and constraints are those of the source.
+/// The caller sets the builder's location to that of the current operation.
 pub struct Rebuild<'f> {
     pub source: &'f Function,
     pub builder: Builder,
-    /// For calls, whose types their callees decide.
+    /// Needed for calls, whose result types depend on the callee.
     module: &'f Module,
     values: Vec<Option<Value>>,
 }
 
 impl<'f> Rebuild<'f> {
-    /// Begins with the arguments, which keep their numbers.
+    /// Starts with the arguments, which keep their indices.
     pub fn new(module: &'f Module, source: &'f Function) -> Rebuild<'f> {
         let mut values = vec![None; source.values.len()];
         for (value, _) in source.arguments() {
@@ -30,17 +30,17 @@ impl<'f> Rebuild<'f> {
         Rebuild { source, builder: Builder::like(source.name.clone(), source), module, values }
     }
 
-    /// What has become of a value of the source.
+    /// The value that replaces a value of the source.
     pub fn value(&self, old: Value) -> Value {
         self.values[old.index()].expect("operands come before their operation")
     }
 
-    /// The operands of an operation of the source, as they are now.
+    /// The operands of an operation of the source, as values of the builder.
     pub fn operands(&self, op: &Operation) -> SmallVec<[Value; 3]> {
         op.operands.iter().map(|v| self.value(*v)).collect()
     }
 
-    /// From now on `new` stands for a value of the source, and takes its name if it has none.
+    /// Replaces a value of the source by `new`, which takes over its name if it has none.
     pub fn replace(&mut self, old: Value, new: Value) {
         self.values[old.index()] = Some(new);
         if let Some(name) = &self.source.info(old).name {
@@ -50,15 +50,15 @@ impl<'f> Rebuild<'f> {
         }
     }
 
-    /// Takes an operation over. Types are inferred anew only where an operand's has changed, so
-    /// that they are never less than what was known.
+    /// Copies an operation. Types are inferred again only if the type of an operand has changed, so
+    /// that they are never less precise than before.
     /// Errors: types of the operands.
     pub fn keep(&mut self, op: &Operation) -> Result<()> {
         let operands = self.operands(op);
         self.keep_on(op, operands)
     }
 
-    /// As [`Rebuild::keep`], on these operands instead of its own.
+    /// Like [`Rebuild::keep`], with these operands instead of its own.
     /// Errors: types of the operands.
     pub fn keep_on(&mut self, op: &Operation, operands: SmallVec<[Value; 3]>) -> Result<()> {
         let source = self.source;
@@ -77,7 +77,7 @@ impl<'f> Rebuild<'f> {
         Ok(())
     }
 
-    /// As [`Rebuild::keep_on`], with its types inferred anew.
+    /// Like [`Rebuild::keep_on`], with its types inferred again.
     /// Errors: types of the operands.
     pub fn infer(&mut self, op: &Operation, operands: &[Value]) -> Result<()> {
         self.builder.set_loc(op.loc.clone());
@@ -96,8 +96,8 @@ impl<'f> Rebuild<'f> {
         Ok(())
     }
 
-    /// The function with the results of the source.
-    /// Errors: the first one of operations built through the algebra.
+    /// Finishes the function, with the results of the source.
+    /// Errors: the first error of operations built through the algebra.
     pub fn finish(self) -> Result<Function> {
         let results = (self.source.results.iter())
             .map(|r| ResultDef { value: self.value(r.value), ..r.clone() })
@@ -106,8 +106,8 @@ impl<'f> Rebuild<'f> {
     }
 }
 
-/// Appends an operation of `source` with its types and names, on other operands. Returns its
-/// first result.
+/// Appends an operation of `source` with its types and names, but other operands. Returns its first
+/// result.
 pub(crate) fn copy(
     builder: &Builder,
     source: &Function,
@@ -129,8 +129,8 @@ pub(crate) fn copy(
     })
 }
 
-/// Applies `change` to every function; those for which it gives `None` stay the same `Arc`.
-/// Errors: the first one of `change`, with the function's name.
+/// Applies `change` to every function. Functions for which it returns `None` stay the same `Arc`.
+/// Errors: the first error of `change`, with the function's name.
 pub fn each_function(
     module: &Module,
     mut change: impl FnMut(&Function) -> Result<Option<Function>>,

@@ -1,4 +1,4 @@
-//! Every pass by name: the slots of the command line.
+//! All passes by name, for the command line.
 
 use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 
@@ -19,7 +19,7 @@ use crate::specialise::Specialise;
 use crate::split_concats::SplitConcats;
 use crate::split_folds::SplitFolds;
 
-/// Makes each pass with its defaults, in the order of the help.
+/// Constructs each pass with its defaults, in the order of the help.
 pub const PASSES: &[fn() -> Box<dyn Pass>] = &[
     || Box::new(Specialise::default()),
     || Box::new(InferShapes::default()),
@@ -68,7 +68,7 @@ pub fn help() -> String {
     text
 }
 
-/// Text in lines of at most 100 characters, indented.
+/// Wraps text to at most 100 characters per line, indented.
 fn wrapped(text: &str, indent: usize) -> String {
     let mut lines = String::new();
     let mut line = String::new();

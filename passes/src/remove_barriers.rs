@@ -1,4 +1,4 @@
-//! `remove-barriers`: optimization barriers give way to the values they hold.
+//! `remove-barriers`: replaces optimization barriers by their first operands.
 
 use mithril_ir::diagnostic::Result;
 use mithril_ir::graph::{Function, Module};
@@ -9,8 +9,8 @@ use crate::pass::Pass;
 use crate::rebuild::{Rebuild, each_function};
 
 pass! {
-    /// Replaces each `optimization_barrier(x, other)` by `x`. Runs after CSE, so that recomputed values
-    /// are not merged with the original ones.
+    /// Replaces each `optimization_barrier(x, other)` by `x`. Runs after CSE, so that recomputed
+    /// values are not merged with the original ones.
     pub struct RemoveBarriers("remove-barriers") {}
 }
 

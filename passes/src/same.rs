@@ -1,4 +1,4 @@
-//! When two functions are the same.
+//! Equality of functions.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use mithril_ir::shape::{Shape, Type};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// All of a function but names, those of symbols too, and locations: functions of equal bodies are one function.
+/// Everything in a function except names (also of symbols) and locations. Functions with equal
+/// bodies are interchangeable.
 #[derive(PartialEq, Eq, Hash)]
 pub struct Body {
     args: Vec<(Role, bool, Option<Arc<str>>)>,
@@ -38,7 +39,7 @@ impl Body {
         let op = |op: &Operation| -> Step {
             (op.op, op.operands.clone(), op.attrs.iter().map(attr).collect())
         };
-        // States are paired by name.
+        // States are paired by name, so their names are compared.
         let state = |role: Role, name: &Arc<str>| (role == Role::State).then(|| name.clone());
         let args = function.args.iter();
         let guards = function.guards.iter();
@@ -58,13 +59,13 @@ impl Body {
     }
 }
 
-/// Numbers for the function's symbols, in the order in which its values name them.
+/// Canonical names for the function's symbols, numbered in the order in which its values use them.
 fn numbered(function: &Function) -> FxHashMap<Symbol, Symbol> {
     let mut symbols: FxHashMap<Symbol, Symbol> = FxHashMap::default();
     for info in &function.values {
         info.ty.shape.for_each_symbol(&mut |symbol| {
             if !symbols.contains_key(symbol) {
-                // No text can name these.
+                // Such a symbol cannot be written in source text.
                 let number = Symbol::from(format!("'{}", symbols.len()));
                 symbols.insert(symbol.clone(), number);
             }
@@ -73,7 +74,7 @@ fn numbered(function: &Function) -> FxHashMap<Symbol, Symbol> {
     symbols
 }
 
-/// Whether two functions are the same, names and all.
+/// Whether two functions are equal, including all names.
 pub fn identical(a: &Function, b: &Function) -> bool {
     let same = |a: &ValueInfo, b: &ValueInfo| a.name == b.name && a.ty == b.ty;
     a.name == b.name

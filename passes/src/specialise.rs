@@ -1,5 +1,5 @@
-//! `specialise`: gives the entry's arguments their shapes, and makes one copy of each function per
-//! distinct types it is called on.
+//! `specialise`: sets the shapes of the entry's arguments, and makes one copy of each function for
+//! each distinct set of argument types.
 
 use std::sync::Arc;
 
@@ -25,13 +25,13 @@ pub mod given;
 mod signature;
 
 pass! {
-    /// Gives the entry's arguments their shapes, and makes one copy of each function per distinct
-    /// types it is called on; copies that are the same are shared. What the entry does not reach
-    /// goes.
+    /// Sets the shapes of the entry's arguments, and makes one copy of each function for each
+    /// distinct set of argument types; equal copies are shared. Removes functions that the entry
+    /// does not reach.
     pub struct Specialise("specialise") {
         /// Shapes of arguments and sizes of symbols: `x=[32 x 784],batch=32`.
         shapes: Shapes = Shapes::default(),
-        /// The results of the entry that are read; all where left out. States are kept.
+        /// The results of the entry to keep; all where left out. States are always kept.
         outputs: Vec<String> = Vec::new(),
     }
 }
@@ -54,7 +54,7 @@ impl Pass for Specialise {
             operations: 0,
             cx,
         };
-        // Its place is the first; the copy takes it.
+        // Reserves the first position for the entry's copy.
         copies.out.functions.insert(entry.name.clone(), entry.clone());
         let copy = copies.copy(&entry, &entry.name, &types)?;
         copies.out.functions.insert(entry.name.clone(), copies.original(copy));
@@ -63,7 +63,7 @@ impl Pass for Specialise {
 }
 
 impl Specialise {
-    /// The entry with the results that are read.
+    /// The entry with only the results that are asked for.
     fn read(&self, entry: &Function) -> Result<Function> {
         let mut entry = entry.clone();
         if self.outputs.is_empty() {
@@ -83,25 +83,25 @@ impl Specialise {
     }
 }
 
-/// A copy, or one that has to be made first.
+/// A finished copy, or one that has to be made first.
 enum Found<'m> {
     Copy(Arc<Function>),
     Missing(Box<Copying<'m>>),
 }
 
-/// A copy that is being made.
+/// A copy under construction.
 struct Copying<'m> {
     function: &'m Function,
-    /// What the copy is found by; `None` of the entry's.
+    /// The key under which the copy is cached; `None` for the entry.
     key: Option<(Arc<str>, Vec<Type>)>,
     builder: Builder,
     transfer: Transfer<'m>,
-    /// The operation that is next.
+    /// The index of the operation to copy next.
     next: usize,
 }
 
 impl Copying<'_> {
-    /// Names what an operation gives, which has been added.
+    /// Names the results of an operation that has been added, and goes on to the next one.
     fn step(&mut self, op: &Operation) {
         for old in op.results() {
             let name = self.function.info(old).name.clone();
@@ -123,28 +123,28 @@ fn placed(mut error: Box<Diagnostic>, function: &str) -> Box<Diagnostic> {
     error
 }
 
-/// The most operations of all copies.
+/// The most operations of all copies together.
 const MOST: usize = 1 << 22;
 
 /// The copies made so far.
 struct Copies<'m, 'c> {
     module: &'m Module,
     out: Module,
-    /// What each copy is of.
+    /// The name of the original of each copy.
     origins: FxHashMap<Arc<str>, Arc<str>>,
     by_types: FxHashMap<(Arc<str>, Vec<Type>), Arc<Function>>,
     by_body: FxHashMap<Body, Arc<Function>>,
-    /// How many operations all copies have so far.
+    /// The number of operations of all copies so far.
     operations: usize,
     cx: &'c mut PassContext,
 }
 
 impl<'m> Copies<'m, '_> {
-    /// The copy of a function for operands of these types, or what is to be copied first.
+    /// The copy of a function for operands of these types, or the copy that has to be made first.
     fn of(&mut self, name: &Arc<str>, operands: &[&Type]) -> Result<Found<'m>> {
         let function = call_graph::function(self.module, name)?;
         if function.external {
-            // Its body is elsewhere and goes by its name.
+            // The target finds its body by name, so it is not renamed.
             self.out.functions.entry(name.clone()).or_insert(function.clone());
             return Ok(Found::Copy(function.clone()));
         }
@@ -154,13 +154,13 @@ impl<'m> Copies<'m, '_> {
         }
         let own = self.out.fresh_name(name);
         self.origins.insert(own.clone(), name.clone());
-        // Taken until the copy is done: its callees take others.
+        // Reserves the name until the copy is finished, so that its callees get other names.
         self.out.functions.insert(own.clone(), function.clone());
         let copying = self.begin(function, &own, &key.1)?;
         Ok(Found::Missing(Box::new(Copying { key: Some(key), ..copying })))
     }
 
-    /// Keeps a copy that is done, or the one that it is the same as.
+    /// Stores a finished copy, unless it equals an existing one.
     fn keep(&mut self, key: (Arc<str>, Vec<Type>), copy: Function) {
         let own = copy.name.clone();
         let body = Body::of(&copy);
@@ -181,7 +181,7 @@ impl<'m> Copies<'m, '_> {
         self.by_types.insert(key, shared);
     }
 
-    /// The copies in the order of the functions they are of.
+    /// The copies in the order of their originals.
     fn in_order(mut self) -> Module {
         let place = |name: &Arc<str>| {
             let origin = self.origins.get(name).unwrap_or(name);
@@ -191,7 +191,7 @@ impl<'m> Copies<'m, '_> {
         self.out
     }
 
-    /// The module's own function where the copy is the same.
+    /// The copy as an `Arc`: the module's own function if the copy is identical to it.
     fn original(&self, copy: Function) -> Arc<Function> {
         match self.module.get(&copy.name) {
             Some(own) if same::identical(own, &copy) => own.clone(),
@@ -199,15 +199,15 @@ impl<'m> Copies<'m, '_> {
         }
     }
 
-    /// The function under another name on arguments of these types, and before it the copies of
-    /// what it calls.
+    /// Copies a function under another name for arguments of these types, after making the copies
+    /// of its callees.
     fn copy(
         &mut self,
         function: &'m Function,
         name: &Arc<str>,
         types: &[Type],
     ) -> Result<Function> {
-        // A stack of its own: calls may nest deeper than Rust's would allow.
+        // Uses an explicit stack, because calls may nest deeper than Rust's stack allows.
         let mut open = vec![self.begin(function, name, types)?];
         loop {
             let copying = open.last_mut().expect("the first is returned when it is done");
@@ -231,7 +231,7 @@ impl<'m> Copies<'m, '_> {
         }
     }
 
-    /// The copy of a function, without operations yet.
+    /// Starts the copy of a function, without operations.
     fn begin(
         &mut self,
         function: &'m Function,
@@ -261,7 +261,7 @@ impl<'m> Copies<'m, '_> {
         Ok(Copying { function, key: None, builder, transfer, next: 0 })
     }
 
-    /// Adds an operation to a copy; or gives what has to be copied before it can be added.
+    /// Adds an operation to a copy, or returns the copy that has to be made before it can be added.
     fn operation(
         &mut self,
         builder: &Builder,
@@ -293,8 +293,8 @@ impl<'m> Copies<'m, '_> {
         transfer.emit_with(builder, op, attrs, Some(&callee)).map(|()| None)
     }
 
-    /// The copy of a custom gradient, which takes operands, results, and cotangents of those that
-    /// are floats.
+    /// The copy of a custom gradient, which takes the operands, the results, and the cotangents of
+    /// the float results.
     fn gradient(
         &mut self,
         name: &Arc<str>,

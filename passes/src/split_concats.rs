@@ -1,4 +1,4 @@
-//! `split-concats`: concatenations of many values become concatenations of some of them first.
+//! `split-concats`: splits concatenations of many values into nested ones.
 
 use mithril_ir::diagnostic::Result;
 use mithril_ir::graph::{Function, Module, Operation};
@@ -8,13 +8,13 @@ use crate::context::PassContext;
 use crate::pass::Pass;
 use crate::rebuild::{Rebuild, each_function};
 
-/// The most operands of a concatenation. A kernel copies each by a loop of its own, and the time to
-/// compile loops grows faster than their number: 64 of them take LLVM 0.1 s.
+/// The most operands of a concatenation. A kernel copies each with a separate loop, and compile
+/// time grows faster than the number of loops: LLVM takes 0.1 s for 64 of them.
 const MOST: usize = 64;
 
 pass! {
-    /// A concatenation of more values than a kernel should read becomes one of concatenations, each
-    /// of as many values as that: equal ones share a kernel.
+    /// Splits a concatenation of more values than a kernel should read into nested concatenations,
+    /// each of at most that many values: equal ones share a kernel.
     pub struct SplitConcats("split-concats") {}
 }
 

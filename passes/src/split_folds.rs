@@ -1,4 +1,4 @@
-//! `split-folds`: folds over everything go along rows first.
+//! `split-folds`: splits reductions over all axes into a reduction of rows and one of its results.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::Result;
@@ -10,9 +10,9 @@ use crate::pass::Pass;
 use crate::rebuild::{Rebuild, each_function};
 
 pass! {
-    /// A fold over all axes becomes one over the last, which shares a kernel with whatever makes
-    /// the rows, and one over the few results of that. Sums of f16 and bf16 stay: the results in
-    /// between would be rounded.
+    /// Splits a reduction over all axes into one over the last axis, which can share a kernel with
+    /// the producer of the rows, and one over the few results of that. Sums of f16 and bf16 stay
+    /// whole: the intermediate results would be rounded.
     pub struct SplitFolds("split-folds") {}
 }
 
@@ -63,7 +63,7 @@ fn split(rebuild: &mut Rebuild, op: &Operation) -> Result<()> {
             }
             rebuild.builder.push(op.op, &operands, own)?
         }
-        // `sum_to` has a shape in their place.
+        // `sum_to` has a shape instead of axes, so `sum` is used.
         None => rebuild.builder.op("sum", &operands, &attrs)?,
     };
     let whole = rebuild.builder.push(op.op, &[rows], op.attrs.clone())?;

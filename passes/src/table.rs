@@ -1,12 +1,12 @@
-//! Tables for people: as text and as HTML.
+//! Tables for display, as text and as HTML.
 
 use std::fmt::Write;
 
-/// Rows of cells under their heads.
+/// Rows of cells with column headings.
 #[derive(Clone, Debug)]
 pub struct Table {
     pub heads: Vec<String>,
-    /// The columns of numbers, which stand to the right.
+    /// The columns of numbers, which are right-aligned.
     pub numbers: Vec<usize>,
     pub rows: Vec<Vec<String>>,
 }
@@ -17,7 +17,7 @@ impl Table {
         Table { heads, numbers: numbers.to_vec(), rows }
     }
 
-    /// As lines of text, each with its end.
+    /// As text, with a line per row.
     pub fn text(&self) -> String {
         let lines: Vec<&Vec<String>> = [&self.heads].into_iter().chain(&self.rows).collect();
         let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();

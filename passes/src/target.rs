@@ -6,19 +6,19 @@ use mithril_ir::scalar::expr::Node;
 
 use crate::profile::{self, Profile};
 
-/// Where a program goes to: `legalize` decomposes what it does not take.
+/// The target of a program: `legalize` decomposes the operations that it does not take.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
     pub name: &'static str,
-    /// Whether it has its own form of the operation, which stands in the function.
+    /// Whether the target has its own form of this operation of the function.
     pub takes: fn(&Function, &Operation) -> bool,
-    /// Whether it computes the gradients of the operation by the one named last.
+    /// Whether the target computes the gradient of the operation with the given gradient operation.
     pub pulls_back: fn(&Function, &Operation, Op) -> bool,
-    /// How long things take there.
+    /// The performance of the target, for estimates.
     pub profile: Profile,
 }
 
-/// What programs consist of where nothing is taken whole.
+/// The target that takes only primitives.
 pub const CORE: &Target = &Target {
     name: "core",
     takes: |_, op| is_primitive(op.op),
@@ -26,10 +26,11 @@ pub const CORE: &Target = &Target {
     profile: profile::NATIVE,
 };
 
-/// The targets that names in options stand for. Code generators supply them.
+/// The targets that options may name. Code generators supply them.
 pub type Targets = &'static [Target];
 
-/// Only what nothing else can express: for tests, and to see what an operation consists of.
+/// Whether nothing else can express the operation. For tests, and to show what an operation
+/// consists of.
 fn is_primitive(op: Op) -> bool {
     match op.meaning {
         Meaning::Scalar(_) => is_scalar_primitive(op),
@@ -38,8 +39,8 @@ fn is_primitive(op: Op) -> bool {
     }
 }
 
-/// Whether an elementwise operation is one scalar primitive on its operands in order: expanding
-/// it would give itself.
+/// Whether an elementwise operation is a single scalar primitive applied to its operands in order,
+/// so that expanding it would give the same operation.
 pub fn is_scalar_primitive(op: Op) -> bool {
     let nodes = op::expr(op).map_or(&[][..], |e| e.nodes());
     match nodes.last() {
@@ -49,7 +50,7 @@ pub fn is_scalar_primitive(op: Op) -> bool {
 }
 
 impl PartialEq for Target {
-    /// By name: there is one target of each.
+    /// Compares names, which are unique.
     fn eq(&self, other: &Target) -> bool {
         self.name == other.name
     }

@@ -1,5 +1,5 @@
-//! Carrying the operations of a function over to a builder where its arguments have other types:
-//! a caller's, for inlining, or a copy's, for specialising.
+//! Copies the operations of a function to a builder where its arguments have other types: those of
+//! a caller, for inlining, or of a copy, for specialising.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::builder::Builder;
@@ -12,7 +12,7 @@ use mithril_ir::signature::{Binding, bind};
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
-/// The values and symbols of a function, as they are in the builder it is carried to.
+/// The values and symbols of a function, mapped to those of the builder.
 pub struct Transfer<'f> {
     source: &'f Function,
     values: Vec<Option<Value>>,
@@ -21,7 +21,7 @@ pub struct Transfer<'f> {
 }
 
 impl<'f> Transfer<'f> {
-    /// `args` are values of the builder that stand for the arguments.
+    /// Starts with the arguments: `args` are the values of the builder that replace them.
     /// Errors: their number or types.
     pub fn new(source: &'f Function, builder: &Builder, args: &[Value]) -> Result<Transfer<'f>> {
         let types: Vec<Type> = args.iter().map(|v| builder.ty(*v)).collect();
@@ -43,12 +43,12 @@ impl<'f> Transfer<'f> {
         Ok(transfer)
     }
 
-    /// What a value of the source is in the builder.
+    /// The builder's value for a value of the source.
     pub fn value(&self, old: Value) -> Value {
         self.values[old.index()].expect("operands come before their operation")
     }
 
-    /// A dim of the source by the builder's symbols.
+    /// A dim of the source in the builder's symbols.
     pub fn dim(&self, dim: &Dim) -> Dim {
         self.binding.dim(dim)
     }
@@ -58,8 +58,8 @@ impl<'f> Transfer<'f> {
         op.operands.iter().map(|v| self.value(*v)).collect()
     }
 
-    /// Adds the operation with its types inferred anew, at the builder's location. `callee` is
-    /// the function it calls, if it is a call.
+    /// Adds the operation with its types inferred again, at the builder's location. `callee` is the
+    /// function it calls, if it is a call.
     /// Errors: types of the operands.
     pub fn emit(
         &mut self,
@@ -71,7 +71,7 @@ impl<'f> Transfer<'f> {
         self.emit_with(builder, op, attrs, callee)
     }
 
-    /// As [`Transfer::emit`], with these attributes instead of its own.
+    /// Like [`Transfer::emit`], with these attributes instead of its own.
     /// Errors: types of the operands.
     pub fn emit_with(
         &mut self,
@@ -91,13 +91,13 @@ impl<'f> Transfer<'f> {
         Ok(())
     }
 
-    /// From now on `new` stands for a value of the source, which the builder has got another way.
+    /// Replaces a value of the source by `new`, a value the builder already has.
     pub fn define(&mut self, builder: &Builder, old: Value, new: Value) {
         self.learn(&self.source.ty(old).shape, &builder.ty(new).shape);
         self.values[old.index()] = Some(new);
     }
 
-    /// An attribute with the builder's symbols in its shape.
+    /// An attribute, with any shape expressed in the builder's symbols.
     pub fn attr(&mut self, builder: &Builder, attr: &Attr) -> Attr {
         match attr {
             Attr::Shape(shape) => self.shape(builder, shape).into(),
@@ -113,7 +113,8 @@ impl<'f> Transfer<'f> {
             }
         });
         for symbol in free {
-            // Nothing has said what it is: no other symbol may be taken for it.
+            // The symbol is not bound yet, so it becomes a fresh one that no other symbol can be
+            // confused with.
             let fresh = builder.fresh_symbol();
             self.bind(&symbol, Dim::symbol(fresh));
         }
@@ -126,7 +127,8 @@ impl<'f> Transfer<'f> {
         }
     }
 
-    /// Symbols that results bind (a fresh one for each draw, say) have become others.
+    /// Binds symbols that first occur in results (such as a fresh one for each draw) to the dims
+    /// inferred for them.
     fn learn(&mut self, old: &Shape, new: &Shape) {
         let (Some(front), back) = (new.dims.len().checked_sub(old.dims.len()), &old.dims) else {
             return;
@@ -143,8 +145,8 @@ impl<'f> Transfer<'f> {
         }
     }
 
-    /// The source's guards and constraints, about the builder's symbols. Those that hold of any
-    /// values are left out; constraints of numbers hold, or there were no binding.
+    /// Adds the source's guards and constraints, in the builder's symbols. Those that always hold
+    /// are left out. Constraints between numbers hold, or binding would have failed.
     fn conditions(&mut self, builder: &Builder, mut guards: Vec<Guard>) {
         let known = |dim: &Dim| {
             let mut known = true;
@@ -155,7 +157,7 @@ impl<'f> Transfer<'f> {
             if known(&guard.left) && known(&guard.right) {
                 let (left, right) = (self.binding.dim(&guard.left), self.binding.dim(&guard.right));
                 let before = guards.len();
-                // One that cannot hold is kept for the run to report.
+                // A guard that can never hold is kept, so that the run reports it.
                 if unify(&left, &right, &mut guards).is_none() {
                     guards.push(Guard::new(left, right));
                 }

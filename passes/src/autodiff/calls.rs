@@ -1,4 +1,4 @@
-//! Operations that name functions, forward and backward.
+//! Differentiates operations that call functions, forward and backward.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use super::cotangents::Cotangents;
 use super::forward_backward::ForwardBackward;
 use super::{Backward, Tape, takes_cotangent, zeros};
 
-/// The call that passes the cotangents of a call's results on to its operands.
+/// The call that computes the cotangents of a call's operands from those of its results.
 pub struct CallBack {
     op: Op,
     function: Arc<Function>,
     attrs: SmallVec<[Attr; 2]>,
     inputs: Vec<Input>,
-    /// The operand that each of its first results belongs to.
+    /// The operand that each of the leading results of this call is the cotangent of.
     operands: Vec<usize>,
 }
 
@@ -28,7 +28,7 @@ pub struct CallBack {
 #[derive(Clone, Copy)]
 enum Input {
     Value(Value),
-    /// The same, but not before the cotangents are there.
+    /// The same value, but available only after the cotangents (through an optimization barrier).
     Again(Value),
     /// The cotangent of a result.
     Seed(Value),
@@ -42,7 +42,7 @@ impl CallBack {
         CallBack { op: op::get("call"), function, attrs, inputs, operands }
     }
 
-    /// Builds the call; gives the cotangents of the `count` operands.
+    /// Builds the call, and returns the cotangents of the `count` operands.
     pub fn gradients<'b>(
         &self,
         builder: &'b Builder,
@@ -78,7 +78,8 @@ impl CallBack {
     }
 }
 
-/// A call under way: the operation, its callee, and its operands in the new function.
+/// A call that is being differentiated: the operation, its callee, and its operands in the new
+/// function.
 struct Site<'a> {
     builder: &'a Builder,
     operation: &'a Operation,
@@ -93,7 +94,7 @@ impl Site<'_> {
         self.builder.ty(self.operands[i]).dtype.is_float()
     }
 
-    /// The results that take cotangents.
+    /// The cotangents of the results that take one, as inputs of the backward call.
     fn seeds(&self, results: &[Value]) -> Vec<Input> {
         let pairs = results.iter().zip(&self.callee.results);
         pairs
@@ -107,7 +108,7 @@ impl Site<'_> {
         self.builder.call(*op, self.callee, attrs.clone(), self.operands)
     }
 
-    /// The operation on another callee.
+    /// Copies the operation with another callee.
     fn forward(&self, callee: &Function) -> Result<SmallVec<[Value; 4]>> {
         let mut attrs = self.operation.attrs.clone();
         attrs[0] = Attr::Function(callee.name.clone());
@@ -116,7 +117,7 @@ impl Site<'_> {
 }
 
 impl Tape<'_> {
-    /// Copies a call in the form that its gradient needs, and keeps how to pass cotangents back.
+    /// Copies a call in the form that its gradient needs, and records how to pass cotangents back.
     pub(super) fn call(
         &mut self,
         builder: &Builder,
@@ -163,8 +164,8 @@ impl Tape<'_> {
         Ok((results, back))
     }
 
-    /// Backward, what is kept of the operands comes after the cotangents, so that nothing takes what
-    /// is computed from it for what was computed before.
+    /// In the backward pass, kept operands other than params are read after the cotangents, so that
+    /// no pass merges values recomputed from them with the ones computed in the forward pass.
     fn again(&mut self, site: &Site) -> Result<(SmallVec<[Value; 4]>, CallBack)> {
         let functions =
             self.forward_backward(site.callee, site.varying.clone(), &|_| true, true)?;
@@ -191,13 +192,14 @@ impl Tape<'_> {
         Ok((results, CallBack::once(vjp, inputs, floats)))
     }
 
-    /// Forward, the body also gives what its backward half reads, stacked. Backward, a scan in the
-    /// other direction carries the cotangents of the carries and the sums of those of captures.
+    /// In the forward pass, the body also returns, stacked, the values its backward function reads.
+    /// In the backward pass, a scan in the other direction carries the cotangents of the carries
+    /// and the summed cotangents of the captures.
     fn scan(&mut self, site: &Site) -> Result<(SmallVec<[Value; 4]>, CallBack)> {
         let attrs = &site.operation.attrs;
         let count = |i: usize| op::infer::as_int(&attrs[i]) as usize;
         let plan = ScanPlan { carries: count(1), sequences: count(2) };
-        // A carry may come to vary in the second step.
+        // A carry that does not vary at first may vary from the second step on.
         let varying: Vec<bool> = (0..site.operands.len())
             .map(|i| site.is_float(i) && (plan.is_carry(i) || site.varying[i]))
             .collect();
@@ -234,9 +236,9 @@ impl Tape<'_> {
         Ok((results, back))
     }
 
-    /// The body of the backward scan: carried cotangents and sums, then slices of kept sequences,
-    /// saved values and cotangents of stacked results, then kept captures; it gives the next carried
-    /// ones, then the cotangents of the slices.
+    /// The body of the backward scan. It takes carried cotangents and sums; then slices of kept
+    /// sequences, of saved values and of cotangents of stacked results; then kept captures. It
+    /// returns the next carried values, then the cotangents of the slices.
     fn reversed_body(
         &mut self,
         site: &Site,
@@ -267,8 +269,8 @@ impl Tape<'_> {
     }
 }
 
-/// Adds the arguments of the reversed body. Gives them in the order of the backward half, and the
-/// sums by the capture they belong to.
+/// Adds the arguments of the reversed body. Returns them in the order that the backward function
+/// takes, and the sums with the index of the capture each belongs to.
 fn reversed_arguments(
     b: &Builder,
     site: &Site,
@@ -299,11 +301,11 @@ fn reversed_arguments(
         functions.saved().map(|(name, ty)| b.arg(name.clone(), Role::Data, ty.clone())).collect();
     let rows = cotangents(stacked);
     let captured = kept(true);
-    // Sequences come before captures among the operands, so kept ones are in the callee's order.
+    // Sequences precede captures among the operands, so the kept ones are in the callee's order.
     ([sequences, captured, saved, ends, rows].concat(), sums)
 }
 
-/// Which operands of a scan are what.
+/// How the operands of a scan divide into carries, sequences and captures.
 #[derive(Clone, Copy)]
 struct ScanPlan {
     carries: usize,
@@ -323,7 +325,7 @@ impl ScanPlan {
         i >= self.carries + self.sequences
     }
 
-    /// Carries, then captures, then sequences.
+    /// Sorts operands: carries, then captures, then sequences.
     fn by_class(&self, operands: &[usize]) -> Vec<usize> {
         let class = |class: fn(&ScanPlan, usize) -> bool| {
             operands.iter().copied().filter(move |&i| class(self, i))

@@ -1,11 +1,11 @@
-//! The cotangents of values, as they are accumulated.
+//! Accumulates the cotangents of values.
 
 use mithril_ir::algebra::Var;
 use mithril_ir::builder::Builder;
 use mithril_ir::graph::Value;
 use rustc_hash::FxHashMap;
 
-/// The cotangent of each value so far.
+/// The cotangent of each value accumulated so far.
 #[derive(Default)]
 pub struct Cotangents(pub FxHashMap<Value, Value>);
 

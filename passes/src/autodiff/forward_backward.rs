@@ -18,14 +18,14 @@ use rustc_hash::{FxHashMap, FxHashSet};
 pub struct ForwardBackward {
     pub forward: Arc<Function>,
     pub backward: Arc<Function>,
-    /// The callee's arguments that the backward function takes.
+    /// Indices of the callee's arguments that the backward function takes.
     pub kept: Vec<usize>,
-    /// The callee's argument that each result of the backward function belongs to.
+    /// For each result of the backward function, the index of the callee's argument it belongs to.
     pub operands: Vec<usize>,
 }
 
 impl ForwardBackward {
-    /// The saved values' names and types, as the backward function takes them.
+    /// The names and types of the saved values, as the backward function takes them.
     pub fn saved(&self) -> impl Iterator<Item = (&Arc<str>, &Type)> {
         let saved = self.backward.arguments().skip(self.kept.len());
         saved
@@ -34,18 +34,18 @@ impl ForwardBackward {
     }
 }
 
-/// The most values that a forward function gives beside its results, in a module of fewer
-/// operations.
+/// The most values that a forward function may return in addition to its results. Modules with more
+/// operations than this may save up to one value per operation.
 const MOST_SAVED: usize = 1 << 16;
 
 fn operations(module: &Module) -> usize {
     module.functions.values().map(|function| function.ops.len()).sum()
 }
 
-/// Splits `joint`, which gives `callee`'s results and then the gradients of the arguments of
-/// `wrt`, and adds both functions to the module. Forward is what the results need; all else is
-/// computed backward, from saved values and those arguments that the caller `keeps`. Where forward
-/// values are computed `again`, none is saved.
+/// Splits `joint`, which returns the results of `callee` and then the gradients of the arguments of
+/// `wrt`, and adds both functions to the module. The forward function contains what the results
+/// need. The backward function computes the rest from saved values and the arguments that the
+/// caller `keeps`. With `again`, it recomputes forward values, so none is saved.
 pub fn split(
     module: &mut Module,
     callee: &Function,
@@ -56,7 +56,7 @@ pub fn split(
 ) -> Result<ForwardBackward> {
     let (results, gradients) = joint.results.split_at(callee.results.len());
     let ahead = needed(joint, results);
-    // Constants are written again rather than saved.
+    // Constants are recomputed rather than saved.
     let behind: Vec<bool> = (needed(joint, gradients).iter().zip(&ahead).zip(&joint.ops))
         .map(|((back, front), op)| *back && (again || !front || is_constant(op)))
         .collect();
@@ -91,7 +91,7 @@ fn add(module: &mut Module, function: Function) -> Arc<Function> {
     module.functions[&name].clone()
 }
 
-/// The callee's results, then the saved values.
+/// Builds the forward function: it returns the callee's results, then the saved values.
 fn forward_half(
     module: &Module,
     callee: &Function,
@@ -112,8 +112,9 @@ fn forward_half(
     builder.finish(results)
 }
 
-/// Names for saved values that neither arguments nor results of the callee have: their own, the
-/// block's where other blocks read them, else what the operation calls its result.
+/// Names for saved values, distinct from those of the callee's arguments and results. A value is
+/// named by its own name; else by its block where other blocks read it; else by the result name of
+/// its operation.
 fn saved_names(
     callee: &Function,
     joint: &Function,
@@ -126,7 +127,7 @@ fn saved_names(
     let made = joint.ops.iter().flat_map(|op| op.results().map(move |value| (value, op)));
     let made: FxHashMap<Value, &Operation> = made.collect();
     let block = |value: &Value| made.get(value).and_then(|op| op.loc.shortest());
-    // What results are, and what operations of other blocks read.
+    // Values that are results, or that operations of other blocks read.
     let mut leaving: FxHashSet<Value> = FxHashSet::default();
     leaving.extend(joint.results[..callee.results.len()].iter().map(|r| r.value));
     for op in selected(joint, ahead) {
@@ -143,7 +144,7 @@ fn saved_names(
         block.unwrap_or(maker.op.result_name()).to_string()
     };
     let mut names = Vec::with_capacity(saved.len());
-    // By name: the number to go on with, below which all are taken.
+    // For each name, the next number to append; all lower ones are taken.
     let mut next: FxHashMap<String, usize> = FxHashMap::default();
     for value in saved {
         let wish = wish(value);
@@ -159,7 +160,8 @@ fn saved_names(
     names
 }
 
-/// The gradients, from kept arguments, saved values and cotangents.
+/// Builds the backward function: it returns the gradients, computed from kept arguments, saved
+/// values and cotangents.
 fn backward_half(
     module: &Module,
     callee: &Function,
@@ -189,7 +191,7 @@ fn backward_half(
         .finish(gradients.iter().map(|r| ResultDef { value: map[&r.value], ..r.clone() }).collect())
 }
 
-/// Which operations the results need. By operation index.
+/// Whether the results need each operation, by operation index.
 fn needed(function: &Function, results: &[ResultDef]) -> Vec<bool> {
     let mut live = vec![false; function.values.len()];
     results.iter().for_each(|r| live[r.value.index()] = true);
@@ -203,8 +205,8 @@ fn needed(function: &Function, results: &[ResultDef]) -> Vec<bool> {
     needed
 }
 
-/// What the backward half reads of the forward one: arguments by number, and other values.
-/// Arguments that alone show a dim the backward half names are among them.
+/// The forward values that the backward function reads: indices of arguments, and other values.
+/// Includes arguments that are the only source of a symbol the backward function uses.
 fn crossing(
     callee: &Function,
     joint: &Function,
@@ -247,7 +249,8 @@ fn crossing(
     (kept, saved)
 }
 
-/// Puts a value that the backward half reads, and that is nowhere yet, where it comes from.
+/// Adds a value that the backward function reads to `kept` or `saved`, unless it is a cotangent
+/// argument.
 fn keep(
     value: Value,
     callee: &Function,
@@ -264,8 +267,8 @@ fn keep(
     }
 }
 
-/// Those of the arguments that are needed to show `symbols`, where arrays of the types `known` are
-/// there in any case.
+/// The arguments that are needed to bind `symbols`, given that arrays of the types `known` are
+/// available anyway.
 pub fn showing<'t>(
     function: &Function,
     arguments: impl Iterator<Item = Value>,
@@ -283,7 +286,7 @@ pub fn showing<'t>(
     arguments.filter(|value| shows(function.ty(*value))).collect()
 }
 
-/// The symbols that an array of this type shows: bare dims and the rank variable.
+/// The symbols that an array of this type binds: bare dims and the rank variable.
 fn bare_symbols(ty: &Type, f: &mut dyn FnMut(&Symbol)) {
     ty.shape.lead.iter().for_each(&mut *f);
     ty.shape.dims.iter().filter_map(|d| d.as_symbol()).for_each(f);
@@ -293,7 +296,7 @@ fn selected<'f>(function: &'f Function, which: &'f [bool]) -> impl Iterator<Item
     function.ops.iter().zip(which).filter(|(_, wanted)| **wanted).map(|(operation, _)| operation)
 }
 
-/// Copies the operations of `which`, by index, on what stands for their operands in `map`.
+/// Copies the operations selected by `which`, with operands replaced through `map`.
 pub fn copy(
     builder: &Builder,
     module: &Module,

@@ -1,5 +1,6 @@
-//! Values that are taken apart: where slices side by side make up the whole, its cotangent is theirs,
-//! joined. One by one they would be added up, each in an array of zeros.
+//! Cotangents of values that are split into slices: where adjacent slices make up the whole value,
+//! its cotangent is the concatenation of theirs. Otherwise each would be added into an array of
+//! zeros.
 
 use mithril_ir::algebra::{Var, build};
 use mithril_ir::attr::Attr;
@@ -13,21 +14,22 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::cotangents::Cotangents;
 
-/// The values that are split, and how.
+/// The values that are split into slices, and how.
 pub struct Splits {
-    /// By the first slice of each value: the last one to get its cotangent.
+    /// By the first slice of each value, which is the last one to get its cotangent in the backward
+    /// pass.
     by_first: FxHashMap<Value, Split>,
     parts: FxHashSet<Value>,
 }
 
-/// Slices that make up a value, in the order in which they lie along an axis.
+/// Slices that make up a value, in their order along an axis.
 pub struct Split {
     pub of: Value,
     axis: usize,
     parts: Vec<Value>,
 }
 
-/// One slice along one axis, without gaps.
+/// One slice along one axis, of step 1.
 struct Slice {
     start: Dim,
     limit: Dim,
@@ -35,7 +37,7 @@ struct Slice {
 }
 
 impl Splits {
-    /// Those among the operations of a function.
+    /// Finds the splits among the operations of a function.
     pub fn new(function: &Function, operations: &[Operation]) -> Splits {
         let slice = op::get("slice");
         let mut found: FxHashMap<(Value, usize), Vec<Slice>> = FxHashMap::default();
@@ -55,12 +57,12 @@ impl Splits {
         splits
     }
 
-    /// Whether it is a slice whose cotangent goes into that of a whole.
+    /// Whether this operation is a slice whose cotangent becomes part of the cotangent of a whole.
     pub fn has(&self, operation: &Operation) -> bool {
         operation.results > 0 && self.parts.contains(&operation.first)
     }
 
-    /// What is whole once this slice has its cotangent.
+    /// The split that is complete once this slice has its cotangent.
     pub fn ends(&self, operation: &Operation) -> Option<&Split> {
         self.by_first.get(&operation.first)
     }
@@ -83,7 +85,8 @@ fn part(function: &Function, operation: &Operation) -> Option<(usize, Slice)> {
     (whole && own).then_some((axis, Slice { start, limit, value }))
 }
 
-/// The slices from 0 to `dim`, if each begins where another ends; there are two or more.
+/// The slices in order from 0 to `dim`, if each begins where another ends and there are at least
+/// two.
 fn in_order(parts: Vec<Slice>, dim: &Dim) -> Option<Vec<Value>> {
     let (mut at, mut values) = (Dim::Const(0), Vec::new());
     let mut by_start: FxHashMap<Dim, Vec<Slice>> = FxHashMap::default();
@@ -101,7 +104,7 @@ fn in_order(parts: Vec<Slice>, dim: &Dim) -> Option<Vec<Value>> {
 }
 
 impl Split {
-    /// The cotangent of the whole; `None` where no part has one.
+    /// The cotangent of the whole; `None` if no slice has one.
     pub fn joined<'b>(&self, builder: &'b Builder, cotangents: &Cotangents) -> Option<Var<'b>> {
         let known = |part: &Value| cotangents.0.get(part).map(|own| builder.var(*own));
         self.parts.iter().any(|part| cotangents.0.contains_key(part)).then_some(())?;

@@ -1,4 +1,4 @@
-//! The way back: cotangents of results become those of operands.
+//! The backward pass: computes the cotangents of operands from those of results.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::Backward;
 use super::cotangents::Cotangents;
 use super::parts::Splits;
 
-/// Walks the operations from the last to the first, passing cotangents on to operands.
+/// Visits the operations from the last to the first, and passes cotangents on to operands.
 pub fn sweep(builder: &Builder, backward: &Backward, cotangents: &mut Cotangents) -> Result<()> {
     let operations = builder.with(|f| f.ops.clone());
     let names = builder.with(value_names);
@@ -57,7 +57,8 @@ pub fn sweep(builder: &Builder, backward: &Backward, cotangents: &mut Cotangents
     Ok(())
 }
 
-/// What to call each value: by its own name, or by the block that makes it.
+/// The name to give the gradient of each value: the value's own name, or the block that computes
+/// it.
 fn value_names(f: &Function) -> Vec<Option<Arc<str>>> {
     let mut names: Vec<Option<Arc<str>>> = f.values.iter().map(|v| v.name.clone()).collect();
     for operation in f.ops.iter().filter(|op| op.results > 0) {

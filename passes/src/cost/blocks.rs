@@ -1,4 +1,4 @@
-//! What each block of a model costs, at any depth.
+//! The cost of each block of a model, at any depth.
 
 use indexmap::IndexMap;
 use mithril_ir::attr::Attr;
@@ -15,20 +15,20 @@ use crate::estimate::{alone, first_places};
 use crate::table::{Table, grouped};
 use crate::target;
 
-/// What one block costs, with the blocks inside it.
+/// The cost of one block, including the blocks inside it.
 #[derive(Clone, Debug)]
 pub struct BlockCost {
-    /// Empty for the whole.
+    /// Empty for the whole model.
     pub path: String,
     pub cost: Cost,
-    /// Elements of what it learns.
+    /// The number of elements of its params.
     pub params: Dim,
-    /// The most bytes of inner values that are alive at once while it computes.
+    /// The most bytes of inner values that are live at once while it computes.
     pub peak: Dim,
 }
 
 impl BlockCost {
-    /// How many blocks it lies in.
+    /// How many blocks it is nested in.
     pub fn depth(&self) -> usize {
         match self.path.is_empty() {
             true => 0,
@@ -37,7 +37,8 @@ impl BlockCost {
     }
 }
 
-/// Each block of a function without calls, the whole first, others in the order they compute in.
+/// Each block of a function without calls: the whole function first, the others in the order they
+/// run.
 ///
 /// Errors: a composite whose decomposition fails.
 pub fn of_blocks(function: &Function) -> Result<Vec<BlockCost>> {
@@ -76,7 +77,7 @@ impl Tally {
         })
     }
 
-    /// Changes the block of this path and those it lies in.
+    /// Changes the block of this path and the blocks that contain it.
     fn with(&mut self, path: &str, change: &mut dyn FnMut(&mut BlockCost)) {
         change(self.at(""));
         let ends = path.match_indices('.').map(|(at, _)| at).chain([path.len()]);
@@ -86,10 +87,12 @@ impl Tally {
     }
 }
 
-/// An operation, and for each operand its type and the first place of its value.
+/// The cache key of an operation: the operation, its attributes, and for each operand its type and
+/// the index of the first operand that is the same value.
 type Key = (Op, SmallVec<[Attr; 2]>, Vec<(usize, Type)>);
 
-/// Of its parts, where it consists of some; those of the same sort once.
+/// The cost of an operation; of a composite, the sum of its parts. Equal operations are computed
+/// once.
 fn of_operation(
     function: &Function,
     operation: &Operation,
@@ -126,7 +129,7 @@ fn of_operation(
     Ok(cost)
 }
 
-/// For each operation, the bytes of inner values that are alive while it runs.
+/// For each operation, the bytes of inner values that are live while it runs.
 fn alive(function: &Function) -> Vec<Dim> {
     let count = function.ops.len();
     let mut last = vec![0; function.values.len()];
@@ -155,7 +158,7 @@ fn alive(function: &Function) -> Vec<Dim> {
     all
 }
 
-/// The blocks down to `depth`, each below the one it lies in.
+/// The blocks down to `depth`, each listed under the block that contains it.
 pub fn table(blocks: &[BlockCost], depth: usize) -> Table {
     let mut rows = Vec::new();
     nested(blocks, "", depth, &mut rows);

@@ -1,4 +1,4 @@
-//! Takes the cheapest terms out of the graph, where each shared one is computed once.
+//! Extracts the cheapest terms from the graph. A term that is shared counts once.
 
 use egg::Id;
 use indexmap::IndexSet;
@@ -13,33 +13,35 @@ use super::terms::{Batch, Head, Term, Terms};
 use crate::estimate;
 use crate::target::Target;
 
-/// A choice among the terms of each class, cheaper than that of the function.
+/// A choice of one term for each class that is computed; cheaper in total than the original
+/// function.
 pub struct Extraction<'t> {
-    /// By class.
+    /// The chosen term by class.
     pub chosen: FxHashMap<Id, &'t Term>,
-    /// Picoseconds.
+    /// Estimated time of the original function and of this choice, in picoseconds.
     pub before: u64,
     pub after: u64,
 }
 
-/// What is joined gains at least one part in so many of what it replaces: less is within what
-/// estimates are worth.
+/// A batch of joined products is taken only if it saves at least 1/GAIN of the cost of the terms it
+/// replaces: estimates are not more accurate than that.
 const GAIN: u128 = 10;
 
-/// The most choices that are tried anew one by one, and the most classes that are visited for that.
+/// The most alternatives that `revise` tries one by one, and the most classes it visits for that.
 const REVISED: usize = 1024;
 const VISITED: usize = 1 << 21;
 
-/// Functions of more classes stay as they are: what each needs takes memory by the square.
+/// Functions of more classes are left unchanged: the sets of needed classes take memory quadratic
+/// in their number.
 const CLASSES: usize = 40_000;
 
-/// More picoseconds than anything takes.
+/// A penalty in picoseconds that exceeds any real cost.
 const DISFAVOUR: u128 = 1 << 80;
 
-/// One class in order, with its terms and what each costs by itself.
+/// One class: its terms in order, each with its own cost.
 struct Class<'t> {
     terms: Vec<(&'t Term, u128)>,
-    /// Among `terms`, that of the function.
+    /// The index among `terms` of the term that is in the original function.
     own: Option<usize>,
 }
 
@@ -47,16 +49,16 @@ struct Graph<'t> {
     classes: Vec<Class<'t>>,
     ids: Vec<Id>,
     roots: Vec<usize>,
-    /// What the function costs as it stands.
+    /// The cost of the original function.
     before: u128,
-    /// What is added to that for terms that are superseded.
+    /// The penalties added to that for superseded terms.
     disfavoured: u128,
     /// By class and term, the classes of the operands.
     operands: Vec<Vec<SmallVec<[usize; 3]>>>,
 }
 
 impl<'t> Extraction<'t> {
-    /// The rules that have to do with what was taken out, and where they were applied.
+    /// The rules that led to the extracted terms, and where they were applied.
     pub fn rules(&self, terms: &Terms) -> Vec<(&'static str, Loc)> {
         let emitted: FxHashSet<u32> = self.terms().map(|term| term.origin).collect();
         let mut open: Vec<u32> = self.terms().map(|term| term.origin).collect();
@@ -86,8 +88,8 @@ impl<'t> Extraction<'t> {
         self.chosen.values().copied()
     }
 
-    /// `None` where nothing is cheaper than the function. With `newest`, what rules have made is
-    /// cheaper whatever it costs.
+    /// The cheapest choice; `None` if nothing is cheaper than the original function. With `newest`,
+    /// terms made by rules are preferred whatever they cost.
     /// Errors: a composite whose decomposition fails.
     pub fn best(terms: &'t Terms, target: Target, newest: bool) -> Result<Option<Extraction<'t>>> {
         if terms.graph.number_of_classes() > CLASSES {
@@ -132,7 +134,7 @@ impl<'t> Graph<'t> {
         let mut operands = Vec::with_capacity(ids.len());
         for id in &ids {
             let mut all: Vec<&Term> = terms.graph[*id].nodes.iter().collect();
-            // Those of the function come first: of equal ones they stay.
+            // Terms of the original function come first, so that they win ties.
             all.sort_by_key(|term| term.origin);
             operands.push(all.iter().map(|t| t.operands.iter().map(number).collect()).collect());
             let costed = all.iter().map(|term| Ok((*term, costs.of(term, *id)?)));
@@ -148,7 +150,8 @@ impl<'t> Graph<'t> {
         Ok(Graph { before, disfavoured: 0, classes, ids, roots, operands })
     }
 
-    /// Makes terms dear that are superseded; with `newest`, those for which a rule knows others.
+    /// Adds the penalty to superseded terms; with `newest`, also to terms for which a rule made
+    /// others.
     fn disfavour(&mut self, terms: &Terms, newest: bool) {
         let made = |term: &Term| terms.origins[term.origin as usize].rule.is_some();
         let dropped =
@@ -176,11 +179,12 @@ impl<'t> Graph<'t> {
         }
     }
 
-    /// For each class the term that, with all it needs, costs least; `None` of what has no end.
+    /// For each class, the term that costs least including everything it needs; `None` for classes
+    /// that only cyclic terms compute.
     fn greedy(&self) -> Vec<Option<usize>> {
         let mut best: Vec<Option<(u128, Set, usize)>> = vec![None; self.classes.len()];
         let mut changed = true;
-        // Each round can lower costs further; costs in whole numbers end.
+        // Each round can lower costs further. This terminates, because costs are integers.
         while changed {
             changed = false;
             for class in 0..self.classes.len() {
@@ -198,7 +202,7 @@ impl<'t> Graph<'t> {
         best.into_iter().map(|best| best.map(|(_, _, term)| term)).collect()
     }
 
-    /// The cost of a term with all it needs, and the classes that are.
+    /// The cost of a term including everything it needs, and the set of classes needed.
     fn with_needs(
         &self,
         class: usize,
@@ -228,8 +232,8 @@ impl<'t> Graph<'t> {
         Some((cost + own, set))
     }
 
-    /// Tries other terms one by one: what is shared costs less than it seems to by itself. Terms of
-    /// the function are taken where they cost no more.
+    /// Tries other terms one by one, because a shared term costs less than it appears to on its
+    /// own. Terms of the original function are taken if they cost no more.
     fn revise(&self, best: &mut [Option<usize>], own: &[Option<usize>], least: &mut u128) {
         let mut tries = 0;
         let mut computed = vec![false; best.len()];
@@ -253,7 +257,8 @@ impl<'t> Graph<'t> {
         }
     }
 
-    /// Tries a batch: what its parts come from is worth computing for all of them, not for one.
+    /// Tries a batch: the joined value that its parts are slices of pays off for all of them
+    /// together, not for a single one.
     fn together(
         &self,
         terms: &Terms,
@@ -284,7 +289,7 @@ impl<'t> Graph<'t> {
         }
     }
 
-    /// What a choice costs; `None` where it has no end.
+    /// The cost of a choice; `None` if it is cyclic.
     fn total(&self, choice: &[Option<usize>]) -> Option<u128> {
         let mut total = 0;
         let ends = self.closure(choice, &mut |class, term| {
@@ -293,7 +298,8 @@ impl<'t> Graph<'t> {
         ends.then_some(total)
     }
 
-    /// Visits each class that the roots need, with the number of its term. Whether it ends.
+    /// Visits each class that the roots need, operands first, with the index of its chosen term.
+    /// Returns false if the choice is cyclic.
     fn closure(&self, choice: &[Option<usize>], visit: &mut dyn FnMut(usize, usize)) -> bool {
         #[derive(Clone, Copy, PartialEq)]
         enum State {
@@ -328,10 +334,11 @@ impl<'t> Graph<'t> {
     }
 }
 
-/// A head, and the operands it is on: where each is the first of its value, and of which type.
+/// The cache key of a cost: the head, and for each operand its type and the index of the first
+/// operand that is the same class.
 type Sort = (u32, SmallVec<[(usize, u32); 3]>);
 
-/// What terms cost, each sort of term on operands of the same types once.
+/// Costs of terms, cached per head and operand types.
 struct Costs<'t, 'f> {
     terms: &'t Terms<'f>,
     target: Target,
@@ -339,7 +346,7 @@ struct Costs<'t, 'f> {
 }
 
 impl Costs<'_, '_> {
-    /// What the operations of the function cost, those that are the same once.
+    /// The cost of the operations of the function; equal operations count once.
     fn function(&mut self) -> Result<u128> {
         let mut own: Vec<Id> = self.terms.classes.clone();
         own.sort_unstable();
@@ -368,7 +375,7 @@ impl Costs<'_, '_> {
     }
 }
 
-/// A set of small numbers.
+/// A bit set of class indices.
 #[derive(Clone)]
 struct Set(Vec<u64>);
 
@@ -385,7 +392,7 @@ impl Set {
         self.0[number / 64] >> (number % 64) & 1 == 1
     }
 
-    /// Adds another set, calling `new` on each number that was not there.
+    /// Adds another set, and calls `new` for each member that is new.
     fn absorb(&mut self, other: &Set, mut new: impl FnMut(usize)) {
         for (at, (word, other)) in self.0.iter_mut().zip(&other.0).enumerate() {
             let mut added = other & !*word;

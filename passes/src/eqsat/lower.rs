@@ -1,4 +1,4 @@
-//! From chosen terms back to a function.
+//! Turns the chosen terms back into a function.
 
 use egg::Id;
 use mithril_ir::diagnostic::Result;
@@ -10,7 +10,7 @@ use super::extract::Extraction;
 use super::terms::{Head, Term, Terms, is_opaque};
 use crate::rebuild::Rebuild;
 
-/// The function with the chosen terms. What stays keeps its place.
+/// Builds the function from the chosen terms. Operations that are kept stay in order.
 pub fn function(
     module: &Module,
     source: &Function,
@@ -49,9 +49,9 @@ struct Lowering<'t, 'f> {
 }
 
 impl Lowering<'_, '_> {
-    /// The value of a class, with what it needs before it.
+    /// The value of a class; emits its operands first.
     fn class(&mut self, class: Id) -> Result<Value> {
-        // A stack of its own: chains of terms are as long as the function.
+        // Uses an explicit stack: chains of terms are as long as the function.
         let mut open = vec![class];
         while let Some(next) = open.last().copied() {
             if self.values.contains_key(&next) {

@@ -1,4 +1,4 @@
-//! Adds what the rules say to be equal, until nothing new comes or a budget ends.
+//! Applies the rules to the graph until nothing new is found or a budget is spent.
 
 use std::ops::ControlFlow;
 
@@ -18,24 +18,24 @@ use crate::rules::matching::{Match, each_match};
 use crate::rules::pattern::{Node, Pattern, VARS};
 use crate::rules::{Attrs, Rule};
 
-/// A rule that fits, and where.
+/// A match of a rule in the graph.
 struct Found {
     rule: &'static Rule,
     class: Id,
-    /// The term that is the outermost operation.
+    /// The term that matches the outermost operation.
     term: Term,
     vars: [Option<Value>; VARS],
     part: usize,
     attrs: SmallVec<[Attrs; 1]>,
-    /// The origins of the terms it fits, the outermost one's first.
+    /// The origins of the matched terms, the outermost one's first.
     from: SmallVec<[u32; 4]>,
 }
 
-/// What tells one application from another.
+/// Identifies one application of a rule: its name, the origin of the root term, the variables.
 type Key = (&'static str, u32, [Option<Value>; VARS]);
 
-/// How many applications have made two classes one. `rules` gives those whose left side is of an
-/// operation. At most so many terms are added.
+/// Applies rules, and returns how many applications have merged two classes. `rules` gives the
+/// rules whose left side has a certain operation at its root. At most `most` terms are added.
 pub fn saturate<'r>(
     terms: &mut Terms,
     budget: &Eqsat,
@@ -63,7 +63,7 @@ pub fn saturate<'r>(
     applied
 }
 
-/// Every fit that has not been tried yet, in the order of classes, terms and rules.
+/// Every match that has not been tried yet, in the order of classes, terms and rules.
 fn search<'r>(
     terms: &Terms,
     budget: &Eqsat,
@@ -76,7 +76,7 @@ fn search<'r>(
     let mut all = Vec::new();
     for id in classes {
         let ty = terms.ty(id);
-        // What is equal as types may still differ where dims are unknown.
+        // Types that compare equal may still differ where dims are unknown.
         if ty.shape.dims.iter().any(Dim::is_unknown) {
             continue;
         }
@@ -116,7 +116,7 @@ fn search<'r>(
     all
 }
 
-/// Whether it has made two classes one.
+/// Applies a match. Returns whether it has merged two classes.
 fn apply(terms: &mut Terms, found: &Found, supersede: bool) -> bool {
     let mut attrs = found.attrs.iter();
     let before = terms.graph.total_size();
@@ -128,7 +128,7 @@ fn apply(terms: &mut Terms, found: &Found, supersede: bool) -> bool {
     let Some(made) = made.filter(|made| terms.ty(*made) == terms.ty(found.class)) else {
         return false;
     };
-    // With what has become equal since, the right side may be the left one itself.
+    // Because of earlier merges, the right side may be the same term as the left side.
     let root = found.term.clone().map_children(|id| terms.graph.find(id));
     if supersede && found.rule.supersedes && terms.newest.as_ref() != Some(&root) {
         terms.superseded.insert(found.from[0]);
@@ -139,14 +139,14 @@ fn apply(terms: &mut Terms, found: &Found, supersede: bool) -> bool {
     if terms.graph.find(made) == terms.graph.find(found.class) {
         return false;
     }
-    // All of the right side was there: nothing that is taken out says that the rule has made it.
+    // The right side existed before, so no extracted term has this rule as its origin: record it.
     if terms.graph.total_size() == before {
         terms.dropped.push((found.rule, found.from[0], found.class));
     }
     terms.graph.union(found.class, made)
 }
 
-/// Adds the right side; `None` where the operands do not allow it.
+/// Adds the right side; `None` if the operands do not allow it.
 fn construct(
     terms: &mut Terms,
     right: Pattern,
@@ -194,7 +194,7 @@ fn construct(
     }
 }
 
-/// A number in all elements of the whole.
+/// Broadcasts a number to the shape of the whole.
 fn spread(terms: &mut Terms, number: Id, found: &Found) -> Option<Id> {
     let shape = terms.ty(found.class).shape.clone();
     if shape.rank() == Some(0) {

@@ -1,5 +1,5 @@
-//! Products that share an operand, as parts of one product with what their other operands make side
-//! by side. Each element stays the same sum.
+//! Joins products that share an operand: each becomes a slice of one product with the concatenation
+//! of their other operands. Each element stays the same sum.
 
 use egg::Id;
 use indexmap::IndexMap;
@@ -16,24 +16,25 @@ use smallvec::SmallVec;
 use super::terms::{Head, Terms, is_opaque};
 use crate::rules::Rule;
 
-/// What products that can be joined have in common.
+/// The properties that products must have in common to be joined.
 #[derive(PartialEq, Eq, Hash)]
 struct Common {
     op: Op,
     attrs: SmallVec<[Attr; 2]>,
     shared: Id,
-    /// The place of the operand that is not shared, its type but for the axis along which these
-    /// operands are joined, and that axis.
+    /// The index of the operand that is not shared; its type with the joined axis set to 0; that
+    /// axis.
     place: usize,
     rest: Type,
     axis: usize,
-    /// How many axes of the result come behind the one that this is.
+    /// How many axes of the result follow the joined one.
     behind: usize,
-    /// Whether they need gradients of outputs: what outputs need is there before.
+    /// Whether they depend on cotangents of outputs. Products that do not are available earlier, so
+    /// the two kinds are not joined.
     backward: bool,
 }
 
-/// One of the products.
+/// One of the products to join.
 #[derive(Clone, Copy)]
 struct Product {
     class: Id,
@@ -41,8 +42,8 @@ struct Product {
     operation: usize,
 }
 
-/// Adds what the rule says of all products that share an operand, or with `turned` of those whose
-/// shared operand is turned. How many batches there are.
+/// Applies the rule to all products that share an operand; with `turned`, only to those whose
+/// shared operand is transposed. Returns the number of batches.
 pub fn join(terms: &mut Terms, rule: &'static Rule, turned: bool) -> usize {
     let before = terms.batches.len();
     let users = users(terms.source);
@@ -56,7 +57,7 @@ pub fn join(terms: &mut Terms, rule: &'static Rule, turned: bool) -> usize {
     terms.batches.len() - before
 }
 
-/// Whether axes of a value have another order than where it comes from.
+/// Whether a value is the result of a transpose.
 fn is_turned(terms: &Terms, class: Id) -> bool {
     let turning = ["swap_axes", "transpose"].map(op::get);
     terms.graph[class].nodes.iter().any(|term| match terms.head(term) {
@@ -65,7 +66,7 @@ fn is_turned(terms: &Terms, class: Id) -> bool {
     })
 }
 
-/// The products that have all but one operand in common and do not read each other.
+/// Groups of products that have all but one operand in common and do not depend on each other.
 fn groups(terms: &Terms, rule: &Rule) -> IndexMap<Common, Vec<Product>, FxBuildHasher> {
     let mut groups: IndexMap<Common, Vec<Product>, FxBuildHasher> = IndexMap::default();
     let fits = |op: &Operation| rule.left.roots().iter().any(|left| left.may_be(op.op));
@@ -87,8 +88,8 @@ fn groups(terms: &Terms, rule: &Rule) -> IndexMap<Common, Vec<Product>, FxBuildH
     groups
 }
 
-/// What others must have in common with this product to be joined along an axis of operand `place`;
-/// `None` where that has no axis of its own.
+/// The properties that others must share with this product to be joined along an axis of operand
+/// `place`; `None` if that operand has no axis of its own.
 fn common(terms: &Terms, own: &Operation, place: usize) -> Option<Common> {
     let classes = [0, 1].map(|at| terms.class(own.operands[at]));
     let shapes = classes.map(|class| &terms.ty(class).shape);
@@ -98,7 +99,7 @@ fn common(terms: &Terms, own: &Operation, place: usize) -> Option<Common> {
     }
     let mut rest = terms.ty(classes[place]).clone();
     let width = std::mem::replace(&mut rest.shape.dims[axis], Dim::Const(0));
-    // Products with vectors are fast by themselves.
+    // Products with vectors are fast enough on their own.
     if width.as_const() == Some(1) {
         return None;
     }
@@ -106,15 +107,15 @@ fn common(terms: &Terms, own: &Operation, place: usize) -> Option<Common> {
     Some(Common { op, attrs, shared, place, rest, axis, behind, backward: false })
 }
 
-/// The last axis that only operand `place` of a product has, and how many axes of the result come
-/// behind it.
+/// The last axis that only operand `place` of a product has, and how many axes of the result follow
+/// it.
 fn own_axis(own: &Operation, ranks: [usize; 2], place: usize) -> Option<(usize, usize)> {
     let rank = ranks[place];
     let axes = |name| own.op.attr_index(name).and_then(|at| as_ints(&own.attrs[at])).unwrap_or(&[]);
     let taken = |place: usize| match (own.op.attr_index("x_contract"), place) {
         (Some(_), 0) => [axes("x_batch"), axes("x_contract")].concat(),
         (Some(_), _) => [axes("y_batch"), axes("y_contract")].concat(),
-        // Of the matrices of a product the axes before are broadcast.
+        // In a matrix product, all but the last two axes are batch axes, which broadcast.
         (None, 0) => (0..ranks[0] as i64).filter(|axis| axis + 2 != ranks[0] as i64).collect(),
         (None, _) => (0..ranks[1] as i64)
             .filter(|axis| axis + 1 != ranks[1] as i64 || ranks[1] == 1)
@@ -128,7 +129,7 @@ fn own_axis(own: &Operation, ranks: [usize; 2], place: usize) -> Option<(usize, 
     Some((axis, behind))
 }
 
-/// Whether an operation of the function needs what one of the products, all before it, gives.
+/// Whether an operation depends on one of the products, all of which precede it.
 fn reads(source: &Function, operation: usize, group: &[Product]) -> bool {
     let Some(first) = group.first() else {
         return false;
@@ -150,16 +151,16 @@ fn reads(source: &Function, operation: usize, group: &[Product]) -> bool {
     false
 }
 
-/// What products are parts of.
+/// The joined value that the products are slices of.
 struct Whole {
     value: Id,
-    /// How many axes come behind the one along which it has parts.
+    /// How many axes follow the joined one.
     behind: usize,
     widths: Vec<Dim>,
 }
 
-/// Adds the product with all other operands, and makes each of its parts equal to one of the
-/// products.
+/// Adds the product with the concatenation of all other operands, and merges each product with its
+/// slice of that.
 fn product(
     terms: &mut Terms,
     rule: &'static Rule,
@@ -179,7 +180,8 @@ fn product(
     Some(whole)
 }
 
-/// The same of sums with one row each, where every product is read by one along its last axis.
+/// Joins the additions of a bias as well, if each product is read by an addition of a vector along
+/// its last axis.
 fn biased(
     terms: &mut Terms,
     rule: &'static Rule,
@@ -222,7 +224,7 @@ fn side_by_side(
     terms.operation_on(concat, attrs, operands, origin)
 }
 
-/// Makes each class equal to its part, if all of them fit.
+/// Merges each class with its slice of the whole, if all slices have the right types.
 fn parts(
     terms: &mut Terms,
     whole: &Whole,
@@ -261,7 +263,7 @@ fn origin(terms: &mut Terms, rule: &'static Rule, from: impl Iterator<Item = usi
     terms.origin(loc, None, Some(rule), SmallVec::new())
 }
 
-/// By value, whether it needs gradients of outputs.
+/// By value, whether it depends on cotangents of outputs.
 pub fn backward(source: &Function) -> Vec<bool> {
     let mut all = vec![false; source.values.len()];
     for (value, argument) in source.arguments() {

@@ -1,4 +1,4 @@
-//! The graph of equal terms of a function.
+//! The e-graph of a function: classes of equal terms.
 
 use std::sync::Arc;
 
@@ -20,22 +20,23 @@ use crate::fold_constants;
 use crate::rules::Rule;
 use crate::rules::matching::{Facts, Producer, uniform};
 
-/// An operation on classes of equal terms. Where it comes from is no part of what it is.
+/// An operation on classes of equal terms. The origin is not part of its identity.
 #[derive(Clone, Debug)]
 pub struct Term {
-    /// Among [`Heads`].
+    /// Index in [`Heads::heads`].
     pub head: u32,
     pub operands: SmallVec<[Id; 3]>,
-    /// Among [`Terms::origins`].
+    /// Index in [`Terms::origins`].
     pub origin: u32,
 }
 
-/// What a term is beside its operands.
+/// The parts of a term other than its operands.
 #[derive(PartialEq, Eq, Hash, Debug)]
-// There are few leaves.
+// There are few leaves, so their size does not matter.
 #[allow(clippy::large_enum_variant)]
 pub enum Head {
-    /// A value that is taken as it is: an argument, or what a call gives.
+    /// A value that is opaque to rules, with the index of its type: an argument, or a result of a
+    /// call.
     Leaf(Value, u32),
     Op {
         op: Op,
@@ -45,54 +46,54 @@ pub enum Head {
     },
 }
 
-/// Heads and types by number.
+/// Heads and types, interned: terms refer to them by index.
 #[derive(Default)]
 pub struct Heads {
     pub heads: IndexSet<Head, FxBuildHasher>,
     pub types: IndexSet<Type, FxBuildHasher>,
 }
 
-/// What holds of all terms of a class.
+/// Facts that hold for all terms of a class.
 #[derive(Clone, Debug)]
 pub struct Fact {
-    /// Among [`Heads`].
+    /// Index in [`Heads::types`].
     pub ty: u32,
     pub known: Option<Arc<[Dim]>>,
     pub uniform: Option<f64>,
-    /// Whether it is computed beforehand.
+    /// Whether it is computed at compile time.
     pub literal: bool,
 }
 
-/// Why a term is there.
+/// Where a term comes from.
 pub struct Origin {
     pub loc: Loc,
-    /// The operation of the function that it is; `None` of what a rule has made.
+    /// The index of the operation of the function that it is; `None` if a rule made it.
     pub operation: Option<u32>,
     pub rule: Option<&'static Rule>,
-    /// The origins of the terms that the rule has fitted.
+    /// The origins of the terms that the rule matched.
     pub from: SmallVec<[u32; 4]>,
 }
 
-/// Classes that become parts of one value, all or none: each with the origin of the part.
+/// Classes that can become slices of one value, all or none: each with the origin of its slice.
 pub type Batch = Vec<(Id, u32)>;
 
-/// A function as a graph of equal terms.
+/// A function as an e-graph.
 pub struct Terms<'f> {
     pub source: &'f Function,
     pub graph: EGraph<Term, Heads>,
     pub origins: Vec<Origin>,
-    /// By value of the source.
+    /// The class of each value of the source.
     pub classes: Vec<Id>,
-    /// Where a rule has made a class equal to one it had: the rule, and the origin of the term that
-    /// need not be computed.
+    /// Rules that merged a class with an existing one: the rule, the origin of the term that need
+    /// not be computed, and the class.
     pub dropped: Vec<(&'static Rule, u32, Id)>,
-    /// The origins of terms that are not taken where there is another.
+    /// The origins of terms that are avoided where the class has another term.
     pub superseded: FxHashSet<u32>,
-    /// The term that was added or found last.
+    /// The term that was last added or found.
     pub newest: Option<Term>,
-    /// The operations that are taken in a class rather than others.
+    /// The operations that are preferred in a class over others.
     pub preferred: Vec<(Id, Op)>,
-    /// What is taken together or not at all.
+    /// Groups of terms that are chosen together or not at all.
     pub batches: Vec<Batch>,
 }
 
@@ -175,14 +176,14 @@ impl Analysis<Term> for Heads {
     }
 }
 
-/// Whether more is known of `b` than of `a`.
+/// Whether `b` has facts that `a` lacks.
 fn more(a: &Fact, b: &Fact) -> bool {
     (a.known.is_none() && b.known.is_some())
         || (a.uniform.is_none() && b.uniform.is_some())
         || (!a.literal && b.literal)
 }
 
-/// Whether it has no more elements than are computed beforehand.
+/// Whether it is small enough to be computed at compile time.
 fn is_small(ty: &Type) -> bool {
     let count = ty.shape.elements().and_then(|count| count.as_const());
     count.is_some_and(|count| count <= fold_constants::LIMIT as i64)
@@ -258,8 +259,8 @@ impl<'f> Terms<'f> {
         self.graph.add(term)
     }
 
-    /// Adds an operation; `None` where its operands do not allow it, or where it holds only under
-    /// conditions on dims that are not known.
+    /// Adds an operation; `None` if its operands do not allow it, or if it holds only under guards
+    /// on dims.
     pub fn operation_on(
         &mut self,
         op: Op,
@@ -272,7 +273,7 @@ impl<'f> Terms<'f> {
         Some(self.add(Head::Op { op, attrs, ty, known }, operands, origin))
     }
 
-    /// The type that an operation would have, and its elements as dims.
+    /// The type that an operation would have, and its elements as dims if they are known.
     pub fn infer(
         &self,
         op: Op,
@@ -322,7 +323,7 @@ impl<'f> Terms<'f> {
         self.graph.find(self.classes[value.index()])
     }
 
-    /// The classes that have to be computed whatever else: results, and operands of calls.
+    /// The classes that must be computed in any case: results, and operands of calls.
     pub fn roots(&self) -> Vec<Id> {
         let calls = self.source.ops.iter().filter(|op| is_opaque(op));
         let operands = calls.flat_map(|op| op.operands.iter().copied());
@@ -331,7 +332,8 @@ impl<'f> Terms<'f> {
     }
 }
 
-/// Whether an operation is taken as it is: what it computes stands in another function.
+/// Whether rules cannot look into an operation: its body is another function, or it does not have
+/// exactly one result.
 pub fn is_opaque(op: &Operation) -> bool {
     op.op.kind == Kind::Call || op.results != 1
 }
@@ -366,14 +368,14 @@ impl Facts for Terms<'_> {
 }
 
 impl Terms<'_> {
-    /// Whether a term of the class has that for an operand, as x + 0 has: nobody computes it, and
-    /// rules would find ever more of it.
+    /// Whether the term has its own class as an operand, like x + 0. Such a term is never computed,
+    /// and rules would match it without end.
     pub fn is_of_itself(&self, class: Id, term: &Term) -> bool {
         let class = self.graph.find(class);
         term.operands.iter().any(|id| self.graph.find(*id) == class)
     }
 
-    /// The term as what the matcher sees, if it is such an operation.
+    /// The term as the matcher sees it, if it is this operation.
     pub fn as_made(&self, term: &Term, by: Op) -> Option<Producer<'_>> {
         match self.head(term) {
             Head::Op { op, attrs, .. } if *op == by => {

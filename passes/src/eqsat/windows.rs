@@ -1,5 +1,5 @@
-//! Long functions in windows: operations in a row that are rewritten as a function of their own, so
-//! that the work is in proportion to the length.
+//! Cuts long functions into windows: runs of operations that are each rewritten as a function, so
+//! that the work is linear in the length.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use smallvec::SmallVec;
 use super::siblings::backward;
 use crate::rebuild::copy;
 
-/// As few windows of at most `size` operations as `count` need, of about the same length.
+/// The fewest windows of at most `size` operations that cover `count`, of about equal length.
 pub fn bounds(count: usize, size: usize) -> Vec<Range<usize>> {
     let windows = count.div_ceil(size.max(1));
     (0..windows).map(|at| at * count / windows..(at + 1) * count / windows).collect()
 }
 
-/// The function with each window as `rewritten` gives it; `None` where none changes.
+/// Applies `rewritten` to each window, and joins the results; `None` if no window changes.
 /// Errors: those of `rewritten`.
 pub fn rewrite(
     function: &Function,
@@ -66,14 +66,14 @@ pub fn rewrite(
     builder.finish(results).map(Some)
 }
 
-/// A function, and what its windows need to know of it.
+/// A function, and what its windows need to know about it.
 struct Whole<'f> {
     function: &'f Function,
     /// By value, the last operation that reads it; the number of operations for results.
     last: Vec<usize>,
-    /// By value, whether it needs gradients of outputs.
+    /// By value, whether it depends on cotangents of outputs.
     backward: Vec<bool>,
-    /// By value, the literal operation that makes it.
+    /// By value, the index of the literal operation that defines it.
     literals: Vec<Option<u32>>,
 }
 
@@ -93,8 +93,8 @@ impl<'f> Whole<'f> {
         Whole { function, last, backward: backward(function), literals }
     }
 
-    /// The values of a window that are read behind it. Literals are written again where they are
-    /// read, so that each window sees them.
+    /// The values of a window that are read after it. Literals are excluded, because they are
+    /// repeated in each window that reads them, so that each window sees them.
     fn leaving(&self, window: Range<usize>) -> impl Iterator<Item = Value> + '_ {
         let values = self.function.ops[window.clone()].iter().flat_map(Operation::results);
         values.filter(move |value| {
@@ -150,7 +150,7 @@ impl<'f> Whole<'f> {
     }
 }
 
-/// Whether it is a constant that reads nothing.
+/// Whether it is a constant without operands.
 fn is_literal(op: &Operation) -> bool {
     op.op.kind == Kind::Constant && op.operands.is_empty()
 }

@@ -1,5 +1,5 @@
-//! Slices of a kernel's arguments, as parts whose place the launch gives: so kernels that differ in
-//! such places alone are one.
+//! Slices of a kernel's arguments whose positions are parameters of the launch, so that kernels
+//! that differ only in such positions are shared.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
@@ -8,7 +8,8 @@ use mithril_ir::op::access::Access;
 use mithril_ir::op::view::View;
 use mithril_ir::shape::Shape;
 
-/// What is cut out of one axis: all three are numbers.
+/// The part of one axis that a slice takes, all in constants: elements before it, in it and after
+/// it.
 struct AxisCut {
     axis: usize,
     before: i64,
@@ -16,13 +17,13 @@ struct AxisCut {
     behind: i64,
 }
 
-/// A slice as its launch sees it.
+/// A slice with symbolic bounds, whose values the launch supplies.
 pub struct Cut {
     pub starts: Attr,
     pub limits: Attr,
 }
 
-/// The parts that a slice takes of its axes; none where their places are no numbers.
+/// The parts that a slice takes of its axes; none if its positions are not constants.
 fn parts(function: &Function, op: &Operation) -> Option<Vec<AxisCut>> {
     if op.op.access != Access::View(View::Slice) {
         return None;
@@ -46,13 +47,13 @@ fn parts(function: &Function, op: &Operation) -> Option<Vec<AxisCut>> {
     (once && info.known.is_none() && info.ty.shape.lead.is_none()).then_some(parts)
 }
 
-/// Whether the launch can give the places of a slice.
+/// Whether the launch can supply the positions of a slice.
 pub fn is_cut(function: &Function, op: &Operation) -> bool {
     parts(function, op).is_some()
 }
 
-/// A slice whose places are what `symbol` makes of their numbers; `whole` becomes the shape of what
-/// it is cut from.
+/// A slice whose positions are replaced by symbols: `symbol` makes one for a number. `whole`
+/// becomes the symbolic shape of the sliced value.
 pub fn cut(
     function: &Function,
     op: &Operation,
@@ -63,7 +64,7 @@ pub fn cut(
     for part in parts(function, op)? {
         let start = symbol(part.before);
         let limit = &start + &Dim::Const(part.length);
-        // Symbols are not negative, so the slice lies inside whatever their values.
+        // Symbols are not negative, so the slice is in bounds whatever their values.
         whole.dims[part.axis] = &limit + &symbol(part.behind);
         starts.push(start);
         limits.push(limit);

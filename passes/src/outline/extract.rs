@@ -1,5 +1,5 @@
-//! Groups as functions: each with the views that it reads through, under names that say nothing, so
-//! that equal kernels are equal.
+//! Extracts groups as functions. Each includes the views it reads through, and names are canonical,
+//! so that equal kernels compare equal.
 
 use indexmap::IndexSet;
 use mithril_ir::attr::Attr;
@@ -17,7 +17,7 @@ use super::group::Grouped;
 use super::schedule::{LoopNest, Schedule};
 use super::{Kernel, Launch, Outline, Step, is_scan};
 
-/// The kernels of the groups, and a copy for each result that no group makes.
+/// The kernels of the groups, and a copy kernel for each result that no group computes.
 pub fn extract(function: &Function, grouped: &Grouped) -> Result<Outline> {
     let groups = &grouped.groups;
     let definitions = function.definitions();
@@ -56,10 +56,11 @@ enum Extracted<'f> {
     Scan(usize),
 }
 
-/// From so many kernels on that differ in places of slices alone, these are given at the launch.
+/// If at least this many kernels differ only in slice positions, they are shared and the launch
+/// supplies the positions.
 const ALIKE: usize = 8;
 
-/// The kernels, each once, and the steps that launch them.
+/// Deduplicates the kernels, and makes the steps that launch them.
 fn steps(made: Vec<Extracted>) -> Outline {
     let mut outline = Outline { kernels: Vec::new(), steps: Vec::new() };
     let mut known = FxHashMap::default();
@@ -87,7 +88,7 @@ fn steps(made: Vec<Extracted>) -> Outline {
     outline
 }
 
-/// Who reads each value: nobody, one group alone, or several and the caller (a number no group has).
+/// The reader of each value: none, one group, or MANY for several groups or the caller.
 fn read_outside(
     function: &Function,
     definitions: &[Option<u32>],
@@ -120,7 +121,7 @@ fn read_outside(
     read
 }
 
-/// Results that are arguments, literals or views: each once.
+/// Results that are arguments, literals or views, each once. They need a copy.
 fn copies(function: &Function, definitions: &[Option<u32>], grouped: &Grouped) -> Vec<Value> {
     let mut copies: IndexSet<Value, FxBuildHasher> = IndexSet::default();
     for result in &function.results {
@@ -136,22 +137,22 @@ fn copies(function: &Function, definitions: &[Option<u32>], grouped: &Grouped) -
     copies.into_iter().collect()
 }
 
-/// A kernel as it is put together.
+/// A kernel under construction.
 struct Extraction<'f> {
     source: &'f Function,
     definitions: &'f [Option<u32>],
     views: &'f [bool],
     own: FxHashSet<usize>,
     operands: IndexSet<Value, FxBuildHasher>,
-    /// The operations it has, views included, in order.
+    /// Its operations, including views, in order.
     ops: IndexSet<usize, FxBuildHasher>,
-    /// Slices of arguments that nothing else of the kernel reads, by the argument.
+    /// Slices of arguments that nothing else in the kernel reads, by the argument.
     cuts: FxHashMap<Value, usize>,
-    /// In dims of the source.
+    /// Dims are those of the source.
     schedule: Schedule,
 }
 
-/// A kernel, its text, and what its symbols are.
+/// A kernel, its text as the key, and the values of its symbols.
 struct Written {
     kernel: Kernel,
     key: String,
@@ -172,7 +173,7 @@ impl<'f> Extraction<'f> {
         }
     }
 
-    /// Takes an operation in, with what it reads.
+    /// Adds an operation, after those that compute its operands.
     fn operation(&mut self, at: usize) {
         if self.ops.contains(&at) {
             return;
@@ -186,7 +187,7 @@ impl<'f> Extraction<'f> {
         self.views[at]
     }
 
-    /// Sees to it that a value is there: as an argument, or by its operation.
+    /// Makes a value available: as an argument, or by adding the operation that computes it.
     fn value(&mut self, value: Value) {
         match self.definitions[value.index()] {
             Some(at) if self.own.contains(&(at as usize)) => self.operation(at as usize),
@@ -197,7 +198,7 @@ impl<'f> Extraction<'f> {
         }
     }
 
-    /// Notes the slices whose places the launch could give.
+    /// Records the slices whose positions the launch could supply.
     fn find_cuts(&mut self) {
         let mut readers: FxHashMap<Value, u32> = FxHashMap::default();
         let operands = self.ops.iter().flat_map(|&at| &self.source.ops[at].operands);
@@ -214,7 +215,7 @@ impl<'f> Extraction<'f> {
             .collect();
     }
 
-    /// The kernel as a function; with `open`, the launch gives the places of its slices.
+    /// The kernel as a function. With `open`, the launch supplies the positions of its slices.
     fn written(&self, results: &[Value], open: bool) -> Written {
         let mut naming = Naming::default();
         let function = self.function(results, &mut naming, open);
@@ -223,8 +224,8 @@ impl<'f> Extraction<'f> {
         Written { key: kernel.to_string(), kernel, dims: naming.dims }
     }
 
-    /// The blocks that the kernel computes. A constant counts only where there is nothing else: it
-    /// may be shared by all blocks of the model.
+    /// The blocks that the kernel computes. Constants count only if there is nothing else, because
+    /// they may be shared by all blocks of the model.
     fn loc(&self) -> Loc {
         let is_constant = |op: &Operation| matches!(op.op.access, Access::Constant(_));
         let ops = || self.ops.iter().map(|&at| &self.source.ops[at]);
@@ -234,7 +235,7 @@ impl<'f> Extraction<'f> {
         }
     }
 
-    /// Adds the kernel, if there is none like it, and its launch.
+    /// Adds the kernel, unless an equal one exists, and its launch.
     fn launch(
         self,
         Written { kernel, key, dims }: Written,
@@ -279,7 +280,8 @@ impl<'f> Extraction<'f> {
             if let Some(cut) = cuts.remove(&at) {
                 (attrs[1], attrs[2]) = (cut.starts, cut.limits);
             }
-            // The launch gives the number of a folded key: each random block has another.
+            // The number folded into a key is supplied by the launch, because each random block has
+            // another.
             if op.op.access == Access::Random(Random::KeyFold)
                 && let Attr::Int(data) = &attrs[0]
             {
@@ -301,7 +303,8 @@ impl<'f> Extraction<'f> {
     }
 }
 
-/// What the symbols of a kernel, `d0`, `d1`, … as they come, are in its function.
+/// Renames symbols: `dims[i]` is the dim of the function that the kernel's symbol `d{i}` stands
+/// for.
 #[derive(Default)]
 struct Naming {
     dims: Vec<Dim>,
@@ -318,7 +321,7 @@ impl Naming {
         Dim::symbol(format!("d{at}"))
     }
 
-    /// A symbol of its own that is this number at the launch.
+    /// A new symbol that has this value at the launch.
     fn number(&mut self, number: i64) -> Dim {
         self.dims.push(Dim::Const(number));
         Dim::symbol(format!("d{}", self.dims.len() - 1))

@@ -1,4 +1,4 @@
-//! Which operations share a kernel.
+//! Decides which operations share a kernel.
 
 mod bounds;
 mod copies;
@@ -24,30 +24,30 @@ use super::is_scan;
 use super::schedule::{Read, reduced_rows};
 use super::views::{self, Place, is_one, is_view};
 
-/// A kernel in the making.
+/// A kernel under construction.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// Operations by number, in order; no views.
+    /// Indices of the operations in this group, in program order. Views are not listed.
     pub ops: Vec<usize>,
     core: Core,
-    /// Sums over the first axes of the space, which come to be on the way through it.
+    /// Column sums that are accumulated during the same pass over the space.
     sides: Vec<usize>,
-    /// The values it reads, behind views: sorted.
+    /// The values it reads, looking through views; sorted.
     inputs: Vec<Value>,
-    /// How much it computes for an element, in simple operations.
+    /// The work per element, in simple operations.
     work: usize,
-    /// Whether it is as large as kernels become: nothing joins it.
+    /// Whether it has reached the maximum size, so that nothing may join it.
     full: bool,
 }
 
-/// What decides how the kernel runs, and so what may join it.
+/// The loop structure of the kernel, which decides what may join it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Core {
-    /// Loops over a space; folds go over its last axes, from `rows` on.
+    /// Loops over a space. Reductions go over its last axes, from `rows` on.
     Loops { space: Vec<Dim>, rows: Option<usize> },
     /// A contraction and its epilogue.
     Contraction { space: Vec<Dim>, reads: [Read; 2] },
-    /// Loops that no other operation joins.
+    /// Loops that no other operation may join.
     Separate { space: Vec<Dim> },
     /// A library kernel, or a scan.
     Library,
@@ -71,7 +71,7 @@ pub fn group(function: &Function, library: Library) -> Result<Grouped> {
 /// The groups of a function.
 pub struct Grouped {
     pub groups: Vec<Group>,
-    /// The operations that every kernel which reads their results computes anew.
+    /// By operation: whether every kernel that reads its result recomputes it.
     pub views: Vec<bool>,
     /// See [`views::windowed`].
     pub windowed: Vec<bool>,
@@ -81,30 +81,31 @@ struct Grouping<'f> {
     function: &'f Function,
     library: Library,
     definitions: Vec<Option<u32>>,
-    /// How many operations that are no views read each value, results of the function included.
+    /// The number of non-view operations that read each value; results of the function count as
+    /// reads.
     readers: Vec<u32>,
     groups: Vec<Option<Group>>,
-    /// By operation.
+    /// The group of each operation.
     of: Vec<Option<usize>>,
-    /// The operations that every kernel which reads their results computes anew.
+    /// By operation: whether every kernel that reads its result recomputes it.
     views: Vec<bool>,
-    /// The values of which each is read by several positions of a window.
+    /// By value: whether each of its elements is read at several positions of a window.
     windowed: Vec<bool>,
     order: Order,
-    /// Operations of library kernels that compute several, by their first operands.
+    /// Operations of library kernels that can compute several results, by their first operands.
     shared: FxHashMap<Value, Vec<usize>>,
 }
 
-/// Literals too large to be part of the code are memory that kernels read.
+/// Literals that are too large to be part of the code are memory that kernels read.
 fn is_literal(op: &Operation) -> bool {
     op.op.access == Access::Constant(Constant::Literal)
 }
 
-/// A value that a kernel reads, behind the views it is read through.
+/// A value that a kernel reads, looking through views.
 struct Source {
-    /// The operation that makes it.
+    /// The operation that computes it.
     op: usize,
-    /// Where its axes are in the reader's space, if they are in line with it.
+    /// The axes of the reader's space that its axes are, if they are aligned with it.
     places: Option<Vec<Place>>,
 }
 
@@ -131,7 +132,8 @@ impl<'f> Grouping<'f> {
             }
         }
         for result in &function.results {
-            // A result is read by the caller too: it is never computed only inside a kernel.
+            // A result is read by the caller as well, so it must never be computed only inside a
+            // kernel: count it twice.
             grouping.count(result.value);
             grouping.count(result.value);
         }
@@ -166,7 +168,7 @@ impl<'f> Grouping<'f> {
         Ok(())
     }
 
-    /// The operations whose results a value is made of, behind views.
+    /// Collects the operations that compute a value, looking through views.
     fn sources(&self, value: Value, places: Option<Vec<Place>>, out: &mut Vec<Source>) {
         let Some(at) = self.definitions[value.index()] else {
             return;
@@ -185,7 +187,7 @@ impl<'f> Grouping<'f> {
         }
     }
 
-    /// The sources of an operation whose result has the axes of `space` at `places`.
+    /// The sources of an operation whose result has its axes at `places` in the space.
     fn read(&self, op: &Operation, places: &[Place]) -> Vec<Source> {
         let mut sources = Vec::new();
         for &operand in &op.operands {
@@ -201,7 +203,7 @@ impl<'f> Grouping<'f> {
         sources
     }
 
-    /// The places of an operand that broadcasts to a result with these.
+    /// The places of an operand that broadcasts to a result with these places.
     fn broadcast(&self, operand: Value, places: &[Place]) -> Vec<Place> {
         let dims = self.dims(operand);
         let lead = places.len() - dims.len();
@@ -216,7 +218,8 @@ impl<'f> Grouping<'f> {
         &self.function.ty(value).shape.dims
     }
 
-    /// Puts an operation into a group: one of its operands' where it fits, else its own.
+    /// Puts an operation into the group of one of its operands if it fits, otherwise into a new
+    /// one.
     fn place(&mut self, at: usize) {
         let function = self.function;
         let op = &function.ops[at];
@@ -239,7 +242,7 @@ impl<'f> Grouping<'f> {
         if let Some(other) = self.shared_kernel(at) {
             self.merge(other, own, Core::Library, None);
         }
-        // The latest first: it has the most in common with what comes.
+        // Tries the latest producer first: it has most in common with the operations that follow.
         needs.sort_unstable_by(|a, b| b.cmp(a));
         for producer in needs {
             let current = self.of[at].expect("it was just placed");
@@ -288,7 +291,7 @@ impl<'f> Grouping<'f> {
         }
     }
 
-    /// The places of the operation's own result in the space of its core.
+    /// The places of the operation's result in the space of its core.
     fn natural(&self, core: &Core, op: &Operation) -> Vec<Place> {
         match core {
             Core::Loops { rows: Some(_), .. } => Vec::new(),
@@ -296,7 +299,7 @@ impl<'f> Grouping<'f> {
         }
     }
 
-    /// The groups behind those that they need, otherwise as their first operations stand.
+    /// The groups in topological order, otherwise in the order of their first operations.
     fn ordered(mut self) -> Vec<Group> {
         let mut standing: Vec<usize> =
             (0..self.groups.len()).filter(|&g| self.groups[g].is_some()).collect();

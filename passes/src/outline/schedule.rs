@@ -14,7 +14,8 @@ use super::views::is_one;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Schedule {
     Loops(LoopNest),
-    /// A contraction, with an epilogue for each element of its result, and how it reads its operands.
+    /// A contraction, with an epilogue for each element of its result, and how it reads its
+    /// operands.
     Contraction {
         op: usize,
         reads: [Read; 2],
@@ -28,10 +29,10 @@ pub enum Schedule {
 /// How a contraction finds the elements of an operand.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Read {
-    /// At steps from an offset on, the contracted axes being one.
+    /// At fixed strides from an offset, where the contracted axes are collapsed into one.
     Strided,
-    /// Each axis has steps of its own, and elements may be zeros of a padding: what windows see, for
-    /// one. They are gathered as panels are packed.
+    /// Axes have separate strides, and elements may be zeros of a padding, as in windows. They are
+    /// gathered when panels are packed.
     Gathered,
 }
 
@@ -40,8 +41,8 @@ pub enum Read {
 pub struct LoopNest {
     /// The extent of each axis.
     pub space: Vec<Dim>,
-    /// The first axis of a row. The axes before it number the rows, and each row is one task or part
-    /// of one. `None` where the kernel reduces nothing along rows and adds up no columns.
+    /// The first axis of a row. The axes before it number the rows, and each row is one task or
+    /// part of one. `None` where the kernel reduces nothing along rows and adds up no columns.
     pub rows: Option<usize>,
     /// The reductions along rows.
     pub reductions: Vec<Reduction>,
@@ -85,7 +86,7 @@ impl LoopNest {
     }
 }
 
-/// The kernel's schedule, and its function.
+/// Prints the kernel's schedule and function.
 impl fmt::Display for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let name = |op: &usize| format!("%{}", self.function.ops[*op].first.index());
@@ -119,8 +120,8 @@ impl LoopNest {
     }
 }
 
-/// The first axis that an operation reduces, where it reduces the last axes. What windows see is no
-/// row: it is short, and results side by side see elements that are.
+/// The first axis of the rows that an operation reduces, if it reduces the last axes. The taps of
+/// windows are not rows: they are short, and neighbouring results read overlapping elements.
 pub fn reduced_rows(function: &Function, windowed: &[bool], op: &Operation) -> Option<usize> {
     let Access::Fold(_) = op.op.access else {
         return None;
@@ -135,7 +136,7 @@ pub fn reduced_rows(function: &Function, windowed: &[bool], op: &Operation) -> O
     rest.all(|(reduced, dim)| *reduced || is_one(dim)).then_some(rows)
 }
 
-/// How many axes an operation sums over, where they are the first ones and others are left.
+/// How many axes an operation sums over, if they are the first ones and others remain.
 pub fn summed_axes(function: &Function, op: &Operation) -> Option<usize> {
     let Access::Fold(Fold::Sum) = op.op.access else {
         return None;

@@ -1,5 +1,5 @@
-//! Where the elements of a value lie that is a view of another: at steps from an offset on, some of
-//! them zeros that a padding puts between.
+//! Strided views: the position in memory of each element of a view, including views of values that
+//! are padded with zeros.
 
 use std::ops::Range;
 
@@ -9,42 +9,43 @@ use mithril_ir::graph::{Function, Operation, Value};
 use mithril_ir::op::access::{Access, Pieces};
 use mithril_ir::op::view::{AxisMap, IndexMap};
 
-/// Where the elements of a value lie in the dense memory of another.
+/// The layout of a value in the dense memory of another value.
 #[derive(Clone, Debug)]
 pub struct Strided {
-    /// The value whose memory it is.
+    /// The value that owns the memory.
     pub root: Value,
     pub offset: Dim,
-    /// From one element to the next, by axis.
+    /// The stride of each axis, in elements.
     pub strides: Vec<Dim>,
-    /// Axes that were padded with zeros.
+    /// Axes that are padded with zeros.
     pub paddings: Vec<Padding>,
 }
 
-/// An axis with zeros around its elements, and between them.
+/// An axis with zeros around and between its elements.
 #[derive(Clone, Debug)]
 pub struct Padding {
-    /// The place along the axis, from its first element on, by the index of the value.
+    /// The position along the padded axis, counted from its first element, as a function of the
+    /// index of the value.
     pub place: AxisMap,
-    /// From one element to the next; every other place is a zero.
+    /// The distance between elements along the padded axis; positions between them are zeros.
     pub spacing: i64,
-    /// How many elements there are.
+    /// The number of elements.
     pub extent: Dim,
-    /// From one element to the next in memory, where they are apart. Else that is part of the
+    /// The stride in memory between elements, if `spacing` is above 1. Otherwise it is part of the
     /// strides of the value.
     pub stride: Dim,
 }
 
-/// Axes that are one to loops: how long they are together, and how far it is from one to the next.
+/// Axes that are collapsed into one: their total extent and the stride between elements.
 #[derive(Clone, Debug)]
 pub struct Run {
     pub extent: Dim,
     pub stride: Dim,
-    /// The dims it stands for.
+    /// The dims that were collapsed.
     pub dims: Vec<Dim>,
 }
 
-/// Neighbouring axes as one, where going through them is going on in steps. Dims of 1 go along.
+/// Collapses neighbouring axes that one stride steps through. Dims of 1 join any run.
 pub fn collapse(axes: impl Iterator<Item = (Dim, Dim)>) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for (dim, stride) in axes {
@@ -68,15 +69,15 @@ pub fn collapse(axes: impl Iterator<Item = (Dim, Dim)>) -> Vec<Run> {
     runs
 }
 
-/// Where a value lies that is another behind views which only change steps. `definitions` are the
-/// function's; `None` where there is another view between.
+/// The layout of a value that is a strided view of another. `definitions` are those of the
+/// function. `None` if the views in between are not strided.
 pub fn strided(f: &Function, definitions: &[Option<u32>], value: Value) -> Option<Strided> {
     let own = located(f, definitions, value, false)?;
     debug_assert!(own.paddings.is_empty());
     Some(own)
 }
 
-/// The same, through paddings with zeros, too.
+/// The same, also through paddings with zeros.
 pub fn padded(f: &Function, definitions: &[Option<u32>], value: Value) -> Option<Strided> {
     located(f, definitions, value, true)
 }
@@ -102,7 +103,7 @@ fn located(f: &Function, definitions: &[Option<u32>], value: Value, pads: bool) 
     }
 }
 
-/// Whether a padding is known to be of zeros.
+/// Whether the padding value is known to be zero.
 fn has_zeros(f: &Function, definitions: &[Option<u32>], pad: &Operation) -> bool {
     let value = definitions[pad.operands[1].index()].map(|at| &f.ops[at as usize]);
     let literal = value.filter(|op| op.op.attr_index("value").is_some());
@@ -112,12 +113,12 @@ fn has_zeros(f: &Function, definitions: &[Option<u32>], pad: &Operation) -> bool
     }
 }
 
-/// From one element to the next, by axis, in row-major memory.
+/// Row-major strides, in elements.
 pub fn dense(dims: &[Dim]) -> Vec<Dim> {
     (0..dims.len()).map(|axis| product(&dims[axis + 1..])).collect()
 }
 
-/// Where the elements of a view lie whose operand has these dims and lies like `inner`.
+/// The layout of a view. `own` are the dims of its operand, `inner` is the operand's layout.
 fn at(map: &IndexMap, own: &[Dim], dims: &[Dim], inner: Strided) -> Option<Strided> {
     match map {
         IndexMap::Affine(axes) => {
@@ -145,7 +146,8 @@ fn at(map: &IndexMap, own: &[Dim], dims: &[Dim], inner: Strided) -> Option<Strid
     }
 }
 
-/// A place by the index of a view, whose maps are `axes`, from one by the index of its operand.
+/// The position as a function of the index of a view with the maps `axes`, given it as a function
+/// of the index of its operand.
 fn composed(place: &AxisMap, axes: &[AxisMap]) -> AxisMap {
     let mut out = AxisMap { offset: place.offset.clone(), terms: Default::default() };
     for &(axis, by) in &place.terms {
@@ -161,7 +163,7 @@ fn composed(place: &AxisMap, axes: &[AxisMap]) -> AxisMap {
     out
 }
 
-/// The same behind a reshape, where the axes that it goes by stay as they are.
+/// The position as a function of the index of a reshape, if the axes it depends on are unchanged.
 fn kept(
     place: &AxisMap,
     runs: &[(Range<usize>, Range<usize>)],
@@ -185,7 +187,7 @@ fn kept(
     Some(out)
 }
 
-/// Where the elements of a padding lie whose operand has these dims and lies like `inner`.
+/// The layout of a padded value. `dims` are those of its operand, `inner` is the operand's layout.
 fn padded_at(pad: &Operation, dims: &[Dim], inner: Strided) -> Option<Strided> {
     let mut out = inner;
     let list = |name: &str| match pad.attr(name) {
@@ -207,7 +209,8 @@ fn padded_at(pad: &Operation, dims: &[Dim], inner: Strided) -> Option<Strided> {
         };
         let zero = || Dim::Const(0);
         if padding.spacing > 1 {
-            // The elements of a padding inside would be found by a quotient.
+            // With zeros between elements, finding the position in an inner padding would need a
+            // division.
             let read = |own: &Padding| own.place.terms.iter().any(|(to, _)| *to == axis);
             if out.paddings.iter().any(read) {
                 return None;
@@ -225,7 +228,7 @@ fn padded_at(pad: &Operation, dims: &[Dim], inner: Strided) -> Option<Strided> {
     Some(out)
 }
 
-/// The strides behind a reshape, where each run of dims comes from axes that are one.
+/// The strides after a reshape, if each group of axes it reshapes collapses into one.
 fn reshaped(
     runs: &[(Range<usize>, Range<usize>)],
     own: &[Dim],

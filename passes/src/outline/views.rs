@@ -1,4 +1,4 @@
-//! Views: operations that only say where elements lie, or that cost nothing to compute. They are
+//! Views: operations that only change where elements lie, or that cost nothing to compute. They are
 //! part of every kernel that reads them.
 
 use mithril_ir::dim::Dim;
@@ -7,7 +7,7 @@ use mithril_ir::op::Kind;
 use mithril_ir::op::access::{Access, Constant, Pieces};
 use mithril_ir::op::view::{AxisMap, IndexMap, View};
 
-/// What an axis of a value is in the space of a kernel.
+/// The axis of a kernel's space that an axis of a value is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
     /// An axis of the space.
@@ -16,7 +16,7 @@ pub enum Place {
     One,
 }
 
-/// Whether every kernel that reads the operation's result computes it anew.
+/// Whether every kernel that reads the operation's result recomputes it.
 pub fn is_view(function: &Function, op: &Operation) -> bool {
     match op.op.kind {
         Kind::Layout if joins_many(op) => false,
@@ -36,8 +36,8 @@ pub fn is_view(function: &Function, op: &Operation) -> bool {
     }
 }
 
-/// The values, by index, whose elements stand for others several times, as windows see them: windows,
-/// and what is computed of them element by element.
+/// The values, by index, that repeat elements as windows do: windows, and values computed from them
+/// elementwise.
 pub fn windowed(function: &Function) -> Vec<bool> {
     let mut windowed = vec![false; function.values.len()];
     for op in &function.ops {
@@ -50,16 +50,16 @@ pub fn windowed(function: &Function) -> Vec<bool> {
     windowed
 }
 
-/// The most parts that loops look through for an element.
+/// The most operands of a concatenation that loops select from per element.
 const FEW: usize = 4;
 
-/// Whether it concatenates so many parts that copying each to its place is less work than looking
-/// for the part of each element.
+/// Whether it concatenates so many operands that copying each to its position is less work than
+/// selecting the operand for each element.
 pub fn joins_many(op: &Operation) -> bool {
     op.op.access == Access::Pieces(Pieces::Concat) && op.operands.len() > FEW
 }
 
-/// Literals of a few elements are part of the code.
+/// Literals of at most this many elements are part of the code.
 const SMALL: i64 = 16;
 
 fn is_small(function: &Function, value: Value) -> bool {
@@ -67,8 +67,8 @@ fn is_small(function: &Function, value: Value) -> bool {
     count.is_some_and(|n| n <= SMALL)
 }
 
-/// The places of the operand's axes under a view, from those of its result. `None` where elements
-/// do not stay in line with the space.
+/// The places of the operand's axes under a view, given those of its result. `None` if elements are
+/// no longer aligned with the space.
 pub fn through(function: &Function, op: &Operation, places: &[Place]) -> Option<Vec<Place>> {
     let Access::View(view) = op.op.access else {
         return None;
@@ -86,7 +86,7 @@ pub fn through(function: &Function, op: &Operation, places: &[Place]) -> Option<
     map.iter().zip(&from.dims).map(place).collect()
 }
 
-/// A reshape keeps elements in line where it only puts in or takes away dims of 1.
+/// A reshape keeps elements aligned if it only inserts or removes dims of 1.
 fn reshaped(operand: &[Dim], result: &[Dim], places: &[Place]) -> Option<Vec<Place>> {
     let kept: Vec<usize> = (0..result.len()).filter(|&i| !is_one(&result[i])).collect();
     let own: Vec<usize> = (0..operand.len()).filter(|&i| !is_one(&operand[i])).collect();

@@ -1,4 +1,4 @@
-//! Sums and products: what cancels, what is factored out, what is a choice already made.
+//! Sums and products: cancellation, factoring, and redundant selects.
 
 use super::Class::{Exact, Fast, Reassociating, Recognise};
 use super::matching::Match;
@@ -13,7 +13,7 @@ fn pair(name: &'static str) -> impl Fn(Pattern, Pattern) -> Pattern {
     move |x, y| op(name, [x, y])
 }
 
-/// Those that keep the bits of numbers.
+/// Rules that keep the bits of numbers.
 fn numeric() -> Vec<Rule> {
     let [x, y, z, c] = vars();
     let [exp, relu, abs] = ["exp", "relu", "abs"].map(unary);
@@ -46,7 +46,7 @@ fn numeric() -> Vec<Rule> {
     ]
 }
 
-/// Those of comparisons and choices.
+/// Rules about comparisons and selects.
 fn logical() -> Vec<Rule> {
     let [x, y, z, c] = vars();
     let [lt, le, gt, ge] = ["lt", "le", "gt", "ge"].map(pair);
@@ -68,7 +68,8 @@ fn logical() -> Vec<Rule> {
     ]
 }
 
-/// Those that add and multiply in another order, or hold of ordinary numbers alone.
+/// Rules that change the order of additions and multiplications, or that hold only for ordinary
+/// numbers.
 fn reordering() -> Vec<Rule> {
     let [x, y, z, c] = vars();
     let select = |c, x, y| op("select", [c, x, y]);
@@ -96,7 +97,7 @@ fn reordering() -> Vec<Rule> {
         choice(Fast, "add-sub", (x - y) + y, x),
         choice(Fast, "div-mul", (x * y) / y, x),
         choice(Fast, "mul-div", (x / y) * y, x),
-        // Of NaN the one has the gradient 0, the other NaN.
+        // For NaN, one side has the gradient 0 and the other NaN.
         choice(Fast, "absolute-maximum", maximum(x, -x), unary("abs")(x)).when(is_float),
         choice(Fast, "maximum-maximum", maximum(maximum(x, y), y), maximum(x, y)),
         choice(Fast, "minimum-minimum", minimum(minimum(x, y), y), minimum(x, y)),
@@ -105,20 +106,21 @@ fn reordering() -> Vec<Rule> {
     ]
 }
 
-/// Whether the second and the third variable are numbers, which are worked out beforehand.
+/// Whether the second and the third variable are numbers, so that their combination is computed at
+/// compile time.
 fn numbers(m: &Match) -> bool {
     m.uniform(1).is_some() && m.uniform(2).is_some()
 }
 
-/// Whether the second and the third variable have fewer axes than the whole, and not both none: what
-/// is done with them by themselves is done to less.
+/// Whether the second and the third variable have fewer axes than the result, and not both zero
+/// axes. Combining them first then computes fewer elements.
 fn smaller(m: &Match) -> bool {
     let rank = |i: usize| m.shape(i).rank().unwrap_or(usize::MAX);
     let most = rank(1).max(rank(2));
     most > 0 && most < m.result.shape.dims.len()
 }
 
-/// Dividing by it is multiplying by its reciprocal, which is a number of every dtype.
+/// Whether the divisor is a power of two: its reciprocal is exact in every dtype.
 fn by_power_of_two(m: &Match) -> bool {
     let power = |c: f64| c.log2().fract() == 0.0 && (0.001..=1000.0).contains(&c);
     m.uniform(3).is_some_and(|c| power(c.abs()))

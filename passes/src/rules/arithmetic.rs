@@ -1,4 +1,4 @@
-//! Numbers: units, signs, and what is done twice.
+//! Numbers: identity elements, signs, and operations applied twice.
 
 use super::matching::Match;
 use super::pattern::{op, unary, vars};
@@ -13,7 +13,7 @@ pub(super) fn rules() -> Vec<Rule> {
         exact("div-one", x / 1.0, x),
         exact("div-minus-one", x / -1.0, -x),
         exact("sub-zero", x - 0.0, x),
-        // 0 + -0 is 0 where 0 + 0 would be for x = -0: of floats the other zero is the unit.
+        // For floats the identity element is -0, because -0 + 0 is 0.
         exact("add-minus-zero", x + -0.0, x),
         exact("add-zero", x + 0.0, x).when(is_int),
         exact("neg-neg", -(-x), x),
@@ -33,7 +33,7 @@ pub(super) fn rules() -> Vec<Rule> {
     ]
 }
 
-/// Unsigned numbers wrap: the negative of 1 is the greatest.
+/// Unsigned numbers wrap: the negative of 1 is the largest number.
 fn is_signed(m: &Match) -> bool {
     m.dtype(0).is_float() || m.dtype(0).is_signed_int()
 }

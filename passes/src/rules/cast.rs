@@ -1,4 +1,4 @@
-//! Changes of dtype, and the barrier to differentiation.
+//! Casts, and `stop_gradient`.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::dtype::DType;
@@ -22,7 +22,8 @@ fn own_dtype(m: &Match) -> Option<Attrs> {
     Some(vec![("dtype", m.result.dtype.into())])
 }
 
-/// Whether the inner cast loses nothing and the outer one reads what it gives as it would `x`.
+/// Whether the inner cast loses nothing, and the outer cast converts its result as it would convert
+/// `x`.
 fn passes_through(m: &Match) -> bool {
     let (from, to) = (m.dtype(0), m.result.dtype);
     let Some(through) = dtype(m, 1) else {
@@ -31,7 +32,7 @@ fn passes_through(m: &Match) -> bool {
     if [from, through, to].iter().any(|d| d.is_storage_only()) {
         return false;
     }
-    // Floats saturate as integers where integers wrap.
+    // Floats saturate when cast to integers, but integers wrap.
     let same_reading = from == DType::Bool
         || from.is_float() == through.is_float()
         || to.is_float()
@@ -46,7 +47,7 @@ fn dtype(m: &Match, op: usize) -> Option<DType> {
     }
 }
 
-/// Whether every value of `from` is one of `to`.
+/// Whether `to` can represent every value of `from`.
 fn holds(to: DType, from: DType) -> bool {
     if to == from || from == DType::Bool {
         return true;

@@ -1,4 +1,4 @@
-//! Composites from the primitives that people write them with.
+//! Recognises composites in the primitives that people write them with.
 
 use std::f64::consts::{FRAC_1_SQRT_2, SQRT_2};
 
@@ -25,7 +25,7 @@ fn activations() -> Vec<Rule> {
     let gt = |x, y| op("gt", [x, y]);
     let select = |c, x, y| op("select", [c, x, y]);
     let cube = any([square(x) * x, product(x, x, x)]);
-    // sqrt(2 / pi) (x + 0.044715 x³), where the sum may be multiplied by x already.
+    // sqrt(2 / pi) (x + 0.044715 x³), where the sum may already be multiplied by x.
     let inner = any([
         near(0.797_884_560_802_865_4) * (x + near(0.044_715) * cube),
         near(0.797_884_560_802_865_4) * (x + product(near(0.044_715), square(x), x)),
@@ -39,7 +39,8 @@ fn activations() -> Vec<Rule> {
         recognise("sigmoid-exp", exp(x) / (1.0 + exp(x)), sigmoid(x)),
         recognise("sigmoid-neg", 1.0 / (1.0 + exp(x)), sigmoid(-x)),
         recognise("sigmoid-tanh", half * (1.0 + tanh(half * x)), sigmoid(x)),
-        // At 0 the gradient of what is written with |x| is 0; this one's is 1/4, as it should be.
+        // At 0, the gradient of the form written with |x| is 0; that of `sigmoid` is 1/4, which is
+        // correct.
         recognise(
             "sigmoid-select",
             select(op("ge", [x, number(0.0)]), sigmoid(abs(x)), sigmoid(-abs(x))),
@@ -232,8 +233,8 @@ fn attention() -> Vec<Rule> {
     ]
 }
 
-/// The factor of the scores: that of the fourth variable, which multiplies or divides them. Left
-/// out where it is the usual one.
+/// The scale of the scores: the fourth variable, which multiplies or divides them. Left out if it
+/// is the default.
 fn scaled(m: &Match) -> Option<Attrs> {
     let scale = match m.vars()[3] {
         None => 1.0,
@@ -245,7 +246,7 @@ fn scaled(m: &Match) -> Option<Attrs> {
     Some(if usual { Attrs::new() } else { vec![("scale", scale.into())] })
 }
 
-/// Whether keys are turned in their last two axes, and weights are over the keys.
+/// Whether the last two axes of the keys are swapped, and the weights are a softmax over the keys.
 fn is_attention(m: &Match) -> bool {
     let rank = m.shape(1).dims.len() as i64;
     let front = |attr: &Attr| match attr {
@@ -271,7 +272,7 @@ fn is_attention(m: &Match) -> bool {
     rank >= 2 && known && last_two && own(m, "softmax") == Some(-1)
 }
 
-/// The axis of an operation that has one, from the back.
+/// The attribute `axis` of an operation, counted from the back.
 fn own(m: &Match, name: &str) -> Option<i64> {
     let at = m.find(name)?;
     match m.attr(at, "axis") {
@@ -281,7 +282,7 @@ fn own(m: &Match, name: &str) -> Option<i64> {
     }
 }
 
-/// The one axis that an operation folds, from the back.
+/// The only axis that an operation reduces, counted from the back.
 fn axis_of(m: &Match, name: &str) -> Option<i64> {
     let at = m.find(name)?;
     match as_ints(m.attr(at, "axes")) {
@@ -295,7 +296,7 @@ fn keeps(m: &Match, name: &str) -> bool {
     m.find(name).is_some_and(|at| *m.attr(at, "keepdim") == Attr::Bool(true))
 }
 
-/// As the attribute `axis`, the one axis that an operation folds and keeps as 1.
+/// The only axis that an operation reduces and keeps as 1, as the attribute `axis`.
 fn axis(m: &Match, name: &str) -> Option<Attrs> {
     let last = axis_of(m, name).filter(|_| keeps(m, name))? == -1;
     let written = as_ints(m.attr(m.find(name)?, "axes"))?[0];
@@ -307,27 +308,29 @@ fn own_axis(m: &Match) -> Option<Attrs> {
     Some(vec![("axis", own(m, name)?.into())])
 }
 
-/// Whether a variable has size 1, or no axis, where another has this one.
+/// Whether a variable has size 1 along an axis, counted from the back, or lacks that axis.
 fn is_one(m: &Match, var: usize, axis: i64) -> bool {
     let shape = m.shape(var);
     let at = shape.dims.len() as i64 + axis;
     shape.lead.is_none() && (at < 0 || shape.dims[at as usize].as_const() == Some(1))
 }
 
-/// The axis of a softmax from whose operand something is taken that is the same all along it.
+/// The axis of a softmax, if the value subtracted from or added to its operand is constant along
+/// it.
 fn shifted(m: &Match) -> Option<Attrs> {
     let attrs = own_axis(m)?;
     let at = own(m, ["softmax", "log_softmax"].into_iter().find(|name| m.find(name).is_some())?)?;
     is_one(m, 1, at).then_some(attrs)
 }
 
-/// The axes of a fold, and whether they stay.
+/// The axes of a reduction over one axis, and whether they are kept.
 fn folded(m: &Match, name: &str) -> Option<Attrs> {
     axis_of(m, name)?;
     fold_of(m, name)
 }
 
-/// The axes of a sum that is divided by how many elements it has, or multiplied by its reciprocal.
+/// The axes of a sum, if it is divided by the number of elements summed or multiplied by its
+/// reciprocal.
 fn mean_of_sum(m: &Match) -> Option<Attrs> {
     let at = m.find("sum")?;
     let operand = m.shape(0);
@@ -335,7 +338,7 @@ fn mean_of_sum(m: &Match) -> Option<Attrs> {
         Some(axes) => axes.to_vec(),
         None => (0..operand.rank()? as i64).collect(),
     };
-    // A number of more elements than it is taken from is added more often.
+    // If the number has more elements than `x`, each element of `x` is added more than once.
     if *operand != m.operand(at, 0).shape {
         return None;
     }
@@ -353,19 +356,19 @@ fn mean_of_sum(m: &Match) -> Option<Attrs> {
     fits.then(|| fold_of(m, "sum"))?
 }
 
-/// Whether a number is another one but for what its dtype rounds.
+/// Whether two numbers are equal up to rounding in the result's dtype.
 fn is_about(m: &Match, number: f64, other: f64) -> bool {
     let step = 0.5f64.powi(mantissa_bits(m.result.dtype) as i32);
     (number - other).abs() <= 4.0 * step * other.abs()
 }
 
-/// Whether two folds are over the same axes, the second of which stay as 1.
+/// Whether two reductions are over the same axes, and the inner one keeps them as 1.
 fn is_same(m: &Match, outer: &str, inner: &str) -> bool {
     let both = m.find(outer).zip(m.find(inner));
     both.is_some_and(|(a, b)| a != b && m.attr(a, "axes") == m.attr(b, "axes")) && keeps(m, inner)
 }
 
-/// The axes of a mean of squares whose means are taken away before or after.
+/// The axes of a mean of squares from which means are subtracted before or after squaring.
 fn of_deviations(m: &Match) -> Option<Attrs> {
     let means = m.all("mean");
     let [first, second] = means[..] else {
@@ -382,12 +385,12 @@ fn over_last(m: &Match, name: &str) -> bool {
     axis_of(m, name) == Some(-1) && keeps(m, name)
 }
 
-/// Whether a variance is divided by the number of its elements.
+/// Whether a variance divides by the number of elements.
 fn is_uncorrected(m: &Match) -> bool {
     m.find("variance").is_some_and(|at| *m.attr(at, "correction") == Attr::Float(0.0))
 }
 
-/// Whether one element for each row is taken, at the indices.
+/// Whether one element per row is taken, at the indices.
 fn takes_last(m: &Match) -> bool {
     let one = |name: &str| {
         let at = m.find(name)?;

@@ -1,4 +1,4 @@
-//! Folds: of folds, of what is the same along an axis, of what is only moved.
+//! Reductions: of reductions, of scaled or negated values, and of matrix products.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::op::infer::as_ints;
@@ -8,8 +8,8 @@ use super::matching::Match;
 use super::pattern::{any, op, part_of_joined, unary, vars};
 use super::{Attrs, Class, Rule, choice, fold_of};
 
-/// Folds that give the same however their axes are divided. Where several are greatest, gradients
-/// are shared among them in another way.
+/// Reductions whose result does not depend on how their axes are divided. For max and min, ties
+/// share the gradient differently, so these rules are not exact.
 const LATTICE: [(Class, &str, &str); 4] = [
     (Fast, "max", "max-max"),
     (Fast, "min", "min-min"),
@@ -75,8 +75,8 @@ pub(super) fn rules() -> Vec<Rule> {
     rules
 }
 
-/// The order that brings an operand of a product of matrices to batch axes, its own axis, and the
-/// one that is contracted.
+/// The permutation that brings an operand of a matrix product to the order: batch axes, its own
+/// axis, the contracted axis.
 fn in_order(m: &Match, operand: usize) -> Option<Attrs> {
     let [batch, contract] = [["x_batch", "x_contract"], ["y_batch", "y_contract"]][operand];
     let rank = m.shape(operand).rank()?;
@@ -99,19 +99,19 @@ fn matrices(m: &Match) -> bool {
     [0, 1, 2].iter().all(|i| m.shape(*i).rank() == Some(2))
 }
 
-/// Whether what is folded is a variable of its own shape, times a number.
+/// Whether the second variable is one number, and the first has the shape of the reduced operand.
 fn is_scaled(m: &Match) -> bool {
     m.uniform(1).is_some() && *m.shape(0) == m.operand(0, 0).shape
 }
 
-/// Whether both operations of this name have the same attributes.
+/// Whether both operations of this name have equal attributes.
 fn twins(m: &Match, name: &str) -> bool {
     let all = m.all(name);
     let attrs = |at: usize| ["axes", "keepdim", "acc"].map(|attr| m.attr(at, attr).clone());
     matches!(all[..], [a, b] if attrs(a) == attrs(b))
 }
 
-/// The axes of two folds as one; both keep them, or neither.
+/// The axes of two nested reductions combined, if both keep their axes or neither does.
 fn joined(m: &Match) -> Option<Attrs> {
     let rank = m.shape(0).rank()?;
     if m.attr(0, "keepdim") != m.attr(1, "keepdim") {

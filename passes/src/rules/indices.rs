@@ -1,4 +1,4 @@
-//! What is read at positions that are data, and how far such positions reach.
+//! Reads at positions that are data, and bounds on such positions.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::graph::Value;
@@ -13,7 +13,7 @@ use super::matching::{Facts, Match, Producer};
 use super::pattern::{any, number, op, unary, vars};
 use super::{Attrs, Rule, choice};
 
-/// How many operations are looked through.
+/// The most operations that are looked through.
 const DEPTH: usize = 8;
 
 pub(super) fn rules() -> Vec<Rule> {
@@ -23,7 +23,7 @@ pub(super) fn rules() -> Vec<Rule> {
     let take = |x, at| op("take", [x, at]);
     let chosen = any([one_hot(i), cast(op("eq", [expand(i), iota]))]);
     let product = op("matmul", [chosen, w]);
-    // An index that is out of range chooses no row.
+    // An index that is out of range selects no row.
     let [first, last] = [0, 1].map(|_| op("constant", []));
     let [first, last] = [first.with(zero), last.with(last_class)];
     let within = op("minimum", [op("maximum", [i, first]), last]);
@@ -46,7 +46,7 @@ fn own_dtype(m: &Match) -> Option<Attrs> {
     Some(vec![("dtype", m.result.dtype.into())])
 }
 
-/// How many classes the rows of a matrix are chosen by.
+/// The number of classes by which the rows of a matrix are selected.
 fn classes(m: &Match) -> Option<i64> {
     let count = match (m.find("one_hot"), m.find("expand_dims"), m.find("iota")) {
         (Some(at), ..) => as_int(m.attr(at, "classes")),
@@ -77,13 +77,13 @@ fn last_class(m: &Match) -> Option<Attrs> {
     integer(m, (classes(m)? - 1).min(most))
 }
 
-/// A literal of the dtype of indices.
+/// A literal of the dtype of the indices.
 fn integer(m: &Match, value: i64) -> Option<Attrs> {
     let tensor = || Tensor::from_i64s(m.dtype(0), Vec::new(), &[value]);
     m.dtype(0).is_int().then(|| vec![("value", Attr::from(tensor()))])
 }
 
-/// Of a take from a ramp: whether each index is there, and is a number of the ramp's dtype.
+/// For a take from an iota: whether each index is in range, and the iota's dtype can represent it.
 fn counts(m: &Match) -> bool {
     let ramp = m.find("iota").and_then(|at| shape(m.attr(at, "shape")));
     let count = ramp.filter(|shape| shape.rank() == Some(1)).and_then(|s| s.dims[0].as_const());
@@ -91,7 +91,7 @@ fn counts(m: &Match) -> bool {
     count.is_some_and(|count| reaches(m, 0, count) && kept(count) == count as f64)
 }
 
-/// Of a take by a ramp: the first slices, where there are as many.
+/// For a take by an iota: the bounds of a slice from the start, if the axis has enough elements.
 fn from_the_start(m: &Match) -> Option<Attrs> {
     let count = &m.operand(0, 1).shape;
     let axis = axis_of(as_int(m.attr(0, "axis")), m.shape(1).rank()?)?;
@@ -107,13 +107,13 @@ fn from_the_start(m: &Match) -> Option<Attrs> {
     ])
 }
 
-/// Whether all elements of a variable are indices of an axis of so many.
+/// Whether all elements of a variable are valid indices into `count` elements.
 fn reaches(m: &Match, var: usize, count: i64) -> bool {
     let (least, most) = range(m.facts(), m.var(var), DEPTH);
     least >= 0 && most < i128::from(count)
 }
 
-/// What no element of a value is below, and what none is above.
+/// Lower and upper bounds of the elements of a value.
 fn range(facts: &dyn Facts, value: Value, depth: usize) -> (i128, i128) {
     let dtype = facts.ty(value).dtype;
     let all = if dtype.is_float() { (i128::MIN, i128::MAX) } else { int_range(dtype) };
@@ -129,13 +129,13 @@ fn range(facts: &dyn Facts, value: Value, depth: usize) -> (i128, i128) {
     bounds.fold(all, |(low, high), (least, most)| (low.max(least), high.min(most)))
 }
 
-/// Operations whose results have bounds of their own.
+/// Operations that bound the elements of their results.
 const MADE: [&str; 10] = [
     "constant", "iota", "argmax", "argmin", "argsort", "argtopk", "maximum", "minimum", "select",
     "mod",
 ];
 
-/// Operations whose results have the elements of their first operand, or numbers that they are cast to.
+/// Operations whose results contain the elements of their first operand, possibly cast.
 const MOVED: [&str; 10] = [
     "cast",
     "take",
@@ -179,7 +179,7 @@ fn through(
         "maximum" => Some((operand(0).0.max(operand(1).0), operand(0).1.max(operand(1).1))),
         "minimum" => Some((operand(0).0.min(operand(1).0), operand(0).1.min(operand(1).1))),
         "select" => Some((operand(1).0.min(operand(2).0), operand(1).1.max(operand(2).1))),
-        // What is left of a division has the sign of the divisor.
+        // The remainder has the sign of the divisor.
         "mod" => match operand(1) {
             (1.., most) => Some((0, most - 1)),
             _ => None,

@@ -1,4 +1,4 @@
-//! Shapes: layouts that change nothing, and two that are one.
+//! Layouts: those that change nothing, and pairs that combine into one.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::op::infer::{as_int, as_ints};
@@ -7,7 +7,7 @@ use super::matching::Match;
 use super::pattern::{known, map, op, unary, vars};
 use super::{Attrs, Class, Rule, choice, exact};
 
-/// Rules without a condition rest on the engine's: both sides have the same, known type.
+/// Rules without a condition rely on the engine's check that both sides have the same, known type.
 pub(super) fn rules() -> Vec<Rule> {
     let [x] = vars();
     let [reshape, expand, squeeze] = ["reshape", "expand_dims", "squeeze"].map(unary);
@@ -67,14 +67,15 @@ fn keeps_axes(m: &Match) -> bool {
     order.iter().enumerate().all(|(i, &axis)| i == axis)
 }
 
-/// Axis `i` of the result is axis `outer[i]` of the inner result, axis `inner[outer[i]]` of `x`.
+/// Axis `i` of the result is axis `outer[i]` of the inner result, which is axis `inner[outer[i]]`
+/// of `x`.
 fn composed(m: &Match) -> Option<Attrs> {
     let [outer, inner] = [order(m, 0)?, order(m, 1)?];
     let order = outer.iter().map(|&i| inner[i] as i64);
     Some(vec![("permutation", Attr::ints(order))])
 }
 
-/// Which axis of its operand each axis of a transpose or an exchange of two is.
+/// For each axis of a transpose or an axis swap, the axis of its operand.
 pub(super) fn order(m: &Match, op: usize) -> Option<Vec<usize>> {
     let rank = m.shape(0).rank()?;
     if m.all("transpose").contains(&op) {
@@ -119,7 +120,7 @@ fn same_axes(m: &Match) -> bool {
     outer == inner
 }
 
-/// With the type, that says that the slice is all of `x`.
+/// Together with the equal types, this means that the slice is all of `x`.
 fn from_the_start(m: &Match) -> bool {
     let zeros = match m.attr(0, "starts") {
         Attr::Shape(starts) => starts.dims.iter().all(|d| d.as_const() == Some(0)),
@@ -170,8 +171,9 @@ pub(super) fn choices() -> Vec<Rule> {
     ]
 }
 
-/// Layouts that move whole elements, and the rules by which they come out of what is done to each:
-/// behind one element, behind two that are moved alike, behind one and a number, in both orders.
+/// Layouts that only move elements, and the names of the rules that move them after an elementwise
+/// operation: of one operand, of two operands with the same layout, of such an operand and a
+/// number, of a number and such an operand.
 const MOVED: [(&str, [&str; 4]); 5] = [
     ("transpose", ["map-transpose", "map-transposes", "map-transpose-by", "map-by-transpose"]),
     ("swap_axes", ["map-swap", "map-swaps", "map-swap-by", "map-by-swap"]),
@@ -180,7 +182,7 @@ const MOVED: [(&str, [&str; 4]); 5] = [
     ("squeeze", ["map-squeeze", "map-squeezes", "map-squeeze-by", "map-by-squeeze"]),
 ];
 
-/// Further out layouts meet others and cancel.
+/// Moves layouts after elementwise operations, where they meet other layouts and cancel.
 pub(super) fn outward() -> Vec<Rule> {
     let [x, y, c] = vars();
     let rules = MOVED.iter().flat_map(|(name, [one, both, left, right])| {
@@ -210,7 +212,7 @@ pub(super) fn outward() -> Vec<Rule> {
     rules.chain([repeated]).chain(numbers).collect()
 }
 
-/// Whether the axes that a fold takes away come back where they were.
+/// Whether the axes that a reduction removes are inserted again at the same positions.
 fn same_places(m: &Match) -> bool {
     let rank = rank(m);
     match (m.axes(0, "axes", rank), m.axes(1, "axes", rank)) {
@@ -223,7 +225,7 @@ fn same_places(m: &Match) -> bool {
     }
 }
 
-/// Of a permutation that exchanges the last two axes.
+/// The attributes of the swap, for a permutation that swaps the last two axes.
 fn last_two(m: &Match) -> Option<Attrs> {
     let (rank, order) = (m.shape(0).rank()?, m.axes(0, "permutation", rank(m))?);
     let mut turned: Vec<usize> = (0..rank).collect();

@@ -1,4 +1,4 @@
-//! Bools and bits, and choices by them.
+//! Bools and bits, and selects on them.
 
 use mithril_ir::dtype::DType;
 

@@ -1,5 +1,5 @@
-//! Masks that hide what comes later: matrices of one number up to the main diagonal and of another
-//! one above it, however they are written.
+//! Recognises causal masks, however they are written: matrices of one number on and below the main
+//! diagonal, and of another above it.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
@@ -12,13 +12,14 @@ use mithril_ir::tensor::Tensor;
 use super::matching::{Facts, Match, Producer};
 use crate::fold_constants::evaluated;
 
-/// What is added to scores at most so that nothing is seen of them: weights are 0 then.
+/// The largest number that, added to scores, hides them: their weights become 0.
 const HIDDEN: f64 = -1e30;
 
-/// How many operations are looked through.
+/// The most operations that are looked through.
 const DEPTH: usize = 6;
 
-/// Whether variable number `mask` lets queries see keys that come no later, and no others.
+/// Whether the variable with index `mask` lets each query see the keys that are not later, and no
+/// others.
 pub fn is_causal(m: &Match, mask: usize) -> bool {
     let [queries, keys] = [m.shape(0), m.shape(1)].map(|shape| shape.dims.iter().nth_back(1));
     let dims = &m.shape(mask).dims;
@@ -34,7 +35,7 @@ pub fn is_causal(m: &Match, mask: usize) -> bool {
     }
 }
 
-/// The number up to the main diagonal of the last two axes, and that above it.
+/// The number on and below the main diagonal of the last two axes, and the number above it.
 fn halves(facts: &dyn Facts, value: Value, depth: usize) -> Option<[f64; 2]> {
     if let Some(number) = facts.uniform(value) {
         return Some([number; 2]);
@@ -59,13 +60,14 @@ fn through(facts: &dyn Facts, value: Value, made: &Producer, depth: usize) -> Op
     }
 }
 
-/// Those of an elementwise operation: it is computed for the two numbers alone.
+/// The numbers for an elementwise operation, which is evaluated only for the two numbers of each
+/// operand.
 fn each(facts: &dyn Facts, value: Value, made: &Producer, depth: usize) -> Option<[f64; 2]> {
     let pair = |value: &Value| {
         let numbers = halves(facts, *value, depth - 1)?;
         Some(Tensor::from_f64s(facts.ty(*value).dtype, vec![2], &numbers))
     };
-    // A row or a column that is repeated is no matrix of two numbers.
+    // A row or a column that is broadcast is not a matrix of two numbers.
     let last = |of: Value| facts.ty(of).shape.dims.iter().rev().take(2).collect::<Vec<&Dim>>();
     let mut matrices = made.operands.iter().filter(|of| facts.uniform(**of).is_none());
     if !matrices.all(|of| last(*of) == last(value)) {
@@ -76,7 +78,7 @@ fn each(facts: &dyn Facts, value: Value, made: &Producer, depth: usize) -> Optio
     Some([0, 1].map(|at| found.element_f64(at)))
 }
 
-/// Those of a literal.
+/// The numbers for a literal.
 fn written(tensor: &Tensor) -> Option<[f64; 2]> {
     let [.., rows, columns] = *tensor.shape() else {
         return None;

@@ -1,4 +1,4 @@
-//! Matching a rule's left side against the operations that make values.
+//! Matches a rule's left side against the operations that define values.
 
 use std::ops::ControlFlow;
 
@@ -15,34 +15,34 @@ use smallvec::{SmallVec, smallvec};
 use super::pattern::{Node, Pattern, VARS};
 use super::{Attrs, Rule};
 
-/// How far, of itself, a number may be from one that a rule names by [`Node::Near`].
+/// The largest relative distance of a number from the one in [`Node::Near`].
 const NEAR: f64 = 1e-6;
 
-/// What the matcher knows of values: of a function, or of a graph of equal terms.
+/// The facts about values that the matcher needs, from a function or from an e-graph.
 pub trait Facts {
     fn ty(&self, value: Value) -> &Type;
 
-    /// The number that every element of the value is.
+    /// The number that every element of the value equals, if there is one.
     fn uniform(&self, value: Value) -> Option<f64>;
 
-    /// Whether an operation of this sort makes the value.
+    /// Whether an operation `by` defines the value.
     fn is_made(&self, value: Value, by: Op) -> bool;
 
-    /// The operations of this sort that make the value.
+    /// The operations `by` that define the value.
     fn made(&self, value: Value, by: Op) -> SmallVec<[Producer<'_>; 2]>;
 }
 
-/// An operation that makes a value.
+/// An operation that defines a value.
 #[derive(Clone)]
 pub struct Producer<'a> {
     pub op: Op,
     pub operands: SmallVec<[Value; 3]>,
     pub attrs: &'a [Attr],
-    /// Which one it is, among the operations of what knows them.
+    /// Its index among the operations of the [`Facts`] it comes from.
     pub number: u32,
 }
 
-/// What a rule's left side has been matched with.
+/// A match of a rule's left side.
 pub struct Match<'a> {
     facts: &'a dyn Facts,
     /// The type of the whole.
@@ -50,12 +50,13 @@ pub struct Match<'a> {
     vars: [Option<Value>; VARS],
     /// The operations of the left side, outermost first.
     made: SmallVec<[Producer<'a>; 4]>,
-    /// Which operand is the term of [`Node::Among`], or the first one of [`Node::Neighbours`].
+    /// The index of the operand that matches the term of [`Node::Among`], or the first term of
+    /// [`Node::Neighbours`].
     part: usize,
 }
 
-/// The number that every element of an operation's result is. Layouts of one operand but repeat
-/// and move its elements.
+/// The number that every element of an operation's result equals, if there is one. Layouts of one
+/// operand only repeat and move its elements.
 pub fn uniform(
     op: Op,
     attrs: &[Attr],
@@ -71,11 +72,11 @@ pub fn uniform(
     }
 }
 
-/// Terms that are still to be matched with their values, the next one last.
+/// Terms that are still to be matched, each with a value; the next one is the last.
 type Goals = SmallVec<[(Pattern, Value); 8]>;
 
-/// Calls `found` for every way in which the rule fits the operation `root`, its condition included,
-/// until it breaks off.
+/// Calls `found` for every way in which the rule matches the operation `root`, including its
+/// condition, until `found` breaks.
 pub fn each_match<'a>(
     rule: &Rule,
     root: Producer<'a>,
@@ -93,7 +94,8 @@ pub fn each_match<'a>(
     })
 }
 
-/// Whether each operand alone is what a term says: most rules fail here, before anything is noted.
+/// Whether each operand on its own may match. Most rules fail here, before any matching state is
+/// built.
 fn may_fit(term: Pattern, made: &Producer, facts: &dyn Facts) -> bool {
     let (Node::Op(_, args, _) | Node::Map(args)) = term.node() else { return true };
     let operands = &made.operands[..];
@@ -103,7 +105,7 @@ fn may_fit(term: Pattern, made: &Producer, facts: &dyn Facts) -> bool {
             || op::commutes(made.op) && args.iter().zip(operands.iter().rev()).all(fit))
 }
 
-/// Whether a value alone is what a term says.
+/// Whether a value on its own may match a term.
 fn may_be(term: Pattern, value: Value, facts: &dyn Facts) -> bool {
     match term.node() {
         Node::Var(_) => true,
@@ -123,8 +125,8 @@ fn is_near(own: f64, number: f64) -> bool {
     (own - number).abs() <= NEAR * number.abs()
 }
 
-/// The ways in which the operands of an operation may be those of a term: of one that commutes in
-/// both orders.
+/// The ways in which the operands of an operation may match those of a term: in both orders if it
+/// commutes.
 fn ways(term: Pattern, made: &Producer) -> SmallVec<[Goals; 2]> {
     let operands = &made.operands;
     match term.node() {
@@ -215,7 +217,7 @@ impl<'a> Match<'a> {
         flow
     }
 
-    /// Whether no sum is asked to round to another dtype than rules know of.
+    /// Whether no reduction has an accumulator dtype, which rules do not handle.
     fn is_plain(&self) -> bool {
         let plain = |made: &Producer| match made.op.attr_index("acc") {
             Some(at) => made.attrs[at] == Attr::None,
@@ -224,15 +226,15 @@ impl<'a> Match<'a> {
         self.made.iter().all(plain)
     }
 
-    /// Whether the dims of all operands are known: of those that are not, one may be 1 where another
-    /// is more.
+    /// Whether the dims of all operands are known. Of two unknown dims, one may be 1 where the
+    /// other is larger.
     pub fn is_known(&self) -> bool {
         let operands = self.made.iter().flat_map(|made| &made.operands);
         let mut dims = operands.flat_map(|value| &self.facts.ty(*value).shape.dims);
         !dims.any(Dim::is_unknown)
     }
 
-    /// What is known of values.
+    /// The facts about values.
     pub fn facts(&self) -> &'a dyn Facts {
         self.facts
     }
@@ -242,37 +244,37 @@ impl<'a> Match<'a> {
         self.vars
     }
 
-    /// The numbers of the matched operations, the outermost one's first.
+    /// The indices of the matched operations, the outermost one's first.
     pub fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
         self.made.iter().map(|made| made.number)
     }
 
-    /// The value of variable number `i`.
+    /// The value of variable `i`.
     pub fn var(&self, i: usize) -> Value {
         self.vars[i].expect("the right side has the left side's variables")
     }
 
-    /// The type of variable number `i`.
+    /// The type of variable `i`.
     pub fn ty(&self, i: usize) -> &'a Type {
         self.facts.ty(self.var(i))
     }
 
-    /// The dtype of variable number `i`.
+    /// The dtype of variable `i`.
     pub fn dtype(&self, i: usize) -> DType {
         self.ty(i).dtype
     }
 
-    /// The shape of variable number `i`.
+    /// The shape of variable `i`.
     pub fn shape(&self, i: usize) -> &'a Shape {
         &self.ty(i).shape
     }
 
-    /// The number that every element of variable number `i` is.
+    /// The number that every element of variable `i` equals.
     pub fn uniform(&self, i: usize) -> Option<f64> {
         self.facts.uniform(self.var(i))
     }
 
-    /// The same as an attribute: the number of fewest digits that is it in its dtype.
+    /// The same number for an attribute: with the fewest digits that represent it in its dtype.
     pub fn number(&self, i: usize) -> Option<f64> {
         let own = self.uniform(i)?;
         match self.dtype(i) {
@@ -281,63 +283,64 @@ impl<'a> Match<'a> {
         }
     }
 
-    /// The type of an operand of operation number `i` of the left side.
+    /// The type of an operand of operation `i` of the left side.
     pub fn operand(&self, i: usize, operand: usize) -> &'a Type {
         self.facts.ty(self.made[i].operands[operand])
     }
 
-    /// Which operand the term is of an operation on any number of them, the first one of two.
+    /// For an operation on any number of operands: the index of the operand that matched, or of the
+    /// first of two.
     pub fn part(&self) -> usize {
         self.part
     }
 
-    /// The types of the operands of operation number `i` of the left side.
+    /// The types of the operands of operation `i` of the left side.
     pub fn operands(&self, i: usize) -> impl Iterator<Item = &'a Type> + '_ {
         self.made[i].operands.iter().map(|operand| self.facts.ty(*operand))
     }
 
-    /// The axes that the outermost operation folds.
+    /// The axes that the outermost operation reduces.
     pub fn folded(&self) -> FoldAxes {
         let root = &self.made[0];
         fold_axes(root.op, root.attrs, self.operand(0, 0), self.result)
     }
 
-    /// The number of the first operation of this name on the left side.
+    /// The index of the first operation of this name on the left side.
     pub fn find(&self, name: &str) -> Option<usize> {
         self.made.iter().position(|made| made.op.name == name)
     }
 
-    /// The numbers of the operations of this name on the left side.
+    /// The indices of the operations of this name on the left side.
     pub fn all(&self, name: &str) -> SmallVec<[usize; 2]> {
         (0..self.made.len()).filter(|at| self.made[*at].op.name == name).collect()
     }
 
-    /// An attribute of operation number `i` of the left side, 0 being the outermost.
+    /// An attribute of operation `i` of the left side; 0 is the outermost.
     pub fn attr(&self, i: usize, name: &str) -> &'a Attr {
         find_attr(self.made[i].op, self.made[i].attrs, name)
     }
 
-    /// All attributes of operation number `i`, with this one instead of its own.
+    /// All attributes of operation `i`, with `value` for the attribute `name`.
     pub fn attrs_but(&self, i: usize, name: &str, value: Attr) -> Attrs {
         let mut attrs = self.attrs(i);
         attrs.iter_mut().filter(|(own, _)| *own == name).for_each(|(_, old)| *old = value.clone());
         attrs
     }
 
-    /// All attributes of operation number `i`.
+    /// All attributes of operation `i`.
     pub fn attrs(&self, i: usize) -> Attrs {
         let made = &self.made[i];
         made.op.attrs.iter().map(|def| def.name).zip(made.attrs.iter().cloned()).collect()
     }
 
-    /// Axes among the attributes of operation number `i`, from the front of `rank` axes.
+    /// The axes in an attribute of operation `i`, counted from the front of `rank` axes.
     pub fn axes(&self, i: usize, name: &str, rank: usize) -> Option<Vec<usize>> {
         let axes = as_ints(self.attr(i, name))?.iter();
         Some(axes.map(|a| a.rem_euclid(rank.max(1) as i64) as usize).collect())
     }
 
-    /// The attributes of the operations of a right side, outermost first; `None` where one of them
-    /// has none after all.
+    /// The attributes of the operations of a right side, outermost first; `None` if one of them
+    /// cannot be given, so that the rule does not match after all.
     pub fn attributes(&self, right: Pattern) -> Option<SmallVec<[Attrs; 1]>> {
         let mut all = Some(SmallVec::new());
         right.each_op(&mut |_, attrs| {

@@ -1,4 +1,5 @@
-//! Rewrite rules as data: directional, named, one line each, by topic, in the host's algebra.
+//! Rewrite rules as data: directed, named, one line each, grouped by topic, written in Rust
+//! expressions.
 
 use std::sync::LazyLock;
 
@@ -28,17 +29,17 @@ mod powers;
 use matching::Match;
 use pattern::Pattern;
 
-/// What a rule may change.
+/// How much a rule may change.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Class {
-    /// Nothing: the same bits for all values, and no gradient that is finite.
+    /// Nothing: the same bits for all values, and the same gradients where they are finite.
     Exact,
-    /// The same function on the reals, within a composite's stated tolerance; it may turn what is
-    /// infinite or NaN finite, never the reverse.
+    /// The same function on the reals, within the stated tolerance of a composite. It may turn an
+    /// infinite or NaN result into a finite one, never the reverse.
     Recognise,
-    /// The order of sums and products.
+    /// The order of additions and multiplications.
     Reassociating,
-    /// More, where the user asks for it.
+    /// More than that; only if the user asks for it.
     Fast,
 }
 
@@ -54,10 +55,10 @@ impl OptionValue for Class {
 }
 
 impl Class {
-    /// From the strictest to the freest.
+    /// From the strictest to the least strict.
     pub const ALL: [Class; 4] = [Class::Exact, Class::Recognise, Class::Reassociating, Class::Fast];
 
-    /// The name of what allows rules of this class and of those before it.
+    /// The name of the option value that allows this class and the stricter ones.
     pub fn name(self) -> &'static str {
         match self {
             Class::Exact => "exact",
@@ -68,13 +69,14 @@ impl Class {
     }
 }
 
-/// The axes of the first fold of this name on the left, and whether they stay.
+/// The axes of the first reduction of this name on the left side, and whether they are kept.
 fn fold_of(m: &Match, name: &str) -> Option<Attrs> {
     let at = m.find(name)?;
     Some(vec![("axes", m.attr(at, "axes").clone()), ("keepdim", m.attr(at, "keepdim").clone())])
 }
 
-/// Checks names of rules that a user gives. Errors: there is none of a name.
+/// Checks rule names that a user gives.
+/// Errors: a name that no rule has.
 pub fn check_names(names: &[String]) -> Result<()> {
     let known = || RULES.iter().map(|rule| rule.name);
     match names.iter().find(|name| !known().any(|rule| rule == *name)) {
@@ -95,35 +97,36 @@ fn is_float(m: &Match) -> bool {
     m.dtype(0).is_float()
 }
 
-/// Attributes of the operation that a rule builds, by name; defaults fill the others.
+/// Attributes of an operation that a rule builds, by name; the others get their defaults.
 pub type Attrs = Vec<(&'static str, Attr)>;
 
-/// `left` becomes `right`, wherever the two have the same type and `when` holds.
+/// Rewrites `left` to `right`, wherever both have the same type and `when` holds.
 pub struct Rule {
     pub name: &'static str,
     pub topic: &'static str,
     pub class: Class,
     pub left: Pattern,
     pub right: Pattern,
-    /// A condition beside the pattern and the type.
+    /// A condition in addition to the pattern and the type.
     pub when: Option<fn(&Match) -> bool>,
-    /// Whether the right side is better wherever the rule fits: `canonicalize` applies it then.
+    /// Whether the right side is better wherever the rule matches, so that `canonicalize` applies
+    /// it.
     pub always: bool,
-    /// Whether the left side is not taken where the rule fits, whatever it costs.
+    /// Whether the left side is avoided wherever the rule matches, whatever it costs.
     pub supersedes: bool,
 }
 
-/// A rule that keeps the bits, and whose right side is never worse.
+/// A rule that keeps the bits and whose right side is never worse.
 fn exact(name: &'static str, left: Pattern, right: Pattern) -> Rule {
     Rule { always: true, ..choice(Class::Exact, name, left, right) }
 }
 
-/// A rule whose right side costs decide on.
+/// A rule that is applied only if its right side costs less.
 pub fn choice(class: Class, name: &'static str, left: Pattern, right: Pattern) -> Rule {
     Rule { name, topic: "", class, left, right, when: None, always: false, supersedes: false }
 }
 
-/// A rule that finds a form which stays finite longer, or whose gradient is known in a better form.
+/// A rule that recognises a form that stays finite for more inputs, or that has a better gradient.
 fn recognise(name: &'static str, left: Pattern, right: Pattern) -> Rule {
     Rule { supersedes: true, ..choice(Class::Recognise, name, left, right) }
 }
@@ -134,7 +137,7 @@ impl Rule {
     }
 }
 
-/// Every rule, topic by topic, in the order they are tried.
+/// All rules, topic by topic, in the order in which they are tried.
 pub static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
     let topics = [
         ("arithmetic", arithmetic::rules()),
@@ -172,7 +175,7 @@ static BY_ROOT: LazyLock<FxHashMap<Op, Vec<&'static Rule>>> = LazyLock::new(|| {
     by_root
 });
 
-/// The rules whose left side is of this operation.
+/// The rules whose left side has this operation at its root.
 pub fn of_root(op: Op) -> &'static [&'static Rule] {
     BY_ROOT.get(&op).map_or(&[], |rules| rules)
 }

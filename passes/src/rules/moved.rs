@@ -1,5 +1,5 @@
-//! Folds of what is only repeated, turned or reshaped: what is folded first has fewer elements, and
-//! what comes behind the fold meets other layouts.
+//! Moves reductions before broadcasts, transposes and reshapes: a reduction before a broadcast has
+//! fewer elements, and layouts after a reduction meet other layouts and cancel.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
@@ -13,7 +13,7 @@ use super::matching::Match;
 use super::pattern::{Pattern, any, op, unary, vars};
 use super::{Attrs, Rule, choice, is_int};
 
-/// Folds, and the rules by which they come before a turn and before a change of shape.
+/// Reductions, and the names of the rules that move them before a transpose and before a reshape.
 const MOVED: [(&str, [&str; 2]); 7] = [
     ("sum", ["sum-transpose", "sum-reshape"]),
     ("mean", ["mean-transpose", "mean-reshape"]),
@@ -28,7 +28,7 @@ pub(super) fn rules() -> Vec<Rule> {
     let mut rules = behind_broadcasts();
     for (fold, [turned, reshaped]) in MOVED {
         let [left, right] = before_turn(fold);
-        // Minima, maxima and truths are those of their elements in any order.
+        // The order of elements does not matter for minima, maxima and truths.
         let ordered = matches!(fold, "sum" | "mean" | "prod");
         let rule = choice(Exact, turned, left, right);
         rules.push(if ordered { rule.when(keeps_order) } else { rule });
@@ -56,7 +56,7 @@ fn before_reshape(fold: &str) -> [Pattern; 2] {
     [left, reshape(op(fold, [x]).with(reshaped_axes)).with(own_shape)]
 }
 
-/// Of what is repeated each element is folded once; sums are multiplied by how often it was.
+/// Reduces each broadcast element once; sums are multiplied by the number of copies.
 fn behind_broadcasts() -> Vec<Rule> {
     let [x] = vars();
     let broadcast = unary("broadcast_in_dim");
@@ -80,7 +80,7 @@ fn behind_broadcasts() -> Vec<Rule> {
     ]
 }
 
-/// The axis of a broadcast's result that each axis of its operand is.
+/// For each axis of a broadcast's operand, the axis of its result.
 fn places(m: &Match) -> Option<Vec<usize>> {
     let (rank, wide) = (m.shape(0).rank()?, m.operand(0, 0).shape.rank()?);
     match as_ints(m.attr(1, "axes")) {
@@ -89,7 +89,7 @@ fn places(m: &Match) -> Option<Vec<usize>> {
     }
 }
 
-/// The axes of its operand that a fold of a broadcast folds.
+/// The axes of its operand that a reduction of a broadcast reduces.
 fn folded_of_own(m: &Match) -> Option<Vec<usize>> {
     let folded = m.folded().folded;
     let places = places(m)?;
@@ -110,7 +110,8 @@ fn over(axes: Vec<usize>, keepdim: bool) -> Attrs {
     vec![("axes", axes), ("keepdim", keepdim.into())]
 }
 
-/// What is not folded is repeated as before.
+/// The attributes of the broadcast after the reduction: axes that are not reduced are broadcast as
+/// before.
 fn repeated_later(m: &Match) -> Option<Attrs> {
     let kept = m.folded().places;
     let axes: Vec<usize> = places(m)?.into_iter().filter_map(|axis| kept[axis]).collect();
@@ -121,7 +122,7 @@ fn repeated_later(m: &Match) -> Option<Attrs> {
     Some(vec![("shape", m.result.shape.clone().into()), ("axes", axes)])
 }
 
-/// How often each element is among those that are folded; `None` where that may be never.
+/// How often each element occurs among those that are reduced; `None` if that may be zero.
 fn copies(m: &Match) -> Option<i64> {
     let (places, narrow, wide) = (places(m)?, m.shape(0), &m.operand(0, 0).shape);
     let mut repeated = m.folded().folded;
@@ -137,14 +138,15 @@ fn copies(m: &Match) -> Option<i64> {
     (count > 0).then_some(count)
 }
 
-/// The same as a literal of the result's dtype, if that has the number.
+/// The same number as a literal of the result's dtype, if it is exact.
 fn times(m: &Match) -> Option<Attrs> {
     let count = copies(m)? as f64;
     let number = Tensor::scalar(m.result.dtype, count);
     (number.element_f64(0) == count).then(|| vec![("value", Attr::from(number))])
 }
 
-/// The axes of `x` that a fold of its turn folds, in the order in which it folds them.
+/// The axes of `x` that a reduction of its transpose reduces, in the order in which it reduces
+/// them.
 fn folded_in_order(m: &Match) -> Option<Vec<usize>> {
     let (order, folded) = (order(m, 1)?, m.folded().folded);
     Some((0..order.len()).filter(|axis| folded[*axis]).map(|axis| order[axis]).collect())
@@ -158,7 +160,7 @@ fn turned_axes(m: &Match) -> Option<Attrs> {
     Some(over(folded_in_order(m)?, *m.attr(0, "keepdim") == Attr::Bool(true)))
 }
 
-/// The order of the axes that are left, among those of `x` that are left.
+/// The permutation of the remaining axes, relative to their order in `x`.
 fn turn_of_result(m: &Match) -> Option<Attrs> {
     let (order, folded) = (order(m, 1)?, m.folded().folded);
     let keep = *m.attr(0, "keepdim") == Attr::Bool(true);
@@ -168,8 +170,8 @@ fn turn_of_result(m: &Match) -> Option<Attrs> {
     Some(vec![("permutation", Attr::ints(left.iter().map(before)))])
 }
 
-/// The axes of `x` that a fold of its elements in another shape folds: none or all of those that
-/// have become others together.
+/// The axes of `x` that a reduction of its reshape reduces. Groups of axes that are reshaped
+/// together must be reduced entirely or not at all.
 fn reshaped_axes(m: &Match) -> Option<Attrs> {
     let (own, new) = (m.shape(0), &m.operand(0, 0).shape);
     let [own_ends, new_ends] = [products(own)?, products(new)?];
@@ -193,7 +195,7 @@ fn reshaped_axes(m: &Match) -> Option<Attrs> {
     complete.then(|| over(axes, false))
 }
 
-/// The axes that are not 1, and how many elements there are up to each.
+/// The axes that are not 1, each with the number of elements up to it.
 fn products(shape: &Shape) -> Option<Vec<(usize, Dim)>> {
     shape.rank()?;
     let mut count = Dim::Const(1);

@@ -1,4 +1,4 @@
-//! Parts of parts, parts of what is joined, and what is joined of parts.
+//! Slices of slices, slices of concatenations, and concatenations of slices.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
@@ -24,7 +24,7 @@ pub(super) fn rules() -> Vec<Rule> {
     ]
 }
 
-/// What a slice takes of one axis, as it is written.
+/// The part of one axis that a slice takes, as written.
 #[derive(Clone, PartialEq)]
 struct Range {
     axis: usize,
@@ -34,13 +34,13 @@ struct Range {
 }
 
 impl Range {
-    /// From where to where, of an axis of this dim: neither is below 0 nor above it.
+    /// Start and limit for an axis of size `dim`, clamped to 0..=dim.
     fn bounds(&self, dim: &Dim) -> (Dim, Dim) {
         slice_bounds(&self.start, &self.limit, dim)
     }
 }
 
-/// What operation number `op`, a slice of a value of this shape, takes of each of its axes.
+/// The part that operation `op`, a slice of a value of this shape, takes of each of its axes.
 fn ranges(m: &Match, op: usize, of: &Shape) -> Option<Vec<Range>> {
     let axes = m.axes(op, "axes", of.rank()?)?;
     let (Attr::Shape(starts), Attr::Shape(limits)) = (m.attr(op, "starts"), m.attr(op, "limits"))
@@ -72,12 +72,12 @@ fn attributes(ranges: &[Range]) -> Attrs {
     ]
 }
 
-/// Whether the second dim is never below the first one.
+/// Whether `low <= high` always holds.
 fn in_order(low: &Dim, high: &Dim) -> bool {
     (high - low).lower_bound().is_some_and(|least| least >= 0)
 }
 
-/// The part of `x` that a part of its part is.
+/// The slice of `x` that a slice of its slice equals.
 fn of_both(m: &Match) -> Option<Attrs> {
     let mut all = ranges(m, 1, m.shape(0))?;
     let part = &m.operand(0, 0).shape;
@@ -96,7 +96,8 @@ fn of_both(m: &Match) -> Option<Attrs> {
     Some(attributes(&all))
 }
 
-/// The part of an operand of a concatenation that a part of the whole is, if it lies within it.
+/// The slice of one operand of a concatenation that a slice of the whole equals, if it lies inside
+/// that operand.
 fn within_part(m: &Match) -> Option<Attrs> {
     let whole = &m.operand(0, 0).shape;
     let axis = joined_axis(m, 1, whole)?;
@@ -113,7 +114,7 @@ fn within_part(m: &Match) -> Option<Attrs> {
     within.then(|| attributes(&all))
 }
 
-/// The part of `x` that two parts make up, the second of which begins where the first one ends.
+/// The slice of `x` that two slices make up, if the second begins where the first one ends.
 fn side_by_side(m: &Match) -> Option<Attrs> {
     let axis = joined_axis(m, 0, m.shape(0))?;
     let dim = &m.shape(0).dims[axis];
@@ -134,7 +135,7 @@ fn side_by_side(m: &Match) -> Option<Attrs> {
         if own.limit != range.start {
             return None;
         }
-        // What is left of the axis is the same in all parts.
+        // Other axes must be sliced alike: compare the two slices with this axis made equal.
         range.start = own.start.clone();
         own.limit = limit;
         if *whole != next {
@@ -144,7 +145,7 @@ fn side_by_side(m: &Match) -> Option<Attrs> {
     whole.map(|whole| attributes(&whole))
 }
 
-/// The axis along which operation number `op` joins values of this rank.
+/// The axis along which operation `op` concatenates values of this rank.
 fn joined_axis(m: &Match, op: usize, shape: &Shape) -> Option<usize> {
     Some(as_int(m.attr(op, "axis")).rem_euclid(shape.rank()? as i64) as usize)
 }

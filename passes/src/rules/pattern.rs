@@ -1,4 +1,4 @@
-//! Both sides of rules: terms of the host's algebra over variables.
+//! The two sides of rules: terms over variables, built with Rust operators.
 
 use std::ops;
 
@@ -7,40 +7,41 @@ use mithril_ir::op::{self, Kind, Op};
 use super::Attrs;
 use super::matching::Match;
 
-/// A term. Terms are made once, with the rules, and live as long as the process.
+/// A term. Terms are built once, with the rules, and live as long as the process.
 #[derive(Clone, Copy)]
 pub struct Pattern(&'static Node);
 
-/// What a term is.
+/// The kinds of terms.
 pub enum Node {
-    /// Any value; the same one wherever the number stands.
+    /// Any value; the same one wherever this index occurs.
     Var(usize),
     /// A value all of whose elements are this number; 0 differs from -0.
     Number(f64),
-    /// A value all of whose elements are this number, written with fewer digits or rounded.
+    /// A value all of whose elements are about this number, which people write with fewer digits or
+    /// rounded.
     Near(f64),
     /// An operation on exactly these operands. On the right, the function gives its attributes.
     Op(Op, Vec<Pattern>, Option<AttrsOf>),
-    /// Outermost: an elementwise operation on exactly these operands, whichever it is; on the right
-    /// the one that was found on the left.
+    /// Outermost only: any elementwise operation on exactly these operands; on the right, the
+    /// operation that matched on the left.
     Map(Vec<Pattern>),
     /// On the left: any of these terms.
     Any(Vec<Pattern>),
     /// On the left: an operation on any number of operands, one of which is this term.
     Among(Op, Pattern),
-    /// Outermost: an operation on any number of operands, two of which, next to each other, are this
-    /// term; on the right the one that was found, with this term in their place.
+    /// Outermost only: an operation on any number of operands, two adjacent ones of which match
+    /// this term. On the right, the operation that matched, with this term in place of the two.
     Neighbours(Op, Pattern),
-    /// On the right: the elements of the root as a literal, where its dims are known.
+    /// On the right: the elements of the root as a literal, if its dims are known.
     Known,
-    /// On the right: a part of one product that stands for all which share an operand.
+    /// On the right: a slice of the one product that replaces all products sharing an operand.
     Joined,
 }
 
-/// The attributes of an operation on the right; `None` where the rule does not fit after all.
+/// The attributes of an operation on the right; `None` if the rule does not match after all.
 pub type AttrsOf = fn(&Match) -> Option<Attrs>;
 
-/// How many variables a rule may have.
+/// The most variables of a rule.
 pub const VARS: usize = 6;
 
 impl Pattern {
@@ -52,7 +53,7 @@ impl Pattern {
         self.0
     }
 
-    /// The terms that it may be, as a whole.
+    /// The terms that this term as a whole may be.
     pub fn roots(self) -> Vec<Pattern> {
         match self.0 {
             Node::Any(terms) => terms.iter().flat_map(|term| term.roots()).collect(),
@@ -60,7 +61,7 @@ impl Pattern {
         }
     }
 
-    /// The operations that its outermost one may be.
+    /// The operations that may be its outermost one.
     pub fn heads(self) -> Vec<Op> {
         match self.0 {
             Node::Op(op, ..) | Node::Among(op, _) | Node::Neighbours(op, _) => vec![*op],
@@ -73,7 +74,7 @@ impl Pattern {
         }
     }
 
-    /// Whether its outermost operation may be this one.
+    /// Whether its outermost operation may be `op`.
     pub fn may_be(self, op: Op) -> bool {
         match self.0 {
             Node::Op(own, ..) | Node::Among(own, _) | Node::Neighbours(own, _) => *own == op,
@@ -82,7 +83,7 @@ impl Pattern {
         }
     }
 
-    /// The same operation with these attributes; defaults fill the others.
+    /// The same operation with these attributes; the others get their defaults.
     pub fn with(self, attrs: AttrsOf) -> Pattern {
         match self.0 {
             Node::Op(op, args, _) => Pattern::new(Node::Op(*op, args.clone(), Some(attrs))),
@@ -104,7 +105,7 @@ impl Pattern {
     }
 }
 
-/// The variables, of which a topic takes what it needs.
+/// The variables; each topic takes as many as it needs.
 pub fn vars<const N: usize>() -> [Pattern; N] {
     const { assert!(N <= VARS) };
     std::array::from_fn(|i| Pattern::new(Node::Var(i)))
@@ -115,7 +116,8 @@ pub fn number(value: f64) -> Pattern {
     Pattern::new(Node::Number(value))
 }
 
-/// A value all of whose elements are this number, written with fewer digits or rounded.
+/// A value all of whose elements are about this number, which people write with fewer digits or
+/// rounded.
 pub fn near(value: f64) -> Pattern {
     Pattern::new(Node::Near(value))
 }
@@ -125,13 +127,14 @@ pub fn any<const N: usize>(terms: [Pattern; N]) -> Pattern {
     Pattern::new(Node::Any(terms.to_vec()))
 }
 
-/// An operation on any number of operands, one of which is this term: [`Match::part`] says which.
+/// An operation on any number of operands, one of which matches this term: [`Match::part`] is its
+/// index.
 pub fn among(name: &str, term: Pattern) -> Pattern {
     Pattern::new(Node::Among(op::get(name), term))
 }
 
-/// An operation on any number of operands, two of which, next to each other, are this term, or one
-/// in their place: [`Match::part`] says which is the first.
+/// An operation on any number of operands, two adjacent ones of which match this term, or, on the
+/// right, one in place of the two: [`Match::part`] is the index of the first.
 pub fn neighbours(name: &str, term: Pattern) -> Pattern {
     Pattern::new(Node::Neighbours(op::get(name), term))
 }
@@ -141,7 +144,7 @@ pub fn map<const N: usize>(operands: [Pattern; N]) -> Pattern {
     Pattern::new(Node::Map(operands.to_vec()))
 }
 
-/// The product of three factors, in whatever order they are multiplied.
+/// The product of three factors, multiplied in any order.
 pub fn product(x: Pattern, y: Pattern, z: Pattern) -> Pattern {
     any([(x * y) * z, x * (y * z), y * (x * z)])
 }
@@ -151,7 +154,7 @@ pub fn known() -> Pattern {
     Pattern::new(Node::Known)
 }
 
-/// A part of one product that stands for all which share an operand.
+/// A slice of the one product that replaces all products sharing an operand.
 pub fn part_of_joined() -> Pattern {
     Pattern::new(Node::Joined)
 }

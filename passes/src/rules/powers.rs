@@ -1,4 +1,4 @@
-//! Powers, roots, exponentials and what undoes them.
+//! Powers, roots, exponentials and their inverses.
 
 use super::Class::{Exact, Fast, Reassociating, Recognise};
 use super::pattern::{any, number, op, unary, vars};

@@ -1,4 +1,4 @@
-//! Shapes that the user gives: `x=[32 x 784],batch=32`.
+//! Shapes given by the user: `x=[32 x 784],batch=32`.
 
 use mithril_ir::diagnostic::{Diagnostic, Result, did_you_mean};
 use mithril_ir::dim::{Dim, Symbol};
@@ -42,7 +42,7 @@ impl OptionValue for Shapes {
     }
 }
 
-/// Dims between ` x ` or commas.
+/// Parses dims separated by ` x ` or commas.
 fn shape(text: &str) -> Option<Shape> {
     let dims = parts(text, ",").into_iter().flat_map(|part| parts(part, " x "));
     let dims = dims.filter(|dim| !dim.is_empty());
@@ -50,7 +50,7 @@ fn shape(text: &str) -> Option<Shape> {
     dims.map(Shape::new)
 }
 
-/// The parts between separators outside brackets, trimmed.
+/// Splits at separators outside brackets, and trims the parts.
 fn parts<'t>(text: &'t str, separator: &str) -> Vec<&'t str> {
     let (mut found, mut start, mut depth) = (Vec::new(), 0, 0);
     for (at, c) in text.char_indices() {
@@ -124,7 +124,7 @@ impl Shapes {
     }
 }
 
-/// What the symbols of an argument's shape are in the one that is given.
+/// Binds the symbols of an argument's shape to the dims of the given shape.
 fn learn(own: &Shape, given: &Shape, binding: &mut Binding, bound: &mut FxHashSet<Symbol>) {
     let Some(front) = given.dims.len().checked_sub(own.dims.len()) else {
         return;

@@ -1,4 +1,4 @@
-//! The types that a copy of a function has: what its callers fix, and no more.
+//! The argument types of a copy of a function: only as specific as its callers require.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::diagnostic::Result;
@@ -8,9 +8,9 @@ use mithril_ir::shape::{Shape, Type};
 use mithril_ir::signature::{Binding, bind};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// The argument types for operands of these types: dims that are numbers become fixed, dims that
-/// are equal become one symbol, ranks become known. Other dims stay symbols of the function's own,
-/// so that calls that differ in the caller's names alone share a copy.
+/// The argument types for operands of these types: constant dims become fixed, equal dims become
+/// one symbol, ranks become known. Other dims stay symbols of the function itself, so that calls
+/// whose dims differ only in names share a copy.
 /// Errors: number or types of the operands.
 pub fn signature(function: &Function, operands: &[&Type]) -> Result<Vec<Type>> {
     let binding = bind(function, operands, &mut Vec::new())?;
@@ -40,7 +40,7 @@ pub fn signature(function: &Function, operands: &[&Type]) -> Result<Vec<Type>> {
     Ok(args().map(|ty| own.ty(ty)).collect())
 }
 
-/// The function's names for its callers' dims.
+/// Maps the callers' dims to symbols of the function.
 #[derive(Default)]
 struct Names {
     taken: FxHashSet<Symbol>,
@@ -57,7 +57,7 @@ impl Names {
         }
     }
 
-    /// What a rank variable stands for.
+    /// The shape that replaces a rank variable.
     fn front(&mut self, lead: &Symbol, actual: &Shape) -> Shape {
         let dims: Vec<Dim> = actual
             .dims
@@ -79,14 +79,14 @@ impl Names {
     }
 }
 
-/// The types of the operands that an operation gives to its callee.
+/// The types of the operands that an operation passes to its callee.
 pub fn operands_of_callee(op: &Operation, operands: &[Type]) -> Vec<Type> {
     let mut types = operands.to_vec();
     let count = |name| match op.op.attr_index(name).map(|i| &op.attrs[i]) {
         Some(Attr::Int(n)) => usize::try_from(*n).unwrap_or(0),
         _ => 0,
     };
-    // One step of a scan sees slices of the sequences, along the first axis.
+    // One step of a scan takes slices of the sequences along the first axis.
     let sequences = types.iter_mut().skip(count("carries")).take(count("sequences"));
     for ty in sequences {
         if ty.shape.lead.is_none() && !ty.shape.dims.is_empty() {

@@ -1,4 +1,4 @@
-//! How large kernels become. Compilers take more than twice the time for twice the code, and a model
+//! Bounds the size of kernels. Compile time grows faster than linearly with code size, and a model
 //! may have any number of operations.
 
 use mithril_ir::graph::Value;
@@ -11,23 +11,24 @@ use super::{Core, Group, Grouping};
 use crate::outline::schedule::reduced_rows;
 
 /// The most work of a kernel, in simple operations such as additions. No kernel of the models in
-/// `tests/benches` has half of it; LLVM compiles one of it in some 0.2 s.
+/// `tests/benches` has half of it; LLVM compiles a kernel of this size in about 0.2 s.
 pub const MOST_WORK: usize = 256;
-/// The most values that a kernel reads from memory. Beyond it their addresses fill the stack, and
-/// the processor does not fetch so many streams ahead.
+/// The most values that a kernel reads from memory. With more, their addresses are spilled to the
+/// stack, and there are more streams than the processor prefetches.
 pub const MOST_INPUTS: usize = 64;
-/// The most views that a kernel reads through to one element: what is more is computed once.
+/// The most views that a kernel looks through for one element. Beyond this, a view is stored in
+/// memory.
 const MOST_VIEWS: usize = 64;
-/// The most passes over a row that reduce. Each pass computes again what it needs of the earlier ones,
+/// The most reducing passes over a row. Each pass recomputes what it needs from the earlier ones,
 /// so code grows with the square of their number. A softmax or a layer norm has 2.
 const MOST_LEVELS: usize = 8;
 /// The work of a function such as `exp`, in additions.
 const SERIES: usize = 12;
-/// The work of random bits: 20 rounds of a cipher.
+/// The work of generating random bits: 20 rounds of a cipher.
 const CIPHER: usize = 100;
 
 impl Grouping<'_> {
-    /// The work of an operation, in simple ones.
+    /// The work of an operation, in simple operations.
     pub fn work(&self, at: usize) -> usize {
         let op = self.function.ops[at].op;
         if op.kind == Kind::Random {
@@ -42,7 +43,7 @@ impl Grouping<'_> {
         expr.nodes().iter().map(work).sum::<usize>().max(1)
     }
 
-    /// Makes copies of views behind which there are too many others.
+    /// Stores views in memory that look through too many other views.
     pub fn bound_views(&mut self) {
         let mut views = vec![0usize; self.function.ops.len()];
         for (at, op) in self.function.ops.iter().enumerate() {
@@ -57,7 +58,7 @@ impl Grouping<'_> {
         }
     }
 
-    /// The values that an operation reads, behind views: sorted, each once.
+    /// The values that an operation reads, looking through views; sorted and distinct.
     pub fn inputs(&self, at: usize) -> Vec<Value> {
         let mut open: Vec<Value> = self.function.ops[at].operands.to_vec();
         let mut inputs = Vec::new();
@@ -72,7 +73,7 @@ impl Grouping<'_> {
         inputs
     }
 
-    /// What two groups read as one.
+    /// The values that two groups read when merged.
     pub fn inputs_of_both(&self, producer: usize, reader: usize) -> Vec<Value> {
         let own = [producer, reader].map(|group| self.groups[group].as_ref());
         let mut inputs: Vec<Value> =
@@ -87,9 +88,9 @@ impl Grouping<'_> {
         inputs
     }
 
-    /// Sees to it that the two groups are not too large as one: the producer's last operations become
-    /// a group of their own where few values are read across the cut. Returns the group to merge with
-    /// the reader; none, where the producer stays as it is.
+    /// Ensures that the two groups are not too large when merged: the last operations of the
+    /// producer become a separate group, cut where few values cross. Returns the group to merge
+    /// with the reader; none if the producer stays as it is.
     pub fn fitting(&mut self, producer: usize, reader: usize) -> Option<usize> {
         let (a, b) = (self.groups[producer].as_ref()?, self.groups[reader].as_ref()?);
         if a.full {
@@ -111,7 +112,7 @@ impl Grouping<'_> {
         last.filter(|&last| self.inputs_of_both(last, reader).len() <= MOST_INPUTS)
     }
 
-    /// How many passes over a row reduce in a kernel of two groups.
+    /// How many reducing passes over a row a kernel of the two groups needs.
     fn levels(&self, producer: &Group, reader: &Group) -> usize {
         let rows = |group: &Group| matches!(group.core, Core::Loops { rows: Some(_), .. });
         if !rows(producer) && !rows(reader) {
@@ -131,11 +132,12 @@ impl Grouping<'_> {
         levels.into_values().max().unwrap_or(0)
     }
 
-    /// How many of a group's operations stay: of the places in its second half the last one across
-    /// which the fewest values are read, by the rest and by the reader.
+    /// How many of a group's operations stay when it is split. Among the positions that leave at
+    /// most half of the work after them, this is the last one where the fewest values cross to the
+    /// rest or the reader.
     fn cut(&self, group: &Group, reader: &Group) -> usize {
         let count = group.ops.len();
-        // By operation, the last place from which it is read.
+        // For each operation, the last position that reads it.
         let mut last = vec![0; count];
         let mut note = |at: usize, place: usize| {
             for value in self.inputs(at) {
@@ -159,7 +161,7 @@ impl Grouping<'_> {
         best.1
     }
 
-    /// Makes a group of the operations from `cut` on.
+    /// Moves the operations from `cut` on into a new group.
     fn split(&mut self, group: usize, cut: usize) -> usize {
         let own = self.groups.len();
         let Some(first) = self.groups[group].as_mut() else { return group };

@@ -1,4 +1,4 @@
-//! How contractions and attention read their operands, and the views of them that are copied first.
+//! How contractions and attention read their operands, and which views of them are copied first.
 
 use mithril_ir::attr::Attr;
 use mithril_ir::dim::Dim;
@@ -11,15 +11,16 @@ use crate::outline::schedule::Read;
 use crate::outline::strides::{self, Strided};
 use crate::outline::views::{is_one, is_view};
 
-/// The contracted axes of the operands of a contraction.
+/// The attributes that hold the contracted axes of each operand of a contraction.
 const CONTRACTED: [&str; 2] = ["x_contract", "y_contract"];
 
 impl Grouping<'_> {
-    /// Copies the operands of contractions and of attention that these cannot read where they are.
+    /// Marks the operands of contractions, attention and scans for copying that these cannot read
+    /// in place.
     pub fn find_copies(&mut self) {
         for op in &self.function.ops {
             if is_scan(op) {
-                // Its rows lie one behind the other.
+                // A scan needs its rows contiguous.
                 op.operands.iter().for_each(|&operand| self.copy(operand));
                 continue;
             }
@@ -43,7 +44,7 @@ impl Grouping<'_> {
         }
     }
 
-    /// How a contraction reads its operands, once it is known what is copied.
+    /// How a contraction reads its operands, once it is decided which are copied.
     pub fn reads(&self, op: &Operation) -> [Read; 2] {
         let read = |side: usize| {
             let (operand, axes) = (op.operands[side], CONTRACTED[side]);
@@ -57,8 +58,8 @@ impl Grouping<'_> {
         [read(0), read(1)]
     }
 
-    /// Whether a contraction gathers the elements of a view: where a copy would have more of them
-    /// than there are, or would have to be gathered itself.
+    /// Whether a contraction gathers the elements of a view. It does where a copy would repeat
+    /// elements, or would have to gather them itself.
     fn is_gathered(&self, op: &Operation, operand: Value, axes: &str) -> bool {
         let own = strides::padded(self.function, &self.definitions, operand);
         let Some(own) = own.filter(|own| self.is_real(own)) else {
@@ -75,26 +76,26 @@ impl Grouping<'_> {
         repeats || !self.is_dense(op, operand, axes)
     }
 
-    /// Whether the contracted axes of a value in dense memory are as one.
+    /// Whether the contracted axes of a value in dense memory collapse into one.
     fn is_dense(&self, op: &Operation, operand: Value, axes: &str) -> bool {
         let dims = self.dims(operand);
         self.contracted(op, axes, dims, &strides::dense(dims)) == 1
     }
 
-    /// Whether a value is another's elements in steps, and its contracted axes are as one.
+    /// Whether a value is a strided view of another, and its contracted axes collapse into one.
     fn in_steps(&self, op: &Operation, operand: Value, axes: &str) -> bool {
         let own = strides::strided(self.function, &self.definitions, operand);
         own.filter(|own| self.is_real(own))
             .is_some_and(|own| self.contracted(op, axes, self.dims(operand), &own.strides) == 1)
     }
 
-    /// Whether the memory that a value lies in is that of no view.
+    /// Whether the memory that a strided view refers to is that of a value, not of another view.
     fn is_real(&self, own: &Strided) -> bool {
         self.definitions[own.root.index()]
             .is_none_or(|at| !is_view(self.function, &self.function.ops[at as usize]))
     }
 
-    /// How many runs the contracted axes of an operand make.
+    /// The number of axes that the contracted axes of an operand collapse into.
     fn contracted(&self, op: &Operation, axes: &str, dims: &[Dim], strides: &[Dim]) -> usize {
         match op.op.attr_index(axes).map(|i| &op.attrs[i]) {
             Some(Attr::Ints(axes)) => {

@@ -1,4 +1,4 @@
-//! Whether two groups are better off as one, and what becomes of them.
+//! Decides whether to merge two groups, and merges them.
 
 use mithril_ir::dim::Dim;
 use mithril_ir::graph::Operation;
@@ -9,7 +9,7 @@ use crate::outline::schedule::reduced_rows;
 use crate::outline::views::{Place, is_one};
 
 impl Grouping<'_> {
-    /// Joins the group of an operand and the one that reads it, where that is right and of use.
+    /// Merges the group of an operand with the group that reads it, if that is correct and useful.
     pub fn try_merge(&mut self, producer: usize, reader: usize) {
         let whole = self.joined(producer, reader).or_else(|| self.absorbed(producer, reader));
         let whole = whole.or_else(|| self.stored_copy(producer, reader)).map(|core| (core, None));
@@ -21,7 +21,7 @@ impl Grouping<'_> {
         }
     }
 
-    /// Makes two groups one, of this core, unless it would need itself.
+    /// Merges two groups into one with this core, unless the result would depend on itself.
     pub fn merge(&mut self, producer: usize, reader: usize, core: Core, side: Option<usize>) {
         if self.order.makes_cycle(producer, reader) {
             return;
@@ -41,7 +41,7 @@ impl Grouping<'_> {
         }
     }
 
-    /// The core of both, where they go over one space and what is read is in line with it.
+    /// The common core, if both groups loop over one space and the reader reads aligned elements.
     fn joined(&self, producer: usize, reader: usize) -> Option<Core> {
         let (a, b) = (self.groups[producer].as_ref()?, self.groups[reader].as_ref()?);
         let core = match (&a.core, &b.core) {
@@ -59,7 +59,8 @@ impl Grouping<'_> {
         (self.sides_fit(a, b, &core) && self.in_line(producer, b, &core)).then_some(core)
     }
 
-    /// Whether what the reader's operations read of the producer stands where the space has it.
+    /// Whether the reader's operations read elements of the producer at the same position of the
+    /// space.
     fn in_line(&self, producer: usize, reader: &Group, core: &Core) -> bool {
         let (space, rows) = match core {
             Core::Loops { space, rows } => (space, *rows),
@@ -81,8 +82,8 @@ impl Grouping<'_> {
         reader.ops.iter().all(|&op| fits(op))
     }
 
-    /// Where the axes of an operation's result are in a space: all of it, or its rows with or
-    /// without the folded dims.
+    /// The places of an operation's result in a space: it has all axes of the space, or those of
+    /// the rows with or without reduced dims of 1.
     pub fn stand(&self, op: &Operation, space: &[Dim], rows: Option<usize>) -> Option<Vec<Place>> {
         let dims = self.dims(op.result());
         let own = reduced_rows(self.function, &self.windowed, op);
@@ -103,7 +104,7 @@ impl Grouping<'_> {
         fits.then(|| axes(dims))
     }
 
-    /// The reader's core, where the producer can be computed wherever the reader needs it.
+    /// The reader's core, if the producer can be computed wherever the reader needs it.
     fn absorbed(&self, producer: usize, reader: usize) -> Option<Core> {
         let (a, b) = (self.groups[producer].as_ref()?, self.groups[reader].as_ref()?);
         let Core::Loops { space, rows: None } = &a.core else {
@@ -125,7 +126,7 @@ impl Grouping<'_> {
         (!folds(a) && private && cheap).then(|| b.core.clone())
     }
 
-    /// A library kernel that can store its result as the copy that its only reader makes.
+    /// The core, if a library kernel can store its result as the copy that its only reader makes.
     fn stored_copy(&self, producer: usize, reader: usize) -> Option<Core> {
         let (a, b) = (self.groups[producer].as_ref()?, self.groups[reader].as_ref()?);
         let (&[own], &[copy]) = (&a.ops[..], &b.ops[..]) else { return None };
@@ -136,7 +137,7 @@ impl Grouping<'_> {
         (only && stores()).then_some(Core::Library)
     }
 
-    /// Whether only the two groups read it, and the reader but once.
+    /// Whether only the two groups read the value, and the reader at most once.
     fn is_private(&self, op: usize, own: &Group, reader: &Group) -> bool {
         let value = self.function.ops[op].result();
         let inside = |group: &Group| {
@@ -156,7 +157,7 @@ impl Grouping<'_> {
     }
 }
 
-/// The space that two groups of loops can share, and where its rows end.
+/// The space that two groups of loops can share, and the first axis of its rows.
 fn common_space(
     s: &[Dim],
     r: Option<usize>,

@@ -1,13 +1,13 @@
-//! Which groups need which, as groups are made and merged.
+//! The dependency graph of groups, updated as groups are created and merged.
 //!
-//! Each group has a level above those of the groups it needs, so that a search for one of them stops
-//! at its level: otherwise each merge would look through all that comes before.
+//! The level of a group is above those of the groups it needs, so that a search for a group can
+//! stop at its level. Otherwise each merge would search all earlier groups.
 
-/// The graph of groups, by number. A group that was merged stands for the one it is part of.
+/// The graph of groups, by index. A merged group stands for the group it is part of.
 #[derive(Default)]
 pub struct Order {
     nodes: Vec<Node>,
-    /// By group, the search that saw it last.
+    /// For each group, the last search that visited it.
     seen: Vec<u32>,
     search: u32,
 }
@@ -22,7 +22,7 @@ struct Node {
 }
 
 impl Order {
-    /// Adds a group, the next by number.
+    /// Adds a group with the next index.
     pub fn add(&mut self, needs: Vec<usize>) {
         let own = self.nodes.len();
         let level = needs.iter().map(|&need| self.nodes[need].level + 1).max().unwrap_or(0);
@@ -44,7 +44,7 @@ impl Order {
         needs
     }
 
-    /// Whether a group would need itself if it were `producer` and `reader`.
+    /// Whether merging `producer` and `reader` would make a group depend on itself.
     pub fn makes_cycle(&mut self, producer: usize, reader: usize) -> bool {
         let others = self.needs(reader).into_iter().filter(|&need| need != producer);
         self.reaches(others.collect(), producer) || self.reaches(vec![producer], reader)
@@ -64,8 +64,8 @@ impl Order {
         self.raise(reader);
     }
 
-    /// Adds a group, the next by number, for what was the last part of another: it needs the other,
-    /// and whoever needs that may need both.
+    /// Adds a group with the next index for the last part of another one. The new group needs the
+    /// other, and users of the other may need both.
     pub fn split(&mut self, group: usize) {
         let own = self.nodes.len();
         let mut needs = self.needs(group);
@@ -82,7 +82,7 @@ impl Order {
         self.raise(own);
     }
 
-    /// The group that a group is part of.
+    /// The group that a group was merged into, or itself.
     fn find(&mut self, mut group: usize) -> usize {
         while let Some(into) = self.nodes[group].into {
             if let Some(further) = self.nodes[into].into {
@@ -93,7 +93,7 @@ impl Order {
         group
     }
 
-    /// Lifts those that need a group above it.
+    /// Raises the levels of those that need a group, directly or not, above its level.
     fn raise(&mut self, group: usize) {
         let mut open = vec![group];
         while let Some(group) = open.pop() {
@@ -110,7 +110,7 @@ impl Order {
         }
     }
 
-    /// Whether one of these groups is `to`, or needs it through others.
+    /// Whether one of these groups is `to`, or depends on it.
     fn reaches(&mut self, mut open: Vec<usize>, to: usize) -> bool {
         self.search += 1;
         let level = self.nodes[to].level;

@@ -1,4 +1,4 @@
-//! Operations that readers compute anew, since memory for their results would cost more.
+//! Operations that readers recompute, because storing their results would cost more.
 
 use mithril_ir::op::Kind;
 use mithril_ir::op::access::Access;
@@ -7,11 +7,11 @@ use mithril_ir::scalar::expr::Node;
 use super::Grouping;
 
 impl Grouping<'_> {
-    /// Finds what is computed of windows element by element: it has several elements for each of what
-    /// it is computed from, so that reading these again is less than reading it.
+    /// Finds elementwise operations on windows. Such a value has several elements for each input
+    /// element, so recomputing it from the inputs moves less memory than reading it.
     pub fn find_recomputed(&mut self) {
         let function = self.function;
-        // What is no loop over elements reads memory.
+        // Operations that are not loops over elements read their operands from memory.
         let mut stored = vec![false; function.values.len()];
         function.results.iter().for_each(|result| stored[result.value.index()] = true);
         for (at, op) in function.ops.iter().enumerate().rev() {
@@ -28,7 +28,7 @@ impl Grouping<'_> {
         }
     }
 
-    /// Whether computing it twice costs less than writing and reading it.
+    /// Whether recomputing it costs less than storing and loading it.
     pub fn is_cheap(&self, op: usize) -> bool {
         let op = &self.function.ops[op];
         let simple = |node: &Node| match node {

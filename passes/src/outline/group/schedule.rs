@@ -1,4 +1,4 @@
-//! The schedule of a group's kernel.
+//! Chooses the schedule of a group's kernel.
 
 use indexmap::IndexSet;
 use mithril_ir::graph::{Function, Value};
@@ -9,7 +9,7 @@ use super::{Core, Group};
 use crate::outline::schedule::{LoopNest, Reduction, Schedule, reduced_rows, summed_axes};
 
 impl Group {
-    /// The schedule of the kernel with these operations, views included, and these results.
+    /// The schedule of the kernel with these operations, including views, and these results.
     pub fn schedule(
         &self,
         function: &Function,
@@ -33,7 +33,8 @@ impl Group {
                     let is_fold =
                         |op: &&usize| matches!(function.ops[**op].op.access, Access::Fold(_));
                     loops.columns = self.ops.iter().find(is_fold).map(number);
-                    // A group that was split may have lost its reductions.
+                    // A group that was split may have lost its reductions, and may loop over a
+                    // smaller space.
                     let mut shapes = results.iter().map(|value| &function.ty(*value).shape.dims);
                     if let Some(first) = shapes.next()
                         && shapes.all(|dims| dims == first)

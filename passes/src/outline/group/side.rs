@@ -1,14 +1,15 @@
-//! Sums over the first axes of a space, such as the gradient of a bias: a kernel that goes through
-//! the space row by row adds them up on the way.
+//! Column sums over the first axes of a space, such as the gradient of a bias. A kernel that
+//! computes the space row by row accumulates them during the same pass.
 
 use super::{Core, Group, Grouping, axes};
 use crate::outline::schedule;
 
-/// Elements of a sum that stay in a cache while rows go by.
+/// The most elements of a column sum: it has to stay in cache while rows are computed.
 const MOST: i64 = 1 << 14;
 
 impl Grouping<'_> {
-    /// The reader's sum, where it can be a side of the producer's loops, and these.
+    /// The producer's core and the reader's column sum, if that can be accumulated in the
+    /// producer's loops.
     pub fn side(&self, producer: usize, reader: usize) -> Option<(Core, Option<usize>)> {
         let (a, b) = (self.groups[producer].as_ref()?, self.groups[reader].as_ref()?);
         let (&[at], Core::Loops { space, rows }) = (&b.ops[..], &a.core) else {
@@ -29,7 +30,7 @@ impl Grouping<'_> {
         (dims == space && small && agrees && in_line).then(|| (a.core.clone(), Some(at)))
     }
 
-    /// Whether the sides of both go through the space that is common to them.
+    /// Whether the column sums of both groups can be accumulated over the common space.
     pub fn sides_fit(&self, a: &Group, b: &Group, core: &Core) -> bool {
         let mut sides = a.sides.iter().chain(&b.sides).peekable();
         let Some(first) = sides.peek().and_then(|at| self.summed_axes(**at)) else {
