@@ -42,5 +42,5 @@ pub const COMPILED: Profile =
     Profile { overhead: 100.0, fuses: true, whole: 0.9, streams: true, ..FRAMEWORK };
 
 /// Native code on one core.
-pub const NATIVE: Profile =
+pub const CPU: Profile =
     Profile { overhead: 40.0, products: 80.0, scalars: 8.0, streams: false, ..COMPILED };

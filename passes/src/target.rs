@@ -23,7 +23,7 @@ pub const CORE: &Target = &Target {
     name: "core",
     takes: |_, op| is_primitive(op.op),
     pulls_back: |_, _, _| false,
-    profile: profile::NATIVE,
+    profile: profile::CPU,
 };
 
 /// The targets that options may name. Code generators supply them.

@@ -167,7 +167,7 @@ fn targets_may_lack_operations() {
         name: "adder",
         takes: |_, op| op.op.name == "add",
         pulls_back: |_, _, _| false,
-        profile: mithril_passes::profile::NATIVE,
+        profile: mithril_passes::profile::CPU,
     };
     let pipeline = Pipeline::default().then(Legalize { target });
     let error = VERIFIED.run(&pipeline, &module).unwrap_err();

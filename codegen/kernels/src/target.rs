@@ -9,18 +9,18 @@ use mithril_passes::target::{Target, Targets};
 use crate::library;
 
 /// All of them, by the names that options have.
-pub const TARGETS: Targets = &[C, NATIVE];
+pub const TARGETS: Targets = &[C, CPU];
 
 /// Machine code for a processor.
-pub const NATIVE: Target = Target {
-    name: "native",
+pub const CPU: Target = Target {
+    name: "cpu",
     takes: has_kernel,
     pulls_back: has_backward_kernel,
-    profile: profile::NATIVE,
+    profile: profile::CPU,
 };
 
 /// C source.
-pub const C: Target = Target { name: "c", ..NATIVE };
+pub const C: Target = Target { name: "c", ..CPU };
 
 /// Loops are generated from scalar expressions and for each kind of access: through any view they
 /// read where it is. A library kernel computes

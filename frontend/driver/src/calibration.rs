@@ -129,10 +129,8 @@ pub fn table(profiles: &Profiles) -> String {
         "backend", "operation", "memory", "products", "elementwise"
     );
     for (target, p) in profiles {
-        // Passes call all native code by one name; people name the backend that they have measured.
-        let name = if target == "native" { "cpu" } else { target };
         text += &format!(
-            "{name:<8} {:>13.0} ns {:>7.1} GB/s {:>9.1} Gflop/s {:>7.1} Gflop/s\n",
+            "{target:<8} {:>13.0} ns {:>7.1} GB/s {:>9.1} Gflop/s {:>7.1} Gflop/s\n",
             p.overhead, p.bytes, p.products, p.scalars
         );
     }

@@ -78,7 +78,7 @@ impl Target {
     pub fn passes(self) -> target::Target {
         match self {
             Target::Framework(framework) => framework.backend().target,
-            Target::Cpu => kernels_target::NATIVE,
+            Target::Cpu => kernels_target::CPU,
             Target::C => kernels_target::C,
         }
     }

@@ -10,8 +10,8 @@ from .errors import BackendError, MithrilError, UsageError
 
 __all__ = ["measure"]
 
-TARGETS = {"numpy": "numpy", "torch": "torch", "jax": "jax", "cpu": "native"}
-"""The target of each backend, in the order they are measured in."""
+BACKENDS = ("numpy", "torch", "jax", "cpu")
+"""The backends that are measured, in this order."""
 
 _CHAIN = 32
 _MATRIX = 512
@@ -30,14 +30,14 @@ def measure(backend: str) -> dict[str, float]:
 
     Errors: there is no such backend, or its framework is not installed.
     """
-    from .difference import BACKENDS  # noqa: PLC0415
+    from .difference import BACKENDS as NAMES  # noqa: PLC0415
 
-    if backend not in TARGETS:
-        known = ", ".join(TARGETS)
+    if backend not in BACKENDS:
+        known = ", ".join(BACKENDS)
         raise UsageError(f"there is no backend `{backend}` to measure\n  expected: {known}")
     from . import backends  # noqa: PLC0415
 
-    make = getattr(backends, BACKENDS[backend])
+    make = getattr(backends, NAMES[backend])
     small = [_products(make, count, 8) for count in (_CHAIN, 2 * _CHAIN)]
     overhead = max((small[1] - small[0]) / _CHAIN, 1.0)
     elements = _LARGE * _LARGE
@@ -119,9 +119,9 @@ def main(request: str) -> NoReturn:
 
     asked = json.loads(request)
     measured = {}
-    for backend in asked or TARGETS:
+    for backend in asked or BACKENDS:
         try:
-            measured[TARGETS.get(backend, backend)] = measure(backend)
+            measured[backend] = measure(backend)
         except (MithrilError, OSError) as error:
             # What nobody asked for by name may be missing.
             if asked or not isinstance(error, BackendError):
