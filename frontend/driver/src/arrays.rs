@@ -197,7 +197,7 @@ impl Array {
             .map_err(|why| Box::new(Diagnostic::new(why)))
     }
 
-    /// The array, typed by its elements.
+    /// The array, if its elements have type `T`.
     ///
     /// Errors: the array has another dtype.
     pub fn get<T: Element>(&self) -> Result<&ArrayD<T>> {
@@ -299,7 +299,7 @@ impl Arrays {
         self.0.insert(name.to_string(), array.into());
     }
 
-    /// The array of this name, typed by its elements.
+    /// The array of this name, if its elements have type `T`.
     ///
     /// Errors: there is no such array, or it has another dtype.
     pub fn get<T: Element>(&self, name: &str) -> Result<&ArrayD<T>> {
