@@ -15,7 +15,7 @@ pub struct Choice<T> {
 
 /// Finds by bisection a small number of functions to recompute in the gradients so that a call
 /// works within `budget` bytes. `make` compiles for a limit and also returns how many functions
-/// could be recomputed; `native` gives the native code of a compiled program.
+/// are recomputed; `native` gives the native code of a compiled program.
 ///
 /// Errors: those of `make`; a budget that is too small even with recomputation; dims without
 /// numbers.

@@ -203,7 +203,7 @@ pub fn native(
     Ok((module, Code::Native(native)))
 }
 
-/// Runs the passes; also returns how many functions gradients can recompute.
+/// Runs the passes; also returns how many functions the gradients recompute.
 pub fn simplify(
     logical: &Module,
     recipe: &Recipe,
